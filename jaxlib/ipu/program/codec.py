@@ -1,0 +1,211 @@
+"""Encodes and decodes the schema's records.
+
+For each record class one encoder and one decoder are put together from its
+field types, once, at first use. The wire format is little-endian without
+padding: scalars as `struct` writes them, strings and lists with a 32-bit
+count, a union with an 8-bit tag that counts its alternatives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+_COUNT = struct.Struct("<I")
+
+Encoder = Callable[[Any, list[bytes]], None]
+Decoder = Callable[[memoryview, int], tuple[Any, int]]
+
+
+def field_types(cls: type) -> dict[str, Any]:
+  """The wire type of each field of a record, in order."""
+  return typing.get_type_hints(cls, include_extras=True)
+
+
+def scalar_letter(t: Any) -> str | None:
+  """The `struct` letter of a scalar wire type, None if it is no scalar."""
+  if typing.get_origin(t) is typing.Annotated:
+    return str(typing.get_args(t)[1])
+  return None
+
+
+def union_alternatives(t: Any) -> tuple[type, ...] | None:
+  """The record classes of a union, in the order of their tags."""
+  if typing.get_origin(t) in (typing.Union, types.UnionType):
+    return typing.get_args(t)
+  return None
+
+
+def list_element(t: Any) -> Any | None:
+  """The element type of a list, None if it is no list."""
+  return typing.get_args(t)[0] if typing.get_origin(t) is list else None
+
+
+@functools.cache
+def encoder(t: Any) -> Encoder:
+  """A function (value, chunks) that appends the value's bytes to chunks."""
+  if letter := scalar_letter(t):
+    pack = struct.Struct("<" + letter).pack
+    return lambda value, out: out.append(pack(value))
+  if t is str:
+    return lambda value, out: _put_bytes(value.encode(), out)
+  if t is bytes:
+    return _put_bytes
+  if (element := list_element(t)) is not None:
+    return _list_encoder(_resolve(element))
+  if alternatives := union_alternatives(t):
+    tags = {a: bytes([i]) for i, a in enumerate(alternatives)}
+
+    def encode_union(value: Any, out: list[bytes]) -> None:
+      out.append(tags[type(value)])
+      encoder(type(value))(value, out)
+
+    return encode_union
+  return _record_encoder(t)
+
+
+def _put_bytes(value: bytes, out: list[bytes]) -> None:
+  out.append(_COUNT.pack(len(value)))
+  out.append(value)
+
+
+def _list_encoder(element: Any) -> Encoder:
+  if letter := scalar_letter(element):
+
+    def encode_scalars(value: Any, out: list[bytes]) -> None:
+      n = len(value)
+      out.append(struct.pack(f"<I{n}{letter}", n, *value))
+
+    return encode_scalars
+
+  def encode_list(value: Any, out: list[bytes]) -> None:
+    out.append(_COUNT.pack(len(value)))
+    one = encoder(element)
+    for v in value:
+      one(v, out)
+
+  return encode_list
+
+
+def _record_encoder(cls: type) -> Encoder:
+  """Runs of scalar fields are packed by one `struct` call."""
+  parts: list[tuple[Callable[[Any], Any], Any]] = []
+  names: list[str] = []
+  letters = ""
+
+  def flush() -> None:
+    nonlocal letters
+    if names:
+      parts.append((_getter(tuple(names)), struct.Struct("<" + letters).pack))
+      names.clear()
+      letters = ""
+
+  actions: list[tuple[bool, Any, Any]] = []
+  for name, t in field_types(cls).items():
+    if letter := scalar_letter(t):
+      names.append(name)
+      letters += letter
+      continue
+    flush()
+    actions += [(True, *p) for p in parts]
+    parts.clear()
+    actions.append((False, name, t))
+  flush()
+  actions += [(True, *p) for p in parts]
+
+  def encode_record(value: Any, out: list[bytes]) -> None:
+    for scalars, a, b in actions:
+      if scalars:
+        out.append(b(*a(value)))
+      else:
+        encoder(b)(getattr(value, a), out)
+
+  return encode_record
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+  return lambda value: tuple([getattr(value, n) for n in names])
+
+
+def _resolve(t: Any) -> Any:
+  """Turns the forward references of recursive records into types."""
+  if isinstance(t, typing.ForwardRef):
+    t = t.__forward_arg__
+  if isinstance(t, str):
+    from jaxlib.ipu.program import schema
+
+    return getattr(schema, t)
+  return t
+
+
+@functools.cache
+def decoder(t: Any) -> Decoder:
+  """A function (buffer, position) -> (value, next position).
+
+  Raises struct.error, ValueError or IndexError on bytes that are no `t`;
+  the reader turns these into one error.
+  """
+  if letter := scalar_letter(t):
+    packed = struct.Struct("<" + letter)
+    size = packed.size
+    return lambda b, p: (packed.unpack_from(b, p)[0], p + size)
+  if t is str:
+    return lambda b, p: _get_bytes(b, p, lambda raw: raw.decode())
+  if t is bytes:
+    return lambda b, p: _get_bytes(b, p, lambda raw: raw)
+  if (element := list_element(t)) is not None:
+    return _list_decoder(_resolve(element))
+  if alternatives := union_alternatives(t):
+    return lambda b, p: decoder(alternatives[b[p]])(b, p + 1)
+  return _record_decoder(t)
+
+
+def _get_bytes(
+  buffer: memoryview, position: int, convert: Callable[[bytes], Any]
+) -> tuple[Any, int]:
+  (n,) = _COUNT.unpack_from(buffer, position)
+  end = position + 4 + n
+  if end > len(buffer):
+    raise ValueError(f"{n} bytes announced, {len(buffer) - position - 4} left")
+  return convert(bytes(buffer[position + 4 : end])), end
+
+
+def _list_decoder(element: Any) -> Decoder:
+  if letter := scalar_letter(element):
+
+    def decode_scalars(b: memoryview, p: int) -> tuple[Any, int]:
+      (n,) = _COUNT.unpack_from(b, p)
+      packed = struct.Struct(f"<{n}{letter}")
+      return list(packed.unpack_from(b, p + 4)), p + 4 + packed.size
+
+    return decode_scalars
+
+  def decode_list(b: memoryview, p: int) -> tuple[Any, int]:
+    (n,) = _COUNT.unpack_from(b, p)
+    p += 4
+    values = []
+    for _ in range(n):
+      value, p = decoder(element)(b, p)
+      values.append(value)
+    return values, p
+
+  return decode_list
+
+
+def _record_decoder(cls: type) -> Decoder:
+  fields = list(field_types(cls).values())
+  assert dataclasses.is_dataclass(cls)
+
+  def decode_record(b: memoryview, p: int) -> tuple[Any, int]:
+    values = []
+    for t in fields:
+      value, p = decoder(t)(b, p)
+      values.append(value)
+    return cls(*values), p
+
+  return decode_record

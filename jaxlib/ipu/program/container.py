@@ -1,0 +1,105 @@
+"""The file format around a program: header, records, constants.
+
+  offset  bytes
+  0       8   magic "JAXIPU\\0\\n"
+  8       4   format version (schema.FORMAT_VERSION)
+  12      4   CRC-32 of everything from byte 16 on
+  16      8   fingerprint of the schema
+  24      8   bytes of the encoded Program record, which starts at 48
+  32      8   where the constants start, a multiple of 64
+  40      8   bytes of the constants
+  48      …   the Program record, zeros up to a multiple of 64, the constants
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+import zlib
+
+from jaxlib.ipu.program import codec, isa, schema
+
+MAGIC = b"JAXIPU\0\n"
+ALIGNMENT = 64
+_HEADER = struct.Struct("<8sIIQQQQ")
+
+
+@functools.cache
+def fingerprint() -> int:
+  """64 bits that change whenever the schema or the instruction set does."""
+  seen: set[type] = set()
+  text: list[str] = []
+
+  def describe(t: object) -> str:
+    t = codec._resolve(t)
+    if letter := codec.scalar_letter(t):
+      return letter
+    if (element := codec.list_element(t)) is not None:
+      return f"[{describe(element)}]"
+    if alternatives := codec.union_alternatives(t):
+      return "|".join(describe(a) for a in alternatives)
+    assert isinstance(t, type)
+    if t in (str, bytes) or t in seen:
+      return t.__name__
+    seen.add(t)
+    fields = codec.field_types(t)
+    text.append(
+      f"{t.__name__}({','.join(f'{n}:{describe(f)}' for n, f in fields.items())})"
+    )
+    return t.__name__
+
+  describe(schema.Program)
+  for enumeration in (isa.Opcode, isa.RegisterType, isa.ReduceKind):
+    text.append(",".join(f"{e.name}={e.value}" for e in enumeration))
+  digest = hashlib.sha256("\n".join(text).encode()).digest()
+  return int.from_bytes(digest[:8], "little")
+
+
+def write(program: schema.Program, constants: bytes) -> bytes:
+  """The bytes of a program and its constants."""
+  chunks: list[bytes] = []
+  codec.encoder(schema.Program)(program, chunks)
+  body = b"".join(chunks)
+  end = _HEADER.size + len(body)
+  start = -(-end // ALIGNMENT) * ALIGNMENT
+  header = _HEADER.pack(
+    MAGIC, schema.FORMAT_VERSION, 0, fingerprint(), len(body), start,
+    len(constants),
+  )  # fmt: skip
+  rest = b"".join([header[16:], body, bytes(start - end), constants])
+  return header[:12] + struct.pack("<I", zlib.crc32(rest)) + rest
+
+
+def read(data: bytes) -> tuple[schema.Program, memoryview]:
+  """The program and its constants.
+
+  Raises:
+    ValueError: the bytes are cut, bent, or of another format version; says
+      which.
+  """
+  if len(data) < _HEADER.size or data[:8] != MAGIC:
+    raise ValueError(
+      f"not an IPU program: {len(data)} bytes that start with {data[:8]!r}"
+    )
+  _, version, crc, schema_id, size, start, constant_size = _HEADER.unpack_from(
+    data
+  )
+  if version != schema.FORMAT_VERSION or schema_id != fingerprint():
+    raise ValueError(
+      f"IPU program of format {version} (schema {schema_id:#x}), this reader "
+      f"knows format {schema.FORMAT_VERSION} (schema {fingerprint():#x}): "
+      "compile it again"
+    )
+  if zlib.crc32(memoryview(data)[16:]) != crc:
+    raise ValueError("corrupt IPU program: its checksum does not match")
+  if start + constant_size != len(data) or _HEADER.size + size > start:
+    raise ValueError("corrupt IPU program: its sections do not fit its size")
+  view = memoryview(data)
+  try:
+    program, end = codec.decoder(schema.Program)(view, _HEADER.size)
+  except (struct.error, IndexError, ValueError) as e:
+    raise ValueError(f"corrupt IPU program: {e}") from e
+  if end != _HEADER.size + size:
+    raise ValueError("corrupt IPU program: bytes left over after its records")
+  return program, view[start:]

@@ -1,0 +1,245 @@
+"""Prints the C++ half of the schema: structs, their decoders, the enums.
+
+  python3 jaxlib/ipu/program/generate_header.py > schema.h
+
+The build runs this; the header is never edited or checked in.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import types
+from typing import Any
+
+
+def _import_schema() -> tuple[Any, Any, Any, Any]:
+  """Imports the schema without importing jaxlib, which is not built yet."""
+  here = os.path.dirname(os.path.abspath(__file__))
+  for name, path in (
+    ("jaxlib", None),
+    ("jaxlib.ipu", None),
+    ("jaxlib.ipu.program", here),
+  ):
+    package = types.ModuleType(name)
+    package.__path__ = [path] if path else []
+    sys.modules[name] = package
+  from jaxlib.ipu.program import codec, container, isa, schema
+
+  return schema, isa, codec, container
+
+
+schema, isa, codec, container = _import_schema()
+
+_SCALARS = {
+  "B": "uint8_t", "H": "uint16_t", "I": "uint32_t", "Q": "uint64_t",
+  "i": "int32_t", "q": "int64_t", "d": "double",
+}  # fmt: skip
+
+_PRELUDE = """\
+// Made by jaxlib/ipu/program/generate_header.py from schema.py and isa.py,
+// which document every field. Do not edit.
+
+#ifndef JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_
+#define JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace ipu::program {
+
+// Walks over encoded bytes; stays false once anything did not fit.
+class Reader {
+ public:
+  Reader(const uint8_t* data, size_t size) : data_(data), left_(size) {}
+  bool Take(void* to, size_t n) {
+    if (n > left_) return false;
+    std::memcpy(to, data_, n);
+    data_ += n;
+    left_ -= n;
+    return true;
+  }
+  // A count of things that take at least `smallest` bytes each.
+  bool Count(uint32_t* n, size_t smallest) {
+    return Take(n, sizeof *n) && *n <= left_ / smallest;
+  }
+  bool Enter() { return ++depth_ <= 200; }
+  void Leave() { --depth_; }
+  size_t left() const { return left_; }
+
+ private:
+  const uint8_t* data_;
+  size_t left_;
+  int depth_ = 0;
+};
+
+inline bool Decode(Reader& r, std::string& v) {
+  uint32_t n;
+  if (!r.Count(&n, 1)) return false;
+  v.resize(n);
+  return r.Take(v.data(), n);
+}
+template <typename T>
+  requires std::is_arithmetic_v<T>
+bool Decode(Reader& r, T& v) {
+  return r.Take(&v, sizeof v);
+}
+template <typename T>
+bool Decode(Reader& r, std::vector<T>& v);
+"""
+
+_LIST = """
+template <typename T>
+bool Decode(Reader& r, std::vector<T>& v) {
+  uint32_t n;
+  if constexpr (std::is_arithmetic_v<T>) {
+    if (!r.Count(&n, sizeof(T))) return false;
+    v.resize(n);
+    return r.Take(v.data(), n * sizeof(T));
+  } else {
+    if (!r.Count(&n, 1)) return false;
+    v.reserve(n);
+    for (uint32_t i = 0; i < n; ++i) {
+      if (!Decode(r, v.emplace_back())) return false;
+    }
+    return true;
+  }
+}
+"""
+
+
+def cc_type(t: Any, unions: dict[Any, str]) -> str:
+  """The C++ type of a wire type."""
+  t = codec._resolve(t)
+  if letter := codec.scalar_letter(t):
+    return _SCALARS[letter]
+  if t in (str, bytes):
+    return "std::string"
+  if (element := codec.list_element(t)) is not None:
+    return f"std::vector<{cc_type(element, unions)}>"
+  if t in unions:
+    return unions[t]
+  return t.__name__
+
+
+def reachable(root: type, unions: dict[Any, str]) -> list[Any]:
+  """Records and unions in an order in which C++ can define them."""
+  order: list[Any] = []
+  open_: set[Any] = set()
+
+  def visit(t: Any, through_list: bool) -> None:
+    t = codec._resolve(t)
+    if codec.scalar_letter(t) or t in (str, bytes) or t in order:
+      return
+    if (element := codec.list_element(t)) is not None:
+      return visit(element, True)
+    if t in open_:
+      assert through_list, f"{t} holds itself"
+      return
+    open_.add(t)
+    if alternatives := codec.union_alternatives(t):
+      for a in alternatives:
+        visit(a, False)
+    else:
+      for f in codec.field_types(t).values():
+        visit(f, False)
+    order.append(t)
+
+  visit(root, False)
+  return order
+
+
+def struct_text(t: type, unions: dict[Any, str]) -> str:
+  """The definition of a record and of its decoder."""
+  fields = codec.field_types(t)
+  lines = [f"struct {t.__name__} {{"]
+  lines += [f"  {cc_type(f, unions)} {n}{{}};" for n, f in fields.items()]
+  lines += ["};"]
+  return "\n".join(lines)
+
+
+def decoder_text(t: type) -> str:
+  """The definition of a record's decoder."""
+  terms = " &&\n         ".join(
+    f"Decode(r, v.{n})" for n in codec.field_types(t)
+  )
+  return (
+    f"inline bool Decode(Reader& r, {t.__name__}& v) {{\n"
+    f"  return {terms};\n}}"
+  )
+
+
+def union_text(name: str, alternatives: tuple[type, ...]) -> str:
+  """A union: a struct around a variant, in the order of the tags."""
+  kinds = ", ".join(a.__name__ for a in alternatives)
+  return f"struct {name} {{\n  std::variant<{kinds}> value;\n}};"
+
+
+def union_decoder_text(name: str, alternatives: tuple[type, ...]) -> str:
+  """The definition of a union's decoder."""
+  cases = "\n".join(
+    f"    case {i}: ok = Decode(r, v.value.emplace<{i}>()); break;"
+    for i in range(len(alternatives))
+  )
+  return (
+    f"inline bool Decode(Reader& r, {name}& v) {{\n"
+    "  uint8_t tag;\n"
+    "  if (!Decode(r, tag) || !r.Enter()) return false;\n"
+    "  bool ok = false;\n"
+    f"  switch (tag) {{\n{cases}\n    default: break;\n  }}\n"
+    "  r.Leave();\n"
+    "  return ok;\n}"
+  )
+
+
+def enum_text(e: type[enum.IntEnum]) -> str:
+  """The definition of an enum."""
+  rows = "\n".join(f"  k{_camel(m.name)} = {m.value}," for m in e)
+  return f"enum class {e.__name__} : uint8_t {{\n{rows}\n}};"
+
+
+def _camel(name: str) -> str:
+  return "".join(p.capitalize() for p in name.split("_"))
+
+
+def header() -> str:
+  """The whole header."""
+  unions = {schema.Fields: "Fields", schema.Step: "Step"}
+  order = reachable(schema.Program, unions)
+  parts = [_PRELUDE]
+  parts.append(
+    f"inline constexpr uint32_t kFormatVersion = {schema.FORMAT_VERSION};\n"
+    f"inline constexpr uint64_t kFingerprint = {container.fingerprint():#x};\n"
+    f"inline constexpr size_t kAlignment = {container.ALIGNMENT};\n"
+    f"enum class Space : uint8_t {{ kArena = {schema.ARENA}, "
+    f"kArgument = {schema.ARGUMENT}, kResult = {schema.RESULT}, "
+    f"kConstant = {schema.CONSTANT} }};"
+  )
+  parts += [
+    enum_text(e) for e in (isa.RegisterType, isa.Opcode, isa.ReduceKind)
+  ]
+  parts.append("struct Step;")
+  for t in order:
+    if t in unions:
+      parts.append(union_text(unions[t], codec.union_alternatives(t)))
+    else:
+      parts.append(struct_text(t, unions))
+  names = [unions.get(t) or t.__name__ for t in order]
+  parts.append("\n".join(f"bool Decode(Reader& r, {n}& v);" for n in names))
+  parts.append(_LIST)
+  for t in order:
+    if t in unions:
+      parts.append(union_decoder_text(unions[t], codec.union_alternatives(t)))
+    else:
+      parts.append(decoder_text(t))
+  parts.append("}  // namespace ipu::program\n")
+  parts.append("#endif  // JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_\n")
+  return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+  sys.stdout.write(header())

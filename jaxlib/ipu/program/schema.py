@@ -1,0 +1,389 @@
+"""The program: what the compiler writes and an engine runs.
+
+These records are the only contract between the Python compiler and the C++
+engines. Both sides' readers are made from the field types below (`codec.py`,
+`generate_header.py`), so there is nothing to keep in step by hand.
+
+A program is a tile-level program in the sense of the Poplar programming
+model: tensors mapped to tiles, compute sets of vertices, exchanges between
+tiles, control flow around them. Everything that can be known before running
+is written into it.
+
+How memory is described. A *root* tensor owns dense, row-major storage (in
+the device arena, an argument, a result or the constants). A *placed* tensor
+(`root != own index`) is what an exchange brought elsewhere: its own tile
+mapping, its own SRAM, the same values as the view (offset, strides) of its
+root. A machine of many memories must move the bytes; an engine that has one
+memory reads them through the view and moves nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Union
+
+FORMAT_VERSION = 1
+
+# Scalar wire types: `struct` letters, little-endian.
+U8 = Annotated[int, "B"]
+U16 = Annotated[int, "H"]
+U32 = Annotated[int, "I"]
+U64 = Annotated[int, "Q"]
+I32 = Annotated[int, "i"]
+I64 = Annotated[int, "q"]
+F64 = Annotated[float, "d"]
+
+record = dataclasses.dataclass(slots=True)
+
+# Where a root tensor's storage is.
+ARENA, ARGUMENT, RESULT, CONSTANT = range(4)
+
+
+@record
+class Target:
+  """The machine that the program was planned for (see `target.py`)."""
+
+  version: str
+  num_tiles: U32
+  bytes_per_tile: U64
+  clock_hz: F64
+
+
+@record
+class Mapping:
+  """Which tile holds which elements, in closed form (see `plan/layout.py`).
+
+  The row-major index of an element is split over `extents`; along factor f
+  the index goes to part `index // blocks[f]`. The element lives on tile
+  `base + sum(part[f] * strides[f])`, and on every tile that differs from it
+  by a combination of the replica strides.
+  """
+
+  base: U32
+  extents: list[I64]
+  blocks: list[I64]
+  strides: list[I64]
+  replica_counts: list[I64]
+  replica_strides: list[I64]
+
+
+@record
+class Tensor:
+  """A root (`root` is its own index) or a placed tensor (a view of `root`).
+
+  `offset` and `strides` count elements of the root; a root's are dense.
+  `space` says where a root's storage is, `address` is its byte offset in the
+  arena or the constants, or the number of the argument or result.
+  """
+
+  dtype: U8
+  shape: list[I64]
+  mapping: U32
+  root: U32
+  offset: I64
+  strides: list[I64]
+  space: U8
+  address: U64
+
+
+@record
+class Access:
+  """How a vertex walks a tensor: for each dimension of the iteration space
+  the tensor's dimension that goes with it, or -1 where it stands still."""
+
+  tensor: U32
+  dims: list[I32]
+
+
+@record
+class Cost:
+  """What a step costs each time it runs. Cycles are of the slowest tile."""
+
+  compute_cycles: F64
+  exchange_cycles: F64
+  sync_cycles: F64
+  exchange_bytes: F64
+  flops: F64
+
+
+@record
+class Location:
+  """The StableHLO operation a step came from, and the user's line."""
+
+  operation: str
+  name: str
+  file: str
+  line: U32
+
+
+# --- Codelets: the typed fields of each ----------------------------------
+
+
+@record
+class Map:
+  """An element-wise register program over the iteration space.
+
+  `code` holds the instructions (`isa.py`, 16 bytes each); instruction i
+  defines value i. `outputs[j]` is the value that result j gets.
+  """
+
+  code: bytes
+  outputs: list[U16]
+
+
+@record
+class Reduce:
+  """Reduces the last `num_reduced` dimensions of the iteration space.
+
+  The operands pass through the register program `code` first (its `outputs`
+  are what is reduced). `kind` is a monoid of `isa.ReduceKind`; ARGMAX and
+  ARGMIN take (values, indices) or, with one output, make the indices
+  themselves: the row-major index over the reduced dimensions. GENERAL
+  combines by the register program `combine`: values 0..k-1 are the
+  accumulators, k..2k-1 the elements, `combine_outputs` the new accumulators;
+  it starts from the operands' `init`, raw little-endian bytes, 8 per output.
+  `index_is_last` breaks ties towards the larger index (XLA's: the smaller).
+  """
+
+  num_reduced: U32
+  kind: U8
+  register_type: U8
+  code: bytes
+  outputs: list[U16]
+  combine: bytes
+  combine_outputs: list[U16]
+  init: bytes
+
+
+@record
+class Dot:
+  """A batched matrix product over the iteration space (b, m, n, k).
+
+  result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n]. Products and
+  sums are of `accumulate_dtype`, the result is rounded once at the end. The
+  partition of k says how many partial products a machine of tiles adds up.
+  """
+
+  accumulate_dtype: U8
+
+
+@record
+class Gather:
+  """StableHLO's gather in a normal form.
+
+  Iteration space: (batch..., window...), the result's dimensions in that
+  order after a permutation that the accesses carry. Operand 0 is the
+  operand, operand 1 the start indices with shape (batch..., index_depth).
+  For result position (b, w): start[d] = indices[b, k] where
+  `start_index_map[k] == d` else 0; clamped to [0, shape[d] - slice_sizes[d]];
+  `batch_dims[d]` is the batch dimension that indexes operand dimension d
+  directly (operand_batching_dims), else -1; `window_dims[d]` is the window
+  dimension that walks operand dimension d, else -1 (collapsed). With
+  `fill`, a slice that is out of bounds gives `fill_value` instead of being
+  clamped.
+  """
+
+  num_batch_dims: U32
+  start_index_map: list[I32]
+  slice_sizes: list[I64]
+  batch_dims: list[I32]
+  window_dims: list[I32]
+
+
+@record
+class Scatter:
+  """StableHLO's scatter in a normal form, updating result 0 in place.
+
+  Iteration space: (batch..., window...), the update's dimensions in that
+  order. Operand 0 is the start indices (batch..., index_depth), operand 1
+  the updates; result 0 holds the operand's values before the step. The
+  maps are those of `Gather`. An update whose window does not lie inside the
+  operand is dropped whole. `kind` combines old and new (SET, or a monoid of
+  `isa.ReduceKind`; GENERAL by `combine`: value 0 is the old, 1 the new).
+  """
+
+  num_batch_dims: U32
+  start_index_map: list[I32]
+  window_sizes: list[I64]
+  batch_dims: list[I32]
+  window_dims: list[I32]
+  kind: U8
+  register_type: U8
+  combine: bytes
+  combine_outputs: list[U16]
+  unique_indices: U8
+
+
+@record
+class DynamicSlice:
+  """result[i] = operand[start + i]; iteration space: the result's.
+
+  Operand 0 is the operand; operands 1.. are the scalar start indices, one
+  for each dimension in `dynamic_dims` (the others start at 0), clamped so
+  that the slice lies inside.
+  """
+
+  dynamic_dims: list[I32]
+
+
+@record
+class DynamicUpdate:
+  """result[start + i] = update[i]; iteration space: the update's.
+
+  Operand 0 is the update; operands 1.. are the start indices as in
+  `DynamicSlice`. Result 0 holds the operand's values before the step.
+  """
+
+  dynamic_dims: list[I32]
+
+
+Fields = Union[Map, Reduce, Dot, Gather, Scatter, DynamicSlice, DynamicUpdate]
+
+
+# --- Steps -----------------------------------------------------------------
+
+
+@record
+class Execute:
+  """A compute set: one codelet, split over tiles by `partition`.
+
+  `shape` is the iteration space, `partition` a mapping over its elements.
+  """
+
+  fields: Fields
+  shape: list[I64]
+  partition: U32
+  operands: list[Access]
+  results: list[Access]
+  cost: Cost
+  location: U32
+
+
+@record
+class Move:
+  """Part of an exchange: a view of one root becomes a view of another tensor.
+
+  Offsets and strides count elements, row-major, of the tensor they belong
+  to (a placed destination's own dense index space). `shape` is shared.
+  """
+
+  source: U32
+  source_offset: I64
+  source_strides: list[I64]
+  destination: U32
+  destination_offset: I64
+  destination_strides: list[I64]
+  shape: list[I64]
+
+
+@record
+class Copy:
+  """An exchange: all moves happen in one superstep."""
+
+  moves: list[Move]
+  cost: Cost
+  location: U32
+
+
+@record
+class HostCopy:
+  """A stream between the host and a tensor's tiles; `to_device` or back."""
+
+  tensor: U32
+  to_device: U8
+  cost: Cost
+  location: U32
+
+
+@record
+class Repeat:
+  """Runs `body` `count` times."""
+
+  count: U64
+  body: list["Step"]
+  location: U32
+
+
+@record
+class While:
+  """Runs `condition`, then `body` for as long as `predicate` holds."""
+
+  condition: list["Step"]
+  predicate: U32
+  body: list["Step"]
+  cost: Cost
+  location: U32
+
+
+@record
+class Switch:
+  """Runs the branch that `selector` (a scalar I32 or BOOL) names.
+
+  Out of range runs the last branch. A BOOL selects branch 1 when false, as
+  StableHLO's `if` lists the true branch first.
+  """
+
+  selector: U32
+  branches: list["Branch"]
+  cost: Cost
+  location: U32
+
+
+@record
+class Branch:
+  """One branch of a Switch."""
+
+  steps: list["Step"]
+
+
+Step = Union[Execute, Copy, HostCopy, Repeat, While, Switch]
+
+
+@record
+class Alias:
+  """Result `result` may be written over argument `argument` if donated."""
+
+  argument: U32
+  result: U32
+
+
+@record
+class NamedValue:
+  """One entry of `compiled.cost_analysis()`."""
+
+  name: str
+  value: F64
+
+
+@record
+class Memory:
+  """The SRAM plan: bytes over all tiles, and of the fullest tile."""
+
+  argument_bytes: U64
+  result_bytes: U64
+  alias_bytes: U64
+  temporary_bytes: U64
+  code_bytes: U64
+  peak_tile_bytes: U64
+  peak_tile: U32
+
+
+@record
+class Program:
+  """A compiled program. `module` is the StableHLO it came from."""
+
+  name: str
+  target: Target
+  mappings: list[Mapping]
+  tensors: list[Tensor]
+  arguments: list[U32]
+  results: list[U32]
+  aliases: list[Alias]
+  donors: list[U32]
+  arena_bytes: U64
+  steps: list[Step]
+  locations: list[Location]
+  cost_analysis: list[NamedValue]
+  memory: Memory
+  estimated_seconds: F64
+  module: bytes

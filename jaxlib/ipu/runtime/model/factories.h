@@ -1,0 +1,43 @@
+// The kernels of this build, one set per instruction set.
+//
+// Kernel sources (model/kernels/*.cc, codelets/*.cc) are compiled once for
+// each; IPU_SIMD_NS names the variant's namespace. The loader picks one table
+// at start-up.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_
+
+#include "jaxlib/ipu/runtime/model/kernel.h"
+
+namespace ipu::model {
+
+// Copies one view over another of the same shape and item size.
+struct CopyPlan {
+  View source;
+  View destination;
+};
+
+struct Factories {
+  KernelOr (*map)(const ComputeSet&, const program::Map&);
+  KernelOr (*reduce)(const ComputeSet&, const program::Reduce&);
+  KernelOr (*dot)(const ComputeSet&, const program::Dot&);
+  KernelOr (*gather)(const ComputeSet&, const program::Gather&);
+  KernelOr (*scatter)(const ComputeSet&, const program::Scatter&);
+  KernelOr (*dynamic_slice)(const ComputeSet&, const program::DynamicSlice&);
+  KernelOr (*dynamic_update)(const ComputeSet&, const program::DynamicUpdate&);
+  KernelOr (*copy)(std::vector<CopyPlan>);
+};
+
+namespace avx2 {
+const Factories& Table();
+}
+namespace avx512 {
+const Factories& Table();
+}
+
+// The fastest table this processor can run.
+const Factories& BestFactories();
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_

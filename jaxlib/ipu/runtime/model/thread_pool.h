@@ -1,0 +1,51 @@
+// A fork-join pool for the model's kernels.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_THREAD_POOL_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_THREAD_POOL_H_
+
+#include <cstdint>
+#include <memory>
+
+namespace ipu::model {
+
+// Splits loops over a fixed set of threads, the caller among them. Workers
+// spin for a short while after a loop, since loops come in bursts, and then
+// sleep. One loop at a time: a second caller runs its loop alone.
+class ThreadPool {
+ public:
+  // `threads` <= 0: one per core.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+
+  // Calls body(begin, end) over disjoint ranges that cover [0, n), each but
+  // the last a multiple of `grain` long. Runs inline when n <= grain.
+  template <typename Body>
+  void For(int64_t n, int64_t grain, const Body& body) {
+    if (n <= grain || threads_ == 1) {
+      if (n > 0) body(int64_t{0}, n);
+      return;
+    }
+    Run(
+        n, grain,
+        [](const void* b, int64_t begin, int64_t end) {
+          (*static_cast<const Body*>(b))(begin, end);
+        },
+        &body);
+  }
+
+ private:
+  using Thunk = void (*)(const void*, int64_t, int64_t);
+  void Run(int64_t n, int64_t grain, Thunk thunk, const void* body);
+
+  struct State;
+  int threads_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_THREAD_POOL_H_
