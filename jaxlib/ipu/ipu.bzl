@@ -1,0 +1,143 @@
+"""How the C++ of the run time is compiled.
+
+Everything is compiled for a processor of about 2009 (x86-64-v2) but for the
+kernels, which are compiled twice: for AVX2 and for AVX-512. The model picks one
+of the two when it starts. --target_cpu_features changes the -march.
+"""
+
+# Of everything but the kernels.
+IPU_COPTS = [
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+] + select({
+    "//:native_cpu": ["-march=native"],
+    "//:default_cpu": [],
+    "//conditions:default": [
+        "-march=x86-64-v2",
+        "-mtune=generic",
+    ],
+})
+
+# Of kernels: floats are IEEE, but nobody looks at errno or at exception flags.
+_KERNEL_COPTS = [
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+]
+
+_VARIANTS = {
+    "avx2": ["-march=x86-64-v3"],
+    "avx512": [
+        "-march=x86-64-v4",
+        "-mprefer-vector-width=512",
+    ],
+}
+
+def sources(folder, exclude = []):
+    """The .cc files below `folder` that are no tests."""
+    return native.glob(
+        [folder + "/**/*.cc"],
+        allow_empty = True,
+        exclude = exclude + [folder + "/**/*_test.cc"],
+    )
+
+def ipu_layer(name, folder, hdrs = [], exclude = [], **kwargs):
+    """A cc_library of all C++ below `folder`, kept whole when it is linked."""
+    native.cc_library(
+        name = name,
+        srcs = sources(folder, exclude),
+        hdrs = hdrs + native.glob(
+            [folder + "/**/*.h"],
+            allow_empty = True,
+            exclude = exclude,
+        ),
+        alwayslink = True,
+        copts = IPU_COPTS,
+        linkstatic = True,
+        **kwargs
+    )
+
+def _isolated(name, objects, namespace):
+    """Links `objects` into one object that shares no code with other objects.
+
+    Inline functions and templates are compiled into every object that uses
+    them, and a linker keeps any one of the copies. A copy that was compiled for
+    AVX-512 must not be the one that stays: so the copies become local here, and
+    only what lies in ipu's `namespace` remains visible.
+    """
+    native.genrule(
+        name = name + "_object",
+        srcs = [objects],
+        outs = [name + ".pic.o"],
+        cmd = " && ".join([
+            "ld -r --force-group-allocation -o $@.all" +
+            " --whole-archive $(SRCS)",
+            "objcopy --wildcard --keep-global-symbol='_ZN3ipu*%d%s*' $@.all $@" %
+            (len(namespace), namespace),
+            "rm $@.all",
+        ]),
+        message = "Isolating the kernels for " + namespace,
+    )
+    native.cc_library(
+        name = name,
+        srcs = [name + ".pic.o"],
+        alwayslink = True,
+        linkstatic = True,
+    )
+
+def ipu_kernels(name, srcs, hdrs = [], deps = []):
+    """Compiles kernels once per instruction set and isolates each variant.
+
+    The sources put what they define into namespace IPU_SIMD_NS, which is avx2 in
+    one variant and avx512 in the other.
+    """
+    for variant, march in _VARIANTS.items():
+        native.cc_library(
+            name = "%s_%s_objects" % (name, variant),
+            srcs = srcs,
+            hdrs = hdrs,
+            alwayslink = True,
+            copts = _KERNEL_COPTS + select({
+                "//:native_cpu": ["-march=native"],
+                "//:default_cpu": [],
+                "//conditions:default": march,
+            }),
+            linkstatic = True,
+            local_defines = [
+                "IPU_SIMD_NS=" + variant,
+                # Eigen's functions differ with the instruction set: so do their
+                # names.
+                "Eigen=Eigen_" + variant,
+            ],
+            deps = deps,
+        )
+        _isolated(
+            name = "%s_%s" % (name, variant),
+            namespace = variant,
+            objects = ":%s_%s_objects" % (name, variant),
+        )
+    native.cc_library(
+        name = name,
+        deps = [":%s_%s" % (name, variant) for variant in _VARIANTS],
+    )
+
+def ipu_tests(srcs, deps):
+    """One test per file x_test.cc, named after its path."""
+    for src in srcs:
+        native.cc_test(
+            name = src[:-len(".cc")].replace("/", "_"),
+            size = "small",
+            srcs = [src],
+            copts = IPU_COPTS,
+            linkstatic = True,
+            deps = deps + ["@googletest//:gtest_main"],
+        )
