@@ -35,8 +35,9 @@ namespace avx512 {
 const Factories& Table();
 }
 
-// The fastest table this processor can run.
-const Factories& BestFactories();
+// The fastest table this processor can run, null if there is none: a processor
+// from before AVX2.
+const Factories* BestFactories();
 
 }  // namespace ipu::model
 
