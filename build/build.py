@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Builds JAX on IPU: the wheels, and on request a venv to run things in.
+
+python3 build/build.py --enable_ipu
+python3 build/build.py --help
+"""
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036
+  sys.exit(
+    "build.py: error: JAX on IPU needs Python 3.11 or later, and this is "
+    + f"{sys.executable}, version {sys.version.split()[0]}. "
+    + "Type: python3.11 build/build.py"
+  )
+
+from tools import bazel, command, environment, options, poplar, system, wheels
+
+
+def main(argv: list[str]) -> int:
+  """Does what the command line says; returns the exit code."""
+  opts = options.parse(argv)
+  wanted = opts.wheels
+  if opts.install_deps:
+    system.install(bazel.wanted_packages(opts.bazel_path))
+  venv = environment.Environment(opts.venv)
+  if opts.install_deps:
+    venv.install_build_requirements()
+  if not opts.enable_ipu:
+    return 0
+
+  system.check_compiler()
+  tool = bazel.Bazel(opts.bazel_path, opts.bazel_startup_options, opts.verbose)
+  venv.create()
+  command.say(poplar.describe())
+  tool.configure(generator_python=sys.executable, pip_python=venv.python)
+  library = tool.build_library(opts.target_cpu_features, opts.bazel_options)
+
+  if opts.then is not None and "plugin" not in wanted:
+    wanted = ["jaxlib", "jax"]
+  built = [
+    wheels.build(kind, library, opts.output_path, venv.python)
+    for kind in wanted
+  ]
+  if opts.then is None:
+    return 0
+  venv.install(built, opts.then.requirements)
+  return venv.run(opts.then.arguments)
+
+
+if __name__ == "__main__":
+  try:
+    sys.exit(main(sys.argv[1:]))
+  except command.BuildError as error:
+    sys.exit(f"build.py: error: {error}")
+  except KeyboardInterrupt:
+    sys.exit(130)

@@ -1,0 +1,126 @@
+"""Finding Bazel, telling it about this machine, and building with it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Sequence
+
+from tools import command, system
+from tools.command import ROOT, BuildError
+
+# The distribution's Bazel, and what it needs beside itself.
+_PACKAGES = (
+  "bazel-bootstrap",
+  "bazel-platforms",
+  "bazel-rules-java",
+  "bazel-rules-proto",
+)
+_NAMES = ("bazel", "bazelisk")
+_TARGET = "//jaxlib/ipu:libjaxipu.so"
+_CONFIGS = {"release": [], "native": ["native"], "default": ["default_cpu"]}
+
+
+def _find(path: pathlib.Path | None) -> str | None:
+  if path is None:
+    return next(filter(None, map(shutil.which, _NAMES)), None)
+  found = shutil.which(path.absolute())
+  if found is None:
+    raise BuildError(
+      f"--bazel_path={path} is no program. Give it the path of a bazel or"
+      " bazelisk, or leave it away to use the one on the PATH."
+    )
+  return found
+
+
+def wanted_packages(path: pathlib.Path | None) -> Sequence[str]:
+  """Debian packages to install: none if the user has a Bazel of their own."""
+  found = _find(path)
+  if found is None or os.path.realpath(found) == "/usr/bin/bazel":
+    return _PACKAGES
+  return ()
+
+
+class Bazel:
+  """A Bazel that works, with the options it is always started with."""
+
+  def __init__(
+    self,
+    path: pathlib.Path | None,
+    startup_options: Sequence[str],
+    verbose: bool,
+  ):
+    found = _find(path)
+    if found is None:
+      raise BuildError(
+        "there is no bazel or bazelisk on the PATH. Type:"
+        f" {system.install_command(_PACKAGES)} (or add --install_deps, or name"
+        " one with --bazel_path)"
+      )
+    self._start = [found, *startup_options]
+    self._verbose = verbose
+    self._path = found
+
+  def _version(self) -> tuple[int, ...]:
+    """(4, 2, 3), or () for the distribution's Bazel, which has no number."""
+    words = command.run(
+      [self._path, "--version"],
+      quiet=True,
+      hint=f"{self._path} does not seem to be Bazel; see --bazel_path.",
+    ).split()
+    number = words[-1].split("-")[0] if words else ""
+    parts = number.split(".")
+    return tuple(map(int, parts)) if all(map(str.isdigit, parts)) else ()
+
+  def configure(
+    self, *, generator_python: str, pip_python: pathlib.Path
+  ) -> None:
+    """Writes .jax_configure.bazelrc, so that plain `bazel test` works too.
+
+    Args:
+      generator_python: the Python that runs generators during the build; its
+        base installation is named, so that a venv may go away.
+      pip_python: a Python with pip, which downloads XLA's headers.
+    """
+    lines = [
+      "# Written by build/build.py.",
+      f"build --define=PYTHON_BIN_PATH={os.path.realpath(generator_python)}",
+      f"build --repo_env=PYTHON_BIN_PATH={pip_python}",
+    ]
+    if self._version() >= (6,):
+      # The workspace is described by WORKSPACE alone.
+      lines.append("common --noenable_bzlmod")
+    text = "\n".join(lines) + "\n"
+    path = ROOT / ".jax_configure.bazelrc"
+    if not path.exists() or path.read_text() != text:
+      path.write_text(text)
+
+  def build_library(
+    self, cpu_features: str, options: Sequence[str]
+  ) -> pathlib.Path:
+    """Builds libjaxipu.so and returns where it is.
+
+    Args:
+      cpu_features: `release`, `native` or `default`.
+      options: further options of `bazel build`; they win over ours.
+    """
+    configs = ["monolithic", "opt", *_CONFIGS[cpu_features]]
+    flags = [f"--config={name}" for name in configs] + list(options)
+    shown = ["--verbose_failures"]
+    if self._verbose:
+      shown.append("--subcommands")
+    if not sys.stderr.isatty():
+      shown.append("--noshow_progress")
+    command.say(f"building {_TARGET} with {self._path}")
+    command.run(
+      [*self._start, "build", *shown, *flags, _TARGET],
+      hint="What Bazel printed says why.",
+    )
+    folder = command.run(
+      [*self._start, "info", *flags, "bazel-bin"],
+      hint="It ran a moment ago: please report this.",
+      quiet=True,
+    ).strip()
+    return pathlib.Path(folder) / _TARGET[2:].replace(":", "/")

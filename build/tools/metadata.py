@@ -1,0 +1,88 @@
+"""The files of a wheel's dist-info folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tools.wheelfile import New
+
+LICENSES = ("ipu/LICENSE", "ipu/MPL-2.0.txt", "ipu/NOTICE.txt")
+ENTRY_POINTS = "[jax_plugins]\nipu = jax_plugins.ipu\n"
+
+_NOTE = """
+# With the IPU backend
+
+This is JAX's own release with a backend for Graphcore's IPU added. Questions
+about the backend go to the JAX on IPU project, not to the authors of JAX.
+"""
+
+
+def edit(
+  text: str, *, version: str, summary: str, requirements: Sequence[str] = ()
+) -> str:
+  """Upstream's METADATA, made that of a wheel with the backend in it.
+
+  Args:
+    text: upstream's METADATA.
+    version: the new version.
+    summary: the new one-line summary.
+    requirements: replace upstream's requirements of the same projects.
+  """
+  head, _, body = text.partition("\n\n")
+  replaced = [re.split(r"[^\w-]", r, maxsplit=1)[0] for r in requirements]
+  lines = []
+  for line in head.splitlines():
+    key, _, value = line.partition(": ")
+    if key == "Version":
+      line = f"Version: {version}"
+    elif key == "Summary":
+      line = f"Summary: {summary}"
+    elif key == "Requires-Dist":
+      if re.split(r"[^\w-]", value, maxsplit=1)[0] in replaced:
+        continue
+    lines.append(line)
+  lines.append("Classifier: Operating System :: POSIX :: Linux")
+  lines += [f"License-File: {name}" for name in LICENSES]
+  lines += [f"Requires-Dist: {requirement}" for requirement in requirements]
+  return "\n".join(lines) + "\n\n" + body.rstrip("\n") + "\n" + _NOTE
+
+
+def plugin(version: str, jax_version: str, description: str) -> str:
+  """METADATA of the wheel that has nothing but the backend.
+
+  Args:
+    version: its version.
+    jax_version: the only version of jax and jaxlib that it goes with.
+    description: the long description, Markdown.
+  """
+  lines = [
+    "Metadata-Version: 2.4",
+    "Name: jax-ipu-plugin",
+    f"Version: {version}",
+    "Summary: A backend for JAX: Graphcore's IPU, or a model of it",
+    "License-Expression: Apache-2.0 AND MPL-2.0",
+    *(f"License-File: {name}" for name in LICENSES),
+    "Classifier: Development Status :: 4 - Beta",
+    "Classifier: Intended Audience :: Science/Research",
+    "Classifier: Operating System :: POSIX :: Linux",
+    "Classifier: Programming Language :: C++",
+    "Classifier: Programming Language :: Python :: 3",
+    "Classifier: Topic :: Scientific/Engineering",
+    "Requires-Python: >=3.11",
+    f"Requires-Dist: jax=={jax_version}",
+    f"Requires-Dist: jaxlib=={jax_version}",
+    "Description-Content-Type: text/markdown",
+  ]
+  return "\n".join(lines) + "\n\n" + description
+
+
+def wheel(tag: str) -> New:
+  """The file WHEEL of a wheel with this tag."""
+  lines = [
+    "Wheel-Version: 1.0",
+    "Generator: jax-ipu build.py",
+    f"Root-Is-Purelib: {str(tag.endswith('-any')).lower()}",
+    f"Tag: {tag}",
+  ]
+  return New(("\n".join(lines) + "\n").encode())

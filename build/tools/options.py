@@ -1,0 +1,167 @@
+"""The command line of build.py."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from tools.command import ROOT
+
+WHEELS = ("jaxlib", "jax", "plugin")
+CPU_FEATURES = ("release", "native", "default")
+
+
+@dataclasses.dataclass(frozen=True)
+class Then:
+  """What to run with the built wheels: Python's arguments, and its needs."""
+
+  arguments: list[str]
+  requirements: pathlib.Path
+
+
+_EXAMPLES = """\
+examples:
+  python3 build/build.py --enable_ipu --install_deps --test
+  python3 build/build.py --enable_ipu --run ipu/examples/mnist_classifier.py
+  python3 build/build.py --enable_ipu --bazel_options=--copt=-g3 \\
+      --bazel_options=--strip=never
+"""
+
+
+def _wheels(text: str) -> list[str]:
+  names = text.split(",")
+  for name in names:
+    if name not in WHEELS:
+      raise argparse.ArgumentTypeError(
+        f"{name!r} is no wheel of this project; type one or more of"
+        f" {', '.join(WHEELS)} with commas between"
+      )
+  return list(dict.fromkeys(names))
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    prog="build.py",
+    description="Builds the wheels of JAX on IPU.",
+    epilog=_EXAMPLES,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+    allow_abbrev=False,
+  )
+  what = parser.add_argument_group("what to build")
+  what.add_argument(
+    "--enable_ipu",
+    action="store_true",
+    help="build the IPU backend: its shared library and the wheels below",
+  )
+  what.add_argument(
+    "--wheels",
+    type=_wheels,
+    default=["jaxlib"],
+    metavar="NAME[,NAME]",
+    help="jaxlib: upstream's jaxlib with the backend in it (default). jax:"
+    " upstream's jax with our overlay, as `setup.py bdist_wheel` makes it."
+    " plugin: the backend alone, for an unmodified jax and jaxlib",
+  )
+  what.add_argument(
+    "--target_cpu_features",
+    choices=CPU_FEATURES,
+    default="release",
+    help="release: kernels for AVX2 and for AVX-512, chosen at start-up, all"
+    " else for any x86-64 since 2009 (default). native: for this machine's"
+    " processor only (-march=native). default: whatever the compiler takes",
+  )
+  what.add_argument(
+    "--output_path",
+    type=pathlib.Path,
+    default=ROOT / "dist",
+    metavar="DIR",
+    help="where the wheels go (default: dist)",
+  )
+  how = parser.add_argument_group("how to build it")
+  how.add_argument(
+    "--bazel_path",
+    type=pathlib.Path,
+    metavar="FILE",
+    help="the bazel or bazelisk to use (default: the one on the PATH)",
+  )
+  how.add_argument(
+    "--bazel_options",
+    action="append",
+    default=[],
+    metavar="OPTION",
+    help="an option for `bazel build`, such as --bazel_options=--config=debug"
+    " (.bazelrc has the configs); may be repeated",
+  )
+  how.add_argument(
+    "--bazel_startup_options",
+    action="append",
+    default=[],
+    metavar="OPTION",
+    help="an option for bazel itself, such as"
+    " --bazel_startup_options=--output_user_root=DIR; may be repeated",
+  )
+  how.add_argument(
+    "--install_deps",
+    action="store_true",
+    help="install what is missing first: compiler, Bazel and GoogleTest with"
+    " apt-get (through sudo unless root), Python's build requirements into"
+    " the venv",
+  )
+  how.add_argument(
+    "--venv",
+    type=pathlib.Path,
+    default=ROOT / ".venv",
+    metavar="DIR",
+    help="the virtual environment to make and use (default: .venv)",
+  )
+  how.add_argument(
+    "--verbose",
+    action="store_true",
+    help="show every command that Bazel runs",
+  )
+  then = parser.add_argument_group(
+    "what to do with it", "The last option: all that follows it is passed on."
+  )
+  then.add_argument(
+    "--run",
+    nargs=argparse.REMAINDER,
+    metavar="SCRIPT [ARGS]",
+    help="install the wheels (jax's too) into the venv and run a Python script"
+    " there, on the IPU model",
+  )
+  then.add_argument(
+    "--test",
+    nargs=argparse.REMAINDER,
+    metavar="PYTEST ARGS",
+    help="install the wheels (jax's too) into the venv and run the tests there"
+    " (default: all of tests/ipu)",
+  )
+  return parser
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+  """The options, paths made absolute; `then` is a Then or None.
+
+  Ends the program with a message on wrong options.
+  """
+  parser = _parser()
+  options = parser.parse_args(argv)
+  build = ROOT / "build"
+  options.then = None
+  if options.run is not None:
+    if not options.run:
+      parser.error("--run needs a script: --run ipu/examples/minimal.py")
+    if not pathlib.Path(options.run[0]).is_file():
+      parser.error(f"--run: there is no script {options.run[0]!r}")
+    options.then = Then(options.run, build / "requirements-run.txt")
+  elif options.test is not None:
+    options.then = Then(
+      ["-m", "pytest", *options.test], build / "requirements-test.txt"
+    )
+  if not options.enable_ipu and (options.then or not options.install_deps):
+    parser.error("nothing to build; type: python3 build/build.py --enable_ipu")
+  options.output_path = options.output_path.absolute()
+  options.venv = options.venv.absolute()
+  return options

@@ -1,0 +1,83 @@
+"""What the build needs of the operating system, and installing it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from tools import command
+from tools.command import BuildError
+
+# GoogleTest is for the C++ tests only.
+_PACKAGES = ("g++", "libgtest-dev")
+
+
+def venv_package() -> str | None:
+  """The Debian package without which Python makes no venv; None if there."""
+  if importlib.util.find_spec("ensurepip"):
+    return None
+  if os.path.dirname(os.path.realpath(sys.executable)) != "/usr/bin":
+    return None
+  return f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+
+
+def _is_installed(package: str) -> bool:
+  query = ["dpkg-query", "--show", "--showformat=${Status}", package]
+  done = subprocess.run(query, capture_output=True, text=True)
+  return done.stdout == "install ok installed"
+
+
+def install_command(packages: Sequence[str]) -> str:
+  """What to type to install Debian packages."""
+  sudo = "" if os.geteuid() == 0 else "sudo "
+  return f"{sudo}apt-get install -y {' '.join(packages)}"
+
+
+def install(bazel_packages: Sequence[str]) -> None:
+  """Installs what is missing of compiler, Bazel, GoogleTest and venv.
+
+  Raises:
+    BuildError: there is no apt-get, no sudo, or they failed.
+  """
+  packages = [*bazel_packages, *_PACKAGES]
+  if package := venv_package():
+    packages.append(package)
+  if not shutil.which("apt-get"):
+    raise BuildError(
+      "--install_deps knows apt-get only, and this system has none. Install"
+      " Bazel 4 to 7, g++ 12 or later and GoogleTest with your system's"
+      " package manager, and leave --install_deps away."
+    )
+  missing = [package for package in packages if not _is_installed(package)]
+  if not missing:
+    return
+  command.say(f"installing {' '.join(missing)}")
+  prefix = ["env", "DEBIAN_FRONTEND=noninteractive"]
+  if os.geteuid() != 0:
+    if not shutil.which("sudo"):
+      raise BuildError(
+        "--install_deps must be root or have sudo. As root, type:"
+        f" apt-get update && apt-get install -y {' '.join(missing)}"
+      )
+    prefix = ["sudo", *prefix]
+  hint = "What apt-get printed says why."
+  command.run([*prefix, "apt-get", "-qq", "update"], hint=hint)
+  command.run(
+    [*prefix, "apt-get", "-qq", "install", "-y", "--no-install-recommends"]
+    + missing,
+    hint=hint,
+  )
+
+
+def check_compiler() -> None:
+  """Raises BuildError unless there are g++, ld and objcopy."""
+  for tool, package in (("g++", "g++"), ("ld", "binutils")):
+    if not shutil.which(tool):
+      raise BuildError(
+        f"there is no {tool} on the PATH. Type: {install_command([package])}"
+        " (or add --install_deps)"
+      )

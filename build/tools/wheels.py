@@ -1,0 +1,156 @@
+"""What goes into each of the three wheels."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+from tools import command, metadata, platform_tag, upstream, wheelfile
+from tools.command import ROOT, BuildError
+from tools.wheelfile import Kept, New
+
+Files = dict[str, New | Kept]
+
+# What a package holds: no C++, no build files, nothing an editor left behind.
+_SUFFIXES = {".py", ".pyi", ".typed", ".toml", ".json", ".html", ".css", ".js"}
+
+# `import jax` brings the flags and the names that programs for the IPU expect.
+_HOOK = b"\nfrom jax import ipu as ipu\n"
+
+
+def version() -> str:
+  """Of the jax and jaxlib wheels with the backend in them."""
+  return f"{upstream.read_pins()['jax'].version}+ipu"
+
+
+def _package(folder: str) -> Iterator[tuple[str, New]]:
+  """The files of a Python package in the source tree."""
+  root = ROOT / folder
+  if not root.is_dir():
+    raise BuildError(f"there is no {root}: is this checkout complete?")
+  for path in sorted(root.rglob("*")):
+    if path.suffix in _SUFFIXES and path.is_file():
+      yield path.relative_to(ROOT).as_posix(), New(path.read_bytes())
+
+
+def _licenses(dist_info: str) -> Iterator[tuple[str, New]]:
+  folder = ROOT / "third_party" / "licenses"
+  for name in metadata.LICENSES:
+    base = name.removeprefix("ipu/")
+    path = ROOT / "LICENSE" if base == "LICENSE" else folder / base
+    yield f"{dist_info}/licenses/{name}", New(path.read_bytes())
+
+
+def _backend(library: pathlib.Path) -> Files:
+  files: Files = dict(_package("jaxlib/ipu"))
+  files["jaxlib/ipu/libjaxipu.so"] = New(library.read_bytes(), executable=True)
+  return files
+
+
+def _overlay() -> Files:
+  return {**dict(_package("jax/ipu")), **dict(_package("jax_plugins/ipu"))}
+
+
+def _renamed(kept: dict[str, Kept], name: str) -> Files:
+  """Upstream's files, in the dist-info folder of our version."""
+  old = f"{name}-{upstream.read_pins()[name].version}.dist-info/"
+  new = f"{name}-{version()}.dist-info/"
+  return {path.replace(old, new): file for path, file in kept.items()}
+
+
+def _save(
+  files: Files, folder: pathlib.Path, project: str, tag: str
+) -> pathlib.Path:
+  path = folder / f"{project}-{tag}.whl"
+  fresh = wheelfile.write(path, files)
+  command.say(f"{'wrote' if fresh else 'up to date:'} {path}")
+  return path
+
+
+def jaxlib(
+  library: pathlib.Path, folder: pathlib.Path, python: str | os.PathLike[str]
+) -> pathlib.Path:
+  """Upstream's jaxlib with the backend in it."""
+  source = upstream.wheel("jaxlib", python)
+  dist_info = f"jaxlib-{version()}.dist-info"
+  *_, interpreter, abi, platform = source.stem.split("-")
+  platform = platform_tag.newest([platform, platform_tag.of_library(library)])
+  tag = f"{interpreter}-{abi}-{platform}"
+  with wheelfile.files_of(source) as kept:
+    files = _renamed(kept, "jaxlib")
+    files |= _backend(library) | dict(_licenses(dist_info))
+    text = metadata.edit(
+      _text(files, f"{dist_info}/METADATA"),
+      version=version(),
+      summary="XLA library for JAX, with a backend for the IPU",
+    )
+    files[f"{dist_info}/METADATA"] = New(text.encode())
+    files[f"{dist_info}/WHEEL"] = metadata.wheel(tag)
+    return _save(files, folder, f"jaxlib-{version()}", tag)
+
+
+def jax(folder: pathlib.Path, python: str | os.PathLike[str]) -> pathlib.Path:
+  """Upstream's jax with the overlay in it."""
+  source = upstream.wheel("jax", python)
+  dist_info = f"jax-{version()}.dist-info"
+  tag = "py3-none-any"
+  with wheelfile.files_of(source) as kept:
+    init = wheelfile.read(kept["jax/__init__.py"]) + _HOOK
+    files = _renamed(kept, "jax")
+    files |= _overlay() | dict(_licenses(dist_info))
+    files["jax/__init__.py"] = New(init)
+    text = metadata.edit(
+      _text(files, f"{dist_info}/METADATA"),
+      version=version(),
+      summary="Differentiate, compile, and transform NumPy code, on IPUs too",
+      requirements=[f"jaxlib=={version()}"],
+    )
+    files[f"{dist_info}/METADATA"] = New(text.encode())
+    files[f"{dist_info}/WHEEL"] = metadata.wheel(tag)
+    files[f"{dist_info}/entry_points.txt"] = New(metadata.ENTRY_POINTS.encode())
+    files[f"{dist_info}/top_level.txt"] = New(b"jax\njax_plugins\n")
+    return _save(files, folder, f"jax-{version()}", tag)
+
+
+def plugin(library: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+  """The backend alone, for unmodified jax and jaxlib."""
+  jax_version = upstream.read_pins()["jax"].version
+  project = f"jax_ipu_plugin-{jax_version}"
+  dist_info = f"{project}.dist-info"
+  tag = f"py3-none-{platform_tag.of_library(library)}"
+  readme = ROOT / "README.md"
+  text = metadata.plugin(jax_version, jax_version, readme.read_text())
+  files = _backend(library) | _overlay() | dict(_licenses(dist_info))
+  files[f"{dist_info}/METADATA"] = New(text.encode())
+  files[f"{dist_info}/WHEEL"] = metadata.wheel(tag)
+  files[f"{dist_info}/entry_points.txt"] = New(metadata.ENTRY_POINTS.encode())
+  files[f"{dist_info}/top_level.txt"] = New(b"jax\njax_plugins\njaxlib\n")
+  return _save(files, folder, project, tag)
+
+
+def _text(files: Files, name: str) -> str:
+  file = files[name]
+  assert isinstance(file, Kept)
+  return wheelfile.read(file).decode()
+
+
+def build(
+  kind: str,
+  library: pathlib.Path,
+  folder: pathlib.Path,
+  python: str | os.PathLike[str],
+) -> pathlib.Path:
+  """Makes a wheel in `folder` unless it is there already.
+
+  Args:
+    kind: `jaxlib`, `jax` or `plugin`.
+    library: libjaxipu.so.
+    folder: where the wheel goes.
+    python: a Python with pip, which downloads upstream's wheels.
+  """
+  if kind == "jaxlib":
+    return jaxlib(library, folder, python)
+  if kind == "jax":
+    return jax(folder, python)
+  return plugin(library, folder)
