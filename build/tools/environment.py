@@ -91,7 +91,7 @@ class Environment:
       names = ", ".join(new)
       command.say(f"installing {names} into {self._folder}")
       self._remember("wheels", None)
-      self._pip("uninstall", "--quiet", "--yes", *_OURS)
+      self._pip("uninstall", "-qq", "--yes", *_OURS)
       self._pip("install", "--quiet", *wheels)
       self._remember("wheels", new)
       self._remember(requirements.name, None)
