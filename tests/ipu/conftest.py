@@ -1,0 +1,107 @@
+"""Fixtures for the tests of the IPU backend.
+
+The suite compares the IPU with XLA:CPU in one process, so both platforms
+have to exist; the CPU stays the default, as it is for users. Flags that the
+plugin reads when its client is made (`JAX_IPU_DEVICE_COUNT`,
+`JAX_IPU_MODEL_NUM_TILES`, ...) may be set outside and are left alone.
+
+`--ipu-platform=cpu` runs the comparisons of XLA:CPU with itself. That proves
+nothing about the IPU; it shows that a test asks for something XLA:CPU does.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# So that tests find ipu_test_util, whatever pytest's import mode.
+sys.path.insert(0, str(Path(__file__).parent))
+
+os.environ.setdefault("JAX_IPU_USE_MODEL", "true")
+if "cpu" not in os.environ.get("JAX_PLATFORMS", "cpu").split(","):
+  os.environ["JAX_PLATFORMS"] += ",cpu"
+
+# Compilations take as long as they take, and a failure must be seen again by
+# whoever reads about it: no deadline, the same examples on every run.
+hypothesis.settings.register_profile(
+  "ipu",
+  deadline=None,
+  derandomize=True,
+  max_examples=25,
+  print_blob=True,
+  suppress_health_check=[
+    hypothesis.HealthCheck.too_slow,
+    hypothesis.HealthCheck.data_too_large,
+  ],
+)
+hypothesis.settings.load_profile("ipu")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+  parser.addoption(
+    "--ipu-platform",
+    default="ipu",
+    help="the platform under test; `cpu` checks the tests themselves",
+  )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+  config.addinivalue_line(
+    "markers", "ipu_only: asks for what only the IPU backend has"
+  )
+  config.addinivalue_line(
+    "markers", "slow: takes much memory or many seconds; runs by default"
+  )
+
+
+def pytest_collection_modifyitems(
+  config: pytest.Config, items: list[pytest.Item]
+) -> None:
+  platform = config.getoption("--ipu-platform")
+  if platform == "ipu":
+    return
+  skip = pytest.mark.skip(
+    reason=f"--ipu-platform={platform}: this test asks for the IPU itself"
+  )
+  for item in items:
+    if "ipu_only" in item.keywords:
+      item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def ipu(request: pytest.FixtureRequest):
+  """The device under test."""
+  import jax
+
+  return jax.devices(request.config.getoption("--ipu-platform"))[0]
+
+
+@pytest.fixture(scope="session")
+def cpu():
+  """The device that says what is right."""
+  import jax
+
+  return jax.devices("cpu")[0]
+
+
+@pytest.fixture(scope="session")
+def check(ipu, cpu) -> Callable[..., None]:
+  """`check(f, *args)`: jitted on both devices, f gives the same results."""
+  import ipu_test_util
+
+  return functools.partial(ipu_test_util.check, devices=(ipu, cpu))
+
+
+@pytest.fixture
+def on_ipu(ipu):
+  """Eager calls inside the test run on the device under test."""
+  import jax
+
+  with jax.default_device(ipu):
+    yield ipu

@@ -1,0 +1,248 @@
+"""Operations that move data and compute nothing: every bit must arrive."""
+
+from __future__ import annotations
+
+import ipu_test_util as util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ipu_test_util import ALL
+from jax import lax
+
+DTYPES = st.sampled_from([np.bool_, np.int8, np.uint16, np.float16, np.float32])
+
+
+@st.composite
+def arrays(draw, min_rank: int = 0, max_rank: int = 4, least: int = 0):
+  """An array of a small shape, empty ones included."""
+  sizes = st.integers(least, 7)
+  shape = draw(st.lists(sizes, min_size=min_rank, max_size=max_rank))
+  return util.sample(draw(DTYPES), shape, special=True)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_moves_of_every_dtype(check, dtype):
+  def moves(x, y):
+    return {
+      "transpose": x.T,
+      "reshape": x.reshape(3, -1),
+      "transpose and reshape": x.T.reshape(-1, 2),
+      "slice": x[1:30:3, 2:],
+      "reverse": lax.rev(x, (1,)),
+      "pad": jnp.pad(x, ((1, 2), (0, 3)), constant_values=y[0, 0]),
+      "concatenate": jnp.concatenate([x, y, x[:5]], 0),
+      "broadcast": jnp.broadcast_to(x[:, None], (33, 4, 14)),
+      "tile": jnp.tile(x, (2, 3)),
+      "roll": jnp.roll(x, 5),
+      "stack": jnp.stack([x, y], 1),
+      "flip": y[::-1, ::-1],
+    }
+
+  x, y = (util.sample(dtype, (33, 14), special=True, key=i) for i in (0, 1))
+  check(moves, x, y, exact=True)
+
+
+@given(arrays(), st.data())
+def test_transpose(check, x, data):
+  axes = data.draw(st.permutations(range(x.ndim)))
+  check(lambda x: lax.transpose(x, axes), x, exact=True)
+
+
+@given(arrays(), st.data())
+def test_reshape_of_a_transpose(check, x, data):
+  """A reshape that no view can express has to copy."""
+  axes = data.draw(st.permutations(range(x.ndim)))
+  factors = data.draw(st.permutations(x.shape))
+  shapes = [tuple(factors), (x.size,), (1, x.size, 1)]
+  check(
+    lambda x: [lax.transpose(x, axes).reshape(s) for s in shapes],
+    x,
+    exact=True,
+  )
+
+
+@given(arrays(min_rank=1), st.data())
+def test_slice(check, x, data):
+  starts, limits, strides = [], [], []
+  for n in x.shape:
+    starts.append(data.draw(st.integers(0, n)))
+    limits.append(data.draw(st.integers(starts[-1], n)))
+    strides.append(data.draw(st.integers(1, 4)))
+  check(lambda x: lax.slice(x, starts, limits, strides), x, exact=True)
+
+
+@given(arrays(min_rank=1, max_rank=3, least=1), st.data())
+def test_pad(check, x, data):
+  """Low, high and interior padding; negative padding crops."""
+  config = []
+  for n in x.shape:
+    interior = data.draw(st.integers(0, 3))
+    extent = n + (n - 1) * interior
+    low = data.draw(st.integers(-extent, 4))
+    high = data.draw(st.integers(-extent - min(low, 0), 4))
+    config.append((low, high if extent + low + high >= 0 else 0, interior))
+  value = util.sample(x.dtype, (), key="pad")
+  check(lambda x, v: lax.pad(x, v, config), x, value, exact=True)
+
+
+@given(arrays(), st.data())
+def test_reverse(check, x, data):
+  dims = data.draw(st.sets(st.integers(0, x.ndim - 1))) if x.ndim else ()
+  check(lambda x: lax.rev(x, tuple(dims)), x, exact=True)
+
+
+@given(arrays(min_rank=1), st.data())
+def test_concatenate(check, x, data):
+  axis = data.draw(st.integers(0, x.ndim - 1))
+  parts = [x]
+  for i in range(data.draw(st.integers(1, 4))):
+    shape = list(x.shape)
+    shape[axis] = data.draw(st.integers(0, 5))
+    parts.append(util.sample(x.dtype, shape, key=i))
+  check(lambda *xs: lax.concatenate(xs, axis), *parts, exact=True)
+
+
+@given(arrays(max_rank=3), st.data())
+def test_broadcast_in_dim(check, x, data):
+  rank = data.draw(st.integers(x.ndim, 5))
+  places = data.draw(st.permutations(range(rank)))[: x.ndim]
+  dims = sorted(places)
+  shape = [data.draw(st.integers(1, 5)) for _ in range(rank)]
+  for n, d in zip(x.shape, dims, strict=True):
+    shape[d] = n if n != 1 else shape[d]
+  check(lambda x: lax.broadcast_in_dim(x, shape, dims), x, exact=True)
+
+
+@given(arrays(min_rank=1, least=1), st.data())
+def test_dynamic_slice_clamps_its_start(check, x, data):
+  sizes = [data.draw(st.integers(0, n)) for n in x.shape]
+  starts = [np.int32(data.draw(st.integers(-9, 9))) for _ in x.shape]
+  check(
+    lambda x, *starts: lax.dynamic_slice(x, starts, sizes),
+    x,
+    *starts,
+    exact=True,
+  )
+
+
+@given(arrays(min_rank=1, least=1), st.data())
+def test_dynamic_update_slice_clamps_its_start(check, x, data):
+  sizes = [data.draw(st.integers(0, n)) for n in x.shape]
+  starts = [np.int32(data.draw(st.integers(-9, 9))) for _ in x.shape]
+  update = util.sample(x.dtype, sizes, key="update")
+  check(
+    lambda x, u, *starts: lax.dynamic_update_slice(x, u, starts),
+    x,
+    update,
+    *starts,
+    exact=True,
+  )
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint32, np.int32])
+def test_dynamic_slice_with_any_index_dtype(check, dtype):
+  x = util.sample(np.float32, (300, 3))
+  check(
+    lambda x, i: [
+      lax.dynamic_slice(x, (i, jnp.zeros_like(i)), (4, 2)),
+      lax.dynamic_index_in_dim(x, i, keepdims=False),
+    ],
+    x,
+    np.array(100, dtype),
+    exact=True,
+  )
+
+
+def test_constants_and_iota(check):
+  def f():
+    return {
+      f"{t}": [
+        jnp.full((3, 2), 1, t),
+        jnp.asarray(util.sample(t, (5, 4), special=True)),
+        jnp.zeros((0, 3), t),
+      ]
+      + (
+        [lax.broadcasted_iota(t, (5, 6, 7), d) for d in range(3)]
+        if t != np.bool_
+        else []
+      )
+      for t in ALL
+    }
+
+  check(f, exact=True)
+
+
+def test_a_result_may_be_an_argument_or_appear_twice(check):
+  def f(x, y):
+    z = x + y
+    return x, z, z, y, x, z.T.T, jnp.float32(3), x.reshape(-1).reshape(x.shape)
+
+  x, y = (util.sample(np.float32, (6, 5), key=i) for i in (0, 1))
+  check(f, x, y, exact=True)
+
+
+def test_arguments_without_use(check):
+  x, y = (util.sample(np.float32, (6, 5), key=i) for i in (0, 1))
+  check(lambda x, y: y, x, y, exact=True)
+  check(lambda x, y: jnp.arange(5), x, y, exact=True)
+  check(lambda x, y: (), x, y, exact=True)
+
+
+def test_large_moves(check):
+  """More than a tile holds, sizes that no tile count divides."""
+
+  def moves(x):
+    y = x.reshape(997, 31, 17)
+    return [
+      y.transpose(2, 0, 1),
+      y.transpose(1, 2, 0)[3::2, ::-1],
+      x[::-7],
+      jnp.concatenate([x[1000:], x[:1000]]),
+      jnp.pad(y, ((1, 1), (0, 0), (2, 0)), mode="reflect"),
+    ]
+
+  check(moves, util.sample(np.float32, (997 * 31 * 17,)), exact=True)
+
+
+def test_optimization_barrier(check):
+  x = util.sample(np.float32, (6, 5))
+  check(lambda x: lax.optimization_barrier((x * 2, x[0])), x, exact=True)
+
+
+@pytest.mark.parametrize("rank", range(7))
+def test_every_rank(check, rank):
+  x = util.sample(np.int32, (2,) * rank)
+  check(lambda x: [x.T, x + 1, x.reshape(-1), x[..., None] * x], x)
+
+
+def test_rotate_and_interleave(check):
+  def f(x):
+    even, odd = x[..., ::2], x[..., 1::2]
+    return {
+      "rotate half": jnp.concatenate([-odd, even], -1),
+      "interleave": jnp.stack([odd, even], -1).reshape(x.shape),
+      "space to depth": x.reshape(4, 3, 2, 3, 2, 4)
+      .transpose(0, 1, 3, 2, 4, 5)
+      .reshape(4, 3, 3, 16),
+      "split": jnp.split(x, 3, 2),
+      "swap": jnp.swapaxes(x, 0, 3),
+      "repeat": jnp.repeat(x, 3, 1),
+      "triangle": jnp.tril(x[0, 0]),
+      "diagonal": jnp.diagonal(x[0]),
+    }
+
+  check(f, util.sample(np.float32, (4, 6, 6, 4)), exact=True)
+
+
+def test_device_copies(ipu, cpu):
+  """Arrays survive the way to the device and back, in any memory order."""
+  for dtype in ALL:
+    x = util.sample(dtype, (5, 6, 7), special=True)
+    for view in (x, x.T, x[::-1, ::2], np.asfortranarray(x), x[:0], x[0, 0, 0]):
+      there = jax.device_put(view, ipu)
+      back = jax.device_put(there, cpu)
+      fault = util.difference(np.asarray(back), np.asarray(view), exact=True)
+      assert fault is None, f"{dtype}: {fault}"

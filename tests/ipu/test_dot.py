@@ -1,0 +1,175 @@
+"""Matrix products in all forms of dot_general."""
+
+from __future__ import annotations
+
+import ipu_test_util as util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ipu_test_util import FLOATS, INTEGERS
+from jax import lax
+
+# Error of a sum of products, relative to the largest result.
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5}
+
+
+def check_product(check, f, *args):
+  """Compares products with a bound that scales with the results."""
+  dtype = args[0].dtype
+  if not util.is_float(dtype):
+    return check(f, *args)
+  bound = TOLERANCE[dtype.name]
+  depth = max((n for a in args for n in a.shape), default=1)
+  check(f, *args, rtol=bound, atol=bound * np.sqrt(depth) / 4)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+def test_orientations(check, dtype):
+  def products(a, b, at, bt):
+    return {
+      "ab": a @ b,
+      "a'b": at.T @ b,
+      "ab'": a @ bt.T,
+      "a'b'": at.T @ bt.T,
+      "(ba)'": lax.dot_general(b, a, (((0,), (1,)), ((), ()))),
+      "row": a[0] @ b,
+      "column": a @ b[:, 0],
+      "inner": a[0] @ b[:, 0],
+      "outer": jnp.outer(a[:, 0], b[0]),
+    }
+
+  a = util.sample(dtype, (37, 53), **_range(dtype))
+  b = util.sample(dtype, (53, 29), **_range(dtype))
+  check_product(check, products, a, b, a.T.copy(), b.T.copy())
+
+
+def _range(dtype) -> dict[str, float]:
+  return {"low": -1, "high": 1} if util.is_float(dtype) else {}
+
+
+@pytest.mark.parametrize(
+  "m,k,n",
+  [
+    (1, 1, 1), (0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1000, 1), (1000, 1, 1000),
+    (1, 784, 1024), (32, 784, 1024), (128, 128, 128), (257, 129, 65),
+    (3, 5000, 2), (2000, 7, 3), (512, 512, 512), (1472, 16, 16),
+  ],
+)  # fmt: skip
+def test_shapes(check, m, k, n):
+  a = util.sample(np.float32, (m, k), low=-1, high=1)
+  b = util.sample(np.float32, (k, n), low=-1, high=1)
+  check_product(check, jnp.matmul, a, b)
+
+
+@st.composite
+def dot_generals(draw):
+  """Operand shapes with their batch, contracting and free dimensions."""
+  batch = draw(st.lists(st.integers(1, 4), max_size=2))
+  contracting = draw(st.lists(st.integers(0, 6), max_size=2))
+  shapes, dims = [], []
+  for _ in range(2):
+    free = draw(st.lists(st.integers(0, 5), max_size=2))
+    sizes = [*batch, *contracting, *free]
+    order = draw(st.permutations(range(len(sizes))))
+    shapes.append([sizes[i] for i in order])
+    place = [order.index(i) for i in range(len(sizes))]
+    dims.append((place[: len(batch)], place[len(batch) :][: len(contracting)]))
+  (lhs_batch, lhs_contract), (rhs_batch, rhs_contract) = dims
+  return shapes, ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))
+
+
+@given(dot_generals(), st.sampled_from([np.float32, np.int32, np.int8]))
+def test_any_dimension_numbers(check, case, dtype):
+  (lhs, rhs), numbers = case
+  a, b = (
+    util.sample(dtype, shape, low=-3, high=3, key=i)
+    for i, shape in enumerate((lhs, rhs))
+  )
+  check_product(check, lambda a, b: lax.dot_general(a, b, numbers), a, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_batched(check, dtype):
+  def products(a, b, c):
+    return {
+      "batched": a @ b,
+      "broadcast": jnp.matmul(a, c),
+      "attention": jnp.einsum("bik,bjk->bij", a, a),
+      "batch in the middle": jnp.einsum("bik,bkj->ibj", a, b),
+      "two batch dimensions": jnp.einsum(
+        "bhik,bhkj->bhij", a.reshape(2, 3, 20, 24), b.reshape(2, 3, 24, 16)
+      ),
+      "two contracting dimensions": jnp.einsum("bik,bkj->ij", a, b),
+      "free dimensions": jnp.einsum("bik,kj->bij", a, c),
+    }
+
+  a = util.sample(dtype, (6, 20, 24), low=-1, high=1)
+  b = util.sample(dtype, (6, 24, 16), low=-1, high=1)
+  c = util.sample(dtype, (24, 16), low=-1, high=1, key="c")
+  check_product(check, products, a, b, c)
+
+
+def test_preferred_element_type(check):
+  def products(f16, bf16, i8, u8):
+    numbers = (((1,), (0,)), ((), ()))
+
+    def dot(a, to):
+      return lax.dot_general(a, a.T, numbers, preferred_element_type=to)
+
+    return {
+      "f16 to f32": dot(f16, jnp.float32),
+      "bf16 to f32": dot(bf16, jnp.float32),
+      "i8 to i32": dot(i8, jnp.int32),
+      "u8 to u32": dot(u8, jnp.uint32),
+      "i8 to f32": dot(i8, jnp.float32),
+    }
+
+  f16, bf16, _ = (util.sample(t, (40, 300), low=-1, high=1) for t in FLOATS)
+  i8, u8 = (util.sample(t, (40, 300)) for t in (np.int8, np.uint8))
+  check(products, f16, bf16, i8, u8, rtol=1e-4, atol=1e-3)
+
+
+def test_precision_may_be_asked_for(check):
+  a = util.sample(np.float32, (64, 64), low=-1, high=1)
+  for precision in ("default", "high", "highest"):
+    check_product(check, lambda a: jnp.matmul(a, a, precision=precision), a)
+
+
+def test_a_product_of_a_product_with_a_bias_and_an_activation(check):
+  def layer(x, w, b):
+    h = jnp.maximum(x @ w + b, 0)
+    return h, (h @ w.T).sum(0), jnp.dot(h.T, x)
+
+  check_product(
+    check,
+    layer,
+    util.sample(np.float32, (48, 100), low=-1, high=1),
+    util.sample(np.float32, (100, 72), low=-1, high=1),
+    util.sample(np.float32, (72,), low=-1, high=1),
+  )
+
+
+def test_operands_that_are_views(check):
+  """Slices, reversals and broadcasts go into a product without harm."""
+
+  def products(a):
+    return [
+      a[::2] @ a[:, ::2],
+      a[::-1] @ a[:, 3:9],
+      a @ jnp.broadcast_to(a[:, :1], (60, 5)),
+      jnp.concatenate([a, a], 1) @ jnp.concatenate([a, a], 0),
+      a.reshape(30, 120) @ a.reshape(120, 30),
+    ]
+
+  check_product(
+    check, products, util.sample(np.float32, (60, 60), low=-1, high=1)
+  )
+
+
+def test_infinity_and_nan_propagate(check):
+  a = np.ones((8, 16), np.float32)
+  a[1, 2], a[3, 4], a[5, 6] = np.inf, np.nan, -np.inf
+  b = util.sample(np.float32, (16, 8), low=0.5, high=1)
+  check(jnp.matmul, a, b, rtol=1e-5)

@@ -1,0 +1,210 @@
+"""Reductions: the usual monoids, arg-reductions, and regions of any kind."""
+
+from __future__ import annotations
+
+import ipu_test_util as util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ipu_test_util import ALL, BOOL, FLOATS, INTEGERS, NUMBERS
+from jax import lax
+
+SHAPE = (5, 33, 12)
+AXES = [(), (0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_monoids(check, dtype):
+  def reductions(x):
+    number = x if dtype != np.bool_ else x.astype(jnp.int32)
+    cases = {}
+    for axes in AXES:
+      cases[f"max {axes}"] = x.max(axes)
+      cases[f"min {axes}"] = x.min(axes)
+      cases[f"sum {axes}"] = number.sum(axes)
+      cases[f"product {axes}"] = (number % 2 + 1).prod(axes)
+    return cases
+
+  x = util.sample(dtype, SHAPE, low=0, high=1)
+  check(reductions, x, rtol={2: 2e-2}.get(dtype.itemsize, 1e-5), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", BOOL + INTEGERS, ids=str)
+def test_bitwise_reductions(check, dtype):
+  zero = np.zeros((), dtype)
+
+  def reductions(x):
+    return {
+      f"{name} {axes}": lax.reduce(x, init, op, axes)
+      for axes in AXES
+      for name, init, op in (
+        ("and", np.invert(zero), lax.bitwise_and),
+        ("or", zero, lax.bitwise_or),
+        ("xor", zero, lax.bitwise_xor),
+      )
+    }
+
+  check(reductions, util.sample(dtype, SHAPE))
+
+
+@pytest.mark.parametrize("dtype", NUMBERS, ids=str)
+def test_argmax_and_argmin_take_the_first(check, dtype):
+  """Few distinct values, so ties are everywhere."""
+
+  def reductions(x):
+    cases = {"flat": [jnp.argmax(x), jnp.argmin(x)]}
+    for axis in range(3):
+      cases[f"axis {axis}"] = [jnp.argmax(x, axis), jnp.argmin(x, axis)]
+      cases[f"u8 {axis}"] = lax.argmax(x, axis, jnp.uint8)
+    return cases
+
+  check(reductions, util.sample(dtype, SHAPE, low=0, high=3).round())
+
+
+def test_argmax_finds_the_first_nan(check):
+  for dtype in FLOATS:
+    x = util.sample(dtype, (20, 50), special=True)
+    x[3, 7] = x[3, 20] = np.nan
+    check(
+      lambda x: [
+        f(x, axis) for f in (jnp.argmax, jnp.argmin) for axis in (None, 0, 1)
+      ],
+      x,
+    )
+
+
+def test_infinities_and_nan_in_reductions(check):
+  for dtype in FLOATS:
+    x = util.sample(dtype, (30, 50), special=True)
+    check(
+      lambda x: [f(x, 1) for f in (jnp.max, jnp.min, jnp.sum)],
+      x,
+      rtol=3e-2,
+      atol=1.0,
+    )
+    check(lambda x: [jnp.nanmax(x, 0), jnp.nanmin(x, 0)], x, exact=True)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (1, 1), (1,)], ids=str)
+def test_reductions_of_little(check, shape):
+  x = util.sample(np.float32, shape)
+
+  def reductions(x):
+    axes = [None, *range(x.ndim)]
+    cases = [f(x, a) for f in (jnp.sum, jnp.prod, jnp.all) for a in axes]
+    if x.size:
+      cases += [f(x, a) for f in (jnp.max, jnp.argmin) for a in axes]
+    return cases
+
+  check(reductions, x)
+
+
+@given(
+  st.lists(st.integers(1, 9), min_size=1, max_size=5),
+  st.data(),
+)
+def test_any_axes_of_any_shape(check, shape, data):
+  axes = data.draw(st.sets(st.integers(0, len(shape) - 1)))
+  x = util.sample(np.int32, shape)
+  y = util.sample(np.float32, shape)
+  check(
+    lambda x, y: [x.sum(axes), x.max(axes), y.min(axes), y.mean(axes)],
+    x,
+    y,
+    rtol=1e-5,
+    atol=1e-6,
+  )
+  order = data.draw(st.permutations(range(len(shape))))
+  check(lambda x: x.transpose(order).sum(axes), x)
+
+
+@pytest.mark.parametrize(
+  "shape", [(1000003,), (3, 400001), (400001, 3), (1024, 1024)], ids=str
+)
+def test_large(check, shape):
+  def reductions(x):
+    return [
+      f(x, axis)
+      for f in (jnp.sum, jnp.max, jnp.argmax)
+      for axis in (None, *range(x.ndim))
+    ]
+
+  check(reductions, util.sample(np.float32, shape), rtol=2e-5, atol=1e-2)
+  check(reductions, util.sample(np.int32, shape))
+
+
+def test_the_initial_value_takes_part_once(check):
+  x = util.sample(np.float32, (7, 11))
+  init = np.float32(100)
+  check(
+    lambda x, init: [
+      lax.reduce(x, init, op, axes)
+      for op in (lax.add, lax.max, lax.mul)
+      for axes in ((0,), (1,), (0, 1), ())
+    ],
+    x,
+    init,
+    rtol=1e-5,
+  )
+
+
+def test_a_region_that_is_no_monoid_of_the_list(check):
+  """log-sum-exp of pairs, and a product of 2x2 matrices as four operands."""
+
+  def logsumexp(x):
+    return lax.reduce(x, -jnp.inf, jnp.logaddexp, (1,))
+
+  check(logsumexp, util.sample(np.float32, (9, 40)), rtol=1e-5)
+
+  def matrices(a, b, c, d):
+    def multiply(p, q):
+      return (
+        p[0] * q[0] + p[1] * q[2],
+        p[0] * q[1] + p[1] * q[3],
+        p[2] * q[0] + p[3] * q[2],
+        p[2] * q[1] + p[3] * q[3],
+      )
+
+    one, zero = np.int32(1), np.int32(0)
+    return lax.reduce((a, b, c, d), (one, zero, zero, one), multiply, (0,))
+
+  check(matrices, *(util.sample(np.int32, (6, 5), key=i) for i in range(4)))
+
+
+def test_several_operands(check):
+  """The pair (value, index), with an order of its own."""
+
+  def widest(x, index):
+    def pick(a, b):
+      take = jnp.abs(a[0]) >= jnp.abs(b[0])
+      return jnp.where(take, a[0], b[0]), jnp.where(take, a[1], b[1])
+
+    return [
+      lax.reduce((x, index), (np.float32(0), np.int32(-1)), pick, (axis,))
+      for axis in (0, 1)
+    ]
+
+  x = util.sample(np.float32, (30, 40))
+  check(widest, x, np.arange(1200, dtype=np.int32).reshape(30, 40))
+
+
+def test_statistics(check):
+  def statistics(x):
+    return {
+      "mean": x.mean(0),
+      "var": x.var(1),
+      "std": x.std(),
+      "logsumexp": jax.nn.logsumexp(x, 1),
+      "norm": jnp.linalg.norm(x, axis=1),
+      "softmax": jax.nn.softmax(x, 0),
+      "count": jnp.count_nonzero(x > 0, 0),
+      "any": (x > 3.9).any(1),
+      "all": (x > -3.9).all(0),
+      "ptp": jnp.ptp(x, 0),
+      "average": jnp.average(x, 0, weights=x[:, 0] ** 2),
+    }
+
+  check(statistics, util.sample(np.float32, (64, 100)), rtol=1e-4, atol=1e-6)
