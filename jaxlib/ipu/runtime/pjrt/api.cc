@@ -1,0 +1,44 @@
+#include "jaxlib/ipu/runtime/pjrt/api.h"
+
+#include "jaxlib/ipu/runtime/pjrt/buffer.h"
+#include "jaxlib/ipu/runtime/pjrt/client.h"
+#include "jaxlib/ipu/runtime/pjrt/device.h"
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/pjrt/event.h"
+#include "jaxlib/ipu/runtime/pjrt/executable.h"
+#include "jaxlib/ipu/runtime/pjrt/topology.h"
+
+namespace ipu {
+namespace {
+
+PJRT_Api MakeApi() {
+  PJRT_Api api = {};
+  api.struct_size = PJRT_Api_STRUCT_SIZE;
+  // JAX gates features by the version: it must be that of the header.
+  api.pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
+  api.pjrt_api_version.major_version = PJRT_API_MAJOR;
+  api.pjrt_api_version.minor_version = PJRT_API_MINOR;
+  AddErrorFunctions(&api);
+  AddPluginFunctions(&api);
+  AddEventFunctions(&api);
+  AddClientFunctions(&api);
+  AddDeviceFunctions(&api);
+  AddMemoryFunctions(&api);
+  AddTopologyFunctions(&api);
+  AddExecutableFunctions(&api);
+  AddLoadedExecutableFunctions(&api);
+  AddOptimizedProgramFunctions(&api);
+  AddExecuteFunctions(&api);
+  AddBufferFunctions(&api);
+  AddTransferFunctions(&api);
+  AddUnsupportedFunctions(&api);
+  return api;
+}
+
+}  // namespace
+}  // namespace ipu
+
+const PJRT_Api* GetPjrtApi() {
+  static const PJRT_Api api = ipu::MakeApi();
+  return &api;
+}

@@ -1,0 +1,211 @@
+#include "jaxlib/ipu/runtime/pjrt/buffer.h"
+
+#include <utility>
+
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/pjrt/event.h"
+
+namespace ipu {
+namespace {
+
+PJRT_Error* Destroy(PJRT_Buffer_Destroy_Args* args) {
+  delete args->buffer;
+  return nullptr;
+}
+
+PJRT_Error* ElementType(PJRT_Buffer_ElementType_Args* args) {
+  args->type = static_cast<PJRT_Buffer_Type>(args->buffer->info->dtype);
+  return nullptr;
+}
+
+PJRT_Error* Dimensions(PJRT_Buffer_Dimensions_Args* args) {
+  args->dims = args->buffer->info->shape.data();
+  args->num_dims = args->buffer->info->shape.size();
+  return nullptr;
+}
+
+PJRT_Error* UnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args* args) {
+  args->unpadded_dims = args->buffer->info->shape.data();
+  args->num_dims = args->buffer->info->shape.size();
+  return nullptr;
+}
+
+PJRT_Error* DynamicDimensionIndices(
+    PJRT_Buffer_DynamicDimensionIndices_Args* args) {
+  args->dynamic_dim_indices = nullptr;
+  args->num_dynamic_dims = 0;
+  return nullptr;
+}
+
+// Dense and row-major, whatever the rank: [rank - 1, ..., 1, 0].
+PJRT_Error* GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
+  constexpr int64_t kMaxRank = 64;
+  static const auto* descending = [] {
+    auto* order = new int64_t[kMaxRank];
+    for (int64_t i = 0; i < kMaxRank; ++i) order[i] = kMaxRank - 1 - i;
+    return order;
+  }();
+  const size_t rank = args->buffer->info->shape.size();
+  if (rank > kMaxRank) {
+    return MakeError(Unimplemented("PJRT_Buffer_GetMemoryLayout: rank " +
+                                   std::to_string(rank) + " is above 64"));
+  }
+  args->layout = {};
+  args->layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
+  args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  args->layout.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
+  args->layout.tiled.minor_to_major = descending + (kMaxRank - rank);
+  args->layout.tiled.minor_to_major_size = rank;
+  return nullptr;
+}
+
+PJRT_Error* OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args* args) {
+  args->on_device_size_in_bytes = args->buffer->info->bytes;
+  return nullptr;
+}
+
+PJRT_Error* Device(PJRT_Buffer_Device_Args* args) {
+  args->device = args->buffer->device;
+  return nullptr;
+}
+
+PJRT_Error* Memory(PJRT_Buffer_Memory_Args* args) {
+  args->memory = &args->buffer->device->memory;
+  return nullptr;
+}
+
+PJRT_Error* Delete(PJRT_Buffer_Delete_Args* args) {
+  args->buffer->Delete();
+  return nullptr;
+}
+
+PJRT_Error* IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
+  args->is_deleted = args->buffer->IsDeleted();
+  return nullptr;
+}
+
+// The memory that stands for SRAM is the host's: NumPy may look at it.
+PJRT_Error* IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args) {
+  args->is_on_cpu = true;
+  return nullptr;
+}
+
+PJRT_Error* ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
+  args->event = MakeEvent(args->buffer->ready);
+  return nullptr;
+}
+
+PJRT_Error* NoData(const PJRT_Buffer& buffer) {
+  if (buffer.IsDeleted()) return MakeError(DeletedError());
+  return MakeError(ResourceExhausted("no memory for a buffer of " +
+                                     std::to_string(buffer.info->bytes) +
+                                     " bytes"));
+}
+
+PJRT_Error* UnsafePointer(PJRT_Buffer_UnsafePointer_Args* args) {
+  void* data = args->buffer->Data();
+  if (data == nullptr) return NoData(*args->buffer);
+  args->buffer_pointer = reinterpret_cast<uintptr_t>(data);
+  return nullptr;
+}
+
+PJRT_Error* OpaqueDeviceMemoryDataPointer(
+    PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args* args) {
+  args->device_memory_ptr = args->buffer->Data();
+  return args->device_memory_ptr == nullptr ? NoData(*args->buffer) : nullptr;
+}
+
+PJRT_Error* IncreaseExternalReferenceCount(
+    PJRT_Buffer_IncreaseExternalReferenceCount_Args* args) {
+  args->buffer->IncreaseExternalReferences();
+  return nullptr;
+}
+
+PJRT_Error* DecreaseExternalReferenceCount(
+    PJRT_Buffer_DecreaseExternalReferenceCount_Args* args) {
+  if (args->buffer->DecreaseExternalReferences()) return nullptr;
+  return MakeError(InvalidArgument(
+      "PJRT_Buffer_DecreaseExternalReferenceCount: there is no reference"));
+}
+
+}  // namespace
+
+Status DeletedError() {
+  return InvalidArgument("Buffer has been deleted or donated.");
+}
+
+void AddBufferFunctions(PJRT_Api* api) {
+  api->PJRT_Buffer_Destroy = Destroy;
+  api->PJRT_Buffer_ElementType = ElementType;
+  api->PJRT_Buffer_Dimensions = Dimensions;
+  api->PJRT_Buffer_UnpaddedDimensions = UnpaddedDimensions;
+  api->PJRT_Buffer_DynamicDimensionIndices = DynamicDimensionIndices;
+  api->PJRT_Buffer_GetMemoryLayout = GetMemoryLayout;
+  api->PJRT_Buffer_OnDeviceSizeInBytes = OnDeviceSizeInBytes;
+  api->PJRT_Buffer_Device = Device;
+  api->PJRT_Buffer_Memory = Memory;
+  api->PJRT_Buffer_Delete = Delete;
+  api->PJRT_Buffer_IsDeleted = IsDeleted;
+  api->PJRT_Buffer_IsOnCpu = IsOnCpu;
+  api->PJRT_Buffer_ReadyEvent = ReadyEvent;
+  api->PJRT_Buffer_UnsafePointer = UnsafePointer;
+  api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer =
+      OpaqueDeviceMemoryDataPointer;
+  api->PJRT_Buffer_IncreaseExternalReferenceCount =
+      IncreaseExternalReferenceCount;
+  api->PJRT_Buffer_DecreaseExternalReferenceCount =
+      DecreaseExternalReferenceCount;
+}
+
+}  // namespace ipu
+
+ipu::StoragePtr PJRT_Buffer::Get() const {
+  std::lock_guard lock(mutex_);
+  return deleted_ ? nullptr : storage_;
+}
+
+ipu::StoragePtr PJRT_Buffer::GetPinned() const {
+  std::lock_guard lock(mutex_);
+  if (deleted_) return nullptr;
+  storage_->Pin();
+  return storage_;
+}
+
+bool PJRT_Buffer::Donate() {
+  std::lock_guard lock(mutex_);
+  const bool exclusive =
+      !deleted_ && external_references_ == 0 && !storage_->IsPinned();
+  deleted_ = true;
+  if (external_references_ == 0) storage_.reset();
+  return exclusive;
+}
+
+void PJRT_Buffer::Delete() {
+  ipu::StoragePtr released;  // freed after the lock
+  std::lock_guard lock(mutex_);
+  deleted_ = true;
+  if (external_references_ == 0) released = std::move(storage_);
+}
+
+bool PJRT_Buffer::IsDeleted() const {
+  std::lock_guard lock(mutex_);
+  return deleted_;
+}
+
+void* PJRT_Buffer::Data() const {
+  std::lock_guard lock(mutex_);
+  return storage_ == nullptr ? nullptr : storage_->data();
+}
+
+void PJRT_Buffer::IncreaseExternalReferences() {
+  std::lock_guard lock(mutex_);
+  ++external_references_;
+}
+
+bool PJRT_Buffer::DecreaseExternalReferences() {
+  ipu::StoragePtr released;
+  std::lock_guard lock(mutex_);
+  if (external_references_ == 0) return false;
+  if (--external_references_ == 0 && deleted_) released = std::move(storage_);
+  return true;
+}

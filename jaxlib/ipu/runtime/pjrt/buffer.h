@@ -1,0 +1,72 @@
+// PJRT_Buffer: an array on a device.
+//
+// A buffer lives from creation to PJRT_Buffer_Destroy; its contents may go
+// earlier: deleted by the user or donated to a computation. They stay while
+// somebody outside looks at them (NumPy, through an external reference).
+
+#ifndef JAXLIB_IPU_RUNTIME_PJRT_BUFFER_H_
+#define JAXLIB_IPU_RUNTIME_PJRT_BUFFER_H_
+
+#include <memory>
+#include <mutex>
+
+#include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/pjrt/device.h"
+#include "jaxlib/ipu/runtime/pjrt/storage.h"
+#include "jaxlib/ipu/runtime/support/event.h"
+#include "xla/pjrt/c/pjrt_c_api.h"
+
+namespace ipu {
+
+using TensorInfoPtr = std::shared_ptr<const TensorInfo>;
+
+// The error that says that a buffer is no longer there.
+Status DeletedError();
+
+void AddBufferFunctions(PJRT_Api* api);
+void AddTransferFunctions(PJRT_Api* api);
+
+}  // namespace ipu
+
+struct PJRT_Buffer {
+  PJRT_Buffer(PJRT_Device* device, ipu::TensorInfoPtr info,
+              ipu::StoragePtr storage, ipu::EventPtr ready)
+      : device(device),
+        info(std::move(info)),
+        ready(std::move(ready)),
+        storage_(std::move(storage)) {}
+
+  // Null when the buffer was deleted or donated. What is read outside the
+  // device's queue has to be pinned, and unpinned when it has been read.
+  ipu::StoragePtr Get() const;
+  ipu::StoragePtr GetPinned() const;
+
+  // The buffer gives its contents away. True when they may be written over:
+  // nobody else looks at them.
+  bool Donate();
+
+  void Delete();
+  bool IsDeleted() const;
+
+  // Where the contents are, even after deletion while somebody refers to them.
+  void* Data() const;
+  void IncreaseExternalReferences();
+  // False when there are none.
+  bool DecreaseExternalReferences();
+
+  PJRT_Device* const device;
+  const ipu::TensorInfoPtr info;
+  const ipu::EventPtr ready;  // null: ready
+
+  // Set while a call looks for arguments it gets twice; under the device's
+  // dispatch lock.
+  bool being_donated = false;
+
+ private:
+  mutable std::mutex mutex_;
+  bool deleted_ = false;
+  int external_references_ = 0;
+  ipu::StoragePtr storage_;
+};
+
+#endif  // JAXLIB_IPU_RUNTIME_PJRT_BUFFER_H_

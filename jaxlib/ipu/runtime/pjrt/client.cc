@@ -1,0 +1,195 @@
+#include "jaxlib/ipu/runtime/pjrt/client.h"
+
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+
+namespace ipu {
+namespace {
+
+PJRT_Error* Create(PJRT_Client_Create_Args* args) {
+  StatusOr<ClientOptions> options =
+      ParseClientOptions(args->create_options, args->num_options);
+  IPU_PJRT_RETURN_IF_ERROR(options.status());
+  args->client = new PJRT_Client(std::move(*options),
+                                 [] { return MakeModelEngine(/*threads=*/0); });
+  return nullptr;
+}
+
+// Runs after Python has ended: waits for the work under way, cancels the rest.
+PJRT_Error* Destroy(PJRT_Client_Destroy_Args* args) {
+  delete args->client;
+  return nullptr;
+}
+
+PJRT_Error* PlatformName(PJRT_Client_PlatformName_Args* args) {
+  args->platform_name = kPlatformName.data();
+  args->platform_name_size = kPlatformName.size();
+  return nullptr;
+}
+
+PJRT_Error* PlatformVersion(PJRT_Client_PlatformVersion_Args* args) {
+  args->platform_version = args->client->platform_version.data();
+  args->platform_version_size = args->client->platform_version.size();
+  return nullptr;
+}
+
+PJRT_Error* ProcessIndex(PJRT_Client_ProcessIndex_Args* args) {
+  args->process_index = 0;
+  return nullptr;
+}
+
+PJRT_Error* Topology(PJRT_Client_TopologyDescription_Args* args) {
+  args->topology = &args->client->topology;
+  return nullptr;
+}
+
+PJRT_Error* Devices(PJRT_Client_Devices_Args* args) {
+  args->devices = args->client->devices.data();
+  args->num_devices = args->client->devices.size();
+  return nullptr;
+}
+
+PJRT_Error* AddressableDevices(PJRT_Client_AddressableDevices_Args* args) {
+  args->addressable_devices = args->client->devices.data();
+  args->num_addressable_devices = args->client->devices.size();
+  return nullptr;
+}
+
+PJRT_Error* AddressableMemories(PJRT_Client_AddressableMemories_Args* args) {
+  args->addressable_memories = args->client->memories.data();
+  args->num_addressable_memories = args->client->memories.size();
+  return nullptr;
+}
+
+PJRT_Error* LookupDevice(PJRT_Client_LookupDevice_Args* args) {
+  args->device = args->client->FindDevice(args->id);
+  if (args->device != nullptr) return nullptr;
+  return MakeError(InvalidArgument(
+      "there is no IPU with id " + std::to_string(args->id) + ": there are " +
+      std::to_string(args->client->devices.size())));
+}
+
+PJRT_Error* LookupAddressableDevice(
+    PJRT_Client_LookupAddressableDevice_Args* args) {
+  for (PJRT_Device* device : args->client->devices) {
+    if (device->hardware_id == args->local_hardware_id) {
+      args->addressable_device = device;
+      return nullptr;
+    }
+  }
+  return MakeError(InvalidArgument("there is no IPU with local hardware id " +
+                                   std::to_string(args->local_hardware_id)));
+}
+
+// Row-major [replica][partition], over the devices in their order.
+PJRT_Error* DefaultDeviceAssignment(
+    PJRT_Client_DefaultDeviceAssignment_Args* args) {
+  const size_t wanted =
+      static_cast<size_t>(args->num_replicas) * args->num_partitions;
+  if (wanted > args->client->devices.size() ||
+      wanted > args->default_assignment_size) {
+    return MakeError(InvalidArgument(
+        std::to_string(args->num_replicas) + " replicas of " +
+        std::to_string(args->num_partitions) + " partitions need " +
+        std::to_string(wanted) + " IPUs, there are " +
+        std::to_string(args->client->devices.size())));
+  }
+  for (size_t i = 0; i < wanted; ++i) {
+    args->default_assignment[i] = args->client->devices[i]->description.id;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
+                                           size_t count) {
+  ClientOptions result;
+  Machine& machine = result.machine;
+  for (size_t i = 0; i < count; ++i) {
+    const PJRT_NamedValue& option = options[i];
+    const std::string_view name(option.name, option.name_size);
+    Status status;
+    if (name == "hardware_ids") {
+      status = ReadOption(option, &result.hardware_ids);
+    } else if (name == "num_tiles") {
+      status = ReadOption(option, &machine.num_tiles);
+    } else if (name == "bytes_per_tile") {
+      status = ReadOption(option, &machine.bytes_per_tile);
+    } else if (name == "clock_hz") {
+      status = ReadOption(option, &machine.clock_hz);
+    } else if (name == "version") {
+      status = ReadOption(option, &machine.version);
+    } else if (name == "is_model") {
+      status = ReadOption(option, &machine.is_model);
+    } else if (name == "platform_version") {
+      status = ReadOption(option, &result.platform_version);
+    } else if (name == "compiler_machine") {
+      status = ReadOption(option, &result.compiler_machine);
+    } else {
+      status = InvalidArgument(
+          "unknown client option " + std::string(name) +
+          ", there are: hardware_ids, num_tiles, bytes_per_tile, clock_hz, "
+          "version, is_model, platform_version, compiler_machine");
+    }
+    IPU_RETURN_IF_ERROR(status);
+  }
+  if (result.hardware_ids.empty() || machine.num_tiles <= 0 ||
+      machine.bytes_per_tile <= 0 || machine.clock_hz <= 0) {
+    return InvalidArgument(
+        "client options hardware_ids, num_tiles, bytes_per_tile and clock_hz "
+        "must be given and positive: create the client through "
+        "jaxlib.ipu.plugin");
+  }
+  if (!machine.is_model) {
+    return Status(Code::kFailedPrecondition,
+                  "client option is_model is false, but this libjaxipu.so was "
+                  "built without the Poplar SDK and knows only the IPU model");
+  }
+  return result;
+}
+
+void AddClientFunctions(PJRT_Api* api) {
+  api->PJRT_Client_Create = Create;
+  api->PJRT_Client_Destroy = Destroy;
+  api->PJRT_Client_PlatformName = PlatformName;
+  api->PJRT_Client_PlatformVersion = PlatformVersion;
+  api->PJRT_Client_ProcessIndex = ProcessIndex;
+  api->PJRT_Client_TopologyDescription = Topology;
+  api->PJRT_Client_Devices = Devices;
+  api->PJRT_Client_AddressableDevices = AddressableDevices;
+  api->PJRT_Client_AddressableMemories = AddressableMemories;
+  api->PJRT_Client_LookupDevice = LookupDevice;
+  api->PJRT_Client_LookupAddressableDevice = LookupAddressableDevice;
+  api->PJRT_Client_DefaultDeviceAssignment = DefaultDeviceAssignment;
+}
+
+}  // namespace ipu
+
+PJRT_Client::PJRT_Client(ipu::ClientOptions options, ipu::EngineFactory factory)
+    : platform_version(options.platform_version),
+      compiler(options.compiler_machine) {
+  for (int64_t hardware_id : options.hardware_ids) {
+    PJRT_Device* device =
+        owned_devices
+            .emplace_back(std::make_unique<PJRT_Device>(
+                static_cast<int>(devices.size()), static_cast<int>(hardware_id),
+                options.machine, factory))
+            .get();
+    devices.push_back(device);
+    memories.push_back(&device->memory);
+    topology.devices.push_back(&device->description);
+  }
+  topology.platform_version = platform_version;
+  topology.serialized = platform_version;
+  topology.attributes.Add("num_tiles", options.machine.num_tiles);
+  topology.attributes.Add("version", options.machine.version);
+}
+
+PJRT_Device* PJRT_Client::FindDevice(int64_t id) const {
+  const auto index = static_cast<size_t>(id);
+  return index < devices.size() ? devices[index] : nullptr;
+}

@@ -1,0 +1,109 @@
+#include "jaxlib/ipu/runtime/pjrt/compile_options.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/support/wire_format.h"
+
+namespace ipu {
+namespace {
+
+// Field numbers of xla/pjrt/proto/compile_options.proto: CompileOptionsProto
+// and ExecutableBuildOptionsProto.
+constexpr uint32_t kBuildOptions = 3;
+constexpr uint32_t kDeviceOrdinal = 1;
+constexpr uint32_t kNumReplicas = 4;
+constexpr uint32_t kNumPartitions = 5;
+constexpr uint32_t kDeviceAssignment = 9;
+
+// Field numbers of xla/xla_data.proto: DeviceAssignmentProto and its
+// ComputationDevice.
+constexpr uint32_t kReplicaCount = 1;
+constexpr uint32_t kComputationCount = 2;
+constexpr uint32_t kComputationDevices = 3;
+constexpr uint32_t kReplicaDeviceIds = 1;
+
+// The first device of the assignment. JAX packs the ids; unpacked ones are the
+// same field as plain numbers.
+bool ReadFirstDevice(std::string_view assignment,
+                     std::optional<int64_t>* device_id) {
+  WireReader reader(assignment);
+  while (reader.Next()) {
+    if (reader.number() != kComputationDevices) continue;
+    WireReader computation(reader.bytes());
+    while (computation.Next()) {
+      if (computation.number() != kReplicaDeviceIds || device_id->has_value()) {
+        continue;
+      }
+      uint64_t id = computation.varint();
+      if (computation.has_bytes() &&
+          !WireReader(computation.bytes()).ReadVarint(&id)) {
+        return false;
+      }
+      *device_id = static_cast<int64_t>(id);
+    }
+    if (!computation.ok()) return false;
+  }
+  return reader.ok();
+}
+
+bool ReadBuildOptions(std::string_view bytes, CompileOptions* options,
+                      std::string* portable) {
+  WireReader reader(bytes);
+  while (reader.Next()) {
+    switch (reader.number()) {
+      case kDeviceOrdinal:
+        continue;
+      case kDeviceAssignment:
+        if (!ReadFirstDevice(reader.bytes(), &options->device_id)) return false;
+        continue;
+      case kNumReplicas:
+        options->num_replicas = static_cast<int64_t>(reader.varint());
+        break;
+      case kNumPartitions:
+        options->num_partitions = static_cast<int64_t>(reader.varint());
+        break;
+    }
+    portable->append(reader.field());
+  }
+  return reader.ok();
+}
+
+}  // namespace
+
+StatusOr<CompileOptions> ParseCompileOptions(std::string_view bytes) {
+  CompileOptions options;
+  WireReader reader(bytes);
+  bool ok = true;
+  while (ok && reader.Next()) {
+    if (reader.number() == kBuildOptions) {
+      std::string build_options;
+      ok = ReadBuildOptions(reader.bytes(), &options, &build_options);
+      AppendBytesField(kBuildOptions, build_options, &options.portable);
+    } else {
+      options.portable.append(reader.field());
+    }
+  }
+  if (!ok || !reader.ok()) {
+    return InvalidArgument("the compile options are no CompileOptionsProto (" +
+                           std::to_string(bytes.size()) + " bytes)");
+  }
+  // Zero is proto3's way to say that nobody said anything.
+  options.num_replicas = std::max<int64_t>(options.num_replicas, 1);
+  options.num_partitions = std::max<int64_t>(options.num_partitions, 1);
+  return options;
+}
+
+std::string SerializeDeviceAssignment(int64_t device_id) {
+  std::string ids;
+  AppendVarint(static_cast<uint64_t>(device_id), &ids);
+  std::string computation;
+  AppendBytesField(kReplicaDeviceIds, ids, &computation);
+  std::string assignment;
+  AppendVarintField(kReplicaCount, 1, &assignment);
+  AppendVarintField(kComputationCount, 1, &assignment);
+  AppendBytesField(kComputationDevices, computation, &assignment);
+  return assignment;
+}
+
+}  // namespace ipu

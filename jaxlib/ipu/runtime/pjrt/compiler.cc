@@ -1,0 +1,81 @@
+#include "jaxlib/ipu/runtime/pjrt/compiler.h"
+
+#include <atomic>
+#include <optional>
+#include <utility>
+
+namespace ipu {
+namespace {
+
+std::atomic<ipu_compile_function> compile_function{nullptr};
+
+using Answer = std::optional<StatusOr<std::string>>;
+
+StatusOr<std::string> CallCompiler(std::string_view code,
+                                   std::string_view format,
+                                   std::string_view options,
+                                   const std::string& machine) {
+  const ipu_compile_function function = compile_function.load();
+  if (function == nullptr) {
+    return Status(Code::kFailedPrecondition,
+                  "libjaxipu.so has no compiler: load it through "
+                  "jaxlib.ipu.plugin, which hands one over until Python ends");
+  }
+  Answer answer;
+  function(code.data(), code.size(), std::string(format).c_str(),
+           options.data(), options.size(), machine.c_str(), &answer);
+  if (!answer) return Internal("the compiler gave no answer");
+  return std::move(*answer);
+}
+
+void Append(std::string_view part, std::string* key) {
+  key->append(std::to_string(part.size())).append(":").append(part);
+}
+
+}  // namespace
+
+StatusOr<CompiledProgram> Compiler::Compile(std::string_view code,
+                                            std::string_view format,
+                                            std::string_view options) {
+  // The bytes themselves are the key: no hash to collide, and they are small
+  // beside what they compile to.
+  std::string key;
+  Append(format, &key);
+  Append(options, &key);
+  Append(code, &key);
+
+  std::shared_ptr<Entry> entry;
+  {
+    std::lock_guard lock(mutex_);
+    // Nobody uses these any more, nor waits for them.
+    std::erase_if(entries_, [](const auto& item) {
+      return item.second.use_count() == 1 && item.second->program.expired();
+    });
+    std::shared_ptr<Entry>& known = entries_[std::move(key)];
+    if (known == nullptr) known = std::make_shared<Entry>();
+    entry = known;
+  }
+  std::lock_guard lock(entry->mutex);
+  if (CompiledProgram program = entry->program.lock()) return program;
+  StatusOr<std::string> bytes = CallCompiler(code, format, options, machine_);
+  if (!bytes.ok()) return bytes.status();
+  auto program = std::make_shared<const std::string>(std::move(*bytes));
+  entry->program = program;
+  return CompiledProgram(std::move(program));
+}
+
+}  // namespace ipu
+
+void ipu_set_compiler(ipu_compile_function function) {
+  ipu::compile_function.store(function);
+}
+
+void ipu_compile_succeeded(void* sink, const char* program, size_t size) {
+  static_cast<ipu::Answer*>(sink)->emplace(std::string(program, size));
+}
+
+void ipu_compile_failed(void* sink, int code, const char* message,
+                        size_t size) {
+  static_cast<ipu::Answer*>(sink)->emplace(
+      ipu::Status(static_cast<ipu::Code>(code), std::string(message, size)));
+}

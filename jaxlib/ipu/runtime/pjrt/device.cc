@@ -1,0 +1,142 @@
+#include "jaxlib/ipu/runtime/pjrt/device.h"
+
+#include <utility>
+
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/support/fork_guard.h"
+
+namespace ipu {
+namespace {
+
+// Computations that may wait in a device's queue: as many as hide the host's
+// work, few enough that a loop that only dispatches holds little memory.
+constexpr size_t kQueueCapacity = 32;
+
+PJRT_Error* Id(PJRT_DeviceDescription_Id_Args* args) {
+  args->id = args->device_description->id;
+  return nullptr;
+}
+
+PJRT_Error* ProcessIndex(PJRT_DeviceDescription_ProcessIndex_Args* args) {
+  args->process_index = 0;
+  return nullptr;
+}
+
+PJRT_Error* Attributes(PJRT_DeviceDescription_Attributes_Args* args) {
+  args->attributes = args->device_description->attributes.data();
+  args->num_attributes = args->device_description->attributes.size();
+  return nullptr;
+}
+
+PJRT_Error* Kind(PJRT_DeviceDescription_Kind_Args* args) {
+  args->device_kind = args->device_description->kind.data();
+  args->device_kind_size = args->device_description->kind.size();
+  return nullptr;
+}
+
+PJRT_Error* DebugString(PJRT_DeviceDescription_DebugString_Args* args) {
+  args->debug_string = args->device_description->text.data();
+  args->debug_string_size = args->device_description->text.size();
+  return nullptr;
+}
+
+PJRT_Error* ToString(PJRT_DeviceDescription_ToString_Args* args) {
+  args->to_string = args->device_description->text.data();
+  args->to_string_size = args->device_description->text.size();
+  return nullptr;
+}
+
+PJRT_Error* GetDescription(PJRT_Device_GetDescription_Args* args) {
+  args->device_description = &args->device->description;
+  return nullptr;
+}
+
+PJRT_Error* IsAddressable(PJRT_Device_IsAddressable_Args* args) {
+  args->is_addressable = true;
+  return nullptr;
+}
+
+PJRT_Error* LocalHardwareId(PJRT_Device_LocalHardwareId_Args* args) {
+  args->local_hardware_id = args->device->hardware_id;
+  return nullptr;
+}
+
+PJRT_Error* AddressableMemories(PJRT_Device_AddressableMemories_Args* args) {
+  args->memories = args->device->memories;
+  args->num_memories = 1;
+  return nullptr;
+}
+
+PJRT_Error* DefaultMemory(PJRT_Device_DefaultMemory_Args* args) {
+  args->memory = &args->device->memory;
+  return nullptr;
+}
+
+// The caller does not clear the arguments: what is not known must say so.
+PJRT_Error* MemoryStats(PJRT_Device_MemoryStats_Args* args) {
+  const PJRT_Device& device = *args->device;
+  args->bytes_in_use = device.account.in_use();
+  args->peak_bytes_in_use = device.account.peak();
+  args->peak_bytes_in_use_is_set = true;
+  args->num_allocs = device.account.count();
+  args->num_allocs_is_set = true;
+  args->largest_alloc_size = device.account.largest();
+  args->largest_alloc_size_is_set = true;
+  args->bytes_limit = device.memory_limit;
+  args->bytes_limit_is_set = true;
+  args->bytes_reserved_is_set = false;
+  args->peak_bytes_reserved_is_set = false;
+  args->bytes_reservable_limit_is_set = false;
+  args->largest_free_block_bytes_is_set = false;
+  args->pool_bytes_is_set = false;
+  args->peak_pool_bytes_is_set = false;
+  return nullptr;
+}
+
+}  // namespace
+
+void AddDeviceFunctions(PJRT_Api* api) {
+  api->PJRT_DeviceDescription_Id = Id;
+  api->PJRT_DeviceDescription_ProcessIndex = ProcessIndex;
+  api->PJRT_DeviceDescription_Attributes = Attributes;
+  api->PJRT_DeviceDescription_Kind = Kind;
+  api->PJRT_DeviceDescription_DebugString = DebugString;
+  api->PJRT_DeviceDescription_ToString = ToString;
+  api->PJRT_Device_GetDescription = GetDescription;
+  api->PJRT_Device_IsAddressable = IsAddressable;
+  api->PJRT_Device_LocalHardwareId = LocalHardwareId;
+  api->PJRT_Device_AddressableMemories = AddressableMemories;
+  api->PJRT_Device_DefaultMemory = DefaultMemory;
+  api->PJRT_Device_MemoryStats = MemoryStats;
+}
+
+}  // namespace ipu
+
+PJRT_DeviceDescription::PJRT_DeviceDescription(int id,
+                                               const ipu::Machine& machine)
+    : id(id),
+      kind((machine.is_model ? "IPU model " : "IPU ") + machine.version),
+      text("IpuDevice(id=" + std::to_string(id) +
+           ", num_tiles=" + std::to_string(machine.num_tiles) +
+           ", version=" + machine.version + ")") {
+  attributes.Add("num_tiles", machine.num_tiles);
+  attributes.Add("version", machine.version);
+  attributes.Add("tile_clock_frequency", machine.clock_hz);
+  attributes.Add("bytes_per_tile", machine.bytes_per_tile);
+  attributes.Add("is_ipu_model", machine.is_model);
+}
+
+PJRT_Device::PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
+                         ipu::EngineFactory factory)
+    : hardware_id(hardware_id),
+      fork_generation(ipu::ForkGeneration()),
+      memory_limit(machine.num_tiles * machine.bytes_per_tile),
+      description(id, machine),
+      memory{this, "SRAM of " + description.text},
+      factory_(std::move(factory)),
+      queue(ipu::kQueueCapacity) {}
+
+ipu::Engine& PJRT_Device::engine() {
+  std::call_once(engine_once_, [this] { engine_ = factory_(); });
+  return *engine_;
+}

@@ -1,0 +1,84 @@
+// PJRT_Device, its description and its memory: one IPU.
+
+#ifndef JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_
+#define JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/pjrt/named_values.h"
+#include "jaxlib/ipu/runtime/pjrt/storage.h"
+#include "jaxlib/ipu/runtime/support/work_queue.h"
+#include "xla/pjrt/c/pjrt_c_api.h"
+
+namespace ipu {
+
+// What the devices of a client have in common.
+struct Machine {
+  std::string version;         // "ipu2"
+  int64_t num_tiles = 0;       //
+  int64_t bytes_per_tile = 0;  // of SRAM
+  int64_t clock_hz = 0;        // of a tile
+  bool is_model = true;        // false: hardware
+};
+
+using EngineFactory = std::function<std::unique_ptr<Engine>()>;
+
+}  // namespace ipu
+
+struct PJRT_DeviceDescription {
+  PJRT_DeviceDescription(int id, const ipu::Machine& machine);
+
+  const int id;
+  std::string kind;
+  std::string text;  // what repr(device) and str(device) show
+  ipu::NamedValues attributes;
+};
+
+// The one memory space of a device.
+struct PJRT_Memory {
+  PJRT_Device* device;
+  std::string text;
+};
+
+struct PJRT_Device {
+  PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
+              ipu::EngineFactory factory);
+
+  // Made at first use: a client that nobody uses starts no engine.
+  ipu::Engine& engine();
+
+  const int hardware_id;
+  const uint32_t fork_generation;
+  const int64_t memory_limit;  // bytes
+  PJRT_DeviceDescription description;
+  PJRT_Memory memory;
+  PJRT_Device* const addressed_by[1] = {this};
+  PJRT_Memory* const memories[1] = {&memory};
+  ipu::MemoryAccount account;
+
+ private:
+  ipu::EngineFactory factory_;
+  std::once_flag engine_once_;
+  std::unique_ptr<ipu::Engine> engine_;
+
+ public:
+  // Held from the moment a call looks at its arguments until its work is in
+  // the queue (or done): calls of several threads then follow one another, and
+  // the queue's order is the order in which buffers were read and donated.
+  std::mutex dispatch;
+  // Last, so that it stops first.
+  ipu::WorkQueue queue;
+};
+
+namespace ipu {
+
+void AddDeviceFunctions(PJRT_Api* api);
+void AddMemoryFunctions(PJRT_Api* api);
+
+}  // namespace ipu
+
+#endif  // JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_

@@ -1,0 +1,27 @@
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+
+namespace ipu {
+namespace {
+
+void Destroy(PJRT_Error_Destroy_Args* args) { delete args->error; }
+
+void Message(PJRT_Error_Message_Args* args) {
+  const std::string& message = args->error->status.message();
+  args->message = message.data();
+  args->message_size = message.size();
+}
+
+PJRT_Error* GetCode(PJRT_Error_GetCode_Args* args) {
+  args->code = static_cast<PJRT_Error_Code>(args->error->status.code());
+  return nullptr;
+}
+
+}  // namespace
+
+void AddErrorFunctions(PJRT_Api* api) {
+  api->PJRT_Error_Destroy = Destroy;
+  api->PJRT_Error_Message = Message;
+  api->PJRT_Error_GetCode = GetCode;
+}
+
+}  // namespace ipu

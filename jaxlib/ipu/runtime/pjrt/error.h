@@ -1,0 +1,30 @@
+// PJRT_Error: a status that the caller owns.
+
+#ifndef JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_
+#define JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_
+
+#include "jaxlib/ipu/runtime/support/status.h"
+#include "xla/pjrt/c/pjrt_c_api.h"
+
+struct PJRT_Error {
+  ipu::Status status;
+};
+
+namespace ipu {
+
+// Null for success, as PJRT has it.
+inline PJRT_Error* MakeError(Status status) {
+  return status.ok() ? nullptr : new PJRT_Error{std::move(status)};
+}
+
+void AddErrorFunctions(PJRT_Api* api);
+
+}  // namespace ipu
+
+#define IPU_PJRT_RETURN_IF_ERROR(expression)                                \
+  do {                                                                      \
+    ::ipu::Status ipu_status_ = (expression);                               \
+    if (!ipu_status_.ok()) return ::ipu::MakeError(std::move(ipu_status_)); \
+  } while (false)
+
+#endif  // JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_

@@ -1,0 +1,22 @@
+// PJRT_Event: a reference to an event of the run time, owned by the caller.
+
+#ifndef JAXLIB_IPU_RUNTIME_PJRT_EVENT_H_
+#define JAXLIB_IPU_RUNTIME_PJRT_EVENT_H_
+
+#include "jaxlib/ipu/runtime/support/event.h"
+#include "xla/pjrt/c/pjrt_c_api.h"
+
+struct PJRT_Event {
+  ipu::EventPtr event;  // null: ready, without error
+};
+
+namespace ipu {
+
+// Costs no allocation when `event` is ready without error.
+PJRT_Event* MakeEvent(EventPtr event);
+
+void AddEventFunctions(PJRT_Api* api);
+
+}  // namespace ipu
+
+#endif  // JAXLIB_IPU_RUNTIME_PJRT_EVENT_H_

@@ -1,0 +1,244 @@
+#include "jaxlib/ipu/runtime/pjrt/executable.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <span>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/pjrt/serialized_executable.h"
+
+namespace ipu {
+namespace {
+
+// Handing work to another thread costs some 5 us twice. A program of ten times
+// that gains nothing by it, and the host that dispatches it is not held up.
+constexpr double kShortSeconds = 60e-6;
+
+// FNV-1a over 64 bits: stable over processes, for people and for profiles.
+std::string Fingerprint(std::string_view bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) {
+    hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  }
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx",
+                static_cast<unsigned long long>(hash));
+  return text;
+}
+
+PJRT_Error* Destroy(PJRT_Executable_Destroy_Args* args) {
+  delete args->executable;
+  return nullptr;
+}
+
+PJRT_Error* Name(PJRT_Executable_Name_Args* args) {
+  const std::string& name = args->executable->executable->info().name;
+  args->executable_name = name.data();
+  args->executable_name_size = name.size();
+  return nullptr;
+}
+
+PJRT_Error* NumReplicas(PJRT_Executable_NumReplicas_Args* args) {
+  args->num_replicas = 1;
+  return nullptr;
+}
+
+PJRT_Error* NumPartitions(PJRT_Executable_NumPartitions_Args* args) {
+  args->num_partitions = 1;
+  return nullptr;
+}
+
+PJRT_Error* NumOutputs(PJRT_Executable_NumOutputs_Args* args) {
+  args->num_outputs = args->executable->executable->info().results.size();
+  return nullptr;
+}
+
+PJRT_Error* SizeOfGeneratedCodeInBytes(
+    PJRT_Executable_SizeOfGeneratedCodeInBytes_Args* args) {
+  args->size_in_bytes = args->executable->executable->info().code_bytes;
+  return nullptr;
+}
+
+PJRT_Error* FingerprintFunction(PJRT_Executable_Fingerprint_Args* args) {
+  const std::string& fingerprint = args->executable->executable->fingerprint();
+  args->executable_fingerprint = fingerprint.data();
+  args->executable_fingerprint_size = fingerprint.size();
+  return nullptr;
+}
+
+PJRT_Error* GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args) {
+  args->properties = args->executable->executable->costs().data();
+  args->num_properties = args->executable->executable->costs().size();
+  return nullptr;
+}
+
+// SRAM over all tiles; the host's share of a model is no property of the
+// program.
+PJRT_Error* GetCompiledMemoryStats(
+    PJRT_Executable_GetCompiledMemoryStats_Args* args) {
+  const ProgramInfo& info = args->executable->executable->info();
+  args->generated_code_size_in_bytes = info.code_bytes;
+  args->argument_size_in_bytes = info.argument_bytes;
+  args->output_size_in_bytes = info.result_bytes;
+  args->alias_size_in_bytes = info.alias_bytes;
+  args->temp_size_in_bytes = info.temporary_bytes;
+  args->host_generated_code_size_in_bytes = 0;
+  args->host_argument_size_in_bytes = 0;
+  args->host_output_size_in_bytes = 0;
+  args->host_alias_size_in_bytes = 0;
+  args->host_temp_size_in_bytes = 0;
+  args->total_size_in_bytes = info.code_bytes + info.argument_bytes +
+                              info.result_bytes + info.temporary_bytes -
+                              info.alias_bytes;
+  args->peak_memory_in_bytes = args->total_size_in_bytes;
+  return nullptr;
+}
+
+PJRT_Error* OutputElementTypes(PJRT_Executable_OutputElementTypes_Args* args) {
+  const auto& types = args->executable->executable->result_types();
+  args->output_types = const_cast<PJRT_Buffer_Type*>(types.data());
+  args->num_output_types = types.size();
+  return nullptr;
+}
+
+PJRT_Error* OutputDimensions(PJRT_Executable_OutputDimensions_Args* args) {
+  const Executable& executable = *args->executable->executable;
+  args->num_outputs = executable.result_ranks().size();
+  args->dims = executable.result_dims().data();
+  args->dim_sizes = executable.result_ranks().data();
+  return nullptr;
+}
+
+PJRT_Error* OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args) {
+  // Every result lies in its device's one memory: the same words as often as
+  // the longest list of results so far asked for. Lists are never freed, they
+  // are as long as a program has results.
+  struct Kinds {
+    explicit Kinds(size_t count) : names(count, "device"), sizes(count, 6) {}
+    std::vector<const char*> names;
+    std::vector<size_t> sizes;
+  };
+  static std::mutex mutex;
+  static auto* lists = new std::vector<std::unique_ptr<Kinds>>;
+  const size_t count = args->executable->executable->info().results.size();
+  std::lock_guard lock(mutex);
+  if (lists->empty() || lists->back()->names.size() < count) {
+    lists->push_back(std::make_unique<Kinds>(std::max<size_t>(2 * count, 16)));
+  }
+  args->num_outputs = count;
+  args->memory_kinds = lists->back()->names.data();
+  args->memory_kind_sizes = lists->back()->sizes.data();
+  return nullptr;
+}
+
+PJRT_Error* Serialize(PJRT_Executable_Serialize_Args* args) {
+  const Executable& executable = *args->executable->executable;
+  auto* bytes = new PJRT_SerializedExecutable{
+      SerializeExecutable(executable.options(), executable.bytes())};
+  args->serialized_bytes = bytes->bytes.data();
+  args->serialized_bytes_size = bytes->bytes.size();
+  args->serialized_executable = bytes;
+  args->serialized_executable_deleter =
+      +[](PJRT_SerializedExecutable* serialized) { delete serialized; };
+  return nullptr;
+}
+
+PJRT_Error* GetCompileOptions(PJRT_Executable_GetCompileOptions_Args* args) {
+  auto* options = new PJRT_SerializedCompileOptions{
+      args->executable->executable->options()};
+  args->serialized_bytes = options->bytes.data();
+  args->serialized_bytes_size = options->bytes.size();
+  args->serialized_compile_options = options;
+  args->serialized_compile_options_deleter =
+      +[](PJRT_SerializedCompileOptions* serialized) { delete serialized; };
+  return nullptr;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const Executable>> Executable::Load(
+    CompiledProgram bytes, std::string options, PJRT_Device* device) {
+  const std::span<const uint8_t> program_bytes(
+      reinterpret_cast<const uint8_t*>(bytes->data()), bytes->size());
+  StatusOr<std::unique_ptr<LoadedProgram>> program =
+      device->engine().Load(program_bytes);
+  IPU_RETURN_IF_ERROR(program.status());
+  std::shared_ptr<const Executable> executable(new Executable(
+      std::move(bytes), std::move(options), device, std::move(*program)));
+  IPU_RETURN_IF_ERROR(executable->CheckInfo());
+  return executable;
+}
+
+Executable::Executable(CompiledProgram bytes, std::string options,
+                       PJRT_Device* device,
+                       std::unique_ptr<LoadedProgram> program)
+    : bytes_(std::move(bytes)),
+      options_(std::move(options)),
+      device_(device),
+      program_(std::move(program)),
+      is_short_(info().estimated_seconds < kShortSeconds),
+      alias_of_result_(info().results.size(), -1),
+      donated_(info().donors),
+      fingerprint_(Fingerprint(*bytes_)),
+      signature_module_(MakeSignatureModule(info())) {
+  for (const ProgramInfo::Alias& alias : info().aliases) {
+    if (alias.result < alias_of_result_.size()) {
+      alias_of_result_[alias.result] = static_cast<int>(alias.argument);
+    }
+    donated_.push_back(alias.argument);
+  }
+  std::sort(donated_.begin(), donated_.end());
+  for (const auto& [name, value] : info().cost_analysis) {
+    costs_.AddNumber(name, value);
+  }
+  for (const TensorInfo& result : info().results) {
+    results_.push_back(std::make_shared<const TensorInfo>(result));
+    result_types_.push_back(static_cast<PJRT_Buffer_Type>(result.dtype));
+    result_dims_.insert(result_dims_.end(), result.shape.begin(),
+                        result.shape.end());
+    result_ranks_.push_back(result.shape.size());
+  }
+}
+
+// What the calls below rely on; a program that lies about it is the compiler's
+// fault.
+Status Executable::CheckInfo() const {
+  for (size_t i = 0; i < donated_.size(); ++i) {
+    if (donated_[i] >= info().arguments.size() ||
+        (i > 0 && donated_[i] == donated_[i - 1])) {
+      return Internal("program " + info().name + " donates argument " +
+                      std::to_string(donated_[i]) + " twice or has none such");
+    }
+  }
+  for (const ProgramInfo::Alias& alias : info().aliases) {
+    if (alias.result >= info().results.size() ||
+        info().results[alias.result].bytes !=
+            info().arguments[alias.argument].bytes) {
+      return Internal("program " + info().name + " puts result " +
+                      std::to_string(alias.result) + " into argument " +
+                      std::to_string(alias.argument) +
+                      ", which is of another size");
+    }
+  }
+  return Status();
+}
+
+void AddExecutableFunctions(PJRT_Api* api) {
+  api->PJRT_Executable_Destroy = Destroy;
+  api->PJRT_Executable_Name = Name;
+  api->PJRT_Executable_NumReplicas = NumReplicas;
+  api->PJRT_Executable_NumPartitions = NumPartitions;
+  api->PJRT_Executable_NumOutputs = NumOutputs;
+  api->PJRT_Executable_SizeOfGeneratedCodeInBytes = SizeOfGeneratedCodeInBytes;
+  api->PJRT_Executable_Fingerprint = FingerprintFunction;
+  api->PJRT_Executable_GetCostAnalysis = GetCostAnalysis;
+  api->PJRT_Executable_GetCompiledMemoryStats = GetCompiledMemoryStats;
+  api->PJRT_Executable_OutputElementTypes = OutputElementTypes;
+  api->PJRT_Executable_OutputDimensions = OutputDimensions;
+  api->PJRT_Executable_OutputMemoryKinds = OutputMemoryKinds;
+  api->PJRT_Executable_Serialize = Serialize;
+  api->PJRT_Executable_GetCompileOptions = GetCompileOptions;
+}
+
+}  // namespace ipu

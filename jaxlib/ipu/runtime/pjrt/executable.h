@@ -1,0 +1,114 @@
+// PJRT_Executable and PJRT_LoadedExecutable: a compiled program, and one that
+// has been loaded on a device.
+
+#ifndef JAXLIB_IPU_RUNTIME_PJRT_EXECUTABLE_H_
+#define JAXLIB_IPU_RUNTIME_PJRT_EXECUTABLE_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/pjrt/buffer.h"
+#include "jaxlib/ipu/runtime/pjrt/client.h"
+#include "jaxlib/ipu/runtime/pjrt/named_values.h"
+#include "xla/pjrt/c/pjrt_c_api.h"
+
+namespace ipu {
+
+// What all handles of one executable share. Constant after loading, so it
+// needs no lock; queued work keeps it alive.
+class Executable {
+ public:
+  // `options`: the compile options, without a device.
+  static StatusOr<std::shared_ptr<const Executable>> Load(CompiledProgram bytes,
+                                                          std::string options,
+                                                          PJRT_Device* device);
+
+  const ProgramInfo& info() const { return program_->info(); }
+  LoadedProgram& program() const { return *program_; }
+  PJRT_Device* device() const { return device_; }
+  const std::string& bytes() const { return *bytes_; }
+  const std::string& options() const { return options_; }
+
+  // The argument whose memory result `j` takes over, or -1.
+  int alias_of_result(size_t j) const { return alias_of_result_[j]; }
+  // Arguments that a call consumes, in ascending order.
+  const std::vector<uint32_t>& donated() const { return donated_; }
+  const TensorInfoPtr& result(size_t j) const { return results_[j]; }
+  // The program is so short that another thread would take longer to wake up.
+  bool is_short() const { return is_short_; }
+
+  const NamedValues& costs() const { return costs_; }
+  const std::string& fingerprint() const { return fingerprint_; }
+  const std::string& signature_module() const { return signature_module_; }
+  const std::vector<PJRT_Buffer_Type>& result_types() const {
+    return result_types_;
+  }
+  const std::vector<int64_t>& result_dims() const { return result_dims_; }
+  const std::vector<size_t>& result_ranks() const { return result_ranks_; }
+
+ private:
+  Executable(CompiledProgram bytes, std::string options, PJRT_Device* device,
+             std::unique_ptr<LoadedProgram> program);
+  Status CheckInfo() const;
+
+  const CompiledProgram bytes_;
+  const std::string options_;
+  PJRT_Device* const device_;
+  const std::unique_ptr<LoadedProgram> program_;
+  const bool is_short_;
+
+  std::vector<int> alias_of_result_;
+  std::vector<uint32_t> donated_;
+  std::vector<TensorInfoPtr> results_;
+  NamedValues costs_;
+  std::string fingerprint_;
+  std::string signature_module_;
+  std::vector<PJRT_Buffer_Type> result_types_;
+  std::vector<int64_t> result_dims_;  // of all results, one after another
+  std::vector<size_t> result_ranks_;
+};
+
+using ExecutablePtr = std::shared_ptr<const Executable>;
+
+// A module with the program's signature and nothing in it, as MLIR text. See
+// optimized_program.cc for its use.
+std::string MakeSignatureModule(const ProgramInfo& info);
+
+void AddExecutableFunctions(PJRT_Api* api);
+void AddLoadedExecutableFunctions(PJRT_Api* api);
+void AddOptimizedProgramFunctions(PJRT_Api* api);
+void AddExecuteFunctions(PJRT_Api* api);
+
+}  // namespace ipu
+
+struct PJRT_Executable {
+  const ipu::ExecutablePtr executable;
+};
+
+struct PJRT_LoadedExecutable {
+  explicit PJRT_LoadedExecutable(ipu::ExecutablePtr executable)
+      : devices{executable->device()}, executable_(std::move(executable)) {}
+
+  // Null after deletion.
+  ipu::ExecutablePtr Get() const {
+    std::lock_guard lock(mutex_);
+    return executable_;
+  }
+  void Delete() {
+    ipu::ExecutablePtr released;
+    std::lock_guard lock(mutex_);
+    released.swap(executable_);
+  }
+
+  PJRT_Device* const devices[1];
+
+ private:
+  mutable std::mutex mutex_;
+  ipu::ExecutablePtr executable_;
+};
+
+#endif  // JAXLIB_IPU_RUNTIME_PJRT_EXECUTABLE_H_

@@ -1,0 +1,242 @@
+// PJRT_LoadedExecutable_Execute: one call of a program on its device.
+//
+// A call takes its arguments' memory, gives results theirs (a donated
+// argument's where the program says so), and runs: at once on this thread when
+// the program is short and nothing is under way, else in the device's queue.
+// Failures poison the results, whether they happen now or later, so that they
+// surface where the user waits.
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/pjrt/buffer.h"
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/pjrt/event.h"
+#include "jaxlib/ipu/runtime/pjrt/executable.h"
+#include "jaxlib/ipu/runtime/support/fork_guard.h"
+
+namespace ipu {
+namespace {
+
+// One call under way, with all it needs to stay alive.
+struct Call {
+  ExecutablePtr executable;
+  std::vector<StoragePtr> arguments;
+  std::vector<StoragePtr> results;
+  std::vector<EventPtr> pending;  // arguments that are not there yet
+};
+
+Status RunProgram(const Call& call) {
+  std::vector<const void*> arguments;
+  std::vector<void*> results;
+  arguments.reserve(call.arguments.size());
+  results.reserve(call.results.size());
+  for (const StoragePtr& storage : call.arguments) {
+    arguments.push_back(storage->data());
+  }
+  for (const StoragePtr& storage : call.results) {
+    results.push_back(storage->data());
+    if (results.back() == nullptr) {
+      return ResourceExhausted(
+          "no memory for a result of " + std::to_string(storage->bytes()) +
+          " bytes of program " + call.executable->info().name);
+    }
+  }
+  RunCounters counters;
+  return call.executable->program().Run(arguments, results, &counters);
+}
+
+class CallTask : public Task {
+ public:
+  CallTask(Call call, EventPtr done)
+      : call_(std::move(call)), done_(std::move(done)) {}
+
+  void Run() override {
+    Status status;
+    for (const EventPtr& event : call_.pending) {
+      status = event->Wait();
+      if (!status.ok()) break;
+    }
+    if (status.ok()) status = RunProgram(call_);
+    // Before anybody can act on the event: then the memory is free again.
+    call_ = Call();
+    done_->Set(std::move(status));
+  }
+  void Cancel() override {
+    done_->Set(Status(Code::kCancelled, "the client was closed"));
+  }
+
+ private:
+  Call call_;
+  EventPtr done_;
+};
+
+// Which arguments this call consumes: what the program donates, without what
+// the caller wants back.
+std::vector<uint32_t> DonatedArguments(const Executable& executable,
+                                       const PJRT_ExecuteOptions* options) {
+  std::vector<uint32_t> donated = executable.donated();
+  if (options == nullptr) return donated;
+  const std::span<const int64_t> keep(options->non_donatable_input_indices,
+                                      options->num_non_donatable_input_indices);
+  std::erase_if(donated, [&](uint32_t i) {
+    return std::find(keep.begin(), keep.end(), static_cast<int64_t>(i)) !=
+           keep.end();
+  });
+  return donated;
+}
+
+// A donated array may not be another argument of the same call.
+Status CheckDonatedOnce(std::span<PJRT_Buffer* const> arguments,
+                        std::span<const uint32_t> donated) {
+  if (donated.empty()) return Status();
+  // Flags instead of a set: this is on the path of every training step.
+  bool twice = false;
+  for (uint32_t i : donated) {
+    twice = twice || arguments[i]->being_donated;
+    arguments[i]->being_donated = true;
+  }
+  size_t uses = 0;
+  for (const PJRT_Buffer* argument : arguments) uses += argument->being_donated;
+  for (uint32_t i : donated) arguments[i]->being_donated = false;
+  if (!twice && uses == donated.size()) return Status();
+  return InvalidArgument(
+      "Attempt to use a buffer that was previously donated in the same call "
+      "to Execute(). Toy example for this bug: `f(donate(a), a)`.");
+}
+
+Status CheckArgument(const Executable& executable, size_t i,
+                     const PJRT_Buffer& argument) {
+  if (argument.device != executable.device()) [[unlikely]] {
+    return InvalidArgument("argument " + std::to_string(i) + " of program " +
+                           executable.info().name + " lies on " +
+                           argument.device->description.text +
+                           ", the program runs on " +
+                           executable.device()->description.text);
+  }
+  const TensorInfo& expected = executable.info().arguments[i];
+  if (argument.info->bytes != expected.bytes ||
+      argument.info->dtype != expected.dtype) [[unlikely]] {
+    return InvalidArgument("argument " + std::to_string(i) + " of program " +
+                           executable.info().name + " has " +
+                           std::to_string(argument.info->bytes) +
+                           " bytes of PJRT type " +
+                           std::to_string(argument.info->dtype) +
+                           ", expected are " + std::to_string(expected.bytes) +
+                           " of type " + std::to_string(expected.dtype));
+  }
+  return Status();
+}
+
+// Fills `call` but for its results. Nothing is consumed when this fails.
+Status TakeArguments(std::span<PJRT_Buffer* const> arguments,
+                     std::span<const uint32_t> donated, Call* call,
+                     Status* poison) {
+  const Executable& executable = *call->executable;
+  if (arguments.size() != executable.info().arguments.size()) {
+    return InvalidArgument("program " + executable.info().name + " takes " +
+                           std::to_string(executable.info().arguments.size()) +
+                           " arguments, got " +
+                           std::to_string(arguments.size()));
+  }
+  call->arguments.reserve(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const PJRT_Buffer& argument = *arguments[i];
+    IPU_RETURN_IF_ERROR(CheckArgument(executable, i, argument));
+    call->arguments.push_back(argument.Get());
+    if (call->arguments.back() == nullptr) return DeletedError();
+    if (!IsReady(argument.ready)) {
+      call->pending.push_back(argument.ready);
+    } else if (poison->ok() && argument.ready != nullptr) {
+      *poison = argument.ready->status();
+    }
+  }
+  return CheckDonatedOnce(arguments, donated);
+}
+
+// Results get memory of their own, or that of the argument they replace when
+// nobody else looks at it.
+void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
+                       std::span<const uint32_t> donated, Call* call) {
+  const Executable& executable = *call->executable;
+  std::vector<bool> reusable(donated.empty() ? 0 : arguments.size());
+  for (uint32_t i : donated) reusable[i] = arguments[i]->Donate();
+  const size_t num_results = executable.info().results.size();
+  call->results.reserve(num_results);
+  for (size_t j = 0; j < num_results; ++j) {
+    const int i = executable.alias_of_result(j);
+    if (i >= 0 && !donated.empty() && reusable[i]) {
+      call->results.push_back(call->arguments[i]);
+    } else {
+      call->results.push_back(std::make_shared<Storage>(
+          executable.info().results[j].bytes, &executable.device()->account));
+    }
+  }
+}
+
+// Runs or queues `call`; the event says when it is done.
+EventPtr Dispatch(Call call, const Status& poison) {
+  if (!poison.ok()) return std::make_shared<Event>(poison);
+  WorkQueue& queue = call.executable->device()->queue;
+  if (call.executable->is_short() && call.pending.empty() && queue.IsIdle()) {
+    Status status = RunProgram(call);
+    if (status.ok()) return nullptr;
+    return std::make_shared<Event>(std::move(status));
+  }
+  auto done = std::make_shared<Event>();
+  queue.Push(std::make_unique<CallTask>(std::move(call), done));
+  return done;
+}
+
+PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  Call call;
+  call.executable = args->executable->Get();
+  if (call.executable == nullptr) {
+    return MakeError(InvalidArgument("the executable has been deleted"));
+  }
+  // Results are handed out after `call` has been handed on.
+  const ExecutablePtr executable = call.executable;
+  PJRT_Device* device = executable->device();
+  IPU_PJRT_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
+  if (args->num_devices != 1 ||
+      (args->execute_device != nullptr && args->execute_device != device)) {
+    return MakeError(Unimplemented(
+        "program " + executable->info().name + " was compiled for " +
+        device->description.text + " and cannot run on " +
+        std::to_string(args->num_devices) + " devices or another one"));
+  }
+  const std::span<PJRT_Buffer* const> arguments(
+      args->num_args == 0 ? nullptr : args->argument_lists[0], args->num_args);
+  const std::vector<uint32_t> donated =
+      DonatedArguments(*executable, args->options);
+
+  std::vector<StoragePtr> results;
+  EventPtr done;
+  {
+    std::lock_guard lock(device->dispatch);
+    Status poison;
+    IPU_PJRT_RETURN_IF_ERROR(TakeArguments(arguments, donated, &call, &poison));
+    GiveResultsMemory(arguments, donated, &call);
+    results = call.results;
+    done = Dispatch(std::move(call), poison);
+  }
+  for (size_t j = 0; j < results.size(); ++j) {
+    args->output_lists[0][j] = new PJRT_Buffer(device, executable->result(j),
+                                               std::move(results[j]), done);
+  }
+  if (args->device_complete_events != nullptr) {
+    args->device_complete_events[0] = MakeEvent(std::move(done));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void AddExecuteFunctions(PJRT_Api* api) {
+  api->PJRT_LoadedExecutable_Execute = Execute;
+}
+
+}  // namespace ipu

@@ -1,0 +1,55 @@
+// PJRT's named values, both ways: attributes and costs that we hand out, and
+// options that we get.
+
+#ifndef JAXLIB_IPU_RUNTIME_PJRT_NAMED_VALUES_H_
+#define JAXLIB_IPU_RUNTIME_PJRT_NAMED_VALUES_H_
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/support/status.h"
+#include "xla/pjrt/c/pjrt_c_api.h"
+
+namespace ipu {
+
+// Owns the names and values that its entries point to.
+class NamedValues {
+ public:
+  NamedValues() = default;
+  NamedValues(const NamedValues&) = delete;
+  NamedValues& operator=(const NamedValues&) = delete;
+
+  void Add(std::string_view name, std::string_view value);
+  void Add(std::string_view name, int64_t value);
+  void Add(std::string_view name, bool value);
+  void Add(std::string_view name, std::vector<int64_t> value);
+  // A number: as an integer when it is whole, because PJRT's floats have only
+  // 24 bits and cycles do not fit.
+  void AddNumber(std::string_view name, double value);
+
+  const PJRT_NamedValue* data() const { return values_.data(); }
+  size_t size() const { return values_.size(); }
+
+ private:
+  PJRT_NamedValue& Append(std::string_view name, PJRT_NamedValue_Type type);
+
+  std::vector<PJRT_NamedValue> values_;
+  std::deque<std::string> texts_;
+  std::deque<std::vector<int64_t>> lists_;
+};
+
+// Reads one option. The environment variable JAX_PJRT_CLIENT_CREATE_OPTIONS
+// hands every value over as text, so text that spells the value will do. The
+// error names the option, its value and what is expected.
+Status ReadOption(const PJRT_NamedValue& option, int64_t* value);
+Status ReadOption(const PJRT_NamedValue& option, bool* value);
+Status ReadOption(const PJRT_NamedValue& option, std::string* value);
+// As text: numbers with commas between them.
+Status ReadOption(const PJRT_NamedValue& option, std::vector<int64_t>* value);
+
+}  // namespace ipu
+
+#endif  // JAXLIB_IPU_RUNTIME_PJRT_NAMED_VALUES_H_

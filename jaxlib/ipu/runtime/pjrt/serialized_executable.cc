@@ -1,0 +1,50 @@
+#include "jaxlib/ipu/runtime/pjrt/serialized_executable.h"
+
+#include "jaxlib/ipu/runtime/support/wire_format.h"
+
+namespace ipu {
+namespace {
+
+// Tells these bytes from anything else; the digit is the format's version. The
+// program inside has a version and checks of its own.
+constexpr std::string_view kMagic = "ipu-executable-1";
+
+constexpr uint32_t kMagicField = 1;
+constexpr uint32_t kOptionsField = 2;
+constexpr uint32_t kProgramField = 3;
+
+}  // namespace
+
+std::string SerializeExecutable(std::string_view options,
+                                std::string_view program) {
+  std::string bytes;
+  bytes.reserve(options.size() + program.size() + 64);
+  AppendBytesField(kMagicField, kMagic, &bytes);
+  AppendBytesField(kOptionsField, options, &bytes);
+  AppendBytesField(kProgramField, program, &bytes);
+  return bytes;
+}
+
+StatusOr<ExecutableParts> ParseExecutable(std::string_view bytes) {
+  ExecutableParts parts;
+  bool known = false, complete = false;
+  WireReader reader(bytes);
+  while (reader.Next()) {
+    if (reader.number() == kMagicField) {
+      known = reader.bytes() == kMagic;
+    } else if (reader.number() == kOptionsField) {
+      parts.options = reader.bytes();
+    } else if (reader.number() == kProgramField) {
+      parts.program = reader.bytes();
+      complete = true;
+    }
+  }
+  if (!reader.ok() || !known || !complete) {
+    return DataLoss("these " + std::to_string(bytes.size()) +
+                    " bytes are no serialised IPU executable, or only a part "
+                    "of one; clear JAX's compilation cache");
+  }
+  return parts;
+}
+
+}  // namespace ipu

@@ -1,0 +1,38 @@
+// What JAX's compilation cache and serialize_executable store: the compile
+// options and the program, in the wire format of protocol buffers.
+
+#ifndef JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_
+#define JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_
+
+#include <string>
+#include <string_view>
+
+#include "jaxlib/ipu/runtime/support/status.h"
+
+// What PJRT wants freed separately.
+struct PJRT_SerializedExecutable {
+  const std::string bytes;
+};
+struct PJRT_SerializedCompileOptions {
+  const std::string bytes;
+};
+struct PJRT_DeviceAssignmentSerialized {
+  const std::string bytes;
+};
+
+namespace ipu {
+
+struct ExecutableParts {
+  std::string options;  // without a device
+  std::string program;
+};
+
+std::string SerializeExecutable(std::string_view options,
+                                std::string_view program);
+
+// DATA_LOSS for bytes that SerializeExecutable did not make.
+StatusOr<ExecutableParts> ParseExecutable(std::string_view bytes);
+
+}  // namespace ipu
+
+#endif  // JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_

@@ -1,0 +1,62 @@
+#include "jaxlib/ipu/runtime/pjrt/topology.h"
+
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+
+// The bytes belong to the topology: there is nothing to free with them.
+struct PJRT_SerializedTopology {};
+
+namespace ipu {
+namespace {
+
+// A topology is the client's, and goes with it.
+PJRT_Error* Destroy(PJRT_TopologyDescription_Destroy_Args* args) {
+  return nullptr;
+}
+
+PJRT_Error* PlatformName(PJRT_TopologyDescription_PlatformName_Args* args) {
+  args->platform_name = kPlatformName.data();
+  args->platform_name_size = kPlatformName.size();
+  return nullptr;
+}
+
+PJRT_Error* PlatformVersion(
+    PJRT_TopologyDescription_PlatformVersion_Args* args) {
+  args->platform_version = args->topology->platform_version.data();
+  args->platform_version_size = args->topology->platform_version.size();
+  return nullptr;
+}
+
+PJRT_Error* GetDeviceDescriptions(
+    PJRT_TopologyDescription_GetDeviceDescriptions_Args* args) {
+  args->descriptions = args->topology->devices.data();
+  args->num_descriptions = args->topology->devices.size();
+  return nullptr;
+}
+
+PJRT_Error* Serialize(PJRT_TopologyDescription_Serialize_Args* args) {
+  static PJRT_SerializedTopology nothing;
+  args->serialized_bytes = args->topology->serialized.data();
+  args->serialized_bytes_size = args->topology->serialized.size();
+  args->serialized_topology = &nothing;
+  args->serialized_topology_deleter = +[](PJRT_SerializedTopology*) {};
+  return nullptr;
+}
+
+PJRT_Error* Attributes(PJRT_TopologyDescription_Attributes_Args* args) {
+  args->attributes = args->topology->attributes.data();
+  args->num_attributes = args->topology->attributes.size();
+  return nullptr;
+}
+
+}  // namespace
+
+void AddTopologyFunctions(PJRT_Api* api) {
+  api->PJRT_TopologyDescription_Destroy = Destroy;
+  api->PJRT_TopologyDescription_PlatformName = PlatformName;
+  api->PJRT_TopologyDescription_PlatformVersion = PlatformVersion;
+  api->PJRT_TopologyDescription_GetDeviceDescriptions = GetDeviceDescriptions;
+  api->PJRT_TopologyDescription_Serialize = Serialize;
+  api->PJRT_TopologyDescription_Attributes = Attributes;
+}
+
+}  // namespace ipu

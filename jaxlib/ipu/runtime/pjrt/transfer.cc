@@ -1,0 +1,316 @@
+// Contents of buffers on their way: from the host, to the host, between IPUs.
+
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/pjrt/buffer.h"
+#include "jaxlib/ipu/runtime/pjrt/client.h"
+#include "jaxlib/ipu/runtime/pjrt/dtype.h"
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/pjrt/event.h"
+#include "jaxlib/ipu/runtime/support/fork_guard.h"
+#include "jaxlib/ipu/runtime/support/strided_copy.h"
+
+namespace ipu {
+namespace {
+
+// Copies up to this size take less time than handing them to another thread.
+constexpr size_t kInlineCopyBytes = size_t{256} << 10;
+
+// The tensor that PJRT describes, or an error for one that cannot be.
+StatusOr<TensorInfo> MakeInfo(PJRT_Buffer_Type type, const int64_t* dims,
+                              size_t num_dims) {
+  TensorInfo info;
+  info.dtype = static_cast<DType>(type);
+  info.shape.assign(dims, dims + num_dims);
+  info.bytes = InfoOf(info.dtype).bytes;
+  if (info.bytes == 0) {
+    return Unimplemented("an IPU has no arrays of PJRT element type " +
+                         std::to_string(type));
+  }
+  for (int64_t size : info.shape) {
+    if (size < 0 || __builtin_mul_overflow(info.bytes, size, &info.bytes)) {
+      return InvalidArgument("array dimension " + std::to_string(size) +
+                             " is negative or too large");
+    }
+  }
+  return info;
+}
+
+// JAX names a memory or a device; neither means the first device.
+PJRT_Device* DeviceOf(PJRT_Client* client, PJRT_Device* device,
+                      PJRT_Memory* memory) {
+  if (memory != nullptr) return memory->device;
+  return device != nullptr ? device : client->devices.front();
+}
+
+// Byte strides of a host array in `layout`. Tiles are for matrix units of
+// other machines.
+StatusOr<std::vector<int64_t>> HostStrides(
+    const PJRT_Buffer_MemoryLayout* layout, const TensorInfo& info) {
+  const size_t element_bytes = InfoOf(info.dtype).bytes;
+  if (layout == nullptr) return RowMajorStrides(info.shape, element_bytes);
+  const size_t rank = info.shape.size();
+  if (layout->type == PJRT_Buffer_MemoryLayout_Type_Strides) {
+    const int64_t* strides = layout->strides.byte_strides;
+    if (layout->strides.num_byte_strides != rank) {
+      return InvalidArgument("a host layout needs one stride per dimension");
+    }
+    return std::vector<int64_t>(strides, strides + rank);
+  }
+  if (layout->tiled.num_tiles != 0) {
+    return Unimplemented("an IPU has no tiled layouts of host arrays");
+  }
+  if (layout->tiled.minor_to_major_size != rank) {
+    return InvalidArgument("a host layout needs to order every dimension");
+  }
+  std::vector<int64_t> strides(rank);
+  auto stride = static_cast<int64_t>(element_bytes);
+  for (size_t i = 0; i < rank; ++i) {
+    const int64_t dimension = layout->tiled.minor_to_major[i];
+    if (dimension < 0 || dimension >= static_cast<int64_t>(rank)) {
+      return InvalidArgument("a host layout orders dimension " +
+                             std::to_string(dimension) + " of an array of " +
+                             std::to_string(rank));
+    }
+    strides[dimension] = stride;
+    stride *= info.shape[dimension];
+  }
+  return strides;
+}
+
+Status NoMemory(size_t bytes) {
+  return ResourceExhausted("no memory for an array of " +
+                           std::to_string(bytes) + " bytes");
+}
+
+// Always copies, at once: JAX calls NumPy arrays immutable, but whoever holds
+// one may still write to it, and would change the array on the device.
+PJRT_Error* BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
+  StatusOr<TensorInfo> info = MakeInfo(args->type, args->dims, args->num_dims);
+  IPU_PJRT_RETURN_IF_ERROR(info.status());
+  StatusOr<std::vector<int64_t>> dense = HostStrides(nullptr, *info);
+  StatusOr<std::vector<int64_t>> device_strides =
+      HostStrides(args->device_layout, *info);
+  IPU_PJRT_RETURN_IF_ERROR(device_strides.status());
+  if (*device_strides != *dense) {
+    return MakeError(
+        Unimplemented("an IPU keeps arrays row-major: another device layout "
+                      "was asked for"));
+  }
+  const size_t rank = args->num_dims;
+  if (args->num_byte_strides != 0 && args->num_byte_strides != rank) {
+    return MakeError(InvalidArgument("PJRT_Client_BufferFromHostBuffer: " +
+                                     std::to_string(args->num_byte_strides) +
+                                     " strides for rank " +
+                                     std::to_string(rank)));
+  }
+  const std::span<const int64_t> strides =
+      args->num_byte_strides == 0
+          ? std::span<const int64_t>(*dense)
+          : std::span<const int64_t>(args->byte_strides, rank);
+
+  PJRT_Device* device = DeviceOf(args->client, args->device, args->memory);
+  auto storage = std::make_shared<Storage>(info->bytes, &device->account);
+  void* data = storage->data();
+  if (data == nullptr) return MakeError(NoMemory(info->bytes));
+  StridedCopy(info->shape, InfoOf(info->dtype).bytes, args->data, strides, data,
+              *dense);
+  args->done_with_host_buffer = MakeEvent(nullptr);
+  args->buffer = new PJRT_Buffer(
+      device, std::make_shared<const TensorInfo>(std::move(*info)),
+      std::move(storage), /*ready=*/nullptr);
+  return nullptr;
+}
+
+// Reads `storage` when `ready` allows, off the queue: JAX calls this with the
+// interpreter's lock held, so nothing here may wait. The storage is pinned and
+// gets unpinned.
+PJRT_Event* ReadWhenReady(StoragePtr storage, const EventPtr& ready,
+                          std::function<void(const void*)> read) {
+  auto finish = [storage = std::move(storage),
+                 read = std::move(read)](const Status& status) {
+    Status result = status;
+    if (result.ok()) {
+      if (const void* data = storage->data()) {
+        read(data);
+      } else {
+        result = NoMemory(storage->bytes());
+      }
+    }
+    storage->Unpin();
+    return result;
+  };
+  if (IsReady(ready)) {
+    const Status status = finish(StatusOfReady(ready));
+    return MakeEvent(status.ok() ? nullptr : std::make_shared<Event>(status));
+  }
+  auto done = std::make_shared<Event>();
+  ready->OnReady([done, finish = std::move(finish)](const Status& status) {
+    done->Set(finish(status));
+  });
+  return MakeEvent(std::move(done));
+}
+
+PJRT_Error* ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
+  PJRT_Buffer& source = *args->src;
+  const TensorInfo& info = *source.info;
+  if (args->dst == nullptr) {
+    args->dst_size = info.bytes;
+    return nullptr;
+  }
+  if (args->dst_size < info.bytes) {
+    return MakeError(InvalidArgument(
+        "PJRT_Buffer_ToHostBuffer: " + std::to_string(args->dst_size) +
+        " bytes are too few for " + std::to_string(info.bytes)));
+  }
+  StatusOr<std::vector<int64_t>> strides = HostStrides(args->host_layout, info);
+  IPU_PJRT_RETURN_IF_ERROR(strides.status());
+  StoragePtr storage = source.GetPinned();
+  if (storage == nullptr) return MakeError(DeletedError());
+  args->event =
+      ReadWhenReady(std::move(storage), source.ready,
+                    [info = source.info, strides = std::move(*strides),
+                     destination = args->dst](const void* data) {
+                      const size_t element_bytes = InfoOf(info->dtype).bytes;
+                      StridedCopy(info->shape, element_bytes, data,
+                                  RowMajorStrides(info->shape, element_bytes),
+                                  destination, strides);
+                    });
+  return nullptr;
+}
+
+PJRT_Error* CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
+  const int64_t offset = args->offset, size = args->transfer_size;
+  const auto bytes = static_cast<int64_t>(args->buffer->info->bytes);
+  if (offset < 0 || size < 0 || offset > bytes || size > bytes - offset) {
+    return MakeError(
+        InvalidArgument("PJRT_Buffer_CopyRawToHost: " + std::to_string(size) +
+                        " bytes from offset " + std::to_string(offset) +
+                        " lie outside a buffer of " + std::to_string(bytes)));
+  }
+  StoragePtr storage = args->buffer->GetPinned();
+  if (storage == nullptr) return MakeError(DeletedError());
+  args->event = ReadWhenReady(
+      std::move(storage), args->buffer->ready,
+      [=, destination = args->dst](const void* data) {
+        std::memcpy(destination, static_cast<const char*>(data) + offset, size);
+      });
+  return nullptr;
+}
+
+// A copy from one device's memory to another's. Runs in the source's queue, so
+// that it follows what makes the source and precedes what writes over it.
+class CopyTask : public Task {
+ public:
+  CopyTask(StoragePtr source, StoragePtr destination, EventPtr ready)
+      : source_(std::move(source)),
+        destination_(std::move(destination)),
+        ready_(std::move(ready)) {}
+
+  const EventPtr& done() const { return done_; }
+
+  Status Copy() const {
+    if (ready_ != nullptr) IPU_RETURN_IF_ERROR(ready_->Wait());
+    const void* from = source_->data();
+    void* to = destination_->data();
+    if (from == nullptr || to == nullptr) return NoMemory(source_->bytes());
+    std::memcpy(to, from, source_->bytes());
+    return Status();
+  }
+
+  void Run() override {
+    Status status = Copy();
+    source_.reset();
+    done_->Set(std::move(status));
+  }
+  void Cancel() override {
+    done_->Set(Status(Code::kCancelled, "the client was closed"));
+  }
+
+ private:
+  StoragePtr source_;
+  StoragePtr destination_;
+  EventPtr ready_;
+  EventPtr done_ = std::make_shared<Event>();
+};
+
+StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Device* target) {
+  PJRT_Device* device = source->device;
+  IPU_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
+  auto destination =
+      std::make_shared<Storage>(source->info->bytes, &target->account);
+  std::lock_guard lock(device->dispatch);
+  StoragePtr storage = source->Get();
+  if (storage == nullptr) return DeletedError();
+  const bool now = source->info->bytes <= kInlineCopyBytes &&
+                   device->queue.IsIdle() && IsReady(source->ready);
+  auto task = std::make_unique<CopyTask>(std::move(storage), destination,
+                                         source->ready);
+  EventPtr done = task->done();
+  if (now) {
+    task->Run();
+  } else {
+    device->queue.Push(std::move(task));
+  }
+  return new PJRT_Buffer(target, source->info, std::move(destination),
+                         std::move(done));
+}
+
+PJRT_Error* CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
+  StatusOr<PJRT_Buffer*> copy = CopyTo(args->buffer, args->dst_memory->device);
+  IPU_PJRT_RETURN_IF_ERROR(copy.status());
+  args->dst_buffer = *copy;
+  return nullptr;
+}
+
+PJRT_Error* CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
+  StatusOr<PJRT_Buffer*> copy = CopyTo(args->buffer, args->dst_device);
+  IPU_PJRT_RETURN_IF_ERROR(copy.status());
+  args->dst_buffer = *copy;
+  return nullptr;
+}
+
+PJRT_Error* CreateUninitializedBuffer(
+    PJRT_Client_CreateUninitializedBuffer_Args* args) {
+  StatusOr<TensorInfo> info = MakeInfo(args->shape_element_type,
+                                       args->shape_dims, args->shape_num_dims);
+  IPU_PJRT_RETURN_IF_ERROR(info.status());
+  PJRT_Device* device = DeviceOf(args->client, args->device, args->memory);
+  auto storage = std::make_shared<Storage>(info->bytes, &device->account);
+  args->buffer = new PJRT_Buffer(
+      device, std::make_shared<const TensorInfo>(std::move(*info)),
+      std::move(storage), /*ready=*/nullptr);
+  return nullptr;
+}
+
+PJRT_Error* CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
+  StatusOr<TensorInfo> info = MakeInfo(args->shape_element_type,
+                                       args->shape_dims, args->shape_num_dims);
+  IPU_PJRT_RETURN_IF_ERROR(info.status());
+  PJRT_Device* device = DeviceOf(args->client, nullptr, args->memory);
+  auto storage = std::make_shared<Storage>(info->bytes, &device->account);
+  Status error(static_cast<Code>(args->error_code),
+               std::string(args->error_message, args->error_message_size));
+  args->buffer = new PJRT_Buffer(
+      device, std::make_shared<const TensorInfo>(std::move(*info)),
+      std::move(storage), std::make_shared<Event>(std::move(error)));
+  return nullptr;
+}
+
+}  // namespace
+
+void AddTransferFunctions(PJRT_Api* api) {
+  api->PJRT_Client_BufferFromHostBuffer = BufferFromHostBuffer;
+  api->PJRT_Client_CreateUninitializedBuffer = CreateUninitializedBuffer;
+  api->PJRT_Client_CreateErrorBuffer = CreateErrorBuffer;
+  api->PJRT_Buffer_ToHostBuffer = ToHostBuffer;
+  api->PJRT_Buffer_CopyRawToHost = CopyRawToHost;
+  api->PJRT_Buffer_CopyToMemory = CopyToMemory;
+  api->PJRT_Buffer_CopyToDevice = CopyToDevice;
+}
+
+}  // namespace ipu

@@ -1,0 +1,62 @@
+// A value that becomes known once: "this work is done, with this status".
+//
+// Set by the thread that does the work, watched from any thread. Callbacks run
+// outside the lock, on the thread that calls Set (or at once when the event is
+// ready already), because they may destroy the event or anything else.
+
+#ifndef JAXLIB_IPU_RUNTIME_SUPPORT_EVENT_H_
+#define JAXLIB_IPU_RUNTIME_SUPPORT_EVENT_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/support/status.h"
+
+namespace ipu {
+
+class Event {
+ public:
+  using Callback = std::function<void(const Status&)>;
+
+  Event() = default;
+  // An event that is ready from the start.
+  explicit Event(Status status) : ready_(true), status_(std::move(status)) {}
+
+  bool IsReady() const { return ready_.load(std::memory_order_acquire); }
+
+  // The outcome. Only to be asked of a ready event.
+  const Status& status() const { return status_; }
+
+  // The first call decides; later ones are ignored and return false.
+  bool Set(Status status);
+
+  void OnReady(Callback callback);
+
+  // Blocks. Not to be called by whoever holds a lock that the work may need.
+  const Status& Wait() const;
+
+ private:
+  std::atomic<bool> ready_{false};
+  Status status_;  // written before ready_, constant afterwards
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<Callback> callbacks_;
+};
+
+// Null stands for "ready, without error": what most buffers are at rest.
+using EventPtr = std::shared_ptr<Event>;
+
+inline bool IsReady(const EventPtr& event) {
+  return event == nullptr || event->IsReady();
+}
+inline Status StatusOfReady(const EventPtr& event) {
+  return event == nullptr ? Status() : event->status();
+}
+
+}  // namespace ipu
+
+#endif  // JAXLIB_IPU_RUNTIME_SUPPORT_EVENT_H_

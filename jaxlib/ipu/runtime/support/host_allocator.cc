@@ -1,0 +1,155 @@
+#include "jaxlib/ipu/runtime/support/host_allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+namespace ipu {
+namespace {
+
+// From here on blocks ask for huge pages: 512 times fewer faults, and rounding
+// up to 2 MiB costs at most an eighth.
+constexpr size_t kHugeBlock = size_t{16} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Blocks from here on have eight classes per power of two, smaller ones four.
+constexpr size_t kLargeBlock = size_t{64} << 10;
+
+// Kept even when nothing larger was ever live: small blocks cost nothing.
+constexpr size_t kFloor = size_t{4} << 20;
+
+// A block that this many later frees did not want back goes to the system;
+// looked at every so many frees.
+constexpr uint64_t kPatience = 1024;
+constexpr uint64_t kLookEvery = 256;
+
+void* SystemAllocate(size_t size) {
+  if (size < kHugeBlock) {
+    return std::aligned_alloc(HostAllocator::kAlignment, size);
+  }
+  const size_t rounded = (size + kHugePage - 1) / kHugePage * kHugePage;
+  if (rounded < size) return nullptr;
+  void* block = std::aligned_alloc(kHugePage, rounded);
+  // Only a wish: without huge pages everything works, more slowly.
+  if (block != nullptr) madvise(block, rounded, MADV_HUGEPAGE);
+  return block;
+}
+
+}  // namespace
+
+HostAllocator& HostAllocator::Global() {
+  static HostAllocator* allocator = new HostAllocator;
+  return *allocator;
+}
+
+size_t HostAllocator::BlockSize(size_t bytes) {
+  if (bytes <= 4 * kAlignment) {
+    return std::max((bytes + kAlignment - 1) / kAlignment, size_t{1}) *
+           kAlignment;
+  }
+  const int steps_log2 = bytes < kLargeBlock ? 2 : 3;
+  const int log2 = std::bit_width(bytes) - 1;
+  const size_t step = size_t{1} << (log2 - steps_log2);
+  const size_t size = (bytes + step - 1) & ~(step - 1);
+  return size < bytes ? bytes : size;  // would wrap: the system will refuse
+}
+
+int HostAllocator::ClassIndex(size_t block_size) {
+  const int log2 = std::bit_width(block_size) - 1;
+  const size_t eighth = (block_size - (size_t{1} << log2)) >> (log2 - 3);
+  return 8 * (log2 - 6) + static_cast<int>(eighth);
+}
+
+void* HostAllocator::Allocate(size_t bytes) {
+  const size_t size = BlockSize(bytes);
+  std::unique_lock lock(mutex_);
+  const size_t index = ClassIndex(size);
+  if (index < classes_.size() && !classes_[index].kept.empty()) {
+    void* block = classes_[index].kept.back().block;
+    classes_[index].kept.pop_back();
+    kept_bytes_ -= size;
+    live_bytes_ += size;
+    most_live_bytes_ = std::max(most_live_bytes_, live_bytes_);
+    return block;
+  }
+  // Fresh memory: make room for it among what is kept, so that the process
+  // never holds more than it once needed at a time.
+  const size_t wanted = live_bytes_ + size;
+  const size_t spare =
+      most_live_bytes_ > wanted ? most_live_bytes_ - wanted : 0;
+  ReleaseDownTo(std::max(spare, kFloor));
+  lock.unlock();
+  void* block = SystemAllocate(size);
+  if (block == nullptr) {
+    Trim();
+    block = SystemAllocate(size);
+    if (block == nullptr) return nullptr;
+  }
+  lock.lock();
+  live_bytes_ += size;
+  most_live_bytes_ = std::max(most_live_bytes_, live_bytes_);
+  return block;
+}
+
+void HostAllocator::Free(void* block, size_t bytes) {
+  const size_t size = BlockSize(bytes);
+  std::lock_guard lock(mutex_);
+  live_bytes_ -= size;
+  if (size > cache_limit_) {
+    std::free(block);
+    return;
+  }
+  const size_t index = ClassIndex(size);
+  if (index >= classes_.size()) classes_.resize(index + 1);
+  classes_[index].block_size = size;
+  classes_[index].kept.push_back({block, ++clock_});
+  kept_bytes_ += size;
+  if (kept_bytes_ > cache_limit_) ReleaseDownTo(cache_limit_);
+  if (clock_ % kLookEvery == 0) ReleaseUnwanted();
+}
+
+void HostAllocator::Trim() {
+  std::lock_guard lock(mutex_);
+  ReleaseDownTo(0);
+}
+
+// Large blocks first: they are few and weigh most. Within a class the oldest.
+void HostAllocator::ReleaseDownTo(size_t kept_limit) {
+  for (size_t i = classes_.size(); i > 0 && kept_bytes_ > kept_limit; --i) {
+    SizeClass& size_class = classes_[i - 1];
+    size_t count = 0;
+    while (count < size_class.kept.size() && kept_bytes_ > kept_limit) {
+      std::free(size_class.kept[count++].block);
+      kept_bytes_ -= size_class.block_size;
+    }
+    size_class.kept.erase(size_class.kept.begin(),
+                          size_class.kept.begin() + count);
+  }
+}
+
+void HostAllocator::ReleaseUnwanted() {
+  for (SizeClass& size_class : classes_) {
+    size_t count = 0;
+    while (count < size_class.kept.size() &&
+           size_class.kept[count].freed_at + kPatience < clock_) {
+      std::free(size_class.kept[count++].block);
+      kept_bytes_ -= size_class.block_size;
+    }
+    size_class.kept.erase(size_class.kept.begin(),
+                          size_class.kept.begin() + count);
+  }
+}
+
+size_t HostAllocator::live_bytes() const {
+  std::lock_guard lock(mutex_);
+  return live_bytes_;
+}
+
+size_t HostAllocator::kept_bytes() const {
+  std::lock_guard lock(mutex_);
+  return kept_bytes_;
+}
+
+}  // namespace ipu

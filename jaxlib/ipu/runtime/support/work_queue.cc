@@ -1,0 +1,70 @@
+#include "jaxlib/ipu/runtime/support/work_queue.h"
+
+#include <utility>
+
+#include "jaxlib/ipu/runtime/support/fork_guard.h"
+
+namespace ipu {
+
+WorkQueue::WorkQueue(size_t capacity)
+    : capacity_(capacity), fork_generation_(ForkGeneration()) {}
+
+WorkQueue::~WorkQueue() {
+  if (ForkGeneration() != fork_generation_) {
+    // The worker stayed with the parent and there is nobody to join. What it
+    // held may be half done: leak it.
+    static_cast<void>(worker_.release());
+    for (auto& task : tasks_) static_cast<void>(task.release());
+    return;
+  }
+  std::deque<std::unique_ptr<Task>> unstarted;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    unstarted.swap(tasks_);
+  }
+  filled_.notify_all();
+  drained_.notify_all();
+  // Before the join: the running task may wait for one of these.
+  for (auto& task : unstarted) task->Cancel();
+  if (worker_) worker_->join();
+}
+
+void WorkQueue::Push(std::unique_ptr<Task> task) {
+  {
+    std::unique_lock lock(mutex_);
+    drained_.wait(lock,
+                  [this] { return tasks_.size() < capacity_ || stopping_; });
+    if (!stopping_) {
+      unfinished_.fetch_add(1);
+      tasks_.push_back(std::move(task));
+      if (!worker_) {
+        worker_ = std::make_unique<std::thread>([this] { Work(); });
+      }
+    }
+  }
+  if (task) {
+    task->Cancel();
+  } else {
+    filled_.notify_one();
+  }
+}
+
+void WorkQueue::Work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    filled_.wait(lock, [this] { return !tasks_.empty() || stopping_; });
+    if (stopping_) return;
+    std::unique_ptr<Task> task = std::move(tasks_.front());
+    const bool was_full = tasks_.size() == capacity_;
+    tasks_.pop_front();
+    lock.unlock();
+    if (was_full) drained_.notify_all();
+    task->Run();
+    task.reset();  // lets go of what it held before the queue looks idle
+    unfinished_.fetch_sub(1);
+    lock.lock();
+  }
+}
+
+}  // namespace ipu

@@ -1,0 +1,61 @@
+// One first-in-first-out queue with one worker thread: a device's stream.
+//
+// What goes in: tasks. What never happens here: Python. The worker starts with
+// the first task, so that a client nobody uses costs no thread. Tasks that were
+// not started when the queue is destroyed are cancelled, the running one is
+// waited for.
+
+#ifndef JAXLIB_IPU_RUNTIME_SUPPORT_WORK_QUEUE_H_
+#define JAXLIB_IPU_RUNTIME_SUPPORT_WORK_QUEUE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace ipu {
+
+class Task {
+ public:
+  virtual ~Task() = default;
+  // Exactly one of the two is called, once.
+  virtual void Run() = 0;
+  virtual void Cancel() = 0;
+};
+
+class WorkQueue {
+ public:
+  // Push blocks while `capacity` tasks wait, so that a program that only
+  // dispatches cannot pile up memory without bound.
+  explicit WorkQueue(size_t capacity);
+  ~WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  void Push(std::unique_ptr<Task> task);
+
+  // Nothing waits and nothing runs. Stays true while the caller keeps others
+  // from pushing.
+  bool IsIdle() const { return unfinished_.load() == 0; }
+
+ private:
+  void Work();
+
+  const size_t capacity_;
+  const uint32_t fork_generation_;
+  std::atomic<size_t> unfinished_{0};  // waiting or running
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::condition_variable drained_;
+  std::deque<std::unique_ptr<Task>> tasks_;
+  bool stopping_ = false;
+  std::unique_ptr<std::thread> worker_;
+};
+
+}  // namespace ipu
+
+#endif  // JAXLIB_IPU_RUNTIME_SUPPORT_WORK_QUEUE_H_

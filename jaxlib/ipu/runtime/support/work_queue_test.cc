@@ -1,0 +1,113 @@
+#include "jaxlib/ipu/runtime/support/work_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/support/event.h"
+
+namespace ipu {
+namespace {
+
+class FunctionTask : public Task {
+ public:
+  FunctionTask(std::function<void()> run, std::function<void()> cancel)
+      : run_(std::move(run)), cancel_(std::move(cancel)) {}
+  void Run() override { run_(); }
+  void Cancel() override { cancel_(); }
+
+ private:
+  std::function<void()> run_;
+  std::function<void()> cancel_;
+};
+
+std::unique_ptr<Task> MakeTask(
+    std::function<void()> run, std::function<void()> cancel = [] {}) {
+  return std::make_unique<FunctionTask>(std::move(run), std::move(cancel));
+}
+
+TEST(WorkQueueTest, RunsInOrderOnOneOtherThread) {
+  std::string order;
+  std::thread::id worker;
+  Event done;
+  WorkQueue queue(4);
+  EXPECT_TRUE(queue.IsIdle());
+  for (char letter = 'a'; letter <= 'z'; ++letter) {
+    queue.Push(MakeTask([&order, letter] { order += letter; }));
+  }
+  queue.Push(MakeTask([&] {
+    worker = std::this_thread::get_id();
+    done.Set(Status());
+  }));
+  done.Wait();
+  EXPECT_EQ(order, "abcdefghijklmnopqrstuvwxyz");
+  EXPECT_NE(worker, std::this_thread::get_id());
+}
+
+TEST(WorkQueueTest, IsBusyUntilTheTaskHasLetGo) {
+  Event started, release, gone;
+  struct SetOnDeath {
+    Event* event;
+    ~SetOnDeath() { event->Set(Status()); }
+  };
+  WorkQueue queue(4);
+  auto witness = std::make_shared<SetOnDeath>(SetOnDeath{&gone});
+  queue.Push(MakeTask([&, witness = std::move(witness)] {
+    started.Set(Status());
+    release.Wait();
+  }));
+  started.Wait();
+  EXPECT_FALSE(queue.IsIdle());
+  EXPECT_FALSE(gone.IsReady());
+  release.Set(Status());
+  while (!queue.IsIdle()) std::this_thread::yield();
+  EXPECT_TRUE(gone.IsReady());
+}
+
+TEST(WorkQueueTest, DestructionCancelsWhatHasNotStarted) {
+  Event started, release;
+  bool ran = false, cancelled = false;
+  auto queue = std::make_unique<WorkQueue>(4);
+  queue->Push(MakeTask([&] {
+    started.Set(Status());
+    release.Wait();
+  }));
+  // Releasing the first from the second's cancellation also shows that the
+  // destructor cancels before it waits.
+  queue->Push(MakeTask([&] { ran = true; },
+                       [&] {
+                         cancelled = true;
+                         release.Set(Status());
+                       }));
+  started.Wait();
+  queue.reset();
+  EXPECT_TRUE(cancelled);
+  EXPECT_FALSE(ran);
+}
+
+TEST(WorkQueueTest, PushWaitsWhenFull) {
+  Event release, pushed;
+  WorkQueue queue(1);
+  Event started;
+  queue.Push(MakeTask([&] {
+    started.Set(Status());
+    release.Wait();
+  }));
+  started.Wait();
+  queue.Push(MakeTask([] {}));  // fills the queue
+  std::thread third([&] {
+    queue.Push(MakeTask([] {}));
+    pushed.Set(Status());
+  });
+  EXPECT_FALSE(pushed.IsReady());
+  release.Set(Status());
+  third.join();
+  EXPECT_TRUE(pushed.IsReady());
+}
+
+}  // namespace
+}  // namespace ipu
