@@ -1,0 +1,95 @@
+"""What cannot be compiled is refused in words that help."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import ipu_test_util as util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+pytestmark = pytest.mark.ipu_only
+
+
+def sort(x):
+  return lax.sort(x)
+
+
+def fft(x):
+  return jnp.fft.fft(x).real
+
+
+def cholesky(x):
+  return jnp.linalg.cholesky(x @ x.T)
+
+
+def convolution(x):
+  return lax.conv(x[None, None], x[None, None, :3, :3], (1, 1), "SAME")
+
+
+REFUSED = {
+  sort: "sort",
+  fft: "fft",
+  cholesky: "cholesky",
+  convolution: "convolution",
+}
+
+
+@pytest.mark.parametrize("f", REFUSED, ids=lambda f: f.__name__)
+def test_an_operation_that_is_not_lowered(ipu, f):
+  x = util.sample(np.float32, (8, 8))
+  with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+    jax.jit(f).lower(jax.device_put(x, ipu)).compile()
+  message = str(caught.value)
+  assert f"stablehlo.{REFUSED[f]}" in message
+  assert f"{Path(__file__).name}:{_line_of_return(f)}" in message
+  # The list of what there is.
+  for name in ("add", "dot_general", "gather", "while"):
+    assert name in message.split(REFUSED[f], 1)[1]
+  assert "UNIMPLEMENTED" in message
+
+
+def _line_of_return(f) -> int:
+  lines, first = inspect.getsourcelines(f)
+  return first + next(i for i, line in enumerate(lines) if "return" in line)
+
+
+def test_after_a_refusal_everything_else_still_works(ipu):
+  x = jax.device_put(np.arange(4.0, dtype=np.float32), ipu)
+  with pytest.raises(jax.errors.JaxRuntimeError, match="sort"):
+    jax.jit(sort)(x)
+  np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(x), [1, 2, 3, 4])
+
+
+def test_the_operation_is_found_inside_a_loop(ipu):
+  def f(x):
+    return lax.fori_loop(0, 3, lambda i, x: lax.sort(x) + 1, x)
+
+  with pytest.raises(jax.errors.JaxRuntimeError, match="stablehlo.sort"):
+    jax.jit(f)(jax.device_put(np.ones(4, np.float32), ipu))
+
+
+def test_a_dtype_that_is_not_supported(ipu):
+  with pytest.raises(jax.errors.JaxRuntimeError, match="complex"):
+    jax.jit(lambda x: x * 2)(jax.device_put(np.ones(4, np.complex64), ipu))
+
+
+def test_an_unknown_compiler_option(ipu):
+  x = jax.device_put(np.ones(4, np.float32), ipu)
+  f = jax.jit(lambda x: x + 1, compiler_options={"ipu_num_tilez": 3})
+  with pytest.raises(jax.errors.JaxRuntimeError, match="ipu_num_tilez") as e:
+    f(x)
+  assert "ipu_num_tiles" in str(e.value).replace("ipu_num_tilez", "")
+
+
+@pytest.mark.parametrize("tiles", [0, -1, 10**6])
+def test_a_bad_number_of_tiles(ipu, tiles):
+  x = jax.device_put(np.ones(4, np.float32), ipu)
+  f = jax.jit(lambda x: x + 1, compiler_options={"ipu_num_tiles": tiles})
+  with pytest.raises(jax.errors.JaxRuntimeError, match="ipu_num_tiles") as e:
+    f(x)
+  assert str(tiles) in str(e.value)

@@ -1,0 +1,173 @@
+"""What must hold of every program, whatever the machine it is planned for."""
+
+from __future__ import annotations
+
+import itertools
+
+import ipu_test_util as util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import serialize_executable
+
+pytestmark = pytest.mark.ipu_only
+
+TILES = (1, 2, 7, 16, 1472)
+
+
+def elementwise(x, i):
+  return jnp.tanh(x) * i.sum(), i * i[:, :1], x > i
+
+
+def reduction(x, i):
+  return i.sum(0), i.max(1), x.argmax(), x.max(0), i.prod()
+
+
+def movement(x, i):
+  return x.T.reshape(30, -1), jnp.roll(i, 3), x[::-2, 1:], jnp.tile(i, (1, 3))
+
+
+def indexing(x, i):
+  rows = i[0] % x.shape[0]
+  return x[rows], i.at[rows].add(i[:1]), x.at[:, rows % 5].max(1.0)
+
+
+def product(x, i):
+  return i @ i.T, x @ x.T, jnp.einsum("ij,kj->ik", i, i[:3])
+
+
+def loop(x, i):
+  def step(n, state):
+    x, i = state
+    return jnp.where(n % 2, x[::-1], x) * 0.5, i ^ (i << 1)
+
+  return lax.fori_loop(0, 5, step, (x, i))
+
+
+def random(x, i):
+  return jax.random.bits(jax.random.key(i[0, 0]), (77,)), x
+
+
+PROGRAMS = (elementwise, reduction, movement, indexing, product, loop, random)
+
+
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_results_do_not_depend_on_the_number_of_tiles(ipu, f):
+  x = util.sample(np.float32, (30, 22))
+  i = util.sample(np.int32, (30, 22), key="i")
+  results = []
+  for tiles in TILES:
+    jitted = jax.jit(f, compiler_options={"ipu_num_tiles": tiles})
+    out = jitted(*jax.device_put((x, i), ipu))
+    results.append(jax.tree.map(util.to_numpy, out))
+  # Partial sums of floats may be added in another order.
+  for tiles, result in zip(TILES[1:], results[1:], strict=True):
+    fault = _fault(result, results[0])
+    assert fault is None, f"{tiles} tiles and 1 tile differ: {fault}"
+
+
+def _fault(result, expected) -> str | None:
+  try:
+    util.check_equal(result, expected, rtol=1e-6, atol=1e-6)
+  except AssertionError as e:
+    return str(e)
+  return None
+
+
+def cost(ipu, f, *args, **options) -> dict[str, float]:
+  """cost_analysis() of f compiled for the IPU."""
+  jitted = jax.jit(f, compiler_options=options or None)
+  return jitted.lower(*jax.device_put(args, ipu)).compile().cost_analysis()
+
+
+GROWING = {
+  "add": (lambda x: x + 1, lambda n: (n,)),
+  "tanh": (jnp.tanh, lambda n: (n, 16)),
+  "sum": (jnp.sum, lambda n: (n,)),
+  "row sums": (lambda x: x.sum(1), lambda n: (16, n)),
+  "transpose": (lambda x: x.T + 0, lambda n: (n, 24)),
+  "product": (lambda x: x @ x.T, lambda n: (n, 64)),
+  "softmax": (jax.nn.softmax, lambda n: (32, n)),
+  "gather": (lambda x: x[jnp.array([0, 1, 0])], lambda n: (2, n)),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_cycles_do_not_fall_when_work_grows(ipu, name):
+  f, shape = GROWING[name]
+  sizes = [2**k for k in range(0, 15, 2)]
+  cycles = []
+  for n in sizes:
+    x = np.ones(shape(min(n, 2048) if name == "product" else n), np.float32)
+    cycles.append(cost(ipu, f, x)["ipu cycles"])
+  pairs = list(itertools.pairwise(zip(sizes, cycles, strict=True)))
+  falls = [(a, b) for a, b in pairs if b[1] < a[1]]
+  assert not falls, f"(size, cycles) pairs that fall: {falls}"
+
+
+def test_cycles_follow_the_trips_of_a_loop(ipu):
+  def f(n):
+    return lambda x: lax.fori_loop(0, n, lambda _, x: jnp.sin(x), x)
+
+  x = np.ones(1000, np.float32)
+  one, ten, hundred = (cost(ipu, f(n), x)["ipu cycles"] for n in (1, 10, 100))
+  step = (hundred - ten) / 90
+  assert step > 0
+  np.testing.assert_allclose((ten - one) / 9, step, rtol=0.05)
+
+
+def test_flops_of_a_product_are_exact(ipu):
+  a, b = np.ones((64, 32), np.float32), np.ones((32, 48), np.float32)
+  assert cost(ipu, jnp.matmul, a, b)["flops"] == 2 * 64 * 32 * 48
+
+
+COST_KEYS = (
+  "flops",
+  "bytes accessed",
+  "ipu cycles",
+  "ipu seconds",
+  "ipu exchange bytes",
+  "ipu peak tile bytes",
+  "ipu supersteps",
+)
+
+
+def test_cost_analysis_has_its_keys(ipu):
+  x = np.ones((32, 32), np.float32)
+  costs = cost(ipu, lambda x: jnp.tanh(x @ x), x)
+  missing = [key for key in COST_KEYS if not costs.get(key, 0) > 0]
+  assert not missing, f"not positive: {missing} of {costs}"
+
+
+def test_fewer_tiles_take_no_fewer_cycles_for_large_work(ipu):
+  x = np.ones((1472, 256), np.float32)
+  cycles = [
+    cost(ipu, jnp.tanh, x, ipu_num_tiles=tiles)["ipu cycles"]
+    for tiles in (16, 128, 1472)
+  ]
+  assert cycles == sorted(cycles, reverse=True)
+
+
+def _compiled_bytes(ipu, f, *args) -> bytes:
+  jax.clear_caches()
+  compiled = jax.jit(f).lower(*jax.device_put(args, ipu)).compile()
+  return compiled.runtime_executable().serialize()
+
+
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_compiling_twice_gives_the_same_bytes(ipu, f):
+  x = util.sample(np.float32, (30, 22))
+  i = util.sample(np.int32, (30, 22), key="i")
+  first = _compiled_bytes(ipu, f, x, i)
+  assert first == _compiled_bytes(ipu, f, x, i)
+
+
+def test_a_serialised_executable_runs(ipu):
+  x = jax.device_put(np.arange(6, dtype=np.float32), ipu)
+  compiled = jax.jit(lambda x: x * 3 + 1).lower(x).compile()
+  loaded = serialize_executable.deserialize_and_load(
+    *serialize_executable.serialize(compiled), execution_devices=[ipu]
+  )
+  np.testing.assert_array_equal(loaded(x), compiled(x))
