@@ -123,7 +123,8 @@ PJRT_DeviceDescription::PJRT_DeviceDescription(int id,
   attributes.Add("version", machine.version);
   attributes.Add("tile_clock_frequency", machine.clock_hz);
   attributes.Add("bytes_per_tile", machine.bytes_per_tile);
-  attributes.Add("is_ipu_model", machine.is_model);
+  // A number: jaxlib ends the process over an attribute that is a bool.
+  attributes.Add("is_ipu_model", int64_t{machine.is_model});
 }
 
 PJRT_Device::PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,

@@ -1,0 +1,256 @@
+"""Between JAX and the shared library: loads it, and compiles for it.
+
+The library knows no Python: `load` hands it the compiler as a C function
+pointer. Nothing here imports JAX; `jax_plugins.ipu` registers the backend.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import importlib.metadata
+import itertools
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jaxlib.ipu import diagnostics, options
+
+logger = logging.getLogger("jaxlib.ipu")
+
+# The jaxlib whose bindings the compiler uses and whose PJRT the library fits.
+JAXLIB_VERSION = "0.10.2"
+
+LIBRARY = Path(__file__).with_name("libjaxipu.so")
+
+# void (code, size, format, options, size, machine, sink)
+_CompileFunction = ctypes.CFUNCTYPE(
+  None,
+  ctypes.c_void_p,
+  ctypes.c_size_t,
+  ctypes.c_char_p,
+  ctypes.c_void_p,
+  ctypes.c_size_t,
+  ctypes.c_char_p,
+  ctypes.c_void_p,
+)
+
+
+class PluginError(RuntimeError):
+  """The backend cannot be used as it is installed; says what to do."""
+
+
+# Settings of the clients of this process, by the name that the library hands
+# back with every module to compile.
+_machines: dict[str, options.Settings] = {}
+_machine_names = (str(i) for i in itertools.count())
+_lock = threading.Lock()
+
+
+def check_installation(jaxlib_version: str) -> None:
+  """Raises PluginError unless this backend fits the installed jaxlib.
+
+  Args:
+    jaxlib_version: `jaxlib.version.__version__`.
+  """
+  if jaxlib_version.partition("+")[0] != JAXLIB_VERSION:
+    raise PluginError(
+      f"the IPU backend is made for jaxlib {JAXLIB_VERSION}, installed is "
+      f"jaxlib {jaxlib_version}: run `pip install jax=={JAXLIB_VERSION} "
+      f"jaxlib=={JAXLIB_VERSION}`, or install the IPU backend that belongs to "
+      "that version"
+    )
+  if not LIBRARY.exists():
+    raise PluginError(
+      f"the IPU backend's library {LIBRARY} is missing: build it with "
+      "`python build/build.py --enable_ipu` and install the wheels in dist/; "
+      "a source tree on PYTHONPATH is not enough"
+    )
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+  """The shared library, with the compiler handed to it.
+
+  Raises:
+    PluginError: it cannot be loaded.
+  """
+  try:
+    library = ctypes.CDLL(str(LIBRARY))
+  except OSError as error:
+    raise PluginError(
+      f"the IPU backend's library {LIBRARY} cannot be loaded: {error}"
+    ) from error
+  answer = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+  library.ipu_compile_succeeded.argtypes = answer
+  library.ipu_compile_succeeded.restype = None
+  library.ipu_compile_failed.argtypes = [answer[0], ctypes.c_int, *answer[1:]]
+  library.ipu_compile_failed.restype = None
+  library.ipu_set_compiler.argtypes = [_CompileFunction]
+  library.ipu_set_compiler.restype = None
+  library.ipu_show_whole_programs.argtypes = [ctypes.c_int]
+  library.ipu_show_whole_programs.restype = ctypes.c_int
+
+  callback = _CompileFunction(functools.partial(_compile, library))
+  library.ipu_set_compiler(callback)
+  # The library must not call into an interpreter that is gone.
+  no_compiler = ctypes.cast(None, _CompileFunction)
+  atexit.register(library.ipu_set_compiler, no_compiler)
+  library.callback = callback  # type: ignore[attr-defined]  # keep it alive
+  return library
+
+
+def _compile(
+  library: ctypes.CDLL,
+  code: int,
+  code_size: int,
+  format: bytes,
+  compile_options: int,
+  compile_options_size: int,
+  machine: bytes,
+  sink: int,
+) -> None:
+  """Compiles one module; answers through the library, and never raises.
+
+  Called on threads of jaxlib, several at a time, with the interpreter's lock.
+  """
+  try:
+    if format != b"mlir":
+      raise diagnostics.invalid_argument(
+        f"a program of format {format.decode()!r}: the IPU backend compiles "
+        "only 'mlir'"
+      )
+    with options.use(_machines[machine.decode()]):
+      program = compile_program()(
+        ctypes.string_at(code, code_size),
+        ctypes.string_at(compile_options, compile_options_size),
+      )
+    library.ipu_compile_succeeded(sink, program, len(program))
+  except diagnostics.CompileError as error:
+    _fail(library, sink, error.code, error.message)
+  except MemoryError:
+    code_ = diagnostics.Code.RESOURCE_EXHAUSTED
+    _fail(library, sink, code_, "the host has no memory left to compile with")
+  except BaseException as error:  # noqa: BLE001  # nobody else would see it
+    _fail(
+      library,
+      sink,
+      diagnostics.Code.INTERNAL,
+      f"{type(error).__name__} in the IPU compiler, which is a bug of it: "
+      f"{error}\n\n{traceback.format_exc()}",
+    )
+
+
+def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:
+  text = message.encode(errors="replace")
+  library.ipu_compile_failed(sink, int(code), text, len(text))
+
+
+def compile_program() -> Callable[[bytes, bytes], bytes]:
+  """The compiler; imported when the first program needs it."""
+  from jaxlib.ipu import pipeline
+
+  return pipeline.compile_program
+
+
+@functools.cache
+def compiler_fingerprint() -> str:
+  """Changes with any source file of the compiler.
+
+  Programs in JAX's compilation cache must not outlive the compiler that made
+  them. Contents are hashed, not times: the same wheel is the same compiler on
+  every machine.
+  """
+  digest = hashlib.blake2b(digest_size=8)
+  root = Path(__file__).parent
+  for path in sorted(root.rglob("*.py")):
+    digest.update(path.relative_to(root).as_posix().encode())
+    digest.update(path.read_bytes())
+  return digest.hexdigest()
+
+
+def _version() -> str:
+  for name in ("jax-ipu-plugin", "jaxlib"):
+    try:
+      return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      continue
+  return JAXLIB_VERSION
+
+
+def client_options(settings: options.Settings) -> dict[str, Any]:
+  """What the library's client is created with, as PJRT's named values."""
+  target = settings.target
+  with _lock:
+    machine = next(_machine_names)
+    _machines[machine] = settings
+  # All that a compiled program depends on besides the module and its options.
+  platform_version = (
+    f"jax-ipu {_version()}, compiler {compiler_fingerprint()}, {target!r}, "
+    f"allow_out_of_memory={settings.allow_out_of_memory}"
+  )
+  return {
+    "hardware_ids": list(settings.hardware_ids),
+    "num_tiles": target.num_tiles,
+    "bytes_per_tile": target.bytes_per_tile,
+    "clock_hz": round(target.clock_hz),
+    "version": target.version,
+    "is_model": True,
+    "platform_version": platform_version,
+    "compiler_machine": machine,
+  }
+
+
+def set_up_logging(settings: options.Settings) -> None:
+  """Makes the backend's messages visible as `POPLAR_LOG_LEVEL` asks."""
+  if settings.log_level is None:
+    return
+  logger.setLevel(settings.log_level)
+  if not logger.handlers:
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+      logging.Formatter("%(levelname)s %(name)s: %(message)s")
+    )
+    logger.addHandler(handler)
+
+
+def announce(settings: options.Settings) -> None:
+  """Says once per client that there is no hardware under it.
+
+  A warning, unless the user asked for the model.
+  """
+  target = settings.target
+  said = settings.use_model is not None
+  logger.log(
+    logging.INFO if said else logging.WARNING,
+    "no IPU hardware: %d %s on the IPU model (%s, %d tiles)%s",
+    len(settings.hardware_ids),
+    "device" if len(settings.hardware_ids) == 1 else "devices",
+    target.version,
+    target.num_tiles,
+    "" if said else "; JAX_IPU_USE_MODEL=true says that this is intended",
+  )
+
+
+def whole_programs(method: Callable[..., Any]) -> Callable[..., Any]:
+  """Wraps a method of jaxlib's executables that shows the optimised module.
+
+  Within it the library answers with the whole module instead of its
+  signature, which is all that jaxlib itself needs while it compiles.
+  """
+
+  @functools.wraps(method)
+  def wrapper(*args: Any, **kwargs: Any) -> Any:
+    library = load()
+    before = library.ipu_show_whole_programs(1)
+    try:
+      return method(*args, **kwargs)
+    finally:
+      library.ipu_show_whole_programs(before)
+
+  return wrapper
