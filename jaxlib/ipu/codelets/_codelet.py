@@ -1,0 +1,139 @@
+"""What every codelet's Python half offers: its costs and its definition."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.target import Target
+
+Array = npt.NDArray[Any]
+Cycles = Any  # float, or an array of them: one per candidate or per tile
+Extents = Sequence[Any]  # ints, or arrays of equal shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """The part of an iteration space that one tile computes.
+
+  Attributes:
+    shape: the extents of the whole iteration space.
+    coordinates: one array per dimension. They broadcast against each other;
+      element p of the broadcast is one point of the cell. In a box, array d
+      varies along axis d alone (as `np.ix_` makes them). A cell that is no
+      box, a run of row-major indices, lists its points along one axis.
+  """
+
+  shape: tuple[int, ...]
+  coordinates: tuple[Array, ...]
+
+  @functools.cached_property
+  def extents(self) -> tuple[int, ...]:
+    """The shape of what the cell computes."""
+    return np.broadcast_shapes(*(c.shape for c in self.coordinates))
+
+  @property
+  def is_box(self) -> bool:
+    return len(self.extents) == len(self.shape)
+
+  def require_box(self, what: str) -> None:
+    if not self.is_box:
+      raise ValueError(
+        f"{what} needs cells that are boxes of its iteration space "
+        f"{self.shape}; this partition's blocks straddle dimensions"
+      )
+
+  @staticmethod
+  def whole(shape: Sequence[int]) -> Cell:
+    """The cell of a tile that computes everything."""
+    return Cell(tuple(shape), tuple(np.ix_(*(np.arange(n) for n in shape))))
+
+
+class Codelet(abc.ABC):
+  """The Python half of a codelet; its kernel is the other half.
+
+  `cycles` costs a compute set, `vertex` defines what one tile computes. An
+  instance has no state.
+  """
+
+  record: ClassVar[type]
+
+  @abc.abstractmethod
+  def cycles(
+    self,
+    target: Target,
+    fields: Any,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> Cycles:
+    """Cycles of the tile with the largest cell, launch included.
+
+    Args:
+      cell: the cell's extent along each dimension of the iteration space;
+        arrays to cost many candidates at once.
+      **extra: what a codelet's own docstring names.
+
+    Raises:
+      CompileError: no cost is known for an instruction and a type.
+    """
+
+  @abc.abstractmethod
+  def vertex(
+    self, fields: Any, cell: Cell, operands: Sequence[Array]
+  ) -> list[Array]:
+    """What one tile computes from its private copies of the operands.
+
+    Each operand comes with the axes of `cell.extents`, size 1 where it stands
+    still; axes that no iteration dimension walks come last. Gives register
+    values, before they are stored as the results' element types.
+    """
+
+  def flops(self, fields: Any, shape: Sequence[int]) -> float:
+    """Arithmetic operations on the whole iteration space."""
+    return 0.0
+
+  def combine(
+    self, fields: Any, left: list[Array], right: list[Array]
+  ) -> list[Array]:
+    """Merges the partial results of two parts, `left` the earlier one."""
+    raise NotImplementedError(
+      f"{type(self).__name__} has no partial results to combine"
+    )
+
+  def state_bytes(self, fields: Any, n_operands: int) -> int:
+    """Estimated bytes of vertex state and code on each tile in use.
+
+    A vertex holds four bytes per pointer and some scalars; the code of a
+    codelet is there once per tile (`_CODE`, a typical size of PopLibs'
+    assembly codelets) [G].
+    """
+    return 16 + 4 * n_operands + self._CODE
+
+  _CODE: ClassVar[int] = 512
+
+
+def volume(extents: Extents) -> Any:
+  """The product of extents, as float so that arrays cannot overflow."""
+  result: Any = 1.0
+  for extent in extents:
+    result = result * extent
+  return result
+
+
+def ceil_div(a: Any, b: Any) -> Any:
+  """Rounds up; for ints, floats and arrays."""
+  if isinstance(a, int) and isinstance(b, int):
+    return -(-a // b)
+  if isinstance(a, float) and isinstance(b, int | float):
+    return float(math.ceil(a / b))
+  return np.ceil(np.asarray(a) / b)

@@ -1,0 +1,349 @@
+"""The NumPy definition of the instruction set of register programs.
+
+Slow and obvious: every instruction of `program/isa.py` is one entry of a
+table below. f32 functions that NumPy would round twice or approximate are
+taken in double precision and rounded once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.dtypes import NUMPY, SIGNED, UNSIGNED, DType
+from jaxlib.ipu.program import isa
+from jaxlib.ipu.program.isa import Opcode, RegisterType
+
+Array = npt.NDArray[Any]
+
+NUMPY_REGISTER: dict[RegisterType, np.dtype[Any]] = {
+  RegisterType.F32: np.dtype(np.float32),
+  RegisterType.F64: np.dtype(np.float64),
+  RegisterType.I32: np.dtype(np.int32),
+  RegisterType.U32: np.dtype(np.uint32),
+  RegisterType.I64: np.dtype(np.int64),
+  RegisterType.U64: np.dtype(np.uint64),
+}
+
+
+def register_type(dtype: DType) -> RegisterType:
+  """The register that holds values of an element type."""
+  if dtype in (DType.F64, DType.I64, DType.U64):
+    return RegisterType[dtype.name]
+  if dtype in SIGNED:
+    return RegisterType.I32
+  if dtype in UNSIGNED or dtype == DType.BOOL:
+    return RegisterType.U32
+  return RegisterType.F32
+
+
+class Instruction(NamedTuple):
+  """One decoded instruction; see `isa.INSTRUCTION`."""
+
+  op: Opcode
+  type: RegisterType
+  a: int
+  b: int
+  c: int
+  imm: int
+
+
+@functools.lru_cache(maxsize=1024)
+def decode(code: bytes) -> tuple[Instruction, ...]:
+  """The instructions of a register program.
+
+  Raises:
+    ValueError: `code` is cut or holds unknown numbers.
+  """
+  if len(code) % isa.INSTRUCTION.size:
+    raise ValueError(
+      f"{len(code)} bytes of register program are no multiple of "
+      f"{isa.INSTRUCTION.size}"
+    )
+  return tuple(
+    Instruction(Opcode(op), RegisterType(t), a, b, c, imm)
+    for op, t, a, b, c, imm in isa.INSTRUCTION.iter_unpack(code)
+  )
+
+
+def arguments(i: Instruction) -> tuple[int, ...]:
+  """The values that an instruction reads."""
+  if i.op < Opcode.CONVERT:
+    return ()
+  if i.op in (Opcode.CONVERT, Opcode.BITCAST) or i.op < Opcode.ADD:
+    return (i.a,)
+  return (i.a, i.b) if i.op < Opcode.SELECT else (i.a, i.b, i.c)
+
+
+def load(values: Array, type_: RegisterType) -> Array:
+  """Elements as registers."""
+  return convert(_widen(values), type_)
+
+
+def store(values: Array, dtype: DType) -> Array:
+  """Registers as elements: narrower types wrap or round."""
+  if dtype == DType.BOOL:
+    return values != 0
+  with np.errstate(all="ignore"):
+    return values.astype(NUMPY[dtype])
+
+
+def _widen(values: Array) -> Array:
+  kind = values.dtype.kind
+  if kind in "biu" and values.dtype.itemsize < 4:
+    return values.astype(np.int32 if kind == "i" else np.uint32)
+  if kind in "fV" and values.dtype.itemsize < 4:
+    return values.astype(np.float32)
+  return values
+
+
+def convert(values: Array, type_: RegisterType) -> Array:
+  """Between register types; floats saturate to integers, NaN becomes 0."""
+  to = NUMPY_REGISTER[type_]
+  if values.dtype == to:
+    return values
+  with np.errstate(all="ignore"):
+    if values.dtype.kind != "f" or to.kind == "f":
+      return values.astype(to)
+    limits = np.iinfo(to)
+    wide = np.trunc(np.nan_to_num(values.astype(np.float64), nan=0.0))
+    # float(limits.max) may be one too many: compare, do not clip.
+    inside = np.clip(wide, float(limits.min), np.nextafter(limits.max, 0))
+    out = inside.astype(to)
+    out = np.where(wide >= float(limits.max), to.type(limits.max), out)
+    return np.where(wide <= float(limits.min), to.type(limits.min), out)
+
+
+def _in_double(f: Callable[..., Array]) -> Callable[..., Array]:
+  return lambda *xs: f(*(x.astype(np.float64) for x in xs)).astype(xs[0].dtype)
+
+
+def _bits(x: Array) -> int:
+  return x.dtype.itemsize * 8
+
+
+def _unsigned(x: Array) -> Array:
+  return x.view(np.dtype(f"u{x.dtype.itemsize}"))
+
+
+def _sign(x: Array) -> Array:
+  if x.dtype.kind == "u":
+    return (x != 0).astype(x.dtype)
+  # copysign keeps -0; NaN passes.
+  return np.copysign(np.sign(x), x) if x.dtype.kind == "f" else np.sign(x)
+
+
+def _round_away(x: Array) -> Array:
+  whole = np.trunc(x)
+  away = np.abs(x - whole) >= 0.5
+  return np.copysign(np.where(away, whole + np.sign(x), whole), x)
+
+
+def _logistic(x: Array) -> Array:
+  return 1 / (1 + np.exp(-x))
+
+
+def _divide(x: Array, y: Array) -> Array:
+  if x.dtype.kind == "f":
+    return x / y
+  zero = y == 0
+  if x.dtype.kind == "u":
+    quotient = x // np.where(zero, x.dtype.type(1), y)
+    return np.where(zero, ~x.dtype.type(0), quotient)
+  # MIN / -1 wraps to MIN; its negation does the same.
+  safe = np.where(zero | (y == -1), x.dtype.type(1), y)
+  floor = x // safe
+  truncated = floor + ((x % safe != 0) & ((x < 0) != (safe < 0)))
+  truncated = np.where(y == -1, -x, truncated)
+  return np.where(zero, x.dtype.type(-1), truncated).astype(x.dtype)
+
+
+def _remainder(x: Array, y: Array) -> Array:
+  if x.dtype.kind == "f":
+    return np.fmod(x, y)
+  # x % 0 is x, and so that MIN % -1 does not trap, -1 divides all evenly.
+  one = x.dtype.type(1)
+  minus_one = y == ~x.dtype.type(0) if x.dtype.kind == "i" else y != y
+  result = np.fmod(x, np.where((y == 0) | minus_one, one, y))
+  return np.where(y == 0, x, np.where(minus_one, 0, result)).astype(x.dtype)
+
+
+def _power(x: Array, y: Array) -> Array:
+  if x.dtype.kind == "f":
+    return _in_double(np.power)(x, y)
+  result = np.ones(np.broadcast_shapes(x.shape, y.shape), x.dtype)
+  base, exponent = x, _unsigned(y)
+  while exponent.any():
+    result = np.where(exponent & 1, result * base, result)
+    base, exponent = base * base, exponent >> 1
+  if x.dtype.kind == "u":
+    return result
+  odd = np.where(y & 1, -1, 1)
+  negative = np.where(x == 1, 1, np.where(x == -1, odd, 0))
+  return np.where(y < 0, negative, result).astype(x.dtype)
+
+
+def _shift(kind: Opcode, x: Array, y: Array) -> Array:
+  count = _unsigned(y)
+  over = count >= _bits(x)
+  if kind == Opcode.SHR_ARITHMETIC:
+    signed = x.view(f"i{x.dtype.itemsize}")
+    limited = np.minimum(count, count.dtype.type(_bits(x) - 1))
+    return (signed >> limited.view(signed.dtype)).view(x.dtype)
+  bits = _unsigned(x)
+  safe = np.where(over, count.dtype.type(0), count)
+  moved = bits << safe if kind == Opcode.SHL else bits >> safe
+  return np.where(over, bits.dtype.type(0), moved).view(x.dtype)
+
+
+def _count_leading_zeros(x: Array) -> Array:
+  bits = _unsigned(x)
+  result = np.full(x.shape, _bits(x), x.dtype)
+  for i in range(_bits(x)):
+    one = (bits >> bits.dtype.type(i)) & bits.dtype.type(1)
+    result = np.where(one, x.dtype.type(_bits(x) - 1 - i), result)
+  return result
+
+
+def _population_count(x: Array) -> Array:
+  return np.bitwise_count(_unsigned(x)).astype(x.dtype)
+
+
+def _wrap(to: type) -> Callable[[Array], Array]:
+  return lambda x: x.astype(to).astype(x.dtype)
+
+
+def _to_bits(to: type) -> Callable[[Array], Array]:
+  return lambda x: x.astype(to).view(np.uint16).astype(np.uint32)
+
+
+def _from_bits(of: type) -> Callable[[Array], Array]:
+  return lambda x: x.astype(np.uint16).view(of).astype(np.float32)
+
+
+def _clamp(low: Array, x: Array, high: Array) -> Array:
+  return np.minimum(np.maximum(x, low), high)
+
+
+_FUNCTIONS: dict[Opcode, Callable[..., Array]] = {
+  Opcode.WRAP_I8: _wrap(np.int8),
+  Opcode.WRAP_I16: _wrap(np.int16),
+  Opcode.WRAP_U8: _wrap(np.uint8),
+  Opcode.WRAP_U16: _wrap(np.uint16),
+  Opcode.ROUND_F16: _wrap(np.float16),
+  Opcode.ROUND_BF16: _wrap(ml_dtypes.bfloat16),
+  Opcode.BITS_F16: _to_bits(np.float16),
+  Opcode.BITS_BF16: _to_bits(ml_dtypes.bfloat16),
+  Opcode.FROM_BITS_F16: _from_bits(np.float16),
+  Opcode.FROM_BITS_BF16: _from_bits(ml_dtypes.bfloat16),
+  Opcode.NEGATE: np.negative,
+  Opcode.ABS: np.abs,
+  Opcode.SIGN: _sign,
+  Opcode.NOT: np.invert,
+  Opcode.FLOOR: np.floor,
+  Opcode.CEIL: np.ceil,
+  Opcode.ROUND_AFZ: _round_away,
+  Opcode.ROUND_EVEN: np.rint,
+  Opcode.EXP: _in_double(np.exp),
+  Opcode.EXPM1: _in_double(np.expm1),
+  Opcode.LOG: _in_double(np.log),
+  Opcode.LOG1P: _in_double(np.log1p),
+  Opcode.SQRT: np.sqrt,
+  Opcode.RSQRT: _in_double(lambda x: 1 / np.sqrt(x)),
+  Opcode.CBRT: _in_double(np.cbrt),
+  Opcode.SIN: _in_double(np.sin),
+  Opcode.COS: _in_double(np.cos),
+  Opcode.TAN: _in_double(np.tan),
+  Opcode.TANH: _in_double(np.tanh),
+  Opcode.LOGISTIC: _in_double(_logistic),
+  Opcode.IS_FINITE: np.isfinite,
+  Opcode.POPCNT: _population_count,
+  Opcode.CLZ: _count_leading_zeros,
+  Opcode.ADD: np.add,
+  Opcode.SUB: np.subtract,
+  Opcode.MUL: np.multiply,
+  Opcode.DIV: _divide,
+  Opcode.REM: _remainder,
+  Opcode.MAX: np.maximum,
+  Opcode.MIN: np.minimum,
+  Opcode.POW: _power,
+  Opcode.ATAN2: _in_double(np.arctan2),
+  Opcode.AND: np.bitwise_and,
+  Opcode.OR: np.bitwise_or,
+  Opcode.XOR: np.bitwise_xor,
+  Opcode.SHL: functools.partial(_shift, Opcode.SHL),
+  Opcode.SHR_LOGICAL: functools.partial(_shift, Opcode.SHR_LOGICAL),
+  Opcode.SHR_ARITHMETIC: functools.partial(_shift, Opcode.SHR_ARITHMETIC),
+  Opcode.EQ: np.equal,
+  Opcode.NE: np.not_equal,
+  Opcode.LT: np.less,
+  Opcode.LE: np.less_equal,
+  Opcode.GT: np.greater,
+  Opcode.GE: np.greater_equal,
+  Opcode.SELECT: lambda a, b, c: np.where(a != 0, b, c),
+  Opcode.CLAMP: _clamp,
+}
+
+Loads = Callable[[int], Array] | Sequence[Array]
+
+
+def evaluate(
+  code: bytes,
+  outputs: Sequence[int],
+  loads: Loads,
+  iota: Callable[[int], Array] | None = None,
+) -> list[Array]:
+  """Runs a register program over arrays.
+
+  Args:
+    code: the instructions.
+    outputs: the numbers of the values to return.
+    loads: the operands' elements, by number; they broadcast against each
+      other.
+    iota: for each dimension the index along it, to broadcast as well. Where
+      it is missing, IOTA is an error.
+
+  Returns:
+    For each output its register values; not broadcast.
+
+  Raises:
+    ValueError: the code is malformed.
+  """
+  get = loads if callable(loads) else loads.__getitem__
+  values: list[Array] = []
+  with np.errstate(all="ignore"):
+    for i in decode(code):
+      values.append(_step(i, values, get, iota))
+  return [values[o] for o in outputs]
+
+
+def _step(
+  i: Instruction,
+  values: Sequence[Array],
+  get: Callable[[int], Array],
+  iota: Callable[[int], Array] | None,
+) -> Array:
+  to = NUMPY_REGISTER[i.type]
+  if i.op == Opcode.LOAD:
+    return load(np.asarray(get(i.imm)), i.type)
+  if i.op == Opcode.CONST:
+    raw = i.imm.to_bytes(8, "little")[: to.itemsize]
+    return np.frombuffer(raw, to)[0].reshape(())
+  if i.op == Opcode.IOTA:
+    if iota is None:
+      raise ValueError("IOTA in a register program without an iteration space")
+    return np.asarray(iota(i.imm)).astype(to)
+  x = [np.asarray(values[v]) for v in arguments(i)]
+  if i.op == Opcode.CONVERT:
+    return convert(x[0], i.type)
+  if i.op == Opcode.BITCAST:
+    return x[0].view(to).reshape(x[0].shape)
+  out = np.asarray(_FUNCTIONS[i.op](*x))
+  if out.dtype == np.bool_ and i.op != Opcode.SELECT:
+    return out.astype(np.uint32)
+  return out

@@ -1,0 +1,77 @@
+"""Where windows of a tensor are that indices name: what the codelets with
+run-time indices share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets._codelet import Array, Cell
+
+
+def clamp_start(start: Array, limit: int) -> Array:
+  """Start indices brought into [0, limit], as int64, from any integer type."""
+  kind = start.dtype.type
+  info = np.iinfo(start.dtype)
+  low = kind(0)
+  high = kind(min(max(limit, 0), info.max))
+  return np.clip(start, low, high).astype(np.int64)
+
+
+def in_range(start: Array, limit: int) -> Array:
+  """Which start indices lie in [0, limit]; exact for any integer type."""
+  info = np.iinfo(start.dtype)
+  below = (
+    start > start.dtype.type(limit) if limit <= info.max else start != start
+  )
+  return (start >= 0) & ~below
+
+
+def starts(
+  indices: Array, rank: int, start_index_map: Sequence[int]
+) -> list[Array | None]:
+  """For each of a tensor's `rank` dimensions the start that indices give.
+
+  Args:
+    indices: on the axes of the iteration space, the components last.
+  """
+  found: list[Array | None] = [None] * rank
+  for component, d in enumerate(start_index_map):
+    found[d] = indices[..., component]
+  return found
+
+
+def positions(
+  start: Sequence[Array | None],
+  cell: Cell,
+  num_batch_dims: int,
+  batch_dims: Sequence[int],
+  window_dims: Sequence[int],
+) -> list[Any]:
+  """For each dimension of the windowed tensor where each point of the cell
+  falls: the window's start, its batch, and the step inside the window."""
+  found: list[Any] = []
+  for d, s in enumerate(start):
+    at: Any = 0 if s is None else s
+    if batch_dims[d] >= 0:
+      at = at + cell.coordinates[batch_dims[d]]
+    if window_dims[d] >= 0:
+      at = at + cell.coordinates[num_batch_dims + window_dims[d]]
+    found.append(at)
+  return found
+
+
+def moved(
+  dynamic_dims: Sequence[int],
+  start: Sequence[Array],
+  cell: Cell,
+  shape: Sequence[int],
+) -> tuple[Array, ...]:
+  """Where a slice's points fall in a tensor of `shape`; starts are clamped
+  so that the whole slice lies inside."""
+  at = list(cell.coordinates)
+  for d, s in zip(dynamic_dims, start, strict=True):
+    at[d] = at[d] + clamp_start(s, shape[d] - cell.shape[d])
+  return tuple(np.broadcast_arrays(*at)) if at else ()

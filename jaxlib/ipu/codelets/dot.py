@@ -1,0 +1,235 @@
+"""Dot: a batched matrix product over the iteration space (b, m, n, k).
+
+Each tile multiplies one block. The fastest of three ways is charged, as
+PopLibs' planner would choose it: the matrix unit with the rows of either
+operand as its field (ConvPartial1x1Out), or dot products on the vector unit
+(HMAC). Types that neither can take run a multiply-add loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets import _inner_loops
+from jaxlib.ipu.codelets._codelet import (
+  Array,
+  Cell,
+  Codelet,
+  Cycles,
+  Extents,
+  volume,
+)
+from jaxlib.ipu.codelets._instructions import (
+  NUMPY_REGISTER,
+  load,
+  register_type,
+)
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.target import Target
+
+# The measured excess of a supervisor vertex over its formula: 36 to 39
+# cycles in 127 of 128 points [D].
+SUPERVISOR_LAUNCH = 37
+# Weights of a convolution unit: a chain of 4, each 64 bits wide
+# (poplin/PerformanceEstimation.hpp) [S].
+_CHAIN = 4
+
+
+def _unit(target: Target, dtype: DType, accumulate: DType) -> tuple[int, int]:
+  """Convolution units in use and the input channels that they take.
+
+  f16 with f32 partials has half the units of f16 with f16 partials; the
+  target's rates say how many there are.
+  """
+  if dtype == DType.F32:
+    return target.fp32_macs, _CHAIN * 2
+  units = target.fp16_macs // _CHAIN
+  if accumulate == DType.F16 and target.coefficient_load_bytes >= 16:
+    units *= 2
+  return units, _CHAIN * 4
+
+
+def _f16_worker(rows: Any, zeroing: bool) -> Any:
+  """A worker's cycles on `rows` rows, f16 operands.
+
+  createConvPartial1x1 in poplin/PerformanceEstimation.hpp [S]. Keeping state
+  between calls saves 7.
+  """
+  if zeroing:
+    few, many, slope = (21, 32, 41), 37, 4
+  else:
+    few, many, slope = (22, 33, 42), 38, 4
+  long = many + slope * (rows - 3)
+  short = np.where(rows == 0, few[0], np.where(rows == 1, few[1], few[2]))
+  return np.where(rows >= 3, long, short) - 7
+
+
+def _f32_worker(rows: Any, units: int, zeroing: bool) -> Any:
+  """The same for f32 operands [S]."""
+  zero = (8 if units >= 16 else 4) if zeroing else 0
+  z = 2 if zeroing else 0
+  long = 46 + z + zero * rows + 8 * (rows - 3)
+  short = np.where(
+    rows == 0,
+    24,
+    np.where(rows == 1, 47 + z + zero, 46 + z + 2 * zero),
+  )
+  return np.where(rows >= 3, long, short)
+
+
+def _pass(
+  rows: Any, dtype: DType, units: int, workers: int, zeroing: bool
+) -> Any:
+  """Cycles of the six workers over all rows for one set of weights."""
+  fewest = np.floor(rows / workers)
+  most = np.ceil(rows / workers)
+  if dtype == DType.F32:
+    slow, fast = (_f32_worker(r, units, zeroing) for r in (most, fewest))
+  else:
+    slow, fast = (_f16_worker(r, zeroing) for r in (most, fewest))
+  # Workers that have no rows at all leave at once.
+  fast = np.where(fewest == 0, 0, fast)
+  return np.maximum(workers * slow, workers * fast + 14)
+
+
+def amp_cycles(
+  target: Target,
+  dtype: DType,
+  accumulate: DType,
+  batch: Any,
+  rows: Any,
+  columns: Any,
+  depth: Any,
+) -> Any:
+  """ConvPartial1x1Out: `rows` rows through weights of (depth, columns).
+
+  poplin/PerformanceEstimation.hpp [S]; with one group of each kind and f16
+  partials it is what 128 points measured on a Bow are compared with.
+  Coefficients are loaded at `Target.coefficient_load_bytes` per cycle.
+  """
+  units, chain = _unit(target, dtype, accumulate)
+  item = 2 if dtype == DType.F16 else 4
+  load_cycles = units * chain * item / target.coefficient_load_bytes
+  in_groups = np.ceil(depth / chain)
+  out_groups = np.ceil(columns / units)
+  workers = target.num_workers
+  first = _pass(rows, dtype, units, workers, True)
+  others = _pass(rows, dtype, units, workers, False)
+  launch = 50 + workers * (7 + 3 * (in_groups * batch - 1))
+  accumulated = (in_groups - 1) * (
+    15 + out_groups * (19 + 6 + load_cycles + others)
+  )
+  zeroed = 11 + out_groups * (18 + 7 + load_cycles + first)
+  return launch + batch * (13 + accumulated + zeroed)
+
+
+def hmac_cycles(
+  target: Target, dtype: DType, batch: Any, rows: Any, columns: Any, depth: Any
+) -> Any:
+  """Dot products on the vector unit, the outputs shared by the workers.
+
+  HMAC of poplin/PerformanceEstimation.hpp [S] with the 1x1 savings and all
+  outputs as one field [D]: 7 + depth / vector width per product, 2 for each
+  output beside.
+  """
+  width = _inner_loops.VECTOR[dtype]
+  outputs = np.ceil(batch * rows * columns / target.num_workers)
+  worker = 16 + 13 + outputs * (2 + 7 + np.ceil(depth / width))
+  return 58 - 10 + 23 + 15 + 10 + target.num_workers * worker
+
+
+def loop_cycles(
+  target: Target, dtype: DType, batch: Any, rows: Any, columns: Any, depth: Any
+) -> Any:
+  """A loop of multiplications and additions, the outputs shared [D].
+
+  Per step two loads, the two operations' own cycles, and two for the loop.
+  """
+  step = 2 * _inner_loops.LOAD[dtype] + 2
+  for op in (Opcode.MUL, Opcode.ADD):
+    step += _inner_loops.work(op, dtype).proper
+  outputs = np.ceil(batch * rows * columns / target.num_workers)
+  return 11 + target.num_workers * (26 + outputs * (8 + step * depth))
+
+
+class DotCodelet(Codelet):
+  """Cycles: the cheapest of `amp_cycles` (both ways around), `hmac_cycles`.
+
+  bf16 is cast to f32 on the tile first and runs as f32; integers and f64 run
+  `loop_cycles`.
+  """
+
+  record = schema.Dot
+
+  def cycles(
+    self,
+    target: Target,
+    fields: schema.Dot,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> Cycles:
+    b, m, n, k = cell
+    dtype, casting = _computed_in(target, operand_dtypes, cell)
+    if dtype not in (DType.F16, DType.F32):
+      total = loop_cycles(target, dtype, b, m, n, k)
+    else:
+      accumulate = DType(fields.accumulate_dtype)
+      total = np.minimum(
+        np.minimum(
+          amp_cycles(target, dtype, accumulate, b, m, n, k),
+          amp_cycles(target, dtype, accumulate, b, n, m, k),
+        ),
+        hmac_cycles(target, dtype, b, m, n, k),
+      )
+    total = total + casting + SUPERVISOR_LAUNCH
+    return total if np.ndim(total) else float(total)
+
+  def flops(self, fields: schema.Dot, shape: Sequence[int]) -> float:
+    return 2 * volume(shape)
+
+  def vertex(
+    self, fields: schema.Dot, cell: Cell, operands: Sequence[Array]
+  ) -> list[Array]:
+    cell.require_box("a matrix product")
+    register = register_type(DType(fields.accumulate_dtype))
+    lhs, rhs = (
+      load(o, register).astype(NUMPY_REGISTER[register]) for o in operands
+    )
+    # (b, m, 1, k) and (b, 1, n, k).
+    with np.errstate(all="ignore"):
+      return [np.einsum("bmxk,bxnk->bmn", lhs, rhs)]
+
+  def combine(
+    self, fields: schema.Dot, left: list[Array], right: list[Array]
+  ) -> list[Array]:
+    return [left[0] + right[0]]
+
+  _CODE = 1024
+
+
+def _computed_in(
+  target: Target, dtypes: Sequence[DType], cell: Extents
+) -> tuple[DType, Any]:
+  """The type that a block is multiplied in, and the cycles to get there."""
+  b, m, n, k = cell
+  if dtypes[0] == dtypes[1] and dtypes[0] in (DType.F16, DType.F32):
+    return dtypes[0], 0.0
+  floats = (DType.F16, DType.BF16, DType.F32)
+  if dtypes[0] in floats and dtypes[1] in floats:
+    casting = 0.0
+    for dtype, elements in zip(dtypes, (b * m * k, b * n * k), strict=True):
+      work = _inner_loops.conversion(dtype, DType.F32)
+      each = work.proper + _inner_loops.LOAD[dtype] if work.proper else 0.0
+      casting = casting + elements * each
+    return DType.F32, casting
+  return max(dtypes, key=lambda d: (d == DType.F64, SIZE[d])), 0.0
+
+
+CODELET = DotCodelet()

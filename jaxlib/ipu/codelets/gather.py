@@ -1,0 +1,86 @@
+"""Gather: slices whose places are given by indices, at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets import _windows
+from jaxlib.ipu.codelets._codelet import (
+  Array,
+  Cell,
+  Codelet,
+  Cycles,
+  Extents,
+  ceil_div,
+  volume,
+)
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+# MultiSlice (popops/PerformanceEstimation.cpp) [S]: a worker's start, per
+# index served, per index that another tile serves, and the copy of a slice
+# as (elements, cycles) by element size. 8 bytes: one a load [D].
+START, SERVED, SKIPPED = 30, 19, 8
+COPY = {1: (4, 3), 2: (2, 2), 4: (2, 2), 8: (1, 2)}
+SUPERVISOR = 11
+
+
+class GatherCodelet(Codelet):
+  """Cycles: MultiSlice, the indices shared by the workers.
+
+  `parts` (default 1) is over how many tiles the operand is spread along its
+  indexed dimensions. Each of them scans the indices of all and serves an
+  equal share, which is what PopLibs' planner assumes.
+  """
+
+  record = schema.Gather
+
+  def cycles(
+    self,
+    target: Target,
+    fields: schema.Gather,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> Cycles:
+    batch = volume(cell[: fields.num_batch_dims])
+    window = volume(cell[fields.num_batch_dims :])
+    vector, cycles = COPY[SIZE[operand_dtypes[0]]]
+    served = ceil_div(batch, target.num_workers)
+    skipped = served * (extra.get("parts", 1) - 1)
+    worker = (
+      START
+      + served * (SERVED + ceil_div(window, vector) * cycles)
+      + skipped * SKIPPED
+    )
+    return target.launch_cycles + SUPERVISOR + target.num_workers * worker
+
+  def vertex(
+    self, fields: schema.Gather, cell: Cell, operands: Sequence[Array]
+  ) -> list[Array]:
+    """Operand 0 is what the owners serve: all of it."""
+    cell.require_box("a gather")
+    operand, indices = operands
+    start = _windows.starts(indices, operand.ndim, fields.start_index_map)
+    clamped = [
+      None
+      if s is None
+      else _windows.clamp_start(s, operand.shape[d] - fields.slice_sizes[d])
+      for d, s in enumerate(start)
+    ]
+    at = _windows.positions(
+      clamped,
+      cell,
+      fields.num_batch_dims,
+      fields.batch_dims,
+      fields.window_dims,
+    )
+    return [np.broadcast_to(operand[tuple(at)], cell.extents)]
+
+
+CODELET = GatherCodelet()

@@ -1,0 +1,108 @@
+"""Map: an element-wise register program over the iteration space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets._codelet import (
+  Array,
+  Cell,
+  Codelet,
+  Cycles,
+  Extents,
+  ceil_div,
+  volume,
+)
+from jaxlib.ipu.codelets._instructions import evaluate
+from jaxlib.ipu.codelets._profile import Profile, operations, profile
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+__all__ = ["CODELET", "MapCodelet", "evaluate"]
+
+# popopsCycleEstimators.cpp [S]: cycles of a worker before its loop. UnaryOp1D
+# 17 (EXP 33), BroadcastScalar1D 20, BinaryOp1D 29 for f32 and 26 otherwise;
+# UnaryOp1D has 9 cycles more outside its workers; 11 launch a MultiVertex
+# (PerformanceEstimation.cpp).
+_UNARY, _EXP, _BROADCAST, _BINARY_F32, _BINARY = 17, 33, 20, 29, 26
+_UNARY_SUPERVISOR = 9
+_SUPERVISOR = 11
+# A further operand's pointer to unpack (cyclesTables.hpp, ScaledPtr32) [S].
+_POINTER = 2
+
+
+def worker_start(p: Profile) -> tuple[int, int]:
+  """Cycles of a worker before its loop, and outside of all workers."""
+  if p.loads <= 1 and p.unary:
+    return (_EXP if p.has_exp else _UNARY), _UNARY_SUPERVISOR
+  if p.loads <= 1:
+    return _BROADCAST, 0
+  binary = _BINARY_F32 if p.first_dtype == DType.F32 else _BINARY
+  return binary + _POINTER * (p.loads - 2), 0
+
+
+class MapCodelet(Codelet):
+  """Cycles: BinaryOp1D, BroadcastScalar1D and UnaryOp1D, all MultiVertices.
+
+  A single f32 addition reproduces the two measured points (10 and 1024
+  elements on a tile) with the target's launch cost to the cycle.
+  """
+
+  record = schema.Map
+
+  def cycles(
+    self,
+    target: Target,
+    fields: schema.Map,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> Cycles:
+    p = self.profile(fields, operand_dtypes, result_dtypes)
+    start, supervisor = worker_start(p)
+    per_worker = ceil_div(ceil_div(volume(cell), target.num_workers), p.unit)
+    worker = start + per_worker * p.unit * p.per_element
+    return (
+      target.launch_cycles
+      + _SUPERVISOR
+      + supervisor
+      + target.num_workers * worker
+    )
+
+  def flops(self, fields: schema.Map, shape: Sequence[int]) -> float:
+    return volume(shape) * operations(fields.code)
+
+  def profile(
+    self,
+    fields: schema.Map,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+  ) -> Profile:
+    """The program's cost per element (cached by the program's bytes)."""
+    return profile(
+      fields.code,
+      tuple(fields.outputs),
+      tuple(operand_dtypes),
+      tuple(result_dtypes),
+    )
+
+  def vertex(
+    self, fields: schema.Map, cell: Cell, operands: Sequence[Array]
+  ) -> list[Array]:
+    values = evaluate(
+      fields.code, fields.outputs, operands, cell.coordinates.__getitem__
+    )
+    return [np.broadcast_to(v, cell.extents) for v in values]
+
+  def state_bytes(self, fields: schema.Map, n_operands: int) -> int:
+    # Generated code: an instruction of the program is about two of the
+    # machine's, four bytes each [G].
+    return 16 + 4 * n_operands + 96 + len(fields.code) // 2
+
+
+CODELET = MapCodelet()

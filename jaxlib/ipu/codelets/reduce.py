@@ -1,0 +1,219 @@
+"""Reduce: the last dimensions of the iteration space become one element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets import _inner_loops
+from jaxlib.ipu.codelets._codelet import (
+  Array,
+  Cell,
+  Codelet,
+  Cycles,
+  Extents,
+  ceil_div,
+  volume,
+)
+from jaxlib.ipu.codelets._instructions import evaluate
+from jaxlib.ipu.codelets._profile import operations, profile
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode, ReduceKind
+from jaxlib.ipu.target import Target
+
+# Cycles of a worker: a region of contiguous elements for each output,
+# ALL_REGIONS_CONTINUOUS of reduction/CycleEstimationFunctions.cpp [S].
+_START, _PER_OUTPUT = 17, 12
+_SUPERVISOR = 11
+# ReduceMaxClassGather (popnnCycleEstimators.cpp) [S]: 27 and 3 per element
+# of floats; integers 22 and 6.
+_ARG_FLOAT, _ARG_INTEGER = 3.0, 6.0
+
+_OPCODES = {
+  ReduceKind.SUM: Opcode.ADD,
+  ReduceKind.PRODUCT: Opcode.MUL,
+  ReduceKind.MAX: Opcode.MAX,
+  ReduceKind.MIN: Opcode.MIN,
+  ReduceKind.AND: Opcode.AND,
+  ReduceKind.OR: Opcode.OR,
+  ReduceKind.XOR: Opcode.XOR,
+}
+FUNCTIONS: dict[ReduceKind, Callable[..., Array]] = {
+  ReduceKind.SUM: np.add,
+  ReduceKind.PRODUCT: np.multiply,
+  ReduceKind.MAX: np.maximum,
+  ReduceKind.MIN: np.minimum,
+  ReduceKind.AND: np.bitwise_and,
+  ReduceKind.OR: np.bitwise_or,
+  ReduceKind.XOR: np.bitwise_xor,
+}
+ARG = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
+
+
+def per_element(
+  kind: ReduceKind,
+  dtypes: Sequence[DType],
+  combine: bytes,
+  combine_outputs: Sequence[int],
+) -> float:
+  """Cycles to combine one more element.
+
+  f32 and f16 take one vector per cycle (the accumulators are as wide as the
+  load); other types do what the element-wise loop with one load does [D].
+  """
+  dtype = dtypes[0]
+  if kind in ARG:
+    floats = dtype in (DType.F32, DType.F16, DType.BF16)
+    return _ARG_FLOAT if floats else _ARG_INTEGER
+  if kind == ReduceKind.GENERAL:
+    inputs = tuple(dtypes) * 2
+    p = profile(combine, tuple(combine_outputs), inputs, ())
+    return p.arithmetic + sum(_inner_loops.LOAD[d] for d in dtypes)
+  if dtype in (DType.F32, DType.F16):
+    return 1 / _inner_loops.VECTOR[dtype]
+  if dtype == DType.BF16:
+    # Widened in integers, then added as f32.
+    return _inner_loops.conversion(dtype, DType.F32).proper + 1 / 2
+  if kind == ReduceKind.SET:
+    return _inner_loops.LOAD[dtype]
+  return (
+    _inner_loops.work(_OPCODES[kind], dtype).proper + _inner_loops.LOAD[dtype]
+  )
+
+
+def initial(
+  fields: schema.Reduce,
+  registers: Sequence[np.dtype[Any]],
+  shape: tuple[int, ...],
+) -> list[Array]:
+  """What a reduction of nothing gives: the monoid's identity, or `init`."""
+  if fields.kind == ReduceKind.GENERAL:
+    words = np.frombuffer(fields.init, "V8")
+    return [
+      np.full(shape, np.frombuffer(word.tobytes()[: r.itemsize], r)[0])
+      for word, r in zip(words, registers, strict=True)
+    ]
+  kind = ReduceKind(fields.kind)
+  value = np.full(shape, _identity(kind, registers[0]))
+  if kind not in ARG:
+    return [value]
+  # An index that loses every tie.
+  worst = np.iinfo(registers[1]).max
+  return [value, np.full(shape, worst, registers[1])]
+
+
+def _identity(kind: ReduceKind, register: np.dtype[Any]) -> Any:
+  if kind in (ReduceKind.MAX, ReduceKind.ARGMAX):
+    value = -np.inf if register.kind == "f" else np.iinfo(register).min
+  elif kind in (ReduceKind.MIN, ReduceKind.ARGMIN):
+    value = np.inf if register.kind == "f" else np.iinfo(register).max
+  elif kind == ReduceKind.PRODUCT:
+    value = 1
+  elif kind == ReduceKind.AND:
+    return ~register.type(0)
+  else:
+    value = 0
+  return register.type(value)
+
+
+def _better(kind: ReduceKind, left: list[Array], right: list[Array]) -> Array:
+  """Where the right element wins: NaN first, then value, then low index."""
+  (a, i), (b, j) = left, right
+  better = b > a if kind == ReduceKind.ARGMAX else b < a
+  tie = (a == b) | ((a != a) & (b != b))
+  return np.where(tie, j < i, ((b != b) & (a == a)) | (better & (a == a)))
+
+
+class ReduceCodelet(Codelet):
+  """Cycles: popops' continuous reduction.
+
+  The six workers share the outputs; where there are fewer outputs than
+  workers, several workers share one and a second pass adds up theirs.
+  """
+
+  record = schema.Reduce
+
+  def cycles(
+    self,
+    target: Target,
+    fields: schema.Reduce,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> Cycles:
+    kept = volume(cell[: len(cell) - fields.num_reduced])
+    reduced = volume(cell[len(cell) - fields.num_reduced :])
+    each = self._per_element(fields, tuple(operand_dtypes))
+    workers = target.num_workers
+    sharing = np.maximum(workers // np.maximum(kept, 1.0), 1.0)
+    run = ceil_div(reduced, sharing)
+    outputs = ceil_div(kept * sharing, workers)
+    worker = _START + outputs * (np.ceil(run * each) + _PER_OUTPUT)
+    second = np.where(
+      sharing > 1, _START + np.ceil(sharing * each) + _PER_OUTPUT, 0.0
+    )
+    total = target.launch_cycles + _SUPERVISOR + workers * (worker + second)
+    return (
+      total if isinstance(total, np.ndarray) and total.ndim else float(total)
+    )
+
+  def _per_element(
+    self, fields: schema.Reduce, operand_dtypes: tuple[DType, ...]
+  ) -> float:
+    before = profile(fields.code, tuple(fields.outputs), operand_dtypes, ())
+    each = per_element(
+      ReduceKind(fields.kind),
+      operand_dtypes[: max(len(fields.outputs), 1)],
+      fields.combine,
+      fields.combine_outputs,
+    )
+    further = sum(
+      _inner_loops.LOAD[d] for d in operand_dtypes[len(fields.outputs) :]
+    )
+    return each + before.arithmetic + further
+
+  def flops(self, fields: schema.Reduce, shape: Sequence[int]) -> float:
+    return volume(shape) * (1 + operations(fields.code))
+
+  def vertex(
+    self, fields: schema.Reduce, cell: Cell, operands: Sequence[Array]
+  ) -> list[Array]:
+    cell.require_box("a reduction")
+    values = evaluate(
+      fields.code, fields.outputs, operands, cell.coordinates.__getitem__
+    )
+    kept = len(cell.shape) - fields.num_reduced
+    shape = (*cell.extents[:kept], -1)
+    flat = [np.broadcast_to(v, cell.extents).reshape(shape) for v in values]
+    kind = ReduceKind(fields.kind)
+    if kind in ARG and len(flat) == 1:
+      reduced = cell.shape[kept:]
+      index = np.zeros((), np.int64)
+      for extent, along in zip(reduced, cell.coordinates[kept:], strict=True):
+        index = index * extent + along
+      flat.append(np.broadcast_to(index, cell.extents).reshape(shape))
+    accumulators = initial(fields, [v.dtype for v in flat], flat[0].shape[:-1])
+    for i in range(flat[0].shape[-1]):
+      accumulators = self.combine(
+        fields, accumulators, [v[..., i] for v in flat]
+      )
+    return accumulators
+
+  def combine(
+    self, fields: schema.Reduce, left: list[Array], right: list[Array]
+  ) -> list[Array]:
+    kind = ReduceKind(fields.kind)
+    with np.errstate(all="ignore"):
+      if kind == ReduceKind.GENERAL:
+        return evaluate(fields.combine, fields.combine_outputs, [*left, *right])
+      if kind in ARG:
+        take = _better(kind, left, right)
+        return [np.where(take, r, l) for l, r in zip(left, right, strict=True)]
+      return [FUNCTIONS[kind](l, r) for l, r in zip(left, right, strict=True)]
+
+
+CODELET = ReduceCodelet()

@@ -1,0 +1,133 @@
+"""Scatter: updates to windows whose places are given by indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets import _windows, gather, reduce
+from jaxlib.ipu.codelets._codelet import (
+  Array,
+  Cell,
+  Codelet,
+  Cycles,
+  Extents,
+  ceil_div,
+  volume,
+)
+from jaxlib.ipu.codelets._instructions import evaluate
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import ReduceKind
+from jaxlib.ipu.target import Target
+
+# popops/PerformanceEstimation.cpp [S]: MultiUpdate starts with 29 and copies
+# as MultiSlice does. MultiUpdateOp starts with 3 + 29 (f16 30), takes 11
+# (f16 12) and 3 per further atom of an update served, 5 per one skipped.
+_UPDATE_START = 29
+_OP_START, _OP_SERVED, _OP_ATOM, _OP_SKIPPED = 3 + 29, 11, 3, 5
+
+
+class ScatterCodelet(Codelet):
+  """Cycles: MultiUpdate for SET, MultiUpdateOp for what combines.
+
+  `parts` as for a gather. Sums of floats take an atom (32 bits of f32, 64 of
+  f16) at a time; other kinds and types the element-wise loop's cycles per
+  element [D].
+  """
+
+  record = schema.Scatter
+
+  def cycles(
+    self,
+    target: Target,
+    fields: schema.Scatter,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> Cycles:
+    batch = volume(cell[: fields.num_batch_dims])
+    window = volume(cell[fields.num_batch_dims :])
+    dtype = result_dtypes[0]
+    served = ceil_div(batch, target.num_workers)
+    skipped = served * (extra.get("parts", 1) - 1)
+    kind = ReduceKind(fields.kind)
+    if kind == ReduceKind.SET:
+      vector, cycles = gather.COPY[SIZE[dtype]]
+      start = _UPDATE_START
+      each = gather.SERVED + ceil_div(window, vector) * cycles
+      skip = gather.SKIPPED
+    else:
+      start, skip = _OP_START, _OP_SKIPPED
+      each = _OP_SERVED + window * self._per_element(fields, kind, dtype)
+    worker = start + served * each + skipped * skip
+    return (
+      target.launch_cycles + gather.SUPERVISOR + target.num_workers * worker
+    )
+
+  def _per_element(
+    self, fields: schema.Scatter, kind: ReduceKind, dtype: DType
+  ) -> float:
+    if dtype in (DType.F32, DType.F16):
+      if kind in (ReduceKind.SUM, ReduceKind.PRODUCT, ReduceKind.MAX):
+        return _OP_ATOM / (2 if dtype == DType.F16 else 1)
+    return _OP_ATOM + reduce.per_element(
+      kind, [dtype], fields.combine, fields.combine_outputs
+    )
+
+  def flops(self, fields: schema.Scatter, shape: Sequence[int]) -> float:
+    return 0.0 if fields.kind == ReduceKind.SET else volume(shape)
+
+  def vertex(
+    self, fields: schema.Scatter, cell: Cell, operands: Sequence[Array]
+  ) -> list[Array]:
+    """Operands: indices, updates, and the numbers of the result's elements.
+
+    Gives for each update the number of the element it goes to, -1 if its
+    window does not fit, and its value; the owner applies them in order.
+    """
+    cell.require_box("a scatter")
+    indices, updates, numbers = operands
+    start = _windows.starts(indices, numbers.ndim, fields.start_index_map)
+    fits: Any = np.ones((1,) * len(cell.shape), np.bool_)
+    clamped: list[Array | None] = []
+    for d, s in enumerate(start):
+      limit = numbers.shape[d] - fields.window_sizes[d]
+      if s is None:
+        clamped.append(None)
+        continue
+      fits = fits & _windows.in_range(s, limit)
+      clamped.append(_windows.clamp_start(s, limit))
+    at = _windows.positions(
+      clamped,
+      cell,
+      fields.num_batch_dims,
+      fields.batch_dims,
+      fields.window_dims,
+    )
+    goes_to = np.where(fits, numbers[tuple(at)], -1)
+    return [
+      np.broadcast_to(goes_to, cell.extents),
+      np.broadcast_to(updates, cell.extents),
+    ]
+
+  def apply(self, fields: schema.Scatter, old: Array, new: Array) -> Array:
+    """What an element becomes: registers in, registers out."""
+    if fields.kind == ReduceKind.SET:
+      return new
+    return update(fields, old, new)
+
+
+def update(fields: schema.Scatter, old: Array, new: Array) -> Array:
+  """Combines an old element with an update."""
+  kind = ReduceKind(fields.kind)
+  with np.errstate(all="ignore"):
+    if kind == ReduceKind.GENERAL:
+      return evaluate(fields.combine, fields.combine_outputs, [old, new])[0]
+    return reduce.FUNCTIONS[kind](old, new)
+
+
+CODELET = ScatterCodelet()

@@ -1,0 +1,195 @@
+"""What supersteps cost beyond their vertices: exchange, sync, host streams.
+
+A superstep is a synchronisation, an exchange, and the vertices of a compute
+set. All estimates are of the slowest tile, in tile cycles. Together with the
+codelets' `cycles` this is the only place that costs come from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxlib.ipu.plan.layout import Layout, overlap
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+# ForLoopCounter, the vertex that ends a loop (popopsCycleEstimators.cpp) [S].
+# A condition is tested in the same way: a word is read, then all tiles learn
+# of it by a synchronisation [D].
+_BRANCH_CYCLES = 43
+
+
+class Traffic(NamedTuple):
+  """What an exchange moves.
+
+  Attributes:
+    bytes: that reach a tile which did not have them, over all tiles.
+    max_in: of the tile that receives most.
+    max_out: of the tile that sends most. What several tiles listen to is
+      sent once: the exchange is a broadcast medium.
+  """
+
+  bytes: float
+  max_in: float
+  max_out: float
+
+
+NOTHING = Traffic(0.0, 0.0, 0.0)
+
+
+def exchange_cycles(
+  target: Target, max_bytes_in: Any, max_bytes_out: Any
+) -> Any:
+  """Cycles in which the busiest tile has sent and received its share.
+
+  Four bytes per cycle each way at once, no latency: PopLibs'
+  popops/ExchangeEstimator.cpp [S]. Takes numbers or arrays.
+  """
+  busiest = np.maximum(max_bytes_in, max_bytes_out)
+  cycles = np.ceil(busiest / target.exchange_bytes_per_cycle)
+  return cycles if np.ndim(cycles) else float(cycles)
+
+
+@functools.lru_cache(maxsize=4096)
+def moved(
+  source: Layout | None,
+  destination: Layout,
+  item_bytes: int,
+  num_tiles: int,
+  elements: int | None = None,
+) -> Traffic:
+  """What must move so that `destination` holds what `source` has.
+
+  Args:
+    source: where the elements are, by the same numbering as `destination`;
+      None where they are a view whose places have no closed form. Then, as
+      where the two mappings have no common factors, all of it is taken to
+      move: an upper bound.
+    destination: where they have to be.
+    item_bytes: bytes per element.
+    num_tiles: of the machine.
+    elements: how many of the destination's elements are written, if not all.
+  """
+  total = destination.num_elements
+  wanted = total if elements is None else min(elements, total)
+  if not wanted:
+    return NOTHING
+  copies = destination.num_replicas
+  most = min(wanted, destination.max_elements)
+  if source is None or wanted < total:
+    # Whoever has them sends each once.
+    sent = most if source is None else source.max_elements
+    return Traffic(
+      float(wanted * copies * item_bytes),
+      float(most * item_bytes),
+      float(max(sent, most) * item_bytes),
+    )
+  common = overlap(source, destination, num_tiles)
+  if common is None:
+    return Traffic(
+      float(wanted * copies * item_bytes),
+      float(most * item_bytes),
+      float(source.max_elements * item_bytes),
+    )
+  missing = destination.elements(np.arange(num_tiles)) - common
+  count = int(missing.sum())
+  if not count:
+    return NOTHING
+  sent = min(source.max_elements, count)
+  return Traffic(
+    float(count * item_bytes),
+    float(int(missing.max()) * item_bytes),
+    float(sent * item_bytes),
+  )
+
+
+def superstep(
+  target: Target,
+  *,
+  compute_cycles: float = 0.0,
+  bytes_in: float = 0.0,
+  bytes_out: float = 0.0,
+  total_bytes: float = 0.0,
+  flops: float = 0.0,
+) -> schema.Cost:
+  """A synchronisation, an exchange and the compute set after it.
+
+  Args:
+    compute_cycles: of the slowest tile's vertices, launch included.
+    bytes_in: what the busiest receiver receives.
+    bytes_out: what the busiest sender sends.
+    total_bytes: what all tiles receive. Where nothing moves there is no
+      exchange, and no synchronisation either.
+    flops: arithmetic operations of all tiles.
+  """
+  return schema.Cost(
+    compute_cycles=float(compute_cycles),
+    exchange_cycles=exchange_cycles(target, bytes_in, bytes_out),
+    sync_cycles=float(target.sync_cycles if total_bytes else 0),
+    exchange_bytes=float(total_bytes),
+    flops=float(flops),
+  )
+
+
+def exchange(target: Target, traffic: Iterable[Traffic]) -> schema.Cost:
+  """One exchange of several tensors.
+
+  Their busiest tiles are taken to be the same: an upper bound.
+  """
+  parts = list(traffic)
+  return superstep(
+    target,
+    bytes_in=sum(t.max_in for t in parts),
+    bytes_out=sum(t.max_out for t in parts),
+    total_bytes=sum(t.bytes for t in parts),
+  )
+
+
+def compute(target: Target, cycles: float, flops: float = 0.0) -> schema.Cost:
+  """A compute set whose operands are in place."""
+  return superstep(target, compute_cycles=cycles, flops=flops)
+
+
+def branch(target: Target) -> schema.Cost:
+  """Deciding once, on all tiles, by a word on one of them."""
+  return schema.Cost(
+    float(_BRANCH_CYCLES), 0.0, float(target.sync_cycles), 0.0, 0.0
+  )
+
+
+def host_copy(target: Target, num_bytes: int) -> schema.Cost:
+  """A stream between the host and the tiles.
+
+  A fixed part and the bytes over the host link; both count as exchange.
+  """
+  seconds = num_bytes / target.host_bytes_per_second
+  cycles = target.host_copy_cycles + math.ceil(seconds * target.clock_hz)
+  return schema.Cost(
+    0.0, float(cycles), float(target.sync_cycles), float(num_bytes), 0.0
+  )
+
+
+def add(a: schema.Cost, b: schema.Cost) -> schema.Cost:
+  """Both, one after the other."""
+  return schema.Cost(
+    *(
+      getattr(a, f.name) + getattr(b, f.name)
+      for f in dataclasses.fields(schema.Cost)
+    )
+  )
+
+
+def zero() -> schema.Cost:
+  """The cost of nothing."""
+  return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def cycles(cost: schema.Cost) -> float:
+  """All cycles of a cost."""
+  return cost.compute_cycles + cost.exchange_cycles + cost.sync_cycles

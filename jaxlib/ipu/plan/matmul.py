@@ -1,0 +1,177 @@
+"""How a matrix product is split over tiles.
+
+The iteration space (b, m, n, k) is cut into a grid; each tile multiplies one
+block and receives its block of either operand. Cutting k gives partial
+products, which the tiles of one result block exchange and add up. As in
+PopLibs' planner (ConvPlan.cpp, ConvModel.cpp) the cost of a candidate is the
+exchange of its inputs, the slowest tile's vertices, and the exchange and
+addition of partials; blocks must fit in 0.6 of a tile's SRAM (the planner's
+default `availableMemoryProportion`) [S]. All candidates are costed at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.codelets.dot import CODELET
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+Ints = npt.NDArray[np.int64]
+
+_MEMORY_PROPORTION = 0.6
+# Into how many parts a dimension may go; more only in proportion.
+_PARTS = np.array(
+  [1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 46, 64, 92, 128, 184, 256, 368, 512,
+   736, 1024, 1472]
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class MatmulPlan:
+  """A split and what it costs.
+
+  Attributes:
+    parts: blocks along (b, m, n, k).
+    combine: the superstep that adds partial products; None if k is whole.
+    cycles: of everything: operands, products, partials.
+    tile_bytes: operand and result blocks of one tile.
+    fits: they fit in the share of SRAM that a product may use.
+  """
+
+  parts: tuple[int, int, int, int]
+  combine: schema.Cost | None
+  cycles: float
+  tile_bytes: int
+  fits: bool
+
+
+@functools.lru_cache(maxsize=4096)
+def plan(
+  target: Target,
+  b: int,
+  m: int,
+  n: int,
+  k: int,
+  lhs_dtype: DType,
+  rhs_dtype: DType,
+  out_dtype: DType,
+  accumulate_dtype: DType | None = None,
+) -> MatmulPlan:
+  """The cheapest split of result[b, m, n] = sum over k of lhs * rhs.
+
+  Args:
+    accumulate_dtype: of the partial products; f32 for narrower floats
+      unless said, the result's own type otherwise.
+  """
+  if accumulate_dtype is None:
+    half = out_dtype in (DType.F16, DType.BF16)
+    accumulate_dtype = DType.F32 if half else out_dtype
+  if not b * m * n * k:
+    return MatmulPlan((1, 1, 1, 1), None, 0.0, 0, True)
+  parts = _candidates(target.num_tiles, b, m, n, k)
+  blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
+  bb, mb, nb, kb = blocks.astype(np.float64)
+  partial_bytes = max(SIZE[accumulate_dtype], 1)
+  operands = bb * kb * (mb * SIZE[lhs_dtype] + nb * SIZE[rhs_dtype])
+  outputs = bb * mb * nb
+  total = (
+    cost.exchange_cycles(target, operands, 0.0)
+    + CODELET.cycles(
+      target,
+      schema.Dot(accumulate_dtype),
+      [lhs_dtype, rhs_dtype],
+      [out_dtype],
+      (bb, mb, nb, kb),
+    )
+    + target.sync_cycles
+  )
+  gk = parts[3].astype(np.float64)
+  total += np.where(
+    gk > 1, _combine_cycles(target, outputs, gk, partial_bytes), 0.0
+  )
+  # Partials stay while a share of the others' arrives.
+  memory = operands + outputs * partial_bytes * np.where(gk > 1, 2, 1)
+  fits = memory <= target.bytes_per_tile * _MEMORY_PROPORTION
+  worth = np.where(fits, total, np.inf) if fits.any() else memory
+  chosen = int(np.argmin(worth))
+  combine = None
+  if gk[chosen] > 1:
+    combine = _combine(
+      target, b * m * n, outputs[chosen], gk[chosen], partial_bytes
+    )
+  best = parts[:, chosen].tolist()
+  return MatmulPlan(
+    (best[0], best[1], best[2], best[3]),
+    combine,
+    float(total[chosen]),
+    int(memory[chosen]),
+    bool(fits[chosen]),
+  )
+
+
+@functools.lru_cache(maxsize=1024)
+def _choices(extent: int, tiles: int) -> Ints:
+  """Numbers of parts worth trying for a dimension, as blocks make them."""
+  tried = _PARTS[_PARTS <= min(extent, tiles)]
+  tried = np.append(tried, min(extent, tiles))
+  return np.unique(-(-extent // -(-extent // tried)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
+  """Splits along (b, m, n, k), one per column: all that fit and do not leave
+  more than three quarters of the tiles idle if they need not."""
+  grid = np.meshgrid(
+    *(_choices(extent, tiles) for extent in (b, m, n, k)), indexing="ij"
+  )
+  parts = np.stack([g.reshape(-1) for g in grid])
+  used = parts.astype(np.float64).prod(0)
+  enough = min(tiles, used.max()) / 4
+  return parts[:, (used <= tiles) & (used >= enough)]
+
+
+def _combine_cycles(
+  target: Target, outputs: Any, parts: Any, item_bytes: int
+) -> Any:
+  """Exchanging and adding `parts` partial blocks of `outputs` elements.
+
+  Each of the tiles that share a block adds up its share of it: poplin's
+  ReduceAdd, 33 + 6 * (20 + steps * (2 * parts + 8)) for four f32 at a time
+  (poplin/PerformanceEstimation.hpp) [S].
+  """
+  share = np.ceil(outputs / parts)
+  received = share * (parts - 1) * item_bytes
+  steps = np.ceil(np.ceil(share / (16 / item_bytes)) / target.num_workers)
+  added = 33 + target.num_workers * (20 + steps * (2 * parts + 8))
+  return (
+    cost.exchange_cycles(target, received, outputs * item_bytes)
+    + added
+    + target.sync_cycles
+    + target.launch_cycles
+  )
+
+
+def _combine(
+  target: Target, results: int, outputs: float, parts: float, item_bytes: int
+) -> schema.Cost:
+  share = math.ceil(outputs / parts)
+  received = share * (parts - 1) * item_bytes
+  moved = cost.exchange_cycles(target, received, outputs * item_bytes)
+  total = _combine_cycles(target, outputs, parts, item_bytes)
+  return schema.Cost(
+    float(total) - moved - target.sync_cycles,
+    moved,
+    float(target.sync_cycles),
+    # Each partial leaves the tile that made it.
+    float(results * parts * item_bytes),
+    float(results * (parts - 1)),
+  )
