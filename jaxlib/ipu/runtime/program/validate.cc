@@ -56,7 +56,11 @@ int64_t Count(const std::vector<int64_t>& shape) {
 // Whether all of a view lies in [0, size).
 bool Inside(const std::vector<int64_t>& shape, int64_t offset,
             const std::vector<int64_t>& strides, int64_t size) {
-  if (Count(shape) == 0) return true;
+  // Kernels multiply strides before they know that no step is taken.
+  for (int64_t stride : strides) {
+    if (stride < -kMostElements || stride > kMostElements) return false;
+  }
+  if (Count(shape) == 0) return offset >= 0 && offset <= kMostElements;
   if (offset < 0 || offset >= size) return false;
   int64_t lowest = offset;
   int64_t highest = offset;

@@ -1,0 +1,130 @@
+// The engine that models an IPU on the host's processor.
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/model/arena_pool.h"
+#include "jaxlib/ipu/runtime/model/executable.h"
+#include "jaxlib/ipu/runtime/model/factories.h"
+#include "jaxlib/ipu/runtime/model/loader.h"
+#include "jaxlib/ipu/runtime/program/container.h"
+#include "jaxlib/ipu/runtime/program/validate.h"
+
+namespace ipu {
+namespace model {
+namespace {
+
+// What an engine's programs share, and keep alive.
+struct Machine {
+  explicit Machine(int count) : threads(count) {}
+  ThreadPool threads;
+  ArenaPool arenas;
+};
+
+class ModelProgram : public LoadedProgram {
+ public:
+  ModelProgram(ProgramInfo info, std::unique_ptr<const Executable> executable,
+               std::shared_ptr<Machine> machine)
+      : info_(std::move(info)),
+        executable_(std::move(executable)),
+        machine_(std::move(machine)) {}
+
+  const ProgramInfo& info() const override { return info_; }
+
+  Status Run(std::span<const void* const> arguments,
+             std::span<void* const> results, RunCounters* counters) override {
+    if (arguments.size() != info_.arguments.size() ||
+        results.size() != info_.results.size()) {
+      return InvalidArgument(
+          "program " + info_.name + " takes " +
+          std::to_string(info_.arguments.size()) + " arguments and " +
+          std::to_string(info_.results.size()) + " results, got " +
+          std::to_string(arguments.size()) + " and " +
+          std::to_string(results.size()));
+    }
+    // What most programs need fits the stack: no lock, and warm in the cache.
+    alignas(64) char small_arena[16 << 10];
+    Arena arena;
+    const bool small = executable_->arena_bytes <= sizeof small_arena;
+    if (!small) {
+      arena = machine_->arenas.Take(executable_->arena_bytes);
+      if (!arena.data) {
+        return ResourceExhausted(
+            "no memory for the " + std::to_string(executable_->arena_bytes) +
+            " bytes of temporaries of program " + info_.name);
+      }
+    }
+    char* few_bases[64];
+    std::unique_ptr<char*[]> many_bases;
+    char** bases = few_bases;
+    const size_t count = kFirstArgumentBase + arguments.size() + results.size();
+    if (count > std::size(few_bases)) {
+      many_bases = std::make_unique_for_overwrite<char*[]>(count);
+      bases = many_bases.get();
+    }
+    char** base = bases;
+    *base++ = small ? small_arena : arena.data.get();
+    *base++ = executable_->constants.data.get();
+    // Kernels write to an argument only if it was donated.
+    for (const void* argument : arguments) {
+      *base++ = static_cast<char*>(const_cast<void*>(argument));
+    }
+    for (void* result : results) *base++ = static_cast<char*>(result);
+
+    RunCounters run;
+    Execute(*executable_, Memory{bases}, machine_->threads, run);
+    if (counters != nullptr) *counters = run;
+    if (!small) machine_->arenas.Return(std::move(arena));
+    return Status();
+  }
+
+ private:
+  const ProgramInfo info_;
+  const std::unique_ptr<const Executable> executable_;
+  const std::shared_ptr<Machine> machine_;
+};
+
+class ModelEngine : public Engine {
+ public:
+  explicit ModelEngine(int threads)
+      : machine_(std::make_shared<Machine>(threads)) {}
+
+  StatusOr<std::unique_ptr<LoadedProgram>> Load(
+      std::span<const uint8_t> bytes) override {
+    const Factories* factories = BestFactories();
+    if (factories == nullptr) {
+      return Status(Code::kFailedPrecondition,
+                    "the IPU model needs a processor with AVX2");
+    }
+    try {
+      StatusOr<program::Contents> contents = program::Read(bytes);
+      if (!contents.ok()) return contents.status();
+      IPU_RETURN_IF_ERROR(
+          program::Validate(contents->program, contents->constants.size()));
+      StatusOr<std::unique_ptr<const Executable>> executable =
+          MakeExecutable(*contents, *factories);
+      if (!executable.ok()) return executable.status();
+      return std::unique_ptr<LoadedProgram>(
+          std::make_unique<ModelProgram>(MakeInfo(std::move(contents->program)),
+                                         std::move(*executable), machine_));
+    } catch (const std::exception& e) {
+      return ResourceExhausted(
+          std::string("no memory to load an IPU program: ") + e.what());
+    }
+  }
+
+ private:
+  const std::shared_ptr<Machine> machine_;
+};
+
+}  // namespace
+}  // namespace model
+
+std::unique_ptr<Engine> MakeModelEngine(int threads) {
+  return std::make_unique<model::ModelEngine>(threads);
+}
+
+}  // namespace ipu

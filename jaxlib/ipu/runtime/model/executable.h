@@ -1,0 +1,60 @@
+// A program in the form that the executor follows.
+//
+// Straight-line code is a block: its kernels, one after the other, and what one
+// run of it costs. Control flow is an instruction that names other blocks.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_EXECUTABLE_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_EXECUTABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/model/arena_pool.h"
+#include "jaxlib/ipu/runtime/model/kernel.h"
+
+namespace ipu::model {
+
+// Where the tensors of a run are in Memory::bases.
+inline constexpr uint32_t kArenaBase = 0;
+inline constexpr uint32_t kConstantsBase = 1;
+inline constexpr uint32_t kFirstArgumentBase = 2;
+
+struct Instruction {
+  enum class Op : uint8_t { kKernel, kRepeat, kWhile, kSwitch };
+
+  Op op = Op::kKernel;
+  bool selects_by_bool = false;    // kSwitch
+  uint32_t base = 0;               // kWhile, kSwitch: the scalar tested
+  int64_t offset = 0;              //   ... bytes from the base
+  const Kernel* kernel = nullptr;  // kKernel
+  uint64_t count = 0;              // kRepeat
+  // The first of this instruction's blocks in Executable::targets. kRepeat:
+  // body. kWhile: condition, body. kSwitch: `branches` of them.
+  uint32_t target = 0;
+  uint32_t branches = 0;
+  RunCounters cost;  // kWhile: of one test. kSwitch: of the selection.
+};
+
+struct Block {
+  std::vector<Instruction> instructions;
+  RunCounters cost;  // of everything but nested blocks and their control
+};
+
+struct Executable {
+  std::vector<std::unique_ptr<Kernel>> kernels;
+  std::vector<Block> blocks;
+  std::vector<uint32_t> targets;  // indices into `blocks`
+  uint32_t entry = 0;             // the block to start with
+  size_t arena_bytes = 0;
+  Arena constants;
+};
+
+// Runs the whole program once and adds what it cost to `counters`.
+void Execute(const Executable& executable, const Memory& memory,
+             ThreadPool& threads, RunCounters& counters);
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_EXECUTABLE_H_

@@ -1,0 +1,200 @@
+// Copies against the obvious loop, for both instruction sets.
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/runtime/model/factories.h"
+
+namespace ipu::model {
+namespace {
+
+std::vector<const Factories*> AllTables() {
+  std::vector<const Factories*> tables = {&avx2::Table()};
+  if (BestFactories() != tables[0]) tables.push_back(BestFactories());
+  return tables;
+}
+
+struct Buffers {
+  std::vector<char> source;
+  std::vector<char> destination;
+};
+
+int64_t Count(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (int64_t n : shape) count *= n;
+  return count;
+}
+
+// The obvious loop: every item by its index.
+void CopySlowly(const CopyPlan& plan, Buffers& buffers) {
+  const std::vector<int64_t>& shape = plan.source.shape;
+  const int64_t item = plan.source.item_size;
+  for (int64_t flat = 0; flat < Count(shape); ++flat) {
+    int64_t from = 0;
+    int64_t to = 0;
+    int64_t rest = flat;
+    for (size_t d = shape.size(); d-- > 0;) {
+      from += rest % shape[d] * plan.source.strides[d];
+      to += rest % shape[d] * plan.destination.strides[d];
+      rest /= shape[d];
+    }
+    std::memcpy(&buffers.destination[plan.destination.offset + to * item],
+                &buffers.source[plan.source.offset + from * item], item);
+  }
+}
+
+// Sets the offset of a view so that its lowest byte is byte 0 of its buffer,
+// and returns how many bytes the buffer needs.
+int64_t Fit(View& view) {
+  int64_t lowest = 0;
+  int64_t highest = 0;
+  for (size_t d = 0; d < view.shape.size(); ++d) {
+    const int64_t reach = (view.shape[d] - 1) * view.strides[d];
+    (reach < 0 ? lowest : highest) += reach;
+  }
+  view.offset = -lowest * view.item_size;
+  return (highest - lowest + 1) * view.item_size;
+}
+
+void Check(CopyPlan plan) {
+  plan.source.base = 0;
+  plan.destination.base = 1;
+  Buffers expected;
+  expected.source.resize(Fit(plan.source));
+  expected.destination.resize(Fit(plan.destination), '\x5a');
+  std::mt19937 random(1);
+  for (char& c : expected.source) c = static_cast<char>(random());
+  const Buffers start = expected;
+  CopySlowly(plan, expected);
+  ThreadPool threads(2);
+  for (const Factories* table : AllTables()) {
+    Buffers buffers = start;
+    char* bases[] = {buffers.source.data(), buffers.destination.data()};
+    KernelOr kernel = table->copy({plan});
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    (*kernel)->Run(Memory{bases}, threads);
+    std::string what = "item " + std::to_string(plan.source.item_size);
+    for (size_t d = 0; d < plan.source.shape.size(); ++d) {
+      what += ", " + std::to_string(plan.source.shape[d]) + " by " +
+              std::to_string(plan.source.strides[d]) + " to " +
+              std::to_string(plan.destination.strides[d]);
+    }
+    ASSERT_TRUE(buffers.destination == expected.destination) << what;
+  }
+}
+
+CopyPlan Plan(uint32_t item, std::vector<int64_t> shape,
+              std::vector<int64_t> source, std::vector<int64_t> destination) {
+  CopyPlan plan;
+  plan.source.item_size = plan.destination.item_size = item;
+  plan.source.shape = plan.destination.shape = std::move(shape);
+  plan.source.strides = std::move(source);
+  plan.destination.strides = std::move(destination);
+  return plan;
+}
+
+// Strides of a dense array whose dimensions are stored in the order `order`.
+std::vector<int64_t> StridesInOrder(const std::vector<int64_t>& shape,
+                                    const std::vector<size_t>& order) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = stride;
+    stride *= shape[order[i]];
+  }
+  return strides;
+}
+
+TEST(Copy, Scalars) {
+  for (uint32_t item : {1, 2, 4, 8}) {
+    Check(Plan(item, {}, {}, {}));
+    Check(Plan(item, {1, 1}, {7, 3}, {0, 5}));
+  }
+}
+
+TEST(Copy, NothingToDo) {
+  ThreadPool threads(1);
+  char* bases[] = {nullptr, nullptr};
+  CopyPlan plan = Plan(4, {3, 0}, {1, 1}, {1, 1});
+  plan.destination.base = 1;
+  for (const Factories* table : AllTables()) {
+    KernelOr kernel = table->copy({plan});
+    ASSERT_TRUE(kernel.ok());
+    (*kernel)->Run(Memory{bases}, threads);
+  }
+}
+
+TEST(Copy, LargeOnesOnSeveralThreads) {
+  for (uint32_t item : {1, 2, 4, 8}) {
+    Check(Plan(item, {300000}, {1}, {1}));
+    Check(Plan(item, {300000}, {-1}, {1}));
+    Check(Plan(item, {300000}, {1}, {-1}));
+    Check(Plan(item, {300000}, {0}, {1}));
+    Check(Plan(item, {300000}, {2}, {1}));
+    Check(Plan(item, {300000}, {1}, {3}));
+    Check(Plan(item, {700, 701}, {1, 700}, {701, 1}));
+    Check(Plan(item, {3, 100001}, {1, 3}, {100001, 1}));
+    Check(Plan(item, {100001, 3}, {1, 100001}, {3, 1}));
+    Check(Plan(item, {1000, 5, 77}, {77, 0, 1}, {385, 77, 1}));
+    Check(Plan(item, {100000, 3}, {0, 1}, {3, 1}));
+  }
+}
+
+TEST(Copy, RandomViews) {
+  std::mt19937 random(7);
+  const auto below = [&](int64_t n) { return int64_t(random() % n); };
+  for (int round = 0; round < 500; ++round) {
+    const size_t rank = below(5) + 1;
+    std::vector<int64_t> shape(rank);
+    for (int64_t& n : shape) n = below(rank < 3 ? 90 : 20) + 1;
+    std::vector<size_t> order(rank);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<int64_t> source = StridesInOrder(shape, order);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<int64_t> destination = StridesInOrder(shape, order);
+    for (size_t d = 0; d < rank; ++d) {
+      if (below(8) == 0) source[d] = 0;
+      if (below(8) == 0) source[d] = -source[d];
+      if (below(8) == 0) destination[d] = -destination[d];
+    }
+    const int64_t gap = below(4) == 0 ? 2 : 1;  // slices with steps
+    for (int64_t& s : source) s *= gap;
+    Check(Plan(1u << below(4), shape, source, destination));
+  }
+}
+
+TEST(Copy, ManySmallMoves) {
+  // More bytes than one thread should copy alone, in moves too small to share.
+  std::vector<float> source(1 << 18);
+  std::iota(source.begin(), source.end(), 0.f);
+  std::vector<CopyPlan> plans;
+  constexpr int64_t kRow = 256;
+  const int64_t rows = static_cast<int64_t>(source.size()) / kRow;
+  for (int64_t i = 0; i < rows; ++i) {
+    CopyPlan plan = Plan(4, {kRow}, {1}, {1});
+    plan.source.offset = i * kRow * 4;
+    plan.destination.base = 1;
+    plan.destination.offset = (rows - 1 - i) * kRow * 4;
+    plans.push_back(plan);
+  }
+  ThreadPool threads(2);
+  for (const Factories* table : AllTables()) {
+    std::vector<float> destination(source.size());
+    char* bases[] = {reinterpret_cast<char*>(source.data()),
+                     reinterpret_cast<char*>(destination.data())};
+    KernelOr kernel = table->copy(plans);
+    ASSERT_TRUE(kernel.ok());
+    (*kernel)->Run(Memory{bases}, threads);
+    for (int64_t i = 0; i < rows * kRow; ++i) {
+      ASSERT_EQ(destination[i],
+                source[(rows - 1 - i / kRow) * kRow + i % kRow]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ipu::model

@@ -1,0 +1,318 @@
+#include "jaxlib/ipu/runtime/model/loader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "jaxlib/ipu/runtime/model/move_view.h"
+#include "jaxlib/ipu/runtime/model/parallel_copy.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/validate.h"
+
+namespace ipu::model {
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+
+int64_t AlignUp(uint64_t bytes) {
+  return static_cast<int64_t>((bytes + kCacheLine - 1) / kCacheLine *
+                              kCacheLine);
+}
+
+RunCounters CountersOf(const program::Cost& cost) {
+  return {cost.compute_cycles + cost.exchange_cycles + cost.sync_cycles,
+          cost.exchange_bytes};
+}
+
+void Add(RunCounters& sum, const RunCounters& cost, double times = 1) {
+  sum.cycles += times * cost.cycles;
+  sum.exchange_bytes += times * cost.exchange_bytes;
+}
+
+class Loader {
+ public:
+  Loader(const program::Program& program, const Factories& factories)
+      : p_(program),
+        factories_(factories),
+        scratch_offset_(AlignUp(program.arena_bytes)),
+        executable_(std::make_unique<Executable>()) {
+    storage_.resize(kFirstArgumentBase + p_.arguments.size() +
+                    p_.results.size());
+    std::iota(storage_.begin(), storage_.end(), 0);
+    for (const program::Alias& a : p_.aliases) {
+      storage_[ResultBase(a.result)] = kFirstArgumentBase + a.argument;
+    }
+  }
+
+  StatusOr<std::unique_ptr<const Executable>> Load(
+      std::span<const uint8_t> constants) {
+    IPU_RETURN_IF_ERROR(AddBlock(p_.steps, &executable_->entry));
+    executable_->arena_bytes = scratch_offset_ + scratch_bytes_;
+    executable_->constants = Arena::Allocate(constants.size());
+    if (!executable_->constants.data) {
+      return ResourceExhausted("no memory for the " +
+                               std::to_string(constants.size()) +
+                               " bytes of constants of program " + p_.name);
+    }
+    if (!constants.empty()) {
+      std::memcpy(executable_->constants.data.get(), constants.data(),
+                  constants.size());
+    }
+    return std::unique_ptr<const Executable>(std::move(executable_));
+  }
+
+ private:
+  uint32_t ResultBase(uint64_t result) const {
+    return static_cast<uint32_t>(kFirstArgumentBase + p_.arguments.size() +
+                                 result);
+  }
+
+  Status AddBlock(const std::vector<program::Step>& steps, uint32_t* index) {
+    Block block;
+    for (const program::Step& step : steps) {
+      IPU_RETURN_IF_ERROR(std::visit(
+          [&](const auto& s) { return AddStep(s, block); }, step.value));
+    }
+    *index = static_cast<uint32_t>(executable_->blocks.size());
+    executable_->blocks.push_back(std::move(block));
+    return Status();
+  }
+
+  Status AddStep(const program::Execute& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    ComputeSet set{s, s.shape, {}, {}};
+    for (const program::Access& a : s.operands) {
+      set.operands.push_back({ViewOf(a.tensor), a.dims});
+    }
+    for (const program::Access& a : s.results) {
+      set.results.push_back({ViewOf(a.tensor), a.dims});
+    }
+    const Factories& f = factories_;
+    struct Make {
+      const Factories& f;
+      const ComputeSet& set;
+      KernelOr operator()(const program::Map& x) { return f.map(set, x); }
+      KernelOr operator()(const program::Reduce& x) { return f.reduce(set, x); }
+      KernelOr operator()(const program::Dot& x) { return f.dot(set, x); }
+      KernelOr operator()(const program::Gather& x) { return f.gather(set, x); }
+      KernelOr operator()(const program::Scatter& x) {
+        return f.scatter(set, x);
+      }
+      KernelOr operator()(const program::DynamicSlice& x) {
+        return f.dynamic_slice(set, x);
+      }
+      KernelOr operator()(const program::DynamicUpdate& x) {
+        return f.dynamic_update(set, x);
+      }
+    };
+    return AddKernel(std::visit(Make{f, set}, s.fields.value), s.location,
+                     block);
+  }
+
+  Status AddStep(const program::Copy& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    std::vector<CopyPlan> plans;
+    for (const program::Move& m : s.moves) {
+      // The values of a placed tensor are read where its root has them.
+      if (p_.tensors[m.destination].root != m.destination) continue;
+      if (std::count(m.shape.begin(), m.shape.end(), 0) > 0) continue;
+      const program::Tensor& source = p_.tensors[m.source];
+      StatusOr<MoveWalk> walk =
+          WalkSource(m, source, /*placed=*/source.root != m.source);
+      if (!walk.ok()) return At(walk.status(), s.location);
+      CopyPlan plan{StorageOf(m.source), StorageOf(m.destination)};
+      plan.source.offset += walk->source_offset * plan.source.item_size;
+      plan.destination.offset +=
+          m.destination_offset * plan.destination.item_size;
+      for (const MoveDim& dim : walk->dims) {
+        plan.source.shape.push_back(dim.extent);
+        plan.source.strides.push_back(dim.source_stride);
+        plan.destination.strides.push_back(dim.destination_stride);
+      }
+      plan.destination.shape = plan.source.shape;
+      if (!SamePlaces(plan.source, plan.destination)) {
+        plans.push_back(std::move(plan));
+      }
+    }
+    ParallelCopy copy =
+        ScheduleCopies(std::move(plans), storage_, scratch_offset_);
+    scratch_bytes_ = std::max(scratch_bytes_, copy.scratch_bytes);
+    for (std::vector<CopyPlan>& group : copy.groups) {
+      IPU_RETURN_IF_ERROR(
+          AddKernel(factories_.copy(std::move(group)), s.location, block));
+    }
+    return Status();
+  }
+
+  Status AddStep(const program::HostCopy& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    return Status();
+  }
+
+  Status AddStep(const program::Repeat& s, Block& block) {
+    Instruction i;
+    i.op = Instruction::Op::kRepeat;
+    i.count = s.count;
+    uint32_t body;
+    IPU_RETURN_IF_ERROR(AddBlock(s.body, &body));
+    const Block& b = executable_->blocks[body];
+    if (b.instructions.empty()) {  // nothing but costs
+      Add(block.cost, b.cost, static_cast<double>(s.count));
+      return Status();
+    }
+    i.target = AddTargets({body});
+    block.instructions.push_back(i);
+    return Status();
+  }
+
+  Status AddStep(const program::While& s, Block& block) {
+    Instruction i;
+    i.op = Instruction::Op::kWhile;
+    SetScalar(s.predicate, i);
+    i.cost = CountersOf(s.cost);
+    uint32_t condition;
+    uint32_t body;
+    IPU_RETURN_IF_ERROR(AddBlock(s.condition, &condition));
+    IPU_RETURN_IF_ERROR(AddBlock(s.body, &body));
+    i.target = AddTargets({condition, body});
+    block.instructions.push_back(i);
+    return Status();
+  }
+
+  Status AddStep(const program::Switch& s, Block& block) {
+    Instruction i;
+    i.op = Instruction::Op::kSwitch;
+    SetScalar(s.selector, i);
+    i.selects_by_bool = p_.tensors[s.selector].dtype == program::kBool;
+    i.cost = CountersOf(s.cost);
+    std::vector<uint32_t> branches(s.branches.size());
+    for (size_t b = 0; b < branches.size(); ++b) {
+      IPU_RETURN_IF_ERROR(AddBlock(s.branches[b].steps, &branches[b]));
+    }
+    i.target = AddTargets(branches);
+    i.branches = static_cast<uint32_t>(branches.size());
+    block.instructions.push_back(i);
+    return Status();
+  }
+
+  Status AddKernel(KernelOr kernel, uint32_t location, Block& block) {
+    if (!kernel.ok()) return At(kernel.status(), location);
+    if (*kernel == nullptr) return Status();  // nothing to do
+    Instruction i;
+    i.kernel = kernel->get();
+    executable_->kernels.push_back(std::move(*kernel));
+    block.instructions.push_back(i);
+    return Status();
+  }
+
+  uint32_t AddTargets(const std::vector<uint32_t>& blocks) {
+    std::vector<uint32_t>& targets = executable_->targets;
+    const auto first = static_cast<uint32_t>(targets.size());
+    targets.insert(targets.end(), blocks.begin(), blocks.end());
+    return first;
+  }
+
+  void SetScalar(uint32_t tensor, Instruction& i) const {
+    const View view = ViewOf(tensor);
+    i.base = view.base;
+    i.offset = view.offset;
+  }
+
+  // Where the root of a tensor starts; the caller adds shape and strides.
+  View StorageOf(uint32_t tensor) const {
+    const program::Tensor& t = p_.tensors[tensor];
+    const program::Tensor& root = p_.tensors[t.root];
+    View view;
+    view.dtype = t.dtype;
+    view.item_size = program::ItemSize(t.dtype);
+    switch (static_cast<program::Space>(root.space)) {
+      case program::Space::kArena:
+        view.base = kArenaBase;
+        view.offset = static_cast<int64_t>(root.address);
+        break;
+      case program::Space::kConstant:
+        view.base = kConstantsBase;
+        view.offset = static_cast<int64_t>(root.address);
+        break;
+      case program::Space::kArgument:
+        view.base = kFirstArgumentBase + static_cast<uint32_t>(root.address);
+        break;
+      case program::Space::kResult:
+        view.base = ResultBase(root.address);
+        break;
+    }
+    return view;
+  }
+
+  View ViewOf(uint32_t tensor) const {
+    const program::Tensor& t = p_.tensors[tensor];
+    View view = StorageOf(tensor);
+    view.offset += t.offset * view.item_size;
+    view.shape = t.shape;
+    view.strides = t.strides;
+    return view;
+  }
+
+  // An error with the user's line.
+  Status At(const Status& status, uint32_t location) const {
+    const program::Location& l = p_.locations[location];
+    std::string message = status.message() + " (program " + p_.name;
+    if (!l.operation.empty()) message += ", operation " + l.operation;
+    if (!l.name.empty()) message += " \"" + l.name + '"';
+    if (!l.file.empty()) {
+      message += ", " + l.file + ':' + std::to_string(l.line);
+    }
+    return Status(status.code(), message + ')');
+  }
+
+  const program::Program& p_;
+  const Factories& factories_;
+  const int64_t scratch_offset_;
+  int64_t scratch_bytes_ = 0;
+  std::vector<uint32_t> storage_;  // see ScheduleCopies
+  std::unique_ptr<Executable> executable_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<const Executable>> MakeExecutable(
+    const program::Contents& contents, const Factories& factories) {
+  return Loader(contents.program, factories).Load(contents.constants);
+}
+
+ProgramInfo MakeInfo(program::Program p) {
+  const auto describe = [&](const std::vector<uint32_t>& tensors) {
+    std::vector<TensorInfo> infos;
+    infos.reserve(tensors.size());
+    for (uint32_t i : tensors) {
+      program::Tensor& t = p.tensors[i];
+      infos.push_back(
+          {t.dtype, t.shape, static_cast<size_t>(program::Bytes(t))});
+    }
+    return infos;
+  };
+  ProgramInfo info;
+  info.arguments = describe(p.arguments);
+  info.results = describe(p.results);
+  for (const program::Alias& a : p.aliases) {
+    info.aliases.push_back({a.argument, a.result});
+  }
+  for (program::NamedValue& v : p.cost_analysis) {
+    info.cost_analysis.emplace_back(std::move(v.name), v.value);
+  }
+  info.name = std::move(p.name);
+  info.donors = std::move(p.donors);
+  info.argument_bytes = static_cast<int64_t>(p.memory.argument_bytes);
+  info.result_bytes = static_cast<int64_t>(p.memory.result_bytes);
+  info.alias_bytes = static_cast<int64_t>(p.memory.alias_bytes);
+  info.temporary_bytes = static_cast<int64_t>(p.memory.temporary_bytes);
+  info.code_bytes = static_cast<int64_t>(p.memory.code_bytes);
+  info.module = std::move(p.module);
+  info.estimated_seconds = p.estimated_seconds;
+  return info;
+}
+
+}  // namespace ipu::model

@@ -1,0 +1,25 @@
+// Turns a validated program into what the executor follows.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_LOADER_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_LOADER_H_
+
+#include <memory>
+
+#include "jaxlib/ipu/runtime/model/executable.h"
+#include "jaxlib/ipu/runtime/model/factories.h"
+#include "jaxlib/ipu/runtime/program/container.h"
+#include "jaxlib/ipu/runtime/support/status.h"
+
+namespace ipu::model {
+
+// Makes every kernel of the program and lays out its control flow. Steps that
+// move nothing in a machine of one memory keep their cost and do no work.
+StatusOr<std::unique_ptr<const Executable>> MakeExecutable(
+    const program::Contents& contents, const Factories& factories);
+
+// What the program says of itself.
+ProgramInfo MakeInfo(program::Program program);
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_LOADER_H_
