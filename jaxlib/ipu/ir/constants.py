@@ -1,0 +1,42 @@
+"""The values of MLIR's dense attributes as NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.ir.graph import Shape
+
+
+def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
+  """The values of a dense attribute; a splat stays a stride-0 view."""
+  if attribute.is_splat:
+    scalar = attribute.get_splat_value().value
+    if dtype in (DType.F16, DType.F32, DType.F64):
+      one = np.array(attribute).reshape(-1)[:1]
+    else:
+      one = np.array([scalar], NUMPY[dtype])
+    return np.broadcast_to(one.reshape(()), shape)
+  if dtype is not DType.BF16:
+    return np.array(attribute).astype(NUMPY[dtype], copy=False).reshape(shape)
+  return _read_bfloat16(str(attribute)).reshape(shape)
+
+
+def _read_bfloat16(text: str) -> np.ndarray:
+  """The bindings have no buffer for bf16: read what MLIR prints."""
+  body = text[text.index("<") + 1 : text.rindex(">")]
+  body = body[: body.rindex(">")] if body.count(">") else body
+  if body.startswith('"0x'):
+    raw = bytes.fromhex(body[3 : body.rindex('"')])
+    return np.frombuffer(raw, ml_dtypes.bfloat16)
+  items = body.replace("[", " ").replace("]", " ").replace(",", " ").split()
+  values = np.empty(len(items), ml_dtypes.bfloat16)
+  for i, item in enumerate(items):
+    if item.startswith("0x"):
+      values[i] = np.uint16(int(item, 16)).view(ml_dtypes.bfloat16)
+    else:
+      values[i] = float(item)
+  return values

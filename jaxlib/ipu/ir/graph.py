@@ -1,0 +1,105 @@
+"""The compiler's graph: StableHLO in static single assignment, in Python.
+
+A `Graph` is a list of nodes in an order that respects their data flow.
+Regions (loop bodies, branches, reducers) are graphs; they may use values of
+the graphs around them. Calls do not exist: the importer's pipeline has
+inlined them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxlib.ipu.dtypes import NAME, DType
+from jaxlib.ipu.program import schema
+
+Shape = tuple[int, ...]
+
+
+class Value:
+  """What a node defines, or a graph's parameter (`node` is None)."""
+
+  __slots__ = ("node", "index", "shape", "dtype")
+
+  def __init__(
+    self, node: Node | None, index: int, shape: Shape, dtype: DType
+  ) -> None:
+    self.node = node
+    self.index = index
+    self.shape = shape
+    self.dtype = dtype
+
+  @property
+  def type(self) -> str:
+    """The type as MLIR writes it, without the `tensor<>` around it."""
+    return "x".join([*map(str, self.shape), NAME[self.dtype]])
+
+  def __repr__(self) -> str:
+    return f"Value({self.type})"
+
+
+class Node:
+  """An operation. `attributes` is what the operation's `read` made of MLIR's."""
+
+  __slots__ = ("op", "inputs", "results", "attributes", "regions", "location")
+
+  def __init__(
+    self,
+    op: str,
+    inputs: tuple[Value, ...],
+    types: list[tuple[Shape, DType]],
+    attributes: Any = None,
+    regions: tuple[Graph, ...] = (),
+    location: schema.Location | None = None,
+  ) -> None:
+    self.op = op
+    self.inputs = inputs
+    self.results = tuple(
+      Value(self, i, s, d) for i, (s, d) in enumerate(types)
+    )
+    self.attributes = attributes
+    self.regions = regions
+    self.location = location
+
+  def __repr__(self) -> str:
+    types = ", ".join(v.type for v in self.results)
+    return f"Node({self.op} -> {types})"
+
+
+@dataclasses.dataclass(slots=True)
+class Graph:
+  """Parameters, nodes in order, results."""
+
+  parameters: list[Value]
+  nodes: list[Node]
+  results: list[Value]
+
+
+@dataclasses.dataclass(slots=True)
+class Module:
+  """A program's entry graph and what its signature says.
+
+  Attributes:
+    name: the module's.
+    graph: the entry function.
+    aliases: (argument, result) pairs of `tf.aliasing_output`.
+    donors: arguments that the caller gives away without an alias.
+    tokens: arguments of token type (they hold no data).
+  """
+
+  name: str
+  graph: Graph
+  aliases: list[tuple[int, int]]
+  donors: list[int]
+
+
+def walk(graph: Graph) -> list[Node]:
+  """All nodes of a graph, those of its regions included."""
+  out: list[Node] = []
+  todo = [graph]
+  while todo:
+    for node in todo.pop().nodes:
+      out.append(node)
+      todo.extend(node.regions)
+  return out

@@ -1,0 +1,186 @@
+"""StableHLO to graph.
+
+jaxlib's own MLIR does what it can first (composites and CHLO legalised, calls
+inlined, canonicalisation, common subexpressions); then one walk makes nodes.
+Reading an operation's attributes is the operation's own affair (`ops/`).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _mosaic_gpu_ext
+from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
+from jaxlib.mlir.passmanager import PassManager
+
+from jaxlib.ipu import ops
+from jaxlib.ipu.diagnostics import invalid_argument, unimplemented
+from jaxlib.ipu.dtypes import MLIR_NAME, DType
+from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
+
+# The order matters: composites become calls, calls are inlined into loop
+# bodies too, and only MHLO's canonicaliser folds constants and broadcasts.
+_PIPELINE = (
+  "builtin.module("
+  "func.func(stablehlo-legalize-composite-to-call),"
+  "inline{default-pipeline=},symbol-dce,"
+  "func.func(chlo-legalize-to-stablehlo),"
+  "stablehlo-legalize-to-hlo,canonicalize,cse,canonicalize,cse,"
+  "hlo-legalize-to-stablehlo)"
+)
+
+
+@functools.cache
+def _register_passes() -> None:
+  stablehlo.register_stablehlo_passes()
+  mhlo.register_mhlo_passes()
+
+
+def parse(code: bytes) -> ir.Module:
+  """The canonical StableHLO module of a portable artifact.
+
+  Raises:
+    CompileError: the bytes are no StableHLO that this jaxlib can read.
+  """
+  _register_passes()
+  context = ir.Context()
+  context.enable_multithreading(False)
+  stablehlo.register_dialect(context)
+  sdy.register_dialect(context)
+  mhlo.register_mhlo_dialect(context)
+  _mosaic_gpu_ext.register_inliner_extensions(context)
+  try:
+    module = stablehlo.deserialize_portable_artifact(context, code)
+    with context:
+      PassManager.parse(_PIPELINE).run(module.operation)
+  except (ir.MLIRError, ValueError) as e:
+    raise invalid_argument(
+      f"the IPU compiler cannot read this StableHLO module: {e}"
+    ) from e
+  return module
+
+
+def import_module(module: ir.Module) -> Module:
+  """The graph of a canonical module's `main`.
+
+  The module must outlive the graph: locations are read from it late.
+
+  Raises:
+    CompileError: an operation or an element type that nobody lowers; names
+      it, the user's line, and what is lowered.
+  """
+  main = None
+  for op in module.body.operations:
+    name = op.operation.name
+    if name == "func.func" and op.attributes["sym_name"].value == "main":
+      main = op
+    elif name not in ("func.func", "sdy.mesh"):
+      raise unimplemented(f"operation {name} beside @main", op.location)
+  if main is None:
+    raise invalid_argument("the StableHLO module has no function @main")
+  aliases, donors = _donations(main)
+  block = main.regions[0].blocks[0]
+  graph = _Importer().graph(block)
+  return Module(_name(module), graph, aliases, donors)
+
+
+def _name(module: ir.Module) -> str:
+  attributes = module.operation.attributes
+  if "sym_name" in attributes:
+    return str(attributes["sym_name"].value)
+  return "program"
+
+
+def _donations(main: Any) -> tuple[list[tuple[int, int]], list[int]]:
+  aliases: list[tuple[int, int]] = []
+  donors: list[int] = []
+  if "arg_attrs" not in main.attributes:
+    return aliases, donors
+  for i, attributes in enumerate(main.attributes["arg_attrs"]):
+    if "tf.aliasing_output" in attributes:
+      aliases.append((i, attributes["tf.aliasing_output"].value))
+    elif "jax.buffer_donor" in attributes:
+      donors.append(i)
+  return aliases, donors
+
+
+def bytecode(module: ir.Module) -> bytes:
+  """The canonical module as MLIR bytecode, without locations."""
+  out = io.BytesIO()
+  module.operation.write_bytecode(out)
+  return out.getvalue()
+
+
+class _Importer:
+  """One walk over a function; regions see the values around them."""
+
+  def __init__(self) -> None:
+    self._values: dict[Any, Value] = {}
+    self._types: dict[Any, tuple[Shape, DType]] = {}
+
+  def graph(self, block: Any) -> Graph:
+    parameters = []
+    for argument in block.arguments:
+      shape, dtype = self._type(argument.type, argument.owner)
+      value = Value(None, len(parameters), shape, dtype)
+      self._values[argument] = value
+      parameters.append(value)
+    nodes: list[Node] = []
+    results: list[Value] = []
+    for op in block.operations:
+      operation = op.operation
+      name = operation.name
+      if name in ("func.return", "stablehlo.return"):
+        results = [self._values[v] for v in operation.operands]
+        break
+      node = self._node(name, operation)
+      if node is not None:
+        nodes.append(node)
+    return Graph(parameters, nodes, results)
+
+  def _node(self, name: str, operation: Any) -> Node | None:
+    inputs = tuple([self._values[v] for v in operation.operands])
+    results = list(operation.results)
+    if name in _IDENTITIES:
+      for result, value in zip(results, inputs):
+        self._values[result] = value
+      return None
+    definition = ops.REGISTRY.get(name)
+    if definition is None:
+      raise unimplemented(f"operation {name}", operation.location)
+    types = [self._type(r.type, operation) for r in results]
+    regions = tuple([self.graph(r.blocks[0]) for r in operation.regions])
+    attributes = definition.read(operation) if definition.read else None
+    node = Node(name, inputs, types, attributes, regions, operation.location)
+    for result, value in zip(results, node.results):
+      self._values[result] = value
+    return node
+
+  def _type(self, type_: Any, where: Any) -> tuple[Shape, DType]:
+    known = self._types.get(type_)
+    if known is None:
+      known = self._types[type_] = _read_type(type_, where)
+    return known
+
+
+# They compute nothing: a barrier only orders, and the order is already fixed.
+_IDENTITIES = frozenset(
+  {"stablehlo.optimization_barrier", "sdy.sharding_constraint"}
+)
+
+
+def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
+  location = getattr(where, "location", None)
+  if str(type_) == "!stablehlo.token":
+    return (0,), DType.BOOL
+  if not isinstance(type_, ir.RankedTensorType):
+    raise unimplemented(f"values of type {type_}", location)
+  dtype = MLIR_NAME.get(str(type_.element_type))
+  if dtype is None:
+    raise unimplemented(
+      f"element type {type_.element_type} (of a {type_})", location
+    )
+  return tuple(type_.shape), dtype

@@ -1,0 +1,436 @@
+"""Puts a program together: tensors, exchanges, compute sets, control flow.
+
+Operations' lowerings talk to a `Builder` in terms of views. It decides which
+exchange must come before a compute set (a placed tensor for each operand that
+is not already where its vertices are), and stamps the costs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu import codelets
+from jaxlib.ipu.diagnostics import internal
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
+from jaxlib.ipu.ir.location import UNKNOWN, resolve
+from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.layout import Layout, grid, linear, project
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+# Poplar gives no tile less than 128 bytes of a tensor (PopLibs,
+# TileMapping.hpp), so small tensors sit on few tiles.
+SMALLEST_BYTES = 128
+
+
+@dataclasses.dataclass(slots=True)
+class TensorInfo:
+  """A tensor while the program is being built (see `schema.Tensor`)."""
+
+  dtype: DType
+  shape: Shape
+  layout: Layout
+  root: int
+  offset: int
+  strides: tuple[int, ...]
+  space: int = schema.ARENA
+  address: int = 0
+  location: Any = None
+
+  @property
+  def size(self) -> int:
+    return math.prod(self.shape)
+
+  @property
+  def bytes(self) -> int:
+    return self.size * SIZE[self.dtype]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operand:
+  """What a compute set reads: a view, and for each dimension of the iteration
+  space the view's dimension that goes with it, or -1.
+
+  `layout` overrides where the operand must be; None takes what the partition
+  implies.
+  """
+
+  view: View
+  dims: tuple[int, ...]
+  layout: Layout | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Written:
+  """What a compute set writes: a root and its dimensions, as `Operand`."""
+
+  root: int
+  dims: tuple[int, ...]
+
+
+class Builder:
+  """The program under construction.
+
+  Attributes:
+    target: the machine.
+    tensors: all tensors, by number.
+    constants: the bytes of constant roots.
+    steps: the list that new steps go to.
+  """
+
+  def __init__(self, target: Target) -> None:
+    self.target = target
+    self.tensors: list[TensorInfo] = []
+    self.layouts: dict[Layout, int] = {}
+    self.constants = bytearray()
+    self.steps: list[Any] = []
+    self.locations: dict[tuple[str, str, str, int], int] = {}
+    self._values: dict[int, View] = {}
+    self._keep: list[Value] = []
+    self._placed: list[dict[Any, int]] = [{}]
+    self._location = self._intern(UNKNOWN)
+    self._constant_roots: dict[Any, int] = {}
+
+  # --- Values --------------------------------------------------------------
+
+  def view(self, value: Value) -> View:
+    """Where a value is."""
+    return self._values[id(value)]
+
+  def define(self, value: Value, view: View) -> None:
+    """Says where a value is."""
+    self._values[id(value)] = view
+    self._keep.append(value)  # an id is only unique while its owner lives
+
+  def root_view(self, root: int) -> View:
+    """The whole of a root."""
+    t = self.tensors[root]
+    return View(root, 0, dense_strides(t.shape), t.shape, t.dtype)
+
+  # --- Tensors -------------------------------------------------------------
+
+  def default_layout(self, shape: Shape, dtype: DType) -> Layout:
+    """Rows over tiles, then columns, never less than 128 bytes a tile.
+
+    Blocks never straddle dimensions, so that operands broadcast along any of
+    them still project onto the partition.
+    """
+    size = math.prod(shape)
+    grain = max(1, self.target.data_path_bytes // SIZE[dtype])
+    tiles = min(
+      self.target.num_tiles, max(1, -(-size * SIZE[dtype] // SMALLEST_BYTES))
+    )
+    if len(shape) <= 1 or size == 0:
+      return linear(size, tiles, grain)
+    return _rows(shape, tiles, grain)
+
+  def new_root(
+    self, shape: Shape, dtype: DType, layout: Layout | None = None
+  ) -> int:
+    """A new root in the arena."""
+    if layout is None:
+      layout = self.default_layout(shape, dtype)
+    number = len(self.tensors)
+    self.tensors.append(
+      TensorInfo(
+        dtype, shape, layout, number, 0, dense_strides(shape),
+        location=self._location,
+      )
+    )  # fmt: skip
+    return number
+
+  def result(
+    self, node: Node, layout: Layout | None = None, index: int = 0
+  ) -> int:
+    """A new root for a node's result."""
+    value = node.results[index]
+    root = self.new_root(value.shape, value.dtype, layout)
+    self.define(value, self.root_view(root))
+    return root
+
+  def constant(self, array: np.ndarray, dtype: DType) -> View:
+    """A constant; a splat is kept as one element."""
+    splat = array.size > 0 and not any(array.strides)
+    data = np.ascontiguousarray(array.flat[0] if splat else array)
+    raw = data.tobytes()
+    key = (dtype, raw, data.shape)
+    root = self._constant_roots.get(key)
+    if root is None:
+      shape = () if splat else array.shape
+      root = self.new_root(shape, dtype)
+      info = self.tensors[root]
+      self.constants += bytes(-len(self.constants) % 64)
+      info.space, info.address = schema.CONSTANT, len(self.constants)
+      self.constants += raw
+      self._constant_roots[key] = root
+    if not splat:
+      return self.root_view(root)
+    return View(root, 0, (0,) * array.ndim, array.shape, dtype)
+
+  def is_identity(self, view: View) -> bool:
+    """Whether a view is the whole root, in the root's order."""
+    return (
+      view.offset == 0
+      and view.size == self.tensors[view.root].size
+      and view.is_dense()
+    )
+
+  def mapping(self, layout: Layout) -> int:
+    """A layout's number in the program."""
+    return self.layouts.setdefault(layout, len(self.layouts))
+
+  # --- Exchange ------------------------------------------------------------
+
+  def place(
+    self, view: View, layout: Layout, moves: list[Any], traffic: list[Any]
+  ) -> int:
+    """The tensor that holds `view` under `layout`: its root, or a new placed
+    one with its move and what the move costs added to the lists."""
+    info = self.tensors[view.root]
+    identity = self.is_identity(view)
+    if identity and info.layout == layout and info.shape == view.shape:
+      return view.root
+    key = (view, layout)
+    for scope in self._placed:
+      if key in scope:
+        return scope[key]
+    number = len(self.tensors)
+    self.tensors.append(
+      TensorInfo(
+        info.dtype, view.shape, layout, view.root, view.offset, view.strides
+      )
+    )
+    self._placed[-1][key] = number
+    moves.append(
+      schema.Move(
+        view.root, view.offset, list(view.strides), number, 0,
+        list(dense_strides(view.shape)), list(view.shape),
+      )
+    )  # fmt: skip
+    source = info.layout if identity else None
+    traffic.append(
+      cost.moved(source, layout, SIZE[info.dtype], self.target.num_tiles)
+    )
+    return number
+
+  def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
+    """One exchange: each source view's elements go to its destination view."""
+    moves = []
+    traffic = []
+    for source, destination in pairs:
+      if source.size == 0:
+        continue
+      moves.append(
+        schema.Move(
+          source.root, source.offset, list(source.strides),
+          destination.root, destination.offset, list(destination.strides),
+          list(source.shape),
+        )
+      )  # fmt: skip
+      a, b = self.tensors[source.root], self.tensors[destination.root]
+      whole = self.is_identity(source) and self.is_identity(destination)
+      traffic.append(
+        cost.moved(
+          a.layout if whole else None, b.layout, SIZE[source.dtype],
+          self.target.num_tiles, elements=source.size,
+        )
+      )  # fmt: skip
+    if moves:
+      self._exchange(moves, traffic)
+
+  def materialise(self, view: View, layout: Layout | None = None) -> View:
+    """A view as a dense root of its own; nothing if it is one already."""
+    if self.is_identity(view) and self.tensors[view.root].shape == view.shape:
+      return view
+    root = self.new_root(view.shape, view.dtype, layout)
+    self.copy_to([(view, self.root_view(root))])
+    return self.root_view(root)
+
+  def _exchange(self, moves: list[Any], traffic: list[Any]) -> None:
+    self.steps.append(
+      schema.Copy(moves, cost.exchange(self.target, traffic), self._location)
+    )
+
+  # --- Compute sets --------------------------------------------------------
+
+  def execute(
+    self,
+    fields: Any,
+    shape: Shape,
+    partition: Layout,
+    operands: Sequence[Operand],
+    results: Sequence[Written],
+    extra: schema.Cost | None = None,
+    **hints: Any,
+  ) -> None:
+    """Adds a compute set and the exchange it needs.
+
+    Args:
+      fields: the codelet's record.
+      shape: the iteration space.
+      partition: how its elements are split over tiles.
+      operands: what its vertices read.
+      results: what they write.
+      extra: costs beyond the vertices' own (inner exchanges).
+      **hints: what the codelet's cycle formula wants to know beside.
+    """
+    moves: list[Any] = []
+    traffic: list[Any] = []
+    accesses = []
+    for operand in operands:
+      view = operand.view
+      layout = operand.layout
+      dims = operand.dims
+      if layout is None:
+        layout, dims, view = self._needed(view, dims, shape, partition)
+      number = self.place(view, layout, moves, traffic)
+      accesses.append(schema.Access(number, list(dims)))
+    if moves:
+      self._exchange(moves, traffic)
+    codelet = codelets.CODELETS[type(fields)]
+    refined = partition.over(shape)
+    if refined is None:
+      cell: tuple[int, ...] = (partition.max_elements,)
+    else:
+      cell = _cell(refined, shape)
+    cycles = codelet.cycles(
+      self.target,
+      fields,
+      [o.view.dtype for o in operands],
+      [self.tensors[r.root].dtype for r in results],
+      cell,
+      **hints,
+    )
+    total = cost.compute(self.target, float(cycles), codelet.flops(fields, shape))
+    if extra is not None:
+      total = cost.add(total, extra)
+    self.steps.append(
+      schema.Execute(
+        fields,
+        list(shape),
+        self.mapping(partition),
+        accesses,
+        [schema.Access(r.root, list(r.dims)) for r in results],
+        total,
+        self._location,
+      )
+    )
+
+  def _needed(
+    self, view: View, dims: tuple[int, ...], shape: Shape, partition: Layout
+  ) -> tuple[Layout, tuple[int, ...], View]:
+    """Where an operand must be, and how it is walked there.
+
+    The view's dimensions that stand still (stride 0) are dropped first: they
+    cost neither SRAM nor exchange.
+    """
+    # The iteration dimension behind each dimension of the view.
+    behind = {to: d for d, to in enumerate(dims) if to >= 0}
+    walked = [
+      to
+      for to in range(len(view.shape))
+      if view.strides[to] != 0 and view.shape[to] != 1
+    ]
+    kept = tuple(behind[to] for to in walked)
+    projected = project(partition, shape, kept)
+    if projected is None:
+      # A block straddles dimensions: give each tile its elements one by one.
+      full = tuple(
+        view.strides[to] if to >= 0 else 0 for to in dims
+      )
+      expanded = dataclasses.replace(view, shape=shape, strides=full)
+      return partition, tuple(range(len(shape))), expanded
+    if len(walked) == len(view.shape):
+      return projected, dims, view
+    small = dataclasses.replace(
+      view,
+      shape=tuple(view.shape[to] for to in walked),
+      strides=tuple(view.strides[to] for to in walked),
+    )
+    renumbered = {to: i for i, to in enumerate(walked)}
+    return projected, tuple(renumbered.get(to, -1) for to in dims), small
+
+  # --- Walking graphs ------------------------------------------------------
+
+  def lower_graph(self, graph: Graph) -> list[View]:
+    """Lowers a graph's nodes in order; returns where its results are."""
+    from jaxlib.ipu import ops
+
+    outer = self._location
+    for node in graph.nodes:
+      self._location = self._locate(node)
+      definition = ops.REGISTRY.get(node.op)
+      if definition is None:
+        raise internal(f"nothing lowers {node.op}", node.location)
+      definition.lower(self, node)
+    self._location = outer
+    return [self.view(v) for v in graph.results]
+
+  def region(self, graph: Graph) -> tuple[list[Any], list[View]]:
+    """Lowers a region into a list of steps of its own."""
+    outer, self.steps = self.steps, []
+    self._placed.append({})
+    views = self.lower_graph(graph)
+    return self.leave(outer), views
+
+  def enter(self) -> list[Any]:
+    """Starts a new list of steps; `leave` with what this returns."""
+    outer, self.steps = self.steps, []
+    self._placed.append({})
+    return outer
+
+  def leave(self, outer: list[Any]) -> list[Any]:
+    """Ends the list of steps and returns it."""
+    steps, self.steps = self.steps, outer
+    self._placed.pop()
+    return steps
+
+  @property
+  def location(self) -> int:
+    """The number of the location that new steps get."""
+    return self._location
+
+  def _locate(self, node: Node) -> int:
+    if node.location is None:
+      return self._location
+    return self._intern(resolve(node.location, node.op))
+
+  def _intern(self, location: schema.Location) -> int:
+    key = (location.operation, location.name, location.file, location.line)
+    return self.locations.setdefault(key, len(self.locations))
+
+
+def _cell(refined: Layout, shape: Shape) -> tuple[int, ...]:
+  """The largest cell's extent along each dimension of the iteration space."""
+  extents = []
+  factors = [f for f in refined.factors]
+  for extent in shape:
+    inner, left = 1, extent
+    while left > 1 and factors:
+      f = factors.pop(0)
+      inner *= min(f.block, f.extent)
+      left //= f.extent
+    extents.append(inner if extent else 0)
+  return tuple(extents)
+
+
+def _rows(shape: Shape, tiles: int, grain: int) -> Layout:
+  """A grid that gives the outer dimensions tiles first."""
+  parts = []
+  left = tiles
+  for d, extent in enumerate(shape):
+    unit = grain if d == len(shape) - 1 else 1
+    count = max(1, min(left, -(-extent // unit)))
+    block = -(-extent // count)
+    block = -(-block // unit) * unit
+    count = -(-extent // block)
+    parts.append(count)
+    left //= count
+  return grid(shape, parts)

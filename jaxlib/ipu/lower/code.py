@@ -1,0 +1,98 @@
+"""Writes element-wise register programs (`program/isa.py`)."""
+
+from __future__ import annotations
+
+import struct
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
+
+# The register type that holds each element type, and the instruction that
+# brings an arithmetic result back into the element type's range.
+REGISTER: dict[DType, RegisterType] = {
+  DType.BOOL: RegisterType.U32,
+  DType.I8: RegisterType.I32,
+  DType.I16: RegisterType.I32,
+  DType.I32: RegisterType.I32,
+  DType.I64: RegisterType.I64,
+  DType.U8: RegisterType.U32,
+  DType.U16: RegisterType.U32,
+  DType.U32: RegisterType.U32,
+  DType.U64: RegisterType.U64,
+  DType.F16: RegisterType.F32,
+  DType.BF16: RegisterType.F32,
+  DType.F32: RegisterType.F32,
+  DType.F64: RegisterType.F64,
+}
+_NARROW: dict[DType, Opcode] = {
+  DType.I8: Opcode.WRAP_I8,
+  DType.I16: Opcode.WRAP_I16,
+  DType.U8: Opcode.WRAP_U8,
+  DType.U16: Opcode.WRAP_U16,
+  DType.F16: Opcode.ROUND_F16,
+  DType.BF16: Opcode.ROUND_BF16,
+}
+_CONSTANT = {
+  RegisterType.F32: "<f",
+  RegisterType.F64: "<d",
+  RegisterType.I32: "<i",
+  RegisterType.U32: "<I",
+  RegisterType.I64: "<q",
+  RegisterType.U64: "<Q",
+}
+
+
+class Code:
+  """A register program in the making. Equal instructions are kept once.
+
+  `instructions` are value numbers in single assignment; `loads` counts the
+  operands that were asked for.
+  """
+
+  def __init__(self) -> None:
+    self._instructions: list[bytes] = []
+    self._known: dict[bytes, int] = {}
+
+  def __len__(self) -> int:
+    return len(self._instructions)
+
+  def emit(
+    self, op: int, type_: int, a: int = 0, b: int = 0, c: int = 0, imm: int = 0
+  ) -> int:
+    """Adds an instruction; returns its value's number."""
+    word = encode(op, type_, a, b, c, imm)
+    number = self._known.get(word)
+    if number is None:
+      number = self._known[word] = len(self._instructions)
+      self._instructions.append(word)
+    return number
+
+  def load(self, operand: int, dtype: DType) -> int:
+    """The element of an operand, in the register type of its dtype."""
+    return self.emit(Opcode.LOAD, REGISTER[dtype], imm=operand)
+
+  def constant(self, value: complex | int | float, type_: RegisterType) -> int:
+    """A constant of a register type."""
+    if type_ in (RegisterType.F32, RegisterType.F64):
+      raw = struct.pack(_CONSTANT[type_], float(value))  # type: ignore[arg-type]
+    else:
+      bits = 64 if type_ in (RegisterType.I64, RegisterType.U64) else 32
+      raw = (int(value) & ((1 << bits) - 1)).to_bytes(8, "little")  # type: ignore[arg-type]
+    return self.emit(
+      Opcode.CONST, type_, imm=int.from_bytes(raw.ljust(8, b"\0"), "little")
+    )
+
+  def narrow(self, value: int, dtype: DType) -> int:
+    """Brings the result of arithmetic back into the range of `dtype`."""
+    op = _NARROW.get(dtype)
+    return value if op is None else self.emit(op, REGISTER[dtype], value)
+
+  def convert(self, value: int, source: RegisterType, to: RegisterType) -> int:
+    """Converts between register types; nothing if they are equal."""
+    if source == to:
+      return value
+    return self.emit(Opcode.CONVERT, to, value, source)
+
+  def bytes(self) -> bytes:
+    """The finished program."""
+    return b"".join(self._instructions)

@@ -1,0 +1,257 @@
+"""When each root's values are needed.
+
+Times are places in program order, two per step: a step reads at its time and
+writes at the odd time after it. A backward walk keeps the set of live roots;
+loops and branches are walked as the flow graph they are: what a loop reads
+before it writes is live round the back edge, and each branch starts from what
+is live after all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from typing import Any
+
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.lower.builder import TensorInfo
+from jaxlib.ipu.lower.view import dense_strides
+from jaxlib.ipu.program import schema
+
+
+@dataclasses.dataclass(slots=True)
+class Event:
+  """One step: what it reads, and whether to the end of its writes."""
+
+  time: int
+  early_reads: list[int]  # done at an index before that index is written
+  reads: list[int]
+  full_writes: list[int]
+  partial_writes: list[int]
+  copies: list[schema.Move]  # whole root to whole root
+
+
+@dataclasses.dataclass(slots=True)
+class Loop:
+  begin: int
+  condition: list[Any]
+  condition_end: int
+  body: list[Any]
+  end: int
+
+
+@dataclasses.dataclass(slots=True)
+class Fork:
+  time: int
+  branches: list[tuple[int, list[Any], int]]
+  end: int
+
+
+class Timeline:
+  """The steps with times; `intervals` of each root after `analyse`."""
+
+  def __init__(self, steps: list[Any], tensors: list[TensorInfo]) -> None:
+    self._tensors = tensors
+    self._now = 0
+    self.intervals: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    # Placed tensors: from their exchange to their last use.
+    self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
+    self._open: dict[int, int] = {}
+    self.events: list[Event] = []
+    self._tree = self._number(steps)
+    self.end = self._now
+
+  # --- Forward: times ------------------------------------------------------
+
+  def _tick(self) -> int:
+    now = self._now
+    self._now += 2
+    return now
+
+  def _number(self, steps: list[Any]) -> list[Any]:
+    out: list[Any] = []
+    for step in steps:
+      if isinstance(step, schema.While):
+        begin = self._tick()
+        condition = self._number(step.condition)
+        condition.append(self._event(self._tick(), reads=[step.predicate]))
+        condition_end = self._now
+        body = self._number(step.body)
+        out.append(Loop(begin, condition, condition_end, body, self._tick()))
+      elif isinstance(step, schema.Repeat):
+        begin = self._tick()
+        out.append(Loop(begin, [], begin, self._number(step.body),
+                        self._tick()))  # fmt: skip
+      elif isinstance(step, schema.Switch):
+        out.append(self._event(self._tick(), reads=[step.selector]))
+        time = self._tick()
+        branches = []
+        for branch in step.branches:
+          start = self._tick()
+          nodes = self._number(branch.steps)
+          branches.append((start, nodes, self._tick()))
+        out.append(Fork(time, branches, self._tick()))
+      elif isinstance(step, schema.Execute):
+        out.append(self._execute(step))
+      elif isinstance(step, schema.Copy):
+        out.append(self._copy(step))
+      elif isinstance(step, schema.HostCopy):
+        out.append(self._event(self._tick(), reads=[step.tensor]))
+    return out
+
+  def _event(
+    self,
+    time: int,
+    early: list[int] | None = None,
+    reads: list[int] | None = None,
+    full: list[int] | None = None,
+    partial: list[int] | None = None,
+    copies: list[schema.Move] | None = None,
+  ) -> Event:
+    event = Event(
+      time, early or [], reads or [], full or [], partial or [], copies or []
+    )
+    self.events.append(event)
+    return event
+
+  def _execute(self, step: schema.Execute) -> Event:
+    tensors = self._tensors
+    results = [tensors[a.tensor].root for a in step.results]
+    in_place = isinstance(step.fields, schema.Map)
+    sizes = {SIZE[tensors[r].dtype] for r in results}
+    early, reads = [], []
+    identity = list(range(len(step.shape)))
+    for access in step.operands:
+      t = tensors[access.tensor]
+      if t.root != access.tensor:
+        begin, _ = self.placed_intervals[access.tensor][0]
+        self.placed_intervals[access.tensor] = [(begin, self._now + 1)]
+      same_index = (
+        in_place
+        and sizes == {SIZE[t.dtype]}
+        and access.dims == identity
+        and t.offset == 0
+        and t.size == tensors[t.root].size
+        and tuple(t.strides) == dense_strides(t.shape)
+      )
+      (early if same_index else reads).append(t.root)
+    if isinstance(step.fields, (schema.Scatter, schema.DynamicUpdate)):
+      return self._event(self._tick(), early, reads, partial=results)
+    return self._event(self._tick(), early, reads, full=results)
+
+  def _copy(self, step: schema.Copy) -> Event:
+    tensors = self._tensors
+    reads, copies = [], []
+    written: dict[int, int] = defaultdict(int)
+    for move in step.moves:
+      size = 1
+      for extent in move.shape:
+        size *= extent
+      reads.append(move.source)
+      root = tensors[move.destination].root
+      if root != move.destination:
+        self.placed_intervals[move.destination] = [(self._now, self._now + 1)]
+        continue
+      written[root] += size
+      dense = list(dense_strides(move.shape))
+      if (
+        size == tensors[root].size == tensors[move.source].size
+        and _equal_strides(move.source_strides, dense, move.shape)
+        and _equal_strides(move.destination_strides, dense, move.shape)
+      ):
+        copies.append(move)
+    full = [r for r, n in written.items() if n == tensors[r].size]
+    partial = [r for r, n in written.items() if n != tensors[r].size]
+    return self._event(self._tick(), [], reads, full, partial, copies)
+
+  # --- Backward: liveness --------------------------------------------------
+
+  def analyse(self, live_at_end: list[int]) -> None:
+    """Fills `intervals`; `live_at_end` are the roots that outlive the run."""
+    self._open = {r: self.end + 1 for r in live_at_end}
+    self._walk(self._tree)
+    for root, end in self._open.items():
+      self.intervals[root].append((0, end))
+    for intervals in self.intervals.values():
+      intervals.reverse()
+
+  def _walk(self, nodes: list[Any]) -> None:
+    for node in reversed(nodes):
+      if isinstance(node, Event):
+        self._step(node)
+      elif isinstance(node, Loop):
+        self._loop(node)
+      else:
+        self._fork(node)
+
+  def _step(self, event: Event) -> None:
+    copied = {m.source for m in event.copies}
+    for root in event.full_writes:
+      end = self._open.pop(root, event.time + 1)
+      self.intervals[root].append((event.time + 1, end))
+    for root in event.partial_writes:
+      self._open.setdefault(root, event.time + 1)
+    for root in event.reads:
+      # A copy that becomes free reads and writes at once; `allocate` looks
+      # at the others again.
+      late = 0 if root in copied else 1
+      self._open.setdefault(root, event.time + late)
+    for root in event.early_reads:
+      self._open.setdefault(root, event.time)
+
+  def _loop(self, loop: Loop) -> None:
+    after = list(self._open)
+    for root in _exposed(loop):
+      self._open.setdefault(root, loop.end)
+    self._walk(loop.body)
+    for root in after:
+      self._open.setdefault(root, loop.condition_end)
+    self._walk(loop.condition)
+
+  def _fork(self, fork: Fork) -> None:
+    after = self._open
+    for root, end in after.items():
+      self.intervals[root].append((fork.end, end))
+    before: set[int] = set()
+    for start, nodes, end in reversed(fork.branches):
+      self._open = {r: end for r in after}
+      self._walk(nodes)
+      for root, until in self._open.items():
+        self.intervals[root].append((start, until))
+      before.update(self._open)
+    self._open = {r: fork.time for r in before}
+
+
+def _equal_strides(a: list[int], b: list[int], shape: list[int]) -> bool:
+  return all(x == y or n == 1 for x, y, n in zip(a, b, shape))
+
+
+def _exposed(loop: Loop) -> set[int]:
+  """Roots that the loop reads before it has written them."""
+  exposed: set[int] = set()
+  written: set[int] = set()
+
+  def visit(nodes: list[Any]) -> None:
+    for node in nodes:
+      if isinstance(node, Event):
+        for root in (*node.early_reads, *node.reads, *node.partial_writes):
+          if root not in written:
+            exposed.add(root)
+        written.update(node.full_writes)
+      elif isinstance(node, Loop):
+        visit(node.condition)
+        visit(node.body)
+      else:
+        # A branch's writes do not count for its siblings.
+        outer = set(written)
+        inner: set[int] = set()
+        for _, nodes_, _ in node.branches:
+          written.clear()
+          written.update(outer)
+          visit(nodes_)
+          inner = (inner & written) if inner else set(written)
+        written.update(inner)
+
+  visit(loop.condition)
+  visit(loop.body)
+  return exposed

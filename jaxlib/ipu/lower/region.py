@@ -1,0 +1,127 @@
+"""Scalar regions (reducers, combiners) as register programs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxlib.ipu import ops
+from jaxlib.ipu.diagnostics import unimplemented
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.graph import Graph, Value
+from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.passes.fuse import make_source
+from jaxlib.ipu.program.isa import Opcode, ReduceKind
+
+_MONOIDS = {
+  "stablehlo.add": ReduceKind.SUM,
+  "stablehlo.multiply": ReduceKind.PRODUCT,
+  "stablehlo.maximum": ReduceKind.MAX,
+  "stablehlo.minimum": ReduceKind.MIN,
+  "stablehlo.and": ReduceKind.AND,
+  "stablehlo.or": ReduceKind.OR,
+  "stablehlo.xor": ReduceKind.XOR,
+}
+# Arithmetic on bool is logic.
+_BOOL = {
+  ReduceKind.SUM: ReduceKind.OR,
+  ReduceKind.PRODUCT: ReduceKind.AND,
+  ReduceKind.MAX: ReduceKind.OR,
+  ReduceKind.MIN: ReduceKind.AND,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Combiner:
+  """A register program over a region's parameters, in their order."""
+
+  code: bytes
+  outputs: tuple[int, ...]
+
+
+def monoid(region: Graph) -> ReduceKind | None:
+  """The kind of a region that is one commutative operation on two scalars."""
+  if len(region.nodes) != 1 or len(region.parameters) != 2:
+    return None
+  (node,) = region.nodes
+  if set(map(id, node.inputs)) != set(map(id, region.parameters)):
+    return None
+  if region.results[0] is not node.results[0]:
+    return None
+  kind = _MONOIDS.get(node.op)
+  if kind is not None and node.results[0].dtype is DType.BOOL:
+    kind = _BOOL.get(kind, kind)
+  return kind
+
+
+def argument_kind(region: Graph) -> ReduceKind | None:
+  """ARGMAX or ARGMIN if the region picks as JAX's arg-reductions do.
+
+  Two forms are known: the larger (smaller) value wins, NaN before all, ties
+  go to the smaller index. The region's register program is compared with
+  the one that says just that.
+  """
+  if len(region.parameters) != 4:
+    return None
+  dtypes = [p.dtype for p in region.parameters]
+  if dtypes[0] != dtypes[2] or dtypes[1] != dtypes[3]:
+    return None
+  actual = combiner(region)
+  for kind, opcode in (
+    (ReduceKind.ARGMAX, Opcode.GT),
+    (ReduceKind.ARGMIN, Opcode.LT),
+  ):
+    if actual == _argument_combiner(opcode, dtypes):
+      return kind
+  return None
+
+
+def _argument_combiner(opcode: Opcode, dtypes: list[DType]) -> Combiner:
+  code = Code()
+  value, index = REGISTER[dtypes[0]], REGISTER[dtypes[1]]
+  old, old_index, new, new_index = (
+    code.load(i, d) for i, d in enumerate(dtypes)
+  )
+  bool_ = REGISTER[DType.BOOL]
+  better = code.emit(opcode, value, old, new)
+  nan = code.emit(Opcode.NE, value, old, old)
+  keep = code.emit(Opcode.OR, bool_, better, nan)
+  tie = code.emit(Opcode.EQ, value, old, new)
+  first = code.emit(Opcode.LT, index, old_index, new_index)
+  both = code.emit(Opcode.AND, bool_, tie, first)
+  keep_index = code.emit(Opcode.OR, bool_, keep, both)
+  a = code.emit(Opcode.SELECT, value, keep, old, new)
+  b = code.emit(Opcode.SELECT, index, keep_index, old_index, new_index)
+  return Combiner(code.bytes(), (a, b))
+
+
+def combiner(region: Graph) -> Combiner:
+  """Any scalar region.
+
+  Raises:
+    CompileError: the region holds an operation that is not element-wise.
+  """
+  code = Code()
+  numbers: dict[int, int] = {}
+  for i, parameter in enumerate(region.parameters):
+    numbers[id(parameter)] = code.load(i, parameter.dtype)
+
+  def number(value: Value) -> int:
+    known = numbers.get(id(value))
+    if known is None:
+      known = make_source(code, value, ())
+      if known is None:
+        source = value.node.op if value.node else "an outer value"
+        raise unimplemented(f"a reducer that uses {source}")
+      numbers[id(value)] = known
+    return known
+
+  for node in region.nodes:
+    if node.op == "stablehlo.constant":
+      continue
+    row = ops.REGISTRY[node.op].elementwise
+    if row is None:
+      raise unimplemented(f"{node.op} inside a reducer", node.location)
+    numbers[id(node.results[0])] = row.emit(
+      code, [number(v) for v in node.inputs], node
+    )
+  return Combiner(code.bytes(), tuple(number(v) for v in region.results))

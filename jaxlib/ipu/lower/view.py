@@ -1,0 +1,129 @@
+"""Views: a value as strides over a root tensor.
+
+Slices, transposes, reshapes, reversals and broadcasts only change the view;
+nothing moves until a compute set needs the elements somewhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.graph import Shape
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+  """Row-major strides in elements."""
+  strides = []
+  step = 1
+  for extent in reversed(shape):
+    strides.append(step)
+    step *= extent
+  return tuple(reversed(strides))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+  """Element (i, j, ...) is element `offset + i*strides[0] + ...` of `root`."""
+
+  root: int
+  offset: int
+  strides: tuple[int, ...]
+  shape: Shape
+  dtype: DType
+
+  @property
+  def size(self) -> int:
+    return math.prod(self.shape)
+
+  def is_dense(self) -> bool:
+    """Whether it walks consecutive elements in row-major order."""
+    step = 1
+    for extent, stride in zip(reversed(self.shape), reversed(self.strides)):
+      if extent != 1:
+        if stride != step:
+          return False
+        step *= extent
+    return True
+
+  def transpose(self, permutation: Sequence[int]) -> View:
+    """Dimension d of the result is dimension permutation[d] of this."""
+    return dataclasses.replace(
+      self,
+      shape=tuple(self.shape[p] for p in permutation),
+      strides=tuple(self.strides[p] for p in permutation),
+    )
+
+  def slice(
+    self, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]
+  ) -> View:
+    """StableHLO's slice."""
+    shape = tuple(
+      max(0, -(-(l - b) // s)) for b, l, s in zip(starts, limits, steps)
+    )
+    offset = self.offset
+    if math.prod(shape):
+      offset += sum(b * t for b, t in zip(starts, self.strides))
+    strides = tuple(s * t for s, t in zip(steps, self.strides))
+    return dataclasses.replace(
+      self, shape=shape, offset=offset, strides=strides
+    )
+
+  def reverse(self, dimensions: Sequence[int]) -> View:
+    """StableHLO's reverse."""
+    strides = list(self.strides)
+    offset = self.offset
+    for d in dimensions:
+      offset += max(self.shape[d] - 1, 0) * strides[d]
+      strides[d] = -strides[d]
+    return dataclasses.replace(self, offset=offset, strides=tuple(strides))
+
+  def broadcast(self, shape: Shape, dimensions: Sequence[int]) -> View:
+    """StableHLO's broadcast_in_dim."""
+    strides = [0] * len(shape)
+    for d, to in enumerate(dimensions):
+      if self.shape[d] == shape[to] and self.shape[d] != 1:
+        strides[to] = self.strides[d]
+    return dataclasses.replace(self, shape=shape, strides=tuple(strides))
+
+  def reshape(self, shape: Shape) -> View | None:
+    """The same elements in another shape; None if no strides say it."""
+    if math.prod(shape) == 0:
+      return dataclasses.replace(
+        self, shape=shape, strides=dense_strides(shape)
+      )
+    # Runs of dimensions that step through memory evenly, innermost last.
+    runs: list[list[int]] = []
+    for extent, stride in zip(self.shape, self.strides):
+      if extent == 1:
+        continue
+      if runs and runs[-1][1] == extent * stride:
+        runs[-1] = [runs[-1][0] * extent, stride]
+      else:
+        runs.append([extent, stride])
+    strides: list[int] = []
+    todo = list(runs)
+    left, step = todo.pop() if todo else (1, 1)
+    for extent in reversed(shape):
+      if extent == 1:
+        strides.append(0)
+        continue
+      if left == 1 and todo:
+        left, step = todo.pop()
+      if left % extent:
+        return None
+      strides.append(step)
+      left //= extent
+      step *= extent
+    return dataclasses.replace(
+      self, shape=shape, strides=tuple(reversed(strides))
+    )
+
+
+def merge(view: View, groups: Sequence[Sequence[int]]) -> View | None:
+  """Each group of dimensions as one; None if their strides do not nest."""
+  order = [d for g in groups for d in g]
+  shape = tuple(math.prod(view.shape[d] for d in g) for g in groups)
+  return view.transpose(order).reshape(shape)

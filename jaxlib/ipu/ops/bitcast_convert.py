@@ -1,0 +1,103 @@
+"""bitcast_convert. Between types of one width it is an element-wise
+instruction; otherwise elements are taken apart, or put together, by shifts."""
+
+from __future__ import annotations
+
+from jaxlib.ipu import ops
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.ops.concatenate import part
+from jaxlib.ipu.ops.elementwise import Row, bitcast
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode, RegisterType
+
+_UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
+
+
+def _same_width(node: Node) -> bool:
+  return SIZE[node.inputs[0].dtype] == SIZE[node.results[0].dtype]
+
+
+def _emit(code: Code, args: list[int], node: Node) -> int:
+  return bitcast(code, args[0], node.inputs[0].dtype, node.results[0].dtype)
+
+
+def _lower(builder: Builder, node: Node) -> None:
+  source, to = node.inputs[0].dtype, node.results[0].dtype
+  if SIZE[source] > SIZE[to]:
+    _take_apart(builder, node, source, to)
+  else:
+    _put_together(builder, node, source, to)
+
+
+def _take_apart(
+  builder: Builder, node: Node, source: DType, to: DType
+) -> None:
+  """Element (..., j) is byte group j of the wide element, low bytes first."""
+  value = node.results[0]
+  wide = _UNSIGNED[SIZE[source]]
+  type_ = REGISTER[wide]
+  rank = len(value.shape)
+  code = Code()
+  bits = bitcast(code, code.load(0, source), source, wide)
+  index = code.emit(Opcode.IOTA, type_, imm=rank - 1)
+  width = code.constant(8 * SIZE[to], type_)
+  shift = code.emit(Opcode.MUL, type_, index, width)
+  bits = code.emit(Opcode.SHR_LOGICAL, type_, bits, shift)
+  narrow = _UNSIGNED[SIZE[to]]
+  bits = code.convert(bits, type_, REGISTER[narrow])
+  bits = code.narrow(bits, narrow)
+  number = bitcast(code, bits, narrow, to)
+  root = builder.result(node)
+  dims = tuple(range(rank))
+  builder.execute(
+    schema.Map(code.bytes(), [number]),
+    value.shape,
+    builder.tensors[root].layout,
+    [Operand(builder.view(node.inputs[0]), (*dims[:-1], -1))],
+    [Written(root, dims)],
+  )
+
+
+def _put_together(
+  builder: Builder, node: Node, source: DType, to: DType
+) -> None:
+  """The groups along the last dimension, shifted to their places."""
+  value = node.results[0]
+  view = builder.view(node.inputs[0])
+  last = len(view.shape) - 1
+  narrow, wide = _UNSIGNED[SIZE[source]], _UNSIGNED[SIZE[to]]
+  type_ = REGISTER[wide]
+  code = Code()
+  bits = code.constant(0, type_)
+  operands = []
+  dims = tuple(range(len(value.shape)))
+  for j in range(view.shape[-1]):
+    piece = part(view, last, j, j + 1).reshape(value.shape)
+    assert piece is not None
+    operands.append(Operand(piece, dims))
+    one = bitcast(code, code.load(j, source), source, narrow)
+    one = code.convert(one, RegisterType.U32, type_)
+    by = code.constant(8 * SIZE[source] * j, type_)
+    one = code.emit(Opcode.SHL, type_, one, by)
+    bits = code.emit(Opcode.OR, type_, bits, one)
+  number = bitcast(code, bits, wide, to)
+  root = builder.result(node)
+  builder.execute(
+    schema.Map(code.bytes(), [number]),
+    value.shape,
+    builder.tensors[root].layout,
+    operands,
+    [Written(root, dims)],
+  )
+
+
+ops.define(
+  ops.Operation(
+    "stablehlo.bitcast_convert",
+    _lower,
+    elementwise=Row(_emit, applies=_same_width),
+  )
+)

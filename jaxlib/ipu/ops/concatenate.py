@@ -1,0 +1,107 @@
+"""concatenate and pad: exchanges into parts of a new tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxlib.ipu import ops
+from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.program import schema
+
+
+def _concatenate(builder: Builder, node: Node) -> None:
+  dimension = node.attributes
+  whole = builder.root_view(builder.result(node))
+  pairs = []
+  begin = 0
+  for value in node.inputs:
+    view = builder.view(value)
+    end = begin + view.shape[dimension]
+    pairs.append((view, part(whole, dimension, begin, end)))
+    begin = end
+  builder.copy_to(pairs)
+
+
+def part(view: View, dimension: int, begin: int, end: int) -> View:
+  """Indices [begin, end) of one dimension."""
+  starts = [0] * len(view.shape)
+  limits = list(view.shape)
+  starts[dimension], limits[dimension] = begin, end
+  return view.slice(starts, limits, [1] * len(view.shape))
+
+
+@dataclasses.dataclass(frozen=True)
+class Padding:
+  """Elements before, after and between, per dimension; edges may be
+  negative, which cuts."""
+
+  low: tuple[int, ...]
+  high: tuple[int, ...]
+  interior: tuple[int, ...]
+
+
+def _read_pad(operation: Any) -> Padding:
+  a = operation.attributes
+  return Padding(
+    tuple(a["edge_padding_low"]),
+    tuple(a["edge_padding_high"]),
+    tuple(a["interior_padding"]),
+  )
+
+
+def _pad(builder: Builder, node: Node) -> None:
+  padding: Padding = node.attributes
+  view = builder.view(node.inputs[0])
+  fill = builder.view(node.inputs[1])
+  result = node.results[0]
+  root = builder.result(node)
+  fill_root(builder, root, fill)
+  # Along each dimension the input's indices whose places lie inside.
+  starts, limits, targets, ends, steps = [], [], [], [], []
+  for d, extent in enumerate(result.shape):
+    step = padding.interior[d] + 1
+    low = padding.low[d]
+    first = max(0, -(-(-low) // step)) if low < 0 else 0
+    last = view.shape[d]
+    while last > first and low + (last - 1) * step >= extent:
+      last = min(last - 1, (extent - 1 - low) // step + 1)
+    last = max(last, first)
+    starts.append(first)
+    limits.append(last)
+    targets.append(low + first * step)
+    ends.append(low + (last - 1) * step + 1 if last > first else
+                low + first * step)  # fmt: skip
+    steps.append(step)
+  kept = view.slice(starts, limits, [1] * len(starts))
+  if kept.size:
+    whole = builder.root_view(root)
+    builder.copy_to([(kept, whole.slice(targets, ends, steps))])
+
+
+def fill_root(builder: Builder, root: int, value: View) -> None:
+  """Writes a scalar to every element of a root."""
+  info = builder.tensors[root]
+  code = Code()
+  number = code.load(0, info.dtype)
+  dims = tuple(range(len(info.shape)))
+  builder.execute(
+    schema.Map(code.bytes(), [number]),
+    info.shape,
+    info.layout,
+    [Operand(value, (-1,) * len(dims))],
+    [Written(root, dims)],
+  )
+
+
+ops.define(
+  ops.Operation(
+    "stablehlo.concatenate",
+    _concatenate,
+    lambda operation: operation.attributes["dimension"].value,
+  )
+)
+ops.define(ops.Operation("stablehlo.pad", _pad, _read_pad))

@@ -1,0 +1,54 @@
+"""constant and iota. Register programs make both by themselves; these are for
+the other operations that use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu import ops
+from jaxlib.ipu.dtypes import MLIR_NAME
+from jaxlib.ipu.ir.constants import read_dense
+from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.passes.fuse import iota
+from jaxlib.ipu.program import schema
+
+
+def _read_constant(operation: Any) -> np.ndarray:
+  type_ = operation.results[0].type
+  dtype = MLIR_NAME[str(type_.element_type)]
+  return read_dense(operation.attributes["value"], tuple(type_.shape), dtype)
+
+
+def _constant(builder: Builder, node: Node) -> None:
+  value = node.results[0]
+  builder.define(value, builder.constant(node.attributes, value.dtype))
+
+
+def _iota(builder: Builder, node: Node) -> None:
+  value = node.results[0]
+  code = Code()
+  number = iota(code, value.dtype, node.attributes)
+  root = builder.result(node)
+  builder.execute(
+    schema.Map(code.bytes(), [number]),
+    value.shape,
+    builder.tensors[root].layout,
+    [],
+    [Written(root, tuple(range(len(value.shape))))],
+  )
+
+
+ops.define(
+  ops.Operation("stablehlo.constant", _constant, _read_constant)
+)
+ops.define(
+  ops.Operation(
+    "stablehlo.iota",
+    _iota,
+    lambda operation: operation.attributes["iota_dimension"].value,
+  )
+)

@@ -1,0 +1,187 @@
+"""reduce: any region; monoids and arg-reductions have kernels of their own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from jaxlib.ipu import ops
+from jaxlib.ipu.diagnostics import unimplemented
+from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, UNSIGNED, DType
+from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.lower.region import Combiner, argument_kind, combiner, monoid
+from jaxlib.ipu.plan import reduction
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import ReduceKind
+
+
+def _lower(builder: Builder, node: Node) -> None:
+  count = len(node.inputs) // 2
+  (region,) = node.regions
+  inits = node.inputs[count:]
+  kind, combine = ReduceKind.GENERAL, Combiner(b"", ())
+  if count == 1:
+    kind = monoid(region) or ReduceKind.GENERAL
+  elif count == 2:
+    kind = argument_kind(region) or ReduceKind.GENERAL
+    if not _starts_empty(node, kind):
+      kind = ReduceKind.GENERAL
+  if kind is ReduceKind.GENERAL:
+    combine = combiner(region)
+  init = b""
+  if kind is ReduceKind.GENERAL:
+    init = b"".join(_constant_bytes(v, node) for v in inits)
+  _reduce(builder, node, kind, combine, init)
+  if kind in _IDENTITY and not _is_identity(kind, inits[0]):
+    _combine_init(builder, node, inits[0])
+
+
+def _reduce(
+  builder: Builder,
+  node: Node,
+  kind: ReduceKind,
+  combine: Combiner,
+  init: bytes,
+) -> None:
+  """One compute set over (kept dimensions, reduced dimensions)."""
+  count = len(node.inputs) // 2
+  reduced = tuple(node.attributes)
+  rank = len(node.inputs[0].shape)
+  kept = tuple(d for d in range(rank) if d not in reduced)
+  views = [
+    builder.view(v).transpose(kept + reduced) for v in node.inputs[:count]
+  ]
+  shape = views[0].shape
+  code = Code()
+  outputs = [code.load(i, v.dtype) for i, v in enumerate(views)]
+  plan = reduction.plan(
+    builder.target,
+    math.prod(shape[: len(kept)]),
+    math.prod(shape[len(kept) :]),
+    sum(SIZE[v.dtype] for v in views),
+  )
+  partition = reduction.partition(shape, len(kept), plan)
+  dims = tuple(range(rank))
+  fields = schema.Reduce(
+    num_reduced=len(reduced),
+    kind=kind,
+    register_type=REGISTER[views[0].dtype],
+    code=code.bytes(),
+    outputs=outputs,
+    combine=combine.code,
+    combine_outputs=list(combine.outputs),
+    init=init,
+  )
+  walked = dims[: len(kept)] + (-1,) * len(reduced)
+  layout = reduction.result_layout(builder, partition, shape, len(kept))
+  results = [
+    Written(builder.result(node, layout, i), walked) for i in range(count)
+  ]
+  builder.execute(
+    fields,
+    shape,
+    partition,
+    [Operand(v, dims) for v in views],
+    results,
+    extra=reduction.combine_cost(
+      builder.target, plan, sum(SIZE[v.dtype] for v in node.results)
+    ),
+  )
+
+
+def _combine_init(builder: Builder, node: Node, init: Value) -> None:
+  """Applies the region once more, to a start value that is no identity."""
+  result = node.results[0]
+  reduced = builder.view(result)
+  (region,) = node.regions
+  combine = combiner(region)
+  root = builder.new_root(
+    result.shape, result.dtype, builder.tensors[reduced.root].layout
+  )
+  dims = tuple(range(len(result.shape)))
+  builder.execute(
+    schema.Map(combine.code, list(combine.outputs)),
+    result.shape,
+    builder.tensors[root].layout,
+    [
+      Operand(builder.view(init), (-1,) * len(dims)),
+      Operand(reduced, dims),
+    ],
+    [Written(root, dims)],
+  )
+  builder.define(result, builder.root_view(root))
+
+
+def _limits(dtype: DType) -> tuple[float | int, float | int]:
+  if dtype in FLOATS:
+    return -math.inf, math.inf
+  if dtype is DType.BOOL:
+    return 0, 1
+  info = np.iinfo(NUMPY[dtype])
+  return int(info.min), int(info.max)
+
+
+def _all_ones(dtype: DType) -> int:
+  if dtype is DType.BOOL:
+    return 1
+  return int(np.iinfo(NUMPY[dtype]).max) if dtype in UNSIGNED else -1
+
+
+_IDENTITY = {
+  ReduceKind.SUM: lambda dtype: 0,
+  ReduceKind.PRODUCT: lambda dtype: 1,
+  ReduceKind.MAX: lambda dtype: _limits(dtype)[0],
+  ReduceKind.MIN: lambda dtype: _limits(dtype)[1],
+  ReduceKind.AND: _all_ones,
+  ReduceKind.OR: lambda dtype: 0,
+  ReduceKind.XOR: lambda dtype: 0,
+}
+
+
+def _scalar(value: Value) -> np.generic | None:
+  node = value.node
+  if node is None or node.op != "stablehlo.constant":
+    return None
+  return node.attributes.flat[0]
+
+
+def _is_identity(kind: ReduceKind, init: Value) -> bool:
+  scalar = _scalar(init)
+  return scalar is not None and bool(scalar == _IDENTITY[kind](init.dtype))
+
+
+def _starts_empty(node: Node, kind: ReduceKind) -> bool:
+  """Whether an arg-reduction's start value loses against every element."""
+  value, index = (_scalar(v) for v in node.inputs[2:])
+  if value is None or index is None or index != 0:
+    return False
+  low, high = _limits(node.inputs[0].dtype)
+  return bool(value == (low if kind is ReduceKind.ARGMAX else high))
+
+
+def _constant_bytes(init: Value, node: Node) -> bytes:
+  scalar = _scalar(init)
+  if scalar is None:
+    raise unimplemented(
+      "a reduction by a general function from a start value that is not "
+      "constant",
+      node.location,
+    )
+  code = Code()
+  word = code.constant(scalar.item(), REGISTER[init.dtype])
+  assert word == 0
+  return code.bytes()[8:16]
+
+
+
+
+ops.define(
+  ops.Operation(
+    "stablehlo.reduce",
+    _lower,
+    lambda operation: tuple(operation.attributes["dimensions"]),
+  )
+)

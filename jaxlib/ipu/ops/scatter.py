@@ -1,0 +1,103 @@
+"""scatter: updates travel to the tiles that own their place.
+
+The result starts as a copy of the operand, which costs nothing where the
+allocator can give both the same storage.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir.dialects import stablehlo
+
+from jaxlib.ipu import ops
+from jaxlib.ipu.diagnostics import unimplemented
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.code import REGISTER
+from jaxlib.ipu.lower.region import Combiner, combiner, monoid
+from jaxlib.ipu.ops._indexing import (
+  Indexing,
+  index_operand,
+  index_view,
+  operand_layout,
+  partition,
+)
+from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import ReduceKind
+
+
+def _read(operation: Any) -> Indexing:
+  a = operation.attributes
+  d = stablehlo.ScatterDimensionNumbers(a["scatter_dimension_numbers"])
+  unique = "unique_indices" in a and a["unique_indices"].value
+  return Indexing(
+    tuple(d.update_window_dims),
+    tuple(d.inserted_window_dims),
+    tuple(d.input_batching_dims),
+    tuple(d.scatter_indices_batching_dims),
+    tuple(d.scattered_dims_to_operand_dims),
+    d.index_vector_dim,
+    unique=unique,
+  )
+
+
+def _kind(region: Graph) -> tuple[ReduceKind, Combiner]:
+  none = Combiner(b"", ())
+  if region.results[0] is region.parameters[1]:
+    return ReduceKind.SET, none
+  kind = monoid(region)
+  if kind is not None:
+    return kind, none
+  return ReduceKind.GENERAL, combiner(region)
+
+
+def _lower(builder: Builder, node: Node) -> None:
+  if len(node.inputs) != 3:
+    raise unimplemented("scatter of several operands at once", node.location)
+  indexing: Indexing = node.attributes
+  operand = builder.view(node.inputs[0])
+  indices = index_view(builder.view(node.inputs[1]), indexing)
+  updates = builder.view(node.inputs[2])
+  rank = len(updates.shape)
+  batch = indexing.batch_dims(rank)
+  order = batch + indexing.window_dims
+  updates = updates.transpose(order)
+  shape = updates.shape
+  kind, combine = _kind(node.regions[0])
+  root = builder.result(node, operand_layout(builder, operand))
+  builder.copy_to([(operand, builder.root_view(root))])
+  if updates.size == 0:
+    return
+  operand_rank = len(operand.shape)
+  window = indexing.operand_window(operand_rank)
+  sizes = [1 if w < 0 else shape[len(batch) + w] for w in window]
+  fields = schema.Scatter(
+    num_batch_dims=len(batch),
+    start_index_map=list(indexing.index_map),
+    window_sizes=sizes,
+    batch_dims=indexing.operand_batch_dims(operand_rank),
+    window_dims=window,
+    kind=kind,
+    register_type=REGISTER[operand.dtype],
+    combine=combine.code,
+    combine_outputs=list(combine.outputs),
+    unique_indices=int(indexing.unique),
+  )
+  split = partition(builder, shape, SIZE[updates.dtype])
+  builder.execute(
+    fields,
+    shape,
+    split,
+    [
+      index_operand(indices, rank, len(batch), split, shape),
+      Operand(updates, tuple(range(rank))),
+    ],
+    [Written(root, (-1,) * rank)],
+    extra=indexed.deliver(builder.target, split, SIZE[updates.dtype]),
+  )
+
+
+ops.define(ops.Operation("stablehlo.scatter", _lower, _read))

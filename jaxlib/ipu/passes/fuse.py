@@ -1,0 +1,322 @@
+"""Groups element-wise nodes into register programs.
+
+Every node gets a depth such that a path which leaves a group and comes back
+must grow deeper on the way. Nodes of one shape and one depth can then be
+merged in any combination without making a cycle; those that share an edge or
+an operand are. A group becomes one `ipu.map` node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+
+import numpy as np
+
+from jaxlib.ipu import ops
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
+from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.program.isa import Opcode
+
+MAP = "ipu.map"
+# Longer programs gain nothing and crowd the engine's block buffers.
+LARGEST_GROUP = 256
+# At most this many different operands and results, for the same reason.
+MOST_OPERANDS = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class MapProgram:
+  """The attributes of an `ipu.map` node.
+
+  Attributes:
+    shape: the iteration space.
+    code: the register program; LOAD k reads the node's input k.
+    outputs: the value that each result gets.
+  """
+
+  shape: Shape
+  code: bytes
+  outputs: tuple[int, ...]
+
+
+def fuse(graph: Graph) -> Graph:
+  """The graph with its element-wise nodes grouped, regions included."""
+  for node in graph.nodes:
+    if node.op in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+      node.regions = tuple(fuse(r) for r in node.regions)
+  return _Fuser(graph).run()
+
+
+def is_elementwise(node: Node) -> bool:
+  """Whether the node computes each element from its inputs' like elements."""
+  definition = ops.REGISTRY.get(node.op)
+  if definition is None or definition.elementwise is None:
+    return False
+  applies = definition.elementwise.applies
+  return applies is None or applies(node)
+
+
+def _is_view(node: Node) -> bool:
+  definition = ops.REGISTRY.get(node.op)
+  return definition is not None and definition.is_view
+
+
+def _is_source(node: Node) -> bool:
+  """Constants and indices are made where they are needed."""
+  return node.op in ("stablehlo.constant", "stablehlo.iota")
+
+
+class _Fuser:
+  def __init__(self, graph: Graph) -> None:
+    self.graph = graph
+    self.index = {id(n): i for i, n in enumerate(graph.nodes)}
+    self.users: dict[int, list[Node]] = defaultdict(list)
+    self.escapes: set[int] = {id(v) for v in graph.results}
+    for node in graph.nodes:
+      for value in node.inputs:
+        self.users[id(value)].append(node)
+      for region in node.regions:
+        self._note_captures(region)
+    self.depth = self._depths()
+
+  def _note_captures(self, graph: Graph) -> None:
+    self.escapes.update(id(v) for v in graph.results)
+    for node in graph.nodes:
+      self.escapes.update(id(v) for v in node.inputs)
+      for region in node.regions:
+        self._note_captures(region)
+
+  def _depths(self) -> dict[int, int]:
+    depth: dict[int, int] = {}
+    members: list[Node] = []
+    for node in self.graph.nodes:
+      inputs = list(node.inputs)
+      for region in node.regions:
+        inputs += _captured(region)
+      elementwise = is_elementwise(node)
+      deepest = 0
+      for value in inputs:
+        source = value.node
+        if source is None or id(source) not in depth or _is_source(source):
+          continue
+        step = 0
+        if is_elementwise(source):
+          same = elementwise and source.results[0].shape == _shape(node)
+          step = 0 if same else 1
+        elif not _is_view(source) and not elementwise:
+          step = 1
+        deepest = max(deepest, depth[id(source)] + step)
+      depth[id(node)] = deepest
+      if elementwise:
+        members.append(node)
+    for node in reversed(members):
+      self._raise(node, depth)
+    return depth
+
+  def _raise(self, node: Node, depth: dict[int, int]) -> None:
+    """Moves a node down to its only users, rather than keeping its result."""
+    value = node.results[0]
+    if id(value) in self.escapes:
+      return
+    users = self.users[id(value)]
+    if users and all(
+      is_elementwise(u) and _shape(u) == value.shape for u in users
+    ):
+      levels = {depth[id(u)] for u in users}
+      if len(levels) == 1:
+        depth[id(node)] = max(depth[id(node)], levels.pop())
+
+  def run(self) -> Graph:
+    groups = self._groups()
+    group_of = {id(n): g for g in groups for n in g}
+    order: list[Node] = []
+    emitted: set[int] = set()
+    replaced: dict[int, Value] = {}
+    nodes = self.graph.nodes
+
+    def key(node: Node) -> list[Node]:
+      return group_of.get(id(node)) or [node]
+
+    for start in nodes:
+      stack = [key(start)]
+      while stack:
+        unit = stack[-1]
+        if id(unit[0]) in emitted:
+          stack.pop()
+          continue
+        inside = {id(n) for n in unit}
+        waiting = []
+        for node in unit:
+          needed = list(node.inputs)
+          for region in node.regions:
+            needed += _captured(region)
+          for value in needed:
+            source = value.node
+            if source is None or id(source) in inside:
+              continue
+            if id(source) in self.index and id(source) not in emitted:
+              waiting.append(source)
+        if waiting:
+          stack += [key(n) for n in reversed(waiting)]
+          continue
+        stack.pop()
+        emitted.update(inside)
+        if id(unit[0]) in group_of:
+          order.append(self._merge(unit, replaced))
+        else:
+          order.append(unit[0])
+    for node in order:
+      _replace(node, replaced)
+    results = [replaced.get(id(v), v) for v in self.graph.results]
+    return Graph(self.graph.parameters, order, results)
+
+  def _groups(self) -> list[list[Node]]:
+    """Connected nodes of equal shape and depth, in graph order."""
+    leader: dict[int, int] = {}
+
+    def find(i: int) -> int:
+      while leader[i] != i:
+        leader[i] = leader[leader[i]]
+        i = leader[i]
+      return i
+
+    by_key: dict[tuple[Shape, int], list[Node]] = defaultdict(list)
+    for node in self.graph.nodes:
+      if is_elementwise(node):
+        by_key[_shape(node), self.depth[id(node)]].append(node)
+    groups: list[list[Node]] = []
+    for members in by_key.values():
+      for n in members:
+        leader[id(n)] = id(n)
+      seen: dict[int, int] = {}
+      for n in members:
+        for value in (*n.inputs, *n.results):
+          if value.node is not None and _is_source(value.node):
+            continue
+          other = seen.setdefault(id(value), id(n))
+          leader[find(id(n))] = find(other)
+      merged: dict[int, list[Node]] = defaultdict(list)
+      for n in members:
+        merged[find(id(n))].append(n)
+      for group in merged.values():
+        groups += _chunks(group)
+    return groups
+
+  def _merge(self, group: list[Node], replaced: dict[int, Value]) -> Node:
+    inside = {id(n) for n in group}
+    code = Code()
+    inputs: list[Value] = []
+    slots: dict[int, int] = {}
+    numbers: dict[int, int] = {}
+    shape = _shape(group[0])
+
+    def number(value: Value) -> int:
+      known = numbers.get(id(value))
+      if known is None:
+        known = make_source(code, value, shape)
+        if known is None:
+          slot = slots.get(id(value))
+          if slot is None:
+            slot = slots[id(value)] = len(inputs)
+            inputs.append(value)
+          known = code.load(slot, value.dtype)
+        numbers[id(value)] = known
+      return known
+
+    outputs: list[tuple[int, Value]] = []
+    for node in group:
+      row = ops.REGISTRY[node.op].elementwise
+      arguments = [number(v) for v in node.inputs]
+      value = node.results[0]
+      numbers[id(value)] = row.emit(code, arguments, node)
+      if id(value) in self.escapes or any(
+        id(u) not in inside for u in self.users[id(value)]
+      ):
+        outputs.append((numbers[id(value)], value))
+    if not outputs:
+      value = group[-1].results[0]
+      outputs.append((numbers[id(value)], value))
+    program = MapProgram(
+      shape, code.bytes(), tuple(number for number, _ in outputs)
+    )
+    merged = Node(
+      MAP,
+      tuple(inputs),
+      [(v.shape, v.dtype) for _, v in outputs],
+      program,
+      location=group[-1].location,
+    )
+    for result, (_, value) in zip(merged.results, outputs):
+      replaced[id(value)] = result
+    return merged
+
+
+def _chunks(group: list[Node]) -> list[list[Node]]:
+  """Splits an oversized group; graph order keeps the pieces acyclic."""
+  pieces: list[list[Node]] = [[]]
+  operands: set[int] = set()
+  for node in group:
+    inner = {id(n) for n in pieces[-1]}
+    operands |= {
+      id(v)
+      for v in node.inputs
+      if v.node is None or (id(v.node) not in inner and not _is_source(v.node))
+    }
+    if pieces[-1] and (
+      len(pieces[-1]) >= LARGEST_GROUP or len(operands) > MOST_OPERANDS
+    ):
+      pieces.append([])
+      operands = {id(v) for v in node.inputs}
+    pieces[-1].append(node)
+  return pieces
+
+
+def _shape(node: Node) -> Shape:
+  return node.results[0].shape
+
+
+def _captured(graph: Graph) -> list[Value]:
+  """Values of outer graphs that a region uses (and some of its own)."""
+  out = list(graph.results)
+  for node in graph.nodes:
+    out += node.inputs
+    for region in node.regions:
+      out += _captured(region)
+  return out
+
+
+def make_source(code: Code, value: Value, shape: Shape) -> int | None:
+  """A constant or an index as an instruction, if it is one everywhere."""
+  node = value.node
+  if node is None:
+    return None
+  if node.op == "stablehlo.constant":
+    array: np.ndarray = node.attributes
+    if array.size and (array.size == 1 or not any(array.strides)):
+      return code.constant(array.flat[0], REGISTER[value.dtype])
+    return None
+  dims = range(len(shape))
+  if node.op == "stablehlo.broadcast_in_dim" and node.inputs[0].node:
+    dims = node.attributes
+    node = node.inputs[0].node
+    if node.results[0].shape != tuple(shape[d] for d in dims):
+      return None
+  if node.op == "stablehlo.iota" and value.shape == shape:
+    return iota(code, value.dtype, dims[node.attributes])
+  return None
+
+
+def iota(code: Code, dtype: DType, dim: int) -> int:
+  """The index along a dimension, in an element type."""
+  index = code.emit(Opcode.IOTA, REGISTER[dtype], imm=dim)
+  return code.narrow(index, dtype)
+
+
+def _replace(node: Node, replaced: dict[int, Value]) -> None:
+  node.inputs = tuple([replaced.get(id(v), v) for v in node.inputs])
+  for region in node.regions:
+    for inner in region.nodes:
+      _replace(inner, replaced)
+    region.results = [replaced.get(id(v), v) for v in region.results]

@@ -1,0 +1,210 @@
+"""The compiler: named phases from a StableHLO module to a program's bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from pathlib import Path
+from typing import Any
+
+from jaxlib import _jax
+from jaxlib.ipu import ops
+from jaxlib.ipu import options as flags
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.diagnostics import invalid_argument
+from jaxlib.ipu.ir import importer
+from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.lower import emit
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.passes import dce, fuse
+from jaxlib.ipu.plan import memory
+from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.target import Target
+
+ops.load()
+
+
+class Phase(enum.Enum):
+  """The phases, in order. Each says what it leaves behind."""
+
+  PARSE = "parse"  # canonical StableHLO, calls inlined
+  IMPORT = "import"  # a graph of StableHLO operations
+  FUSE = "fuse"  # element-wise operations grouped, dead nodes gone
+  LOWER = "lower"  # tensors with tile mappings, steps with costs
+  ALLOCATE = "allocate"  # addresses; the SRAM plan
+  EMIT = "emit"  # the program's record, and its bytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+  """What a compilation can be told beside its module.
+
+  Attributes:
+    target: the machine to plan for.
+    allow_out_of_memory: compile programs that do not fit the SRAM.
+    stop_after: the last phase to run; None runs all.
+    dump: a folder that gets each phase's result as text; None: no dumps.
+    verify: check what each phase leaves behind.
+  """
+
+  target: Target
+  allow_out_of_memory: bool = False
+  stop_after: Phase | None = None
+  dump: Path | None = None
+  verify: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class State:
+  """What the phases have made so far."""
+
+  code: bytes
+  stablehlo: Any = None
+  module: Module | None = None
+  builder: Builder | None = None
+  arguments: list[int] = dataclasses.field(default_factory=list)
+  results: list[int] = dataclasses.field(default_factory=list)
+  arena_bytes: int = 0
+  memory: memory.MemoryPlan | None = None
+  program: schema.Program | None = None
+  data: bytes = b""
+
+
+def compile_module(code: bytes, options: Options) -> State:
+  """Runs the phases.
+
+  Args:
+    code: a StableHLO portable artifact.
+    options: see `Options`.
+
+  Raises:
+    CompileError: with a PJRT code and a message for the user.
+  """
+  state = State(code)
+  for phase in Phase:
+    _RUN[phase](state, options)
+    if options.verify or options.dump:
+      from jaxlib.ipu import inspection
+
+      inspection.after(phase, state, options)
+    if phase is options.stop_after:
+      break
+  return state
+
+
+def _parse(state: State, options: Options) -> None:
+  state.stablehlo = importer.parse(state.code)
+
+
+def _import(state: State, options: Options) -> None:
+  state.module = importer.import_module(state.stablehlo)
+
+
+def _fuse(state: State, options: Options) -> None:
+  assert state.module is not None
+  state.module.graph = dce.eliminate(fuse.fuse(state.module.graph))
+
+
+def _lower(state: State, options: Options) -> None:
+  assert state.module is not None
+  builder = state.builder = Builder(options.target)
+  state.arguments = emit.bind_arguments(builder, state.module)
+  views = builder.lower_graph(state.module.graph)
+  state.results = emit.bind_results(builder, state.module, views)
+
+
+def _allocate(state: State, options: Options) -> None:
+  assert state.module is not None and state.builder is not None
+  builder = state.builder
+  line, state.arena_bytes = emit.place_storage(
+    builder, state.module, state.arguments, state.results
+  )
+  state.memory = memory.plan(builder, line, state.module.aliases)
+  memory.check(builder, state.memory, options.allow_out_of_memory)
+
+
+def _emit(state: State, options: Options) -> None:
+  assert state.module is not None and state.builder is not None
+  assert state.memory is not None
+  state.program = emit.program(
+    state.builder,
+    state.module,
+    state.arguments,
+    state.results,
+    state.arena_bytes,
+    state.memory,
+    importer.bytecode(state.stablehlo),
+  )
+  state.data = container.write(state.program, bytes(state.builder.constants))
+
+
+_RUN = {
+  Phase.PARSE: _parse,
+  Phase.IMPORT: _import,
+  Phase.FUSE: _fuse,
+  Phase.LOWER: _lower,
+  Phase.ALLOCATE: _allocate,
+  Phase.EMIT: _emit,
+}
+assert list(_RUN) == list(Phase)
+
+
+def compile_program(code: bytes, compile_options: bytes) -> bytes:
+  """What the plugin calls: a module and XLA's options to a program's bytes.
+
+  Args:
+    code: a StableHLO portable artifact.
+    compile_options: a serialised `CompileOptionsProto`; what the user gave as
+      `jax.jit(..., compiler_options={"ipu_...": ...})` is in it.
+  """
+  return compile_module(code, read_options(compile_options)).data
+
+
+def read_options(compile_options: bytes) -> Options:
+  """The flags of the client, and what the compilation was told.
+
+  Raises:
+    CompileError: an unknown `ipu_` option, or a bad value.
+  """
+  settings = flags.active()
+  given = dict(
+    _jax.CompileOptions.ParseFromString(compile_options).env_option_overrides
+  )
+  options = Options(
+    target=settings.target, allow_out_of_memory=settings.allow_out_of_memory
+  )
+  for name, value in given.items():
+    if not name.startswith("ipu_"):
+      continue
+    read = _COMPILER_OPTIONS.get(name)
+    if read is None:
+      raise invalid_argument(
+        f"unknown compiler option {name!r}: the IPU compiler knows "
+        f"{', '.join(_COMPILER_OPTIONS)}"
+      )
+    try:
+      options = dataclasses.replace(options, **read(value, settings))
+    except ValueError as e:
+      raise invalid_argument(f"compiler option {name}={value!r}: {e}") from e
+  return options
+
+
+def _read_tiles(value: Any, settings: flags.Settings) -> dict[str, Any]:
+  return {"target": machines.resolve(settings.version, int(value))}
+
+
+def _read_bool(value: Any) -> bool:
+  if isinstance(value, bool):
+    return value
+  raise ValueError("it must be True or False")
+
+
+# jax.jit(f, compiler_options={name: value})
+_COMPILER_OPTIONS: dict[str, Any] = {
+  "ipu_num_tiles": _read_tiles,
+  "ipu_allow_out_of_memory": lambda value, settings: {
+    "allow_out_of_memory": _read_bool(value)
+  },
+  "ipu_verify": lambda value, settings: {"verify": _read_bool(value)},
+  "ipu_dump_to": lambda value, settings: {"dump": Path(str(value))},
+}

@@ -1,0 +1,185 @@
+"""The SRAM plan: what each tile holds, and when.
+
+Every tensor takes its share on every tile of its mapping while it is live,
+placed ones from their exchange to their last use. Arguments that are not
+donated, results and constants stay for the whole run, and so does the code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxlib.ipu import codelets
+from jaxlib.ipu.diagnostics import resource_exhausted
+from jaxlib.ipu.dtypes import NAME, SIZE
+from jaxlib.ipu.plan.layout import Array, Layout
+from jaxlib.ipu.program import schema
+
+if TYPE_CHECKING:
+  from jaxlib.ipu.lower.builder import Builder, TensorInfo
+  from jaxlib.ipu.lower.liveness import Timeline
+
+
+@dataclasses.dataclass(slots=True)
+class MemoryPlan:
+  """Bytes over all tiles, and the fullest tile's at its fullest moment."""
+
+  argument_bytes: int
+  result_bytes: int
+  alias_bytes: int
+  temporary_bytes: int
+  code_bytes: int
+  peak_tile_bytes: int
+  peak_tile: int
+  largest: list[str]
+
+  def record(self) -> schema.Memory:
+    """The program's form of it."""
+    return schema.Memory(
+      self.argument_bytes,
+      self.result_bytes,
+      self.alias_bytes,
+      self.temporary_bytes,
+      self.code_bytes,
+      self.peak_tile_bytes,
+      self.peak_tile,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _elements(layout: Layout, num_tiles: int) -> Array:
+  return layout.elements(np.arange(num_tiles))
+
+
+def plan(
+  builder: Builder, line: Timeline, aliases: list[tuple[int, int]]
+) -> MemoryPlan:
+  """Adds up what is live on each tile over the run."""
+  tensors = builder.tensors
+  tiles = builder.target.num_tiles
+  lives = _lives(builder, line)
+  changes: dict[int, list[tuple[int, TensorInfo]]] = defaultdict(list)
+  for number, intervals in lives.items():
+    for begin, end in intervals:
+      changes[begin].append((1, tensors[number]))
+      changes[end + 1].append((-1, tensors[number]))
+  code = _code_bytes(builder)
+  now = np.full(tiles, code, np.int64)
+  peak, peak_tile, peak_time = code, 0, 0
+  for time in sorted(changes):
+    grew = False
+    for sign, info in changes[time]:
+      now += sign * SIZE[info.dtype] * _elements(info.layout, tiles)
+      grew |= sign > 0
+    if grew:
+      tile = int(now.argmax())
+      if now[tile] > peak:
+        peak, peak_tile, peak_time = int(now[tile]), tile, time
+  by_space = [0, 0, 0, 0]
+  for number, info in enumerate(tensors):
+    if number in lives and info.root == number:
+      by_space[info.space] += info.bytes
+  alias = sum(
+    t.bytes
+    for t in tensors
+    if t.space == schema.RESULT and t.address in {j for _, j in aliases}
+  )
+  return MemoryPlan(
+    argument_bytes=by_space[schema.ARGUMENT],
+    result_bytes=by_space[schema.RESULT],
+    alias_bytes=alias,
+    temporary_bytes=by_space[schema.ARENA] + by_space[schema.CONSTANT],
+    code_bytes=code * tiles,
+    peak_tile_bytes=peak,
+    peak_tile=peak_tile,
+    largest=_largest(builder, lives, peak_time, peak_tile),
+  )
+
+
+def _lives(
+  builder: Builder, line: Timeline
+) -> dict[int, list[tuple[int, int]]]:
+  """When each tensor takes SRAM."""
+  lives = {r: list(i) for r, i in line.intervals.items()}
+  for root, info in enumerate(builder.tensors):
+    if info.root == root and info.space in (schema.ARGUMENT, schema.CONSTANT):
+      if root in lives:
+        lives[root] = [(0, line.end)]
+  lives.update(line.placed_intervals)
+  return lives
+
+
+def _code_bytes(builder: Builder) -> int:
+  """Vertex state and code, as if every tile took part in every step."""
+  total = 0
+  todo = [builder.steps]
+  while todo:
+    for step in todo.pop():
+      if isinstance(step, schema.Execute):
+        codelet = codelets.CODELETS[type(step.fields)]
+        total += codelet.state_bytes(step.fields, len(step.operands))
+      elif isinstance(step, schema.While):
+        todo += [step.condition, step.body]
+      elif isinstance(step, schema.Repeat):
+        todo.append(step.body)
+      elif isinstance(step, schema.Switch):
+        todo += [b.steps for b in step.branches]
+  return total
+
+
+def _largest(
+  builder: Builder,
+  lives: dict[int, list[tuple[int, int]]],
+  time: int,
+  tile: int,
+) -> list[str]:
+  """The biggest tensors on the fullest tile at its fullest moment."""
+  sizes = []
+  for number, intervals in lives.items():
+    if any(begin <= time <= end for begin, end in intervals):
+      info = builder.tensors[number]
+      elements = _elements(info.layout, builder.target.num_tiles)[tile]
+      sizes.append((int(elements) * SIZE[info.dtype], number))
+  sizes.sort(reverse=True)
+  places = list(builder.locations)
+  lines = []
+  for size, number in sizes[:5]:
+    info = builder.tensors[number]
+    shape = "x".join([*map(str, info.shape), NAME[info.dtype]])
+    where = ""
+    if info.location is not None:
+      _, name, file, line = places[info.location]
+      where = f" {name} at {file}:{line}" if file else ""
+    kind = (
+      "temporary",
+      "argument",
+      "result",
+      "constant",
+    )[builder.tensors[info.root].space]
+    if info.root != number:
+      kind = "exchanged copy"
+    lines.append(f"{size:,} bytes: {kind} {shape}{where}")
+  return lines
+
+
+def check(builder: Builder, memory: MemoryPlan, allow: bool) -> None:
+  """Raises RESOURCE_EXHAUSTED if a tile is over its SRAM, unless allowed."""
+  limit = builder.target.bytes_per_tile
+  if memory.peak_tile_bytes <= limit or allow:
+    return
+  largest = "\n    ".join(memory.largest)
+  total = limit * builder.target.num_tiles
+  raise resource_exhausted(
+    f"out of memory: tile {memory.peak_tile} needs "
+    f"{memory.peak_tile_bytes:,} bytes of SRAM, an {builder.target.version} "
+    f"tile has {limit:,} ({builder.target.num_tiles} tiles, {total:,} bytes "
+    f"in all). The largest tensors on it at that moment:\n    {largest}\n"
+    "  Use smaller arrays or batches, narrower types, donate state "
+    "(jax.jit(..., donate_argnums=...)), or more tiles. To run on the model "
+    'regardless: POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\''
+  )

@@ -1,0 +1,156 @@
+"""The machines a program can be planned for.
+
+Figures are tagged where they stand: [S] read in a public source, [D] derived
+from such figures, [G] a guess. `report` says which share of a program's
+cycles rests on which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+  """One IPU, as far as planning and costs need to know it.
+
+  Attributes:
+    version: its name, `ipu2` and so on.
+    num_tiles: tiles per IPU.
+    bytes_per_tile: SRAM of a tile, bytes.
+    clock_hz: tile clock, cycles per second.
+    num_workers: worker threads per tile.
+    exchange_bytes_per_cycle: what a tile can receive, and at the same time
+      send, per cycle.
+    data_path_bytes: bytes of a vector load or store (64 bits).
+    memcpy_bytes_per_cycle: on-tile copies, bytes per cycle.
+    fp32_macs, fp16_macs: multiply-accumulates per cycle of the matrix unit,
+      f32 with f32 partials and f16 with f32 partials.
+    coefficient_load_bytes: bytes per cycle when the matrix unit loads its
+      weights.
+    sync_cycles: an on-chip synchronisation.
+    launch_cycles: what a compute set costs before its vertices run.
+    host_bytes_per_second: host link, each way.
+    host_copy_cycles: fixed cost of a host stream copy.
+  """
+
+  version: str
+  num_tiles: int
+  bytes_per_tile: int
+  clock_hz: float
+  num_workers: int = 6
+  exchange_bytes_per_cycle: int = 4
+  data_path_bytes: int = 8
+  memcpy_bytes_per_cycle: int = 8
+  fp32_macs: int = 16
+  fp16_macs: int = 32
+  coefficient_load_bytes: int = 16
+  # 90: the constant of PopLibs' CTC planner for an exchange's sync [S];
+  # on-chip, 90 to 150 fit the measurements.
+  sync_cycles: int = 90
+  # The measured excess of a MultiVertex step over its formula [D]: +82.
+  launch_cycles: int = 82
+  # PCIe Gen4 x16: 64 GB/s both ways together [S].
+  host_bytes_per_second: float = 32e9
+  # A stream copy of one int: mid phase 1,491 to 1,771 cycles [S].
+  host_copy_cycles: int = 1600
+
+  def __post_init__(self) -> None:
+    for name in ("num_tiles", "bytes_per_tile", "clock_hz", "num_workers"):
+      if getattr(self, name) <= 0:
+        raise ValueError(
+          f"target {self.version}: {name} is {getattr(self, name)}, it must "
+          "be positive"
+        )
+
+
+# Sources: Mk1 304 MiB over 1216 tiles, 1.6 GHz; Mk2 624 KiB per tile, cycle
+# counts and times of the public profiling tutorials give 1.33 GHz; Bow
+# reports version ipu2 at 1.85 GHz; ipu21 is the FP8-capable C600, whose
+# published peak gives 1.49 GHz [D].
+_KIB = 1024
+TARGETS: dict[str, Target] = {
+  "ipu1": Target(
+    version="ipu1",
+    num_tiles=1216,
+    bytes_per_tile=256 * _KIB,
+    clock_hz=1.6e9,
+    fp32_macs=8,
+    fp16_macs=32,
+    coefficient_load_bytes=8,
+  ),
+  "ipu2": Target(
+    version="ipu2", num_tiles=1472, bytes_per_tile=624 * _KIB, clock_hz=1.33e9
+  ),
+  "bow": Target(
+    version="bow", num_tiles=1472, bytes_per_tile=624 * _KIB, clock_hz=1.85e9
+  ),
+  "ipu21": Target(
+    version="ipu21", num_tiles=1472, bytes_per_tile=624 * _KIB, clock_hz=1.49e9
+  ),
+}
+DEFAULT = "ipu2"
+
+
+@functools.lru_cache
+def resolve(version: str = DEFAULT, num_tiles: int | None = None) -> Target:
+  """The machine called `version`, or described by a TOML file of that name.
+
+  Args:
+    version: a key of `TARGETS`, or a path that ends in `.toml`. The file's
+      keys are the attributes of `Target`; `base = "ipu2"` starts from a known
+      one.
+    num_tiles: use only so many tiles.
+
+  Raises:
+    ValueError: names the value and what is allowed.
+  """
+  if version.endswith(".toml"):
+    target = _read(Path(version))
+  elif version in TARGETS:
+    target = TARGETS[version]
+  else:
+    raise ValueError(
+      f"unknown IPU version {version!r}: use one of {', '.join(TARGETS)}, or "
+      "a .toml file that describes a machine"
+    )
+  if num_tiles is None:
+    return target
+  if not 1 <= num_tiles <= target.num_tiles:
+    raise ValueError(
+      f"{num_tiles} tiles asked for, {target.version} has 1 to "
+      f"{target.num_tiles}"
+    )
+  return dataclasses.replace(target, num_tiles=num_tiles)
+
+
+def _read(path: Path) -> Target:
+  try:
+    values = tomllib.loads(path.read_text())
+  except OSError as e:
+    raise ValueError(f"cannot read the machine in {path}: {e}") from e
+  except tomllib.TOMLDecodeError as e:
+    raise ValueError(f"{path} is no TOML: {e}") from e
+  base = values.pop("base", DEFAULT)
+  if base not in TARGETS:
+    raise ValueError(
+      f"{path}: base = {base!r} is none of {', '.join(TARGETS)}"
+    )
+  known = {f.name: f for f in dataclasses.fields(Target)}
+  for name, value in values.items():
+    if name not in known:
+      raise ValueError(
+        f"{path}: {name!r} is no property of a machine; those are "
+        f"{', '.join(known)}"
+      )
+    expected = type(getattr(TARGETS[base], name))
+    numeric = expected is float and isinstance(value, int)
+    if not isinstance(value, expected) and not numeric:
+      raise ValueError(
+        f"{path}: {name} = {value!r} must be of type {expected.__name__}"
+      )
+  values.setdefault("version", path.stem)
+  return dataclasses.replace(TARGETS[base], **values)
