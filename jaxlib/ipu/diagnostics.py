@@ -1,0 +1,70 @@
+"""Errors that reach a JAX user.
+
+A `CompileError` crosses the C API as a PJRT code and a message, and comes out
+of `jax.jit` as a `jax.errors.JaxRuntimeError`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+
+class Code(enum.IntEnum):
+  """The PJRT error codes that the compiler uses."""
+
+  INVALID_ARGUMENT = 3
+  RESOURCE_EXHAUSTED = 8
+  UNIMPLEMENTED = 12
+  INTERNAL = 13
+
+
+class CompileError(Exception):
+  """A program that cannot be compiled: why, where, and what to do.
+
+  Attributes:
+    code: the PJRT error code.
+    message: what the user reads.
+  """
+
+  def __init__(self, code: Code, message: str) -> None:
+    super().__init__(message)
+    self.code = code
+    self.message = message
+
+
+def _at(location: Any) -> str:
+  from jaxlib.ipu.ir.location import describe, resolve
+
+  where = describe(resolve(location)) if location is not None else ""
+  return f"\n  in {where}" if where else ""
+
+
+def invalid_argument(message: str, location: Any = None) -> CompileError:
+  """The program or an option is wrong."""
+  return CompileError(Code.INVALID_ARGUMENT, message + _at(location))
+
+
+def resource_exhausted(message: str, location: Any = None) -> CompileError:
+  """The program does not fit."""
+  return CompileError(Code.RESOURCE_EXHAUSTED, message + _at(location))
+
+
+def unimplemented(what: str, location: Any = None) -> CompileError:
+  """An operation or a type that is not lowered; lists what is."""
+  from jaxlib.ipu import ops
+
+  known = ", ".join(sorted(n.removeprefix("stablehlo.") for n in ops.REGISTRY))
+  return CompileError(
+    Code.UNIMPLEMENTED,
+    f"the IPU backend does not lower {what}{_at(location)}\n"
+    f"  StableHLO operations it lowers: {known}",
+  )
+
+
+def internal(message: str, location: Any = None) -> CompileError:
+  """A bug of the compiler, in words that a report of it needs."""
+  return CompileError(
+    Code.INTERNAL,
+    f"{message} (this is a bug of the IPU compiler){_at(location)}",
+  )
