@@ -1,0 +1,1 @@
+"""Benchmarks of the IPU backend against XLA:CPU. See run.py."""

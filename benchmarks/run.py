@@ -1,0 +1,137 @@
+"""Compares the IPU backend with XLA:CPU, in one process and interleaved.
+
+  python -m benchmarks                       everything, as a table
+  python -m benchmarks --filter 'matmul|loops'
+  python -m benchmarks --json results.json --check
+  python -m benchmarks --memory              peak memory, a process each
+
+`--platform cpu` compares XLA:CPU with itself: how much two equals differ is
+the noise of the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __package__ in (None, ""):
+  sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import memory, workloads
+from benchmarks.workload import Workload
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    prog="python -m benchmarks",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument(
+    "--filter", metavar="REGEX", help="only family/name that match anywhere"
+  )
+  parser.add_argument(
+    "--repeat", type=int, default=21, help="samples per device (default 21)"
+  )
+  parser.add_argument("--list", action="store_true", help="name them and stop")
+  parser.add_argument("--json", type=Path, metavar="FILE", help="write there")
+  parser.add_argument(
+    "--check", action="store_true", help="fail when a limit is exceeded"
+  )
+  parser.add_argument(
+    "--memory", action="store_true", help="compare peak memory instead"
+  )
+  parser.add_argument(
+    "--platform", default="ipu", help="to be measured (default ipu)"
+  )
+  parser.add_argument(
+    "--baseline", default="cpu", help="to compare with (default cpu)"
+  )
+  parser.add_argument(
+    "--memory-child", nargs=2, metavar=("NAME", "PLATFORM"),
+    help=argparse.SUPPRESS,
+  )  # fmt: skip
+  args = parser.parse_args(argv)
+  if args.repeat < 1:
+    parser.error(f"--repeat {args.repeat}: at least one sample is needed")
+  return args
+
+
+def select(pattern: str | None) -> list[Workload]:
+  chosen = [
+    w
+    for w in workloads.all_workloads()
+    if pattern is None or re.search(pattern, w.full_name)
+  ]
+  if not chosen:
+    raise SystemExit(f"--filter {pattern!r} matches nothing; see --list")
+  return chosen
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  args = parse(argv)
+  if args.memory_child:
+    memory.child(*args.memory_child)
+    return 0
+  chosen = select(args.filter)
+  if args.list:
+    print("\n".join(w.full_name for w in chosen))
+    return 0
+  if args.memory:
+    return run_memory(args, chosen)
+  return run_times(args, chosen)
+
+
+def run_memory(args: argparse.Namespace, chosen: list[Workload]) -> int:
+  names = [w.full_name for w in chosen if args.filter or w.memory]
+  rows = memory.compare(names, args.platform, args.baseline)
+  print(memory.table(rows, (args.platform, args.baseline)))
+  if args.json:
+    args.json.write_text(json.dumps({"memory": rows}, indent=1))
+  over = [row for row in rows if row["ratio"] > memory.LIMIT]
+  return 1 if args.check and over else 0
+
+
+def run_times(args: argparse.Namespace, chosen: list[Workload]) -> int:
+  import jax
+  from benchmarks import report
+  from benchmarks.measure import measure
+
+  devices = tuple(jax.devices(p)[0] for p in (args.platform, args.baseline))
+  measurements, failures = [], {}
+  for i, workload in enumerate(chosen):
+    progress(f"[{i + 1}/{len(chosen)}] {workload.full_name}")
+    # Whatever goes wrong with one workload, the others are still measured.
+    try:
+      measurements.append(measure(workload, *devices, args.repeat))
+    except Exception as e:
+      failures[workload.full_name] = f"{type(e).__name__}: {e}"
+    jax.clear_caches()
+  progress("")
+  if measurements:
+    print(report.table(measurements, (args.platform, args.baseline)))
+    print()
+    print(report.means_table(report.geometric_means(measurements)))
+  for name, message in failures.items():
+    print(f"\n{name} FAILED: {message}")
+  if args.json:
+    data = report.as_json(measurements, failures, devices)
+    args.json.write_text(json.dumps(data, indent=1))
+  slow = report.over_limit(measurements) if args.check else []
+  if slow:
+    print("\nabove the limit:\n  " + "\n  ".join(slow))
+  return 1 if failures or slow else 0
+
+
+def progress(text: str) -> None:
+  """A line that the next one overwrites; nothing where no one looks."""
+  if sys.stderr.isatty():
+    print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+  raise SystemExit(main())

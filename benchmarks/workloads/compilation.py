@@ -1,0 +1,93 @@
+"""Time of lowered.compile(), on modules never seen before.
+
+Every sample compiles a new function whose constant differs, so no cache of
+JAX, the backend or the plugin can answer. Tracing and lowering are the same
+for all backends and are not timed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+
+import jax
+from benchmarks import models
+from benchmarks.workload import Case, Workload, prepared
+
+LIMIT = 0.4
+
+
+def compiling(
+  name: str,
+  function: Callable[..., object],
+  make_args: Callable[[], tuple[object, ...]],
+) -> Workload:
+  """Compiles partial(function, constant) for ever new constants."""
+
+  def make(device: jax.Device) -> Case:
+    args = jax.device_put(make_args(), device)
+    constants = (1 + k / 1024 for k in itertools.count())
+
+    def lower(constant: float | None = None):
+      constant = next(constants) if constant is None else constant
+      return jax.jit(lambda *a: function(constant, *a)).lower(*args)
+
+    return prepared(
+      lower,
+      lambda lowered: lowered.compile(),
+      lambda: lower(0.5).compile()(*args),
+    )
+
+  return Workload(
+    family="compile", name=name, make=make, limit=LIMIT, tolerance=1e-3
+  )
+
+
+def elementwise_chain(constant, x):
+  for i in range(20):
+    x = jnp.tanh(x * constant + i) - x
+  return x
+
+
+def mlp_step(constant, state, x, labels):
+  return models.momentum_step(state, x * constant, labels)
+
+
+def transformer_step(constant, state, tokens):
+  return models.transformer_step(state, tokens, rate=1e-3 * constant)
+
+
+def loop(constant, x):
+  return jax.lax.scan(lambda c, x: (jnp.sin(c) * constant + x,) * 2, x[0], x)
+
+
+def uniform(constant, seed):
+  return jax.random.uniform(jax.random.key(seed), (1000,)) * constant
+
+
+def eager_call(constant, x):
+  return jnp.sum(x * constant, 0)
+
+
+WORKLOADS = [
+  compiling("x + 1", lambda c, x: x + c, lambda: (np.ones(4, np.float32),)),
+  compiling("row sum", eager_call, lambda: (np.ones((8, 4), np.float32),)),
+  compiling(
+    "chain of 60", elementwise_chain, lambda: (np.ones(64, np.float32),)
+  ),
+  compiling("scan", loop, lambda: (np.ones((16, 8), np.float32),)),
+  compiling("threefry uniform", uniform, lambda: (np.int32(0),)),
+  compiling(
+    "MLP step",
+    mlp_step,
+    lambda: (models.momentum_state(models.MNIST), *models.digits(32)),
+  ),
+  compiling(
+    "transformer step with AdamW",
+    transformer_step,
+    lambda: (models.transformer_state(), models.tokens()),
+  ),
+]

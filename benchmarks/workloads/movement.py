@@ -1,0 +1,64 @@
+"""Transposes, gathers and scatters."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+import jax
+from benchmarks.workload import jitted
+
+
+def values(*shape: int):
+  return lambda: [np.random.default_rng(0).random(shape, dtype=np.float32)]
+
+
+def table_and_rows(rows: int, width: int, count: int):
+  """A table f32[rows, width], indices i32[count], and values to add."""
+
+  def make():
+    rng = np.random.default_rng(0)
+    return [
+      rng.random((rows, width), dtype=np.float32),
+      rng.integers(0, rows, count).astype(np.int32),
+      rng.random((count, width), dtype=np.float32),
+    ]
+
+  return make
+
+
+def embedding_gradient(table, rows, values):
+  return jax.grad(lambda t: (t[rows] * values).sum())(table)
+
+
+def one_column(table, rows, values):
+  del values
+  return table[rows, rows % table.shape[1]]
+
+
+TABLE = table_and_rows(10_000, 256, 4096)
+
+WORKLOADS = [
+  jitted("transpose", "128x128", lambda x: x.T + 0, values(128, 128)),
+  jitted("transpose", "1024x1024", lambda x: jnp.transpose(x),
+         values(1024, 1024)),
+  jitted("transpose", "2048x512", lambda x: jnp.transpose(x),
+         values(2048, 512)),
+  jitted("transpose", "(0 2 1 3) of 8x128x12x64",
+         lambda x: x.transpose(0, 2, 1, 3), values(8, 128, 12, 64)),
+  jitted("transpose", "(2 1 0) of 64x128x64",
+         lambda x: x.transpose(2, 1, 0), values(64, 128, 64)),
+  jitted("movement", "concatenate and slice, 4 MiB",
+         lambda x: jnp.concatenate([x[512:], x[:512]]), values(1024, 1024)),
+  jitted("movement", "reverse and pad, 4 MiB",
+         lambda x: jnp.pad(x[::-1, ::-1], 1), values(1024, 1024)),
+  jitted("gather", "4096 rows of 256", lambda t, i, v: t[i], TABLE,
+         memory=True),
+  jitted("gather", "4096 elements", one_column, TABLE),
+  jitted("scatter", "add 4096 rows of 256",
+         lambda t, i, v: t.at[i].add(v), TABLE),
+  jitted("scatter", "gradient of an embedding", embedding_gradient, TABLE,
+         tolerance=1e-3),
+  jitted("scatter", "set 64 rows of 256",
+         lambda t, i, v: t.at[:64].set(v), table_and_rows(10_000, 256, 64)),
+]  # fmt: skip

@@ -1,0 +1,42 @@
+"""Matrix products: square, skinny, batched, half precision."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.workload import jitted
+
+
+def operands(lhs: tuple[int, ...], rhs: tuple[int, ...], dtype=np.float32):
+  def make():
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=s).astype(dtype) for s in (lhs, rhs)]
+
+  return make
+
+
+def product(name: str, lhs, rhs, f=jnp.matmul, dtype=np.float32, **options):
+  return jitted("matmul", name, f, operands(lhs, rhs, dtype), **options)
+
+
+def transposed(a, b):
+  return a.T @ b
+
+
+WORKLOADS = [
+  *[product(f"{n}x{n}", (n, n), (n, n), memory=n == 2048)
+    for n in (128, 256, 512, 1024, 2048)],
+  product("32x784 by 784x1024", (32, 784), (784, 1024)),
+  product("1x1024 by 1024x1024", (1, 1024), (1024, 1024)),
+  product("1024x1024 by 1024", (1024, 1024), (1024,)),
+  product("4096x16 by 16x4096", (4096, 16), (16, 4096)),
+  product("16x8192 by 8192x16", (16, 8192), (8192, 16)),
+  product("transposed 512x512", (512, 512), (512, 512), transposed),
+  product("batch 64 of 64x64", (64, 64, 64), (64, 64, 64)),
+  product("batch 8 of 256x256", (8, 256, 256), (8, 256, 256)),
+  product("bf16 512x512", (512, 512), (512, 512), dtype=jnp.bfloat16,
+          tolerance=2e-2),
+  product("f16 512x512", (512, 512), (512, 512), dtype=np.float16,
+          tolerance=4e-3),
+]  # fmt: skip

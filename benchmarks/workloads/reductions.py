@@ -1,0 +1,38 @@
+"""Sums, extrema and arg-reductions over rows, columns and everything."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.workload import jitted
+
+
+def values(*shape: int):
+  return lambda: [np.random.default_rng(0).random(shape, dtype=np.float32)]
+
+
+def over(function, axis):
+  return lambda x: function(x, axis=axis)
+
+
+SQUARE = values(1024, 1024)
+
+WORKLOADS = [
+  jitted("reductions", "sum, 4 Mi", jnp.sum, values(2**22)),
+  *[
+    jitted("reductions", f"{name} of {what}, 1024x1024", over(f, axis), SQUARE)
+    for name, f in (("sum", jnp.sum), ("max", jnp.max), ("argmax", jnp.argmax))
+    for what, axis in (("rows", 1), ("columns", 0), ("all", None))
+  ],
+  jitted("reductions", "mean of the middle, 64x128x128",
+         over(jnp.mean, 1), values(64, 128, 128)),
+  jitted("reductions", "sum of two, 64x128x128",
+         over(jnp.sum, (0, 2)), values(64, 128, 128)),
+  jitted("reductions", "variance of rows, 1024x1024",
+         over(jnp.var, 1), SQUARE),
+  jitted("reductions", "short rows, 262144x4",
+         over(jnp.sum, 1), values(2**18, 4)),
+  jitted("reductions", "long rows, 4x262144",
+         over(jnp.max, 1), values(4, 2**18)),
+]  # fmt: skip
