@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.workload import jitted
