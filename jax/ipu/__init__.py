@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
-import jax
 from jax._src import config as _config
 from jax._src.lib import _jax
+
+import jax
 
 _OPTIONS = {
   "jax_ipu_use_model": (bool, "Run on the IPU model instead of hardware."),
@@ -39,9 +41,11 @@ def _define_options() -> None:
     jax.config.add_option(
       name, holder, kind, meta_args=[], meta_kwargs={"help": help}
     )
-    setattr(
-      _config.Config, name, property(lambda _, holder=holder: holder.value)
-    )
+    setattr(_config.Config, name, property(_read_value(holder)))
+
+
+def _read_value(holder: _config.Flag[Any]) -> Callable[[Any], Any]:
+  return lambda _: holder.value
 
 
 def _restore_config_module() -> None:

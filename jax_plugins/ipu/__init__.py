@@ -29,12 +29,12 @@ def initialize() -> None:
 
 def _make_client() -> Any:
   """Creates the client from the flags as they are now."""
-  import jax
-  import jax.ipu
   import jaxlib.version
   from jax._src import xla_bridge
   from jax._src.lib import xla_client
 
+  import jax
+  import jax.ipu
   from jaxlib.ipu import options, plugin
 
   plugin.check_installation(jaxlib.version.__version__)

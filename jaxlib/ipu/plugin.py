@@ -86,10 +86,10 @@ def load() -> ctypes.CDLL:
     raise PluginError(
       f"the IPU backend's library {LIBRARY} cannot be loaded: {error}"
     ) from error
-  answer = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
-  library.ipu_compile_succeeded.argtypes = answer
+  text = [ctypes.c_char_p, ctypes.c_size_t]
+  library.ipu_compile_succeeded.argtypes = [ctypes.c_void_p, *text]
   library.ipu_compile_succeeded.restype = None
-  library.ipu_compile_failed.argtypes = [answer[0], ctypes.c_int, *answer[1:]]
+  library.ipu_compile_failed.argtypes = [ctypes.c_void_p, ctypes.c_int, *text]
   library.ipu_compile_failed.restype = None
   library.ipu_set_compiler.argtypes = [_CompileFunction]
   library.ipu_set_compiler.restype = None
@@ -99,8 +99,7 @@ def load() -> ctypes.CDLL:
   callback = _CompileFunction(functools.partial(_compile, library))
   library.ipu_set_compiler(callback)
   # The library must not call into an interpreter that is gone.
-  no_compiler = ctypes.cast(None, _CompileFunction)
-  atexit.register(library.ipu_set_compiler, no_compiler)
+  atexit.register(library.ipu_set_compiler, _CompileFunction(0))
   library.callback = callback  # type: ignore[attr-defined]  # keep it alive
   return library
 
@@ -136,7 +135,7 @@ def _compile(
   except MemoryError:
     code_ = diagnostics.Code.RESOURCE_EXHAUSTED
     _fail(library, sink, code_, "the host has no memory left to compile with")
-  except BaseException as error:  # noqa: BLE001  # nobody else would see it
+  except BaseException as error:  # nobody else would see it
     _fail(
       library,
       sink,

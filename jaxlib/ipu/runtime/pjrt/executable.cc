@@ -7,6 +7,7 @@
 
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/serialized_executable.h"
+#include "jaxlib/ipu/runtime/pjrt/signature.h"
 
 namespace ipu {
 namespace {
@@ -181,7 +182,7 @@ Executable::Executable(CompiledProgram bytes, std::string options,
       alias_of_result_(info().results.size(), -1),
       donated_(info().donors),
       fingerprint_(Fingerprint(*bytes_)),
-      signature_module_(MakeSignatureModule(info())) {
+      signature_(MakeSignature(info())) {
   for (const ProgramInfo::Alias& alias : info().aliases) {
     if (alias.result < alias_of_result_.size()) {
       alias_of_result_[alias.result] = static_cast<int>(alias.argument);

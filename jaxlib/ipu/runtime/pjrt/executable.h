@@ -43,7 +43,8 @@ class Executable {
 
   const NamedValues& costs() const { return costs_; }
   const std::string& fingerprint() const { return fingerprint_; }
-  const std::string& signature_module() const { return signature_module_; }
+  // What OptimizedProgram usually answers with; see signature.h.
+  const std::string& signature() const { return signature_; }
   const std::vector<PJRT_Buffer_Type>& result_types() const {
     return result_types_;
   }
@@ -66,17 +67,13 @@ class Executable {
   std::vector<TensorInfoPtr> results_;
   NamedValues costs_;
   std::string fingerprint_;
-  std::string signature_module_;
+  std::string signature_;
   std::vector<PJRT_Buffer_Type> result_types_;
   std::vector<int64_t> result_dims_;  // of all results, one after another
   std::vector<size_t> result_ranks_;
 };
 
 using ExecutablePtr = std::shared_ptr<const Executable>;
-
-// A module with the program's signature and nothing in it, as MLIR text. See
-// optimized_program.cc for its use.
-std::string MakeSignatureModule(const ProgramInfo& info);
 
 void AddExecutableFunctions(PJRT_Api* api);
 void AddLoadedExecutableFunctions(PJRT_Api* api);
