@@ -64,13 +64,13 @@ def install(bazel_packages: Sequence[str]) -> None:
         f" apt-get update && apt-get install -y {' '.join(missing)}"
       )
     prefix = ["sudo", *prefix]
-  hint = "What apt-get printed says why."
-  command.run([*prefix, "apt-get", "-qq", "update"], hint=hint)
-  command.run(
-    [*prefix, "apt-get", "-qq", "install", "-y", "--no-install-recommends"]
-    + missing,
-    hint=hint,
-  )
+  options = ["-qq", "-y", "--no-install-recommends"]
+  for words in (["update"], ["install", *options, *missing]):
+    command.run(
+      [*prefix, "apt-get", *words],
+      hint="What apt-get printed says why.",
+      quiet=True,
+    )
 
 
 def check_compiler() -> None:

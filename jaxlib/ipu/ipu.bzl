@@ -26,13 +26,19 @@ _KERNEL_COPTS = [
     "-Wall",
     "-Wextra",
     "-Wno-unused-parameter",
-    "-O3",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=off",
+    # GCC 12's own AVX-512 intrinsics trip over it.
+    "-Wno-maybe-uninitialized",
     "-fvisibility=hidden",
     "-fvisibility-inlines-hidden",
-]
+    # Unique symbols could not be made local; see _isolated.
+    "-fno-gnu-unique",
+] + select({
+    "//:debug": [],
+    "//conditions:default": ["-O3"],
+})
 
 _VARIANTS = {
     "avx2": ["-march=x86-64-v3"],
