@@ -225,7 +225,9 @@ def profile(
   return Profile(
     per_element=max(p.proper + p.loop + loads + stores, least),
     arithmetic=p.proper,
-    unit=p.unit if p.computes else _inner_loops.VECTOR[result_dtypes[0]],
+    unit=p.unit
+    if p.computes
+    else _inner_loops.VECTOR[(*result_dtypes, first)[0]],
     loads=len(p.loaded),
     unary=not p.binary,
     has_exp=any(i.op == Opcode.EXP for i in p.instructions),

@@ -196,8 +196,16 @@ class ReduceCodelet(Codelet):
       for extent, along in zip(reduced, cell.coordinates[kept:], strict=True):
         index = index * extent + along
       flat.append(np.broadcast_to(index, cell.extents).reshape(shape))
-    accumulators = initial(fields, [v.dtype for v in flat], flat[0].shape[:-1])
-    for i in range(flat[0].shape[-1]):
+    first = 0
+    if kind == ReduceKind.GENERAL and any(
+      c.reshape(-1)[0] for c in cell.coordinates[kept:]
+    ):
+      # `init` is the first part's alone.
+      accumulators, first = [v[..., 0] for v in flat], 1
+    else:
+      registers = [v.dtype for v in flat]
+      accumulators = initial(fields, registers, flat[0].shape[:-1])
+    for i in range(first, flat[0].shape[-1]):
       accumulators = self.combine(
         fields, accumulators, [v[..., i] for v in flat]
       )

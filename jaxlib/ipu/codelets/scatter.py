@@ -114,15 +114,9 @@ class ScatterCodelet(Codelet):
       np.broadcast_to(updates, cell.extents),
     ]
 
-  def apply(self, fields: schema.Scatter, old: Array, new: Array) -> Array:
-    """What an element becomes: registers in, registers out."""
-    if fields.kind == ReduceKind.SET:
-      return new
-    return update(fields, old, new)
-
 
 def update(fields: schema.Scatter, old: Array, new: Array) -> Array:
-  """Combines an old element with an update."""
+  """Combines an old element with an update: registers in, registers out."""
   kind = ReduceKind(fields.kind)
   with np.errstate(all="ignore"):
     if kind == ReduceKind.GENERAL:

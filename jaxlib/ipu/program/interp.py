@@ -1,0 +1,378 @@
+"""The definition of a program: a slow, obvious interpreter in NumPy.
+
+Every tile has a private memory that holds just the elements that the tensors'
+mappings give it. A compute set runs tile by tile, each vertex on its tile's
+memory alone; an exchange is the only way from one memory to another. What
+real tiles could not do raises a `Trap`. Engines take short cuts; they are
+right when they agree with this.
+
+What is not modelled: that roots share storage in the arena. Peak memory
+counts every tensor while it is live, from its first write to its last use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.program import interp_compute as compute
+from jaxlib.ipu.program.tile_memory import (
+  Array,
+  Elements,
+  Mask,
+  TileMemory,
+  Trap,
+  arriving,
+  strided,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchanged:
+  """Bytes that changed tile in one run of a step, and what was planned."""
+
+  step: str
+  actual: float
+  planned: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """What a run gave.
+
+  Attributes:
+    outputs: the results, in order.
+    steps: how many steps ran.
+    exchanges: one entry for each run of a step that moved or might have.
+    host_bytes: over host streams.
+    peak_bytes: for each tile the most it held at a time.
+  """
+
+  outputs: list[Array]
+  steps: int
+  exchanges: list[Exchanged]
+  host_bytes: int
+  peak_bytes: Array
+
+
+def run(
+  data: bytes,
+  arguments: Sequence[Array],
+  *,
+  check_sram: bool = True,
+  max_steps: int = 100_000,
+) -> Result:
+  """Runs a serialised program.
+
+  Args:
+    data: what `container.write` made.
+    arguments: of the shapes and types that the program says.
+    check_sram: trap when a tile holds more than the target has.
+    max_steps: trap when a loop does not end.
+
+  Raises:
+    Trap: the program did what tiles cannot do.
+    ValueError: `data` is no program, or the arguments do not fit it.
+  """
+  program, constants = container.read(data)
+  machine = Machine(program, constants, max_steps)
+  machine.bind(arguments)
+  machine.run(program.steps, "")
+  peak = machine.peak_bytes()
+  worst = int(peak.argmax())
+  if check_sram and peak[worst] > program.target.bytes_per_tile:
+    raise Trap(
+      "sram",
+      f"{peak[worst]} bytes live at once, the tile has "
+      f"{program.target.bytes_per_tile}",
+      worst,
+    )
+  return Result(
+    machine.outputs(),
+    machine.steps,
+    machine.exchanges,
+    machine.host_bytes,
+    peak,
+  )
+
+
+class Machine:
+  """The tiles' memories, and what runs on them.
+
+  Attributes:
+    memory: for each tensor what each tile holds of it.
+    layouts: the program's mappings.
+  """
+
+  def __init__(
+    self, program: schema.Program, constants: memoryview, max_steps: int
+  ) -> None:
+    self.program = program
+    self.layouts = [Layout.from_record(m) for m in program.mappings]
+    self.memory = [
+      TileMemory(i, t, self.layouts[t.mapping])
+      for i, t in enumerate(program.tensors)
+    ]
+    self.read_only = set(program.arguments)
+    self.max_steps = max_steps
+    self.steps = 0
+    self.host_bytes = 0
+    self.exchanges: list[Exchanged] = []
+    self.path = ""
+    self._views: dict[int, Elements] = {}
+    # (time, tensor, whether it reads old contents) for `peak_bytes`.
+    self.uses: list[tuple[int, int, bool]] = []
+    for i, t in enumerate(program.tensors):
+      if t.root == i and t.space == schema.CONSTANT:
+        self.read_only.add(i)
+        self._define(i, self._constant(t, constants))
+
+  def _constant(self, t: schema.Tensor, constants: memoryview) -> Array:
+    dtype = NUMPY[DType(t.dtype)]
+    count = int(np.prod(t.shape, dtype=np.int64))
+    return np.frombuffer(constants, dtype, count, t.address)
+
+  def _define(self, tensor: int, values: Array) -> None:
+    self.memory[tensor].write_all(
+      values.reshape(-1), np.ones(values.size, np.bool_)
+    )
+    self.uses.append((0, tensor, False))
+
+  def bind(self, arguments: Sequence[Array]) -> None:
+    """Arguments are on their tiles when a run starts."""
+    numbers = self.program.arguments
+    if len(arguments) != len(numbers):
+      raise ValueError(
+        f"{len(arguments)} arguments for a program that takes {len(numbers)}"
+      )
+    for i, (number, value) in enumerate(zip(numbers, arguments, strict=True)):
+      m = self.memory[number]
+      value = np.asarray(value)
+      if value.shape != m.shape or value.dtype != NUMPY[m.dtype]:
+        raise ValueError(
+          f"argument {i} is {value.dtype}{value.shape}, the program takes "
+          f"{NUMPY[m.dtype]}{m.shape}"
+        )
+      self._define(number, value)
+
+  def outputs(self) -> list[Array]:
+    """The results; every element must have been written."""
+    out = []
+    for number in self.program.results:
+      values, defined = self.memory[number].gather_all()
+      if not defined.all():
+        raise Trap(
+          "undefined",
+          f"element {int(np.argmin(defined))} of a result was never written",
+          tensor=number,
+        )
+      self.uses.append((self.steps + 1, number, True))
+      out.append(values.reshape(self.memory[number].shape))
+    return out
+
+  # --- Control flow ---------------------------------------------------------
+
+  def run(self, steps: Sequence[schema.Step], path: str) -> None:
+    for i, step in enumerate(steps):
+      self.path = f"{path}{i}"
+      self.steps += 1
+      if self.steps > self.max_steps:
+        raise Trap(
+          "runaway", f"more than {self.max_steps} steps", step=self.path
+        )
+      try:
+        self._step(step)
+      except Trap as trap:
+        trap.step = trap.step or self.path
+        raise
+
+  def _step(self, step: schema.Step) -> None:
+    path = self.path
+    match step:
+      case schema.Copy():
+        self._copy(step)
+      case schema.Execute():
+        compute.execute(self, step)
+      case schema.HostCopy():
+        m = self.memory[step.tensor]
+        self.host_bytes += m.size * SIZE[m.dtype]
+      case schema.Repeat():
+        for _ in range(step.count):
+          self.run(step.body, f"{path}.body.")
+      case schema.While():
+        while True:
+          self.run(step.condition, f"{path}.condition.")
+          self.path = path
+          if not self._scalar(step.predicate):
+            break
+          self.run(step.body, f"{path}.body.")
+      case schema.Switch():
+        branch = self._branch(step)
+        self.run(step.branches[branch].steps, f"{path}.branch{branch}.")
+    self.path = path
+
+  def _branch(self, step: schema.Switch) -> int:
+    value = self._scalar(step.selector)
+    if self.memory[step.selector].dtype == DType.BOOL:
+      value = 0 if value else 1
+    last = len(step.branches) - 1
+    return value if 0 <= value <= last else last
+
+  def _scalar(self, tensor: int) -> int:
+    m = self.memory[tensor]
+    tile = next(iter(m.tiles))
+    return int(self.read(tile, tensor, np.zeros(1, np.int64))[0])
+
+  # --- Reading and writing --------------------------------------------------
+
+  def read(self, tile: int, tensor: int, elements: Elements) -> Array:
+    """A tile reads its own memory."""
+    values = self.memory[tensor].read(tile, elements)
+    self.fresh(tile, tensor, elements)
+    return values
+
+  def fresh(self, tile: int, tensor: int, elements: Elements) -> None:
+    """A placed tensor still equals the view of its root."""
+    self.used(tensor)
+    t = self.program.tensors[tensor]
+    if t.root == tensor or not elements.size:
+      return
+    values = self.memory[tensor].read(tile, elements)
+    root, defined = self.memory[t.root].gather_all()
+    origin = self._view(tensor)[elements]
+    same = (_bits(root[origin]) == _bits(values)) & defined[origin]
+    if not same.all():
+      raise Trap(
+        "stale",
+        f"element {elements[~same].reshape(-1)[0]} differs from its root, "
+        f"tensor {t.root}, which was overwritten after the exchange",
+        tile,
+        tensor,
+      )
+
+  def _view(self, tensor: int) -> Elements:
+    """The elements of the root that a placed tensor stands for."""
+    if tensor not in self._views:
+      t = self.program.tensors[tensor]
+      view = strided(t.offset, t.shape, t.strides).reshape(-1)
+      self._views[tensor] = view
+    return self._views[tensor]
+
+  def used(self, tensor: int) -> None:
+    """Notes that a tensor is live."""
+    self.uses.append((self.steps, tensor, True))
+
+  def writable(self, tensor: int) -> TileMemory:
+    """A tensor's memory, for writing."""
+    if tensor in self.read_only:
+      raise Trap(
+        "read-only",
+        "a step writes to an argument or a constant",
+        tensor=tensor,
+      )
+    return self.memory[tensor]
+
+  def computed(self, tensor: int) -> TileMemory:
+    """A compute set's result: no placed tensor, those come by exchange."""
+    root = self.program.tensors[tensor].root
+    if root != tensor:
+      raise Trap(
+        "read-only", f"a compute set writes to a view of {root}", tensor=tensor
+      )
+    return self.writable(tensor)
+
+  def wrote(self, tensor: int, written: Mask) -> None:
+    """Notes a write; one of all elements starts a new life."""
+    self.uses.append((self.steps, tensor, not written.all()))
+
+  def count(self, cost: schema.Cost, actual: float) -> None:
+    """Notes what changed tile; no more than was planned may."""
+    self.exchanges.append(
+      Exchanged(self.path, float(actual), cost.exchange_bytes)
+    )
+    if actual > cost.exchange_bytes:
+      raise Trap(
+        "exchange",
+        f"{actual} bytes change tile, the step's cost has "
+        f"{cost.exchange_bytes}",
+      )
+
+  # --- Exchange --------------------------------------------------------------
+
+  def _copy(self, step: schema.Copy) -> None:
+    """All moves read before any is delivered."""
+    actual = 0
+    writes: dict[int, tuple[Array, Mask]] = {}
+    for move in step.moves:
+      source = self.memory[move.source]
+      to = self.writable(move.destination)
+      start = strided(move.source_offset, move.shape, move.source_strides)
+      end = strided(
+        move.destination_offset, move.shape, move.destination_strides
+      )
+      start, end = start.reshape(-1), end.reshape(-1)
+      values, defined = source.gather_all()
+      if not defined[start].all():
+        raise Trap(
+          "undefined",
+          f"element {start[~defined[start]][0]} moves but was never written",
+          tensor=move.source,
+        )
+      self.used(move.source)
+      new, written = writes.setdefault(
+        move.destination,
+        (np.zeros(to.size, NUMPY[to.dtype]), np.zeros(to.size, np.bool_)),
+      )
+      twice = written[end].any() or len(np.unique(end)) != len(end)
+      if twice:
+        raise Trap(
+          "race", "two moves write one element", tensor=move.destination
+        )
+      new[end] = values[start].view(new.dtype)
+      written[end] = True
+      origin = np.full(to.size, -1, np.int64)
+      origin[end] = start
+      actual += arriving(source, to, origin) * SIZE[to.dtype]
+    for tensor, (new, written) in writes.items():
+      self.memory[tensor].write_all(new, written)
+      self.wrote(tensor, written)
+    self.count(step.cost, actual)
+
+  # --- Memory ----------------------------------------------------------------
+
+  def peak_bytes(self) -> Array:
+    """For each tile the most bytes that were live at a time."""
+    lives: dict[int, list[list[int]]] = {}
+    for time, tensor, reads in self.uses:
+      mine = lives.setdefault(tensor, [])
+      if mine and (reads or mine[-1][1] == time):
+        mine[-1][1] = time
+      else:
+        mine.append([time, time])
+    # Arguments, results and constants stay.
+    stay = self.read_only | set(self.program.results)
+    tiles = np.arange(self.program.target.num_tiles)
+    change: dict[int, Array] = {}
+    for tensor, intervals in lives.items():
+      m = self.memory[tensor]
+      held = m.layout.elements(tiles) * SIZE[m.dtype]
+      if tensor in stay:
+        intervals = [[0, self.steps + 1]]
+      for begin, end in intervals:
+        for time, sign in ((begin, 1), (end + 1, -1)):
+          change[time] = change.get(time, 0) + sign * held
+    now = np.zeros(len(tiles), np.int64)
+    peak = now.copy()
+    for time in sorted(change):
+      now = now + change[time]
+      peak = np.maximum(peak, now)
+    return peak
+
+
+def _bits(values: Array) -> Array:
+  return values.view(np.dtype(f"u{values.dtype.itemsize}"))

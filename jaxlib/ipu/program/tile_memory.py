@@ -1,0 +1,176 @@
+"""The private memories of the interpreter's tiles, and the traps in them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program import schema
+
+Array = npt.NDArray[Any]
+Elements = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Trap(Exception):
+  """A program did what tiles cannot do.
+
+  Attributes:
+    kind: `absent` (an element that is not on the tile), `undefined` (one that
+      was never written), `stale` (a placed tensor whose root has changed
+      since its exchange), `race` (two writers of one element), `replica` (a
+      copy of an element that was left behind), `read-only`, `sram`,
+      `exchange` (more bytes than planned), `partition`, `runaway`.
+    step: where in the tree of steps.
+    tile: which tile, or -1.
+    tensor: which tensor, or -1.
+  """
+
+  def __init__(
+    self,
+    kind: str,
+    message: str,
+    tile: int = -1,
+    tensor: int = -1,
+    step: str = "",
+  ) -> None:
+    super().__init__(kind, message, tile, tensor, step)
+    self.kind = kind
+    self.message = message
+    self.tile = tile
+    self.tensor = tensor
+    self.step = step
+
+  def __str__(self) -> str:
+    where = [f"step {self.step or '?'}"]
+    if self.tile >= 0:
+      where.append(f"tile {self.tile}")
+    if self.tensor >= 0:
+      where.append(f"tensor {self.tensor}")
+    return f"{self.kind} at {', '.join(where)}: {self.message}"
+
+
+class TileMemory:
+  """One tensor's elements, each on the tiles that its mapping gives it.
+
+  Elements go by their row-major numbers. Nothing but `gather_all` and
+  `write_all` looks at more than one tile.
+  """
+
+  def __init__(self, number: int, tensor: schema.Tensor, layout: Layout):
+    self.number = number
+    self.dtype = DType(tensor.dtype)
+    self.layout = layout
+    self.shape = tuple(tensor.shape)
+    self.size = int(np.prod(self.shape, dtype=np.int64))
+    self.tiles: dict[int, Elements] = {}
+    self.values: dict[int, Array] = {}
+    self.defined: dict[int, Mask] = {}
+    self._all: tuple[Array, Mask] | None = None
+    for tile in layout.tiles().tolist() if self.size else ():
+      owned = layout.owned(tile)
+      self.tiles[tile] = owned
+      self.values[tile] = np.zeros(len(owned), NUMPY[self.dtype])
+      self.defined[tile] = np.zeros(len(owned), np.bool_)
+
+  @functools.cached_property
+  def copies(self) -> int:
+    """How many tiles hold each element."""
+    return self.layout.num_replicas
+
+  def has(self, tile: int, elements: Elements) -> Mask:
+    """Which elements the tile holds."""
+    owned = self.tiles.get(tile)
+    if owned is None or not len(owned):
+      return np.zeros(elements.shape, np.bool_)
+    at = np.minimum(np.searchsorted(owned, elements), len(owned) - 1)
+    return owned[at] == elements
+
+  def local(self, tile: int, elements: Elements) -> Elements:
+    """Where elements are in the tile's own memory."""
+    present = self.has(tile, elements)
+    if not present.all():
+      missing = elements[~present].reshape(-1)
+      raise Trap(
+        "absent",
+        f"element {missing[0]} (and {missing.size - 1} more) is not here",
+        tile,
+        self.number,
+      )
+    if not elements.size:
+      return elements
+    return np.searchsorted(self.tiles[tile], elements)
+
+  def read(self, tile: int, elements: Elements) -> Array:
+    """Elements from the tile's own memory."""
+    at = self.local(tile, elements)
+    if not elements.size:
+      return np.zeros(elements.shape, NUMPY[self.dtype])
+    defined = self.defined[tile][at]
+    if not defined.all():
+      first = elements[~defined].reshape(-1)[0]
+      raise Trap(
+        "undefined",
+        f"element {first} is read but was never written",
+        tile,
+        self.number,
+      )
+    return self.values[tile][at]
+
+  def write(self, tile: int, elements: Elements, values: Array) -> None:
+    """Elements into the tile's own memory."""
+    at = self.local(tile, elements)
+    self._all = None
+    if elements.size:
+      self.values[tile][at] = values
+      self.defined[tile][at] = True
+
+  def gather_all(self) -> tuple[Array, Mask]:
+    """All elements and which of them are defined: what the owners have."""
+    if self._all is None:
+      values = np.zeros(self.size, NUMPY[self.dtype])
+      defined = np.zeros(self.size, np.bool_)
+      for tile, owned in self.tiles.items():
+        values[owned] = self.values[tile]
+        defined[owned] = self.defined[tile]
+      values.flags.writeable = defined.flags.writeable = False
+      self._all = values, defined
+    return self._all
+
+  def write_all(self, values: Array, written: Mask) -> None:
+    """Delivers the elements in `written` to every tile that holds them."""
+    self._all = None
+    for tile, owned in self.tiles.items():
+      here = written[owned]
+      self.values[tile][here] = values[owned[here]]
+      self.defined[tile][here] = True
+
+
+def strided(offset: int, shape: Any, strides: Any) -> Elements:
+  """The element numbers of a view, in the view's shape."""
+  at = np.full(tuple(shape), offset, np.int64)
+  for d, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+    along = np.arange(extent, dtype=np.int64) * stride
+    at += along.reshape((-1,) + (1,) * (len(shape) - 1 - d))
+  return at
+
+
+def arriving(
+  source: TileMemory, destination: TileMemory, origin: Elements
+) -> int:
+  """Elements that reach a tile which does not have them.
+
+  `origin` gives for each of the destination's elements the source's element
+  that it gets, -1 for none.
+  """
+  count = 0
+  for tile, owned in destination.tiles.items():
+    wanted = origin[owned]
+    wanted = wanted[wanted >= 0]
+    count += int((~source.has(tile, wanted)).sum())
+  return count
