@@ -1,0 +1,48 @@
+// Working memory of a kernel: one block per thread, kept from run to run.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCRATCH_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCRATCH_H_
+
+#include <cstdint>
+#include <cstdlib>
+
+#ifndef IPU_SIMD_NS
+#error "Kernel sources are compiled once per instruction set, see factories.h"
+#endif
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// A block that only grows, aligned to a page so that vectors never straddle
+// cache lines. Its contents do not survive the next Get of the same thread.
+class Scratch {
+ public:
+  Scratch() = default;
+  ~Scratch() { std::free(data_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  template <typename T>
+  T* Get(int64_t count) {
+    const size_t bytes = static_cast<size_t>(count) * sizeof(T);
+    if (bytes > size_) Grow(bytes);
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+
+  void Grow(size_t bytes) {
+    std::free(data_);
+    size_ = (bytes + kPage - 1) / kPage * kPage;
+    data_ = static_cast<char*>(std::aligned_alloc(kPage, size_));
+    // Without memory for a scratch block nothing sensible can be done here.
+    if (data_ == nullptr) std::abort();
+  }
+
+  char* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCRATCH_H_
