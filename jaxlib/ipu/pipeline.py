@@ -16,7 +16,7 @@ from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import emit
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.passes import dce, fuse
+from jaxlib.ipu.passes import absorb, dce, fold, fuse
 from jaxlib.ipu.plan import memory
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.target import Target
@@ -68,6 +68,7 @@ class State:
   memory: memory.MemoryPlan | None = None
   program: schema.Program | None = None
   data: bytes = b""
+  number: int | None = None  # of this compilation, in dump names
 
 
 def compile_module(code: bytes, options: Options) -> State:
@@ -102,7 +103,8 @@ def _import(state: State, options: Options) -> None:
 
 def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
-  state.module.graph = dce.eliminate(fuse.fuse(state.module.graph))
+  graph = fuse.fuse(fold.fold(state.module.graph))
+  state.module.graph = dce.eliminate(absorb.absorb(graph))
 
 
 def _lower(state: State, options: Options) -> None:

@@ -8,6 +8,7 @@ is not already where its vertices are), and stamps the costs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -421,16 +422,38 @@ def _cell(refined: Layout, shape: Shape) -> tuple[int, ...]:
   return tuple(extents)
 
 
+# How coarse a dimension's blocks may get to use more of the tiles.
+_COARSEST = 8
+
+
+@functools.lru_cache(maxsize=4096)
 def _rows(shape: Shape, tiles: int, grain: int) -> Layout:
-  """A grid that gives the outer dimensions tiles first."""
-  parts = []
-  left = tiles
-  for d, extent in enumerate(shape):
-    unit = grain if d == len(shape) - 1 else 1
-    count = max(1, min(left, -(-extent // unit)))
-    block = -(-extent // count)
-    block = -(-block // unit) * unit
+  """A grid that splits outer dimensions first.
+
+  A dimension that has more than an eighth as many indices as there are tiles
+  may get blocks of several, where that leaves fewer tiles idle.
+  """
+  return grid(shape, _parts(shape, tiles, grain)[1])
+
+
+def _parts(
+  shape: Shape, tiles: int, grain: int
+) -> tuple[int, tuple[int, ...]]:
+  """The elements of the largest cell, and the parts along each dimension."""
+  if not shape:
+    return 1, ()
+  extent, rest = shape[0], shape[1:]
+  unit = 1 if rest else grain
+  smallest = -(-extent // min(tiles, extent))
+  best: tuple[int, tuple[int, ...]] | None = None
+  for times in range(1, _COARSEST + 1):
+    block = min(-(-smallest * times // unit) * unit, -(-extent // unit) * unit)
     count = -(-extent // block)
-    parts.append(count)
-    left //= count
-  return grid(shape, parts)
+    cell, inner = _parts(rest, tiles // count, grain)
+    cell *= min(block, extent)
+    if best is None or cell < best[0]:
+      best = cell, (count, *inner)
+    if count * _COARSEST < tiles or block >= extent or not rest:
+      break
+  assert best is not None
+  return best

@@ -5,7 +5,12 @@ from __future__ import annotations
 import struct
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
+from jaxlib.ipu.program.isa import (
+  INSTRUCTION,
+  Opcode,
+  RegisterType,
+  encode,
+)
 
 # The register type that holds each element type, and the instruction that
 # brings an arithmetic result back into the element type's range.
@@ -96,3 +101,16 @@ class Code:
   def bytes(self) -> bytes:
     """The finished program."""
     return b"".join(self._instructions)
+
+
+def permute(program: bytes, order: tuple[int, ...]) -> bytes:
+  """A program over permuted dimensions: new dimension i was `order[i]`."""
+  size = INSTRUCTION.size
+  words = []
+  for at in range(0, len(program), size):
+    word = program[at : at + size]
+    if word[0] == Opcode.IOTA:
+      op, type_, a, b, c, dim = INSTRUCTION.unpack(word)
+      word = encode(op, type_, a, b, c, order.index(dim))
+    words.append(word)
+  return b"".join(words)

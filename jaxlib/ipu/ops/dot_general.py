@@ -63,7 +63,9 @@ def _lower(builder: Builder, node: Node) -> None:
   )
   partition = grid(shape, plan.parts)
   root = builder.new_root(
-    (b, m, n), value.dtype, _result_layout(builder, partition, shape, value.dtype)
+    (b, m, n),
+    value.dtype,
+    _result_layout(builder, partition, shape, plan.parts, value.dtype),
   )
   builder.execute(
     schema.Dot(accumulate),
@@ -102,10 +104,14 @@ def _matrix(
 
 
 def _result_layout(
-  builder: Builder, partition: Layout, shape: tuple[int, ...], dtype: DType
+  builder: Builder,
+  partition: Layout,
+  shape: tuple[int, ...],
+  parts: tuple[int, ...],
+  dtype: DType,
 ) -> Layout:
   """Where the products are made, or evenly spread if they are partial."""
-  if partition.factors[3].parts <= 1 and math.prod(shape):
+  if parts[3] <= 1 and math.prod(shape):
     own = project(partition, shape, (0, 1, 2))
     if own is not None and not own.replicas:
       return own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,17 +12,35 @@ from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, UNSIGNED, DType
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
-from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.lower.code import REGISTER, Code, permute
 from jaxlib.ipu.lower.region import Combiner, argument_kind, combiner, monoid
+from jaxlib.ipu.lower.view import merge
+from jaxlib.ipu.passes.fuse import MapProgram
 from jaxlib.ipu.plan import reduction
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
 
 
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+  """A reduction's dimensions, and what its inputs pass through first.
+
+  Attributes:
+    dimensions: those that are reduced.
+    prologue: an `ipu.map`'s program (passes/absorb.py); then the node's
+      inputs are the map's operands and the start values.
+    outputs: the prologue's values that are reduced.
+  """
+
+  dimensions: tuple[int, ...]
+  prologue: MapProgram | None = None
+  outputs: tuple[int, ...] = ()
+
+
 def _lower(builder: Builder, node: Node) -> None:
-  count = len(node.inputs) // 2
+  count = len(node.results)
   (region,) = node.regions
-  inits = node.inputs[count:]
+  inits = node.inputs[-count:]
   kind, combine = ReduceKind.GENERAL, Combiner(b"", ())
   if count == 1:
     kind = monoid(region) or ReduceKind.GENERAL
@@ -34,9 +53,26 @@ def _lower(builder: Builder, node: Node) -> None:
   init = b""
   if kind is ReduceKind.GENERAL:
     init = b"".join(_constant_bytes(v, node) for v in inits)
-  _reduce(builder, node, kind, combine, init)
+  if not _reduce_nothing(builder, node, kind):
+    _reduce(builder, node, kind, combine, init)
   if kind in _IDENTITY and not _is_identity(kind, inits[0]):
     _combine_init(builder, node, inits[0])
+
+
+def _reduce_nothing(builder: Builder, node: Node, kind: ReduceKind) -> bool:
+  """A monoid over dimensions of extent 1 is a reshape."""
+  attributes: Reduction = node.attributes
+  shape = node.inputs[0].shape
+  if kind not in _IDENTITY or attributes.prologue is not None:
+    return False
+  if any(shape[d] != 1 for d in attributes.dimensions):
+    return False
+  kept = [d for d in range(len(shape)) if d not in attributes.dimensions]
+  builder.define(
+    node.results[0],
+    merge(builder.view(node.inputs[0]), [[d] for d in kept]),
+  )
+  return True
 
 
 def _reduce(
@@ -47,16 +83,26 @@ def _reduce(
   init: bytes,
 ) -> None:
   """One compute set over (kept dimensions, reduced dimensions)."""
-  count = len(node.inputs) // 2
-  reduced = tuple(node.attributes)
-  rank = len(node.inputs[0].shape)
+  count = len(node.results)
+  attributes: Reduction = node.attributes
+  reduced = attributes.dimensions
+  prologue = attributes.prologue
+  full = prologue.shape if prologue else node.inputs[0].shape
+  rank = len(full)
   kept = tuple(d for d in range(rank) if d not in reduced)
+  order = kept + reduced
+  shape = tuple(full[d] for d in order)
   views = [
-    builder.view(v).transpose(kept + reduced) for v in node.inputs[:count]
+    builder.view(v).transpose(order) if v.shape == full else builder.view(v)
+    for v in node.inputs[:-count]
   ]
-  shape = views[0].shape
-  code = Code()
-  outputs = [code.load(i, v.dtype) for i, v in enumerate(views)]
+  if prologue is not None:
+    program = permute(prologue.code, order)
+    outputs = list(attributes.outputs)
+  else:
+    code = Code()
+    outputs = [code.load(i, v.dtype) for i, v in enumerate(views)]
+    program = code.bytes()
   plan = reduction.plan(
     builder.target,
     math.prod(shape[: len(kept)]),
@@ -68,8 +114,8 @@ def _reduce(
   fields = schema.Reduce(
     num_reduced=len(reduced),
     kind=kind,
-    register_type=REGISTER[views[0].dtype],
-    code=code.bytes(),
+    register_type=REGISTER[node.results[0].dtype],
+    code=program,
     outputs=outputs,
     combine=combine.code,
     combine_outputs=list(combine.outputs),
@@ -84,7 +130,9 @@ def _reduce(
     fields,
     shape,
     partition,
-    [Operand(v, dims) for v in views],
+    [
+      Operand(v, dims if v.shape == shape else (-1,) * rank) for v in views
+    ],
     results,
     extra=reduction.combine_cost(
       builder.target, plan, sum(SIZE[v.dtype] for v in node.results)
@@ -155,10 +203,10 @@ def _is_identity(kind: ReduceKind, init: Value) -> bool:
 
 def _starts_empty(node: Node, kind: ReduceKind) -> bool:
   """Whether an arg-reduction's start value loses against every element."""
-  value, index = (_scalar(v) for v in node.inputs[2:])
+  value, index = (_scalar(v) for v in node.inputs[-2:])
   if value is None or index is None or index != 0:
     return False
-  low, high = _limits(node.inputs[0].dtype)
+  low, high = _limits(node.results[0].dtype)
   return bool(value == (low if kind is ReduceKind.ARGMAX else high))
 
 
@@ -182,6 +230,6 @@ ops.define(
   ops.Operation(
     "stablehlo.reduce",
     _lower,
-    lambda operation: tuple(operation.attributes["dimensions"]),
+    lambda operation: Reduction(tuple(operation.attributes["dimensions"])),
   )
 )

@@ -205,15 +205,20 @@ def everywhere(n: int, tiles: int) -> Layout:
 
 
 def grid(extents: Sequence[int], parts: Sequence[int]) -> Layout:
-  """Dimension d in `parts[d]` blocks; the last dimension's parts adjoin."""
+  """Dimension d in `parts[d]` blocks; the last dimension's parts adjoin.
+
+  Dimensions of extent 1 get no factor: equal mappings are equal layouts.
+  """
   stride = 1
   factors = []
   for extent, count in zip(reversed(extents), reversed(parts)):
+    if extent == 1:
+      continue
     block = max(-(-extent // count), 1)
     used = max(-(-extent // block), 1)
     factors.append(Factor(extent, block, stride if used > 1 else 0))
     stride *= used
-  return Layout(tuple(reversed(factors)))
+  return Layout(tuple(reversed(factors)) or (Factor(1, 1, 0),))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,0 +1,53 @@
+"""Looks at what the compiler's phases leave behind: dumps and checks."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from jaxlib.ipu.ir import verifier
+from jaxlib.ipu.ir.printer import module_text
+from jaxlib.ipu.program import verify
+from jaxlib.ipu.program.text import program_text
+
+if TYPE_CHECKING:
+  from jaxlib.ipu.pipeline import Options, Phase, State
+
+_numbers = itertools.count()
+
+
+def after(phase: Phase, state: State, options: Options) -> None:
+  """Checks and dumps the state after a phase, as the options ask."""
+  if options.verify:
+    _verify(phase, state)
+  if options.dump is not None:
+    text = _text(phase, state)
+    if text:
+      options.dump.mkdir(parents=True, exist_ok=True)
+      index = list(type(phase)).index(phase)
+      name = state.module.name if state.module else "module"
+      if state.number is None:
+        state.number = next(_numbers)
+      path = f"{state.number:04}.{name}.{index}_{phase.value}.txt"
+      (options.dump / path).write_text(text)
+
+
+def _verify(phase: Phase, state: State) -> None:
+  if phase.value in ("import", "fuse"):
+    assert state.module is not None
+    verifier.verify(state.module)
+  elif phase.value == "emit":
+    assert state.program is not None
+    verify.verify(state.program)
+
+
+def _text(phase: Phase, state: State) -> str:
+  if phase.value == "parse":
+    return str(state.stablehlo.operation.get_asm(enable_debug_info=True))
+  if phase.value in ("import", "fuse"):
+    assert state.module is not None
+    return module_text(state.module)
+  if phase.value == "emit":
+    assert state.program is not None
+    return program_text(state.program)
+  return ""

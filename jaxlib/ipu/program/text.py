@@ -1,0 +1,136 @@
+"""A program as text: tensors with their tile mappings, steps with costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.ipu.dtypes import NAME, DType
+from jaxlib.ipu.program import isa, schema
+
+_SPACES = ("arena", "argument", "result", "constant")
+
+
+def program_text(program: schema.Program) -> str:
+  """The whole program, one line per tensor and step."""
+  t = program.target
+  lines = [
+    f"program {program.name} for {t.version}, {t.num_tiles} tiles of "
+    f"{t.bytes_per_tile} bytes, {t.clock_hz / 1e9:g} GHz",
+    f"arena {program.arena_bytes} bytes, fullest tile "
+    f"{program.memory.peak_tile_bytes} bytes",
+    "tensors",
+  ]
+  for number in range(len(program.tensors)):
+    lines.append(f"  {_tensor(program, number)}")
+  lines.append("steps")
+  lines += _steps(program, program.steps, "  ")
+  lines.append("cost analysis")
+  lines += [f"  {v.name}: {v.value:g}" for v in program.cost_analysis]
+  return "\n".join(lines) + "\n"
+
+
+def _type(tensor: schema.Tensor) -> str:
+  return "x".join([*map(str, tensor.shape), NAME[DType(tensor.dtype)]])
+
+
+def _tensor(program: schema.Program, number: int) -> str:
+  tensor = program.tensors[number]
+  mapping = _mapping(program.mappings[tensor.mapping])
+  if tensor.root == number:
+    where = f"{_SPACES[tensor.space]} {tensor.address}"
+  else:
+    where = f"view of t{tensor.root} +{tensor.offset} {tensor.strides}"
+  return f"t{number}: {_type(tensor)}  {where}  on {mapping}"
+
+
+def _mapping(m: schema.Mapping) -> str:
+  """Factors as extent/block*stride, replicas as xcount*stride."""
+  factors = " ".join(
+    f"{e}/{b}*{s}" for e, b, s in zip(m.extents, m.blocks, m.strides)
+  )
+  replicas = "".join(
+    f" x{c}*{s}" for c, s in zip(m.replica_counts, m.replica_strides)
+  )
+  return f"[{factors}{replicas}]" + (f"+{m.base}" if m.base else "")
+
+
+def _cost(cost: schema.Cost) -> str:
+  return (
+    f"{cost.compute_cycles:.0f} compute + {cost.exchange_cycles:.0f} exchange "
+    f"+ {cost.sync_cycles:.0f} sync cycles, {cost.exchange_bytes:.0f} bytes"
+  )
+
+
+def _steps(
+  program: schema.Program, steps: list[Any], indent: str
+) -> list[str]:
+  lines = []
+  for step in steps:
+    where = _location(program.locations[step.location])
+    if isinstance(step, schema.Execute):
+      lines.append(f"{indent}{_execute(program, step)}{where}")
+      lines.append(f"{indent}    {_cost(step.cost)}")
+      lines += [f"{indent}    {line}" for line in _code(step.fields)]
+    elif isinstance(step, schema.Copy):
+      lines.append(f"{indent}exchange{where}")
+      lines += [f"{indent}    {_move(m)}" for m in step.moves]
+      lines.append(f"{indent}    {_cost(step.cost)}")
+    elif isinstance(step, schema.HostCopy):
+      way = "from host to" if step.to_device else "to host from"
+      lines.append(f"{indent}stream {way} t{step.tensor}{where}")
+      lines.append(f"{indent}    {_cost(step.cost)}")
+    elif isinstance(step, schema.Repeat):
+      lines.append(f"{indent}repeat {step.count}{where}")
+      lines += _steps(program, step.body, indent + "  ")
+    elif isinstance(step, schema.While):
+      lines.append(f"{indent}while{where}")
+      lines += _steps(program, step.condition, indent + "  ")
+      lines.append(f"{indent}do if t{step.predicate}")
+      lines += _steps(program, step.body, indent + "  ")
+    elif isinstance(step, schema.Switch):
+      lines.append(f"{indent}switch t{step.selector}{where}")
+      for i, branch in enumerate(step.branches):
+        lines.append(f"{indent}branch {i}")
+        lines += _steps(program, branch.steps, indent + "  ")
+  return lines
+
+
+def _execute(program: schema.Program, step: schema.Execute) -> str:
+  def accesses(items: list[schema.Access]) -> str:
+    return ", ".join(f"t{a.tensor}{a.dims}" for a in items)
+
+  shape = "x".join(map(str, step.shape)) or "scalar"
+  mapping = _mapping(program.mappings[step.partition])
+  return (
+    f"{accesses(step.results)} = {type(step.fields).__name__}"
+    f"({accesses(step.operands)}) over {shape} on {mapping}"
+  )
+
+
+def _move(move: schema.Move) -> str:
+  return (
+    f"t{move.source}+{move.source_offset} {move.source_strides} -> "
+    f"t{move.destination}+{move.destination_offset} "
+    f"{move.destination_strides} shape {move.shape}"
+  )
+
+
+def _location(location: schema.Location) -> str:
+  at = f" at {location.file}:{location.line}" if location.file else ""
+  name = f"{location.name}{at}"
+  return f"  # {name}" if name else ""
+
+
+def _code(fields: Any) -> list[str]:
+  """The register program of a codelet that has one."""
+  code = getattr(fields, "code", b"")
+  lines = []
+  size = isa.INSTRUCTION.size
+  for i in range(len(code) // size):
+    op, type_, a, b, c, imm = isa.INSTRUCTION.unpack_from(code, i * size)
+    name = isa.Opcode(op).name.lower()
+    text = f"v{i} = {name}.{isa.RegisterType(type_).name.lower()}"
+    lines.append(f"{text} {a} {b} {c} {imm:#x}")
+  if lines:
+    lines.append(f"outputs {fields.outputs}")
+  return lines
