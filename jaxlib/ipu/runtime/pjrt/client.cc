@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/support/fork_guard.h"
 
 namespace ipu {
 namespace {
@@ -20,7 +21,9 @@ PJRT_Error* Create(PJRT_Client_Create_Args* args) {
 
 // Runs after Python has ended: waits for the work under way, cancels the rest.
 PJRT_Error* Destroy(PJRT_Client_Destroy_Args* args) {
-  delete args->client;
+  // In a forked child the threads to wait for do not exist, and who knows what
+  // locks they held: the end of the process cleans up.
+  if (CheckNotForked(args->client->fork_generation).ok()) delete args->client;
   return nullptr;
 }
 
@@ -171,6 +174,7 @@ void AddClientFunctions(PJRT_Api* api) {
 
 PJRT_Client::PJRT_Client(ipu::ClientOptions options, ipu::EngineFactory factory)
     : platform_version(options.platform_version),
+      fork_generation(ipu::ForkGeneration()),
       compiler(options.compiler_machine) {
   for (int64_t hardware_id : options.hardware_ids) {
     PJRT_Device* device =

@@ -40,6 +40,7 @@ struct PJRT_Client {
   PJRT_Device* FindDevice(int64_t id) const;
 
   const std::string platform_version;
+  const uint32_t fork_generation;
   std::vector<std::unique_ptr<PJRT_Device>> owned_devices;
   std::vector<PJRT_Device*> devices;
   std::vector<PJRT_Memory*> memories;

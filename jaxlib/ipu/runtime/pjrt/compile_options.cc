@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/support/wire_format.h"
 
@@ -12,6 +13,7 @@ namespace {
 // and ExecutableBuildOptionsProto.
 constexpr uint32_t kBuildOptions = 3;
 constexpr uint32_t kDeviceOrdinal = 1;
+constexpr uint32_t kDebugOptions = 3;
 constexpr uint32_t kNumReplicas = 4;
 constexpr uint32_t kNumPartitions = 5;
 constexpr uint32_t kDeviceAssignment = 9;
@@ -47,8 +49,32 @@ bool ReadFirstDevice(std::string_view assignment,
   return reader.ok();
 }
 
+// Puts fields into one order: protobuf writes the entries of maps in another
+// one every time, and equal options should be equal bytes.
+std::string Sorted(std::vector<std::string> fields) {
+  std::sort(fields.begin(), fields.end());
+  std::string message;
+  for (const std::string& field : fields) message += field;
+  return message;
+}
+
+std::string BytesField(uint32_t number, std::string_view bytes) {
+  std::string field;
+  AppendBytesField(number, bytes, &field);
+  return field;
+}
+
+bool SortDebugOptions(std::string_view bytes, std::string* sorted) {
+  std::vector<std::string> fields;
+  WireReader reader(bytes);
+  while (reader.Next()) fields.emplace_back(reader.field());
+  *sorted = Sorted(std::move(fields));
+  return reader.ok();
+}
+
 bool ReadBuildOptions(std::string_view bytes, CompileOptions* options,
                       std::string* portable) {
+  std::vector<std::string> fields;
   WireReader reader(bytes);
   while (reader.Next()) {
     switch (reader.number()) {
@@ -57,6 +83,12 @@ bool ReadBuildOptions(std::string_view bytes, CompileOptions* options,
       case kDeviceAssignment:
         if (!ReadFirstDevice(reader.bytes(), &options->device_id)) return false;
         continue;
+      case kDebugOptions: {
+        std::string sorted;
+        if (!SortDebugOptions(reader.bytes(), &sorted)) return false;
+        fields.push_back(BytesField(kDebugOptions, sorted));
+        continue;
+      }
       case kNumReplicas:
         options->num_replicas = static_cast<int64_t>(reader.varint());
         break;
@@ -64,8 +96,9 @@ bool ReadBuildOptions(std::string_view bytes, CompileOptions* options,
         options->num_partitions = static_cast<int64_t>(reader.varint());
         break;
     }
-    portable->append(reader.field());
+    fields.emplace_back(reader.field());
   }
+  *portable = Sorted(std::move(fields));
   return reader.ok();
 }
 
@@ -73,21 +106,23 @@ bool ReadBuildOptions(std::string_view bytes, CompileOptions* options,
 
 StatusOr<CompileOptions> ParseCompileOptions(std::string_view bytes) {
   CompileOptions options;
+  std::vector<std::string> fields;
   WireReader reader(bytes);
   bool ok = true;
   while (ok && reader.Next()) {
     if (reader.number() == kBuildOptions) {
       std::string build_options;
       ok = ReadBuildOptions(reader.bytes(), &options, &build_options);
-      AppendBytesField(kBuildOptions, build_options, &options.portable);
+      fields.push_back(BytesField(kBuildOptions, build_options));
     } else {
-      options.portable.append(reader.field());
+      fields.emplace_back(reader.field());
     }
   }
   if (!ok || !reader.ok()) {
     return InvalidArgument("the compile options are no CompileOptionsProto (" +
                            std::to_string(bytes.size()) + " bytes)");
   }
+  options.portable = Sorted(std::move(fields));
   // Zero is proto3's way to say that nobody said anything.
   options.num_replicas = std::max<int64_t>(options.num_replicas, 1);
   options.num_partitions = std::max<int64_t>(options.num_partitions, 1);

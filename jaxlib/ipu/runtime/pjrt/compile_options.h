@@ -18,8 +18,8 @@ struct CompileOptions {
   int64_t num_partitions = 1;
   // The device that JAX assigned; none leaves the choice to the client.
   std::optional<int64_t> device_id;
-  // The options without their device: equal for the same compilation wherever
-  // it is to run.
+  // The options without their device, in an order of their own: equal bytes
+  // for the same compilation, wherever it is to run.
   std::string portable;
 };
 

@@ -2,21 +2,9 @@
 
 #include <utility>
 
-#include "jaxlib/ipu/runtime/support/fork_guard.h"
-
 namespace ipu {
 
-WorkQueue::WorkQueue(size_t capacity)
-    : capacity_(capacity), fork_generation_(ForkGeneration()) {}
-
 WorkQueue::~WorkQueue() {
-  if (ForkGeneration() != fork_generation_) {
-    // The worker stayed with the parent and there is nobody to join. What it
-    // held may be half done: leak it.
-    static_cast<void>(worker_.release());
-    for (auto& task : tasks_) static_cast<void>(task.release());
-    return;
-  }
   std::deque<std::unique_ptr<Task>> unstarted;
   {
     std::lock_guard lock(mutex_);

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -31,7 +30,7 @@ class WorkQueue {
  public:
   // Push blocks while `capacity` tasks wait, so that a program that only
   // dispatches cannot pile up memory without bound.
-  explicit WorkQueue(size_t capacity);
+  explicit WorkQueue(size_t capacity) : capacity_(capacity) {}
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
@@ -46,7 +45,6 @@ class WorkQueue {
   void Work();
 
   const size_t capacity_;
-  const uint32_t fork_generation_;
   std::atomic<size_t> unfinished_{0};  // waiting or running
   std::mutex mutex_;
   std::condition_variable filled_;
