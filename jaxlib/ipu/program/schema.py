@@ -20,7 +20,7 @@ memory reads them through the view and moves nothing.
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Union
+from typing import Annotated, Union, dataclass_transform
 
 FORMAT_VERSION = 1
 
@@ -33,7 +33,12 @@ I32 = Annotated[int, "i"]
 I64 = Annotated[int, "q"]
 F64 = Annotated[float, "d"]
 
-record = dataclasses.dataclass(slots=True)
+
+@dataclass_transform()
+def record(cls: type) -> type:
+  """A dataclass that the format knows."""
+  return dataclasses.dataclass(slots=True)(cls)
+
 
 # Where a root tensor's storage is.
 ARENA, ARGUMENT, RESULT, CONSTANT = range(4)
