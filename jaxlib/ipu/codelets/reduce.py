@@ -132,6 +132,8 @@ class ReduceCodelet(Codelet):
 
   The six workers share the outputs; where there are fewer outputs than
   workers, several workers share one and a second pass adds up theirs.
+
+  Where a cell is no box, `kept` and `reduced` give its extents instead.
   """
 
   record = schema.Reduce
@@ -145,8 +147,9 @@ class ReduceCodelet(Codelet):
     cell: Extents,
     **extra: Any,
   ) -> Cycles:
-    kept = volume(cell[: len(cell) - fields.num_reduced])
-    reduced = volume(cell[len(cell) - fields.num_reduced :])
+    rank = len(cell) - fields.num_reduced
+    kept = extra.get("kept", volume(cell[:rank]))
+    reduced = extra.get("reduced", volume(cell[rank:]))
     each = self._per_element(fields, tuple(operand_dtypes))
     workers = target.num_workers
     sharing = np.maximum(workers // np.maximum(kept, 1.0), 1.0)
@@ -182,32 +185,32 @@ class ReduceCodelet(Codelet):
   def vertex(
     self, fields: schema.Reduce, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
-    cell.require_box("a reduction")
+    """A cell has two axes: its kept points and its reduced points."""
     values = evaluate(
       fields.code, fields.outputs, operands, cell.coordinates.__getitem__
     )
+    values = [np.broadcast_to(v, cell.extents) for v in values]
     kept = len(cell.shape) - fields.num_reduced
-    shape = (*cell.extents[:kept], -1)
-    flat = [np.broadcast_to(v, cell.extents).reshape(shape) for v in values]
     kind = ReduceKind(fields.kind)
-    if kind in ARG and len(flat) == 1:
-      reduced = cell.shape[kept:]
+    if kind in ARG and len(values) == 1:
       index = np.zeros((), np.int64)
-      for extent, along in zip(reduced, cell.coordinates[kept:], strict=True):
+      for extent, along in zip(
+        cell.shape[kept:], cell.coordinates[kept:], strict=True
+      ):
         index = index * extent + along
-      flat.append(np.broadcast_to(index, cell.extents).reshape(shape))
+      values.append(np.broadcast_to(index, cell.extents))
     first = 0
     if kind == ReduceKind.GENERAL and any(
       c.reshape(-1)[0] for c in cell.coordinates[kept:]
     ):
       # `init` is the first part's alone.
-      accumulators, first = [v[..., 0] for v in flat], 1
+      accumulators, first = [v[..., 0] for v in values], 1
     else:
-      registers = [v.dtype for v in flat]
-      accumulators = initial(fields, registers, flat[0].shape[:-1])
-    for i in range(first, flat[0].shape[-1]):
+      registers = [v.dtype for v in values]
+      accumulators = initial(fields, registers, values[0].shape[:-1])
+    for i in range(first, values[0].shape[-1]):
       accumulators = self.combine(
-        fields, accumulators, [v[..., i] for v in flat]
+        fields, accumulators, [v[..., i] for v in values]
       )
     return accumulators
 

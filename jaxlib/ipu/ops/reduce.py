@@ -130,13 +130,15 @@ def _reduce(
     fields,
     shape,
     partition,
-    [
-      Operand(v, dims if v.shape == shape else (-1,) * rank) for v in views
-    ],
+    [Operand(v, dims if v.shape == shape else (-1,) * rank) for v in views],
     results,
     extra=reduction.combine_cost(
-      builder.target, plan, sum(SIZE[v.dtype] for v in node.results)
+      builder.target,
+      plan,
+      sum(reduction.partial_bytes(v.dtype) for v in node.results),
     ),
+    kept=plan.kept_block,
+    reduced=plan.reduced_block,
   )
 
 
@@ -222,8 +224,6 @@ def _constant_bytes(init: Value, node: Node) -> bytes:
   word = code.constant(scalar.item(), REGISTER[init.dtype])
   assert word == 0
   return code.bytes()[8:16]
-
-
 
 
 ops.define(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
 from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Factor, Layout, linear, project
@@ -95,6 +96,11 @@ def result_layout(
   return linear(kept, builder.target.num_tiles)
 
 
+def partial_bytes(dtype: DType) -> int:
+  """Bytes of a partial result: narrow floats are summed as f32."""
+  return max(SIZE[dtype], 4) if dtype in FLOATS else SIZE[dtype]
+
+
 def combine_cost(
   target: Target, p: ReductionPlan, item_bytes: int
 ) -> schema.Cost | None:
@@ -114,5 +120,3 @@ def combine_cost(
     bytes_out=p.kept_block * item_bytes,
     total_bytes=total,
   )
-
-

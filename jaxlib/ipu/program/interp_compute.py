@@ -7,6 +7,7 @@ what changes tile is counted as its exchange.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ from jaxlib.ipu.codelets._instructions import (
 )
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
+from jaxlib.ipu.plan.reduction import partial_bytes
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.program.tile_memory import (
@@ -105,6 +107,41 @@ def _boxes(
     first = _first(cell)
     if first not in seen:
       seen.add(first)
+      yield tile, cell
+
+
+def _folds(
+  machine: Machine, step: schema.Execute, num_kept: int
+) -> Iterator[tuple[int, Cell]]:
+  """The cells of a reduction: some kept points, some reduced ones.
+
+  Either may be any run of row-major indices; the cell has two axes.
+  """
+  shape = tuple(step.shape)
+  layout = machine.layouts[step.partition]
+  sizes = (math.prod(shape[:num_kept]), math.prod(shape[num_kept:]))
+  if 0 in shape:
+    return
+  groups = refine(layout.factors, sizes)
+  if groups is None:
+    raise Trap(
+      "partition",
+      f"blocks straddle the kept and the reduced dimensions of {shape}",
+    )
+  seen = set()
+  for tile in layout.tiles().tolist():
+    kept, reduced = _box(layout, groups, sizes, tile).coordinates
+    coordinates = (
+      *np.unravel_index(kept, shape[:num_kept] or (1,)),
+      *np.unravel_index(reduced, shape[num_kept:] or (1,)),
+    )
+    if not num_kept:
+      coordinates = coordinates[1:]
+    if num_kept == len(shape):
+      coordinates = coordinates[:-1]
+    cell = Cell(shape, tuple(np.asarray(c) for c in coordinates))
+    if _first(cell) not in seen:
+      seen.add(_first(cell))
       yield tile, cell
 
 
@@ -231,15 +268,17 @@ def _fold(machine: Machine, step: schema.Execute) -> None:
   num_kept = 3
   if isinstance(step.fields, schema.Reduce):
     num_kept = len(step.shape) - step.fields.num_reduced
+    found = _folds(machine, step, num_kept)
+  else:
+    found = _boxes(machine, step)
   kept_shape = tuple(step.shape[:num_kept])
   kept_size = int(np.prod(kept_shape, dtype=np.int64))
   partials = []
-  for tile, cell in _boxes(machine, step):
+  for tile, cell in found:
     operands = _operands(machine, step, tile, cell, step.operands)
     values = codelet.vertex(step.fields, cell, operands)
-    points = np.zeros((1,) * num_kept, np.int64)
+    points = np.zeros((), np.int64)
     for extent, along in zip(kept_shape, cell.coordinates, strict=False):
-      along = along.reshape(along.shape[:num_kept])
       points = points * extent + along
     values = [np.asarray(v).reshape(-1) for v in values]
     partials.append(
@@ -288,16 +327,24 @@ def _delivered(
   count = 0
   for p in partials:
     values = p.values if split else p.values[-len(memories) :]
-    for i, value in enumerate(values):
+    for i in range(len(values)):
       j = min(i, len(memories) - 1)
       m = memories[j]
       coordinates = list(p.cell.coordinates)
+      still = np.zeros((1,) * len(p.cell.extents), np.int64)
       for d in range(len(p.part)):
-        coordinates[-1 - d] = np.zeros((1,) * len(coordinates), np.int64)
+        coordinates[-1 - d] = still
       to = _targets(m, step.results[j], Cell(p.cell.shape, tuple(coordinates)))
-      size = value.dtype.itemsize if split else SIZE[m.dtype]
+      size = _partial_bytes(step, m) if split else SIZE[m.dtype]
       count += int(to.size * m.copies - m.has(p.tile, to).sum()) * size
   return count
+
+
+def _partial_bytes(step: schema.Execute, m: TileMemory) -> int:
+  """Bytes of a partial result: narrow floats are summed as f32."""
+  if isinstance(step.fields, schema.Dot):
+    return SIZE[DType(step.fields.accumulate_dtype)]
+  return partial_bytes(m.dtype)
 
 
 def _nothing(machine: Machine, step: schema.Execute, size: int) -> list[Array]:
