@@ -1,7 +1,8 @@
-"""The manylinux tag that a shared library deserves (PEP 600)."""
+"""The platform tag that a shared library deserves (PEP 600)."""
 
 from __future__ import annotations
 
+import math
 import pathlib
 import re
 from collections.abc import Iterable
@@ -21,6 +22,9 @@ _ALLOWED = {
 }
 
 
+_LINUX = "linux_x86_64"
+
+
 def glibc_needed(readelf: str) -> tuple[int, int]:
   """The glibc that a library needs, of what `readelf -d -V` prints of it.
 
@@ -38,23 +42,31 @@ def glibc_needed(readelf: str) -> tuple[int, int]:
 
 
 def of_library(library: pathlib.Path) -> str:
-  """`manylinux_X_Y_x86_64`, the oldest that is true for `library`."""
+  """The tag that is true for `library` and fits most machines.
+
+  `manylinux_X_Y_x86_64`, but `linux_x86_64` for one that was built against the
+  Poplar SDK and needs its libraries.
+  """
   printed = command.run(
     ["readelf", "--wide", "--dynamic", "--version-info", library],
     quiet=True,
     hint=f"readelf comes with g++ (binutils); {library} must be x86-64 ELF.",
   )
+  if "[libpoplar.so" in printed:
+    return _LINUX
   major, minor = glibc_needed(printed)
   return f"manylinux_{major}_{minor}_x86_64"
 
 
 def newest(tags: Iterable[str]) -> str:
-  """Of manylinux tags the one that satisfies all."""
+  """Of such tags the one that is true for all."""
 
-  def glibc(tag: str) -> tuple[int, ...]:
+  def glibc(tag: str) -> tuple[float, ...]:
+    if tag == _LINUX:
+      return (math.inf,)
     match = re.fullmatch(r"manylinux_(\d+)_(\d+)_x86_64", tag)
     if match is None:
-      raise BuildError(f"{tag!r} is no manylinux_X_Y_x86_64 tag")
+      raise BuildError(f"{tag!r} is no tag of x86-64 Linux")
     return tuple(map(int, match.groups()))
 
   return max(tags, key=glibc)

@@ -235,6 +235,8 @@ class TestPlatformTag:
   def test_newest_compares_numbers(self, tools):
     tags = ["manylinux_2_9_x86_64", "manylinux_2_27_x86_64"]
     assert tools.platform_tag.newest(tags) == tags[1]
+    tags.append("linux_x86_64")
+    assert tools.platform_tag.newest(tags) == tags[2]
     with pytest.raises(tools.BuildError, match="win32"):
       tools.platform_tag.newest(["win32"])
 

@@ -41,7 +41,9 @@ def _poplar_sdk_impl(ctx):
             found = "no such folder"
             if root.exists:
                 names = sorted([entry.basename for entry in root.readdir()])
-                found = ", ".join(names) or "an empty folder"
+                found = ", ".join(names[:8]) or "an empty folder"
+                if len(names) > 8:
+                    found += " and %d more" % (len(names) - 8)
             fail(("TF_POPLAR_BASE=%s is no Poplar SDK: looked for %s; " +
                   "missing %s; found %s. Set it to the SDK's folder that has " +
                   "include/ and lib/, or unset it to build for the IPU " +
