@@ -18,12 +18,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax.numpy as jnp
 import mnist_data
 import numpy as np
 import tqdm
 
 import jax
+import jax.numpy as jnp
 
 SIZES = (784, 1024, 1024, 10)
 MOMENTUM = 0.9
@@ -112,9 +112,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   parser.add_argument("--backend", default="ipu", help="ipu (default) or cpu")
-  parser.add_argument("--epochs", type=int, default=5)
+  parser.add_argument("--epochs", type=int, default=6)
   parser.add_argument("--batch-size", type=int, default=32)
-  parser.add_argument("--learning-rate", type=float, default=0.02)
+  parser.add_argument(
+    "--learning-rate",
+    type=float,
+    default=0.08,
+    help="at the start (default 0.08); it falls linearly to zero",
+  )
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument(
     "--data",
@@ -158,16 +163,18 @@ def train(
   device: jax.Device,
 ) -> None:
   rng = np.random.default_rng(args.seed)
-  rate = jnp.float32(args.learning_rate)
   test_images, test_labels = jax.device_put((held_out.images, held_out.labels))
   state = init(args.seed)
 
   start = time.perf_counter()
   example = digits.take(np.arange(args.batch_size))
-  step = train_step.lower(state, example.images, example.labels, rate).compile()
+  step = train_step.lower(
+    state, example.images, example.labels, np.float32(0)
+  ).compile()
   print(f"compiled for {device} in {time.perf_counter() - start:.2f} s")
 
   steps = len(digits) // args.batch_size
+  rates = iter(np.linspace(args.learning_rate, 0, args.epochs * steps))
   for epoch in range(1, args.epochs + 1):
     start = time.perf_counter()
     losses = []
@@ -179,7 +186,8 @@ def train(
       leave=False,
     )
     for images, labels in bar:
-      state, value = step(state, *jax.device_put((images, labels)), rate)
+      batch = jax.device_put((images, labels, np.float32(next(rates))))
+      state, value = step(state, *batch)
       losses.append(value)
     mean = float(np.mean(jax.device_get(losses)))
     seconds = time.perf_counter() - start
