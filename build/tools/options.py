@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pathlib
+import shlex
 from collections.abc import Sequence
 
 from tools.command import ROOT
@@ -25,8 +26,7 @@ _EXAMPLES = """\
 examples:
   python3 build/build.py --enable_ipu --install_deps --test
   python3 build/build.py --enable_ipu --run ipu/examples/mnist_classifier.py
-  python3 build/build.py --enable_ipu --bazel_options=--copt=-g3 \\
-      --bazel_options=--strip=never
+  python3 build/build.py --enable_ipu --bazel_options="--copt=-g3 --strip=never"
 """
 
 
@@ -90,16 +90,16 @@ def _parser() -> argparse.ArgumentParser:
     "--bazel_options",
     action="append",
     default=[],
-    metavar="OPTION",
-    help="an option for `bazel build`, such as --bazel_options=--config=debug"
+    metavar="OPTIONS",
+    help="options for `bazel build`, such as --bazel_options=--config=debug"
     " (.bazelrc has the configs); may be repeated",
   )
   how.add_argument(
     "--bazel_startup_options",
     action="append",
     default=[],
-    metavar="OPTION",
-    help="an option for bazel itself, such as"
+    metavar="OPTIONS",
+    help="options for bazel itself, such as"
     " --bazel_startup_options=--output_user_root=DIR; may be repeated",
   )
   how.add_argument(
@@ -162,6 +162,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
   if not options.enable_ipu and (options.then or not options.install_deps):
     parser.error("nothing to build; type: python3 build/build.py --enable_ipu")
+  for name in ("bazel_options", "bazel_startup_options"):
+    words = map(shlex.split, getattr(options, name))
+    setattr(options, name, [word for some in words for word in some])
   options.output_path = options.output_path.absolute()
   options.venv = options.venv.absolute()
   return options

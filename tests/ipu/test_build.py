@@ -68,9 +68,13 @@ class TestOptions:
     assert options.then is None
 
   def test_repeated_options_add_up(self, tools):
-    flags = ["--copt=-g3", "--strip=never"]
+    flags = ["--copt=-g3", "--strip=never", "--copt=-DX=a b"]
     options = tools.options.parse(
-      ["--enable_ipu", *(f"--bazel_options={flag}" for flag in flags)]
+      [
+        "--enable_ipu",
+        "--bazel_options=--copt=-g3 --strip=never",
+        "--bazel_options='--copt=-DX=a b'",
+      ]
     )
     assert options.bazel_options == flags
 
