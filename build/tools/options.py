@@ -70,7 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     default="release",
     help="release: kernels for AVX2 and for AVX-512, chosen at start-up, all"
     " else for any x86-64 since 2009 (default). native: for this machine's"
-    " processor only (-march=native). default: whatever the compiler takes",
+    " processor only (-march=native). default: as release, but all else for"
+    " whatever processor the compiler takes",
   )
   what.add_argument(
     "--output_path",

@@ -40,12 +40,25 @@ _KERNEL_COPTS = [
     "//conditions:default": ["-O3"],
 })
 
+# What the model asks a processor for before it takes a variant. Whatever else
+# this machine has comes on top with --target_cpu_features=native.
 _VARIANTS = {
-    "avx2": ["-march=x86-64-v3"],
-    "avx512": [
-        "-march=x86-64-v4",
-        "-mprefer-vector-width=512",
-    ],
+    "avx2": struct(
+        release = ["-march=x86-64-v3"],
+        native = ["-march=native", "-mavx2", "-mbmi2", "-mf16c", "-mfma"],
+    ),
+    "avx512": struct(
+        release = ["-march=x86-64-v4", "-mprefer-vector-width=512"],
+        native = [
+            "-march=native",
+            "-mavx512bw",
+            "-mavx512cd",
+            "-mavx512dq",
+            "-mavx512f",
+            "-mavx512vl",
+            "-mprefer-vector-width=512",
+        ],
+    ),
 }
 
 def sources(folder, exclude = []):
@@ -113,9 +126,8 @@ def ipu_kernels(name, srcs, hdrs = [], deps = []):
             hdrs = hdrs,
             alwayslink = True,
             copts = _KERNEL_COPTS + select({
-                "//:native_cpu": ["-march=native"],
-                "//:default_cpu": [],
-                "//conditions:default": march,
+                "//:native_cpu": march.native,
+                "//conditions:default": march.release,
             }),
             linkstatic = True,
             local_defines = [
