@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 import jax
+import jax.numpy as jnp
 
 MNIST = (784, 1024, 1024, 10)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
 
 import jax
+import jax.numpy as jnp
 from benchmarks import models
 from benchmarks.workload import Case, Workload, prepared
 

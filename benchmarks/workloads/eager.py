@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
 
 import jax
+import jax.numpy as jnp
 from benchmarks.workload import Case, Workload, blocking
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
 import jax
+import jax.numpy as jnp
 from benchmarks.workload import jitted
 from jax import lax
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
+import jax.numpy as jnp
 from benchmarks.workload import jitted
 
 

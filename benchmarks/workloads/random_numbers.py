@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 
+import jax.numpy as jnp
 from benchmarks.workload import jitted
 from jax import random
 

@@ -6,10 +6,11 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+
+import jax
+import jax.numpy as jnp
 
 BOOL = (np.dtype(np.bool_),)
 SIGNED = tuple(np.dtype(t) for t in (np.int8, np.int16, np.int32))

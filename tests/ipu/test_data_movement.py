@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ipu_test_util import ALL
+
+import jax
+import jax.numpy as jnp
 from jax import lax
 
 DTYPES = st.sampled_from([np.bool_, np.int8, np.uint16, np.float16, np.float32])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipu_test_util as util
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ipu_test_util import FLOATS, INTEGERS
+
+import jax.numpy as jnp
 from jax import lax
 
 # Error of a sum of products, relative to the largest result.

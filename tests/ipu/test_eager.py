@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import jax
+import jax.numpy as jnp
 
 
 def eager(ipu, cpu, f, *args, rtol=1e-5, atol=1e-6):

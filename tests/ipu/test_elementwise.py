@@ -11,13 +11,14 @@ import dataclasses
 from collections.abc import Callable
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ipu_test_util import ALL, BOOL, FLOATS, INTEGERS, NUMBERS, SHAPES, SIGNED
+
+import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special as jsp
 

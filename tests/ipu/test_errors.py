@@ -6,10 +6,11 @@ import inspect
 from pathlib import Path
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import jax
+import jax.numpy as jnp
 from jax import lax
 
 pytestmark = pytest.mark.ipu_only

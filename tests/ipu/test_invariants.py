@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.experimental import serialize_executable
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import jax
+import jax.numpy as jnp
 from jax import random
 
 DISTRIBUTIONS = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ipu_test_util import ALL, BOOL, FLOATS, INTEGERS, NUMBERS
+
+import jax
+import jax.numpy as jnp
 from jax import lax
 
 SHAPE = (5, 33, 12)

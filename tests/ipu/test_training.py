@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import jax
+import jax.numpy as jnp
 
 Params = list[tuple[jax.Array, jax.Array]]
 

@@ -7,11 +7,12 @@ that no test here rests on XLA:CPU alone.
 from __future__ import annotations
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from ipu_test_util import FLOATS
+
+import jax
+import jax.numpy as jnp
 from jax import lax
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipu_test_util as util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from ipu_test_util import ALL, WIDE
+
+import jax
+import jax.numpy as jnp
 from jax import lax
 
 I64, U64, F64 = WIDE
