@@ -202,8 +202,13 @@ void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
   }
   lhs += (m.begin * p_.lhs.row + k.begin * p_.lhs.column) * p_.lhs.item_size;
   rhs += (n.begin * p_.rhs.row + k.begin * p_.rhs.column) * p_.rhs.item_size;
-  if (m.size() == 1) {
-    SumVector(lhs, rhs, n.size(), k.size(), to);
+  // Very few terms write more than they compute: best row after row.
+  const bool flat = rhs_native_ && p_.rhs.row == 1 && k.size() <= 4;
+  if (m.size() == 1 || (flat && n.size() >= 4 * kTileColumns<T>)) {
+    for (int64_t i = 0; i < m.size(); ++i) {
+      SumVector(lhs + i * p_.lhs.row * p_.lhs.item_size, rhs, n.size(),
+                k.size(), to + i * to_row);
+    }
   } else {
     SumBlocks(lhs, rhs, m.size(), n.size(), k.size(), to, to_row);
   }
@@ -294,14 +299,13 @@ void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k,
     load_lhs_(lhs, p_.lhs.column, k, dense);
     x = dense;
   }
-  std::fill_n(to, n, T{});
   constexpr int64_t kBlock = 2048, kGroup = 4;
-  if (b.row == 1 || b.column != 1) {
+  if ((b.row == 1 && n > 1) || (b.column != 1 && n >= kLanes<T>)) {
     // Whole rows of the matrix, each times one element.
     for (int64_t j = 0; j < n; j += kBlock) {
       const int64_t columns = std::min(kBlock, n - j);
-      for (int64_t i = 0; i < k; i += kGroup) {
-        const int64_t group = std::min(kGroup, k - i);
+      for (int64_t i = 0; i < k;) {
+        const int64_t group = k - i < kGroup ? 1 : kGroup;
         const char* from = rhs + (j * b.row + i * b.column) * b.item_size;
         const T* rows = reinterpret_cast<const T*>(from);
         int64_t step = b.column;
@@ -314,31 +318,31 @@ void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k,
           rows = dense;
           step = kBlock;
         }
-        if (group == kGroup) {
-          AddScaledRows<T, kGroup>(x + i, rows, step, columns, to + j);
-          continue;
-        }
-        for (int64_t r = 0; r < group; ++r) {
-          AddScaledRows<T, 1>(x + i + r, rows + r * step, step, columns,
-                              to + j);
-        }
+        const auto sum = group == 1 ? i == 0 ? ScaledRows<T, 1, false>
+                                             : ScaledRows<T, 1, true>
+                         : i == 0   ? ScaledRows<T, kGroup, false>
+                                    : ScaledRows<T, kGroup, true>;
+        sum(x + i, rows, step, columns, to + j);
+        i += group;
       }
     }
     return;
   }
+  std::fill_n(to, n, T{});
   // Dot products with dense columns.
-  const int64_t terms = rhs_native_ ? k : kBlock;
+  const bool direct = rhs_native_ && b.column == 1;
+  const int64_t terms = direct ? k : kBlock;
   for (int64_t i = 0; i < k; i += terms) {
     const int64_t size = std::min(terms, k - i);
     for (int64_t j = 0; j < n; j += kGroup) {
       const int64_t group = std::min(kGroup, n - j);
-      const char* from = rhs + (j * b.row + i) * b.item_size;
+      const char* from = rhs + (j * b.row + i * b.column) * b.item_size;
       const T* columns = reinterpret_cast<const T*>(from);
       int64_t step = b.row;
-      if (!rhs_native_) {
+      if (!direct) {
         T* dense = buffers.rows.Get<T>(kGroup * kBlock);
         for (int64_t c = 0; c < group; ++c) {
-          load_rhs_(from + c * b.row * b.item_size, 1, size,
+          load_rhs_(from + c * b.row * b.item_size, b.column, size,
                     dense + c * kBlock);
         }
         columns = dense;

@@ -9,24 +9,26 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// to[j] += sum over r < kRows of x[r] * rows[r * row_step + j].
-template <typename T, int kRows>
-void AddScaledRows(const T* x, const T* rows, int64_t row_step, int64_t n,
-                   T* to) {
+// to[j] = sum over r < kRows of x[r] * rows[r * row_step + j], or with `kAdd`
+// to[j] += that sum.
+template <typename T, int kRows, bool kAdd>
+void ScaledRows(const T* x, const T* rows, int64_t row_step, int64_t n, T* to) {
   Vector<T> factors[kRows];
   for (int r = 0; r < kRows; ++r) factors[r] = Broadcast(x[r]);
   int64_t j = 0;
   for (; j + kLanes<T> <= n; j += kLanes<T>) {
-    Vector<T> sum = Load<Vector<T>>(to + j);
+    Vector<T> sum = {};
+    if constexpr (kAdd) sum = Load<Vector<T>>(to + j);
     for (int r = 0; r < kRows; ++r) {
-      sum = MultiplyAdd<T>(factors[r], Load<Vector<T>>(rows + r * row_step + j),
-                           sum);
+      const Vector<T> row = Load<Vector<T>>(rows + r * row_step + j);
+      sum = MultiplyAdd<T>(factors[r], row, sum);
     }
     Store(to + j, sum);
   }
   if (j == n) return;
   const Mask<T> mask(n - j);
-  Vector<T> sum = mask.Load(to + j);
+  Vector<T> sum = {};
+  if constexpr (kAdd) sum = mask.Load(to + j);
   for (int r = 0; r < kRows; ++r) {
     sum = MultiplyAdd<T>(factors[r], mask.Load(rows + r * row_step + j), sum);
   }

@@ -18,9 +18,21 @@ template <typename T>
 #if IPU_AVX512
   if constexpr (std::is_same_v<T, float>) return _mm512_set1_ps(x);
   if constexpr (std::is_same_v<T, double>) return _mm512_set1_pd(x);
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
+    return (Vector<T>)_mm512_set1_epi32(x);
+  }
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
+    return (Vector<T>)_mm512_set1_epi64(x);
+  }
 #elif defined(__AVX2__)
   if constexpr (std::is_same_v<T, float>) return _mm256_set1_ps(x);
   if constexpr (std::is_same_v<T, double>) return _mm256_set1_pd(x);
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
+    return (Vector<T>)_mm256_set1_epi32(x);
+  }
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
+    return (Vector<T>)_mm256_set1_epi64x(x);
+  }
 #endif
   return Splat<Vector<T>>(x);
 }
