@@ -7,7 +7,10 @@ of `jax.jit` as a `jax.errors.JaxRuntimeError`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Any
+
+from jaxlib.ipu.location import describe, resolve
 
 
 class Code(enum.IntEnum):
@@ -34,8 +37,6 @@ class CompileError(Exception):
 
 
 def _at(location: Any) -> str:
-  from jaxlib.ipu.ir.location import describe, resolve
-
   where = describe(resolve(location)) if location is not None else ""
   return f"\n  in {where}" if where else ""
 
@@ -50,16 +51,20 @@ def resource_exhausted(message: str, location: Any = None) -> CompileError:
   return CompileError(Code.RESOURCE_EXHAUSTED, message + _at(location))
 
 
-def unimplemented(what: str, location: Any = None) -> CompileError:
-  """An operation or a type that is not lowered; lists what is."""
-  from jaxlib.ipu import ops
+def unimplemented(
+  what: str, location: Any = None, known: Iterable[str] = ()
+) -> CompileError:
+  """An operation or a type that is not lowered.
 
-  known = ", ".join(sorted(n.removeprefix("stablehlo.") for n in ops.REGISTRY))
-  return CompileError(
-    Code.UNIMPLEMENTED,
-    f"the IPU backend does not lower {what}{_at(location)}\n"
-    f"  StableHLO operations it lowers: {known}",
-  )
+  Args:
+    what: its name.
+    location: where the user's program has it.
+    known: the operations that are lowered.
+  """
+  message = f"the IPU backend does not lower {what}{_at(location)}"
+  if known:
+    message += f"\n  StableHLO operations it lowers: {', '.join(known)}"
+  return CompileError(Code.UNIMPLEMENTED, message)
 
 
 def internal(message: str, location: Any = None) -> CompileError:

@@ -14,10 +14,9 @@ from jaxlib.ipu import target as machines
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower import emit
+from jaxlib.ipu.lower import emit, memory
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.passes import absorb, dce, fold, fuse
-from jaxlib.ipu.plan import memory
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.target import Target
 

@@ -11,15 +11,18 @@ import functools
 import io
 from typing import Any
 
+from jaxlib.ipu.diagnostics import (
+  CompileError,
+  invalid_argument,
+  unimplemented,
+)
+from jaxlib.ipu.dtypes import MLIR_NAME, DType
+from jaxlib.ipu.ir import registry
+from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _mosaic_gpu_ext
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
-
-from jaxlib.ipu import ops
-from jaxlib.ipu.diagnostics import invalid_argument, unimplemented
-from jaxlib.ipu.dtypes import MLIR_NAME, DType
-from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
 
 # The order matters: composites become calls, calls are inlined into loop
 # bodies too, and only MHLO's canonicaliser folds constants and broadcasts.
@@ -78,7 +81,7 @@ def import_module(module: ir.Module) -> Module:
     if name == "func.func" and op.attributes["sym_name"].value == "main":
       main = op
     elif name not in ("func.func", "sdy.mesh"):
-      raise unimplemented(f"operation {name} beside @main", op.location)
+      raise _unimplemented(f"operation {name} beside @main", op.location)
   if main is None:
     raise invalid_argument("the StableHLO module has no function @main")
   aliases, donors = _donations(main)
@@ -148,9 +151,9 @@ class _Importer:
       for result, value in zip(results, inputs):
         self._values[result] = value
       return None
-    definition = ops.REGISTRY.get(name)
+    definition = registry.REGISTRY.get(name)
     if definition is None:
-      raise unimplemented(f"operation {name}", operation.location)
+      raise _unimplemented(f"operation {name}", operation.location)
     types = [self._type(r.type, operation) for r in results]
     regions = tuple([self.graph(r.blocks[0]) for r in operation.regions])
     attributes = definition.read(operation) if definition.read else None
@@ -177,10 +180,14 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
   if str(type_) == "!stablehlo.token":
     return (0,), DType.BOOL
   if not isinstance(type_, ir.RankedTensorType):
-    raise unimplemented(f"values of type {type_}", location)
+    raise _unimplemented(f"values of type {type_}", location)
   dtype = MLIR_NAME.get(str(type_.element_type))
   if dtype is None:
-    raise unimplemented(
+    raise _unimplemented(
       f"element type {type_.element_type} (of a {type_})", location
     )
   return tuple(type_.shape), dtype
+
+
+def _unimplemented(what: str, location: Any) -> CompileError:
+  return unimplemented(what, location, registry.names())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxlib.ipu.ir.graph import Graph, Module, Value
-from jaxlib.ipu.ir.location import describe, resolve
+from jaxlib.ipu.location import describe, resolve
 
 
 def module_text(module: Module) -> str:

@@ -19,7 +19,8 @@ from jaxlib.ipu import codelets
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
-from jaxlib.ipu.ir.location import UNKNOWN, resolve
+from jaxlib.ipu.ir.registry import REGISTRY
+from jaxlib.ipu.location import UNKNOWN, resolve
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, grid, linear, project
@@ -309,7 +310,9 @@ class Builder:
       cell,
       **hints,
     )
-    total = cost.compute(self.target, float(cycles), codelet.flops(fields, shape))
+    total = cost.compute(
+      self.target, float(cycles), codelet.flops(fields, shape)
+    )
     if extra is not None:
       total = cost.add(total, extra)
     self.steps.append(
@@ -343,9 +346,7 @@ class Builder:
     projected = project(partition, shape, kept)
     if projected is None:
       # A block straddles dimensions: give each tile its elements one by one.
-      full = tuple(
-        view.strides[to] if to >= 0 else 0 for to in dims
-      )
+      full = tuple(view.strides[to] if to >= 0 else 0 for to in dims)
       expanded = dataclasses.replace(view, shape=shape, strides=full)
       return partition, tuple(range(len(shape))), expanded
     if len(walked) == len(view.shape):
@@ -362,12 +363,10 @@ class Builder:
 
   def lower_graph(self, graph: Graph) -> list[View]:
     """Lowers a graph's nodes in order; returns where its results are."""
-    from jaxlib.ipu import ops
-
     outer = self._location
     for node in graph.nodes:
       self._location = self._locate(node)
-      definition = ops.REGISTRY.get(node.op)
+      definition = REGISTRY.get(node.op)
       if definition is None:
         raise internal(f"nothing lowers {node.op}", node.location)
       definition.lower(self, node)
@@ -436,9 +435,7 @@ def _rows(shape: Shape, tiles: int, grain: int) -> Layout:
   return grid(shape, _parts(shape, tiles, grain)[1])
 
 
-def _parts(
-  shape: Shape, tiles: int, grain: int
-) -> tuple[int, tuple[int, ...]]:
+def _parts(shape: Shape, tiles: int, grain: int) -> tuple[int, tuple[int, ...]]:
   """The elements of the largest cell, and the parts along each dimension."""
   if not shape:
     return 1, ()

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.lower import totals
 from jaxlib.ipu.lower.allocate import allocate, overlap
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
+from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.plan import cost, totals
-from jaxlib.ipu.plan.memory import MemoryPlan
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 
 

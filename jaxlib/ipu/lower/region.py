@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Graph, Value
+from jaxlib.ipu.ir.registry import REGISTRY, names
 from jaxlib.ipu.lower.code import REGISTER, Code
-from jaxlib.ipu.passes.fuse import make_source
+from jaxlib.ipu.lower.map_program import make_source
 from jaxlib.ipu.program.isa import Opcode, ReduceKind
 
 _MONOIDS = {
@@ -111,16 +111,16 @@ def combiner(region: Graph) -> Combiner:
       known = make_source(code, value, ())
       if known is None:
         source = value.node.op if value.node else "an outer value"
-        raise unimplemented(f"a reducer that uses {source}")
+        raise unimplemented(f"a reducer that uses {source}", None, names())
       numbers[id(value)] = known
     return known
 
   for node in region.nodes:
     if node.op == "stablehlo.constant":
       continue
-    row = ops.REGISTRY[node.op].elementwise
+    row = REGISTRY[node.op].elementwise
     if row is None:
-      raise unimplemented(f"{node.op} inside a reducer", node.location)
+      raise unimplemented(f"{node.op} inside a reducer", node.location, names())
     numbers[id(node.results[0])] = row.emit(
       code, [number(v) for v in node.inputs], node
     )

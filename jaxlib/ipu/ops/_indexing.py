@@ -75,9 +75,7 @@ def partition(builder: Builder, shape: Shape, item: int) -> Layout:
   Slices go to tiles by their place in the batch; the outer window dimensions
   are split for what is left.
   """
-  tiles = min(
-    builder.target.num_tiles, max(1, math.prod(shape) * item // 128)
-  )
+  tiles = min(builder.target.num_tiles, max(1, math.prod(shape) * item // 128))
   parts = []
   for extent in shape:
     count = max(1, min(tiles, extent))
@@ -105,5 +103,3 @@ def operand_layout(builder: Builder, view: View) -> Layout:
   if builder.is_identity(view) and info.shape == view.shape:
     return info.layout
   return builder.default_layout(view.shape, view.dtype)
-
-

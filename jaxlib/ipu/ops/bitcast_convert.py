@@ -3,13 +3,13 @@ instruction; otherwise elements are taken apart, or put together, by shifts."""
 
 from __future__ import annotations
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Operation, Row, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.ops.concatenate import part
-from jaxlib.ipu.ops.elementwise import Row, bitcast
+from jaxlib.ipu.ops.elementwise import bitcast
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
@@ -32,9 +32,7 @@ def _lower(builder: Builder, node: Node) -> None:
     _put_together(builder, node, source, to)
 
 
-def _take_apart(
-  builder: Builder, node: Node, source: DType, to: DType
-) -> None:
+def _take_apart(builder: Builder, node: Node, source: DType, to: DType) -> None:
   """Element (..., j) is byte group j of the wide element, low bytes first."""
   value = node.results[0]
   wide = _UNSIGNED[SIZE[source]]
@@ -94,8 +92,8 @@ def _put_together(
   )
 
 
-ops.define(
-  ops.Operation(
+define(
+  Operation(
     "stablehlo.bitcast_convert",
     _lower,
     elementwise=Row(_emit, applies=_same_width),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.view import View
@@ -97,11 +97,11 @@ def fill_root(builder: Builder, root: int, value: View) -> None:
   )
 
 
-ops.define(
-  ops.Operation(
+define(
+  Operation(
     "stablehlo.concatenate",
     _concatenate,
     lambda operation: operation.attributes["dimension"].value,
   )
 )
-ops.define(ops.Operation("stablehlo.pad", _pad, _read_pad))
+define(Operation("stablehlo.pad", _pad, _read_pad))

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.dtypes import MLIR_NAME
 from jaxlib.ipu.ir.constants import read_dense
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import Code
-from jaxlib.ipu.passes.fuse import iota
+from jaxlib.ipu.lower.map_program import iota
 from jaxlib.ipu.program import schema
 
 
@@ -42,11 +42,9 @@ def _iota(builder: Builder, node: Node) -> None:
   )
 
 
-ops.define(
-  ops.Operation("stablehlo.constant", _constant, _read_constant)
-)
-ops.define(
-  ops.Operation(
+define(Operation("stablehlo.constant", _constant, _read_constant))
+define(
+  Operation(
     "stablehlo.iota",
     _iota,
     lambda operation: operation.attributes["iota_dimension"].value,

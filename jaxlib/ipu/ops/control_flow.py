@@ -7,9 +7,8 @@ values; where the allocator can give both the same storage it costs nothing.
 
 from __future__ import annotations
 
-
-from jaxlib.ipu import ops
 from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
@@ -61,9 +60,7 @@ def _while(builder: Builder, node: Node) -> None:
 
 def _switch(builder: Builder, node: Node) -> None:
   if len(node.regions) == 1:
-    for result, view in zip(
-      node.results, builder.lower_graph(node.regions[0])
-    ):
+    for result, view in zip(node.results, builder.lower_graph(node.regions[0])):
       builder.define(result, view)
     return
   selector = builder.materialise(builder.view(node.inputs[0]))
@@ -97,5 +94,4 @@ for _name, _lower in (
   ("case", _switch),
   ("if", _switch),
 ):
-  ops.define(ops.Operation(f"stablehlo.{_name}", _lower))
-
+  define(Operation(f"stablehlo.{_name}", _lower))

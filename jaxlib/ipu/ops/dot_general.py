@@ -6,16 +6,15 @@ import dataclasses
 import math
 from typing import Any
 
-from jaxlib.mlir.dialects import stablehlo
-
-from jaxlib.ipu import ops
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.plan import matmul
 from jaxlib.ipu.plan.layout import Layout, grid, project
 from jaxlib.ipu.program import schema
+from jaxlib.mlir.dialects import stablehlo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,4 +117,4 @@ def _result_layout(
   return builder.default_layout(shape[:3], dtype)
 
 
-ops.define(ops.Operation("stablehlo.dot_general", _lower, _read))
+define(Operation("stablehlo.dot_general", _lower, _read))

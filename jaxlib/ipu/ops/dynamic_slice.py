@@ -3,9 +3,9 @@ at run time."""
 
 from __future__ import annotations
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._indexing import operand_layout
@@ -82,4 +82,4 @@ for _name, _lower in (
   ("dynamic_slice", _slice),
   ("dynamic_update_slice", _update),
 ):
-  ops.define(ops.Operation(f"stablehlo.{_name}", _lower))
+  define(Operation(f"stablehlo.{_name}", _lower))

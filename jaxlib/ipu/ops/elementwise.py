@@ -8,47 +8,24 @@ integers, total order) stands in the small functions below the tables.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import FLOATS, SIGNED, SIZE, DType
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Emit, Operation, Read, Row, define
 from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
 U32 = RegisterType.U32
-
-# (code, values of the inputs, node) -> value of the result
-Emit = Callable[[Code, list[int], Node], int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-  """How an operation becomes instructions.
-
-  Attributes:
-    emit: writes them.
-    applies: whether a node is element-wise at all; None: always.
-  """
-
-  emit: Emit
-  applies: Callable[[Node], bool] | None = None
 
 
 def _lower(builder: Any, node: Node) -> None:
   raise internal(f"{node.op} was left outside every register program")
 
 
-def _define(
-  name: str, emit: Emit, read: ops.Read | None = None
-) -> None:
-  ops.define(
-    ops.Operation(
-      f"stablehlo.{name}", _lower, read, elementwise=Row(emit)
-    )
-  )
+def _define(name: str, emit: Emit, read: Read | None = None) -> None:
+  define(Operation(f"stablehlo.{name}", _lower, read, elementwise=Row(emit)))
 
 
 def _arithmetic(opcode: Opcode, bool_opcode: Opcode | None = None) -> Emit:
@@ -138,9 +115,7 @@ def _popcnt(code: Code, args: list[int], node: Node) -> int:
 def _count_leading_zeros(code: Code, args: list[int], node: Node) -> int:
   dtype = node.results[0].dtype
   type_ = REGISTER[dtype]
-  count = code.emit(
-    Opcode.CLZ, type_, _unsigned_bits(code, args[0], dtype)
-  )
+  count = code.emit(Opcode.CLZ, type_, _unsigned_bits(code, args[0], dtype))
   if SIZE[dtype] < 4:
     extra = code.constant(32 - 8 * SIZE[dtype], type_)
     return code.emit(Opcode.SUB, type_, count, extra)
@@ -320,7 +295,9 @@ def bitcast(code: Code, value: int, source: DType, to: DType) -> int:
   return code.narrow(_bits(code, value, type_, REGISTER[to]), to)
 
 
-def _bits(code: Code, value: int, source: RegisterType, to: RegisterType) -> int:
+def _bits(
+  code: Code, value: int, source: RegisterType, to: RegisterType
+) -> int:
   if source == to:
     return value
   return code.emit(Opcode.BITCAST, to, value, source)
@@ -410,11 +387,7 @@ class _Rounding:
       Opcode.SELECT, self.type, over, self._const(infinity), magnitude
     )
     under = code.emit(Opcode.LT, self.type, magnitude, self._const(smallest))
-    return code.emit(
-      Opcode.SELECT, self.type, under, self._const(0), magnitude
-    )
+    return code.emit(Opcode.SELECT, self.type, under, self._const(0), magnitude)
 
 
 _define("reduce_precision", _reduce_precision, _read_reduce_precision)
-
-

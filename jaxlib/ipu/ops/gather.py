@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir.dialects import stablehlo
-
-from jaxlib.ipu import ops
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.ops._indexing import (
   Indexing,
@@ -20,6 +18,7 @@ from jaxlib.ipu.ops._indexing import (
 )
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
+from jaxlib.mlir.dialects import stablehlo
 
 
 def _read(operation: Any) -> Indexing:
@@ -71,4 +70,4 @@ def _lower(builder: Builder, node: Node) -> None:
   builder.define(value, builder.root_view(root).transpose(inverse))
 
 
-ops.define(ops.Operation("stablehlo.gather", _lower, _read))
+define(Operation("stablehlo.gather", _lower, _read))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.passes.fuse import MAP, MapProgram
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 
@@ -30,9 +30,7 @@ def lower(builder: Builder, node: Node) -> None:
   builder.execute(fields, shape, partition, operands, results)
 
 
-def choose_partition(
-  builder: Builder, node: Node, views: list[View]
-) -> Layout:
+def choose_partition(builder: Builder, node: Node, views: list[View]) -> Layout:
   """Computes where most of the operands' bytes already are.
 
   An operand's layout counts only if it spreads the work as well as the
@@ -58,4 +56,4 @@ def choose_partition(
   return best
 
 
-ops.define(ops.Operation(MAP, lower))
+define(Operation(MAP, lower))

@@ -7,15 +7,15 @@ import math
 
 import numpy as np
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, UNSIGNED, DType
 from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.registry import Operation, define, names
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER, Code, permute
+from jaxlib.ipu.lower.map_program import MapProgram
 from jaxlib.ipu.lower.region import Combiner, argument_kind, combiner, monoid
 from jaxlib.ipu.lower.view import merge
-from jaxlib.ipu.passes.fuse import MapProgram
 from jaxlib.ipu.plan import reduction
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
@@ -122,7 +122,7 @@ def _reduce(
     init=init,
   )
   walked = dims[: len(kept)] + (-1,) * len(reduced)
-  layout = reduction.result_layout(builder, partition, shape, len(kept))
+  layout = reduction.result_layout(builder.target, partition, shape, len(kept))
   results = [
     Written(builder.result(node, layout, i), walked) for i in range(count)
   ]
@@ -219,6 +219,7 @@ def _constant_bytes(init: Value, node: Node) -> bytes:
       "a reduction by a general function from a start value that is not "
       "constant",
       node.location,
+      names(),
     )
   code = Code()
   word = code.constant(scalar.item(), REGISTER[init.dtype])
@@ -226,8 +227,8 @@ def _constant_bytes(init: Value, node: Node) -> bytes:
   return code.bytes()[8:16]
 
 
-ops.define(
-  ops.Operation(
+define(
+  Operation(
     "stablehlo.reduce",
     _lower,
     lambda operation: Reduction(tuple(operation.attributes["dimensions"])),

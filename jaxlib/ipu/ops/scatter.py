@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir.dialects import stablehlo
-
-from jaxlib.ipu import ops
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.ir.registry import Operation, define, names
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER
 from jaxlib.ipu.lower.region import Combiner, combiner, monoid
@@ -27,6 +25,7 @@ from jaxlib.ipu.ops._indexing import (
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
+from jaxlib.mlir.dialects import stablehlo
 
 
 def _read(operation: Any) -> Indexing:
@@ -56,7 +55,9 @@ def _kind(region: Graph) -> tuple[ReduceKind, Combiner]:
 
 def _lower(builder: Builder, node: Node) -> None:
   if len(node.inputs) != 3:
-    raise unimplemented("scatter of several operands at once", node.location)
+    raise unimplemented(
+      "scatter of several operands at once", node.location, names()
+    )
   indexing: Indexing = node.attributes
   operand = builder.view(node.inputs[0])
   indices = index_view(builder.view(node.inputs[1]), indexing)
@@ -100,4 +101,4 @@ def _lower(builder: Builder, node: Node) -> None:
   )
 
 
-ops.define(ops.Operation("stablehlo.scatter", _lower, _read))
+define(Operation("stablehlo.scatter", _lower, _read))

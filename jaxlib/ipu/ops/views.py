@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.ipu import ops
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Operation, Read, define
 from jaxlib.ipu.lower.builder import Builder
 
 
@@ -46,7 +46,7 @@ def _reverse(builder: Builder, node: Node) -> None:
   builder.define(node.results[0], view.reverse(node.attributes))
 
 
-def _ints(name: str) -> ops.Read:
+def _ints(name: str) -> Read:
   return lambda operation: tuple(operation.attributes[name])
 
 
@@ -64,4 +64,4 @@ for _name, _lower, _read in (
   ("slice", _slice, _read_slice),
   ("reverse", _reverse, _ints("dimensions")),
 ):
-  ops.define(ops.Operation(f"stablehlo.{_name}", _lower, _read, is_view=True))
+  define(Operation(f"stablehlo.{_name}", _lower, _read, is_view=True))

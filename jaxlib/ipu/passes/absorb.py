@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 
 from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.ops.reduce import Reduction
-from jaxlib.ipu.passes.fuse import MAP
 
 
 def absorb(graph: Graph) -> Graph:

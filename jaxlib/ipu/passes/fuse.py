@@ -8,37 +8,17 @@ an operand are. A group becomes one `ipu.map` node.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 
-import numpy as np
-
-from jaxlib.ipu import ops
-from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
-from jaxlib.ipu.lower.code import REGISTER, Code
-from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.ir.registry import REGISTRY, is_elementwise
+from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.lower.map_program import MAP, MapProgram, make_source
 
-MAP = "ipu.map"
 # Longer programs gain nothing and crowd the engine's block buffers.
 LARGEST_GROUP = 256
 # At most this many different operands and results, for the same reason.
 MOST_OPERANDS = 24
-
-
-@dataclasses.dataclass(frozen=True)
-class MapProgram:
-  """The attributes of an `ipu.map` node.
-
-  Attributes:
-    shape: the iteration space.
-    code: the register program; LOAD k reads the node's input k.
-    outputs: the value that each result gets.
-  """
-
-  shape: Shape
-  code: bytes
-  outputs: tuple[int, ...]
 
 
 def fuse(graph: Graph) -> Graph:
@@ -49,17 +29,8 @@ def fuse(graph: Graph) -> Graph:
   return _Fuser(graph).run()
 
 
-def is_elementwise(node: Node) -> bool:
-  """Whether the node computes each element from its inputs' like elements."""
-  definition = ops.REGISTRY.get(node.op)
-  if definition is None or definition.elementwise is None:
-    return False
-  applies = definition.elementwise.applies
-  return applies is None or applies(node)
-
-
 def _is_view(node: Node) -> bool:
-  definition = ops.REGISTRY.get(node.op)
+  definition = REGISTRY.get(node.op)
   return definition is not None and definition.is_view
 
 
@@ -227,7 +198,7 @@ class _Fuser:
 
     outputs: list[tuple[int, Value]] = []
     for node in group:
-      row = ops.REGISTRY[node.op].elementwise
+      row = REGISTRY[node.op].elementwise
       arguments = [number(v) for v in node.inputs]
       value = node.results[0]
       numbers[id(value)] = row.emit(code, arguments, node)
@@ -285,33 +256,6 @@ def _captured(graph: Graph) -> list[Value]:
     for region in node.regions:
       out += _captured(region)
   return out
-
-
-def make_source(code: Code, value: Value, shape: Shape) -> int | None:
-  """A constant or an index as an instruction, if it is one everywhere."""
-  node = value.node
-  if node is None:
-    return None
-  if node.op == "stablehlo.constant":
-    array: np.ndarray = node.attributes
-    if array.size and (array.size == 1 or not any(array.strides)):
-      return code.constant(array.flat[0], REGISTER[value.dtype])
-    return None
-  dims = range(len(shape))
-  if node.op == "stablehlo.broadcast_in_dim" and node.inputs[0].node:
-    dims = node.attributes
-    node = node.inputs[0].node
-    if node.results[0].shape != tuple(shape[d] for d in dims):
-      return None
-  if node.op == "stablehlo.iota" and value.shape == shape:
-    return iota(code, value.dtype, dims[node.attributes])
-  return None
-
-
-def iota(code: Code, dtype: DType, dim: int) -> int:
-  """The index along a dimension, in an element type."""
-  index = code.emit(Opcode.IOTA, REGISTER[dtype], imm=dim)
-  return code.narrow(index, dtype)
 
 
 def _replace(node: Node, replaced: dict[int, Value]) -> None:

@@ -94,7 +94,9 @@ class Layout:
     """The extents of the largest cell, one per factor."""
     return tuple(min(f.block, f.extent) for f in self.factors)
 
-  def coordinates(self, tiles: Array) -> tuple[list[Array], npt.NDArray[np.bool_]]:
+  def coordinates(
+    self, tiles: Array
+  ) -> tuple[list[Array], npt.NDArray[np.bool_]]:
     """For each factor the part that each tile has, and which tiles have any."""
     offset = tiles - self.base
     rebuilt = np.zeros_like(offset)
@@ -180,9 +182,7 @@ def _size(f: Factor, part: Array) -> Array:
 
 
 @functools.lru_cache(maxsize=4096)
-def linear(
-  n: int, num_tiles: int, grain: int = 1, smallest: int = 1
-) -> Layout:
+def linear(n: int, num_tiles: int, grain: int = 1, smallest: int = 1) -> Layout:
   """`n` elements in equal contiguous runs over up to `num_tiles` tiles.
 
   A run is a multiple of `grain` and at least `smallest` elements, as Poplar's
@@ -296,7 +296,9 @@ def project(
 
 
 @functools.lru_cache(maxsize=4096)
-def overlap(source: Layout, destination: Layout, num_tiles: int) -> Array | None:
+def overlap(
+  source: Layout, destination: Layout, num_tiles: int
+) -> Array | None:
   """Elements that each tile holds under both mappings of one tensor.
 
   None if the two cut the index space in ways that have no common factors;

@@ -11,19 +11,15 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
-from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Factor, Layout, linear, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.lower.builder import Builder
 
 
 class ReductionPlan(NamedTuple):
@@ -69,7 +65,9 @@ def plan(
   )
 
 
-def partition(shape: Shape, num_kept: int, p: ReductionPlan) -> Layout:
+def partition(
+  shape: tuple[int, ...], num_kept: int, p: ReductionPlan
+) -> Layout:
   """The plan as a mapping of the iteration space (kept..., reduced...)."""
   kept = math.prod(shape[:num_kept])
   reduced = math.prod(shape[num_kept:])
@@ -83,7 +81,7 @@ def partition(shape: Shape, num_kept: int, p: ReductionPlan) -> Layout:
 
 
 def result_layout(
-  builder: Builder, split: Layout, shape: Shape, num_kept: int
+  target: Target, split: Layout, shape: tuple[int, ...], num_kept: int
 ) -> Layout:
   """Where the results are: with their partials' first part if there is only
   one part, spread evenly otherwise."""
@@ -93,7 +91,7 @@ def result_layout(
     own = project(split, (kept, reduced.extent), (0,))
     if own is not None:
       return own
-  return linear(kept, builder.target.num_tiles)
+  return linear(kept, target.num_tiles)
 
 
 def partial_bytes(dtype: DType) -> int:

@@ -1,14 +1,14 @@
 """The file format around a program: header, records, constants.
 
-  offset  bytes
-  0       8   magic "JAXIPU\\0\\n"
-  8       4   format version (schema.FORMAT_VERSION)
-  12      4   CRC-32 of everything from byte 16 on
-  16      8   fingerprint of the schema
-  24      8   bytes of the encoded Program record, which starts at 48
-  32      8   where the constants start, a multiple of 64
-  40      8   bytes of the constants
-  48      …   the Program record, zeros up to a multiple of 64, the constants
+offset  bytes
+0       8   magic "JAXIPU\\0\\n"
+8       4   format version (schema.FORMAT_VERSION)
+12      4   CRC-32 of everything from byte 16 on
+16      8   fingerprint of the schema
+24      8   bytes of the encoded Program record, which starts at 48
+32      8   where the constants start, a multiple of 64
+40      8   bytes of the constants
+48      …   the Program record, zeros up to a multiple of 64, the constants
 """
 
 from __future__ import annotations

@@ -168,8 +168,7 @@ def decoder_text(t: type) -> str:
     f"Decode(r, v.{n})" for n in codec.field_types(t)
   )
   return (
-    f"inline bool Decode(Reader& r, {t.__name__}& v) {{\n"
-    f"  return {terms};\n}}"
+    f"inline bool Decode(Reader& r, {t.__name__}& v) {{\n  return {terms};\n}}"
   )
 
 

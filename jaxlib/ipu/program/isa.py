@@ -130,3 +130,16 @@ def encode(
 ) -> bytes:
   """One instruction's 16 bytes."""
   return INSTRUCTION.pack(op, type_, a, b, c, imm)
+
+
+def text(code: bytes) -> list[str]:
+  """A register program, one line per instruction."""
+  lines = []
+  for number, word in enumerate(INSTRUCTION.iter_unpack(code)):
+    op, type_, a, b, c, imm = word
+    name = f"{Opcode(op).name.lower()}.{RegisterType(type_).name.lower()}"
+    if op in (Opcode.LOAD, Opcode.CONST, Opcode.IOTA):
+      lines.append(f"v{number} = {name} {imm:#x}")
+    else:
+      lines.append(f"v{number} = {name} v{a} v{b} v{c}")
+  return lines

@@ -61,9 +61,7 @@ def _cost(cost: schema.Cost) -> str:
   )
 
 
-def _steps(
-  program: schema.Program, steps: list[Any], indent: str
-) -> list[str]:
+def _steps(program: schema.Program, steps: list[Any], indent: str) -> list[str]:
   lines = []
   for step in steps:
     where = _location(program.locations[step.location])
@@ -124,13 +122,6 @@ def _location(location: schema.Location) -> str:
 def _code(fields: Any) -> list[str]:
   """The register program of a codelet that has one."""
   code = getattr(fields, "code", b"")
-  lines = []
-  size = isa.INSTRUCTION.size
-  for i in range(len(code) // size):
-    op, type_, a, b, c, imm = isa.INSTRUCTION.unpack_from(code, i * size)
-    name = isa.Opcode(op).name.lower()
-    text = f"v{i} = {name}.{isa.RegisterType(type_).name.lower()}"
-    lines.append(f"{text} {a} {b} {c} {imm:#x}")
-  if lines:
-    lines.append(f"outputs {fields.outputs}")
-  return lines
+  if not code:
+    return []
+  return [*isa.text(code), f"outputs {fields.outputs}"]

@@ -10,19 +10,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxlib.ipu import codelets
 from jaxlib.ipu.diagnostics import resource_exhausted
 from jaxlib.ipu.dtypes import NAME, SIZE
+from jaxlib.ipu.lower.builder import Builder, TensorInfo
+from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.lower.builder import Builder, TensorInfo
-  from jaxlib.ipu.lower.liveness import Timeline
 
 
 @dataclasses.dataclass(slots=True)

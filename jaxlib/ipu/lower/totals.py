@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jaxlib.ipu.lower.builder import TensorInfo
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.lower.builder import TensorInfo
 
 
 @dataclasses.dataclass(slots=True)

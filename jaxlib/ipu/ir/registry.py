@@ -1,0 +1,80 @@
+"""The table of StableHLO operations that the compiler lowers.
+
+Each file of `ops/` adds its own by `define`; everything about an operation
+stands there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from jaxlib.ipu.ir.graph import Node
+
+# (builder, node): puts the node's steps into the program.
+Lower = Callable[[Any, "Node"], None]
+# MLIR operation -> `Node.attributes`.
+Read = Callable[[Any], Any]
+# (code, values of the inputs, node) -> value of the result
+Emit = Callable[[Any, list[int], "Node"], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """How an element-wise operation becomes instructions.
+
+  Attributes:
+    emit: writes them.
+    applies: whether a node is element-wise at all; None: always.
+  """
+
+  emit: Emit
+  applies: Callable[[Node], bool] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+  """What the compiler knows of a StableHLO operation.
+
+  Attributes:
+    name: `stablehlo.add` and so on.
+    lower: puts the node's steps into the program.
+    read: reads its attributes; None if there are none.
+    elementwise: the register-program row of an operation that fuses.
+    is_view: lowering moves nothing (the result is a view of its input).
+  """
+
+  name: str
+  lower: Lower
+  read: Read | None = None
+  elementwise: Row | None = None
+  is_view: bool = False
+
+
+REGISTRY: dict[str, Operation] = {}
+
+
+def define(operation: Operation) -> None:
+  """Registers an operation. Raises ValueError if its name is taken."""
+  if operation.name in REGISTRY:
+    raise ValueError(f"operation {operation.name} is defined twice")
+  REGISTRY[operation.name] = operation
+
+
+def names() -> list[str]:
+  """The StableHLO operations that are lowered, for messages."""
+  prefix = "stablehlo."
+  return sorted(
+    n.removeprefix(prefix) for n in REGISTRY if n.startswith(prefix)
+  )
+
+
+def is_elementwise(node: Node) -> bool:
+  """Whether the node computes each element from its inputs' like elements."""
+  definition = REGISTRY.get(node.op)
+  if definition is None or definition.elementwise is None:
+    return False
+  applies = definition.elementwise.applies
+  return applies is None or applies(node)

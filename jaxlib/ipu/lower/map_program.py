@@ -1,0 +1,65 @@
+"""`ipu.map`: what a group of element-wise operations becomes in the graph."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.graph import Shape, Value
+from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.program.isa import Opcode, text
+
+MAP = "ipu.map"
+
+
+@dataclasses.dataclass(frozen=True)
+class MapProgram:
+  """The attributes of an `ipu.map` node.
+
+  Attributes:
+    shape: the iteration space.
+    code: the register program; LOAD k reads the node's input k.
+    outputs: the value that each result gets.
+  """
+
+  shape: Shape
+  code: bytes
+  outputs: tuple[int, ...]
+
+  def __str__(self) -> str:
+    return "; ".join([*text(self.code), f"outputs {list(self.outputs)}"])
+
+
+def iota(code: Code, dtype: DType, dim: int) -> int:
+  """The index along a dimension, in an element type."""
+  index = code.emit(Opcode.IOTA, REGISTER[dtype], imm=dim)
+  return code.narrow(index, dtype)
+
+
+def make_source(code: Code, value: Value, shape: Shape) -> int | None:
+  """A constant or an index as an instruction, if the value is one everywhere.
+
+  Args:
+    code: the program that gets the instruction.
+    value: any value.
+    shape: the iteration space of the program.
+  """
+  node = value.node
+  if node is None:
+    return None
+  if node.op == "stablehlo.constant":
+    array: np.ndarray = node.attributes
+    if array.size and (array.size == 1 or not any(array.strides)):
+      return code.constant(array.flat[0], REGISTER[value.dtype])
+    return None
+  dims = tuple(range(len(shape)))
+  if node.op == "stablehlo.broadcast_in_dim" and node.inputs[0].node:
+    dims = node.attributes
+    node = node.inputs[0].node
+    if node.results[0].shape != tuple(shape[d] for d in dims):
+      return None
+  if node.op == "stablehlo.iota" and value.shape == shape:
+    return iota(code, value.dtype, dims[node.attributes])
+  return None
