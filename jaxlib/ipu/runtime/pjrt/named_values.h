@@ -23,6 +23,9 @@ class NamedValues {
   NamedValues& operator=(const NamedValues&) = delete;
 
   void Add(std::string_view name, std::string_view value);
+  void Add(std::string_view name, const char* value) {
+    Add(name, std::string_view(value));
+  }
   void Add(std::string_view name, int64_t value);
   void Add(std::string_view name, bool value);
   void Add(std::string_view name, std::vector<int64_t> value);

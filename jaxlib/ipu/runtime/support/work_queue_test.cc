@@ -50,12 +50,8 @@ TEST(WorkQueueTest, RunsInOrderOnOneOtherThread) {
 
 TEST(WorkQueueTest, IsBusyUntilTheTaskHasLetGo) {
   Event started, release, gone;
-  struct SetOnDeath {
-    Event* event;
-    ~SetOnDeath() { event->Set(Status()); }
-  };
   WorkQueue queue(4);
-  auto witness = std::make_shared<SetOnDeath>(SetOnDeath{&gone});
+  std::shared_ptr<Event> witness(&gone, [](Event* e) { e->Set(Status()); });
   queue.Push(MakeTask([&, witness = std::move(witness)] {
     started.Set(Status());
     release.Wait();

@@ -1,0 +1,116 @@
+// The table itself, and what is said before there is a client.
+
+#include "jaxlib/ipu/runtime/pjrt/api.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "jaxlib/ipu/runtime/pjrt/client.h"
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/pjrt/named_values.h"
+
+namespace ipu {
+namespace {
+
+TEST(ApiTest, EverySlotIsFilled) {
+  const PJRT_Api* api = GetPjrtApi();
+  EXPECT_EQ(api->struct_size, PJRT_Api_STRUCT_SIZE);
+  // All that follows the version is function pointers.
+  const auto* bytes = reinterpret_cast<const char*>(api);
+  for (size_t offset = offsetof(PJRT_Api, PJRT_Error_Destroy);
+       offset < PJRT_Api_STRUCT_SIZE; offset += sizeof(void*)) {
+    void* slot;
+    std::memcpy(&slot, bytes + offset, sizeof(slot));
+    EXPECT_NE(slot, nullptr) << "slot at offset " << offset;
+  }
+}
+
+TEST(ApiTest, TheVersionIsThatOfTheHeader) {
+  EXPECT_EQ(GetPjrtApi()->pjrt_api_version.major_version, PJRT_API_MAJOR);
+  EXPECT_EQ(GetPjrtApi()->pjrt_api_version.minor_version, PJRT_API_MINOR);
+}
+
+TEST(ApiTest, ARefusedSlotSaysItsName) {
+  PJRT_Client_DmaMap_Args args = {};
+  PJRT_Error* error = GetPjrtApi()->PJRT_Client_DmaMap(&args);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->status.code(), Code::kUnimplemented);
+  EXPECT_EQ(error->status.message().find("PJRT_Client_DmaMap "), 0);
+  PJRT_Error_Destroy_Args destroy = {};
+  destroy.error = error;
+  GetPjrtApi()->PJRT_Error_Destroy(&destroy);
+}
+
+TEST(ApiTest, AttributesNameTheStableHloVersion) {
+  PJRT_Plugin_Attributes_Args args = {};
+  ASSERT_EQ(GetPjrtApi()->PJRT_Plugin_Attributes(&args), nullptr);
+  bool found = false;
+  for (size_t i = 0; i < args.num_attributes; ++i) {
+    const PJRT_NamedValue& value = args.attributes[i];
+    if (std::string_view(value.name, value.name_size) ==
+        "stablehlo_current_version") {
+      found = value.type == PJRT_NamedValue_kInt64List && value.value_size == 3;
+    }
+  }
+  EXPECT_TRUE(found);
+}
+
+void AddMachine(NamedValues* options) {
+  options->Add("hardware_ids", std::vector<int64_t>{4, 2});
+  options->Add("num_tiles", int64_t{8});
+  options->Add("bytes_per_tile", int64_t{1024});
+  options->Add("version", "ipu2");
+}
+
+TEST(ClientOptionsTest, TypedAndSpelledValuesAreTheSame) {
+  NamedValues typed, spelled;
+  AddMachine(&typed);
+  AddMachine(&spelled);
+  typed.Add("clock_hz", int64_t{100});
+  spelled.Add("clock_hz", "100");
+  typed.Add("is_model", true);
+  spelled.Add("is_model", "true");
+  spelled.Add("hardware_ids", "4,2");
+  for (const NamedValues* values : {&typed, &spelled}) {
+    auto options = ParseClientOptions(values->data(), values->size());
+    ASSERT_TRUE(options.ok()) << options.status().message();
+    EXPECT_EQ(options->machine.clock_hz, 100);
+    EXPECT_EQ(options->machine.num_tiles, 8);
+    EXPECT_TRUE(options->machine.is_model);
+    EXPECT_EQ(options->hardware_ids, (std::vector<int64_t>{4, 2}));
+  }
+}
+
+TEST(ClientOptionsTest, ErrorsNameOptionAndValue) {
+  const auto message = [](std::string_view name, std::string_view value) {
+    NamedValues options;
+    AddMachine(&options);
+    options.Add("clock_hz", int64_t{100});
+    options.Add(name, value);
+    return ParseClientOptions(options.data(), options.size())
+        .status()
+        .message();
+  };
+  EXPECT_EQ(message("num_tiles", "many"),
+            "client option num_tiles is \"many\", expected an integer");
+  EXPECT_NE(message("foo", "bar").find("unknown client option foo"),
+            std::string::npos);
+  EXPECT_NE(message("hardware_ids", "1,,2").find("commas"), std::string::npos);
+  EXPECT_NE(message("is_model", "false").find("Poplar SDK"), std::string::npos);
+  EXPECT_NE(message("num_tiles", "0").find("positive"), std::string::npos);
+}
+
+TEST(NamedValuesTest, WholeNumbersKeepTheirDigits) {
+  NamedValues values;
+  values.AddNumber("cycles", 123456789.0);
+  values.AddNumber("seconds", 0.5);
+  EXPECT_EQ(values.data()[0].type, PJRT_NamedValue_kInt64);
+  EXPECT_EQ(values.data()[0].int64_value, 123456789);
+  EXPECT_EQ(values.data()[1].type, PJRT_NamedValue_kFloat);
+  EXPECT_EQ(values.data()[1].float_value, 0.5f);
+}
+
+}  // namespace
+}  // namespace ipu

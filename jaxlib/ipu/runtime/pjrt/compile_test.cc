@@ -1,0 +1,237 @@
+// From compile options and a module to an executable, and to bytes and back.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/pjrt/compile_options.h"
+#include "jaxlib/ipu/runtime/pjrt/compiler.h"
+#include "jaxlib/ipu/runtime/pjrt/serialized_executable.h"
+#include "jaxlib/ipu/runtime/pjrt/testing.h"
+#include "jaxlib/ipu/runtime/support/wire_format.h"
+
+namespace ipu::testing {
+namespace {
+
+struct ProtoOptions {
+  uint64_t replicas = 1;
+  uint64_t partitions = 1;
+  int64_t device = -1;  // none
+  std::vector<std::string> debug = {"a", "b"};
+};
+
+std::string Serialize(const ProtoOptions& options) {
+  std::string build, debug, proto;
+  for (const std::string& entry : options.debug) {
+    AppendBytesField(357, entry, &debug);
+  }
+  AppendVarintField(1, static_cast<uint64_t>(-1), &build);
+  AppendBytesField(3, debug, &build);
+  AppendVarintField(4, options.replicas, &build);
+  AppendVarintField(5, options.partitions, &build);
+  if (options.device >= 0) {
+    AppendBytesField(9, SerializeDeviceAssignment(options.device), &build);
+  }
+  AppendBytesField(3, build, &proto);
+  AppendBytesField(7, "override", &proto);
+  return proto;
+}
+
+TEST(CompileOptionsTest, ReadsCountsAndDevice) {
+  ProtoOptions proto;
+  proto.replicas = 2;
+  proto.partitions = 300;
+  proto.device = 1234;
+  auto options = ParseCompileOptions(Serialize(proto));
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->num_replicas, 2);
+  EXPECT_EQ(options->num_partitions, 300);
+  EXPECT_EQ(options->device_id, 1234);
+}
+
+TEST(CompileOptionsTest, NothingMeansOneOfEach) {
+  auto options = ParseCompileOptions("");
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->num_replicas, 1);
+  EXPECT_EQ(options->num_partitions, 1);
+  EXPECT_FALSE(options->device_id.has_value());
+}
+
+TEST(CompileOptionsTest, TheDeviceAndTheOrderOfMapsDoNotMatter) {
+  ProtoOptions first, second;
+  first.device = 0;
+  second.device = 1;
+  second.debug = {"b", "a"};
+  const auto a = ParseCompileOptions(Serialize(first));
+  const auto b = ParseCompileOptions(Serialize(second));
+  EXPECT_EQ(a->portable, b->portable);
+  EXPECT_NE(a->portable.find("override"), std::string::npos);
+  // What is portable reads as the same options.
+  auto again = ParseCompileOptions(a->portable);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->portable, a->portable);
+}
+
+TEST(CompileOptionsTest, CutBytesAreAnError) {
+  const std::string whole = Serialize({});
+  for (size_t size = 1; size < whole.size(); ++size) {
+    const auto options = ParseCompileOptions(whole.substr(0, size));
+    // A cut between two fields is a shorter message; any other is an error.
+    if (!options.ok()) {
+      EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
+    }
+  }
+  EXPECT_FALSE(ParseCompileOptions(whole.substr(0, whole.size() - 1)).ok());
+  EXPECT_FALSE(ParseCompileOptions("\xff\xff").ok());
+}
+
+// What the compiler below was asked.
+std::atomic<int> compilations{0};
+
+void FakeCompiler(const char* code, size_t code_size, const char* format,
+                  const char*, size_t, const char* machine, void* sink) {
+  ++compilations;
+  const std::string text(code, code_size);
+  if (text == "silent") return;
+  if (text == "bad") {
+    ipu_compile_failed(sink, PJRT_Error_Code_UNIMPLEMENTED, "not lowered", 11);
+    return;
+  }
+  const std::string answer = text + " as " + format + " for " + machine;
+  ipu_compile_succeeded(sink, answer.data(), answer.size());
+}
+
+class CompilerTest : public ::testing::Test {
+ protected:
+  CompilerTest() {
+    compilations = 0;
+    ipu_set_compiler(FakeCompiler);
+  }
+  ~CompilerTest() override { ipu_set_compiler(nullptr); }
+
+  Compiler compiler_{"m0"};
+};
+
+TEST_F(CompilerTest, HandsOverCodeFormatAndMachine) {
+  auto program = compiler_.Compile("code", "mlir", "");
+  ASSERT_TRUE(program.ok());
+  EXPECT_EQ(**program, "code as mlir for m0");
+}
+
+TEST_F(CompilerTest, CompilesEqualRequestsOnceWhileTheyAreUsed) {
+  auto first = compiler_.Compile("code", "mlir", "x");
+  auto second = compiler_.Compile("code", "mlir", "x");
+  EXPECT_EQ(*first, *second);
+  EXPECT_EQ(compilations, 1);
+  auto other = compiler_.Compile("code", "mlir", "y");
+  EXPECT_EQ(compilations, 2);
+  first = second = Status(Code::kUnknown, "let go");
+  auto again = compiler_.Compile("code", "mlir", "x");
+  EXPECT_EQ(compilations, 3);
+}
+
+TEST_F(CompilerTest, SimultaneousRequestsShareTheWork) {
+  std::vector<std::thread> threads;
+  std::vector<StatusOr<CompiledProgram>> programs(4, Status());
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back(
+        [&, i] { programs[i] = compiler_.Compile("code", "mlir", ""); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(compilations, 1);
+}
+
+TEST_F(CompilerTest, ErrorsKeepCodeAndMessage) {
+  auto program = compiler_.Compile("bad", "mlir", "");
+  EXPECT_EQ(program.status().code(), Code::kUnimplemented);
+  EXPECT_EQ(program.status().message(), "not lowered");
+  EXPECT_EQ(compiler_.Compile("silent", "mlir", "").status().code(),
+            Code::kInternal);
+  ipu_set_compiler(nullptr);
+  EXPECT_EQ(compiler_.Compile("code", "mlir", "").status().code(),
+            Code::kFailedPrecondition);
+}
+
+TEST(SerializedExecutableTest, ComesBackWhole) {
+  const std::string bytes = SerializeExecutable("options", "program");
+  auto parts = ParseExecutable(bytes);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_EQ(parts->options, "options");
+  EXPECT_EQ(parts->program, "program");
+}
+
+TEST(SerializedExecutableTest, AnyCutIsAnError) {
+  const std::string bytes = SerializeExecutable("options", "program");
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_EQ(ParseExecutable(bytes.substr(0, size)).status().code(),
+              Code::kDataLoss)
+        << size;
+  }
+}
+
+class LoadTest : public PjrtTest {
+ protected:
+  LoadTest() : PjrtTest(/*num_devices=*/2) {
+    programs_["increment"] = Increment(4);
+  }
+
+  std::string Deserialize(const std::string& bytes, const std::string& options,
+                          std::unique_ptr<PJRT_LoadedExecutable>* loaded) {
+    PJRT_Executable_DeserializeAndLoad_Args args = {};
+    args.client = client_.get();
+    args.serialized_executable = bytes.data();
+    args.serialized_executable_size = bytes.size();
+    args.overridden_serialized_compile_options = options.data();
+    args.overridden_serialized_compile_options_size = options.size();
+    if (PJRT_Error* error = api_->PJRT_Executable_DeserializeAndLoad(&args)) {
+      return Message(error);
+    }
+    loaded->reset(args.loaded_executable);
+    return "";
+  }
+};
+
+TEST_F(LoadTest, TheOptionsOfTheCallChooseTheDevice) {
+  ProtoOptions proto;
+  proto.device = 1;
+  std::unique_ptr<PJRT_LoadedExecutable> loaded;
+  EXPECT_EQ(Deserialize(SerializeExecutable("", "increment"), Serialize(proto),
+                        &loaded),
+            "");
+  EXPECT_EQ(loaded->devices[0], device(1));
+}
+
+TEST_F(LoadTest, BadProgramsAndDevicesAreErrors) {
+  ProtoOptions proto;
+  std::unique_ptr<PJRT_LoadedExecutable> loaded;
+  EXPECT_EQ(
+      Deserialize(SerializeExecutable("", "?"), Serialize(proto), &loaded),
+      "no such program");
+  proto.device = 5;
+  const std::string bytes = SerializeExecutable("", "increment");
+  EXPECT_NE(Deserialize(bytes, Serialize(proto), &loaded).find("IPU 5"),
+            std::string::npos);
+  proto.device = 0;
+  proto.partitions = 2;
+  EXPECT_NE(Deserialize(bytes, Serialize(proto), &loaded).find("2 partitions"),
+            std::string::npos);
+  EXPECT_NE(Deserialize("junk", Serialize(proto), &loaded).find("4 bytes"),
+            std::string::npos);
+}
+
+TEST_F(LoadTest, AProgramThatLiesAboutItsAliasesIsRefused) {
+  FakeProgram program = Increment(4);
+  program.info.aliases = {{0, 0}};
+  program.info.results = {Floats(5)};
+  programs_["liar"] = program;
+  EXPECT_EQ(Executable::Load(std::make_shared<const std::string>("liar"), "",
+                             device())
+                .status()
+                .code(),
+            Code::kInternal);
+}
+
+}  // namespace
+}  // namespace ipu::testing
