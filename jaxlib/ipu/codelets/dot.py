@@ -89,11 +89,12 @@ def _pass(
   fewest = np.floor(rows / workers)
   most = np.ceil(rows / workers)
   if dtype == DType.F32:
-    slow, fast = (_f32_worker(r, units, zeroing) for r in (most, fewest))
+    a, b = (_f32_worker(r, units, zeroing) for r in (most, fewest))
   else:
-    slow, fast = (_f16_worker(r, zeroing) for r in (most, fewest))
-  # Workers that have no rows at all leave at once.
-  fast = np.where(fewest == 0, 0, fast)
+    a, b = (_f16_worker(r, zeroing) for r in (most, fewest))
+  # Two rows can take longer than three. A worker without rows leaves at once.
+  slow = np.maximum(a, np.where(fewest == 0, 0, b))
+  fast = np.where(fewest == 0, 0, np.minimum(a, b))
   return np.maximum(workers * slow, workers * fast + 14)
 
 

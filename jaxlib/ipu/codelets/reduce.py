@@ -131,7 +131,7 @@ class ReduceCodelet(Codelet):
   """Cycles: popops' continuous reduction.
 
   The six workers share the outputs; where there are fewer outputs than
-  workers, several workers share one and a second pass adds up theirs.
+  workers, several workers may share one and a second pass adds up theirs.
 
   Where a cell is no box, `kept` and `reduced` give its extents instead.
   """
@@ -152,17 +152,16 @@ class ReduceCodelet(Codelet):
     reduced = extra.get("reduced", volume(cell[rank:]))
     each = self._per_element(fields, tuple(operand_dtypes))
     workers = target.num_workers
+    alone = _START + ceil_div(kept, workers) * (
+      np.ceil(reduced * each) + _PER_OUTPUT
+    )
     sharing = np.maximum(workers // np.maximum(kept, 1.0), 1.0)
-    run = ceil_div(reduced, sharing)
-    outputs = ceil_div(kept * sharing, workers)
-    worker = _START + outputs * (np.ceil(run * each) + _PER_OUTPUT)
-    second = np.where(
-      sharing > 1, _START + np.ceil(sharing * each) + _PER_OUTPUT, 0.0
-    )
-    total = target.launch_cycles + _SUPERVISOR + workers * (worker + second)
-    return (
-      total if isinstance(total, np.ndarray) and total.ndim else float(total)
-    )
+    shared = 2 * (_START + _PER_OUTPUT)
+    shared += np.ceil(ceil_div(reduced, sharing) * each)
+    shared += np.ceil(sharing * each)
+    worker = np.where(sharing > 1, np.minimum(alone, shared), alone)
+    total = target.launch_cycles + _SUPERVISOR + workers * worker
+    return total if np.ndim(total) else float(total)
 
   def _per_element(
     self, fields: schema.Reduce, operand_dtypes: tuple[DType, ...]

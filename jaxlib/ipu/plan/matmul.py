@@ -128,15 +128,19 @@ def _choices(extent: int, tiles: int) -> Ints:
 
 @functools.lru_cache(maxsize=1024)
 def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
-  """Splits along (b, m, n, k), one per column: all that fit and do not leave
-  more than three quarters of the tiles idle if they need not."""
+  """Splits along (b, m, n, k), one per column: all that fit the machine.
+
+  Of many, those that leave three quarters of it idle are not worth a look.
+  """
   grid = np.meshgrid(
     *(_choices(extent, tiles) for extent in (b, m, n, k)), indexing="ij"
   )
   parts = np.stack([g.reshape(-1) for g in grid])
   used = parts.astype(np.float64).prod(0)
-  enough = min(tiles, used.max()) / 4
-  return parts[:, (used <= tiles) & (used >= enough)]
+  fits = used <= tiles
+  if np.count_nonzero(fits) > 256:
+    fits &= used >= tiles / 4
+  return parts[:, fits]
 
 
 def _combine_cycles(
