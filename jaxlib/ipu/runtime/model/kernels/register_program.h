@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
 #include "jaxlib/ipu/runtime/program/schema.h"
 #include "jaxlib/ipu/runtime/support/status.h"
 
@@ -41,6 +42,14 @@ class RegisterProgram {
                                         const std::vector<uint16_t>& outputs,
                                         const std::vector<int64_t>& shape,
                                         const std::vector<Operand>& operands);
+
+  // The same for code that is checked and may have been changed since. With
+  // `results`, where the outputs will be stored: each is the very same
+  // elements as an operand, or shares nothing with it.
+  static StatusOr<RegisterProgram> Make(program::RegisterCode code,
+                                        const std::vector<int64_t>& shape,
+                                        const std::vector<Operand>& operands,
+                                        const std::vector<Operand>* results);
 
   // A function of dense blocks, for `Call`: LOAD k reads block k, whose
   // elements are of the LOAD's register type already. IOTA is refused.
@@ -82,6 +91,8 @@ class RegisterProgram {
 
  private:
   struct Impl;
+  void Run(State& state, const void* const* operands, int64_t begin,
+           int64_t count, void** outs) const;
   explicit RegisterProgram(std::unique_ptr<const Impl> impl);
   std::unique_ptr<const Impl> impl_;
 };
@@ -101,10 +112,12 @@ class RegisterProgram::State {
   friend class RegisterProgram;
   static constexpr size_t kBytes = 48 << 10;
 
-  char* Allocate(const Impl& impl);
+  void Bind(const Impl& impl);
 
+  char* const* bases_;
+  char** slots_;
+  char* staging_;
   std::unique_ptr<char[]> heap_;  // only if the program needs more
-  char** slots_ = nullptr;
   alignas(64) char bytes_[kBytes];
 };
 

@@ -1,0 +1,92 @@
+// A register program made ready: which values are the same everywhere, where
+// every value lives, and the steps in the order they run.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PLAN_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/model/kernels/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/step.h"
+#include "jaxlib/ipu/runtime/model/kernels/walk.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// What a step that brings an operand or an index needs to know.
+struct Source {
+  Walk walk;
+  ConvertFn convert;     // null if elements are register values
+  uint32_t width;        // bytes of a register value
+  uint16_t home = 0;     // slot of the buffer that is this value's own
+  int64_t period = 0;    // of a walk that repeats
+  bool pattern = false;  // home holds a period and a block, filled once
+  int64_t inner = 0;     // IOTA: elements in a row with the same index
+  int64_t extent = 0;    // IOTA: number of indices
+};
+
+struct Output {
+  enum Way : uint8_t {
+    kDirect,   // a step writes it where it belongs
+    kCopied,   // it is copied at the end of the block
+    kUniform,  // one value for all elements
+  };
+  Way way;
+  program::RegisterType type;
+  uint32_t width;
+  uint16_t slot;      // where its values are
+  uint16_t home = 0;  // kDirect: slot of a buffer, if the caller has none
+  int operand = -1;   // the operand that it is a plain LOAD of
+};
+
+// A function's operand, whose place is given with each call.
+struct BlockOperand {
+  uint16_t operand;
+  uint16_t slot;
+  uint32_t width;
+};
+
+// A constant, as often as a step reads a value that does not move.
+struct alignas(64) Cell {
+  char bytes[kUniformBytes];
+};
+
+// Slots in the order of their numbers: `owned` ones whose place in a state's
+// memory is fixed, then constants, then those that are set for each block.
+struct Plan {
+  int64_t size = 0;               // elements of the iteration space
+  int64_t block = 0;              // elements at a time
+  std::vector<uint32_t> offsets;  // of owned slots in a state's memory
+  std::deque<Cell> constants;
+  size_t num_slots = 0;
+  size_t staging = 0;  // offset of room for raw elements
+  size_t bytes = 0;    // of a state's memory, slots included
+
+  std::deque<Source> sources;
+  std::vector<Step> uniform_steps;  // once per state
+  std::vector<Step> steps;          // per block
+  std::vector<Output> outputs;
+  std::vector<BlockOperand> block_operands;  // of functions
+  double nanoseconds = 0;
+};
+
+// What a program runs on. Results only say what may share storage with what:
+// a result is the very same elements as an operand, or none of them.
+struct Surroundings {
+  const std::vector<int64_t>& shape;
+  const std::vector<Operand>* operands;  // null: a function of dense blocks,
+  size_t num_operands;                   // this many
+  const std::vector<Operand>* results;   // null: unknown
+};
+
+// `code` is checked code. Fails if an operand is of another type than its LOAD.
+Status MakePlan(program::RegisterCode code, const Surroundings& surroundings,
+                Plan* plan);
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PLAN_H_

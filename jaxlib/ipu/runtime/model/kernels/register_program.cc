@@ -1,0 +1,175 @@
+#include "jaxlib/ipu/runtime/model/kernels/register_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/register_plan.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+// n times the value at the start of `cell`.
+void Fill(void* to, const char* cell, uint32_t width, int64_t n) {
+  if (width == 4) {
+    uint32_t bits;
+    std::memcpy(&bits, cell, sizeof bits);
+    std::fill_n(static_cast<uint32_t*>(to), n, bits);
+  } else {
+    uint64_t bits;
+    std::memcpy(&bits, cell, sizeof bits);
+    std::fill_n(static_cast<uint64_t*>(to), n, bits);
+  }
+}
+
+// A row that repeats, and as much of its repetition as a block needs.
+void FillPattern(const Plan& plan, const Source& source, const Frame& f) {
+  const int64_t n = std::min(source.period + plan.block, plan.size);
+  for (int64_t at = 0; at < n; at += plan.block) {
+    const int64_t count = std::min(plan.block, n - at);
+    char* to = f.slots[source.home] + at * source.width;
+    const char* data = source.walk.Data(f.bases);
+    if (source.convert == nullptr) {
+      source.walk.Gather(data, at, count, to);
+    } else {
+      source.walk.Gather(data, at, count, f.staging);
+      source.convert(f.staging, to, count);
+    }
+  }
+}
+
+}  // namespace
+
+struct RegisterProgram::Impl : Plan {};
+
+RegisterProgram::RegisterProgram(std::unique_ptr<const Impl> impl)
+    : impl_(std::move(impl)) {}
+RegisterProgram::RegisterProgram(RegisterProgram&&) noexcept = default;
+RegisterProgram& RegisterProgram::operator=(RegisterProgram&&) noexcept =
+    default;
+RegisterProgram::~RegisterProgram() = default;
+
+StatusOr<RegisterProgram> RegisterProgram::Make(
+    const std::string& code, const std::vector<uint16_t>& outputs,
+    const std::vector<int64_t>& shape, const std::vector<Operand>& operands) {
+  auto decoded =
+      program::DecodeRegisterCode(code, outputs, operands.size(), shape.size());
+  if (!decoded.ok()) return decoded.status();
+  return Make(std::move(*decoded), shape, operands, nullptr);
+}
+
+StatusOr<RegisterProgram> RegisterProgram::Make(
+    program::RegisterCode code, const std::vector<int64_t>& shape,
+    const std::vector<Operand>& operands, const std::vector<Operand>* results) {
+  auto impl = std::make_unique<Impl>();
+  IPU_RETURN_IF_ERROR(MakePlan(std::move(code),
+                               {shape, &operands, operands.size(), results},
+                               impl.get()));
+  return RegisterProgram(std::move(impl));
+}
+
+StatusOr<RegisterProgram> RegisterProgram::MakeFunction(
+    const std::string& code, const std::vector<uint16_t>& outputs,
+    size_t num_operands) {
+  auto decoded = program::DecodeRegisterCode(code, outputs, num_operands, 0);
+  if (!decoded.ok()) return decoded.status();
+  auto impl = std::make_unique<Impl>();
+  IPU_RETURN_IF_ERROR(MakePlan(
+      std::move(*decoded), {{}, nullptr, num_operands, nullptr}, impl.get()));
+  return RegisterProgram(std::move(impl));
+}
+
+size_t RegisterProgram::num_outputs() const { return impl_->outputs.size(); }
+program::RegisterType RegisterProgram::output_type(size_t j) const {
+  return impl_->outputs[j].type;
+}
+int RegisterProgram::LoadedOperand(size_t j) const {
+  return impl_->outputs[j].operand;
+}
+int64_t RegisterProgram::block() const { return impl_->block; }
+double RegisterProgram::nanoseconds() const { return impl_->nanoseconds; }
+
+RegisterProgram::State::State(const RegisterProgram& program,
+                              const Memory& memory)
+    : bases_(memory.bases) {
+  Bind(*program.impl_);
+}
+
+RegisterProgram::State::State(const RegisterProgram& program)
+    : bases_(nullptr) {
+  Bind(*program.impl_);
+}
+
+void RegisterProgram::State::Bind(const Impl& plan) {
+  char* memory = bytes_;
+  if (plan.bytes > sizeof bytes_) [[unlikely]] {
+    heap_.reset(new char[plan.bytes + 64]);
+    memory = heap_.get() + 64 - reinterpret_cast<uintptr_t>(heap_.get()) % 64;
+  }
+  slots_ = reinterpret_cast<char**>(memory);
+  staging_ = memory + plan.staging;
+  char** slot = slots_;
+  for (uint32_t offset : plan.offsets) *slot++ = memory + offset;
+  for (const Cell& cell : plan.constants) {
+    *slot++ = const_cast<char*>(cell.bytes);
+  }
+  const int64_t lanes = plan.size == 1 ? 1 : kUniformLanes;
+  const Frame frame{slots_, bases_, staging_, 0, lanes};
+  for (const Step& step : plan.uniform_steps) step.fn(step, frame);
+  for (const Source& source : plan.sources) {
+    if (source.pattern) FillPattern(plan, source, frame);
+  }
+}
+
+void RegisterProgram::Run(State& state, const void* const* operands,
+                          int64_t begin, int64_t count, void** outs) const {
+  const Plan& plan = *impl_;
+  char** slots = state.slots_;
+  Frame frame{slots, state.bases_, state.staging_, begin, 0};
+  const auto target = [&](size_t j) {
+    return static_cast<char*>(outs[j]) +
+           (frame.begin - begin) * plan.outputs[j].width;
+  };
+  const size_t num_outputs = plan.outputs.size();
+  for (; count > 0; count -= frame.count, frame.begin += frame.count) {
+    frame.count = std::min(count, plan.block);
+    for (const BlockOperand& operand : plan.block_operands) {
+      slots[operand.slot] = const_cast<char*>(static_cast<const char*>(
+                                operands[operand.operand])) +
+                            frame.begin * operand.width;
+    }
+    for (size_t j = 0; j < num_outputs; ++j) {
+      const Output& output = plan.outputs[j];
+      if (output.way != Output::kDirect) continue;
+      slots[output.slot] = outs[j] ? target(j) : slots[output.home];
+    }
+    for (const Step& step : plan.steps) step.fn(step, frame);
+    for (size_t j = 0; j < num_outputs; ++j) {
+      const Output& output = plan.outputs[j];
+      if (output.way == Output::kUniform) {
+        Fill(outs[j] ? target(j) : slots[output.home], slots[output.slot],
+             output.width, frame.count);
+      } else if (output.way == Output::kCopied && outs[j] != nullptr) {
+        std::memmove(target(j), slots[output.slot], frame.count * output.width);
+      }
+    }
+  }
+  for (size_t j = 0; j < num_outputs; ++j) {
+    if (outs[j] != nullptr) continue;
+    const Output& output = plan.outputs[j];
+    outs[j] = slots[output.way == Output::kUniform ? output.home : output.slot];
+  }
+}
+
+void RegisterProgram::Eval(State& state, int64_t begin, int64_t count,
+                           void** outs) const {
+  Run(state, nullptr, begin, count, outs);
+}
+
+void RegisterProgram::Call(State& state, const void* const* operands,
+                           void* const* outs, int64_t count) const {
+  // None is null, so none is changed.
+  Run(state, operands, 0, count, const_cast<void**>(outs));
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

@@ -1,0 +1,204 @@
+// Vectors of the widest kind that this variant is compiled for, as the
+// compiler's own vector types: arithmetic, comparisons and ?: work on them.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_H_
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+// These functions are inlined: nobody sees how a vector would be returned.
+#pragma GCC diagnostic ignored "-Wpsabi"
+// GCC warns of its own intrinsics.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wignored-attributes"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
+    defined(__AVX512VL__)
+#define IPU_AVX512 1
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+
+template <typename T>
+inline constexpr int kLanes = kVectorBytes / sizeof(T);
+
+template <typename T, int kN>
+struct VectorType {
+  typedef T type __attribute__((vector_size(kN * sizeof(T))));
+};
+
+// kN elements of type T.
+template <typename T, int kN = kLanes<T>>
+using Vector = typename VectorType<T, kN>::type;
+
+// The element type and the number of elements of a vector type.
+template <typename V>
+using Element = std::remove_cvref_t<decltype(std::declval<V&>()[0])>;
+template <typename V>
+inline constexpr int kSize = sizeof(V) / sizeof(Element<V>);
+
+// The unsigned and the signed integers as wide as T.
+template <typename T>
+using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+template <typename T>
+using SignedBits = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+
+template <typename V>
+inline V Load(const void* from) {
+  V v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <typename V>
+inline void Store(void* to, const V& v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+// All lanes alike.
+template <typename V>
+inline V Splat(Element<V> x) {
+  V v;
+  for (int i = 0; i < kSize<V>; ++i) v[i] = x;
+  return v;
+}
+
+// Another view of the same bits.
+template <typename To, typename From>
+inline To BitCast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+// The first n lanes, 0 < n < all of them; reads no further, zeros the others.
+template <typename V>
+inline V LoadSome(const void* from, int64_t n) {
+  using T = Element<V>;
+  if (n == 1) {
+    V v = {};
+    v[0] = *static_cast<const T*>(from);
+    return v;
+  }
+#ifdef IPU_AVX512
+  if constexpr (sizeof(V) == 64 && sizeof(T) == 4) {
+    return BitCast<V>(
+        _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), from));
+  } else if constexpr (sizeof(V) == 64 && sizeof(T) == 8) {
+    return BitCast<V>(
+        _mm512_maskz_loadu_epi64((__mmask8)((1u << n) - 1), from));
+  }
+#endif
+  V v = {};
+  std::memcpy(&v, from, n * sizeof(T));
+  return v;
+}
+
+template <typename V>
+inline void StoreSome(void* to, int64_t n, const V& v) {
+  using T = Element<V>;
+  if (n == 1) {
+    *static_cast<T*>(to) = v[0];
+    return;
+  }
+#ifdef IPU_AVX512
+  if constexpr (sizeof(V) == 64 && sizeof(T) == 4) {
+    return _mm512_mask_storeu_epi32(to, (__mmask16)((1u << n) - 1),
+                                    BitCast<__m512i>(v));
+  } else if constexpr (sizeof(V) == 64 && sizeof(T) == 8) {
+    return _mm512_mask_storeu_epi64(to, (__mmask8)((1u << n) - 1),
+                                    BitCast<__m512i>(v));
+  }
+#endif
+  std::memcpy(to, &v, n * sizeof(T));
+}
+
+// a * b + c, rounded once where the processor can.
+template <typename V>
+inline V Fma(const V& a, const V& b, const V& c) {
+  [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
+#ifdef IPU_AVX512
+  if constexpr (sizeof(V) == 64 && kF32) {
+    return BitCast<V>(_mm512_fmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b),
+                                      BitCast<__m512>(c)));
+  } else if constexpr (sizeof(V) == 64) {
+    return BitCast<V>(_mm512_fmadd_pd(BitCast<__m512d>(a), BitCast<__m512d>(b),
+                                      BitCast<__m512d>(c)));
+  }
+#endif
+#ifdef __FMA__
+  if constexpr (sizeof(V) == 32 && kF32) {
+    return BitCast<V>(_mm256_fmadd_ps(BitCast<__m256>(a), BitCast<__m256>(b),
+                                      BitCast<__m256>(c)));
+  } else if constexpr (sizeof(V) == 32) {
+    return BitCast<V>(_mm256_fmadd_pd(BitCast<__m256d>(a), BitCast<__m256d>(b),
+                                      BitCast<__m256d>(c)));
+  }
+#endif
+  return a * b + c;
+}
+
+// The square root, correctly rounded.
+template <typename V>
+inline V SquareRoot(const V& a) {
+  [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
+#ifdef IPU_AVX512
+  if constexpr (sizeof(V) == 64 && kF32) {
+    return BitCast<V>(_mm512_sqrt_ps(BitCast<__m512>(a)));
+  } else if constexpr (sizeof(V) == 64) {
+    return BitCast<V>(_mm512_sqrt_pd(BitCast<__m512d>(a)));
+  }
+#endif
+#ifdef __AVX__
+  if constexpr (sizeof(V) == 32 && kF32) {
+    return BitCast<V>(_mm256_sqrt_ps(BitCast<__m256>(a)));
+  } else if constexpr (sizeof(V) == 32) {
+    return BitCast<V>(_mm256_sqrt_pd(BitCast<__m256d>(a)));
+  }
+#endif
+  V root;
+  for (int i = 0; i < kSize<V>; ++i) root[i] = std::sqrt(a[i]);
+  return root;
+}
+
+// Whether any lane of a comparison is true.
+template <typename Mask>
+inline bool Any(const Mask& mask) {
+#ifdef IPU_AVX512
+  if constexpr (sizeof(Mask) == 64) {
+    const __m512i m = BitCast<__m512i>(mask);
+    return _mm512_test_epi64_mask(m, m) != 0;
+  }
+#endif
+#ifdef __AVX__
+  if constexpr (sizeof(Mask) == 32) {
+    const __m256i m = BitCast<__m256i>(mask);
+    return !_mm256_testz_si256(m, m);
+  }
+#endif
+  bool any = false;
+  for (int i = 0; i < kSize<Mask>; ++i) any |= mask[i] != 0;
+  return any;
+}
+
+template <typename T, typename V>
+inline Vector<T, kSize<V>> ConvertLanes(const V& v) {
+  return __builtin_convertvector(v, Vector<T, kSize<V>>);
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_H_
