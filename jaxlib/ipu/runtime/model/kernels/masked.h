@@ -63,8 +63,24 @@ template <typename T>
   return lanes[0];
 }
 
+// One bit for each lane of a comparison's result, the first lane's lowest.
+template <typename T>
+[[gnu::always_inline]] inline uint32_t LaneBits(Vector<SignedBits<T>> lanes) {
+#if IPU_AVX512
+  if constexpr (sizeof(T) == 4) return _mm512_movepi32_mask((__m512i)lanes);
+  if constexpr (sizeof(T) == 8) return _mm512_movepi64_mask((__m512i)lanes);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) return _mm256_movemask_ps((__m256)lanes);
+  if constexpr (sizeof(T) == 8) return _mm256_movemask_pd((__m256d)lanes);
+#endif
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes<T>; ++i) bits |= (lanes[i] & 1u) << i;
+  return bits;
+}
+
 // The first `n` lanes, 0 <= n <= kLanes<T>. Lanes outside are not touched in
-// memory and read as 0. Made once outside a loop it costs nothing within.
+// memory and read as 0 or as told. Made once outside a loop it costs nothing
+// within.
 template <typename T>
 class Mask {
  public:
@@ -78,6 +94,13 @@ class Mask {
       return (Vector<T>)_mm512_maskz_loadu_epi32(bits_, p);
     } else {
       return (Vector<T>)_mm512_maskz_loadu_epi64(bits_, p);
+    }
+  }
+  Vector<T> Load(const T* p, Vector<T> otherwise) const {
+    if constexpr (sizeof(T) == 4) {
+      return (Vector<T>)_mm512_mask_loadu_epi32((__m512i)otherwise, bits_, p);
+    } else {
+      return (Vector<T>)_mm512_mask_loadu_epi64((__m512i)otherwise, bits_, p);
     }
   }
   void Store(T* p, Vector<T> v) const {
@@ -108,6 +131,10 @@ class Mask {
       return (Vector<T>)_mm256_maskload_epi64((const long long*)p, bits_);
     }
   }
+  Vector<T> Load(const T* p, Vector<T> otherwise) const {
+    return (Vector<T>)_mm256_blendv_epi8((__m256i)otherwise, (__m256i)Load(p),
+                                         bits_);
+  }
   void Store(T* p, Vector<T> v) const {
     if constexpr (sizeof(T) == 4) {
       _mm256_maskstore_epi32((int*)p, bits_, (__m256i)v);
@@ -125,6 +152,10 @@ class Mask {
     Vector<T> v = {};
     for (int i = 0; i < n_; ++i) v[i] = p[i];
     return v;
+  }
+  Vector<T> Load(const T* p, Vector<T> otherwise) const {
+    for (int i = 0; i < n_; ++i) otherwise[i] = p[i];
+    return otherwise;
   }
   void Store(T* p, Vector<T> v) const {
     for (int i = 0; i < n_; ++i) p[i] = v[i];
