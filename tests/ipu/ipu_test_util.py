@@ -102,17 +102,13 @@ def sample(
 
 def run_on(device: jax.Device, f: Callable[..., Any], *args: Any) -> Any:
   """jit(f)(*args) with everything on `device`; leaves are NumPy arrays."""
-  placed = jax.device_put(args, device)
-  out = jax.jit(f)(*placed) if args else _without_args(device, f)
+  # The default device counts where no argument says where to run.
+  with jax.default_device(device):
+    out = jax.jit(f)(*jax.device_put(args, device))
   for leaf in jax.tree.leaves(out):
     if leaf.devices() != {device}:
       raise AssertionError(f"a result is on {leaf.devices()}, not on {device}")
   return jax.tree.map(to_numpy, out)
-
-
-def _without_args(device: jax.Device, f: Callable[..., Any]) -> Any:
-  with jax.default_device(device):
-    return jax.jit(f)()
 
 
 def to_numpy(x: jax.Array) -> np.ndarray:
