@@ -134,10 +134,10 @@ TEST_F(CompilerTest, CompilesEqualRequestsOnceWhileTheyAreUsed) {
 
 TEST_F(CompilerTest, SimultaneousRequestsShareTheWork) {
   std::vector<std::thread> threads;
-  std::vector<StatusOr<CompiledProgram>> programs(4, Status());
-  for (int i = 0; i < 4; ++i) {
+  std::vector<CompiledProgram> programs(4);
+  for (CompiledProgram& program : programs) {
     threads.emplace_back(
-        [&, i] { programs[i] = compiler_.Compile("code", "mlir", ""); });
+        [&] { program = *compiler_.Compile("code", "mlir", ""); });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(compilations, 1);

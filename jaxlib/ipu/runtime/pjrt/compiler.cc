@@ -55,11 +55,15 @@ StatusOr<CompiledProgram> Compiler::Compile(std::string_view code,
     if (known == nullptr) known = std::make_shared<Entry>();
     entry = known;
   }
-  std::lock_guard lock(entry->mutex);
-  if (CompiledProgram program = entry->program.lock()) return program;
+  std::lock_guard compiling(entry->compiling);
+  {
+    std::lock_guard lock(mutex_);
+    if (CompiledProgram program = entry->program.lock()) return program;
+  }
   StatusOr<std::string> bytes = CallCompiler(code, format, options, machine_);
   if (!bytes.ok()) return bytes.status();
   auto program = std::make_shared<const std::string>(std::move(*bytes));
+  std::lock_guard lock(mutex_);
   entry->program = program;
   return CompiledProgram(std::move(program));
 }

@@ -57,8 +57,8 @@ class Compiler {
 
  private:
   struct Entry {
-    std::mutex mutex;  // held while it is being compiled
-    std::weak_ptr<const std::string> program;
+    std::mutex compiling;
+    std::weak_ptr<const std::string> program;  // under mutex_
   };
 
   const std::string machine_;

@@ -62,14 +62,21 @@ TEST_F(ExecuteTest, LongProgramsAreQueuedAndWhatFollowsKeepsTheOrder) {
 }
 
 TEST_F(ExecuteTest, ResultsTakeNoMemoryBeforeTheProgramRuns) {
-  Event gate;
-  auto slow = Load(Gated(&gate));
+  Event gate, started;
+  FakeProgram program = Gated(&gate);
+  program.run = [&, run = program.run](auto arguments, auto results) {
+    started.Set(Status());
+    return run(arguments, results);
+  };
+  auto slow = Load(program);
   auto x = Put({1, 2, 3, 4});
+  Outcome first = Execute(slow.get(), {x.get()});
+  started.Wait();
   const int64_t before = device()->account.in_use();
-  Outcome outcome = Execute(slow.get(), {x.get()});
+  Outcome second = Execute(slow.get(), {x.get()});
   EXPECT_EQ(device()->account.in_use(), before);
   gate.Set(Status());
-  Values(outcome.results[0].get());
+  Values(second.results[0].get());
   EXPECT_EQ(device()->account.in_use(), before + 16);
 }
 

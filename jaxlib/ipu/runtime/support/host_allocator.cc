@@ -17,6 +17,9 @@ constexpr size_t kHugePage = size_t{2} << 20;
 // Blocks from here on have eight classes per power of two, smaller ones four.
 constexpr size_t kLargeBlock = size_t{64} << 10;
 
+// More than any machine has: not even asked for.
+constexpr size_t kTooLarge = size_t{1} << 46;
+
 // Kept even when nothing larger was ever live: small blocks cost nothing.
 constexpr size_t kFloor = size_t{4} << 20;
 
@@ -29,11 +32,10 @@ void* SystemAllocate(size_t size) {
   if (size < kHugeBlock) {
     return std::aligned_alloc(HostAllocator::kAlignment, size);
   }
-  const size_t rounded = (size + kHugePage - 1) / kHugePage * kHugePage;
-  if (rounded < size) return nullptr;
-  void* block = std::aligned_alloc(kHugePage, rounded);
+  // Size classes of this size are whole huge pages.
+  void* block = std::aligned_alloc(kHugePage, size);
   // Only a wish: without huge pages everything works, more slowly.
-  if (block != nullptr) madvise(block, rounded, MADV_HUGEPAGE);
+  if (block != nullptr) madvise(block, size, MADV_HUGEPAGE);
   return block;
 }
 
@@ -52,8 +54,7 @@ size_t HostAllocator::BlockSize(size_t bytes) {
   const int steps_log2 = bytes < kLargeBlock ? 2 : 3;
   const int log2 = std::bit_width(bytes) - 1;
   const size_t step = size_t{1} << (log2 - steps_log2);
-  const size_t size = (bytes + step - 1) & ~(step - 1);
-  return size < bytes ? bytes : size;  // would wrap: the system will refuse
+  return (bytes + step - 1) & ~(step - 1);
 }
 
 int HostAllocator::ClassIndex(size_t block_size) {
@@ -63,6 +64,7 @@ int HostAllocator::ClassIndex(size_t block_size) {
 }
 
 void* HostAllocator::Allocate(size_t bytes) {
+  if (bytes > kTooLarge) return nullptr;
   const size_t size = BlockSize(bytes);
   std::unique_lock lock(mutex_);
   const size_t index = ClassIndex(size);

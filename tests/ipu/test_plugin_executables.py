@@ -1,0 +1,174 @@
+"""Compiled programs: what they show of themselves, and how they are kept."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import plugin_test_util
+import pytest
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import serialize_executable
+
+pytestmark = pytest.mark.ipu_only
+
+
+def model(x, w):
+  return jnp.tanh(x @ w).sum(axis=0)
+
+
+@pytest.fixture
+def arguments(ipu):
+  return jax.device_put(
+    (np.ones((8, 16), np.float32), np.ones((16, 4), np.float32)), ipu
+  )
+
+
+@pytest.fixture
+def compiled(arguments):
+  return jax.jit(model).lower(*arguments).compile()
+
+
+def test_a_compiled_program_runs(compiled, arguments):
+  np.testing.assert_allclose(
+    compiled(*arguments), np.full(4, 8 * np.tanh(16.0)), rtol=1e-6
+  )
+
+
+def test_as_text_shows_the_program(compiled):
+  text = compiled.as_text()
+  for name in ("HloModule jit_model", "dot(", "tanh(", "f32[8,16]"):
+    assert name in text
+
+
+def test_cost_analysis(compiled):
+  costs = compiled.cost_analysis()
+  assert costs["flops"] >= 2 * 8 * 16 * 4
+  assert all(isinstance(value, int | float) for value in costs.values())
+  assert any("cycles" in name for name in costs)
+  assert any("bytes" in name for name in costs)
+
+
+def test_memory_analysis(compiled):
+  stats = compiled.memory_analysis()
+  assert stats.argument_size_in_bytes >= 4 * (8 * 16 + 16 * 4)
+  assert stats.output_size_in_bytes >= 4 * 4
+  assert stats.alias_size_in_bytes == 0
+
+
+def test_formats_of_arguments_and_results(ipu):
+  arguments = jax.device_put(
+    (
+      np.ones((2, 3, 4), np.float32),
+      np.ones((5, 6), np.float16),
+      np.int32(3),
+      np.ones(7, np.bool_),
+    ),
+    ipu,
+  )
+  f = jax.jit(lambda a, b, c, d: (a + 1, b, c * 2, ~d))
+  compiled = f.lower(*arguments).compile()
+  for formats in (compiled.input_formats[0], compiled.output_formats):
+    assert [f.layout.major_to_minor for f in formats] == [
+      (0, 1, 2),
+      (0, 1),
+      (),
+      (0,),
+    ]
+
+
+def test_serialisation(compiled, arguments):
+  payload = serialize_executable.serialize(compiled)
+  loaded = serialize_executable.deserialize_and_load(
+    *payload, backend="ipu", execution_devices=[arguments[0].device]
+  )
+  np.testing.assert_array_equal(loaded(*arguments), compiled(*arguments))
+  assert loaded.as_text() == compiled.as_text()
+
+
+def test_programs_are_compiled_once_for_all_devices():
+  assert (
+    plugin_test_util.output(
+      """
+      import jax, numpy as np
+      from jaxlib.ipu import pipeline
+      compile_program, count = pipeline.compile_program, []
+      def counting(code, options):
+        count.append(code)
+        return compile_program(code, options)
+      pipeline.compile_program = counting
+      f = jax.jit(lambda x: x * 3)
+      for device in jax.devices("ipu"):
+        x = jax.device_put(np.ones(5, np.float32), device)
+        assert float(f(x)[0]) == 3 and f(x).devices() == {device}
+      print(len(count))
+      """,
+      JAX_IPU_DEVICE_COUNT="3",
+    )
+    == "1"
+  )
+
+
+# Prints how often the compiler was called.
+CACHED = """
+import jax, numpy as np
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+from jaxlib.ipu import pipeline
+compile_program, count = pipeline.compile_program, []
+def counting(code, options):
+  count.append(code)
+  return compile_program(code, options)
+pipeline.compile_program = counting
+x = jax.device_put(np.arange(5, dtype=np.float32), jax.devices("ipu")[0])
+y = jax.jit(lambda x: x * 3 + 1)(x)
+assert float(y[4]) == 13
+jax.jit(lambda x: x * 3 + 1)(x)
+print(len(count))
+"""
+
+
+def test_the_persistent_compilation_cache(tmp_path):
+  def calls(**environment):
+    return plugin_test_util.output(
+      CACHED, JAX_COMPILATION_CACHE_DIR=str(tmp_path), **environment
+    )
+
+  assert calls() != "0"
+  assert list(tmp_path.iterdir())
+  assert calls() == "0"
+  # Another machine is another program.
+  assert calls(JAX_IPU_MODEL_NUM_TILES="16") != "0"
+
+
+def test_a_damaged_cache_entry_is_compiled_again(tmp_path):
+  cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
+  plugin_test_util.run(CACHED, **cache)
+  for path in tmp_path.iterdir():
+    if path.suffix != ".lock" and "atime" not in path.name:
+      path.write_bytes(path.read_bytes()[:-20])
+  result = plugin_test_util.run(CACHED, **cache)
+  assert result.stdout.strip() != "0"
+
+
+def test_the_platform_version_names_compiler_and_machine(ipu):
+  version = ipu.client.platform_version
+  assert re.search(r"compiler [0-9a-f]{16}", version)
+  assert f"num_tiles={ipu.num_tiles}" in version
+
+
+def test_caches_can_be_cleared(ipu):
+  f = jax.jit(lambda x: x + 1)
+  x = jax.device_put(np.float32(1), ipu)
+  f(x)
+  jax.clear_caches()
+  assert float(f(x)) == 2
+
+
+def test_programs_without_arguments_or_results(ipu):
+  with jax.default_device(ipu):
+    np.testing.assert_array_equal(
+      jax.jit(lambda: jnp.arange(3))(), np.arange(3)
+    )
+    assert jax.jit(lambda x: ())(np.float32(1)) == ()

@@ -1,0 +1,207 @@
+"""Flags: what they set, and what they say to a bad value."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import plugin_test_util
+import pytest
+
+from jaxlib.ipu import options
+
+read = options.read
+
+
+def test_nothing_set():
+  settings = read({})
+  assert settings.use_model is None
+  assert settings.hardware_ids == (0,)
+  assert settings.target.version == "ipu2"
+  assert settings.target.num_tiles == 1472
+
+
+@pytest.mark.parametrize("text", ["true", "True", "1", "yes", "on"])
+def test_ways_to_say_yes(text):
+  assert read({"JAX_IPU_USE_MODEL": text}).use_model is True
+
+
+def test_an_empty_variable_is_not_set():
+  assert read({"JAX_IPU_DEVICE_COUNT": ""}) == read({})
+
+
+GOOD = [
+  ({"JAX_IPU_MODEL_NUM_TILES": "4"}, {"num_tiles": 4}),
+  ({"JAX_IPU_DEVICE_COUNT": "3"}, {"device_count": 3}),
+  ({"JAX_IPU_VISIBLE_DEVICES": "all"}, {"visible_devices": None}),
+  ({"JAX_IPU_VISIBLE_DEVICES": "2,0"}, {"visible_devices": (2, 0)}),
+  ({"JAX_IPU_MODEL_VERSION": "bow"}, {"version": "bow"}),
+  ({"POPLAR_LOG_LEVEL": "info"}, {"log_level": logging.INFO}),
+  (
+    {"TF_POPLAR_FLAGS": "--use_ipu_model --ipu_model_tiles=7"},
+    {"use_model": True, "num_tiles": 7},
+  ),
+  ({"TF_POPLAR_FLAGS": "--use_ipu_model=true"}, {"use_model": True}),
+  (
+    {
+      "POPLAR_ENGINE_OPTIONS": '{"autoReport.all": "true",'
+      ' "autoReport.directory": "./r", "debug.allowOutOfMemory": true}'
+    },
+    {"report": True, "report_directory": "./r", "allow_out_of_memory": True},
+  ),
+  (
+    {"PVTI_OPTIONS": '{"enable": "true", "directory": "t"}'},
+    {"trace": True, "trace_directory": "t"},
+  ),
+]
+
+
+@pytest.mark.parametrize("environment, fields", GOOD, ids=str)
+def test_good_values(environment, fields):
+  settings = read(environment)
+  for name, value in fields.items():
+    assert getattr(settings, name) == value
+
+
+# The flag and the value as the message shows them.
+BAD = [
+  ("JAX_IPU_USE_MODEL", "maybe", "true or false"),
+  ("JAX_IPU_USE_MODEL", "false", "no IPU hardware"),
+  ("JAX_IPU_MODEL_NUM_TILES", "many", "whole number from 1"),
+  ("JAX_IPU_MODEL_NUM_TILES", "0", "whole number from 1"),
+  ("JAX_IPU_MODEL_NUM_TILES", "-3", "whole number from 1"),
+  ("JAX_IPU_MODEL_NUM_TILES", "1473", "1 to 1472"),
+  ("JAX_IPU_MODEL_NUM_TILES", "1.5", "whole number from 1"),
+  ("JAX_IPU_DEVICE_COUNT", "0", "whole number from 1"),
+  ("JAX_IPU_DEVICE_COUNT", "two", "whole number from 1"),
+  ("JAX_IPU_VISIBLE_DEVICES", "0;1", "commas"),
+  ("JAX_IPU_VISIBLE_DEVICES", "0,-1", "commas"),
+  ("JAX_IPU_VISIBLE_DEVICES", "1,1", "each once"),
+  ("JAX_IPU_MODEL_VERSION", "ipu3", "ipu1, ipu2, bow, ipu21"),
+  ("JAX_IPU_MODEL_VERSION", "missing.toml", "cannot read"),
+  ("POPLAR_LOG_LEVEL", "LOUD", "TRACE, DEBUG"),
+  ("TF_CPP_MIN_LOG_LEVEL", "x", "whole number from 0"),
+  ("TF_POPLAR_FLAGS", "--ipu_model_tiles=x", "--ipu_model_tiles"),
+  ("TF_POPLAR_FLAGS", "--use_ipu_model=x", "--use_ipu_model"),
+  ("TF_POPLAR_FLAGS", "--ipu_model_tiles=9999", "1 to 1472"),
+  ("POPLAR_ENGINE_OPTIONS", "{", "JSON object"),
+  ("POPLAR_ENGINE_OPTIONS", "[1]", "JSON object"),
+  ("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "x"}', "autoReport.all"),
+  (
+    "POPLAR_ENGINE_OPTIONS",
+    '{"debug.allowOutOfMemory": 3}',
+    "debug.allowOutOfMemory",
+  ),
+  ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": ""}', "a folder"),
+  ("PVTI_OPTIONS", "true", "JSON object"),
+  ("PVTI_OPTIONS", '{"enable": 7}', "enable"),
+  ("PVTI_OPTIONS", '{"directory": ""}', "a folder"),
+]
+
+
+@pytest.mark.parametrize("flag, value, allowed", BAD)
+def test_bad_values(flag, value, allowed):
+  with pytest.raises(options.OptionError) as caught:
+    read({flag: value})
+  message = str(caught.value)
+  assert flag in message
+  assert allowed in message
+  # The value itself, or the part of it that is wrong.
+  assert (
+    value in message
+    or any(
+      part and part in message
+      for part in value.replace('"', " ").split("=")[1:]
+    )
+    or value.startswith("{")
+  )
+
+
+def test_every_flag_has_a_test_with_a_bad_value():
+  tested = {flag for flag, _, _ in BAD} | {allowed for _, _, allowed in BAD}
+  tested |= {
+    name
+    for flag, value, _ in BAD
+    if value.startswith("{") and len(value) > 1
+    for name in json.loads(value)
+  }
+  flags = (
+    options.JAX_FLAGS
+    + options.ENVIRONMENT_FLAGS
+    + options.POPLAR_FLAGS
+    + options.ENGINE_OPTIONS
+    + options.PVTI_OPTIONS
+  )
+  assert {flag.name for flag in flags} <= tested
+
+
+def test_more_devices_than_are_visible():
+  with pytest.raises(options.OptionError, match="JAX_IPU_DEVICE_COUNT is 3"):
+    read({"JAX_IPU_DEVICE_COUNT": "3", "JAX_IPU_VISIBLE_DEVICES": "0,1"})
+
+
+def test_precedence():
+  environment = {
+    "TF_POPLAR_FLAGS": "--ipu_model_tiles=1",
+    "JAX_IPU_MODEL_NUM_TILES": "2",
+  }
+  assert read(environment).num_tiles == 2
+  config = {"jax_ipu_model_num_tiles": 3, "jax_ipu_device_count": None}
+  assert read(environment, config).num_tiles == 3
+  with pytest.raises(options.OptionError, match="jax.config.jax_ipu_device"):
+    read({}, {"jax_ipu_device_count": 0})
+
+
+@pytest.mark.parametrize(
+  "flag, value, name",
+  [
+    ("TF_POPLAR_FLAGS", "--max_infeed_threads=4", "--max_infeed_threads"),
+    (
+      "TF_POPLAR_FLAGS",
+      "--max_compilation_threads=4",
+      "--max_compilation_threads",
+    ),
+    ("POPLAR_ENGINE_OPTIONS", '{"opt.fast": 1}', "opt.fast"),
+    ("PVTI_OPTIONS", '{"colour": 1}', "colour"),
+  ],
+)
+def test_flags_without_a_meaning_are_named(caplog, flag, value, name):
+  with caplog.at_level(logging.WARNING, logger="jaxlib.ipu"):
+    assert read({flag: value}) == read({})
+  assert [name in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_a_described_machine(tmp_path):
+  machine = tmp_path / "small.toml"
+  machine.write_text('base = "ipu2"\nnum_tiles = 64\n')
+  settings = read({"JAX_IPU_MODEL_VERSION": str(machine)})
+  assert settings.target.num_tiles == 64
+
+
+def test_the_table_for_the_documents():
+  table = options.markdown()
+  for flag in options.JAX_FLAGS + options.ENGINE_OPTIONS:
+    assert f"`{flag.name}`" in table
+  widths = {line.count("|") for line in table.splitlines()}
+  assert widths == {5}
+
+
+def test_the_client_that_compiles_has_the_settings():
+  settings = read({"JAX_IPU_MODEL_NUM_TILES": "4"})
+  with options.use(settings):
+    assert options.active() is settings
+
+
+# Through JAX: whoever asks for an IPU reads the message, nobody else suffers.
+@pytest.mark.ipu_only
+def test_a_bad_value_reaches_the_user():
+  code = """
+  import jax
+  assert float(jax.numpy.ones(3).sum()) == 3
+  try:
+    jax.devices("ipu")
+  except RuntimeError as e:
+    print(e)
+  """
+  message = plugin_test_util.output(code, JAX_IPU_MODEL_NUM_TILES="many")
+  assert "JAX_IPU_MODEL_NUM_TILES is 'many'" in message
