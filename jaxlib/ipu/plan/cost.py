@@ -78,7 +78,7 @@ def moved(
   """
   total = destination.num_elements
   wanted = total if elements is None else min(elements, total)
-  if not wanted:
+  if not wanted or num_tiles == 1:
     return NOTHING
   copies = destination.num_replicas
   most = min(wanted, destination.max_elements)

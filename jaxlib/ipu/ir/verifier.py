@@ -1,0 +1,111 @@
+"""Checks of the graph, after the phases that make or change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir import registry
+from jaxlib.ipu.ir.graph import Graph, Module, Node, Value
+
+
+class InvalidGraph(Exception):
+  """What is wrong with a graph, and where."""
+
+
+def verify(module: Module) -> None:
+  """Checks a module.
+
+  Raises:
+    InvalidGraph: names the first thing that is wrong.
+  """
+  graph = module.graph
+  _graph(graph, set())
+  for argument, result in module.aliases:
+    _require(
+      argument < len(graph.parameters) and result < len(graph.results),
+      f"argument {argument} aliases result {result}; one is missing",
+    )
+  for number in module.donors:
+    _require(number < len(graph.parameters), f"there is no argument {number}")
+
+
+def _require(condition: bool, message: str) -> None:
+  if not condition:
+    raise InvalidGraph(message)
+
+
+def _graph(graph: Graph, outer: set[int]) -> None:
+  """Every value is defined once, before its uses; `outer` ones may be used."""
+  known = set(outer)
+  for i, parameter in enumerate(graph.parameters):
+    _require(
+      parameter.node is None and id(parameter) not in known,
+      f"parameter {i}, {parameter}, is defined elsewhere too",
+    )
+    _value(parameter, f"parameter {i}")
+    known.add(id(parameter))
+  for n, node in enumerate(graph.nodes):
+    where = f"node {n}, {node}"
+    for i, value in enumerate(node.inputs):
+      _require(
+        id(value) in known, f"{where}: input {i}, {value}, is not defined yet"
+      )
+    _require(node.op in registry.REGISTRY, f"{where}: nothing lowers {node.op}")
+    for region in node.regions:
+      _graph(region, known)
+    _node(node, where)
+    for i, value in enumerate(node.results):
+      _require(
+        value.node is node and value.index == i and id(value) not in known,
+        f"{where}: its result {i} says that it is another's",
+      )
+      _value(value, where)
+      known.add(id(value))
+  for i, value in enumerate(graph.results):
+    _require(id(value) in known, f"result {i}, {value}, is not defined")
+
+
+def _value(value: Value, where: str) -> None:
+  _require(
+    isinstance(value.dtype, DType)
+    and all(isinstance(n, int) and n >= 0 for n in value.shape),
+    f"{where}: {value.shape} of {value.dtype} is no type",
+  )
+
+
+def _types(values: Sequence[Value]) -> list[str]:
+  return [v.type for v in values]
+
+
+def _node(node: Node, where: str) -> None:
+  """What an operation's form says beyond its own file."""
+  if node.op == "stablehlo.while":
+    _require(len(node.regions) == 2, f"{where}: a condition and a body")
+    condition, body = node.regions
+    carried = _types(node.inputs)
+    for name, types in (
+      ("the condition takes", _types(condition.parameters)),
+      ("the body takes", _types(body.parameters)),
+      ("the body gives", _types(body.results)),
+      ("it gives", _types(node.results)),
+    ):
+      _require(types == carried, f"{where}: {name} {types}, not {carried}")
+    _require(
+      _types(condition.results) == ["i1"],
+      f"{where}: its condition gives {_types(condition.results)}",
+    )
+  elif node.op in ("stablehlo.case", "stablehlo.if"):
+    wanted = _types(node.results)
+    for i, region in enumerate(node.regions):
+      types = _types(region.results)
+      _require(types == wanted, f"{where}: branch {i} gives {types}")
+  elif registry.is_elementwise(node):
+    shape = node.results[0].shape
+    for i, value in enumerate(node.inputs):
+      # A scalar may go with anything: select's predicate, clamp's bounds.
+      _require(
+        value.shape in (shape, ()),
+        f"{where}: input {i} is {value.type}, an element-wise result "
+        f"{node.results[0].type}",
+      )

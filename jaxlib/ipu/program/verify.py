@@ -1,0 +1,353 @@
+"""Checks a program without running it.
+
+Where the interpreter traps, this often knows beforehand: indices that lead
+nowhere, views that leave their root, operands that are not on the tiles that
+read them, placed tensors used before their exchange or after their root
+changed, costs that are missing. It never refuses what is right; what has no
+closed form and is too large to count it lets pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program import schema, verify_compute
+
+_SPACES = (schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT)
+
+
+class InvalidProgram(Exception):
+  """What is wrong with a program, and where."""
+
+
+def verify(program: schema.Program) -> None:
+  """Checks a whole program.
+
+  Raises:
+    InvalidProgram: names the first thing that is wrong.
+  """
+  _Verifier(program).run()
+
+
+class _Verifier:
+  """Walks over a program.
+
+  Attributes:
+    defined: roots that some earlier step has written.
+    fresh: placed tensors that equal the view of their root here.
+  """
+
+  def __init__(self, program: schema.Program) -> None:
+    self.program = program
+    self.tensors = program.tensors
+    self.layouts = [Layout.from_record(m) for m in program.mappings]
+    self.where = "program"
+    self.defined: set[int] = set()
+    self.fresh: set[int] = set()
+    self.views: dict[int, list[int]] = {}
+
+  def fail(self, message: str) -> None:
+    raise InvalidProgram(f"{self.where}: {message}")
+
+  def require(self, condition: bool, message: str) -> None:
+    if not condition:
+      self.fail(message)
+
+  def run(self) -> None:
+    p = self.program
+    for i, layout in enumerate(self.layouts):
+      self.where = f"mapping {i}"
+      self._mapping(p.mappings[i], layout)
+    for i, t in enumerate(self.tensors):
+      self.where = f"tensor {i}"
+      self._tensor(i, t)
+    self.where = "program"
+    for name, ends, space in (
+      ("argument", p.arguments, schema.ARGUMENT),
+      ("result", p.results, schema.RESULT),
+    ):
+      for i, number in enumerate(ends):
+        t = self.tensor(number)
+        self.require(
+          t.root == number and (t.space, t.address) == (space, i),
+          f"{name} {i} is tensor {number}, which is not stored there",
+        )
+    for a in p.aliases:
+      self.require(
+        a.argument < len(p.arguments) and a.result < len(p.results),
+        f"argument {a.argument} aliases result {a.result}; one is missing",
+      )
+    for d in p.donors:
+      self.require(d < len(p.arguments), f"argument {d} is donated, missing")
+    self.defined = set(p.arguments)
+    for i, t in enumerate(self.tensors):
+      if t.root == i and t.space == schema.CONSTANT:
+        self.defined.add(i)
+    self.read_only = set(self.defined)
+    self.steps(p.steps, "")
+    self.where = "program"
+    missing = set(p.results) - self.defined
+    self.require(not missing, f"no step writes the results {sorted(missing)}")
+
+  # --- Tables ---------------------------------------------------------------
+
+  def tensor(self, number: int) -> schema.Tensor:
+    self.require(
+      0 <= number < len(self.tensors), f"there is no tensor {number}"
+    )
+    return self.tensors[number]
+
+  def layout(self, number: int) -> Layout:
+    self.require(
+      0 <= number < len(self.layouts), f"there is no mapping {number}"
+    )
+    return self.layouts[number]
+
+  def _mapping(self, m: schema.Mapping, layout: Layout) -> None:
+    self.require(
+      len(m.extents) == len(m.blocks) == len(m.strides)
+      and len(m.replica_counts) == len(m.replica_strides),
+      "its lists differ in length",
+    )
+    self.require(
+      all(b >= 1 for b in m.blocks) and all(e >= 0 for e in m.extents),
+      f"blocks {m.blocks} of extents {m.extents}",
+    )
+    spread = [(f.stride, f.parts) for f in layout.factors if f.parts > 1]
+    spread += [(r.stride, r.count) for r in layout.replicas if r.count > 1]
+    reach = 1
+    for stride, count in sorted(spread):
+      self.require(
+        stride >= reach,
+        f"tile strides do not nest: {count} parts {stride} tiles apart, "
+        f"inside of which there are {reach}",
+      )
+      reach = stride * count
+    tiles = self.program.target.num_tiles
+    self.require(
+      layout.last_tile < tiles,
+      f"uses tile {layout.last_tile} of {tiles}",
+    )
+
+  def _tensor(self, number: int, t: schema.Tensor) -> None:
+    self.require(t.dtype in SIZE, f"unknown element type {t.dtype}")
+    self.require(
+      len(t.shape) == len(t.strides) and all(n >= 0 for n in t.shape),
+      f"shape {t.shape} with strides {t.strides}",
+    )
+    size = math.prod(t.shape)
+    elements = self.layout(t.mapping).num_elements
+    self.require(
+      elements == size, f"{size} elements under a mapping of {elements}"
+    )
+    root = self.tensor(t.root)
+    self.require(root.root == t.root, f"its root {t.root} is no root")
+    if t.root != number:
+      self.require(root.dtype == t.dtype, "its root has another element type")
+      self.inside(t.root, t.offset, t.shape, t.strides)
+      self.views.setdefault(t.root, []).append(number)
+      return
+    self.require(
+      t.offset == 0 and t.strides == dense(t.shape), "a root must be dense"
+    )
+    self.require(t.space in _SPACES, f"unknown space {t.space}")
+    if t.space == schema.ARENA:
+      item = SIZE[DType(t.dtype)]
+      self.require(
+        t.address + size * item <= self.program.arena_bytes
+        and t.address % item == 0,
+        f"{size * item} bytes at {t.address} of an arena of "
+        f"{self.program.arena_bytes}",
+      )
+
+  def inside(
+    self,
+    tensor: int,
+    offset: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+  ) -> None:
+    """A view lies in its tensor."""
+    self.require(len(shape) == len(strides), "a view without its strides")
+    if 0 in shape:
+      return
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low = offset + sum(min(r, 0) for r in reach)
+    high = offset + sum(max(r, 0) for r in reach)
+    size = math.prod(self.tensor(tensor).shape)
+    self.require(
+      0 <= low and high < size,
+      f"a view reaches from {low} to {high} in tensor {tensor} of {size} "
+      "elements",
+    )
+
+  # --- Data flow ------------------------------------------------------------
+
+  def reads(self, number: int) -> None:
+    """A step uses a tensor."""
+    t = self.tensor(number)
+    if not math.prod(t.shape):
+      return
+    self.require(
+      t.root in self.defined, f"tensor {t.root} is read before it is written"
+    )
+    self.require(
+      t.root == number or number in self.fresh,
+      f"placed tensor {number} is used without an exchange since its root "
+      f"{t.root} was written",
+    )
+
+  def writes(self, number: int) -> None:
+    """A step changes a root."""
+    t = self.tensor(number)
+    self.require(t.root == number, f"writes to {number}, a view of {t.root}")
+    self.require(
+      number not in self.read_only,
+      f"writes to tensor {number}, an argument or a constant",
+    )
+    self.defined.add(number)
+    self.fresh.difference_update(self.views.get(number, ()))
+
+  # --- Steps ----------------------------------------------------------------
+
+  def steps(self, steps: Sequence[schema.Step], path: str) -> None:
+    for i, step in enumerate(steps):
+      self.where = f"step {path}{i} ({type(step).__name__})"
+      self.require(
+        step.location < len(self.program.locations),
+        f"there is no location {step.location}",
+      )
+      if not isinstance(step, schema.Repeat):
+        self._cost(step.cost)
+      self._step(step, f"{path}{i}")
+
+  def _cost(self, cost: schema.Cost) -> None:
+    values = (
+      cost.compute_cycles, cost.exchange_cycles, cost.sync_cycles,
+      cost.exchange_bytes, cost.flops,
+    )  # fmt: skip
+    self.require(
+      all(math.isfinite(v) and v >= 0 for v in values),
+      f"it costs {values}",
+    )
+
+  def _step(self, step: schema.Step, path: str) -> None:
+    match step:
+      case schema.Execute():
+        verify_compute.check(self, step)
+      case schema.Copy():
+        self._copy(step)
+      case schema.HostCopy():
+        t = self.tensor(step.tensor)
+        self.require(t.root == step.tensor, "streams a placed tensor")
+        self.require(step.cost.exchange_cycles > 0, "a stream costs nothing")
+      case schema.Repeat():
+        self._loop([step.body], lambda: self.steps(step.body, f"{path}.body."))
+      case schema.While():
+        self._loop([step.condition, step.body], lambda: self._while(step, path))
+      case schema.Switch():
+        self._switch(step, path)
+
+  def _copy(self, step: schema.Copy) -> None:
+    for m in step.moves:
+      source, to = self.tensor(m.source), self.tensor(m.destination)
+      self.require(
+        SIZE[DType(source.dtype)] == SIZE[DType(to.dtype)],
+        f"moves tensor {m.source} to {m.destination} of another item size",
+      )
+      self.inside(m.source, m.source_offset, m.shape, m.source_strides)
+      self.inside(
+        m.destination, m.destination_offset, m.shape, m.destination_strides
+      )
+      self.reads(m.source)
+    for m in step.moves:
+      t = self.tensor(m.destination)
+      if t.root == m.destination:
+        self.writes(m.destination)
+        continue
+      same = (
+        m.source == t.root
+        and (m.source_offset, m.source_strides) == (t.offset, t.strides)
+        and (m.shape, m.destination_offset) == (t.shape, 0)
+        and m.destination_strides == dense(t.shape)
+      )
+      self.require(
+        same, f"tensor {m.destination} gets another view than its own"
+      )
+    # A root that changes in the same exchange leaves its views behind.
+    written = {m.destination for m in step.moves}
+    for m in step.moves:
+      t = self.tensor(m.destination)
+      if t.root != m.destination and t.root not in written:
+        self.fresh.add(m.destination)
+
+  def _loop(self, bodies: list[list[schema.Step]], walk: Any) -> None:
+    """What a turn changes is not what the next one starts with."""
+    for number in written_in([s for b in bodies for s in b]):
+      self.fresh.difference_update(self.views.get(number, ()))
+    defined, fresh = set(self.defined), set(self.fresh)
+    walk()
+    if len(bodies) == 1:  # Repeat: its body may not run at all
+      self.defined, self.fresh = defined, fresh
+
+  def _while(self, step: schema.While, path: str) -> None:
+    where = self.where
+    self.steps(step.condition, f"{path}.condition.")
+    self.where = where
+    self._scalar(step.predicate, (DType.BOOL,))
+    # The condition runs, the body may not.
+    defined, fresh = set(self.defined), set(self.fresh)
+    self.steps(step.body, f"{path}.body.")
+    self.defined, self.fresh = defined, fresh
+
+  def _switch(self, step: schema.Switch, path: str) -> None:
+    self._scalar(step.selector, (DType.BOOL, DType.I32))
+    self.require(bool(step.branches), "a switch without branches")
+    defined, fresh = set(self.defined), set(self.fresh)
+    after: list[tuple[set[int], set[int]]] = []
+    for i, branch in enumerate(step.branches):
+      self.defined, self.fresh = set(defined), set(fresh)
+      self.steps(branch.steps, f"{path}.branch{i}.")
+      after.append((self.defined, self.fresh))
+    self.defined = set.intersection(*(d for d, _ in after))
+    self.fresh = set.intersection(*(f for _, f in after))
+
+  def _scalar(self, number: int, allowed: tuple[DType, ...]) -> None:
+    t = self.tensor(number)
+    self.require(
+      math.prod(t.shape) == 1 and t.dtype in allowed,
+      f"tests tensor {number} of type {t.dtype} and shape {t.shape}",
+    )
+    self.reads(number)
+
+
+def dense(shape: Sequence[int]) -> list[int]:
+  """Row-major strides."""
+  strides, step = [], 1
+  for extent in reversed(shape):
+    strides.append(step)
+    step *= max(extent, 1)
+  return strides[::-1]
+
+
+def written_in(steps: Sequence[schema.Step]) -> set[int]:
+  """All tensors that these steps, and those inside them, may write."""
+  found: set[int] = set()
+  for step in steps:
+    match step:
+      case schema.Copy():
+        found.update(m.destination for m in step.moves)
+      case schema.Execute():
+        found.update(a.tensor for a in step.results)
+      case schema.Repeat():
+        found |= written_in(step.body)
+      case schema.While():
+        found |= written_in(step.condition) | written_in(step.body)
+      case schema.Switch():
+        for branch in step.branches:
+          found |= written_in(branch.steps)
+  return found
