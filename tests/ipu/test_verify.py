@@ -1,0 +1,350 @@
+"""The verifier refuses what the interpreter would trap, before it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from program_kit import BOOL, FREE, I32, Kit, add, code, double, load
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir import verifier
+from jaxlib.ipu.ir.graph import Graph, Module, Node, Value
+from jaxlib.ipu.plan.layout import Factor, Layout, Replica, everywhere, single
+from jaxlib.ipu.program import interp, schema
+from jaxlib.ipu.program.interp import Trap
+from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
+from jaxlib.ipu.program.verify import InvalidProgram, verify
+
+X = np.arange(8, dtype=np.float32)
+
+
+def priced(steps: list) -> None:
+  for step in steps:
+    if isinstance(step, schema.Execute):
+      step.cost.compute_cycles = 1.0
+
+
+def refused(kit: Kit, message: str) -> None:
+  priced(kit.steps)
+  with pytest.raises(InvalidProgram, match=message):
+    verify(kit.program())
+
+
+def doubling(tiles: int = 2) -> tuple[Kit, int, int]:
+  kit = Kit(tiles=tiles)
+  a, r = kit.argument((8,)), kit.result((8,))
+  kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])
+  priced(kit.steps)
+  return kit, a, r
+
+
+def test_what_is_right_passes():
+  kit, _, _ = doubling()
+  verify(kit.program())
+  np.testing.assert_array_equal(interp.run(kit.bytes(), [X]).outputs[0], 2 * X)
+
+
+def test_costs_have_to_be_there():
+  kit, _, _ = doubling()
+  kit.steps[0].cost.compute_cycles = 0.0
+  with pytest.raises(InvalidProgram, match="vertices that cost nothing"):
+    verify(kit.program())
+  kit.steps[0].cost.compute_cycles = float("nan")
+  with pytest.raises(InvalidProgram, match="it costs"):
+    verify(kit.program())
+
+
+@pytest.mark.parametrize(
+  "layout, message",
+  [
+    (Layout((Factor(8, 4, 2),), base=3), "uses tile 5 of 4"),
+    (Layout((Factor(8, 2, 1),), (Replica(2, 2),)), "do not nest"),
+    (Layout((Factor(8, 0, 0),)), "blocks"),
+    (Layout((Factor(7, 7, 0),)), "8 elements under a mapping of 7"),
+  ],
+)
+def test_mappings(layout, message):
+  kit = Kit(tiles=4)
+  kit.argument((8,), layout=layout)
+  refused(kit, message)
+
+
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({"dtype": 99}, "unknown element type 99"),
+    ({"root": 9}, "no tensor 9"),
+    ({"mapping": 9}, "no mapping 9"),
+    ({"strides": [2]}, "a root must be dense"),
+    ({"space": 7}, "unknown space|not stored there"),
+    ({"address": 3}, "not stored there"),
+  ],
+)
+def test_tensors(change, message):
+  kit, a, _ = doubling()
+  kit.tensors[a] = dataclasses.replace(kit.tensors[a], **change)
+  refused(kit, message)
+
+
+def test_views_stay_in_their_root():
+  kit, a, _ = doubling()
+  kit.placed(a, single(4), (4,), 1, (2,))
+  verify(kit.program())
+  kit.placed(a, single(4), (4,), 2, (2,))
+  refused(kit, "reaches from 2 to 8")
+
+
+def test_arena_holds_its_roots():
+  kit, _, _ = doubling()
+  kit.tensor((8,))
+  kit.arena = 16
+  refused(kit, "32 bytes at 0 of an arena of 16")
+
+
+def test_steps_name_what_exists():
+  kit, _, _ = doubling()
+  kit.steps[0].location = 1
+  refused(kit, "no location 1")
+  kit, _, _ = doubling()
+  kit.steps[0].operands[0].tensor = 17
+  refused(kit, "no tensor 17")
+  kit, _, _ = doubling()
+  kit.steps[0].partition = 9
+  refused(kit, "no mapping 9")
+
+
+@pytest.mark.parametrize(
+  "fields, message",
+  [
+    (schema.Map(b"x", [0]), "no multiple"),
+    (schema.Map(code(load(1)), [0]), "loads operand 1"),
+    (schema.Map(code(load(0)), [1]), "outputs"),
+    (schema.Map(code(load(0)), []), "without its value"),
+    (
+      schema.Map(code((Opcode.NEGATE, RegisterType.F32, 0)), [0]),
+      "not yet there",
+    ),
+    (
+      schema.Map(code((Opcode.IOTA, RegisterType.I32, 0, 0, 0, 1)), [0]),
+      "counts dimension 1",
+    ),
+    (schema.Dot(11), "a product of 1 operands"),
+    (
+      schema.Reduce(2, ReduceKind.SUM, 0, code(load(0)), [0], b"", [], b""),
+      "reduces 2 of 1",
+    ),
+    (
+      schema.Reduce(1, ReduceKind.SET, 0, code(load(0)), [0], b"", [], b""),
+      "unknown reduction",
+    ),
+    (
+      schema.Reduce(
+        1, ReduceKind.GENERAL, 0, code(load(0)), [0], code(load(0)), [0], b""
+      ),
+      "0 bytes of start",
+    ),
+    (schema.DynamicSlice([0]), "0 starts"),
+  ],
+)
+def test_fields(fields, message):
+  kit = Kit(tiles=2)
+  a, r = kit.argument((8,)), kit.result((8,))
+  kit.execute(fields, (8,), [(a, (0,))], [(r, (0,))])
+  refused(kit, message)
+
+
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({"slice_sizes": [1, 1]}, "dimension 1 of the window is 1"),
+    ({"slice_sizes": [7, 2]}, "a window of"),
+    ({"start_index_map": [5]}, "indices name"),
+    ({"start_index_map": [0, 1]}, "for 2 components"),
+    ({"batch_dims": [-1]}, "rank 2"),
+  ],
+)
+def test_windows(change, message):
+  kit = Kit(tiles=1)
+  a, i = kit.argument((6, 2)), kit.argument((4, 1), I32)
+  r = kit.result((4, 2))
+  fields = schema.Gather(1, [0], [1, 2], [-1, -1], [-1, 0])
+  kit.execute(fields, (4, 2), [(a, (-1, -1)), (i, (0, -1))], [(r, (0, 1))])
+  priced(kit.steps)
+  verify(kit.program())
+  kit.steps[0].fields = dataclasses.replace(fields, **change)
+  refused(kit, message)
+
+
+def test_accesses():
+  kit, a, r = doubling()
+  kit.steps[0].operands[0].dims = [1]
+  refused(kit, "walks tensor 0")
+  kit = Kit(tiles=1)
+  a, r = kit.argument((4,)), kit.result((8,))
+  kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])
+  refused(kit, "reaches index 7 of dimension 0")
+
+
+def test_operands_are_where_they_are_read():
+  kit = Kit(tiles=2)
+  a, r = kit.argument((8,), layout=single(8, 0)), kit.result((8,))
+  kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])
+  refused(kit, "operand 0, tensor 0, is not whole on tile 1")
+
+
+def test_results_are_where_they_are_computed():
+  kit = Kit(tiles=2)
+  a, r = kit.argument((8,)), kit.result((8,), layout=single(8, 1))
+  kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])
+  refused(kit, "result 0, tensor 1, is not where tile 0 computes it")
+
+
+def test_residency_without_a_closed_form_is_counted():
+  kit = Kit(tiles=3)
+  crooked = Layout((Factor(12, 5, 1),))
+  row = kit.argument((4,), layout=everywhere(4, 3))
+  x, r = (f((3, 4), layout=crooked) for f in (kit.argument, kit.result))
+  kit.execute(
+    add(), (3, 4), [(x, (0, 1)), (row, (-1, 0))], [(r, (0, 1))], crooked
+  )
+  priced(kit.steps)
+  verify(kit.program())
+  kit.tensors[row].mapping = kit.mapping(everywhere(4, 2), 4)
+  refused(kit, "tensor 0, is not whole on tile 2")
+
+
+def test_reading_before_writing():
+  kit = Kit(tiles=2)
+  t, r = kit.tensor((8,)), kit.result((8,))
+  kit.execute(double(), (8,), [(t, (0,))], [(r, (0,))])
+  refused(kit, "tensor 0 is read before it is written")
+
+
+def test_results_are_written():
+  kit = Kit(tiles=2)
+  kit.result((8,))
+  refused(kit, r"no step writes the results \[0\]")
+
+
+def test_arguments_are_not_written():
+  kit, a, _ = doubling()
+  kit.copy(kit.whole(a, a))
+  refused(kit, "writes to tensor 0, an argument")
+
+
+def stale_kit() -> tuple[Kit, int, int, int]:
+  kit = Kit(tiles=2)
+  a, t = kit.argument((8,)), kit.tensor((8,))
+  r = kit.result((8,), layout=single(8, 1))
+  view = kit.placed(t, single(8, 1))
+  kit.copy(kit.whole(a, t))
+  kit.copy(kit.move(view))
+  return kit, t, view, r
+
+
+def test_placed_tensors_go_stale():
+  kit, t, view, r = stale_kit()
+  kit.execute(double(), (8,), [(t, (0,))], [(t, (0,))])
+  kit.execute(double(), (8,), [(view, (0,))], [(r, (0,))], single(8, 1))
+  refused(kit, r"step 3 \(Execute\): placed tensor 3 is used without")
+  with pytest.raises(Trap, match="stale"):
+    interp.run(kit.bytes(), [X + 1])
+
+
+def test_placed_tensors_go_stale_at_the_end_of_a_turn():
+  kit, t, view, r = stale_kit()
+  body: list = []
+  kit.execute(
+    double(), (8,), [(view, (0,))], [(r, (0,))], single(8, 1), into=body
+  )
+  kit.execute(double(), (8,), [(t, (0,))], [(t, (0,))], into=body)
+  priced(body)
+  kit.steps.append(schema.Repeat(2, body, 0))
+  kit.copy(kit.whole(t, r))
+  refused(kit, r"step 2.body.0 \(Execute\): placed tensor 3")
+  body.insert(0, kit.steps[1])
+  verify(kit.program())
+
+
+def test_one_branch_is_not_enough():
+  kit = Kit(tiles=1)
+  s, a = kit.argument((), BOOL), kit.argument((8,))
+  r = kit.result((8,))
+  steps: list = []
+  kit.copy(kit.whole(a, r), into=steps)
+  branches = [schema.Branch(steps), schema.Branch([])]
+  kit.steps.append(schema.Switch(s, branches, FREE, 0))
+  refused(kit, "no step writes the results")
+  branches[1].steps = steps
+  verify(kit.program())
+
+
+def test_tests_are_of_scalars():
+  kit = Kit(tiles=1)
+  a = kit.argument((8,), BOOL)
+  kit.steps.append(schema.While([], a, [], FREE, 0))
+  refused(kit, "tests tensor 0")
+
+
+def test_a_view_is_brought_as_it_is():
+  kit, t, view, _ = stale_kit()
+  kit.steps[1].moves[0].source_offset = 1
+  kit.steps[1].moves[0].shape = [7]
+  refused(kit, "gets another view than its own")
+
+
+# --- Graphs ------------------------------------------------------------------
+
+
+def graph() -> tuple[Graph, Node]:
+  x = Value(None, 0, (2,), DType.F32)
+  node = Node("stablehlo.add", (x, x), [((2,), DType.F32)])
+  return Graph([x], [node], [node.results[0]]), node
+
+
+def bad_graph(g: Graph, message: str, **module) -> None:
+  fields = {"name": "m", "graph": g, "aliases": [], "donors": []} | module
+  with pytest.raises(verifier.InvalidGraph, match=message):
+    verifier.verify(Module(**fields))
+
+
+def test_graphs():
+  import jaxlib.ipu.pipeline  # noqa: F401  (fills the table of operations)
+
+  g, node = graph()
+  verifier.verify(Module("m", g, [(0, 0)], []))
+  bad_graph(g, "aliases", aliases=[(0, 1)])
+  bad_graph(g, "no argument 3", donors=[3])
+  stranger = Value(None, 0, (2,), DType.F32)
+  bad_graph(Graph(g.parameters, g.nodes, [stranger]), "result 0")
+  bad_graph(Graph([], g.nodes, []), "input 0, .* is not defined yet")
+  wrong = Node("stablehlo.add", (g.parameters[0],) * 2, [((3,), DType.F32)])
+  bad_graph(Graph(g.parameters, [wrong], []), "an element-wise result 3xf32")
+  odd = Node("stablehlo.fft", (), [])
+  bad_graph(Graph([], [odd], []), "nothing lowers stablehlo.fft")
+
+
+def test_graphs_of_loops():
+  import jaxlib.ipu.pipeline  # noqa: F401  (fills the table of operations)
+
+  def parameter(shape=(2,), dtype=DType.F32):
+    return Value(None, 0, shape, dtype)
+
+  x, c, b = parameter(), parameter(), parameter()
+  flag = Node("stablehlo.constant", (), [((), DType.BOOL)])
+  condition = Graph([c], [flag], [flag.results[0]])
+  for body, message in (
+    (Graph([b], [], [b]), None),
+    (Graph([b], [], []), "the body gives"),
+    (Graph([parameter((3,))], [], [b]), "is not defined|the body takes"),
+  ):
+    loop = Node(
+      "stablehlo.while", (x,), [((2,), DType.F32)], None, (condition, body)
+    )
+    g = Graph([x], [loop], [])
+    if message is None:
+      verifier.verify(Module("m", g, [], []))
+    else:
+      bad_graph(g, message)
