@@ -189,8 +189,13 @@ KernelOr ReduceKernel::Make(const ComputeSet& set,
 class ReduceKernel::Worker {
  public:
   Worker(const ReduceKernel& kernel, const Memory& memory)
-      : k_(kernel), memory_(memory) {
-    if (k_.program_) state_.emplace(*k_.program_, memory);
+      : k_(kernel), memory_(memory), buffers_() {
+    if (!k_.program_) return;
+    state_.emplace(*k_.program_, memory);
+    static thread_local Scratch scratch;
+    const int64_t block = std::max(kBlock, k_.program_->block());
+    char* memory_of_buffers = scratch.Get<char>(3 * block * 8);
+    for (int i = 0; i < 3; ++i) buffers_[i] = memory_of_buffers + i * block * 8;
   }
 
   void Fold(const Part& part, char* totals) {
@@ -204,6 +209,9 @@ class ReduceKernel::Worker {
   }
 
  private:
+  // Elements that columns are folded from at once.
+  static constexpr int64_t kBlock = 4096;
+
   // Reads the operand itself.
   void FoldDirect(const Part& part, char* totals) {
     const size_t i = k_.direct_;
@@ -244,59 +252,76 @@ class ReduceKernel::Worker {
       char* to = totals + (x - part.begin) * k_.fold_->total_size;
       if (most > 1) {
         const int64_t rows = std::min(most, part.end - x);
-        Eval(begin, rows, length, 0);
-        k_.fold_->rows(input_, to);
+        k_.fold_->rows(Eval(begin, rows, length, 0), to);
         x += rows;
         continue;
       }
       for (int64_t r = part.first; r < part.last; r += block) {
-        Eval(begin + r, 1, std::min(block, part.last - r), r);
-        k_.fold_->rows(input_, to);
+        const int64_t count = std::min(block, part.last - r);
+        k_.fold_->rows(Eval(begin + r, 1, count, r), to);
       }
       ++x;
     }
   }
 
   // The walk is (outer, reduced, x): as many whole rows as fit in a block, or
-  // a piece of one row.
+  // the same piece of several rows.
   void FoldColumns(const Part& part, char* totals) {
-    const int64_t block = k_.program_->block();
     const int64_t width = part.end - part.begin;
-    const int64_t most = width == k_.x_.extent ? block / width : 0;
+    const int64_t piece = std::min(width, kBlock / 8);
+    const bool whole = piece == k_.x_.extent;
     for (int64_t r = part.first; r < part.last;) {
-      const int64_t begin =
-          (part.outer * k_.reduced_ + r) * k_.x_.extent + part.begin;
-      if (most > 1) {
-        const int64_t rows = std::min(most, part.last - r);
-        Eval(begin, rows, width, r);
-        k_.fold_->columns(input_, totals);
-        r += rows;
-        continue;
+      const int64_t rows = std::min(kBlock / piece, part.last - r);
+      for (int64_t c = 0; c < width; c += piece) {
+        const int64_t begin =
+            (part.outer * k_.reduced_ + r) * k_.x_.extent + part.begin + c;
+        const int64_t columns = std::min(piece, width - c);
+        if (whole) {
+          EvalInto(begin, rows * columns, 0);
+        } else {
+          for (int64_t i = 0; i < rows; ++i) {
+            EvalInto(begin + i * k_.x_.extent, columns, i * columns);
+          }
+        }
+        char* to = totals + c * k_.fold_->total_size;
+        k_.fold_->columns(Input(Buffer(0), Buffer(1), rows, columns, r), to);
       }
-      for (int64_t c = 0; c < width; c += block) {
-        Eval(begin + c, 1, std::min(block, width - c), r);
-        k_.fold_->columns(input_, totals + c * k_.fold_->total_size);
-      }
-      ++r;
+      r += rows;
     }
   }
 
-  void Eval(int64_t begin, int64_t rows, int64_t columns, int64_t first) {
+  // Rows of elements wherever Eval leaves them.
+  FoldInput Eval(int64_t begin, int64_t rows, int64_t columns, int64_t first) {
     void* values[2] = {nullptr, nullptr};
     k_.program_->Eval(*state_, begin, rows * columns, values);
-    input_ = {.values = static_cast<const char*>(values[0]),
-              .indices = Indices(values[1], rows * columns),
-              .first = first,
-              .step = columns,
-              .rows = rows,
-              .columns = columns};
+    return Input(values[0], values[1], rows, columns, first);
   }
 
+  // Elements to place `at` of the buffers.
+  void EvalInto(int64_t begin, int64_t count, int64_t at) {
+    const int64_t index_size = k_.wide_indices_ ? 8 : 4;
+    void* values[2] = {Buffer(0) + at * k_.item_size_,
+                       Buffer(1) + at * index_size};
+    k_.program_->Eval(*state_, begin, count, values);
+  }
+
+  FoldInput Input(const void* values, const void* indices, int64_t rows,
+                  int64_t columns, int64_t first) {
+    return {.values = static_cast<const char*>(values),
+            .indices = k_.program_->num_outputs() == 1
+                           ? nullptr
+                           : Indices(indices, rows * columns),
+            .first = first,
+            .step = columns,
+            .rows = rows,
+            .columns = columns};
+  }
+
+  char* Buffer(int i) { return buffers_[i]; }
+
   const int64_t* Indices(const void* from, int64_t n) {
-    if (from == nullptr || k_.wide_indices_) {
-      return static_cast<const int64_t*>(from);
-    }
-    int64_t* wide = indices_.Get<int64_t>(n);
+    if (k_.wide_indices_) return static_cast<const int64_t*>(from);
+    int64_t* wide = reinterpret_cast<int64_t*>(Buffer(2));
     for (int64_t i = 0; i < n; ++i) {
       wide[i] = k_.signed_indices_
                     ? int64_t{static_cast<const int32_t*>(from)[i]}
@@ -308,8 +333,7 @@ class ReduceKernel::Worker {
   const ReduceKernel& k_;
   const Memory& memory_;
   std::optional<RegisterProgram::State> state_;
-  FoldInput input_;
-  Scratch indices_;
+  char* buffers_[3];  // values, indices, indices of 64 bits
 };
 
 void ReduceKernel::Start(int64_t n, char* totals) const {

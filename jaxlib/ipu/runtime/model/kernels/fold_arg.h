@@ -59,18 +59,18 @@ class ArgFold {
 
   // Where `value`, which is among them, first is.
   static int64_t Find(const T* p, int64_t n, T value) {
-    const bool nan = value != value;
     const V wanted = Broadcast(value);
+    const auto bits = [&](V v) {
+      if (value != value) [[unlikely]]
+        return LaneBits<T>(v != v);
+      return LaneBits<T>(v == wanted);
+    };
     int64_t i = 0;
     for (; i + kN <= n; i += kN) {
-      const V v = Load<V>(p + i);
-      const uint32_t found = LaneBits<T>(nan ? v != v : v == wanted);
+      const uint32_t found = bits(Load<V>(p + i));
       if (found != 0) return i + std::countr_zero(found);
     }
-    if (i == n) return n - 1;
-    const V v = Mask<T>(n - i).Load(p + i);
-    const uint32_t found = LaneBits<T>(nan ? v != v : v == wanted);
-    return i + std::countr_zero(found);
+    return i + std::countr_zero(bits(Mask<T>(n - i).Load(p + i)));
   }
 
   static void Rows(const FoldInput& input, char* to) {
@@ -80,15 +80,14 @@ class ArgFold {
     const int64_t n = input.columns;
     int64_t r = 0;
     if (n <= Values::kRun) {
-      for (; r + kN <= input.rows; r += kN) {
+      for (; r + kN <= input.rows; r += kN, row += kN * input.step) {
         V rows[kN];
-        for (int i = 0; i < kN; ++i) {
-          rows[i] = Values::FoldRun(row + i * input.step, n);
-        }
+        Values::FoldEach(row, input.step, n, rows);
         T best[kN];
         Store(best, Values::FoldLanesOfEach(rows));
-        for (int i = 0; i < kN; ++i, row += input.step) {
-          Offer({best[i], input.first + Find(row, n, best[i])}, totals[r + i]);
+        for (int i = 0; i < kN; ++i) {
+          const int64_t at = Find(row + i * input.step, n, best[i]);
+          Offer({best[i], input.first + at}, totals[r + i]);
         }
       }
     }
@@ -202,11 +201,19 @@ class ArgFold {
         outputs[0].stride * program::ItemSize(outputs[0].dtype);
     const int64_t index_step =
         outputs[1].stride * program::ItemSize(outputs[1].dtype);
-    for (int64_t i = 0; i < n; ++i) {
-      const Stored value = static_cast<Stored>(totals[i].value);
-      const uint64_t index = totals[i].index;
-      store_value(&value, 1, outputs[0].data + i * value_step, 1);
-      store_index(&index, 1, outputs[1].data + i * index_step, 1);
+    constexpr int64_t kBlock = 128;
+    Stored values[kBlock];
+    uint64_t indices[kBlock];
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t size = std::min(kBlock, n - i);
+      for (int64_t j = 0; j < size; ++j) {
+        values[j] = static_cast<Stored>(totals[i + j].value);
+        indices[j] = totals[i + j].index;
+      }
+      store_value(values, size, outputs[0].data + i * value_step,
+                  outputs[0].stride);
+      store_index(indices, size, outputs[1].data + i * index_step,
+                  outputs[1].stride);
     }
   }
 };

@@ -33,6 +33,7 @@ struct Multiplied {
     return a * b;
   }
 };
+// NaN wins: kept if it is in `a`, and taken from `b` as x86's max and min do.
 struct Largest {
   template <typename T>
   static constexpr T kIdentity =
@@ -40,7 +41,16 @@ struct Largest {
                                   : std::numeric_limits<T>::min();
   template <typename T, typename V>
   static V Apply(V a, V b) {
-    const V larger = a > b ? a : b;  // b if either is NaN
+#if IPU_AVX512
+    if constexpr (std::is_same_v<V, Vector<float>>) {
+      const __mmask16 number = _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
+      return _mm512_mask_max_ps(a, number, a, b);
+    } else if constexpr (std::is_same_v<V, Vector<double>>) {
+      const __mmask8 number = _mm512_cmp_pd_mask(a, a, _CMP_ORD_Q);
+      return _mm512_mask_max_pd(a, number, a, b);
+    }
+#endif
+    const V larger = a > b ? a : b;
     if constexpr (!std::is_floating_point_v<T>) return larger;
     return a == a ? larger : a;
   }
@@ -52,6 +62,15 @@ struct Smallest {
                                   : std::numeric_limits<T>::max();
   template <typename T, typename V>
   static V Apply(V a, V b) {
+#if IPU_AVX512
+    if constexpr (std::is_same_v<V, Vector<float>>) {
+      const __mmask16 number = _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
+      return _mm512_mask_min_ps(a, number, a, b);
+    } else if constexpr (std::is_same_v<V, Vector<double>>) {
+      const __mmask8 number = _mm512_cmp_pd_mask(a, a, _CMP_ORD_Q);
+      return _mm512_mask_min_pd(a, number, a, b);
+    }
+#endif
     const V smaller = a < b ? a : b;
     if constexpr (!std::is_floating_point_v<T>) return smaller;
     return a == a ? smaller : a;
@@ -112,6 +131,7 @@ class MonoidFold {
   // Folds `n` elements into the lanes of one vector.
   static V FoldRun(const T* p, int64_t n) {
     const V identity = Broadcast<T>(Op::template kIdentity<T>);
+    if (n <= kN) return Mask<T>(n).Load(p, identity);
     constexpr int kChains = 8;
     V folded = identity;
     int64_t i = 0;
@@ -136,6 +156,18 @@ class MonoidFold {
       folded = Apply(folded, Mask<T>(n - i).Load(p + i, identity));
     }
     return folded;
+  }
+
+  // The same for as many rows as a vector has lanes.
+  static void FoldEach(const T* row, int64_t step, int64_t n, V* rows) {
+    if (n > kN) {
+      for (int i = 0; i < kN; ++i) rows[i] = FoldRun(row + i * step, n);
+      return;
+    }
+    const V identity = Broadcast<T>(Op::template kIdentity<T>);
+    const Mask<T> mask(n);
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i) rows[i] = mask.Load(row + i * step, identity);
   }
 
   static T FoldLanes(V v) {
@@ -194,11 +226,9 @@ class MonoidFold {
     Total* totals = reinterpret_cast<Total*>(to);
     int64_t r = 0;
     if (input.columns <= kRun) {
-      for (; r + kN <= input.rows; r += kN) {
+      for (; r + kN <= input.rows; r += kN, row += kN * input.step) {
         V rows[kN];
-        for (int i = 0; i < kN; ++i, row += input.step) {
-          rows[i] = FoldRun(row, input.columns);
-        }
+        FoldEach(row, input.step, input.columns, rows);
         T folded[kN];
         Store(folded, FoldLanesOfEach(rows));
         Add(folded, kN, totals + r);
