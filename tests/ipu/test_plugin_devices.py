@@ -70,9 +70,9 @@ def test_the_default_backend_by_config():
 
 
 def test_jit_with_a_backend(ipu):
-  f = jax.jit(lambda x: x + 1, backend="ipu")
   with pytest.warns(DeprecationWarning, match="backend"):
-    y = f(np.arange(4, dtype=np.float32))
+    f = jax.jit(lambda x: x + 1, backend="ipu")
+  y = f(np.arange(4, dtype=np.float32))
   assert y.devices() <= set(jax.devices("ipu"))
   np.testing.assert_array_equal(y, [1, 2, 3, 4])
 
