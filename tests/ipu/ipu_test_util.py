@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -194,3 +197,21 @@ def difference(
 def _bits(x: np.ndarray) -> np.ndarray:
   kinds = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
   return np.atleast_1d(x).view(kinds[x.dtype.itemsize]).reshape(x.shape)
+
+
+def run_python(code: str, **env: str) -> str:
+  """Runs code in a process of its own and gives what it printed.
+
+  Args:
+    code: a script; a failed assertion in it fails the test.
+    **env: more environment variables.
+  """
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    env={**os.environ, **env},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  return done.stdout

@@ -292,23 +292,51 @@ def test_a_sum_of_bool_counts_beyond_255(ipu):
   assert total == 70_000 and mean == 1
 
 
+OVER_2_GIB = """
+import jax, numpy as np
+import jax.numpy as jnp
+
+n = 2**31 + 5000
+
+@jax.jit
+def f(seed):
+  ones = jnp.full((n - 3,), 1, jnp.uint8)
+  x = jnp.concatenate([ones, seed[None], ones[:2]])
+  return x[-4:], x[:2], jax.lax.reduce_max(x, (0,))
+
+seed = jax.device_put(np.uint8(77), jax.devices("ipu")[0])
+last, first, largest = jax.device_get(f(seed))
+assert last.tolist() == [1, 77, 1, 1], last
+assert first.tolist() == [1, 1], first
+assert largest == 77, largest
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.ipu_only
-def test_arrays_over_2_gib(ipu):
-  """Element offsets beyond 2**31 bytes; one byte per element keeps it small.
+def test_arrays_over_2_gib():
+  """Element offsets beyond 2**31, with a byte per element to keep it small.
 
-  The array is over any IPU's SRAM, so the plan's memory check is told to let
-  it pass, as POPLAR_ENGINE_OPTIONS' debug.allowOutOfMemory does.
+  No IPU has the SRAM for it, so a process of its own lets memory overflow.
   """
-  n = 2**31 + 5000
+  allow = '{"debug.allowOutOfMemory": "true"}'
+  util.run_python(OVER_2_GIB, POPLAR_ENGINE_OPTIONS=allow)
 
-  @jax.jit
-  def f(seed):
-    x = jnp.full((n,), 1, jnp.uint8)
-    x = lax.dynamic_update_slice(x, seed[None], (n - 3,))
-    return x[-4:], x[:2], lax.reduce_max(x, (0,))
 
-  last, first, largest = util.run_on(ipu, f, np.uint8(77))
-  np.testing.assert_array_equal(last, [1, 77, 1, 1])
-  np.testing.assert_array_equal(first, [1, 1])
-  assert largest == 77
+REFUSED = """
+import jax
+import jax.numpy as jnp
+
+with jax.default_device(jax.devices("ipu")[0]):
+  try:
+    jax.jit(lambda: jnp.zeros(2**31, jnp.uint8)).lower().compile()
+  except jax.errors.JaxRuntimeError as e:
+    assert "RESOURCE_EXHAUSTED: out of memory" in str(e), e
+  else:
+    raise AssertionError("2 GiB fit no IPU")
+"""
+
+
+@pytest.mark.ipu_only
+def test_arrays_over_the_sram_are_refused():
+  util.run_python(REFUSED, POPLAR_ENGINE_OPTIONS="{}")
