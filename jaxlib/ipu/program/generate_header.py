@@ -58,7 +58,7 @@ class Reader {
   Reader(const uint8_t* data, size_t size) : data_(data), left_(size) {}
   bool Take(void* to, size_t n) {
     if (n > left_) return false;
-    std::memcpy(to, data_, n);
+    if (n != 0) std::memcpy(to, data_, n);
     data_ += n;
     left_ -= n;
     return true;

@@ -117,8 +117,7 @@ KernelOr MakeCopy(std::vector<CopyPlan> plans) {
     const CopyPlan& plan = plans[0];
     const StridedCopy copy(plan.source.item_size, plan.source.shape,
                            plan.source.strides, plan.destination.strides);
-    // Turned around dimensions start elsewhere: only single items are simple.
-    if (copy.dense() && copy.bytes() == plan.source.item_size) {
+    if (copy.dense()) {
       switch (copy.bytes()) {
         case 1:
           return std::unique_ptr<Kernel>(new CopyOne<uint8_t>(plan));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/kernels/dims.h"
 #include "jaxlib/ipu/runtime/model/thread_pool.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -23,8 +24,11 @@ class StridedCopy {
   // Of the destination.
   int64_t bytes() const { return bytes_; }
 
-  // The bytes are one block on both sides: Run is a memcpy.
-  bool dense() const { return kind_ == Kind::kDense; }
+  // Run is a memcpy of bytes() from one address to the other.
+  bool dense() const {
+    return kind_ == Kind::kDense && nest_.source_offset == 0 &&
+           nest_.destination_offset == 0;
+  }
 
   // On this thread.
   void Run(const char* source, char* destination) const;
@@ -34,13 +38,6 @@ class StridedCopy {
 
   // Copies of fewer bytes stay on one thread.
   static constexpr int64_t kParallelBytes = 128 << 10;
-
-  // Steps are in bytes.
-  struct Dim {
-    int64_t extent;
-    int64_t source;
-    int64_t destination;
-  };
 
  private:
   enum class Kind : uint8_t {
@@ -52,6 +49,7 @@ class StridedCopy {
     kStrided,    // items of block_ bytes
   };
 
+  void ShareBetweenThreads();
   void RunDims(const Dim* dims, const char* source, char* destination) const;
   void RunPlane(const Dim& outer, const Dim& inner, const char* source,
                 char* destination) const;
@@ -59,12 +57,9 @@ class StridedCopy {
   Kind kind_ = Kind::kNothing;
   int64_t block_ = 0;
   int64_t bytes_ = 0;
-  // Added to the addresses, where a dimension was turned around.
-  int64_t source_offset_ = 0;
-  int64_t destination_offset_ = 0;
-  // Outermost first; at least two unless there is nothing to copy or it is
-  // dense. The last two are the plane that one call of a loop handles.
-  std::vector<Dim> dims_;
+  // At least two dimensions unless there is nothing to copy or it is dense.
+  // The last two are the plane that one call of a loop handles.
+  Nest nest_;
   size_t split_dim_ = 0;  // that threads share
   int64_t split_grain_ = 1;
 };

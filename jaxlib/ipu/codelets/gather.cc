@@ -1,0 +1,97 @@
+// Gather on the model: a copy of each window.
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "jaxlib/ipu/codelets/windows.h"
+#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/row_copy.h"
+#include "jaxlib/ipu/runtime/model/kernels/strided_copy.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+constexpr int64_t kAhead = 8;
+
+class GatherKernel : public Kernel {
+ public:
+  GatherKernel(Windows windows, const ComputeSet& set)
+      : windows_(std::move(windows)),
+        operand_(set.operands[0].view),
+        indices_(set.operands[1].view),
+        result_(set.results[0].view),
+        copy_(operand_.item_size, windows_.extents, windows_.tensor_strides,
+              windows_.other_strides) {}
+
+  void Run(const Memory& memory, ThreadPool& threads) const override {
+    const char* const operand = operand_.Data(memory);
+    const char* const indices = indices_.Data(memory);
+    char* const result = result_.Data(memory);
+    // Threads share a window only when there are too few to share those.
+    if (copy_.bytes() >= StridedCopy::kParallelBytes) {
+      return windows_.ForEach(indices, 0, windows_.count, /*clamp=*/true,
+                              [&](const Windows::Place* places, int64_t n) {
+                                for (int64_t i = 0; i < n; ++i) {
+                                  copy_.Run(operand + places[i].tensor,
+                                            result + places[i].other, threads);
+                                }
+                              });
+    }
+    // A window costs a cache line, however small it is.
+    const int64_t cost = std::max<int64_t>(copy_.bytes(), 32);
+    const int64_t grain =
+        std::max<int64_t>(1, StridedCopy::kParallelBytes / 2 / cost);
+    threads.For(windows_.count, grain, [&](int64_t begin, int64_t end) {
+      const auto gather = [&](const auto& copy) {
+        windows_.ForEach(indices, begin, end, /*clamp=*/true,
+                         [&](const Windows::Place* places, int64_t n) {
+                           for (int64_t i = 0; i < n; ++i) {
+                             // The next rows come while this one is copied.
+                             const int64_t soon = std::min(i + kAhead, n - 1);
+                             __builtin_prefetch(operand + places[soon].tensor);
+                             copy(operand + places[i].tensor,
+                                  result + places[i].other);
+                           }
+                         });
+      };
+      if (copy_.dense()) {
+        WithRowCopy(copy_.bytes(), gather);
+      } else {
+        gather([&](const char* from, char* to) { copy_.Run(from, to); });
+      }
+    });
+  }
+
+ private:
+  const Windows windows_;
+  const View operand_;
+  const View indices_;
+  const View result_;
+  const StridedCopy copy_;
+};
+
+}  // namespace
+
+KernelOr MakeGather(const ComputeSet& set, const program::Gather& fields) {
+  if (set.operands.size() != 2 || set.results.size() != 1) {
+    return InvalidArgument("gather: takes an operand and indices");
+  }
+  const View& operand = set.operands[0].view;
+  if (operand.dtype != set.results[0].view.dtype) {
+    return InvalidArgument("gather: operand and result differ in type");
+  }
+  StatusOr<Windows> windows =
+      Windows::Make("gather", set.shape,
+                    {fields.num_batch_dims, fields.start_index_map,
+                     fields.slice_sizes, fields.batch_dims, fields.window_dims},
+                    operand, set.operands[1], set.results[0]);
+  if (!windows.ok()) return windows.status();
+  if (windows->count == 0) return KernelOr(nullptr);
+  if (windows->none_fits) {
+    return InvalidArgument("gather: its slices are larger than its operand");
+  }
+  return std::unique_ptr<Kernel>(new GatherKernel(std::move(*windows), set));
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

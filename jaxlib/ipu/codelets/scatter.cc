@@ -1,0 +1,142 @@
+// Scatter on the model.
+//
+// The result does not depend on the number of threads: every element is updated
+// by one thread, in the order of the updates. Threads share the windows if no
+// two of them meet, else the columns of all windows, else (windows of one
+// element) the elements of the result.
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "jaxlib/ipu/codelets/window_update.h"
+#include "jaxlib/ipu/codelets/windows.h"
+#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+class ScatterKernel : public Kernel {
+ public:
+  ScatterKernel(Windows windows, const ComputeSet& set, bool unique,
+                std::unique_ptr<WindowUpdate> update)
+      : windows_(std::move(windows)),
+        indices_(set.operands[0].view),
+        updates_(set.operands[1].view),
+        result_(set.results[0].view),
+        update_(std::move(update)) {
+    int64_t window_bytes = result_.item_size;
+    for (int64_t n : windows_.extents) window_bytes *= n;
+    // A window costs a cache line, however small it is.
+    const int64_t cost = std::max<int64_t>(window_bytes, 32);
+    if (cost * windows_.count < 2 * kGrainBytes) return;
+    const int64_t column_bytes = update_->columns() * result_.item_size;
+    if (unique && windows_.count >= kEnoughWindows) {
+      share_ = Share::kWindows;
+      grain_ = std::max<int64_t>(1, kGrainBytes / cost);
+    } else if (column_bytes >= 2 * kColumnBytes) {
+      share_ = Share::kColumns;
+      grain_ = kColumnBytes / result_.item_size;
+    } else if (window_bytes == result_.item_size) {
+      share_ = Share::kElements;
+      result_bytes_ = result_.item_size;
+      for (int64_t n : result_.shape) result_bytes_ *= n;
+    }
+  }
+
+  void Run(const Memory& memory, ThreadPool& threads) const override {
+    const int64_t count = windows_.count;
+    const int64_t columns = update_->columns();
+    switch (share_) {
+      case Share::kNothing:
+        return Update(memory, 0, count, 0, columns);
+      case Share::kWindows:
+        return threads.For(count, grain_, [&](int64_t begin, int64_t end) {
+          Update(memory, begin, end, 0, columns);
+        });
+      case Share::kColumns:
+        return threads.For(columns, grain_, [&](int64_t begin, int64_t end) {
+          Update(memory, 0, count, begin, end);
+        });
+      case Share::kElements:
+        return threads.For(threads.threads(), 1,
+                           [&](int64_t begin, int64_t end) {
+                             UpdateOwn(memory, begin, end, threads.threads());
+                           });
+    }
+  }
+
+ private:
+  static constexpr int64_t kGrainBytes = 64 << 10;
+  static constexpr int64_t kEnoughWindows = 64;
+  static constexpr int64_t kColumnBytes = 128;  // two cache lines
+
+  enum class Share : uint8_t { kNothing, kWindows, kColumns, kElements };
+
+  void Update(const Memory& memory, int64_t begin, int64_t end,
+              int64_t first_column, int64_t last_column) const {
+    windows_.ForEach(indices_.Data(memory), begin, end, /*clamp=*/false,
+                     [&](const Windows::Place* places, int64_t n) {
+                       update_->Apply(places, n, updates_.Data(memory),
+                                      result_.Data(memory), first_column,
+                                      last_column);
+                     });
+  }
+
+  // Looks at all windows and updates those in parts [begin, end) of `parts` of
+  // the result.
+  void UpdateOwn(const Memory& memory, int64_t begin, int64_t end,
+                 int64_t parts) const {
+    using Limits = std::numeric_limits<int64_t>;
+    const int64_t part = result_bytes_ / parts + 1;
+    const int64_t first = begin == 0 ? Limits::min() : begin * part;
+    const int64_t last = end == parts ? Limits::max() : end * part;
+    windows_.ForEach(
+        indices_.Data(memory), 0, windows_.count, /*clamp=*/false,
+        [&](Windows::Place* places, int64_t n) {
+          const auto* own =
+              std::remove_if(places, places + n, [=](const Windows::Place& p) {
+                return p.tensor < first || p.tensor >= last;
+              });
+          update_->Apply(places, own - places, updates_.Data(memory),
+                         result_.Data(memory), 0, 1);
+        });
+  }
+
+  const Windows windows_;
+  const View indices_;
+  const View updates_;
+  const View result_;
+  const std::unique_ptr<const WindowUpdate> update_;
+  Share share_ = Share::kNothing;
+  int64_t grain_ = 1;
+  int64_t result_bytes_ = 0;
+};
+
+}  // namespace
+
+KernelOr MakeScatter(const ComputeSet& set, const program::Scatter& fields) {
+  if (set.operands.size() != 2 || set.results.size() != 1) {
+    return InvalidArgument("scatter: takes indices and updates");
+  }
+  const View& result = set.results[0].view;
+  if (set.operands[1].view.dtype != result.dtype) {
+    return InvalidArgument("scatter: updates and result differ in type");
+  }
+  StatusOr<Windows> windows = Windows::Make(
+      "scatter", set.shape,
+      {fields.num_batch_dims, fields.start_index_map, fields.window_sizes,
+       fields.batch_dims, fields.window_dims},
+      result, set.operands[0], set.operands[1]);
+  if (!windows.ok()) return windows.status();
+  StatusOr<std::unique_ptr<WindowUpdate>> update =
+      WindowUpdate::Make(*windows, result.dtype, fields);
+  if (!update.ok()) return update.status();
+  if (windows->count == 0 || windows->none_fits) return KernelOr(nullptr);
+  return std::unique_ptr<Kernel>(new ScatterKernel(std::move(*windows), set,
+                                                   fields.unique_indices != 0,
+                                                   std::move(*update)));
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

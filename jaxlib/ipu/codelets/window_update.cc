@@ -1,0 +1,276 @@
+#include "jaxlib/ipu/codelets/window_update.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+using program::ReduceKind;
+using program::RegisterType;
+
+constexpr int64_t kAhead = 8;
+
+template <typename T>
+T Load(const char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// Overwrites a row.
+template <typename T>
+struct SetRow {
+  void One(const char* from, char* to) const {
+    std::memcpy(to, from, sizeof(T));
+  }
+  void operator()(const Dim& row, const char* from, char* to) const {
+    if (row.source == sizeof(T) && row.destination == sizeof(T)) {
+      std::memcpy(to, from, row.extent * sizeof(T));
+      return;
+    }
+    for (int64_t i = 0; i < row.extent; ++i) {
+      One(from + i * row.source, to + i * row.destination);
+    }
+  }
+};
+
+// Combines a row with a monoid.
+template <typename T, typename Op>
+struct CombineRow {
+  void One(const char* from, char* to) const {
+    using V = ValueOf<T>;
+    const T value(Op::template Combine<V>(Load<T>(to), Load<T>(from)));
+    std::memcpy(to, &value, sizeof value);
+  }
+  void operator()(const Dim& row, const char* __restrict from,
+                  char* __restrict to) const {
+    constexpr int64_t kItem = sizeof(T);
+    if (row.source == kItem && row.destination == kItem) {
+      for (int64_t i = 0; i < row.extent; ++i) {
+        One(from + i * kItem, to + i * kItem);
+      }
+    } else {
+      for (int64_t i = 0; i < row.extent; ++i) {
+        One(from + i * row.source, to + i * row.destination);
+      }
+    }
+  }
+};
+
+// Combines a row by a register program, some elements at a time.
+template <typename T, typename Register>
+class GeneralRow {
+ public:
+  explicit GeneralRow(const RegisterProgram& program)
+      : program_(program), state_(program) {}
+
+  void One(const char* from, char* to) { Some(1, 0, 0, from, to); }
+  void operator()(const Dim& row, const char* from, char* to) {
+    for (int64_t i = 0; i < row.extent; i += kSome) {
+      Some(std::min(kSome, row.extent - i), row.source, row.destination,
+           from + i * row.source, to + i * row.destination);
+    }
+  }
+
+ private:
+  static constexpr int64_t kSome = 256;
+
+  void Some(int64_t n, int64_t from_step, int64_t to_step, const char* from,
+            char* to) {
+    for (int64_t i = 0; i < n; ++i) {
+      old_[i] = static_cast<Register>(Load<T>(to + i * to_step));
+      new_[i] = static_cast<Register>(Load<T>(from + i * from_step));
+    }
+    const void* operands[] = {old_, new_};
+    void* results[] = {old_};
+    program_.Call(state_, operands, results, n);
+    for (int64_t i = 0; i < n; ++i) {
+      const T value(static_cast<ValueOf<T>>(old_[i]));
+      std::memcpy(to + i * to_step, &value, sizeof value);
+    }
+  }
+
+  const RegisterProgram& program_;
+  RegisterProgram::State state_;
+  Register old_[kSome];
+  Register new_[kSome];
+};
+
+// Walks windows row by row. `MakeRow()` gives each thread what updates a row.
+template <typename MakeRow>
+class RowsUpdate : public WindowUpdate {
+ public:
+  RowsUpdate(const Windows& windows, int64_t item_size, MakeRow make_row)
+      : WindowUpdate(windows, item_size), make_row_(std::move(make_row)) {}
+
+  void Apply(const Windows::Place* places, int64_t count, const char* updates,
+             char* result, int64_t begin, int64_t end) const override {
+    auto&& row = make_row_();
+    std::array<Dim, kMostDims> dims;
+    std::copy(nest_.dims.begin(), nest_.dims.end(), dims.begin());
+    Dim& column = dims[column_];
+    column.extent = end - begin;
+    updates += nest_.source_offset + begin * column.source;
+    result += nest_.destination_offset + begin * column.destination;
+    const size_t outer = nest_.dims.size() - 1;
+    const auto for_each = [&](const auto& update) {
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t soon = std::min(i + kAhead, count - 1);
+        __builtin_prefetch(result + places[soon].tensor, 1);
+        update(updates + places[i].other, result + places[i].tensor);
+      }
+    };
+    if (outer == 0 && dims[0].extent == 1) {
+      for_each([&](const char* from, char* to) { row.One(from, to); });
+    } else if (outer == 0) {
+      for_each([&](const char* from, char* to) { row(dims[0], from, to); });
+    } else {
+      for_each([&](const char* from, char* to) {
+        ForEachIndex(dims.data(), outer, from, to,
+                     [&](const char* row_from, char* row_to) {
+                       row(dims[outer], row_from, row_to);
+                     });
+      });
+    }
+  }
+
+ private:
+  const MakeRow make_row_;
+};
+
+template <typename MakeRow>
+std::unique_ptr<WindowUpdate> MakeRows(const Windows& windows,
+                                       int64_t item_size, MakeRow make_row) {
+  return std::make_unique<RowsUpdate<MakeRow>>(windows, item_size,
+                                               std::move(make_row));
+}
+
+template <typename T, typename Op>
+std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows) {
+  return MakeRows(windows, sizeof(T), [] { return CombineRow<T, Op>{}; });
+}
+
+// Null if the kind does not combine two elements of the type.
+template <typename T>
+std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows,
+                                          ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::kSum:
+      return MakeCombine<T, SumOf>(windows);
+    case ReduceKind::kProduct:
+      return MakeCombine<T, ProductOf>(windows);
+    case ReduceKind::kMax:
+      return MakeCombine<T, MaxOf>(windows);
+    case ReduceKind::kMin:
+      return MakeCombine<T, MinOf>(windows);
+    default:
+      break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    switch (kind) {
+      case ReduceKind::kAnd:
+        return MakeCombine<T, AndOf>(windows);
+      case ReduceKind::kOr:
+        return MakeCombine<T, OrOf>(windows);
+      case ReduceKind::kXor:
+        return MakeCombine<T, XorOf>(windows);
+      default:
+        break;
+    }
+  }
+  return nullptr;
+}
+
+// The register type that holds an element type (see isa.py).
+template <typename T>
+struct RegisterOf {
+  using Type = std::conditional_t<
+      !std::is_integral_v<T>, ValueOf<T>,
+      std::conditional_t<
+          sizeof(T) == 8, T,
+          std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>>>;
+};
+
+template <typename Register>
+constexpr RegisterType RegisterTypeOf() {
+  if (std::is_same_v<Register, float>) return RegisterType::kF32;
+  if (std::is_same_v<Register, double>) return RegisterType::kF64;
+  if (std::is_same_v<Register, int32_t>) return RegisterType::kI32;
+  if (std::is_same_v<Register, uint32_t>) return RegisterType::kU32;
+  if (std::is_same_v<Register, int64_t>) return RegisterType::kI64;
+  return RegisterType::kU64;
+}
+
+template <typename T>
+StatusOr<std::unique_ptr<WindowUpdate>> MakeGeneral(
+    const Windows& windows, const program::Scatter& fields) {
+  using Register = typename RegisterOf<T>::Type;
+  constexpr RegisterType kRegister = RegisterTypeOf<Register>();
+  StatusOr<RegisterProgram> made = RegisterProgram::MakeFunction(
+      fields.combine, fields.combine_outputs, /*num_operands=*/2);
+  if (!made.ok()) return made.status();
+  if (made->num_outputs() != 1 || made->output_type(0) != kRegister ||
+      fields.register_type != static_cast<uint8_t>(kRegister)) {
+    return InvalidArgument(
+        "scatter: its combiner does not give one element of the result's type");
+  }
+  const auto program = std::make_shared<RegisterProgram>(std::move(*made));
+  return MakeRows(windows, sizeof(T),
+                  [program] { return GeneralRow<T, Register>(*program); });
+}
+
+std::unique_ptr<WindowUpdate> MakeSet(const Windows& windows,
+                                      uint32_t item_size) {
+  switch (item_size) {
+    case 1:
+      return MakeRows(windows, 1, [] { return SetRow<uint8_t>{}; });
+    case 2:
+      return MakeRows(windows, 2, [] { return SetRow<uint16_t>{}; });
+    case 4:
+      return MakeRows(windows, 4, [] { return SetRow<uint32_t>{}; });
+    default:
+      return MakeRows(windows, 8, [] { return SetRow<uint64_t>{}; });
+  }
+}
+
+}  // namespace
+
+WindowUpdate::WindowUpdate(const Windows& windows, int64_t item_size)
+    : nest_(MakeNest(item_size, windows.extents, windows.other_strides,
+                     windows.tensor_strides)) {
+  if (nest_.dims.empty()) nest_.dims.push_back({1, 0, 0});
+  for (size_t d = 0; d < nest_.dims.size(); ++d) {
+    if (nest_.dims[d].extent > nest_.dims[column_].extent) column_ = d;
+  }
+}
+
+StatusOr<std::unique_ptr<WindowUpdate>> WindowUpdate::Make(
+    const Windows& windows, uint8_t dtype, const program::Scatter& fields) {
+  const auto kind = static_cast<ReduceKind>(fields.kind);
+  if (kind == ReduceKind::kSet) {
+    return MakeSet(windows, program::ItemSize(dtype));
+  }
+  StatusOr<std::unique_ptr<WindowUpdate>> update(nullptr);
+  WithElement(dtype, [&]<typename T>(T) {
+    if (kind == ReduceKind::kGeneral) {
+      update = MakeGeneral<T>(windows, fields);
+    } else {
+      update = MakeCombine<T>(windows, kind);
+    }
+  });
+  if (update.ok() && *update == nullptr) {
+    return InvalidArgument("scatter: kind " + std::to_string(fields.kind) +
+                           " does not combine elements of type " +
+                           std::to_string(dtype));
+  }
+  return update;
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

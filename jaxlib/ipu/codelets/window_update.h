@@ -1,0 +1,42 @@
+// What a scatter does with one window.
+
+#ifndef JAXLIB_IPU_CODELETS_WINDOW_UPDATE_H_
+#define JAXLIB_IPU_CODELETS_WINDOW_UPDATE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "jaxlib/ipu/codelets/windows.h"
+#include "jaxlib/ipu/runtime/model/kernels/dims.h"
+#include "jaxlib/ipu/runtime/program/schema.h"
+#include "jaxlib/ipu/runtime/support/status.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// Combines the windows of a result with updates, element by element.
+class WindowUpdate {
+ public:
+  virtual ~WindowUpdate() = default;
+
+  // Updates columns [begin, end) of `count` windows, one after the other.
+  virtual void Apply(const Windows::Place* places, int64_t count,
+                     const char* updates, char* result, int64_t begin,
+                     int64_t end) const = 0;
+
+  // The extent of the window's longest dimension.
+  int64_t columns() const { return nest_.dims[column_].extent; }
+
+  static StatusOr<std::unique_ptr<WindowUpdate>> Make(
+      const Windows& windows, uint8_t dtype, const program::Scatter& fields);
+
+ protected:
+  WindowUpdate(const Windows& windows, int64_t item_size);
+
+  // From updates (source) to the result (destination); at least one dimension.
+  Nest nest_;
+  size_t column_ = 0;  // the longest
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_CODELETS_WINDOW_UPDATE_H_

@@ -1,0 +1,237 @@
+#include "jaxlib/ipu/codelets/windows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "jaxlib/ipu/runtime/program/dtype.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+// A start index, brought into [0, limit].
+struct Start {
+  int64_t index;
+  bool inside;  // it was there before
+};
+
+// `limit` >= 0. Exact for any integer type.
+template <typename Index>
+Start Clamp(Index index, int64_t limit) {
+  if (index < Index{0}) return {0, false};
+  if (static_cast<uint64_t>(index) > static_cast<uint64_t>(limit)) {
+    return {limit, false};
+  }
+  return {static_cast<int64_t>(index), true};
+}
+
+// Calls f with an index of the type.
+template <typename F>
+void WithIndex(uint8_t dtype, const F& f) {
+  switch (dtype) {
+    case program::kI8:
+      return f(int8_t{});
+    case program::kI16:
+      return f(int16_t{});
+    case program::kI32:
+      return f(int32_t{});
+    case program::kI64:
+      return f(int64_t{});
+    case program::kU8:
+      return f(uint8_t{});
+    case program::kU16:
+      return f(uint16_t{});
+    case program::kU32:
+      return f(uint32_t{});
+    case program::kU64:
+      return f(uint64_t{});
+  }
+}
+
+// Dimensions of one window vanish, neighbours that chain are joined.
+std::vector<Windows::Batch> Join(const std::vector<Windows::Batch>& batch) {
+  std::vector<Windows::Batch> joined;
+  for (const Windows::Batch& inner : batch) {
+    if (inner.extent == 1) continue;
+    if (!joined.empty()) {
+      Windows::Batch& outer = joined.back();
+      if (outer.index == inner.index * inner.extent &&
+          outer.tensor == inner.tensor * inner.extent &&
+          outer.other == inner.other * inner.extent) {
+        outer = {outer.extent * inner.extent, inner.index, inner.tensor,
+                 inner.other};
+        continue;
+      }
+    }
+    joined.push_back(inner);
+  }
+  if (joined.empty()) joined.push_back({1, 0, 0, 0});
+  return joined;
+}
+
+template <typename Index>
+int64_t LocateAs(const Windows& w, const char* indices, int64_t begin,
+                 int64_t end, bool clamp, Windows::Place* places) {
+  const Windows::Batch inner = w.batch.back();
+  int64_t found = 0;
+  while (begin < end) {
+    // Where the run along the innermost dimension starts.
+    const char* index = indices;
+    Windows::Place place{0, 0};
+    int64_t rest = begin;
+    for (size_t d = w.batch.size(); d-- > 0;) {
+      const int64_t i = rest % w.batch[d].extent;
+      rest /= w.batch[d].extent;
+      index += i * w.batch[d].index;
+      place.tensor += i * w.batch[d].tensor;
+      place.other += i * w.batch[d].other;
+    }
+    const int64_t run =
+        std::min(end - begin, inner.extent - begin % inner.extent);
+    for (int64_t i = 0; i < run; ++i) {
+      int64_t at = place.tensor;
+      bool fits = true;
+      for (const Windows::Component& c : w.components) {
+        Index component;
+        std::memcpy(&component, index + c.index, sizeof component);
+        const Start start = Clamp(component, c.limit);
+        at += start.index * c.tensor;
+        fits &= start.inside;
+      }
+      places[found] = {at, place.other};
+      found += fits | clamp;
+      index += inner.index;
+      place.tensor += inner.tensor;
+      place.other += inner.other;
+    }
+    begin += run;
+  }
+  return found;
+}
+
+}  // namespace
+
+int64_t ClampedStart(uint8_t dtype, const char* index, int64_t limit) {
+  int64_t start = 0;
+  WithIndex(dtype, [&]<typename Index>(Index i) {
+    std::memcpy(&i, index, sizeof i);
+    start = Clamp(i, limit).index;
+  });
+  return start;
+}
+
+int64_t Windows::Locate(const char* indices, int64_t begin, int64_t end,
+                        bool clamp, Place* places) const {
+  int64_t found = 0;
+  WithIndex(index_dtype, [&]<typename Index>(Index) {
+    found = LocateAs<Index>(*this, indices, begin, end, clamp, places);
+  });
+  return found;
+}
+
+StatusOr<Windows> Windows::Make(const std::string& codelet,
+                                const std::vector<int64_t>& shape,
+                                const WindowFields& fields, const View& tensor,
+                                const Operand& indices, const Operand& other) {
+  const auto refuse = [&](const std::string& why) {
+    return InvalidArgument(codelet + ": " + why);
+  };
+  const size_t rank = tensor.shape.size();
+  const size_t num_batch = fields.num_batch_dims;
+  if (num_batch > shape.size() || fields.sizes.size() != rank ||
+      fields.batch_dims.size() != rank || fields.window_dims.size() != rank) {
+    return refuse("its fields are not of the operand's rank " +
+                  std::to_string(rank));
+  }
+  if (!program::IsInteger(indices.view.dtype)) {
+    return refuse("its indices have the element type " +
+                  std::to_string(indices.view.dtype) + ", not an integer");
+  }
+  const size_t depth = fields.start_index_map.size();
+  const std::vector<int64_t>& index_shape = indices.view.shape;
+  if (index_shape.empty() ||
+      index_shape.back() != static_cast<int64_t>(depth)) {
+    return refuse("its index vectors do not have " + std::to_string(depth) +
+                  " components");
+  }
+
+  Windows w;
+  w.index_dtype = indices.view.dtype;
+  w.count = 1;
+  bool empty = false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    empty |= shape[d] == 0;
+    const int64_t index = indices.Stride(d) * int64_t{indices.view.item_size};
+    const bool components =
+        indices.dims[d] + 1 == static_cast<int32_t>(index_shape.size());
+    if (d < num_batch) {
+      if (components && shape[d] > 1) {
+        return refuse("a batch dimension walks the indices' components");
+      }
+      w.batch.push_back({shape[d], index, 0,
+                         other.Stride(d) * int64_t{other.view.item_size}});
+      w.count *= shape[d];
+    } else {
+      if (indices.dims[d] >= 0 && shape[d] > 1) {
+        return refuse("its indices differ within a window");
+      }
+      w.extents.push_back(shape[d]);
+      w.tensor_strides.push_back(0);
+      w.other_strides.push_back(other.Stride(d));
+    }
+  }
+  if (empty) {
+    w.count = 0;
+    return w;
+  }
+  if (depth > 0 && std::count(index_shape.begin(), index_shape.end(), 0) > 0) {
+    return refuse("it has no indices");
+  }
+
+  // The highest index that each dimension of the tensor gets.
+  std::vector<int64_t> highest(rank, 0);
+  for (size_t k = 0; k < depth; ++k) {
+    const int32_t d = fields.start_index_map[k];
+    if (d < 0 || d >= static_cast<int32_t>(rank)) {
+      return refuse("an index is for dimension " + std::to_string(d) +
+                    " of an operand of rank " + std::to_string(rank));
+    }
+    for (size_t other_k = 0; other_k < k; ++other_k) {
+      if (fields.start_index_map[other_k] == d) {
+        return refuse("two indices are for dimension " + std::to_string(d));
+      }
+    }
+    const int64_t limit = tensor.shape[d] - fields.sizes[d];
+    w.none_fits |= limit < 0;
+    highest[d] = limit;
+    w.components.push_back(
+        {static_cast<int64_t>(k) * indices.view.strides.back() *
+             indices.view.item_size,
+         tensor.strides[d] * tensor.item_size, limit});
+  }
+  for (size_t d = 0; d < rank; ++d) {
+    const int32_t batch = fields.batch_dims[d];
+    const int32_t window = fields.window_dims[d];
+    if (batch >= static_cast<int32_t>(num_batch) ||
+        window >= static_cast<int32_t>(w.extents.size())) {
+      return refuse("dimension " + std::to_string(d) +
+                    " is walked by a dimension that does not exist");
+    }
+    if (batch >= 0) {
+      w.batch[batch].tensor += tensor.strides[d] * tensor.item_size;
+      highest[d] += shape[batch] - 1;
+    }
+    if (window >= 0) {
+      w.tensor_strides[window] += tensor.strides[d];
+      highest[d] += w.extents[window] - 1;
+    }
+    if (highest[d] >= tensor.shape[d] && !w.none_fits) {
+      return refuse("index " + std::to_string(highest[d]) + " of dimension " +
+                    std::to_string(d) + " lies outside of an operand of " +
+                    std::to_string(tensor.shape[d]));
+    }
+  }
+  w.batch = Join(w.batch);
+  return w;
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

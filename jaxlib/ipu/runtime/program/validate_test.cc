@@ -1,0 +1,173 @@
+// What the validator refuses, one wrong thing at a time.
+
+#include "jaxlib/ipu/runtime/program/validate.h"
+
+#include <functional>
+#include <limits>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/runtime/program/build_for_tests.h"
+
+namespace ipu::program {
+namespace {
+
+// Tensors: 0 argument f32[4,6], 1 result f32[4,6], 2 temporary i32[],
+// 3 constant i32[8], 4 temporary bool[], 5 placed: 0 transposed.
+Builder Example() {
+  Builder b;
+  const uint32_t x = b.Argument(kF32, {4, 6});
+  const uint32_t y = b.Result(kF32, {4, 6});
+  const uint32_t i = b.Temporary(kI32, {});
+  const uint32_t table = b.Constant<int32_t>(kI32, {8}, {1, 2, 3, 4, 5, 6, 7});
+  const uint32_t flag = b.Temporary(kBool, {});
+  const uint32_t placed = b.Placed(x, {6, 4}, 0, {1, 6});
+  b.program.aliases = {{0, 0}};
+  b.program.steps = {
+      Builder::CopyOf({b.Whole(x, y), b.Whole(x, placed)}),
+      Builder::Pick(table, i, i),
+      {While{{}, flag, {}, Builder::cost, 0}},
+      {Switch{i, {{}, {}}, Builder::cost, 0}},
+      {HostCopy{x, 1, Builder::cost, 0}},
+  };
+  return b;
+}
+
+bool Refused(const std::function<void(Program&)>& change) {
+  Builder b = Example();
+  change(b.program);
+  const Status status = Validate(b.program, b.constants.size());
+  EXPECT_TRUE(status.ok() || status.code() == Code::kDataLoss);
+  return !status.ok();
+}
+
+template <typename T>
+T& StepOf(Program& p, size_t i) {
+  return std::get<T>(p.steps[i].value);
+}
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+
+TEST(Validate, TakesTheExample) {
+  EXPECT_FALSE(Refused([](Program&) {}));
+}
+
+TEST(Validate, Tensors) {
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = 0; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = 99; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = kF64; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {4}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {-4, 6}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {kMost, kMost}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].strides = {1, 6}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].offset = 1; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].mapping = 1; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].root = 77; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].root = 5; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].address = 1; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].space = 9; }));
+}
+
+TEST(Validate, Storage) {
+  EXPECT_TRUE(Refused([](Program& p) { p.arena_bytes = 64; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.arena_bytes = ~uint64_t{0}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[2].address = 1; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[2].address = 1 << 20; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[2].address = ~uint64_t{3}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[3].address = 64; }));
+}
+
+TEST(Validate, PlacedTensors) {
+  const auto refused = [](int64_t offset, std::vector<int64_t> strides) {
+    return Refused([&](Program& p) {
+      p.tensors[5].offset = offset;
+      p.tensors[5].strides = strides;
+    });
+  };
+  EXPECT_FALSE(refused(23, {-1, -6}));
+  EXPECT_FALSE(refused(7, {0, 0}));
+  EXPECT_TRUE(refused(1, {1, 6}));
+  EXPECT_TRUE(refused(-1, {1, 6}));
+  EXPECT_TRUE(refused(22, {-1, -6}));
+  EXPECT_TRUE(refused(0, {kMost, 6}));
+  EXPECT_TRUE(refused(0, {kLeast, 6}));
+  EXPECT_TRUE(refused(kMost, {kMost, kMost}));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[5].dtype = kI32; }));
+}
+
+TEST(Validate, ArgumentsAndResults) {
+  EXPECT_TRUE(Refused([](Program& p) { p.arguments[0] = 99; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.arguments[0] = 5; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.results[0] = 2; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.aliases[0].argument = 1; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.aliases.push_back({0, 0}); }));
+  EXPECT_TRUE(Refused([](Program& p) { p.donors = {1}; }));
+  EXPECT_TRUE(Refused([](Program& p) {
+    p.tensors[1].shape = {4, 7};
+    p.tensors[1].strides = {7, 1};
+  }));
+}
+
+TEST(Validate, Copies) {
+  const auto refused = [](const std::function<void(Move&)>& change) {
+    return Refused([&](Program& p) { change(StepOf<Copy>(p, 0).moves[0]); });
+  };
+  EXPECT_TRUE(refused([](Move& m) { m.source = 99; }));
+  EXPECT_TRUE(refused([](Move& m) { m.destination = 99; }));
+  EXPECT_TRUE(refused([](Move& m) { m.source = 4; }));
+  EXPECT_TRUE(refused([](Move& m) { m.source_offset = 1; }));
+  EXPECT_TRUE(refused([](Move& m) { m.destination_offset = -1; }));
+  EXPECT_TRUE(refused([](Move& m) { m.shape = {4, kMost}; }));
+  EXPECT_TRUE(refused([](Move& m) { m.shape = {4}; }));
+  EXPECT_TRUE(refused([](Move& m) { m.source_strides = {kMost, 1}; }));
+  EXPECT_FALSE(refused([](Move& m) { m.source_strides = {0, 0}; }));
+}
+
+TEST(Validate, ComputeSets) {
+  const auto refused = [](const std::function<void(Execute&)>& change) {
+    return Refused([&](Program& p) { change(StepOf<Execute>(p, 1)); });
+  };
+  EXPECT_TRUE(refused([](Execute& e) { e.shape = {9}; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.shape = {kMost}; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.shape = {1, 1}; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.partition = 1; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.location = 1; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.operands[0].tensor = 99; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.operands[0].dims = {1}; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.operands[0].dims = {-2}; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.cost.sync_cycles = -1; }));
+  EXPECT_FALSE(refused([](Execute& e) { e.shape = {8}; }));
+}
+
+TEST(Validate, AReductionOverNothingStillWrites) {
+  const auto refused = [](std::vector<int64_t> shape) {
+    return Refused([&](Program& p) {
+      Execute e;
+      e.fields.value = Reduce{};
+      e.shape = shape;
+      e.operands = {{0, {0, 1}}};
+      e.results = {{3, {0, -1}}};
+      p.steps.push_back({e});
+    });
+  };
+  EXPECT_FALSE(refused({4, 6}));
+  EXPECT_FALSE(refused({8, 0}));
+  EXPECT_TRUE(refused({9, 0}));
+}
+
+TEST(Validate, ControlFlow) {
+  EXPECT_TRUE(Refused([](Program& p) { StepOf<While>(p, 2).predicate = 99; }));
+  EXPECT_TRUE(Refused([](Program& p) { StepOf<While>(p, 2).predicate = 2; }));
+  EXPECT_TRUE(Refused([](Program& p) { StepOf<Switch>(p, 3).selector = 3; }));
+  EXPECT_TRUE(
+      Refused([](Program& p) { StepOf<Switch>(p, 3).branches.clear(); }));
+  EXPECT_FALSE(Refused([](Program& p) { StepOf<Switch>(p, 3).selector = 4; }));
+  EXPECT_TRUE(Refused([](Program& p) { StepOf<HostCopy>(p, 4).tensor = 99; }));
+  EXPECT_TRUE(Refused([](Program& p) {
+    Step wrong = Builder::Pick(99, 0, 0);
+    StepOf<Switch>(p, 3).branches[1].steps = {wrong};
+  }));
+}
+
+}  // namespace
+}  // namespace ipu::program
