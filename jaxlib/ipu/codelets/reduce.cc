@@ -55,6 +55,42 @@ int64_t ItemSize(RegisterType type) {
   }
 }
 
+// Recognises the register programs `LOAD k` of a 16-bit float and `LOAD k`,
+// `MUL`, for which there are folds; k goes to `*operand`.
+void FindReadingFold(const ComputeSet& set, const program::Reduce& fields,
+                     int* operand, const Fold** fold) {
+  struct Instruction {
+    program::Opcode op;
+    RegisterType type;
+    uint16_t a, b, c;
+    uint64_t imm;
+  } code[2];
+  static_assert(sizeof code[0] == 16);
+  const size_t count = fields.code.size() / sizeof(Instruction);
+  if (fields.code.size() % sizeof(Instruction) != 0 || count < 1 || count > 2) {
+    return;
+  }
+  std::memcpy(code, fields.code.data(), fields.code.size());
+  if (code[0].op != program::Opcode::kLoad ||
+      code[0].imm >= set.operands.size() || fields.outputs[0] != count - 1) {
+    return;
+  }
+  const uint8_t dtype = set.operands[code[0].imm].view.dtype;
+  const auto kind = static_cast<ReduceKind>(fields.kind);
+  const Fold* found = nullptr;
+  if (count == 1 && code[0].type == RegisterType::kF32) {
+    found = FoldOfHalves(dtype, kind);
+  } else if (count == 2 && code[1].op == program::Opcode::kMul &&
+             code[1].a == 0 && code[1].b == 0 &&
+             code[0].type == (dtype == program::kF64 ? RegisterType::kF64
+                                                     : RegisterType::kF32)) {
+    found = FoldOfSquares(dtype, kind);
+  }
+  if (found == nullptr) return;
+  *fold = found;
+  *operand = static_cast<int>(code[0].imm);
+}
+
 // No dimension of the iteration space.
 constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -141,7 +177,9 @@ KernelOr ReduceKernel::Make(const ComputeSet& set,
   }
 
   const bool implied = plain->num_outputs() == 1;
-  const int loaded = implied ? plain->LoadedOperand(0) : -1;
+  int loaded = implied ? plain->LoadedOperand(0) : -1;
+  const Fold* reading = kernel->fold_;  // as one that reads the operand itself
+  if (loaded < 0 && implied) FindReadingFold(set, fields, &loaded, &reading);
   const size_t primary = loaded >= 0 ? loaded : LargestOperand(set);
   ReduceSpace space =
       MakeReduceSpace(set, fields.num_reduced, fields.code, primary, arg);
@@ -164,6 +202,8 @@ KernelOr ReduceKernel::Make(const ComputeSet& set,
   if (loaded >= 0 && (inner.extent == 1 || inner.operands[primary] == 1)) {
     kernel->direct_ = primary;
     kernel->source_ = set.operands[primary].view;
+    kernel->fold_ = reading;
+    kernel->item_size_ = kernel->source_.item_size;
     kernel->nanoseconds_ = 0.03 * kernel->item_size_;
   } else {
     auto program = MakeReduceProgram(set, order, fields.code, fields.outputs);
@@ -210,7 +250,7 @@ class ReduceKernel::Worker {
 
  private:
   // Elements that columns are folded from at once.
-  static constexpr int64_t kBlock = 4096;
+  static constexpr int64_t kBlock = 16384;
 
   // Reads the operand itself.
   void FoldDirect(const Part& part, char* totals) {
@@ -268,7 +308,7 @@ class ReduceKernel::Worker {
   // the same piece of several rows.
   void FoldColumns(const Part& part, char* totals) {
     const int64_t width = part.end - part.begin;
-    const int64_t piece = std::min(width, kBlock / 8);
+    const int64_t piece = std::min(width, kBlock / 16);
     const bool whole = piece == k_.x_.extent;
     for (int64_t r = part.first; r < part.last;) {
       const int64_t rows = std::min(kBlock / piece, part.last - r);

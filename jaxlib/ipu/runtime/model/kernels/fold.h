@@ -2,7 +2,8 @@
 //
 // A fold's functions work on the two shapes that elements come in: rows, each
 // of which is folded into one total, and columns, each of which is. Elements
-// are of a register type and lie side by side within a row.
+// are of a register type (but for the folds at the end) and lie side by side
+// within a row.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_FOLD_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_FOLD_H_
@@ -48,6 +49,12 @@ inline constexpr int64_t kMostTotalSize = 16;
 // The fold of a kind other than GENERAL; null if it has none for the type.
 template <typename T>
 const Fold* FoldOf(program::ReduceKind kind);
+
+// Folds that read the memory themselves what else a register program would
+// have to: f16 and bf16 as F32, and the squares of floats. Null if there is
+// none for the element type and the kind.
+const Fold* FoldOfHalves(uint8_t dtype, program::ReduceKind kind);
+const Fold* FoldOfSquares(uint8_t dtype, program::ReduceKind kind);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -11,6 +11,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/fold.h"
+#include "jaxlib/ipu/runtime/model/kernels/fold_source.h"
 #include "jaxlib/ipu/runtime/model/kernels/masked.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
@@ -101,7 +102,8 @@ struct BitXor {
   }
 };
 
-template <typename T, typename Op>
+// The fold of Op over the elements, of register type T, that Source reads.
+template <typename T, typename Op, typename Source = Plain<T>>
 class MonoidFold {
  public:
   // Sums of very many floats stay accurate: a total takes the sums of blocks.
@@ -121,6 +123,7 @@ class MonoidFold {
 
   static constexpr int kN = kLanes<T>;
   using V = Vector<T>;
+  using Item = typename Source::Item;
 
   // Elements that are folded in T before a total sees them.
   static constexpr int64_t kRun = 4096;
@@ -129,19 +132,19 @@ class MonoidFold {
   static V Apply(V a, V b) { return Op::template Apply<T>(a, b); }
 
   // Folds `n` elements into the lanes of one vector.
-  static V FoldRun(const T* p, int64_t n) {
+  static V FoldRun(const Item* p, int64_t n) {
     const V identity = Broadcast<T>(Op::template kIdentity<T>);
-    if (n <= kN) return Mask<T>(n).Load(p, identity);
+    if (n <= kN) return Source::Some(p, Mask<T>(n), n, identity);
     constexpr int kChains = 8;
     V folded = identity;
     int64_t i = 0;
     if (n >= kChains * kN) {
       V chains[kChains];
-      for (int c = 0; c < kChains; ++c) chains[c] = Load<V>(p + c * kN);
+      for (int c = 0; c < kChains; ++c) chains[c] = Source::Whole(p + c * kN);
       for (i = kChains * kN; i + kChains * kN <= n; i += kChains * kN) {
 #pragma GCC unroll 8
         for (int c = 0; c < kChains; ++c) {
-          chains[c] = Apply(chains[c], Load<V>(p + i + c * kN));
+          chains[c] = Apply(chains[c], Source::Whole(p + i + c * kN));
         }
       }
       for (int width = kChains / 2; width > 0; width /= 2) {
@@ -151,15 +154,16 @@ class MonoidFold {
       }
       folded = chains[0];
     }
-    for (; i + kN <= n; i += kN) folded = Apply(folded, Load<V>(p + i));
+    for (; i + kN <= n; i += kN) folded = Apply(folded, Source::Whole(p + i));
     if (i < n) {
-      folded = Apply(folded, Mask<T>(n - i).Load(p + i, identity));
+      folded =
+          Apply(folded, Source::Some(p + i, Mask<T>(n - i), n - i, identity));
     }
     return folded;
   }
 
   // The same for as many rows as a vector has lanes.
-  static void FoldEach(const T* row, int64_t step, int64_t n, V* rows) {
+  static void FoldEach(const Item* row, int64_t step, int64_t n, V* rows) {
     if (n > kN) {
       for (int i = 0; i < kN; ++i) rows[i] = FoldRun(row + i * step, n);
       return;
@@ -167,7 +171,9 @@ class MonoidFold {
     const V identity = Broadcast<T>(Op::template kIdentity<T>);
     const Mask<T> mask(n);
 #pragma GCC unroll 16
-    for (int i = 0; i < kN; ++i) rows[i] = mask.Load(row + i * step, identity);
+    for (int i = 0; i < kN; ++i) {
+      rows[i] = Source::Some(row + i * step, mask, n, identity);
+    }
   }
 
   static T FoldLanes(V v) {
@@ -222,7 +228,7 @@ class MonoidFold {
   }
 
   static void Rows(const FoldInput& input, char* to) {
-    const T* row = reinterpret_cast<const T*>(input.values);
+    const Item* row = reinterpret_cast<const Item*>(input.values);
     Total* totals = reinterpret_cast<Total*>(to);
     int64_t r = 0;
     if (input.columns <= kRun) {
@@ -245,21 +251,23 @@ class MonoidFold {
 
   // to[c] = fold of to[c] and the column's `rows` elements.
   template <int kRows>
-  static void AddRows(const T* from, int64_t step, int64_t columns, T* to) {
+  static void AddRows(const Item* from, int64_t step, int64_t columns, T* to) {
     int64_t c = 0;
     for (; c + kN <= columns; c += kN) {
-      V folded = Load<V>(from + c);
+      V folded = Source::Whole(from + c);
 #pragma GCC unroll 8
       for (int r = 1; r < kRows; ++r) {
-        folded = Apply(folded, Load<V>(from + r * step + c));
+        folded = Apply(folded, Source::Whole(from + r * step + c));
       }
       Store(to + c, Apply(Load<V>(to + c), folded));
     }
     if (c == columns) return;
     const Mask<T> mask(columns - c);
+    const V identity = Broadcast<T>(Op::template kIdentity<T>);
     V folded = mask.Load(to + c);
     for (int r = 0; r < kRows; ++r) {
-      folded = Apply(folded, mask.Load(from + r * step + c));
+      folded = Apply(folded, Source::Some(from + r * step + c, mask,
+                                          columns - c, identity));
     }
     mask.Store(to + c, folded);
   }
@@ -267,7 +275,7 @@ class MonoidFold {
   static constexpr int64_t kColumns = 1024;
   static constexpr int64_t kRows = 512;
 
-  static void FoldColumns(const T* from, int64_t rows, int64_t step,
+  static void FoldColumns(const Item* from, int64_t rows, int64_t step,
                           int64_t columns, T* to) {
     std::fill_n(to, columns, Op::template kIdentity<T>);
     constexpr int kGroup = 8;
@@ -279,9 +287,11 @@ class MonoidFold {
   }
 
   static void Columns(const FoldInput& input, char* to) {
-    const T* from = reinterpret_cast<const T*>(input.values);
+    const Item* from = reinterpret_cast<const Item*>(input.values);
     Total* totals = reinterpret_cast<Total*>(to);
-    if (input.rows == 1) return Add(from, input.columns, totals);
+    if constexpr (std::is_same_v<Source, Plain<T>>) {
+      if (input.rows == 1) return Add(from, input.columns, totals);
+    }
     alignas(64) T folded[kColumns];
     int64_t done = 0;
     // Short dense rows are taken many at a time, as if they were one.

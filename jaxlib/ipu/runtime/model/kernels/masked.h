@@ -103,6 +103,15 @@ class Mask {
       return (Vector<T>)_mm512_mask_loadu_epi64((__m512i)otherwise, bits_, p);
     }
   }
+  Vector<T> Select(Vector<T> v, Vector<T> otherwise) const {
+    if constexpr (sizeof(T) == 4) {
+      return (Vector<T>)_mm512_mask_mov_epi32((__m512i)otherwise, bits_,
+                                              (__m512i)v);
+    } else {
+      return (Vector<T>)_mm512_mask_mov_epi64((__m512i)otherwise, bits_,
+                                              (__m512i)v);
+    }
+  }
   void Store(T* p, Vector<T> v) const {
     if constexpr (sizeof(T) == 4) {
       _mm512_mask_storeu_epi32(p, bits_, (__m512i)v);
@@ -132,8 +141,10 @@ class Mask {
     }
   }
   Vector<T> Load(const T* p, Vector<T> otherwise) const {
-    return (Vector<T>)_mm256_blendv_epi8((__m256i)otherwise, (__m256i)Load(p),
-                                         bits_);
+    return Select(Load(p), otherwise);
+  }
+  Vector<T> Select(Vector<T> v, Vector<T> otherwise) const {
+    return (Vector<T>)_mm256_blendv_epi8((__m256i)otherwise, (__m256i)v, bits_);
   }
   void Store(T* p, Vector<T> v) const {
     if constexpr (sizeof(T) == 4) {
@@ -154,7 +165,10 @@ class Mask {
     return v;
   }
   Vector<T> Load(const T* p, Vector<T> otherwise) const {
-    for (int i = 0; i < n_; ++i) otherwise[i] = p[i];
+    return Select(Load(p), otherwise);
+  }
+  Vector<T> Select(Vector<T> v, Vector<T> otherwise) const {
+    for (int i = 0; i < n_; ++i) otherwise[i] = v[i];
     return otherwise;
   }
   void Store(T* p, Vector<T> v) const {
