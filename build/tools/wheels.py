@@ -63,6 +63,11 @@ def _save(
   files: Files, folder: pathlib.Path, project: str, tag: str
 ) -> pathlib.Path:
   path = folder / f"{project}-{tag}.whl"
+  # `pip install dist/*.whl` takes one of a kind only.
+  python = tag.rpartition("-")[0]
+  for other in folder.glob(f"{project}-{python}-*.whl"):
+    if other != path:
+      other.unlink()
   fresh = wheelfile.write(path, files)
   command.say(f"{'wrote' if fresh else 'up to date:'} {path}")
   return path
