@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
-from jaxlib.ipu.plan.layout import Layout, linear
+from jaxlib.ipu.plan.layout import Layout, linear, project
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 
@@ -168,6 +168,26 @@ class Kit:
   ) -> None:
     step = schema.Copy(list(moves), cost(exchange_bytes), 0)
     (self.steps if into is None else into).append(step)
+
+  def brought(
+    self,
+    root: int,
+    shape: Sequence[int],
+    dims: Sequence[int],
+    partition: Layout,
+    view: tuple[Sequence[int], int, Sequence[int]] | None = None,
+    into: list[Any] | None = None,
+  ) -> int:
+    """A placed tensor that has what each cell of a partition reads of a view
+    (shape, offset, strides) of a root, and the exchange that brings it."""
+    t = self.tensors[root]
+    extents, offset, strides = view or (t.shape, 0, t.strides)
+    kept = tuple(list(dims).index(k) for k in range(len(extents)))
+    layout = project(partition, tuple(shape), kept)
+    assert layout is not None
+    placed = self.placed(root, layout, extents, offset, strides)
+    self.copy(self.move(placed), into=into)
+    return placed
 
   def execute(
     self,

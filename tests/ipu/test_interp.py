@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from program_kit import BOOL, F32, FREE, I32, Kit, add, code, double, load
+from program_kit import BOOL, F32, FREE, I32, Kit, add, code, cost, double, load
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan import layout as layouts
@@ -619,5 +619,5 @@ def test_arguments_that_do_not_fit():
 def test_host_streams_are_counted():
   kit = Kit(tiles=1)
   a = kit.argument((8,))
-  kit.steps.append(schema.HostCopy(a, 1, FREE, 0))
+  kit.steps.append(schema.HostCopy(a, 1, cost(32), 0))
   assert run(kit, X).host_bytes == 32

@@ -200,7 +200,9 @@ class Machine:
         compute.execute(self, step)
       case schema.HostCopy():
         m = self.memory[step.tensor]
-        self.host_bytes += m.size * SIZE[m.dtype]
+        size = m.size * SIZE[m.dtype]
+        self.host_bytes += size
+        self.count(step.cost, size)
       case schema.Repeat():
         for _ in range(step.count):
           self.run(step.body, f"{path}.body.")

@@ -1,0 +1,107 @@
+"""Runs a program's bytes on the engine alone, without PJRT, and holds what
+comes out against the interpreter."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import jaxlib.ipu
+from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.program import container, interp
+
+_ERROR_BYTES = 1024
+
+
+class EngineError(Exception):
+  """The engine refused a program; `code` is PJRT's."""
+
+  def __init__(self, code: int, message: str) -> None:
+    super().__init__(message)
+    self.code = code
+
+
+class EngineResult(NamedTuple):
+  outputs: list[np.ndarray]
+  cycles: float
+  exchange_bytes: float
+
+
+@functools.cache
+def _entry() -> Any:
+  path = Path(jaxlib.ipu.__file__).parent / "libjaxipu.so"
+  function = ctypes.CDLL(str(path)).ipu_run_program
+  function.restype = ctypes.c_int
+  return function
+
+
+def run(data: bytes, arguments: Sequence[np.ndarray]) -> EngineResult:
+  """Runs a serialised program once.
+
+  Raises:
+    EngineError: the program is refused.
+  """
+  program, _ = container.read(data)
+  outputs = []
+  for number in program.results:
+    t = program.tensors[number]
+    # What a run leaves unwritten shows.
+    raw = np.full(
+      int(np.prod(t.shape)) * NUMPY[DType(t.dtype)].itemsize, 0xA5, np.uint8
+    )
+    outputs.append(raw.view(NUMPY[DType(t.dtype)]).reshape(t.shape))
+  inputs = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arguments]
+  counters = (ctypes.c_double * 2)()
+  error = ctypes.create_string_buffer(_ERROR_BYTES)
+  code = _entry()(
+    data, ctypes.c_size_t(len(data)), _pointers(inputs), _pointers(outputs),
+    counters, error, ctypes.c_size_t(_ERROR_BYTES),
+  )  # fmt: skip
+  if code:
+    raise EngineError(code, error.value.decode())
+  return EngineResult(outputs, counters[0], counters[1])
+
+
+def _pointers(arrays: Sequence[np.ndarray]) -> Any:
+  return (ctypes.c_void_p * max(len(arrays), 1))(
+    *(a.ctypes.data for a in arrays)
+  )
+
+
+def same(
+  actual: np.ndarray, expected: np.ndarray, ulps: int = 0, atol: float = 0.0
+) -> None:
+  """Equal bits but for NaN; floats may differ by `ulps` units and `atol`."""
+  assert actual.shape == expected.shape and actual.dtype == expected.dtype
+  dtype = expected.dtype
+  if dtype.kind not in "fV":
+    np.testing.assert_array_equal(actual, expected)
+    return
+  import ml_dtypes
+
+  a, e = actual.astype(np.float64), expected.astype(np.float64)
+  rtol = ulps * float(ml_dtypes.finfo(dtype).eps)
+  np.testing.assert_allclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+
+
+def check(
+  data: bytes,
+  arguments: Sequence[np.ndarray],
+  *,
+  ulps: int = 0,
+  atol: float = 0.0,
+  **options: Any,
+) -> list[np.ndarray]:
+  """The engine gives what the interpreter gives, and counts as it does."""
+  expected = interp.run(data, arguments, **options)
+  actual = run(data, arguments)
+  for a, e in zip(actual.outputs, expected.outputs, strict=True):
+    same(a, e, ulps, atol)
+  planned = sum(x.planned for x in expected.exchanges)
+  assert actual.exchange_bytes == planned
+  return expected.outputs

@@ -1,0 +1,595 @@
+"""The engine gives what the interpreter defines.
+
+Programs are drawn at random at the level of the tile program itself, so that
+they reach what no lowering makes today: odd views, any partition, any element
+type. `test_lowering_vs_interp.py` does the same from JAX's side.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import engine_kit
+import hypothesis
+import ipu_test_util as util
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from program_kit import BOOL, F32, FREE, I32, Kit, code, double, load
+
+from jaxlib.ipu.codelets._instructions import register_type
+from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
+from jaxlib.ipu.plan.layout import Layout, everywhere, grid
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
+
+pytestmark = pytest.mark.ipu_only
+
+TILES = 4
+DTYPES = list(DType)
+
+
+def values(dtype: DType, shape: tuple[int, ...], key: Any) -> np.ndarray:
+  return util.sample(NUMPY[dtype], shape, special=True, key=key)
+
+
+@st.composite
+def partitions(draw: st.DrawFn, shape: tuple[int, ...]) -> Layout:
+  """A grid over at most TILES tiles."""
+  parts, left = [], TILES
+  for extent in shape:
+    count = draw(st.integers(1, max(1, min(extent, left))))
+    parts.append(count)
+    left //= count
+  return grid(shape, parts)
+
+
+@st.composite
+def views(
+  draw: st.DrawFn, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], int, list[int]]:
+  """A root's shape, and the offset and strides of a view of it: permuted,
+  reversed, stepped, broadcast, with room around it."""
+  order = draw(st.permutations(range(len(shape))))
+  root, offset = [], 0
+  strides = [0] * len(shape)
+  step = 1
+  for d in order:
+    how = draw(st.sampled_from(["plain", "step", "reverse", "still", "pad"]))
+    extent = shape[d]
+    if how == "still":
+      continue
+    width = extent
+    if how == "step":
+      width, strides[d] = 2 * extent, 2 * step
+    elif how == "reverse":
+      offset += max(extent - 1, 0) * step
+      strides[d] = -step
+    elif how == "pad":
+      width, strides[d] = extent + 3, step
+      offset += 2 * step
+    else:
+      strides[d] = step
+    root.append(max(width, 1))
+    step *= max(width, 1)
+  return tuple(reversed(root)), offset, strides
+
+
+shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
+
+
+# --- Map ---------------------------------------------------------------------
+
+# By kind of register; approximated functions apart, where bits may differ.
+_COMMON = [Opcode.ADD, Opcode.SUB, Opcode.MUL, Opcode.MAX, Opcode.MIN,
+           Opcode.DIV, Opcode.NEGATE, Opcode.SIGN, Opcode.CLAMP]  # fmt: skip
+_FLOAT = [*_COMMON, Opcode.ABS, Opcode.FLOOR, Opcode.CEIL, Opcode.ROUND_AFZ,
+          Opcode.ROUND_EVEN, Opcode.SQRT]  # fmt: skip
+_INTEGER = [*_COMMON, Opcode.REM, Opcode.NOT, Opcode.POPCNT, Opcode.CLZ,
+            Opcode.AND, Opcode.OR, Opcode.XOR, Opcode.SHL, Opcode.SHR_LOGICAL,
+            Opcode.SHR_ARITHMETIC, Opcode.POW]  # fmt: skip
+_COMPARE = [Opcode.EQ, Opcode.NE, Opcode.LT, Opcode.LE, Opcode.GT, Opcode.GE]
+_NARROW = {
+  RegisterType.F32: [Opcode.ROUND_F16, Opcode.ROUND_BF16],
+  RegisterType.I32: [Opcode.WRAP_I8, Opcode.WRAP_I16],
+  RegisterType.U32: [Opcode.WRAP_U8, Opcode.WRAP_U16],
+}
+_ARITY = {
+  **{o: 1 for o in Opcode if Opcode.NEGATE <= o < Opcode.ADD},
+  **{o: 2 for o in Opcode if Opcode.ADD <= o < Opcode.SELECT},
+  Opcode.CLAMP: 3,
+}
+
+
+@st.composite
+def register_programs(
+  draw: st.DrawFn, operands: tuple[DType, ...], rank: int
+) -> tuple[list[tuple[int, ...]], list[RegisterType]]:
+  """Instructions on the operands, and the register type of each value."""
+  program: list[tuple[int, ...]] = []
+  types: list[RegisterType] = []
+
+  def emit(op: Opcode, to: RegisterType, *rest: int) -> None:
+    program.append((op, to, *rest))
+    types.append(to)
+
+  for i, dtype in enumerate(operands):
+    emit(Opcode.LOAD, register_type(dtype), 0, 0, 0, i)
+  if rank and draw(st.booleans()):
+    to = draw(st.sampled_from(list(RegisterType)))
+    emit(Opcode.IOTA, to, 0, 0, 0, draw(st.integers(0, rank - 1)))
+  for _ in range(draw(st.integers(1, 6))):
+    value = draw(st.integers(0, len(types) - 1))
+    of = types[value]
+    alike = [v for v, t in enumerate(types) if t == of]
+    more = [draw(st.sampled_from(alike)) for _ in range(2)]
+    flags = [v for v, t in enumerate(types) if t == RegisterType.U32]
+    how = draw(st.sampled_from(["same", "same", "convert", "compare",
+                                "narrow", "select"]))  # fmt: skip
+    if how == "convert":
+      to = draw(st.sampled_from(list(RegisterType)))
+      if to != of:
+        emit(Opcode.CONVERT, to, value, of)
+    elif how == "compare":
+      emit(draw(st.sampled_from(_COMPARE)), of, value, more[0])
+      # The instruction's type is its operands'; the value is a U32.
+      types[-1] = RegisterType.U32
+    elif how == "narrow" and of in _NARROW:
+      emit(draw(st.sampled_from(_NARROW[of])), of, value)
+    elif how == "select" and flags:
+      emit(Opcode.SELECT, of, draw(st.sampled_from(flags)), value, more[0])
+    else:
+      ops = _FLOAT if of in (RegisterType.F32, RegisterType.F64) else _INTEGER
+      op = draw(st.sampled_from(ops))
+      if op == Opcode.DIV and len(types) < 2:
+        continue
+      emit(op, of, *[value, *more][: _ARITY[op]])
+  return program, types
+
+
+def result_types(of: RegisterType) -> list[DType]:
+  return [d for d in DTYPES if register_type(d) == of and d != BOOL]
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
+def test_map(data):
+  shape = data.draw(shapes)
+  split = data.draw(partitions(shape))
+  dtypes = tuple(data.draw(st.lists(st.sampled_from(DTYPES), min_size=1,
+                                    max_size=3)))  # fmt: skip
+  program, types = data.draw(register_programs(dtypes, len(shape)))
+  kit = Kit(TILES)
+  arguments, operands = [], []
+  every = tuple(range(len(shape)))
+  for i, dtype in enumerate(dtypes):
+    root, offset, strides = data.draw(views(shape))
+    number = kit.argument(root, dtype)
+    arguments.append(values(dtype, root, i))
+    placed = kit.brought(number, shape, every, split, (shape, offset, strides))
+    operands.append((placed, every))
+  count = data.draw(st.integers(1, min(3, len(types))))
+  outputs = list(range(len(types) - count, len(types)))
+  results = []
+  for o in outputs:
+    dtype = data.draw(st.sampled_from(result_types(types[o])))
+    results.append((kit.result(shape, dtype, split), every))
+  kit.execute(schema.Map(code(*program), outputs), shape, operands, results,
+              split)  # fmt: skip
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.F16], ids=str)
+@pytest.mark.parametrize(
+  "op",
+  [
+    Opcode.EXP, Opcode.EXPM1, Opcode.LOG, Opcode.LOG1P, Opcode.RSQRT,
+    Opcode.CBRT, Opcode.SIN, Opcode.COS, Opcode.TAN, Opcode.TANH,
+    Opcode.LOGISTIC, Opcode.POW, Opcode.ATAN2,
+  ],
+  ids=lambda o: o.name,
+)  # fmt: skip
+def test_functions(op, dtype):
+  kit = Kit(TILES)
+  n, register = 500, register_type(dtype)
+  arity = _ARITY[op]
+  arguments = [values(dtype, (n,), i) for i in range(2)][:arity]
+  operands = [(kit.argument((n,), dtype), (0,)) for _ in arguments]
+  body = [load(i, register) for i in range(arity)]
+  body.append((op, register, *range(arity)))
+  fields = schema.Map(code(*body), [arity])
+  kit.execute(fields, (n,), operands, [(kit.result((n,), dtype), (0,))])
+  engine_kit.check(kit.bytes(), arguments, ulps=8, atol=1e-37)
+
+
+# --- Reduce ------------------------------------------------------------------
+
+_MONOIDS = {
+  ReduceKind.SUM: True, ReduceKind.PRODUCT: True, ReduceKind.MAX: True,
+  ReduceKind.MIN: True, ReduceKind.AND: False, ReduceKind.OR: False,
+  ReduceKind.XOR: False, ReduceKind.ARGMAX: True, ReduceKind.ARGMIN: True,
+}  # fmt: skip
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
+def test_reduce(data):
+  shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+  shape = tuple(shape)
+  num_reduced = data.draw(st.integers(1, len(shape)))
+  kept = len(shape) - num_reduced
+  split = data.draw(partitions(shape))
+  dtype = data.draw(st.sampled_from(DTYPES))
+  kinds = [k for k, floats in _MONOIDS.items() if floats or dtype not in FLOATS]
+  if dtype == BOOL:
+    kinds = [ReduceKind.AND, ReduceKind.OR, ReduceKind.XOR]
+  kind = data.draw(st.sampled_from(kinds))
+  arg = kind in (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
+  register = register_type(dtype)
+
+  kit = Kit(TILES)
+  root, offset, strides = data.draw(views(shape))
+  a = kit.argument(root, dtype)
+  every = tuple(range(len(shape)))
+  placed = kit.brought(a, shape, every, split, (shape, offset, strides))
+  dims = tuple(range(kept)) + (-1,) * num_reduced
+  results = [(kit.result(shape[:kept], dtype), dims)]
+  if arg:
+    results.append((kit.result(shape[:kept], I32), dims))
+  fields = schema.Reduce(
+    num_reduced, kind, register, code(load(0, register)), [0], b"", [], b""
+  )
+  kit.execute(fields, shape, [(placed, every)], results, split)
+  argument = util.sample(NUMPY[dtype], root, special=arg, low=0, high=4)
+  # Another order of additions: as many roundings as there are elements.
+  count = math.prod(shape[kept:])
+  engine_kit.check(kit.bytes(), [argument], ulps=count, atol=0)
+
+
+@given(st.data())
+def test_general_reduction_of_two_values(data):
+  """(value, count) pairs: the sum of both, starting from (0, 0)."""
+  shape = (data.draw(st.integers(1, 5)), data.draw(st.integers(1, 40)))
+  split = data.draw(partitions(shape))
+  kit = Kit(TILES)
+  a, b = kit.argument(shape), kit.argument(shape, I32)
+  every = (0, 1)
+  operands = [(kit.brought(t, shape, every, split), every) for t in (a, b)]
+  i32 = RegisterType.I32
+  combine = code(
+    load(0), load(1, i32), load(2), load(3, i32),
+    (Opcode.MAX, RegisterType.F32, 0, 2), (Opcode.ADD, i32, 1, 3),
+  )  # fmt: skip
+  fields = schema.Reduce(
+    1, ReduceKind.GENERAL, RegisterType.F32, code(load(0), load(1, i32)),
+    [0, 1], combine, [4, 5], np.float32(-3).tobytes() + bytes(12),
+  )  # fmt: skip
+  results = [
+    (kit.result(shape[:1]), (0, -1)), (kit.result(shape[:1], I32), (0, -1)),
+  ]  # fmt: skip
+  kit.execute(fields, shape, operands, results, split)
+  arguments = [
+    util.sample(np.float32, shape),
+    util.sample(np.int32, shape, low=-5, high=5),
+  ]
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+def test_reduction_of_nothing(dtype):
+  kit = Kit(TILES)
+  a, r = kit.argument((3, 0), dtype), kit.result((3,), dtype)
+  register = register_type(dtype)
+  kind = ReduceKind.OR if dtype == BOOL else ReduceKind.SUM
+  fields = schema.Reduce(
+    1, kind, register, code(load(0, register)), [0], b"", [], b""
+  )
+  kit.execute(fields, (3, 0), [(a, (0, 1))], [(r, (0, -1))])
+  engine_kit.check(kit.bytes(), [np.zeros((3, 0), NUMPY[dtype])])
+
+
+# --- Dot ---------------------------------------------------------------------
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=100)
+def test_dot(data):
+  b, m, n, k = (data.draw(st.integers(1, high)) for high in (3, 20, 20, 24))
+  dtype = data.draw(st.sampled_from([d for d in DTYPES if d != BOOL]))
+  accumulate = F32 if dtype in (DType.F16, DType.BF16) else dtype
+  shape = (b, m, n, k)
+  split = data.draw(partitions(shape))
+  kit = Kit(TILES)
+  operands, arguments = [], []
+  for key, extents, dims in (
+    ("lhs", (b, m, k), (0, 1, -1, 2)),
+    ("rhs", (b, n, k), (0, -1, 1, 2)),
+  ):
+    root, offset, strides = data.draw(views(extents))
+    number = kit.argument(root, dtype)
+    placed = kit.brought(number, shape, dims, split,
+                         (extents, offset, strides))  # fmt: skip
+    operands.append((placed, dims))
+    arguments.append(util.sample(NUMPY[dtype], root, key=key))
+  r = kit.result((b, m, n), dtype)
+  kit.execute(schema.Dot(accumulate), shape, operands,
+              [(r, (0, 1, 2, -1))], split)  # fmt: skip
+  # Terms are below 16 in size; they are added in another order.
+  eps = float(np.finfo(np.float64 if dtype == DType.F64 else np.float32).eps)
+  engine_kit.check(kit.bytes(), arguments, ulps=2, atol=16 * k * k * eps)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 2, 2), (1, 0, 2, 2), (1, 2, 2, 0)])
+def test_empty_products(shape):
+  b, m, n, k = shape
+  kit = Kit(TILES)
+  lhs, rhs = kit.argument((b, m, k)), kit.argument((b, n, k))
+  r = kit.result((b, m, n))
+  kit.execute(schema.Dot(F32), shape, [(lhs, (0, 1, -1, 2)),
+              (rhs, (0, -1, 1, 2))], [(r, (0, 1, 2, -1))])  # fmt: skip
+  zeros = [np.zeros(s, np.float32) for s in ((b, m, k), (b, n, k))]
+  engine_kit.check(kit.bytes(), zeros)
+
+
+# --- Indices at run time -----------------------------------------------------
+
+
+@st.composite
+def window_maps(draw: st.DrawFn) -> dict[str, Any]:
+  """A windowed tensor, and how indices and windows walk it."""
+  rank = draw(st.integers(1, 3))
+  shape = [draw(st.integers(1, 6)) for _ in range(rank)]
+  batch = [draw(st.integers(1, 5)) for _ in range(draw(st.integers(0, 2)))]
+  sizes, window_dims, batch_dims, window = [], [], [], []
+  for d in range(rank):
+    batched = [
+      i for i, n in enumerate(batch) if n <= shape[d] and i not in batch_dims
+    ]
+    if batched and draw(st.integers(0, 3)) == 0:
+      batch_dims.append(draw(st.sampled_from(batched)))
+      window_dims.append(-1)
+      sizes.append(1)
+      continue
+    batch_dims.append(-1)
+    if draw(st.booleans()):
+      window_dims.append(len(window))
+      sizes.append(draw(st.integers(1, shape[d])))
+      window.append(sizes[-1])
+    else:
+      window_dims.append(-1)
+      sizes.append(1)
+  indexable = [d for d in range(rank) if batch_dims[d] < 0]
+  order = draw(st.permutations(indexable))
+  start_index_map = order[: draw(st.integers(0, len(order)))]
+  return {
+    "shape": tuple(shape), "batch": tuple(batch), "window": tuple(window),
+    "sizes": sizes, "window_dims": window_dims, "batch_dims": batch_dims,
+    "map": start_index_map,
+  }  # fmt: skip
+
+
+INDEX = [DType.I32, DType.I8, DType.U8, DType.U32, DType.I64, DType.U64]
+
+
+def drawn_indices(
+  data: Any, dtype: DType, shape: tuple[int, ...]
+) -> np.ndarray:
+  """Mostly near the operand, some far outside."""
+  some = util.sample(NUMPY[dtype], shape, low=0, high=6)
+  far = values(dtype, shape, "far")
+  return np.where(util.sample(np.float32, shape) > 2.5, far, some)
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
+def test_gather(data):
+  w = data.draw(window_maps())
+  shape = w["batch"] + w["window"]
+  split = data.draw(partitions(shape))
+  dtype = data.draw(st.sampled_from(DTYPES))
+  kit = Kit(TILES)
+  a = kit.argument(w["shape"], dtype)
+  index = data.draw(st.sampled_from(INDEX))
+  named = (*w["batch"], len(w["map"]))
+  i = kit.argument(named, index)
+  everyone = kit.placed(i, everywhere(math.prod(named), TILES))
+  kit.copy(kit.move(everyone))
+  r = kit.result(shape, dtype)
+  fields = schema.Gather(
+    len(w["batch"]), w["map"], w["sizes"], w["batch_dims"], w["window_dims"]
+  )
+  dims = tuple(range(len(w["batch"]))) + (-1,) * len(w["window"])
+  kit.execute(fields, shape, [(a, (-1,) * len(shape)), (everyone, dims)],
+              [(r, tuple(range(len(shape))))], split)  # fmt: skip
+  arguments = [values(dtype, w["shape"], 0), drawn_indices(data, index, named)]
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
+def test_scatter(data):
+  w = data.draw(window_maps())
+  shape = w["batch"] + w["window"]
+  split = data.draw(partitions(shape))
+  dtype = data.draw(st.sampled_from(DTYPES))
+  kinds = [ReduceKind.SET, ReduceKind.MAX, ReduceKind.MIN]
+  if dtype == BOOL:
+    kinds = [ReduceKind.SET, ReduceKind.AND, ReduceKind.OR]
+  else:
+    kinds += [ReduceKind.SUM, ReduceKind.PRODUCT]
+  kind = data.draw(st.sampled_from(kinds))
+  general = kind != ReduceKind.SET and data.draw(st.booleans())
+  register = register_type(dtype)
+  combine = b""
+  if general:
+    op = Opcode.OR if dtype == BOOL else Opcode.SUB
+    combine = code(load(0, register), load(1, register), (op, register, 0, 1))
+    kind = ReduceKind.GENERAL
+  kit = Kit(TILES)
+  a = kit.argument(w["shape"], dtype)
+  index = data.draw(st.sampled_from(INDEX))
+  named = (*w["batch"], len(w["map"]))
+  i, u = kit.argument(named, index), kit.argument(shape, dtype)
+  r = kit.result(w["shape"], dtype)
+  everyone = kit.placed(i, everywhere(math.prod(named), TILES))
+  kit.copy(kit.move(everyone), kit.whole(a, r))
+  every = tuple(range(len(shape)))
+  updates = kit.brought(u, shape, every, split)
+  fields = schema.Scatter(
+    len(w["batch"]), w["map"], w["sizes"], w["batch_dims"], w["window_dims"],
+    kind, register, combine, [2] if general else [], 0,
+  )  # fmt: skip
+  dims = tuple(range(len(w["batch"]))) + (-1,) * len(w["window"])
+  kit.execute(fields, shape, [(everyone, dims), (updates, every)],
+              [(r, (-1,) * len(shape))], split)  # fmt: skip
+  arguments = [
+    util.sample(NUMPY[dtype], w["shape"], low=0, high=3),
+    drawn_indices(data, index, named),
+    util.sample(NUMPY[dtype], shape, low=0, high=3, key="updates"),
+  ]
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=100)
+def test_dynamic_slice_and_update(data):
+  shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+  sizes = tuple(data.draw(st.integers(1, n)) for n in shape)
+  moving = [d for d in range(len(shape)) if data.draw(st.booleans())]
+  dtype = data.draw(st.sampled_from(DTYPES))
+  split = data.draw(partitions(sizes))
+  kit = Kit(TILES)
+  a, u = kit.argument(shape, dtype), kit.argument(sizes, dtype)
+  starts, arguments = [], [
+    values(dtype, shape, 0), values(dtype, sizes, 1)
+  ]  # fmt: skip
+  still = (-1,) * len(shape)
+  for d in moving:
+    index = data.draw(st.sampled_from(INDEX))
+    number = kit.argument((), index)
+    arguments.append(drawn_indices(data, index, ()).astype(NUMPY[index])[()])
+    placed = kit.placed(number, everywhere(1, TILES))
+    kit.copy(kit.move(placed))
+    starts.append((placed, still))
+    del d
+  s, r = kit.result(sizes, dtype), kit.result(shape, dtype)
+  every = tuple(range(len(shape)))
+  kit.execute(schema.DynamicSlice(moving), sizes, [(a, still), *starts],
+              [(s, every)], split)  # fmt: skip
+  kit.copy(kit.whole(a, r))
+  update = kit.brought(u, sizes, every, split)
+  kit.execute(schema.DynamicUpdate(moving), sizes,
+              [(update, every), *starts], [(r, still)], split)  # fmt: skip
+  engine_kit.check(kit.bytes(), arguments)
+
+
+# --- Exchange and control flow -----------------------------------------------
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
+def test_copy(data):
+  """Views of two roots become views of a third, which is filled first."""
+  dtype = data.draw(st.sampled_from(DTYPES))
+  kit = Kit(TILES)
+  moves, arguments = [], []
+  blank = kit.argument((200,), dtype)
+  arguments.append(values(dtype, (200,), "blank"))
+  r = kit.result((200,), dtype)
+  at = 0
+  for i in range(2):
+    shape = data.draw(shapes.filter(lambda s: 0 < math.prod(s) <= 90))
+    root, offset, strides = data.draw(views(shape))
+    source = kit.argument(root, dtype)
+    arguments.append(values(dtype, root, i))
+    order = data.draw(st.permutations(range(len(shape))))
+    to, step = [0] * len(shape), 1
+    for d in order:
+      to[d] = step
+      step *= shape[d]
+    moves.append(schema.Move(source, offset, strides, r, at, to, list(shape)))
+    at += step
+  kit.copy(kit.whole(blank, r))
+  kit.copy(*moves)
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5])
+def test_repeat(turns):
+  kit = Kit(TILES)
+  a, r = kit.argument((8,)), kit.result((8,))
+  kit.copy(kit.whole(a, r))
+  body: list = []
+  kit.execute(double(), (8,), [(r, (0,))], [(r, (0,))], into=body)
+  kit.steps.append(schema.Repeat(turns, body, 0))
+  engine_kit.check(kit.bytes(), [np.arange(8, dtype=np.float32)])
+
+
+@pytest.mark.parametrize("start, limit", [(1, 100), (5, 1), (3, 3)])
+def test_while(start, limit):
+  kit = Kit(1)
+  a, bound, r = kit.argument(()), kit.argument(()), kit.result(())
+  go = kit.tensor((), BOOL)
+  kit.copy(kit.whole(a, r))
+  less = schema.Map(
+    code(load(0), load(1), (Opcode.LT, RegisterType.F32, 0, 1)), [2]
+  )
+  condition: list = []
+  kit.execute(less, (), [(r, ()), (bound, ())], [(go, ())], into=condition)
+  body: list = []
+  kit.execute(double(), (), [(r, ())], [(r, ())], into=body)
+  kit.steps.append(schema.While(condition, go, body, FREE, 0))
+  arguments = [np.float32(start), np.float32(limit)]
+  (doubled,) = engine_kit.check(kit.bytes(), arguments)
+  assert doubled >= limit
+
+
+@pytest.mark.parametrize(
+  "dtype, selector",
+  [(I32, s) for s in (0, 1, 2, 3, -1)] + [(BOOL, s) for s in (False, True)],
+)
+def test_switch(dtype, selector):
+  kit = Kit(1)
+  s, r = kit.argument((), dtype), kit.result(())
+  branches = []
+  for i in range(3):
+    steps: list = []
+    c = kit.constant(np.array(i, np.float32))
+    kit.copy(kit.whole(c, r), into=steps)
+    branches.append(schema.Branch(steps))
+  kit.steps.append(schema.Switch(s, branches, FREE, 0))
+  engine_kit.check(kit.bytes(), [np.array(selector, NUMPY[dtype])])
+
+
+# --- Bytes that are no program -----------------------------------------------
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+@hypothesis.settings(max_examples=200)
+def test_bent_programs_are_refused(position, flip):
+  kit = Kit(TILES)
+  a, r = kit.argument((8,)), kit.result((8,))
+  kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])
+  data = bytearray(kit.bytes())
+  data[position % len(data)] ^= flip
+  x = np.arange(8, dtype=np.float32)
+  with pytest.raises(engine_kit.EngineError):
+    engine_kit._entry()  # the library is there
+    _run_unread(bytes(data), [x], [np.zeros_like(x)])
+
+
+def _run_unread(
+  data: bytes, arguments: list[np.ndarray], outputs: list[np.ndarray]
+) -> None:
+  """Without reading the program here first."""
+  import ctypes
+
+  error = ctypes.create_string_buffer(256)
+  status = engine_kit._entry()(
+    data, ctypes.c_size_t(len(data)), engine_kit._pointers(arguments),
+    engine_kit._pointers(outputs), None, error, ctypes.c_size_t(256),
+  )  # fmt: skip
+  if status:
+    raise engine_kit.EngineError(status, error.value.decode())
