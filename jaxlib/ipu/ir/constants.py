@@ -13,6 +13,8 @@ from jaxlib.ipu.ir.graph import Shape
 
 def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The values of a dense attribute; a splat stays a stride-0 view."""
+  if 0 in shape:
+    return np.zeros(shape, NUMPY[dtype])
   if attribute.is_splat:
     scalar = attribute.get_splat_value().value
     if dtype in (DType.F16, DType.F32, DType.F64):

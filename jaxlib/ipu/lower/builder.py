@@ -282,7 +282,11 @@ class Builder:
       results: what they write.
       extra: costs beyond the vertices' own (inner exchanges).
       **hints: what the codelet's cycle formula wants to know beside.
+
+    Where all results are empty there is nothing to do, and no step.
     """
+    if all(self.tensors[r.root].size == 0 for r in results):
+      return
     moves: list[Any] = []
     traffic: list[Any] = []
     accesses = []

@@ -20,7 +20,7 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
   step = 1
   for extent in reversed(shape):
     strides.append(step)
-    step *= extent
+    step *= max(extent, 1)
   return tuple(reversed(strides))
 
 

@@ -6,14 +6,16 @@ import dataclasses
 import math
 from typing import Any
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.view import View, merge
+from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.plan import matmul
 from jaxlib.ipu.plan.layout import Layout, grid, project
 from jaxlib.ipu.program import schema
+import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
 
@@ -57,6 +59,10 @@ def _lower(builder: Builder, node: Node) -> None:
   value = node.results[0]
   accumulate = _ACCUMULATE.get(value.dtype, value.dtype)
   shape = (b, m, n, k)
+  if k == 0:
+    zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
+    fill_root(builder, builder.result(node), zero)
+    return
   plan = matmul.plan(
     builder.target, b, m, n, k, left.dtype, right.dtype, value.dtype
   )

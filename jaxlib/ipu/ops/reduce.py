@@ -16,6 +16,7 @@ from jaxlib.ipu.lower.code import REGISTER, Code, permute
 from jaxlib.ipu.lower.map_program import MapProgram
 from jaxlib.ipu.lower.region import Combiner, argument_kind, combiner, monoid
 from jaxlib.ipu.lower.view import merge
+from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.plan import reduction
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
@@ -41,6 +42,12 @@ def _lower(builder: Builder, node: Node) -> None:
   count = len(node.results)
   (region,) = node.regions
   inits = node.inputs[-count:]
+  if any(_extents(node)[d] == 0 for d in node.attributes.dimensions):
+    for i, init in enumerate(inits):
+      fill_root(
+        builder, builder.result(node, index=i), builder.view(init)
+      )
+    return
   kind, combine = ReduceKind.GENERAL, Combiner(b"", ())
   if count == 1:
     kind = monoid(region) or ReduceKind.GENERAL
@@ -57,6 +64,11 @@ def _lower(builder: Builder, node: Node) -> None:
     _reduce(builder, node, kind, combine, init)
   if kind in _IDENTITY and not _is_identity(kind, inits[0]):
     _combine_init(builder, node, inits[0])
+
+
+def _extents(node: Node) -> tuple[int, ...]:
+  prologue = node.attributes.prologue
+  return prologue.shape if prologue else node.inputs[0].shape
 
 
 def _reduce_nothing(builder: Builder, node: Node, kind: ReduceKind) -> bool:
@@ -87,7 +99,7 @@ def _reduce(
   attributes: Reduction = node.attributes
   reduced = attributes.dimensions
   prologue = attributes.prologue
-  full = prologue.shape if prologue else node.inputs[0].shape
+  full = _extents(node)
   rank = len(full)
   kept = tuple(d for d in range(rank) if d not in reduced)
   order = kept + reduced
