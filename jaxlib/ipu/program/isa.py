@@ -40,8 +40,9 @@ class Opcode(enum.IntEnum):
   CONST = 1  # (): imm = the bits of the value, low bytes first
   IOTA = 2  # (): imm = dimension; the index along it, as `type`
   # Conversions.
-  CONVERT = 3  # (a): b = register type of a. Float to integer saturates and
-  #              takes NaN to 0; otherwise as C does
+  CONVERT = 3  # (a): b = register type of a. Float to integer saturates (to the
+  #              register: clamp before for narrower types) and takes NaN to 0;
+  #              otherwise as C does
   BITCAST = 4  # (a): b = register type of a, of the same width
   WRAP_I8 = 5  # (a) on I32
   WRAP_I16 = 6
@@ -83,9 +84,10 @@ class Opcode(enum.IntEnum):
   MUL = 62
   DIV = 63  # integers: x/0 = -1 (all ones), MIN/-1 = MIN
   REM = 64  # sign of the dividend; integers: x%0 = x, MIN%-1 = 0
-  MAX = 65  # floats: NaN wins
+  MAX = 65  # floats: NaN wins, -0 < +0
   MIN = 66
-  POW = 67  # integers: repeated squaring, negative exponents as XLA
+  POW = 67  # integers, as XLA: base ** (exponent & 63), but 0 if the exponent
+  #           is negative as a signed number and the base neither 1 nor -1
   ATAN2 = 68
   AND = 69
   OR = 70
@@ -102,7 +104,7 @@ class Opcode(enum.IntEnum):
   GE = 95
   # Ternary (a, b, c).
   SELECT = 110  # a is U32: a ? b : c, b and c of `type`
-  CLAMP = 111  # min(max(b, a), c): (low, value, high); NaN passes through
+  CLAMP = 111  # MIN(MAX(b, a), c): (low, value, high)
 
 
 class ReduceKind(enum.IntEnum):

@@ -272,14 +272,19 @@ struct ShiftRightArithmetic {
 };
 struct RotateLeft {
   template <typename V>
-  static V Do(V a, uint64_t n) {
-    const Element<V> count = static_cast<Element<V>>(n);
-    return a << count | a >> (kWidth<V> - count);
+  static V Do(V a, V n) {  // 0 < n < width
+#ifdef IPU_AVX512
+    if constexpr (sizeof(V) == 64 && sizeof(Element<V>) == 4) {
+      return BitCast<V>(
+          _mm512_rolv_epi32(BitCast<__m512i>(a), BitCast<__m512i>(n)));
+    }
+#endif
+    return a << n | a >> (kWidth<V> - n);
   }
 };
 struct RotateXor {
   template <typename V>
-  static V Do(V a, V b, uint64_t n) {
+  static V Do(V a, V b, V n) {
     return RotateLeft::Do(a, n) ^ b;
   }
 };
@@ -357,8 +362,9 @@ struct RemInteger {
   }
 };
 
-// Repeated squaring. A negative exponent gives the reciprocal rounded to zero:
-// 1 and -1 have one, of all others (0 too) it is 0.
+// As XLA's: repeated squaring with the low 6 bits of the exponent; an exponent
+// that is negative as a signed number gives the reciprocal cut to an integer,
+// which is 0 but for 1 and -1.
 struct PowInteger {
   template <typename V>
   static V Do(V base, V exponent) {
@@ -367,19 +373,13 @@ struct PowInteger {
     for (int i = 0; i < kSize<V>; ++i) {
       Bits<T> power = 1;
       Bits<T> square = base[i];
-      for (auto e = static_cast<Bits<T>>(exponent[i]); e != 0; e >>= 1) {
+      for (int e = exponent[i] & 63; e != 0; e >>= 1) {
         if (e & 1) power *= square;
         square *= square;
       }
-      result[i] = static_cast<T>(power);
-      if constexpr (std::is_signed_v<T>) {
-        if (exponent[i] < 0) {
-          result[i] = base[i] == 1      ? 1
-                      : base[i] != -1   ? 0
-                      : exponent[i] & 1 ? -1
-                                        : 1;
-        }
-      }
+      const bool unit = base[i] == 1 || base[i] == static_cast<T>(-1);
+      const bool negative = static_cast<SignedBits<T>>(exponent[i]) < 0;
+      result[i] = negative && !unit ? 0 : static_cast<T>(power);
     }
     return result;
   }

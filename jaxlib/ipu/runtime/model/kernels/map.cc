@@ -28,6 +28,9 @@ constexpr double kGrain = 4'000;
 // any that needs no conversion.
 constexpr size_t kStagingBytes = (2048 * 2) + kSlackBytes;
 
+// Maps of more results than this allocate.
+constexpr size_t kFewResults = 16;
+
 // Where an output goes.
 struct Destination {
   Walk walk;
@@ -56,6 +59,7 @@ class MapKernel : public Kernel {
   }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
+    if (size_ == 1) return RunOne(memory);
     if (inline_) return RunRange(memory, 0, size_);
     threads.For(size_, grain_, [&](int64_t begin, int64_t end) {
       RunRange(memory, begin, end);
@@ -63,12 +67,30 @@ class MapKernel : public Kernel {
   }
 
  private:
+  void RunOne(const Memory& memory) const {
+    uint64_t values[kFewResults];
+    void* outs[kFewResults];
+    if (destinations_.size() > kFewResults) [[unlikely]] {
+      return RunRange(memory, 0, 1);
+    }
+    for (size_t j = 0; j < destinations_.size(); ++j) {
+      const Destination& d = destinations_[j];
+      outs[j] = d.convert == nullptr ? d.walk.Data(memory.bases)
+                                     : reinterpret_cast<char*>(values + j);
+    }
+    program_.EvalOne(memory, outs);
+    for (size_t j = 0; j < destinations_.size(); ++j) {
+      const Destination& d = destinations_[j];
+      if (d.convert == nullptr) continue;
+      d.convert(outs[j], d.walk.Data(memory.bases), 1);
+    }
+  }
+
   void RunRange(const Memory& memory, int64_t begin, int64_t end) const {
-    constexpr size_t kFew = 8;
-    void* few[kFew];
+    void* few[kFewResults];
     std::vector<void*> many;
     void** outs = few;
-    if (destinations_.size() > kFew) [[unlikely]] {
+    if (destinations_.size() > kFewResults) [[unlikely]] {
       many.resize(destinations_.size());
       outs = many.data();
     }

@@ -558,6 +558,13 @@ void Planner::Number() {
     }
     (pending.uniform ? plan_.uniform_steps : plan_.steps)
         .push_back(pending.step);
+    if (!single()) continue;
+    if (pending.step.fn == PointAtOperand) {
+      const Walk& walk = SourceOf(pending.step).walk;
+      plan_.in_place.push_back({pending.step.d, walk.base(), walk.offset()});
+    } else {
+      plan_.one_steps.push_back(pending.step);
+    }
   }
   for (auto& [source, place] : homes_) source->home = slot(place);
   for (BlockOperand& operand : plan_.block_operands) {

@@ -50,6 +50,13 @@ struct BlockOperand {
   uint32_t width;
 };
 
+// What a program of one element reads where it is.
+struct InPlace {
+  uint16_t slot;
+  uint32_t base;
+  int64_t offset;
+};
+
 // A constant, as often as a step reads a value that does not move.
 struct alignas(64) Cell {
   char bytes[kUniformBytes];
@@ -72,6 +79,12 @@ struct Plan {
   std::vector<Output> outputs;
   std::vector<BlockOperand> block_operands;  // of functions
   double nanoseconds = 0;
+
+  // For iteration spaces of one element, which loops over scalars are made of:
+  // all that EvalOne has to do. Slots are cells, constants, then what is read
+  // in place.
+  std::vector<InPlace> in_place;
+  std::vector<Step> one_steps;
 };
 
 // What a program runs on. Results only say what may share storage with what:

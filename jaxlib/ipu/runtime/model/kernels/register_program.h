@@ -84,6 +84,10 @@ class RegisterProgram {
   // before any output of it is written.
   void Eval(State& state, int64_t begin, int64_t count, void** outs) const;
 
+  // For an iteration space of one element: the same without a state, quickly.
+  // No outs[j] may be null.
+  void EvalOne(const Memory& memory, void* const* outs) const;
+
   // The same for a program made by MakeFunction; any count. outs[j] must not
   // be null and may be one of the operands.
   void Call(State& state, const void* const* operands, void* const* outs,

@@ -84,46 +84,85 @@ inline To BitCast(const From& from) {
   return to;
 }
 
+// The first lane; the others are zero.
+template <typename V>
+inline V LoadOne(const void* from) {
+  Element<V> x;
+  std::memcpy(&x, from, sizeof x);
+  V v = {};
+  v[0] = x;
+  return v;
+}
+
+template <typename V>
+inline void StoreOne(void* to, const V& v) {
+  const Element<V> x = v[0];
+  std::memcpy(to, &x, sizeof x);
+}
+
+#if defined(__AVX2__)
+// All bits of the first n lanes of 4 or 8 bytes.
+template <int kLaneBytes>
+inline __m256i FirstLanes(int64_t n) {
+  if constexpr (kLaneBytes == 8) {
+    return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n),
+                              _mm256_setr_epi64x(0, 1, 2, 3));
+  } else {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+}
+#endif
+
 // The first n lanes, 0 < n < all of them; reads no further, zeros the others.
 template <typename V>
 inline V LoadSome(const void* from, int64_t n) {
-  using T = Element<V>;
-  if (n == 1) {
-    V v = {};
-    v[0] = *static_cast<const T*>(from);
-    return v;
-  }
+  [[maybe_unused]] constexpr int kLaneBytes = sizeof(Element<V>);
 #ifdef IPU_AVX512
-  if constexpr (sizeof(V) == 64 && sizeof(T) == 4) {
+  if constexpr (sizeof(V) == 64 && kLaneBytes == 4) {
     return BitCast<V>(
         _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), from));
-  } else if constexpr (sizeof(V) == 64 && sizeof(T) == 8) {
+  } else if constexpr (sizeof(V) == 64 && kLaneBytes == 8) {
     return BitCast<V>(
         _mm512_maskz_loadu_epi64((__mmask8)((1u << n) - 1), from));
   }
 #endif
+#if defined(__AVX2__)
+  if constexpr (sizeof(V) == 32 && kLaneBytes == 4) {
+    return BitCast<V>(
+        _mm256_maskload_epi32(static_cast<const int*>(from), FirstLanes<4>(n)));
+  } else if constexpr (sizeof(V) == 32 && kLaneBytes == 8) {
+    return BitCast<V>(_mm256_maskload_epi64(static_cast<const long long*>(from),
+                                            FirstLanes<8>(n)));
+  }
+#endif
   V v = {};
-  std::memcpy(&v, from, n * sizeof(T));
+  std::memcpy(&v, from, n * sizeof(Element<V>));
   return v;
 }
 
 template <typename V>
 inline void StoreSome(void* to, int64_t n, const V& v) {
-  using T = Element<V>;
-  if (n == 1) {
-    *static_cast<T*>(to) = v[0];
-    return;
-  }
+  [[maybe_unused]] constexpr int kLaneBytes = sizeof(Element<V>);
 #ifdef IPU_AVX512
-  if constexpr (sizeof(V) == 64 && sizeof(T) == 4) {
+  if constexpr (sizeof(V) == 64 && kLaneBytes == 4) {
     return _mm512_mask_storeu_epi32(to, (__mmask16)((1u << n) - 1),
                                     BitCast<__m512i>(v));
-  } else if constexpr (sizeof(V) == 64 && sizeof(T) == 8) {
+  } else if constexpr (sizeof(V) == 64 && kLaneBytes == 8) {
     return _mm512_mask_storeu_epi64(to, (__mmask8)((1u << n) - 1),
                                     BitCast<__m512i>(v));
   }
 #endif
-  std::memcpy(to, &v, n * sizeof(T));
+#if defined(__AVX2__)
+  if constexpr (sizeof(V) == 32 && kLaneBytes == 4) {
+    return _mm256_maskstore_epi32(static_cast<int*>(to), FirstLanes<4>(n),
+                                  BitCast<__m256i>(v));
+  } else if constexpr (sizeof(V) == 32 && kLaneBytes == 8) {
+    return _mm256_maskstore_epi64(static_cast<long long*>(to), FirstLanes<8>(n),
+                                  BitCast<__m256i>(v));
+  }
+#endif
+  std::memcpy(to, &v, n * sizeof(Element<V>));
 }
 
 // a * b + c, rounded once where the processor can.

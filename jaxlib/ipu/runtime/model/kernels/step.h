@@ -57,6 +57,7 @@ class Stream {
     data_ += step_;
     return v;
   }
+  V One() const { return LoadOne<V>(data_); }
   V Some(int64_t n) const { return LoadSome<V>(data_, n); }
 
  private:
@@ -75,26 +76,33 @@ constexpr size_t WidestLane() {
 }
 
 // The loop: R <- Op::Do(T...), on vectors of kN elements. An Op that wants the
-// instruction's immediate takes it last.
+// instruction's immediate takes it last, in all lanes of a vector.
 template <typename Op, typename R, typename... T>
 void RunStep(const Step& s, const Frame& f) {
   constexpr int kN = kVectorBytes / WidestLane<Op, R, T...>();
+  using Immediate = Vector<Bits<R>, kN>;
   [&]<size_t... k>(std::index_sequence<k...>) {
     std::tuple streams{Stream<T, kN>(f.slots[s.operands[k]], s.moves[k])...};
-    const auto compute = [&](auto&& read) {
-      if constexpr (requires { Op::Do(Vector<T, kN>()..., s.imm); }) {
-        return Op::Do(read(std::get<k>(streams))..., s.imm);
+    const auto compute = [&](const auto& imm, auto&& read) {
+      if constexpr (requires { Op::Do(Vector<T, kN>()..., imm); }) {
+        return Op::Do(read(std::get<k>(streams))..., imm);
       } else {
         return Op::Do(read(std::get<k>(streams))...);
       }
     };
     R* d = reinterpret_cast<R*>(f.slots[s.d]);
     int64_t n = f.count;
+    const Immediate imm = Splat<Immediate>(static_cast<Bits<R>>(s.imm));
+    if (n == 1) {  // loops over scalars live here
+      return StoreOne(d,
+                      compute(imm, [](auto& stream) { return stream.One(); }));
+    }
     for (; n >= kN; n -= kN, d += kN) {
-      Store(d, compute([](auto& stream) { return stream.Next(); }));
+      Store(d, compute(imm, [](auto& stream) { return stream.Next(); }));
     }
     if (n > 0) {
-      StoreSome(d, n, compute([n](auto& stream) { return stream.Some(n); }));
+      StoreSome(d, n,
+                compute(imm, [n](auto& stream) { return stream.Some(n); }));
     }
   }(std::index_sequence_for<T...>());
 }

@@ -27,6 +27,8 @@ class Walk {
   int64_t period() const;
 
   uint32_t item_size() const { return item_size_; }
+  uint32_t base() const { return base_; }
+  int64_t offset() const { return offset_; }
   char* Data(char* const* bases) const { return bases[base_] + offset_; }
 
   // Copies `count` elements from flat index `begin` on into a dense block.
