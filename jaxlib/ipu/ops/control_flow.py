@@ -7,6 +7,8 @@ values; where the allocator can give both the same storage it costs nothing.
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
@@ -15,47 +17,68 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 
 
+REPEAT = "ipu.repeat"
+
+
 def _while(builder: Builder, node: Node) -> None:
   condition, body = node.regions
-  views = [builder.view(v) for v in node.inputs]
-  carried = [
-    i for i, v in enumerate(body.results) if v is not body.parameters[i]
-  ]
-  starts = []
-  roots: dict[int, View] = {}
-  for i in carried:
-    value = node.results[i]
-    layout = None
-    if builder.is_identity(views[i]):
-      layout = builder.tensors[views[i].root].layout
-    root = builder.new_root(value.shape, value.dtype, layout)
-    roots[i] = builder.root_view(root)
-    starts.append((views[i], roots[i]))
-  builder.copy_to(starts)
-  for i, result in enumerate(node.results):
-    view = roots.get(i, views[i])
-    builder.define(result, view)
-    builder.define(condition.parameters[i], view)
-    builder.define(body.parameters[i], view)
-
+  roots = _carry(builder, node, [condition, body])
   outer = builder.enter()
   (predicate,) = builder.lower_graph(condition)
   predicate = builder.materialise(predicate)
   condition_steps = builder.leave(outer)
-
-  outer = builder.enter()
-  results = builder.lower_graph(body)
-  builder.copy_to([(results[i], roots[i]) for i in carried])
-  body_steps = builder.leave(outer)
   builder.steps.append(
     schema.While(
       condition_steps,
       predicate.root,
-      body_steps,
+      _turn(builder, body, roots),
       cost.branch(builder.target),
       builder.location,
     )
   )
+
+
+def _repeat(builder: Builder, node: Node) -> None:
+  """A loop of `node.attributes` turns (passes/count.py)."""
+  (body,) = node.regions
+  roots = _carry(builder, node, [body])
+  steps = _turn(builder, body, roots)
+  builder.steps.append(
+    schema.Repeat(node.attributes, steps, builder.location)
+  )
+
+
+def _carry(
+  builder: Builder, node: Node, regions: list[Graph]
+) -> dict[int, View]:
+  """Roots for what a loop changes, holding the initial values; what it does
+  not change stays where it is."""
+  body = regions[-1]
+  roots: dict[int, View] = {}
+  starts = []
+  for i, value in enumerate(node.results):
+    view = builder.view(node.inputs[i])
+    if body.results[i] is not body.parameters[i]:
+      layout = None
+      if builder.is_identity(view):
+        layout = builder.tensors[view.root].layout
+      root = builder.new_root(value.shape, value.dtype, layout)
+      roots[i] = builder.root_view(root)
+      starts.append((view, roots[i]))
+      view = roots[i]
+    builder.define(value, view)
+    for region in regions:
+      builder.define(region.parameters[i], view)
+  builder.copy_to(starts)
+  return roots
+
+
+def _turn(builder: Builder, body: Graph, roots: dict[int, View]) -> list[Any]:
+  """The steps of one turn, with the new values where the old were."""
+  outer = builder.enter()
+  results = builder.lower_graph(body)
+  builder.copy_to([(results[i], root) for i, root in roots.items()])
+  return builder.leave(outer)
 
 
 def _switch(builder: Builder, node: Node) -> None:
@@ -95,3 +118,4 @@ for _name, _lower in (
   ("if", _switch),
 ):
   define(Operation(f"stablehlo.{_name}", _lower))
+define(Operation(REPEAT, _repeat))

@@ -8,12 +8,14 @@ an operand are. A group becomes one `ipu.map` node.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, is_elementwise
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.map_program import MAP, MapProgram, make_source
+from jaxlib.ipu.ops.control_flow import REPEAT
 
 # Longer programs gain nothing and crowd the engine's block buffers.
 LARGEST_GROUP = 256
@@ -21,10 +23,18 @@ LARGEST_GROUP = 256
 MOST_OPERANDS = 24
 
 
+# Nodes this small are merged whether they have anything in common or not: a
+# compute set costs more than they do.
+SMALL = 1024
+_CONTROL_FLOW = frozenset(
+  {"stablehlo.while", "stablehlo.case", "stablehlo.if", REPEAT}
+)
+
+
 def fuse(graph: Graph) -> Graph:
   """The graph with its element-wise nodes grouped, regions included."""
   for node in graph.nodes:
-    if node.op in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+    if node.op in _CONTROL_FLOW:
       node.regions = tuple(fuse(r) for r in node.regions)
   return _Fuser(graph).run()
 
@@ -162,6 +172,9 @@ class _Fuser:
       for n in members:
         leader[id(n)] = id(n)
       seen: dict[int, int] = {}
+      if math.prod(_shape(members[0])) <= SMALL:
+        groups += _chunks(members)
+        continue
       for n in members:
         for value in (*n.inputs, *n.results):
           if value.node is not None and _is_source(value.node):
