@@ -1,0 +1,70 @@
+"""Finds loops whose number of turns is known: they need no condition.
+
+`fori_loop` and `scan` count a scalar from a constant up to a constant by a
+constant step; such a `while` becomes an `ipu.repeat`.
+"""
+
+from __future__ import annotations
+
+from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ops.control_flow import REPEAT
+from jaxlib.ipu.program.isa import Opcode
+
+
+def count(graph: Graph) -> Graph:
+  """The graph with such loops rewritten, regions included."""
+  for node in graph.nodes:
+    for region in node.regions:
+      count(region)
+    if node.op == "stablehlo.while":
+      turns = _turns(node)
+      if turns is not None:
+        node.op = REPEAT
+        node.attributes = turns
+        node.regions = node.regions[1:]
+  return graph
+
+
+def _turns(node: Node) -> int | None:
+  """How often the body runs, None if that is not known."""
+  condition, body = node.regions
+  (predicate,) = condition.results
+  compare = predicate.node
+  if compare is None or compare.op != "stablehlo.compare":
+    return None
+  if compare.attributes.opcode is not Opcode.LT:
+    return None
+  index, limit = compare.inputs
+  if index.node is not None or not any(
+    index is p for p in condition.parameters
+  ):
+    return None
+  place = index.index
+  start = _integer(node.inputs[place])
+  end = _integer(limit)
+  step = _step(body.results[place], body.parameters[place])
+  if start is None or end is None or step is None:
+    return None
+  return max(0, -(-(end - start) // step))
+
+
+def _step(value: Value, parameter: Value) -> int | None:
+  """The positive constant that is added to a parameter to give a value."""
+  add = value.node
+  if add is None or add.op != "stablehlo.add":
+    return None
+  a, b = add.inputs
+  if b is parameter:
+    a, b = b, a
+  step = _integer(b) if a is parameter else None
+  return step if step is not None and step > 0 else None
+
+
+def _integer(value: Value) -> int | None:
+  """The value of a constant integer scalar."""
+  node = value.node
+  if node is None or node.op != "stablehlo.constant" or value.shape:
+    return None
+  if node.attributes.dtype.kind not in "iu":
+    return None
+  return int(node.attributes)
