@@ -102,7 +102,7 @@ def _import(state: State, options: Options) -> None:
 
 def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
-  graph = count.count(fold.fold(state.module.graph))
+  graph = dce.eliminate(count.count(fold.fold(state.module.graph)))
   graph = fuse.fuse(graph)
   state.module.graph = dce.eliminate(absorb.absorb(graph))
 

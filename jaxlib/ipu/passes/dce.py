@@ -1,32 +1,82 @@
-"""Removes nodes that nothing uses.
+"""Removes nodes that nothing uses, and loop values that only feed themselves.
 
-Fusion leaves them behind: constants and indices that register programs now
-make by themselves, and the views between them.
+Fusion leaves nodes behind: constants and indices that register programs now
+make by themselves, and the views between them. A counted loop leaves its
+counter behind when the body does not look at it.
 """
 
 from __future__ import annotations
 
-from jaxlib.ipu.ir.graph import Graph
+from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.ops.control_flow import REPEAT
 
 # Operations that do something beside defining values.
 EFFECTS = frozenset[str]()
 
+_LOOPS = frozenset({"stablehlo.while", REPEAT})
+
 
 def eliminate(graph: Graph) -> Graph:
   """The graph without dead nodes, regions included."""
-  live: set[int] = set()
+  live = {id(v) for v in graph.results}
   _eliminate(graph, live)
   return graph
 
 
 def _eliminate(graph: Graph, live: set[int]) -> None:
-  live.update(id(v) for v in graph.results)
+  """Keeps what `live` needs, and adds to `live` what that needs itself."""
   kept = []
   for node in reversed(graph.nodes):
     if node.op not in EFFECTS and not any(id(v) in live for v in node.results):
       continue
+    if node.op in _LOOPS:
+      _narrow(node, live)
     for region in node.regions:
+      live.update(id(v) for v in region.results)
       _eliminate(region, live)
     live.update(id(v) for v in node.inputs)
     kept.append(node)
   graph.nodes = kept[::-1]
+
+
+def _narrow(node: Node, live: set[int]) -> None:
+  """Drops carried values that neither the loop's users nor its condition nor
+  another carried value that stays depends on."""
+  body = node.regions[-1]
+  needed = {i for i, v in enumerate(node.results) if id(v) in live}
+  for condition in node.regions[:-1]:
+    used = _used(condition, {id(v) for v in condition.results})
+    needed |= {
+      i for i, p in enumerate(condition.parameters) if id(p) in used
+    }
+  while True:
+    used = _used(body, {id(body.results[i]) for i in needed})
+    more = {i for i, p in enumerate(body.parameters) if id(p) in used}
+    if more <= needed:
+      break
+    needed |= more
+  if len(needed) == len(node.results):
+    return
+  keep = sorted(needed)
+  node.inputs = tuple(node.inputs[i] for i in keep)
+  node.results = tuple(node.results[i] for i in keep)
+  for place, value in enumerate(node.results):
+    value.index = place
+  for region in node.regions:
+    region.parameters = [region.parameters[i] for i in keep]
+    for place, value in enumerate(region.parameters):
+      value.index = place
+  body.results = [body.results[i] for i in keep]
+
+
+def _used(graph: Graph, live: set[int]) -> set[int]:
+  """Everything that the `live` values of a graph depend on, without changing
+  the graph."""
+  live = set(live)
+  for node in reversed(graph.nodes):
+    if node.op in EFFECTS or any(id(v) in live for v in node.results):
+      live.update(id(v) for v in node.inputs)
+      for region in node.regions:
+        live.update(id(v) for v in region.results)
+        live |= _used(region, live)
+  return live
