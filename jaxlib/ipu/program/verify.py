@@ -90,7 +90,9 @@ class _Verifier:
     self.read_only = set(self.defined)
     self.steps(p.steps, "")
     self.where = "program"
-    missing = set(p.results) - self.defined
+    missing = {
+      r for r in p.results if math.prod(self.tensors[r].shape)
+    } - self.defined
     self.require(not missing, f"no step writes the results {sorted(missing)}")
 
   # --- Tables ---------------------------------------------------------------
