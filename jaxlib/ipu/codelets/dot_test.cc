@@ -1,0 +1,201 @@
+// Matrix products against three loops, for both instruction sets.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/kernel_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+struct Size {
+  int64_t b, m, n, k;
+};
+
+// Multiplies random matrices of element type T into Result and compares with
+// sums in Exact.
+template <typename T, typename Result, typename Exact>
+void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
+           std::mt19937& random) {
+  SCOPED_TRACE(testing::Message()
+               << "b " << size.b << " m " << size.m << " n " << size.n << " k "
+               << size.k << " dtype " << int{dtype} << " shuffled " << shuffle);
+  const std::vector<int64_t> shape = {size.b, size.m, size.n, size.k};
+  TestArray lhs(dtype, {size.b, size.m, size.k}, {0, 1, 3}, 4, random, shuffle);
+  TestArray rhs(dtype, {size.b, size.k, size.n}, {0, 3, 2}, 4, random, shuffle);
+  const auto draw = [&] {
+    if constexpr (std::is_floating_point_v<T>) {
+      return static_cast<T>(std::normal_distribution<double>()(random));
+    } else {
+      return static_cast<T>(random());
+    }
+  };
+  ForEachIndex({size.b, size.m, 1, size.k},
+               [&](const auto& i) { lhs.At<T>(i) = draw(); });
+  ForEachIndex({size.b, 1, size.n, size.k},
+               [&](const auto& i) { rhs.At<T>(i) = draw(); });
+  program::Dot fields;
+  fields.accumulate_dtype = result_dtype;
+  ThreadPool threads(2);
+  for (const Factories* table : AllTables()) {
+    TestArray result(result_dtype, {size.b, size.m, size.n}, {0, 1, 2}, 4,
+                     random, shuffle);
+    RunKernel(table->dot, fields, shape, {&lhs, &rhs}, {&result}, threads);
+    EXPECT_TRUE(result.GapsIntact());
+    ForEachIndex({size.b, size.m, size.n, 1}, [&](std::vector<int64_t> i) {
+      Exact sum = 0;
+      double magnitude = 0;
+      for (int64_t k = 0; k < size.k; ++k) {
+        i[3] = k;
+        const Exact product = Exact(lhs.At<T>(i)) * Exact(rhs.At<T>(i));
+        sum += product;
+        if (std::is_floating_point_v<T>) {
+          magnitude += std::abs(static_cast<double>(product));
+        }
+      }
+      i[3] = 0;
+      const Result got = result.At<Result>(i);
+      if constexpr (std::is_floating_point_v<Result>) {
+        const double bound = magnitude *
+                             std::numeric_limits<Result>::epsilon() *
+                             (2 + std::sqrt(size.k));
+        ASSERT_NEAR(got, static_cast<double>(sum), bound);
+      } else {
+        ASSERT_EQ(got, static_cast<Result>(sum));
+      }
+    });
+  }
+}
+
+// Edges of tiles, vectors and blocks; vectors, outer products, nothing.
+const Size kSizes[] = {
+    {1, 1, 1, 1},    {1, 5, 7, 0},    {0, 3, 3, 3},      {2, 0, 3, 4},
+    {1, 14, 32, 17}, {1, 15, 33, 64}, {3, 6, 16, 9},     {1, 29, 70, 400},
+    {1, 1, 50, 77},  {1, 50, 1, 77},  {1, 300, 200, 1},  {40, 8, 8, 8},
+    {1, 1, 1, 5000}, {1, 3, 5, 9000}, {1, 130, 150, 90}, {2, 100, 10, 300},
+};
+
+TEST(DotTest, F32) {
+  std::mt19937 random(0);
+  for (const Size& size : kSizes) {
+    for (bool shuffle : {false, true}) {
+      Check<float, float, double>(size, program::kF32, program::kF32, shuffle,
+                                  random);
+    }
+  }
+}
+
+TEST(DotTest, F64) {
+  std::mt19937 random(1);
+  for (const Size& size : kSizes) {
+    for (bool shuffle : {false, true}) {
+      Check<double, double, long double>(size, program::kF64, program::kF64,
+                                         shuffle, random);
+    }
+  }
+}
+
+TEST(DotTest, IntegersWrapAround) {
+  std::mt19937 random(2);
+  for (const Size& size : kSizes) {
+    for (bool shuffle : {false, true}) {
+      Check<int8_t, int32_t, int64_t>(size, program::kI8, program::kI32,
+                                      shuffle, random);
+      Check<uint8_t, uint8_t, uint64_t>(size, program::kU8, program::kU8,
+                                        shuffle, random);
+      Check<int64_t, int64_t, uint64_t>(size, program::kI64, program::kI64,
+                                        shuffle, random);
+      Check<int32_t, int64_t, int64_t>(size, program::kI32, program::kI64,
+                                       shuffle, random);
+    }
+  }
+}
+
+TEST(DotTest, RandomLayoutsOfF32) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    const auto draw = [&](int most) { return int64_t(random() % most) + 1; };
+    const Size size = {draw(3), draw(60), draw(80), draw(90)};
+    Check<float, float, double>(size, program::kF32, program::kF32, true,
+                                random);
+  }
+}
+
+// Products of numbers with few bits: sums are exact in f32 but not in 16 bits.
+TEST(DotTest, HalvesAreSummedInF32AndRoundedOnce) {
+  std::mt19937 random(4);
+  constexpr int64_t kTerms = 300;
+  TestArray lhs(program::kBF16, {2, kTerms}, {1, 3}, 4, random, false);
+  TestArray rhs(program::kBF16, {3, kTerms}, {2, 3}, 4, random, false);
+  constexpr uint16_t kOne = 0x3f80;  // bf16
+  ForEachIndex({1, 2, 1, kTerms},
+               [&](const auto& i) { lhs.At<uint16_t>(i) = kOne; });
+  ForEachIndex({1, 1, 3, kTerms},
+               [&](const auto& i) { rhs.At<uint16_t>(i) = kOne; });
+  program::Dot fields;
+  fields.accumulate_dtype = program::kF32;
+  ThreadPool threads(1);
+  for (const Factories* table : AllTables()) {
+    TestArray result(program::kBF16, {2, 3}, {1, 2}, 4, random, true);
+    RunKernel(table->dot, fields, {1, 2, 3, kTerms}, {&lhs, &rhs}, {&result},
+              threads);
+    ForEachIndex({1, 2, 3, 1}, [&](const auto& i) {
+      // A bf16 accumulator would stop at 256.
+      EXPECT_EQ(result.At<uint16_t>(i), 0x4396);  // 300
+    });
+  }
+}
+
+TEST(DotTest, BooleansAreOrOfAnds) {
+  std::mt19937 random(5);
+  constexpr int64_t kTerms = 300;
+  TestArray lhs(program::kBool, {4, kTerms}, {1, 3}, 4, random, true);
+  TestArray rhs(program::kBool, {5, kTerms}, {2, 3}, 4, random, true);
+  ForEachIndex({1, 4, 1, kTerms}, [&](const auto& i) {
+    lhs.At<bool>(i) = i[1] != 0 && i[3] < 256 + i[1];
+  });
+  ForEachIndex({1, 1, 5, kTerms}, [&](const auto& i) {
+    rhs.At<bool>(i) = i[2] != 0 && i[3] >= i[2] % 2 * 258;
+  });
+  program::Dot fields;
+  fields.accumulate_dtype = program::kBool;
+  ThreadPool threads(1);
+  for (const Factories* table : AllTables()) {
+    TestArray result(program::kBool, {4, 5}, {1, 2}, 4, random, true);
+    RunKernel(table->dot, fields, {1, 4, 5, kTerms}, {&lhs, &rhs}, {&result},
+              threads);
+    ForEachIndex({1, 4, 5, 1}, [&](std::vector<int64_t> i) {
+      bool any = false;
+      for (i[3] = 0; i[3] < kTerms; ++i[3]) {
+        any |= lhs.At<bool>(i) && rhs.At<bool>(i);
+      }
+      i[3] = 0;
+      EXPECT_EQ(result.At<bool>(i), any);
+    });
+  }
+}
+
+TEST(DotTest, RefusesWhatItCannotRun) {
+  std::mt19937 random(6);
+  TestArray floats(program::kF32, {2, 2}, {1, 3}, 4, random, false);
+  TestArray result(program::kI32, {2, 2}, {1, 2}, 4, random, false);
+  const program::Execute step;
+  program::Dot fields;
+  fields.accumulate_dtype = program::kI32;
+  const ComputeSet set = {step,
+                          {1, 2, 2, 2},
+                          {floats.operand(), floats.operand()},
+                          {result.operand()}};
+  EXPECT_FALSE(avx2::Table().dot(set, fields).ok());
+  const ComputeSet flat = {
+      step, {2, 2}, {floats.operand(), floats.operand()}, {result.operand()}};
+  EXPECT_FALSE(avx2::Table().dot(flat, fields).ok());
+}
+
+}  // namespace
+}  // namespace ipu::model

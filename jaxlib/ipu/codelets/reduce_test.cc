@@ -1,0 +1,382 @@
+// Reductions against loops over all elements, for both instruction sets.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/kernel_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+using program::Opcode;
+using program::ReduceKind;
+using program::RegisterType;
+
+std::string Instruction(Opcode op, RegisterType type, uint16_t a = 0,
+                        uint16_t b = 0, uint64_t imm = 0) {
+  std::string bytes(16, '\0');
+  bytes[0] = static_cast<char>(op);
+  bytes[1] = static_cast<char>(type);
+  std::memcpy(&bytes[2], &a, 2);
+  std::memcpy(&bytes[4], &b, 2);
+  std::memcpy(&bytes[8], &imm, 8);
+  return bytes;
+}
+
+std::string Load(RegisterType type, uint64_t operand = 0) {
+  return Instruction(Opcode::kLoad, type, 0, 0, operand);
+}
+
+program::Reduce Fields(ReduceKind kind, RegisterType type, size_t num_reduced) {
+  program::Reduce fields;
+  fields.num_reduced = static_cast<uint32_t>(num_reduced);
+  fields.kind = static_cast<uint8_t>(kind);
+  fields.register_type = static_cast<uint8_t>(type);
+  fields.code = Load(type);
+  fields.outputs = {0};
+  return fields;
+}
+
+std::vector<int32_t> FirstDims(size_t count) {
+  std::vector<int32_t> dims(count);
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
+// A reduction's shape: the kept dimensions, then the reduced ones.
+struct Shape {
+  std::vector<int64_t> kept, reduced;
+};
+
+std::vector<int64_t> All(const Shape& shape) {
+  std::vector<int64_t> all = shape.kept;
+  all.insert(all.end(), shape.reduced.begin(), shape.reduced.end());
+  return all;
+}
+
+// Rows, columns, the middle, everything, nothing; long, short, odd.
+const Shape kShapes[] = {
+    {{}, {1}},         {{}, {100003}}, {{7}, {1000}},  {{1000}, {7}},
+    {{65, 3}, {10}},   {{3, 5}, {40}}, {{2000}, {3}},  {{5}, {3, 4, 17}},
+    {{4, 33}, {9, 2}}, {{300}, {}},    {{}, {}},       {{6}, {0}},
+    {{0, 3}, {4}},     {{50}, {50}},   {{2}, {20000}}, {{1030}, {41}},
+};
+
+// Reduces random elements by `kind` and compares with `combine` in Exact.
+template <typename T, typename Exact, typename Combine>
+void Check(ReduceKind kind, uint8_t dtype, RegisterType type, Exact identity,
+           double relative, const Combine& combine) {
+  std::mt19937 random(static_cast<unsigned>(kind));
+  ThreadPool threads(2);
+  for (const Shape& shape : kShapes) {
+    for (bool shuffle : {false, true}) {
+      const std::vector<int64_t> all = All(shape);
+      SCOPED_TRACE(testing::Message()
+                   << testing::PrintToString(shape.kept) << " by "
+                   << testing::PrintToString(shape.reduced) << " kind "
+                   << static_cast<int>(kind) << " shuffled " << shuffle);
+      TestArray operand(dtype, all, FirstDims(all.size()), all.size(), random,
+                        shuffle);
+      ForEachIndex(all, [&](const auto& i) {
+        if constexpr (std::is_floating_point_v<T>) {
+          operand.At<T>(i) = T(std::normal_distribution<double>()(random));
+          if (kind == ReduceKind::kProduct) {
+            operand.At<T>(i) = 1 + operand.At<T>(i) / 1000;
+          }
+        } else {
+          operand.At<T>(i) = static_cast<T>(random());
+        }
+      });
+      for (const Factories* table : AllTables()) {
+        TestArray result(dtype, shape.kept, FirstDims(shape.kept.size()),
+                         all.size(), random, shuffle);
+        RunKernel(table->reduce, Fields(kind, type, shape.reduced.size()), all,
+                  {&operand}, {&result}, threads);
+        EXPECT_TRUE(result.GapsIntact());
+        ForEachIndex(shape.kept, [&](const auto& kept) {
+          Exact total = identity;
+          double magnitude = 0;
+          ForEachIndex(shape.reduced, [&](const auto& reduced) {
+            std::vector<int64_t> i = kept;
+            i.insert(i.end(), reduced.begin(), reduced.end());
+            total = combine(total, Exact(operand.At<T>(i)));
+            magnitude += std::abs(double(operand.At<T>(i)));
+          });
+          const T got = result.At<T>(kept);
+          if (std::is_floating_point_v<T> && relative > 0) {
+            ASSERT_NEAR(got, double(total), relative * magnitude);
+          } else {
+            ASSERT_EQ(got, static_cast<T>(total));
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, Sums) {
+  const auto add = [](auto a, auto b) { return a + b; };
+  // Sums of 100,003 elements are as good as the elements.
+  Check<float, double>(ReduceKind::kSum, program::kF32, RegisterType::kF32, 0,
+                       2e-7, add);
+  Check<double, long double>(ReduceKind::kSum, program::kF64,
+                             RegisterType::kF64, 0, 4e-16, add);
+  Check<int32_t, int64_t>(ReduceKind::kSum, program::kI32, RegisterType::kI32,
+                          0, 0, add);
+  Check<int8_t, int64_t>(ReduceKind::kSum, program::kI8, RegisterType::kI32, 0,
+                         0, add);
+  Check<uint64_t, uint64_t>(ReduceKind::kSum, program::kU64, RegisterType::kU64,
+                            0, 0, add);
+}
+
+TEST(ReduceTest, Products) {
+  const auto multiply = [](auto a, auto b) { return a * b; };
+  Check<double, long double>(ReduceKind::kProduct, program::kF64,
+                             RegisterType::kF64, 1, 1e-12, multiply);
+  Check<uint32_t, uint64_t>(ReduceKind::kProduct, program::kU32,
+                            RegisterType::kU32, 1, 0,
+                            [](uint64_t a, uint64_t b) {
+                              return uint64_t{uint32_t(a) * uint32_t(b)};
+                            });
+}
+
+TEST(ReduceTest, Extremes) {
+  const auto larger = [](auto a, auto b) { return a > b ? a : b; };
+  const auto smaller = [](auto a, auto b) { return a < b ? a : b; };
+  const double infinity = std::numeric_limits<double>::infinity();
+  Check<double, double>(ReduceKind::kMin, program::kF64, RegisterType::kF64,
+                        infinity, 0, smaller);
+  Check<int64_t, int64_t>(ReduceKind::kMax, program::kI64, RegisterType::kI64,
+                          std::numeric_limits<int64_t>::min(), 0, larger);
+  Check<uint32_t, uint32_t>(ReduceKind::kMin, program::kU32, RegisterType::kU32,
+                            ~0u, 0, smaller);
+  Check<int32_t, int32_t>(ReduceKind::kMax, program::kI32, RegisterType::kI32,
+                          std::numeric_limits<int32_t>::min(), 0, larger);
+}
+
+TEST(ReduceTest, Bitwise) {
+  Check<uint16_t, uint16_t>(ReduceKind::kAnd, program::kU16, RegisterType::kU32,
+                            0xffff, 0, [](auto a, auto b) { return a & b; });
+  Check<int64_t, int64_t>(ReduceKind::kOr, program::kI64, RegisterType::kI64, 0,
+                          0, [](auto a, auto b) { return a | b; });
+  Check<uint32_t, uint32_t>(ReduceKind::kXor, program::kU32, RegisterType::kU32,
+                            0, 0, [](auto a, auto b) { return a ^ b; });
+}
+
+TEST(ReduceTest, NaNWins) {
+  std::mt19937 random(7);
+  ThreadPool threads(2);
+  constexpr int64_t kRows = 37, kColumns = 301;
+  for (ReduceKind kind : {ReduceKind::kMax, ReduceKind::kMin}) {
+    for (bool columns : {false, true}) {
+      TestArray operand(
+          program::kF32, {kRows, kColumns},
+          columns ? std::vector<int32_t>{1, 0} : std::vector<int32_t>{0, 1}, 2,
+          random, false);
+      const std::vector<int64_t> shape =
+          columns ? std::vector<int64_t>{kColumns, kRows}
+                  : std::vector<int64_t>{kRows, kColumns};
+      // Every other total has a NaN, at a place that moves.
+      ForEachIndex(shape, [&](const auto& i) {
+        const bool nan = i[0] % 2 == 0 && i[1] == i[0] * 3 % shape[1];
+        operand.At<float>(i) = nan ? NAN : float(random() % 100);
+      });
+      for (const Factories* table : AllTables()) {
+        TestArray result(program::kF32, {shape[0]}, {0}, 2, random, false);
+        RunKernel(table->reduce, Fields(kind, RegisterType::kF32, 1), shape,
+                  {&operand}, {&result}, threads);
+        for (int64_t i = 0; i < shape[0]; ++i) {
+          EXPECT_EQ(std::isnan(result.At<float>({i, 0})), i % 2 == 0) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
+  std::mt19937 random(8);
+  ThreadPool threads(2);
+  for (const Shape& shape : kShapes) {
+    for (ReduceKind kind : {ReduceKind::kArgmax, ReduceKind::kArgmin}) {
+      for (bool shuffle : {false, true}) {
+        const std::vector<int64_t> all = All(shape);
+        TestArray operand(program::kF32, all, FirstDims(all.size()), all.size(),
+                          random, shuffle);
+        ForEachIndex(all, [&](const auto& i) {
+          operand.At<float>(i) =
+              random() % 199 == 0 ? NAN : float(random() % 50);
+        });
+        for (const Factories* table : AllTables()) {
+          TestArray value(program::kF32, shape.kept,
+                          FirstDims(shape.kept.size()), all.size(), random,
+                          shuffle);
+          TestArray index(program::kI32, shape.kept,
+                          FirstDims(shape.kept.size()), all.size(), random,
+                          shuffle);
+          program::Reduce fields =
+              Fields(kind, RegisterType::kF32, shape.reduced.size());
+          fields.init.assign(16, '\0');
+          fields.init[8] = 42;
+          RunKernel(table->reduce, fields, all, {&operand}, {&value, &index},
+                    threads);
+          EXPECT_TRUE(value.GapsIntact());
+          EXPECT_TRUE(index.GapsIntact());
+          ForEachIndex(shape.kept, [&](const auto& kept) {
+            float best = 0;
+            int32_t where = 42, at = 0;  // `init`, where there is nothing
+            ForEachIndex(shape.reduced, [&](const auto& reduced) {
+              std::vector<int64_t> i = kept;
+              i.insert(i.end(), reduced.begin(), reduced.end());
+              const float x = operand.At<float>(i);
+              const bool wins =
+                  kind == ReduceKind::kArgmax ? x > best : x < best;
+              if (at == 0 || (!std::isnan(best) && (wins || std::isnan(x)))) {
+                best = x;
+                where = at;
+              }
+              ++at;
+            });
+            ASSERT_EQ(index.At<int32_t>(kept), where);
+            if (std::isnan(best)) {
+              ASSERT_TRUE(std::isnan(value.At<float>(kept)));
+            } else {
+              ASSERT_EQ(value.At<float>(kept), best);
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, ElementsPassThroughTheProgram) {
+  std::mt19937 random(9);
+  ThreadPool threads(2);
+  for (const Shape& shape : kShapes) {
+    for (bool squares : {false, true}) {
+      const std::vector<int64_t> all = All(shape);
+      TestArray operand(program::kF32, all, FirstDims(all.size()), all.size(),
+                        random, true);
+      ForEachIndex(all, [&](const auto& i) {
+        operand.At<float>(i) = float(random() % 8);
+      });
+      program::Reduce fields =
+          Fields(ReduceKind::kSum, RegisterType::kF32, shape.reduced.size());
+      fields.code += Instruction(squares ? Opcode::kMul : Opcode::kAdd,
+                                 RegisterType::kF32, 0, 0);
+      fields.outputs = {1};
+      for (const Factories* table : AllTables()) {
+        TestArray result(program::kF32, shape.kept,
+                         FirstDims(shape.kept.size()), all.size(), random,
+                         true);
+        RunKernel(table->reduce, fields, all, {&operand}, {&result}, threads);
+        ForEachIndex(shape.kept, [&](const auto& kept) {
+          float total = 0;  // small integers: exact
+          ForEachIndex(shape.reduced, [&](const auto& reduced) {
+            std::vector<int64_t> i = kept;
+            i.insert(i.end(), reduced.begin(), reduced.end());
+            const float x = operand.At<float>(i);
+            total += squares ? x * x : x + x;
+          });
+          ASSERT_EQ(result.At<float>(kept), total);
+        });
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, HalvesAreSummedInF32AndRoundedOnce) {
+  std::mt19937 random(10);
+  ThreadPool threads(1);
+  for (int64_t size : {3, 300, 1000}) {
+    TestArray operand(program::kBF16, {5, size}, {0, 1}, 2, random, true);
+    ForEachIndex({5, size}, [&](const auto& i) {
+      operand.At<uint16_t>(i) = 0x3f80;  // 1
+    });
+    for (const Factories* table : AllTables()) {
+      TestArray result(program::kBF16, {5}, {0}, 2, random, true);
+      RunKernel(table->reduce, Fields(ReduceKind::kSum, RegisterType::kF32, 1),
+                {5, size}, {&operand}, {&result}, threads);
+      const float exact = static_cast<float>(size);
+      uint32_t bits;
+      std::memcpy(&bits, &exact, sizeof bits);
+      const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+      for (int64_t i = 0; i < 5; ++i) {
+        EXPECT_EQ(result.At<uint16_t>({i, 0}), rounded) << size;
+      }
+    }
+  }
+}
+
+// The function (a, b) -> b, which shows the order, and 2 a + b from `init`.
+TEST(ReduceTest, GeneralFunctionsSeeTheElementsInOrder) {
+  std::mt19937 random(11);
+  ThreadPool threads(2);
+  for (const Shape& shape : kShapes) {
+    const std::vector<int64_t> all = All(shape);
+    TestArray operand(program::kI32, all, FirstDims(all.size()), all.size(),
+                      random, true);
+    ForEachIndex(all, [&](const auto& i) {
+      operand.At<int32_t>(i) = static_cast<int32_t>(random() % 1000) + 1;
+    });
+    program::Reduce fields =
+        Fields(ReduceKind::kGeneral, RegisterType::kI32, shape.reduced.size());
+    // Two values: the last element, and the sum; associative both.
+    fields.outputs = {0, 0};
+    for (uint64_t i = 0; i < 4; ++i) {
+      fields.combine += Load(RegisterType::kI32, i);
+    }
+    fields.combine += Instruction(Opcode::kAdd, RegisterType::kI32, 1, 3);
+    fields.combine_outputs = {2, 4};
+    fields.init.assign(16, '\0');
+    fields.init[0] = 77;
+    for (const Factories* table : AllTables()) {
+      const size_t kept_rank = shape.kept.size();
+      TestArray last(program::kI32, shape.kept, FirstDims(kept_rank),
+                     all.size(), random, true);
+      TestArray sum(program::kI16, shape.kept, FirstDims(kept_rank), all.size(),
+                    random, true);
+      RunKernel(table->reduce, fields, all, {&operand}, {&last, &sum}, threads);
+      EXPECT_TRUE(last.GapsIntact());
+      ForEachIndex(shape.kept, [&](const auto& kept) {
+        int32_t want_last = 77, want_sum = 0;
+        ForEachIndex(shape.reduced, [&](const auto& reduced) {
+          std::vector<int64_t> i = kept;
+          i.insert(i.end(), reduced.begin(), reduced.end());
+          want_last = operand.At<int32_t>(i);
+          want_sum += want_last;
+        });
+        ASSERT_EQ(last.At<int32_t>(kept), want_last);
+        ASSERT_EQ(sum.At<int16_t>(kept), static_cast<int16_t>(want_sum));
+      });
+    }
+  }
+}
+
+TEST(ReduceTest, RefusesWhatItCannotRun) {
+  std::mt19937 random(12);
+  TestArray operand(program::kF32, {2, 2}, {0, 1}, 2, random, false);
+  TestArray result(program::kF32, {2}, {0}, 2, random, false);
+  const program::Execute step;
+  const ComputeSet set = {
+      step, {2, 2}, {operand.operand()}, {result.operand()}};
+  const auto& make = avx2::Table().reduce;
+  EXPECT_TRUE(make(set, Fields(ReduceKind::kSum, RegisterType::kF32, 1)).ok());
+  EXPECT_FALSE(make(set, Fields(ReduceKind::kSum, RegisterType::kF32, 3)).ok());
+  EXPECT_FALSE(make(set, Fields(ReduceKind::kAnd, RegisterType::kF32, 1)).ok());
+  // One result is too few for a value and an index.
+  EXPECT_FALSE(
+      make(set, Fields(ReduceKind::kArgmax, RegisterType::kF32, 1)).ok());
+  EXPECT_FALSE(
+      make(set, Fields(ReduceKind::kGeneral, RegisterType::kF32, 1)).ok());
+}
+
+}  // namespace
+}  // namespace ipu::model
