@@ -9,6 +9,7 @@ from jaxlib.ipu.program.isa import (
   INSTRUCTION,
   Opcode,
   RegisterType,
+  arity,
   encode,
 )
 
@@ -114,3 +115,38 @@ def permute(program: bytes, order: tuple[int, ...]) -> bytes:
       word = encode(op, type_, a, b, c, order.index(dim))
     words.append(word)
   return b"".join(words)
+
+
+def extract(
+  program: bytes, outputs: tuple[int, ...]
+) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
+  """The part of a program that some of its values depend on.
+
+  Returns:
+    The shorter program; the values' numbers in it; the operands that it
+    still loads, ascending, which are its operands 0, 1, ... now.
+  """
+  words = list(INSTRUCTION.iter_unpack(program))
+  needed = set(outputs)
+  for number in range(len(words) - 1, -1, -1):
+    if number in needed:
+      op, _, a, b, c, _ = words[number]
+      needed.update((a, b, c)[: arity(op)])
+  kept = sorted(needed)
+  renamed = {number: i for i, number in enumerate(kept)}
+  operands = sorted({words[n][5] for n in kept if words[n][0] == Opcode.LOAD})
+  slots = {operand: i for i, operand in enumerate(operands)}
+  out = []
+  for number in kept:
+    op, type_, a, b, c, imm = words[number]
+    values = [a, b, c]
+    for i in range(arity(op)):
+      values[i] = renamed[values[i]]
+    if op == Opcode.LOAD:
+      imm = slots[imm]
+    out.append(encode(op, type_, *values, imm))
+  return (
+    b"".join(out),
+    tuple(renamed[o] for o in outputs),
+    tuple(operands),
+  )

@@ -1,68 +1,115 @@
-"""Moves register programs into the reductions that alone use them.
+"""Moves register programs into the reductions that use them.
 
-`sum(x * x)` then reads x once and keeps no product.
+`sum(x * x)` then reads x once and keeps no product. A value that only
+reductions use is computed anew in each of them, if that is cheap: reading
+its operands again costs less than writing and reading the value.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import defaultdict
 
-from jaxlib.ipu.ir.graph import Graph, Node
-from jaxlib.ipu.lower.map_program import MAP
+from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.lower.code import extract
+from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.ops.reduce import Reduction
+from jaxlib.ipu.program.isa import INSTRUCTION, Opcode
+
+# What a value may cost to be computed again, in simple instructions.
+CHEAP = 16
+# ... and how many operands of full size that may read.
+FEW_OPERANDS = 2
+
+_REDUCE = "stablehlo.reduce"
+_WEIGHT = {
+  **dict.fromkeys(range(Opcode.EXP, Opcode.IS_FINITE), 10),
+  Opcode.SQRT: 4,
+  Opcode.RSQRT: 4,
+  Opcode.DIV: 4,
+  Opcode.REM: 10,
+  Opcode.POW: 20,
+  Opcode.ATAN2: 20,
+}
 
 
 def absorb(graph: Graph) -> Graph:
   """The graph with such reductions rewritten, regions included."""
-  uses: Counter[int] = Counter()
-  _count(graph, uses)
-  _absorb(graph, uses)
+  users: dict[int, list[Node | None]] = defaultdict(list)
+  _note_users(graph, users)
+  _absorb(graph, users)
   return graph
 
 
-def _count(graph: Graph, uses: Counter[int]) -> None:
-  uses.update(id(v) for v in graph.results)
+def _note_users(graph: Graph, users: dict[int, list[Node | None]]) -> None:
+  """Who uses each value; None stands for a graph's results."""
+  for value in graph.results:
+    users[id(value)].append(None)
   for node in graph.nodes:
-    uses.update(id(v) for v in node.inputs)
+    for value in node.inputs:
+      users[id(value)].append(node)
     for region in node.regions:
-      _count(region, uses)
+      _note_users(region, users)
 
 
-def _absorb(graph: Graph, uses: Counter[int]) -> None:
+def _absorb(graph: Graph, users: dict[int, list[Node | None]]) -> None:
   for index, node in enumerate(graph.nodes):
     for region in node.regions:
-      _absorb(region, uses)
-    if node.op == "stablehlo.reduce":
-      source = _only_source(node, uses)
-      if source is not None:
-        graph.nodes[index] = _merge(node, source)
+      _absorb(region, users)
+    if node.op == _REDUCE and _worthwhile(node, users):
+      graph.nodes[index] = _merge(node, users)
+  graph.nodes = [_prune(n, users) if n.op == MAP else n for n in graph.nodes]
 
 
-def _only_source(node: Node, uses: Counter[int]) -> Node | None:
-  """The map that makes all of a reduction's inputs and nothing else."""
-  data = node.inputs[: len(node.inputs) // 2]
+def _data(node: Node) -> tuple[Value, ...]:
+  return node.inputs[: len(node.inputs) // 2]
+
+
+def _worthwhile(node: Node, users: dict[int, list[Node | None]]) -> bool:
+  """Whether a reduction's inputs all come from one map, only reductions use
+  them, and they are cheap or nobody else needs them."""
+  data = _data(node)
   source = data[0].node
   if source is None or source.op != MAP:
-    return None
+    return False
+  if any(v.node is not source for v in data):
+    return False
   if all(data[0].shape[d] == 1 for d in node.attributes.dimensions):
-    return None  # a reshape
-  if {id(v) for v in data} != {id(v) for v in source.results}:
-    return None
-  if any(uses[id(v)] != data.count(v) for v in data):
-    return None
-  return source
+    return False  # a reshape
+  if any(u is None or u.op != _REDUCE for v in data for u in users[id(v)]):
+    return False
+  alone = {id(v) for v in data} == {id(v) for v in source.results} and all(
+    u is node for v in data for u in users[id(v)]
+  )
+  if alone:
+    return True
+  program: MapProgram = source.attributes
+  code, _, operands = extract(
+    program.code, tuple(program.outputs[v.index] for v in data)
+  )
+  weight = sum(_WEIGHT.get(w[0], 1) for w in INSTRUCTION.iter_unpack(code))
+  size = math.prod(program.shape)
+  large = sum(math.prod(source.inputs[o].shape) == size for o in operands)
+  return weight <= CHEAP and large <= FEW_OPERANDS
 
 
-def _merge(node: Node, source: Node) -> Node:
-  count = len(node.inputs) // 2
-  outputs = tuple(
-    source.attributes.outputs[v.index] for v in node.inputs[:count]
+def _merge(node: Node, users: dict[int, list[Node | None]]) -> Node:
+  data = _data(node)
+  source = data[0].node
+  assert source is not None
+  program: MapProgram = source.attributes
+  code, outputs, operands = extract(
+    program.code, tuple(program.outputs[v.index] for v in data)
   )
   merged = Node(
     node.op,
-    source.inputs + node.inputs[count:],
+    tuple(source.inputs[o] for o in operands) + node.inputs[len(data) :],
     [],
-    Reduction(node.attributes.dimensions, source.attributes, outputs),
+    Reduction(
+      node.attributes.dimensions,
+      MapProgram(program.shape, code, outputs),
+      outputs,
+    ),
     node.regions,
     node.location,
   )
@@ -70,4 +117,30 @@ def _merge(node: Node, source: Node) -> Node:
   merged.results = node.results
   for value in merged.results:
     value.node = merged
+  for value in data:
+    users[id(value)].remove(node)
+  for value in merged.inputs:
+    users[id(value)].append(merged)
   return merged
+
+
+def _prune(node: Node, users: dict[int, list[Node | None]]) -> Node:
+  """A map without the results that nobody uses any more."""
+  used = [v for v in node.results if users[id(v)]]
+  if len(used) == len(node.results) or not used:
+    return node  # whole, or dead: then `dce` removes it
+  program: MapProgram = node.attributes
+  code, outputs, operands = extract(
+    program.code, tuple(program.outputs[v.index] for v in used)
+  )
+  pruned = Node(
+    MAP,
+    tuple(node.inputs[o] for o in operands),
+    [],
+    MapProgram(program.shape, code, outputs),
+    location=node.location,
+  )
+  pruned.results = tuple(used)
+  for place, value in enumerate(used):
+    value.node, value.index = pruned, place
+  return pruned

@@ -123,6 +123,15 @@ class ReduceKind(enum.IntEnum):
   GENERAL = 10
 
 
+def arity(op: int) -> int:
+  """How many of a, b, c name values."""
+  if op <= Opcode.IOTA:
+    return 0
+  if op < Opcode.ADD:
+    return 1
+  return 2 if op < Opcode.SELECT else 3
+
+
 # op, type, a, b, c, imm
 INSTRUCTION = struct.Struct("<BBHHHQ")
 
