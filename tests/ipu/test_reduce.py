@@ -26,11 +26,17 @@ def test_monoids(check, dtype):
       cases[f"max {axes}"] = x.max(axes)
       cases[f"min {axes}"] = x.min(axes)
       cases[f"sum {axes}"] = number.sum(axes)
-      cases[f"product {axes}"] = (number % 2 + 1).prod(axes)
     return cases
 
+  def products(x):
+    x = x if dtype != np.bool_ else x.astype(jnp.int32)
+    return {f"product {axes}": (x % 2 + 1).prod(axes) for axes in AXES}
+
   x = util.sample(dtype, SHAPE, low=0, high=1)
-  check(reductions, x, rtol={2: 2e-2}.get(dtype.itemsize, 1e-5), atol=1e-5)
+  half = dtype.itemsize == 2
+  check(reductions, x, rtol=2e-2 if half else 1e-5, atol=1e-5)
+  # XLA:CPU rounds every half product, which adds up.
+  check(products, x, rtol=8e-2 if half else 1e-5)
 
 
 @pytest.mark.parametrize("dtype", BOOL + INTEGERS, ids=str)
