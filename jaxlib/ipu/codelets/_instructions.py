@@ -226,6 +226,10 @@ def _from_bits(of: type) -> Callable[[Array], Array]:
   return lambda x: x.astype(np.uint16).view(of).astype(np.float32)
 
 
+def _select(condition: Array, x: Array, y: Array) -> Array:
+  return np.where(condition != 0, x, y)
+
+
 def _clamp(low: Array, x: Array, high: Array) -> Array:
   return np.minimum(np.maximum(x, low), high)
 
@@ -285,7 +289,7 @@ _FUNCTIONS: dict[Opcode, Callable[..., Array]] = {
   Opcode.LE: np.less_equal,
   Opcode.GT: np.greater,
   Opcode.GE: np.greater_equal,
-  Opcode.SELECT: lambda a, b, c: np.where(a != 0, b, c),
+  Opcode.SELECT: _select,
   Opcode.CLAMP: _clamp,
 }
 

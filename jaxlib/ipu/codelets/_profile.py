@@ -222,12 +222,11 @@ def profile(
   # A bare copy or fill still moves each element through the store port.
   least = sum(1 / _inner_loops.VECTOR[d] for d in result_dtypes)
   first = next(iter(p.loaded.values()), DType.F32)
+  moved = result_dtypes[0] if result_dtypes else first
   return Profile(
     per_element=max(p.proper + p.loop + loads + stores, least),
     arithmetic=p.proper,
-    unit=p.unit
-    if p.computes
-    else _inner_loops.VECTOR[(*result_dtypes, first)[0]],
+    unit=p.unit if p.computes else _inner_loops.VECTOR[moved],
     loads=len(p.loaded),
     unary=not p.binary,
     has_exp=any(i.op == Opcode.EXP for i in p.instructions),

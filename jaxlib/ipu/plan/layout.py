@@ -44,7 +44,7 @@ class Factor(NamedTuple):
 class Replica(NamedTuple):
   """`count` copies, `stride` tiles apart."""
 
-  count: int
+  count: int  # type: ignore[assignment]  # hides tuple.count
   stride: int
 
 
