@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from program_kit import BOOL, F32, FREE, I32, Kit, add, code, cost, double, load
+from test_layout import mappings
 
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.plan import cost as cost_model
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.layout import Factor, Layout, everywhere, grid, single
 from jaxlib.ipu.program import interp, schema
@@ -30,6 +34,29 @@ def trap(kit: Kit, *arguments: np.ndarray, **options) -> Trap:
 
 def moved_bytes(result: interp.Result) -> list[float]:
   return [e.actual for e in result.exchanges]
+
+
+# --- Exchange ----------------------------------------------------------------
+
+
+@given(st.data())
+def test_bytes_exchanged_are_bytes_planned(data):
+  """Exactly, wherever the overlap of two mappings has a closed form."""
+  extents = tuple(
+    data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+  )
+  a = data.draw(mappings(extents))
+  n = a.num_elements
+  b = data.draw(st.one_of(mappings(extents), mappings((n,))))
+  kit = Kit(tiles=256)
+  argument, result = kit.argument((n,), layout=a), kit.result((n,), layout=b)
+  planned = cost_model.moved(a, b, 4, 256)
+  kit.copy(kit.whole(argument, result), exchange_bytes=planned.bytes)
+  (step,) = run(kit, np.arange(n, dtype=np.float32)).exchanges
+  if layouts.overlap(a, b, 256) is None:
+    assert step.actual <= planned.bytes
+  else:
+    assert step.actual == planned.bytes
 
 
 # --- Element-wise ------------------------------------------------------------
