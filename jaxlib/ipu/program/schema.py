@@ -146,8 +146,8 @@ class Reduce:
   themselves: the row-major index over the reduced dimensions. GENERAL
   combines by the register program `combine`: values 0..k-1 are the
   accumulators, k..2k-1 the elements, `combine_outputs` the new accumulators;
-  it starts from the operands' `init`, raw little-endian bytes, 8 per output.
-  `index_is_last` breaks ties towards the larger index (XLA's: the smaller).
+  it starts once from the operands' `init`, raw little-endian bytes, 8 per
+  output. Arg-reductions break ties towards the smaller index.
   """
 
   num_reduced: U32
@@ -183,9 +183,7 @@ class Gather:
   `start_index_map[k] == d` else 0; clamped to [0, shape[d] - slice_sizes[d]];
   `batch_dims[d]` is the batch dimension that indexes operand dimension d
   directly (operand_batching_dims), else -1; `window_dims[d]` is the window
-  dimension that walks operand dimension d, else -1 (collapsed). With
-  `fill`, a slice that is out of bounds gives `fill_value` instead of being
-  clamped.
+  dimension that walks operand dimension d, else -1 (collapsed).
   """
 
   num_batch_dims: U32
