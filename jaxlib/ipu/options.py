@@ -163,6 +163,13 @@ ENVIRONMENT_FLAGS = (
     target_lib.DEFAULT,
   ),
   Flag(
+    "JAX_IPU_VERIFY",
+    "verify",
+    BOOL,
+    "check what each phase of the compiler leaves behind",
+    "false",
+  ),
+  Flag(
     "POPLAR_LOG_LEVEL",
     "log_level",
     POPLAR_LEVEL,
@@ -190,7 +197,7 @@ ENGINE_OPTIONS = (
     "autoReport.all",
     "report",
     BOOL,
-    "write a report of every program",
+    "write every program as text: graph, tile mappings, steps, costs",
     "false",
   ),
   Flag(
@@ -209,16 +216,8 @@ ENGINE_OPTIONS = (
   ),
 )
 
-PVTI_OPTIONS = (
-  Flag("enable", "trace", BOOL, "write a timeline of the host", "false"),
-  Flag(
-    "directory",
-    "trace_directory",
-    FOLDER,
-    "where timelines go",
-    "the working directory",
-  ),
-)
+# None has a meaning here yet; the variable is read to say so by name.
+PVTI_OPTIONS: tuple[Flag, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,7 +233,7 @@ class Settings:
     log_level: of Python's logging; None when nobody said anything.
     report, report_directory: whether and where to write reports.
     allow_out_of_memory: whether a tile's SRAM may be exceeded.
-    trace, trace_directory: whether and where to write host timelines.
+    verify: whether the compiler checks itself after every phase.
   """
 
   use_model: bool | None = None
@@ -246,8 +245,7 @@ class Settings:
   report: bool = False
   report_directory: str = "."
   allow_out_of_memory: bool = False
-  trace: bool = False
-  trace_directory: str = "."
+  verify: bool = False
 
   @property
   def target(self) -> target_lib.Target:

@@ -173,7 +173,10 @@ def read_options(compile_options: bytes) -> Options:
     _jax.CompileOptions.ParseFromString(compile_options).env_option_overrides
   )
   options = Options(
-    target=settings.target, allow_out_of_memory=settings.allow_out_of_memory
+    target=settings.target,
+    allow_out_of_memory=settings.allow_out_of_memory,
+    dump=Path(settings.report_directory) if settings.report else None,
+    verify=settings.verify,
   )
   for name, value in given.items():
     if not name.startswith("ipu_"):

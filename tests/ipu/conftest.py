@@ -24,6 +24,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 os.environ.setdefault("JAX_IPU_USE_MODEL", "true")
+os.environ.setdefault("JAX_IPU_VERIFY", "true")
 if "JAX_IPU_MODEL_NUM_TILES" in os.environ:
   # The sizes of the tests fit a whole IPU; on a few tiles let them overflow.
   os.environ.setdefault(

@@ -49,10 +49,7 @@ GOOD = [
     },
     {"report": True, "report_directory": "./r", "allow_out_of_memory": True},
   ),
-  (
-    {"PVTI_OPTIONS": '{"enable": "true", "directory": "t"}'},
-    {"trace": True, "trace_directory": "t"},
-  ),
+  ({"JAX_IPU_VERIFY": "true"}, {"verify": True}),
 ]
 
 
@@ -94,8 +91,8 @@ BAD = [
   ),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": ""}', "a folder"),
   ("PVTI_OPTIONS", "true", "JSON object"),
-  ("PVTI_OPTIONS", '{"enable": 7}', "enable"),
-  ("PVTI_OPTIONS", '{"directory": ""}', "a folder"),
+  ("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": 7}', "true or false"),
+  ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": ""}', "a folder"),
 ]
 
 
