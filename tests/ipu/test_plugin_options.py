@@ -63,6 +63,7 @@ def test_good_values(environment, fields):
 # The flag and the value as the message shows them.
 BAD = [
   ("JAX_IPU_USE_MODEL", "maybe", "true or false"),
+  ("JAX_IPU_VERIFY", "2", "true or false"),
   ("JAX_IPU_USE_MODEL", "false", "no IPU hardware"),
   ("JAX_IPU_MODEL_NUM_TILES", "many", "whole number from 1"),
   ("JAX_IPU_MODEL_NUM_TILES", "0", "whole number from 1"),
