@@ -1,5 +1,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/transpose.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -7,6 +9,12 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
+
+constexpr int64_t kLine = 64;  // bytes of a cache line
+
+// Transpositions of more bytes write past the caches: the first of them would
+// be gone before the last is written.
+constexpr int64_t kStreamBytes = 4 << 20;
 
 // The widest vectors whose interleaving is one instruction, of at most 16
 // items, so that a tile fits the registers.
@@ -67,69 +75,173 @@ void TransposeTile(const char* source, int64_t source_step, char* destination,
   }
 }
 
+void StreamLine(char* to, const char* from) {
+#ifdef __AVX512F__
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_load_si512(from));
+#else
+  for (int64_t i = 0; i < kLine; i += 32) {
+    _mm256_stream_si256(
+        reinterpret_cast<__m256i*>(to + i),
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
+  }
+#endif
+}
+
+// A square of a cache line's length on both sides, each line touched once.
+template <typename Item, bool kStream>
+void TransposeLines(const char* source, int64_t source_step, char* destination,
+                    int64_t destination_step) {
+  constexpr int64_t kItem = sizeof(Item);
+  constexpr int64_t kN = kTile<Item>;
+  constexpr int64_t kSide = kLine / kItem;
+  if constexpr (kN == kSide && !kStream) {
+    return TransposeTile<Item>(source, source_step, destination,
+                               destination_step);
+  }
+  alignas(kLine) char out[kSide * kLine];
+  if constexpr (kN == kSide) {
+    TransposeTile<Item>(source, source_step, out, kLine);
+  } else {
+    alignas(kLine) char in[kSide * kLine];
+    for (int64_t j = 0; j < kSide; ++j) {
+      std::memcpy(in + j * kLine, source + j * source_step, kLine);
+    }
+    for (int64_t i = 0; i < kSide; i += kN) {
+      for (int64_t j = 0; j < kSide; j += kN) {
+        TransposeTile<Item>(in + j * kLine + i * kItem, kLine,
+                            out + i * kLine + j * kItem, kLine);
+      }
+    }
+  }
+  for (int64_t i = 0; i < kSide; ++i) {
+    char* const to = destination + i * destination_step;
+    if constexpr (kStream) {
+      StreamLine(to, out + i * kLine);
+    } else {
+      std::memcpy(to, out + i * kLine, kLine);
+    }
+  }
+}
+
 struct Pair {
   uint64_t words[2];
 };
 
+// A transposition in parts: destination rows [i0, i1), columns [j0, j1).
 template <typename Item>
-void TransposeItems(int64_t rows, int64_t columns, const char* source,
-                    int64_t source_step, char* destination,
-                    int64_t destination_step) {
-  constexpr int64_t kItem = sizeof(Item);
-  const auto row_by_row = [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
-    for (int64_t i = i0; i < i1; ++i) {
-      const char* from = source + i * kItem + j0 * source_step;
-      char* to = destination + i * destination_step + j0 * kItem;
-      for (int64_t j = j0; j < j1; ++j, from += source_step, to += kItem) {
-        std::memcpy(to, from, kItem);
-      }
-    }
-  };
-  const auto column_by_column = [&](int64_t i0, int64_t i1, int64_t j0,
-                                    int64_t j1) {
-    for (int64_t j = j0; j < j1; ++j) {
-      const char* from = source + i0 * kItem + j * source_step;
-      char* to = destination + i0 * destination_step + j * kItem;
-      for (int64_t i = i0; i < i1; ++i, from += kItem, to += destination_step) {
-        std::memcpy(to, from, kItem);
-      }
-    }
-  };
-  // What tiles do not cover, along its longer side.
-  const auto rest = [&](int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
-    if (i1 - i0 < j1 - j0) {
-      row_by_row(i0, i1, j0, j1);
-    } else {
-      column_by_column(i0, i1, j0, j1);
-    }
-  };
+class Parts {
+ public:
+  Parts(const char* source, int64_t source_step, char* destination,
+        int64_t destination_step)
+      : source_(source),
+        source_step_(source_step),
+        destination_(destination),
+        destination_step_(destination_step) {}
 
-  // Squares small enough for both sides' pages and lines to stay at hand.
-  constexpr int64_t kSquare = 128;
-  for (int64_t i0 = 0; i0 < rows; i0 += kSquare) {
-    const int64_t i1 = std::min(i0 + kSquare, rows);
-    for (int64_t j0 = 0; j0 < columns; j0 += kSquare) {
-      const int64_t j1 = std::min(j0 + kSquare, columns);
-      if constexpr (std::is_same_v<Item, Pair>) {
-        rest(i0, i1, j0, j1);
+  void Run(int64_t rows, int64_t columns) const {
+    if constexpr (std::is_same_v<Item, Pair>) {
+      constexpr int64_t kSquare = 32;
+      for (int64_t i = 0; i < rows; i += kSquare) {
+        for (int64_t j = 0; j < columns; j += kSquare) {
+          Items(i, std::min(i + kSquare, rows), j,
+                std::min(j + kSquare, columns));
+        }
+      }
+    } else {
+      const int64_t it = rows / kSide * kSide;
+      const int64_t jt = columns / kSide * kSide;
+      const bool aligned =
+          reinterpret_cast<uintptr_t>(destination_) % kLine == 0 &&
+          destination_step_ % kLine == 0;
+      // Rows that are a power of two apart share few places in the caches and
+      // push each other out. Else tiles may come back to a line.
+      const bool crowded =
+          source_step_ % kCrowded == 0 || destination_step_ % kCrowded == 0;
+      if (kTile<Item> < kSide && !crowded) return Tiles(0, rows, 0, columns);
+      if (aligned && rows * columns * kItem >= kStreamBytes) {
+        Squares<true>(it, jt);
+        _mm_sfence();
       } else {
-        constexpr int64_t kN = kTile<Item>;
-        const int64_t it = i0 + (i1 - i0) / kN * kN;
-        const int64_t jt = j0 + (j1 - j0) / kN * kN;
-        for (int64_t i = i0; i < it; i += kN) {
-          for (int64_t j = j0; j < jt; j += kN) {
-            TransposeTile<Item>(source + i * kItem + j * source_step,
-                                source_step,
-                                destination + i * destination_step + j * kItem,
-                                destination_step);
+        Squares<false>(it, jt);
+      }
+      Tiles(it, rows, 0, jt);
+      Tiles(0, rows, jt, columns);
+    }
+  }
+
+ private:
+  static constexpr int64_t kItem = sizeof(Item);
+  static constexpr int64_t kSide = kLine / kItem;
+  static constexpr int64_t kSquare = 256;
+  static constexpr int64_t kCrowded = 2048;  // bytes
+
+  // Whole lines, in squares small enough for both sides' pages to stay at hand.
+  template <bool kStream>
+  void Squares(int64_t rows, int64_t columns) const {
+    for (int64_t i0 = 0; i0 < rows; i0 += kSquare) {
+      const int64_t i1 = std::min(i0 + kSquare, rows);
+      for (int64_t j0 = 0; j0 < columns; j0 += kSquare) {
+        const int64_t j1 = std::min(j0 + kSquare, columns);
+        for (int64_t i = i0; i < i1; i += kSide) {
+          for (int64_t j = j0; j < j1; j += kSide) {
+            TransposeLines<Item, kStream>(From(i, j), source_step_, To(i, j),
+                                          destination_step_);
           }
         }
-        if (it < i1) rest(it, i1, j0, jt);
-        if (jt < j1) rest(i0, i1, jt, j1);
       }
     }
   }
-}
+
+  void Tiles(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+    constexpr int64_t kN = kTile<Item>;
+    const int64_t it = i0 + (i1 - i0) / kN * kN;
+    const int64_t jt = j0 + (j1 - j0) / kN * kN;
+    for (int64_t j = j0; j < jt; j += kSquare) {
+      for (int64_t i = i0; i < it; i += kN) {
+        for (int64_t jj = j; jj < std::min(j + kSquare, jt); jj += kN) {
+          TransposeTile<Item>(From(i, jj), source_step_, To(i, jj),
+                              destination_step_);
+        }
+      }
+    }
+    Items(it, i1, j0, jt);
+    Items(i0, i1, jt, j1);
+  }
+
+  // One by one, along the longer side.
+  void Items(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+    if (i1 - i0 < j1 - j0) {
+      for (int64_t i = i0; i < i1; ++i) {
+        const char* from = From(i, j0);
+        char* to = To(i, j0);
+        for (int64_t j = j0; j < j1; ++j, from += source_step_, to += kItem) {
+          std::memcpy(to, from, kItem);
+        }
+      }
+    } else {
+      for (int64_t j = j0; j < j1; ++j) {
+        const char* from = From(i0, j);
+        char* to = To(i0, j);
+        for (int64_t i = i0; i < i1;
+             ++i, from += kItem, to += destination_step_) {
+          std::memcpy(to, from, kItem);
+        }
+      }
+    }
+  }
+
+  const char* From(int64_t i, int64_t j) const {
+    return source_ + i * kItem + j * source_step_;
+  }
+  char* To(int64_t i, int64_t j) const {
+    return destination_ + i * destination_step_ + j * kItem;
+  }
+
+  const char* const source_;
+  const int64_t source_step_;
+  char* const destination_;
+  const int64_t destination_step_;
+};
 
 }  // namespace
 
@@ -137,8 +249,8 @@ void Transpose(int64_t item_size, int64_t rows, int64_t columns,
                const char* source, int64_t source_step, char* destination,
                int64_t destination_step) {
   const auto run = [&]<typename Item>(Item) {
-    TransposeItems<Item>(rows, columns, source, source_step, destination,
-                         destination_step);
+    Parts<Item>(source, source_step, destination, destination_step)
+        .Run(rows, columns);
   };
   switch (item_size) {
     case 1:
