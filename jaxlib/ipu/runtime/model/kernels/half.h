@@ -37,12 +37,15 @@ inline Floats FromF16(const Halves& bits) {
 #elif defined(__F16C__) && defined(__AVX2__)
   return BitCast<Floats>(_mm256_cvtph_ps(BitCast<__m128i>(bits)));
 #else
-  // Exponents are off by 112; multiplying sets them right, denormals as well.
+  // Exponents are off by 112; below the normal ones are multiples of 2^-24.
   const Words wide = Widen(bits);
-  const Words magnitude = (wide & 0x7fff) << 13;
-  const Words scaled = BitCast<Words>(BitCast<Floats>(magnitude) * 0x1p112f);
-  const Words special = magnitude | 0x7f800000;
-  return BitCast<Floats>((magnitude >= 0x0f800000 ? special : scaled) |
+  const Words magnitude = wide & 0x7fff;
+  const Words normal = (magnitude << 13) + (112u << 23);
+  const Words special = magnitude << 13 | 0x7f800000;
+  const Words denormal = BitCast<Words>(
+      ConvertLanes<float>(BitCast<Vector<int32_t>>(magnitude)) * 0x1p-24f);
+  const Words result = magnitude < 0x0400 ? denormal : normal;
+  return BitCast<Floats>((magnitude >= 0x7c00 ? special : result) |
                          (wide & 0x8000) << 16);
 #endif
 }

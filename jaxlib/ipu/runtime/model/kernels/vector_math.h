@@ -65,7 +65,7 @@ struct ExpTable;
 template <>
 struct ExpTable<float> {
   static constexpr float kLowest = -105, kHighest = 89;
-  static constexpr float kLn2High = 0.69314718f, kLn2Low = -1.9046543e-9f;
+  static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.1219444e-4f;
   // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2
   static constexpr float kSeries[] = {
       0.50000000135423458052,   0.16666666757086083972,
@@ -76,8 +76,8 @@ struct ExpTable<float> {
 template <>
 struct ExpTable<double> {
   static constexpr double kLowest = -746, kHighest = 710;
-  static constexpr double kLn2High = 0.69314718055994528623;
-  static constexpr double kLn2Low = 2.3190468138462995584e-17;
+  static constexpr double kLn2High = 0.69314718055989033019;
+  static constexpr double kLn2Low = 5.4979230187083711552e-14;
   static constexpr double kSeries[] = {
       0.49999999999999999997,   0.16666666666666671029,
       0.041666666666666683933,  0.0083333333333260835737,
