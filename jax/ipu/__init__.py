@@ -12,10 +12,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import jax
 from jax._src import config as _config
 from jax._src.lib import _jax
-
-import jax
 
 _OPTIONS = {
   "jax_ipu_use_model": (bool, "Run on the IPU model instead of hardware."),

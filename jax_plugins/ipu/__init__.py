@@ -29,12 +29,11 @@ def initialize() -> None:
 
 def _make_client() -> Any:
   """Creates the client from the flags as they are now."""
+  import jax
+  import jax.ipu
   import jaxlib.version
   from jax._src import xla_bridge
   from jax._src.lib import xla_client
-
-  import jax
-  import jax.ipu
   from jaxlib.ipu import options, plugin
 
   plugin.check_installation(jaxlib.version.__version__)
@@ -82,7 +81,6 @@ class _LooksLikeCpu:
 def _show_whole_programs() -> None:
   """Lets `as_text` show the optimised module; see plugin.whole_programs."""
   from jax._src.lib import _jax
-
   from jaxlib.ipu import plugin
 
   for name in ("hlo_modules", "get_hlo_text"):

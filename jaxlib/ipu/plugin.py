@@ -86,7 +86,7 @@ def load() -> ctypes.CDLL:
     raise PluginError(
       f"the IPU backend's library {LIBRARY} cannot be loaded: {error}"
     ) from error
-  text = [ctypes.c_char_p, ctypes.c_size_t]
+  text: list[Any] = [ctypes.c_char_p, ctypes.c_size_t]
   library.ipu_compile_succeeded.argtypes = [ctypes.c_void_p, *text]
   library.ipu_compile_succeeded.restype = None
   library.ipu_compile_failed.argtypes = [ctypes.c_void_p, ctypes.c_int, *text]

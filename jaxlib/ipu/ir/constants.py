@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -35,10 +36,20 @@ def _read_bfloat16(text: str) -> np.ndarray:
     raw = bytes.fromhex(body[3 : body.rindex('"')])
     return np.frombuffer(raw, ml_dtypes.bfloat16)
   items = body.replace("[", " ").replace("]", " ").replace(",", " ").split()
-  values = np.empty(len(items), ml_dtypes.bfloat16)
-  for i, item in enumerate(items):
-    if item.startswith("0x"):
-      values[i] = np.uint16(int(item, 16)).view(ml_dtypes.bfloat16)
-    else:
-      values[i] = float(item)
-  return values
+  bits = [
+    int(item, 16) if item.startswith("0x") else _bfloat16_bits(float(item))
+    for item in items
+  ]
+  return np.array(bits, np.uint16).view(ml_dtypes.bfloat16)
+
+
+def _bfloat16_bits(value: float) -> int:
+  """The nearest bfloat16, by integers: the compiler runs on threads that
+  flush small float32 numbers to zero, and most of bfloat16's small numbers
+  are such."""
+  sign = 0x8000 if math.copysign(1.0, value) < 0 else 0
+  if not value:
+    return sign
+  exponent = max(math.frexp(value)[1] - 1, -126)
+  significand = round(math.ldexp(abs(value), 7 - exponent))
+  return sign | (((exponent + 126) << 7) + significand)

@@ -40,7 +40,7 @@ class Value:
 
 
 class Node:
-  """An operation. `attributes` is what the operation's `read` made of MLIR's."""
+  """An operation; `attributes` is what its `read` made of MLIR's."""
 
   __slots__ = ("op", "inputs", "results", "attributes", "regions", "location")
 

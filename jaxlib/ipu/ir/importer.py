@@ -78,7 +78,10 @@ def import_module(module: ir.Module) -> Module:
   main = None
   for op in module.body.operations:
     name = op.operation.name
-    if name == "func.func" and op.attributes["sym_name"].value == "main":
+    if (
+      name == "func.func"
+      and ir.StringAttr(op.attributes["sym_name"]).value == "main"
+    ):
       main = op
     elif name not in ("func.func", "sdy.mesh"):
       raise _unimplemented(f"operation {name} beside @main", op.location)
@@ -93,7 +96,7 @@ def import_module(module: ir.Module) -> Module:
 def _name(module: ir.Module) -> str:
   attributes = module.operation.attributes
   if "sym_name" in attributes:
-    return str(attributes["sym_name"].value)
+    return ir.StringAttr(attributes["sym_name"]).value
   return "program"
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
+
+import ml_dtypes
+import numpy as np
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program.isa import (
@@ -38,14 +42,7 @@ _NARROW: dict[DType, Opcode] = {
   DType.F16: Opcode.ROUND_F16,
   DType.BF16: Opcode.ROUND_BF16,
 }
-_CONSTANT = {
-  RegisterType.F32: "<f",
-  RegisterType.F64: "<d",
-  RegisterType.I32: "<i",
-  RegisterType.U32: "<I",
-  RegisterType.I64: "<q",
-  RegisterType.U64: "<Q",
-}
+_CONSTANT = {RegisterType.F32: "<f", RegisterType.F64: "<d"}
 
 
 class Code:
@@ -77,16 +74,20 @@ class Code:
     """The element of an operand, in the register type of its dtype."""
     return self.emit(Opcode.LOAD, REGISTER[dtype], imm=operand)
 
-  def constant(self, value: complex | int | float, type_: RegisterType) -> int:
-    """A constant of a register type."""
-    if type_ in (RegisterType.F32, RegisterType.F64):
-      raw = struct.pack(_CONSTANT[type_], float(value))  # type: ignore[arg-type]
-    else:
+  def constant(self, value: Any, type_: RegisterType) -> int:
+    """A constant of a register type: a Python number, or a NumPy scalar,
+    whose bits are kept."""
+    if type_ not in (RegisterType.F32, RegisterType.F64):
       bits = 64 if type_ in (RegisterType.I64, RegisterType.U64) else 32
-      raw = (int(value) & ((1 << bits) - 1)).to_bytes(8, "little")  # type: ignore[arg-type]
-    return self.emit(
-      Opcode.CONST, type_, imm=int.from_bytes(raw.ljust(8, b"\0"), "little")
-    )
+      imm = int(value) & ((1 << bits) - 1)
+    elif isinstance(value, np.generic) and value.dtype == np.float32:
+      imm = int(value.view(np.uint32))
+    elif isinstance(value, np.generic) and value.dtype == ml_dtypes.bfloat16:
+      imm = int(value.view(np.uint16)) << 16
+    else:
+      raw = struct.pack(_CONSTANT[type_], float(value))
+      imm = int.from_bytes(raw, "little")
+    return self.emit(Opcode.CONST, type_, imm=imm)
 
   def narrow(self, value: int, dtype: DType) -> int:
     """Brings the result of arithmetic back into the range of `dtype`."""
@@ -144,7 +145,8 @@ def extract(
       values[i] = renamed[values[i]]
     if op == Opcode.LOAD:
       imm = slots[imm]
-    out.append(encode(op, type_, *values, imm))
+    a, b, c = values
+    out.append(encode(op, type_, a, b, c, imm))
   return (
     b"".join(out),
     tuple(renamed[o] for o in outputs),

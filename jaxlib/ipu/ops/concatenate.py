@@ -65,7 +65,7 @@ def _pad(builder: Builder, node: Node) -> None:
   for d, extent in enumerate(result.shape):
     step = padding.interior[d] + 1
     low = padding.low[d]
-    first = max(0, -(-(-low) // step)) if low < 0 else 0
+    first = max(0, -(low // step)) if low < 0 else 0
     last = view.shape[d]
     while last > first and low + (last - 1) * step >= extent:
       last = min(last - 1, (extent - 1 - low) // step + 1)

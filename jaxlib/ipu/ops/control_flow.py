@@ -16,7 +16,6 @@ from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 
-
 REPEAT = "ipu.repeat"
 
 
@@ -43,9 +42,7 @@ def _repeat(builder: Builder, node: Node) -> None:
   (body,) = node.regions
   roots = _carry(builder, node, [body])
   steps = _turn(builder, body, roots)
-  builder.steps.append(
-    schema.Repeat(node.attributes, steps, builder.location)
-  )
+  builder.steps.append(schema.Repeat(node.attributes, steps, builder.location))
 
 
 def _carry(

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
+
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
@@ -15,7 +17,6 @@ from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.plan import matmul
 from jaxlib.ipu.plan.layout import Layout, grid, project
 from jaxlib.ipu.program import schema
-import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
 
@@ -116,7 +117,7 @@ def _result_layout(
   dtype: DType,
 ) -> Layout:
   """Where the products are made, or evenly spread if they are partial."""
-  if parts[3] <= 1 and math.prod(shape):
+  if parts[3] <= 1 and 0 not in shape:
     own = project(partition, shape, (0, 1, 2))
     if own is not None and not own.replicas:
       return own

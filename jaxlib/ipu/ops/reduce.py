@@ -43,10 +43,8 @@ def _lower(builder: Builder, node: Node) -> None:
   (region,) = node.regions
   inits = node.inputs[-count:]
   if any(_extents(node)[d] == 0 for d in node.attributes.dimensions):
-    for i, init in enumerate(inits):
-      fill_root(
-        builder, builder.result(node, index=i), builder.view(init)
-      )
+    for i, value in enumerate(inits):
+      fill_root(builder, builder.result(node, index=i), builder.view(value))
     return
   kind, combine = ReduceKind.GENERAL, Combiner(b"", ())
   if count == 1:
@@ -57,11 +55,11 @@ def _lower(builder: Builder, node: Node) -> None:
       kind = ReduceKind.GENERAL
   if kind is ReduceKind.GENERAL:
     combine = combiner(region)
-  init = b""
+  start = b""
   if kind is ReduceKind.GENERAL:
-    init = b"".join(_constant_bytes(v, node) for v in inits)
+    start = b"".join(_constant_bytes(v, node) for v in inits)
   if not _reduce_nothing(builder, node, kind):
-    _reduce(builder, node, kind, combine, init)
+    _reduce(builder, node, kind, combine, start)
   if kind in _IDENTITY and not _is_identity(kind, inits[0]):
     _combine_init(builder, node, inits[0])
 
@@ -80,10 +78,9 @@ def _reduce_nothing(builder: Builder, node: Node, kind: ReduceKind) -> bool:
   if any(shape[d] != 1 for d in attributes.dimensions):
     return False
   kept = [d for d in range(len(shape)) if d not in attributes.dimensions]
-  builder.define(
-    node.results[0],
-    merge(builder.view(node.inputs[0]), [[d] for d in kept]),
-  )
+  view = merge(builder.view(node.inputs[0]), [[d] for d in kept])
+  assert view is not None, "dropping a dimension of extent 1 keeps the others"
+  builder.define(node.results[0], view)
   return True
 
 
@@ -234,7 +231,7 @@ def _constant_bytes(init: Value, node: Node) -> bytes:
       names(),
     )
   code = Code()
-  word = code.constant(scalar.item(), REGISTER[init.dtype])
+  word = code.constant(scalar, REGISTER[init.dtype])
   assert word == 0
   return code.bytes()[8:16]
 

@@ -46,9 +46,7 @@ def _narrow(node: Node, live: set[int]) -> None:
   needed = {i for i, v in enumerate(node.results) if id(v) in live}
   for condition in node.regions[:-1]:
     used = _used(condition, {id(v) for v in condition.results})
-    needed |= {
-      i for i, p in enumerate(condition.parameters) if id(p) in used
-    }
+    needed |= {i for i, p in enumerate(condition.parameters) if id(p) in used}
   while True:
     used = _used(body, {id(body.results[i]) for i in needed})
     more = {i for i, p in enumerate(body.parameters) if id(p) in used}

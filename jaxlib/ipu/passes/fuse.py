@@ -212,6 +212,7 @@ class _Fuser:
     outputs: list[tuple[int, Value]] = []
     for node in group:
       row = REGISTRY[node.op].elementwise
+      assert row is not None, node.op
       arguments = [number(v) for v in node.inputs]
       value = node.results[0]
       numbers[id(value)] = row.emit(code, arguments, node)

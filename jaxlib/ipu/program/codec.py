@@ -62,8 +62,9 @@ def encoder(t: Any) -> Encoder:
     tags = {a: bytes([i]) for i, a in enumerate(alternatives)}
 
     def encode_union(value: Any, out: list[bytes]) -> None:
-      out.append(tags[type(value)])
-      encoder(type(value))(value, out)
+      kind: Any = type(value)
+      out.append(tags[kind])
+      encoder(kind)(value, out)
 
     return encode_union
   return _record_encoder(t)

@@ -44,9 +44,8 @@ def fingerprint() -> int:
       return t.__name__
     seen.add(t)
     fields = codec.field_types(t)
-    text.append(
-      f"{t.__name__}({','.join(f'{n}:{describe(f)}' for n, f in fields.items())})"
-    )
+    described = ",".join(f"{n}:{describe(f)}" for n, f in fields.items())
+    text.append(f"{t.__name__}({described})")
     return t.__name__
 
   describe(schema.Program)

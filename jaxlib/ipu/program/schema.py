@@ -20,7 +20,7 @@ memory reads them through the view and moves nothing.
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Union, dataclass_transform
+from typing import Annotated, dataclass_transform
 
 FORMAT_VERSION = 1
 
@@ -240,7 +240,7 @@ class DynamicUpdate:
   dynamic_dims: list[I32]
 
 
-Fields = Union[Map, Reduce, Dot, Gather, Scatter, DynamicSlice, DynamicUpdate]
+Fields = Map | Reduce | Dot | Gather | Scatter | DynamicSlice | DynamicUpdate
 
 
 # --- Steps -----------------------------------------------------------------
@@ -303,7 +303,7 @@ class Repeat:
   """Runs `body` `count` times."""
 
   count: U64
-  body: list["Step"]
+  body: list[Step]
   location: U32
 
 
@@ -311,9 +311,9 @@ class Repeat:
 class While:
   """Runs `condition`, then `body` for as long as `predicate` holds."""
 
-  condition: list["Step"]
+  condition: list[Step]
   predicate: U32
-  body: list["Step"]
+  body: list[Step]
   cost: Cost
   location: U32
 
@@ -327,7 +327,7 @@ class Switch:
   """
 
   selector: U32
-  branches: list["Branch"]
+  branches: list[Branch]
   cost: Cost
   location: U32
 
@@ -336,10 +336,10 @@ class Switch:
 class Branch:
   """One branch of a Switch."""
 
-  steps: list["Step"]
+  steps: list[Step]
 
 
-Step = Union[Execute, Copy, HostCopy, Repeat, While, Switch]
+Step = Execute | Copy | HostCopy | Repeat | While | Switch
 
 
 @record
