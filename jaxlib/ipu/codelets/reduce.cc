@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/kernels/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 #include "jaxlib/ipu/runtime/model/kernels/fold.h"
 #include "jaxlib/ipu/runtime/model/kernels/general_reduce.h"
@@ -25,6 +26,23 @@ using program::RegisterType;
 
 // A loop is worth dividing among threads when it takes about this long.
 constexpr double kWorthNanoseconds = 8000;
+
+// Whether values of a register type can become elements of a type.
+bool Stores(RegisterType type, uint8_t dtype) {
+  switch (type) {
+    case RegisterType::kF32:
+      return StoreRunOf<float>(dtype) != nullptr;
+    case RegisterType::kF64:
+      return StoreRunOf<double>(dtype) != nullptr;
+    case RegisterType::kI32:
+    case RegisterType::kU32:
+      return StoreRunOf<uint32_t>(dtype) != nullptr;
+    case RegisterType::kI64:
+    case RegisterType::kU64:
+      return StoreRunOf<uint64_t>(dtype) != nullptr;
+  }
+  return false;
+}
 
 const Fold* FindFold(RegisterType type, ReduceKind kind) {
   switch (type) {
@@ -169,6 +187,11 @@ KernelOr ReduceKernel::Make(const ComputeSet& set,
     return InvalidArgument("Reduce of kind " + std::to_string(fields.kind) +
                            " has no meaning for register type " +
                            std::to_string(static_cast<int>(type)) + ".");
+  }
+  if (!Stores(type, set.results[0].view.dtype) ||
+      (arg && !Stores(RegisterType::kU64, set.results[1].view.dtype))) {
+    return InvalidArgument(
+        "Reduce's values cannot be stored as elements of its results' types.");
   }
   kernel->item_size_ = ItemSize(type);
   if (arg && fields.init.size() == 16) kernel->init_ = fields.init;
