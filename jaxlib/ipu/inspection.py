@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import Any
 
 from jaxlib.ipu.ir import verifier
 from jaxlib.ipu.ir.printer import module_text
 from jaxlib.ipu.program import verify
 from jaxlib.ipu.program.text import program_text
 
-if TYPE_CHECKING:
-  from jaxlib.ipu.pipeline import Options, Phase, State
-
 _numbers = itertools.count()
 
 
-def after(phase: Phase, state: State, options: Options) -> None:
-  """Checks and dumps the state after a phase, as the options ask."""
+def after(phase: Any, state: Any, options: Any) -> None:
+  """Checks and dumps the state after a phase, as the options ask.
+
+  Args:
+    phase, state, options: `pipeline`'s Phase, State and Options.
+  """
   if options.verify:
     _verify(phase, state)
   if options.dump is not None:
@@ -32,7 +33,7 @@ def after(phase: Phase, state: State, options: Options) -> None:
       (options.dump / path).write_text(text)
 
 
-def _verify(phase: Phase, state: State) -> None:
+def _verify(phase: Any, state: Any) -> None:
   if phase.value in ("import", "fuse"):
     assert state.module is not None
     verifier.verify(state.module)
@@ -41,7 +42,7 @@ def _verify(phase: Phase, state: State) -> None:
     verify.verify(state.program)
 
 
-def _text(phase: Phase, state: State) -> str:
+def _text(phase: Any, state: Any) -> str:
   if phase.value == "parse":
     return str(state.stablehlo.operation.get_asm(enable_debug_info=True))
   if phase.value in ("import", "fuse"):

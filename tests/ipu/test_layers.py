@@ -1,0 +1,86 @@
+"""Layers of the compiler import only downwards."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
+
+# The lowest first. A file belongs to the longest prefix that names it.
+LAYERS = [
+  ["dtypes"],
+  ["program"],
+  ["location"],
+  ["diagnostics"],
+  ["target"],
+  ["options"],
+  ["plan.layout"],
+  ["codelets"],
+  ["plan"],
+  ["ir"],
+  ["lower"],
+  ["ops"],
+  ["passes"],
+  ["program.interp", "program.tile_memory", "program.verify"],
+  ["inspection"],
+  ["pipeline"],
+  ["plugin"],
+]
+FILES = sorted(p.relative_to(ROOT) for p in ROOT.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+  return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def layer(module: str) -> int:
+  best = (-1, -1)
+  for level, names in enumerate(LAYERS):
+    for name in names:
+      exact = module == name or module.startswith(name + ".")
+      longer = "." in name and module.startswith(name)
+      if exact or longer:
+        best = max(best, (len(name), level))
+  assert best[0] >= 0, f"{module} belongs to no layer"
+  return best[1]
+
+
+def imported(tree: ast.AST) -> set[str]:
+  """Modules of the compiler that a file imports at its top level or within."""
+  prefix = "jaxlib.ipu"
+  names = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom) and node.module:
+      if node.module == prefix:
+        names.update(a.name for a in node.names)
+      elif node.module.startswith(prefix + "."):
+        module = node.module.removeprefix(prefix + ".")
+        inner = ROOT.joinpath(*module.split("."))
+        for a in node.names:
+          is_module = (inner / f"{a.name}.py").exists()
+          names.add(f"{module}.{a.name}" if is_module else module)
+  return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_imports_go_downwards(path):
+  module = module_name(path)
+  if module == "__init__" or path.name == "generate_header.py":
+    return  # the package itself; a script of the build
+  tree = ast.parse((ROOT / path).read_text())
+  own = layer(module)
+  upwards = [m for m in imported(tree) if layer(m) > own]
+  assert not upwards, f"{module} imports {upwards} from above it"
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_the_compiler_does_not_import_jax(path):
+  tree = ast.parse((ROOT / path).read_text())
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      assert all(a.name.split(".")[0] != "jax" for a in node.names)
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+      assert (node.module or "").split(".")[0] != "jax"
