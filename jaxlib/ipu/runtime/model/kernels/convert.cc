@@ -14,6 +14,7 @@ template <typename From, typename To, auto kOp>
 void Run(const void* from, void* to, int64_t n) {
   const From* source = static_cast<const From*>(from);
   To* target = static_cast<To*>(to);
+  if (n == 1) return StoreOne(to, kOp(LoadOne<Vector<From, kN>>(from)));
   for (; n >= kN; n -= kN, source += kN, target += kN) {
     Store(target, kOp(Load<Vector<From, kN>>(source)));
   }

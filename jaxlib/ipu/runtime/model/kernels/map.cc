@@ -53,8 +53,8 @@ class MapKernel : public Kernel {
     }
     const int64_t block = program_.block();
     const double elements = kGrain / std::max(nanoseconds, 0.01);
-    grain_ = std::max<int64_t>(1, static_cast<int64_t>(elements) / block);
-    grain_ *= block;
+    const int64_t unit = std::max(block, program_.grain());
+    grain_ = std::max<int64_t>(1, static_cast<int64_t>(elements) / unit) * unit;
     inline_ = nanoseconds * static_cast<double>(size) < kWorthThreads;
   }
 

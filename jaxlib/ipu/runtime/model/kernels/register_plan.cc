@@ -96,6 +96,40 @@ void PointIntoRow(const Step& s, const Frame& f) {
   }
 }
 
+// Part of a matrix that lies column after column. Its rows are laid out some
+// at a time, for so each cache line is read once.
+void PointIntoPanel(const Step& s, const Frame& f) {
+  const Source& source = SourceOf(s);
+  const Walk& walk = source.walk;
+  char* panel = f.slots[source.panel] + sizeof(PanelHeader);
+  auto* header = reinterpret_cast<PanelHeader*>(f.slots[source.panel]);
+  f.slots[s.d] = f.slots[source.home];
+  for (int64_t done = 0; done < f.count;) {
+    const int64_t at = f.begin + done;
+    const int64_t row = at / walk.columns() % walk.rows();
+    const int64_t in_panel = row % source.panel_rows;
+    const int64_t begin = (at / walk.columns() - in_panel) * walk.columns();
+    const int64_t rows =
+        std::min(source.panel_rows, walk.rows() - (row - in_panel));
+    if (header->begin != begin) {
+      walk.GatherRows(walk.Data(f.bases), begin, rows, panel);
+      header->begin = begin;
+    }
+    const int64_t n =
+        std::min(f.count - done, begin + rows * walk.columns() - at);
+    char* values = panel + (at - begin) * walk.item_size();
+    char* home = f.slots[source.home] + done * source.width;
+    if (source.convert != nullptr) {
+      source.convert(values, home, n);
+    } else if (n == f.count) {
+      f.slots[s.d] = values;
+    } else {
+      std::memcpy(home, values, n * source.width);
+    }
+    done += n;
+  }
+}
+
 template <typename T>
 void Iota(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
@@ -115,6 +149,20 @@ StepFn FindIota(RegisterType type) {
     default:
       return Iota<uint64_t>;
   }
+}
+
+// How many rows of a transposed walk to lay out at a time: whole cache lines of
+// its columns, and no more than fit the second-level cache if possible. 0 if
+// that is not worth it.
+int64_t PanelRows(const Walk& walk) {
+  constexpr int64_t kPanelBytes = 128 << 10;
+  constexpr int64_t kMostBytes = 2 << 20;
+  const int64_t line = 64 / walk.item_size();
+  if (!walk.transposed() || walk.rows() < 4 || walk.columns() < 4) return 0;
+  if (walk.columns() * 64 > kMostBytes) return 0;
+  const int64_t row_bytes = walk.columns() * walk.item_size();
+  const int64_t lines = std::max<int64_t>(kPanelBytes / row_bytes / line, 1);
+  return std::min(walk.rows(), lines * line);
 }
 
 // Whether an operand and a result may be the same storage. Only donated
@@ -137,8 +185,9 @@ struct Place {
     kNarrow,
     kWide,
     kPattern,
+    kPanel,
     kConstant,
-    kMoving
+    kMoving,
   };
   Kind kind = kNone;
   uint16_t index = 0;
@@ -216,6 +265,7 @@ class Planner {
   std::vector<Place> output_places_;
   std::vector<Place> output_homes_;
   std::vector<Source*> pattern_sources_;
+  std::vector<Source*> panel_sources_;
   std::vector<std::pair<Source*, Place>> homes_;
   uint16_t cells_ = 0;
   uint16_t moving_ = 0;
@@ -403,6 +453,15 @@ void Planner::BringLoad(uint16_t at) {
     value.place = NewMoving();
     Add(PointIntoRow, value.place, imm, false);
     Charge(0.01 * width);
+  } else if (const int64_t rows = PanelRows(source.walk); rows > 0) {
+    source.panel_rows = rows;
+    panel_sources_.push_back(&source);
+    value.buffer = NewRegister(width);
+    homes_.push_back({&source, value.buffer});
+    value.place = NewMoving();
+    moving_bytes_ += width;
+    Add(PointIntoPanel, value.place, imm, false);
+    Charge(0.1 * width);
   } else {
     value.place = NewRegister(width);
     Add(LoadGather, value.place, imm, false);
@@ -521,7 +580,8 @@ void Planner::Number() {
   const size_t first_narrow = cells_;
   const size_t first_wide = first_narrow + narrow_.count;
   const size_t first_pattern = first_wide + wide_.count;
-  const size_t first_constant = first_pattern + pattern_sources_.size();
+  const size_t first_panel = first_pattern + pattern_sources_.size();
+  const size_t first_constant = first_panel + panel_sources_.size();
   const size_t first_moving = first_constant + plan_.constants.size();
   plan_.num_slots = first_moving + moving_;
 
@@ -538,6 +598,13 @@ void Planner::Number() {
   for (const Source* source : pattern_sources_) {
     own(1, (source->period + block) * source->width + kSlackBytes);
   }
+  for (Source* source : panel_sources_) {
+    const Walk& walk = source->walk;
+    const int64_t elements = source->panel_rows * walk.columns();
+    source->panel = static_cast<uint16_t>(plan_.offsets.size());
+    plan_.grain = std::max(plan_.grain, elements);
+    own(1, sizeof(PanelHeader) + elements * walk.item_size());
+  }
   plan_.staging = bytes;
   const bool staged = std::any_of(
       plan_.sources.begin(), plan_.sources.end(),
@@ -546,9 +613,14 @@ void Planner::Number() {
   plan_.bytes = bytes;
 
   const auto slot = [&](Place place) -> uint16_t {
-    const size_t first[] = {
-        0,           0, first_narrow, first_wide, first_pattern, first_constant,
-        first_moving};
+    const size_t first[] = {0,
+                            0,
+                            first_narrow,
+                            first_wide,
+                            first_pattern,
+                            first_panel,
+                            first_constant,
+                            first_moving};
     return static_cast<uint16_t>(first[place.kind] + place.index);
   };
   for (PendingStep& pending : steps_) {
@@ -618,7 +690,7 @@ Status Planner::Run() {
   IPU_RETURN_IF_ERROR(EmitAll());
   FinishOutputs();
   if (cells_ + narrow_.count + wide_.count + plan_.constants.size() + moving_ +
-          pattern_sources_.size() >
+          pattern_sources_.size() + panel_sources_.size() >
       std::numeric_limits<uint16_t>::max()) {
     return Unimplemented("a register program of " +
                          std::to_string(program_.code.size()) +

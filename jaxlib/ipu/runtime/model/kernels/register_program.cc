@@ -1,7 +1,9 @@
 #include "jaxlib/ipu/runtime/model/kernels/register_program.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/register_plan.h"
@@ -37,6 +39,10 @@ void FillPattern(const Plan& plan, const Source& source, const Frame& f) {
     }
   }
 }
+
+// Memory that the last large state of this thread had, for its next one.
+thread_local std::unique_ptr<char[], Free> spare;
+thread_local size_t spare_bytes = 0;
 
 }  // namespace
 
@@ -86,6 +92,7 @@ program::RegisterType RegisterProgram::output_type(size_t j) const {
 int RegisterProgram::LoadedOperand(size_t j) const {
   return impl_->outputs[j].operand;
 }
+int64_t RegisterProgram::grain() const { return impl_->grain; }
 int64_t RegisterProgram::block() const { return impl_->block; }
 double RegisterProgram::nanoseconds() const { return impl_->nanoseconds; }
 
@@ -100,11 +107,24 @@ RegisterProgram::State::State(const RegisterProgram& program)
   Bind(*program.impl_);
 }
 
+RegisterProgram::State::~State() {
+  if (large_ == nullptr || large_bytes_ < spare_bytes) return;
+  spare = std::move(large_);
+  spare_bytes = large_bytes_;
+}
+
 void RegisterProgram::State::Bind(const Impl& plan) {
   char* memory = bytes_;
   if (plan.bytes > sizeof bytes_) [[unlikely]] {
-    heap_.reset(new char[plan.bytes + 64]);
-    memory = heap_.get() + 64 - reinterpret_cast<uintptr_t>(heap_.get()) % 64;
+    if (spare_bytes < plan.bytes) {
+      spare.reset(static_cast<char*>(std::aligned_alloc(64, plan.bytes)));
+      spare_bytes = plan.bytes;
+      // Without it nothing sensible can be done here.
+      if (spare == nullptr) std::abort();
+    }
+    large_ = std::move(spare);
+    large_bytes_ = std::exchange(spare_bytes, 0);
+    memory = large_.get();
   }
   slots_ = reinterpret_cast<char**>(memory);
   staging_ = memory + plan.staging;
@@ -118,6 +138,7 @@ void RegisterProgram::State::Bind(const Impl& plan) {
   for (const Step& step : plan.uniform_steps) step.fn(step, frame);
   for (const Source& source : plan.sources) {
     if (source.pattern) FillPattern(plan, source, frame);
+    if (source.panel_rows > 0) new (slots_[source.panel]) PanelHeader();
   }
 }
 

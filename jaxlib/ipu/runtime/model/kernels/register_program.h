@@ -3,8 +3,8 @@
 // A program is prepared once, when it is loaded: checked, simplified, its
 // values put in a few cache-sized block buffers, its instructions turned into
 // a list of calls. What a thread needs while it runs is a `State` on its
-// stack; nothing is allocated there but for programs with very many live
-// values.
+// stack; programs that need more than that (very many live values, operands
+// that lie transposed) use memory that the thread keeps.
 //
 //   ASSIGN(program, RegisterProgram::Make(code, outputs, shape, operands));
 //   ...
@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,10 @@
 #include "jaxlib/ipu/runtime/support/status.h"
 
 namespace ipu::model::IPU_SIMD_NS {
+
+struct Free {
+  void operator()(char* memory) const { std::free(memory); }
+};
 
 class RegisterProgram {
  public:
@@ -72,6 +77,10 @@ class RegisterProgram {
   // The most elements `Eval` takes at once when it chooses where values go.
   int64_t block() const;
 
+  // Threads that share the iteration space do no work twice if they begin at
+  // multiples of this.
+  int64_t grain() const;
+
   // A guess at what one element costs one thread, to decide about threads.
   double nanoseconds() const;
 
@@ -109,6 +118,7 @@ class RegisterProgram::State {
   State(const RegisterProgram& program, const Memory& memory);
   // For a program made by MakeFunction.
   explicit State(const RegisterProgram& program);
+  ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -121,7 +131,8 @@ class RegisterProgram::State {
   char* const* bases_;
   char** slots_;
   char* staging_;
-  std::unique_ptr<char[]> heap_;  // only if the program needs more
+  std::unique_ptr<char[], Free> large_;  // only if the program needs more
+  size_t large_bytes_ = 0;
   alignas(64) char bytes_[kBytes];
 };
 

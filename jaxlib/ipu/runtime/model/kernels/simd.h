@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -233,9 +234,77 @@ inline bool Any(const Mask& mask) {
   return any;
 }
 
+#ifdef __AVX2__
+// Compilers are bad at cutting and widening integer lanes.
+template <typename To, typename V>
+inline To CutLanes(const V& v) {  // 32 bits to 16 or 8
+  constexpr bool kHalf = sizeof(Element<To>) == 2;
+#ifdef IPU_AVX512
+  if constexpr (kHalf) {
+    return BitCast<To>(_mm512_cvtepi32_epi16(BitCast<__m512i>(v)));
+  } else {
+    return BitCast<To>(_mm512_cvtepi32_epi8(BitCast<__m512i>(v)));
+  }
+#else
+  constexpr int kFirst = kHalf ? 0x05040100 : 0x0c080400;
+  constexpr int kSecond = kHalf ? 0x0d0c0908 : -1;
+  const __m256i kept = _mm256_shuffle_epi8(
+      BitCast<__m256i>(v),
+      _mm256_setr_epi32(kFirst, kSecond, -1, -1, kFirst, kSecond, -1, -1));
+  if constexpr (kHalf) {
+    return BitCast<To>(
+        _mm256_castsi256_si128(_mm256_permute4x64_epi64(kept, 0x08)));
+  } else {
+    return BitCast<To>(_mm256_extract_epi64(
+        _mm256_permutevar8x32_epi32(kept,
+                                    _mm256_setr_epi32(0, 4, 0, 0, 0, 0, 0, 0)),
+        0));
+  }
+#endif
+}
+
+template <typename To, typename V>
+inline To WidenLanes(const V& v) {  // 16 or 8 bits to 32
+  using From = Element<V>;
+  __m128i bytes = {};
+  std::memcpy(&bytes, &v, std::min(sizeof v, sizeof bytes));
+#ifdef IPU_AVX512
+  if constexpr (std::is_same_v<From, uint8_t>) {
+    return BitCast<To>(_mm512_cvtepu8_epi32(bytes));
+  } else if constexpr (std::is_same_v<From, int8_t>) {
+    return BitCast<To>(_mm512_cvtepi8_epi32(bytes));
+  } else if constexpr (std::is_same_v<From, uint16_t>) {
+    return BitCast<To>(_mm512_cvtepu16_epi32(BitCast<__m256i>(v)));
+  } else {
+    return BitCast<To>(_mm512_cvtepi16_epi32(BitCast<__m256i>(v)));
+  }
+#else
+  if constexpr (std::is_same_v<From, uint8_t>) {
+    return BitCast<To>(_mm256_cvtepu8_epi32(bytes));
+  } else if constexpr (std::is_same_v<From, int8_t>) {
+    return BitCast<To>(_mm256_cvtepi8_epi32(bytes));
+  } else if constexpr (std::is_same_v<From, uint16_t>) {
+    return BitCast<To>(_mm256_cvtepu16_epi32(bytes));
+  } else {
+    return BitCast<To>(_mm256_cvtepi16_epi32(bytes));
+  }
+#endif
+}
+#endif
+
+// As C converts numbers, lane by lane.
 template <typename T, typename V>
 inline Vector<T, kSize<V>> ConvertLanes(const V& v) {
-  return __builtin_convertvector(v, Vector<T, kSize<V>>);
+  using To = Vector<T, kSize<V>>;
+  using From = Element<V>;
+#ifdef __AVX2__
+  if constexpr (std::is_integral_v<T> && std::is_integral_v<From> &&
+                kSize<V> == kLanes<uint32_t>) {
+    if constexpr (sizeof(From) == 4 && sizeof(T) < 4) return CutLanes<To>(v);
+    if constexpr (sizeof(From) < 4 && sizeof(T) == 4) return WidenLanes<To>(v);
+  }
+#endif
+  return __builtin_convertvector(v, To);
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

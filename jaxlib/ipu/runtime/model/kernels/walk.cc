@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "jaxlib/ipu/runtime/model/kernels/simd.h"
+#include "jaxlib/ipu/runtime/model/kernels/transpose.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -11,32 +12,50 @@ namespace {
 // The highest rank that a valid program has.
 constexpr size_t kHighestRank = 64;
 
-// `n` elements `stride` apart, from memory into a block.
-template <typename T>
-inline void GatherRun(const T* from, int64_t stride, int64_t n, T* to) {
-  if (stride == 0) {
-    // Short runs are common: one vector, however much of it is needed.
-    constexpr int kN = kSlackBytes / sizeof(T);
-    Vector<T, kN> splat;
-    for (int i = 0; i < kN; ++i) splat[i] = *from;
-    for (int64_t i = 0; i < n; i += kN) Store(to + i, splat);
-  } else if (stride == 1) {
-    if (n >= 16) {
-      std::memcpy(to, from, n * sizeof(T));
+// `n` elements `stride` apart, from memory into a block or back.
+template <typename T, bool kGather>
+inline void MoveRun(T* data, int64_t stride, int64_t n, T* block) {
+  if constexpr (!kGather) {
+    if (stride == 1) {
+      std::memcpy(data, block, n * sizeof(T));
     } else {
-      for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+      for (int64_t i = 0; i < n; ++i) data[i * stride] = block[i];
     }
+  } else if (stride == 0) {
+    // Short runs are common: vectors, however little of the last is needed.
+    constexpr int kN = 32 / sizeof(T);
+    const auto splat = Splat<Vector<T, kN>>(*data);
+    for (int64_t i = 0; i < n; i += kN) Store(block + i, splat);
+  } else if (stride == 1 && n >= 16) {
+    std::memcpy(block, data, n * sizeof(T));
   } else {
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
+    for (int64_t i = 0; i < n; ++i) block[i] = data[i * stride];
   }
 }
 
-template <typename T>
-inline void ScatterRun(T* to, int64_t stride, int64_t n, const T* from) {
-  if (stride == 1) {
-    std::memcpy(to, from, n * sizeof(T));
-  } else {
-    for (int64_t i = 0; i < n; ++i) to[i * stride] = from[i];
+// Elements that come n times each, for n that fit kBytes.
+template <typename T, int kBytes>
+void RepeatEach(const T* data, int64_t stride, int64_t rows, int64_t n,
+                T* block) {
+  for (int64_t row = 0; row < rows; ++row) {
+    Store(block + row * n, Splat<Vector<T, kBytes / sizeof(T)>>(*data));
+    data += stride;
+  }
+}
+
+// The same as MoveRun for `rows` runs.
+template <typename T, bool kGather>
+void MoveRows(T* data, int64_t row_stride, int64_t rows, int64_t stride,
+              int64_t n, T* block) {
+  const size_t bytes = n * sizeof(T);
+  if (kGather && stride == 0 && bytes <= 32) {
+    return bytes <= 16 ? RepeatEach<T, 16>(data, row_stride, rows, n, block)
+                       : RepeatEach<T, 32>(data, row_stride, rows, n, block);
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    MoveRun<T, kGather>(data, stride, n, block);
+    data += row_stride;
+    block += n;
   }
 }
 
@@ -76,30 +95,62 @@ int64_t Walk::period() const {
              : 0;
 }
 
-template <typename T, bool kGather>
-void Walk::Move(T* data, int64_t begin, int64_t count, T* block) const {
-  const int last = static_cast<int>(dimensions_.size()) - 1;
-  int64_t index[kHighestRank];
-  for (int d = last; d >= 0; --d) {
+bool Walk::transposed() const {
+  const size_t n = dimensions_.size();
+  return n >= 2 && dimensions_[n - 2].stride == 1 &&
+         dimensions_[n - 1].stride != 0 && dimensions_[n - 1].stride != 1;
+}
+
+int64_t Walk::Locate(int64_t begin, int64_t* index) const {
+  int64_t at = 0;
+  for (size_t d = dimensions_.size(); d-- > 0;) {
     const Dimension& dimension = dimensions_[d];
     index[d] = begin % dimension.extent;
     begin /= dimension.extent;
-    data += index[d] * dimension.stride;
+    at += index[d] * dimension.stride;
   }
-  const Dimension inner = last < 0 ? Dimension{1, 1} : dimensions_[last];
-  int64_t at = last < 0 ? 0 : index[last];
+  return at;
+}
+
+void Walk::GatherRows(const char* data, int64_t begin, int64_t rows,
+                      char* to) const {
+  int64_t index[kHighestRank];
+  const int64_t item = item_size_;
+  Transpose(item, rows, columns(), data + Locate(begin, index) * item,
+            dimensions_.back().stride * item, to, columns() * item);
+}
+
+template <typename T, bool kGather>
+void Walk::Move(T* data, int64_t begin, int64_t count, T* block) const {
+  // Rows are the last dimension, their number the one before.
+  const size_t rank = dimensions_.size();
+  int64_t index[kHighestRank];
+  data += Locate(begin, index);
+  const Dimension row = rank < 1 ? Dimension{1, 1} : dimensions_[rank - 1];
+  const Dimension rows = rank < 2 ? Dimension{1, 0} : dimensions_[rank - 2];
+  int64_t at = rank < 1 ? 0 : index[rank - 1];
+  int64_t row_at = rank < 2 ? 0 : index[rank - 2];
   while (count > 0) {
-    const int64_t run = std::min(count, inner.extent - at);
-    if constexpr (kGather) {
-      GatherRun(data, inner.stride, run, block);
+    if (at != 0 || count < row.extent) {
+      const int64_t n = std::min(count, row.extent - at);
+      MoveRun<T, kGather>(data, row.stride, n, block);
+      block += n;
+      count -= n;
+      data += rows.stride - at * row.stride;
+      at = 0;
+      ++row_at;
     } else {
-      ScatterRun(data, inner.stride, run, block);
+      const int64_t n = std::min(count / row.extent, rows.extent - row_at);
+      MoveRows<T, kGather>(data, rows.stride, n, row.stride, row.extent, block);
+      block += n * row.extent;
+      count -= n * row.extent;
+      data += n * rows.stride;
+      row_at += n;
     }
-    block += run;
-    count -= run;
-    data -= at * inner.stride;
-    at = 0;
-    for (int d = last - 1; d >= 0; --d) {
+    if (row_at < rows.extent) continue;
+    data -= row_at * rows.stride;
+    row_at = 0;
+    for (size_t d = rank - 2; rank > 2 && d-- > 0;) {
       data += dimensions_[d].stride;
       if (++index[d] < dimensions_[d].extent) break;
       data -= dimensions_[d].extent * dimensions_[d].stride;

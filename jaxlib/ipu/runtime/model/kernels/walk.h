@@ -26,6 +26,18 @@ class Walk {
   // again, as those of a row that is added to all rows of a matrix; else 0.
   int64_t period() const;
 
+  // Whether the walk goes along the rows of a matrix that lies in memory column
+  // after column (one or many such matrices), and how many columns its rows
+  // have.
+  bool transposed() const;
+  int64_t columns() const { return dimensions_.back().extent; }
+  int64_t rows() const { return dimensions_[dimensions_.size() - 2].extent; }
+
+  // Lays out rows of a transposed walk one after the other, from the row that
+  // begins with flat index `begin` on; they are all of one matrix.
+  void GatherRows(const char* data, int64_t begin, int64_t rows,
+                  char* to) const;
+
   uint32_t item_size() const { return item_size_; }
   uint32_t base() const { return base_; }
   int64_t offset() const { return offset_; }
@@ -43,6 +55,8 @@ class Walk {
     int64_t extent;
     int64_t stride;  // elements
   };
+  // Where flat index `begin` is, and its index along each dimension.
+  int64_t Locate(int64_t begin, int64_t* index) const;
   template <typename T, bool kGather>
   void Move(T* data, int64_t begin, int64_t count, T* block) const;
   template <bool kGather>
