@@ -25,7 +25,7 @@ def after(phase: Any, state: Any, options: Any) -> None:
     text = _text(phase, state)
     if text:
       options.dump.mkdir(parents=True, exist_ok=True)
-      index = list(type(phase)).index(phase)
+      index = [*phase.__class__].index(phase)
       name = state.module.name if state.module else "module"
       if state.number is None:
         state.number = next(_numbers)

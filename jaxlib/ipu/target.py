@@ -136,9 +136,7 @@ def _read(path: Path) -> Target:
     raise ValueError(f"{path} is no TOML: {e}") from e
   base = values.pop("base", DEFAULT)
   if base not in TARGETS:
-    raise ValueError(
-      f"{path}: base = {base!r} is none of {', '.join(TARGETS)}"
-    )
+    raise ValueError(f"{path}: base = {base!r} is none of {', '.join(TARGETS)}")
   known = {f.name: f for f in dataclasses.fields(Target)}
   for name, value in values.items():
     if name not in known:

@@ -95,6 +95,9 @@ GROWING = {
 }
 
 
+SYNC_CYCLES = 90
+
+
 @pytest.mark.parametrize("name", GROWING)
 def test_cycles_do_not_fall_when_work_grows(ipu, name):
   f, shape = GROWING[name]
@@ -104,7 +107,10 @@ def test_cycles_do_not_fall_when_work_grows(ipu, name):
     x = np.ones(shape(min(n, 2048) if name == "product" else n), np.float32)
     cycles.append(cost(ipu, f, x)["ipu cycles"])
   pairs = list(itertools.pairwise(zip(sizes, cycles, strict=True)))
-  falls = [(a, b) for a, b in pairs if b[1] < a[1]]
+  # A tensor has at least 128 bytes on each of its tiles, so a growing one
+  # spreads over more of them and its largest cell may shrink for once: by
+  # less than the synchronisation that spreading the smaller one would cost.
+  falls = [(a, b) for a, b in pairs if b[1] < a[1] - SYNC_CYCLES]
   assert not falls, f"(size, cycles) pairs that fall: {falls}"
 
 

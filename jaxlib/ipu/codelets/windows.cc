@@ -17,11 +17,11 @@ struct Start {
 // `limit` >= 0. Exact for any integer type.
 template <typename Index>
 Start Clamp(Index index, int64_t limit) {
-  if (index < Index{0}) return {0, false};
-  if (static_cast<uint64_t>(index) > static_cast<uint64_t>(limit)) {
-    return {limit, false};
-  }
-  return {static_cast<int64_t>(index), true};
+  const bool low = index < Index{0};
+  const bool high =
+      !low & (static_cast<uint64_t>(index) > static_cast<uint64_t>(limit));
+  const int64_t clamped = low ? 0 : high ? limit : static_cast<int64_t>(index);
+  return {clamped, !(low | high)};
 }
 
 // Calls f with an index of the type.
@@ -68,17 +68,54 @@ std::vector<Windows::Batch> Join(const std::vector<Windows::Batch>& batch) {
   return joined;
 }
 
+// A run of windows along the innermost batch dimension, the first of them at
+// `index` and `place`.
+template <typename Index, bool kClamp>
+int64_t LocateRun(const std::vector<Windows::Component>& components,
+                  const Windows::Batch& step, int64_t run, const char* index,
+                  Windows::Place place, Windows::Place* places) {
+  const auto start_of = [](const char* vector, const Windows::Component& c) {
+    Index component;
+    std::memcpy(&component, vector + c.index, sizeof component);
+    Start start = Clamp(component, c.limit);
+    start.index *= c.tensor;
+    return start;
+  };
+  int64_t found = 0;
+  const auto loop = [&](const auto& start_at) {
+    for (int64_t i = 0; i < run; ++i) {
+      const Start start = start_at(index + i * step.index);
+      places[found] = {place.tensor + i * step.tensor + start.index,
+                       place.other + i * step.other};
+      found += kClamp || start.inside;
+    }
+  };
+  if (components.size() == 1) {
+    loop([&, c = components[0]](const char* at) { return start_of(at, c); });
+  } else {
+    loop([&](const char* at) {
+      Start sum{0, true};
+      for (const Windows::Component& c : components) {
+        const Start start = start_of(at, c);
+        sum.index += start.index;
+        sum.inside &= start.inside;
+      }
+      return sum;
+    });
+  }
+  return found;
+}
+
 template <typename Index>
 int64_t LocateAs(const Windows& w, const char* indices, int64_t begin,
                  int64_t end, bool clamp, Windows::Place* places) {
-  const Windows::Batch inner = w.batch.back();
+  const Windows::Batch& inner = w.batch.back();
   int64_t found = 0;
   while (begin < end) {
-    // Where the run along the innermost dimension starts.
     const char* index = indices;
     Windows::Place place{0, 0};
     int64_t rest = begin;
-    for (size_t d = w.batch.size(); d-- > 0;) {
+    for (size_t d = w.batch.size(); d-- > 0 && rest > 0;) {
       const int64_t i = rest % w.batch[d].extent;
       rest /= w.batch[d].extent;
       index += i * w.batch[d].index;
@@ -87,22 +124,9 @@ int64_t LocateAs(const Windows& w, const char* indices, int64_t begin,
     }
     const int64_t run =
         std::min(end - begin, inner.extent - begin % inner.extent);
-    for (int64_t i = 0; i < run; ++i) {
-      int64_t at = place.tensor;
-      bool fits = true;
-      for (const Windows::Component& c : w.components) {
-        Index component;
-        std::memcpy(&component, index + c.index, sizeof component);
-        const Start start = Clamp(component, c.limit);
-        at += start.index * c.tensor;
-        fits &= start.inside;
-      }
-      places[found] = {at, place.other};
-      found += fits | clamp;
-      index += inner.index;
-      place.tensor += inner.tensor;
-      place.other += inner.other;
-    }
+    const auto locate =
+        clamp ? LocateRun<Index, true> : LocateRun<Index, false>;
+    found += locate(w.components, inner, run, index, place, places + found);
     begin += run;
   }
   return found;

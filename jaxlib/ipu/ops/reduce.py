@@ -15,9 +15,10 @@ from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER, Code, permute
 from jaxlib.ipu.lower.map_program import MapProgram
 from jaxlib.ipu.lower.region import Combiner, argument_kind, combiner, monoid
-from jaxlib.ipu.lower.view import merge
+from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.plan import reduction
+from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
 
@@ -101,10 +102,7 @@ def _reduce(
   kept = tuple(d for d in range(rank) if d not in reduced)
   order = kept + reduced
   shape = tuple(full[d] for d in order)
-  views = [
-    builder.view(v).transpose(order) if v.shape == full else builder.view(v)
-    for v in node.inputs[:-count]
-  ]
+  views = [builder.view(v) for v in node.inputs[:-count]]
   if prologue is not None:
     program = permute(prologue.code, order)
     outputs = list(attributes.outputs)
@@ -112,13 +110,7 @@ def _reduce(
     code = Code()
     outputs = [code.load(i, v.dtype) for i, v in enumerate(views)]
     program = code.bytes()
-  plan = reduction.plan(
-    builder.target,
-    math.prod(shape[: len(kept)]),
-    math.prod(shape[len(kept) :]),
-    sum(SIZE[v.dtype] for v in views),
-  )
-  partition = reduction.partition(shape, len(kept), plan)
+  plan, partition = _split(builder, full, order, len(kept), views)
   dims = tuple(range(rank))
   fields = schema.Reduce(
     num_reduced=len(reduced),
@@ -131,7 +123,9 @@ def _reduce(
     init=init,
   )
   walked = dims[: len(kept)] + (-1,) * len(reduced)
-  layout = reduction.result_layout(builder.target, partition, shape, len(kept))
+  layout = reduction.result_layout(
+    builder.target, partition, plan, shape, len(kept)
+  )
   results = [
     Written(builder.result(node, layout, i), walked) for i in range(count)
   ]
@@ -139,7 +133,7 @@ def _reduce(
     fields,
     shape,
     partition,
-    [Operand(v, dims if v.shape == shape else (-1,) * rank) for v in views],
+    [Operand(v, order if v.shape == full else (-1,) * rank) for v in views],
     results,
     extra=reduction.combine_cost(
       builder.target,
@@ -149,6 +143,34 @@ def _reduce(
     kept=plan.kept_block,
     reduced=plan.reduced_block,
   )
+
+
+def _split(
+  builder: Builder,
+  full: tuple[int, ...],
+  order: tuple[int, ...],
+  num_kept: int,
+  views: list[View],
+) -> tuple[reduction.ReductionPlan, Layout]:
+  """The cheaper of reducing the largest operand where it is and of bringing
+  everything to the best split."""
+  shape = tuple(full[d] for d in order)
+  item = sum(SIZE[v.dtype] for v in views if v.shape == full) or 1
+  plan, cycles = reduction.plan(
+    builder.target,
+    math.prod(shape[:num_kept]),
+    math.prod(shape[num_kept:]),
+    item,
+  )
+  for view in views:
+    if view.shape == full and builder.is_identity(view):
+      layout = builder.tensors[view.root].layout
+      found = reduction.in_place(
+        builder.target, layout, full, order, num_kept, item
+      )
+      if found is not None and found[2] <= cycles:
+        return found[0], found[1]
+  return plan, reduction.partition(shape, num_kept, plan)
 
 
 def _combine_init(builder: Builder, node: Node, init: Value) -> None:

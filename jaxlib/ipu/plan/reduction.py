@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Factor, Layout, linear, project
+from jaxlib.ipu.plan.layout import Factor, Layout, linear, project, refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -34,10 +34,15 @@ class ReductionPlan(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def plan(
   target: Target, kept: int, reduced: int, item_bytes: int
-) -> ReductionPlan:
-  """The cheapest split of (kept, reduced) elements, each of `item_bytes`."""
+) -> tuple[ReductionPlan, float]:
+  """The cheapest split of (kept, reduced) elements, each of `item_bytes`.
+
+  Returns:
+    The split and about how many cycles it takes, the exchange that brings
+    the elements there included.
+  """
   if kept == 0 or reduced == 0:
-    return ReductionPlan(max(kept, 1), max(reduced, 1), 1, 1)
+    return ReductionPlan(max(kept, 1), max(reduced, 1), 1, 1), 0.0
   tiles = target.num_tiles
   parts = np.unique(
     np.geomspace(1, min(tiles, reduced), num=32).astype(np.int64)
@@ -46,23 +51,75 @@ def plan(
   parts = -(-reduced // reduced_block)
   kept_parts = np.minimum(kept, np.maximum(1, tiles // parts))
   kept_block = -(-kept // kept_parts)
+  cycles = _cycles(target, kept, kept_block, reduced_block, parts, item_bytes)
+  cycles += target.sync_cycles + cost.exchange_cycles(
+    target, kept_block * reduced_block * item_bytes, 0
+  )
+  best = int(np.argmin(cycles))
+  block = int(kept_block[best])
+  chosen = ReductionPlan(
+    block, int(reduced_block[best]), -(-kept // block), int(parts[best])
+  )
+  return chosen, float(cycles[best])
+
+
+def _cycles(
+  target: Target,
+  kept: int,
+  kept_block: Any,
+  reduced_block: Any,
+  parts: Any,
+  item_bytes: int,
+) -> Any:
+  """Reducing one block on each tile, and combining the parts: each owner
+  receives the partials of its share of the results."""
   width = target.data_path_bytes / item_bytes
   compute = kept_block * np.ceil(reduced_block / width)
-  # Combining: each owner receives `parts` partials of its share of results.
-  share = np.ceil(kept / tiles)
-  combine = np.where(
-    parts > 1,
+  share = np.ceil(kept / target.num_tiles)
+  combine = (
     share * parts * item_bytes / target.exchange_bytes_per_cycle
     + share * parts
     + target.sync_cycles
-    + target.launch_cycles,
-    0,
+    + target.launch_cycles
   )
-  best = int(np.argmin(compute + combine))
-  block = int(kept_block[best])
-  return ReductionPlan(
-    block, int(reduced_block[best]), -(-kept // block), int(parts[best])
-  )
+  return compute + np.where(np.asarray(parts) > 1, combine, 0.0)
+
+
+@functools.lru_cache(maxsize=4096)
+def in_place(
+  target: Target,
+  layout: Layout,
+  shape: tuple[int, ...],
+  order: tuple[int, ...],
+  num_kept: int,
+  item_bytes: int,
+) -> tuple[ReductionPlan, Layout, float] | None:
+  """Reducing elements where they are.
+
+  Args:
+    layout: where they are.
+    shape: theirs; `order` permutes it to the kept and the reduced
+      dimensions, of which the first `num_kept` are kept.
+
+  Returns:
+    The split, its mapping and its cycles; None if the layout's blocks
+    straddle dimensions.
+  """
+  groups = refine(layout.factors, shape)
+  if groups is None or layout.replicas:
+    return None
+  halves = [
+    tuple(f for d in dims for f in groups[d])
+    for dims in (order[:num_kept], order[num_kept:])
+  ]
+  kept, reduced = (math.prod(f.extent for f in h) for h in halves)
+  blocks = [math.prod(min(f.block, f.extent) for f in h) for h in halves]
+  parts = [math.prod(f.parts for f in h) for h in halves]
+  split = ReductionPlan(blocks[0], blocks[1], parts[0], parts[1])
+  factors = halves[0] + halves[1]
+  mapping = Layout(factors or (Factor(1, 1, 0),), base=layout.base)
+  cycles = _cycles(target, kept, blocks[0], blocks[1], parts[1], item_bytes)
+  return split, mapping, float(cycles)
 
 
 def partition(
@@ -81,14 +138,17 @@ def partition(
 
 
 def result_layout(
-  target: Target, split: Layout, shape: tuple[int, ...], num_kept: int
+  target: Target,
+  split: Layout,
+  p: ReductionPlan,
+  shape: tuple[int, ...],
+  num_kept: int,
 ) -> Layout:
   """Where the results are: with their partials' first part if there is only
   one part, spread evenly otherwise."""
-  kept = math.prod(shape[:num_kept])
-  reduced = split.factors[1]
-  if reduced.parts <= 1:
-    own = project(split, (kept, reduced.extent), (0,))
+  kept, reduced = math.prod(shape[:num_kept]), math.prod(shape[num_kept:])
+  if p.reduced_parts <= 1:
+    own = project(split, (kept, reduced), (0,))
     if own is not None:
       return own
   return linear(kept, target.num_tiles)
