@@ -149,6 +149,25 @@ def test_a_combiner_of_any_kind(check):
   )
 
 
+def test_a_scatter_over_the_whole_operand(check):
+  """The simplifier turns it into StableHLO's map."""
+  x = util.sample(np.float32, (5, 7), low=0.5, high=2)
+  x[0, :3] = np.nan, -0.0, np.inf
+  u = util.sample(np.float32, (5, 7), key="u")
+  check(
+    lambda x, u: [
+      x.at[...].min(u),
+      x.at[...].max(u[0, 0]),
+      x.at[:].multiply(u),
+      x.at[...].add(u).sum(),
+      x.at[...].apply(jnp.sin),
+    ],
+    x,
+    u,
+    rtol=1e-5,
+  )
+
+
 def test_set_at_equal_indices_writes_one_of_the_updates(ipu):
   """Which one is not defined; that it is none of the others is."""
   x = np.zeros((8, 3), np.float32)

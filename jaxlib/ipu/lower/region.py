@@ -101,9 +101,26 @@ def combiner(region: Graph) -> Combiner:
     CompileError: the region holds an operation that is not element-wise.
   """
   code = Code()
-  numbers: dict[int, int] = {}
-  for i, parameter in enumerate(region.parameters):
-    numbers[id(parameter)] = code.load(i, parameter.dtype)
+  parameters = [code.load(i, p.dtype) for i, p in enumerate(region.parameters)]
+  outputs = inline(code, region, parameters)
+  return Combiner(code.bytes(), tuple(outputs))
+
+
+def inline(code: Code, region: Graph, inputs: list[int]) -> list[int]:
+  """Writes a scalar region's instructions.
+
+  Args:
+    code: the program that gets them.
+    region: its parameters and results are scalars.
+    inputs: the values of the region's parameters.
+
+  Returns:
+    The values of the region's results.
+
+  Raises:
+    CompileError: the region holds an operation that is not element-wise.
+  """
+  numbers = {id(p): i for p, i in zip(region.parameters, inputs, strict=True)}
 
   def number(value: Value) -> int:
     known = numbers.get(id(value))
@@ -111,7 +128,7 @@ def combiner(region: Graph) -> Combiner:
       known = make_source(code, value, ())
       if known is None:
         source = value.node.op if value.node else "an outer value"
-        raise unimplemented(f"a reducer that uses {source}", None, names())
+        raise unimplemented(f"a function that uses {source}", None, names())
       numbers[id(value)] = known
     return known
 
@@ -120,8 +137,10 @@ def combiner(region: Graph) -> Combiner:
       continue
     row = REGISTRY[node.op].elementwise
     if row is None:
-      raise unimplemented(f"{node.op} inside a reducer", node.location, names())
+      raise unimplemented(
+        f"{node.op} inside a scalar function", node.location, names()
+      )
     numbers[id(node.results[0])] = row.emit(
       code, [number(v) for v in node.inputs], node
     )
-  return Combiner(code.bytes(), tuple(number(v) for v in region.results))
+  return [number(v) for v in region.results]

@@ -15,6 +15,7 @@ from jaxlib.ipu.dtypes import FLOATS, SIGNED, SIZE, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Emit, Operation, Read, Row, define
 from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.lower.region import inline
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
 U32 = RegisterType.U32
@@ -391,3 +392,14 @@ class _Rounding:
 
 
 _define("reduce_precision", _reduce_precision, _read_reduce_precision)
+
+
+# --- A function of scalars ---------------------------------------------------
+
+
+def _map(code: Code, args: list[int], node: Node) -> int:
+  """StableHLO's map; a scatter over a whole operand is simplified to it."""
+  return inline(code, node.regions[0], args)[0]
+
+
+_define("map", _map)
