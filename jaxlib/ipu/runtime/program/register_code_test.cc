@@ -1,0 +1,211 @@
+#include "jaxlib/ipu/runtime/program/register_code.h"
+
+#include <cstring>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
+
+namespace ipu::program {
+namespace {
+
+constexpr RegisterType F32 = RegisterType::kF32;
+constexpr RegisterType I32 = RegisterType::kI32;
+constexpr RegisterType U32 = RegisterType::kU32;
+constexpr RegisterType I64 = RegisterType::kI64;
+
+std::string Encode(std::initializer_list<Instruction> code) {
+  std::string bytes;
+  for (const Instruction& i : code) {
+    char b[16];
+    b[0] = static_cast<char>(i.op);
+    b[1] = static_cast<char>(i.type);
+    std::memcpy(b + 2, &i.a, 2);
+    std::memcpy(b + 4, &i.b, 2);
+    std::memcpy(b + 6, &i.c, 2);
+    std::memcpy(b + 8, &i.imm, 8);
+    bytes.append(b, sizeof b);
+  }
+  return bytes;
+}
+
+StatusOr<RegisterCode> Decode(std::initializer_list<Instruction> code,
+                              const std::vector<uint16_t>& outputs) {
+  return DecodeRegisterCode(Encode(code), outputs, 2, 1);
+}
+
+// The opcodes that are left after Simplify.
+std::vector<Opcode> Simplified(std::initializer_list<Instruction> code,
+                               const std::vector<uint16_t>& outputs,
+                               const std::vector<bool>& uniform = {false,
+                                                                   false}) {
+  auto decoded = Decode(code, outputs);
+  EXPECT_TRUE(decoded.ok()) << decoded.status().message();
+  Simplify(*decoded, uniform);
+  std::vector<Opcode> ops;
+  for (const Instruction& i : decoded->code) ops.push_back(i.op);
+  return ops;
+}
+
+void ExpectRefused(std::initializer_list<Instruction> code,
+                   const std::vector<uint16_t>& outputs,
+                   const std::string& why) {
+  const auto decoded = Decode(code, outputs);
+  ASSERT_FALSE(decoded.ok()) << why;
+  EXPECT_EQ(decoded.status().code(), Code::kDataLoss);
+  EXPECT_NE(decoded.status().message().find(why), std::string::npos)
+      << decoded.status().message();
+}
+
+const Instruction kLoad0{Opcode::kLoad, U32, 0, 0, 0, 0};
+const Instruction kLoad1{Opcode::kLoad, U32, 0, 0, 0, 1};
+
+Instruction Constant(uint64_t bits) {
+  return {Opcode::kConst, U32, 0, 0, 0, bits};
+}
+Instruction Unary(Opcode op, uint16_t a) { return {op, U32, a, 0, 0, 0}; }
+Instruction Binary(Opcode op, uint16_t a, uint16_t b) {
+  return {op, U32, a, b, 0, 0};
+}
+
+TEST(RegisterCode, ReadsWhatWasWritten) {
+  const auto decoded =
+      Decode({kLoad0, Constant(7), Binary(Opcode::kAdd, 0, 1)}, {2, 0});
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded->code.size(), 3u);
+  EXPECT_EQ(decoded->code[1].imm, 7u);
+  EXPECT_EQ(decoded->code[2].b, 1);
+  EXPECT_EQ(decoded->outputs, (std::vector<uint16_t>{2, 0}));
+}
+
+TEST(RegisterCode, RefusesMalformedCode) {
+  ExpectRefused({Unary(Opcode{255}, 0)}, {0}, "unknown opcode 255");
+  ExpectRefused({Unary(kRotateLeft, 0)}, {0}, "unknown opcode 200");
+  ExpectRefused({{Opcode::kConst, RegisterType{9}, 0, 0, 0, 0}}, {0},
+                "unknown type 9");
+  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 1)}, {1}, "not there yet");
+  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 9)}, {1}, "not there yet");
+  ExpectRefused({kLoad0, {Opcode::kAdd, F32, 0, 0, 0, 0}}, {1},
+                "takes F32 but value 0 is U32");
+  ExpectRefused({kLoad0, Unary(Opcode::kExp, 0)}, {1}, "does not exist");
+  ExpectRefused(
+      {{Opcode::kConst, F32, 0, 0, 0, 0}, {Opcode::kXor, F32, 0, 0, 0, 0}}, {1},
+      "does not exist");
+  ExpectRefused({{Opcode::kLoad, U32, 0, 0, 0, 2}}, {0}, "operand 2 of 2");
+  ExpectRefused({{Opcode::kIota, U32, 0, 0, 0, 1}}, {0}, "dimension 1 of 1");
+  ExpectRefused({kLoad0, {Opcode::kConvert, F32, 0, 17, 0, 0}}, {1},
+                "unknown type 17");
+  ExpectRefused({kLoad0, {Opcode::kBitcast, I64, 0, 3, 0, 0}}, {1}, "width");
+  ExpectRefused({kLoad0, Unary(Opcode::kWrapI8, 0)}, {1}, "does not exist");
+  ExpectRefused({kLoad0}, {1}, "output 0 is value 1 of 1");
+  EXPECT_FALSE(DecodeRegisterCode("too short", {}, 0, 0).ok());
+}
+
+TEST(RegisterCode, ComparisonsGiveFlags) {
+  const Instruction less{Opcode::kLt, I64, 0, 0, 0, 0};
+  EXPECT_EQ(ResultType(less), U32);
+  const Instruction finite{Opcode::kIsFinite, F32, 0, 0, 0, 0};
+  EXPECT_EQ(ResultType(finite), U32);
+  const Instruction from_bits{Opcode::kFromBitsF16, F32, 0, 0, 0, 0};
+  EXPECT_EQ(ResultType(from_bits), F32);
+}
+
+TEST(Simplify, DropsDeadCode) {
+  EXPECT_EQ(Simplified({kLoad0, kLoad1, Unary(Opcode::kNot, 1),
+                        Unary(Opcode::kNegate, 0)},
+                       {3}),
+            (std::vector<Opcode>{Opcode::kLoad, Opcode::kNegate}));
+}
+
+TEST(Simplify, MakesRotations) {
+  for (const Opcode join : {Opcode::kOr, Opcode::kXor, Opcode::kAdd}) {
+    EXPECT_EQ(
+        Simplified(
+            {kLoad0, Constant(13), Constant(19), Binary(Opcode::kShl, 0, 1),
+             Binary(Opcode::kShrLogical, 0, 2), Binary(join, 4, 3)},
+            {5}),
+        (std::vector<Opcode>{Opcode::kLoad, kRotateLeft}));
+  }
+  // 13 + 20 bits are no rotation, shifts of two values neither.
+  EXPECT_EQ(Simplified(
+                {kLoad0, Constant(13), Constant(20), Binary(Opcode::kShl, 0, 1),
+                 Binary(Opcode::kShrLogical, 0, 2), Binary(Opcode::kOr, 3, 4)},
+                {5})
+                .size(),
+            6u);
+  EXPECT_EQ(
+      Simplified({kLoad0, Constant(13), Constant(19),
+                  Binary(Opcode::kShl, 0, 1), kLoad1,
+                  Binary(Opcode::kShrLogical, 4, 2), Binary(Opcode::kOr, 3, 5)},
+                 {6})
+          .size(),
+      7u);
+}
+
+TEST(Simplify, ARoundOfThreefryIsTwoInstructions) {
+  EXPECT_EQ(Simplified({kLoad0, kLoad1, Constant(13), Constant(19),
+                        Binary(Opcode::kAdd, 0, 1), Binary(Opcode::kShl, 1, 2),
+                        Binary(Opcode::kShrLogical, 1, 3),
+                        Binary(Opcode::kOr, 5, 6), Binary(Opcode::kXor, 4, 7)},
+                       {4, 8}),
+            (std::vector<Opcode>{Opcode::kLoad, Opcode::kLoad, Opcode::kAdd,
+                                 kRotateXor}));
+}
+
+TEST(Simplify, FusesArithmeticOfOneUse) {
+  EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 0, 1),
+                        Binary(Opcode::kAdd, 0, 2)},
+                       {3}),
+            (std::vector<Opcode>{Opcode::kLoad, Opcode::kLoad, kMulAdd}));
+  EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 0, 1),
+                        Binary(Opcode::kSub, 0, 2)},
+                       {3})
+                .back(),
+            kNegMulAdd);
+  // The product is wanted for itself, too.
+  EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 0, 1),
+                        Binary(Opcode::kAdd, 0, 2)},
+                       {3, 2})
+                .back(),
+            Opcode::kAdd);
+  // It is the same for all elements: once is enough.
+  EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 1, 1),
+                        Binary(Opcode::kAdd, 0, 2)},
+                       {3}, {false, true})
+                .back(),
+            Opcode::kAdd);
+}
+
+TEST(Simplify, KnowsWhatIsUniform) {
+  const auto decoded = Decode({kLoad0,
+                               kLoad1,
+                               Constant(3),
+                               Binary(Opcode::kAdd, 1, 2),
+                               Binary(Opcode::kAdd, 0, 3),
+                               {Opcode::kIota, U32, 0, 0, 0, 0}},
+                              {4, 5});
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(UniformValues(*decoded, {false, true}),
+            (std::vector<bool>{false, true, true, true, false, false}));
+}
+
+TEST(LeaveRoundingToStores, OnlyWhereTheStoreRoundsTheSame) {
+  const Instruction load{Opcode::kLoad, F32, 0, 0, 0, 0};
+  const Instruction round{Opcode::kRoundBf16, F32, 0, 0, 0, 0};
+  auto decoded = Decode({load, round}, {1, 1, 1});
+  ASSERT_TRUE(decoded.ok());
+  LeaveRoundingToStores(*decoded, {kBF16, kF32, 0});
+  EXPECT_EQ(decoded->outputs, (std::vector<uint16_t>{0, 1, 1}));
+
+  const Instruction integer{Opcode::kLoad, I32, 0, 0, 0, 0};
+  const Instruction wrap{Opcode::kWrapI8, I32, 0, 0, 0, 0};
+  decoded = Decode({integer, wrap}, {1, 1});
+  ASSERT_TRUE(decoded.ok());
+  LeaveRoundingToStores(*decoded, {kI8, kI16});
+  EXPECT_EQ(decoded->outputs, (std::vector<uint16_t>{0, 1}));
+}
+
+}  // namespace
+}  // namespace ipu::program
