@@ -158,6 +158,36 @@ def test_the_initial_value_takes_part_once(check):
   )
 
 
+@pytest.mark.parametrize("shape", [(7, 11), (3, 50000), (50000, 3)], ids=str)
+def test_a_general_function_starts_from_a_value_known_late(check, shape):
+  """Several operands, an arg-reduction and one operand with a function."""
+
+  def reductions(x, i, start, index):
+    def both(a, b):
+      return a[0] + b[0], jnp.maximum(a[1], b[1])
+
+    def smallest(a, b):
+      less = (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+      return jnp.where(less, a[0], b[0]), jnp.where(less, a[1], b[1])
+
+    def matching(a, b):
+      return (a & b) | (a ^ b)
+
+    return [
+      [
+        lax.reduce((x * 2, i), (start, index), both, axes),
+        lax.reduce((x, i), (start, index), smallest, axes),
+        lax.reduce(i, index, matching, axes),
+      ]
+      for axes in ((0,), (1,), (0, 1))
+    ]
+
+  x = util.sample(np.float32, shape)
+  i = util.sample(np.int32, shape)
+  for start in (np.float32(100), np.float32(-100)):
+    check(reductions, x, i, start, np.int32(3), rtol=2e-5, atol=2e-2)
+
+
 def test_a_region_that_is_no_monoid_of_the_list(check):
   """log-sum-exp of pairs, and a product of 2x2 matrices as four operands."""
 
@@ -196,6 +226,21 @@ def test_several_operands(check):
 
   x = util.sample(np.float32, (30, 40))
   check(widest, x, np.arange(1200, dtype=np.int32).reshape(30, 40))
+
+
+def test_several_values_of_one_operand(check):
+  """More is reduced than is read."""
+
+  def both(a, b):
+    return a[0] + b[0], jnp.maximum(a[1], b[1])
+
+  zero = np.float32(0)
+  check(
+    lambda x: lax.reduce((x * 2, jnp.exp(x)), (zero, zero), both, (1,)),
+    util.sample(np.float32, (6, 50)),
+    rtol=1e-5,
+    atol=1e-5,
+  )
 
 
 def test_statistics(check):

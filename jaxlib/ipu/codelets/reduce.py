@@ -150,7 +150,9 @@ class ReduceCodelet(Codelet):
     rank = len(cell) - fields.num_reduced
     kept = extra.get("kept", volume(cell[:rank]))
     reduced = extra.get("reduced", volume(cell[rank:]))
-    each = self._per_element(fields, tuple(operand_dtypes))
+    each = self._per_element(
+      fields, tuple(operand_dtypes), tuple(result_dtypes)
+    )
     workers = target.num_workers
     alone = _START + ceil_div(kept, workers) * (
       np.ceil(reduced * each) + _PER_OUTPUT
@@ -164,12 +166,19 @@ class ReduceCodelet(Codelet):
     return total if np.ndim(total) else float(total)
 
   def _per_element(
-    self, fields: schema.Reduce, operand_dtypes: tuple[DType, ...]
+    self,
+    fields: schema.Reduce,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
   ) -> float:
+    # A general function's values are of the results' types; the program
+    # before it may make more of them than it has operands.
+    general = fields.kind == ReduceKind.GENERAL
+    combined = result_dtypes if general else operand_dtypes
     before = profile(fields.code, tuple(fields.outputs), operand_dtypes, ())
     each = per_element(
       ReduceKind(fields.kind),
-      operand_dtypes[: max(len(fields.outputs), 1)],
+      combined[: max(len(fields.outputs), 1)],
       fields.combine,
       fields.combine_outputs,
     )

@@ -7,20 +7,25 @@ import math
 
 import numpy as np
 
-from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, UNSIGNED, DType
-from jaxlib.ipu.ir.graph import Node, Value
-from jaxlib.ipu.ir.registry import Operation, define, names
+from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER, Code, permute
 from jaxlib.ipu.lower.map_program import MapProgram
-from jaxlib.ipu.lower.region import Combiner, argument_kind, combiner, monoid
+from jaxlib.ipu.lower.region import (
+  Combiner,
+  argument_kind,
+  combiner,
+  inline,
+  monoid,
+)
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.plan import reduction
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import ReduceKind
+from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +61,15 @@ def _lower(builder: Builder, node: Node) -> None:
       kind = ReduceKind.GENERAL
   if kind is ReduceKind.GENERAL:
     combine = combiner(region)
-  start = b""
+  start: bytes | None = b""
   if kind is ReduceKind.GENERAL:
-    start = b"".join(_constant_bytes(v, node) for v in inits)
+    start = _start(inits)
+    if start is None:
+      combine = _started(region)
   if not _reduce_nothing(builder, node, kind):
     _reduce(builder, node, kind, combine, start)
-  if kind in _IDENTITY and not _is_identity(kind, inits[0]):
-    _combine_init(builder, node, inits[0])
+  if start is None or (kind in _IDENTITY and not _is_identity(kind, inits[0])):
+    _combine_init(builder, node, inits)
 
 
 def _extents(node: Node) -> tuple[int, ...]:
@@ -90,9 +97,12 @@ def _reduce(
   node: Node,
   kind: ReduceKind,
   combine: Combiner,
-  init: bytes,
+  start: bytes | None,
 ) -> None:
-  """One compute set over (kept dimensions, reduced dimensions)."""
+  """One compute set over (kept dimensions, reduced dimensions).
+
+  Without a start, one more output says whether anything was combined yet.
+  """
   count = len(node.results)
   attributes: Reduction = node.attributes
   reduced = attributes.dimensions
@@ -110,6 +120,14 @@ def _reduce(
     code = Code()
     outputs = [code.load(i, v.dtype) for i, v in enumerate(views)]
     program = code.bytes()
+  dtypes = [v.dtype for v in node.results]
+  if start is None:
+    dtypes.append(DType.BOOL)
+    start = bytes(8 * len(dtypes))
+    outputs.append(len(program) // INSTRUCTION.size)
+    true = Code()
+    true.constant(1, REGISTER[DType.BOOL])
+    program += true.bytes()
   plan, partition = _split(builder, full, order, len(kept), views)
   dims = tuple(range(rank))
   fields = schema.Reduce(
@@ -120,15 +138,16 @@ def _reduce(
     outputs=outputs,
     combine=combine.code,
     combine_outputs=list(combine.outputs),
-    init=init,
+    init=start,
   )
   walked = dims[: len(kept)] + (-1,) * len(reduced)
   layout = reduction.result_layout(
     builder.target, partition, plan, shape, len(kept)
   )
-  results = [
-    Written(builder.result(node, layout, i), walked) for i in range(count)
-  ]
+  roots = [builder.result(node, layout, i) for i in range(count)]
+  for dtype in dtypes[count:]:
+    roots.append(builder.new_root(node.results[0].shape, dtype, layout))
+  results = [Written(root, walked) for root in roots]
   builder.execute(
     fields,
     shape,
@@ -138,7 +157,7 @@ def _reduce(
     extra=reduction.combine_cost(
       builder.target,
       plan,
-      sum(reduction.partial_bytes(v.dtype) for v in node.results),
+      sum(reduction.partial_bytes(d) for d in dtypes),
     ),
     kept=plan.kept_block,
     reduced=plan.reduced_block,
@@ -173,27 +192,29 @@ def _split(
   return plan, reduction.partition(shape, num_kept, plan)
 
 
-def _combine_init(builder: Builder, node: Node, init: Value) -> None:
-  """Applies the region once more, to a start value that is no identity."""
-  result = node.results[0]
-  reduced = builder.view(result)
+def _combine_init(
+  builder: Builder, node: Node, inits: tuple[Value, ...]
+) -> None:
+  """Applies the region once more, to start values that are no identity."""
+  shape = node.results[0].shape
+  reduced = [builder.view(v) for v in node.results]
+  layout = builder.tensors[reduced[0].root].layout
   (region,) = node.regions
   combine = combiner(region)
-  root = builder.new_root(
-    result.shape, result.dtype, builder.tensors[reduced.root].layout
-  )
-  dims = tuple(range(len(result.shape)))
+  roots = [builder.new_root(shape, v.dtype, layout) for v in node.results]
+  dims = tuple(range(len(shape)))
   builder.execute(
     schema.Map(combine.code, list(combine.outputs)),
-    result.shape,
-    builder.tensors[root].layout,
+    shape,
+    layout,
     [
-      Operand(builder.view(init), (-1,) * len(dims)),
-      Operand(reduced, dims),
+      *(Operand(builder.view(v), (-1,) * len(dims)) for v in inits),
+      *(Operand(v, dims) for v in reduced),
     ],
-    [Written(root, dims)],
+    [Written(root, dims) for root in roots],
   )
-  builder.define(result, builder.root_view(root))
+  for value, root in zip(node.results, roots, strict=True):
+    builder.define(value, builder.root_view(root))
 
 
 def _limits(dtype: DType) -> tuple[float | int, float | int]:
@@ -243,19 +264,37 @@ def _starts_empty(node: Node, kind: ReduceKind) -> bool:
   return bool(value == (low if kind is ReduceKind.ARGMAX else high))
 
 
-def _constant_bytes(init: Value, node: Node) -> bytes:
-  scalar = _scalar(init)
-  if scalar is None:
-    raise unimplemented(
-      "a reduction by a general function from a start value that is not "
-      "constant",
-      node.location,
-      names(),
-    )
+def _start(inits: tuple[Value, ...]) -> bytes | None:
+  """The start values as `schema.Reduce.init`, None if they are no constants."""
+  words = []
+  for init in inits:
+    scalar = _scalar(init)
+    if scalar is None:
+      return None
+    code = Code()
+    code.constant(scalar, REGISTER[init.dtype])
+    words.append(code.bytes()[8:16])
+  return b"".join(words)
+
+
+def _started(region: Graph) -> Combiner:
+  """A region that takes its first elements as they are.
+
+  Its last value, a bool, says whether the accumulators hold anything.
+  """
   code = Code()
-  word = code.constant(scalar, REGISTER[init.dtype])
-  assert word == 0
-  return code.bytes()[8:16]
+  dtypes = [p.dtype for p in region.parameters]
+  count = len(dtypes) // 2
+  old = [code.load(i, d) for i, d in enumerate(dtypes[:count])]
+  some = code.load(count, DType.BOOL)
+  new = [code.load(count + 1 + i, d) for i, d in enumerate(dtypes[count:])]
+  more = code.load(2 * count + 1, DType.BOOL)
+  outputs = [
+    code.emit(Opcode.SELECT, REGISTER[d], some, both, first)
+    for d, both, first in zip(dtypes, inline(code, region, old + new), new)
+  ]
+  outputs.append(code.emit(Opcode.OR, REGISTER[DType.BOOL], some, more))
+  return Combiner(code.bytes(), tuple(outputs))
 
 
 define(
