@@ -54,15 +54,31 @@ def union(a: list[Interval], b: list[Interval]) -> list[Interval]:
   return out
 
 
-def allocate(line: Timeline, tensors: list[TensorInfo]) -> int:
-  """Sets the address of every arena root; returns the arena's bytes."""
+def allocate(
+  line: Timeline,
+  tensors: list[TensorInfo],
+  reserved: dict[int, list[Interval]],
+) -> int:
+  """Sets the address of every arena root.
+
+  Args:
+    line: the analysed steps.
+    tensors: all tensors.
+    reserved: result roots whose memory is somebody else's at times.
+
+  Returns:
+    The arena's bytes.
+  """
   storage: dict[int, Storage] = {}
   for root, intervals in line.intervals.items():
     info = tensors[root]
     if info.space in (schema.ARENA, schema.RESULT):
       pinned = info if info.space == schema.RESULT else None
       storage[root] = Storage(
-        [root], union(intervals, []), max(info.bytes, 1), pinned
+        [root],
+        union(intervals, reserved.get(root, [])),
+        max(info.bytes, 1),
+        pinned,
       )
   _coalesce(line, storage)
   classes = {id(s): s for s in storage.values()}

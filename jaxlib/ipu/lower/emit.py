@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import totals
-from jaxlib.ipu.lower.allocate import allocate, overlap
+from jaxlib.ipu.lower.allocate import Interval, allocate, overlap, union
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.lower.memory import MemoryPlan
@@ -84,13 +84,9 @@ def place_storage(
   line = Timeline(builder.steps, builder.tensors)
   line.analyse(results)
   late = []
-  for i, j in module.aliases:
-    argument, result = arguments[i], results[j]
-    if overlap(
-      sorted(line.intervals.get(argument, [])),
-      sorted(line.intervals.get(result, [])),
-    ):
-      late.append(j)
+  for result, intervals in _reserved(line, module, arguments, results).items():
+    if overlap(intervals, union(line.intervals.get(result, []), [])):
+      late.append(results.index(result))
   if late:
     copies = []
     for j in late:
@@ -104,7 +100,31 @@ def place_storage(
     builder.copy_to(copies)
     line = Timeline(builder.steps, builder.tensors)
     line.analyse(results)
-  return line, allocate(line, builder.tensors)
+  reserved = _reserved(line, module, arguments, results)
+  return line, allocate(line, builder.tensors, reserved)
+
+
+def _reserved(
+  line: Timeline, module: Module, arguments: list[int], results: list[int]
+) -> dict[int, list[Interval]]:
+  """For each result root that a donated argument's memory may become, when
+  that memory still holds the argument.
+
+  A copy reads its sources until it is done: only the copy of an argument to
+  its own result, which moves nothing, may write while it reads.
+  """
+  reserved = {}
+  for i, j in module.aliases:
+    argument, result = arguments[i], results[j]
+    intervals = line.intervals.get(argument, [])
+    reads = [
+      (event.time, event.time + 1)
+      for event in line.events
+      for move in event.copies
+      if move.source == argument and move.destination != result
+    ]
+    reserved[result] = union(intervals, reads)
+  return reserved
 
 
 def program(
