@@ -3,8 +3,6 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_H_
 
-#include <immintrin.h>
-
 #include <bit>
 #include <cstdint>
 #include <type_traits>
@@ -16,10 +14,10 @@ namespace ipu::model::IPU_SIMD_NS {
 // The 16-bit floats compute as f32 and round after each operation.
 struct Half {
   uint16_t bits;
-  operator float() const { return _cvtsh_ss(bits); }  // NOLINT
+  operator float() const { return std::bit_cast<_Float16>(bits); }  // NOLINT
   Half() = default;
   explicit Half(float x)
-      : bits(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)) {}
+      : bits(std::bit_cast<uint16_t>(static_cast<_Float16>(x))) {}
 };
 
 struct BFloat {

@@ -20,8 +20,10 @@ constexpr int64_t kStreamBytes = 4 << 20;
 // items, so that a tile fits the registers.
 #ifdef __AVX512F__
 constexpr int kWidest = 64;
-#else
+#elif defined(__AVX__)
 constexpr int kWidest = 32;
+#else
+constexpr int kWidest = 16;
 #endif
 
 template <typename Item>
@@ -75,16 +77,22 @@ void TransposeTile(const char* source, int64_t source_step, char* destination,
   }
 }
 
+// Writes a line from an aligned buffer.
 void StreamLine(char* to, const char* from) {
-#ifdef __AVX512F__
-  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_load_si512(from));
+#if defined(__AVX512F__)
+  using Part = __m512i;
+  const auto stream = [](Part* p, Part v) { _mm512_stream_si512(p, v); };
+#elif defined(__AVX__)
+  using Part = __m256i;
+  const auto stream = [](Part* p, Part v) { _mm256_stream_si256(p, v); };
 #else
-  for (int64_t i = 0; i < kLine; i += 32) {
-    _mm256_stream_si256(
-        reinterpret_cast<__m256i*>(to + i),
-        _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
-  }
+  using Part = __m128i;
+  const auto stream = [](Part* p, Part v) { _mm_stream_si128(p, v); };
 #endif
+  for (size_t i = 0; i < kLine / sizeof(Part); ++i) {
+    stream(reinterpret_cast<Part*>(to) + i,
+           reinterpret_cast<const Part*>(from)[i]);
+  }
 }
 
 // A square of a cache line's length on both sides, each line touched once.
