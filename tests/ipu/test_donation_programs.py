@@ -76,7 +76,7 @@ def cases():
         yield pytest.param(f, donated, id=f"{f.__name__}-{donated}")
 
 
-@pytest.mark.parametrize("f, donated", cases())
+@pytest.mark.parametrize("f, donated", list(cases()))
 def test_donated(ipu, cpu, f, donated):
   count = f.__code__.co_argcount
   rng = np.random.default_rng(7)
