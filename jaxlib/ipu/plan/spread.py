@@ -1,0 +1,78 @@
+"""Where tensors go that have no better place."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from jaxlib.ipu.plan.layout import Layout, grid, linear
+from jaxlib.ipu.target import Target
+
+# Poplar gives no tile less than 128 bytes of a tensor (PopLibs,
+# TileMapping.hpp), so small tensors sit on few tiles.
+SMALLEST_BYTES = 128
+
+
+def spread(target: Target, shape: tuple[int, ...], item_bytes: int) -> Layout:
+  """Rows over tiles, then columns, never less than 128 bytes a tile.
+
+  Blocks never straddle dimensions, so that operands broadcast along any of
+  them still project onto the partition.
+  """
+  size = math.prod(shape)
+  grain = max(1, target.data_path_bytes // item_bytes)
+  tiles = min(target.num_tiles, max(1, -(-size * item_bytes // SMALLEST_BYTES)))
+  if len(shape) <= 1 or size == 0:
+    return linear(size, tiles, grain)
+  return _rows(shape, tiles, grain)
+
+
+def largest_cell(refined: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
+  """The largest cell's extent along each dimension of the iteration space."""
+  extents = []
+  factors = [f for f in refined.factors]
+  for extent in shape:
+    inner, left = 1, extent
+    while left > 1 and factors:
+      f = factors.pop(0)
+      inner *= min(f.block, f.extent)
+      left //= f.extent
+    extents.append(inner if extent else 0)
+  return tuple(extents)
+
+
+# How coarse a dimension's blocks may get to use more of the tiles.
+_COARSEST = 8
+
+
+@functools.lru_cache(maxsize=4096)
+def _rows(shape: tuple[int, ...], tiles: int, grain: int) -> Layout:
+  """A grid that splits outer dimensions first.
+
+  A dimension that has more than an eighth as many indices as there are tiles
+  may get blocks of several, where that leaves fewer tiles idle.
+  """
+  return grid(shape, _parts(shape, tiles, grain)[1])
+
+
+def _parts(
+  shape: tuple[int, ...], tiles: int, grain: int
+) -> tuple[int, tuple[int, ...]]:
+  """The elements of the largest cell, and the parts along each dimension."""
+  if not shape:
+    return 1, ()
+  extent, rest = shape[0], shape[1:]
+  unit = 1 if rest else grain
+  smallest = -(-extent // min(tiles, extent))
+  best: tuple[int, tuple[int, ...]] | None = None
+  for times in range(1, _COARSEST + 1):
+    block = min(-(-smallest * times // unit) * unit, -(-extent // unit) * unit)
+    count = -(-extent // block)
+    cell, inner = _parts(rest, tiles // count, grain)
+    cell *= min(block, extent)
+    if best is None or cell < best[0]:
+      best = cell, (count, *inner)
+    if count * _COARSEST < tiles or block >= extent or not rest:
+      break
+  assert best is not None
+  return best
