@@ -166,7 +166,7 @@ def read_options(compile_options: bytes) -> Options:
   """The flags of the client, and what the compilation was told.
 
   Raises:
-    CompileError: an unknown `ipu_` option, or a bad value.
+    CompileError: an unknown option (XLA's are ignored), or a bad value.
   """
   settings = flags.active()
   given = dict(
@@ -179,8 +179,8 @@ def read_options(compile_options: bytes) -> Options:
     verify=settings.verify,
   )
   for name, value in given.items():
-    if not name.startswith("ipu_"):
-      continue
+    if name.startswith("xla_"):
+      continue  # for another backend's compiler
     read = _COMPILER_OPTIONS.get(name)
     if read is None:
       raise invalid_argument(

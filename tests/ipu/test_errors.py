@@ -87,12 +87,20 @@ def test_a_dtype_that_is_not_lowered(ipu):
   assert "UNIMPLEMENTED" in message
 
 
-def test_an_unknown_compiler_option(ipu):
+@pytest.mark.parametrize("name", ["ipu_num_tilez", "num_tiles"])
+def test_an_unknown_compiler_option(ipu, name):
   x = jax.device_put(np.ones(4, np.float32), ipu)
-  f = jax.jit(lambda x: x + 1, compiler_options={"ipu_num_tilez": 3})
-  with pytest.raises(jax.errors.JaxRuntimeError, match="ipu_num_tilez") as e:
+  f = jax.jit(lambda x: x + 1, compiler_options={name: 3})
+  with pytest.raises(jax.errors.JaxRuntimeError, match=f"'{name}'") as e:
     f(x)
-  assert "ipu_num_tiles" in str(e.value).replace("ipu_num_tilez", "")
+  assert "ipu_num_tiles," in str(e.value)
+
+
+def test_options_of_xla_are_ignored(ipu):
+  x = jax.device_put(np.ones(4, np.float32), ipu)
+  options = {"xla_embed_ir_in_executable": True}
+  f = jax.jit(lambda x: x + 1, compiler_options=options)
+  np.testing.assert_array_equal(f(x), np.full(4, 2, np.float32))
 
 
 @pytest.mark.parametrize("tiles", [0, -1, 10**6])
