@@ -177,7 +177,7 @@ def _power(x: Array, y: Array) -> Array:
   if x.dtype.kind == "f":
     return _in_double(np.power)(x, y)
   result = np.ones(np.broadcast_shapes(x.shape, y.shape), x.dtype)
-  base, exponent = x, _unsigned(y)
+  base, exponent = x, _unsigned(y) & 63
   while exponent.any():
     result = np.where(exponent & 1, result * base, result)
     base, exponent = base * base, exponent >> 1
