@@ -6,6 +6,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/packet.h"
 #include "jaxlib/ipu/runtime/model/kernels/step.h"
+#include "jaxlib/ipu/runtime/model/kernels/trigonometry.h"
 #include "jaxlib/ipu/runtime/model/kernels/vector_math.h"
 
 namespace ipu::model::IPU_SIMD_NS {

@@ -10,31 +10,11 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
-#include "jaxlib/ipu/runtime/model/kernels/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/source.h"
 #include "jaxlib/ipu/runtime/model/kernels/step.h"
-#include "jaxlib/ipu/runtime/model/kernels/walk.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model::IPU_SIMD_NS {
-
-// What a step that brings an operand or an index needs to know.
-struct Source {
-  Walk walk;
-  ConvertFn convert;       // null if elements are register values
-  uint32_t width;          // bytes of a register value
-  uint16_t home = 0;       // slot of the buffer that is this value's own
-  int64_t period = 0;      // of a walk that repeats
-  bool pattern = false;    // home holds a period and a block, filled once
-  int64_t panel_rows = 0;  // of a transposed walk: rows laid out at a time
-  uint16_t panel = 0;      // slot of a PanelHeader and those rows
-  int64_t inner = 0;       // IOTA: elements in a row with the same index
-  int64_t extent = 0;      // IOTA: number of indices
-};
-
-// What lies in a panel: the rows from this flat index on.
-struct alignas(64) PanelHeader {
-  int64_t begin = -1;
-};
 
 struct Output {
   enum Way : uint8_t {

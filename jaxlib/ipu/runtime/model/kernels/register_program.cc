@@ -24,22 +24,6 @@ void Fill(void* to, const char* cell, uint32_t width, int64_t n) {
   }
 }
 
-// A row that repeats, and as much of its repetition as a block needs.
-void FillPattern(const Plan& plan, const Source& source, const Frame& f) {
-  const int64_t n = std::min(source.period + plan.block, plan.size);
-  for (int64_t at = 0; at < n; at += plan.block) {
-    const int64_t count = std::min(plan.block, n - at);
-    char* to = f.slots[source.home] + at * source.width;
-    const char* data = source.walk.Data(f.bases);
-    if (source.convert == nullptr) {
-      source.walk.Gather(data, at, count, to);
-    } else {
-      source.walk.Gather(data, at, count, f.staging);
-      source.convert(f.staging, to, count);
-    }
-  }
-}
-
 // Memory that the last large state of this thread had, for its next one.
 thread_local std::unique_ptr<char[], Free> spare;
 thread_local size_t spare_bytes = 0;
@@ -137,7 +121,10 @@ void RegisterProgram::State::Bind(const Impl& plan) {
   const Frame frame{slots_, bases_, staging_, 0, lanes};
   for (const Step& step : plan.uniform_steps) step.fn(step, frame);
   for (const Source& source : plan.sources) {
-    if (source.pattern) FillPattern(plan, source, frame);
+    if (source.pattern) {
+      FillPattern(source, frame,
+                  std::min(source.period + plan.block, plan.size), plan.block);
+    }
     if (source.panel_rows > 0) new (slots_[source.panel]) PanelHeader();
   }
 }

@@ -296,8 +296,8 @@ inline To WidenLanes(const V& v) {  // 16 or 8 bits to 32
 template <typename T, typename V>
 inline Vector<T, kSize<V>> ConvertLanes(const V& v) {
   using To = Vector<T, kSize<V>>;
-  using From = Element<V>;
 #ifdef __AVX2__
+  using From = Element<V>;
   if constexpr (std::is_integral_v<T> && std::is_integral_v<From> &&
                 kSize<V> == kLanes<uint32_t>) {
     if constexpr (sizeof(From) == 4 && sizeof(T) < 4) return CutLanes<To>(v);
