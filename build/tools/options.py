@@ -159,7 +159,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options.then = Then(options.run, build / "requirements-run.txt")
   elif options.test is not None:
     options.then = Then(
-      ["-m", "pytest", *options.test], build / "requirements-test.txt"
+      ["-m", "pytest", *(options.test or ["-n", "auto"])],
+      build / "requirements-test.txt",
     )
   if not options.enable_ipu and (options.then or not options.install_deps):
     parser.error("nothing to build; type: python3 build/build.py --enable_ipu")

@@ -267,10 +267,16 @@ def test_convert_a_float_special_to_bool_and_float(check):
   )
 
 
+def quiet(x):
+  """f16 goes through f32 registers, as F16C converts it: a signalling NaN
+  comes out as a quiet one. Every other value keeps its bits."""
+  return jnp.where(jnp.isnan(x), jnp.nan, x) if x.dtype == np.float16 else x
+
+
 def test_bitcast(check):
   def bitcasts(cases):
     return {
-      f"{name} to {to}": lax.bitcast_convert_type(x, to)
+      f"{name} to {to}": quiet(lax.bitcast_convert_type(x, to))
       for name, x in cases.items()
       for to in NUMBERS
       if to.itemsize <= x.dtype.itemsize
