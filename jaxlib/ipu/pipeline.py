@@ -16,7 +16,7 @@ from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import emit, memory
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.passes import absorb, count, dce, fold, fuse
+from jaxlib.ipu.passes import absorb, count, dce, fold, fuse, rotate
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.target import Target
 
@@ -102,7 +102,8 @@ def _import(state: State, options: Options) -> None:
 
 def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
-  graph = dce.eliminate(count.count(fold.fold(state.module.graph)))
+  graph = rotate.rotate(count.count(fold.fold(state.module.graph)))
+  graph = dce.eliminate(graph)
   graph = fuse.fuse(graph)
   state.module.graph = dce.eliminate(absorb.absorb(graph))
 

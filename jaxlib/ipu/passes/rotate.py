@@ -1,0 +1,87 @@
+"""Moves a loop's test to the end of its body.
+
+The test of the first turn is made before the loop, that of each next turn
+with the values the body has just made: there it joins the body's register
+programs, and a turn has one compute set less.
+"""
+
+from __future__ import annotations
+
+from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.registry import is_elementwise
+
+# A longer test is not worth having twice.
+LONGEST = 16
+
+
+def rotate(graph: Graph) -> Graph:
+  """The graph with its loops rewritten, regions included."""
+  nodes: list[Node] = []
+  for node in graph.nodes:
+    for region in node.regions:
+      rotate(region)
+    if node.op == "stablehlo.while" and _is_simple(node.regions[0]):
+      nodes += _rotate(node)
+    else:
+      nodes.append(node)
+  graph.nodes = nodes
+  return graph
+
+
+def _is_simple(condition: Graph) -> bool:
+  """Whether a test is a few element-wise operations on scalars."""
+  if not 0 < len(condition.nodes) <= LONGEST:
+    return False
+  return all(
+    (is_elementwise(node) or node.op == "stablehlo.constant")
+    and not any(v.shape for v in (*node.inputs, *node.results))
+    for node in condition.nodes
+  )
+
+
+def _rotate(node: Node) -> list[Node]:
+  """The nodes of the first test, and the loop with the test in its body."""
+  condition, body = node.regions
+  first, start = _clone(condition, list(node.inputs))
+  again, following = _clone(condition, body.results)
+  body.nodes += again
+  place = len(node.inputs)
+  loop = Node(
+    node.op,
+    (*node.inputs, start),
+    [(v.shape, v.dtype) for v in (*node.inputs, start)],
+    node.attributes,
+    location=node.location,
+  )
+  # The old results stay, so that their users need not be told.
+  loop.results = (*node.results, loop.results[place])
+  for value in node.results:
+    value.node = loop
+  body.results.append(following)
+  body.parameters.append(Value(None, place, start.shape, start.dtype))
+  parameters = [
+    Value(None, i, v.shape, v.dtype) for i, v in enumerate(loop.inputs)
+  ]
+  test = Graph(parameters, [], [parameters[place]])
+  loop.regions = (test, body)
+  return [*first, loop]
+
+
+def _clone(graph: Graph, arguments: list[Value]) -> tuple[list[Node], Value]:
+  """A graph's nodes on other arguments, and its only result."""
+  values = {id(p): a for p, a in zip(graph.parameters, arguments, strict=True)}
+  nodes = []
+  for node in graph.nodes:
+    copy = Node(
+      node.op,
+      tuple(values.get(id(v), v) for v in node.inputs),
+      [(v.shape, v.dtype) for v in node.results],
+      node.attributes,
+      location=node.location,
+    )
+    values.update(
+      (id(old), new) for old, new in zip(node.results, copy.results)
+    )
+    nodes.append(copy)
+  (result,) = graph.results
+  return nodes, values.get(id(result), result)
