@@ -177,11 +177,13 @@ def _tensor(builder: Builder, t: TensorInfo) -> schema.Tensor:
 
 
 # What the model takes on the host, roughly: bytes through the caches, flops,
-# and a step's own overhead; loops of unknown length count as long.
+# and a step's own overhead. A loop of unknown length counts as 100 turns: one
+# over a few scalars is then run by the calling thread, since waking another
+# takes as long as a thousand turns.
 _BYTES_PER_SECOND = 20e9
 _FLOPS_PER_SECOND = 50e9
 _STEP_SECONDS = 30e-9
-_LOOP_TURNS = 1000
+_LOOP_TURNS = 100
 
 
 def host_seconds(steps: list[Any], tensors: list[TensorInfo]) -> float:
