@@ -2,8 +2,9 @@
 //
 // The result does not depend on the number of threads: every element is updated
 // by one thread, in the order of the updates. Threads share the windows if no
-// two of them meet, else the columns of all windows, else (windows of one
-// element) the elements of the result.
+// two of them meet, else the columns of all windows if every element is in the
+// same column wherever windows meet, else (windows of one element) the elements
+// of the result.
 
 #include <algorithm>
 #include <limits>
@@ -35,7 +36,7 @@ class ScatterKernel : public Kernel {
     if (unique && windows_.count >= kEnoughWindows) {
       share_ = Share::kWindows;
       grain_ = std::max<int64_t>(1, kGrainBytes / cost);
-    } else if (column_bytes >= 2 * kColumnBytes) {
+    } else if (update_->columns_apart() && column_bytes >= 2 * kColumnBytes) {
       share_ = Share::kColumns;
       grain_ = kColumnBytes / result_.item_size;
     } else if (window_bytes == result_.item_size) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -246,8 +247,25 @@ WindowUpdate::WindowUpdate(const Windows& windows, int64_t item_size)
     : nest_(MakeNest(item_size, windows.extents, windows.other_strides,
                      windows.tensor_strides)) {
   if (nest_.dims.empty()) nest_.dims.push_back({1, 0, 0});
+  // Where windows lie at different places along a dimension, an element is in
+  // another column of each.
+  const auto apart = [&](const Dim& dim) {
+    for (size_t w = 0; w < windows.extents.size(); ++w) {
+      const int64_t step = std::abs(windows.tensor_strides[w]) * item_size;
+      const bool within =
+          dim.destination <= step && step < dim.destination * dim.extent;
+      if (windows.moves[w] && windows.extents[w] > 1 && within) return false;
+    }
+    return true;
+  };
   for (size_t d = 0; d < nest_.dims.size(); ++d) {
-    if (nest_.dims[d].extent > nest_.dims[column_].extent) column_ = d;
+    const bool is_apart = apart(nest_.dims[d]);
+    const bool longer = nest_.dims[d].extent > nest_.dims[column_].extent;
+    if (d == 0 || (is_apart && !columns_apart_) ||
+        (is_apart == columns_apart_ && longer)) {
+      column_ = d;
+      columns_apart_ = is_apart;
+    }
   }
 }
 

@@ -23,8 +23,12 @@ class WindowUpdate {
                      const char* updates, char* result, int64_t begin,
                      int64_t end) const = 0;
 
-  // The extent of the window's longest dimension.
+  // The extent of a window along the dimension that threads may share.
   int64_t columns() const { return nest_.dims[column_].extent; }
+
+  // Whether they may: an element of the result is in the same column of all
+  // windows that hold it.
+  bool columns_apart() const { return columns_apart_; }
 
   static StatusOr<std::unique_ptr<WindowUpdate>> Make(
       const Windows& windows, uint8_t dtype, const program::Scatter& fields);
@@ -34,7 +38,8 @@ class WindowUpdate {
 
   // From updates (source) to the result (destination); at least one dimension.
   Nest nest_;
-  size_t column_ = 0;  // the longest
+  size_t column_ = 0;  // the longest, if possible of those that are apart
+  bool columns_apart_ = false;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -201,6 +201,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
       w.extents.push_back(shape[d]);
       w.tensor_strides.push_back(0);
       w.other_strides.push_back(other.Stride(d));
+      w.moves.push_back(false);
     }
   }
   if (empty) {
@@ -213,6 +214,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
 
   // The highest index that each dimension of the tensor gets.
   std::vector<int64_t> highest(rank, 0);
+  std::vector<bool> moves(rank, false);
   for (size_t k = 0; k < depth; ++k) {
     const int32_t d = fields.start_index_map[k];
     if (d < 0 || d >= static_cast<int32_t>(rank)) {
@@ -227,6 +229,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     const int64_t limit = tensor.shape[d] - fields.sizes[d];
     w.none_fits |= limit < 0;
     highest[d] = limit;
+    moves[d] = limit > 0;
     w.components.push_back(
         {static_cast<int64_t>(k) * indices.view.strides.back() *
              indices.view.item_size,
@@ -243,8 +246,10 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     if (batch >= 0) {
       w.batch[batch].tensor += tensor.strides[d] * tensor.item_size;
       highest[d] += shape[batch] - 1;
+      moves[d] = moves[d] || shape[batch] > 1;
     }
     if (window >= 0) {
+      w.moves[window] = w.moves[window] || moves[d];
       w.tensor_strides[window] += tensor.strides[d];
       highest[d] += w.extents[window] - 1;
     }

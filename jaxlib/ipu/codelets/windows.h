@@ -57,6 +57,7 @@ struct Windows {
   std::vector<int64_t> extents;
   std::vector<int64_t> tensor_strides;
   std::vector<int64_t> other_strides;
+  std::vector<bool> moves;  // windows lie at different places along it
 
   // Checks the fields and that no window that fits reaches outside.
   static StatusOr<Windows> Make(const std::string& codelet,

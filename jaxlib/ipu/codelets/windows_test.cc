@@ -293,6 +293,37 @@ TEST(Scatter, ManyWindows) {
   }
 }
 
+// Windows that meet at different columns: threads must not share these.
+TEST(Scatter, LongWindowsThatOverlap) {
+  std::mt19937 random(5);
+  for (const bool rows : {false, true}) {
+    Case c;  // 60 windows of 4000 elements, or of 40 whole rows
+    c.shape = rows ? std::vector<int64_t>{60, 40, 100}
+                   : std::vector<int64_t>{60, 4000};
+    c.operand =
+        rows ? std::vector<int64_t>{60, 100} : std::vector<int64_t>{6000};
+    c.fields.num_batch_dims = 1;
+    c.fields.start_index_map = {0};
+    c.fields.window_sizes = {c.shape.begin() + 1, c.shape.end()};
+    c.fields.batch_dims.assign(c.operand.size(), -1);
+    c.fields.window_dims = {0};
+    if (rows) c.fields.window_dims.push_back(1);
+    c.index_shape = {60, 1};
+    c.index_dims.assign(c.shape.size(), -1);
+    c.index_dims[0] = 0;
+    for (int i = 0; i < 60; ++i) {
+      c.indices.push_back(static_cast<int32_t>(random() % (rows ? 21 : 2001)));
+    }
+    c.other_shape = c.shape;
+    for (size_t d = 0; d < c.shape.size(); ++d) {
+      c.other_dims.push_back(static_cast<int32_t>(d));
+    }
+    CheckScatter<float>(
+        c, program::kF32, ReduceKind::kSet, [](float, float b) { return b; },
+        random);
+  }
+}
+
 // A case with one index, for one number of any integer type.
 template <typename Index>
 void CheckStart(uint8_t dtype, Index start, int64_t expected) {
