@@ -360,6 +360,35 @@ TEST(ReduceTest, GeneralFunctionsSeeTheElementsInOrder) {
   }
 }
 
+// An operand that has no elements may have no storage either.
+TEST(ReduceTest, ReadsNothingOfAnEmptySpace) {
+  std::mt19937 random(12);
+  ThreadPool threads(1);
+  for (const ReduceKind kind : {ReduceKind::kSum, ReduceKind::kGeneral}) {
+    TestArray result(program::kF32, {3}, {0}, 2, random, false);
+    program::Reduce fields = Fields(kind, RegisterType::kF32, 1);
+    fields.combine = Load(RegisterType::kF32, 0);
+    fields.combine_outputs = {0};
+    fields.init.assign(8, '\0');
+    Operand nothing;
+    nothing.view.dtype = program::kF32;
+    nothing.view.item_size = 4;
+    nothing.dims = {-1, -1};
+    result.operand().view.base = 1;
+    const program::Execute step;
+    const ComputeSet set = {step, {3, 0}, {nothing}, {result.operand()}};
+    char* const bases[] = {nullptr, result.data()};
+    for (const Factories* table : AllTables()) {
+      const KernelOr kernel = table->reduce(set, fields);
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      (*kernel)->Run(Memory{bases}, threads);
+      for (int64_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(result.At<float>({i, 0}), 0);
+      }
+    }
+  }
+}
+
 TEST(ReduceTest, RefusesWhatItCannotRun) {
   std::mt19937 random(12);
   TestArray operand(program::kF32, {2, 2}, {0, 1}, 2, random, false);

@@ -566,6 +566,31 @@ TEST_P(MapTest, ResultsInTheStorageOfOperands) {
   }
 }
 
+// (a, b, c) <- (b, c, a) where a, b and c are.
+TEST_P(MapTest, ResultsThatChangePlaces) {
+  for (int64_t n : {1, 10, 5000}) {
+    Builder code;
+    for (uint64_t k = 0; k < 3; ++k) code.Load<float>(k);
+    code.map.outputs = {1, 2, 0};
+    const Operand dense = Strided(0, program::kF32, {n}, {1});
+    Setting setting{{n}, {dense, dense, dense}, {dense, dense, dense}};
+    std::vector<std::vector<float>> arrays;
+    std::vector<void*> bases = {nullptr, nullptr};
+    for (uint32_t k = 0; k < 3; ++k) {
+      setting.operands[k].view.base = 2 + k;
+      setting.results[k].view.base = 5 + k;
+      arrays.emplace_back(n, static_cast<float>(k));
+    }
+    for (int k = 0; k < 6; ++k) bases.push_back(arrays[k % 3].data());
+    RunMap(table(), setting, code.map, bases);
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(arrays[0][i], 1);
+      ASSERT_EQ(arrays[1][i], 2);
+      ASSERT_EQ(arrays[2][i], 0);
+    }
+  }
+}
+
 TEST_P(MapTest, NarrowIntegersWrap) {
   Builder code;
   const auto x = code.Load<int8_t>(0);

@@ -96,9 +96,11 @@ class Planner {
   void BringLoad(uint16_t value);
   void BringIota(uint16_t value);
   void FoldConstant(uint16_t value);
+  void KeepLoadedOutputs();
   void FinishOutputs();
   void Number();
 
+  bool MayOverwrite(size_t output, uint64_t operand) const;
   bool single() const { return plan_.size == 1 && around_.operands; }
   bool IsSource(uint16_t value) const {
     return NumOperands(program_.code[value].op) == 0;
@@ -126,7 +128,8 @@ class Planner {
   Plan& plan_;
   std::vector<Value> values_;
   std::vector<PendingStep> steps_;
-  std::vector<Place> output_places_;
+  std::vector<Place> output_places_;  // of those written directly
+  std::vector<Place> output_values_;  // of the others, while a block is run
   std::vector<Place> output_homes_;
   std::vector<Source*> pattern_sources_;
   std::vector<Source*> panel_sources_;
@@ -206,6 +209,13 @@ void Planner::Classify() {
   for (uint16_t value : program_.outputs) values_[value].last_use = kForever;
 }
 
+// Whether an operand's elements may be gone once an output is written.
+bool Planner::MayOverwrite(size_t output, uint64_t operand) const {
+  if (!around_.operands) return true;
+  return around_.results && MayShare((*around_.operands)[operand].view,
+                                     (*around_.results)[output].view);
+}
+
 // An output's value is written where the output goes if nothing that is read
 // later may lie there.
 void Planner::FindDirectOutputs() {
@@ -217,9 +227,7 @@ void Planner::FindDirectOutputs() {
     for (size_t k = 0; k < values_.size(); ++k) {
       const Instruction& load = program_.code[k];
       if (load.op != Opcode::kLoad || values_[k].last_use <= at) continue;
-      safe &= around_.operands && around_.results &&
-              !MayShare((*around_.operands)[load.imm].view,
-                        (*around_.results)[j].view);
+      safe &= !MayOverwrite(j, load.imm);
     }
     if (safe) value.output = static_cast<int>(j);
   }
@@ -428,7 +436,34 @@ Status Planner::EmitAll() {
     IPU_RETURN_IF_ERROR(Emit(at));
   }
   for (uint16_t value : program_.outputs) Bring(value);
+  KeepLoadedOutputs();
   return Status();
+}
+
+// Outputs that are not written directly are copied one after the other. An
+// operand that is itself an output is put aside if one before it may overwrite
+// it.
+void Planner::KeepLoadedOutputs() {
+  for (size_t j = 0; j < program_.outputs.size(); ++j) {
+    const uint16_t at = program_.outputs[j];
+    const Value& value = values_[at];
+    output_values_.push_back(value.place);
+    if (value.place.kind != Place::kMoving || !IsSource(at)) continue;
+    bool overwritten = false;
+    for (size_t i = 0; i < j; ++i) {
+      overwritten |=
+          program_.outputs[i] != at && MayOverwrite(i, program_.code[at].imm);
+    }
+    if (!overwritten) continue;
+    PendingStep copy{};
+    copy.step.fn = CopyBlock;
+    copy.step.imm = WidthOf(at);
+    copy.operands[0] = value.place;
+    copy.d = value.uniform ? NewCell() : NewRegister(WidthOf(at));
+    copy.uniform = value.uniform;
+    output_values_[j] = copy.d;
+    steps_.push_back(copy);
+  }
 }
 
 // Gives places their slots and a state its layout.
@@ -492,6 +527,8 @@ void Planner::Number() {
     for (int k = 0; k < 3; ++k) {
       pending.step.operands[k] = slot(pending.operands[k]);
     }
+    // Operands of an empty space may have no storage.
+    if (plan_.size == 0) continue;
     (pending.uniform ? plan_.uniform_steps : plan_.steps)
         .push_back(pending.step);
     if (!single()) continue;
@@ -508,7 +545,7 @@ void Planner::Number() {
   }
   for (size_t j = 0; j < plan_.outputs.size(); ++j) {
     Output& output = plan_.outputs[j];
-    output.slot = slot(values_[program_.outputs[j]].place);
+    output.slot = slot(output_values_[j]);
     output.home = slot(output_homes_[j]);
   }
 }

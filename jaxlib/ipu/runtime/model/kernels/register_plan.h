@@ -76,12 +76,13 @@ struct Plan {
 };
 
 // What a program runs on. Results only say what may share storage with what:
-// a result is the very same elements as an operand, or none of them.
+// a result is the very same elements as an operand, or none of them. Those of a
+// function may be any of its operands.
 struct Surroundings {
   const std::vector<int64_t>& shape;
   const std::vector<Operand>* operands;  // null: a function of dense blocks,
   size_t num_operands;                   // this many
-  const std::vector<Operand>* results;   // null: unknown
+  const std::vector<Operand>* results;   // null: none is an operand
 };
 
 // `code` is checked code. Fails if an operand is of another type than its LOAD.

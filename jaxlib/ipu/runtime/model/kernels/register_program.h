@@ -42,7 +42,7 @@ class RegisterProgram {
 
   // A program over the iteration space `shape`, walked in row-major order.
   // LOAD k reads operands[k] and converts it to its register type. Refuses
-  // code that is not well-formed.
+  // code that is not well-formed. Outputs go to memory that no operand is in.
   static StatusOr<RegisterProgram> Make(const std::string& code,
                                         const std::vector<uint16_t>& outputs,
                                         const std::vector<int64_t>& shape,
@@ -88,9 +88,9 @@ class RegisterProgram {
   // the iteration space on. outs[j] says where output j's values go, dense,
   // in its register type. If it is null, Eval sets it to where the values are
   // until the next Eval (in a buffer of the state's, or in the operand
-  // itself), and count must not exceed block(). An element of outs[j] may be
-  // the storage of the same element of an operand: an element is read by all
-  // before any output of it is written.
+  // itself), and count must not exceed block(). Where `results` say that an
+  // output is stored in an operand, an element is read by all before any output
+  // of it is written.
   void Eval(State& state, int64_t begin, int64_t count, void** outs) const;
 
   // For an iteration space of one element: the same without a state, quickly.

@@ -60,6 +60,10 @@ void LoadGather(const Step& s, const Frame& f) {
   Gather(SourceOf(s), f, f.begin, f.count, f.slots[s.d]);
 }
 
+void CopyBlock(const Step& s, const Frame& f) {
+  std::memcpy(f.slots[s.d], f.slots[s.operands[0]], f.count * s.imm);
+}
+
 void PointIntoPattern(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
   f.slots[s.d] = f.slots[source.home] + f.begin % source.period * source.width;

@@ -52,6 +52,7 @@ void PointIntoPanel(const Step& s, const Frame& f);
 void LoadUniform(const Step& s, const Frame& f);  // one vector of the same
 void LoadDense(const Step& s, const Frame& f);    // converted
 void LoadGather(const Step& s, const Frame& f);   // from anywhere
+void CopyBlock(const Step& s, const Frame& f);    // of another slot; imm: width
 
 // The indices along a dimension, as a register type.
 StepFn FindIota(program::RegisterType type);
