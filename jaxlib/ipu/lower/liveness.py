@@ -10,6 +10,7 @@ is live after all of them.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -119,6 +120,8 @@ class Timeline:
     results = [tensors[a.tensor].root for a in step.results]
     in_place = isinstance(step.fields, schema.Map)
     sizes = {SIZE[tensors[r].dtype] for r in results}
+    # The one element of a scalar map is read before any result is written.
+    scalar = in_place and math.prod(step.shape) == 1
     early, reads = [], []
     identity = list(range(len(step.shape)))
     for access in step.operands:
@@ -126,7 +129,7 @@ class Timeline:
       if t.root != access.tensor:
         begin, _ = self.placed_intervals[access.tensor][0]
         self.placed_intervals[access.tensor] = [(begin, self._now + 1)]
-      same_index = (
+      same_index = scalar or (
         in_place
         and sizes == {SIZE[t.dtype]}
         and access.dims == identity

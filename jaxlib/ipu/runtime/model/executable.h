@@ -25,11 +25,12 @@ struct Instruction {
   enum class Op : uint8_t { kKernel, kRepeat, kWhile, kSwitch };
 
   Op op = Op::kKernel;
-  bool selects_by_bool = false;    // kSwitch
-  uint32_t base = 0;               // kWhile, kSwitch: the scalar tested
-  int64_t offset = 0;              //   ... bytes from the base
-  const Kernel* kernel = nullptr;  // kKernel
-  uint64_t count = 0;              // kRepeat
+  bool selects_by_bool = false;      // kSwitch
+  uint32_t base = 0;                 // kWhile, kSwitch: the scalar tested
+  int64_t offset = 0;                //   ... bytes from the base
+  const Kernel* kernel = nullptr;    // kKernel
+  const ScalarLoop* loop = nullptr;  // kRepeat, kWhile: how to run it faster
+  uint64_t count = 0;                // kRepeat
   // The first of this instruction's blocks in Executable::targets. kRepeat:
   // body. kWhile: condition, body. kSwitch: `branches` of them.
   uint32_t target = 0;
@@ -44,6 +45,7 @@ struct Block {
 
 struct Executable {
   std::vector<std::unique_ptr<Kernel>> kernels;
+  std::vector<std::unique_ptr<ScalarLoop>> loops;
   std::vector<Block> blocks;
   std::vector<uint32_t> targets;  // indices into `blocks`
   uint32_t entry = 0;             // the block to start with

@@ -21,7 +21,7 @@ class Executor {
           i.kernel->Run(memory_, threads_);
           break;
         case Instruction::Op::kRepeat:
-          for (uint64_t n = i.count; n > 0; --n) Run(x_.targets[i.target]);
+          RunRepeat(i);
           break;
         case Instruction::Op::kWhile:
           RunWhile(i);
@@ -36,9 +36,24 @@ class Executor {
   }
 
  private:
+  void RunRepeat(const Instruction& i) {
+    const uint32_t body = x_.targets[i.target];
+    if (i.loop != nullptr) {
+      const uint64_t turns = i.loop->Run(memory_, i.count);
+      return Add(x_.blocks[body].cost, turns);
+    }
+    for (uint64_t n = i.count; n > 0; --n) Run(body);
+  }
+
   void RunWhile(const Instruction& i) {
     const uint32_t condition = x_.targets[i.target];
     const uint32_t body = x_.targets[i.target + 1];
+    if (i.loop != nullptr) {
+      const uint64_t turns = i.loop->Run(memory_, 0);
+      Add(x_.blocks[condition].cost, turns + 1);
+      Add(i.cost, turns + 1);
+      return Add(x_.blocks[body].cost, turns);
+    }
     const char* predicate = memory_.bases[i.base] + i.offset;
     for (;;) {
       Run(condition);
@@ -60,9 +75,10 @@ class Executor {
     return index < i.branches ? index : i.branches - 1;
   }
 
-  void Add(const RunCounters& cost) {
-    counters_.cycles += cost.cycles;
-    counters_.exchange_bytes += cost.exchange_bytes;
+  void Add(const RunCounters& cost, uint64_t times = 1) {
+    counters_.cycles += cost.cycles * static_cast<double>(times);
+    counters_.exchange_bytes +=
+        cost.exchange_bytes * static_cast<double>(times);
   }
 
   const Executable& x_;

@@ -7,6 +7,10 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_
 
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "jaxlib/ipu/runtime/model/kernel.h"
 
 namespace ipu::model {
@@ -15,6 +19,14 @@ namespace ipu::model {
 struct CopyPlan {
   View source;
   View destination;
+};
+
+// A loop without control flow inside.
+struct ScalarLoopParts {
+  std::vector<const Kernel*> condition;
+  std::vector<const Kernel*> body;
+  const View* predicate;                 // null: a given number of turns
+  const std::vector<uint32_t>& storage;  // as for ScheduleCopies
 };
 
 struct Factories {
@@ -26,6 +38,8 @@ struct Factories {
   KernelOr (*dynamic_slice)(const ComputeSet&, const program::DynamicSlice&);
   KernelOr (*dynamic_update)(const ComputeSet&, const program::DynamicUpdate&);
   KernelOr (*copy)(std::vector<CopyPlan>);
+  // Null if a part of the loop works on more than single elements.
+  std::unique_ptr<ScalarLoop> (*scalar_loop)(const ScalarLoopParts&);
 };
 
 namespace avx2 {

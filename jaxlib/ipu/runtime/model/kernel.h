@@ -60,10 +60,29 @@ struct ComputeSet {
   std::vector<Operand> results;
 };
 
+// The steps of kernels that work on single elements; each instruction set has
+// its own (kernels/scalar_loop.h).
+class Tape {
+ public:
+  virtual ~Tape() = default;
+};
+
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual void Run(const Memory& memory, ThreadPool& threads) const = 0;
+
+  // Appends to a tape what Run does; false if that is not on single elements.
+  virtual bool Record(Tape&) const { return false; }
+};
+
+// A loop that runs from a tape.
+class ScalarLoop {
+ public:
+  virtual ~ScalarLoop() = default;
+  // Turns as long as the loop's test holds, or `count` times if it has none.
+  // Returns the number of turns.
+  virtual uint64_t Run(const Memory& memory, uint64_t count) const = 0;
 };
 
 using KernelOr = StatusOr<std::unique_ptr<Kernel>>;

@@ -164,6 +164,7 @@ class Loader {
       return Status();
     }
     i.target = AddTargets({body});
+    i.loop = AddLoop(nullptr, body, nullptr);
     block.instructions.push_back(i);
     return Status();
   }
@@ -178,6 +179,8 @@ class Loader {
     IPU_RETURN_IF_ERROR(AddBlock(s.condition, &condition));
     IPU_RETURN_IF_ERROR(AddBlock(s.body, &body));
     i.target = AddTargets({condition, body});
+    const View predicate = ViewOf(s.predicate);
+    i.loop = AddLoop(&executable_->blocks[condition], body, &predicate);
     block.instructions.push_back(i);
     return Status();
   }
@@ -196,6 +199,27 @@ class Loader {
     i.branches = static_cast<uint32_t>(branches.size());
     block.instructions.push_back(i);
     return Status();
+  }
+
+  // A faster way to run a loop, null if there is none.
+  const ScalarLoop* AddLoop(const Block* condition, uint32_t body,
+                            const View* predicate) {
+    ScalarLoopParts parts{{}, {}, predicate, storage_};
+    const auto add = [](const Block& block, std::vector<const Kernel*>& to) {
+      for (const Instruction& i : block.instructions) {
+        if (i.op != Instruction::Op::kKernel) return false;
+        to.push_back(i.kernel);
+      }
+      return true;
+    };
+    if (condition != nullptr && !add(*condition, parts.condition)) {
+      return nullptr;
+    }
+    if (!add(executable_->blocks[body], parts.body)) return nullptr;
+    auto loop = factories_.scalar_loop(parts);
+    if (loop == nullptr) return nullptr;
+    executable_->loops.push_back(std::move(loop));
+    return executable_->loops.back().get();
   }
 
   Status AddKernel(KernelOr kernel, uint32_t location, Block& block) {

@@ -1,11 +1,13 @@
 // An exchange: what is moved between tiles is copied between tensors.
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop.h"
 #include "jaxlib/ipu/runtime/model/kernels/strided_copy.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -17,6 +19,9 @@ struct Place {
 
   explicit Place(const View& view) : base(view.base), offset(view.offset) {}
   char* In(const Memory& memory) const { return memory.bases[base] + offset; }
+  Item First(int64_t bytes) const {
+    return {base, offset, static_cast<uint32_t>(bytes)};
+  }
 };
 
 bool SameStrides(const CopyPlan& plan) {
@@ -74,6 +79,15 @@ class CopyKernel : public Kernel {
                 });
   }
 
+  bool Record(model::Tape& tape) const override {
+    return std::all_of(moves_.begin(), moves_.end(), [&](const Move& move) {
+      const int64_t bytes = move.copy.bytes();
+      return move.copy.dense() && bytes <= 8 &&
+             static_cast<Tape&>(tape).Copy(move.source.First(bytes),
+                                           move.destination.First(bytes));
+    });
+  }
+
  private:
   struct Move {
     Place source;
@@ -103,6 +117,11 @@ class CopyOne : public Kernel {
     T item;
     std::memcpy(&item, source_.In(memory), sizeof item);
     std::memcpy(destination_.In(memory), &item, sizeof item);
+  }
+
+  bool Record(model::Tape& tape) const override {
+    return static_cast<Tape&>(tape).Copy(source_.First(sizeof(T)),
+                                         destination_.First(sizeof(T)));
   }
 
  private:

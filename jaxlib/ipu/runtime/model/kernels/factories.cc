@@ -14,6 +14,7 @@ const Factories& Table() {
       .dynamic_slice = MakeDynamicSlice,
       .dynamic_update = MakeDynamicUpdate,
       .copy = MakeCopy,
+      .scalar_loop = MakeScalarLoop,
   };
   return kTable;
 }

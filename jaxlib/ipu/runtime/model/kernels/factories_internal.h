@@ -3,6 +3,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_FACTORIES_INTERNAL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_FACTORIES_INTERNAL_H_
 
+#include <memory>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/factories.h"
@@ -19,6 +20,7 @@ KernelOr MakeDynamicSlice(const ComputeSet& set,
 KernelOr MakeDynamicUpdate(const ComputeSet& set,
                            const program::DynamicUpdate& fields);
 KernelOr MakeCopy(std::vector<CopyPlan> plans);
+std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

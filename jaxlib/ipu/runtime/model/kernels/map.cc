@@ -11,6 +11,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop.h"
 #include "jaxlib/ipu/runtime/model/kernels/walk.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
@@ -66,23 +67,33 @@ class MapKernel : public Kernel {
     });
   }
 
+  bool Record(model::Tape& tape) const override {
+    if (size_ != 1) return false;
+    std::vector<ItemStore> stores;
+    for (const Destination& d : destinations_) {
+      const Walk& walk = d.walk;
+      stores.push_back({{walk.base(), walk.offset(), d.item_size}, d.convert});
+    }
+    return static_cast<Tape&>(tape).Evaluate(program_.plan(), stores);
+  }
+
  private:
   void RunOne(const Memory& memory) const {
     uint64_t values[kFewResults];
-    void* outs[kFewResults];
     if (destinations_.size() > kFewResults) [[unlikely]] {
       return RunRange(memory, 0, 1);
     }
+    program_.EvalOne(memory, values);
     for (size_t j = 0; j < destinations_.size(); ++j) {
       const Destination& d = destinations_[j];
-      outs[j] = d.convert == nullptr ? d.walk.Data(memory.bases)
-                                     : reinterpret_cast<char*>(values + j);
-    }
-    program_.EvalOne(memory, outs);
-    for (size_t j = 0; j < destinations_.size(); ++j) {
-      const Destination& d = destinations_[j];
-      if (d.convert == nullptr) continue;
-      d.convert(outs[j], d.walk.Data(memory.bases), 1);
+      char* const to = d.walk.Data(memory.bases);
+      if (d.convert != nullptr) {
+        d.convert(values + j, to, 1);
+      } else if (d.item_size == 4) {
+        std::memcpy(to, values + j, 4);
+      } else {
+        std::memcpy(to, values + j, 8);
+      }
     }
   }
 

@@ -534,7 +534,8 @@ void Planner::Number() {
     if (!single()) continue;
     if (pending.step.fn == PointAtOperand) {
       const Walk& walk = SourceOf(pending.step).walk;
-      plan_.in_place.push_back({pending.step.d, walk.base(), walk.offset()});
+      plan_.in_place.push_back(
+          {pending.step.d, walk.base(), walk.offset(), walk.item_size()});
     } else {
       plan_.one_steps.push_back(pending.step);
     }

@@ -42,6 +42,7 @@ struct InPlace {
   uint16_t slot;
   uint32_t base;
   int64_t offset;
+  uint32_t width;
 };
 
 // A constant, as often as a step reads a value that does not move.

@@ -69,6 +69,7 @@ StatusOr<RegisterProgram> RegisterProgram::MakeFunction(
   return RegisterProgram(std::move(impl));
 }
 
+const Plan& RegisterProgram::plan() const { return *impl_; }
 size_t RegisterProgram::num_outputs() const { return impl_->outputs.size(); }
 program::RegisterType RegisterProgram::output_type(size_t j) const {
   return impl_->outputs[j].type;
@@ -174,12 +175,14 @@ void RegisterProgram::Eval(State& state, int64_t begin, int64_t count,
   Run(state, nullptr, begin, count, outs);
 }
 
-void RegisterProgram::EvalOne(const Memory& memory, void* const* outs) const {
+void RegisterProgram::EvalOne(const Memory& memory, uint64_t* values) const {
   constexpr size_t kFew = 128;
   const Plan& plan = *impl_;
   if (plan.num_slots > kFew) [[unlikely]] {
     State state(*this, memory);
-    return Run(state, nullptr, 0, 1, const_cast<void**>(outs));
+    std::vector<void*> outs(plan.outputs.size());
+    for (size_t j = 0; j < outs.size(); ++j) outs[j] = values + j;
+    return Run(state, nullptr, 0, 1, outs.data());
   }
   char* slots[kFew];
   uint64_t cells[kFew];
@@ -198,9 +201,9 @@ void RegisterProgram::EvalOne(const Memory& memory, void* const* outs) const {
   for (size_t j = 0; j < plan.outputs.size(); ++j) {
     const Output& output = plan.outputs[j];
     if (output.width == 4) {
-      std::memcpy(outs[j], slots[output.slot], 4);
+      std::memcpy(values + j, slots[output.slot], 4);
     } else {
-      std::memcpy(outs[j], slots[output.slot], 8);
+      std::memcpy(values + j, slots[output.slot], 8);
     }
   }
 }

@@ -32,6 +32,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
+struct Plan;  // register_plan.h
+
 struct Free {
   void operator()(char* memory) const { std::free(memory); }
 };
@@ -66,6 +68,9 @@ class RegisterProgram {
   RegisterProgram& operator=(RegisterProgram&&) noexcept;
   ~RegisterProgram();
 
+  // What is prepared, for whoever runs it in another way.
+  const Plan& plan() const;
+
   size_t num_outputs() const;
   program::RegisterType output_type(size_t j) const;
 
@@ -94,8 +99,8 @@ class RegisterProgram {
   void Eval(State& state, int64_t begin, int64_t count, void** outs) const;
 
   // For an iteration space of one element: the same without a state, quickly.
-  // No outs[j] may be null.
-  void EvalOne(const Memory& memory, void* const* outs) const;
+  // Output j goes into values[j].
+  void EvalOne(const Memory& memory, uint64_t* values) const;
 
   // The same for a program made by MakeFunction; any count. outs[j] must not
   // be null and may be one of the operands.

@@ -1,0 +1,116 @@
+"""Loops whose state is single elements, which the engine runs in its own way:
+random recurrences, whose carries of several dtypes change places each turn."""
+
+from __future__ import annotations
+
+import ipu_test_util as util
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jax.numpy as jnp
+from jax import lax
+
+DTYPES = (*util.ALL, np.dtype(np.bool_))
+
+# What a turn makes of a carry x and another one y, already of x's dtype: one
+# operation, so that there is one rounding, whatever is fused.
+STEPS = {
+  "as it is": lambda x, y, i: x,
+  "the other": lambda x, y, i: y,
+  "the smaller": lambda x, y, i: jnp.minimum(x, y),
+  "the larger": lambda x, y, i: jnp.maximum(x, y),
+  "one of the two": lambda x, y, i: jnp.where(i % 3 == 1, x, y),
+  "the sum": lambda x, y, i: x ^ y if x.dtype == bool else x + y,
+  "the product": lambda x, y, i: x & y if x.dtype == bool else x * y,
+  "a constant": lambda x, y, i: jnp.ones_like(x),
+  "the turn": lambda x, y, i: (i + jnp.zeros(x.shape, i.dtype)).astype(x.dtype),
+}
+
+
+@st.composite
+def recurrences(draw):
+  """The dtypes of the carries and, for each, a step and the other carry."""
+  dtypes = draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=6))
+  others = st.integers(0, len(dtypes) - 1)
+  steps = [(draw(st.sampled_from(sorted(STEPS))), draw(others)) for _ in dtypes]
+  return dtypes, steps
+
+
+def convert(x, dtype):
+  """To a dtype, without what is left open: NaN and overflow to integers."""
+  if util.is_float(x.dtype) and not util.is_float(dtype):
+    x = jnp.where((x >= 0) & (x <= 100), x, jnp.zeros_like(x))
+  return x.astype(dtype)
+
+
+@given(
+  recurrence=recurrences(),
+  shape=st.sampled_from([(), (1,), (1, 1)]),
+  turns=st.integers(0, 9),
+  fixed=st.booleans(),
+)
+def test_a_random_recurrence(check, recurrence, shape, turns, fixed):
+  dtypes, steps = recurrence
+
+  def f(n, *carries):
+    def turn(i, carries):
+      return tuple(
+        STEPS[step](x, convert(carries[other], x.dtype), i)
+        for x, (step, other) in zip(carries, steps, strict=True)
+      )
+
+    return lax.fori_loop(0, turns if fixed else n, turn, carries)
+
+  carries = [
+    util.sample(d, shape, low=0, high=3, key=k) for k, d in enumerate(dtypes)
+  ]
+  check(f, np.int32(turns), *carries, rtol=0)
+
+
+def test_carries_that_change_places(check):
+  def f(n, a, b, c):
+    def turn(i, carries):
+      a, b, c = carries
+      return b * 1, c + 0, a
+
+    return lax.fori_loop(0, n, turn, (a, b, c))
+
+  for n in range(5):
+    check(f, np.int32(n), np.int32(1), np.int32(2), np.int32(3))
+
+
+def test_a_search_that_reads_its_bounds_until_the_end(check):
+  """Bisection: the test and both halves read what a turn writes."""
+
+  def root(x):
+    def more(s):
+      low, high, _ = s
+      return high - low > 1
+
+    def halve(s):
+      low, high, turns = s
+      middle = (low + high) // 2
+      below = middle * middle <= x
+      return (
+        jnp.where(below, middle, low),
+        jnp.where(below, high, middle),
+        turns + 1,
+      )
+
+    return lax.while_loop(more, halve, (0, x + 1, 0))
+
+  for x in (0, 1, 2, 99, 100, 2_000_000_000 // 2**4):
+    check(root, np.int32(min(x, 46_340**2)))
+
+
+def test_a_loop_of_many_carries(check):
+  """More values than the engine keeps ready at once."""
+
+  def f(n, *carries):
+    def turn(i, carries):
+      return (*carries[1:], carries[0] + i)
+
+    return lax.fori_loop(0, n, turn, carries)
+
+  check(f, np.int32(301), *(np.float32(k) for k in range(300)))
