@@ -23,6 +23,22 @@ def test_fori_loop(check, trips):
   check(f, np.int32(trips), util.sample(np.float32, (5,)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+  "dtype, limit, step", [(np.int8, 120, 50), (np.uint8, 250, 11)]
+)
+def test_a_counter_that_wraps_past_its_limit(check, dtype, limit, step):
+  limit, step = dtype(limit), dtype(step)
+
+  def f(turns):
+    return lax.while_loop(
+      lambda s: s[0] < limit,
+      lambda s: (s[0] + step, s[1] + 1),
+      (dtype(0), turns),
+    )
+
+  check(f, np.int32(0))
+
+
 def test_while_loop_with_a_data_dependent_end(check):
   def collatz(n):
     def step(state):

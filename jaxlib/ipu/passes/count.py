@@ -6,6 +6,9 @@ constant step; such a `while` becomes an `ipu.repeat`.
 
 from __future__ import annotations
 
+import numpy as np
+
+from jaxlib.ipu.dtypes import NUMPY
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ops.control_flow import REPEAT
 from jaxlib.ipu.program.isa import Opcode
@@ -40,12 +43,16 @@ def _turns(node: Node) -> int | None:
   ):
     return None
   place = index.index
+  parameter = body.parameters[place]
   start = _integer(node.inputs[place])
   end = _integer(limit)
-  step = _step(body.results[place], body.parameters[place])
+  step = _step(body.results[place], parameter)
   if start is None or end is None or step is None:
     return None
-  return max(0, -(-(end - start) // step))
+  turns = max(0, -(-(end - start) // step))
+  if start + turns * step > np.iinfo(NUMPY[parameter.dtype]).max:
+    return None  # it wraps past the limit, and goes on
+  return turns
 
 
 def _step(value: Value, parameter: Value) -> int | None:
