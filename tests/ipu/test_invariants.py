@@ -130,6 +130,27 @@ def test_flops_of_a_product_are_exact(ipu):
   assert cost(ipu, jnp.matmul, a, b)["flops"] == 2 * 64 * 32 * 48
 
 
+def test_what_a_loop_does_not_change_is_computed_outside_of_it(ipu):
+  def product(turns):
+    def f(x):
+      y = x @ x
+      return lax.fori_loop(0, turns, lambda i, c: c + y.T, x)
+
+    return f
+
+  def sums(turns):
+    def f(x):
+      y = jnp.exp(jnp.sin(x) * jnp.tanh(x))
+      return lax.fori_loop(0, turns, lambda i, c: c * 2 + y.sum(0), x[0])
+
+    return f
+
+  x = np.ones((32, 32), np.float32)
+  for f, turn in ((product, 32 * 32), (sums, 32 * 32 + 2 * 32)):
+    few, many = (cost(ipu, f(n), x)["flops"] for n in (2, 12))
+    assert many - few == 10 * turn
+
+
 COST_KEYS = (
   "flops",
   "bytes accessed",

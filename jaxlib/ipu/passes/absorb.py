@@ -53,10 +53,12 @@ def _note_users(graph: Graph, users: dict[int, list[Node | None]]) -> None:
 
 
 def _absorb(graph: Graph, users: dict[int, list[Node | None]]) -> None:
+  # A map outside a loop stays outside, where it runs once.
+  here = {id(n) for n in graph.nodes if n.op == MAP}
   for index, node in enumerate(graph.nodes):
     for region in node.regions:
       _absorb(region, users)
-    if node.op == _REDUCE and _worthwhile(node, users):
+    if node.op == _REDUCE and _worthwhile(node, users, here):
       graph.nodes[index] = _merge(node, users)
   graph.nodes = [_prune(n, users) if n.op == MAP else n for n in graph.nodes]
 
@@ -65,12 +67,14 @@ def _data(node: Node) -> tuple[Value, ...]:
   return node.inputs[: len(node.inputs) // 2]
 
 
-def _worthwhile(node: Node, users: dict[int, list[Node | None]]) -> bool:
-  """Whether a reduction's inputs all come from one map, only reductions use
-  them, and they are cheap or nobody else needs them."""
+def _worthwhile(
+  node: Node, users: dict[int, list[Node | None]], maps: set[int]
+) -> bool:
+  """Whether a reduction's inputs all come from one of these maps, only
+  reductions use them, and they are cheap or nobody else needs them."""
   data = _data(node)
   source = data[0].node
-  if source is None or source.op != MAP:
+  if source is None or id(source) not in maps:
     return False
   if any(v.node is not source for v in data):
     return False

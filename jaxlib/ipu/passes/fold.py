@@ -30,13 +30,16 @@ def _count(graph: Graph, uses: Counter[int]) -> None:
 
 
 def _fold(graph: Graph, uses: Counter[int]) -> None:
+  # A product outside a loop stays outside, where it is made once.
+  here: set[int] = set()
   for index, node in enumerate(graph.nodes):
     for region in node.regions:
       _fold(region, uses)
+    here.add(id(node))
     if node.op != "stablehlo.transpose":
       continue
     dot = node.inputs[0].node
-    if dot is None or dot.op != "stablehlo.dot_general":
+    if dot is None or dot.op != "stablehlo.dot_general" or id(dot) not in here:
       continue
     if uses[id(dot.results[0])] == 1 and _swaps(dot, node.attributes):
       graph.nodes[index] = _swapped(dot, node)
