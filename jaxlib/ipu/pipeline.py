@@ -122,7 +122,14 @@ def _allocate(state: State, options: Options) -> None:
   line, state.arena_bytes = emit.place_storage(
     builder, state.module, state.arguments, state.results
   )
-  state.memory = memory.plan(builder, line, state.module.aliases)
+  state.memory = memory.plan(
+    builder,
+    line,
+    state.module,
+    state.arguments,
+    state.results,
+    state.arena_bytes,
+  )
   memory.check(builder, state.memory, options.allow_out_of_memory)
 
 

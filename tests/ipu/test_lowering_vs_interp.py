@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.program import interp
+from jaxlib.ipu.program import container, interp
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import stablehlo
 
@@ -146,6 +146,25 @@ def test_nothing_moves_on_one_tile(cpu, f):
   result = check(cpu, f, [x, i], 1, ulps=64)
   moved = sum(e.actual for e in result.exchanges)
   assert moved == result.host_bytes
+
+
+def test_what_a_loop_reads_stays_on_its_tiles(cpu):
+  """The row is brought to all tiles once, before the loop, and kept."""
+
+  def f(x, row):
+    def turn(i, s):
+      y = jnp.sin(x * s + row)
+      return s + jnp.sin((y @ y.T) * 1e-3).sum() * 1e-3
+
+    return jnp.sin(x + row), lax.fori_loop(0, 3, turn, jnp.float32(1))
+
+  x = util.sample(np.float32, (16, 64))
+  row = util.sample(np.float32, (64,))
+  program, _ = container.read(compiled(f, [x, row], 16))
+  result = check(cpu, f, [x, row], 16, ulps=1 << 12)
+  planned = program.memory
+  code = planned.code_bytes // 16
+  assert result.peak_bytes.max() + code <= planned.peak_tile_bytes
 
 
 # --- Programs drawn at random ------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental import serialize_executable
 
 pytestmark = pytest.mark.ipu_only
@@ -56,6 +57,35 @@ def test_memory_analysis(compiled):
   assert stats.argument_size_in_bytes >= 4 * (8 * 16 + 16 * 4)
   assert stats.output_size_in_bytes >= 4 * 4
   assert stats.alias_size_in_bytes == 0
+
+
+def add_in_a_loop(x):
+  return lax.fori_loop(0, 4, lambda i, x: x * 2 + i, x)
+
+
+def choose(x):
+  return lax.switch(x[0, 0].astype(int), [lambda x: x + 1, jnp.sin], x)
+
+
+@pytest.mark.parametrize("f", [jnp.sin, add_in_a_loop, choose])
+def test_memory_analysis_counts_results_once(ipu, f):
+  """Roots that share the storage of a result are not results."""
+  x = jax.device_put(np.ones((64, 50), np.float32), ipu)
+  stats = jax.jit(f).lower(x).compile().memory_analysis()
+  assert stats.argument_size_in_bytes == x.nbytes
+  assert stats.output_size_in_bytes == x.nbytes
+
+
+def test_a_donated_argument_does_not_stay_in_sram(ipu):
+  x = jax.device_put(np.ones((1472, 1000), np.float32), ipu)
+  lend, give = (
+    jax.jit(lambda x: x + 1, donate_argnums=d).lower(x).compile()
+    for d in ((), 0)
+  )
+  assert give.memory_analysis().alias_size_in_bytes == x.nbytes
+  key = "ipu peak tile bytes"
+  tile = x.nbytes / 1472
+  assert lend.cost_analysis()[key] - give.cost_analysis()[key] == tile
 
 
 def test_formats_of_arguments_and_results(ipu):

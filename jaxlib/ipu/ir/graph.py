@@ -83,13 +83,17 @@ class Module:
     graph: the entry function.
     aliases: (argument, result) pairs of `tf.aliasing_output`.
     donors: arguments that the caller gives away without an alias.
-    tokens: arguments of token type (they hold no data).
   """
 
   name: str
   graph: Graph
   aliases: list[tuple[int, int]]
   donors: list[int]
+
+  @property
+  def donated(self) -> set[int]:
+    """All arguments that the caller gives away."""
+    return {i for i, _ in self.aliases} | set(self.donors)
 
 
 def walk(graph: Graph) -> list[Node]:

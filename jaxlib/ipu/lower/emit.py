@@ -21,7 +21,7 @@ from jaxlib.ipu.program import schema
 def bind_arguments(builder: Builder, module: Module) -> list[int]:
   """A root for each argument. What is not donated comes over the host link
   at every call; donated state is on the device already."""
-  donated = {i for i, _ in module.aliases} | set(module.donors)
+  donated = module.donated
   roots = []
   for i, value in enumerate(module.graph.parameters):
     root = builder.new_root(value.shape, value.dtype)

@@ -79,10 +79,12 @@ class Timeline:
         condition_end = self._now
         body = self._number(step.body)
         out.append(Loop(begin, condition, condition_end, body, self._tick()))
+        self._hold(out[-1])
       elif isinstance(step, schema.Repeat):
         begin = self._tick()
         out.append(Loop(begin, [], begin, self._number(step.body),
                         self._tick()))  # fmt: skip
+        self._hold(out[-1])
       elif isinstance(step, schema.Switch):
         out.append(self._event(self._tick(), reads=[step.selector]))
         time = self._tick()
@@ -99,6 +101,12 @@ class Timeline:
       elif isinstance(step, schema.HostCopy):
         out.append(self._event(self._tick(), reads=[step.tensor]))
     return out
+
+  def _hold(self, loop: Loop) -> None:
+    """What was placed before a loop and is used in it stays for all turns."""
+    for number, ((begin, end),) in self.placed_intervals.items():
+      if begin < loop.begin <= end:
+        self.placed_intervals[number] = [(begin, loop.end)]
 
   def _event(
     self,

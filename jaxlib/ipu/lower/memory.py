@@ -2,7 +2,7 @@
 
 Every tensor takes its share on every tile of its mapping while it is live,
 placed ones from their exchange to their last use. Arguments that are not
-donated, results and constants stay for the whole run, and so does the code.
+donated and constants stay for the whole run, and so does the code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from jaxlib.ipu import codelets
 from jaxlib.ipu.diagnostics import resource_exhausted
 from jaxlib.ipu.dtypes import NAME, SIZE
+from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.plan.layout import Array, Layout
@@ -24,7 +25,17 @@ from jaxlib.ipu.program import schema
 
 @dataclasses.dataclass(slots=True)
 class MemoryPlan:
-  """Bytes over all tiles, and the fullest tile's at its fullest moment."""
+  """Bytes over all tiles, and the fullest tile's at its fullest moment.
+
+  Attributes:
+    argument_bytes, result_bytes: of the signature.
+    alias_bytes: results that are written over donated arguments.
+    temporary_bytes: the arena, whose storage is shared, and the constants.
+    code_bytes: vertices.
+    peak_tile_bytes: of the fullest tile, exchanged copies included.
+    peak_tile: its number.
+    largest: its biggest tensors at that moment, in words.
+  """
 
   argument_bytes: int
   result_bytes: int
@@ -54,12 +65,26 @@ def _elements(layout: Layout, num_tiles: int) -> Array:
 
 
 def plan(
-  builder: Builder, line: Timeline, aliases: list[tuple[int, int]]
+  builder: Builder,
+  line: Timeline,
+  module: Module,
+  arguments: list[int],
+  results: list[int],
+  arena_bytes: int,
 ) -> MemoryPlan:
-  """Adds up what is live on each tile over the run."""
+  """Adds up what is live on each tile over the run.
+
+  Args:
+    builder: with all roots allocated.
+    line: the analysed steps.
+    module: says what is donated.
+    arguments, results: their roots.
+    arena_bytes: what the allocator gave out.
+  """
   tensors = builder.tensors
   tiles = builder.target.num_tiles
-  lives = _lives(builder, line)
+  donated = {arguments[i] for i in module.donated}
+  lives = _lives(builder, line, donated)
   changes: dict[int, list[tuple[int, TensorInfo]]] = defaultdict(list)
   for number, intervals in lives.items():
     for begin, end in intervals:
@@ -77,20 +102,11 @@ def plan(
       tile = int(now.argmax())
       if now[tile] > peak:
         peak, peak_tile, peak_time = int(now[tile]), tile, time
-  by_space = [0, 0, 0, 0]
-  for number, info in enumerate(tensors):
-    if number in lives and info.root == number:
-      by_space[info.space] += info.bytes
-  alias = sum(
-    t.bytes
-    for t in tensors
-    if t.space == schema.RESULT and t.address in {j for _, j in aliases}
-  )
   return MemoryPlan(
-    argument_bytes=by_space[schema.ARGUMENT],
-    result_bytes=by_space[schema.RESULT],
-    alias_bytes=alias,
-    temporary_bytes=by_space[schema.ARENA] + by_space[schema.CONSTANT],
+    argument_bytes=sum(tensors[a].bytes for a in arguments),
+    result_bytes=sum(tensors[r].bytes for r in results),
+    alias_bytes=sum(tensors[results[j]].bytes for _, j in module.aliases),
+    temporary_bytes=arena_bytes + len(builder.constants),
     code_bytes=code * tiles,
     peak_tile_bytes=peak,
     peak_tile=peak_tile,
@@ -99,14 +115,14 @@ def plan(
 
 
 def _lives(
-  builder: Builder, line: Timeline
+  builder: Builder, line: Timeline, donated: set[int]
 ) -> dict[int, list[tuple[int, int]]]:
   """When each tensor takes SRAM."""
   lives = {r: list(i) for r, i in line.intervals.items()}
-  for root, info in enumerate(builder.tensors):
-    if info.root == root and info.space in (schema.ARGUMENT, schema.CONSTANT):
-      if root in lives:
-        lives[root] = [(0, line.end)]
+  for root in lives:
+    space = builder.tensors[root].space
+    if space in (schema.ARGUMENT, schema.CONSTANT) and root not in donated:
+      lives[root] = [(0, line.end)]
   lives.update(line.placed_intervals)
   return lives
 
