@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 
 import ipu_test_util as util
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -149,6 +150,22 @@ def _bound(value: float | None, dtype: np.dtype) -> float | None:
     return value
   info = np.iinfo(dtype) if dtype != np.bool_ else None
   return value if info and info.min <= value <= info.max else None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=str)
+def test_reduce_precision_of_every_number(check, dtype):
+  """All numbers of the type, to formats that are shorter, equal, longer."""
+  bits = np.arange(1 << 16, dtype=np.uint16)
+  with np.errstate(invalid="ignore"):
+    x = bits.view(dtype)[~np.isnan(bits.view(dtype))]
+
+  def f(x):
+    return {
+      f"e{e}m{m}": lax.reduce_precision(x, e, m) * np.asarray(0.5, dtype)
+      for e, m in ((5, 10), (5, 5), (5, 0), (8, 7), (8, 2), (4, 3), (6, 9))
+    }
+
+  check(f, x, exact=True)
 
 
 def test_shifts_by_more_than_the_width_give_zero_or_the_sign(check):

@@ -59,6 +59,22 @@ def _line_of_return(f) -> int:
   return first + next(i for i, line in enumerate(lines) if "return" in line)
 
 
+def test_a_product_of_floats_into_integers(ipu):
+  def f(x):
+    return lax.dot(x, x, preferred_element_type=jnp.int32)
+
+  with pytest.raises(jax.errors.JaxRuntimeError, match="f32 into i32") as e:
+    jax.jit(f)(jax.device_put(np.ones((2, 2), np.float32), ipu))
+  assert f"{Path(__file__).name}:{_line_of_return(f)}" in str(e.value)
+
+
+def test_a_constant_larger_than_the_hosts_memory(ipu):
+  with jax.default_device(ipu):
+    lowered = jax.jit(lambda: jnp.full(2**40, 0.5)).lower()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="bytes of SRAM"):
+      lowered.compile()
+
+
 def test_after_a_refusal_everything_else_still_works(ipu):
   x = jax.device_put(np.arange(4.0, dtype=np.float32), ipu)
   with pytest.raises(jax.errors.JaxRuntimeError, match="sort"):

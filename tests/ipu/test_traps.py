@@ -267,6 +267,21 @@ def test_denormals_are_not_lost_in_data_movement(ipu):
   np.testing.assert_array_equal(chosen, x)
 
 
+def test_denormal_constants_keep_their_bits(ipu):
+  bits = {jnp.float32: 7, jnp.bfloat16: 11, jnp.float16: 3}
+
+  def f():
+    one = [np.array(b, f"u{t.dtype.itemsize}").view(t.dtype)
+           for t, b in bits.items()]  # fmt: skip
+    return [jnp.full(3, c) for c in one], [jnp.stack([c, c + 1]) for c in one]
+
+  splats, others = run(ipu, f)
+  for splat, pair, b in zip(splats, others, bits.values(), strict=True):
+    view = f"u{splat.dtype.itemsize}"
+    assert splat.view(view).tolist() == [b] * 3
+    assert pair[:1].view(view).tolist() == [b]
+
+
 def test_nan_keeps_its_bits_in_data_movement(ipu):
   bits = np.array([0x7FC00001, 0xFFC12345, 0x7F800001], np.uint32)
 

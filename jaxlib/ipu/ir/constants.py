@@ -17,15 +17,19 @@ def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
   if attribute.is_splat:
-    scalar = attribute.get_splat_value().value
-    if dtype in (DType.F16, DType.F32, DType.F64):
-      one = np.array(attribute).reshape(-1)[:1]
-    else:
-      one = np.array([scalar], NUMPY[dtype])
-    return np.broadcast_to(one.reshape(()), shape)
+    return np.broadcast_to(_splat(attribute, len(shape), dtype), shape)
   if dtype is not DType.BF16:
     return np.array(attribute).astype(NUMPY[dtype], copy=False).reshape(shape)
   return _read_bfloat16(str(attribute)).reshape(shape)
+
+
+def _splat(attribute: Any, rank: int, dtype: DType) -> np.ndarray:
+  """The one value of a splat, of shape (); the splat is never laid out."""
+  if dtype is DType.BF16:
+    return _read_bfloat16(str(attribute)).reshape(())
+  # A view whose strides are 0: bits stay as they are, signalling NaNs too.
+  one = np.asarray(attribute)[(slice(0, 1),) * rank]
+  return one.astype(NUMPY[dtype]).reshape(())
 
 
 def _read_bfloat16(text: str) -> np.ndarray:

@@ -182,7 +182,7 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
   location = getattr(where, "location", None)
   if str(type_) == "!stablehlo.token":
     return (0,), DType.BOOL
-  if not isinstance(type_, ir.RankedTensorType):
+  if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
     raise _unimplemented(f"values of type {type_}", location)
   dtype = MLIR_NAME.get(str(type_.element_type))
   if dtype is None:

@@ -9,11 +9,38 @@ from jaxlib.ipu.ir.registry import Operation, Row, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.ops.concatenate import part
-from jaxlib.ipu.ops.elementwise import bitcast
+from jaxlib.ipu.ops.elementwise import unsigned_bits
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
-_UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
+UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
+
+_BITS = {DType.F16: Opcode.BITS_F16, DType.BF16: Opcode.BITS_BF16}
+_FROM_BITS = {
+  DType.F16: Opcode.FROM_BITS_F16,
+  DType.BF16: Opcode.FROM_BITS_BF16,
+}
+
+
+def bitcast(code: Code, value: int, source: DType, to: DType) -> int:
+  """The same bits as another element type of the same width."""
+  type_, width_type = REGISTER[source], source
+  if source in _BITS:
+    type_, width_type = RegisterType.U32, DType.U16
+    value = code.emit(_BITS[source], type_, value)
+  if to in _FROM_BITS:
+    value = unsigned_bits(code, value, width_type)
+    value = _reinterpret(code, value, type_, RegisterType.U32)
+    return code.emit(_FROM_BITS[to], RegisterType.F32, value)
+  return code.narrow(_reinterpret(code, value, type_, REGISTER[to]), to)
+
+
+def _reinterpret(
+  code: Code, value: int, source: RegisterType, to: RegisterType
+) -> int:
+  if source == to:
+    return value
+  return code.emit(Opcode.BITCAST, to, value, source)
 
 
 def _same_width(node: Node) -> bool:
@@ -35,7 +62,7 @@ def _lower(builder: Builder, node: Node) -> None:
 def _take_apart(builder: Builder, node: Node, source: DType, to: DType) -> None:
   """Element (..., j) is byte group j of the wide element, low bytes first."""
   value = node.results[0]
-  wide = _UNSIGNED[SIZE[source]]
+  wide = UNSIGNED[SIZE[source]]
   type_ = REGISTER[wide]
   rank = len(value.shape)
   code = Code()
@@ -44,7 +71,7 @@ def _take_apart(builder: Builder, node: Node, source: DType, to: DType) -> None:
   width = code.constant(8 * SIZE[to], type_)
   shift = code.emit(Opcode.MUL, type_, index, width)
   bits = code.emit(Opcode.SHR_LOGICAL, type_, bits, shift)
-  narrow = _UNSIGNED[SIZE[to]]
+  narrow = UNSIGNED[SIZE[to]]
   bits = code.convert(bits, type_, REGISTER[narrow])
   bits = code.narrow(bits, narrow)
   number = bitcast(code, bits, narrow, to)
@@ -66,7 +93,7 @@ def _put_together(
   value = node.results[0]
   view = builder.view(node.inputs[0])
   last = len(view.shape) - 1
-  narrow, wide = _UNSIGNED[SIZE[source]], _UNSIGNED[SIZE[to]]
+  narrow, wide = UNSIGNED[SIZE[source]], UNSIGNED[SIZE[to]]
   type_ = REGISTER[wide]
   code = Code()
   bits = code.constant(0, type_)

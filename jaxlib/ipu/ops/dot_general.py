@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.diagnostics import unimplemented
+from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
@@ -50,6 +51,14 @@ _ACCUMULATE = {
 
 def _lower(builder: Builder, node: Node) -> None:
   d: DotDimensions = node.attributes
+  value = node.results[0]
+  if value.dtype in INTEGERS and any(v.dtype in FLOATS for v in node.inputs):
+    of = " and ".join(NAME[v.dtype] for v in node.inputs)
+    raise unimplemented(
+      f"dot_general of {of} into {NAME[value.dtype]} (convert "
+      "the operands, or the result)",
+      node.location,
+    )
   lhs, rhs = (builder.view(v) for v in node.inputs)
   lhs_free = _free(lhs, d.lhs_batch, d.lhs_contract)
   rhs_free = _free(rhs, d.rhs_batch, d.rhs_contract)
@@ -57,7 +66,6 @@ def _lower(builder: Builder, node: Node) -> None:
   right = _matrix(builder, rhs, (d.rhs_batch, rhs_free, d.rhs_contract))
   b, m, k = left.shape
   n = right.shape[1]
-  value = node.results[0]
   accumulate = _ACCUMULATE.get(value.dtype, value.dtype)
   shape = (b, m, n, k)
   if k == 0:

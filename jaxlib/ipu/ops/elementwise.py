@@ -25,7 +25,8 @@ def _lower(builder: Any, node: Node) -> None:
   raise internal(f"{node.op} was left outside every register program")
 
 
-def _define(name: str, emit: Emit, read: Read | None = None) -> None:
+def define_row(name: str, emit: Emit, read: Read | None = None) -> None:
+  """Registers `stablehlo.NAME` as a row of the table."""
   define(Operation(f"stablehlo.{name}", _lower, read, elementwise=Row(emit)))
 
 
@@ -76,7 +77,7 @@ for _name, _opcode in {
   "negate": Opcode.NEGATE,
   "abs": Opcode.ABS,
 }.items():
-  _define(_name, _arithmetic(_opcode))
+  define_row(_name, _arithmetic(_opcode))
 
 for _name, _opcode in {
   "sign": Opcode.SIGN,
@@ -85,7 +86,7 @@ for _name, _opcode in {
   "round_nearest_afz": Opcode.ROUND_AFZ,
   "round_nearest_even": Opcode.ROUND_EVEN,
 }.items():
-  _define(_name, _exact(_opcode))
+  define_row(_name, _exact(_opcode))
 
 
 def _is_finite(code: Code, args: list[int], node: Node) -> int:
@@ -99,7 +100,7 @@ def _not(code: Code, args: list[int], node: Node) -> int:
   return code.narrow(code.emit(Opcode.NOT, REGISTER[dtype], *args), dtype)
 
 
-def _unsigned_bits(code: Code, value: int, dtype: DType) -> int:
+def unsigned_bits(code: Code, value: int, dtype: DType) -> int:
   """A narrow signed value without the sign bits above its own width."""
   if dtype in SIGNED and SIZE[dtype] < 4:
     mask = code.constant((1 << 8 * SIZE[dtype]) - 1, REGISTER[dtype])
@@ -109,24 +110,24 @@ def _unsigned_bits(code: Code, value: int, dtype: DType) -> int:
 
 def _popcnt(code: Code, args: list[int], node: Node) -> int:
   dtype = node.results[0].dtype
-  bits = _unsigned_bits(code, args[0], dtype)
+  bits = unsigned_bits(code, args[0], dtype)
   return code.emit(Opcode.POPCNT, REGISTER[dtype], bits)
 
 
 def _count_leading_zeros(code: Code, args: list[int], node: Node) -> int:
   dtype = node.results[0].dtype
   type_ = REGISTER[dtype]
-  count = code.emit(Opcode.CLZ, type_, _unsigned_bits(code, args[0], dtype))
+  count = code.emit(Opcode.CLZ, type_, unsigned_bits(code, args[0], dtype))
   if SIZE[dtype] < 4:
     extra = code.constant(32 - 8 * SIZE[dtype], type_)
     return code.emit(Opcode.SUB, type_, count, extra)
   return count
 
 
-_define("is_finite", _is_finite)
-_define("not", _not)
-_define("popcnt", _popcnt)
-_define("count_leading_zeros", _count_leading_zeros)
+define_row("is_finite", _is_finite)
+define_row("not", _not)
+define_row("popcnt", _popcnt)
+define_row("count_leading_zeros", _count_leading_zeros)
 
 
 # --- Binary ----------------------------------------------------------------
@@ -139,7 +140,7 @@ for _name, _opcode, _bool_opcode in (
   ("power", Opcode.POW, None),
   ("atan2", Opcode.ATAN2, None),
 ):
-  _define(_name, _arithmetic(_opcode, _bool_opcode))
+  define_row(_name, _arithmetic(_opcode, _bool_opcode))
 
 for _name, _opcode, _bool_opcode in (
   ("maximum", Opcode.MAX, Opcode.OR),
@@ -149,7 +150,7 @@ for _name, _opcode, _bool_opcode in (
   ("xor", Opcode.XOR, None),
   ("remainder", Opcode.REM, None),
 ):
-  _define(_name, _exact(_opcode, _bool_opcode))
+  define_row(_name, _exact(_opcode, _bool_opcode))
 
 
 def _shift(opcode: Opcode) -> Emit:
@@ -160,7 +161,7 @@ def _shift(opcode: Opcode) -> Emit:
     type_ = REGISTER[dtype]
     value, count = args
     if opcode is Opcode.SHR_LOGICAL:
-      value = _unsigned_bits(code, value, dtype)
+      value = unsigned_bits(code, value, dtype)
     if SIZE[dtype] < 4 and opcode is Opcode.SHR_ARITHMETIC:
       if dtype not in SIGNED:
         value = _sign_extend(code, value, dtype)
@@ -177,9 +178,9 @@ def _sign_extend(code: Code, value: int, dtype: DType) -> int:
   return code.emit(Opcode.SHR_ARITHMETIC, U32, up, by)
 
 
-_define("shift_left", _shift(Opcode.SHL))
-_define("shift_right_logical", _shift(Opcode.SHR_LOGICAL))
-_define("shift_right_arithmetic", _shift(Opcode.SHR_ARITHMETIC))
+define_row("shift_left", _shift(Opcode.SHL))
+define_row("shift_right_logical", _shift(Opcode.SHR_LOGICAL))
+define_row("shift_right_arithmetic", _shift(Opcode.SHR_ARITHMETIC))
 
 
 # --- Compare, select, clamp ------------------------------------------------
@@ -233,9 +234,9 @@ def _select(code: Code, args: list[int], node: Node) -> int:
   return code.emit(Opcode.SELECT, REGISTER[node.results[0].dtype], *args)
 
 
-_define("compare", _compare, _read_compare)
-_define("select", _select)
-_define("clamp", _exact(Opcode.CLAMP))
+define_row("compare", _compare, _read_compare)
+define_row("select", _select)
+define_row("clamp", _exact(Opcode.CLAMP))
 
 
 # --- Convert ---------------------------------------------------------------
@@ -272,126 +273,7 @@ def _convert(code: Code, args: list[int], node: Node) -> int:
   return convert(code, args[0], _input_dtype(node), node.results[0].dtype)
 
 
-_define("convert", _convert)
-
-
-_BITS = {DType.F16: Opcode.BITS_F16, DType.BF16: Opcode.BITS_BF16}
-_FROM_BITS = {
-  DType.F16: Opcode.FROM_BITS_F16,
-  DType.BF16: Opcode.FROM_BITS_BF16,
-}
-
-
-def bitcast(code: Code, value: int, source: DType, to: DType) -> int:
-  """The same bits as another element type of the same width."""
-  if source in _BITS:
-    value, type_ = code.emit(_BITS[source], U32, value), U32
-    width_type = DType.U16
-  else:
-    type_, width_type = REGISTER[source], source
-  if to in _FROM_BITS:
-    value = _unsigned_bits(code, value, width_type)
-    value = _bits(code, value, type_, U32)
-    return code.emit(_FROM_BITS[to], RegisterType.F32, value)
-  return code.narrow(_bits(code, value, type_, REGISTER[to]), to)
-
-
-def _bits(
-  code: Code, value: int, source: RegisterType, to: RegisterType
-) -> int:
-  if source == to:
-    return value
-  return code.emit(Opcode.BITCAST, to, value, source)
-
-
-def _reduce_precision(code: Code, args: list[int], node: Node) -> int:
-  """Rounds to fewer exponent and mantissa bits, by integer arithmetic."""
-  dtype = node.results[0].dtype
-  exponent_bits, mantissa_bits = node.attributes
-  return _Rounding(code, dtype, exponent_bits, mantissa_bits).apply(args[0])
-
-
-def _read_reduce_precision(operation: Any) -> tuple[int, int]:
-  a = operation.attributes
-  return a["exponent_bits"].value, a["mantissa_bits"].value
-
-
-_FORMAT = {
-  DType.F16: (5, 10),
-  DType.BF16: (8, 7),
-  DType.F32: (8, 23),
-  DType.F64: (11, 52),
-}
-
-
-class _Rounding:
-  """The bits of a float, rounded to nearest even at a shorter mantissa."""
-
-  def __init__(self, code: Code, dtype: DType, exponent: int, mantissa: int):
-    self.code = code
-    self.dtype = dtype
-    self.exponent, self.mantissa = exponent, mantissa
-    # f16 and bf16 live in F32 registers, with F32's exponent range.
-    self.wide = dtype is DType.F64
-    self.type = RegisterType.U64 if self.wide else RegisterType.U32
-    self.float_type = RegisterType.F64 if self.wide else RegisterType.F32
-    self.own_exponent, self.own_mantissa = _FORMAT[
-      DType.F64 if self.wide else DType.F32
-    ]
-
-  def _op(self, op: Opcode, a: int, b: int) -> int:
-    return self.code.emit(op, self.type, a, b)
-
-  def _const(self, value: int) -> int:
-    return self.code.constant(value, self.type)
-
-  def apply(self, value: int) -> int:
-    """The rounded value; NaN stays NaN, overflow gives infinity, what is
-    below the smallest normal number becomes a zero of its sign."""
-    code = self.code
-    bits = code.emit(Opcode.BITCAST, self.type, value, self.float_type)
-    width = 64 if self.wide else 32
-    sign = self._op(Opcode.AND, bits, self._const(1 << (width - 1)))
-    magnitude = self._op(Opcode.XOR, bits, sign)
-    drop = self.own_mantissa - self.mantissa
-    if drop > 0:
-      last = self._op(
-        Opcode.AND,
-        self._op(Opcode.SHR_LOGICAL, magnitude, self._const(drop)),
-        self._const(1),
-      )
-      bias = self._op(Opcode.ADD, last, self._const((1 << (drop - 1)) - 1))
-      magnitude = self._op(Opcode.ADD, magnitude, bias)
-      mask = ((1 << (width - 1)) - 1) & ~((1 << drop) - 1)
-      magnitude = self._op(Opcode.AND, magnitude, self._const(mask))
-    if self.exponent < self.own_exponent:
-      magnitude = self._limit_exponent(magnitude)
-    rounded = code.emit(
-      Opcode.BITCAST,
-      self.float_type,
-      self._op(Opcode.OR, sign, magnitude),
-      self.type,
-    )
-    is_nan = code.emit(Opcode.NE, self.float_type, value, value)
-    return code.emit(Opcode.SELECT, self.float_type, is_nan, value, rounded)
-
-  def _limit_exponent(self, magnitude: int) -> int:
-    code = self.code
-    own_bias = (1 << (self.own_exponent - 1)) - 1
-    bias = (1 << (self.exponent - 1)) - 1
-    largest = (own_bias + bias) << self.own_mantissa
-    largest |= (1 << self.own_mantissa) - 1
-    smallest = (own_bias - bias + 1) << self.own_mantissa
-    infinity = ((1 << self.own_exponent) - 1) << self.own_mantissa
-    over = code.emit(Opcode.GT, self.type, magnitude, self._const(largest))
-    magnitude = code.emit(
-      Opcode.SELECT, self.type, over, self._const(infinity), magnitude
-    )
-    under = code.emit(Opcode.LT, self.type, magnitude, self._const(smallest))
-    return code.emit(Opcode.SELECT, self.type, under, self._const(0), magnitude)
-
-
-_define("reduce_precision", _reduce_precision, _read_reduce_precision)
+define_row("convert", _convert)
 
 
 # --- A function of scalars ---------------------------------------------------
@@ -402,4 +284,4 @@ def _map(code: Code, args: list[int], node: Node) -> int:
   return inline(code, node.regions[0], args)[0]
 
 
-_define("map", _map)
+define_row("map", _map)
