@@ -41,7 +41,7 @@ def resolve(location: Any, operation: str = "") -> schema.Location:
 
 
 def describe(location: schema.Location) -> str:
-  """` (NAME at FILE:LINE)`, or as much of it as is known."""
+  """`NAME at FILE:LINE`, or as much of it as is known."""
   if location.file:
     name = f"{location.name} " if location.name else ""
     return f"{name}at {location.file}:{location.line}"

@@ -1,8 +1,7 @@
 """The machines a program can be planned for.
 
 Figures are tagged where they stand: [S] read in a public source, [D] derived
-from such figures, [G] a guess. `report` says which share of a program's
-cycles rests on which.
+from such figures, [G] a guess.
 """
 
 from __future__ import annotations

@@ -362,13 +362,6 @@ class Builder:
     self._location = outer
     return [self.view(v) for v in graph.results]
 
-  def region(self, graph: Graph) -> tuple[list[Any], list[View]]:
-    """Lowers a region into a list of steps of its own."""
-    outer, self.steps = self.steps, []
-    self._placed.append({})
-    views = self.lower_graph(graph)
-    return self.leave(outer), views
-
   def enter(self) -> list[Any]:
     """Starts a new list of steps; `leave` with what this returns."""
     outer, self.steps = self.steps, []

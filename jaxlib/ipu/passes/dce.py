@@ -2,16 +2,14 @@
 
 Fusion leaves nodes behind: constants and indices that register programs now
 make by themselves, and the views between them. A counted loop leaves its
-counter behind when the body does not look at it.
+counter behind when the body does not look at it. No operation does anything
+beside defining values.
 """
 
 from __future__ import annotations
 
 from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ops.control_flow import REPEAT
-
-# Operations that do something beside defining values.
-EFFECTS = frozenset[str]()
 
 _LOOPS = frozenset({"stablehlo.while", REPEAT})
 
@@ -27,7 +25,7 @@ def _eliminate(graph: Graph, live: set[int]) -> None:
   """Keeps what `live` needs, and adds to `live` what that needs itself."""
   kept = []
   for node in reversed(graph.nodes):
-    if node.op not in EFFECTS and not any(id(v) in live for v in node.results):
+    if not any(id(v) in live for v in node.results):
       continue
     if node.op in _LOOPS:
       _narrow(node, live)
@@ -72,7 +70,7 @@ def _used(graph: Graph, live: set[int]) -> set[int]:
   the graph."""
   live = set(live)
   for node in reversed(graph.nodes):
-    if node.op in EFFECTS or any(id(v) in live for v in node.results):
+    if any(id(v) in live for v in node.results):
       live.update(id(v) for v in node.inputs)
       for region in node.regions:
         live.update(id(v) for v in region.results)

@@ -90,10 +90,6 @@ class Layout:
       last += (r.count - 1) * r.stride
     return last
 
-  def blocks(self) -> tuple[int, ...]:
-    """The extents of the largest cell, one per factor."""
-    return tuple(min(f.block, f.extent) for f in self.factors)
-
   def coordinates(
     self, tiles: Array
   ) -> tuple[list[Array], npt.NDArray[np.bool_]]:
