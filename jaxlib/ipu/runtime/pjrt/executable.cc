@@ -171,6 +171,17 @@ StatusOr<std::shared_ptr<const Executable>> Executable::Load(
   return executable;
 }
 
+bool Executable::is_short() const {
+  return seconds_.load(std::memory_order_relaxed) < kShortSeconds;
+}
+
+// Half the weight to the latest run: a loop that once turned long is soon
+// believed to be short again. Of two runs at once one may go uncounted.
+void Executable::Took(double seconds) const {
+  const double before = seconds_.load(std::memory_order_relaxed);
+  seconds_.store((before + seconds) / 2, std::memory_order_relaxed);
+}
+
 Executable::Executable(CompiledProgram bytes, std::string options,
                        PJRT_Device* device,
                        std::unique_ptr<LoadedProgram> program)
@@ -178,7 +189,7 @@ Executable::Executable(CompiledProgram bytes, std::string options,
       options_(std::move(options)),
       device_(device),
       program_(std::move(program)),
-      is_short_(info().estimated_seconds < kShortSeconds),
+      seconds_(info().estimated_seconds),
       alias_of_result_(info().results.size(), -1),
       donated_(info().donors),
       fingerprint_(Fingerprint(*bytes_)),

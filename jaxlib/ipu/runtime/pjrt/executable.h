@@ -4,6 +4,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_EXECUTABLE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_EXECUTABLE_H_
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,8 +19,8 @@
 
 namespace ipu {
 
-// What all handles of one executable share. Constant after loading, so it
-// needs no lock; queued work keeps it alive.
+// What all handles of one executable share. Constant after loading but for what
+// its runs take, so it needs no lock; queued work keeps it alive.
 class Executable {
  public:
   // `options`: the compile options, without a device.
@@ -38,8 +39,10 @@ class Executable {
   // Arguments that a call consumes, in ascending order.
   const std::vector<uint32_t>& donated() const { return donated_; }
   const TensorInfoPtr& result(size_t j) const { return results_[j]; }
-  // The program is so short that another thread would take longer to wake up.
-  bool is_short() const { return is_short_; }
+  // The program is so short that another thread would take longer to wake up:
+  // by the compiler's guess at first, then by what its runs take.
+  bool is_short() const;
+  void Took(double seconds) const;
 
   const NamedValues& costs() const { return costs_; }
   const std::string& fingerprint() const { return fingerprint_; }
@@ -60,7 +63,7 @@ class Executable {
   const std::string options_;
   PJRT_Device* const device_;
   const std::unique_ptr<LoadedProgram> program_;
-  const bool is_short_;
+  mutable std::atomic<double> seconds_;  // expected of a run
 
   std::vector<int> alias_of_result_;
   std::vector<uint32_t> donated_;

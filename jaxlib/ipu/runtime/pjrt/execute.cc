@@ -7,6 +7,7 @@
 // surface where the user waits.
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <string>
 #include <utility>
@@ -46,7 +47,12 @@ Status RunProgram(const Call& call) {
     }
   }
   RunCounters counters;
-  return call.executable->program().Run(arguments, results, &counters);
+  const auto begin = std::chrono::steady_clock::now();
+  Status status = call.executable->program().Run(arguments, results, &counters);
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  call.executable->Took(took.count());
+  return status;
 }
 
 class CallTask : public Task {

@@ -48,6 +48,25 @@ TEST_F(ExecuteTest, ShortProgramsRunOnTheCallingThread) {
   EXPECT_EQ(Values(outcome.results[0].get()), (Vector{2, 3, 4, 5}));
 }
 
+TEST_F(ExecuteTest, WhatRunsTakeCorrectsTheGuess) {
+  std::thread::id thread;
+  FakeProgram program = Increment(4);
+  program.info.estimated_seconds = kLong;
+  program.run = [&, run = program.run](auto arguments, auto results) {
+    thread = std::this_thread::get_id();
+    return run(arguments, results);
+  };
+  auto executable = Load(program);
+  auto x = Put({1, 2, 3, 4});
+  for (int i = 0; i < 100; ++i) {
+    Values(Execute(executable.get(), {x.get()}).results[0].get());
+    if (i == 0) EXPECT_NE(thread, std::this_thread::get_id());
+    // The event is set before the queue is idle again.
+    while (!device()->queue.IsIdle()) std::this_thread::yield();
+  }
+  EXPECT_EQ(thread, std::this_thread::get_id());
+}
+
 TEST_F(ExecuteTest, LongProgramsAreQueuedAndWhatFollowsKeepsTheOrder) {
   Event gate;
   auto slow = Load(Gated(&gate));

@@ -51,8 +51,12 @@ void LoadUniform(const Step& s, const Frame& f) {
   } else {
     std::memcpy(&bits, data, source.width);
   }
-  for (int64_t i = 0; i < kUniformLanes; ++i) {
-    std::memcpy(f.slots[s.d] + i * source.width, &bits, source.width);
+  char* const to = f.slots[s.d];
+  if (source.width == 4) {
+    std::fill_n(reinterpret_cast<uint32_t*>(to), kUniformLanes,
+                static_cast<uint32_t>(bits));
+  } else {
+    std::fill_n(reinterpret_cast<uint64_t*>(to), kUniformLanes, bits);
   }
 }
 
