@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import ipu_test_util as util
 import numpy as np
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import serialize_executable
+from jax.sharding import SingleDeviceSharding
 
 pytestmark = pytest.mark.ipu_only
 
@@ -176,6 +178,34 @@ def test_fewer_tiles_take_no_fewer_cycles_for_large_work(ipu):
     for tiles in (16, 128, 1472)
   ]
   assert cycles == sorted(cycles, reverse=True)
+
+
+@pytest.mark.parametrize("dtype", util.ALL, ids=str)
+def test_compiling_takes_no_memory_for_the_elements_of_tensors(ipu, dtype):
+  """64 Mi elements: one array of them would be 64 MiB or more."""
+  x = jax.ShapeDtypeStruct(
+    (1 << 13, 1 << 13), dtype, sharding=SingleDeviceSharding(ipu)
+  )
+
+  def f(x):
+    y = jnp.where(x > 1, x, jnp.ones_like(x)) * jnp.full(x.shape, 3, x.dtype)
+    shifted = jnp.pad(y.T[1:], ((0, 1), (0, 0)))
+    return shifted, y.sum(0), y.max(), y[jnp.arange(5), 2:3]
+
+  # On few tiles it needs more SRAM than there is.
+  options = {"ipu_allow_out_of_memory": True}
+  first, second = (
+    jax.jit(g, compiler_options=options).lower(x)
+    for g in (f, lambda x: f(x)[::-1])
+  )
+  first.compile()  # imports what there is to import
+  tracemalloc.start()
+  try:
+    second.compile()
+    _, peak = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert peak < 8 << 20
 
 
 def _compiled_bytes(ipu, f, *args) -> bytes:
