@@ -144,7 +144,7 @@ def test_other_schema():
 @functools.cache
 def wire(t: Any, depth: int = 1) -> st.SearchStrategy[Any]:
   """Values of a wire type, steps inside steps down to a depth."""
-  t = codec._resolve(t)
+  t = codec.resolve(t)
   if letter := codec.scalar_letter(t):
     if letter == "d":
       return st.floats(allow_nan=False)
@@ -156,7 +156,7 @@ def wire(t: Any, depth: int = 1) -> st.SearchStrategy[Any]:
   if t is bytes:
     return st.binary(max_size=5)
   if (element := codec.list_element(t)) is not None:
-    element = codec._resolve(element)
+    element = codec.resolve(element)
     if element not in (schema.Step, schema.Branch):
       return st.lists(wire(element, depth), max_size=3)
     if not depth:

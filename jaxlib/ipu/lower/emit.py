@@ -137,8 +137,7 @@ def program(
   code: bytes,
 ) -> schema.Program:
   """The finished record."""
-  for info in builder.tensors:
-    builder.mapping(info.layout)
+  tensors = [_tensor(builder, t) for t in builder.tensors]
   sums = totals.totals(builder.steps, builder.tensors)
   target = builder.target
   analysis = totals.analysis(target, sums, memory.peak_tile_bytes)
@@ -148,7 +147,7 @@ def program(
       target.version, target.num_tiles, target.bytes_per_tile, target.clock_hz
     ),
     mappings=[layout.record() for layout in builder.layouts],
-    tensors=[_tensor(builder, t) for t in builder.tensors],
+    tensors=tensors,
     arguments=arguments,
     results=results,
     aliases=[schema.Alias(i, j) for i, j in module.aliases],

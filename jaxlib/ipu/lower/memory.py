@@ -60,8 +60,13 @@ class MemoryPlan:
 
 
 @functools.lru_cache(maxsize=4096)
-def _elements(layout: Layout, num_tiles: int) -> Array:
-  return layout.elements(np.arange(num_tiles))
+def _bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
+  return layout.elements(np.arange(num_tiles)) * item_bytes
+
+
+def _tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
+  """What each tile holds of a tensor."""
+  return _bytes_of(info.layout, SIZE[info.dtype], num_tiles)
 
 
 def plan(
@@ -85,20 +90,22 @@ def plan(
   tiles = builder.target.num_tiles
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, donated)
-  changes: dict[int, list[tuple[int, TensorInfo]]] = defaultdict(list)
+  starts: dict[int, list[Array]] = defaultdict(list)
+  ends: dict[int, list[Array]] = defaultdict(list)
   for number, intervals in lives.items():
+    share = _tile_bytes(tensors[number], tiles)
     for begin, end in intervals:
-      changes[begin].append((1, tensors[number]))
-      changes[end + 1].append((-1, tensors[number]))
+      starts[begin].append(share)
+      ends[end + 1].append(share)
   code = _code_bytes(builder)
   now = np.full(tiles, code, np.int64)
   peak, peak_tile, peak_time = code, 0, 0
-  for time in sorted(changes):
-    grew = False
-    for sign, info in changes[time]:
-      now += sign * SIZE[info.dtype] * _elements(info.layout, tiles)
-      grew |= sign > 0
-    if grew:
+  for time in sorted(starts.keys() | ends.keys()):
+    for share in ends[time]:
+      now -= share
+    for share in starts[time]:
+      now += share
+    if starts[time]:
       tile = int(now.argmax())
       if now[tile] > peak:
         peak, peak_tile, peak_time = int(now[tile]), tile, time
@@ -156,8 +163,8 @@ def _largest(
   for number, intervals in lives.items():
     if any(begin <= time <= end for begin, end in intervals):
       info = builder.tensors[number]
-      elements = _elements(info.layout, builder.target.num_tiles)[tile]
-      sizes.append((int(elements) * SIZE[info.dtype], number))
+      share = _tile_bytes(info, builder.target.num_tiles)
+      sizes.append((int(share[tile]), number))
   sizes.sort(reverse=True)
   places = list(builder.locations)
   lines = []

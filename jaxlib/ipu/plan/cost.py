@@ -51,9 +51,10 @@ def exchange_cycles(
   Four bytes per cycle each way at once, no latency: PopLibs'
   popops/ExchangeEstimator.cpp [S]. Takes numbers or arrays.
   """
-  busiest = np.maximum(max_bytes_in, max_bytes_out)
-  cycles = np.ceil(busiest / target.exchange_bytes_per_cycle)
-  return cycles if np.ndim(cycles) else float(cycles)
+  rate = target.exchange_bytes_per_cycle
+  if isinstance(max_bytes_in, np.ndarray):
+    return np.ceil(np.maximum(max_bytes_in, max_bytes_out) / rate)
+  return float(math.ceil(max(max_bytes_in, max_bytes_out) / rate))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import operator
 import struct
 import types
 import typing
@@ -57,7 +59,7 @@ def encoder(t: Any) -> Encoder:
   if t is bytes:
     return _put_bytes
   if (element := list_element(t)) is not None:
-    return _list_encoder(_resolve(element))
+    return _list_encoder(resolve(element))
   if alternatives := union_alternatives(t):
     tags = {a: bytes([i]) for i, a in enumerate(alternatives)}
 
@@ -77,16 +79,24 @@ def _put_bytes(value: bytes, out: list[bytes]) -> None:
 
 def _list_encoder(element: Any) -> Encoder:
   if letter := scalar_letter(element):
+    short = [struct.Struct(f"<I{n}{letter}").pack for n in range(9)]
 
     def encode_scalars(value: Any, out: list[bytes]) -> None:
       n = len(value)
-      out.append(struct.pack(f"<I{n}{letter}", n, *value))
+      if n < len(short):
+        out.append(short[n](n, *value))
+      else:
+        out.append(struct.pack(f"<I{n}{letter}", n, *value))
 
     return encode_scalars
 
+  one: Encoder | None = None
+
   def encode_list(value: Any, out: list[bytes]) -> None:
+    nonlocal one
+    if one is None:  # made at first use: records contain themselves
+      one = encoder(element)
     out.append(_COUNT.pack(len(value)))
-    one = encoder(element)
     for v in value:
       one(v, out)
 
@@ -94,46 +104,44 @@ def _list_encoder(element: Any) -> Encoder:
 
 
 def _record_encoder(cls: type) -> Encoder:
-  """Runs of scalar fields are packed by one `struct` call."""
-  parts: list[tuple[Callable[[Any], Any], Any]] = []
-  names: list[str] = []
-  letters = ""
-
-  def flush() -> None:
-    nonlocal letters
-    if names:
-      parts.append((_getter(tuple(names)), struct.Struct("<" + letters).pack))
-      names.clear()
-      letters = ""
-
-  actions: list[tuple[bool, Any, Any]] = []
-  for name, t in field_types(cls).items():
-    if letter := scalar_letter(t):
-      names.append(name)
-      letters += letter
-      continue
-    flush()
-    actions += [(True, *p) for p in parts]
-    parts.clear()
-    actions.append((False, name, t))
-  flush()
-  actions += [(True, *p) for p in parts]
+  fields: list[Encoder] = []
 
   def encode_record(value: Any, out: list[bytes]) -> None:
-    for scalars, a, b in actions:
-      if scalars:
-        out.append(b(*a(value)))
-      else:
-        encoder(b)(getattr(value, a), out)
+    if not fields:  # made at first use: records contain themselves
+      fields.extend(_field_encoders(cls))
+    for encode in fields:
+      encode(value, out)
 
   return encode_record
 
 
-def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-  return lambda value: tuple([getattr(value, n) for n in names])
+def _field_encoders(cls: type) -> list[Encoder]:
+  """Encoders that take the record; one `struct` call for a run of scalars."""
+  encoders: list[Encoder] = []
+  typed = [(n, t, scalar_letter(t)) for n, t in field_types(cls).items()]
+  for scalar, run in itertools.groupby(typed, lambda f: f[2] is not None):
+    if scalar:
+      names, _, letters = zip(*run, strict=True)
+      encoders.append(_scalars_encoder(names, "".join(letters)))
+    else:
+      encoders += [_field_encoder(n, encoder(t)) for n, t, _ in run]
+  return encoders
 
 
-def _resolve(t: Any) -> Any:
+def _scalars_encoder(names: tuple[str, ...], letters: str) -> Encoder:
+  pack = struct.Struct("<" + letters).pack
+  get = operator.attrgetter(*names)
+  if len(names) == 1:
+    return lambda value, out: out.append(pack(get(value)))
+  return lambda value, out: out.append(pack(*get(value)))
+
+
+def _field_encoder(name: str, encode: Encoder) -> Encoder:
+  get = operator.attrgetter(name)
+  return lambda value, out: encode(get(value), out)
+
+
+def resolve(t: Any) -> Any:
   """Turns the forward references of recursive records into types."""
   if isinstance(t, typing.ForwardRef):
     t = t.__forward_arg__
@@ -160,7 +168,7 @@ def decoder(t: Any) -> Decoder:
   if t is bytes:
     return lambda b, p: _get_bytes(b, p, lambda raw: raw)
   if (element := list_element(t)) is not None:
-    return _list_decoder(_resolve(element))
+    return _list_decoder(resolve(element))
   if alternatives := union_alternatives(t):
     return lambda b, p: decoder(alternatives[b[p]])(b, p + 1)
   return _record_decoder(t)

@@ -32,7 +32,7 @@ def fingerprint() -> int:
   text: list[str] = []
 
   def describe(t: object) -> str:
-    t = codec._resolve(t)
+    t = codec.resolve(t)
     if letter := codec.scalar_letter(t):
       return letter
     if (element := codec.list_element(t)) is not None:

@@ -114,7 +114,7 @@ bool Decode(Reader& r, std::vector<T>& v) {
 
 def cc_type(t: Any, unions: dict[Any, str]) -> str:
   """The C++ type of a wire type."""
-  t = codec._resolve(t)
+  t = codec.resolve(t)
   if letter := codec.scalar_letter(t):
     return _SCALARS[letter]
   if t in (str, bytes):
@@ -132,7 +132,7 @@ def reachable(root: type, unions: dict[Any, str]) -> list[Any]:
   open_: set[Any] = set()
 
   def visit(t: Any, through_list: bool) -> None:
-    t = codec._resolve(t)
+    t = codec.resolve(t)
     if codec.scalar_letter(t) or t in (str, bytes) or t in order:
       return
     if (element := codec.list_element(t)) is not None:
