@@ -56,6 +56,20 @@ def run(data: bytes, arguments: Sequence[np.ndarray]) -> EngineResult:
     )
     outputs.append(raw.view(NUMPY[DType(t.dtype)]).reshape(t.shape))
   inputs = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arguments]
+  return EngineResult(outputs, *call(data, inputs, outputs))
+
+
+def call(
+  data: bytes, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+) -> tuple[float, float]:
+  """Hands bytes, a program or not, to the engine; fills `outputs`.
+
+  Returns:
+    The cycles and the exchanged bytes of the run.
+
+  Raises:
+    EngineError: the program is refused.
+  """
   counters = (ctypes.c_double * 2)()
   error = ctypes.create_string_buffer(_ERROR_BYTES)
   code = _entry()(
@@ -64,7 +78,7 @@ def run(data: bytes, arguments: Sequence[np.ndarray]) -> EngineResult:
   )  # fmt: skip
   if code:
     raise EngineError(code, error.value.decode())
-  return EngineResult(outputs, counters[0], counters[1])
+  return counters[0], counters[1]
 
 
 def _pointers(arrays: Sequence[np.ndarray]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.plan.layout import Layout, linear, project
-from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.program import container, interp, schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 
 F32, I32, BOOL = DType.F32, DType.I32, DType.BOOL
@@ -232,3 +232,13 @@ class Kit:
 
   def bytes(self) -> bytes:
     return container.write(self.program(), self.constants)
+
+
+def run(kit: Kit, *arguments: np.ndarray, **options: Any) -> interp.Result:
+  """What the interpreter makes of it."""
+  return interp.run(kit.bytes(), arguments, **options)
+
+
+def moved_bytes(result: interp.Result) -> list[float]:
+  """What changed tile, by step."""
+  return [e.actual for e in result.exchanges]

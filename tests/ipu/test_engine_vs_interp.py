@@ -8,149 +8,40 @@ type. `test_lowering_vs_interp.py` does the same from JAX's side.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import engine_kit
 import hypothesis
 import ipu_test_util as util
 import numpy as np
 import pytest
+import sample_programs
 from hypothesis import given
 from hypothesis import strategies as st
-from program_kit import BOOL, F32, FREE, I32, Kit, code, double, load
+from program_kit import BOOL, F32, I32, Kit, code, double, load
+from program_strategies import (
+  ARITY,
+  DTYPES,
+  INDEX_DTYPES,
+  TILES,
+  near_and_far,
+  partitions,
+  register_programs,
+  result_types,
+  shapes,
+  values,
+  views,
+  window_maps,
+)
 
 from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
-from jaxlib.ipu.plan.layout import Layout, everywhere, grid
+from jaxlib.ipu.plan.layout import everywhere
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 
 pytestmark = pytest.mark.ipu_only
 
-TILES = 4
-DTYPES = list(DType)
-
-
-def values(dtype: DType, shape: tuple[int, ...], key: Any) -> np.ndarray:
-  return util.sample(NUMPY[dtype], shape, special=True, key=key)
-
-
-@st.composite
-def partitions(draw: st.DrawFn, shape: tuple[int, ...]) -> Layout:
-  """A grid over at most TILES tiles."""
-  parts, left = [], TILES
-  for extent in shape:
-    count = draw(st.integers(1, max(1, min(extent, left))))
-    parts.append(count)
-    left //= count
-  return grid(shape, parts)
-
-
-@st.composite
-def views(
-  draw: st.DrawFn, shape: tuple[int, ...]
-) -> tuple[tuple[int, ...], int, list[int]]:
-  """A root's shape, and the offset and strides of a view of it: permuted,
-  reversed, stepped, broadcast, with room around it."""
-  order = draw(st.permutations(range(len(shape))))
-  root, offset = [], 0
-  strides = [0] * len(shape)
-  step = 1
-  for d in order:
-    how = draw(st.sampled_from(["plain", "step", "reverse", "still", "pad"]))
-    extent = shape[d]
-    if how == "still":
-      continue
-    width = extent
-    if how == "step":
-      width, strides[d] = 2 * extent, 2 * step
-    elif how == "reverse":
-      offset += max(extent - 1, 0) * step
-      strides[d] = -step
-    elif how == "pad":
-      width, strides[d] = extent + 3, step
-      offset += 2 * step
-    else:
-      strides[d] = step
-    root.append(max(width, 1))
-    step *= max(width, 1)
-  return tuple(reversed(root)), offset, strides
-
-
-shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
-
-
 # --- Map ---------------------------------------------------------------------
-
-# By kind of register; approximated functions apart, where bits may differ.
-_COMMON = [Opcode.ADD, Opcode.SUB, Opcode.MUL, Opcode.MAX, Opcode.MIN,
-           Opcode.DIV, Opcode.NEGATE, Opcode.SIGN, Opcode.CLAMP]  # fmt: skip
-_FLOAT = [*_COMMON, Opcode.ABS, Opcode.FLOOR, Opcode.CEIL, Opcode.ROUND_AFZ,
-          Opcode.ROUND_EVEN, Opcode.SQRT]  # fmt: skip
-_INTEGER = [*_COMMON, Opcode.REM, Opcode.NOT, Opcode.POPCNT, Opcode.CLZ,
-            Opcode.AND, Opcode.OR, Opcode.XOR, Opcode.SHL, Opcode.SHR_LOGICAL,
-            Opcode.SHR_ARITHMETIC, Opcode.POW]  # fmt: skip
-_COMPARE = [Opcode.EQ, Opcode.NE, Opcode.LT, Opcode.LE, Opcode.GT, Opcode.GE]
-_NARROW = {
-  RegisterType.F32: [Opcode.ROUND_F16, Opcode.ROUND_BF16],
-  RegisterType.I32: [Opcode.WRAP_I8, Opcode.WRAP_I16],
-  RegisterType.U32: [Opcode.WRAP_U8, Opcode.WRAP_U16],
-}
-_ARITY = {
-  **{o: 1 for o in Opcode if Opcode.NEGATE <= o < Opcode.ADD},
-  **{o: 2 for o in Opcode if Opcode.ADD <= o < Opcode.SELECT},
-  Opcode.CLAMP: 3,
-}
-
-
-@st.composite
-def register_programs(
-  draw: st.DrawFn, operands: tuple[DType, ...], rank: int
-) -> tuple[list[tuple[int, ...]], list[RegisterType]]:
-  """Instructions on the operands, and the register type of each value."""
-  program: list[tuple[int, ...]] = []
-  types: list[RegisterType] = []
-
-  def emit(op: Opcode, to: RegisterType, *rest: int) -> None:
-    program.append((op, to, *rest))
-    types.append(to)
-
-  for i, dtype in enumerate(operands):
-    emit(Opcode.LOAD, register_type(dtype), 0, 0, 0, i)
-  if rank and draw(st.booleans()):
-    to = draw(st.sampled_from(list(RegisterType)))
-    emit(Opcode.IOTA, to, 0, 0, 0, draw(st.integers(0, rank - 1)))
-  for _ in range(draw(st.integers(1, 6))):
-    value = draw(st.integers(0, len(types) - 1))
-    of = types[value]
-    alike = [v for v, t in enumerate(types) if t == of]
-    more = [draw(st.sampled_from(alike)) for _ in range(2)]
-    flags = [v for v, t in enumerate(types) if t == RegisterType.U32]
-    how = draw(st.sampled_from(["same", "same", "convert", "compare",
-                                "narrow", "select"]))  # fmt: skip
-    if how == "convert":
-      to = draw(st.sampled_from(list(RegisterType)))
-      if to != of:
-        emit(Opcode.CONVERT, to, value, of)
-    elif how == "compare":
-      emit(draw(st.sampled_from(_COMPARE)), of, value, more[0])
-      # The instruction's type is its operands'; the value is a U32.
-      types[-1] = RegisterType.U32
-    elif how == "narrow" and of in _NARROW:
-      emit(draw(st.sampled_from(_NARROW[of])), of, value)
-    elif how == "select" and flags:
-      emit(Opcode.SELECT, of, draw(st.sampled_from(flags)), value, more[0])
-    else:
-      ops = _FLOAT if of in (RegisterType.F32, RegisterType.F64) else _INTEGER
-      op = draw(st.sampled_from(ops))
-      if op == Opcode.DIV and len(types) < 2:
-        continue
-      emit(op, of, *[value, *more][: _ARITY[op]])
-  return program, types
-
-
-def result_types(of: RegisterType) -> list[DType]:
-  return [d for d in DTYPES if register_type(d) == of and d != BOOL]
 
 
 @given(st.data())
@@ -194,7 +85,7 @@ def test_map(data):
 def test_functions(op, dtype):
   kit = Kit(TILES)
   n, register = 500, register_type(dtype)
-  arity = _ARITY[op]
+  arity = ARITY[op]
   arguments = [values(dtype, (n,), i) for i in range(2)][:arity]
   operands = [(kit.argument((n,), dtype), (0,)) for _ in arguments]
   body = [load(i, register) for i in range(arity)]
@@ -336,52 +227,6 @@ def test_empty_products(shape):
 # --- Indices at run time -----------------------------------------------------
 
 
-@st.composite
-def window_maps(draw: st.DrawFn) -> dict[str, Any]:
-  """A windowed tensor, and how indices and windows walk it."""
-  rank = draw(st.integers(1, 3))
-  shape = [draw(st.integers(1, 6)) for _ in range(rank)]
-  batch = [draw(st.integers(1, 5)) for _ in range(draw(st.integers(0, 2)))]
-  sizes, window_dims, batch_dims, window = [], [], [], []
-  for d in range(rank):
-    batched = [
-      i for i, n in enumerate(batch) if n <= shape[d] and i not in batch_dims
-    ]
-    if batched and draw(st.integers(0, 3)) == 0:
-      batch_dims.append(draw(st.sampled_from(batched)))
-      window_dims.append(-1)
-      sizes.append(1)
-      continue
-    batch_dims.append(-1)
-    if draw(st.booleans()):
-      window_dims.append(len(window))
-      sizes.append(draw(st.integers(1, shape[d])))
-      window.append(sizes[-1])
-    else:
-      window_dims.append(-1)
-      sizes.append(1)
-  indexable = [d for d in range(rank) if batch_dims[d] < 0]
-  order = draw(st.permutations(indexable))
-  start_index_map = order[: draw(st.integers(0, len(order)))]
-  return {
-    "shape": tuple(shape), "batch": tuple(batch), "window": tuple(window),
-    "sizes": sizes, "window_dims": window_dims, "batch_dims": batch_dims,
-    "map": start_index_map,
-  }  # fmt: skip
-
-
-INDEX = [DType.I32, DType.I8, DType.U8, DType.U32, DType.I64, DType.U64]
-
-
-def drawn_indices(
-  data: Any, dtype: DType, shape: tuple[int, ...]
-) -> np.ndarray:
-  """Mostly near the operand, some far outside."""
-  some = util.sample(NUMPY[dtype], shape, low=0, high=6)
-  far = values(dtype, shape, "far")
-  return np.where(util.sample(np.float32, shape) > 2.5, far, some)
-
-
 @given(st.data())
 @hypothesis.settings(max_examples=150)
 def test_gather(data):
@@ -391,7 +236,7 @@ def test_gather(data):
   dtype = data.draw(st.sampled_from(DTYPES))
   kit = Kit(TILES)
   a = kit.argument(w["shape"], dtype)
-  index = data.draw(st.sampled_from(INDEX))
+  index = data.draw(st.sampled_from(INDEX_DTYPES))
   named = (*w["batch"], len(w["map"]))
   i = kit.argument(named, index)
   everyone = kit.placed(i, everywhere(math.prod(named), TILES))
@@ -403,7 +248,7 @@ def test_gather(data):
   dims = tuple(range(len(w["batch"]))) + (-1,) * len(w["window"])
   kit.execute(fields, shape, [(a, (-1,) * len(shape)), (everyone, dims)],
               [(r, tuple(range(len(shape))))], split)  # fmt: skip
-  arguments = [values(dtype, w["shape"], 0), drawn_indices(data, index, named)]
+  arguments = [values(dtype, w["shape"], 0), near_and_far(index, named)]
   engine_kit.check(kit.bytes(), arguments)
 
 
@@ -429,7 +274,7 @@ def test_scatter(data):
     kind = ReduceKind.GENERAL
   kit = Kit(TILES)
   a = kit.argument(w["shape"], dtype)
-  index = data.draw(st.sampled_from(INDEX))
+  index = data.draw(st.sampled_from(INDEX_DTYPES))
   named = (*w["batch"], len(w["map"]))
   i, u = kit.argument(named, index), kit.argument(shape, dtype)
   r = kit.result(w["shape"], dtype)
@@ -446,7 +291,7 @@ def test_scatter(data):
               [(r, (-1,) * len(shape))], split)  # fmt: skip
   arguments = [
     util.sample(NUMPY[dtype], w["shape"], low=0, high=3),
-    drawn_indices(data, index, named),
+    near_and_far(index, named),
     util.sample(NUMPY[dtype], shape, low=0, high=3, key="updates"),
   ]
   engine_kit.check(kit.bytes(), arguments)
@@ -466,14 +311,13 @@ def test_dynamic_slice_and_update(data):
     values(dtype, shape, 0), values(dtype, sizes, 1)
   ]  # fmt: skip
   still = (-1,) * len(shape)
-  for d in moving:
-    index = data.draw(st.sampled_from(INDEX))
+  for _ in moving:
+    index = data.draw(st.sampled_from(INDEX_DTYPES))
     number = kit.argument((), index)
-    arguments.append(drawn_indices(data, index, ()).astype(NUMPY[index])[()])
+    arguments.append(near_and_far(index, ()).astype(NUMPY[index])[()])
     placed = kit.placed(number, everywhere(1, TILES))
     kit.copy(kit.move(placed))
     starts.append((placed, still))
-    del d
   s, r = kit.result(sizes, dtype), kit.result(shape, dtype)
   every = tuple(range(len(shape)))
   kit.execute(schema.DynamicSlice(moving), sizes, [(a, still), *starts],
@@ -518,30 +362,14 @@ def test_copy(data):
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
 def test_repeat(turns):
-  kit = Kit(TILES)
-  a, r = kit.argument((8,)), kit.result((8,))
-  kit.copy(kit.whole(a, r))
-  body: list = []
-  kit.execute(double(), (8,), [(r, (0,))], [(r, (0,))], into=body)
-  kit.steps.append(schema.Repeat(turns, body, 0))
+  kit = sample_programs.repeat(turns)
   engine_kit.check(kit.bytes(), [np.arange(8, dtype=np.float32)])
 
 
 @pytest.mark.parametrize("start, limit", [(1, 100), (5, 1), (3, 3)])
 def test_while(start, limit):
-  kit = Kit(1)
-  a, bound, r = kit.argument(()), kit.argument(()), kit.result(())
-  go = kit.tensor((), BOOL)
-  kit.copy(kit.whole(a, r))
-  less = schema.Map(
-    code(load(0), load(1), (Opcode.LT, RegisterType.F32, 0, 1)), [2]
-  )
-  condition: list = []
-  kit.execute(less, (), [(r, ()), (bound, ())], [(go, ())], into=condition)
-  body: list = []
-  kit.execute(double(), (), [(r, ())], [(r, ())], into=body)
-  kit.steps.append(schema.While(condition, go, body, FREE, 0))
   arguments = [np.float32(start), np.float32(limit)]
+  kit = sample_programs.doubling()
   (doubled,) = engine_kit.check(kit.bytes(), arguments)
   assert doubled >= limit
 
@@ -551,15 +379,7 @@ def test_while(start, limit):
   [(I32, s) for s in (0, 1, 2, 3, -1)] + [(BOOL, s) for s in (False, True)],
 )
 def test_switch(dtype, selector):
-  kit = Kit(1)
-  s, r = kit.argument((), dtype), kit.result(())
-  branches = []
-  for i in range(3):
-    steps: list = []
-    c = kit.constant(np.array(i, np.float32))
-    kit.copy(kit.whole(c, r), into=steps)
-    branches.append(schema.Branch(steps))
-  kit.steps.append(schema.Switch(s, branches, FREE, 0))
+  kit = sample_programs.switch(dtype)
   engine_kit.check(kit.bytes(), [np.array(selector, NUMPY[dtype])])
 
 
@@ -576,20 +396,4 @@ def test_bent_programs_are_refused(position, flip):
   data[position % len(data)] ^= flip
   x = np.arange(8, dtype=np.float32)
   with pytest.raises(engine_kit.EngineError):
-    engine_kit._entry()  # the library is there
-    _run_unread(bytes(data), [x], [np.zeros_like(x)])
-
-
-def _run_unread(
-  data: bytes, arguments: list[np.ndarray], outputs: list[np.ndarray]
-) -> None:
-  """Without reading the program here first."""
-  import ctypes
-
-  error = ctypes.create_string_buffer(256)
-  status = engine_kit._entry()(
-    data, ctypes.c_size_t(len(data)), engine_kit._pointers(arguments),
-    engine_kit._pointers(outputs), None, error, ctypes.c_size_t(256),
-  )  # fmt: skip
-  if status:
-    raise engine_kit.EngineError(status, error.value.decode())
+    engine_kit.call(bytes(data), [x], [np.zeros_like(x)])

@@ -1,39 +1,35 @@
-"""The interpreter on programs built by hand: what they give, and each way in
-which a program can do what tiles cannot."""
+"""The interpreter on programs built by hand: what they give."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import sample_programs
 from hypothesis import given
 from hypothesis import strategies as st
-from program_kit import BOOL, F32, FREE, I32, Kit, add, code, cost, double, load
+from program_kit import (
+  BOOL,
+  F32,
+  I32,
+  Kit,
+  add,
+  code,
+  cost,
+  double,
+  load,
+  moved_bytes,
+  run,
+)
 from test_layout import mappings
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.plan import cost as cost_model
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import Factor, Layout, everywhere, grid, single
-from jaxlib.ipu.program import interp, schema
-from jaxlib.ipu.program.interp import Trap
+from jaxlib.ipu.plan.layout import everywhere, grid, single
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 
 X = np.arange(8, dtype=np.float32) + 1
-
-
-def run(kit: Kit, *arguments: np.ndarray, **options) -> interp.Result:
-  return interp.run(kit.bytes(), arguments, **options)
-
-
-def trap(kit: Kit, *arguments: np.ndarray, **options) -> Trap:
-  with pytest.raises(Trap) as caught:
-    run(kit, *arguments, **options)
-  assert str(caught.value).startswith(caught.value.kind)
-  return caught.value
-
-
-def moved_bytes(result: interp.Result) -> list[float]:
-  return [e.actual for e in result.exchanges]
 
 
 # --- Exchange ----------------------------------------------------------------
@@ -274,150 +270,24 @@ def test_product_over_nothing_is_zero():
   assert not result.outputs[0].any()
 
 
-# --- Indices at run time -----------------------------------------------------
-
-
-def rows_on_tiles(rows: int, columns: int, tiles: int) -> Layout:
-  return grid((rows, columns), (tiles, 1))
-
-
-def gather_kit(index_dtype: DType = I32) -> Kit:
-  """Four of six rows, by index, on two tiles; the rows are on three."""
-  kit = Kit(tiles=3)
-  a = kit.argument((6, 2), layout=rows_on_tiles(6, 2, 3))
-  i = kit.argument((4, 1), index_dtype, layout=rows_on_tiles(4, 1, 2))
-  r = kit.result((4, 2), layout=rows_on_tiles(4, 2, 2))
-  fields = schema.Gather(1, [0], [1, 2], [-1, -1], [-1, 0])
-  kit.execute(fields, (4, 2), [(a, (-1, -1)), (i, (0, -1))],
-              [(r, (0, 1))], rows_on_tiles(4, 2, 2))  # fmt: skip
-  return kit
-
-
-def test_gather_is_served_by_the_owners():
-  x = np.arange(12, dtype=np.float32).reshape(6, 2)
-  indices = np.array([[5], [0], [9], [-3]], np.int32)
-  result = run(gather_kit(), x, indices)
-  np.testing.assert_array_equal(result.outputs[0], x[[5, 0, 5, 0]])
-  # Tiles 0 and 1 want two rows each; row 0 is on tile 0 already.
-  assert moved_bytes(result) == [3 * 2 * 4]
-
-
-def test_large_unsigned_indices_are_clamped():
-  x = np.arange(12, dtype=np.float32).reshape(6, 2)
-  indices = np.array([[2**64 - 1], [0], [2**63], [1]], np.uint64)
-  result = run(gather_kit(DType.U64), x, indices)
-  np.testing.assert_array_equal(result.outputs[0], x[[5, 0, 5, 1]])
-
-
-def scatter_kit(kind: ReduceKind, unique: int = 0) -> Kit:
-  """Rows of four updates go to six rows."""
-  kit = Kit(tiles=3)
-  a = kit.argument((6, 2), layout=rows_on_tiles(6, 2, 3))
-  i = kit.argument((4, 1), I32, layout=rows_on_tiles(4, 1, 2))
-  u = kit.argument((4, 2), layout=rows_on_tiles(4, 2, 2))
-  r = kit.result((6, 2), layout=rows_on_tiles(6, 2, 3))
-  kit.copy(kit.whole(a, r))
-  fields = schema.Scatter(
-    1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, b"", [], unique
-  )
-  kit.execute(fields, (4, 2), [(i, (0, -1)), (u, (0, 1))],
-              [(r, (-1, -1))], rows_on_tiles(4, 2, 2))  # fmt: skip
-  return kit
-
-
-@pytest.mark.parametrize("kind", [ReduceKind.SET, ReduceKind.SUM])
-def test_scatter_applies_updates_in_order(kind):
-  x = np.arange(12, dtype=np.float32).reshape(6, 2)
-  indices = np.array([[1], [6], [1], [-1]], np.int32)
-  updates = np.arange(8, dtype=np.float32).reshape(4, 2) * 100
-  result = run(scatter_kit(kind), x, indices, updates)
-  expected = x.copy()
-  for row in (0, 2):  # 6 and -1 are outside and dropped
-    if kind == ReduceKind.SET:
-      expected[1] = updates[row]
-    else:
-      expected[1] += updates[row]
-  np.testing.assert_array_equal(result.outputs[0], expected)
-
-
-def test_scatter_said_to_be_unique():
-  arguments = (
-    np.zeros((6, 2), np.float32),
-    np.array([[1], [2], [1], [3]], np.int32),
-    np.ones((4, 2), np.float32),
-  )
-  assert trap(scatter_kit(ReduceKind.SUM, 1), *arguments).kind == "race"
-  arguments[1][2] = 4
-  run(scatter_kit(ReduceKind.SUM, 1), *arguments)
-
-
-def test_dynamic_slice_and_update():
-  kit = Kit(tiles=3)
-  a = kit.argument((6, 2), layout=rows_on_tiles(6, 2, 3))
-  start = kit.argument((), I32)
-  s, u = kit.result((2, 2)), kit.result((6, 2))
-  starts = kit.placed(start, everywhere(1, 3))
-  kit.copy(kit.whole(a, u), kit.move(starts))
-  split = rows_on_tiles(2, 2, 2)
-  part = kit.tensor((2, 2), layout=split)
-  kit.execute(schema.DynamicSlice([0]), (2, 2),
-              [(a, (-1, -1)), (starts, (-1, -1))], [(part, (0, 1))],
-              split)  # fmt: skip
-  doubled = kit.tensor((2, 2), layout=split)
-  kit.execute(double(), (2, 2), [(part, (0, 1))], [(doubled, (0, 1))], split)
-  kit.execute(schema.DynamicUpdate([0]), (2, 2),
-              [(doubled, (0, 1)), (starts, (-1, -1))], [(u, (-1, -1))],
-              split)  # fmt: skip
-  kit.copy(kit.whole(part, s))
-  x = np.arange(12, dtype=np.float32).reshape(6, 2)
-  for at, clamped in ((1, 1), (-4, 0), (99, 4)):
-    sliced, updated = run(kit, x, np.int32(at)).outputs
-    np.testing.assert_array_equal(sliced, x[clamped : clamped + 2])
-    expected = x.copy()
-    expected[clamped : clamped + 2] *= 2
-    np.testing.assert_array_equal(updated, expected)
-
-
 # --- Control flow ------------------------------------------------------------
 
 
 def test_repeat():
-  kit = Kit(tiles=2)
-  a, r = kit.argument((8,)), kit.result((8,))
-  kit.copy(kit.whole(a, r))
-  body: list = []
-  kit.execute(double(), (8,), [(r, (0,))], [(r, (0,))], into=body)
-  kit.steps.append(schema.Repeat(3, body, 0))
-  result = run(kit, X)
+  result = run(sample_programs.repeat(3), X)
   np.testing.assert_array_equal(result.outputs[0], 8 * X)
   assert result.steps == 5
 
 
-def while_kit() -> Kit:
-  """Doubles until the limit is reached."""
-  kit = Kit(tiles=1)
-  a, limit, r = kit.argument(()), kit.argument(()), kit.result(())
-  go = kit.tensor((), BOOL)
-  kit.copy(kit.whole(a, r))
-  less = schema.Map(
-    code(load(0), load(1), (Opcode.LT, RegisterType.F32, 0, 1)), [2]
-  )
-  condition: list = []
-  kit.execute(less, (), [(r, ()), (limit, ())], [(go, ())], into=condition)
-  body: list = []
-  kit.execute(double(), (), [(r, ())], [(r, ())], into=body)
-  kit.steps.append(schema.While(condition, go, body, FREE, 0))
-  return kit
-
-
 def test_while():
-  assert run(while_kit(), np.float32(3), np.float32(20)).outputs[0] == 24
-  assert run(while_kit(), np.float32(30), np.float32(20)).outputs[0] == 30
-
-
-def test_endless_loop():
-  problem = trap(while_kit(), np.float32(0), np.float32(1), max_steps=100)
-  assert problem.kind == "runaway" and problem.step.startswith("1.")
+  assert (
+    run(sample_programs.doubling(), np.float32(3), np.float32(20)).outputs[0]
+    == 24
+  )
+  assert (
+    run(sample_programs.doubling(), np.float32(30), np.float32(20)).outputs[0]
+    == 30
+  )
 
 
 @pytest.mark.parametrize(
@@ -428,77 +298,11 @@ def test_endless_loop():
   ],
 )  # fmt: skip
 def test_switch(dtype, selector, branch):
-  kit = Kit(tiles=1)
-  s, r = kit.argument((), dtype), kit.result(())
-  branches = []
-  for i in range(3):
-    steps: list = []
-    c = kit.constant(np.array(i, np.float32))
-    kit.copy(kit.whole(c, r), into=steps)
-    branches.append(schema.Branch(steps))
-  kit.steps.append(schema.Switch(s, branches, FREE, 0))
-  value = np.array(selector, np.bool_ if dtype == BOOL else np.int32)
-  assert run(kit, value).outputs[0] == branch
+  value = np.array(selector, NUMPY[dtype])
+  assert run(sample_programs.switch(dtype), value).outputs[0] == branch
 
 
-# --- Traps -------------------------------------------------------------------
-
-
-def test_operand_on_another_tile():
-  kit = Kit(tiles=2)
-  a, r = kit.argument((8,), layout=single(8, 0)), kit.result((8,))
-  kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])
-  problem = trap(kit, X)
-  assert (problem.kind, problem.step, problem.tile, problem.tensor) == (
-    "absent", "0", 1, a,
-  )  # fmt: skip
-
-
-def test_result_of_a_map_on_another_tile():
-  kit = Kit(tiles=2)
-  a, r = kit.argument((8,)), kit.result((8,), layout=single(8, 0))
-  kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])
-  problem = trap(kit, X)
-  assert (problem.kind, problem.tile, problem.tensor) == ("absent", 1, r)
-
-
-def test_indices_on_another_tile():
-  kit = gather_kit()
-  kit.tensors[1].mapping = kit.mapping(single(4, 2), 4)
-  problem = trap(kit, np.zeros((6, 2), np.float32), np.zeros((4, 1), np.int32))
-  assert (problem.kind, problem.tile, problem.tensor) == ("absent", 0, 1)
-
-
-def test_two_moves_to_one_element():
-  kit = Kit(tiles=2)
-  a, r = kit.argument((8,)), kit.result((8,))
-  kit.copy(kit.whole(a, r), schema.Move(a, 3, [1], r, 3, [1], [1]))
-  problem = trap(kit, X)
-  assert (problem.kind, problem.tensor) == ("race", r)
-
-
-def test_one_move_with_two_sources_for_an_element():
-  kit = Kit(tiles=2)
-  a, r = kit.argument((8,)), kit.result((8,))
-  kit.copy(schema.Move(a, 0, [1], r, 0, [0], [8]))
-  assert trap(kit, X).kind == "race"
-
-
-def test_two_points_write_one_element():
-  kit = Kit(tiles=1)
-  a, r = kit.argument((8,)), kit.result((1,))
-  kit.execute(double(), (8,), [(a, (0,))], [(r, (-1,))])
-  problem = trap(kit, X)
-  assert (problem.kind, problem.tensor) == ("race", r)
-
-
-def test_replica_that_is_left_behind():
-  kit = Kit(tiles=2)
-  a = kit.argument((4,), layout=everywhere(4, 2))
-  r = kit.result((4,), layout=everywhere(4, 2))
-  kit.execute(double(), (4,), [(a, (0,))], [(r, (0,))], single(4, 0))
-  problem = trap(kit, X[:4])
-  assert (problem.kind, problem.tensor) == ("replica", r)
+# --- Tiles and counters ------------------------------------------------------
 
 
 def test_replicas_computed_everywhere():
@@ -509,121 +313,6 @@ def test_replicas_computed_everywhere():
   np.testing.assert_array_equal(run(kit, X[:4]).outputs[0], 2 * X[:4])
 
 
-def test_reading_what_was_never_written():
-  kit = Kit(tiles=2)
-  t, r = kit.tensor((8,)), kit.result((8,))
-  kit.execute(double(), (8,), [(t, (0,))], [(r, (0,))])
-  problem = trap(kit)
-  assert (problem.kind, problem.tensor) == ("undefined", t)
-
-
-def test_moving_what_was_never_written():
-  kit = Kit(tiles=2)
-  t, r = kit.tensor((8,)), kit.result((8,))
-  kit.copy(kit.whole(t, r))
-  problem = trap(kit)
-  assert (problem.kind, problem.tensor) == ("undefined", t)
-
-
-def test_adding_to_what_was_never_written():
-  kit = scatter_kit(ReduceKind.SUM)
-  del kit.steps[0]
-  problem = trap(
-    kit,
-    np.zeros((6, 2), np.float32),
-    np.zeros((4, 1), np.int32),
-    np.zeros((4, 2), np.float32),
-  )
-  assert (problem.kind, problem.tensor) == ("undefined", kit.results[0])
-
-
-def test_result_with_a_hole():
-  kit = Kit(tiles=2)
-  a, r = kit.argument((8,)), kit.result((8,))
-  kit.copy(schema.Move(a, 0, [1], r, 0, [1], [7]))
-  problem = trap(kit, X)
-  assert (problem.kind, problem.tensor) == ("undefined", r)
-  assert "element 7" in problem.message
-
-
-def test_placed_tensor_without_its_exchange():
-  kit = Kit(tiles=2)
-  a, r = kit.argument((8,)), kit.result((8,), layout=single(8, 1))
-  view = kit.placed(a, single(8, 1))
-  kit.execute(double(), (8,), [(view, (0,))], [(r, (0,))], single(8, 1))
-  problem = trap(kit, X)
-  assert (problem.kind, problem.tensor) == ("undefined", view)
-
-
-def test_placed_tensor_whose_root_changed():
-  kit = Kit(tiles=2)
-  a, t = kit.argument((8,)), kit.tensor((8,))
-  r = kit.result((8,), layout=single(8, 1))
-  view = kit.placed(t, single(8, 1))
-  kit.copy(kit.whole(a, t))
-  kit.copy(kit.move(view))
-  kit.execute(double(), (8,), [(t, (0,))], [(t, (0,))])
-  kit.execute(double(), (8,), [(view, (0,))], [(r, (0,))], single(8, 1))
-  problem = trap(kit, X)
-  assert (problem.kind, problem.step, problem.tensor) == ("stale", "3", view)
-  # Brought again, it is what it stands for.
-  kit.steps.insert(3, kit.steps[1])
-  np.testing.assert_array_equal(run(kit, X).outputs[0], 4 * X)
-
-
-@pytest.mark.parametrize("what", ["argument", "constant"])
-def test_writing_what_is_not_the_programs_own(what):
-  kit = Kit(tiles=2)
-  a = kit.argument((8,))
-  c = kit.constant(X)
-  target = a if what == "argument" else c
-  kit.execute(double(), (8,), [(a, (0,))], [(target, (0,))])
-  problem = trap(kit, X)
-  assert (problem.kind, problem.tensor) == ("read-only", target)
-
-
-def test_computing_into_a_view():
-  kit = Kit(tiles=1)
-  a, t = kit.argument((8,)), kit.tensor((8,))
-  view = kit.placed(t, single(8))
-  kit.execute(double(), (8,), [(a, (0,))], [(view, (0,))])
-  assert trap(kit, X).kind == "read-only"
-
-
-def test_more_bytes_than_planned():
-  kit = Kit(tiles=2)
-  a, r = kit.argument((8,)), kit.result((8,), layout=single(8, 1))
-  kit.copy(kit.whole(a, r), exchange_bytes=16)
-  result = run(kit, X)
-  assert moved_bytes(result) == [16]
-  kit.steps[0].cost.exchange_bytes = 15.0
-  assert trap(kit, X).kind == "exchange"
-
-
-def test_partition_that_no_codelet_can_follow():
-  kit = Kit(tiles=3)
-  a, r = kit.argument((1, 3, 2)), kit.result((1, 3, 2))
-  c = kit.constant(np.zeros((1, 2, 2), np.float32), everywhere(4, 3))
-  crooked = Layout((Factor(12, 5, 1),))
-  kit.execute(schema.Dot(F32), (1, 3, 2, 2),
-              [(a, (0, 1, -1, 2)), (c, (0, -1, 1, 2))], [(r, (0, 1, 2, -1))],
-              crooked)  # fmt: skip
-  assert trap(kit, np.zeros((1, 3, 2), np.float32)).kind == "partition"
-
-
-def test_tile_over_its_memory():
-  kit = Kit(tiles=2, bytes_per_tile=63)
-  a, r = (
-    kit.argument((8,), layout=single(8)),
-    kit.result((8,), layout=single(8)),
-  )
-  kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))], single(8))
-  problem = trap(kit, X)
-  assert (problem.kind, problem.tile) == ("sram", 0)
-  result = run(kit, X, check_sram=False)
-  assert result.peak_bytes.tolist() == [64, 0]
-
-
 def test_peak_counts_tensors_while_they_live():
   kit = Kit(tiles=1)
   a, r = kit.argument((8,)), kit.result((8,))
@@ -632,15 +321,6 @@ def test_peak_counts_tensors_while_they_live():
     kit.execute(double(), (8,), [(source, (0,))], [(to, (0,))])
   # The argument, the result, and two neighbours of the chain at a time.
   assert run(kit, X).peak_bytes.tolist() == [4 * 32]
-
-
-def test_arguments_that_do_not_fit():
-  kit = Kit(tiles=1)
-  kit.argument((8,))
-  with pytest.raises(ValueError, match="1 arguments|takes 1"):
-    run(kit)
-  with pytest.raises(ValueError, match=r"float64\(8,\)"):
-    run(kit, X.astype(np.float64))
 
 
 def test_host_streams_are_counted():
