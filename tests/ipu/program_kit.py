@@ -13,6 +13,7 @@ from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.plan.layout import Layout, linear, project
 from jaxlib.ipu.program import container, interp, schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
+from jaxlib.ipu.program.verify import dense
 
 F32, I32, BOOL = DType.F32, DType.I32, DType.BOOL
 FREE = schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -20,14 +21,6 @@ FREE = schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
 
 def cost(exchange_bytes: float = 0.0) -> schema.Cost:
   return dataclasses.replace(FREE, exchange_bytes=float(exchange_bytes))
-
-
-def dense(shape: Sequence[int]) -> list[int]:
-  strides, step = [], 1
-  for extent in reversed(shape):
-    strides.append(step)
-    step *= max(extent, 1)
-  return strides[::-1]
 
 
 def code(*instructions: tuple[int, ...]) -> bytes:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.codelets import _instructions
-from jaxlib.ipu.codelets.map import evaluate
+from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 

@@ -178,13 +178,11 @@ class Work(NamedTuple):
     proper: of the operation itself; operations of a chain add up.
     loop: of the store and the loop; a chain pays the largest.
     unit: elements that the loop takes at a time.
-    guessed: no source has it.
   """
 
   proper: float
   loop: float
   unit: int
-  guessed: bool
 
 
 _DTYPE = {name: dtype for dtype, name in NAME.items()}
@@ -197,9 +195,7 @@ def _overhead(op: str, dtype: DType, loads: int) -> int:
   return 2 if op in ("ADD", "SUB", "MUL") and dtype in _FLOATS else 5
 
 
-def _parse(
-  table: str, loads: int, guessed: bool
-) -> dict[tuple[Opcode, DType], Work]:
+def _parse(table: str, loads: int) -> dict[tuple[Opcode, DType], Work]:
   works = {}
   for line in table.strip().splitlines():
     op, *cells = line.split()
@@ -212,22 +208,19 @@ def _parse(
         cycles, unit = map(int, entry.split("/"))
       inside = max(cycles / unit - loads * LOAD[dtype], _LEAST)
       proper = max(inside - _LOOP[dtype], min(inside, _LEAST))
-      works[Opcode[op], dtype] = Work(proper, inside - proper, unit, guessed)
+      works[Opcode[op], dtype] = Work(proper, inside - proper, unit)
   return works
 
 
 @functools.cache
 def _works() -> dict[tuple[Opcode, DType], Work]:
   works: dict[tuple[Opcode, DType], Work] = {}
-  for tables, guessed in (
-    (
-      (_GUESSED_UNARY, _GUESSED_BINARY, _GUESSED_TERNARY, _GUESSED_CLAMP),
-      True,
-    ),
-    ((_UNARY, _BINARY, _TERNARY, _CLAMP), False),
+  for tables in (  # a source's row comes before a guess
+    (_GUESSED_UNARY, _GUESSED_BINARY, _GUESSED_TERNARY, _GUESSED_CLAMP),
+    (_UNARY, _BINARY, _TERNARY, _CLAMP),
   ):
     for table, loads in zip(tables, (1, 2, 3, 1), strict=True):
-      works |= _parse(table, loads, guessed)
+      works |= _parse(table, loads)
   return works
 
 
@@ -267,15 +260,12 @@ def conversion(source: DType, to: DType) -> Work:
   none: bf16 widens by a shift and narrows by rounding in integers (five
   instructions), f64 goes through soft-float [G].
   """
-  guessed = False
   if source == to:
-    return Work(0.0, 0.0, 1, False)
+    return Work(0.0, 0.0, 1)
   if DType.F64 in (source, to):
-    cycles, unit, guessed = 40, 1, True
+    cycles, unit = 40, 1
   elif DType.BF16 in (source, to):
-    cycles, unit, guessed = (
-      (1, 1, True) if source == DType.BF16 else (5, 1, True)
-    )
+    cycles, unit = (1, 1) if source == DType.BF16 else (5, 1)
   elif (source, to) == (DType.F32, DType.F16):
     cycles, unit = 2, 4
   elif (source, to) == (DType.F16, DType.F32):
@@ -289,4 +279,4 @@ def conversion(source: DType, to: DType) -> Work:
   else:
     cycles, unit = 2, 1
   inside = max(cycles / unit - LOAD[source], _LEAST)
-  return Work(inside, 0.0, unit, guessed)
+  return Work(inside, 0.0, unit)

@@ -73,11 +73,7 @@ def decode(code: bytes) -> tuple[Instruction, ...]:
 
 def arguments(i: Instruction) -> tuple[int, ...]:
   """The values that an instruction reads."""
-  if i.op < Opcode.CONVERT:
-    return ()
-  if i.op in (Opcode.CONVERT, Opcode.BITCAST) or i.op < Opcode.ADD:
-    return (i.a,)
-  return (i.a, i.b) if i.op < Opcode.SELECT else (i.a, i.b, i.c)
+  return (i.a, i.b, i.c)[: isa.arity(i.op)]
 
 
 def load(values: Array, type_: RegisterType) -> Array:

@@ -60,7 +60,7 @@ _MERGE = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-  """Cycles of a worker: `start` once, `per_element` for each element.
+  """Cycles per element, and what a worker's start depends on.
 
   Attributes:
     per_element: loads, stores and loop included.
@@ -70,7 +70,6 @@ class Profile:
     unary: no instruction has two operands, not even a constant.
     has_exp: an exponential is among them.
     first_dtype: the first operand's.
-    guessed: some of it has no source.
   """
 
   per_element: float
@@ -80,7 +79,6 @@ class Profile:
   unary: bool
   has_exp: bool
   first_dtype: DType
-  guessed: bool
 
 
 class _Pass:
@@ -93,7 +91,6 @@ class _Pass:
     self.proper = self.loop = 0.0
     self.unit = 1
     self.loaded: dict[int, DType] = {}
-    self.guessed = False
     self.computes = False
     self.binary = False
     self.converted: set[tuple[int, DType]] = set()
@@ -106,7 +103,6 @@ class _Pass:
     self.proper += work.proper
     self.loop = max(self.loop, work.loop)
     self.unit = max(self.unit, work.unit)
-    self.guessed |= work.guessed
 
   def cast(self, value: int, to: DType) -> None:
     """Charges a conversion, once per value and type."""
@@ -127,7 +123,7 @@ class _Pass:
       return None
     if i.op == Opcode.IOTA:
       # Iota: 3 cycles per vector (popopsCycleEstimators.cpp) [S].
-      self.add(_inner_loops.Work(1.5, 0.0, 2, False))
+      self.add(_inner_loops.Work(1.5, 0.0, 2))
       return natural
     if i.op == Opcode.BITCAST:
       return natural
@@ -148,7 +144,7 @@ class _Pass:
     source = self.elements[i.a]
     if source is not None and source != to:
       if to in _WRAP:
-        self.add(_inner_loops.Work(_WRAP[to], 0.0, 1, False))
+        self.add(_inner_loops.Work(_WRAP[to], 0.0, 1))
       else:
         self.cast(i.a, to)
     return to
@@ -214,7 +210,7 @@ def profile(
     if dtype in (DType.F16, DType.BF16):
       p.cast(value, dtype)
     if dtype in _WRAP:
-      p.add(_inner_loops.Work(_MERGE, 0.0, 1, True))
+      p.add(_inner_loops.Work(_MERGE, 0.0, 1))
     # The loop's overhead has one store.
     if n > 0:
       stores += _inner_loops.LOAD[dtype]
@@ -231,5 +227,4 @@ def profile(
     unary=not p.binary,
     has_exp=any(i.op == Opcode.EXP for i in p.instructions),
     first_dtype=first,
-    guessed=p.guessed,
   )

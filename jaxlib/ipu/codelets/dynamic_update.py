@@ -8,31 +8,18 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets import _windows
-from jaxlib.ipu.codelets._codelet import Array, Cell, Codelet, Cycles, Extents
-from jaxlib.ipu.codelets.dynamic_slice import slice_cycles
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.codelets._codelet import Array, Cell
+from jaxlib.ipu.codelets.dynamic_slice import DynamicSliceCodelet
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.target import Target
 
 
-class DynamicUpdateCodelet(Codelet):
+class DynamicUpdateCodelet(DynamicSliceCodelet):
   """Cycles: DynamicUpdateSlice1D, which costs what the slice does."""
 
   record = schema.DynamicUpdate
 
-  def cycles(
-    self,
-    target: Target,
-    fields: schema.DynamicUpdate,
-    operand_dtypes: Sequence[DType],
-    result_dtypes: Sequence[DType],
-    cell: Extents,
-    **extra: Any,
-  ) -> Cycles:
-    return slice_cycles(target, operand_dtypes[0], fields.dynamic_dims, cell)
-
   def vertex(
-    self, fields: schema.DynamicUpdate, cell: Cell, operands: Sequence[Array]
+    self, fields: Any, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
     """Operands: the update, the starts, the numbers of the result's elements.
 

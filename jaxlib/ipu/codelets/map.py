@@ -22,8 +22,6 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
-__all__ = ["CODELET", "MapCodelet", "evaluate"]
-
 # popopsCycleEstimators.cpp [S]: cycles of a worker before its loop. UnaryOp1D
 # 17 (EXP 33), BroadcastScalar1D 20, BinaryOp1D 29 for f32 and 26 otherwise;
 # UnaryOp1D has 9 cycles more outside its workers; 11 launch a MultiVertex

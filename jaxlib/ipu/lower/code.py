@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program.isa import (
   INSTRUCTION,
@@ -17,23 +18,10 @@ from jaxlib.ipu.program.isa import (
   encode,
 )
 
-# The register type that holds each element type, and the instruction that
-# brings an arithmetic result back into the element type's range.
-REGISTER: dict[DType, RegisterType] = {
-  DType.BOOL: RegisterType.U32,
-  DType.I8: RegisterType.I32,
-  DType.I16: RegisterType.I32,
-  DType.I32: RegisterType.I32,
-  DType.I64: RegisterType.I64,
-  DType.U8: RegisterType.U32,
-  DType.U16: RegisterType.U32,
-  DType.U32: RegisterType.U32,
-  DType.U64: RegisterType.U64,
-  DType.F16: RegisterType.F32,
-  DType.BF16: RegisterType.F32,
-  DType.F32: RegisterType.F32,
-  DType.F64: RegisterType.F64,
-}
+# The register type that holds each element type.
+REGISTER: dict[DType, RegisterType] = {d: register_type(d) for d in DType}
+# The instruction that brings an arithmetic result back into the element
+# type's range.
 _NARROW: dict[DType, Opcode] = {
   DType.I8: Opcode.WRAP_I8,
   DType.I16: Opcode.WRAP_I16,

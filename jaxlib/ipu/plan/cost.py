@@ -186,11 +186,6 @@ def add(a: schema.Cost, b: schema.Cost) -> schema.Cost:
   )
 
 
-def zero() -> schema.Cost:
-  """The cost of nothing."""
-  return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
-
-
 def cycles(cost: schema.Cost) -> float:
   """All cycles of a cost."""
   return cost.compute_cycles + cost.exchange_cycles + cost.sync_cycles

@@ -228,32 +228,23 @@ def _residency(
   served = isinstance(step.fields, schema.Gather | schema.DynamicSlice)
   indexed = isinstance(step.fields, schema.Gather | schema.Scatter)
   tiles = v.program.target.num_tiles
-  for i, a in enumerate(step.operands):
-    if served and i == 0:
-      continue
-    t = v.tensor(a.tensor)
+
+  def check(name: str, access: schema.Access, whole: bool, why: str) -> None:
+    t = v.tensor(access.tensor)
     missing = _missing(
-      v.layout(t.mapping), partition, shape, tuple(a.dims), tuple(t.shape),
-      indexed, tiles,
+      v.layout(t.mapping), partition, shape, tuple(access.dims),
+      tuple(t.shape), whole, tiles,
     )  # fmt: skip
     if missing is not None and missing >= 0:
-      v.fail(
-        f"operand {i}, tensor {a.tensor}, is not whole on tile {missing}, "
-        "which reads it"
-      )
-  if not isinstance(step.fields, schema.Map):
-    return
-  for i, a in enumerate(step.results):
-    t = v.tensor(a.tensor)
-    missing = _missing(
-      v.layout(t.mapping), partition, shape, tuple(a.dims), tuple(t.shape),
-      False, tiles,
-    )  # fmt: skip
-    if missing is not None and missing >= 0:
-      v.fail(
-        f"result {i}, tensor {a.tensor}, is not where tile {missing} "
-        "computes it"
-      )
+      v.fail(f"{name}, tensor {access.tensor}, {why % missing}")
+
+  for i, access in enumerate(step.operands):
+    if i or not served:
+      why = "is not whole on tile %d, which reads it"
+      check(f"operand {i}", access, indexed, why)
+  if isinstance(step.fields, schema.Map):
+    for i, access in enumerate(step.results):
+      check(f"result {i}", access, False, "is not where tile %d computes it")
 
 
 @functools.lru_cache(maxsize=4096)
