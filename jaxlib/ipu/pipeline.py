@@ -9,13 +9,13 @@ from typing import Any
 
 from jaxlib import _jax
 from jaxlib.ipu import ops
-from jaxlib.ipu import options as flags
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import emit, memory
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.options import Settings, active
 from jaxlib.ipu.passes import absorb, count, dce, fold, fuse, rotate
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.target import Target
@@ -176,7 +176,7 @@ def read_options(compile_options: bytes) -> Options:
   Raises:
     CompileError: an unknown option (XLA's are ignored), or a bad value.
   """
-  settings = flags.active()
+  settings = active()
   given = dict(
     _jax.CompileOptions.ParseFromString(compile_options).env_option_overrides
   )
@@ -202,7 +202,7 @@ def read_options(compile_options: bytes) -> Options:
   return options
 
 
-def _read_tiles(value: Any, settings: flags.Settings) -> dict[str, Any]:
+def _read_tiles(value: Any, settings: Settings) -> dict[str, Any]:
   return {"target": machines.resolve(settings.version, int(value))}
 
 

@@ -16,7 +16,7 @@ LAYERS = [
   ["location"],
   ["diagnostics"],
   ["target"],
-  ["options"],
+  ["flags", "options"],
   ["plan.layout"],
   ["codelets"],
   ["plan"],

@@ -8,7 +8,7 @@ import logging
 import plugin_test_util
 import pytest
 
-from jaxlib.ipu import options
+from jaxlib.ipu import flags, options
 
 read = options.read
 
@@ -99,7 +99,7 @@ BAD = [
 
 @pytest.mark.parametrize("flag, value, allowed", BAD)
 def test_bad_values(flag, value, allowed):
-  with pytest.raises(options.OptionError) as caught:
+  with pytest.raises(flags.OptionError) as caught:
     read({flag: value})
   message = str(caught.value)
   assert flag in message
@@ -123,18 +123,18 @@ def test_every_flag_has_a_test_with_a_bad_value():
     if value.startswith("{") and len(value) > 1
     for name in json.loads(value)
   }
-  flags = (
-    options.JAX_FLAGS
-    + options.ENVIRONMENT_FLAGS
-    + options.POPLAR_FLAGS
-    + options.ENGINE_OPTIONS
-    + options.PVTI_OPTIONS
+  declared = (
+    flags.JAX_FLAGS
+    + flags.ENVIRONMENT_FLAGS
+    + flags.POPLAR_FLAGS
+    + flags.ENGINE_OPTIONS
+    + flags.PVTI_OPTIONS
   )
-  assert {flag.name for flag in flags} <= tested
+  assert {flag.name for flag in declared} <= tested
 
 
 def test_more_devices_than_are_visible():
-  with pytest.raises(options.OptionError, match="JAX_IPU_DEVICE_COUNT is 3"):
+  with pytest.raises(flags.OptionError, match="JAX_IPU_DEVICE_COUNT is 3"):
     read({"JAX_IPU_DEVICE_COUNT": "3", "JAX_IPU_VISIBLE_DEVICES": "0,1"})
 
 
@@ -146,7 +146,7 @@ def test_precedence():
   assert read(environment).num_tiles == 2
   config = {"jax_ipu_model_num_tiles": 3, "jax_ipu_device_count": None}
   assert read(environment, config).num_tiles == 3
-  with pytest.raises(options.OptionError, match="jax.config.jax_ipu_device"):
+  with pytest.raises(flags.OptionError, match="jax.config.jax_ipu_device"):
     read({}, {"jax_ipu_device_count": 0})
 
 
@@ -177,8 +177,8 @@ def test_a_described_machine(tmp_path):
 
 
 def test_the_table_for_the_documents():
-  table = options.markdown()
-  for flag in options.JAX_FLAGS + options.ENGINE_OPTIONS:
+  table = flags.markdown()
+  for flag in flags.JAX_FLAGS + flags.ENGINE_OPTIONS:
     assert f"`{flag.name}`" in table
   widths = {line.count("|") for line in table.splitlines()}
   assert widths == {5}

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from jaxlib.ipu import options
+from jaxlib.ipu import flags
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -16,8 +16,8 @@ def test_the_table_of_flags():
   table = re.search(
     r"<!-- flags: .* -->\n(.*)<!-- flags end -->", README, re.DOTALL
   )
-  assert table and table[1] == options.markdown(), (
-    "README.md: paste the output of jaxlib.ipu.options.markdown() between the "
+  assert table and table[1] == flags.markdown(), (
+    "README.md: paste the output of jaxlib.ipu.flags.markdown() between the "
     "two comments that name it"
   )
 

@@ -1,0 +1,227 @@
+"""Every flag of the IPU backend, declared once.
+
+`options.py` reads them; `markdown()` makes the table of the documents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from jaxlib.ipu import target as target_lib
+
+
+class OptionError(ValueError):
+  """A flag with a value that is not allowed.
+
+  Example: `JAX_IPU_MODEL_NUM_TILES=many` gives "JAX_IPU_MODEL_NUM_TILES is
+  'many': allowed is a whole number from 1". Set the flag to such a number, or
+  unset it.
+  """
+
+  def __init__(self, flag: str, value: object, allowed: str) -> None:
+    super().__init__(f"{flag} is {value!r}: allowed is {allowed}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+  """What a flag's text may be.
+
+  Attributes:
+    allowed: in words, for errors and documents.
+    parse: from text; raises ValueError or KeyError for what is not allowed.
+  """
+
+  allowed: str
+  parse: Callable[[str], Any]
+
+
+_TRUTH = {
+  **dict.fromkeys(("true", "1", "yes", "y", "t", "on"), True),
+  **dict.fromkeys(("false", "0", "no", "n", "f", "off"), False),
+}
+_POPLAR_LEVELS = {
+  "TRACE": logging.DEBUG,
+  "DEBUG": logging.DEBUG,
+  "INFO": logging.INFO,
+  "WARN": logging.WARNING,
+  "ERR": logging.ERROR,
+  "CRITICAL": logging.CRITICAL,
+  "OFF": logging.CRITICAL + 1,
+}
+
+
+def _number(text: str, least: int) -> int:
+  value = int(text)
+  if value < least:
+    raise ValueError(value)
+  return value
+
+
+def _device_list(text: str) -> tuple[int, ...] | None:
+  if text.strip() == "all":
+    return None
+  ids = tuple(_number(part, 0) for part in text.split(","))
+  if len(set(ids)) != len(ids):
+    raise ValueError("an IPU is named twice")
+  return ids
+
+
+def _text(text: str) -> str:
+  if not text:
+    raise ValueError("empty")
+  return text
+
+
+BOOL = Kind("true or false", lambda text: _TRUTH[text.strip().lower()])
+POSITIVE = Kind("a whole number from 1", lambda text: _number(text, 1))
+NATURAL = Kind("a whole number from 0", lambda text: _number(text, 0))
+DEVICES = Kind(
+  "`all`, or numbers from 0 with commas between them, each once", _device_list
+)
+VERSION = Kind(
+  f"{', '.join(target_lib.TARGETS)}, or a .toml file that describes a machine",
+  _text,
+)
+FOLDER = Kind("a folder", _text)
+POPLAR_LEVEL = Kind(
+  ", ".join(_POPLAR_LEVELS), lambda text: _POPLAR_LEVELS[text.strip().upper()]
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+  """One flag.
+
+  Attributes:
+    name: as the user writes it.
+    field: the field of `Settings` that it sets; "" for one that is checked
+      but that others act upon.
+    kind: what is allowed.
+    meaning: for the documents.
+    default: for the documents.
+  """
+
+  name: str
+  field: str
+  kind: Kind
+  meaning: str
+  default: str = ""
+
+  def parse(self, value: object, shown: str = "") -> Any:
+    """`value` in this flag's type; `shown` is how errors call the flag."""
+    try:
+      return self.kind.parse(str(value))
+    except (ValueError, KeyError) as error:
+      raise OptionError(shown or self.name, value, self.kind.allowed) from error
+
+
+# Each also exists in lower case as an option of jax.config.
+JAX_FLAGS = (
+  Flag(
+    "JAX_IPU_USE_MODEL",
+    "use_model",
+    BOOL,
+    "run on the IPU model instead of hardware",
+    "the model, because no hardware is found",
+  ),
+  Flag(
+    "JAX_IPU_MODEL_NUM_TILES",
+    "num_tiles",
+    POSITIVE,
+    "tiles of a modelled IPU",
+    "all that the machine has",
+  ),
+  Flag("JAX_IPU_DEVICE_COUNT", "device_count", POSITIVE, "IPUs to open", "1"),
+  Flag(
+    "JAX_IPU_VISIBLE_DEVICES",
+    "visible_devices",
+    DEVICES,
+    "hardware ids of the IPUs that may be opened, in the order of JAX's ids",
+    "`all`",
+  ),
+)
+
+ENVIRONMENT_FLAGS = (
+  Flag(
+    "JAX_IPU_MODEL_VERSION",
+    "version",
+    VERSION,
+    "the machine to model",
+    target_lib.DEFAULT,
+  ),
+  Flag(
+    "JAX_IPU_VERIFY",
+    "verify",
+    BOOL,
+    "check what each phase of the compiler leaves behind",
+    "false",
+  ),
+  Flag(
+    "POPLAR_LOG_LEVEL",
+    "log_level",
+    POPLAR_LEVEL,
+    "what the backend writes to the standard error stream",
+    "WARN",
+  ),
+  Flag(
+    "TF_CPP_MIN_LOG_LEVEL",
+    "",
+    NATURAL,
+    "least level of jaxlib's own messages: 0 all, 1 warnings, 2 errors",
+    "1",
+  ),
+)
+
+POPLAR_FLAGS = (
+  Flag("--use_ipu_model", "use_model", BOOL, "as `JAX_IPU_USE_MODEL`"),
+  Flag(
+    "--ipu_model_tiles", "num_tiles", POSITIVE, "as `JAX_IPU_MODEL_NUM_TILES`"
+  ),
+)
+
+ENGINE_OPTIONS = (
+  Flag(
+    "autoReport.all",
+    "report",
+    BOOL,
+    "write every program as text: graph, tile mappings, steps, costs",
+    "false",
+  ),
+  Flag(
+    "autoReport.directory",
+    "report_directory",
+    FOLDER,
+    "where reports go",
+    "the working directory",
+  ),
+  Flag(
+    "debug.allowOutOfMemory",
+    "allow_out_of_memory",
+    BOOL,
+    "let programs exceed a tile's SRAM, to report by how much",
+    "false",
+  ),
+)
+
+# None has a meaning here yet; the variable is read to say so by name.
+PVTI_OPTIONS: tuple[Flag, ...] = ()
+
+
+def markdown() -> str:
+  """The table of all flags, for the documents."""
+  rows = ["| flag | allowed | default | meaning |", "|---|---|---|---|"]
+  for prefix, flags in (
+    ("", JAX_FLAGS + ENVIRONMENT_FLAGS),
+    ("`TF_POPLAR_FLAGS`: ", POPLAR_FLAGS),
+    ("`POPLAR_ENGINE_OPTIONS`: ", ENGINE_OPTIONS),
+    ("`PVTI_OPTIONS`: ", PVTI_OPTIONS),
+  ):
+    for flag in flags:
+      rows.append(
+        f"| {prefix}`{flag.name}` | {flag.kind.allowed} | {flag.default} "
+        f"| {flag.meaning} |"
+      )
+  return "\n".join(rows) + "\n"
