@@ -11,6 +11,17 @@ import functools
 import tomllib
 from pathlib import Path
 
+# What a property of a machine may be. Plans hold arrays over all tiles; a
+# convolution unit multiplies four pairs of f16 in a cycle.
+_MOST = 1 << 48
+_LIMITS = {
+  "num_tiles": (1, 1 << 20),
+  "fp16_macs": (4, _MOST),
+  "sync_cycles": (0, _MOST),
+  "launch_cycles": (0, _MOST),
+  "host_copy_cycles": (0, _MOST),
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
@@ -25,7 +36,6 @@ class Target:
     exchange_bytes_per_cycle: what a tile can receive, and at the same time
       send, per cycle.
     data_path_bytes: bytes of a vector load or store (64 bits).
-    memcpy_bytes_per_cycle: on-tile copies, bytes per cycle.
     fp32_macs, fp16_macs: multiply-accumulates per cycle of the matrix unit,
       f32 with f32 partials and f16 with f32 partials.
     coefficient_load_bytes: bytes per cycle when the matrix unit loads its
@@ -43,7 +53,6 @@ class Target:
   num_workers: int = 6
   exchange_bytes_per_cycle: int = 4
   data_path_bytes: int = 8
-  memcpy_bytes_per_cycle: int = 8
   fp32_macs: int = 16
   fp16_macs: int = 32
   coefficient_load_bytes: int = 16
@@ -58,11 +67,15 @@ class Target:
   host_copy_cycles: int = 1600
 
   def __post_init__(self) -> None:
-    for name in ("num_tiles", "bytes_per_tile", "clock_hz", "num_workers"):
-      if getattr(self, name) <= 0:
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if isinstance(value, str):
+        continue
+      least, most = _LIMITS.get(field.name, (1, _MOST))
+      if not least <= value <= most:
         raise ValueError(
-          f"target {self.version}: {name} is {getattr(self, name)}, it must "
-          "be positive"
+          f"target {self.version}: {field.name} is {value}, it must be from "
+          f"{least:,} to {most:,}"
         )
 
 
@@ -145,7 +158,7 @@ def _read(path: Path) -> Target:
       )
     expected = type(getattr(TARGETS[base], name))
     numeric = expected is float and isinstance(value, int)
-    if not isinstance(value, expected) and not numeric:
+    if isinstance(value, bool) or not (isinstance(value, expected) or numeric):
       raise ValueError(
         f"{path}: {name} = {value!r} must be of type {expected.__name__}"
       )

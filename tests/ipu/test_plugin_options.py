@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 
 import plugin_test_util
 import pytest
@@ -174,6 +175,28 @@ def test_a_described_machine(tmp_path):
   machine.write_text('base = "ipu2"\nnum_tiles = 64\n')
   settings = read({"JAX_IPU_MODEL_VERSION": str(machine)})
   assert settings.target.num_tiles == 64
+
+
+@pytest.mark.parametrize(
+  "line, problem",
+  [
+    ("exchange_bytes_per_cycle = 0", "exchange_bytes_per_cycle is 0"),
+    ("sync_cycles = -1", "sync_cycles is -1"),
+    ("fp16_macs = 2", "fp16_macs is 2, it must be from 4"),
+    ("clock_hz = inf", "clock_hz is inf"),
+    ("host_bytes_per_second = nan", "host_bytes_per_second is nan"),
+    ("num_tiles = 10_000_000_000", "from 1 to 1,048,576"),
+    ("num_tiles = true", "num_tiles = True must be of type int"),
+    ("tiles = 3", "'tiles' is no property"),
+    ('base = "ipu9"', "none of ipu1, ipu2"),
+    ("num_tiles =", "is no TOML"),
+  ],
+)
+def test_a_machine_that_cannot_be(tmp_path, line, problem):
+  machine = tmp_path / "odd.toml"
+  machine.write_text(line + "\n")
+  with pytest.raises(flags.OptionError, match=re.escape(problem)):
+    read({"JAX_IPU_MODEL_VERSION": str(machine)})
 
 
 def test_the_table_for_the_documents():
