@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
+from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import verifier
 from jaxlib.ipu.ir.printer import module_text
 from jaxlib.ipu.program import verify
@@ -24,13 +27,25 @@ def after(phase: Any, state: Any, options: Any) -> None:
   if options.dump is not None:
     text = _text(phase, state)
     if text:
-      options.dump.mkdir(parents=True, exist_ok=True)
-      index = [*phase.__class__].index(phase)
-      name = state.module.name if state.module else "module"
       if state.number is None:
         state.number = next(_numbers)
-      path = f"{state.number:04}.{name}.{index}_{phase.value}.txt"
-      (options.dump / path).write_text(text)
+      name = state.module.name if state.module else "module"
+      index = [*phase.__class__].index(phase)
+      file = f"{state.number:04}.{_plain(name)}.{index}_{phase.value}.txt"
+      _write(options.dump, file, text)
+
+
+def _plain(name: str) -> str:
+  """A module's name as part of a file's."""
+  return re.sub(r"[^\w.-]", "_", name)[:100]
+
+
+def _write(folder: Path, file: str, text: str) -> None:
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
+  except OSError as e:
+    raise invalid_argument(f"cannot write a report to {folder}: {e}") from e
 
 
 def _verify(phase: Any, state: Any) -> None:

@@ -203,7 +203,10 @@ def read_options(compile_options: bytes) -> Options:
 
 
 def _read_tiles(value: Any, settings: Settings) -> dict[str, Any]:
-  return {"target": machines.resolve(settings.version, int(value))}
+  number = str(value)
+  if not number.lstrip("-").isdecimal():
+    raise ValueError("it must be a whole number")
+  return {"target": machines.resolve(settings.version, int(number))}
 
 
 def _read_bool(value: Any) -> bool:

@@ -103,6 +103,15 @@ def test_a_dtype_that_is_not_lowered(ipu):
   assert "UNIMPLEMENTED" in message
 
 
+def test_a_folder_that_cannot_be_written(ipu, tmp_path):
+  x = jax.device_put(np.ones(4, np.float32), ipu)
+  (tmp_path / "file").touch()
+  options = {"ipu_dump_to": str(tmp_path / "file")}
+  f = jax.jit(lambda x: x + 1, compiler_options=options)
+  with pytest.raises(jax.errors.JaxRuntimeError, match="cannot write a report"):
+    f(x)
+
+
 @pytest.mark.parametrize("name", ["ipu_num_tilez", "num_tiles"])
 def test_an_unknown_compiler_option(ipu, name):
   x = jax.device_put(np.ones(4, np.float32), ipu)
@@ -119,7 +128,7 @@ def test_options_of_xla_are_ignored(ipu):
   np.testing.assert_array_equal(f(x), np.full(4, 2, np.float32))
 
 
-@pytest.mark.parametrize("tiles", [0, -1, 10**6])
+@pytest.mark.parametrize("tiles", [0, -1, 10**6, 2.5, True, "many"])
 def test_a_bad_number_of_tiles(ipu, tiles):
   x = jax.device_put(np.ones(4, np.float32), ipu)
   f = jax.jit(lambda x: x + 1, compiler_options={"ipu_num_tiles": tiles})
