@@ -42,9 +42,11 @@ class Cell:
 
   @property
   def is_box(self) -> bool:
+    """Whether the coordinates are those of a box."""
     return len(self.extents) == len(self.shape)
 
   def require_box(self, what: str) -> None:
+    """Raises ValueError, in the name of `what`, unless it is a box."""
     if not self.is_box:
       raise ValueError(
         f"{what} needs cells that are boxes of its iteration space "

@@ -128,6 +128,7 @@ class _Importer:
     self._types: dict[Any, tuple[Shape, DType]] = {}
 
   def graph(self, block: Any) -> Graph:
+    """The graph of a function's or a region's only block."""
     parameters = []
     for argument in block.arguments:
       shape, dtype = self._type(argument.type, argument.owner)

@@ -34,6 +34,8 @@ class Event:
 
 @dataclasses.dataclass(slots=True)
 class Loop:
+  """A While or a Repeat (whose condition is empty): times and nodes."""
+
   begin: int
   condition: list[Any]
   condition_end: int
@@ -43,6 +45,8 @@ class Loop:
 
 @dataclasses.dataclass(slots=True)
 class Fork:
+  """A Switch; each branch is (start, nodes, end)."""
+
   time: int
   branches: list[tuple[int, list[Any], int]]
   end: int

@@ -17,12 +17,11 @@ from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.map_program import MAP, MapProgram, make_source
 from jaxlib.ipu.ops.control_flow import REPEAT
 
-# Longer programs gain nothing and crowd the engine's block buffers.
+# Nodes of a group. Longer programs gain nothing and crowd the engine's block
+# buffers.
 LARGEST_GROUP = 256
-# At most this many different operands and results, for the same reason.
+# Different operands of a group, for the same reason.
 MOST_OPERANDS = 24
-
-
 # Nodes this small are merged whether they have anything in common or not: a
 # compute set costs more than they do.
 SMALL = 1024
@@ -241,9 +240,9 @@ class _Fuser:
 def _chunks(group: list[Node]) -> list[list[Node]]:
   """Splits an oversized group; graph order keeps the pieces acyclic."""
   pieces: list[list[Node]] = [[]]
-  operands: set[int] = set()
+  inner: set[int] = set()  # the last piece's nodes
+  operands: set[int] = set()  # what it reads from elsewhere
   for node in group:
-    inner = {id(n) for n in pieces[-1]}
     operands |= {
       id(v)
       for v in node.inputs
@@ -253,8 +252,10 @@ def _chunks(group: list[Node]) -> list[list[Node]]:
       len(pieces[-1]) >= LARGEST_GROUP or len(operands) > MOST_OPERANDS
     ):
       pieces.append([])
+      inner = set()
       operands = {id(v) for v in node.inputs}
     pieces[-1].append(node)
+    inner.add(id(node))
   return pieces
 
 

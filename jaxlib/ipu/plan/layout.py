@@ -38,6 +38,7 @@ class Factor(NamedTuple):
 
   @property
   def parts(self) -> int:
+    """How many blocks there are; the last may be short."""
     return -(-self.extent // self.block)
 
 
@@ -64,6 +65,7 @@ class Layout:
 
   @functools.cached_property
   def num_elements(self) -> int:
+    """Elements of what is mapped, each counted once."""
     return math.prod(f.extent for f in self.factors)
 
   @functools.cached_property
@@ -78,6 +80,7 @@ class Layout:
 
   @functools.cached_property
   def num_replicas(self) -> int:
+    """How many tiles hold each element."""
     return math.prod(r.count for r in self.replicas)
 
   @functools.cached_property

@@ -178,6 +178,7 @@ class Machine:
   # --- Control flow ---------------------------------------------------------
 
   def run(self, steps: Sequence[schema.Step], path: str) -> None:
+    """Runs steps in order; `path` says where they are in the tree."""
     for i, step in enumerate(steps):
       self.path = f"{path}{i}"
       self.steps += 1

@@ -106,6 +106,7 @@ def folds(
 
 
 def first_point(cell: Cell) -> tuple[int, ...]:
+  """The lowest index of a cell along each dimension."""
   return tuple(int(c.reshape(-1)[0]) for c in cell.coordinates)
 
 
