@@ -29,9 +29,17 @@ struct TensorInfo {
   size_t bytes;  // dense, row-major, one byte per element below 8 bits
 };
 
+// The machine that a program was planned for.
+struct Plan {
+  std::string version;  // "ipu2"
+  int64_t num_tiles = 0;
+  int64_t bytes_per_tile = 0;
+};
+
 // What a program says of itself, all decided at compile time.
 struct ProgramInfo {
   std::string name;
+  Plan plan;
   std::vector<TensorInfo> arguments;
   std::vector<TensorInfo> results;
   // result j is written over argument i when the caller donates i.
@@ -83,7 +91,8 @@ class Engine {
   virtual ~Engine() = default;
 
   // Checks everything it reads. DATA_LOSS for bytes that are cut or bent,
-  // INVALID_ARGUMENT for a program of another format version or machine.
+  // INVALID_ARGUMENT for a program of another format version. Whether it was
+  // planned for this machine is for the caller to check.
   virtual StatusOr<std::unique_ptr<LoadedProgram>> Load(
       std::span<const uint8_t> program) = 0;
 };

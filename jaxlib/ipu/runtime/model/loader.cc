@@ -328,6 +328,8 @@ ProgramInfo MakeInfo(program::Program p) {
     info.cost_analysis.emplace_back(std::move(v.name), v.value);
   }
   info.name = std::move(p.name);
+  info.plan = {std::move(p.target.version), p.target.num_tiles,
+               static_cast<int64_t>(p.target.bytes_per_tile)};
   info.donors = std::move(p.donors);
   info.argument_bytes = static_cast<int64_t>(p.memory.argument_bytes);
   info.result_bytes = static_cast<int64_t>(p.memory.result_bytes);

@@ -171,6 +171,16 @@ TEST(SerializedExecutableTest, AnyCutIsAnError) {
   }
 }
 
+// The program, which checks itself, is left out.
+TEST(SerializedExecutableTest, AnyChangedBitIsAnError) {
+  const std::string bytes = SerializeExecutable("options", "");
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string damaged = bytes;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
+    EXPECT_EQ(ParseExecutable(damaged).status().code(), Code::kDataLoss) << bit;
+  }
+}
+
 class LoadTest : public PjrtTest {
  protected:
   LoadTest() : PjrtTest(/*num_devices=*/2) {
@@ -219,6 +229,24 @@ TEST_F(LoadTest, BadProgramsAndDevicesAreErrors) {
             std::string::npos);
   EXPECT_NE(Deserialize("junk", Serialize(proto), &loaded).find("4 bytes"),
             std::string::npos);
+}
+
+TEST_F(LoadTest, AProgramForAnotherMachineIsRefused) {
+  const auto load = [this](Plan plan) {
+    programs_["planned"] = Increment(4);
+    programs_["planned"].info.plan = std::move(plan);
+    return Executable::Load(std::make_shared<const std::string>("planned"), "",
+                            device())
+        .status();
+  };
+  EXPECT_TRUE(load({"ipu2", 4, 1024}).ok());
+  EXPECT_TRUE(load({"ipu2", 3, 1024}).ok());
+  for (const Plan& plan :
+       {Plan{"ipu1", 4, 1024}, Plan{"ipu2", 5, 1024}, Plan{"ipu2", 4, 1023}}) {
+    const Status status = load(plan);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("ipu2 with 4 tiles"), std::string::npos);
+  }
 }
 
 TEST_F(LoadTest, AProgramThatLiesAboutItsAliasesIsRefused) {

@@ -18,8 +18,8 @@ StatusOr<std::string> CallCompiler(std::string_view code,
   const ipu_compile_function function = compile_function.load();
   if (function == nullptr) {
     return Status(Code::kFailedPrecondition,
-                  "libjaxipu.so has no compiler: load it through "
-                  "jaxlib.ipu.plugin, which hands one over until Python ends");
+                  "there is no IPU compiler: Python is ending, or "
+                  "libjaxipu.so was not loaded through jaxlib.ipu.plugin");
   }
   Answer answer;
   function(code.data(), code.size(), std::string(format).c_str(),

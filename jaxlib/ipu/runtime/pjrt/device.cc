@@ -82,7 +82,7 @@ PJRT_Error* MemoryStats(PJRT_Device_MemoryStats_Args* args) {
   args->num_allocs_is_set = true;
   args->largest_alloc_size = device.account.largest();
   args->largest_alloc_size_is_set = true;
-  args->bytes_limit = device.memory_limit;
+  args->bytes_limit = device.machine.num_tiles * device.machine.bytes_per_tile;
   args->bytes_limit_is_set = true;
   args->bytes_reserved_is_set = false;
   args->peak_bytes_reserved_is_set = false;
@@ -131,7 +131,7 @@ PJRT_Device::PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
                          ipu::EngineFactory factory)
     : hardware_id(hardware_id),
       fork_generation(ipu::ForkGeneration()),
-      memory_limit(machine.num_tiles * machine.bytes_per_tile),
+      machine(machine),
       description(id, machine),
       memory{this, "SRAM of " + description.text},
       factory_(std::move(factory)),

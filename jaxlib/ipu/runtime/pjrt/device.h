@@ -53,7 +53,7 @@ struct PJRT_Device {
 
   const int hardware_id;
   const uint32_t fork_generation;
-  const int64_t memory_limit;  // bytes
+  const ipu::Machine machine;
   PJRT_DeviceDescription description;
   PJRT_Memory memory;
   PJRT_Device* const addressed_by[1] = {this};

@@ -167,6 +167,7 @@ StatusOr<std::shared_ptr<const Executable>> Executable::Load(
   IPU_RETURN_IF_ERROR(program.status());
   std::shared_ptr<const Executable> executable(new Executable(
       std::move(bytes), std::move(options), device, std::move(*program)));
+  IPU_RETURN_IF_ERROR(executable->CheckPlan());
   IPU_RETURN_IF_ERROR(executable->CheckInfo());
   return executable;
 }
@@ -211,6 +212,25 @@ Executable::Executable(CompiledProgram bytes, std::string options,
                         result.shape.end());
     result_ranks_.push_back(result.shape.size());
   }
+}
+
+// A stored program may come from elsewhere. One that was planned for some of
+// the tiles runs on the whole machine.
+Status Executable::CheckPlan() const {
+  const Plan& plan = info().plan;
+  const Machine& machine = device_->machine;
+  if (plan.version == machine.version &&
+      plan.bytes_per_tile == machine.bytes_per_tile &&
+      plan.num_tiles <= machine.num_tiles) {
+    return Status();
+  }
+  return InvalidArgument(
+      "program " + info().name + " was compiled for " + plan.version +
+      " with " + std::to_string(plan.num_tiles) + " tiles of " +
+      std::to_string(plan.bytes_per_tile) + " bytes, this device is " +
+      machine.version + " with " + std::to_string(machine.num_tiles) +
+      " tiles of " + std::to_string(machine.bytes_per_tile) +
+      ": compile it again");
 }
 
 // What the calls below rely on; a program that lies about it is the compiler's

@@ -57,6 +57,7 @@ class Executable {
  private:
   Executable(CompiledProgram bytes, std::string options, PJRT_Device* device,
              std::unique_ptr<LoadedProgram> program);
+  Status CheckPlan() const;
   Status CheckInfo() const;
 
   const CompiledProgram bytes_;

@@ -1,17 +1,26 @@
 #include "jaxlib/ipu/runtime/pjrt/serialized_executable.h"
 
+#include <cstdint>
+#include <span>
+
+#include "jaxlib/ipu/runtime/support/crc32.h"
 #include "jaxlib/ipu/runtime/support/wire_format.h"
 
 namespace ipu {
 namespace {
 
 // Tells these bytes from anything else; the digit is the format's version. The
-// program inside has a version and checks of its own.
+// program inside has a version and a checksum of its own.
 constexpr std::string_view kMagic = "ipu-executable-1";
 
 constexpr uint32_t kMagicField = 1;
 constexpr uint32_t kOptionsField = 2;
 constexpr uint32_t kProgramField = 3;
+constexpr uint32_t kOptionsChecksumField = 4;
+
+uint32_t Checksum(std::string_view text) {
+  return Crc32({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+}
 
 }  // namespace
 
@@ -21,12 +30,14 @@ std::string SerializeExecutable(std::string_view options,
   bytes.reserve(options.size() + program.size() + 64);
   AppendBytesField(kMagicField, kMagic, &bytes);
   AppendBytesField(kOptionsField, options, &bytes);
+  AppendVarintField(kOptionsChecksumField, Checksum(options), &bytes);
   AppendBytesField(kProgramField, program, &bytes);
   return bytes;
 }
 
 StatusOr<ExecutableParts> ParseExecutable(std::string_view bytes) {
   ExecutableParts parts;
+  uint64_t checksum = 0;
   bool known = false, complete = false;
   WireReader reader(bytes);
   while (reader.Next()) {
@@ -34,15 +45,18 @@ StatusOr<ExecutableParts> ParseExecutable(std::string_view bytes) {
       known = reader.bytes() == kMagic;
     } else if (reader.number() == kOptionsField) {
       parts.options = reader.bytes();
-    } else if (reader.number() == kProgramField) {
+    } else if (reader.number() == kOptionsChecksumField) {
+      checksum = reader.varint();
+    } else if (reader.number() == kProgramField && reader.has_bytes()) {
       parts.program = reader.bytes();
       complete = true;
     }
   }
-  if (!reader.ok() || !known || !complete) {
+  if (!reader.ok() || !known || !complete ||
+      checksum != Checksum(parts.options)) {
     return DataLoss("these " + std::to_string(bytes.size()) +
-                    " bytes are no serialised IPU executable, or only a part "
-                    "of one; clear JAX's compilation cache");
+                    " bytes are no serialised IPU executable, or one that was "
+                    "cut or damaged; clear JAX's compilation cache");
   }
   return parts;
 }

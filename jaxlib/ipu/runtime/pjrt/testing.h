@@ -69,6 +69,7 @@ inline TensorInfo Floats(int64_t count) {
 inline FakeProgram Increment(int64_t count) {
   FakeProgram program;
   program.info.name = "increment";
+  program.info.plan = {"ipu2", 4, 1024};
   program.info.arguments = {Floats(count)};
   program.info.results = {Floats(count)};
   program.run = [count](auto arguments, auto results) {

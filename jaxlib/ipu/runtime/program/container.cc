@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "jaxlib/ipu/runtime/program/crc32.h"
+#include "jaxlib/ipu/runtime/support/crc32.h"
 
 namespace ipu::program {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/runtime/program/build_for_tests.h"
-#include "jaxlib/ipu/runtime/program/crc32.h"
 #include "jaxlib/ipu/runtime/program/encode_for_tests.h"
+#include "jaxlib/ipu/runtime/support/crc32.h"
 
 namespace ipu::program {
 namespace {

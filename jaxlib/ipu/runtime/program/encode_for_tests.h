@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/program/crc32.h"
 #include "jaxlib/ipu/runtime/program/schema.h"
+#include "jaxlib/ipu/runtime/support/crc32.h"
 
 namespace ipu::program {
 

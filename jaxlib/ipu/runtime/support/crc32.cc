@@ -2,12 +2,12 @@
 // (M. Kounavis and F. Berry, "A systematic approach to building high
 // performance, software-based, CRC generators", ISCC 2005).
 
-#include "jaxlib/ipu/runtime/program/crc32.h"
+#include "jaxlib/ipu/runtime/support/crc32.h"
 
 #include <array>
 #include <cstring>
 
-namespace ipu::program {
+namespace ipu {
 namespace {
 
 constexpr uint32_t kPolynomial = 0xEDB88320;  // bits reversed
@@ -56,4 +56,4 @@ uint32_t Crc32(std::span<const uint8_t> bytes) {
   return ~crc;
 }
 
-}  // namespace ipu::program
+}  // namespace ipu
