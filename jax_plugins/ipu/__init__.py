@@ -34,7 +34,17 @@ def _make_client() -> Any:
   import jaxlib.version
   from jax._src import xla_bridge
   from jax._src.lib import xla_client
-  from jaxlib.ipu import options, plugin
+
+  try:
+    from jaxlib.ipu import options, plugin
+  except ModuleNotFoundError as error:
+    if error.name != "jaxlib.ipu":
+      raise
+    raise RuntimeError(
+      f"the installed jaxlib {jaxlib.version.__version__} has no IPU backend: "
+      "install the jaxlib that was built with this jax (`pip install "
+      "dist/*.whl`), or the jax-ipu-plugin beside an unmodified jax and jaxlib"
+    ) from error
 
   plugin.check_installation(jaxlib.version.__version__)
   settings = options.read(config=jax.ipu.chosen_options())

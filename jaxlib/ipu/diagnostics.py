@@ -52,18 +52,23 @@ def resource_exhausted(message: str, location: Any = None) -> CompileError:
 
 
 def unimplemented(
-  what: str, location: Any = None, known: Iterable[str] = ()
+  what: str,
+  location: Any = None,
+  known: Iterable[str] = (),
+  *,
+  kind: str = "StableHLO operations",
 ) -> CompileError:
   """An operation or a type that is not lowered.
 
   Args:
     what: its name.
     location: where the user's program has it.
-    known: the operations that are lowered.
+    known: those of its kind that are lowered.
+    kind: what these are called.
   """
   message = f"the IPU backend does not lower {what}{_at(location)}"
   if known:
-    message += f"\n  StableHLO operations it lowers: {', '.join(known)}"
+    message += f"\n  {kind} it lowers: {', '.join(known)}"
   return CompileError(Code.UNIMPLEMENTED, message)
 
 

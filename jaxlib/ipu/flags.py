@@ -53,9 +53,13 @@ _POPLAR_LEVELS = {
 }
 
 
+# What the library's 32-bit integers hold.
+_LARGEST = 2**31 - 1
+
+
 def _number(text: str, least: int) -> int:
   value = int(text)
-  if value < least:
+  if not least <= value <= _LARGEST:
     raise ValueError(value)
   return value
 

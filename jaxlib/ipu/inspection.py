@@ -45,7 +45,11 @@ def _write(folder: Path, file: str, text: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / file).write_text(text)
   except OSError as e:
-    raise invalid_argument(f"cannot write a report to {folder}: {e}") from e
+    raise invalid_argument(
+      f"cannot write a report to {folder}: {e}; autoReport.directory in "
+      "POPLAR_ENGINE_OPTIONS or the compiler option ipu_dump_to names another "
+      "folder"
+    ) from e
 
 
 def _verify(phase: Any, state: Any) -> None:

@@ -68,7 +68,12 @@ class Settings:
 def _read_poplar_flags(text: str) -> dict[str, Any]:
   known = {flag.name: flag for flag in flags.POPLAR_FLAGS}
   fields = {}
-  for word in shlex.split(text):
+  try:
+    words = shlex.split(text)
+  except ValueError as error:
+    allowed = f"flags with spaces between them, quoted as in a shell ({error})"
+    raise OptionError("TF_POPLAR_FLAGS", text, allowed) from error
+  for word in words:
     name, equals, value = word.partition("=")
     # --no-x and --nox turn a switch off, as TensorFlow's flags did.
     switch = name.replace("--no-", "--").replace("--no", "--", 1)

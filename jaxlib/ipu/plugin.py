@@ -227,13 +227,16 @@ def announce(settings: options.Settings) -> None:
   said = settings.use_model is not None
   logger.log(
     logging.INFO if said else logging.WARNING,
-    "no IPU hardware: %d %s on the IPU model (%s, %d tiles)%s",
-    len(settings.hardware_ids),
-    "device" if len(settings.hardware_ids) == 1 else "devices",
+    "no IPU hardware: %s on the IPU model (%s, %s)%s",
+    _count(len(settings.hardware_ids), "device"),
     target.version,
-    target.num_tiles,
+    _count(target.num_tiles, "tile"),
     "" if said else "; JAX_IPU_USE_MODEL=true says that this is intended",
   )
+
+
+def _count(number: int, thing: str) -> str:
+  return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def whole_programs(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -101,6 +101,16 @@ def test_a_dtype_that_is_not_lowered(ipu):
   message = str(caught.value)
   assert f"{Path(__file__).name}:{_line_of_return(fft)}" in message
   assert "UNIMPLEMENTED" in message
+  # The types there are, not the operations.
+  assert "bf16" in message
+  assert "dot_general" not in message
+
+
+def test_a_custom_call_is_known_by_what_it_calls(ipu):
+  call = jax.ffi.ffi_call("my_own", jax.ShapeDtypeStruct((4,), np.float32))
+  x = jax.device_put(np.ones(4, np.float32), ipu)
+  with pytest.raises(jax.errors.JaxRuntimeError, match="custom_call @my_own"):
+    jax.jit(lambda x: call(x))(x)
 
 
 def test_a_folder_that_cannot_be_written(ipu, tmp_path):
@@ -108,8 +118,10 @@ def test_a_folder_that_cannot_be_written(ipu, tmp_path):
   (tmp_path / "file").touch()
   options = {"ipu_dump_to": str(tmp_path / "file")}
   f = jax.jit(lambda x: x + 1, compiler_options=options)
-  with pytest.raises(jax.errors.JaxRuntimeError, match="cannot write a report"):
+  with pytest.raises(jax.errors.JaxRuntimeError, match="a report") as caught:
     f(x)
+  assert options["ipu_dump_to"] in str(caught.value)
+  assert "autoReport.directory" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["ipu_num_tilez", "num_tiles"])

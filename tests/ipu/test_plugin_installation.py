@@ -50,3 +50,20 @@ def test_a_library_that_is_none(tmp_path):
   message = plugin_test_util.output(BROKEN.format(path=str(path)))
   assert str(path) in message
   assert "cannot be loaded" in message
+
+
+def test_a_jaxlib_without_the_backend():
+  message = plugin_test_util.output(
+    """
+    import sys
+    sys.modules["jaxlib.ipu"] = None
+    import jax, jaxlib
+    assert float(jax.numpy.ones(3).sum()) == 3
+    try:
+      jax.devices("ipu")
+    except RuntimeError as e:
+      print(e)
+    """
+  )
+  assert "has no IPU backend" in message
+  assert "pip install" in message

@@ -84,7 +84,7 @@ def import_module(module: ir.Module) -> Module:
     ):
       main = op
     elif name not in ("func.func", "sdy.mesh"):
-      raise _unimplemented(f"operation {name} beside @main", op.location)
+      raise _unimplemented(f"{name} beside @main", op.location)
   if main is None:
     raise invalid_argument("the StableHLO module has no function @main")
   aliases, donors = _donations(main)
@@ -157,7 +157,7 @@ class _Importer:
       return None
     definition = registry.REGISTRY.get(name)
     if definition is None:
-      raise _unimplemented(f"operation {name}", operation.location)
+      raise _unimplemented(_shown(name, operation), operation.location)
     types = [self._type(r.type, operation) for r in results]
     regions = tuple([self.graph(r.blocks[0]) for r in operation.regions])
     attributes = definition.read(operation) if definition.read else None
@@ -184,14 +184,25 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
   if str(type_) == "!stablehlo.token":
     return (0,), DType.BOOL
   if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
-    raise _unimplemented(f"values of type {type_}", location)
+    raise unimplemented(f"values of type {type_}", location)
   dtype = MLIR_NAME.get(str(type_.element_type))
   if dtype is None:
-    raise _unimplemented(
-      f"element type {type_.element_type} (of a {type_})", location
+    raise unimplemented(
+      f"element type {type_.element_type} (of a {type_})",
+      location,
+      MLIR_NAME,
+      kind="Element types",
     )
   return tuple(type_.shape), dtype
 
 
-def _unimplemented(what: str, location: Any) -> CompileError:
-  return unimplemented(what, location, registry.names())
+def _shown(name: str, operation: Any) -> str:
+  """The operation's name; a custom call is known by what it calls."""
+  target = "call_target_name"
+  if target in operation.attributes:
+    return f"{name} @{ir.StringAttr(operation.attributes[target]).value}"
+  return name
+
+
+def _unimplemented(operation: str, location: Any) -> CompileError:
+  return unimplemented(f"operation {operation}", location, registry.names())
