@@ -58,6 +58,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   args = parser.parse_args(argv)
   if args.repeat < 1:
     parser.error(f"--repeat {args.repeat}: at least one sample is needed")
+  try:
+    re.compile(args.filter or "")
+  except re.error as e:
+    parser.error(f"--filter {args.filter}: no regular expression: {e}")
+  # Now, and not when minutes of measuring have been for nothing.
+  if args.json and not args.json.absolute().parent.is_dir():
+    parser.error(f"--json {args.json}: there is no folder to write it to")
   return args
 
 

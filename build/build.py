@@ -30,6 +30,7 @@ def main(argv: list[str]) -> int:
     return 0
 
   system.check_compiler()
+  system.check_folder(opts.output_path)
   tool = bazel.Bazel(opts.bazel_path, opts.bazel_startup_options, opts.verbose)
   venv.create()
   command.say(poplar.describe())

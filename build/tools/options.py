@@ -165,7 +165,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   if not options.enable_ipu and (options.then or not options.install_deps):
     parser.error("nothing to build; type: python3 build/build.py --enable_ipu")
   for name in ("bazel_options", "bazel_startup_options"):
-    words = map(shlex.split, getattr(options, name))
+    try:
+      words = [shlex.split(text) for text in getattr(options, name)]
+    except ValueError as error:
+      parser.error(f"--{name}: {error}; quote it as in a shell")
     setattr(options, name, [word for some in words for word in some])
   options.output_path = options.output_path.absolute()
   options.venv = options.venv.absolute()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,22 @@ def install(bazel_packages: Sequence[str]) -> None:
       hint="What apt-get printed says why.",
       quiet=True,
     )
+
+
+def check_folder(folder: pathlib.Path) -> None:
+  """Makes the folder for the wheels; raises BuildError when that is no use.
+
+  Before the build, which takes longer than a typing error deserves.
+  """
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+      raise PermissionError(f"{folder} may not be written to")
+  except OSError as error:
+    raise BuildError(
+      f"--output_path={folder} cannot take the wheels: {error}. Name another"
+      " folder."
+    ) from None
 
 
 def check_compiler() -> None:

@@ -34,6 +34,7 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     options,
     platform_tag,
     poplar,
+    system,
     upstream,
     wheelfile,
   )
@@ -45,6 +46,7 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     options=options,
     platform_tag=platform_tag,
     poplar=poplar,
+    system=system,
     upstream=upstream,
     wheelfile=wheelfile,
     BuildError=command.BuildError,
@@ -99,6 +101,7 @@ class TestOptions:
       (["--enable_ipu", "--run"], "--run needs a script"),
       (["--enable_ipu", "--run", "nowhere.py"], "no script 'nowhere.py'"),
       (["--enable_ipu", "--target_cpu_features=z80"], "'release', 'native'"),
+      (["--enable_ipu", "--bazel_options='-c opt"], "No closing quotation"),
     ],
   )
   def test_what_is_wrong_is_said(self, tools, capsys, arguments, answer):
@@ -120,6 +123,14 @@ class TestOptions:
       "--install_deps", "--venv", "--run", "--test", "--verbose",
     ):  # fmt: skip
       assert f"\n  {option}" in text
+
+
+def test_a_folder_for_the_wheels(tools, tmp_path):
+  tools.system.check_folder(tmp_path / "a" / "b")
+  (tmp_path / "file").write_text("")
+  for path in (tmp_path / "file", tmp_path / "file" / "below"):
+    with pytest.raises(tools.BuildError, match=f"--output_path={path} cannot"):
+      tools.system.check_folder(path)
 
 
 class TestBazel:
