@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from jaxlib.ipu import flags
+from jaxlib.ipu import flags, pipeline
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -20,6 +20,11 @@ def test_the_table_of_flags():
     "README.md: paste the output of jaxlib.ipu.flags.markdown() between the "
     "two comments that name it"
   )
+
+
+def test_every_compiler_option_is_named():
+  named = set(re.findall(r"[`\"](ipu_\w+)[`\"]", README))
+  assert named == set(pipeline._COMPILER_OPTIONS)
 
 
 def test_the_minimal_example():
