@@ -13,7 +13,7 @@ from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.plan.layout import Layout, linear, project
 from jaxlib.ipu.program import container, interp, schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
-from jaxlib.ipu.program.verify import dense
+from jaxlib.ipu.program.verify_memory import dense
 
 F32, I32, BOOL = DType.F32, DType.I32, DType.BOOL
 FREE = schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)

@@ -148,6 +148,22 @@ def test_nothing_moves_on_one_tile(cpu, f):
   assert moved == result.host_bytes
 
 
+@pytest.mark.parametrize("tiles", TILES)
+@pytest.mark.parametrize("rows", [(5, 16), (16, 20, 20), (8, 64, 64, 20)])
+def test_dead_operands_beside_free_memory(cpu, rows, tiles):
+  """The products are read for the last time where their functions are made,
+  and the memory before the first of them is free by then."""
+
+  def f(w, *xs):
+    first, *products = [x @ w for x in xs]
+    total = sum((first[:5] * p[:5]).sum() for p in products)
+    return [jnp.tanh(p * total) @ w for p in products]
+
+  arrays = [util.sample(np.float32, (n, 16), low=-0.2, high=0.2) for n in rows]
+  w = util.sample(np.float32, (16, 16), low=-0.2, high=0.2)
+  check(cpu, f, [w, *arrays], tiles, ulps=256)
+
+
 def test_what_a_loop_reads_stays_on_its_tiles(cpu):
   """The row is brought to all tiles once, before the loop, and kept."""
 

@@ -11,7 +11,14 @@ from program_kit import BOOL, FREE, I32, Kit, add, code, double, load
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir import verifier
 from jaxlib.ipu.ir.graph import Graph, Module, Node, Value
-from jaxlib.ipu.plan.layout import Factor, Layout, Replica, everywhere, single
+from jaxlib.ipu.plan.layout import (
+  Factor,
+  Layout,
+  Replica,
+  everywhere,
+  linear,
+  single,
+)
 from jaxlib.ipu.program import interp, schema
 from jaxlib.ipu.program.interp import Trap
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
@@ -266,6 +273,57 @@ def test_placed_tensors_go_stale_at_the_end_of_a_turn():
   refused(kit, r"step 2.body.0 \(Execute\): placed tensor 3")
   body.insert(0, kit.steps[1])
   verify(kit.program())
+
+
+def overlapping(shift: int) -> tuple[Kit, int, int, int]:
+  """An argument's double in t; u begins `shift` bytes after t."""
+  kit = Kit(tiles=2)
+  a, r = kit.argument((8,)), kit.result((8,))
+  t, u = kit.tensor((8,)), kit.tensor((8,))
+  address = kit.tensors[t].address + shift
+  kit.tensors[u] = dataclasses.replace(kit.tensors[u], address=address)
+  kit.execute(double(), (8,), [(a, (0,))], [(t, (0,))])
+  return kit, t, u, r
+
+
+def test_results_take_the_whole_place_of_an_operand():
+  for shift, message in ((0, None), (4, "that it reads"), (32, None)):
+    kit, t, u, r = overlapping(shift)
+    kit.execute(double(), (8,), [(t, (0,))], [(u, (0,))])
+    kit.execute(double(), (8,), [(u, (0,))], [(r, (0,))])
+    priced(kit.steps)
+    if message is None:
+      verify(kit.program())
+    else:
+      refused(kit, message)
+
+
+def test_each_element_is_read_where_it_is_written():
+  kit, t, u, _ = overlapping(0)
+  reversed_ = kit.placed(t, linear(8, 2), (8,), 7, (-1,))
+  kit.copy(kit.move(reversed_))
+  kit.execute(double(), (8,), [(reversed_, (0,))], [(u, (0,))])
+  refused(kit, f"tensor {u} where tensor {t} is that it reads")
+
+
+def test_overwritten_memory_is_not_read():
+  kit, t, u, r = overlapping(4)
+  kit.execute(double(), (8,), [(kit.arguments[0], (0,))], [(u, (0,))])
+  kit.execute(double(), (8,), [(t, (0,))], [(r, (0,))])
+  refused(kit, f"tensor {t} is read before it is written")
+
+
+def test_memory_is_overwritten_at_the_end_of_a_turn():
+  kit, t, u, r = overlapping(4)
+  body: list = []
+  kit.execute(double(), (8,), [(t, (0,))], [(r, (0,))], into=body)
+  kit.execute(
+    double(), (8,), [(kit.arguments[0], (0,))], [(u, (0,))], into=body
+  )
+  priced(body)
+  kit.copy(kit.whole(kit.arguments[0], r))
+  kit.steps.append(schema.Repeat(2, body, 0))
+  refused(kit, f"tensor {t} is read before it is written")
 
 
 def test_one_branch_is_not_enough():

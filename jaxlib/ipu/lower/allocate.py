@@ -120,22 +120,40 @@ def _coalesce(line: Timeline, storage: dict[int, Storage]) -> None:
 
 
 def _assign(classes: list[Storage], tensors: list[TensorInfo]) -> int:
-  """Best fit over the hulls of the classes' lives, in order of birth."""
+  """Best fit over the hulls of the classes' lives, in order of birth.
+
+  An operand that its last reader reads early, index by index, can become a
+  result of this reader, but only as a whole: a result that begins elsewhere
+  in it would overwrite elements before they are read. Its memory is free for
+  everything else from the next step on.
+  """
   classes.sort(key=lambda s: (s.intervals[0][0], -s.bytes))
   ends: list[tuple[int, int, int]] = []  # (last time, address, bytes)
   holes: list[tuple[int, int]] = []  # (address, bytes), by address
-  top = 0
+  early: list[tuple[int, int]] = []  # read early by the step of `now`
+  now = top = 0
   for s in classes:
     begin, end = s.intervals[0][0], s.intervals[-1][1]
+    if begin != now:
+      for address, size in early:
+        _release(holes, address, size)
+      early, now = [], begin
     while ends and ends[0][0] < begin:
-      _, address, size = heapq.heappop(ends)
-      _release(holes, address, size)
+      last, address, size = heapq.heappop(ends)
+      if last == begin - 1:
+        early.append((address, size))
+      else:
+        _release(holes, address, size)
     size = -(-s.bytes // ALIGNMENT) * ALIGNMENT
+    same = next((piece for piece in early if piece[1] == size), None)
     best = -1
     for i, (_, room) in enumerate(holes):
       if room >= size and (best < 0 or room < holes[best][1]):
         best = i
-    if best >= 0:
+    if same is not None:
+      early.remove(same)
+      address, _ = same
+    elif best >= 0:
       address, room = holes[best]
       if room == size:
         del holes[best]

@@ -3,19 +3,20 @@
 Where the interpreter traps, this often knows beforehand: indices that lead
 nowhere, views that leave their root, operands that are not on the tiles that
 read them, placed tensors used before their exchange or after their root
-changed, costs that are missing. It never refuses what is right; what has no
-closed form and is too large to count it lets pass.
+changed, memory that another tensor has overwritten, costs that are missing.
+It never refuses what is right; what has no closed form and is too large to
+count it lets pass.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.program import schema, verify_compute
+from jaxlib.ipu.program import schema, verify_compute, verify_memory
+from jaxlib.ipu.program.verify_memory import dense
 
 _SPACES = (schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT)
 
@@ -37,7 +38,8 @@ class _Verifier:
   """Walks over a program.
 
   Attributes:
-    defined: roots that some earlier step has written.
+    defined: roots that some earlier step has written, and no other root with
+      memory in common since.
     fresh: placed tensors that equal the view of their root here.
   """
 
@@ -49,6 +51,7 @@ class _Verifier:
     self.defined: set[int] = set()
     self.fresh: set[int] = set()
     self.views: dict[int, list[int]] = {}
+    self.sharers: dict[int, set[int]] = {}
 
   def fail(self, message: str) -> None:
     raise InvalidProgram(f"{self.where}: {message}")
@@ -83,6 +86,7 @@ class _Verifier:
       )
     for d in p.donors:
       self.require(d < len(p.arguments), f"argument {d} is donated, missing")
+    self.sharers = verify_memory.sharers(p)
     self.defined = set(p.arguments)
     for i, t in enumerate(self.tensors):
       if t.root == i and t.space == schema.CONSTANT:
@@ -211,8 +215,29 @@ class _Verifier:
       number not in self.read_only,
       f"writes to tensor {number}, an argument or a constant",
     )
+    self.defined.difference_update(self.sharers.get(number, ()))
     self.defined.add(number)
     self.fresh.difference_update(self.views.get(number, ()))
+
+  def keeps_apart(self, source: int, result: int, in_place: bool) -> None:
+    """A compute set that reads one root and writes another keeps them apart.
+    (The moves of a copy happen at once, wherever their tensors are.)
+
+    Args:
+      source: a root that is read.
+      result: a root that is written.
+      in_place: whether it reads each element of `source` from where
+        it then writes the same element of `result`.
+    """
+    if result not in self.sharers.get(source, ()):
+      return
+    same = verify_memory.place(self.program, source) == verify_memory.place(
+      self.program, result
+    )
+    self.require(
+      same and in_place,
+      f"writes to tensor {result} where tensor {source} is that it reads",
+    )
 
   # --- Steps ----------------------------------------------------------------
 
@@ -247,10 +272,8 @@ class _Verifier:
         t = self.tensor(step.tensor)
         self.require(t.root == step.tensor, "streams a placed tensor")
         self.require(step.cost.exchange_cycles > 0, "a stream costs nothing")
-      case schema.Repeat():
-        self._loop([step.body], lambda: self.steps(step.body, f"{path}.body."))
-      case schema.While():
-        self._loop([step.condition, step.body], lambda: self._while(step, path))
+      case schema.Repeat() | schema.While():
+        self._loop(step, path)
       case schema.Switch():
         self._switch(step, path)
 
@@ -287,24 +310,21 @@ class _Verifier:
       if t.root != m.destination and t.root not in written:
         self.fresh.add(m.destination)
 
-  def _loop(self, bodies: list[list[schema.Step]], walk: Any) -> None:
+  def _loop(self, step: schema.Repeat | schema.While, path: str) -> None:
     """What a turn changes is not what the next one starts with."""
-    for number in written_in([s for b in bodies for s in b]):
-      self.fresh.difference_update(self.views.get(number, ()))
-    defined, fresh = set(self.defined), set(self.fresh)
-    walk()
-    if len(bodies) == 1:  # Repeat: its body may not run at all
-      self.defined, self.fresh = defined, fresh
-
-  def _while(self, step: schema.While, path: str) -> None:
     where = self.where
-    self.steps(step.condition, f"{path}.condition.")
-    self.where = where
-    self._scalar(step.predicate, (DType.BOOL,))
-    # The condition runs, the body may not.
-    defined, fresh = set(self.defined), set(self.fresh)
-    self.steps(step.body, f"{path}.body.")
-    self.defined, self.fresh = defined, fresh
+    for number in written_in([step]):
+      self.fresh.difference_update(self.views.get(number, ()))
+    exits: list[tuple[set[int], set[int]]] = []
+    for _ in range(2):  # the second turn meets what the first one left
+      if isinstance(step, schema.While):
+        self.steps(step.condition, f"{path}.condition.")
+        self.where = where
+        self._scalar(step.predicate, (DType.BOOL,))
+      exits.append((set(self.defined), set(self.fresh)))
+      self.steps(step.body, f"{path}.body.")
+    self.defined = set.intersection(*(d for d, _ in exits))
+    self.fresh = set.intersection(*(f for _, f in exits))
 
   def _switch(self, step: schema.Switch, path: str) -> None:
     self._scalar(step.selector, (DType.BOOL, DType.I32))
@@ -325,15 +345,6 @@ class _Verifier:
       f"tests tensor {number} of type {t.dtype} and shape {t.shape}",
     )
     self.reads(number)
-
-
-def dense(shape: Sequence[int]) -> list[int]:
-  """Row-major strides."""
-  strides, step = [], 1
-  for extent in reversed(shape):
-    strides.append(step)
-    step *= max(extent, 1)
-  return strides[::-1]
 
 
 def written_in(steps: Sequence[schema.Step]) -> set[int]:

@@ -14,6 +14,7 @@ from jaxlib.ipu.codelets._instructions import arguments, decode
 from jaxlib.ipu.plan.layout import Factor, Layout, overlap, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind
+from jaxlib.ipu.program.verify_memory import dense
 
 if TYPE_CHECKING:
   from jaxlib.ipu.program.verify import _Verifier
@@ -42,7 +43,18 @@ def check(v: _Verifier, step: schema.Execute) -> None:
     _residency(v, step, shape, partition)
   if isinstance(step.fields, schema.Scatter | schema.DynamicUpdate):
     v.reads(step.results[0].tensor)
+  in_place = isinstance(step.fields, schema.Map)
   for access in step.results:
+    for source in step.operands:
+      if in_place and size == 1:
+        continue  # its one element is read before any result is written
+      t = v.tensor(source.tensor)
+      same_index = (
+        source.dims == access.dims
+        and t.offset == 0
+        and t.strides == dense(t.shape)
+      )
+      v.keeps_apart(t.root, access.tensor, in_place and same_index)
     v.writes(access.tensor)
 
 
