@@ -171,7 +171,7 @@ def fields_of(record: type) -> tuple[object, int]:
     load = encode(Opcode.LOAD, RegisterType.F32)
     return schema.Reduce(1, ReduceKind.SUM, 0, load, [0], b"", [], b""), 2
   if record is schema.Dot:
-    return schema.Dot(F32), 4
+    return schema.Dot(F32, 0), 4
   if record is schema.Gather:
     return schema.Gather(1, [0], [1, 8], [-1, -1], [-1, 0]), 2
   if record is schema.Scatter:
@@ -252,7 +252,7 @@ def products_cost(target, extents, parts, dtype):
   b, m, n, k = blocks
   total = cost.exchange_cycles(target, 4 * b * k * (m + n), 0)
   total += CODELETS[schema.Dot].cycles(
-    target, schema.Dot(dtype), [dtype, dtype], [dtype], blocks
+    target, schema.Dot(dtype, 0), [dtype, dtype], [dtype], blocks
   )
   total += target.sync_cycles
   if parts[3] > 1:
@@ -290,6 +290,17 @@ def test_partial_products_all_count():
   plan = matmul.plan(IPU2, 1, 4, 4, 100_000, F32, F32, F32)
   assert plan.parts[3] > 1 and plan.combine is not None
   assert plan.combine.exchange_bytes == 16 * plan.parts[3] * 4
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, I32])
+def test_what_does_not_fit_in_one_step_takes_several(dtype):
+  plan = matmul.plan(IPU2, 1, 6144, 6144, 6144, dtype, dtype, dtype)
+  assert plan.fits and plan.steps > 1
+  assert plan.tile_bytes <= 0.6 * IPU2.bytes_per_tile
+  whole = matmul.plan(IPU2, 1, 512, 512, 512, dtype, dtype, dtype)
+  assert whole.steps == 1
+  # The same rate as of products that fit at once, or a better one.
+  assert plan.cycles / 6144**3 < whole.cycles / 512**3
 
 
 def test_what_does_not_fit_says_so():

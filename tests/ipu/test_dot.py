@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ipu_test_util import FLOATS, INTEGERS
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -44,6 +45,32 @@ def test_orientations(check, dtype):
   a = util.sample(dtype, (37, 53), **_range(dtype))
   b = util.sample(dtype, (53, 29), **_range(dtype))
   check_product(check, products, a, b, a.T.copy(), b.T.copy())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
+def test_a_product_that_takes_several_steps(check, dtype):
+  a = util.sample(dtype, (2500, 3072), **_range(dtype))
+  b = util.sample(dtype, (3072, 2000), **_range(dtype), key=1)
+  check_product(check, lambda a, b: a @ b, a, b)
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+def test_steps_of_every_type_keep_wide_sums(ipu, cpu, dtype):
+  """On one tile, whose SRAM has no room for the operands' copies."""
+  a = util.sample(dtype, (301, 2900), **_range(dtype))
+  b = util.sample(dtype, (2900, 317), **_range(dtype), key=1)
+  options = {"ipu_num_tiles": 1, "ipu_allow_out_of_memory": True}
+  product = jax.jit(jnp.matmul, compiler_options=options)
+  actual = np.asarray(product(*jax.device_put((a, b), ipu)))
+  expected = np.asarray(jax.jit(jnp.matmul)(*jax.device_put((a, b), cpu)))
+  if not util.is_float(dtype):
+    np.testing.assert_array_equal(actual, expected)
+    return
+  bound = TOLERANCE[dtype.name]
+  np.testing.assert_allclose(
+    actual.astype(np.float32), expected.astype(np.float32), bound, bound * 30
+  )
 
 
 def _range(dtype) -> dict[str, float]:

@@ -205,7 +205,7 @@ def test_dot(data):
     operands.append((placed, dims))
     arguments.append(util.sample(NUMPY[dtype], root, key=key))
   r = kit.result((b, m, n), dtype)
-  kit.execute(schema.Dot(accumulate), shape, operands,
+  kit.execute(schema.Dot(accumulate, 0), shape, operands,
               [(r, (0, 1, 2, -1))], split)  # fmt: skip
   # Terms are below 16 in size; they are added in another order.
   eps = float(np.finfo(np.float64 if dtype == DType.F64 else np.float32).eps)
@@ -218,7 +218,7 @@ def test_empty_products(shape):
   kit = Kit(TILES)
   lhs, rhs = kit.argument((b, m, k)), kit.argument((b, n, k))
   r = kit.result((b, m, n))
-  kit.execute(schema.Dot(F32), shape, [(lhs, (0, 1, -1, 2)),
+  kit.execute(schema.Dot(F32, 0), shape, [(lhs, (0, 1, -1, 2)),
               (rhs, (0, -1, 1, 2))], [(r, (0, 1, 2, -1))])  # fmt: skip
   zeros = [np.zeros(s, np.float32) for s in ((b, m, k), (b, n, k))]
   engine_kit.check(kit.bytes(), zeros)

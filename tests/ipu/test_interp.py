@@ -248,7 +248,7 @@ def test_matrix_product(parts):
   moved = kit.placed(lhs, left), kit.placed(rhs, right)
   kit.copy(*map(kit.move, moved))
   kit.execute(
-    schema.Dot(F32), (b, m, n, k),
+    schema.Dot(F32, 0), (b, m, n, k),
     [(moved[0], (0, 1, -1, 2)), (moved[1], (0, -1, 2, 1))],
     [(r, (0, 1, 2, -1))], split,
   )  # fmt: skip
@@ -262,7 +262,7 @@ def test_product_over_nothing_is_zero():
   lhs, rhs = kit.argument((1, 2, 0)), kit.argument((1, 0, 2))
   r = kit.result((1, 2, 2))
   kit.execute(
-    schema.Dot(F32), (1, 2, 2, 0), [(lhs, (0, 1, -1, 2)), (rhs, (0, -1, 2, 1))],
+    schema.Dot(F32, 0), (1, 2, 2, 0), [(lhs, (0, 1, -1, 2)), (rhs, (0, -1, 2, 1))],
     [(r, (0, 1, 2, -1))],
   )  # fmt: skip
   empty = np.zeros((1, 2, 0), np.float32)

@@ -196,7 +196,7 @@ def test_partition_that_no_codelet_can_follow():
   a, r = kit.argument((1, 3, 2)), kit.result((1, 3, 2))
   c = kit.constant(np.zeros((1, 2, 2), np.float32), everywhere(4, 3))
   crooked = Layout((Factor(12, 5, 1),))
-  kit.execute(schema.Dot(F32), (1, 3, 2, 2),
+  kit.execute(schema.Dot(F32, 0), (1, 3, 2, 2),
               [(a, (0, 1, -1, 2)), (c, (0, -1, 1, 2))], [(r, (0, 1, 2, -1))],
               crooked)  # fmt: skip
   assert trap(kit, np.zeros((1, 3, 2), np.float32)).kind == "partition"

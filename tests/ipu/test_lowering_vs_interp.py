@@ -7,12 +7,14 @@ holds and every order of summation gives alike: results are equal to the bit.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import engine_kit
 import hypothesis
 import ipu_test_util as util
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,6 +26,7 @@ from jax import lax
 from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.program import container, interp
+from jaxlib.ipu.program.schema import Dot
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import stablehlo
 
@@ -32,7 +35,9 @@ pytestmark = pytest.mark.ipu_only
 TILES = (1, 3, 16, 1472)
 
 
-def compiled(f: Callable[..., Any], arguments: list[Any], tiles: int) -> bytes:
+def compiled(
+  f: Callable[..., Any], arguments: list[Any], tiles: int | machines.Target
+) -> bytes:
   """The program of a function, checked after every phase."""
   # A function of its own: serialising changes the module that JAX keeps.
   lowered = jax.jit(lambda *a: f(*a), keep_unused=True).lower(*arguments)
@@ -45,9 +50,9 @@ def compiled(f: Callable[..., Any], arguments: list[Any], tiles: int) -> bytes:
   code = stablehlo.serialize_portable_artifact(
     module, stablehlo.get_current_version()
   )
-  options = pipeline.Options(
-    target=machines.resolve("ipu2", tiles), verify=True
-  )
+  if isinstance(tiles, int):
+    tiles = machines.resolve("ipu2", tiles)
+  options = pipeline.Options(target=tiles, verify=True)
   return pipeline.compile_module(code, options).data
 
 
@@ -55,7 +60,7 @@ def check(
   cpu: Any,
   f: Callable[..., Any],
   arguments: list[np.ndarray],
-  tiles: int,
+  tiles: int | machines.Target,
   ulps: int = 0,
 ) -> interp.Result:
   with jax.default_device(cpu):
@@ -162,6 +167,31 @@ def test_dead_operands_beside_free_memory(cpu, rows, tiles):
   arrays = [util.sample(np.float32, (n, 16), low=-0.2, high=0.2) for n in rows]
   w = util.sample(np.float32, (16, 16), low=-0.2, high=0.2)
   check(cpu, f, [w, *arrays], tiles, ulps=256)
+
+
+@pytest.mark.parametrize(
+  "dtype",
+  [np.float32, np.float16, ml_dtypes.bfloat16, np.int32],
+  ids=lambda d: np.dtype(d).name,
+)
+def test_a_product_that_takes_several_steps(cpu, dtype):
+  """On tiles too small for the blocks of one step; whole numbers, exactly."""
+  terms = 2404 // np.dtype(dtype).itemsize
+  x = util.sample(np.int32, (60, terms), low=0, high=3).astype(dtype)
+  y = util.sample(np.int32, (terms, 48), low=0, high=3).astype(dtype)
+  small = dataclasses.replace(
+    machines.resolve("ipu2", 36),
+    bytes_per_tile=8192 + 3 * (x.nbytes + y.nbytes) // 36,
+  )
+
+  def f(x, y):
+    return x @ y
+
+  check(cpu, f, [x, y], small)
+  program, _ = container.read(compiled(f, [x, y], small))
+  dots = [s for s in program.steps if isinstance(getattr(s, "fields", 0), Dot)]
+  assert [dot.fields.adds for dot in dots] == [0] + [1] * (len(dots) - 1)
+  assert len(dots) > 1
 
 
 def test_what_a_loop_reads_stays_on_its_tiles(cpu):

@@ -137,7 +137,7 @@ def test_steps_name_what_exists():
       schema.Map(code((Opcode.IOTA, RegisterType.I32, 0, 0, 0, 1)), [0]),
       "counts dimension 1",
     ),
-    (schema.Dot(11), "a product of 1 operands"),
+    (schema.Dot(11, 0), "a product of 1 operands"),
     (
       schema.Reduce(2, ReduceKind.SUM, 0, code(load(0)), [0], b"", [], b""),
       "reduces 2 of 1",

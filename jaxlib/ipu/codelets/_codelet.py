@@ -112,14 +112,15 @@ class Codelet(abc.ABC):
       f"{type(self).__name__} has no partial results to combine"
     )
 
-  def state_bytes(self, fields: Any, n_operands: int) -> int:
-    """Estimated bytes of vertex state and code on each tile in use.
+  def state_bytes(self, n_operands: int) -> int:
+    """Estimated bytes of a vertex: four per pointer and some scalars [G]."""
+    return 16 + 4 * n_operands
 
-    A vertex holds four bytes per pointer and some scalars; the code of a
-    codelet is there once per tile (`_CODE`, a typical size of PopLibs'
-    assembly codelets) [G].
-    """
-    return 16 + 4 * n_operands + self._CODE
+  def code_bytes(self, fields: Any) -> int:
+    """Estimated bytes of its code, which is there once per tile: a typical
+    size of PopLibs' assembly codelets [G]."""
+    del fields
+    return self._CODE
 
   _CODE: ClassVar[int] = 512
 

@@ -83,13 +83,24 @@ KernelOr MakeDot(const ComputeSet& set, const program::Dot& fields) {
                            .k = set.shape[3],
                            .lhs = MatrixOf(lhs, 1, 3),
                            .rhs = MatrixOf(rhs, 2, 3),
-                           .result = MatrixOf(result, 1, 2)};
+                           .result = MatrixOf(result, 1, 2),
+                           .adds = fields.adds != 0};
   const uint8_t sums = fields.accumulate_dtype;
   const bool boolean = sums == DType::kBool;
   if (boolean != (product.result.dtype == DType::kBool)) {
     return InvalidArgument(
         "Dot's accumulator and result must both be bool or neither, got "
         "element types " +
+        std::to_string(sums) + " and " + std::to_string(product.result.dtype) +
+        ".");
+  }
+  if (product.adds && (boolean || sums != product.result.dtype ||
+                       (sums != DType::kF32 && sums != DType::kF64 &&
+                        program::ItemSize(sums) < 4))) {
+    return InvalidArgument(
+        "Dot adds to results of f32, f64 and integers of 32 or 64 bits that "
+        "are "
+        "its accumulator's own type, got element types " +
         std::to_string(sums) + " and " + std::to_string(product.result.dtype) +
         ".");
   }

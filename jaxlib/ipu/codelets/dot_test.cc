@@ -18,13 +18,14 @@ struct Size {
 };
 
 // Multiplies random matrices of element type T into Result and compares with
-// sums in Exact.
+// sums in Exact, which start from what the result holds if the product adds.
 template <typename T, typename Result, typename Exact>
 void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
-           std::mt19937& random) {
+           std::mt19937& random, bool adds = false) {
   SCOPED_TRACE(testing::Message()
                << "b " << size.b << " m " << size.m << " n " << size.n << " k "
-               << size.k << " dtype " << int{dtype} << " shuffled " << shuffle);
+               << size.k << " dtype " << int{dtype} << " shuffled " << shuffle
+               << " adds " << adds);
   const std::vector<int64_t> shape = {size.b, size.m, size.n, size.k};
   TestArray lhs(dtype, {size.b, size.m, size.k}, {0, 1, 3}, 4, random, shuffle);
   TestArray rhs(dtype, {size.b, size.k, size.n}, {0, 3, 2}, 4, random, shuffle);
@@ -41,15 +42,23 @@ void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
                [&](const auto& i) { rhs.At<T>(i) = draw(); });
   program::Dot fields;
   fields.accumulate_dtype = result_dtype;
+  fields.adds = adds;
   ThreadPool threads(2);
   for (const Factories* table : AllTables()) {
     TestArray result(result_dtype, {size.b, size.m, size.n}, {0, 1, 2}, 4,
                      random, shuffle);
+    const auto before = [&size](const auto& i) {
+      return static_cast<Result>((i[0] * size.m + i[1]) * 7 + i[2] * 3 + 1);
+    };
+    if (adds) {
+      ForEachIndex({size.b, size.m, size.n, 1},
+                   [&](const auto& i) { result.At<Result>(i) = before(i); });
+    }
     RunKernel(table->dot, fields, shape, {&lhs, &rhs}, {&result}, threads);
     EXPECT_TRUE(result.GapsIntact());
     ForEachIndex({size.b, size.m, size.n, 1}, [&](std::vector<int64_t> i) {
-      Exact sum = 0;
-      double magnitude = 0;
+      Exact sum = adds ? before(i) : Result{0};
+      double magnitude = static_cast<double>(sum);
       for (int64_t k = 0; k < size.k; ++k) {
         i[3] = k;
         const Exact product = Exact(lhs.At<T>(i)) * Exact(rhs.At<T>(i));
@@ -126,6 +135,22 @@ TEST(DotTest, RandomLayoutsOfF32) {
   }
 }
 
+TEST(DotTest, AddsToWhatTheResultHolds) {
+  std::mt19937 random(7);
+  for (const Size& size : kSizes) {
+    for (bool shuffle : {false, true}) {
+      Check<float, float, double>(size, program::kF32, program::kF32, shuffle,
+                                  random, /*adds=*/true);
+      Check<double, double, long double>(size, program::kF64, program::kF64,
+                                         shuffle, random, /*adds=*/true);
+      Check<int32_t, int32_t, int64_t>(size, program::kI32, program::kI32,
+                                       shuffle, random, /*adds=*/true);
+      Check<uint8_t, uint64_t, uint64_t>(size, program::kU8, program::kU64,
+                                         shuffle, random, /*adds=*/true);
+    }
+  }
+}
+
 // Products of numbers with few bits: sums are exact in f32 but not in 16 bits.
 TEST(DotTest, HalvesAreSummedInF32AndRoundedOnce) {
   std::mt19937 random(4);
@@ -191,6 +216,9 @@ TEST(DotTest, RefusesWhatItCannotRun) {
                           {1, 2, 2, 2},
                           {floats.operand(), floats.operand()},
                           {result.operand()}};
+  EXPECT_FALSE(avx2::Table().dot(set, fields).ok());
+  fields.accumulate_dtype = program::kF32;
+  fields.adds = true;
   EXPECT_FALSE(avx2::Table().dot(set, fields).ok());
   const ComputeSet flat = {
       step, {2, 2}, {floats.operand(), floats.operand()}, {result.operand()}};

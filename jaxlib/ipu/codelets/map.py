@@ -97,10 +97,10 @@ class MapCodelet(Codelet):
     )
     return [np.broadcast_to(v, cell.extents) for v in values]
 
-  def state_bytes(self, fields: schema.Map, n_operands: int) -> int:
+  def code_bytes(self, fields: schema.Map) -> int:
     # Generated code: an instruction of the program is about two of the
     # machine's, four bytes each [G].
-    return 16 + 4 * n_operands + 96 + len(fields.code) // 2
+    return 96 + len(fields.code) // 2
 
 
 CODELET = MapCodelet()

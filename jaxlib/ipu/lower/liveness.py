@@ -150,7 +150,7 @@ class Timeline:
         and tuple(t.strides) == dense_strides(t.shape)
       )
       (early if same_index else reads).append(t.root)
-    if isinstance(step.fields, (schema.Scatter, schema.DynamicUpdate)):
+    if schema.updates(step.fields):
       return self._event(self._tick(), early, reads, partial=results)
     return self._event(self._tick(), early, reads, full=results)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from jaxlib.ipu.dtypes import NAME, SIZE
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
+from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
 
@@ -130,26 +132,47 @@ def _lives(
     space = builder.tensors[root].space
     if space in (schema.ARGUMENT, schema.CONSTANT) and root not in donated:
       lives[root] = [(0, line.end)]
-  lives.update(line.placed_intervals)
+  for number, intervals in line.placed_intervals.items():
+    if not _is_root_itself(builder.tensors, number):
+      lives[number] = intervals
   return lives
 
 
+def _is_root_itself(tensors: list[TensorInfo], number: int) -> bool:
+  """Whether a placed tensor is its root under another shape, where it is."""
+  placed = tensors[number]
+  root = tensors[placed.root]
+  return (
+    placed.layout == root.layout
+    and placed.offset == 0
+    and placed.size == root.size
+    and tuple(placed.strides) == dense_strides(placed.shape)
+  )
+
+
 def _code_bytes(builder: Builder) -> int:
-  """Vertex state and code, as if every tile took part in every step."""
+  """Vertex state and code, as if every tile took part in every step.
+
+  Steps whose vertices are the same codelet, or the same generated program,
+  share its code.
+  """
   total = 0
+  codes: dict[Any, int] = {}
   todo = [builder.steps]
   while todo:
     for step in todo.pop():
       if isinstance(step, schema.Execute):
         codelet = codelets.CODELETS[type(step.fields)]
-        total += codelet.state_bytes(step.fields, len(step.operands))
+        total += codelet.state_bytes(len(step.operands))
+        program = getattr(step.fields, "code", b"")
+        codes[codelet, program] = codelet.code_bytes(step.fields)
       elif isinstance(step, schema.While):
         todo += [step.condition, step.body]
       elif isinstance(step, schema.Repeat):
         todo.append(step.body)
       elif isinstance(step, schema.Switch):
         todo += [b.steps for b in step.branches]
-  return total
+  return total + sum(codes.values())
 
 
 def _largest(

@@ -43,7 +43,7 @@ class Totals:
     self.sync_cycles += c.sync_cycles
     self.exchange_bytes += c.exchange_bytes
     self.flops += c.flops
-    self.supersteps += 1
+    self.supersteps += cost.cycles(c) > 0  # nothing moves: no step
 
 
 def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:

@@ -13,8 +13,10 @@ from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
+from jaxlib.ipu.ops.elementwise import convert
 from jaxlib.ipu.plan import matmul
 from jaxlib.ipu.plan.layout import Layout, grid, project
 from jaxlib.ipu.program import schema
@@ -47,6 +49,14 @@ _ACCUMULATE = {
   DType.F16: DType.F32,
   DType.BF16: DType.F32,
 }
+# What is kept between the steps of a product that takes several.
+_KEPT = {
+  **_ACCUMULATE,
+  DType.I8: DType.I32,
+  DType.I16: DType.I32,
+  DType.U8: DType.U32,
+  DType.U16: DType.U32,
+}
 
 
 def _lower(builder: Builder, node: Node) -> None:
@@ -67,7 +77,6 @@ def _lower(builder: Builder, node: Node) -> None:
   b, m, k = left.shape
   n = right.shape[1]
   accumulate = _ACCUMULATE.get(value.dtype, value.dtype)
-  shape = (b, m, n, k)
   if k == 0:
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     fill_root(builder, builder.result(node), zero)
@@ -75,20 +84,27 @@ def _lower(builder: Builder, node: Node) -> None:
   plan = matmul.plan(
     builder.target, b, m, n, k, left.dtype, right.dtype, value.dtype
   )
-  partition = grid(shape, plan.parts)
-  root = builder.new_root(
-    (b, m, n),
-    value.dtype,
-    _result_layout(builder, partition, shape, plan.parts, value.dtype),
-  )
-  builder.execute(
-    schema.Dot(accumulate),
-    shape,
-    partition,
-    [Operand(left, (0, 1, -1, 2)), Operand(right, (0, -1, 1, 2))],
-    [Written(root, (0, 1, 2, -1))],
-    extra=plan.combine,
-  )
+  terms = -(-k // plan.steps)
+  sums = value.dtype
+  if plan.steps > 1:
+    sums = accumulate = _KEPT.get(value.dtype, value.dtype)
+  layout = _result_layout(builder, (b, m, n, terms), plan.parts, sums)
+  root = builder.new_root((b, m, n), sums, layout)
+  for begin in range(0, k, terms):
+    shape = (b, m, n, min(terms, k - begin))
+    builder.execute(
+      schema.Dot(accumulate, int(begin > 0)),
+      shape,
+      grid(shape, plan.parts),
+      [
+        Operand(_terms(left, begin, shape[3]), (0, 1, -1, 2)),
+        Operand(_terms(right, begin, shape[3]), (0, -1, 1, 2)),
+      ],
+      [Written(root, (0, 1, 2, -1))],
+      extra=plan.combine,
+    )
+  if sums is not value.dtype:
+    root = _rounded(builder, root, value.dtype)
   result = builder.root_view(root).reshape(value.shape)
   assert result is not None
   builder.define(value, result)
@@ -117,16 +133,38 @@ def _matrix(
   return merged
 
 
+def _terms(matrix: View, begin: int, count: int) -> View:
+  """Some of the contracted dimension."""
+  end = (*matrix.shape[:2], begin + count)
+  return matrix.slice((0, 0, begin), end, (1, 1, 1))
+
+
+def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
+  """A root's values as another type, where they are."""
+  info = builder.tensors[sums]
+  root = builder.new_root(info.shape, dtype, info.layout)
+  code = Code()
+  number = convert(code, code.load(0, info.dtype), info.dtype, dtype)
+  dims = tuple(range(len(info.shape)))
+  builder.execute(
+    schema.Map(code.bytes(), [number]),
+    info.shape,
+    info.layout,
+    [Operand(builder.root_view(sums), dims)],
+    [Written(root, dims)],
+  )
+  return root
+
+
 def _result_layout(
   builder: Builder,
-  partition: Layout,
   shape: tuple[int, ...],
   parts: tuple[int, ...],
   dtype: DType,
 ) -> Layout:
   """Where the products are made, or evenly spread if they are partial."""
   if parts[3] <= 1 and 0 not in shape:
-    own = project(partition, shape, (0, 1, 2))
+    own = project(grid(shape, parts), shape, (0, 1, 2))
     if own is not None and not own.replicas:
       return own
   return builder.default_layout(shape[:3], dtype)

@@ -7,6 +7,10 @@ PopLibs' planner (ConvPlan.cpp, ConvModel.cpp) the cost of a candidate is the
 exchange of its inputs, the slowest tile's vertices, and the exchange and
 addition of partials; blocks must fit in 0.6 of a tile's SRAM (the planner's
 default `availableMemoryProportion`) [S]. All candidates are costed at once.
+
+A product whose blocks do not fit takes k in several steps, one after the other:
+each receives its part of the operands and adds to the sums that the tiles keep,
+so operands take less SRAM and no more exchange (poplin's serial splits).
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ from jaxlib.ipu.target import Target
 Ints = npt.NDArray[np.int64]
 
 _MEMORY_PROPORTION = 0.6
+# How many steps are tried where one does not fit.
+_STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # Into how many parts a dimension may go; more only in proportion.
 _PARTS = np.array(
   [1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 46, 64, 92, 128, 184, 256, 368, 512,
@@ -40,12 +46,16 @@ class MatmulPlan:
   """A split and what it costs.
 
   Attributes:
-    parts: blocks along (b, m, n, k).
-    combine: the superstep that adds partial products; None if k is whole.
+    steps: into how many steps k is cut, one after the other.
+    parts: blocks of a step along (b, m, n, k).
+    combine: a step's superstep that adds partial products; None if its k is
+      whole.
     cycles: of everything: operands, products, partials.
     tile_bytes: operand and result blocks of one tile.
     fits: they fit in the share of SRAM that a product may use.
   """
+
+  steps: int
 
   parts: tuple[int, int, int, int]
   combine: schema.Cost | None
@@ -76,7 +86,30 @@ def plan(
     half = out_dtype in (DType.F16, DType.BF16)
     accumulate_dtype = DType.F32 if half else out_dtype
   if not b * m * n * k:
-    return MatmulPlan((1, 1, 1, 1), None, 0.0, 0, True)
+    return MatmulPlan(1, (1, 1, 1, 1), None, 0.0, 0, True)
+  dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
+  best = _plan_step(target, (b, m, n, k), dtypes, 1)
+  if best.fits or accumulate_dtype is DType.BOOL:
+    return best
+  for steps in _STEPS:
+    if steps > k:
+      break
+    found = _plan_step(target, (b, m, n, -(-k // steps)), dtypes, steps)
+    rank = (not found.fits, found.cycles if found.fits else found.tile_bytes)
+    if rank < (not best.fits, best.cycles if best.fits else best.tile_bytes):
+      best = found
+  return best
+
+
+def _plan_step(
+  target: Target,
+  extents: tuple[int, int, int, int],
+  dtypes: tuple[DType, DType, DType, DType],
+  steps: int,
+) -> MatmulPlan:
+  """The cheapest split of each of `steps` steps over `extents`."""
+  b, m, n, k = extents
+  lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype = dtypes
   parts = _candidates(target.num_tiles, b, m, n, k)
   blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
   bb, mb, nb, kb = blocks.astype(np.float64)
@@ -87,7 +120,7 @@ def plan(
     cost.exchange_cycles(target, operands, 0.0)
     + CODELET.cycles(
       target,
-      schema.Dot(accumulate_dtype),
+      schema.Dot(accumulate_dtype, int(steps > 1)),
       [lhs_dtype, rhs_dtype],
       [out_dtype],
       (bb, mb, nb, kb),
@@ -98,8 +131,9 @@ def plan(
   total += np.where(
     gk > 1, _combine_cycles(target, outputs, gk, partial_bytes), 0.0
   )
-  # Partials stay while a share of the others' arrives.
-  memory = operands + outputs * partial_bytes * np.where(gk > 1, 2, 1)
+  # Partials stay while a share of the others' arrives; sums, over all steps.
+  blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
+  memory = operands + outputs * partial_bytes * blocks_of_sums
   fits = memory <= target.bytes_per_tile * _MEMORY_PROPORTION
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
@@ -110,9 +144,10 @@ def plan(
     )
   best = parts[:, chosen].tolist()
   return MatmulPlan(
+    steps,
     (best[0], best[1], best[2], best[3]),
     combine,
-    float(total[chosen]),
+    steps * float(total[chosen]),
     int(memory[chosen]),
     bool(fits[chosen]),
   )

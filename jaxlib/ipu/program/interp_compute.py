@@ -16,6 +16,7 @@ from jaxlib.ipu.codelets import CODELETS, Cell
 from jaxlib.ipu.codelets import reduce as reduce_codelet
 from jaxlib.ipu.codelets._instructions import (
   NUMPY_REGISTER,
+  load,
   register_type,
   store,
 )
@@ -130,7 +131,19 @@ def _fold(machine: Machine, step: schema.Execute) -> None:
   whole = Cell.whole([*step.shape[:num_kept], *ones])
   for m, access, total in zip(memories, step.results, totals, strict=True):
     to = targets(m, access, whole)
-    new = m.gather_all()[0].copy()
+    new, defined = m.gather_all()
+    new = new.copy()
+    if schema.updates(step.fields):
+      if not defined[to].all():
+        raise Trap(
+          "undefined",
+          f"element {to[~defined[to]][0]} is added to but was never written",
+          tensor=m.number,
+        )
+      before = load(new[to], register_type(m.dtype))
+      (total,) = CODELETS[type(step.fields)].combine(
+        step.fields, [before], [total]
+      )
     new[to] = store(total, m.dtype)
     written = np.zeros(m.size, np.bool_)
     written[to] = True

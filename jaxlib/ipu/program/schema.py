@@ -167,9 +167,12 @@ class Dot:
   result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n]. Products and
   sums are of `accumulate_dtype`, the result is rounded once at the end. The
   partition of k says how many partial products a machine of tiles adds up.
+  With `adds`, the sums are added to what result 0, of the accumulator's own
+  type, holds: one of several steps that each take some of k.
   """
 
   accumulate_dtype: U8
+  adds: U8
 
 
 @record
@@ -241,6 +244,13 @@ class DynamicUpdate:
 
 
 Fields = Map | Reduce | Dot | Gather | Scatter | DynamicSlice | DynamicUpdate
+
+
+def updates(fields: Fields) -> bool:
+  """Whether a compute set reads what its result holds, and may keep some."""
+  if isinstance(fields, Dot):
+    return bool(fields.adds)
+  return isinstance(fields, Scatter | DynamicUpdate)
 
 
 # --- Steps -----------------------------------------------------------------

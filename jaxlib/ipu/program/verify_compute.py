@@ -41,7 +41,7 @@ def check(v: _Verifier, step: schema.Execute) -> None:
   if size:
     v.require(step.cost.compute_cycles > 0, "vertices that cost nothing")
     _residency(v, step, shape, partition)
-  if isinstance(step.fields, schema.Scatter | schema.DynamicUpdate):
+  if schema.updates(step.fields):
     v.reads(step.results[0].tensor)
   in_place = isinstance(step.fields, schema.Map)
   for access in step.results:
@@ -72,10 +72,15 @@ def _fields(v: _Verifier, step: schema.Execute) -> None:
       v.require(f.num_reduced <= rank, f"reduces {f.num_reduced} of {rank}")
       _code(v, f.code, f.outputs, operands, rank)
       _reduce(v, f, results)
-    case schema.Dot():
+    case schema.Dot() as f:
       v.require(
         (rank, operands, results) == (4, 2, 1),
         f"a product of {operands} operands over {rank} dimensions",
+      )
+      dtype = v.tensors[step.results[0].tensor].dtype
+      v.require(
+        not f.adds or dtype == f.accumulate_dtype,
+        f"adds to element type {dtype} in {f.accumulate_dtype}",
       )
     case schema.Gather() as f:
       v.require((operands, results) == (2, 1), "a gather has two operands")

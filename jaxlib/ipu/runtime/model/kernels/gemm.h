@@ -1,7 +1,8 @@
 // Batched matrix products of any strides and element types.
 //
 // result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, n, k], computed in T:
-// float, double, or the integers modulo 2^32 or 2^64 (uint32_t, uint64_t).
+// float, double, or the integers modulo 2^32 or 2^64 (uint32_t, uint64_t); or
+// the same added to what the result holds.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_H_
@@ -26,6 +27,7 @@ struct Matrix {
 struct Product {
   int64_t batch, m, n, k;
   Matrix lhs, rhs, result;
+  bool adds = false;  // only to a result of T's own type
 };
 
 template <typename T>
@@ -49,13 +51,14 @@ class Gemm {
   Grid Split(int threads) const;
   void RunPart(const char* lhs, const char* rhs, char* result, int64_t batch,
                Range m, Range n) const;
-  // Adds up the terms `k` of the given rows and columns into dense rows.
+  // Adds up the terms `k` of the given rows and columns into dense rows, or
+  // with `add` to what those hold.
   void Sum(const char* lhs, const char* rhs, Range m, Range n, Range k, T* to,
-           int64_t to_row) const;
+           int64_t to_row, bool add) const;
   void SumBlocks(const char* lhs, const char* rhs, int64_t m, int64_t n,
-                 int64_t k, T* to, int64_t to_row) const;
-  void SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k,
-                 T* to) const;
+                 int64_t k, T* to, int64_t to_row, bool add) const;
+  void SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k, T* to,
+                 bool add) const;
   void StoreRows(const T* from, Range m, Range n, char* result) const;
 
   void PackRows(const char* lhs, int64_t rows, int64_t k, T* to) const;

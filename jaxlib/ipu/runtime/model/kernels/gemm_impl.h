@@ -112,7 +112,8 @@ void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
       const int64_t b = i / grid.k;
       Sum(lhs + b * p_.lhs.batch * p_.lhs.item_size,
           rhs + b * p_.rhs.batch * p_.rhs.item_size, {0, p_.m}, {0, p_.n},
-          Grid::Part(p_.k, grid.k, i % grid.k, 1), partial + i * sums, p_.n);
+          Grid::Part(p_.k, grid.k, i % grid.k, 1), partial + i * sums, p_.n,
+          /*add=*/false);
     }
   });
   for (int64_t b = 0; b < p_.batch; ++b) {
@@ -166,7 +167,7 @@ void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
   if (result_native_) {
     Sum(lhs, rhs, m, n, k,
         reinterpret_cast<T*>(result) + m.begin * p_.result.row + n.begin,
-        p_.result.row);
+        p_.result.row, p_.adds);
     return;
   }
   // Sums in T first, in blocks that stay in the cache.
@@ -176,7 +177,7 @@ void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
       const Range rows = {i, std::min(m.end, i + kRows)};
       const Range columns = {j, std::min(n.end, j + kColumns)};
       T* sums = gemm::ThreadBuffers().result.Get<T>(kRows * kColumns);
-      Sum(lhs, rhs, rows, columns, k, sums, columns.size());
+      Sum(lhs, rhs, rows, columns, k, sums, columns.size(), /*add=*/false);
       StoreRows(sums, rows, columns, result);
     }
   }
@@ -186,15 +187,23 @@ template <typename T>
 void Gemm<T>::StoreRows(const T* from, Range m, Range n, char* result) const {
   for (int64_t i = m.begin; i < m.end; ++i) {
     const int64_t at = i * p_.result.row + n.begin * p_.result.column;
-    store_(from, n.size(), result + at * p_.result.item_size, p_.result.column);
+    if (p_.adds) {
+      T* const to = reinterpret_cast<T*>(result) + at;
+      for (int64_t j = 0; j < n.size(); ++j)
+        to[j * p_.result.column] += from[j];
+    } else {
+      store_(from, n.size(), result + at * p_.result.item_size,
+             p_.result.column);
+    }
     from += n.size();
   }
 }
 
 template <typename T>
 void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
-                  T* to, int64_t to_row) const {
+                  T* to, int64_t to_row, bool add) const {
   if (k.size() == 0) {
+    if (add) return;
     for (int64_t i = 0; i < m.size(); ++i) {
       std::fill_n(to + i * to_row, n.size(), T{});
     }
@@ -207,16 +216,16 @@ void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
   if (m.size() == 1 || (flat && n.size() >= 4 * kTileColumns<T>)) {
     for (int64_t i = 0; i < m.size(); ++i) {
       SumVector(lhs + i * p_.lhs.row * p_.lhs.item_size, rhs, n.size(),
-                k.size(), to + i * to_row);
+                k.size(), to + i * to_row, add);
     }
   } else {
-    SumBlocks(lhs, rhs, m.size(), n.size(), k.size(), to, to_row);
+    SumBlocks(lhs, rhs, m.size(), n.size(), k.size(), to, to_row, add);
   }
 }
 
 template <typename T>
 void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, int64_t m, int64_t n,
-                        int64_t k, T* to, int64_t to_row) const {
+                        int64_t k, T* to, int64_t to_row, bool add) const {
   using gemm::CeilDiv;
   constexpr int64_t kWidth = kTileColumns<T>;
   // Packing pays when what is packed is used often enough.
@@ -249,7 +258,7 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, int64_t m, int64_t n,
       TileArgs<T> tile{};
       tile.k = std::min(terms, k - k0);
       tile.c_row = to_row;
-      tile.add = k0 > 0;
+      tile.add = add || k0 > 0;
       const char* from =
           rhs + (j0 * p_.rhs.row + k0 * p_.rhs.column) * p_.rhs.item_size;
       const T* b = packed_columns;
@@ -290,7 +299,7 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, int64_t m, int64_t n,
 
 template <typename T>
 void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k,
-                        T* to) const {
+                        T* to, bool add) const {
   const Matrix& b = p_.rhs;
   gemm::Buffers& buffers = gemm::ThreadBuffers();
   const T* x = reinterpret_cast<const T*>(lhs);
@@ -318,17 +327,18 @@ void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k,
           rows = dense;
           step = kBlock;
         }
-        const auto sum = group == 1 ? i == 0 ? ScaledRows<T, 1, false>
-                                             : ScaledRows<T, 1, true>
-                         : i == 0   ? ScaledRows<T, kGroup, false>
-                                    : ScaledRows<T, kGroup, true>;
+        const bool more = add || i > 0;
+        const auto sum =
+            group == 1 ? more ? ScaledRows<T, 1, true> : ScaledRows<T, 1, false>
+            : more     ? ScaledRows<T, kGroup, true>
+                       : ScaledRows<T, kGroup, false>;
         sum(x + i, rows, step, columns, to + j);
         i += group;
       }
     }
     return;
   }
-  std::fill_n(to, n, T{});
+  if (!add) std::fill_n(to, n, T{});
   // Dot products with dense columns.
   const bool direct = rhs_native_ && b.column == 1;
   const int64_t terms = direct ? k : kBlock;
