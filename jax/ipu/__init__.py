@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 from jax._src import config as _config
+from jax._src import util as _util
 from jax._src.lib import _jax
 
 _OPTIONS = {
@@ -64,6 +65,17 @@ def _call_device(device: Any) -> Any:
   return device
 
 
+def _make_devices_callable() -> None:
+  # JAX's caches keep weak references to what can be called, and a device has
+  # none to give: jax.jit(lambda x: jax.device_put(x, device)) would fail. As a
+  # tree without leaves it is compared as what it is.
+  _util._multi_weakref_registry.register_node(
+    _jax.Device, lambda device: ((), device), lambda device, _: device
+  )
+  _jax.Device.__call__ = _call_device
+
+
 _define_options()
 _restore_config_module()
-_jax.Device.__call__ = _call_device
+if "__call__" not in vars(_jax.Device):
+  _make_devices_callable()

@@ -94,6 +94,20 @@ def test_only_ipus_can_be_called(cpu):
     cpu()
 
 
+@pytest.mark.parametrize("platform", ["ipu", "cpu"])
+def test_transformations_take_devices(platform):
+  """JAX's caches keep the device that a traced device_put names."""
+  device = jax.devices(platform)[0]
+
+  def f(x):
+    return jax.device_put(x, device) * 2
+
+  x = np.ones(3, np.float32)
+  np.testing.assert_array_equal(jax.jit(f)(x), [2, 2, 2])
+  np.testing.assert_array_equal(jax.vmap(f)(x), [2, 2, 2])
+  np.testing.assert_array_equal(jax.grad(lambda x: f(x).sum())(x), [2, 2, 2])
+
+
 def test_several_devices():
   code = """
   import jax
