@@ -192,7 +192,7 @@ def read_options(compile_options: bytes) -> Options:
     read = _COMPILER_OPTIONS.get(name)
     if read is None:
       raise invalid_argument(
-        f"unknown compiler option {name!r}: the IPU compiler knows "
+        f"No such compile option: {name!r}. The IPU compiler knows "
         f"{', '.join(_COMPILER_OPTIONS)}"
       )
     try:
