@@ -262,8 +262,8 @@ def test_product_over_nothing_is_zero():
   lhs, rhs = kit.argument((1, 2, 0)), kit.argument((1, 0, 2))
   r = kit.result((1, 2, 2))
   kit.execute(
-    schema.Dot(F32, 0), (1, 2, 2, 0), [(lhs, (0, 1, -1, 2)), (rhs, (0, -1, 2, 1))],
-    [(r, (0, 1, 2, -1))],
+    schema.Dot(F32, 0), (1, 2, 2, 0),
+    [(lhs, (0, 1, -1, 2)), (rhs, (0, -1, 2, 1))], [(r, (0, 1, 2, -1))],
   )  # fmt: skip
   empty = np.zeros((1, 2, 0), np.float32)
   result = run(kit, empty, empty.reshape(1, 0, 2))

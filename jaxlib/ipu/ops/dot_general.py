@@ -45,20 +45,6 @@ def _read(operation: Any) -> DotDimensions:
   )
 
 
-_ACCUMULATE = {
-  DType.F16: DType.F32,
-  DType.BF16: DType.F32,
-}
-# What is kept between the steps of a product that takes several.
-_KEPT = {
-  **_ACCUMULATE,
-  DType.I8: DType.I32,
-  DType.I16: DType.I32,
-  DType.U8: DType.U32,
-  DType.U16: DType.U32,
-}
-
-
 def _lower(builder: Builder, node: Node) -> None:
   d: DotDimensions = node.attributes
   value = node.results[0]
@@ -76,7 +62,6 @@ def _lower(builder: Builder, node: Node) -> None:
   right = _matrix(builder, rhs, (d.rhs_batch, rhs_free, d.rhs_contract))
   b, m, k = left.shape
   n = right.shape[1]
-  accumulate = _ACCUMULATE.get(value.dtype, value.dtype)
   if k == 0:
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     fill_root(builder, builder.result(node), zero)
@@ -85,22 +70,21 @@ def _lower(builder: Builder, node: Node) -> None:
     builder.target, b, m, n, k, left.dtype, right.dtype, value.dtype
   )
   terms = -(-k // plan.steps)
-  sums = value.dtype
-  if plan.steps > 1:
-    sums = accumulate = _KEPT.get(value.dtype, value.dtype)
-  layout = _result_layout(builder, (b, m, n, terms), plan.parts, sums)
-  root = builder.new_root((b, m, n), sums, layout)
+  sums = plan.accumulate_dtype if plan.steps > 1 else value.dtype
+  kept = (0, 1, 2) if b > 1 else (1, 2)  # what most products' users ask for
+  layout = _result_layout(builder, (b, m, n, terms), plan.parts, kept, sums)
+  root = builder.new_root((b, m, n)[-len(kept) :], sums, layout)
   for begin in range(0, k, terms):
     shape = (b, m, n, min(terms, k - begin))
     builder.execute(
-      schema.Dot(accumulate, int(begin > 0)),
+      schema.Dot(plan.accumulate_dtype, int(begin > 0)),
       shape,
       grid(shape, plan.parts),
       [
         Operand(_terms(left, begin, shape[3]), (0, 1, -1, 2)),
         Operand(_terms(right, begin, shape[3]), (0, -1, 1, 2)),
       ],
-      [Written(root, (0, 1, 2, -1))],
+      [Written(root, (0, 1, 2, -1) if b > 1 else (-1, 0, 1, -1))],
       extra=plan.combine,
     )
   if sums is not value.dtype:
@@ -160,14 +144,15 @@ def _result_layout(
   builder: Builder,
   shape: tuple[int, ...],
   parts: tuple[int, ...],
+  kept: tuple[int, ...],
   dtype: DType,
 ) -> Layout:
   """Where the products are made, or evenly spread if they are partial."""
   if parts[3] <= 1 and 0 not in shape:
-    own = project(grid(shape, parts), shape, (0, 1, 2))
+    own = project(grid(shape, parts), shape, kept)
     if own is not None and not own.replicas:
       return own
-  return builder.default_layout(shape[:3], dtype)
+  return builder.default_layout(tuple(shape[d] for d in kept), dtype)
 
 
 define(Operation("stablehlo.dot_general", _lower, _read))

@@ -32,6 +32,16 @@ from jaxlib.ipu.target import Target
 Ints = npt.NDArray[np.int64]
 
 _MEMORY_PROPORTION = 0.6
+# Narrow floats are summed in f32 and rounded once. What is kept between steps
+# is at least as wide.
+_ACCUMULATE = {DType.F16: DType.F32, DType.BF16: DType.F32}
+_KEPT = {
+  **_ACCUMULATE,
+  DType.I8: DType.I32,
+  DType.I16: DType.I32,
+  DType.U8: DType.U32,
+  DType.U16: DType.U32,
+}
 # How many steps are tried where one does not fit.
 _STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # Into how many parts a dimension may go; more only in proportion.
@@ -47,6 +57,8 @@ class MatmulPlan:
 
   Attributes:
     steps: into how many steps k is cut, one after the other.
+    accumulate_dtype: of the partial products, and of what is kept between
+      steps.
     parts: blocks of a step along (b, m, n, k).
     combine: a step's superstep that adds partial products; None if its k is
       whole.
@@ -56,7 +68,7 @@ class MatmulPlan:
   """
 
   steps: int
-
+  accumulate_dtype: DType
   parts: tuple[int, int, int, int]
   combine: schema.Cost | None
   cycles: float
@@ -74,23 +86,16 @@ def plan(
   lhs_dtype: DType,
   rhs_dtype: DType,
   out_dtype: DType,
-  accumulate_dtype: DType | None = None,
 ) -> MatmulPlan:
-  """The cheapest split of result[b, m, n] = sum over k of lhs * rhs.
-
-  Args:
-    accumulate_dtype: of the partial products; f32 for narrower floats
-      unless said, the result's own type otherwise.
-  """
-  if accumulate_dtype is None:
-    half = out_dtype in (DType.F16, DType.BF16)
-    accumulate_dtype = DType.F32 if half else out_dtype
+  """The cheapest split of result[b, m, n] = sum over k of lhs * rhs."""
+  accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
-    return MatmulPlan(1, (1, 1, 1, 1), None, 0.0, 0, True)
+    return MatmulPlan(1, accumulate_dtype, (1, 1, 1, 1), None, 0.0, 0, True)
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
   best = _plan_step(target, (b, m, n, k), dtypes, 1)
-  if best.fits or accumulate_dtype is DType.BOOL:
+  if best.fits or out_dtype is DType.BOOL:
     return best
+  dtypes = (lhs_dtype, rhs_dtype, out_dtype, _KEPT.get(out_dtype, out_dtype))
   for steps in _STEPS:
     if steps > k:
       break
@@ -145,6 +150,7 @@ def _plan_step(
   best = parts[:, chosen].tolist()
   return MatmulPlan(
     steps,
+    accumulate_dtype,
     (best[0], best[1], best[2], best[3]),
     combine,
     steps * float(total[chosen]),
