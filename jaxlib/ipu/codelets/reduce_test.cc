@@ -5,69 +5,14 @@
 #include <cstring>
 #include <limits>
 #include <random>
-#include <string>
 #include <type_traits>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "jaxlib/ipu/codelets/kernel_test_util.h"
+#include "jaxlib/ipu/codelets/reduce_test_util.h"
 
 namespace ipu::model {
 namespace {
-
-using program::Opcode;
-using program::ReduceKind;
-using program::RegisterType;
-
-std::string Instruction(Opcode op, RegisterType type, uint16_t a = 0,
-                        uint16_t b = 0, uint64_t imm = 0) {
-  std::string bytes(16, '\0');
-  bytes[0] = static_cast<char>(op);
-  bytes[1] = static_cast<char>(type);
-  std::memcpy(&bytes[2], &a, 2);
-  std::memcpy(&bytes[4], &b, 2);
-  std::memcpy(&bytes[8], &imm, 8);
-  return bytes;
-}
-
-std::string Load(RegisterType type, uint64_t operand = 0) {
-  return Instruction(Opcode::kLoad, type, 0, 0, operand);
-}
-
-program::Reduce Fields(ReduceKind kind, RegisterType type, size_t num_reduced) {
-  program::Reduce fields;
-  fields.num_reduced = static_cast<uint32_t>(num_reduced);
-  fields.kind = static_cast<uint8_t>(kind);
-  fields.register_type = static_cast<uint8_t>(type);
-  fields.code = Load(type);
-  fields.outputs = {0};
-  return fields;
-}
-
-std::vector<int32_t> FirstDims(size_t count) {
-  std::vector<int32_t> dims(count);
-  std::iota(dims.begin(), dims.end(), 0);
-  return dims;
-}
-
-// A reduction's shape: the kept dimensions, then the reduced ones.
-struct Shape {
-  std::vector<int64_t> kept, reduced;
-};
-
-std::vector<int64_t> All(const Shape& shape) {
-  std::vector<int64_t> all = shape.kept;
-  all.insert(all.end(), shape.reduced.begin(), shape.reduced.end());
-  return all;
-}
-
-// Rows, columns, the middle, everything, nothing; long, short, odd.
-const Shape kShapes[] = {
-    {{}, {1}},         {{}, {100003}}, {{7}, {1000}},  {{1000}, {7}},
-    {{65, 3}, {10}},   {{3, 5}, {40}}, {{2000}, {3}},  {{5}, {3, 4, 17}},
-    {{4, 33}, {9, 2}}, {{300}, {}},    {{}, {}},       {{6}, {0}},
-    {{0, 3}, {4}},     {{50}, {50}},   {{2}, {20000}}, {{1030}, {41}},
-};
 
 // Reduces random elements by `kind` and compares with `combine` in Exact.
 template <typename T, typename Exact, typename Combine>
@@ -200,62 +145,6 @@ TEST(ReduceTest, NaNWins) {
   }
 }
 
-TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
-  std::mt19937 random(8);
-  ThreadPool threads(2);
-  for (const Shape& shape : kShapes) {
-    for (ReduceKind kind : {ReduceKind::kArgmax, ReduceKind::kArgmin}) {
-      for (bool shuffle : {false, true}) {
-        const std::vector<int64_t> all = All(shape);
-        TestArray operand(program::kF32, all, FirstDims(all.size()), all.size(),
-                          random, shuffle);
-        ForEachIndex(all, [&](const auto& i) {
-          operand.At<float>(i) =
-              random() % 199 == 0 ? NAN : float(random() % 50);
-        });
-        for (const Factories* table : AllTables()) {
-          TestArray value(program::kF32, shape.kept,
-                          FirstDims(shape.kept.size()), all.size(), random,
-                          shuffle);
-          TestArray index(program::kI32, shape.kept,
-                          FirstDims(shape.kept.size()), all.size(), random,
-                          shuffle);
-          program::Reduce fields =
-              Fields(kind, RegisterType::kF32, shape.reduced.size());
-          fields.init.assign(16, '\0');
-          fields.init[8] = 42;
-          RunKernel(table->reduce, fields, all, {&operand}, {&value, &index},
-                    threads);
-          EXPECT_TRUE(value.GapsIntact());
-          EXPECT_TRUE(index.GapsIntact());
-          ForEachIndex(shape.kept, [&](const auto& kept) {
-            float best = 0;
-            int32_t where = 42, at = 0;  // `init`, where there is nothing
-            ForEachIndex(shape.reduced, [&](const auto& reduced) {
-              std::vector<int64_t> i = kept;
-              i.insert(i.end(), reduced.begin(), reduced.end());
-              const float x = operand.At<float>(i);
-              const bool wins =
-                  kind == ReduceKind::kArgmax ? x > best : x < best;
-              if (at == 0 || (!std::isnan(best) && (wins || std::isnan(x)))) {
-                best = x;
-                where = at;
-              }
-              ++at;
-            });
-            ASSERT_EQ(index.At<int32_t>(kept), where);
-            if (std::isnan(best)) {
-              ASSERT_TRUE(std::isnan(value.At<float>(kept)));
-            } else {
-              ASSERT_EQ(value.At<float>(kept), best);
-            }
-          });
-        }
-      }
-    }
-  }
-}
-
 TEST(ReduceTest, ElementsPassThroughTheProgram) {
   std::mt19937 random(9);
   ThreadPool threads(2);
@@ -311,51 +200,6 @@ TEST(ReduceTest, HalvesAreSummedInF32AndRoundedOnce) {
       for (int64_t i = 0; i < 5; ++i) {
         EXPECT_EQ(result.At<uint16_t>({i, 0}), rounded) << size;
       }
-    }
-  }
-}
-
-// The function (a, b) -> b, which shows the order, and 2 a + b from `init`.
-TEST(ReduceTest, GeneralFunctionsSeeTheElementsInOrder) {
-  std::mt19937 random(11);
-  ThreadPool threads(2);
-  for (const Shape& shape : kShapes) {
-    const std::vector<int64_t> all = All(shape);
-    TestArray operand(program::kI32, all, FirstDims(all.size()), all.size(),
-                      random, true);
-    ForEachIndex(all, [&](const auto& i) {
-      operand.At<int32_t>(i) = static_cast<int32_t>(random() % 1000) + 1;
-    });
-    program::Reduce fields =
-        Fields(ReduceKind::kGeneral, RegisterType::kI32, shape.reduced.size());
-    // Two values: the last element, and the sum; associative both.
-    fields.outputs = {0, 0};
-    for (uint64_t i = 0; i < 4; ++i) {
-      fields.combine += Load(RegisterType::kI32, i);
-    }
-    fields.combine += Instruction(Opcode::kAdd, RegisterType::kI32, 1, 3);
-    fields.combine_outputs = {2, 4};
-    fields.init.assign(16, '\0');
-    fields.init[0] = 77;
-    for (const Factories* table : AllTables()) {
-      const size_t kept_rank = shape.kept.size();
-      TestArray last(program::kI32, shape.kept, FirstDims(kept_rank),
-                     all.size(), random, true);
-      TestArray sum(program::kI16, shape.kept, FirstDims(kept_rank), all.size(),
-                    random, true);
-      RunKernel(table->reduce, fields, all, {&operand}, {&last, &sum}, threads);
-      EXPECT_TRUE(last.GapsIntact());
-      ForEachIndex(shape.kept, [&](const auto& kept) {
-        int32_t want_last = 77, want_sum = 0;
-        ForEachIndex(shape.reduced, [&](const auto& reduced) {
-          std::vector<int64_t> i = kept;
-          i.insert(i.end(), reduced.begin(), reduced.end());
-          want_last = operand.At<int32_t>(i);
-          want_sum += want_last;
-        });
-        ASSERT_EQ(last.At<int32_t>(kept), want_last);
-        ASSERT_EQ(sum.At<int16_t>(kept), static_cast<int16_t>(want_sum));
-      });
     }
   }
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "jaxlib/ipu/runtime/model/kernels/elements.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -24,27 +26,13 @@ Start Clamp(Index index, int64_t limit) {
   return {clamped, !(low | high)};
 }
 
-// Calls f with an index of the type.
+// Calls f with an index of the type, an integer.
 template <typename F>
 void WithIndex(uint8_t dtype, const F& f) {
-  switch (dtype) {
-    case program::kI8:
-      return f(int8_t{});
-    case program::kI16:
-      return f(int16_t{});
-    case program::kI32:
-      return f(int32_t{});
-    case program::kI64:
-      return f(int64_t{});
-    case program::kU8:
-      return f(uint8_t{});
-    case program::kU16:
-      return f(uint16_t{});
-    case program::kU32:
-      return f(uint32_t{});
-    case program::kU64:
-      return f(uint64_t{});
-  }
+  WithElement(dtype, [&]<typename Index>(Index index) {
+    constexpr bool kBool = std::is_same_v<Index, bool>;
+    if constexpr (std::is_integral_v<Index> && !kBool) f(index);
+  });
 }
 
 // Dimensions of one window vanish, neighbours that chain are joined.
@@ -212,6 +200,9 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     return refuse("it has no indices");
   }
 
+  for (int64_t size : fields.sizes) {
+    if (size < 0) return refuse("a window of " + std::to_string(size));
+  }
   // The highest index that each dimension of the tensor gets.
   std::vector<int64_t> highest(rank, 0);
   std::vector<bool> moves(rank, false);

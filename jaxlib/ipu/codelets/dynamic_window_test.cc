@@ -1,0 +1,75 @@
+// Dynamic slices and updates, for both instruction sets.
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/windows_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+// A case with one index, for one number of any integer type.
+template <typename Index>
+void CheckStart(uint8_t dtype, Index start, int64_t expected) {
+  std::vector<float> operand = {0, 1, 2, 3, 4};
+  std::vector<Index> index = {start};
+  const program::Execute step;
+  ComputeSet set{step,
+                 {2},
+                 {Dense(0, program::kF32, {5}, {0}), Dense(1, dtype, {}, {-1})},
+                 {Dense(2, program::kF32, {2}, {0})}};
+  program::DynamicSlice fields;
+  fields.dynamic_dims = {0};
+  ThreadPool threads(1);
+  for (const Factories* table : AllTables()) {
+    std::vector<float> result(2);
+    char* bases[] = {Bytes(operand), Bytes(index), Bytes(result)};
+    KernelOr kernel = table->dynamic_slice(set, fields);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    (*kernel)->Run(Memory{bases}, threads);
+    EXPECT_EQ(result[0], expected);
+    EXPECT_EQ(result[1], expected + 1);
+  }
+}
+
+TEST(DynamicSlice, ClampsEveryTypeOfIndex) {
+  CheckStart<int8_t>(program::kI8, -128, 0);
+  CheckStart<int16_t>(program::kI16, 2, 2);
+  CheckStart<int32_t>(program::kI32, std::numeric_limits<int32_t>::max(), 3);
+  CheckStart<int32_t>(program::kI32, -1, 0);
+  CheckStart<int64_t>(program::kI64, std::numeric_limits<int64_t>::min(), 0);
+  CheckStart<uint8_t>(program::kU8, 255, 3);
+  CheckStart<uint16_t>(program::kU16, 1, 1);
+  CheckStart<uint32_t>(program::kU32, 0xffffffff, 3);
+  CheckStart<uint64_t>(program::kU64, ~uint64_t{0}, 3);
+}
+
+TEST(DynamicUpdate, WritesTheWindow) {
+  std::vector<int16_t> update = {1, 2, 3, 4};
+  std::vector<int32_t> row = {1};
+  std::vector<uint8_t> column = {9};
+  const program::Execute step;
+  ComputeSet set{step,
+                 {2, 2},
+                 {Dense(0, program::kI16, {2, 2}, {1, 0}),  // transposed
+                  Dense(1, program::kI32, {}, {-1, -1}),
+                  Dense(2, program::kU8, {}, {-1, -1})},
+                 {Dense(3, program::kI16, {4, 3}, {0, 1})}};
+  program::DynamicUpdate fields;
+  fields.dynamic_dims = {0, 1};
+  ThreadPool threads(1);
+  for (const Factories* table : AllTables()) {
+    std::vector<int16_t> result(12);
+    char* bases[] = {Bytes(update), Bytes(row), Bytes(column), Bytes(result)};
+    KernelOr kernel = table->dynamic_update(set, fields);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    (*kernel)->Run(Memory{bases}, threads);
+    EXPECT_EQ(result,
+              (std::vector<int16_t>{0, 0, 0, 0, 1, 3, 0, 2, 4, 0, 0, 0}));
+  }
+}
+
+}  // namespace
+}  // namespace ipu::model

@@ -1,0 +1,99 @@
+// Gather against its definition, element by element, for both instruction sets.
+
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/windows_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+template <typename T>
+void CheckGather(const Case& c, uint8_t dtype, std::mt19937& random) {
+  std::vector<T> operand = RandomValues<T>(random, Count(c.operand));
+  std::vector<int32_t> indices = c.indices;
+  const program::Execute step;
+  ComputeSet set{
+      step,
+      c.shape,
+      {Dense(0, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1)),
+       Dense(1, program::kI32, c.index_shape, c.index_dims)},
+      {Dense(2, dtype, c.other_shape, c.other_dims)}};
+  std::vector<T> expected(Count(c.shape));
+  for (int64_t i = 0; i < Count(c.shape); ++i) {
+    const std::vector<int64_t> index = IndexAt(i, c.shape);
+    expected[PositionAt(set.results[0], index)] =
+        operand[Locate(c, index, /*clamp=*/true)];
+  }
+  program::Gather fields;
+  fields.num_batch_dims = c.fields.num_batch_dims;
+  fields.start_index_map = c.fields.start_index_map;
+  fields.slice_sizes = c.fields.window_sizes;
+  fields.batch_dims = c.fields.batch_dims;
+  fields.window_dims = c.fields.window_dims;
+  ThreadPool threads(2);
+  for (const Factories* table : AllTables()) {
+    std::vector<T> result(expected.size(), T(77));
+    char* bases[] = {Bytes(operand), Bytes(indices), Bytes(result)};
+    KernelOr kernel = table->gather(set, fields);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    (*kernel)->Run(Memory{bases}, threads);
+    ASSERT_EQ(result, expected);
+  }
+}
+
+TEST(Gather, RandomCases) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 400; ++i) {
+    const Case c = RandomCase(random, 12, 9);
+    CheckGather<uint8_t>(c, program::kU8, random);
+    CheckGather<float>(c, program::kF32, random);
+    CheckGather<double>(c, program::kF64, random);
+  }
+}
+
+TEST(Gather, ManyWindows) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 12; ++i) {
+    CheckGather<float>(RandomCase(random, 300, 12), program::kF32, random);
+  }
+}
+
+TEST(Gather, FieldsThatReachOutsideAreRefused) {
+  const program::Execute step;
+  ComputeSet set{step,
+                 {4, 3},
+                 {Dense(0, program::kF32, {5, 3}, {-1, -1}),
+                  Dense(1, program::kI32, {4, 1}, {0, -1})},
+                 {Dense(2, program::kF32, {4, 3}, {0, 1})}};
+  program::Gather good;
+  good.num_batch_dims = 1;
+  good.start_index_map = {0};
+  good.slice_sizes = {1, 3};
+  good.batch_dims = {-1, -1};
+  good.window_dims = {-1, 0};
+  const auto refused = [&](auto change) {
+    program::Gather fields = good;
+    change(fields);
+    return AllTables()[0]->gather(set, fields).status().code() ==
+           Code::kInvalidArgument;
+  };
+  EXPECT_FALSE(refused([](program::Gather&) {}));
+  EXPECT_TRUE(refused([](program::Gather& g) { g.start_index_map = {7}; }));
+  EXPECT_TRUE(refused([](program::Gather& g) { g.start_index_map = {0, 0}; }));
+  EXPECT_TRUE(refused([](program::Gather& g) { g.slice_sizes = {6, 3}; }));
+  EXPECT_TRUE(refused([](program::Gather& g) { g.slice_sizes = {-9, 3}; }));
+  EXPECT_TRUE(refused([](program::Gather& g) {
+    g.slice_sizes = {std::numeric_limits<int64_t>::min(), 3};
+  }));
+  EXPECT_TRUE(refused([](program::Gather& g) { g.window_dims = {0, 0}; }));
+  EXPECT_TRUE(refused([](program::Gather& g) { g.window_dims = {-1, 1}; }));
+  EXPECT_TRUE(refused([](program::Gather& g) { g.batch_dims = {-1, 3}; }));
+  EXPECT_TRUE(refused([](program::Gather& g) { g.num_batch_dims = 3; }));
+}
+
+}  // namespace
+}  // namespace ipu::model

@@ -1,0 +1,125 @@
+// ARGMAX and ARGMIN against loops over all elements, for both instruction sets.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/reduce_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
+  std::mt19937 random(8);
+  ThreadPool threads(2);
+  for (const Shape& shape : kShapes) {
+    for (ReduceKind kind : {ReduceKind::kArgmax, ReduceKind::kArgmin}) {
+      for (bool shuffle : {false, true}) {
+        const std::vector<int64_t> all = All(shape);
+        TestArray operand(program::kF32, all, FirstDims(all.size()), all.size(),
+                          random, shuffle);
+        ForEachIndex(all, [&](const auto& i) {
+          operand.At<float>(i) =
+              random() % 199 == 0 ? NAN : float(random() % 50);
+        });
+        for (const Factories* table : AllTables()) {
+          TestArray value(program::kF32, shape.kept,
+                          FirstDims(shape.kept.size()), all.size(), random,
+                          shuffle);
+          TestArray index(program::kI32, shape.kept,
+                          FirstDims(shape.kept.size()), all.size(), random,
+                          shuffle);
+          program::Reduce fields =
+              Fields(kind, RegisterType::kF32, shape.reduced.size());
+          fields.init.assign(16, '\0');
+          fields.init[8] = 42;
+          RunKernel(table->reduce, fields, all, {&operand}, {&value, &index},
+                    threads);
+          EXPECT_TRUE(value.GapsIntact());
+          EXPECT_TRUE(index.GapsIntact());
+          ForEachIndex(shape.kept, [&](const auto& kept) {
+            float best = 0;
+            int32_t where = 42, at = 0;  // `init`, where there is nothing
+            ForEachIndex(shape.reduced, [&](const auto& reduced) {
+              std::vector<int64_t> i = kept;
+              i.insert(i.end(), reduced.begin(), reduced.end());
+              const float x = operand.At<float>(i);
+              const bool wins =
+                  kind == ReduceKind::kArgmax ? x > best : x < best;
+              if (at == 0 || (!std::isnan(best) && (wins || std::isnan(x)))) {
+                best = x;
+                where = at;
+              }
+              ++at;
+            });
+            ASSERT_EQ(index.At<int32_t>(kept), where);
+            if (std::isnan(best)) {
+              ASSERT_TRUE(std::isnan(value.At<float>(kept)));
+            } else {
+              ASSERT_EQ(value.At<float>(kept), best);
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
+// Elements that bring their own indices, of each type that these may have.
+template <typename Index>
+void CheckOwnIndices(uint8_t dtype, RegisterType type) {
+  std::mt19937 random(13);
+  ThreadPool threads(2);
+  for (const Shape& shape : kShapes) {
+    const std::vector<int64_t> all = All(shape);
+    TestArray values(program::kI32, all, FirstDims(all.size()), all.size(),
+                     random, true);
+    TestArray indices(dtype, all, FirstDims(all.size()), all.size(), random,
+                      true);
+    ForEachIndex(all, [&](const auto& i) {
+      values.At<int32_t>(i) = static_cast<int32_t>(random() % 50);
+      indices.At<Index>(i) = static_cast<Index>(random() % 1000);
+    });
+    program::Reduce fields =
+        Fields(ReduceKind::kArgmax, RegisterType::kI32, shape.reduced.size());
+    fields.code += Load(type, 1);
+    fields.outputs = {0, 1};
+    fields.init.assign(16, '\0');
+    for (const Factories* table : AllTables()) {
+      const std::vector<int32_t> dims = FirstDims(shape.kept.size());
+      TestArray value(program::kI32, shape.kept, dims, all.size(), random,
+                      true);
+      TestArray index(program::kI64, shape.kept, dims, all.size(), random,
+                      true);
+      RunKernel(table->reduce, fields, all, {&values, &indices},
+                {&value, &index}, threads);
+      ForEachIndex(shape.kept, [&](const auto& kept) {
+        int32_t best = -1;
+        int64_t where = 0;
+        ForEachIndex(shape.reduced, [&](const auto& reduced) {
+          std::vector<int64_t> i = kept;
+          i.insert(i.end(), reduced.begin(), reduced.end());
+          const int32_t x = values.At<int32_t>(i);
+          const auto at = static_cast<int64_t>(indices.At<Index>(i));
+          if (x > best || (x == best && at < where)) where = at;
+          best = std::max(best, x);
+        });
+        ASSERT_EQ(index.At<int64_t>(kept), where);
+        ASSERT_EQ(value.At<int32_t>(kept), std::max(best, 0));
+      });
+    }
+  }
+}
+
+TEST(ReduceTest, ElementsBringTheirIndices) {
+  CheckOwnIndices<int32_t>(program::kI32, RegisterType::kI32);
+  CheckOwnIndices<uint32_t>(program::kU32, RegisterType::kU32);
+  CheckOwnIndices<int64_t>(program::kI64, RegisterType::kI64);
+  CheckOwnIndices<uint8_t>(program::kU8, RegisterType::kU32);
+}
+
+}  // namespace
+}  // namespace ipu::model

@@ -1,0 +1,124 @@
+// Scatter against its definition, element by element, for both instruction
+// sets.
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/windows_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+using program::ReduceKind;
+
+template <typename T, typename Combine>
+void CheckScatter(Case c, uint8_t dtype, ReduceKind kind, Combine combine,
+                  std::mt19937& random) {
+  c.fields.kind = static_cast<uint8_t>(kind);
+  const std::vector<T> old = RandomValues<T>(random, Count(c.operand));
+  std::vector<T> updates = RandomValues<T>(random, Count(c.shape));
+  std::vector<int32_t> indices = c.indices;
+  const program::Execute step;
+  ComputeSet set{
+      step,
+      c.shape,
+      {Dense(0, program::kI32, c.index_shape, c.index_dims),
+       Dense(1, dtype, c.other_shape, c.other_dims)},
+      {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))}};
+  std::vector<T> expected = old;
+  for (int64_t i = 0; i < Count(c.shape); ++i) {
+    const std::vector<int64_t> index = IndexAt(i, c.shape);
+    const int64_t at = Locate(c, index, /*clamp=*/false);
+    if (at < 0) continue;
+    expected[at] =
+        combine(expected[at], updates[PositionAt(set.operands[1], index)]);
+  }
+  for (int count : {1, 2, 3}) {
+    ThreadPool threads(count);
+    for (const Factories* table : AllTables()) {
+      std::vector<T> result = old;
+      char* bases[] = {Bytes(indices), Bytes(updates), Bytes(result)};
+      KernelOr kernel = table->scatter(set, c.fields);
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      if (*kernel) (*kernel)->Run(Memory{bases}, threads);
+      ASSERT_EQ(result, expected) << "kind " << int(c.fields.kind);
+    }
+  }
+}
+
+TEST(Scatter, RandomCases) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    const Case c = RandomCase(random, 12, 9);
+    CheckScatter<float>(
+        c, program::kF32, ReduceKind::kSet, [](float, float b) { return b; },
+        random);
+    CheckScatter<float>(
+        c, program::kF32, ReduceKind::kSum,
+        [](float a, float b) { return a + b; }, random);
+    CheckScatter<double>(
+        c, program::kF64, ReduceKind::kProduct,
+        [](double a, double b) { return a * b; }, random);
+    CheckScatter<int8_t>(
+        c, program::kI8, ReduceKind::kSum,
+        [](int8_t a, int8_t b) { return int8_t(a + b); }, random);
+    CheckScatter<uint32_t>(
+        c, program::kU32, ReduceKind::kMax,
+        [](uint32_t a, uint32_t b) { return std::max(a, b); }, random);
+    CheckScatter<int64_t>(
+        c, program::kI64, ReduceKind::kMin,
+        [](int64_t a, int64_t b) { return std::min(a, b); }, random);
+    CheckScatter<uint16_t>(
+        c, program::kU16, ReduceKind::kXor,
+        [](uint16_t a, uint16_t b) { return uint16_t(a ^ b); }, random);
+  }
+}
+
+// Large enough for threads to share columns or elements: the order of updates
+// must stay, which sums of floats would show.
+TEST(Scatter, ManyWindows) {
+  std::mt19937 random(4);
+  for (int i = 0; i < 12; ++i) {
+    CheckScatter<float>(
+        RandomCase(random, 120, 12), program::kF32, ReduceKind::kSum,
+        [](float a, float b) { return a + b; }, random);
+  }
+}
+
+// Windows that meet at different columns: threads must not share these.
+TEST(Scatter, LongWindowsThatOverlap) {
+  std::mt19937 random(5);
+  for (const bool rows : {false, true}) {
+    Case c;  // 60 windows of 4000 elements, or of 40 whole rows
+    c.shape = rows ? std::vector<int64_t>{60, 40, 100}
+                   : std::vector<int64_t>{60, 4000};
+    c.operand =
+        rows ? std::vector<int64_t>{60, 100} : std::vector<int64_t>{6000};
+    c.fields.num_batch_dims = 1;
+    c.fields.start_index_map = {0};
+    c.fields.window_sizes = {c.shape.begin() + 1, c.shape.end()};
+    c.fields.batch_dims.assign(c.operand.size(), -1);
+    c.fields.window_dims = {0};
+    if (rows) c.fields.window_dims.push_back(1);
+    c.index_shape = {60, 1};
+    c.index_dims.assign(c.shape.size(), -1);
+    c.index_dims[0] = 0;
+    for (int i = 0; i < 60; ++i) {
+      c.indices.push_back(static_cast<int32_t>(random() % (rows ? 21 : 2001)));
+    }
+    c.other_shape = c.shape;
+    for (size_t d = 0; d < c.shape.size(); ++d) {
+      c.other_dims.push_back(static_cast<int32_t>(d));
+    }
+    CheckScatter<float>(
+        c, program::kF32, ReduceKind::kSet, [](float, float b) { return b; },
+        random);
+  }
+}
+
+}  // namespace
+}  // namespace ipu::model
