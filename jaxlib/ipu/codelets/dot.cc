@@ -99,8 +99,7 @@ KernelOr MakeDot(const ComputeSet& set, const program::Dot& fields) {
                         program::ItemSize(sums) < 4))) {
     return InvalidArgument(
         "Dot adds to results of f32, f64 and integers of 32 or 64 bits that "
-        "are "
-        "its accumulator's own type, got element types " +
+        "are its accumulator's own type, got element types " +
         std::to_string(sums) + " and " + std::to_string(product.result.dtype) +
         ".");
   }

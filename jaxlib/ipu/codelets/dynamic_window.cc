@@ -1,11 +1,22 @@
 #include "jaxlib/ipu/codelets/dynamic_window.h"
 
+#include <memory>
+#include <utility>
+
 #include "jaxlib/ipu/codelets/windows.h"
+#include "jaxlib/ipu/runtime/model/kernels/strided_copy.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
+namespace {
 
-StatusOr<DynamicWindow> DynamicWindow::Make(
+struct Start {
+  View index;
+  int64_t step;   // bytes in the tensor for one index
+  int64_t limit;  // the highest that fits
+};
+
+StatusOr<std::vector<Start>> MakeStarts(
     const std::string& codelet, const ComputeSet& set, const View& tensor,
     const std::vector<int32_t>& dynamic_dims) {
   const auto refuse = [&](const std::string& why) {
@@ -27,7 +38,7 @@ StatusOr<DynamicWindow> DynamicWindow::Make(
                     " in a dimension of " + std::to_string(tensor.shape[d]));
     }
   }
-  DynamicWindow window;
+  std::vector<Start> starts;
   std::vector<bool> seen(set.shape.size());
   for (size_t k = 0; k < dynamic_dims.size(); ++k) {
     const int32_t d = dynamic_dims[k];
@@ -44,19 +55,66 @@ StatusOr<DynamicWindow> DynamicWindow::Make(
     for (int64_t n : index.shape) {
       if (n != 1) return refuse("a start index is no scalar");
     }
-    window.starts_.push_back({index, tensor.strides[d] * tensor.item_size,
-                              tensor.shape[d] - set.shape[d]});
+    starts.push_back({index, tensor.strides[d] * tensor.item_size,
+                      tensor.shape[d] - set.shape[d]});
   }
-  return window;
+  return starts;
 }
 
-int64_t DynamicWindow::Offset(const Memory& memory) const {
-  int64_t offset = 0;
-  for (const Start& s : starts_) {
-    offset +=
-        s.step * ClampedStart(s.index.dtype, s.index.Data(memory), s.limit);
+class WindowCopy : public Kernel {
+ public:
+  WindowCopy(Direction direction, std::vector<Start> starts, View tensor,
+             View dense, const StridedCopy& copy)
+      : direction_(direction),
+        starts_(std::move(starts)),
+        tensor_(std::move(tensor)),
+        dense_(std::move(dense)),
+        copy_(copy) {}
+
+  void Run(const Memory& memory, ThreadPool& threads) const override {
+    char* window = tensor_.Data(memory);
+    for (const Start& s : starts_) {
+      window +=
+          s.step * ClampedStart(s.index.dtype, s.index.Data(memory), s.limit);
+    }
+    char* const dense = dense_.Data(memory);
+    if (direction_ == Direction::kIntoWindow) {
+      copy_.Run(dense, window, threads);
+    } else {
+      copy_.Run(window, dense, threads);
+    }
   }
-  return offset;
+
+ private:
+  const Direction direction_;
+  const std::vector<Start> starts_;
+  const View tensor_;
+  const View dense_;
+  const StridedCopy copy_;
+};
+
+}  // namespace
+
+KernelOr MakeWindowCopy(const std::string& codelet, Direction direction,
+                        const ComputeSet& set, const View& tensor,
+                        const Operand& dense,
+                        const std::vector<int32_t>& dynamic_dims) {
+  if (tensor.dtype != dense.view.dtype) {
+    return InvalidArgument(codelet + ": operand and result differ in type");
+  }
+  auto starts = MakeStarts(codelet, set, tensor, dynamic_dims);
+  if (!starts.ok()) return starts.status();
+  std::vector<int64_t> strides;
+  for (size_t d = 0; d < set.shape.size(); ++d) {
+    strides.push_back(dense.Stride(d));
+  }
+  const bool into = direction == Direction::kIntoWindow;
+  const StridedCopy copy(tensor.item_size, set.shape,
+                         into ? strides : tensor.strides,
+                         into ? tensor.strides : strides);
+  if (copy.bytes() == 0) return KernelOr(nullptr);
+  return KernelOr(std::make_unique<WindowCopy>(direction, std::move(*starts),
+                                               tensor, dense.view, copy));
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -1,4 +1,5 @@
-// Where the window of a dynamic slice or update is.
+// The kernel of a dynamic slice and of a dynamic update: one copy, from or to
+// where the indices say.
 
 #ifndef JAXLIB_IPU_CODELETS_DYNAMIC_WINDOW_H_
 #define JAXLIB_IPU_CODELETS_DYNAMIC_WINDOW_H_
@@ -8,31 +9,18 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
-#include "jaxlib/ipu/runtime/support/status.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A window of the shape of the iteration space in a tensor of the same rank.
-class DynamicWindow {
- public:
-  // The starts are the compute set's operands 1 and up, one for each of
-  // `dynamic_dims`.
-  static StatusOr<DynamicWindow> Make(const std::string& codelet,
-                                      const ComputeSet& set, const View& tensor,
-                                      const std::vector<int32_t>& dynamic_dims);
+enum class Direction : uint8_t { kOutOfWindow, kIntoWindow };
 
-  // Bytes from the tensor's to the window's first element.
-  int64_t Offset(const Memory& memory) const;
-
- private:
-  struct Start {
-    View index;
-    int64_t step;   // bytes in the tensor for one index
-    int64_t limit;  // the highest that fits
-  };
-
-  std::vector<Start> starts_;
-};
+// Copies between a window of `tensor`, which has the iteration space's rank,
+// and `dense`, which walks the iteration space. The window's starts are the
+// compute set's operands 1 and up, one for each of `dynamic_dims`.
+KernelOr MakeWindowCopy(const std::string& codelet, Direction direction,
+                        const ComputeSet& set, const View& tensor,
+                        const Operand& dense,
+                        const std::vector<int32_t>& dynamic_dims);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

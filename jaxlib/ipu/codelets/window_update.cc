@@ -5,10 +5,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/model/kernels/arithmetic.h"
+#include "jaxlib/ipu/runtime/model/kernels/arithmetic_integer.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements.h"
+#include "jaxlib/ipu/runtime/model/kernels/items.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_types.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -19,7 +24,7 @@ using program::RegisterType;
 constexpr int64_t kAhead = 8;
 
 template <typename T>
-T Load(const char* from) {
+T ElementAt(const char* from) {
   T value;
   std::memcpy(&value, from, sizeof value);
   return value;
@@ -42,12 +47,26 @@ struct SetRow {
   }
 };
 
-// Combines a row with a monoid.
-template <typename T, typename Op>
+// NaN wins over any number.
+struct Larger {
+  template <typename V>
+  static V Do(V a, V b) {
+    return a > b || a != a ? a : b;
+  }
+};
+struct Smaller {
+  template <typename V>
+  static V Do(V a, V b) {
+    return a < b || a != a ? a : b;
+  }
+};
+
+// Combines a row with a monoid, element by element, in type V.
+template <typename T, typename V, typename Op>
 struct CombineRow {
   void One(const char* from, char* to) const {
-    using V = ValueOf<T>;
-    const T value(Op::template Combine<V>(Load<T>(to), Load<T>(from)));
+    const V old = static_cast<V>(ElementAt<T>(to));
+    const T value(Op::Do(old, static_cast<V>(ElementAt<T>(from))));
     std::memcpy(to, &value, sizeof value);
   }
   void operator()(const Dim& row, const char* __restrict from,
@@ -86,8 +105,8 @@ class GeneralRow {
   void Some(int64_t n, int64_t from_step, int64_t to_step, const char* from,
             char* to) {
     for (int64_t i = 0; i < n; ++i) {
-      old_[i] = static_cast<Register>(Load<T>(to + i * to_step));
-      new_[i] = static_cast<Register>(Load<T>(from + i * from_step));
+      old_[i] = static_cast<Register>(ElementAt<T>(to + i * to_step));
+      new_[i] = static_cast<Register>(ElementAt<T>(from + i * from_step));
     }
     const void* operands[] = {old_, new_};
     void* results[] = {old_};
@@ -153,35 +172,40 @@ std::unique_ptr<WindowUpdate> MakeRows(const Windows& windows,
                                                std::move(make_row));
 }
 
-template <typename T, typename Op>
+template <typename T, typename V, typename Op>
 std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows) {
-  return MakeRows(windows, sizeof(T), [] { return CombineRow<T, Op>{}; });
+  return MakeRows(windows, sizeof(T), [] { return CombineRow<T, V, Op>{}; });
 }
 
-// Null if the kind does not combine two elements of the type.
+// Null if the kind does not combine two elements of the type. Booleans form
+// their own ring: the sum is `or`, the product `and`. Integers wrap around.
 template <typename T>
 std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows,
                                           ReduceKind kind) {
+  constexpr bool kBool = std::is_same_v<T, bool>;
+  using V = ValueOf<T>;
+  using Ring = std::conditional_t<sizeof(T) <= 4, uint32_t, uint64_t>;
+  using U = std::conditional_t<std::is_integral_v<T>, Ring, V>;
   switch (kind) {
     case ReduceKind::kSum:
-      return MakeCombine<T, SumOf>(windows);
+      return MakeCombine<T, U, std::conditional_t<kBool, Or, Add>>(windows);
     case ReduceKind::kProduct:
-      return MakeCombine<T, ProductOf>(windows);
+      return MakeCombine<T, U, std::conditional_t<kBool, And, Mul>>(windows);
     case ReduceKind::kMax:
-      return MakeCombine<T, MaxOf>(windows);
+      return MakeCombine<T, V, Larger>(windows);
     case ReduceKind::kMin:
-      return MakeCombine<T, MinOf>(windows);
+      return MakeCombine<T, V, Smaller>(windows);
     default:
       break;
   }
   if constexpr (std::is_integral_v<T>) {
     switch (kind) {
       case ReduceKind::kAnd:
-        return MakeCombine<T, AndOf>(windows);
+        return MakeCombine<T, U, And>(windows);
       case ReduceKind::kOr:
-        return MakeCombine<T, OrOf>(windows);
+        return MakeCombine<T, U, Or>(windows);
       case ReduceKind::kXor:
-        return MakeCombine<T, XorOf>(windows);
+        return MakeCombine<T, U, Xor>(windows);
       default:
         break;
     }
@@ -198,16 +222,6 @@ struct RegisterOf {
           sizeof(T) == 8, T,
           std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>>>;
 };
-
-template <typename Register>
-constexpr RegisterType RegisterTypeOf() {
-  if (std::is_same_v<Register, float>) return RegisterType::kF32;
-  if (std::is_same_v<Register, double>) return RegisterType::kF64;
-  if (std::is_same_v<Register, int32_t>) return RegisterType::kI32;
-  if (std::is_same_v<Register, uint32_t>) return RegisterType::kU32;
-  if (std::is_same_v<Register, int64_t>) return RegisterType::kI64;
-  return RegisterType::kU64;
-}
 
 template <typename T>
 StatusOr<std::unique_ptr<WindowUpdate>> MakeGeneral(
@@ -229,16 +243,11 @@ StatusOr<std::unique_ptr<WindowUpdate>> MakeGeneral(
 
 std::unique_ptr<WindowUpdate> MakeSet(const Windows& windows,
                                       uint32_t item_size) {
-  switch (item_size) {
-    case 1:
-      return MakeRows(windows, 1, [] { return SetRow<uint8_t>{}; });
-    case 2:
-      return MakeRows(windows, 2, [] { return SetRow<uint16_t>{}; });
-    case 4:
-      return MakeRows(windows, 4, [] { return SetRow<uint32_t>{}; });
-    default:
-      return MakeRows(windows, 8, [] { return SetRow<uint64_t>{}; });
-  }
+  std::unique_ptr<WindowUpdate> update;
+  WithItem(item_size, [&]<typename Item>(Item) {
+    update = MakeRows(windows, sizeof(Item), [] { return SetRow<Item>{}; });
+  });
+  return update;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "jaxlib/ipu/runtime/model/move_view.h"
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
-#include "jaxlib/ipu/runtime/program/validate.h"
+#include "jaxlib/ipu/runtime/program/shape.h"
 
 namespace ipu::model {
 namespace {

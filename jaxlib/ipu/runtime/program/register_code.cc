@@ -2,15 +2,15 @@
 
 #include <array>
 #include <cstring>
-#include <optional>
-#include <utility>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::program {
 namespace {
 
+// As isa.py packs them.
 constexpr size_t kInstructionBytes = 16;
+static_assert(sizeof(Instruction) == kInstructionBytes);
 
 constexpr const char* kTypeNames[] = {"F32", "F64", "I32", "U32", "I64", "U64"};
 
@@ -61,7 +61,7 @@ std::array<RegisterType, 3> OperandTypes(const Instruction& i) {
   switch (i.op) {
     case Opcode::kConvert:
     case Opcode::kBitcast:
-      return {static_cast<RegisterType>(i.b)};
+      return {TypeBefore(i)};
     case Opcode::kBitsF16:
     case Opcode::kBitsBf16:
       return {RegisterType::kF32};
@@ -106,198 +106,31 @@ Status Check(const std::vector<Instruction>& code, size_t at,
                              std::to_string(rank));
   }
   if (i.op == Opcode::kConvert || i.op == Opcode::kBitcast) {
-    if (i.b > static_cast<uint16_t>(RegisterType::kU64)) {
-      return Malformed(at,
-                       name + " takes the unknown type " + std::to_string(i.b));
+    if (i.values[1] > static_cast<uint16_t>(RegisterType::kU64)) {
+      return Malformed(
+          at, name + " takes the unknown type " + std::to_string(i.values[1]));
     }
     if (i.op == Opcode::kBitcast &&
-        RegisterBytes(i.type) != RegisterBytes(static_cast<RegisterType>(i.b)))
+        RegisterBytes(i.type) != RegisterBytes(TypeBefore(i)))
       return Malformed(at, name + " changes the width of its operand");
   }
-  const uint16_t operands[] = {i.a, i.b, i.c};
-  const auto types = OperandTypes(i);
-  for (int k = 0; k < NumOperands(i.op); ++k) {
-    if (operands[k] >= at) {
-      return Malformed(at, name + " uses value " + std::to_string(operands[k]) +
+  const std::array<RegisterType, 3> types = OperandTypes(i);
+  const RegisterType* type = types.data();
+  for (uint16_t value : i.operands()) {
+    if (value >= at) {
+      return Malformed(at, name + " uses value " + std::to_string(value) +
                                ", which is not there yet");
     }
-    const RegisterType found = ResultType(code[operands[k]]);
-    if (found != types[k]) {
+    const RegisterType found = ResultType(code[value]);
+    if (found != *type) {
       return Malformed(at, name + " takes " +
-                               kTypeNames[static_cast<int>(types[k])] +
-                               " but value " + std::to_string(operands[k]) +
-                               " is " + kTypeNames[static_cast<int>(found)]);
+                               kTypeNames[static_cast<int>(*type)] +
+                               " but value " + std::to_string(value) + " is " +
+                               kTypeNames[static_cast<int>(found)]);
     }
+    ++type;
   }
   return Status();
-}
-
-// --- Simplify
-// -----------------------------------------------------------------
-
-std::vector<int> CountUses(const RegisterCode& program) {
-  std::vector<int> uses(program.code.size());
-  for (const Instruction& i : program.code) {
-    const uint16_t operands[] = {i.a, i.b, i.c};
-    for (int k = 0; k < NumOperands(i.op); ++k) ++uses[operands[k]];
-  }
-  for (uint16_t value : program.outputs) ++uses[value];
-  return uses;
-}
-
-class Simplifier {
- public:
-  Simplifier(RegisterCode& program, std::vector<bool> uniform)
-      : code_(program.code),
-        uses_(CountUses(program)),
-        uniform_(std::move(uniform)) {}
-
-  void Run() {
-    for (Instruction& i : code_) {
-      if (Rotate(i)) continue;
-      if (!RotateXor(i)) Fuse(i);
-    }
-  }
-
- private:
-  std::optional<uint64_t> Constant(uint16_t value) const {
-    if (code_[value].op != Opcode::kConst) return std::nullopt;
-    const uint64_t bits = code_[value].imm;
-    return RegisterBytes(code_[value].type) == 4 ? bits & 0xffffffff : bits;
-  }
-
-  void Replace(Instruction& i, Instruction with) {
-    const uint16_t operands[] = {with.a, with.b, with.c};
-    for (int k = 0; k < NumOperands(with.op); ++k) ++uses_[operands[k]];
-    const uint16_t old_operands[] = {i.a, i.b, i.c};
-    for (int k = 0; k < NumOperands(i.op); ++k) Drop(old_operands[k]);
-    i = with;
-  }
-
-  // One use less; what has none left no longer uses its operands either.
-  void Drop(uint16_t value) {
-    if (--uses_[value] > 0) return;
-    const Instruction& i = code_[value];
-    const uint16_t operands[] = {i.a, i.b, i.c};
-    for (int k = 0; k < NumOperands(i.op); ++k) Drop(operands[k]);
-  }
-
-  // x << k | x >> (width - k), in any order, with + or ^ for |.
-  bool Rotate(Instruction& i) {
-    if (IsFloat(i.type) ||
-        (i.op != Opcode::kOr && i.op != Opcode::kXor && i.op != Opcode::kAdd)) {
-      return false;
-    }
-    const Instruction* left = &code_[i.a];
-    const Instruction* right = &code_[i.b];
-    if (left->op != Opcode::kShl) std::swap(left, right);
-    if (left->op != Opcode::kShl || right->op != Opcode::kShrLogical ||
-        left->a != right->a) {
-      return false;
-    }
-    const auto up = Constant(left->b);
-    const auto down = Constant(right->b);
-    const uint64_t width = 8 * RegisterBytes(i.type);
-    if (!up || !down || *up == 0 || *up >= width || *down != width - *up) {
-      return false;
-    }
-    Replace(i, {kRotateLeft, i.type, left->a, 0, 0, *up});
-    return true;
-  }
-
-  bool RotateXor(Instruction& i) {
-    if (i.op != Opcode::kXor) return false;
-    uint16_t rotated = i.a, other = i.b;
-    if (!Single(rotated, kRotateLeft)) std::swap(rotated, other);
-    if (!Single(rotated, kRotateLeft)) return false;
-    const Instruction& r = code_[rotated];
-    Replace(i, {kRotateXor, i.type, r.a, other, 0, r.imm});
-    return true;
-  }
-
-  bool Single(uint16_t value, Opcode op) const {
-    return code_[value].op == op && uses_[value] == 1;
-  }
-
-  // Two additions, subtractions or multiplications as one. Nothing changes in
-  // how they round.
-  void Fuse(Instruction& i) {
-    if (i.type == RegisterType::kI64 || i.type == RegisterType::kU64) return;
-    if (i.op == Opcode::kAdd) {
-      FuseEither(i, Opcode::kMul, kMulAdd) ||
-          FuseEither(i, Opcode::kAdd, kAddAdd);
-    } else if (i.op == Opcode::kMul) {
-      FuseEither(i, Opcode::kMul, kMulMul) ||
-          FuseEither(i, Opcode::kAdd, kAddMul) ||
-          FuseEither(i, Opcode::kSub, kSubMul);
-    } else if (i.op == Opcode::kSub) {
-      FuseWith(i, i.a, i.b, Opcode::kMul, kMulSub) ||
-          FuseWith(i, i.b, i.a, Opcode::kMul, kNegMulAdd);
-    }
-  }
-
-  bool FuseEither(Instruction& i, Opcode inner, Opcode fused) {
-    return FuseWith(i, i.a, i.b, inner, fused) ||
-           FuseWith(i, i.b, i.a, inner, fused);
-  }
-
-  bool FuseWith(Instruction& i, uint16_t value, uint16_t other, Opcode inner,
-                Opcode fused) {
-    if (!Single(value, inner) || uniform_[value]) return false;
-    const Instruction& first = code_[value];
-    Replace(i, {fused, i.type, first.a, first.b, other, 0});
-    return true;
-  }
-
-  std::vector<Instruction>& code_;
-  std::vector<int> uses_;
-  std::vector<bool> uniform_;
-};
-
-// Keeps what the outputs need and renumbers it.
-void DropDeadCode(RegisterCode& program) {
-  std::vector<Instruction>& code = program.code;
-  std::vector<bool> live(code.size());
-  for (uint16_t value : program.outputs) live[value] = true;
-  for (size_t at = code.size(); at-- > 0;) {
-    if (!live[at]) continue;
-    const uint16_t operands[] = {code[at].a, code[at].b, code[at].c};
-    for (int k = 0; k < NumOperands(code[at].op); ++k) live[operands[k]] = true;
-  }
-  std::vector<uint16_t> renamed(code.size());
-  size_t kept = 0;
-  for (size_t at = 0; at < code.size(); ++at) {
-    if (!live[at]) continue;
-    renamed[at] = static_cast<uint16_t>(kept);
-    Instruction i = code[at];
-    uint16_t* operands[] = {&i.a, &i.b, &i.c};
-    for (int k = 0; k < NumOperands(i.op); ++k) {
-      *operands[k] = renamed[*operands[k]];
-    }
-    code[kept++] = i;
-  }
-  code.resize(kept);
-  for (uint16_t& value : program.outputs) value = renamed[value];
-}
-
-// The dtype that an instruction brings its operand to, 0 if none.
-uint8_t NarrowedTo(Opcode op) {
-  switch (op) {
-    case Opcode::kWrapI8:
-      return kI8;
-    case Opcode::kWrapI16:
-      return kI16;
-    case Opcode::kWrapU8:
-      return kU8;
-    case Opcode::kWrapU16:
-      return kU16;
-    case Opcode::kRoundF16:
-      return kF16;
-    case Opcode::kRoundBf16:
-      return kBF16;
-    default:
-      return 0;
-  }
 }
 
 }  // namespace
@@ -331,6 +164,10 @@ int NumOperands(Opcode op) {
   return 3;
 }
 
+RegisterType TypeBefore(const Instruction& conversion) {
+  return static_cast<RegisterType>(conversion.values[1]);
+}
+
 RegisterType ResultType(const Instruction& i) {
   const bool is_u32 = Between(i.op, Opcode::kEq, Opcode::kGe) ||
                       i.op == Opcode::kIsFinite || i.op == Opcode::kBitsF16 ||
@@ -351,16 +188,8 @@ StatusOr<RegisterCode> DecodeRegisterCode(const std::string& code,
   }
   RegisterCode program{std::vector<Instruction>(n), outputs};
   for (size_t at = 0; at < n; ++at) {
-    const char* bytes = code.data() + at * kInstructionBytes;
-    uint16_t operands[3];
-    std::memcpy(operands, bytes + 2, sizeof operands);
-    Instruction& i = program.code[at];
-    i.op = static_cast<Opcode>(bytes[0]);
-    i.type = static_cast<RegisterType>(bytes[1]);
-    i.a = operands[0];
-    i.b = operands[1];
-    i.c = operands[2];
-    std::memcpy(&i.imm, bytes + 8, sizeof i.imm);
+    std::memcpy(&program.code[at], code.data() + at * kInstructionBytes,
+                kInstructionBytes);
     IPU_RETURN_IF_ERROR(Check(program.code, at, num_operands, rank));
   }
   for (size_t j = 0; j < outputs.size(); ++j) {
@@ -371,37 +200,6 @@ StatusOr<RegisterCode> DecodeRegisterCode(const std::string& code,
     }
   }
   return program;
-}
-
-std::vector<bool> UniformValues(const RegisterCode& program,
-                                const std::vector<bool>& uniform) {
-  std::vector<bool> values(program.code.size());
-  for (size_t at = 0; at < values.size(); ++at) {
-    const Instruction& i = program.code[at];
-    const uint16_t operands[] = {i.a, i.b, i.c};
-    values[at] =
-        i.op != Opcode::kIota && (i.op != Opcode::kLoad || uniform[i.imm]);
-    for (int k = 0; k < NumOperands(i.op); ++k) {
-      values[at] = values[at] && values[operands[k]];
-    }
-  }
-  return values;
-}
-
-void Simplify(RegisterCode& program, const std::vector<bool>& uniform) {
-  DropDeadCode(program);
-  Simplifier(program, UniformValues(program, uniform)).Run();
-  DropDeadCode(program);
-}
-
-void LeaveRoundingToStores(RegisterCode& program,
-                           const std::vector<uint8_t>& stored) {
-  for (size_t j = 0; j < stored.size(); ++j) {
-    uint16_t& value = program.outputs[j];
-    while (stored[j] != 0 && NarrowedTo(program.code[value].op) == stored[j]) {
-      value = program.code[value].a;
-    }
-  }
 }
 
 }  // namespace ipu::program

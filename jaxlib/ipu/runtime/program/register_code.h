@@ -1,11 +1,11 @@
-// Register programs (isa.py) as a list of instructions: read, checked, and
-// simplified for machines that work on blocks of values.
+// Register programs (isa.py) as a list of instructions, read and checked.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_CODE_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_CODE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,7 +14,8 @@
 
 namespace ipu::program {
 
-// Instructions that no program holds: Simplify makes them of several.
+// Instructions that no program holds: Simplify (register_simplify.h) makes them
+// of several.
 inline constexpr Opcode kRotateLeft{200};  // (a): by imm bits
 inline constexpr Opcode kRotateXor{201};   // rotate a left by imm, xor b
 inline constexpr Opcode kMulAdd{210};      // a * b + c, rounded twice
@@ -25,13 +26,22 @@ inline constexpr Opcode kAddAdd{214};      // (a + b) + c
 inline constexpr Opcode kAddMul{215};      // (a + b) * c
 inline constexpr Opcode kSubMul{216};      // (a - b) * c
 
+// How many values an instruction takes.
+int NumOperands(Opcode op);
+
 struct Instruction {
   Opcode op;
   RegisterType type;
-  uint16_t a;
-  uint16_t b;
-  uint16_t c;
+  uint16_t values[3];  // a, b and c; not all of them are operands
   uint64_t imm;
+
+  // The numbers of the values that it takes.
+  std::span<uint16_t> operands() {
+    return {values, static_cast<size_t>(NumOperands(op))};
+  }
+  std::span<const uint16_t> operands() const {
+    return {values, static_cast<size_t>(NumOperands(op))};
+  }
 };
 
 // Instruction i defines value i; `outputs` names the values that leave.
@@ -55,8 +65,8 @@ constexpr uint32_t RegisterBytes(RegisterType type) {
 // The register type that elements of `dtype` are computed in.
 RegisterType RegisterTypeOf(uint8_t dtype);
 
-// How many of a, b, c name values.
-int NumOperands(Opcode op);
+// What CONVERT and BITCAST take.
+RegisterType TypeBefore(const Instruction& conversion);
 
 // The type of the value that the instruction defines.
 RegisterType ResultType(const Instruction& instruction);
@@ -67,22 +77,6 @@ RegisterType ResultType(const Instruction& instruction);
 StatusOr<RegisterCode> DecodeRegisterCode(const std::string& code,
                                           const std::vector<uint16_t>& outputs,
                                           size_t num_operands, size_t rank);
-
-// Makes super-instructions where one pass over the values replaces two, drops
-// what no output needs. Every output keeps its bits. `uniform[k]` says that
-// operand k is the same for all elements: what is computed of such values is
-// left alone, for it is computed only once.
-void Simplify(RegisterCode& code, const std::vector<bool>& uniform);
-
-// Which values are the same for all elements, given which operands are.
-std::vector<bool> UniformValues(const RegisterCode& code,
-                                const std::vector<bool>& uniform);
-
-// An output that will be stored as the narrow type `dtype` needs no rounding or
-// wrapping to that type before: the store does it. `stored[j]` is output j's
-// dtype, 0 if it is not stored.
-void LeaveRoundingToStores(RegisterCode& code,
-                           const std::vector<uint8_t>& stored);
 
 }  // namespace ipu::program
 

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/register_simplify.h"
 
 namespace ipu::program {
 namespace {
@@ -22,9 +23,7 @@ std::string Encode(std::initializer_list<Instruction> code) {
     char b[16];
     b[0] = static_cast<char>(i.op);
     b[1] = static_cast<char>(i.type);
-    std::memcpy(b + 2, &i.a, 2);
-    std::memcpy(b + 4, &i.b, 2);
-    std::memcpy(b + 6, &i.c, 2);
+    std::memcpy(b + 2, i.values, 6);
     std::memcpy(b + 8, &i.imm, 8);
     bytes.append(b, sizeof b);
   }
@@ -76,7 +75,7 @@ TEST(RegisterCode, ReadsWhatWasWritten) {
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->code.size(), 3u);
   EXPECT_EQ(decoded->code[1].imm, 7u);
-  EXPECT_EQ(decoded->code[2].b, 1);
+  EXPECT_EQ(decoded->code[2].values[1], 1);
   EXPECT_EQ(decoded->outputs, (std::vector<uint16_t>{2, 0}));
 }
 

@@ -9,7 +9,6 @@
 #define JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_H_
 
 #include <cstddef>
-#include <cstdint>
 
 #include "jaxlib/ipu/runtime/program/schema.h"
 #include "jaxlib/ipu/runtime/support/status.h"
@@ -18,10 +17,6 @@ namespace ipu::program {
 
 // DATA_LOSS that names the first record found wrong and the value in it.
 Status Validate(const Program& program, size_t constants_bytes);
-
-// The bytes of a tensor's elements, laid out densely. Only for tensors of a
-// valid program.
-int64_t Bytes(const Tensor& tensor);
 
 }  // namespace ipu::program
 

@@ -7,6 +7,7 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_CONVERT_RUN_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #ifndef IPU_SIMD_NS
 #error "Kernel sources are compiled once per instruction set, see factories.h"
@@ -30,6 +31,12 @@ template <typename T>
 LoadRun<T> LoadRunOf(uint8_t dtype);
 template <typename T>
 StoreRun<T> StoreRunOf(uint8_t dtype);
+
+// The one of the four that stands for a register type.
+template <typename T>
+using RunOf =
+    std::conditional_t<std::is_floating_point_v<T>, T,
+                       std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/program/shape.h"
+
 namespace ipu::model::IPU_SIMD_NS {
 
 // One loop: how often, and the bytes to step each time in either array.
@@ -18,9 +20,8 @@ struct Dim {
   int64_t destination;
 };
 
-// Programs have no higher rank (program/validate.cc); a loop nest may need two
-// more.
-inline constexpr size_t kMostDims = 64 + 2;
+// A loop nest may need two more loops than its shape has dimensions.
+inline constexpr size_t kMostDims = program::kHighestRank + 2;
 
 // A loop nest, outermost first, and where it starts.
 struct Nest {

@@ -1,4 +1,4 @@
-// Elements as they lie in memory, and arithmetic on them.
+// Elements as they lie in memory.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_H_
@@ -72,74 +72,6 @@ bool WithElement(uint8_t dtype, const F& f) {
   }
   return false;
 }
-
-// An integer type whose overflow is defined and that V does not promote past.
-template <typename V>
-using Wrapping = std::conditional_t<sizeof(V) <= 4, uint32_t, uint64_t>;
-
-// The monoids of isa.ReduceKind that combine one element with another. Booleans
-// form their own ring: the sum is `or`, the product `and`. Integers wrap
-// around. NaN wins over any number.
-struct SumOf {
-  template <typename V>
-  static V Combine(V a, V b) {
-    if constexpr (std::is_same_v<V, bool>) {
-      return a | b;
-    } else if constexpr (std::is_integral_v<V>) {
-      return static_cast<V>(Wrapping<V>(a) + Wrapping<V>(b));
-    } else {
-      return a + b;
-    }
-  }
-};
-
-struct ProductOf {
-  template <typename V>
-  static V Combine(V a, V b) {
-    if constexpr (std::is_same_v<V, bool>) {
-      return a & b;
-    } else if constexpr (std::is_integral_v<V>) {
-      return static_cast<V>(Wrapping<V>(a) * Wrapping<V>(b));
-    } else {
-      return a * b;
-    }
-  }
-};
-
-struct MaxOf {
-  template <typename V>
-  static V Combine(V a, V b) {
-    return a > b || a != a ? a : b;
-  }
-};
-
-struct MinOf {
-  template <typename V>
-  static V Combine(V a, V b) {
-    return a < b || a != a ? a : b;
-  }
-};
-
-struct AndOf {
-  template <typename V>
-  static V Combine(V a, V b) {
-    return a & b;
-  }
-};
-
-struct OrOf {
-  template <typename V>
-  static V Combine(V a, V b) {
-    return a | b;
-  }
-};
-
-struct XorOf {
-  template <typename V>
-  static V Combine(V a, V b) {
-    return a ^ b;
-  }
-};
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -192,7 +192,7 @@ class ArgFold {
   }
 
   static void Finish(const char* from, int64_t n, const FoldOutput* outputs) {
-    using Stored = std::conditional_t<std::is_integral_v<T>, Bits<T>, T>;
+    using Stored = RunOf<T>;
     const Total* totals = reinterpret_cast<const Total*>(from);
     const StoreRun<Stored> store_value = StoreRunOf<Stored>(outputs[0].dtype);
     const StoreRun<uint64_t> store_index =

@@ -35,48 +35,38 @@ struct Multiplied {
   }
 };
 // NaN wins: kept if it is in `a`, and taken from `b` as x86's max and min do.
-struct Largest {
+template <bool kLargest>
+struct Extreme {
   template <typename T>
-  static constexpr T kIdentity =
-      std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity()
-                                  : std::numeric_limits<T>::min();
-  template <typename T, typename V>
-  static V Apply(V a, V b) {
-#if IPU_AVX512
-    if constexpr (std::is_same_v<V, Vector<float>>) {
-      const __mmask16 number = _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
-      return _mm512_mask_max_ps(a, number, a, b);
-    } else if constexpr (std::is_same_v<V, Vector<double>>) {
-      const __mmask8 number = _mm512_cmp_pd_mask(a, a, _CMP_ORD_Q);
-      return _mm512_mask_max_pd(a, number, a, b);
-    }
-#endif
-    const V larger = a > b ? a : b;
-    if constexpr (!std::is_floating_point_v<T>) return larger;
-    return a == a ? larger : a;
-  }
-};
-struct Smallest {
-  template <typename T>
-  static constexpr T kIdentity =
+  static constexpr T kHighest =
       std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity()
                                   : std::numeric_limits<T>::max();
+  template <typename T>
+  static constexpr T kLowest =
+      std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity()
+                                  : std::numeric_limits<T>::min();
+  template <typename T>
+  static constexpr T kIdentity = kLargest ? kLowest<T> : kHighest<T>;
   template <typename T, typename V>
   static V Apply(V a, V b) {
 #if IPU_AVX512
     if constexpr (std::is_same_v<V, Vector<float>>) {
       const __mmask16 number = _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
-      return _mm512_mask_min_ps(a, number, a, b);
+      return kLargest ? _mm512_mask_max_ps(a, number, a, b)
+                      : _mm512_mask_min_ps(a, number, a, b);
     } else if constexpr (std::is_same_v<V, Vector<double>>) {
       const __mmask8 number = _mm512_cmp_pd_mask(a, a, _CMP_ORD_Q);
-      return _mm512_mask_min_pd(a, number, a, b);
+      return kLargest ? _mm512_mask_max_pd(a, number, a, b)
+                      : _mm512_mask_min_pd(a, number, a, b);
     }
 #endif
-    const V smaller = a < b ? a : b;
-    if constexpr (!std::is_floating_point_v<T>) return smaller;
-    return a == a ? smaller : a;
+    const V extreme = (kLargest ? a > b : a < b) ? a : b;
+    if constexpr (!std::is_floating_point_v<T>) return extreme;
+    return a == a ? extreme : a;
   }
 };
+using Largest = Extreme<true>;
+using Smallest = Extreme<false>;
 struct BitAnd {
   template <typename T>
   static constexpr T kIdentity = ~T{0};
@@ -328,7 +318,7 @@ class MonoidFold {
 
   static void Finish(const char* from, int64_t n, const FoldOutput* output) {
     // Integers lose their upper bits, whichever sign they have.
-    using Stored = std::conditional_t<std::is_integral_v<T>, Bits<T>, T>;
+    using Stored = RunOf<T>;
     const Total* totals = reinterpret_cast<const Total*>(from);
     const StoreRun<Stored> store = StoreRunOf<Stored>(output->dtype);
     const int64_t step = output->stride * program::ItemSize(output->dtype);

@@ -8,6 +8,50 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
+// Two operations in one pass, each rounded as if it stood alone.
+struct MulAdd {
+  template <typename V>
+  static V Do(V a, V b, V c) {
+    return a * b + c;
+  }
+};
+struct MulSub {
+  template <typename V>
+  static V Do(V a, V b, V c) {
+    return a * b - c;
+  }
+};
+struct NegMulAdd {
+  template <typename V>
+  static V Do(V a, V b, V c) {
+    return c - a * b;
+  }
+};
+struct MulMul {
+  template <typename V>
+  static V Do(V a, V b, V c) {
+    return a * b * c;
+  }
+};
+struct AddAdd {
+  template <typename V>
+  static V Do(V a, V b, V c) {
+    return a + b + c;
+  }
+};
+struct AddMul {
+  template <typename V>
+  static V Do(V a, V b, V c) {
+    return (a + b) * c;
+  }
+};
+struct SubMul {
+  template <typename V>
+  static V Do(V a, V b, V c) {
+    return (a - b) * c;
+  }
+};
+
 template <typename T>
 StepFn FindFused(program::Opcode op) {
   if (op == program::kMulAdd) return RunStep<MulAdd, T, T, T, T>;

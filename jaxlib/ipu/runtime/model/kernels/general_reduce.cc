@@ -10,6 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce_space.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_types.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -19,34 +20,19 @@ using program::RegisterType;
 
 constexpr int64_t kInitSize = 8;  // bytes per output in Reduce::init
 
-int64_t ItemSize(RegisterType type) {
-  return type == RegisterType::kF64 || type == RegisterType::kI64 ||
-                 type == RegisterType::kU64
-             ? 8
-             : 4;
-}
-
-template <typename T>
-void StoreAs(const char* from, int64_t n, uint8_t dtype, char* to,
-             int64_t stride) {
-  StoreRunOf<T>(dtype)(reinterpret_cast<const T*>(from), n, to, stride);
-}
-
 using StoreFunction = void (*)(const char*, int64_t, uint8_t, char*, int64_t);
 
 // Brings register values to an element type; null if that cannot be.
 StoreFunction StoreOf(RegisterType type, uint8_t dtype) {
-  switch (type) {
-    case RegisterType::kF32:
-      return StoreRunOf<float>(dtype) ? StoreAs<float> : nullptr;
-    case RegisterType::kF64:
-      return StoreRunOf<double>(dtype) ? StoreAs<double> : nullptr;
-    case RegisterType::kI32:
-    case RegisterType::kU32:
-      return StoreRunOf<uint32_t>(dtype) ? StoreAs<uint32_t> : nullptr;
-    default:
-      return StoreRunOf<uint64_t>(dtype) ? StoreAs<uint64_t> : nullptr;
-  }
+  return WithRegister(type, [dtype]<typename T>(T) -> StoreFunction {
+    using Run = RunOf<T>;
+    if (StoreRunOf<Run>(dtype) == nullptr) return nullptr;
+    return [](const char* from, int64_t n, uint8_t to_dtype, char* to,
+              int64_t stride) {
+      StoreRunOf<Run>(to_dtype)(reinterpret_cast<const Run*>(from), n, to,
+                                stride);
+    };
+  });
 }
 
 struct Output {
@@ -102,7 +88,10 @@ KernelOr GeneralReduceKernel::Make(const ComputeSet& set,
         "initial values as it has values, " +
         std::to_string(count) + ".");
   }
-  ReduceSpace space = MakeReduceSpace(set, fields.num_reduced, fields.code,
+  auto code = program::DecodeRegisterCode(
+      fields.code, fields.outputs, set.operands.size(), set.shape.size());
+  if (!code.ok()) return code.status();
+  ReduceSpace space = MakeReduceSpace(set, fields.num_reduced, *code,
                                       LargestOperand(set), true);
   const int64_t kept = space.kept_size(), reduced = space.reduced_size();
   constexpr int64_t kFewest = 32;
@@ -112,7 +101,7 @@ KernelOr GeneralReduceKernel::Make(const ComputeSet& set,
   std::vector<ReduceAxis> order = side_by_side ? space.reduced : space.kept;
   const auto& rest = side_by_side ? space.kept : space.reduced;
   order.insert(order.end(), rest.begin(), rest.end());
-  auto program = MakeReduceProgram(set, order, fields.code, fields.outputs);
+  auto program = MakeReduceProgram(set, order, std::move(*code));
   if (!program.ok()) return program.status();
   auto combine = RegisterProgram::MakeFunction(
       fields.combine, fields.combine_outputs, 2 * count);
@@ -124,7 +113,7 @@ KernelOr GeneralReduceKernel::Make(const ComputeSet& set,
     const RegisterType type = kernel->program_.output_type(j);
     const View& view = set.results[j].view;
     Output output = {.view = view,
-                     .item_size = ItemSize(type),
+                     .item_size = program::RegisterBytes(type),
                      .init = {},
                      .store = StoreOf(type, view.dtype)};
     if (output.store == nullptr || kernel->combine_.output_type(j) != type) {

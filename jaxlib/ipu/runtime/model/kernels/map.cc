@@ -15,6 +15,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/walk.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
+#include "jaxlib/ipu/runtime/program/register_simplify.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -25,9 +26,8 @@ namespace {
 constexpr double kWorthThreads = 12'000;  // nanoseconds
 constexpr double kGrain = 4'000;
 
-// The longest block of a register program, in elements of a narrow type or of
-// any that needs no conversion.
-constexpr size_t kStagingBytes = (2048 * 2) + kSlackBytes;
+// A block of a type that is converted, which has no more than 16 bits.
+constexpr size_t kStagingBytes = (kLongestBlock * 2) + kSlackBytes;
 
 // Maps of more results than this allocate.
 constexpr size_t kFewResults = 16;

@@ -11,84 +11,26 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-struct FloorOp {
+// A step of one operand that applies a function to each vector of it.
+template <typename Function>
+struct Apply {
   template <typename V>
   static V Do(V a) {
-    return FromPacket<V>(Eigen::internal::pfloor(ToPacket(a)));
+    return Function()(a);
   }
 };
-struct CeilOp {
-  template <typename V>
-  static V Do(V a) {
-    return FromPacket<V>(Eigen::internal::pceil(ToPacket(a)));
-  }
-};
-struct RoundAfzOp {
-  template <typename V>
-  static V Do(V a) {
-    return FromPacket<V>(Eigen::internal::pround(ToPacket(a)));
-  }
-};
-struct RoundEvenOp {
-  template <typename V>
-  static V Do(V a) {
-    return FromPacket<V>(Eigen::internal::print(ToPacket(a)));
-  }
-};
-struct CbrtOp {
-  template <typename V>
-  static V Do(V a) {
-    return FromPacket<V>(Eigen::internal::pcbrt(ToPacket(a)));
-  }
-};
-struct RsqrtOp {
-  template <typename V>
-  static V Do(V a) {
-    return 1 / SquareRoot(a);
-  }
-};
-struct SqrtOp {
-  template <typename V>
-  static V Do(V a) {
-    return SquareRoot(a);
-  }
-};
-struct ExpOp {
-  template <typename V>
-  static V Do(V a) {
-    return Exp(a);
-  }
-};
-struct Expm1Op {
-  template <typename V>
-  static V Do(V a) {
-    return Expm1(a);
-  }
-};
-struct LogOp {
-  template <typename V>
-  static V Do(V a) {
-    return Log(a);
-  }
-};
-struct Log1pOp {
-  template <typename V>
-  static V Do(V a) {
-    return Log1p(a);
-  }
-};
-struct TanhOp {
-  template <typename V>
-  static V Do(V a) {
-    return Tanh(a);
-  }
-};
-struct LogisticOp {
-  template <typename V>
-  static V Do(V a) {
-    return Logistic(a);
-  }
-};
+
+template <typename T, typename Function>
+StepFn Unary(Function) {
+  return RunStep<Apply<Function>, T, T>;
+}
+
+// The same for a function of Eigen's packets.
+template <typename T, typename Function>
+StepFn UnaryOfPackets(Function) {
+  return Unary<T>(
+      [](auto a) { return FromPacket<decltype(a)>(Function()(ToPacket(a))); });
+}
 
 // These work on doubles inside.
 template <typename Function>
@@ -103,40 +45,41 @@ struct TrigonometricOp {
 // The instructions of one operand, and none of two.
 template <typename T>
 StepFn FindMath(program::Opcode op) {
+  namespace eigen = Eigen::internal;
   using program::Opcode;
   switch (op) {
     case Opcode::kFloor:
-      return RunStep<FloorOp, T, T>;
+      return UnaryOfPackets<T>([](auto a) { return eigen::pfloor(a); });
     case Opcode::kCeil:
-      return RunStep<CeilOp, T, T>;
+      return UnaryOfPackets<T>([](auto a) { return eigen::pceil(a); });
     case Opcode::kRoundAfz:
-      return RunStep<RoundAfzOp, T, T>;
+      return UnaryOfPackets<T>([](auto a) { return eigen::pround(a); });
     case Opcode::kRoundEven:
-      return RunStep<RoundEvenOp, T, T>;
-    case Opcode::kExp:
-      return RunStep<ExpOp, T, T>;
-    case Opcode::kExpm1:
-      return RunStep<Expm1Op, T, T>;
-    case Opcode::kLog:
-      return RunStep<LogOp, T, T>;
-    case Opcode::kLog1p:
-      return RunStep<Log1pOp, T, T>;
-    case Opcode::kSqrt:
-      return RunStep<SqrtOp, T, T>;
-    case Opcode::kRsqrt:
-      return RunStep<RsqrtOp, T, T>;
+      return UnaryOfPackets<T>([](auto a) { return eigen::print(a); });
     case Opcode::kCbrt:
-      return RunStep<CbrtOp, T, T>;
+      return UnaryOfPackets<T>([](auto a) { return eigen::pcbrt(a); });
+    case Opcode::kExp:
+      return Unary<T>([](auto a) { return Exp(a); });
+    case Opcode::kExpm1:
+      return Unary<T>([](auto a) { return Expm1(a); });
+    case Opcode::kLog:
+      return Unary<T>([](auto a) { return Log(a); });
+    case Opcode::kLog1p:
+      return Unary<T>([](auto a) { return Log1p(a); });
+    case Opcode::kSqrt:
+      return Unary<T>([](auto a) { return SquareRoot(a); });
+    case Opcode::kRsqrt:
+      return Unary<T>([](auto a) { return 1 / SquareRoot(a); });
+    case Opcode::kTanh:
+      return Unary<T>([](auto a) { return Tanh(a); });
+    case Opcode::kLogistic:
+      return Unary<T>([](auto a) { return Logistic(a); });
     case Opcode::kSin:
       return RunStep<TrigonometricOp<SineOf>, T, T>;
     case Opcode::kCos:
       return RunStep<TrigonometricOp<CosineOf>, T, T>;
     case Opcode::kTan:
       return RunStep<TrigonometricOp<TangentOf>, T, T>;
-    case Opcode::kTanh:
-      return RunStep<TanhOp, T, T>;
-    case Opcode::kLogistic:
-      return RunStep<LogisticOp, T, T>;
     default:
       return nullptr;
   }

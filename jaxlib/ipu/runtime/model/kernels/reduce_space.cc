@@ -1,33 +1,17 @@
 #include "jaxlib/ipu/runtime/model/kernels/reduce_space.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// An instruction of a register program, as isa.py packs it.
-struct Instruction {
-  uint8_t op;
-  uint8_t type;
-  uint16_t a, b, c;
-  uint64_t imm;
-};
-static_assert(sizeof(Instruction) == 16);
-
-bool IsIota(const char* instruction) {
-  return static_cast<uint8_t>(instruction[0]) ==
-         static_cast<uint8_t>(program::Opcode::kIota);
-}
-
-bool HasIota(const std::string& code) {
-  for (size_t i = 0; i + sizeof(Instruction) <= code.size();
-       i += sizeof(Instruction)) {
-    if (IsIota(code.data() + i)) return true;
-  }
-  return false;
+bool HasIota(const program::RegisterCode& code) {
+  return std::any_of(code.code.begin(), code.code.end(), [](const auto& i) {
+    return i.op == program::Opcode::kIota;
+  });
 }
 
 int64_t Size(const std::vector<ReduceAxis>& axes) {
@@ -97,7 +81,7 @@ size_t LargestOperand(const ComputeSet& set) {
 }
 
 ReduceSpace MakeReduceSpace(const ComputeSet& set, size_t num_reduced,
-                            const std::string& code, size_t primary,
+                            const program::RegisterCode& code, size_t primary,
                             bool in_order) {
   ReduceSpace space;
   const size_t first_reduced = set.shape.size() - num_reduced;
@@ -136,7 +120,7 @@ ReduceSpace MakeReduceSpace(const ComputeSet& set, size_t num_reduced,
 
 StatusOr<RegisterProgram> MakeReduceProgram(
     const ComputeSet& set, const std::vector<ReduceAxis>& order,
-    const std::string& code, const std::vector<uint16_t>& outputs) {
+    program::RegisterCode code) {
   std::vector<int64_t> shape;
   std::vector<Operand> operands;
   for (const ReduceAxis& axis : order) shape.push_back(axis.extent);
@@ -152,18 +136,13 @@ StatusOr<RegisterProgram> MakeReduceProgram(
     operands.push_back(std::move(operand));
   }
   // The dimensions that IOTA names have moved.
-  std::string moved = code;
-  for (size_t i = 0; i + sizeof(Instruction) <= moved.size();
-       i += sizeof(Instruction)) {
-    if (!IsIota(moved.data() + i)) continue;
-    Instruction iota;
-    std::memcpy(&iota, moved.data() + i, sizeof iota);
+  for (program::Instruction& i : code.code) {
+    if (i.op != program::Opcode::kIota) continue;
     size_t d = 0;
-    while (d < order.size() && order[d].dimension != iota.imm) ++d;
-    iota.imm = d;  // refused below if there is no such dimension
-    std::memcpy(moved.data() + i, &iota, sizeof iota);
+    while (order[d].dimension != i.imm) ++d;
+    i.imm = d;
   }
-  return RegisterProgram::Make(moved, outputs, shape, operands);
+  return RegisterProgram::Make(std::move(code), shape, operands);
 }
 
 int64_t ResultOffset(const std::vector<ReduceAxis>& axes, size_t result,

@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -36,16 +36,17 @@ struct ReduceSpace {
 // `primary` is the operand whose memory the order should follow. The reduced
 // axes stay in the given order if `in_order`.
 ReduceSpace MakeReduceSpace(const ComputeSet& set, size_t num_reduced,
-                            const std::string& code, size_t primary,
+                            const program::RegisterCode& code, size_t primary,
                             bool in_order);
 
 // The operand with the most elements: its memory is the most to read.
 size_t LargestOperand(const ComputeSet& set);
 
-// A register program over `order`, which names all axes of a space.
+// A register program over `order`, which names all axes of a space that its
+// IOTAs count along.
 StatusOr<RegisterProgram> MakeReduceProgram(
     const ComputeSet& set, const std::vector<ReduceAxis>& order,
-    const std::string& code, const std::vector<uint16_t>& outputs);
+    program::RegisterCode code);
 
 // The offsets, in elements of result `result`, of index `i` of `axes`.
 int64_t ResultOffset(const std::vector<ReduceAxis>& axes, size_t result,

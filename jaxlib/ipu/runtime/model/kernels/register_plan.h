@@ -27,7 +27,6 @@ struct Output {
   uint32_t width;
   uint16_t slot;      // where its values are
   uint16_t home = 0;  // kDirect: slot of a buffer, if the caller has none
-  int operand = -1;   // the operand that it is a plain LOAD of
 };
 
 // A function's operand, whose place is given with each call.
@@ -53,10 +52,10 @@ struct alignas(64) Cell {
 // Slots in the order of their numbers: `owned` ones whose place in a state's
 // memory is fixed, then constants, then those that are set for each block.
 struct Plan {
-  int64_t size = 0;               // elements of the iteration space
-  int64_t block = 0;              // elements at a time
-  int64_t grain = 1;              // ranges should begin at multiples of this
-  std::vector<uint32_t> offsets;  // of owned slots in a state's memory
+  int64_t size = 0;             // elements of the iteration space
+  int64_t block = 0;            // elements at a time
+  int64_t grain = 1;            // ranges should begin at multiples of this
+  std::vector<size_t> offsets;  // of owned slots in a state's memory
   std::deque<Cell> constants;
   size_t num_slots = 0;
   size_t staging = 0;  // offset of room for raw elements

@@ -40,15 +40,6 @@ RegisterProgram& RegisterProgram::operator=(RegisterProgram&&) noexcept =
 RegisterProgram::~RegisterProgram() = default;
 
 StatusOr<RegisterProgram> RegisterProgram::Make(
-    const std::string& code, const std::vector<uint16_t>& outputs,
-    const std::vector<int64_t>& shape, const std::vector<Operand>& operands) {
-  auto decoded =
-      program::DecodeRegisterCode(code, outputs, operands.size(), shape.size());
-  if (!decoded.ok()) return decoded.status();
-  return Make(std::move(*decoded), shape, operands, nullptr);
-}
-
-StatusOr<RegisterProgram> RegisterProgram::Make(
     program::RegisterCode code, const std::vector<int64_t>& shape,
     const std::vector<Operand>& operands, const std::vector<Operand>* results) {
   auto impl = std::make_unique<Impl>();
@@ -73,9 +64,6 @@ const Plan& RegisterProgram::plan() const { return *impl_; }
 size_t RegisterProgram::num_outputs() const { return impl_->outputs.size(); }
 program::RegisterType RegisterProgram::output_type(size_t j) const {
   return impl_->outputs[j].type;
-}
-int RegisterProgram::LoadedOperand(size_t j) const {
-  return impl_->outputs[j].operand;
 }
 int64_t RegisterProgram::grain() const { return impl_->grain; }
 int64_t RegisterProgram::block() const { return impl_->block; }
@@ -114,7 +102,7 @@ void RegisterProgram::State::Bind(const Impl& plan) {
   slots_ = reinterpret_cast<char**>(memory);
   staging_ = memory + plan.staging;
   char** slot = slots_;
-  for (uint32_t offset : plan.offsets) *slot++ = memory + offset;
+  for (size_t offset : plan.offsets) *slot++ = memory + offset;
   for (const Cell& cell : plan.constants) {
     *slot++ = const_cast<char*>(cell.bytes);
   }

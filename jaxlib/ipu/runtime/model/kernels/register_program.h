@@ -6,7 +6,7 @@
 // stack; programs that need more than that (very many live values, operands
 // that lie transposed) use memory that the thread keeps.
 //
-//   ASSIGN(program, RegisterProgram::Make(code, outputs, shape, operands));
+//   ASSIGN(program, RegisterProgram::Make(code, shape, operands));
 //   ...
 //   RegisterProgram::State state(program, memory);      // once per thread
 //   void* values[] = {nullptr};
@@ -34,6 +34,9 @@ namespace ipu::model::IPU_SIMD_NS {
 
 struct Plan;  // register_plan.h
 
+// No program's block is longer.
+inline constexpr int64_t kLongestBlock = 2048;
+
 struct Free {
   void operator()(char* memory) const { std::free(memory); }
 };
@@ -43,20 +46,15 @@ class RegisterProgram {
   class State;
 
   // A program over the iteration space `shape`, walked in row-major order.
-  // LOAD k reads operands[k] and converts it to its register type. Refuses
-  // code that is not well-formed. Outputs go to memory that no operand is in.
-  static StatusOr<RegisterProgram> Make(const std::string& code,
-                                        const std::vector<uint16_t>& outputs,
-                                        const std::vector<int64_t>& shape,
-                                        const std::vector<Operand>& operands);
-
-  // The same for code that is checked and may have been changed since. With
-  // `results`, where the outputs will be stored: each is the very same
-  // elements as an operand, or shares nothing with it.
-  static StatusOr<RegisterProgram> Make(program::RegisterCode code,
-                                        const std::vector<int64_t>& shape,
-                                        const std::vector<Operand>& operands,
-                                        const std::vector<Operand>* results);
+  // LOAD k reads operands[k] and converts it to its register type; refused if
+  // that is not the type of the operand's elements. `code` has been checked and
+  // may have been changed since. With `results`, where the outputs will be
+  // stored: each is the very same elements as an operand, or shares nothing
+  // with it. Without, outputs go to memory that no operand is in.
+  static StatusOr<RegisterProgram> Make(
+      program::RegisterCode code, const std::vector<int64_t>& shape,
+      const std::vector<Operand>& operands,
+      const std::vector<Operand>* results = nullptr);
 
   // A function of dense blocks, for `Call`: LOAD k reads block k, whose
   // elements are of the LOAD's register type already. IOTA is refused.
@@ -73,11 +71,6 @@ class RegisterProgram {
 
   size_t num_outputs() const;
   program::RegisterType output_type(size_t j) const;
-
-  // k if output j is operand k as it stands in memory (a LOAD that converts
-  // nothing), so that the caller may read it there with its own strides;
-  // -1 otherwise.
-  int LoadedOperand(size_t j) const;
 
   // The most elements `Eval` takes at once when it chooses where values go.
   int64_t block() const;

@@ -4,8 +4,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "jaxlib/ipu/runtime/model/kernels/arithmetic.h"
+#include "jaxlib/ipu/runtime/model/kernels/arithmetic_integer.h"
 #include "jaxlib/ipu/runtime/model/kernels/half.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_types.h"
 #include "jaxlib/ipu/runtime/model/kernels/steps.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -40,41 +41,12 @@ struct ConvertTo {
   }
 };
 
-template <typename From>
-StepFn FindConvertFrom(RegisterType to) {
-  switch (to) {
-    case RegisterType::kF32:
-      return RunStep<ConvertTo<float>, float, From>;
-    case RegisterType::kF64:
-      return RunStep<ConvertTo<double>, double, From>;
-    case RegisterType::kI32:
-      return RunStep<ConvertTo<int32_t>, int32_t, From>;
-    case RegisterType::kU32:
-      return RunStep<ConvertTo<uint32_t>, uint32_t, From>;
-    case RegisterType::kI64:
-      return RunStep<ConvertTo<int64_t>, int64_t, From>;
-    case RegisterType::kU64:
-      return RunStep<ConvertTo<uint64_t>, uint64_t, From>;
-  }
-  return nullptr;
-}
-
 StepFn FindConvert(RegisterType from, RegisterType to) {
-  switch (from) {
-    case RegisterType::kF32:
-      return FindConvertFrom<float>(to);
-    case RegisterType::kF64:
-      return FindConvertFrom<double>(to);
-    case RegisterType::kI32:
-      return FindConvertFrom<int32_t>(to);
-    case RegisterType::kU32:
-      return FindConvertFrom<uint32_t>(to);
-    case RegisterType::kI64:
-      return FindConvertFrom<int64_t>(to);
-    case RegisterType::kU64:
-      return FindConvertFrom<uint64_t>(to);
-  }
-  return nullptr;
+  return WithRegister(from, [to]<typename From>(From) {
+    return WithRegister(to, []<typename To>(To) -> StepFn {
+      return RunStep<ConvertTo<To>, To, From>;
+    });
+  });
 }
 
 // The low bits, with or without their sign.
@@ -112,7 +84,7 @@ struct Bf16OfBits {
 StepFn FindConversion(const program::Instruction& i) {
   switch (i.op) {
     case Opcode::kConvert:
-      return FindConvert(static_cast<RegisterType>(i.b), i.type);
+      return FindConvert(program::TypeBefore(i), i.type);
     case Opcode::kWrapI8:
       return RunStep<Wrap<int8_t>, int32_t, int32_t>;
     case Opcode::kWrapI16:

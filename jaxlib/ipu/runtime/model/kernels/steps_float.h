@@ -3,9 +3,8 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_STEPS_FLOAT_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_STEPS_FLOAT_H_
 
-#include "jaxlib/ipu/runtime/model/kernels/arithmetic.h"
-#include "jaxlib/ipu/runtime/model/kernels/fused.h"
-#include "jaxlib/ipu/runtime/model/kernels/step.h"
+#include "jaxlib/ipu/runtime/model/kernels/arithmetic_float.h"
+#include "jaxlib/ipu/runtime/model/kernels/steps_common.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -21,37 +20,13 @@ StepFn FindFloat(program::Opcode op) {
       return RunStep<SignFloat, T, T>;
     case Opcode::kIsFinite:
       return RunStep<IsFinite, uint32_t, T>;
-    case Opcode::kAdd:
-      return RunStep<Add, T, T, T>;
-    case Opcode::kSub:
-      return RunStep<Sub, T, T, T>;
-    case Opcode::kMul:
-      return RunStep<Mul, T, T, T>;
     case Opcode::kDiv:
       return RunStep<Div, T, T, T>;
-    case Opcode::kMax:
-      return RunStep<Max, T, T, T>;
-    case Opcode::kMin:
-      return RunStep<Min, T, T, T>;
-    case Opcode::kEq:
-      return RunStep<Equal, uint32_t, T, T>;
-    case Opcode::kNe:
-      return RunStep<NotEqual, uint32_t, T, T>;
-    case Opcode::kLt:
-      return RunStep<Less, uint32_t, T, T>;
-    case Opcode::kLe:
-      return RunStep<LessEqual, uint32_t, T, T>;
-    case Opcode::kGt:
-      return RunStep<Greater, uint32_t, T, T>;
-    case Opcode::kGe:
-      return RunStep<GreaterEqual, uint32_t, T, T>;
-    case Opcode::kSelect:
-      return RunStep<Select, T, uint32_t, T, T>;
-    case Opcode::kClamp:
-      return RunStep<Clamp, T, T, T, T>;
     default:
-      return FindFused<T>(op);
+      break;
   }
+  const StepFn ordering = FindOrdering<T>(op);
+  return ordering != nullptr ? ordering : FindRing<T>(op);
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -3,9 +3,10 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_STEPS_INTEGER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_STEPS_INTEGER_H_
 
-#include "jaxlib/ipu/runtime/model/kernels/arithmetic.h"
-#include "jaxlib/ipu/runtime/model/kernels/fused.h"
-#include "jaxlib/ipu/runtime/model/kernels/step.h"
+#include <type_traits>
+
+#include "jaxlib/ipu/runtime/model/kernels/arithmetic_integer.h"
+#include "jaxlib/ipu/runtime/model/kernels/steps_common.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -14,12 +15,6 @@ template <typename U>
 StepFn FindUnsigned(program::Opcode op) {
   using program::Opcode;
   switch (op) {
-    case Opcode::kAdd:
-      return RunStep<Add, U, U, U>;
-    case Opcode::kSub:
-      return RunStep<Sub, U, U, U>;
-    case Opcode::kMul:
-      return RunStep<Mul, U, U, U>;
     case Opcode::kAnd:
       return RunStep<And, U, U, U>;
     case Opcode::kOr:
@@ -40,18 +35,12 @@ StepFn FindUnsigned(program::Opcode op) {
       return RunStep<PopCount, U, U>;
     case Opcode::kClz:
       return RunStep<CountLeadingZeros, U, U>;
-    case Opcode::kEq:
-      return RunStep<Equal, uint32_t, U, U>;
-    case Opcode::kNe:
-      return RunStep<NotEqual, uint32_t, U, U>;
-    case Opcode::kSelect:
-      return RunStep<Select, U, uint32_t, U, U>;
     default:
       break;
   }
   if (op == program::kRotateLeft) return RunStep<RotateLeft, U, U>;
   if (op == program::kRotateXor) return RunStep<RotateXor, U, U, U>;
-  return FindFused<U>(op);
+  return FindRing<U>(op);
 }
 
 // What does.
@@ -69,25 +58,13 @@ StepFn FindInteger(program::Opcode op) {
       return RunStep<DivInteger, T, T, T>;
     case Opcode::kRem:
       return RunStep<RemInteger, T, T, T>;
-    case Opcode::kMax:
-      return RunStep<Max, T, T, T>;
-    case Opcode::kMin:
-      return RunStep<Min, T, T, T>;
     case Opcode::kPow:
       return RunStep<PowInteger, T, T, T>;
-    case Opcode::kLt:
-      return RunStep<Less, uint32_t, T, T>;
-    case Opcode::kLe:
-      return RunStep<LessEqual, uint32_t, T, T>;
-    case Opcode::kGt:
-      return RunStep<Greater, uint32_t, T, T>;
-    case Opcode::kGe:
-      return RunStep<GreaterEqual, uint32_t, T, T>;
-    case Opcode::kClamp:
-      return RunStep<Clamp, T, T, T, T>;
     default:
-      return FindUnsigned<U>(op);
+      break;
   }
+  const StepFn ordering = FindOrdering<T>(op);
+  return ordering != nullptr ? ordering : FindUnsigned<U>(op);
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

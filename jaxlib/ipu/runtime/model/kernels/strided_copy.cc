@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "jaxlib/ipu/runtime/model/kernels/items.h"
 #include "jaxlib/ipu/runtime/model/kernels/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/transpose.h"
 
@@ -12,27 +13,6 @@ namespace {
 
 bool IsItemSize(int64_t bytes) {
   return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
-}
-
-struct Pair {
-  uint64_t words[2];
-};
-
-// Calls f with an item of that many bytes.
-template <typename F>
-void WithItem(int64_t bytes, const F& f) {
-  switch (bytes) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    case 8:
-      return f(uint64_t{});
-    case 16:
-      return f(Pair{});
-  }
 }
 
 template <typename CopyRow>
@@ -49,7 +29,7 @@ void CopyRows(const Dim& rows, const char* source, char* destination,
 void Repeat(const char* source, int64_t block, int64_t count,
             char* destination) {
   if (IsItemSize(block)) {
-    return WithItem(block, [&]<typename T>(T item) {
+    return WithItemOrPair(block, [&]<typename T>(T item) {
       std::memcpy(&item, source, sizeof item);
       for (int64_t i = 0; i < count; ++i) {
         std::memcpy(destination + i * sizeof(T), &item, sizeof(T));
@@ -227,7 +207,7 @@ void StridedCopy::RunPlane(const Dim& outer, const Dim& inner,
       return Transpose(block_, outer.extent, inner.extent, source, inner.source,
                        destination, outer.destination);
     case Kind::kStrided:
-      return WithItem(block_, [&]<typename T>(T) {
+      return WithItemOrPair(block_, [&]<typename T>(T) {
         CopyPlane<T>(outer, inner, source, destination);
       });
     case Kind::kNothing:

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/model/kernels/items.h"
+
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
@@ -131,10 +133,6 @@ void TransposeLines(const char* source, int64_t source_step, char* destination,
   }
 }
 
-struct Pair {
-  uint64_t words[2];
-};
-
 // A transposition in parts: destination rows [i0, i1), columns [j0, j1).
 template <typename Item>
 class Parts {
@@ -256,22 +254,10 @@ class Parts {
 void Transpose(int64_t item_size, int64_t rows, int64_t columns,
                const char* source, int64_t source_step, char* destination,
                int64_t destination_step) {
-  const auto run = [&]<typename Item>(Item) {
+  WithItemOrPair(item_size, [&]<typename Item>(Item) {
     Parts<Item>(source, source_step, destination, destination_step)
         .Run(rows, columns);
-  };
-  switch (item_size) {
-    case 1:
-      return run(uint8_t{});
-    case 2:
-      return run(uint16_t{});
-    case 4:
-      return run(uint32_t{});
-    case 8:
-      return run(uint64_t{});
-    case 16:
-      return run(Pair{});
-  }
+  });
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -13,7 +13,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "jaxlib/ipu/runtime/model/kernels/arithmetic.h"
+#include "jaxlib/ipu/runtime/model/kernels/arithmetic_float.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd.h"
 
 namespace ipu::model::IPU_SIMD_NS {

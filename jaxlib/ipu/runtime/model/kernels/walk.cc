@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "jaxlib/ipu/runtime/model/kernels/items.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd.h"
 #include "jaxlib/ipu/runtime/model/kernels/transpose.h"
+#include "jaxlib/ipu/runtime/program/shape.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
-
-// The highest rank that a valid program has.
-constexpr size_t kHighestRank = 64;
 
 // `n` elements `stride` apart, from memory into a block or back.
 template <typename T, bool kGather>
@@ -114,7 +113,7 @@ int64_t Walk::Locate(int64_t begin, int64_t* index) const {
 
 void Walk::GatherRows(const char* data, int64_t begin, int64_t rows,
                       char* to) const {
-  int64_t index[kHighestRank];
+  int64_t index[program::kHighestRank];
   const int64_t item = item_size_;
   Transpose(item, rows, columns(), data + Locate(begin, index) * item,
             dimensions_.back().stride * item, to, columns() * item);
@@ -124,7 +123,7 @@ template <typename T, bool kGather>
 void Walk::Move(T* data, int64_t begin, int64_t count, T* block) const {
   // Rows are the last dimension, their number the one before.
   const size_t rank = dimensions_.size();
-  int64_t index[kHighestRank];
+  int64_t index[program::kHighestRank];
   data += Locate(begin, index);
   const Dimension row = rank < 1 ? Dimension{1, 1} : dimensions_[rank - 1];
   const Dimension rows = rank < 2 ? Dimension{1, 0} : dimensions_[rank - 2];
@@ -162,20 +161,10 @@ void Walk::Move(T* data, int64_t begin, int64_t count, T* block) const {
 template <bool kGather>
 void Walk::MoveItems(char* data, int64_t begin, int64_t count,
                      char* block) const {
-  const auto move = [&]<typename T>(T*) {
+  WithItem(item_size_, [&]<typename T>(T) {
     Move<T, kGather>(reinterpret_cast<T*>(data), begin, count,
                      reinterpret_cast<T*>(block));
-  };
-  switch (item_size_) {
-    case 1:
-      return move(static_cast<uint8_t*>(nullptr));
-    case 2:
-      return move(static_cast<uint16_t*>(nullptr));
-    case 4:
-      return move(static_cast<uint32_t*>(nullptr));
-    default:
-      return move(static_cast<uint64_t*>(nullptr));
-  }
+  });
 }
 
 void Walk::Gather(const char* data, int64_t begin, int64_t count,

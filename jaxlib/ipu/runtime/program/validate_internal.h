@@ -1,0 +1,39 @@
+// The parts of Validate.
+
+#ifndef JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_INTERNAL_H_
+#define JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_INTERNAL_H_
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/program/schema.h"
+#include "jaxlib/ipu/runtime/support/status.h"
+
+namespace ipu::program {
+
+// DATA_LOSS with a message of words and numbers.
+template <typename... Parts>
+Status Corrupt(const Parts&... parts) {
+  std::string message = "corrupt IPU program: ";
+  const auto append = [&](const auto& part) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(part)>>) {
+      message += std::to_string(part);
+    } else {
+      message += part;
+    }
+  };
+  (append(parts), ...);
+  return DataLoss(std::move(message));
+}
+
+// Tensors, where they are stored, and what is donated.
+Status ValidateTensors(const Program& program, size_t constants_bytes);
+
+// Steps, of a program whose tensors are valid.
+Status ValidateSteps(const Program& program);
+
+}  // namespace ipu::program
+
+#endif  // JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_INTERNAL_H_

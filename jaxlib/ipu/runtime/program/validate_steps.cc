@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <variant>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/shape.h"
+#include "jaxlib/ipu/runtime/program/validate_internal.h"
+
+namespace ipu::program {
+namespace {
+
+// Gather, scatter and the dynamic slices stand last in the union.
+constexpr size_t kFirstIndexedCodelet = 3;
+static_assert(std::is_same_v<std::variant_alternative_t<
+                                 kFirstIndexedCodelet, decltype(Fields::value)>,
+                             Gather>);
+
+class StepValidator {
+ public:
+  explicit StepValidator(const Program& program) : p_(program) {}
+
+  // The decoder has bounded how deeply steps are nested.
+  Status CheckSteps(const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      IPU_RETURN_IF_ERROR(
+          std::visit([&](const auto& s) { return CheckStep(s); }, step.value));
+    }
+    return Status();
+  }
+
+ private:
+  Status CheckStep(const Execute& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    if (Count(s.shape) < 0) return Corrupt("a compute set without valid shape");
+    if (s.partition >= p_.mappings.size()) {
+      return Corrupt("a compute set names the partition ", s.partition, " of ",
+                     p_.mappings.size());
+    }
+    const bool empty = Count(s.shape) == 0;
+    for (const Access& a : s.operands) {
+      IPU_RETURN_IF_ERROR(CheckAccess(s, a, /*untouched=*/empty));
+    }
+    for (const Access& a : s.results) {
+      IPU_RETURN_IF_ERROR(CheckAccess(s, a, /*untouched=*/false));
+    }
+    return Status();
+  }
+
+  // An access is touched unless a dimension it walks has no extent; a result
+  // of a reduction over nothing is written all the same.
+  Status CheckAccess(const Execute& s, const Access& a, bool untouched) {
+    if (a.tensor >= p_.tensors.size()) {
+      return Corrupt("a compute set names the tensor ", a.tensor, " of ",
+                     p_.tensors.size());
+    }
+    const Tensor& t = p_.tensors[a.tensor];
+    if (a.dims.size() != s.shape.size()) {
+      return Corrupt("a compute set of ", s.shape.size(),
+                     " dimensions walks tensor ", a.tensor, " in ",
+                     a.dims.size());
+    }
+    std::vector<int64_t> last(t.shape.size(), 0);
+    std::vector<bool> walked(t.shape.size(), false);
+    for (size_t d = 0; d < a.dims.size(); ++d) {
+      const int32_t k = a.dims[d];
+      if (k < -1 || k >= static_cast<int32_t>(t.shape.size())) {
+        return Corrupt("a compute set walks dimension ", k, " of tensor ",
+                       a.tensor, ", which has ", t.shape.size());
+      }
+      if (k < 0) continue;
+      untouched |= s.shape[d] == 0;
+      last[k] += s.shape[d] - 1;  // at most kHighestRank * kMostElements
+      walked[k] = true;
+    }
+    if (untouched) return Status();
+    // Along other dimensions an access stands still at index 0, or a codelet
+    // that takes indices walks them itself, and checks that itself.
+    const bool indexed = s.fields.value.index() >= kFirstIndexedCodelet;
+    for (size_t k = 0; k < last.size(); ++k) {
+      if (last[k] >= t.shape[k] && (walked[k] || !indexed)) {
+        return Corrupt("a compute set reads or writes index ", last[k],
+                       " of dimension ", k, " of tensor ", a.tensor,
+                       ", which ends at ", t.shape[k]);
+      }
+    }
+    return Status();
+  }
+
+  Status CheckStep(const Copy& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    for (const Move& m : s.moves) {
+      if (m.source >= p_.tensors.size() || m.destination >= p_.tensors.size()) {
+        return Corrupt("a move from tensor ", m.source, " to ", m.destination,
+                       " of ", p_.tensors.size());
+      }
+      const Tensor& from = p_.tensors[m.source];
+      const Tensor& to = p_.tensors[m.destination];
+      if (ItemSize(from.dtype) != ItemSize(to.dtype)) {
+        return Corrupt("a move from tensor ", m.source, " to ", m.destination,
+                       " between element types ", from.dtype, " and ",
+                       to.dtype);
+      }
+      if (Count(m.shape) < 0 || m.source_strides.size() != m.shape.size() ||
+          m.destination_strides.size() != m.shape.size()) {
+        return Corrupt("a move from tensor ", m.source, " to ", m.destination,
+                       " without valid shape");
+      }
+      if (!Inside(m.shape, m.source_offset, m.source_strides,
+                  Count(from.shape)) ||
+          !Inside(m.shape, m.destination_offset, m.destination_strides,
+                  Count(to.shape))) {
+        return Corrupt("a move from tensor ", m.source, " to ", m.destination,
+                       " reaches outside of one of them");
+      }
+    }
+    return Status();
+  }
+
+  Status CheckStep(const HostCopy& s) {
+    if (s.tensor >= p_.tensors.size()) {
+      return Corrupt("a host copy names the tensor ", s.tensor, " of ",
+                     p_.tensors.size());
+    }
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    return CheckLocation(s.location);
+  }
+
+  Status CheckStep(const Repeat& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    return CheckSteps(s.body);
+  }
+
+  Status CheckStep(const While& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    IPU_RETURN_IF_ERROR(CheckScalar(s.predicate, "while", {kBool}));
+    IPU_RETURN_IF_ERROR(CheckSteps(s.condition));
+    return CheckSteps(s.body);
+  }
+
+  Status CheckStep(const Switch& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    IPU_RETURN_IF_ERROR(CheckScalar(s.selector, "switch", {kBool, kI32}));
+    if (s.branches.empty()) return Corrupt("a switch without branches");
+    for (const Branch& branch : s.branches) {
+      IPU_RETURN_IF_ERROR(CheckSteps(branch.steps));
+    }
+    return Status();
+  }
+
+  Status CheckScalar(uint32_t tensor, const char* step,
+                     std::initializer_list<DType> allowed) {
+    if (tensor >= p_.tensors.size()) {
+      return Corrupt("a ", step, " tests the tensor ", tensor, " of ",
+                     p_.tensors.size());
+    }
+    const Tensor& t = p_.tensors[tensor];
+    if (Count(t.shape) != 1 ||
+        std::find(allowed.begin(), allowed.end(), t.dtype) == allowed.end()) {
+      return Corrupt("a ", step, " tests tensor ", tensor, " of element type ",
+                     t.dtype, " and ", Count(t.shape), " elements");
+    }
+    return Status();
+  }
+
+  Status CheckLocation(uint32_t location) {
+    if (location < p_.locations.size()) return Status();
+    return Corrupt("a step names the location ", location, " of ",
+                   p_.locations.size());
+  }
+
+  Status CheckCost(const Cost& cost) {
+    for (double c : {cost.compute_cycles, cost.exchange_cycles,
+                     cost.sync_cycles, cost.exchange_bytes, cost.flops}) {
+      if (!std::isfinite(c) || c < 0) return Corrupt("a step that costs ", c);
+    }
+    return Status();
+  }
+
+  const Program& p_;
+};
+
+}  // namespace
+
+Status ValidateSteps(const Program& program) {
+  return StepValidator(program).CheckSteps(program.steps);
+}
+
+}  // namespace ipu::program

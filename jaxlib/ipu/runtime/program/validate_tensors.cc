@@ -1,0 +1,171 @@
+#include <cstdint>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/shape.h"
+#include "jaxlib/ipu/runtime/program/validate_internal.h"
+
+namespace ipu::program {
+namespace {
+
+class TensorValidator {
+ public:
+  TensorValidator(const Program& program, size_t constants_bytes)
+      : p_(program), constants_bytes_(constants_bytes) {}
+
+  Status Check() {
+    if (p_.arena_bytes > kMostBytes) {
+      return Corrupt("an arena of ", p_.arena_bytes, " bytes");
+    }
+    for (size_t i = 0; i < p_.tensors.size(); ++i) {
+      IPU_RETURN_IF_ERROR(CheckShape(i));
+    }
+    IPU_RETURN_IF_ERROR(CheckEnds(p_.arguments, Space::kArgument, "argument"));
+    IPU_RETURN_IF_ERROR(CheckEnds(p_.results, Space::kResult, "result"));
+    for (size_t i = 0; i < p_.tensors.size(); ++i) {
+      const bool root = p_.tensors[i].root == i;
+      IPU_RETURN_IF_ERROR(root ? CheckRoot(i) : CheckPlaced(i));
+    }
+    return CheckDonation();
+  }
+
+ private:
+  // What needs no other tensor.
+  Status CheckShape(size_t i) {
+    const Tensor& t = p_.tensors[i];
+    if (ItemSize(t.dtype) == 0) {
+      return Corrupt("tensor ", i, " has the unknown element type ", t.dtype);
+    }
+    if (Count(t.shape) < 0) {
+      return Corrupt("tensor ", i, " has no valid shape");
+    }
+    if (t.strides.size() != t.shape.size()) {
+      return Corrupt("tensor ", i, " has ", t.shape.size(), " dimensions but ",
+                     t.strides.size(), " strides");
+    }
+    if (t.mapping >= p_.mappings.size()) {
+      return Corrupt("tensor ", i, " names the mapping ", t.mapping, " of ",
+                     p_.mappings.size());
+    }
+    if (t.root >= p_.tensors.size() || p_.tensors[t.root].root != t.root) {
+      return Corrupt("tensor ", i, " names the root ", t.root,
+                     ", which is none");
+    }
+    return Status();
+  }
+
+  // The arguments or the results.
+  Status CheckEnds(const std::vector<uint32_t>& ends, Space space,
+                   const char* name) {
+    for (size_t i = 0; i < ends.size(); ++i) {
+      if (ends[i] >= p_.tensors.size()) {
+        return Corrupt(name, " ", i, " names the tensor ", ends[i], " of ",
+                       p_.tensors.size());
+      }
+      const Tensor& t = p_.tensors[ends[i]];
+      if (t.root != ends[i] || t.space != static_cast<uint8_t>(space) ||
+          t.address != i) {
+        return Corrupt("tensor ", ends[i], " stands for ", name, " ", i,
+                       " but is not stored there");
+      }
+    }
+    return Status();
+  }
+
+  Status CheckRoot(size_t i) {
+    const Tensor& t = p_.tensors[i];
+    if (t.offset != 0 || !Dense(t.shape, t.strides)) {
+      return Corrupt("tensor ", i, " is a root but not dense");
+    }
+    uint64_t start = t.address;
+    uint64_t room = 0;
+    switch (static_cast<Space>(t.space)) {
+      case Space::kArena:
+        room = p_.arena_bytes;
+        break;
+      case Space::kConstant:
+        room = constants_bytes_;
+        break;
+      case Space::kArgument:
+      case Space::kResult: {
+        const bool argument = t.space == static_cast<uint8_t>(Space::kArgument);
+        const auto& ends = argument ? p_.arguments : p_.results;
+        if (t.address >= ends.size()) {
+          return Corrupt("tensor ", i, " is stored in ",
+                         argument ? "argument " : "result ", t.address, " of ",
+                         ends.size());
+        }
+        start = 0;
+        room = static_cast<uint64_t>(Bytes(p_.tensors[ends[t.address]]));
+        break;
+      }
+      default:
+        return Corrupt("tensor ", i, " is stored in the unknown space ",
+                       t.space);
+    }
+    const uint64_t bytes = static_cast<uint64_t>(Bytes(t));
+    if (start > room || bytes > room - start) {
+      return Corrupt("tensor ", i, " takes ", bytes, " bytes from ", start,
+                     " on of a space of ", room);
+    }
+    if (start % ItemSize(t.dtype) != 0) {
+      return Corrupt("tensor ", i, " starts at byte ", start,
+                     ", between two elements");
+    }
+    return Status();
+  }
+
+  Status CheckPlaced(size_t i) {
+    const Tensor& t = p_.tensors[i];
+    const Tensor& root = p_.tensors[t.root];
+    if (t.dtype != root.dtype) {
+      return Corrupt("tensor ", i, " has the element type ", t.dtype,
+                     ", its root ", root.dtype);
+    }
+    if (!Inside(t.shape, t.offset, t.strides, Count(root.shape))) {
+      return Corrupt("tensor ", i, " reaches outside of its root ", t.root);
+    }
+    return Status();
+  }
+
+  Status CheckDonation() {
+    std::vector<bool> argument_used(p_.arguments.size());
+    std::vector<bool> result_used(p_.results.size());
+    for (const Alias& a : p_.aliases) {
+      if (a.argument >= p_.arguments.size() || a.result >= p_.results.size()) {
+        return Corrupt("argument ", a.argument, " aliases result ", a.result,
+                       ", and one of them does not exist");
+      }
+      if (argument_used[a.argument] || result_used[a.result]) {
+        return Corrupt("argument ", a.argument, " or result ", a.result,
+                       " is aliased twice");
+      }
+      argument_used[a.argument] = result_used[a.result] = true;
+      const int64_t argument_bytes =
+          Bytes(p_.tensors[p_.arguments[a.argument]]);
+      const int64_t result_bytes = Bytes(p_.tensors[p_.results[a.result]]);
+      if (argument_bytes != result_bytes) {
+        return Corrupt("argument ", a.argument, " of ", argument_bytes,
+                       " bytes aliases result ", a.result, " of ",
+                       result_bytes);
+      }
+    }
+    for (uint32_t donor : p_.donors) {
+      if (donor >= p_.arguments.size()) {
+        return Corrupt("argument ", donor, " is donated but does not exist");
+      }
+    }
+    return Status();
+  }
+
+  const Program& p_;
+  const size_t constants_bytes_;
+};
+
+}  // namespace
+
+Status ValidateTensors(const Program& program, size_t constants_bytes) {
+  return TensorValidator(program, constants_bytes).Check();
+}
+
+}  // namespace ipu::program
