@@ -79,10 +79,16 @@ class MapKernel : public Kernel {
 
  private:
   void RunOne(const Memory& memory) const {
-    uint64_t values[kFewResults];
     if (destinations_.size() > kFewResults) [[unlikely]] {
-      return RunRange(memory, 0, 1);
+      std::vector<uint64_t> values(destinations_.size());
+      return RunOne(memory, values.data());
     }
+    uint64_t values[kFewResults];
+    RunOne(memory, values);
+  }
+
+  // All values are there before any is stored: results may be operands.
+  void RunOne(const Memory& memory, uint64_t* values) const {
     program_.EvalOne(memory, values);
     for (size_t j = 0; j < destinations_.size(); ++j) {
       const Destination& d = destinations_[j];

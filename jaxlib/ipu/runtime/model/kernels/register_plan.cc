@@ -299,6 +299,8 @@ void Planner::PlaceOutputs() {
     if (plan_.outputs[j].way == Output::kUniform) {
       output_places_[j].home = builder_.NewRegister(WidthOf(at));
     }
+    // A single element's outputs are stored when all of them are there.
+    if (builder_.single()) continue;
     if (value.place.kind != Place::kMoving || !IsSource(at)) continue;
     bool overwritten = false;
     for (size_t i = 0; i < j; ++i) {
@@ -310,9 +312,7 @@ void Planner::PlaceOutputs() {
     copy.step.fn = CopyBlock;
     copy.step.imm = WidthOf(at);
     copy.operands[0] = value.place;
-    copy.uniform = value.uniform;
-    copy.d =
-        value.uniform ? builder_.NewCell() : builder_.NewRegister(WidthOf(at));
+    copy.d = builder_.NewRegister(WidthOf(at));
     output_places_[j].value = copy.d;
     builder_.Add(copy);
   }
