@@ -82,6 +82,7 @@ def _text(text: str) -> str:
 BOOL = Kind("true or false", lambda text: _TRUTH[text.strip().lower()])
 POSITIVE = Kind("a whole number from 1", lambda text: _number(text, 1))
 NATURAL = Kind("a whole number from 0", lambda text: _number(text, 0))
+TILE = Kind("a tile's number, or -1 for none", lambda text: _number(text, -1))
 DEVICES = Kind(
   "`all`, or numbers from 0 with commas between them, each once", _device_list
 )
@@ -183,6 +184,14 @@ POPLAR_FLAGS = (
   Flag("--use_ipu_model", "use_model", BOOL, "as `JAX_IPU_USE_MODEL`"),
   Flag(
     "--ipu_model_tiles", "num_tiles", POSITIVE, "as `JAX_IPU_MODEL_NUM_TILES`"
+  ),
+  Flag(
+    "--log_cycle_count",
+    "logged_tile",
+    TILE,
+    "write what every run took, in cycles, to the standard error stream; tiles"
+    " wait for each other, so any one stands for all",
+    "-1",
   ),
 )
 

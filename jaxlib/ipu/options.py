@@ -39,6 +39,7 @@ class Settings:
     report, report_directory: whether and where to write reports.
     allow_out_of_memory: whether a tile's SRAM may be exceeded.
     verify: whether the compiler checks itself after every phase.
+    logged_tile: the tile whose cycles are logged, -1 for none.
   """
 
   use_model: bool | None = None
@@ -51,6 +52,7 @@ class Settings:
   report_directory: str = "."
   allow_out_of_memory: bool = False
   verify: bool = False
+  logged_tile: int = -1
 
   @property
   def target(self) -> target_lib.Target:
@@ -133,6 +135,9 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
   if visible is not None and count is not None and count > len(visible):
     allowed = f"at most the {len(visible)} of JAX_IPU_VISIBLE_DEVICES"
     raise error("device_count", count, allowed)
+  tiles = settings.target.num_tiles
+  if settings.logged_tile >= tiles:
+    raise error("logged_tile", settings.logged_tile, f"-1 to {tiles - 1}")
   if settings.use_model is False:
     allowed = (
       "true, or nothing: no IPU hardware is found, and this build of the "

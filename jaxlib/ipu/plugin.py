@@ -200,6 +200,7 @@ def client_options(settings: options.Settings) -> dict[str, Any]:
     "clock_hz": round(target.clock_hz),
     "version": target.version,
     "is_model": True,
+    "logs_cycles": settings.logged_tile >= 0,
     "platform_version": platform_version,
     "compiler_machine": machine,
   }

@@ -203,3 +203,26 @@ def test_programs_without_arguments_or_results(ipu):
       jax.jit(lambda: jnp.arange(3))(), np.arange(3)
     )
     assert jax.jit(lambda x: ())(np.float32(1)) == ()
+
+
+def test_logged_cycles_are_those_of_the_turns_that_a_loop_made():
+  result = plugin_test_util.run(
+    """
+    import jax
+    from jax import lax
+
+    def f(n):
+      return lax.while_loop(lambda n: n < 1000, lambda n: n * 2, n)
+
+    with jax.default_device(jax.devices("ipu")[0]):
+      f = jax.jit(f)
+      for n in (2000, 999, 1):
+        f(n).block_until_ready()
+    """,
+    TF_POPLAR_FLAGS="--log_cycle_count=0",
+  )
+  lines = re.findall(
+    r"IpuDevice\(id=0.* jit_f took (\d+) cycles", result.stderr
+  )
+  none, one, ten = map(int, lines)
+  assert ten - none == 10 * (one - none) > 0

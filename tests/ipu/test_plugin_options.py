@@ -43,6 +43,7 @@ GOOD = [
     {"use_model": True, "num_tiles": 7},
   ),
   ({"TF_POPLAR_FLAGS": "--use_ipu_model=true"}, {"use_model": True}),
+  ({"TF_POPLAR_FLAGS": "--log_cycle_count=0"}, {"logged_tile": 0}),
   (
     {
       "POPLAR_ENGINE_OPTIONS": '{"autoReport.all": "true",'
@@ -84,6 +85,8 @@ BAD = [
   ("TF_CPP_MIN_LOG_LEVEL", "x", "whole number from 0"),
   ("TF_POPLAR_FLAGS", "--ipu_model_tiles=x", "--ipu_model_tiles"),
   ("TF_POPLAR_FLAGS", "--use_ipu_model=x", "--use_ipu_model"),
+  ("TF_POPLAR_FLAGS", "--log_cycle_count=all", "--log_cycle_count"),
+  ("TF_POPLAR_FLAGS", "--log_cycle_count=1472", "-1 to 1471"),
   ("TF_POPLAR_FLAGS", '--use_ipu_model="', "No closing quotation"),
   ("TF_POPLAR_FLAGS", "--ipu_model_tiles=9999", "1 to 1472"),
   ("POPLAR_ENGINE_OPTIONS", "{", "JSON object"),

@@ -128,6 +128,8 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
       status = ReadOption(option, &machine.version);
     } else if (name == "is_model") {
       status = ReadOption(option, &machine.is_model);
+    } else if (name == "logs_cycles") {
+      status = ReadOption(option, &machine.logs_cycles);
     } else if (name == "platform_version") {
       status = ReadOption(option, &result.platform_version);
     } else if (name == "compiler_machine") {
@@ -136,7 +138,7 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
       status = InvalidArgument(
           "unknown client option " + std::string(name) +
           ", there are: hardware_ids, num_tiles, bytes_per_tile, clock_hz, "
-          "version, is_model, platform_version, compiler_machine");
+          "version, is_model, logs_cycles, platform_version, compiler_machine");
     }
     IPU_RETURN_IF_ERROR(status);
   }

@@ -23,6 +23,7 @@ struct Machine {
   int64_t bytes_per_tile = 0;  // of SRAM
   int64_t clock_hz = 0;        // of a tile
   bool is_model = true;        // false: hardware
+  bool logs_cycles = false;    // of every run, to the standard error stream
 };
 
 using EngineFactory = std::function<std::unique_ptr<Engine>()>;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <span>
 #include <string>
 #include <utility>
@@ -29,6 +30,16 @@ struct Call {
   std::vector<StoragePtr> results;
   std::vector<EventPtr> pending;  // arguments that are not there yet
 };
+
+// What the run took, loops at the turns that they really made.
+void LogCycles(const Executable& executable, const Machine& machine,
+               const RunCounters& counters) {
+  const double hertz = static_cast<double>(machine.clock_hz);
+  std::fprintf(stderr, "%s: %s took %.0f cycles (%.3f us at %.2f GHz)\n",
+               executable.device()->description.text.c_str(),
+               executable.info().name.c_str(), counters.cycles,
+               counters.cycles / hertz * 1e6, hertz / 1e9);
+}
 
 Status RunProgram(const Call& call) {
   std::vector<const void*> arguments;
@@ -52,6 +63,10 @@ Status RunProgram(const Call& call) {
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
   call.executable->Took(took.count());
+  const Machine& machine = call.executable->device()->machine;
+  if (machine.logs_cycles && status.ok()) [[unlikely]] {
+    LogCycles(*call.executable, machine, counters);
+  }
   return status;
 }
 
