@@ -11,7 +11,7 @@ from ipu_test_util import ALL, NUMBERS
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import export, lax
 
 MODES = ("clip", "fill", "promise_in_bounds")
 
@@ -267,6 +267,21 @@ def test_index_dtypes(check, dtype):
   x = util.sample(np.float32, (120, 3))
   i = util.sample(dtype, (17,), low=0, high=119)
   check(lambda x, i: [x[i], x.at[i].max(1)], x, i, exact=True)
+
+
+def test_no_indices(check):
+  """Exported functions gather nothing where JAX itself sees that early."""
+  (n,) = export.symbolic_shape("n")
+  exported = export.export(
+    jax.jit(lambda x, i: (x[i[1:]], x.at[i[1:]].add(1))),
+    platforms=("ipu", "cpu"),
+  )(
+    jax.ShapeDtypeStruct((4, 6), np.float32),
+    jax.ShapeDtypeStruct((n,), np.int32),
+  )
+  x = util.sample(np.float32, (4, 6))
+  for count in (1, 4):  # an extent that is a name is not 0
+    check(exported.call, x, np.zeros(count, np.int32))
 
 
 def test_embedding_and_its_gradient(check):

@@ -9,7 +9,7 @@ import math
 from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.builder import Builder, Operand
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.plan.layout import Factor, Layout, grid, project
+from jaxlib.ipu.plan.layout import Factor, Layout, grid, project, single
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,9 @@ def index_operand(
   the iteration space uses on that tile."""
   dims = tuple(range(num_batch)) + (-1,) * (rank - num_batch)
   own = project(split, shape, tuple(range(num_batch)))
-  assert own is not None, "a grid's blocks do not straddle dimensions"
+  if own is None:
+    assert 0 in shape, "a grid's blocks do not straddle dimensions"
+    own = single(math.prod(view.shape[:-1]))  # nothing is looked up
   components = view.shape[-1]
   factors = (*own.factors, Factor(components, max(components, 1), 0))
   return Operand(view, dims, dataclasses.replace(own, factors=factors))
