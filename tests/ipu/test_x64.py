@@ -107,6 +107,21 @@ def test_reductions_and_products(check):
     check(f, x, rtol=1e-12, atol=1e-12)
 
 
+def test_truth_of_wide_numbers(check):
+  def f(cases):
+    return {
+      dtype: [
+        jnp.any(x, axis=axis) if name == "any" else jnp.all(x, axis=axis)
+        for name in ("any", "all")
+        for axis in (None, 0, 1)
+      ]
+      for dtype, x in cases.items()
+    }
+
+  sparse = np.arange(63).reshape(7, 9) % 9 > 3
+  check(f, {str(d): util.sample(d, (7, 9)) * sparse.astype(d) for d in WIDE})
+
+
 def test_loops_and_random_numbers(check):
   def f(n, seed):
     product = lax.fori_loop(1, n, lambda i, x: x * i, jnp.int64(1))

@@ -171,20 +171,23 @@ class ReduceCodelet(Codelet):
     operand_dtypes: tuple[DType, ...],
     result_dtypes: tuple[DType, ...],
   ) -> float:
-    # A general function's values are of the results' types; the program
+    # A general function's values are of the results' types, and so are the
+    # truth values that comparisons before it make of anything; the program
     # before it may make more of them than it has operands.
-    general = fields.kind == ReduceKind.GENERAL
-    combined = result_dtypes if general else operand_dtypes
+    by_results = fields.kind in (
+      ReduceKind.GENERAL, ReduceKind.AND, ReduceKind.OR, ReduceKind.XOR,
+    )  # fmt: skip
+    combined = result_dtypes if by_results else operand_dtypes
+    combined = combined[: max(len(fields.outputs), 1)]
     before = profile(fields.code, tuple(fields.outputs), operand_dtypes, ())
     each = per_element(
       ReduceKind(fields.kind),
-      combined[: max(len(fields.outputs), 1)],
+      combined,
       fields.combine,
       fields.combine_outputs,
     )
-    further = sum(
-      _inner_loops.LOAD[d] for d in operand_dtypes[len(fields.outputs) :]
-    )
+    loads = sum(_inner_loops.LOAD[d] for d in operand_dtypes)
+    further = max(loads - sum(_inner_loops.LOAD[d] for d in combined), 0.0)
     return each + before.arithmetic + further
 
   def flops(self, fields: schema.Reduce, shape: Sequence[int]) -> float:
