@@ -154,10 +154,13 @@ def _bound(value: float | None, dtype: np.dtype) -> float | None:
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=str)
 def test_reduce_precision_of_every_number(check, dtype):
-  """All numbers of the type, to formats that are shorter, equal, longer."""
+  """All numbers of the type, to formats that are shorter, equal, longer; but
+  denormals of f32, which XLA:CPU flushes at times."""
   bits = np.arange(1 << 16, dtype=np.uint16)
   with np.errstate(invalid="ignore"):
     x = bits.view(dtype)[~np.isnan(bits.view(dtype))]
+  normal = np.abs(x.astype(np.float32)) >= 2 * np.finfo(np.float32).tiny
+  x = x[normal | (x == 0)]
 
   def f(x):
     return {
