@@ -9,7 +9,6 @@ from typing import Any
 
 from jaxlib import _jax
 from jaxlib.ipu import ops
-from jaxlib.ipu import target as machines
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
@@ -204,9 +203,13 @@ def read_options(compile_options: bytes) -> Options:
 
 def _read_tiles(value: Any, settings: Settings) -> dict[str, Any]:
   number = str(value)
-  if not number.lstrip("-").isdecimal():
-    raise ValueError("it must be a whole number")
-  return {"target": machines.resolve(settings.version, int(number))}
+  target = settings.target
+  if not number.isdecimal() or not 1 <= int(number) <= target.num_tiles:
+    raise ValueError(
+      f"it must be a whole number from 1 to {target.num_tiles}, the tiles of "
+      "this IPU"
+    )
+  return {"target": dataclasses.replace(target, num_tiles=int(number))}
 
 
 def _read_bool(value: Any) -> bool:

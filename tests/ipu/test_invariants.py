@@ -61,12 +61,13 @@ def test_results_do_not_depend_on_the_number_of_tiles(ipu, f):
   x = util.sample(np.float32, (30, 22))
   i = util.sample(np.int32, (30, 22), key="i")
   results = []
-  for tiles in TILES:
+  numbers = [n for n in TILES if n <= ipu.num_tiles]
+  for tiles in numbers:
     jitted = jax.jit(f, compiler_options={"ipu_num_tiles": tiles})
     out = jitted(*jax.device_put((x, i), ipu))
     results.append(jax.tree.map(util.to_numpy, out))
   # Partial sums of floats may be added in another order.
-  for tiles, result in zip(TILES[1:], results[1:], strict=True):
+  for tiles, result in zip(numbers[1:], results[1:], strict=True):
     fault = _fault(result, results[0])
     assert fault is None, f"{tiles} tiles and 1 tile differ: {fault}"
 
@@ -173,9 +174,10 @@ def test_cost_analysis_has_its_keys(ipu):
 
 def test_fewer_tiles_take_no_fewer_cycles_for_large_work(ipu):
   x = np.ones((1472, 256), np.float32)
+  most = ipu.num_tiles
   cycles = [
     cost(ipu, jnp.tanh, x, ipu_num_tiles=tiles)["ipu cycles"]
-    for tiles in (16, 128, 1472)
+    for tiles in (-(-most // 92), -(-most // 11), most)
   ]
   assert cycles == sorted(cycles, reverse=True)
 
