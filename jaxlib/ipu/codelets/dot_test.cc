@@ -113,14 +113,14 @@ TEST(DotTest, IntegersWrapAround) {
   std::mt19937 random(2);
   for (const Size& size : kSizes) {
     for (bool shuffle : {false, true}) {
-      Check<int8_t, int32_t, int64_t>(size, program::kI8, program::kI32,
-                                      shuffle, random);
+      Check<int8_t, int32_t, uint64_t>(size, program::kI8, program::kI32,
+                                       shuffle, random);
       Check<uint8_t, uint8_t, uint64_t>(size, program::kU8, program::kU8,
                                         shuffle, random);
       Check<int64_t, int64_t, uint64_t>(size, program::kI64, program::kI64,
                                         shuffle, random);
-      Check<int32_t, int64_t, int64_t>(size, program::kI32, program::kI64,
-                                       shuffle, random);
+      Check<int32_t, int64_t, uint64_t>(size, program::kI32, program::kI64,
+                                        shuffle, random);
     }
   }
 }
@@ -143,8 +143,8 @@ TEST(DotTest, AddsToWhatTheResultHolds) {
                                   random, /*adds=*/true);
       Check<double, double, long double>(size, program::kF64, program::kF64,
                                          shuffle, random, /*adds=*/true);
-      Check<int32_t, int32_t, int64_t>(size, program::kI32, program::kI32,
-                                       shuffle, random, /*adds=*/true);
+      Check<int32_t, int32_t, uint64_t>(size, program::kI32, program::kI32,
+                                        shuffle, random, /*adds=*/true);
       Check<uint8_t, uint64_t, uint64_t>(size, program::kU8, program::kU64,
                                          shuffle, random, /*adds=*/true);
     }
