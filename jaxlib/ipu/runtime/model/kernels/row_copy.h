@@ -35,7 +35,8 @@ struct CopyBytes {
   int64_t bytes;
 
   void operator()(const char* source, char* destination) const {
-    std::memcpy(destination, source, bytes);
+    // Not memcpy: a damaged program's rows may overlap.
+    std::memmove(destination, source, bytes);
   }
 };
 

@@ -151,7 +151,8 @@ void StridedCopy::Run(const char* source, char* destination) const {
   source += nest_.source_offset;
   destination += nest_.destination_offset;
   if (kind_ == Kind::kDense) {
-    std::memcpy(destination, source, bytes_);
+    // No slower than memcpy, and defined for what a damaged program overlaps.
+    std::memmove(destination, source, bytes_);
   } else if (kind_ != Kind::kNothing) {
     RunDims(nest_.dims.data(), source, destination);
   }
@@ -165,7 +166,7 @@ void StridedCopy::Run(const char* source, char* destination,
   if (kind_ == Kind::kDense) {
     return threads.For(
         bytes_, kParallelBytes / 2, [=](int64_t begin, int64_t end) {
-          std::memcpy(destination + begin, source + begin, end - begin);
+          std::memmove(destination + begin, source + begin, end - begin);
         });
   }
   const std::vector<Dim>& all = nest_.dims;
