@@ -243,6 +243,27 @@ def test_several_values_of_one_operand(check):
   )
 
 
+def test_reductions_of_indices_alone(check):
+  """Nothing is read: what is reduced is computed from its places."""
+
+  def reductions():
+    i = lax.broadcasted_iota(jnp.int32, (7, 100), 0) * 100
+    i += lax.broadcasted_iota(jnp.int32, (7, 100), 1)
+    return {
+      "sum": (i * i).sum(1),
+      "bfloat16": (i % 5).astype(jnp.bfloat16).sum(1),
+      "product": (1 + i % 3).prod(0),
+      "max": (i % 13).max(0),
+      "argmax": jnp.argmax(i % 13, 1),
+      "argmin of floats": jnp.argmin((i % 17) * 0.5, 1),
+      "any": (i == 4).any(1),
+      "mean": jnp.eye(33).mean(0),
+      "general": lax.reduce(i % 7, 0, lambda a, b: (a + b) % 11, (1,)),
+    }
+
+  check(reductions)
+
+
 def test_statistics(check):
   def statistics(x):
     return {

@@ -173,8 +173,8 @@ class ReduceCodelet(Codelet):
   ) -> float:
     # A general function's values are of the results' types, and so are the
     # truth values that comparisons before it make of anything; the program
-    # before it may make more of them than it has operands.
-    by_results = fields.kind in (
+    # before it may make more of them than it has operands, or have none.
+    by_results = not operand_dtypes or fields.kind in (
       ReduceKind.GENERAL, ReduceKind.AND, ReduceKind.OR, ReduceKind.XOR,
     )  # fmt: skip
     combined = result_dtypes if by_results else operand_dtypes
