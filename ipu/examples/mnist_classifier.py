@@ -7,6 +7,8 @@
 The weights stay on the device: the state of every step is donated to the next
 one. Besides the losses and the accuracy on held-out digits it shows what the
 host needed, and what the compiler says a step costs on the IPU.
+
+For the digits and the progress bar: pip install -r build/requirements-run.txt
 """
 
 from __future__ import annotations

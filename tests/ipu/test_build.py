@@ -18,6 +18,7 @@ import pytest
 
 import jax
 import jaxlib
+from jaxlib.ipu import plugin
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -203,6 +204,7 @@ class TestUpstream:
     pins = tools.upstream.read_pins()
     assert pins["jax"].version == jax.__version__
     assert pins["jaxlib"].version == jaxlib.__version__
+    assert pins["jaxlib"].version == plugin.JAXLIB_VERSION
 
   def test_every_pin_has_its_hash(self, tools, tmp_path):
     path = tmp_path / "requirements.txt"
