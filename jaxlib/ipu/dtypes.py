@@ -7,6 +7,7 @@ and the C API mean the same thing by the same number.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -66,6 +67,12 @@ MLIR_NAME: dict[str, DType] = {
   "bf16": DType.BF16,
 }
 NAME: dict[DType, str] = {d: n for n, d in MLIR_NAME.items()}
+
+
+def type_text(shape: Sequence[int], dtype: DType) -> str:
+  """A tensor's type as MLIR writes it, without the `tensor<>`: 2x3xf32."""
+  return "x".join([*map(str, shape), NAME[dtype]])
+
 
 SIGNED = frozenset({DType.I8, DType.I16, DType.I32, DType.I64})
 UNSIGNED = frozenset({DType.U8, DType.U16, DType.U32, DType.U64})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxlib.ipu.diagnostics import invalid_argument
-from jaxlib.ipu.ir import verifier
+from jaxlib.ipu.ir import importer, verifier
 from jaxlib.ipu.ir.printer import module_text
 from jaxlib.ipu.program import verify
 from jaxlib.ipu.program.text import program_text
@@ -29,7 +29,7 @@ def after(phase: Any, state: Any, options: Any) -> None:
     if text:
       if state.number is None:
         state.number = next(_numbers)
-      name = state.module.name if state.module else "module"
+      name = importer.module_name(state.stablehlo)
       index = [*phase.__class__].index(phase)
       file = f"{state.number:04}.{_plain(name)}.{index}_{phase.value}.txt"
       _write(options.dump, file, text)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jaxlib.ipu.dtypes import NAME, DType
+from jaxlib.ipu.dtypes import DType, type_text
 from jaxlib.ipu.program import schema
 
 Shape = tuple[int, ...]
@@ -33,7 +33,7 @@ class Value:
   @property
   def type(self) -> str:
     """The type as MLIR writes it, without the `tensor<>` around it."""
-    return "x".join([*map(str, self.shape), NAME[self.dtype]])
+    return type_text(self.shape, self.dtype)
 
   def __repr__(self) -> str:
     return f"Value({self.type})"

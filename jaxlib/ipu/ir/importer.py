@@ -90,10 +90,11 @@ def import_module(module: ir.Module) -> Module:
   aliases, donors = _donations(main)
   block = main.regions[0].blocks[0]
   graph = _Importer().graph(block)
-  return Module(_name(module), graph, aliases, donors)
+  return Module(module_name(module), graph, aliases, donors)
 
 
-def _name(module: ir.Module) -> str:
+def module_name(module: ir.Module) -> str:
+  """The module's name: `jit_` and the function's, as JAX gives them."""
   attributes = module.operation.attributes
   if "sym_name" in attributes:
     return ir.StringAttr(attributes["sym_name"]).value

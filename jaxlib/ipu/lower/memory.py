@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxlib.ipu import codelets
 from jaxlib.ipu.diagnostics import resource_exhausted
-from jaxlib.ipu.dtypes import NAME, SIZE
+from jaxlib.ipu.dtypes import SIZE, type_text
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
@@ -193,20 +193,15 @@ def _largest(
   lines = []
   for size, number in sizes[:5]:
     info = builder.tensors[number]
-    shape = "x".join([*map(str, info.shape), NAME[info.dtype]])
     where = ""
     if info.location is not None:
       _, name, file, line = places[info.location]
       where = f" {name} at {file}:{line}" if file else ""
-    kind = (
-      "temporary",
-      "argument",
-      "result",
-      "constant",
-    )[builder.tensors[info.root].space]
+    kind = ("temporary", "argument", "result", "constant")[info.space]
     if info.root != number:
       kind = "exchanged copy"
-    lines.append(f"{size:,} bytes: {kind} {shape}{where}")
+    type_ = type_text(info.shape, info.dtype)
+    lines.append(f"{size:,} bytes: {kind} {type_}{where}")
   return lines
 
 

@@ -149,8 +149,8 @@ def text(code: bytes) -> list[str]:
   for number, word in enumerate(INSTRUCTION.iter_unpack(code)):
     op, type_, a, b, c, imm = word
     name = f"{Opcode(op).name.lower()}.{RegisterType(type_).name.lower()}"
-    if op in (Opcode.LOAD, Opcode.CONST, Opcode.IOTA):
-      lines.append(f"v{number} = {name} {imm:#x}")
-    else:
-      lines.append(f"v{number} = {name} v{a} v{b} v{c}")
+    operands = [f"v{value}" for value in (a, b, c)[: arity(op)]]
+    if op in (Opcode.CONVERT, Opcode.BITCAST):
+      operands.append(f"from {RegisterType(b).name.lower()}")
+    lines.append(f"v{number} = {name} {' '.join(operands) or hex(imm)}")
   return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.ipu.dtypes import NAME, DType
+from jaxlib.ipu.dtypes import DType, type_text
 from jaxlib.ipu.program import isa, schema
 
 _SPACES = ("arena", "argument", "result", "constant")
@@ -29,10 +29,6 @@ def program_text(program: schema.Program) -> str:
   return "\n".join(lines) + "\n"
 
 
-def _type(tensor: schema.Tensor) -> str:
-  return "x".join([*map(str, tensor.shape), NAME[DType(tensor.dtype)]])
-
-
 def _tensor(program: schema.Program, number: int) -> str:
   tensor = program.tensors[number]
   mapping = _mapping(program.mappings[tensor.mapping])
@@ -40,7 +36,8 @@ def _tensor(program: schema.Program, number: int) -> str:
     where = f"{_SPACES[tensor.space]} {tensor.address}"
   else:
     where = f"view of t{tensor.root} +{tensor.offset} {tensor.strides}"
-  return f"t{number}: {_type(tensor)}  {where}  on {mapping}"
+  type_ = type_text(tensor.shape, DType(tensor.dtype))
+  return f"t{number}: {type_}  {where}  on {mapping}"
 
 
 def _mapping(m: schema.Mapping) -> str:
@@ -120,8 +117,11 @@ def _location(location: schema.Location) -> str:
 
 
 def _code(fields: Any) -> list[str]:
-  """The register program of a codelet that has one."""
-  code = getattr(fields, "code", b"")
-  if not code:
-    return []
-  return [*isa.text(code), f"outputs {fields.outputs}"]
+  """The register programs of a codelet that has some."""
+  lines = []
+  if code := getattr(fields, "code", b""):
+    lines += [*isa.text(code), f"outputs {fields.outputs}"]
+  if combine := getattr(fields, "combine", b""):
+    lines += ["combine", *isa.text(combine)]
+    lines.append(f"outputs {fields.combine_outputs}")
+  return lines
