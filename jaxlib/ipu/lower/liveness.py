@@ -22,13 +22,13 @@ from jaxlib.ipu.program import schema
 
 @dataclasses.dataclass(slots=True)
 class Event:
-  """One step: what it reads, and whether to the end of its writes."""
+  """One step: the roots that it reads and writes."""
 
   time: int
   early_reads: list[int]  # done at an index before that index is written
-  reads: list[int]
+  reads: list[int]  # done when all is written
   full_writes: list[int]
-  partial_writes: list[int]
+  partial_writes: list[int]  # what is not written keeps its values
   copies: list[schema.Move]  # whole root to whole root
 
 
@@ -159,9 +159,7 @@ class Timeline:
     reads, copies = [], []
     written: dict[int, int] = defaultdict(int)
     for move in step.moves:
-      size = 1
-      for extent in move.shape:
-        size *= extent
+      size = math.prod(move.shape)
       reads.append(move.source)
       root = tensors[move.destination].root
       if root != move.destination:
@@ -242,7 +240,7 @@ def _equal_strides(a: list[int], b: list[int], shape: list[int]) -> bool:
 
 
 def _exposed(loop: Loop) -> set[int]:
-  """Roots that the loop reads before it has written them."""
+  """Roots that the loop may read before it has written them."""
   exposed: set[int] = set()
   written: set[int] = set()
 
@@ -255,17 +253,18 @@ def _exposed(loop: Loop) -> set[int]:
         written.update(node.full_writes)
       elif isinstance(node, Loop):
         visit(node.condition)
+        before = set(written)
         visit(node.body)
+        written.intersection_update(before)  # the body may not run at all
       else:
-        # A branch's writes do not count for its siblings.
-        outer = set(written)
-        inner: set[int] = set()
+        # Only what every branch writes is written after all of them.
+        before = set(written)
+        after = []
         for _, nodes_, _ in node.branches:
-          written.clear()
-          written.update(outer)
           visit(nodes_)
-          inner = (inner & written) if inner else set(written)
-        written.update(inner)
+          after.append(set(written))
+          written.intersection_update(before)
+        written.update(set.intersection(*after))
 
   visit(loop.condition)
   visit(loop.body)
