@@ -4,6 +4,7 @@ planner against exhaustive search."""
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS, _inner_loops, dot
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.plan import cost, layout, matmul
+from jaxlib.ipu.plan import cost, layout, matmul, reduction
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType, encode
 
@@ -284,6 +285,22 @@ def test_plans_of_every_type_fit_and_use_the_machine(extents, dtype):
   assert plan.fits and np.prod(plan.parts) > IPU2.num_tiles / 4
   assert plan.tile_bytes <= 0.6 * IPU2.bytes_per_tile
   assert (plan.combine is None) == (plan.parts[3] == 1)
+
+
+def test_the_workers_of_a_tile_share_what_a_reduction_combines():
+  plan = reduction.ReductionPlan(1, 512, 7200, 2)
+  three, six = (
+    dataclasses.replace(
+      machines.resolve("ipu2", 10), num_workers=n, launch_cycles=0
+    )
+    for n in (3, 6)
+  )
+  # 720 results a tile: 120 for each of six workers, 240 for each of three.
+  six_cost = reduction.combine_cost(six, plan, 4)
+  three_cost = reduction.combine_cost(three, plan, 4)
+  assert six_cost is not None and three_cost is not None
+  assert six_cost.compute_cycles == 6 * (16 + 120 * (5 + 1))
+  assert three_cost.compute_cycles == 3 * (16 + 240 * (5 + 1))
 
 
 def test_partial_products_all_count():

@@ -169,11 +169,13 @@ def combine_cost(
   share = -(-kept // target.num_tiles)
   received = share * p.reduced_parts * item_bytes
   total = kept * p.reduced_parts * item_bytes
+  workers = target.num_workers
   return cost.superstep(
     target,
     # A strided reduction of `parts` vectors: PopLibs' STRIDED_REDUCE,
     # 16 + outputs * (3 + 2 + (parts - 1)), on the slowest worker.
-    compute_cycles=6 * (16 + -(-share // 6) * (5 + p.reduced_parts - 1)),
+    compute_cycles=workers
+    * (16 + -(-share // workers) * (5 + p.reduced_parts - 1)),
     bytes_in=received,
     bytes_out=p.kept_block * item_bytes,
     total_bytes=total,
