@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from benchmarks.measure import Measurement
 
-# What counts as run time's opposite: these families have their own limits.
+# Families that stay out of the mean of run time; they have limits of their own.
 NOT_RUN_TIME = ("dispatch", "compile")
 GEOMEAN_LIMIT = 1.2
 

@@ -60,11 +60,8 @@ def _f16_worker(rows: Any, zeroing: bool) -> Any:
   createConvPartial1x1 in poplin/PerformanceEstimation.hpp [S]. Keeping state
   between calls saves 7.
   """
-  if zeroing:
-    few, many, slope = (21, 32, 41), 37, 4
-  else:
-    few, many, slope = (22, 33, 42), 38, 4
-  long = many + slope * (rows - 3)
+  few, many = ((21, 32, 41), 37) if zeroing else ((22, 33, 42), 38)
+  long = many + 4 * (rows - 3)
   short = np.where(rows == 0, few[0], np.where(rows == 1, few[1], few[2]))
   return np.where(rows >= 3, long, short) - 7
 
@@ -177,7 +174,7 @@ class DotCodelet(Codelet):
     **extra: Any,
   ) -> Cycles:
     b, m, n, k = cell
-    dtype, casting = _computed_in(target, operand_dtypes, cell)
+    dtype, casting = _computed_in(operand_dtypes, cell)
     if dtype not in (DType.F16, DType.F32):
       total = loop_cycles(target, dtype, b, m, n, k)
     else:
@@ -215,9 +212,7 @@ class DotCodelet(Codelet):
   _CODE = 1024
 
 
-def _computed_in(
-  target: Target, dtypes: Sequence[DType], cell: Extents
-) -> tuple[DType, Any]:
+def _computed_in(dtypes: Sequence[DType], cell: Extents) -> tuple[DType, Any]:
   """The type that a block is multiplied in, and the cycles to get there."""
   b, m, n, k = cell
   if dtypes[0] == dtypes[1] and dtypes[0] in (DType.F16, DType.F32):

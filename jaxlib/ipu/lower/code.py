@@ -34,11 +34,7 @@ _CONSTANT = {RegisterType.F32: "<f", RegisterType.F64: "<d"}
 
 
 class Code:
-  """A register program in the making. Equal instructions are kept once.
-
-  `instructions` are value numbers in single assignment; `loads` counts the
-  operands that were asked for.
-  """
+  """A register program in the making. Equal instructions are kept once."""
 
   def __init__(self) -> None:
     self._instructions: list[bytes] = []

@@ -1,6 +1,7 @@
-"""From a lowered graph to the program's bytes.
+"""The program around the steps: its signature, its storage, its record.
 
-Binds arguments and results, allocates, plans the SRAM, adds up the costs.
+Arguments and results are bound to roots while a graph is lowered; when all
+steps are there, storage is given out and the record put together.
 """
 
 from __future__ import annotations

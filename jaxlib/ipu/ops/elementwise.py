@@ -17,6 +17,7 @@ from jaxlib.ipu.ir.registry import Emit, Operation, Read, Row, define
 from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.lower.region import inline
 from jaxlib.ipu.program.isa import Opcode, RegisterType
+from jaxlib.mlir.dialects import stablehlo
 
 U32 = RegisterType.U32
 
@@ -195,8 +196,6 @@ class Comparison:
 
 
 def _read_compare(operation: Any) -> Comparison:
-  from jaxlib.mlir.dialects import stablehlo
-
   attributes = operation.attributes
   direction = stablehlo.ComparisonDirectionAttr(
     attributes["comparison_direction"]

@@ -109,6 +109,7 @@ class _Fuser:
         depth[id(node)] = max(depth[id(node)], levels.pop())
 
   def run(self) -> Graph:
+    """The graph with each group as one node, after what the group reads."""
     groups = self._groups()
     group_of = {id(n): g for g in groups for n in g}
     order: list[Node] = []

@@ -25,7 +25,6 @@ def deliver(target: Target, layout: Layout, item: int) -> schema.Cost:
   per_tile = layout.max_elements * item
   return cost.superstep(
     target,
-    compute_cycles=0.0,
     bytes_in=per_tile,
     bytes_out=per_tile,
     total_bytes=layout.num_elements * item,

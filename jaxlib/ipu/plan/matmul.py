@@ -118,7 +118,7 @@ def _plan_step(
   parts = _candidates(target.num_tiles, b, m, n, k)
   blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
   bb, mb, nb, kb = blocks.astype(np.float64)
-  partial_bytes = max(SIZE[accumulate_dtype], 1)
+  partial_bytes = SIZE[accumulate_dtype]
   operands = bb * kb * (mb * SIZE[lhs_dtype] + nb * SIZE[rhs_dtype])
   outputs = bb * mb * nb
   total = (

@@ -30,7 +30,7 @@ def spread(target: Target, shape: tuple[int, ...], item_bytes: int) -> Layout:
 def largest_cell(refined: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
   """The largest cell's extent along each dimension of the iteration space."""
   extents = []
-  factors = [f for f in refined.factors]
+  factors = list(refined.factors)
   for extent in shape:
     inner, left = 1, extent
     while left > 1 and factors:

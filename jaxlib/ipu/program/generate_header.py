@@ -154,7 +154,7 @@ def reachable(root: type, unions: dict[Any, str]) -> list[Any]:
 
 
 def struct_text(t: type, unions: dict[Any, str]) -> str:
-  """The definition of a record and of its decoder."""
+  """The definition of a record."""
   fields = codec.field_types(t)
   lines = [f"struct {t.__name__} {{"]
   lines += [f"  {cc_type(f, unions)} {n}{{}};" for n, f in fields.items()]
