@@ -131,7 +131,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_training_steps(check, ipu, cpu, name):
+def test_training_steps(ipu, cpu, name):
   """Twenty donated steps lower the loss, and both devices agree on it."""
   update, init_state = OPTIMIZERS[name]
 
