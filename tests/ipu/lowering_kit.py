@@ -1,0 +1,69 @@
+"""Compiles functions without JAX's runtime, and holds what runs the programs
+against each other: interpreter, engine and XLA:CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import engine_kit
+import numpy as np
+
+import jax
+from jaxlib.ipu import pipeline
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.program import interp
+from jaxlib.mlir import passmanager
+from jaxlib.mlir.dialects import stablehlo
+
+# Numbers of tiles to plan for.
+TILES = (1, 3, 16, 1472)
+
+
+def compiled(
+  f: Callable[..., Any], arguments: list[Any], tiles: int | machines.Target
+) -> bytes:
+  """The program of a function, checked after every phase."""
+  # A function of its own: serialising changes the module that JAX keeps.
+  lowered = jax.jit(lambda *a: f(*a), keep_unused=True).lower(*arguments)
+  module = lowered.compiler_ir("stablehlo")
+  with module.context:
+    # As jaxlib does before it hands a module to a plugin.
+    stablehlo.register_stablehlo_passes()
+    passes = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+    passmanager.PassManager.parse(passes).run(module.operation)
+  code = stablehlo.serialize_portable_artifact(
+    module, stablehlo.get_current_version()
+  )
+  if isinstance(tiles, int):
+    tiles = machines.resolve("ipu2", tiles)
+  options = pipeline.Options(target=tiles, verify=True)
+  return pipeline.compile_module(code, options).data
+
+
+def check(
+  cpu: Any,
+  f: Callable[..., Any],
+  arguments: list[np.ndarray],
+  tiles: int | machines.Target,
+  ulps: int = 0,
+) -> interp.Result:
+  """All three give the same, floats to within `ulps` units and, where these
+  are allowed, 1e-6; returns what the interpreter says.
+
+  Args:
+    cpu: XLA:CPU's device.
+    f: from arrays to a tree of arrays.
+    arguments: of `f`.
+    tiles: of an ipu2, or the machine to plan for.
+    ulps: units in the last place that floats may differ by.
+  """
+  with jax.default_device(cpu):
+    expected = jax.tree.leaves(jax.jit(f)(*arguments))
+    data = compiled(f, arguments, tiles)
+  kept = [np.asarray(a) for a in arguments]
+  engine_kit.check(data, kept, ulps=ulps, atol=1e-6 * bool(ulps))
+  result = interp.run(data, kept)
+  for actual, e in zip(result.outputs, expected, strict=True):
+    engine_kit.same(actual, np.asarray(e), ulps, 1e-6 * bool(ulps))
+  return result
