@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
-from jaxlib.ipu.plan.layout import Layout, linear, project
+from jaxlib.ipu.plan.layout import Factor, Layout, Replica, linear, project
 from jaxlib.ipu.program import container, interp, schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 from jaxlib.ipu.program.verify_memory import dense
@@ -42,6 +42,12 @@ def add(type_: RegisterType = RegisterType.F32) -> schema.Map:
 def double(type_: RegisterType = RegisterType.F32) -> schema.Map:
   """result = operand 0 + operand 0."""
   return schema.Map(code(load(0, type_), (Opcode.ADD, type_, 0, 0)), [1])
+
+
+def everywhere(n: int, tiles: int) -> Layout:
+  """All `n` elements on each of the first `tiles` tiles."""
+  replicas = (Replica(tiles, 1),) if tiles > 1 else ()
+  return Layout((Factor(n, max(n, 1), 0),), replicas)
 
 
 class Kit:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from program_kit import everywhere
 
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS, _inner_loops, dot
@@ -215,8 +216,9 @@ def test_nothing_moves_onto_itself():
 
 def test_broadcast_is_sent_once():
   one = layout.single(10)
-  everywhere = layout.everywhere(10, 8)
-  assert cost.moved(one, everywhere, 4, 8) == cost.Traffic(7 * 40, 40, 40)
+  assert cost.moved(one, everywhere(10, 8), 4, 8) == cost.Traffic(
+    7 * 40, 40, 40
+  )
 
 
 def test_transposition_is_all_to_all():

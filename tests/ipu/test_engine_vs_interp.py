@@ -17,7 +17,7 @@ import pytest
 import sample_programs
 from hypothesis import given
 from hypothesis import strategies as st
-from program_kit import BOOL, F32, I32, Kit, code, double, load
+from program_kit import BOOL, F32, I32, Kit, code, double, everywhere, load
 from program_strategies import (
   ARITY,
   DTYPES,
@@ -35,7 +35,6 @@ from program_strategies import (
 
 from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
-from jaxlib.ipu.plan.layout import everywhere
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 

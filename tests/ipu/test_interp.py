@@ -16,6 +16,7 @@ from program_kit import (
   code,
   cost,
   double,
+  everywhere,
   load,
   moved_bytes,
   run,
@@ -25,7 +26,7 @@ from test_layout import mappings
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.plan import cost as cost_model
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import everywhere, grid, single
+from jaxlib.ipu.plan.layout import grid, single
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sample_programs
-from program_kit import I32, Kit, double, moved_bytes, run
+from program_kit import I32, Kit, double, everywhere, moved_bytes, run
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.plan.layout import everywhere
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
 

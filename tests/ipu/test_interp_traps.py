@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sample_programs
-from program_kit import F32, Kit, double, moved_bytes, run
+from program_kit import F32, Kit, double, everywhere, moved_bytes, run
 
-from jaxlib.ipu.plan.layout import Factor, Layout, everywhere, single
+from jaxlib.ipu.plan.layout import Factor, Layout, single
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.interp import Trap
 from jaxlib.ipu.program.isa import ReduceKind

@@ -6,13 +6,22 @@ import dataclasses
 
 import numpy as np
 import pytest
-from program_kit import BOOL, FREE, I32, Kit, add, code, double, load
+from program_kit import (
+  BOOL,
+  FREE,
+  I32,
+  Kit,
+  add,
+  code,
+  double,
+  everywhere,
+  load,
+)
 
 from jaxlib.ipu.plan.layout import (
   Factor,
   Layout,
   Replica,
-  everywhere,
   linear,
   single,
 )

@@ -9,6 +9,7 @@ inlined them.
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from typing import Any
 
 from jaxlib.ipu.dtypes import DType, type_text
@@ -96,12 +97,22 @@ class Module:
     return {i for i, _ in self.aliases} | set(self.donors)
 
 
-def walk(graph: Graph) -> list[Node]:
-  """All nodes of a graph, those of its regions included."""
-  out: list[Node] = []
+Users = dict[int, list[Node | None]]
+
+
+def users(graph: Graph) -> Users:
+  """Who uses each value, by its id; None stands for the results of a graph.
+
+  Regions are looked into. A node that uses a value twice is there twice.
+  """
+  found: Users = defaultdict(list)
   todo = [graph]
   while todo:
-    for node in todo.pop().nodes:
-      out.append(node)
+    inner = todo.pop()
+    for value in inner.results:
+      found[id(value)].append(None)
+    for node in inner.nodes:
+      for value in node.inputs:
+        found[id(value)].append(node)
       todo.extend(node.regions)
-  return out
+  return found

@@ -8,9 +8,8 @@ its operands again costs less than writing and reading the value.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 
-from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
 from jaxlib.ipu.lower.code import extract
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.ops.reduce import Reduction
@@ -35,41 +34,26 @@ _WEIGHT = {
 
 def absorb(graph: Graph) -> Graph:
   """The graph with such reductions rewritten, regions included."""
-  users: dict[int, list[Node | None]] = defaultdict(list)
-  _note_users(graph, users)
-  _absorb(graph, users)
+  _absorb(graph, users(graph))
   return graph
 
 
-def _note_users(graph: Graph, users: dict[int, list[Node | None]]) -> None:
-  """Who uses each value; None stands for a graph's results."""
-  for value in graph.results:
-    users[id(value)].append(None)
-  for node in graph.nodes:
-    for value in node.inputs:
-      users[id(value)].append(node)
-    for region in node.regions:
-      _note_users(region, users)
-
-
-def _absorb(graph: Graph, users: dict[int, list[Node | None]]) -> None:
+def _absorb(graph: Graph, used_by: Users) -> None:
   # A map outside a loop stays outside, where it runs once.
   here = {id(n) for n in graph.nodes if n.op == MAP}
   for index, node in enumerate(graph.nodes):
     for region in node.regions:
-      _absorb(region, users)
-    if node.op == _REDUCE and _worthwhile(node, users, here):
-      graph.nodes[index] = _merge(node, users)
-  graph.nodes = [_prune(n, users) if n.op == MAP else n for n in graph.nodes]
+      _absorb(region, used_by)
+    if node.op == _REDUCE and _worthwhile(node, used_by, here):
+      graph.nodes[index] = _merge(node, used_by)
+  graph.nodes = [_prune(n, used_by) if n.op == MAP else n for n in graph.nodes]
 
 
 def _data(node: Node) -> tuple[Value, ...]:
   return node.inputs[: len(node.inputs) // 2]
 
 
-def _worthwhile(
-  node: Node, users: dict[int, list[Node | None]], maps: set[int]
-) -> bool:
+def _worthwhile(node: Node, used_by: Users, maps: set[int]) -> bool:
   """Whether a reduction's inputs all come from one of these maps, only
   reductions use them, and they are cheap or nobody else needs them."""
   data = _data(node)
@@ -80,10 +64,10 @@ def _worthwhile(
     return False
   if all(data[0].shape[d] == 1 for d in node.attributes.dimensions):
     return False  # a reshape
-  if any(u is None or u.op != _REDUCE for v in data for u in users[id(v)]):
+  if any(u is None or u.op != _REDUCE for v in data for u in used_by[id(v)]):
     return False
   alone = {id(v) for v in data} == {id(v) for v in source.results} and all(
-    u is node for v in data for u in users[id(v)]
+    u is node for v in data for u in used_by[id(v)]
   )
   if alone:
     return True
@@ -97,7 +81,7 @@ def _worthwhile(
   return weight <= CHEAP and large <= FEW_OPERANDS
 
 
-def _merge(node: Node, users: dict[int, list[Node | None]]) -> Node:
+def _merge(node: Node, used_by: Users) -> Node:
   data = _data(node)
   source = data[0].node
   assert source is not None
@@ -122,15 +106,15 @@ def _merge(node: Node, users: dict[int, list[Node | None]]) -> Node:
   for value in merged.results:
     value.node = merged
   for value in data:
-    users[id(value)].remove(node)
+    used_by[id(value)].remove(node)
   for value in merged.inputs:
-    users[id(value)].append(merged)
+    used_by[id(value)].append(merged)
   return merged
 
 
-def _prune(node: Node, users: dict[int, list[Node | None]]) -> Node:
+def _prune(node: Node, used_by: Users) -> Node:
   """A map without the results that nobody uses any more."""
-  used = [v for v in node.results if users[id(v)]]
+  used = [v for v in node.results if used_by[id(v)]]
   if len(used) == len(node.results) or not used:
     return node  # whole, or dead: then `dce` removes it
   program: MapProgram = node.attributes

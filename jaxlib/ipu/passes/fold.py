@@ -7,41 +7,31 @@ weights come out of autodiff transposed and would otherwise be moved once more.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 
-from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.ir.graph import Graph, Node, Users, users
 from jaxlib.ipu.ops.dot_general import DotDimensions
 
 
 def fold(graph: Graph) -> Graph:
   """The graph with such pairs rewritten, regions included."""
-  uses: Counter[int] = Counter(id(v) for v in graph.results)
-  _count(graph, uses)
-  _fold(graph, uses)
+  _fold(graph, users(graph))
   return graph
 
 
-def _count(graph: Graph, uses: Counter[int]) -> None:
-  for node in graph.nodes:
-    uses.update(id(v) for v in node.inputs)
-    for region in node.regions:
-      uses.update(id(v) for v in region.results)
-      _count(region, uses)
-
-
-def _fold(graph: Graph, uses: Counter[int]) -> None:
+def _fold(graph: Graph, used_by: Users) -> None:
   # A product outside a loop stays outside, where it is made once.
   here: set[int] = set()
   for index, node in enumerate(graph.nodes):
     for region in node.regions:
-      _fold(region, uses)
+      _fold(region, used_by)
     here.add(id(node))
     if node.op != "stablehlo.transpose":
       continue
     dot = node.inputs[0].node
     if dot is None or dot.op != "stablehlo.dot_general" or id(dot) not in here:
       continue
-    if uses[id(dot.results[0])] == 1 and _swaps(dot, node.attributes):
+    alone = used_by[id(dot.results[0])] == [node]
+    if alone and _swaps(dot, node.attributes):
       graph.nodes[index] = _swapped(dot, node)
 
 

@@ -74,11 +74,6 @@ class Layout:
     return math.prod(min(f.block, f.extent) for f in self.factors)
 
   @functools.cached_property
-  def num_parts(self) -> int:
-    """Disjoint parts the elements are in."""
-    return math.prod(f.parts for f in self.factors)
-
-  @functools.cached_property
   def num_replicas(self) -> int:
     """How many tiles hold each element."""
     return math.prod(r.count for r in self.replicas)
@@ -195,12 +190,6 @@ def linear(n: int, num_tiles: int, grain: int = 1, smallest: int = 1) -> Layout:
 def single(n: int, tile: int = 0) -> Layout:
   """All `n` elements on one tile."""
   return Layout((Factor(n, max(n, 1), 0),), base=tile)
-
-
-def everywhere(n: int, tiles: int) -> Layout:
-  """All `n` elements on each of the first `tiles` tiles."""
-  replicas = (Replica(tiles, 1),) if tiles > 1 else ()
-  return Layout((Factor(n, max(n, 1), 0),), replicas)
 
 
 def grid(extents: Sequence[int], parts: Sequence[int]) -> Layout:
