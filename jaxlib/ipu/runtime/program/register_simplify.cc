@@ -164,8 +164,7 @@ uint8_t NarrowedTo(Opcode op) {
   }
 }
 
-}  // namespace
-
+// Which values are as seldom another one as the uniform operands.
 std::vector<bool> UniformValues(const RegisterCode& program,
                                 const std::vector<bool>& uniform) {
   std::vector<bool> values(program.code.size());
@@ -178,6 +177,8 @@ std::vector<bool> UniformValues(const RegisterCode& program,
   }
   return values;
 }
+
+}  // namespace
 
 void Simplify(RegisterCode& program, const std::vector<bool>& uniform) {
   DropDeadCode(program);

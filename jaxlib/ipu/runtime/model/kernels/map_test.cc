@@ -111,6 +111,50 @@ TEST_P(MapTest, Layouts) {
   }
 }
 
+// Values that change from row to row only: as outputs, beside an operand that
+// is an output, and in what is computed for each element.
+TEST_P(MapTest, RowsOfOneValue) {
+  for (int64_t columns : {512, 700, 5000}) {
+    const std::vector<int64_t> shape = {3, 4, columns};
+    const std::vector<int64_t> dense = DenseStrides(shape);
+    const int64_t n = 12 * columns;
+    Builder code;
+    const auto x = code.Load<float>(0);
+    const auto of_row = code.Load<float>(1);
+    const auto of_rows = code.Load<float>(2);
+    const auto index = code.Add(Opcode::kIota, RegisterType::kF32, {}, 1);
+    const auto add = [&](uint16_t a, uint16_t b) {
+      return code.Add(Opcode::kAdd, RegisterType::kF32, {a, b});
+    };
+    const auto row = add(add(of_row, of_rows), index);
+    code.map.outputs = {row, x, add(x, row)};
+    std::vector<float> data(n);
+    for (int64_t i = 0; i < n; ++i) data[i] = static_cast<float>(i % 4099);
+    for (const auto& to : {dense, {1, 3, 12}}) {
+      Setting setting{shape, {}, {}};
+      setting.operands = {Strided(0, program::kF32, shape, dense),
+                          Strided(0, program::kF32, shape, {4, 1, 0}),
+                          Strided(0, program::kF32, shape, {1, 0, 0})};
+      std::vector<std::vector<float>> found(3, std::vector<float>(n));
+      std::vector<void*> bases = {data.data()};
+      for (uint32_t j = 0; j < 3; ++j) {
+        setting.results.push_back(Strided(j + 1, program::kF32, shape, to));
+        bases.push_back(found[j].data());
+      }
+      RunMap(table(), setting, code.map, bases, 2);
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t b = i / columns / 4, r = i / columns % 4;
+        const int64_t at = b * to[0] + r * to[1] + i % columns * to[2];
+        const float expected =
+            data[4 * b + r] + data[b] + static_cast<float>(r);
+        ASSERT_EQ(found[0][at], expected) << i;
+        ASSERT_EQ(found[1][at], data[i]) << i;
+        ASSERT_EQ(found[2][at], data[i] + expected) << i;
+      }
+    }
+  }
+}
+
 // (a, b) <- (a + b, a - b) where a and b are.
 TEST_P(MapTest, ResultsInTheStorageOfOperands) {
   for (int64_t n : {1, 10, 5000, 100000}) {

@@ -66,12 +66,12 @@ void PlanBuilder::AddPanel(Source& source) {
 }
 
 void PlanBuilder::AddBringing(StepFn fn, const Source& source, Place d,
-                              bool uniform) {
+                              Rate rate) {
   PendingStep pending;
   pending.step.fn = fn;
   pending.step.imm = reinterpret_cast<uint64_t>(&source);
   pending.d = d;
-  pending.uniform = uniform;
+  pending.rate = rate;
   Add(pending);
 }
 
@@ -87,6 +87,7 @@ int64_t PlanBuilder::ChooseBlock() const {
   int64_t block = kCacheBytes / std::max<int64_t>(element, 1) / 64 * 64;
   block = std::clamp(block, kShortestBlock, kLongestBlock);
   if (function_) return block;
+  if (plan_.row > 0 && plan_.row < block) block -= block % plan_.row;
   return std::min(block, std::max<int64_t>((plan_.size + 63) / 64 * 64, 64));
 }
 
@@ -124,11 +125,13 @@ void PlanBuilder::LayOut() {
 void PlanBuilder::NumberSteps() {
   // Operands of an empty space may have no storage.
   if (plan_.size == 0) return;
+  std::vector<Step>* const lists[] = {&plan_.uniform_steps, &plan_.row_steps,
+                                      &plan_.steps};
   for (PendingStep& pending : steps_) {
     Step& step = pending.step;
     step.d = SlotOf(pending.d);
     for (int k = 0; k < 3; ++k) step.operands[k] = SlotOf(pending.operands[k]);
-    (pending.uniform ? plan_.uniform_steps : plan_.steps).push_back(step);
+    lists[static_cast<int>(pending.rate)]->push_back(step);
     if (!single()) continue;
     if (step.fn == PointAtOperand) {
       const Walk& walk = SourceOf(step).walk;

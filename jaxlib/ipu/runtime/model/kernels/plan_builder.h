@@ -17,7 +17,7 @@ namespace ipu::model::IPU_SIMD_NS {
 struct Place {
   enum Kind : uint8_t {
     kNone,
-    kCell,      // one vector, for a value that is the same everywhere
+    kCell,      // one vector, for a value that is the same for many elements
     kNarrow,    // a block of 32-bit registers
     kWide,      // a block of 64-bit registers
     kPattern,   // a row that repeats, and a block more
@@ -36,7 +36,7 @@ struct PendingStep {
   Step step{};
   Place d;
   Place operands[3];
-  bool uniform = false;  // once per state, not for each block
+  Rate rate = Rate::kBlock;
 };
 
 class PlanBuilder {
@@ -68,7 +68,7 @@ class PlanBuilder {
 
   void Add(const PendingStep& step) { steps_.push_back(step); }
   // A step that brings `source` to a place.
-  void AddBringing(StepFn fn, const Source& source, Place d, bool uniform);
+  void AddBringing(StepFn fn, const Source& source, Place d, Rate rate);
   void AddBlockOperand(uint16_t operand, Place place, uint32_t width);
 
   // Nanoseconds for an element.

@@ -11,27 +11,27 @@ constexpr size_t kMostPatterns = 3;
 }  // namespace
 
 Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
-                     uint32_t width, bool uniform, PlanBuilder& builder) {
+                     uint32_t width, Rate rate, PlanBuilder& builder) {
   Source& source = builder.AddSource(
       Source{Walk(shape, operand), FindLoad(operand.view.dtype), width});
   const Walk& walk = source.walk;
   const bool in_place = source.convert == nullptr;
   const int64_t period = walk.period();
-  if (uniform && !builder.single()) {
+  if (rate != Rate::kBlock && !builder.single()) {
     const Place cell = builder.NewCell();
-    builder.AddBringing(LoadUniform, source, cell, true);
+    builder.AddBringing(LoadUniform, source, cell, rate);
     return {cell};
   }
   if (walk.dense() && in_place) {
     const Place place = builder.NewMoving(width);
-    builder.AddBringing(PointAtOperand, source, place, uniform);
+    builder.AddBringing(PointAtOperand, source, place, rate);
     builder.Charge(0.01 * width);
     return {place};
   }
   if (walk.dense()) {
     const Place place =
-        uniform ? builder.NewCell() : builder.NewRegister(width);
-    builder.AddBringing(LoadDense, source, place, uniform);
+        builder.single() ? builder.NewCell() : builder.NewRegister(width);
+    builder.AddBringing(LoadDense, source, place, rate);
     builder.Charge(0.02 * width);
     return {place};
   }
@@ -41,7 +41,7 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     source.pattern = true;
     builder.SetHome(source, builder.NewPattern(source));
     const Place place = builder.NewMoving(width);
-    builder.AddBringing(PointIntoPattern, source, place, false);
+    builder.AddBringing(PointIntoPattern, source, place, rate);
     return {place};
   }
   if (period > 0 && in_place) {
@@ -49,7 +49,7 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     const Place home = builder.NewRegister(width);
     builder.SetHome(source, home);
     const Place place = builder.NewMoving();
-    builder.AddBringing(PointIntoRow, source, place, false);
+    builder.AddBringing(PointIntoRow, source, place, rate);
     builder.Charge(0.01 * width);
     return {place, home};
   }
@@ -59,12 +59,12 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     const Place home = builder.NewRegister(width);
     builder.SetHome(source, home);
     const Place place = builder.NewMoving(width);
-    builder.AddBringing(PointIntoPanel, source, place, false);
+    builder.AddBringing(PointIntoPanel, source, place, rate);
     builder.Charge(0.1 * width);
     return {place, home};
   }
   const Place place = builder.NewRegister(width);
-  builder.AddBringing(LoadGather, source, place, false);
+  builder.AddBringing(LoadGather, source, place, rate);
   builder.Charge(0.5);
   return {place};
 }
@@ -75,23 +75,30 @@ Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder) {
   return {place};
 }
 
+int64_t IotaRun(const std::vector<int64_t>& shape,
+                const program::Instruction& iota) {
+  int64_t run = 1;
+  for (size_t d = iota.imm + 1; d < shape.size(); ++d) run *= shape[d];
+  return run;
+}
+
 Brought BringIota(const std::vector<int64_t>& shape,
-                  const program::Instruction& iota, bool uniform,
+                  const program::Instruction& iota, Rate rate,
                   PlanBuilder& builder) {
   const uint32_t width = program::RegisterBytes(iota.type);
-  if (uniform) {
+  if (rate == Rate::kOnce) {
     const uint64_t zero = 0;
     return {builder.NewConstant(&zero, width)};
   }
   static const Operand kNoOperand;
   Source& source =
       builder.AddSource(Source{Walk({}, kNoOperand), nullptr, width});
-  source.inner = 1;
-  for (size_t d = iota.imm + 1; d < shape.size(); ++d) source.inner *= shape[d];
+  source.inner = IotaRun(shape, iota);
   source.extent = shape[iota.imm];
-  const Place place = builder.NewRegister(width);
-  builder.AddBringing(FindIota(iota.type), source, place, false);
-  builder.Charge(0.1);
+  const bool row = rate == Rate::kRow;
+  const Place place = row ? builder.NewCell() : builder.NewRegister(width);
+  builder.AddBringing(FindIota(iota.type), source, place, rate);
+  if (!row) builder.Charge(0.1);
   return {place};
 }
 

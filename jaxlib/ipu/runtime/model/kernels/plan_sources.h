@@ -17,17 +17,20 @@ struct Brought {
   Place buffer = {};  // a register that is in use as long as `place` is
 };
 
-// LOAD of an operand over an iteration space. `uniform`: it is the same
-// everywhere.
+// LOAD of an operand over an iteration space.
 Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
-                     uint32_t width, bool uniform, PlanBuilder& builder);
+                     uint32_t width, Rate rate, PlanBuilder& builder);
 
 // LOAD of a block that the caller of a function brings.
 Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder);
 
+// How many elements in a row have the same index in an IOTA.
+int64_t IotaRun(const std::vector<int64_t>& shape,
+                const program::Instruction& iota);
+
 // IOTA along dimension `imm`.
 Brought BringIota(const std::vector<int64_t>& shape,
-                  const program::Instruction& iota, bool uniform,
+                  const program::Instruction& iota, Rate rate,
                   PlanBuilder& builder);
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -18,6 +18,9 @@ using program::Opcode;
 using program::RegisterBytes;
 using program::RegisterCode;
 
+// A step's call costs as much as it does for some 100 elements.
+constexpr int64_t kShortestRow = 512;
+
 constexpr size_t kForever = std::numeric_limits<size_t>::max();
 
 // Whether an operand and a result may be the same storage. Only donated
@@ -63,7 +66,7 @@ class Planner {
 
  private:
   struct Value {
-    bool uniform = false;
+    Rate rate = Rate::kBlock;
     bool brought = false;  // a source whose step is there
     size_t last_use = 0;   // index of the last instruction that reads it
     Place place;
@@ -78,6 +81,9 @@ class Planner {
   };
 
   Status CheckLoads();
+  int64_t ChooseRow(const std::vector<Walk>& walks) const;
+  Rate RateOfRun(int64_t run) const;
+  Rate RateOf(uint16_t value, const std::vector<Rate>& loads) const;
   void Classify();
   void FindDirectOutputs();
   void PlanOutputs();
@@ -120,22 +126,55 @@ Status Planner::CheckLoads() {
   return Status();
 }
 
-// Which values are the same everywhere, and how long each is needed.
-void Planner::Classify() {
-  std::vector<bool> uniform;
-  if (around_.operands) {
-    for (const Operand& operand : *around_.operands) {
-      uniform.push_back(Walk(around_.shape, operand).uniform());
-    }
-  } else {
-    uniform.assign(around_.num_operands, false);
+// The shortest row within which an operand is the same, or after which it comes
+// again and need not be put together from its end and its beginning.
+int64_t Planner::ChooseRow(const std::vector<Walk>& walks) const {
+  int64_t row = 0;
+  for (const Walk& walk : walks) {
+    if (walk.uniform()) continue;
+    const int64_t length = std::max(walk.run(), walk.period());
+    if (length >= kShortestRow) row = row > 0 ? std::min(row, length) : length;
   }
-  program::Simplify(program_, uniform);
+  return row;
+}
+
+// Of what changes after every `run` elements.
+Rate Planner::RateOfRun(int64_t run) const {
+  if (run == plan_.size) return Rate::kOnce;
+  return plan_.row > 0 && run % plan_.row == 0 ? Rate::kRow : Rate::kBlock;
+}
+
+Rate Planner::RateOf(uint16_t value, const std::vector<Rate>& loads) const {
+  const Instruction& i = program_.code[value];
+  if (i.op == Opcode::kLoad) return loads[i.imm];
+  if (i.op == Opcode::kIota) return RateOfRun(IotaRun(around_.shape, i));
+  Rate rate = Rate::kOnce;
+  for (uint16_t operand : i.operands()) {
+    rate = std::max(rate, values_[operand].rate);
+  }
+  return rate;
+}
+
+// How often each value is computed, and how long it is needed.
+void Planner::Classify() {
+  std::vector<Rate> loads(around_.num_operands, Rate::kBlock);
+  if (around_.operands) {
+    std::vector<Walk> walks;
+    for (const Operand& operand : *around_.operands) {
+      walks.emplace_back(around_.shape, operand);
+    }
+    plan_.row = ChooseRow(walks);
+    for (size_t k = 0; k < walks.size(); ++k) {
+      loads[k] = RateOfRun(walks[k].run());
+    }
+  }
+  std::vector<bool> seldom;
+  for (Rate rate : loads) seldom.push_back(rate != Rate::kBlock);
+  program::Simplify(program_, seldom);
   ForwardAliases(program_);
   values_.resize(program_.code.size());
-  const std::vector<bool> values = program::UniformValues(program_, uniform);
   for (size_t at = 0; at < values_.size(); ++at) {
-    values_[at].uniform = values[at] || builder_.single();
+    values_[at].rate = RateOf(static_cast<uint16_t>(at), loads);
     const Instruction& i = program_.code[at];
     if (i.op == Opcode::kBitcast) continue;
     for (uint16_t value : i.operands()) values_[value].last_use = at;
@@ -156,7 +195,9 @@ void Planner::FindDirectOutputs() {
   for (size_t j = 0; j < program_.outputs.size(); ++j) {
     const uint16_t at = program_.outputs[j];
     Value& value = values_[at];
-    if (value.uniform || IsSource(at) || value.output >= 0) continue;
+    if (value.rate != Rate::kBlock || IsSource(at) || value.output >= 0) {
+      continue;
+    }
     bool safe = true;
     for (size_t k = 0; k < values_.size(); ++k) {
       const Instruction& load = program_.code[k];
@@ -175,7 +216,7 @@ void Planner::PlanOutputs() {
     output.type = program::ResultType(program_.code[at]);
     output.width = RegisterBytes(output.type);
     output.way = value.output == static_cast<int>(j) ? Output::kDirect
-                 : value.uniform                     ? Output::kUniform
+                 : value.rate != Rate::kBlock        ? Output::kUniform
                                                      : Output::kCopied;
     OutputPlaces places;
     if (output.way == Output::kDirect) {
@@ -199,10 +240,10 @@ void Planner::Bring(uint16_t at) {
   if (i.op == Opcode::kConst) {
     brought.place = builder_.NewConstant(&i.imm, width);
   } else if (i.op == Opcode::kIota) {
-    brought = BringIota(around_.shape, i, value.uniform, builder_);
+    brought = BringIota(around_.shape, i, value.rate, builder_);
   } else if (around_.operands) {
     brought = BringOperand(around_.shape, (*around_.operands)[i.imm], width,
-                           value.uniform, builder_);
+                           value.rate, builder_);
   } else {
     brought = BringBlock(static_cast<uint16_t>(i.imm), width, builder_);
   }
@@ -239,13 +280,14 @@ Status Planner::Emit(uint16_t at) {
         " of register type " + std::to_string(static_cast<int>(i.type)));
   }
   pending.step.imm = i.imm;
-  pending.uniform = value.uniform;
+  const bool seldom = value.rate != Rate::kBlock;
+  pending.rate = value.rate;
   bool constant = true;
   int k = 0;
   for (uint16_t operand : i.operands()) {
     Bring(operand);
     pending.operands[k] = values_[operand].place;
-    pending.step.moves[k] = !values_[operand].uniform || value.uniform;
+    pending.step.moves[k] = seldom || values_[operand].rate == Rate::kBlock;
     constant &= pending.operands[k].kind == Place::kConstant;
     ++k;
   }
@@ -254,7 +296,7 @@ Status Planner::Emit(uint16_t at) {
     return Status();
   }
   ReleaseOperands(at);
-  if (value.uniform) {
+  if (seldom) {
     value.place = builder_.NewCell();
   } else if (value.output >= 0) {
     value.place = output_places_[value.output].direct;
@@ -263,13 +305,12 @@ Status Planner::Emit(uint16_t at) {
   }
   pending.d = value.place;
   builder_.Add(pending);
-  if (!value.uniform) builder_.Charge(StepCost(i));
+  if (!seldom) builder_.Charge(StepCost(i));
   return Status();
 }
 
 // Registers that nobody reads after value `at` are free for it.
 void Planner::ReleaseOperands(uint16_t at) {
-  if (values_[at].uniform) return;
   for (uint16_t value : program_.code[at].operands()) {
     Value& operand = values_[value];
     if (operand.last_use != at) continue;
@@ -296,7 +337,9 @@ void Planner::PlaceOutputs() {
     const uint16_t at = program_.outputs[j];
     const Value& value = values_[at];
     output_places_[j].value = value.place;
-    if (plan_.outputs[j].way == Output::kUniform) {
+    const Output::Way way = plan_.outputs[j].way;
+    // Blocks that end with a row may be pieces of what the caller wants.
+    if (way == Output::kUniform || (way == Output::kCopied && plan_.row > 0)) {
       output_places_[j].home = builder_.NewRegister(WidthOf(at));
     }
     // A single element's outputs are stored when all of them are there.

@@ -16,17 +16,24 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
+// How often a value is computed.
+enum class Rate : uint8_t {
+  kOnce,  // it is the same everywhere
+  kRow,   // the same for all elements of a row
+  kBlock,
+};
+
 struct Output {
   enum Way : uint8_t {
     kDirect,   // a step writes it where it belongs
     kCopied,   // it is copied at the end of the block
-    kUniform,  // one value for all elements
+    kUniform,  // one value for all elements of a block
   };
   Way way;
   program::RegisterType type;
   uint32_t width;
   uint16_t slot;      // where its values are
-  uint16_t home = 0;  // kDirect: slot of a buffer, if the caller has none
+  uint16_t home = 0;  // slot of a buffer, if the caller has none
 };
 
 // A function's operand, whose place is given with each call.
@@ -54,6 +61,7 @@ struct alignas(64) Cell {
 struct Plan {
   int64_t size = 0;             // elements of the iteration space
   int64_t block = 0;            // elements at a time
+  int64_t row = 0;              // where blocks end at the latest; 0: anywhere
   int64_t grain = 1;            // ranges should begin at multiples of this
   std::vector<size_t> offsets;  // of owned slots in a state's memory
   std::deque<Cell> constants;
@@ -63,6 +71,7 @@ struct Plan {
 
   std::deque<Source> sources;
   std::vector<Step> uniform_steps;  // once per state
+  std::vector<Step> row_steps;      // per block, for one vector
   std::vector<Step> steps;          // per block
   std::vector<Output> outputs;
   std::vector<BlockOperand> block_operands;  // of functions

@@ -124,12 +124,18 @@ void RegisterProgram::Run(State& state, const void* const* operands,
   char** slots = state.slots_;
   Frame frame{slots, state.bases_, state.staging_, begin, 0};
   const auto target = [&](size_t j) {
-    return static_cast<char*>(outs[j]) +
-           (frame.begin - begin) * plan.outputs[j].width;
+    const Output& output = plan.outputs[j];
+    char* const to = outs[j] ? static_cast<char*>(outs[j]) : slots[output.home];
+    return to + (frame.begin - begin) * output.width;
   };
   const size_t num_outputs = plan.outputs.size();
   for (; count > 0; count -= frame.count, frame.begin += frame.count) {
     frame.count = std::min(count, plan.block);
+    if (plan.row > 0) {
+      frame.count = std::min(frame.count, plan.row - frame.begin % plan.row);
+      const Frame row{slots, state.bases_, nullptr, frame.begin, kUniformLanes};
+      for (const Step& step : plan.row_steps) step.fn(step, row);
+    }
     for (const BlockOperand& operand : plan.block_operands) {
       slots[operand.slot] = const_cast<char*>(static_cast<const char*>(
                                 operands[operand.operand])) +
@@ -137,16 +143,14 @@ void RegisterProgram::Run(State& state, const void* const* operands,
     }
     for (size_t j = 0; j < num_outputs; ++j) {
       const Output& output = plan.outputs[j];
-      if (output.way != Output::kDirect) continue;
-      slots[output.slot] = outs[j] ? target(j) : slots[output.home];
+      if (output.way == Output::kDirect) slots[output.slot] = target(j);
     }
     for (const Step& step : plan.steps) step.fn(step, frame);
     for (size_t j = 0; j < num_outputs; ++j) {
       const Output& output = plan.outputs[j];
       if (output.way == Output::kUniform) {
-        Fill(outs[j] ? target(j) : slots[output.home], slots[output.slot],
-             output.width, frame.count);
-      } else if (output.way == Output::kCopied && outs[j] != nullptr) {
+        Fill(target(j), slots[output.slot], output.width, frame.count);
+      } else if (output.way == Output::kCopied && (outs[j] || plan.row > 0)) {
         std::memmove(target(j), slots[output.slot], frame.count * output.width);
       }
     }
@@ -154,7 +158,8 @@ void RegisterProgram::Run(State& state, const void* const* operands,
   for (size_t j = 0; j < num_outputs; ++j) {
     if (outs[j] != nullptr) continue;
     const Output& output = plan.outputs[j];
-    outs[j] = slots[output.way == Output::kUniform ? output.home : output.slot];
+    const bool apart = output.way == Output::kCopied && plan.row == 0;
+    outs[j] = slots[apart ? output.slot : output.home];
   }
 }
 

@@ -44,7 +44,7 @@ void LoadDense(const Step& s, const Frame& f) {
 
 void LoadUniform(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
-  const char* data = source.walk.Data(f.bases);
+  const char* data = source.walk.At(f.bases, f.begin);
   uint64_t bits = 0;
   if (source.convert != nullptr) {
     source.convert(data, &bits, 1);

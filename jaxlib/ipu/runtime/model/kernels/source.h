@@ -49,7 +49,7 @@ void PointIntoPattern(const Step& s, const Frame& f);
 void PointIntoPanel(const Step& s, const Frame& f);
 
 // Values that are put into the slot's buffer.
-void LoadUniform(const Step& s, const Frame& f);  // one vector of the same
+void LoadUniform(const Step& s, const Frame& f);  // one vector of the first
 void LoadDense(const Step& s, const Frame& f);    // converted
 void LoadGather(const Step& s, const Frame& f);   // from anywhere
 void CopyBlock(const Step& s, const Frame& f);    // of another slot; imm: width

@@ -87,6 +87,12 @@ bool Walk::dense() const {
          (dimensions_.size() == 1 && dimensions_[0].stride == 1);
 }
 
+int64_t Walk::run() const {
+  return !dimensions_.empty() && dimensions_.back().stride == 0
+             ? dimensions_.back().extent
+             : 1;
+}
+
 int64_t Walk::period() const {
   return dimensions_.size() == 2 && dimensions_[0].stride == 0 &&
                  dimensions_[1].stride == 1
@@ -109,6 +115,11 @@ int64_t Walk::Locate(int64_t begin, int64_t* index) const {
     at += index[d] * dimension.stride;
   }
   return at;
+}
+
+const char* Walk::At(char* const* bases, int64_t index) const {
+  int64_t indices[program::kHighestRank];
+  return Data(bases) + Locate(index, indices) * item_size_;
 }
 
 void Walk::GatherRows(const char* data, int64_t begin, int64_t rows,

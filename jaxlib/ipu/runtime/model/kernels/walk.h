@@ -22,6 +22,9 @@ class Walk {
   bool uniform() const;
   // Every element once, one after the other.
   bool dense() const;
+  // How many elements in a row are one and the same: the walk changes only at
+  // multiples of this. 1 if it changes everywhere.
+  int64_t run() const;
   // n if the first n elements come one after the other and then again and
   // again, as those of a row that is added to all rows of a matrix; else 0.
   int64_t period() const;
@@ -42,6 +45,8 @@ class Walk {
   uint32_t base() const { return base_; }
   int64_t offset() const { return offset_; }
   char* Data(char* const* bases) const { return bases[base_] + offset_; }
+  // The element at a flat index.
+  const char* At(char* const* bases, int64_t index) const;
 
   // Copies `count` elements from flat index `begin` on into a dense block.
   void Gather(const char* data, int64_t begin, int64_t count, char* to) const;
