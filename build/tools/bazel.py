@@ -19,6 +19,8 @@ _PACKAGES = (
   "bazel-rules-proto",
 )
 _NAMES = ("bazel", "bazelisk")
+# The major versions that build a workspace described by WORKSPACE.
+_OLDEST, _NEWEST = 4, 7
 _TARGET = "//jaxlib/ipu:libjaxipu.so"
 _CONFIGS = {"release": [], "native": ["native"], "default": ["default_cpu"]}
 
@@ -83,13 +85,23 @@ class Bazel:
       generator_python: the Python that runs generators during the build; its
         base installation is named, so that a venv may go away.
       pip_python: a Python with pip, which downloads XLA's headers.
+
+    Raises:
+      BuildError: for a Bazel that cannot build this.
     """
+    version = self._version()
+    if version and not _OLDEST <= version[0] <= _NEWEST:
+      raise BuildError(
+        f"{self._path} is Bazel {'.'.join(map(str, version))}, which does not"
+        f" build this: Bazel {_OLDEST} to {_NEWEST} does. Name another one with"
+        f" --bazel_path; bazelisk takes USE_BAZEL_VERSION={_NEWEST}.x."
+      )
     lines = [
       "# Written by build/build.py.",
       f"build --define=PYTHON_BIN_PATH={os.path.realpath(generator_python)}",
       f"build --repo_env=PYTHON_BIN_PATH={pip_python}",
     ]
-    if self._version() >= (6,):
+    if version >= (6,):
       # The workspace is described by WORKSPACE alone.
       lines.append("common --noenable_bzlmod")
     text = "\n".join(lines) + "\n"

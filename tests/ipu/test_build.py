@@ -163,6 +163,14 @@ class TestBazel:
     path = program(tmp_path / "bazel", f"echo {printed}")
     assert tools.bazel.Bazel(path, [], verbose=False)._version() == version
 
+  @pytest.mark.parametrize("version", ["3.7.2", "8.0.0"])
+  def test_versions_that_cannot_build_this(self, tools, tmp_path, version):
+    path = program(tmp_path / "bazel", f"echo bazel {version}")
+    with pytest.raises(tools.BuildError, match=f"{version}(?s:.)*--bazel_path"):
+      tools.bazel.Bazel(path, [], verbose=False).configure(
+        generator_python=sys.executable, pip_python=tmp_path / "python"
+      )
+
   def test_what_is_no_bazel(self, tools, tmp_path):
     path = program(tmp_path / "bazel", "exit 3")
     with pytest.raises(tools.BuildError, match=r"code 3(?s:.)*--bazel_path"):
