@@ -71,7 +71,7 @@ def _lower(builder: Builder, node: Node) -> None:
   )
   terms = -(-k // plan.steps)
   sums = plan.accumulate_dtype if plan.steps > 1 else value.dtype
-  kept = (0, 1, 2) if b > 1 else (1, 2)  # what most products' users ask for
+  kept = (1, 2) if b == 1 else (0, 1, 2)  # what most products' users ask for
   layout = _result_layout(builder, (b, m, n, terms), plan.parts, kept, sums)
   root = builder.new_root((b, m, n)[-len(kept) :], sums, layout)
   for begin in range(0, k, terms):
@@ -84,7 +84,7 @@ def _lower(builder: Builder, node: Node) -> None:
         Operand(_terms(left, begin, shape[3]), (0, 1, -1, 2)),
         Operand(_terms(right, begin, shape[3]), (0, -1, 1, 2)),
       ],
-      [Written(root, (0, 1, 2, -1) if b > 1 else (-1, 0, 1, -1))],
+      [Written(root, (-1, 0, 1, -1) if b == 1 else (0, 1, 2, -1))],
       extra=plan.combine,
     )
   if sums is not value.dtype:
