@@ -1,6 +1,7 @@
 // Element-wise programs as a whole: layout, length, threads and shared storage
 // change nothing.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -127,18 +128,28 @@ TEST_P(MapTest, RowsOfOneValue) {
       return code.Add(Opcode::kAdd, RegisterType::kF32, {a, b});
     };
     const auto row = add(add(of_row, of_rows), index);
-    code.map.outputs = {row, x, add(x, row)};
+    // The sum could lie where x does, which is read after it: it is copied.
+    const auto sum = add(x, row);
+    std::vector<uint16_t> many;
+    for (int k = 0; k < 6; ++k) {
+      many.push_back(code.Add(Opcode::kMin, RegisterType::kF32,
+                              {x, code.Constant<float>(k + 6)}));
+    }
+    uint16_t last = many[0];
+    for (uint16_t value : many) last = add(value, last);
+    code.map.outputs = {row, x, sum, last};
     std::vector<float> data(n);
     for (int64_t i = 0; i < n; ++i) data[i] = static_cast<float>(i % 4099);
     for (const auto& to : {dense, {1, 3, 12}}) {
       Setting setting{shape, {}, {}};
-      setting.operands = {Strided(0, program::kF32, shape, dense),
-                          Strided(0, program::kF32, shape, {4, 1, 0}),
-                          Strided(0, program::kF32, shape, {1, 0, 0})};
-      std::vector<std::vector<float>> found(3, std::vector<float>(n));
-      std::vector<void*> bases = {data.data()};
-      for (uint32_t j = 0; j < 3; ++j) {
-        setting.results.push_back(Strided(j + 1, program::kF32, shape, to));
+      setting.operands = {Strided(2, program::kF32, shape, dense),
+                          Strided(2, program::kF32, shape, {4, 1, 0}),
+                          Strided(2, program::kF32, shape, {1, 0, 0})};
+      std::vector<std::vector<float>> found(4, std::vector<float>(n));
+      std::vector<void*> bases = {nullptr, nullptr, data.data()};
+      for (uint32_t j = 0; j < 4; ++j) {
+        setting.results.push_back(
+            Strided(j + 3, program::kF32, shape, j == 0 ? dense : to));
         bases.push_back(found[j].data());
       }
       RunMap(table(), setting, code.map, bases, 2);
@@ -147,9 +158,12 @@ TEST_P(MapTest, RowsOfOneValue) {
         const int64_t at = b * to[0] + r * to[1] + i % columns * to[2];
         const float expected =
             data[4 * b + r] + data[b] + static_cast<float>(r);
-        ASSERT_EQ(found[0][at], expected) << i;
+        float total = std::min(data[i], 6.0f);
+        for (int k = 6; k < 12; ++k) total += std::min<float>(data[i], k);
+        ASSERT_EQ(found[0][i], expected) << i;
         ASSERT_EQ(found[1][at], data[i]) << i;
         ASSERT_EQ(found[2][at], data[i] + expected) << i;
+        ASSERT_EQ(found[3][at], total) << i;
       }
     }
   }

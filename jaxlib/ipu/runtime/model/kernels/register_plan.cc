@@ -221,9 +221,13 @@ void Planner::PlanOutputs() {
     OutputPlaces places;
     if (output.way == Output::kDirect) {
       places.direct = builder_.NewMoving();
-      places.home = builder_.NewRegister(output.width);
     } else {
       builder_.Charge(0.01 * output.width);
+    }
+    // Blocks that end with a row may be pieces of what the caller wants: what
+    // is there of an output must outlast the steps of the next piece.
+    if (output.way == Output::kDirect || plan_.row > 0) {
+      places.home = builder_.NewRegister(output.width);
     }
     plan_.outputs.push_back(output);
     output_places_.push_back(places);
@@ -337,9 +341,7 @@ void Planner::PlaceOutputs() {
     const uint16_t at = program_.outputs[j];
     const Value& value = values_[at];
     output_places_[j].value = value.place;
-    const Output::Way way = plan_.outputs[j].way;
-    // Blocks that end with a row may be pieces of what the caller wants.
-    if (way == Output::kUniform || (way == Output::kCopied && plan_.row > 0)) {
+    if (plan_.outputs[j].way == Output::kUniform && plan_.row == 0) {
       output_places_[j].home = builder_.NewRegister(WidthOf(at));
     }
     // A single element's outputs are stored when all of them are there.
