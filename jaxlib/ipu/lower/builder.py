@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu import codelets
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
@@ -23,7 +22,7 @@ from jaxlib.ipu.location import UNKNOWN, resolve
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
-from jaxlib.ipu.plan.spread import largest_cell, spread
+from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -79,8 +78,11 @@ class Builder:
   Attributes:
     target: the machine.
     tensors: all tensors, by number.
+    layouts: the tile mappings in use, with their numbers.
     constants: the bytes of constant roots.
     steps: the list that new steps go to.
+    locations: where steps come from, with their numbers; the keys are the
+      fields of `schema.Location`.
   """
 
   def __init__(self, target: Target) -> None:
@@ -285,22 +287,14 @@ class Builder:
       accesses.append(schema.Access(number, list(dims)))
     if moves:
       self._exchange(moves, traffic)
-    codelet = codelets.CODELETS[type(fields)]
-    refined = partition.over(shape)
-    if refined is None:
-      cell: tuple[int, ...] = (partition.max_elements,)
-    else:
-      cell = largest_cell(refined, shape)
-    cycles = codelet.cycles(
+    total = cost.compute_set(
       self.target,
       fields,
+      shape,
+      partition,
       [o.view.dtype for o in operands],
       [self.tensors[r.root].dtype for r in results],
-      cell,
       **hints,
-    )
-    total = cost.compute(
-      self.target, float(cycles), codelet.flops(fields, shape)
     )
     if extra is not None:
       total = cost.add(total, extra)

@@ -34,14 +34,13 @@ class Reduction:
 
   Attributes:
     dimensions: those that are reduced.
-    prologue: an `ipu.map`'s program (passes/absorb.py); then the node's
-      inputs are the map's operands and the start values.
-    outputs: the prologue's values that are reduced.
+    prologue: an `ipu.map`'s program (passes/absorb.py), whose outputs are
+      reduced; then the node's inputs are the map's operands and the start
+      values.
   """
 
   dimensions: tuple[int, ...]
   prologue: MapProgram | None = None
-  outputs: tuple[int, ...] = ()
 
 
 def _lower(builder: Builder, node: Node) -> None:
@@ -104,37 +103,26 @@ def _reduce(
   Without a start, one more output says whether anything was combined yet.
   """
   count = len(node.results)
-  attributes: Reduction = node.attributes
-  reduced = attributes.dimensions
-  prologue = attributes.prologue
+  reduced = node.attributes.dimensions
   full = _extents(node)
   rank = len(full)
   kept = tuple(d for d in range(rank) if d not in reduced)
   order = kept + reduced
   shape = tuple(full[d] for d in order)
   views = [builder.view(v) for v in node.inputs[:-count]]
-  if prologue is not None:
-    program = permute(prologue.code, order)
-    outputs = list(attributes.outputs)
-  else:
-    code = Code()
-    outputs = [code.load(i, v.dtype) for i, v in enumerate(views)]
-    program = code.bytes()
+  code, outputs = _reduced_values(node, order, views)
   dtypes = [v.dtype for v in node.results]
   if start is None:
     dtypes.append(DType.BOOL)
     start = bytes(8 * len(dtypes))
-    outputs.append(len(program) // INSTRUCTION.size)
-    true = Code()
-    true.constant(1, REGISTER[DType.BOOL])
-    program += true.bytes()
+    code, outputs = _with_true(code, outputs)
   plan, partition = _split(builder, full, order, len(kept), views)
   dims = tuple(range(rank))
   fields = schema.Reduce(
     num_reduced=len(reduced),
     kind=kind,
     register_type=REGISTER[node.results[0].dtype],
-    code=program,
+    code=code,
     outputs=outputs,
     combine=combine.code,
     combine_outputs=list(combine.outputs),
@@ -162,6 +150,27 @@ def _reduce(
     kept=plan.kept_block,
     reduced=plan.reduced_block,
   )
+
+
+def _reduced_values(
+  node: Node, order: tuple[int, ...], views: list[View]
+) -> tuple[bytes, list[int]]:
+  """The register program, over dimensions in `order`, that makes what is
+  reduced, and the numbers of these values."""
+  prologue: MapProgram | None = node.attributes.prologue
+  if prologue is not None:
+    return permute(prologue.code, order), list(prologue.outputs)
+  code = Code()
+  outputs = [code.load(i, v.dtype) for i, v in enumerate(views)]
+  return code.bytes(), outputs
+
+
+def _with_true(code: bytes, outputs: list[int]) -> tuple[bytes, list[int]]:
+  """The same with one more value: true, for there is an element."""
+  true = Code()
+  true.constant(1, REGISTER[DType.BOOL])
+  number = len(code) // INSTRUCTION.size
+  return code + true.bytes(), [*outputs, number]
 
 
 def _split(

@@ -94,9 +94,7 @@ def _merge(node: Node, used_by: Users) -> Node:
     tuple(source.inputs[o] for o in operands) + node.inputs[len(data) :],
     [],
     Reduction(
-      node.attributes.dimensions,
-      MapProgram(program.shape, code, outputs),
-      outputs,
+      node.attributes.dimensions, MapProgram(program.shape, code, outputs)
     ),
     node.regions,
     node.location,

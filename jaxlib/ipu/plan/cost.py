@@ -1,8 +1,8 @@
-"""What supersteps cost beyond their vertices: exchange, sync, host streams.
+"""What supersteps cost: exchange, sync, vertices, host streams.
 
 A superstep is a synchronisation, an exchange, and the vertices of a compute
-set. All estimates are of the slowest tile, in tile cycles. Together with the
-codelets' `cycles` this is the only place that costs come from.
+set, whose cycles the codelets know. All estimates are of the slowest tile, in
+tile cycles.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxlib.ipu.codelets import CODELETS
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan.layout import Layout, overlap
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -23,6 +25,8 @@ from jaxlib.ipu.target import Target
 # A condition is tested in the same way: a word is read, then all tiles learn
 # of it by a synchronisation [D].
 _BRANCH_CYCLES = 43
+
+Shape = tuple[int, ...]
 
 
 class Traffic(NamedTuple):
@@ -152,9 +156,53 @@ def exchange(target: Target, traffic: Iterable[Traffic]) -> schema.Cost:
   )
 
 
-def compute(target: Target, cycles: float, flops: float = 0.0) -> schema.Cost:
-  """A compute set whose operands are in place."""
-  return superstep(target, compute_cycles=cycles, flops=flops)
+def compute_set(
+  target: Target,
+  fields: schema.Fields,
+  shape: Shape,
+  partition: Layout,
+  operand_dtypes: Sequence[DType],
+  result_dtypes: Sequence[DType],
+  **hints: Any,
+) -> schema.Cost:
+  """A compute set whose operands are in place.
+
+  Args:
+    target: the machine.
+    fields: the codelet's record.
+    shape: the iteration space.
+    partition: how its elements are split over tiles.
+    operand_dtypes: what its vertices read.
+    result_dtypes: what they write.
+    **hints: what the codelet's `cycles` wants to know beside.
+  """
+  codelet = CODELETS[type(fields)]
+  cell = _largest_cell(partition, shape)
+  return superstep(
+    target,
+    compute_cycles=codelet.cycles(
+      target, fields, operand_dtypes, result_dtypes, cell, **hints
+    ),
+    flops=codelet.flops(fields, shape),
+  )
+
+
+def _largest_cell(partition: Layout, shape: Shape) -> tuple[int, ...]:
+  """The largest cell's extent along each dimension of the iteration space;
+  its size alone where blocks straddle dimensions."""
+  refined = partition.over(shape)
+  if refined is None:
+    return (partition.max_elements,)
+  extents = []
+  factors = list(refined.factors)
+  for extent in shape:
+    inner, left = 1, extent
+    while left > 1 and factors:
+      f = factors.pop(0)
+      inner *= min(f.block, f.extent)
+      left //= f.extent
+    extents.append(inner if extent else 0)
+  return tuple(extents)
 
 
 def branch(target: Target) -> schema.Cost:

@@ -27,20 +27,6 @@ def spread(target: Target, shape: tuple[int, ...], item_bytes: int) -> Layout:
   return _rows(shape, tiles, grain)
 
 
-def largest_cell(refined: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-  """The largest cell's extent along each dimension of the iteration space."""
-  extents = []
-  factors = list(refined.factors)
-  for extent in shape:
-    inner, left = 1, extent
-    while left > 1 and factors:
-      f = factors.pop(0)
-      inner *= min(f.block, f.extent)
-      left //= f.extent
-    extents.append(inner if extent else 0)
-  return tuple(extents)
-
-
 # How coarse a dimension's blocks may get to use more of the tiles.
 _COARSEST = 8
 
