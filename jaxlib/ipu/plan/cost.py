@@ -26,8 +26,6 @@ from jaxlib.ipu.target import Target
 # of it by a synchronisation [D].
 _BRANCH_CYCLES = 43
 
-Shape = tuple[int, ...]
-
 
 class Traffic(NamedTuple):
   """What an exchange moves.
@@ -159,7 +157,7 @@ def exchange(target: Target, traffic: Iterable[Traffic]) -> schema.Cost:
 def compute_set(
   target: Target,
   fields: schema.Fields,
-  shape: Shape,
+  shape: tuple[int, ...],
   partition: Layout,
   operand_dtypes: Sequence[DType],
   result_dtypes: Sequence[DType],
@@ -187,7 +185,7 @@ def compute_set(
   )
 
 
-def _largest_cell(partition: Layout, shape: Shape) -> tuple[int, ...]:
+def _largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
   """The largest cell's extent along each dimension of the iteration space;
   its size alone where blocks straddle dimensions."""
   refined = partition.over(shape)
