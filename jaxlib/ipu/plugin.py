@@ -68,7 +68,7 @@ def check_installation(jaxlib_version: str) -> None:
   if not LIBRARY.exists():
     raise PluginError(
       f"the IPU backend's library {LIBRARY} is missing: build it with "
-      "`python build/build.py --enable_ipu` and install the wheels in dist/; "
+      "`python3 build/build.py --enable_ipu` and install the wheels in dist/; "
       "a source tree on PYTHONPATH is not enough"
     )
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 import jax.numpy as jnp
 from jax import lax
 
-DTYPES = (*util.ALL, np.dtype(np.bool_))
-
 # What a turn makes of a carry x and another one y, already of x's dtype: one
 # operation, so that there is one rounding, whatever is fused.
 STEPS = {
@@ -31,7 +29,7 @@ STEPS = {
 @st.composite
 def recurrences(draw):
   """The dtypes of the carries and, for each, a step and the other carry."""
-  dtypes = draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=6))
+  dtypes = draw(st.lists(st.sampled_from(util.ALL), min_size=1, max_size=6))
   others = st.integers(0, len(dtypes) - 1)
   steps = [(draw(st.sampled_from(sorted(STEPS))), draw(others)) for _ in dtypes]
   return dtypes, steps
@@ -100,8 +98,8 @@ def test_a_search_that_reads_its_bounds_until_the_end(check):
 
     return lax.while_loop(more, halve, (0, x + 1, 0))
 
-  for x in (0, 1, 2, 99, 100, 2_000_000_000 // 2**4):
-    check(root, np.int32(min(x, 46_340**2)))
+  for x in (0, 1, 2, 99, 100, 125_000_000):
+    check(root, np.int32(x))
 
 
 def test_a_loop_of_many_carries(check):
