@@ -124,8 +124,10 @@ def _compile(
         f"a program of format {format.decode()!r}: the IPU backend compiles "
         "only 'mlir'"
       )
+    from jaxlib.ipu import pipeline  # when the first program needs it
+
     with options.use(_machines[machine.decode()]):
-      program = compile_program()(
+      program = pipeline.compile_program(
         ctypes.string_at(code, code_size),
         ctypes.string_at(compile_options, compile_options_size),
       )
@@ -148,13 +150,6 @@ def _compile(
 def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:
   text = message.encode(errors="replace")
   library.ipu_compile_failed(sink, int(code), text, len(text))
-
-
-def compile_program() -> Callable[[bytes, bytes], bytes]:
-  """The compiler; imported when the first program needs it."""
-  from jaxlib.ipu import pipeline
-
-  return pipeline.compile_program
 
 
 @functools.cache
