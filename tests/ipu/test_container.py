@@ -27,7 +27,7 @@ def sample() -> tuple[schema.Program, bytes]:
   kit.copy(kit.whole(a, t))
   for fields in (
     double(),
-    schema.Reduce(1, 1, 0, b"c" * 16, [0], b"", [], b"\1" * 8),
+    schema.Reduce(1, 1, b"c" * 16, [0], b"", [], b"\1" * 8),
     schema.Dot(11, 0),
     schema.Gather(1, [0], [1, 8], [-1, -1], [-1, 0]),
     schema.Scatter(1, [0], [1, 8], [-1, -1], [-1, 0], 1, 0, b"", [1], 1),

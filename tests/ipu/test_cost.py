@@ -171,7 +171,7 @@ def fields_of(record: type) -> tuple[object, int]:
     return elementwise(Opcode.ADD, 2, F32), 2
   if record is schema.Reduce:
     load = encode(Opcode.LOAD, RegisterType.F32)
-    return schema.Reduce(1, ReduceKind.SUM, 0, load, [0], b"", [], b""), 2
+    return schema.Reduce(1, ReduceKind.SUM, load, [0], b"", [], b""), 2
   if record is schema.Dot:
     return schema.Dot(F32, 0), 4
   if record is schema.Gather:

@@ -129,7 +129,7 @@ def test_reduce(data):
   if arg:
     results.append((kit.result(shape[:kept], I32), dims))
   fields = schema.Reduce(
-    num_reduced, kind, register, code(load(0, register)), [0], b"", [], b""
+    num_reduced, kind, code(load(0, register)), [0], b"", [], b""
   )
   kit.execute(fields, shape, [(placed, every)], results, split)
   argument = util.sample(NUMPY[dtype], root, special=arg, low=0, high=4)
@@ -153,7 +153,7 @@ def test_general_reduction_of_two_values(data):
     (Opcode.MAX, RegisterType.F32, 0, 2), (Opcode.ADD, i32, 1, 3),
   )  # fmt: skip
   fields = schema.Reduce(
-    1, ReduceKind.GENERAL, RegisterType.F32, code(load(0), load(1, i32)),
+    1, ReduceKind.GENERAL, code(load(0), load(1, i32)),
     [0, 1], combine, [4, 5], np.float32(-3).tobytes() + bytes(12),
   )  # fmt: skip
   results = [
@@ -173,9 +173,7 @@ def test_reduction_of_nothing(dtype):
   a, r = kit.argument((3, 0), dtype), kit.result((3,), dtype)
   register = register_type(dtype)
   kind = ReduceKind.OR if dtype == BOOL else ReduceKind.SUM
-  fields = schema.Reduce(
-    1, kind, register, code(load(0, register)), [0], b"", [], b""
-  )
+  fields = schema.Reduce(1, kind, code(load(0, register)), [0], b"", [], b"")
   kit.execute(fields, (3, 0), [(a, (0, 1))], [(r, (0, -1))])
   engine_kit.check(kit.bytes(), [np.zeros((3, 0), NUMPY[dtype])])
 

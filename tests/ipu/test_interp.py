@@ -162,7 +162,7 @@ def reduce_fields(
 ) -> schema.Reduce:
   loads = [load(i) for i in range(outputs)]
   return schema.Reduce(
-    num_reduced, kind, 0, code(*loads), list(range(outputs)), b"", [], b""
+    num_reduced, kind, code(*loads), list(range(outputs)), b"", [], b""
   )
 
 
@@ -190,7 +190,7 @@ def test_parts_are_combined_in_order():
   subtract = code(load(0), load(1), (Opcode.SUB, RegisterType.F32, 0, 1))
   init = np.float32(100).tobytes() + bytes(4)
   fields = schema.Reduce(
-    1, ReduceKind.GENERAL, 0, code(load(0)), [0], subtract, [2], init
+    1, ReduceKind.GENERAL, code(load(0)), [0], subtract, [2], init
   )
   kit.execute(fields, (6,), [(a, (0,))], [(r, (-1,))], split)
   x = X[:6]

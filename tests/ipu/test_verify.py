@@ -145,16 +145,16 @@ def test_steps_name_what_exists():
     ),
     (schema.Dot(11, 0), "a product of 1 operands"),
     (
-      schema.Reduce(2, ReduceKind.SUM, 0, code(load(0)), [0], b"", [], b""),
+      schema.Reduce(2, ReduceKind.SUM, code(load(0)), [0], b"", [], b""),
       "reduces 2 of 1",
     ),
     (
-      schema.Reduce(1, ReduceKind.SET, 0, code(load(0)), [0], b"", [], b""),
+      schema.Reduce(1, ReduceKind.SET, code(load(0)), [0], b"", [], b""),
       "unknown reduction",
     ),
     (
       schema.Reduce(
-        1, ReduceKind.GENERAL, 0, code(load(0)), [0], code(load(0)), [0], b""
+        1, ReduceKind.GENERAL, code(load(0)), [0], code(load(0)), [0], b""
       ),
       "0 bytes of start",
     ),

@@ -37,7 +37,6 @@ inline program::Reduce Fields(ReduceKind kind, RegisterType type,
   program::Reduce fields;
   fields.num_reduced = static_cast<uint32_t>(num_reduced);
   fields.kind = static_cast<uint8_t>(kind);
-  fields.register_type = static_cast<uint8_t>(type);
   fields.code = Load(type);
   fields.outputs = {0};
   return fields;

@@ -121,7 +121,6 @@ def _reduce(
   fields = schema.Reduce(
     num_reduced=len(reduced),
     kind=kind,
-    register_type=REGISTER[node.results[0].dtype],
     code=code,
     outputs=outputs,
     combine=combine.code,

@@ -152,7 +152,6 @@ class Reduce:
 
   num_reduced: U32
   kind: U8
-  register_type: U8
   code: bytes
   outputs: list[U16]
   combine: bytes
