@@ -59,7 +59,7 @@ Builder Example() {
                                 {Opcode::kAdd, {0, 1}}});
   Gather gather{1, {0}, {1, 8}, {-1, -1}, {-1, 0}};
   Scatter scatter{1, {0}, {1, 8}, {-1, -1}, {-1, 0}, 10, 0, add, {2}, 0};
-  Reduce reduce{1, 1, 0, load, {0}, "", {}, std::string(4, '\0')};
+  Reduce reduce{1, 1, load, {0}, "", {}, std::string(4, '\0')};
   b.program.steps = {
       Builder::CopyOf({b.Whole(x, t), b.Whole(x, turned)}),
       Set(Map{add, {2}}, {6, 8}, {{x, {0, 1}}, {t, {0, 1}}}, {t, {0, 1}}),
