@@ -60,7 +60,9 @@ TEST_F(ExecuteTest, WhatRunsTakeCorrectsTheGuess) {
   auto x = Put({1, 2, 3, 4});
   for (int i = 0; i < 100; ++i) {
     Values(Execute(executable.get(), {x.get()}).results[0].get());
-    if (i == 0) EXPECT_NE(thread, std::this_thread::get_id());
+    if (i == 0) {
+      EXPECT_NE(thread, std::this_thread::get_id());
+    }
     // The event is set before the queue is idle again.
     while (!device()->queue.IsIdle()) std::this_thread::yield();
   }
