@@ -12,11 +12,10 @@
 namespace ipu {
 namespace {
 
-// Handing work to another thread and waiting for it costs from 10 us to, on a
-// virtual machine whose cores sleep, some 100 for each thread that has to wake.
-// A program of a few times that loses more than the host, held up for so short
-// a time, could gain. Programs whose run time with the threads awake is far
-// below this and asleep is above it would never come back from the queue.
+// Handing work to another thread costs some 10 us, and on a virtual machine 100
+// for each thread that has to wake: a short program loses more by it than the
+// host could gain. It is several times that because a program that was queued
+// is measured with threads that had to wake, and must be found to be short.
 constexpr double kShortSeconds = 1e-3;
 
 // FNV-1a over 64 bits: stable over processes, for people and for profiles.

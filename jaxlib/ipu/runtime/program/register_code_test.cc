@@ -177,6 +177,19 @@ TEST(Simplify, FusesArithmeticOfOneUse) {
             Opcode::kAdd);
 }
 
+TEST(Simplify, KnowsWhatIsUniform) {
+  const auto decoded = Decode({kLoad0,
+                               kLoad1,
+                               Constant(3),
+                               Binary(Opcode::kAdd, 1, 2),
+                               Binary(Opcode::kAdd, 0, 3),
+                               {Opcode::kIota, U32, 0, 0, 0, 0}},
+                              {4, 5});
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(UniformValues(*decoded, {false, true}),
+            (std::vector<bool>{false, true, true, true, false, false}));
+}
+
 TEST(LeaveRoundingToStores, OnlyWhereTheStoreRoundsTheSame) {
   const Instruction load{Opcode::kLoad, F32, 0, 0, 0, 0};
   const Instruction round{Opcode::kRoundBf16, F32, 0, 0, 0, 0};

@@ -164,7 +164,8 @@ uint8_t NarrowedTo(Opcode op) {
   }
 }
 
-// Which values are as seldom another one as the uniform operands.
+}  // namespace
+
 std::vector<bool> UniformValues(const RegisterCode& program,
                                 const std::vector<bool>& uniform) {
   std::vector<bool> values(program.code.size());
@@ -177,8 +178,6 @@ std::vector<bool> UniformValues(const RegisterCode& program,
   }
   return values;
 }
-
-}  // namespace
 
 void Simplify(RegisterCode& program, const std::vector<bool>& uniform) {
   DropDeadCode(program);

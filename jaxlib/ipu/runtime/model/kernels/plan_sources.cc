@@ -75,30 +75,22 @@ Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder) {
   return {place};
 }
 
-int64_t IotaRun(const std::vector<int64_t>& shape,
-                const program::Instruction& iota) {
-  int64_t run = 1;
-  for (size_t d = iota.imm + 1; d < shape.size(); ++d) run *= shape[d];
-  return run;
-}
-
 Brought BringIota(const std::vector<int64_t>& shape,
-                  const program::Instruction& iota, Rate rate,
-                  PlanBuilder& builder) {
+                  const program::Instruction& iota, PlanBuilder& builder) {
   const uint32_t width = program::RegisterBytes(iota.type);
-  if (rate == Rate::kOnce) {
+  if (builder.single()) {
     const uint64_t zero = 0;
     return {builder.NewConstant(&zero, width)};
   }
   static const Operand kNoOperand;
   Source& source =
       builder.AddSource(Source{Walk({}, kNoOperand), nullptr, width});
-  source.inner = IotaRun(shape, iota);
+  source.inner = 1;
+  for (size_t d = iota.imm + 1; d < shape.size(); ++d) source.inner *= shape[d];
   source.extent = shape[iota.imm];
-  const bool row = rate == Rate::kRow;
-  const Place place = row ? builder.NewCell() : builder.NewRegister(width);
-  builder.AddBringing(FindIota(iota.type), source, place, rate);
-  if (!row) builder.Charge(0.1);
+  const Place place = builder.NewRegister(width);
+  builder.AddBringing(FindIota(iota.type), source, place, Rate::kBlock);
+  builder.Charge(0.1);
   return {place};
 }
 

@@ -24,14 +24,9 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
 // LOAD of a block that the caller of a function brings.
 Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder);
 
-// How many elements in a row have the same index in an IOTA.
-int64_t IotaRun(const std::vector<int64_t>& shape,
-                const program::Instruction& iota);
-
 // IOTA along dimension `imm`.
 Brought BringIota(const std::vector<int64_t>& shape,
-                  const program::Instruction& iota, Rate rate,
-                  PlanBuilder& builder);
+                  const program::Instruction& iota, PlanBuilder& builder);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -82,8 +82,6 @@ class Planner {
 
   Status CheckLoads();
   int64_t ChooseRow(const std::vector<Walk>& walks) const;
-  Rate RateOfRun(int64_t run) const;
-  Rate RateOf(uint16_t value, const std::vector<Rate>& loads) const;
   void Classify();
   void FindDirectOutputs();
   void PlanOutputs();
@@ -138,26 +136,9 @@ int64_t Planner::ChooseRow(const std::vector<Walk>& walks) const {
   return row;
 }
 
-// Of what changes after every `run` elements.
-Rate Planner::RateOfRun(int64_t run) const {
-  if (run == plan_.size) return Rate::kOnce;
-  return plan_.row > 0 && run % plan_.row == 0 ? Rate::kRow : Rate::kBlock;
-}
-
-Rate Planner::RateOf(uint16_t value, const std::vector<Rate>& loads) const {
-  const Instruction& i = program_.code[value];
-  if (i.op == Opcode::kLoad) return loads[i.imm];
-  if (i.op == Opcode::kIota) return RateOfRun(IotaRun(around_.shape, i));
-  Rate rate = Rate::kOnce;
-  for (uint16_t operand : i.operands()) {
-    rate = std::max(rate, values_[operand].rate);
-  }
-  return rate;
-}
-
 // How often each value is computed, and how long it is needed.
 void Planner::Classify() {
-  std::vector<Rate> loads(around_.num_operands, Rate::kBlock);
+  std::vector<bool> uniform(around_.num_operands, false), row = uniform;
   if (around_.operands) {
     std::vector<Walk> walks;
     for (const Operand& operand : *around_.operands) {
@@ -165,16 +146,18 @@ void Planner::Classify() {
     }
     plan_.row = ChooseRow(walks);
     for (size_t k = 0; k < walks.size(); ++k) {
-      loads[k] = RateOfRun(walks[k].run());
+      uniform[k] = walks[k].uniform();
+      row[k] = uniform[k] || (plan_.row && walks[k].run() % plan_.row == 0);
     }
   }
-  std::vector<bool> seldom;
-  for (Rate rate : loads) seldom.push_back(rate != Rate::kBlock);
-  program::Simplify(program_, seldom);
+  program::Simplify(program_, row);
   ForwardAliases(program_);
   values_.resize(program_.code.size());
+  const std::vector<bool> once = program::UniformValues(program_, uniform);
+  const std::vector<bool> in_row = program::UniformValues(program_, row);
   for (size_t at = 0; at < values_.size(); ++at) {
-    values_[at].rate = RateOf(static_cast<uint16_t>(at), loads);
+    if (in_row[at]) values_[at].rate = Rate::kRow;
+    if (once[at] || builder_.single()) values_[at].rate = Rate::kOnce;
     const Instruction& i = program_.code[at];
     if (i.op == Opcode::kBitcast) continue;
     for (uint16_t value : i.operands()) values_[value].last_use = at;
@@ -244,7 +227,7 @@ void Planner::Bring(uint16_t at) {
   if (i.op == Opcode::kConst) {
     brought.place = builder_.NewConstant(&i.imm, width);
   } else if (i.op == Opcode::kIota) {
-    brought = BringIota(around_.shape, i, value.rate, builder_);
+    brought = BringIota(around_.shape, i, builder_);
   } else if (around_.operands) {
     brought = BringOperand(around_.shape, (*around_.operands)[i.imm], width,
                            value.rate, builder_);
