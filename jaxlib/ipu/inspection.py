@@ -53,9 +53,9 @@ def _write(folder: Path, file: str, text: str) -> None:
 
 
 def _verify(phase: Any, state: Any) -> None:
-  if phase.value in ("import", "fuse"):
+  if phase.value in ("import", "decompose", "fuse"):
     assert state.module is not None
-    verifier.verify(state.module)
+    verifier.verify(state.module, lowerable=phase.value != "import")
   elif phase.value == "emit":
     assert state.program is not None
     verify.verify(state.program)
@@ -64,7 +64,9 @@ def _verify(phase: Any, state: Any) -> None:
 def _text(phase: Any, state: Any) -> str:
   if phase.value == "parse":
     return str(state.stablehlo.operation.get_asm(enable_debug_info=True))
-  if phase.value in ("import", "fuse"):
+  if phase.value in ("import", "fuse") or (
+    phase.value == "decompose" and state.decomposed
+  ):
     assert state.module is not None
     return module_text(state.module)
   if phase.value == "emit":

@@ -15,7 +15,15 @@ from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import emit, memory
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.options import Settings, active
-from jaxlib.ipu.passes import absorb, count, dce, fold, fuse, rotate
+from jaxlib.ipu.passes import (
+  absorb,
+  count,
+  dce,
+  decompose,
+  fold,
+  fuse,
+  rotate,
+)
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.target import Target
 
@@ -27,6 +35,7 @@ class Phase(enum.Enum):
 
   PARSE = "parse"  # canonical StableHLO, calls inlined
   IMPORT = "import"  # a graph of StableHLO operations
+  DECOMPOSE = "decompose"  # no operation that has a rule
   FUSE = "fuse"  # element-wise operations grouped, dead nodes gone
   LOWER = "lower"  # tensors with tile mappings, steps with costs
   ALLOCATE = "allocate"  # addresses; the SRAM plan
@@ -59,6 +68,7 @@ class State:
   code: bytes
   stablehlo: Any = None
   module: Module | None = None
+  decomposed: bool = False  # whether any operation was
   builder: Builder | None = None
   arguments: list[int] = dataclasses.field(default_factory=list)
   results: list[int] = dataclasses.field(default_factory=list)
@@ -97,6 +107,11 @@ def _parse(state: State, options: Options) -> None:
 
 def _import(state: State, options: Options) -> None:
   state.module = importer.import_module(state.stablehlo)
+
+
+def _decompose(state: State, options: Options) -> None:
+  assert state.module is not None
+  state.decomposed = decompose.decompose(state.module.graph)
 
 
 def _fuse(state: State, options: Options) -> None:
@@ -150,6 +165,7 @@ def _emit(state: State, options: Options) -> None:
 _RUN = {
   Phase.PARSE: _parse,
   Phase.IMPORT: _import,
+  Phase.DECOMPOSE: _decompose,
   Phase.FUSE: _fuse,
   Phase.LOWER: _lower,
   Phase.ALLOCATE: _allocate,

@@ -25,7 +25,7 @@ def test_a_file_for_each_form_of_the_program_in_order(ipu, tmp_path):
   found = reports(ipu, tmp_path, scaled, np.ones((6, 5), np.float32))
   numbers, names, phases = zip(*(name.split(".")[:3] for name in found))
   assert len(set(numbers)) == 1 and set(names) == {"jit_scaled"}
-  assert phases == ("0_parse", "1_import", "2_fuse", "5_emit")
+  assert phases == ("0_parse", "1_import", "3_fuse", "6_emit")
   parsed, imported, fused, program = found.values()
   assert "stablehlo.sine" in parsed
   assert "stablehlo.sine" in imported and "test_reports.py" in imported

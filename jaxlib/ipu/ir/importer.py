@@ -156,9 +156,11 @@ class _Importer:
       for result, value in zip(results, inputs):
         self._values[result] = value
       return None
+    if name == "stablehlo.custom_call":
+      name = _custom_call(operation)
     definition = registry.REGISTRY.get(name)
     if definition is None:
-      raise _unimplemented(_shown(name, operation), operation.location)
+      raise _unimplemented(name, operation.location)
     types = [self._type(r.type, operation) for r in results]
     regions = tuple([self.graph(r.blocks[0]) for r in operation.regions])
     attributes = definition.read(operation) if definition.read else None
@@ -197,12 +199,10 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
   return tuple(type_.shape), dtype
 
 
-def _shown(name: str, operation: Any) -> str:
-  """The operation's name; a custom call is known by what it calls."""
-  target = "call_target_name"
-  if target in operation.attributes:
-    return f"{name} @{ir.StringAttr(operation.attributes[target]).value}"
-  return name
+def _custom_call(operation: Any) -> str:
+  """The name of a custom call: what it calls is part of it."""
+  target = ir.StringAttr(operation.attributes["call_target_name"]).value
+  return f"stablehlo.custom_call @{target}"
 
 
 def _unimplemented(operation: str, location: Any) -> CompileError:

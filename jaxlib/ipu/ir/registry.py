@@ -1,4 +1,4 @@
-"""The table of StableHLO operations that the compiler lowers.
+"""The table of StableHLO operations that the compiler knows.
 
 Each file of `ops/` adds its own by `define`; everything about an operation
 stands there.
@@ -7,14 +7,18 @@ stands there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-  from jaxlib.ipu.ir.graph import Node
+  from jaxlib.ipu.ir.emitter import Emitter
+  from jaxlib.ipu.ir.graph import Node, Value
 
 # (builder, node): puts the node's steps into the program.
 Lower = Callable[[Any, "Node"], None]
+# (emitter, node): writes simpler operations; returns what the node's results
+# are now, or None if this node stays as it is.
+Decompose = Callable[["Emitter", "Node"], "Sequence[Value] | None"]
 # MLIR operation -> `Node.attributes`.
 Read = Callable[[Any], Any]
 # (code, values of the inputs, node) -> value of the result
@@ -39,17 +43,21 @@ class Operation:
   """What the compiler knows of a StableHLO operation.
 
   Attributes:
-    name: `stablehlo.add` and so on.
-    lower: puts the node's steps into the program.
+    name: `stablehlo.add` and so on; of custom calls
+      `stablehlo.custom_call @TARGET`.
+    lower: puts the node's steps into the program; None if `decompose` takes
+      every node.
     read: reads its attributes; None if there are none.
     elementwise: the register-program row of an operation that fuses.
+    decompose: replaces the node by simpler ones (passes/decompose.py).
     is_view: lowering moves nothing (the result is a view of its input).
   """
 
   name: str
-  lower: Lower
+  lower: Lower | None = None
   read: Read | None = None
   elementwise: Row | None = None
+  decompose: Decompose | None = None
   is_view: bool = False
 
 
@@ -57,9 +65,15 @@ REGISTRY: dict[str, Operation] = {}
 
 
 def define(operation: Operation) -> None:
-  """Registers an operation. Raises ValueError if its name is taken."""
+  """Registers an operation.
+
+  Raises:
+    ValueError: its name is taken, or it has no rule.
+  """
   if operation.name in REGISTRY:
     raise ValueError(f"operation {operation.name} is defined twice")
+  if operation.lower is None and operation.decompose is None:
+    raise ValueError(f"operation {operation.name} has no rule")
   REGISTRY[operation.name] = operation
 
 

@@ -13,14 +13,18 @@ class InvalidGraph(Exception):
   """What is wrong with a graph, and where."""
 
 
-def verify(module: Module) -> None:
+def verify(module: Module, lowerable: bool = False) -> None:
   """Checks a module.
+
+  Args:
+    module: of any phase.
+    lowerable: operations that only decompose are an error, too.
 
   Raises:
     InvalidGraph: names the first thing that is wrong.
   """
   graph = module.graph
-  _graph(graph, set())
+  _graph(graph, set(), lowerable)
   for argument, result in module.aliases:
     _require(
       argument < len(graph.parameters) and result < len(graph.results),
@@ -35,7 +39,7 @@ def _require(condition: bool, message: str) -> None:
     raise InvalidGraph(message)
 
 
-def _graph(graph: Graph, outer: set[int]) -> None:
+def _graph(graph: Graph, outer: set[int], lowerable: bool) -> None:
   """Every value is defined once, before its uses; `outer` ones may be used."""
   known = set(outer)
   for i, parameter in enumerate(graph.parameters):
@@ -51,9 +55,13 @@ def _graph(graph: Graph, outer: set[int]) -> None:
       _require(
         id(value) in known, f"{where}: input {i}, {value}, is not defined yet"
       )
-    _require(node.op in registry.REGISTRY, f"{where}: nothing lowers {node.op}")
+    definition = registry.REGISTRY.get(node.op)
+    _require(
+      definition is not None and not (lowerable and definition.lower is None),
+      f"{where}: nothing lowers {node.op}",
+    )
     for region in node.regions:
-      _graph(region, known)
+      _graph(region, known, lowerable)
     _node(node, where)
     for i, value in enumerate(node.results):
       _require(

@@ -350,7 +350,7 @@ class Builder:
     for node in graph.nodes:
       self._location = self._locate(node)
       definition = REGISTRY.get(node.op)
-      if definition is None:
+      if definition is None or definition.lower is None:
         raise internal(f"nothing lowers {node.op}", node.location)
       definition.lower(self, node)
     self._location = outer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+from jaxlib.ipu.ir.attributes import Padding
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
@@ -32,16 +32,6 @@ def part(view: View, dimension: int, begin: int, end: int) -> View:
   limits = list(view.shape)
   starts[dimension], limits[dimension] = begin, end
   return view.slice(starts, limits, [1] * len(view.shape))
-
-
-@dataclasses.dataclass(frozen=True)
-class Padding:
-  """Elements before, after and between, per dimension; edges may be
-  negative, which cuts."""
-
-  low: tuple[int, ...]
-  high: tuple[int, ...]
-  interior: tuple[int, ...]
 
 
 def _read_pad(operation: Any) -> Padding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, DType
+from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
@@ -21,16 +21,6 @@ from jaxlib.ipu.plan import matmul
 from jaxlib.ipu.plan.layout import Layout, grid, project
 from jaxlib.ipu.program import schema
 from jaxlib.mlir.dialects import stablehlo
-
-
-@dataclasses.dataclass(frozen=True)
-class DotDimensions:
-  """Which dimensions are batched and which are contracted."""
-
-  lhs_batch: tuple[int, ...]
-  rhs_batch: tuple[int, ...]
-  lhs_contract: tuple[int, ...]
-  rhs_contract: tuple[int, ...]
 
 
 def _read(operation: Any) -> DotDimensions:

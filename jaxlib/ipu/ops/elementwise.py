@@ -7,11 +7,11 @@ integers, total order) stands in the small functions below the tables.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import FLOATS, SIGNED, SIZE, DType
+from jaxlib.ipu.ir.attributes import Comparison
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Emit, Operation, Read, Row, define
 from jaxlib.ipu.lower.code import REGISTER, Code
@@ -185,14 +185,6 @@ define_row("shift_right_arithmetic", _shift(Opcode.SHR_ARITHMETIC))
 
 
 # --- Compare, select, clamp ------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-  """`total_order`: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
-
-  opcode: Opcode
-  total_order: bool
 
 
 def _read_compare(operation: Any) -> Comparison:

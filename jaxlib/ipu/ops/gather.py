@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.ops._indexing import (
-  Indexing,
   index_operand,
   index_view,
   operand_layout,

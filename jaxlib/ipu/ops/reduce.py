@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, UNSIGNED, DType
+from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
@@ -26,21 +26,6 @@ from jaxlib.ipu.plan import reduction
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
-
-
-@dataclasses.dataclass(frozen=True)
-class Reduction:
-  """A reduction's dimensions, and what its inputs pass through first.
-
-  Attributes:
-    dimensions: those that are reduced.
-    prologue: an `ipu.map`'s program (passes/absorb.py), whose outputs are
-      reduced; then the node's inputs are the map's operands and the start
-      values.
-  """
-
-  dimensions: tuple[int, ...]
-  prologue: MapProgram | None = None
 
 
 def _lower(builder: Builder, node: Node) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ir.registry import Operation, define, names
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER
 from jaxlib.ipu.lower.region import Combiner, combiner, monoid
 from jaxlib.ipu.ops._indexing import (
-  Indexing,
   index_operand,
   index_view,
   operand_layout,

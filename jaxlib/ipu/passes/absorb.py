@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
+from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
 from jaxlib.ipu.lower.code import extract
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
-from jaxlib.ipu.ops.reduce import Reduction
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode
 
 # What a value may cost to be computed again, in simple instructions.

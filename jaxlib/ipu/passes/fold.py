@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.ir.graph import Graph, Node, Users, users
-from jaxlib.ipu.ops.dot_general import DotDimensions
 
 
 def fold(graph: Graph) -> Graph:

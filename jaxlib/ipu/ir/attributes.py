@@ -1,0 +1,100 @@
+"""Attributes of StableHLO operations, as Python records.
+
+`ops/x.py` reads them from MLIR; decompositions (`ir/emitter.py`) make them.
+Attributes that only one file knows stand in that file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxlib.ipu.program.isa import Opcode
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+  """`total_order`: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
+
+  opcode: Opcode
+  total_order: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Padding:
+  """Elements before, after and between, per dimension; edges may be
+  negative, which cuts."""
+
+  low: tuple[int, ...]
+  high: tuple[int, ...]
+  interior: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class DotDimensions:
+  """Which dimensions are batched and which are contracted."""
+
+  lhs_batch: tuple[int, ...]
+  rhs_batch: tuple[int, ...]
+  lhs_contract: tuple[int, ...]
+  rhs_contract: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+  """A reduction's dimensions, and what its inputs pass through first.
+
+  Attributes:
+    dimensions: those that are reduced.
+    prologue: an `ipu.map`'s MapProgram (passes/absorb.py), whose outputs are
+      reduced; then the node's inputs are the map's operands and the start
+      values.
+  """
+
+  dimensions: tuple[int, ...]
+  prologue: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Indexing:
+  """Gather's and scatter's dimension numbers under one set of names.
+
+  Attributes:
+    window_dims: dimensions of the result (updates) that walk a slice.
+    collapsed: operand dimensions that a slice has once and drops.
+    operand_batch, index_batch: dimensions that go together.
+    index_map: operand dimension of each component of an index.
+    index_vector_dim: the dimension of the indices that holds components.
+    slice_sizes: extents of a slice, one per operand dimension.
+    unique: the indices do not collide.
+  """
+
+  window_dims: tuple[int, ...]
+  collapsed: tuple[int, ...]
+  operand_batch: tuple[int, ...]
+  index_batch: tuple[int, ...]
+  index_map: tuple[int, ...]
+  index_vector_dim: int
+  slice_sizes: tuple[int, ...] = ()
+  unique: bool = False
+
+  def batch_dims(self, rank: int) -> tuple[int, ...]:
+    """The result's (updates') dimensions that come from the indices."""
+    return tuple(d for d in range(rank) if d not in self.window_dims)
+
+  def operand_window(self, operand_rank: int) -> list[int]:
+    """For each operand dimension the window dimension that walks it."""
+    walked = iter(range(operand_rank))
+    dims = [-1] * operand_rank
+    for d in range(operand_rank):
+      if d not in self.collapsed and d not in self.operand_batch:
+        dims[d] = next(walked)
+    return dims
+
+  def operand_batch_dims(self, operand_rank: int) -> list[int]:
+    """For each operand dimension the batch dimension that indexes it."""
+    dims = [-1] * operand_rank
+    for operand_dim, index_dim in zip(self.operand_batch, self.index_batch):
+      before = index_dim > self.index_vector_dim
+      dims[operand_dim] = index_dim - before
+    return dims

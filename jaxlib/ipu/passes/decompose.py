@@ -1,0 +1,74 @@
+"""Rewrites operations in terms of simpler ones, by the rules in `ops/`.
+
+A rule is applied where a node stands; what it emits is looked at in turn,
+regions included, until nothing has a rule. Each node is visited once.
+"""
+
+from __future__ import annotations
+
+from jaxlib.ipu.diagnostics import internal
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.registry import REGISTRY
+
+
+def decompose(graph: Graph) -> bool:
+  """Rewrites a graph and its regions in place.
+
+  Returns:
+    Whether any node has a rule.
+  """
+  if not _any_rule(graph):
+    return False
+  _Decomposer().graph(graph)
+  return True
+
+
+def _any_rule(graph: Graph) -> bool:
+  for node in graph.nodes:
+    if REGISTRY[node.op].decompose is not None:
+      return True
+    for region in node.regions:
+      if _any_rule(region):
+        return True
+  return False
+
+
+class _Decomposer:
+  def __init__(self) -> None:
+    # Results of nodes that are gone, and the values that took their place.
+    self._new: dict[Value, Value] = {}
+
+  def graph(self, graph: Graph) -> None:
+    nodes: list[Node] = []
+    for node in graph.nodes:
+      self._visit(node, nodes)
+    graph.nodes = nodes
+    graph.results = [self._new.get(v, v) for v in graph.results]
+
+  def _visit(self, node: Node, out: list[Node]) -> None:
+    """Appends the node, or what it decomposes to."""
+    new = self._new
+    if new:
+      node.inputs = tuple([new.get(v, v) for v in node.inputs])
+    definition = REGISTRY[node.op]
+    if definition.decompose is not None:
+      emitter = Emitter([], node.location)
+      values = definition.decompose(emitter, node)
+      if values is not None:
+        for inner in emitter.nodes:
+          self._visit(inner, out)
+        self._replace(node, [new.get(v, v) for v in values])
+        return
+    if definition.lower is None:
+      raise internal(f"{node.op} has no lowering for {node}", node.location)
+    for region in node.regions:
+      self.graph(region)
+    out.append(node)
+
+  def _replace(self, node: Node, values: list[Value]) -> None:
+    types, wanted = ([v.type for v in vs] for vs in (values, node.results))
+    if types != wanted:
+      raise internal(f"{node.op} decomposes to {types}, not {wanted}",
+                     node.location)  # fmt: skip
+    self._new.update(zip(node.results, values))
