@@ -17,13 +17,15 @@ from jaxlib.ipu.diagnostics import (
   unimplemented,
 )
 from jaxlib.ipu.dtypes import MLIR_NAME, DType
-from jaxlib.ipu.ir import registry
+from jaxlib.ipu.ir import registry, scatter_guard
 from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _mosaic_gpu_ext
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
+# Far more than any program needs: two patterns that undo each other end too.
+_CANONICALIZE = "canonicalize{max-num-rewrites=10000000}"
 # The order matters: composites become calls, calls are inlined into loop
 # bodies too, and only MHLO's canonicaliser folds constants and broadcasts.
 _PIPELINE = (
@@ -31,7 +33,7 @@ _PIPELINE = (
   "func.func(stablehlo-legalize-composite-to-call),"
   "inline{default-pipeline=},symbol-dce,"
   "func.func(chlo-legalize-to-stablehlo),"
-  "stablehlo-legalize-to-hlo,canonicalize,cse,canonicalize,cse,"
+  f"stablehlo-legalize-to-hlo,{_CANONICALIZE},cse,{_CANONICALIZE},cse,"
   "hlo-legalize-to-stablehlo)"
 )
 
@@ -58,6 +60,8 @@ def parse(code: bytes) -> ir.Module:
   try:
     module = stablehlo.deserialize_portable_artifact(context, code)
     with context:
+      if b"scatter" in code:  # the name of the operation, if there is one
+        scatter_guard.guard(module)
       PassManager.parse(_PIPELINE).run(module.operation)
   except (ir.MLIRError, ValueError) as e:
     raise invalid_argument(

@@ -1,0 +1,101 @@
+"""The import ends, and keeps what a program computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax
+import jax.numpy as jnp
+from jaxlib.ipu import options, pipeline
+from jaxlib.ipu.ir import importer
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+DATA = Path(__file__).parent / "data"
+
+
+def artifact(module: ir.Module) -> bytes:
+  with module.context:
+    return stablehlo.serialize_portable_artifact(
+      module, stablehlo.get_current_version()
+    )
+
+
+def imported(f, *arguments) -> list[str]:
+  """The operations of a function after the import."""
+  lowered = jax.jit(lambda *a: f(*a)).lower(*arguments)
+  module = importer.parse(artifact(lowered.compiler_ir("stablehlo")))
+  return [node.op for node in importer.import_module(module).graph.nodes]
+
+
+def context() -> ir.Context:
+  """One with JAX's dialects."""
+  return jax.jit(lambda: 0).lower().compiler_ir("stablehlo").context
+
+
+def test_a_module_that_mhlo_folds_for_ever():
+  text = (DATA / "scatter_of_constants.mlir").read_text()
+  module = ir.Module.parse(text, context())
+  target = options.Settings().target
+  state = pipeline.compile_module(
+    artifact(module), pipeline.Options(target=target, verify=True)
+  )
+  assert state.data
+
+
+def affine(x):
+  return x * 3 + 1
+
+
+@pytest.mark.parametrize("update", [affine, jnp.square, lambda x: 7 - x])
+def test_a_scatter_of_constants_by_a_function(check, update):
+  check(lambda: jnp.full(5, 2).at[jnp.array([1, 3, 1])].apply(update))
+  check(lambda: jnp.full(5, 2.0).at[2].apply(update))
+
+
+KEEPS_OLD = """
+func.func @main() -> tensor<3xf32> {
+  %x = stablehlo.constant dense<1.0> : tensor<3xf32>
+  %index = stablehlo.constant dense<0> : tensor<1xi32>
+  %y = stablehlo.constant dense<2.0> : tensor<3xf32>
+  %0 = "stablehlo.scatter"(%x, %index, %y) <{
+    scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
+      scatter_dims_to_operand_dims = [0]>}> ({
+    ^bb0(%old: tensor<f32>, %new: tensor<f32>):
+      stablehlo.return %old : tensor<f32>
+  }) : (tensor<3xf32>, tensor<1xi32>, tensor<3xf32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
+"""
+
+
+def test_an_update_that_keeps_the_old_is_not_folded_to_the_new():
+  code = artifact(ir.Module.parse(KEEPS_OLD, context()))
+  graph = importer.import_module(importer.parse(code)).graph
+  assert [node.op for node in graph.nodes][-1] == "stablehlo.scatter"
+
+
+def test_a_scatter_of_nothing(check):
+  nothing = np.zeros(0, np.int32)
+  check(lambda: jnp.full(3, 2.0).at[nothing].set(1.0))
+  check(lambda: jnp.full(3, 2.0).at[nothing].add(nothing))
+  check(lambda: jnp.zeros((0, 3)).at[:, 1].set(2.0))
+
+
+@pytest.mark.parametrize("method", ["set", "add", "multiply", "max"])
+def test_a_common_scatter_of_constants_is_folded(method):
+  def f():
+    return getattr(jnp.full(4, 2.0).at[1], method)(5.0)
+
+  assert "stablehlo.scatter" not in imported(f)
+
+
+def test_constants_and_broadcasts_of_splats_are_folded():
+  def f(x):
+    return x + jnp.full((4, 4), 2.0) * jnp.sqrt(jnp.full((4, 4), 4.0))
+
+  operations = imported(f, np.ones((4, 4), np.float32))
+  assert sorted(operations) == ["stablehlo.add", "stablehlo.constant"]
