@@ -1,9 +1,9 @@
 """Codelets: pieces of work that tiles do.
 
 One file per codelet, found by listing this folder; each has one `CODELET`.
-The kernel that computes it fast is the C++ beside it; that of `map`, which is
-all register programs, is in `runtime/model/kernels`. Files whose names start
-with an underscore are what codelets share.
+The kernel that computes it fast is the C++ beside it; what kernels share is in
+`runtime/model/kernels`. Files whose names start with an underscore are what
+codelets share.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
-#include "jaxlib/ipu/runtime/model/kernels/gemm.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {

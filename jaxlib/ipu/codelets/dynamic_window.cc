@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/codelets/windows.h"
-#include "jaxlib/ipu/runtime/model/kernels/strided_copy.h"
+#include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "jaxlib/ipu/codelets/windows.h"
+#include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
+#include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
-#include "jaxlib/ipu/runtime/model/kernels/row_copy.h"
-#include "jaxlib/ipu/runtime/model/kernels/strided_copy.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {

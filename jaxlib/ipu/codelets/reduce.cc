@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
-#include "jaxlib/ipu/runtime/model/kernels/general_reduce.h"
-#include "jaxlib/ipu/runtime/model/kernels/reduce_plan.h"
-#include "jaxlib/ipu/runtime/model/kernels/reduce_worker.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/general_reduce.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_plan.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_worker.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 
 namespace ipu::model::IPU_SIMD_NS {

@@ -8,12 +8,12 @@
 #include <type_traits>
 #include <utility>
 
-#include "jaxlib/ipu/runtime/model/kernels/arithmetic.h"
-#include "jaxlib/ipu/runtime/model/kernels/arithmetic_integer.h"
-#include "jaxlib/ipu/runtime/model/kernels/elements.h"
-#include "jaxlib/ipu/runtime/model/kernels/items.h"
-#include "jaxlib/ipu/runtime/model/kernels/register_program.h"
-#include "jaxlib/ipu/runtime/model/kernels/register_types.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/register_types.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic_integer.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "jaxlib/ipu/codelets/windows.h"
-#include "jaxlib/ipu/runtime/model/kernels/dims.h"
+#include "jaxlib/ipu/runtime/model/kernels/copy/dims.h"
 #include "jaxlib/ipu/runtime/program/schema.h"
 #include "jaxlib/ipu/runtime/support/status.h"
 

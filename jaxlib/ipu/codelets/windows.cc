@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "jaxlib/ipu/runtime/model/kernels/elements.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {

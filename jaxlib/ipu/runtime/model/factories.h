@@ -1,6 +1,6 @@
 // The kernels of this build, one set per instruction set.
 //
-// Kernel sources (model/kernels/*.cc, codelets/*.cc) are compiled once for
+// Kernel sources (below model/kernels, codelets/*.cc) are compiled once for
 // each; IPU_SIMD_NS names the variant's namespace. The loader picks one table
 // at start-up.
 

@@ -61,7 +61,7 @@ struct ComputeSet {
 };
 
 // The steps of kernels that work on single elements; each instruction set has
-// its own (kernels/scalar_loop.h).
+// its own (kernels/scalar_loop/).
 class Tape {
  public:
   virtual ~Tape() = default;

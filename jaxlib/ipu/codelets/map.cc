@@ -1,0 +1,242 @@
+// The Map codelet: a register program over the iteration space.
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/walk.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
+#include "jaxlib/ipu/runtime/program/register_simplify.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+namespace {
+
+// Less than this is not worth waking another thread, and no thread should get
+// less at a time.
+constexpr double kWorthThreads = 12'000;  // nanoseconds
+constexpr double kGrain = 4'000;
+
+// A block of a type that is converted, which has no more than 16 bits.
+constexpr size_t kStagingBytes = (kLongestBlock * 2) + kSlackBytes;
+
+// Maps of more results than this allocate.
+constexpr size_t kFewResults = 16;
+
+// Where an output goes.
+struct Destination {
+  Walk walk;
+  ConvertFn convert;  // null if register values are elements
+  uint32_t item_size;
+  bool dense;
+  bool direct() const { return dense && convert == nullptr; }
+};
+
+class MapKernel : public Kernel {
+ public:
+  MapKernel(RegisterProgram program, std::vector<Destination> destinations,
+            int64_t size)
+      : program_(std::move(program)),
+        destinations_(std::move(destinations)),
+        size_(size) {
+    double nanoseconds = program_.nanoseconds();
+    for (const Destination& d : destinations_) {
+      nanoseconds += (d.dense ? 0.02 : 0.2) * d.item_size;
+    }
+    const int64_t block = program_.block();
+    const double elements = kGrain / std::max(nanoseconds, 0.01);
+    const int64_t unit = std::max(block, program_.grain());
+    grain_ = std::max<int64_t>(1, static_cast<int64_t>(elements) / unit) * unit;
+    inline_ = nanoseconds * static_cast<double>(size) < kWorthThreads;
+  }
+
+  void Run(const Memory& memory, ThreadPool& threads) const override {
+    if (size_ == 1) return RunOne(memory);
+    if (inline_) return RunRange(memory, 0, size_);
+    threads.For(size_, grain_, [&](int64_t begin, int64_t end) {
+      RunRange(memory, begin, end);
+    });
+  }
+
+  bool Record(model::Tape& tape) const override {
+    if (size_ != 1) return false;
+    std::vector<ItemStore> stores;
+    for (const Destination& d : destinations_) {
+      const Walk& walk = d.walk;
+      stores.push_back({{walk.base(), walk.offset(), d.item_size}, d.convert});
+    }
+    return static_cast<Tape&>(tape).Evaluate(program_.plan(), stores);
+  }
+
+ private:
+  void RunOne(const Memory& memory) const {
+    if (destinations_.size() > kFewResults) [[unlikely]] {
+      std::vector<uint64_t> values(destinations_.size());
+      return RunOne(memory, values.data());
+    }
+    uint64_t values[kFewResults];
+    RunOne(memory, values);
+  }
+
+  // All values are there before any is stored: results may be operands.
+  void RunOne(const Memory& memory, uint64_t* values) const {
+    program_.EvalOne(memory, values);
+    for (size_t j = 0; j < destinations_.size(); ++j) {
+      const Destination& d = destinations_[j];
+      char* const to = d.walk.Data(memory.bases);
+      if (d.convert != nullptr) {
+        d.convert(values + j, to, 1);
+      } else if (d.item_size == 4) {
+        std::memcpy(to, values + j, 4);
+      } else {
+        std::memcpy(to, values + j, 8);
+      }
+    }
+  }
+
+  void RunRange(const Memory& memory, int64_t begin, int64_t end) const {
+    void* few[kFewResults];
+    std::vector<void*> many;
+    void** outs = few;
+    if (destinations_.size() > kFewResults) [[unlikely]] {
+      many.resize(destinations_.size());
+      outs = many.data();
+    }
+    RegisterProgram::State state(program_, memory);
+    const int64_t block = program_.block();
+    for (int64_t at = begin; at < end; at += block) {
+      const int64_t n = std::min(block, end - at);
+      for (size_t j = 0; j < destinations_.size(); ++j) {
+        const Destination& d = destinations_[j];
+        outs[j] =
+            d.direct() ? d.walk.Data(memory.bases) + at * d.item_size : nullptr;
+      }
+      program_.Eval(state, at, n, outs);
+      for (size_t j = 0; j < destinations_.size(); ++j) {
+        if (!destinations_[j].direct()) {
+          Put(destinations_[j], memory, at, n, outs[j]);
+        }
+      }
+    }
+  }
+
+  static void Put(const Destination& d, const Memory& memory, int64_t at,
+                  int64_t n, const void* values) {
+    char* data = d.walk.Data(memory.bases);
+    if (d.dense) return d.convert(values, data + at * d.item_size, n);
+    alignas(64) char staging[kStagingBytes];
+    if (d.convert != nullptr) {
+      d.convert(values, staging, n);
+      values = staging;
+    }
+    d.walk.Scatter(data, at, n, static_cast<const char*>(values));
+  }
+
+  RegisterProgram program_;
+  std::vector<Destination> destinations_;
+  int64_t size_;
+  int64_t grain_;
+  bool inline_;
+};
+
+class EmptyKernel : public Kernel {
+ public:
+  void Run(const Memory&, ThreadPool&) const override {}
+};
+
+// The iteration dimensions in the order in which the first result (or the
+// first operand that visits them all) lies in memory: what is dense there in
+// another order becomes a straight run.
+std::vector<size_t> MemoryOrder(const ComputeSet& compute_set) {
+  std::vector<size_t> order(compute_set.shape.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const Operand& guide = compute_set.results[0];
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::abs(guide.Stride(a)) > std::abs(guide.Stride(b));
+  });
+  return order;
+}
+
+template <typename T>
+std::vector<T> Permuted(const std::vector<T>& values,
+                        const std::vector<size_t>& order) {
+  std::vector<T> result;
+  for (size_t d : order) result.push_back(values[d]);
+  return result;
+}
+
+std::vector<Operand> Permuted(std::vector<Operand> operands,
+                              const std::vector<size_t>& order) {
+  for (Operand& operand : operands) {
+    operand.dims = Permuted(operand.dims, order);
+  }
+  return operands;
+}
+
+void PermuteIotas(program::RegisterCode& code,
+                  const std::vector<size_t>& order) {
+  for (program::Instruction& i : code.code) {
+    if (i.op != program::Opcode::kIota) continue;
+    i.imm = std::find(order.begin(), order.end(), i.imm) - order.begin();
+  }
+}
+
+}  // namespace
+
+KernelOr MakeMap(const ComputeSet& compute_set, const program::Map& fields) {
+  if (fields.outputs.size() != compute_set.results.size() ||
+      fields.outputs.empty()) {
+    return DataLoss("malformed Map: " + std::to_string(fields.outputs.size()) +
+                    " outputs for " +
+                    std::to_string(compute_set.results.size()) + " results");
+  }
+  auto code = program::DecodeRegisterCode(fields.code, fields.outputs,
+                                          compute_set.operands.size(),
+                                          compute_set.shape.size());
+  if (!code.ok()) return code.status();
+
+  const std::vector<size_t> order = MemoryOrder(compute_set);
+  const std::vector<int64_t> shape = Permuted(compute_set.shape, order);
+  const auto operands = Permuted(compute_set.operands, order);
+  const auto results = Permuted(compute_set.results, order);
+  PermuteIotas(*code, order);
+
+  std::vector<Destination> destinations;
+  std::vector<uint8_t> dtypes;
+  for (size_t j = 0; j < results.size(); ++j) {
+    const View& view = results[j].view;
+    const auto type = program::ResultType(code->code[code->outputs[j]]);
+    if (program::RegisterTypeOf(view.dtype) != type) {
+      return DataLoss(
+          "malformed Map: output " + std::to_string(j) + " of register type " +
+          std::to_string(static_cast<int>(type)) +
+          " is stored as element type " + std::to_string(view.dtype));
+    }
+    Walk walk(shape, results[j]);
+    const bool dense = walk.dense();
+    destinations.push_back(
+        {std::move(walk), FindStore(view.dtype), view.item_size, dense});
+    dtypes.push_back(view.dtype);
+  }
+  int64_t size = 1;
+  for (int64_t extent : shape) size *= extent;
+  if (size == 0) return {std::make_unique<EmptyKernel>()};
+
+  program::LeaveRoundingToStores(*code, dtypes);
+  auto program =
+      RegisterProgram::Make(std::move(*code), shape, operands, &results);
+  if (!program.ok()) return program.status();
+  return {std::make_unique<MapKernel>(std::move(*program),
+                                      std::move(destinations), size)};
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

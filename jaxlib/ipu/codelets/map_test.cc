@@ -1,0 +1,283 @@
+// Element-wise programs as a whole: layout, length, threads and shared storage
+// change nothing.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/map_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+// x * 2 - y, y, with results of a guard element on each side.
+TEST_P(MapTest, WritesItsOwnElementsOnly) {
+  for (int64_t n = 1; n < 80; ++n) {
+    Builder code;
+    const auto x = code.Load<float>(0);
+    const auto y = code.Load<float>(1);
+    const auto twice = code.Add(Opcode::kMul, RegisterType::kF32,
+                                {x, code.Constant<float>(2)});
+    code.map.outputs = {code.Add(Opcode::kSub, RegisterType::kF32, {twice, y}),
+                        y};
+    std::vector<float> a(n), b(n), first(n + 2, -1), second(n + 2, -1);
+    for (int64_t i = 0; i < n; ++i) {
+      a[i] = static_cast<float>(i);
+      b[i] = static_cast<float>(100 * i);
+    }
+    const Operand dense = Strided(0, program::kF32, {n}, {1});
+    Setting setting{{n}, {dense, dense}, {dense, dense}};
+    for (uint32_t k = 0; k < 2; ++k) {
+      setting.operands[k].view.base = k;
+      setting.results[k].view.base = 2 + k;
+    }
+    RunMap(table(), setting, code.map,
+           {a.data(), b.data(), first.data() + 1, second.data() + 1});
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_EQ(first[i + 1], 2 * a[i] - b[i]);
+      EXPECT_EQ(second[i + 1], b[i]);
+    }
+    EXPECT_EQ(first[0] + first[n + 1] + second[0] + second[n + 1], -4);
+  }
+}
+
+// One operand of each layout, added up, against the obvious loop.
+TEST_P(MapTest, Layouts) {
+  const std::vector<std::vector<int64_t>> shapes = {
+      {},       {1},      {7},         {3000},    {50, 10},    {700, 3},
+      {5, 600}, {40, 90}, {3, 17, 40}, {1, 5, 1}, {130, 1, 20}};
+  for (const auto& shape : shapes) {
+    const auto dense = DenseStrides(shape);
+    std::vector<int64_t> turned(shape.size());  // the first dimension fastest
+    int64_t n = 1;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      turned[d] = n;
+      n *= shape[d];
+    }
+    std::vector<int64_t> backwards = dense, row = dense, column = dense;
+    for (int64_t& stride : backwards) stride = -stride;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      (d + 1 < shape.size() ? row : column)[d] = 0;
+    }
+    const std::vector<std::vector<int64_t>> layouts = {
+        dense, turned, backwards,
+        row,   column, std::vector<int64_t>(shape.size(), 0)};
+    for (const auto& result_strides : {dense, turned}) {
+      Builder code;
+      Setting setting;
+      setting.shape = shape;
+      uint16_t sum = 0;
+      for (size_t k = 0; k < layouts.size(); ++k) {
+        const auto value = code.Load<float>(k);
+        sum = k == 0 ? value
+                     : code.Add(Opcode::kAdd, RegisterType::kF32, {sum, value});
+        setting.operands.push_back(
+            Strided(0, program::kF32, shape, layouts[k]));
+        if (k == 2) setting.operands[k].view.offset = (n - 1) * 4;
+      }
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const auto index = code.Add(Opcode::kIota, RegisterType::kF32, {}, d);
+        sum = code.Add(Opcode::kAdd, RegisterType::kF32, {sum, index});
+      }
+      code.map.outputs = {sum};
+      setting.results = {Strided(1, program::kF32, shape, result_strides)};
+      std::vector<float> data(n), found(n), expected(n);
+      for (int64_t i = 0; i < n; ++i) data[i] = static_cast<float>(i % 31);
+      for (int64_t flat = 0; flat < n; ++flat) {
+        int64_t rest = flat, to = 0;
+        float total = 0;
+        std::vector<int64_t> at(layouts.size());
+        at[2] = n - 1;
+        for (size_t d = shape.size(); d-- > 0;) {
+          const int64_t index = rest % shape[d];
+          rest /= shape[d];
+          for (size_t k = 0; k < at.size(); ++k) {
+            at[k] += index * layouts[k][d];
+          }
+          to += index * result_strides[d];
+          total += static_cast<float>(index);
+        }
+        for (int64_t from : at) total += data[from];
+        expected[to] = total;
+      }
+      for (int threads : {1, 3}) {
+        RunMap(table(), setting, code.map, {data.data(), found.data()},
+               threads);
+        EXPECT_EQ(found, expected);
+      }
+    }
+  }
+}
+
+// Values that change from row to row only: as outputs, beside an operand that
+// is an output, and in what is computed for each element.
+TEST_P(MapTest, RowsOfOneValue) {
+  for (int64_t columns : {512, 700, 5000}) {
+    const std::vector<int64_t> shape = {3, 4, columns};
+    const std::vector<int64_t> dense = DenseStrides(shape);
+    const int64_t n = 12 * columns;
+    Builder code;
+    const auto x = code.Load<float>(0);
+    const auto of_row = code.Load<float>(1);
+    const auto of_rows = code.Load<float>(2);
+    const auto index = code.Add(Opcode::kIota, RegisterType::kF32, {}, 1);
+    const auto add = [&](uint16_t a, uint16_t b) {
+      return code.Add(Opcode::kAdd, RegisterType::kF32, {a, b});
+    };
+    const auto row = add(add(of_row, of_rows), index);
+    // The sum could lie where x does, which is read after it: it is copied.
+    const auto sum = add(x, row);
+    std::vector<uint16_t> many;
+    for (int k = 0; k < 6; ++k) {
+      many.push_back(code.Add(Opcode::kMin, RegisterType::kF32,
+                              {x, code.Constant<float>(k + 6)}));
+    }
+    uint16_t last = many[0];
+    for (uint16_t value : many) last = add(value, last);
+    code.map.outputs = {row, x, sum, last};
+    std::vector<float> data(n);
+    for (int64_t i = 0; i < n; ++i) data[i] = static_cast<float>(i % 4099);
+    for (const auto& to : {dense, {1, 3, 12}}) {
+      Setting setting{shape, {}, {}};
+      setting.operands = {Strided(2, program::kF32, shape, dense),
+                          Strided(2, program::kF32, shape, {4, 1, 0}),
+                          Strided(2, program::kF32, shape, {1, 0, 0})};
+      std::vector<std::vector<float>> found(4, std::vector<float>(n));
+      std::vector<void*> bases = {nullptr, nullptr, data.data()};
+      for (uint32_t j = 0; j < 4; ++j) {
+        setting.results.push_back(
+            Strided(j + 3, program::kF32, shape, j == 0 ? dense : to));
+        bases.push_back(found[j].data());
+      }
+      RunMap(table(), setting, code.map, bases, 2);
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t b = i / columns / 4, r = i / columns % 4;
+        const int64_t at = b * to[0] + r * to[1] + i % columns * to[2];
+        const float expected =
+            data[4 * b + r] + data[b] + static_cast<float>(r);
+        float total = std::min(data[i], 6.0f);
+        for (int k = 6; k < 12; ++k) total += std::min<float>(data[i], k);
+        ASSERT_EQ(found[0][i], expected) << i;
+        ASSERT_EQ(found[1][at], data[i]) << i;
+        ASSERT_EQ(found[2][at], data[i] + expected) << i;
+        ASSERT_EQ(found[3][at], total) << i;
+      }
+    }
+  }
+}
+
+// (a, b) <- (a + b, a - b) where a and b are.
+TEST_P(MapTest, ResultsInTheStorageOfOperands) {
+  for (int64_t n : {1, 10, 5000, 100000}) {
+    for (uint32_t swapped : {0, 1}) {
+      Builder code;
+      const auto x = code.Load<float>(0);
+      const auto y = code.Load<float>(1);
+      code.map.outputs = {code.Add(Opcode::kAdd, RegisterType::kF32, {x, y}),
+                          code.Add(Opcode::kSub, RegisterType::kF32, {x, y})};
+      std::vector<float> a(n), b(n);
+      for (int64_t i = 0; i < n; ++i) {
+        a[i] = static_cast<float>(i);
+        b[i] = static_cast<float>(3 * i);
+      }
+      const std::vector<float> old_a = a, old_b = b;
+      const Operand dense = Strided(0, program::kF32, {n}, {1});
+      Setting setting{{n}, {dense, dense}, {dense, dense}};
+      // The engine gives arguments and results bases of their own, and the
+      // same address to two of them if one is donated to the other.
+      for (uint32_t k = 0; k < 2; ++k) {
+        setting.operands[k].view.base = 2 + k;
+        setting.results[k].view.base = 4 + k;
+      }
+      std::vector<void*> bases = {nullptr, nullptr, a.data(), b.data()};
+      bases.push_back(bases[2 + swapped]);
+      bases.push_back(bases[3 - swapped]);
+      RunMap(table(), setting, code.map, bases, 2);
+      const auto& sum = swapped ? b : a;
+      const auto& difference = swapped ? a : b;
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(sum[i], old_a[i] + old_b[i]);
+        ASSERT_EQ(difference[i], old_a[i] - old_b[i]);
+      }
+    }
+  }
+}
+
+// (a, b, c) <- (b, c, a) where a, b and c are.
+TEST_P(MapTest, ResultsThatChangePlaces) {
+  for (int64_t n : {1, 10, 5000}) {
+    Builder code;
+    for (uint64_t k = 0; k < 3; ++k) code.Load<float>(k);
+    code.map.outputs = {1, 2, 0};
+    const Operand dense = Strided(0, program::kF32, {n}, {1});
+    Setting setting{{n}, {dense, dense, dense}, {dense, dense, dense}};
+    std::vector<std::vector<float>> arrays;
+    std::vector<void*> bases = {nullptr, nullptr};
+    for (uint32_t k = 0; k < 3; ++k) {
+      setting.operands[k].view.base = 2 + k;
+      setting.results[k].view.base = 5 + k;
+      arrays.emplace_back(n, static_cast<float>(k));
+    }
+    for (int k = 0; k < 6; ++k) bases.push_back(arrays[k % 3].data());
+    RunMap(table(), setting, code.map, bases);
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(arrays[0][i], 1);
+      ASSERT_EQ(arrays[1][i], 2);
+      ASSERT_EQ(arrays[2][i], 0);
+    }
+  }
+}
+
+// Far more values at once than a state has room for on the stack.
+TEST_P(MapTest, ManyLiveValues) {
+  Builder code;
+  const auto x = code.Load<double>(0);
+  std::vector<uint16_t> values;
+  for (int i = 0; i < 400; ++i) {
+    values.push_back(code.Add(Opcode::kAdd, RegisterType::kF64,
+                              {x, code.Constant<double>(i)}));
+  }
+  uint16_t sum = values[0];
+  for (size_t i = values.size(); i-- > 1;) {
+    sum = code.Add(Opcode::kAdd, RegisterType::kF64, {sum, values[i]});
+  }
+  code.map.outputs = {sum};
+  std::vector<double> a(1000), found(1000);
+  for (int i = 0; i < 1000; ++i) a[i] = i;
+  const Operand dense = Strided(0, program::kF64, {1000}, {1});
+  Setting setting{{1000}, {dense}, {dense}};
+  setting.results[0].view.base = 1;
+  RunMap(table(), setting, code.map, {a.data(), found.data()}, 2);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(found[i], 400.0 * i + 79800);
+}
+
+TEST_P(MapTest, EmptySpaceDoesNothing) {
+  Builder code;
+  code.map.outputs = {code.Load<float>(0)};
+  const Operand dense = Strided(0, program::kF32, {0, 3}, {3, 1});
+  RunMap(table(), {{0, 3}, {dense}, {dense}}, code.map, {nullptr});
+}
+
+TEST_P(MapTest, RefusesWhatDoesNotFit) {
+  Builder code;
+  code.map.outputs = {code.Load<int32_t>(0)};
+  const Operand floats = Strided(0, program::kF32, {3}, {1});
+  const Operand integers = Strided(0, program::kI32, {3}, {1});
+  const auto message = [&](Setting setting) {
+    const KernelOr kernel = MakeMapKernel(table(), setting, code.map);
+    return kernel.ok() ? "" : kernel.status().message();
+  };
+  EXPECT_NE(message({{3}, {floats}, {integers}}).find("operand 0"),
+            std::string::npos);
+  EXPECT_NE(message({{3}, {integers}, {floats}}).find("output 0"),
+            std::string::npos);
+  EXPECT_NE(message({{3}, {integers}, {}}).find("1 outputs for 0 results"),
+            std::string::npos);
+  EXPECT_EQ(message({{3}, {integers}, {integers}}), "");
+}
+
+}  // namespace
+}  // namespace ipu::model

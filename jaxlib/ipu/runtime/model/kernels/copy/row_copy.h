@@ -1,0 +1,72 @@
+// Copies of short rows whose length is known before a loop over them.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_COPY_ROW_COPY_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_COPY_ROW_COPY_H_
+
+#include <cstdint>
+#include <cstring>
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// Copies kBytes; the compiler turns it into moves.
+template <int64_t kBytes>
+struct CopyExactly {
+  void operator()(const char* source, char* destination) const {
+    std::memcpy(destination, source, kBytes);
+  }
+};
+
+// Copies between kBytes and twice as many: the first and the last kBytes.
+template <int64_t kBytes>
+struct CopyByEnds {
+  int64_t bytes;
+
+  void operator()(const char* source, char* destination) const {
+    char first[kBytes];
+    char last[kBytes];
+    std::memcpy(first, source, kBytes);
+    std::memcpy(last, source + bytes - kBytes, kBytes);
+    std::memcpy(destination, first, kBytes);
+    std::memcpy(destination + bytes - kBytes, last, kBytes);
+  }
+};
+
+struct CopyBytes {
+  int64_t bytes;
+
+  void operator()(const char* source, char* destination) const {
+    // Not memcpy: a damaged program's rows may overlap.
+    std::memmove(destination, source, bytes);
+  }
+};
+
+// Calls f with the fastest function (source, destination) that copies `bytes`.
+template <typename F>
+void WithRowCopy(int64_t bytes, const F& f) {
+  switch (bytes) {
+    case 1:
+      return f(CopyExactly<1>{});
+    case 2:
+      return f(CopyExactly<2>{});
+    case 3:
+      return f(CopyExactly<3>{});
+    case 4:
+      return f(CopyExactly<4>{});
+    case 8:
+      return f(CopyExactly<8>{});
+    case 16:
+      return f(CopyExactly<16>{});
+  }
+  if (bytes < 8) return f(CopyByEnds<4>{bytes});
+  if (bytes < 16) return f(CopyByEnds<8>{bytes});
+  if (bytes <= 32) return f(CopyByEnds<16>{bytes});
+  if (bytes <= 64) return f(CopyByEnds<32>{bytes});
+#ifdef __AVX512F__
+  if (bytes <= 128) return f(CopyByEnds<64>{bytes});
+#endif
+  return f(CopyBytes{bytes});
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_COPY_ROW_COPY_H_

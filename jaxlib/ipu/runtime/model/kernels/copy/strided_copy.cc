@@ -1,0 +1,220 @@
+#include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
+#include "jaxlib/ipu/runtime/model/kernels/copy/transpose.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+bool IsItemSize(int64_t bytes) {
+  return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
+}
+
+template <typename CopyRow>
+void CopyRows(const Dim& rows, const char* source, char* destination,
+              const CopyRow& copy_row) {
+  for (int64_t i = 0; i < rows.extent; ++i) {
+    copy_row(source, destination);
+    source += rows.source;
+    destination += rows.destination;
+  }
+}
+
+// Fills `count` times `block` bytes with copies of the source.
+void Repeat(const char* source, int64_t block, int64_t count,
+            char* destination) {
+  if (IsItemSize(block)) {
+    return WithItemOrPair(block, [&]<typename T>(T item) {
+      std::memcpy(&item, source, sizeof item);
+      for (int64_t i = 0; i < count; ++i) {
+        std::memcpy(destination + i * sizeof(T), &item, sizeof(T));
+      }
+    });
+  }
+  // Doubles what is there until it is worth a memcpy.
+  constexpr int64_t kPattern = 4096;
+  const int64_t bytes = block * count;
+  std::memcpy(destination, source, block);
+  int64_t pattern = block;
+  while (pattern < kPattern && 2 * pattern <= bytes) {
+    std::memcpy(destination + pattern, destination, pattern);
+    pattern *= 2;
+  }
+  for (int64_t done = pattern; done < bytes; done += pattern) {
+    std::memcpy(destination + done, destination,
+                std::min(pattern, bytes - done));
+  }
+}
+
+// A row of items with the steps known to the compiler where that helps: it
+// turns the common ones into vector shuffles. Zero stands for any step.
+template <typename T, int64_t kSource, int64_t kDestination>
+void CopyItems(const Dim& d, const char* __restrict source,
+               char* __restrict destination) {
+  const int64_t from = kSource ? kSource * int64_t{sizeof(T)} : d.source;
+  const int64_t to =
+      kDestination ? kDestination * int64_t{sizeof(T)} : d.destination;
+  for (int64_t i = 0; i < d.extent; ++i) {
+    std::memcpy(destination + i * to, source + i * from, sizeof(T));
+  }
+}
+
+template <typename T>
+void CopyPlane(const Dim& outer, const Dim& inner, const char* source,
+               char* destination) {
+  constexpr int64_t kItem = sizeof(T);
+  const auto rows = [&](auto copy_row) {
+    CopyRows(outer, source, destination,
+             [&](const char* from, char* to) { copy_row(inner, from, to); });
+  };
+  if (inner.destination == kItem && inner.source == -kItem) {
+    rows(CopyItems<T, -1, 1>);
+  } else if (inner.destination == kItem && inner.source == 2 * kItem) {
+    rows(CopyItems<T, 2, 1>);
+  } else if (inner.destination == kItem) {
+    rows(CopyItems<T, 0, 1>);
+  } else if (inner.source == kItem) {
+    rows(CopyItems<T, 1, 0>);
+  } else {
+    rows(CopyItems<T, 0, 0>);
+  }
+}
+
+}  // namespace
+
+StridedCopy::StridedCopy(int64_t item_size, const std::vector<int64_t>& shape,
+                         const std::vector<int64_t>& source_strides,
+                         const std::vector<int64_t>& destination_strides)
+    : block_(item_size), bytes_(item_size) {
+  for (int64_t n : shape) bytes_ *= n;
+  if (bytes_ == 0) return;
+  nest_ = MakeNest(item_size, shape, source_strides, destination_strides);
+
+  // The innermost dimension is part of the block if it is contiguous.
+  std::vector<Dim>& dims = nest_.dims;
+  if (!dims.empty() && dims.back().source == block_ &&
+      dims.back().destination == block_) {
+    block_ *= dims.back().extent;
+    dims.pop_back();
+  }
+  if (dims.empty()) {
+    kind_ = Kind::kDense;
+    return;
+  }
+  const Dim inner = dims.back();
+  const auto along_source =
+      std::find_if(dims.begin(), dims.end() - 1,
+                   [&](const Dim& d) { return d.source == block_; });
+  if (inner.destination == block_ && inner.source == 0) {
+    kind_ = Kind::kRepeat;
+  } else if (!IsItemSize(block_)) {
+    kind_ = Kind::kRows;
+  } else if (inner.destination == block_ && along_source != dims.end() - 1) {
+    kind_ = Kind::kTranspose;
+    std::rotate(along_source, along_source + 1, dims.end() - 1);
+  } else {
+    kind_ = Kind::kStrided;
+  }
+  if (dims.size() == 1) dims.insert(dims.begin(), {1, 0, 0});
+  // Many short rows cost more than few long ones.
+  Dim& outer = dims[dims.size() - 2];
+  if (kind_ == Kind::kStrided && inner.extent * block_ < 64 &&
+      outer.extent > inner.extent) {
+    std::swap(outer, dims.back());
+  }
+  ShareBetweenThreads();
+}
+
+// Threads share the outermost dimension if it feeds them all, else the longest.
+void StridedCopy::ShareBetweenThreads() {
+  constexpr int64_t kEnough = 64;
+  constexpr int64_t kGrainBytes = kParallelBytes / 2;
+  constexpr int64_t kLine = 64;  // items: threads keep off each other's lines
+  const std::vector<Dim>& dims = nest_.dims;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d].extent > dims[split_dim_].extent) split_dim_ = d;
+    if (dims[split_dim_].extent >= kEnough) break;
+  }
+  const int64_t slice = bytes_ / dims[split_dim_].extent;
+  split_grain_ = (kGrainBytes + slice - 1) / slice;
+  if (split_dim_ + 2 >= dims.size()) {
+    split_grain_ = (split_grain_ + kLine - 1) / kLine * kLine;
+  }
+}
+
+void StridedCopy::Run(const char* source, char* destination) const {
+  source += nest_.source_offset;
+  destination += nest_.destination_offset;
+  if (kind_ == Kind::kDense) {
+    // No slower than memcpy, and defined for what a damaged program overlaps.
+    std::memmove(destination, source, bytes_);
+  } else if (kind_ != Kind::kNothing) {
+    RunDims(nest_.dims.data(), source, destination);
+  }
+}
+
+void StridedCopy::Run(const char* source, char* destination,
+                      ThreadPool& threads) const {
+  if (bytes_ < kParallelBytes) return Run(source, destination);
+  source += nest_.source_offset;
+  destination += nest_.destination_offset;
+  if (kind_ == Kind::kDense) {
+    return threads.For(
+        bytes_, kParallelBytes / 2, [=](int64_t begin, int64_t end) {
+          std::memmove(destination + begin, source + begin, end - begin);
+        });
+  }
+  const std::vector<Dim>& all = nest_.dims;
+  threads.For(all[split_dim_].extent, split_grain_,
+              [&, source, destination](int64_t begin, int64_t end) {
+                std::array<Dim, kMostDims> dims;
+                std::copy(all.begin(), all.end(), dims.begin());
+                Dim& d = dims[split_dim_];
+                d.extent = end - begin;
+                RunDims(dims.data(), source + begin * d.source,
+                        destination + begin * d.destination);
+              });
+}
+
+void StridedCopy::RunDims(const Dim* dims, const char* source,
+                          char* destination) const {
+  const size_t outer = nest_.dims.size() - 2;
+  ForEachIndex(dims, outer, source, destination,
+               [&](const char* from, char* to) {
+                 RunPlane(dims[outer], dims[outer + 1], from, to);
+               });
+}
+
+void StridedCopy::RunPlane(const Dim& outer, const Dim& inner,
+                           const char* source, char* destination) const {
+  switch (kind_) {
+    case Kind::kRows:
+      return WithRowCopy(block_, [&](auto copy_row) {
+        CopyRows(outer, source, destination, [&](const char* from, char* to) {
+          CopyRows(inner, from, to, copy_row);
+        });
+      });
+    case Kind::kRepeat:
+      return CopyRows(outer, source, destination,
+                      [&](const char* from, char* to) {
+                        Repeat(from, block_, inner.extent, to);
+                      });
+    case Kind::kTranspose:
+      return Transpose(block_, outer.extent, inner.extent, source, inner.source,
+                       destination, outer.destination);
+    case Kind::kStrided:
+      return WithItemOrPair(block_, [&]<typename T>(T) {
+        CopyPlane<T>(outer, inner, source, destination);
+      });
+    case Kind::kNothing:
+    case Kind::kDense:
+      return;
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

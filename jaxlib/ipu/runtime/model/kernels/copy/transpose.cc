@@ -1,0 +1,263 @@
+#include "jaxlib/ipu/runtime/model/kernels/copy/transpose.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+constexpr int64_t kLine = 64;  // bytes of a cache line
+
+// Transpositions of more bytes write past the caches: the first of them would
+// be gone before the last is written.
+constexpr int64_t kStreamBytes = 4 << 20;
+
+// The widest vectors whose interleaving is one instruction, of at most 16
+// items, so that a tile fits the registers.
+#ifdef __AVX512F__
+constexpr int kWidest = 64;
+#elif defined(__AVX__)
+constexpr int kWidest = 32;
+#else
+constexpr int kWidest = 16;
+#endif
+
+template <typename Item>
+constexpr int kTile =
+    sizeof(Item) < 4 ? 16 / sizeof(Item) : kWidest / sizeof(Item);
+
+template <typename Item, int kN>
+struct Vector {
+  typedef Item Type __attribute__((vector_size(kN * sizeof(Item))));
+
+  // The items of a and b in turn, from the first on or from the middle on.
+  template <size_t... kI>
+  static Type Low(Type a, Type b, std::index_sequence<kI...>) {
+    return __builtin_shufflevector(a, b, (kI / 2 + kI % 2 * kN)...);
+  }
+  template <size_t... kI>
+  static Type High(Type a, Type b, std::index_sequence<kI...>) {
+    return __builtin_shufflevector(a, b, (kN / 2 + kI / 2 + kI % 2 * kN)...);
+  }
+};
+
+// One square tile. Interleaving row i with row i + N/2 rotates the bits of all
+// items' addresses by one; log2 N times is half a turn, which swaps row and
+// column.
+template <typename Item>
+void TransposeTile(const char* source, int64_t source_step, char* destination,
+                   int64_t destination_step) {
+  constexpr int kN = kTile<Item>;
+  using Vec = Vector<Item, kN>;
+  using Type = typename Vec::Type;
+  constexpr auto kAll = std::make_index_sequence<kN>();
+  Type rows[kN];
+#pragma GCC unroll 16
+  for (int i = 0; i < kN; ++i) {
+    std::memcpy(&rows[i], source + i * source_step, sizeof rows[i]);
+  }
+#pragma GCC unroll 4
+  for (int round = 1; round < kN; round *= 2) {
+    Type next[kN];
+#pragma GCC unroll 8
+    for (int i = 0; i < kN / 2; ++i) {
+      next[2 * i] = Vec::Low(rows[i], rows[i + kN / 2], kAll);
+      next[2 * i + 1] = Vec::High(rows[i], rows[i + kN / 2], kAll);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i) rows[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kN; ++i) {
+    std::memcpy(destination + i * destination_step, &rows[i], sizeof rows[i]);
+  }
+}
+
+// Writes a line from an aligned buffer.
+void StreamLine(char* to, const char* from) {
+#if defined(__AVX512F__)
+  using Part = __m512i;
+  const auto stream = [](Part* p, Part v) { _mm512_stream_si512(p, v); };
+#elif defined(__AVX__)
+  using Part = __m256i;
+  const auto stream = [](Part* p, Part v) { _mm256_stream_si256(p, v); };
+#else
+  using Part = __m128i;
+  const auto stream = [](Part* p, Part v) { _mm_stream_si128(p, v); };
+#endif
+  for (size_t i = 0; i < kLine / sizeof(Part); ++i) {
+    stream(reinterpret_cast<Part*>(to) + i,
+           reinterpret_cast<const Part*>(from)[i]);
+  }
+}
+
+// A square of a cache line's length on both sides, each line touched once.
+template <typename Item, bool kStream>
+void TransposeLines(const char* source, int64_t source_step, char* destination,
+                    int64_t destination_step) {
+  constexpr int64_t kItem = sizeof(Item);
+  constexpr int64_t kN = kTile<Item>;
+  constexpr int64_t kSide = kLine / kItem;
+  if constexpr (kN == kSide && !kStream) {
+    return TransposeTile<Item>(source, source_step, destination,
+                               destination_step);
+  }
+  alignas(kLine) char out[kSide * kLine];
+  if constexpr (kN == kSide) {
+    TransposeTile<Item>(source, source_step, out, kLine);
+  } else {
+    alignas(kLine) char in[kSide * kLine];
+    for (int64_t j = 0; j < kSide; ++j) {
+      std::memcpy(in + j * kLine, source + j * source_step, kLine);
+    }
+    for (int64_t i = 0; i < kSide; i += kN) {
+      for (int64_t j = 0; j < kSide; j += kN) {
+        TransposeTile<Item>(in + j * kLine + i * kItem, kLine,
+                            out + i * kLine + j * kItem, kLine);
+      }
+    }
+  }
+  for (int64_t i = 0; i < kSide; ++i) {
+    char* const to = destination + i * destination_step;
+    if constexpr (kStream) {
+      StreamLine(to, out + i * kLine);
+    } else {
+      std::memcpy(to, out + i * kLine, kLine);
+    }
+  }
+}
+
+// A transposition in parts: destination rows [i0, i1), columns [j0, j1).
+template <typename Item>
+class Parts {
+ public:
+  Parts(const char* source, int64_t source_step, char* destination,
+        int64_t destination_step)
+      : source_(source),
+        source_step_(source_step),
+        destination_(destination),
+        destination_step_(destination_step) {}
+
+  void Run(int64_t rows, int64_t columns) const {
+    if constexpr (std::is_same_v<Item, Pair>) {
+      constexpr int64_t kSquare = 32;
+      for (int64_t i = 0; i < rows; i += kSquare) {
+        for (int64_t j = 0; j < columns; j += kSquare) {
+          Items(i, std::min(i + kSquare, rows), j,
+                std::min(j + kSquare, columns));
+        }
+      }
+    } else {
+      const int64_t it = rows / kSide * kSide;
+      const int64_t jt = columns / kSide * kSide;
+      const bool aligned =
+          reinterpret_cast<uintptr_t>(destination_) % kLine == 0 &&
+          destination_step_ % kLine == 0;
+      // Rows that are a power of two apart share few places in the caches and
+      // push each other out. Else tiles may come back to a line.
+      const bool crowded =
+          source_step_ % kCrowded == 0 || destination_step_ % kCrowded == 0;
+      if (kTile<Item> < kSide && !crowded) return Tiles(0, rows, 0, columns);
+      if (aligned && rows * columns * kItem >= kStreamBytes) {
+        Squares<true>(it, jt);
+        _mm_sfence();
+      } else {
+        Squares<false>(it, jt);
+      }
+      Tiles(it, rows, 0, jt);
+      Tiles(0, rows, jt, columns);
+    }
+  }
+
+ private:
+  static constexpr int64_t kItem = sizeof(Item);
+  static constexpr int64_t kSide = kLine / kItem;
+  static constexpr int64_t kSquare = 256;
+  static constexpr int64_t kCrowded = 2048;  // bytes
+
+  // Whole lines, in squares small enough for both sides' pages to stay at hand.
+  template <bool kStream>
+  void Squares(int64_t rows, int64_t columns) const {
+    for (int64_t i0 = 0; i0 < rows; i0 += kSquare) {
+      const int64_t i1 = std::min(i0 + kSquare, rows);
+      for (int64_t j0 = 0; j0 < columns; j0 += kSquare) {
+        const int64_t j1 = std::min(j0 + kSquare, columns);
+        for (int64_t i = i0; i < i1; i += kSide) {
+          for (int64_t j = j0; j < j1; j += kSide) {
+            TransposeLines<Item, kStream>(From(i, j), source_step_, To(i, j),
+                                          destination_step_);
+          }
+        }
+      }
+    }
+  }
+
+  void Tiles(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+    constexpr int64_t kN = kTile<Item>;
+    const int64_t it = i0 + (i1 - i0) / kN * kN;
+    const int64_t jt = j0 + (j1 - j0) / kN * kN;
+    for (int64_t j = j0; j < jt; j += kSquare) {
+      for (int64_t i = i0; i < it; i += kN) {
+        for (int64_t jj = j; jj < std::min(j + kSquare, jt); jj += kN) {
+          TransposeTile<Item>(From(i, jj), source_step_, To(i, jj),
+                              destination_step_);
+        }
+      }
+    }
+    Items(it, i1, j0, jt);
+    Items(i0, i1, jt, j1);
+  }
+
+  // One by one, along the longer side.
+  void Items(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+    if (i1 - i0 < j1 - j0) {
+      for (int64_t i = i0; i < i1; ++i) {
+        const char* from = From(i, j0);
+        char* to = To(i, j0);
+        for (int64_t j = j0; j < j1; ++j, from += source_step_, to += kItem) {
+          std::memcpy(to, from, kItem);
+        }
+      }
+    } else {
+      for (int64_t j = j0; j < j1; ++j) {
+        const char* from = From(i0, j);
+        char* to = To(i0, j);
+        for (int64_t i = i0; i < i1;
+             ++i, from += kItem, to += destination_step_) {
+          std::memcpy(to, from, kItem);
+        }
+      }
+    }
+  }
+
+  const char* From(int64_t i, int64_t j) const {
+    return source_ + i * kItem + j * source_step_;
+  }
+  char* To(int64_t i, int64_t j) const {
+    return destination_ + i * destination_step_ + j * kItem;
+  }
+
+  const char* const source_;
+  const int64_t source_step_;
+  char* const destination_;
+  const int64_t destination_step_;
+};
+
+}  // namespace
+
+void Transpose(int64_t item_size, int64_t rows, int64_t columns,
+               const char* source, int64_t source_step, char* destination,
+               int64_t destination_step) {
+  WithItemOrPair(item_size, [&]<typename Item>(Item) {
+    Parts<Item>(source, source_step, destination, destination_step)
+        .Run(rows, columns);
+  });
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

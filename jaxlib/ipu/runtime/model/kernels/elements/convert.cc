@@ -1,0 +1,80 @@
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/half.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+constexpr int kN = kLanes<uint32_t>;
+
+// Op takes kN elements of From and gives as many of To.
+template <typename From, typename To, auto kOp>
+void Run(const void* from, void* to, int64_t n) {
+  const From* source = static_cast<const From*>(from);
+  To* target = static_cast<To*>(to);
+  if (n == 1) return StoreOne(to, kOp(LoadOne<Vector<From, kN>>(from)));
+  for (; n >= kN; n -= kN, source += kN, target += kN) {
+    Store(target, kOp(Load<Vector<From, kN>>(source)));
+  }
+  if (n > 0) StoreSome(target, n, kOp(LoadSome<Vector<From, kN>>(source, n)));
+}
+
+template <typename From, typename To>
+Vector<To, kN> Cast(const Vector<From, kN>& from) {
+  return ConvertLanes<To>(from);
+}
+
+template <typename From, typename To>
+constexpr ConvertFn kCast = Run<From, To, Cast<From, To>>;
+
+Vector<uint8_t, kN> ToBool(const Vector<uint32_t, kN>& from) {
+  return ConvertLanes<uint8_t>(from != 0 ? Vector<uint32_t>{} + 1
+                                         : Vector<uint32_t>{});
+}
+
+Halves ToBf16(const Floats& x) { return Narrow(Bf16Bits(x)); }
+
+}  // namespace
+
+ConvertFn FindLoad(uint8_t dtype) {
+  switch (dtype) {
+    case program::kBool:
+    case program::kU8:
+      return kCast<uint8_t, uint32_t>;
+    case program::kU16:
+      return kCast<uint16_t, uint32_t>;
+    case program::kI8:
+      return kCast<int8_t, int32_t>;
+    case program::kI16:
+      return kCast<int16_t, int32_t>;
+    case program::kF16:
+      return Run<uint16_t, float, FromF16>;
+    case program::kBF16:
+      return Run<uint16_t, float, FromBf16>;
+    default:
+      return nullptr;
+  }
+}
+
+ConvertFn FindStore(uint8_t dtype) {
+  switch (dtype) {
+    case program::kBool:
+      return Run<uint32_t, uint8_t, ToBool>;
+    case program::kI8:
+    case program::kU8:
+      return kCast<uint32_t, uint8_t>;
+    case program::kI16:
+    case program::kU16:
+      return kCast<uint32_t, uint16_t>;
+    case program::kF16:
+      return Run<float, uint16_t, F16Bits>;
+    case program::kBF16:
+      return Run<float, uint16_t, ToBf16>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

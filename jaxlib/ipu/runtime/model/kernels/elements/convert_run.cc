@@ -1,0 +1,98 @@
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
+
+#include <immintrin.h>
+
+#include <type_traits>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+template <typename T, typename From>
+T To(From x) {
+  if constexpr (std::is_same_v<From, bool>) {
+    return static_cast<T>(x ? 1 : 0);
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
+template <typename T, typename From>
+void Load(const char* from, int64_t stride, int64_t n, T* __restrict to) {
+  const From* p = reinterpret_cast<const From*>(from);
+  if (stride == 1) {
+    int64_t i = 0;
+#ifdef __F16C__
+    if constexpr (std::is_same_v<From, Half> && std::is_same_v<T, float>) {
+      for (; i + 8 <= n; i += 8) {
+        const __m128i half = _mm_loadu_si128((const __m128i*)(p + i));
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(half));
+      }
+    }
+#endif
+    for (; i < n; ++i) to[i] = To<T>(p[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i] = To<T>(p[i * stride]);
+  }
+}
+
+template <typename T, typename Result>
+void Store(const T* __restrict from, int64_t n, char* to, int64_t stride) {
+  Result* p = reinterpret_cast<Result*>(to);
+  if (stride == 1) {
+    int64_t i = 0;
+#ifdef __F16C__
+    if constexpr (std::is_same_v<Result, Half>) {
+      for (; i + 8 <= n; i += 8) {
+        const __m256 x = _mm256_loadu_ps(from + i);
+        _mm_storeu_si128((__m128i*)(p + i),
+                         _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+      }
+    }
+#endif
+    for (; i < n; ++i) p[i] = static_cast<Result>(from[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      p[i * stride] = static_cast<Result>(from[i]);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+LoadRun<T> LoadRunOf(uint8_t dtype) {
+  LoadRun<T> run = nullptr;
+  WithElement(dtype, [&]<typename From>(From) {
+    if constexpr (std::is_integral_v<From> || std::is_floating_point_v<T>) {
+      run = Load<T, From>;
+    }
+  });
+  return run;
+}
+
+template <typename T>
+StoreRun<T> StoreRunOf(uint8_t dtype) {
+  StoreRun<T> run = nullptr;
+  WithElement(dtype, [&]<typename Result>(Result) {
+    constexpr bool kStores =
+        std::is_integral_v<T>
+            ? std::is_integral_v<Result> && sizeof(Result) <= sizeof(T)
+            : std::is_floating_point_v<Result> ||
+                  (std::is_same_v<T, float> && !std::is_integral_v<Result>);
+    if constexpr (kStores) run = Store<T, Result>;
+  });
+  return run;
+}
+
+template LoadRun<float> LoadRunOf<float>(uint8_t);
+template LoadRun<double> LoadRunOf<double>(uint8_t);
+template LoadRun<uint32_t> LoadRunOf<uint32_t>(uint8_t);
+template LoadRun<uint64_t> LoadRunOf<uint64_t>(uint8_t);
+template StoreRun<float> StoreRunOf<float>(uint8_t);
+template StoreRun<double> StoreRunOf<double>(uint8_t);
+template StoreRun<uint32_t> StoreRunOf<uint32_t>(uint8_t);
+template StoreRun<uint64_t> StoreRunOf<uint64_t>(uint8_t);
+
+}  // namespace ipu::model::IPU_SIMD_NS

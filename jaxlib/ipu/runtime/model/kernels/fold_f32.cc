@@ -1,7 +1,0 @@
-#include "jaxlib/ipu/runtime/model/kernels/fold_table.h"
-
-namespace ipu::model::IPU_SIMD_NS {
-
-template const Fold* FoldOf<float>(program::ReduceKind);
-
-}  // namespace ipu::model::IPU_SIMD_NS

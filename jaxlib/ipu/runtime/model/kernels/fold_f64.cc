@@ -1,7 +1,0 @@
-#include "jaxlib/ipu/runtime/model/kernels/fold_table.h"
-
-namespace ipu::model::IPU_SIMD_NS {
-
-template const Fold* FoldOf<double>(program::ReduceKind);
-
-}  // namespace ipu::model::IPU_SIMD_NS

@@ -1,8 +1,0 @@
-#include "jaxlib/ipu/runtime/model/kernels/fold_table.h"
-
-namespace ipu::model::IPU_SIMD_NS {
-
-template const Fold* FoldOf<int64_t>(program::ReduceKind);
-template const Fold* FoldOf<uint64_t>(program::ReduceKind);
-
-}  // namespace ipu::model::IPU_SIMD_NS

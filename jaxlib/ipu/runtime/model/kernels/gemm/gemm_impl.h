@@ -1,0 +1,207 @@
+// The matrix product's driver: how the work is cut and who does which part; see
+// gemm.h. Included by gemm_*.cc alone.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_IMPL_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_IMPL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_blocks.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_vector.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace gemm {
+
+// Multiply-adds that are worth a second thread: a few microseconds.
+inline constexpr double kWorthThread = 1 << 17;
+
+}  // namespace gemm
+
+// How the work is cut: parts of the rows, the columns and the terms.
+template <typename T>
+struct Gemm<T>::Grid {
+  int64_t m = 1, n = 1, k = 1;
+
+  static Range Part(int64_t size, int64_t parts, int64_t i, int64_t unit) {
+    const int64_t units = gemm::CeilDiv(size, unit);
+    return {std::min(size, units * i / parts * unit),
+            std::min(size, units * (i + 1) / parts * unit)};
+  }
+};
+
+template <typename T>
+Gemm<T>::Gemm(const Product& product, uint8_t native) : p_(product) {
+  // A dimension of one element may have any stride: take the handiest.
+  const auto normalise = [](int64_t& stride, int64_t size) {
+    if (size == 1) stride = 1;
+  };
+  normalise(p_.lhs.column, p_.k);
+  normalise(p_.rhs.column, p_.k);
+  normalise(p_.rhs.row, p_.n);
+  normalise(p_.result.column, p_.n);
+  normalise(p_.result.row, p_.m);
+  // Exchange the operands where that makes the result's columns dense, or
+  // makes a matrix times a vector a vector times a matrix.
+  const bool dense_rows = p_.result.row == 1 && p_.result.column != 1;
+  exchanged_ = p_.m != 1 && (p_.n == 1 || dense_rows);
+  if (exchanged_) {
+    std::swap(p_.m, p_.n);
+    std::swap(p_.lhs, p_.rhs);
+    std::swap(p_.result.row, p_.result.column);
+  }
+  lhs_native_ = p_.lhs.dtype == native;
+  rhs_native_ = p_.rhs.dtype == native;
+  result_native_ = p_.result.dtype == native && p_.result.column == 1;
+  load_lhs_ = LoadRunOf<T>(p_.lhs.dtype);
+  load_rhs_ = LoadRunOf<T>(p_.rhs.dtype);
+  store_ = StoreRunOf<T>(p_.result.dtype);
+}
+
+template <typename T>
+void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
+                  ThreadPool& threads) const {
+  if (exchanged_) std::swap(lhs, rhs);
+  const Grid grid = Split(threads.threads());
+  const int64_t parts = p_.batch * grid.m * grid.n;
+  const double work = static_cast<double>(p_.m) * p_.n * p_.k * p_.batch;
+  if (parts == 0 || p_.m == 0 || p_.n == 0) return;
+  if (grid.k == 1) {
+    const double grain = gemm::kWorthThread * parts / (work + 1);
+    threads.For(
+        parts, std::max<int64_t>(1, grain), [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t in_batch = i % (grid.m * grid.n);
+            RunPart(
+                lhs, rhs, result, i / (grid.m * grid.n),
+                Grid::Part(p_.m, grid.m, in_batch / grid.n, 1),
+                Grid::Part(p_.n, grid.n, in_batch % grid.n, kTileColumns<T>));
+          }
+        });
+    return;
+  }
+  // Few sums of many terms: each thread takes some of the terms of all sums.
+  const int64_t sums = p_.m * p_.n;
+  T* partial = gemm::ThreadBuffers().partial.Get<T>(grid.k * p_.batch * sums);
+  threads.For(grid.k * p_.batch, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / grid.k;
+      Sum(lhs + b * p_.lhs.batch * p_.lhs.item_size,
+          rhs + b * p_.rhs.batch * p_.rhs.item_size, {0, p_.m}, {0, p_.n},
+          Grid::Part(p_.k, grid.k, i % grid.k, 1), partial + i * sums, p_.n,
+          /*add=*/false);
+    }
+  });
+  for (int64_t b = 0; b < p_.batch; ++b) {
+    T* total = partial + b * grid.k * sums;
+    for (int64_t part = 1; part < grid.k; ++part) {
+      for (int64_t i = 0; i < sums; ++i) total[i] += total[part * sums + i];
+    }
+    StoreRows(total, {0, p_.m}, {0, p_.n},
+              result + b * p_.result.batch * p_.result.item_size);
+  }
+}
+
+template <typename T>
+typename Gemm<T>::Grid Gemm<T>::Split(int threads) const {
+  using gemm::CeilDiv;
+  Grid best;
+  const double work = static_cast<double>(p_.m) * p_.n * p_.k * p_.batch;
+  const int64_t target = std::min(2.0 * threads, work / gemm::kWorthThread);
+  if (threads == 1 || target <= p_.batch) return best;
+  const int64_t pieces = CeilDiv(target, p_.batch);
+  double least = 0;
+  for (int64_t m = 1; m <= std::min(pieces, p_.m); ++m) {
+    const int64_t n = std::min(pieces / m, CeilDiv(p_.n, kTileColumns<T>));
+    const double rows = CeilDiv(p_.m, m);
+    const double columns =
+        CeilDiv(CeilDiv(p_.n, n), kTileColumns<T>) * kTileColumns<T>;
+    // Cycles per term: a vector of products each, and about half a cycle for
+    // each element that is packed.
+    const double part = rows * columns / kLanes<T> + (rows + columns) / 2;
+    const double time = part * CeilDiv(m * n * p_.batch, threads);
+    if (least != 0 && time >= least) continue;
+    least = time;
+    best.m = m;
+    best.n = n;
+  }
+  // Where the sums are too few, or too narrow a stripe for each thread.
+  const int64_t tiles = p_.m * CeilDiv(p_.n, kTileColumns<T>) * p_.batch;
+  if (tiles < 2 * threads && p_.k >= 2048) {
+    best = {.m = 1, .n = 1, .k = std::min(pieces, p_.k / 1024)};
+  }
+  return best;
+}
+
+template <typename T>
+void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
+                      int64_t batch, Range m, Range n) const {
+  lhs += batch * p_.lhs.batch * p_.lhs.item_size;
+  rhs += batch * p_.rhs.batch * p_.rhs.item_size;
+  result += batch * p_.result.batch * p_.result.item_size;
+  const Range k = {0, p_.k};
+  if (result_native_) {
+    Sum(lhs, rhs, m, n, k,
+        reinterpret_cast<T*>(result) + m.begin * p_.result.row + n.begin,
+        p_.result.row, p_.adds);
+    return;
+  }
+  // Sums in T first, in blocks that stay in the cache.
+  constexpr int64_t kRows = 16 * kTileRows, kColumns = 512;
+  for (int64_t i = m.begin; i < m.end; i += kRows) {
+    for (int64_t j = n.begin; j < n.end; j += kColumns) {
+      const Range rows = {i, std::min(m.end, i + kRows)};
+      const Range columns = {j, std::min(n.end, j + kColumns)};
+      T* sums = gemm::ThreadBuffers().result.Get<T>(kRows * kColumns);
+      Sum(lhs, rhs, rows, columns, k, sums, columns.size(), /*add=*/false);
+      StoreRows(sums, rows, columns, result);
+    }
+  }
+}
+
+template <typename T>
+void Gemm<T>::StoreRows(const T* from, Range m, Range n, char* result) const {
+  for (int64_t i = m.begin; i < m.end; ++i) {
+    const int64_t at = i * p_.result.row + n.begin * p_.result.column;
+    if (p_.adds) {
+      T* const to = reinterpret_cast<T*>(result) + at;
+      for (int64_t j = 0; j < n.size(); ++j)
+        to[j * p_.result.column] += from[j];
+    } else {
+      store_(from, n.size(), result + at * p_.result.item_size,
+             p_.result.column);
+    }
+    from += n.size();
+  }
+}
+
+template <typename T>
+void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
+                  T* to, int64_t to_row, bool add) const {
+  if (k.size() == 0) {
+    if (add) return;
+    for (int64_t i = 0; i < m.size(); ++i) {
+      std::fill_n(to + i * to_row, n.size(), T{});
+    }
+    return;
+  }
+  lhs += (m.begin * p_.lhs.row + k.begin * p_.lhs.column) * p_.lhs.item_size;
+  rhs += (n.begin * p_.rhs.row + k.begin * p_.rhs.column) * p_.rhs.item_size;
+  // Very few terms write more than they compute: best row after row.
+  const bool flat = rhs_native_ && p_.rhs.row == 1 && k.size() <= 4;
+  if (m.size() == 1 || (flat && n.size() >= 4 * kTileColumns<T>)) {
+    for (int64_t i = 0; i < m.size(); ++i) {
+      SumVector(lhs + i * p_.lhs.row * p_.lhs.item_size, rhs, n.size(),
+                k.size(), to + i * to_row, add);
+    }
+  } else {
+    SumBlocks(lhs, rhs, m.size(), n.size(), k.size(), to, to_row, add);
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_IMPL_H_

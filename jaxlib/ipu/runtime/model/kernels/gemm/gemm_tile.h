@@ -1,0 +1,105 @@
+// The innermost part of a matrix product: a tile of sums kept in registers.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_TILE_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_TILE_H_
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// A tile is at most kTileRows rows of two vectors: with the two vectors of the
+// right operand and one more they just fill the registers (32 or 16).
+#if IPU_AVX512
+inline constexpr int kTileRows = 14;
+#else
+inline constexpr int kTileRows = 6;
+#endif
+inline constexpr int kTileVectors = 2;
+template <typename T>
+inline constexpr int kTileColumns = kTileVectors * kLanes<T>;
+
+// What a tile is computed from; steps are in elements.
+template <typename T>
+struct TileArgs {
+  int64_t k;
+  const T* a;  // element (row, k) is at a + row * a_row + k * a_k
+  int64_t a_row;
+  int64_t a_k;
+  const T* b;  // columns lie side by side
+  int64_t b_k;
+  T* c;  // columns lie side by side
+  int64_t c_row;
+  int64_t columns;  // 1 to kTileColumns
+  bool add;         // to what c holds
+};
+
+// `kDenseRows`: a_row is 1, so that a row's element is at a fixed distance.
+template <typename T, int kRows, int kVectors, bool kDenseRows>
+void Tile(const TileArgs<T>& args) {
+  [[maybe_unused]] const int64_t a_row = kDenseRows ? 1 : args.a_row;
+  constexpr int kLast = kVectors - 1;
+  const Mask<T> mask(args.columns - kLast * kLanes<T>);
+  const T* a = args.a;
+  const T* b = args.b;
+  T* const c = args.c;
+  for (int r = 0; r < kRows; ++r) __builtin_prefetch(c + r * args.c_row, 1);
+
+  Vector<T> sums[kRows][kVectors] = {};
+  for (int64_t k = args.k; k > 0; --k) {
+    Vector<T> row[kVectors];
+    for (int v = 0; v < kLast; ++v) row[v] = Load<Vector<T>>(b + v * kLanes<T>);
+    row[kLast] = mask.Load(b + kLast * kLanes<T>);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vector<T> factor = Broadcast(a[r * a_row]);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = MultiplyAdd<T>(factor, row[v], sums[r][v]);
+      }
+    }
+    a += args.a_k;
+    b += args.b_k;
+  }
+
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    T* to = c + r * args.c_row;
+    if (args.add) {
+      for (int v = 0; v < kLast; ++v)
+        sums[r][v] += Load<Vector<T>>(to + v * kLanes<T>);
+      sums[r][kLast] += mask.Load(to + kLast * kLanes<T>);
+    }
+    for (int v = 0; v < kLast; ++v) Store(to + v * kLanes<T>, sums[r][v]);
+    mask.Store(to + kLast * kLanes<T>, sums[r][kLast]);
+  }
+}
+
+template <typename T>
+using TileFunction = void (*)(const TileArgs<T>&);
+
+template <typename T, int kVectors, bool kDenseRows>
+inline constexpr auto kTileTable =
+    []<int... rows>(std::integer_sequence<int, rows...>) {
+      return std::array<TileFunction<T>, sizeof...(rows)>{
+          Tile<T, rows + 1, kVectors, kDenseRows>...};
+    }(std::make_integer_sequence<int, kTileRows>());
+
+// The function for `rows` (1 to kTileRows) rows and `columns` columns.
+template <typename T>
+TileFunction<T> TileFor(int64_t rows, int64_t columns, bool dense_rows) {
+  static constexpr const std::array<TileFunction<T>, kTileRows>* kTables[] = {
+      &kTileTable<T, 1, false>,
+      &kTileTable<T, 1, true>,
+      &kTileTable<T, 2, false>,
+      &kTileTable<T, 2, true>,
+  };
+  return (*kTables[2 * (columns > kLanes<T>)+dense_rows])[rows - 1];
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_TILE_H_

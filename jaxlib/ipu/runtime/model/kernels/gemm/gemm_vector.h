@@ -1,0 +1,89 @@
+// A vector times a matrix on one thread; included by gemm_*.cc alone.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_VECTOR_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_VECTOR_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemv.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+template <typename T>
+void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k,
+                        T* to, bool add) const {
+  const Matrix& b = p_.rhs;
+  gemm::Buffers& buffers = gemm::ThreadBuffers();
+  const T* x = reinterpret_cast<const T*>(lhs);
+  if (!lhs_native_ || p_.lhs.column != 1) {
+    T* dense = buffers.vector.Get<T>(k);
+    load_lhs_(lhs, p_.lhs.column, k, dense);
+    x = dense;
+  }
+  constexpr int64_t kBlock = 2048, kGroup = 4;
+  if ((b.row == 1 && n > 1) || (b.column != 1 && n >= kLanes<T>)) {
+    // Whole rows of the matrix, each times one element.
+    for (int64_t j = 0; j < n; j += kBlock) {
+      const int64_t columns = std::min(kBlock, n - j);
+      for (int64_t i = 0; i < k;) {
+        const int64_t group = k - i < kGroup ? 1 : kGroup;
+        const char* from = rhs + (j * b.row + i * b.column) * b.item_size;
+        const T* rows = reinterpret_cast<const T*>(from);
+        int64_t step = b.column;
+        if (!rhs_native_ || b.row != 1) {
+          T* dense = buffers.rows.Get<T>(kGroup * kBlock);
+          for (int64_t r = 0; r < group; ++r) {
+            load_rhs_(from + r * b.column * b.item_size, b.row, columns,
+                      dense + r * kBlock);
+          }
+          rows = dense;
+          step = kBlock;
+        }
+        const bool more = add || i > 0;
+        const auto sum =
+            group == 1 ? more ? ScaledRows<T, 1, true> : ScaledRows<T, 1, false>
+            : more     ? ScaledRows<T, kGroup, true>
+                       : ScaledRows<T, kGroup, false>;
+        sum(x + i, rows, step, columns, to + j);
+        i += group;
+      }
+    }
+    return;
+  }
+  if (!add) std::fill_n(to, n, T{});
+  // Dot products with dense columns.
+  const bool direct = rhs_native_ && b.column == 1;
+  const int64_t terms = direct ? k : kBlock;
+  for (int64_t i = 0; i < k; i += terms) {
+    const int64_t size = std::min(terms, k - i);
+    for (int64_t j = 0; j < n; j += kGroup) {
+      const int64_t group = std::min(kGroup, n - j);
+      const char* from = rhs + (j * b.row + i * b.column) * b.item_size;
+      const T* columns = reinterpret_cast<const T*>(from);
+      int64_t step = b.row;
+      if (!direct) {
+        T* dense = buffers.rows.Get<T>(kGroup * kBlock);
+        for (int64_t c = 0; c < group; ++c) {
+          load_rhs_(from + c * b.row * b.item_size, b.column, size,
+                    dense + c * kBlock);
+        }
+        columns = dense;
+        step = kBlock;
+      }
+      if (group == kGroup) {
+        AddDots<T, kGroup>(x + i, columns, step, size, to + j);
+        continue;
+      }
+      for (int64_t c = 0; c < group; ++c) {
+        AddDots<T, 1>(x + i, columns + c * step, step, size, to + j + c);
+      }
+    }
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_VECTOR_H_

@@ -1,7 +1,0 @@
-#include "jaxlib/ipu/runtime/model/kernels/gemm_impl.h"
-
-namespace ipu::model::IPU_SIMD_NS {
-
-template class Gemm<double>;
-
-}  // namespace ipu::model::IPU_SIMD_NS

@@ -1,0 +1,205 @@
+// The simple instructions that only integers have, or that treat them in their
+// own way. Those that may overflow get unsigned ones.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_INTEGER_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_INTEGER_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+struct Negate {
+  template <typename V>
+  static V Do(V a) {
+    return -a;
+  }
+};
+struct Not {
+  template <typename V>
+  static V Do(V a) {
+    return ~a;
+  }
+};
+struct And {
+  template <typename V>
+  static V Do(V a, V b) {
+    return a & b;
+  }
+};
+struct Or {
+  template <typename V>
+  static V Do(V a, V b) {
+    return a | b;
+  }
+};
+struct Xor {
+  template <typename V>
+  static V Do(V a, V b) {
+    return a ^ b;
+  }
+};
+
+// Shifts take the count as an unsigned number; one of the width or more leaves
+// nothing (or nothing but the sign).
+template <typename V>
+inline constexpr int kWidth = 8 * sizeof(Element<V>);
+
+struct ShiftLeft {
+  template <typename V>
+  static V Do(V a, V n) {
+    return n < kWidth<V> ? a << (n & (kWidth<V> - 1)) : V{};
+  }
+};
+struct ShiftRightLogical {
+  template <typename V>
+  static V Do(V a, V n) {
+    return n < kWidth<V> ? a >> (n & (kWidth<V> - 1)) : V{};
+  }
+};
+struct ShiftRightArithmetic {
+  template <typename V>
+  static V Do(V a, V n) {
+    using S = Vector<SignedBits<Element<V>>, kSize<V>>;
+    const V most = V{} + (kWidth<V> - 1);
+    const V count = n < most ? n : most;
+    return BitCast<V>(BitCast<S>(a) >> BitCast<S>(count));
+  }
+};
+struct RotateLeft {
+  template <typename V>
+  static V Do(V a, V n) {  // 0 < n < width
+#ifdef IPU_AVX512
+    if constexpr (sizeof(V) == 64 && sizeof(Element<V>) == 4) {
+      return BitCast<V>(
+          _mm512_rolv_epi32(BitCast<__m512i>(a), BitCast<__m512i>(n)));
+    }
+#endif
+    return a << n | a >> (kWidth<V> - n);
+  }
+};
+struct RotateXor {
+  template <typename V>
+  static V Do(V a, V b, V n) {
+    return RotateLeft::Do(a, n) ^ b;
+  }
+};
+
+struct AbsSigned {
+  template <typename V>  // of unsigned elements: MIN stays MIN
+  static V Do(V a) {
+    using S = Vector<SignedBits<Element<V>>, kSize<V>>;
+    const V sign = BitCast<V>(BitCast<S>(a) >> (kWidth<V> - 1));
+    return (a ^ sign) - sign;
+  }
+};
+struct SignInteger {
+  template <typename V>
+  static V Do(V a) {
+    return BitCast<V>((a < 0) - (a > 0));
+  }
+};
+struct Identity {
+  template <typename V>
+  static V Do(V a) {
+    return a;
+  }
+};
+
+// x / 0 is all ones, MIN / -1 is MIN.
+template <typename T>
+inline T DivideInteger(T a, T b) {
+  if (b == 0) return static_cast<T>(-1);
+  if constexpr (std::is_signed_v<T>) {
+    if (b == -1) return static_cast<T>(-static_cast<Bits<T>>(a));
+  }
+  return a / b;
+}
+// x % 0 is x, MIN % -1 is 0.
+template <typename T>
+inline T RemainderInteger(T a, T b) {
+  if (b == 0) return a;
+  if constexpr (std::is_signed_v<T>) {
+    if (b == -1) return 0;
+  }
+  return a % b;
+}
+
+struct DivInteger {
+  static constexpr size_t kWidestLane = 8;
+  template <typename V>
+  static V Do(V a, V b) {
+    if constexpr (sizeof(Element<V>) == 4) {
+      // A double's quotient of two 32-bit integers, cut, is exact: it is at
+      // least 2^-32 below the next integer or is that integer.
+      const auto quotient = ConvertLanes<double>(a) / ConvertLanes<double>(b);
+      using Wide = Vector<int64_t, kSize<V>>;
+      const V cut =
+          ConvertLanes<Element<V>>(__builtin_convertvector(quotient, Wide));
+      return b == 0 ? ~V{} : cut;
+    } else {
+      for (int i = 0; i < kSize<V>; ++i) a[i] = DivideInteger(a[i], b[i]);
+      return a;
+    }
+  }
+};
+struct RemInteger {
+  static constexpr size_t kWidestLane = 8;
+  template <typename V>
+  static V Do(V a, V b) {
+    if constexpr (sizeof(Element<V>) == 4) {
+      using U = BitsOf<V>;
+      const U quotient = BitCast<U>(DivInteger::Do(a, b));
+      return b == 0 ? a : BitCast<V>(BitCast<U>(a) - quotient * BitCast<U>(b));
+    } else {
+      for (int i = 0; i < kSize<V>; ++i) a[i] = RemainderInteger(a[i], b[i]);
+      return a;
+    }
+  }
+};
+
+// As XLA's: repeated squaring with the low 6 bits of the exponent; an exponent
+// that is negative as a signed number gives the reciprocal cut to an integer,
+// which is 0 but for 1 and -1.
+struct PowInteger {
+  template <typename V>
+  static V Do(V base, V exponent) {
+    using T = Element<V>;
+    V result = {};
+    for (int i = 0; i < kSize<V>; ++i) {
+      Bits<T> power = 1;
+      Bits<T> square = base[i];
+      for (int e = exponent[i] & 63; e != 0; e >>= 1) {
+        if (e & 1) power *= square;
+        square *= square;
+      }
+      const bool unit = base[i] == 1 || base[i] == static_cast<T>(-1);
+      const bool negative = static_cast<SignedBits<T>>(exponent[i]) < 0;
+      result[i] = negative && !unit ? 0 : static_cast<T>(power);
+    }
+    return result;
+  }
+};
+
+struct PopCount {
+  template <typename V>  // unsigned
+  static V Do(V a) {
+    for (int i = 0; i < kSize<V>; ++i) a[i] = __builtin_popcountll(a[i]);
+    return a;
+  }
+};
+struct CountLeadingZeros {
+  template <typename V>  // unsigned
+  static V Do(V a) {
+    for (int i = 0; i < kSize<V>; ++i) {
+      a[i] = a[i] == 0 ? kWidth<V> : __builtin_clzll(a[i]) - (64 - kWidth<V>);
+    }
+    return a;
+  }
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_INTEGER_H_

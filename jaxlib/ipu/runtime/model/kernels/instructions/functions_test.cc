@@ -1,0 +1,128 @@
+// The functions of floats: how exact they are, and their edges.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/map_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+TEST_P(MapTest, PowersOfFloats) {
+  const std::vector<float> a = {-8, -8,   0,    -0.f,  -1,    1,  -0.f,
+                                2,  0.5f, kNan, -kInf, -kInf, -2, kNan};
+  const std::vector<float> b = {3,     1.f / 3, -1, -1, kInf, kNan, 0.5f,
+                                -kInf, -kInf,   0,  3,  -3,   kInf, 1};
+  std::vector<float> expected;
+  for (size_t i = 0; i < a.size(); ++i) {
+    expected.push_back(static_cast<float>(
+        std::pow(static_cast<double>(a[i]), static_cast<double>(b[i]))));
+  }
+  ExpectSame(Do<float>(Opcode::kPow, {a, b}), expected);
+}
+
+TEST_P(MapTest, AnglesInAllQuadrants) {
+  const std::vector<float> axis = {0, -0.f, 1, -1, kInf, -kInf, kNan, 2.5f};
+  std::vector<float> y, x, expected;
+  for (float v : axis) {
+    for (float u : axis) {
+      y.push_back(v);
+      x.push_back(u);
+      expected.push_back(static_cast<float>(
+          std::atan2(static_cast<double>(v), static_cast<double>(u))));
+    }
+  }
+  const auto found = Do<float>(Opcode::kAtan2, {y, x});
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(std::isnan(found[i]), std::isnan(expected[i]));
+    if (std::isnan(found[i])) continue;
+    EXPECT_EQ(std::signbit(found[i]), std::signbit(expected[i]));
+    EXPECT_FLOAT_EQ(found[i], expected[i]) << y[i] << ", " << x[i];
+  }
+}
+
+// In units of the last place of the type.
+template <typename T>
+double Error(T found, long double exact) {
+  const T nearest = static_cast<T>(exact);
+  if (found == nearest || (found != found && nearest != nearest)) return 0;
+  int exponent;
+  std::frexp(nearest, &exponent);
+  const int digits = std::numeric_limits<T>::digits;
+  return static_cast<double>(std::abs(found - exact) /
+                             std::ldexp(1.0L, exponent - digits));
+}
+
+struct Function {
+  Opcode op;
+  long double (*exact)(long double);
+  double low;
+  double high;
+};
+
+const Function kFunctions[] = {
+    {Opcode::kExp, std::exp, -87, 88},
+    {Opcode::kExpm1, std::expm1, -2, 2},
+    {Opcode::kExpm1, std::expm1, -1e-5, 1e-5},
+    {Opcode::kLog, std::log, 1e-30, 1e30},
+    {Opcode::kLog, std::log, 0.5, 2},
+    {Opcode::kLog1p, std::log1p, -0.9, 3},
+    {Opcode::kLog1p, std::log1p, -1e-5, 1e-5},
+    {Opcode::kSqrt, std::sqrt, 0, 100},
+    {Opcode::kCbrt, std::cbrt, -100, 100},
+    {Opcode::kSin, std::sin, -100, 100},
+    {Opcode::kCos, std::cos, -100, 100},
+    {Opcode::kTan, std::tan, -100, 100},
+    {Opcode::kSin, std::sin, 1e10, 1e11},
+    {Opcode::kTanh, std::tanh, -10, 10},
+    {Opcode::kTanh, std::tanh, -1e-4, 1e-4},
+};
+
+template <typename T>
+void CheckFunctions(const Factories& table) {
+  std::mt19937 random(3);
+  for (const Function& function : kFunctions) {
+    std::uniform_real_distribution<T> range(static_cast<T>(function.low),
+                                            static_cast<T>(function.high));
+    std::vector<T> a(1000);
+    for (T& x : a) x = range(random);
+    const auto found = Apply<T, T>(table, function.op, {a});
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_LE(Error(found[i], function.exact(a[i])), 3)
+          << static_cast<int>(function.op) << " of " << a[i];
+      // The place of an element in its block does not matter.
+      if (i % 97 != 0) continue;
+      ExpectSame(Apply<T, T>(table, function.op, {{a[i]}}), {found[i]});
+    }
+  }
+}
+
+TEST_P(MapTest, FunctionsAreExactToAFewUnits) {
+  CheckFunctions<float>(table());
+  CheckFunctions<double>(table());
+}
+
+TEST_P(MapTest, FunctionsAtTheirEdges) {
+  const std::vector<float> a = {kNan, kInf, -kInf, 0.f, -0.f};
+  ExpectSame(Do<float>(Opcode::kExp, {a}), {kNan, kInf, 0, 1, 1});
+  ExpectSame(Do<float>(Opcode::kExpm1, {a}), {kNan, kInf, -1, 0, -0.f});
+  ExpectSame(Do<float>(Opcode::kLog, {a}), {kNan, kInf, kNan, -kInf, -kInf});
+  ExpectSame(Do<float>(Opcode::kLog1p, {a}), {kNan, kInf, kNan, 0, -0.f});
+  ExpectSame(Do<float>(Opcode::kSqrt, {a}), {kNan, kInf, kNan, 0, -0.f});
+  ExpectSame(Do<float>(Opcode::kRsqrt, {a}), {kNan, 0, kNan, kInf, -kInf});
+  ExpectSame(Do<float>(Opcode::kCbrt, {a}), {kNan, kInf, -kInf, 0, -0.f});
+  ExpectSame(Do<float>(Opcode::kSin, {a}), {kNan, kNan, kNan, 0, -0.f});
+  ExpectSame(Do<float>(Opcode::kCos, {a}), {kNan, kNan, kNan, 1, 1});
+  ExpectSame(Do<float>(Opcode::kTan, {a}), {kNan, kNan, kNan, 0, -0.f});
+  ExpectSame(Do<float>(Opcode::kTanh, {a}), {kNan, 1, -1, 0, -0.f});
+  ExpectSame(Do<float>(Opcode::kLogistic, {a}), {kNan, 1, 0, 0.5f, 0.5f});
+  ExpectSame(Do<float>(Opcode::kLog1p, {{-1, 3e38f}}),
+             {-kInf, std::log1p(3e38f)});
+}
+
+}  // namespace
+}  // namespace ipu::model

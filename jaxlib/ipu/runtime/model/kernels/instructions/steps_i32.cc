@@ -1,0 +1,9 @@
+#include "jaxlib/ipu/runtime/model/kernels/instructions/steps.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/steps_integer.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+StepFn FindI32(program::Opcode op) { return FindInteger<int32_t>(op); }
+StepFn FindU32(program::Opcode op) { return FindInteger<uint32_t>(op); }
+
+}  // namespace ipu::model::IPU_SIMD_NS

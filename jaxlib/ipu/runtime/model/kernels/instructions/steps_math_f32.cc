@@ -1,0 +1,67 @@
+#include <cmath>
+
+#include "jaxlib/ipu/runtime/model/kernels/instructions/math_ops.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/steps.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+struct PowOp {
+  static constexpr size_t kWidestLane = 8;
+  template <typename V>
+  static V Do(V a, V b) {
+    return PowF32(a, b);
+  }
+};
+
+struct Atan2Op {
+  static constexpr size_t kWidestLane = 8;
+  template <typename V>
+  static V Do(V a, V b) {
+    return Atan2F32(a, b);
+  }
+};
+
+// As doubles: while the quotient is below 2^29 its integral part is exact, and
+// so is what is left. (It could only be wrong if it were within 2^-53 of its
+// size of an integer; two floats' quotient is an integer or further away.)
+struct RemOp {
+  static constexpr size_t kWidestLane = 8;
+  template <typename V>
+  static V Do(V a, V b) {
+    using Wide = Vector<double>;
+    const Wide x = ConvertLanes<double>(a);
+    const Wide y = ConvertLanes<double>(b);
+    const Wide quotient = x / y;
+    const Wide whole =
+        FromPacket<Wide>(Eigen::internal::ptrunc(ToPacket(quotient)));
+    Wide rest = x - whole * y;
+    rest = AbsFloat::Do(y) == kInfinity<double> ? x + quotient : rest;
+    V result = WithSignOf(ConvertLanes<float>(AbsFloat::Do(rest)), a);
+    const auto large = AbsFloat::Do(quotient) >= 1 << 29;
+    if (Any(large)) [[unlikely]] {
+      for (int i = 0; i < kSize<V>; ++i) {
+        if (large[i]) result[i] = std::fmod(a[i], b[i]);
+      }
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+StepFn FindMathF32(program::Opcode op) {
+  using program::Opcode;
+  switch (op) {
+    case Opcode::kPow:
+      return RunStep<PowOp, float, float, float>;
+    case Opcode::kAtan2:
+      return RunStep<Atan2Op, float, float, float>;
+    case Opcode::kRem:
+      return RunStep<RemOp, float, float, float>;
+    default:
+      return FindMath<float>(op);
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

@@ -1,0 +1,268 @@
+// Exponentials, logarithms and powers of vectors.
+//
+// Each reduces its argument to a small interval in which a polynomial is as
+// good as the type. The polynomials are minimax approximations (Remez's
+// algorithm) of what the name says; Horner's rule with fused multiply-adds
+// evaluates them. Errors are at most 2 units in the last place, most below 1.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic_float.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+template <typename T>
+inline constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
+// c[0] + c[1] x + c[2] x^2 + ...
+template <typename V, size_t n>
+inline V Polynomial(const V& x, const Element<V> (&c)[n]) {
+  V sum = Splat<V>(c[n - 1]);
+  for (size_t i = n - 1; i-- > 0;) sum = Fma(sum, x, Splat<V>(c[i]));
+  return sum;
+}
+
+// The sign of x on a result that has none.
+template <typename V>
+inline V WithSignOf(const V& result, const V& x) {
+  using B = BitsOf<V>;
+  return BitCast<V>(BitCast<B>(result) |
+                    (BitCast<B>(x) & kSignBit<Element<V>>));
+}
+
+// Adding and subtracting 1.5 * 2^mantissa rounds to the nearest integer; the
+// low bits of the sum are that integer.
+template <typename T>
+inline constexpr T kRounder =
+    static_cast<T>(Bits<T>{3} << (kMantissaBits<T> - 1));
+
+template <typename V>
+struct Rounded {
+  using Integer = Vector<SignedBits<Element<V>>, kSize<V>>;
+  explicit Rounded(const V& x) {
+    using T = Element<V>;
+    const V sum = x + kRounder<T>;
+    value = sum - kRounder<T>;
+    integer = BitCast<Integer>(BitCast<BitsOf<V>>(sum) -
+                               std::bit_cast<Bits<T>>(kRounder<T>));
+  }
+  V value;
+  Integer integer;
+};
+
+// --- Exponentials
+// -------------------------------------------------------------
+
+template <typename T>
+struct ExpTable;
+
+template <>
+struct ExpTable<float> {
+  static constexpr float kLowest = -105, kHighest = 89;
+  static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.1219444e-4f;
+  // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2
+  static constexpr float kSeries[] = {
+      0.50000000135423458052,   0.16666666757086083972,
+      0.04166646417688746997,   0.0083332857788389865532,
+      0.0013933732522009659444, 0.00019907742414513916831};
+};
+
+template <>
+struct ExpTable<double> {
+  static constexpr double kLowest = -746, kHighest = 710;
+  static constexpr double kLn2High = 0.69314718055989033019;
+  static constexpr double kLn2Low = 5.4979230187083711552e-14;
+  static constexpr double kSeries[] = {
+      0.49999999999999999997,   0.16666666666666671029,
+      0.041666666666666683933,  0.0083333333333260835737,
+      0.0013888888888874309916, 0.00019841269875000571334,
+      2.4801587347540497761e-5, 2.7557255172174531284e-6,
+      2.7557252725999753401e-7, 2.510531186166863532e-8,
+      2.092165019078789913e-9};
+};
+
+// e^x = 2^k (1 + tail)
+template <typename V>
+struct Exponential {
+  explicit Exponential(V x) {
+    using T = Element<V>;
+    using Table = ExpTable<T>;
+    x = x < Table::kLowest ? Splat<V>(Table::kLowest) : x;  // NaN stays
+    x = x > Table::kHighest ? Splat<V>(Table::kHighest) : x;
+    const Rounded<V> rounded(x * T(1.4426950408889634074));
+    k = rounded.integer;
+    const V high = Fma(rounded.value, Splat<V>(-Table::kLn2High), x);
+    const V r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), high);
+    tail = Fma(r * r, Polynomial(r, Table::kSeries), r);
+  }
+  typename Rounded<V>::Integer k;
+  V tail;
+};
+
+// 2^k for k that a normal number can have.
+template <typename V>
+inline V PowerOfTwo(const typename Rounded<V>::Integer& k) {
+  using T = Element<V>;
+  return BitCast<V>((k << kMantissaBits<T>)+BitCast<SignedBits<T>>(T{1}));
+}
+
+template <typename V>
+inline V Exp(const V& x) {
+  const Exponential<V> e(x);
+  const auto half = e.k >> 1;  // in two steps: into denormals and infinity
+  return (e.tail + 1) * PowerOfTwo<V>(half) * PowerOfTwo<V>(e.k - half);
+}
+
+template <typename V>
+inline V Expm1(const V& x) {
+  const Exponential<V> e(x);
+  // 2^(k - 1) is a number for every k that counts; below, the result is -1.
+  using T = Element<V>;
+  constexpr int kSmallest = 2 - (1 << (8 * sizeof(T) - 2 - kMantissaBits<T>));
+  const auto exponent = e.k - 1 < kSmallest ? (e.k ^ e.k) + kSmallest : e.k - 1;
+  const V scale = PowerOfTwo<V>(exponent);
+  const V result = Fma(e.tail, scale, scale - T(0.5)) * 2;
+  return WithSignOf(e.k == 0 ? e.tail : result, x);
+}
+
+// tanh |x| = (1 - e^(-2 |x|)) / (1 + e^(-2 |x|))
+template <typename V>
+inline V Tanh(const V& x) {
+  const V e = Expm1(AbsFloat::Do(x) * -2);
+  return WithSignOf(AbsFloat::Do(e / (e + 2)), x);
+}
+
+// 1 / (1 + e^-x), without an overflow on either side.
+template <typename V>
+inline V Logistic(const V& x) {
+  const V e = Exp(NegateFloat::Do(AbsFloat::Do(x)));
+  return (x >= 0 ? Splat<V>(1) : e) / (e + 1);
+}
+
+// --- Logarithms
+// ---------------------------------------------------------------
+
+// log(2^k (1 + f)) for sqrt(1/2) <= 1 + f < sqrt(2)
+inline auto LogOf(const auto& f, const auto& k) {
+  using V = std::remove_cvref_t<decltype(f)>;
+  if constexpr (std::is_same_v<Element<V>, float>) {
+    // (log(1 + f) - f + f^2 / 2) / f^3
+    static constexpr float kSeries[] = {
+        0.33333331256298033312, -0.2499998118335172567,
+        0.2000068820627205017,  -0.16669151391639515208,
+        0.14251151238678547299, -0.12396687749394435711,
+        0.1163469896811608792,  -0.11660044041953315879,
+        0.073325670375717375473};
+    const V square = f * f;
+    V sum = f * square * Polynomial(f, kSeries);
+    sum = Fma(k, Splat<V>(ExpTable<float>::kLn2Low), sum);
+    sum = Fma(square, Splat<V>(-0.5f), sum);
+    return Fma(k, Splat<V>(ExpTable<float>::kLn2High), f + sum);
+  } else {
+    // With s = f / (2 + f), log(1 + f) = log(1 + s) - log(1 - s), and
+    // (log(1 + s) - log(1 - s) - 2 s) / s^3 is a polynomial of z = s^2.
+    static constexpr double kSeries[] = {
+        0.66666666666666697276, 0.39999999999899483838, 0.28571428626381844421,
+        0.22222211075669333213, 0.18182893012775736961, 0.15331603805995152478,
+        0.14617788078707936268};
+    const V s = f / (f + 2);
+    const V z = s * s;
+    const V half_square = f * f * 0.5;
+    const V low = Fma(s, Fma(z, Polynomial(z, kSeries), half_square),
+                      k * ExpTable<double>::kLn2Low);
+    return Fma(k, Splat<V>(ExpTable<double>::kLn2High),
+               f - (half_square - low));
+  }
+}
+
+// x = 2^k m with sqrt(1/2) <= m < sqrt(2), for normal positive x
+template <typename V>
+struct Split {
+  using Integer = typename Rounded<V>::Integer;
+  explicit Split(const V& x) {
+    using T = Element<V>;
+    constexpr auto kRootHalf =
+        std::bit_cast<Bits<T>>(T(0.70710678118654752440));
+    const BitsOf<V> bits = BitCast<BitsOf<V>>(x);
+    integer = BitCast<Integer>(bits - kRootHalf) >> kMantissaBits<T>;
+    m = BitCast<V>(bits - (BitCast<BitsOf<V>>(integer) << kMantissaBits<T>));
+    k = ConvertLanes<T>(integer);
+  }
+  Integer integer;
+  V k;
+  V m;
+};
+
+template <typename V>
+inline V Log(const V& x) {
+  using T = Element<V>;
+  constexpr T kNormal = std::numeric_limits<T>::min();
+  constexpr int kShift = kMantissaBits<T> + 2;
+  constexpr T kUp = static_cast<T>(Bits<T>{1} << kShift);
+  const auto small = x < kNormal;
+  const Split<V> split(small ? x * kUp : x);
+  const V k = small ? split.k - T(kShift) : split.k;
+  V result = LogOf(split.m - 1, k);
+  result = x < kInfinity<T> ? result : x;  // NaN too
+  const V of_zero = x == 0 ? Splat<V>(-kInfinity<T>)
+                           : Splat<V>(std::numeric_limits<T>::quiet_NaN());
+  return x <= 0 ? of_zero : result;
+}
+
+template <typename V>
+inline V Log1p(const V& x) {
+  using T = Element<V>;
+  const V u = x + 1;
+  const Split<V> split(u);
+  // What rounding took from u (nothing, if k is large), as part of m. Where k
+  // is 0, x is f itself.
+  const V lost = x - (u - 1);
+  const auto k = split.integer < 64 ? split.integer : (split.integer & 0) + 64;
+  const V f = k == 0 ? x : Fma(lost, PowerOfTwo<V>(-k), split.m - 1);
+  V result = WithSignOf(LogOf(f, split.k), x);
+  result = x < kInfinity<T> ? result : x;
+  const V of_minus_one = x == -1
+                             ? Splat<V>(-kInfinity<T>)
+                             : Splat<V>(std::numeric_limits<T>::quiet_NaN());
+  return x <= -1 ? of_minus_one : result;
+}
+
+// --- Powers ------------------------------------------------------------------
+// -------------------------------------------------------------
+
+// x^y = e^(y log |x|), as doubles, with the sign and the special cases of C's
+// pow.
+inline auto PowF32(const auto& x, const auto& y) {
+  using V = std::remove_cvref_t<decltype(x)>;
+  using Wide = Vector<double>;
+  const Wide base = ConvertLanes<double>(x);
+  const Wide exponent = ConvertLanes<double>(y);
+  const Wide size = AbsFloat::Do(base);
+  Wide power = Exp(exponent * Log(size));
+  // Floats of 2^24 and more are even, infinities too.
+  const Wide half = exponent * 0.5;
+  const Rounded<Wide> whole(exponent);
+  const Rounded<Wide> half_whole(half);
+  const auto huge = AbsFloat::Do(exponent) >= 16777216.0;
+  const auto integral = huge | (whole.value == exponent);
+  const auto odd = integral & ~(huge | (half_whole.value == half));
+  const auto negative = BitCast<Vector<int64_t>>(base) < 0;
+  const Wide nan = Splat<Wide>(std::numeric_limits<double>::quiet_NaN());
+  power = (base < 0) & (size < kInfinity<double>)&~integral ? nan : power;
+  power = negative & odd ? -power : power;
+  const auto one =
+      (base == 1) | (exponent == 0) |
+      ((base == -1) & (AbsFloat::Do(exponent) == kInfinity<double>));
+  return __builtin_convertvector(one ? Splat<Wide>(1) : power, V);
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_

@@ -1,0 +1,223 @@
+// The folds ARGMAX and ARGMIN: the extreme value and where it is.
+//
+// NaN is more extreme than any number; of equals the lowest index wins.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_ARG_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_ARG_H_
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "jaxlib/ipu/runtime/model/kernels/reduce/fold_monoid.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+template <typename T, bool kMax>
+class ArgFold {
+ public:
+  static const Fold* Get() {
+    static constexpr Fold kFold = {.total_size = sizeof(Total),
+                                   .start = Start,
+                                   .rows = Rows,
+                                   .columns = Columns,
+                                   .merge = Merge,
+                                   .finish = Finish};
+    return &kFold;
+  }
+
+ private:
+  struct Total {
+    T value;
+    int64_t index;
+  };
+  static_assert(sizeof(Total) == kMostTotalSize);
+
+  using Op = std::conditional_t<kMax, Largest, Smallest>;
+  using Values = MonoidFold<T, Op>;
+  using V = Vector<T>;
+  using Lanes = Vector<SignedBits<T>>;
+  static constexpr int kN = kLanes<T>;
+
+  static bool Wins(const Total& a, const Total& b) {
+    const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
+    if (nan_a || nan_b) return nan_a && (!nan_b || a.index < b.index);
+    if (a.value == b.value) return a.index < b.index;
+    return kMax ? a.value > b.value : a.value < b.value;
+  }
+  static void Offer(const Total& candidate, Total& total) {
+    if (Wins(candidate, total)) total = candidate;
+  }
+
+  static void Start(int64_t n, char* totals) {
+    std::fill_n(
+        reinterpret_cast<Total*>(totals), n,
+        Total{Op::template kIdentity<T>, std::numeric_limits<int64_t>::max()});
+  }
+
+  // Where `value`, which is among them, first is.
+  static int64_t Find(const T* p, int64_t n, T value) {
+    const V wanted = Broadcast(value);
+    const auto bits = [&](V v) {
+      if (value != value) [[unlikely]]
+        return LaneBits<T>(v != v);
+      return LaneBits<T>(v == wanted);
+    };
+    int64_t i = 0;
+    for (; i + kN <= n; i += kN) {
+      const uint32_t found = bits(Load<V>(p + i));
+      if (found != 0) return i + std::countr_zero(found);
+    }
+    return i + std::countr_zero(bits(Mask<T>(n - i).Load(p + i)));
+  }
+
+  static void Rows(const FoldInput& input, char* to) {
+    if (input.indices != nullptr) return Pairs(input, 1, 0, to);
+    Total* totals = reinterpret_cast<Total*>(to);
+    const T* row = reinterpret_cast<const T*>(input.values);
+    const int64_t n = input.columns;
+    int64_t r = 0;
+    if (n <= Values::kRun) {
+      for (; r + kN <= input.rows; r += kN, row += kN * input.step) {
+        V rows[kN];
+        Values::FoldEach(row, input.step, n, rows);
+        T best[kN];
+        Store(best, Values::FoldLanesOfEach(rows));
+        for (int i = 0; i < kN; ++i) {
+          const int64_t at = Find(row + i * input.step, n, best[i]);
+          Offer({best[i], input.first + at}, totals[r + i]);
+        }
+      }
+    }
+    for (; r < input.rows; ++r, row += input.step) {
+      for (int64_t i = 0; i < n; i += Values::kRun) {
+        const int64_t size = std::min(Values::kRun, n - i);
+        const T best = Values::FoldLanes(Values::FoldRun(row + i, size));
+        // Only a block that wins is searched.
+        if (!Wins({best, input.first + i}, totals[r])) continue;
+        Offer({best, input.first + i + Find(row + i, size, best)}, totals[r]);
+      }
+    }
+  }
+
+  static void Columns(const FoldInput& input, char* to) {
+    if (input.indices != nullptr) return Pairs(input, 0, 1, to);
+    Total* totals = reinterpret_cast<Total*>(to);
+    // Row numbers within a block fit into the lanes.
+    constexpr int64_t kColumns = 512, kRows = 1 << 30;
+    alignas(64) T best[kColumns];
+    alignas(64) SignedBits<T> where[kColumns];
+    for (int64_t first = 0; first < input.rows; first += kRows) {
+      const int64_t rows = std::min(kRows, input.rows - first);
+      for (int64_t c = 0; c < input.columns; c += kColumns) {
+        const int64_t columns = std::min(kColumns, input.columns - c);
+        const T* row =
+            reinterpret_cast<const T*>(input.values) + first * input.step + c;
+        std::copy_n(row, columns, best);
+        std::fill_n(where, columns, 0);
+        constexpr int kGroup = 4;
+        int64_t r = 1;
+        for (; r + kGroup <= rows; r += kGroup) {
+          OfferRows<kGroup>(row + r * input.step, input.step, r, columns, best,
+                            where);
+        }
+        for (; r < rows; ++r) {
+          OfferRows<1>(row + r * input.step, input.step, r, columns, best,
+                       where);
+        }
+        for (int64_t i = 0; i < columns; ++i) {
+          Offer({best[i], input.first + first + where[i]}, totals[c + i]);
+        }
+      }
+    }
+  }
+
+  template <int kRows>
+  static void OfferRows(const T* from, int64_t step, int64_t number,
+                        int64_t columns, T* best, SignedBits<T>* where) {
+    using I = SignedBits<T>;
+    const auto offer = [](V v, I row, V& leading, Lanes& lane) {
+      Lanes wins = kMax ? v > leading : v < leading;
+      if constexpr (std::is_floating_point_v<T>) {
+        wins |= (v != v) & (leading == leading);
+      }
+      leading = wins ? v : leading;
+      lane = wins ? Broadcast<I>(row) : lane;
+    };
+    int64_t c = 0;
+    for (; c + kN <= columns; c += kN) {
+      V leading = Load<V>(best + c);
+      Lanes lane = Load<Lanes>(where + c);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        offer(Load<V>(from + r * step + c), static_cast<I>(number + r), leading,
+              lane);
+      }
+      Store(best + c, leading);
+      Store(where + c, lane);
+    }
+    if (c == columns) return;
+    const Mask<T> mask(columns - c);
+    V leading = Load<V>(best + c);
+    Lanes lane = Load<Lanes>(where + c);
+    for (int r = 0; r < kRows; ++r) {
+      offer(mask.Load(from + r * step + c), static_cast<I>(number + r), leading,
+            lane);
+    }
+    Store(best + c, leading);
+    Store(where + c, lane);
+  }
+
+  // Elements that bring their own indices; `row` and `column` say which total
+  // an element belongs to.
+  static void Pairs(const FoldInput& input, int64_t row, int64_t column,
+                    char* to) {
+    Total* totals = reinterpret_cast<Total*>(to);
+    const T* values = reinterpret_cast<const T*>(input.values);
+    for (int64_t r = 0; r < input.rows; ++r) {
+      for (int64_t c = 0; c < input.columns; ++c) {
+        const int64_t i = r * input.step + c;
+        Offer({values[i], input.indices[i]}, totals[r * row + c * column]);
+      }
+    }
+  }
+
+  static void Merge(const char* from, int64_t n, char* to) {
+    const Total* more = reinterpret_cast<const Total*>(from);
+    for (int64_t i = 0; i < n; ++i) {
+      Offer(more[i], reinterpret_cast<Total*>(to)[i]);
+    }
+  }
+
+  static void Finish(const char* from, int64_t n, const FoldOutput* outputs) {
+    using Stored = RunOf<T>;
+    const Total* totals = reinterpret_cast<const Total*>(from);
+    const StoreRun<Stored> store_value = StoreRunOf<Stored>(outputs[0].dtype);
+    const StoreRun<uint64_t> store_index =
+        StoreRunOf<uint64_t>(outputs[1].dtype);
+    const int64_t value_step =
+        outputs[0].stride * program::ItemSize(outputs[0].dtype);
+    const int64_t index_step =
+        outputs[1].stride * program::ItemSize(outputs[1].dtype);
+    constexpr int64_t kBlock = 128;
+    Stored values[kBlock];
+    uint64_t indices[kBlock];
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t size = std::min(kBlock, n - i);
+      for (int64_t j = 0; j < size; ++j) {
+        values[j] = static_cast<Stored>(totals[i + j].value);
+        indices[j] = totals[i + j].index;
+      }
+      store_value(values, size, outputs[0].data + i * value_step,
+                  outputs[0].stride);
+      store_index(indices, size, outputs[1].data + i * index_step,
+                  outputs[1].stride);
+    }
+  }
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_ARG_H_

@@ -1,0 +1,339 @@
+// The folds of the monoids: sums, products, extremes, bitwise operations.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_MONOID_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_MONOID_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/fold.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/fold_source.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// Monoids: `Apply` takes elements or vectors V of them.
+struct Sum {
+  template <typename T>
+  static constexpr T kIdentity = 0;
+  template <typename T, typename V>
+  static V Apply(V a, V b) {
+    return a + b;
+  }
+};
+struct Multiplied {
+  template <typename T>
+  static constexpr T kIdentity = 1;
+  template <typename T, typename V>
+  static V Apply(V a, V b) {
+    return a * b;
+  }
+};
+// NaN wins: kept if it is in `a`, and taken from `b` as x86's max and min do.
+template <bool kLargest>
+struct Extreme {
+  template <typename T>
+  static constexpr T kHighest =
+      std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity()
+                                  : std::numeric_limits<T>::max();
+  template <typename T>
+  static constexpr T kLowest =
+      std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity()
+                                  : std::numeric_limits<T>::min();
+  template <typename T>
+  static constexpr T kIdentity = kLargest ? kLowest<T> : kHighest<T>;
+  template <typename T, typename V>
+  static V Apply(V a, V b) {
+#if IPU_AVX512
+    if constexpr (std::is_same_v<V, Vector<float>>) {
+      const __mmask16 number = _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q);
+      return kLargest ? _mm512_mask_max_ps(a, number, a, b)
+                      : _mm512_mask_min_ps(a, number, a, b);
+    } else if constexpr (std::is_same_v<V, Vector<double>>) {
+      const __mmask8 number = _mm512_cmp_pd_mask(a, a, _CMP_ORD_Q);
+      return kLargest ? _mm512_mask_max_pd(a, number, a, b)
+                      : _mm512_mask_min_pd(a, number, a, b);
+    }
+#endif
+    const V extreme = (kLargest ? a > b : a < b) ? a : b;
+    if constexpr (!std::is_floating_point_v<T>) return extreme;
+    return a == a ? extreme : a;
+  }
+};
+using Largest = Extreme<true>;
+using Smallest = Extreme<false>;
+struct BitAnd {
+  template <typename T>
+  static constexpr T kIdentity = ~T{0};
+  template <typename T, typename V>
+  static V Apply(V a, V b) {
+    return a & b;
+  }
+};
+struct BitOr {
+  template <typename T>
+  static constexpr T kIdentity = 0;
+  template <typename T, typename V>
+  static V Apply(V a, V b) {
+    return a | b;
+  }
+};
+struct BitXor {
+  template <typename T>
+  static constexpr T kIdentity = 0;
+  template <typename T, typename V>
+  static V Apply(V a, V b) {
+    return a ^ b;
+  }
+};
+
+// The fold of Op over the elements, of register type T, that Source reads.
+template <typename T, typename Op, typename Source = Plain<T>>
+class MonoidFold {
+ public:
+  // Sums of very many floats stay accurate: a total takes the sums of blocks.
+  using Total =
+      std::conditional_t<std::is_same_v<T, float> && std::is_same_v<Op, Sum>,
+                         double, T>;
+
+  static const Fold* Get() {
+    static constexpr Fold kFold = {.total_size = sizeof(Total),
+                                   .start = Start,
+                                   .rows = Rows,
+                                   .columns = Columns,
+                                   .merge = Merge,
+                                   .finish = Finish};
+    return &kFold;
+  }
+
+  static constexpr int kN = kLanes<T>;
+  using V = Vector<T>;
+  using Item = typename Source::Item;
+
+  // Elements that are folded in T before a total sees them.
+  static constexpr int64_t kRun = 4096;
+
+  static T Apply(T a, T b) { return Op::template Apply<T>(a, b); }
+  static V Apply(V a, V b) { return Op::template Apply<T>(a, b); }
+
+  // Folds `n` elements into the lanes of one vector.
+  static V FoldRun(const Item* p, int64_t n) {
+    const V identity = Broadcast<T>(Op::template kIdentity<T>);
+    if (n <= kN) return Source::Some(p, Mask<T>(n), n, identity);
+    constexpr int kChains = 8;
+    V folded = identity;
+    int64_t i = 0;
+    if (n >= kChains * kN) {
+      V chains[kChains];
+      for (int c = 0; c < kChains; ++c) chains[c] = Source::Whole(p + c * kN);
+      for (i = kChains * kN; i + kChains * kN <= n; i += kChains * kN) {
+#pragma GCC unroll 8
+        for (int c = 0; c < kChains; ++c) {
+          chains[c] = Apply(chains[c], Source::Whole(p + i + c * kN));
+        }
+      }
+      for (int width = kChains / 2; width > 0; width /= 2) {
+        for (int c = 0; c < width; ++c) {
+          chains[c] = Apply(chains[c], chains[c + width]);
+        }
+      }
+      folded = chains[0];
+    }
+    for (; i + kN <= n; i += kN) folded = Apply(folded, Source::Whole(p + i));
+    if (i < n) {
+      folded =
+          Apply(folded, Source::Some(p + i, Mask<T>(n - i), n - i, identity));
+    }
+    return folded;
+  }
+
+  // The same for as many rows as a vector has lanes.
+  static void FoldEach(const Item* row, int64_t step, int64_t n, V* rows) {
+    if (n > kN) {
+      for (int i = 0; i < kN; ++i) rows[i] = FoldRun(row + i * step, n);
+      return;
+    }
+    const V identity = Broadcast<T>(Op::template kIdentity<T>);
+    const Mask<T> mask(n);
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i) {
+      rows[i] = Source::Some(row + i * step, mask, n, identity);
+    }
+  }
+
+  static T FoldLanes(V v) {
+    T lanes[kN];
+    Store(lanes, v);
+#pragma GCC unroll 4
+    for (int width = kN / 2; width > 0; width /= 2) {
+      for (int i = 0; i < width; ++i)
+        lanes[i] = Apply(lanes[i], lanes[i + width]);
+    }
+    return lanes[0];
+  }
+
+  // Lane i of the result folds the lanes of rows[i].
+  static V FoldLanesOfEach(V* rows) {
+    FoldHalves<kN / 2>(rows);
+    return rows[0];
+  }
+
+ private:
+  // rows[i] and rows[i + kBlock] hold pieces of 2 * kBlock lanes for several
+  // rows in order; folds each piece's halves and interleaves the two's pieces.
+  template <int kBlock>
+  static void FoldHalves(V* rows) {
+    constexpr auto kPositions = std::make_integer_sequence<int, kN>();
+    for (int i = 0; i < kBlock; ++i) {
+      const V low = Pick<kBlock, 0>(rows[i], rows[i + kBlock], kPositions);
+      const V high =
+          Pick<kBlock, kBlock>(rows[i], rows[i + kBlock], kPositions);
+      rows[i] = Apply(low, high);
+    }
+    if constexpr (kBlock > 1) FoldHalves<kBlock / 2>(rows);
+  }
+
+  template <int kBlock, int kOffset, int... positions>
+  static V Pick(V a, V b, std::integer_sequence<int, positions...>) {
+    return __builtin_shufflevector(
+        a, b,
+        (positions / kBlock % 2 * kN + positions / kBlock / 2 * 2 * kBlock +
+         kOffset + positions % kBlock)...);
+  }
+
+  static void Start(int64_t n, char* totals) {
+    std::fill_n(reinterpret_cast<Total*>(totals), n,
+                Op::template kIdentity<Total>);
+  }
+
+  static void Add(const T* from, int64_t n, Total* totals) {
+    for (int64_t i = 0; i < n; ++i) {
+      totals[i] = Op::template Apply<Total>(totals[i], Total{from[i]});
+    }
+  }
+
+  static void Rows(const FoldInput& input, char* to) {
+    const Item* row = reinterpret_cast<const Item*>(input.values);
+    Total* totals = reinterpret_cast<Total*>(to);
+    int64_t r = 0;
+    if (input.columns <= kRun) {
+      for (; r + kN <= input.rows; r += kN, row += kN * input.step) {
+        V rows[kN];
+        FoldEach(row, input.step, input.columns, rows);
+        T folded[kN];
+        Store(folded, FoldLanesOfEach(rows));
+        Add(folded, kN, totals + r);
+      }
+    }
+    for (; r < input.rows; ++r, row += input.step) {
+      for (int64_t i = 0; i < input.columns; i += kRun) {
+        const T folded =
+            FoldLanes(FoldRun(row + i, std::min(kRun, input.columns - i)));
+        Add(&folded, 1, totals + r);
+      }
+    }
+  }
+
+  // to[c] = fold of to[c] and the column's `rows` elements.
+  template <int kRows>
+  static void AddRows(const Item* from, int64_t step, int64_t columns, T* to) {
+    int64_t c = 0;
+    for (; c + kN <= columns; c += kN) {
+      V folded = Source::Whole(from + c);
+#pragma GCC unroll 8
+      for (int r = 1; r < kRows; ++r) {
+        folded = Apply(folded, Source::Whole(from + r * step + c));
+      }
+      Store(to + c, Apply(Load<V>(to + c), folded));
+    }
+    if (c == columns) return;
+    const Mask<T> mask(columns - c);
+    const V identity = Broadcast<T>(Op::template kIdentity<T>);
+    V folded = mask.Load(to + c);
+    for (int r = 0; r < kRows; ++r) {
+      folded = Apply(folded, Source::Some(from + r * step + c, mask,
+                                          columns - c, identity));
+    }
+    mask.Store(to + c, folded);
+  }
+
+  static constexpr int64_t kColumns = 1024;
+  static constexpr int64_t kRows = 512;
+
+  static void FoldColumns(const Item* from, int64_t rows, int64_t step,
+                          int64_t columns, T* to) {
+    std::fill_n(to, columns, Op::template kIdentity<T>);
+    constexpr int kGroup = 8;
+    int64_t r = 0;
+    for (; r + kGroup <= rows; r += kGroup) {
+      AddRows<kGroup>(from + r * step, step, columns, to);
+    }
+    for (; r < rows; ++r) AddRows<1>(from + r * step, step, columns, to);
+  }
+
+  static void Columns(const FoldInput& input, char* to) {
+    const Item* from = reinterpret_cast<const Item*>(input.values);
+    Total* totals = reinterpret_cast<Total*>(to);
+    if constexpr (std::is_same_v<Source, Plain<T>>) {
+      if (input.rows == 1) return Add(from, input.columns, totals);
+    }
+    alignas(64) T folded[kColumns];
+    int64_t done = 0;
+    // Short dense rows are taken many at a time, as if they were one.
+    const int64_t together = kColumns / 4 / std::max<int64_t>(input.columns, 1);
+    if (input.step == input.columns && together > 1) {
+      const int64_t columns = together * input.columns;
+      for (; done + together <= input.rows;) {
+        const int64_t rows = std::min(kRows, (input.rows - done) / together);
+        FoldColumns(from + done * input.step, rows, columns, columns, folded);
+        for (int64_t i = 0; i < together; ++i) {
+          Add(folded + i * input.columns, input.columns, totals);
+        }
+        done += rows * together;
+      }
+    }
+    for (; done < input.rows; done += kRows) {
+      const int64_t rows = std::min(kRows, input.rows - done);
+      for (int64_t c = 0; c < input.columns; c += kColumns) {
+        const int64_t columns = std::min(kColumns, input.columns - c);
+        FoldColumns(from + done * input.step + c, rows, input.step, columns,
+                    folded);
+        Add(folded, columns, totals + c);
+      }
+    }
+  }
+
+  static void Merge(const char* from, int64_t n, char* to) {
+    const Total* more = reinterpret_cast<const Total*>(from);
+    Total* totals = reinterpret_cast<Total*>(to);
+    for (int64_t i = 0; i < n; ++i) {
+      totals[i] = Op::template Apply<Total>(totals[i], more[i]);
+    }
+  }
+
+  static void Finish(const char* from, int64_t n, const FoldOutput* output) {
+    // Integers lose their upper bits, whichever sign they have.
+    using Stored = RunOf<T>;
+    const Total* totals = reinterpret_cast<const Total*>(from);
+    const StoreRun<Stored> store = StoreRunOf<Stored>(output->dtype);
+    const int64_t step = output->stride * program::ItemSize(output->dtype);
+    constexpr int64_t kBlock = 256;
+    Stored values[kBlock];
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t size = std::min(kBlock, n - i);
+      for (int64_t j = 0; j < size; ++j) {
+        values[j] = static_cast<Stored>(static_cast<T>(totals[i + j]));
+      }
+      store(values, size, output->data + i * step, output->stride);
+    }
+  }
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_MONOID_H_

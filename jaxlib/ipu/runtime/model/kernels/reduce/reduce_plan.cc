@@ -1,0 +1,167 @@
+#include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_plan.h"
+
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/register_types.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+using program::Instruction;
+using program::Opcode;
+using program::ReduceKind;
+using program::RegisterType;
+
+// Whether values of a register type can become elements of a type.
+bool Stores(RegisterType type, uint8_t dtype) {
+  return WithRegister(type, [dtype]<typename T>(T) {
+    return StoreRunOf<RunOf<T>>(dtype) != nullptr;
+  });
+}
+
+const Fold* FindFold(RegisterType type, ReduceKind kind) {
+  return WithRegister(type, [kind]<typename T>(T) { return FoldOf<T>(kind); });
+}
+
+// A fold that reads an operand where it is.
+struct DirectFold {
+  const Fold* fold = nullptr;
+  size_t operand = 0;
+};
+
+// Recognises the register programs that need not be run: `LOAD k` of what is a
+// register value already, `LOAD k` of a 16-bit float, and `LOAD k`, `MUL`, a
+// square. No fold if it is another one.
+DirectFold FindDirectFold(const program::RegisterCode& code,
+                          const ComputeSet& set, ReduceKind kind) {
+  if (code.outputs.size() != 1) return {};
+  const Instruction& last = code.code[code.outputs[0]];
+  const bool square = last.op == Opcode::kMul && code.outputs[0] == 1 &&
+                      code.code.size() == 2 && last.values[0] == 0 &&
+                      last.values[1] == 0;
+  const Instruction& load = square ? code.code[0] : last;
+  if (load.op != Opcode::kLoad) return {};
+  const uint8_t dtype = set.operands[load.imm].view.dtype;
+  if (program::RegisterTypeOf(dtype) != load.type) return {};
+  const Fold* fold = square                       ? FoldOfSquares(dtype, kind)
+                     : FindLoad(dtype) == nullptr ? FindFold(load.type, kind)
+                                                  : FoldOfHalves(dtype, kind);
+  return {fold, load.imm};
+}
+
+// No dimension of the iteration space.
+constexpr size_t kNone = static_cast<size_t>(-1);
+
+// The last axis of a group, taken off it; a group without axes has one of one
+// element.
+ReduceAxis TakeLast(std::vector<ReduceAxis>& axes, const ComputeSet& set) {
+  if (axes.empty()) {
+    return {.extent = 1,
+            .operands = std::vector<int64_t>(set.operands.size(), 1),
+            .results = std::vector<int64_t>(set.results.size(), 1),
+            .dimension = kNone};
+  }
+  ReduceAxis last = std::move(axes.back());
+  axes.pop_back();
+  return last;
+}
+
+Status CheckValues(const program::RegisterCode& code, const ComputeSet& set,
+                   ReduceKind kind) {
+  const bool arg = kind == ReduceKind::kArgmax || kind == ReduceKind::kArgmin;
+  const size_t values = code.outputs.size();
+  if (set.results.size() != (arg ? 2 : 1) || values == 0 ||
+      values > set.results.size()) {
+    return InvalidArgument("Reduce has " + std::to_string(values) +
+                           " values for " + std::to_string(set.results.size()) +
+                           " results, which its kind does not allow.");
+  }
+  const RegisterType type = program::ResultType(code.code[code.outputs[0]]);
+  if (FindFold(type, kind) == nullptr) {
+    return InvalidArgument("Reduce of kind " +
+                           std::to_string(static_cast<int>(kind)) +
+                           " has no meaning for register type " +
+                           std::to_string(static_cast<int>(type)) + ".");
+  }
+  if (!Stores(type, set.results[0].view.dtype) ||
+      (arg && !Stores(RegisterType::kU64, set.results[1].view.dtype))) {
+    return InvalidArgument(
+        "Reduce's values cannot be stored as elements of its results' types.");
+  }
+  if (values == 2 &&
+      program::IsFloat(program::ResultType(code.code[code.outputs[1]]))) {
+    return InvalidArgument("Reduce's indices must be integers.");
+  }
+  return Status();
+}
+
+}  // namespace
+
+StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
+                                    const program::Reduce& fields) {
+  const auto kind = static_cast<ReduceKind>(fields.kind);
+  const bool arg = kind == ReduceKind::kArgmax || kind == ReduceKind::kArgmin;
+  auto code = program::DecodeRegisterCode(
+      fields.code, fields.outputs, set.operands.size(), set.shape.size());
+  if (!code.ok()) return code.status();
+  IPU_RETURN_IF_ERROR(CheckValues(*code, set, kind));
+  const RegisterType type = program::ResultType(code->code[code->outputs[0]]);
+
+  ReducePlan plan;
+  plan.fold = FindFold(type, kind);
+  plan.item_size = program::RegisterBytes(type);
+  if (arg && fields.init.size() == 16) plan.init = fields.init;
+  for (const Operand& result : set.results) {
+    plan.results.push_back(result.view);
+  }
+
+  const DirectFold direct = FindDirectFold(*code, set, kind);
+  const size_t primary = direct.fold ? direct.operand : LargestOperand(set);
+  ReduceSpace space =
+      MakeReduceSpace(set, fields.num_reduced, *code, primary, arg);
+  plan.reduced = space.reduced_size();
+  std::vector<ReduceAxis> order = space.kept;
+  ReduceAxis x = TakeLast(space.kept, set), y = TakeLast(space.reduced, set);
+  const auto step = [&](const ReduceAxis& axis) {
+    const int64_t stride =
+        axis.extent == 1 || set.operands.empty() ? 0 : axis.operands[primary];
+    return stride == 0 ? std::numeric_limits<int64_t>::max() : std::abs(stride);
+  };
+  plan.by_rows = step(y) <= step(x);
+  // Now the walk: rows end with all reduced axes, columns with x.
+  if (!plan.by_rows) order = space.kept;
+  order.insert(order.end(), space.reduced.begin(), space.reduced.end());
+  if (y.dimension != kNone) order.push_back(y);
+  if (!plan.by_rows && x.dimension != kNone) order.push_back(x);
+
+  const ReduceAxis& inner = plan.by_rows ? y : x;
+  if (direct.fold && (inner.extent == 1 || inner.operands[primary] == 1)) {
+    plan.direct = primary;
+    plan.source = set.operands[primary].view;
+    plan.fold = direct.fold;
+    plan.item_size = plan.source.item_size;
+    plan.nanoseconds = 0.03 * plan.item_size;
+  } else {
+    auto program = MakeReduceProgram(set, order, std::move(*code));
+    if (!program.ok()) return program.status();
+    plan.nanoseconds = program->nanoseconds() + 0.1;
+    plan.program.emplace(std::move(*program));
+    plan.has_indices = plan.program->num_outputs() == 2;
+    if (plan.has_indices) {
+      const RegisterType index = plan.program->output_type(1);
+      plan.wide_indices = program::RegisterBytes(index) == 8;
+      plan.signed_indices = index == RegisterType::kI32;
+    }
+  }
+  plan.x = std::move(x);
+  plan.y = std::move(y);
+  plan.outer = std::move(space);
+  return plan;
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

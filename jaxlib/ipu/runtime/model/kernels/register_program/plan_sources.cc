@@ -1,0 +1,97 @@
+#include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+// A row that repeats is laid out once, a block longer than itself, if it is no
+// longer than this.
+constexpr int64_t kLongestPattern = 512;
+constexpr size_t kMostPatterns = 3;
+
+}  // namespace
+
+Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
+                     uint32_t width, Rate rate, PlanBuilder& builder) {
+  Source& source = builder.AddSource(
+      Source{Walk(shape, operand), FindLoad(operand.view.dtype), width});
+  const Walk& walk = source.walk;
+  const bool in_place = source.convert == nullptr;
+  const int64_t period = walk.period();
+  if (rate != Rate::kBlock && !builder.single()) {
+    const Place cell = builder.NewCell();
+    builder.AddBringing(LoadUniform, source, cell, rate);
+    return {cell};
+  }
+  if (walk.dense() && in_place) {
+    const Place place = builder.NewMoving(width);
+    builder.AddBringing(PointAtOperand, source, place, rate);
+    builder.Charge(0.01 * width);
+    return {place};
+  }
+  if (walk.dense()) {
+    const Place place =
+        builder.single() ? builder.NewCell() : builder.NewRegister(width);
+    builder.AddBringing(LoadDense, source, place, rate);
+    builder.Charge(0.02 * width);
+    return {place};
+  }
+  if (period > 0 && period <= kLongestPattern &&
+      builder.num_patterns() < kMostPatterns) {
+    source.period = period;
+    source.pattern = true;
+    builder.SetHome(source, builder.NewPattern(source));
+    const Place place = builder.NewMoving(width);
+    builder.AddBringing(PointIntoPattern, source, place, rate);
+    return {place};
+  }
+  if (period > 0 && in_place) {
+    source.period = period;
+    const Place home = builder.NewRegister(width);
+    builder.SetHome(source, home);
+    const Place place = builder.NewMoving();
+    builder.AddBringing(PointIntoRow, source, place, rate);
+    builder.Charge(0.01 * width);
+    return {place, home};
+  }
+  if (const int64_t rows = PanelRows(walk); rows > 0) {
+    source.panel_rows = rows;
+    builder.AddPanel(source);
+    const Place home = builder.NewRegister(width);
+    builder.SetHome(source, home);
+    const Place place = builder.NewMoving(width);
+    builder.AddBringing(PointIntoPanel, source, place, rate);
+    builder.Charge(0.1 * width);
+    return {place, home};
+  }
+  const Place place = builder.NewRegister(width);
+  builder.AddBringing(LoadGather, source, place, rate);
+  builder.Charge(0.5);
+  return {place};
+}
+
+Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder) {
+  const Place place = builder.NewMoving(width);
+  builder.AddBlockOperand(operand, place, width);
+  return {place};
+}
+
+Brought BringIota(const std::vector<int64_t>& shape,
+                  const program::Instruction& iota, PlanBuilder& builder) {
+  const uint32_t width = program::RegisterBytes(iota.type);
+  if (builder.single()) {
+    const uint64_t zero = 0;
+    return {builder.NewConstant(&zero, width)};
+  }
+  static const Operand kNoOperand;
+  Source& source =
+      builder.AddSource(Source{Walk({}, kNoOperand), nullptr, width});
+  source.inner = 1;
+  for (size_t d = iota.imm + 1; d < shape.size(); ++d) source.inner *= shape[d];
+  source.extent = shape[iota.imm];
+  const Place place = builder.NewRegister(width);
+  builder.AddBringing(FindIota(iota.type), source, place, Rate::kBlock);
+  builder.Charge(0.1);
+  return {place};
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

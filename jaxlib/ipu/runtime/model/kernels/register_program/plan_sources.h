@@ -1,0 +1,33 @@
+// How operands and indices are brought to the steps that read them.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_PLAN_SOURCES_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_PLAN_SOURCES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/plan_builder.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+struct Brought {
+  Place place;        // where steps read it
+  Place buffer = {};  // a register that is in use as long as `place` is
+};
+
+// LOAD of an operand over an iteration space.
+Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
+                     uint32_t width, Rate rate, PlanBuilder& builder);
+
+// LOAD of a block that the caller of a function brings.
+Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder);
+
+// IOTA along dimension `imm`.
+Brought BringIota(const std::vector<int64_t>& shape,
+                  const program::Instruction& iota, PlanBuilder& builder);
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_PLAN_SOURCES_H_

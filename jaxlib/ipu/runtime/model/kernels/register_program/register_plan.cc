@@ -1,0 +1,381 @@
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/instructions/step_cost.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/plan_builder.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
+#include "jaxlib/ipu/runtime/program/register_simplify.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+using program::Instruction;
+using program::Opcode;
+using program::RegisterBytes;
+using program::RegisterCode;
+
+// A step's call costs as much as it does for some 100 elements.
+constexpr int64_t kShortestRow = 512;
+
+constexpr size_t kForever = std::numeric_limits<size_t>::max();
+
+// Whether an operand and a result may be the same storage. Only donated
+// arguments (bases 2 and up) share theirs with results of another base.
+bool MayShare(const View& operand, const View& result) {
+  if (operand.base == result.base) return operand.offset == result.offset;
+  return operand.base >= 2 && result.base >= 2;
+}
+
+// Values that are others under another name: bits seen as another type, the
+// same operand loaded again.
+void ForwardAliases(RegisterCode& program) {
+  std::vector<uint16_t> name(program.code.size());
+  std::vector<std::pair<uint64_t, uint16_t>> loads;
+  for (size_t at = 0; at < name.size(); ++at) {
+    Instruction& i = program.code[at];
+    for (uint16_t& value : i.operands()) value = name[value];
+    name[at] = static_cast<uint16_t>(at);
+    if (i.op == Opcode::kBitcast) name[at] = i.values[0];
+    if (i.op == Opcode::kLoad) {
+      const auto found =
+          std::find_if(loads.begin(), loads.end(),
+                       [&](const auto& load) { return load.first == i.imm; });
+      if (found != loads.end()) {
+        name[at] = found->second;
+      } else {
+        loads.push_back({i.imm, name[at]});
+      }
+    }
+  }
+  for (uint16_t& value : program.outputs) value = name[value];
+}
+
+class Planner {
+ public:
+  Planner(RegisterCode code, const Surroundings& surroundings, Plan* plan)
+      : program_(std::move(code)),
+        around_(surroundings),
+        plan_(*plan),
+        builder_(plan, /*function=*/surroundings.operands == nullptr) {}
+
+  Status Run();
+
+ private:
+  struct Value {
+    Rate rate = Rate::kBlock;
+    bool brought = false;  // a source whose step is there
+    size_t last_use = 0;   // index of the last instruction that reads it
+    Place place;
+    Place buffer;     // to give back together with the value
+    int output = -1;  // the output that it is written to directly
+  };
+  // Where an output's values are at the end of a block.
+  struct OutputPlaces {
+    Place direct;  // if a step writes it where the caller says
+    Place home;    // where it goes if the caller says nothing
+    Place value;
+  };
+
+  Status CheckLoads();
+  int64_t ChooseRow(const std::vector<Walk>& walks) const;
+  void Classify();
+  void FindDirectOutputs();
+  void PlanOutputs();
+  void Bring(uint16_t value);
+  void FoldConstant(uint16_t value);
+  Status Emit(uint16_t value);
+  void ReleaseOperands(uint16_t value);
+  Status EmitAll();
+  void PlaceOutputs();
+  void FinishOutputs();
+
+  bool MayOverwrite(size_t output, uint64_t operand) const;
+  bool IsSource(uint16_t value) const {
+    return program::NumOperands(program_.code[value].op) == 0;
+  }
+  uint32_t WidthOf(uint16_t value) const {
+    return RegisterBytes(program::ResultType(program_.code[value]));
+  }
+
+  RegisterCode program_;
+  const Surroundings& around_;
+  Plan& plan_;
+  PlanBuilder builder_;
+  std::vector<Value> values_;
+  std::vector<OutputPlaces> output_places_;
+};
+
+Status Planner::CheckLoads() {
+  if (!around_.operands) return Status();
+  for (const Instruction& i : program_.code) {
+    if (i.op != Opcode::kLoad) continue;
+    const uint8_t dtype = (*around_.operands)[i.imm].view.dtype;
+    if (program::RegisterTypeOf(dtype) != i.type) {
+      return DataLoss("malformed register program: operand " +
+                      std::to_string(i.imm) + " of element type " +
+                      std::to_string(dtype) + " is loaded as register type " +
+                      std::to_string(static_cast<int>(i.type)));
+    }
+  }
+  return Status();
+}
+
+// The shortest row within which an operand is the same, or after which it comes
+// again and need not be put together from its end and its beginning.
+int64_t Planner::ChooseRow(const std::vector<Walk>& walks) const {
+  int64_t row = 0;
+  for (const Walk& walk : walks) {
+    if (walk.uniform()) continue;
+    const int64_t length = std::max(walk.run(), walk.period());
+    if (length >= kShortestRow) row = row > 0 ? std::min(row, length) : length;
+  }
+  return row;
+}
+
+// How often each value is computed, and how long it is needed.
+void Planner::Classify() {
+  std::vector<bool> uniform(around_.num_operands, false), row = uniform;
+  if (around_.operands) {
+    std::vector<Walk> walks;
+    for (const Operand& operand : *around_.operands) {
+      walks.emplace_back(around_.shape, operand);
+    }
+    plan_.row = ChooseRow(walks);
+    for (size_t k = 0; k < walks.size(); ++k) {
+      uniform[k] = walks[k].uniform();
+      row[k] = uniform[k] || (plan_.row && walks[k].run() % plan_.row == 0);
+    }
+  }
+  program::Simplify(program_, row);
+  ForwardAliases(program_);
+  values_.resize(program_.code.size());
+  const std::vector<bool> once = program::UniformValues(program_, uniform);
+  const std::vector<bool> in_row = program::UniformValues(program_, row);
+  for (size_t at = 0; at < values_.size(); ++at) {
+    if (in_row[at]) values_[at].rate = Rate::kRow;
+    if (once[at] || builder_.single()) values_[at].rate = Rate::kOnce;
+    const Instruction& i = program_.code[at];
+    if (i.op == Opcode::kBitcast) continue;
+    for (uint16_t value : i.operands()) values_[value].last_use = at;
+  }
+  for (uint16_t value : program_.outputs) values_[value].last_use = kForever;
+}
+
+// Whether an operand's elements may be gone once an output is written.
+bool Planner::MayOverwrite(size_t output, uint64_t operand) const {
+  if (!around_.operands) return true;
+  return around_.results && MayShare((*around_.operands)[operand].view,
+                                     (*around_.results)[output].view);
+}
+
+// An output's value is written where the output goes if nothing that is read
+// later may lie there.
+void Planner::FindDirectOutputs() {
+  for (size_t j = 0; j < program_.outputs.size(); ++j) {
+    const uint16_t at = program_.outputs[j];
+    Value& value = values_[at];
+    if (value.rate != Rate::kBlock || IsSource(at) || value.output >= 0) {
+      continue;
+    }
+    bool safe = true;
+    for (size_t k = 0; k < values_.size(); ++k) {
+      const Instruction& load = program_.code[k];
+      if (load.op != Opcode::kLoad || values_[k].last_use <= at) continue;
+      safe &= !MayOverwrite(j, load.imm);
+    }
+    if (safe) value.output = static_cast<int>(j);
+  }
+}
+
+void Planner::PlanOutputs() {
+  for (size_t j = 0; j < program_.outputs.size(); ++j) {
+    const uint16_t at = program_.outputs[j];
+    const Value& value = values_[at];
+    Output output{};
+    output.type = program::ResultType(program_.code[at]);
+    output.width = RegisterBytes(output.type);
+    output.way = value.output == static_cast<int>(j) ? Output::kDirect
+                 : value.rate != Rate::kBlock        ? Output::kUniform
+                                                     : Output::kCopied;
+    OutputPlaces places;
+    if (output.way == Output::kDirect) {
+      places.direct = builder_.NewMoving();
+    } else {
+      builder_.Charge(0.01 * output.width);
+    }
+    // Blocks that end with a row may be pieces of what the caller wants: what
+    // is there of an output must outlast the steps of the next piece.
+    if (output.way == Output::kDirect || plan_.row > 0) {
+      places.home = builder_.NewRegister(output.width);
+    }
+    plan_.outputs.push_back(output);
+    output_places_.push_back(places);
+  }
+}
+
+void Planner::Bring(uint16_t at) {
+  Value& value = values_[at];
+  if (value.brought || !IsSource(at)) return;
+  value.brought = true;
+  const Instruction& i = program_.code[at];
+  const uint32_t width = WidthOf(at);
+  Brought brought;
+  if (i.op == Opcode::kConst) {
+    brought.place = builder_.NewConstant(&i.imm, width);
+  } else if (i.op == Opcode::kIota) {
+    brought = BringIota(around_.shape, i, builder_);
+  } else if (around_.operands) {
+    brought = BringOperand(around_.shape, (*around_.operands)[i.imm], width,
+                           value.rate, builder_);
+  } else {
+    brought = BringBlock(static_cast<uint16_t>(i.imm), width, builder_);
+  }
+  value.place = brought.place;
+  value.buffer = brought.buffer;
+}
+
+// Computes a value of constants now.
+void Planner::FoldConstant(uint16_t at) {
+  const Instruction& i = program_.code[at];
+  const uint64_t zero = 0;
+  values_[at].place = builder_.NewConstant(&zero, 8);
+  Step step{};
+  step.imm = i.imm;
+  char* slots[4] = {builder_.ConstantBytes(values_[at].place)};
+  int k = 0;
+  for (uint16_t value : i.operands()) {
+    step.moves[k] = true;
+    step.operands[k] = static_cast<uint16_t>(k + 1);
+    slots[++k] = builder_.ConstantBytes(values_[value].place);
+  }
+  FindStep(i)(step, Frame{slots, nullptr, nullptr, 0, kUniformLanes});
+}
+
+// The step of an instruction that takes operands.
+Status Planner::Emit(uint16_t at) {
+  const Instruction& i = program_.code[at];
+  Value& value = values_[at];
+  PendingStep pending;
+  pending.step.fn = FindStep(i);
+  if (pending.step.fn == nullptr) {
+    return Internal(
+        "no step for opcode " + std::to_string(static_cast<int>(i.op)) +
+        " of register type " + std::to_string(static_cast<int>(i.type)));
+  }
+  pending.step.imm = i.imm;
+  const bool seldom = value.rate != Rate::kBlock;
+  pending.rate = value.rate;
+  bool constant = true;
+  int k = 0;
+  for (uint16_t operand : i.operands()) {
+    Bring(operand);
+    pending.operands[k] = values_[operand].place;
+    pending.step.moves[k] = seldom || values_[operand].rate == Rate::kBlock;
+    constant &= pending.operands[k].kind == Place::kConstant;
+    ++k;
+  }
+  if (constant) {
+    FoldConstant(at);
+    return Status();
+  }
+  ReleaseOperands(at);
+  if (seldom) {
+    value.place = builder_.NewCell();
+  } else if (value.output >= 0) {
+    value.place = output_places_[value.output].direct;
+  } else {
+    value.place = builder_.NewRegister(WidthOf(at));
+  }
+  pending.d = value.place;
+  builder_.Add(pending);
+  if (!seldom) builder_.Charge(StepCost(i));
+  return Status();
+}
+
+// Registers that nobody reads after value `at` are free for it.
+void Planner::ReleaseOperands(uint16_t at) {
+  for (uint16_t value : program_.code[at].operands()) {
+    Value& operand = values_[value];
+    if (operand.last_use != at) continue;
+    builder_.Release(std::exchange(operand.place, Place{}));
+    builder_.Release(std::exchange(operand.buffer, Place{}));
+  }
+}
+
+Status Planner::EmitAll() {
+  for (size_t at = 0; at < program_.code.size(); ++at) {
+    if (program_.code[at].op == Opcode::kBitcast) continue;
+    if (IsSource(static_cast<uint16_t>(at))) continue;
+    IPU_RETURN_IF_ERROR(Emit(static_cast<uint16_t>(at)));
+  }
+  for (uint16_t value : program_.outputs) Bring(value);
+  return Status();
+}
+
+// Outputs that are not written directly are copied one after the other. An
+// operand that is itself an output is put aside if one before it may overwrite
+// it.
+void Planner::PlaceOutputs() {
+  for (size_t j = 0; j < program_.outputs.size(); ++j) {
+    const uint16_t at = program_.outputs[j];
+    const Value& value = values_[at];
+    output_places_[j].value = value.place;
+    if (plan_.outputs[j].way == Output::kUniform && plan_.row == 0) {
+      output_places_[j].home = builder_.NewRegister(WidthOf(at));
+    }
+    // A single element's outputs are stored when all of them are there.
+    if (builder_.single()) continue;
+    if (value.place.kind != Place::kMoving || !IsSource(at)) continue;
+    bool overwritten = false;
+    for (size_t i = 0; i < j; ++i) {
+      overwritten |=
+          program_.outputs[i] != at && MayOverwrite(i, program_.code[at].imm);
+    }
+    if (!overwritten) continue;
+    PendingStep copy;
+    copy.step.fn = CopyBlock;
+    copy.step.imm = WidthOf(at);
+    copy.operands[0] = value.place;
+    copy.d = builder_.NewRegister(WidthOf(at));
+    output_places_[j].value = copy.d;
+    builder_.Add(copy);
+  }
+}
+
+void Planner::FinishOutputs() {
+  for (size_t j = 0; j < plan_.outputs.size(); ++j) {
+    plan_.outputs[j].slot = builder_.SlotOf(output_places_[j].value);
+    plan_.outputs[j].home = builder_.SlotOf(output_places_[j].home);
+  }
+}
+
+Status Planner::Run() {
+  IPU_RETURN_IF_ERROR(CheckLoads());
+  Classify();
+  FindDirectOutputs();
+  PlanOutputs();
+  IPU_RETURN_IF_ERROR(EmitAll());
+  PlaceOutputs();
+  if (!builder_.Finish()) {
+    return Unimplemented("a register program of " +
+                         std::to_string(program_.code.size()) +
+                         " instructions has too many values at once");
+  }
+  FinishOutputs();
+  return Status();
+}
+
+}  // namespace
+
+Status MakePlan(RegisterCode code, const Surroundings& surroundings,
+                Plan* plan) {
+  plan->size = 1;
+  for (int64_t extent : surroundings.shape) plan->size *= extent;
+  return Planner(std::move(code), surroundings, plan).Run();
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

@@ -1,0 +1,154 @@
+#include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+using program::RegisterType;
+
+// `count` values from index `begin` on, by way of `staging` if they have to be
+// converted.
+void Gather(const Source& source, const Frame& f, int64_t begin, int64_t count,
+            char* to) {
+  const char* data = source.walk.Data(f.bases);
+  if (source.convert == nullptr) {
+    source.walk.Gather(data, begin, count, to);
+  } else {
+    source.walk.Gather(data, begin, count, f.staging);
+    source.convert(f.staging, to, count);
+  }
+}
+
+template <typename T>
+void Iota(const Step& s, const Frame& f) {
+  const Source& source = SourceOf(s);
+  FillIota(source.inner, source.extent, f.begin, f.count,
+           reinterpret_cast<T*>(f.slots[s.d]));
+}
+
+}  // namespace
+
+void PointAtOperand(const Step& s, const Frame& f) {
+  const Source& source = SourceOf(s);
+  f.slots[s.d] = source.walk.Data(f.bases) + f.begin * source.width;
+}
+
+void LoadDense(const Step& s, const Frame& f) {
+  const Source& source = SourceOf(s);
+  const Walk& walk = source.walk;
+  source.convert(walk.Data(f.bases) + f.begin * walk.item_size(), f.slots[s.d],
+                 f.count);
+}
+
+void LoadUniform(const Step& s, const Frame& f) {
+  const Source& source = SourceOf(s);
+  const char* data = source.walk.At(f.bases, f.begin);
+  uint64_t bits = 0;
+  if (source.convert != nullptr) {
+    source.convert(data, &bits, 1);
+  } else {
+    std::memcpy(&bits, data, source.width);
+  }
+  char* const to = f.slots[s.d];
+  if (source.width == 4) {
+    std::fill_n(reinterpret_cast<uint32_t*>(to), kUniformLanes,
+                static_cast<uint32_t>(bits));
+  } else {
+    std::fill_n(reinterpret_cast<uint64_t*>(to), kUniformLanes, bits);
+  }
+}
+
+void LoadGather(const Step& s, const Frame& f) {
+  Gather(SourceOf(s), f, f.begin, f.count, f.slots[s.d]);
+}
+
+void CopyBlock(const Step& s, const Frame& f) {
+  std::memcpy(f.slots[s.d], f.slots[s.operands[0]], f.count * s.imm);
+}
+
+void PointIntoPattern(const Step& s, const Frame& f) {
+  const Source& source = SourceOf(s);
+  f.slots[s.d] = f.slots[source.home] + f.begin % source.period * source.width;
+}
+
+void PointIntoRow(const Step& s, const Frame& f) {
+  const Source& source = SourceOf(s);
+  const int64_t at = f.begin % source.period;
+  if (at + f.count <= source.period) {
+    f.slots[s.d] = source.walk.Data(f.bases) + at * source.width;
+  } else {
+    f.slots[s.d] = f.slots[source.home];
+    Gather(source, f, f.begin, f.count, f.slots[s.d]);
+  }
+}
+
+void PointIntoPanel(const Step& s, const Frame& f) {
+  const Source& source = SourceOf(s);
+  const Walk& walk = source.walk;
+  char* panel = f.slots[source.panel] + sizeof(PanelHeader);
+  auto* header = reinterpret_cast<PanelHeader*>(f.slots[source.panel]);
+  f.slots[s.d] = f.slots[source.home];
+  for (int64_t done = 0; done < f.count;) {
+    const int64_t at = f.begin + done;
+    const int64_t row = at / walk.columns() % walk.rows();
+    const int64_t in_panel = row % source.panel_rows;
+    const int64_t begin = (at / walk.columns() - in_panel) * walk.columns();
+    const int64_t rows =
+        std::min(source.panel_rows, walk.rows() - (row - in_panel));
+    if (header->begin != begin) {
+      walk.GatherRows(walk.Data(f.bases), begin, rows, panel);
+      header->begin = begin;
+    }
+    const int64_t n =
+        std::min(f.count - done, begin + rows * walk.columns() - at);
+    char* values = panel + (at - begin) * walk.item_size();
+    char* home = f.slots[source.home] + done * source.width;
+    if (source.convert != nullptr) {
+      source.convert(values, home, n);
+    } else if (n == f.count) {
+      f.slots[s.d] = values;
+    } else {
+      std::memcpy(home, values, n * source.width);
+    }
+    done += n;
+  }
+}
+
+StepFn FindIota(RegisterType type) {
+  switch (type) {
+    case RegisterType::kF32:
+      return Iota<float>;
+    case RegisterType::kF64:
+      return Iota<double>;
+    case RegisterType::kI32:
+    case RegisterType::kU32:
+      return Iota<uint32_t>;
+    default:
+      return Iota<uint64_t>;
+  }
+}
+
+void FillPattern(const Source& source, const Frame& f, int64_t n,
+                 int64_t block) {
+  for (int64_t at = 0; at < n; at += block) {
+    Gather(source, f, at, std::min(block, n - at),
+           f.slots[source.home] + at * source.width);
+  }
+}
+
+// Whole cache lines of the matrix's columns, and no more than fit the
+// second-level cache if possible.
+int64_t PanelRows(const Walk& walk) {
+  constexpr int64_t kPanelBytes = 128 << 10;
+  constexpr int64_t kMostBytes = 2 << 20;
+  const int64_t line = 64 / walk.item_size();
+  if (!walk.transposed() || walk.rows() < 4 || walk.columns() < 4) return 0;
+  if (walk.columns() * 64 > kMostBytes) return 0;
+  const int64_t row_bytes = walk.columns() * walk.item_size();
+  const int64_t lines = std::max<int64_t>(kPanelBytes / row_bytes / line, 1);
+  return std::min(walk.rows(), lines * line);
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

@@ -1,0 +1,83 @@
+// f16 and bf16 as the low 16 bits of 32-bit lanes, to and from f32.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_HALF_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_HALF_H_
+
+#include <cstdint>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+using Words = Vector<uint32_t>;
+using Floats = Vector<float>;
+using Halves = Vector<uint16_t, kLanes<uint32_t>>;
+
+inline Halves Narrow(const Words& words) {
+  return ConvertLanes<uint16_t>(words);
+}
+inline Words Widen(const Halves& halves) {
+  return ConvertLanes<uint32_t>(halves);
+}
+
+inline Floats FromBf16(const Halves& bits) {
+  return BitCast<Floats>(Widen(bits) << 16);
+}
+
+// To nearest, ties to even; a NaN stays one, quiet.
+inline Words Bf16Bits(const Floats& x) {
+  const Words bits = BitCast<Words>(x);
+  const Words rounded = bits + 0x7fff + (bits >> 16 & 1);
+  return (x == x ? rounded : (bits | 0x400000)) >> 16;
+}
+
+inline Floats FromF16(const Halves& bits) {
+#ifdef IPU_AVX512
+  return BitCast<Floats>(_mm512_cvtph_ps(BitCast<__m256i>(bits)));
+#elif defined(__F16C__) && defined(__AVX2__)
+  return BitCast<Floats>(_mm256_cvtph_ps(BitCast<__m128i>(bits)));
+#else
+  // Exponents are off by 112; below the normal ones are multiples of 2^-24.
+  const Words wide = Widen(bits);
+  const Words magnitude = wide & 0x7fff;
+  const Words normal = (magnitude << 13) + (112u << 23);
+  const Words special = magnitude << 13 | 0x7f800000;
+  const Words denormal = BitCast<Words>(
+      ConvertLanes<float>(BitCast<Vector<int32_t>>(magnitude)) * 0x1p-24f);
+  const Words result = magnitude < 0x0400 ? denormal : normal;
+  return BitCast<Floats>((magnitude >= 0x7c00 ? special : result) |
+                         (wide & 0x8000) << 16);
+#endif
+}
+
+// To nearest, ties to even.
+inline Halves F16Bits(const Floats& x) {
+#ifdef IPU_AVX512
+  return BitCast<Halves>(_mm512_cvtps_ph(
+      BitCast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__F16C__) && defined(__AVX2__)
+  return BitCast<Halves>(_mm256_cvtps_ph(
+      BitCast<__m256>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+  const Words bits = BitCast<Words>(x);
+  const Words magnitude = bits & 0x7fffffff;
+  // Below 2^-14 adding 0.5 rounds to multiples of 2^-24, f16's denormals.
+  const Words denormal =
+      BitCast<Words>(BitCast<Floats>(magnitude) + 0.5f) - 0x3f000000;
+  const Words normal =
+      (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  Words half = magnitude < 0x38800000 ? denormal : normal;
+  half = magnitude >= 0x477ff000 ? (half & 0) + 0x7c00 : half;
+  half = magnitude > 0x7f800000 ? (magnitude >> 13 & 0x3ff) | 0x7e00 : half;
+  return Narrow(half | (bits >> 16 & 0x8000));
+#endif
+}
+
+inline Floats RoundToF16(const Floats& x) { return FromF16(F16Bits(x)); }
+inline Floats RoundToBf16(const Floats& x) {
+  return BitCast<Floats>(Bf16Bits(x) << 16);
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_HALF_H_

@@ -1,0 +1,185 @@
+// Vectors of 4- and 8-byte elements, as matrix products and reductions use
+// them: part of a vector in memory, multiply-add, sums over the lanes.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_MASKED_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_MASKED_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+template <typename T>
+[[gnu::always_inline]] inline Vector<T> Broadcast(T x) {
+#if IPU_AVX512
+  if constexpr (std::is_same_v<T, float>) return _mm512_set1_ps(x);
+  if constexpr (std::is_same_v<T, double>) return _mm512_set1_pd(x);
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
+    return (Vector<T>)_mm512_set1_epi32(x);
+  }
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
+    return (Vector<T>)_mm512_set1_epi64(x);
+  }
+#elif defined(__AVX2__)
+  if constexpr (std::is_same_v<T, float>) return _mm256_set1_ps(x);
+  if constexpr (std::is_same_v<T, double>) return _mm256_set1_pd(x);
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
+    return (Vector<T>)_mm256_set1_epi32(x);
+  }
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
+    return (Vector<T>)_mm256_set1_epi64x(x);
+  }
+#endif
+  return Splat<Vector<T>>(x);
+}
+
+// a * b + c; floats round once where the processor can.
+template <typename T>
+[[gnu::always_inline]] inline Vector<T> MultiplyAdd(Vector<T> a, Vector<T> b,
+                                                    Vector<T> c) {
+#if IPU_AVX512
+  if constexpr (std::is_same_v<T, float>) return _mm512_fmadd_ps(a, b, c);
+  if constexpr (std::is_same_v<T, double>) return _mm512_fmadd_pd(a, b, c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  if constexpr (std::is_same_v<T, float>) return _mm256_fmadd_ps(a, b, c);
+  if constexpr (std::is_same_v<T, double>) return _mm256_fmadd_pd(a, b, c);
+#endif
+  return a * b + c;
+}
+
+// The sum of all lanes, added up in pairs.
+template <typename T>
+[[gnu::always_inline]] inline T AddLanes(Vector<T> v) {
+  T lanes[kLanes<T>];
+  Store(lanes, v);
+#pragma GCC unroll 4
+  for (int width = kLanes<T> / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+// One bit for each lane of a comparison's result, the first lane's lowest.
+template <typename T>
+[[gnu::always_inline]] inline uint32_t LaneBits(Vector<SignedBits<T>> lanes) {
+#if IPU_AVX512
+  if constexpr (sizeof(T) == 4) return _mm512_movepi32_mask((__m512i)lanes);
+  if constexpr (sizeof(T) == 8) return _mm512_movepi64_mask((__m512i)lanes);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) return _mm256_movemask_ps((__m256)lanes);
+  if constexpr (sizeof(T) == 8) return _mm256_movemask_pd((__m256d)lanes);
+#endif
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes<T>; ++i) bits |= (lanes[i] & 1u) << i;
+  return bits;
+}
+
+// The first `n` lanes, 0 <= n <= kLanes<T>. Lanes outside are not touched in
+// memory and read as 0 or as told. Made once outside a loop it costs nothing
+// within.
+template <typename T>
+class Mask {
+ public:
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+
+#if IPU_AVX512
+  explicit Mask(int64_t n) : bits_((1u << n) - 1) {}
+
+  Vector<T> Load(const T* p) const {
+    if constexpr (sizeof(T) == 4) {
+      return (Vector<T>)_mm512_maskz_loadu_epi32(bits_, p);
+    } else {
+      return (Vector<T>)_mm512_maskz_loadu_epi64(bits_, p);
+    }
+  }
+  Vector<T> Load(const T* p, Vector<T> otherwise) const {
+    if constexpr (sizeof(T) == 4) {
+      return (Vector<T>)_mm512_mask_loadu_epi32((__m512i)otherwise, bits_, p);
+    } else {
+      return (Vector<T>)_mm512_mask_loadu_epi64((__m512i)otherwise, bits_, p);
+    }
+  }
+  Vector<T> Select(Vector<T> v, Vector<T> otherwise) const {
+    if constexpr (sizeof(T) == 4) {
+      return (Vector<T>)_mm512_mask_mov_epi32((__m512i)otherwise, bits_,
+                                              (__m512i)v);
+    } else {
+      return (Vector<T>)_mm512_mask_mov_epi64((__m512i)otherwise, bits_,
+                                              (__m512i)v);
+    }
+  }
+  void Store(T* p, Vector<T> v) const {
+    if constexpr (sizeof(T) == 4) {
+      _mm512_mask_storeu_epi32(p, bits_, (__m512i)v);
+    } else {
+      _mm512_mask_storeu_epi64(p, bits_, (__m512i)v);
+    }
+  }
+
+ private:
+  uint32_t bits_;
+#elif defined(__AVX2__)
+  explicit Mask(int64_t n) {
+    if constexpr (sizeof(T) == 4) {
+      bits_ = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                                 _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    } else {
+      bits_ = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n),
+                                 _mm256_setr_epi64x(0, 1, 2, 3));
+    }
+  }
+
+  Vector<T> Load(const T* p) const {
+    if constexpr (sizeof(T) == 4) {
+      return (Vector<T>)_mm256_maskload_epi32((const int*)p, bits_);
+    } else {
+      return (Vector<T>)_mm256_maskload_epi64((const long long*)p, bits_);
+    }
+  }
+  Vector<T> Load(const T* p, Vector<T> otherwise) const {
+    return Select(Load(p), otherwise);
+  }
+  Vector<T> Select(Vector<T> v, Vector<T> otherwise) const {
+    return (Vector<T>)_mm256_blendv_epi8((__m256i)otherwise, (__m256i)v, bits_);
+  }
+  void Store(T* p, Vector<T> v) const {
+    if constexpr (sizeof(T) == 4) {
+      _mm256_maskstore_epi32((int*)p, bits_, (__m256i)v);
+    } else {
+      _mm256_maskstore_epi64((long long*)p, bits_, (__m256i)v);
+    }
+  }
+
+ private:
+  __m256i bits_;
+#else
+  explicit Mask(int64_t n) : n_(static_cast<int>(n)) {}
+
+  Vector<T> Load(const T* p) const {
+    Vector<T> v = {};
+    for (int i = 0; i < n_; ++i) v[i] = p[i];
+    return v;
+  }
+  Vector<T> Load(const T* p, Vector<T> otherwise) const {
+    return Select(Load(p), otherwise);
+  }
+  Vector<T> Select(Vector<T> v, Vector<T> otherwise) const {
+    for (int i = 0; i < n_; ++i) otherwise[i] = v[i];
+    return otherwise;
+  }
+  void Store(T* p, Vector<T> v) const {
+    for (int i = 0; i < n_; ++i) p[i] = v[i];
+  }
+
+ private:
+  int n_;
+#endif
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_MASKED_H_

@@ -1,0 +1,91 @@
+// Interleaves rows: element k of row i goes to to[k * step + i].
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_TRANSPOSE_RUN_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_TRANSPOSE_RUN_H_
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+#ifdef __AVX2__
+
+// A square block: kSide rows of one 32-byte vector each.
+template <typename T>
+inline constexpr int kSide = 32 / static_cast<int>(sizeof(T));
+
+template <typename T>
+[[gnu::always_inline]] inline void TransposeSquare(const T* from,
+                                                   int64_t from_row,
+                                                   int64_t last_row, T* to,
+                                                   int64_t step) {
+  const auto at = [&](int64_t i) {
+    return from + std::min(i, last_row) * from_row;
+  };
+  if constexpr (sizeof(T) == 4) {
+    __m256 r[8], s[8];
+    for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps((const float*)at(i));
+    for (int i = 0; i < 8; i += 2) {
+      s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+      s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+      r[i] = _mm256_shuffle_ps(s[i], s[i + 2], 0x44);
+      r[i + 1] = _mm256_shuffle_ps(s[i], s[i + 2], 0xee);
+      r[i + 2] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0x44);
+      r[i + 3] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+      s[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+      s[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; ++i) _mm256_storeu_ps((float*)(to + i * step), s[i]);
+  } else {
+    __m256d r[4], s[4];
+    for (int i = 0; i < 4; ++i) r[i] = _mm256_loadu_pd((const double*)at(i));
+    for (int i = 0; i < 4; i += 2) {
+      s[i] = _mm256_unpacklo_pd(r[i], r[i + 1]);
+      s[i + 1] = _mm256_unpackhi_pd(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 2; ++i) {
+      r[i] = _mm256_permute2f128_pd(s[i], s[i + 2], 0x20);
+      r[i + 2] = _mm256_permute2f128_pd(s[i], s[i + 2], 0x31);
+    }
+    for (int i = 0; i < 4; ++i) {
+      _mm256_storeu_pd((double*)(to + i * step), r[i]);
+    }
+  }
+}
+
+#endif
+
+// Writes `rows` <= `step` elements for each of `k` steps, and may write up to
+// 32 bytes more behind the last. T has 4 or 8 bytes.
+template <typename T>
+void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
+                  T* to, int64_t step) {
+  int64_t i = 0;
+#ifdef __AVX2__
+  // A block's surplus rows land where the next step's first rows go, which
+  // later blocks write; the last block of several overlaps the one before.
+  for (; i + kSide<T> <= k; i += kSide<T>) {
+    for (int64_t r = 0; r < rows; r += kSide<T>) {
+      const int64_t first = rows < kSide<T> ? 0 : std::min(r, rows - kSide<T>);
+      TransposeSquare(from + first * from_row + i, from_row, rows - 1 - first,
+                      to + i * step + first, step);
+    }
+  }
+#endif
+  for (; i < k; ++i) {
+    for (int64_t r = 0; r < rows; ++r)
+      to[i * step + r] = from[r * from_row + i];
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_TRANSPOSE_RUN_H_

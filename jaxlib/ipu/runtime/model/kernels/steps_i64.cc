@@ -1,9 +1,0 @@
-#include "jaxlib/ipu/runtime/model/kernels/steps.h"
-#include "jaxlib/ipu/runtime/model/kernels/steps_integer.h"
-
-namespace ipu::model::IPU_SIMD_NS {
-
-StepFn FindI64(program::Opcode op) { return FindInteger<int64_t>(op); }
-StepFn FindU64(program::Opcode op) { return FindInteger<uint64_t>(op); }
-
-}  // namespace ipu::model::IPU_SIMD_NS
