@@ -8,7 +8,10 @@ import pytest
 
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
+from jaxlib.ipu.ir import registry
+from jaxlib.ipu.ir.registry import Operation
+from jaxlib.ipu.ops import rng
 
 DISTRIBUTIONS = {
   "uniform": lambda k: random.uniform(k, (50,)),
@@ -32,9 +35,14 @@ DISTRIBUTIONS = {
 }
 
 
-def test_bits_are_exact(check):
+# Every pair of Threefry and Philox that jax.random can make keys of.
+KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
+
+
+@pytest.mark.parametrize("impl", KEYS)
+def test_bits_are_exact(check, impl):
   def bits(seed):
-    key = random.key(seed)
+    key = random.key(seed, impl=impl)
     cases = {
       f"{t} {shape}": random.bits(key, shape, t)
       for t in ("uint8", "uint16", "uint32")
@@ -44,6 +52,7 @@ def test_bits_are_exact(check):
       "split": random.split(key, 5),
       "split once": random.split(key),
       "fold in": random.fold_in(key, 123),
+      "vmapped": jax.vmap(random.bits)(random.split(key, 3)),
       "clone": key,
     }
 
@@ -61,6 +70,67 @@ def test_large_arrays_of_bits(check):
 def test_distribution(check, name):
   draw = DISTRIBUTIONS[name]
   check(lambda seed: draw(random.key(seed)), np.int32(3), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  "name", ("uniform bf16", "normal", "randint", "gumbel")
+)
+def test_distribution_of_rbg_keys(check, name):
+  draw = DISTRIBUTIONS[name]
+
+  def f(seed):
+    return draw(random.key(seed, impl="rbg"))
+
+  check(f, np.int32(3), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", lax.RandomAlgorithm)
+def test_bit_generators(check, algorithm):
+  """States whose counters carry; odd, even, no and many elements."""
+  states = [np.array([1, 2, 3, 4], np.uint32)]
+  states.append(np.array([7, 9, 2**32 - 2, 2**32 - 1], np.uint32))
+
+  def f(state):
+    return {
+      f"{np.dtype(t)} {shape}": lax.rng_bit_generator(
+        state, shape, dtype=t, algorithm=algorithm
+      )
+      for t in (np.uint8, np.uint16, np.uint32)
+      for shape in ((), (1,), (7,), (5, 3), (3, 4, 5), (0,), (1001,))
+    }
+
+  for state in states:
+    check(f, state)
+
+
+@pytest.mark.parametrize("algorithm", lax.RandomAlgorithm)
+def test_bit_generators_of_wide_elements(check, algorithm):
+  with jax.enable_x64(True):
+    check(
+      lambda state: [
+        lax.rng_bit_generator(state, s, dtype=np.uint64, algorithm=algorithm)
+        for s in ((), (4,), (3, 5))
+      ],
+      np.array([5, 2**64 - 2], np.uint64),
+    )
+
+
+@pytest.mark.ipu_only
+def test_stateful_uniform_numbers(on_ipu):
+  """Inside their bounds, even, and different for each operation."""
+
+  @jax.jit
+  def f(low, high):
+    shape = (4000,)
+    return [lax.rng_uniform(low, high, shape) for _ in range(2)]
+
+  for low, high in ((-1.0, 3.0), (-20, 30)):
+    a, b = (np.asarray(v, np.float64) for v in f(low, high))
+    assert not np.array_equal(a, b)
+    for v in (a, b):
+      counts, _ = np.histogram(v, 10, (low, high))
+      assert counts.sum() == 4000 and 300 < counts.min() < counts.max() < 500
+      assert v.max() < high
 
 
 def test_keys_of_both_kinds(check):
@@ -145,3 +215,26 @@ def test_initializers(check):
     }
 
   check(f, np.int32(2), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.ipu_only
+def test_stateful_normal_numbers(on_ipu, monkeypatch):
+  """JAX has no name for them; StableHLO does."""
+  name = "stablehlo.custom_call @normal"
+
+  def rule(e, node):
+    shape = e.constant(np.array([4000], np.int64))
+    result = node.results[0]
+    return e.node(
+      "stablehlo.rng",
+      [*node.inputs, shape],
+      [(result.shape, result.dtype)],
+      rng.Distribution("NORMAL", 5),
+    )
+
+  monkeypatch.setitem(registry.REGISTRY, name, Operation(name, decompose=rule))
+  shape = jax.ShapeDtypeStruct((4000,), np.float32)
+  x = jax.jit(jax.ffi.ffi_call("normal", shape))(np.float32(3), np.float32(2))
+  z = (np.asarray(x, np.float64) - 3) / 2
+  for power, moment in enumerate((0, 1, 0, 3), 1):
+    assert abs((z**power).mean() - moment) < 0.3 * power
