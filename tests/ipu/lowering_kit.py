@@ -25,7 +25,8 @@ def compiled(
 ) -> bytes:
   """The program of a function, checked after every phase."""
   # A function of its own: serialising changes the module that JAX keeps.
-  lowered = jax.jit(lambda *a: f(*a), keep_unused=True).lower(*arguments)
+  traced = jax.jit(lambda *a: f(*a), keep_unused=True).trace(*arguments)
+  lowered = traced.lower(lowering_platforms=("ipu",))
   module = lowered.compiler_ir("stablehlo")
   with module.context:
     # As jaxlib does before it hands a module to a plugin.

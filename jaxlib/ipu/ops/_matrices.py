@@ -1,0 +1,174 @@
+"""What factorisations share. Matrices are the last two dimensions; those
+before them are batches.
+
+Factorisations work on blocks: a loop over the columns of a narrow panel, and
+matrix products for the rest. Products are what tiles are good at, and the
+number of supersteps stays near the number of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Shape, Value
+
+# Up to this size there is one block. [G]
+_ONE_BLOCK = 64
+# Blocks are unrolled: beyond this many they get larger. [G]
+_MOST_BLOCKS = 16
+_LEAST_BLOCK = 32
+
+
+# Element types that are computed in; others are converted to f32.
+COMPUTED = frozenset({DType.F32, DType.F64})
+
+
+def block_size(n: int) -> int:
+  """The columns of a panel of a factorisation of n columns."""
+  if n <= _ONE_BLOCK:
+    return max(n, 1)
+  return max(_LEAST_BLOCK, -(-n // _MOST_BLOCKS))
+
+
+def rows_columns(e: Emitter, shape: Shape) -> tuple[Value, Value]:
+  """Each element's row and column."""
+  rank = len(shape)
+  return e.iota(DType.I32, shape, rank - 2), e.iota(DType.I32, shape, rank - 1)
+
+
+def spread(e: Emitter, operand: Value, shape: Sequence[int]) -> Value:
+  """Dimensions of extent 1 repeated."""
+  return e.broadcast_in_dim(operand, shape, range(len(shape)))
+
+
+def transpose(e: Emitter, matrix: Value) -> Value:
+  """The transposed matrices."""
+  rank = len(matrix.shape)
+  return e.transpose(matrix, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def conjugate(e: Emitter, value: Value) -> Value:
+  """The complex conjugate; real values as they are."""
+  return value
+
+
+def adjoint(e: Emitter, matrix: Value) -> Value:
+  """The transposed conjugate matrices."""
+  return transpose(e, conjugate(e, matrix))
+
+
+def part(
+  e: Emitter, matrix: Value, rows: tuple[int, int], columns: tuple[int, int]
+) -> Value:
+  """Rows [from, to) and columns [from, to)."""
+  batch = matrix.shape[:-2]
+  return e.slice(
+    matrix,
+    [0] * len(batch) + [rows[0], columns[0]],
+    [*batch, rows[1], columns[1]],
+  )
+
+
+def put(
+  e: Emitter, matrix: Value, piece: Value, row: int, column: int
+) -> Value:
+  """The matrix with a part replaced, where it is."""
+  start = [0] * (len(matrix.shape) - 2)
+  return e.dynamic_update_slice(matrix, piece, [*start, row, column])
+
+
+def column(e: Emitter, matrix: Value, index: Value) -> Value:
+  """One column, of shape [..., m, 1]."""
+  *batch, m, _ = matrix.shape
+  start = [0] * len(batch)
+  return e.dynamic_slice(matrix, [*start, 0, index], [*batch, m, 1])
+
+
+def row(e: Emitter, matrix: Value, index: Value) -> Value:
+  """One row, of shape [..., 1, n]."""
+  *batch, _, n = matrix.shape
+  start = [0] * len(batch)
+  return e.dynamic_slice(matrix, [*start, index, 0], [*batch, 1, n])
+
+
+def identity(e: Emitter, shape: Shape, dtype: DType) -> Value:
+  """Ones where row and column are equal."""
+  r, c = rows_columns(e, shape)
+  return e.convert(e.compare(r, c, "EQ"), dtype)
+
+
+def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
+  """The inverses of lower triangular matrices [..., n, n].
+
+  What is above the diagonal is not read, nor a unit diagonal. The inverses
+  of diagonal blocks of size 1, 2, 4, ... are put together pairwise:
+  inv([[A, 0], [C, D]]) = [[inv A, 0], [-inv(D) C inv(A), inv D]].
+  """
+  n = lower.shape[-1]
+  r, c = rows_columns(e, lower.shape)
+  differs = e.xor(r, c)
+  one = e.constant(1, lower.dtype, ())
+  diagonal = one if unit else e.divide(one, lower)
+  inverse = e.select(
+    e.compare(r, c, "EQ"), diagonal, e.constant(0, lower.dtype, ())
+  )
+  size = 1
+  while size < n:
+    # Row and column are in the two halves of one block of twice the size.
+    beside = e.and_(
+      e.compare(differs, size, "GE"), e.compare(differs, 2 * size, "LT")
+    )
+    below = e.and_(beside, e.compare(r, c, "GT"))
+    between = e.matmul(e.select(below, lower, 0), inverse)
+    inverse = e.subtract(inverse, e.matmul(inverse, between))
+    size *= 2
+  return inverse
+
+
+def solve_lower(
+  e: Emitter, lower: Value, rhs: Value, unit: bool = False
+) -> Value:
+  """X of L X = B, for lower triangular L [..., n, n] and B [..., n, m]."""
+  n, m = rhs.shape[-2:]
+  b = block_size(n)
+  count = -(-n // b)
+  if count <= 1:
+    return e.matmul(lower_inverse(e, lower, unit), rhs)
+  extra = count * b - n
+  blocks = []
+  for i in range(count):
+    end = min(n, (i + 1) * b)
+    block = part(e, lower, (i * b, end), (i * b, end))
+    if end < (i + 1) * b:
+      block = _complete(e, block, b, extra)
+    blocks.append(e.reshape(block, [*block.shape[:-2], 1, b, b]))
+  inverses = lower_inverse(e, e.concatenate(blocks, len(rhs.shape) - 2), unit)
+  batch = rhs.shape[:-2]
+  x = rhs
+  for i in range(count):
+    begin, end = i * b, min(n, (i + 1) * b)
+    piece = part(e, x, (begin, end), (0, m))
+    if i:
+      before = part(e, lower, (begin, end), (0, begin))
+      known = part(e, x, (0, begin), (0, m))
+      piece = e.subtract(piece, e.matmul(before, known))
+    own = e.slice(
+      inverses,
+      [*[0] * len(batch), i, 0, 0],
+      [*batch, i + 1, end - begin, end - begin],
+    )
+    own = e.reshape(own, [*batch, end - begin, end - begin])
+    x = put(e, x, e.matmul(own, piece), begin, 0)
+  return x
+
+
+def _complete(e: Emitter, block: Value, size: int, extra: int) -> Value:
+  """A smaller block with the identity below it."""
+  rank = len(block.shape)
+  high = [0] * (rank - 2) + [extra, extra]
+  padded = e.pad(block, 0, [0] * rank, high)
+  r, c = rows_columns(e, padded.shape)
+  new = e.and_(e.compare(r, c, "EQ"), e.compare(r, size - extra, "GE"))
+  return e.select(new, 1, padded)

@@ -1,0 +1,161 @@
+"""QR by Householder reflectors: the custom calls of `geqrf` and
+`householder_product`.
+
+A panel's reflectors are found column by column; they act on the rest of the
+matrix at once, as I - V T V^H (Schreiber and Van Loan, "A storage-efficient WY
+representation for products of Householder transformations", 1989).
+"""
+
+from __future__ import annotations
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.ops import _matrices
+from jaxlib.ipu.ops._matrices import part, put, spread
+
+
+def _geqrf(e: Emitter, node: Node) -> list[Value]:
+  """(a) -> (R and below it the reflectors, their factors tau)."""
+  (matrix,) = node.inputs
+  dtype = matrix.dtype
+  wide = dtype if dtype in _matrices.COMPUTED else DType.F32
+  packed, tau = factorise(e, e.convert(matrix, wide))
+  return [e.convert(packed, dtype), e.convert(tau, dtype)]
+
+
+def _product(e: Emitter, node: Node) -> list[Value]:
+  """(reflectors, tau) -> the first columns of their product."""
+  matrix, tau = node.inputs
+  dtype = matrix.dtype
+  wide = dtype if dtype in _matrices.COMPUTED else DType.F32
+  q = product(e, e.convert(matrix, wide), e.convert(tau, wide))
+  return [e.convert(q, dtype)]
+
+
+def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+  """R with the reflectors below it, [..., m, n], and tau [..., min(m, n)]."""
+  *batch, m, n = matrix.shape
+  k = min(m, n)
+  size = _matrices.block_size(k)
+  a, scale = _scaled(e, matrix)
+  taus = []
+  for begin in range(0, k, size):
+    end = min(k, begin + size)
+    panel = part(e, a, (begin, m), (begin, end))
+    panel, tau = _panel(e, panel)
+    a = put(e, a, panel, begin, begin)
+    taus.append(e.reshape(tau, (*batch, end - begin)))
+    if end < n:
+      rest = part(e, a, (begin, m), (end, n))
+      v, factor = _reflectors(e, panel, tau)
+      inner = e.matmul(factor, e.matmul(v, rest, transpose_lhs=True))
+      rest = e.subtract(rest, e.matmul(v, inner))
+      a = put(e, a, rest, begin, end)
+  if not k:
+    return matrix, e.constant(0, a.dtype, (*batch, 0))
+  r, c = _matrices.rows_columns(e, a.shape)
+  upper = e.multiply(a, spread(e, scale, a.shape))
+  a = e.select(e.compare(r, c, "GT"), a, upper)
+  return a, e.concatenate(taus, len(batch))
+
+
+def _scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+  """The matrices divided by powers of two, so that squares do not overflow,
+  and these powers [..., 1, 1]."""
+  *batch, m, n = matrix.shape
+  rank = len(batch)
+  largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
+  bits = 11 if matrix.dtype is DType.F64 else 8
+  scale = e.reduce_precision(largest, bits, 0)
+  usable = e.and_(e.compare(scale, 0, "GT"), e.is_finite(scale))
+  scale = e.reshape(e.select(usable, scale, 1), (*batch, 1, 1))
+  return e.divide(matrix, spread(e, scale, matrix.shape)), scale
+
+
+def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
+  """The reflectors of a panel [..., m, b], and tau [..., 1, b]."""
+  *batch, m, b = panel.shape
+  rank = len(batch)
+  one = (*batch, 1, 1)
+  tall = (*batch, m, 1)
+  wide = (*batch, 1, b)
+  dtype = panel.dtype
+
+  def step(j: Value, a: Value, taus: Value) -> list[Value]:
+    x = _matrices.column(e, a, j)
+    place = e.iota(DType.I32, tall, rank)
+    below = e.compare(place, j, "GT")
+    alpha = _matrices.row(e, x, j)
+    tail = e.select(below, x, 0)
+    square = e.reduce(e.multiply(tail, tail), 0, (rank,), "add")
+    square = e.reshape(square, one)
+    norm = e.sqrt(e.add(e.multiply(alpha, alpha), square))
+    beta = e.select(e.compare(alpha, 0, "GE"), e.negate(norm), norm)
+    zero = e.compare(square, 0, "EQ")
+    tau = e.select(zero, 0, e.divide(e.subtract(beta, alpha), beta))
+    beta = e.select(zero, alpha, beta)
+    shift = e.select(zero, 1, e.subtract(alpha, beta))
+    v = e.divide(tail, spread(e, shift, tall))
+    packed = e.select(
+      below, v, e.select(e.compare(place, j, "LT"), x, spread(e, beta, tall))
+    )
+    v = e.select(e.compare(place, j, "EQ"), 1, v)
+    across = e.matmul(v, a, transpose_lhs=True)
+    across = e.multiply(across, spread(e, tau, wide))
+    rest = e.subtract(
+      a, e.multiply(spread(e, v, a.shape), spread(e, across, a.shape))
+    )
+    _, c = _matrices.rows_columns(e, a.shape)
+    a = e.select(e.compare(c, j, "GT"), rest, a)
+    a = e.select(e.compare(c, j, "EQ"), spread(e, packed, a.shape), a)
+    here = e.compare(e.iota(DType.I32, wide, rank + 1), j, "EQ")
+    return [a, e.select(here, spread(e, tau, wide), taus)]
+
+  taus = e.constant(0, dtype, wide)
+  a, taus = e.fori_loop(b, [panel, taus], step)
+  return a, taus
+
+
+def _reflectors(e: Emitter, panel: Value, tau: Value) -> tuple[Value, Value]:
+  """V [..., m, b] and T^T [..., b, b] of the product of a panel's reflectors.
+
+  With D = diag(tau) and S what of V^T V is above the diagonal, T is
+  (I + D S)^-1 D, which allows zeros in tau.
+  """
+  r, c = _matrices.rows_columns(e, panel.shape)
+  ones = e.select(e.compare(r, c, "EQ"), e.constant(1, panel.dtype, ()), 0)
+  v = e.select(e.compare(r, c, "GT"), panel, ones)
+  gram = e.matmul(v, v, transpose_lhs=True)
+  scaled = e.multiply(gram, spread(e, tau, gram.shape))
+  inverse = _matrices.lower_inverse(e, scaled, unit=True)
+  down = _matrices.transpose(e, tau)
+  return v, e.multiply(inverse, spread(e, down, gram.shape))
+
+
+def product(e: Emitter, matrix: Value, tau: Value) -> Value:
+  """The first n columns of the product of reflectors [..., m, n]."""
+  *batch, m, n = matrix.shape
+  k = tau.shape[-1]
+  size = _matrices.block_size(k)
+  q = _matrices.identity(e, matrix.shape, matrix.dtype)
+  for begin in range(0, k, size)[::-1]:
+    end = min(k, begin + size)
+    panel = part(e, matrix, (begin, m), (begin, end))
+    own = e.slice(tau, [*[0] * len(batch), begin], [*batch, end])
+    own = e.reshape(own, (*batch, 1, end - begin))
+    v, factor = _reflectors(e, panel, own)
+    rest = part(e, q, (begin, m), (begin, n))
+    inner = e.matmul(
+      factor, e.matmul(v, rest, transpose_lhs=True), transpose_lhs=True
+    )
+    q = put(e, q, e.subtract(rest, e.matmul(v, inner)), begin, begin)
+  return q
+
+
+for _name, _rule in (
+  ("Qr", _geqrf),
+  ("ProductOfElementaryHouseholderReflectors", _product),
+):
+  define(Operation(f"stablehlo.custom_call @{_name}", decompose=_rule))
