@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from program_kit import FREE, Kit, double
+from program_kit import FREE, Kit
 
+from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.program import codec, container, isa, schema
 
 
@@ -25,15 +26,8 @@ def sample() -> tuple[schema.Program, bytes]:
   c = kit.constant(np.arange(8, dtype=np.float32))
   t = kit.tensor((8,))
   kit.copy(kit.whole(a, t))
-  for fields in (
-    double(),
-    schema.Reduce(1, 1, b"c" * 16, [0], b"", [], b"\1" * 8),
-    schema.Dot(11, 0),
-    schema.Gather(1, [0], [1, 8], [-1, -1], [-1, 0]),
-    schema.Scatter(1, [0], [1, 8], [-1, -1], [-1, 0], 1, 0, b"", [1], 1),
-    schema.DynamicSlice([0, 2]),
-    schema.DynamicUpdate([]),
-  ):
+  for codelet in CODELETS.values():
+    fields, _ = codelet.example()
     kit.execute(fields, (8,), [(t, (0,)), (c, (0,))], [(r, (0,))])
   inner = list(kit.steps)
   kit.steps += [

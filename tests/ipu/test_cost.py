@@ -20,7 +20,7 @@ from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan import cost, layout, matmul, reduction
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType, encode
+from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 
 IPU2 = machines.resolve("ipu2")
 BOW = machines.resolve("bow")
@@ -165,31 +165,10 @@ def test_every_instruction_has_a_cost_where_it_has_a_meaning(op):
 # --- Growth ------------------------------------------------------------------
 
 
-def fields_of(record: type) -> tuple[object, int]:
-  """Some fields of each codelet, and the rank of its iteration space."""
-  if record is schema.Map:
-    return elementwise(Opcode.ADD, 2, F32), 2
-  if record is schema.Reduce:
-    load = encode(Opcode.LOAD, RegisterType.F32)
-    return schema.Reduce(1, ReduceKind.SUM, load, [0], b"", [], b""), 2
-  if record is schema.Dot:
-    return schema.Dot(F32, 0), 4
-  if record is schema.Gather:
-    return schema.Gather(1, [0], [1, 8], [-1, -1], [-1, 0]), 2
-  if record is schema.Scatter:
-    return (
-      schema.Scatter(
-        1, [0], [1, 8], [-1, -1], [-1, 0], ReduceKind.SUM, 0, b"", [], 0
-      ),
-      2,
-    )
-  return record([0]), 2
-
-
 @pytest.mark.parametrize("record", list(CODELETS), ids=lambda r: r.__name__)
 def test_cycles_never_fall_when_work_grows(record):
-  fields, rank = fields_of(record)
   codelet = CODELETS[record]
+  fields, rank = codelet.example()
   sizes = np.array([1, 2, 3, 5, 6, 7, 12, 16, 17, 31, 64, 100])
 
   def cycles(cell):

@@ -1,4 +1,5 @@
-"""What every codelet's Python half offers: its costs and its definition."""
+"""What every codelet's Python half offers: its costs, its definition, what is
+right for its fields."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 Array = npt.NDArray[Any]
@@ -62,11 +65,28 @@ class Cell:
 class Codelet(abc.ABC):
   """The Python half of a codelet; its kernel is the other half.
 
-  `cycles` costs a compute set, `vertex` defines what one tile computes. An
-  instance has no state.
+  `cycles` costs a compute set, `vertex` defines what one tile computes,
+  `check` what the verifier accepts. An instance has no state. Most codelets
+  are of a kind of `_kinds.py`.
+
+  Attributes:
+    record: its fields.
+    executor: how the interpreter runs its compute sets: the module
+      `program/interp_<executor>.py`.
+    in_place: whether a result may take the memory of an operand that is read
+      at the same indices.
+    writes_locally: whether results lie where they are computed.
+    serves: whether operand 0 stays with its owners, who send what is asked.
+    reads_whole: whether a vertex reads all of the dimensions that the
+      iteration space does not walk; otherwise index 0 of them.
   """
 
   record: ClassVar[type]
+  executor: ClassVar[str]
+  in_place: ClassVar[bool] = False
+  writes_locally: ClassVar[bool] = False
+  serves: ClassVar[bool] = False
+  reads_whole: ClassVar[bool] = False
 
   @abc.abstractmethod
   def cycles(
@@ -100,17 +120,23 @@ class Codelet(abc.ABC):
     values, before they are stored as the results' element types.
     """
 
+  @abc.abstractmethod
+  def check(self, fields: Any, step: schema.Execute, v: Checker) -> None:
+    """Requires of `v` what must hold of the fields, their operands and
+    results. Accesses and costs are checked for all codelets alike."""
+
+  @abc.abstractmethod
+  def example(self) -> tuple[Any, int]:
+    """Some fields, of f32 operands, and the rank of their iteration space: for
+    the tests that every codelet has to pass."""
+
+  def updates(self, fields: Any) -> bool:
+    """Whether a compute set reads what its result holds, and may keep some."""
+    return False
+
   def flops(self, fields: Any, shape: Sequence[int]) -> float:
     """Arithmetic operations on the whole iteration space."""
     return 0.0
-
-  def combine(
-    self, fields: Any, left: list[Array], right: list[Array]
-  ) -> list[Array]:
-    """Merges the partial results of two parts, `left` the earlier one."""
-    raise NotImplementedError(
-      f"{type(self).__name__} has no partial results to combine"
-    )
 
   def state_bytes(self, n_operands: int) -> int:
     """Estimated bytes of a vertex: four per pointer and some scalars [G]."""

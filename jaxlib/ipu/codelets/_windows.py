@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import Array, Cell
+from jaxlib.ipu.program import schema
 
 
 def clamp_start(start: Array, limit: int) -> Array:
@@ -75,3 +77,64 @@ def moved(
   for d, s in zip(dynamic_dims, start, strict=True):
     at[d] = at[d] + clamp_start(s, shape[d] - cell.shape[d])
   return tuple(np.broadcast_arrays(*at)) if at else ()
+
+
+def check(
+  v: Checker,
+  step: schema.Execute,
+  f: schema.Gather | schema.Scatter,
+  windowed: schema.Access,
+  indices: schema.Access,
+  sizes: Sequence[int],
+) -> None:
+  """The maps of a gather or a scatter fit what they walk."""
+  shape = v.tensor(windowed.tensor).shape
+  rank, batch = len(shape), f.num_batch_dims
+  v.require(
+    len(sizes) == len(f.batch_dims) == len(f.window_dims) == rank,
+    f"its maps are not of the windowed tensor's rank {rank}",
+  )
+  v.require(batch <= len(step.shape), f"{batch} batch dimensions")
+  windows = len(step.shape) - batch
+  for d in range(rank):
+    v.require(
+      0 <= sizes[d] <= shape[d] and -1 <= f.batch_dims[d] < batch,
+      f"a window of {list(sizes)} in {shape}",
+    )
+    w = f.window_dims[d]
+    extent = 1 if w < 0 else step.shape[batch + w] if w < windows else -1
+    v.require(
+      extent == sizes[d],
+      f"dimension {d} of the window is {sizes[d]}, walked {extent} steps",
+    )
+  named = v.tensor(indices.tensor).shape
+  depth = len(f.start_index_map)
+  v.require(
+    len(set(f.start_index_map)) == depth
+    and all(0 <= d < rank for d in f.start_index_map),
+    f"indices name the dimensions {f.start_index_map}",
+  )
+  v.require(
+    bool(named) and named[-1] == depth,
+    f"indices of shape {named} for {depth} components",
+  )
+
+
+def check_dynamic(
+  v: Checker,
+  step: schema.Execute,
+  dynamic_dims: Sequence[int],
+  windowed: schema.Access,
+) -> None:
+  """A slice that moves along `dynamic_dims` fits its tensor."""
+  shape = v.tensor(windowed.tensor).shape
+  v.require(
+    len(shape) == len(step.shape)
+    and all(a <= b for a, b in zip(step.shape, shape, strict=True)),
+    f"a slice of {step.shape} in {shape}",
+  )
+  v.require(
+    len(step.operands) == 1 + len(dynamic_dims)
+    and all(0 <= d < len(shape) for d in dynamic_dims),
+    f"{len(step.operands) - 1} starts for dimensions {dynamic_dims}",
+  )

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets import _inner_loops
+from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Codelet,
   Cycles,
   Extents,
   volume,
@@ -27,6 +27,7 @@ from jaxlib.ipu.codelets._instructions import (
   load,
   register_type,
 )
+from jaxlib.ipu.codelets._kinds import ReducingCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode
@@ -155,7 +156,7 @@ def loop_cycles(
   return 11 + target.num_workers * (26 + outputs * (8 + step * depth))
 
 
-class DotCodelet(Codelet):
+class DotCodelet(ReducingCodelet):
   """Cycles: the cheapest of `amp_cycles` (both ways around), `hmac_cycles`.
 
   bf16 is cast to f32 on the tile first and runs as f32; integers and f64 run
@@ -163,6 +164,7 @@ class DotCodelet(Codelet):
   """
 
   record = schema.Dot
+  needs_boxes = True
 
   def cycles(
     self,
@@ -208,6 +210,41 @@ class DotCodelet(Codelet):
     self, fields: schema.Dot, left: list[Array], right: list[Array]
   ) -> list[Array]:
     return [left[0] + right[0]]
+
+  def num_kept(self, fields: schema.Dot, rank: int) -> int:
+    return 3
+
+  def initial(
+    self,
+    fields: schema.Dot,
+    registers: Sequence[np.dtype[Any]],
+    shape: tuple[int, ...],
+  ) -> list[Array]:
+    register = register_type(DType(fields.accumulate_dtype))
+    return [np.zeros(shape, NUMPY_REGISTER[register])]
+
+  def partial_bytes(self, fields: schema.Dot, dtype: DType) -> int:
+    return SIZE[DType(fields.accumulate_dtype)]
+
+  def updates(self, fields: schema.Dot) -> bool:
+    return bool(fields.adds)
+
+  def check(self, fields: schema.Dot, step: schema.Execute, v: Checker) -> None:
+    rank, operands, results = (
+      len(x) for x in (step.shape, step.operands, step.results)
+    )
+    v.require(
+      (rank, operands, results) == (4, 2, 1),
+      f"a product of {operands} operands over {rank} dimensions",
+    )
+    dtype = v.tensor(step.results[0].tensor).dtype
+    v.require(
+      not fields.adds or dtype == fields.accumulate_dtype,
+      f"adds to element type {dtype} in {fields.accumulate_dtype}",
+    )
+
+  def example(self) -> tuple[schema.Dot, int]:
+    return schema.Dot(DType.F32, 0), 4
 
   _CODE = 1024
 

@@ -8,18 +8,33 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets import _windows
-from jaxlib.ipu.codelets._codelet import Array, Cell
-from jaxlib.ipu.codelets.dynamic_slice import DynamicSliceCodelet
+from jaxlib.ipu.codelets._checks import Checker
+from jaxlib.ipu.codelets._codelet import Array, Cell, Cycles, Extents
+from jaxlib.ipu.codelets._kinds import UpdatingCodelet
+from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 
 
-class DynamicUpdateCodelet(DynamicSliceCodelet):
+class DynamicUpdateCodelet(UpdatingCodelet):
   """Cycles: DynamicUpdateSlice1D, which costs what the slice does."""
 
   record = schema.DynamicUpdate
 
+  def cycles(
+    self,
+    target: Target,
+    fields: schema.DynamicUpdate,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> Cycles:
+    return copy_cycles(target, fields.dynamic_dims, operand_dtypes[0], cell)
+
   def vertex(
-    self, fields: Any, cell: Cell, operands: Sequence[Array]
+    self, fields: schema.DynamicUpdate, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
     """Operands: the update, the starts, the numbers of the result's elements.
 
@@ -28,6 +43,14 @@ class DynamicUpdateCodelet(DynamicSliceCodelet):
     update, *start, numbers = operands
     at = _windows.moved(fields.dynamic_dims, start, cell, numbers.shape)
     return [numbers[at], np.broadcast_to(update, cell.extents)]
+
+  def check(
+    self, fields: schema.DynamicUpdate, step: schema.Execute, v: Checker
+  ) -> None:
+    _windows.check_dynamic(v, step, fields.dynamic_dims, step.results[0])
+
+  def example(self) -> tuple[schema.DynamicUpdate, int]:
+    return schema.DynamicUpdate([0]), 2
 
 
 CODELET = DynamicUpdateCodelet()

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets import _windows
+from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Codelet,
   Cycles,
   Extents,
   ceil_div,
   volume,
 )
+from jaxlib.ipu.codelets._kinds import SlicingCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -29,7 +30,7 @@ COPY = {1: (4, 3), 2: (2, 2), 4: (2, 2), 8: (1, 2)}
 SUPERVISOR = 11
 
 
-class GatherCodelet(Codelet):
+class GatherCodelet(SlicingCodelet):
   """Cycles: MultiSlice, the indices shared by the workers.
 
   `parts` (default 1) is over how many tiles the operand is spread along its
@@ -38,6 +39,7 @@ class GatherCodelet(Codelet):
   """
 
   record = schema.Gather
+  reads_whole = True
 
   def cycles(
     self,
@@ -81,6 +83,19 @@ class GatherCodelet(Codelet):
       fields.window_dims,
     )
     return [np.broadcast_to(operand[tuple(at)], cell.extents)]
+
+  def check(
+    self, fields: schema.Gather, step: schema.Execute, v: Checker
+  ) -> None:
+    v.require(
+      (len(step.operands), len(step.results)) == (2, 1),
+      "a gather has two operands",
+    )
+    operand, indices = step.operands
+    _windows.check(v, step, fields, operand, indices, fields.slice_sizes)
+
+  def example(self) -> tuple[schema.Gather, int]:
+    return schema.Gather(1, [0], [1, 8], [-1, -1], [-1, 0]), 2
 
 
 CODELET = GatherCodelet()

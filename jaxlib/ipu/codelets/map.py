@@ -7,19 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from jaxlib.ipu.codelets import _checks
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Codelet,
   Cycles,
   Extents,
   ceil_div,
   volume,
 )
 from jaxlib.ipu.codelets._instructions import evaluate
+from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.codelets._profile import Profile, operations, profile
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 from jaxlib.ipu.target import Target
 
 # popopsCycleEstimators.cpp [S]: cycles of a worker before its loop. UnaryOp1D
@@ -43,7 +45,7 @@ def worker_start(p: Profile) -> tuple[int, int]:
   return binary + _POINTER * (p.loads - 2), 0
 
 
-class MapCodelet(Codelet):
+class MapCodelet(LocalCodelet):
   """Cycles: BinaryOp1D, BroadcastScalar1D and UnaryOp1D, all MultiVertices.
 
   A single f32 addition reproduces the two measured points (10 and 1024
@@ -51,6 +53,7 @@ class MapCodelet(Codelet):
   """
 
   record = schema.Map
+  in_place = True
 
   def cycles(
     self,
@@ -96,6 +99,22 @@ class MapCodelet(Codelet):
       fields.code, fields.outputs, operands, cell.coordinates.__getitem__
     )
     return [np.broadcast_to(v, cell.extents) for v in values]
+
+  def check(
+    self, fields: schema.Map, step: schema.Execute, v: _checks.Checker
+  ) -> None:
+    _checks.register_program(
+      v, fields.code, fields.outputs, len(step.operands), len(step.shape)
+    )
+    v.require(
+      len(fields.outputs) == len(step.results), "a result without its value"
+    )
+
+  def example(self) -> tuple[schema.Map, int]:
+    code = b"".join(
+      encode(Opcode.LOAD, RegisterType.F32, imm=i) for i in (0, 1)
+    )
+    return schema.Map(code + encode(Opcode.ADD, RegisterType.F32, 0, 1), [2]), 2
 
   def code_bytes(self, fields: schema.Map) -> int:
     # Generated code: an instruction of the program is about two of the

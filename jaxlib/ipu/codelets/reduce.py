@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.codelets import _inner_loops
+from jaxlib.ipu.codelets import _checks, _inner_loops
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Codelet,
   Cycles,
   Extents,
   ceil_div,
   volume,
 )
 from jaxlib.ipu.codelets._instructions import evaluate
+from jaxlib.ipu.codelets._kinds import ReducingCodelet
 from jaxlib.ipu.codelets._profile import operations, profile
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind
+from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType, encode
 from jaxlib.ipu.target import Target
 
 # Cycles of a worker: a region of contiguous elements for each output,
@@ -84,25 +84,9 @@ def per_element(
   )
 
 
-def initial(
-  fields: schema.Reduce,
-  registers: Sequence[np.dtype[Any]],
-  shape: tuple[int, ...],
-) -> list[Array]:
-  """What a reduction of nothing gives: the monoid's identity, or `init`."""
-  if fields.kind == ReduceKind.GENERAL:
-    words = np.frombuffer(fields.init, "V8")
-    return [
-      np.full(shape, np.frombuffer(word.tobytes()[: r.itemsize], r)[0])
-      for word, r in zip(words, registers, strict=True)
-    ]
-  kind = ReduceKind(fields.kind)
-  value = np.full(shape, _identity(kind, registers[0]))
-  if kind not in ARG:
-    return [value]
-  # An index that loses every tie.
-  worst = np.iinfo(registers[1]).max
-  return [value, np.full(shape, worst, registers[1])]
+def partial_bytes(dtype: DType) -> int:
+  """Bytes of a partial result: narrow floats are summed as f32."""
+  return max(SIZE[dtype], 4) if dtype in FLOATS else SIZE[dtype]
 
 
 def _identity(kind: ReduceKind, register: np.dtype[Any]) -> Any:
@@ -127,7 +111,7 @@ def _better(kind: ReduceKind, left: list[Array], right: list[Array]) -> Array:
   return np.where(tie, j < i, ((b != b) & (a == a)) | (better & (a == a)))
 
 
-class ReduceCodelet(Codelet):
+class ReduceCodelet(ReducingCodelet):
   """Cycles: popops' continuous reduction.
 
   The six workers share the outputs; where there are fewer outputs than
@@ -218,12 +202,74 @@ class ReduceCodelet(Codelet):
       accumulators, first = [v[..., 0] for v in values], 1
     else:
       registers = [v.dtype for v in values]
-      accumulators = initial(fields, registers, values[0].shape[:-1])
+      accumulators = self.initial(fields, registers, values[0].shape[:-1])
     for i in range(first, values[0].shape[-1]):
       accumulators = self.combine(
         fields, accumulators, [v[..., i] for v in values]
       )
     return accumulators
+
+  def num_kept(self, fields: schema.Reduce, rank: int) -> int:
+    return rank - fields.num_reduced
+
+  def initial(
+    self,
+    fields: schema.Reduce,
+    registers: Sequence[np.dtype[Any]],
+    shape: tuple[int, ...],
+  ) -> list[Array]:
+    """The monoid's identity, or `init`."""
+    if fields.kind == ReduceKind.GENERAL:
+      words = np.frombuffer(fields.init, "V8")
+      return [
+        np.full(shape, np.frombuffer(word.tobytes()[: r.itemsize], r)[0])
+        for word, r in zip(words, registers, strict=True)
+      ]
+    kind = ReduceKind(fields.kind)
+    value = np.full(shape, _identity(kind, registers[0]))
+    if kind not in ARG:
+      return [value]
+    # An index that loses every tie.
+    worst = np.iinfo(registers[1]).max
+    return [value, np.full(shape, worst, registers[1])]
+
+  def partial_bytes(self, fields: schema.Reduce, dtype: DType) -> int:
+    return partial_bytes(dtype)
+
+  def check(
+    self, fields: schema.Reduce, step: schema.Execute, v: _checks.Checker
+  ) -> None:
+    rank, results = len(step.shape), len(step.results)
+    v.require(
+      fields.num_reduced <= rank, f"reduces {fields.num_reduced} of {rank}"
+    )
+    _checks.register_program(
+      v, fields.code, fields.outputs, len(step.operands), rank
+    )
+    kind = fields.kind
+    v.require(
+      kind in set(ReduceKind) and kind != ReduceKind.SET,
+      f"unknown reduction {kind}",
+    )
+    n = len(fields.outputs)
+    _checks.combiner(v, kind, fields.combine, fields.combine_outputs, n)
+    if kind == ReduceKind.GENERAL:
+      v.require(
+        len(fields.init) == 8 * n and n == results,
+        f"{n} values with {len(fields.init)} bytes of start and {results} "
+        "results",
+      )
+    elif kind in ARG:
+      v.require(
+        n in (1, 2) and results in (1, 2),
+        f"an arg-reduction of {n} values with {results} results",
+      )
+    else:
+      v.require(n == results == 1, f"{n} values, {results} results")
+
+  def example(self) -> tuple[schema.Reduce, int]:
+    load = encode(Opcode.LOAD, RegisterType.F32)
+    return schema.Reduce(1, ReduceKind.SUM, load, [0], b"", [], b""), 2
 
   def combine(
     self, fields: schema.Reduce, left: list[Array], right: list[Array]

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.codelets import _windows, gather, reduce
+from jaxlib.ipu.codelets import _checks, _windows, gather, reduce
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Codelet,
   Cycles,
   Extents,
   ceil_div,
   volume,
 )
 from jaxlib.ipu.codelets._instructions import evaluate
+from jaxlib.ipu.codelets._kinds import UpdatingCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
@@ -30,7 +30,7 @@ _UPDATE_START = 29
 _OP_START, _OP_SERVED, _OP_ATOM, _OP_SKIPPED = 3 + 29, 11, 3, 5
 
 
-class ScatterCodelet(Codelet):
+class ScatterCodelet(UpdatingCodelet):
   """Cycles: MultiUpdate for SET, MultiUpdateOp for what combines.
 
   `parts` as for a gather. Sums of floats take an atom (32 bits of f32, 64 of
@@ -39,6 +39,7 @@ class ScatterCodelet(Codelet):
   """
 
   record = schema.Scatter
+  reads_whole = True
 
   def cycles(
     self,
@@ -114,14 +115,37 @@ class ScatterCodelet(Codelet):
       np.broadcast_to(updates, cell.extents),
     ]
 
+  def is_unique(self, fields: schema.Scatter) -> bool:
+    return bool(fields.unique_indices)
 
-def update(fields: schema.Scatter, old: Array, new: Array) -> Array:
-  """Combines an old element with an update: registers in, registers out."""
-  kind = ReduceKind(fields.kind)
-  with np.errstate(all="ignore"):
-    if kind == ReduceKind.GENERAL:
-      return evaluate(fields.combine, fields.combine_outputs, [old, new])[0]
-    return reduce.FUNCTIONS[kind](old, new)
+  def combines(self, fields: schema.Scatter) -> bool:
+    return fields.kind != ReduceKind.SET
+
+  def combine(self, fields: schema.Scatter, old: Array, new: Array) -> Array:
+    kind = ReduceKind(fields.kind)
+    with np.errstate(all="ignore"):
+      if kind == ReduceKind.GENERAL:
+        return evaluate(fields.combine, fields.combine_outputs, [old, new])[0]
+      return reduce.FUNCTIONS[kind](old, new)
+
+  def check(
+    self, fields: schema.Scatter, step: schema.Execute, v: _checks.Checker
+  ) -> None:
+    v.require(
+      (len(step.operands), len(step.results)) == (2, 1),
+      "a scatter has two operands",
+    )
+    (result,) = step.results
+    indices = step.operands[0]
+    _windows.check(v, step, fields, result, indices, fields.window_sizes)
+    _checks.combiner(v, fields.kind, fields.combine, fields.combine_outputs, 1)
+
+  def example(self) -> tuple[schema.Scatter, int]:
+    kind = ReduceKind.SUM
+    return (
+      schema.Scatter(1, [0], [1, 8], [-1, -1], [-1, 0], kind, 0, b"", [], 0),
+      2,
+    )
 
 
 CODELET = ScatterCodelet()

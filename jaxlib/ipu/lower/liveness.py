@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from typing import Any
 
+from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import TensorInfo
 from jaxlib.ipu.lower.view import dense_strides
@@ -130,7 +131,8 @@ class Timeline:
   def _execute(self, step: schema.Execute) -> Event:
     tensors = self._tensors
     results = [tensors[a.tensor].root for a in step.results]
-    in_place = isinstance(step.fields, schema.Map)
+    codelet = CODELETS[type(step.fields)]
+    in_place = codelet.in_place
     sizes = {SIZE[tensors[r].dtype] for r in results}
     # The one element of a scalar map is read before any result is written.
     scalar = in_place and math.prod(step.shape) == 1
@@ -150,7 +152,7 @@ class Timeline:
         and tuple(t.strides) == dense_strides(t.shape)
       )
       (early if same_index else reads).append(t.root)
-    if schema.updates(step.fields):
+    if codelet.updates(step.fields):
       return self._event(self._tick(), early, reads, partial=results)
     return self._event(self._tick(), early, reads, full=results)
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from jaxlib.ipu.codelets.reduce import partial_bytes
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, UNSIGNED, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Value
@@ -129,7 +130,7 @@ def _reduce(
     extra=reduction.combine_cost(
       builder.target,
       plan,
-      sum(reduction.partial_bytes(d) for d in dtypes),
+      sum(partial_bytes(d) for d in dtypes),
     ),
     kept=plan.kept_block,
     reduced=plan.reduced_block,

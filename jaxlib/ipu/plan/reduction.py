@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Factor, Layout, linear, project, refine
 from jaxlib.ipu.program import schema
@@ -152,11 +151,6 @@ def result_layout(
     if own is not None:
       return own
   return linear(kept, target.num_tiles)
-
-
-def partial_bytes(dtype: DType) -> int:
-  """Bytes of a partial result: narrow floats are summed as f32."""
-  return max(SIZE[dtype], 4) if dtype in FLOATS else SIZE[dtype]
 
 
 def combine_cost(

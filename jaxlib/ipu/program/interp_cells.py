@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxlib.ipu.codelets import Cell
+from jaxlib.ipu.codelets import CODELETS, Cell
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.tile_memory import Array, Elements, TileMemory, Trap
@@ -144,7 +144,7 @@ def operands(
   accesses: Sequence[schema.Access],
 ) -> list[Array]:
   """A vertex's operands, from its tile's memory alone."""
-  whole = isinstance(step.fields, (schema.Gather, schema.Scatter))
+  whole = CODELETS[type(step.fields)].reads_whole
   operands = []
   for access in accesses:
     shape = machine.memory[access.tensor].shape

@@ -245,13 +245,6 @@ class DynamicUpdate:
 Fields = Map | Reduce | Dot | Gather | Scatter | DynamicSlice | DynamicUpdate
 
 
-def updates(fields: Fields) -> bool:
-  """Whether a compute set reads what its result holds, and may keep some."""
-  if isinstance(fields, Dot):
-    return bool(fields.adds)
-  return isinstance(fields, Scatter | DynamicUpdate)
-
-
 # --- Steps -----------------------------------------------------------------
 
 

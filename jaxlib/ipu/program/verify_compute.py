@@ -1,19 +1,17 @@
-"""Checks of compute sets: fields, accesses, and that operands are where the
-vertices are."""
+"""Checks of compute sets: accesses, and that operands are where the vertices
+are. What is right for the fields, each codelet says (`codelets/`)."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxlib.ipu.codelets._instructions import arguments, decode
+from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.plan.layout import Factor, Layout, overlap, project
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind
 from jaxlib.ipu.program.verify_memory import dense
 
 if TYPE_CHECKING:
@@ -33,7 +31,8 @@ def check(v: _Verifier, step: schema.Execute) -> None:
     partition.num_elements == size,
     f"a partition of {partition.num_elements} over {size} points",
   )
-  _fields(v, step)
+  codelet = CODELETS[type(step.fields)]
+  codelet.check(step.fields, step, v)
   for access in (*step.operands, *step.results):
     _access(v, step, access)
   for access in step.operands:
@@ -41,9 +40,9 @@ def check(v: _Verifier, step: schema.Execute) -> None:
   if size:
     v.require(step.cost.compute_cycles > 0, "vertices that cost nothing")
     _residency(v, step, shape, partition)
-  if schema.updates(step.fields):
+  if codelet.updates(step.fields):
     v.reads(step.results[0].tensor)
-  in_place = isinstance(step.fields, schema.Map)
+  in_place = codelet.in_place
   for access in step.results:
     for source in step.operands:
       if in_place and size == 1:
@@ -56,161 +55,6 @@ def check(v: _Verifier, step: schema.Execute) -> None:
       )
       v.keeps_apart(t.root, access.tensor, in_place and same_index)
     v.writes(access.tensor)
-
-
-# --- Fields -------------------------------------------------------------------
-
-
-def _fields(v: _Verifier, step: schema.Execute) -> None:
-  rank, operands = len(step.shape), len(step.operands)
-  results = len(step.results)
-  match step.fields:
-    case schema.Map() as f:
-      _code(v, f.code, f.outputs, operands, rank)
-      v.require(len(f.outputs) == results, "a result without its value")
-    case schema.Reduce() as f:
-      v.require(f.num_reduced <= rank, f"reduces {f.num_reduced} of {rank}")
-      _code(v, f.code, f.outputs, operands, rank)
-      _reduce(v, f, results)
-    case schema.Dot() as f:
-      v.require(
-        (rank, operands, results) == (4, 2, 1),
-        f"a product of {operands} operands over {rank} dimensions",
-      )
-      dtype = v.tensors[step.results[0].tensor].dtype
-      v.require(
-        not f.adds or dtype == f.accumulate_dtype,
-        f"adds to element type {dtype} in {f.accumulate_dtype}",
-      )
-    case schema.Gather() as f:
-      v.require((operands, results) == (2, 1), "a gather has two operands")
-      _windows(v, step, f, step.operands[0], step.operands[1], f.slice_sizes)
-    case schema.Scatter() as f:
-      v.require((operands, results) == (2, 1), "a scatter has two operands")
-      _windows(v, step, f, step.results[0], step.operands[0], f.window_sizes)
-      _combine(v, f.kind, f.combine, f.combine_outputs, 1)
-    case schema.DynamicSlice() as f:
-      _dynamic(v, step, f.dynamic_dims, step.operands[0])
-    case schema.DynamicUpdate() as f:
-      _dynamic(v, step, f.dynamic_dims, step.results[0])
-
-
-def _code(
-  v: _Verifier,
-  code: bytes,
-  outputs: Sequence[int],
-  operands: int,
-  rank: int,
-) -> None:
-  """A register program reads what exists, earlier values only."""
-  try:
-    instructions = decode(code)
-  except ValueError as e:
-    v.fail(f"its register program is none: {e}")
-    return
-  for n, i in enumerate(instructions):
-    v.require(
-      all(a < n for a in arguments(i)),
-      f"instruction {n} ({i.op.name}) reads a value that is not yet there",
-    )
-    if i.op == Opcode.LOAD:
-      v.require(i.imm < operands, f"instruction {n} loads operand {i.imm}")
-    if i.op == Opcode.IOTA:
-      v.require(i.imm < rank, f"instruction {n} counts dimension {i.imm}")
-  v.require(
-    all(o < len(instructions) for o in outputs),
-    f"outputs {list(outputs)} of {len(instructions)} values",
-  )
-
-
-def _reduce(v: _Verifier, f: schema.Reduce, results: int) -> None:
-  v.require(
-    f.kind in set(ReduceKind) and f.kind != ReduceKind.SET,
-    f"unknown reduction {f.kind}",
-  )
-  n = len(f.outputs)
-  _combine(v, f.kind, f.combine, f.combine_outputs, n)
-  if f.kind == ReduceKind.GENERAL:
-    v.require(
-      len(f.init) == 8 * n and n == results,
-      f"{n} values with {len(f.init)} bytes of start and {results} results",
-    )
-  elif f.kind in (ReduceKind.ARGMAX, ReduceKind.ARGMIN):
-    v.require(
-      n in (1, 2) and results in (1, 2),
-      f"an arg-reduction of {n} values with {results} results",
-    )
-  else:
-    v.require(n == results == 1, f"{n} values, {results} results")
-
-
-def _combine(
-  v: _Verifier, kind: int, code: bytes, outputs: Sequence[int], values: int
-) -> None:
-  if kind == ReduceKind.GENERAL:
-    _code(v, code, outputs, 2 * values, 0)
-    v.require(
-      len(outputs) == values, f"combines {values} values to {len(outputs)}"
-    )
-
-
-def _windows(
-  v: _Verifier,
-  step: schema.Execute,
-  f: schema.Gather | schema.Scatter,
-  windowed: schema.Access,
-  indices: schema.Access,
-  sizes: Sequence[int],
-) -> None:
-  shape = v.tensor(windowed.tensor).shape
-  rank, batch = len(shape), f.num_batch_dims
-  v.require(
-    len(sizes) == len(f.batch_dims) == len(f.window_dims) == rank,
-    f"its maps are not of the windowed tensor's rank {rank}",
-  )
-  v.require(batch <= len(step.shape), f"{batch} batch dimensions")
-  windows = len(step.shape) - batch
-  for d in range(rank):
-    v.require(
-      0 <= sizes[d] <= shape[d] and -1 <= f.batch_dims[d] < batch,
-      f"a window of {list(sizes)} in {shape}",
-    )
-    w = f.window_dims[d]
-    extent = 1 if w < 0 else step.shape[batch + w] if w < windows else -1
-    v.require(
-      extent == sizes[d],
-      f"dimension {d} of the window is {sizes[d]}, walked {extent} steps",
-    )
-  named = v.tensor(indices.tensor).shape
-  depth = len(f.start_index_map)
-  v.require(
-    len(set(f.start_index_map)) == depth
-    and all(0 <= d < rank for d in f.start_index_map),
-    f"indices name the dimensions {f.start_index_map}",
-  )
-  v.require(
-    bool(named) and named[-1] == depth,
-    f"indices of shape {named} for {depth} components",
-  )
-
-
-def _dynamic(
-  v: _Verifier,
-  step: schema.Execute,
-  dynamic_dims: Sequence[int],
-  windowed: schema.Access,
-) -> None:
-  shape = v.tensor(windowed.tensor).shape
-  v.require(
-    len(shape) == len(step.shape)
-    and all(a <= b for a, b in zip(step.shape, shape, strict=True)),
-    f"a slice of {step.shape} in {shape}",
-  )
-  v.require(
-    len(step.operands) == 1 + len(dynamic_dims)
-    and all(0 <= d < len(shape) for d in dynamic_dims),
-    f"{len(step.operands) - 1} starts for dimensions {dynamic_dims}",
-  )
 
 
 # --- Accesses and residency ---------------------------------------------------
@@ -242,8 +86,7 @@ def _residency(
   shape: tuple[int, ...],
   partition: Layout,
 ) -> None:
-  served = isinstance(step.fields, schema.Gather | schema.DynamicSlice)
-  indexed = isinstance(step.fields, schema.Gather | schema.Scatter)
+  codelet = CODELETS[type(step.fields)]
   tiles = v.program.target.num_tiles
 
   def check(name: str, access: schema.Access, whole: bool, why: str) -> None:
@@ -256,10 +99,10 @@ def _residency(
       v.fail(f"{name}, tensor {access.tensor}, {why % missing}")
 
   for i, access in enumerate(step.operands):
-    if i or not served:
+    if i or not codelet.serves:
       why = "is not whole on tile %d, which reads it"
-      check(f"operand {i}", access, indexed, why)
-  if isinstance(step.fields, schema.Map):
+      check(f"operand {i}", access, codelet.reads_whole, why)
+  if codelet.writes_locally:
     for i, access in enumerate(step.results):
       check(f"result {i}", access, False, "is not where tile %d computes it")
 

@@ -1,0 +1,58 @@
+"""What the checks of codelets' fields share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from jaxlib.ipu.codelets._instructions import arguments, decode
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode, ReduceKind
+
+
+class Checker(Protocol):
+  """The verifier, as codelets know it."""
+
+  def require(self, condition: bool, message: str) -> None:
+    """Refuses the program unless the condition holds."""
+
+  def tensor(self, number: int) -> schema.Tensor:
+    """A tensor of the program; refuses numbers that name none."""
+
+  def layout(self, number: int) -> Layout:
+    """A mapping of the program; refuses numbers that name none."""
+
+
+def register_program(
+  v: Checker, code: bytes, outputs: Sequence[int], operands: int, rank: int
+) -> None:
+  """A register program reads what exists, earlier values only."""
+  try:
+    instructions = decode(code)
+  except ValueError as e:
+    return v.require(False, f"its register program is none: {e}")
+  for n, i in enumerate(instructions):
+    v.require(
+      all(a < n for a in arguments(i)),
+      f"instruction {n} ({i.op.name}) reads a value that is not yet there",
+    )
+    if i.op == Opcode.LOAD:
+      v.require(i.imm < operands, f"instruction {n} loads operand {i.imm}")
+    if i.op == Opcode.IOTA:
+      v.require(i.imm < rank, f"instruction {n} counts dimension {i.imm}")
+  v.require(
+    all(o < len(instructions) for o in outputs),
+    f"outputs {list(outputs)} of {len(instructions)} values",
+  )
+
+
+def combiner(
+  v: Checker, kind: int, code: bytes, outputs: Sequence[int], values: int
+) -> None:
+  """What combines `values` values with as many others."""
+  if kind == ReduceKind.GENERAL:
+    register_program(v, code, outputs, 2 * values, 0)
+    v.require(
+      len(outputs) == values, f"combines {values} values to {len(outputs)}"
+    )

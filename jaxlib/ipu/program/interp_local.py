@@ -1,0 +1,64 @@
+"""How the interpreter runs codelets whose vertices write where they compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets._instructions import store
+from jaxlib.ipu.codelets._kinds import LocalCodelet
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.interp_cells import cells, operands, targets
+from jaxlib.ipu.program.tile_memory import Array, Elements, TileMemory, Trap
+
+if TYPE_CHECKING:
+  from jaxlib.ipu.program.interp import Machine
+
+
+def execute(
+  machine: Machine, step: schema.Execute, codelet: LocalCodelet
+) -> None:
+  """Runs the vertices, then writes: none sees what another has written."""
+  memories = [machine.computed(a.tensor) for a in step.results]
+  times = [
+    {tile: np.zeros(len(owned), np.int64) for tile, owned in m.tiles.items()}
+    for m in memories
+  ]
+  pending: list[tuple[TileMemory, int, Elements, Array]] = []
+  layout = machine.layouts[step.partition]
+  for tile, cell in cells(layout, tuple(step.shape)):
+    local = operands(machine, step, tile, cell, step.operands)
+    values = codelet.vertex(step.fields, cell, local)
+    for access, m, count, value in zip(
+      step.results, memories, times, values, strict=True
+    ):
+      to = targets(m, access, cell)
+      np.add.at(count.get(tile, np.zeros(0)), m.local(tile, to), 1)
+      pending.append((m, tile, to, store(value, m.dtype).reshape(-1)))
+  for m, tile, to, value in pending:
+    m.write(tile, to, value)
+  for m, count in zip(memories, times, strict=True):
+    machine.wrote(m.number, _written(m, count))
+  machine.count(step.cost, 0)
+
+
+def _written(m: TileMemory, counts: dict[int, Elements]) -> Any:
+  """Which elements were written: none twice, and all copies or none."""
+  total = np.zeros(m.size, np.int64)
+  for tile, count in counts.items():
+    if (count > 1).any():
+      element = m.tiles[tile][count > 1][0]
+      raise Trap(
+        "race", f"two vertices write element {element}", tile, m.number
+      )
+    total[m.tiles[tile]] += count
+  partly = (total > 0) & (total < m.copies)
+  if partly.any():
+    raise Trap(
+      "replica",
+      f"element {int(np.argmax(partly))} is on {m.copies} tiles and written "
+      "on fewer",
+      tensor=m.number,
+    )
+  return total > 0
