@@ -7,10 +7,16 @@ of `jax.jit` as a `jax.errors.JaxRuntimeError`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from typing import Any
 
-from jaxlib.ipu.location import describe, resolve
+from jaxlib.ipu.location import resolve
+from jaxlib.ipu.program.text import location_text
+
+ON_THE_CPU = (
+  "compute this part on the CPU, between functions that are jitted for the "
+  'IPU: jax.device_put(x, jax.devices("cpu")[0]) brings its arguments there, '
+  "and what is computed with them stays there until it is put back"
+)
 
 
 class Code(enum.IntEnum):
@@ -37,7 +43,7 @@ class CompileError(Exception):
 
 
 def _at(location: Any) -> str:
-  where = describe(resolve(location)) if location is not None else ""
+  where = location_text(resolve(location))
   return f"\n  in {where}" if where else ""
 
 
@@ -52,24 +58,20 @@ def resource_exhausted(message: str, location: Any = None) -> CompileError:
 
 
 def unimplemented(
-  what: str,
-  location: Any = None,
-  known: Iterable[str] = (),
-  *,
-  kind: str = "StableHLO operations",
+  what: str, location: Any = None, instead: str = ON_THE_CPU
 ) -> CompileError:
   """An operation or a type that is not lowered.
 
   Args:
     what: its name.
     location: where the user's program has it.
-    known: those of its kind that are lowered.
-    kind: what these are called.
+    instead: what the user can do.
   """
-  message = f"the IPU backend does not lower {what}{_at(location)}"
-  if known:
-    message += f"\n  {kind} it lowers: {', '.join(known)}"
-  return CompileError(Code.UNIMPLEMENTED, message)
+  return CompileError(
+    Code.UNIMPLEMENTED,
+    f"the IPU backend does not lower {what}{_at(location)}\n"
+    f"  What to do: {instead}",
+  )
 
 
 def internal(message: str, location: Any = None) -> CompileError:

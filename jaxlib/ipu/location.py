@@ -2,47 +2,105 @@
 
 JAX names each operation's location after the primitive and nests in it the
 Python frames that led there, the innermost first; frames of JAX itself are
-not in it. Locations are resolved late, and only for what is reported.
+not in it. What a user looks for is the innermost of the own lines, which is
+the first outside installed packages. Locations are resolved late, and only
+for what is reported.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import site
+import sysconfig
+from collections.abc import Iterator
 from typing import Any
 
 from jaxlib.ipu.program import schema
+from jaxlib.mlir import ir
 
 UNKNOWN = schema.Location(operation="", name="", file="", line=0)
 
 
 def resolve(location: Any, operation: str = "") -> schema.Location:
-  """The operation's name in the traced program and the innermost user line.
+  """The operation's name in the traced program and the user's line.
 
   Args:
     location: an MLIR location, a resolved one, or None.
     operation: the StableHLO operation.
+
+  Returns:
+    The file is the user's; behind what the package that the user called has
+    of its own, `flax/linen/linear.py:700, called from train.py`. Where all
+    frames are those of packages, the innermost counts as the user's.
   """
   if isinstance(location, schema.Location):
     return location
-  name, file, line = "", "", 0
+  name = _name(location)
+  first = None
+  for file, line in _frames(location):
+    if installed(file) is None:
+      if first is not None:
+        file = f"{installed(first[0])}:{first[1]}, called from {file}"
+      return schema.Location(operation, name, file, line)
+    first = first or (file, line)
+  file, line = first or ("", 0)
+  return schema.Location(operation, name, file, line)
+
+
+def _name(location: Any) -> str:
+  """The first name in a location: callees come before their callers."""
   todo = [location]
   while todo:
     at = todo.pop()
-    if hasattr(at, "child_loc"):
-      name = name or at.name_str
+    if isinstance(at, ir.NameLoc):
+      return at.name_str
+    todo += _inner(at)
+  return ""
+
+
+def _frames(location: Any) -> Iterator[tuple[str, int]]:
+  """File and line of each Python frame, the innermost first."""
+  todo = [location]
+  while todo:
+    at = todo.pop()
+    if isinstance(at, ir.FileLineColLoc):
+      yield at.filename, at.start_line
+    elif isinstance(at, ir.NameLoc):
       todo.append(at.child_loc)
-    elif hasattr(at, "callee"):
-      todo += [at.caller, at.callee]
-    elif hasattr(at, "locations"):
-      todo += reversed(at.locations)
-    elif hasattr(at, "filename"):
-      file, line = at.filename, at.start_line
-      break
-  return schema.Location(operation=operation, name=name, file=file, line=line)
+    else:
+      todo += _inner(at)
 
 
-def describe(location: schema.Location) -> str:
-  """`NAME at FILE:LINE`, or as much of it as is known."""
-  if location.file:
-    name = f"{location.name} " if location.name else ""
-    return f"{name}at {location.file}:{location.line}"
-  return location.name
+def _inner(location: Any) -> list[Any]:
+  """What a location is made of, the first to look at last."""
+  if isinstance(location, ir.CallSiteLoc):
+    return [location.caller, location.callee]
+  if isinstance(location, ir.FusedLoc):
+    return list(reversed(location.locations))
+  return []
+
+
+@functools.cache
+def _package_folders() -> tuple[str, ...]:
+  """Where this Python keeps what is installed, the longest path first."""
+  paths = sysconfig.get_paths()
+  folders = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
+  folders.update(site.getsitepackages())
+  folders.add(site.getusersitepackages())
+  folders |= {os.path.realpath(folder) for folder in folders}
+  return tuple(sorted((f + os.sep for f in folders), key=len, reverse=True))
+
+
+@functools.lru_cache(maxsize=4096)
+def installed(file: str) -> str | None:
+  """A file's path below the folder that it is installed in; None for one
+  outside installed packages and the standard library."""
+  for folder in _package_folders():
+    if file.startswith(folder):
+      return file[len(folder) :]
+  for name in ("site-packages", "dist-packages"):
+    _, found, rest = file.rpartition(f"{os.sep}{name}{os.sep}")
+    if found:
+      return rest
+  return file if file.startswith("<frozen ") else None

@@ -19,6 +19,7 @@ from jaxlib.ipu.diagnostics import (
 from jaxlib.ipu.dtypes import MLIR_NAME, DType
 from jaxlib.ipu.ir import registry, scatter_guard
 from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
+from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _mosaic_gpu_ext
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
@@ -77,7 +78,7 @@ def import_module(module: ir.Module) -> Module:
 
   Raises:
     CompileError: an operation or an element type that nobody lowers; names
-      it, the user's line, and what is lowered.
+      it, the user's line, and what to do instead.
   """
   main = None
   for op in module.body.operations:
@@ -191,14 +192,16 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
   if str(type_) == "!stablehlo.token":
     return (0,), DType.BOOL
   if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
-    raise unimplemented(f"values of type {type_}", location)
+    raise unimplemented(
+      f"values of type {type_}", location, instead_of_type(str(type_))
+    )
   dtype = MLIR_NAME.get(str(type_.element_type))
   if dtype is None:
     raise unimplemented(
       f"element type {type_.element_type} (of a {type_})",
       location,
-      MLIR_NAME,
-      kind="Element types",
+      "convert such arrays with astype before they reach the IPU, to one of "
+      + ", ".join(MLIR_NAME),
     )
   return tuple(type_.shape), dtype
 
@@ -210,4 +213,6 @@ def _custom_call(operation: Any) -> str:
 
 
 def _unimplemented(operation: str, location: Any) -> CompileError:
-  return unimplemented(f"operation {operation}", location, registry.names())
+  return unimplemented(
+    f"operation {operation}", location, instead_of(operation)
+  )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from jaxlib.ipu.ir.graph import Graph, Module, Value
-from jaxlib.ipu.location import describe, resolve
+from jaxlib.ipu.location import resolve
+from jaxlib.ipu.program.text import location_text
 
 
 def module_text(module: Module) -> str:
@@ -31,7 +32,7 @@ def _graph(graph: Graph, names: dict[int, str], indent: str) -> list[str]:
     if node.attributes is not None:
       attributes = " ".join(str(node.attributes).split())
       text += f"  {attributes[:200]}"
-    where = describe(resolve(node.location))
+    where = location_text(resolve(node.location))
     lines.append(f"{text}  # {where}" if where else text)
     for region in node.regions:
       lines += _graph(region, names, indent + "    ")

@@ -77,14 +77,6 @@ def define(operation: Operation) -> None:
   REGISTRY[operation.name] = operation
 
 
-def names() -> list[str]:
-  """The StableHLO operations that are lowered, for messages."""
-  prefix = "stablehlo."
-  return sorted(
-    n.removeprefix(prefix) for n in REGISTRY if n.startswith(prefix)
-  )
-
-
 def is_elementwise(node: Node) -> bool:
   """Whether the node computes each element from its inputs' like elements."""
   definition = REGISTRY.get(node.op)

@@ -23,6 +23,7 @@ from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.text import location_text
 
 
 @dataclasses.dataclass(slots=True)
@@ -195,13 +196,12 @@ def _largest(
     info = builder.tensors[number]
     where = ""
     if info.location is not None:
-      _, name, file, line = places[info.location]
-      where = f" {name} at {file}:{line}" if file else ""
+      where = location_text(schema.Location(*places[info.location]))
     kind = ("temporary", "argument", "result", "constant")[info.space]
     if info.root != number:
       kind = "exchanged copy"
     type_ = type_text(info.shape, info.dtype)
-    lines.append(f"{size:,} bytes: {kind} {type_}{where}")
+    lines.append(f"{size:,} bytes: {kind} {type_} {where}".rstrip())
   return lines
 
 

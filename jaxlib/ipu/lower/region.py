@@ -7,7 +7,7 @@ import dataclasses
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Graph, Value
-from jaxlib.ipu.ir.registry import REGISTRY, names
+from jaxlib.ipu.ir.registry import REGISTRY
 from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.lower.map_program import make_source
 from jaxlib.ipu.program.isa import Opcode, ReduceKind
@@ -28,6 +28,11 @@ _BOOL = {
   ReduceKind.MAX: ReduceKind.OR,
   ReduceKind.MIN: ReduceKind.AND,
 }
+
+_SCALAR = (
+  "combine elements by element-wise operations on the function's own arguments "
+  "and constants"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +133,9 @@ def inline(code: Code, region: Graph, inputs: list[int]) -> list[int]:
       known = make_source(code, value, ())
       if known is None:
         source = value.node.op if value.node else "an outer value"
-        raise unimplemented(f"a function that uses {source}", None, names())
+        raise unimplemented(
+          f"a scalar function that uses {source}", None, _SCALAR
+        )
       numbers[id(value)] = known
     return known
 
@@ -138,7 +145,7 @@ def inline(code: Code, region: Graph, inputs: list[int]) -> list[int]:
     row = REGISTRY[node.op].elementwise
     if row is None:
       raise unimplemented(
-        f"{node.op} inside a scalar function", node.location, names()
+        f"{node.op} inside a scalar function", node.location, _SCALAR
       )
     numbers[id(node.results[0])] = row.emit(
       code, [number(v) for v in node.inputs], node

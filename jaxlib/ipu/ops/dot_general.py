@@ -41,9 +41,9 @@ def _lower(builder: Builder, node: Node) -> None:
   if value.dtype in INTEGERS and any(v.dtype in FLOATS for v in node.inputs):
     of = " and ".join(NAME[v.dtype] for v in node.inputs)
     raise unimplemented(
-      f"dot_general of {of} into {NAME[value.dtype]} (convert "
-      "the operands, or the result)",
+      f"dot_general of {of} into {NAME[value.dtype]}",
       node.location,
+      "convert the operands before it, or the result after it, with astype",
     )
   lhs, rhs = (builder.view(v) for v in node.inputs)
   lhs_free = _free(lhs, d.lhs_batch, d.lhs_contract)

@@ -12,7 +12,7 @@ from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Graph, Node
-from jaxlib.ipu.ir.registry import Operation, define, names
+from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER
 from jaxlib.ipu.lower.region import Combiner, combiner, monoid
@@ -56,7 +56,9 @@ def _kind(region: Graph) -> tuple[ReduceKind, Combiner]:
 def _lower(builder: Builder, node: Node) -> None:
   if len(node.inputs) != 3:
     raise unimplemented(
-      "scatter of several operands at once", node.location, names()
+      "scatter of several operands at once",
+      node.location,
+      "scatter into each array by itself, x.at[i].set(y)",
     )
   indexing: Indexing = node.attributes
   operand = builder.view(node.inputs[0])

@@ -110,10 +110,21 @@ def _move(move: schema.Move) -> str:
   )
 
 
+def location_text(location: schema.Location) -> str:
+  """Where something is, in words, or as much of it as is known.
+
+  `NAME at train.py:31`, or `NAME at flax/linen/linear.py:700, called from
+  train.py:31`.
+  """
+  if not location.file:
+    return location.name
+  name = f"{location.name} " if location.name else ""
+  return f"{name}at {location.file}:{location.line}"
+
+
 def _location(location: schema.Location) -> str:
-  at = f" at {location.file}:{location.line}" if location.file else ""
-  name = f"{location.name}{at}"
-  return f"  # {name}" if name else ""
+  where = location_text(location)
+  return f"  # {where}" if where else ""
 
 
 def _code(fields: Any) -> list[str]:

@@ -1,0 +1,64 @@
+"""What to do instead of an operation that is not lowered."""
+
+from __future__ import annotations
+
+from jaxlib.ipu.diagnostics import ON_THE_CPU
+
+_ONE_IPU = (
+  "a program runs on one IPU: jit it without a mesh of several, and give each "
+  "IPU its own arguments with jax.device_put"
+)
+_FIXED_SHAPES = (
+  "give every array a fixed shape: jnp.where in place of a boolean index, "
+  "size= in jnp.nonzero and jnp.unique, jax.jit(static_argnums=...) for "
+  "numbers that are part of a shape"
+)
+_ARGUMENTS = "pass it as an argument, and return what should leave the device"
+_FOREIGN = (
+  "nothing of that name is made for the IPU: write it in jax.numpy or "
+  "jax.lax, or call it on the CPU, between jitted functions"
+)
+
+_INSTEAD = {
+  **dict.fromkeys(
+    (
+      "all_gather",
+      "all_reduce",
+      "all_to_all",
+      "collective_broadcast",
+      "collective_permute",
+      "partition_id",
+      "reduce_scatter",
+      "replica_id",
+    ),
+    _ONE_IPU,
+  ),
+  **dict.fromkeys(
+    (
+      "dynamic_broadcast_in_dim",
+      "dynamic_conv",
+      "dynamic_gather",
+      "dynamic_iota",
+      "dynamic_pad",
+      "dynamic_reshape",
+      "get_dimension_size",
+      "real_dynamic_slice",
+      "set_dimension_size",
+    ),
+    _FIXED_SHAPES,
+  ),
+  **dict.fromkeys(("infeed", "outfeed", "recv", "send"), _ARGUMENTS),
+  "custom_call": _FOREIGN,
+}
+
+
+def instead_of(operation: str) -> str:
+  """The advice for an operation, `stablehlo.sort` or `stablehlo.custom_call
+  @NAME`."""
+  name = operation.removeprefix("stablehlo.").partition(" ")[0]
+  return _INSTEAD.get(name, ON_THE_CPU)
+
+
+def instead_of_type(type_text: str) -> str:
+  """The advice for values of an MLIR type that is no array of fixed shape."""
+  return _FIXED_SHAPES if "?" in type_text else ON_THE_CPU
