@@ -12,7 +12,7 @@ from jaxlib.ipu import ops
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower import emit, memory
+from jaxlib.ipu.lower import emit, memory, signature, storage
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.options import Settings, active
 from jaxlib.ipu.passes import (
@@ -125,15 +125,15 @@ def _fuse(state: State, options: Options) -> None:
 def _lower(state: State, options: Options) -> None:
   assert state.module is not None
   builder = state.builder = Builder(options.target)
-  state.arguments = emit.bind_arguments(builder, state.module)
+  state.arguments = signature.bind_arguments(builder, state.module)
   views = builder.lower_graph(state.module.graph)
-  state.results = emit.bind_results(builder, state.module, views)
+  state.results = signature.bind_results(builder, state.module, views)
 
 
 def _allocate(state: State, options: Options) -> None:
   assert state.module is not None and state.builder is not None
   builder = state.builder
-  line, state.arena_bytes = emit.place_storage(
+  line, state.arena_bytes = storage.place_storage(
     builder, state.module, state.arguments, state.results
   )
   state.memory = memory.plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from program_kit import BOOL, FREE, Kit, double
+from program_kit import BOOL, FREE, Kit, double, everywhere
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower.allocate import overlap
@@ -58,3 +58,36 @@ def test_what_a_turn_may_not_write_lives_round_the_loop(inner, stays):
   line = analysed(kit)
   last = line.end - 2  # the end of a turn
   assert overlap(sorted(line.intervals[t]), [(last, last)]) == stays
+
+
+def test_what_branches_and_loops_do_not_touch_lives_on():
+  """Values that live past many switches and loops are one interval each."""
+  kit = Kit(tiles=1)
+  kit.argument((), BOOL)
+  a, r = kit.argument((8,)), kit.result((8,))
+  values = [kit.tensor((8,)) for _ in range(20)]
+  for v in values:
+    kit.execute(double(), (8,), [(a, (0,))], [(v, (0,))])
+  for _ in range(10):
+    write: list = []
+    kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))], into=write)
+    kit.steps += [forks([write, []]), schema.Repeat(2, write, 0)]
+  for v in values:
+    kit.execute(double(), (8,), [(v, (0,))], [(r, (0,))])
+  line = analysed(kit)
+  assert [len(line.intervals[v]) for v in values] == [1] * 20
+
+
+def test_placed_before_a_loop_and_used_in_an_inner_one():
+  """It is held for all turns of the outermost loop that came after it."""
+  kit = Kit(tiles=2)
+  a, r = kit.argument((8,)), kit.result((8,))
+  placed = kit.placed(a, everywhere(8, 2))
+  kit.copy(kit.move(placed))
+  use: list = []
+  kit.execute(double(), (8,), [(placed, (0,))], [(r, (0,))], into=use)
+  inner = schema.Repeat(2, use, 0)
+  kit.steps.append(schema.Repeat(3, [inner], 0))
+  line = analysed(kit)
+  ((begin, end),) = line.placed_intervals[placed]
+  assert (begin, end) == (0, line.end - 2)

@@ -105,6 +105,8 @@ def _coalesce(line: Timeline, storage: dict[int, Storage]) -> None:
         continue
       if overlap(a.intervals, b.intervals):
         continue
+      if len(a.roots) < len(b.roots):
+        a, b = b, a
       a.roots += b.roots
       a.intervals = union(a.intervals, b.intervals)
       a.pinned = a.pinned or b.pinned
@@ -129,54 +131,80 @@ def _assign(classes: list[Storage], tensors: list[TensorInfo]) -> int:
   """
   classes.sort(key=lambda s: (s.intervals[0][0], -s.bytes))
   ends: list[tuple[int, int, int]] = []  # (last time, address, bytes)
-  holes: list[tuple[int, int]] = []  # (address, bytes), by address
-  early: list[tuple[int, int]] = []  # read early by the step of `now`
-  now = top = 0
+  holes = _Holes()
+  # Read early by the step of `now`: addresses by their bytes.
+  early: dict[int, list[int]] = {}
+  now = 0
   for s in classes:
     begin, end = s.intervals[0][0], s.intervals[-1][1]
     if begin != now:
-      for address, size in early:
-        _release(holes, address, size)
-      early, now = [], begin
+      for size, addresses in early.items():
+        for address in addresses:
+          holes.release(address, size)
+      early, now = {}, begin
     while ends and ends[0][0] < begin:
       last, address, size = heapq.heappop(ends)
       if last == begin - 1:
-        early.append((address, size))
+        early.setdefault(size, []).append(address)
       else:
-        _release(holes, address, size)
+        holes.release(address, size)
     size = -(-s.bytes // ALIGNMENT) * ALIGNMENT
-    same = next((piece for piece in early if piece[1] == size), None)
-    best = -1
-    for i, (_, room) in enumerate(holes):
-      if room >= size and (best < 0 or room < holes[best][1]):
-        best = i
-    if same is not None:
-      early.remove(same)
-      address, _ = same
-    elif best >= 0:
-      address, room = holes[best]
-      if room == size:
-        del holes[best]
-      else:
-        holes[best] = (address + size, room - size)
-    elif holes and holes[-1][0] + holes[-1][1] == top:
-      address, _ = holes.pop()
-      top = address + size
-    else:
-      address, top = top, top + size
+    same = early.get(size)
+    address = same.pop(0) if same else holes.take(size)
     heapq.heappush(ends, (end, address, size))
     for root in s.roots:
       tensors[root].address = address
-  return top
+  return holes.top
 
 
-def _release(holes: list[tuple[int, int]], address: int, size: int) -> None:
-  """Puts a piece back, joined with the holes beside it."""
-  i = bisect.bisect_left(holes, (address, 0))
-  if i < len(holes) and address + size == holes[i][0]:
-    size += holes.pop(i)[1]
-  if i > 0 and holes[i - 1][0] + holes[i - 1][1] == address:
-    address, before = holes.pop(i - 1)
-    size += before
-    i -= 1
-  holes.insert(i, (address, size))
+class _Holes:
+  """The free pieces of the arena; it grows where none is large enough.
+
+  Attributes:
+    top: the arena's bytes.
+  """
+
+  def __init__(self) -> None:
+    self.top = 0
+    self._by_address: list[tuple[int, int]] = []  # (address, bytes)
+    self._by_size: list[tuple[int, int]] = []  # (bytes, address)
+
+  def take(self, size: int) -> int:
+    """The address of a piece: the smallest hole that holds it, the first of
+    these, or the end of the arena."""
+    i = bisect.bisect_left(self._by_size, (size, 0))
+    if i < len(self._by_size):
+      room, address = self._by_size[i]
+      self._remove(address, room)
+      if room > size:
+        self._add(address + size, room - size)
+      return address
+    address = self.top
+    if self._by_address:
+      last, room = self._by_address[-1]
+      if last + room == self.top:
+        self._remove(last, room)
+        address = last
+    self.top = address + size
+    return address
+
+  def release(self, address: int, size: int) -> None:
+    """Puts a piece back, joined with the holes beside it."""
+    i = bisect.bisect_left(self._by_address, (address, 0))
+    beside = self._by_address[max(i - 1, 0) : i + 1]
+    for start, room in beside:
+      if start + room == address:
+        self._remove(start, room)
+        address, size = start, room + size
+      elif address + size == start:
+        self._remove(start, room)
+        size += room
+    self._add(address, size)
+
+  def _add(self, address: int, size: int) -> None:
+    bisect.insort(self._by_address, (address, size))
+    bisect.insort(self._by_size, (size, address))
+
+  def _remove(self, address: int, size: int) -> None:
+    del self._by_address[bisect.bisect_left(self._by_address, (address, size))]
+    del self._by_size[bisect.bisect_left(self._by_size, (size, address))]

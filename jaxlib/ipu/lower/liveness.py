@@ -2,14 +2,15 @@
 
 Times are places in program order, two per step: a step reads at its time and
 writes at the odd time after it. A backward walk keeps the set of live roots;
-loops and branches are walked as the flow graph they are: what a loop reads
-before it writes is live round the back edge, and each branch starts from what
-is live after all of them.
+loops and branches are walked as the flow graph they are (`flow.py`): what a
+loop reads before it writes is live round the back edge, and each branch starts
+from what is live after all of them. Roots that a loop or a branch does not
+touch cost nothing there, however many are live.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import bisect
 import math
 from collections import defaultdict
 from typing import Any
@@ -17,40 +18,9 @@ from typing import Any
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import TensorInfo
+from jaxlib.ipu.lower.flow import Event, Fork, Loop
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.program import schema
-
-
-@dataclasses.dataclass(slots=True)
-class Event:
-  """One step: the roots that it reads and writes."""
-
-  time: int
-  early_reads: list[int]  # done at an index before that index is written
-  reads: list[int]  # done when all is written
-  full_writes: list[int]
-  partial_writes: list[int]  # what is not written keeps its values
-  copies: list[schema.Move]  # whole root to whole root
-
-
-@dataclasses.dataclass(slots=True)
-class Loop:
-  """A While or a Repeat (whose condition is empty): times and nodes."""
-
-  begin: int
-  condition: list[Any]
-  condition_end: int
-  body: list[Any]
-  end: int
-
-
-@dataclasses.dataclass(slots=True)
-class Fork:
-  """A Switch; each branch is (start, nodes, end)."""
-
-  time: int
-  branches: list[tuple[int, list[Any], int]]
-  end: int
 
 
 class Timeline:
@@ -63,6 +33,10 @@ class Timeline:
     # Placed tensors: from their exchange to their last use.
     self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
     self._open: dict[int, int] = {}
+    # The loops around the present step, by their begin; what was placed before
+    # one of them and is used in it.
+    self._loops: list[int] = []
+    self._held: list[set[int]] = []
     self.events: list[Event] = []
     self._tree = self._number(steps)
     self.end = self._now
@@ -77,19 +51,8 @@ class Timeline:
   def _number(self, steps: list[Any]) -> list[Any]:
     out: list[Any] = []
     for step in steps:
-      if isinstance(step, schema.While):
-        begin = self._tick()
-        condition = self._number(step.condition)
-        condition.append(self._event(self._tick(), reads=[step.predicate]))
-        condition_end = self._now
-        body = self._number(step.body)
-        out.append(Loop(begin, condition, condition_end, body, self._tick()))
-        self._hold(out[-1])
-      elif isinstance(step, schema.Repeat):
-        begin = self._tick()
-        out.append(Loop(begin, [], begin, self._number(step.body),
-                        self._tick()))  # fmt: skip
-        self._hold(out[-1])
+      if isinstance(step, (schema.While, schema.Repeat)):
+        out.append(self._number_loop(step))
       elif isinstance(step, schema.Switch):
         out.append(self._event(self._tick(), reads=[step.selector]))
         time = self._tick()
@@ -98,7 +61,7 @@ class Timeline:
           start = self._tick()
           nodes = self._number(branch.steps)
           branches.append((start, nodes, self._tick()))
-        out.append(Fork(time, branches, self._tick()))
+        out.append(Fork.of(time, branches, self._tick()))
       elif isinstance(step, schema.Execute):
         out.append(self._execute(step))
       elif isinstance(step, schema.Copy):
@@ -107,11 +70,32 @@ class Timeline:
         out.append(self._event(self._tick(), reads=[step.tensor]))
     return out
 
-  def _hold(self, loop: Loop) -> None:
-    """What was placed before a loop and is used in it stays for all turns."""
-    for number, ((begin, end),) in self.placed_intervals.items():
-      if begin < loop.begin <= end:
-        self.placed_intervals[number] = [(begin, loop.end)]
+  def _number_loop(self, step: schema.While | schema.Repeat) -> Loop:
+    begin = self._tick()
+    self._loops.append(begin)
+    self._held.append(set())
+    condition: list[Any] = []
+    condition_end = begin
+    if isinstance(step, schema.While):
+      condition = self._number(step.condition)
+      condition.append(self._event(self._tick(), reads=[step.predicate]))
+      condition_end = self._now
+    body = self._number(step.body)
+    end = self._tick()
+    self._loops.pop()
+    # What was placed before a loop and is used in it stays for all turns.
+    for number in self._held.pop():
+      ((placed, _),) = self.placed_intervals[number]
+      self.placed_intervals[number] = [(placed, end)]
+    return Loop.of(condition, condition_end, body, end)
+
+  def _use(self, number: int) -> None:
+    """A placed tensor is read by the step of now."""
+    ((begin, _),) = self.placed_intervals[number]
+    self.placed_intervals[number] = [(begin, self._now + 1)]
+    outermost = bisect.bisect_right(self._loops, begin)
+    if outermost < len(self._loops):
+      self._held[outermost].add(number)
 
   def _event(
     self,
@@ -141,8 +125,7 @@ class Timeline:
     for access in step.operands:
       t = tensors[access.tensor]
       if t.root != access.tensor:
-        begin, _ = self.placed_intervals[access.tensor][0]
-        self.placed_intervals[access.tensor] = [(begin, self._now + 1)]
+        self._use(access.tensor)
       same_index = scalar or (
         in_place
         and sizes == {SIZE[t.dtype]}
@@ -215,8 +198,10 @@ class Timeline:
       self._open.setdefault(root, event.time)
 
   def _loop(self, loop: Loop) -> None:
-    after = list(self._open)
-    for root in _exposed(loop):
+    # The body may not run at all: what it writes and is needed after it is
+    # needed before it too.
+    after = [root for root in loop.body_touched if root in self._open]
+    for root in loop.summary.exposed:
       self._open.setdefault(root, loop.end)
     self._walk(loop.body)
     for root in after:
@@ -224,50 +209,22 @@ class Timeline:
     self._walk(loop.condition)
 
   def _fork(self, fork: Fork) -> None:
-    after = self._open
-    for root, end in after.items():
-      self.intervals[root].append((fork.end, end))
+    touched = fork.summary.touched
+    after = [root for root in touched if root in self._open]
+    for root in after:
+      self.intervals[root].append((fork.end, self._open.pop(root)))
     before: set[int] = set()
     for start, nodes, end in reversed(fork.branches):
-      self._open = {r: end for r in after}
+      for root in after:
+        self._open[root] = end
       self._walk(nodes)
-      for root, until in self._open.items():
-        self.intervals[root].append((start, until))
-      before.update(self._open)
-    self._open = {r: fork.time for r in before}
+      for root in touched:
+        if root in self._open:
+          self.intervals[root].append((start, self._open.pop(root)))
+          before.add(root)
+    for root in before:
+      self._open[root] = fork.time
 
 
 def _equal_strides(a: list[int], b: list[int], shape: list[int]) -> bool:
   return all(x == y or n == 1 for x, y, n in zip(a, b, shape))
-
-
-def _exposed(loop: Loop) -> set[int]:
-  """Roots that the loop may read before it has written them."""
-  exposed: set[int] = set()
-  written: set[int] = set()
-
-  def visit(nodes: list[Any]) -> None:
-    for node in nodes:
-      if isinstance(node, Event):
-        for root in (*node.early_reads, *node.reads, *node.partial_writes):
-          if root not in written:
-            exposed.add(root)
-        written.update(node.full_writes)
-      elif isinstance(node, Loop):
-        visit(node.condition)
-        before = set(written)
-        visit(node.body)
-        written.intersection_update(before)  # the body may not run at all
-      else:
-        # Only what every branch writes is written after all of them.
-        before = set(written)
-        after = []
-        for _, nodes_, _ in node.branches:
-          visit(nodes_)
-          after.append(set(written))
-          written.intersection_update(before)
-        written.update(set.intersection(*after))
-
-  visit(loop.condition)
-  visit(loop.body)
-  return exposed

@@ -8,7 +8,7 @@ beside defining values.
 
 from __future__ import annotations
 
-from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ops.control_flow import REPEAT
 
 _LOOPS = frozenset({"stablehlo.while", REPEAT})
@@ -43,14 +43,11 @@ def _narrow(node: Node, live: set[int]) -> None:
   body = node.regions[-1]
   needed = {i for i, v in enumerate(node.results) if id(v) in live}
   for condition in node.regions[:-1]:
-    used = _used(condition, {id(v) for v in condition.results})
+    used = _used(condition, condition.results, {})
     needed |= {i for i, p in enumerate(condition.parameters) if id(p) in used}
-  while True:
-    used = _used(body, {id(body.results[i]) for i in needed})
-    more = {i for i, p in enumerate(body.parameters) if id(p) in used}
-    if more <= needed:
-      break
-    needed |= more
+  carried = {id(p): r for p, r in zip(body.parameters, body.results)}
+  used = _used(body, [body.results[i] for i in needed], carried)
+  needed |= {i for i, p in enumerate(body.parameters) if id(p) in used}
   if len(needed) == len(node.results):
     return
   keep = sorted(needed)
@@ -65,14 +62,33 @@ def _narrow(node: Node, live: set[int]) -> None:
   body.results = [body.results[i] for i in keep]
 
 
-def _used(graph: Graph, live: set[int]) -> set[int]:
-  """Everything that the `live` values of a graph depend on, without changing
-  the graph."""
-  live = set(live)
-  for node in reversed(graph.nodes):
-    if any(id(v) in live for v in node.results):
-      live.update(id(v) for v in node.inputs)
-      for region in node.regions:
-        live.update(id(v) for v in region.results)
-        live |= _used(region, live)
-  return live
+def _used(
+  graph: Graph, values: list[Value], carried: dict[int, Value]
+) -> set[int]:
+  """The ids of all values that some values of a graph depend on.
+
+  Args:
+    graph: what is outside it is not followed further.
+    values: to start from.
+    carried: for the id of a parameter the value that becomes it.
+  """
+  inside = set()
+  graphs = [graph]
+  while graphs:
+    for node in graphs.pop().nodes:
+      inside.add(id(node))
+      graphs += node.regions
+  seen: set[int] = set()
+  todo = list(values)
+  while todo:
+    value = todo.pop()
+    if id(value) in seen:
+      continue
+    seen.add(id(value))
+    if id(value) in carried:
+      todo.append(carried[id(value)])
+    elif value.node is not None and id(value.node) in inside:
+      todo += value.node.inputs
+      for region in value.node.regions:
+        todo += region.results
+  return seen

@@ -1,0 +1,112 @@
+"""The steps as a flow graph: what each of them reads and writes.
+
+Liveness walks it backwards. What a loop or a branch touches is summed up when
+its node is made, from the sums of the nodes in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxlib.ipu.program import schema
+
+
+@dataclasses.dataclass(slots=True)
+class Event:
+  """One step: the roots that it reads and writes."""
+
+  time: int
+  early_reads: list[int]  # done at an index before that index is written
+  reads: list[int]  # done when all is written
+  full_writes: list[int]
+  partial_writes: list[int]  # what is not written keeps its values
+  copies: list[schema.Move]  # whole root to whole root
+
+
+@dataclasses.dataclass(slots=True)
+class Summary:
+  """What a list of nodes does to roots.
+
+  Attributes:
+    exposed: those that it may read before it has written them.
+    written: those that it certainly writes in full.
+    touched: those that it may read or write.
+  """
+
+  exposed: set[int]
+  written: set[int]
+  touched: set[int]
+
+
+@dataclasses.dataclass(slots=True)
+class Loop:
+  """A While or a Repeat (whose condition is empty).
+
+  Attributes:
+    condition, body: the nodes.
+    condition_end, end: times.
+    summary: of the whole loop.
+    body_touched: roots that the body may read or write.
+  """
+
+  condition: list[Any]
+  condition_end: int
+  body: list[Any]
+  end: int
+  summary: Summary
+  body_touched: set[int]
+
+  @classmethod
+  def of(
+    cls, condition: list[Any], condition_end: int, body: list[Any], end: int
+  ) -> Loop:
+    """A loop of these nodes and times."""
+    test, turn = summarise(condition), summarise(body)
+    summary = Summary(
+      test.exposed | (turn.exposed - test.written),
+      test.written,  # the body may not run at all
+      test.touched | turn.touched,
+    )
+    return cls(condition, condition_end, body, end, summary, turn.touched)
+
+
+@dataclasses.dataclass(slots=True)
+class Fork:
+  """A Switch; each branch is (start, nodes, end)."""
+
+  time: int
+  branches: list[tuple[int, list[Any], int]]
+  end: int
+  summary: Summary
+
+  @classmethod
+  def of(
+    cls, time: int, branches: list[tuple[int, list[Any], int]], end: int
+  ) -> Fork:
+    """A switch of these branches and times."""
+    sums = [summarise(nodes) for _, nodes, _ in branches]
+    summary = Summary(
+      set().union(*(s.exposed for s in sums)),
+      set.intersection(*(s.written for s in sums)),
+      set().union(*(s.touched for s in sums)),
+    )
+    return cls(time, branches, end, summary)
+
+
+def summarise(nodes: list[Any]) -> Summary:
+  """What the nodes do, in their order."""
+  exposed: set[int] = set()
+  written: set[int] = set()
+  touched: set[int] = set()
+  for node in nodes:
+    if isinstance(node, Event):
+      needs = (*node.early_reads, *node.reads, *node.partial_writes)
+      exposed.update(root for root in needs if root not in written)
+      written.update(node.full_writes)
+      touched.update(needs, node.full_writes)
+    else:
+      exposed |= node.summary.exposed - written
+      written |= node.summary.written
+      touched |= node.summary.touched
+  return Summary(exposed, written, touched)
