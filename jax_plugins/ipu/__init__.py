@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax_plugins.ipu import lowerings
+
 PLATFORM = "ipu"
 
 # The CPU has 0, and the highest priority becomes the default.
@@ -25,6 +27,7 @@ def initialize() -> None:
     PLATFORM, _make_client, priority=_PRIORITY, fail_quietly=True
   )
   _join_platform_lists()
+  lowerings.register()
 
 
 def _make_client() -> Any:

@@ -99,6 +99,32 @@ def identity(e: Emitter, shape: Shape, dtype: DType) -> Value:
   return e.convert(e.compare(r, c, "EQ"), dtype)
 
 
+def scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+  """The matrices divided by powers of two, so that squares do not overflow,
+  and these powers [..., 1, 1]."""
+  *batch, m, n = matrix.shape
+  rank = len(batch)
+  largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
+  bits = 11 if matrix.dtype is DType.F64 else 8
+  scale = e.reduce_precision(largest, bits, 0)
+  usable = e.and_(e.compare(scale, 0, "GT"), e.is_finite(scale))
+  scale = e.reshape(e.select(usable, scale, 1), (*batch, 1, 1))
+  return e.divide(matrix, spread(e, scale, matrix.shape)), scale
+
+
+def diagonal(e: Emitter, matrix: Value, offset: int, count: int) -> Value:
+  """Elements (i, i + offset) of square matrices, which is a strided view."""
+  *batch, n, _ = matrix.shape
+  flat = e.reshape(matrix, (*batch, n * n))
+  end = offset + (count - 1) * (n + 1) + 1
+  return e.slice(
+    flat,
+    [*[0] * len(batch), offset],
+    [*batch, end],
+    [*[1] * len(batch), n + 1],
+  )
+
+
 def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
   """The inverses of lower triangular matrices [..., n, n].
 

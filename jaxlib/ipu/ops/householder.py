@@ -39,7 +39,7 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   *batch, m, n = matrix.shape
   k = min(m, n)
   size = _matrices.block_size(k)
-  a, scale = _scaled(e, matrix)
+  a, scale = _matrices.scaled(e, matrix)
   taus = []
   for begin in range(0, k, size):
     end = min(k, begin + size)
@@ -59,19 +59,6 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   upper = e.multiply(a, spread(e, scale, a.shape))
   a = e.select(e.compare(r, c, "GT"), a, upper)
   return a, e.concatenate(taus, len(batch))
-
-
-def _scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
-  """The matrices divided by powers of two, so that squares do not overflow,
-  and these powers [..., 1, 1]."""
-  *batch, m, n = matrix.shape
-  rank = len(batch)
-  largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
-  bits = 11 if matrix.dtype is DType.F64 else 8
-  scale = e.reduce_precision(largest, bits, 0)
-  usable = e.and_(e.compare(scale, 0, "GT"), e.is_finite(scale))
-  scale = e.reshape(e.select(usable, scale, 1), (*batch, 1, 1))
-  return e.divide(matrix, spread(e, scale, matrix.shape)), scale
 
 
 def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:

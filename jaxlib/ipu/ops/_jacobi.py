@@ -1,0 +1,147 @@
+"""Jacobi rotations in parallel, for eigenvalues and singular values.
+
+In a round each row has a partner, and all pairs are rotated at once; then the
+rows move on as in a tournament, so that after n - 1 rounds, a sweep, each row
+has met each other and all are back in their places (Brent and Luk, "The
+solution of singular-value and symmetric eigenvalue problems on multiprocessor
+arrays", 1985). The first half of the rows meets the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.attributes import Indexing
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Value
+from jaxlib.ipu.ops import _matrices
+from jaxlib.ipu.ops._matrices import spread
+
+# Sweeps converge quadratically: one that meets nothing larger than this,
+# relative to what it acts on, leaves what rounding leaves.
+_CONVERGED = {DType.F32: 1e-5, DType.F64: 1e-11}
+_MOST_SWEEPS = 40
+
+
+def rotation(
+  e: Emitter, p: Value, q: Value, between: Value
+) -> tuple[Value, Value]:
+  """The sine of the angle that makes [[p, between], [between, q]] diagonal,
+  and the tangent of its half."""
+  none = e.compare(between, 0, "EQ")
+  twice = e.select(none, 1, e.multiply(between, 2))
+  zeta = e.divide(e.subtract(q, p), twice)
+  root = e.sqrt(e.add(e.multiply(zeta, zeta), 1))
+  t = e.divide(1, e.add(e.abs(zeta), root))
+  t = e.select(e.compare(zeta, 0, "LT"), e.negate(t), t)
+  t = e.select(none, 0, t)
+  root = e.sqrt(e.add(e.multiply(t, t), 1))
+  # With c = 1 / root: s / (1 + c) is t / (1 + root).
+  return e.divide(t, root), e.divide(t, e.add(root, 1))
+
+
+def rotate(
+  e: Emitter, first: Value, second: Value, s: Value, h: Value
+) -> tuple[Value, Value]:
+  """Both after a rotation; what `rotation` gives has extent 1 where it
+  repeats.
+
+  c * first - s * second and s * first + c * second in Rutishauser's form, in
+  which the rounding of c, which would add up over the rounds, has no place.
+  """
+  s, h = spread(e, s, first.shape), spread(e, h, first.shape)
+  up = e.multiply(s, e.add(second, e.multiply(h, first)))
+  down = e.multiply(s, e.subtract(first, e.multiply(h, second)))
+  return e.subtract(first, up), e.add(second, down)
+
+
+def halves(e: Emitter, value: Value, dimension: int) -> tuple[Value, Value]:
+  """The first and the second half along a dimension."""
+  half = value.shape[dimension] // 2
+  return (
+    _cut(e, value, dimension, 0, half),
+    _cut(e, value, dimension, half, 2 * half),
+  )
+
+
+def _cut(
+  e: Emitter, value: Value, dimension: int, begin: int, end: int
+) -> Value:
+  starts = [0] * len(value.shape)
+  limits = list(value.shape)
+  starts[dimension], limits[dimension] = begin, end
+  return e.slice(value, starts, limits)
+
+
+def move_on(e: Emitter, first: Value, second: Value, dimension: int) -> Value:
+  """Both halves, arranged for the next round: the very first stays."""
+  n = first.shape[dimension]
+  if n == 1:
+    return e.concatenate([first, second], dimension)
+  pieces = [
+    _cut(e, first, dimension, 0, 1),
+    _cut(e, second, dimension, 0, 1),
+    _cut(e, first, dimension, 1, n - 1),
+    _cut(e, second, dimension, 1, n),
+    _cut(e, first, dimension, n - 1, n),
+  ]
+  return e.concatenate(pieces, dimension)
+
+
+def sweeps(
+  e: Emitter,
+  values: Sequence[Value],
+  rounds: int,
+  turn: Callable[..., Sequence[Value]],
+) -> list[Value]:
+  """Carries values through sweeps until nothing is left to rotate.
+
+  Args:
+    values: what rounds change.
+    rounds: of a sweep.
+    turn: (values) -> the largest thing met, a scalar relative to what is
+      rotated; then the new values.
+  """
+  dtype = values[0].dtype
+
+  def unfinished(i: Value, met: Value, *values: Value) -> Value:
+    more = e.compare(met, _CONVERGED[dtype], "GT")
+    return e.and_(more, e.compare(i, _MOST_SWEEPS, "LT"))
+
+  def sweep(i: Value, met: Value, *values: Value) -> list[Value]:
+    def one(_: Value, most: Value, *values: Value) -> list[Value]:
+      met, *values_ = turn(*values)
+      return [e.maximum(most, met), *values_]
+
+    start = e.constant(0, dtype, ())
+    return [e.add(i, 1), *e.fori_loop(rounds, [start, *values], one)]
+
+  first = [e.constant(0, DType.I32, ()), e.constant(1, dtype, ())]
+  return e.while_loop([*first, *values], unfinished, sweep)[2:]
+
+
+def largest(e: Emitter, value: Value) -> Value:
+  """The largest of all elements, which are not negative."""
+  return e.reduce(value, 0, range(len(value.shape)), "maximum")
+
+
+def sort_rows(e: Emitter, keys: Value, rows: Value, descending: bool) -> Value:
+  """Rows [..., n, m] in the order of their keys [..., n]."""
+  *batch, n = keys.shape
+  rank = len(batch)
+  shape = (*batch, n, n)
+  mine = spread(e, e.reshape(keys, (*batch, n, 1)), shape)
+  other = spread(e, e.reshape(keys, (*batch, 1, n)), shape)
+  if descending:
+    mine, other = other, mine
+  r, c = _matrices.rows_columns(e, shape)
+  earlier = e.and_(e.not_(e.compare(mine, other, "LT")), e.compare(c, r, "LT"))
+  before = e.or_(e.compare(other, mine, "LT"), earlier)
+  place = e.reduce(e.convert(before, DType.I32), 0, (rank + 1,), "add")
+  dims = tuple(range(rank))
+  to_rows = Indexing(
+    (rank + 1,), (rank,), dims, dims, (rank,), rank + 1, unique=True
+  )
+  index = e.reshape(place, (*batch, n, 1))
+  return e.scatter(rows, index, rows, to_rows, "set")

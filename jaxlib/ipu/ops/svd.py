@@ -1,0 +1,133 @@
+"""Singular values, by one-sided Jacobi rotations of a triangular factor.
+
+`ipu_svd` is what `jax_plugins/ipu/lowerings.py` makes of JAX's `svd`.
+"""
+
+from __future__ import annotations
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.ops import _jacobi, _matrices, householder
+from jaxlib.ipu.ops._matrices import part, spread
+
+
+def _decompose(e: Emitter, node: Node) -> list[Value]:
+  """(a) -> (descending values), or (values, U, V^H) of the sizes asked for."""
+  (matrix,) = node.inputs
+  dtype = matrix.dtype
+  wide = dtype if dtype in _matrices.COMPUTED else DType.F32
+  a = e.convert(matrix, wide)
+  *batch, m, n = a.shape
+  vectors = len(node.results) > 1
+  if 0 in a.shape:
+    return [_empty(e, v) for v in node.results]
+  if m < n:
+    a = _matrices.transpose(e, a)
+  full = vectors and node.results[1 if m >= n else 2].shape[-2:] == (
+    max(m, n),
+    max(m, n),
+  )
+  s, u, vt = factorise(e, a, vectors, full)
+  if m < n and vectors:
+    u, vt = _matrices.transpose(e, vt), _matrices.transpose(e, u)
+  return [e.convert(v, dtype) for v in ((s, u, vt) if vectors else (s,))]
+
+
+def _empty(e: Emitter, value: Value) -> Value:
+  """What the factors of a matrix without elements are."""
+  if len(value.shape) < 2:
+    return e.constant(0, value.dtype, value.shape)
+  return _matrices.identity(e, value.shape, value.dtype)
+
+
+def factorise(
+  e: Emitter, matrix: Value, vectors: bool, full: bool
+) -> tuple[Value, Value, Value]:
+  """S [..., n], U [..., m, n or m] and V^T [..., n, n] of [..., m, n], m >= n.
+
+  With A = Q R, rotations J make the rows of R orthogonal: J R = S V^T, and
+  A = Q J^T S V^T. Without vectors U and V^T are not of use.
+  """
+  *batch, m, n = matrix.shape
+  rank = len(batch)
+  a, scale = _matrices.scaled(e, matrix)
+  packed, tau = householder.factorise(e, a)
+  r = part(e, packed, (0, n), (0, n))
+  rows_, columns = _matrices.rows_columns(e, r.shape)
+  r = e.select(e.compare(rows_, columns, "LE"), r, 0)
+  even = n + n % 2
+  rows = r
+  if vectors:
+    start = _matrices.identity(e, r.shape, r.dtype)
+    rows = e.concatenate([r, start], rank + 1)
+  if n > 1:
+    pad = [0] * rank + [even - n, 0]
+    rows = e.pad(rows, 0, [0] * len(pad), pad)
+    rows = _orthogonal_rows(e, rows, n)
+    rows = part(e, rows, (0, n), (0, rows.shape[-1]))
+  w = part(e, rows, (0, n), (0, n))
+  s = e.sqrt(e.reduce(e.multiply(w, w), 0, (rank + 1,), "add"))
+  column = e.reshape(s, (*batch, n, 1))
+  rows = e.concatenate([rows, column], rank + 1)
+  rows = _jacobi.sort_rows(e, s, rows, descending=True)
+  width = rows.shape[-1]
+  column = part(e, rows, (0, n), (width - 1, width))
+  s = e.reshape(e.multiply(column, spread(e, scale, column.shape)), (*batch, n))
+  if not vectors:
+    return s, matrix, matrix
+  vt = _directions(e, part(e, rows, (0, n), (0, n)))
+  j = _matrices.transpose(e, part(e, rows, (0, n), (n, 2 * n)))
+  if m == n or not full:
+    q = householder.product(e, packed, tau)
+    return s, e.matmul(q, j), vt
+  wide = e.pad(packed, 0, [0] * (rank + 2), [0] * (rank + 1) + [m - n])
+  q = householder.product(e, wide, tau)
+  left = e.matmul(part(e, q, (0, m), (0, n)), j)
+  u = e.concatenate([left, part(e, q, (0, m), (n, m))], rank + 1)
+  return s, u, vt
+
+
+def _orthogonal_rows(e: Emitter, rows: Value, n: int) -> Value:
+  """Rows of which the first n elements are orthogonal, by rotations."""
+  *batch, even, width = rows.shape
+  rank = len(batch)
+  half = even // 2
+
+  def turn(rows: Value) -> list[Value]:
+    first, second = _jacobi.halves(e, rows, rank)
+    x, y = (part(e, v, (0, half), (0, n)) for v in (first, second))
+    p, q, between = (
+      e.reduce(e.multiply(a, b), 0, (rank + 1,), "add")
+      for a, b in ((x, x), (y, y), (x, y))
+    )
+    norm = e.sqrt(e.multiply(p, q))
+    norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
+    met = _jacobi.largest(e, e.divide(e.abs(between), norm))
+    angles = (
+      e.reshape(v, (*batch, half, 1))
+      for v in _jacobi.rotation(e, p, q, between)
+    )
+    moved = _jacobi.rotate(e, first, second, *angles)
+    return [met, _jacobi.move_on(e, *moved, rank)]
+
+  (rows,) = _jacobi.sweeps(e, [rows], even - 1, turn)
+  return rows
+
+
+def _directions(e: Emitter, rows: Value) -> Value:
+  """Orthogonal rows, the longest first, at length 1; those of length 0
+  become anything that is orthogonal to the others."""
+  n = rows.shape[-1]
+  packed, tau = householder.factorise(e, _matrices.transpose(e, rows))
+  q = _matrices.transpose(e, householder.product(e, packed, tau))
+  diagonal = _matrices.diagonal(e, packed, 0, n)
+  sign = e.select(
+    e.compare(diagonal, 0, "LT"), e.constant(-1, rows.dtype, ()), 1
+  )
+  sign = e.reshape(sign, (*diagonal.shape, 1))
+  return e.multiply(q, spread(e, sign, q.shape))
+
+
+define(Operation("stablehlo.custom_call @ipu_svd", decompose=_decompose))
