@@ -6,23 +6,24 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jaxlib.ipu import target as target_lib
 
 
 class OptionError(ValueError):
-  """A flag with a value that is not allowed.
+  """A flag with an invalid value.
 
-  Example: `JAX_IPU_MODEL_NUM_TILES=many` gives "JAX_IPU_MODEL_NUM_TILES is
-  'many': allowed is a whole number from 1". Set the flag to such a number, or
-  unset it.
+  Example: `JAX_IPU_MODEL_NUM_TILES=many` gives "invalid
+  JAX_IPU_MODEL_NUM_TILES='many': expected an integer >= 1". Set the flag to
+  such a number, or unset it.
   """
 
-  def __init__(self, flag: str, value: object, allowed: str) -> None:
-    super().__init__(f"{flag} is {value!r}: allowed is {allowed}")
+  def __init__(self, flag: str, value: object, expected: str) -> None:
+    super().__init__(f"invalid {flag}={value!r}: expected {expected}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +81,8 @@ def _text(text: str) -> str:
 
 
 BOOL = Kind("true or false", lambda text: _TRUTH[text.strip().lower()])
-POSITIVE = Kind("a whole number from 1", lambda text: _number(text, 1))
-NATURAL = Kind("a whole number from 0", lambda text: _number(text, 0))
+POSITIVE = Kind("an integer >= 1", lambda text: _number(text, 1))
+NATURAL = Kind("an integer >= 0", lambda text: _number(text, 0))
 TILE = Kind("a tile's number, or -1 for none", lambda text: _number(text, -1))
 DEVICES = Kind(
   "`all`, or numbers from 0 with commas between them, each once", _device_list
@@ -221,6 +222,17 @@ ENGINE_OPTIONS = (
 
 # None has a meaning here yet; the variable is read to say so by name.
 PVTI_OPTIONS: tuple[Flag, ...] = ()
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+  """What to say of an option that does not exist: the nearest of the known
+  ones, or all of them."""
+  names = list(known)
+  near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+  if near:
+    return f"unknown option {name}, ignored; did you mean {near[0]}?"
+  there = f"known: {', '.join(names)}" if names else "none is known"
+  return f"unknown option {name}, ignored; {there}"
 
 
 def markdown() -> str:

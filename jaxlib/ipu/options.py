@@ -2,8 +2,8 @@
 
 Flags come from `jax.config`, from the environment, from `TF_POPLAR_FLAGS` and
 from JSON in the environment, in this order of precedence; they are read when
-a client is created. A bad value is an error that names the flag, the value
-and what is allowed.
+a client is created. An invalid value is an error that names the flag, the
+value and what is expected; an unknown flag is a warning that names the nearest.
 """
 
 from __future__ import annotations
@@ -67,50 +67,67 @@ class Settings:
     return self.visible_devices[: self.device_count]
 
 
-def _read_poplar_flags(text: str) -> dict[str, Any]:
+@dataclasses.dataclass
+class _Found:
+  """What flags were found to say.
+
+  Attributes:
+    fields: values of `Settings`.
+    sources: the flag that each field came from.
+    warnings: about flags that are unknown.
+  """
+
+  fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+  sources: dict[str, str] = dataclasses.field(default_factory=dict)
+  warnings: list[str] = dataclasses.field(default_factory=list)
+
+  def add(self, field: str, value: Any, source: str) -> None:
+    """Sets a field; later flags win. Some flags only have to be valid."""
+    if field:
+      self.fields[field] = value
+      self.sources[field] = source
+
+
+def _read_poplar_flags(text: str, found: _Found) -> None:
+  variable = "TF_POPLAR_FLAGS"
   known = {flag.name: flag for flag in flags.POPLAR_FLAGS}
-  fields = {}
   try:
     words = shlex.split(text)
   except ValueError as error:
-    allowed = f"flags with spaces between them, quoted as in a shell ({error})"
-    raise OptionError("TF_POPLAR_FLAGS", text, allowed) from error
+    expected = f"flags with spaces between them, quoted as in a shell ({error})"
+    raise OptionError(variable, text, expected) from error
   for word in words:
     name, equals, value = word.partition("=")
     # --no-x and --nox turn a switch off, as TensorFlow's flags did.
     switch = name.replace("--no-", "--").replace("--no", "--", 1)
     if name in known:
       flag = known[name]
-      shown = f"{name} in TF_POPLAR_FLAGS"
       value = value if equals or flag.kind is not flags.BOOL else "true"
-      fields[flag.field] = flag.parse(value, shown)
+      parsed = flag.parse(value, f"{variable} {name}")
+      found.add(flag.field, parsed, f"{variable} {name}")
     elif switch in known and known[switch].kind is flags.BOOL and not equals:
-      fields[known[switch].field] = False
+      found.add(known[switch].field, False, f"{variable} {name}")
     else:
-      logger.warning("TF_POPLAR_FLAGS: %s has no meaning here", name)
-  return fields
+      found.warnings.append(f"{variable}: {flags.unknown(name, known)}")
 
 
 def _read_json(
-  variable: str, text: str, known_flags: tuple[Flag, ...]
-) -> dict[str, Any]:
-  allowed = "a JSON object"
+  variable: str, text: str, known_flags: tuple[Flag, ...], found: _Found
+) -> None:
+  expected = "a JSON object"
   try:
     values = json.loads(text)
   except json.JSONDecodeError as error:
-    raise OptionError(variable, text, f"{allowed} ({error})") from error
+    raise OptionError(variable, text, f"{expected} ({error})") from error
   if not isinstance(values, dict):
-    raise OptionError(variable, text, allowed)
+    raise OptionError(variable, text, expected)
   known = {flag.name: flag for flag in known_flags}
-  fields = {}
   for name, value in values.items():
     if name in known:
-      fields[known[name].field] = known[name].parse(
-        value, f"{name} in {variable}"
-      )
+      shown = f"{variable} {name}"
+      found.add(known[name].field, known[name].parse(value, shown), shown)
     else:
-      logger.warning("%s: %s has no meaning here", variable, name)
-  return fields
+      found.warnings.append(f"{variable}: {flags.unknown(name, known)}")
 
 
 def _check(settings: Settings, sources: Mapping[str, str]) -> None:
@@ -128,7 +145,7 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
   try:
     target_lib.resolve(settings.version, settings.num_tiles)
   except ValueError as e:
-    allowed = f"a whole number from 1 to {machine.num_tiles} ({e})"
+    allowed = f"an integer from 1 to {machine.num_tiles} ({e})"
     raise error("num_tiles", settings.num_tiles, allowed) from e
   visible = settings.visible_devices
   count = settings.device_count
@@ -146,52 +163,115 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
     raise error("use_model", "false", allowed)
 
 
-def read(
-  environ: Mapping[str, str] | None = None,
-  config: Mapping[str, object] | None = None,
-) -> Settings:
-  """What the flags say now.
-
-  Args:
-    environ: instead of `os.environ`.
-    config: options of `jax.config` that the user set, by lower-case name;
-      they come before the environment.
-
-  Raises:
-    OptionError: names the flag, its value and what is allowed.
-  """
-  environ = os.environ if environ is None else environ
-  config = config or {}
-  fields: dict[str, Any] = {}
-  sources: dict[str, str] = {}
-
-  def add(new: Mapping[str, Any], source: str) -> None:
-    fields.update(new)
-    sources.update(dict.fromkeys(new, source))
-
+def _find(environ: Mapping[str, str], config: Mapping[str, object]) -> _Found:
+  found = _Found()
   # An empty variable counts as one that is not set.
   if text := environ.get("TF_POPLAR_FLAGS"):
-    add(_read_poplar_flags(text), "TF_POPLAR_FLAGS")
+    _read_poplar_flags(text, found)
   for variable, known in (
     ("POPLAR_ENGINE_OPTIONS", flags.ENGINE_OPTIONS),
     ("PVTI_OPTIONS", flags.PVTI_OPTIONS),
   ):
     if text := environ.get(variable):
-      add(_read_json(variable, text, known), variable)
-  for flag in flags.JAX_FLAGS + flags.ENVIRONMENT_FLAGS:
+      _read_json(variable, text, known, found)
+  of_environment = flags.JAX_FLAGS + flags.ENVIRONMENT_FLAGS
+  for flag in of_environment:
     if text := environ.get(flag.name):
-      value = flag.parse(text)
-      if flag.field:
-        add({flag.field: value}, flag.name)
+      found.add(flag.field, flag.parse(text), flag.name)
   for flag in flags.JAX_FLAGS:
     value = config.get(flag.name.lower())
     if value is not None:
       shown = f"jax.config.{flag.name.lower()}"
-      add({flag.field: flag.parse(value, shown)}, shown)
+      found.add(flag.field, flag.parse(value, shown), shown)
+  ours = [f.name for f in of_environment if f.name.startswith(_PREFIX)]
+  found.warnings += [
+    flags.unknown(name, ours)
+    for name in environ
+    if name.startswith(_PREFIX) and name not in ours
+  ]
+  return found
 
-  settings = Settings(**fields)
-  _check(settings, sources)
+
+_PREFIX = "JAX_IPU_"
+
+
+def read(
+  environ: Mapping[str, str] | None = None,
+  config: Mapping[str, object] | None = None,
+) -> Settings:
+  """What the flags say now. Warns of unknown ones.
+
+  Args:
+    environ: instead of `os.environ`.
+    config: options of `jax.config` that the user set, by lower-case name;
+      they take precedence over the environment.
+
+  Raises:
+    OptionError: names the flag, its value and what is expected.
+  """
+  found = _find(os.environ if environ is None else environ, config or {})
+  for warning in found.warnings:
+    logger.warning("%s", warning)
+  settings = Settings(**found.fields)
+  _check(settings, found.sources)
   return settings
+
+
+def late_changes(
+  settings: Settings,
+  environ: Mapping[str, str] | None = None,
+  config: Mapping[str, object] | None = None,
+) -> list[str]:
+  """What was set after a client was created, and so has no effect on it.
+
+  Args:
+    settings: of the client.
+    environ, config: see `read`.
+
+  Returns:
+    For each flag that says something else now a sentence that names it and
+    both values; for an invalid one why it is.
+  """
+  try:
+    found = _find(os.environ if environ is None else environ, config or {})
+  except OptionError as error:
+    return [f"{error}; it was set after the IPU client was created, ignored"]
+  late = []
+  for field, value in found.fields.items():
+    used = getattr(settings, field)
+    if value != used:
+      late.append(
+        f"{found.sources[field]}={value!r} was set after the IPU client was "
+        f"created, ignored: the client was made with {used!r}. Set it before "
+        "the first use of a device"
+      )
+  return late
+
+
+def from_environment(
+  name: str, environ: Mapping[str, str] | None = None
+) -> Any | None:
+  """What an option of `jax.config` shows that was only set by its variable.
+
+  Args:
+    name: `jax_ipu_model_num_tiles` and so on.
+    environ: instead of `os.environ`.
+
+  Returns:
+    A bool or an integer; the text of an option that is a list, and of an
+    invalid value, which is an error when the client is created; None when the
+    variable is not set.
+  """
+  environ = os.environ if environ is None else environ
+  (flag,) = (f for f in flags.JAX_FLAGS if f.name.lower() == name)
+  text = environ.get(flag.name)
+  if not text:
+    return None
+  try:
+    value = flag.parse(text)
+  except OptionError:
+    return text
+  return value if isinstance(value, int) else text
 
 
 _active: contextvars.ContextVar[Settings] = contextvars.ContextVar("settings")
