@@ -88,9 +88,16 @@ def _pointers(arrays: Sequence[np.ndarray]) -> Any:
 
 
 def same(
-  actual: np.ndarray, expected: np.ndarray, ulps: int = 0, atol: float = 0.0
+  actual: np.ndarray,
+  expected: np.ndarray,
+  ulps: int = 0,
+  atol: float = 0.0,
+  zero_signs: bool = True,
 ) -> None:
-  """Equal bits but for NaN; floats may differ by `ulps` units and `atol`."""
+  """Equal bits but for NaN; floats may differ by `ulps` units and `atol`.
+
+  Where both are zero their signs agree, unless `zero_signs` is false.
+  """
   assert actual.shape == expected.shape and actual.dtype == expected.dtype
   dtype = expected.dtype
   if dtype.kind not in "fV":
@@ -101,6 +108,9 @@ def same(
   a, e = actual.astype(np.float64), expected.astype(np.float64)
   rtol = ulps * float(ml_dtypes.finfo(dtype).eps)
   np.testing.assert_allclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+  if zero_signs:
+    zeros = (a == 0) & (e == 0)
+    np.testing.assert_array_equal(np.signbit(a[zeros]), np.signbit(e[zeros]))
 
 
 def check(
@@ -109,13 +119,14 @@ def check(
   *,
   ulps: int = 0,
   atol: float = 0.0,
+  zero_signs: bool = True,
   **options: Any,
 ) -> list[np.ndarray]:
   """The engine gives what the interpreter gives, and counts as it does."""
   expected = interp.run(data, arguments, **options)
   actual = run(data, arguments)
   for a, e in zip(actual.outputs, expected.outputs, strict=True):
-    same(a, e, ulps, atol)
+    same(a, e, ulps, atol, zero_signs)
   planned = sum(x.planned for x in expected.exchanges)
   assert actual.exchange_bytes == planned
   return expected.outputs

@@ -94,6 +94,31 @@ def test_functions(op, dtype):
   engine_kit.check(kit.bytes(), arguments, ulps=8, atol=1e-37)
 
 
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64], ids=str)
+@pytest.mark.parametrize("op", [Opcode.MAX, Opcode.MIN], ids=lambda o: o.name)
+def test_extremes_order_zeros(op, dtype):
+  some = np.array([-0.0, 0.0, 1, -1, np.nan, np.inf, -np.inf], NUMPY[dtype])
+  x, y = (m.reshape(-1) for m in np.meshgrid(some, some))
+  kit, register, n = Kit(TILES), register_type(dtype), len(x)
+  operands = [(kit.argument((n,), dtype), (0,)) for _ in range(2)]
+  fields = schema.Map(
+    code(load(0, register), load(1, register), (op, register, 0, 1)), [2]
+  )
+  kit.execute(fields, (n,), operands, [(kit.result((n,), dtype), (0,))])
+  (found,) = engine_kit.check(kit.bytes(), [x, y])
+  zeros = (x == 0) & (y == 0)
+  either = np.signbit(x) | np.signbit(y), np.signbit(x) & np.signbit(y)
+  expected = either[op == Opcode.MAX]
+  np.testing.assert_array_equal(np.signbit(found)[zeros], expected[zeros])
+
+
+def test_the_comparison_sees_the_sign_of_zero():
+  plus, minus = np.zeros(3, np.float32), -np.zeros(3, np.float32)
+  with pytest.raises(AssertionError):
+    engine_kit.same(plus, minus)
+  engine_kit.same(plus, minus, zero_signs=False)
+
+
 # --- Reduce ------------------------------------------------------------------
 
 _MONOIDS = {
@@ -132,10 +157,16 @@ def test_reduce(data):
     num_reduced, kind, code(load(0, register)), [0], b"", [], b""
   )
   kit.execute(fields, shape, [(placed, every)], results, split)
-  argument = util.sample(NUMPY[dtype], root, special=arg, low=0, high=4)
-  # Another order of additions: as many roundings as there are elements.
+  extreme = kind in (ReduceKind.MAX, ReduceKind.MIN)
+  argument = util.sample(
+    NUMPY[dtype], root, special=arg or extreme, low=0, high=4
+  )
+  # Another order of additions: as many roundings as there are elements. Of
+  # zeros of both signs either may be the extreme.
   count = math.prod(shape[kept:])
-  engine_kit.check(kit.bytes(), [argument], ulps=count, atol=0)
+  engine_kit.check(
+    kit.bytes(), [argument], ulps=count, zero_signs=not (arg or extreme)
+  )
 
 
 @given(st.data())

@@ -226,11 +226,31 @@ def _select(condition: Array, x: Array, y: Array) -> Array:
   return np.where(condition != 0, x, y)
 
 
+def _maximum(x: Array, y: Array) -> Array:
+  """As NumPy's, but of zeros of both signs +0."""
+  return _order_zeros(np.maximum(x, y), x, y, np.logical_and)
+
+
+def _minimum(x: Array, y: Array) -> Array:
+  """As NumPy's, but of zeros of both signs -0."""
+  return _order_zeros(np.minimum(x, y), x, y, np.logical_or)
+
+
+def _order_zeros(
+  extreme: Array, x: Array, y: Array, negative: Callable[..., Array]
+) -> Array:
+  if x.dtype.kind != "f":
+    return extreme
+  signed = np.where(negative(np.signbit(x), np.signbit(y)), -0.0, 0.0)
+  zeros = (x == 0) & (y == 0)
+  return np.where(zeros, signed.astype(extreme.dtype), extreme)
+
+
 def _clamp(low: Array, x: Array, high: Array) -> Array:
-  return np.minimum(np.maximum(x, low), high)
+  return _minimum(_maximum(x, low), high)
 
 
-_FUNCTIONS: dict[Opcode, Callable[..., Array]] = {
+FUNCTIONS: dict[Opcode, Callable[..., Array]] = {
   Opcode.WRAP_I8: _wrap(np.int8),
   Opcode.WRAP_I16: _wrap(np.int16),
   Opcode.WRAP_U8: _wrap(np.uint8),
@@ -269,8 +289,8 @@ _FUNCTIONS: dict[Opcode, Callable[..., Array]] = {
   Opcode.MUL: np.multiply,
   Opcode.DIV: _divide,
   Opcode.REM: _remainder,
-  Opcode.MAX: np.maximum,
-  Opcode.MIN: np.minimum,
+  Opcode.MAX: _maximum,
+  Opcode.MIN: _minimum,
   Opcode.POW: _power,
   Opcode.ATAN2: _in_double(np.arctan2),
   Opcode.AND: np.bitwise_and,
@@ -343,7 +363,7 @@ def _step(
     return convert(x[0], i.type)
   if i.op == Opcode.BITCAST:
     return x[0].view(to).reshape(x[0].shape)
-  out = np.asarray(_FUNCTIONS[i.op](*x))
+  out = np.asarray(FUNCTIONS[i.op](*x))
   if out.dtype == np.bool_ and i.op != Opcode.SELECT:
     return out.astype(np.uint32)
   return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from jaxlib.ipu.codelets._codelet import (
   ceil_div,
   volume,
 )
-from jaxlib.ipu.codelets._instructions import evaluate
+from jaxlib.ipu.codelets._instructions import FUNCTIONS, evaluate
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
 from jaxlib.ipu.codelets._profile import operations, profile
 from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
@@ -32,7 +32,7 @@ _SUPERVISOR = 11
 # of floats; integers 22 and 6.
 _ARG_FLOAT, _ARG_INTEGER = 3.0, 6.0
 
-_OPCODES = {
+MONOIDS = {
   ReduceKind.SUM: Opcode.ADD,
   ReduceKind.PRODUCT: Opcode.MUL,
   ReduceKind.MAX: Opcode.MAX,
@@ -40,15 +40,6 @@ _OPCODES = {
   ReduceKind.AND: Opcode.AND,
   ReduceKind.OR: Opcode.OR,
   ReduceKind.XOR: Opcode.XOR,
-}
-FUNCTIONS: dict[ReduceKind, Callable[..., Array]] = {
-  ReduceKind.SUM: np.add,
-  ReduceKind.PRODUCT: np.multiply,
-  ReduceKind.MAX: np.maximum,
-  ReduceKind.MIN: np.minimum,
-  ReduceKind.AND: np.bitwise_and,
-  ReduceKind.OR: np.bitwise_or,
-  ReduceKind.XOR: np.bitwise_xor,
 }
 ARG = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
 
@@ -80,7 +71,7 @@ def per_element(
   if kind == ReduceKind.SET:
     return _inner_loops.LOAD[dtype]
   return (
-    _inner_loops.work(_OPCODES[kind], dtype).proper + _inner_loops.LOAD[dtype]
+    _inner_loops.work(MONOIDS[kind], dtype).proper + _inner_loops.LOAD[dtype]
   )
 
 
@@ -89,18 +80,32 @@ def partial_bytes(dtype: DType) -> int:
   return max(SIZE[dtype], 4) if dtype in FLOATS else SIZE[dtype]
 
 
-def _identity(kind: ReduceKind, register: np.dtype[Any]) -> Any:
+def identity(kind: ReduceKind, dtype: np.dtype[Any]) -> Any:
+  """What changes nothing: a scalar of an element or a register type.
+
+  For ARGMAX and ARGMIN, the value that loses against every other.
+  """
   if kind in (ReduceKind.MAX, ReduceKind.ARGMAX):
-    value = -np.inf if register.kind == "f" else np.iinfo(register).min
-  elif kind in (ReduceKind.MIN, ReduceKind.ARGMIN):
-    value = np.inf if register.kind == "f" else np.iinfo(register).max
-  elif kind == ReduceKind.PRODUCT:
-    value = 1
-  elif kind == ReduceKind.AND:
-    return ~register.type(0)
-  else:
-    value = 0
-  return register.type(value)
+    return _limits(dtype)[0]
+  if kind in (ReduceKind.MIN, ReduceKind.ARGMIN):
+    return _limits(dtype)[1]
+  if kind == ReduceKind.AND:
+    return ~dtype.type(0)
+  return dtype.type(1 if kind == ReduceKind.PRODUCT else 0)
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+  if dtype.kind in "fV":
+    return dtype.type(-np.inf), dtype.type(np.inf)
+  if dtype.kind == "b":
+    return np.False_, np.True_
+  info = np.iinfo(dtype)
+  return dtype.type(info.min), dtype.type(info.max)
+
+
+def apply(kind: ReduceKind, x: Array, y: Array) -> Array:
+  """Combines registers by a monoid."""
+  return FUNCTIONS[MONOIDS[kind]](x, y)
 
 
 def _better(kind: ReduceKind, left: list[Array], right: list[Array]) -> Array:
@@ -226,7 +231,7 @@ class ReduceCodelet(ReducingCodelet):
         for word, r in zip(words, registers, strict=True)
       ]
     kind = ReduceKind(fields.kind)
-    value = np.full(shape, _identity(kind, registers[0]))
+    value = np.full(shape, identity(kind, registers[0]))
     if kind not in ARG:
       return [value]
     # An index that loses every tie.
@@ -281,7 +286,7 @@ class ReduceCodelet(ReducingCodelet):
       if kind in ARG:
         take = _better(kind, left, right)
         return [np.where(take, r, l) for l, r in zip(left, right, strict=True)]
-      return [FUNCTIONS[kind](l, r) for l, r in zip(left, right, strict=True)]
+      return [apply(kind, left[0], right[0])]
 
 
 CODELET = ReduceCodelet()

@@ -126,7 +126,7 @@ class ScatterCodelet(UpdatingCodelet):
     with np.errstate(all="ignore"):
       if kind == ReduceKind.GENERAL:
         return evaluate(fields.combine, fields.combine_outputs, [old, new])[0]
-      return reduce.FUNCTIONS[kind](old, new)
+      return reduce.apply(kind, old, new)
 
   def check(
     self, fields: schema.Scatter, step: schema.Execute, v: _checks.Checker

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from jaxlib.ipu.codelets.reduce import partial_bytes
-from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, UNSIGNED, DType
+from jaxlib.ipu.codelets.reduce import MONOIDS, identity, partial_bytes
+from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -53,7 +53,7 @@ def _lower(builder: Builder, node: Node) -> None:
       combine = _started(region)
   if not _reduce_nothing(builder, node, kind):
     _reduce(builder, node, kind, combine, start)
-  if start is None or (kind in _IDENTITY and not _is_identity(kind, inits[0])):
+  if start is None or (kind in MONOIDS and not _is_identity(kind, inits[0])):
     _combine_init(builder, node, inits)
 
 
@@ -66,7 +66,7 @@ def _reduce_nothing(builder: Builder, node: Node, kind: ReduceKind) -> bool:
   """A monoid over dimensions of extent 1 is a reshape."""
   attributes: Reduction = node.attributes
   shape = node.inputs[0].shape
-  if kind not in _IDENTITY or attributes.prologue is not None:
+  if kind not in MONOIDS or attributes.prologue is not None:
     return False
   if any(shape[d] != 1 for d in attributes.dimensions):
     return False
@@ -211,32 +211,6 @@ def _combine_init(
     builder.define(value, builder.root_view(root))
 
 
-def _limits(dtype: DType) -> tuple[float | int, float | int]:
-  if dtype in FLOATS:
-    return -math.inf, math.inf
-  if dtype is DType.BOOL:
-    return 0, 1
-  info = np.iinfo(NUMPY[dtype])
-  return int(info.min), int(info.max)
-
-
-def _all_ones(dtype: DType) -> int:
-  if dtype is DType.BOOL:
-    return 1
-  return int(np.iinfo(NUMPY[dtype]).max) if dtype in UNSIGNED else -1
-
-
-_IDENTITY = {
-  ReduceKind.SUM: lambda dtype: 0,
-  ReduceKind.PRODUCT: lambda dtype: 1,
-  ReduceKind.MAX: lambda dtype: _limits(dtype)[0],
-  ReduceKind.MIN: lambda dtype: _limits(dtype)[1],
-  ReduceKind.AND: _all_ones,
-  ReduceKind.OR: lambda dtype: 0,
-  ReduceKind.XOR: lambda dtype: 0,
-}
-
-
 def _scalar(value: Value) -> np.generic | None:
   node = value.node
   if node is None or node.op != "stablehlo.constant":
@@ -246,7 +220,9 @@ def _scalar(value: Value) -> np.generic | None:
 
 def _is_identity(kind: ReduceKind, init: Value) -> bool:
   scalar = _scalar(init)
-  return scalar is not None and bool(scalar == _IDENTITY[kind](init.dtype))
+  return scalar is not None and bool(
+    scalar == identity(kind, NUMPY[init.dtype])
+  )
 
 
 def _starts_empty(node: Node, kind: ReduceKind) -> bool:
@@ -254,8 +230,7 @@ def _starts_empty(node: Node, kind: ReduceKind) -> bool:
   value, index = (_scalar(v) for v in node.inputs[-2:])
   if value is None or index is None or index != 0:
     return False
-  low, high = _limits(node.results[0].dtype)
-  return bool(value == (low if kind is ReduceKind.ARGMAX else high))
+  return bool(value == identity(kind, NUMPY[node.results[0].dtype]))
 
 
 def _start(inits: tuple[Value, ...]) -> bytes | None:

@@ -108,7 +108,12 @@ class Opcode(enum.IntEnum):
 
 
 class ReduceKind(enum.IntEnum):
-  """How a reduction or a scatter combines two elements."""
+  """How a reduction or a scatter combines two elements.
+
+  As the instruction of the same name, but for one thing: of zeros of both
+  signs MAX and MIN may give either. The order in which elements meet is not
+  defined, nor is that of what a machine's own reductions do with zeros.
+  """
 
   SET = 0  # scatter only: the new one
   SUM = 1
