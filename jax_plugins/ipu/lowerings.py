@@ -15,6 +15,7 @@ def register() -> None:
 
   for primitive, function in (
     (linalg.eigh_p, _eigh),
+    (linalg.lu_p, _lu),
     (linalg.svd_p, _svd),
   ):
     rule = mlir.lower_fun(function, multiple_results=True)
@@ -49,6 +50,21 @@ def _eigh(
     begin, end = subset_by_index
     v, w = v[..., begin:end], w[..., begin:end]
   return [v, w]
+
+
+def _lu(a: Any) -> list[Any]:
+  """Factors, pivots, permutation."""
+  import numpy as np
+
+  import jax
+
+  *batch, m, n = a.shape
+  shapes = [
+    jax.ShapeDtypeStruct(a.shape, a.dtype),
+    jax.ShapeDtypeStruct((*batch, min(m, n)), np.int32),
+    jax.ShapeDtypeStruct((*batch, m), np.int32),
+  ]
+  return _call("ipu_lu", shapes, a)
 
 
 def _svd(

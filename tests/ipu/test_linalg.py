@@ -209,9 +209,32 @@ def test_qr_gradient(check):
 # --- What JAX makes of them --------------------------------------------------
 
 
-@pytest.mark.parametrize("n", (1, 7, 40))
-def test_lu(check, n):
-  check(lax.linalg.lu, matrices(3, n, n + 2), rtol=1e-3, atol=1e-4)
+@pytest.mark.parametrize(
+  "shape",
+  [(1, 1), (7, 7), (2, 3, 5, 4), (4, 9), (9, 4), (70, 70), (2, 66, 66),
+   (100, 70), (70, 100), (5, 0), (0, 3), (6, 1)],
+)  # fmt: skip
+def test_lu(check, shape):
+  """Pivots and permutations are the CPU's."""
+  check(lax.linalg.lu, matrices(*shape), rtol=1e-3, atol=1e-4)
+
+
+def test_lu_of_special_matrices(check):
+  rows = np.eye(5, dtype=F32)[[3, 0, 4, 1, 2]]
+  for a in (np.zeros((3, 4)), np.ones((4, 3)), rows, matrices(4, 4) * 1e30):
+    check(lax.linalg.lu, a.astype(F32), rtol=1e-4, atol=1e-6)
+  check(lax.linalg.lu, np.full((4, 4), np.nan, F32))
+
+
+@pytest.mark.ipu_only
+def test_lu_on_tiles(cpu):
+  on_tiles(cpu, lax.linalg.lu, matrices(5, 5))
+  on_tiles(cpu, lax.linalg.lu, matrices(2, 5, 4), tiles=(16,))
+
+
+def test_lu_gradient(check):
+  f = jax.grad(lambda a: (lax.linalg.lu(a)[0] ** 2).sum())
+  check(f, triangles(5, 5), rtol=1e-3, atol=1e-3)
 
 
 def test_solve_and_inverse(check):

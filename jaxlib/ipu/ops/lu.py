@@ -1,0 +1,142 @@
+"""LU factors with partial pivoting: panels of columns from left to right.
+
+`ipu_lu` is what `jax_plugins/ipu/lowerings.py` makes of JAX's `lu`.
+"""
+
+from __future__ import annotations
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.attributes import Indexing
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.ops import _matrices
+from jaxlib.ipu.ops._matrices import part, put, spread
+
+I32 = DType.I32
+
+
+def _decompose(e: Emitter, node: Node) -> list[Value]:
+  """(a) -> (L below the diagonal and U, pivots, permutation)."""
+  (matrix,) = node.inputs
+  wide = matrix.dtype if matrix.dtype in _matrices.COMPUTED else DType.F32
+  lu, pivots, order = factorise(e, e.convert(matrix, wide))
+  return [e.convert(lu, matrix.dtype), pivots, order]
+
+
+def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+  """The factors [..., m, n]; the row that each step swapped with its own
+  [..., min(m, n)]; the rows of the matrix in their final order [..., m]."""
+  *batch, m, n = matrix.shape
+  rank = len(batch)
+  k = min(m, n)
+  size = _matrices.block_size(k)
+  a = matrix
+  order = e.iota(I32, (*batch, m, 1), rank)
+  pivots = []
+  for begin in range(0, k, size):
+    end = min(k, begin + size)
+    panel = part(e, a, (begin, m), (begin, end))
+    panel, own, swapped = _panel(e, panel)
+    pivots.append(e.add(e.reshape(swapped, (*batch, end - begin)), begin))
+    if begin or end < n:
+      rows = _take_rows(e, part(e, a, (begin, m), (0, n)), own)
+      a = put(e, a, rows, begin, 0)
+    a = put(e, a, panel, begin, begin)
+    known = part(e, order, (begin, m), (0, 1))
+    order = put(e, order, _take_rows(e, known, own), begin, 0)
+    if end < n:
+      top = part(e, panel, (0, end - begin), (0, end - begin))
+      inverse = _matrices.lower_inverse(e, top, unit=True)
+      right = e.matmul(inverse, part(e, a, (begin, end), (end, n)))
+      a = put(e, a, right, begin, end)
+      if end < m:
+        below = part(e, panel, (end - begin, m - begin), (0, end - begin))
+        rest = part(e, a, (end, m), (end, n))
+        rest = e.subtract(rest, e.matmul(below, right))
+        a = put(e, a, rest, end, end)
+  none = e.constant(0, I32, (*batch, 0))
+  return a, e.concatenate([none, *pivots], rank), e.reshape(order, (*batch, m))
+
+
+def _panel(e: Emitter, panel: Value) -> tuple[Value, Value, Value]:
+  """The factors of a panel [..., m, b], its rows' order [..., m, 1], and the
+  pivots [..., 1, b]."""
+  *batch, m, b = panel.shape
+  rank = len(batch)
+  shape, tall, wide = panel.shape, (*batch, m, 1), (*batch, 1, b)
+  one = (*batch, 1, 1)
+  place = e.iota(I32, tall, rank)
+
+  def step(j: Value, a: Value, order: Value, pivots: Value) -> list[Value]:
+    r, c = _matrices.rows_columns(e, shape)
+    x = _matrices.column(e, a, j)
+    size = e.select(e.compare(place, j, "GE"), e.abs(x), -1)
+    most = e.reduce(size, -1, (rank,), "maximum")
+    most = spread(e, e.reshape(most, one), tall)
+    found = e.select(e.compare(size, most, "EQ"), place, m)
+    pivot = e.reshape(e.reduce(found, m, (rank,), "minimum"), one)
+    pivot = e.select(e.compare(pivot, m, "EQ"), j, pivot)  # all are NaN
+    mine = _matrices.row(e, a, j)
+    theirs = _row_at(e, a, pivot)
+    here = spread(e, pivot, shape)
+
+    def swap(
+      values: Value, r: Value, at: Value, up: Value, down: Value
+    ) -> Value:
+      other = e.select(e.compare(r, at, "EQ"), down, values)
+      return e.select(e.compare(r, j, "EQ"), up, other)
+
+    a = swap(a, r, here, spread(e, theirs, shape), spread(e, mine, shape))
+    at = spread(e, pivot, tall)
+    head = spread(e, _matrices.column(e, theirs, j), tall)
+    x = swap(x, place, at, head, spread(e, _matrices.column(e, mine, j), tall))
+    zero = e.compare(head, 0, "EQ")
+    x = e.divide(x, e.select(zero, 1, head))
+    x = e.select(e.compare(place, j, "GT"), x, 0)
+    x = spread(e, x, shape)
+    rest = e.subtract(a, e.multiply(x, spread(e, theirs, shape)))
+    a = e.select(e.compare(c, j, "GT"), rest, a)
+    below = e.and_(e.compare(c, j, "EQ"), e.compare(r, j, "GT"))
+    a = e.select(below, x, a)
+    old = spread(e, _row_at(e, order, pivot), tall)
+    order = swap(
+      order, place, at, old, spread(e, _matrices.row(e, order, j), tall)
+    )
+    column = e.iota(I32, wide, rank + 1)
+    pivots = e.select(
+      e.compare(column, j, "EQ"), spread(e, pivot, wide), pivots
+    )
+    return [a, order, pivots]
+
+  first = [panel, place, e.constant(0, I32, wide)]
+  a, order, pivots = e.fori_loop(b, first, step)
+  return a, order, pivots
+
+
+def _row_at(e: Emitter, matrix: Value, index: Value) -> Value:
+  """Row `index` [..., 1, 1] of each matrix, of shape [..., 1, n]."""
+  *batch, m, n = matrix.shape
+  if not batch:
+    return _matrices.row(e, matrix, e.reshape(index, ()))
+  return _take_rows(e, matrix, index)
+
+
+def _take_rows(e: Emitter, matrix: Value, rows: Value) -> Value:
+  """Rows [..., k, 1] of matrices [..., m, n]."""
+  *batch, _, n = matrix.shape
+  rank = len(batch)
+  dims = tuple(range(rank))
+  indexing = Indexing(
+    window_dims=(rank + 1,),
+    collapsed=(rank,),
+    operand_batch=dims,
+    index_batch=dims,
+    index_map=(rank,),
+    index_vector_dim=rank + 1,
+    slice_sizes=(*[1] * rank, 1, n),
+  )
+  return e.gather(matrix, rows, indexing)
+
+
+define(Operation("stablehlo.custom_call @ipu_lu", decompose=_decompose))
