@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax_plugins.ipu import lowerings
+from jax_plugins.ipu import callbacks, lowerings
 
 PLATFORM = "ipu"
 
@@ -28,6 +28,7 @@ def initialize() -> None:
   )
   _join_platform_lists()
   lowerings.register()
+  callbacks.register()
 
 
 def _make_client() -> Any:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu import diagnostics, options
+from jaxlib.ipu import diagnostics, host_functions, options
 
 logger = logging.getLogger("jaxlib.ipu")
 
@@ -96,6 +96,7 @@ def load() -> ctypes.CDLL:
   library.ipu_show_whole_programs.argtypes = [ctypes.c_int]
   library.ipu_show_whole_programs.restype = ctypes.c_int
 
+  host_functions.connect(library)
   callback = _CompileFunction(functools.partial(_compile, library))
   library.ipu_set_compiler(callback)
   # The library must not call into an interpreter that is gone.

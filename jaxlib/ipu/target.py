@@ -20,6 +20,7 @@ _LIMITS = {
   "sync_cycles": (0, _MOST),
   "launch_cycles": (0, _MOST),
   "host_copy_cycles": (0, _MOST),
+  "host_call_seconds": (0, 1),
 }
 
 
@@ -44,6 +45,8 @@ class Target:
     launch_cycles: what a compute set costs before its vertices run.
     host_bytes_per_second: host link, each way.
     host_copy_cycles: fixed cost of a host stream copy.
+    host_call_seconds: from the host's receiving a callback's operands to its
+      sending the results, without the function's own time.
   """
 
   version: str
@@ -65,6 +68,8 @@ class Target:
   host_bytes_per_second: float = 32e9
   # A stream copy of one int: mid phase 1,491 to 1,771 cycles [S].
   host_copy_cycles: int = 1600
+  # A thread that polls a stream's buffer wakes and calls a function [G].
+  host_call_seconds: float = 10e-6
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):

@@ -26,20 +26,24 @@ def compiled(
   """The program of a function, checked after every phase."""
   # A function of its own: serialising changes the module that JAX keeps.
   traced = jax.jit(lambda *a: f(*a), keep_unused=True).trace(*arguments)
-  lowered = traced.lower(lowering_platforms=("ipu",))
+  code = lowered_code(traced.lower(lowering_platforms=("ipu",)))
+  if isinstance(tiles, int):
+    tiles = machines.resolve("ipu2", tiles)
+  options = pipeline.Options(target=tiles, verify=True)
+  return pipeline.compile_module(code, options).data
+
+
+def lowered_code(lowered: Any) -> bytes:
+  """What a plugin gets of a lowered function; its module changes."""
   module = lowered.compiler_ir("stablehlo")
   with module.context:
     # As jaxlib does before it hands a module to a plugin.
     stablehlo.register_stablehlo_passes()
     passes = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
     passmanager.PassManager.parse(passes).run(module.operation)
-  code = stablehlo.serialize_portable_artifact(
+  return stablehlo.serialize_portable_artifact(
     module, stablehlo.get_current_version()
   )
-  if isinstance(tiles, int):
-    tiles = machines.resolve("ipu2", tiles)
-  options = pipeline.Options(target=tiles, verify=True)
-  return pipeline.compile_module(code, options).data
 
 
 def check(

@@ -38,6 +38,16 @@ def test_minimal():
 
 
 @pytest.mark.ipu_only
+def test_custom_kernel():
+  """The same on the IPU and the CPU."""
+  out = run("custom_kernel.py")
+  ipu, cpu = (re.findall(r"[-\d.]+", part.split("]]")[0].split("[[")[1])
+              for part in out.split("on ")[1:])  # fmt: skip
+  assert ipu == cpu and len(ipu) == 12
+  assert "cycles" in out
+
+
+@pytest.mark.ipu_only
 def test_mnist_on_both_backends():
   """Fifteen steps have the same losses; the IPU also has cycles."""
   args = ("--epochs", "1", "--batch-size", "256")

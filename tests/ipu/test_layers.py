@@ -17,6 +17,8 @@ LAYERS = [
   ["diagnostics"],
   ["target"],
   ["flags", "options"],
+  ["host_functions"],
+  ["ffi_targets"],
   ["plan.layout"],
   ["codelets"],
   ["plan"],

@@ -207,9 +207,11 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
 
 
 def _custom_call(operation: Any) -> str:
-  """The name of a custom call: what it calls is part of it."""
+  """The name of a custom call: what it calls is part of it, if that is an
+  operation of ours and no function of the host."""
   target = ir.StringAttr(operation.attributes["call_target_name"]).value
-  return f"stablehlo.custom_call @{target}"
+  name = f"stablehlo.custom_call @{target}"
+  return name if name in registry.REGISTRY else "stablehlo.custom_call"
 
 
 def _unimplemented(operation: str, location: Any) -> CompileError:

@@ -16,7 +16,8 @@ _FIXED_SHAPES = (
 _ARGUMENTS = "pass it as an argument, and return what should leave the device"
 _FOREIGN = (
   "nothing of that name is made for the IPU: write it in jax.numpy or "
-  "jax.lax, or call it on the CPU, between jitted functions"
+  "jax.lax, or register a function that the host runs, with "
+  'jax.ffi.register_ffi_target(..., platform="ipu")'
 )
 
 _INSTEAD = {

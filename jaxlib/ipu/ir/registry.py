@@ -51,6 +51,8 @@ class Operation:
     elementwise: the register-program row of an operation that fuses.
     decompose: replaces the node by simpler ones (passes/decompose.py).
     is_view: lowering moves nothing (the result is a view of its input).
+    has_effect: whether a node does something beside defining its results: it
+      stays, and so does the order of such nodes. None: no node does.
   """
 
   name: str
@@ -59,6 +61,7 @@ class Operation:
   elementwise: Row | None = None
   decompose: Decompose | None = None
   is_view: bool = False
+  has_effect: Callable[[Node], bool] | None = None
 
 
 REGISTRY: dict[str, Operation] = {}
@@ -75,6 +78,14 @@ def define(operation: Operation) -> None:
   if operation.lower is None and operation.decompose is None:
     raise ValueError(f"operation {operation.name} has no rule")
   REGISTRY[operation.name] = operation
+
+
+def has_effect(node: Node) -> bool:
+  """Whether the node, or one in its regions, has an effect."""
+  definition = REGISTRY.get(node.op)
+  if definition is not None and definition.has_effect is not None:
+    return definition.has_effect(node)
+  return any(has_effect(n) for region in node.regions for n in region.nodes)
 
 
 def is_elementwise(node: Node) -> bool:

@@ -16,6 +16,7 @@ _BYTES_PER_SECOND = 20e9
 _FLOPS_PER_SECOND = 50e9
 _STEP_SECONDS = 30e-9
 _LOOP_TURNS = 100
+_CALLBACK_SECONDS = 50e-6
 
 
 def host_seconds(steps: list[Any], tensors: list[TensorInfo]) -> float:
@@ -32,6 +33,8 @@ def host_seconds(steps: list[Any], tensors: list[TensorInfo]) -> float:
         info = tensors[move.destination]
         if info.root == move.destination:
           seconds += _STEP_SECONDS + info.bytes / _BYTES_PER_SECOND
+    elif isinstance(step, schema.HostCallback):
+      seconds += _CALLBACK_SECONDS
     elif isinstance(step, schema.While):
       inner = host_seconds(step.condition, tensors)
       inner += host_seconds(step.body, tensors)

@@ -68,6 +68,10 @@ class Timeline:
         out.append(self._copy(step))
       elif isinstance(step, schema.HostCopy):
         out.append(self._event(self._tick(), reads=[step.tensor]))
+      elif isinstance(step, schema.HostCallback):
+        reads = [a.tensor for a in step.operands]
+        full = [a.tensor for a in step.results]
+        out.append(self._event(self._tick(), reads=reads, full=full))
     return out
 
   def _number_loop(self, step: schema.While | schema.Repeat) -> Loop:

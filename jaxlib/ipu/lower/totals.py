@@ -28,6 +28,7 @@ class Totals:
   flops: float = 0.0
   bytes_accessed: float = 0.0
   supersteps: float = 0.0
+  host_calls: float = 0.0
 
   def add(self, other: Totals, times: float = 1.0) -> None:
     """Adds `times` the other's figures."""
@@ -56,8 +57,9 @@ def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
         sums.bytes_accessed += tensors[access.tensor].bytes
     elif isinstance(step, schema.Copy):
       sums.step(step.cost)
-    elif isinstance(step, schema.HostCopy):
+    elif isinstance(step, schema.HostCopy | schema.HostCallback):
       sums.step(step.cost)
+      sums.host_calls += isinstance(step, schema.HostCallback)
       sums.exchange_bytes -= step.cost.exchange_bytes
       sums.host_bytes += step.cost.exchange_bytes
     elif isinstance(step, schema.While):
@@ -88,6 +90,7 @@ def analysis(
     "ipu sync cycles": sums.sync_cycles,
     "ipu exchange bytes": sums.exchange_bytes,
     "ipu host bytes": sums.host_bytes,
+    "ipu host calls": sums.host_calls,
     "ipu supersteps": sums.supersteps,
     "ipu peak tile bytes": float(peak_tile_bytes),
   }

@@ -2,13 +2,13 @@
 
 Fusion leaves nodes behind: constants and indices that register programs now
 make by themselves, and the views between them. A counted loop leaves its
-counter behind when the body does not look at it. No operation does anything
-beside defining values.
+counter behind when the body does not look at it. What has an effect stays.
 """
 
 from __future__ import annotations
 
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.registry import has_effect
 from jaxlib.ipu.ops.control_flow import REPEAT
 
 _LOOPS = frozenset({"stablehlo.while", REPEAT})
@@ -25,7 +25,7 @@ def _eliminate(graph: Graph, live: set[int]) -> None:
   """Keeps what `live` needs, and adds to `live` what that needs itself."""
   kept = []
   for node in reversed(graph.nodes):
-    if not any(id(v) in live for v in node.results):
+    if not (any(id(v) in live for v in node.results) or has_effect(node)):
       continue
     if node.op in _LOOPS:
       _narrow(node, live)
@@ -65,7 +65,8 @@ def _narrow(node: Node, live: set[int]) -> None:
 def _used(
   graph: Graph, values: list[Value], carried: dict[int, Value]
 ) -> set[int]:
-  """The ids of all values that some values of a graph depend on.
+  """The ids of all values that some values of a graph depend on, and what has
+  an effect in it.
 
   Args:
     graph: what is outside it is not followed further.
@@ -74,12 +75,16 @@ def _used(
   """
   inside = set()
   graphs = [graph]
+  todo = list(values)
   while graphs:
     for node in graphs.pop().nodes:
       inside.add(id(node))
       graphs += node.regions
+      if has_effect(node):
+        todo += node.inputs
+        for region in node.regions:
+          todo += region.results
   seen: set[int] = set()
-  todo = list(values)
   while todo:
     value = todo.pop()
     if id(value) in seen:

@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
-from jaxlib.ipu.ir.registry import REGISTRY, is_elementwise
+from jaxlib.ipu.ir.registry import REGISTRY, has_effect, is_elementwise
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.map_program import MAP, MapProgram, make_source
 from jaxlib.ipu.ops.control_flow import REPEAT
@@ -59,6 +59,11 @@ class _Fuser:
         self.users[id(value)].append(node)
       for region in node.regions:
         self._note_captures(region)
+    # What has an effect comes after what has one before it.
+    self.effect_before: dict[int, Node] = {}
+    effects = [n for n in graph.nodes if has_effect(n)]
+    for before, node in zip(effects, effects[1:]):
+      self.effect_before[id(node)] = before
     self.depth = self._depths()
 
   def _note_captures(self, graph: Graph) -> None:
@@ -88,6 +93,8 @@ class _Fuser:
         elif not _is_view(source) and not elementwise:
           step = 1
         deepest = max(deepest, depth[id(source)] + step)
+      if (before := self.effect_before.get(id(node))) is not None:
+        deepest = max(deepest, depth[id(before)] + 1)
       depth[id(node)] = deepest
       if elementwise:
         members.append(node)
@@ -130,6 +137,9 @@ class _Fuser:
         inside = {id(n) for n in unit}
         waiting = []
         for node in unit:
+          before = self.effect_before.get(id(node))
+          if before is not None and id(before) not in emitted:
+            waiting.append(before)
           needed = list(node.inputs)
           for region in node.regions:
             needed += _captured(region)

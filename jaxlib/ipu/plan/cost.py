@@ -222,6 +222,18 @@ def host_copy(target: Target, num_bytes: int) -> schema.Cost:
   )
 
 
+def host_callback(
+  target: Target, sent_bytes: int, received_bytes: int
+) -> schema.Cost:
+  """A round trip to the host: streams there and back, and the host's answer.
+
+  What the function itself takes is the host's affair.
+  """
+  there = host_copy(target, sent_bytes)
+  there.exchange_cycles += math.ceil(target.host_call_seconds * target.clock_hz)
+  return add(there, host_copy(target, received_bytes))
+
+
 def add(a: schema.Cost, b: schema.Cost) -> schema.Cost:
   """Both, one after the other."""
   return schema.Cost(

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxlib.ipu import host_functions
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import container, schema
@@ -204,6 +205,8 @@ class Machine:
         size = m.size * SIZE[m.dtype]
         self.host_bytes += size
         self.count(step.cost, size)
+      case schema.HostCallback():
+        self._host_callback(step)
       case schema.Repeat():
         for _ in range(step.count):
           self.run(step.body, f"{path}.body.")
@@ -345,6 +348,37 @@ class Machine:
       self.memory[tensor].write_all(new, written)
       self.wrote(tensor, written)
     self.count(step.cost, actual)
+
+  def _host_callback(self, step: schema.HostCallback) -> None:
+    """Everything goes to the host and comes back."""
+    operands = []
+    for access in step.operands:
+      m = self.memory[access.tensor]
+      values, defined = m.gather_all()
+      if not defined.all():
+        raise Trap(
+          "undefined",
+          f"element {int(np.argmin(defined))} is sent to the host but was "
+          "never written",
+          tensor=access.tensor,
+        )
+      self.used(access.tensor)
+      operands.append(values.reshape(m.shape).transpose(access.dims))
+    types = []
+    for access in step.results:
+      m = self.writable(access.tensor)
+      shape = tuple(m.shape[d] for d in access.dims)
+      types.append((NUMPY[m.dtype], shape))
+    given = host_functions.call(step, operands, types)
+    size = sum(v.nbytes for v in (*operands, *given))
+    for access, value in zip(step.results, given, strict=True):
+      m = self.writable(access.tensor)
+      everything = np.ones(m.size, np.bool_)
+      place = [access.dims.index(d) for d in range(value.ndim)]
+      m.write_all(value.transpose(place).reshape(-1), everything)
+      self.wrote(access.tensor, everything)
+    self.host_bytes += size
+    self.count(step.cost, size)
 
   # --- Memory ----------------------------------------------------------------
 

@@ -300,6 +300,44 @@ class HostCopy:
   location: U32
 
 
+# Kinds of an Attribute.
+SCALAR, ARRAY, STRING, DICTIONARY = range(4)
+
+
+@record
+class Attribute:
+  """Something that a host function is told when it is called.
+
+  `data` holds a scalar's or an array's elements of `dtype`, or a string's
+  bytes; `count` says how many. The `count` entries of a dictionary follow it.
+  """
+
+  name: str
+  kind: U8
+  dtype: U8
+  count: U32
+  data: bytes
+
+
+@record
+class HostCallback:
+  """The device waits while the host runs a function.
+
+  The operands stream to the host, the function runs, the results stream back.
+  All are roots, dense in the host's memory; an access says which dimension of
+  the root is dimension d of the array that the function sees. Result j is
+  written over operand `aliases[j]`, or over nothing (-1).
+  """
+
+  target: str
+  attributes: list[Attribute]
+  operands: list[Access]
+  results: list[Access]
+  aliases: list[I32]
+  cost: Cost
+  location: U32
+
+
 @record
 class Repeat:
   """Runs `body` `count` times."""
@@ -341,7 +379,7 @@ class Branch:
   steps: list[Step]
 
 
-Step = Execute | Copy | HostCopy | Repeat | While | Switch
+Step = Execute | Copy | HostCopy | HostCallback | Repeat | While | Switch
 
 
 @record

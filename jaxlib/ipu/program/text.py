@@ -74,6 +74,9 @@ def _steps(program: schema.Program, steps: list[Any], indent: str) -> list[str]:
       way = "from host to" if step.to_device else "to host from"
       lines.append(f"{indent}stream {way} t{step.tensor}{where}")
       lines.append(f"{indent}    {_cost(step.cost)}")
+    elif isinstance(step, schema.HostCallback):
+      lines.append(f"{indent}{_host_callback(step)}{where}")
+      lines.append(f"{indent}    {_cost(step.cost)}")
     elif isinstance(step, schema.Repeat):
       lines.append(f"{indent}repeat {step.count}{where}")
       lines += _steps(program, step.body, indent + "  ")
@@ -90,15 +93,24 @@ def _steps(program: schema.Program, steps: list[Any], indent: str) -> list[str]:
   return lines
 
 
-def _execute(program: schema.Program, step: schema.Execute) -> str:
-  def accesses(items: list[schema.Access]) -> str:
-    return ", ".join(f"t{a.tensor}{a.dims}" for a in items)
+def _accesses(items: list[schema.Access]) -> str:
+  return ", ".join(f"t{a.tensor}{a.dims}" for a in items)
 
+
+def _host_callback(step: schema.HostCallback) -> str:
+  told = "".join(f" {a.name}={a.data.hex()}" for a in step.attributes)
+  return (
+    f"{_accesses(step.results)} = host @{step.target}"
+    f"({_accesses(step.operands)}){told}"
+  )
+
+
+def _execute(program: schema.Program, step: schema.Execute) -> str:
   shape = "x".join(map(str, step.shape)) or "scalar"
   mapping = _mapping(program.mappings[step.partition])
   return (
-    f"{accesses(step.results)} = {type(step.fields).__name__}"
-    f"({accesses(step.operands)}) over {shape} on {mapping}"
+    f"{_accesses(step.results)} = {type(step.fields).__name__}"
+    f"({_accesses(step.operands)}) over {shape} on {mapping}"
   )
 
 

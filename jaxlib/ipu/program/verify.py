@@ -272,6 +272,8 @@ class _Verifier:
         t = self.tensor(step.tensor)
         self.require(t.root == step.tensor, "streams a placed tensor")
         self.require(step.cost.exchange_cycles > 0, "a stream costs nothing")
+      case schema.HostCallback():
+        self._host_callback(step)
       case schema.Repeat() | schema.While():
         self._loop(step, path)
       case schema.Switch():
@@ -309,6 +311,31 @@ class _Verifier:
       t = self.tensor(m.destination)
       if t.root != m.destination and t.root not in written:
         self.fresh.add(m.destination)
+
+  def _host_callback(self, step: schema.HostCallback) -> None:
+    self.require(step.cost.exchange_cycles > 0, "a round trip costs nothing")
+    for access in (*step.operands, *step.results):
+      t = self.tensor(access.tensor)
+      self.require(t.root == access.tensor, "streams a placed tensor")
+      self.require(
+        sorted(access.dims) == list(range(len(t.shape))),
+        f"tensor {access.tensor} with its dimensions {access.dims}",
+      )
+    for access in step.operands:
+      self.reads(access.tensor)
+    results = [a.tensor for a in step.results]
+    self.require(
+      len(set(results)) == len(results) == len(step.aliases),
+      f"writes to {results}, which alias {step.aliases}",
+    )
+    for result, operand in zip(results, step.aliases, strict=True):
+      self.require(
+        -1 <= operand < len(step.operands),
+        f"result {result} takes the place of operand {operand}",
+      )
+      for access in step.operands:
+        self.keeps_apart(access.tensor, result, in_place=False)
+      self.writes(result)
 
   def _loop(self, step: schema.Repeat | schema.While, path: str) -> None:
     """What a turn changes is not what the next one starts with."""
@@ -354,7 +381,7 @@ def written_in(steps: Sequence[schema.Step]) -> set[int]:
     match step:
       case schema.Copy():
         found.update(m.destination for m in step.moves)
-      case schema.Execute():
+      case schema.Execute() | schema.HostCallback():
         found.update(a.tensor for a in step.results)
       case schema.Repeat():
         found |= written_in(step.body)

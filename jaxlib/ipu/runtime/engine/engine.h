@@ -60,6 +60,8 @@ struct ProgramInfo {
   int64_t code_bytes = 0;
   // The optimised module: StableHLO, MLIR bytecode or text.
   std::string module;
+  // The program calls functions of the host, which may call this engine.
+  bool calls_host = false;
   // A guess of the wall time of one run on the model, seconds: the PJRT layer
   // runs what is short on the calling thread.
   double estimated_seconds = 0;

@@ -75,10 +75,11 @@ class ModelProgram : public LoadedProgram {
     for (void* result : results) *base++ = static_cast<char*>(result);
 
     RunCounters run;
-    Execute(*executable_, Memory{bases}, machine_->threads, run);
+    const Status status =
+        Execute(*executable_, Memory{bases}, machine_->threads, run);
     if (counters != nullptr) *counters = run;
     if (!small) machine_->arenas.Return(std::move(arena));
-    return Status();
+    return status;
   }
 
  private:
@@ -107,9 +108,10 @@ class ModelEngine : public Engine {
       StatusOr<std::unique_ptr<const Executable>> executable =
           MakeExecutable(*contents, *factories);
       if (!executable.ok()) return executable.status();
-      return std::unique_ptr<LoadedProgram>(
-          std::make_unique<ModelProgram>(MakeInfo(std::move(contents->program)),
-                                         std::move(*executable), machine_));
+      ProgramInfo info = MakeInfo(std::move(contents->program));
+      info.calls_host = !(*executable)->host_calls.empty();
+      return std::unique_ptr<LoadedProgram>(std::make_unique<ModelProgram>(
+          std::move(info), std::move(*executable), machine_));
     } catch (const std::exception& e) {
       return ResourceExhausted(
           std::string("no memory to load an IPU program: ") + e.what());

@@ -12,6 +12,7 @@
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
 #include "jaxlib/ipu/runtime/model/arena_pool.h"
+#include "jaxlib/ipu/runtime/model/host_call.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 
 namespace ipu::model {
@@ -22,15 +23,16 @@ inline constexpr uint32_t kConstantsBase = 1;
 inline constexpr uint32_t kFirstArgumentBase = 2;
 
 struct Instruction {
-  enum class Op : uint8_t { kKernel, kRepeat, kWhile, kSwitch };
+  enum class Op : uint8_t { kKernel, kHostCall, kRepeat, kWhile, kSwitch };
 
   Op op = Op::kKernel;
-  bool selects_by_bool = false;      // kSwitch
-  uint32_t base = 0;                 // kWhile, kSwitch: the scalar tested
-  int64_t offset = 0;                //   ... bytes from the base
-  const Kernel* kernel = nullptr;    // kKernel
-  const ScalarLoop* loop = nullptr;  // kRepeat, kWhile: how to run it faster
-  uint64_t count = 0;                // kRepeat
+  bool selects_by_bool = false;         // kSwitch
+  uint32_t base = 0;                    // kWhile, kSwitch: the scalar tested
+  int64_t offset = 0;                   //   ... bytes from the base
+  const Kernel* kernel = nullptr;       // kKernel
+  const HostCall* host_call = nullptr;  // kHostCall
+  const ScalarLoop* loop = nullptr;     // kRepeat, kWhile: how to run it faster
+  uint64_t count = 0;                   // kRepeat
   // The first of this instruction's blocks in Executable::targets. kRepeat:
   // body. kWhile: condition, body. kSwitch: `branches` of them.
   uint32_t target = 0;
@@ -45,6 +47,7 @@ struct Block {
 
 struct Executable {
   std::vector<std::unique_ptr<Kernel>> kernels;
+  std::vector<std::unique_ptr<HostCall>> host_calls;
   std::vector<std::unique_ptr<ScalarLoop>> loops;
   std::vector<Block> blocks;
   std::vector<uint32_t> targets;  // indices into `blocks`
@@ -53,9 +56,10 @@ struct Executable {
   Arena constants;
 };
 
-// Runs the whole program once and adds what it cost to `counters`.
-void Execute(const Executable& executable, const Memory& memory,
-             ThreadPool& threads, RunCounters& counters);
+// Runs the whole program once and adds what it cost to `counters`. Only a
+// function of the host can fail.
+Status Execute(const Executable& executable, const Memory& memory,
+               ThreadPool& threads, RunCounters& counters);
 
 }  // namespace ipu::model
 

@@ -13,53 +13,66 @@ class Executor {
 
   const RunCounters& counters() const { return counters_; }
 
-  void Run(uint32_t block) {
+  const Status& status() const { return status_; }
+
+  // False if it had to stop: then `status` says why.
+  bool Run(uint32_t block) {
     const Block& b = x_.blocks[block];
     for (const Instruction& i : b.instructions) {
       switch (i.op) {
         case Instruction::Op::kKernel:
           i.kernel->Run(memory_, threads_);
           break;
+        case Instruction::Op::kHostCall:
+          status_ = i.host_call->Run(memory_);
+          if (!status_.ok()) return false;
+          break;
         case Instruction::Op::kRepeat:
-          RunRepeat(i);
+          if (!RunRepeat(i)) return false;
           break;
         case Instruction::Op::kWhile:
-          RunWhile(i);
+          if (!RunWhile(i)) return false;
           break;
         case Instruction::Op::kSwitch:
           Add(i.cost);
-          Run(x_.targets[i.target + Selected(i)]);
+          if (!Run(x_.targets[i.target + Selected(i)])) return false;
           break;
       }
     }
     Add(b.cost);
+    return true;
   }
 
  private:
-  void RunRepeat(const Instruction& i) {
+  bool RunRepeat(const Instruction& i) {
     const uint32_t body = x_.targets[i.target];
     if (i.loop != nullptr) {
       const uint64_t turns = i.loop->Run(memory_, i.count);
-      return Add(x_.blocks[body].cost, turns);
+      Add(x_.blocks[body].cost, turns);
+      return true;
     }
-    for (uint64_t n = i.count; n > 0; --n) Run(body);
+    for (uint64_t n = i.count; n > 0; --n) {
+      if (!Run(body)) return false;
+    }
+    return true;
   }
 
-  void RunWhile(const Instruction& i) {
+  bool RunWhile(const Instruction& i) {
     const uint32_t condition = x_.targets[i.target];
     const uint32_t body = x_.targets[i.target + 1];
     if (i.loop != nullptr) {
       const uint64_t turns = i.loop->Run(memory_, 0);
       Add(x_.blocks[condition].cost, turns + 1);
       Add(i.cost, turns + 1);
-      return Add(x_.blocks[body].cost, turns);
+      Add(x_.blocks[body].cost, turns);
+      return true;
     }
     const char* predicate = memory_.bases[i.base] + i.offset;
     for (;;) {
-      Run(condition);
+      if (!Run(condition)) return false;
       Add(i.cost);
-      if (!*predicate) return;
-      Run(body);
+      if (!*predicate) return true;
+      if (!Run(body)) return false;
     }
   }
 
@@ -85,16 +98,18 @@ class Executor {
   const Memory& memory_;
   ThreadPool& threads_;
   RunCounters counters_;
+  Status status_;
 };
 
 }  // namespace
 
-void Execute(const Executable& executable, const Memory& memory,
-             ThreadPool& threads, RunCounters& counters) {
+Status Execute(const Executable& executable, const Memory& memory,
+               ThreadPool& threads, RunCounters& counters) {
   Executor executor(executable, memory, threads);
   executor.Run(executable.entry);
   counters.cycles += executor.counters().cycles;
   counters.exchange_bytes += executor.counters().exchange_bytes;
+  return executor.status();
 }
 
 }  // namespace ipu::model

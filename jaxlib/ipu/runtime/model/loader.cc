@@ -152,6 +152,35 @@ class Loader {
     return Status();
   }
 
+  Status AddStep(const program::HostCallback& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    host::CallSite site{s.target, s.attributes, {}, {}};
+    const auto views = [&](const std::vector<program::Access>& accesses,
+                           std::vector<TensorInfo>& infos) {
+      std::vector<View> views;
+      for (const program::Access& a : accesses) {
+        views.push_back(ViewOf(a.tensor));
+        const program::Tensor& t = p_.tensors[a.tensor];
+        TensorInfo info{t.dtype, {}, static_cast<size_t>(program::Bytes(t))};
+        for (const int32_t d : a.dims) info.shape.push_back(t.shape[d]);
+        infos.push_back(std::move(info));
+      }
+      return views;
+    };
+    std::vector<View> operands = views(s.operands, site.operands);
+    std::vector<View> results = views(s.results, site.results);
+    host::FunctionOr function = host::Bind(std::move(site));
+    if (!function.ok()) return At(function.status(), s.location);
+    executable_->host_calls.push_back(std::make_unique<HostCall>(
+        std::move(*function), std::move(operands), std::move(results),
+        s.aliases, Where(s.location)));
+    Instruction i;
+    i.op = Instruction::Op::kHostCall;
+    i.host_call = executable_->host_calls.back().get();
+    block.instructions.push_back(i);
+    return Status();
+  }
+
   Status AddStep(const program::Repeat& s, Block& block) {
     Instruction i;
     i.op = Instruction::Op::kRepeat;
@@ -280,16 +309,18 @@ class Loader {
     return view;
   }
 
-  // An error with the user's line.
-  Status At(const Status& status, uint32_t location) const {
+  // The user's line, for an error's message.
+  std::string Where(uint32_t location) const {
     const program::Location& l = p_.locations[location];
-    std::string message = status.message() + " (program " + p_.name;
-    if (!l.operation.empty()) message += ", operation " + l.operation;
-    if (!l.name.empty()) message += " \"" + l.name + '"';
-    if (!l.file.empty()) {
-      message += ", " + l.file + ':' + std::to_string(l.line);
-    }
-    return Status(status.code(), message + ')');
+    std::string where = " (program " + p_.name;
+    if (!l.operation.empty()) where += ", operation " + l.operation;
+    if (!l.name.empty()) where += " \"" + l.name + '"';
+    if (!l.file.empty()) where += ", " + l.file + ':' + std::to_string(l.line);
+    return where + ')';
+  }
+
+  Status At(const Status& status, uint32_t location) const {
+    return Status(status.code(), status.message() + Where(location));
   }
 
   const program::Program& p_;

@@ -3,6 +3,9 @@
 // A call takes its arguments' memory, gives results theirs (a donated
 // argument's where the program says so), and runs: at once on this thread when
 // the program is short and nothing is under way, else in the device's queue.
+// A program that calls functions of the host never runs on the calling thread:
+// the caller may hold what the function waits for. What such a function itself
+// calls runs at once, since its device's queue waits for it.
 // Failures poison the results, whether they happen now or later, so that they
 // surface where the user waits.
 
@@ -18,6 +21,7 @@
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/event.h"
 #include "jaxlib/ipu/runtime/pjrt/executable.h"
+#include "jaxlib/ipu/runtime/pjrt/host_calls.h"
 #include "jaxlib/ipu/runtime/support/fork_guard.h"
 
 namespace ipu {
@@ -57,6 +61,7 @@ Status RunProgram(const Call& call) {
           " bytes of program " + call.executable->info().name);
     }
   }
+  const HostCalls calls(*call.executable);
   RunCounters counters;
   const auto begin = std::chrono::steady_clock::now();
   Status status = call.executable->program().Run(arguments, results, &counters);
@@ -94,6 +99,15 @@ class CallTask : public Task {
   Call call_;
   EventPtr done_;
 };
+
+// A call that a host function makes on its own program's device.
+EventPtr RunNested(Call call, Status status) {
+  for (const EventPtr& event : call.pending) {
+    if (status.ok()) status = event->Wait();
+  }
+  if (status.ok()) status = RunProgram(call);
+  return status.ok() ? nullptr : std::make_shared<Event>(std::move(status));
+}
 
 // Which arguments this call consumes: what the program donates, without what
 // the caller wants back.
@@ -179,12 +193,14 @@ Status TakeArguments(std::span<PJRT_Buffer* const> arguments,
 }
 
 // Results get memory of their own, or that of the argument they replace when
-// nobody else looks at it.
+// nobody else looks at it: no call under way, nor one that waits for the host
+// function that makes this one.
 void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
-                       std::span<const uint32_t> donated, Call* call) {
+                       std::span<const uint32_t> donated, bool nested,
+                       Call* call) {
   const Executable& executable = *call->executable;
   std::vector<bool> reusable(donated.empty() ? 0 : arguments.size());
-  for (uint32_t i : donated) reusable[i] = arguments[i]->Donate();
+  for (uint32_t i : donated) reusable[i] = arguments[i]->Donate() && !nested;
   const size_t num_results = executable.info().results.size();
   call->results.reserve(num_results);
   for (size_t j = 0; j < num_results; ++j) {
@@ -202,7 +218,8 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
 EventPtr Dispatch(Call call, const Status& poison) {
   if (!poison.ok()) return std::make_shared<Event>(poison);
   WorkQueue& queue = call.executable->device()->queue;
-  if (call.executable->is_short() && call.pending.empty() && queue.IsIdle()) {
+  if (call.executable->is_short() && !call.executable->info().calls_host &&
+      call.pending.empty() && queue.IsIdle()) {
     Status status = RunProgram(call);
     if (status.ok()) return nullptr;
     return std::make_shared<Event>(std::move(status));
@@ -236,13 +253,20 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
 
   std::vector<StoragePtr> results;
   EventPtr done;
+  Status poison;
+  const bool nested = HostCalls::WaitFor(device);
+  if (!nested) device->queue.WaitForRoom();
   {
-    std::lock_guard lock(device->dispatch);
-    Status poison;
+    std::unique_lock lock(device->dispatch);
     IPU_PJRT_RETURN_IF_ERROR(TakeArguments(arguments, donated, &call, &poison));
-    GiveResultsMemory(arguments, donated, &call);
+    GiveResultsMemory(arguments, donated, nested, &call);
     results = call.results;
-    done = Dispatch(std::move(call), poison);
+    if (nested) {
+      lock.unlock();  // the program may call the host itself
+      done = RunNested(std::move(call), std::move(poison));
+    } else {
+      done = Dispatch(std::move(call), poison);
+    }
   }
   for (size_t j = 0; j < results.size(); ++j) {
     args->output_lists[0][j] = new PJRT_Buffer(device, executable->result(j),

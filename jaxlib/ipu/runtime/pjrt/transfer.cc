@@ -11,6 +11,7 @@
 #include "jaxlib/ipu/runtime/pjrt/dtype.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/event.h"
+#include "jaxlib/ipu/runtime/pjrt/host_calls.h"
 #include "jaxlib/ipu/runtime/support/fork_guard.h"
 #include "jaxlib/ipu/runtime/support/strided_copy.h"
 
@@ -243,11 +244,13 @@ StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Device* target) {
   IPU_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
   auto destination =
       std::make_shared<Storage>(source->info->bytes, &target->account);
+  const bool nested = HostCalls::WaitFor(device);
+  if (!nested) device->queue.WaitForRoom();
   std::lock_guard lock(device->dispatch);
   StoragePtr storage = source->Get();
   if (storage == nullptr) return DeletedError();
-  const bool now = source->info->bytes <= kInlineCopyBytes &&
-                   device->queue.IsIdle() && IsReady(source->ready);
+  const bool now = nested || (source->info->bytes <= kInlineCopyBytes &&
+                              device->queue.IsIdle() && IsReady(source->ready));
   auto task = std::make_unique<CopyTask>(std::move(storage), destination,
                                          source->ready);
   EventPtr done = task->done();

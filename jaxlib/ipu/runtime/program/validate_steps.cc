@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <numeric>
 #include <variant>
 #include <vector>
 
@@ -127,6 +128,47 @@ class StepValidator {
     }
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     return CheckLocation(s.location);
+  }
+
+  Status CheckStep(const HostCallback& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    for (const Access& a : s.operands) IPU_RETURN_IF_ERROR(CheckArray(a));
+    for (const Access& a : s.results) IPU_RETURN_IF_ERROR(CheckArray(a));
+    if (s.aliases.size() != s.results.size()) {
+      return Corrupt("a host callback of ", s.results.size(), " results and ",
+                     s.aliases.size(), " aliases");
+    }
+    for (size_t j = 0; j < s.aliases.size(); ++j) {
+      const int32_t i = s.aliases[j];
+      if (i < -1 || i >= static_cast<int32_t>(s.operands.size())) {
+        return Corrupt("a host callback writes over operand ", i, " of ",
+                       s.operands.size());
+      }
+      if (i >= 0 && Bytes(p_.tensors[s.operands[i].tensor]) !=
+                        Bytes(p_.tensors[s.results[j].tensor])) {
+        return Corrupt("a host callback writes result ", j, " over operand ", i,
+                       ", which is of another size");
+      }
+    }
+    return Status();
+  }
+
+  // A root as the host sees it: with its dimensions in some order.
+  Status CheckArray(const Access& a) {
+    if (a.tensor >= p_.tensors.size() ||
+        p_.tensors[a.tensor].root != a.tensor) {
+      return Corrupt("a host callback streams tensor ", a.tensor, " of ",
+                     p_.tensors.size(), ", or one that is no root");
+    }
+    std::vector<int32_t> order(p_.tensors[a.tensor].shape.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (!std::is_permutation(order.begin(), order.end(), a.dims.begin(),
+                             a.dims.end())) {
+      return Corrupt("a host callback sees tensor ", a.tensor,
+                     " with other dimensions than it has");
+    }
+    return Status();
   }
 
   Status CheckStep(const Repeat& s) {

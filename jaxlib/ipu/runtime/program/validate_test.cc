@@ -28,6 +28,13 @@ Builder Example() {
       {While{{}, flag, {}, Builder::cost, 0}},
       {Switch{i, {{}, {}}, Builder::cost, 0}},
       {HostCopy{x, 1, Builder::cost, 0}},
+      {HostCallback{"f",
+                    {},
+                    {{x, {1, 0}}, {i, {}}},
+                    {{y, {0, 1}}},
+                    {0},
+                    Builder::cost,
+                    0}},
   };
   return b;
 }
@@ -153,6 +160,22 @@ TEST(Validate, AReductionOverNothingStillWrites) {
   EXPECT_FALSE(refused({4, 6}));
   EXPECT_FALSE(refused({8, 0}));
   EXPECT_TRUE(refused({9, 0}));
+}
+
+TEST(Validate, HostCallbacks) {
+  const auto refused = [](void (*change)(HostCallback&)) {
+    return Refused([=](Program& p) { change(StepOf<HostCallback>(p, 5)); });
+  };
+  EXPECT_TRUE(refused([](auto& s) { s.operands[0].tensor = 99; }));
+  EXPECT_TRUE(refused([](auto& s) { s.operands[0].tensor = 5; }));  // placed
+  EXPECT_TRUE(refused([](auto& s) { s.operands[0].dims = {0, 0}; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dims = {0}; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dims = {0, 2}; }));
+  EXPECT_TRUE(refused([](auto& s) { s.aliases = {}; }));
+  EXPECT_TRUE(refused([](auto& s) { s.aliases = {2}; }));
+  EXPECT_TRUE(refused([](auto& s) { s.aliases = {1}; }));  // of another size
+  EXPECT_FALSE(refused([](auto& s) { s.aliases = {-1}; }));
+  EXPECT_TRUE(refused([](auto& s) { s.location = 99; }));
 }
 
 TEST(Validate, ControlFlow) {

@@ -20,9 +20,7 @@ WorkQueue::~WorkQueue() {
 
 void WorkQueue::Push(std::unique_ptr<Task> task) {
   {
-    std::unique_lock lock(mutex_);
-    drained_.wait(lock,
-                  [this] { return tasks_.size() < capacity_ || stopping_; });
+    std::lock_guard lock(mutex_);
     if (!stopping_) {
       unfinished_.fetch_add(1);
       tasks_.push_back(std::move(task));
@@ -38,16 +36,23 @@ void WorkQueue::Push(std::unique_ptr<Task> task) {
   }
 }
 
+void WorkQueue::WaitForRoom() {
+  if (unfinished_.load() < capacity_) return;
+  std::unique_lock lock(mutex_);
+  drained_.wait(lock,
+                [this] { return tasks_.size() < capacity_ || stopping_; });
+}
+
 void WorkQueue::Work() {
   std::unique_lock lock(mutex_);
   while (true) {
     filled_.wait(lock, [this] { return !tasks_.empty() || stopping_; });
     if (stopping_) return;
     std::unique_ptr<Task> task = std::move(tasks_.front());
-    const bool was_full = tasks_.size() == capacity_;
     tasks_.pop_front();
+    const bool has_room = tasks_.size() + 1 == capacity_;
     lock.unlock();
-    if (was_full) drained_.notify_all();
+    if (has_room) drained_.notify_all();
     task->Run();
     task.reset();  // lets go of what it held before the queue looks idle
     unfinished_.fetch_sub(1);

@@ -28,14 +28,18 @@ class Task {
 
 class WorkQueue {
  public:
-  // Push blocks while `capacity` tasks wait, so that a program that only
-  // dispatches cannot pile up memory without bound.
   explicit WorkQueue(size_t capacity) : capacity_(capacity) {}
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
+  // Never blocks, so that it may be called under a lock.
   void Push(std::unique_ptr<Task> task);
+
+  // Blocks while `capacity` tasks wait: who only dispatches cannot pile up
+  // memory without bound. To be called before Push, without any lock that a
+  // task may need.
+  void WaitForRoom();
 
   // Nothing waits and nothing runs. Stays true while the caller keeps others
   // from pushing.

@@ -85,8 +85,8 @@ TEST(WorkQueueTest, DestructionCancelsWhatHasNotStarted) {
   EXPECT_FALSE(ran);
 }
 
-TEST(WorkQueueTest, PushWaitsWhenFull) {
-  Event release, pushed;
+TEST(WorkQueueTest, ThereIsRoomOnceATaskHasStarted) {
+  Event release, has_room;
   WorkQueue queue(1);
   Event started;
   queue.Push(MakeTask([&] {
@@ -96,13 +96,14 @@ TEST(WorkQueueTest, PushWaitsWhenFull) {
   started.Wait();
   queue.Push(MakeTask([] {}));  // fills the queue
   std::thread third([&] {
-    queue.Push(MakeTask([] {}));
-    pushed.Set(Status());
+    queue.WaitForRoom();
+    has_room.Set(Status());
   });
-  EXPECT_FALSE(pushed.IsReady());
+  EXPECT_FALSE(has_room.IsReady());
+  queue.Push(MakeTask([] {}));  // does not wait for room
   release.Set(Status());
   third.join();
-  EXPECT_TRUE(pushed.IsReady());
+  EXPECT_TRUE(has_room.IsReady());
 }
 
 }  // namespace

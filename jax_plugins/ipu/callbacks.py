@@ -1,0 +1,167 @@
+"""Host callbacks and FFI targets on the IPU, for JAX.
+
+JAX's four ways to call Python from a program (`jax.debug.print`,
+`jax.debug.callback`, `jax.pure_callback`, `jax.experimental.io_callback`)
+meet in one function that lowers to a platform's custom call, and that knows
+the platforms by name. Here it learns of the IPU. The private parts of JAX that
+this needs are all in this file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+PLATFORM = "ipu"
+
+
+def register() -> None:
+  """Teaches JAX about callbacks on the IPU, once; the platform is known."""
+  from jax._src import callback, checkify, debugging
+  from jax._src.interpreters import mlir
+  from jax._src.lib import xla_client
+
+  if hasattr(callback.emit_python_callback, "includes_ipu"):
+    return
+  callback.emit_python_callback = _wrap(callback.emit_python_callback)
+  # A callback's number is part of the module: no two may share one.
+  for primitive, rule in (
+    (debugging.debug_callback_p, debugging.debug_callback_lowering),
+    (debugging.debug_print_p, debugging.debug_print_lowering_rule),
+    (checkify.check_p, checkify.check_lowering_rule),
+  ):
+    mlir.register_lowering(primitive, rule, PLATFORM, cacheable=False)
+  xla_client.register_custom_call_handler(PLATFORM, _register_target)
+  xla_client.register_custom_type_handler(PLATFORM, _register_type)
+
+
+def _wrap(emit: Callable[..., Any]) -> Callable[..., Any]:
+  """`emit_python_callback` that also emits for the IPU."""
+
+  @functools.wraps(emit)
+  def wrapper(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+    if tuple(ctx.module_context.platforms) != (PLATFORM,):
+      return emit(ctx, *args, **kwargs)
+    return _emit(ctx, *args, **kwargs)
+
+  wrapper.includes_ipu = True  # type: ignore[attr-defined]
+  return wrapper
+
+
+def _emit(
+  ctx: Any,
+  callback: Callable[..., Sequence[Any]],
+  token: Any | None,
+  operands: Sequence[Any],
+  operand_avals: Sequence[Any],
+  result_avals: Sequence[Any],
+  *,
+  has_side_effect: bool,
+  returns_token: bool = True,
+  partitioned: bool = False,
+  sharding: Any = None,
+) -> tuple[Sequence[Any], Any, Any]:
+  """Emits a custom call of a Python function.
+
+  Args, and what is returned (results, token, function): those of JAX's own
+  `emit_python_callback`.
+  """
+  import jax
+  from jax._src import core
+  from jaxlib.ipu import host_functions
+
+  del returns_token, sharding  # the token comes and goes with `token`
+  if partitioned and result_avals:
+    raise ValueError("a partitioned callback cannot return values")
+  function = host_functions.PythonFunction(
+    _canonical(callback), _types(operand_avals), _types(result_avals)
+  )
+  # JAX keeps it as long as the executable, and runs of it, exist. It also
+  # keeps programs that call Python out of the compilation cache.
+  ctx.module_context.add_host_callback(function)
+  _finish_at_exit()
+  if token is not None:
+    operands = [token, *operands]
+    ctx = dataclasses.replace(
+      ctx,
+      avals_in=[core.abstract_token, *ctx.avals_in],
+      avals_out=[core.abstract_token, *ctx.avals_out],
+    )
+  lower = jax.ffi.ffi_lowering(
+    host_functions.PYTHON_TARGET, has_side_effect=has_side_effect
+  )
+  results = list(
+    lower(
+      ctx,
+      *operands,
+      process=np.uint64(host_functions.PROCESS),
+      function=np.uint64(function.number),
+    )
+  )
+  if token is not None:
+    token = results.pop(0)
+  return results, token, function
+
+
+def _canonical(callback: Callable[..., Any]) -> Callable[..., list[Any]]:
+  """Results as NumPy arrays of the types that JAX gives such values."""
+  from jax._src import dtypes
+
+  def call(*args: Any) -> list[Any]:
+    return [dtypes.canonicalize_value(np.asarray(v)) for v in callback(*args)]
+
+  return call
+
+
+def _types(avals: Sequence[Any]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+  from jax._src import core, dtypes
+
+  types = []
+  for aval in map(core.physical_aval, avals):
+    bool_ = aval.dtype == dtypes.float0
+    types.append((np.dtype(bool if bool_ else aval.dtype), tuple(aval.shape)))
+  return types
+
+
+@functools.cache
+def _finish_at_exit() -> None:
+  """Lets programs with effects end before Python does.
+
+  Registered after the library's own farewell to Python, so called before it.
+  Errors are left to JAX's own waiting, which comes after both.
+  """
+  import jax
+
+  def finish() -> None:
+    with contextlib.suppress(Exception):
+      jax.effects_barrier()
+
+  atexit.register(finish)
+
+
+def _register_target(
+  name: str,
+  function: Any,
+  platform: str,
+  /,
+  api_version: int = 0,
+  traits: Any = None,
+) -> None:
+  """What `jax.ffi.register_ffi_target(..., platform="ipu")` ends in."""
+  del platform, traits
+  from jaxlib.ipu import ffi_targets, plugin
+
+  ffi_targets.register(plugin.load(), name, function, api_version)
+
+
+def _register_type(name: str, registration: Any) -> None:
+  """What `jax.ffi.register_ffi_type(..., platform="ipu")` ends in."""
+  from jaxlib.ipu import ffi_targets, plugin
+
+  ffi_targets.register_type(plugin.load(), name, registration)

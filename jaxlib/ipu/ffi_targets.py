@@ -1,0 +1,183 @@
+"""FFI targets: compiled functions that users register with `jax.ffi`.
+
+The library keeps their addresses and calls them. Like a Python function, a
+target runs on the host, between two streams.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu import host_functions
+from jaxlib.ipu.dtypes import NUMPY
+from jaxlib.ipu.host_functions import Array, ArrayType
+from jaxlib.ipu.program import container, schema
+
+# What handlers are for, in the order of the library's table.
+STAGES = ("instantiate", "prepare", "initialize", "execute")
+
+# The typed FFI, as `jax.ffi.register_ffi_target` numbers it.
+_TYPED = 1
+_ERROR_BYTES = 1024
+_NUMBERS = {numpy: dtype for dtype, numpy in NUMPY.items()}
+
+
+def register(
+  library: ctypes.CDLL, name: str, function: Any, api_version: int
+) -> None:
+  """Makes a target known to the compiler and to the library.
+
+  Args:
+    library: libjaxipu.so.
+    name: of the target. One that is known already is replaced.
+    function: a PyCapsule with the address of an FFI handler, or a dictionary
+      with one for each of `STAGES` that there is.
+    api_version: 1, the typed FFI.
+
+  Raises:
+    ValueError: the version or the handlers are none that can be called.
+  """
+  if api_version != _TYPED:
+    raise ValueError(
+      f"FFI target {name!r} of API version {api_version}: the IPU backend "
+      f"calls functions of the typed FFI, api_version={_TYPED}"
+    )
+  stages = function if isinstance(function, Mapping) else {"execute": function}
+  unknown = [s for s in stages if s not in STAGES]
+  if unknown or "execute" not in stages:
+    raise ValueError(
+      f"FFI target {name!r} has handlers for {', '.join(stages)}: expected "
+      f"'execute', and any of {', '.join(STAGES[:-1])}"
+    )
+  handlers = (ctypes.c_void_p * len(STAGES))(
+    *(_address(stages[s]) if s in stages else None for s in STAGES)
+  )
+  _run(library.ipu_register_ffi_target, name.encode(), handlers)
+
+  def call(
+    attributes: Sequence[schema.Attribute],
+    operands: Sequence[Array],
+    results: Sequence[ArrayType],
+    aliases: Sequence[int],
+  ) -> Sequence[Array]:
+    code = _program(name, attributes, operands, results, aliases)
+    inputs = [np.ascontiguousarray(a).reshape(a.shape) for a in operands]
+    outputs = [np.empty(shape, dtype) for dtype, shape in results]
+    _run(
+      library.ipu_run_program,
+      code,
+      ctypes.c_size_t(len(code)),
+      _pointers(inputs),
+      _pointers(outputs),
+      None,
+    )
+    return outputs
+
+  host_functions.add_target(name, call)
+
+
+def register_type(
+  library: ctypes.CDLL, name: str, registration: Mapping[str, Any]
+) -> None:
+  """Makes a type of handlers' states known to the library.
+
+  Args:
+    library: libjaxipu.so.
+    name: of the type.
+    registration: PyCapsules with the addresses of the type's XLA_FFI_TypeId,
+      `type_id`, and perhaps its XLA_FFI_TypeInfo, `type_info`.
+
+  Raises:
+    ValueError: the type is known already, with another way to destroy it.
+  """
+  info = registration.get("type_info")
+  _run(
+    library.ipu_register_ffi_type,
+    ctypes.c_void_p(_address(registration["type_id"])),
+    ctypes.c_void_p(_address(info) if info is not None else None),
+  )
+
+
+def _run(function: Any, *args: Any) -> None:
+  """Calls a function of the library that ends with an error's text."""
+  error = ctypes.create_string_buffer(_ERROR_BYTES)
+  function.restype = ctypes.c_int
+  if function(*args, error, ctypes.c_size_t(_ERROR_BYTES)):
+    raise ValueError(error.value.decode(errors="replace"))
+
+
+def _address(capsule: Any) -> int:
+  name = ctypes.pythonapi.PyCapsule_GetName
+  name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+  pointer = ctypes.pythonapi.PyCapsule_GetPointer
+  pointer.restype = ctypes.c_void_p
+  pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+  return pointer(capsule, name(capsule))
+
+
+def _pointers(arrays: Sequence[Array]) -> Any:
+  return (ctypes.c_void_p * max(len(arrays), 1))(
+    *(a.ctypes.data for a in arrays)
+  )
+
+
+def _program(
+  name: str,
+  attributes: Sequence[schema.Attribute],
+  operands: Sequence[Array],
+  results: Sequence[ArrayType],
+  aliases: Sequence[int],
+) -> bytes:
+  """A program that does nothing but call a target."""
+  types = [(a.dtype, a.shape) for a in operands] + list(results)
+  mappings = []
+  tensors = []
+  for i, (dtype, shape) in enumerate(types):
+    size = math.prod(shape)
+    mappings.append(schema.Mapping(0, [size], [max(size, 1)], [0], [], []))
+    space, address = schema.ARGUMENT, i
+    if i >= len(operands):
+      space, address = schema.RESULT, i - len(operands)
+    strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+    tensors.append(
+      schema.Tensor(
+        _NUMBERS[dtype], list(shape), i, i, 0, strides, space, address
+      )
+    )
+  accesses = [
+    schema.Access(i, list(range(len(shape))))
+    for i, (_, shape) in enumerate(types)
+  ]
+  arguments = list(range(len(operands)))
+  step = schema.HostCallback(
+    name,
+    list(attributes),
+    accesses[: len(operands)],
+    accesses[len(operands) :],
+    list(aliases),
+    schema.Cost(0, 0, 0, 0, 0),
+    0,
+  )
+  program = schema.Program(
+    name=name,
+    target=schema.Target("host", 1, 1, 1.0),
+    mappings=mappings,
+    tensors=tensors,
+    arguments=arguments,
+    results=list(range(len(operands), len(types))),
+    aliases=[],
+    donors=[],
+    arena_bytes=0,
+    steps=[step],
+    locations=[schema.Location("", "", "", 0)],
+    cost_analysis=[],
+    memory=schema.Memory(0, 0, 0, 0, 0, 0, 0),
+    estimated_seconds=0.0,
+    module=b"",
+  )
+  return container.write(program, b"")

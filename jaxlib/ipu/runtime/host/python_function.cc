@@ -1,0 +1,105 @@
+#include "jaxlib/ipu/runtime/host/python_function.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace ipu::host {
+namespace {
+
+// Who may call Python, and how many do. Never destroyed: worker threads may
+// outlive static objects.
+class Gate {
+ public:
+  static Gate& Get() {
+    static auto* gate = new Gate;
+    return *gate;
+  }
+
+  ipu_host_caller Enter() {
+    std::lock_guard lock(mutex_);
+    if (caller_ != nullptr) ++inside_;
+    return caller_;
+  }
+
+  void Leave() {
+    {
+      std::lock_guard lock(mutex_);
+      --inside_;
+    }
+    left_.notify_all();
+  }
+
+  void Set(ipu_host_caller caller) {
+    std::unique_lock lock(mutex_);
+    caller_ = caller;
+    if (caller == nullptr) left_.wait(lock, [this] { return inside_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable left_;
+  ipu_host_caller caller_ = nullptr;
+  int inside_ = 0;
+};
+
+class PythonFunction : public Function {
+ public:
+  PythonFunction(uint64_t process, uint64_t number)
+      : process_(process), number_(number) {}
+
+  Status Call(std::span<const void* const> operands,
+              std::span<void* const> results) override {
+    const ipu_host_caller caller = Gate::Get().Enter();
+    if (caller == nullptr) {
+      return Status(Code::kCancelled,
+                    "a program calls a Python function, but there is no "
+                    "Python: it is ending, or libjaxipu.so was not loaded "
+                    "through jaxlib.ipu.plugin");
+    }
+    std::string message;
+    const int answer =
+        caller(process_, number_, operands.data(), results.data(), &message);
+    Gate::Get().Leave();
+    if (answer == 1) return Status();
+    return Internal("error in a Python callback: " + message);
+  }
+
+ private:
+  const uint64_t process_;
+  const uint64_t number_;
+};
+
+std::optional<uint64_t> Number(const CallSite& site, std::string_view name) {
+  for (const program::Attribute& a : site.attributes) {
+    uint64_t value;
+    if (a.name != name || a.data.size() != sizeof value) continue;
+    std::memcpy(&value, a.data.data(), sizeof value);
+    return value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+FunctionOr BindPython(const CallSite& site) {
+  const std::optional<uint64_t> process = Number(site, "process");
+  const std::optional<uint64_t> number = Number(site, "function");
+  if (!process || !number) {
+    return DataLoss("a call of a Python function does not say which");
+  }
+  return std::unique_ptr<Function>(
+      std::make_unique<PythonFunction>(*process, *number));
+}
+
+}  // namespace ipu::host
+
+void ipu_set_host_caller(ipu_host_caller caller) {
+  ipu::host::Gate::Get().Set(caller);
+}
+
+void ipu_host_call_failed(void* sink, const char* message, size_t size) {
+  static_cast<std::string*>(sink)->assign(message, size);
+}

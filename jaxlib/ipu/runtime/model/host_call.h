@@ -1,0 +1,38 @@
+// How the model runs a step that the host does.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_HOST_CALL_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_HOST_CALL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/host/host_function.h"
+#include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/support/status.h"
+
+namespace ipu::model {
+
+// A function bound to one place of a program, and the roots it works on. The
+// model's memory is the host's: nothing is copied but what a result is written
+// over.
+class HostCall {
+ public:
+  // `where`: what an error says of the place.
+  HostCall(std::unique_ptr<host::Function> function, std::vector<View> operands,
+           std::vector<View> results, std::vector<int32_t> aliases,
+           std::string where);
+
+  Status Run(const Memory& memory) const;
+
+ private:
+  const std::unique_ptr<host::Function> function_;
+  const std::vector<View> operands_;
+  const std::vector<View> results_;
+  const std::vector<int32_t> aliases_;
+  const std::string where_;
+};
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_HOST_CALL_H_
