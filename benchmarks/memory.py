@@ -43,12 +43,18 @@ def child(name: str, platform: str) -> None:
 
 
 def run(name: str, platform: str) -> int:
-  """The peak in bytes of a new process; the CPU's own has no other plugin."""
+  """The peak in bytes of a new process."""
+  return answer(["--memory-child", name, platform], platform)
+
+
+def answer(arguments: Sequence[str], platform: str) -> Any:
+  """What a new process of the benchmarks prints as JSON; the CPU's own has no
+  other plugin."""
   platforms = "cpu" if platform == "cpu" else f"{platform},cpu"
   root = str(Path(__file__).parents[1])
   path = os.environ.get("PYTHONPATH")
   done = subprocess.run(
-    [sys.executable, "-m", "benchmarks", "--memory-child", name, platform],
+    [sys.executable, "-m", "benchmarks", *arguments],
     env={
       **os.environ,
       "JAX_PLATFORMS": platforms,
@@ -59,7 +65,7 @@ def run(name: str, platform: str) -> int:
     check=False,
   )
   if done.returncode:
-    raise RuntimeError(f"{name} on {platform} failed:\n{done.stderr}")
+    raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stderr}")
   return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -4,6 +4,7 @@
   python -m benchmarks --filter 'matmul|loops'
   python -m benchmarks --json results.json --check
   python -m benchmarks --memory              peak memory, a process each
+  python -m benchmarks --growth              compile time of large programs
 
 `--platform cpu` compares XLA:CPU with itself: how much two equals differ is
 the noise of the machine.
@@ -46,6 +47,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     "--memory", action="store_true", help="compare peak memory instead"
   )
   parser.add_argument(
+    "--growth", action="store_true",
+    help="compile programs of 1,000 to 50,000 operations instead (minutes)",
+  )  # fmt: skip
+  parser.add_argument(
     "--platform", default="ipu", help="to be measured (default ipu)"
   )
   parser.add_argument(
@@ -53,6 +58,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   )
   parser.add_argument(
     "--memory-child", nargs=2, metavar=("NAME", "PLATFORM"),
+    help=argparse.SUPPRESS,
+  )  # fmt: skip
+  parser.add_argument(
+    "--growth-child", nargs=3, metavar=("NAME", "SIZE", "PLATFORM"),
     help=argparse.SUPPRESS,
   )  # fmt: skip
   args = parser.parse_args(argv)
@@ -84,6 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
   if args.memory_child:
     memory.child(*args.memory_child)
     return 0
+  if args.growth_child:
+    name, size, platform = args.growth_child
+    from benchmarks import growth
+
+    growth.child(name, int(size), platform)
+    return 0
+  if args.growth:
+    return run_growth(args)
   chosen = select(args.filter)
   if args.list:
     print("\n".join(w.full_name for w in chosen))
@@ -101,6 +118,22 @@ def run_memory(args: argparse.Namespace, chosen: list[Workload]) -> int:
     args.json.write_text(json.dumps({"memory": rows}, indent=1))
   over = [row for row in rows if row["ratio"] > memory.LIMIT]
   return 1 if args.check and over else 0
+
+
+def run_growth(args: argparse.Namespace) -> int:
+  from benchmarks import growth
+
+  pattern = re.compile(args.filter or "")
+  rows = growth.measure(args.platform, lambda n: bool(pattern.search(n)))
+  if not rows:
+    raise SystemExit(f"--filter {args.filter!r} matches no growth/ program")
+  print(growth.table(rows))
+  if args.json:
+    args.json.write_text(json.dumps({"growth": rows}, indent=1))
+  slow = growth.over_limit(rows) if args.check else []
+  if slow:
+    print("\nslower than the program grows:\n  " + "\n  ".join(slow))
+  return 1 if slow else 0
 
 
 def run_times(args: argparse.Namespace, chosen: list[Workload]) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import gc
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,12 @@ def compile_module(code: bytes, options: Options) -> State:
     CompileError: with a PJRT code and a message for the user.
   """
   state = State(code)
+  with _no_collection:
+    _run(state, options)
+  return state
+
+
+def _run(state: State, options: Options) -> None:
   for phase in Phase:
     _RUN[phase](state, options)
     if options.verify or options.dump:
@@ -98,7 +106,35 @@ def compile_module(code: bytes, options: Options) -> State:
       inspection.after(phase, state, options)
     if phase is options.stop_after:
       break
-  return state
+
+
+class _NoCollection:
+  """While any thread compiles, Python does not look for cyclic garbage.
+
+  Hardly any is made, and every look visits all of a large program's nodes: it
+  took 40 % of the time of compiling 20,000 operations.
+  """
+
+  def __init__(self) -> None:
+    self._lock = threading.Lock()
+    self._compiling = 0
+    self._was_enabled = False
+
+  def __enter__(self) -> None:
+    with self._lock:
+      if not self._compiling:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+      self._compiling += 1
+
+  def __exit__(self, *_: object) -> None:
+    with self._lock:
+      self._compiling -= 1
+      if not self._compiling and self._was_enabled:
+        gc.enable()
+
+
+_no_collection = _NoCollection()
 
 
 def _parse(state: State, options: Options) -> None:

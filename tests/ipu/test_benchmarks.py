@@ -38,3 +38,24 @@ def test_a_filter_chooses(run, capsys):
   assert all(name.startswith("loops/") for name in names)
   with pytest.raises(SystemExit, match="see --list"):
     run.main(["--list", "--filter", "no such workload"])
+
+
+def test_growth_compiles_each_program(run, capsys):
+  from benchmarks import growth
+
+  for name, program in growth.PROGRAMS.items():
+    assert program.sizes == tuple(sorted(program.sizes)), name
+    growth.child(name, 24, "cpu")
+    assert '"seconds"' in capsys.readouterr().out
+
+
+def test_what_grows_faster_than_its_program_is_named(run):
+  from benchmarks import growth
+
+  rows = [
+    {"program": name, "size": size, "seconds": seconds, "bytes": 0}
+    for name, power in (("linear", 1), ("quadratic", 2))
+    for size, seconds in ((n, n**power) for n in (10, 100, 1000))
+  ]
+  assert growth.over_limit(rows) == ["quadratic"]
+  assert "quadratic" in growth.table(rows)
