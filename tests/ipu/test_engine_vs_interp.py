@@ -35,6 +35,7 @@ from program_strategies import (
 
 from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
+from jaxlib.ipu.plan.layout import grid
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 
@@ -213,31 +214,53 @@ def test_reduction_of_nothing(dtype):
 
 
 @given(st.data())
-@hypothesis.settings(max_examples=100)
+@hypothesis.settings(max_examples=150)
 def test_dot(data):
-  b, m, n, k = (data.draw(st.integers(1, high)) for high in (3, 20, 20, 24))
+  """Each group of dimensions is of several; those of an operand may overlap,
+  as windows do."""
+  groups = [
+    data.draw(st.lists(st.integers(1, most), min_size=0, max_size=2))
+    for most in (2, 5, 5, 6)
+  ]
   dtype = data.draw(st.sampled_from([d for d in DTYPES if d != BOOL]))
   accumulate = F32 if dtype in (DType.F16, DType.BF16) else dtype
-  shape = (b, m, n, k)
-  split = data.draw(partitions(shape))
+  shape = tuple(n for group in groups for n in group)
+  b, m, n, _ = counts = [len(group) for group in groups]
+  split = data.draw(st.sampled_from([grid(shape, parts) for parts in (
+    [1] * len(shape), [2] + [1] * len(shape), [1] * (len(shape) - 1) + [3],
+    [2] * len(shape),
+  ) if math.prod(parts[: len(shape)]) <= TILES]))  # fmt: skip
   kit = Kit(TILES)
   operands, arguments = [], []
-  for key, extents, dims in (
-    ("lhs", (b, m, k), (0, 1, -1, 2)),
-    ("rhs", (b, n, k), (0, -1, 1, 2)),
-  ):
-    root, offset, strides = data.draw(views(extents))
+  at = np.cumsum([0, *counts])
+  for key, still in (("lhs", 2), ("rhs", 1)):
+    walked = [
+      d for d in range(len(shape)) if not at[still] <= d < at[still + 1]
+    ]
+    extents = tuple(shape[d] for d in walked)
+    dims = tuple(walked.index(d) if d in walked else -1
+                 for d in range(len(shape)))  # fmt: skip
+    if data.draw(st.booleans()):
+      root, offset, strides = data.draw(views(extents))
+    else:
+      strides = [data.draw(st.integers(0, 7)) for _ in extents]
+      reach = sum((e - 1) * s for e, s in zip(extents, strides, strict=True))
+      root, offset = (reach + 3,), 2
     number = kit.argument(root, dtype)
     placed = kit.brought(number, shape, dims, split,
                          (extents, offset, strides))  # fmt: skip
     operands.append((placed, dims))
     arguments.append(util.sample(NUMPY[dtype], root, key=key))
-  r = kit.result((b, m, n), dtype)
-  kit.execute(schema.Dot(accumulate, 0), shape, operands,
-              [(r, (0, 1, 2, -1))], split)  # fmt: skip
+  kept = shape[: b + m + n]
+  order = data.draw(st.permutations(range(len(kept))))
+  r = kit.result(tuple(kept[d] for d in order), dtype)
+  written = [order.index(d) if d < len(kept) else -1
+             for d in range(len(shape))]  # fmt: skip
+  kit.execute(schema.Dot(accumulate, 0, b, m, n), shape, operands,
+              [(r, tuple(written))], split)  # fmt: skip
   # Terms are below 16 in size; they are added in another order.
   eps = float(np.finfo(np.float64 if dtype == DType.F64 else np.float32).eps)
-  engine_kit.check(kit.bytes(), arguments, ulps=2, atol=16 * k * k * eps)
+  engine_kit.check(kit.bytes(), arguments, ulps=2, atol=16 * 36 * 36 * eps)
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 2, 2), (1, 0, 2, 2), (1, 2, 2, 0)])
@@ -250,6 +273,43 @@ def test_empty_products(shape):
               (rhs, (0, -1, 1, 2))], [(r, (0, 1, 2, -1))])  # fmt: skip
   zeros = [np.zeros(s, np.float32) for s in ((b, m, k), (b, n, k))]
   engine_kit.check(kit.bytes(), zeros)
+
+
+# --- Scans -------------------------------------------------------------------
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=100)
+def test_scan(data):
+  shape = tuple(data.draw(st.lists(st.integers(1, 9), max_size=2)))
+  shape += (data.draw(st.sampled_from([1, 2, 17, 70, 140])),)
+  if data.draw(st.booleans()):
+    shape = (data.draw(st.sampled_from([20, 300])), *shape[-1:])
+  dtype = data.draw(st.sampled_from(DTYPES))
+  type_ = register_type(dtype)
+  op = data.draw(st.sampled_from([Opcode.MAX, Opcode.MIN, Opcode.ADD]))
+  combine = [load(0, type_), load(1, type_), (op, type_, 0, 1)]
+  if data.draw(st.booleans()):
+    combine.append((Opcode.MAX, type_, 2, 1))
+  parts = [data.draw(st.integers(1, 2)) for _ in shape[:-1]]
+  split = grid(shape, [*parts, 1])
+  kit = Kit(TILES, bytes_per_tile=1 << 20)
+  operands, arguments = [], []
+  for key, extents in (("x", shape), ("start", shape[:-1])):
+    dims = (*range(len(shape) - 1), len(shape) - 1 if key == "x" else -1)
+    root, offset, strides = data.draw(views(extents))
+    number = kit.argument(root, dtype)
+    placed = kit.brought(number, shape, dims, split,
+                         (extents, offset, strides))  # fmt: skip
+    operands.append((placed, dims))
+    sample = util.sample(NUMPY[dtype], root, low=0, high=1, key=key)
+    arguments.append(sample)
+  r = kit.result(shape, dtype, split)
+  every = tuple(range(len(shape)))
+  reverse = data.draw(st.integers(0, 1))
+  fields = schema.Scan(code(*combine), len(combine) - 1, reverse)
+  kit.execute(fields, shape, operands, [(r, every)], split)
+  engine_kit.check(kit.bytes(), arguments)
 
 
 # --- Indices at run time -----------------------------------------------------

@@ -222,6 +222,30 @@ def test_grid_makes_no_more_parts_than_asked(dimensions):
   assert layout.tiles().tolist() == list(range(num_parts(layout)))
 
 
+@given(st.data())
+def test_windows_that_overlap_are_held_once(data):
+  """By one window along each dimension, in either order, and the rest."""
+  places, size, channels = (data.draw(st.integers(1, 6)) for _ in range(3))
+  step, dilation = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+  sign = data.draw(st.sampled_from([1, -1]))
+  dims = [
+    (places, step * channels),
+    (size, sign * dilation * channels),
+    (channels, 1),
+    (3, channels * (places * step + size * dilation)),
+  ]
+  shape, strides = zip(*data.draw(st.permutations(dims)), strict=True)
+  parts = [data.draw(st.integers(1, 3)) for _ in shape]
+  layout = layouts.grid(shape, parts)
+  held = layouts.distinct(layout, shape, strides, TILES)
+  element = sum(
+    i * s for i, s in zip(np.indices(shape), strides, strict=True)
+  ).reshape(-1)
+  for tile in range(TILES):
+    owned = layout.owned(tile)
+    assert held[tile] == len(np.unique(element[owned])), (shape, strides)
+
+
 def test_everything_on_one_tile():
   assert layouts.single(3, 7).owned(7).tolist() == [0, 1, 2]
 

@@ -1,7 +1,9 @@
 // Matrix products; `Dot` in jaxlib/ipu/program/schema.py.
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
@@ -31,12 +33,28 @@ class DotKernel final : public Kernel {
   Gemm<T> gemm_;
 };
 
-Matrix MatrixOf(const Operand& operand, size_t row, size_t column) {
-  return {.dtype = operand.view.dtype,
-          .item_size = operand.view.item_size,
-          .batch = operand.Stride(0),
-          .row = operand.Stride(row),
-          .column = operand.Stride(column)};
+// The dimensions [begin, end) of the iteration space.
+std::vector<ProductLoop> LoopsOf(const ComputeSet& set, size_t begin,
+                                 size_t end) {
+  std::vector<ProductLoop> loops;
+  for (size_t d = begin; d < end; ++d) {
+    loops.push_back({.extent = set.shape[d],
+                     .lhs = set.operands[0].Stride(d),
+                     .rhs = set.operands[1].Stride(d),
+                     .result = set.results[0].Stride(d)});
+  }
+  return loops;
+}
+
+bool StandsStill(const std::vector<ProductLoop>& loops,
+                 int64_t ProductLoop::* stride) {
+  return std::all_of(loops.begin(), loops.end(), [&](const ProductLoop& l) {
+    return l.extent <= 1 || l.*stride == 0;
+  });
+}
+
+ElementType TypeOf(const Operand& operand) {
+  return {operand.view.dtype, operand.view.item_size};
 }
 
 template <typename T>
@@ -58,33 +76,33 @@ KernelOr MakeDotOf(const ComputeSet& set, const Product& product,
 }  // namespace
 
 KernelOr MakeDot(const ComputeSet& set, const program::Dot& fields) {
-  if (set.shape.size() != 4 || set.operands.size() != 2 ||
-      set.results.size() != 1) {
+  const size_t rank = set.shape.size();
+  const uint64_t m_begin = fields.num_batch;
+  const uint64_t n_begin = m_begin + fields.num_rows;
+  const uint64_t k_begin = n_begin + fields.num_columns;
+  if (k_begin > rank || set.operands.size() != 2 || set.results.size() != 1) {
     return InvalidArgument(
-        "Dot takes 2 operands and 1 result over the iteration space (b, m, n, "
-        "k), got " +
+        "Dot takes 2 operands and 1 result over batch, rows, columns and "
+        "terms, got " +
         std::to_string(set.operands.size()) + " and " +
-        std::to_string(set.results.size()) + " over " +
-        std::to_string(set.shape.size()) + " dimensions.");
+        std::to_string(set.results.size()) + " over " + std::to_string(rank) +
+        " dimensions, of which " + std::to_string(k_begin) + " are no terms.");
   }
-  const Operand& lhs = set.operands[0];
-  const Operand& rhs = set.operands[1];
-  const Operand& result = set.results[0];
-  if ((lhs.Stride(2) != 0 && set.shape[2] > 1) ||
-      (rhs.Stride(1) != 0 && set.shape[1] > 1) ||
-      (result.Stride(3) != 0 && set.shape[3] > 1)) {
+  const Product product = {.batch = LoopsOf(set, 0, m_begin),
+                           .m = LoopsOf(set, m_begin, n_begin),
+                           .n = LoopsOf(set, n_begin, k_begin),
+                           .k = LoopsOf(set, k_begin, rank),
+                           .lhs = TypeOf(set.operands[0]),
+                           .rhs = TypeOf(set.operands[1]),
+                           .result = TypeOf(set.results[0]),
+                           .adds = fields.adds != 0};
+  if (!StandsStill(product.n, &ProductLoop::lhs) ||
+      !StandsStill(product.m, &ProductLoop::rhs) ||
+      !StandsStill(product.k, &ProductLoop::result)) {
     return InvalidArgument(
         "Dot's left operand must stand still along n, its right operand along "
         "m and its result along k.");
   }
-  const Product product = {.batch = set.shape[0],
-                           .m = set.shape[1],
-                           .n = set.shape[2],
-                           .k = set.shape[3],
-                           .lhs = MatrixOf(lhs, 1, 3),
-                           .rhs = MatrixOf(rhs, 2, 3),
-                           .result = MatrixOf(result, 1, 2),
-                           .adds = fields.adds != 0};
   const uint8_t sums = fields.accumulate_dtype;
   const bool boolean = sums == DType::kBool;
   if (boolean != (product.result.dtype == DType::kBool)) {
@@ -124,14 +142,14 @@ KernelOr MakeDot(const ComputeSet& set, const program::Dot& fields) {
   if (product.result.item_size <= 4) {
     // Signed and unsigned 32-bit integers are one type here.
     Product p = product;
-    for (Matrix* m : {&p.lhs, &p.rhs, &p.result}) {
+    for (ElementType* m : {&p.lhs, &p.rhs, &p.result}) {
       if (m->dtype == DType::kI32) m->dtype = DType::kU32;
     }
     return MakeDotOf<uint32_t>(set, p, DType::kU32);
   }
   Product p = product;
   // Operands narrower than 64 bits keep their sign when they are read.
-  for (Matrix* m : {&p.lhs, &p.rhs, &p.result}) {
+  for (ElementType* m : {&p.lhs, &p.rhs, &p.result}) {
     if (m->dtype == DType::kI64) m->dtype = DType::kU64;
   }
   return MakeDotOf<uint64_t>(set, p, DType::kU64);

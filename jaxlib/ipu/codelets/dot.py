@@ -8,6 +8,7 @@ operand as its field (ConvPartial1x1Out), or dot products on the vector unit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -175,8 +176,8 @@ class DotCodelet(ReducingCodelet):
     cell: Extents,
     **extra: Any,
   ) -> Cycles:
-    b, m, n, k = cell
-    dtype, casting = _computed_in(operand_dtypes, cell)
+    b, m, n, k = matrix_extents(fields, cell)
+    dtype, casting = _computed_in(operand_dtypes, (b, m, n, k))
     if dtype not in (DType.F16, DType.F32):
       total = loop_cycles(target, dtype, b, m, n, k)
     else:
@@ -199,12 +200,14 @@ class DotCodelet(ReducingCodelet):
   ) -> list[Array]:
     cell.require_box("a matrix product")
     register = register_type(DType(fields.accumulate_dtype))
-    lhs, rhs = (
-      load(o, register).astype(NUMPY_REGISTER[register]) for o in operands
+    b, m, n, k = matrix_extents(fields, cell.extents)
+    left = _matrix(fields, cell, operands[0], 2).reshape(b, m, k)
+    right = _matrix(fields, cell, operands[1], 1).reshape(b, n, k)
+    left, right = (
+      load(o, register).astype(NUMPY_REGISTER[register]) for o in (left, right)
     )
-    # (b, m, 1, k) and (b, 1, n, k).
     with np.errstate(all="ignore"):
-      return [np.einsum("bmxk,bxnk->bmn", lhs, rhs)]
+      return [np.einsum("bmk,bnk->bmn", left, right)]
 
   def combine(
     self, fields: schema.Dot, left: list[Array], right: list[Array]
@@ -212,7 +215,7 @@ class DotCodelet(ReducingCodelet):
     return [left[0] + right[0]]
 
   def num_kept(self, fields: schema.Dot, rank: int) -> int:
-    return 3
+    return groups(fields, rank)[3].start
 
   def initial(
     self,
@@ -234,7 +237,7 @@ class DotCodelet(ReducingCodelet):
       len(x) for x in (step.shape, step.operands, step.results)
     )
     v.require(
-      (rank, operands, results) == (4, 2, 1),
+      (operands, results) == (2, 1) and self.num_kept(fields, rank) <= rank,
       f"a product of {operands} operands over {rank} dimensions",
     )
     dtype = v.tensor(step.results[0].tensor).dtype
@@ -247,6 +250,34 @@ class DotCodelet(ReducingCodelet):
     return schema.Dot(DType.F32, 0), 4
 
   _CODE = 1024
+
+
+def groups(fields: schema.Dot, rank: int) -> list[slice]:
+  """The iteration dimensions behind b, m, n and k."""
+  rows = fields.num_batch
+  columns = rows + fields.num_rows
+  terms = columns + fields.num_columns
+  return [
+    slice(0, rows),
+    slice(rows, columns),
+    slice(columns, terms),
+    slice(terms, rank),
+  ]
+
+
+def matrix_extents(fields: schema.Dot, cell: Extents) -> list[Any]:
+  """A cell's extents along (b, m, n, k)."""
+  return [math.prod(cell[g]) for g in groups(fields, len(cell))]
+
+
+def _matrix(
+  fields: schema.Dot, cell: Cell, operand: Array, still: int
+) -> Array:
+  """An operand at all points of a cell, but for one of the groups."""
+  extents = list(cell.extents)
+  group = groups(fields, len(extents))[still]
+  extents[group] = [1] * len(extents[group])
+  return np.broadcast_to(operand, extents)
 
 
 def _computed_in(dtypes: Sequence[DType], cell: Extents) -> tuple[DType, Any]:

@@ -17,6 +17,14 @@ struct Size {
   int64_t b, m, n, k;
 };
 
+// Over (b, m, n, k).
+program::Dot DotOf(uint8_t accumulate_dtype) {
+  program::Dot fields;
+  fields.accumulate_dtype = accumulate_dtype;
+  fields.num_batch = fields.num_rows = fields.num_columns = 1;
+  return fields;
+}
+
 // Multiplies random matrices of element type T into Result and compares with
 // sums in Exact, which start from what the result holds if the product adds.
 template <typename T, typename Result, typename Exact>
@@ -40,8 +48,7 @@ void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
                [&](const auto& i) { lhs.At<T>(i) = draw(); });
   ForEachIndex({size.b, 1, size.n, size.k},
                [&](const auto& i) { rhs.At<T>(i) = draw(); });
-  program::Dot fields;
-  fields.accumulate_dtype = result_dtype;
+  program::Dot fields = DotOf(result_dtype);
   fields.adds = adds;
   ThreadPool threads(2);
   for (const Factories* table : AllTables()) {
@@ -162,8 +169,7 @@ TEST(DotTest, HalvesAreSummedInF32AndRoundedOnce) {
                [&](const auto& i) { lhs.At<uint16_t>(i) = kOne; });
   ForEachIndex({1, 1, 3, kTerms},
                [&](const auto& i) { rhs.At<uint16_t>(i) = kOne; });
-  program::Dot fields;
-  fields.accumulate_dtype = program::kF32;
+  program::Dot fields = DotOf(program::kF32);
   ThreadPool threads(1);
   for (const Factories* table : AllTables()) {
     TestArray result(program::kBF16, {2, 3}, {1, 2}, 4, random, true);
@@ -187,8 +193,7 @@ TEST(DotTest, BooleansAreOrOfAnds) {
   ForEachIndex({1, 1, 5, kTerms}, [&](const auto& i) {
     rhs.At<bool>(i) = i[2] != 0 && i[3] >= i[2] % 2 * 258;
   });
-  program::Dot fields;
-  fields.accumulate_dtype = program::kBool;
+  program::Dot fields = DotOf(program::kBool);
   ThreadPool threads(1);
   for (const Factories* table : AllTables()) {
     TestArray result(program::kBool, {4, 5}, {1, 2}, 4, random, true);
@@ -205,13 +210,58 @@ TEST(DotTest, BooleansAreOrOfAnds) {
   }
 }
 
+// The windows of a row of kPlaces elements of kChannels, three elements each,
+// one in two, times a kernel: rows and terms overlap in memory.
+TEST(DotTest, WindowsThatOverlap) {
+  std::mt19937 random(8);
+  constexpr int64_t kRows = 3, kPlaces = 41, kOut = 37;
+  for (int64_t channels : {1, 5, 40}) {
+    const std::vector<int64_t> shape = {1, kRows, 20, kOut, 3, channels};
+    TestArray x(program::kF32, {kRows, kPlaces, channels}, {1, 2, 5}, 6, random,
+                false);
+    // Place 2 i + k of window i.
+    x.operand().view.shape = {kRows, 20, 3, channels};
+    x.operand().view.strides = {kPlaces * channels, 2 * channels, channels, 1};
+    x.operand().dims = {-1, 0, 1, -1, 2, 3};
+    TestArray w(program::kF32, {3, channels, kOut}, {4, 5, 3}, 6, random, true);
+    const auto draw = [&](TestArray& array, const std::vector<int64_t>& over) {
+      ForEachIndex(over, [&](const auto& i) {
+        array.At<float>(i) = static_cast<float>(random() % 16) - 8;
+      });
+    };
+    draw(x, {1, kRows, 20, 1, 3, channels});
+    draw(w, {1, 1, 1, kOut, 3, channels});
+    program::Dot fields = DotOf(program::kF32);
+    fields.num_rows = 2;
+    ThreadPool threads(2);
+    for (const Factories* table : AllTables()) {
+      // Columns apart from each other, too.
+      for (bool shuffle : {false, true}) {
+        TestArray result(program::kF32, {kRows, 20, kOut}, {1, 2, 3}, 6, random,
+                         shuffle);
+        RunKernel(table->dot, fields, shape, {&x, &w}, {&result}, threads);
+        EXPECT_TRUE(result.GapsIntact());
+        ForEachIndex({1, kRows, 20, kOut, 1, 1}, [&](std::vector<int64_t> i) {
+          float sum = 0;  // exact
+          for (i[4] = 0; i[4] < 3; ++i[4]) {
+            for (i[5] = 0; i[5] < channels; ++i[5]) {
+              sum += x.At<float>(i) * w.At<float>(i);
+            }
+          }
+          i[4] = i[5] = 0;
+          ASSERT_EQ(result.At<float>(i), sum);
+        });
+      }
+    }
+  }
+}
+
 TEST(DotTest, RefusesWhatItCannotRun) {
   std::mt19937 random(6);
   TestArray floats(program::kF32, {2, 2}, {1, 3}, 4, random, false);
   TestArray result(program::kI32, {2, 2}, {1, 2}, 4, random, false);
   const program::Execute step;
-  program::Dot fields;
-  fields.accumulate_dtype = program::kI32;
+  program::Dot fields = DotOf(program::kI32);
   const ComputeSet set = {step,
                           {1, 2, 2, 2},
                           {floats.operand(), floats.operand()},

@@ -32,12 +32,19 @@ class Padding:
 
 @dataclasses.dataclass(frozen=True)
 class DotDimensions:
-  """Which dimensions are batched and which are contracted."""
+  """Which dimensions are batched and which are contracted.
+
+  Attributes:
+    lhs_batch, rhs_batch, lhs_contract, rhs_contract: StableHLO's.
+    result: dimension i of the result is dimension `result[i]` of (batch, free
+      ones of lhs, free ones of rhs); empty: in this order.
+  """
 
   lhs_batch: tuple[int, ...]
   rhs_batch: tuple[int, ...]
   lhs_contract: tuple[int, ...]
   rhs_contract: tuple[int, ...]
+  result: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

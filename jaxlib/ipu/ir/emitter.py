@@ -483,6 +483,7 @@ class Emitter:
       if i not in d.rhs_batch and i not in d.rhs_contract
     ]
     shape = [lhs.shape[i] for i in d.lhs_batch] + rows + columns
+    shape = [shape[i] for i in d.result or range(len(shape))]
     return self._one("dot_general", [lhs, rhs], shape, dtype or lhs.dtype, d)
 
   def matmul(

@@ -21,7 +21,7 @@ from jaxlib.ipu.ir.registry import REGISTRY
 from jaxlib.ipu.location import UNKNOWN, resolve
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout, project
+from jaxlib.ipu.plan.layout import Layout, distinct, overlapping, project
 from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -203,10 +203,13 @@ class Builder:
         list(dense_strides(view.shape)), list(view.shape),
       )
     )  # fmt: skip
-    source = info.layout if identity else None
-    traffic.append(
-      cost.moved(source, layout, SIZE[info.dtype], self.target.num_tiles)
-    )
+    tiles, item = self.target.num_tiles, SIZE[info.dtype]
+    if overlapping(view.shape, view.strides):
+      held = distinct(layout, view.shape, view.strides, tiles)
+      traffic.append(cost.moved_windows(info.layout, held, item))
+    else:
+      source = info.layout if identity else None
+      traffic.append(cost.moved(source, layout, item, tiles))
     return number
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:

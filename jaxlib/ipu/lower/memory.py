@@ -21,7 +21,7 @@ from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.lower.view import dense_strides
-from jaxlib.ipu.plan.layout import Array, Layout
+from jaxlib.ipu.plan.layout import Array, Layout, distinct, overlapping
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.text import location_text
 
@@ -68,7 +68,10 @@ def _bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
 
 
 def _tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
-  """What each tile holds of a tensor."""
+  """What each tile holds of a tensor; windows that overlap share elements."""
+  if overlapping(info.shape, info.strides):
+    held = distinct(info.layout, info.shape, info.strides, num_tiles)
+    return held * SIZE[info.dtype]
   return _bytes_of(info.layout, SIZE[info.dtype], num_tiles)
 
 

@@ -88,6 +88,27 @@ class View:
         strides[to] = self.strides[d]
     return dataclasses.replace(self, shape=shape, strides=tuple(strides))
 
+  def windows(
+    self,
+    dimensions: Sequence[int],
+    sizes: Sequence[int],
+    steps: Sequence[int],
+    dilations: Sequence[int],
+  ) -> View:
+    """All windows along some dimensions, which may overlap.
+
+    Dimension d becomes the window's place, `steps` indices from one to the
+    next; a new dimension for each of `dimensions`, behind all others, is the
+    place in the window, `dilations` indices from one to the next.
+    """
+    shape, strides = list(self.shape), list(self.strides)
+    for d, size, step, dilation in zip(dimensions, sizes, steps, dilations):
+      shape[d] = positions(self.shape[d], size, step, dilation)
+      strides[d] = self.strides[d] * step
+      shape.append(size)
+      strides.append(self.strides[d] * dilation)
+    return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
+
   def reshape(self, shape: Shape) -> View | None:
     """The same elements in another shape; None if no strides say it."""
     if math.prod(shape) == 0:
@@ -120,6 +141,12 @@ class View:
     return dataclasses.replace(
       self, shape=shape, strides=tuple(reversed(strides))
     )
+
+
+def positions(extent: int, size: int, step: int, dilation: int) -> int:
+  """How many windows of `size` elements a dimension has."""
+  reach = (size - 1) * dilation + 1 if size else 0
+  return max(0, (extent - reach) // step + 1) if extent >= reach else 0
 
 
 def merge(view: View, groups: Sequence[Sequence[int]]) -> View | None:

@@ -1,8 +1,16 @@
-"""dot_general: batched matrix products, planned by plan/matmul.py."""
+"""dot_general: batched matrix products, planned by plan/matmul.py.
+
+Each of a product's four groups of dimensions (batch, rows, columns, terms)
+may be of several that no one stride walks; so operands never have to be
+rearranged, and a convolution is a product with a view of overlapping windows.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +31,13 @@ from jaxlib.ipu.program import schema
 from jaxlib.mlir.dialects import stablehlo
 
 
+def free(
+  rank: int, batch: Sequence[int], contract: Sequence[int]
+) -> tuple[int, ...]:
+  """The dimensions of an operand that are neither."""
+  return tuple(d for d in range(rank) if d not in batch and d not in contract)
+
+
 def _read(operation: Any) -> DotDimensions:
   d = stablehlo.DotDimensionNumbers(
     operation.attributes["dot_dimension_numbers"]
@@ -35,8 +50,16 @@ def _read(operation: Any) -> DotDimensions:
   )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Loop:
+  """Dimensions that go together: those of each operand, and of the result."""
+
+  lhs: tuple[int, ...] = ()
+  rhs: tuple[int, ...] = ()
+  result: tuple[int, ...] = ()
+
+
 def _lower(builder: Builder, node: Node) -> None:
-  d: DotDimensions = node.attributes
   value = node.results[0]
   if value.dtype in INTEGERS and any(v.dtype in FLOATS for v in node.inputs):
     of = " and ".join(NAME[v.dtype] for v in node.inputs)
@@ -46,12 +69,16 @@ def _lower(builder: Builder, node: Node) -> None:
       "convert the operands before it, or the result after it, with astype",
     )
   lhs, rhs = (builder.view(v) for v in node.inputs)
-  lhs_free = _free(lhs, d.lhs_batch, d.lhs_contract)
-  rhs_free = _free(rhs, d.rhs_batch, d.rhs_contract)
-  left = _matrix(builder, lhs, (d.lhs_batch, lhs_free, d.lhs_contract))
-  right = _matrix(builder, rhs, (d.rhs_batch, rhs_free, d.rhs_contract))
-  b, m, k = left.shape
-  n = right.shape[1]
+  groups = _loops(node.attributes, lhs, rhs)
+  loops = [loop for group in groups for loop in group]
+  left = _matrix(lhs, [loop.lhs for loop in loops])
+  right = _matrix(rhs, [loop.rhs for loop in loops])
+  shape = tuple(
+    max(a, b) if a and b else 0 for a, b in zip(left.shape, right.shape)
+  )
+  starts = list(itertools.accumulate((len(g) for g in groups), initial=0))
+  spans = [slice(a, b) for a, b in itertools.pairwise(starts)]
+  b, m, n, k = (math.prod(shape[s]) for s in spans)
   if k == 0:
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     fill_root(builder, builder.result(node), zero)
@@ -59,22 +86,36 @@ def _lower(builder: Builder, node: Node) -> None:
   plan = matmul.plan(
     builder.target, b, m, n, k, left.dtype, right.dtype, value.dtype
   )
-  terms = -(-k // plan.steps)
+  parts = [
+    p
+    for count, span in zip(plan.parts, spans, strict=True)
+    for p in matmul.distribute(count, shape[span])
+  ]
   sums = plan.accumulate_dtype if plan.steps > 1 else value.dtype
-  kept = (1, 2) if b == 1 else (0, 1, 2)  # what most products' users ask for
-  layout = _result_layout(builder, (b, m, n, terms), plan.parts, kept, sums)
-  root = builder.new_root((b, m, n)[-len(kept) :], sums, layout)
-  for begin in range(0, k, terms):
-    shape = (b, m, n, min(terms, k - begin))
+  # The result's loops, in its order; those of one element it does without.
+  kept = sorted(
+    (d for d in range(starts[3]) if loops[d].result and shape[d] != 1),
+    key=lambda d: loops[d].result,
+  )
+  first = (*shape[: starts[3]], *_blocks(plan.steps, shape[spans[3]]))
+  layout = _result_layout(builder, first, parts, kept, starts[3], sums)
+  root = builder.new_root(tuple(shape[d] for d in kept), sums, layout)
+  written = tuple(kept.index(d) if d in kept else -1 for d in range(len(shape)))
+  for count, (begins, ends) in enumerate(
+    _steps(shape[: starts[3]], shape[spans[3]], plan.steps)
+  ):
+    part = tuple(e - b for b, e in zip(begins, ends, strict=True))
     builder.execute(
-      schema.Dot(plan.accumulate_dtype, int(begin > 0)),
-      shape,
-      grid(shape, plan.parts),
+      schema.Dot(
+        plan.accumulate_dtype, int(count > 0), *(len(g) for g in groups[:3])
+      ),
+      part,
+      grid(part, parts),
       [
-        Operand(_terms(left, begin, shape[3]), (0, 1, -1, 2)),
-        Operand(_terms(right, begin, shape[3]), (0, -1, 1, 2)),
+        _operand(left, begins, ends, [loop.lhs for loop in loops]),
+        _operand(right, begins, ends, [loop.rhs for loop in loops]),
       ],
-      [Written(root, (-1, 0, 1, -1) if b == 1 else (0, 1, 2, -1))],
+      [Written(root, written)],
       extra=plan.combine,
     )
   if sums is not value.dtype:
@@ -84,33 +125,108 @@ def _lower(builder: Builder, node: Node) -> None:
   builder.define(value, result)
 
 
-def _free(
-  view: View, batch: tuple[int, ...], contract: tuple[int, ...]
-) -> tuple[int, ...]:
-  return tuple(
-    d for d in range(len(view.shape)) if d not in batch and d not in contract
+def _loops(d: DotDimensions, lhs: View, rhs: View) -> list[list[_Loop]]:
+  """The dimensions of each group, joined where one stride walks several;
+  without those of one element, but at least one for each group."""
+  lhs_free = free(len(lhs.shape), d.lhs_batch, d.lhs_contract)
+  rhs_free = free(len(rhs.shape), d.rhs_batch, d.rhs_contract)
+  rank = len(d.lhs_batch) + len(lhs_free) + len(rhs_free)
+  order = d.result or tuple(range(rank))
+  place = iter([order.index(i) for i in range(rank)])
+  groups = [
+    [
+      _Loop((a,), (b,), (next(place),))
+      for a, b in zip(d.lhs_batch, d.rhs_batch)
+    ],
+    [_Loop((a,), (), (next(place),)) for a in lhs_free],
+    [_Loop((), (b,), (next(place),)) for b in rhs_free],
+    [_Loop((a,), (b,)) for a, b in zip(d.lhs_contract, d.rhs_contract)],
+  ]
+
+  def extent(loop: _Loop) -> int:
+    return lhs.shape[loop.lhs[0]] if loop.lhs else rhs.shape[loop.rhs[0]]
+
+  ones = {loop.result[0] for g in groups[:3] for loop in g if extent(loop) == 1}
+  # Places in the result, those of one element left out.
+  rest = [p for p in range(rank) if p not in ones]
+
+  def joins(a: _Loop, b: _Loop) -> bool:
+    for view, one, other in ((lhs, a.lhs, b.lhs), (rhs, a.rhs, b.rhs)):
+      if one and view.strides[one[-1]] != (
+        view.shape[other[0]] * view.strides[other[0]]
+      ):
+        return False
+    if not a.result:
+      return True
+    return rest.index(b.result[0]) == rest.index(a.result[-1]) + 1
+
+  joined: list[list[_Loop]] = []
+  for group in groups:
+    out: list[_Loop] = []
+    for loop in group:
+      if extent(loop) == 1:
+        continue
+      if out and joins(out[-1], loop):
+        a = out.pop()
+        loop = _Loop(a.lhs + loop.lhs, a.rhs + loop.rhs, a.result + loop.result)
+      out.append(loop)
+    joined.append(out or [_Loop()])
+  return joined
+
+
+def _matrix(view: View, loops: Sequence[tuple[int, ...]]) -> View:
+  """The operand with one dimension for each loop; of one element along those
+  in which it stands still."""
+  used = {d for loop in loops for d in loop}
+  ones = [d for d in range(len(view.shape)) if d not in used]
+  merged = merge(view, [*loops, ones])
+  assert merged is not None, "joined loops have one stride"
+  rank = len(loops)
+  return dataclasses.replace(
+    merged, shape=merged.shape[:rank], strides=merged.strides[:rank]
   )
 
 
-def _matrix(
-  builder: Builder, view: View, groups: tuple[tuple[int, ...], ...]
-) -> View:
-  """The operand as (batch, rows, contracted), rearranged if it must be."""
-  merged = merge(view, groups)
-  if merged is None:
-    order = [d for g in groups for d in g]
-    dense = builder.materialise(view.transpose(order))
-    merged = dense.reshape(
-      tuple(math.prod(view.shape[d] for d in g) for g in groups)
-    )
-    assert merged is not None
-  return merged
+def _operand(
+  matrix: View,
+  begins: Sequence[int],
+  ends: Sequence[int],
+  loops: Sequence[tuple[int, ...]],
+) -> Operand:
+  """A part of an operand, as it is walked."""
+  walked = [d for d, loop in enumerate(loops) if loop]
+  some = matrix.slice(
+    [begins[d] if loop else 0 for d, loop in enumerate(loops)],
+    [ends[d] if loop else 1 for d, loop in enumerate(loops)],
+    [1] * len(loops),
+  )
+  some = dataclasses.replace(
+    some,
+    shape=tuple(some.shape[d] for d in walked),
+    strides=tuple(some.strides[d] for d in walked),
+  )
+  dims = tuple(
+    walked.index(d) if d in walked else -1 for d in range(len(loops))
+  )
+  return Operand(some, dims)
 
 
-def _terms(matrix: View, begin: int, count: int) -> View:
-  """Some of the contracted dimension."""
-  end = (*matrix.shape[:2], begin + count)
-  return matrix.slice((0, 0, begin), end, (1, 1, 1))
+def _blocks(steps: int, terms: Sequence[int]) -> tuple[int, ...]:
+  """The terms of one of several steps."""
+  counts = matmul.distribute(steps, tuple(terms))
+  return tuple(-(-n // c) for n, c in zip(terms, counts, strict=True))
+
+
+def _steps(
+  kept: Sequence[int], terms: Sequence[int], steps: int
+) -> Iterator[tuple[list[int], list[int]]]:
+  """The parts of the iteration space that follow each other."""
+  blocks = _blocks(steps, terms)
+  for begins in itertools.product(
+    *(range(0, n, b) for n, b in zip(terms, blocks, strict=True))
+  ):
+    ends = [min(a + b, n) for a, b, n in zip(begins, blocks, terms)]
+    yield [0] * len(kept) + list(begins), [*kept, *ends]
 
 
 def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
@@ -133,13 +249,14 @@ def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
 def _result_layout(
   builder: Builder,
   shape: tuple[int, ...],
-  parts: tuple[int, ...],
-  kept: tuple[int, ...],
+  parts: Sequence[int],
+  kept: Sequence[int],
+  num_kept: int,
   dtype: DType,
 ) -> Layout:
   """Where the products are made, or evenly spread if they are partial."""
-  if parts[3] <= 1 and 0 not in shape:
-    own = project(grid(shape, parts), shape, kept)
+  if math.prod(parts[num_kept:]) <= 1 and 0 not in shape:
+    own = project(grid(shape, parts), shape, tuple(kept))
     if own is not None and not own.replicas:
       return own
   return builder.default_layout(tuple(shape[d] for d in kept), dtype)

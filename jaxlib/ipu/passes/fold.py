@@ -1,6 +1,6 @@
 """Folds transposes into the matrix products that make what they transpose.
 
-The product of swapped operands is the transposed product; JAX's gradients of
+A product can write its result's dimensions in any order; JAX's gradients of
 weights come out of autodiff transposed and would otherwise be moved once more.
 """
 
@@ -31,38 +31,36 @@ def _fold(graph: Graph, used_by: Users) -> None:
     if dot is None or dot.op != "stablehlo.dot_general" or id(dot) not in here:
       continue
     alone = used_by[id(dot.results[0])] == [node]
-    if alone and _swaps(dot, node.attributes):
-      graph.nodes[index] = _swapped(dot, node)
+    if alone and _keeps_rows(dot, node.attributes):
+      graph.nodes[index] = _permuted(dot, node)
 
 
-def _swaps(dot: Node, permutation: tuple[int, ...]) -> bool:
-  """Whether a permutation exchanges a product's free dimensions in whole."""
+def _order(dot: Node) -> tuple[int, ...]:
+  d: DotDimensions = dot.attributes
+  return d.result or tuple(range(len(dot.results[0].shape)))
+
+
+def _keeps_rows(dot: Node, permutation: tuple[int, ...]) -> bool:
+  """Whether the innermost dimension of either operand stays innermost, so that
+  the product is written in rows."""
   d: DotDimensions = dot.attributes
   batch = len(d.lhs_batch)
   rows = len(dot.inputs[0].shape) - batch - len(d.lhs_contract)
-  rank = len(dot.results[0].shape)
-  expected = (
-    *range(batch),
-    *range(batch + rows, rank),
-    *range(batch, batch + rows),
-  )
-  return tuple(permutation) == expected
+  rank = len(permutation)
+  innermost = {batch + rows - 1} if rows else set()
+  innermost |= {rank - 1} if rank > batch + rows else set()
+  return bool(permutation) and _order(dot)[permutation[-1]] in innermost
 
 
-def _swapped(dot: Node, transpose: Node) -> Node:
-  d: DotDimensions = dot.attributes
-  swapped = dataclasses.replace(
-    d,
-    lhs_batch=d.rhs_batch,
-    rhs_batch=d.lhs_batch,
-    lhs_contract=d.rhs_contract,
-    rhs_contract=d.lhs_contract,
-  )
+def _permuted(dot: Node, transpose: Node) -> Node:
+  order = _order(dot)
   merged = Node(
     dot.op,
-    (dot.inputs[1], dot.inputs[0]),
+    dot.inputs,
     [],
-    swapped,
+    dataclasses.replace(
+      dot.attributes, result=tuple(order[p] for p in transpose.attributes)
+    ),
     location=dot.location,
   )
   # The same values, so that their users need not be told.

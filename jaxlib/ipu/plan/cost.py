@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import DType
@@ -109,6 +110,27 @@ def moved(
     float(count * item_bytes),
     float(int(missing.max()) * item_bytes),
     float(sent * item_bytes),
+  )
+
+
+def moved_windows(
+  source: Layout, held: npt.NDArray[np.int64], item_bytes: int
+) -> Traffic:
+  """What must move to tiles that hold `held` elements each of a view whose
+  windows overlap: all of it, an upper bound. Its owner sends an element once,
+  whoever listens.
+
+  Args:
+    source: where the view's root is.
+    held: elements of the view that each tile holds (`layout.distinct`).
+    item_bytes: bytes per element.
+  """
+  if len(held) == 1:
+    return NOTHING
+  return Traffic(
+    float(int(held.sum()) * item_bytes),
+    float(int(held.max()) * item_bytes),
+    float(source.max_elements * item_bytes),
   )
 
 

@@ -167,6 +167,23 @@ def _choices(extent: int, tiles: int) -> Ints:
   return np.unique(-(-extent // -(-extent // tried)))
 
 
+@functools.lru_cache(maxsize=4096)
+def distribute(parts: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+  """At most `parts` parts of several dimensions, with the smallest blocks; of
+  two ways the one that cuts outer dimensions."""
+  if len(extents) <= 1 or parts <= 1:
+    return tuple(min(parts, max(e, 1)) for e in extents)
+  best, chosen = math.inf, (1,) * len(extents)
+  for first in _choices(extents[0], parts)[::-1].tolist() or [1]:
+    rest = distribute(parts // first, extents[1:])
+    block = math.prod(
+      -(-e // p) for e, p in zip(extents, (first, *rest), strict=True)
+    )
+    if block < best:
+      best, chosen = block, (first, *rest)
+  return chosen
+
+
 @functools.lru_cache(maxsize=1024)
 def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
   """Splits along (b, m, n, k), one per column: all that fit the machine.

@@ -343,7 +343,8 @@ class Machine:
       written[end] = True
       origin = np.full(to.size, -1, np.int64)
       origin[end] = start
-      actual += arriving(source, to, origin) * SIZE[to.dtype]
+      placed = self.program.tensors[to.number].root != to.number
+      actual += arriving(source, to, origin, placed) * SIZE[to.dtype]
     for tensor, (new, written) in writes.items():
       self.memory[tensor].write_all(new, written)
       self.wrote(tensor, written)
@@ -382,6 +383,18 @@ class Machine:
 
   # --- Memory ----------------------------------------------------------------
 
+  def _held(self, tensor: int, tiles: Array) -> Array:
+    """The elements that each tile holds; of a view whose windows overlap,
+    each element of the root once."""
+    m = self.memory[tensor]
+    if self.program.tensors[tensor].root == tensor:
+      return m.layout.elements(tiles)
+    view = self._view(tensor)
+    held = np.zeros(len(tiles), np.int64)
+    for tile, owned in m.tiles.items():
+      held[tile] = len(np.unique(view[owned]))
+    return held
+
   def peak_bytes(self) -> Array:
     """For each tile the most bytes that were live at a time."""
     lives: dict[int, list[list[int]]] = {}
@@ -397,7 +410,7 @@ class Machine:
     change: dict[int, Array] = {}
     for tensor, intervals in lives.items():
       m = self.memory[tensor]
-      held = m.layout.elements(tiles) * SIZE[m.dtype]
+      held = self._held(tensor, tiles) * SIZE[m.dtype]
       if tensor in stay:
         intervals = [[0, self.steps + 1]]
       for begin, end in intervals:

@@ -161,9 +161,12 @@ class Reduce:
 
 @record
 class Dot:
-  """A batched matrix product over the iteration space (b, m, n, k).
+  """A batched matrix product over the iteration space (b..., m..., n..., k...).
 
-  result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n]. Products and
+  result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], where each index
+  stands for some dimensions: `num_batch`, `num_rows` and `num_columns` of
+  them, the rest are summed. An operand's dimensions may overlap in its root:
+  a convolution is the product of its windows and its kernel. Products and
   sums are of `accumulate_dtype`, the result is rounded once at the end. The
   partition of k says how many partial products a machine of tiles adds up.
   With `adds`, the sums are added to what result 0, of the accumulator's own
@@ -172,6 +175,26 @@ class Dot:
 
   accumulate_dtype: U8
   adds: U8
+  num_batch: U32 = 1
+  num_rows: U32 = 1
+  num_columns: U32 = 1
+
+
+@record
+class Scan:
+  """Running totals along the last dimension of the iteration space.
+
+  Operand 0 has the elements, operand 1, which stands still along the last
+  dimension, what they start from: result[..., i] = f(f(start, x[..., 0]), ...
+  x[..., i]), or with `reverse` from the last element on. f is the register
+  program `combine`, whose value `combine_output` is the new total: operand 0
+  is the total so far, operand 1 the element. The partition does not cut the
+  last dimension.
+  """
+
+  combine: bytes
+  combine_output: U16
+  reverse: U8
 
 
 @record
@@ -242,7 +265,9 @@ class DynamicUpdate:
   dynamic_dims: list[I32]
 
 
-Fields = Map | Reduce | Dot | Gather | Scatter | DynamicSlice | DynamicUpdate
+Fields = (
+  Map | Reduce | Dot | Scan | Gather | Scatter | DynamicSlice | DynamicUpdate
+)
 
 
 # --- Steps -----------------------------------------------------------------

@@ -161,16 +161,22 @@ def strided(offset: int, shape: Any, strides: Any) -> Elements:
 
 
 def arriving(
-  source: TileMemory, destination: TileMemory, origin: Elements
+  source: TileMemory,
+  destination: TileMemory,
+  origin: Elements,
+  once: bool = False,
 ) -> int:
   """Elements that reach a tile which does not have them.
 
   `origin` gives for each of the destination's elements the source's element
-  that it gets, -1 for none.
+  that it gets, -1 for none. With `once` a tile that needs an element in
+  several places, in windows that overlap, gets and keeps it once.
   """
   count = 0
   for tile, owned in destination.tiles.items():
     wanted = origin[owned]
     wanted = wanted[wanted >= 0]
+    if once:
+      wanted = np.unique(wanted)
     count += int((~source.has(tile, wanted)).sum())
   return count

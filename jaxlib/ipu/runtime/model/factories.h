@@ -33,6 +33,7 @@ struct Factories {
   KernelOr (*map)(const ComputeSet&, const program::Map&);
   KernelOr (*reduce)(const ComputeSet&, const program::Reduce&);
   KernelOr (*dot)(const ComputeSet&, const program::Dot&);
+  KernelOr (*scan)(const ComputeSet&, const program::Scan&);
   KernelOr (*gather)(const ComputeSet&, const program::Gather&);
   KernelOr (*scatter)(const ComputeSet&, const program::Scatter&);
   KernelOr (*dynamic_slice)(const ComputeSet&, const program::DynamicSlice&);

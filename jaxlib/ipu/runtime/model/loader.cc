@@ -97,6 +97,7 @@ class Loader {
       KernelOr operator()(const program::Map& x) { return f.map(set, x); }
       KernelOr operator()(const program::Reduce& x) { return f.reduce(set, x); }
       KernelOr operator()(const program::Dot& x) { return f.dot(set, x); }
+      KernelOr operator()(const program::Scan& x) { return f.scan(set, x); }
       KernelOr operator()(const program::Gather& x) { return f.gather(set, x); }
       KernelOr operator()(const program::Scatter& x) {
         return f.scatter(set, x);

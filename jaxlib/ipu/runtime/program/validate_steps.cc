@@ -13,7 +13,7 @@ namespace ipu::program {
 namespace {
 
 // Gather, scatter and the dynamic slices stand last in the union.
-constexpr size_t kFirstIndexedCodelet = 3;
+constexpr size_t kFirstIndexedCodelet = 4;
 static_assert(std::is_same_v<std::variant_alternative_t<
                                  kFirstIndexedCodelet, decltype(Fields::value)>,
                              Gather>);

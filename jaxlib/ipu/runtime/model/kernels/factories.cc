@@ -9,6 +9,7 @@ const Factories& Table() {
       .map = MakeMap,
       .reduce = MakeReduce,
       .dot = MakeDot,
+      .scan = MakeScan,
       .gather = MakeGather,
       .scatter = MakeScatter,
       .dynamic_slice = MakeDynamicSlice,

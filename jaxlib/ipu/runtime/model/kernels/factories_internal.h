@@ -13,6 +13,7 @@ namespace ipu::model::IPU_SIMD_NS {
 KernelOr MakeMap(const ComputeSet& set, const program::Map& fields);
 KernelOr MakeReduce(const ComputeSet& set, const program::Reduce& fields);
 KernelOr MakeDot(const ComputeSet& set, const program::Dot& fields);
+KernelOr MakeScan(const ComputeSet& set, const program::Scan& fields);
 KernelOr MakeGather(const ComputeSet& set, const program::Gather& fields);
 KernelOr MakeScatter(const ComputeSet& set, const program::Scatter& fields);
 KernelOr MakeDynamicSlice(const ComputeSet& set,

@@ -1,8 +1,7 @@
 // Batched matrix products of any strides and element types.
 //
-// result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, n, k], computed in T:
-// float, double, or the integers modulo 2^32 or 2^64 (uint32_t, uint64_t); or
-// the same added to what the result holds.
+// A `Product` computed in T: float, double, or the integers modulo 2^32 or 2^64
+// (uint32_t, uint64_t). Convolutions are products whose rows overlap.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_H_
@@ -10,25 +9,10 @@
 #include <cstdint>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
 #include "jaxlib/ipu/runtime/model/thread_pool.h"
 
 namespace ipu::model::IPU_SIMD_NS {
-
-// One matrix of a product, as steps in elements. An operand's `row` goes with
-// m or n and its `column` with k; the result's go with m and n.
-struct Matrix {
-  uint8_t dtype;
-  uint32_t item_size;  // bytes
-  int64_t batch;
-  int64_t row;
-  int64_t column;
-};
-
-struct Product {
-  int64_t batch, m, n, k;
-  Matrix lhs, rhs, result;
-  bool adds = false;  // only to a result of T's own type
-};
 
 template <typename T>
 class Gemm {
@@ -41,11 +25,7 @@ class Gemm {
            ThreadPool& threads) const;
 
  private:
-  // A part of the work: batches, rows, columns and terms [begin, end).
-  struct Range {
-    int64_t begin, end;
-    int64_t size() const { return end - begin; }
-  };
+  using Range = IndexRange;
   struct Grid;
 
   Grid Split(int threads) const;
@@ -55,17 +35,18 @@ class Gemm {
   // with `add` to what those hold.
   void Sum(const char* lhs, const char* rhs, Range m, Range n, Range k, T* to,
            int64_t to_row, bool add) const;
-  void SumBlocks(const char* lhs, const char* rhs, int64_t m, int64_t n,
-                 int64_t k, T* to, int64_t to_row, bool add) const;
-  void SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k, T* to,
-                 bool add) const;
+  void SumBlocks(const char* lhs, const char* rhs, Range m, Range n, Range k,
+                 T* to, int64_t to_row, bool add) const;
+  void SumVector(const char* lhs, const char* rhs, int64_t row, Range n,
+                 Range k, T* to, bool add) const;
   void StoreRows(const T* from, Range m, Range n, char* result) const;
 
-  void PackRows(const char* lhs, int64_t rows, int64_t k, T* to) const;
-  void PackColumns(const char* rhs, int64_t columns, int64_t k, T* to) const;
+  // Pack at most kTileRows rows, and columns in panels of kTileColumns, in each
+  // one row per term.
+  void PackRows(const char* lhs, Range rows, Range k, T* to) const;
+  void PackColumns(const char* rhs, Range columns, Range k, T* to) const;
 
-  Product p_;  // with the operands perhaps exchanged
-  bool exchanged_;
+  NormalProduct p_;
   bool lhs_native_;
   bool rhs_native_;
   bool result_native_;

@@ -35,27 +35,10 @@ struct Gemm<T>::Grid {
 
 template <typename T>
 Gemm<T>::Gemm(const Product& product, uint8_t native) : p_(product) {
-  // A dimension of one element may have any stride: take the handiest.
-  const auto normalise = [](int64_t& stride, int64_t size) {
-    if (size == 1) stride = 1;
-  };
-  normalise(p_.lhs.column, p_.k);
-  normalise(p_.rhs.column, p_.k);
-  normalise(p_.rhs.row, p_.n);
-  normalise(p_.result.column, p_.n);
-  normalise(p_.result.row, p_.m);
-  // Exchange the operands where that makes the result's columns dense, or
-  // makes a matrix times a vector a vector times a matrix.
-  const bool dense_rows = p_.result.row == 1 && p_.result.column != 1;
-  exchanged_ = p_.m != 1 && (p_.n == 1 || dense_rows);
-  if (exchanged_) {
-    std::swap(p_.m, p_.n);
-    std::swap(p_.lhs, p_.rhs);
-    std::swap(p_.result.row, p_.result.column);
-  }
   lhs_native_ = p_.lhs.dtype == native;
   rhs_native_ = p_.rhs.dtype == native;
-  result_native_ = p_.result.dtype == native && p_.result.column == 1;
+  result_native_ = p_.result.dtype == native && p_.result.row.even() &&
+                   p_.result.column.stride() == 1;
   load_lhs_ = LoadRunOf<T>(p_.lhs.dtype);
   load_rhs_ = LoadRunOf<T>(p_.rhs.dtype);
   store_ = StoreRunOf<T>(p_.result.dtype);
@@ -64,7 +47,7 @@ Gemm<T>::Gemm(const Product& product, uint8_t native) : p_(product) {
 template <typename T>
 void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
                   ThreadPool& threads) const {
-  if (exchanged_) std::swap(lhs, rhs);
+  if (p_.exchanged) std::swap(lhs, rhs);
   const Grid grid = Split(threads.threads());
   const int64_t parts = p_.batch * grid.m * grid.n;
   const double work = static_cast<double>(p_.m) * p_.n * p_.k * p_.batch;
@@ -89,8 +72,8 @@ void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
   threads.For(grid.k * p_.batch, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / grid.k;
-      Sum(lhs + b * p_.lhs.batch * p_.lhs.item_size,
-          rhs + b * p_.rhs.batch * p_.rhs.item_size, {0, p_.m}, {0, p_.n},
+      Sum(lhs + p_.lhs.batch.At(b) * p_.lhs.item_size,
+          rhs + p_.rhs.batch.At(b) * p_.rhs.item_size, {0, p_.m}, {0, p_.n},
           Grid::Part(p_.k, grid.k, i % grid.k, 1), partial + i * sums, p_.n,
           /*add=*/false);
     }
@@ -101,7 +84,7 @@ void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
       for (int64_t i = 0; i < sums; ++i) total[i] += total[part * sums + i];
     }
     StoreRows(total, {0, p_.m}, {0, p_.n},
-              result + b * p_.result.batch * p_.result.item_size);
+              result + p_.result.batch.At(b) * p_.result.item_size);
   }
 }
 
@@ -139,14 +122,14 @@ typename Gemm<T>::Grid Gemm<T>::Split(int threads) const {
 template <typename T>
 void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
                       int64_t batch, Range m, Range n) const {
-  lhs += batch * p_.lhs.batch * p_.lhs.item_size;
-  rhs += batch * p_.rhs.batch * p_.rhs.item_size;
-  result += batch * p_.result.batch * p_.result.item_size;
+  lhs += p_.lhs.batch.At(batch) * p_.lhs.item_size;
+  rhs += p_.rhs.batch.At(batch) * p_.rhs.item_size;
+  result += p_.result.batch.At(batch) * p_.result.item_size;
   const Range k = {0, p_.k};
   if (result_native_) {
+    const int64_t row = p_.result.row.stride();
     Sum(lhs, rhs, m, n, k,
-        reinterpret_cast<T*>(result) + m.begin * p_.result.row + n.begin,
-        p_.result.row, p_.adds);
+        reinterpret_cast<T*>(result) + m.begin * row + n.begin, row, p_.adds);
     return;
   }
   // Sums in T first, in blocks that stay in the cache.
@@ -164,15 +147,14 @@ void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
 
 template <typename T>
 void Gemm<T>::StoreRows(const T* from, Range m, Range n, char* result) const {
+  const int64_t step = p_.result.column.stride();
   for (int64_t i = m.begin; i < m.end; ++i) {
-    const int64_t at = i * p_.result.row + n.begin * p_.result.column;
+    const int64_t at = p_.result.row.At(i) + n.begin * step;
     if (p_.adds) {
       T* const to = reinterpret_cast<T*>(result) + at;
-      for (int64_t j = 0; j < n.size(); ++j)
-        to[j * p_.result.column] += from[j];
+      for (int64_t j = 0; j < n.size(); ++j) to[j * step] += from[j];
     } else {
-      store_(from, n.size(), result + at * p_.result.item_size,
-             p_.result.column);
+      store_(from, n.size(), result + at * p_.result.item_size, step);
     }
     from += n.size();
   }
@@ -188,17 +170,16 @@ void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
     }
     return;
   }
-  lhs += (m.begin * p_.lhs.row + k.begin * p_.lhs.column) * p_.lhs.item_size;
-  rhs += (n.begin * p_.rhs.row + k.begin * p_.rhs.column) * p_.rhs.item_size;
+  const bool even = p_.rhs.row.even() && p_.rhs.column.even();
   // Very few terms write more than they compute: best row after row.
-  const bool flat = rhs_native_ && p_.rhs.row == 1 && k.size() <= 4;
-  if (m.size() == 1 || (flat && n.size() >= 4 * kTileColumns<T>)) {
+  const bool flat = rhs_native_ && p_.rhs.row.stride() == 1 && k.size() <= 4 &&
+                    n.size() >= 4 * kTileColumns<T>;
+  if (even && (m.size() == 1 || flat)) {
     for (int64_t i = 0; i < m.size(); ++i) {
-      SumVector(lhs + i * p_.lhs.row * p_.lhs.item_size, rhs, n.size(),
-                k.size(), to + i * to_row, add);
+      SumVector(lhs, rhs, m.begin + i, n, k, to + i * to_row, add);
     }
   } else {
-    SumBlocks(lhs, rhs, m.size(), n.size(), k.size(), to, to_row, add);
+    SumBlocks(lhs, rhs, m, n, k, to, to_row, add);
   }
 }
 

@@ -13,14 +13,26 @@
 namespace ipu::model::IPU_SIMD_NS {
 
 template <typename T>
-void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t n, int64_t k,
-                        T* to, bool add) const {
-  const Matrix& b = p_.rhs;
+void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t row,
+                        Range columns_of, Range terms_of, T* to,
+                        bool add) const {
+  const Matrix& a = p_.lhs;
+  const int64_t n = columns_of.size(), k = terms_of.size();
+  // The right operand's axes are even.
+  const struct {
+    int64_t row, column;
+    uint32_t item_size;
+  } b = {p_.rhs.row.stride(), p_.rhs.column.stride(), p_.rhs.item_size};
+  rhs += (columns_of.begin * b.row + terms_of.begin * b.column) * b.item_size;
+  lhs += a.row.At(row) * a.item_size;
   gemm::Buffers& buffers = gemm::ThreadBuffers();
-  const T* x = reinterpret_cast<const T*>(lhs);
-  if (!lhs_native_ || p_.lhs.column != 1) {
+  const T* x = reinterpret_cast<const T*>(lhs) + terms_of.begin;
+  if (!lhs_native_ || !a.column.even() || a.column.stride() != 1) {
     T* dense = buffers.vector.Get<T>(k);
-    load_lhs_(lhs, p_.lhs.column, k, dense);
+    a.column.ForRuns(terms_of, [&](int64_t at, int64_t first, int64_t count) {
+      load_lhs_(lhs + at * a.item_size, a.column.stride(), count,
+                dense + first);
+    });
     x = dense;
   }
   constexpr int64_t kBlock = 2048, kGroup = 4;

@@ -1,0 +1,276 @@
+// Running totals; `Scan` in jaxlib/ipu/program/schema.py.
+//
+// Many sequences are scanned side by side, one in each lane of the vectors.
+// Sequences whose elements lie side by side in memory are transposed in blocks
+// that stay in the cache.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/register_types.h"
+#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_axis.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
+#include "jaxlib/ipu/runtime/model/kernels/scratch.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+using program::Opcode;
+
+// totals[i] = f(totals[i], elements[i]); elements[i] = totals[i].
+template <typename T>
+using Combine = void (*)(int64_t n, T* totals, T* elements);
+
+template <typename Op, typename T>
+void CombineWith(int64_t n, T* totals, T* elements) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>) {
+    const Vector<T> total =
+        Op::Do(Load<Vector<T>>(totals + i), Load<Vector<T>>(elements + i));
+    Store(totals + i, total);
+    Store(elements + i, total);
+  }
+  if (i == n) return;
+  const Mask<T> rest(n - i);
+  const Vector<T> total =
+      Op::Do(rest.Load(totals + i), rest.Load(elements + i));
+  rest.Store(totals + i, total);
+  rest.Store(elements + i, total);
+}
+
+// The one operation that `code` applies to the total and the element; null if
+// it does something else.
+template <typename T>
+Combine<T> FindCombine(const program::RegisterCode& code) {
+  if (code.code.size() != 3 || code.outputs[0] != 2) return nullptr;
+  const auto loads = [&](size_t value, uint64_t operand) {
+    return code.code[value].op == Opcode::kLoad &&
+           code.code[value].imm == operand;
+  };
+  const program::Instruction& last = code.code[2];
+  const bool in_order = last.values[0] == 0 && last.values[1] == 1;
+  if (!loads(0, 0) || !loads(1, 1) || !in_order) return nullptr;
+  switch (last.op) {
+    case Opcode::kAdd:
+      return CombineWith<Add, T>;
+    case Opcode::kMul:
+      return CombineWith<Mul, T>;
+    case Opcode::kMax:
+      return CombineWith<Max, T>;
+    case Opcode::kMin:
+      return CombineWith<Min, T>;
+    default:
+      return nullptr;
+  }
+}
+
+// Elements in memory, over (sequence, step).
+struct Side {
+  View view;
+  Axis sequence;
+  int64_t step;  // elements
+
+  char* At(const Memory& memory, int64_t i, int64_t at_step) const {
+    return view.Data(memory) +
+           (sequence.At(i) + at_step * step) * view.item_size;
+  }
+};
+
+template <typename T>
+class ScanKernel final : public Kernel {
+ public:
+  using Run_ = RunOf<T>;
+
+  ScanKernel(Side from, Side start, Side to, int64_t sequences, int64_t steps,
+             Combine<T> combine, RegisterProgram program)
+      : from_(std::move(from)),
+        start_(std::move(start)),
+        to_(std::move(to)),
+        sequences_(sequences),
+        steps_(steps),
+        combine_(combine),
+        program_(std::move(program)),
+        load_(LoadRunOf<Run_>(from_.view.dtype)),
+        load_start_(LoadRunOf<Run_>(start_.view.dtype)),
+        store_(StoreRunOf<Run_>(to_.view.dtype)) {}
+
+  void Run(const Memory& memory, ThreadPool& threads) const override {
+    const double each =
+        1 +
+        (combine_ ? 0 : program_.nanoseconds() + kCallNanoseconds / kSequences);
+    const double work = each * sequences_ * steps_;
+    const int64_t wanted = std::clamp<int64_t>(work / kWorthNanoseconds, 1,
+                                               4 * int64_t{threads.threads()});
+    const int64_t lanes =
+        std::clamp<int64_t>((sequences_ + wanted - 1) / wanted,
+                            std::min<int64_t>(16, sequences_), kSequences);
+    const int64_t pieces = (sequences_ + lanes - 1) / lanes;
+    const double grain = kWorthNanoseconds * pieces / (work + 1);
+    threads.For(pieces, std::clamp<int64_t>(grain, 1, pieces),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    Scan(memory,
+                         {i * lanes, std::min(sequences_, (i + 1) * lanes)});
+                  }
+                });
+  }
+
+ private:
+  static constexpr int64_t kSequences = 256, kSteps = 64;
+  // Behind what is transposed a vector may be written.
+  static constexpr int64_t kBlock = kSequences * kSteps + 16;
+  static constexpr double kWorthNanoseconds = 8000, kCallNanoseconds = 40;
+
+  void Scan(const Memory& memory, IndexRange lanes) const {
+    static thread_local Scratch scratch;
+    const int64_t n = lanes.size();
+    // Totals, then a block of elements both ways around.
+    T* const totals = scratch.Get<T>(kSequences + 2 * kBlock);
+    T* const block = totals + kSequences;
+    T* const turned = block + kBlock;
+    start_.sequence.ForRuns(lanes, [&](int64_t, int64_t first, int64_t count) {
+      load_start_(start_.At(memory, lanes.begin + first, 0),
+                  start_.sequence.stride(), count, Bits(totals + first));
+    });
+    std::unique_ptr<RegisterProgram::State> state;
+    if (!combine_) state = std::make_unique<RegisterProgram::State>(program_);
+    const bool side_by_side =
+        std::abs(from_.sequence.stride()) < std::abs(from_.step);
+    const int64_t most = side_by_side ? 1 : kSteps;
+    for (int64_t s = 0; s < steps_; s += most) {
+      const int64_t count = std::min(most, steps_ - s);
+      if (side_by_side || count == 1) {
+        ReadRow(memory, lanes, s, block);
+        Apply(state.get(), n, totals, block);
+        WriteRow(memory, lanes, s, block);
+        continue;
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        load_(from_.At(memory, lanes.begin + i, s), from_.step, count,
+              Bits(turned + i * count));
+      }
+      TransposeRun(turned, count, n, count, block, n);
+      for (int64_t i = 0; i < count; ++i) {
+        Apply(state.get(), n, totals, block + i * n);
+      }
+      TransposeRun(block, n, count, n, turned, count);
+      for (int64_t i = 0; i < n; ++i) {
+        store_(Bits(turned + i * count), count,
+               to_.At(memory, lanes.begin + i, s), to_.step);
+      }
+    }
+  }
+
+  void ReadRow(const Memory& memory, IndexRange lanes, int64_t s,
+               T* row) const {
+    from_.sequence.ForRuns(lanes, [&](int64_t, int64_t first, int64_t count) {
+      load_(from_.At(memory, lanes.begin + first, s), from_.sequence.stride(),
+            count, Bits(row + first));
+    });
+  }
+
+  void WriteRow(const Memory& memory, IndexRange lanes, int64_t s,
+                const T* row) const {
+    to_.sequence.ForRuns(lanes, [&](int64_t, int64_t first, int64_t count) {
+      store_(Bits(row + first), count, to_.At(memory, lanes.begin + first, s),
+             to_.sequence.stride());
+    });
+  }
+
+  void Apply(RegisterProgram::State* state, int64_t n, T* totals,
+             T* elements) const {
+    if (combine_) return combine_(n, totals, elements);
+    const void* const operands[] = {totals, elements};
+    void* const outs[] = {totals};
+    program_.Call(*state, operands, outs, n);
+    std::copy_n(totals, n, elements);
+  }
+
+  static Run_* Bits(T* values) { return reinterpret_cast<Run_*>(values); }
+  static const Run_* Bits(const T* values) {
+    return reinterpret_cast<const Run_*>(values);
+  }
+
+  const Side from_, start_, to_;
+  const int64_t sequences_, steps_;
+  const Combine<T> combine_;
+  const RegisterProgram program_;  // if there is no combine_
+  const LoadRun<Run_> load_, load_start_;
+  const StoreRun<Run_> store_;
+};
+
+Side SideOf(const ComputeSet& set, const Operand& operand, bool reverse) {
+  const size_t last = set.shape.size() - 1;
+  std::vector<Loop> loops;
+  for (size_t d = 0; d < last; ++d) {
+    loops.push_back({set.shape[d], operand.Stride(d)});
+  }
+  Side side = {operand.view, Axis(loops), operand.Stride(last)};
+  if (reverse) {
+    side.view.offset +=
+        (set.shape[last] - 1) * side.step * int64_t{side.view.item_size};
+    side.step = -side.step;
+  }
+  return side;
+}
+
+}  // namespace
+
+KernelOr MakeScan(const ComputeSet& set, const program::Scan& fields) {
+  if (set.shape.empty() || set.operands.size() != 2 ||
+      set.results.size() != 1) {
+    return InvalidArgument(
+        "Scan takes 2 operands and 1 result over at least one dimension, "
+        "got " +
+        std::to_string(set.operands.size()) + " and " +
+        std::to_string(set.results.size()) + " over " +
+        std::to_string(set.shape.size()) + '.');
+  }
+  const int64_t steps = set.shape.back();
+  int64_t sequences = 1;
+  for (int64_t n : set.shape) sequences *= n;
+  if (sequences == 0) return KernelOr(nullptr);
+  sequences /= steps;
+  if (steps > 1 && set.operands[1].Stride(set.shape.size() - 1) != 0) {
+    return InvalidArgument("What a Scan starts from must not change with it.");
+  }
+  const std::vector<uint16_t> outputs = {fields.combine_output};
+  auto code = program::DecodeRegisterCode(fields.combine, outputs, 2, 0);
+  if (!code.ok()) return code.status();
+  auto function = RegisterProgram::MakeFunction(fields.combine, outputs, 2);
+  if (!function.ok()) return function.status();
+  const uint8_t dtype = set.operands[0].view.dtype;
+  const auto type = program::RegisterTypeOf(dtype);
+  for (const program::Instruction& i : code->code) {
+    if (i.op == Opcode::kLoad && i.type != type) {
+      return InvalidArgument(
+          "Scan's function loads another type than its elements'.");
+    }
+  }
+  if (function->output_type(0) != type || set.operands[1].view.dtype != dtype ||
+      set.results[0].view.dtype != dtype) {
+    return InvalidArgument(
+        "Scan's elements, starts and totals must be of one type.");
+  }
+  const bool reverse = fields.reverse != 0;
+  return WithRegister(type, [&]<typename T>(T) {
+    return KernelOr(std::make_unique<ScanKernel<T>>(
+        SideOf(set, set.operands[0], reverse),
+        SideOf(set, set.operands[1], false),
+        SideOf(set, set.results[0], reverse), sequences, steps,
+        FindCombine<T>(*code), std::move(*function)));
+  });
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

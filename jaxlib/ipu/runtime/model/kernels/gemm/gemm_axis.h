@@ -1,0 +1,101 @@
+// The axes of a product's matrices: what place an index has.
+//
+// A row of a matrix may be what several dimensions of the iteration space make
+// together, and these may overlap: the rows of a convolution's left operand are
+// its windows. A place is still a sum, of what the row and what the column add.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_AXIS_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_AXIS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// Indices [begin, end) of an axis.
+struct IndexRange {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// One dimension of the iteration space.
+struct Loop {
+  int64_t extent;
+  int64_t stride;  // elements
+};
+
+// Indices in order, in runs of evenly spaced ones.
+class Axis {
+ public:
+  Axis() = default;
+  // Loops outermost first. An axis of one index has stride 1, the handiest.
+  explicit Axis(const std::vector<Loop>& loops);
+
+  // Whether all indices are one run.
+  bool even() const { return starts_.empty(); }
+  // From one index of a run to the next.
+  int64_t stride() const { return stride_; }
+  // Indices in a run.
+  int64_t run() const { return run_; }
+
+  int64_t At(int64_t i) const {
+    if (even()) return i * stride_;
+    return starts_[i / run_] + i % run_ * stride_;
+  }
+
+  // Calls body(place, first, count) for the runs in a range: `count` indices
+  // from `range.begin + first` on.
+  template <typename Body>
+  void ForRuns(IndexRange range, const Body& body) const {
+    if (even()) return body(range.begin * stride_, int64_t{0}, range.size());
+    for (int64_t i = range.begin; i < range.end;) {
+      const int64_t count = std::min(range.end - i, run_ - i % run_);
+      body(At(i), i - range.begin, count);
+      i += count;
+    }
+  }
+
+  // Whether all of a range lies in one run.
+  bool InOneRun(IndexRange range) const {
+    return even() || range.begin / run_ == (range.end - 1) / run_;
+  }
+
+ private:
+  int64_t run_ = 1;
+  int64_t stride_ = 1;
+  std::vector<int64_t> starts_;  // of each run; none if there is but one
+};
+
+inline Axis::Axis(const std::vector<Loop>& loops) {
+  std::vector<Loop> joined;
+  for (const Loop& loop : loops) {
+    if (loop.extent == 1) continue;
+    if (!joined.empty() && joined.back().stride == loop.stride * loop.extent) {
+      joined.back() = {joined.back().extent * loop.extent, loop.stride};
+    } else {
+      joined.push_back(loop);
+    }
+  }
+  if (joined.empty()) return;
+  run_ = joined.back().extent;
+  stride_ = joined.back().stride;
+  joined.pop_back();
+  if (joined.empty()) return;
+  starts_ = {0};
+  for (const Loop& loop : joined) {
+    std::vector<int64_t> starts;
+    starts.reserve(starts_.size() * loop.extent);
+    for (int64_t start : starts_) {
+      for (int64_t i = 0; i < loop.extent; ++i) {
+        starts.push_back(start + i * loop.stride);
+      }
+    }
+    starts_ = std::move(starts);
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_AXIS_H_

@@ -1,0 +1,166 @@
+// Brings parts of an operand to the order in which a product's tiles read them;
+// included by gemm_blocks.h alone. A convolution's windows are gathered here
+// and nowhere else.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PACK_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PACK_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_tile.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
+
+namespace ipu::model::IPU_SIMD_NS::gemm {
+
+template <typename T>
+struct Packer {
+  const Matrix& matrix;
+  bool native;  // elements are T
+  LoadRun<T> load;
+
+  // Element (row, k) goes to to[k * step + row], both counted from the ranges'
+  // begins; may write a vector more behind the last.
+  void Pack(const char* from, IndexRange rows, IndexRange k, T* to,
+            int64_t step) const {
+    if (matrix.row.stride() == 1) {
+      if (native && matrix.row.InOneRun(rows)) {
+        CopyRun(from, rows, k, to, step);
+      } else {
+        CopyRuns(from, rows, k, to, step);
+      }
+    } else {
+      Interleave(from, rows, k, to, step);
+    }
+  }
+
+  // Dense columns in panels of kTileColumns, read row by row, as the memory
+  // likes it.
+  void PackPanels(const char* from, IndexRange columns, IndexRange k,
+                  T* to) const {
+    constexpr int64_t kWidth = kTileColumns<T>;
+    from += matrix.row.At(columns.begin) * matrix.item_size;
+    const int64_t panel_step = kWidth * k.size();
+    matrix.column.ForRuns(k, [&](int64_t at, int64_t first, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        const char* row =
+            from + (at + i * matrix.column.stride()) * matrix.item_size;
+        T* panel = to + (first + i) * kWidth;
+        int64_t j = 0;
+        if (native) {
+          for (; j + kWidth <= columns.size(); j += kWidth) {
+            for (int64_t v = 0; v < kWidth; v += kLanes<T>) {
+              Store(panel + v,
+                    Load<Vector<T>>(reinterpret_cast<const T*>(row) + j + v));
+            }
+            panel += panel_step;
+          }
+        }
+        for (; j < columns.size(); j += kWidth, panel += panel_step) {
+          load(row + j * matrix.item_size, 1,
+               std::min(kWidth, columns.size() - j), panel);
+        }
+      }
+    });
+  }
+
+ private:
+  // Rows side by side in memory.
+  void CopyRun(const char* from, IndexRange rows, IndexRange k, T* to,
+               int64_t step) const {
+    const T* const start =
+        reinterpret_cast<const T*>(from) + matrix.row.At(rows.begin);
+    const int64_t whole = (rows.size() - 1) / kLanes<T> * kLanes<T>;
+    const Mask<T> mask(rows.size() - whole);
+    matrix.column.ForRuns(k, [&](int64_t at, int64_t, int64_t count) {
+      const T* row = start + at;
+      for (int64_t i = 0; i < count; ++i) {
+        for (int64_t r = 0; r < whole; r += kLanes<T>)
+          Store(to + r, Load<Vector<T>>(row + r));
+        Store(to + whole, mask.Load(row + whole));
+        row += matrix.column.stride();
+        to += step;
+      }
+    });
+  }
+
+  // Rows side by side in runs.
+  void CopyRuns(const char* from, IndexRange rows, IndexRange k, T* to,
+                int64_t step) const {
+    matrix.row.ForRuns(rows, [&](int64_t row, int64_t r, int64_t size) {
+      const Mask<T> mask(std::min<int64_t>(size, kLanes<T>));
+      const bool small = native && size <= kLanes<T>;
+      matrix.column.ForRuns(k, [&](int64_t at, int64_t first, int64_t count) {
+        const char* piece = from + (row + at) * matrix.item_size;
+        T* place = to + first * step + r;
+        for (int64_t i = 0; i < count; ++i) {
+          if (small) {
+            mask.Store(place, mask.Load(reinterpret_cast<const T*>(piece)));
+          } else {
+            load(piece, 1, size, place);
+          }
+          piece += matrix.column.stride() * matrix.item_size;
+          place += step;
+        }
+      });
+    });
+  }
+
+  // Rows apart from each other.
+  void Interleave(const char* from, IndexRange rows, IndexRange k, T* to,
+                  int64_t step) const {
+    // Shorter runs of terms are put together first.
+    constexpr int64_t kWorthRun = 32;
+    const Axis& column = matrix.column;
+    if (native && column.stride() == 1 && matrix.row.InOneRun(rows) &&
+        (column.even() || column.run() >= kWorthRun)) {
+      const T* const start =
+          reinterpret_cast<const T*>(from) + matrix.row.At(rows.begin);
+      return column.ForRuns(k, [&](int64_t at, int64_t first, int64_t count) {
+        TransposeRun(start + at, matrix.row.stride(), rows.size(), count,
+                     to + first * step, step);
+      });
+    }
+    // Behind each row whole vectors may be written.
+    T* dense =
+        ThreadBuffers().vector.Get<T>(rows.size() * k.size() + kLanes<T>);
+    if (native && column.stride() == 1 && column.run() <= kLanes<T>) {
+      GatherShortRuns(from, rows, k, dense);
+    } else {
+      for (int64_t r = 0; r < rows.size(); ++r) {
+        const char* row =
+            from + matrix.row.At(rows.begin + r) * matrix.item_size;
+        column.ForRuns(k, [&](int64_t at, int64_t first, int64_t count) {
+          load(row + at * matrix.item_size, column.stride(), count,
+               dense + r * k.size() + first);
+        });
+      }
+    }
+    TransposeRun(dense, k.size(), rows.size(), k.size(), to, step);
+  }
+
+  // Each run of terms is at most a vector.
+  void GatherShortRuns(const char* from, IndexRange rows, IndexRange k,
+                       T* dense) const {
+    matrix.column.ForRuns(k, [&](int64_t at, int64_t first, int64_t count) {
+      const Mask<T> mask(count);
+      const T* const start = reinterpret_cast<const T*>(from) + at;
+      T* to = dense + first;
+      matrix.row.ForRuns(rows, [&](int64_t row, int64_t, int64_t size) {
+        const T* piece = start + row;
+        for (int64_t r = 0; r < size; ++r) {
+          mask.Store(to, mask.Load(piece));
+          piece += matrix.row.stride();
+          to += k.size();
+        }
+      });
+    });
+  }
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS::gemm
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PACK_H_

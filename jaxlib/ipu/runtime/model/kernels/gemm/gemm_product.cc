@@ -1,0 +1,102 @@
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+using Loops = std::vector<ProductLoop>;
+
+int64_t Extent(const Loops& loops) {
+  int64_t extent = 1;
+  for (const ProductLoop& loop : loops) extent *= loop.extent;
+  return extent;
+}
+
+Axis AxisOf(const Loops& loops, int64_t ProductLoop::* stride) {
+  std::vector<Loop> of_one;
+  for (const ProductLoop& loop : loops) {
+    of_one.push_back({loop.extent, loop.*stride});
+  }
+  return Axis(of_one);
+}
+
+// The innermost loops along which the result is evenly spaced: how many, and
+// how many indices they have.
+std::pair<size_t, int64_t> EvenSuffix(const Loops& loops) {
+  int64_t extent = 1;
+  size_t count = 0;
+  for (size_t i = loops.size(); i-- > 0;) {
+    const ProductLoop& last = loops.back();
+    if (loops[i].result != last.result * extent) break;
+    extent *= loops[i].extent;
+    ++count;
+  }
+  return {count, extent};
+}
+
+// Drops loops of one index and puts those that step farthest outside.
+template <typename Step>
+void Sort(Loops& loops, const Step& step) {
+  std::erase_if(loops, [](const ProductLoop& l) { return l.extent == 1; });
+  std::stable_sort(
+      loops.begin(), loops.end(),
+      [&](const auto& a, const auto& b) { return step(a) > step(b); });
+}
+
+// Columns of fewer than this are not worth a product of their own.
+constexpr int64_t kWorthColumns = 128;
+
+}  // namespace
+
+NormalProduct::NormalProduct(Product p) : adds(p.adds) {
+  const auto in_result = [](const ProductLoop& l) {
+    return std::abs(l.result);
+  };
+  Sort(p.m, in_result);
+  Sort(p.n, in_result);
+  Sort(p.k,
+       [](const ProductLoop& l) { return std::abs(l.lhs) + std::abs(l.rhs); });
+  Sort(p.batch, in_result);
+
+  // Exchange the operands where that makes the result's columns dense, or
+  // makes a matrix times a vector a vector times a matrix.
+  const auto dense = [](const Loops& loops) {
+    return !loops.empty() && loops.back().result == 1;
+  };
+  const auto [count, extent] = EvenSuffix(p.m);
+  exchanged =
+      !p.m.empty() &&
+      (p.n.empty() || (dense(p.m) && !dense(p.n) &&
+                       (count == p.m.size() || extent >= kWorthColumns)));
+  if (exchanged) {
+    std::swap(p.m, p.n);
+    std::swap(p.lhs, p.rhs);
+    for (Loops* loops : {&p.batch, &p.m, &p.n, &p.k}) {
+      for (ProductLoop& loop : *loops) std::swap(loop.lhs, loop.rhs);
+    }
+  }
+  // Columns that are not evenly spaced are those of several products.
+  const auto inner = p.n.end() - EvenSuffix(p.n).first;
+  p.batch.insert(p.batch.end(), p.n.begin(), inner);
+  p.n.erase(p.n.begin(), inner);
+
+  batch = Extent(p.batch);
+  m = Extent(p.m);
+  n = Extent(p.n);
+  k = Extent(p.k);
+  for (Loops* loops : {&p.batch, &p.m, &p.n, &p.k}) {
+    if (Extent(*loops) == 0) loops->clear();  // no index has a place
+  }
+  lhs = {p.lhs.dtype, p.lhs.item_size, AxisOf(p.batch, &ProductLoop::lhs),
+         AxisOf(p.m, &ProductLoop::lhs), AxisOf(p.k, &ProductLoop::lhs)};
+  rhs = {p.rhs.dtype, p.rhs.item_size, AxisOf(p.batch, &ProductLoop::rhs),
+         AxisOf(p.n, &ProductLoop::rhs), AxisOf(p.k, &ProductLoop::rhs)};
+  result = {
+      p.result.dtype, p.result.item_size, AxisOf(p.batch, &ProductLoop::result),
+      AxisOf(p.m, &ProductLoop::result), AxisOf(p.n, &ProductLoop::result)};
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
