@@ -15,6 +15,8 @@ _ORDER = (
   "elementwise",
   "reductions",
   "products",
+  "convolutions",
+  "running_totals",
   "movement",
   "loops",
   "random_numbers",

@@ -21,18 +21,8 @@ def sort(x):
   return lax.sort(x)
 
 
-def cumsum(x):
-  return jnp.cumsum(x, 0)
-
-
-def convolution(x):
-  return lax.conv(x[None, None], x[None, None, :3, :3], (1, 1), "SAME")
-
-
 REFUSED = {
   sort: "sort",
-  cumsum: "reduce_window",
-  convolution: "convolution",
 }
 
 

@@ -1,0 +1,195 @@
+"""select_and_scatter: the gradient of max-pooling, and its like.
+
+Each window selects a place in it. Then each element of the operand collects,
+of the few windows that hold it, the sources of those that selected it. Along
+a dimension, padded element q * stride + r lies in windows q - j, at place
+r + j * stride in them, for j below window / stride: so no source travels
+farther than its window, and nothing is scattered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.attributes import Reduction
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.lower.region import monoid
+from jaxlib.ipu.ops.windows import Window, read_window, windows
+from jaxlib.ipu.program.isa import ReduceKind
+
+
+def _decompose(e: Emitter, node: Node) -> list[Value]:
+  w: Window = node.attributes
+  operand, source, init = node.inputs
+  select, scatter = node.regions
+  if 0 in operand.shape:
+    return [operand]
+  if 0 in source.shape:
+    return [e.broadcast_in_dim(init, operand.shape, [])]
+  # Dimensions along which a window is one element of its own drop out.
+  dims = [d for d, n in enumerate(w.sizes) if (n, w.strides[d]) != (1, 1)]
+  dims += [d for d in range(len(w.sizes)) if d not in dims
+           and (w.low[d] or w.high[d])]  # fmt: skip
+  dims.sort()
+  selected = _selected(e, operand, w, dims, select)
+  return [_collected(e, operand, selected, source, init, w, dims, scatter)]
+
+
+def _reach(w: Window, d: int) -> int:
+  """Windows along a dimension that may hold one element."""
+  return -(-w.sizes[d] // w.strides[d])
+
+
+def _numbers(w: Window, dims: Sequence[int]) -> list[int]:
+  """What a step along each dimension adds to a place's number; with room for
+  the places up to the next multiple of the stride, which no window has."""
+  steps, step = [], 1
+  for d in reversed(dims):
+    steps.append(step)
+    step *= _reach(w, d) * w.strides[d]
+  return steps[::-1]
+
+
+def _selected(
+  e: Emitter, operand: Value, w: Window, dims: Sequence[int], select: Graph
+) -> Value:
+  """The number of the place that each window selects, -1 for none."""
+  rank = len(operand.shape)
+  padded = e.pad(operand, 0, w.low, w.high)
+  values = windows(
+    e,
+    padded,
+    dims,
+    [w.sizes[d] for d in dims],
+    [w.strides[d] for d in dims],
+    [1] * len(dims),
+  )
+  shape = values.shape
+  number = e.constant(0, DType.I32, shape)
+  outside = None
+  for i, (d, step) in enumerate(zip(dims, _numbers(w, dims), strict=True)):
+    place = e.iota(DType.I32, shape, rank + i)
+    number = e.add(number, e.multiply(place, step))
+    if w.low[d] > 0 or w.high[d] > 0:
+      window = e.multiply(e.iota(DType.I32, shape, d), w.strides[d])
+      index = e.subtract(e.add(window, place), w.low[d])
+      out = e.or_(
+        e.compare(index, 0, "LT"), e.compare(index, operand.shape[d], "GE")
+      )
+      outside = out if outside is None else e.or_(outside, out)
+  if outside is not None:
+    number = e.select(outside, -1, number)
+
+  def better(
+    old: Value, place: Value, new: Value, new_place: Value
+  ) -> list[Value]:
+    (keeps,) = e.call(select, [old, new])
+    has = e.compare(place, 0, "GE")
+    if outside is None:
+      keep = e.and_(has, keeps)
+    else:
+      keep = e.or_(e.compare(new_place, 0, "LT"), e.and_(has, keeps))
+    return [e.select(keep, old, new), e.select(keep, place, new_place)]
+
+  start = [e.constant(0, operand.dtype, ()), e.constant(-1, DType.I32, ())]
+  reduced = range(rank, rank + len(dims))
+  return e.reduce_several([values, number], start, reduced, better)[1]
+
+
+def _collected(
+  e: Emitter,
+  operand: Value,
+  selected: Value,
+  source: Value,
+  init: Value,
+  w: Window,
+  dims: Sequence[int],
+  scatter: Graph,
+) -> Value:
+  rank = len(operand.shape)
+  reach = [_reach(w, d) for d in dims]
+  # How often the stride goes into what is padded in front and the operand.
+  quotients = {
+    d: (w.low[d] + operand.shape[d] - 1) // w.strides[d] + 1 for d in dims
+  }
+  low, high = [0] * rank, [0] * rank
+  for d, j in zip(dims, reach, strict=True):
+    low[d] = j - 1
+    high[d] = quotients[d] - source.shape[d]
+  # The windows q - reach + 1 ... q of each quotient q.
+  ones = [1] * len(dims)
+  near = [
+    windows(e, e.pad(value, fill, low, high), dims, reach, ones, ones)
+    for value, fill in ((selected, -1), (source, 0))
+  ]
+  # (..., quotient, remainder, ..., window) for each dimension of `dims`.
+  kept: list[int] = []
+  places: list[int] = []
+  for d in range(rank):
+    places.append(len(kept))
+    kept.append(near[0].shape[d])
+    if d in dims:
+      kept.append(w.strides[d])
+  shape = (*kept, *reach)
+  behind = [*places, *range(len(kept), len(shape))]
+  choice, value = (e.broadcast_in_dim(v, shape, behind) for v in near)
+  number = e.constant(0, DType.I32, shape)
+  for i, (d, step) in enumerate(zip(dims, _numbers(w, dims), strict=True)):
+    remainder = e.iota(DType.I32, shape, places[d] + 1)
+    window = e.iota(DType.I32, shape, len(kept) + i)
+    turn = e.multiply(e.subtract(reach[i] - 1, window), w.strides[d])
+    number = e.add(number, e.multiply(e.add(remainder, turn), step))
+  here = e.compare(choice, number, "EQ")
+  result = _combined(e, here, value, init, len(kept), scatter)
+  whole = [quotients[d] * w.strides[d] if d in dims else n
+           for d, n in enumerate(operand.shape)]  # fmt: skip
+  joined = e.reshape(result, whole)
+  # Element i is padded element i + low.
+  begins = [w.low[d] if d in dims else 0 for d in range(rank)]
+  ends = [b + n for b, n in zip(begins, operand.shape, strict=True)]
+  if min(begins) >= 0:
+    return e.slice(joined, begins, ends)
+  return e.pad(
+    joined,
+    init,
+    [-b for b in begins],
+    [end - n for end, n in zip(ends, whole, strict=True)],
+  )
+
+
+def _combined(
+  e: Emitter, here: Value, value: Value, init: Value, kept: int, scatter: Graph
+) -> Value:
+  """The values that are here, combined along the dimensions behind `kept`."""
+  rank = len(value.shape)
+  reduced = tuple(range(kept, rank))
+  shape = value.shape[:kept]
+  if monoid(scatter) is ReduceKind.SUM:
+    types = [(p.shape, p.dtype) for p in scatter.parameters]
+    return e.node(
+      "stablehlo.reduce",
+      [e.select(here, value, 0), init],
+      [(shape, value.dtype)],
+      Reduction(reduced),
+      [e.region(types, lambda *values: e.call(scatter, values))],
+    )[0]
+
+  def combine(a: Value, has: Value, b: Value, more: Value) -> list[Value]:
+    (both,) = e.call(scatter, [a, b])
+    one = e.select(has, a, b)
+    return [e.select(e.and_(has, more), both, one), e.or_(has, more)]
+
+  true = e.constant(np.True_, DType.BOOL, ())
+  return e.reduce_several([value, here], [init, true], reduced, combine)[0]
+
+
+define(
+  Operation(
+    "stablehlo.select_and_scatter", read=read_window, decompose=_decompose
+  )
+)

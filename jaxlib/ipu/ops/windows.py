@@ -1,0 +1,159 @@
+"""Windows along some dimensions, as a view; what is computed over them.
+
+`ipu.windows` moves nothing: neighbouring windows overlap in the root. A
+reduce_window is a reduction over the places in each window of the padded
+operand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets.reduce import identity
+from jaxlib.ipu.dtypes import NUMPY
+from jaxlib.ipu.ir.attributes import Reduction
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.region import monoid
+from jaxlib.ipu.lower.view import positions
+from jaxlib.ipu.ops import scan
+
+WINDOWS = "ipu.windows"
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+  """The attributes of `ipu.windows`; see `View.windows`."""
+
+  dimensions: tuple[int, ...]
+  sizes: tuple[int, ...]
+  steps: tuple[int, ...]
+  dilations: tuple[int, ...]
+
+
+def windows(
+  e: Emitter,
+  operand: Value,
+  dimensions: Sequence[int],
+  sizes: Sequence[int],
+  steps: Sequence[int],
+  dilations: Sequence[int],
+) -> Value:
+  """All windows of a value: dimension d counts them, a new dimension for each
+  of `dimensions`, behind all others, is the place in the window."""
+  if not dimensions:
+    return operand
+  shape = list(operand.shape)
+  for d, size, step, dilation in zip(dimensions, sizes, steps, dilations):
+    shape[d] = positions(operand.shape[d], size, step, dilation)
+  attributes = Windows(
+    tuple(dimensions), tuple(sizes), tuple(steps), tuple(dilations)
+  )
+  type_ = ((*shape, *sizes), operand.dtype)
+  return e.node(WINDOWS, [operand], [type_], attributes)[0]
+
+
+def _windows(builder: Builder, node: Node) -> None:
+  a: Windows = node.attributes
+  view = builder.view(node.inputs[0])
+  builder.define(
+    node.results[0], view.windows(a.dimensions, a.sizes, a.steps, a.dilations)
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+  """StableHLO's attributes, one number for each dimension of the operand."""
+
+  sizes: tuple[int, ...]
+  strides: tuple[int, ...]
+  base_dilations: tuple[int, ...]
+  window_dilations: tuple[int, ...]
+  low: tuple[int, ...]
+  high: tuple[int, ...]
+
+
+def read_window(operation: Any) -> Window:
+  """The attributes of reduce_window and select_and_scatter."""
+  a = operation.attributes
+  sizes = tuple(a["window_dimensions"])
+
+  def numbers(name: str) -> tuple[int, ...]:
+    return tuple(a[name]) if name in a else (1,) * len(sizes)
+
+  low, high = read_padding(a, len(sizes))
+  return Window(
+    sizes,
+    numbers("window_strides"),
+    numbers("base_dilations"),
+    numbers("window_dilations"),
+    low,
+    high,
+  )
+
+
+def read_padding(
+  attributes: Any, rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+  """Low and high padding; none if there is no such attribute."""
+  if "padding" not in attributes:
+    return (0,) * rank, (0,) * rank
+  pairs = np.array(attributes["padding"]).reshape(rank, 2)
+  return tuple(pairs[:, 0].tolist()), tuple(pairs[:, 1].tolist())
+
+
+def _reduce_window(e: Emitter, node: Node) -> list[Value]:
+  w: Window = node.attributes
+  count = len(node.results)
+  operands, inits = node.inputs[:count], node.inputs[count:]
+  shape = node.results[0].shape
+  if 0 in shape:
+    return [e.constant(0, v.dtype, shape) for v in node.results]
+  total = scan.running_total(e, node, w)
+  if total is not None:
+    return [total]
+  dims = [d for d, n in enumerate(w.sizes) if (n, w.strides[d]) != (1, 1)]
+  between = [n - 1 for n in w.base_dilations]
+  views = [
+    windows(
+      e,
+      e.pad(x, _filling(e, node, init), w.low, w.high, between),
+      dims,
+      *([s[d] for d in dims] for s in (w.sizes, w.strides, w.window_dilations)),
+    )
+    for x, init in zip(operands, inits, strict=True)
+  ]
+  rank = len(shape)
+  reduced = tuple(range(rank, rank + len(dims)))
+  return list(
+    e.node(
+      "stablehlo.reduce",
+      [*views, *inits],
+      [(shape, v.dtype) for v in node.results],
+      Reduction(reduced),
+      node.regions,
+    )
+  )
+
+
+def _filling(e: Emitter, node: Node, init: Value) -> Value:
+  """What padding holds: nothing that counts, as XLA has it. Of a general
+  function only the start value is known to be that."""
+  kind = monoid(node.regions[0])
+  if kind is None:
+    return init
+  return e.constant(identity(kind, NUMPY[init.dtype]), init.dtype, ())
+
+
+define(Operation(WINDOWS, _windows, is_view=True))
+define(
+  Operation(
+    "stablehlo.reduce_window", read=read_window, decompose=_reduce_window
+  )
+)

@@ -1,0 +1,103 @@
+"""Running totals: cumsum and its like, of every length, type and direction."""
+
+from __future__ import annotations
+
+import ipu_test_util as util
+import numpy as np
+import pytest
+from ipu_test_util import FLOATS, NUMBERS
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+TOTALS = (lax.cumsum, lax.cumprod, lax.cummax, lax.cummin)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS, ids=str)
+def test_totals(check, dtype):
+  x = util.sample(dtype, (4, 33, 5), low=0, high=2)
+  x = np.where(x > 1, x * 0 + 1, x).astype(dtype)  # products stay small
+
+  def f(x):
+    return {
+      f"{total.__name__} {axis} {reverse}": total(x, axis, reverse)
+      for total in TOTALS
+      for axis in range(3)
+      for reverse in (False, True)
+    }
+
+  # XLA:CPU rounds half sums on the way.
+  check(f, x, rtol=3e-2 if dtype.itemsize == 2 else 1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 31, 128, 129, 1000, 8192, 20011])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lengths(check, n, reverse):
+  x = util.sample(np.int32, (n,))
+
+  def f(x):
+    return [g(x, 0, reverse) for g in (lax.cumsum, lax.cummax, lax.cummin)]
+
+  check(f, x)
+
+
+@pytest.mark.parametrize("shape, axis", [
+  ((300, 7), 0), ((7, 300), 1), ((3, 500, 2), 1), ((2, 9000), 1),
+  ((5000, 3), 0), ((20, 0), 0), ((0,), 0), ((1, 1), 1),
+])  # fmt: skip
+def test_shapes(check, shape, axis):
+  x = util.sample(np.float32, shape)
+  check(
+    lambda x: [g(x, axis) for g in (lax.cumsum, lax.cumlogsumexp)],
+    x, rtol=1e-4, atol=1e-3,
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("n", [50, 300])
+def test_cumlogsumexp(check, dtype, n):
+  x = util.sample(dtype, (n, 3), special=False)
+  rtol = 4e-2 if dtype.itemsize == 2 else 1e-5
+  for reverse in (False, True):
+    check(lambda x: lax.cumlogsumexp(x, 0, reverse), x, rtol=rtol, atol=1e-2)
+
+
+def test_special_values(check):
+  x = util.sample(np.float32, (40, 3), special=True)
+  check(lambda x: [g(x, 0) for g in TOTALS], x)
+
+
+def test_gradients(check):
+  x = util.sample(np.float32, (300,), low=0.9, high=1.1)
+
+  def f(x):
+    return {
+      total.__name__: jax.grad(lambda x: (total(x) ** 2).sum())(x)
+      for total in (lax.cumsum, lax.cumprod, lax.cummax, lax.cumlogsumexp)
+    }
+
+  check(f, x, rtol=1e-3)
+
+
+def test_associative_scan(check):
+  x = util.sample(np.float32, (50, 4), low=0, high=1)
+
+  def f(x):
+    def affine(a, b):
+      return a[0] * b[0], b[0] * a[1] + b[1]
+
+    return lax.associative_scan(affine, (x, x[::-1]))
+
+  check(f, x, rtol=1e-5)
+
+
+def test_work_is_linear(ipu):
+  """Of a window as long as the array it would be n * n."""
+
+  def flops(n):
+    x = jax.device_put(np.zeros(n, np.float32), ipu)
+    compiled = jax.jit(jnp.cumsum).lower(x).compile()
+    return compiled.cost_analysis()["flops"]
+
+  assert flops(100_000) < 15 * flops(10_000)

@@ -1,0 +1,178 @@
+"""reduce_window and select_and_scatter: pooling, its gradients, any region."""
+
+from __future__ import annotations
+
+import ipu_test_util as util
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ipu_test_util import NUMBERS
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def pool(init, op, window, strides=None, padding="VALID", **dilations):
+  def f(x):
+    return lax.reduce_window(
+      x, np.asarray(init, x.dtype), op, window, strides or (1,) * len(window),
+      padding, **dilations
+    )  # fmt: skip
+
+  return f
+
+
+@pytest.mark.parametrize("dtype", NUMBERS, ids=str)
+def test_monoids(check, dtype):
+  x = util.sample(dtype, (3, 9, 10), low=0, high=3)
+  least = -np.inf if util.is_float(dtype) else np.iinfo(dtype).min
+  most = np.inf if util.is_float(dtype) else np.iinfo(dtype).max
+
+  def f(x):
+    return {
+      "max": pool(least, lax.max, (1, 2, 3), (1, 2, 2), "SAME")(x),
+      "min": pool(most, lax.min, (2, 2, 2))(x),
+      "sum": pool(0, lax.add, (1, 3, 2), (1, 1, 3), "SAME")(x),
+      "product": pool(1, lax.mul, (1, 2, 2))(x),
+    }
+
+  check(f, x, rtol=1e-2 if dtype.itemsize == 2 else None)
+
+
+@pytest.mark.parametrize("kwargs", [
+  {"base_dilation": (2, 3)}, {"window_dilation": (2, 3)},
+  {"base_dilation": (1, 2), "window_dilation": (3, 1)},
+])  # fmt: skip
+def test_dilations(check, kwargs):
+  x = util.sample(np.float32, (11, 12))
+  padding = [(2, 3), (1, 0)]
+  for strides in ((1, 1), (3, 2)):
+    f = pool(0.0, lax.add, (3, 2), strides, padding, **kwargs)
+    check(f, x, atol=1e-5)
+
+
+def test_a_start_that_is_no_identity(check):
+  x = util.sample(np.float32, (6, 7))
+  check(pool(3.0, lax.add, (2, 3), padding="SAME"), x, atol=1e-5)
+  check(pool(1.0, lax.max, (2, 3), (2, 1), "SAME"), x)
+  check(pool(3.0, lax.add, (6, 1), padding=[(5, 0), (0, 0)]), x, atol=1e-4)
+
+
+def test_several_operands_and_any_region(check):
+  x = util.sample(np.float32, (8, 9))
+  i = np.arange(72, dtype=np.int32).reshape(8, 9)
+
+  def largest(a, b):
+    keep = a[0] >= b[0]
+    return tuple(lax.select(keep, p, q) for p, q in zip(a, b))
+
+  def f(x, i):
+    start = np.float32(-np.inf), np.int32(-1)
+    return {
+      "argmax": lax.reduce_window(
+        (x, i), start, largest, (3, 2), (2, 1), "SAME"
+      ),
+      "logsumexp": lax.reduce_window(
+        x, np.float32(-np.inf), jnp.logaddexp, (2, 3), (1, 1), "SAME"
+      ),
+    }
+
+  check(f, x, i, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape, window, padding", [
+  ((0, 4), (1, 2), "SAME"), ((3, 0), (2, 2), [(1, 1), (2, 2)]),
+  ((3, 4), (5, 1), "VALID"), ((3, 4), (1, 1), "VALID"), ((), (), "VALID"),
+  ((5,), (5,), "VALID"),
+])  # fmt: skip
+def test_empty_and_small_arrays(check, shape, window, padding):
+  check(pool(0.0, lax.add, window, padding=padding), util.sample(
+    np.float32, shape), atol=1e-6)  # fmt: skip
+
+
+WINDOWS = [
+  ((1, 2, 2, 1), (1, 2, 2, 1), "VALID"),
+  ((1, 3, 3, 1), (1, 2, 2, 1), "SAME"),
+  ((1, 3, 2, 1), (1, 1, 1, 1), "VALID"),
+  ((1, 2, 2, 1), (1, 3, 4, 1), "VALID"),
+  ((2, 3, 1, 2), (1, 2, 3, 2), [(1, 1), (1, 2), (0, 0), (0, 0)]),
+]
+
+
+@pytest.mark.parametrize("window, strides, padding", WINDOWS)
+def test_gradients_of_pooling(check, window, strides, padding):
+  x = util.sample(np.float32, (2, 9, 8, 3))
+
+  def f(x):
+    results = {}
+    for name, init, op in (
+      ("max", -np.inf, lax.max), ("min", np.inf, lax.min),
+      ("sum", 0.0, lax.add),
+    ):  # fmt: skip
+      pooled = pool(init, op, window, strides, padding)
+      out, pull = jax.vjp(pooled, x)
+      results[name] = out, pull(jnp.sin(out))
+    return results
+
+  check(f, x, rtol=1e-5, atol=1e-5)
+
+
+def test_ties_select_the_first(check):
+  x = util.sample(np.int32, (1, 12, 12, 2), low=0, high=2).astype(np.float32)
+  f = pool(-np.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+  check(lambda x: jax.grad(lambda x: (f(x) * f(x)).sum())(x), x)
+
+
+def test_second_derivatives_of_max_pooling(check):
+  x = util.sample(np.float32, (1, 6, 6, 2))
+
+  def loss(x):
+    f = pool(-np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1))
+    return (f(x) ** 3).sum()
+
+  check(lambda x: jax.grad(lambda y: jax.grad(loss)(y).sum())(x), x, rtol=1e-5)
+  check(lambda x: jax.jvp(jax.grad(loss), (x,), (x,)), x, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scatter", [lax.add, lax.mul, lax.max], ids=str)
+@pytest.mark.parametrize("select", [lax.ge, lax.lt], ids=str)
+@pytest.mark.parametrize("window, strides, padding", WINDOWS)
+def test_select_and_scatter(check, scatter, select, window, strides, padding):
+  from jax._src.lax import windowed_reductions
+
+  x = util.sample(np.float32, (2, 9, 8, 3))
+  pads = padding
+  if isinstance(padding, str):
+    pads = lax.padtype_to_pads(x.shape, window, strides, padding)
+  shape = jax.eval_shape(pool(0, lax.add, window, strides, pads), x).shape
+  source = util.sample(np.float32, shape, key=2)
+
+  def f(x, source):
+    return windowed_reductions._select_and_scatter(
+      x, select, window, strides, pads, source, np.float32(1.5), scatter
+    )
+
+  check(f, x, source, rtol=1e-5)
+
+
+@given(st.data())
+def test_drawn(check, data):
+  draw = data.draw
+  rank = draw(st.integers(1, 3))
+  small = st.integers(1, 3)
+  window, strides, base, spread = (
+    tuple(draw(small) for _ in range(rank)) for _ in range(4)
+  )
+  shape = tuple(draw(st.integers(1, 8)) for _ in range(rank))
+  padding = [
+    (draw(st.integers(0, 3)), draw(st.integers(0, 3))) for _ in range(rank)
+  ]
+  x = util.sample(np.float32, shape)
+  for init, op in ((0.0, lax.add), (-np.inf, lax.max)):
+    f = pool(
+      init, op, window, strides, padding, base_dilation=base,
+      window_dilation=spread,
+    )  # fmt: skip
+    check(f, x, atol=1e-5)
