@@ -31,6 +31,18 @@ NUMPY_REGISTER: dict[RegisterType, np.dtype[Any]] = {
 }
 
 
+# The instruction that brings the result of arithmetic, in a register, back into
+# the range of an element type that is narrower.
+NARROW: dict[DType, Opcode] = {
+  DType.I8: Opcode.WRAP_I8,
+  DType.I16: Opcode.WRAP_I16,
+  DType.U8: Opcode.WRAP_U8,
+  DType.U16: Opcode.WRAP_U16,
+  DType.F16: Opcode.ROUND_F16,
+  DType.BF16: Opcode.ROUND_BF16,
+}
+
+
 def register_type(dtype: DType) -> RegisterType:
   """The register that holds values of an element type."""
   if dtype in (DType.F64, DType.I64, DType.U64):
@@ -251,12 +263,7 @@ def _clamp(low: Array, x: Array, high: Array) -> Array:
 
 
 FUNCTIONS: dict[Opcode, Callable[..., Array]] = {
-  Opcode.WRAP_I8: _wrap(np.int8),
-  Opcode.WRAP_I16: _wrap(np.int16),
-  Opcode.WRAP_U8: _wrap(np.uint8),
-  Opcode.WRAP_U16: _wrap(np.uint16),
-  Opcode.ROUND_F16: _wrap(np.float16),
-  Opcode.ROUND_BF16: _wrap(ml_dtypes.bfloat16),
+  **{op: _wrap(NUMPY[dtype].type) for dtype, op in NARROW.items()},
   Opcode.BITS_F16: _to_bits(np.float16),
   Opcode.BITS_BF16: _to_bits(ml_dtypes.bfloat16),
   Opcode.FROM_BITS_F16: _from_bits(np.float16),

@@ -16,18 +16,16 @@ import dataclasses
 import functools
 
 from jaxlib.ipu.codelets import _inner_loops
-from jaxlib.ipu.codelets._instructions import Instruction, arguments, decode
+from jaxlib.ipu.codelets._instructions import (
+  NARROW,
+  Instruction,
+  arguments,
+  decode,
+)
 from jaxlib.ipu.dtypes import SIGNED, UNSIGNED, DType
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
-_NARROWING = {
-  Opcode.WRAP_I8: DType.I8,
-  Opcode.WRAP_I16: DType.I16,
-  Opcode.WRAP_U8: DType.U8,
-  Opcode.WRAP_U16: DType.U16,
-  Opcode.ROUND_F16: DType.F16,
-  Opcode.ROUND_BF16: DType.BF16,
-}
+_NARROWING = {op: dtype for dtype, op in NARROW.items()}
 # Exact on f16: the result needs no rounding.
 _EXACT = frozenset(
   {

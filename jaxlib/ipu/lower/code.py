@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jaxlib.ipu.codelets._instructions import register_type
+from jaxlib.ipu.codelets._instructions import NARROW, register_type
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program.isa import (
   INSTRUCTION,
@@ -20,16 +20,6 @@ from jaxlib.ipu.program.isa import (
 
 # The register type that holds each element type.
 REGISTER: dict[DType, RegisterType] = {d: register_type(d) for d in DType}
-# The instruction that brings an arithmetic result back into the element
-# type's range.
-_NARROW: dict[DType, Opcode] = {
-  DType.I8: Opcode.WRAP_I8,
-  DType.I16: Opcode.WRAP_I16,
-  DType.U8: Opcode.WRAP_U8,
-  DType.U16: Opcode.WRAP_U16,
-  DType.F16: Opcode.ROUND_F16,
-  DType.BF16: Opcode.ROUND_BF16,
-}
 _CONSTANT = {RegisterType.F32: "<f", RegisterType.F64: "<d"}
 
 
@@ -75,7 +65,7 @@ class Code:
 
   def narrow(self, value: int, dtype: DType) -> int:
     """Brings the result of arithmetic back into the range of `dtype`."""
-    op = _NARROW.get(dtype)
+    op = NARROW.get(dtype)
     return value if op is None else self.emit(op, REGISTER[dtype], value)
 
   def convert(self, value: int, source: RegisterType, to: RegisterType) -> int:
