@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import os
 import site
-import sysconfig
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,10 +83,8 @@ def _inner(location: Any) -> list[Any]:
 @functools.cache
 def _package_folders() -> tuple[str, ...]:
   """Where this Python keeps what is installed, the longest path first."""
-  paths = sysconfig.get_paths()
-  folders = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
+  folders = {os.path.dirname(os.__file__), site.getusersitepackages()}
   folders.update(site.getsitepackages())
-  folders.add(site.getusersitepackages())
   folders |= {os.path.realpath(folder) for folder in folders}
   return tuple(sorted((f + os.sep for f in folders), key=len, reverse=True))
 

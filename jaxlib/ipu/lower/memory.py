@@ -215,11 +215,13 @@ def check(builder: Builder, memory: MemoryPlan, allow: bool) -> None:
     return
   largest = "\n    ".join(memory.largest)
   total = limit * builder.target.num_tiles
+  code = memory.code_bytes // builder.target.num_tiles
   raise resource_exhausted(
     f"out of memory: tile {memory.peak_tile} needs "
     f"{memory.peak_tile_bytes:,} bytes of SRAM, an {builder.target.version} "
     f"tile has {limit:,} ({builder.target.num_tiles} tiles, {total:,} bytes "
-    f"in all). The largest tensors on it at that moment:\n    {largest}\n"
+    f"in all). {code:,} bytes are the program's vertices. The largest tensors "
+    f"on it at that moment:\n    {largest}\n"
     "  Use smaller arrays or batches, narrower types, donate state "
     "(jax.jit(..., donate_argnums=...)), or more tiles. To run on the model "
     'regardless: POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\''
