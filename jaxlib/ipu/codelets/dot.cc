@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
@@ -75,7 +75,7 @@ KernelOr MakeDotOf(const ComputeSet& set, const Product& product,
 
 }  // namespace
 
-KernelOr MakeDot(const ComputeSet& set, const program::Dot& fields) {
+KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
   const size_t rank = set.shape.size();
   const uint64_t m_begin = fields.num_batch;
   const uint64_t n_begin = m_begin + fields.num_rows;

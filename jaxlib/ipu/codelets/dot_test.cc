@@ -61,7 +61,7 @@ void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
       ForEachIndex({size.b, size.m, size.n, 1},
                    [&](const auto& i) { result.At<Result>(i) = before(i); });
     }
-    RunKernel(table->dot, fields, shape, {&lhs, &rhs}, {&result}, threads);
+    RunKernel(*table, fields, shape, {&lhs, &rhs}, {&result}, threads);
     EXPECT_TRUE(result.GapsIntact());
     ForEachIndex({size.b, size.m, size.n, 1}, [&](std::vector<int64_t> i) {
       Exact sum = adds ? before(i) : Result{0};
@@ -173,7 +173,7 @@ TEST(DotTest, HalvesAreSummedInF32AndRoundedOnce) {
   ThreadPool threads(1);
   for (const Factories* table : AllTables()) {
     TestArray result(program::kBF16, {2, 3}, {1, 2}, 4, random, true);
-    RunKernel(table->dot, fields, {1, 2, 3, kTerms}, {&lhs, &rhs}, {&result},
+    RunKernel(*table, fields, {1, 2, 3, kTerms}, {&lhs, &rhs}, {&result},
               threads);
     ForEachIndex({1, 2, 3, 1}, [&](const auto& i) {
       // A bf16 accumulator would stop at 256.
@@ -197,7 +197,7 @@ TEST(DotTest, BooleansAreOrOfAnds) {
   ThreadPool threads(1);
   for (const Factories* table : AllTables()) {
     TestArray result(program::kBool, {4, 5}, {1, 2}, 4, random, true);
-    RunKernel(table->dot, fields, {1, 4, 5, kTerms}, {&lhs, &rhs}, {&result},
+    RunKernel(*table, fields, {1, 4, 5, kTerms}, {&lhs, &rhs}, {&result},
               threads);
     ForEachIndex({1, 4, 5, 1}, [&](std::vector<int64_t> i) {
       bool any = false;
@@ -239,7 +239,7 @@ TEST(DotTest, WindowsThatOverlap) {
       for (bool shuffle : {false, true}) {
         TestArray result(program::kF32, {kRows, 20, kOut}, {1, 2, 3}, 6, random,
                          shuffle);
-        RunKernel(table->dot, fields, shape, {&x, &w}, {&result}, threads);
+        RunKernel(*table, fields, shape, {&x, &w}, {&result}, threads);
         EXPECT_TRUE(result.GapsIntact());
         ForEachIndex({1, kRows, 20, kOut, 1, 1}, [&](std::vector<int64_t> i) {
           float sum = 0;  // exact
@@ -266,13 +266,13 @@ TEST(DotTest, RefusesWhatItCannotRun) {
                           {1, 2, 2, 2},
                           {floats.operand(), floats.operand()},
                           {result.operand()}};
-  EXPECT_FALSE(avx2::Table().dot(set, fields).ok());
+  EXPECT_FALSE(avx2::Table().kernel(set, {fields}).ok());
   fields.accumulate_dtype = program::kF32;
   fields.adds = true;
-  EXPECT_FALSE(avx2::Table().dot(set, fields).ok());
+  EXPECT_FALSE(avx2::Table().kernel(set, {fields}).ok());
   const ComputeSet flat = {
       step, {2, 2}, {floats.operand(), floats.operand()}, {result.operand()}};
-  EXPECT_FALSE(avx2::Table().dot(flat, fields).ok());
+  EXPECT_FALSE(avx2::Table().kernel(flat, {fields}).ok());
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 // DynamicSlice on the model: one copy from where the indices say.
 
 #include "jaxlib/ipu/codelets/dynamic_window.h"
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
-KernelOr MakeDynamicSlice(const ComputeSet& set,
-                          const program::DynamicSlice& fields) {
+KernelOr MakeKernel(const ComputeSet& set,
+                    const program::DynamicSlice& fields) {
   if (set.operands.empty() || set.results.size() != 1) {
     return InvalidArgument("dynamic slice: takes an operand and start indices");
   }

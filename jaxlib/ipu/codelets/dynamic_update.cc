@@ -1,12 +1,12 @@
 // DynamicUpdate on the model: one copy to where the indices say.
 
 #include "jaxlib/ipu/codelets/dynamic_window.h"
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
-KernelOr MakeDynamicUpdate(const ComputeSet& set,
-                           const program::DynamicUpdate& fields) {
+KernelOr MakeKernel(const ComputeSet& set,
+                    const program::DynamicUpdate& fields) {
   if (set.operands.empty() || set.results.size() != 1) {
     return InvalidArgument("dynamic update: takes an update and start indices");
   }

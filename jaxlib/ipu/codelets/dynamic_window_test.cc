@@ -26,7 +26,7 @@ void CheckStart(uint8_t dtype, Index start, int64_t expected) {
   for (const Factories* table : AllTables()) {
     std::vector<float> result(2);
     char* bases[] = {Bytes(operand), Bytes(index), Bytes(result)};
-    KernelOr kernel = table->dynamic_slice(set, fields);
+    KernelOr kernel = table->kernel(set, {fields});
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     (*kernel)->Run(Memory{bases}, threads);
     EXPECT_EQ(result[0], expected);
@@ -63,7 +63,7 @@ TEST(DynamicUpdate, WritesTheWindow) {
   for (const Factories* table : AllTables()) {
     std::vector<int16_t> result(12);
     char* bases[] = {Bytes(update), Bytes(row), Bytes(column), Bytes(result)};
-    KernelOr kernel = table->dynamic_update(set, fields);
+    KernelOr kernel = table->kernel(set, {fields});
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     (*kernel)->Run(Memory{bases}, threads);
     EXPECT_EQ(result,

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "jaxlib/ipu/codelets/windows.h"
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -73,7 +73,7 @@ class GatherKernel : public Kernel {
 
 }  // namespace
 
-KernelOr MakeGather(const ComputeSet& set, const program::Gather& fields) {
+KernelOr MakeKernel(const ComputeSet& set, const program::Gather& fields) {
   if (set.operands.size() != 2 || set.results.size() != 1) {
     return InvalidArgument("gather: takes an operand and indices");
   }

@@ -38,7 +38,7 @@ void CheckGather(const Case& c, uint8_t dtype, std::mt19937& random) {
   for (const Factories* table : AllTables()) {
     std::vector<T> result(expected.size(), T(77));
     char* bases[] = {Bytes(operand), Bytes(indices), Bytes(result)};
-    KernelOr kernel = table->gather(set, fields);
+    KernelOr kernel = table->kernel(set, {fields});
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     (*kernel)->Run(Memory{bases}, threads);
     ASSERT_EQ(result, expected);
@@ -78,7 +78,7 @@ TEST(Gather, FieldsThatReachOutsideAreRefused) {
   const auto refused = [&](auto change) {
     program::Gather fields = good;
     change(fields);
-    return AllTables()[0]->gather(set, fields).status().code() ==
+    return AllTables()[0]->kernel(set, {fields}).status().code() ==
            Code::kInvalidArgument;
   };
   EXPECT_FALSE(refused([](program::Gather&) {}));

@@ -107,9 +107,9 @@ inline void ForEachIndex(
   }
 }
 
-// Makes a kernel of `fields` with `factory` and runs it over `shape`.
-template <typename Factory, typename Fields>
-void RunKernel(const Factory& factory, const Fields& fields,
+// Makes a kernel of `fields` and runs it over `shape`.
+template <typename Fields>
+void RunKernel(const Factories& factories, const Fields& fields,
                const std::vector<int64_t>& shape,
                std::vector<TestArray*> operands,
                std::vector<TestArray*> results, ThreadPool& threads) {
@@ -123,7 +123,7 @@ void RunKernel(const Factory& factory, const Fields& fields,
   };
   for (TestArray* array : operands) add(array, set.operands);
   for (TestArray* array : results) add(array, set.results);
-  const KernelOr kernel = factory(set, fields);
+  const KernelOr kernel = factories.kernel(set, {fields});
   ASSERT_TRUE(kernel.ok()) << kernel.status().message();
   (*kernel)->Run(Memory{bases.data()}, threads);
 }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/walk.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
@@ -192,7 +192,7 @@ void PermuteIotas(program::RegisterCode& code,
 
 }  // namespace
 
-KernelOr MakeMap(const ComputeSet& compute_set, const program::Map& fields) {
+KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
   if (fields.outputs.size() != compute_set.results.size() ||
       fields.outputs.empty()) {
     return DataLoss("malformed Map: " + std::to_string(fields.outputs.size()) +

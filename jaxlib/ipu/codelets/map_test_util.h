@@ -101,8 +101,8 @@ struct Setting {
 inline KernelOr MakeMapKernel(const Factories& table, const Setting& setting,
                               const program::Map& map) {
   static const program::Execute kStep;
-  return table.map({kStep, setting.shape, setting.operands, setting.results},
-                   map);
+  return table.kernel({kStep, setting.shape, setting.operands, setting.results},
+                      {map});
 }
 
 inline void RunMap(const Factories& table, const Setting& setting,

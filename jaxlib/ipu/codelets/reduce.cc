@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/general_reduce.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_worker.h"
@@ -138,7 +138,7 @@ void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
 
 }  // namespace
 
-KernelOr MakeReduce(const ComputeSet& set, const program::Reduce& fields) {
+KernelOr MakeKernel(const ComputeSet& set, const program::Reduce& fields) {
   if (fields.num_reduced > set.shape.size()) {
     return InvalidArgument("Reduce reduces " +
                            std::to_string(fields.num_reduced) + " of " +

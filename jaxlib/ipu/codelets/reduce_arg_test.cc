@@ -36,8 +36,7 @@ TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
               Fields(kind, RegisterType::kF32, shape.reduced.size());
           fields.init.assign(16, '\0');
           fields.init[8] = 42;
-          RunKernel(table->reduce, fields, all, {&operand}, {&value, &index},
-                    threads);
+          RunKernel(*table, fields, all, {&operand}, {&value, &index}, threads);
           EXPECT_TRUE(value.GapsIntact());
           EXPECT_TRUE(index.GapsIntact());
           ForEachIndex(shape.kept, [&](const auto& kept) {
@@ -94,8 +93,8 @@ void CheckOwnIndices(uint8_t dtype, RegisterType type) {
                       true);
       TestArray index(program::kI64, shape.kept, dims, all.size(), random,
                       true);
-      RunKernel(table->reduce, fields, all, {&values, &indices},
-                {&value, &index}, threads);
+      RunKernel(*table, fields, all, {&values, &indices}, {&value, &index},
+                threads);
       ForEachIndex(shape.kept, [&](const auto& kept) {
         int32_t best = -1;
         int64_t where = 0;

@@ -38,7 +38,7 @@ TEST(ReduceTest, GeneralFunctionsSeeTheElementsInOrder) {
                      all.size(), random, true);
       TestArray sum(program::kI16, shape.kept, FirstDims(kept_rank), all.size(),
                     random, true);
-      RunKernel(table->reduce, fields, all, {&operand}, {&last, &sum}, threads);
+      RunKernel(*table, fields, all, {&operand}, {&last, &sum}, threads);
       EXPECT_TRUE(last.GapsIntact());
       ForEachIndex(shape.kept, [&](const auto& kept) {
         int32_t want_last = 77, want_sum = 0;

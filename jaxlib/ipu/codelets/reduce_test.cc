@@ -42,7 +42,7 @@ void Check(ReduceKind kind, uint8_t dtype, RegisterType type, Exact identity,
       for (const Factories* table : AllTables()) {
         TestArray result(dtype, shape.kept, FirstDims(shape.kept.size()),
                          all.size(), random, shuffle);
-        RunKernel(table->reduce, Fields(kind, type, shape.reduced.size()), all,
+        RunKernel(*table, Fields(kind, type, shape.reduced.size()), all,
                   {&operand}, {&result}, threads);
         EXPECT_TRUE(result.GapsIntact());
         ForEachIndex(shape.kept, [&](const auto& kept) {
@@ -135,7 +135,7 @@ TEST(ReduceTest, NaNWins) {
       });
       for (const Factories* table : AllTables()) {
         TestArray result(program::kF32, {shape[0]}, {0}, 2, random, false);
-        RunKernel(table->reduce, Fields(kind, RegisterType::kF32, 1), shape,
+        RunKernel(*table, Fields(kind, RegisterType::kF32, 1), shape,
                   {&operand}, {&result}, threads);
         for (int64_t i = 0; i < shape[0]; ++i) {
           EXPECT_EQ(std::isnan(result.At<float>({i, 0})), i % 2 == 0) << i;
@@ -165,7 +165,7 @@ TEST(ReduceTest, ElementsPassThroughTheProgram) {
         TestArray result(program::kF32, shape.kept,
                          FirstDims(shape.kept.size()), all.size(), random,
                          true);
-        RunKernel(table->reduce, fields, all, {&operand}, {&result}, threads);
+        RunKernel(*table, fields, all, {&operand}, {&result}, threads);
         ForEachIndex(shape.kept, [&](const auto& kept) {
           float total = 0;  // small integers: exact
           ForEachIndex(shape.reduced, [&](const auto& reduced) {
@@ -191,7 +191,7 @@ TEST(ReduceTest, HalvesAreSummedInF32AndRoundedOnce) {
     });
     for (const Factories* table : AllTables()) {
       TestArray result(program::kBF16, {5}, {0}, 2, random, true);
-      RunKernel(table->reduce, Fields(ReduceKind::kSum, RegisterType::kF32, 1),
+      RunKernel(*table, Fields(ReduceKind::kSum, RegisterType::kF32, 1),
                 {5, size}, {&operand}, {&result}, threads);
       const float exact = static_cast<float>(size);
       uint32_t bits;
@@ -223,7 +223,7 @@ TEST(ReduceTest, ReadsNothingOfAnEmptySpace) {
     const ComputeSet set = {step, {3, 0}, {nothing}, {result.operand()}};
     char* const bases[] = {nullptr, result.data()};
     for (const Factories* table : AllTables()) {
-      const KernelOr kernel = table->reduce(set, fields);
+      const KernelOr kernel = table->kernel(set, {fields});
       ASSERT_TRUE(kernel.ok()) << kernel.status().message();
       (*kernel)->Run(Memory{bases}, threads);
       for (int64_t i = 0; i < 3; ++i) {
@@ -240,7 +240,9 @@ TEST(ReduceTest, RefusesWhatItCannotRun) {
   const program::Execute step;
   const ComputeSet set = {
       step, {2, 2}, {operand.operand()}, {result.operand()}};
-  const auto& make = avx2::Table().reduce;
+  const auto make = [](const ComputeSet& set, const program::Reduce& fields) {
+    return avx2::Table().kernel(set, {fields});
+  };
   EXPECT_TRUE(make(set, Fields(ReduceKind::kSum, RegisterType::kF32, 1)).ok());
   EXPECT_FALSE(make(set, Fields(ReduceKind::kSum, RegisterType::kF32, 3)).ok());
   EXPECT_FALSE(make(set, Fields(ReduceKind::kAnd, RegisterType::kF32, 1)).ok());

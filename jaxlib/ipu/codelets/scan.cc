@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/register_types.h"
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_axis.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
@@ -227,7 +227,7 @@ Side SideOf(const ComputeSet& set, const Operand& operand, bool reverse) {
 
 }  // namespace
 
-KernelOr MakeScan(const ComputeSet& set, const program::Scan& fields) {
+KernelOr MakeKernel(const ComputeSet& set, const program::Scan& fields) {
   if (set.shape.empty() || set.operands.size() != 2 ||
       set.results.size() != 1) {
     return InvalidArgument(

@@ -13,7 +13,7 @@
 
 #include "jaxlib/ipu/codelets/window_update.h"
 #include "jaxlib/ipu/codelets/windows.h"
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -117,7 +117,7 @@ class ScatterKernel : public Kernel {
 
 }  // namespace
 
-KernelOr MakeScatter(const ComputeSet& set, const program::Scatter& fields) {
+KernelOr MakeKernel(const ComputeSet& set, const program::Scatter& fields) {
   if (set.operands.size() != 2 || set.results.size() != 1) {
     return InvalidArgument("scatter: takes indices and updates");
   }

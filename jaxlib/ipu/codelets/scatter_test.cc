@@ -42,7 +42,7 @@ void CheckScatter(Case c, uint8_t dtype, ReduceKind kind, Combine combine,
     for (const Factories* table : AllTables()) {
       std::vector<T> result = old;
       char* bases[] = {Bytes(indices), Bytes(updates), Bytes(result)};
-      KernelOr kernel = table->scatter(set, c.fields);
+      KernelOr kernel = table->kernel(set, {c.fields});
       ASSERT_TRUE(kernel.ok()) << kernel.status().message();
       if (*kernel) (*kernel)->Run(Memory{bases}, threads);
       ASSERT_EQ(result, expected) << "kind " << int(c.fields.kind);

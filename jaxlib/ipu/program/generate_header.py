@@ -1,8 +1,11 @@
-"""Prints the C++ half of the schema: structs, their decoders, the enums.
+"""Prints what C++ knows of programs.
 
-  python3 jaxlib/ipu/program/generate_header.py > schema.h
+  python3 jaxlib/ipu/program/generate_header.py schema > schema.h
+  python3 jaxlib/ipu/program/generate_header.py codelets > codelets.h
 
-The build runs this; the header is never edited or checked in.
+The first has structs, their decoders, enums, the instructions' signatures, the
+second a factory of kernels for each codelet. The build runs this; the headers
+are never edited or checked in.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ _PRELUDE = """\
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -154,21 +158,32 @@ def reachable(root: type, unions: dict[Any, str]) -> list[Any]:
 
 
 def struct_text(t: type, unions: dict[Any, str]) -> str:
-  """The definition of a record."""
+  """The definition of a record.
+
+  `Each` calls a function with one field after the other for as long as it
+  gives true.
+  """
   fields = codec.field_types(t)
   lines = [f"struct {t.__name__} {{"]
   lines += [f"  {cc_type(f, unions)} {n}{{}};" for n, f in fields.items()]
-  lines += ["};"]
+  calls = " && ".join(f"f(v.{n})" for n in fields) or "true"
+  lines += [
+    "  template <typename Self, typename F>",
+    "  static bool Each(Self& v, F f) {",
+    f"    return {calls};",
+    "  }",
+    "};",
+  ]
   return "\n".join(lines)
 
 
 def decoder_text(t: type) -> str:
   """The definition of a record's decoder."""
-  terms = " &&\n         ".join(
-    f"Decode(r, v.{n})" for n in codec.field_types(t)
-  )
+  name = t.__name__
   return (
-    f"inline bool Decode(Reader& r, {t.__name__}& v) {{\n  return {terms};\n}}"
+    f"inline bool Decode(Reader& r, {name}& v) {{\n"
+    f"  return {name}::Each(v, [&](auto& f) {{ return Decode(r, f); }});\n"
+    "}"
   )
 
 
@@ -201,12 +216,70 @@ def enum_text(e: type[enum.IntEnum]) -> str:
   return f"enum class {e.__name__} : uint8_t {{\n{rows}\n}};"
 
 
+_REGISTER = """\
+struct RegisterInfo {
+  const char* name;
+  uint32_t bytes;
+  bool is_float;
+};
+inline constexpr std::array<RegisterInfo, %d> kRegisters = {{
+%s
+}};"""
+
+_SIGNATURES = """\
+// As isa.Signature; `types` is a bit per type. Types are RegisterType's, or
+// one of the two after it. Numbers without an instruction have no types.
+inline constexpr uint8_t kOwnType = %d;
+inline constexpr uint8_t kSourceType = %d;
+struct Signature {
+  bool in_programs = false;
+  uint8_t types = 0;
+  uint8_t arity = 0;
+  std::array<uint8_t, 3> operands{};
+  uint8_t result = 0;
+};
+inline constexpr std::array<Signature, 256> kSignatures = [] {
+  std::array<Signature, 256> s{};
+%s
+  return s;
+}();"""
+
+
+def registers_text() -> str:
+  """The register types: a name, a size, a kind."""
+  rows = [
+    f'    {{"{t.name}", {int(t.name[1:]) // 8}, '
+    f"{str(t.name[0] == 'F').lower()}}},"
+    for t in isa.RegisterType
+  ]
+  return _REGISTER % (len(rows), "\n".join(rows))
+
+
+def signatures_text() -> str:
+  """The fused instructions, and the signatures of all."""
+  rows = []
+  for op, s in sorted(isa.SIGNATURES.items()):
+    types = sum(1 << t for t in s.types)
+    operands = ", ".join(str(int(t)) for t in s.operands)
+    known = str(op in set(isa.Opcode)).lower()
+    rows.append(
+      f"  s[{int(op)}] = {{{known}, {types}, {len(s.operands)}, "
+      f"{{{operands}}}, {int(s.result)}}};"
+    )
+  fused = "\n".join(
+    f"inline constexpr Opcode k{_camel(f.name)}{{{f.value}}};"
+    for f in isa.Fused
+  )
+  table = _SIGNATURES % (isa.OWN, isa.SOURCE, "\n".join(rows))
+  return f"{fused}\n\n{table}"
+
+
 def _camel(name: str) -> str:
   return "".join(p.capitalize() for p in name.split("_"))
 
 
-def header() -> str:
-  """The whole header."""
+def schema_header() -> str:
+  """All of schema.h."""
   unions = {schema.Fields: "Fields", schema.Step: "Step"}
   order = reachable(schema.Program, unions)
   parts = [_PRELUDE]
@@ -221,6 +294,7 @@ def header() -> str:
   parts += [
     enum_text(e) for e in (isa.RegisterType, isa.Opcode, isa.ReduceKind)
   ]
+  parts += [registers_text(), signatures_text()]
   parts.append("struct Step;")
   for t in order:
     if t in unions:
@@ -240,5 +314,35 @@ def header() -> str:
   return "\n\n".join(parts)
 
 
+_CODELETS = """\
+// Made by jaxlib/ipu/program/generate_header.py from schema.py. Do not edit.
+//
+// Makes the kernel of a codelet; codelets/x.cc defines that of its record.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_CODELETS_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_CODELETS_H_
+
+#include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/program/schema.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+%s
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_CODELETS_H_
+"""
+
+
+def codelets_header() -> str:
+  """All of codelets.h."""
+  return _CODELETS % "\n".join(
+    f"KernelOr MakeKernel(const ComputeSet& set, const program::{record}& f);"
+    for record in (t.__name__ for t in codec.union_alternatives(schema.Fields))
+  )
+
+
 if __name__ == "__main__":
-  sys.stdout.write(header())
+  headers = {"schema": schema_header, "codelets": codelets_header}
+  sys.stdout.write(headers[sys.argv[1]]())

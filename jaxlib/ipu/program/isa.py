@@ -12,13 +12,15 @@ registers and are brought back to their own range by the `WRAP_*` and
   f16, bf16           F32       ROUND_F16, ROUND_BF16
   i32, u32, i64, u64, f32, f64  their own
 
-The numbers below are the wire format; `generate_header.py` hands them to C++.
+The numbers below are the wire format. They and what each instruction takes
+and gives (`SIGNATURES`) reach C++ by `generate_header.py`.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
+from typing import NamedTuple
 
 
 class RegisterType(enum.IntEnum):
@@ -128,13 +130,102 @@ class ReduceKind(enum.IntEnum):
   GENERAL = 10
 
 
+class Fused(enum.IntEnum):
+  """Several instructions as one. No program holds them: the engine makes them
+  when it loads one. Nothing changes in how they round."""
+
+  ROTATE_LEFT = 200  # (a): by imm bits
+  ROTATE_XOR = 201  # (a, b): rotates a left by imm, xor b
+  MUL_ADD = 210  # a * b + c
+  MUL_SUB = 211  # a * b - c
+  NEG_MUL_ADD = 212  # c - a * b
+  MUL_MUL = 213  # (a * b) * c
+  ADD_ADD = 214  # (a + b) + c
+  ADD_MUL = 215  # (a + b) * c
+  SUB_MUL = 216  # (a - b) * c
+
+
+# Types that depend on the instruction: its own, and the one that `b` says.
+OWN, SOURCE = 254, 255
+
+
+class Signature(NamedTuple):
+  """What an instruction takes and gives.
+
+  Attributes:
+    types: what `type` may be.
+    operands: the types of the values that a, b, c name; what is not here names
+      none.
+    result: the type of the instruction's value.
+  """
+
+  types: frozenset[RegisterType]
+  operands: tuple[int, ...]
+  result: int = OWN
+
+
+_F32, _U32 = RegisterType.F32, RegisterType.U32
+_FLOATS = frozenset({RegisterType.F32, RegisterType.F64})
+_ALL = frozenset(RegisterType)
+_INTEGERS = _ALL - _FLOATS
+_ONE, _TWO, _THREE = (OWN,), (OWN, OWN), (OWN, OWN, OWN)
+
+
+def _signatures() -> dict[int, Signature]:
+  o, f = Opcode, Fused
+  rows: list[tuple[Signature, tuple[int, ...]]] = [
+    (Signature(_ALL, ()), (o.LOAD, o.CONST, o.IOTA)),
+    (Signature(_ALL, (SOURCE,)), (o.CONVERT, o.BITCAST)),
+    (
+      Signature(frozenset({RegisterType.I32}), _ONE),
+      (o.WRAP_I8, o.WRAP_I16),
+    ),
+    (Signature(frozenset({_U32}), _ONE), (o.WRAP_U8, o.WRAP_U16)),
+    (Signature(frozenset({_F32}), _ONE), (o.ROUND_F16, o.ROUND_BF16)),
+    (Signature(_ALL, (_F32,), _U32), (o.BITS_F16, o.BITS_BF16)),
+    (Signature(_ALL, (_U32,), _F32), (o.FROM_BITS_F16, o.FROM_BITS_BF16)),
+    (Signature(_ALL, _ONE), (o.NEGATE, o.ABS, o.SIGN)),
+    (
+      Signature(_FLOATS, _ONE),
+      (
+        o.FLOOR, o.CEIL, o.ROUND_AFZ, o.ROUND_EVEN, o.EXP, o.EXPM1, o.LOG,
+        o.LOG1P, o.SQRT, o.RSQRT, o.CBRT, o.SIN, o.COS, o.TAN, o.TANH,
+        o.LOGISTIC,
+      ),
+    ),
+    (Signature(_FLOATS, _ONE, _U32), (o.IS_FINITE,)),
+    (Signature(_INTEGERS, _ONE), (o.NOT, o.POPCNT, o.CLZ, f.ROTATE_LEFT)),
+    (
+      Signature(_ALL, _TWO),
+      (o.ADD, o.SUB, o.MUL, o.DIV, o.REM, o.MAX, o.MIN, o.POW),
+    ),
+    (Signature(_FLOATS, _TWO), (o.ATAN2,)),
+    (
+      Signature(_INTEGERS, _TWO),
+      (
+        o.AND, o.OR, o.XOR, o.SHL, o.SHR_LOGICAL, o.SHR_ARITHMETIC,
+        f.ROTATE_XOR,
+      ),
+    ),
+    (Signature(_ALL, _TWO, _U32), (o.EQ, o.NE, o.LT, o.LE, o.GT, o.GE)),
+    (Signature(_ALL, (_U32, OWN, OWN)), (o.SELECT,)),
+    (
+      Signature(_ALL, _THREE),
+      (
+        o.CLAMP, f.MUL_ADD, f.MUL_SUB, f.NEG_MUL_ADD, f.MUL_MUL, f.ADD_ADD,
+        f.ADD_MUL, f.SUB_MUL,
+      ),
+    ),
+  ]  # fmt: skip
+  return {op: signature for signature, ops in rows for op in ops}
+
+
+SIGNATURES = _signatures()
+
+
 def arity(op: int) -> int:
   """How many of a, b, c name values."""
-  if op <= Opcode.IOTA:
-    return 0
-  if op < Opcode.ADD:
-    return 1
-  return 2 if op < Opcode.SELECT else 3
+  return len(SIGNATURES[op].operands)
 
 
 # op, type, a, b, c, imm

@@ -30,14 +30,8 @@ struct ScalarLoopParts {
 };
 
 struct Factories {
-  KernelOr (*map)(const ComputeSet&, const program::Map&);
-  KernelOr (*reduce)(const ComputeSet&, const program::Reduce&);
-  KernelOr (*dot)(const ComputeSet&, const program::Dot&);
-  KernelOr (*scan)(const ComputeSet&, const program::Scan&);
-  KernelOr (*gather)(const ComputeSet&, const program::Gather&);
-  KernelOr (*scatter)(const ComputeSet&, const program::Scatter&);
-  KernelOr (*dynamic_slice)(const ComputeSet&, const program::DynamicSlice&);
-  KernelOr (*dynamic_update)(const ComputeSet&, const program::DynamicUpdate&);
+  // The kernel of a codelet: MakeKernel of its fields (kernels/codelets.h).
+  KernelOr (*kernel)(const ComputeSet&, const program::Fields&);
   KernelOr (*copy)(std::vector<CopyPlan>);
   // Null if a part of the loop works on more than single elements.
   std::unique_ptr<ScalarLoop> (*scalar_loop)(const ScalarLoopParts&);

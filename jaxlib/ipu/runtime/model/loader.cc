@@ -90,27 +90,7 @@ class Loader {
     for (const program::Access& a : s.results) {
       set.results.push_back({ViewOf(a.tensor), a.dims});
     }
-    const Factories& f = factories_;
-    struct Make {
-      const Factories& f;
-      const ComputeSet& set;
-      KernelOr operator()(const program::Map& x) { return f.map(set, x); }
-      KernelOr operator()(const program::Reduce& x) { return f.reduce(set, x); }
-      KernelOr operator()(const program::Dot& x) { return f.dot(set, x); }
-      KernelOr operator()(const program::Scan& x) { return f.scan(set, x); }
-      KernelOr operator()(const program::Gather& x) { return f.gather(set, x); }
-      KernelOr operator()(const program::Scatter& x) {
-        return f.scatter(set, x);
-      }
-      KernelOr operator()(const program::DynamicSlice& x) {
-        return f.dynamic_slice(set, x);
-      }
-      KernelOr operator()(const program::DynamicUpdate& x) {
-        return f.dynamic_update(set, x);
-      }
-    };
-    return AddKernel(std::visit(Make{f, set}, s.fields.value), s.location,
-                     block);
+    return AddKernel(factories_.kernel(set, s.fields), s.location, block);
   }
 
   Status AddStep(const program::Copy& s, Block& block) {

@@ -1,6 +1,5 @@
 // Writes programs, for tests: what container.py does, for any records of the
-// schema. Fields are found by taking the structs apart, so that nothing has to
-// be kept in step.
+// schema.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_ENCODE_FOR_TESTS_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_ENCODE_FOR_TESTS_H_
@@ -34,72 +33,14 @@ class Encoder {
       Put(static_cast<uint8_t>(value.value.index()));
       std::visit([this](const auto& v) { Put(v); }, value.value);
     } else {
-      PutFields(value);
+      T::Each(value, [this](const auto& field) {
+        Put(field);
+        return true;
+      });
     }
   }
 
   std::vector<uint8_t> bytes;
-
- private:
-  struct Anything {
-    template <typename T>
-    operator T() const;  // NOLINT
-  };
-
-  template <typename T, size_t... kI>
-  static constexpr bool HasFields(std::index_sequence<kI...>) {
-    return requires { T{((void)kI, Anything{})...}; };
-  }
-  template <typename T, size_t kN = 20>
-  static constexpr size_t CountFields() {
-    if constexpr (HasFields<T>(std::make_index_sequence<kN>())) {
-      return kN;
-    } else {
-      return CountFields<T, kN - 1>();
-    }
-  }
-
-  template <typename... Fields>
-  void PutAll(const Fields&... fields) {
-    (Put(fields), ...);
-  }
-
-  template <typename T>
-  void PutFields(const T& v) {
-    constexpr size_t kN = CountFields<T>();
-    if constexpr (kN == 1) {
-      const auto& [a] = v;
-      PutAll(a);
-    } else if constexpr (kN == 2) {
-      const auto& [a, b] = v;
-      PutAll(a, b);
-    } else if constexpr (kN == 3) {
-      const auto& [a, b, c] = v;
-      PutAll(a, b, c);
-    } else if constexpr (kN == 4) {
-      const auto& [a, b, c, d] = v;
-      PutAll(a, b, c, d);
-    } else if constexpr (kN == 5) {
-      const auto& [a, b, c, d, e] = v;
-      PutAll(a, b, c, d, e);
-    } else if constexpr (kN == 6) {
-      const auto& [a, b, c, d, e, f] = v;
-      PutAll(a, b, c, d, e, f);
-    } else if constexpr (kN == 7) {
-      const auto& [a, b, c, d, e, f, g] = v;
-      PutAll(a, b, c, d, e, f, g);
-    } else if constexpr (kN == 8) {
-      const auto& [a, b, c, d, e, f, g, h] = v;
-      PutAll(a, b, c, d, e, f, g, h);
-    } else if constexpr (kN == 10) {
-      const auto& [a, b, c, d, e, f, g, h, i, j] = v;
-      PutAll(a, b, c, d, e, f, g, h, i, j);
-    } else {
-      static_assert(kN == 15, "a record with another number of fields");
-      const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = v;
-      PutAll(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
-    }
-  }
 };
 
 // Puts the checksum of a program's bytes in its place.

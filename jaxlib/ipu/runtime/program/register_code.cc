@@ -1,6 +1,5 @@
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
-#include <array>
 #include <cstring>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
@@ -12,67 +11,19 @@ namespace {
 constexpr size_t kInstructionBytes = 16;
 static_assert(sizeof(Instruction) == kInstructionBytes);
 
-constexpr const char* kTypeNames[] = {"F32", "F64", "I32", "U32", "I64", "U64"};
-
-constexpr bool Between(Opcode op, Opcode first, Opcode last) {
-  return first <= op && op <= last;
+const Signature& SignatureOf(Opcode op) {
+  return kSignatures[static_cast<uint8_t>(op)];
 }
 
-bool Known(Opcode op) {
-  return Between(op, Opcode::kLoad, Opcode::kFromBitsBf16) ||
-         Between(op, Opcode::kNegate, Opcode::kClz) ||
-         Between(op, Opcode::kAdd, Opcode::kShrArithmetic) ||
-         Between(op, Opcode::kEq, Opcode::kGe) ||
-         Between(op, Opcode::kSelect, Opcode::kClamp);
+const char* NameOf(RegisterType type) {
+  return kRegisters[static_cast<uint8_t>(type)].name;
 }
 
-// What an opcode works on.
-bool TypeFits(Opcode op, RegisterType type) {
-  switch (op) {
-    case Opcode::kNot:
-    case Opcode::kPopcnt:
-    case Opcode::kClz:
-    case Opcode::kAnd:
-    case Opcode::kOr:
-    case Opcode::kXor:
-    case Opcode::kShl:
-    case Opcode::kShrLogical:
-    case Opcode::kShrArithmetic:
-      return !IsFloat(type);
-    case Opcode::kWrapI8:
-    case Opcode::kWrapI16:
-      return type == RegisterType::kI32;
-    case Opcode::kWrapU8:
-    case Opcode::kWrapU16:
-      return type == RegisterType::kU32;
-    case Opcode::kRoundF16:
-    case Opcode::kRoundBf16:
-      return type == RegisterType::kF32;
-    case Opcode::kIsFinite:
-    case Opcode::kAtan2:
-      return IsFloat(type);
-    default:
-      return !Between(op, Opcode::kFloor, Opcode::kLogistic) || IsFloat(type);
-  }
-}
-
-// The types that an instruction takes as a, b, c.
-std::array<RegisterType, 3> OperandTypes(const Instruction& i) {
-  switch (i.op) {
-    case Opcode::kConvert:
-    case Opcode::kBitcast:
-      return {TypeBefore(i)};
-    case Opcode::kBitsF16:
-    case Opcode::kBitsBf16:
-      return {RegisterType::kF32};
-    case Opcode::kFromBitsF16:
-    case Opcode::kFromBitsBf16:
-      return {RegisterType::kU32};
-    case Opcode::kSelect:
-      return {RegisterType::kU32, i.type, i.type};
-    default:
-      return {i.type, i.type, i.type};
-  }
+// What a type of a signature stands for.
+RegisterType Resolve(uint8_t type, const Instruction& i) {
+  if (type == kOwnType) return i.type;
+  if (type == kSourceType) return TypeBefore(i);
+  return static_cast<RegisterType>(type);
 }
 
 Status Malformed(size_t at, const std::string& what) {
@@ -83,17 +34,18 @@ Status Malformed(size_t at, const std::string& what) {
 Status Check(const std::vector<Instruction>& code, size_t at,
              size_t num_operands, size_t rank) {
   const Instruction& i = code[at];
-  if (!Known(i.op)) {
+  const Signature& signature = SignatureOf(i.op);
+  if (!signature.in_programs) {
     return Malformed(
         at, "has the unknown opcode " + std::to_string(static_cast<int>(i.op)));
   }
-  if (i.type > RegisterType::kU64) {
+  if (static_cast<uint8_t>(i.type) >= kRegisters.size()) {
     return Malformed(
         at, "has the unknown type " + std::to_string(static_cast<int>(i.type)));
   }
   const std::string name = "(opcode " + std::to_string(static_cast<int>(i.op)) +
-                           ", " + kTypeNames[static_cast<int>(i.type)] + ")";
-  if (!TypeFits(i.op, i.type)) {
+                           ", " + NameOf(i.type) + ")";
+  if ((signature.types >> static_cast<uint8_t>(i.type) & 1) == 0) {
     return Malformed(at, name + " does not exist for its type");
   }
   if (i.op == Opcode::kLoad && i.imm >= num_operands) {
@@ -106,7 +58,7 @@ Status Check(const std::vector<Instruction>& code, size_t at,
                              std::to_string(rank));
   }
   if (i.op == Opcode::kConvert || i.op == Opcode::kBitcast) {
-    if (i.values[1] > static_cast<uint16_t>(RegisterType::kU64)) {
+    if (i.values[1] >= kRegisters.size()) {
       return Malformed(
           at, name + " takes the unknown type " + std::to_string(i.values[1]));
     }
@@ -114,21 +66,18 @@ Status Check(const std::vector<Instruction>& code, size_t at,
         RegisterBytes(i.type) != RegisterBytes(TypeBefore(i)))
       return Malformed(at, name + " changes the width of its operand");
   }
-  const std::array<RegisterType, 3> types = OperandTypes(i);
-  const RegisterType* type = types.data();
-  for (uint16_t value : i.operands()) {
+  for (int k = 0; k < signature.arity; ++k) {
+    const uint16_t value = i.values[k];
     if (value >= at) {
       return Malformed(at, name + " uses value " + std::to_string(value) +
                                ", which is not there yet");
     }
     const RegisterType found = ResultType(code[value]);
-    if (found != *type) {
-      return Malformed(at, name + " takes " +
-                               kTypeNames[static_cast<int>(*type)] +
-                               " but value " + std::to_string(value) + " is " +
-                               kTypeNames[static_cast<int>(found)]);
+    const RegisterType taken = Resolve(signature.operands[k], i);
+    if (found != taken) {
+      return Malformed(at, name + " takes " + NameOf(taken) + " but value " +
+                               std::to_string(value) + " is " + NameOf(found));
     }
-    ++type;
   }
   return Status();
 }
@@ -157,24 +106,12 @@ RegisterType RegisterTypeOf(uint8_t dtype) {
   }
 }
 
-int NumOperands(Opcode op) {
-  if (op <= Opcode::kIota) return 0;
-  if (op <= Opcode::kClz || op == kRotateLeft) return 1;
-  if (op <= Opcode::kGe || op == kRotateXor) return 2;
-  return 3;
-}
-
 RegisterType TypeBefore(const Instruction& conversion) {
   return static_cast<RegisterType>(conversion.values[1]);
 }
 
 RegisterType ResultType(const Instruction& i) {
-  const bool is_u32 = Between(i.op, Opcode::kEq, Opcode::kGe) ||
-                      i.op == Opcode::kIsFinite || i.op == Opcode::kBitsF16 ||
-                      i.op == Opcode::kBitsBf16;
-  const bool is_f32 =
-      i.op == Opcode::kFromBitsF16 || i.op == Opcode::kFromBitsBf16;
-  return is_u32 ? RegisterType::kU32 : is_f32 ? RegisterType::kF32 : i.type;
+  return Resolve(SignatureOf(i.op).result, i);
 }
 
 StatusOr<RegisterCode> DecodeRegisterCode(const std::string& code,

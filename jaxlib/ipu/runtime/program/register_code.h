@@ -14,20 +14,10 @@
 
 namespace ipu::program {
 
-// Instructions that no program holds: Simplify (register_simplify.h) makes them
-// of several.
-inline constexpr Opcode kRotateLeft{200};  // (a): by imm bits
-inline constexpr Opcode kRotateXor{201};   // rotate a left by imm, xor b
-inline constexpr Opcode kMulAdd{210};      // a * b + c, rounded twice
-inline constexpr Opcode kMulSub{211};      // a * b - c
-inline constexpr Opcode kNegMulAdd{212};   // c - a * b
-inline constexpr Opcode kMulMul{213};      // (a * b) * c
-inline constexpr Opcode kAddAdd{214};      // (a + b) + c
-inline constexpr Opcode kAddMul{215};      // (a + b) * c
-inline constexpr Opcode kSubMul{216};      // (a - b) * c
-
 // How many values an instruction takes.
-int NumOperands(Opcode op);
+inline int NumOperands(Opcode op) {
+  return kSignatures[static_cast<uint8_t>(op)].arity;
+}
 
 struct Instruction {
   Opcode op;
@@ -50,16 +40,11 @@ struct RegisterCode {
   std::vector<uint16_t> outputs;
 };
 
-constexpr bool IsFloat(RegisterType type) { return type <= RegisterType::kF64; }
+constexpr bool IsFloat(RegisterType type) {
+  return kRegisters[static_cast<uint8_t>(type)].is_float;
+}
 constexpr uint32_t RegisterBytes(RegisterType type) {
-  switch (type) {
-    case RegisterType::kF64:
-    case RegisterType::kI64:
-    case RegisterType::kU64:
-      return 8;
-    default:
-      return 4;
-  }
+  return kRegisters[static_cast<uint8_t>(type)].bytes;
 }
 
 // The register type that elements of `dtype` are computed in.

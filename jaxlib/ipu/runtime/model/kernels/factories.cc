@@ -1,19 +1,25 @@
 // The table of this instruction set's kernels.
 
+#include "jaxlib/ipu/runtime/model/factories.h"
+
+#include <variant>
+
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 
 namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+KernelOr MakeKernelOf(const ComputeSet& set, const program::Fields& fields) {
+  return std::visit([&](const auto& record) { return MakeKernel(set, record); },
+                    fields.value);
+}
+
+}  // namespace
 
 const Factories& Table() {
   static constexpr Factories kTable = {
-      .map = MakeMap,
-      .reduce = MakeReduce,
-      .dot = MakeDot,
-      .scan = MakeScan,
-      .gather = MakeGather,
-      .scatter = MakeScatter,
-      .dynamic_slice = MakeDynamicSlice,
-      .dynamic_update = MakeDynamicUpdate,
+      .kernel = MakeKernelOf,
       .copy = MakeCopy,
       .scalar_loop = MakeScalarLoop,
   };

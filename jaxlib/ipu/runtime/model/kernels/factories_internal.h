@@ -1,4 +1,5 @@
-// The factories of one instruction set's kernels, which factories.cc gathers.
+// The factories of one instruction set's kernels that are of no codelet, which
+// factories.cc gathers with those of codelets.h.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_FACTORIES_INTERNAL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_FACTORIES_INTERNAL_H_
@@ -10,16 +11,6 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-KernelOr MakeMap(const ComputeSet& set, const program::Map& fields);
-KernelOr MakeReduce(const ComputeSet& set, const program::Reduce& fields);
-KernelOr MakeDot(const ComputeSet& set, const program::Dot& fields);
-KernelOr MakeScan(const ComputeSet& set, const program::Scan& fields);
-KernelOr MakeGather(const ComputeSet& set, const program::Gather& fields);
-KernelOr MakeScatter(const ComputeSet& set, const program::Scatter& fields);
-KernelOr MakeDynamicSlice(const ComputeSet& set,
-                          const program::DynamicSlice& fields);
-KernelOr MakeDynamicUpdate(const ComputeSet& set,
-                           const program::DynamicUpdate& fields);
 KernelOr MakeCopy(std::vector<CopyPlan> plans);
 std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts);
 
