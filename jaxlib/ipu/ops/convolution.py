@@ -82,9 +82,13 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
   lhs, rhs = node.inputs
   if 0 in result.shape:
     return [e.constant(0, result.dtype, result.shape)]
-  padded = _pad(e, lhs, c)
   reverse = [d for d, r in zip(c.kernel_spatial, c.reversal) if r]
   rhs = e.reverse(rhs, reverse)
+  for i, dilation in enumerate(c.lhs_dilation):
+    if dilation > 1 and c.strides[i] == 1:
+      whole = dataclasses.replace(c, reversal=(False,) * len(c.strides))
+      return [_interleaved(e, lhs, rhs, whole, i, result)]
+  padded = _pad(e, lhs, c)
   groups = max(c.feature_groups, c.batch_groups)
   # Operands as (groups, batch, spatial..., window..., input features) and
   # (groups, window..., input features, output features), by views.
@@ -128,6 +132,55 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
   return [
     e.reshape(multiply(e, left, right, n, order, result.dtype), result.shape)
   ]
+
+
+def _interleaved(
+  e: Emitter, lhs: Value, rhs: Value, c: Convolution, i: int, result: Value
+) -> Value:
+  """A convolution whose left operand is dilated along spatial dimension i,
+  without the products with the zeros between its elements.
+
+  Of the results q * dilation + f, those of one f meet the same elements of
+  the kernel: they are a convolution of their own.
+  """
+  step, spread = c.lhs_dilation[i], c.rhs_dilation[i]
+  d, kernel, out = c.input_spatial[i], c.kernel_spatial[i], c.output_spatial[i]
+  extent, size = lhs.shape[d], rhs.shape[kernel]
+  count = -(-result.shape[out] // step)
+  shape = list(result.shape)
+  shape[out] = count
+  phases = []
+  for f in range(step):
+    # Element k meets operand q + (f + k * spread - low) / step, if whole.
+    met = [k for k in range(size) if (f + k * spread - c.low[i]) % step == 0]
+    if not met:
+      phases.append(e.constant(0, result.dtype, shape))
+      continue
+    stride = met[1] - met[0] if len(met) > 1 else 1
+    dilation = stride * spread // step if len(met) > 1 else 1
+    low = -((f + met[0] * spread - c.low[i]) // step)
+    high = count + (len(met) - 1) * dilation - extent - low
+    rank = len(rhs.shape)
+    starts, limits, steps = [0] * rank, list(rhs.shape), [1] * rank
+    starts[kernel], limits[kernel], steps[kernel] = met[0], met[-1] + 1, stride
+    attributes = dataclasses.replace(
+      c,
+      low=_with(c.low, i, low),
+      high=_with(c.high, i, high),
+      lhs_dilation=_with(c.lhs_dilation, i, 1),
+      rhs_dilation=_with(c.rhs_dilation, i, dilation),
+    )
+    some = e.slice(rhs, starts, limits, steps)
+    type_ = (tuple(shape), result.dtype)
+    phases += e.node("stablehlo.convolution", [lhs, some], [type_], attributes)
+  apart = (*shape[: out + 1], 1, *shape[out + 1 :])
+  whole = e.concatenate([e.reshape(v, apart) for v in phases], out + 1)
+  shape[out] *= step
+  return e.slice(e.reshape(whole, shape), [0] * len(shape), list(result.shape))
+
+
+def _with(numbers: tuple[int, ...], i: int, number: int) -> tuple[int, ...]:
+  return (*numbers[:i], number, *numbers[i + 1 :])
 
 
 def _pad(e: Emitter, lhs: Value, c: Convolution) -> Value:

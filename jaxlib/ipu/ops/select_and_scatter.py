@@ -10,17 +10,19 @@ farther than its window, and nothing is scattered.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.codelets.reduce import identity
+from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
-from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.emitter import Emitter, Number
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.region import monoid
 from jaxlib.ipu.ops.windows import Window, read_window, windows
-from jaxlib.ipu.program.isa import ReduceKind
+from jaxlib.ipu.program.isa import Opcode, ReduceKind
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
@@ -55,12 +57,47 @@ def _numbers(w: Window, dims: Sequence[int]) -> list[int]:
   return steps[::-1]
 
 
+class _Extreme(NamedTuple):
+  """What a selection finds: the first or last of a window's extremes."""
+
+  kind: ReduceKind
+  name: str
+  first: bool
+
+
+_EXTREMES = {
+  Opcode.GE: _Extreme(ReduceKind.MAX, "maximum", True),
+  Opcode.GT: _Extreme(ReduceKind.MAX, "maximum", False),
+  Opcode.LE: _Extreme(ReduceKind.MIN, "minimum", True),
+  Opcode.LT: _Extreme(ReduceKind.MIN, "minimum", False),
+}
+
+
+def _extreme(select: Graph) -> _Extreme | None:
+  """The meaning of a selection that is one comparison; None for others. A NaN
+  counts as an extreme, where XLA:CPU forgets what is before it."""
+  if len(select.nodes) != 1:
+    return None
+  (node,) = select.nodes
+  if node.op != "stablehlo.compare" or node.attributes.total_order:
+    return None
+  if list(node.inputs) != select.parameters or node.inputs[0].dtype is (
+    DType.BOOL
+  ):
+    return None
+  return _EXTREMES.get(node.attributes.opcode)
+
+
 def _selected(
   e: Emitter, operand: Value, w: Window, dims: Sequence[int], select: Graph
 ) -> Value:
   """The number of the place that each window selects, -1 for none."""
   rank = len(operand.shape)
-  padded = e.pad(operand, 0, w.low, w.high)
+  extreme = _extreme(select)
+  filling: Number = 0
+  if extreme is not None:
+    filling = identity(extreme.kind, NUMPY[operand.dtype])
+  padded = e.pad(operand, filling, w.low, w.high)
   values = windows(
     e,
     padded,
@@ -82,6 +119,18 @@ def _selected(
         e.compare(index, 0, "LT"), e.compare(index, operand.shape[d], "GE")
       )
       outside = out if outside is None else e.or_(outside, out)
+  reduced = range(rank, rank + len(dims))
+  if extreme is not None:
+    best = e.reduce(values, filling, reduced, extreme.name)
+    best = e.broadcast_in_dim(best, shape, range(rank))
+    chosen = e.compare(values, best, "EQ")
+    if operand.dtype in FLOATS:
+      chosen = e.or_(chosen, e.compare(values, values, "NE"))
+    if outside is not None:
+      chosen = e.and_(chosen, e.not_(outside))
+    none = np.iinfo(np.int32).max if extreme.first else -1
+    pick = "minimum" if extreme.first else "maximum"
+    return e.reduce(e.select(chosen, number, none), none, reduced, pick)
   if outside is not None:
     number = e.select(outside, -1, number)
 
@@ -97,7 +146,6 @@ def _selected(
     return [e.select(keep, old, new), e.select(keep, place, new_place)]
 
   start = [e.constant(0, operand.dtype, ()), e.constant(-1, DType.I32, ())]
-  reduced = range(rank, rank + len(dims))
   return e.reduce_several([values, number], start, reduced, better)[1]
 
 
