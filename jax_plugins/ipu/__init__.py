@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax_plugins.ipu import callbacks, lowerings
+from jax_plugins.ipu import callbacks, late_rules, lowerings
 
 PLATFORM = "ipu"
 
@@ -29,6 +29,7 @@ def initialize() -> None:
   _join_platform_lists()
   lowerings.register()
   callbacks.register()
+  late_rules.register(PLATFORM)
 
 
 def _make_client() -> Any:

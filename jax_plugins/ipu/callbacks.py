@@ -23,7 +23,7 @@ PLATFORM = "ipu"
 
 def register() -> None:
   """Teaches JAX about callbacks on the IPU, once; the platform is known."""
-  from jax._src import callback, checkify, debugging
+  from jax._src import callback, debugging
   from jax._src.interpreters import mlir
   from jax._src.lib import xla_client
 
@@ -34,7 +34,6 @@ def register() -> None:
   for primitive, rule in (
     (debugging.debug_callback_p, debugging.debug_callback_lowering),
     (debugging.debug_print_p, debugging.debug_print_lowering_rule),
-    (checkify.check_p, checkify.check_lowering_rule),
   ):
     mlir.register_lowering(primitive, rule, PLATFORM, cacheable=False)
   xla_client.register_custom_call_handler(PLATFORM, _register_target)
@@ -72,11 +71,11 @@ def _emit(
   Args, and what is returned (results, token, function): those of JAX's own
   `emit_python_callback`.
   """
-  import jax
-  from jax._src import core
+  from jax._src import core, ffi
+  from jax._src.interpreters import mlir
   from jaxlib.ipu import host_functions
 
-  del returns_token, sharding  # the token comes and goes with `token`
+  del returns_token  # it comes and goes with `token`
   if partitioned and result_avals:
     raise ValueError("a partitioned callback cannot return values")
   function = host_functions.PythonFunction(
@@ -93,20 +92,31 @@ def _emit(
       avals_in=[core.abstract_token, *ctx.avals_in],
       avals_out=[core.abstract_token, *ctx.avals_out],
     )
-  lower = jax.ffi.ffi_lowering(
+    if result_avals:
+      sharding = _with_token(sharding)
+  operation = ffi.build_ffi_lowering_function(
     host_functions.PYTHON_TARGET, has_side_effect=has_side_effect
+  )(
+    ctx,
+    *operands,
+    process=np.uint64(host_functions.PROCESS),
+    function=np.uint64(function.number),
   )
-  results = list(
-    lower(
-      ctx,
-      *operands,
-      process=np.uint64(host_functions.PROCESS),
-      function=np.uint64(function.number),
-    )
-  )
+  if sharding is not None:
+    mlir.set_sharding(ctx.module_context, operation, sharding)
+  results = list(operation.results)
   if token is not None:
     token = results.pop(0)
   return results, token, function
+
+
+def _with_token(sharding: Any) -> Any:
+  """The shardings of some results and, before them, that of a token."""
+  first, *rest = getattr(sharding, "shardings", (None,))
+  if first is None:
+    return sharding  # GSPMD's covers all results
+  token = dataclasses.replace(first, dim_shardings=())
+  return dataclasses.replace(sharding, shardings=(token, first, *rest))
 
 
 def _canonical(callback: Callable[..., Any]) -> Callable[..., list[Any]]:

@@ -37,10 +37,12 @@ def lowered_code(lowered: Any) -> bytes:
   """What a plugin gets of a lowered function; its module changes."""
   module = lowered.compiler_ir("stablehlo")
   with module.context:
-    # As jaxlib does before it hands a module to a plugin.
+    # As jaxlib does before it hands a module to a plugin, but for shardings,
+    # of which VHLO knows nothing.
     stablehlo.register_stablehlo_passes()
-    passes = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
-    passmanager.PassManager.parse(passes).run(module.operation)
+    passes = "sdy-drop-sharding-and-mesh,func.func(chlo-legalize-to-stablehlo)"
+    manager = passmanager.PassManager.parse(f"builtin.module({passes})")
+    manager.run(module.operation)
   return stablehlo.serialize_portable_artifact(
     module, stablehlo.get_current_version()
   )

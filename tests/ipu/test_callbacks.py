@@ -383,8 +383,6 @@ def test_errors_of_effects_reach_the_barrier(ipu):
   with pytest.raises(jax.errors.JaxRuntimeError, match="what the user said"):
     f(jax.device_put(np.float32(1), ipu))
     jax.effects_barrier()
-  with pytest.raises(jax.errors.JaxRuntimeError, match="what the user said"):
-    jax.effects_barrier()
   dispatch.runtime_tokens.clear()
 
 
@@ -534,6 +532,22 @@ def test_debug_checks(ipu):
   assert "x is -1" in error.get()
 
 
+def test_checks_without_checkify(ipu):
+  from jax.experimental import checkify
+
+  def f(x):
+    checkify.check(x > 0, "x is {x}", x=x)
+    return x + 1
+
+  x = jax.device_put(np.float32(1), ipu)
+  with jax._src.config.xla_runtime_errors(True):
+    assert jax.jit(f)(x) == 2
+    with pytest.raises(jax.errors.JaxRuntimeError, match="x is -1"):
+      jax.jit(f)(-x).block_until_ready()
+      jax.effects_barrier()
+  dispatch.runtime_tokens.clear()
+
+
 @pytest.mark.parametrize("flag, bad", [("nans", np.nan), ("infs", np.inf)])
 def test_debug_flags(ipu, flag, bad):
   f = jax.jit(lambda x: x * 2)
@@ -541,6 +555,36 @@ def test_debug_flags(ipu, flag, bad):
   with getattr(jax, f"debug_{flag}")(True):
     assert f(jax.device_put(np.float32(1), ipu)) == 2
     with pytest.raises(FloatingPointError):
+      f(x)
+
+
+# --- Pallas ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interpret", [True, False])
+def test_pallas_kernels_are_interpreted(ipu, interpret):
+  from jax.experimental import pallas as pl
+
+  def kernel(x, y):
+    y[...] = x[...] * 2 + pl.program_id(0)
+
+  rows = pl.BlockSpec((4, 3), lambda i: (i, 0))
+  x = jax.device_put(np.arange(24, dtype=np.float32).reshape(8, 3), ipu)
+  f = jax.jit(
+    pl.pallas_call(
+      kernel,
+      out_shape=typed(x),
+      grid=(2,),
+      in_specs=[rows],
+      out_specs=rows,
+      interpret=interpret,
+    )
+  )
+  if interpret:
+    expected = np.asarray(x) * 2 + np.repeat([0, 1], 4)[:, None]
+    np.testing.assert_array_equal(f(x), expected)
+  else:
+    with pytest.raises(NotImplementedError, match="interpret=True"):
       f(x)
 
 
