@@ -86,6 +86,17 @@ def loops(size: int) -> Callable[..., Any]:
   return f
 
 
+def branches(size: int) -> Callable[..., Any]:
+  """Switch after switch, beside values that live past them all."""
+
+  def f(x, i, kept):
+    for _ in range(size // 8):
+      x = jax.lax.cond(i > x[0], lambda c: jnp.sin(c) * c, lambda c: -c, x)
+    return x, [k + x for k in kept]
+
+  return f
+
+
 def donated(size: int) -> Callable[..., Any]:
   """Every argument's memory becomes a result's."""
 
@@ -110,6 +121,11 @@ PROGRAMS = {
   "loops": Program(
     function=loops,
     arguments=lambda n: (_ones(4), [_ones(4)] * 100),
+    sizes=SIZES[:3],
+  ),
+  "branches": Program(
+    function=branches,
+    arguments=lambda n: (_ones(4), np.float32(1), [_ones(4)] * 500),
     sizes=SIZES[:3],
   ),
   "donated arguments": Program(
