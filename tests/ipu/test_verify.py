@@ -140,6 +140,24 @@ def test_steps_name_what_exists():
       "not yet there",
     ),
     (
+      schema.Map(
+        code(load(0, RegisterType.I32), (Opcode.FLOOR, RegisterType.I32, 0)),
+        [1],
+      ),
+      "FLOOR. does not exist for I32",
+    ),
+    (
+      schema.Map(
+        code(
+          load(0),
+          (Opcode.EQ, RegisterType.F32, 0, 0),
+          (Opcode.ADD, RegisterType.F32, 0, 1),
+        ),
+        [2],
+      ),
+      "ADD. takes a value of type 0, but 1 is 3",
+    ),
+    (
       schema.Map(code((Opcode.IOTA, RegisterType.I32, 0, 0, 0, 1)), [0]),
       "counts dimension 1",
     ),

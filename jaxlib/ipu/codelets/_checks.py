@@ -8,7 +8,13 @@ from typing import Protocol
 from jaxlib.ipu.codelets._instructions import arguments, decode
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind
+from jaxlib.ipu.program.isa import (
+  OWN,
+  SIGNATURES,
+  SOURCE,
+  Opcode,
+  ReduceKind,
+)
 
 
 class Checker(Protocol):
@@ -27,16 +33,28 @@ class Checker(Protocol):
 def register_program(
   v: Checker, code: bytes, outputs: Sequence[int], operands: int, rank: int
 ) -> None:
-  """A register program reads what exists, earlier values only."""
+  """A register program reads what exists: earlier values, of the types that its
+  instructions take."""
   try:
     instructions = decode(code)
   except ValueError as e:
     return v.require(False, f"its register program is none: {e}")
+  types: list[int] = []
   for n, i in enumerate(instructions):
+    name = f"instruction {n} ({i.op.name})"
+    signature = SIGNATURES[i.op]
     v.require(
-      all(a < n for a in arguments(i)),
-      f"instruction {n} ({i.op.name}) reads a value that is not yet there",
+      i.type in signature.types, f"{name} does not exist for {i.type.name}"
     )
+    special = {OWN: i.type, SOURCE: i.b}
+    for value, taken in zip(arguments(i), signature.operands, strict=True):
+      v.require(value < n, f"{name} reads a value that is not yet there")
+      wanted = special.get(taken, taken)
+      v.require(
+        types[value] == wanted,
+        f"{name} takes a value of type {wanted}, but {value} is {types[value]}",
+      )
+    types.append(special.get(signature.result, signature.result))
     if i.op == Opcode.LOAD:
       v.require(i.imm < operands, f"instruction {n} loads operand {i.imm}")
     if i.op == Opcode.IOTA:
