@@ -24,7 +24,7 @@ from jaxlib.ipu.lower.region import (
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.plan import reduction
-from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.layout import Layout, overlapping
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
 
@@ -183,6 +183,8 @@ def _split(
       )
       if found is not None and found[2] <= cycles:
         return found[0], found[1]
+  if 0 not in shape and any(overlapping(v.shape, v.strides) for v in views):
+    return reduction.boxes(shape, num_kept, plan)
   return plan, reduction.partition(shape, num_kept, plan)
 
 

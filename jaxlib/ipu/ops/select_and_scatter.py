@@ -9,6 +9,7 @@ farther than its window, and nothing is scattered.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -57,6 +58,10 @@ def _numbers(w: Window, dims: Sequence[int]) -> list[int]:
   return steps[::-1]
 
 
+# Added to the number of a place outside of the operand, for each dimension.
+_OUTSIDE = 1 << 28
+
+
 class _Extreme(NamedTuple):
   """What a selection finds: the first or last of a window's extremes."""
 
@@ -88,6 +93,22 @@ def _extreme(select: Graph) -> _Extreme | None:
   return _EXTREMES.get(node.attributes.opcode)
 
 
+def _total(
+  e: Emitter,
+  tables: Sequence[np.ndarray],
+  walked: Sequence[Sequence[int]],
+  shape: Sequence[int],
+) -> Value:
+  """The sum of tables, each along some dimensions of a shape."""
+  values = [
+    e.broadcast_in_dim(e.constant(table.astype(np.int32)), shape, dims)
+    for table, dims in zip(tables, walked, strict=True)
+  ]
+  if not values:
+    return e.constant(0, DType.I32, shape)
+  return functools.reduce(e.add, values)
+
+
 def _selected(
   e: Emitter, operand: Value, w: Window, dims: Sequence[int], select: Graph
 ) -> Value:
@@ -107,18 +128,20 @@ def _selected(
     [1] * len(dims),
   )
   shape = values.shape
-  number = e.constant(0, DType.I32, shape)
-  outside = None
+  # What picks the last takes the highest number: those outside are negative.
+  mark = _OUTSIDE if extreme is None or extreme.first else -_OUTSIDE
+  tables, walked, padded_dims = [], [], False
   for i, (d, step) in enumerate(zip(dims, _numbers(w, dims), strict=True)):
-    place = e.iota(DType.I32, shape, rank + i)
-    number = e.add(number, e.multiply(place, step))
+    place = np.arange(w.sizes[d])
+    table = place * step
     if w.low[d] > 0 or w.high[d] > 0:
-      window = e.multiply(e.iota(DType.I32, shape, d), w.strides[d])
-      index = e.subtract(e.add(window, place), w.low[d])
-      out = e.or_(
-        e.compare(index, 0, "LT"), e.compare(index, operand.shape[d], "GE")
-      )
-      outside = out if outside is None else e.or_(outside, out)
+      index = np.arange(shape[d])[:, None] * w.strides[d] + place - w.low[d]
+      inside = (index >= 0) & (index < operand.shape[d])
+      table = np.where(inside, table, mark)
+      padded_dims = True
+    tables.append(table)
+    walked.append((d, rank + i)[2 - table.ndim :])
+  number = _total(e, tables, walked, shape)
   reduced = range(rank, rank + len(dims))
   if extreme is not None:
     best = e.reduce(values, filling, reduced, extreme.name)
@@ -126,23 +149,20 @@ def _selected(
     chosen = e.compare(values, best, "EQ")
     if operand.dtype in FLOATS:
       chosen = e.or_(chosen, e.compare(values, values, "NE"))
-    if outside is not None:
-      chosen = e.and_(chosen, e.not_(outside))
     none = np.iinfo(np.int32).max if extreme.first else -1
     pick = "minimum" if extreme.first else "maximum"
     return e.reduce(e.select(chosen, number, none), none, reduced, pick)
-  if outside is not None:
-    number = e.select(outside, -1, number)
+  if padded_dims:
+    number = e.select(e.compare(number, mark, "GE"), -1, number)
 
   def better(
     old: Value, place: Value, new: Value, new_place: Value
   ) -> list[Value]:
     (keeps,) = e.call(select, [old, new])
     has = e.compare(place, 0, "GE")
-    if outside is None:
-      keep = e.and_(has, keeps)
-    else:
-      keep = e.or_(e.compare(new_place, 0, "LT"), e.and_(has, keeps))
+    keep = e.and_(has, keeps)
+    if padded_dims:
+      keep = e.or_(e.compare(new_place, 0, "LT"), keep)
     return [e.select(keep, old, new), e.select(keep, place, new_place)]
 
   start = [e.constant(0, operand.dtype, ()), e.constant(-1, DType.I32, ())]
@@ -186,12 +206,12 @@ def _collected(
   shape = (*kept, *reach)
   behind = [*places, *range(len(kept), len(shape))]
   choice, value = (e.broadcast_in_dim(v, shape, behind) for v in near)
-  number = e.constant(0, DType.I32, shape)
+  tables, walked = [], []
   for i, (d, step) in enumerate(zip(dims, _numbers(w, dims), strict=True)):
-    remainder = e.iota(DType.I32, shape, places[d] + 1)
-    window = e.iota(DType.I32, shape, len(kept) + i)
-    turn = e.multiply(e.subtract(reach[i] - 1, window), w.strides[d])
-    number = e.add(number, e.multiply(e.add(remainder, turn), step))
+    turn = (reach[i] - 1 - np.arange(reach[i])) * w.strides[d]
+    tables.append((np.arange(w.strides[d])[:, None] + turn) * step)
+    walked.append((places[d] + 1, len(kept) + i))
+  number = _total(e, tables, walked, shape)
   here = e.compare(choice, number, "EQ")
   result = _combined(e, here, value, init, len(kept), scatter)
   whole = [quotients[d] * w.strides[d] if d in dims else n

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Factor, Layout, linear, project, refine
+from jaxlib.ipu.plan.layout import (
+  Factor,
+  Layout,
+  grid,
+  linear,
+  project,
+  refine,
+)
+from jaxlib.ipu.plan.matmul import distribute
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -134,6 +142,27 @@ def partition(
       Factor(reduced, p.reduced_block, 1 if p.reduced_parts > 1 else 0),
     )
   )
+
+
+def boxes(
+  shape: tuple[int, ...], num_kept: int, p: ReductionPlan
+) -> tuple[ReductionPlan, Layout]:
+  """About the same plan in blocks that are boxes: what overlapping windows
+  need on a tile is then the elements that they cover."""
+  halves = (shape[:num_kept], shape[num_kept:])
+  parts = [
+    count
+    for half, most in zip(halves, (p.kept_parts, p.reduced_parts), strict=True)
+    for count in distribute(most, half)
+  ]
+  blocks = [-(-n // count) for n, count in zip(shape, parts, strict=True)]
+  used = [-(-n // block) for n, block in zip(shape, blocks, strict=True)]
+  return ReductionPlan(
+    math.prod(blocks[:num_kept]),
+    math.prod(blocks[num_kept:]),
+    math.prod(used[:num_kept]),
+    math.prod(used[num_kept:]),
+  ), grid(shape, parts)
 
 
 def result_layout(
