@@ -53,6 +53,16 @@ def scalars_beside_arrays(e, x, i):
   return e.subtract(s, e.multiply(e.convert(i, F32), np.float32(0.5)))
 
 
+def what_is_there_already(e, x, i):
+  y = e.add(e.multiply(x, 2), e.constant(2, F32))
+  before = len(e.nodes)
+  assert e.add(e.multiply(x, 2.0), np.float32(2)) is y
+  assert len(e.nodes) == before
+  (z,) = e.fori_loop(2, [y], lambda k, z: e.add(z, e.multiply(x, 2)))
+  assert e.multiply(x, -0.0) is not e.multiply(x, 0.0)
+  return z
+
+
 def bits(e, x, i):
   parts = e.bitcast_convert(x, U8)
   assert parts.shape == (4, 6, 4)
@@ -158,6 +168,7 @@ EXPECTED = {
   ),
   scalars_beside_arrays: lambda x, i: 3 - jnp.float32(0.5) * i,
   bits: lambda x, i: np.asarray(x).view(np.int32).byteswap(),
+  what_is_there_already: lambda x, i: 6 * x + 2,
   movement: _movement,
   moving_slices: _moving_slices,
   slices_by_index: lambda x, i: x[(i[:, 0] > 500).astype(np.int32)],

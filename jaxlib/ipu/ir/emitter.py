@@ -18,7 +18,8 @@ replaces, and returns a value for each of the node's results:
   graphs around them; functions of scalars (`reduce`, `scatter`) only their
   parameters and constants.
 - What computes nothing adds no node: a reshape to the same shape, a full
-  slice, operations on arrays without elements.
+  slice, operations on arrays without elements; nor does what the same graph
+  or region has already.
 - Nodes get the location of the node that is replaced. What a rule emits may
   have rules of its own.
 - `node` adds any other operation, `call` a copy of an existing region.
@@ -73,6 +74,7 @@ class Emitter:
   def __init__(self, nodes: list[Node], location: Any = None) -> None:
     self.nodes = nodes
     self.location = location
+    self._known: dict[Any, Value] = {}  # what `nodes` has already
 
   # --- Anything ------------------------------------------------------------
 
@@ -102,12 +104,13 @@ class Emitter:
   def region(self, types: Sequence[Type], function: Function) -> Graph:
     """The region of a function of values of these types."""
     parameters = [Value(None, i, s, d) for i, (s, d) in enumerate(types)]
-    outer, self.nodes = self.nodes, []
+    outer = self.nodes, self._known
+    self.nodes, self._known = [], {}
     try:
       results = _values(function(*parameters))
       return Graph(parameters, self.nodes, results)
     finally:
-      self.nodes = outer
+      self.nodes, self._known = outer
 
   def call(self, graph: Graph, arguments: Sequence[Value]) -> list[Value]:
     """A copy of a region's nodes on other arguments; returns its results."""
@@ -149,7 +152,12 @@ class Emitter:
     if 0 in shape:
       return self.constant(0, dtype, shape)
     op = f"stablehlo.{name}"
-    (result,) = self.node(op, inputs, [(shape, dtype)], attributes, regions)
+    key = (op, tuple(inputs), shape, dtype, attributes)
+    result = None if regions else self._known.get(key)
+    if result is None:
+      (result,) = self.node(op, inputs, [(shape, dtype)], attributes, regions)
+      if not regions:
+        self._known[key] = result
     return result
 
   # --- Constants -----------------------------------------------------------
@@ -171,7 +179,14 @@ class Emitter:
     if shape is not None:
       array = np.broadcast_to(array, tuple(shape))
     type_ = (array.shape, _DTYPE[array.dtype])
-    return self.node("stablehlo.constant", [], [type_], array)[0]
+    if array.size != 1 and any(array.strides):
+      return self.node("stablehlo.constant", [], [type_], array)[0]
+    one = array[(slice(0, 1),) * array.ndim]
+    key = (type_, one.tobytes())
+    if key not in self._known:
+      (result,) = self.node("stablehlo.constant", [], [type_], array)
+      self._known[key] = result
+    return self._known[key]
 
   def iota(self, dtype: DType, shape: Sequence[int], dimension: int) -> Value:
     """Each element's index along a dimension."""
