@@ -14,6 +14,7 @@ _ORDER = (
   "eager",
   "elementwise",
   "reductions",
+  "sorting",
   "products",
   "convolutions",
   "running_totals",

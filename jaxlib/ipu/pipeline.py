@@ -24,6 +24,7 @@ from jaxlib.ipu.passes import (
   decompose,
   fold,
   fuse,
+  keep,
   rotate,
 )
 from jaxlib.ipu.program import container, schema
@@ -153,7 +154,7 @@ def _decompose(state: State, options: Options) -> None:
 def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
   graph = rotate.rotate(count.count(fold.fold(state.module.graph)))
-  graph = dce.eliminate(graph)
+  graph = keep.keep(dce.eliminate(graph))
   graph = fuse.fuse(graph)
   state.module.graph = dce.eliminate(absorb.absorb(graph))
 

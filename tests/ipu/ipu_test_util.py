@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -14,6 +15,9 @@ import numpy as np
 
 import jax
 import jax.numpy as jnp
+from jax import export
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 BOOL = (np.dtype(np.bool_),)
 SIGNED = tuple(np.dtype(t) for t in (np.int8, np.int16, np.int32))
@@ -101,6 +105,26 @@ def sample(
     flat[where] = rng.permutation(extra)[: len(where)]
     values = flat.reshape(shape)
   return values
+
+
+def from_stablehlo(text: str, *arguments: Any) -> Callable[..., Any]:
+  """A function that computes what a StableHLO module does.
+
+  Args:
+    text: its @main takes the number of a platform, i32, before the arguments
+      and has results of the arguments' types.
+    *arguments: of these types.
+  """
+  exported = export.export(
+    jax.jit(lambda *a: list(a)), platforms=("ipu", "cpu")
+  )(*arguments)
+  context = jax.jit(lambda: 0).lower().compiler_ir("stablehlo").context
+  module = ir.Module.parse(text, context)
+  with context:
+    code = stablehlo.serialize_portable_artifact(
+      module, stablehlo.get_current_version()
+    )
+  return dataclasses.replace(exported, mlir_module_serialized=code).call
 
 
 def run_on(device: jax.Device, f: Callable[..., Any], *args: Any) -> Any:

@@ -24,13 +24,20 @@ def compiled(
   f: Callable[..., Any], arguments: list[Any], tiles: int | machines.Target
 ) -> bytes:
   """The program of a function, checked after every phase."""
+  return phases(f, arguments, tiles).data
+
+
+def phases(
+  f: Callable[..., Any], arguments: list[Any], tiles: int | machines.Target
+) -> pipeline.State:
+  """What every phase leaves of a function."""
   # A function of its own: serialising changes the module that JAX keeps.
   traced = jax.jit(lambda *a: f(*a), keep_unused=True).trace(*arguments)
   code = lowered_code(traced.lower(lowering_platforms=("ipu",)))
   if isinstance(tiles, int):
     tiles = machines.resolve("ipu2", tiles)
   options = pipeline.Options(target=tiles, verify=True)
-  return pipeline.compile_module(code, options).data
+  return pipeline.compile_module(code, options)
 
 
 def lowered_code(lowered: Any) -> bytes:

@@ -342,6 +342,49 @@ def test_gather(data):
 
 @given(st.data())
 @hypothesis.settings(max_examples=150)
+def test_sort(data):
+  shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+  split = data.draw(partitions(shape))
+  dtypes = data.draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=3))
+  keep = data.draw(st.integers(1, shape[-1]))
+  compares = data.draw(st.booleans())
+  kit = Kit(TILES)
+  every = tuple(range(len(shape)))
+  operands, results, arguments = [], [], []
+  for i, dtype in enumerate(dtypes):
+    root, offset, strides = data.draw(views(shape))
+    a = kit.argument(root, dtype)
+    placed = kit.brought(a, shape, every, split, (shape, offset, strides))
+    operands.append((placed, every))
+    kept = (*shape[:-1], keep)
+    results.append((kit.result(kept, dtype), (*every[:-1], -1)))
+    low, high = (0, 1) if dtype == BOOL else (0, 3)
+    # A comparison that NaN makes inconsistent orders nothing.
+    arguments.append(
+      util.sample(
+        NUMPY[dtype], root, low=low, high=high, special=not compares, key=i
+      )
+    )
+  flag = st.integers(0, 1)
+  keys = [
+    schema.SortKey(j, *(data.draw(flag) for _ in range(3)))
+    for j in data.draw(st.permutations(range(len(dtypes))))
+  ]
+  less, output = b"", 0
+  if compares:
+    keys = []
+    register = register_type(dtypes[0])
+    less = code(
+      load(0, register), load(1, register), (Opcode.GT, register, 0, 1)
+    )
+    output = 2
+  fields = schema.Sort(keys, less, output, keep)
+  kit.execute(fields, shape, operands, results, split)
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
 def test_scatter(data):
   w = data.draw(window_maps())
   shape = w["batch"] + w["window"]

@@ -80,21 +80,19 @@ def import_module(module: ir.Module) -> Module:
     CompileError: an operation or an element type that nobody lowers; names
       it, the user's line, and what to do instead.
   """
-  main = None
+  functions = {}
   for op in module.body.operations:
     name = op.operation.name
-    if (
-      name == "func.func"
-      and ir.StringAttr(op.attributes["sym_name"]).value == "main"
-    ):
-      main = op
-    elif name not in ("func.func", "sdy.mesh"):
+    if name == "func.func":
+      functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
+    elif name != "sdy.mesh":
       raise _unimplemented(f"{name} beside @main", op.location)
+  main = functions.get("main")
   if main is None:
     raise invalid_argument("the StableHLO module has no function @main")
   aliases, donors = _donations(main)
   block = main.regions[0].blocks[0]
-  graph = _Importer().graph(block)
+  graph = _Importer(functions).graph(block)
   return Module(module_name(module), graph, aliases, donors)
 
 
@@ -129,7 +127,8 @@ def bytecode(module: ir.Module) -> bytes:
 class _Importer:
   """One walk over a function; regions see the values around them."""
 
-  def __init__(self) -> None:
+  def __init__(self, functions: dict[str, Any]) -> None:
+    self._functions = functions
     self._values: dict[Any, Value] = {}
     self._types: dict[Any, tuple[Shape, DType]] = {}
 
@@ -167,7 +166,13 @@ class _Importer:
     if definition is None:
       raise _unimplemented(name, operation.location)
     types = [self._type(r.type, operation) for r in results]
-    regions = tuple([self.graph(r.blocks[0]) for r in operation.regions])
+    bodies = [r.blocks[0] for r in operation.regions]
+    if _CALLED in operation.attributes:
+      # What a custom call calls are regions of it.
+      for symbol in operation.attributes[_CALLED]:
+        called = ir.FlatSymbolRefAttr(symbol).value
+        bodies.append(self._functions[called].regions[0].blocks[0])
+    regions = tuple([self.graph(body) for body in bodies])
     attributes = definition.read(operation) if definition.read else None
     node = Node(name, inputs, types, attributes, regions, operation.location)
     for result, value in zip(results, node.results):
@@ -181,6 +186,7 @@ class _Importer:
     return known
 
 
+_CALLED = "called_computations"
 # They compute nothing: a barrier only orders, and the order is already fixed.
 _IDENTITIES = frozenset(
   {"stablehlo.optimization_barrier", "sdy.sharding_constraint"}

@@ -265,8 +265,48 @@ class DynamicUpdate:
   dynamic_dims: list[I32]
 
 
+@record
+class SortKey:
+  """A key of a sort: the operand whose elements are compared.
+
+  Floats are in total order: NaN with a sign bit, -inf, ..., -0, 0, ..., inf,
+  NaN. With `zeros_equal` both zeros are one key, with `nans_equal` all NaN
+  are, the largest.
+  """
+
+  operand: U32
+  descending: U8
+  zeros_equal: U8
+  nans_equal: U8
+
+
+@record
+class Sort:
+  """A stable sort along the last dimension of the iteration space.
+
+  Result j gets the first `keep` elements of operand j in the order of `keys`,
+  the most significant first; the results' last dimension has that extent, and
+  no iteration dimension walks it. Without keys, the register program `compare`
+  says (value `compare_output`) whether an element is less than another: value
+  2j is operand j's element, 2j + 1 that of the other.
+  """
+
+  keys: list[SortKey]
+  compare: bytes
+  compare_output: U16
+  keep: I64
+
+
 Fields = (
-  Map | Reduce | Dot | Scan | Gather | Scatter | DynamicSlice | DynamicUpdate
+  Map
+  | Reduce
+  | Dot
+  | Scan
+  | Gather
+  | Scatter
+  | DynamicSlice
+  | DynamicUpdate
+  | Sort
 )
 
 

@@ -1,0 +1,171 @@
+// A stable sort of integers, and the smallest of them.
+
+#ifndef JAXLIB_IPU_CODELETS_RADIX_SORT_H_
+#define JAXLIB_IPU_CODELETS_RADIX_SORT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/thread_pool.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// What is sorted. Keys alone are plain integers; a key of at most 32 bits and
+// the number of its element are one integer, the key above; a longer key has a
+// word of its own.
+struct WideEntry {
+  uint64_t key;
+  uint64_t index;
+  friend bool operator<(const WideEntry& a, const WideEntry& b) {
+    return a.key < b.key || (a.key == b.key && a.index < b.index);
+  }
+};
+
+template <typename Integer>
+Integer DigitsOf(Integer entry) {
+  return entry;
+}
+inline uint64_t DigitsOf(const WideEntry& entry) { return entry.key; }
+
+// Calls body(part) for all parts, on several threads.
+template <typename Body>
+void ForParts(int parts, ThreadPool& threads, const Body& body) {
+  threads.For(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) body(part);
+  });
+}
+
+inline constexpr int kMostParts = 8;
+
+// Sorts n < 2^32 entries by bits [first, last) of their digits; entries that
+// are equal in these keep their order. `other` has room for n more; returns
+// where the sorted ones are, `entries` or `other`.
+//
+// From the least significant digit: each part of the entries is counted, then
+// goes to where its digits begin.
+template <typename Entry>
+Entry* RadixSort(Entry* entries, Entry* other, int64_t n, int first, int last,
+                 int parts, ThreadPool& threads) {
+  constexpr int kWidest = 11;
+  constexpr int64_t kFew = 1 << 14;  // fewer digits' counts cost less than they
+  const int most = n < kFew ? 8 : kWidest;
+  const int passes = std::max(1, (last - first + most - 1) / most);
+  const int width = (last - first + passes - 1) / passes;
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  uint32_t counts[kMostParts][1 << kWidest];
+  const auto begin_of = [n, parts](int64_t part) { return n * part / parts; };
+  for (int bit = first; bit < last; bit += width) {
+    const auto digit = [=](const Entry& e) {
+      return DigitsOf(e) >> bit & mask;
+    };
+    ForParts(parts, threads, [&](int64_t part) {
+      uint32_t* const count = counts[part];
+      std::fill_n(count, mask + 1, 0);
+      const int64_t end = begin_of(part + 1);
+      for (int64_t i = begin_of(part); i < end; ++i) ++count[digit(entries[i])];
+    });
+    uint32_t sum = 0;
+    bool one_digit = false;
+    for (uint64_t d = 0; d <= mask; ++d) {
+      const uint32_t before = sum;
+      for (int part = 0; part < parts; ++part) {
+        sum += std::exchange(counts[part][d], sum);
+      }
+      one_digit |= sum - before == n;
+    }
+    if (one_digit) continue;
+    ForParts(parts, threads, [&](int64_t part) {
+      uint32_t* const to = counts[part];
+      const int64_t end = begin_of(part + 1);
+      for (int64_t i = begin_of(part); i < end; ++i) {
+        other[to[digit(entries[i])]++] = entries[i];
+      }
+    });
+    std::swap(entries, other);
+  }
+  return entries;
+}
+
+// Finds the `keep` smallest entries, by key and then by index, of those that it
+// is shown in ascending order of their indices.
+template <typename Entry, typename Word>
+class Smallest {
+ public:
+  // Entries at `buffer` for which there must be room.
+  static int64_t Room(int64_t keep) {
+    return keep <= kFew ? keep : 2 * keep + 1024;
+  }
+  Smallest(Entry* buffer, int64_t keep)
+      : buffer_(buffer), keep_(keep), room_(Room(keep)) {}
+
+  // Shows keys[0..n); make(key, i) makes an entry.
+  template <typename Make>
+  void Show(const Word* keys, int64_t n, const Make& make) {
+    constexpr int64_t kGroup = 32;
+    int64_t i = 0;
+    while (i < n) {
+      if (limited_ && n - i >= kGroup) {
+        Word smallest = keys[i];
+        for (int64_t j = 1; j < kGroup; ++j) {
+          smallest = std::min(smallest, keys[i + j]);
+        }
+        if (smallest >= limit_) {
+          i += kGroup;
+          continue;
+        }
+      }
+      for (const int64_t end = std::min(n, i + kGroup); i < end; ++i) {
+        // An equal key that came before has the smaller index.
+        if (limited_ && keys[i] >= limit_) continue;
+        if (keep_ <= kFew) {
+          Insert(make(keys[i], i));
+        } else {
+          buffer_[size_++] = make(keys[i], i);
+          if (size_ == room_) Shrink();
+        }
+      }
+    }
+  }
+
+  // The entries kept, in no order: `keep` or more if as many were shown.
+  int64_t size() const { return size_; }
+
+ private:
+  // So few stay sorted.
+  static constexpr int64_t kFew = 16;
+
+  void Insert(const Entry& entry) {
+    int64_t at = size_ == keep_ ? size_ - 1 : size_++;
+    for (; at > 0 && entry < buffer_[at - 1]; --at) {
+      buffer_[at] = buffer_[at - 1];
+    }
+    buffer_[at] = entry;
+    if (size_ == keep_) Limit();
+  }
+
+  void Shrink() {
+    std::nth_element(buffer_, buffer_ + keep_ - 1, buffer_ + size_);
+    size_ = keep_;
+    Limit();
+  }
+
+  void Limit() {
+    limit_ = KeyOf(buffer_[keep_ - 1]);
+    limited_ = true;
+  }
+
+  static Word KeyOf(const WideEntry& e) { return static_cast<Word>(e.key); }
+  static Word KeyOf(uint64_t e) { return static_cast<Word>(e >> 32); }
+
+  Entry* const buffer_;
+  const int64_t keep_;
+  const int64_t room_;
+  int64_t size_ = 0;
+  bool limited_ = false;
+  Word limit_ = 0;
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_CODELETS_RADIX_SORT_H_

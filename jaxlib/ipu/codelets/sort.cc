@@ -1,0 +1,272 @@
+// Sort on the model: keys become unsigned integers, which are sorted by their
+// digits; of few elements that are wanted of many, only candidates are sorted.
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "jaxlib/ipu/codelets/radix_sort.h"
+#include "jaxlib/ipu/codelets/sort_keys.h"
+#include "jaxlib/ipu/codelets/sort_rows.h"
+#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/scratch.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+// Fewer are sorted by comparisons.
+constexpr int64_t kFew = 192;
+// Keys that are made at once.
+constexpr int64_t kBlock = 1024;
+
+// Keys of up to 32 bits are words of 32 bits, longer ones of 64. Keys that do
+// not fit one word together are sorted a group at a time, the least
+// significant first.
+template <typename Word>
+class KeySort : public SortKernel {
+ public:
+  struct Key {
+    size_t operand;
+    SortKeyCode<Word> code;
+  };
+  struct Group {
+    std::vector<Key> keys;
+    int bits = 0;
+  };
+
+  KeySort(const ComputeSet& set, int64_t keep, std::vector<Group> groups)
+      : SortKernel(set, keep), groups_(std::move(groups)) {}
+
+  void SortRow(const SortedRow& row, int parts,
+               ThreadPool& threads) const override {
+    static thread_local Scratch scratch;
+    if (groups_.size() > 1) return ByGroups(row, parts, threads, scratch);
+    if (keep_ < n_ / 4) return Select(row, parts, threads, scratch);
+    if (from_.size() == 1 && groups_[0].keys.size() == 1 && keep_ == n_ &&
+        KeysAlone(row, parts, threads, scratch)) {
+      return;
+    }
+    Entry* entries = scratch.Get<Entry>(2 * n_);
+    ForParts(parts, threads, [&](int64_t part) {
+      ForBlocks(groups_[0], row, n_ * part / parts, n_ * (part + 1) / parts,
+                [&](const Word* keys, int64_t begin, int64_t n) {
+                  for (int64_t i = 0; i < n; ++i) {
+                    entries[begin + i] = Pack(keys[i], begin + i);
+                  }
+                });
+    });
+    entries = SortEntries(entries, groups_[0].bits, parts, threads);
+    Deliver(
+        row, [entries](int64_t i) { return IndexOf(entries[i]); }, parts,
+        threads);
+  }
+
+ private:
+  using Entry = std::conditional_t<sizeof(Word) == 4, uint64_t, WideEntry>;
+  // Where an entry's digits begin.
+  static constexpr int kFirstBit = sizeof(Word) == 4 ? 32 : 0;
+
+  static Entry Pack(Word key, uint64_t index) {
+    if constexpr (sizeof(Word) == 4) {
+      return uint64_t{key} << 32 | index;
+    } else {
+      return {key, index};
+    }
+  }
+  static int64_t IndexOf(uint64_t e) { return static_cast<uint32_t>(e); }
+  static int64_t IndexOf(const WideEntry& e) { return e.index; }
+
+  // Calls visit(keys, begin, n) for blocks of elements [begin, end). Returns
+  // whether an element cannot be had back from its key.
+  template <typename Visit>
+  bool ForBlocks(const Group& group, const SortedRow& row, int64_t begin,
+                 int64_t end, const Visit& visit) const {
+    Word keys[kBlock];
+    Word next[kBlock];
+    bool lost = false;
+    for (; begin < end; begin += kBlock) {
+      const int64_t n = std::min(kBlock, end - begin);
+      for (size_t k = 0; k < group.keys.size(); ++k) {
+        const Key& key = group.keys[k];
+        const int64_t step = from_[key.operand].step;
+        lost |= key.code.Encode(row.from[key.operand] + begin * step, step, n,
+                                k == 0 ? keys : next);
+        if (k == 0) continue;
+        for (int64_t i = 0; i < n; ++i) {
+          keys[i] = keys[i] << key.code.bits() | next[i];
+        }
+      }
+      visit(keys, begin, n);
+    }
+    return lost;
+  }
+
+  // `entries` are in the order of their indices, with room for n_ more behind.
+  Entry* SortEntries(Entry* entries, int bits, int parts,
+                     ThreadPool& threads) const {
+    if (n_ > kFew) {
+      return RadixSort(entries, entries + n_, n_, kFirstBit, kFirstBit + bits,
+                       parts, threads);
+    }
+    std::sort(entries, entries + n_);
+    return entries;
+  }
+
+  // Sorts the keys and makes the elements from them; false, and nothing done,
+  // if that cannot be.
+  bool KeysAlone(const SortedRow& row, int parts, ThreadPool& threads,
+                 Scratch& scratch) const {
+    Word* keys = scratch.Get<Word>(2 * n_);
+    bool lost[kMostParts] = {};
+    ForParts(parts, threads, [&](int64_t part) {
+      lost[part] =
+          ForBlocks(groups_[0], row, n_ * part / parts, n_ * (part + 1) / parts,
+                    [&](const Word* block, int64_t begin, int64_t n) {
+                      std::copy_n(block, n, keys + begin);
+                    });
+    });
+    if (std::count(lost, lost + parts, true) > 0) return false;
+    if (n_ > kFew) {
+      keys = RadixSort(keys, keys + n_, n_, 0, groups_[0].bits, parts, threads);
+    } else {
+      std::sort(keys, keys + n_);
+    }
+    ForParts(parts, threads, [&](int64_t part) {
+      const int64_t begin = n_ * part / parts;
+      groups_[0].keys[0].code.Decode(
+          keys + begin, n_ * (part + 1) / parts - begin,
+          row.to[0] + begin * to_[0].step, to_[0].step);
+    });
+    return true;
+  }
+
+  // Each part finds its smallest, of which those of the whole row are some.
+  void Select(const SortedRow& row, int parts, ThreadPool& threads,
+              Scratch& scratch) const {
+    using Best = Smallest<Entry, Word>;
+    const int64_t room = Best::Room(keep_);
+    Entry* const entries = scratch.Get<Entry>(parts * room);
+    int64_t found[kMostParts];
+    ForParts(parts, threads, [&](int64_t part) {
+      Best best(entries + part * room, keep_);
+      ForBlocks(groups_[0], row, n_ * part / parts, n_ * (part + 1) / parts,
+                [&](const Word* keys, int64_t begin, int64_t n) {
+                  best.Show(keys, n, [begin](Word key, int64_t i) {
+                    return Pack(key, begin + i);
+                  });
+                });
+      found[part] = best.size();
+    });
+    int64_t count = found[0];
+    for (int part = 1; part < parts; ++part) {
+      std::move(entries + part * room, entries + part * room + found[part],
+                entries + count);
+      count += found[part];
+    }
+    if (count > keep_) {
+      std::nth_element(entries, entries + keep_, entries + count);
+    }
+    std::sort(entries, entries + keep_);
+    Deliver(
+        row, [entries](int64_t i) { return IndexOf(entries[i]); }, 1, threads);
+  }
+
+  void ByGroups(const SortedRow& row, int parts, ThreadPool& threads,
+                Scratch& scratch) const {
+    // Entries twice, then keys, then the order so far.
+    Entry* const entries = scratch.Get<Entry>(
+        2 * n_ + (2 * n_ * sizeof(Word)) / sizeof(Entry) + 1);
+    Word* const words = reinterpret_cast<Word*>(entries + 2 * n_);
+    Word* const order = words + n_;
+    for (int64_t i = 0; i < n_; ++i) order[i] = i;
+    for (size_t g = groups_.size(); g-- > 0;) {
+      ForBlocks(groups_[g], row, 0, n_,
+                [&](const Word* keys, int64_t begin, int64_t n) {
+                  std::copy_n(keys, n, words + begin);
+                });
+      for (int64_t i = 0; i < n_; ++i) entries[i] = Pack(words[order[i]], i);
+      const Entry* const sorted =
+          SortEntries(entries, groups_[g].bits, parts, threads);
+      for (int64_t i = 0; i < n_; ++i) words[i] = order[IndexOf(sorted[i])];
+      std::copy_n(words, n_, order);
+    }
+    Deliver(
+        row, [order](int64_t i) { return static_cast<int64_t>(order[i]); },
+        parts, threads);
+  }
+
+  const std::vector<Group> groups_;
+};
+
+template <typename Word>
+KernelOr MakeKeySort(const ComputeSet& set, const program::Sort& fields) {
+  using Sort = KeySort<Word>;
+  constexpr int kBits = 8 * sizeof(Word);
+  std::vector<typename Sort::Group> groups(1);
+  for (const program::SortKey& key : fields.keys) {
+    const SortKeyCode<Word> code(set.operands[key.operand].view.dtype, key);
+    if (groups.back().bits + code.bits() > kBits) groups.emplace_back();
+    groups.back().keys.push_back({key.operand, code});
+    groups.back().bits += code.bits();
+  }
+  return KernelOr(std::make_unique<Sort>(set, fields.keep, std::move(groups)));
+}
+
+}  // namespace
+
+KernelOr MakeSort(const ComputeSet& set, const program::Sort& fields) {
+  const auto refuse = [](const std::string& why) {
+    return InvalidArgument("sort: " + why);
+  };
+  if (set.shape.empty() || set.operands.empty() ||
+      set.operands.size() != set.results.size()) {
+    return refuse("takes operands along a dimension, as many as results");
+  }
+  const int64_t n = set.shape.back();
+  if (n > std::numeric_limits<uint32_t>::max()) {
+    return refuse("rows of " + std::to_string(n) +
+                  " elements, at most 2^32 - 1 are possible");
+  }
+  if (fields.keep < 0 || fields.keep > n) {
+    return refuse("keeps " + std::to_string(fields.keep) + " of " +
+                  std::to_string(n) + " elements");
+  }
+  for (size_t j = 0; j < set.operands.size(); ++j) {
+    const Operand& result = set.results[j];
+    if (result.view.dtype != set.operands[j].view.dtype ||
+        result.view.shape.size() != set.shape.size() ||
+        result.view.shape.back() != fields.keep || result.dims.back() != -1) {
+      return refuse("result " + std::to_string(j) +
+                    " is not of its operand's type or not of rows of " +
+                    std::to_string(fields.keep) + " elements");
+    }
+  }
+  if (fields.keep == 0 ||
+      std::count(set.shape.begin(), set.shape.end(), 0) > 0) {
+    return KernelOr(nullptr);
+  }
+  if (fields.keys.empty()) return MakeComparisonSort(set, fields);
+  int bits = 0;
+  for (const program::SortKey& key : fields.keys) {
+    if (key.operand >= set.operands.size()) {
+      return refuse("a key is operand " + std::to_string(key.operand) + " of " +
+                    std::to_string(set.operands.size()));
+    }
+    const uint8_t dtype = set.operands[key.operand].view.dtype;
+    const int more = SortKeyCode<uint64_t>(dtype, key).bits();
+    if (more == 0) {
+      return refuse("keys of element type " + std::to_string(dtype) +
+                    " have no order here");
+    }
+    bits += more;
+  }
+  return bits <= 32 ? MakeKeySort<uint32_t>(set, fields)
+                    : MakeKeySort<uint64_t>(set, fields);
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS

@@ -1,0 +1,234 @@
+"""Sort: rows of keys, and what goes with them, brought into order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets import _checks
+from jaxlib.ipu.codelets._checks import Checker
+from jaxlib.ipu.codelets._codelet import (
+  Array,
+  Cell,
+  Codelet,
+  Cycles,
+  Extents,
+  ceil_div,
+  volume,
+)
+from jaxlib.ipu.codelets._inner_loops import LOAD
+from jaxlib.ipu.codelets._instructions import evaluate
+from jaxlib.ipu.codelets._profile import profile
+from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIGNED, SIZE, DType
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+# Types whose keys have an order of their own; others need a comparison.
+KEY_DTYPES = frozenset(DType[n] for n in (
+  "BOOL I8 I16 I32 I64 U8 U16 U32 U64 F16 BF16 F32 F64".split()
+))  # fmt: skip
+_DTYPE = {NUMPY[d]: d for d in KEY_DTYPES}
+
+# CompareAndSwapAtDistance (popopsCycleEstimators.cpp) [S]: a step's start on
+# the supervisor and on a worker; a pair of keys alone, of floats or other
+# types; a pair with a secondary key.
+_SUPERVISOR, _START = 19, 23
+_ALONE = {True: 13, False: 12}
+_SECONDARY = {True: 25, False: 27}
+# Two loads and two stores for each further value of a pair [D].
+_CARRY = 4
+
+
+class SortCodelet(Codelet):
+  """Cycles: PopLibs' bitonic sort, steps of compare-and-swap of pairs.
+
+  The number of an element is a secondary key, which makes the sort stable,
+  but where keys are all there is. A further key costs what a secondary one
+  does [D].
+
+  `parts` (default 1) is over how many tiles a row is spread. Where few
+  elements of many are kept, tiles sort their own and merge them two by two.
+  """
+
+  record = schema.Sort
+  executor = "sorting"
+
+  def cycles(
+    self,
+    target: Target,
+    fields: schema.Sort,
+    operand_dtypes: Sequence[DType],
+    result_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> Cycles:
+    rows, length = volume(cell[:-1]), cell[-1]
+    each = self._pair(fields, operand_dtypes)
+
+    def steps(count: Any, pairs: Any) -> Any:
+      worker = _START + ceil_div(rows * pairs, target.num_workers) * each
+      return count * (
+        target.launch_cycles + _SUPERVISOR + target.num_workers * worker
+      )
+
+    parts = extra.get("parts", 1)
+    own, rounds = levels(length), levels(parts)
+    pairs = ceil_div(length, 2)
+    if parts == 1 or not merges(fields.keep, length, parts):
+      all_ = own + rounds
+      return steps(np.maximum(all_ * (all_ + 1) / 2, 1), pairs) * 1.0
+    merged = rounds * levels(2 * fields.keep)
+    return steps(own * (own + 1) / 2, pairs) + steps(merged, fields.keep)
+
+  def _pair(self, fields: schema.Sort, dtypes: Sequence[DType]) -> float:
+    if not fields.keys:
+      twice = [d for d in dtypes for _ in range(2)]
+      less = profile(fields.compare, (fields.compare_output,), tuple(twice), ())
+      loads = sum(LOAD[d] for d in twice)
+      return less.arithmetic + loads + _CARRY * len(dtypes)
+    keys = [dtypes[k.operand] for k in fields.keys]
+    if len(dtypes) == 1:
+      return _ALONE[keys[0] in FLOATS] * _words(keys[0])
+    cost = sum(_SECONDARY[d in FLOATS] * _words(d) for d in keys)
+    carried = set(range(len(dtypes))) - {k.operand for k in fields.keys}
+    return cost + sum(_CARRY * _words(dtypes[j]) for j in carried)
+
+  def vertex(
+    self, fields: schema.Sort, cell: Cell, operands: Sequence[Array]
+  ) -> list[Array]:
+    """Sorts a part of each row.
+
+    The last operand is not the program's: the numbers of the elements in
+    their row, by which equal elements are told apart.
+    """
+    cell.require_box("a sort")
+    return self._sort(
+      fields, [np.broadcast_to(o, cell.extents) for o in operands]
+    )
+
+  def combine(
+    self, fields: schema.Sort, left: list[Array], right: list[Array]
+  ) -> list[Array]:
+    """Merges two sorted parts of each row, however they interleave."""
+    both = [np.concatenate(pair, -1) for pair in zip(left, right, strict=True)]
+    return self._sort(fields, both)
+
+  def check(
+    self, fields: schema.Sort, step: schema.Execute, v: Checker
+  ) -> None:
+    count, length = len(step.operands), step.shape[-1] if step.shape else 0
+    v.require(
+      bool(step.shape) and 0 < count == len(step.results),
+      f"a sort of {count} operands along the last of {step.shape} with "
+      f"{len(step.results)} results",
+    )
+    v.require(0 <= fields.keep <= length, f"keeps {fields.keep} of {length}")
+    for key in fields.keys:
+      v.require(
+        key.operand < count
+        and v.tensor(step.operands[key.operand].tensor).dtype in KEY_DTYPES,
+        f"operand {key.operand} is no key",
+      )
+    if not fields.keys:
+      _checks.register_program(
+        v, fields.compare, [fields.compare_output], 2 * count, 0
+      )
+    for operand, result in zip(step.operands, step.results, strict=True):
+      t = v.tensor(result.tensor)
+      v.require(
+        t.dtype == v.tensor(operand.tensor).dtype
+        and len(t.shape) == len(step.shape)
+        and t.shape[-1] == fields.keep
+        and result.dims[-1] == -1,
+        f"a result of shape {t.shape}, walked by {result.dims}, for "
+        f"{fields.keep} of {step.shape}",
+      )
+
+  def example(self) -> tuple[schema.Sort, int]:
+    return schema.Sort([schema.SortKey(0, 0, 0, 0)], b"", 0, 100), 2
+
+  def _sort(self, fields: schema.Sort, arrays: list[Array]) -> list[Array]:
+    by_number = np.argsort(arrays[-1], -1, kind="stable")
+    arrays = [np.take_along_axis(a, by_number, -1) for a in arrays]
+    order = _order(fields, arrays[:-1])[..., : fields.keep]
+    return [np.take_along_axis(a, order, -1) for a in arrays]
+
+
+def levels(count: Any) -> Any:
+  """How often `count` things (an array, too) are paired until one is left."""
+  rounds = np.ceil(np.log2(np.maximum(count, 1)))
+  return rounds if rounds.ndim else float(rounds)
+
+
+def merges(keep: int, length: int, parts: int) -> bool:
+  """Whether tiles with `length` elements of a row each, on `parts` tiles,
+  merge the few that are kept; else all of the row is sorted as one."""
+  return 2 * keep <= length * parts
+
+
+def _words(dtype: DType) -> int:
+  return max(SIZE[dtype] // 4, 1)
+
+
+def _order(fields: schema.Sort, arrays: list[Array]) -> Array:
+  """For each place of the sorted rows the place that its element comes from."""
+  if fields.keys:
+    # NumPy wants the most significant key last.
+    return np.lexsort([_key(k, arrays[k.operand]) for k in fields.keys[::-1]])
+  pairs = []
+  for a in arrays:
+    pairs += [a[..., :, None], a[..., None, :]]
+  (less,) = evaluate(fields.compare, [fields.compare_output], pairs)
+  n = arrays[0].shape[-1]
+  less = np.broadcast_to(less, (*arrays[0].shape, n)).astype(np.bool_)
+  return np.apply_along_axis(
+    _merge_sort, -1, less.reshape(*less.shape[:-2], -1)
+  )
+
+
+def _merge_sort(less: Array) -> Array:
+  """A stable order of n elements; `less[n * i + j]`: i comes before j."""
+  n = math.isqrt(len(less))
+
+  def sort(begin: int, end: int) -> list[int]:
+    if end - begin < 2:
+      return list(range(begin, end))
+    middle = (begin + end) // 2
+    left, right = sort(begin, middle), sort(middle, end)
+    merged = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+      if less[n * right[j] + left[i]]:
+        merged.append(right[j])
+        j += 1
+      else:
+        merged.append(left[i])
+        i += 1
+    return merged + left[i:] + right[j:]
+
+  return np.array(sort(0, n), np.int64)
+
+
+def _key(key: schema.SortKey, values: Array) -> Array:
+  """Unsigned integers that order as the key's values do."""
+  dtype = _DTYPE[values.dtype]
+  bits = 8 * SIZE[dtype]
+  raw = np.ascontiguousarray(values).view(f"u{SIZE[dtype]}")
+  raw = raw.astype(np.uint64)
+  sign = np.uint64(1 << (bits - 1))
+  ones = np.uint64((1 << bits) - 1)
+  if dtype in FLOATS:
+    if key.zeros_equal:
+      raw = np.where(values == 0, np.uint64(0), raw)
+    if key.nans_equal:
+      raw = np.where(np.isnan(values), ones ^ sign, raw)
+    raw = np.where(raw & sign, raw ^ ones, raw ^ sign)
+  elif dtype in SIGNED:
+    raw = raw ^ sign
+  return raw ^ ones if key.descending else raw
+
+
+CODELET = SortCodelet()

@@ -1,0 +1,141 @@
+#include "jaxlib/ipu/codelets/sort_keys.h"
+
+#include <cstring>
+
+#include "jaxlib/ipu/runtime/program/dtype.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+// Calls body(i, step) for i in [0, n), with a constant step where items are
+// neighbours, so that the loop becomes vectors.
+template <typename Item, typename Body>
+void ForItems(int64_t n, int64_t step, const Body& body) {
+  if (step == sizeof(Item)) {
+    for (int64_t i = 0; i < n; ++i) body(i, i * int64_t{sizeof(Item)});
+  } else {
+    for (int64_t i = 0; i < n; ++i) body(i, i * step);
+  }
+}
+
+}  // namespace
+
+// A float's bits order as integers do if a negative one's are inverted and a
+// positive one's get the sign bit; a signed integer's if its sign is inverted.
+template <typename Word>
+template <typename Bits>
+bool SortKeyCode<Word>::EncodeAs(const SortKeyCode& code, const char* from,
+                                 int64_t step, int64_t n, Word* keys) {
+  constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+  const auto bits_at = [from](int64_t at) {
+    Bits bits;
+    std::memcpy(&bits, from + at, sizeof bits);
+    return bits;
+  };
+  const Bits flip = static_cast<Bits>(code.flip_);
+  if (!code.is_float_) {
+    ForItems<Bits>(n, step, [&](int64_t i, int64_t at) {
+      keys[i] = static_cast<Bits>(bits_at(at) ^ flip);
+    });
+    return false;
+  }
+  const Bits infinity = static_cast<Bits>(code.infinity_);
+  // Bits that are never a magnitude if nothing is equal.
+  const Bits largest =
+      code.nans_equal_ ? infinity : static_cast<Bits>(kSign - 1);
+  const Bits zero = static_cast<Bits>(code.zero_);
+  Bits lost = 0;
+  ForItems<Bits>(n, step, [&](int64_t i, int64_t at) {
+    Bits bits = bits_at(at);
+    const Bits magnitude = bits & static_cast<Bits>(kSign - 1);
+    const bool nan = magnitude > largest;
+    const bool negative_zero = (bits == kSign) & (zero == kSign);
+    bits = negative_zero ? Bits{0} : bits;
+    bits = nan ? static_cast<Bits>(kSign - 1) : bits;
+    lost |= static_cast<Bits>(nan | negative_zero);
+    const Bits ordered =
+        (bits & kSign) != 0 ? static_cast<Bits>(~bits) : bits | kSign;
+    keys[i] = static_cast<Bits>(ordered ^ flip);
+  });
+  return lost != 0;
+}
+
+template <typename Word>
+template <typename Bits>
+void SortKeyCode<Word>::DecodeAs(const SortKeyCode& code, const Word* keys,
+                                 int64_t n, char* to, int64_t step) {
+  constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+  const Bits flip = static_cast<Bits>(code.flip_);
+  const bool is_float = code.is_float_;
+  ForItems<Bits>(n, step, [&](int64_t i, int64_t at) {
+    Bits bits = static_cast<Bits>(keys[i]) ^ flip;
+    if (is_float) {
+      bits = (bits & kSign) != 0 ? bits ^ kSign : static_cast<Bits>(~bits);
+    }
+    std::memcpy(to + at, &bits, sizeof bits);
+  });
+}
+
+template <typename Word>
+SortKeyCode<Word>::SortKeyCode(uint8_t dtype, const program::SortKey& key)
+    : nans_equal_(key.nans_equal != 0) {
+  const auto use = [&]<typename Bits>(Bits) {
+    if (sizeof(Bits) > sizeof(Word)) return;
+    bits_ = 8 * sizeof(Bits);
+    encode_ = &EncodeAs<Bits>;
+    decode_ = &DecodeAs<Bits>;
+  };
+  switch (program::ItemSize(dtype)) {
+    case 1:
+      use(uint8_t{});
+      break;
+    case 2:
+      use(uint16_t{});
+      break;
+    case 4:
+      use(uint32_t{});
+      break;
+    case 8:
+      use(uint64_t{});
+      break;
+    default:
+      break;
+  }
+  switch (dtype) {
+    case program::kF16:
+      infinity_ = 0x7c00;
+      break;
+    case program::kBF16:
+      infinity_ = 0x7f80;
+      break;
+    case program::kF32:
+      infinity_ = 0x7f800000;
+      break;
+    case program::kF64:
+      infinity_ = uint64_t{0x7ff} << 52;
+      break;
+    case program::kI8:
+    case program::kI16:
+    case program::kI32:
+    case program::kI64:
+      flip_ = uint64_t{1} << (bits_ - 1);
+      break;
+    case program::kBool:
+    case program::kU8:
+    case program::kU16:
+    case program::kU32:
+    case program::kU64:
+      break;
+    default:
+      bits_ = 0;
+  }
+  if (bits_ == 0) return;
+  is_float_ = infinity_ != 0;
+  if (is_float_ && key.zeros_equal != 0) zero_ = uint64_t{1} << (bits_ - 1);
+  if (key.descending != 0) flip_ ^= ~uint64_t{0} >> (64 - bits_);
+}
+
+template class SortKeyCode<uint32_t>;
+template class SortKeyCode<uint64_t>;
+
+}  // namespace ipu::model::IPU_SIMD_NS

@@ -1,0 +1,55 @@
+// Keys of a sort as unsigned integers that order as the keys do.
+
+#ifndef JAXLIB_IPU_CODELETS_SORT_KEYS_H_
+#define JAXLIB_IPU_CODELETS_SORT_KEYS_H_
+
+#include <cstdint>
+
+#include "jaxlib/ipu/runtime/program/schema.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// One key: how its elements become integers of `bits` bits, and back.
+template <typename Word>
+class SortKeyCode {
+ public:
+  // No bits if keys of this type are no integers of a Word.
+  SortKeyCode(uint8_t dtype, const program::SortKey& key);
+
+  int bits() const { return bits_; }
+
+  // keys[i] = the key of the element at from + i * step bytes. Returns whether
+  // an element cannot be had back from its key: one of several zeros or NaN
+  // that are the same key.
+  bool Encode(const char* from, int64_t step, int64_t n, Word* keys) const {
+    return encode_(*this, from, step, n, keys);
+  }
+  // The elements of keys.
+  void Decode(const Word* keys, int64_t n, char* to, int64_t step) const {
+    decode_(*this, keys, n, to, step);
+  }
+
+ private:
+  template <typename Bits>
+  static bool EncodeAs(const SortKeyCode& code, const char* from, int64_t step,
+                       int64_t n, Word* keys);
+  template <typename Bits>
+  static void DecodeAs(const SortKeyCode& code, const Word* keys, int64_t n,
+                       char* to, int64_t step);
+
+  int bits_ = 0;
+  bool is_float_ = false;
+  uint64_t flip_ = 0;      // exclusive or with the key of a non-negative
+  uint64_t infinity_ = 0;  // of floats: its bits
+  uint64_t zero_ = 0;      // the bits that are one key with those of zero
+  bool nans_equal_ = false;
+  bool (*encode_)(const SortKeyCode&, const char*, int64_t, int64_t, Word*);
+  void (*decode_)(const SortKeyCode&, const Word*, int64_t, char*, int64_t);
+};
+
+extern template class SortKeyCode<uint32_t>;
+extern template class SortKeyCode<uint64_t>;
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_CODELETS_SORT_KEYS_H_

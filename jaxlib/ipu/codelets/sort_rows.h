@@ -1,0 +1,79 @@
+// The rows that a sort works on: what its kernels share.
+
+#ifndef JAXLIB_IPU_CODELETS_SORT_ROWS_H_
+#define JAXLIB_IPU_CODELETS_SORT_ROWS_H_
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "jaxlib/ipu/codelets/radix_sort.h"
+#include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// The rows of an operand or a result: runs of elements along the sorted
+// dimension.
+struct SortedArray {
+  View view;
+  int64_t item_size;
+  int64_t step;                      // bytes, along the row
+  std::vector<int64_t> batch_steps;  // bytes, along the other dimensions
+};
+
+// A row of each operand, and where it goes.
+struct SortedRow {
+  std::vector<const char*> from;
+  std::vector<char*> to;
+};
+
+class SortKernel : public Kernel {
+ public:
+  void Run(const Memory& memory, ThreadPool& threads) const override;
+
+ protected:
+  SortKernel(const ComputeSet& set, int64_t keep);
+
+  // Sorts one row with `parts` threads.
+  virtual void SortRow(const SortedRow& row, int parts,
+                       ThreadPool& threads) const = 0;
+
+  // Element i of each result is element index(i) of its operand, i < keep.
+  template <typename Index>
+  void Deliver(const SortedRow& row, const Index& index, int parts,
+               ThreadPool& threads) const {
+    ForParts(parts, threads, [&](int64_t part) {
+      const int64_t begin = keep_ * part / parts;
+      const int64_t end = keep_ * (part + 1) / parts;
+      for (size_t j = 0; j < from_.size(); ++j) {
+        const char* const from = row.from[j];
+        char* const to = row.to[j];
+        const int64_t step = from_[j].step;
+        const int64_t to_step = to_[j].step;
+        WithItem(from_[j].item_size, [&]<typename Item>(Item item) {
+          for (int64_t i = begin; i < end; ++i) {
+            std::memcpy(&item, from + index(i) * step, sizeof item);
+            std::memcpy(to + i * to_step, &item, sizeof item);
+          }
+        });
+      }
+    });
+  }
+
+  int64_t n_;     // elements of a row
+  int64_t keep_;  // how many of them are wanted
+  std::vector<SortedArray> from_;
+  std::vector<SortedArray> to_;
+
+ private:
+  std::vector<int64_t> batch_;
+  int64_t rows_ = 1;
+};
+
+// The kernel for a sort without keys, by a register program that compares.
+KernelOr MakeComparisonSort(const ComputeSet& set, const program::Sort& fields);
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_CODELETS_SORT_ROWS_H_

@@ -1,0 +1,91 @@
+"""sort: rows are spread over tiles; where one needs several, sorted parts are
+merged between them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.region import combiner
+from jaxlib.ipu.lower.sort_keys import sort_keys
+from jaxlib.ipu.ops._indexing import partition
+from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.program import schema
+
+SORT = "stablehlo.sort"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sorting:
+  """What is sorted.
+
+  Attributes:
+    dimension: along which.
+    keep: how many of the first elements anyone wants (passes/keep.py), which
+      is the results' extent along the dimension; None for all.
+  """
+
+  dimension: int
+  keep: int | None = None
+
+
+def _read(operation: Any) -> Sorting:
+  return Sorting(operation.attributes["dimension"].value)
+
+
+def _lower(builder: Builder, node: Node) -> None:
+  sorting: Sorting = node.attributes
+  operand_shape = node.inputs[0].shape
+  dims = tuple(range(len(operand_shape)))
+  order = (*(d for d in dims if d != sorting.dimension), sorting.dimension)
+  inverse = tuple(order.index(d) for d in dims)
+  shape = tuple(operand_shape[d] for d in order)
+  keep = shape[-1] if sorting.keep is None else sorting.keep
+  (region,) = node.regions
+  keys = sort_keys(region)
+  compare, output = b"", 0
+  if keys is None:
+    less = combiner(region)
+    compare, (output,) = less.code, less.outputs
+  if shape[-1] < 2:
+    for value, result in zip(node.inputs, node.results, strict=True):
+      builder.define(result, builder.view(value))
+    return
+  size = max(SIZE[v.dtype] for v in node.inputs)
+  split = partition(builder, shape, size)
+  parts = split.factors[-1].parts
+  # Rows are dense where they are sorted.
+  operands = [
+    Operand(builder.materialise(builder.view(v).transpose(order), split), dims)
+    for v in node.inputs
+  ]
+  kept = (*shape[:-1], keep)
+  to = split if keep == shape[-1] else partition(builder, kept, size)
+  results = []
+  for value in node.results:
+    root = builder.new_root(kept, value.dtype, to)
+    builder.define(value, builder.root_view(root).transpose(inverse))
+    results.append(Written(root, (*dims[:-1], -1)))
+  builder.execute(
+    schema.Sort(keys or [], compare, output, keep),
+    shape,
+    split,
+    operands,
+    results,
+    extra=indexed.merge(
+      builder.target,
+      split,
+      to,
+      sum(SIZE[v.dtype] for v in node.inputs),
+      keep,
+      parts,
+    ),
+    parts=parts,
+  )
+
+
+define(Operation(SORT, _lower, _read))

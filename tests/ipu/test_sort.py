@@ -1,0 +1,265 @@
+"""Sorts of any keys, along any dimension, by any comparator; top_k."""
+
+from __future__ import annotations
+
+import ipu_test_util as util
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ipu_test_util import ALL, WIDE
+from lowering_kit import phases
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxlib.ipu.ops.sort import SORT
+
+SHAPES = ((1,), (7,), (193,), (3, 0), (0, 3), (4, 40), (37, 3, 5))
+
+
+def ties(dtype, shape, key=None):
+  """Values of which many are equal, the special ones among them."""
+  values = util.sample(dtype, shape, low=0, high=9, special=True, key=key)
+  if util.is_float(dtype):
+    values = np.where(np.isnan(values), values, np.round(values)).astype(dtype)
+    odd = util.rng_of(shape).random(shape)
+    values = np.where(odd < 0.1, -np.zeros_like(values), values)
+    values = np.where(odd > 0.9, -np.full_like(values, np.nan), values)
+  return values
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_sort(check, dtype, shape):
+  def sorts(x):
+    return {
+      "sort": jnp.sort(x),
+      "first dimension": jnp.sort(x, 0),
+      "descending": jnp.sort(x, descending=True),
+      "argsort": jnp.argsort(x),
+      "argsort descending": jnp.argsort(x, 0, descending=True),
+      # Which of two equal zeros comes first is open.
+      "unstable": lax.sort(x, x.ndim - 1, is_stable=False) == 0,
+    }
+
+  check(sorts, ties(dtype, shape), exact=True)
+
+
+@pytest.mark.parametrize("dtype", WIDE, ids=str)
+def test_sort_of_64_bits(check, dtype):
+  with jax.enable_x64(True):
+    x = ties(dtype, (5, 300))
+    check(lambda x: (jnp.sort(x), jnp.argsort(x, 0)), x, exact=True)
+    check(lambda x: lax.sort((x, -x, x), num_keys=2), x, exact=True)
+    check(lambda x: lax.top_k(x, 9), x, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32], ids=str)
+@pytest.mark.parametrize("n", [20_000, 100_001])
+def test_long_rows(check, dtype, n):
+  """They are shared by threads and use wide digits."""
+  x = util.sample(dtype, (n,))
+  check(lambda x: (jnp.sort(x), jnp.argsort(x)), x, exact=True)
+  x[n // 2] = 0
+  check(lambda x: (jnp.sort(-x), lax.top_k(x, 100)), x, exact=True)
+  check(lambda x: jnp.sort(x * 0 + 1), x, exact=True)
+
+
+def test_several_keys(check):
+  a = ties(np.int8, (6, 50))
+  b = ties(np.float32, (6, 50))
+  c = ties(np.uint16, (6, 50))
+
+  def sorts(a, b, c):
+    return [
+      lax.sort((a, b, c), dimension, num_keys=keys)
+      for dimension in (0, 1)
+      for keys in (1, 2, 3)
+    ]
+
+  check(sorts, a, b, c, exact=True)
+  check(lambda a, b, c: jnp.lexsort((a, b, c)), a, b, c)
+  check(lambda b: lax.sort((b, -b, b * 2, b), num_keys=3), b, exact=True)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 40])
+@pytest.mark.parametrize("dtype", ALL[1:], ids=str)
+def test_top_k(check, dtype, k):
+  x = ties(dtype, (5, 40))
+  if util.is_float(dtype):
+    x = np.abs(x)  # NaN of either sign: see the next test
+  check(lambda x: lax.top_k(x, k), x, exact=True)
+  check(lambda x: lax.top_k(x, min(k, 5), axis=0), x, exact=True)
+
+
+@pytest.mark.parametrize("k", [1, 10, 2000, 20_000])
+def test_top_k_of_many(check, k):
+  x = util.sample(np.float32, (2, 50_000))
+  check(lambda x: lax.top_k(x, k), x, exact=True)
+  check(lambda x: lax.top_k(jnp.round(x), k), x, exact=True)
+  check(lambda x: lax.top_k(jnp.sort(x), k), x, exact=True)
+
+
+def test_only_wanted_elements_are_sorted():
+  def kept(f):
+    state = phases(f, [np.zeros((4, 90), np.float32)], 16)
+    nodes = [n for n in state.module.graph.nodes if n.op == SORT]
+    return [n.attributes.keep for n in nodes]
+
+  assert kept(lambda x: lax.top_k(x, 3)) == [3]
+  assert kept(lambda x: jnp.sort(x)[:, 5:7]) == [7]
+  assert kept(lambda x: jnp.sort(x)[:, ::-1]) == [None]
+  assert kept(lambda x: (jnp.sort(x)[:, :3], jnp.sort(x))) == [None]
+
+
+def test_approximate_top_k(check):
+  x = util.sample(np.float32, (3, 5000))
+
+  def f(x):
+    return {
+      "max": lax.approx_max_k(x, 10),
+      "min": lax.approx_min_k(x, 7),
+      "rows": lax.approx_max_k(x, 2, reduction_dimension=0),
+      "not aggregated": lax.approx_min_k(x, 3, aggregate_to_topk=False),
+    }
+
+  check(f, x, exact=True)
+  check(jax.grad(lambda x: lax.approx_max_k(x, 10)[0].sum()), x)
+
+
+def test_users_of_sort(check):
+  x = ties(np.float32, (7, 31), "users")
+  i = ties(np.int32, (60,), "users")
+
+  def uses(x, i):
+    return {
+      "median": jnp.median(x, 1),
+      "quantile": jnp.quantile(x, jnp.array([0.1, 0.9]), axis=0),
+      "percentile": jnp.nanpercentile(x, 30.0),
+      "searchsorted": jnp.searchsorted(jnp.sort(i), i),
+      "partition": jnp.partition(i, 12),
+      "argpartition": jnp.argpartition(i, 12)[12],
+      "key, value": lax.sort_key_val(i, jnp.arange(60)),
+      "unique": jnp.unique(i, size=20),
+      "inverse": jnp.unique(i, size=9, return_inverse=True)[1],
+      "by sort": jnp.searchsorted(jnp.sort(i), i, method="sort"),
+      "union": jnp.union1d(i, i * 2, size=30),
+      "isin": jnp.isin(i, i[:7], method="sort"),
+      "mode": jax.scipy.stats.mode(i).mode,
+    }
+
+  check(uses, x, i)
+
+
+def test_random_orders(check):
+  def draw(n):
+    key = jax.random.key(n[0, 0])
+    return {
+      "permutation": jax.random.permutation(key, 100),
+      "rows": jax.random.permutation(key, jnp.arange(40.0).reshape(5, 8)),
+      "each": jax.random.permutation(key, n, independent=True),
+      "choice": jax.random.choice(key, 50, (20,), replace=False),
+      "weighted": jax.random.choice(
+        key, 9, (4,), replace=False, p=jnp.arange(9) / 36.0
+      ),
+    }
+
+  check(draw, np.arange(30, dtype=np.int32).reshape(5, 6))
+
+
+def test_gradients_and_vmap(check):
+  x = util.sample(np.float32, (4, 12), low=-9, high=9)
+
+  def loss(x):
+    w = jnp.arange(48.0).reshape(4, 12)
+    return (jnp.sort(x) * w).sum() + (lax.top_k(x, 3)[0] ** 2).sum()
+
+  def pairs(x):
+    return lax.sort_key_val(x, jnp.sin(x))[1] * jnp.arange(12)
+
+  check(jax.grad(loss), x)
+  check(jax.vmap(pairs), x)
+  check(jax.vmap(jax.grad(lambda x: pairs(x).sum())), x)
+  check(jax.vmap(lambda x: jnp.sort(x), in_axes=1, out_axes=1), x)
+  check(lambda x: jax.jvp(jnp.sort, (x,), (x * 2,)), x)
+
+
+def test_loops_sort(check):
+  def body(x, y):
+    x = jnp.sort(x + y)
+    return x, lax.top_k(x, 2)[1]
+
+  x = util.sample(np.float32, (30,))
+  check(lambda x: lax.scan(body, x, x[:4]), x)
+  check(lambda x: lax.cond(x[0] > 0, jnp.sort, lambda x: -jnp.sort(x), x), x)
+
+
+COMPARATORS = {
+  "absolute value": """
+    %c = stablehlo.abs %a : tensor<f32>
+    %d = stablehlo.abs %b : tensor<f32>
+    %r = stablehlo.compare LT, %c, %d : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  """,
+  "the second operand alone": """
+    %r = stablehlo.compare GT, %i, %j : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  """,
+  "mixed directions": """
+    %l = stablehlo.compare GT, %i, %j : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %e = stablehlo.compare EQ, %j, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %d = stablehlo.compare LT, %a, %b, TOTALORDER :
+      (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %f = stablehlo.and %d, %e : tensor<i1>
+    %r = stablehlo.or %f, %l : tensor<i1>
+  """,
+  "a partial order": """
+    %r = stablehlo.compare LT, %b, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  """,
+  "remainders": """
+    %s = stablehlo.constant dense<7> : tensor<i32>
+    %c = stablehlo.remainder %i, %s : tensor<i32>
+    %d = stablehlo.remainder %j, %s : tensor<i32>
+    %r = stablehlo.compare LT, %c, %d : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  """,
+  "nothing": "%r = stablehlo.constant dense<false> : tensor<i1>",
+}
+
+
+@pytest.mark.parametrize("dimension", [0, 1])
+@pytest.mark.parametrize("comparator", COMPARATORS)
+def test_comparators(check, comparator, dimension):
+  shape = (9, 700) if dimension else (300, 5)
+  type_ = "x".join(map(str, shape))
+  text = f"""
+    func.func @main(%p: tensor<i32>, %x: tensor<{type_}xf32>,
+        %y: tensor<{type_}xi32>)
+        -> (tensor<{type_}xf32>, tensor<{type_}xi32>) {{
+      %z:2 = "stablehlo.sort"(%x, %y) <{{
+          dimension = {dimension} : i64, is_stable = true}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>, %i: tensor<i32>,
+             %j: tensor<i32>):
+          {COMPARATORS[comparator]}
+          stablehlo.return %r : tensor<i1>
+      }}) : (tensor<{type_}xf32>, tensor<{type_}xi32>)
+          -> (tensor<{type_}xf32>, tensor<{type_}xi32>)
+      return %z#0, %z#1 : tensor<{type_}xf32>, tensor<{type_}xi32>
+    }}"""
+  x = np.round(util.sample(np.float32, shape, low=-20, high=20))
+  y = util.sample(np.int32, shape, low=-30, high=30)
+  check(util.from_stablehlo(text, x, y), x, y, exact=True)
+
+
+@given(st.data())
+def test_any_sort(check, data):
+  shape = tuple(data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=3)))
+  dimension = data.draw(st.integers(0, len(shape) - 1))
+  dtypes = data.draw(st.lists(st.sampled_from(ALL), min_size=1, max_size=4))
+  keys = data.draw(st.integers(1, len(dtypes)))
+  operands = [ties(d, shape, j) for j, d in enumerate(dtypes)]
+  limit = data.draw(st.integers(1, shape[dimension]))
+
+  def f(*operands):
+    found = lax.sort(operands, dimension, num_keys=keys)
+    return [lax.slice_in_dim(x, 0, limit, axis=dimension) for x in found]
+
+  check(f, *operands, exact=True)
