@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Graph, Node
@@ -22,6 +21,7 @@ from jaxlib.ipu.ops._indexing import (
   operand_layout,
   partition,
 )
+from jaxlib.ipu.ops._variadic_scatter import decompose
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
@@ -54,12 +54,6 @@ def _kind(region: Graph) -> tuple[ReduceKind, Combiner]:
 
 
 def _lower(builder: Builder, node: Node) -> None:
-  if len(node.inputs) != 3:
-    raise unimplemented(
-      "scatter of several operands at once",
-      node.location,
-      "scatter into each array by itself, x.at[i].set(y)",
-    )
   indexing: Indexing = node.attributes
   operand = builder.view(node.inputs[0])
   indices = index_view(builder.view(node.inputs[1]), indexing)
@@ -103,4 +97,4 @@ def _lower(builder: Builder, node: Node) -> None:
   )
 
 
-define(Operation("stablehlo.scatter", _lower, _read))
+define(Operation("stablehlo.scatter", _lower, _read, decompose=decompose))
