@@ -7,6 +7,7 @@ import numpy as np
 import jax
 import jax.numpy as jnp
 from benchmarks.workload import jitted
+from jax import lax
 
 
 def values(*shape: int):
@@ -27,6 +28,20 @@ def table_and_rows(rows: int, width: int, count: int):
   return make
 
 
+def scalars(size: int, count: int, width: int | None = None):
+  """f32[size], indices i32[count] into it, and f32[count] or [count, width]."""
+
+  def make():
+    rng = np.random.default_rng(0)
+    return [
+      rng.random(size, dtype=np.float32),
+      rng.integers(0, size, count).astype(np.int32),
+      rng.random((count, width) if width else count, dtype=np.float32),
+    ]
+
+  return make
+
+
 def embedding_gradient(table, rows, values):
   return jax.grad(lambda t: (t[rows] * values).sum())(table)
 
@@ -36,7 +51,17 @@ def one_column(table, rows, values):
   return table[rows, rows % table.shape[1]]
 
 
+def many_small_updates(table, rows, values):
+  """Ten elements of a large array at a time, in a loop."""
+
+  def step(i, table):
+    return lax.dynamic_update_slice(table, values[i], (rows[i],))
+
+  return lax.fori_loop(0, rows.shape[0], step, table)
+
+
 TABLE = table_and_rows(10_000, 256, 4096)
+MILLION = 1_000_000
 
 WORKLOADS = [
   jitted("transpose", "128x128", lambda x: x.T + 0, values(128, 128)),
@@ -61,4 +86,13 @@ WORKLOADS = [
          tolerance=1e-3),
   jitted("scatter", "set 64 rows of 256",
          lambda t, i, v: t.at[:64].set(v), table_and_rows(10_000, 256, 64)),
+  jitted("gather", "10^6 scalars of 10^6", lambda t, i, v: t[i],
+         scalars(MILLION, MILLION)),
+  jitted("scatter", "add 10^6 scalars into 1000",
+         lambda t, i, v: t.at[i].add(v), scalars(1000, MILLION),
+         tolerance=1e-3),
+  jitted("scatter", "add 10^6 scalars into 10^6",
+         lambda t, i, v: t.at[i].add(v), scalars(MILLION, MILLION)),
+  jitted("scatter", "10^4 updates of 10 of 10^6 in a loop",
+         many_small_updates, scalars(MILLION, 10_000, 10)),
 ]  # fmt: skip

@@ -5,6 +5,7 @@
 
 #include "jaxlib/ipu/codelets/windows.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -72,20 +73,39 @@ class WindowCopy : public Kernel {
         copy_(copy) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
+    const auto [from, to] = Ends(memory);
+    copy_.Run(from, to, threads);
+  }
+
+  bool Record(model::Tape& tape) const override {
+    if (copy_.bytes() >= StridedCopy::kParallelBytes) return false;
+    static_cast<Tape&>(tape).Call(
+        [](const Step& step, const Frame& frame) {
+          const auto* self = reinterpret_cast<const WindowCopy*>(step.imm);
+          const auto [from, to] = self->Ends(Memory{frame.bases});
+          self->copy_.Run(from, to);
+        },
+        this);
+    return true;
+  }
+
+ private:
+  struct FromTo {
+    const char* from;
+    char* to;
+  };
+
+  FromTo Ends(const Memory& memory) const {
     char* window = tensor_.Data(memory);
     for (const Start& s : starts_) {
       window +=
           s.step * ClampedStart(s.index.dtype, s.index.Data(memory), s.limit);
     }
     char* const dense = dense_.Data(memory);
-    if (direction_ == Direction::kIntoWindow) {
-      copy_.Run(dense, window, threads);
-    } else {
-      copy_.Run(window, dense, threads);
-    }
+    if (direction_ == Direction::kIntoWindow) return {dense, window};
+    return {window, dense};
   }
 
- private:
   const Direction direction_;
   const std::vector<Start> starts_;
   const View tensor_;

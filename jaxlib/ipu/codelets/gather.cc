@@ -1,6 +1,7 @@
 // Gather on the model: a copy of each window.
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -22,7 +24,8 @@ class GatherKernel : public Kernel {
         indices_(set.operands[1].view),
         result_(set.results[0].view),
         copy_(operand_.item_size, windows_.extents, windows_.tensor_strides,
-              windows_.other_strides) {}
+              windows_.other_strides),
+        singles_(windows_.AreSingles(operand_.item_size)) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     const char* const operand = operand_.Data(memory);
@@ -43,6 +46,9 @@ class GatherKernel : public Kernel {
     const int64_t grain =
         std::max<int64_t>(1, StridedCopy::kParallelBytes / 2 / cost);
     threads.For(windows_.count, grain, [&](int64_t begin, int64_t end) {
+      if (singles_) {
+        return GatherSingles(operand, indices, result, begin, end);
+      }
       const auto gather = [&](const auto& copy) {
         windows_.ForEach(indices, begin, end, /*clamp=*/true,
                          [&](const Windows::Place* places, int64_t n) {
@@ -64,11 +70,29 @@ class GatherKernel : public Kernel {
   }
 
  private:
+  void GatherSingles(const char* operand, const char* indices, char* result,
+                     int64_t begin, int64_t end) const {
+    int64_t offsets[Windows::kBlock];
+    WithItem(operand_.item_size, [&]<typename Item>(Item item) {
+      for (; begin < end; begin += Windows::kBlock) {
+        const int64_t n = std::min(Windows::kBlock, end - begin);
+        windows_.LocateSingles(indices, begin, begin + n, /*clamp=*/true,
+                               offsets);
+        char* const to = result + begin * sizeof(Item);
+        for (int64_t i = 0; i < n; ++i) {
+          std::memcpy(&item, operand + offsets[i], sizeof item);
+          std::memcpy(to + i * sizeof item, &item, sizeof item);
+        }
+      }
+    });
+  }
+
   const Windows windows_;
   const View operand_;
   const View indices_;
   const View result_;
   const StridedCopy copy_;
+  const bool singles_;
 };
 
 }  // namespace

@@ -26,7 +26,8 @@ class ScatterKernel : public Kernel {
         indices_(set.operands[0].view),
         updates_(set.operands[1].view),
         result_(set.results[0].view),
-        update_(std::move(update)) {
+        update_(std::move(update)),
+        singles_(windows_.AreSingles(result_.item_size)) {
     int64_t window_bytes = result_.item_size;
     for (int64_t n : windows_.extents) window_bytes *= n;
     // A window costs a cache line, however small it is.
@@ -40,9 +41,10 @@ class ScatterKernel : public Kernel {
       share_ = Share::kColumns;
       grain_ = kColumnBytes / result_.item_size;
     } else if (window_bytes == result_.item_size) {
-      share_ = Share::kElements;
       result_bytes_ = result_.item_size;
       for (int64_t n : result_.shape) result_bytes_ *= n;
+      // In the cache an update takes less than telling whose it is.
+      if (!singles_ || result_bytes_ > kCacheBytes) share_ = Share::kElements;
     }
   }
 
@@ -72,11 +74,17 @@ class ScatterKernel : public Kernel {
   static constexpr int64_t kGrainBytes = 64 << 10;
   static constexpr int64_t kEnoughWindows = 64;
   static constexpr int64_t kColumnBytes = 128;  // two cache lines
+  static constexpr int64_t kCacheBytes = 256 << 10;
 
   enum class Share : uint8_t { kNothing, kWindows, kColumns, kElements };
 
   void Update(const Memory& memory, int64_t begin, int64_t end,
               int64_t first_column, int64_t last_column) const {
+    if (singles_) {
+      return update_->ApplySingles(windows_, indices_.Data(memory),
+                                   updates_.Data(memory), result_.Data(memory),
+                                   begin, end);
+    }
     windows_.ForEach(indices_.Data(memory), begin, end, /*clamp=*/false,
                      [&](const Windows::Place* places, int64_t n) {
                        update_->Apply(places, n, updates_.Data(memory),
@@ -110,6 +118,7 @@ class ScatterKernel : public Kernel {
   const View updates_;
   const View result_;
   const std::unique_ptr<const WindowUpdate> update_;
+  const bool singles_;
   Share share_ = Share::kNothing;
   int64_t grain_ = 1;
   int64_t result_bytes_ = 0;

@@ -13,7 +13,7 @@
 #include "jaxlib/ipu/codelets/radix_sort.h"
 #include "jaxlib/ipu/codelets/sort_keys.h"
 #include "jaxlib/ipu/codelets/sort_rows.h"
-#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -219,7 +219,7 @@ KernelOr MakeKeySort(const ComputeSet& set, const program::Sort& fields) {
 
 }  // namespace
 
-KernelOr MakeSort(const ComputeSet& set, const program::Sort& fields) {
+KernelOr MakeKernel(const ComputeSet& set, const program::Sort& fields) {
   const auto refuse = [](const std::string& why) {
     return InvalidArgument("sort: " + why);
   };

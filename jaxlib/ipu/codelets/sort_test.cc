@@ -55,7 +55,7 @@ void CheckSort(uint8_t dtype, int64_t rows, int64_t n, int64_t keep,
         std::vector<int32_t> places(rows * keep);
         char* bases[] = {Bytes(input), Bytes(numbers), Bytes(result),
                          Bytes(places)};
-        KernelOr kernel = table->sort(set, fields);
+        KernelOr kernel = table->kernel(set, {fields});
         ASSERT_TRUE(kernel.ok()) << kernel.status().message();
         (*kernel)->Run(Memory{bases}, pool);
         ASSERT_EQ(result, expected) << rows << " rows of " << n;
@@ -122,7 +122,7 @@ TEST(Sort, FieldsThatDoNotFitAreRefused) {
     ComputeSet set = good;
     program::Sort changed = fields;
     change(set, changed);
-    return AllTables()[0]->sort(set, changed).status().code() ==
+    return AllTables()[0]->kernel(set, {changed}).status().code() ==
            Code::kInvalidArgument;
   };
   EXPECT_FALSE(refused([](ComputeSet&, program::Sort&) {}));

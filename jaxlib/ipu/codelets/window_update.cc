@@ -161,6 +161,23 @@ class RowsUpdate : public WindowUpdate {
     }
   }
 
+  void ApplySingles(const Windows& windows, const char* indices,
+                    const char* updates, char* result, int64_t begin,
+                    int64_t end) const override {
+    auto&& row = make_row_();
+    const int64_t step = windows.batch[0].other;
+    int64_t offsets[Windows::kBlock];
+    for (; begin < end; begin += Windows::kBlock) {
+      const int64_t n = std::min(Windows::kBlock, end - begin);
+      windows.LocateSingles(indices, begin, begin + n, /*clamp=*/false,
+                            offsets);
+      for (int64_t i = 0; i < n; ++i) {
+        if (offsets[i] < 0) continue;
+        row.One(updates + (begin + i) * step, result + offsets[i]);
+      }
+    }
+  }
+
  private:
   const MakeRow make_row_;
 };

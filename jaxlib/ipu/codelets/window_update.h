@@ -23,6 +23,12 @@ class WindowUpdate {
                      const char* updates, char* result, int64_t begin,
                      int64_t end) const = 0;
 
+  // Updates singles [begin, end) (see Windows::AreSingles), one after the
+  // other.
+  virtual void ApplySingles(const Windows& windows, const char* indices,
+                            const char* updates, char* result, int64_t begin,
+                            int64_t end) const = 0;
+
   // The extent of a window along the dimension that threads may share.
   int64_t columns() const { return nest_.dims[column_].extent; }
 

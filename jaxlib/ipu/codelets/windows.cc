@@ -140,6 +140,27 @@ int64_t Windows::Locate(const char* indices, int64_t begin, int64_t end,
   return found;
 }
 
+bool Windows::AreSingles(int64_t item_size) const {
+  return components.size() == 1 && batch.size() == 1 && batch[0].tensor == 0 &&
+         batch[0].other == item_size && components[0].tensor >= 0 &&
+         std::all_of(extents.begin(), extents.end(),
+                     [](int64_t n) { return n == 1; });
+}
+
+void Windows::LocateSingles(const char* indices, int64_t begin, int64_t end,
+                            bool clamp, int64_t* offsets) const {
+  const Component c = components[0];
+  const int64_t step = batch[0].index;
+  const char* const first = indices + c.index + begin * step;
+  WithIndex(index_dtype, [&]<typename Index>(Index index) {
+    for (int64_t i = 0; i < end - begin; ++i) {
+      std::memcpy(&index, first + i * step, sizeof index);
+      const Start start = Clamp(index, c.limit);
+      offsets[i] = clamp || start.inside ? start.index * c.tensor : -1;
+    }
+  });
+}
+
 StatusOr<Windows> Windows::Make(const std::string& codelet,
                                 const std::vector<int64_t>& shape,
                                 const WindowFields& fields, const View& tensor,

@@ -29,6 +29,9 @@ int64_t ClampedStart(uint8_t dtype, const char* index, int64_t limit);
 // The windows of one compute set. The tensor is what the windows lie in, the
 // other is what goes with them: a gather's result, a scatter's updates.
 struct Windows {
+  // As many are located at once.
+  static constexpr int64_t kBlock = 256;
+
   // Where a window is: bytes to its first element.
   struct Place {
     int64_t tensor;
@@ -70,12 +73,20 @@ struct Windows {
   int64_t Locate(const char* indices, int64_t begin, int64_t end, bool clamp,
                  Place* places) const;
 
+  // Whether they are single elements, named by one index each, that go with a
+  // dense run of others.
+  bool AreSingles(int64_t item_size) const;
+
+  // offsets[i] = bytes to single begin + i, for begin + i < end; one that does
+  // not fit is moved until it does if `clamp`, else negative.
+  void LocateSingles(const char* indices, int64_t begin, int64_t end,
+                     bool clamp, int64_t* offsets) const;
+
   // Calls visit(places, how many) for windows [begin, end), in order and some
   // at a time.
   template <typename Visit>
   void ForEach(const char* indices, int64_t begin, int64_t end, bool clamp,
                const Visit& visit) const {
-    constexpr int64_t kBlock = 256;
     Place places[kBlock];
     for (; begin < end; begin += kBlock) {
       const int64_t n =

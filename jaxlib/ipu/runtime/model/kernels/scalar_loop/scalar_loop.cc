@@ -184,6 +184,10 @@ bool Tape::Copy(Item from, Item to) {
   return true;
 }
 
+void Tape::Call(StepFn fn, const void* what) {
+  steps_.push_back(MakeStep(fn, 0, 0, reinterpret_cast<uint64_t>(what)));
+}
+
 void Tape::Bind(const Memory& memory, char** slots, uint64_t* cells) const {
   for (const Slot& slot : slots_) {
     switch (slot.kind) {

@@ -1,4 +1,5 @@
-// Loops over single elements: counters, scalar recurrences, searches.
+// Loops over single elements: counters, scalar recurrences, searches, and
+// windows that move from turn to turn.
 //
 // A turn of such a loop is a handful of operations, so preparing each kernel
 // anew would take most of the time. Instead every kernel of the loop records
@@ -43,6 +44,9 @@ class Tape : public model::Tape {
   // Each appends what one kernel does; false if there are too many slots.
   bool Evaluate(const Plan& plan, std::span<const ItemStore> stores);
   bool Copy(Item from, Item to);
+  // A step of a kernel's own; it finds `what` in Step::imm, memory in
+  // Frame::bases.
+  void Call(StepFn fn, const void* what);
 
   // Points `slots` at memory and at `cells`; both have kMostSlots elements.
   void Bind(const Memory& memory, char** slots, uint64_t* cells) const;
