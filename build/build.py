@@ -14,12 +14,30 @@ if sys.version_info < (3, 11):  # noqa: UP036
     + "Type: python3.11 build/build.py"
   )
 
-from tools import bazel, command, environment, options, poplar, system, wheels
+import os
+
+from tools import (
+  bazel,
+  command,
+  environment,
+  options,
+  pins,
+  poplar,
+  system,
+  wheels,
+)
 
 
 def main(argv: list[str]) -> int:
   """Does what the command line says; returns the exit code."""
   opts = options.parse(argv)
+  if opts.python is not None:
+    python = system.find_python(opts.python)
+    if python != sys.executable:
+      os.execv(python, [python, os.path.abspath(__file__), *argv])
+  if opts.update_pins is not None:
+    pins.update(opts.update_pins)
+    return 0
   wanted = opts.wheels
   if opts.install_deps:
     system.install(bazel.wanted_packages(opts.bazel_path))
@@ -29,6 +47,7 @@ def main(argv: list[str]) -> int:
   if not opts.enable_ipu:
     return 0
 
+  command.say(f"for Python {sys.version.split()[0]}: JAX {pins.release()}")
   system.check_compiler()
   system.check_folder(opts.output_path)
   tool = bazel.Bazel(opts.bazel_path, opts.bazel_startup_options, opts.verbose)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tools.pins import Supported
 from tools.wheelfile import New
 
 LICENSES = ("ipu/LICENSE", "ipu/MPL-2.0.txt", "ipu/NOTICE.txt")
@@ -48,18 +49,24 @@ def edit(
   return "\n".join(lines) + "\n\n" + body.rstrip("\n") + "\n" + _NOTE
 
 
-def plugin(version: str, jax_version: str, description: str) -> str:
+def _minor(python: str) -> str:
+  """`cp313` as 3.13."""
+  return f"3.{python.removeprefix('cp3')}"
+
+
+def plugin(span: Supported, description: str) -> str:
   """METADATA of the wheel that has nothing but the backend.
 
   Args:
-    version: its version.
-    jax_version: the only version of jax and jaxlib that it goes with.
+    span: the versions of jax, jaxlib and Python that it goes with.
     description: the long description, Markdown.
   """
+  versions = f">={span.oldest},<{span.below}"
+  pythons = [_minor(python) for python in span.pythons]
   lines = [
     "Metadata-Version: 2.4",
     "Name: jax-ipu-plugin",
-    f"Version: {version}",
+    f"Version: {span.newest}",
     "Summary: A backend for JAX: Graphcore's IPU, or a model of it",
     "License-Expression: Apache-2.0 AND MPL-2.0",
     *(f"License-File: {name}" for name in LICENSES),
@@ -68,10 +75,12 @@ def plugin(version: str, jax_version: str, description: str) -> str:
     "Classifier: Operating System :: POSIX :: Linux",
     "Classifier: Programming Language :: C++",
     "Classifier: Programming Language :: Python :: 3",
+    *(f"Classifier: Programming Language :: Python :: {p}" for p in pythons),
+    "Classifier: Programming Language :: Python :: Implementation :: CPython",
     "Classifier: Topic :: Scientific/Engineering",
-    "Requires-Python: >=3.11",
-    f"Requires-Dist: jax=={jax_version}",
-    f"Requires-Dist: jaxlib=={jax_version}",
+    f"Requires-Python: >={pythons[0]}",
+    f"Requires-Dist: jax{versions}",
+    f"Requires-Dist: jaxlib{versions}",
     "Description-Content-Type: text/markdown",
   ]
   return "\n".join(lines) + "\n\n" + description

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import pathlib
 import shlex
+import sys
 from collections.abc import Sequence
 
 from tools.command import ROOT
@@ -82,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
   )
   how = parser.add_argument_group("how to build it")
   how.add_argument(
+    "--python",
+    metavar="FILE",
+    help="the Python to build for, which decides which JAX (default: the one"
+    " that runs this)",
+  )
+  how.add_argument(
     "--bazel_path",
     type=pathlib.Path,
     metavar="FILE",
@@ -113,14 +120,20 @@ def _parser() -> argparse.ArgumentParser:
   how.add_argument(
     "--venv",
     type=pathlib.Path,
-    default=ROOT / ".venv",
     metavar="DIR",
-    help="the virtual environment to make and use (default: .venv)",
+    help="the virtual environment to make and use (default: .venv; with"
+    " --python, .venv-3.13 and so on)",
   )
   how.add_argument(
     "--verbose",
     action="store_true",
     help="show every command that Bazel runs",
+  )
+  how.add_argument(
+    "--update_pins",
+    metavar="VERSION",
+    help="pin this release of JAX for every Python that your package index has"
+    " it for, and stop: it takes the place of the pinned one of its series",
   )
   then = parser.add_argument_group(
     "what to do with it", "The last option: all that follows it is passed on."
@@ -140,6 +153,12 @@ def _parser() -> argparse.ArgumentParser:
     " (default: all of tests/ipu)",
   )
   return parser
+
+
+def _venv(python: str | None) -> pathlib.Path:
+  if python is None:
+    return ROOT / ".venv"
+  return ROOT / f".venv-{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -162,7 +181,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
       ["-m", "pytest", *(options.test or ["-n", "auto"])],
       build / "requirements-test.txt",
     )
-  if not options.enable_ipu and (options.then or not options.install_deps):
+  alone = options.install_deps or options.update_pins
+  if not options.enable_ipu and (options.then or not alone):
     parser.error("nothing to build; type: python3 build/build.py --enable_ipu")
   for name in ("bazel_options", "bazel_startup_options"):
     try:
@@ -171,5 +191,5 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
       parser.error(f"--{name}: {error}; quote it as in a shell")
     setattr(options, name, [word for some in words for word in some])
   options.output_path = options.output_path.absolute()
-  options.venv = options.venv.absolute()
+  options.venv = (options.venv or _venv(options.python)).absolute()
   return options

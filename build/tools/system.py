@@ -26,6 +26,19 @@ def venv_package() -> str | None:
   return f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
 
 
+def find_python(path: str) -> str:
+  """The interpreter that `path` starts; pyenv's shims lead elsewhere.
+
+  Raises:
+    BuildError: it is not a Python.
+  """
+  return command.run(
+    [path, "-c", "import sys; print(sys.executable)"],
+    quiet=True,
+    hint=f"--python={path} must be a Python 3.11 or later.",
+  ).strip()
+
+
 def _is_installed(package: str) -> bool:
   query = ["dpkg-query", "--show", "--showformat=${Status}", package]
   done = subprocess.run(query, capture_output=True, text=True)

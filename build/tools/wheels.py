@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 from collections.abc import Iterator
 
-from tools import command, metadata, platform_tag, upstream, wheelfile
+from tools import command, metadata, pins, platform_tag, upstream, wheelfile
 from tools.command import ROOT, BuildError
 from tools.wheelfile import Kept, New
 
@@ -20,8 +21,8 @@ _HOOK = b"\nfrom jax import ipu as ipu\n"
 
 
 def version() -> str:
-  """Of the jax and jaxlib wheels with the backend in them."""
-  return f"{upstream.read_pins()['jax'].version}+ipu"
+  """Of the jax and jaxlib wheels that this Python makes."""
+  return f"{pins.release()}+ipu"
 
 
 def _package(folder: str) -> Iterator[tuple[str, New]]:
@@ -45,6 +46,9 @@ def _licenses(dist_info: str) -> Iterator[tuple[str, New]]:
 def _backend(library: pathlib.Path) -> Files:
   files: Files = dict(_package("jaxlib/ipu"))
   files["jaxlib/ipu/libjaxipu.so"] = New(library.read_bytes(), executable=True)
+  span = pins.supported()
+  versions = {"oldest": span.oldest, "newest": span.newest}
+  files["jaxlib/ipu/jax_versions.json"] = New(json.dumps(versions).encode())
   return files
 
 
@@ -54,7 +58,7 @@ def _overlay() -> Files:
 
 def _renamed(kept: dict[str, Kept], name: str) -> Files:
   """Upstream's files, in the dist-info folder of our version."""
-  old = f"{name}-{upstream.read_pins()[name].version}.dist-info/"
+  old = f"{name}-{pins.release()}.dist-info/"
   new = f"{name}-{version()}.dist-info/"
   return {path.replace(old, new): file for path, file in kept.items()}
 
@@ -63,10 +67,10 @@ def _save(
   files: Files, folder: pathlib.Path, project: str, tag: str
 ) -> pathlib.Path:
   path = folder / f"{project}-{tag}.whl"
-  # `pip install dist/*.whl` takes one of a kind only.
-  python = tag.rpartition("-")[0]
-  for other in folder.glob(f"{project}-{python}-*.whl"):
+  # `pip install dist/*.whl` takes one wheel of a project only.
+  for other in folder.glob(f"{project.partition('-')[0]}-*.whl"):
     if other != path:
+      command.say(f"removing {other}: a folder holds one wheel of a project")
       other.unlink()
   fresh = wheelfile.write(path, files)
   command.say(f"{'wrote' if fresh else 'up to date:'} {path}")
@@ -77,7 +81,7 @@ def jaxlib(
   library: pathlib.Path, folder: pathlib.Path, python: str | os.PathLike[str]
 ) -> pathlib.Path:
   """Upstream's jaxlib with the backend in it."""
-  source = upstream.wheel("jaxlib", python)
+  source = upstream.wheel(pins.pin("jaxlib", pins.release()), python)
   dist_info = f"jaxlib-{version()}.dist-info"
   *_, interpreter, abi, platform = source.stem.split("-")
   platform = platform_tag.newest([platform, platform_tag.of_library(library)])
@@ -97,7 +101,7 @@ def jaxlib(
 
 def jax(folder: pathlib.Path, python: str | os.PathLike[str]) -> pathlib.Path:
   """Upstream's jax with the overlay in it."""
-  source = upstream.wheel("jax", python)
+  source = upstream.wheel(pins.pin("jax", pins.release()), python)
   dist_info = f"jax-{version()}.dist-info"
   tag = "py3-none-any"
   with wheelfile.files_of(source) as kept:
@@ -119,13 +123,15 @@ def jax(folder: pathlib.Path, python: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def plugin(library: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-  """The backend alone, for unmodified jax and jaxlib."""
-  jax_version = upstream.read_pins()["jax"].version
-  project = f"jax_ipu_plugin-{jax_version}"
+  """The backend alone, for every unmodified jax and jaxlib it supports.
+
+  Its version is that of the newest JAX it was tested with.
+  """
+  span = pins.supported()
+  project = f"jax_ipu_plugin-{span.newest}"
   dist_info = f"{project}.dist-info"
   tag = f"py3-none-{platform_tag.of_library(library)}"
-  readme = ROOT / "README.md"
-  text = metadata.plugin(jax_version, jax_version, readme.read_text())
+  text = metadata.plugin(span, (ROOT / "README.md").read_text())
   files = _backend(library) | _overlay() | dict(_licenses(dist_info))
   files[f"{dist_info}/METADATA"] = New(text.encode())
   files[f"{dist_info}/WHEEL"] = metadata.wheel(tag)

@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from jaxlib import _jax
-from jaxlib.ipu import ops
+from jaxlib.ipu import internals, ops
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
@@ -229,9 +228,7 @@ def read_options(compile_options: bytes) -> Options:
     CompileError: an unknown option (XLA's are ignored), or a bad value.
   """
   settings = active()
-  given = dict(
-    _jax.CompileOptions.ParseFromString(compile_options).env_option_overrides
-  )
+  given = internals.compiler_options(compile_options) or {}
   options = Options(
     target=settings.target,
     allow_out_of_memory=settings.allow_out_of_memory,

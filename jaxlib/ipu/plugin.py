@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.metadata
 import itertools
+import json
 import logging
 import threading
 import traceback
@@ -19,12 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu import diagnostics, host_functions, options
+from jaxlib.ipu import diagnostics, host_functions, internals, options
 
 logger = logging.getLogger("jaxlib.ipu")
 
-# The jaxlib whose bindings the compiler uses and whose PJRT the library fits.
-JAXLIB_VERSION = "0.10.2"
+# The versions of jaxlib that the wheel was tested with: `oldest`, `newest`.
+VERSIONS = Path(__file__).with_name("jax_versions.json")
 
 LIBRARY = Path(__file__).with_name("libjaxipu.so")
 
@@ -53,23 +54,38 @@ _lock = threading.Lock()
 
 
 def check_installation(jaxlib_version: str) -> None:
-  """Raises PluginError unless this backend fits the installed jaxlib.
+  """Checks that this backend can be used as it is installed.
+
+  A jaxlib that is newer than those it was tested with is warned of.
 
   Args:
     jaxlib_version: `jaxlib.version.__version__`.
+
+  Raises:
+    PluginError: jaxlib is too old, or parts of the backend are missing.
   """
-  if jaxlib_version.partition("+")[0] != JAXLIB_VERSION:
+  for path in (LIBRARY, VERSIONS):
+    if not path.exists():
+      raise PluginError(
+        f"the IPU backend's file {path} is missing: build it with "
+        "`python3 build/build.py --enable_ipu` and install the wheels in dist/;"
+        " a source tree on PYTHONPATH is not enough"
+      )
+  tested = json.loads(VERSIONS.read_text())
+  installed = internals.version_tuple(jaxlib_version)
+  oldest, newest = tested["oldest"], tested["newest"]
+  if installed < internals.version_tuple(oldest):
     raise PluginError(
-      f"the IPU backend is made for jaxlib {JAXLIB_VERSION}, installed is "
-      f"jaxlib {jaxlib_version}: run `pip install jax=={JAXLIB_VERSION} "
-      f"jaxlib=={JAXLIB_VERSION}`, or install the IPU backend that belongs to "
-      "that version"
+      f"the IPU backend needs jaxlib {oldest} or later, and jaxlib "
+      f"{jaxlib_version} is installed: run `pip install 'jax>={oldest}' "
+      f"'jaxlib>={oldest}'`"
     )
-  if not LIBRARY.exists():
-    raise PluginError(
-      f"the IPU backend's library {LIBRARY} is missing: build it with "
-      "`python3 build/build.py --enable_ipu` and install the wheels in dist/; "
-      "a source tree on PYTHONPATH is not enough"
+  if installed > internals.version_tuple(newest):
+    logger.warning(
+      "jaxlib %s is newer than %s, the newest that this IPU backend was tested "
+      "with",
+      jaxlib_version,
+      newest,
     )
 
 
@@ -175,7 +191,7 @@ def _version() -> str:
       return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
       continue
-  return JAXLIB_VERSION
+  return "of no installed wheel"
 
 
 def client_options(settings: options.Settings) -> dict[str, Any]:

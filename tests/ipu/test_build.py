@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import email
 import hashlib
+import json
 import os
 import pathlib
+import re
 import stat
 import subprocess
 import sys
@@ -31,8 +33,10 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     bazel,
     command,
     environment,
+    matrix,
     metadata,
     options,
+    pins,
     platform_tag,
     poplar,
     system,
@@ -43,8 +47,10 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
   yield types.SimpleNamespace(
     bazel=bazel,
     environment=environment,
+    matrix=matrix,
     metadata=metadata,
     options=options,
+    pins=pins,
     platform_tag=platform_tag,
     poplar=poplar,
     system=system,
@@ -69,6 +75,13 @@ class TestOptions:
     assert options.output_path == ROOT / "dist"
     assert options.venv == ROOT / ".venv"
     assert options.then is None
+
+  def test_another_python_has_a_venv_of_its_own(self, tools):
+    options = tools.options.parse(["--enable_ipu", "--python=python3"])
+    version = "{}.{}".format(*sys.version_info)
+    assert options.venv == ROOT / f".venv-{version}"
+    options = tools.options.parse(["--update_pins=1.0"])
+    assert options.update_pins == "1.0"
 
   def test_repeated_options_add_up(self, tools):
     flags = ["--copt=-g3", "--strip=never", "--copt=-DX=a b"]
@@ -121,7 +134,8 @@ class TestOptions:
     for option in (
       "--enable_ipu", "--wheels", "--bazel_path", "--bazel_options",
       "--bazel_startup_options", "--target_cpu_features", "--output_path",
-      "--install_deps", "--venv", "--run", "--test", "--verbose",
+      "--install_deps", "--venv", "--run", "--test", "--verbose", "--python",
+      "--update_pins",
     ):  # fmt: skip
       assert f"\n  {option}" in text
 
@@ -132,6 +146,29 @@ def test_a_folder_for_the_wheels(tools, tmp_path):
   for path in (tmp_path / "file", tmp_path / "file" / "below"):
     with pytest.raises(tools.BuildError, match=f"--output_path={path} cannot"):
       tools.system.check_folder(path)
+
+
+class TestPython:
+  def test_a_shim_leads_to_its_python(self, tools, tmp_path):
+    shim = program(tmp_path / "shim", f'exec {sys.executable} "$@"')
+    assert tools.system.find_python(str(shim)) == sys.executable
+
+  @pytest.mark.parametrize("path", ["/nowhere/python", "/bin/false"])
+  def test_what_is_none(self, tools, path):
+    with pytest.raises(tools.BuildError, match=f"--python={path} must be"):
+      tools.system.find_python(path)
+
+  def test_build_py_continues_in_it(self, tmp_path):
+    """Its pins would be changed, were the other Python not started first."""
+    other = program(
+      tmp_path / "python",
+      f'if [ "$1" = -c ]; then echo {tmp_path}/python; else echo "$@"; fi',
+    )
+    words = ["build/build.py", "--update_pins=nonsense", f"--python={other}"]
+    done = subprocess.run(
+      [sys.executable, *words], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.split() == [str(ROOT / words[0]), *words[1:]]
 
 
 class TestBazel:
@@ -207,38 +244,190 @@ def test_the_line_about_poplar(tools, monkeypatch):
   assert "/opt/poplar" in tools.poplar.describe()
 
 
+class TestPins:
+  def test_the_installed_jax_is_pinned(self, tools):
+    versions = {pin.version for pin in tools.pins.read()}
+    assert jax.__version__ in versions
+    assert jaxlib.__version__ in versions
+
+  def test_what_the_wheel_says_is_what_is_pinned(self, tools):
+    span = tools.pins.supported()
+    tested = json.loads(plugin.VERSIONS.read_text())
+    assert tested == {"oldest": span.oldest, "newest": span.newest}
+
+  def test_every_release_is_whole(self, tools):
+    """jax for every jaxlib, a series once, and the file in order."""
+    pins = tools.pins.read()
+    for pin in pins:
+      assert tools.pins.pin("jax", pin.version, pin.python).python == "py3"
+    series = {pin.version: tools.pins.numbers(pin.version)[:2] for pin in pins}
+    assert len(set(series.values())) == len(series)
+    text = tools.pins.PATH.read_text()
+    rows = json.dumps(tools.pins.renewed(pins, []), indent=1) + "\n"
+    assert text == rows
+
+  @pytest.mark.parametrize(
+    "row",
+    [
+      {"jax-1.0.tar.gz": "0" * 64},
+      {"jax-1.0-py3-none-any.whl": "0"},
+      {"torch-1.0-py3-none-any.whl": "0" * 64},
+      {"jax-1.0rc1-py3-none-any.whl": "0" * 64},
+      {},
+      "not json",
+    ],
+  )
+  def test_a_damaged_file_says_so(self, tools, tmp_path, row):
+    path = tmp_path / "pins.json"
+    path.write_text(row if isinstance(row, str) else json.dumps(row))
+    with pytest.raises(tools.BuildError):
+      tools.pins.read(path)
+
+  def pins(self, tools, *names):
+    return [
+      tools.pins.Pin.parse(f"jaxlib-{v}-{p}-{p}-linux_x86_64.whl", "0" * 64)
+      for v, p in (name.split("/") for name in names)
+    ]
+
+  def test_the_newest_release_for_a_python(self, tools, monkeypatch):
+    rows = self.pins(tools, "1.10/cp315", "1.9/cp315", "1.9/cp314")
+    monkeypatch.setattr(tools.pins, "read", lambda: rows)
+    assert tools.pins.release("cp315") == "1.10"
+    assert tools.pins.release("cp314") == "1.9"
+    with pytest.raises(tools.BuildError, match="cp311.*cp314, cp315"):
+      tools.pins.release("cp311")
+    assert tools.pins.supported() == tools.pins.Supported(
+      oldest="1.9", newest="1.10", below="1.11", pythons=("cp314", "cp315")
+    )
+
+  def test_a_release_takes_the_place_of_its_series(self, tools):
+    old = self.pins(tools, "1.9/cp314", "1.10/cp315")
+    new = self.pins(tools, "1.10.1/cp315", "1.10.1/cp316")
+    names = list(tools.pins.renewed(old, new))
+    assert [name[:16] for name in names] == [
+      "jaxlib-1.9-cp314", "jaxlib-1.10.1-cp", "jaxlib-1.10.1-cp"
+    ]  # fmt: skip
+
+  def test_the_index_is_asked_for_every_python(self, tools, tmp_path):
+    """A pip that has one release for Python 3.13 only."""
+    name = "-1.2-cp313-cp313-manylinux_2_27_x86_64.whl"
+    sha256 = {"archive_info": {"hashes": {"sha256": "ab" * 32}}}
+    report = {
+      "install": [
+        {"download_info": {"url": f"https://host/{p}{name}", **sha256}}
+        for p in tools.pins.PROJECTS
+      ]
+    }
+    (tmp_path / "report").write_text(json.dumps(report))
+    python = program(
+      tmp_path / "python",
+      f'case "$*" in *python-version=3.13*) cat {tmp_path}/report;;'
+      ' *) echo "No matching distribution found" >&2; exit 1;; esac',
+    )
+    path = tmp_path / "pins.json"
+    tools.pins.update("1.2", path, str(python))
+    assert json.loads(path.read_text()) == {
+      f"{p}{name}": "ab" * 32 for p in tools.pins.PROJECTS
+    }
+    with pytest.raises(tools.BuildError, match="nonsense"):
+      tools.pins.update("nonsense", path, str(python))
+    program(python, 'echo "No matching distribution found" >&2; exit 1')
+    with pytest.raises(tools.BuildError, match="--update_pins 1.3: your"):
+      tools.pins.update("1.3", path, str(python))
+
+
+# A version of JAX; other projects' stand in build/requirements-*.txt.
+_VERSION = re.compile(r"(?<![\d.])0\.(?:10\.2|1[1-9](?:\.\d+)+)(?![\d.])")
+_DOCUMENTS = {"README.md", "CHANGELOG.md", "ipu/docs/build.md"}
+# Facts of the past, not of what is built: which JAX had which shape.
+_HISTORY = {"jaxlib/ipu/internals.py"}
+
+
+def test_versions_of_jax_stand_in_one_file(tools):
+  kinds = ["*.py", "*.md", "*.toml", "*.bzl", "*.bazel", ".bazelrc", ".ci"]
+  done = subprocess.run(
+    ["git", "ls-files", "--", *kinds], cwd=ROOT, capture_output=True, text=True
+  )
+  if done.returncode:
+    pytest.skip("this is not a checkout of git")
+  found = {
+    name
+    for name in done.stdout.split()
+    if (ROOT / name).exists() and _VERSION.search((ROOT / name).read_text())
+  }
+  assert found <= _DOCUMENTS | _HISTORY | {"tests/ipu/test_build.py"}
+
+
+class TestSupportedPairs:
+  """The tables of README.md and build.md are what the pins say."""
+
+  @pytest.mark.parametrize("name", ["README.md", "ipu/docs/build.md"])
+  def test_the_table(self, tools, name):
+    text = (ROOT / name).read_text()
+    table = re.search(r"<!-- pairs.* -->\n(.*)<!-- pairs end -->", text, re.S)
+    assert table and table[1] == tools.matrix.markdown(tools.pins.read()), (
+      f"{name}: paste the output of `python build/test_matrix.py --markdown`"
+    )
+
+  def test_documents_name_pinned_versions_only(self, tools):
+    pinned = {pin.version for pin in tools.pins.read()}
+    for name in _DOCUMENTS:
+      named = set(_VERSION.findall((ROOT / name).read_text()))
+      assert named <= pinned, name
+
+  def choose(self, tools, names, found):
+    rows = TestPins().pins(tools, *names)
+    pairs = tools.matrix.choose(rows, {tag: f"/{tag}" for tag in found})
+    return [(p.release, p.tag, p.python, p.forked) for p in pairs]
+
+  PINS = ("1.2/cp313", "1.2/cp312", "1.1/cp313", "1.1/cp312", "1.0/cp312",
+          "1.0/cp311")  # fmt: skip
+
+  def test_each_release_has_the_newest_python_it_is_made_for(self, tools):
+    assert self.choose(tools, self.PINS, ["cp311", "cp312", "cp313"]) == [
+      ("1.0", "cp311", "/cp311", True),
+      ("1.1", "cp313", "/cp313", False),
+      ("1.2", "cp313", "/cp313", True),
+    ]
+
+  def test_or_another_that_is_there(self, tools):
+    assert self.choose(tools, self.PINS, ["cp312"]) == [
+      ("1.0", "cp312", "/cp312", False),
+      ("1.1", "cp312", "/cp312", False),
+      ("1.2", "cp312", "/cp312", True),
+    ]
+
+  def test_or_is_not_tested(self, tools):
+    (row,) = self.choose(tools, ["1.0/cp311"], ["cp313"])
+    assert row == ("1.0", "cp311", None, True)
+
+  def test_a_python_without_the_version_is_not_taken(self, tools, tmp_path):
+    found = tools.matrix.find_pythons(["cp3999", tools.pins.this_python()])
+    assert list(found) == [tools.pins.this_python()]
+
+
 class TestUpstream:
-  def test_pins_are_what_is_installed(self, tools):
-    pins = tools.upstream.read_pins()
-    assert pins["jax"].version == jax.__version__
-    assert pins["jaxlib"].version == jaxlib.__version__
-    assert pins["jaxlib"].version == plugin.JAXLIB_VERSION
+  @pytest.fixture
+  def pin(self, tools):
+    return tools.pins.Pin.parse("jaxlib-1.0-cp311-cp311-any.whl", "ab" * 32)
 
-  def test_every_pin_has_its_hash(self, tools, tmp_path):
-    path = tmp_path / "requirements.txt"
-    for text in ("jax==1.0\n", "jax --hash=sha256:00\n", "jax==1 --hash=md5:0"):
-      path.write_text(text)
-      with pytest.raises(tools.BuildError, match="is no pin"):
-        tools.upstream.read_pins(path)
-
-  def test_a_wheel_with_another_hash_is_not_used(self, tools, tmp_path):
-    version = tools.upstream.read_pins()["jax"].version
-    (tmp_path / f"jax-{version}-py3-none-any.whl").write_text("evil")
+  def test_a_wheel_with_another_hash_is_not_used(self, tools, tmp_path, pin):
+    (tmp_path / pin.file).write_text("evil")
     python = program(tmp_path / "python", "exit 1")
-    with pytest.raises(tools.BuildError, match="requirements.txt"):
-      tools.upstream.wheel("jax", python, tmp_path)
+    with pytest.raises(tools.BuildError, match="pins.json"):
+      tools.upstream.wheel(pin, python, tmp_path)
 
-  def test_pip_is_told_to_check_the_hash(self, tools, tmp_path):
+  def test_pip_is_told_to_check_the_hash(self, tools, tmp_path, pin):
     python = program(
       tmp_path / "python",
       f'echo "$@" > {tmp_path}/args; for a; do case $a in '
       f"--requirement=*) cp ${{a#*=}} {tmp_path}/pins;; esac; done",
     )
-    with pytest.raises(tools.BuildError, match="pip downloaded no wheel"):
-      tools.upstream.wheel("jaxlib", python, tmp_path)
+    with pytest.raises(tools.BuildError, match="pip downloaded no jaxlib-1.0"):
+      tools.upstream.wheel(pin, python, tmp_path)
     assert "--require-hashes" in (tmp_path / "args").read_text()
     pins = (tmp_path / "pins").read_text()
-    assert pins.startswith("jaxlib==") and "--hash=sha256:" in pins
+    assert pins == f"jaxlib==1.0 --hash=sha256:{'ab' * 32}\n"
 
 
 class TestPlatformTag:
@@ -353,9 +542,17 @@ class TestMetadata:
     assert "ipu/NOTICE.txt" in parsed.get_all("License-File")
     assert "Summary: not a header" in parsed.get_payload()
 
-  def test_the_plugin_goes_with_one_jax(self, tools):
-    text = tools.metadata.plugin("1.0", "1.0", "# Title\n")
-    parsed = email.message_from_string(text)
+  def test_the_plugin_goes_with_every_supported_jax(self, tools):
+    span = tools.pins.Supported("1.0", "1.2.3", "1.3", ("cp311", "cp312"))
+    parsed = email.message_from_string(tools.metadata.plugin(span, "# Title\n"))
     assert parsed["Name"] == "jax-ipu-plugin"
-    assert parsed.get_all("Requires-Dist") == ["jax==1.0", "jaxlib==1.0"]
+    assert parsed["Version"] == "1.2.3"
+    assert parsed["Requires-Python"] == ">=3.11"
+    versions = ">=1.0,<1.3"
+    assert parsed.get_all("Requires-Dist") == [
+      f"jax{versions}", f"jaxlib{versions}"
+    ]  # fmt: skip
+    classifiers = parsed.get_all("Classifier")
+    for python in ("3.11", "3.12"):
+      assert f"Programming Language :: Python :: {python}" in classifiers
     assert parsed.get_payload() == "# Title\n"

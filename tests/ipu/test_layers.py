@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 
 # The lowest first. A file belongs to the longest prefix that names it.
 LAYERS = [
+  ["internals"],
   ["dtypes"],
   ["program"],
   ["location"],

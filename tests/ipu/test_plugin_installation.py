@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+import json
+
 import plugin_test_util
 import pytest
 
+import jaxlib.version
 from jaxlib.ipu import plugin
 
 pytestmark = pytest.mark.ipu_only
 
 
-def test_the_pinned_jaxlib_fits():
-  plugin.check_installation(plugin.JAXLIB_VERSION)
-  plugin.check_installation(plugin.JAXLIB_VERSION + "+ipu")
+TESTED = json.loads(plugin.VERSIONS.read_text())
+OLDEST, NEWEST = TESTED["oldest"], TESTED["newest"]
 
 
-@pytest.mark.parametrize("version", ["0.10.3", "0.9.2", "1.0"])
-def test_another_jaxlib_does_not(version):
+@pytest.mark.parametrize("version", [OLDEST, f"{OLDEST}+ipu", NEWEST])
+def test_tested_versions_are_taken_silently(caplog, version):
+  plugin.check_installation(version)
+  assert not caplog.records
+
+
+def test_the_installed_version_is_one_of_them(caplog):
+  plugin.check_installation(jaxlib.version.__version__)
+  assert not caplog.records
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.4.38", "0.3.16+cuda"])
+def test_an_older_jaxlib_is_an_error(version):
   with pytest.raises(plugin.PluginError) as caught:
     plugin.check_installation(version)
-  for part in (version, plugin.JAXLIB_VERSION, "pip install"):
+  for part in (version, OLDEST, "pip install"):
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("version", [f"{NEWEST}.1", "1.0", "99.1.dev20300101"])
+def test_a_newer_jaxlib_is_one_line(caplog, version):
+  plugin.check_installation(version)
+  (record,) = caplog.records
+  assert record.levelname == "WARNING"
+  assert version in record.getMessage() and NEWEST in record.getMessage()
+
+
+def test_without_its_versions_a_backend_is_incomplete(monkeypatch, tmp_path):
+  monkeypatch.setattr(plugin, "VERSIONS", tmp_path / "versions.json")
+  with pytest.raises(plugin.PluginError, match="versions.json is missing"):
+    plugin.check_installation(NEWEST)
 
 
 # The CPU works on, and whoever asks for an IPU reads why there is none.

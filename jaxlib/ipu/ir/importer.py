@@ -11,6 +11,7 @@ import functools
 import io
 from typing import Any
 
+from jaxlib.ipu import internals
 from jaxlib.ipu.diagnostics import (
   CompileError,
   invalid_argument,
@@ -21,7 +22,6 @@ from jaxlib.ipu.ir import registry, scatter_guard
 from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
 from jaxlib.mlir import ir
-from jaxlib.mlir._mlir_libs import _mosaic_gpu_ext
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
@@ -57,7 +57,7 @@ def parse(code: bytes) -> ir.Module:
   stablehlo.register_dialect(context)
   sdy.register_dialect(context)
   mhlo.register_mhlo_dialect(context)
-  _mosaic_gpu_ext.register_inliner_extensions(context)
+  internals.allow_inlining(context)
   try:
     module = stablehlo.deserialize_portable_artifact(context, code)
     with context:

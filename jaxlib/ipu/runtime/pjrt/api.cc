@@ -11,8 +11,9 @@
 namespace ipu {
 namespace {
 
-PJRT_Api MakeApi() {
-  PJRT_Api api = {};
+ApiTable MakeTable() {
+  ApiTable table = {};
+  PJRT_Api& api = table.api;
   api.struct_size = PJRT_Api_STRUCT_SIZE;
   // JAX gates features by the version: it must be that of the header.
   api.pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
@@ -32,13 +33,14 @@ PJRT_Api MakeApi() {
   AddBufferFunctions(&api);
   AddTransferFunctions(&api);
   AddUnsupportedFunctions(&api);
-  return api;
+  AddLaterFunctions(&table);
+  return table;
 }
 
 }  // namespace
 }  // namespace ipu
 
 const PJRT_Api* GetPjrtApi() {
-  static const PJRT_Api api = ipu::MakeApi();
-  return &api;
+  static const ipu::ApiTable table = ipu::MakeTable();
+  return &table.api;
 }

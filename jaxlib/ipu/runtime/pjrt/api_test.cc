@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #include "jaxlib/ipu/runtime/pjrt/client.h"
@@ -41,6 +42,28 @@ TEST(ApiTest, ARefusedSlotSaysItsName) {
   PJRT_Error_Destroy_Args destroy = {};
   destroy.error = error;
   GetPjrtApi()->PJRT_Error_Destroy(&destroy);
+}
+
+// PJRT 0.92's PJRT_Device_GetAttributes has slot 128, after 0.90's last.
+TEST(ApiTest, SlotsOfLaterVersionsSayTheirNames) {
+  const auto refusal = [](size_t slot) {
+    PJRT_Error* (*function)(void*);
+    std::memcpy(&function,
+                reinterpret_cast<const char*>(GetPjrtApi()) +
+                    offsetof(PJRT_Api, PJRT_Error_Destroy) +
+                    slot * sizeof(void*),
+                sizeof(function));
+    PJRT_Error* error = function(nullptr);
+    std::string message(error->status.message());
+    EXPECT_EQ(error->status.code(), Code::kUnimplemented);
+    PJRT_Error_Destroy_Args destroy = {};
+    destroy.error = error;
+    GetPjrtApi()->PJRT_Error_Destroy(&destroy);
+    return message;
+  };
+  EXPECT_EQ(refusal(128).find("PJRT_Device_GetAttributes is not"), 0);
+  EXPECT_EQ(refusal(134).find("PJRT_Executable_ParameterMemoryKinds is"), 0);
+  EXPECT_EQ(refusal(150).find("function 150 of the PJRT API is not"), 0);
 }
 
 TEST(ApiTest, AttributesNameTheStableHloVersion) {

@@ -1,0 +1,351 @@
+"""Every use of what JAX and jaxlib keep to themselves, in one place.
+
+JAX has no public way to do what is done here, so each feature names the
+internals that it touches, and from which version on they have that shape. A
+feature whose internals have changed in the installed JAX is given up with a
+warning that names them, and everything else goes on; one that nothing works
+without raises an error instead.
+
+When JAX changes one of these: give the shape that was an `until`, and define
+the feature again with the new names and `since`. `tests/ipu/test_internals.py`
+fails on a JAX that has another shape than all that stand here.
+
+Nothing of JAX is imported before a feature is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+logger = logging.getLogger("jaxlib.ipu")
+
+PLATFORM = "ipu"
+
+R = TypeVar("R")
+
+
+class InternalsError(RuntimeError):
+  """An internal of JAX that nothing works without has changed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+  """How a feature is done with the JAX versions [since, until).
+
+  Attributes:
+    names: the internals, `package.module.attribute`.
+    use: the function, which gets what they name as its first arguments.
+    since: the first version of jaxlib with this shape, (0, 12) for 0.12.
+    until: the first version that has another one; None: none is known.
+  """
+
+  names: tuple[str, ...]
+  use: Callable[..., Any]
+  since: tuple[int, ...]
+  until: tuple[int, ...] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+  """What needs internals of JAX.
+
+  Attributes:
+    name: the function's.
+    lost: what users do without where it is given up; None: it is needed.
+    shapes: one for each range of versions.
+  """
+
+  name: str
+  lost: str | None
+  shapes: list[Shape]
+
+  def shape(self) -> Shape | None:
+    """The shape for the installed jaxlib."""
+    installed = jaxlib_version()
+    for shape in self.shapes:
+      if shape.since <= installed and not (
+        shape.until and installed >= shape.until
+      ):
+        return shape
+    return None
+
+
+FEATURES: dict[str, Feature] = {}
+# Features given up in this process, and why.
+given_up: dict[str, str] = {}
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+  """`0.12.0.1+ipu` as (0, 12, 0, 1); what is not a number ends it."""
+  numbers = []
+  for part in version.partition("+")[0].split("."):
+    if not part.isdecimal():
+      break
+    numbers.append(int(part))
+  return tuple(numbers)
+
+
+@functools.cache
+def jaxlib_version() -> tuple[int, ...]:
+  """Of the installed jaxlib."""
+  import jaxlib.version
+
+  return version_tuple(jaxlib.version.__version__)
+
+
+def resolve(name: str) -> Any:
+  """What `package.module.attribute` names.
+
+  Raises:
+    ImportError: no module of the name can be imported.
+    AttributeError: the module has no such attribute.
+  """
+  parts = name.split(".")
+  for i in range(len(parts) - 1, 0, -1):
+    try:
+      found = importlib.import_module(".".join(parts[:i]))
+    except ModuleNotFoundError as error:
+      if i > 1 and error.name and name.startswith(error.name):
+        continue
+      raise
+    for part in parts[i:]:
+      found = getattr(found, part)
+    return found
+  raise ImportError(f"no module in {name}")
+
+
+def uses(
+  *names: str,
+  lost: str | None,
+  since: tuple[int, ...] = (),
+  until: tuple[int, ...] | None = None,
+) -> Callable[[Callable[..., R]], Callable[..., R | None]]:
+  """Declares a function that uses internals of JAX.
+
+  Args:
+    *names: the internals; the function gets what they name as its first
+      arguments.
+    lost: what users do without when the internals have changed. None: the
+      function is needed, and calling it raises InternalsError then.
+    since, until: the versions of jaxlib with this shape; `()` is the oldest
+      supported one.
+
+  Returns:
+    A decorator. The function it makes takes the remaining arguments, and
+    returns None where the feature is given up.
+  """
+
+  def decorate(use: Callable[..., R]) -> Callable[..., R | None]:
+    name = use.__name__
+    feature = FEATURES.setdefault(name, Feature(name, lost, []))
+    feature.shapes.append(Shape(names, use, since, until))
+
+    @functools.wraps(use)
+    def wrapper(*args: Any, **kwargs: Any) -> R | None:
+      shape = feature.shape()
+      try:
+        if shape is None:
+          raise AttributeError("no shape of it is known for this version")
+        found = [resolve(name) for name in shape.names]
+        return shape.use(*found, *args, **kwargs)
+      except (ImportError, AttributeError, TypeError, LookupError) as error:
+        _give_up(feature, shape or feature.shapes[-1], error)
+        return None
+
+    return wrapper
+
+  return decorate
+
+
+def _give_up(feature: Feature, shape: Shape, error: Exception) -> None:
+  version = ".".join(map(str, jaxlib_version()))
+  what = (
+    f"jaxlib {version} has changed {' or '.join(shape.names)}"
+    f" ({type(error).__name__}: {error})"
+  )
+  if feature.lost is None:
+    raise InternalsError(
+      f"{what}, without which the IPU backend cannot work: install a jax and"
+      " jaxlib that it was tested with, or a newer IPU backend"
+    ) from error
+  if feature.name not in given_up:
+    given_up[feature.name] = what
+    logger.warning("%s; the IPU backend goes on: %s", what, feature.lost)
+
+
+# --- The backend itself ----------------------------------------------------
+
+
+@uses(
+  "jax._src.lib.xla_client.pjrt_plugin_loaded",
+  "jax._src.lib.xla_client.load_pjrt_plugin_dynamically",
+  "jax._src.xla_bridge.make_pjrt_c_api_client",
+  lost=None,
+)
+def make_client(
+  is_loaded: Any,
+  load: Any,
+  make: Any,
+  library: str,
+  client_options: dict[str, Any],
+) -> Any:
+  """A client of the PJRT plugin in `library`, which is loaded once.
+
+  JAX's public `register_backend_factory` takes a function that makes a client,
+  and there is no public way to make one. (`register_plugin`, which is internal
+  as well, would load the library at once, whether an IPU is used or not.)
+  """
+  if not is_loaded(PLATFORM):
+    load(PLATFORM, library)
+  return make(PLATFORM, client_options)
+
+
+# --- Lists of platforms in JAX's code --------------------------------------
+
+
+@uses(
+  "jax._src.interpreters.mlir._platforms_with_donation",
+  lost="donated arguments are not reused for results",
+)
+def allow_donation(platforms: list[str]) -> None:
+  """Donation is for the platforms of a list; without it JAX only warns."""
+  if PLATFORM not in platforms:
+    platforms.append(PLATFORM)
+
+
+class _LooksLikeCpu:
+  platform = "cpu"
+  supports_executable_serialization = True
+
+
+@uses(
+  "jax._src.compilation_cache",
+  "jax._src.compilation_cache.is_cache_used",
+  lost="its programs are not kept in JAX's persistent compilation cache",
+)
+def allow_compilation_cache(module: Any, is_cache_used: Any) -> None:
+  """The cache asks once for the platform's name, which is in a list.
+
+  For the IPU it gets the answer it gives for the CPU.
+  """
+  if hasattr(is_cache_used, "includes_ipu"):
+    return
+
+  def is_used(backend: Any) -> bool:
+    return is_cache_used(
+      _LooksLikeCpu() if backend.platform == PLATFORM else backend
+    )
+
+  is_used.includes_ipu = True  # type: ignore[attr-defined]
+  module.is_cache_used = is_used
+
+
+# --- What users see --------------------------------------------------------
+
+
+@uses(
+  "jaxlib._jax.LoadedExecutable",
+  "jaxlib._jax.LoadedExecutable.hlo_modules",
+  "jaxlib._jax.LoadedExecutable.get_hlo_text",
+  lost="compiled.as_text() shows a program's signature only",
+)
+def wrap_program_text(
+  executable: Any,
+  hlo_modules: Any,
+  get_hlo_text: Any,
+  wrap: Callable[[Any], Any],
+) -> None:
+  """Wraps the two methods that show the module of an executable.
+
+  jaxlib asks for the optimised module several times in each compilation. It
+  gets no more than the signature, unless one of these methods asks.
+  """
+  for name, method in (
+    ("hlo_modules", hlo_modules),
+    ("get_hlo_text", get_hlo_text),
+  ):
+    if not hasattr(method, "__wrapped__"):
+      setattr(executable, name, wrap(method))
+
+
+@uses(
+  "jax._src.config.config",
+  "jax._src.config.config.add_option",
+  "jax._src.config.config.values",
+  "jax._src.config.Flag",
+  "jax._src.config.Config",
+  lost="its options cannot be set by jax.config, only in the environment",
+)
+def define_option(
+  config: Any,
+  add_option: Any,
+  values: Any,
+  flag: Any,
+  config_class: Any,
+  name: str,
+  kind: type,
+  help: str,
+) -> Callable[[], Any]:
+  """An option of `jax.config`, with None for "not set".
+
+  JAX's public functions know its own options only.
+
+  Returns:
+    What reads the option.
+  """
+  holder = flag(name, None)
+  if name not in values:
+    add_option(name, holder, kind, meta_args=[], meta_kwargs={"help": help})
+    setattr(config_class, name, property(lambda _: holder.value))
+  return lambda: getattr(config, name)
+
+
+@uses(
+  "jaxlib._jax.Device",
+  "jax._src.util._multi_weakref_registry",
+  lost="array.device() is not callable, as it was in earlier JAX",
+)
+def make_devices_callable(
+  device_class: Any, weakref_registry: Any, call: Callable[[Any], Any]
+) -> None:
+  """`array.device()`, where `array.device` is today's.
+
+  JAX's caches keep weak references to what can be called, and a device has
+  none to give: jax.jit(lambda x: jax.device_put(x, device)) would fail. As a
+  tree without leaves it is compared as what it is.
+  """
+  if "__call__" in vars(device_class):
+    return
+  weakref_registry.register_node(
+    device_class, lambda device: ((), device), lambda device, _: device
+  )
+  device_class.__call__ = call
+
+
+# --- The compiler ----------------------------------------------------------
+
+
+@uses(
+  "jaxlib._jax.CompileOptions",
+  lost="compiler_options={'ipu_...': ...} are ignored",
+)
+def compiler_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
+  """What a user gave as `jax.jit(..., compiler_options=...)`.
+
+  They reach a backend inside a serialised `CompileOptionsProto`.
+  """
+  return dict(options_class.ParseFromString(serialized).env_option_overrides)
+
+
+@uses(
+  "jaxlib.mlir._mlir_libs._mosaic_gpu_ext.register_inliner_extensions",
+  lost="programs with calls (jit in jit, scan, jax.random) are refused",
+)
+def allow_inlining(register: Any, context: Any) -> None:
+  """Without it MLIR's inliner leaves calls of `func` as they are."""
+  register(context)

@@ -1,0 +1,129 @@
+"""What we use of JAX's internals has the shape that we know.
+
+These tests fail on a JAX that has changed one of them, and name it; what then
+is to be done stands in `jaxlib/ipu/internals.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import plugin_test_util
+import pytest
+
+from jaxlib.ipu import internals
+
+ROOT = Path(__file__).parents[2]
+NAMES = [
+  (feature.name, name)
+  for feature in internals.FEATURES.values()
+  for shape in feature.shapes
+  for name in shape.names
+]
+OPTIONAL = [f.name for f in internals.FEATURES.values() if f.lost is not None]
+NEEDED = [f.name for f in internals.FEATURES.values() if f.lost is None]
+
+# Uses every feature, with a result that depends on none of them.
+PROGRAM = """
+import jax
+import jax.ipu
+import numpy as np
+from jaxlib.ipu import internals
+
+resolve = internals.resolve
+hidden = internals.FEATURES[{feature!r}].shapes[-1].names[-1]
+def changed(name):
+  if name == hidden:
+    raise AttributeError("it was renamed")
+  return resolve(name)
+{patch}
+device = jax.devices("ipu")[0]
+x = jax.device_put(np.arange(4, dtype=np.float32), device)
+print(jax.jit(lambda x: x + 1)(x))
+"""
+PATCH = """
+internals.resolve = changed
+import importlib
+importlib.reload(jax.ipu)
+"""
+
+
+@pytest.mark.parametrize(("feature", "name"), NAMES)
+def test_the_installed_jax_has_it(feature, name):
+  shape = internals.FEATURES[feature].shape()
+  assert shape is not None, f"{feature} knows no shape for this jaxlib"
+  if name in shape.names:
+    internals.resolve(name)
+
+
+def test_no_feature_was_given_up(ipu):
+  assert ipu.platform  # the client is there
+  assert not internals.given_up
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("feature", OPTIONAL)
+def test_a_change_costs_one_feature_only(feature):
+  code = PROGRAM.format(feature=feature, patch=PATCH)
+  result = plugin_test_util.run(code)
+  assert result.stdout.strip() == "[1. 2. 3. 4.]"
+  (warning,) = [
+    line for line in result.stderr.splitlines() if "has changed" in line
+  ]
+  entry = internals.FEATURES[feature]
+  assert entry.shapes[-1].names[-1] in warning
+  assert "it was renamed" in warning and entry.lost in warning
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("feature", NEEDED)
+def test_a_change_of_what_is_needed_is_an_error(feature):
+  code = PROGRAM.format(feature=feature, patch=PATCH)
+  result = plugin_test_util.run(code, check=False)
+  assert result.returncode != 0
+  name = internals.FEATURES[feature].shapes[-1].names[-1]
+  assert name in result.stderr and "install a jax and jaxlib" in result.stderr
+
+
+def test_a_shape_is_chosen_by_version(monkeypatch):
+  monkeypatch.setattr(internals, "FEATURES", {})
+  monkeypatch.setattr(internals, "jaxlib_version", lambda: (5, 1))
+
+  def define(**versions):
+    @internals.uses("os.path.join", lost="nothing", **versions)
+    def feature(join):
+      return versions
+
+    return feature
+
+  define(since=(), until=(5,))
+  define(since=(5,), until=(5, 2))
+  assert define(since=(5, 2))() == {"since": (5,), "until": (5, 2)}
+
+
+@pytest.mark.parametrize(
+  ("version", "numbers"),
+  [("0.12.0.1+ipu", (0, 12, 0, 1)), ("0.13.0rc1", (0, 13)), ("1.2", (1, 2))],
+)
+def test_version_tuple(version, numbers):
+  assert internals.version_tuple(version) == numbers
+
+
+# What is private by its name or by its place.
+_PRIVATE = re.compile(r"^(jax\._src|jaxlib\._|jaxlib\.mlir\._)")
+
+
+def test_internals_are_used_in_one_place():
+  folders = ("jax", "jax_plugins", "jaxlib", "benchmarks", "ipu", "tests")
+  found = []
+  for path in (p for f in folders for p in (ROOT / f).rglob("*.py")):
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.Import):
+        names += [alias.name for alias in node.names]
+      elif isinstance(node, ast.ImportFrom) and node.level == 0:
+        names += [f"{node.module}.{alias.name}" for alias in node.names]
+    found += [f"{path}: {name}" for name in names if _PRIVATE.match(name)]
+  assert not found, "use them in jaxlib/ipu/internals.py"
