@@ -29,7 +29,7 @@ _PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in range(17, 46)]
 
 
 def numbers(version: str) -> tuple[int, ...]:
-  """`0.12.0.1+ipu` as (0, 12, 0, 1), which compares as versions do.
+  """`1.12.0.1+ipu` as (1, 12, 0, 1), which compares as versions do.
 
   Raises:
     BuildError: it is not a release's version.

@@ -40,7 +40,7 @@ class Shape:
   Attributes:
     names: the internals, `package.module.attribute`.
     use: the function, which gets what they name as its first arguments.
-    since: the first version of jaxlib with this shape, (0, 12) for 0.12.
+    since: the first version of jaxlib with this shape, (0, 12) for 0.12 and later.
     until: the first version that has another one; None: none is known.
   """
 
@@ -81,7 +81,7 @@ given_up: dict[str, str] = {}
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
-  """`0.12.0.1+ipu` as (0, 12, 0, 1); what is not a number ends it."""
+  """`1.12.0.1+ipu` as (1, 12, 0, 1); what is not a number ends it."""
   numbers = []
   for part in version.partition("+")[0].split("."):
     if not part.isdecimal():

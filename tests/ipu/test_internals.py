@@ -105,7 +105,7 @@ def test_a_shape_is_chosen_by_version(monkeypatch):
 
 @pytest.mark.parametrize(
   ("version", "numbers"),
-  [("0.12.0.1+ipu", (0, 12, 0, 1)), ("0.13.0rc1", (0, 13)), ("1.2", (1, 2))],
+  [("1.12.0.1+ipu", (1, 12, 0, 1)), ("1.13.0rc1", (1, 13)), ("1.2", (1, 2))],
 )
 def test_version_tuple(version, numbers):
   assert internals.version_tuple(version) == numbers

@@ -224,8 +224,8 @@ def test_convert(source, to):
   x = values(source)
   code = loads([source]) + encode(Opcode.CONVERT, to, 0, source)
   (actual,) = evaluate(code, [1], [x])
-  with np.errstate(all="ignore"):
-    expected = lax.convert_element_type(x, REGISTER[to])
+  # Of a NumPy array, newer versions of JAX make NumPy's conversion.
+  expected = lax.convert_element_type(jnp.asarray(x), REGISTER[to])
   np.testing.assert_array_equal(actual, expected)
 
 
@@ -261,7 +261,8 @@ def test_bitcast(source, to):
 def test_narrowing(op, type_, narrow):
   x = values(type_)
   wide = x.dtype
-  expected = lax.convert_element_type(lax.convert_element_type(x, narrow), wide)
+  narrowed = lax.convert_element_type(jnp.asarray(x), narrow)
+  expected = lax.convert_element_type(narrowed, wide)
   np.testing.assert_array_equal(run(op, type_, x), expected)
 
 

@@ -10,9 +10,10 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax._src.lax import linalg as lax_linalg
+from jaxlib.ipu import internals
 
 F32 = np.float32
+GEQRF = internals.resolve("jax._src.lax.linalg.geqrf")
 # One block with odd sizes, several blocks, the last of them smaller.
 SIZES = (0, 1, 2, 7, 33, 70, 130)
 
@@ -80,6 +81,10 @@ def test_cholesky_of_what_is_not_positive_is_nan(check):
 def test_cholesky_of_narrow_floats(ipu, dtype):
   """XLA:CPU has none; computed in f32 and rounded once."""
   a = positive(5, 5).astype(jnp.dtype(dtype))
+  try:
+    jax.eval_shape(lax.linalg.cholesky, a)
+  except TypeError as error:
+    pytest.skip(f"JAX {jax.__version__} itself refuses it: {error}")
   actual = util.run_on(ipu, lax.linalg.cholesky, a)
   expected = np.linalg.cholesky(a.astype(np.float64))
   assert actual.dtype == a.dtype
@@ -154,7 +159,7 @@ def test_double_precision(check):
   with jax.enable_x64(True):
     a = positive(70, 70, dtype=np.float64)
     check(lax.linalg.cholesky, a, rtol=1e-11, atol=1e-12)
-    check(lax_linalg.geqrf, a, rtol=1e-9, atol=1e-9)
+    check(GEQRF, a, rtol=1e-9, atol=1e-9)
     check(jnp.linalg.solve, a, a[:, :3] * 2, rtol=1e-10, atol=1e-12)
 
 
@@ -170,7 +175,7 @@ def test_double_precision(check):
 )  # fmt: skip
 def test_qr(check, shape):
   a = matrices(*shape)
-  check(lax_linalg.geqrf, a, rtol=1e-3, atol=1e-4)
+  check(GEQRF, a, rtol=1e-3, atol=1e-4)
   for full in (True, False):
     f = lambda a: lax.linalg.qr(a, full_matrices=full)
     check(f, a, rtol=1e-3, atol=1e-4)
@@ -188,7 +193,7 @@ def test_qr_of_special_matrices(check):
   ones = np.ones((6, 4), F32)
   huge = matrices(6, 4) * F32(1e30)
   for a in (ones * 0, np.eye(5, 3, dtype=F32), huge, huge * F32(1e-36) ** 2):
-    check(lax_linalg.geqrf, a, rtol=1e-4, atol=1e-6 * np.abs(a).max())
+    check(GEQRF, a, rtol=1e-4, atol=1e-6 * np.abs(a).max())
 
 
 def test_householder_product_of_fewer_reflectors(check):
