@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax_plugins.ipu import callbacks, late_rules, lowerings
-
 PLATFORM = "ipu"
 
 # The CPU has 0, and the highest priority becomes the default.
@@ -26,9 +24,6 @@ def initialize() -> None:
   backend.register_backend_factory(
     PLATFORM, _make_client, priority=_PRIORITY, fail_quietly=True
   )
-  lowerings.register()
-  callbacks.register()
-  late_rules.register(PLATFORM)
 
 
 def _make_client() -> Any:
@@ -47,6 +42,8 @@ def _make_client() -> Any:
       "dist/*.whl`), or the jax-ipu-plugin beside an unmodified jax and jaxlib"
     ) from error
 
+  from jax_plugins.ipu import callbacks, late_rules, lowerings
+
   settings = options.read(config=jax.ipu.chosen_options())
   plugin.set_up_logging(settings)
   plugin.check_installation(jaxlib.version.__version__)
@@ -54,6 +51,9 @@ def _make_client() -> Any:
   internals.allow_donation()
   internals.allow_compilation_cache()
   internals.wrap_program_text(plugin.whole_programs)
+  lowerings.register()
+  callbacks.register()
+  late_rules.register()
   client = internals.make_client(
     str(plugin.LIBRARY), plugin.client_options(settings)
   )

@@ -3,8 +3,7 @@
 JAX's four ways to call Python from a program (`jax.debug.print`,
 `jax.debug.callback`, `jax.pure_callback`, `jax.experimental.io_callback`)
 meet in one function that lowers to a platform's custom call, and that knows
-the platforms by name. Here it learns of the IPU. The private parts of JAX that
-this needs are all in this file.
+the platforms by name. Here it learns of the IPU.
 """
 
 from __future__ import annotations
@@ -23,21 +22,11 @@ PLATFORM = "ipu"
 
 def register() -> None:
   """Teaches JAX about callbacks on the IPU, once; the platform is known."""
-  from jax._src import callback, debugging
-  from jax._src.interpreters import mlir
-  from jax._src.lib import xla_client
+  from jaxlib.ipu import internals
 
-  if hasattr(callback.emit_python_callback, "includes_ipu"):
-    return
-  callback.emit_python_callback = _wrap(callback.emit_python_callback)
-  # A callback's number is part of the module: no two may share one.
-  for primitive, rule in (
-    (debugging.debug_callback_p, debugging.debug_callback_lowering),
-    (debugging.debug_print_p, debugging.debug_print_lowering_rule),
-  ):
-    mlir.register_lowering(primitive, rule, PLATFORM, cacheable=False)
-  xla_client.register_custom_call_handler(PLATFORM, _register_target)
-  xla_client.register_custom_type_handler(PLATFORM, _register_type)
+  internals.allow_callbacks(_wrap)
+  internals.register_debug_rules()
+  internals.register_ffi_handlers(_register_target, _register_type)
 
 
 def _wrap(emit: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +38,6 @@ def _wrap(emit: Callable[..., Any]) -> Callable[..., Any]:
       return emit(ctx, *args, **kwargs)
     return _emit(ctx, *args, **kwargs)
 
-  wrapper.includes_ipu = True  # type: ignore[attr-defined]
   return wrapper
 
 
@@ -71,9 +59,7 @@ def _emit(
   Args, and what is returned (results, token, function): those of JAX's own
   `emit_python_callback`.
   """
-  from jax._src import core, ffi
-  from jax._src.interpreters import mlir
-  from jaxlib.ipu import host_functions
+  from jaxlib.ipu import host_functions, internals
 
   del returns_token  # it comes and goes with `token`
   if partitioned and result_avals:
@@ -87,23 +73,21 @@ def _emit(
   _finish_at_exit()
   if token is not None:
     operands = [token, *operands]
+    aval = internals.abstract_token()
     ctx = dataclasses.replace(
-      ctx,
-      avals_in=[core.abstract_token, *ctx.avals_in],
-      avals_out=[core.abstract_token, *ctx.avals_out],
+      ctx, avals_in=[aval, *ctx.avals_in], avals_out=[aval, *ctx.avals_out]
     )
     if result_avals:
       sharding = _with_token(sharding)
-  operation = ffi.build_ffi_lowering_function(
-    host_functions.PYTHON_TARGET, has_side_effect=has_side_effect
-  )(
+  operation = internals.emit_call(
+    host_functions.PYTHON_TARGET,
+    has_side_effect,
+    sharding,
     ctx,
     *operands,
     process=np.uint64(host_functions.PROCESS),
     function=np.uint64(function.number),
   )
-  if sharding is not None:
-    mlir.set_sharding(ctx.module_context, operation, sharding)
   results = list(operation.results)
   if token is not None:
     token = results.pop(0)
@@ -121,20 +105,23 @@ def _with_token(sharding: Any) -> Any:
 
 def _canonical(callback: Callable[..., Any]) -> Callable[..., list[Any]]:
   """Results as NumPy arrays of the types that JAX gives such values."""
-  from jax._src import dtypes
+  from jaxlib.ipu import internals
 
   def call(*args: Any) -> list[Any]:
-    return [dtypes.canonicalize_value(np.asarray(v)) for v in callback(*args)]
+    values = [np.asarray(v) for v in callback(*args)]
+    canonical = map(internals.canonical, values)
+    return [v if c is None else c for v, c in zip(values, canonical)]
 
   return call
 
 
 def _types(avals: Sequence[Any]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-  from jax._src import core, dtypes
+  import jax
+  from jaxlib.ipu import internals
 
   types = []
-  for aval in map(core.physical_aval, avals):
-    bool_ = aval.dtype == dtypes.float0
+  for aval in (internals.physical_aval(a) or a for a in avals):
+    bool_ = aval.dtype == jax.dtypes.float0
     types.append((np.dtype(bool if bool_ else aval.dtype), tuple(aval.shape)))
   return types
 

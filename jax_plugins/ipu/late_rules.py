@@ -10,14 +10,18 @@ import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from jaxlib.ipu import internals
 
-def register(platform: str) -> None:
-  """Adds the rules for a platform, once."""
-  from jax._src.interpreters import mlir
+PLATFORM = "ipu"
 
-  lower = mlir.lower_per_platform
-  if hasattr(lower, "has_late_rules"):
-    return
+
+def register() -> None:
+  """Adds the rules, once."""
+  internals.add_late_rules(_wrap)
+
+
+def _wrap(lower: Callable[..., Any]) -> Callable[..., Any]:
+  """`lower_per_platform`, which takes a rule from here where it has none."""
 
   @functools.wraps(lower)
   def wrapper(
@@ -28,23 +32,15 @@ def register(platform: str) -> None:
     *args: Any,
     **kwargs: Any,
   ) -> Any:
-    if default_rule is None and platform not in platform_rules:
+    if default_rule is None and PLATFORM not in platform_rules:
       platforms = ctx.platforms or ctx.module_context.platforms
-      if description in _RULES and tuple(platforms) == (platform,):
-        platform_rules = platform_rules | {platform: _RULES[description]}
+      if description in _RULES and tuple(platforms) == (PLATFORM,):
+        platform_rules = platform_rules | {PLATFORM: _RULES[description]}
     return lower(
       ctx, description, platform_rules, default_rule, *args, **kwargs
     )
 
-  wrapper.has_late_rules = True  # type: ignore[attr-defined]
-  mlir.lower_per_platform = wrapper
-
-
-def _check(*args: Any, **kwargs: Any) -> Any:
-  """A check that checkify has not turned into values: as on the CPU."""
-  from jax._src import checkify
-
-  return checkify.check_lowering_rule(*args, **kwargs)
+  return wrapper
 
 
 def _pallas_call(*args: Any, **kwargs: Any) -> NoReturn:
@@ -56,6 +52,7 @@ def _pallas_call(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 _RULES: dict[str, Callable[..., Any]] = {
-  "check": _check,
+  # A check that checkify has not turned into values: as on the CPU.
+  "check": internals.lower_check,
   "pallas_call": _pallas_call,
 }

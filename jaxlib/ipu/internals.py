@@ -40,7 +40,7 @@ class Shape:
   Attributes:
     names: the internals, `package.module.attribute`.
     use: the function, which gets what they name as its first arguments.
-    since: the first version of jaxlib with this shape, (0, 12) for 0.12 and later.
+    since: the first version of jaxlib with this shape, such as (0, 12).
     until: the first version that has another one; None: none is known.
   """
 
@@ -325,6 +325,121 @@ def make_devices_callable(
     device_class, lambda device: ((), device), lambda device, _: device
   )
   device_class.__call__ = call
+
+
+# --- Functions of the host -------------------------------------------------
+
+
+@uses(
+  "jax._src.callback",
+  "jax._src.callback.emit_python_callback",
+  lost="Python callbacks (jax.pure_callback, jax.debug.print) are refused",
+)
+def allow_callbacks(module: Any, emit: Any, wrap: Callable[[Any], Any]) -> None:
+  """What lowers every callback refuses platforms that it does not know."""
+  if not hasattr(emit, "__wrapped__"):
+    module.emit_python_callback = wrap(emit)
+
+
+@uses(
+  "jax.interpreters.mlir.register_lowering",
+  "jax._src.debugging.debug_callback_p",
+  "jax._src.debugging.debug_callback_lowering",
+  "jax._src.debugging.debug_print_p",
+  "jax._src.debugging.debug_print_lowering_rule",
+  lost="jax.debug.callback and jax.debug.print are refused",
+)
+def register_debug_rules(register: Any, *pairs: Any) -> None:
+  """These primitives have rules for platforms by name only."""
+  for primitive, rule in zip(pairs[::2], pairs[1::2]):
+    # A callback's number is part of the module: no two may share one.
+    register(primitive, rule, PLATFORM, cacheable=False)
+
+
+@uses(
+  "jax._src.interpreters.mlir",
+  "jax._src.interpreters.mlir.lower_per_platform",
+  lost="checkify.debug_check is refused",
+)
+def add_late_rules(module: Any, lower: Any, wrap: Callable[[Any], Any]) -> None:
+  """What looks for a primitive's rule fails where a platform has none."""
+  if not hasattr(lower, "__wrapped__"):
+    module.lower_per_platform = wrap(lower)
+
+
+@uses(
+  "jax._src.checkify.check_lowering_rule",
+  lost="checkify.debug_check is refused",
+)
+def lower_check(rule: Any, *args: Any, **kwargs: Any) -> Any:
+  """JAX's own rule, for which `import jax` imports no module."""
+  return rule(*args, **kwargs)
+
+
+@uses(
+  "jax._src.ffi.build_ffi_lowering_function",
+  "jax._src.interpreters.mlir.set_sharding",
+  lost=None,
+)
+def emit_call(
+  build: Any,
+  set_sharding: Any,
+  target: str,
+  has_side_effect: bool,
+  sharding: Any,
+  ctx: Any,
+  *operands: Any,
+  **attributes: Any,
+) -> Any:
+  """Emits a typed custom call; public `ffi_lowering` hides the operation."""
+  emit = build(target, has_side_effect=has_side_effect)
+  operation = emit(ctx, *operands, **attributes)
+  if sharding is not None:
+    set_sharding(ctx.module_context, operation, sharding)
+  return operation
+
+
+@uses(
+  "jax._src.core.abstract_token",
+  lost="ordered callbacks are refused",
+)
+def abstract_token(token: Any) -> Any:
+  """The type of the values that order effects."""
+  return token
+
+
+@uses(
+  "jax._src.core.physical_aval",
+  lost="callbacks of values with extended dtypes, such as keys, are refused",
+)
+def physical_aval(physical: Any, aval: Any) -> Any:
+  """The type that values of an extended dtype, such as keys, are stored as."""
+  return physical(aval)
+
+
+@uses(
+  "jax._src.dtypes.canonicalize_value",
+  lost="callbacks must return arrays of the exact types they promise",
+)
+def canonical(canonicalize: Any, value: Any) -> Any:
+  """A callback's result in the dtype that JAX gives such a value."""
+  return canonicalize(value)
+
+
+@uses(
+  "jax._src.lib.xla_client.register_custom_call_handler",
+  "jax._src.lib.xla_client.register_custom_type_handler",
+  lost="jax.ffi.register_ffi_target(..., platform='ipu') is not heard",
+)
+def register_ffi_handlers(
+  targets: Any,
+  types: Any,
+  register_target: Callable[..., None],
+  register_type: Callable[..., None],
+) -> None:
+  """Where public `jax.ffi` hands on what users register for a platform."""
+  targets(PLATFORM, register_target)
+  types(PLATFORM, register_type)
 
 
 # --- The compiler ----------------------------------------------------------

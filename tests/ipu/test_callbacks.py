@@ -16,8 +16,8 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax._src import dispatch
 from jax.experimental import io_callback
+from jaxlib.ipu import internals
 
 
 def typed(x):
@@ -383,7 +383,7 @@ def test_errors_of_effects_reach_the_barrier(ipu):
   with pytest.raises(jax.errors.JaxRuntimeError, match="what the user said"):
     f(jax.device_put(np.float32(1), ipu))
     jax.effects_barrier()
-  dispatch.runtime_tokens.clear()
+  internals.resolve("jax._src.dispatch.runtime_tokens").clear()
 
 
 @pytest.mark.parametrize(
@@ -540,7 +540,7 @@ def test_checks_without_checkify(ipu):
     return x + 1
 
   x = jax.device_put(np.float32(1), ipu)
-  with jax._src.config.xla_runtime_errors(True):
+  with internals.resolve("jax._src.config.xla_runtime_errors")(True):
     assert jax.jit(f)(x) == 2
     with pytest.raises(jax.errors.JaxRuntimeError, match="x is -1"):
       jax.jit(f)(-x).block_until_ready()

@@ -14,7 +14,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax._src import dispatch
+from jaxlib.ipu import internals
 
 KERNELS = Path(__file__).parent / "data" / "ffi_kernels.cc"
 NAMES = (
@@ -191,7 +191,7 @@ def test_errors_name_the_target(kernels, ipu, name, attributes, message):
 
   with pytest.raises(jax.errors.JaxRuntimeError, match=message) as error:
     f(jax.device_put(np.float32(1), ipu)).block_until_ready()
-  dispatch.runtime_tokens.clear()
+  internals.resolve("jax._src.dispatch.runtime_tokens").clear()
   assert f"FFI target {name}" in str(error.value)
   assert "test_ffi.py" in str(error.value)
 

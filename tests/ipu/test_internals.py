@@ -28,6 +28,7 @@ NEEDED = [f.name for f in internals.FEATURES.values() if f.lost is None]
 # Uses every feature, with a result that depends on none of them.
 PROGRAM = """
 import jax
+import jax.experimental
 import jax.ipu
 import numpy as np
 from jaxlib.ipu import internals
@@ -41,6 +42,11 @@ def changed(name):
 {patch}
 device = jax.devices("ipu")[0]
 x = jax.device_put(np.arange(4, dtype=np.float32), device)
+try:
+  callback = jax.experimental.io_callback
+  jax.jit(lambda x: callback(lambda v: v, x, x, ordered=True))(x)
+except Exception:
+  pass  # callbacks may be what is lost
 print(jax.jit(lambda x: x + 1)(x))
 """
 PATCH = """

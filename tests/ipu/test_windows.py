@@ -12,6 +12,7 @@ from ipu_test_util import NUMBERS
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu import internals
 
 
 def pool(init, op, window, strides=None, padding="VALID", **dilations):
@@ -136,12 +137,16 @@ def test_second_derivatives_of_max_pooling(check):
   check(lambda x: jax.jvp(jax.grad(loss), (x,), (x,)), x, rtol=1e-5)
 
 
+# Public JAX has its gradients' use of it only.
+SELECT_AND_SCATTER = internals.resolve(
+  "jax._src.lax.windowed_reductions._select_and_scatter"
+)
+
+
 @pytest.mark.parametrize("scatter", [lax.add, lax.mul, lax.max], ids=str)
 @pytest.mark.parametrize("select", [lax.ge, lax.lt], ids=str)
 @pytest.mark.parametrize("window, strides, padding", WINDOWS)
 def test_select_and_scatter(check, scatter, select, window, strides, padding):
-  from jax._src.lax import windowed_reductions
-
   x = util.sample(np.float32, (2, 9, 8, 3))
   pads = padding
   if isinstance(padding, str):
@@ -150,7 +155,7 @@ def test_select_and_scatter(check, scatter, select, window, strides, padding):
   source = util.sample(np.float32, shape, key=2)
 
   def f(x, source):
-    return windowed_reductions._select_and_scatter(
+    return SELECT_AND_SCATTER(
       x, select, window, strides, pads, source, np.float32(1.5), scatter
     )
 
