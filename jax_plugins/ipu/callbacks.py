@@ -88,6 +88,7 @@ def _emit(
     process=np.uint64(host_functions.PROCESS),
     function=np.uint64(function.number),
   )
+  assert operation is not None  # it is needed, and raises otherwise
   results = list(operation.results)
   if token is not None:
     token = results.pop(0)

@@ -545,7 +545,7 @@ def test_checks_without_checkify(ipu):
     with pytest.raises(jax.errors.JaxRuntimeError, match="x is -1"):
       jax.jit(f)(-x).block_until_ready()
       jax.effects_barrier()
-  dispatch.runtime_tokens.clear()
+  internals.resolve("jax._src.dispatch.runtime_tokens").clear()
 
 
 @pytest.mark.parametrize("flag, bad", [("nans", np.nan), ("infs", np.inf)])

@@ -30,6 +30,7 @@ PROGRAM = """
 import jax
 import jax.experimental
 import jax.ipu
+from jax.experimental import checkify
 import numpy as np
 from jaxlib.ipu import internals
 
@@ -42,11 +43,17 @@ def changed(name):
 {patch}
 device = jax.devices("ipu")[0]
 x = jax.device_put(np.arange(4, dtype=np.float32), device)
-try:
-  callback = jax.experimental.io_callback
-  jax.jit(lambda x: callback(lambda v: v, x, x, ordered=True))(x)
-except Exception:
-  pass  # callbacks may be what is lost
+callback = jax.experimental.io_callback
+for f in (
+  lambda x: callback(lambda v: v, x, x, ordered=True),
+  lambda x: checkify.debug_check(x[0] == 0, "x is not 0"),
+):
+  try:
+    jax.block_until_ready(jax.jit(f)(x))
+  except internals.InternalsError:
+    raise
+  except Exception:
+    pass  # callbacks may be what is lost
 print(jax.jit(lambda x: x + 1)(x))
 """
 PATCH = """
