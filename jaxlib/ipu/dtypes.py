@@ -2,6 +2,10 @@
 
 The numbers are PJRT's own (`PJRT_Buffer_Type`), so that a program, a buffer
 and the C API mean the same thing by the same number.
+
+Programs compute on the types of `STORED`. The others exist in graphs and at a
+program's boundary only: narrow types become bytes (passes/narrow.py), complex
+numbers pairs of real planes (passes/planes.py).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import numpy as np
 
 
 class DType(enum.IntEnum):
-  """An element type a program can hold. The value is PJRT_Buffer_Type's."""
+  """An element type of JAX. The value is PJRT_Buffer_Type's, if it has one."""
 
   BOOL = 1
   I8 = 2
@@ -30,6 +34,24 @@ class DType(enum.IntEnum):
   F32 = 11
   F64 = 12
   BF16 = 13
+  C64 = 14
+  C128 = 15
+  F8E5M2 = 16
+  F8E4M3FN = 17
+  F8E4M3B11FNUZ = 18
+  F8E5M2FNUZ = 19
+  F8E4M3FNUZ = 20
+  I4 = 21
+  U4 = 22
+  I2 = 24
+  U2 = 25
+  F8E4M3 = 26
+  F8E3M4 = 27
+  F8E8M0FNU = 28
+  F4E2M1FN = 29
+  # PJRT has no number for these: no buffer can hold them.
+  F6E2M3FN = 128
+  F6E3M2FN = 129
 
 
 NUMPY: dict[DType, np.dtype[Any]] = {
@@ -46,6 +68,23 @@ NUMPY: dict[DType, np.dtype[Any]] = {
   DType.F32: np.dtype(np.float32),
   DType.F64: np.dtype(np.float64),
   DType.BF16: np.dtype(ml_dtypes.bfloat16),
+  DType.C64: np.dtype(np.complex64),
+  DType.C128: np.dtype(np.complex128),
+  DType.F8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+  DType.F8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+  DType.F8E4M3B11FNUZ: np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+  DType.F8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+  DType.F8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
+  DType.I4: np.dtype(ml_dtypes.int4),
+  DType.U4: np.dtype(ml_dtypes.uint4),
+  DType.I2: np.dtype(ml_dtypes.int2),
+  DType.U2: np.dtype(ml_dtypes.uint2),
+  DType.F8E4M3: np.dtype(ml_dtypes.float8_e4m3),
+  DType.F8E3M4: np.dtype(ml_dtypes.float8_e3m4),
+  DType.F8E8M0FNU: np.dtype(ml_dtypes.float8_e8m0fnu),
+  DType.F4E2M1FN: np.dtype(ml_dtypes.float4_e2m1fn),
+  DType.F6E2M3FN: np.dtype(ml_dtypes.float6_e2m3fn),
+  DType.F6E3M2FN: np.dtype(ml_dtypes.float6_e3m2fn),
 }
 
 SIZE: dict[DType, int] = {d: n.itemsize for d, n in NUMPY.items()}
@@ -65,16 +104,42 @@ MLIR_NAME: dict[str, DType] = {
   "f32": DType.F32,
   "f64": DType.F64,
   "bf16": DType.BF16,
+  "complex<f32>": DType.C64,
+  "complex<f64>": DType.C128,
+  "i4": DType.I4,
+  "ui4": DType.U4,
+  "i2": DType.I2,
+  "ui2": DType.U2,
+}
+# MLIR writes f8E4M3FN and so on.
+MLIR_NAME |= {
+  "f" + d.name[1:]: d for d in DType if d.name[:2] in ("F4", "F6", "F8")
 }
 NAME: dict[DType, str] = {d: n for n, d in MLIR_NAME.items()}
-
-
-def type_text(shape: Sequence[int], dtype: DType) -> str:
-  """A tensor's type as MLIR writes it, without the `tensor<>`: 2x3xf32."""
-  return "x".join([*map(str, shape), NAME[dtype]])
 
 
 SIGNED = frozenset({DType.I8, DType.I16, DType.I32, DType.I64})
 UNSIGNED = frozenset({DType.U8, DType.U16, DType.U32, DType.U64})
 INTEGERS = SIGNED | UNSIGNED
 FLOATS = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
+# The type of their real and imaginary parts.
+PLANE = {DType.C64: DType.F32, DType.C128: DType.F64}
+COMPLEX = frozenset(PLANE)
+STORED = INTEGERS | FLOATS | {DType.BOOL}
+# One byte an element, of which the low bits are used.
+NARROW = frozenset(DType) - STORED - COMPLEX
+NARROW_INTEGERS = frozenset({DType.I4, DType.U4, DType.I2, DType.U2})
+# Only values inside a program can be of these types.
+UNBUFFERED = frozenset({DType.F6E2M3FN, DType.F6E3M2FN})
+# How many bits of the byte.
+NARROW_BITS = {d: int(d.name[1]) for d in NARROW}
+
+
+def bits(dtype: DType) -> int:
+  """How many bits a value has, which may be fewer than its bytes'."""
+  return NARROW_BITS.get(dtype, 8 * SIZE[dtype])
+
+
+def type_text(shape: Sequence[int], dtype: DType) -> str:
+  """A tensor's type as MLIR writes it, without the `tensor<>`: 2x3xf32."""
+  return "x".join([*map(str, shape), NAME[dtype]])

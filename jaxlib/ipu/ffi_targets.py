@@ -170,6 +170,7 @@ def _program(
     tensors=tensors,
     arguments=arguments,
     results=list(range(len(operands), len(types))),
+    host_types=[],
     aliases=[],
     donors=[],
     arena_bytes=0,

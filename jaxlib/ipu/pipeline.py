@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxlib.ipu import internals, ops
 from jaxlib.ipu.diagnostics import invalid_argument
+from jaxlib.ipu.dtypes import COMPLEX, NARROW
 from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import emit, memory, signature, storage
@@ -147,7 +148,20 @@ def _import(state: State, options: Options) -> None:
 
 def _decompose(state: State, options: Options) -> None:
   assert state.module is not None
-  state.decomposed = decompose.decompose(state.module.graph)
+  module = state.module
+  # Few programs need these passes: few import them.
+  if not module.dtypes.isdisjoint(NARROW):
+    from jaxlib.ipu.passes import narrow
+
+    module.graph = narrow.narrow(module.graph)
+    state.decomposed = True
+  if not module.dtypes.isdisjoint(COMPLEX):
+    from jaxlib.ipu.passes import planes
+
+    decompose.decompose(module.graph, keep=planes.handles)
+    module.graph = planes.planes(module.graph)
+    state.decomposed = True
+  state.decomposed |= decompose.decompose(module.graph)
 
 
 def _fuse(state: State, options: Options) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import jax
 from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.program import interp
+from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.program import container, interp, schema
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import stablehlo
 
@@ -55,6 +56,19 @@ def lowered_code(lowered: Any) -> bytes:
   )
 
 
+def _stored(
+  values: list[Any], program: schema.Program, tensors: list[int]
+) -> list[np.ndarray]:
+  """Arguments or results as the program's tensors hold them: complex numbers
+  as pairs, narrow types as bytes."""
+  out = []
+  for value, number in zip(values, tensors, strict=True):
+    t = program.tensors[number]
+    flat = np.array(value).reshape(-1)
+    out.append(flat.view(NUMPY[DType(t.dtype)]).reshape(t.shape))
+  return out
+
+
 def check(
   cpu: Any,
   f: Callable[..., Any],
@@ -75,7 +89,9 @@ def check(
   with jax.default_device(cpu):
     expected = jax.tree.leaves(jax.jit(f)(*arguments))
     data = compiled(f, arguments, tiles)
-  kept = [np.asarray(a) for a in arguments]
+  program, _ = container.read(data)
+  kept = _stored(arguments, program, program.arguments)
+  expected = _stored(expected, program, program.results)
   engine_kit.check(data, kept, ulps=ulps, atol=1e-6 * bool(ulps))
   result = interp.run(data, kept)
   for actual, e in zip(result.outputs, expected, strict=True):

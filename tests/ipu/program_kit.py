@@ -218,6 +218,7 @@ class Kit:
       tensors=self.tensors,
       arguments=self.arguments,
       results=self.results,
+      host_types=[],
       aliases=[],
       donors=[],
       arena_bytes=self.arena,

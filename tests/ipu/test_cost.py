@@ -17,7 +17,7 @@ from program_kit import everywhere
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS, _inner_loops, dot
 from jaxlib.ipu.diagnostics import CompileError
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import INTEGERS, DType
 from jaxlib.ipu.plan import cost, layout, matmul, reduction
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
@@ -149,7 +149,7 @@ def test_every_instruction_has_a_cost_where_it_has_a_meaning(op):
     Opcode.NEGATE,
   }  # fmt: skip
   floats = {DType.F16, DType.F32, DType.F64}
-  integers = set(DType) - floats - {DType.BOOL, DType.BF16}
+  integers = set(INTEGERS)
   dtypes = set()
   if op in both or op not in bits:
     dtypes |= floats

@@ -3,57 +3,108 @@
 from __future__ import annotations
 
 import math
+import re
+import struct
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.dtypes import (
+  COMPLEX,
+  NARROW,
+  NARROW_BITS,
+  NUMPY,
+  PLANE,
+  SIGNED,
+  UNSIGNED,
+  DType,
+)
 from jaxlib.ipu.ir.graph import Shape
+
+# The bindings have buffers for these.
+_BUFFERED = SIGNED | UNSIGNED | {DType.BOOL, DType.F16, DType.F32, DType.F64}
+# Exponent and mantissa bits.
+_FORMAT = {DType.BF16: (8, 7), DType.F32: (8, 23), DType.F64: (11, 52)}
+
+
+def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
+  """The value of a `stablehlo.constant`; a splat stays a stride-0 view.
+
+  Types without a buffer in the bindings are read from what MLIR prints.
+  """
+  if 0 in shape:
+    return np.zeros(shape, NUMPY[dtype])
+  if dtype not in COMPLEX:
+    return read_dense(operation.attributes["value"], shape, dtype)
+  # The bindings cannot even hand out an attribute of complex numbers.
+  text = operation.get_asm(large_elements_limit=1 << 62)
+  return _read_text(text, shape, dtype)
 
 
 def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The values of a dense attribute; a splat stays a stride-0 view."""
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
+  if dtype not in _BUFFERED:
+    return _read_text(str(attribute), shape, dtype)
   if attribute.is_splat:
-    return np.broadcast_to(_splat(attribute, len(shape), dtype), shape)
-  if dtype is not DType.BF16:
-    return np.array(attribute).astype(NUMPY[dtype], copy=False).reshape(shape)
-  return _read_bfloat16(str(attribute)).reshape(shape)
+    # A view whose strides are 0: bits stay as they are, signalling NaNs too.
+    one = np.asarray(attribute)[(slice(0, 1),) * len(shape)]
+    return np.broadcast_to(one.astype(NUMPY[dtype]).reshape(()), shape)
+  return np.array(attribute).astype(NUMPY[dtype], copy=False).reshape(shape)
 
 
-def _splat(attribute: Any, rank: int, dtype: DType) -> np.ndarray:
-  """The one value of a splat, of shape (); the splat is never laid out."""
-  if dtype is DType.BF16:
-    return _read_bfloat16(str(attribute)).reshape(())
-  # A view whose strides are 0: bits stay as they are, signalling NaNs too.
-  one = np.asarray(attribute)[(slice(0, 1),) * rank]
-  return one.astype(NUMPY[dtype]).reshape(())
-
-
-def _read_bfloat16(text: str) -> np.ndarray:
-  """The bindings have no buffer for bf16: read what MLIR prints."""
-  body = text[text.index("<") + 1 : text.rindex(">")]
-  body = body[: body.rindex(">")] if body.count(">") else body
+def _read_text(text: str, shape: Shape, dtype: DType) -> np.ndarray:
+  """What stands between the brackets of `dense<...>`."""
+  start = text.index("dense<") + len("dense<")
+  body = text[start : text.index(">", start)]
   if body.startswith('"0x'):
-    raw = bytes.fromhex(body[3 : body.rindex('"')])
-    return np.frombuffer(raw, ml_dtypes.bfloat16)
-  items = body.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    flat = np.frombuffer(bytes.fromhex(body[3:-1]), NUMPY[dtype])
+  else:
+    numbers = re.findall(r"[^\s\[\](),]+", body)
+    flat = np.frombuffer(_encode(numbers, dtype), NUMPY[dtype])
+  if flat.size == 1:
+    return np.broadcast_to(flat.reshape(()), shape)
+  return flat.reshape(shape)
+
+
+def _encode(numbers: list[str], dtype: DType) -> bytes:
+  """Printed numbers as the bytes of elements; `0x...` gives bits.
+
+  By integers: the compiler runs on threads that flush small float32 numbers
+  to zero, and most of bfloat16's small numbers are such.
+  """
+  item = NUMPY[PLANE.get(dtype, dtype)].itemsize
+  form = {1: "B", 2: "H", 4: "I", 8: "Q"}[item]
+  mask = (1 << 8 * item) - 1
   bits = [
-    int(item, 16) if item.startswith("0x") else _bfloat16_bits(float(item))
-    for item in items
+    int(n, 16) if n.startswith("0x") else _bits(n, dtype) & mask
+    for n in numbers
   ]
-  return np.array(bits, np.uint16).view(ml_dtypes.bfloat16)
+  return struct.pack(f"<{len(bits)}{form}", *bits)
 
 
-def _bfloat16_bits(value: float) -> int:
-  """The nearest bfloat16, by integers: the compiler runs on threads that
-  flush small float32 numbers to zero, and most of bfloat16's small numbers
-  are such."""
-  sign = 0x8000 if math.copysign(1.0, value) < 0 else 0
+def _bits(number: str, dtype: DType) -> int:
+  if dtype in NARROW:
+    return _narrow_bits(number, dtype)
+  return _float_bits(float(number), *_FORMAT[PLANE.get(dtype, dtype)])
+
+
+def _narrow_bits(number: str, dtype: DType) -> int:
+  if not dtype.name.startswith("F"):
+    return int(number) & ((1 << NARROW_BITS[dtype]) - 1)
+  if dtype is DType.F8E8M0FNU:
+    return math.frexp(float(number))[1] + 126
+  with np.errstate(all="ignore"):
+    return int(np.float64(number).astype(NUMPY[dtype]).view(np.uint8))
+
+
+def _float_bits(value: float, exponent_bits: int, mantissa_bits: int) -> int:
+  """The nearest number of an IEEE 754 format; overflow is not looked for."""
+  bias = (1 << (exponent_bits - 1)) - 1
+  sign = int(math.copysign(1.0, value) < 0) << (exponent_bits + mantissa_bits)
   if not value:
     return sign
-  exponent = max(math.frexp(value)[1] - 1, -126)
-  significand = round(math.ldexp(abs(value), 7 - exponent))
-  return sign | (((exponent + 126) << 7) + significand)
+  exponent = max(math.frexp(value)[1] - 1, 1 - bias)
+  significand = round(math.ldexp(abs(value), mantissa_bits - exponent))
+  return sign | (((exponent + bias - 1) << mantissa_bits) + significand)

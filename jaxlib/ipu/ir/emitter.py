@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.diagnostics import internal
-from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
+from jaxlib.ipu.dtypes import NUMPY, PLANE, SIZE, DType
 from jaxlib.ipu.ir.attributes import (
   Comparison,
   DotDimensions,
@@ -229,7 +229,6 @@ class Emitter:
     shape = shapes.pop() if shapes else ()
     return self._one(name, values, shape, dtype, attributes)
 
-  abs = _unary("abs")
   negate = _unary("negate")
   sign = _unary("sign")
   sqrt = _unary("sqrt")
@@ -267,6 +266,27 @@ class Emitter:
   shift_left = _binary("shift_left")
   shift_right_logical = _binary("shift_right_logical")
   shift_right_arithmetic = _binary("shift_right_arithmetic")
+
+  def real(self, operand: Value) -> Value:
+    """The real parts; of real numbers, these."""
+    dtype = PLANE.get(operand.dtype)
+    return self.elementwise("real", operand, dtype=dtype) if dtype else operand
+
+  def imag(self, operand: Value) -> Value:
+    """The imaginary parts of complex numbers."""
+    dtype = PLANE[operand.dtype]
+    return self.elementwise("imag", operand, dtype=dtype)
+
+  def complex(self, lhs: Value, rhs: Value) -> Value:
+    """Complex numbers of their real and imaginary parts."""
+    wide = lhs.dtype is DType.F64
+    dtype = DType.C128 if wide else DType.C64
+    return self.elementwise("complex", lhs, rhs, dtype=dtype)
+
+  def abs(self, operand: Value) -> Value:
+    """Magnitudes, real ones of complex numbers."""
+    dtype = PLANE.get(operand.dtype, operand.dtype)
+    return self.elementwise("abs", operand, dtype=dtype)
 
   def is_finite(self, operand: Value) -> Value:
     """Neither infinite nor NaN, as a bool."""

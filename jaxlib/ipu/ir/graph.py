@@ -16,6 +16,8 @@ from jaxlib.ipu.dtypes import DType, type_text
 from jaxlib.ipu.program import schema
 
 Shape = tuple[int, ...]
+Type = tuple[Shape, DType]
+Signature = tuple[list[Type], list[Type]]
 
 
 class Value:
@@ -84,12 +86,17 @@ class Module:
     graph: the entry function.
     aliases: (argument, result) pairs of `tf.aliasing_output`.
     donors: arguments that the caller gives away without an alias.
+    signature: the types of arguments and of results as the caller knows
+      them, whatever the graph makes of them.
+    dtypes: all element types that the imported graph has.
   """
 
   name: str
   graph: Graph
   aliases: list[tuple[int, int]]
   donors: list[int]
+  signature: Signature = dataclasses.field(default_factory=lambda: ([], []))
+  dtypes: frozenset[DType] = frozenset()
 
   @property
   def donated(self) -> set[int]:

@@ -17,7 +17,7 @@ from jaxlib.ipu.diagnostics import (
   invalid_argument,
   unimplemented,
 )
-from jaxlib.ipu.dtypes import MLIR_NAME, DType
+from jaxlib.ipu.dtypes import MLIR_NAME, NAME, UNBUFFERED, DType
 from jaxlib.ipu.ir import registry, scatter_guard
 from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
@@ -92,8 +92,23 @@ def import_module(module: ir.Module) -> Module:
     raise invalid_argument("the StableHLO module has no function @main")
   aliases, donors = _donations(main)
   block = main.regions[0].blocks[0]
-  graph = _Importer(functions).graph(block)
-  return Module(module_name(module), graph, aliases, donors)
+  walk = _Importer(functions)
+  graph = walk.graph(block)
+  signature = (
+    [(v.shape, v.dtype) for v in graph.parameters],
+    [(v.shape, v.dtype) for v in graph.results],
+  )
+  for value in (*graph.parameters, *graph.results):
+    if value.dtype in UNBUFFERED:
+      raise unimplemented(
+        f"arguments and results of type {NAME[value.dtype]}, for which PJRT "
+        "has no buffers",
+        value.node.location if value.node else None,
+        "convert it inside the program",
+      )
+  return Module(
+    module_name(module), graph, aliases, donors, signature, walk.dtypes
+  )
 
 
 def module_name(module: ir.Module) -> str:
@@ -178,6 +193,11 @@ class _Importer:
     for result, value in zip(results, node.results):
       self._values[result] = value
     return node
+
+  @property
+  def dtypes(self) -> frozenset[DType]:
+    """All element types so far."""
+    return frozenset([dtype for _, dtype in self._types.values()])
 
   def _type(self, type_: Any, where: Any) -> tuple[Shape, DType]:
     known = self._types.get(type_)

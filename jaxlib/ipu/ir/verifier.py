@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import STORED, DType
 from jaxlib.ipu.ir import registry
 from jaxlib.ipu.ir.graph import Graph, Module, Node, Value
 
@@ -47,7 +47,7 @@ def _graph(graph: Graph, outer: set[int], lowerable: bool) -> None:
       parameter.node is None and id(parameter) not in known,
       f"parameter {i}, {parameter}, is defined elsewhere too",
     )
-    _value(parameter, f"parameter {i}")
+    _value(parameter, f"parameter {i}", lowerable)
     known.add(id(parameter))
   for n, node in enumerate(graph.nodes):
     where = f"node {n}, {node}"
@@ -68,15 +68,15 @@ def _graph(graph: Graph, outer: set[int], lowerable: bool) -> None:
         value.node is node and value.index == i and id(value) not in known,
         f"{where}: its result {i} says that it is another's",
       )
-      _value(value, where)
+      _value(value, where, lowerable)
       known.add(id(value))
   for i, value in enumerate(graph.results):
     _require(id(value) in known, f"result {i}, {value}, is not defined")
 
 
-def _value(value: Value, where: str) -> None:
+def _value(value: Value, where: str, lowerable: bool) -> None:
   _require(
-    isinstance(value.dtype, DType)
+    value.dtype in (STORED if lowerable else DType)
     and all(isinstance(n, int) and n >= 0 for n in value.shape),
     f"{where}: {value.shape} of {value.dtype} is no type",
   )

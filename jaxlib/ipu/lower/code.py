@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxlib.ipu.codelets._instructions import NARROW, register_type
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import STORED, DType
 from jaxlib.ipu.program.isa import (
   INSTRUCTION,
   Opcode,
@@ -19,7 +19,7 @@ from jaxlib.ipu.program.isa import (
 )
 
 # The register type that holds each element type.
-REGISTER: dict[DType, RegisterType] = {d: register_type(d) for d in DType}
+REGISTER: dict[DType, RegisterType] = {d: register_type(d) for d in STORED}
 _CONSTANT = {RegisterType.F32: "<f", RegisterType.F64: "<d"}
 
 

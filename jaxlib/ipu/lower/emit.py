@@ -33,6 +33,7 @@ def program(
     tensors=tensors,
     arguments=arguments,
     results=results,
+    host_types=_host_types(builder, module, arguments, results),
     aliases=[schema.Alias(i, j) for i, j in module.aliases],
     donors=module.donors,
     arena_bytes=arena_bytes,
@@ -43,6 +44,20 @@ def program(
     estimated_seconds=host_seconds(builder.steps, builder.tensors),
     module=code,
   )
+
+
+def _host_types(
+  builder: Builder, module: Module, arguments: list[int], results: list[int]
+) -> list[schema.HostType]:
+  """Those types of the signature that are not the tensors'."""
+  return [
+    schema.HostType(is_result, number, dtype, list(shape))
+    for is_result, types, roots in zip(
+      (0, 1), module.signature, (arguments, results)
+    )
+    for number, ((shape, dtype), root) in enumerate(zip(types, roots))
+    if dtype is not builder.tensors[root].dtype
+  ]
 
 
 def _tensor(builder: Builder, t: TensorInfo) -> schema.Tensor:

@@ -3,7 +3,7 @@ instruction; otherwise elements are taken apart, or put together, by shifts."""
 
 from __future__ import annotations
 
-from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.dtypes import SIZE, DType, bits
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, Row, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
@@ -44,7 +44,7 @@ def _reinterpret(
 
 
 def _same_width(node: Node) -> bool:
-  return SIZE[node.inputs[0].dtype] == SIZE[node.results[0].dtype]
+  return bits(node.inputs[0].dtype) == bits(node.results[0].dtype)
 
 
 def _emit(code: Code, args: list[int], node: Node) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.dtypes import MLIR_NAME
-from jaxlib.ipu.ir.constants import read_dense
+from jaxlib.ipu.ir.constants import read_constant
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
@@ -20,7 +20,7 @@ from jaxlib.ipu.program import schema
 def _read_constant(operation: Any) -> np.ndarray:
   type_ = operation.results[0].type
   dtype = MLIR_NAME[str(type_.element_type)]
-  return read_dense(operation.attributes["value"], tuple(type_.shape), dtype)
+  return read_constant(operation, tuple(type_.shape), dtype)
 
 
 def _constant(builder: Builder, node: Node) -> None:

@@ -22,13 +22,16 @@ from jaxlib.mlir.dialects import stablehlo
 U32 = RegisterType.U32
 
 
-def _lower(builder: Any, node: Node) -> None:
+def left_outside(builder: Any, node: Node) -> None:
+  """The lowering of operations that register programs take in."""
   raise internal(f"{node.op} was left outside every register program")
 
 
 def define_row(name: str, emit: Emit, read: Read | None = None) -> None:
   """Registers `stablehlo.NAME` as a row of the table."""
-  define(Operation(f"stablehlo.{name}", _lower, read, elementwise=Row(emit)))
+  define(
+    Operation(f"stablehlo.{name}", left_outside, read, elementwise=Row(emit))
+  )
 
 
 def _arithmetic(opcode: Opcode, bool_opcode: Opcode | None = None) -> Emit:

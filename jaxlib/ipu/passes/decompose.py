@@ -6,21 +6,29 @@ regions included, until nothing has a rule. Each node is visited once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import REGISTRY
 
+Keep = Callable[[Node], bool]
 
-def decompose(graph: Graph) -> bool:
+
+def decompose(graph: Graph, keep: Keep | None = None) -> bool:
   """Rewrites a graph and its regions in place.
+
+  Args:
+    graph: what is rewritten.
+    keep: says which nodes another pass will see to.
 
   Returns:
     Whether any node has a rule.
   """
   if not _any_rule(graph):
     return False
-  _Decomposer().graph(graph)
+  _Decomposer(keep).graph(graph)
   return True
 
 
@@ -35,7 +43,8 @@ def _any_rule(graph: Graph) -> bool:
 
 
 class _Decomposer:
-  def __init__(self) -> None:
+  def __init__(self, keep: Keep | None) -> None:
+    self._keep = keep
     # Results of nodes that are gone, and the values that took their place.
     self._new: dict[Value, Value] = {}
 
@@ -52,7 +61,8 @@ class _Decomposer:
     if new:
       node.inputs = tuple([new.get(v, v) for v in node.inputs])
     definition = REGISTRY[node.op]
-    if definition.decompose is not None:
+    kept = self._keep is not None and self._keep(node)
+    if definition.decompose is not None and not kept:
       emitter = Emitter([], node.location)
       values = definition.decompose(emitter, node)
       if values is not None:
@@ -60,7 +70,7 @@ class _Decomposer:
           self._visit(inner, out)
         self._replace(node, [new.get(v, v) for v in values])
         return
-    if definition.lower is None:
+    if definition.lower is None and not kept:
       raise internal(f"{node.op} has no lowering for {node}", node.location)
     for region in node.regions:
       self.graph(region)

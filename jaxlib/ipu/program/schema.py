@@ -456,6 +456,21 @@ class Alias:
 
 
 @record
+class HostType:
+  """The type by which the caller knows an argument or a result, if it is not
+  the tensor's: complex numbers, and elements of less than 8 bits.
+
+  A buffer has as many bytes as the tensor. `is_result` says which of the two
+  `number` counts.
+  """
+
+  is_result: U8
+  number: U32
+  dtype: U8
+  shape: list[I64]
+
+
+@record
 class NamedValue:
   """One entry of `compiled.cost_analysis()`."""
 
@@ -486,6 +501,7 @@ class Program:
   tensors: list[Tensor]
   arguments: list[U32]
   results: list[U32]
+  host_types: list[HostType]
   aliases: list[Alias]
   donors: list[U32]
   arena_bytes: U64

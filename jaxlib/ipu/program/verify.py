@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.dtypes import SIZE, STORED, DType
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema, verify_compute, verify_memory
 from jaxlib.ipu.program.verify_memory import dense
@@ -79,6 +79,8 @@ class _Verifier:
           t.root == number and (t.space, t.address) == (space, i),
           f"{name} {i} is tensor {number}, which is not stored there",
         )
+    for h in p.host_types:
+      self._host_type(h)
     for a in p.aliases:
       self.require(
         a.argument < len(p.arguments) and a.result < len(p.results),
@@ -113,6 +115,18 @@ class _Verifier:
     )
     return self.layouts[number]
 
+  def _host_type(self, h: schema.HostType) -> None:
+    ends = self.program.results if h.is_result else self.program.arguments
+    kind = "result" if h.is_result else "argument"
+    self.require(h.number < len(ends), f"there is no {kind} {h.number}")
+    t = self.tensor(ends[h.number])
+    size = math.prod(t.shape) * SIZE[DType(t.dtype)]
+    self.require(
+      h.dtype in SIZE and math.prod(h.shape) * SIZE[DType(h.dtype)] == size,
+      f"{kind} {h.number} of {size} bytes is {h.shape} of type {h.dtype} to "
+      "the caller",
+    )
+
   def _mapping(self, m: schema.Mapping, layout: Layout) -> None:
     self.require(
       len(m.extents) == len(m.blocks) == len(m.strides)
@@ -140,7 +154,7 @@ class _Verifier:
     )
 
   def _tensor(self, number: int, t: schema.Tensor) -> None:
-    self.require(t.dtype in SIZE, f"unknown element type {t.dtype}")
+    self.require(t.dtype in STORED, f"unknown element type {t.dtype}")
     self.require(
       len(t.shape) == len(t.strides) and all(n >= 0 for n in t.shape),
       f"shape {t.shape} with strides {t.strides}",

@@ -333,6 +333,11 @@ ProgramInfo MakeInfo(program::Program p) {
   ProgramInfo info;
   info.arguments = describe(p.arguments);
   info.results = describe(p.results);
+  for (program::HostType& type : p.host_types) {
+    auto& infos = type.is_result ? info.results : info.arguments;
+    infos[type.number].dtype = type.dtype;
+    infos[type.number].shape = std::move(type.shape);
+  }
   for (const program::Alias& a : p.aliases) {
     info.aliases.push_back({a.argument, a.result});
   }

@@ -49,6 +49,14 @@ constexpr uint32_t ItemSize(uint8_t dtype) {
   }
 }
 
+// Bytes of one element of a type that callers know: complex numbers, and those
+// of less than 8 bits, besides the above. 0 for what is none.
+constexpr uint32_t HostItemSize(uint8_t dtype) {
+  if (dtype == 14 || dtype == 15) return dtype == 14 ? 8 : 16;
+  if (dtype >= 16 && dtype <= 29 && dtype != 23) return 1;
+  return ItemSize(dtype);
+}
+
 constexpr bool IsInteger(uint8_t dtype) {
   return dtype >= kI8 && dtype <= kU64;
 }

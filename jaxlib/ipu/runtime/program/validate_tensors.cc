@@ -22,6 +22,9 @@ class TensorValidator {
     }
     IPU_RETURN_IF_ERROR(CheckEnds(p_.arguments, Space::kArgument, "argument"));
     IPU_RETURN_IF_ERROR(CheckEnds(p_.results, Space::kResult, "result"));
+    for (const HostType& type : p_.host_types) {
+      IPU_RETURN_IF_ERROR(CheckHostType(type));
+    }
     for (size_t i = 0; i < p_.tensors.size(); ++i) {
       const bool root = p_.tensors[i].root == i;
       IPU_RETURN_IF_ERROR(root ? CheckRoot(i) : CheckPlaced(i));
@@ -68,6 +71,23 @@ class TensorValidator {
         return Corrupt("tensor ", ends[i], " stands for ", name, " ", i,
                        " but is not stored there");
       }
+    }
+    return Status();
+  }
+
+  // The caller's buffer has as many bytes as the tensor.
+  Status CheckHostType(const HostType& type) {
+    const auto& ends = type.is_result ? p_.results : p_.arguments;
+    const char* name = type.is_result ? "result " : "argument ";
+    if (type.number >= ends.size()) {
+      return Corrupt(name, type.number, " has a host type but does not exist");
+    }
+    const int64_t count = Count(type.shape);
+    const int64_t bytes = Bytes(p_.tensors[ends[type.number]]);
+    if (count < 0 || count * int64_t{HostItemSize(type.dtype)} != bytes) {
+      return Corrupt(name, type.number, " has ", bytes,
+                     " bytes, its host type ", type.dtype, " of ", count,
+                     " elements has not");
     }
     return Status();
   }

@@ -1,0 +1,319 @@
+"""Complex numbers leave the graph: each value becomes two real ones.
+
+Planes, not interleaved pairs: element-wise work then needs no shuffles, a
+product is real products of operands as they are, and fusion, reductions and
+data movement know nothing of complex numbers. Arguments and results are
+interleaved, as hosts keep them: an argument is a real array with a last
+dimension of 2, and its planes are strided views of it, brought to their tiles
+by the exchange that any operand needs; a result is put together by one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from jaxlib.ipu.diagnostics import unimplemented
+from jaxlib.ipu.dtypes import COMPLEX, PLANE, DType
+from jaxlib.ipu.ir.attributes import Comparison
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.passes import complex_functions
+from jaxlib.ipu.program.isa import Opcode
+
+Parts = tuple[Value, ...]
+
+# The same for each plane; operands that are real go with both.
+_MOVES = frozenset(
+  f"stablehlo.{name}"
+  for name in (
+    "reshape", "broadcast_in_dim", "transpose", "slice", "reverse",
+    "concatenate", "pad", "dynamic_slice", "dynamic_update_slice", "gather",
+    "select",
+  )
+)  # fmt: skip
+# Planes are more operands, results and parameters.
+_FLAT = frozenset(
+  f"stablehlo.{name}"
+  for name in (
+    "while", "case", "if", "sort", "reduce", "reduce_window", "scatter", "map",
+  )
+)  # fmt: skip
+# Of these, a sum is that of each plane.
+_SUMS = frozenset(
+  f"stablehlo.{name}" for name in ("reduce", "reduce_window", "scatter")
+)
+_PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
+
+
+def planes(graph: Graph) -> Graph:
+  """The graph without complex values, regions included."""
+  return _Planes().entry(graph)
+
+
+def handles(node: Node) -> bool:
+  """Whether a node is one of complex numbers that this pass rewrites; the
+  others' decompositions come first."""
+  return node.op in _HANDLED and _is_complex(node)
+
+
+def _is_complex(node: Node) -> bool:
+  return any(v.dtype in COMPLEX for v in (*node.inputs, *node.results))
+
+
+class _Planes:
+  def __init__(self) -> None:
+    self.new: dict[Value, Parts] = {}
+    self.emitter = Emitter([])
+
+  def entry(self, graph: Graph) -> Graph:
+    """The program's own graph, whose ends are interleaved."""
+    e = self.emitter
+
+    def body(*parameters: Value) -> list[Value]:
+      for old, value in zip(graph.parameters, parameters, strict=True):
+        parts: Parts = (value,)
+        if old.dtype in COMPLEX:
+          parts = tuple(self._plane(value, k) for k in (0, 1))
+        self.new[old] = parts
+      self._nodes(graph)
+      return [self._interleaved(self.new[v]) for v in graph.results]
+
+    types = [
+      ((*p.shape, 2), PLANE[p.dtype]) if p.dtype in COMPLEX
+      else (p.shape, p.dtype)
+      for p in graph.parameters
+    ]  # fmt: skip
+    return e.region(types, body)
+
+  def _plane(self, value: Value, k: int) -> Value:
+    e = self.emitter
+    outer = value.shape[:-1]
+    part = e.slice(value, (*(0,) * len(outer), k), (*outer, k + 1))
+    return e.reshape(part, outer)
+
+  def _interleaved(self, parts: Parts) -> Value:
+    if len(parts) == 1:
+      return parts[0]
+    e = self.emitter
+    columns = [e.reshape(p, (*p.shape, 1)) for p in parts]
+    return e.concatenate(columns, len(parts[0].shape))
+
+  def region(self, graph: Graph) -> Graph:
+    """A region whose complex parameters and results are two each."""
+
+    def body(*parameters: Value) -> list[Value]:
+      left = iter(parameters)
+      for old in graph.parameters:
+        self.new[old] = tuple(next(left) for _ in _types(old))
+      self._nodes(graph)
+      return [p for v in graph.results for p in self.new[v]]
+
+    types = [t for p in graph.parameters for t in _types(p)]
+    return self.emitter.region(types, body)
+
+  def _nodes(self, graph: Graph) -> None:
+    for node in graph.nodes:
+      self.emitter.location = node.location
+      results = self.node(node)
+      self.new.update(zip(node.results, results, strict=True))
+
+  # --- Operations ----------------------------------------------------------
+
+  def node(self, node: Node) -> Sequence[Parts]:
+    """Writes a node; gives the parts of each of its results."""
+    if not _is_complex(node):
+      return self.flat(node)
+    if node.op in _SUMS and self._combines(node):
+      return self.by_plane(node)
+    if node.op in _FLAT:
+      return self.flat(node)
+    if node.op in _MOVES:
+      return self.by_plane(node)
+    if node.op in _PRODUCTS:
+      return [self.product(node)]
+    if node.op == "stablehlo.custom_call":
+      raise unimplemented(
+        "functions of the host on complex numbers",
+        node.location,
+        "pass their real and imaginary parts",
+      )
+    inputs = [self.new[v] for v in node.inputs]
+    function = complex_functions.FUNCTIONS.get(node.op)
+    if function is not None:
+      return [function(self.emitter, *inputs)]
+    rule = _RULES.get(node.op)
+    if rule is None:
+      raise unimplemented(f"{node.op} of complex numbers", node.location)
+    return [rule(self.emitter, node, inputs)]
+
+  def flat(self, node: Node) -> Sequence[Parts]:
+    """The same operation with two operands and results for each."""
+    regions = [self.region(r) for r in node.regions]
+    inputs = [p for v in node.inputs for p in self.new[v]]
+    types = [t for v in node.results for t in _types(v)]
+    made = iter(
+      self.emitter.node(node.op, inputs, types, node.attributes, regions)
+    )
+    return [tuple(next(made) for _ in _types(v)) for v in node.results]
+
+  def by_plane(self, node: Node) -> Sequence[Parts]:
+    """The same operation twice, on real and on imaginary parts."""
+    halves = []
+    values = [self.new[v] for v in node.inputs]
+    for k in (0, 1):
+      inputs = [p[min(k, len(p) - 1)] for p in values]
+      types = [_types(v)[0] for v in node.results]
+      regions = [self._real_region(r) for r in node.regions]
+      halves.append(
+        self.emitter.node(node.op, inputs, types, node.attributes, regions)
+      )
+    return list(zip(*halves, strict=True))
+
+  def _real_region(self, region: Graph) -> Graph:
+    """A combination of parts one by one, on one of them."""
+    dtypes = [PLANE[p.dtype] for p in region.parameters]
+    types = [((), d) for d in dtypes]
+    count = len(dtypes) // 2
+    if region.nodes:
+      return self.emitter.region(
+        types, lambda *x: [self.emitter.add(*p) for p in zip(x, x[count:])]
+      )
+    return self.emitter.region(types, lambda *x: x[count:])
+
+  def _combines(self, node: Node) -> bool:
+    """Whether a region adds, or takes the new: part by part."""
+    (region,) = node.regions
+    count = len(region.results)
+    old, new = region.parameters[:count], region.parameters[count:]
+    if not all(p.dtype in COMPLEX for p in region.parameters):
+      return False
+    if list(region.results) == new:
+      return not region.nodes
+    return len(region.nodes) == count == 1 and (
+      region.nodes[0].op == "stablehlo.add"
+      and set(region.nodes[0].inputs) == {*old, *new}
+      and region.results[0] is region.nodes[0].results[0]
+    )
+
+  def product(self, node: Node) -> Parts:
+    """Four real products, fewer where an imaginary part is nothing."""
+    e = self.emitter
+    types = [_types(v)[0] for v in node.results]
+    lhs, rhs = (self.new[v] for v in node.inputs)
+
+    def times(a: Value, b: Value) -> Value | None:
+      if _is_zero(a) or _is_zero(b):
+        return None
+      return e.node(node.op, [a, b], types, node.attributes)[0]
+
+    def total(a: Value | None, b: Value | None, minus: bool) -> Value:
+      if a is None:
+        if b is None:
+          ((shape, dtype),) = types
+          return e.constant(0, dtype, shape)
+        return e.negate(b) if minus else b
+      if b is None:
+        return a
+      return e.subtract(a, b) if minus else e.add(a, b)
+
+    if len(lhs) == 1 or len(rhs) == 1:  # one operand is real
+      return tuple(
+        total(times(lhs[min(k, len(lhs) - 1)], rhs[min(k, len(rhs) - 1)]),
+              None, False) for k in (0, 1)
+      )  # fmt: skip
+    (a, b), (c, d) = lhs, rhs
+    return (
+      total(times(a, c), times(b, d), True),
+      total(times(a, d), times(b, c), False),
+    )
+
+
+def _types(value: Value) -> list[tuple[tuple[int, ...], DType]]:
+  if value.dtype in COMPLEX:
+    return [(value.shape, PLANE[value.dtype])] * 2
+  return [(value.shape, value.dtype)]
+
+
+def _is_zero(value: Value) -> bool:
+  """Whether a plane is zero everywhere, as that of a real number is."""
+  node = value.node
+  while node is not None and node.op == "stablehlo.broadcast_in_dim":
+    node = node.inputs[0].node
+  if node is None or node.op != "stablehlo.constant":
+    return False
+  array: np.ndarray = node.attributes
+  splat = array.size == 1 or not any(array.strides)
+  return splat and array.size > 0 and array.flat[0] == 0
+
+
+# --- Between complex and real numbers ----------------------------------------
+
+
+def _constant(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  array: np.ndarray = node.attributes
+  return e.constant(array.real), e.constant(array.imag)
+
+
+def _iota(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  value = node.results[0]
+  dtype = PLANE[value.dtype]
+  index = e.iota(dtype, value.shape, node.attributes)
+  return index, e.constant(0, dtype, value.shape)
+
+
+def _complex(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  return inputs[0][0], inputs[1][0]
+
+
+def _real(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  return (inputs[0][0],)
+
+
+def _imag(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  return (inputs[0][1],)
+
+
+def _abs(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  return (complex_functions.magnitude(e, (inputs[0][0], inputs[0][1])),)
+
+
+def _convert(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  """A real number gets an imaginary part 0, a complex one loses its own."""
+  value = node.results[0]
+  if value.dtype not in COMPLEX:
+    return (e.convert(inputs[0][0], value.dtype),)
+  dtype = PLANE[value.dtype]
+  parts = [e.convert(p, dtype) for p in inputs[0]]
+  return parts[0], (
+    parts[1] if len(parts) > 1 else e.constant(0, dtype, value.shape)
+  )
+
+
+def _compare(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  comparison: Comparison = node.attributes
+  direction = Opcode(comparison.opcode).name
+  same = [e.compare(x, y, direction) for x, y in zip(*inputs)]
+  if direction == "EQ":
+    return (e.and_(*same),)
+  if direction == "NE":
+    return (e.or_(*same),)
+  raise unimplemented(
+    f"compare {direction} of complex numbers, which have no order",
+    node.location,
+    "compare their parts or magnitudes",
+  )
+
+
+_RULES: dict[str, Callable[[Emitter, Node, Sequence[Parts]], Parts]] = {
+  "stablehlo.constant": _constant,
+  "stablehlo.iota": _iota,
+  "stablehlo.complex": _complex,
+  "stablehlo.real": _real,
+  "stablehlo.imag": _imag,
+  "stablehlo.abs": _abs,
+  "stablehlo.convert": _convert,
+  "stablehlo.compare": _compare,
+}
+_HANDLED = _MOVES | _FLAT | _PRODUCTS | {*_RULES, *complex_functions.FUNCTIONS}
