@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import PLANE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Value
@@ -44,15 +44,16 @@ def rotation(
 def rotate(
   e: Emitter, first: Value, second: Value, s: Value, h: Value
 ) -> tuple[Value, Value]:
-  """Both after a rotation; what `rotation` gives has extent 1 where it
-  repeats.
+  """Both, real or complex, after a rotation; what `rotation` gives has extent
+  1 where it repeats.
 
   c * first - s * second and s * first + c * second in Rutishauser's form, in
   which the rounding of c, which would add up over the rounds, has no place.
   """
   s, h = spread(e, s, first.shape), spread(e, h, first.shape)
-  up = e.multiply(s, e.add(second, e.multiply(h, first)))
-  down = e.multiply(s, e.subtract(first, e.multiply(h, second)))
+  times = _matrices.scale
+  up = times(e, e.add(second, times(e, first, h)), s)
+  down = times(e, e.subtract(first, times(e, second, h)), s)
   return e.subtract(first, up), e.add(second, down)
 
 
@@ -103,7 +104,7 @@ def sweeps(
     turn: (values) -> the largest thing met, a scalar relative to what is
       rotated; then the new values.
   """
-  dtype = values[0].dtype
+  dtype = PLANE.get(values[0].dtype, values[0].dtype)
 
   def unfinished(i: Value, met: Value, *values: Value) -> Value:
     more = e.compare(met, _CONVERGED[dtype], "GT")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import COMPLEX, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Shape, Value
 
@@ -22,7 +22,7 @@ _LEAST_BLOCK = 32
 
 
 # Element types that are computed in; others are converted to f32.
-COMPUTED = frozenset({DType.F32, DType.F64})
+COMPUTED = frozenset({DType.F32, DType.F64}) | COMPLEX
 
 
 def block_size(n: int) -> int:
@@ -51,7 +51,31 @@ def transpose(e: Emitter, matrix: Value) -> Value:
 
 def conjugate(e: Emitter, value: Value) -> Value:
   """The complex conjugate; real values as they are."""
-  return value
+  if value.dtype not in COMPLEX:
+    return value
+  return e.complex(e.real(value), e.negate(e.imag(value)))
+
+
+def square(e: Emitter, value: Value) -> Value:
+  """|value|**2 of each element, real."""
+  if value.dtype not in COMPLEX:
+    return e.multiply(value, value)
+  parts = e.real(value), e.imag(value)
+  return e.add(*(e.multiply(p, p) for p in parts))
+
+
+def scale(e: Emitter, value: Value, factor: Value) -> Value:
+  """Elements times real numbers."""
+  if value.dtype not in COMPLEX:
+    return e.multiply(value, factor)
+  parts = e.real(value), e.imag(value)
+  return e.complex(*(e.multiply(p, factor) for p in parts))
+
+
+def phase(e: Emitter, value: Value) -> Value:
+  """value / |value|, 1 for 0: what makes an element real and positive."""
+  one = e.constant(1, value.dtype, ())
+  return e.select(e.compare(value, 0, "EQ"), one, e.sign(value))
 
 
 def adjoint(e: Emitter, matrix: Value) -> Value:
@@ -105,11 +129,11 @@ def scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   *batch, m, n = matrix.shape
   rank = len(batch)
   largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
-  bits = 11 if matrix.dtype is DType.F64 else 8
-  scale = e.reduce_precision(largest, bits, 0)
-  usable = e.and_(e.compare(scale, 0, "GT"), e.is_finite(scale))
-  scale = e.reshape(e.select(usable, scale, 1), (*batch, 1, 1))
-  return e.divide(matrix, spread(e, scale, matrix.shape)), scale
+  bits = 11 if largest.dtype is DType.F64 else 8
+  power = e.reduce_precision(largest, bits, 0)
+  usable = e.and_(e.compare(power, 0, "GT"), e.is_finite(power))
+  power = e.reshape(e.select(usable, power, 1), (*batch, 1, 1))
+  return scale(e, matrix, spread(e, e.divide(1, power), matrix.shape)), power
 
 
 def diagonal(e: Emitter, matrix: Value, offset: int, count: int) -> Value:

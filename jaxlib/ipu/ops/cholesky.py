@@ -69,8 +69,8 @@ def _factorise_block(e: Emitter, block: Value) -> Value:
     r, c = _matrices.rows_columns(e, shape)
     column = _matrices.column(e, a, j)
     tall = column.shape
-    pivot = e.sqrt(_matrices.row(e, column, j))
-    pivot = spread(e, pivot, tall)
+    pivot = e.sqrt(e.real(_matrices.row(e, column, j)))
+    pivot = spread(e, e.convert(pivot, a.dtype), tall)
     place = e.iota(DType.I32, tall, len(tall) - 2)
     column = e.select(e.compare(place, j, "EQ"), pivot, e.divide(column, pivot))
     column = e.select(e.compare(place, j, "GE"), column, 0)

@@ -8,7 +8,7 @@ representation for products of Householder transformations", 1989).
 
 from __future__ import annotations
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import COMPLEX, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -50,13 +50,14 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
     if end < n:
       rest = part(e, a, (begin, m), (end, n))
       v, factor = _reflectors(e, panel, tau)
-      inner = e.matmul(factor, e.matmul(v, rest, transpose_lhs=True))
+      v_rest = e.matmul(_matrices.conjugate(e, v), rest, transpose_lhs=True)
+      inner = e.matmul(_matrices.conjugate(e, factor), v_rest)
       rest = e.subtract(rest, e.matmul(v, inner))
       a = put(e, a, rest, begin, end)
   if not k:
     return matrix, e.constant(0, a.dtype, (*batch, 0))
   r, c = _matrices.rows_columns(e, a.shape)
-  upper = e.multiply(a, spread(e, scale, a.shape))
+  upper = _matrices.scale(e, a, spread(e, scale, a.shape))
   a = e.select(e.compare(r, c, "GT"), a, upper)
   return a, e.concatenate(taus, len(batch))
 
@@ -76,11 +77,14 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
     below = e.compare(place, j, "GT")
     alpha = _matrices.row(e, x, j)
     tail = e.select(below, x, 0)
-    square = e.reduce(e.multiply(tail, tail), 0, (rank,), "add")
+    square = e.reduce(_matrices.square(e, tail), 0, (rank,), "add")
     square = e.reshape(square, one)
-    norm = e.sqrt(e.add(e.multiply(alpha, alpha), square))
-    beta = e.select(e.compare(alpha, 0, "GE"), e.negate(norm), norm)
+    norm = e.sqrt(e.add(_matrices.square(e, alpha), square))
+    beta = e.select(e.compare(e.real(alpha), 0, "GE"), e.negate(norm), norm)
     zero = e.compare(square, 0, "EQ")
+    if dtype in COMPLEX:  # an imaginary alpha alone has to be turned
+      zero = e.and_(zero, e.compare(e.imag(alpha), 0, "EQ"))
+    beta = e.convert(beta, dtype)
     tau = e.select(zero, 0, e.divide(e.subtract(beta, alpha), beta))
     beta = e.select(zero, alpha, beta)
     shift = e.select(zero, 1, e.subtract(alpha, beta))
@@ -89,8 +93,9 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
       below, v, e.select(e.compare(place, j, "LT"), x, spread(e, beta, tall))
     )
     v = e.select(e.compare(place, j, "EQ"), 1, v)
-    across = e.matmul(v, a, transpose_lhs=True)
-    across = e.multiply(across, spread(e, tau, wide))
+    across = e.matmul(_matrices.conjugate(e, v), a, transpose_lhs=True)
+    turned = _matrices.conjugate(e, tau)
+    across = e.multiply(across, spread(e, turned, wide))
     rest = e.subtract(
       a, e.multiply(spread(e, v, a.shape), spread(e, across, a.shape))
     )
@@ -108,13 +113,13 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
 def _reflectors(e: Emitter, panel: Value, tau: Value) -> tuple[Value, Value]:
   """V [..., m, b] and T^T [..., b, b] of the product of a panel's reflectors.
 
-  With D = diag(tau) and S what of V^T V is above the diagonal, T is
+  With D = diag(tau) and S what of V^H V is above the diagonal, T is
   (I + D S)^-1 D, which allows zeros in tau.
   """
   r, c = _matrices.rows_columns(e, panel.shape)
   ones = e.select(e.compare(r, c, "EQ"), e.constant(1, panel.dtype, ()), 0)
   v = e.select(e.compare(r, c, "GT"), panel, ones)
-  gram = e.matmul(v, v, transpose_lhs=True)
+  gram = e.matmul(v, _matrices.conjugate(e, v), transpose_lhs=True)
   scaled = e.multiply(gram, spread(e, tau, gram.shape))
   inverse = _matrices.lower_inverse(e, scaled, unit=True)
   down = _matrices.transpose(e, tau)
@@ -134,9 +139,8 @@ def product(e: Emitter, matrix: Value, tau: Value) -> Value:
     own = e.reshape(own, (*batch, 1, end - begin))
     v, factor = _reflectors(e, panel, own)
     rest = part(e, q, (begin, m), (begin, n))
-    inner = e.matmul(
-      factor, e.matmul(v, rest, transpose_lhs=True), transpose_lhs=True
-    )
+    v_rest = e.matmul(_matrices.conjugate(e, v), rest, transpose_lhs=True)
+    inner = e.matmul(factor, v_rest, transpose_lhs=True)
     q = put(e, q, e.subtract(rest, e.matmul(v, inner)), begin, begin)
   return q
 

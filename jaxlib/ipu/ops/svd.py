@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import COMPLEX, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -32,7 +32,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
   s, u, vt = factorise(e, a, vectors, full)
   if m < n and vectors:
     u, vt = _matrices.transpose(e, vt), _matrices.transpose(e, u)
-  return [e.convert(v, dtype) for v in ((s, u, vt) if vectors else (s,))]
+  return [e.convert(x, v.dtype) for x, v in zip((s, u, vt), node.results)]
 
 
 def _empty(e: Emitter, value: Value) -> Value:
@@ -45,10 +45,10 @@ def _empty(e: Emitter, value: Value) -> Value:
 def factorise(
   e: Emitter, matrix: Value, vectors: bool, full: bool
 ) -> tuple[Value, Value, Value]:
-  """S [..., n], U [..., m, n or m] and V^T [..., n, n] of [..., m, n], m >= n.
+  """S [..., n], U [..., m, n or m] and V^H [..., n, n] of [..., m, n], m >= n.
 
-  With A = Q R, rotations J make the rows of R orthogonal: J R = S V^T, and
-  A = Q J^T S V^T. Without vectors U and V^T are not of use.
+  With A = Q R, rotations J make the rows of R orthogonal: J R = S V^H, and
+  A = Q J^H S V^H. Without vectors U and V^H are not of use.
   """
   *batch, m, n = matrix.shape
   rank = len(batch)
@@ -68,17 +68,17 @@ def factorise(
     rows = _orthogonal_rows(e, rows, n)
     rows = part(e, rows, (0, n), (0, rows.shape[-1]))
   w = part(e, rows, (0, n), (0, n))
-  s = e.sqrt(e.reduce(e.multiply(w, w), 0, (rank + 1,), "add"))
+  s = e.sqrt(e.reduce(_matrices.square(e, w), 0, (rank + 1,), "add"))
   column = e.reshape(s, (*batch, n, 1))
-  rows = e.concatenate([rows, column], rank + 1)
+  rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
   rows = _jacobi.sort_rows(e, s, rows, descending=True)
   width = rows.shape[-1]
-  column = part(e, rows, (0, n), (width - 1, width))
+  column = e.real(part(e, rows, (0, n), (width - 1, width)))
   s = e.reshape(e.multiply(column, spread(e, scale, column.shape)), (*batch, n))
   if not vectors:
     return s, matrix, matrix
   vt = _directions(e, part(e, rows, (0, n), (0, n)))
-  j = _matrices.transpose(e, part(e, rows, (0, n), (n, 2 * n)))
+  j = _matrices.adjoint(e, part(e, rows, (0, n), (n, 2 * n)))
   if m == n or not full:
     q = householder.product(e, packed, tau)
     return s, e.matmul(q, j), vt
@@ -98,10 +98,13 @@ def _orthogonal_rows(e: Emitter, rows: Value, n: int) -> Value:
   def turn(rows: Value) -> list[Value]:
     first, second = _jacobi.halves(e, rows, rank)
     x, y = (part(e, v, (0, half), (0, n)) for v in (first, second))
-    p, q, between = (
-      e.reduce(e.multiply(a, b), 0, (rank + 1,), "add")
-      for a, b in ((x, x), (y, y), (x, y))
-    )
+    products = [_matrices.square(e, v) for v in (x, y)]
+    products.append(e.multiply(x, _matrices.conjugate(e, y)))
+    p, q, between = (e.reduce(v, 0, (rank + 1,), "add") for v in products)
+    if rows.dtype in COMPLEX:  # turned, so that their product is real
+      phase = e.reshape(_matrices.phase(e, between), (*batch, half, 1))
+      second = e.multiply(second, spread(e, phase, second.shape))
+      between = e.abs(between)
     norm = e.sqrt(e.multiply(p, q))
     norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
     met = _jacobi.largest(e, e.divide(e.abs(between), norm))
@@ -122,12 +125,12 @@ def _directions(e: Emitter, rows: Value) -> Value:
   n = rows.shape[-1]
   packed, tau = householder.factorise(e, _matrices.transpose(e, rows))
   q = _matrices.transpose(e, householder.product(e, packed, tau))
-  diagonal = _matrices.diagonal(e, packed, 0, n)
+  diagonal = e.real(_matrices.diagonal(e, packed, 0, n))
   sign = e.select(
-    e.compare(diagonal, 0, "LT"), e.constant(-1, rows.dtype, ()), 1
+    e.compare(diagonal, 0, "LT"), e.constant(-1, diagonal.dtype, ()), 1
   )
   sign = e.reshape(sign, (*diagonal.shape, 1))
-  return e.multiply(q, spread(e, sign, q.shape))
+  return _matrices.scale(e, q, spread(e, sign, q.shape))
 
 
 define(Operation("stablehlo.custom_call @ipu_svd", decompose=_decompose))
