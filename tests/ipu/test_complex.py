@@ -184,6 +184,12 @@ def test_windows(check_complex):
   check_complex(f, sample((6, 7)))
 
 
+def test_sort(check_complex):
+  x = sample((6, 7))
+  x.real[::2] = 1  # then imaginary parts decide
+  check_complex(lambda x: (jnp.sort(x, 0), jnp.argsort(x, 1)), x)
+
+
 def test_products(check_complex):
   def f(x, y):
     return (

@@ -100,17 +100,26 @@ class _Planes:
     columns = [e.reshape(p, (*p.shape, 1)) for p in parts]
     return e.concatenate(columns, len(parts[0].shape))
 
-  def region(self, graph: Graph) -> Graph:
-    """A region whose complex parameters and results are two each."""
+  def region(self, graph: Graph, group: int = 1) -> Graph:
+    """A region whose complex parameters and results are two each.
+
+    Parameters come in groups of one type: their real parts, then their
+    imaginary ones. A sort compares two elements of each operand.
+    """
+    groups = [
+      graph.parameters[i : i + group]
+      for i in range(0, len(graph.parameters), group)
+    ]
 
     def body(*parameters: Value) -> list[Value]:
       left = iter(parameters)
-      for old in graph.parameters:
-        self.new[old] = tuple(next(left) for _ in _types(old))
+      for olds in groups:
+        parts = [[next(left) for _ in olds] for _ in _types(olds[0])]
+        self.new.update(zip(olds, zip(*parts)))
       self._nodes(graph)
       return [p for v in graph.results for p in self.new[v]]
 
-    types = [t for p in graph.parameters for t in _types(p)]
+    types = [t for olds in groups for t in _types(olds[0]) for _ in olds]
     return self.emitter.region(types, body)
 
   def _nodes(self, graph: Graph) -> None:
@@ -150,7 +159,8 @@ class _Planes:
 
   def flat(self, node: Node) -> Sequence[Parts]:
     """The same operation with two operands and results for each."""
-    regions = [self.region(r) for r in node.regions]
+    group = 2 if node.op == "stablehlo.sort" else 1
+    regions = [self.region(r, group) for r in node.regions]
     inputs = [p for v in node.inputs for p in self.new[v]]
     types = [t for v in node.results for t in _types(v)]
     made = iter(
