@@ -74,6 +74,10 @@ def _emit(
   if token is not None:
     operands = [token, *operands]
     aval = internals.abstract_token()
+    if aval is None:
+      raise NotImplementedError(
+        "ordered callbacks on the IPU with this version of JAX"
+      )
     ctx = dataclasses.replace(
       ctx, avals_in=[aval, *ctx.avals_in], avals_out=[aval, *ctx.avals_out]
     )
