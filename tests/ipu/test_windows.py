@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import ipu_test_util as util
 import numpy as np
 import pytest
@@ -138,13 +140,14 @@ def test_second_derivatives_of_max_pooling(check):
 
 
 # Public JAX has its gradients' use of it only.
+NAME = operator.attrgetter("__name__")
 SELECT_AND_SCATTER = internals.resolve(
   "jax._src.lax.windowed_reductions._select_and_scatter"
 )
 
 
-@pytest.mark.parametrize("scatter", [lax.add, lax.mul, lax.max], ids=str)
-@pytest.mark.parametrize("select", [lax.ge, lax.lt], ids=str)
+@pytest.mark.parametrize("scatter", [lax.add, lax.mul, lax.max], ids=NAME)
+@pytest.mark.parametrize("select", [lax.ge, lax.lt], ids=NAME)
 @pytest.mark.parametrize("window, strides, padding", WINDOWS)
 def test_select_and_scatter(check, scatter, select, window, strides, padding):
   x = util.sample(np.float32, (2, 9, 8, 3))
