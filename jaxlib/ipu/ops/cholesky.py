@@ -69,7 +69,9 @@ def _factorise_block(e: Emitter, block: Value) -> Value:
     r, c = _matrices.rows_columns(e, shape)
     column = _matrices.column(e, a, j)
     tall = column.shape
-    pivot = e.sqrt(e.real(_matrices.row(e, column, j)))
+    pivot = e.real(_matrices.row(e, column, j))
+    positive = e.compare(pivot, 0, "GT")
+    pivot = e.select(positive, e.sqrt(pivot), float("nan"))
     pivot = spread(e, e.convert(pivot, a.dtype), tall)
     place = e.iota(DType.I32, tall, len(tall) - 2)
     column = e.select(e.compare(place, j, "EQ"), pivot, e.divide(column, pivot))
