@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jaxlib.ipu.dtypes import PLANE, DType
+from jaxlib.ipu.dtypes import COMPLEX, PLANE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Value
@@ -125,6 +125,35 @@ def sweeps(
 def largest(e: Emitter, value: Value) -> Value:
   """The largest of all elements, which are not negative."""
   return e.reduce(value, 0, range(len(value.shape)), "maximum")
+
+
+def orthogonal_rows(e: Emitter, rows: Value, n: int) -> Value:
+  """Rows of which the first n elements are orthogonal, by rotations."""
+  *batch, even, width = rows.shape
+  rank = len(batch)
+  half = even // 2
+
+  def turn(rows: Value) -> list[Value]:
+    first, second = halves(e, rows, rank)
+    x, y = (_matrices.part(e, v, (0, half), (0, n)) for v in (first, second))
+    products = [_matrices.square(e, v) for v in (x, y)]
+    products.append(e.multiply(x, _matrices.conjugate(e, y)))
+    p, q, between = (e.reduce(v, 0, (rank + 1,), "add") for v in products)
+    if rows.dtype in COMPLEX:  # turned, so that their product is real
+      phase = e.reshape(_matrices.phase(e, between), (*batch, half, 1))
+      second = e.multiply(second, spread(e, phase, second.shape))
+      between = e.abs(between)
+    norm = e.sqrt(e.multiply(p, q))
+    norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
+    met = largest(e, e.divide(e.abs(between), norm))
+    angles = (
+      e.reshape(v, (*batch, half, 1)) for v in rotation(e, p, q, between)
+    )
+    moved = rotate(e, first, second, *angles)
+    return [met, move_on(e, *moved, rank)]
+
+  (rows,) = sweeps(e, [rows], even - 1, turn)
+  return rows
 
 
 def sort_rows(e: Emitter, keys: Value, rows: Value, descending: bool) -> Value:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from jaxlib.ipu.dtypes import COMPLEX, DType
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _jacobi, _matrices
-from jaxlib.ipu.ops._matrices import diagonal, part, spread
+from jaxlib.ipu.ops._matrices import part, spread
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
@@ -29,73 +29,39 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   if n < 2 or 0 in batch:
     values = e.real(e.reshape(matrix, (*batch, n)))
     return _matrices.identity(e, matrix.shape, matrix.dtype), values
-  even = n + n % 2  # an extra row of zeros never rotates
-  pad = [0] * rank + [even - n] * 2
   a, scale = _matrices.scaled(e, matrix)
-  a = e.pad(a, 0, [0] * len(pad), pad)
-  norm = e.sqrt(e.reduce(_matrices.square(e, a), 0, (rank, rank + 1), "add"))
-  norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
-  half = even // 2
-  norm = spread(e, e.reshape(norm, (*batch, 1)), (*batch, half))
-
-  def turn(a: Value, v: Value) -> list[Value]:
-    p, q = _jacobi.halves(e, e.real(diagonal(e, a, 0, even)), rank)
-    between = diagonal(e, a, half, half)
-    if a.dtype in COMPLEX:
-      a, v = _make_real(e, a, v, between)
-      between = e.abs(between)
-    angles = _jacobi.rotation(e, p, q, between)
-    met = _jacobi.largest(e, e.divide(e.abs(between), norm))
-    down = [e.reshape(x, (*batch, half, 1)) for x in angles]
-    across = [e.reshape(x, (*batch, 1, half)) for x in angles]
-    rows = []
-    for rows_ in _jacobi.halves(e, a, rank):
-      left, right = _jacobi.halves(e, rows_, rank + 1)
-      rows.append(_jacobi.rotate(e, left, right, *across))
-    (left, right), (low_left, low_right) = rows
-    left, low_left = _jacobi.rotate(e, left, low_left, *down)
-    right, low_right = _jacobi.rotate(e, right, low_right, *down)
-    a = _jacobi.move_on(
-      e,
-      _jacobi.move_on(e, left, right, rank + 1),
-      _jacobi.move_on(e, low_left, low_right, rank + 1),
-      rank,
-    )
-    v = _jacobi.move_on(
-      e, *_jacobi.rotate(e, *_jacobi.halves(e, v, rank), *down), rank
-    )
-    return [met, a, v]
-
-  v = _matrices.identity(e, a.shape, a.dtype)
-  a, v = _jacobi.sweeps(e, [a, v], even - 1, turn)
-  v = part(e, v, (0, n), (0, n))
-  values = e.slice(diagonal(e, a, 0, even), [0] * (rank + 1), (*batch, n))
-  values = e.real(values)
+  one = (*batch, 1, 1)
+  shift = e.reshape(_bound(e, a), one)
+  unit = _matrices.identity(e, a.shape, shift.dtype)
+  unit = e.multiply(unit, spread(e, shift, a.shape))
+  rows = e.add(a, e.convert(unit, a.dtype))
+  pad = [0] * rank + [n % 2, 0]
+  rows = e.pad(rows, 0, [0] * len(pad), pad)
+  rows = part(e, _jacobi.orthogonal_rows(e, rows, n), (0, n), (0, n))
+  length = e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add")
+  length = e.reshape(e.rsqrt(length), (*batch, n, 1))
+  rows = _matrices.scale(e, rows, spread(e, length, rows.shape))
+  values = e.multiply(e.matmul(rows, a), _matrices.conjugate(e, rows))
+  values = e.reduce(e.real(values), 0, (rank + 1,), "add")
   column = e.reshape(values, (*batch, n, 1))
   column = e.multiply(column, spread(e, scale, column.shape))
-  rows = e.concatenate([v, e.convert(column, v.dtype)], rank + 1)
+  rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
   rows = _jacobi.sort_rows(e, values, rows, descending=False)
-  vectors = _matrices.transpose(e, part(e, rows, (0, n), (0, n)))
+  vectors = _matrices.adjoint(e, part(e, rows, (0, n), (0, n)))
   values = e.real(part(e, rows, (0, n), (n, n + 1)))
   return vectors, e.reshape(values, (*batch, n))
 
 
-def _make_real(
-  e: Emitter, a: Value, v: Value, between: Value
-) -> tuple[Value, Value]:
-  """Turns the second of each pair so that what is between them is real: with
-  D of their phases, D^H A D and V D, of which `v` is the transpose."""
-  *batch, even, _ = a.shape
-  rank = len(batch)
-  turned = _matrices.conjugate(e, _matrices.phase(e, between))
-  d = e.concatenate([e.constant(1, a.dtype, turned.shape), turned], rank)
-  down, across = (
-    e.reshape(d, (*batch, even, 1)),
-    e.reshape(d, (*batch, 1, even)),
-  )
-  back = spread(e, _matrices.conjugate(e, down), a.shape)
-  a = e.multiply(e.multiply(a, spread(e, across, a.shape)), back)
-  return a, e.multiply(v, spread(e, down, v.shape))
+def _bound(e: Emitter, matrix: Value) -> Value:
+  """More than the largest |eigenvalue| and, up to thousands of rows, less than
+  four times of it: from the sum of their eighth powers."""
+  rank = len(matrix.shape) - 2
+  power = e.matmul(matrix, matrix)
+  power = _matrices.square(e, e.matmul(power, power))
+  total = e.reduce(power, 0, (rank, rank + 1), "add")
+  for _ in range(3):
+    total = e.sqrt(total)
+  return e.select(e.compare(total, 0, "EQ"), 1, e.multiply(total, 1.25))
 
 
 define(Operation("stablehlo.custom_call @ipu_eigh", decompose=_decompose))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from jaxlib.ipu.dtypes import COMPLEX, DType
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -65,7 +65,7 @@ def factorise(
   if n > 1:
     pad = [0] * rank + [even - n, 0]
     rows = e.pad(rows, 0, [0] * len(pad), pad)
-    rows = _orthogonal_rows(e, rows, n)
+    rows = _jacobi.orthogonal_rows(e, rows, n)
     rows = part(e, rows, (0, n), (0, rows.shape[-1]))
   w = part(e, rows, (0, n), (0, n))
   s = e.sqrt(e.reduce(_matrices.square(e, w), 0, (rank + 1,), "add"))
@@ -87,36 +87,6 @@ def factorise(
   left = e.matmul(part(e, q, (0, m), (0, n)), j)
   u = e.concatenate([left, part(e, q, (0, m), (n, m))], rank + 1)
   return s, u, vt
-
-
-def _orthogonal_rows(e: Emitter, rows: Value, n: int) -> Value:
-  """Rows of which the first n elements are orthogonal, by rotations."""
-  *batch, even, width = rows.shape
-  rank = len(batch)
-  half = even // 2
-
-  def turn(rows: Value) -> list[Value]:
-    first, second = _jacobi.halves(e, rows, rank)
-    x, y = (part(e, v, (0, half), (0, n)) for v in (first, second))
-    products = [_matrices.square(e, v) for v in (x, y)]
-    products.append(e.multiply(x, _matrices.conjugate(e, y)))
-    p, q, between = (e.reduce(v, 0, (rank + 1,), "add") for v in products)
-    if rows.dtype in COMPLEX:  # turned, so that their product is real
-      phase = e.reshape(_matrices.phase(e, between), (*batch, half, 1))
-      second = e.multiply(second, spread(e, phase, second.shape))
-      between = e.abs(between)
-    norm = e.sqrt(e.multiply(p, q))
-    norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
-    met = _jacobi.largest(e, e.divide(e.abs(between), norm))
-    angles = (
-      e.reshape(v, (*batch, half, 1))
-      for v in _jacobi.rotation(e, p, q, between)
-    )
-    moved = _jacobi.rotate(e, first, second, *angles)
-    return [met, _jacobi.move_on(e, *moved, rank)]
-
-  (rows,) = _jacobi.sweeps(e, [rows], even - 1, turn)
-  return rows
 
 
 def _directions(e: Emitter, rows: Value) -> Value:
