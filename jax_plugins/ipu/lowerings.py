@@ -15,8 +15,11 @@ def register() -> None:
 
   for primitive, function in (
     (linalg.eigh_p, _eigh),
+    (_geqp3_p(), _geqp3),
+    (linalg.hessenberg_p, _hessenberg),
     (linalg.lu_p, _lu),
     (linalg.svd_p, _svd),
+    (linalg.tridiagonal_p, _tridiagonal),
   ):
     rule = mlir.lower_fun(function, multiple_results=True)
     mlir.register_lowering(primitive, rule, platform=PLATFORM)
@@ -28,6 +31,13 @@ def _call(name: str, shapes: list[Any], *operands: Any) -> list[Any]:
   return list(jax.ffi.ffi_call(name, shapes)(*operands))
 
 
+def _like(x: Any, shape: tuple[int, ...] | None = None) -> Any:
+  """A result of x's element type, and of its shape if none is given."""
+  import jax
+
+  return jax.ShapeDtypeStruct(x.shape if shape is None else shape, x.dtype)
+
+
 def _eigh(
   a: Any,
   *,
@@ -37,19 +47,45 @@ def _eigh(
   **_: Any,
 ) -> list[Any]:
   """Vectors and values, always sorted; only one triangle is read."""
-  import jax
   import jax.numpy as jnp
 
   if lower:
     a = jnp.tril(a) + jnp.tril(a, -1).mT.conj()
   else:
     a = jnp.triu(a) + jnp.triu(a, 1).mT.conj()
-  w = jax.ShapeDtypeStruct(a.shape[:-1], a.real.dtype)
-  v, w = _call("ipu_eigh", [jax.ShapeDtypeStruct(a.shape, a.dtype), w], a)
+  v, w = _call("ipu_eigh", [_like(a), _like(a.real, a.shape[:-1])], a)
   if subset_by_index is not None:
     begin, end = subset_by_index
     v, w = v[..., begin:end], w[..., begin:end]
   return [v, w]
+
+
+def _geqp3_p() -> Any:
+  """QR with column pivoting, which JAX does not export."""
+  from jax._src.lax import linalg
+
+  return linalg.geqp3_p
+
+
+def _geqp3(a: Any, jpvt: Any, **_: Any) -> list[Any]:
+  """Factors, columns in order, tau."""
+  *batch, m, n = a.shape
+  tau = _like(a, (*batch, min(m, n)))
+  return _call("ipu_geqp3", [_like(a), _like(jpvt), tau], a, jpvt)
+
+
+def _hessenberg(a: Any) -> list[Any]:
+  """The form and its reflectors, tau."""
+  *batch, n, _ = a.shape
+  return _call("ipu_gehrd", [_like(a), _like(a, (*batch, n - 1))], a)
+
+
+def _tridiagonal(a: Any, *, lower: bool) -> list[Any]:
+  """The form and its reflectors, diagonal, what is beside it, tau."""
+  *batch, n, _ = a.shape
+  name = "ipu_sytrd_lower" if lower else "ipu_sytrd_upper"
+  d, e = _like(a.real, (*batch, n)), _like(a.real, (*batch, n - 1))
+  return _call(name, [_like(a), d, e, _like(a, e.shape)], a)
 
 
 def _lu(a: Any) -> list[Any]:
@@ -60,7 +96,7 @@ def _lu(a: Any) -> list[Any]:
 
   *batch, m, n = a.shape
   shapes = [
-    jax.ShapeDtypeStruct(a.shape, a.dtype),
+    _like(a),
     jax.ShapeDtypeStruct((*batch, min(m, n)), np.int32),
     jax.ShapeDtypeStruct((*batch, m), np.int32),
   ]
@@ -76,15 +112,13 @@ def _svd(
   **_: Any,
 ) -> list[Any]:
   """Values, and if they are asked for both kinds of vectors."""
-  import jax
-
   *batch, m, n = a.shape
   k = min(m, n)
-  shapes = [jax.ShapeDtypeStruct((*batch, k), a.real.dtype)]
+  shapes = [_like(a.real, (*batch, k))]
   if compute_uv:
     rows, columns = (m, n) if full_matrices else (k, k)
-    shapes.append(jax.ShapeDtypeStruct((*batch, m, rows), a.dtype))
-    shapes.append(jax.ShapeDtypeStruct((*batch, columns, n), a.dtype))
+    shapes.append(_like(a, (*batch, m, rows)))
+    shapes.append(_like(a, (*batch, columns, n)))
   s, *vectors = _call("ipu_svd", shapes, a)
   if subset_by_index is not None and subset_by_index != (0, k):
     begin, end = subset_by_index

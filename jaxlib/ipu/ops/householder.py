@@ -66,33 +66,13 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
   """The reflectors of a panel [..., m, b], and tau [..., 1, b]."""
   *batch, m, b = panel.shape
   rank = len(batch)
-  one = (*batch, 1, 1)
-  tall = (*batch, m, 1)
   wide = (*batch, 1, b)
   dtype = panel.dtype
+  place = e.iota(DType.I32, (*batch, m, 1), rank)
 
   def step(j: Value, a: Value, taus: Value) -> list[Value]:
     x = _matrices.column(e, a, j)
-    place = e.iota(DType.I32, tall, rank)
-    below = e.compare(place, j, "GT")
-    alpha = _matrices.row(e, x, j)
-    tail = e.select(below, x, 0)
-    square = e.reduce(_matrices.square(e, tail), 0, (rank,), "add")
-    square = e.reshape(square, one)
-    norm = e.sqrt(e.add(_matrices.square(e, alpha), square))
-    beta = e.select(e.compare(e.real(alpha), 0, "GE"), e.negate(norm), norm)
-    zero = e.compare(square, 0, "EQ")
-    if dtype in COMPLEX:  # an imaginary alpha alone has to be turned
-      zero = e.and_(zero, e.compare(e.imag(alpha), 0, "EQ"))
-    beta = e.convert(beta, dtype)
-    tau = e.select(zero, 0, e.divide(e.subtract(beta, alpha), beta))
-    beta = e.select(zero, alpha, beta)
-    shift = e.select(zero, 1, e.subtract(alpha, beta))
-    v = e.divide(tail, spread(e, shift, tall))
-    packed = e.select(
-      below, v, e.select(e.compare(place, j, "LT"), x, spread(e, beta, tall))
-    )
-    v = e.select(e.compare(place, j, "EQ"), 1, v)
+    v, tau, packed = reflector(e, x, place, j)
     across = e.matmul(_matrices.conjugate(e, v), a, transpose_lhs=True)
     turned = _matrices.conjugate(e, tau)
     across = e.multiply(across, spread(e, turned, wide))
@@ -108,6 +88,42 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
   taus = e.constant(0, dtype, wide)
   a, taus = e.fori_loop(b, [panel, taus], step)
   return a, taus
+
+
+def reflector(
+  e: Emitter, x: Value, place: Value, head: Value
+) -> tuple[Value, Value, Value]:
+  """The reflector I - tau v v^H that makes a column zero below an element.
+
+  Args:
+    x: columns [..., m, 1].
+    place: the rows of their elements.
+    head: the element's row, a scalar.
+
+  Returns:
+    v [..., m, 1], zero above `head` and one there; tau [..., 1, 1]; the column
+    with the element's new value and below it v, as LAPACK packs it.
+  """
+  tall, rank = x.shape, len(x.shape) - 2
+  one = (*tall[:-2], 1, 1)
+  below = e.compare(place, head, "GT")
+  at = e.compare(place, head, "EQ")
+  alpha = _matrices.row(e, x, head)
+  tail = e.select(below, x, 0)
+  square = e.reduce(_matrices.square(e, tail), 0, (rank,), "add")
+  square = e.reshape(square, one)
+  norm = e.sqrt(e.add(_matrices.square(e, alpha), square))
+  beta = e.select(e.compare(e.real(alpha), 0, "GE"), e.negate(norm), norm)
+  zero = e.compare(square, 0, "EQ")
+  if x.dtype in COMPLEX:  # an imaginary alpha alone has to be turned
+    zero = e.and_(zero, e.compare(e.imag(alpha), 0, "EQ"))
+  beta = e.convert(beta, x.dtype)
+  tau = e.select(zero, 0, e.divide(e.subtract(beta, alpha), beta))
+  beta = e.select(zero, alpha, beta)
+  shift = e.select(zero, 1, e.subtract(alpha, beta))
+  tail = e.divide(tail, spread(e, shift, tall))
+  packed = e.select(at, spread(e, beta, tall), x)
+  return e.select(at, 1, tail), tau, e.select(below, tail, packed)
 
 
 def _reflectors(e: Emitter, panel: Value, tau: Value) -> tuple[Value, Value]:

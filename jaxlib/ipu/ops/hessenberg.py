@@ -1,0 +1,182 @@
+"""Hessenberg and tridiagonal form, and QR with column pivoting: reflectors one
+after the other, as each depends on what the last one left.
+
+`ipu_gehrd`, `ipu_sytrd` and `ipu_geqp3` are what `jax_plugins/ipu/lowerings.py`
+makes of JAX's `hessenberg`, `tridiagonal` and `geqp3`; results are packed as
+LAPACK does it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxlib.ipu.diagnostics import unimplemented
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.registry import Decompose, Operation, define
+from jaxlib.ipu.ops import _matrices
+from jaxlib.ipu.ops._matrices import adjoint, conjugate, spread
+from jaxlib.ipu.ops.householder import reflector
+
+I32 = DType.I32
+
+
+def _gehrd(e: Emitter, node: Node) -> list[Value]:
+  """(a) -> (the Hessenberg matrix and the reflectors below it, tau)."""
+  (matrix,) = node.inputs
+  wide = matrix.dtype if matrix.dtype in _matrices.COMPUTED else DType.F32
+  packed, tau = hessenberg(e, e.convert(matrix, wide))
+  return [e.convert(v, matrix.dtype) for v in (packed, tau)]
+
+
+def hessenberg(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+  """Q^H A Q and the reflectors of Q [..., n, n], and tau [..., n - 1]."""
+  *batch, n, _ = matrix.shape
+  rank = len(batch)
+  if n < 2 or 0 in batch:
+    return matrix, e.constant(0, matrix.dtype, (*batch, max(n - 1, 0)))
+  shape, tall, wide = matrix.shape, (*batch, n, 1), (*batch, 1, n - 1)
+  a, scale = _matrices.scaled(e, matrix)
+  place = e.iota(I32, tall, rank)
+
+  def step(j: Value, a: Value, taus: Value) -> list[Value]:
+    _, c = _matrices.rows_columns(e, shape)
+    right_of = e.compare(c, j, "GT")
+    x = _matrices.column(e, a, j)
+    v, tau, packed = reflector(e, x, place, e.add(j, 1))
+    down, across = spread(e, v, shape), spread(e, adjoint(e, v), shape)
+    turned = e.multiply(e.matmul(a, v), spread(e, tau, tall))
+    a = e.subtract(a, e.multiply(spread(e, turned, shape), across))
+    turned = e.matmul(adjoint(e, v), a)
+    turned = e.multiply(turned, spread(e, conjugate(e, tau), turned.shape))
+    rest = e.subtract(a, e.multiply(down, spread(e, turned, shape)))
+    a = e.select(right_of, rest, a)
+    a = e.select(e.compare(c, j, "EQ"), spread(e, packed, shape), a)
+    here = e.compare(e.iota(I32, wide, rank + 1), j, "EQ")
+    return [a, e.select(here, spread(e, tau, wide), taus)]
+
+  first = [a, e.constant(0, a.dtype, wide)]
+  a, tau = e.fori_loop(n - 1, first, step)
+  r, c = _matrices.rows_columns(e, shape)
+  stored = e.compare(r, e.add(c, 1), "GT")
+  a = e.select(stored, a, _matrices.scale(e, a, spread(e, scale, shape)))
+  return a, e.reshape(tau, (*batch, n - 1))
+
+
+def _sytrd(lower: bool) -> Decompose:
+  """(a) -> (the reduced triangle and its reflectors, d, e, tau). The upper
+  triangle is the lower one from the other end."""
+
+  def rule(e: Emitter, node: Node) -> list[Value]:
+    (matrix,) = node.inputs
+    *batch, n, _ = matrix.shape
+    rank = len(batch)
+    wide = matrix.dtype if matrix.dtype in _matrices.COMPUTED else DType.F32
+    ends = (rank, rank + 1)
+    a = matrix if lower else e.reverse(matrix, ends)
+    a = e.convert(a, wide)
+    r, c = _matrices.rows_columns(e, a.shape)
+    own = e.compare(r, c, "GE")
+    packed, tau = hessenberg(e, e.select(own, a, adjoint(e, a)))
+    diagonal = e.real(_matrices.diagonal(e, packed, 0, n))
+    beside = _matrices.diagonal(e, _matrices.transpose(e, packed), 1, n - 1)
+    beside = e.real(beside)
+    packed = e.select(own, packed, a)
+    results = [packed, diagonal, beside, tau]
+    if not lower:
+      results = [e.reverse(packed, ends)] + [
+        e.reverse(v, (rank,)) for v in results[1:]
+      ]
+    return [e.convert(v, w.dtype) for v, w in zip(results, node.results)]
+
+  return rule
+
+
+def _geqp3(e: Emitter, node: Node) -> list[Value]:
+  """(a, zeros) -> (R and the reflectors, columns in order from 1, tau)."""
+  matrix, fixed = node.inputs
+  source = fixed.node
+  if (
+    source is None
+    or source.op != "stablehlo.constant"
+    or np.any(source.attributes)
+  ):
+    raise unimplemented(
+      "QR with columns that pivoting must leave in front", node.location
+    )
+  wide = matrix.dtype if matrix.dtype in _matrices.COMPUTED else DType.F32
+  packed, order, tau = pivoted(e, e.convert(matrix, wide))
+  return [
+    e.convert(packed, matrix.dtype),
+    e.convert(e.add(order, 1), fixed.dtype),
+    e.convert(tau, matrix.dtype),
+  ]
+
+
+def pivoted(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+  """R and the reflectors [..., m, n], the columns' order [..., n], and tau:
+  each step takes the longest column that is left."""
+  *batch, m, n = matrix.shape
+  rank = len(batch)
+  k = min(m, n)
+  if not k or 0 in batch:
+    return (
+      matrix,
+      e.iota(I32, (*batch, n), rank),
+      e.constant(0, matrix.dtype, (*batch, k)),
+    )
+  shape, tall = matrix.shape, (*batch, m, 1)
+  one, wide, narrow = (*batch, 1, 1), (*batch, 1, n), (*batch, 1, k)
+  a, scale = _matrices.scaled(e, matrix)
+  place, column = e.iota(I32, tall, rank), e.iota(I32, wide, rank + 1)
+
+  def step(j: Value, a: Value, order: Value, taus: Value) -> list[Value]:
+    r, c = _matrices.rows_columns(e, shape)
+    left = e.select(e.compare(r, j, "GE"), a, 0)
+    size = e.reduce(_matrices.square(e, left), 0, (rank,), "add")
+    size = e.reshape(size, wide)
+    size = e.select(e.compare(column, j, "GE"), size, -1)
+    most = e.reshape(e.reduce(size, -1, (rank + 1,), "maximum"), one)
+    found = e.compare(size, spread(e, most, wide), "EQ")
+    found = e.select(found, column, n)
+    pivot = e.reshape(e.reduce(found, n, (rank + 1,), "minimum"), one)
+    pivot = e.select(e.compare(pivot, n, "EQ"), j, pivot)  # all are NaN
+
+    def swapped(values: Value, c: Value) -> tuple[Value, Value]:
+      """Columns j and `pivot` exchanged; what is in column j now."""
+      tall = (*values.shape[:-1], 1)
+      chosen = e.compare(c, spread(e, pivot, values.shape), "EQ")
+      theirs = e.select(chosen, values, 0)
+      theirs = e.reshape(e.reduce(theirs, 0, (rank + 1,), "add"), tall)
+      mine = spread(e, _matrices.column(e, values, j), values.shape)
+      values = e.select(chosen, mine, values)
+      here = e.compare(c, j, "EQ")
+      return e.select(here, spread(e, theirs, values.shape), values), theirs
+
+    a, x = swapped(a, c)
+    order, _ = swapped(order, column)
+    v, tau, packed = reflector(e, x, place, j)
+    turned = e.matmul(adjoint(e, v), a)
+    turned = e.multiply(turned, spread(e, conjugate(e, tau), wide))
+    rest = e.multiply(spread(e, v, shape), spread(e, turned, shape))
+    a = e.select(e.compare(c, j, "GT"), e.subtract(a, rest), a)
+    a = e.select(e.compare(c, j, "EQ"), spread(e, packed, shape), a)
+    here = e.compare(e.iota(I32, narrow, rank + 1), j, "EQ")
+    return [a, order, e.select(here, spread(e, tau, narrow), taus)]
+
+  first = [a, column, e.constant(0, a.dtype, narrow)]
+  a, order, tau = e.fori_loop(k, first, step)
+  r, c = _matrices.rows_columns(e, shape)
+  upper = _matrices.scale(e, a, spread(e, scale, shape))
+  a = e.select(e.compare(r, c, "GT"), a, upper)
+  return a, e.reshape(order, (*batch, n)), e.reshape(tau, (*batch, k))
+
+
+for _name, _rule in (
+  ("ipu_gehrd", _gehrd),
+  ("ipu_sytrd_lower", _sytrd(lower=True)),
+  ("ipu_sytrd_upper", _sytrd(lower=False)),
+  ("ipu_geqp3", _geqp3),
+):
+  define(Operation(f"stablehlo.custom_call @{_name}", decompose=_rule))

@@ -1,0 +1,90 @@
+"""Hessenberg and tridiagonal form and QR with pivoting, packed as in LAPACK."""
+
+from __future__ import annotations
+
+import ipu_test_util as util
+import numpy as np
+import pytest
+from test_linalg import F32, matrices, on_tiles
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax._src.lax.linalg import geqp3
+
+DTYPES = (np.float32, np.complex64)
+SQUARES = [(1, 1), (2, 2), (7, 7), (2, 3, 5, 5), (40, 40)]
+
+
+def parts(f):
+  """The function with real and imaginary parts as results of their own."""
+  return lambda a: jax.tree.map(lambda x: (x.real, x.imag), f(a))
+
+
+def drawn(dtype, *shape):
+  real, imaginary = (matrices(*shape, key=k) for k in range(2))
+  return (real + 1j * imaginary).astype(dtype) if dtype != F32 else real
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("shape", SQUARES)
+def test_hessenberg(check, shape, dtype):
+  check(
+    parts(lax.linalg.hessenberg), drawn(dtype, *shape), rtol=1e-3, atol=2e-4
+  )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+@pytest.mark.parametrize("lower", (True, False))
+@pytest.mark.parametrize("shape", SQUARES)
+def test_tridiagonal(check, shape, lower, dtype):
+  """The other triangle and imaginary parts of the diagonal are not read."""
+  a = drawn(dtype, *shape)
+  a[..., np.arange(shape[-1]), np.arange(shape[-1])] = matrices(shape[-1])
+  f = lambda a: lax.linalg.tridiagonal(a, lower=lower)
+  check(parts(f), a, rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+@pytest.mark.parametrize(
+  "shape", [(1, 1), (7, 7), (9, 4), (4, 9), (2, 3, 5, 4), (40, 30)]
+)
+def test_pivoted_qr(check, shape, dtype):
+  def f(a):
+    return geqp3(a, jnp.zeros((*a.shape[:-2], a.shape[-1]), jnp.int32))
+
+  check(parts(f), drawn(dtype, *shape), rtol=1e-3, atol=2e-4)
+
+
+def test_pivoted_qr_shows_the_rank(ipu):
+  a = matrices(9, 3) @ matrices(3, 7)
+
+  def f(a):
+    return jax.scipy.linalg.qr(a, pivoting=True)
+
+  q, r, p = util.run_on(ipu, f, a)
+  np.testing.assert_allclose(q @ r, a[:, p], atol=1e-5)
+  np.testing.assert_allclose(q.T @ q, np.eye(9), atol=1e-5)
+  assert np.abs(r[3:]).max() < 1e-5 < np.abs(np.diag(r)[:3]).min()
+
+
+def test_empty_matrices(check):
+  f = lambda a: jax.scipy.linalg.qr(a, pivoting=True)
+  check(f, np.zeros((0, 3), F32))
+  check(f, np.zeros((3, 0), F32))
+
+
+@pytest.mark.ipu_only
+def test_columns_that_stay_in_front_are_refused(ipu):
+  a, fixed = matrices(4, 4), np.array([0, 1, 0, 0], np.int32)
+  with pytest.raises(jax.errors.JaxRuntimeError, match="leave in front"):
+    util.run_on(ipu, geqp3, a, fixed)
+
+
+@pytest.mark.ipu_only
+def test_reflectors_on_tiles(cpu):
+  def f(a):
+    zeros = jnp.zeros(5, jnp.int32)
+    return lax.linalg.hessenberg(a), geqp3(a, zeros)
+
+  on_tiles(cpu, f, matrices(5, 5), tiles=(1, 16))
