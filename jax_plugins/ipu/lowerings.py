@@ -12,15 +12,18 @@ def register() -> None:
   """Registers the rules; JAX must know the platform by then."""
   from jax.interpreters import mlir
   from jax.lax import linalg
+  from jaxlib.ipu import internals
 
   for primitive, function in (
     (linalg.eigh_p, _eigh),
-    (_geqp3_p(), _geqp3),
+    (internals.pivoted_qr(), _geqp3),
     (linalg.hessenberg_p, _hessenberg),
     (linalg.lu_p, _lu),
     (linalg.svd_p, _svd),
     (linalg.tridiagonal_p, _tridiagonal),
   ):
+    if primitive is None:
+      continue  # it has been given up, with a warning
     rule = mlir.lower_fun(function, multiple_results=True)
     mlir.register_lowering(primitive, rule, platform=PLATFORM)
 
@@ -58,13 +61,6 @@ def _eigh(
     begin, end = subset_by_index
     v, w = v[..., begin:end], w[..., begin:end]
   return [v, w]
-
-
-def _geqp3_p() -> Any:
-  """QR with column pivoting, which JAX does not export."""
-  from jax._src.lax import linalg
-
-  return linalg.geqp3_p
 
 
 def _geqp3(a: Any, jpvt: Any, **_: Any) -> list[Any]:

@@ -245,6 +245,18 @@ def allow_compilation_cache(module: Any, is_cache_used: Any) -> None:
   module.is_cache_used = is_used
 
 
+# --- Primitives that JAX does not export -----------------------------------
+
+
+@uses(
+  "jax._src.lax.linalg.geqp3_p",
+  lost="QR with column pivoting is refused",
+)
+def pivoted_qr(primitive: Any) -> Any:
+  """The primitive of `jax.scipy.linalg.qr(..., pivoting=True)`."""
+  return primitive
+
+
 # --- What users see --------------------------------------------------------
 
 

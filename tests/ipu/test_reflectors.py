@@ -10,7 +10,9 @@ from test_linalg import F32, matrices, on_tiles
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax._src.lax.linalg import geqp3
+from jaxlib.ipu import internals
+
+geqp3 = internals.resolve("jax._src.lax.linalg.geqp3")
 
 DTYPES = (np.float32, np.complex64)
 SQUARES = [(1, 1), (2, 2), (7, 7), (2, 3, 5, 5), (40, 40)]
