@@ -465,7 +465,7 @@ def test_the_process_ends_well():
 
 
 @pytest.mark.ipu_only
-def test_programs_with_functions_are_not_cached(tmp_path):
+def test_a_cache_brings_no_function_of_another_process(tmp_path):
   code = """
     import jax, numpy as np
     x = jax.device_put(np.float32(1), jax.devices("ipu")[0])
@@ -481,8 +481,11 @@ def test_programs_with_functions_are_not_cached(tmp_path):
   for factor in (2, 3):
     ended = plugin_test_util.run(code % factor, **flags)
     assert float(ended.stdout) == 2 * factor
+  # Newer versions of JAX write programs with functions, which a key with the
+  # process' number keeps from other processes; older ones do not.
   names = [p.name for p in tmp_path.iterdir() if p.name.endswith("-cache")]
-  assert len(names) == 1, names
+  written = 3 if internals.jaxlib_version() >= (0, 11) else 1
+  assert len(names) == written, names
 
 
 @pytest.mark.ipu_only

@@ -107,6 +107,10 @@ def test_double_precision(ipu, check):
 def test_narrow_floats(ipu):
   """XLA:CPU has none; computed in f32 and rounded once."""
   a = symmetric(5, 5).astype(jnp.bfloat16)
+  try:
+    jax.eval_shape(lax.linalg.eigh, a)
+  except TypeError as error:
+    pytest.skip(f"JAX {jax.__version__} itself refuses it: {error}")
   v, w = util.run_on(ipu, lax.linalg.eigh, a)
   assert v.dtype == w.dtype == a.dtype
   expected = np.linalg.eigvalsh(a.astype(F32))
