@@ -64,7 +64,7 @@ Builder Example() {
       Builder::CopyOf({b.Whole(x, t), b.Whole(x, turned)}),
       Set(Map{add, {2}}, {6, 8}, {{x, {0, 1}}, {t, {0, 1}}}, {t, {0, 1}}),
       Set(reduce, {6, 8}, {{t, {0, 1}}}, {sums, {0, -1}}),
-      Set(Dot{kF32, 0}, {1, 6, 6, 8},
+      Set(Dot{kF32, 0, 1, 1, 1}, {1, 6, 6, 8},
           {{x, {-1, 0, -1, 1}}, {turned, {-1, -1, 1, 0}}},
           {square, {-1, 0, 1, -1}}),
       Set(gather, {4, 8}, {{x, {-1, -1}}, {i, {0, -1}}}, {rows, {0, 1}}),
