@@ -67,8 +67,9 @@ def _emit(
   function = host_functions.PythonFunction(
     _canonical(callback), _types(operand_avals), _types(result_avals)
   )
-  # JAX keeps it as long as the executable, and runs of it, exist. It also
-  # keeps programs that call Python out of the compilation cache.
+  # JAX keeps it as long as the executable, and runs of it, exist. Older
+  # versions of it also keep such programs out of the compilation cache; the
+  # process' number in the call keeps them from other processes in any case.
   ctx.module_context.add_host_callback(function)
   _finish_at_exit()
   if token is not None:
