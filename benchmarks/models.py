@@ -1,4 +1,4 @@
-"""The models that benchmarks train: an MLP and a small transformer.
+"""The models that benchmarks train: an MLP, a CNN and a small transformer.
 
 Plain JAX, with the optimisers written out. Arrays are float32 unless said.
 """
@@ -11,6 +11,7 @@ import numpy as np
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 MNIST = (784, 1024, 1024, 10)
 
@@ -50,11 +51,49 @@ def momentum_state(sizes: tuple[int, ...]):
 
 
 def momentum_step(state, x, labels):
+  return _momentum(mlp_loss, state, x, labels)
+
+
+def _momentum(loss_of, state, x, labels):
   params, velocity = state
-  loss, grads = jax.value_and_grad(mlp_loss)(params, x, labels)
+  loss, grads = jax.value_and_grad(loss_of)(params, x, labels)
   velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
   params = jax.tree.map(lambda p, v: p - 0.02 * v, params, velocity)
   return (params, velocity), loss
+
+
+def images(size: int) -> tuple[np.ndarray, np.ndarray]:
+  """`digits` as [size, 28, 28, 1] and labels i32[size]."""
+  flat, labels = digits(size)
+  return flat.reshape(size, 28, 28, 1), labels
+
+
+def cnn_state():
+  """Two convolutions, two dense layers, and their velocities."""
+  rng = np.random.default_rng(4)
+  params = [
+    rng.normal(0, np.prod(s[:-1]) ** -0.5, s).astype(np.float32)
+    for s in ((3, 3, 1, 32), (3, 3, 32, 64), (3136, 128), (128, 10))
+  ]
+  return params, zeros_like(params)
+
+
+def cnn_loss(params, x, labels):
+  for w in params[:2]:
+    numbers = ("NHWC", "HWIO", "NHWC")
+    x = lax.conv_general_dilated(
+      x, w, (1, 1), "SAME", dimension_numbers=numbers
+    )
+    x = jax.nn.relu(x)
+    window = (1, 2, 2, 1)
+    x = lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID")
+  x = jax.nn.relu(x.reshape(len(x), -1) @ params[2])
+  logp = jax.nn.log_softmax(x @ params[3])
+  return -jnp.take_along_axis(logp, labels[:, None], 1).mean()
+
+
+def cnn_step(state, x, labels):
+  return _momentum(cnn_loss, state, x, labels)
 
 
 def adam_state(sizes: tuple[int, ...]):

@@ -131,6 +131,26 @@ def jitted(
   return Workload(family=family, name=name, make=make, **options)
 
 
+def wide(workload: Workload) -> Workload:
+  """The same with 64-bit types."""
+
+  def make(device: jax.Device) -> Case:
+    with jax.enable_x64(True):
+      case = workload.make(device)
+
+    def sample(n: int) -> float:
+      with jax.enable_x64(True):
+        return case.sample(n)
+
+    def result():
+      with jax.enable_x64(True):
+        return case.result()
+
+    return Case(sample, result)
+
+  return dataclasses.replace(workload, make=make)
+
+
 def training(
   family: str,
   name: str,

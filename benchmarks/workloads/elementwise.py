@@ -6,7 +6,7 @@ import numpy as np
 
 import jax
 import jax.numpy as jnp
-from benchmarks.workload import jitted
+from benchmarks.workload import jitted, wide
 
 
 def values(*shape: int, dtype=np.float32):
@@ -32,6 +32,23 @@ def transcendental(x):
 
 def integers(x):
   return ((x * 37 + 11) ^ (x >> 3)) & 0xFFFF
+
+
+def mul_xor_shift(x):
+  for _ in range(4):
+    x = (x * 1103515245) ^ (x >> 7)
+  return x
+
+
+def divide(x):
+  return x // (x % 17 + 3) + x % 1000
+
+
+def bytes_chain(x):
+  """Wraps around."""
+  y = x * 3 + 7
+  y = jnp.maximum(y, x) ^ (x >> 1)
+  return jnp.where(y > 100, y - 100, y) + jnp.minimum(x, 50)
 
 
 def broadcast(x):
@@ -62,6 +79,22 @@ WORKLOADS = [
   jitted(
     "elementwise", "integers, 1 Mi", integers, values(2**20, dtype=np.int32)
   ),
+  jitted("elementwise", "multiply, xor, shift, 1 Mi", mul_xor_shift,
+         values(2**20, dtype=np.int32)),
+  jitted("elementwise", "divide, remainder, 1 Mi", divide,
+         values(2**20, dtype=np.int32)),
+  jitted("elementwise", "u8 chain, 10^6", bytes_chain,
+         values(10**6, dtype=np.uint8)),
+  jitted("elementwise", "i8 add, 10^6", lambda x: x + x,
+         values(10**6, dtype=np.int8)),
+  jitted("elementwise", "u16 chain, 10^6", bytes_chain,
+         values(10**6, dtype=np.uint16)),
+  wide(jitted("elementwise", "f64 chain, 1 Mi", chain,
+              values(2**20, dtype=np.float64))),
+  wide(jitted("elementwise", "i64 chain, 1 Mi", integers,
+              values(2**20, dtype=np.int64))),
+  jitted("elementwise", "triad, 3 of 40 MB", lambda a, b: a + 2 * b,
+         lambda: [np.ones(10**7, np.float32), np.ones(10**7, np.float32)]),
   jitted("elementwise", "broadcast, 1024x1024", broadcast, values(1024, 1024)),
   jitted("transcendental", "chain, 64 Ki", transcendental, values(2**16)),
   jitted("transcendental", "chain, 1 Mi", transcendental, values(2**20)),

@@ -11,7 +11,7 @@ from jax import lax
 
 # XLA:CPU makes a loop over a few scalars one native loop of some 10 ns a
 # trip; a program of tiles pays for every compute set.
-SCALAR_LIMIT = 10.0
+SCALAR_LIMIT = 3.0
 
 
 def scalars(x, n):
@@ -30,6 +30,10 @@ def collatz(x, n):
 
 def vector(x, n):
   return lax.fori_loop(0, n, lambda i, x: jnp.tanh(x) + i * 1e-3, x)
+
+
+def recurrence(x, n):
+  return lax.fori_loop(0, n, lambda i, x: x * 0.99 + 0.5, x)
 
 
 def newton(x, n):
@@ -80,6 +84,8 @@ WORKLOADS = [
   jitted("loops", "2 scalars, 10000 trips", scalars, state(10_000),
          limit=SCALAR_LIMIT, tolerance=1e-3),
   jitted("loops", "collatz of 97", collatz, state(97), limit=SCALAR_LIMIT),
+  jitted("loops", "vector of 8, 10000 trips", recurrence,
+         state(10_000, 8), limit=SCALAR_LIMIT),
   jitted("loops", "vector of 16, 1000 trips", vector, state(1000, 16)),
   jitted("loops", "vector of 4096, 100 trips", vector, state(100, 4096)),
   jitted("loops", "newton, 1024", newton, state(0, 1024)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 import jax.numpy as jnp
@@ -11,7 +13,8 @@ from benchmarks.workload import jitted
 def operands(lhs: tuple[int, ...], rhs: tuple[int, ...], dtype=np.float32):
   def make():
     rng = np.random.default_rng(0)
-    return [rng.normal(size=s).astype(dtype) for s in (lhs, rhs)]
+    scale = 100 if np.issubdtype(dtype, np.integer) else 1
+    return [(scale * rng.normal(size=s)).astype(dtype) for s in (lhs, rhs)]
 
   return make
 
@@ -22,6 +25,10 @@ def product(name: str, lhs, rhs, f=jnp.matmul, dtype=np.float32, **options):
 
 def transposed(a, b):
   return a.T @ b
+
+
+def integral(dtype):
+  return partial(jnp.matmul, preferred_element_type=dtype)
 
 
 WORKLOADS = [
@@ -39,4 +46,9 @@ WORKLOADS = [
           tolerance=2e-2),
   product("f16 512x512", (512, 512), (512, 512), dtype=np.float16,
           tolerance=4e-3),
+  product("i8 512x512", (512, 512), (512, 512), integral(jnp.int8),
+          dtype=np.int8),
+  product("i8 to i32 512x512", (512, 512), (512, 512), integral(jnp.int32),
+          dtype=np.int8),
+  product("i32 512x512", (512, 512), (512, 512), dtype=np.int32),
 ]  # fmt: skip

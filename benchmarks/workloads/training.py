@@ -32,6 +32,14 @@ WORKLOADS = [
   ),
   training(
     "training",
+    "CNN with momentum, batch 32",
+    models.cnn_step,
+    models.cnn_state,
+    lambda: models.images(32),
+    tolerance=1e-3,
+  ),
+  training(
+    "training",
     "transformer with AdamW",
     models.transformer_step,
     models.transformer_state,

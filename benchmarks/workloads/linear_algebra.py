@@ -1,0 +1,84 @@
+"""Decompositions and what is solved with them; Fourier transforms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import jax.numpy as jnp
+from benchmarks.workload import jitted
+from benchmarks.workloads.movement import values
+from jax import lax
+
+# What LAPACK does for XLA:CPU in iterations on single columns.
+ITERATIVE_LIMIT = 5.0
+
+
+def square(n: int, columns: int = 8):
+  """A well-conditioned f32[n, n], and f32[n, columns] to solve it for."""
+
+  def make():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(n, n)) / n**0.5 + 2 * np.eye(n)
+    return [a.astype(np.float32), values(n, columns)()[0]]
+
+  return make
+
+
+def positive(n: int):
+  def make():
+    a = square(n)()[0]
+    return [a @ a.T]
+
+  return make
+
+
+def symmetric(n: int):
+  def make():
+    a = square(n)()[0]
+    return [(a + a.T) / 2]
+
+  return make
+
+
+def triangular_solve(a, b):
+  return lax.linalg.triangular_solve(
+    a, b, left_side=True, lower=True, transpose_a=False
+  )
+
+
+def absolute(x):
+  """Of R, whose rows have no sign of their own."""
+  return jnp.abs(jnp.linalg.qr(x)[1])
+
+
+def fourier(name: str, f, *shape: int):
+  return jitted("fft", name, f, values(*shape), tolerance=1e-3)
+
+
+WORKLOADS = [
+  *[
+    jitted("linear algebra", f"{name}, {n}", f, make(n), tolerance=1e-3, **o)
+    for sizes, name, f, make, o in (
+      ((64, 512), "cholesky", jnp.linalg.cholesky, positive, {}),
+      ((64, 512), "triangular solve", triangular_solve, square, {}),
+      ((64, 256), "solve", jnp.linalg.solve, square, {}),
+      ((64, 256), "lu", lambda a, b: lax.linalg.lu(a)[0], square, {}),
+      ((64, 256), "inverse", lambda a, b: jnp.linalg.inv(a), square, {}),
+      ((64, 256), "qr", lambda a, b: absolute(a), square, {}),
+      ((64, 128), "eigh", jnp.linalg.eigvalsh, symmetric,
+       {"limit": ITERATIVE_LIMIT}),
+      ((64, 128), "eigh with vectors", lambda a: jnp.abs(jnp.linalg.eigh(a)[1]),
+       symmetric, {"limit": ITERATIVE_LIMIT}),
+      ((64, 128), "svd", lambda a, b: jnp.linalg.svd(a)[1], square,
+       {"limit": ITERATIVE_LIMIT}),
+    )
+    for n in sizes
+  ],
+  fourier("1024", lambda x: jnp.abs(jnp.fft.fft(x)), 1024),
+  fourier("real, 64 rows of 1024",
+          lambda x: jnp.abs(jnp.fft.rfft(x)), 64, 1024),
+  fourier("1000 rows of 1000", lambda x: jnp.abs(jnp.fft.fft(x)), 1000, 1000),
+  fourier("2^18", lambda x: jnp.abs(jnp.fft.fft(x)), 2**18),
+  fourier("256x256 and back",
+          lambda x: jnp.fft.ifft2(jnp.fft.fft2(x)).real, 256, 256),
+]  # fmt: skip
