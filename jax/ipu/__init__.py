@@ -7,9 +7,9 @@ the plugin alone, `import jax.ipu` does the same.
 
 from __future__ import annotations
 
+import os
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,14 +20,39 @@ _OPTIONS = {
   "jax_ipu_device_count": (int, "IPUs to open."),
   "jax_ipu_visible_devices": (str, "Hardware ids of the IPUs to open."),
 }
-# What reads each option that could be defined.
-_readers: dict[str, Callable[[], Any]] = {}
+# What `jax.config` has of them.
+_defined: list[Any] = []
+# Of the newest client.
+_settings: Any = None
 
 
 def chosen_options() -> dict[str, object]:
   """The options of `jax.config` that have been set, by name."""
-  values = {name: read() for name, read in _readers.items()}
-  return {name: value for name, value in values.items() if value is not None}
+  return {o.name: o.chosen for o in _defined if o.chosen is not None}
+
+
+def client_was_made(settings: Any) -> None:
+  """From now on, options that say something else than `settings` are errors."""
+  global _settings
+  _settings = settings
+
+
+def _shown(name: str) -> object:
+  """What an option shows that was not set here."""
+  if name.upper() not in os.environ:
+    return None
+  from jaxlib.ipu import options
+
+  return options.from_environment(name)
+
+
+def _check(name: str, value: object) -> None:
+  """Refuses values that are invalid, or come too late."""
+  from jaxlib.ipu import internals, options
+
+  late = options.late_changes(_settings, {}, {name: value})
+  if late and internals.devices_are_known():
+    raise RuntimeError(late[0])
 
 
 def _restore_config_module() -> None:
@@ -55,8 +80,9 @@ def _extend_jax() -> None:
       raise
     return  # jax.devices("ipu") says what is missing
   for name, (kind, help) in _OPTIONS.items():
-    if reader := internals.define_option(name, kind, help):
-      _readers[name] = reader
+    option = internals.Option(name, _shown, _check)
+    if defined := internals.define_option(option, kind=kind, help=help):
+      _defined.append(defined)
   internals.make_devices_callable(_call_device)
   _restore_config_module()
 

@@ -44,7 +44,14 @@ def _make_client() -> Any:
 
   from jax_plugins.ipu import callbacks, late_rules, lowerings
 
-  settings = options.read(config=jax.ipu.chosen_options())
+  chosen = jax.ipu.chosen_options()
+  try:
+    settings = options.read(config=chosen)
+  except ValueError as error:
+    # What JAX will say of the IPU from now on, whatever is set then.
+    raise ValueError(
+      f"{error}. JAX looks for devices once: correct it in a new process"
+    ) from error
   plugin.set_up_logging(settings)
   plugin.check_installation(jaxlib.version.__version__)
   plugin.load()
@@ -55,7 +62,8 @@ def _make_client() -> Any:
   callbacks.register()
   late_rules.register()
   client = internals.make_client(
-    str(plugin.LIBRARY), plugin.client_options(settings)
+    str(plugin.LIBRARY), plugin.client_options(settings, chosen)
   )
+  jax.ipu.client_was_made(settings)
   plugin.announce(settings)
   return client

@@ -285,36 +285,74 @@ def wrap_program_text(
       setattr(executable, name, wrap(method))
 
 
+class Option:
+  """An option of `jax.config`, which asks this of all that it holds.
+
+  Attributes:
+    name: `jax_ipu_...`.
+    chosen: what it was set to; None: not set.
+    default: what it shows until then.
+    check: raises an error for a value that it cannot be set to.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    default: Callable[[str], object],
+    check: Callable[[str, object], None],
+  ) -> None:
+    self.name = name
+    self.chosen: object = None
+    self.default = default
+    self.check = check
+
+  @property
+  def value(self) -> object:
+    return self.default(self.name) if self.chosen is None else self.chosen
+
+  def _set(self, value: object) -> None:
+    self.check(self.name, value)
+    self.chosen = value
+
+
+_options: dict[str, Option] = {}
+
+
 @uses(
   "jax._src.config.config",
   "jax._src.config.config.add_option",
-  "jax._src.config.config.values",
-  "jax._src.config.Flag",
   "jax._src.config.Config",
   lost="its options cannot be set by jax.config, only in the environment",
 )
 def define_option(
-  config: Any,
-  add_option: Any,
-  values: Any,
-  flag: Any,
-  config_class: Any,
-  name: str,
-  kind: type,
-  help: str,
-) -> Callable[[], Any]:
-  """An option of `jax.config`, with None for "not set".
+  config: Any, add_option: Any, config_class: Any, option: Option, **shown: Any
+) -> Option:
+  """Adds an option to `jax.config`, once.
 
   JAX's public functions know its own options only.
 
+  Args:
+    option: its name, and what it does when it is read and set.
+    **shown: its type, `kind`, and `help`, for flags of absl.
+
   Returns:
-    What reads the option.
+    The option of that name.
   """
-  holder = flag(name, None)
-  if name not in values:
-    add_option(name, holder, kind, meta_args=[], meta_kwargs={"help": help})
-    setattr(config_class, name, property(lambda _: holder.value))
-  return lambda: getattr(config, name)
+  if option.name not in _options:
+    meta = {"help": shown["help"]}
+    add_option(option.name, option, shown["kind"], (), meta)
+    setattr(config_class, option.name, property(lambda _: option.value))
+    _options[option.name] = option
+  return _options[option.name]
+
+
+@uses(
+  "jax._src.xla_bridge.backends_are_initialized",
+  lost="options of jax.config that are set too late are ignored",
+)
+def devices_are_known(initialized: Any) -> bool:
+  """Whether JAX has asked its backends for devices, and made their clients."""
+  return initialized()
 
 
 @uses(

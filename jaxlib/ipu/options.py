@@ -218,34 +218,73 @@ def read(
 
 
 def late_changes(
-  settings: Settings,
+  settings: Settings | None,
   environ: Mapping[str, str] | None = None,
   config: Mapping[str, object] | None = None,
 ) -> list[str]:
   """What was set after a client was created, and so has no effect on it.
 
   Args:
-    settings: of the client.
+    settings: of the client; None: there is none yet.
     environ, config: see `read`.
 
   Returns:
     For each flag that says something else now a sentence that names it and
-    both values; for an invalid one why it is.
+    both values.
+
+  Raises:
+    OptionError: an invalid value.
   """
-  try:
-    found = _find(os.environ if environ is None else environ, config or {})
-  except OptionError as error:
-    return [f"{error}; it was set after the IPU client was created, ignored"]
-  late = []
-  for field, value in found.fields.items():
-    used = getattr(settings, field)
-    if value != used:
-      late.append(
-        f"{found.sources[field]}={value!r} was set after the IPU client was "
-        f"created, ignored: the client was made with {used!r}. Set it before "
-        "the first use of a device"
-      )
-  return late
+  found = _find(os.environ if environ is None else environ, config or {})
+  if settings is None:
+    return []
+  return [
+    f"{found.sources[field]}={value!r} comes too late, the IPU client was "
+    f"made with {getattr(settings, field)!r}: set it before the first use of "
+    "a device"
+    for field, value in found.fields.items()
+    if value != getattr(settings, field)
+  ]
+
+
+def _texts() -> list[str | None]:
+  return [os.environ.get(name) for name in _VARIABLES]
+
+
+_VARIABLES = (
+  *(flag.name for flag in flags.JAX_FLAGS + flags.ENVIRONMENT_FLAGS),
+  "TF_POPLAR_FLAGS",
+  "POPLAR_ENGINE_OPTIONS",
+)
+
+
+class Watch:
+  """Warns of variables that change after a client was created.
+
+  Args:
+    settings: of the client.
+    config: the options of `jax.config` that it was made with.
+  """
+
+  def __init__(
+    self, settings: Settings, config: Mapping[str, object] | None = None
+  ) -> None:
+    self.settings = settings
+    self._config = config
+    self._seen = _texts()
+
+  def look(self) -> None:
+    """Warns, once for each change."""
+    now = _texts()
+    if now == self._seen:
+      return
+    self._seen = now
+    try:
+      late = late_changes(self.settings, config=self._config)
+    except OptionError as error:
+      late = [f"{error}, and before the first use of a device"]
+    for message in late:
+      logger.warning("%s", message)
 
 
 def from_environment(

@@ -16,7 +16,7 @@ import json
 import logging
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,9 @@ class PluginError(RuntimeError):
   """The backend cannot be used as it is installed; says what to do."""
 
 
-# Settings of the clients of this process, by the name that the library hands
-# back with every module to compile.
-_machines: dict[str, options.Settings] = {}
+# Of the clients of this process, by the name that the library hands back with
+# every module to compile.
+_machines: dict[str, options.Watch] = {}
 _machine_names = (str(i) for i in itertools.count())
 _lock = threading.Lock()
 
@@ -143,7 +143,9 @@ def _compile(
       )
     from jaxlib.ipu import pipeline  # when the first program needs it
 
-    with options.use(_machines[machine.decode()]):
+    watch = _machines[machine.decode()]
+    watch.look()
+    with options.use(watch.settings):
       program = pipeline.compile_program(
         ctypes.string_at(code, code_size),
         ctypes.string_at(compile_options, compile_options_size),
@@ -194,12 +196,19 @@ def _version() -> str:
   return "of no installed wheel"
 
 
-def client_options(settings: options.Settings) -> dict[str, Any]:
-  """What the library's client is created with, as PJRT's named values."""
+def client_options(
+  settings: options.Settings, config: Mapping[str, object] | None = None
+) -> dict[str, Any]:
+  """What the library's client is created with, as PJRT's named values.
+
+  Args:
+    settings: from the flags.
+    config: the options of `jax.config` among them.
+  """
   target = settings.target
   with _lock:
     machine = next(_machine_names)
-    _machines[machine] = settings
+    _machines[machine] = options.Watch(settings, config)
   # All that a compiled program depends on besides the module and its options.
   platform_version = (
     f"jax-ipu {_version()}, compiler {compiler_fingerprint()}, {target!r}, "

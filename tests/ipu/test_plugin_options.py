@@ -199,7 +199,6 @@ TILES = "JAX_IPU_MODEL_NUM_TILES"
   [
     ({TILES: "8"}, {}, ["JAX_IPU_MODEL_NUM_TILES=8", "made with 4"]),
     ({}, {"jax_ipu_device_count": 2}, ["jax.config.jax_ipu_device_count=2"]),
-    ({TILES: "many"}, {}, ["invalid JAX_IPU_MODEL_NUM_TILES='many'"]),
     (
       {"POPLAR_ENGINE_OPTIONS": '{"autoReport.all": true}'},
       {},
@@ -210,9 +209,26 @@ TILES = "JAX_IPU_MODEL_NUM_TILES"
 def test_what_is_set_after_the_client(environment, config, named):
   settings = read({TILES: "4"})
   (message,) = options.late_changes(settings, environment, config)
-  assert "after the IPU client was created" in message
+  assert "before the first use of a device" in message
   for part in named:
     assert part in message
+
+
+def test_variables_are_watched(caplog, monkeypatch):
+  monkeypatch.setenv(TILES, "4")
+  watch = options.Watch(read())
+  watch.look()
+  assert not caplog.records
+  for text, said in (
+    ("8", "NUM_TILES=8 comes too late"),
+    ("x", "NUM_TILES='x': expected an integer >= 1, and before the first use"),
+  ):
+    caplog.clear()
+    monkeypatch.setenv(TILES, text)
+    watch.look()
+    watch.look()
+    (record,) = caplog.records
+    assert said in record.getMessage()
 
 
 def test_what_has_not_changed_since_the_client(caplog):
@@ -285,6 +301,53 @@ def test_the_client_that_compiles_has_the_settings():
     assert options.active() is settings
 
 
+@pytest.mark.ipu_only
+def test_changes_after_the_first_use_of_a_device():
+  code = """
+  import os
+  import jax, jax.ipu
+  jax.config.update("jax_ipu_device_count", 2)
+  (device, _) = jax.devices("ipu")
+  os.environ["JAX_IPU_MODEL_NUM_TILES"] = "8"
+  x = jax.device_put(1.0, device)
+  print(x + 1, x * 2)
+  jax.config.update("jax_ipu_device_count", 2)  # says nothing new
+  try:
+    jax.config.update("jax_ipu_device_count", 3)
+  except RuntimeError as e:
+    print(e)
+  from jax.extend import backend
+  backend.clear_backends()
+  jax.config.update("jax_ipu_device_count", 3)
+  print(len(jax.devices("ipu")), jax.devices("ipu")[0].num_tiles)
+  """
+  done = plugin_test_util.run(code)
+  sums, late, last = done.stdout.splitlines()
+  assert (sums, last) == ("2.0 2.0", "3 8")
+  assert "jax.config.jax_ipu_device_count=3 comes too late" in late
+  (warning,) = [line for line in done.stderr.splitlines() if "late" in line]
+  assert "JAX_IPU_MODEL_NUM_TILES=8" in warning
+
+
+@pytest.mark.ipu_only
+def test_jax_config_shows_what_the_environment_says():
+  code = """
+  import jax, jax.ipu
+  c = jax.config
+  print(c.jax_ipu_model_num_tiles, c.jax_ipu_device_count, c.jax_ipu_use_model)
+  print(c.values["jax_ipu_model_num_tiles"])
+  try:
+    c.update("jax_ipu_device_count", "two")
+  except ValueError as e:
+    print(e)
+  """
+  assert plugin_test_util.output(code, **{TILES: "8"}).splitlines() == [
+    "8 None True",
+    "8",
+    "invalid jax.config.jax_ipu_device_count='two': expected an integer >= 1",
+  ]
+
+
 # Through JAX: whoever asks for an IPU reads the message, nobody else suffers.
 @pytest.mark.ipu_only
 def test_a_bad_value_reaches_the_user():
@@ -298,3 +361,4 @@ def test_a_bad_value_reaches_the_user():
   """
   message = plugin_test_util.output(code, JAX_IPU_MODEL_NUM_TILES="many")
   assert "invalid JAX_IPU_MODEL_NUM_TILES='many'" in message
+  assert "in a new process" in message
