@@ -23,7 +23,13 @@ def program(
   tensors = [_tensor(builder, t) for t in builder.tensors]
   sums = totals.totals(builder.steps, builder.tensors)
   target = builder.target
-  analysis = totals.analysis(target, sums, memory.peak_tile_bytes)
+  analysis = totals.analysis(
+    target,
+    sums,
+    memory,
+    [builder.tensors[a] for a in arguments],
+    [builder.tensors[r] for r in results],
+  )
   return schema.Program(
     name=module.name,
     target=schema.Target(

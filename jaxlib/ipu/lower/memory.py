@@ -95,7 +95,7 @@ def plan(
   tensors = builder.tensors
   tiles = builder.target.num_tiles
   donated = {arguments[i] for i in module.donated}
-  lives = _lives(builder, line, donated)
+  lives = _lives(builder, line, [a for a in arguments if a not in donated])
   starts: dict[int, list[Array]] = defaultdict(list)
   ends: dict[int, list[Array]] = defaultdict(list)
   for number, intervals in lives.items():
@@ -128,14 +128,13 @@ def plan(
 
 
 def _lives(
-  builder: Builder, line: Timeline, donated: set[int]
+  builder: Builder, line: Timeline, lent: list[int]
 ) -> dict[int, list[tuple[int, int]]]:
-  """When each tensor takes SRAM."""
+  """When each tensor takes SRAM; `lent` are the arguments not donated."""
   lives = {r: list(i) for r, i in line.intervals.items()}
-  for root in lives:
-    space = builder.tensors[root].space
-    if space in (schema.ARGUMENT, schema.CONSTANT) and root not in donated:
-      lives[root] = [(0, line.end)]
+  constants = [r for r in lives if builder.tensors[r].space == schema.CONSTANT]
+  for root in (*constants, *lent):
+    lives[root] = [(0, line.end)]
   for number, intervals in line.placed_intervals.items():
     if not _is_root_itself(builder.tensors, number):
       lives[number] = intervals

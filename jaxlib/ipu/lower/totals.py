@@ -3,12 +3,47 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from jaxlib.ipu.lower.builder import TensorInfo
+from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+
+# What each key of `compiled.cost_analysis()` means. Keys without "ipu" are
+# XLA's own.
+KEYS: dict[str, str] = {
+  "flops": "arithmetic operations of one run, over all tiles",
+  "bytes accessed": "bytes that vertices read and write, over all tiles",
+  "optimal_seconds": "as `ipu seconds`",
+  "ipu cycles": (
+    "tile clock cycles of one run on arrays that are on the device: the sum of "
+    "the compute, exchange, sync and host cycles"
+  ),
+  "ipu seconds": "`ipu cycles` at the modelled machine's clock",
+  "ipu compute cycles": "vertices, in each superstep those of the slowest tile",
+  "ipu exchange cycles": "data between tiles, by the busiest tile's share",
+  "ipu sync cycles": "synchronisations of all tiles",
+  "ipu host cycles": (
+    "round trips to functions of the host (callbacks, FFI): both streams and "
+    "the host's answer, without the function's own time"
+  ),
+  "ipu exchange bytes": "bytes that reach a tile which did not have them",
+  "ipu host bytes": "bytes to and from functions of the host",
+  "ipu host calls": "calls of functions of the host",
+  "ipu supersteps": "steps that take any cycles",
+  "ipu peak tile bytes": "SRAM of the fullest tile at its fullest moment",
+  "ipu code bytes": "code and state of vertices, over all tiles",
+  "ipu argument stream cycles": (
+    "not in `ipu cycles`: what it takes to bring all arguments from the host, "
+    "as a call with NumPy arrays or `jax.device_put` does"
+  ),
+  "ipu result stream cycles": (
+    "not in `ipu cycles`: what it takes to read all results on the host"
+  ),
+}
 
 
 @dataclasses.dataclass(slots=True)
@@ -23,6 +58,7 @@ class Totals:
   compute_cycles: float = 0.0
   exchange_cycles: float = 0.0
   sync_cycles: float = 0.0
+  host_cycles: float = 0.0
   exchange_bytes: float = 0.0
   host_bytes: float = 0.0
   flops: float = 0.0
@@ -46,6 +82,14 @@ class Totals:
     self.flops += c.flops
     self.supersteps += cost.cycles(c) > 0  # nothing moves: no step
 
+  def host_step(self, c: schema.Cost) -> None:
+    """Adds a step whose exchange is with the host."""
+    self.cycles += cost.cycles(c)
+    self.host_cycles += c.exchange_cycles
+    self.host_bytes += c.exchange_bytes
+    self.sync_cycles += c.sync_cycles
+    self.supersteps += 1
+
 
 def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
   """Adds up a list of steps."""
@@ -58,10 +102,8 @@ def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
     elif isinstance(step, schema.Copy):
       sums.step(step.cost)
     elif isinstance(step, schema.HostCopy | schema.HostCallback):
-      sums.step(step.cost)
+      sums.host_step(step.cost)
       sums.host_calls += isinstance(step, schema.HostCallback)
-      sums.exchange_bytes -= step.cost.exchange_bytes
-      sums.host_bytes += step.cost.exchange_bytes
     elif isinstance(step, schema.While):
       sums.step(step.cost)
       sums.add(totals(step.condition, tensors))
@@ -76,9 +118,13 @@ def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
 
 
 def analysis(
-  target: Target, sums: Totals, peak_tile_bytes: int
+  target: Target,
+  sums: Totals,
+  memory: MemoryPlan,
+  arguments: Iterable[TensorInfo],
+  results: Iterable[TensorInfo],
 ) -> dict[str, float]:
-  """The entries of `compiled.cost_analysis()`, XLA's own keys first."""
+  """The entries of `compiled.cost_analysis()`, as `KEYS` describes them."""
   return {
     "flops": sums.flops,
     "bytes accessed": sums.bytes_accessed,
@@ -88,9 +134,21 @@ def analysis(
     "ipu compute cycles": sums.compute_cycles,
     "ipu exchange cycles": sums.exchange_cycles,
     "ipu sync cycles": sums.sync_cycles,
+    "ipu host cycles": sums.host_cycles,
     "ipu exchange bytes": sums.exchange_bytes,
     "ipu host bytes": sums.host_bytes,
     "ipu host calls": sums.host_calls,
     "ipu supersteps": sums.supersteps,
-    "ipu peak tile bytes": float(peak_tile_bytes),
+    "ipu peak tile bytes": float(memory.peak_tile_bytes),
+    "ipu code bytes": float(memory.code_bytes),
+    "ipu argument stream cycles": _streamed(target, arguments),
+    "ipu result stream cycles": _streamed(target, results),
   }
+
+
+def _streamed(target: Target, tensors: Iterable[TensorInfo]) -> float:
+  """Cycles of a stream copy of each tensor that is not empty."""
+  return sum(
+    (cost.cycles(cost.host_copy(target, t.bytes)) for t in tensors if t.bytes),
+    0.0,
+  )

@@ -235,7 +235,8 @@ def branch(target: Target) -> schema.Cost:
 def host_copy(target: Target, num_bytes: int) -> schema.Cost:
   """A stream between the host and the tiles.
 
-  A fixed part and the bytes over the host link; both count as exchange.
+  A fixed part and the bytes over the host link. They stand in the fields of
+  an exchange: a step's kind says that it is with the host (lower/totals.py).
   """
   seconds = num_bytes / target.host_bytes_per_second
   cycles = target.host_copy_cycles + math.ceil(seconds * target.clock_hz)
