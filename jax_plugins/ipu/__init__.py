@@ -7,6 +7,7 @@ default; `JAX_PLATFORMS=ipu`, `JAX_PLATFORM_NAME=ipu`, `jax.devices("ipu")` and
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 PLATFORM = "ipu"
@@ -42,6 +43,12 @@ def _make_client() -> Any:
       "dist/*.whl`), or the jax-ipu-plugin beside an unmodified jax and jaxlib"
     ) from error
 
+  if jax.distributed.is_initialized():
+    raise RuntimeError(
+      "the IPU backend runs in one process: leave out "
+      "jax.distributed.initialize(), or set JAX_PLATFORMS=cpu"
+    )
+
   from jax_plugins.ipu import callbacks, late_rules, lowerings
 
   chosen = jax.ipu.chosen_options()
@@ -58,6 +65,7 @@ def _make_client() -> Any:
   internals.allow_donation()
   internals.allow_compilation_cache()
   internals.wrap_program_text(plugin.whole_programs)
+  internals.hide_frames(os.path.dirname(__file__))
   lowerings.register()
   callbacks.register()
   late_rules.register()

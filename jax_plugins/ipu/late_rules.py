@@ -1,16 +1,21 @@
-"""Lowering rules for primitives of modules that `import jax` does not import.
+"""What JAX does for a primitive that it has no lowering rule for.
 
 JAX registers rules by the primitive itself, which would mean to import its
-module for everybody. These are asked for by name when JAX finds no rule.
+module for everybody. Those of modules that `import jax` does not import are
+asked for by name when JAX finds no rule. Of a primitive that has none a call
+is left in the program, for the compiler to refuse: at that point JAX does not
+know the user's line any more, and the compiler does.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from jaxlib.ipu import internals
+from jaxlib.ipu.ir.refusals import PRIMITIVE
+from jaxlib.mlir import ir
 
 PLATFORM = "ipu"
 
@@ -34,8 +39,12 @@ def _wrap(lower: Callable[..., Any]) -> Callable[..., Any]:
   ) -> Any:
     if default_rule is None and PLATFORM not in platform_rules:
       platforms = ctx.platforms or ctx.module_context.platforms
-      if description in _RULES and tuple(platforms) == (PLATFORM,):
-        platform_rules = platform_rules | {PLATFORM: _RULES[description]}
+      if tuple(platforms) == (PLATFORM,):
+        rule = _RULES.get(description)
+        if rule is None and _is_plain(ctx, args[1:]):  # effects come first
+          rule = functools.partial(_leave, description)
+        if rule is not None:
+          platform_rules = platform_rules | {PLATFORM: rule}
     return lower(
       ctx, description, platform_rules, default_rule, *args, **kwargs
     )
@@ -43,16 +52,27 @@ def _wrap(lower: Callable[..., Any]) -> Callable[..., Any]:
   return wrapper
 
 
-def _pallas_call(*args: Any, **kwargs: Any) -> NoReturn:
-  """A kernel that is not interpreted."""
-  raise NotImplementedError(
-    "Pallas kernels are not compiled for the IPU: "
-    "pallas_call(..., interpret=True) runs them there, slowly"
+def _is_plain(ctx: Any, operands: Sequence[Any]) -> bool:
+  """Whether a primitive's operands and results are arrays, and nothing else."""
+  import jax
+
+  return all(isinstance(value, ir.Value) for value in operands) and all(
+    isinstance(aval, jax.core.ShapedArray)
+    and not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+    for aval in (*ctx.avals_in, *ctx.avals_out)
   )
+
+
+def _leave(primitive: str, ctx: Any, *operands: Any, **_: Any) -> Any:
+  """A call that is named after the primitive."""
+  import jax
+
+  if ctx.tokens_out is None:
+    ctx.set_tokens_out(ctx.tokens_in)
+  return jax.ffi.ffi_lowering(PRIMITIVE + primitive)(ctx, *operands)
 
 
 _RULES: dict[str, Callable[..., Any]] = {
   # A check that checkify has not turned into values: as on the CPU.
   "check": internals.lower_check,
-  "pallas_call": _pallas_call,
 }

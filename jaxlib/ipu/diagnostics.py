@@ -15,7 +15,8 @@ from jaxlib.ipu.program.text import location_text
 ON_THE_CPU = (
   "compute this part on the CPU, between functions that are jitted for the "
   'IPU: jax.device_put(x, jax.devices("cpu")[0]) brings its arguments there, '
-  "and what is computed with them stays there until it is put back"
+  "and what is computed with them stays there until it is put back "
+  "(JAX_PLATFORMS, if it is set, must name both: ipu,cpu)"
 )
 
 

@@ -285,6 +285,15 @@ def wrap_program_text(
       setattr(executable, name, wrap(method))
 
 
+@uses(
+  "jax._src.traceback_util.register_exclusion",
+  lost="tracebacks show what the IPU backend called",
+)
+def hide_frames(exclude: Any, folder: str) -> None:
+  """Takes code of ours out of tracebacks and locations, as JAX does its own."""
+  exclude(folder)
+
+
 class Option:
   """An option of `jax.config`, which asks this of all that it holds.
 

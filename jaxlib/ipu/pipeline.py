@@ -270,8 +270,7 @@ def _read_tiles(value: Any, settings: Settings) -> dict[str, Any]:
   target = settings.target
   if not number.isdecimal() or not 1 <= int(number) <= target.num_tiles:
     raise ValueError(
-      f"it must be a whole number from 1 to {target.num_tiles}, the tiles of "
-      "this IPU"
+      f"expected an integer from 1 to {target.num_tiles}, the tiles of this IPU"
     )
   return {"target": dataclasses.replace(target, num_tiles=int(number))}
 
@@ -279,7 +278,7 @@ def _read_tiles(value: Any, settings: Settings) -> dict[str, Any]:
 def _read_bool(value: Any) -> bool:
   if isinstance(value, bool):
     return value
-  raise ValueError("it must be True or False")
+  raise ValueError("expected True or False")
 
 
 # jax.jit(f, compiler_options={name: value})

@@ -20,6 +20,20 @@ _FOREIGN = (
   'jax.ffi.register_ffi_target(..., platform="ipu")'
 )
 
+# Calls of these targets are primitives that JAX has no rule for
+# (jax_plugins/ipu/late_rules.py).
+PRIMITIVE = "jax primitive "
+_OWN_RULE = (
+  f"{ON_THE_CPU}. A primitive of your own needs a rule: "
+  "jax.interpreters.mlir.register_lowering(primitive, rule)"
+)
+_PRIMITIVES = {
+  "pallas_call": (
+    "pallas_call(..., interpret=True) runs Pallas kernels on the IPU, slowly; "
+    "jax.numpy and jax.lax are compiled for it"
+  )
+}
+
 _INSTEAD = {
   **dict.fromkeys(
     (
@@ -53,9 +67,20 @@ _INSTEAD = {
 }
 
 
+def describe(operation: str) -> str:
+  """What is refused: the operation, or what was left in its place."""
+  _, found, primitive = operation.partition(f"@{PRIMITIVE}")
+  if found:
+    return f"the primitive {primitive}: JAX has no rule for it on ipu"
+  return f"operation {operation}"
+
+
 def instead_of(operation: str) -> str:
   """The advice for an operation, `stablehlo.sort` or `stablehlo.custom_call
   @NAME`."""
+  _, found, primitive = operation.partition(f"@{PRIMITIVE}")
+  if found:
+    return _PRIMITIVES.get(primitive, _OWN_RULE)
   name = operation.removeprefix("stablehlo.").partition(" ")[0]
   return _INSTEAD.get(name, ON_THE_CPU)
 

@@ -16,7 +16,7 @@ from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import MLIR_NAME, NUMPY
 from jaxlib.ipu.ir.constants import read_dense
 from jaxlib.ipu.ir.graph import Node
-from jaxlib.ipu.ir.refusals import instead_of
+from jaxlib.ipu.ir.refusals import describe, instead_of
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.plan import cost
@@ -56,7 +56,7 @@ def _read(operation: Any) -> CustomCall:
   if not host_functions.has_target(target):
     operation_name = f"stablehlo.custom_call @{target}"
     raise unimplemented(
-      f"operation {operation_name}", where, instead_of(operation_name)
+      describe(operation_name), where, instead_of(operation_name)
     )
   version = ir.IntegerAttr(attributes["api_version"]).value
   config = _get(attributes, "backend_config")
