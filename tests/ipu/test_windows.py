@@ -85,6 +85,21 @@ def test_several_operands_and_any_region(check):
   check(f, x, i, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kwargs", [{}, {"base_dilation": (2, 1)}])
+def test_padding_does_not_reach_a_region(check, kwargs):
+  x = util.sample(np.float32, (5, 6))
+
+  def f(x, start):
+    return lax.reduce_window(
+      x, start, lambda a, b: a + b + a * b, (2, 3), (1, 2), "SAME", **kwargs
+    )
+
+  def with_tangent(x, start):
+    return jax.jvp(lambda x: f(x, start), (x,), (x,))
+
+  check(with_tangent, x, np.float32(0.5), rtol=1e-5)
+
+
 @pytest.mark.parametrize("shape, window, padding", [
   ((0, 4), (1, 2), "SAME"), ((3, 0), (2, 2), [(1, 1), (2, 2)]),
   ((3, 4), (5, 1), "VALID"), ((3, 4), (1, 1), "VALID"), ((), (), "VALID"),

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets.reduce import identity
-from jaxlib.ipu.dtypes import NUMPY
+from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.emitter import Emitter
-from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.region import monoid
@@ -120,35 +120,60 @@ def _reduce_window(e: Emitter, node: Node) -> list[Value]:
     return [total]
   dims = [d for d, n in enumerate(w.sizes) if (n, w.strides[d]) != (1, 1)]
   between = [n - 1 for n in w.base_dilations]
+  kind = monoid(node.regions[0])
+  if kind is not None:
+    (init,) = inits
+    filling = [e.constant(identity(kind, NUMPY[init.dtype]), init.dtype, ())]
+    region = node.regions[0]
+  elif any((*w.low, *w.high, *between)):
+    operands = (*operands, e.constant(1, DType.BOOL, operands[0].shape))
+    inits = (*inits, e.constant(1, DType.BOOL, ()))
+    filling = [*inits[:-1], e.constant(0, DType.BOOL, ())]
+    region = _without_padding(e, node.regions[0], inits)
+  else:
+    filling, region = list(inits), node.regions[0]
   views = [
     windows(
       e,
-      e.pad(x, _filling(e, node, init), w.low, w.high, between),
+      e.pad(x, fill, w.low, w.high, between),
       dims,
       *([s[d] for d in dims] for s in (w.sizes, w.strides, w.window_dilations)),
     )
-    for x, init in zip(operands, inits, strict=True)
+    for x, fill in zip(operands, filling, strict=True)
   ]
   rank = len(shape)
   reduced = tuple(range(rank, rank + len(dims)))
-  return list(
-    e.node(
-      "stablehlo.reduce",
-      [*views, *inits],
-      [(shape, v.dtype) for v in node.results],
-      Reduction(reduced),
-      node.regions,
-    )
+  results = e.node(
+    "stablehlo.reduce",
+    [*views, *inits],
+    [(shape, v.dtype) for v in inits],
+    Reduction(reduced),
+    [region],
   )
+  return list(results[:count])
 
 
-def _filling(e: Emitter, node: Node, init: Value) -> Value:
-  """What padding holds: nothing that counts, as XLA has it. Of a general
-  function only the start value is known to be that."""
-  kind = monoid(node.regions[0])
-  if kind is None:
-    return init
-  return e.constant(identity(kind, NUMPY[init.dtype]), init.dtype, ())
+def _without_padding(
+  e: Emitter, function: Graph, inits: Sequence[Value]
+) -> Graph:
+  """A general function, which padding must not reach: as XLA:CPU has it,
+  padding does not count even where the start value does.
+
+  The last of `inits` says of the others whether they are in the operand.
+  """
+
+  def body(*values: Value) -> list[Value]:
+    *ours, here = values[: len(inits)]
+    *theirs, there = values[len(inits) :]
+    both = e.and_(here, there)
+    merged = e.call(function, [*ours, *theirs])
+    only = [e.select(here, a, b) for a, b in zip(ours, theirs)]
+    return [
+      *(e.select(both, a, b) for a, b in zip(merged, only)),
+      e.or_(here, there),
+    ]
+
+  return e.region([((), v.dtype) for v in inits] * 2, body)
 
 
 define(Operation(WINDOWS, _windows, is_view=True))

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Runs JAX's own tests on the IPU.
+
+CHECKOUT is a copy of JAX's sources at the tag of the JAX that PYTHON has
+installed, beside JAX on IPU and build/requirements-jax-tests.txt:
+
+python3 build/jax_tests.py CHECKOUT
+python3 build/jax_tests.py CHECKOUT lax_test.py 'linalg*' -k cholesky
+
+Each file runs under pytest-xdist: a test that crashes or takes too long costs
+its worker, not the run. What fails runs on the CPU as well, and only what
+passes there counts. What is expected to fail stands in
+third_party/jax/expected_failures.toml, with reasons; a test that passes against
+that expectation fails the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tools import command, jax_tests_plugin
+from tools.command import ROOT, BuildError
+
+_EXPECTED = ROOT / "third_party" / "jax" / "expected_failures.toml"
+_RECORD = ROOT / "tests" / "ipu" / "data"
+_COUNTS = ("passed", "of")
+
+# What the plugin wrote of each test, by name.
+Rows = dict[str, dict[str, Any]]
+
+
+def _jax_version(python: str) -> str:
+  script = "import jax, jax_plugins.ipu, pytest_timeout; print(jax.__version__)"
+  hint = (
+    "It needs the wheels of JAX on IPU and"
+    " `pip install -r build/requirements-jax-tests.txt`."
+  )
+  return command.run([python, "-c", script], hint=hint, quiet=True).strip()
+
+
+class Expectations:
+  """What stands in third_party/jax/expected_failures.toml for one JAX."""
+
+  def __init__(self, release: str):
+    number = tuple(map(int, re.findall(r"\d+", release)[:2]))
+    data = tomllib.loads(_EXPECTED.read_text(encoding="utf-8"))
+    self._not_run: dict[str, str] = data["not_run"]
+    self.failures: dict[str, str] = {}
+    for group in data["failures"]:
+      since = tuple(map(int, group.get("since", "0.10").split(".")))
+      until = tuple(map(int, group.get("until", "999.0").split(".")))
+      if since <= number < until:
+        self.failures |= dict.fromkeys(group["tests"], group["reason"])
+
+  def why_not(self, file: str) -> str | None:
+    """Why a file is not run, if it is not."""
+    for pattern, reason in self._not_run.items():
+      if fnmatch.fnmatchcase(file, pattern):
+        return reason
+    return None
+
+
+class Run:
+  """Runs of files of one checkout, with one Python."""
+
+  def __init__(self, options: argparse.Namespace, expected: Expectations):
+    self._options = options
+    self._expected = expected.failures
+
+  def file(self, name: str, platform: str, only: Sequence[str] = ()) -> Rows:
+    """Runs a file of tests, or some of them; the outcome of each by name."""
+    options = self._options
+    with tempfile.TemporaryDirectory(prefix="jax-ipu-tests-") as folder:
+      results = pathlib.Path(folder) / "results"
+      results.touch()
+      chosen = pathlib.Path(folder) / "chosen"
+      chosen.write_text("\n".join(f"tests/{test}" for test in only or [name]))
+      expected = pathlib.Path(folder) / "expected.json"
+      expected.write_text(
+        json.dumps(self._expected if platform == "ipu" else {})
+      )
+      environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "build"),
+        "JAX_PLATFORMS": "ipu,cpu" if platform == "ipu" else "cpu",
+        "JAX_IPU_USE_MODEL": "true",
+        # Else JAX's tests leave out what they reserve for the CPU by name.
+        "JAX_TEST_DUT": options.dut,
+        "JAX_ENABLE_X64": str(options.x64),
+        "JAX_NUM_GENERATED_CASES": str(options.cases),
+        jax_tests_plugin.EXPECTED: str(expected),
+        jax_tests_plugin.RESULTS: str(results),
+      }
+      words = [options.python, "-m", "pytest", "-q", "--tb=short"]
+      words += ["-p", "tools.jax_tests_plugin", "-p", "no:cacheprovider"]
+      words += ["-n", str(options.jobs), "--max-worker-restart=1000"]
+      words += [f"--timeout={options.timeout}", "--timeout-method=thread"]
+      words += ["-k", options.k] if options.k else []
+      words += [f"@{chosen}"]
+      log = options.logs / f"{name}.{platform}.log"
+      with open(log, "w", encoding="utf-8") as file:
+        done = subprocess.run(
+          words,
+          cwd=options.checkout,
+          env=environment,
+          stdout=file,
+          stderr=subprocess.STDOUT,
+        )
+      # 0: all passed, 1: some failed, 5: there are none.
+      if done.returncode not in (0, 1, 5):
+        print(f"{name}: pytest ended with {done.returncode}, see {log}")
+      rows = [json.loads(line) for line in results.read_text().splitlines()]
+    outcomes: Rows = {}
+    for row in rows:
+      known = outcomes.setdefault(row["test"], row)
+      if row["outcome"] == "failed":
+        known.update(row)
+    return outcomes
+
+
+def _files(
+  checkout: pathlib.Path, patterns: Sequence[str], expected: Expectations
+) -> Iterator[str]:
+  folder = checkout / "tests"
+  names = sorted(str(p.relative_to(folder)) for p in folder.glob("*_test.py"))
+  if not names:
+    raise BuildError(f"{folder} has no tests: {checkout} is no checkout of JAX")
+  for pattern in patterns:
+    if not fnmatch.filter(names, pattern):
+      raise BuildError(f"no file of {folder} matches {pattern}")
+  for name in names:
+    if patterns:
+      chosen = any(fnmatch.fnmatchcase(name, p) for p in patterns)
+    else:
+      chosen = expected.why_not(name) is None
+    if chosen:
+      yield name
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  add = parser.add_argument
+  add("checkout", type=pathlib.Path, help="a folder with JAX's sources")
+  add("files", nargs="*", help="patterns of names of files; else all")
+  add("--python", default=sys.executable, help="the Python to run them with")
+  add("--jobs", type=int, default=os.cpu_count(), help="processes")
+  add("--timeout", type=int, default=300, help="seconds that a test may take")
+  add("--dut", default="cpu", help="the platform that tests believe to be on")
+  add("--x64", type=int, choices=(0, 1), default=0, help="jax_enable_x64")
+  add("--cases", type=int, default=10, help="drawn for each test with many")
+  add("-k", help="pytest's choice of tests")
+  add(
+    "--logs",
+    type=pathlib.Path,
+    default=command.CACHE / "jax_tests" / "logs",
+    help="a folder for what pytest prints and for failures.json",
+  )
+  add("--record", action="store_true", help="keep the counts for the documents")
+  return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+  """Runs the files; returns 1 if a test failed that is not expected to."""
+  options = _parse(argv)
+  options.logs.mkdir(parents=True, exist_ok=True)
+  release = _jax_version(options.python)
+  expected = Expectations(release)
+  run = Run(options, expected)
+  table: dict[str, dict[str, int]] = {}
+  failures: Rows = {}
+  for name in _files(options.checkout, options.files, expected):
+    started = time.monotonic()
+    outcomes = run.file(name, "ipu")
+    failed = [t for t, row in outcomes.items() if row["outcome"] == "failed"]
+    expected_to = [t for t, r in outcomes.items() if r["outcome"] == "expected"]
+    lost = failed + expected_to
+    on_cpu = run.file(name, "cpu", lost) if lost else {}
+    wrong = [t for t in failed if _passes(on_cpu, t)]
+    failures |= {test: outcomes[test] for test in wrong}
+    passed = sum(row["outcome"] == "passed" for row in outcomes.values())
+    of = passed + sum(_passes(on_cpu, test) for test in lost)
+    table[name] = {"passed": passed, "of": of}
+    seconds = time.monotonic() - started
+    print(
+      f"{name}: {passed} of {of} passed, {len(wrong)} failed,"
+      f" {len(expected_to)} as expected; {seconds:.0f} s",
+      flush=True,
+    )
+    (options.logs / "failures.json").write_text(json.dumps(failures, indent=1))
+  passed, of = (sum(row[key] for row in table.values()) for key in _COUNTS)
+  print(f"{passed} of {of} passed: {100 * passed / max(of, 1):.2f} %")
+  for test in failures:
+    print(f"FAILED {test}")
+  if options.record:
+    path = _RECORD / f"jax_tests_{release.partition('+')[0]}.json"
+    path.write_text(json.dumps(table, indent=1) + "\n")
+  return 1 if failures else 0
+
+
+def _passes(outcomes: Rows, test: str) -> bool:
+  return outcomes.get(test, {}).get("outcome") == "passed"
+
+
+if __name__ == "__main__":
+  try:
+    sys.exit(main(sys.argv[1:]))
+  except BuildError as error:
+    sys.exit(f"jax_tests.py: error: {error}")
