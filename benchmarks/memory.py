@@ -47,7 +47,7 @@ def run(name: str, platform: str) -> int:
   return answer(["--memory-child", name, platform], platform)
 
 
-def answer(arguments: Sequence[str], platform: str) -> Any:
+def answer(arguments: Sequence[str], platform: str, **environment: str) -> Any:
   """What a new process of the benchmarks prints as JSON; the CPU's own has no
   other plugin."""
   platforms = "cpu" if platform == "cpu" else f"{platform},cpu"
@@ -57,6 +57,7 @@ def answer(arguments: Sequence[str], platform: str) -> Any:
     [sys.executable, "-m", "benchmarks", *arguments],
     env={
       **os.environ,
+      **environment,
       "JAX_PLATFORMS": platforms,
       "PYTHONPATH": f"{path}{os.pathsep}{root}" if path else root,
     },

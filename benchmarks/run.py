@@ -5,6 +5,7 @@
   python -m benchmarks --json results.json --check
   python -m benchmarks --memory              peak memory, a process each
   python -m benchmarks --growth              compile time of large programs
+  python -m benchmarks --fidelity            ipu/docs/model_fidelity.md, anew
 
 `--platform cpu` compares XLA:CPU with itself: how much two equals differ is
 the noise of the machine.
@@ -51,6 +52,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     help="compile programs of 1,000 to 50,000 operations instead (minutes)",
   )  # fmt: skip
   parser.add_argument(
+    "--fidelity", action="store_true",
+    help="compare modelled costs with published measurements, on a page",
+  )  # fmt: skip
+  parser.add_argument(
     "--platform", default="ipu", help="to be measured (default ipu)"
   )
   parser.add_argument(
@@ -64,6 +69,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     "--growth-child", nargs=3, metavar=("NAME", "SIZE", "PLATFORM"),
     help=argparse.SUPPRESS,
   )  # fmt: skip
+  parser.add_argument(
+    "--fidelity-child", metavar="MACHINE", help=argparse.SUPPRESS
+  )
   args = parser.parse_args(argv)
   if args.repeat < 1:
     parser.error(f"--repeat {args.repeat}: at least one sample is needed")
@@ -99,6 +107,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     growth.child(name, int(size), platform)
     return 0
+  if args.fidelity_child:
+    from benchmarks import fidelity
+
+    fidelity.child(args.fidelity_child)
+    return 0
+  if args.fidelity:
+    return run_fidelity()
   if args.growth:
     return run_growth(args)
   chosen = select(args.filter)
@@ -134,6 +149,14 @@ def run_growth(args: argparse.Namespace) -> int:
   if slow:
     print("\nslower than the program grows:\n  " + "\n  ".join(slow))
   return 1 if slow else 0
+
+
+def run_fidelity() -> int:
+  from benchmarks import fidelity
+  from benchmarks.fidelity.page import page
+
+  fidelity.PAGE.write_text(page(fidelity.measurements(), fidelity.modelled()))
+  return 0
 
 
 def run_times(args: argparse.Namespace, chosen: list[Workload]) -> int:

@@ -173,6 +173,20 @@ def test_precision_may_be_asked_for(check):
     check_product(check, lambda a: jnp.matmul(a, a, precision=precision), a)
 
 
+@pytest.mark.ipu_only
+def test_sums_in_f16_take_fewer_cycles_and_give_the_same(ipu):
+  x = jax.device_put(util.sample(np.float16, (1472, 96), low=-1, high=1), ipu)
+
+  def compiled(algorithm):
+    f = lambda x: jnp.matmul(x, x.T, precision=algorithm)
+    return jax.jit(f).lower(x).compile()
+
+  f32, f16 = (compiled(f"F16_F16_{sums}") for sums in ("F32", "F16"))
+  np.testing.assert_array_equal(f32(x), f16(x))
+  key = "ipu compute cycles"
+  assert f16.cost_analysis()[key] < 0.75 * f32.cost_analysis()[key]
+
+
 def test_a_product_of_a_product_with_a_bias_and_an_activation(check):
   def layer(x, w, b):
     h = jnp.maximum(x @ w + b, 0)

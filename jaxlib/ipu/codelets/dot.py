@@ -181,7 +181,10 @@ class DotCodelet(ReducingCodelet):
     if dtype not in (DType.F16, DType.F32):
       total = loop_cycles(target, dtype, b, m, n, k)
     else:
-      accumulate = DType(fields.accumulate_dtype)
+      # Partial sums are f32 (poplin's `partialsType`, ConvOptions.hpp) [S],
+      # unless the user asks for f16.
+      f16 = extra.get("f16_sums", False) and dtype is DType.F16
+      accumulate = DType.F16 if f16 else DType(fields.accumulate_dtype)
       total = np.minimum(
         np.minimum(
           amp_cycles(target, dtype, accumulate, b, m, n, k),

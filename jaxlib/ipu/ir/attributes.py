@@ -38,6 +38,7 @@ class DotDimensions:
     lhs_batch, rhs_batch, lhs_contract, rhs_contract: StableHLO's.
     result: dimension i of the result is dimension `result[i]` of (batch, free
       ones of lhs, free ones of rhs); empty: in this order.
+    f16_sums: the algorithm that the user asks for sums in f16.
   """
 
   lhs_batch: tuple[int, ...]
@@ -45,6 +46,7 @@ class DotDimensions:
   lhs_contract: tuple[int, ...]
   rhs_contract: tuple[int, ...]
   result: tuple[int, ...] = ()
+  f16_sums: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,7 +47,15 @@ def _read(operation: Any) -> DotDimensions:
     tuple(d.rhs_batching_dimensions),
     tuple(d.lhs_contracting_dimensions),
     tuple(d.rhs_contracting_dimensions),
+    f16_sums=_sums_in_f16(operation),
   )
+
+
+def _sums_in_f16(operation: Any) -> bool:
+  if "algorithm" not in operation.attributes:
+    return False
+  algorithm = stablehlo.DotAlgorithm(operation.attributes["algorithm"])
+  return str(algorithm.accumulation_type) == "f16"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,8 +91,9 @@ def _lower(builder: Builder, node: Node) -> None:
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     fill_root(builder, builder.result(node), zero)
     return
+  f16_sums = node.attributes.f16_sums
   plan = matmul.plan(
-    builder.target, b, m, n, k, left.dtype, right.dtype, value.dtype
+    builder.target, b, m, n, k, left.dtype, right.dtype, value.dtype, f16_sums
   )
   parts = [
     p
@@ -117,6 +126,7 @@ def _lower(builder: Builder, node: Node) -> None:
       ],
       [Written(root, written)],
       extra=plan.combine,
+      f16_sums=f16_sums,
     )
   if sums is not value.dtype:
     root = _rounded(builder, root, value.dtype)

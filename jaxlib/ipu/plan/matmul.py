@@ -86,20 +86,23 @@ def plan(
   lhs_dtype: DType,
   rhs_dtype: DType,
   out_dtype: DType,
+  f16_sums: bool = False,
 ) -> MatmulPlan:
-  """The cheapest split of result[b, m, n] = sum over k of lhs * rhs."""
+  """The cheapest split of result[b, m, n] = sum over k of lhs * rhs; with
+  `f16_sums` the matrix unit adds up in f16, where it can."""
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
     return MatmulPlan(1, accumulate_dtype, (1, 1, 1, 1), None, 0.0, 0, True)
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
-  best = _plan_step(target, (b, m, n, k), dtypes, 1)
+  best = _plan_step(target, (b, m, n, k), dtypes, 1, f16_sums)
   if best.fits or out_dtype is DType.BOOL:
     return best
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, _KEPT.get(out_dtype, out_dtype))
   for steps in _STEPS:
     if steps > k:
       break
-    found = _plan_step(target, (b, m, n, -(-k // steps)), dtypes, steps)
+    extents = (b, m, n, -(-k // steps))
+    found = _plan_step(target, extents, dtypes, steps, f16_sums)
     rank = (not found.fits, found.cycles if found.fits else found.tile_bytes)
     if rank < (not best.fits, best.cycles if best.fits else best.tile_bytes):
       best = found
@@ -111,6 +114,7 @@ def _plan_step(
   extents: tuple[int, int, int, int],
   dtypes: tuple[DType, DType, DType, DType],
   steps: int,
+  f16_sums: bool,
 ) -> MatmulPlan:
   """The cheapest split of each of `steps` steps over `extents`."""
   b, m, n, k = extents
@@ -129,6 +133,7 @@ def _plan_step(
       [lhs_dtype, rhs_dtype],
       [out_dtype],
       (bb, mb, nb, kb),
+      f16_sums=f16_sums,
     )
     + target.sync_cycles
   )

@@ -1,0 +1,63 @@
+"""The model against published measurements, each through `jax.jit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.ipu_only
+
+
+@pytest.fixture(scope="module")
+def fidelity():
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2]))
+    from benchmarks import fidelity
+    from benchmarks.fidelity import page  # noqa: F401
+
+    yield fidelity
+
+
+@pytest.fixture(scope="module")
+def measured(fidelity):
+  return fidelity.measurements()
+
+
+@pytest.fixture(scope="module")
+def modelled(fidelity, ipu):
+  return fidelity.modelled()
+
+
+def test_the_page_is_what_the_command_writes(fidelity, measured, modelled):
+  written = fidelity.PAGE.read_text()
+  assert written == fidelity.page.page(measured, modelled), (
+    "costs have changed: python -m benchmarks --fidelity writes the page anew"
+  )
+
+
+def errors(measured, modelled, choose):
+  found = [
+    abs(v - m.measured) / m.measured
+    for m, v in zip(measured, modelled, strict=True)
+    if choose(m)
+  ]
+  assert found
+  return found
+
+
+def test_matrix_unit(measured, modelled):
+  found = errors(measured, modelled, lambda m: m.program == "amp_1x1")
+  assert len(found) == 64
+  # The smallest field is the one point that stands out, by 12 cycles.
+  assert found[0] < 0.04 and max(found[1:]) < 0.01
+
+
+def test_additions(measured, modelled):
+  found = errors(measured, modelled, lambda m: m.program == "add")
+  assert len(found) == 5 and max(found) < 0.01
+
+
+def test_every_measurement_has_its_source(measured):
+  assert all(m.source and m.measured > 0 for m in measured)
+  assert len({(m.name, m.quantity, m.kind) for m in measured}) == len(measured)
