@@ -12,7 +12,7 @@ def register() -> None:
   """Registers the rules; JAX must know the platform by then."""
   from jax.interpreters import mlir
   from jax.lax import linalg
-  from jaxlib.ipu import internals
+  from jaxlib.ipu import ffi_targets, internals, plugin
 
   for primitive, function in (
     (linalg.eigh_p, _eigh),
@@ -26,6 +26,24 @@ def register() -> None:
       continue  # it has been given up, with a warning
     rule = mlir.lower_fun(function, multiple_results=True)
     mlir.register_lowering(primitive, rule, platform=PLATFORM)
+  handlers, find_lapack = internals.lapack_handlers() or ({}, None)
+  for name, handler in handlers.items():
+    ffi_targets.register(plugin.load(), name, handler, 1, find_lapack)
+  internals.register_lapack_rules(_of_elements)
+
+
+def _of_elements(rule: Any) -> Any:
+  """A rule for matrices with elements; LAPACK wants some."""
+  from jax import numpy as jnp
+  from jax.interpreters import mlir
+
+  def wrapper(ctx: Any, a: Any, **params: Any) -> Any:
+    if 0 not in ctx.avals_in[0].shape:
+      return rule(ctx, a, **params)
+    empty = [jnp.empty(aval.shape, aval.dtype) for aval in ctx.avals_out]
+    return mlir.lower_fun(lambda _: empty, multiple_results=True)(ctx, a)
+
+  return wrapper
 
 
 def _call(name: str, shapes: list[Any], *operands: Any) -> list[Any]:

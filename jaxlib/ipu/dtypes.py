@@ -140,6 +140,12 @@ def bits(dtype: DType) -> int:
   return NARROW_BITS.get(dtype, 8 * SIZE[dtype])
 
 
+def stored(dtype: DType) -> DType:
+  """The type that a program's tensors hold such elements in: bytes, or the
+  parts of complex numbers, as two elements next to each other."""
+  return DType.U8 if dtype in NARROW else PLANE.get(dtype, dtype)
+
+
 def type_text(shape: Sequence[int], dtype: DType) -> str:
   """A tensor's type as MLIR writes it, without the `tensor<>`: 2x3xf32."""
   return "x".join([*map(str, shape), NAME[dtype]])

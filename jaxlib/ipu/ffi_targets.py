@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxlib.ipu import host_functions
-from jaxlib.ipu.dtypes import NUMPY
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, stored
 from jaxlib.ipu.host_functions import Array, ArrayType
 from jaxlib.ipu.program import container, schema
 
@@ -24,11 +24,17 @@ STAGES = ("instantiate", "prepare", "initialize", "execute")
 # The typed FFI, as `jax.ffi.register_ffi_target` numbers it.
 _TYPED = 1
 _ERROR_BYTES = 1024
+_Prepare = ctypes.CFUNCTYPE(None)
+_kept: dict[str, Any] = {}  # what the library holds the addresses of
 _NUMBERS = {numpy: dtype for dtype, numpy in NUMPY.items()}
 
 
 def register(
-  library: ctypes.CDLL, name: str, function: Any, api_version: int
+  library: ctypes.CDLL,
+  name: str,
+  function: Any,
+  api_version: int,
+  prepare: Callable[[], object] | None = None,
 ) -> None:
   """Makes a target known to the compiler and to the library.
 
@@ -38,6 +44,8 @@ def register(
     function: a PyCapsule with the address of an FFI handler, or a dictionary
       with one for each of `STAGES` that there is.
     api_version: 1, the typed FFI.
+    prepare: what must have been called before the handlers are. A program
+      that calls them may come from another process, compiled and serialised.
 
   Raises:
     ValueError: the version or the handlers are none that can be called.
@@ -57,7 +65,9 @@ def register(
   handlers = (ctypes.c_void_p * len(STAGES))(
     *(_address(stages[s]) if s in stages else None for s in STAGES)
   )
-  _run(library.ipu_register_ffi_target, name.encode(), handlers)
+  called = _Prepare(prepare) if prepare else _Prepare(0)
+  _run(library.ipu_register_ffi_target, name.encode(), handlers, called)
+  _kept[name] = called
 
   def call(
     attributes: Sequence[schema.Attribute],
@@ -138,6 +148,9 @@ def _program(
   mappings = []
   tensors = []
   for i, (dtype, shape) in enumerate(types):
+    number = _NUMBERS[dtype]
+    if number in COMPLEX:
+      shape = (*shape, 2)
     size = math.prod(shape)
     mappings.append(schema.Mapping(0, [size], [max(size, 1)], [0], [], []))
     space, address = schema.ARGUMENT, i
@@ -146,19 +159,19 @@ def _program(
     strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
     tensors.append(
       schema.Tensor(
-        _NUMBERS[dtype], list(shape), i, i, 0, strides, space, address
+        stored(number), list(shape), i, i, 0, strides, space, address
       )
     )
-  accesses = [
-    schema.Access(i, list(range(len(shape))))
-    for i, (_, shape) in enumerate(types)
+  arrays = [
+    schema.HostArray(i, list(range(len(shape))), _NUMBERS[dtype])
+    for i, (dtype, shape) in enumerate(types)
   ]
   arguments = list(range(len(operands)))
   step = schema.HostCallback(
     name,
     list(attributes),
-    accesses[: len(operands)],
-    accesses[len(operands) :],
+    arrays[: len(operands)],
+    arrays[len(operands) :],
     list(aliases),
     schema.Cost(0, 0, 0, 0, 0),
     0,

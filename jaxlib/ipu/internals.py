@@ -257,6 +257,44 @@ def pivoted_qr(primitive: Any) -> Any:
   return primitive
 
 
+@uses(
+  "jax.interpreters.mlir.register_lowering",
+  "jax.lax.linalg.eig_p",
+  "jax._src.lax.linalg._eig_cpu_lowering",
+  "jax.lax.linalg.schur_p",
+  "jax._src.lax.linalg._schur_cpu_lowering",
+  lost="eig and schur are refused",
+)
+def register_lapack_rules(
+  register: Any,
+  eig: Any,
+  eig_rule: Any,
+  schur: Any,
+  schur_rule: Any,
+  wrap: Callable[[Any], Any],
+) -> None:
+  """What these primitives call on the CPU, they call on the IPU's host."""
+  register(eig, wrap(eig_rule), PLATFORM)
+  register(schur, wrap(schur_rule), PLATFORM)
+
+
+@uses(
+  "jaxlib.lapack.registrations",
+  "jaxlib.cpu._lapack.initialize",
+  lost="eig and schur are refused",
+)
+def lapack_handlers(
+  registrations: Any, initialize: Any
+) -> tuple[dict[str, Any], Callable[[], None]]:
+  """FFI handlers of LAPACK's functions, by the names they have on the CPU, and
+  what finds LAPACK (in SciPy, which it imports) for them."""
+  return {
+    name: handler
+    for name, handler, version in registrations()["cpu"]
+    if version == 1
+  }, initialize
+
+
 # --- What users see --------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.program import container, interp, schema
-from jaxlib.mlir import passmanager
+from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import stablehlo
 
 # Numbers of tiles to plan for.
@@ -48,12 +48,19 @@ def lowered_code(lowered: Any) -> bytes:
     # As jaxlib does before it hands a module to a plugin, but for shardings,
     # of which VHLO knows nothing.
     stablehlo.register_stablehlo_passes()
+    module.operation.walk(_without_sharding_rule)
     passes = "sdy-drop-sharding-and-mesh,func.func(chlo-legalize-to-stablehlo)"
     manager = passmanager.PassManager.parse(f"builtin.module({passes})")
     manager.run(module.operation)
   return stablehlo.serialize_portable_artifact(
     module, stablehlo.get_current_version()
   )
+
+
+def _without_sharding_rule(op: Any) -> ir.WalkResult:
+  if "sdy.sharding_rule" in op.attributes:
+    del op.attributes["sdy.sharding_rule"]
+  return ir.WalkResult.ADVANCE
 
 
 def _stored(

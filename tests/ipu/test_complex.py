@@ -247,13 +247,6 @@ def test_tile_by_tile(cpu, tiles):
   )
 
 
-def test_functions_of_the_host_are_refused(ipu):
-  out = jax.ShapeDtypeStruct((2,), np.complex64)
-  f = lambda x: jax.pure_callback(lambda x: x, out, x)
-  with pytest.raises(jax.errors.JaxRuntimeError, match="real and imaginary"):
-    run_on(ipu, f, sample((2,)))
-
-
 def test_complex128():
   run_python("""
 import jax

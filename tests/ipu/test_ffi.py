@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import ipu_test_util as util
+import lowering_kit
 import numpy as np
 import pytest
 
@@ -53,6 +54,38 @@ def test_arrays_of_all_types(check, kernels, shape):
     return jax.ffi.ffi_call("copy_arrays", [like(y) for y in ys])(*ys)
 
   check(f, *arrays)
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("dtype", (np.complex64, jnp.float8_e4m3fn, jnp.int4))
+def test_arrays_of_types_that_only_hosts_know(ipu, kernels, dtype):
+  """XLA:CPU ends the process over an int4."""
+  x = util.sample(np.float32, (6, 5), low=0, high=4).astype(dtype)
+
+  def f(x):
+    call = jax.ffi.ffi_call(
+      "copy_arrays",
+      [like(x)],
+      input_layouts=[(0, 1)],
+      output_layouts=[(0, 1)],
+    )
+    return call(x)[0][1:]
+
+  np.testing.assert_array_equal(util.run_on(ipu, f, x), x[1:])
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("tiles", (1, 16))
+def test_tiles_send_complex_and_narrow_arrays(cpu, kernels, tiles):
+  x = util.sample(np.float32, (6, 5), low=0, high=4)
+
+  def f(z, n):
+    z, n = z[::2].T, n[1:] * 2
+    z, n = jax.ffi.ffi_call("copy_arrays", [like(z), like(n)])(z, n)
+    return (z * 2).real, n.T
+
+  arguments = [(x - 2j * x).astype(np.complex64), x.astype(jnp.float8_e5m2)]
+  lowering_kit.check(cpu, f, arguments, tiles)
 
 
 def test_attributes(check, kernels):

@@ -272,13 +272,6 @@ def test_reduce_precision_to_narrow_formats(check):
   check(f, x)
 
 
-def test_functions_of_the_host_are_refused(ipu):
-  out = jax.ShapeDtypeStruct((2,), jnp.int4)
-  f = lambda x: jax.pure_callback(lambda x: x, out, x)
-  with pytest.raises(jax.errors.JaxRuntimeError, match="convert them"):
-    run_on(ipu, f, np.zeros(2, jnp.int4))
-
-
 def test_eager_and_donated(on_ipu):
   x = jnp.arange(8, dtype=jnp.float8_e4m3fn)
   assert (x * 2).dtype == jnp.float8_e4m3fn

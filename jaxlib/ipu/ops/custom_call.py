@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxlib.ipu import host_functions
 from jaxlib.ipu.diagnostics import unimplemented
-from jaxlib.ipu.dtypes import MLIR_NAME, NUMPY
+from jaxlib.ipu.dtypes import COMPLEX, MLIR_NAME, NUMPY, UNBUFFERED, DType
 from jaxlib.ipu.ir.constants import read_dense
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.refusals import describe, instead_of
@@ -23,6 +23,9 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
+
+# An array's element type, and its dimensions in memory's order.
+HostType = tuple[DType, tuple[int, ...]]
 
 # Typed FFI: what the operation is told is a dictionary.
 _TYPED = 4
@@ -36,16 +39,17 @@ class CustomCall:
     target: the function.
     attributes: what it is told, as the program holds it.
     has_side_effect: it runs even if nobody uses its results.
-    operands, results: for each array its dimensions from the outermost in
-      memory to the innermost; None for a token, which only orders calls.
+    operands, results: for each array its element type and its dimensions
+      from the outermost in memory to the innermost; None for a token, which
+      only orders calls.
     aliases: for each result the operand that it is written over, or -1.
   """
 
   target: str
   attributes: list[schema.Attribute]
   has_side_effect: bool
-  operands: list[tuple[int, ...] | None]
-  results: list[tuple[int, ...] | None]
+  operands: list[HostType | None]
+  results: list[HostType | None]
   aliases: list[int]
 
 
@@ -76,8 +80,8 @@ def _read(operation: Any) -> CustomCall:
     target,
     [] if config is None else list(_dictionary(config, where)),
     side_effect is not None and ir.BoolAttr(side_effect).value,
-    _orders(operation.operands, _get(attributes, "operand_layouts")),
-    _orders(operation.results, _get(attributes, "result_layouts")),
+    _types(operation.operands, _get(attributes, "operand_layouts"), where),
+    _types(operation.results, _get(attributes, "result_layouts"), where),
     aliases,
   )
 
@@ -86,18 +90,25 @@ def _get(attributes: Any, name: str) -> Any:
   return attributes[name] if name in attributes else None
 
 
-def _orders(values: Any, layouts: Any) -> list[tuple[int, ...] | None]:
-  """The order of each value's dimensions in memory; `layouts`, if there are
-  any, name them from the innermost."""
-  orders: list[tuple[int, ...] | None] = []
+def _types(values: Any, layouts: Any, where: Any) -> list[HostType | None]:
+  """What the function sees of each value; `layouts`, if there are any, name
+  its dimensions from the innermost in memory."""
+  types: list[HostType | None] = []
   for i, value in enumerate(values):
     if str(value.type) == "!stablehlo.token":
-      orders.append(None)
-    elif layouts is None:
-      orders.append(tuple(range(ir.RankedTensorType(value.type).rank)))
-    else:
-      orders.append(tuple([int(d) for d in layouts[i]][::-1]))
-  return orders
+      types.append(None)
+      continue
+    type_ = ir.RankedTensorType(value.type)
+    order = tuple(range(type_.rank))
+    if layouts is not None:
+      order = tuple([int(d) for d in layouts[i]][::-1])
+    dtype = MLIR_NAME[str(type_.element_type)]
+    if dtype in UNBUFFERED:
+      raise unimplemented(
+        f"a function of the host on {type_}", where, "convert it before"
+      )
+    types.append((dtype, order))
+  return types
 
 
 def _dictionary(items: Any, where: Any) -> Iterator[schema.Attribute]:
@@ -140,27 +151,26 @@ def _lower(builder: Builder, node: Node) -> None:
   call: CustomCall = node.attributes
   operands = []
   sent = 0
-  for value, order in zip(node.inputs, call.operands, strict=True):
-    if order is None:
+  for value, type_ in zip(node.inputs, call.operands, strict=True):
+    if type_ is None:
       continue
+    order = _whole(type_)
     view = builder.materialise(builder.view(value).transpose(order))
     sent += builder.tensors[view.root].bytes
-    operands.append(schema.Access(view.root, _places(order)))
+    operands.append(_host_array(view.root, type_))
   results = []
   received = 0
-  for value, order in zip(node.results, call.results, strict=True):
-    shape = tuple(value.shape[d] for d in order or range(len(value.shape)))
-    root = builder.new_root(shape, value.dtype)
-    view = builder.root_view(root)
-    if order is not None:
+  for value, type_ in zip(node.results, call.results, strict=True):
+    order = _whole(type_) if type_ else tuple(range(len(value.shape)))
+    root = builder.new_root(tuple(value.shape[d] for d in order), value.dtype)
+    if type_ is not None:
       received += builder.tensors[root].bytes
-      results.append(schema.Access(root, _places(order)))
-      view = view.transpose(_places(order))
-    builder.define(value, view)
+      results.append(_host_array(root, type_))
+    builder.define(value, builder.root_view(root).transpose(_places(order)))
   aliases = [
     _without_tokens(call.operands, to) if to >= 0 else -1
-    for to, order in zip(call.aliases, call.results)
-    if order is not None
+    for to, type_ in zip(call.aliases, call.results)
+    if type_ is not None
   ]
   builder.steps.append(
     schema.HostCallback(
@@ -175,13 +185,25 @@ def _lower(builder: Builder, node: Node) -> None:
   )
 
 
+def _whole(type_: HostType) -> tuple[int, ...]:
+  """The order of a root's dimensions; those of a complex number's parts, which
+  are values of their own in a last dimension, stay next to each other."""
+  dtype, order = type_
+  return (*order, len(order)) if dtype in COMPLEX else order
+
+
+def _host_array(root: int, type_: HostType) -> schema.HostArray:
+  dtype, order = type_
+  return schema.HostArray(root, _places(order), dtype)
+
+
 def _places(order: tuple[int, ...]) -> list[int]:
   """Where in memory's order each dimension stands."""
   return [order.index(d) for d in range(len(order))]
 
 
-def _without_tokens(orders: list[tuple[int, ...] | None], index: int) -> int:
-  return sum(order is not None for order in orders[:index])
+def _without_tokens(types: list[HostType | None], index: int) -> int:
+  return sum(type_ is not None for type_ in types[:index])
 
 
 define(

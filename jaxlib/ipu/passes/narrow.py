@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import (
   FLOATS,
   NARROW,
@@ -32,7 +31,7 @@ _MOVES = frozenset(
     for name in (
       "reshape", "broadcast_in_dim", "transpose", "slice", "reverse",
       "concatenate", "pad", "dynamic_slice", "dynamic_update_slice",
-      "gather", "select", "while", "case", "if",
+      "gather", "select", "while", "case", "if", "custom_call",
     )
   }
 )  # fmt: skip
@@ -150,12 +149,6 @@ class _Narrow:
       region = node.regions[0]
       if region.results == region.parameters[len(node.results) :]:
         return self.moved(node)
-    if node.op == "stablehlo.custom_call":
-      raise unimplemented(
-        "functions of the host on types of less than 8 bits and 8-bit floats",
-        node.location,
-        "convert them before",
-      )
     if node.op == "stablehlo.bitcast_convert":
       return [self.bitcast(node)]
     if node.op == "stablehlo.convert":

@@ -80,12 +80,7 @@ class _Planes:
       self._nodes(graph)
       return [self._interleaved(self.new[v]) for v in graph.results]
 
-    types = [
-      ((*p.shape, 2), PLANE[p.dtype]) if p.dtype in COMPLEX
-      else (p.shape, p.dtype)
-      for p in graph.parameters
-    ]  # fmt: skip
-    return e.region(types, body)
+    return e.region([_at_the_host(p) for p in graph.parameters], body)
 
   def _plane(self, value: Value, k: int) -> Value:
     e = self.emitter
@@ -143,11 +138,7 @@ class _Planes:
     if node.op in _PRODUCTS:
       return [self.product(node)]
     if node.op == "stablehlo.custom_call":
-      raise unimplemented(
-        "functions of the host on complex numbers",
-        node.location,
-        "pass their real and imaginary parts",
-      )
+      return self.host_call(node)
     inputs = [self.new[v] for v in node.inputs]
     function = complex_functions.FUNCTIONS.get(node.op)
     if function is not None:
@@ -167,6 +158,21 @@ class _Planes:
       self.emitter.node(node.op, inputs, types, node.attributes, regions)
     )
     return [tuple(next(made) for _ in _types(v)) for v in node.results]
+
+  def host_call(self, node: Node) -> Sequence[Parts]:
+    """The same call, of arrays as hosts keep them."""
+    results = self.emitter.node(
+      node.op,
+      [self._interleaved(self.new[v]) for v in node.inputs],
+      [_at_the_host(v) for v in node.results],
+      node.attributes,
+    )
+    return [
+      tuple(self._plane(new, k) for k in (0, 1))
+      if old.dtype in COMPLEX
+      else (new,)
+      for old, new in zip(node.results, results, strict=True)
+    ]
 
   def by_plane(self, node: Node) -> Sequence[Parts]:
     """The same operation twice, on real and on imaginary parts."""
@@ -244,6 +250,13 @@ def _types(value: Value) -> list[tuple[tuple[int, ...], DType]]:
   if value.dtype in COMPLEX:
     return [(value.shape, PLANE[value.dtype])] * 2
   return [(value.shape, value.dtype)]
+
+
+def _at_the_host(value: Value) -> tuple[tuple[int, ...], DType]:
+  """The type of a value whose parts lie next to each other."""
+  if value.dtype in COMPLEX:
+    return (*value.shape, 2), PLANE[value.dtype]
+  return value.shape, value.dtype
 
 
 def _is_zero(value: Value) -> bool:

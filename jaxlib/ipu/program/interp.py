@@ -353,31 +353,34 @@ class Machine:
   def _host_callback(self, step: schema.HostCallback) -> None:
     """Everything goes to the host and comes back."""
     operands = []
-    for access in step.operands:
-      m = self.memory[access.tensor]
+    for array in step.operands:
+      m = self.memory[array.tensor]
       values, defined = m.gather_all()
       if not defined.all():
         raise Trap(
           "undefined",
           f"element {int(np.argmin(defined))} is sent to the host but was "
           "never written",
-          tensor=access.tensor,
+          tensor=array.tensor,
         )
-      self.used(access.tensor)
-      operands.append(values.reshape(m.shape).transpose(access.dims))
+      self.used(array.tensor)
+      shape = m.shape[: len(array.dims)]
+      values = values.view(NUMPY[DType(array.dtype)]).reshape(shape)
+      operands.append(values.transpose(array.dims))
     types = []
-    for access in step.results:
-      m = self.writable(access.tensor)
-      shape = tuple(m.shape[d] for d in access.dims)
-      types.append((NUMPY[m.dtype], shape))
+    for array in step.results:
+      m = self.writable(array.tensor)
+      shape = tuple(m.shape[d] for d in array.dims)
+      types.append((NUMPY[DType(array.dtype)], shape))
     given = host_functions.call(step, operands, types)
     size = sum(v.nbytes for v in (*operands, *given))
-    for access, value in zip(step.results, given, strict=True):
-      m = self.writable(access.tensor)
+    for array, value in zip(step.results, given, strict=True):
+      m = self.writable(array.tensor)
       everything = np.ones(m.size, np.bool_)
-      place = [access.dims.index(d) for d in range(value.ndim)]
-      m.write_all(value.transpose(place).reshape(-1), everything)
-      self.wrote(access.tensor, everything)
+      place = [array.dims.index(d) for d in range(value.ndim)]
+      value = np.ascontiguousarray(value.transpose(place)).reshape(-1)
+      m.write_all(value.view(NUMPY[m.dtype]), everything)
+      self.wrote(array.tensor, everything)
     self.host_bytes += size
     self.count(step.cost, size)
 

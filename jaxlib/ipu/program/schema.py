@@ -385,19 +385,32 @@ class Attribute:
 
 
 @record
+class HostArray:
+  """A root as a function of the host sees it: dense, its dimension d being
+  `dims[d]` of the root's.
+
+  A root of real numbers holds complex ones in pairs, along a last dimension
+  that `dims` leaves out; elements of less than 8 bits, and floats of 8, are
+  bytes of the root.
+  """
+
+  tensor: U32
+  dims: list[I32]
+  dtype: U8
+
+
+@record
 class HostCallback:
   """The device waits while the host runs a function.
 
   The operands stream to the host, the function runs, the results stream back.
-  All are roots, dense in the host's memory; an access says which dimension of
-  the root is dimension d of the array that the function sees. Result j is
-  written over operand `aliases[j]`, or over nothing (-1).
+  Result j is written over operand `aliases[j]`, or over nothing (-1).
   """
 
   target: str
   attributes: list[Attribute]
-  operands: list[Access]
-  results: list[Access]
+  operands: list[HostArray]
+  results: list[HostArray]
   aliases: list[I32]
   cost: Cost
   location: U32

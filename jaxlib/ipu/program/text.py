@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.ipu.dtypes import DType, type_text
+from jaxlib.ipu.dtypes import NAME, DType, type_text
 from jaxlib.ipu.program import isa, schema
 
 _SPACES = ("arena", "argument", "result", "constant")
@@ -100,9 +100,13 @@ def _accesses(items: list[schema.Access]) -> str:
 def _host_callback(step: schema.HostCallback) -> str:
   told = "".join(f" {a.name}={a.data.hex()}" for a in step.attributes)
   return (
-    f"{_accesses(step.results)} = host @{step.target}"
-    f"({_accesses(step.operands)}){told}"
+    f"{_host_arrays(step.results)} = host @{step.target}"
+    f"({_host_arrays(step.operands)}){told}"
   )
+
+
+def _host_arrays(items: list[schema.HostArray]) -> str:
+  return ", ".join(f"t{a.tensor}{a.dims}:{NAME[DType(a.dtype)]}" for a in items)
 
 
 def _execute(program: schema.Program, step: schema.Execute) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from jaxlib.ipu.dtypes import SIZE, STORED, DType
+from jaxlib.ipu.dtypes import COMPLEX, SIZE, STORED, DType, stored
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema, verify_compute, verify_memory
 from jaxlib.ipu.program.verify_memory import dense
@@ -328,15 +328,10 @@ class _Verifier:
 
   def _host_callback(self, step: schema.HostCallback) -> None:
     self.require(step.cost.exchange_cycles > 0, "a round trip costs nothing")
-    for access in (*step.operands, *step.results):
-      t = self.tensor(access.tensor)
-      self.require(t.root == access.tensor, "streams a placed tensor")
-      self.require(
-        sorted(access.dims) == list(range(len(t.shape))),
-        f"tensor {access.tensor} with its dimensions {access.dims}",
-      )
-    for access in step.operands:
-      self.reads(access.tensor)
+    for array in (*step.operands, *step.results):
+      self._host_array(array)
+    for array in step.operands:
+      self.reads(array.tensor)
     results = [a.tensor for a in step.results]
     self.require(
       len(set(results)) == len(results) == len(step.aliases),
@@ -347,9 +342,26 @@ class _Verifier:
         -1 <= operand < len(step.operands),
         f"result {result} takes the place of operand {operand}",
       )
-      for access in step.operands:
-        self.keeps_apart(access.tensor, result, in_place=False)
+      for array in step.operands:
+        self.keeps_apart(array.tensor, result, in_place=False)
       self.writes(result)
+
+  def _host_array(self, array: schema.HostArray) -> None:
+    t = self.tensor(array.tensor)
+    self.require(t.root == array.tensor, "streams a placed tensor")
+    self.require(
+      array.dtype in SIZE and t.dtype == stored(DType(array.dtype)),
+      f"tensor {array.tensor} of type {t.dtype} is of type {array.dtype} to "
+      "the host",
+    )
+    shape = t.shape
+    if array.dtype in COMPLEX:
+      self.require(shape[-1:] == [2], f"tensor {array.tensor} is not of pairs")
+      shape = shape[:-1]
+    self.require(
+      sorted(array.dims) == list(range(len(shape))),
+      f"tensor {array.tensor} with its dimensions {array.dims}",
+    )
 
   def _loop(self, step: schema.Repeat | schema.While, path: str) -> None:
     """What a turn changes is not what the next one starts with."""

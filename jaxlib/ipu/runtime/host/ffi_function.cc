@@ -29,9 +29,14 @@ int XlaDType(DType dtype) {
   return dtype < std::size(kXlaDType) ? kXlaDType[dtype] : 0;
 }
 
+struct Target {
+  Handlers handlers;
+  void (*prepare)();
+};
+
 struct Targets {
   std::mutex mutex;
-  std::unordered_map<std::string, Handlers> by_name;
+  std::unordered_map<std::string, Target> by_name;
 };
 
 Targets& TheTargets() {
@@ -261,7 +266,8 @@ int Answer(const Status& status, char* error, size_t error_size) {
   return static_cast<int>(status.code());
 }
 
-Status Register(const std::string& name, void* const* handlers) {
+Status Register(const std::string& name, void* const* handlers,
+                void (*prepare)()) {
   Handlers stages;
   for (int stage = 0; stage < ffi::kStages; ++stage) {
     stages[stage] = reinterpret_cast<ffi::Handler*>(handlers[stage]);
@@ -270,14 +276,14 @@ Status Register(const std::string& name, void* const* handlers) {
   }
   Targets& targets = TheTargets();
   std::lock_guard lock(targets.mutex);
-  targets.by_name[name] = stages;
+  targets.by_name[name] = {stages, prepare};
   return Status();
 }
 
 }  // namespace
 
 FunctionOr BindFfi(CallSite site) {
-  Handlers handlers;
+  Target target;
   {
     Targets& targets = TheTargets();
     std::lock_guard lock(targets.mutex);
@@ -289,9 +295,11 @@ FunctionOr BindFfi(CallSite site) {
                         "jax.ffi.register_ffi_target(\"" +
                         site.target + "\", function, platform=\"ipu\")");
     }
-    handlers = known->second;
+    target = known->second;
   }
-  auto function = std::make_unique<FfiFunction>(std::move(site), handlers);
+  if (target.prepare != nullptr) target.prepare();
+  auto function =
+      std::make_unique<FfiFunction>(std::move(site), target.handlers);
   IPU_RETURN_IF_ERROR(function->Instantiate());
   return std::unique_ptr<Function>(std::move(function));
 }
@@ -299,8 +307,8 @@ FunctionOr BindFfi(CallSite site) {
 }  // namespace ipu::host
 
 int ipu_register_ffi_target(const char* name, void* const* handlers,
-                            char* error, size_t error_size) {
-  return ipu::host::Answer(ipu::host::Register(name, handlers), error,
+                            void (*prepare)(), char* error, size_t error_size) {
+  return ipu::host::Answer(ipu::host::Register(name, handlers, prepare), error,
                            error_size);
 }
 

@@ -32,8 +32,8 @@ struct Calls {
                                          {"process", 0, kU64, 1, Bytes(3)}};
     const Step call = {HostCallback{target,
                                     told,
-                                    {{x, {0, 1}}, {t, {0, 1}}},
-                                    {{y, {0, 1}}},
+                                    {{x, {0, 1}, kF32}, {t, {0, 1}, kF32}},
+                                    {{y, {0, 1}, kF32}},
                                     {alias},
                                     Builder::cost,
                                     0}};

@@ -136,13 +136,13 @@ class Loader {
   Status AddStep(const program::HostCallback& s, Block& block) {
     Add(block.cost, CountersOf(s.cost));
     host::CallSite site{s.target, s.attributes, {}, {}};
-    const auto views = [&](const std::vector<program::Access>& accesses,
+    const auto views = [&](const std::vector<program::HostArray>& arrays,
                            std::vector<TensorInfo>& infos) {
       std::vector<View> views;
-      for (const program::Access& a : accesses) {
+      for (const program::HostArray& a : arrays) {
         views.push_back(ViewOf(a.tensor));
         const program::Tensor& t = p_.tensors[a.tensor];
-        TensorInfo info{t.dtype, {}, static_cast<size_t>(program::Bytes(t))};
+        TensorInfo info{a.dtype, {}, static_cast<size_t>(program::Bytes(t))};
         for (const int32_t d : a.dims) info.shape.push_back(t.shape[d]);
         infos.push_back(std::move(info));
       }

@@ -22,7 +22,14 @@ enum DType : uint8_t {
   kF32 = 11,
   kF64 = 12,
   kBF16 = 13,
+  // Only callers know these: tensors hold their parts.
+  kC64 = 14,
+  kC128 = 15,
 };
+
+constexpr bool IsComplex(uint8_t dtype) {
+  return dtype == kC64 || dtype == kC128;
+}
 
 // Bytes of one element; 0 for what is no element type.
 constexpr uint32_t ItemSize(uint8_t dtype) {
@@ -52,7 +59,7 @@ constexpr uint32_t ItemSize(uint8_t dtype) {
 // Bytes of one element of a type that callers know: complex numbers, and those
 // of less than 8 bits, besides the above. 0 for what is none.
 constexpr uint32_t HostItemSize(uint8_t dtype) {
-  if (dtype == 14 || dtype == 15) return dtype == 14 ? 8 : 16;
+  if (IsComplex(dtype)) return dtype == kC64 ? 8 : 16;
   if (dtype >= 16 && dtype <= 29 && dtype != 23) return 1;
   return ItemSize(dtype);
 }

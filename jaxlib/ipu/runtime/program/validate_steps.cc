@@ -133,8 +133,8 @@ class StepValidator {
   Status CheckStep(const HostCallback& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
-    for (const Access& a : s.operands) IPU_RETURN_IF_ERROR(CheckArray(a));
-    for (const Access& a : s.results) IPU_RETURN_IF_ERROR(CheckArray(a));
+    for (const HostArray& a : s.operands) IPU_RETURN_IF_ERROR(CheckArray(a));
+    for (const HostArray& a : s.results) IPU_RETURN_IF_ERROR(CheckArray(a));
     if (s.aliases.size() != s.results.size()) {
       return Corrupt("a host callback of ", s.results.size(), " results and ",
                      s.aliases.size(), " aliases");
@@ -154,14 +154,22 @@ class StepValidator {
     return Status();
   }
 
-  // A root as the host sees it: with its dimensions in some order.
-  Status CheckArray(const Access& a) {
+  // A root as the host sees it: with its dimensions in some order, but for the
+  // last one of complex numbers' parts.
+  Status CheckArray(const HostArray& a) {
     if (a.tensor >= p_.tensors.size() ||
         p_.tensors[a.tensor].root != a.tensor) {
       return Corrupt("a host callback streams tensor ", a.tensor, " of ",
                      p_.tensors.size(), ", or one that is no root");
     }
-    std::vector<int32_t> order(p_.tensors[a.tensor].shape.size());
+    const Tensor& t = p_.tensors[a.tensor];
+    const size_t inner = IsComplex(a.dtype) ? 1 : 0;
+    if (HostItemSize(a.dtype) != ItemSize(t.dtype) << inner ||
+        (inner && (t.shape.empty() || t.shape.back() != 2))) {
+      return Corrupt("a host callback sees tensor ", a.tensor,
+                     " of element type ", t.dtype, " as one of type ", a.dtype);
+    }
+    std::vector<int32_t> order(t.shape.size() - inner);
     std::iota(order.begin(), order.end(), 0);
     if (!std::is_permutation(order.begin(), order.end(), a.dims.begin(),
                              a.dims.end())) {

@@ -30,8 +30,8 @@ Builder Example() {
       {HostCopy{x, 1, Builder::cost, 0}},
       {HostCallback{"f",
                     {},
-                    {{x, {1, 0}}, {i, {}}},
-                    {{y, {0, 1}}},
+                    {{x, {1, 0}, kF32}, {i, {}, kI32}},
+                    {{y, {0, 1}, kF32}},
                     {0},
                     Builder::cost,
                     0}},
@@ -171,6 +171,11 @@ TEST(Validate, HostCallbacks) {
   EXPECT_TRUE(refused([](auto& s) { s.operands[0].dims = {0, 0}; }));
   EXPECT_TRUE(refused([](auto& s) { s.results[0].dims = {0}; }));
   EXPECT_TRUE(refused([](auto& s) { s.results[0].dims = {0, 2}; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = 0; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = kU8; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = kF64; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = kC64; }));
+  EXPECT_TRUE(refused([](auto& s) { s.operands[1].dtype = kC64; }));
   EXPECT_TRUE(refused([](auto& s) { s.aliases = {}; }));
   EXPECT_TRUE(refused([](auto& s) { s.aliases = {2}; }));
   EXPECT_TRUE(refused([](auto& s) { s.aliases = {1}; }));  // of another size
