@@ -112,6 +112,23 @@ def test_spatial_dimensions(check, rank):
   close(check, with_gradients(f), x, w)
 
 
+@pytest.mark.parametrize("spec", ["NC,OI,NC", "CN,IO,CN", "NC,IO,CN"])
+@pytest.mark.parametrize("groups", ["feature", "batch"])
+def test_groups_without_spatial_dimensions(check, spec, groups):
+  numbers = tuple(spec.split(","))
+  extents = {"N": 6, "C": 6, "O": 12, "I": 2 if groups == "feature" else 6}
+  x, w = operands(
+    tuple(extents[d] for d in numbers[0]), tuple(extents[d] for d in numbers[1])
+  )
+
+  def f(x, w):
+    return lax.conv_general_dilated(
+      x, w, (), [], (), (), numbers, **{f"{groups}_group_count": 3}
+    )
+
+  close(check, f, x, w)
+
+
 DTYPES = [
   np.float16, ml_dtypes.bfloat16, np.int8, np.uint8, np.int16, np.int32,
 ]  # fmt: skip

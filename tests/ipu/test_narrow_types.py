@@ -198,7 +198,8 @@ def test_constants(check_values, dtype):
   one = values[3]
 
   def f(x):
-    return x, jnp.asarray(values), jnp.full((4,), one), jnp.asarray(one)
+    few = [jnp.asarray(values[i : i + 5]) for i in range(0, len(values), 5)]
+    return x, jnp.asarray(values), jnp.full((4,), one), jnp.asarray(one), few
 
   check_values(f, sample(dtype, (3,)), rtol=0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -87,14 +88,30 @@ def _encode(numbers: list[str], dtype: DType) -> bytes:
 def _bits(number: str, dtype: DType) -> int:
   if dtype in NARROW:
     return _narrow_bits(number, dtype)
-  return _float_bits(float(number), *_FORMAT[PLANE.get(dtype, dtype)])
+  dtype = PLANE.get(dtype, dtype)
+  value = float(number)
+  if dtype is DType.F64 and abs(value) < 1e-300:
+    # By integers too; a denormal number's bits count how many smallest ones.
+    return (number.startswith("-") << 63) | _double_bits(number)
+  return _float_bits(value, *_FORMAT[dtype])
+
+
+def _double_bits(number: str) -> int:
+  """Of what is smaller than 1e-300."""
+  exact = abs(Fraction(number))
+  exponent = -1022
+  while exact >= Fraction(2) ** (exponent + 1):
+    exponent += 1
+  units = round(exact / Fraction(2) ** (exponent - 52))
+  return ((exponent + 1022) << 52) + units
 
 
 def _narrow_bits(number: str, dtype: DType) -> int:
   if not dtype.name.startswith("F"):
     return int(number) & ((1 << NARROW_BITS[dtype]) - 1)
   if dtype is DType.F8E8M0FNU:
-    return math.frexp(float(number))[1] + 126
+    # Six digits are printed, of a power of two: some are a bit less.
+    return round(math.log2(float(number))) + 127
   with np.errstate(all="ignore"):
     return int(np.float64(number).astype(NUMPY[dtype]).view(np.uint8))
 

@@ -18,7 +18,7 @@ from jaxlib.ipu.diagnostics import (
   unimplemented,
 )
 from jaxlib.ipu.dtypes import MLIR_NAME, NAME, UNBUFFERED, DType
-from jaxlib.ipu.ir import registry, scatter_guard
+from jaxlib.ipu.ir import convolution_guard, registry, scatter_guard
 from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
 from jaxlib.mlir import ir
@@ -63,6 +63,8 @@ def parse(code: bytes) -> ir.Module:
     with context:
       if b"scatter" in code:  # the name of the operation, if there is one
         scatter_guard.guard(module)
+      if b"convolution" in code:
+        convolution_guard.guard(module)
       PassManager.parse(_PIPELINE).run(module.operation)
   except (ir.MLIRError, ValueError) as e:
     raise invalid_argument(

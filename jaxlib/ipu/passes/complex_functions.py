@@ -265,6 +265,28 @@ def power(e: Emitter, a: Pair, b: Pair) -> Pair:
   return e.select(to_nothing, 1, real), e.select(to_nothing, 0, imaginary)
 
 
+def cbrt(e: Emitter, z: Pair) -> Pair:
+  """z ** (1 / 3) on the principal branch."""
+  third = e.constant(1 / 3, z[0].dtype, z[0].shape)
+  return power(e, z, (third, e.constant(0, z[0].dtype, z[0].shape)))
+
+
+def _greater(e: Emitter, a: Pair, b: Pair) -> Value:
+  """By the real parts; by the imaginary ones where these are the same."""
+  same = e.and_(e.compare(a[0], b[0], "EQ"), e.compare(a[1], b[1], "GT"))
+  return e.or_(e.compare(a[0], b[0], "GT"), same)
+
+
+def maximum(e: Emitter, a: Pair, b: Pair) -> Pair:
+  """In lexicographic order."""
+  return _select(e, _greater(e, a, b), a, b)
+
+
+def minimum(e: Emitter, a: Pair, b: Pair) -> Pair:
+  """In lexicographic order."""
+  return _select(e, _greater(e, b, a), a, b)
+
+
 # --- Trigonometry ------------------------------------------------------------
 
 
@@ -332,6 +354,14 @@ def tan(e: Emitter, z: Pair) -> Pair:
   return v, e.negate(u)
 
 
+def atan2(e: Emitter, y: Pair, x: Pair) -> Pair:
+  """-i log((x + iy) / sqrt(x^2 + y^2))."""
+  turned = e.subtract(x[0], y[1]), e.add(x[1], y[0])
+  squares = add(e, multiply(e, x, x), multiply(e, y, y))
+  u, v = log(e, divide(e, turned, sqrt(e, squares)))
+  return v, e.negate(u)
+
+
 def logistic(e: Emitter, z: Pair) -> Pair:
   """1 / (1 + exp(-z))."""
   x, y = exponential(e, negate(e, z))
@@ -344,7 +374,7 @@ FUNCTIONS: dict[str, Callable[..., Pair]] = {
   f"stablehlo.{f.__name__}": f
   for f in (
     add, subtract, negate, multiply, divide, sign, exponential,
-    exponential_minus_one, log, log_plus_one, sqrt, rsqrt, power, sine,
-    cosine, tan, tanh, logistic,
+    exponential_minus_one, log, log_plus_one, sqrt, rsqrt, power, cbrt,
+    maximum, minimum, sine, cosine, tan, tanh, atan2, logistic,
   )
 }  # fmt: skip

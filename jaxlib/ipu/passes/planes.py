@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from jaxlib.ipu.diagnostics import unimplemented
-from jaxlib.ipu.dtypes import COMPLEX, PLANE, DType
+from jaxlib.ipu.dtypes import COMPLEX, PLANE, SIZE, DType
 from jaxlib.ipu.ir.attributes import Comparison
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
@@ -314,6 +314,23 @@ def _convert(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
   )
 
 
+def _bitcast(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
+  """Of both parts side by side, as hosts keep them."""
+  to = node.results[0]
+  shape, dtype = (*to.shape, 2), PLANE[to.dtype]
+  columns = [e.reshape(p, (*p.shape, 1)) for p in inputs[0]]
+  pairs = e.concatenate(columns, len(columns[0].shape) - 1)
+  ratio = SIZE[dtype] // SIZE[pairs.dtype]
+  if ratio > 1:
+    pairs = e.reshape(pairs, (*shape, ratio))
+  bits = e.reshape(e.bitcast_convert(pairs, dtype), shape)
+  start = (0,) * len(to.shape)
+  return tuple(
+    e.reshape(e.slice(bits, (*start, k), (*to.shape, k + 1)), to.shape)
+    for k in (0, 1)
+  )
+
+
 def _compare(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
   comparison: Comparison = node.attributes
   direction = Opcode(comparison.opcode).name
@@ -337,6 +354,7 @@ _RULES: dict[str, Callable[[Emitter, Node, Sequence[Parts]], Parts]] = {
   "stablehlo.imag": _imag,
   "stablehlo.abs": _abs,
   "stablehlo.convert": _convert,
+  "stablehlo.bitcast_convert": _bitcast,
   "stablehlo.compare": _compare,
 }
 _HANDLED = _MOVES | _FLAT | _PRODUCTS | {*_RULES, *complex_functions.FUNCTIONS}
