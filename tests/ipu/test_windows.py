@@ -63,6 +63,18 @@ def test_a_start_that_is_no_identity(check):
   check(pool(3.0, lax.add, (6, 1), padding=[(5, 0), (0, 0)]), x, atol=1e-4)
 
 
+def test_windows_of_one_element(check):
+  """Parts of the operand, to which the start value still comes."""
+  x = util.sample(np.float32, (16, 17))
+
+  def f(x):
+    return lax.reduce_window(
+      x, 0.5, lax.max, (1, 1), (3, 2), "VALID", base_dilation=(2, 1)
+    )
+
+  check(f, x)
+
+
 def test_several_operands_and_any_region(check):
   x = util.sample(np.float32, (8, 9))
   i = np.arange(72, dtype=np.int32).reshape(8, 9)

@@ -194,7 +194,10 @@ def _combine_init(
   """Applies the region once more, to start values that are no identity."""
   shape = node.results[0].shape
   reduced = [builder.view(v) for v in node.results]
-  layout = builder.tensors[reduced[0].root].layout
+  root = builder.tensors[reduced[0].root]
+  layout = root.layout
+  if math.prod(root.shape) != math.prod(shape):  # a part of another tensor
+    layout = builder.default_layout(shape, node.results[0].dtype)
   (region,) = node.regions
   combine = combiner(region)
   roots = [builder.new_root(shape, v.dtype, layout) for v in node.results]
