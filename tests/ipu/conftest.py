@@ -55,6 +55,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     default="ipu",
     help="the platform under test; `cpu` checks the tests themselves",
   )
+  parser.addoption(
+    "--drawn-seed",
+    type=int,
+    default=0,
+    help="draws other programs in test_drawn_operations.py",
+  )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -194,9 +194,9 @@ def _combine_init(
   """Applies the region once more, to start values that are no identity."""
   shape = node.results[0].shape
   reduced = [builder.view(v) for v in node.results]
-  root = builder.tensors[reduced[0].root]
-  layout = root.layout
-  if math.prod(root.shape) != math.prod(shape):  # a part of another tensor
+  info = builder.tensors[reduced[0].root]
+  layout = info.layout
+  if math.prod(info.shape) != math.prod(shape):  # a part of another tensor
     layout = builder.default_layout(shape, node.results[0].dtype)
   (region,) = node.regions
   combine = combiner(region)

@@ -1,0 +1,190 @@
+"""Runs a drawn program on the IPU and on XLA:CPU and compares results."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import jax
+import jax.numpy as jnp
+
+from . import values as types
+from .program import Program
+
+# Absolute error, for results of a magnitude up to 4, larger in proportion:
+# what several functions in a row may make of some units in the last place.
+_TOLERANCE = {
+  "float16": 0.06, "bfloat16": 0.4, "float32": 1e-3, "float64": 1e-8,
+}  # fmt: skip
+# XLA:CPU compiles small programs in half the time, and closer to their text.
+_CPU = {"xla_backend_optimization_level": 0}
+
+
+class Outcome(enum.Enum):
+  """What became of a program."""
+
+  AGREE = "agree"
+  UNSTABLE = "differ where a last bit of the arguments matters as much"
+  REFERENCE = "XLA:CPU fails"
+  DIFFER = "differ"
+  ERROR = "error"
+  CRASH = "crash"
+  HANG = "hang"
+
+  @property
+  def bad(self) -> bool:
+    return self in (Outcome.DIFFER, Outcome.ERROR, Outcome.CRASH, Outcome.HANG)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+  outcome: Outcome
+  message: str = ""
+
+
+def run(
+  program: Program, platform: str, options: dict[str, Any]
+) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+  """The program on a device, from NumPy arrays to NumPy arrays."""
+  device = jax.devices(platform)[0]
+  f = jax.jit(
+    program.function(), compiler_options=options, donate_argnums=program.donated
+  )
+
+  def call(arguments: list[np.ndarray]) -> list[np.ndarray]:
+    with warnings.catch_warnings(), jax.default_device(device):
+      warnings.simplefilter("ignore")  # of donation, of integers cut short
+      return [np.asarray(r) for r in f(*jax.device_put(arguments, device))]
+
+  return call
+
+
+def check(
+  program: Program, stage: Callable[[str], None] = lambda _: None
+) -> Verdict:
+  """Runs and compares.
+
+  Args:
+    program: what to run.
+    stage: told what runs next, `cpu` or `ipu`.
+  """
+  with jax.enable_x64(program.x64):
+    arguments = program.values()
+    stage("cpu")
+    reference = run(program, "cpu", _CPU)
+    try:
+      expected = reference(arguments)
+    except Exception as error:  # whatever it is, it is not ours
+      return Verdict(Outcome.REFERENCE, _line(error))
+    stage("ipu")
+    options = {"ipu_num_tiles": program.tiles, "ipu_allow_out_of_memory": True}
+    try:
+      actual = run(program, "ipu", options)(arguments)
+    except Exception as error:
+      return Verdict(Outcome.ERROR, _line(error))
+    message, jumps = _differences(program, actual, expected)
+    if not message:
+      return Verdict(Outcome.AGREE)
+    stage("cpu")
+    unstable = not jumps and _unstable(
+      program, reference, arguments, actual, expected
+    )
+  return Verdict(Outcome.UNSTABLE if unstable else Outcome.DIFFER, message)
+
+
+def _line(error: Exception) -> str:
+  return f"{type(error).__name__}: {error}"
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+  return x.astype(np.complex128 if types.is_complex(x.dtype) else np.float64)
+
+
+def _error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  """Of each element; the same infinity or NaN has none."""
+  x, y = _wide(a), _wide(b)
+  with np.errstate(all="ignore"):
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    return np.where(same, 0.0, np.nan_to_num(np.abs(x - y), nan=np.inf))
+
+
+def _allowed(b: np.ndarray, worst: np.dtype) -> float:
+  y = np.abs(_wide(b))
+  scale = float(np.max(y, where=np.isfinite(y), initial=4.0)) / 4
+  return _TOLERANCE[worst.name] * scale
+
+
+def _differences(
+  program: Program, actual: list[np.ndarray], expected: list[np.ndarray]
+) -> tuple[str, bool]:
+  """What differs, and whether it is something that must not at all."""
+  worst = _worst(program)
+  lines, jumps = [], False
+  for n, (a, b) in enumerate(zip(actual, expected, strict=True)):
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+      lines.append(f"result {n}: {a.dtype}{a.shape}, not {b.dtype}{b.shape}")
+      jumps = True
+      continue
+    error = _error(a, b)
+    wrong = error > (0 if program.exact[n] else _allowed(b, worst))
+    if wrong.any():
+      jumps = jumps or program.exact[n]
+      where = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(wrong)))
+      got, want = np.atleast_1d(a)[where], np.atleast_1d(b)[where]
+      lines.append(
+        f"result {n}: {int(wrong.sum())} of {wrong.size} {a.dtype} differ, at "
+        f"{list(where)} {got!s}, expected {want!s}"
+      )
+  return "\n".join(lines), jumps
+
+
+def _worst(program: Program) -> np.dtype:
+  """The coarsest float type that the program names."""
+  code = program.text + " ".join(program.arguments)
+  narrow = [t.name for t in types.NARROW if t.name in code]
+  if "bfloat16" in code or any("float" in n for n in narrow):
+    return np.dtype(jnp.bfloat16)
+  if "float16" in code:
+    return np.dtype(np.float16)
+  # Without any other, Python's numbers and JAX's functions are of this type.
+  wide = program.x64 and "float32" not in code and "complex64" not in code
+  return np.dtype(np.float64 if wide else np.float32)
+
+
+def _unstable(
+  program: Program,
+  reference: Callable[[list[np.ndarray]], list[np.ndarray]],
+  arguments: list[np.ndarray],
+  actual: list[np.ndarray],
+  expected: list[np.ndarray],
+) -> bool:
+  """Whether XLA:CPU's own results move as much with its arguments' last bits.
+
+  Results that are exact are not asked.
+  """
+  moved = [np.zeros(e.shape) for e in expected]
+  unit = 4 * float(ml_dtypes.finfo(_worst(program)).eps)
+  for seed in range(3):
+    rng = np.random.default_rng(seed)
+    near = []
+    for x in arguments:
+      if types.is_float(x.dtype) or types.is_complex(x.dtype):
+        x = (_wide(x) * (1 + unit * rng.uniform(-1, 1, x.shape))).astype(
+          x.dtype
+        )
+      near.append(x)
+    for n, result in enumerate(reference(near)):
+      moved[n] = np.maximum(moved[n], _error(result, expected[n]))
+  for n, (a, b) in enumerate(zip(actual, expected, strict=True)):
+    if program.exact[n]:
+      continue
+    allowed = max(_allowed(b, _worst(program)), 8 * np.max(moved[n], initial=0))
+    if (_error(a, b) > allowed).any():
+      return False
+  return True

@@ -1,0 +1,103 @@
+"""A drawn program for every operation, and the tool that draws many.
+
+`--drawn-seed=N` draws others; drawn_programs.py runs as many as wanted.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from drawn import block, compare, operations
+from drawn.choices import Choices, shrink
+from drawn.compare import Outcome
+from drawn.program import Program
+from drawn.worker import Worker
+
+pytestmark = pytest.mark.ipu_only
+
+OPERATIONS = {
+  op.__name__: op for family in operations.FAMILIES for op in family
+}
+
+
+@pytest.fixture(scope="module")
+def patient():
+  """A process apart: XLA:CPU crashes at times."""
+  worker = Worker(seconds=300)
+  yield worker
+  worker.stop()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_program_of_every_operation(request, patient, name):
+  seed = request.config.getoption("--drawn-seed")
+  drawn = None
+  for attempt in range(30):
+    choices = Choices(rng=random.Random(f"{seed}:{name}:{attempt}"))
+    try:
+      drawn, used = block.program(
+        choices, [[OPERATIONS[name]]], attempt % 2 > 0
+      )
+    except block.Reject:
+      continue
+    break
+  assert drawn is not None, f"30 attempts have drawn no {name}"
+  assert name in used
+  verdict = patient.run(drawn)
+  assert not verdict.outcome.bad, f"{verdict.message}\n{drawn.script()}"
+
+
+def test_a_program_is_drawn_again():
+  choices = Choices(rng=random.Random(3))
+  first, _ = block.program(choices, operations.FAMILIES, False)
+  again, _ = block.program(Choices(choices.made), operations.FAMILIES, False)
+  assert first == again
+
+
+def test_shrinking_finds_the_least_that_fails():
+  fails = lambda made: sum(made) >= 10 and 4 in made
+  assert shrink([7, 1, 9, 4, 0, 3, 8], fails, 1000) in ([6, 4], [4, 6])
+
+
+BROKEN = """
+def f(x0):
+  if jax.config.jax_default_device.platform == {platform!r}:
+    {what}
+  return (x0 + 1,)
+"""
+
+
+def broken(what: str, platform: str = "ipu") -> Program:
+  text = BROKEN.format(what=what, platform=platform)
+  return Program(text, ("np.zeros(3, np.float32)",), (False,))
+
+
+@pytest.fixture(scope="module")
+def worker():
+  worker = Worker(seconds=3)
+  # What starts the process is not part of any program's time.
+  assert worker.run(broken("pass")).outcome is Outcome.AGREE
+  yield worker
+  worker.stop()
+
+
+@pytest.mark.parametrize(("what", "outcome"), [
+  ("x0 = x0 + 1", Outcome.DIFFER),
+  ("raise ValueError('no')", Outcome.ERROR),
+  ("import os; os._exit(3)", Outcome.CRASH),
+  ("import time; time.sleep(300)", Outcome.HANG),
+])  # fmt: skip
+def test_what_goes_wrong_has_a_name(worker, what, outcome):
+  assert worker.run(broken(what)).outcome is outcome
+  assert worker.run(broken(what, "cpu")).outcome in (
+    Outcome.REFERENCE, Outcome.DIFFER,
+  )  # fmt: skip
+
+
+def test_small_differences_count_where_results_are_exact():
+  text = "def f(x0):\n  on = jax.config.jax_default_device.platform\n"
+  text += "  return (x0 + (1e-5 if on == 'ipu' else 0),)\n"
+  for exact, outcome in ((True, Outcome.DIFFER), (False, Outcome.AGREE)):
+    drawn = Program(text, ("np.zeros(3, np.float32)",), (exact,))
+    assert compare.check(drawn).outcome is outcome
