@@ -7,6 +7,18 @@ from typing import Any
 
 PLATFORM = "ipu"
 
+# What the rules below call. Exported programs keep these names: operands and
+# results of each stay as they are.
+_TARGETS = (
+  "ipu_eigh",
+  "ipu_gehrd",
+  "ipu_geqp3",
+  "ipu_lu",
+  "ipu_svd",
+  "ipu_sytrd_lower",
+  "ipu_sytrd_upper",
+)
+
 
 def register() -> None:
   """Registers the rules; JAX must know the platform by then."""
@@ -26,6 +38,7 @@ def register() -> None:
       continue  # it has been given up, with a warning
     rule = mlir.lower_fun(function, multiple_results=True)
     mlir.register_lowering(primitive, rule, platform=PLATFORM)
+  internals.guarantee_custom_calls(_TARGETS)
   handlers, find_lapack = internals.lapack_handlers() or ({}, None)
   for name, handler in handlers.items():
     ffi_targets.register(plugin.load(), name, handler, 1, find_lapack)
@@ -49,6 +62,7 @@ def _of_elements(rule: Any) -> Any:
 def _call(name: str, shapes: list[Any], *operands: Any) -> list[Any]:
   import jax
 
+  assert name in _TARGETS, name
   return list(jax.ffi.ffi_call(name, shapes)(*operands))
 
 

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 logger = logging.getLogger("jaxlib.ipu")
@@ -293,6 +293,16 @@ def lapack_handlers(
     for name, handler, version in registrations()["cpu"]
     if version == 1
   }, initialize
+
+
+@uses(
+  "jax._src.export._export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE",
+  lost="jax.export of linear algebra for the IPU needs "
+  "export.DisabledSafetyCheck.custom_call(NAME)",
+)
+def guarantee_custom_calls(targets: set[str], names: Iterable[str]) -> None:
+  """`jax.export` refuses custom calls whose meaning may change."""
+  targets.update(names)
 
 
 # --- What users see --------------------------------------------------------
