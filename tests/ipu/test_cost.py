@@ -16,7 +16,7 @@ from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS, _inner_loops, dot
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import INTEGERS, DType
-from jaxlib.ipu.plan import cost, layout, matmul, reduction
+from jaxlib.ipu.plan import combine, cost, layout, matmul, reduction
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 
@@ -72,19 +72,78 @@ def test_one_operation_costs_what_the_table_says(
   assert more == pytest.approx(workers * (n / workers) / unit * expected)
 
 
+@pytest.mark.parametrize(
+  "op, dtype, unit, expected",
+  [
+    # BroadcastScalar's and INVERSE's rows: one operand is one element.
+    (Opcode.ADD, F32, 2, 2),
+    (Opcode.MUL, F16, 4, 2),
+    (Opcode.MAX, F32, 2, 3),
+    (Opcode.DIV, F32, 2, 6),
+    (Opcode.DIV, F16, 4, 15),
+    (Opcode.ADD, I32, 1, 6),
+    (Opcode.GT, F32, 4, 12),
+  ],
+  ids=str,
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_scalars_stay_in_registers(op, dtype, unit, expected, constant):
+  fields = elementwise(op, 2, dtype)
+  inverse = op == Opcode.DIV
+  if constant:
+    register = RegisterType.I32 if dtype == I32 else RegisterType.F32
+    at = 0 if inverse else 16
+    code = bytearray(fields.code)
+    code[at : at + 16] = encode(Opcode.CONST, register, imm=1)
+    fields = schema.Map(bytes(code), fields.outputs)
+  result = DType.BOOL if op == Opcode.GT else dtype
+  scalars = () if constant else (0,) if inverse else (1,)
+
+  def cycles(n: int) -> float:
+    return CODELETS[schema.Map].cycles(
+      IPU2, fields, [dtype, dtype], [result], [n], scalars=scalars
+    )
+
+  workers = IPU2.num_workers
+  n = 1200 * workers
+  more = cycles(2 * n) - cycles(n)
+  assert more == pytest.approx(workers * (n / workers) / unit * expected)
+
+
+def chain(*instructions: bytes) -> float:
+  codelet = CODELETS[schema.Map]
+  code = b"".join(instructions)
+  fields = schema.Map(code, [len(code) // 16 - 1])
+  return codelet.cycles(IPU2, fields, [F32], [F32], [6000])
+
+
 def test_a_chain_loads_and_stores_once():
   load = encode(Opcode.LOAD, RegisterType.F32)
-  add = encode(Opcode.ADD, RegisterType.F32, 0, 0)
-  add2 = encode(Opcode.ADD, RegisterType.F32, 1, 0)
-  codelet = CODELETS[schema.Map]
+  adds = [encode(Opcode.ADD, RegisterType.F32, n, 0) for n in range(3)]
+  one, two, three = (chain(load, *adds[:n]) for n in (1, 2, 3))
+  # Two additions issue beside a load and a store; a third takes a cycle of its
+  # own for two elements.
+  assert one == two
+  assert three - two == pytest.approx(6000 / 2)
 
-  def cycles(code: bytes) -> float:
+
+def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
+  register = RegisterType.F32
+  load, other = (encode(Opcode.LOAD, register, imm=i) for i in (0, 1))
+  two = encode(Opcode.CONST, register, imm=0x40000000)
+  product = encode(Opcode.MUL, register, 0, 2)
+
+  def cycles(*last: bytes) -> float:
+    code = b"".join((load, other, two, product, *last))
     fields = schema.Map(code, [len(code) // 16 - 1])
-    return codelet.cycles(IPU2, fields, [F32], [F32], [6000])
+    return CODELETS[schema.Map].cycles(IPU2, fields, [F32] * 2, [F32], [6000])
 
-  one, two = cycles(load + add), cycles(load + add + add2)
-  # One more f32v2 addition per two elements, nothing else.
-  assert two - one == pytest.approx(6000 / 2)
+  # ScaledAdd's loop: 3 cycles of a worker for two elements.
+  start = 37 + 57 + 6 * 21
+  assert cycles(encode(Opcode.ADD, register, 3, 1)) == start + 6000 / 2 * 3
+  assert cycles(encode(Opcode.SUB, register, 1, 3)) == start + 7 + 6000 / 2 * 3
+  # What is taken from the product is not such a loop.
+  assert cycles(encode(Opcode.SUB, register, 3, 1)) > start + 7 + 6000 / 2 * 3
 
 
 def test_f16_rounded_late_is_computed_as_f32():
@@ -210,7 +269,9 @@ def products_cost(target, extents, parts, dtype):
   )
   total += target.sync_cycles
   if parts[3] > 1:
-    total += matmul._combine_cycles(target, b * m * n, parts[3], 4)
+    outputs, gk = np.array([b * m * n]), np.array([parts[3]])
+    adding = matmul._adding(target, 4)
+    total += combine.combination_cycles(target, outputs, gk, 4, adding)[0]
   return float(total)
 
 
@@ -240,26 +301,59 @@ def test_plans_of_every_type_fit_and_use_the_machine(extents, dtype):
   assert (plan.combine is None) == (plan.parts[3] == 1)
 
 
+SUMS = reduction.Work(item_bytes=4, each=0.5, partial_bytes=4, combine=0.5)
+
+
 def test_the_workers_of_a_tile_share_what_a_reduction_combines():
-  plan = reduction.ReductionPlan(1, 512, 7200, 2)
+  plan = reduction.ReductionPlan(1440, 512, 5, 2)
   three, six = (
     dataclasses.replace(
       machines.resolve("ipu2", 10), num_workers=n, launch_cycles=0
     )
     for n in (3, 6)
   )
-  # 720 results a tile: 120 for each of six workers, 240 for each of three.
-  six_cost = reduction.combine_cost(six, plan, 4)
-  three_cost = reduction.combine_cost(three, plan, 4)
+  # 720 results a tile: 60 vectors for each of six workers, 120 for three.
+  six_cost = reduction.combine_cost(six, plan, SUMS)
+  three_cost = reduction.combine_cost(three, plan, SUMS)
   assert six_cost is not None and three_cost is not None
-  assert six_cost.compute_cycles == 6 * (16 + 120 * (5 + 1))
-  assert three_cost.compute_cycles == 3 * (16 + 240 * (5 + 1))
+  assert six_cost.compute_cycles == 11 + 6 * (16 + 60 * (11 + 1))
+  assert three_cost.compute_cycles == 11 + 3 * (16 + 120 * (11 + 1))
+
+
+def test_many_partials_are_combined_in_stages():
+  def cost_of(parts: int) -> schema.Cost:
+    plan = reduction.ReductionPlan(1, 512, 1, parts)
+    found = reduction.combine_cost(IPU2, plan, SUMS)
+    assert found is not None
+    return found
+
+  few, many = cost_of(4), cost_of(1472)
+  assert few.sync_cycles == IPU2.sync_cycles
+  assert many.sync_cycles == 3 * IPU2.sync_cycles
+  # 123 groups of 12 tiles, 11 of 12 of these, then 11 results.
+  assert many.exchange_cycles == 11 + 11 + 10
+  assert many.exchange_bytes == (1472 + 123 + 11) * 4
+  assert cost.cycles(many) < 4 * cost.cycles(few)
+
+
+@given(st.integers(1, 2000), st.integers(2, 1471), st.sampled_from([0.5, 4.0]))
+def test_combining_more_does_not_take_less(block, parts, each):
+  work = SUMS._replace(combine=each)
+
+  def cycles(block: int, parts: int) -> float:
+    plan = reduction.ReductionPlan(block, 1, 1, parts)
+    found = reduction.combine_cost(IPU2, plan, work)
+    assert found is not None
+    return cost.cycles(found)
+
+  assert cycles(2 * block, parts) >= cycles(block, parts)
 
 
 def test_partial_products_all_count():
   plan = matmul.plan(IPU2, 1, 4, 4, 100_000, F32, F32, F32)
   assert plan.parts[3] > 1 and plan.combine is not None
-  assert plan.combine.exchange_bytes == 16 * plan.parts[3] * 4
+  once = 16 * plan.parts[3] * 4
+  assert once <= plan.combine.exchange_bytes < 1.5 * once
 
 
 @pytest.mark.parametrize("dtype", [F32, F16, I32])

@@ -100,6 +100,62 @@ GROWING = {
 }
 
 
+# Sides of square matrices around the number of tiles.
+SIDES = (512, 1024, 1216, 1312, 1472, 1600, 2048)
+
+
+@pytest.mark.parametrize(
+  "f",
+  [jnp.sum, lambda x: x.sum(0), lambda x: x.sum(1), lambda x: x.argmax(0)],
+  ids=["all", "columns", "rows", "argmax"],
+)
+def test_cycles_of_reductions_do_not_fall_when_work_grows(ipu, f):
+  costs = [cost(ipu, f, np.ones((n, n), np.float32)) for n in SIDES]
+  for a, b in itertools.pairwise(costs):
+    assert b["ipu cycles"] >= a["ipu cycles"] - 2 * SYNC_CYCLES
+  assert costs[-1]["ipu cycles"] > 1.5 * costs[0]["ipu cycles"]
+
+
+@pytest.mark.parametrize(
+  "f, least",
+  [
+    (jnp.sum, 1.5),
+    (lambda x: x.sum(0), 1.7),
+    (lambda x: x.sum(1), 1.7),
+    (jnp.tanh, 1.9),
+    (jax.nn.softmax, 1.7),
+  ],
+  ids=["sum", "columns", "rows", "tanh", "softmax"],
+)
+def test_twice_the_tiles_take_about_half_the_cycles(ipu, f, least):
+  x = np.ones((4096, 2048), np.float32)
+  most = ipu.num_tiles
+  few, many = (
+    cost(ipu, f, x, ipu_num_tiles=n, ipu_allow_out_of_memory=True)
+    for n in (most // 4, most // 2)
+  )
+  assert least <= few["ipu cycles"] / many["ipu cycles"] <= 2.15
+
+
+@pytest.mark.parametrize(
+  "f",
+  [
+    lambda x: x + x[0, 0],
+    lambda x: x * 2 + x.T,
+    jnp.tanh,
+    jnp.exp,
+    lambda x: jnp.maximum(x, 0) - 1,
+    lambda x: x.sum(1),
+    lambda x: x @ x,
+    jax.nn.softmax,
+  ],
+  ids="add scale tanh exp relu rows product softmax".split(),
+)
+def test_f16_is_faster_than_f32(ipu, f):
+  f32, f16 = (cost(ipu, f, np.ones((2048, 2048), t)) for t in "fe")
+  assert f16["ipu cycles"] < f32["ipu cycles"]
+
+
 SYNC_CYCLES = 90
 
 

@@ -2,7 +2,10 @@
 
 A program is what PopLibs' map expressions are compiled to: one loop that
 loads, computes and stores. Its cost is the sum of its operations' inner
-loops, with loads and stores counted once (`_inner_loops.py`).
+loops, with loads and stores counted once (`_inner_loops.py`), and beside
+them what the float pipeline issues meanwhile. What is the same for all elements
+is computed once, before the loop. A product with such a scalar that is added to
+something is one instruction, as in PopLibs' ScaledAdd.
 
 Registers are wider than elements, so the element type of each operation is
 recovered first: from the operands' types and from the ROUND and WRAP
@@ -41,6 +44,12 @@ _TO_BOOL = frozenset(
     Opcode.GE,
   }
 )  # fmt: skip
+_COMMUTATIVE = frozenset(
+  {
+    Opcode.ADD, Opcode.MUL, Opcode.MAX, Opcode.MIN, Opcode.AND, Opcode.OR,
+    Opcode.XOR, Opcode.EQ, Opcode.NE,
+  }
+)  # fmt: skip
 _NATURAL = {
   RegisterType.F32: DType.F32,
   RegisterType.F64: DType.F64,
@@ -63,39 +72,74 @@ class Profile:
   Attributes:
     per_element: loads, stores and loop included.
     arithmetic: the same without them, for programs inside another loop.
+    issued: the part of `arithmetic` that can hide behind loads and stores.
+    hoisted: cycles before the loop, for what is the same for all elements.
     unit: elements that the loop takes at a time.
-    loads: operands that are loaded.
+    loads: operands that are loaded in the loop.
+    scalars: operands that are loaded before it.
     unary: no instruction has two operands, not even a constant.
     has_exp: an exponential is among them.
     first_dtype: the first operand's.
+    scaled_add: ADD or SUB where a multiple of an operand is added to or taken
+      from another, and nothing else is done.
   """
 
   per_element: float
   arithmetic: float
+  issued: float
+  hoisted: float
   unit: int
   loads: int
+  scalars: int
   unary: bool
   has_exp: bool
   first_dtype: DType
+  scaled_add: Opcode | None
 
 
 class _Pass:
   """One walk over a program, adding up."""
 
-  def __init__(self, code: bytes, operand_dtypes: tuple[DType, ...]) -> None:
+  def __init__(
+    self,
+    code: bytes,
+    operand_dtypes: tuple[DType, ...],
+    scalars: tuple[int, ...],
+  ) -> None:
     self.instructions = decode(code)
     self.dtypes = operand_dtypes
+    self.scalars = scalars
     self.elements: list[DType | None] = []
-    self.proper = self.loop = 0.0
+    # Which values are the same for all elements.
+    self.invariant: list[bool] = []
+    for i in self.instructions:
+      self.invariant.append(
+        i.imm in scalars
+        if i.op == Opcode.LOAD
+        else i.op != Opcode.IOTA
+        and all(self.invariant[a] for a in arguments(i))
+      )
+    self.proper = self.loop = self.issued = self.hoisted = 0.0
     self.unit = 1
     self.loaded: dict[int, DType] = {}
     self.computes = False
     self.binary = False
+    self.scaled: Opcode | None = None
+    self.computed = 0
     self.converted: set[tuple[int, DType]] = set()
-    self.users: dict[int, list[Opcode]] = {}
-    for i in self.instructions:
+    self.users: dict[int, list[int]] = {}
+    for index, i in enumerate(self.instructions):
       for a in arguments(i):
-        self.users.setdefault(a, []).append(i.op)
+        self.users.setdefault(a, []).append(index)
+
+  def walk(self) -> None:
+    """Visits all instructions in order."""
+    for index, i in enumerate(self.instructions):
+      before = self.proper, self.loop, self.issued, self.unit
+      self.elements.append(self.visit(index, i))
+      if self.invariant[index]:
+        self.hoisted += self.proper - before[0]
+        self.proper, self.loop, self.issued, self.unit = before
 
   def add(self, work: _inner_loops.Work) -> None:
     self.proper += work.proper
@@ -115,7 +159,8 @@ class _Pass:
     natural = _NATURAL[i.type]
     if i.op == Opcode.LOAD:
       dtype = self.dtypes[i.imm]
-      self.loaded[i.imm] = dtype
+      if i.imm not in self.scalars:
+        self.loaded[i.imm] = dtype
       return dtype
     if i.op == Opcode.CONST:
       return None
@@ -156,10 +201,48 @@ class _Pass:
       e = self.elements[v]
       if e in (DType.F16, DType.BF16) and dtype == DType.F32:
         self.cast(v, dtype)
-    self.add(_inner_loops.work(i.op, dtype))
+    to = DType.BOOL if i.op in _TO_BOOL else dtype
+    if self.invariant[index]:
+      self.add(_inner_loops.work(i.op, dtype))
+      return to
     self.computes = True
+    self.computed += 1
     self.binary |= len(inputs) > 1
-    return DType.BOOL if i.op in _TO_BOOL else dtype
+    by_scalar = len(inputs) == 2 and self._by_scalar(i)
+    added_by = self._added_by(index) if by_scalar else None
+    if added_by is not None and i.op == Opcode.MUL:
+      if dtype in _inner_loops.ISSUE:
+        self.scaled = added_by
+        return to
+    if i.op == Opcode.DIV and self.invariant[inputs[0]]:
+      self.add(_inner_loops.inverse(dtype))
+    else:
+      self.add(_inner_loops.work(i.op, dtype, by_scalar))
+    if to in _inner_loops.ISSUE:
+      self.issued += _inner_loops.ISSUE[to]
+    return to
+
+  def _by_scalar(self, i: Instruction) -> bool:
+    """Whether an instruction's second operand is the same for all elements."""
+    a, b = arguments(i)
+    swaps = i.op in _COMMUTATIVE and self.invariant[a]
+    return swaps or self.invariant[b]
+
+  def _added_by(self, index: int) -> Opcode | None:
+    """What alone uses a value, if it adds it to, or takes it from, another."""
+    users = self.users.get(index, [])
+    if len(users) == 1 and self.instructions[users[0]].op == Opcode.ROUND_F16:
+      index, users = users[0], self.users.get(users[0], [])
+    if len(users) != 1:
+      return None
+    user = self.instructions[users[0]]
+    if user.op not in (Opcode.ADD, Opcode.SUB):
+      return None
+    a, b = arguments(user)
+    other = a if b == index else b
+    if other == index or self.invariant[other]:
+      return None
+    return user.op if user.op == Opcode.ADD or b == index else None
 
   def _computed_in(
     self, index: int, i: Instruction, elements: set[DType]
@@ -169,7 +252,7 @@ class _Pass:
       return natural
     (dtype,) = elements
     if dtype == DType.F16:
-      users = self.users.get(index, [])
+      users = [self.instructions[u].op for u in self.users.get(index, [])]
       rounded = users and all(u == Opcode.ROUND_F16 for u in users)
       return dtype if i.op in _EXACT or rounded else natural
     if dtype == DType.BOOL and natural == DType.U32:
@@ -194,35 +277,55 @@ def profile(
   outputs: tuple[int, ...],
   operand_dtypes: tuple[DType, ...],
   result_dtypes: tuple[DType, ...],
+  scalars: tuple[int, ...] = (),
 ) -> Profile:
-  """Costs a register program.
+  """Costs a register program; `scalars` are the operands that are the same for
+  all elements.
 
   Raises:
     CompileError: an instruction has no known cost on its type.
   """
-  p = _Pass(code, operand_dtypes)
-  for index, i in enumerate(p.instructions):
-    p.elements.append(p.visit(index, i))
+  p = _Pass(code, operand_dtypes, scalars)
+  p.walk()
+  loads = sum(_inner_loops.LOAD[d] for d in p.loaded.values())
   stores = 0.0
+  moved = loads  # and the stores that float instructions issue beside
   for n, (value, dtype) in enumerate(zip(outputs, result_dtypes, strict=False)):
     if dtype in (DType.F16, DType.BF16):
       p.cast(value, dtype)
     if dtype in _WRAP:
       p.add(_inner_loops.Work(_MERGE, 0.0, 1))
+    if dtype in _inner_loops.ISSUE:
+      moved += _inner_loops.ISSUE[dtype]
     # The loop's overhead has one store.
-    if n > 0:
+    elif n > 0:
       stores += _inner_loops.LOAD[dtype]
-  loads = sum(_inner_loops.LOAD[d] for d in p.loaded.values())
-  # A bare copy or fill still moves each element through the store port.
-  least = sum(1 / _inner_loops.VECTOR[d] for d in result_dtypes)
   first = next(iter(p.loaded.values()), DType.F32)
-  moved = result_dtypes[0] if result_dtypes else first
+  if p.computes:
+    others = p.proper - p.issued
+    per_element = max(moved, p.issued) + others + p.loop + stores
+  else:
+    # A bare copy or fill moves each element through the store port.
+    least = sum(1 / _inner_loops.VECTOR[d] for d in result_dtypes)
+    per_element = max(p.proper + p.loop + loads + stores, least)
+  stored = result_dtypes[0] if result_dtypes else first
+  kinds = {*p.loaded.values(), *result_dtypes}
+  alone = (
+    p.computed == 2
+    and len(p.loaded) == 2
+    and len(result_dtypes) == 1
+    and kinds in ({DType.F32}, {DType.F16})
+  )
   return Profile(
-    per_element=max(p.proper + p.loop + loads + stores, least),
+    per_element=per_element,
     arithmetic=p.proper,
-    unit=p.unit if p.computes else _inner_loops.VECTOR[moved],
+    issued=p.issued,
+    hoisted=p.hoisted,
+    unit=p.unit if p.computes else _inner_loops.VECTOR[stored],
     loads=len(p.loaded),
+    scalars=len(scalars),
     unary=not p.binary,
     has_exp=any(i.op == Opcode.EXP for i in p.instructions),
     first_dtype=first,
+    scaled_add=p.scaled if alone else None,
   )

@@ -34,9 +34,6 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.target import Target
 
-# The measured excess of a supervisor vertex over its formula: 36 to 39
-# cycles in 127 of 128 points [D].
-SUPERVISOR_LAUNCH = 37
 # Weights of a convolution unit: a chain of 4, each 64 bits wide
 # (poplin/PerformanceEstimation.hpp) [S].
 _CHAIN = 4
@@ -192,7 +189,7 @@ class DotCodelet(ReducingCodelet):
         ),
         hmac_cycles(target, dtype, b, m, n, k),
       )
-    total = total + casting + SUPERVISOR_LAUNCH
+    total = total + casting + _inner_loops.SUPERVISOR_LAUNCH
     return total if np.ndim(total) else float(total)
 
   def flops(self, fields: schema.Dot, shape: Sequence[int]) -> float:

@@ -16,6 +16,7 @@ from jaxlib.ipu.codelets._codelet import (
   ceil_div,
   volume,
 )
+from jaxlib.ipu.codelets._inner_loops import SUPERVISOR_LAUNCH
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.codelets._profile import Profile, operations, profile
@@ -33,6 +34,10 @@ _UNARY_SUPERVISOR = 9
 _SUPERVISOR = 11
 # A further operand's pointer to unpack (cyclesTables.hpp, ScaledPtr32) [S].
 _POINTER = 2
+# ScaledAdd, a supervisor vertex: 57 cycles of the supervisor, 7 more where it
+# subtracts; 15 of a worker before its loop, 3 after it, and 3 more for the
+# first vector than for the others (PerformanceEstimation.cpp) [S].
+_SCALED_SUPERVISOR, _SCALED_SUBTRACTS, _SCALED_START = 57, 7, 21
 
 
 def worker_start(p: Profile) -> tuple[int, int]:
@@ -42,14 +47,16 @@ def worker_start(p: Profile) -> tuple[int, int]:
   if p.loads <= 1:
     return _BROADCAST, 0
   binary = _BINARY_F32 if p.first_dtype == DType.F32 else _BINARY
-  return binary + _POINTER * (p.loads - 2), 0
+  return binary + _POINTER * (p.loads + p.scalars - 2), 0
 
 
 class MapCodelet(LocalCodelet):
-  """Cycles: BinaryOp1D, BroadcastScalar1D and UnaryOp1D, all MultiVertices.
+  """Cycles: BinaryOp1D, BroadcastScalar1D and UnaryOp1D, all MultiVertices,
+  and ScaledAdd.
 
   A single f32 addition reproduces the two measured points (10 and 1024
-  elements on a tile) with the target's launch cost to the cycle.
+  elements on a tile) with the target's launch cost to the cycle. `scalars` are
+  the numbers of operands that are one element.
   """
 
   record = schema.Map
@@ -64,16 +71,19 @@ class MapCodelet(LocalCodelet):
     cell: Extents,
     **extra: Any,
   ) -> Cycles:
-    p = self.profile(fields, operand_dtypes, result_dtypes)
-    start, supervisor = worker_start(p)
-    per_worker = ceil_div(ceil_div(volume(cell), target.num_workers), p.unit)
-    worker = start + per_worker * p.unit * p.per_element
-    return (
-      target.launch_cycles
-      + _SUPERVISOR
-      + supervisor
-      + target.num_workers * worker
+    p = self.profile(
+      fields, operand_dtypes, result_dtypes, extra.get("scalars", ())
     )
+    if p.scaled_add is None:
+      start, supervisor = worker_start(p)
+      launch = target.launch_cycles + _SUPERVISOR + supervisor
+    else:
+      start = _SCALED_START
+      launch = SUPERVISOR_LAUNCH + _SCALED_SUPERVISOR
+      launch += _SCALED_SUBTRACTS if p.scaled_add is Opcode.SUB else 0
+    per_worker = ceil_div(ceil_div(volume(cell), target.num_workers), p.unit)
+    worker = start + np.ceil(p.hoisted) + per_worker * p.unit * p.per_element
+    return launch + target.num_workers * worker
 
   def flops(self, fields: schema.Map, shape: Sequence[int]) -> float:
     return volume(shape) * operations(fields.code)
@@ -83,6 +93,7 @@ class MapCodelet(LocalCodelet):
     fields: schema.Map,
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
+    scalars: tuple[int, ...] = (),
   ) -> Profile:
     """The program's cost per element (cached by the program's bytes)."""
     return profile(
@@ -90,6 +101,7 @@ class MapCodelet(LocalCodelet):
       tuple(fields.outputs),
       tuple(operand_dtypes),
       tuple(result_dtypes),
+      scalars,
     )
 
   def vertex(

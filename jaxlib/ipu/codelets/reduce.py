@@ -27,7 +27,7 @@ from jaxlib.ipu.target import Target
 # Cycles of a worker: a region of contiguous elements for each output,
 # ALL_REGIONS_CONTINUOUS of reduction/CycleEstimationFunctions.cpp [S].
 _START, _PER_OUTPUT = 17, 12
-_SUPERVISOR = 11
+SUPERVISOR = 11
 # ReduceMaxClassGather (popnnCycleEstimators.cpp) [S]: 27 and 3 per element
 # of floats; integers 22 and 6.
 _ARG_FLOAT, _ARG_INTEGER = 3.0, 6.0
@@ -116,11 +116,28 @@ def _better(kind: ReduceKind, left: list[Array], right: list[Array]) -> Array:
   return np.where(tie, j < i, ((b != b) & (a == a)) | (better & (a == a)))
 
 
-class ReduceCodelet(ReducingCodelet):
-  """Cycles: popops' continuous reduction.
+def cell_cycles(target: Target, kept: Any, reduced: Any, each: Any) -> Any:
+  """Cycles of a tile that reduces `reduced` elements to each of `kept` results,
+  `each` cycles an element.
 
   The six workers share the outputs; where there are fewer outputs than
   workers, several workers may share one and a second pass adds up theirs.
+  """
+  workers = target.num_workers
+  worker = _START + ceil_div(kept, workers) * (
+    np.ceil(reduced * each) + _PER_OUTPUT
+  )
+  if np.min(kept) <= workers / 2:
+    sharing = np.maximum(workers // np.maximum(kept, 1.0), 1.0)
+    shared = 2 * (_START + _PER_OUTPUT)
+    shared += np.ceil(ceil_div(reduced, sharing) * each)
+    shared += np.ceil(sharing * each)
+    worker = np.where(sharing > 1, np.minimum(worker, shared), worker)
+  return target.launch_cycles + SUPERVISOR + workers * worker
+
+
+class ReduceCodelet(ReducingCodelet):
+  """Cycles: popops' continuous reduction (`cell_cycles`).
 
   Where a cell is no box, `kept` and `reduced` give its extents instead.
   """
@@ -139,27 +156,23 @@ class ReduceCodelet(ReducingCodelet):
     rank = len(cell) - fields.num_reduced
     kept = extra.get("kept", volume(cell[:rank]))
     reduced = extra.get("reduced", volume(cell[rank:]))
-    each = self._per_element(
-      fields, tuple(operand_dtypes), tuple(result_dtypes)
+    each = self.per_element(
+      fields,
+      tuple(operand_dtypes),
+      tuple(result_dtypes),
+      extra.get("scalars", ()),
     )
-    workers = target.num_workers
-    alone = _START + ceil_div(kept, workers) * (
-      np.ceil(reduced * each) + _PER_OUTPUT
-    )
-    sharing = np.maximum(workers // np.maximum(kept, 1.0), 1.0)
-    shared = 2 * (_START + _PER_OUTPUT)
-    shared += np.ceil(ceil_div(reduced, sharing) * each)
-    shared += np.ceil(sharing * each)
-    worker = np.where(sharing > 1, np.minimum(alone, shared), alone)
-    total = target.launch_cycles + _SUPERVISOR + workers * worker
+    total = cell_cycles(target, kept, reduced, each)
     return total if np.ndim(total) else float(total)
 
-  def _per_element(
+  def per_element(
     self,
     fields: schema.Reduce,
     operand_dtypes: tuple[DType, ...],
     result_dtypes: tuple[DType, ...],
+    scalars: tuple[int, ...] = (),
   ) -> float:
+    """Cycles to make one more element and to combine it."""
     # A general function's values are of the results' types, and so are the
     # truth values that comparisons before it make of anything; the program
     # before it may make more of them than it has operands, or have none.
@@ -168,14 +181,24 @@ class ReduceCodelet(ReducingCodelet):
     )  # fmt: skip
     combined = result_dtypes if by_results else operand_dtypes
     combined = combined[: max(len(fields.outputs), 1)]
-    before = profile(fields.code, tuple(fields.outputs), operand_dtypes, ())
+    before = profile(
+      fields.code, tuple(fields.outputs), operand_dtypes, (), scalars
+    )
     each = per_element(
       ReduceKind(fields.kind),
       combined,
       fields.combine,
       fields.combine_outputs,
     )
-    loads = sum(_inner_loops.LOAD[d] for d in operand_dtypes)
+    loads = sum(
+      _inner_loops.LOAD[d]
+      for i, d in enumerate(operand_dtypes)
+      if i not in scalars
+    )
+    if fields.kind in MONOIDS and combined[0] in _inner_loops.ISSUE:
+      # The loads are beside what the float pipeline does.
+      others = before.arithmetic - before.issued
+      return others + max(each + before.issued, loads)
     further = max(loads - sum(_inner_loops.LOAD[d] for d in combined), 0.0)
     return each + before.arithmetic + further
 

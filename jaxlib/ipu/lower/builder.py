@@ -290,6 +290,10 @@ class Builder:
       accesses.append(schema.Access(number, list(dims)))
     if moves:
       self._exchange(moves, traffic)
+    if math.prod(shape) > 1:
+      hints["scalars"] = tuple(
+        i for i, a in enumerate(accesses) if all(d < 0 for d in a.dims)
+      )
     total = cost.compute_set(
       self.target,
       fields,

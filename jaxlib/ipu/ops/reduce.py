@@ -6,7 +6,13 @@ import math
 
 import numpy as np
 
-from jaxlib.ipu.codelets.reduce import MONOIDS, identity, partial_bytes
+from jaxlib.ipu.codelets.reduce import (
+  CODELET,
+  MONOIDS,
+  identity,
+  partial_bytes,
+  per_element,
+)
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Value
@@ -27,6 +33,9 @@ from jaxlib.ipu.plan import reduction
 from jaxlib.ipu.plan.layout import Layout, overlapping
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
+
+# Partial sums of these are f32.
+_NARROW = (DType.F16, DType.BF16)
 
 
 def _lower(builder: Builder, node: Node) -> None:
@@ -102,7 +111,6 @@ def _reduce(
     dtypes.append(DType.BOOL)
     start = bytes(8 * len(dtypes))
     code, outputs = _with_true(code, outputs)
-  plan, partition = _split(builder, full, order, len(kept), views)
   dims = tuple(range(rank))
   fields = schema.Reduce(
     num_reduced=len(reduced),
@@ -113,6 +121,8 @@ def _reduce(
     combine_outputs=list(combine.outputs),
     init=start,
   )
+  work = _work(fields, views, full, dtypes)
+  plan, partition = _split(builder, full, order, len(kept), views, work)
   walked = dims[: len(kept)] + (-1,) * len(reduced)
   layout = reduction.result_layout(
     builder.target, partition, plan, shape, len(kept)
@@ -127,13 +137,28 @@ def _reduce(
     partition,
     [Operand(v, order if v.shape == full else (-1,) * rank) for v in views],
     results,
-    extra=reduction.combine_cost(
-      builder.target,
-      plan,
-      sum(partial_bytes(d) for d in dtypes),
-    ),
+    extra=reduction.combine_cost(builder.target, plan, work),
     kept=plan.kept_block,
     reduced=plan.reduced_block,
+  )
+
+
+def _work(
+  fields: schema.Reduce,
+  views: list[View],
+  full: tuple[int, ...],
+  dtypes: list[DType],
+) -> reduction.Work:
+  scalars = tuple(i for i, v in enumerate(views) if v.shape != full)
+  operands = tuple(v.dtype for v in views)
+  wide = [DType.F32 if d in _NARROW else d for d in dtypes]
+  return reduction.Work(
+    item_bytes=sum(SIZE[v.dtype] for v in views if v.shape == full) or 1,
+    each=CODELET.per_element(fields, operands, tuple(dtypes), scalars),
+    partial_bytes=sum(partial_bytes(d) for d in dtypes),
+    combine=per_element(
+      ReduceKind(fields.kind), wide, fields.combine, fields.combine_outputs
+    ),
   )
 
 
@@ -164,22 +189,22 @@ def _split(
   order: tuple[int, ...],
   num_kept: int,
   views: list[View],
+  work: reduction.Work,
 ) -> tuple[reduction.ReductionPlan, Layout]:
   """The cheaper of reducing the largest operand where it is and of bringing
   everything to the best split."""
   shape = tuple(full[d] for d in order)
-  item = sum(SIZE[v.dtype] for v in views if v.shape == full) or 1
   plan, cycles = reduction.plan(
     builder.target,
     math.prod(shape[:num_kept]),
     math.prod(shape[num_kept:]),
-    item,
+    work,
   )
   for view in views:
     if view.shape == full and builder.is_identity(view):
       layout = builder.tensors[view.root].layout
       found = reduction.in_place(
-        builder.target, layout, full, order, num_kept, item
+        builder.target, layout, full, order, num_kept, work
       )
       if found is not None and found[2] <= cycles:
         return found[0], found[1]

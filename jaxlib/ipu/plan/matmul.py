@@ -26,6 +26,11 @@ import numpy.typing as npt
 from jaxlib.ipu.codelets.dot import CODELET
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.combine import (
+  ReduceCycles,
+  combination,
+  combination_cycles,
+)
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -138,9 +143,8 @@ def _plan_step(
     + target.sync_cycles
   )
   gk = parts[3].astype(np.float64)
-  total += np.where(
-    gk > 1, _combine_cycles(target, outputs, gk, partial_bytes), 0.0
-  )
+  adding = _adding(target, partial_bytes)
+  total += combination_cycles(target, outputs, gk, partial_bytes, adding)
   # Partials stay while a share of the others' arrives; sums, over all steps.
   blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
@@ -149,9 +153,10 @@ def _plan_step(
   chosen = int(np.argmin(worth))
   combine = None
   if gk[chosen] > 1:
-    combine = _combine(
-      target, b * m * n, outputs[chosen], gk[chosen], partial_bytes
-    )
+    split = int(gk[chosen])
+    combine = combination(
+      target, outputs[chosen], split, partial_bytes, adding
+    ).cost(b * m * n, split, partial_bytes)
   best = parts[:, chosen].tolist()
   return MatmulPlan(
     steps,
@@ -206,39 +211,13 @@ def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
   return parts[:, fits]
 
 
-def _combine_cycles(
-  target: Target, outputs: Any, parts: Any, item_bytes: int
-) -> Any:
-  """Exchanging and adding `parts` partial blocks of `outputs` elements.
+def _adding(target: Target, item_bytes: int) -> ReduceCycles:
+  """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * parts +
+  8)) for four f32 at a time (poplin/PerformanceEstimation.hpp) [S]."""
 
-  Each of the tiles that share a block adds up its share of it: poplin's
-  ReduceAdd, 33 + 6 * (20 + steps * (2 * parts + 8)) for four f32 at a time
-  (poplin/PerformanceEstimation.hpp) [S].
-  """
-  share = np.ceil(outputs / parts)
-  received = share * (parts - 1) * item_bytes
-  steps = np.ceil(np.ceil(share / (16 / item_bytes)) / target.num_workers)
-  added = 33 + target.num_workers * (20 + steps * (2 * parts + 8))
-  return (
-    cost.exchange_cycles(target, received, outputs * item_bytes)
-    + added
-    + target.sync_cycles
-    + target.launch_cycles
-  )
+  def cycles(share: Any, fan: Any) -> Any:
+    steps = np.ceil(np.ceil(share / (16 / item_bytes)) / target.num_workers)
+    worker = 20 + steps * (2 * fan + 8)
+    return 33 + target.num_workers * worker + target.launch_cycles
 
-
-def _combine(
-  target: Target, results: int, outputs: float, parts: float, item_bytes: int
-) -> schema.Cost:
-  share = math.ceil(outputs / parts)
-  received = share * (parts - 1) * item_bytes
-  moved = cost.exchange_cycles(target, received, outputs * item_bytes)
-  total = _combine_cycles(target, outputs, parts, item_bytes)
-  return schema.Cost(
-    float(total) - moved - target.sync_cycles,
-    moved,
-    float(target.sync_cycles),
-    # Each partial leaves the tile that made it.
-    float(results * parts * item_bytes),
-    float(results * (parts - 1)),
-  )
+  return cycles

@@ -3,8 +3,9 @@
 Kept elements go to tiles first; when there are fewer of them than tiles, the
 reduced dimension is split too and the partial results are combined: a second
 superstep in which each result's owner receives and reduces its partials.
-Follows PopLibs' reduction planner (ReductionPlan.cpp): the cost of a stage is
-`bytes / exchange + elements / vector width + sync`.
+As in PopLibs' reduction planner (ReductionPlan.cpp) the cost of a split is the
+exchange of its elements, the slowest tile's vertices, and the stages that
+combine partial results: the same formulas that the step is charged by.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxlib.ipu.codelets.reduce import SUPERVISOR, cell_cycles
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.combine import (
+  ReduceCycles,
+  combination,
+  combination_cycles,
+)
 from jaxlib.ipu.plan.layout import (
   Factor,
   Layout,
@@ -38,15 +45,31 @@ class ReductionPlan(NamedTuple):
   reduced_parts: int
 
 
+class Work(NamedTuple):
+  """What reducing takes.
+
+  Attributes:
+    item_bytes: of an element, over all operands.
+    each: cycles to make and combine one more element.
+    partial_bytes: of a partial result.
+    combine: cycles to combine one more partial result.
+  """
+
+  item_bytes: int
+  each: float
+  partial_bytes: int
+  combine: float
+
+
 @functools.lru_cache(maxsize=4096)
 def plan(
-  target: Target, kept: int, reduced: int, item_bytes: int
+  target: Target, kept: int, reduced: int, work: Work
 ) -> tuple[ReductionPlan, float]:
-  """The cheapest split of (kept, reduced) elements, each of `item_bytes`.
+  """The cheapest split of (kept, reduced) elements.
 
   Returns:
-    The split and about how many cycles it takes, the exchange that brings
-    the elements there included.
+    The split and how many cycles it takes, the exchange that brings the
+    elements there included.
   """
   if kept == 0 or reduced == 0:
     return ReductionPlan(max(kept, 1), max(reduced, 1), 1, 1), 0.0
@@ -58,9 +81,12 @@ def plan(
   parts = -(-reduced // reduced_block)
   kept_parts = np.minimum(kept, np.maximum(1, tiles // parts))
   kept_block = -(-kept // kept_parts)
-  cycles = _cycles(target, kept, kept_block, reduced_block, parts, item_bytes)
+  cycles = cell_cycles(target, kept_block, reduced_block, work.each)
+  cycles += combination_cycles(
+    target, kept_block, parts, work.partial_bytes, _combining(target, work)
+  )
   cycles += target.sync_cycles + cost.exchange_cycles(
-    target, kept_block * reduced_block * item_bytes, 0
+    target, kept_block * reduced_block * work.item_bytes, 0
   )
   best = int(np.argmin(cycles))
   block = int(kept_block[best])
@@ -70,26 +96,23 @@ def plan(
   return chosen, float(cycles[best])
 
 
-def _cycles(
-  target: Target,
-  kept: int,
-  kept_block: Any,
-  reduced_block: Any,
-  parts: Any,
-  item_bytes: int,
-) -> Any:
-  """Reducing one block on each tile, and combining the parts: each owner
-  receives the partials of its share of the results."""
-  width = target.data_path_bytes / item_bytes
-  compute = kept_block * np.ceil(reduced_block / width)
-  share = np.ceil(kept / target.num_tiles)
-  combine = (
-    share * parts * item_bytes / target.exchange_bytes_per_cycle
-    + share * parts
-    + target.sync_cycles
-    + target.launch_cycles
-  )
-  return compute + np.where(np.asarray(parts) > 1, combine, 0.0)
+def _combining(target: Target, work: Work) -> ReduceCycles:
+  """Combining partial results: those of an element side by side, or vectors of
+  several elements' partials, which STRIDED_REDUCE takes: 16 + vectors * (3 + 5
+  + 3 + parts - 1) (reduction/CycleEstimationFunctions.cpp) [S]."""
+  workers = target.num_workers
+  width = max(target.data_path_bytes / work.partial_bytes, 1.0)
+
+  def cycles(share: Any, fan: Any) -> Any:
+    vectors = np.ceil(np.ceil(share / workers) / width)
+    strided = 16 + vectors * (11 + (fan - 1) * work.combine * width)
+    launched = target.launch_cycles + SUPERVISOR
+    return np.minimum(
+      cell_cycles(target, share, fan, work.combine),
+      launched + workers * strided,
+    )
+
+  return cycles
 
 
 @functools.lru_cache(maxsize=4096)
@@ -99,7 +122,7 @@ def in_place(
   shape: tuple[int, ...],
   order: tuple[int, ...],
   num_kept: int,
-  item_bytes: int,
+  work: Work,
 ) -> tuple[ReductionPlan, Layout, float] | None:
   """Reducing elements where they are.
 
@@ -119,14 +142,16 @@ def in_place(
     tuple(f for d in dims for f in groups[d])
     for dims in (order[:num_kept], order[num_kept:])
   ]
-  kept, reduced = (math.prod(f.extent for f in h) for h in halves)
   blocks = [math.prod(min(f.block, f.extent) for f in h) for h in halves]
   parts = [math.prod(f.parts for f in h) for h in halves]
   split = ReductionPlan(blocks[0], blocks[1], parts[0], parts[1])
   factors = halves[0] + halves[1]
   mapping = Layout(factors or (Factor(1, 1, 0),), base=layout.base)
-  cycles = _cycles(target, kept, blocks[0], blocks[1], parts[1], item_bytes)
-  return split, mapping, float(cycles)
+  cycles = float(cell_cycles(target, blocks[0], blocks[1], work.each))
+  combined = combine_cost(target, split, work)
+  if combined is not None:
+    cycles += cost.cycles(combined)
+  return split, mapping, cycles
 
 
 def partition(
@@ -183,23 +208,17 @@ def result_layout(
 
 
 def combine_cost(
-  target: Target, p: ReductionPlan, item_bytes: int
+  target: Target, p: ReductionPlan, work: Work
 ) -> schema.Cost | None:
-  """The superstep that combines partial results; None if there are none."""
+  """What combines partial results; None if there are none."""
   if p.reduced_parts <= 1:
     return None
-  kept = p.kept_block * p.kept_parts
-  share = -(-kept // target.num_tiles)
-  received = share * p.reduced_parts * item_bytes
-  total = kept * p.reduced_parts * item_bytes
-  workers = target.num_workers
-  return cost.superstep(
+  found = combination(
     target,
-    # A strided reduction of `parts` vectors: PopLibs' STRIDED_REDUCE,
-    # 16 + outputs * (3 + 2 + (parts - 1)), on the slowest worker.
-    compute_cycles=workers
-    * (16 + -(-share // workers) * (5 + p.reduced_parts - 1)),
-    bytes_in=received,
-    bytes_out=p.kept_block * item_bytes,
-    total_bytes=total,
+    p.kept_block,
+    p.reduced_parts,
+    work.partial_bytes,
+    _combining(target, work),
   )
+  kept = p.kept_block * p.kept_parts
+  return found.cost(kept, p.reduced_parts, work.partial_bytes)

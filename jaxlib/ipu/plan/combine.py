@@ -1,0 +1,117 @@
+"""Combining the partial results of a split sum, in stages.
+
+Several tiles hold a partial result for each element of a block. In a stage the
+tiles of a group share the block's elements between them: each receives the
+others' partials of its share and reduces them; the next stage does the same
+with the groups' results. There are as many stages as poplin takes
+(ConvReducePlan.cpp): one for less than 16 partials, two for less than 125,
+otherwise three, each of about as many partials [S].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+# From so many partials on there is one stage more.
+_MANY = (16, 125)
+
+# Cycles of a tile that reduces `fan` partials of each of `share` elements.
+ReduceCycles = Callable[[Any, Any], Any]
+
+
+class Combination(NamedTuple):
+  """Cycles of all stages, and how often the partials of an element travel."""
+
+  compute: float
+  exchange: float
+  sync: float
+  trips: float
+
+  def cost(self, results: int, parts: int, item_bytes: int) -> schema.Cost:
+    """The step's, for `results` elements of `parts` partials each."""
+    return schema.Cost(
+      self.compute,
+      self.exchange,
+      self.sync,
+      results * self.trips * item_bytes,
+      float(results * (parts - 1)),
+    )
+
+
+def combination(
+  target: Target,
+  block: float,
+  parts: int,
+  item_bytes: int,
+  reduce_cycles: ReduceCycles,
+) -> Combination:
+  """What it takes.
+
+  Args:
+    target: the machine.
+    block: elements that each tile holds partial results of.
+    parts: how many tiles hold partials of the same elements; from 2.
+    item_bytes: of a partial.
+    reduce_cycles: what a tile's share of a stage takes, launch included.
+  """
+  compute = exchange = sync = trips = 0.0
+  for share, fan, sent, received, left in _stages(block, parts, item_bytes):
+    compute += float(reduce_cycles(share, fan))
+    exchange += cost.exchange_cycles(target, received, sent)
+    sync += target.sync_cycles
+    trips += left  # each partial leaves the tile that made it
+  return Combination(compute, exchange, sync, trips)
+
+
+def combination_cycles(
+  target: Target,
+  block: npt.NDArray[Any],
+  parts: npt.NDArray[Any],
+  item_bytes: int,
+  reduce_cycles: ReduceCycles,
+) -> npt.NDArray[np.float64]:
+  """All cycles of it for many candidates; 0 where there is one part."""
+  share, left = block, parts
+  stages = np.searchsorted(_MANY, parts, side="right") + 1
+  total = np.zeros(len(parts))
+  for stage in range(int(stages.max())):
+    fan = _fan(left, np.maximum(stages - stage, 1))
+    sent = share * item_bytes
+    share = np.ceil(share / fan)
+    received = share * (fan - 1) * item_bytes
+    cycles = reduce_cycles(share, fan) + target.sync_cycles
+    cycles += np.ceil(
+      np.maximum(sent, received) / target.exchange_bytes_per_cycle
+    )
+    cycles[left <= 1] = 0.0
+    total += cycles
+    left = np.ceil(left / fan)
+  return total
+
+
+def _fan(left: Any, stages: Any) -> Any:
+  """Partials of a stage, if as many stages are left."""
+  return np.ceil(left ** (1 / stages) - 1e-9)
+
+
+def _stages(
+  block: float, parts: int, item_bytes: int
+) -> Iterator[tuple[float, float, float, float, float]]:
+  """Of each stage: a tile's elements, the partials of one, the bytes that it
+  sends and receives, and how many partials each element had."""
+  share, left = float(block), float(parts)
+  stages = 1 + sum(parts >= n for n in _MANY)
+  for stage in range(stages):
+    fan = float(_fan(left, stages - stage))
+    sent = share * item_bytes
+    share = float(np.ceil(share / fan))
+    yield share, fan, sent, share * (fan - 1) * item_bytes, left
+    left = float(np.ceil(left / fan))
