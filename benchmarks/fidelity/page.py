@@ -23,9 +23,9 @@ from what JAX runs.
 and their sources,
 [programs.py](../../benchmarks/fidelity/programs.py) the programs.
 
-No constant of the model is fitted to one of them; what it takes to launch a
-vertex was derived from the additions and from the products in f16, as its place
-in the code says.
+No constant of the model is fitted to one of them, but these are read off them:
+what it takes to launch a vertex, off the additions and the products in f16, and
+what it takes to begin and end a host stream, off the stream of one int32.
 """
 
 

@@ -250,10 +250,20 @@ def test_bounds_hold_where_there_is_no_closed_form(n, a, b):
 
 
 def test_host_streams_take_the_link():
-  small, large = cost.host_copy(IPU2, 4), cost.host_copy(IPU2, 32_000_000)
-  assert small.exchange_cycles == pytest.approx(IPU2.host_copy_cycles, abs=1)
+  small, large = (cost.host_stream(IPU2, [n]) for n in (4, 32_000_000))
+  begin_and_end = IPU2.host_stream_seconds * IPU2.clock_hz
+  assert small.exchange_cycles == pytest.approx(
+    begin_and_end + IPU2.host_copy_cycles, abs=2
+  )
   seconds = (large.exchange_cycles - small.exchange_cycles) / IPU2.clock_hz
   assert seconds == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_arrays_of_one_stream_begin_and_end_together():
+  one, three = (cost.host_stream(IPU2, [4] * n) for n in (1, 3))
+  more = three.exchange_cycles - one.exchange_cycles
+  assert more == pytest.approx(2 * IPU2.host_copy_cycles, abs=2)
+  assert cost.cycles(cost.host_stream(IPU2, [])) == 0
 
 
 # --- The plan of matrix products ---------------------------------------------

@@ -147,8 +147,6 @@ def analysis(
 
 
 def _streamed(target: Target, tensors: Iterable[TensorInfo]) -> float:
-  """Cycles of a stream copy of each tensor that is not empty."""
-  return sum(
-    (cost.cycles(cost.host_copy(target, t.bytes)) for t in tensors if t.bytes),
-    0.0,
-  )
+  """Cycles of a stream of all tensors that are not empty."""
+  sizes = [t.bytes for t in tensors if t.bytes]
+  return cost.cycles(cost.host_stream(target, sizes))

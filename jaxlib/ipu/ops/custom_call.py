@@ -150,21 +150,21 @@ def _unknown(name: str, value: Any, where: Any) -> Exception:
 def _lower(builder: Builder, node: Node) -> None:
   call: CustomCall = node.attributes
   operands = []
-  sent = 0
+  sent = []
   for value, type_ in zip(node.inputs, call.operands, strict=True):
     if type_ is None:
       continue
     order = _whole(type_)
     view = builder.materialise(builder.view(value).transpose(order))
-    sent += builder.tensors[view.root].bytes
+    sent.append(builder.tensors[view.root].bytes)
     operands.append(_host_array(view.root, type_))
   results = []
-  received = 0
+  received = []
   for value, type_ in zip(node.results, call.results, strict=True):
     order = _whole(type_) if type_ else tuple(range(len(value.shape)))
     root = builder.new_root(tuple(value.shape[d] for d in order), value.dtype)
     if type_ is not None:
-      received += builder.tensors[root].bytes
+      received.append(builder.tensors[root].bytes)
       results.append(_host_array(root, type_))
     builder.define(value, builder.root_view(root).transpose(_places(order)))
   aliases = [

@@ -232,29 +232,37 @@ def branch(target: Target) -> schema.Cost:
   )
 
 
-def host_copy(target: Target, num_bytes: int) -> schema.Cost:
-  """A stream between the host and the tiles.
+def host_stream(target: Target, sizes: Iterable[int]) -> schema.Cost:
+  """Arrays of so many bytes that go to the host, or come from it, together.
 
-  A fixed part and the bytes over the host link. They stand in the fields of
-  an exchange: a step's kind says that it is with the host (lower/totals.py).
+  The stream's begin and end, a fixed part for each array, and the bytes over
+  the host link. They stand in the fields of an exchange: a step's kind says
+  that it is with the host (lower/totals.py). No arrays, no stream.
   """
-  seconds = num_bytes / target.host_bytes_per_second
-  cycles = target.host_copy_cycles + math.ceil(seconds * target.clock_hz)
+  given = list(sizes)
+  if not given:
+    return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
+  seconds = target.host_stream_seconds
+  seconds += sum(given) / target.host_bytes_per_second
+  cycles = len(given) * target.host_copy_cycles
+  cycles += math.ceil(seconds * target.clock_hz)
   return schema.Cost(
-    0.0, float(cycles), float(target.sync_cycles), float(num_bytes), 0.0
+    0.0, float(cycles), float(target.sync_cycles), float(sum(given)), 0.0
   )
 
 
 def host_callback(
-  target: Target, sent_bytes: int, received_bytes: int
+  target: Target, sent: Iterable[int], received: Iterable[int]
 ) -> schema.Cost:
-  """A round trip to the host: streams there and back, and the host's answer.
+  """A round trip to the host: streams of arrays of so many bytes there and
+  back, and the host's answer.
 
-  What the function itself takes is the host's affair.
+  Without arrays, a word says that it is time, or done. What the function
+  itself takes is the host's affair.
   """
-  there = host_copy(target, sent_bytes)
+  there = host_stream(target, list(sent) or [0])
   there.exchange_cycles += math.ceil(target.host_call_seconds * target.clock_hz)
-  return add(there, host_copy(target, received_bytes))
+  return add(there, host_stream(target, list(received) or [0]))
 
 
 def add(a: schema.Cost, b: schema.Cost) -> schema.Cost:
