@@ -65,13 +65,15 @@ def _emit(
   if partitioned and result_avals:
     raise ValueError("a partitioned callback cannot return values")
   function = host_functions.PythonFunction(
-    _canonical(callback), _types(operand_avals), _types(result_avals)
+    _canonical(callback),
+    array_types(operand_avals),
+    array_types(result_avals),
   )
   # JAX keeps it as long as the executable, and runs of it, exist. Older
   # versions of it also keep such programs out of the compilation cache; the
   # process' number in the call keeps them from other processes in any case.
   ctx.module_context.add_host_callback(function)
-  _finish_at_exit()
+  finish_at_exit()
   if token is not None:
     operands = [token, *operands]
     aval = internals.abstract_token()
@@ -88,6 +90,7 @@ def _emit(
     host_functions.PYTHON_TARGET,
     has_side_effect,
     sharding,
+    {},
     ctx,
     *operands,
     process=np.uint64(host_functions.PROCESS),
@@ -121,7 +124,9 @@ def _canonical(callback: Callable[..., Any]) -> Callable[..., list[Any]]:
   return call
 
 
-def _types(avals: Sequence[Any]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+def array_types(
+  avals: Sequence[Any],
+) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
   import jax
   from jaxlib.ipu import internals
 
@@ -133,7 +138,7 @@ def _types(avals: Sequence[Any]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
 
 
 @functools.cache
-def _finish_at_exit() -> None:
+def finish_at_exit() -> None:
   """Lets programs with effects end before Python does.
 
   Registered after the library's own farewell to Python, so called before it.

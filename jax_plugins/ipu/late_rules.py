@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jax_plugins.ipu import buffer_callbacks
 from jaxlib.ipu import internals
 from jaxlib.ipu.ir.refusals import PRIMITIVE
 from jaxlib.mlir import ir
@@ -37,10 +38,10 @@ def _wrap(lower: Callable[..., Any]) -> Callable[..., Any]:
     *args: Any,
     **kwargs: Any,
   ) -> Any:
-    if default_rule is None and PLATFORM not in platform_rules:
+    rule = _RULES.get(description)
+    if PLATFORM not in platform_rules and (default_rule is None or rule):
       platforms = ctx.platforms or ctx.module_context.platforms
       if tuple(platforms) == (PLATFORM,):
-        rule = _RULES.get(description)
         if rule is None and _is_plain(ctx, args[1:]):  # effects come first
           rule = functools.partial(_leave, description)
         if rule is not None:
@@ -75,4 +76,6 @@ def _leave(primitive: str, ctx: Any, *operands: Any, **_: Any) -> Any:
 _RULES: dict[str, Callable[..., Any]] = {
   # A check that checkify has not turned into values: as on the CPU.
   "check": internals.lower_check,
+  # JAX's own rule, for every platform, refuses those that it does not know.
+  "buffer_callback": buffer_callbacks.lower,
 }

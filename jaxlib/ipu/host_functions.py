@@ -86,6 +86,57 @@ class PythonFunction:
       "jax.pure_callback, ...) cannot be serialized"
     )
 
+  def run(self, operands: Sequence[int], results: Sequence[int]) -> None:
+    """Calls the function on arrays at addresses. It gets copies, since the
+    device goes on with its memory while the user may keep them."""
+    arguments = [
+      _at(address, dtype, shape).copy()
+      for address, (dtype, shape) in zip(operands, self.operands)
+    ]
+    for address, value in zip(results, self(*arguments)):
+      if value.nbytes:
+        ctypes.memmove(address, value.ctypes.data, value.nbytes)
+
+
+class InPlaceFunction(PythonFunction):
+  """A Python function that fills the memory of its results.
+
+  It is called with the operands, which it must not write to, and with the
+  results. Both last as long as the call.
+
+  Attributes:
+    aliases: (operand, result) pairs of one memory.
+  """
+
+  def __init__(
+    self,
+    function: Callable[..., object],
+    operands: Sequence[ArrayType],
+    results: Sequence[ArrayType],
+    aliases: Sequence[tuple[int, int]],
+  ) -> None:
+    super().__init__(lambda: (), operands, results)
+    self._fill = function
+    self.aliases = tuple(aliases)
+
+  def __call__(self, *arguments: Array) -> tuple[Array, ...]:
+    inputs = list(arguments)
+    results = [np.zeros(shape, dtype) for dtype, shape in self.results]
+    for i, j in self.aliases:
+      results[j][...] = inputs[i]
+      inputs[i] = results[j]
+    self._fill(*inputs, *results)
+    return tuple(results)
+
+  def run(self, operands: Sequence[int], results: Sequence[int]) -> None:
+    arrays = [
+      _at(address, dtype, shape)
+      for address, (dtype, shape) in zip(
+        (*operands, *results), (*self.operands, *self.results)
+      )
+    ]
+    self._fill(*arrays)
+
 
 _lock = threading.Lock()
 _numbers = itertools.count()
@@ -209,25 +260,20 @@ def connect(library: ctypes.CDLL) -> None:
 
 
 def _call(function: PythonFunction, operands: int, results: int) -> None:
-  """Calls a function on arrays at addresses; NumPy arrays are copies, since
-  the device goes on with its memory while the user may keep them."""
-  arguments = [
-    _read(address, dtype, shape)
-    for address, (dtype, shape) in zip(
-      _addresses(operands, len(function.operands)), function.operands
-    )
-  ]
-  values = function(*arguments)
-  for address, value in zip(_addresses(results, len(values)), values):
-    if value.nbytes:
-      ctypes.memmove(address, value.ctypes.data, value.nbytes)
+  function.run(
+    _addresses(operands, len(function.operands)),
+    _addresses(results, len(function.results)),
+  )
 
 
 def _addresses(table: int, count: int) -> Sequence[int]:
   return list((ctypes.c_size_t * count).from_address(table)) if count else []
 
 
-def _read(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-  count = int(np.prod(shape, dtype=np.int64))
-  raw = ctypes.string_at(address, count * dtype.itemsize)
-  return np.frombuffer(raw, dtype, count).reshape(shape)
+def _at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+  """The array at an address, which lasts as long as the call."""
+  size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+  if not size:
+    return np.empty(shape, dtype)
+  memory = (ctypes.c_byte * size).from_address(address)
+  return np.frombuffer(memoryview(memory), dtype).reshape(shape)

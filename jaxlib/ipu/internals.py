@@ -494,12 +494,15 @@ def emit_call(
   target: str,
   has_side_effect: bool,
   sharding: Any,
+  aliases: dict[int, int],
   ctx: Any,
   *operands: Any,
   **attributes: Any,
 ) -> Any:
   """Emits a typed custom call; public `ffi_lowering` hides the operation."""
-  emit = build(target, has_side_effect=has_side_effect)
+  emit = build(
+    target, has_side_effect=has_side_effect, operand_output_aliases=aliases
+  )
   operation = emit(ctx, *operands, **attributes)
   if sharding is not None:
     set_sharding(ctx.module_context, operation, sharding)

@@ -16,7 +16,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental import io_callback
+from jax.experimental import buffer_callback, io_callback
 from jaxlib.ipu import internals
 
 
@@ -686,3 +686,56 @@ def test_interpreter_and_engine_agree():
       y = np.sin(np.sort(y, 0).T + i).T
     np.testing.assert_array_equal(result.outputs[1], y)
     assert result.host_bytes >= 3 * 4 * x.nbytes
+
+
+# --- Functions that fill the memory of their results --------------------------
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("dtype", (np.float32, jnp.bfloat16, np.complex64))
+@pytest.mark.parametrize("shape", [(), (3, 4), (0, 2)], ids=str)
+def test_buffer_callback(ipu, dtype, shape):
+  x = drawn(dtype, shape)
+
+  def fill(ctx, out, a, *, b):
+    assert ctx.stage is buffer_callback.ExecutionStage.EXECUTE
+    with pytest.raises(jax.errors.JaxRuntimeError, match="not available"):
+      _ = ctx.stream
+    assert (a.shape, a.dtype, a.ndim) == (x.shape, x.dtype, x.ndim)
+    assert out["y"].writeable and not a.writeable and not b.writeable
+    np.asarray(out["y"])[...] = np.asarray(a) + np.asarray(b)
+
+  call = buffer_callback.buffer_callback(fill, {"y": typed(x)})
+  y = util.run_on(ipu, lambda x: call(x, b=x * 2)["y"], x)
+  np.testing.assert_array_equal(y, (x + x * 2).astype(dtype))
+
+
+@pytest.mark.ipu_only
+def test_buffer_callback_in_place_and_vmapped(ipu):
+  def add_one(ctx, out, x):
+    assert np.asarray(out).ctypes.data == np.asarray(x).ctypes.data
+    np.asarray(out)[...] += 1
+
+  call = buffer_callback.buffer_callback(
+    add_one,
+    typed(np.zeros(3, np.float32)),
+    input_output_aliases={0: 0},
+    vmap_method="sequential",
+  )
+  x = util.sample(np.float32, (4, 3))
+  f = lambda x: (jax.vmap(call)(x), lax.fori_loop(0, 5, lambda i, x: call(x),
+                                                  x[0]), x)  # fmt: skip
+  y, z, same = util.run_on(ipu, f, x)
+  np.testing.assert_array_equal(y, x + 1)
+  np.testing.assert_allclose(z, x[0] + 5, rtol=1e-6)
+  np.testing.assert_array_equal(same, x)
+
+
+@pytest.mark.ipu_only
+def test_buffer_callback_with_a_result_is_an_error(ipu):
+  call = buffer_callback.buffer_callback(
+    lambda ctx, out: 3, typed(np.float32(0)), has_side_effect=True
+  )
+  with pytest.raises(jax.errors.JaxRuntimeError, match="not return any values"):
+    util.run_on(ipu, lambda: call())
+  internals.resolve("jax._src.dispatch.runtime_tokens").clear()
