@@ -434,6 +434,39 @@ def make_devices_callable(
   device_class.__call__ = call
 
 
+@uses(
+  "jax._src.config.transfer_guard_device_to_host",
+  "jax._src.config.transfer_guard_device_to_host._add_hooks",
+  "jax._src.config.transfer_guard_device_to_host._update_global_hook",
+  "jax._src.config.transfer_guard_device_to_host._update_thread_local_hook",
+  lost="jax.transfer_guard does not see what leaves an IPU",
+)
+def watch_transfer_guard(
+  state: Any,
+  add_hooks: Any,
+  on_global: Any,
+  on_local: Any,
+  watch: Callable[[str | None], None],
+) -> None:
+  """Calls `watch` with each level that the guard gets, and with today's.
+
+  JAX reads arrays that the host can see without asking the guard.
+  """
+  if hasattr(on_global, "__wrapped__"):
+    return
+
+  def watched(hook: Any) -> Any:
+    @functools.wraps(hook)
+    def wrapper(level: str | None) -> None:
+      watch(level)
+      hook(level)
+
+    return wrapper
+
+  add_hooks(watched(on_global), watched(on_local))
+  watch(state.value)
+
+
 # --- Functions of the host -------------------------------------------------
 
 

@@ -278,3 +278,10 @@ def whole_programs(method: Callable[..., Any]) -> Callable[..., Any]:
       library.ipu_show_whole_programs(before)
 
   return wrapper
+
+
+def guard_transfers(level: str | None) -> None:
+  """Makes reading an array a transfer, once `jax.transfer_guard` has set a
+  level; before, NumPy looks at the memory that stands for SRAM."""
+  if level not in (None, "allow"):
+    load().ipu_guard_transfers()

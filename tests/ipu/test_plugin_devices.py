@@ -26,7 +26,8 @@ def test_a_device_says_what_it_is(ipu):
 
 
 def test_a_device_has_one_memory(ipu):
-  assert [m.kind for m in ipu.addressable_memories()] == ["device"]
+  kinds = [m.kind for m in ipu.addressable_memories()]
+  assert kinds == ["device", "pinned_host"]
   assert ipu.default_memory().kind == "device"
   assert "SRAM" in repr(ipu.default_memory())
 

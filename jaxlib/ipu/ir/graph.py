@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxlib.ipu.dtypes import DType, type_text
 from jaxlib.ipu.program import schema
@@ -77,6 +77,19 @@ class Graph:
   results: list[Value]
 
 
+class Placement(NamedTuple):
+  """How the caller keeps an argument or a result.
+
+  Attributes:
+    minor_to_major: its dimensions from the innermost in memory; empty where
+      it is row-major.
+    on_host: it lies in the host's memory (JAX's "pinned_host").
+  """
+
+  minor_to_major: tuple[int, ...] = ()
+  on_host: bool = False
+
+
 @dataclasses.dataclass(slots=True)
 class Module:
   """A program's entry graph and what its signature says.
@@ -89,6 +102,8 @@ class Module:
     signature: the types of arguments and of results as the caller knows
       them, whatever the graph makes of them.
     dtypes: all element types that the imported graph has.
+    placements: of arguments, (False, number), and results, (True, number),
+      that are not row-major on the device.
   """
 
   name: str
@@ -97,6 +112,9 @@ class Module:
   donors: list[int]
   signature: Signature = dataclasses.field(default_factory=lambda: ([], []))
   dtypes: frozenset[DType] = frozenset()
+  placements: dict[tuple[bool, int], Placement] = dataclasses.field(
+    default_factory=dict
+  )
 
   @property
   def donated(self) -> set[int]:

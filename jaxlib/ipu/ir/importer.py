@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from typing import Any
 
 from jaxlib.ipu import internals
@@ -19,7 +20,14 @@ from jaxlib.ipu.diagnostics import (
 )
 from jaxlib.ipu.dtypes import MLIR_NAME, NAME, UNBUFFERED, DType
 from jaxlib.ipu.ir import convolution_guard, registry, scatter_guard
-from jaxlib.ipu.ir.graph import Graph, Module, Node, Shape, Value
+from jaxlib.ipu.ir.graph import (
+  Graph,
+  Module,
+  Node,
+  Placement,
+  Shape,
+  Value,
+)
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
@@ -108,8 +116,19 @@ def import_module(module: ir.Module) -> Module:
         value.node.location if value.node else None,
         "convert it inside the program",
       )
+  placements = _placements(main)
+  for i, j in list(aliases) if placements else ():
+    if placements.get((False, i)) != placements.get((True, j)):
+      aliases.remove((i, j))  # their elements have other places in memory
+      donors.append(i)
   return Module(
-    module_name(module), graph, aliases, donors, signature, walk.dtypes
+    module_name(module),
+    graph,
+    aliases,
+    sorted(donors),
+    signature,
+    walk.dtypes,
+    placements,
   )
 
 
@@ -132,6 +151,42 @@ def _donations(main: Any) -> tuple[list[tuple[int, int]], list[int]]:
     elif "jax.buffer_donor" in attributes:
       donors.append(i)
   return aliases, donors
+
+
+def _placements(main: Any) -> dict[tuple[bool, int], Placement]:
+  found = {}
+  for is_result, name in ((False, "arg_attrs"), (True, "res_attrs")):
+    if name not in main.attributes:
+      continue
+    for i, attributes in enumerate(main.attributes[name]):
+      order: tuple[int, ...] = ()
+      if "mhlo.layout_mode" in attributes:
+        mode = ir.StringAttr(attributes["mhlo.layout_mode"]).value
+        order = _minor_to_major(mode, main.location)
+      on_host = (
+        "mhlo.memory_kind" in attributes
+        and ir.StringAttr(attributes["mhlo.memory_kind"]).value == "pinned_host"
+      )
+      if order or on_host:
+        found[is_result, i] = Placement(order, on_host)
+  return found
+
+
+def _minor_to_major(mode: str, where: Any) -> tuple[int, ...]:
+  """What a layout as XLA writes it, {0,1}, says; `default` and `auto` are
+  row-major."""
+  if mode in ("default", "auto"):
+    return ()
+  layout = re.fullmatch(r"\{([\d,]*)(:E\(\d+\))?\}", mode)
+  if layout is None:
+    raise unimplemented(
+      f"arrays of layout {mode}",
+      where,
+      "an IPU orders dimensions and has no tiled layouts: "
+      "jax.experimental.layout.Layout(major_to_minor)",
+    )
+  order = tuple(int(d) for d in layout[1].split(",") if d)
+  return () if order == tuple(range(len(order)))[::-1] else order
 
 
 def bytecode(module: ir.Module) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower import totals
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.host_time import host_seconds
@@ -56,14 +56,19 @@ def _host_types(
   builder: Builder, module: Module, arguments: list[int], results: list[int]
 ) -> list[schema.HostType]:
   """Those types of the signature that are not the tensors'."""
-  return [
-    schema.HostType(is_result, number, dtype, list(shape))
-    for is_result, types, roots in zip(
-      (0, 1), module.signature, (arguments, results)
-    )
-    for number, ((shape, dtype), root) in enumerate(zip(types, roots))
-    if dtype is not builder.tensors[root].dtype
-  ]
+  out = []
+  ends = zip((False, True), module.signature, (arguments, results))
+  for is_result, types, roots in ends:
+    for i, ((shape, dtype), root) in enumerate(zip(types, roots)):
+      placement = module.placements.get((is_result, i))
+      if placement or dtype is not builder.tensors[root].dtype:
+        order, on_host = placement or Placement()
+        out.append(
+          schema.HostType(
+            int(is_result), i, dtype, list(shape), list(order), int(on_host)
+          )
+        )
+  return out
 
 
 def _tensor(builder: Builder, t: TensorInfo) -> schema.Tensor:

@@ -9,7 +9,7 @@ when it is put on the device or read from it, in no program's time.
 from __future__ import annotations
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
@@ -17,15 +17,49 @@ from jaxlib.ipu.program import schema
 
 
 def bind_arguments(builder: Builder, module: Module) -> list[int]:
-  """A root for each argument."""
+  """A root for each argument, to which that of an array in the host's memory
+  streams."""
   roots = []
   for i, value in enumerate(module.graph.parameters):
-    root = builder.new_root(value.shape, value.dtype)
+    placement = module.placements.get((False, i), Placement())
+    order = _memory_order(placement, len(value.shape))
+    root = builder.new_root(tuple(value.shape[d] for d in order), value.dtype)
     info = builder.tensors[root]
     info.space, info.address = schema.ARGUMENT, i
-    builder.define(value, builder.root_view(root))
+    view = builder.root_view(root)
+    if placement.minor_to_major:
+      view = view.transpose([order.index(d) for d in range(len(order))])
+    builder.define(value, view)
     roots.append(root)
+  _stream(builder, module, roots, to_device=True)
   return roots
+
+
+def _memory_order(placement: Placement, rank: int) -> tuple[int, ...]:
+  """Dimensions from the outermost in memory; that of a complex number's parts,
+  of which the caller does not know, stays the innermost."""
+  order = placement.minor_to_major[::-1]
+  return (*order, *range(len(order), rank))
+
+
+def _stream(
+  builder: Builder, module: Module, roots: list[int], to_device: bool
+) -> None:
+  """One stream of all arrays in the host's memory; the first one pays for its
+  begin and its end."""
+  target = builder.target
+  begun = False
+  for (is_result, i), placement in module.placements.items():
+    if is_result == to_device or not placement.on_host:
+      continue
+    size = builder.tensors[roots[i]].bytes
+    price = cost.host_stream(target, [size])
+    if begun:
+      price = cost.beyond(cost.host_stream(target, [size, size]), price)
+    begun = True
+    builder.steps.append(
+      schema.HostCopy(roots[i], int(to_device), price, builder.location)
+    )
 
 
 def bind_results(
@@ -36,6 +70,9 @@ def bind_results(
   roots: list[int] = []
   copies = []
   for j, view in enumerate(views):
+    placement = module.placements.get((True, j), Placement())
+    if placement.minor_to_major:
+      view = view.transpose(_memory_order(placement, len(view.shape)))
     info = builder.tensors[view.root]
     if (
       info.space == schema.ARENA
@@ -51,6 +88,7 @@ def bind_results(
     result.space, result.address = schema.RESULT, j
     roots.append(root)
   builder.copy_to(copies)
+  _stream(builder, module, roots, to_device=False)
   return roots
 
 

@@ -275,6 +275,16 @@ def add(a: schema.Cost, b: schema.Cost) -> schema.Cost:
   )
 
 
+def beyond(a: schema.Cost, b: schema.Cost) -> schema.Cost:
+  """What `a` costs more than `b`, which is a part of it."""
+  return schema.Cost(
+    *(
+      getattr(a, f.name) - getattr(b, f.name)
+      for f in dataclasses.fields(schema.Cost)
+    )
+  )
+
+
 def cycles(cost: schema.Cost) -> float:
   """All cycles of a cost."""
   return cost.compute_cycles + cost.exchange_cycles + cost.sync_cycles

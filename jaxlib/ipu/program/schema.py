@@ -470,17 +470,21 @@ class Alias:
 
 @record
 class HostType:
-  """The type by which the caller knows an argument or a result, if it is not
-  the tensor's: complex numbers, and elements of less than 8 bits.
+  """What the caller knows an argument or a result as, if it is not the tensor:
+  complex numbers, elements of less than 8 bits, dimensions in another order,
+  and arrays in the host's memory.
 
   A buffer has as many bytes as the tensor. `is_result` says which of the two
-  `number` counts.
+  `number` counts. `minor_to_major` lists the dimensions from the innermost in
+  memory; it is empty for a row-major array.
   """
 
   is_result: U8
   number: U32
   dtype: U8
   shape: list[I64]
+  minor_to_major: list[I64]
+  on_host: U8
 
 
 @record

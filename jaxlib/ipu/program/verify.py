@@ -126,6 +126,11 @@ class _Verifier:
       f"{kind} {h.number} of {size} bytes is {h.shape} of type {h.dtype} to "
       "the caller",
     )
+    self.require(
+      not h.minor_to_major
+      or sorted(h.minor_to_major) == list(range(len(h.shape))),
+      f"{kind} {h.number} of shape {h.shape} in the order {h.minor_to_major}",
+    )
 
   def _mapping(self, m: schema.Mapping, layout: Layout) -> None:
     self.require(

@@ -26,7 +26,10 @@ using DType = uint8_t;
 struct TensorInfo {
   DType dtype;
   std::vector<int64_t> shape;
-  size_t bytes;  // dense, row-major, one byte per element below 8 bits
+  size_t bytes;  // dense, one byte per element below 8 bits
+  // Dimensions from the innermost in memory; empty: row-major.
+  std::vector<int64_t> minor_to_major = {};
+  bool on_host = false;  // in the host's memory
 };
 
 // The machine that a program was planned for.

@@ -337,6 +337,8 @@ ProgramInfo MakeInfo(program::Program p) {
     auto& infos = type.is_result ? info.results : info.arguments;
     infos[type.number].dtype = type.dtype;
     infos[type.number].shape = std::move(type.shape);
+    infos[type.number].minor_to_major = std::move(type.minor_to_major);
+    infos[type.number].on_host = type.on_host != 0;
   }
   for (const program::Alias& a : p.aliases) {
     info.aliases.push_back({a.argument, a.result});

@@ -6,6 +6,7 @@
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/event.h"
 #include "jaxlib/ipu/runtime/pjrt/executable.h"
+#include "jaxlib/ipu/runtime/pjrt/layouts.h"
 #include "jaxlib/ipu/runtime/pjrt/topology.h"
 
 namespace ipu {
@@ -32,6 +33,7 @@ ApiTable MakeTable() {
   AddExecuteFunctions(&api);
   AddBufferFunctions(&api);
   AddTransferFunctions(&api);
+  AddLayoutsExtension(&api);
   AddUnsupportedFunctions(&api);
   AddLaterFunctions(&table);
   return table;

@@ -1,5 +1,6 @@
 #include "jaxlib/ipu/runtime/pjrt/buffer.h"
 
+#include <atomic>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/pjrt/error.h"
@@ -37,7 +38,7 @@ PJRT_Error* DynamicDimensionIndices(
   return nullptr;
 }
 
-// Dense and row-major, whatever the rank: [rank - 1, ..., 1, 0].
+// Dense, and row-major unless told otherwise: [rank - 1, ..., 1, 0].
 PJRT_Error* GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
   constexpr int64_t kMaxRank = 64;
   static const auto* descending = [] {
@@ -45,7 +46,8 @@ PJRT_Error* GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
     for (int64_t i = 0; i < kMaxRank; ++i) order[i] = kMaxRank - 1 - i;
     return order;
   }();
-  const size_t rank = args->buffer->info->shape.size();
+  const TensorInfo& info = *args->buffer->info;
+  const size_t rank = info.shape.size();
   if (rank > kMaxRank) {
     return MakeError(Unimplemented("PJRT_Buffer_GetMemoryLayout: rank " +
                                    std::to_string(rank) + " is above 64"));
@@ -54,7 +56,9 @@ PJRT_Error* GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
   args->layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
   args->layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
   args->layout.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
-  args->layout.tiled.minor_to_major = descending + (kMaxRank - rank);
+  args->layout.tiled.minor_to_major = info.minor_to_major.empty()
+                                          ? descending + (kMaxRank - rank)
+                                          : info.minor_to_major.data();
   args->layout.tiled.minor_to_major_size = rank;
   return nullptr;
 }
@@ -70,7 +74,7 @@ PJRT_Error* Device(PJRT_Buffer_Device_Args* args) {
 }
 
 PJRT_Error* Memory(PJRT_Buffer_Memory_Args* args) {
-  args->memory = &args->buffer->device->memory;
+  args->memory = args->buffer->memory;
   return nullptr;
 }
 
@@ -84,9 +88,12 @@ PJRT_Error* IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
   return nullptr;
 }
 
-// The memory that stands for SRAM is the host's: NumPy may look at it.
+std::atomic<bool> guarded{false};
+
+// The memory that stands for SRAM is the host's: NumPy may look at it. JAX does
+// so without a look at its transfer guards.
 PJRT_Error* IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args) {
-  args->is_on_cpu = true;
+  args->is_on_cpu = !guarded.load(std::memory_order_relaxed);
   return nullptr;
 }
 
@@ -158,6 +165,8 @@ void AddBufferFunctions(PJRT_Api* api) {
 }
 
 }  // namespace ipu
+
+void ipu_guard_transfers() { ipu::guarded = true; }
 
 ipu::StoragePtr PJRT_Buffer::Get() const {
   std::lock_guard lock(mutex_);

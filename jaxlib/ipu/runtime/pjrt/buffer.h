@@ -16,6 +16,9 @@
 #include "jaxlib/ipu/runtime/support/event.h"
 #include "xla/pjrt/c/pjrt_c_api.h"
 
+// From now on buffers are read by transfers, which JAX's transfer guards see.
+extern "C" __attribute__((visibility("default"))) void ipu_guard_transfers();
+
 namespace ipu {
 
 using TensorInfoPtr = std::shared_ptr<const TensorInfo>;
@@ -29,9 +32,10 @@ void AddTransferFunctions(PJRT_Api* api);
 }  // namespace ipu
 
 struct PJRT_Buffer {
-  PJRT_Buffer(PJRT_Device* device, ipu::TensorInfoPtr info,
+  PJRT_Buffer(PJRT_Memory* memory, ipu::TensorInfoPtr info,
               ipu::StoragePtr storage, ipu::EventPtr ready)
-      : device(device),
+      : device(memory->device),
+        memory(memory),
         info(std::move(info)),
         ready(std::move(ready)),
         storage_(std::move(storage)) {}
@@ -55,6 +59,7 @@ struct PJRT_Buffer {
   bool DecreaseExternalReferences();
 
   PJRT_Device* const device;
+  PJRT_Memory* const memory;
   const ipu::TensorInfoPtr info;
   const ipu::EventPtr ready;  // null: ready
 

@@ -83,10 +83,10 @@ TEST_F(BufferTest, RawCopiesStayInside) {
 
 TEST_F(BufferTest, DeletionGivesTheMemoryBackAndSaysSo) {
   auto x = Put({1, 2, 3});
-  EXPECT_EQ(device()->account.in_use(), 12);
+  EXPECT_EQ(device()->memory.account.in_use(), 12);
   x->Delete();
-  EXPECT_EQ(device()->account.in_use(), 0);
-  EXPECT_EQ(device()->account.peak(), 12);
+  EXPECT_EQ(device()->memory.account.in_use(), 0);
+  EXPECT_EQ(device()->memory.account.peak(), 12);
   EXPECT_TRUE(x->IsDeleted());
   EXPECT_EQ(Get(x.get()).second, DeletedError().message());
   EXPECT_EQ(x->Data(), nullptr);
@@ -101,9 +101,9 @@ TEST_F(BufferTest, DeletedContentsStayWhileSomebodyLooks) {
   EXPECT_TRUE(x->IsDeleted());
   EXPECT_TRUE(x->DecreaseExternalReferences());
   EXPECT_EQ(view[2], 3);
-  EXPECT_EQ(device()->account.in_use(), 12);
+  EXPECT_EQ(device()->memory.account.in_use(), 12);
   EXPECT_TRUE(x->DecreaseExternalReferences());
-  EXPECT_EQ(device()->account.in_use(), 0);
+  EXPECT_EQ(device()->memory.account.in_use(), 0);
   EXPECT_FALSE(x->DecreaseExternalReferences());
 }
 

@@ -186,7 +186,8 @@ PJRT_Client::PJRT_Client(ipu::ClientOptions options, ipu::EngineFactory factory)
                 options.machine, factory))
             .get();
     devices.push_back(device);
-    memories.push_back(&device->memory);
+    memories.insert(memories.end(), std::begin(device->memories),
+                    std::end(device->memories));
     topology.devices.push_back(&device->description);
   }
   topology.platform_version = platform_version;

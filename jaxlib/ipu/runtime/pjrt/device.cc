@@ -63,7 +63,7 @@ PJRT_Error* LocalHardwareId(PJRT_Device_LocalHardwareId_Args* args) {
 
 PJRT_Error* AddressableMemories(PJRT_Device_AddressableMemories_Args* args) {
   args->memories = args->device->memories;
-  args->num_memories = 1;
+  args->num_memories = std::size(args->device->memories);
   return nullptr;
 }
 
@@ -75,12 +75,13 @@ PJRT_Error* DefaultMemory(PJRT_Device_DefaultMemory_Args* args) {
 // The caller does not clear the arguments: what is not known must say so.
 PJRT_Error* MemoryStats(PJRT_Device_MemoryStats_Args* args) {
   const PJRT_Device& device = *args->device;
-  args->bytes_in_use = device.account.in_use();
-  args->peak_bytes_in_use = device.account.peak();
+  const MemoryAccount& account = device.memory.account;
+  args->bytes_in_use = account.in_use();
+  args->peak_bytes_in_use = account.peak();
   args->peak_bytes_in_use_is_set = true;
-  args->num_allocs = device.account.count();
+  args->num_allocs = account.count();
   args->num_allocs_is_set = true;
-  args->largest_alloc_size = device.account.largest();
+  args->largest_alloc_size = account.largest();
   args->largest_alloc_size_is_set = true;
   args->bytes_limit = device.machine.num_tiles * device.machine.bytes_per_tile;
   args->bytes_limit_is_set = true;
@@ -133,7 +134,8 @@ PJRT_Device::PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
       fork_generation(ipu::ForkGeneration()),
       machine(machine),
       description(id, machine),
-      memory{this, "SRAM of " + description.text},
+      memory{this, "SRAM of " + description.text, "device", 0},
+      host_memory{this, "host memory of " + description.text, "pinned_host", 1},
       factory_(std::move(factory)),
       queue(ipu::kQueueCapacity) {}
 

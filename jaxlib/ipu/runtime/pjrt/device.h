@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
 #include "jaxlib/ipu/runtime/pjrt/named_values.h"
@@ -39,10 +40,13 @@ struct PJRT_DeviceDescription {
   ipu::NamedValues attributes;
 };
 
-// The one memory space of a device.
+// A memory space of a device: its SRAM, or that of its host.
 struct PJRT_Memory {
   PJRT_Device* device;
   std::string text;
+  std::string_view kind;
+  int kind_id;
+  ipu::MemoryAccount account = {};
 };
 
 struct PJRT_Device {
@@ -57,9 +61,9 @@ struct PJRT_Device {
   const ipu::Machine machine;
   PJRT_DeviceDescription description;
   PJRT_Memory memory;
+  PJRT_Memory host_memory;
   PJRT_Device* const addressed_by[1] = {this};
-  PJRT_Memory* const memories[1] = {&memory};
-  ipu::MemoryAccount account;
+  PJRT_Memory* const memories[2] = {&memory, &host_memory};
 
  private:
   ipu::EngineFactory factory_;

@@ -114,24 +114,10 @@ PJRT_Error* OutputDimensions(PJRT_Executable_OutputDimensions_Args* args) {
 }
 
 PJRT_Error* OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args) {
-  // Every result lies in its device's one memory: the same words as often as
-  // the longest list of results so far asked for. Lists are never freed, they
-  // are as long as a program has results.
-  struct Kinds {
-    explicit Kinds(size_t count) : names(count, "device"), sizes(count, 6) {}
-    std::vector<const char*> names;
-    std::vector<size_t> sizes;
-  };
-  static std::mutex mutex;
-  static auto* lists = new std::vector<std::unique_ptr<Kinds>>;
-  const size_t count = args->executable->executable->info().results.size();
-  std::lock_guard lock(mutex);
-  if (lists->empty() || lists->back()->names.size() < count) {
-    lists->push_back(std::make_unique<Kinds>(std::max<size_t>(2 * count, 16)));
-  }
-  args->num_outputs = count;
-  args->memory_kinds = lists->back()->names.data();
-  args->memory_kind_sizes = lists->back()->sizes.data();
+  const Executable& executable = *args->executable->executable;
+  args->num_outputs = executable.result_kinds().size();
+  args->memory_kinds = executable.result_kinds().data();
+  args->memory_kind_sizes = executable.result_kind_sizes().data();
   return nullptr;
 }
 
@@ -185,6 +171,16 @@ void Executable::Took(double seconds) const {
   seconds_.store((before + seconds) / 2, std::memory_order_relaxed);
 }
 
+PJRT_Layouts_MemoryLayout** Executable::result_layouts() const {
+  std::call_once(layouts_once_, [this] {
+    owned_layouts_.reserve(results_.size());
+    for (const TensorInfoPtr& result : results_) {
+      layouts_.push_back(&owned_layouts_.emplace_back(LayoutOf(*result)));
+    }
+  });
+  return layouts_.data();
+}
+
 Executable::Executable(CompiledProgram bytes, std::string options,
                        PJRT_Device* device,
                        std::unique_ptr<LoadedProgram> program)
@@ -213,6 +209,9 @@ Executable::Executable(CompiledProgram bytes, std::string options,
     result_dims_.insert(result_dims_.end(), result.shape.begin(),
                         result.shape.end());
     result_ranks_.push_back(result.shape.size());
+    const std::string_view kind = memory_of_result(results_.size() - 1)->kind;
+    result_kinds_.push_back(kind.data());
+    result_kind_sizes_.push_back(kind.size());
   }
 }
 

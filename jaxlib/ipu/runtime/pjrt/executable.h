@@ -14,6 +14,7 @@
 #include "jaxlib/ipu/runtime/engine/engine.h"
 #include "jaxlib/ipu/runtime/pjrt/buffer.h"
 #include "jaxlib/ipu/runtime/pjrt/client.h"
+#include "jaxlib/ipu/runtime/pjrt/layouts.h"
 #include "jaxlib/ipu/runtime/pjrt/named_values.h"
 #include "xla/pjrt/c/pjrt_c_api.h"
 
@@ -39,6 +40,9 @@ class Executable {
   // Arguments that a call consumes, in ascending order.
   const std::vector<uint32_t>& donated() const { return donated_; }
   const TensorInfoPtr& result(size_t j) const { return results_[j]; }
+  PJRT_Memory* memory_of_result(size_t j) const {
+    return results_[j]->on_host ? &device_->host_memory : &device_->memory;
+  }
   // The program is so short that another thread would take longer to wake up:
   // by the compiler's guess at first, then by what its runs take.
   bool is_short() const;
@@ -53,6 +57,12 @@ class Executable {
   }
   const std::vector<int64_t>& result_dims() const { return result_dims_; }
   const std::vector<size_t>& result_ranks() const { return result_ranks_; }
+  // The memory kinds of the results, and the lengths of their names.
+  const std::vector<const char*>& result_kinds() const { return result_kinds_; }
+  const std::vector<size_t>& result_kind_sizes() const {
+    return result_kind_sizes_;
+  }
+  PJRT_Layouts_MemoryLayout** result_layouts() const;
 
  private:
   Executable(CompiledProgram bytes, std::string options, PJRT_Device* device,
@@ -75,6 +85,12 @@ class Executable {
   std::vector<PJRT_Buffer_Type> result_types_;
   std::vector<int64_t> result_dims_;  // of all results, one after another
   std::vector<size_t> result_ranks_;
+  std::vector<const char*> result_kinds_;
+  std::vector<size_t> result_kind_sizes_;
+  // Made when they are first asked for.
+  mutable std::once_flag layouts_once_;
+  mutable std::vector<PJRT_Layouts_MemoryLayout> owned_layouts_;
+  mutable std::vector<PJRT_Layouts_MemoryLayout*> layouts_;
 };
 
 using ExecutablePtr = std::shared_ptr<const Executable>;

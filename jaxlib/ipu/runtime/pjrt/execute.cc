@@ -163,6 +163,12 @@ Status CheckArgument(const Executable& executable, size_t i,
                            ", expected are " + std::to_string(expected.bytes) +
                            " of type " + std::to_string(expected.dtype));
   }
+  if (argument.info->minor_to_major != expected.minor_to_major) [[unlikely]] {
+    return InvalidArgument("argument " + std::to_string(i) + " of program " +
+                           executable.info().name +
+                           " has its dimensions in another order in memory "
+                           "than the program was compiled for");
+  }
   return Status();
 }
 
@@ -208,8 +214,9 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
     if (i >= 0 && !donated.empty() && reusable[i]) {
       call->results.push_back(call->arguments[i]);
     } else {
-      call->results.push_back(std::make_shared<Storage>(
-          executable.info().results[j].bytes, &executable.device()->account));
+      call->results.push_back(
+          std::make_shared<Storage>(executable.info().results[j].bytes,
+                                    &executable.memory_of_result(j)->account));
     }
   }
 }
@@ -269,8 +276,9 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     }
   }
   for (size_t j = 0; j < results.size(); ++j) {
-    args->output_lists[0][j] = new PJRT_Buffer(device, executable->result(j),
-                                               std::move(results[j]), done);
+    args->output_lists[0][j] =
+        new PJRT_Buffer(executable->memory_of_result(j), executable->result(j),
+                        std::move(results[j]), done);
   }
   if (args->device_complete_events != nullptr) {
     args->device_complete_events[0] = MakeEvent(std::move(done));

@@ -93,12 +93,12 @@ TEST_F(ExecuteTest, ResultsTakeNoMemoryBeforeTheProgramRuns) {
   auto x = Put({1, 2, 3, 4});
   Outcome first = Execute(slow.get(), {x.get()});
   started.Wait();
-  const int64_t before = device()->account.in_use();
+  const int64_t before = device()->memory.account.in_use();
   Outcome second = Execute(slow.get(), {x.get()});
-  EXPECT_EQ(device()->account.in_use(), before);
+  EXPECT_EQ(device()->memory.account.in_use(), before);
   gate.Set(Status());
   Values(second.results[0].get());
-  EXPECT_EQ(device()->account.in_use(), before + 16);
+  EXPECT_EQ(device()->memory.account.in_use(), before + 16);
 }
 
 TEST_F(ExecuteTest, FailuresPoisonResultsAndWhatDependsOnThem) {
@@ -136,11 +136,11 @@ TEST_F(ExecuteTest, DonationReusesTheMemory) {
   auto executable = Load(Donating(Increment(4)));
   auto x = Put({1, 2, 3, 4});
   void* data = x->Data();
-  const int64_t before = device()->account.in_use();
+  const int64_t before = device()->memory.account.in_use();
   Outcome outcome = Execute(executable.get(), {x.get()});
   EXPECT_TRUE(x->IsDeleted());
   EXPECT_EQ(outcome.results[0]->Data(), data);
-  EXPECT_EQ(device()->account.in_use(), before);
+  EXPECT_EQ(device()->memory.account.in_use(), before);
   EXPECT_EQ(Values(outcome.results[0].get()), (Vector{2, 3, 4, 5}));
   EXPECT_EQ(Execute(executable.get(), {x.get()}).error,
             DeletedError().message());
@@ -204,7 +204,7 @@ TEST_F(ExecuteTest, DonorsAreFreedThoughNothingReplacesThem) {
   auto x = Put({1, 2, 3, 4});
   Outcome outcome = Execute(executable.get(), {x.get()});
   EXPECT_TRUE(x->IsDeleted());
-  EXPECT_EQ(device()->account.in_use(), 16);
+  EXPECT_EQ(device()->memory.account.in_use(), 16);
 }
 
 TEST_F(ExecuteTest, AReaderThatWaitsSeesTheValueBeforeDonation) {

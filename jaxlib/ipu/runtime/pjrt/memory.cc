@@ -1,6 +1,5 @@
-// PJRT_Memory: a device's SRAM, of kind "device".
-
-#include <string_view>
+// PJRT_Memory: a device's SRAM, of kind "device", or memory of the host that
+// its programs stream from and to, "pinned_host".
 
 #include "jaxlib/ipu/runtime/pjrt/device.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"
@@ -8,21 +7,21 @@
 namespace ipu {
 namespace {
 
-constexpr std::string_view kKind = "device";
-
 PJRT_Error* Id(PJRT_Memory_Id_Args* args) {
-  args->id = args->memory->device->description.id;
+  const PJRT_Memory& memory = *args->memory;
+  const auto kinds = static_cast<int>(std::size(memory.device->memories));
+  args->id = memory.device->description.id * kinds + memory.kind_id;
   return nullptr;
 }
 
 PJRT_Error* Kind(PJRT_Memory_Kind_Args* args) {
-  args->kind = kKind.data();
-  args->kind_size = kKind.size();
+  args->kind = args->memory->kind.data();
+  args->kind_size = args->memory->kind.size();
   return nullptr;
 }
 
 PJRT_Error* KindId(PJRT_Memory_Kind_Id_Args* args) {
-  args->kind_id = 0;
+  args->kind_id = args->memory->kind_id;
   return nullptr;
 }
 

@@ -48,7 +48,10 @@ std::string Shape(const TensorInfo& info) {
   for (size_t i = 0; i < info.shape.size(); ++i) {
     AppendVarint(static_cast<uint64_t>(info.shape[i]), &dimensions);
     AppendVarint(0, &dynamic);
-    AppendVarint(info.shape.size() - 1 - i, &minor_to_major);
+    AppendVarint(info.minor_to_major.empty()
+                     ? info.shape.size() - 1 - i
+                     : static_cast<uint64_t>(info.minor_to_major[i]),
+                 &minor_to_major);
   }
   std::string order;
   AppendBytesField(layout::kMinorToMajor, minor_to_major, &order);

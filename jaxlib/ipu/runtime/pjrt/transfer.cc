@@ -1,5 +1,6 @@
 // Contents of buffers on their way: from the host, to the host, between IPUs.
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -42,18 +43,52 @@ StatusOr<TensorInfo> MakeInfo(PJRT_Buffer_Type type, const int64_t* dims,
 }
 
 // JAX names a memory or a device; neither means the first device.
-PJRT_Device* DeviceOf(PJRT_Client* client, PJRT_Device* device,
+PJRT_Memory* MemoryOf(PJRT_Client* client, PJRT_Device* device,
                       PJRT_Memory* memory) {
-  if (memory != nullptr) return memory->device;
-  return device != nullptr ? device : client->devices.front();
+  if (memory != nullptr) return memory;
+  return &(device != nullptr ? device : client->devices.front())->memory;
 }
 
-// Byte strides of a host array in `layout`. Tiles are for matrix units of
-// other machines.
+// Byte strides of a buffer's contents.
+std::vector<int64_t> DeviceStrides(const TensorInfo& info) {
+  const size_t element_bytes = InfoOf(info.dtype).bytes;
+  if (info.minor_to_major.empty()) {
+    return RowMajorStrides(info.shape, element_bytes);
+  }
+  std::vector<int64_t> strides(info.shape.size());
+  auto stride = static_cast<int64_t>(element_bytes);
+  for (const int64_t dimension : info.minor_to_major) {
+    strides[dimension] = stride;
+    stride *= info.shape[dimension];
+  }
+  return strides;
+}
+
+// Takes over the order of dimensions that `layout` tells, unless it is the
+// usual one. Tiles are for matrix units of other machines.
+Status SetOrder(const PJRT_Buffer_MemoryLayout& layout, TensorInfo* info) {
+  const size_t rank = info->shape.size();
+  if (layout.tiled.num_tiles != 0) {
+    return Unimplemented("an IPU has no tiled layouts of arrays");
+  }
+  const std::span<const int64_t> order(layout.tiled.minor_to_major,
+                                       layout.tiled.minor_to_major_size);
+  std::vector<int64_t> usual(rank);
+  for (size_t i = 0; i < rank; ++i) usual[i] = rank - 1 - i;
+  if (order.size() != rank ||
+      !std::is_permutation(order.begin(), order.end(), usual.begin())) {
+    return InvalidArgument("a layout needs to order every dimension, once");
+  }
+  if (!std::equal(order.begin(), order.end(), usual.begin())) {
+    info->minor_to_major.assign(order.begin(), order.end());
+  }
+  return Status();
+}
+
+// Byte strides of a host array in `layout`, the buffer's if there is none.
 StatusOr<std::vector<int64_t>> HostStrides(
     const PJRT_Buffer_MemoryLayout* layout, const TensorInfo& info) {
-  const size_t element_bytes = InfoOf(info.dtype).bytes;
-  if (layout == nullptr) return RowMajorStrides(info.shape, element_bytes);
+  if (layout == nullptr) return DeviceStrides(info);
   const size_t rank = info.shape.size();
   if (layout->type == PJRT_Buffer_MemoryLayout_Type_Strides) {
     const int64_t* strides = layout->strides.byte_strides;
@@ -62,25 +97,9 @@ StatusOr<std::vector<int64_t>> HostStrides(
     }
     return std::vector<int64_t>(strides, strides + rank);
   }
-  if (layout->tiled.num_tiles != 0) {
-    return Unimplemented("an IPU has no tiled layouts of host arrays");
-  }
-  if (layout->tiled.minor_to_major_size != rank) {
-    return InvalidArgument("a host layout needs to order every dimension");
-  }
-  std::vector<int64_t> strides(rank);
-  auto stride = static_cast<int64_t>(element_bytes);
-  for (size_t i = 0; i < rank; ++i) {
-    const int64_t dimension = layout->tiled.minor_to_major[i];
-    if (dimension < 0 || dimension >= static_cast<int64_t>(rank)) {
-      return InvalidArgument("a host layout orders dimension " +
-                             std::to_string(dimension) + " of an array of " +
-                             std::to_string(rank));
-    }
-    strides[dimension] = stride;
-    stride *= info.shape[dimension];
-  }
-  return strides;
+  TensorInfo host{info.dtype, info.shape, info.bytes};
+  IPU_RETURN_IF_ERROR(SetOrder(*layout, &host));
+  return DeviceStrides(host);
 }
 
 Status NoMemory(size_t bytes) {
@@ -93,14 +112,12 @@ Status NoMemory(size_t bytes) {
 PJRT_Error* BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   StatusOr<TensorInfo> info = MakeInfo(args->type, args->dims, args->num_dims);
   IPU_PJRT_RETURN_IF_ERROR(info.status());
-  StatusOr<std::vector<int64_t>> dense = HostStrides(nullptr, *info);
-  StatusOr<std::vector<int64_t>> device_strides =
-      HostStrides(args->device_layout, *info);
-  IPU_PJRT_RETURN_IF_ERROR(device_strides.status());
-  if (*device_strides != *dense) {
-    return MakeError(
-        Unimplemented("an IPU keeps arrays row-major: another device layout "
-                      "was asked for"));
+  const std::vector<int64_t> dense = DeviceStrides(*info);
+  if (args->device_layout != nullptr) {
+    if (args->device_layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled) {
+      return MakeError(Unimplemented("an IPU has no layouts by strides"));
+    }
+    IPU_PJRT_RETURN_IF_ERROR(SetOrder(*args->device_layout, &*info));
   }
   const size_t rank = args->num_dims;
   if (args->num_byte_strides != 0 && args->num_byte_strides != rank) {
@@ -111,18 +128,18 @@ PJRT_Error* BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   }
   const std::span<const int64_t> strides =
       args->num_byte_strides == 0
-          ? std::span<const int64_t>(*dense)
+          ? std::span<const int64_t>(dense)
           : std::span<const int64_t>(args->byte_strides, rank);
 
-  PJRT_Device* device = DeviceOf(args->client, args->device, args->memory);
-  auto storage = std::make_shared<Storage>(info->bytes, &device->account);
+  PJRT_Memory* memory = MemoryOf(args->client, args->device, args->memory);
+  auto storage = std::make_shared<Storage>(info->bytes, &memory->account);
   void* data = storage->data();
   if (data == nullptr) return MakeError(NoMemory(info->bytes));
   StridedCopy(info->shape, InfoOf(info->dtype).bytes, args->data, strides, data,
-              *dense);
+              DeviceStrides(*info));
   args->done_with_host_buffer = MakeEvent(nullptr);
   args->buffer = new PJRT_Buffer(
-      device, std::make_shared<const TensorInfo>(std::move(*info)),
+      memory, std::make_shared<const TensorInfo>(std::move(*info)),
       std::move(storage), /*ready=*/nullptr);
   return nullptr;
 }
@@ -178,8 +195,7 @@ PJRT_Error* ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
                      destination = args->dst](const void* data) {
                       const size_t element_bytes = InfoOf(info->dtype).bytes;
                       StridedCopy(info->shape, element_bytes, data,
-                                  RowMajorStrides(info->shape, element_bytes),
-                                  destination, strides);
+                                  DeviceStrides(*info), destination, strides);
                     });
   return nullptr;
 }
@@ -203,7 +219,7 @@ PJRT_Error* CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
   return nullptr;
 }
 
-// A copy from one device's memory to another's. Runs in the source's queue, so
+// A copy from one memory to another. Runs in the source's queue, so
 // that it follows what makes the source and precedes what writes over it.
 class CopyTask : public Task {
  public:
@@ -239,7 +255,7 @@ class CopyTask : public Task {
   EventPtr done_ = std::make_shared<Event>();
 };
 
-StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Device* target) {
+StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Memory* target) {
   PJRT_Device* device = source->device;
   IPU_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
   auto destination =
@@ -264,14 +280,14 @@ StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Device* target) {
 }
 
 PJRT_Error* CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
-  StatusOr<PJRT_Buffer*> copy = CopyTo(args->buffer, args->dst_memory->device);
+  StatusOr<PJRT_Buffer*> copy = CopyTo(args->buffer, args->dst_memory);
   IPU_PJRT_RETURN_IF_ERROR(copy.status());
   args->dst_buffer = *copy;
   return nullptr;
 }
 
 PJRT_Error* CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
-  StatusOr<PJRT_Buffer*> copy = CopyTo(args->buffer, args->dst_device);
+  StatusOr<PJRT_Buffer*> copy = CopyTo(args->buffer, &args->dst_device->memory);
   IPU_PJRT_RETURN_IF_ERROR(copy.status());
   args->dst_buffer = *copy;
   return nullptr;
@@ -282,10 +298,10 @@ PJRT_Error* CreateUninitializedBuffer(
   StatusOr<TensorInfo> info = MakeInfo(args->shape_element_type,
                                        args->shape_dims, args->shape_num_dims);
   IPU_PJRT_RETURN_IF_ERROR(info.status());
-  PJRT_Device* device = DeviceOf(args->client, args->device, args->memory);
-  auto storage = std::make_shared<Storage>(info->bytes, &device->account);
+  PJRT_Memory* memory = MemoryOf(args->client, args->device, args->memory);
+  auto storage = std::make_shared<Storage>(info->bytes, &memory->account);
   args->buffer = new PJRT_Buffer(
-      device, std::make_shared<const TensorInfo>(std::move(*info)),
+      memory, std::make_shared<const TensorInfo>(std::move(*info)),
       std::move(storage), /*ready=*/nullptr);
   return nullptr;
 }
@@ -294,12 +310,12 @@ PJRT_Error* CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
   StatusOr<TensorInfo> info = MakeInfo(args->shape_element_type,
                                        args->shape_dims, args->shape_num_dims);
   IPU_PJRT_RETURN_IF_ERROR(info.status());
-  PJRT_Device* device = DeviceOf(args->client, nullptr, args->memory);
-  auto storage = std::make_shared<Storage>(info->bytes, &device->account);
+  PJRT_Memory* memory = MemoryOf(args->client, nullptr, args->memory);
+  auto storage = std::make_shared<Storage>(info->bytes, &memory->account);
   Status error(static_cast<Code>(args->error_code),
                std::string(args->error_message, args->error_message_size));
   args->buffer = new PJRT_Buffer(
-      device, std::make_shared<const TensorInfo>(std::move(*info)),
+      memory, std::make_shared<const TensorInfo>(std::move(*info)),
       std::move(storage), std::make_shared<Event>(std::move(error)));
   return nullptr;
 }

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
@@ -88,6 +90,14 @@ class TensorValidator {
       return Corrupt(name, type.number, " has ", bytes,
                      " bytes, its host type ", type.dtype, " of ", count,
                      " elements has not");
+    }
+    std::vector<int64_t> order(type.shape.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (!type.minor_to_major.empty() &&
+        !std::is_permutation(order.begin(), order.end(),
+                             type.minor_to_major.begin(),
+                             type.minor_to_major.end())) {
+      return Corrupt(name, type.number, " orders other dimensions than it has");
     }
     return Status();
   }

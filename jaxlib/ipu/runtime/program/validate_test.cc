@@ -183,6 +183,19 @@ TEST(Validate, HostCallbacks) {
   EXPECT_TRUE(refused([](auto& s) { s.location = 99; }));
 }
 
+TEST(Validate, HostTypes) {
+  const auto refused = [](const std::vector<int64_t>& minor_to_major) {
+    return Refused([&](Program& p) {
+      p.host_types = {{0, 0, kF32, {4, 6}, minor_to_major, 0}};
+    });
+  };
+  EXPECT_FALSE(refused({}));
+  EXPECT_FALSE(refused({0, 1}));
+  EXPECT_TRUE(refused({0}));
+  EXPECT_TRUE(refused({0, 0}));
+  EXPECT_TRUE(refused({0, 2}));
+}
+
 TEST(Validate, ControlFlow) {
   EXPECT_TRUE(Refused([](Program& p) { StepOf<While>(p, 2).predicate = 99; }));
   EXPECT_TRUE(Refused([](Program& p) { StepOf<While>(p, 2).predicate = 2; }));
