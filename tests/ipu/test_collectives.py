@@ -71,6 +71,7 @@ def test_pmap(ipu, cpu):
 def test_marks(check):
   def f(x):
     lax.dce_sink(x * 2, prevent_mlir_dce=True)
+    lax.dce_sink(x.astype(jnp.int4), prevent_mlir_dce=True)
     y = jax.device_put(x + 1, jax.memory.Space.Device)
     token = lax.create_token(x)
     token = lax.after_all(token, lax.create_token(y))

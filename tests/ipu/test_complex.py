@@ -7,7 +7,7 @@ from typing import Any
 import lowering_kit
 import numpy as np
 import pytest
-from ipu_test_util import RTOL, rng_of, run_on, run_python
+from ipu_test_util import RTOL, from_stablehlo, rng_of, run_on, run_python
 
 import jax
 import jax.numpy as jnp
@@ -78,6 +78,31 @@ def test_arithmetic(check_complex, scale):
 def test_power(check_complex):
   f = lambda x, y: (x**y, x**2, x**-3, x**0.5, jnp.float32(2) ** x, 0 * x**0)
   check_complex(f, sample((300,)), sample((300,), 1), each=True, tol=6e-6)
+
+
+def test_atan2(check_complex):
+  y, x = sample((300,)), sample((300,), 1)
+  check_complex(jax.lax.atan2, y, x, tol=2e-5)
+
+
+def test_map(check):
+  x = sample((3, 5))
+  f = from_stablehlo(
+    """
+    func.func @main(%p: tensor<i32>, %x: tensor<3x5xcomplex<f32>>)
+        -> tensor<3x5xcomplex<f32>> {
+      %y = "stablehlo.map"(%x, %x) ({
+      ^bb0(%a: tensor<complex<f32>>, %b: tensor<complex<f32>>):
+        %c = stablehlo.multiply %a, %b : tensor<complex<f32>>
+        stablehlo.return %c : tensor<complex<f32>>
+      }) {dimensions = array<i64: 0, 1>} : (tensor<3x5xcomplex<f32>>,
+          tensor<3x5xcomplex<f32>>) -> tensor<3x5xcomplex<f32>>
+      return %y : tensor<3x5xcomplex<f32>>
+    }
+    """,
+    x,
+  )
+  check(lambda x: (f(x)[0].real, f(x)[0].imag), x)
 
 
 # Where C's Annex G and XLA:CPU say the same.

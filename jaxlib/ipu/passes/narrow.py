@@ -149,6 +149,8 @@ class _Narrow:
       region = node.regions[0]
       if region.results == region.parameters[len(node.results) :]:
         return self.moved(node)
+    if not node.results:  # a mark, such as dce_sink
+      return self.moved(node)
     if node.op == "stablehlo.bitcast_convert":
       return [self.bitcast(node)]
     if node.op == "stablehlo.convert":

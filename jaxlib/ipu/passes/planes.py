@@ -37,13 +37,14 @@ _MOVES = frozenset(
 _FLAT = frozenset(
   f"stablehlo.{name}"
   for name in (
-    "while", "case", "if", "sort", "reduce", "reduce_window", "scatter", "map",
+    "while", "case", "if", "sort", "reduce", "reduce_window", "scatter",
   )
 )  # fmt: skip
 # Of these, a sum is that of each plane.
 _SUMS = frozenset(
   f"stablehlo.{name}" for name in ("reduce", "reduce_window", "scatter")
 )
+_MAP = "stablehlo.map"
 _PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
 
 
@@ -133,6 +134,8 @@ class _Planes:
       return self.by_plane(node)
     if node.op in _FLAT:
       return self.flat(node)
+    if node.op == _MAP:
+      return [self.mapped(node)]
     if node.op in _MOVES:
       return self.by_plane(node)
     if node.op in _PRODUCTS:
@@ -173,6 +176,18 @@ class _Planes:
       else (new,)
       for old, new in zip(node.results, results, strict=True)
     ]
+
+  def mapped(self, node: Node) -> Parts:
+    """A map has one result: one map for each part."""
+    inputs = [p for v in node.inputs for p in self.new[v]]
+    parts: list[Value] = []
+    for k, part in enumerate(_types(node.results[0])):
+      region = self.region(node.regions[0])
+      region.results = region.results[k : k + 1]
+      parts += self.emitter.node(
+        node.op, inputs, [part], node.attributes, [region]
+      )
+    return tuple(parts)
 
   def by_plane(self, node: Node) -> Sequence[Parts]:
     """The same operation twice, on real and on imaginary parts."""
@@ -357,4 +372,6 @@ _RULES: dict[str, Callable[[Emitter, Node, Sequence[Parts]], Parts]] = {
   "stablehlo.bitcast_convert": _bitcast,
   "stablehlo.compare": _compare,
 }
-_HANDLED = _MOVES | _FLAT | _PRODUCTS | {*_RULES, *complex_functions.FUNCTIONS}
+_HANDLED = (
+  _MOVES | _FLAT | _PRODUCTS | {_MAP, *_RULES, *complex_functions.FUNCTIONS}
+)
