@@ -1,0 +1,73 @@
+"""ipu/docs/coverage.md is what build/coverage.py writes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+import jax
+
+pytestmark = pytest.mark.ipu_only
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "ipu" / "docs" / "coverage.md"
+
+
+@pytest.fixture
+def coverage(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.syspath_prepend(str(ROOT / "build"))
+  return importlib.import_module("coverage")
+
+
+def rows(text: str) -> dict[str, str]:
+  """The lines of the tables by what stands in their first cell."""
+  lines = [line for line in text.splitlines() if line.startswith("| `")]
+  return {line.split("`")[1]: line for line in lines}
+
+
+def test_every_operation_stands_there_as_it_is_made(coverage):
+  from jaxlib.ipu.ir.registry import REGISTRY
+
+  page = rows(PAGE.read_text())
+  for name in coverage.operations():
+    definition = REGISTRY[f"stablehlo.{name}"]
+    assert f"| {coverage.made_by(definition)} |" in page[name], (
+      f"{name} is made otherwise now: run `python build/coverage.py`"
+    )
+
+
+@pytest.mark.skipif(
+  f"JAX {jax.__version__}." not in PAGE.read_text(),
+  reason="the page was written with another version of JAX",
+)
+@pytest.mark.parametrize(
+  "name", ["add", "atan2", "custom_call", "if", "reverse", "scatter", "while"]
+)
+def test_rows_are_what_is_compiled(coverage, name):
+  expected = rows(PAGE.read_text())[name]
+  assert coverage.operation_row(name) == expected, "run build/coverage.py"
+
+
+def test_rows_of_functions(coverage, monkeypatch):
+  from tools import function_samples
+
+  monkeypatch.setattr(function_samples, "MODULES", ("jax.numpy.fft",))
+  head, row = function_samples.section(coverage.compile_for_ipu)
+  assert head.endswith("|---|") and row.startswith("| `jax.numpy.fft` | ")
+  assert "`fft`" not in row  # it is compiled for every type
+
+
+def test_pass_rates_are_shown_when_there_are_some(
+  coverage, monkeypatch, tmp_path
+):
+  file = tmp_path / "rates.json"
+  monkeypatch.setattr(coverage, "PASS_RATES", file)
+  assert coverage.pass_rates() == []
+  file.write_text(json.dumps({"a.py": {"passed": 1999, "of": 2000}}))
+  assert coverage.pass_rates()[-2:] == [
+    "| `a.py` | 1,999 | 2,000 |",
+    "| all | 1,999 | 2,000 |",
+  ]
