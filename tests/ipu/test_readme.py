@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from pathlib import Path
 
+import plugin_test_util
+import pytest
+
 from jaxlib.ipu import flags, pipeline
+from jaxlib.ipu.lower import totals
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -20,6 +25,48 @@ def test_the_table_of_flags():
     "README.md: paste the output of jaxlib.ipu.flags.markdown() between the "
     "two comments that name it"
   )
+
+
+def test_the_table_of_costs():
+  table = re.search(
+    r"<!-- cost: .* -->\n(.*)<!-- cost end -->", README, re.DOTALL
+  )
+  rows = ["| key of `cost_analysis()` | meaning |", "|---|---|"]
+  rows += [f"| `{key}` | {meaning} |" for key, meaning in totals.KEYS.items()]
+  assert table and table[1].splitlines() == rows, (
+    "README.md: the table of costs is not that of jaxlib.ipu.lower.totals.KEYS"
+  )
+
+
+BLOCKS = re.findall(
+  r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", README, re.DOTALL
+)
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize(
+  "code, output", BLOCKS, ids=[f"block{i}" for i in range(len(BLOCKS))]
+)
+def test_every_block_runs_by_itself_and_prints_what_is_shown(code, output):
+  assert output, "show what it prints"
+  printed = plugin_test_util.output(code)
+  shown = output.rstrip("\n")
+  texts, numbers = zip(*(_parts(text) for text in (printed, shown)))
+  # Costs may be modelled a little better without a change of the README.
+  assert texts[0] == texts[1] and numbers[0] == pytest.approx(
+    numbers[1], rel=0.25
+  ), f"README.md: show what it prints now\n{textwrap.indent(printed, '  ')}"
+
+
+def _parts(text: str) -> tuple[str, list[float]]:
+  """A text without its numbers, and these."""
+  number = r"\d[\d,]*(?:\.\d+)?"
+  found = re.findall(number, text)
+  return re.sub(number, "#", text), [float(n.replace(",", "")) for n in found]
+
+
+def test_it_is_short():
+  assert len(README.splitlines()) < 400
 
 
 def test_every_compiler_option_is_named():
