@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 from jaxlib.ipu.codelets import _inner_loops
 from jaxlib.ipu.codelets._instructions import (
@@ -320,7 +321,7 @@ def profile(
     per_element=per_element,
     arithmetic=p.proper,
     issued=p.issued,
-    hoisted=p.hoisted,
+    hoisted=float(math.ceil(p.hoisted)),
     unit=p.unit if p.computes else _inner_loops.VECTOR[stored],
     loads=len(p.loaded),
     scalars=len(scalars),

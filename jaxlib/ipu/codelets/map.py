@@ -82,7 +82,7 @@ class MapCodelet(LocalCodelet):
       launch = SUPERVISOR_LAUNCH + _SCALED_SUPERVISOR
       launch += _SCALED_SUBTRACTS if p.scaled_add is Opcode.SUB else 0
     per_worker = ceil_div(ceil_div(volume(cell), target.num_workers), p.unit)
-    worker = start + np.ceil(p.hoisted) + per_worker * p.unit * p.per_element
+    worker = start + p.hoisted + per_worker * p.unit * p.per_element
     return launch + target.num_workers * worker
 
   def flops(self, fields: schema.Map, shape: Sequence[int]) -> float:

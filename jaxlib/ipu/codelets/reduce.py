@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -124,6 +125,9 @@ def cell_cycles(target: Target, kept: Any, reduced: Any, each: Any) -> Any:
   workers, several workers may share one and a second pass adds up theirs.
   """
   workers = target.num_workers
+  launch = target.launch_cycles + SUPERVISOR
+  if not isinstance(kept, np.ndarray) and not isinstance(reduced, np.ndarray):
+    return launch + workers * _worker(workers, kept, reduced, each)
   worker = _START + ceil_div(kept, workers) * (
     np.ceil(reduced * each) + _PER_OUTPUT
   )
@@ -133,7 +137,21 @@ def cell_cycles(target: Target, kept: Any, reduced: Any, each: Any) -> Any:
     shared += np.ceil(ceil_div(reduced, sharing) * each)
     shared += np.ceil(sharing * each)
     worker = np.where(sharing > 1, np.minimum(worker, shared), worker)
-  return target.launch_cycles + SUPERVISOR + workers * worker
+  return launch + workers * worker
+
+
+def _worker(workers: int, kept: float, reduced: float, each: float) -> float:
+  """The slowest worker's cycles for one cell."""
+  alone = _START + math.ceil(kept / workers) * (
+    math.ceil(reduced * each) + _PER_OUTPUT
+  )
+  sharing = workers // max(kept, 1)
+  if sharing <= 1:
+    return float(alone)
+  shared = 2 * (_START + _PER_OUTPUT)
+  shared += math.ceil(math.ceil(reduced / sharing) * each)
+  shared += math.ceil(sharing * each)
+  return float(min(alone, shared))
 
 
 class ReduceCodelet(ReducingCodelet):

@@ -10,6 +10,7 @@ otherwise three, each of about as many partials [S].
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -83,7 +84,7 @@ def combination_cycles(
   stages = np.searchsorted(_MANY, parts, side="right") + 1
   total = np.zeros(len(parts))
   for stage in range(int(stages.max())):
-    fan = _fan(left, np.maximum(stages - stage, 1))
+    fan = np.ceil(left ** (1 / np.maximum(stages - stage, 1)) - 1e-9)
     sent = share * item_bytes
     share = np.ceil(share / fan)
     received = share * (fan - 1) * item_bytes
@@ -97,11 +98,6 @@ def combination_cycles(
   return total
 
 
-def _fan(left: Any, stages: Any) -> Any:
-  """Partials of a stage, if as many stages are left."""
-  return np.ceil(left ** (1 / stages) - 1e-9)
-
-
 def _stages(
   block: float, parts: int, item_bytes: int
 ) -> Iterator[tuple[float, float, float, float, float]]:
@@ -110,8 +106,8 @@ def _stages(
   share, left = float(block), float(parts)
   stages = 1 + sum(parts >= n for n in _MANY)
   for stage in range(stages):
-    fan = float(_fan(left, stages - stage))
+    fan = float(math.ceil(left ** (1 / (stages - stage)) - 1e-9))
     sent = share * item_bytes
-    share = float(np.ceil(share / fan))
+    share = float(math.ceil(share / fan))
     yield share, fan, sent, share * (fan - 1) * item_bytes, left
-    left = float(np.ceil(left / fan))
+    left = float(math.ceil(left / fan))

@@ -82,12 +82,23 @@ def plan(
   kept_parts = np.minimum(kept, np.maximum(1, tiles // parts))
   kept_block = -(-kept // kept_parts)
   cycles = cell_cycles(target, kept_block, reduced_block, work.each)
-  cycles += combination_cycles(
-    target, kept_block, parts, work.partial_bytes, _combining(target, work)
-  )
   cycles += target.sync_cycles + cost.exchange_cycles(
     target, kept_block * reduced_block * work.item_bytes, 0
   )
+  # The first is whole; splits that save less than a stage's launch are not
+  # worth a look.
+  least = target.sync_cycles + target.launch_cycles
+  split = np.flatnonzero((parts > 1) & (cycles + least < cycles[0]))
+  combined = np.where(parts > 1, np.inf, 0.0)
+  if len(split):
+    combined[split] = combination_cycles(
+      target,
+      kept_block[split],
+      parts[split],
+      work.partial_bytes,
+      _combining(target, work),
+    )
+  cycles += combined
   best = int(np.argmin(cycles))
   block = int(kept_block[best])
   chosen = ReductionPlan(
@@ -104,13 +115,15 @@ def _combining(target: Target, work: Work) -> ReduceCycles:
   width = max(target.data_path_bytes / work.partial_bytes, 1.0)
 
   def cycles(share: Any, fan: Any) -> Any:
+    beside = cell_cycles(target, share, fan, work.combine)
+    launched = target.launch_cycles + SUPERVISOR
+    if not isinstance(share, np.ndarray):
+      count = math.ceil(math.ceil(share / workers) / width)
+      strided = 16 + count * (11 + (fan - 1) * work.combine * width)
+      return min(beside, launched + workers * strided)
     vectors = np.ceil(np.ceil(share / workers) / width)
     strided = 16 + vectors * (11 + (fan - 1) * work.combine * width)
-    launched = target.launch_cycles + SUPERVISOR
-    return np.minimum(
-      cell_cycles(target, share, fan, work.combine),
-      launched + workers * strided,
-    )
+    return np.minimum(beside, launched + workers * strided)
 
   return cycles
 
@@ -207,6 +220,7 @@ def result_layout(
   return linear(kept, target.num_tiles)
 
 
+@functools.lru_cache(maxsize=4096)
 def combine_cost(
   target: Target, p: ReductionPlan, work: Work
 ) -> schema.Cost | None:
