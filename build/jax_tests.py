@@ -201,14 +201,21 @@ def main(argv: Sequence[str]) -> int:
       flush=True,
     )
     (options.logs / "failures.json").write_text(json.dumps(failures, indent=1))
+    if options.record and not options.k:
+      _record(release, table)
   passed, of = (sum(row[key] for row in table.values()) for key in _COUNTS)
   print(f"{passed} of {of} passed: {100 * passed / max(of, 1):.2f} %")
   for test in failures:
     print(f"FAILED {test}")
-  if options.record:
-    path = _RECORD / f"jax_tests_{release.partition('+')[0]}.json"
-    path.write_text(json.dumps(table, indent=1) + "\n")
   return 1 if failures else 0
+
+
+def _record(release: str, table: dict[str, dict[str, int]]) -> None:
+  """Adds counts to those of the files that ran before."""
+  path = _RECORD / f"jax_tests_{release.partition('+')[0]}.json"
+  known = json.loads(path.read_text()) if path.exists() else {}
+  text = json.dumps(dict(sorted((known | table).items())), indent=1)
+  path.write_text(text + "\n")
 
 
 def _passes(outcomes: Rows, test: str) -> bool:
