@@ -20,7 +20,12 @@ FREE = schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def cost(exchange_bytes: float = 0.0) -> schema.Cost:
-  return dataclasses.replace(FREE, exchange_bytes=float(exchange_bytes))
+  """One byte a cycle, more time than any exchange of them takes."""
+  return dataclasses.replace(
+    FREE,
+    exchange_bytes=float(exchange_bytes),
+    exchange_cycles=float(exchange_bytes),
+  )
 
 
 def code(*instructions: tuple[int, ...]) -> bytes:

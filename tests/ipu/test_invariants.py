@@ -270,6 +270,24 @@ def test_a_result_is_laid_out_as_the_argument_that_it_becomes(ipu):
   assert all(both[k] < twice[k] for k in twice)
 
 
+@pytest.mark.parametrize("f, busiest", [
+  # One tile has the row, and sends what 32 bytes a tile leave it.
+  (lambda x: x[0], 1024 - 32),
+  # Whole rows stay on their tile, whatever is taken of them.
+  (lambda x: x[:, 1:] - x[:, :-1], 0),
+  (lambda x: jnp.concatenate([x[:700], x[700:]]), 0),
+  (lambda x: x.reshape(1472, 32, 32)[:, ::-1, 3], 0),
+  # Each tile has one element of every column.
+  (lambda x: x.at[:, 0].get() * 2, 32),
+], ids=["row", "difference", "concatenate", "part of rows", "column"])  # fmt: skip
+def test_exchanges_take_what_the_busiest_tile_sends_or_receives(
+  ipu, f, busiest
+):
+  x = jax.device_put(np.ones((1472, 1024), np.float32), ipu)
+  cost = jax.jit(f).lower(x).compile().cost_analysis()
+  assert cost["ipu exchange cycles"] == busiest
+
+
 def test_fewer_tiles_take_no_fewer_cycles_for_large_work(ipu):
   x = np.ones((1472, 256), np.float32)
   most = ipu.num_tiles

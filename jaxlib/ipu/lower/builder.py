@@ -21,8 +21,11 @@ from jaxlib.ipu.ir.registry import REGISTRY
 from jaxlib.ipu.location import UNKNOWN, resolve
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout, distinct, overlapping, project
+from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.spread import spread
+from jaxlib.ipu.plan.traffic import Traffic
+from jaxlib.ipu.plan.traffic import traffic as moved
+from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -178,7 +181,7 @@ class Builder:
   # --- Exchange ------------------------------------------------------------
 
   def place(
-    self, view: View, layout: Layout, moves: list[Any], traffic: list[Any]
+    self, view: View, layout: Layout, moves: list[Any], traffic: list[Traffic]
   ) -> int:
     """The tensor that holds `view` under `layout`: its root, or a new placed
     one with its move and what the move costs added to the lists."""
@@ -203,13 +206,13 @@ class Builder:
         list(dense_strides(view.shape)), list(view.shape),
       )
     )  # fmt: skip
-    tiles, item = self.target.num_tiles, SIZE[info.dtype]
-    if overlapping(view.shape, view.strides):
-      held = distinct(layout, view.shape, view.strides, tiles)
-      traffic.append(cost.moved_windows(info.layout, held, item))
-    else:
-      source = info.layout if identity else None
-      traffic.append(cost.moved(source, layout, item, tiles))
+    traffic.append(
+      moved(
+        Side(info.layout, view.offset, view.strides),
+        Side(layout, 0, dense_strides(view.shape)),
+        view.shape, SIZE[info.dtype], once=True,
+      )
+    )  # fmt: skip
     return number
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
@@ -227,11 +230,11 @@ class Builder:
         )
       )  # fmt: skip
       a, b = self.tensors[source.root], self.tensors[destination.root]
-      whole = self.is_identity(source) and self.is_identity(destination)
       traffic.append(
-        cost.moved(
-          a.layout if whole else None, b.layout, SIZE[source.dtype],
-          self.target.num_tiles, elements=source.size,
+        moved(
+          Side(a.layout, source.offset, source.strides),
+          Side(b.layout, destination.offset, destination.strides),
+          source.shape, SIZE[source.dtype],
         )
       )  # fmt: skip
     if moves:
@@ -245,7 +248,7 @@ class Builder:
     self.copy_to([(view, self.root_view(root))])
     return self.root_view(root)
 
-  def _exchange(self, moves: list[Any], traffic: list[Any]) -> None:
+  def _exchange(self, moves: list[Any], traffic: list[Traffic]) -> None:
     self.steps.append(
       schema.Copy(moves, cost.exchange(self.target, traffic), self._location)
     )
@@ -278,7 +281,7 @@ class Builder:
     if all(self.tensors[r.root].size == 0 for r in results):
       return
     moves: list[Any] = []
-    traffic: list[Any] = []
+    traffic: list[Traffic] = []
     accesses = []
     for operand in operands:
       view = operand.view

@@ -11,8 +11,9 @@ from __future__ import annotations
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
-from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.plan import cost
+from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.plan.traffic import traffic
+from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 
 
@@ -97,6 +98,7 @@ def _is_at_home(builder: Builder, info: TensorInfo) -> bool:
   home = builder.default_layout(info.shape, info.dtype)
   if info.layout == home:
     return True
-  tiles = builder.target.num_tiles
-  traffic = cost.moved(info.layout, home, SIZE[info.dtype], tiles)
-  return traffic is cost.NOTHING
+  strides = dense_strides(info.shape)
+  source, to = Side(info.layout, 0, strides), Side(home, 0, strides)
+  moved = traffic(source, to, info.shape, SIZE[info.dtype])
+  return not moved.received.any()

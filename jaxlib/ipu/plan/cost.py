@@ -8,17 +8,16 @@ tile cycles.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.plan.layout import Layout, overlap
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -26,24 +25,6 @@ from jaxlib.ipu.target import Target
 # A condition is tested in the same way: a word is read, then all tiles learn
 # of it by a synchronisation [D].
 _BRANCH_CYCLES = 43
-
-
-class Traffic(NamedTuple):
-  """What an exchange moves.
-
-  Attributes:
-    bytes: that reach a tile which did not have them, over all tiles.
-    max_in: of the tile that receives most.
-    max_out: of the tile that sends most. What several tiles listen to is
-      sent once: the exchange is a broadcast medium.
-  """
-
-  bytes: float
-  max_in: float
-  max_out: float
-
-
-NOTHING = Traffic(0.0, 0.0, 0.0)
 
 
 def exchange_cycles(
@@ -58,80 +39,6 @@ def exchange_cycles(
   if isinstance(max_bytes_in, np.ndarray):
     return np.ceil(np.maximum(max_bytes_in, max_bytes_out) / rate)
   return float(math.ceil(max(max_bytes_in, max_bytes_out) / rate))
-
-
-@functools.lru_cache(maxsize=4096)
-def moved(
-  source: Layout | None,
-  destination: Layout,
-  item_bytes: int,
-  num_tiles: int,
-  elements: int | None = None,
-) -> Traffic:
-  """What must move so that `destination` holds what `source` has.
-
-  Args:
-    source: where the elements are, by the same numbering as `destination`;
-      None where they are a view whose places have no closed form. Then, as
-      where the two mappings have no common factors, all of it is taken to
-      move: an upper bound.
-    destination: where they have to be.
-    item_bytes: bytes per element.
-    num_tiles: of the machine.
-    elements: how many of the destination's elements are written, if not all.
-  """
-  total = destination.num_elements
-  wanted = total if elements is None else min(elements, total)
-  if not wanted or num_tiles == 1:
-    return NOTHING
-  copies = destination.num_replicas
-  most = min(wanted, destination.max_elements)
-  if source is None or wanted < total:
-    # Whoever has them sends each once.
-    sent = most if source is None else source.max_elements
-    return Traffic(
-      float(wanted * copies * item_bytes),
-      float(most * item_bytes),
-      float(max(sent, most) * item_bytes),
-    )
-  common = overlap(source, destination, num_tiles)
-  if common is None:
-    return Traffic(
-      float(wanted * copies * item_bytes),
-      float(most * item_bytes),
-      float(source.max_elements * item_bytes),
-    )
-  missing = destination.elements(np.arange(num_tiles)) - common
-  count = int(missing.sum())
-  if not count:
-    return NOTHING
-  sent = min(source.max_elements, count)
-  return Traffic(
-    float(count * item_bytes),
-    float(int(missing.max()) * item_bytes),
-    float(sent * item_bytes),
-  )
-
-
-def moved_windows(
-  source: Layout, held: npt.NDArray[np.int64], item_bytes: int
-) -> Traffic:
-  """What must move to tiles that hold `held` elements each of a view whose
-  windows overlap: all of it, an upper bound. Its owner sends an element once,
-  whoever listens.
-
-  Args:
-    source: where the view's root is.
-    held: elements of the view that each tile holds (`layout.distinct`).
-    item_bytes: bytes per element.
-  """
-  if len(held) == 1:
-    return NOTHING
-  return Traffic(
-    float(int(held.sum()) * item_bytes),
-    float(int(held.max()) * item_bytes),
-    float(source.max_elements * item_bytes),
-  )
 
 
 def superstep(
@@ -162,17 +69,19 @@ def superstep(
   )
 
 
-def exchange(target: Target, traffic: Iterable[Traffic]) -> schema.Cost:
-  """One exchange of several tensors.
-
-  Their busiest tiles are taken to be the same: an upper bound.
-  """
-  parts = list(traffic)
+def exchange(target: Target, moves: Sequence[Traffic]) -> schema.Cost:
+  """One exchange of several moves."""
+  num_tiles = max(len(t.received) for t in moves)
+  received = np.zeros(num_tiles, np.int64)
+  sent = np.zeros(num_tiles, np.int64)
+  for t in moves:
+    received[: len(t.received)] += t.received
+    sent[: len(t.sent)] += t.sent
   return superstep(
     target,
-    bytes_in=sum(t.max_in for t in parts),
-    bytes_out=sum(t.max_out for t in parts),
-    total_bytes=sum(t.bytes for t in parts),
+    bytes_in=int(received.max()),
+    bytes_out=int(sent.max()),
+    total_bytes=int(received.sum()),
   )
 
 

@@ -13,6 +13,7 @@ counts every tensor while it is live, from its first write to its last use.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -67,6 +68,7 @@ def run(
   *,
   check_sram: bool = True,
   max_steps: int = 100_000,
+  exchange_rate: float = 4.0,
 ) -> Result:
   """Runs a serialised program.
 
@@ -75,13 +77,14 @@ def run(
     arguments: of the shapes and types that the program says.
     check_sram: trap when a tile holds more than the target has.
     max_steps: trap when a loop does not end.
+    exchange_rate: bytes that a tile can send, and receive, in a cycle.
 
   Raises:
     Trap: the program did what tiles cannot do.
     ValueError: `data` is no program, or the arguments do not fit it.
   """
   program, constants = container.read(data)
-  machine = Machine(program, constants, max_steps)
+  machine = Machine(program, constants, max_steps, exchange_rate)
   machine.bind(arguments)
   machine.run(program.steps, "")
   peak = machine.peak_bytes()
@@ -111,7 +114,11 @@ class Machine:
   """
 
   def __init__(
-    self, program: schema.Program, constants: memoryview, max_steps: int
+    self,
+    program: schema.Program,
+    constants: memoryview,
+    max_steps: int,
+    exchange_rate: float = 4.0,
   ) -> None:
     self.program = program
     self.layouts = [Layout.from_record(m) for m in program.mappings]
@@ -121,6 +128,7 @@ class Machine:
     ]
     self.read_only = set(program.arguments)
     self.max_steps = max_steps
+    self.exchange_rate = exchange_rate
     self.steps = 0
     self.host_bytes = 0
     self.exchanges: list[Exchanged] = []
@@ -296,8 +304,16 @@ class Machine:
     """Notes a write; one of all elements starts a new life."""
     self.uses.append((self.steps, tensor, not written.all()))
 
-  def count(self, cost: schema.Cost, actual: float) -> None:
-    """Notes what changed tile; no more than was planned may."""
+  def count(
+    self, cost: schema.Cost, actual: float, busiest: float = 0.0
+  ) -> None:
+    """Notes what changed tile; no more than was planned may.
+
+    Args:
+      cost: what was planned.
+      actual: bytes that reached a tile.
+      busiest: the most bytes that one tile sent or received.
+    """
     self.exchanges.append(
       Exchanged(self.path, float(actual), cost.exchange_bytes)
     )
@@ -307,12 +323,21 @@ class Machine:
         f"{actual} bytes change tile, the step's cost has "
         f"{cost.exchange_bytes}",
       )
+    rate = self.exchange_rate
+    if math.ceil(busiest / rate) > cost.exchange_cycles:
+      raise Trap(
+        "exchange",
+        f"a tile sends or receives {busiest} bytes, {rate} a cycle; the step's "
+        f"cost has {cost.exchange_cycles} cycles",
+      )
 
   # --- Exchange --------------------------------------------------------------
 
   def _copy(self, step: schema.Copy) -> None:
     """All moves read before any is delivered."""
-    actual = 0
+    num_tiles = self.program.target.num_tiles
+    received = np.zeros(num_tiles, np.int64)
+    sent = np.zeros(num_tiles, np.int64)
     writes: dict[int, tuple[Array, Mask]] = {}
     for move in step.moves:
       source = self.memory[move.source]
@@ -344,11 +369,15 @@ class Machine:
       origin = np.full(to.size, -1, np.int64)
       origin[end] = start
       placed = self.program.tensors[to.number].root != to.number
-      actual += arriving(source, to, origin, placed) * SIZE[to.dtype]
+      item = SIZE[to.dtype]
+      ins, outs = arriving(source, to, origin, num_tiles, once=placed)
+      received += ins * item
+      sent += outs * item
     for tensor, (new, written) in writes.items():
       self.memory[tensor].write_all(new, written)
       self.wrote(tensor, written)
-    self.count(step.cost, actual)
+    busiest = max(received.max(), sent.max())
+    self.count(step.cost, float(received.sum()), float(busiest))
 
   def _host_callback(self, step: schema.HostCallback) -> None:
     """Everything goes to the host and comes back."""

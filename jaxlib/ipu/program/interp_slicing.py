@@ -47,4 +47,5 @@ def execute(
   if m.size:
     m.write_all(values[origin], written)
   machine.wrote(access.tensor, written)
-  machine.count(step.cost, arriving(served, m, origin) * SIZE[m.dtype])
+  received, _ = arriving(served, m, origin, machine.program.target.num_tiles)
+  machine.count(step.cost, float(received.sum() * SIZE[m.dtype]))

@@ -54,10 +54,12 @@ def execute(
       shape = machine.memory[operand.tensor].shape
       origin[j][to] = elements(operand, shape, places, False)
   moved = 0
+  num_tiles = machine.program.target.num_tiles
   for j, m in enumerate(memories):
     written = origin[j] >= 0
     m.write_all(new[j], written)
     machine.wrote(m.number, written)
     source = machine.memory[step.operands[j].tensor]
-    moved += arriving(source, m, origin[j]) * SIZE[m.dtype]
+    received, _ = arriving(source, m, origin[j], num_tiles)
+    moved += int(received.sum()) * SIZE[m.dtype]
   machine.count(step.cost, moved)

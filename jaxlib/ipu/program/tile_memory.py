@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -164,19 +165,28 @@ def arriving(
   source: TileMemory,
   destination: TileMemory,
   origin: Elements,
+  num_tiles: int,
   once: bool = False,
-) -> int:
-  """Elements that reach a tile which does not have them.
+) -> tuple[Elements, Elements]:
+  """The elements that each tile receives, and those that each tile sends.
 
   `origin` gives for each of the destination's elements the source's element
   that it gets, -1 for none. With `once` a tile that needs an element in
-  several places, in windows that overlap, gets and keeps it once.
+  several places, in windows that overlap, gets and keeps it once. However
+  many tiles listen, the first replica of an element sends it once.
   """
-  count = 0
+  received = np.zeros(num_tiles, np.int64)
+  asked = np.zeros(source.size, np.bool_)
   for tile, owned in destination.tiles.items():
     wanted = origin[owned]
     wanted = wanted[wanted >= 0]
     if once:
       wanted = np.unique(wanted)
-    count += int((~source.has(tile, wanted)).sum())
-  return count
+    missing = wanted[~source.has(tile, wanted)]
+    received[tile] = len(missing)
+    asked[missing] = True
+  first = dataclasses.replace(source.layout, replicas=())
+  sent = np.zeros(num_tiles, np.int64)
+  for tile in first.tiles().tolist() if source.size else ():
+    sent[tile] = int(asked[source.tiles[tile]].sum())
+  return received, sent

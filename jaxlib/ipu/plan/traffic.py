@@ -1,0 +1,325 @@
+"""What an exchange moves: for every tile, what it receives and what it sends.
+
+A move reads one view of a tensor and writes another: two affine walks of one
+iteration space. Each side's index splits into digits, one for each factor of
+the side's mapping, and a tile holds an interval of every digit. Dimensions of
+the iteration space that no factor cut in parts ties together count apart, so
+that every figure is a product over independent groups, each a closed form
+over the tile axis. Where a walk carries from one digit into the next, and the
+factors cannot be joined, the figures are bounds: all that a tile holds moves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.plan.walk import Side, Walk, nested, rank
+
+Array = npt.NDArray[np.int64]
+
+
+class Traffic(NamedTuple):
+  """What a move costs each tile.
+
+  Attributes:
+    received: bytes that reach each tile which did not have them.
+    sent: bytes that each tile sends. What several tiles listen to is sent
+      once: the exchange is a broadcast medium. Of several tiles with one
+      element the first replica sends it.
+  """
+
+  received: Array
+  sent: Array
+
+
+@functools.lru_cache(maxsize=4096)
+def traffic(
+  source: Side,
+  destination: Side,
+  shape: tuple[int, ...],
+  item_bytes: int,
+  once: bool = False,
+) -> Traffic:
+  """What a move makes each tile receive and send, or more.
+
+  Args:
+    source: where the elements are.
+    destination: where they have to be; no element is written twice.
+    shape: the iteration space.
+    item_bytes: bytes per element.
+    once: a tile that needs an element in several places gets it once.
+
+  Returns:
+    Arrays over the tiles up to the last that takes part.
+  """
+  last = max(source.layout.last_tile, destination.layout.last_tile)
+  tiles = np.arange(last + 1)
+  if math.prod(shape) == 0:
+    nothing = np.zeros(last + 1, np.int64)
+    return Traffic(nothing, nothing)
+  received, sent = _Move(source, destination, shape, once).count(tiles)
+  received, sent = received * item_bytes, sent * item_bytes
+  received.flags.writeable = sent.flags.writeable = False
+  return Traffic(received, sent)
+
+
+class _Figures(NamedTuple):
+  """Elements along some dimensions, for each tile: wanted at the destination,
+  held by the source, both, and held by both and wanted nowhere else."""
+
+  wanted: Array
+  held: Array
+  both: Array
+  alone: Array
+
+
+class _Move:
+  """A move whose figures are being found (see the module's text)."""
+
+  def __init__(
+    self, source: Side, destination: Side, shape: tuple[int, ...], once: bool
+  ):
+    self._once = once
+    self._ranked: dict[tuple[int, ...], Array] = {}
+    self._source, self._destination = Walk(source), Walk(destination)
+    # Steps of 1 are left out, and the source is walked forwards.
+    dims = [
+      (n, s, d)
+      for n, s, d in zip(shape, source.strides, destination.strides)
+      if n != 1
+    ]
+    self._shape = [n for n, _, _ in dims]
+    self._strides = [s for _, s, _ in dims], [d for _, _, d in dims]
+    self._fits = self._fit()
+
+  def _fit(self) -> bool:
+    """Finds the digits of both sides; whether there are any."""
+    walks = (self._source, self._destination)
+    while True:
+      again = False
+      for walk, strides in zip(walks, self._strides):
+        found = walk.fit(self._shape, strides)
+        if found is False:
+          return False
+        if found is not True:
+          self._split(*found)
+          # Factors that were joined may fit the smaller dimensions apart.
+          for other in walks:
+            other.reset()
+          again = True
+          break
+      if not again:
+        return True
+
+  def _split(self, d: int, inner: int) -> None:
+    self._shape[d : d + 1] = [self._shape[d] // inner, inner]
+    for strides in self._strides:
+      strides[d : d + 1] = [strides[d] * inner, strides[d]]
+
+  def count(self, tiles: Array) -> tuple[Array, Array]:
+    """Elements that each tile receives and sends."""
+    source = self._source.side.layout
+    destination = self._destination.side.layout
+    if not self._fits:
+      size = math.prod(self._shape)
+      first = dataclasses.replace(source, replicas=())
+      return (
+        np.minimum(destination.elements(tiles), size),
+        np.minimum(first.elements(tiles), size),
+      )
+    self._at = self._source.touched(tiles)
+    self._to = self._destination.touched(tiles)
+    wanted = held = both = alone = np.array(1)
+    for group in self._groups():
+      figures = self._figures(group)
+      wanted = wanted * figures.wanted
+      held = held * figures.held
+      both = both * figures.both
+      alone = alone * figures.alone
+    # A copy on another tile is wanted there too.
+    only = self._to.active & (destination.num_replicas == 1)
+    received = self._to.active * (wanted - self._at.active * both)
+    return received, self._at.first * (held - only * alone)
+
+  def _groups(self) -> list[list[int]]:
+    """Dimensions that have to be counted together."""
+    groups = [[d] for d in range(len(self._shape))]
+
+    def tie(dims: Sequence[int]) -> None:
+      met = [g for g in groups if any(d in g for d in dims)]
+      for g in met:
+        groups.remove(g)
+      groups.append(sorted(d for g in met for d in g))
+
+    for walk in (self._source, self._destination):
+      for k, factor in enumerate(walk.factors):
+        mine = walk.dims(k)
+        if len(mine) > 1 and (factor.parts > 1 or not self._nests(walk, mine)):
+          tie(mine)
+    return groups
+
+  def _pairs(self, walk: Walk, dims: Sequence[int]) -> list[tuple[int, int]]:
+    """(extent, step) of dimensions, largest step first."""
+    pairs = [(self._shape[d], abs(walk.step(d))) for d in dims]
+    return sorted(pairs, key=lambda pair: -pair[1])
+
+  def _nests(self, walk: Walk, dims: Sequence[int]) -> bool:
+    return nested(self._pairs(walk, dims))
+
+  def _one_side(
+    self, walk: Walk, parts: list[Array], dims: Sequence[int]
+  ) -> Array:
+    """Different elements that a side's tiles hold along dimensions, or more."""
+    count = np.array(1)
+    for k, factor in enumerate(walk.factors):
+      mine = [d for d in walk.dims(k) if d in dims]
+      if not mine:
+        continue
+      pairs = self._pairs(walk, mine)
+      size = math.prod(n for n, _ in pairs)
+      if factor.parts > 1:
+        edges = self._edges(walk, k, mine) if nested(pairs) else walk.edges(k)
+        count = count * np.minimum(edges[1:] - edges[:-1], size)[parts[k]]
+      elif nested(pairs):
+        count = count * size
+      else:
+        unit = math.gcd(*(step for _, step in pairs))
+        span = sum((n - 1) * step for n, step in pairs) // unit + 1
+        count = count * min(size, span)
+    return count
+
+  def _figures(self, dims: list[int]) -> _Figures:
+    source, destination = self._source, self._destination
+    still = [d for d in dims if source.step(d) == 0]
+    moving = [d for d in dims if source.step(d) != 0]
+    held = self._one_side(source, self._at.parts, moving)
+    wanted = self._one_side(destination, self._to.parts, dims)
+    nothing = np.array(0)
+    if not moving:
+      # One element, in many places.
+      cut = any(destination.cut(d) is not None for d in dims)
+      if self._once:
+        wanted = np.minimum(wanted, 1)
+      return _Figures(wanted, held, wanted, np.array(int(not cut)))
+    joint = None
+    if not still:
+      if all(
+        self._nests(source, [d for d in source.dims(k) if d in dims])
+        for k in range(len(source.factors))
+      ):
+        joint = self._intervals(dims, wanted, held)
+      elif self._once:
+        joint = self._windows(dims)
+    return joint or _Figures(wanted, held, nothing, nothing)
+
+  def _intervals(
+    self, dims: list[int], wanted: Array, held: Array
+  ) -> _Figures | None:
+    """Where both sides hold intervals of one order of the dimensions."""
+    source, destination = self._source, self._destination
+    ours = [d for d in dims if source.cut(d) is not None]
+    theirs = [d for d in dims if destination.cut(d) is not None]
+    if len({source.cut(d) for d in ours}) > 1:
+      return None
+    if len({destination.cut(d) for d in theirs}) > 1:
+      return None
+    ours.sort(key=lambda d: -abs(source.step(d)))
+    theirs.sort(key=lambda d: -abs(destination.step(d)))
+    order = max(ours, theirs, key=len)
+    if ours != order[: len(ours)] or theirs != order[: len(theirs)]:
+      return None
+    rest = [d for d in dims if d not in order]
+    order = order + rest
+    backwards = {
+      d
+      for d in ours
+      if d in theirs and source.step(d) * destination.step(d) < 0
+    }
+    if backwards and len(order) > 1:
+      return None
+    begin, end = np.array(0), np.array(math.prod(self._shape[d] for d in dims))
+    for walk, parts, mine in (
+      (source, self._at.parts, ours),
+      (destination, self._to.parts, theirs),
+    ):
+      if not mine:
+        continue
+      low, high = self._ranks(walk, parts, mine, order)
+      if walk is destination and backwards:
+        low, high = self._shape[dims[0]] - high, self._shape[dims[0]] - low
+      begin, end = np.maximum(begin, low), np.minimum(end, high)
+    both = np.maximum(end - begin, 0)
+    return _Figures(wanted, held, both, both)
+
+  def _ranks(
+    self, walk: Walk, parts: list[Array], mine: list[int], order: list[int]
+  ) -> tuple[Array, Array]:
+    """The interval of an order of dimensions that each tile holds; `mine`,
+    which one factor cuts, comes first in it."""
+    k = walk.cut(mine[0])
+    assert k is not None
+    ranks = self._edges(walk, k, mine)
+    if len(order) > len(mine):
+      ranks = ranks * math.prod(self._shape[d] for d in order[len(mine) :])
+    return ranks[parts[k]], ranks[1:][parts[k]]
+
+  def _edges(self, walk: Walk, k: int, mine: Sequence[int]) -> Array:
+    """How many indices of dimensions that nest lie before each edge of a
+    factor."""
+    key = (walk is self._source, k, *sorted(mine))
+    if key not in self._ranked:
+      limits = walk.edges(k) - walk.begin(k, mine, self._shape)
+      self._ranked[key] = rank(limits, self._pairs(walk, mine))
+    return self._ranked[key]
+
+  def _windows(self, dims: list[int]) -> _Figures | None:
+    """Windows of one digit that overlap: a tile needs all from the begin of
+    its first to the end of its last."""
+    source, destination = self._source, self._destination
+    cut = [d for d in dims if destination.cut(d) is not None]
+    places = {digit[0] for d in dims if (digit := source.digits[d])}
+    if len(dims) != 2 or len(cut) > 1 or len(places) > 1:
+      return None
+    if any(source.step(d) <= 0 or destination.step(d) < 0 for d in dims):
+      return None
+    place = cut[0] if cut else dims[0]
+    inside = dims[1] if place == dims[0] else dims[0]
+    (k,) = places
+    unit = math.gcd(source.step(place), source.step(inside))
+    step = source.step(place) // unit
+    reach = (self._shape[inside] - 1) * (source.step(inside) // unit)
+    first, last = np.array(0), np.array(self._shape[place])
+    if cut:
+      first, last = self._ranks(destination, self._to.parts, cut, cut)
+    some = last > first
+    # What the tile needs, and what of it no neighbour does.
+    low, high = first * step, (last - 1) * step + reach + 1
+    before = np.where(first > 0, (first - 1) * step + reach + 1, low)
+    after = np.where(last < self._shape[place], last * step, high)
+    begin, end = (
+      np.array(0),
+      np.array((self._shape[place] - 1) * step + reach + 1),
+    )
+    if source.factors[k].parts > 1:
+      edges = -((source.starts[k] - source.edges(k)) // unit)
+      begin, limit = (edges[self._at.parts[k] + i] for i in (0, 1))
+      begin, end = np.maximum(begin, 0), np.minimum(end, limit)
+
+    def length(low: Array, high: Array) -> Array:
+      return np.maximum(high - low, 0)
+
+    return _Figures(
+      some * length(low, high),
+      length(begin, end),
+      some * length(np.maximum(low, begin), np.minimum(high, end)),
+      some
+      * length(np.maximum(np.maximum(low, before), begin),
+               np.minimum(np.minimum(high, after), end)),
+    )  # fmt: skip

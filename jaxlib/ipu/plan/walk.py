@@ -1,0 +1,215 @@
+"""Affine walks of tensors, in the digits that tile mappings cut.
+
+An index of a tensor splits into digits, one for each factor of the tensor's
+mapping (plan/layout.py), and a tile holds an interval of every digit. A walk
+that never carries from one digit into the next is a product of walks of single
+digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.plan.layout import Factor, Layout
+
+Array = npt.NDArray[np.int64]
+
+
+class Side(NamedTuple):
+  """One end of a move: element (i, j, ...) of the iteration space is element
+  `offset + i*strides[0] + ...` of a tensor with this mapping."""
+
+  layout: Layout
+  offset: int
+  strides: tuple[int, ...]
+
+
+class Touched(NamedTuple):
+  """What of a walked tensor tiles hold.
+
+  Attributes:
+    parts: of each factor.
+    active: which tiles hold anything that is walked.
+    first: which of them are the first replica.
+  """
+
+  parts: list[Array]
+  active: npt.NDArray[np.bool_]
+  first: npt.NDArray[np.bool_]
+
+
+class Walk:
+  """One side's view of the iteration space, in digits.
+
+  Attributes:
+    factors: of the mapping, some of them joined.
+    starts: the digit at index 0, for each factor.
+    digits: for each dimension its factor and the digit's step, or None for
+      one that stands still.
+  """
+
+  def __init__(self, side: Side):
+    self.side = side
+    self.factors: list[Factor] = []
+    self.starts: list[int] = []
+    self.digits: list[tuple[int, int] | None] = []
+    self.reset()
+
+  def reset(self) -> None:
+    """Starts again with the mapping's own factors."""
+    self.factors = [f for f in self.side.layout.factors if f.extent != 1]
+
+  def units(self) -> list[int]:
+    """Elements from one digit of each factor to the next."""
+    units = []
+    unit = 1
+    for f in reversed(self.factors):
+      units.append(unit)
+      unit *= f.extent
+    return units[::-1]
+
+  def join(self, k: int) -> bool:
+    """Makes one factor of factor k and the one outside it, where whole rows
+    of the inner one stay together."""
+    if k == 0 or self.factors[k].parts > 1:
+      return False
+    outer, inner = self.factors[k - 1 : k + 1]
+    block = outer.block * inner.extent
+    joined = Factor(outer.extent * inner.extent, block, outer.stride)
+    self.factors[k - 1 : k + 1] = [joined]
+    return True
+
+  def fit(
+    self, shape: Sequence[int], strides: Sequence[int]
+  ) -> tuple[int, int] | bool:
+    """Finds the digits.
+
+    Returns:
+      Whether there are any, or (dimension, inner extent) of a dimension that
+      has to be split for it.
+    """
+    while True:
+      fitted = self._try(shape, strides)
+      if isinstance(fitted, bool):
+        return fitted
+      k, split = fitted
+      if self.join(k):
+        continue
+      return split if split is not None else False
+
+  def _try(
+    self, shape: Sequence[int], strides: Sequence[int]
+  ) -> bool | tuple[int, tuple[int, int] | None]:
+    """As `fit`; else the factor to join, and the split that would do too."""
+    units = self.units()
+    self.starts = [
+      self.side.offset // unit % f.extent
+      for unit, f in zip(units, self.factors)
+    ]
+    self.digits = []
+    low, high = list(self.starts), list(self.starts)
+    for extent, stride in zip(shape, strides):
+      if extent == 1 or stride == 0:
+        self.digits.append(None)
+        continue
+      k = next(k for k, unit in enumerate(units) if unit <= abs(stride))
+      if stride % units[k]:
+        return k + 1, None
+      step = stride // units[k]
+      self.digits.append((k, step))
+      (low if step < 0 else high)[k] += step * (extent - 1)
+    for k, f in enumerate(self.factors):
+      if low[k] < 0 or high[k] >= f.extent:
+        return k, self._split(k, shape)
+    return True
+
+  def _split(self, k: int, shape: Sequence[int]) -> tuple[int, int] | None:
+    extent = self.factors[k].extent
+    for d, digit in enumerate(self.digits):
+      if digit is None or digit[0] != k or extent % abs(digit[1]):
+        continue
+      inner = extent // abs(digit[1])
+      if shape[d] > inner > 1 and shape[d] % inner == 0:
+        return d, inner
+    return None
+
+  def cut(self, d: int) -> int | None:
+    """The factor of dimension d, if it is cut in parts."""
+    digit = self.digits[d]
+    if digit is None or self.factors[digit[0]].parts <= 1:
+      return None
+    return digit[0]
+
+  def dims(self, k: int) -> list[int]:
+    """The dimensions that walk along a factor."""
+    return [d for d, digit in enumerate(self.digits) if digit and digit[0] == k]
+
+  def step(self, d: int) -> int:
+    """How a dimension steps in its digit."""
+    digit = self.digits[d]
+    return 0 if digit is None else digit[1]
+
+  def touched(self, tiles: Array) -> Touched:
+    """The parts that tiles hold, and which tiles hold the digits along which
+    the walk stands still."""
+    layout = self.side.layout
+    if len(self.factors) != len(layout.factors):
+      layout = dataclasses.replace(layout, factors=tuple(self.factors))
+    parts, active = layout.coordinates(tiles)
+    for k, part in enumerate(parts):
+      if self.factors[k].parts > 1 and not self.dims(k):
+        active = active & (part == self.starts[k] // self.factors[k].block)
+    first = active
+    for r in layout.replicas:
+      first = first & ((tiles - layout.base) // r.stride % r.count == 0)
+    return Touched(parts, active, first)
+
+  def edges(self, k: int) -> Array:
+    """The digits at which the parts of a factor begin, and the end."""
+    f = self.factors[k]
+    return np.minimum(np.arange(f.parts + 1) * f.block, f.extent)
+
+  def begin(self, k: int, dims: Sequence[int], shape: Sequence[int]) -> int:
+    """The least digit to which some of a factor's dimensions lead."""
+    back = (self.step(d) * (shape[d] - 1) for d in dims)
+    return self.starts[k] + sum(step for step in back if step < 0)
+
+
+def nested(dims: Sequence[tuple[int, int]]) -> bool:
+  """Whether (extent, step) pairs, outermost first, count different numbers in
+  ascending order."""
+  reach = 0
+  for extent, step in reversed(dims):
+    if step <= reach:
+      return False
+    reach += (extent - 1) * step
+  return True
+
+
+def _within(limit: Array, extent: int, step: int) -> Array:
+  index = limit if step == 1 else -(-limit // step)
+  return np.minimum(np.maximum(index, 0), extent)
+
+
+def rank(limit: Array, dims: Sequence[tuple[int, int]]) -> Array:
+  """How many of the numbers that nested (extent, step) pairs count, from 0 on,
+  are less than a limit."""
+  *outer, (last, step) = dims
+  if not outer:
+    return _within(limit, last, step)
+  inner = math.prod(extent for extent, _ in dims)
+  count = np.zeros_like(limit)
+  left, open_ = limit, limit > 0
+  for extent, stride in outer:
+    inner //= extent
+    index = (left - 1) // stride
+    count += open_ * np.minimum(index, extent) * inner
+    open_ = open_ & (index < extent)
+    left = left - stride * index
+  return count + open_ * _within(left, last, step)
