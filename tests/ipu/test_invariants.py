@@ -279,7 +279,7 @@ def test_a_result_is_laid_out_as_the_argument_that_it_becomes(ipu):
   (lambda x: x.reshape(1472, 32, 32)[:, ::-1, 3], 0),
   # Each tile has one element of every column.
   (lambda x: x.at[:, 0].get() * 2, 32),
-], ids=["row", "difference", "concatenate", "part of rows", "column"])  # fmt: skip
+], ids=["row", "difference", "concatenate", "part", "column"])  # fmt: skip
 def test_exchanges_take_what_the_busiest_tile_sends_or_receives(
   ipu, f, busiest
 ):

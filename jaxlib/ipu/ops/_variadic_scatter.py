@@ -8,6 +8,7 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
+from jaxlib.ipu.ops._regions import on_elements
 
 
 def decompose(e: Emitter, node: Node) -> list[Value] | None:
@@ -85,7 +86,7 @@ def _loop(
       e.reshape(e.dynamic_slice(r, [i, *zeros], (1, *sizes)), sizes)
       for r in rows
     ]
-    after = _elementwise(e, region, [*before, *new], sizes)
+    after = on_elements(e, region, [*before, *new], sizes)
     return [
       e.dynamic_update_slice(o, e.select(at(fits), a, b), start)
       for o, a, b in zip(old, after, before, strict=True)
@@ -123,28 +124,3 @@ def _starts(
       place = e.reshape(e.iota(DType.I32, batch_shape, k), (count,))
       starts[d] = e.add(starts[d], place)
   return starts, fits
-
-
-def _elementwise(
-  e: Emitter, region: Graph, arguments: list[Value], shape: Shape
-) -> list[Value]:
-  """A function of scalars on each element of arrays of one shape."""
-  new = dict(zip(region.parameters, arguments, strict=True))
-
-  def array(value: Value) -> Value:
-    if value not in new:  # a constant
-      new[value] = e.broadcast_in_dim(value, shape, ())
-    return new[value]
-
-  for node in region.nodes:
-    types = [(shape, r.dtype) for r in node.results]
-    if not node.inputs:
-      types = [((), r.dtype) for r in node.results]
-    results = e.node(
-      node.op, [array(v) for v in node.inputs], types, node.attributes
-    )
-    for old, result in zip(node.results, results, strict=True):
-      new[old] = (
-        result if node.inputs else e.broadcast_in_dim(result, shape, ())
-      )
-  return [array(v) for v in region.results]

@@ -8,6 +8,7 @@ from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import operand_layout
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
@@ -78,8 +79,11 @@ def _update(builder: Builder, node: Node) -> None:
   )
 
 
-for _name, _lower in (
-  ("dynamic_slice", _slice),
-  ("dynamic_update_slice", _update),
-):
-  define(Operation(f"stablehlo.{_name}", _lower))
+define(Operation("stablehlo.dynamic_slice", _slice))
+define(
+  Operation(
+    "stablehlo.dynamic_update_slice",
+    _update,
+    decompose=update_slice.dynamic_update_slice,
+  )
+)

@@ -10,6 +10,7 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
@@ -70,4 +71,6 @@ def _lower(builder: Builder, node: Node) -> None:
   builder.define(value, builder.root_view(root).transpose(inverse))
 
 
-define(Operation("stablehlo.gather", _lower, _read))
+define(
+  Operation("stablehlo.gather", _lower, _read, decompose=update_slice.gather)
+)

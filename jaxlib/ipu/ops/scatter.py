@@ -15,13 +15,13 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER
 from jaxlib.ipu.lower.region import Combiner, combiner, monoid
+from jaxlib.ipu.ops import _variadic_scatter, update_slice
 from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
   operand_layout,
   partition,
 )
-from jaxlib.ipu.ops._variadic_scatter import decompose
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
@@ -97,4 +97,13 @@ def _lower(builder: Builder, node: Node) -> None:
   )
 
 
-define(Operation("stablehlo.scatter", _lower, _read, decompose=decompose))
+define(
+  Operation(
+    "stablehlo.scatter",
+    _lower,
+    _read,
+    decompose=lambda e, node: (
+      _variadic_scatter.decompose(e, node) or update_slice.scatter(e, node)
+    ),
+  )
+)
