@@ -8,6 +8,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from program_kit import everywhere
 
 from jaxlib.ipu import target as machines
