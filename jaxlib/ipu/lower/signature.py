@@ -12,6 +12,7 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
