@@ -72,8 +72,11 @@ class Job:
     if options.only:
       numbers = [options.only[1]][self._number :]
     running: tuple[int, list[int], Program] | None = None
+    until = time.monotonic() + 60 * options.minutes
     for number in [*numbers, None]:
       following = None
+      if time.monotonic() > until:
+        number = None
       if number is not None:
         choices, drawn = drawn_at(options.seed, number)
         following = (number, choices, drawn) if drawn else None
@@ -84,6 +87,8 @@ class Job:
       if following:
         self._worker.start(following[2])
       running = following
+      if number is None:
+        break
     self._worker.stop()
 
   def _judge(
@@ -91,7 +96,7 @@ class Job:
   ) -> None:
     self.outcomes[verdict.outcome] += 1
     total = self.outcomes.total()
-    if total % 1000 == 0:
+    if total % 100 == 0:
       _say(f"job {self._number}: {total} programs, {_counts(self.outcomes)}")
     if not verdict.outcome.bad:
       return
@@ -154,6 +159,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
   parser.add_argument("--jobs", type=int, default=1, help="processes that draw")
   parser.add_argument(
     "--seconds", type=float, default=120, help="limit of a program"
+  )
+  parser.add_argument(
+    "--minutes", type=float, default=1e9, help="draw no more after these"
   )
   parser.add_argument(
     "--no-shrink", dest="shrink", action="store_false",
