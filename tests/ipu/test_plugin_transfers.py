@@ -9,6 +9,8 @@ import plugin_test_util
 import pytest
 
 import jax
+from jax.experimental.layout import Format, Layout
+from jax.sharding import SingleDeviceSharding
 
 pytestmark = pytest.mark.ipu_only
 
@@ -42,6 +44,14 @@ LAYOUTS = {
 def test_host_arrays_in_any_layout(ipu, name):
   x = LAYOUTS[name]
   np.testing.assert_array_equal(np.asarray(jax.device_put(x, ipu)), x)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 0), (1, 0, 2), (0, 1, 2)])
+def test_arrays_of_the_cpu_in_any_layout(ipu, cpu, order):
+  x = jax.device_put(_BASE, Format(Layout(order), SingleDeviceSharding(cpu)))
+  assert x.format.layout.major_to_minor == order
+  y = jax.jit(lambda x: x + 1)(jax.device_put(x, ipu))
+  np.testing.assert_array_equal(np.asarray(y), _BASE + 1)
 
 
 def test_a_large_transposed_array(ipu):
