@@ -19,6 +19,8 @@ _ONE_BLOCK = 64
 # Blocks are unrolled: beyond this many they get larger. [G]
 _MOST_BLOCKS = 16
 _LEAST_BLOCK = 32
+# Triangles up to this size are inverted whole, larger ones by blocks. [G]
+_DOUBLED = 16
 
 
 # Element types that are computed in; others are converted to f32.
@@ -152,10 +154,58 @@ def diagonal(e: Emitter, matrix: Value, offset: int, count: int) -> Value:
 def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
   """The inverses of lower triangular matrices [..., n, n].
 
-  What is above the diagonal is not read, nor a unit diagonal. The inverses
-  of diagonal blocks of size 1, 2, 4, ... are put together pairwise:
+  What is above the diagonal is not read, nor a unit diagonal. The inverses of
+  diagonal blocks, all of one size at once, are put together pairwise:
   inv([[A, 0], [C, D]]) = [[inv A, 0], [-inv(D) C inv(A), inv D]].
   """
+  n = lower.shape[-1]
+  if n <= _DOUBLED:
+    return _doubled_inverse(e, lower, unit)
+  rank = len(lower.shape) - 2
+  count = 1
+  while n > _DOUBLED * count:
+    count *= 2
+  size = -(-n // count)
+  extra = size * count - n
+  if extra:
+    lower = _complete(e, lower, n + extra, extra)
+
+  def blocks(down: int, step: int) -> Value:
+    """[..., blocks, size, size] of every `step`-th block column, `down` below
+    the diagonal."""
+    places = range(0, n + extra, step * size)
+    parts = [
+      part(e, lower, (c + down * size, c + (down + 1) * size), (c, c + size))
+      for c in places
+    ]
+    shape = (*lower.shape[:-2], 1, size, size)
+    return e.concatenate([e.reshape(p, shape) for p in parts], rank)
+
+  inverse = _doubled_inverse(e, blocks(0, 1), unit)
+  while count > 1:
+    top, bottom = (
+      e.slice(
+        inverse,
+        [*[0] * rank, k, 0, 0],
+        inverse.shape,
+        [*[1] * rank, 2, 1, 1],
+      )
+      for k in (0, 1)
+    )
+    corner = e.negate(e.matmul(bottom, e.matmul(blocks(1, 2), top)))
+    zero = e.constant(0, lower.dtype, top.shape)
+    upper = e.concatenate([top, zero], rank + 2)
+    inverse = e.concatenate(
+      [upper, e.concatenate([corner, bottom], rank + 2)], rank + 1
+    )
+    count //= 2
+    size *= 2
+  inverse = e.reshape(inverse, lower.shape)
+  return part(e, inverse, (0, n), (0, n)) if extra else inverse
+
+
+def _doubled_inverse(e: Emitter, lower: Value, unit: bool) -> Value:
+  """The same for small matrices: blocks of size 1, 2, 4, ... in place."""
   n = lower.shape[-1]
   r, c = rows_columns(e, lower.shape)
   differs = e.xor(r, c)
