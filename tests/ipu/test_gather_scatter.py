@@ -313,3 +313,10 @@ def test_one_hot_histogram_and_segments(check):
   labels = util.sample(np.int32, (200,), low=0, high=9)
   values = util.sample(np.float32, (200,), low=-1, high=1)
   check(f, labels, values, rtol=1e-4, atol=1e-5)
+
+
+def test_gather_without_indexed_dimensions(check):
+  x = util.sample(np.float32, (3,))
+  numbers = lax.GatherDimensionNumbers((1,), (), ())
+  i = np.zeros((4, 0), np.int32)
+  check(lambda x: lax.gather(x, jnp.asarray(i), numbers, (1,), mode="clip"), x)

@@ -152,7 +152,8 @@ def _windows(
     array = array[..., None]
   batch = d.batch_dims(len(indexed.shape))
   long = [b for b in batch if indexed.shape[b] != 1]
-  vectors = array.reshape(-1, array.shape[-1]).astype(np.int64)
+  *places, size = array.shape  # either may be empty
+  vectors = array.reshape(math.prod(places), size).astype(np.int64)
   window = [
     d.window_dims[w] if w >= 0 else -1
     for w in d.operand_window(len(operand.shape))
