@@ -39,6 +39,8 @@ _COUNTS = ("passed", "of")
 
 # What the plugin wrote of each test, by name.
 Rows = dict[str, dict[str, Any]]
+# Of each file how many tests passed, of those that pass on the CPU.
+Counts = dict[str, dict[str, int]]
 
 
 def _jax_version(python: str) -> str:
@@ -180,7 +182,7 @@ def main(argv: Sequence[str]) -> int:
   release = _jax_version(options.python)
   expected = Expectations(release)
   run = Run(options, expected)
-  table: dict[str, dict[str, int]] = {}
+  table: Counts = {}
   failures: Rows = {}
   for name in _files(options.checkout, options.files, expected):
     started = time.monotonic()
@@ -202,7 +204,7 @@ def main(argv: Sequence[str]) -> int:
     )
     (options.logs / "failures.json").write_text(json.dumps(failures, indent=1))
     if options.record and not options.k:
-      _record(release, table)
+      _record(release, options.cases, table)
   passed, of = (sum(row[key] for row in table.values()) for key in _COUNTS)
   print(f"{passed} of {of} passed: {100 * passed / max(of, 1):.2f} %")
   for test in failures:
@@ -210,12 +212,13 @@ def main(argv: Sequence[str]) -> int:
   return 1 if failures else 0
 
 
-def _record(release: str, table: dict[str, dict[str, int]]) -> None:
-  """Adds counts to those of the files that ran before."""
+def _record(release: str, cases: int, table: Counts) -> None:
+  """Adds counts to those of the files that ran with as many cases before."""
   path = _RECORD / f"jax_tests_{release.partition('+')[0]}.json"
   known = json.loads(path.read_text()) if path.exists() else {}
-  text = json.dumps(dict(sorted((known | table).items())), indent=1)
-  path.write_text(text + "\n")
+  files = known["files"] if known.get("cases") == cases else {}
+  record = {"cases": cases, "files": dict(sorted((files | table).items()))}
+  path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _passes(outcomes: Rows, test: str) -> bool:

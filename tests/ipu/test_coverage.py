@@ -66,7 +66,8 @@ def test_pass_rates_are_shown_when_there_are_some(
   file = tmp_path / "rates.json"
   monkeypatch.setattr(coverage, "PASS_RATES", file)
   assert coverage.pass_rates() == []
-  file.write_text(json.dumps({"a.py": {"passed": 1999, "of": 2000}}))
+  files = {"a.py": {"passed": 1999, "of": 2000}}
+  file.write_text(json.dumps({"cases": 3, "files": files}))
   assert coverage.pass_rates()[-2:] == [
     "| `a.py` | 1,999 | 2,000 |",
     "| all | 1,999 | 2,000 |",
