@@ -254,7 +254,7 @@ def pass_rates() -> list[str]:
 
 
 _TESTS = """\
-Tests of JAX 0.10.2 that pass on the CPU, and how many of them pass on `ipu`:
+Its tests that pass on the CPU, and how many of them pass on `ipu`:
 `python build/jax_tests.py CHECKOUT --cases={cases}`, a longer run with more.
 Files that are not here have not been counted."""
 
