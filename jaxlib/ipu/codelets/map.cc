@@ -235,6 +235,9 @@ KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
   auto program =
       RegisterProgram::Make(std::move(*code), shape, operands, &results);
   if (!program.ok()) return program.status();
+  for (size_t j = 0; j < destinations.size(); ++j) {
+    if (program->stores_elements(j)) destinations[j].convert = nullptr;
+  }
   return {std::make_unique<MapKernel>(std::move(*program),
                                       std::move(destinations), size)};
 }

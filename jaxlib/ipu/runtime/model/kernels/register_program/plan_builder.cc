@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "jaxlib/ipu/runtime/model/kernels/native/native_steps.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -81,9 +82,28 @@ void PlanBuilder::AddBlockOperand(uint16_t operand, Place place,
   block_operands_.push_back(place);
 }
 
-int64_t PlanBuilder::ChooseBlock() const {
-  const int64_t element = int64_t{4} * count_[Place::kNarrow] +
-                          int64_t{8} * count_[Place::kWide] + moving_bytes_;
+// The slots that the steps of a block read or write.
+std::vector<bool> PlanBuilder::TouchedSlots() const {
+  std::vector<bool> touched(plan_.num_slots);
+  for (const Step& step : plan_.steps) {
+    if (step.fn == RunNative) {
+      for (uint16_t slot : plan_.native[step.d].slots) touched[slot] = true;
+      continue;
+    }
+    touched[step.d] = true;
+    for (uint16_t slot : step.operands) touched[slot] = true;
+  }
+  for (const auto& [source, home] : homes_) touched[source->home] = true;
+  return touched;
+}
+
+int64_t PlanBuilder::ChooseBlock(const std::vector<bool>& touched) const {
+  const auto count = [&](Place::Kind kind) {
+    const auto first = touched.begin() + first_[kind];
+    return std::count(first, first + count_[kind], true);
+  };
+  const int64_t element =
+      4 * count(Place::kNarrow) + 8 * count(Place::kWide) + moving_bytes_;
   int64_t block = kCacheBytes / std::max<int64_t>(element, 1) / 64 * 64;
   block = std::clamp(block, kShortestBlock, kLongestBlock);
   if (function_) return block;
@@ -92,13 +112,21 @@ int64_t PlanBuilder::ChooseBlock() const {
 }
 
 // Places of the first kinds are a state's own, in the order of the kinds.
+// Blocks that nothing touches take no memory.
 void PlanBuilder::LayOut() {
+  std::vector<bool> needed = TouchedSlots();
+  plan_.block = ChooseBlock(needed);
+  for (const Output& output : plan_.outputs) {
+    needed[output.slot] = needed[output.home] = true;
+  }
   const int64_t block = plan_.block;
   size_t bytes = Lines(plan_.num_slots * sizeof(char*));
   const auto own = [&](size_t count, size_t size) {
     for (size_t k = 0; k < count; ++k) {
+      const size_t slot = plan_.offsets.size();
+      const bool used = needed[slot] || slot < count_[Place::kCell];
       plan_.offsets.push_back(bytes);
-      bytes += Lines(size);
+      if (used) bytes += Lines(size);
     }
   };
   own(count_[Place::kCell], kUniformBytes);
@@ -112,6 +140,7 @@ void PlanBuilder::LayOut() {
     const int64_t elements = source->panel_rows * walk.columns();
     source->panel = static_cast<uint16_t>(plan_.offsets.size());
     plan_.grain = std::max(plan_.grain, elements);
+    needed[source->panel] = true;
     own(1, sizeof(PanelHeader) + elements * walk.item_size());
   }
   plan_.staging = bytes;
@@ -132,6 +161,9 @@ void PlanBuilder::NumberSteps() {
     step.d = SlotOf(pending.d);
     for (int k = 0; k < 3; ++k) step.operands[k] = SlotOf(pending.operands[k]);
     lists[static_cast<int>(pending.rate)]->push_back(step);
+    if (pending.rate == Rate::kBlock) {
+      instructions_.push_back(pending.instruction);
+    }
     if (!single()) continue;
     if (step.fn == PointAtOperand) {
       const Walk& walk = SourceOf(step).walk;
@@ -143,14 +175,12 @@ void PlanBuilder::NumberSteps() {
   }
 }
 
-bool PlanBuilder::Finish() {
+bool PlanBuilder::NumberSlots() {
   for (int kind = 0; kind < Place::kKinds; ++kind) {
     first_[kind] = plan_.num_slots;
     plan_.num_slots += count_[kind];
   }
   if (plan_.num_slots > std::numeric_limits<uint16_t>::max()) return false;
-  plan_.block = ChooseBlock();
-  LayOut();
   NumberSteps();
   for (auto& [source, place] : homes_) source->home = SlotOf(place);
   for (size_t k = 0; k < block_operands_.size(); ++k) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct PendingStep {
   Place d;
   Place operands[3];
   Rate rate = Rate::kBlock;
+  const program::Instruction* instruction = nullptr;  // null: of no operands
 };
 
 class PlanBuilder {
@@ -74,18 +76,26 @@ class PlanBuilder {
   // Nanoseconds for an element.
   void Charge(double nanoseconds) { plan_.nanoseconds += nanoseconds; }
 
-  // Numbers the slots, lays out a state's memory and puts the steps into the
-  // plan. False if there are more slots than numbers.
-  bool Finish();
+  // Numbers the slots and puts the steps into the plan. False if there are more
+  // slots than numbers.
+  bool NumberSlots();
 
-  // After Finish.
+  // Then, when the plan has its outputs: chooses the block, lays out a state's
+  // memory. The steps may have become others.
+  void LayOut();
+
+  // After NumberSlots.
+  // What each of the plan's steps computes, null for those of sources.
+  std::span<const program::Instruction* const> instructions() const {
+    return instructions_;
+  }
   uint16_t SlotOf(Place place) const {
     return static_cast<uint16_t>(first_[place.kind] + place.index);
   }
 
  private:
-  int64_t ChooseBlock() const;
-  void LayOut();
+  std::vector<bool> TouchedSlots() const;
+  int64_t ChooseBlock(const std::vector<bool>& touched) const;
   void NumberSteps();
 
   Plan& plan_;
@@ -96,6 +106,7 @@ class PlanBuilder {
   std::vector<Place> free_wide_;
   uint32_t moving_bytes_ = 0;
   std::vector<PendingStep> steps_;
+  std::vector<const program::Instruction*> instructions_;
   std::vector<Source*> patterns_;
   std::vector<Source*> panels_;
   std::vector<std::pair<Source*, Place>> homes_;

@@ -12,8 +12,9 @@ constexpr size_t kMostPatterns = 3;
 
 Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
                      uint32_t width, Rate rate, PlanBuilder& builder) {
-  Source& source = builder.AddSource(
-      Source{Walk(shape, operand), FindLoad(operand.view.dtype), width});
+  Source& source = builder.AddSource(Source{Walk(shape, operand),
+                                            FindLoad(operand.view.dtype), width,
+                                            operand.view.dtype});
   const Walk& walk = source.walk;
   const bool in_place = source.convert == nullptr;
   const int64_t period = walk.period();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step_cost.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/native_steps.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_builder.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
@@ -91,6 +92,7 @@ class Planner {
   void ReleaseOperands(uint16_t value);
   Status EmitAll();
   void PlaceOutputs();
+  std::vector<uint8_t> StoredTypes() const;
   void FinishOutputs();
 
   bool MayOverwrite(size_t output, uint64_t operand) const;
@@ -267,6 +269,7 @@ Status Planner::Emit(uint16_t at) {
         " of register type " + std::to_string(static_cast<int>(i.type)));
   }
   pending.step.imm = i.imm;
+  pending.instruction = &i;
   const bool seldom = value.rate != Rate::kBlock;
   pending.rate = value.rate;
   bool constant = true;
@@ -346,6 +349,17 @@ void Planner::PlaceOutputs() {
   }
 }
 
+// The types of outputs that go to dense elements of their own type; 0: others.
+std::vector<uint8_t> Planner::StoredTypes() const {
+  std::vector<uint8_t> dtypes(plan_.outputs.size());
+  if (around_.results == nullptr) return dtypes;
+  for (size_t j = 0; j < dtypes.size(); ++j) {
+    const Operand& result = (*around_.results)[j];
+    if (Walk(around_.shape, result).dense()) dtypes[j] = result.view.dtype;
+  }
+  return dtypes;
+}
+
 void Planner::FinishOutputs() {
   for (size_t j = 0; j < plan_.outputs.size(); ++j) {
     plan_.outputs[j].slot = builder_.SlotOf(output_places_[j].value);
@@ -360,12 +374,14 @@ Status Planner::Run() {
   PlanOutputs();
   IPU_RETURN_IF_ERROR(EmitAll());
   PlaceOutputs();
-  if (!builder_.Finish()) {
+  if (!builder_.NumberSlots()) {
     return Unimplemented("a register program of " +
                          std::to_string(program_.code.size()) +
                          " instructions has too many values at once");
   }
   FinishOutputs();
+  MakeNative(builder_.instructions(), StoredTypes(), &plan_);
+  builder_.LayOut();
   return Status();
 }
 

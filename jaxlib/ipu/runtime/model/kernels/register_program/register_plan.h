@@ -9,6 +9,7 @@
 #include <deque>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/code_memory.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
@@ -32,8 +33,9 @@ struct Output {
   Way way;
   program::RegisterType type;
   uint32_t width;
-  uint16_t slot;      // where its values are
-  uint16_t home = 0;  // slot of a buffer, if the caller has none
+  uint16_t slot;          // where its values are
+  uint16_t home = 0;      // slot of a buffer, if the caller has none
+  bool elements = false;  // its values are stored as elements, `width` bytes
 };
 
 // A function's operand, whose place is given with each call.
@@ -56,6 +58,12 @@ struct alignas(64) Cell {
   char bytes[kUniformBytes];
 };
 
+// Steps that have become machine code.
+struct NativeRun {
+  CodeHandle code;
+  std::vector<uint16_t> slots;  // that it reads or writes
+};
+
 // Slots in the order of their numbers: `owned` ones whose place in a state's
 // memory is fixed, then constants, then those that are set for each block.
 struct Plan {
@@ -73,6 +81,7 @@ struct Plan {
   std::vector<Step> uniform_steps;  // once per state
   std::vector<Step> row_steps;      // per block, for one vector
   std::vector<Step> steps;          // per block
+  std::vector<NativeRun> native;    // what RunNative among the steps runs
   std::vector<Output> outputs;
   std::vector<BlockOperand> block_operands;  // of functions
   double nanoseconds = 0;

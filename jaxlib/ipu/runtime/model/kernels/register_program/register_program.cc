@@ -65,6 +65,9 @@ size_t RegisterProgram::num_outputs() const { return impl_->outputs.size(); }
 program::RegisterType RegisterProgram::output_type(size_t j) const {
   return impl_->outputs[j].type;
 }
+bool RegisterProgram::stores_elements(size_t j) const {
+  return impl_->outputs[j].elements;
+}
 int64_t RegisterProgram::grain() const { return impl_->grain; }
 int64_t RegisterProgram::block() const { return impl_->block; }
 double RegisterProgram::nanoseconds() const { return impl_->nanoseconds; }

@@ -72,6 +72,10 @@ class RegisterProgram {
   size_t num_outputs() const;
   program::RegisterType output_type(size_t j) const;
 
+  // Whether `Eval` stores output j as elements of its result, which is dense:
+  // then outs[j] must not be null.
+  bool stores_elements(size_t j) const;
+
   // The most elements `Eval` takes at once when it chooses where values go.
   int64_t block() const;
 

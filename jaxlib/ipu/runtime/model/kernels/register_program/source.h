@@ -18,6 +18,7 @@ struct Source {
   Walk walk;
   ConvertFn convert;       // null if elements are register values
   uint32_t width;          // bytes of a register value
+  uint8_t dtype = 0;       // of the elements
   uint16_t home = 0;       // slot of the buffer that is this value's own
   int64_t period = 0;      // of a walk that repeats
   bool pattern = false;    // home holds a period and a block, filled once

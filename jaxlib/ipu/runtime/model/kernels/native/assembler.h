@@ -1,0 +1,173 @@
+// Machine code for x86-64 processors with AVX-512.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_ASSEMBLER_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_ASSEMBLER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <vector>
+
+namespace ipu::model::IPU_SIMD_NS {
+
+enum class Gpr : uint8_t {
+  kRax,
+  kRcx,
+  kRdx,
+  kRbx,
+  kRsp,
+  kRbp,
+  kRsi,
+  kRdi,
+  kR8,
+  kR9,
+  kR10,
+  kR11,
+  kR12,
+  kR13,
+  kR14,
+  kR15,
+};  // clang-format off
+
+// base + index * scale; without an index, base alone.
+struct Address {
+  Gpr base;
+  bool indexed = true;  // by rax
+  uint8_t scale = 1;    // 1, 2, 4 or 8
+};
+
+// An instruction on vectors: where it stands in the tables of opcodes.
+struct VectorOp {
+  enum Map : uint8_t { k0F = 1, k0F38 = 2, k0F3A = 3 };
+  enum Prefix : uint8_t { kNone = 0, k66 = 1, kF3 = 2, kF2 = 3 };
+  Map map;
+  Prefix prefix;
+  uint8_t code;
+  bool wide = false;  // EVEX.W
+};
+
+// How much of a vector, and which lanes of it.
+struct Lanes {
+  int bytes = 64;      // 64, 32 or 16
+  int mask = 0;        // k1 to k7; 0: all lanes
+  bool zero = false;   // lanes that are left out become 0
+};
+
+class Assembler {
+ public:
+  const std::vector<uint8_t>& code() const { return code_; }
+  size_t size() const { return code_.size(); }
+  void Append(const Assembler& other) {
+    code_.insert(code_.end(), other.code_.begin(), other.code_.end());
+  }
+
+  void Bytes(std::initializer_list<int> bytes) {
+    for (int b : bytes) code_.push_back(static_cast<uint8_t>(b));
+  }
+  template <typename T>
+  void Immediate(T value) {
+    uint8_t bytes[sizeof value];
+    std::memcpy(bytes, &value, sizeof value);
+    code_.insert(code_.end(), bytes, bytes + sizeof value);
+  }
+
+  // Vector instructions: reg, vvvv and rm are the operands in the order of the
+  // manuals; vvvv is 0 where there is none.
+  void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, int rm) {
+    Evex(op, lanes, reg, vvvv, rm >> 3 & 1, rm >> 4 & 1);
+    code_.push_back(static_cast<uint8_t>(0xc0 | (reg & 7) << 3 | (rm & 7)));
+  }
+  void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, int rm, int imm) {
+    Vector(op, lanes, reg, vvvv, rm);
+    code_.push_back(static_cast<uint8_t>(imm));
+  }
+  void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, Address at) {
+    const int base = Number(at.base);
+    Evex(op, lanes, reg, vvvv, base >> 3, 0);
+    const int scale = __builtin_ctz(at.scale);
+    const int index = at.indexed ? 0 : 4;
+    Bytes({0x44 | (reg & 7) << 3, scale << 6 | index << 3 | (base & 7), 0});
+  }
+
+  // General registers, 64 bits.
+  void Load(Gpr to, Gpr base, int32_t offset) {  // to = [base + offset]
+    Rex(Number(to), Number(base));
+    Bytes({0x8b, 0x80 | (Number(to) & 7) << 3 | (Number(base) & 7)});
+    if ((Number(base) & 7) == 4) Bytes({0x24});
+    Immediate(offset);
+  }
+  void Move(Gpr to, uint64_t value) {
+    Rex(0, Number(to));
+    Bytes({0xb8 | (Number(to) & 7)});
+    Immediate(value);
+  }
+  void Move(Gpr to, Gpr from) { Arithmetic(0x89, to, from); }
+  void Add(Gpr to, Gpr from) { Arithmetic(0x01, to, from); }
+  void Compare(Gpr a, Gpr b) { Arithmetic(0x39, a, b); }
+  void And(Gpr to, int32_t value) { Group(4, to, value); }
+  void Add(Gpr to, int32_t value) { Group(0, to, value); }
+  void AddScaled(Gpr to, Gpr index, int scale) {  // to += index * scale
+    const int t = Number(to), i = Number(index);
+    Bytes({0x48 | (t >> 3) << 2 | (i >> 3) << 1 | t >> 3, 0x8d,
+           0x44 | (t & 7) << 3,
+           __builtin_ctz(scale) << 6 | (i & 7) << 3 | (t & 7), 0});
+  }
+  void Zero(Gpr r) { Arithmetic(0x31, r, r); }
+  void Push(Gpr r) {
+    if (Number(r) >= 8) Bytes({0x41});
+    Bytes({0x50 | (Number(r) & 7)});
+  }
+  void Pop(Gpr r) {
+    if (Number(r) >= 8) Bytes({0x41});
+    Bytes({0x58 | (Number(r) & 7)});
+  }
+
+  // Jumps: 0x82 below, 0x84 equal, 0x85 not equal. The place of its target
+  // is returned, for `Land`, or given.
+  size_t Jump(int condition) {
+    Bytes({0x0f, condition});
+    Immediate(int32_t{0});
+    return size();
+  }
+  void JumpBack(int condition, size_t target) {
+    const size_t after = Jump(condition);
+    Patch(after, target);
+  }
+  void Land(size_t jump) { Patch(jump, size()); }
+
+ private:
+  static int Number(Gpr r) { return static_cast<int>(r); }
+  void Rex(int reg, int rm) { Bytes({0x48 | (reg >> 3) << 2 | rm >> 3}); }
+  void Arithmetic(int opcode, Gpr to, Gpr from) {
+    const int t = Number(to), f = Number(from);
+    Rex(f, t);
+    Bytes({opcode, 0xc0 | (f & 7) << 3 | (t & 7)});
+  }
+  void Group(int number, Gpr to, int32_t value) {
+    Rex(0, Number(to));
+    Bytes({0x81, 0xc0 | number << 3 | (Number(to) & 7)});
+    Immediate(value);
+  }
+  void Patch(size_t after, size_t target) {
+    const auto distance = static_cast<int32_t>(static_cast<int64_t>(target) -
+                                               static_cast<int64_t>(after));
+    std::memcpy(code_.data() + after - 4, &distance, 4);
+  }
+  // `b` and `x` are the high bits of rm; most bits are kept inverted.
+  void Evex(VectorOp op, Lanes lanes, int reg, int vvvv, int b, int x) {
+    const int length = lanes.bytes == 64 ? 2 : lanes.bytes == 32 ? 1 : 0;
+    Bytes({0x62,
+           op.map | !(reg >> 3 & 1) << 7 | !x << 6 | !b << 5 |
+               !(reg >> 4 & 1) << 4,
+           op.wide << 7 | (~vvvv & 15) << 3 | 4 | op.prefix,
+           lanes.zero << 7 | length << 5 | !(vvvv >> 4 & 1) << 3 | lanes.mask,
+           op.code});
+  }
+
+  std::vector<uint8_t> code_;
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_ASSEMBLER_H_

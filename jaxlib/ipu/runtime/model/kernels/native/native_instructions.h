@@ -1,0 +1,79 @@
+// The processor's instructions on vectors, by what they do. Those that come in
+// two widths take the 64-bit one from `Wide`.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_INSTRUCTIONS_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_INSTRUCTIONS_H_
+
+#include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
+
+namespace ipu::model::IPU_SIMD_NS::x86 {
+
+constexpr auto k0F = VectorOp::k0F;
+constexpr auto k0F38 = VectorOp::k0F38;
+constexpr auto k0F3A = VectorOp::k0F3A;
+constexpr auto kNone = VectorOp::kNone;
+constexpr auto k66 = VectorOp::k66;
+constexpr auto kF3 = VectorOp::kF3;
+constexpr auto kF2 = VectorOp::kF2;
+
+constexpr VectorOp Wide(VectorOp op, bool wide = true) {
+  op.wide = wide;
+  return op;
+}
+
+// Floats of 32 bits; those of 64 bits have a prefix as well.
+constexpr VectorOp Float(uint8_t code, bool wide) {
+  return {k0F, wide ? k66 : kNone, code, wide};
+}
+constexpr uint8_t kAddF = 0x58, kMulF = 0x59, kSubF = 0x5c, kMinF = 0x5d,
+                  kDivF = 0x5e, kMaxF = 0x5f, kSqrtF = 0x51, kCompareF = 0xc2;
+constexpr VectorOp kRoundF32{k0F3A, k66, 0x08};
+constexpr VectorOp kRoundF64{k0F3A, k66, 0x09, true};
+
+constexpr VectorOp kAdd{k0F, k66, 0xfe}, kAddWide{k0F, k66, 0xd4, true};
+constexpr VectorOp kSub{k0F, k66, 0xfa}, kSubWide{k0F, k66, 0xfb, true};
+constexpr VectorOp kMul{k0F38, k66, 0x40};
+constexpr VectorOp kAnd{k0F, k66, 0xdb};
+constexpr VectorOp kOr{k0F, k66, 0xeb};
+constexpr VectorOp kXor{k0F, k66, 0xef};
+constexpr VectorOp kTernary{k0F3A, k66, 0x25};  // any function of three bits
+constexpr VectorOp kMaxSigned{k0F38, k66, 0x3d}, kMaxUnsigned{k0F38, k66, 0x3f};
+constexpr VectorOp kMinSigned{k0F38, k66, 0x39}, kMinUnsigned{k0F38, k66, 0x3b};
+constexpr VectorOp kAbs{k0F38, k66, 0x1e}, kAbsWide{k0F38, k66, 0x1f, true};
+constexpr VectorOp kClz{k0F38, k66, 0x44};
+constexpr VectorOp kShiftLeft{k0F38, k66, 0x47};
+constexpr VectorOp kShiftLogical{k0F38, k66, 0x45};
+constexpr VectorOp kShiftArithmetic{k0F38, k66, 0x46};
+
+// By an immediate: `reg` says which, vvvv is the result.
+constexpr VectorOp kShift32{k0F, k66, 0x72}, kShift64{k0F, k66, 0x73, true};
+constexpr int kRotate = 1, kLogicalRight = 2, kArithmeticRight = 4, kLeft = 6;
+
+// Into a mask.
+constexpr VectorOp kCompareSigned{k0F3A, k66, 0x1f};
+constexpr VectorOp kCompareUnsigned{k0F3A, k66, 0x1e};
+constexpr VectorOp kTest{k0F38, k66, 0x27};
+// The mask's lanes of rm, the others of vvvv.
+constexpr VectorOp kBlend{k0F38, k66, 0x64};
+
+constexpr VectorOp kMove{k0F, k66, 0x6f};
+constexpr VectorOp kLoad{k0F, kF3, 0x6f}, kStore{k0F, kF3, 0x7f};
+constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // a general register
+
+// Elements to registers and back.
+constexpr VectorOp kExtendI8{k0F38, k66, 0x21}, kExtendU8{k0F38, k66, 0x31};
+constexpr VectorOp kExtendI16{k0F38, k66, 0x23}, kExtendU16{k0F38, k66, 0x33};
+constexpr VectorOp kExtendI32{k0F38, k66, 0x25}, kExtendU32{k0F38, k66, 0x35};
+constexpr VectorOp kCut8{k0F38, kF3, 0x31}, kCut16{k0F38, kF3, 0x33};
+constexpr VectorOp kCut32{k0F38, kF3, 0x35};
+constexpr VectorOp kFromF16{k0F38, k66, 0x13}, kToF16{k0F3A, k66, 0x1d};
+
+// Conversions.
+constexpr VectorOp kI32ToF32{k0F, kNone, 0x5b}, kU32ToF32{k0F, kF2, 0x7a};
+constexpr VectorOp kF32ToI32{k0F, kF3, 0x5b}, kF32ToU32{k0F, kNone, 0x78};
+constexpr VectorOp kF32ToF64{k0F, kNone, 0x5a}, kF64ToF32{k0F, k66, 0x5a, true};
+constexpr VectorOp kI32ToF64{k0F, kF3, 0xe6}, kU32ToF64{k0F, kF3, 0x7a};
+
+}  // namespace ipu::model::IPU_SIMD_NS::x86
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_INSTRUCTIONS_H_

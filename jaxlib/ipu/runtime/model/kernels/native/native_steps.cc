@@ -1,0 +1,277 @@
+#include "jaxlib/ipu/runtime/model/kernels/native/native_steps.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/step_cost.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+using program::Instruction;
+
+// Longer runs would seldom fit into the registers.
+constexpr size_t kLongestRun = 48;
+
+// What is left of a step's time.
+constexpr double kNativeShare = 0.3;
+
+class Maker {
+ public:
+  Maker(std::span<const Instruction* const> instructions,
+        const std::vector<uint8_t>& stored, Plan& plan)
+      : instructions_(instructions),
+        stored_(stored),
+        plan_(plan),
+        elements_(plan.steps.size()),
+        absorbed_(plan.steps.size()),
+        stores_elements_(plan.outputs.size()) {}
+
+  void Run() {
+    AbsorbSources();
+    for (size_t k = 0; k < plan_.steps.size(); ++k) {
+      if (absorbed_[k]) continue;
+      const Step& step = plan_.steps[k];
+      if (Native(k)) {
+        run_.push_back(k);
+        if (run_.size() == kLongestRun) Flush();
+        continue;
+      }
+      // What brings an operand can as well come before the run.
+      if (instructions_[k] != nullptr || step.fn == CopyBlock ||
+          Touches(step)) {
+        Flush();
+      }
+      steps_.push_back(step);
+    }
+    Flush();
+    if (failed_ || native_.empty()) return;
+    plan_.steps = std::move(steps_);
+    plan_.native = std::move(native_);
+    plan_.nanoseconds -= saved_;
+    for (size_t j = 0; j < stores_elements_.size(); ++j) {
+      if (!stores_elements_[j]) continue;
+      plan_.outputs[j].elements = true;
+      plan_.outputs[j].width = program::ItemSize(stored_[j]);
+    }
+  }
+
+ private:
+  bool Native(size_t k) const {
+    return instructions_[k] != nullptr && IsNative(*instructions_[k]);
+  }
+  std::span<const uint16_t> Operands(size_t k) const {
+    size_t count = plan_.steps[k].fn == CopyBlock ? 1 : 0;
+    if (instructions_[k] != nullptr)
+      count = instructions_[k]->operands().size();
+    return {plan_.steps[k].operands, count};
+  }
+  bool Reads(size_t k, uint16_t slot) const {
+    const auto operands = Operands(k);
+    return std::count(operands.begin(), operands.end(), slot) > 0;
+  }
+  bool IsOutput(uint16_t slot) const { return Outputs(slot) > 0; }
+  int64_t Outputs(uint16_t slot) const {
+    return std::count_if(plan_.outputs.begin(), plan_.outputs.end(),
+                         [slot](const Output& o) { return o.slot == slot; });
+  }
+
+  // Whether somebody reads what `slot` holds after step k.
+  bool NeededAfter(size_t k, uint16_t slot) const {
+    for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
+      if (Reads(later, slot)) return true;
+      if (plan_.steps[later].d == slot) return false;
+    }
+    return IsOutput(slot);
+  }
+
+  // Dense operands that only machine code reads need no step of their own.
+  void AbsorbSources() {
+    for (size_t k = 0; k < plan_.steps.size(); ++k) {
+      const Step& step = plan_.steps[k];
+      if (step.fn != PointAtOperand && step.fn != LoadDense) continue;
+      const Source& source = SourceOf(step);
+      if (!IsNativeElement(source.dtype)) continue;
+      std::vector<size_t> readers;
+      bool only_native = true, redefined = false;
+      for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
+        if (Reads(later, step.d)) {
+          readers.push_back(later);
+          only_native &= Native(later);
+        }
+        redefined = plan_.steps[later].d == step.d;
+        if (redefined || !only_native) break;
+      }
+      if (!only_native || (!redefined && IsOutput(step.d))) continue;
+      absorbed_[k] = true;
+      for (size_t reader : readers) {
+        for (size_t i = 0; i < Operands(reader).size(); ++i) {
+          if (Operands(reader)[i] == step.d) elements_[reader][i] = &source;
+        }
+      }
+    }
+  }
+
+  // Whether a source's step uses a slot that the run reads or writes.
+  bool Touches(const Step& source) const {
+    const bool has_home = source.fn == PointIntoRow ||
+                          source.fn == PointIntoPanel ||
+                          source.fn == PointIntoPattern;
+    const auto uses = [&](uint16_t slot) {
+      return std::any_of(run_.begin(), run_.end(), [&](size_t k) {
+        return plan_.steps[k].d == slot || Reads(k, slot);
+      });
+    };
+    return uses(source.d) || (has_home && uses(SourceOf(source).home));
+  }
+
+  void Flush() {
+    const std::vector<size_t> run = std::exchange(run_, {});
+    if (!run.empty()) Compile(run);
+  }
+
+  // In two parts if the registers do not suffice.
+  void Compile(std::span<const size_t> run) {
+    if (failed_) return;
+    const std::vector<NativeValue> values = Values(run);
+    const std::vector<uint8_t> bytes = CompileNative(values);
+    if (bytes.empty()) {
+      if (run.size() == 1) {
+        failed_ = true;
+        return;
+      }
+      Compile(run.first(run.size() / 2));
+      return Compile(run.subspan(run.size() / 2));
+    }
+    NativeRun native{PlaceCode(bytes), {}};
+    failed_ |= native.code == nullptr;
+    for (const NativeValue& v : values) {
+      const bool in_slot =
+          v.kind == NativeValue::kStill || v.kind == NativeValue::kBlock;
+      if (in_slot) native.slots.push_back(v.slot);
+      if (v.stored < 0) continue;
+      native.slots.push_back(static_cast<uint16_t>(v.stored));
+    }
+    for (size_t k : run) {
+      saved_ += (1 - kNativeShare) * StepCost(*instructions_[k]);
+    }
+    Step step{};
+    step.fn = RunNative;
+    step.d = static_cast<uint16_t>(native_.size());
+    step.imm = reinterpret_cast<uint64_t>(native.code.get());
+    steps_.push_back(step);
+    native_.push_back(std::move(native));
+  }
+
+  std::vector<NativeValue> Values(std::span<const size_t> run) {
+    std::vector<NativeValue> values;
+    std::map<uint16_t, int> in_slot;
+    std::map<const Source*, int> of_source;
+    for (size_t k : run) {
+      const Step& step = plan_.steps[k];
+      NativeValue value{
+          NativeValue::kComputed,
+          program::RegisterBytes(program::ResultType(*instructions_[k]))};
+      value.instruction = *instructions_[k];
+      const auto operands = Operands(k);
+      for (size_t i = 0; i < operands.size(); ++i) {
+        const Source* source = elements_[k][i];
+        const auto next = static_cast<int>(values.size());
+        const auto [at, is_new] = source != nullptr
+                                      ? Insert(of_source, source, next)
+                                      : Insert(in_slot, operands[i], next);
+        value.operands[i] = at;
+        if (!is_new) continue;
+        NativeValue brought{
+            step.moves[i] ? NativeValue::kBlock : NativeValue::kStill,
+            OperandBytes(*instructions_[k], i)};
+        brought.slot = operands[i];
+        if (source != nullptr) {
+          brought.kind = NativeValue::kElements;
+          brought.source = source;
+        }
+        values.push_back(brought);
+      }
+      const auto number = static_cast<int>(values.size());
+      for (int operand : value.operands) {
+        if (operand >= 0) values[operand].last_use = number;
+      }
+      in_slot[step.d] = number;
+      values.push_back(value);
+    }
+    for (const auto& [slot, number] : in_slot) {
+      NativeValue& value = values[number];
+      if (value.kind != NativeValue::kComputed) continue;
+      if (!NeededAfter(run.back(), slot)) continue;
+      value.stored = slot;
+      value.stored_dtype = StoredType(run.back(), slot);
+    }
+    return values;
+  }
+
+  template <typename Key>
+  static std::pair<int, bool> Insert(std::map<Key, int>& map, Key key,
+                                     int number) {
+    const auto [at, is_new] = map.insert({key, number});
+    return {at->second, is_new};
+  }
+
+  static uint32_t OperandBytes(const Instruction& i, size_t operand) {
+    const uint8_t type =
+        program::kSignatures[static_cast<uint8_t>(i.op)].operands[operand];
+    if (type == program::kOwnType) return program::RegisterBytes(i.type);
+    if (type == program::kSourceType) {
+      return program::RegisterBytes(program::TypeBefore(i));
+    }
+    return program::RegisterBytes(static_cast<program::RegisterType>(type));
+  }
+
+  // The element type that an output can be stored as right away; 0: none.
+  uint8_t StoredType(size_t k, uint16_t slot) {
+    if (Outputs(slot) != 1) return 0;
+    for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
+      if (Reads(later, slot)) return 0;
+    }
+    for (size_t j = 0; j < plan_.outputs.size(); ++j) {
+      const Output& output = plan_.outputs[j];
+      if (output.slot != slot || output.way != Output::kDirect) continue;
+      const uint8_t dtype = stored_[j];
+      if (dtype == 0 || FindStore(dtype) == nullptr) return 0;
+      stores_elements_[j] = true;
+      return dtype;
+    }
+    return 0;
+  }
+
+  const std::span<const Instruction* const> instructions_;
+  const std::vector<uint8_t>& stored_;
+  Plan& plan_;
+  // The operands of each step that are read from memory.
+  std::vector<std::array<const Source*, 3>> elements_;
+  std::vector<bool> absorbed_;
+  std::vector<size_t> run_;
+  std::vector<Step> steps_;
+  std::vector<NativeRun> native_;
+  std::vector<bool> stores_elements_;
+  double saved_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+void RunNative(const Step& s, const Frame& f) {
+  reinterpret_cast<NativeFn>(s.imm)(f);
+}
+
+void MakeNative(std::span<const Instruction* const> instructions,
+                const std::vector<uint8_t>& stored, Plan* plan) {
+  Maker(instructions, stored, *plan).Run();
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
