@@ -10,6 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/walk.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
@@ -31,6 +32,11 @@ constexpr size_t kStagingBytes = (kLongestBlock * 2) + kSlackBytes;
 
 // Maps of more results than this allocate.
 constexpr size_t kFewResults = 16;
+
+// A map that runs without a state has no more slots than this, and no more of
+// them are its own.
+constexpr size_t kFewSlots = 64;
+constexpr size_t kFewCells = 16;
 
 // Where an output goes.
 struct Destination {
@@ -57,10 +63,12 @@ class MapKernel : public Kernel {
     const int64_t unit = std::max(block, program_.grain());
     grain_ = std::max<int64_t>(1, static_cast<int64_t>(elements) / unit) * unit;
     inline_ = nanoseconds * static_cast<double>(size) < kWorthThreads;
+    is_native_ = IsNative();
   }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     if (size_ == 1) return RunOne(memory);
+    if (is_native_ && inline_) return RunNative(memory.bases, 0, size_);
     if (inline_) return RunRange(memory, 0, size_);
     threads.For(size_, grain_, [&](int64_t begin, int64_t end) {
       RunRange(memory, begin, end);
@@ -68,6 +76,10 @@ class MapKernel : public Kernel {
   }
 
   bool Record(model::Tape& tape) const override {
+    if (is_native_ && inline_) {
+      static_cast<Tape&>(tape).Call(RunRecorded, this);
+      return true;
+    }
     if (size_ != 1) return false;
     std::vector<ItemStore> stores;
     for (const Destination& d : destinations_) {
@@ -78,6 +90,44 @@ class MapKernel : public Kernel {
   }
 
  private:
+  // Whether a run is one call of machine code, which finds blocks of operands
+  // and results where they are: then it needs no state.
+  bool IsNative() const {
+    const Plan& plan = program_.plan();
+    return plan.native.size() == 1 && plan.steps.size() == 1 && plan.row == 0 &&
+           plan.num_slots <= kFewSlots && plan.offsets.size() <= kFewCells &&
+           std::all_of(
+               plan.outputs.begin(), plan.outputs.end(),
+               [](const Output& o) { return o.way == Output::kDirect; }) &&
+           std::all_of(destinations_.begin(), destinations_.end(),
+                       [](const Destination& d) { return d.direct(); });
+  }
+
+  void RunNative(char* const* bases, int64_t begin, int64_t end) const {
+    const Plan& plan = program_.plan();
+    char* slots[kFewSlots];
+    alignas(64) char cells[kFewCells * kUniformBytes];
+    size_t k = 0;
+    for (; k < plan.offsets.size(); ++k) slots[k] = cells + k * kUniformBytes;
+    for (const Cell& cell : plan.constants) {
+      slots[k++] = const_cast<char*>(cell.bytes);
+    }
+    const Frame uniform{slots, bases, nullptr, 0, kUniformLanes};
+    for (const Step& step : plan.uniform_steps) step.fn(step, uniform);
+    for (size_t j = 0; j < destinations_.size(); ++j) {
+      const Output& output = plan.outputs[j];
+      slots[output.slot] =
+          destinations_[j].walk.Data(bases) + begin * output.width;
+    }
+    const Step& step = plan.steps[0];
+    step.fn(step, Frame{slots, bases, nullptr, begin, end - begin});
+  }
+
+  static void RunRecorded(const Step& s, const Frame& f) {
+    const auto* map = reinterpret_cast<const MapKernel*>(s.imm);
+    map->RunNative(f.bases, 0, map->size_);
+  }
+
   void RunOne(const Memory& memory) const {
     if (destinations_.size() > kFewResults) [[unlikely]] {
       std::vector<uint64_t> values(destinations_.size());
@@ -104,6 +154,7 @@ class MapKernel : public Kernel {
   }
 
   void RunRange(const Memory& memory, int64_t begin, int64_t end) const {
+    if (is_native_) return RunNative(memory.bases, begin, end);
     void* few[kFewResults];
     std::vector<void*> many;
     void** outs = few;
@@ -146,6 +197,7 @@ class MapKernel : public Kernel {
   int64_t size_;
   int64_t grain_;
   bool inline_;
+  bool is_native_;
 };
 
 class EmptyKernel : public Kernel {

@@ -48,6 +48,9 @@ class Maker {
           Touches(step)) {
         Flush();
       }
+      if (instructions_[k] == nullptr && HasHome(step)) {
+        home_[step.d] = SourceOf(step).home;
+      }
       steps_.push_back(step);
     }
     Flush();
@@ -118,17 +121,26 @@ class Maker {
     }
   }
 
-  // Whether a source's step uses a slot that the run reads or writes.
+  static bool HasHome(const Step& source) {
+    return source.fn == PointIntoRow || source.fn == PointIntoPanel ||
+           source.fn == PointIntoPattern;
+  }
+
+  // Whether a source's step uses a slot that the run reads or writes, or the
+  // buffer that such a slot points into.
   bool Touches(const Step& source) const {
-    const bool has_home = source.fn == PointIntoRow ||
-                          source.fn == PointIntoPanel ||
-                          source.fn == PointIntoPattern;
     const auto uses = [&](uint16_t slot) {
       return std::any_of(run_.begin(), run_.end(), [&](size_t k) {
-        return plan_.steps[k].d == slot || Reads(k, slot);
+        const auto operands = Operands(k);
+        return plan_.steps[k].d == slot ||
+               std::any_of(operands.begin(), operands.end(), [&](uint16_t o) {
+                 const auto home = home_.find(o);
+                 return o == slot ||
+                        (home != home_.end() && home->second == slot);
+               });
       });
     };
-    return uses(source.d) || (has_home && uses(SourceOf(source).home));
+    return uses(source.d) || (HasHome(source) && uses(SourceOf(source).home));
   }
 
   void Flush() {
@@ -255,6 +267,7 @@ class Maker {
   // The operands of each step that are read from memory.
   std::vector<std::array<const Source*, 3>> elements_;
   std::vector<bool> absorbed_;
+  std::map<uint16_t, uint16_t> home_;  // the buffer that a slot points into
   std::vector<size_t> run_;
   std::vector<Step> steps_;
   std::vector<NativeRun> native_;

@@ -1,0 +1,352 @@
+#include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
+
+#include <algorithm>
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+using program::Instruction;
+using program::Opcode;
+using program::RegisterType;
+
+constexpr int kRegisters = 32;
+// The most that hold what is the same in all turns of the loop.
+constexpr int kMostHoisted = 16;
+
+// Comparisons of floats (ordered, but for != ) and of integers.
+enum : int {
+  kEqF = 0,
+  kLtF = 1,
+  kLeF = 2,
+  kUnorderedF = 3,
+  kNeF = 4,
+  kDiffersF = 12,
+  kGeF = 13,
+  kGtF = 14
+};
+enum : int { kEqI = 0, kLtI = 1, kLeI = 2, kNeI = 4, kGeI = 5, kGtI = 6 };
+
+// Super-instructions are no enumerators.
+constexpr int OpNumber(Opcode op) { return static_cast<int>(op); }
+
+bool IsSigned(RegisterType type) {
+  return type == RegisterType::kI32 || type == RegisterType::kI64;
+}
+
+}  // namespace
+
+int VectorEmitter::NewRegister() {
+  for (int r = 0; r < top_; ++r) {
+    if (!(used_ >> r & 1)) {
+      used_ |= uint32_t{1} << r;
+      peak_ = std::max(peak_, r);
+      return r;
+    }
+  }
+  failed_ = true;
+  return 0;
+}
+// A register that keeps what it has in all turns; -1 if none is left.
+int VectorEmitter::NewHoisted() {
+  if (top_ <= kRegisters - kMostHoisted || top_ - 1 <= peak_) return -1;
+  return --top_;
+}
+
+// A vector of one number.
+int VectorEmitter::Number(uint32_t width, uint64_t bits) {
+  const auto [at, is_new] = numbers_.insert({{width, bits}, 0});
+  if (is_new) {
+    at->second = NewHoisted();
+    if (at->second < 0) {
+      failed_ = true;
+      return 0;
+    }
+    hoisted_.Move(Gpr::kRcx, bits);
+    hoisted_.Vector(x86::Wide(x86::kBroadcast, width == 8), Of(width),
+                    at->second, 0, static_cast<int>(Gpr::kRcx));
+  }
+  return at->second;
+}
+
+void VectorEmitter::Test(int mask, int flags) {
+  body_.Vector(x86::kTest, Of(4), mask, flags, flags);
+}
+
+void VectorEmitter::Flags(int d, int mask) {
+  body_.Vector(x86::kMove, Of(4, mask, /*zero=*/true), d, 0, Number(4, 1));
+}
+
+void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
+  const bool wide = width == 8;
+  // Rotations and arithmetic shifts are 64 bits wide by EVEX.W alone.
+  const bool same = which == x86::kRotate || which == x86::kArithmeticRight;
+  const VectorOp op =
+      wide && !same ? x86::kShift64 : x86::Wide(x86::kShift32, wide);
+  body_.Vector(op, Of(width), which, d, a, by);
+}
+void VectorEmitter::CompareF(int mask, uint32_t width, int a, int b, int how) {
+  body_.Vector(x86::Float(x86::kCompareF, width == 8), Of(width), mask, a, b,
+               how);
+}
+void VectorEmitter::Blend(uint32_t width, int mask, int d, int no, int yes) {
+  body_.Vector(x86::Wide(x86::kBlend, width == 8), Of(width, mask), d, no, yes);
+}
+int VectorEmitter::One(uint32_t width, bool is_float) {
+  if (!is_float) return Number(width, 1);
+  return Number(width, width == 8 ? 0x3ff0000000000000 : 0x3f800000);
+}
+int VectorEmitter::SignBit(uint32_t width) {
+  return Number(width, uint64_t{1} << (8 * width - 1));
+}
+
+void VectorEmitter::Bf16Bits(int d, int x) {
+  const int quiet = NewRegister();
+  Shift(x86::kLogicalRight, 4, d, x, 16);
+  Op(x86::kAnd, 4, d, d, Number(4, 1));
+  Op(x86::kAdd, 4, d, d, Number(4, 0x7fff));
+  Op(x86::kAdd, 4, d, d, x);
+  Op(x86::kOr, 4, quiet, x, Number(4, 0x400000));
+  CompareF(kMask, 4, x, x, kUnorderedF);
+  Blend(4, kMask, d, d, quiet);
+  Shift(x86::kLogicalRight, 4, d, d, 16);
+  Free(quiet);
+}
+
+// A NaN wins, the first of two; -0 < +0.
+void VectorEmitter::ExtremeF(bool max, uint32_t w, int d, int a, int b) {
+  const int other = NewRegister();
+  const uint8_t code = max ? x86::kMaxF : x86::kMinF;
+  OpF(code, w, d, a, b);      // b if they are equal or not ordered
+  OpF(code, w, other, b, a);  // a then
+  OpI(max ? x86::kAnd : x86::kOr, w, d, d, other);
+  CompareF(kMask, w, b, b, kUnorderedF);
+  Blend(w, kMask, d, d, b);
+  CompareF(kMask, w, a, a, kUnorderedF);
+  Blend(w, kMask, d, d, a);
+  Free(other);
+}
+void VectorEmitter::Extreme(bool max, RegisterType type, int d, int a, int b) {
+  const uint32_t w = program::RegisterBytes(type);
+  if (program::IsFloat(type)) return ExtremeF(max, w, d, a, b);
+  const bool is_signed = IsSigned(type);
+  OpI(is_signed ? (max ? x86::kMaxSigned : x86::kMinSigned)
+                : (max ? x86::kMaxUnsigned : x86::kMinUnsigned),
+      w, d, a, b);
+}
+
+void VectorEmitter::Add(bool is_float, uint32_t w, int d, int a, int b) {
+  if (is_float) return OpF(x86::kAddF, w, d, a, b);
+  Op(w == 8 ? x86::kAddWide : x86::kAdd, w, d, a, b);
+}
+void VectorEmitter::Sub(bool is_float, uint32_t w, int d, int a, int b) {
+  if (is_float) return OpF(x86::kSubF, w, d, a, b);
+  Op(w == 8 ? x86::kSubWide : x86::kSub, w, d, a, b);
+}
+void VectorEmitter::Mul(bool is_float, uint32_t w, int d, int a, int b) {
+  if (is_float) return OpF(x86::kMulF, w, d, a, b);
+  OpI(x86::kMul, w, d, a, b);
+}
+
+void VectorEmitter::Compare(const Instruction& i, int mask, int a, int b) {
+  const uint32_t w = program::RegisterBytes(i.type);
+  const auto k = static_cast<int>(i.op) - static_cast<int>(Opcode::kEq);
+  if (program::IsFloat(i.type)) {
+    constexpr int kHow[] = {kEqF, kNeF, kLtF, kLeF, kGtF, kGeF};
+    return CompareF(mask, w, a, b, kHow[k]);
+  }
+  constexpr int kHow[] = {kEqI, kNeI, kLtI, kLeI, kGtI, kGeI};
+  const VectorOp op =
+      IsSigned(i.type) ? x86::kCompareSigned : x86::kCompareUnsigned;
+  body_.Vector(x86::Wide(op, w == 8), Of(w), mask, a, b, kHow[k]);
+}
+
+void VectorEmitter::SignF(uint32_t w, int d, int a) {
+  CompareF(kMask, w, a, Zero(w), kDiffersF);
+  const int signed_one = NewRegister();
+  OpI(x86::kAnd, w, signed_one, a, SignBit(w));
+  OpI(x86::kOr, w, signed_one, signed_one, One(w, true));
+  Blend(w, kMask, d, a, signed_one);
+  Free(signed_one);
+}
+
+void VectorEmitter::Convert(RegisterType from, RegisterType to, int d, int a) {
+  const auto one = [&](VectorOp op, uint32_t width) { Op(op, width, d, 0, a); };
+  const auto pair = [](RegisterType f, RegisterType t) {
+    return static_cast<int>(f) * 8 + static_cast<int>(t);
+  };
+  using enum RegisterType;
+  const int which = pair(from, to);
+  if (which == pair(kI32, kF32)) return one(x86::kI32ToF32, 4);
+  if (which == pair(kU32, kF32)) return one(x86::kU32ToF32, 4);
+  if (which == pair(kF32, kF64)) return one(x86::kF32ToF64, 8);
+  if (which == pair(kF64, kF32)) return one(x86::kF64ToF32, 8);
+  if (which == pair(kI32, kF64)) return one(x86::kI32ToF64, 8);
+  if (which == pair(kU32, kF64)) return one(x86::kU32ToF64, 8);
+  if (which == pair(kF32, kI32)) {  // too small gives MIN by itself
+    one(x86::kF32ToI32, 4);
+    CompareF(kMask, 4, a, Number(4, 0x4f000000), kGeF);
+    Blend(4, kMask, d, d, Number(4, 0x7fffffff));
+    CompareF(kMask, 4, a, a, kUnorderedF);
+    return Blend(4, kMask, d, d, Zero(4));
+  }
+  if (which == pair(kF32, kU32)) {  // too large gives MAX by itself
+    one(x86::kF32ToU32, 4);
+    CompareF(kMask, 4, a, Zero(4), kGeF);
+    return Blend(4, kMask, d, Zero(4), d);
+  }
+  const uint32_t before = program::RegisterBytes(from);
+  const uint32_t after = program::RegisterBytes(to);
+  if (before == after) return OpI(x86::kMove, after, d, 0, a);
+  if (before == 8) return Op(x86::kCut32, 8, a, 0, d);
+  one(from == kI32 ? x86::kExtendI32 : x86::kExtendU32, 8);
+}
+
+void VectorEmitter::Round(uint32_t w, int d, int a, int how) {
+  body_.Vector(w == 8 ? x86::kRoundF64 : x86::kRoundF32, Of(w), d, 0, a, how);
+}
+
+// Two operations, each rounded as if it stood alone; rotations.
+bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
+                                 int c) {
+  const uint32_t w = program::RegisterBytes(i.type);
+  const bool is_float = program::IsFloat(i.type);
+  switch (OpNumber(i.op)) {
+    case OpNumber(program::kMulAdd):
+      Mul(is_float, w, d, a, b);
+      Add(is_float, w, d, d, c);
+      return true;
+    case OpNumber(program::kMulSub):
+      Mul(is_float, w, d, a, b);
+      Sub(is_float, w, d, d, c);
+      return true;
+    case OpNumber(program::kNegMulAdd):
+      Mul(is_float, w, d, a, b);
+      Sub(is_float, w, d, c, d);
+      return true;
+    case OpNumber(program::kMulMul):
+      Mul(is_float, w, d, a, b);
+      Mul(is_float, w, d, d, c);
+      return true;
+    case OpNumber(program::kAddAdd):
+      Add(is_float, w, d, a, b);
+      Add(is_float, w, d, d, c);
+      return true;
+    case OpNumber(program::kAddMul):
+      Add(is_float, w, d, a, b);
+      Mul(is_float, w, d, d, c);
+      return true;
+    case OpNumber(program::kSubMul):
+      Sub(is_float, w, d, a, b);
+      Mul(is_float, w, d, d, c);
+      return true;
+    case OpNumber(program::kRotateLeft):
+      Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
+      return true;
+    case OpNumber(program::kRotateXor):
+      Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
+      OpI(x86::kXor, w, d, d, b);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c) {
+  if (ComputeFused(i, d, a, b, c)) return;
+  const uint32_t w = program::RegisterBytes(i.type);
+  const bool is_float = program::IsFloat(i.type);
+  switch (i.op) {
+    case Opcode::kConvert:
+      return Convert(program::TypeBefore(i), i.type, d, a);
+    case Opcode::kWrapI8:
+    case Opcode::kWrapI16: {
+      const int unused = i.op == Opcode::kWrapI8 ? 24 : 16;
+      Shift(x86::kLeft, 4, d, a, unused);
+      return Shift(x86::kArithmeticRight, 4, d, d, unused);
+    }
+    case Opcode::kWrapU8:
+      return Op(x86::kAnd, 4, d, a, Number(4, 0xff));
+    case Opcode::kWrapU16:
+      return Op(x86::kAnd, 4, d, a, Number(4, 0xffff));
+    case Opcode::kRoundF16:
+      body_.Vector(x86::kToF16, Of(4), a, 0, d, 0);
+      return Op(x86::kFromF16, 4, d, 0, d);
+    case Opcode::kRoundBf16:
+      Bf16Bits(d, a);
+      return Shift(x86::kLeft, 4, d, d, 16);
+    case Opcode::kBitsBf16:
+      return Bf16Bits(d, a);
+    case Opcode::kFromBitsBf16:
+      return Shift(x86::kLeft, 4, d, a, 16);
+    case Opcode::kNegate:
+      if (is_float) return OpI(x86::kXor, w, d, a, SignBit(w));
+      return Sub(false, w, d, Zero(w), a);
+    case Opcode::kAbs:
+      if (is_float) {
+        Shift(x86::kLeft, w, d, a, 1);
+        return Shift(x86::kLogicalRight, w, d, d, 1);
+      }
+      if (IsSigned(i.type)) {
+        return Op(w == 8 ? x86::kAbsWide : x86::kAbs, w, d, 0, a);
+      }
+      return OpI(x86::kMove, w, d, 0, a);
+    case Opcode::kSign:
+      if (is_float) return SignF(w, d, a);
+      if (IsSigned(i.type)) {
+        OpI(x86::kMinSigned, w, d, a, One(w, false));
+        return OpI(x86::kMaxSigned, w, d, d,
+                   Number(w, w == 8 ? ~uint64_t{0} : 0xffffffff));
+      }
+      return OpI(x86::kMinUnsigned, w, d, a, One(w, false));
+    case Opcode::kNot:
+      body_.Vector(x86::Wide(x86::kTernary, w == 8), Of(w), d, a, a, 0x55);
+      return;
+    case Opcode::kFloor:
+      return Round(w, d, a, 9);
+    case Opcode::kCeil:
+      return Round(w, d, a, 10);
+    case Opcode::kRoundEven:
+      return Round(w, d, a, 8);
+    case Opcode::kSqrt:
+      return OpF(x86::kSqrtF, w, d, 0, a);
+    case Opcode::kRsqrt:
+      OpF(x86::kSqrtF, w, d, 0, a);
+      return OpF(x86::kDivF, w, d, One(w, true), d);
+    case Opcode::kClz:
+      return OpI(x86::kClz, w, d, 0, a);
+    case Opcode::kAdd:
+      return Add(is_float, w, d, a, b);
+    case Opcode::kSub:
+      return Sub(is_float, w, d, a, b);
+    case Opcode::kMul:
+      return Mul(is_float, w, d, a, b);
+    case Opcode::kDiv:
+      return OpF(x86::kDivF, w, d, a, b);
+    case Opcode::kMax:
+      return Extreme(true, i.type, d, a, b);
+    case Opcode::kMin:
+      return Extreme(false, i.type, d, a, b);
+    case Opcode::kClamp: {
+      const int at_least = NewRegister();
+      Extreme(true, i.type, at_least, b, a);
+      Extreme(false, i.type, d, at_least, c);
+      return Free(at_least);
+    }
+    case Opcode::kAnd:
+      return OpI(x86::kAnd, w, d, a, b);
+    case Opcode::kOr:
+      return OpI(x86::kOr, w, d, a, b);
+    case Opcode::kXor:
+      return OpI(x86::kXor, w, d, a, b);
+    case Opcode::kShl:
+      return OpI(x86::kShiftLeft, w, d, a, b);
+    case Opcode::kShrLogical:
+      return OpI(x86::kShiftLogical, w, d, a, b);
+    case Opcode::kShrArithmetic:
+      return OpI(x86::kShiftArithmetic, w, d, a, b);
+    default:
+      failed_ = true;
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
