@@ -101,11 +101,11 @@ class Drawn {
     for (uint32_t k = 0; k < few; ++k) {
       dtypes.push_back(kDtypes[Below(std::size(kDtypes))]);
     }
-    for (uint32_t k = 0, count = 1 + Below(14); k < count; ++k) {
+    for (uint32_t k = 0, count = 1 + Below(20); k < count; ++k) {
       AddOperand(dtypes[Below(few)]);
     }
     for (uint32_t k = 0, count = 1 + Below(60); k < count; ++k) AddAny();
-    for (uint32_t j = 0, count = 1 + Below(4); j < count; ++j) AddResult();
+    for (uint32_t j = 0, count = 1 + Below(10); j < count; ++j) AddResult();
   }
 
   void Check(const Factories& table) {

@@ -169,6 +169,9 @@ class Maker {
       if (in_slot) native.slots.push_back(v.slot);
       if (v.stored < 0) continue;
       native.slots.push_back(static_cast<uint16_t>(v.stored));
+      for (size_t j = 0; j < plan_.outputs.size() && v.stored_dtype; ++j) {
+        if (plan_.outputs[j].slot == v.stored) stores_elements_[j] = true;
+      }
     }
     for (size_t k : run) {
       saved_ += (1 - kNativeShare) * StepCost(*instructions_[k]);
@@ -181,7 +184,7 @@ class Maker {
     native_.push_back(std::move(native));
   }
 
-  std::vector<NativeValue> Values(std::span<const size_t> run) {
+  std::vector<NativeValue> Values(std::span<const size_t> run) const {
     std::vector<NativeValue> values;
     std::map<uint16_t, int> in_slot;
     std::map<const Source*, int> of_source;
@@ -245,7 +248,7 @@ class Maker {
   }
 
   // The element type that an output can be stored as right away; 0: none.
-  uint8_t StoredType(size_t k, uint16_t slot) {
+  uint8_t StoredType(size_t k, uint16_t slot) const {
     if (Outputs(slot) != 1) return 0;
     for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
       if (Reads(later, slot)) return 0;
@@ -254,9 +257,7 @@ class Maker {
       const Output& output = plan_.outputs[j];
       if (output.slot != slot || output.way != Output::kDirect) continue;
       const uint8_t dtype = stored_[j];
-      if (dtype == 0 || FindStore(dtype) == nullptr) return 0;
-      stores_elements_[j] = true;
-      return dtype;
+      return dtype != 0 && FindStore(dtype) != nullptr ? dtype : 0;
     }
     return 0;
   }

@@ -319,9 +319,9 @@ Status Planner::EmitAll() {
   return Status();
 }
 
-// Outputs that are not written directly are copied one after the other. An
-// operand that is itself an output is put aside if one before it may overwrite
-// it.
+// Outputs that are not written directly are copied one after the other, or by
+// the caller when all of them are there. An operand that is itself an output is
+// put aside if another may overwrite it.
 void Planner::PlaceOutputs() {
   for (size_t j = 0; j < program_.outputs.size(); ++j) {
     const uint16_t at = program_.outputs[j];
@@ -334,7 +334,7 @@ void Planner::PlaceOutputs() {
     if (builder_.single()) continue;
     if (value.place.kind != Place::kMoving || !IsSource(at)) continue;
     bool overwritten = false;
-    for (size_t i = 0; i < j; ++i) {
+    for (size_t i = 0; i < plan_.outputs.size(); ++i) {
       overwritten |=
           program_.outputs[i] != at && MayOverwrite(i, program_.code[at].imm);
     }
