@@ -223,3 +223,49 @@ def test_infinity_and_nan_propagate(check):
   a[1, 2], a[3, 4], a[5, 6] = np.inf, np.nan, -np.inf
   b = util.sample(np.float32, (16, 8), low=0.5, high=1)
   check(jnp.matmul, a, b, rtol=1e-5)
+
+
+# --- Operands that stay where they are ---------------------------------------
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32], ids=str)
+def test_a_large_matrix_stays_where_it_is(check, dtype):
+  a = util.sample(dtype, (3000, 200), **_range(dtype))
+  x = util.sample(dtype, (200,), **_range(dtype), key=1)
+  y = util.sample(dtype, (3000,), **_range(dtype), key=2)
+
+  def products(a, x, y):
+    return a @ x, y @ a, (a * 2) @ x
+
+  check_product(check, products, a, x, y)
+
+
+@pytest.mark.ipu_only
+def test_only_the_vector_travels(ipu):
+  on = jax.sharding.SingleDeviceSharding(ipu)
+  a = jax.ShapeDtypeStruct((10000, 1000), np.float32, sharding=on)
+  x = jax.ShapeDtypeStruct((1000,), np.float32, sharding=on)
+  compiled = jax.jit(lambda a, x: a @ x).lower(a, x).compile()
+  costs = compiled.cost_analysis()
+  tiles = -(-10000 // 7)  # seven rows each
+  assert costs["ipu exchange bytes"] < tiles * 4000 * 1.1
+  assert costs["ipu exchange cycles"] < 1.1 * 1000
+
+
+@pytest.mark.ipu_only
+@given(
+  extents=st.tuples(*[st.integers(1, 70)] * 3),
+  transposed=st.tuples(st.booleans(), st.booleans()),
+  batch=st.integers(1, 3),
+)
+def test_any_operand_may_stay(check, extents, transposed, batch):
+  m, n, k = extents
+  a = util.sample(np.float32, (batch, k, m) if transposed[0] else (batch, m, k))
+  b = util.sample(np.float32, (n, k) if transposed[1] else (k, n), key=1)
+
+  def product(a, b):
+    a = a.swapaxes(1, 2) if transposed[0] else a
+    return (a + 1) @ (b.T if transposed[1] else b)
+
+  check_product(check, product, a, b)

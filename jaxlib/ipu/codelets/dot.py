@@ -1,9 +1,10 @@
 """Dot: a batched matrix product over the iteration space (b, m, n, k).
 
-Each tile multiplies one block. The fastest of three ways is charged, as
-PopLibs' planner would choose it: the matrix unit with the rows of either
-operand as its field (ConvPartial1x1Out), or dot products on the vector unit
-(HMAC). Types that neither can take run a multiply-add loop.
+Each tile multiplies one block. The fastest vertex is charged that PopLibs'
+planner has for a block, with the rows of either operand as its field: the
+matrix unit (ConvPartial1x1Out), dot products on the vector unit
+(ConvPartialHorizontalMac), for a single term OuterProduct. Types that none of
+them can take run a multiply-add loop.
 """
 
 from __future__ import annotations
@@ -126,18 +127,50 @@ def amp_cycles(
 
 
 def hmac_cycles(
-  target: Target, dtype: DType, batch: Any, rows: Any, columns: Any, depth: Any
+  target: Target,
+  dtype: DType,
+  accumulate: DType,
+  batch: Any,
+  rows: Any,
+  columns: Any,
+  depth: Any,
 ) -> Any:
-  """Dot products on the vector unit, the outputs shared by the workers.
+  """ConvPartialHorizontalMac: dot products on the vector unit, `rows` of them
+  for each column, which the workers share.
 
-  HMAC of poplin/PerformanceEstimation.hpp [S] with the 1x1 savings and all
-  outputs as one field [D]: 7 + depth / vector width per product, 2 for each
-  output beside.
+  poplin/PerformanceEstimation.hpp [S], with all of the depth as one group. f16
+  operands with f32 partials have the vertex for 1x1 kernels; it needs no
+  zeroed partials. f16 partials come in pairs of columns.
+  """
+  workers = target.num_workers
+  dot = np.ceil(depth / _inner_loops.VECTOR[dtype])
+  mine = np.ceil(rows / workers)
+  if dtype == DType.F32 or accumulate == DType.F16:
+    # Each column's partials are zeroed first.
+    zeroed = workers * (np.ceil(mine / 2) + 5)
+    if dtype == DType.F32:
+      start, worker = 58 + 54, 16 + 19 + 16 + mine * (7 + 7 + dot)
+    else:
+      start, worker = 65 + 60 + 36, 10 + 19 + 16 + mine * (7 + 10 + dot)
+      columns = np.ceil(columns / 2)
+  else:
+    zeroed = 0
+    start, worker = 55 + 54 + 90, 1 + 13 + 1 + 16 + mine * (2 + 6 + dot)
+  column = 10 + workers * worker + zeroed
+  return start + batch * (23 + 15 + columns * column)
+
+
+def outer_cycles(
+  target: Target, dtype: DType, batch: Any, rows: Any, columns: Any
+) -> Any:
+  """OuterProduct: products of one term, a vector of columns at a time.
+
+  poplin/PerformanceEstimation.hpp, the path for few channels [S].
   """
   width = _inner_loops.VECTOR[dtype]
-  outputs = np.ceil(batch * rows * columns / target.num_workers)
-  worker = 16 + 13 + outputs * (2 + 7 + np.ceil(depth / width))
-  return 58 - 10 + 23 + 15 + 10 + target.num_workers * worker
+  mine = np.ceil(rows / target.num_workers)
+  group = 11 + mine * 14 if dtype == DType.F32 else 10 + mine * 20
+  return target.num_workers * (25 + batch * np.ceil(columns / width) * group)
 
 
 def loop_cycles(
@@ -155,7 +188,8 @@ def loop_cycles(
 
 
 class DotCodelet(ReducingCodelet):
-  """Cycles: the cheapest of `amp_cycles` (both ways around), `hmac_cycles`.
+  """Cycles: the cheapest of `amp_cycles`, `hmac_cycles` and `outer_cycles`,
+  each both ways around.
 
   bf16 is cast to f32 on the tile first and runs as f32; integers and f64 run
   `loop_cycles`.
@@ -182,13 +216,14 @@ class DotCodelet(ReducingCodelet):
       # unless the user asks for f16.
       f16 = extra.get("f16_sums", False) and dtype is DType.F16
       accumulate = DType.F16 if f16 else DType(fields.accumulate_dtype)
-      total = np.minimum(
-        np.minimum(
-          amp_cycles(target, dtype, accumulate, b, m, n, k),
-          amp_cycles(target, dtype, accumulate, b, n, m, k),
-        ),
-        hmac_cycles(target, dtype, b, m, n, k),
-      )
+      total = np.inf
+      for rows, columns in ((m, n), (n, m)):
+        cell = (b, rows, columns, k)
+        for method in (amp_cycles, hmac_cycles):
+          total = np.minimum(total, method(target, dtype, accumulate, *cell))
+        if np.min(k) == 1:
+          outer = outer_cycles(target, dtype, b, rows, columns)
+          total = np.minimum(total, np.where(np.equal(k, 1), outer, np.inf))
     total = total + casting + _inner_loops.SUPERVISOR_LAUNCH
     return total if np.ndim(total) else float(total)
 

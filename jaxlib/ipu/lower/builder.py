@@ -206,14 +206,17 @@ class Builder:
         list(dense_strides(view.shape)), list(view.shape),
       )
     )  # fmt: skip
-    traffic.append(
-      moved(
-        Side(info.layout, view.offset, view.strides),
-        Side(layout, 0, dense_strides(view.shape)),
-        view.shape, SIZE[info.dtype], once=True,
-      )
-    )  # fmt: skip
+    traffic.append(self._traffic(view, layout))
     return number
+
+  def _traffic(self, view: View, layout: Layout) -> Traffic:
+    """What it takes to bring a view's elements to a layout."""
+    info = self.tensors[view.root]
+    return moved(
+      Side(info.layout, view.offset, view.strides),
+      Side(layout, 0, dense_strides(view.shape)),
+      view.shape, SIZE[info.dtype], once=True,
+    )  # fmt: skip
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
     """One exchange: each source view's elements go to its destination view."""
@@ -319,6 +322,19 @@ class Builder:
         self._location,
       )
     )
+
+  def bringing(
+    self, shape: Shape, partition: Layout, operands: Sequence[Operand]
+  ) -> schema.Cost:
+    """What the exchange before such a compute set costs."""
+    traffic = []
+    for operand in operands:
+      layout, _, view = self._needed(
+        operand.view, operand.dims, shape, partition
+      )
+      if not any((view, layout) in scope for scope in self._placed):
+        traffic.append(self._traffic(view, layout))
+    return cost.exchange(self.target, traffic)
 
   def _needed(
     self, view: View, dims: tuple[int, ...], shape: Shape, partition: Layout

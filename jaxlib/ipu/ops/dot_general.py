@@ -25,7 +25,7 @@ from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.ops.elementwise import convert
-from jaxlib.ipu.plan import matmul
+from jaxlib.ipu.plan import cost, matmul
 from jaxlib.ipu.plan.layout import Layout, grid, project
 from jaxlib.ipu.program import schema
 from jaxlib.mlir.dialects import stablehlo
@@ -100,32 +100,43 @@ def _lower(builder: Builder, node: Node) -> None:
     for count, span in zip(plan.parts, spans, strict=True)
     for p in matmul.distribute(count, shape[span])
   ]
-  sums = plan.accumulate_dtype if plan.steps > 1 else value.dtype
+  first = (*shape[: starts[3]], *_blocks(plan.steps, shape[spans[3]]))
+  sides = [
+    _operand(
+      x, [0] * len(shape), shape, [getattr(loop, side) for loop in loops]
+    )
+    for x, side in ((left, "lhs"), (right, "rhs"))
+  ]
+  counts = (len(groups[0]), len(groups[1]), len(groups[2]))
+  partition, combine = grid(first, parts), plan.combine
+  accumulate, steps = plan.accumulate_dtype, plan.steps
+  found = _in_place(builder, shape, counts, sides, plan, partition, node)
+  if found is not None:
+    partition, combine, accumulate = found[:3]
+    first, steps = shape, 1
+  sums = accumulate if steps > 1 else value.dtype
   # The result's loops, in its order; those of one element it does without.
   kept = sorted(
     (d for d in range(starts[3]) if loops[d].result and shape[d] != 1),
     key=lambda d: loops[d].result,
   )
-  first = (*shape[: starts[3]], *_blocks(plan.steps, shape[spans[3]]))
-  layout = _result_layout(builder, first, parts, kept, starts[3], sums)
+  layout = _result_layout(builder, first, partition, combine, kept, sums)
   root = builder.new_root(tuple(shape[d] for d in kept), sums, layout)
   written = tuple(kept.index(d) if d in kept else -1 for d in range(len(shape)))
   for count, (begins, ends) in enumerate(
-    _steps(shape[: starts[3]], shape[spans[3]], plan.steps)
+    _steps(shape[: starts[3]], shape[spans[3]], steps)
   ):
     part = tuple(e - b for b, e in zip(begins, ends, strict=True))
     builder.execute(
-      schema.Dot(
-        plan.accumulate_dtype, int(count > 0), *(len(g) for g in groups[:3])
-      ),
+      schema.Dot(accumulate, int(count > 0), *counts),
       part,
-      grid(part, parts),
+      partition if part == first else grid(part, parts),
       [
         _operand(left, begins, ends, [loop.lhs for loop in loops]),
         _operand(right, begins, ends, [loop.rhs for loop in loops]),
       ],
       [Written(root, written)],
-      extra=plan.combine,
+      extra=combine,
       f16_sums=f16_sums,
     )
   if sums is not value.dtype:
@@ -256,17 +267,74 @@ def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
   return root
 
 
+def _in_place(
+  builder: Builder,
+  shape: tuple[int, ...],
+  counts: tuple[int, int, int],
+  sides: Sequence[Operand],
+  plan: matmul.MatmulPlan,
+  partition: Layout,
+  node: Node,
+) -> matmul.InPlace | None:
+  """The split in which one operand stays where it is, if it is cheaper than
+  bringing both to `partition`, as the plan has it."""
+  if 0 in shape:
+    return None
+  best, chosen = plan.cycles if plan.fits else math.inf, None
+  for here, there in (sides, sides[::-1]):
+    home = _home(builder, here)
+    if home is None:
+      continue
+    dtypes = (here.view.dtype, there.view.dtype, node.results[0].dtype)
+    found = matmul.in_place(
+      builder.target, *home, shape, counts, dtypes, node.attributes.f16_sums
+    )
+    if found is None or not found.fits or found.cycles >= best:
+      continue
+    if chosen is None and plan.steps == 1 and plan.fits:
+      # What is charged: the plan counts all that the operands' blocks hold.
+      best = plan.at_hand + cost.cycles(
+        builder.bringing(shape, partition, sides)
+      )
+    bringing = builder.bringing(shape, found.partition, [there])
+    cycles = found.cycles + cost.cycles(bringing)
+    if cycles < best:
+      best, chosen = cycles, found
+  return chosen
+
+
+def _home(
+  builder: Builder, operand: Operand
+) -> tuple[Layout, tuple[int, ...]] | None:
+  """The mapping of a whole root, in whatever order its dimensions are walked,
+  and the dimensions of the iteration space in the root's order."""
+  view = operand.view
+  info = builder.tensors[view.root]
+  if view.offset or view.size != info.size:
+    return None
+  order = sorted(
+    (d for d, n in enumerate(view.shape) if n > 1),
+    key=lambda d: view.strides[d],
+  )
+  step = 1
+  for d in order:
+    if view.strides[d] != step:
+      return None
+    step *= view.shape[d]
+  return info.layout, tuple(operand.dims.index(d) for d in reversed(order))
+
+
 def _result_layout(
   builder: Builder,
   shape: tuple[int, ...],
-  parts: Sequence[int],
+  partition: Layout,
+  combine: schema.Cost | None,
   kept: Sequence[int],
-  num_kept: int,
   dtype: DType,
 ) -> Layout:
   """Where the products are made, or evenly spread if they are partial."""
-  if math.prod(parts[num_kept:]) <= 1 and 0 not in shape:
-    own = project(grid(shape, parts), shape, tuple(kept))
+  if combine is None and 0 not in shape:
+    own = project(partition, shape, tuple(kept))
     if own is not None and not own.replicas:
       return own
   return builder.default_layout(tuple(shape[d] for d in kept), dtype)

@@ -71,6 +71,8 @@ def superstep(
 
 def exchange(target: Target, moves: Sequence[Traffic]) -> schema.Cost:
   """One exchange of several moves."""
+  if not moves:
+    return superstep(target)
   num_tiles = max(len(t.received) for t in moves)
   received = np.zeros(num_tiles, np.int64)
   sent = np.zeros(num_tiles, np.int64)

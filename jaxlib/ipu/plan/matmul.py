@@ -11,14 +11,19 @@ default `availableMemoryProportion`) [S]. All candidates are costed at once.
 A product whose blocks do not fit takes k in several steps, one after the other:
 each receives its part of the operands and adds to the sums that the tiles keep,
 so operands take less SRAM and no more exchange (poplin's serial splits).
+
+An operand can also stay where it is (`in_place`): its own mapping is then the
+split, only the other operand travels, and partial products are added up. A
+large matrix times a vector is best done so.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +36,7 @@ from jaxlib.ipu.plan.combine import (
   combination,
   combination_cycles,
 )
+from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -68,6 +74,7 @@ class MatmulPlan:
     combine: a step's superstep that adds partial products; None if its k is
       whole.
     cycles: of everything: operands, products, partials.
+    at_hand: the same for operands that are there already.
     tile_bytes: operand and result blocks of one tile.
     fits: they fit in the share of SRAM that a product may use.
   """
@@ -77,7 +84,26 @@ class MatmulPlan:
   parts: tuple[int, int, int, int]
   combine: schema.Cost | None
   cycles: float
+  at_hand: float
   tile_bytes: int
+  fits: bool
+
+
+class InPlace(NamedTuple):
+  """A split in which one operand stays where it is.
+
+  Attributes:
+    partition: of the iteration space.
+    combine: the superstep that adds partial products; None if k is whole.
+    accumulate: the type of the partial products.
+    cycles: of products and partials, without bringing the other operand.
+    fits: blocks fit in the share of SRAM that a product may use.
+  """
+
+  partition: Layout
+  combine: schema.Cost | None
+  accumulate: DType
+  cycles: float
   fits: bool
 
 
@@ -97,7 +123,8 @@ def plan(
   `f16_sums` the matrix unit adds up in f16, where it can."""
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
-    return MatmulPlan(1, accumulate_dtype, (1, 1, 1, 1), None, 0.0, 0, True)
+    one = (1, 1, 1, 1)
+    return MatmulPlan(1, accumulate_dtype, one, None, 0.0, 0.0, 0, True)
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
   best = _plan_step(target, (b, m, n, k), dtypes, 1, f16_sums)
   if best.fits or out_dtype is DType.BOOL:
@@ -130,21 +157,19 @@ def _plan_step(
   partial_bytes = SIZE[accumulate_dtype]
   operands = bb * kb * (mb * SIZE[lhs_dtype] + nb * SIZE[rhs_dtype])
   outputs = bb * mb * nb
-  total = (
-    cost.exchange_cycles(target, operands, 0.0)
-    + CODELET.cycles(
-      target,
-      schema.Dot(accumulate_dtype, int(steps > 1)),
-      [lhs_dtype, rhs_dtype],
-      [out_dtype],
-      (bb, mb, nb, kb),
-      f16_sums=f16_sums,
-    )
-    + target.sync_cycles
+  at_hand = CODELET.cycles(
+    target,
+    schema.Dot(accumulate_dtype, int(steps > 1)),
+    [lhs_dtype, rhs_dtype],
+    [out_dtype],
+    (bb, mb, nb, kb),
+    f16_sums=f16_sums,
   )
   gk = parts[3].astype(np.float64)
   adding = _adding(target, partial_bytes)
-  total += combination_cycles(target, outputs, gk, partial_bytes, adding)
+  at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
+  total = at_hand + target.sync_cycles
+  total += cost.exchange_cycles(target, operands, 0.0)
   # Partials stay while a share of the others' arrives; sums, over all steps.
   blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
@@ -164,8 +189,77 @@ def _plan_step(
     (best[0], best[1], best[2], best[3]),
     combine,
     steps * float(total[chosen]),
+    steps * float(at_hand[chosen]),
     int(memory[chosen]),
     bool(fits[chosen]),
+  )
+
+
+@functools.lru_cache(maxsize=4096)
+def in_place(
+  target: Target,
+  home: Layout,
+  walked: tuple[int, ...],
+  shape: tuple[int, ...],
+  counts: tuple[int, int, int],
+  dtypes: tuple[DType, DType, DType],
+  f16_sums: bool = False,
+) -> InPlace | None:
+  """The split by the mapping that one operand has.
+
+  Args:
+    target: the machine.
+    home: where the operand is.
+    walked: the dimensions that the operand has, in its mapping's order.
+    shape: the iteration space; its first `counts` dimensions are those of b, m
+      and n, the others those of k.
+    counts: see `shape`.
+    dtypes: of both operands, the one that stays first, and of the result.
+    f16_sums: as for `plan`.
+
+  Returns:
+    None where the mapping's blocks straddle dimensions, or hold copies.
+  """
+  groups = refine(home.factors, tuple(shape[d] for d in walked))
+  if groups is None or home.replicas:
+    return None
+  own = dict(zip(walked, groups, strict=True))
+  factors = [
+    own.get(d, (Factor(n, n, 0),) if n > 1 else ()) for d, n in enumerate(shape)
+  ]
+  blocks = [math.prod(min(f.block, f.extent) for f in fs) for fs in factors]
+  ends = list(itertools.accumulate(counts))
+  spans = [slice(a, b) for a, b in zip([0, *ends], [*ends, len(shape)])]
+  b, m, n, k = (math.prod(blocks[s]) for s in spans)
+  parts = math.prod(f.parts for fs in factors[spans[3]] for f in fs)
+  here, there, out_dtype = dtypes
+  accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
+  cycles = CODELET.cycles(
+    target,
+    schema.Dot(accumulate_dtype, 0),
+    [here, there],
+    [out_dtype],
+    (b, m, n, k),
+    f16_sums=f16_sums,
+  )
+  outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
+  combine = None
+  if parts > 1:
+    adding = _adding(target, partial_bytes)
+    found = combination(target, outputs, parts, partial_bytes, adding)
+    results = math.prod(shape[: spans[3].start])
+    combine = found.cost(results, parts, partial_bytes)
+    cycles += cost.cycles(combine)
+  still = not any(spans[1].start <= d < spans[1].stop for d in walked)
+  memory = b * k * (m if still else n) * SIZE[there]
+  memory += outputs * partial_bytes * (2 if parts > 1 else 1)
+  flat = tuple(f for fs in factors for f in fs)
+  return InPlace(
+    Layout(flat or (Factor(1, 1, 0),), base=home.base),
+    combine,
+    accumulate_dtype,
+    float(cycles),
+    memory <= target.bytes_per_tile * _MEMORY_PROPORTION,
   )
 
 
@@ -212,12 +306,13 @@ def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
 
 
 def _adding(target: Target, item_bytes: int) -> ReduceCycles:
-  """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * parts +
-  8)) for four f32 at a time (poplin/PerformanceEstimation.hpp) [S]."""
+  """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * (parts -
+  1) + 8)) for four f32 at a time; the tile's own partials are where they are
+  (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]."""
 
   def cycles(share: Any, fan: Any) -> Any:
     steps = np.ceil(np.ceil(share / (16 / item_bytes)) / target.num_workers)
-    worker = 20 + steps * (2 * fan + 8)
+    worker = 20 + steps * (2 * (fan - 1) + 8)
     return 33 + target.num_workers * worker + target.launch_cycles
 
   return cycles
