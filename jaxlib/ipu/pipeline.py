@@ -176,7 +176,8 @@ def _lower(state: State, options: Options) -> None:
   assert state.module is not None
   builder = state.builder = Builder(options.target)
   state.arguments = signature.bind_arguments(builder, state.module)
-  views = builder.lower_graph(state.module.graph)
+  donated = {state.arguments[i] for i in state.module.donated}
+  views = builder.lower_graph(state.module.graph, donated)
   state.results = signature.bind_results(builder, state.module, views)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy as np
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
-from jaxlib.ipu.ir.registry import REGISTRY
+from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.location import UNKNOWN, resolve
+from jaxlib.ipu.lower.schedule import Task, schedule
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
@@ -370,17 +371,40 @@ class Builder:
 
   # --- Walking graphs ------------------------------------------------------
 
-  def lower_graph(self, graph: Graph) -> list[View]:
-    """Lowers a graph's nodes in order; returns where its results are."""
+  def lower_graph(
+    self, graph: Graph, freed: Collection[int] = ()
+  ) -> list[View]:
+    """Lowers a graph's nodes, in an order of little SRAM (lower/schedule.py).
+
+    Args:
+      graph: its parameters are defined.
+      freed: roots whose memory is free once the graph has read them.
+
+    Returns:
+      Where its results are.
+    """
     outer = self._location
+    begin = end = len(self.steps)
+    tasks = []
     for node in graph.nodes:
       self._location = self._locate(node)
       definition = REGISTRY.get(node.op)
       if definition is None or definition.lower is None:
         raise internal(f"nothing lowers {node.op}", node.location)
       definition.lower(self, node)
+      if len(self.steps) > end:
+        tasks.append(Task(self.steps[end:], has_effect(node)))
+        end = len(self.steps)
     self._location = outer
-    return [self.view(v) for v in graph.results]
+    results = [self.view(v) for v in graph.results]
+    self.steps[begin:] = schedule(
+      tasks,
+      self.tensors,
+      self.target.num_tiles,
+      freed,
+      {v.root for v in results},
+    )
+    return results
 
   def enter(self) -> list[Any]:
     """Starts a new list of steps; `leave` with what this returns."""

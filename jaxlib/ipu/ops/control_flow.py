@@ -73,7 +73,7 @@ def _carry(
 def _turn(builder: Builder, body: Graph, roots: dict[int, View]) -> list[Any]:
   """The steps of one turn, with the new values where the old were."""
   outer = builder.enter()
-  results = builder.lower_graph(body)
+  results = builder.lower_graph(body, {view.root for view in roots.values()})
   builder.copy_to([(results[i], root) for i, root in roots.items()])
   return builder.leave(outer)
 

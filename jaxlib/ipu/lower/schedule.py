@@ -1,0 +1,339 @@
+"""Orders the steps of operations that do not depend on each other.
+
+JAX's order is the one in which the user wrote things down: two large values may
+wait side by side for what uses either. So the operations of a graph, each with
+its steps, are also listed by what they leave behind: always the one that frees
+most, or takes least, next. Of operations that take alike, the one that goes on
+with what a result needs. The order with the lower peak is kept, the program's
+own if they are alike. What has an effect stays in order. The time is near
+linear in the number of operations and of what they touch.
+
+A tensor counts by its bytes on its fullest tile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import math
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from jaxlib.ipu.codelets import CODELETS
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.lower.view import dense_strides
+from jaxlib.ipu.plan.layout import distinct, overlapping
+from jaxlib.ipu.program import schema
+
+# An order is looked for where the program's own is this much above what no
+# order goes below.
+_WORTHWHILE = 1.02
+# So many tasks are listed in two ways.
+_FEW = 100
+
+
+@dataclasses.dataclass(slots=True)
+class Task:
+  """The steps of an operation.
+
+  Attributes:
+    steps: them.
+    has_effect: whether they come after all others with an effect before them.
+    reads: tensors from elsewhere that they touch.
+    made: bytes of the tensors that they make for others.
+    inner: bytes of those that they make for themselves.
+    replaced: those of `reads` whose place a result may take.
+    before, after: tasks that they must follow, and that must follow them.
+  """
+
+  steps: list[Any]
+  has_effect: bool
+  reads: list[int] = dataclasses.field(default_factory=list)
+  made: int = 0
+  inner: int = 0
+  replaced: set[int] = dataclasses.field(default_factory=set)
+  before: list[int] = dataclasses.field(default_factory=list)
+  after: list[int] = dataclasses.field(default_factory=list)
+
+
+def schedule(
+  tasks: list[Task],
+  tensors: list[Any],
+  num_tiles: int,
+  freed: Collection[int],
+  kept: Collection[int],
+) -> list[Any]:
+  """The tasks' steps in an order of little SRAM.
+
+  Args:
+    tasks: in the program's order.
+    tensors: all of the program's `builder.TensorInfo`.
+    num_tiles: of the machine.
+    freed: roots from elsewhere whose memory is free after their last use.
+    kept: roots that are needed after the last task.
+  """
+  best = list(range(len(tasks)))
+  if len(tasks) > 2:
+    work = _Work(tasks, tensors, num_tiles, freed, kept)
+    peak = work.peak(best)
+    if not work.is_chain() and peak > _WORTHWHILE * work.least():
+      place = work.depth_first()
+      for most in (math.inf, 0) if len(tasks) <= _FEW else (math.inf,):
+        other = work.listed(place, most)
+        found = work.peak(other)
+        if found < peak:
+          best, peak = other, found
+  return [step for number in best for step in tasks[number].steps]
+
+
+class _Work:
+  """Tasks and what they touch.
+
+  Attributes:
+    tasks: in the program's order.
+    sizes: bytes of each tensor that comes and goes.
+    readers: the tasks that read it; one more than there are if it is kept.
+  """
+
+  def __init__(
+    self,
+    tasks: list[Task],
+    tensors: list[Any],
+    num_tiles: int,
+    freed: Collection[int],
+    kept: Collection[int],
+  ) -> None:
+    self.tasks = tasks
+    sizes = self.sizes = {r: _tile_bytes(tensors, r, num_tiles) for r in freed}
+    readers = self.readers = {r: [] for r in freed}
+    self._start = sum(sizes.values())
+    made: list[list[tuple[int, int, int]]] = []
+    maker: dict[int, int] = {}
+    effect = -1
+    for number, task in enumerate(tasks):
+      first: dict[int, int] = {}
+      last: dict[int, int] = {}
+      writes: set[int] = set()
+      time = 0
+      for time, (tensor, written) in enumerate(_touched(task.steps, tensors)):
+        if tensor not in first:
+          first[tensor] = time
+        last[tensor] = time
+        if written:
+          writes.add(tensor)
+      before = {effect} if task.has_effect and effect >= 0 else set()
+      mine = []
+      for tensor, begin in first.items():
+        if tensor in sizes:
+          task.reads.append(tensor)
+          readers[tensor].append(number)
+          if tensor in maker:
+            before.add(maker[tensor])
+        elif tensor in writes:
+          maker[tensor] = number
+          mine.append((tensor, begin, last[tensor]))
+          sizes[tensor] = _tile_bytes(tensors, tensor, num_tiles)
+          readers[tensor] = []
+      made.append(mine)
+      if task.has_effect:
+        effect = number
+      task.before = list(before)
+      for other in before:
+        tasks[other].after.append(number)
+      task.replaced = _replaced(task, tensors)
+    for root in kept:
+      if root in readers:
+        readers[root].append(len(tasks))
+    for task, mine in zip(tasks, made, strict=True):
+      changes = []
+      for tensor, begin, end in mine:
+        if readers[tensor]:
+          task.made += sizes[tensor]
+        else:
+          changes += [(begin, sizes[tensor]), (end + 1, -sizes[tensor])]
+      if changes:
+        changes.sort()
+        task.inner = max(itertools.accumulate(size for _, size in changes))
+
+  def is_chain(self) -> bool:
+    """Whether there is only one order."""
+    return all(i in task.before for i, task in enumerate(self.tasks[1:]))
+
+  def peak(self, order: list[int]) -> int:
+    """Bytes at the fullest moment of an order."""
+    left = {tensor: len(r) for tensor, r in self.readers.items()}
+    sizes = self.sizes
+    live = most = self._start
+    for number in order:
+      task = self.tasks[number]
+      dying = taken = 0
+      for tensor in task.reads:
+        left[tensor] -= 1
+        if not left[tensor]:
+          dying += sizes[tensor]
+          if tensor in task.replaced:
+            taken += sizes[tensor]
+      most = max(most, live + task.inner + task.made - min(taken, task.made))
+      live += task.made - dying
+    return most
+
+  def least(self) -> int:
+    """Bytes that no order goes below."""
+    end = sum(
+      self.sizes[t]
+      for t, r in self.readers.items()
+      if r[-1:] == [len(self.tasks)]
+    )
+    each = (
+      sum(self.sizes[t] for t in task.reads if t not in task.replaced)
+      + task.made + task.inner
+      for task in self.tasks
+    )  # fmt: skip
+    return max(self._start, end, *each)
+
+  def listed(self, place: list[int], most: float) -> list[int]:
+    """What frees most, or takes least, first, in the order of `place` if they
+    are alike; what takes more than `most` counts as taking so much."""
+    tasks = self.tasks
+    left = {tensor: len(r) for tensor, r in self.readers.items()}
+    waiting = [len(task.before) for task in tasks]
+    grows: list[float] = [task.made for task in tasks]
+    for tensor, readers in self.readers.items():
+      if len(readers) == 1 and readers[0] < len(tasks):
+        grows[readers[0]] -= self.sizes[tensor]
+    ready = [
+      (min(grows[i], most), place[i], i) for i, n in enumerate(waiting) if not n
+    ]
+    heapq.heapify(ready)
+    order: list[int] = []
+    done = [False] * (len(tasks) + 1)
+    while ready:
+      grown, _, number = heapq.heappop(ready)
+      if done[number] or grown != min(grows[number], most):
+        continue  # it frees more by now, and stands elsewhere
+      done[number] = True
+      order.append(number)
+      for tensor in tasks[number].reads:
+        left[tensor] -= 1
+        if left[tensor] == 1:
+          last = next(i for i in self.readers[tensor] if not done[i])
+          if last < len(tasks):
+            grows[last] -= self.sizes[tensor]
+            if not waiting[last]:
+              now = min(grows[last], most)
+              heapq.heappush(ready, (now, place[last], last))
+      for user in tasks[number].after:
+        waiting[user] -= 1
+        if not waiting[user]:
+          now = min(grows[user], most)
+          heapq.heappush(ready, (now, place[user], user))
+    return order
+
+  def depth_first(self) -> list[int]:
+    """The place of each task, if each result came with all that it needs; of
+    two operands the one first whose own needs exceed its size more."""
+    tasks = self.tasks
+    need: list[int] = []  # as if nothing were shared
+    rank: list[int] = []
+    for task in tasks:
+      task.before.sort(key=lambda b: (-rank[b], b))
+      held = most = 0
+      for b in task.before:
+        most = max(most, held + need[b])
+        held += tasks[b].made
+      need.append(max(most, held + task.made + task.inner))
+      rank.append(need[-1] - task.made)
+    ends = [i for i, task in enumerate(tasks) if not task.after]
+    ends.sort(key=lambda i: (-rank[i], i))
+    place = [-1] * len(tasks)
+    count = 0
+    stack: list[tuple[int, Iterator[int]]] = []
+    for end in ends:
+      stack.append((end, iter(tasks[end].before)))
+      while stack:
+        number, operands = stack[-1]
+        first = next((b for b in operands if place[b] < 0), None)
+        if first is not None:
+          stack.append((first, iter(tasks[first].before)))
+          continue
+        stack.pop()
+        place[number] = count
+        count += 1
+    return place
+
+
+def _tile_bytes(tensors: list[Any], number: int, num_tiles: int) -> int:
+  """What the fullest tile holds of a tensor; nothing more if it is a root
+  where it is, under another shape."""
+  info = tensors[number]
+  if info.root != number:
+    root = tensors[info.root]
+    if (
+      info.layout == root.layout
+      and info.offset == 0
+      and info.size == root.size
+      and tuple(info.strides) == dense_strides(info.shape)
+    ):
+      return 0
+    if overlapping(info.shape, info.strides):
+      held = distinct(info.layout, info.shape, info.strides, num_tiles)
+      return int(held.max()) * SIZE[info.dtype]
+  return info.layout.max_elements * SIZE[info.dtype]
+
+
+def _touched(
+  steps: list[Any], tensors: list[Any]
+) -> Iterator[tuple[int, bool]]:
+  """The tensors, and roots, that steps and those in them use, one after the
+  other; whether they are written."""
+  for step in steps:
+    if isinstance(step, schema.Execute | schema.HostCallback):
+      for access in step.operands:
+        yield access.tensor, False
+        if (root := tensors[access.tensor].root) != access.tensor:
+          yield root, False
+      for access in step.results:
+        yield access.tensor, True
+    elif isinstance(step, schema.Copy):
+      for move in step.moves:
+        yield move.source, False
+        yield move.destination, True
+    elif isinstance(step, schema.While):
+      yield from _touched(step.condition, tensors)
+      yield step.predicate, False
+      yield from _touched(step.body, tensors)
+    elif isinstance(step, schema.Repeat):
+      yield from _touched(step.body, tensors)
+    elif isinstance(step, schema.Switch):
+      yield step.selector, False
+      for branch in step.branches:
+        yield from _touched(branch.steps, tensors)
+
+
+def _replaced(task: Task, tensors: list[Any]) -> set[int]:
+  """What a task reads index by index, or copies as a whole."""
+  found = set()
+  for step in task.steps:
+    if isinstance(step, schema.Execute):
+      if not step.results or not CODELETS[type(step.fields)].in_place:
+        continue
+      dims = step.results[0].dims
+      size = SIZE[tensors[step.results[0].tensor].dtype]
+      for access in step.operands:
+        info = tensors[access.tensor]
+        if (
+          access.dims == dims
+          and info.root == access.tensor
+          and SIZE[info.dtype] == size
+        ):
+          found.add(access.tensor)
+    elif isinstance(step, schema.Copy):
+      for move in step.moves:
+        if (
+          move.source_strides == move.destination_strides
+          and tensors[move.destination].root == move.destination
+          and tensors[move.destination].shape == tensors[move.source].shape
+        ):
+          found.add(move.source)
+  return found
