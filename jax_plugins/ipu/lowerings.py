@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax_plugins.ipu import tridiagonal
+
 PLATFORM = "ipu"
 
 # What the rules below call. Exported programs keep these names: operands and
@@ -38,6 +40,9 @@ def register() -> None:
       continue  # it has been given up, with a warning
     rule = mlir.lower_fun(function, multiple_results=True)
     mlir.register_lowering(primitive, rule, platform=PLATFORM)
+  rule = mlir.lower_fun(tridiagonal.solve, multiple_results=False)
+  solve = linalg.tridiagonal_solve_p
+  mlir.register_lowering(solve, rule, platform=PLATFORM)
   internals.guarantee_custom_calls(_TARGETS)
   handlers, find_lapack = internals.lapack_handlers() or ({}, None)
   for name, handler in handlers.items():

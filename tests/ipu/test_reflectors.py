@@ -42,9 +42,10 @@ def test_hessenberg(check, shape, dtype):
 def test_tridiagonal(check, shape, lower, dtype):
   """The other triangle and imaginary parts of the diagonal are not read."""
   a = drawn(dtype, *shape)
-  a[..., np.arange(shape[-1]), np.arange(shape[-1])] = matrices(shape[-1])
+  # Of a large upper triangle LAPACK leaves the last one's in its result.
+  a[..., -1, -1] = a[..., -1, -1].real
   f = lambda a: lax.linalg.tridiagonal(a, lower=lower)
-  check(parts(f), a, rtol=1e-3, atol=2e-4)
+  check(parts(f), a, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)

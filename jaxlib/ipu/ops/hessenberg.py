@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxlib.ipu.diagnostics import unimplemented
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import COMPLEX, PLANE, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Decompose, Operation, define
@@ -77,6 +77,9 @@ def _sytrd(lower: bool) -> Decompose:
     a = matrix if lower else e.reverse(matrix, ends)
     a = e.convert(a, wide)
     r, c = _matrices.rows_columns(e, a.shape)
+    if wide in COMPLEX:  # of a diagonal only the real part counts
+      real = e.complex(e.real(a), e.constant(0, PLANE[wide], a.shape))
+      a = e.select(e.compare(r, c, "EQ"), real, a)
     own = e.compare(r, c, "GE")
     packed, tau = hessenberg(e, e.select(own, a, adjoint(e, a)))
     diagonal = e.real(_matrices.diagonal(e, packed, 0, n))

@@ -47,59 +47,55 @@ def factorise(
 ) -> tuple[Value, Value, Value]:
   """S [..., n], U [..., m, n or m] and V^H [..., n, n] of [..., m, n], m >= n.
 
-  With A = Q R, rotations J make the rows of R orthogonal: J R = S V^H, and
-  A = Q J^H S V^H. Without vectors U and V^H are not of use.
+  With A = Q R, rotations J make the rows of R orthogonal: J R = S V^H. The
+  columns of A V are those of U times S, to the rounding of A. Without vectors
+  U and V^H are not of use.
   """
   *batch, m, n = matrix.shape
   rank = len(batch)
   a, scale = _matrices.scaled(e, matrix)
-  packed, tau = householder.factorise(e, a)
+  packed, _ = householder.factorise(e, a)
   r = part(e, packed, (0, n), (0, n))
   rows_, columns = _matrices.rows_columns(e, r.shape)
-  r = e.select(e.compare(rows_, columns, "LE"), r, 0)
-  even = n + n % 2
-  rows = r
-  if vectors:
-    start = _matrices.identity(e, r.shape, r.dtype)
-    rows = e.concatenate([r, start], rank + 1)
+  rows = e.select(e.compare(rows_, columns, "LE"), r, 0)
   if n > 1:
-    pad = [0] * rank + [even - n, 0]
+    pad = [0] * rank + [n % 2, 0]
     rows = e.pad(rows, 0, [0] * len(pad), pad)
     rows = _jacobi.orthogonal_rows(e, rows, n)
-    rows = part(e, rows, (0, n), (0, rows.shape[-1]))
-  w = part(e, rows, (0, n), (0, n))
-  s = e.sqrt(e.reduce(_matrices.square(e, w), 0, (rank + 1,), "add"))
+    rows = part(e, rows, (0, n), (0, n))
+  s = e.sqrt(e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add"))
   column = e.reshape(s, (*batch, n, 1))
   rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
   rows = _jacobi.sort_rows(e, s, rows, descending=True)
-  width = rows.shape[-1]
-  column = e.real(part(e, rows, (0, n), (width - 1, width)))
+  column = e.real(part(e, rows, (0, n), (n, n + 1)))
   s = e.reshape(e.multiply(column, spread(e, scale, column.shape)), (*batch, n))
   if not vectors:
     return s, matrix, matrix
-  vt = _directions(e, part(e, rows, (0, n), (0, n)))
-  j = _matrices.adjoint(e, part(e, rows, (0, n), (n, 2 * n)))
-  if m == n or not full:
-    q = householder.product(e, packed, tau)
-    return s, e.matmul(q, j), vt
-  wide = e.pad(packed, 0, [0] * (rank + 2), [0] * (rank + 1) + [m - n])
-  q = householder.product(e, wide, tau)
-  left = e.matmul(part(e, q, (0, m), (0, n)), j)
-  u = e.concatenate([left, part(e, q, (0, m), (n, m))], rank + 1)
+  rows = part(e, rows, (0, n), (0, n))
+  v = _directions(e, _matrices.transpose(e, rows), n)
+  # V^H of the rows S V^H: their transpose has conj(V) for columns.
+  vt = _matrices.transpose(e, v)
+  u = _directions(e, e.matmul(a, _matrices.adjoint(e, vt)), m if full else n)
   return s, u, vt
 
 
-def _directions(e: Emitter, rows: Value) -> Value:
-  """Orthogonal rows, the longest first, at length 1; those of length 0
-  become anything that is orthogonal to the others."""
-  n = rows.shape[-1]
-  packed, tau = householder.factorise(e, _matrices.transpose(e, rows))
-  q = _matrices.transpose(e, householder.product(e, packed, tau))
-  diagonal = e.real(_matrices.diagonal(e, packed, 0, n))
+def _directions(e: Emitter, columns: Value, count: int) -> Value:
+  """Columns [..., m, n], orthogonal to their rounding, the longest first, at
+  length 1. Those of length 0, and the last of `count` > n, become anything that
+  is orthogonal to the others."""
+  *batch, _, n = columns.shape
+  packed, tau = householder.factorise(e, columns)
+  pad = [0] * (len(batch) + 1) + [count - n]
+  wide = e.pad(packed, 0, [0] * len(pad), pad)
+  q = householder.product(e, wide, tau)
+  r = part(e, packed, (0, n), (0, n))
+  diagonal = e.real(_matrices.diagonal(e, r, 0, n))
+  one = e.constant(1, diagonal.dtype, ())
   sign = e.select(
-    e.compare(diagonal, 0, "LT"), e.constant(-1, diagonal.dtype, ()), 1
+    e.compare(diagonal, 0, "LT"), e.constant(-1, one.dtype, ()), 1
   )
-  sign = e.reshape(sign, (*diagonal.shape, 1))
+  sign = e.pad(sign, one, [0] * len(pad[1:]), pad[1:])
+  sign = e.reshape(sign, (*batch, 1, count))
   return _matrices.scale(e, q, spread(e, sign, q.shape))
 
 
