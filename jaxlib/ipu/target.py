@@ -17,8 +17,11 @@ _MOST = 1 << 48
 _LIMITS = {
   "num_tiles": (1, 1 << 20),
   "fp16_macs": (4, _MOST),
+  "tiles_per_bus": (1, 2),
+  "route_cycles": (0, _MOST),
   "sync_cycles": (0, _MOST),
   "launch_cycles": (0, _MOST),
+  "host_sync_cycles": (0, _MOST),
   "host_copy_cycles": (0, _MOST),
   "host_stream_seconds": (0, 1),
   "host_call_seconds": (0, 1),
@@ -37,6 +40,9 @@ class Target:
     num_workers: worker threads per tile.
     exchange_bytes_per_cycle: what a tile can receive, and at the same time
       send, per cycle.
+    tiles_per_bus: tiles (2i and 2i + 1) that receive at twice the rate, if both
+      receive the same.
+    route_cycles: from a word's leaving to its arrival, in an exchange.
     data_path_bytes: bytes of a vector load or store (64 bits).
     fp32_macs, fp16_macs: multiply-accumulates per cycle of the matrix unit,
       f32 with f32 partials and f16 with f32 partials.
@@ -45,6 +51,7 @@ class Target:
     sync_cycles: an on-chip synchronisation.
     launch_cycles: what a compute set costs before its vertices run.
     host_bytes_per_second: host link, each way.
+    host_sync_cycles: a synchronisation with the host.
     host_copy_cycles: fixed cost of an array in a host stream.
     host_stream_seconds: to begin and to end a stream of any number of arrays.
     host_call_seconds: from the host's receiving a callback's operands to its
@@ -61,13 +68,21 @@ class Target:
   fp32_macs: int = 16
   fp16_macs: int = 32
   coefficient_load_bytes: int = 16
-  # 90: the constant of PopLibs' CTC planner for an exchange's sync [S];
-  # on-chip, 90 to 150 fit the measurements.
-  sync_cycles: int = 90
+  # getTilesPerSharedExchangeBus, popops/ExchangeEstimator.cpp [S].
+  tiles_per_bus: int = 2
+  # By the fabric's geometry: how far a receiver's choice of its source is from
+  # the sender's word, the mean over all pairs of tiles (ipu-stack,
+  # topology.rs) [D].
+  route_cycles: int = 23
+  # 90 is the constant of PopLibs' CTC planner for an exchange's sync [S],
+  # tessellate's tests allow 150 for one on a chip: the middle [D].
+  sync_cycles: int = 120
   # The measured excess of a MultiVertex step over its formula [D]: +82.
   launch_cycles: int = 82
-  # PCIe Gen4 x16: 64 GB/s both ways together [S].
-  host_bytes_per_second: float = 32e9
+  # PCIe Gen4 x16: 64 GB/s both ways together [S], 128 of 130 bits are data [D].
+  host_bytes_per_second: float = 31.5e9
+  # Target::getGlobalSyncCycles, as ipu-stack quotes it (cost.rs) [S].
+  host_sync_cycles: int = 600
   # A stream copy of one int: mid phase 1,491 to 1,771 cycles [S].
   host_copy_cycles: int = 1600
   # The same tutorial's begin phase of 77,330 to 88,338 cycles and its end of
@@ -103,6 +118,7 @@ TARGETS: dict[str, Target] = {
     fp32_macs=8,
     fp16_macs=32,
     coefficient_load_bytes=8,
+    tiles_per_bus=1,
   ),
   "ipu2": Target(
     version="ipu2", num_tiles=1472, bytes_per_tile=624 * _KIB, clock_hz=1.33e9

@@ -156,7 +156,7 @@ def test_f16_is_faster_than_f32(ipu, f):
   assert f16["ipu cycles"] < f32["ipu cycles"]
 
 
-SYNC_CYCLES = 90
+SYNC_CYCLES = resolve("ipu2").sync_cycles
 
 
 @pytest.mark.parametrize("name", GROWING)
@@ -239,10 +239,12 @@ def test_arrays_on_the_device_are_not_streamed(ipu):
   assert costs["ipu host cycles"] == costs["ipu host bytes"] == 0
   # Two arrays each way, at the speed of the host's link.
   machine = resolve("ipu2")
-  seconds = machine.host_stream_seconds
-  seconds += 2 * x.nbytes / machine.host_bytes_per_second
-  for key in ("ipu argument stream cycles", "ipu result stream cycles"):
-    assert costs[key] == pytest.approx(seconds * machine.clock_hz, rel=0.02)
+  for key, packet in (("argument", 1024), ("result", 256)):
+    seconds = machine.host_stream_seconds
+    link = 2 * x.nbytes * (1 + 24 / packet)
+    seconds += link / machine.host_bytes_per_second
+    cycles = seconds * machine.clock_hz
+    assert costs[f"ipu {key} stream cycles"] == pytest.approx(cycles, rel=0.02)
 
 
 def test_the_host_is_charged_for_what_it_computes_alone(ipu):
@@ -285,7 +287,8 @@ def test_exchanges_take_what_the_busiest_tile_sends_or_receives(
 ):
   x = jax.device_put(np.ones((1472, 1024), np.float32), ipu)
   cost = jax.jit(f).lower(x).compile().cost_analysis()
-  assert cost["ipu exchange cycles"] == busiest
+  way = resolve("ipu2").route_cycles if busiest else 0
+  assert cost["ipu exchange cycles"] == busiest + way
 
 
 def test_fewer_tiles_take_no_fewer_cycles_for_large_work(ipu):

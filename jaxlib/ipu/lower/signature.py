@@ -55,9 +55,10 @@ def _stream(
     if is_result == to_device or not placement.on_host:
       continue
     size = builder.tensors[roots[i]].bytes
-    price = cost.host_stream(target, [size])
+    price = cost.host_stream(target, [size], not to_device)
     if begun:
-      price = cost.beyond(cost.host_stream(target, [size, size]), price)
+      both = cost.host_stream(target, [size, size], not to_device)
+      price = cost.beyond(both, price)
     begun = True
     builder.steps.append(
       schema.HostCopy(roots[i], int(to_device), price, builder.location)

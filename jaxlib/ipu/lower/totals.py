@@ -142,11 +142,13 @@ def analysis(
     "ipu peak tile bytes": float(memory.peak_tile_bytes),
     "ipu code bytes": float(memory.code_bytes),
     "ipu argument stream cycles": _streamed(target, arguments),
-    "ipu result stream cycles": _streamed(target, results),
+    "ipu result stream cycles": _streamed(target, results, to_host=True),
   }
 
 
-def _streamed(target: Target, tensors: Iterable[TensorInfo]) -> float:
+def _streamed(
+  target: Target, tensors: Iterable[TensorInfo], to_host: bool = False
+) -> float:
   """Cycles of a stream of all tensors that are not empty."""
   sizes = [t.bytes for t in tensors if t.bytes]
-  return cost.cycles(cost.host_stream(target, sizes))
+  return cost.cycles(cost.host_stream(target, sizes, to_host))

@@ -26,7 +26,7 @@ from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.ops.elementwise import convert
 from jaxlib.ipu.plan import cost, matmul
-from jaxlib.ipu.plan.layout import Layout, grid, project
+from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.program import schema
 from jaxlib.mlir.dialects import stablehlo
 
@@ -108,7 +108,7 @@ def _lower(builder: Builder, node: Node) -> None:
     for x, side in ((left, "lhs"), (right, "rhs"))
   ]
   counts = (len(groups[0]), len(groups[1]), len(groups[2]))
-  partition, combine = grid(first, parts), plan.combine
+  partition, combine = matmul.partition(first, parts, counts), plan.combine
   accumulate, steps = plan.accumulate_dtype, plan.steps
   found = _in_place(builder, shape, counts, sides, plan, partition, node)
   if found is not None:
@@ -130,7 +130,7 @@ def _lower(builder: Builder, node: Node) -> None:
     builder.execute(
       schema.Dot(accumulate, int(count > 0), *counts),
       part,
-      partition if part == first else grid(part, parts),
+      partition if part == first else matmul.partition(part, parts, counts),
       [
         _operand(left, begins, ends, [loop.lhs for loop in loops]),
         _operand(right, begins, ends, [loop.rhs for loop in loops]),

@@ -26,19 +26,29 @@ from jaxlib.ipu.target import Target
 # of it by a synchronisation [D].
 _BRANCH_CYCLES = 43
 
+# Bytes of a packet from the host and to it, and what a stream brings to a tile
+# before the host has to be asked again, which takes a command's routing and a
+# synchronisation with the host (ipu-stack, exchange.rs) [S].
+_FROM_HOST, _TO_HOST = 1024, 256
+_HOST_WINDOW, _HOST_COMMAND_CYCLES = 16 * 1024, 73
+# Of PCIe, per packet: 4 bytes of framing, a header of 16, a checksum of 4 [D].
+_PACKET_HEADER = 24
+
 
 def exchange_cycles(
   target: Target, max_bytes_in: Any, max_bytes_out: Any
 ) -> Any:
   """Cycles in which the busiest tile has sent and received its share.
 
-  Four bytes per cycle each way at once, no latency: PopLibs'
-  popops/ExchangeEstimator.cpp [S]. Takes numbers or arrays.
+  Four bytes per cycle each way at once: PopLibs' popops/ExchangeEstimator.cpp
+  [S]; and the last word's way (`Target.route_cycles`). Takes numbers or arrays.
   """
   rate = target.exchange_bytes_per_cycle
   if isinstance(max_bytes_in, np.ndarray):
-    return np.ceil(np.maximum(max_bytes_in, max_bytes_out) / rate)
-  return float(math.ceil(max(max_bytes_in, max_bytes_out) / rate))
+    busiest = np.ceil(np.maximum(max_bytes_in, max_bytes_out) / rate)
+    return busiest + target.route_cycles * (busiest > 0)
+  words = float(math.ceil(max(max_bytes_in, max_bytes_out) / rate))
+  return words + target.route_cycles if words else 0.0
 
 
 def superstep(
@@ -76,14 +86,18 @@ def exchange(target: Target, moves: Sequence[Traffic]) -> schema.Cost:
   num_tiles = max(len(t.received) for t in moves)
   received = np.zeros(num_tiles, np.int64)
   sent = np.zeros(num_tiles, np.int64)
+  total = 0
   for t in moves:
-    received[: len(t.received)] += t.received
-    sent[: len(t.sent)] += t.sent
+    shared = target.tiles_per_bus > 1
+    bytes_in, bytes_out = t.load() if shared else (t.received, t.sent)
+    received[: len(bytes_in)] += bytes_in
+    sent[: len(bytes_out)] += bytes_out
+    total += int(t.received.sum())
   return superstep(
     target,
     bytes_in=int(received.max()),
     bytes_out=int(sent.max()),
-    total_bytes=int(received.sum()),
+    total_bytes=total,
   )
 
 
@@ -143,22 +157,34 @@ def branch(target: Target) -> schema.Cost:
   )
 
 
-def host_stream(target: Target, sizes: Iterable[int]) -> schema.Cost:
-  """Arrays of so many bytes that go to the host, or come from it, together.
+def host_stream(
+  target: Target, sizes: Iterable[int], to_host: bool = False
+) -> schema.Cost:
+  """Arrays of so many bytes that come from the host, or go to it, together.
 
-  The stream's begin and end, a fixed part for each array, and the bytes over
-  the host link. They stand in the fields of an exchange: a step's kind says
-  that it is with the host (lower/totals.py). No arrays, no stream.
+  The stream's begin and end, a fixed part for each array, and its packets over
+  the host link; beyond what a window holds, tiles and host agree anew. They
+  stand in the fields of an exchange: a step's kind says that it is with the
+  host (lower/totals.py). No arrays, no stream.
   """
   given = list(sizes)
   if not given:
     return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
+  packet = _TO_HOST if to_host else _FROM_HOST
+  packets = sum(-(-size // packet) for size in given)
   seconds = target.host_stream_seconds
-  seconds += sum(given) / target.host_bytes_per_second
-  cycles = len(given) * target.host_copy_cycles
+  seconds += (
+    sum(given) + packets * _PACKET_HEADER
+  ) / target.host_bytes_per_second
+  again = max(-(-sum(given) // (target.num_tiles * _HOST_WINDOW)) - 1, 0)
+  cycles = len(given) * target.host_copy_cycles + again * _HOST_COMMAND_CYCLES
   cycles += math.ceil(seconds * target.clock_hz)
   return schema.Cost(
-    0.0, float(cycles), float(target.sync_cycles), float(sum(given)), 0.0
+    0.0,
+    float(cycles),
+    float((1 + again) * target.host_sync_cycles),
+    float(sum(given)),
+    0.0,
   )
 
 
@@ -171,7 +197,7 @@ def host_callback(
   Without arrays, a word says that it is time, or done. What the function
   itself takes is the host's affair.
   """
-  there = host_stream(target, list(sent) or [0])
+  there = host_stream(target, list(sent) or [0], to_host=True)
   there.exchange_cycles += math.ceil(target.host_call_seconds * target.clock_hz)
   return add(there, host_stream(target, list(received) or [0]))
 

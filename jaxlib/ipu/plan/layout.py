@@ -88,6 +88,17 @@ class Layout:
       last += (r.count - 1) * r.stride
     return last
 
+  @functools.cached_property
+  def pairs_alike(self) -> bool:
+    """Whether tiles 2i and 2i + 1 hold the same elements, wherever one of
+    them holds any; or all tiles do."""
+    inner = [r.count for r in self.replicas if r.stride == 1 and r.count > 1]
+    steps = [f.stride for f in self.factors if f.parts > 1]
+    steps += [r.stride for r in self.replicas if r.count > 1 and r.stride != 1]
+    if not inner or not steps:
+      return bool(inner)
+    return not any(n % 2 for n in (self.base, *inner, *steps))
+
   def coordinates(
     self, tiles: Array
   ) -> tuple[list[Array], npt.NDArray[np.bool_]]:
@@ -192,21 +203,27 @@ def single(n: int, tile: int = 0) -> Layout:
   return Layout((Factor(n, max(n, 1), 0),), base=tile)
 
 
-def grid(extents: Sequence[int], parts: Sequence[int]) -> Layout:
-  """Dimension d in `parts[d]` blocks; the last dimension's parts adjoin.
+def grid(
+  extents: Sequence[int],
+  parts: Sequence[int],
+  order: Sequence[int] | None = None,
+) -> Layout:
+  """Dimension d in `parts[d]` blocks; the last dimension's parts adjoin, or
+  those of the last one in `order`.
 
   Dimensions of extent 1 get no factor: equal mappings are equal layouts.
   """
   stride = 1
-  factors = []
-  for extent, count in zip(reversed(extents), reversed(parts)):
-    if extent == 1:
+  factors: dict[int, Factor] = {}
+  for d in reversed(range(len(extents)) if order is None else order):
+    if extents[d] == 1:
       continue
-    block = max(-(-extent // count), 1)
-    used = max(-(-extent // block), 1)
-    factors.append(Factor(extent, block, stride if used > 1 else 0))
+    block = max(-(-extents[d] // parts[d]), 1)
+    used = max(-(-extents[d] // block), 1)
+    factors[d] = Factor(extents[d], block, stride if used > 1 else 0)
     stride *= used
-  return Layout(tuple(reversed(factors)) or (Factor(1, 1, 0),))
+  flat = tuple(factors[d] for d in sorted(factors))
+  return Layout(flat or (Factor(1, 1, 0),))
 
 
 @functools.lru_cache(maxsize=4096)

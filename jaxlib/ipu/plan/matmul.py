@@ -23,6 +23,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ from jaxlib.ipu.plan.combine import (
   combination,
   combination_cycles,
 )
-from jaxlib.ipu.plan.layout import Factor, Layout, refine
+from jaxlib.ipu.plan.layout import Factor, Layout, grid, refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -155,7 +156,8 @@ def _plan_step(
   blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
   bb, mb, nb, kb = blocks.astype(np.float64)
   partial_bytes = SIZE[accumulate_dtype]
-  operands = bb * kb * (mb * SIZE[lhs_dtype] + nb * SIZE[rhs_dtype])
+  sizes = bb * kb * mb * SIZE[lhs_dtype], bb * kb * nb * SIZE[rhs_dtype]
+  operands = sizes[0] + sizes[1]
   outputs = bb * mb * nb
   at_hand = CODELET.cycles(
     target,
@@ -169,7 +171,7 @@ def _plan_step(
   adding = _adding(target, partial_bytes)
   at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
   total = at_hand + target.sync_cycles
-  total += cost.exchange_cycles(target, operands, 0.0)
+  total += cost.exchange_cycles(target, _received(target, parts, *sizes), 0.0)
   # Partials stay while a share of the others' arrives; sums, over all steps.
   blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
@@ -193,6 +195,31 @@ def _plan_step(
     int(memory[chosen]),
     bool(fits[chosen]),
   )
+
+
+def _received(target: Target, parts: Ints, lhs: Any, rhs: Any) -> Any:
+  """Bytes of both operands as a tile's bus carries them.
+
+  Tiles with the same rows adjoin (`partition`), as poplin has its output
+  channels, and a pair that receives the same does so at twice the rate
+  (poplin/ExchangeEstimator.hpp) [S].
+  """
+  if target.tiles_per_bus == 1:
+    return lhs + rhs
+  _, m, n, k = parts
+  lhs = np.where((n > 1) & (n % 2 == 0), lhs / 2, lhs)
+  rhs = np.where((n == 1) & (k == 1) & (m % 2 == 0), rhs / 2, rhs)
+  return lhs + rhs
+
+
+def partition(
+  shape: tuple[int, ...], parts: Sequence[int], counts: Sequence[int]
+) -> Layout:
+  """A plan's mapping of the iteration space; its first `counts` dimensions are
+  those of b, m and n, the others those of k. Parts along n adjoin."""
+  first, last = sum(counts[:2]), sum(counts)
+  dims = range(len(shape))
+  return grid(shape, parts, [*dims[:first], *dims[last:], *dims[first:last]])
 
 
 @functools.lru_cache(maxsize=4096)

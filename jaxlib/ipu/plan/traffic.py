@@ -33,10 +33,28 @@ class Traffic(NamedTuple):
     sent: bytes that each tile sends. What several tiles listen to is sent
       once: the exchange is a broadcast medium. Of several tiles with one
       element the first replica sends it.
+    alike: the tiles of each pair (2i, 2i + 1) receive the same.
   """
 
   received: Array
   sent: Array
+  alike: bool = False
+
+  def load(self) -> tuple[Array, Array]:
+    """Received and sent bytes as a tile's own bus has to carry them.
+
+    What both tiles of a pair receive comes in words of 64 bits over both their
+    buses, and leaves by those of the sender's pair.
+    """
+    if not self.alike:
+      return self.received, self.sent
+    return -(-self.received // 2), halved(self.sent)
+
+
+def halved(sent: Array) -> Array:
+  """The mean over each pair of tiles (2i, 2i + 1), rounded up."""
+  pairs = np.append(sent, np.zeros(len(sent) % 2, np.int64)).reshape(-1, 2)
+  return np.repeat(-(-pairs.sum(1) // 2), 2)[: len(sent)]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -67,7 +85,7 @@ def traffic(
   received, sent = _Move(source, destination, shape, once).count(tiles)
   received, sent = received * item_bytes, sent * item_bytes
   received.flags.writeable = sent.flags.writeable = False
-  return Traffic(received, sent)
+  return Traffic(received, sent, destination.layout.pairs_alike)
 
 
 class _Figures(NamedTuple):

@@ -21,6 +21,7 @@ import numpy as np
 from jaxlib.ipu import host_functions
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.program import interp_compute as compute
 from jaxlib.ipu.program.tile_memory import (
@@ -312,7 +313,7 @@ class Machine:
     Args:
       cost: what was planned.
       actual: bytes that reached a tile.
-      busiest: the most bytes that one tile sent or received.
+      busiest: the most bytes that one tile's bus carried either way.
     """
     self.exchanges.append(
       Exchanged(self.path, float(actual), cost.exchange_bytes)
@@ -338,6 +339,7 @@ class Machine:
     num_tiles = self.program.target.num_tiles
     received = np.zeros(num_tiles, np.int64)
     sent = np.zeros(num_tiles, np.int64)
+    total = 0
     writes: dict[int, tuple[Array, Mask]] = {}
     for move in step.moves:
       source = self.memory[move.source]
@@ -371,13 +373,16 @@ class Machine:
       placed = self.program.tensors[to.number].root != to.number
       item = SIZE[to.dtype]
       ins, outs = arriving(source, to, origin, num_tiles, once=placed)
-      received += ins * item
-      sent += outs * item
+      moved = Traffic(ins * item, outs * item, to.layout.pairs_alike)
+      total += int(moved.received.sum())
+      bytes_in, bytes_out = moved.load()
+      received += bytes_in
+      sent += bytes_out
     for tensor, (new, written) in writes.items():
       self.memory[tensor].write_all(new, written)
       self.wrote(tensor, written)
     busiest = max(received.max(), sent.max())
-    self.count(step.cost, float(received.sum()), float(busiest))
+    self.count(step.cost, float(total), float(busiest))
 
   def _host_callback(self, step: schema.HostCallback) -> None:
     """Everything goes to the host and comes back."""
