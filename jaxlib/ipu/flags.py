@@ -65,6 +65,13 @@ def _number(text: str, least: int) -> int:
   return value
 
 
+def _share(text: str) -> float:
+  value = float(text)
+  if not 0 <= value <= 1:  # nor NaN
+    raise ValueError(value)
+  return value
+
+
 def _device_list(text: str) -> tuple[int, ...] | None:
   if text.strip() == "all":
     return None
@@ -92,6 +99,7 @@ VERSION = Kind(
   _text,
 )
 FOLDER = Kind("a folder", _text)
+SHARE = Kind("a number from 0 to 1", _share)
 POPLAR_LEVEL = Kind(
   ", ".join(_POPLAR_LEVELS), lambda text: _POPLAR_LEVELS[text.strip().upper()]
 )
@@ -217,6 +225,14 @@ ENGINE_OPTIONS = (
     BOOL,
     "let programs exceed a tile's SRAM, to report by how much",
     "false",
+  ),
+  Flag(
+    "availableMemoryProportion",
+    "available_memory_proportion",
+    SHARE,
+    "share of a tile's SRAM that a product or a convolution may take before it "
+    "is done in steps (poplin's option)",
+    "0.6",
   ),
 )
 

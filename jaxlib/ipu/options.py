@@ -38,6 +38,7 @@ class Settings:
     log_level: of Python's logging; None when nobody said anything.
     report, report_directory: whether and where to write reports.
     allow_out_of_memory: whether a tile's SRAM may be exceeded.
+    available_memory_proportion: see `target.Target`; None for the machine's.
     verify: whether the compiler checks itself after every phase.
     logged_tile: the tile whose cycles are logged, -1 for none.
   """
@@ -51,13 +52,18 @@ class Settings:
   report: bool = False
   report_directory: str = "."
   allow_out_of_memory: bool = False
+  available_memory_proportion: float | None = None
   verify: bool = False
   logged_tile: int = -1
 
   @property
   def target(self) -> target_lib.Target:
     """The machine to plan for."""
-    return target_lib.resolve(self.version, self.num_tiles)
+    machine = target_lib.resolve(self.version, self.num_tiles)
+    share = self.available_memory_proportion
+    if share is None:
+      return machine
+    return dataclasses.replace(machine, available_memory_proportion=share)
 
   @property
   def hardware_ids(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import emit, memory, signature, storage
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.options import Settings, active
+from jaxlib.ipu.options import active
 from jaxlib.ipu.passes import (
   absorb,
   count,
@@ -260,20 +260,31 @@ def read_options(compile_options: bytes) -> Options:
         f"{', '.join(_COMPILER_OPTIONS)}"
       )
     try:
-      options = dataclasses.replace(options, **read(value, settings))
+      options = dataclasses.replace(options, **read(value, options))
     except ValueError as e:
       raise invalid_argument(f"compiler option {name}={value!r}: {e}") from e
   return options
 
 
-def _read_tiles(value: Any, settings: Settings) -> dict[str, Any]:
+def _read_tiles(value: Any, options: Options) -> dict[str, Any]:
   number = str(value)
-  target = settings.target
+  target = options.target
   if not number.isdecimal() or not 1 <= int(number) <= target.num_tiles:
     raise ValueError(
       f"expected an integer from 1 to {target.num_tiles}, the tiles of this IPU"
     )
   return {"target": dataclasses.replace(target, num_tiles=int(number))}
+
+
+def _read_share(value: Any, options: Options) -> dict[str, Any]:
+  if not isinstance(value, int | float) or isinstance(value, bool):
+    value = -1
+  if not 0 <= value <= 1:
+    raise ValueError("expected a number from 0 to 1")
+  target = dataclasses.replace(
+    options.target, available_memory_proportion=float(value)
+  )
+  return {"target": target}
 
 
 def _read_bool(value: Any) -> bool:
@@ -285,9 +296,10 @@ def _read_bool(value: Any) -> bool:
 # jax.jit(f, compiler_options={name: value})
 _COMPILER_OPTIONS: dict[str, Any] = {
   "ipu_num_tiles": _read_tiles,
-  "ipu_allow_out_of_memory": lambda value, settings: {
+  "ipu_available_memory_proportion": _read_share,
+  "ipu_allow_out_of_memory": lambda value, options: {
     "allow_out_of_memory": _read_bool(value)
   },
-  "ipu_verify": lambda value, settings: {"verify": _read_bool(value)},
-  "ipu_dump_to": lambda value, settings: {"dump": Path(str(value))},
+  "ipu_verify": lambda value, options: {"verify": _read_bool(value)},
+  "ipu_dump_to": lambda value, options: {"dump": Path(str(value))},
 }

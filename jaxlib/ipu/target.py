@@ -25,6 +25,7 @@ _LIMITS = {
   "host_copy_cycles": (0, _MOST),
   "host_stream_seconds": (0, 1),
   "host_call_seconds": (0, 1),
+  "available_memory_proportion": (0, 1),
 }
 
 
@@ -56,6 +57,8 @@ class Target:
     host_stream_seconds: to begin and to end a stream of any number of arrays.
     host_call_seconds: from the host's receiving a callback's operands to its
       sending the results, without the function's own time.
+    available_memory_proportion: the share of a tile's SRAM that a product or
+      a convolution is planned to stay within.
   """
 
   version: str
@@ -90,6 +93,13 @@ class Target:
   host_stream_seconds: float = 124e-6
   # A thread that polls a stream's buffer wakes and calls a function [G].
   host_call_seconds: float = 10e-6
+  # The default of poplin's option of this name [S].
+  available_memory_proportion: float = 0.6
+
+  @property
+  def bytes_for_products(self) -> float:
+    """What the blocks of a product may take of a tile."""
+    return self.bytes_per_tile * self.available_memory_proportion
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):

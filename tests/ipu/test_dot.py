@@ -269,3 +269,39 @@ def test_any_operand_may_stay(check, extents, transposed, batch):
     return (a + 1) @ (b.T if transposed[1] else b)
 
   check_product(check, product, a, b)
+
+
+def _convolution(x, w):
+  numbers = ("NHWC", "HWIO", "NHWC")
+  return lax.conv_general_dilated(
+    x, w, (1, 1), "SAME", dimension_numbers=numbers
+  )
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize(
+  "f, shapes",
+  [
+    (jnp.matmul, ((1024, 2048), (2048, 1024))),
+    (_convolution, ((8, 28, 28, 128), (3, 3, 128, 128))),
+  ],
+  ids=["product", "convolution"],
+)
+def test_products_stay_within_their_share_of_sram(ipu, f, shapes):
+  """With less they do it in steps or smaller parts, and take longer."""
+  arguments = jax.device_put([np.ones(s, np.float32) for s in shapes], ipu)
+
+  def compiled(**options):
+    return jax.jit(f).lower(*arguments).compile(options or None)
+
+  found = [
+    compiled(ipu_available_memory_proportion=share).cost_analysis()
+    for share in (0.6, 0.15, 0.06)
+  ]
+  assert compiled().cost_analysis() == found[0]
+  first, middle, last = (c["ipu peak tile bytes"] for c in found)
+  assert first > middle > last
+  cycles = [c["ipu cycles"] for c in found]
+  assert cycles == sorted(cycles)
+  least = compiled(ipu_available_memory_proportion=0.06)
+  np.testing.assert_array_equal(least(*arguments), compiled()(*arguments))

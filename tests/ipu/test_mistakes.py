@@ -147,6 +147,8 @@ def test_a_callback_that_fails_names_the_line(ipu, function, said):
   [
     ("ipu_num_tiles", "many", "an integer from 1 to 1472"),
     ("ipu_num_tiles", 0, "an integer from 1 to 1472"),
+    ("ipu_available_memory_proportion", 1.5, "a number from 0 to 1"),
+    ("ipu_available_memory_proportion", "half", "a number from 0 to 1"),
     ("ipu_verify", "true", "expected True or False"),
     ("ipu_allow_out_of_memory", "yes", "expected True or False"),
     ("ipu_tiles", 4, "knows ipu_num_tiles"),

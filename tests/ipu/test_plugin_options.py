@@ -52,6 +52,10 @@ GOOD = [
     {"report": True, "report_directory": "./r", "allow_out_of_memory": True},
   ),
   ({"JAX_IPU_VERIFY": "true"}, {"verify": True}),
+  (
+    {"POPLAR_ENGINE_OPTIONS": '{"availableMemoryProportion": 0.3}'},
+    {"available_memory_proportion": 0.3},
+  ),
 ]
 
 
@@ -96,6 +100,11 @@ BAD = [
     "POPLAR_ENGINE_OPTIONS",
     '{"debug.allowOutOfMemory": 3}',
     "debug.allowOutOfMemory",
+  ),
+  (
+    "POPLAR_ENGINE_OPTIONS",
+    '{"availableMemoryProportion": "1.1"}',
+    "a number from 0 to 1",
   ),
   ("PVTI_OPTIONS", "true", "JSON object"),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": 7}', "true or false"),

@@ -5,8 +5,8 @@ block and receives its block of either operand. Cutting k gives partial
 products, which the tiles of one result block exchange and add up. As in
 PopLibs' planner (ConvPlan.cpp, ConvModel.cpp) the cost of a candidate is the
 exchange of its inputs, the slowest tile's vertices, and the exchange and
-addition of partials; blocks must fit in 0.6 of a tile's SRAM (the planner's
-default `availableMemoryProportion`) [S]. All candidates are costed at once.
+addition of partials; blocks must fit in a share of a tile's SRAM, the planner's
+`availableMemoryProportion` [S]. All candidates are costed at once.
 
 A product whose blocks do not fit takes k in several steps, one after the other:
 each receives its part of the operands and adds to the sums that the tiles keep,
@@ -43,7 +43,6 @@ from jaxlib.ipu.target import Target
 
 Ints = npt.NDArray[np.int64]
 
-_MEMORY_PROPORTION = 0.6
 # Narrow floats are summed in f32 and rounded once. What is kept between steps
 # is at least as wide.
 _ACCUMULATE = {DType.F16: DType.F32, DType.BF16: DType.F32}
@@ -175,7 +174,7 @@ def _plan_step(
   # Partials stay while a share of the others' arrives; sums, over all steps.
   blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
-  fits = memory <= target.bytes_per_tile * _MEMORY_PROPORTION
+  fits = memory <= target.bytes_for_products
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
   combine = None
@@ -286,7 +285,7 @@ def in_place(
     combine,
     accumulate_dtype,
     float(cycles),
-    memory <= target.bytes_per_tile * _MEMORY_PROPORTION,
+    memory <= target.bytes_for_products,
   )
 
 
