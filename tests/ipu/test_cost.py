@@ -227,7 +227,8 @@ def moved(a: layout.Layout, b: layout.Layout) -> Traffic:
 
 def test_nothing_moves_onto_itself():
   a = layout.linear(1000, 16)
-  assert cost.exchange(IPU2, [moved(a, a)]) == schema.Cost(0, 0, 0, 0, 0)
+  step = cost.exchange(IPU2, [moved(a, a)])
+  assert not any(dataclasses.astuple(step))
 
 
 def test_broadcast_is_sent_once():

@@ -15,6 +15,8 @@ from jax import lax
 from jax.experimental import serialize_executable
 from jax.sharding import SingleDeviceSharding
 from jaxlib.ipu.lower.totals import KEYS
+from jaxlib.ipu.plan import cost as plan_cost
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import resolve
 
 pytestmark = pytest.mark.ipu_only
@@ -230,6 +232,29 @@ def test_cost_analysis_has_the_keys_that_are_documented(ipu):
   assert costs["ipu cycles"] == sum(costs[f"ipu {p} cycles"] for p in parts)
   clock = resolve("ipu2").clock_hz
   assert costs["ipu seconds"] == pytest.approx(costs["ipu cycles"] / clock)
+
+
+@pytest.mark.parametrize("f, dtype, derived, guessed", [
+  (lambda x: x + x, "f", (0, 0.3), (0, 0)),  # a row of PopLibs' and a launch
+  (lambda x: jnp.tanh(x) * x + 1, "f", (0.9, 1), (0, 0)),  # chained
+  (lambda x: x / 3, "bfloat16", (0, 0.5), (0.3, 1)),
+  (lambda x: x @ x.T, "f", (0, 0.3), (0, 0)),
+  (lambda x: jax.pure_callback(np.sin, x, x), "f", (0, 0.2), (0.01, 0.2)),
+], ids=["row", "chain", "bf16", "product", "callback"])  # fmt: skip
+def test_cycles_say_what_they_rest_on(ipu, f, dtype, derived, guessed):
+  costs = cost(ipu, f, np.ones((1472, 512), jnp.dtype(dtype)))
+  parts = [
+    costs[f"ipu cycles {source}"] / costs["ipu cycles"]
+    for source in ("from sources", "derived", "guessed")
+  ]
+  assert sum(parts) == pytest.approx(1) and min(parts) >= 0
+  assert derived[0] <= parts[1] <= derived[1]
+  assert guessed[0] <= parts[2] <= guessed[1]
+
+
+def test_a_cost_without_sources_is_a_guess():
+  known = plan_cost.sourced(schema.Cost(1.0, 2.0, 3.0, 4.0, 5.0))
+  assert known.guessed == 6 and known.derived == 0
 
 
 def test_arrays_on_the_device_are_not_streamed(ipu):

@@ -110,6 +110,21 @@ class Codelet(abc.ABC):
     """
 
   @abc.abstractmethod
+  def shares(
+    self,
+    fields: Any,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    """Of the cycles without the launch: the shares that are derived from
+    published figures ([D]) and that are guessed ([G]). All others are read in
+    a source ([S])."""
+
+  def launch_cycles(self, target: Target) -> float:
+    """Of `cycles`, what launches vertices: taken off measurements ([D])."""
+    return target.launch_cycles
+
+  @abc.abstractmethod
   def vertex(
     self, fields: Any, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

@@ -212,11 +212,13 @@ class Work(NamedTuple):
     proper: of the operation itself; operations of a chain add up.
     loop: of the store and the loop; a chain pays the largest.
     unit: elements that the loop takes at a time.
+    guessed: no source has it.
   """
 
   proper: float
   loop: float
   unit: int
+  guessed: bool = False
 
 
 _DTYPE = {name: dtype for dtype, name in NAME.items()}
@@ -229,7 +231,9 @@ def _overhead(op: str, dtype: DType, loads: int) -> int:
   return 4 if loads == 1 else 5
 
 
-def _parse(table: str, loads: int) -> dict[tuple[Opcode, DType], Work]:
+def _parse(
+  table: str, loads: int, guessed: bool = False
+) -> dict[tuple[Opcode, DType], Work]:
   works = {}
   for line in table.strip().splitlines():
     op, *cells = line.split()
@@ -242,19 +246,22 @@ def _parse(table: str, loads: int) -> dict[tuple[Opcode, DType], Work]:
         cycles, unit = map(int, entry.split("/"))
       inside = max(cycles / unit - loads * LOAD[dtype], _LEAST)
       proper = max(inside - _LOOP[dtype], min(inside, _LEAST))
-      works[Opcode[op], dtype] = Work(proper, inside - proper, unit)
+      works[Opcode[op], dtype] = Work(proper, inside - proper, unit, guessed)
   return works
 
 
 @functools.cache
 def _works() -> dict[tuple[Opcode, DType], Work]:
   works: dict[tuple[Opcode, DType], Work] = {}
-  for tables in (  # a source's row comes before a guess
-    (_GUESSED_UNARY, _GUESSED_BINARY, _GUESSED_TERNARY, _GUESSED_CLAMP),
-    (_UNARY, _BINARY, _TERNARY, _CLAMP),
+  for guessed, tables in (  # a source's row comes before a guess
+    (
+      True,
+      (_GUESSED_UNARY, _GUESSED_BINARY, _GUESSED_TERNARY, _GUESSED_CLAMP),
+    ),
+    (False, (_UNARY, _BINARY, _TERNARY, _CLAMP)),
   ):
     for table, loads in zip(tables, (1, 2, 3, 1), strict=True):
-      works |= _parse(table, loads)
+      works |= _parse(table, loads, guessed)
   return works
 
 
@@ -337,4 +344,5 @@ def conversion(source: DType, to: DType) -> Work:
   else:
     cycles, unit = 2, 1
   inside = max(cycles / unit - LOAD[source], _LEAST)
-  return Work(inside, 0.0, unit)
+  guessed = bool({DType.F64, DType.BF16} & {source, to})
+  return Work(inside, 0.0, unit, guessed)

@@ -81,6 +81,8 @@ class Profile:
     unary: no instruction has two operands, not even a constant.
     has_exp: an exponential is among them.
     first_dtype: the first operand's.
+    guessed: the share of `per_element` that rests on guesses.
+    chained: several operations are one loop, which no source has.
     scaled_add: ADD or SUB where a multiple of an operand is added to or taken
       from another, and nothing else is done.
   """
@@ -95,6 +97,8 @@ class Profile:
   unary: bool
   has_exp: bool
   first_dtype: DType
+  guessed: float
+  chained: bool
   scaled_add: Opcode | None
 
 
@@ -121,6 +125,7 @@ class _Pass:
         and all(self.invariant[a] for a in arguments(i))
       )
     self.proper = self.loop = self.issued = self.hoisted = 0.0
+    self.guessed = 0.0
     self.unit = 1
     self.loaded: dict[int, DType] = {}
     self.computes = False
@@ -136,14 +141,15 @@ class _Pass:
   def walk(self) -> None:
     """Visits all instructions in order."""
     for index, i in enumerate(self.instructions):
-      before = self.proper, self.loop, self.issued, self.unit
+      before = self.proper, self.loop, self.issued, self.unit, self.guessed
       self.elements.append(self.visit(index, i))
       if self.invariant[index]:
         self.hoisted += self.proper - before[0]
-        self.proper, self.loop, self.issued, self.unit = before
+        self.proper, self.loop, self.issued, self.unit, self.guessed = before
 
   def add(self, work: _inner_loops.Work) -> None:
     self.proper += work.proper
+    self.guessed += work.proper * work.guessed
     self.loop = max(self.loop, work.loop)
     self.unit = max(self.unit, work.unit)
 
@@ -295,7 +301,7 @@ def profile(
     if dtype in (DType.F16, DType.BF16):
       p.cast(value, dtype)
     if dtype in _WRAP:
-      p.add(_inner_loops.Work(_MERGE, 0.0, 1))
+      p.add(_inner_loops.Work(_MERGE, 0.0, 1, True))
     if dtype in _inner_loops.ISSUE:
       moved += _inner_loops.ISSUE[dtype]
     # The loop's overhead has one store.
@@ -327,6 +333,8 @@ def profile(
     scalars=len(scalars),
     unary=not p.binary,
     has_exp=any(i.op == Opcode.EXP for i in p.instructions),
+    guessed=min(p.guessed / per_element, 1.0) if per_element else 0.0,
+    chained=p.computed > 1 and not (alone and p.scaled),
     first_dtype=first,
     scaled_add=p.scaled if alone else None,
   )

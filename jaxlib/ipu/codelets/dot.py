@@ -230,6 +230,22 @@ class DotCodelet(ReducingCodelet):
   def flops(self, fields: schema.Dot, shape: Sequence[int]) -> float:
     return 2 * volume(shape)
 
+  def shares(
+    self,
+    fields: schema.Dot,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    dtype, _ = _computed_in(operand_dtypes, (1, 1, 1, 1))
+    if dtype == DType.F64:
+      return 0.0, 1.0
+    if DType.BF16 in operand_dtypes:
+      return 0.0, 1.0  # the casts before are
+    return float(dtype not in (DType.F16, DType.F32)), 0.0
+
+  def launch_cycles(self, target: Target) -> float:
+    return _inner_loops.SUPERVISOR_LAUNCH
+
   def vertex(
     self, fields: schema.Dot, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

@@ -59,6 +59,14 @@ class DynamicSliceCodelet(SlicingCodelet):
   ) -> Cycles:
     return copy_cycles(target, fields.dynamic_dims, operand_dtypes[0], cell)
 
+  def shares(
+    self,
+    fields: schema.DynamicSlice,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    return 0.0, 0.0
+
   def vertex(
     self, fields: schema.DynamicSlice, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

@@ -33,6 +33,14 @@ class DynamicUpdateCodelet(UpdatingCodelet):
   ) -> Cycles:
     return copy_cycles(target, fields.dynamic_dims, operand_dtypes[0], cell)
 
+  def shares(
+    self,
+    fields: schema.DynamicUpdate,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    return 0.0, 0.0
+
   def vertex(
     self, fields: schema.DynamicUpdate, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

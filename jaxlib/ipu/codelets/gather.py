@@ -62,6 +62,14 @@ class GatherCodelet(SlicingCodelet):
     )
     return target.launch_cycles + SUPERVISOR + target.num_workers * worker
 
+  def shares(
+    self,
+    fields: schema.Gather,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    return 0.0, 0.0
+
   def vertex(
     self, fields: schema.Gather, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

@@ -104,6 +104,15 @@ class MapCodelet(LocalCodelet):
       scalars,
     )
 
+  def shares(
+    self,
+    fields: schema.Map,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    p = self.profile(fields, operand_dtypes, result_dtypes)
+    return (1 - p.guessed) * p.chained, p.guessed
+
   def vertex(
     self, fields: schema.Map, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

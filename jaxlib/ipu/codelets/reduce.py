@@ -223,6 +223,22 @@ class ReduceCodelet(ReducingCodelet):
   def flops(self, fields: schema.Reduce, shape: Sequence[int]) -> float:
     return volume(shape) * (1 + operations(fields.code))
 
+  def shares(
+    self,
+    fields: schema.Reduce,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    before = profile(fields.code, tuple(fields.outputs), operand_dtypes, ())
+    guessed, derived = before.guessed, before.chained
+    if fields.kind == ReduceKind.GENERAL:
+      twice = result_dtypes[: len(fields.combine_outputs)] * 2
+      after = profile(fields.combine, tuple(fields.combine_outputs), twice, ())
+      return 1 - after.guessed, after.guessed
+    floats = (DType.F32, DType.F16)
+    derived |= any(d not in floats for d in operand_dtypes)
+    return (1 - guessed) * derived, guessed
+
   def vertex(
     self, fields: schema.Reduce, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

@@ -63,6 +63,17 @@ class ScanCodelet(LocalCodelet):
   def flops(self, fields: schema.Scan, shape: Sequence[int]) -> float:
     return volume(shape) * max(operations(fields.combine), 1)
 
+  def shares(
+    self,
+    fields: schema.Scan,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    own = profile(
+      fields.combine, (fields.combine_output,), operand_dtypes[:1] * 2, ()
+    )
+    return 1 - own.guessed, own.guessed
+
   def vertex(
     self, fields: schema.Scan, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

@@ -82,6 +82,16 @@ class ScatterCodelet(UpdatingCodelet):
   def flops(self, fields: schema.Scatter, shape: Sequence[int]) -> float:
     return 0.0 if fields.kind == ReduceKind.SET else volume(shape)
 
+  def shares(
+    self,
+    fields: schema.Scatter,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    kind = ReduceKind(fields.kind)
+    floats = result_dtypes[0] in (DType.F32, DType.F16)
+    return float(kind != ReduceKind.SET and not floats), 0.0
+
   def vertex(
     self, fields: schema.Scatter, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

@@ -96,6 +96,14 @@ class SortCodelet(Codelet):
     carried = set(range(len(dtypes))) - {k.operand for k in fields.keys}
     return cost + sum(_CARRY * _words(dtypes[j]) for j in carried)
 
+  def shares(
+    self,
+    fields: schema.Sort,
+    operand_dtypes: tuple[DType, ...],
+    result_dtypes: tuple[DType, ...],
+  ) -> tuple[float, float]:
+    return float(not fields.keys or len(operand_dtypes) > 2), 0.0
+
   def vertex(
     self, fields: schema.Sort, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:

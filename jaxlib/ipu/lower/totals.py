@@ -30,6 +30,15 @@ KEYS: dict[str, str] = {
     "round trips to functions of the host (callbacks, FFI): both streams and "
     "the host's answer, without the function's own time"
   ),
+  "ipu cycles from sources": (
+    "of `ipu cycles`: read in public sources (PopLibs' cycle estimators above "
+    "all) or measured"
+  ),
+  "ipu cycles derived": (
+    "of `ipu cycles`: follow from such figures: vertex launches, "
+    "synchronisations, loops that chain several operations"
+  ),
+  "ipu cycles guessed": "of `ipu cycles`: nothing public says them",
   "ipu exchange bytes": "bytes that reach a tile which did not have them",
   "ipu host bytes": "bytes to and from functions of the host",
   "ipu host calls": "calls of functions of the host",
@@ -59,6 +68,8 @@ class Totals:
   exchange_cycles: float = 0.0
   sync_cycles: float = 0.0
   host_cycles: float = 0.0
+  derived_cycles: float = 0.0
+  guessed_cycles: float = 0.0
   exchange_bytes: float = 0.0
   host_bytes: float = 0.0
   flops: float = 0.0
@@ -74,7 +85,7 @@ class Totals:
 
   def step(self, c: schema.Cost) -> None:
     """Adds a superstep."""
-    self.cycles += cost.cycles(c)
+    self._sources(c)
     self.compute_cycles += c.compute_cycles
     self.exchange_cycles += c.exchange_cycles
     self.sync_cycles += c.sync_cycles
@@ -82,9 +93,15 @@ class Totals:
     self.flops += c.flops
     self.supersteps += cost.cycles(c) > 0  # nothing moves: no step
 
+  def _sources(self, c: schema.Cost) -> None:
+    known = cost.sourced(c)
+    self.cycles += cost.cycles(known)
+    self.derived_cycles += known.derived
+    self.guessed_cycles += known.guessed
+
   def host_step(self, c: schema.Cost) -> None:
     """Adds a step whose exchange is with the host."""
-    self.cycles += cost.cycles(c)
+    self._sources(c)
     self.host_cycles += c.exchange_cycles
     self.host_bytes += c.exchange_bytes
     self.sync_cycles += c.sync_cycles
@@ -135,6 +152,11 @@ def analysis(
     "ipu exchange cycles": sums.exchange_cycles,
     "ipu sync cycles": sums.sync_cycles,
     "ipu host cycles": sums.host_cycles,
+    "ipu cycles from sources": max(
+      sums.cycles - sums.derived_cycles - sums.guessed_cycles, 0.0
+    ),
+    "ipu cycles derived": sums.derived_cycles,
+    "ipu cycles guessed": sums.guessed_cycles,
     "ipu exchange bytes": sums.exchange_bytes,
     "ipu host bytes": sums.host_bytes,
     "ipu host calls": sums.host_calls,

@@ -35,15 +35,17 @@ class Combination(NamedTuple):
   exchange: float
   sync: float
   trips: float
+  derived: float
 
   def cost(self, results: int, parts: int, item_bytes: int) -> schema.Cost:
     """The step's, for `results` elements of `parts` partials each."""
-    return schema.Cost(
+    return cost.Sourced(
       self.compute,
       self.exchange,
       self.sync,
       results * self.trips * item_bytes,
       float(results * (parts - 1)),
+      derived=self.derived,
     )
 
 
@@ -63,13 +65,14 @@ def combination(
     item_bytes: of a partial.
     reduce_cycles: what a tile's share of a stage takes, launch included.
   """
-  compute = exchange = sync = trips = 0.0
+  compute = exchange = sync = trips = derived = 0.0
   for share, fan, sent, received, left in _stages(block, parts, item_bytes):
     compute += float(reduce_cycles(share, fan))
     exchange += cost.exchange_cycles(target, received, sent)
     sync += target.sync_cycles
     trips += left  # each partial leaves the tile that made it
-  return Combination(compute, exchange, sync, trips)
+    derived += target.launch_cycles + target.route_cycles + target.sync_cycles
+  return Combination(compute, exchange, sync, trips, derived)
 
 
 def combination_cycles(

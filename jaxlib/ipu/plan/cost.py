@@ -35,6 +35,29 @@ _HOST_WINDOW, _HOST_COMMAND_CYCLES = 16 * 1024, 73
 _PACKET_HEADER = 24
 
 
+@dataclasses.dataclass(slots=True)
+class Sourced(schema.Cost):
+  """A cost that knows what its cycles rest on.
+
+  Attributes:
+    derived: cycles that follow from published figures.
+    guessed: cycles that rest on guesses. All others are read in public sources
+      or measured.
+  """
+
+  derived: float = 0.0
+  guessed: float = 0.0
+
+
+def sourced(cost: schema.Cost) -> Sourced:
+  """A cost with its sources; one of which nothing is known is a guess."""
+  if isinstance(cost, Sourced):
+    return cost
+  found = Sourced(*_figures(cost))
+  found.guessed = cycles(cost)
+  return found
+
+
 def exchange_cycles(
   target: Target, max_bytes_in: Any, max_bytes_out: Any
 ) -> Any:
@@ -59,7 +82,9 @@ def superstep(
   bytes_out: float = 0.0,
   total_bytes: float = 0.0,
   flops: float = 0.0,
-) -> schema.Cost:
+  derived: float = 0.0,
+  guessed: float = 0.0,
+) -> Sourced:
   """A synchronisation, an exchange and the compute set after it.
 
   Args:
@@ -69,17 +94,22 @@ def superstep(
     total_bytes: what all tiles receive. Where nothing moves there is no
       exchange, and no synchronisation either.
     flops: arithmetic operations of all tiles.
+    derived, guessed: of the compute cycles, as `Sourced` has them.
   """
-  return schema.Cost(
+  exchanged = exchange_cycles(target, bytes_in, bytes_out)
+  sync = float(target.sync_cycles if total_bytes else 0)
+  return Sourced(
     compute_cycles=float(compute_cycles),
-    exchange_cycles=exchange_cycles(target, bytes_in, bytes_out),
-    sync_cycles=float(target.sync_cycles if total_bytes else 0),
+    exchange_cycles=exchanged,
+    sync_cycles=sync,
     exchange_bytes=float(total_bytes),
     flops=float(flops),
+    derived=derived + sync + (target.route_cycles if exchanged else 0),
+    guessed=guessed,
   )
 
 
-def exchange(target: Target, moves: Sequence[Traffic]) -> schema.Cost:
+def exchange(target: Target, moves: Sequence[Traffic]) -> Sourced:
   """One exchange of several moves."""
   if not moves:
     return superstep(target)
@@ -109,7 +139,7 @@ def compute_set(
   operand_dtypes: Sequence[DType],
   result_dtypes: Sequence[DType],
   **hints: Any,
-) -> schema.Cost:
+) -> Sourced:
   """A compute set whose operands are in place.
 
   Args:
@@ -123,12 +153,19 @@ def compute_set(
   """
   codelet = CODELETS[type(fields)]
   cell = _largest_cell(partition, shape)
+  taken = codelet.cycles(
+    target, fields, operand_dtypes, result_dtypes, cell, **hints
+  )
+  launch = min(codelet.launch_cycles(target), taken)
+  derived, guessed = codelet.shares(
+    fields, tuple(operand_dtypes), tuple(result_dtypes)
+  )
   return superstep(
     target,
-    compute_cycles=codelet.cycles(
-      target, fields, operand_dtypes, result_dtypes, cell, **hints
-    ),
+    compute_cycles=taken,
     flops=codelet.flops(fields, shape),
+    derived=launch + derived * (taken - launch),
+    guessed=guessed * (taken - launch),
   )
 
 
@@ -152,14 +189,13 @@ def _largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def branch(target: Target) -> schema.Cost:
   """Deciding once, on all tiles, by a word on one of them."""
-  return schema.Cost(
-    float(_BRANCH_CYCLES), 0.0, float(target.sync_cycles), 0.0, 0.0
-  )
+  sync = float(target.sync_cycles)
+  return Sourced(float(_BRANCH_CYCLES), 0.0, sync, 0.0, 0.0, derived=sync)
 
 
 def host_stream(
   target: Target, sizes: Iterable[int], to_host: bool = False
-) -> schema.Cost:
+) -> Sourced:
   """Arrays of so many bytes that come from the host, or go to it, together.
 
   The stream's begin and end, a fixed part for each array, and its packets over
@@ -169,22 +205,22 @@ def host_stream(
   """
   given = list(sizes)
   if not given:
-    return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
+    return Sourced(0.0, 0.0, 0.0, 0.0, 0.0)
   packet = _TO_HOST if to_host else _FROM_HOST
   packets = sum(-(-size // packet) for size in given)
-  seconds = target.host_stream_seconds
-  seconds += (
-    sum(given) + packets * _PACKET_HEADER
-  ) / target.host_bytes_per_second
+  headers = packets * _PACKET_HEADER
+  rate = target.host_bytes_per_second
+  seconds = target.host_stream_seconds + (sum(given) + headers) / rate
   again = max(-(-sum(given) // (target.num_tiles * _HOST_WINDOW)) - 1, 0)
   cycles = len(given) * target.host_copy_cycles + again * _HOST_COMMAND_CYCLES
   cycles += math.ceil(seconds * target.clock_hz)
-  return schema.Cost(
+  return Sourced(
     0.0,
     float(cycles),
     float((1 + again) * target.host_sync_cycles),
     float(sum(given)),
     0.0,
+    derived=headers / rate * target.clock_hz,
   )
 
 
@@ -198,28 +234,26 @@ def host_callback(
   itself takes is the host's affair.
   """
   there = host_stream(target, list(sent) or [0], to_host=True)
-  there.exchange_cycles += math.ceil(target.host_call_seconds * target.clock_hz)
+  answer = math.ceil(target.host_call_seconds * target.clock_hz)
+  there.exchange_cycles += answer
+  there.guessed += answer
   return add(there, host_stream(target, list(received) or [0]))
 
 
-def add(a: schema.Cost, b: schema.Cost) -> schema.Cost:
+def _figures(cost: schema.Cost) -> list[float]:
+  return [getattr(cost, f.name) for f in dataclasses.fields(cost)]
+
+
+def add(a: schema.Cost, b: schema.Cost) -> Sourced:
   """Both, one after the other."""
-  return schema.Cost(
-    *(
-      getattr(a, f.name) + getattr(b, f.name)
-      for f in dataclasses.fields(schema.Cost)
-    )
-  )
+  both = zip(_figures(sourced(a)), _figures(sourced(b)), strict=True)
+  return Sourced(*(x + y for x, y in both))
 
 
-def beyond(a: schema.Cost, b: schema.Cost) -> schema.Cost:
+def beyond(a: schema.Cost, b: schema.Cost) -> Sourced:
   """What `a` costs more than `b`, which is a part of it."""
-  return schema.Cost(
-    *(
-      getattr(a, f.name) - getattr(b, f.name)
-      for f in dataclasses.fields(schema.Cost)
-    )
-  )
+  both = zip(_figures(sourced(a)), _figures(sourced(b)), strict=True)
+  return Sourced(*(x - y for x, y in both))
 
 
 def cycles(cost: schema.Cost) -> float:
