@@ -1,5 +1,6 @@
-"""Loops whose state is single elements, which the engine runs in its own way:
-random recurrences, whose carries of several dtypes change places each turn."""
+"""Loops whose state is single elements or short vectors, which the engine runs
+in its own way: random recurrences, whose carries of several dtypes change
+places each turn."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def convert(x, dtype):
 
 @given(
   recurrence=recurrences(),
-  shape=st.sampled_from([(), (1,), (1, 1)]),
+  shape=st.sampled_from([(), (1,), (1, 1), (2,), (3,), (4,), (8,), (2, 8)]),
   turns=st.integers(0, 9),
   fixed=st.booleans(),
 )

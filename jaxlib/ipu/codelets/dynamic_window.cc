@@ -12,7 +12,9 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 struct Start {
-  View index;
+  uint32_t base;   // where the index is
+  int64_t offset;  // in bytes
+  uint8_t dtype;
   int64_t step;   // bytes in the tensor for one index
   int64_t limit;  // the highest that fits
 };
@@ -56,7 +58,8 @@ StatusOr<std::vector<Start>> MakeStarts(
     for (int64_t n : index.shape) {
       if (n != 1) return refuse("a start index is no scalar");
     }
-    starts.push_back({index, tensor.strides[d] * tensor.item_size,
+    starts.push_back({index.base, index.offset, index.dtype,
+                      tensor.strides[d] * tensor.item_size,
                       tensor.shape[d] - set.shape[d]});
   }
   return starts;
@@ -98,8 +101,8 @@ class WindowCopy : public Kernel {
   FromTo Ends(const Memory& memory) const {
     char* window = tensor_.Data(memory);
     for (const Start& s : starts_) {
-      window +=
-          s.step * ClampedStart(s.index.dtype, s.index.Data(memory), s.limit);
+      const char* index = memory.bases[s.base] + s.offset;
+      window += s.step * ClampedStart(s.dtype, index, s.limit);
     }
     char* const dense = dense_.Data(memory);
     if (direction_ == Direction::kIntoWindow) return {dense, window};

@@ -41,6 +41,7 @@ constexpr size_t kFewCells = 16;
 // Where an output goes.
 struct Destination {
   Walk walk;
+  uint8_t dtype;
   ConvertFn convert;  // null if register values are elements
   uint32_t item_size;
   bool dense;
@@ -76,17 +77,14 @@ class MapKernel : public Kernel {
   }
 
   bool Record(model::Tape& tape) const override {
-    if (is_native_ && inline_) {
-      static_cast<Tape&>(tape).Call(RunRecorded, this);
-      return true;
-    }
+    Tape& to = static_cast<Tape&>(tape);
+    if (is_native_ && inline_) return RecordNative(to);
     if (size_ != 1) return false;
     std::vector<ItemStore> stores;
     for (const Destination& d : destinations_) {
-      const Walk& walk = d.walk;
-      stores.push_back({{walk.base(), walk.offset(), d.item_size}, d.convert});
+      stores.push_back({ItemOf(d), d.convert ? d.dtype : uint8_t{0}});
     }
-    return static_cast<Tape&>(tape).Evaluate(program_.plan(), stores);
+    return to.Evaluate(program_.plan(), stores);
   }
 
  private:
@@ -121,6 +119,27 @@ class MapKernel : public Kernel {
     }
     const Step& step = plan.steps[0];
     step.fn(step, Frame{slots, bases, nullptr, begin, end - begin});
+  }
+
+  Item ItemOf(const Destination& d) const {
+    const auto elements = static_cast<uint32_t>(size_);
+    return {d.walk.base(), d.walk.offset(), d.item_size * elements};
+  }
+
+  // What computes nothing once for all elements needs no preparation.
+  bool RecordNative(Tape& tape) const {
+    const Plan& plan = program_.plan();
+    const std::vector<uint16_t>& used = plan.native[0].slots;
+    const bool owns = std::any_of(used.begin(), used.end(), [&](uint16_t slot) {
+      return slot < plan.offsets.size();
+    });
+    if (owns || !plan.uniform_steps.empty()) {
+      tape.Call(RunRecorded, this);
+      return true;
+    }
+    std::vector<Item> outputs;
+    for (const Destination& d : destinations_) outputs.push_back(ItemOf(d));
+    return tape.Run(plan, outputs, static_cast<uint32_t>(size_));
   }
 
   static void RunRecorded(const Step& s, const Frame& f) {
@@ -275,8 +294,8 @@ KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
     }
     Walk walk(shape, results[j]);
     const bool dense = walk.dense();
-    destinations.push_back(
-        {std::move(walk), FindStore(view.dtype), view.item_size, dense});
+    destinations.push_back({std::move(walk), view.dtype, FindStore(view.dtype),
+                            view.item_size, dense});
     dtypes.push_back(view.dtype);
   }
   int64_t size = 1;

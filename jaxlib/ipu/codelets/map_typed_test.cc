@@ -20,8 +20,8 @@ constexpr uint8_t kDtypes[] = {
     program::kBool, program::kI8,  program::kI16, program::kI32, program::kI64,
     program::kU8,   program::kU16, program::kU32, program::kU64, program::kF16,
     program::kF32,  program::kF64, program::kBF16};
-constexpr int64_t kSizes[] = {2,  3,  7,  8,   9,   15,   16,
-                              17, 31, 33, 100, 511, 1000, 5003};
+constexpr int64_t kSizes[] = {2,  3,  4,  5,  7,   8,   9,    15,
+                              16, 17, 31, 33, 100, 511, 1000, 5003};
 
 bool IsFloatDtype(uint8_t dtype) {
   return program::IsFloat(program::RegisterTypeOf(dtype));

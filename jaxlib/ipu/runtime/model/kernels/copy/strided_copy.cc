@@ -151,8 +151,7 @@ void StridedCopy::Run(const char* source, char* destination) const {
   source += nest_.source_offset;
   destination += nest_.destination_offset;
   if (kind_ == Kind::kDense) {
-    // No slower than memcpy, and defined for what a damaged program overlaps.
-    std::memmove(destination, source, bytes_);
+    WithRowCopy(bytes_, [&](auto copy) { copy(source, destination); });
   } else if (kind_ != Kind::kNothing) {
     RunDims(nest_.dims.data(), source, destination);
   }

@@ -1,6 +1,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <utility>
 
@@ -25,37 +26,32 @@ constexpr Gpr kPointers[] = {Gpr::kR8,  Gpr::kR9,  Gpr::kR10, Gpr::kR11,
                              Gpr::kR14, Gpr::kR15};
 constexpr size_t kFreelyUsed = 4;  // callers do not expect them to stay
 
+// The shortest vectors: lanes of 4 bytes.
+constexpr int kShortestVector = 4;
+constexpr Lanes kShortest{16};
+
 class Compiler {
  public:
-  explicit Compiler(std::span<const NativeValue> values)
-      : values_(values), emit_(LanesFor(values)), body_(emit_.body()) {}
+  Compiler(std::span<const NativeValue> values, int64_t count)
+      : values_(values),
+        exact_(count <= LanesFor(values) &&
+               std::has_single_bit(static_cast<uint64_t>(count))),
+        emit_(exact_ ? static_cast<int>(count) : LanesFor(values)),
+        body_(emit_.body()) {}
 
   std::vector<uint8_t> Run() {
     // rdi: the frame, rsi: its slots, rax: the index, rdx: where to stop.
-    Assembler& a = body_;
-    const int lanes = emit_.lanes();
-    a.Zero(Gpr::kRax);
-    a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
-    a.And(Gpr::kRdx, -lanes);
-    const size_t short_block = a.Jump(0x84);
-    const size_t loop = a.size();
-    Turn(/*tail=*/false);
-    a.Add(Gpr::kRax, lanes);
-    a.Compare(Gpr::kRax, Gpr::kRdx);
-    a.JumpBack(0x82, loop);
-    a.Land(short_block);
-    a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
-    a.And(Gpr::kRcx, lanes - 1);
-    const size_t no_tail = a.Jump(0x84);
-    a.Bytes({0xba, 1, 0, 0, 0,                               // mov edx, 1
-             0xd3, 0xe2,                                     // shl edx, cl
-             0xff, 0xca,                                     // dec edx
-             0xc5, 0xfb, 0x92, 0xc0 | kTailMask << 3 | 2});  // kmovd k1, edx
-    Turn(/*tail=*/true);
-    a.Land(no_tail);
-    a.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
-    for (size_t k = pointers_.size(); k-- > kFreelyUsed;) a.Pop(kPointers[k]);
-    a.Bytes({0xc3});
+    body_.Zero(Gpr::kRax);
+    if (exact_) {
+      One();
+    } else {
+      Loop();
+    }
+    body_.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
+    for (size_t k = pointers_.size(); k-- > kFreelyUsed;) {
+      body_.Pop(kPointers[k]);
+    }
+    body_.Bytes({0xc3});
     if (emit_.failed()) return {};
 
     Assembler all;
@@ -79,6 +75,44 @@ class Compiler {
     bool hoisted = false;
   };
 
+  // A block that is one vector.
+  void One() {
+    if (emit_.lanes() < kShortestVector) {
+      const int bits = (1 << emit_.lanes()) - 1;
+      body_.Bytes({0xba, bits, 0, 0, 0});  // mov edx, bits
+      MoveToMask(kTailMask);
+    }
+    Turn(/*tail=*/false);
+  }
+
+  // mask <- edx
+  void MoveToMask(int mask) {
+    body_.Bytes({0xc5, 0xfb, 0x92, 0xc0 | mask << 3 | 2});  // kmovd
+  }
+
+  void Loop() {
+    Assembler& a = body_;
+    const int lanes = emit_.lanes();
+    a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
+    a.And(Gpr::kRdx, -lanes);
+    const size_t short_block = a.Jump(0x84);
+    const size_t loop = a.size();
+    Turn(/*tail=*/false);
+    a.Add(Gpr::kRax, lanes);
+    a.Compare(Gpr::kRax, Gpr::kRdx);
+    a.JumpBack(0x82, loop);
+    a.Land(short_block);
+    a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
+    a.And(Gpr::kRcx, lanes - 1);
+    const size_t no_tail = a.Jump(0x84);
+    a.Bytes({0xba, 1, 0, 0, 0,  // mov edx, 1
+             0xd3, 0xe2,        // shl edx, cl
+             0xff, 0xca});      // dec edx
+    MoveToMask(kTailMask);
+    Turn(/*tail=*/true);
+    a.Land(no_tail);
+  }
+
   static int LanesFor(std::span<const NativeValue> values) {
     for (const NativeValue& v : values) {
       if (v.width == 8) return 8;
@@ -88,9 +122,32 @@ class Compiler {
     return 16;
   }
 
-  // For what is read from or written to memory.
+  // For elements of another size than their registers' in memory: the shortest
+  // vectors may have more lanes than there are elements.
   Lanes Memory(uint32_t width, bool zero) const {
-    return emit_.Of(width, tail_ ? kTailMask : 0, tail_ && zero);
+    const bool masked = tail_ || emit_.lanes() < kShortestVector;
+    return emit_.Of(width, masked ? kTailMask : 0, masked && zero);
+  }
+
+  // Whole registers: there are instructions for one and two of them. What is
+  // written under a mask has to arrive in the cache before it can be read.
+  void LoadWhole(uint32_t width, int reg, Address at) {
+    const int bytes = emit_.lanes() * static_cast<int>(width);
+    if (bytes < kShortest.bytes) {
+      return body_.Vector(x86::Wide(x86::kLoadLow, bytes == 8), kShortest, reg,
+                          0, at);
+    }
+    const Lanes lanes = emit_.Of(width, tail_ ? kTailMask : 0, tail_);
+    body_.Vector(x86::Wide(x86::kLoad, width == 8), lanes, reg, 0, at);
+  }
+  void StoreWhole(uint32_t width, int reg, Address at) {
+    const int bytes = emit_.lanes() * static_cast<int>(width);
+    if (bytes < kShortest.bytes) {
+      return body_.Vector(x86::Wide(x86::kStoreLow, bytes == 8), kShortest, reg,
+                          0, at);
+    }
+    const Lanes lanes = emit_.Of(width, tail_ ? kTailMask : 0);
+    body_.Vector(x86::Wide(x86::kStore, width == 8), lanes, reg, 0, at);
   }
 
   Gpr Pointer(Target target) {
@@ -139,8 +196,7 @@ class Compiler {
     if (state.flags >= 0) {
       emit_.Flags(state.reg, state.flags);
     } else if (v.kind == NativeValue::kBlock) {
-      body_.Vector(x86::Wide(x86::kLoad, v.width == 8), Memory(v.width, true),
-                   state.reg, 0, At({v.slot, nullptr}, v.width));
+      LoadWhole(v.width, state.reg, At({v.slot, nullptr}, v.width));
     } else {
       LoadElements(*v.source, v.width, state.reg);
     }
@@ -172,7 +228,7 @@ class Compiler {
         load(x86::kExtendU16);
         return emit_.Shift(x86::kLeft, 4, reg, reg, 16);
       default:
-        return load(x86::Wide(x86::kLoad, width == 8));
+        return LoadWhole(width, reg, at);
     }
   }
 
@@ -189,7 +245,12 @@ class Compiler {
         const int flag = emit_.NewRegister();
         emit_.Test(kMask, reg);
         emit_.Flags(flag, kMask);
-        store(x86::kCut8, flag);
+        if (emit_.lanes() == 1) {
+          body_.Vector(x86::kStoreByte, kShortest, flag, 0, at);
+          body_.Bytes({0});  // the first
+        } else {
+          store(x86::kCut8, flag);
+        }
         return emit_.Free(flag);
       }
       case program::kI8:
@@ -208,7 +269,7 @@ class Compiler {
         return emit_.Free(bits);
       }
       default:
-        return store(x86::Wide(x86::kStore, v.width == 8), reg);
+        return StoreWhole(v.width, reg, at);
     }
   }
 
@@ -290,6 +351,7 @@ class Compiler {
   }
 
   const std::span<const NativeValue> values_;
+  const bool exact_;
   VectorEmitter emit_;
   Assembler& body_;
   bool tail_ = false;
@@ -364,16 +426,62 @@ bool IsNative(const Instruction& i) {
 
 bool IsNativeElement(uint8_t) { return true; }
 
-std::vector<uint8_t> CompileNative(std::span<const NativeValue> values) {
-  return Compiler(values).Run();
+std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
+                                   int64_t count) {
+  return Compiler(values, count).Run();
 }
 
 #else
 
 bool IsNative(const program::Instruction&) { return false; }
 bool IsNativeElement(uint8_t) { return false; }
-std::vector<uint8_t> CompileNative(std::span<const NativeValue>) { return {}; }
+std::vector<uint8_t> CompileNative(std::span<const NativeValue>, int64_t) {
+  return {};
+}
 
 #endif  // IPU_AVX512
+
+int NativeValues::InSlot(uint16_t slot, uint32_t width, bool still) {
+  const auto next = static_cast<int>(values_.size());
+  const auto [at, is_new] = in_slot_.insert({slot, next});
+  if (is_new) {
+    const auto kind = still ? NativeValue::kStill : NativeValue::kBlock;
+    values_.push_back({kind, width, slot});
+  }
+  return at->second;
+}
+
+int NativeValues::Elements(const Source& source, uint32_t width) {
+  const auto next = static_cast<int>(values_.size());
+  const auto [at, is_new] = of_source_.insert({&source, next});
+  if (is_new) {
+    values_.push_back({NativeValue::kElements, width, 0, &source});
+  }
+  return at->second;
+}
+
+void NativeValues::Compute(const program::Instruction& instruction,
+                           std::span<const int> operands, uint16_t d) {
+  const auto number = static_cast<int>(values_.size());
+  NativeValue value{NativeValue::kComputed,
+                    program::RegisterBytes(program::ResultType(instruction))};
+  value.instruction = instruction;
+  for (size_t k = 0; k < operands.size(); ++k) {
+    value.operands[k] = operands[k];
+    values_[operands[k]].last_use = number;
+  }
+  values_.push_back(value);
+  in_slot_[d] = number;
+}
+
+uint32_t OperandBytes(const program::Instruction& i, size_t operand) {
+  const uint8_t type =
+      program::kSignatures[static_cast<uint8_t>(i.op)].operands[operand];
+  if (type == program::kOwnType) return program::RegisterBytes(i.type);
+  if (type == program::kSourceType) {
+    return program::RegisterBytes(program::TypeBefore(i));
+  }
+  return program::RegisterBytes(static_cast<program::RegisterType>(type));
+}
 
 }  // namespace ipu::model::IPU_SIMD_NS

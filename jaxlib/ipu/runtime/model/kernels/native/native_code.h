@@ -7,7 +7,9 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_CODE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_CODE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -38,14 +40,41 @@ struct NativeValue {
   uint8_t stored_dtype = 0;            // ... as elements; 0: as register values
 };
 
+// The values of a run of steps, which read and write slots.
+class NativeValues {
+ public:
+  // What a slot holds now; from before the run it is a block or `still`.
+  int InSlot(uint16_t slot, uint32_t width, bool still);
+  int Elements(const Source& source, uint32_t width);
+  // What an instruction makes of values, which slot d then holds.
+  void Compute(const program::Instruction& instruction,
+               std::span<const int> operands, uint16_t d);
+
+  // The last value that the run puts into each slot, of those that it reads or
+  // writes.
+  const std::map<uint16_t, int>& in_slot() const { return in_slot_; }
+  NativeValue& operator[](int value) { return values_[value]; }
+  std::span<const NativeValue> values() const { return values_; }
+
+ private:
+  std::vector<NativeValue> values_;
+  std::map<uint16_t, int> in_slot_;
+  std::map<const Source*, int> of_source_;
+};
+
+// The bytes of a register that an instruction takes.
+uint32_t OperandBytes(const program::Instruction& instruction, size_t operand);
+
 // Whether an instruction's step, or a conversion of elements to or from
 // registers, can be compiled at all.
 bool IsNative(const program::Instruction& instruction);
 bool IsNativeElement(uint8_t dtype);
 
-// Values in an order in which they can be made. Empty if they do not fit into
-// the registers.
-std::vector<uint8_t> CompileNative(std::span<const NativeValue> values);
+// Values in an order in which they can be made. `count`: the elements of every
+// block, if they are known and no more than a vector has; otherwise 0. Empty if
+// the values do not fit into the registers.
+std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
+                                   int64_t count);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

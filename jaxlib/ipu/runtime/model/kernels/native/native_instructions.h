@@ -58,6 +58,9 @@ constexpr VectorOp kBlend{k0F38, k66, 0x64};
 
 constexpr VectorOp kMove{k0F, k66, 0x6f};
 constexpr VectorOp kLoad{k0F, kF3, 0x6f}, kStore{k0F, kF3, 0x7f};
+// 4 or, wide, 8 bytes; a byte, by its number.
+constexpr VectorOp kLoadLow{k0F, k66, 0x6e}, kStoreLow{k0F, k66, 0x7e};
+constexpr VectorOp kStoreByte{k0F3A, k66, 0x14};
 constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // a general register
 
 // Elements to registers and back.

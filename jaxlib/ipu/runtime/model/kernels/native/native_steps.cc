@@ -25,9 +25,10 @@ constexpr double kNativeShare = 0.3;
 class Maker {
  public:
   Maker(std::span<const Instruction* const> instructions,
-        const std::vector<uint8_t>& stored, Plan& plan)
+        const std::vector<uint8_t>& stored, bool whole, Plan& plan)
       : instructions_(instructions),
         stored_(stored),
+        whole_(whole),
         plan_(plan),
         elements_(plan.steps.size()),
         absorbed_(plan.steps.size()),
@@ -151,8 +152,10 @@ class Maker {
   // In two parts if the registers do not suffice.
   void Compile(std::span<const size_t> run) {
     if (failed_) return;
-    const std::vector<NativeValue> values = Values(run);
-    const std::vector<uint8_t> bytes = CompileNative(values);
+    const NativeValues made = Values(run);
+    const std::span<const NativeValue> values = made.values();
+    const std::vector<uint8_t> bytes =
+        CompileNative(values, whole_ ? plan_.size : 0);
     if (bytes.empty()) {
       if (run.size() == 1) {
         failed_ = true;
@@ -184,43 +187,22 @@ class Maker {
     native_.push_back(std::move(native));
   }
 
-  std::vector<NativeValue> Values(std::span<const size_t> run) const {
-    std::vector<NativeValue> values;
-    std::map<uint16_t, int> in_slot;
-    std::map<const Source*, int> of_source;
+  NativeValues Values(std::span<const size_t> run) const {
+    NativeValues values;
     for (size_t k : run) {
       const Step& step = plan_.steps[k];
-      NativeValue value{
-          NativeValue::kComputed,
-          program::RegisterBytes(program::ResultType(*instructions_[k]))};
-      value.instruction = *instructions_[k];
-      const auto operands = Operands(k);
-      for (size_t i = 0; i < operands.size(); ++i) {
+      const auto slots = Operands(k);
+      int operands[3];
+      for (size_t i = 0; i < slots.size(); ++i) {
         const Source* source = elements_[k][i];
-        const auto next = static_cast<int>(values.size());
-        const auto [at, is_new] = source != nullptr
-                                      ? Insert(of_source, source, next)
-                                      : Insert(in_slot, operands[i], next);
-        value.operands[i] = at;
-        if (!is_new) continue;
-        NativeValue brought{
-            step.moves[i] ? NativeValue::kBlock : NativeValue::kStill,
-            OperandBytes(*instructions_[k], i)};
-        brought.slot = operands[i];
-        if (source != nullptr) {
-          brought.kind = NativeValue::kElements;
-          brought.source = source;
-        }
-        values.push_back(brought);
+        const uint32_t width = OperandBytes(*instructions_[k], i);
+        operands[i] = source != nullptr
+                          ? values.Elements(*source, width)
+                          : values.InSlot(slots[i], width, !step.moves[i]);
       }
-      const auto number = static_cast<int>(values.size());
-      for (int operand : value.operands) {
-        if (operand >= 0) values[operand].last_use = number;
-      }
-      in_slot[step.d] = number;
-      values.push_back(value);
+      values.Compute(*instructions_[k], {operands, slots.size()}, step.d);
     }
-    for (const auto& [slot, number] : in_slot) {
+    for (const auto& [slot, number] : values.in_slot()) {
       NativeValue& value = values[number];
       if (value.kind != NativeValue::kComputed) continue;
       if (!NeededAfter(run.back(), slot)) continue;
@@ -228,23 +210,6 @@ class Maker {
       value.stored_dtype = StoredType(run.back(), slot);
     }
     return values;
-  }
-
-  template <typename Key>
-  static std::pair<int, bool> Insert(std::map<Key, int>& map, Key key,
-                                     int number) {
-    const auto [at, is_new] = map.insert({key, number});
-    return {at->second, is_new};
-  }
-
-  static uint32_t OperandBytes(const Instruction& i, size_t operand) {
-    const uint8_t type =
-        program::kSignatures[static_cast<uint8_t>(i.op)].operands[operand];
-    if (type == program::kOwnType) return program::RegisterBytes(i.type);
-    if (type == program::kSourceType) {
-      return program::RegisterBytes(program::TypeBefore(i));
-    }
-    return program::RegisterBytes(static_cast<program::RegisterType>(type));
   }
 
   // The element type that an output can be stored as right away; 0: none.
@@ -264,6 +229,7 @@ class Maker {
 
   const std::span<const Instruction* const> instructions_;
   const std::vector<uint8_t>& stored_;
+  const bool whole_;
   Plan& plan_;
   // The operands of each step that are read from memory.
   std::vector<std::array<const Source*, 3>> elements_;
@@ -284,8 +250,8 @@ void RunNative(const Step& s, const Frame& f) {
 }
 
 void MakeNative(std::span<const Instruction* const> instructions,
-                const std::vector<uint8_t>& stored, Plan* plan) {
-  Maker(instructions, stored, *plan).Run();
+                const std::vector<uint8_t>& stored, bool whole, Plan* plan) {
+  Maker(instructions, stored, whole, *plan).Run();
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

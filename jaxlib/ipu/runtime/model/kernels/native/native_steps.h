@@ -19,9 +19,10 @@ void RunNative(const Step& s, const Frame& f);
 
 // `instructions`: what each of the plan's steps computes, null for sources.
 // `stored`: the element types of outputs that may be stored as dense elements;
-// 0 for others. Where nothing can be compiled the plan stays as it is.
+// 0 for others. `whole`: if the iteration space fits into a block, no block is
+// part of it. Where nothing can be compiled the plan stays as it is.
 void MakeNative(std::span<const program::Instruction* const> instructions,
-                const std::vector<uint8_t>& stored, Plan* plan);
+                const std::vector<uint8_t>& stored, bool whole, Plan* plan);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -171,6 +171,8 @@ void PlanBuilder::NumberSteps() {
           {step.d, walk.base(), walk.offset(), walk.item_size()});
     } else {
       plan_.one_steps.push_back(step);
+      plan_.one_instructions.push_back(
+          pending.instruction ? *pending.instruction : kUnknown);
     }
   }
 }

@@ -380,7 +380,8 @@ Status Planner::Run() {
                          " instructions has too many values at once");
   }
   FinishOutputs();
-  MakeNative(builder_.instructions(), StoredTypes(), &plan_);
+  MakeNative(builder_.instructions(), StoredTypes(),
+             /*whole=*/around_.results != nullptr, &plan_);
   builder_.LayOut();
   return Status();
 }

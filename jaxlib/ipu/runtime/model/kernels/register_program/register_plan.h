@@ -64,6 +64,10 @@ struct NativeRun {
   std::vector<uint16_t> slots;  // that it reads or writes
 };
 
+// Stands for what a step does that is no instruction's.
+inline constexpr program::Instruction kUnknown{
+    program::Opcode::kLoad, program::RegisterType::kU32, {}, 0};
+
 // Slots in the order of their numbers: `owned` ones whose place in a state's
 // memory is fixed, then constants, then those that are set for each block.
 struct Plan {
@@ -91,6 +95,7 @@ struct Plan {
   // in place.
   std::vector<InPlace> in_place;
   std::vector<Step> one_steps;
+  std::vector<program::Instruction> one_instructions;
 };
 
 // What a program runs on. Results only say what may share storage with what:
@@ -100,7 +105,8 @@ struct Surroundings {
   const std::vector<int64_t>& shape;
   const std::vector<Operand>* operands;  // null: a function of dense blocks,
   size_t num_operands;                   // this many
-  const std::vector<Operand>* results;   // null: none is an operand
+  // Null: none is an operand. A program with results runs block by block.
+  const std::vector<Operand>* results;
 };
 
 // `code` is checked code. Fails if an operand is of another type than its LOAD.

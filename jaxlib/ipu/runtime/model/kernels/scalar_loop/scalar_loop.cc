@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -37,13 +41,41 @@ void StoreItem(const Step& s, const Frame& f) {
   convert(f.slots[s.operands[0]], f.slots[s.d], 1);
 }
 
-Step MakeStep(StepFn fn, uint16_t d, uint16_t operand, uint64_t imm = 0) {
-  Step step{};
-  step.fn = fn;
-  step.d = d;
-  step.operands[0] = operand;
-  step.imm = imm;
-  return step;
+// Machine code at `imm`, whose slots begin with d, for a count of 32 bits.
+void RunBlock(const Step& s, const Frame& f) {
+  const int64_t count = s.operands[1] | uint32_t{s.operands[2]} << 16;
+  const auto code = reinterpret_cast<NativeFn>(s.imm);
+  code(Frame{f.slots + s.d, f.bases, nullptr, 0, count});
+}
+
+TapeStep MakeStep(StepFn fn, uint16_t d, uint16_t operand, uint64_t imm = 0) {
+  TapeStep made{};
+  made.step.fn = fn;
+  made.step.d = d;
+  made.step.operands[0] = operand;
+  made.step.imm = imm;
+  return made;
+}
+
+// A CONVERT of a register type to itself.
+program::Instruction Same(program::RegisterType type) {
+  const auto from = static_cast<uint16_t>(type);
+  return {program::Opcode::kConvert, type, {0, from, 0}, 0};
+}
+
+TapeStep MakeCopy(uint32_t bytes, uint16_t d, uint16_t operand) {
+  TapeStep made = MakeStep(FindCopy(bytes), d, operand);
+  if (bytes == 4) made.instruction = Same(program::RegisterType::kU32);
+  if (bytes == 8) made.instruction = Same(program::RegisterType::kU64);
+  return made;
+}
+
+TapeStep MakeStore(uint8_t dtype, uint16_t d, uint16_t operand) {
+  TapeStep made = MakeStep(StoreItem, d, operand,
+                           reinterpret_cast<uint64_t>(FindStore(dtype)));
+  made.instruction = Same(program::RegisterTypeOf(dtype));
+  made.stored = dtype;
+  return made;
 }
 
 class Loop : public ScalarLoop {
@@ -98,9 +130,9 @@ bool Tape::Overlap(const Item& a, const Item& b) const {
 
 // Whether a step after `producer`, or an output that is an operand as it
 // stands, reads what lies at `item` before the evaluation.
-bool Tape::ReadLater(const Plan& plan, std::span<const Step> steps,
+bool Tape::ReadLater(const Plan& plan, std::span<const TapeStep> steps,
                      size_t producer, uint16_t first, const Item& item) const {
-  for (const Step& step : steps.subspan(producer + 1)) {
+  for (const auto& [step, instruction, stored] : steps.subspan(producer + 1)) {
     for (uint16_t operand : step.operands) {
       const Slot& slot = slots_[operand];
       if (slot.kind == Slot::kMemory && Overlap(slot.item, item)) return true;
@@ -126,66 +158,119 @@ bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
   }
   const auto first = static_cast<uint16_t>(slots_.size());
   slots_.resize(first + plan.num_slots);
-  size_t k = first + plan.offsets.size();
-  for (const Cell& cell : plan.constants) {
-    slots_[k++] = {Slot::kConstant, {}, cell.bytes};
-  }
+  AddConstants(plan, first + plan.offsets.size());
   for (const InPlace& operand : plan.in_place) {
     slots_[first + operand.slot] = {
         Slot::kMemory, {operand.base, operand.offset, operand.width}, nullptr};
   }
 
-  std::vector<Step> steps = plan.one_steps;
-  for (Step& step : steps) {
-    step.d += first;
-    for (uint16_t& operand : step.operands) operand += first;
+  std::vector<TapeStep> steps;
+  for (size_t k = 0; k < plan.one_steps.size(); ++k) {
+    TapeStep& made = steps.emplace_back(plan.one_steps[k]);
+    made.instruction = plan.one_instructions[k];
+    made.step.d += first;
+    for (uint16_t& operand : made.step.operands) operand += first;
   }
   // A value goes straight to its tensor, unless that still has to be read.
-  std::vector<Step> last;
+  std::vector<TapeStep> last;
   for (size_t j = 0; j < stores.size(); ++j) {
-    const auto [to, convert] = stores[j];
+    const auto [to, dtype] = stores[j];
     const auto value = static_cast<uint16_t>(first + plan.outputs[j].slot);
     const auto producer =
         std::find_if(steps.begin(), steps.end(),
-                     [value](const Step& step) { return step.d == value; });
+                     [value](const TapeStep& s) { return s.step.d == value; });
     const uint16_t target = Add({Slot::kMemory, to, nullptr});
-    if (convert != nullptr) {
-      last.push_back(MakeStep(StoreItem, target, value,
-                              reinterpret_cast<uint64_t>(convert)));
+    if (dtype != 0) {
+      last.push_back(MakeStore(dtype, target, value));
     } else if (producer == steps.end() ||
                ReadLater(plan, steps, producer - steps.begin(), first, to)) {
-      last.push_back(MakeStep(FindCopy(to.bytes), target, value));
+      last.push_back(MakeCopy(to.bytes, target, value));
     } else {
       slots_[value] = slots_[target];
     }
   }
   // An operand that is an output as it stands is read before any is written.
-  for (Step& step : last) {
-    const uint16_t value = step.operands[0];
+  for (TapeStep& made : last) {
+    const uint16_t value = made.step.operands[0];
     if (slots_[value].kind != Slot::kMemory) continue;
     const bool produced =
         std::any_of(steps.begin(), steps.end(),
-                    [value](const Step& s) { return s.d == value; });
+                    [value](const TapeStep& s) { return s.step.d == value; });
     if (produced) continue;
-    step.operands[0] = Add({});
+    made.step.operands[0] = Add({});
     const uint32_t bytes = slots_[value].item.bytes;
-    steps.push_back(MakeStep(FindCopy(bytes), step.operands[0], value));
+    steps.push_back(MakeCopy(bytes, made.step.operands[0], value));
   }
   steps_.insert(steps_.end(), steps.begin(), steps.end());
   steps_.insert(steps_.end(), last.begin(), last.end());
   return true;
 }
 
+void Tape::AddConstants(const Plan& plan, size_t at) {
+  for (const Cell& cell : plan.constants) {
+    slots_[at++] = {Slot::kConstant, {}, cell.bytes};
+  }
+}
+
+bool Tape::Run(const Plan& plan, std::span<const Item> outputs,
+               uint32_t count) {
+  if (slots_.size() + plan.num_slots > kMostSlots) return false;
+  const auto first = static_cast<uint16_t>(slots_.size());
+  slots_.resize(first + plan.num_slots);
+  AddConstants(plan, first + plan.offsets.size());
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    slots_[first + plan.outputs[j].slot] = {Slot::kMemory, outputs[j]};
+  }
+  TapeStep made = MakeStep(RunBlock, first, 0, plan.steps[0].imm);
+  made.step.operands[1] = static_cast<uint16_t>(count);
+  made.step.operands[2] = static_cast<uint16_t>(count >> 16);
+  steps_.push_back(made);
+  return true;
+}
+
 bool Tape::Copy(Item from, Item to) {
-  const StepFn copy = FindCopy(from.bytes);
-  if (copy == nullptr || slots_.size() + 2 > kMostSlots) return false;
+  if (FindCopy(from.bytes) == nullptr || slots_.size() + 2 > kMostSlots) {
+    return false;
+  }
   const uint16_t source = Add({Slot::kMemory, from, nullptr});
-  steps_.push_back(MakeStep(copy, Add({Slot::kMemory, to, nullptr}), source));
+  const uint16_t target = Add({Slot::kMemory, to, nullptr});
+  steps_.push_back(MakeCopy(from.bytes, target, source));
   return true;
 }
 
 void Tape::Call(StepFn fn, const void* what) {
   steps_.push_back(MakeStep(fn, 0, 0, reinterpret_cast<uint64_t>(what)));
+}
+
+// None if two slots share some bytes or may share all of them.
+std::optional<TapePlaces> Tape::Places() const {
+  TapePlaces places;
+  for (size_t k = 0; k < slots_.size(); ++k) {
+    const Slot& slot = slots_[k];
+    auto same = static_cast<uint16_t>(k);
+    for (size_t j = 0; j < k && slot.kind == Slot::kMemory; ++j) {
+      const Slot& other = slots_[j];
+      if (other.kind != Slot::kMemory) continue;
+      if (slot.item == other.item) {
+        same = places.same[j];
+        break;
+      }
+      if (Overlap(slot.item, other.item)) return std::nullopt;
+    }
+    places.same.push_back(same);
+    places.in_memory.push_back(slot.kind == Slot::kMemory);
+  }
+  return places;
+}
+
+std::vector<Step> Tape::TakeSteps() {
+  const std::vector<TapeStep> steps = std::exchange(steps_, {});
+  if (const auto places = Places()) {
+    return MakeNativeTape(steps, *places, code_);
+  }
+  std::vector<Step> plain;
+  for (const TapeStep& made : steps) plain.push_back(made.step);
+  return plain;
 }
 
 void Tape::Bind(const Memory& memory, char** slots, uint64_t* cells) const {

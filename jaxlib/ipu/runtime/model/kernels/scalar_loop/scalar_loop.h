@@ -3,21 +3,23 @@
 //
 // A turn of such a loop is a handful of operations, so preparing each kernel
 // anew would take most of the time. Instead every kernel of the loop records
-// its steps on a tape, whose slots are bound to memory once for all turns.
+// its steps on a tape, whose slots are bound to memory once for all turns, and
+// what can be of the tape becomes machine code.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_SCALAR_LOOP_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_SCALAR_LOOP_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/code_memory.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
-#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/tape_step.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -26,12 +28,13 @@ struct Item {
   uint32_t base;
   int64_t offset;
   uint32_t bytes;
+  bool operator==(const Item&) const = default;
 };
 
 // Where an output of a plan goes.
 struct ItemStore {
   Item to;
-  ConvertFn convert;  // null if register values are elements
+  uint8_t dtype;  // 0 if register values are elements
 };
 
 class Tape : public model::Tape {
@@ -47,11 +50,15 @@ class Tape : public model::Tape {
   // A step of a kernel's own; it finds `what` in Step::imm, memory in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
+  // `count` elements of a plan that is one piece of machine code, keeps no
+  // values of its own and stores its outputs right away.
+  bool Run(const Plan& plan, std::span<const Item> outputs, uint32_t count);
 
   // Points `slots` at memory and at `cells`; both have kMostSlots elements.
   void Bind(const Memory& memory, char** slots, uint64_t* cells) const;
 
-  std::vector<Step> TakeSteps() { return std::exchange(steps_, {}); }
+  // What was recorded since the last time.
+  std::vector<Step> TakeSteps();
 
  private:
   struct Slot {
@@ -62,13 +69,16 @@ class Tape : public model::Tape {
   };
 
   uint16_t Add(Slot slot);
+  void AddConstants(const Plan& plan, size_t at);
   bool Overlap(const Item& a, const Item& b) const;
-  bool ReadLater(const Plan& plan, std::span<const Step> steps, size_t producer,
-                 uint16_t first, const Item& item) const;
+  bool ReadLater(const Plan& plan, std::span<const TapeStep> steps,
+                 size_t producer, uint16_t first, const Item& item) const;
+  std::optional<TapePlaces> Places() const;
 
   std::span<const uint32_t> storage_;
   std::vector<Slot> slots_;
-  std::vector<Step> steps_;
+  std::vector<TapeStep> steps_;
+  std::vector<CodeHandle> code_;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

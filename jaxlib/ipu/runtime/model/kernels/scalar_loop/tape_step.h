@@ -1,0 +1,39 @@
+// One step of a loop over single elements.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_TAPE_STEP_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_TAPE_STEP_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/code_memory.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+struct TapeStep {
+  Step step;
+  program::Instruction instruction = kUnknown;
+  // If it is a CONVERT: the element type that it stores, 0 for a register.
+  uint8_t stored = 0;
+};
+
+// Where the slots of a tape are.
+struct TapePlaces {
+  // The first slot that is at the same place as this one.
+  std::vector<uint16_t> same;
+  std::vector<bool> in_memory;
+};
+
+// The steps with runs of them replaced by machine code, which is added to
+// `code`.
+std::vector<Step> MakeNativeTape(std::span<const TapeStep> steps,
+                                 const TapePlaces& places,
+                                 std::vector<CodeHandle>& code);
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_TAPE_STEP_H_
