@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from program_kit import BOOL, FREE, I32, Kit, code, double, load
+from program_kit import (
+  BOOL,
+  FREE,
+  I32,
+  Kit,
+  code,
+  double,
+  everywhere,
+  load,
+)
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.plan.layout import Layout, grid
+from jaxlib.ipu.plan.layout import Factor, Layout, Replica, grid
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 
@@ -63,28 +72,52 @@ def rows(count: int, columns: int, tiles: int) -> Layout:
   return grid((count, columns), (tiles, 1))
 
 
+def on_all(rows: int, columns: int, tiles: int) -> Layout:
+  """A partition whose one cell several tiles share."""
+  whole = Factor(rows, rows, 0), Factor(columns, columns, 0)
+  return Layout(whole, (Replica(tiles, 1),))
+
+
 def gather(index_dtype: DType = I32) -> Kit:
-  """Four of six rows, by index, on two tiles; the rows are on three."""
+  """Four of six rows, by index; each of three tiles has two of the rows and
+  the indices, two of them own the result."""
   kit = Kit(tiles=3)
   a = kit.argument((6, 2), layout=rows(6, 2, 3))
-  i = kit.argument((4, 1), index_dtype, layout=rows(4, 1, 2))
+  i = kit.argument((4, 1), index_dtype, layout=everywhere(4, 3))
   r = kit.result((4, 2), layout=rows(4, 2, 2))
   fields = schema.Gather(1, [0], [1, 2], [-1, -1], [-1, 0])
   kit.execute(fields, (4, 2), [(a, (-1, -1)), (i, (0, -1))],
-              [(r, (0, 1))], rows(4, 2, 2))  # fmt: skip
+              [(r, (0, 1))], on_all(4, 2, 3))  # fmt: skip
   return kit
 
 
 def scatter(kind: ReduceKind, unique: int = 0) -> Kit:
-  """Rows of four updates go to six rows."""
+  """Rows of four updates go to six rows, of which each tile has two."""
   kit = Kit(tiles=3)
   a = kit.argument((6, 2), layout=rows(6, 2, 3))
-  i = kit.argument((4, 1), I32, layout=rows(4, 1, 2))
-  u = kit.argument((4, 2), layout=rows(4, 2, 2))
+  i = kit.argument((4, 1), I32, layout=everywhere(4, 3))
+  u = kit.argument((4, 2), layout=everywhere(8, 3))
   r = kit.result((6, 2), layout=rows(6, 2, 3))
   kit.copy(kit.whole(a, r))
   fields = schema.Scatter(
     1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, b"", [], unique
+  )
+  kit.execute(fields, (4, 2), [(i, (0, -1)), (u, (0, 1))],
+              [(r, (-1, -1))], on_all(4, 2, 3))  # fmt: skip
+  return kit
+
+
+def team(kind: ReduceKind) -> Kit:
+  """As `scatter`, with two updates on each of two tiles, which share six rows
+  and own three of them each."""
+  kit = Kit(tiles=2)
+  a = kit.argument((6, 2), layout=rows(6, 2, 2))
+  i = kit.argument((4, 1), I32, layout=rows(4, 1, 2))
+  u = kit.argument((4, 2), layout=rows(4, 2, 2))
+  r = kit.result((6, 2), layout=rows(6, 2, 2))
+  kit.copy(kit.whole(a, r))
+  fields = schema.Scatter(
+    1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, b"", [], 0
   )
   kit.execute(fields, (4, 2), [(i, (0, -1)), (u, (0, 1))],
               [(r, (-1, -1))], rows(4, 2, 2))  # fmt: skip

@@ -33,9 +33,12 @@ from program_strategies import (
   window_maps,
 )
 
+from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._instructions import register_type
+from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
-from jaxlib.ipu.plan.layout import grid
+from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan.layout import Layout, grid
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 
@@ -315,27 +318,57 @@ def test_scan(data):
 # --- Indices at run time -----------------------------------------------------
 
 
+def _windows(codelet, fields, shape, windowed, num_batch) -> indexed.Windows:
+  along = codelet.along(fields, shape, windowed)
+  return indexed.Windows(shape, windowed, along, num_batch, 4, 4)
+
+
+@st.composite
+def _splits(draw, w: indexed.Windows, lookups: bool = True):
+  """At most TILES parts of what indices name, of the rest, of the lookups."""
+  parts = [1, 1, 1]
+  left = TILES
+  for i in draw(st.permutations(range(3))):
+    parts[i] = draw(st.integers(1, left)) if lookups or i != 1 else 1
+    left //= parts[i]
+  sliced = w.windowed[w.sliced] if w.sliced is not None else 1
+  return -(-sliced // -(-sliced // parts[0])), parts[1], parts[2]
+
+
+def _drawn(data, w: indexed.Windows, own: Layout, slices: bool, teams: bool):
+  """A plan: of a tensor where it is, or brought."""
+  stay = indexed.slices_in_place if slices else indexed.updates_in_place
+  split = indexed.split_slices if slices else indexed.split_updates
+  found = stay(w, own) if data.draw(st.booleans()) else None
+  return found or split(w, *data.draw(_splits(w, teams)))
+
+
 @given(st.data())
 @hypothesis.settings(max_examples=150)
 def test_gather(data):
   w = data.draw(window_maps())
   shape = w["batch"] + w["window"]
-  split = data.draw(partitions(shape))
+  fields = schema.Gather(
+    len(w["batch"]), w["map"], w["sizes"], w["batch_dims"], w["window_dims"]
+  )
+  own = data.draw(partitions(w["shape"]))
+  windows = _windows(
+    CODELETS[schema.Gather], fields, shape, w["shape"], len(w["batch"])
+  )
+  plan = _drawn(data, windows, own, True, True)
   dtype = data.draw(st.sampled_from(DTYPES))
   kit = Kit(TILES)
-  a = kit.argument(w["shape"], dtype)
+  a = kit.argument(w["shape"], dtype, own)
   index = data.draw(st.sampled_from(INDEX_DTYPES))
   named = (*w["batch"], len(w["map"]))
   i = kit.argument(named, index)
   everyone = kit.placed(i, everywhere(math.prod(named), TILES))
-  kit.copy(kit.move(everyone))
-  r = kit.result(shape, dtype)
-  fields = schema.Gather(
-    len(w["batch"]), w["map"], w["sizes"], w["batch_dims"], w["window_dims"]
-  )
+  there = kit.placed(a, plan.windowed)
+  kit.copy(kit.move(everyone), kit.move(there))
+  r = kit.result(shape, dtype, plan.result)
   dims = tuple(range(len(w["batch"]))) + (-1,) * len(w["window"])
-  kit.execute(fields, shape, [(a, (-1,) * len(shape)), (everyone, dims)],
-              [(r, tuple(range(len(shape))))], split)  # fmt: skip
+  kit.execute(fields, shape, [(there, (-1,) * len(shape)), (everyone, dims)],
+              [(r, tuple(range(len(shape))))], plan.partition)  # fmt: skip
   arguments = [values(dtype, w["shape"], 0), near_and_far(index, named)]
   engine_kit.check(kit.bytes(), arguments)
 
@@ -388,7 +421,6 @@ def test_sort(data):
 def test_scatter(data):
   w = data.draw(window_maps())
   shape = w["batch"] + w["window"]
-  split = data.draw(partitions(shape))
   dtype = data.draw(st.sampled_from(DTYPES))
   kinds = [ReduceKind.SET, ReduceKind.MAX, ReduceKind.MIN]
   if dtype == BOOL:
@@ -403,20 +435,26 @@ def test_scatter(data):
     op = Opcode.OR if dtype == BOOL else Opcode.SUB
     combine = code(load(0, register), load(1, register), (op, register, 0, 1))
     kind = ReduceKind.GENERAL
-  kit = Kit(TILES)
-  a = kit.argument(w["shape"], dtype)
-  index = data.draw(st.sampled_from(INDEX_DTYPES))
-  named = (*w["batch"], len(w["map"]))
-  i, u = kit.argument(named, index), kit.argument(shape, dtype)
-  r = kit.result(w["shape"], dtype)
-  everyone = kit.placed(i, everywhere(math.prod(named), TILES))
-  kit.copy(kit.move(everyone), kit.whole(a, r))
-  every = tuple(range(len(shape)))
-  updates = kit.brought(u, shape, every, split)
   fields = schema.Scatter(
     len(w["batch"]), w["map"], w["sizes"], w["batch_dims"], w["window_dims"],
     kind, register, combine, [2] if general else [], 0,
   )  # fmt: skip
+  own = data.draw(partitions(w["shape"]))
+  codelet = CODELETS[schema.Scatter]
+  windows = _windows(codelet, fields, shape, w["shape"], len(w["batch"]))
+  teams = codelet.splits_lookups(fields)
+  plan = _drawn(data, windows, own, False, teams)
+  split = plan.partition
+  kit = Kit(TILES)
+  a = kit.argument(w["shape"], dtype, own)
+  index = data.draw(st.sampled_from(INDEX_DTYPES))
+  named = (*w["batch"], len(w["map"]))
+  i, u = kit.argument(named, index), kit.argument(shape, dtype)
+  r = kit.result(w["shape"], dtype, plan.windowed)
+  everyone = kit.placed(i, everywhere(math.prod(named), TILES))
+  kit.copy(kit.move(everyone), kit.whole(a, r))
+  every = tuple(range(len(shape)))
+  updates = kit.brought(u, shape, every, split)
   dims = tuple(range(len(w["batch"]))) + (-1,) * len(w["window"])
   kit.execute(fields, shape, [(everyone, dims), (updates, every)],
               [(r, (-1,) * len(shape))], split)  # fmt: skip
@@ -435,9 +473,16 @@ def test_dynamic_slice_and_update(data):
   sizes = tuple(data.draw(st.integers(1, n)) for n in shape)
   moving = [d for d in range(len(shape)) if data.draw(st.booleans())]
   dtype = data.draw(st.sampled_from(DTYPES))
-  split = data.draw(partitions(sizes))
+  own = data.draw(partitions(shape))
+  windows = indexed.Windows(
+    sizes, shape, along_dynamic(sizes, shape), len(shape), 4, 0
+  )
+  plan = _drawn(data, windows, own, True, True)
+  update_plan = _drawn(data, windows, own, False, True)
   kit = Kit(TILES)
-  a, u = kit.argument(shape, dtype), kit.argument(sizes, dtype)
+  a, u = kit.argument(shape, dtype, own), kit.argument(sizes, dtype)
+  there = kit.placed(a, plan.windowed)
+  kit.copy(kit.move(there))
   starts, arguments = [], [
     values(dtype, shape, 0), values(dtype, sizes, 1)
   ]  # fmt: skip
@@ -449,14 +494,16 @@ def test_dynamic_slice_and_update(data):
     placed = kit.placed(number, everywhere(1, TILES))
     kit.copy(kit.move(placed))
     starts.append((placed, still))
-  s, r = kit.result(sizes, dtype), kit.result(shape, dtype)
+  s = kit.result(sizes, dtype, plan.result)
+  r = kit.result(shape, dtype, update_plan.windowed)
   every = tuple(range(len(shape)))
-  kit.execute(schema.DynamicSlice(moving), sizes, [(a, still), *starts],
-              [(s, every)], split)  # fmt: skip
+  kit.execute(schema.DynamicSlice(moving), sizes, [(there, still), *starts],
+              [(s, every)], plan.partition)  # fmt: skip
   kit.copy(kit.whole(a, r))
-  update = kit.brought(u, sizes, every, split)
+  update = kit.brought(u, sizes, every, update_plan.partition)
   kit.execute(schema.DynamicUpdate(moving), sizes,
-              [(update, every), *starts], [(r, still)], split)  # fmt: skip
+              [(update, every), *starts], [(r, still)],
+              update_plan.partition)  # fmt: skip
   engine_kit.check(kit.bytes(), arguments)
 
 

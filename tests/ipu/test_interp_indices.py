@@ -8,17 +8,80 @@ import sample_programs
 from program_kit import I32, Kit, double, everywhere, moved_bytes, run
 
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.plan.layout import grid
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
+from jaxlib.ipu.program.tile_memory import Trap
 
 
-def test_gather_is_served_by_the_owners():
+def test_a_gather_hands_candidates_over():
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
   indices = np.array([[5], [0], [9], [-3]], np.int32)
   result = run(sample_programs.gather(), x, indices)
   np.testing.assert_array_equal(result.outputs[0], x[[5, 0, 5, 0]])
-  # Tiles 0 and 1 want two rows each; row 0 is on tile 0 already.
-  assert moved_bytes(result) == [3 * 2 * 4]
+  # Tiles 0 and 1 own two rows each and hear what two others picked of them.
+  assert moved_bytes(result) == [2 * 2 * 2 * 2 * 4]
+
+
+def test_a_busy_sender_is_counted():
+  """Tile 2 owns nothing and sends all four rows of candidates, 32 bytes."""
+  kit = sample_programs.gather()
+  x = np.arange(12, dtype=np.float32).reshape(6, 2)
+  indices = np.zeros((4, 1), np.int32)
+  kit.steps[0].cost.exchange_cycles = 8.0
+  run(kit, x, indices)
+  kit.steps[0].cost.exchange_cycles = 7.0
+  with pytest.raises(Trap, match="sends or receives 32 bytes"):
+    run(kit, x, indices)
+
+
+def test_an_owner_without_the_indices():
+  kit = sample_programs.gather()
+  kit.steps[0].partition = kit.mapping(sample_programs.on_all(4, 2, 2), 8)
+  x = np.arange(12, dtype=np.float32).reshape(6, 2)
+  run(kit, x, np.zeros((4, 1), np.int32))
+  with pytest.raises(Trap, match="0 of the cell's tiles have"):
+    run(kit, x, np.full((4, 1), 5, np.int32))
+  kit.steps[0].partition = kit.mapping(sample_programs.on_all(4, 2, 1), 8)
+  with pytest.raises(Trap, match="does not have the indices"):
+    run(kit, x, np.zeros((4, 1), np.int32))
+
+
+def test_candidates_of_two_tiles():
+  kit = sample_programs.gather()
+  kit.tensors[0].mapping = kit.mapping(everywhere(12, 3), 12)
+  x = np.arange(12, dtype=np.float32).reshape(6, 2)
+  with pytest.raises(Trap, match="3 of the cell's tiles have"):
+    run(kit, x, np.zeros((4, 1), np.int32))
+
+
+def test_an_update_that_does_not_get_to_its_owner():
+  kit = sample_programs.scatter(ReduceKind.SUM)
+  kit.steps[-1].partition = kit.mapping(sample_programs.on_all(4, 2, 2), 8)
+  x = np.zeros((6, 2), np.float32)
+  updates = np.ones((4, 2), np.float32)
+  run(kit, x, np.full((4, 1), 3, np.int32), updates)
+  with pytest.raises(Trap, match="gets to 0 of them"):
+    run(kit, x, np.full((4, 1), 5, np.int32), updates)
+
+
+def test_a_team_adds_up_partial_results():
+  x = np.arange(12, dtype=np.float32).reshape(6, 2)
+  indices = np.array([[5], [0], [5], [7]], np.int32)
+  updates = np.arange(8, dtype=np.float32).reshape(4, 2) * 100
+  kit = sample_programs.team(ReduceKind.SUM)
+  result = run(kit, x, indices, updates)
+  expected = x.copy()
+  expected[5] += updates[0] + updates[2]
+  expected[0] += updates[1]
+  np.testing.assert_array_equal(result.outputs[0], expected)
+  # Each tile sends its partial results of the other's three rows.
+  assert moved_bytes(result)[-1] == 2 * 3 * 2 * 4
+  kit.steps[-1].cost.exchange_cycles = 5.0
+  with pytest.raises(Trap, match="sends or receives 24 bytes"):
+    run(kit, x, indices, updates)
+  with pytest.raises(Trap, match="have an order"):
+    run(sample_programs.team(ReduceKind.SET), x, indices, updates)
 
 
 def test_large_unsigned_indices_are_clamped():
@@ -49,18 +112,22 @@ def test_dynamic_slice_and_update():
   start = kit.argument((), I32)
   s, u = kit.result((2, 2)), kit.result((6, 2))
   starts = kit.placed(start, everywhere(1, 3))
-  kit.copy(kit.whole(a, u), kit.move(starts))
-  split = sample_programs.rows(2, 2, 2)
+  by_column = grid((6, 2), (1, 2))
+  columns = kit.placed(a, by_column)
+  kit.copy(kit.whole(a, u), kit.move(starts), kit.move(columns))
+  split = grid((2, 2), (1, 2))
   part = kit.tensor((2, 2), layout=split)
   kit.execute(schema.DynamicSlice([0]), (2, 2),
-              [(a, (-1, -1)), (starts, (-1, -1))], [(part, (0, 1))],
-              split)  # fmt: skip
+              [(columns, (-1, -1)), (starts, (-1, -1))], [(part, (0, 1))],
+              split, exchange_bytes=0)  # fmt: skip
   doubled = kit.tensor((2, 2), layout=split)
   kit.execute(double(), (2, 2), [(part, (0, 1))], [(doubled, (0, 1))], split)
+  updated = kit.tensor((6, 2), layout=by_column)
+  kit.copy(kit.whole(u, updated))
   kit.execute(schema.DynamicUpdate([0]), (2, 2),
-              [(doubled, (0, 1)), (starts, (-1, -1))], [(u, (-1, -1))],
-              split)  # fmt: skip
-  kit.copy(kit.whole(part, s))
+              [(doubled, (0, 1)), (starts, (-1, -1))], [(updated, (-1, -1))],
+              split, exchange_bytes=0)  # fmt: skip
+  kit.copy(kit.whole(part, s), kit.whole(updated, u))
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
   for at, clamped in ((1, 1), (-4, 0), (99, 4)):
     sliced, updated = run(kit, x, np.int32(at)).outputs

@@ -58,18 +58,40 @@ class ReducingCodelet(Codelet):
     """Bytes of a partial result on its way to a result of type `dtype`."""
 
 
-class SlicingCodelet(Codelet):
-  """The owners of operand 0 serve what the vertices' indices name.
+class IndexedCodelet(Codelet):
+  """Part of a tensor, operand 0 or result 0, is named by indices that are
+  known at run time only: the windowed tensor."""
 
-  `vertex` gets all of operand 0 and picks from it.
+  @abc.abstractmethod
+  def along(
+    self, fields: Any, shape: Sequence[int], windowed: Sequence[int]
+  ) -> tuple[int, ...]:
+    """For each dimension of the windowed tensor the dimension of the iteration
+    space with the same index, -1 where it is known at run time only."""
+
+
+class SlicingCodelet(IndexedCodelet):
+  """Each tile picks what it has of operand 0.
+
+  The replicas of a cell of the partition, all of which have its indices, hold
+  different parts of operand 0. What they picked goes to the one of them that
+  owns it in result 0, in a second superstep; it knows from the indices whose
+  candidate to take. `vertex` gets the numbers of all of operand 0's elements
+  and says which one each point of its cell names.
   """
 
   executor: ClassVar[str] = "slicing"
   serves: ClassVar[bool] = True
 
 
-class UpdatingCodelet(Codelet):
-  """Updates travel to the owners of result 0 and are applied in order.
+class UpdatingCodelet(IndexedCodelet):
+  """Each tile applies, in order, the updates to what it has of result 0.
+
+  The replicas of a cell of the partition, all of which have its updates, hold
+  different parts of result 0. Tiles whose cells differ only along dimensions
+  that walk no dimension of it (lookups) share a part: each adds up its own
+  updates to all of the part, and in a second superstep the owners of its
+  elements combine these partial results.
 
   `vertex` gets the numbers of the result's elements after its operands; it
   gives for each update the number of its element, -1 for none, and its value.
@@ -87,6 +109,14 @@ class UpdatingCodelet(Codelet):
   def combines(self, fields: Any) -> bool:
     """Whether an update reads the old element; `combine` is called then."""
     return False
+
+  def splits_lookups(self, fields: Any) -> bool:
+    """Whether updates of one element may be combined in parts."""
+    return False
+
+  def partial_bytes(self, fields: Any, dtype: DType) -> int:
+    """Bytes of a partial result of elements of type `dtype`."""
+    raise NotImplementedError(f"{type(self).__name__} makes no partial results")
 
   def combine(self, fields: Any, old: Array, new: Array) -> Array:
     """An old element and an update: registers in, registers out."""

@@ -79,6 +79,35 @@ def moved(
   return tuple(np.broadcast_arrays(*at)) if at else ()
 
 
+def along(
+  num_batch_dims: int,
+  batch_dims: Sequence[int],
+  window_dims: Sequence[int],
+  shape: Sequence[int],
+  windowed: Sequence[int],
+) -> tuple[int, ...]:
+  """For each dimension of a windowed tensor the dimension of the iteration
+  space whose index is its own, whatever the indices say; -1 where these say
+  it."""
+  found = []
+  for d, extent in enumerate(windowed):
+    to = batch_dims[d]
+    if to < 0 and window_dims[d] >= 0:
+      to = num_batch_dims + window_dims[d]
+    found.append(to if to >= 0 and shape[to] == extent else -1)
+  return tuple(found)
+
+
+def along_dynamic(
+  shape: Sequence[int], windowed: Sequence[int]
+) -> tuple[int, ...]:
+  """As `along`, of a slice that moves where it is smaller than its tensor."""
+  return tuple(
+    d if n == m else -1
+    for d, (n, m) in enumerate(zip(shape, windowed, strict=True))
+  )
+
+
 def check(
   v: Checker,
   step: schema.Execute,

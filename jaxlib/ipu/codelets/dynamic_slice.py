@@ -75,6 +75,14 @@ class DynamicSliceCodelet(SlicingCodelet):
     at = _windows.moved(fields.dynamic_dims, start, cell, operand.shape)
     return [operand[at]]
 
+  def along(
+    self,
+    fields: schema.DynamicSlice,
+    shape: Sequence[int],
+    windowed: Sequence[int],
+  ) -> tuple[int, ...]:
+    return _windows.along_dynamic(shape, windowed)
+
   def check(
     self, fields: schema.DynamicSlice, step: schema.Execute, v: Checker
   ) -> None:

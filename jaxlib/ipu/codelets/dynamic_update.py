@@ -12,7 +12,7 @@ from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import Array, Cell, Cycles, Extents
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
 from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -51,6 +51,20 @@ class DynamicUpdateCodelet(UpdatingCodelet):
     update, *start, numbers = operands
     at = _windows.moved(fields.dynamic_dims, start, cell, numbers.shape)
     return [numbers[at], np.broadcast_to(update, cell.extents)]
+
+  def splits_lookups(self, fields: schema.DynamicUpdate) -> bool:
+    return True  # no element is updated twice
+
+  def partial_bytes(self, fields: schema.DynamicUpdate, dtype: DType) -> int:
+    return SIZE[dtype]
+
+  def along(
+    self,
+    fields: schema.DynamicUpdate,
+    shape: Sequence[int],
+    windowed: Sequence[int],
+  ) -> tuple[int, ...]:
+    return _windows.along_dynamic(shape, windowed)
 
   def check(
     self, fields: schema.DynamicUpdate, step: schema.Execute, v: Checker

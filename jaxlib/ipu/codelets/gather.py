@@ -30,8 +30,26 @@ COPY = {1: (4, 3), 2: (2, 2), 4: (2, 2), 8: (1, 2)}
 SUPERVISOR = 11
 
 
+def slice_cycles(
+  target: Target, dtype: DType, lookups: Any, window: Any, parts: Any
+) -> Cycles:
+  """MultiSlice with `lookups` indices of slices of `window` elements, on one
+  of `parts` tiles that share the operand. Numbers or arrays."""
+  vector, cycles = COPY[SIZE[dtype]]
+  vectors = ceil_div(window, vector)
+  alone = ceil_div(vectors, target.num_workers)
+  vectors = np.where(np.asarray(lookups) == 1, alone, vectors)
+  scanned = ceil_div(lookups, target.num_workers)
+  served = ceil_div(scanned * 1.0, parts)
+  worker = (
+    START + served * (SERVED + vectors * cycles) + (scanned - served) * SKIPPED
+  )
+  total = target.launch_cycles + SUPERVISOR + target.num_workers * worker
+  return total if np.ndim(total) else float(total)
+
+
 class GatherCodelet(SlicingCodelet):
-  """Cycles: MultiSlice, the indices shared by the workers.
+  """Cycles: MultiSlice, the indices shared by the workers, or the one slice.
 
   `parts` (default 1) is over how many tiles the operand is spread along its
   indexed dimensions. Each of them scans the indices of all and serves an
@@ -52,15 +70,9 @@ class GatherCodelet(SlicingCodelet):
   ) -> Cycles:
     batch = volume(cell[: fields.num_batch_dims])
     window = volume(cell[fields.num_batch_dims :])
-    vector, cycles = COPY[SIZE[operand_dtypes[0]]]
-    served = ceil_div(batch, target.num_workers)
-    skipped = served * (extra.get("parts", 1) - 1)
-    worker = (
-      START
-      + served * (SERVED + ceil_div(window, vector) * cycles)
-      + skipped * SKIPPED
+    return slice_cycles(
+      target, operand_dtypes[0], batch, window, extra.get("parts", 1)
     )
-    return target.launch_cycles + SUPERVISOR + target.num_workers * worker
 
   def shares(
     self,
@@ -91,6 +103,20 @@ class GatherCodelet(SlicingCodelet):
       fields.window_dims,
     )
     return [np.broadcast_to(operand[tuple(at)], cell.extents)]
+
+  def along(
+    self,
+    fields: schema.Gather,
+    shape: Sequence[int],
+    windowed: Sequence[int],
+  ) -> tuple[int, ...]:
+    return _windows.along(
+      fields.num_batch_dims,
+      fields.batch_dims,
+      fields.window_dims,
+      shape,
+      windowed,
+    )
 
   def check(
     self, fields: schema.Gather, step: schema.Execute, v: Checker

@@ -33,7 +33,8 @@ _OP_START, _OP_SERVED, _OP_ATOM, _OP_SKIPPED = 3 + 29, 11, 3, 5
 class ScatterCodelet(UpdatingCodelet):
   """Cycles: MultiUpdate for SET, MultiUpdateOp for what combines.
 
-  `parts` as for a gather. Sums of floats take an atom (32 bits of f32, 64 of
+  `parts` as for a gather; `entries` are a tile's places along the indexed
+  dimensions. A worker has some of these places and scans all indices. Sums of floats take an atom (32 bits of f32, 64 of
   f16) at a time; other kinds and types the element-wise loop's cycles per
   element [D].
   """
@@ -53,8 +54,10 @@ class ScatterCodelet(UpdatingCodelet):
     batch = volume(cell[: fields.num_batch_dims])
     window = volume(cell[fields.num_batch_dims :])
     dtype = result_dtypes[0]
-    served = ceil_div(batch, target.num_workers)
-    skipped = served * (extra.get("parts", 1) - 1)
+    entries = np.maximum(extra.get("entries", target.num_workers), 1.0)
+    places = np.ceil(entries / target.num_workers) / entries
+    served = np.ceil(batch * places / extra.get("parts", 1))
+    skipped = batch - served
     kind = ReduceKind(fields.kind)
     if kind == ReduceKind.SET:
       vector, cycles = gather.COPY[SIZE[dtype]]
@@ -65,9 +68,10 @@ class ScatterCodelet(UpdatingCodelet):
       start, skip = _OP_START, _OP_SKIPPED
       each = _OP_SERVED + window * self._per_element(fields, kind, dtype)
     worker = start + served * each + skipped * skip
-    return (
+    total = (
       target.launch_cycles + gather.SUPERVISOR + target.num_workers * worker
     )
+    return total if np.ndim(total) else float(total)
 
   def _per_element(
     self, fields: schema.Scatter, kind: ReduceKind, dtype: DType
@@ -131,12 +135,37 @@ class ScatterCodelet(UpdatingCodelet):
   def combines(self, fields: schema.Scatter) -> bool:
     return fields.kind != ReduceKind.SET
 
+  def splits_lookups(self, fields: schema.Scatter) -> bool:
+    if fields.kind == ReduceKind.SET:
+      return bool(fields.unique_indices)
+    return fields.kind in reduce.MONOIDS
+
+  def partial_bytes(self, fields: schema.Scatter, dtype: DType) -> int:
+    """Narrow floats are summed as f32; what overwrites says where it does."""
+    if fields.kind == ReduceKind.SET:
+      return SIZE[dtype] + 1
+    return reduce.partial_bytes(dtype)
+
   def combine(self, fields: schema.Scatter, old: Array, new: Array) -> Array:
     kind = ReduceKind(fields.kind)
     with np.errstate(all="ignore"):
       if kind == ReduceKind.GENERAL:
         return evaluate(fields.combine, fields.combine_outputs, [old, new])[0]
       return reduce.apply(kind, old, new)
+
+  def along(
+    self,
+    fields: schema.Scatter,
+    shape: Sequence[int],
+    windowed: Sequence[int],
+  ) -> tuple[int, ...]:
+    return _windows.along(
+      fields.num_batch_dims,
+      fields.batch_dims,
+      fields.window_dims,
+      shape,
+      windowed,
+    )
 
   def check(
     self, fields: schema.Scatter, step: schema.Execute, v: _checks.Checker

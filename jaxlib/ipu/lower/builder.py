@@ -87,6 +87,7 @@ class Builder:
     steps: the list that new steps go to.
     locations: where steps come from, with their numbers; the keys are the
       fields of `schema.Location`.
+    buffers: bytes that each tile needs while a step runs, by the step's id.
   """
 
   def __init__(self, target: Target) -> None:
@@ -101,6 +102,7 @@ class Builder:
     self._placed: list[dict[Any, int]] = [{}]
     self._location = self._intern(UNKNOWN)
     self._constant_roots: dict[Any, int] = {}
+    self.buffers: dict[int, np.ndarray] = {}
 
   # --- Values --------------------------------------------------------------
 
@@ -267,6 +269,7 @@ class Builder:
     operands: Sequence[Operand],
     results: Sequence[Written],
     extra: schema.Cost | None = None,
+    buffers: np.ndarray | None = None,
     **hints: Any,
   ) -> None:
     """Adds a compute set and the exchange it needs.
@@ -278,6 +281,7 @@ class Builder:
       operands: what its vertices read.
       results: what they write.
       extra: costs beyond the vertices' own (inner exchanges).
+      buffers: bytes of each tile for what these move.
       **hints: what the codelet's cycle formula wants to know beside.
 
     Where all results are empty there is nothing to do, and no step.
@@ -312,17 +316,18 @@ class Builder:
     )
     if extra is not None:
       total = cost.add(total, extra)
-    self.steps.append(
-      schema.Execute(
-        fields,
-        list(shape),
-        self.mapping(partition),
-        accesses,
-        [schema.Access(r.root, list(r.dims)) for r in results],
-        total,
-        self._location,
-      )
+    step = schema.Execute(
+      fields,
+      list(shape),
+      self.mapping(partition),
+      accesses,
+      [schema.Access(r.root, list(r.dims)) for r in results],
+      total,
+      self._location,
     )
+    self.steps.append(step)
+    if buffers is not None:
+      self.buffers[id(step)] = buffers
 
   def bringing(
     self, shape: Shape, partition: Layout, operands: Sequence[Operand]

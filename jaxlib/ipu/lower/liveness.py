@@ -33,6 +33,7 @@ class Timeline:
     # Placed tensors: from their exchange to their last use.
     self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
     self._open: dict[int, int] = {}
+    self.times: dict[int, int] = {}  # of compute sets, by the step's id
     # The loops around the present step, by their begin; what was placed before
     # one of them and is used in it.
     self._loops: list[int] = []
@@ -118,6 +119,7 @@ class Timeline:
 
   def _execute(self, step: schema.Execute) -> Event:
     tensors = self._tensors
+    self.times[id(step)] = self._now
     results = [tensors[a.tensor].root for a in step.results]
     codelet = CODELETS[type(step.fields)]
     in_place = codelet.in_place

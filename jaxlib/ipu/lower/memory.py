@@ -103,6 +103,11 @@ def plan(
     for begin, end in intervals:
       starts[begin].append(share)
       ends[end + 1].append(share)
+  for step, buffers in builder.buffers.items():
+    share = np.zeros(tiles, np.int64)
+    share[: len(buffers)] = buffers[:tiles]
+    starts[line.times[step]].append(share)
+    ends[line.times[step] + 2].append(share)
   code = _code_bytes(builder)
   now = np.full(tiles, code, np.int64)
   peak, peak_tile, peak_time = code, 0, 0

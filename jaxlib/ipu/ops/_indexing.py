@@ -54,9 +54,14 @@ def index_operand(
   return Operand(view, dims, dataclasses.replace(own, factors=factors))
 
 
-def operand_layout(builder: Builder, view: View) -> Layout:
-  """Where an indexed operand is: its root's own place if it is whole."""
+def whole_root(builder: Builder, view: View) -> bool:
+  """Whether an indexed operand is a root, so that it has a place of its own."""
   info = builder.tensors[view.root]
-  if builder.is_identity(view) and info.shape == view.shape:
-    return info.layout
+  return builder.is_identity(view) and info.shape == view.shape
+
+
+def operand_layout(builder: Builder, view: View) -> Layout:
+  """Where an indexed operand is, or would be."""
+  if whole_root(builder, view):
+    return builder.tensors[view.root].layout
   return builder.default_layout(view.shape, view.dtype)

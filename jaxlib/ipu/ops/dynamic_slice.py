@@ -1,17 +1,23 @@
-"""dynamic_slice and dynamic_update_slice: exchanges whose place is known only
-at run time."""
+"""dynamic_slice and dynamic_update_slice: slices whose place is only known at
+run time."""
 
 from __future__ import annotations
 
-from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import Node, Value
+import dataclasses
+from typing import Any
+
+from jaxlib.ipu.codelets._windows import along_dynamic
+from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import update_slice
-from jaxlib.ipu.ops._indexing import operand_layout
+from jaxlib.ipu.ops._indexing import operand_layout, whole_root
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 
 
 def _starts(
@@ -28,6 +34,24 @@ def _start_operands(
   return [Operand(builder.view(v), (-1,) * rank) for _, v in starts]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Cycles:
+  """What a slice takes (plan/indexed.py): each index along what moves counts
+  as a lookup of what lies together there."""
+
+  target: Target
+  dtype: DType
+
+  def __call__(self, lookups: Any, window: Any, parts: Any, entries: Any) -> Any:
+    del parts, entries
+    return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
+
+
+def _windows(shape: Shape, windowed: Shape, dtype: DType) -> indexed.Windows:
+  along = along_dynamic(shape, windowed)
+  return indexed.Windows(shape, windowed, along, len(shape), SIZE[dtype], 0)
+
+
 def _slice(builder: Builder, node: Node) -> None:
   operand = builder.view(node.inputs[0])
   value = node.results[0]
@@ -35,20 +59,33 @@ def _slice(builder: Builder, node: Node) -> None:
   if not starts:
     builder.define(value, operand)
     return
-  root = builder.result(node)
-  split = builder.tensors[root].layout
+  if 0 in value.shape:
+    builder.result(node)
+    return
+  target = builder.target
+  windows = _windows(value.shape, operand.shape, value.dtype)
+  cycles = _Cycles(target, value.dtype)
+  plan = indexed.slicing(
+    target,
+    windows,
+    operand_layout(builder, operand),
+    whole_root(builder, operand),
+    cycles,
+  )
+  handed = indexed.candidates(target, windows, plan, cycles)
+  root = builder.result(node, plan.result)
   rank = len(value.shape)
-  dims = tuple(range(rank))
   builder.execute(
     schema.DynamicSlice([d for d, _ in starts]),
     value.shape,
-    split,
+    plan.partition,
     [
-      Operand(operand, (-1,) * rank, operand_layout(builder, operand)),
+      Operand(operand, (-1,) * rank, plan.windowed),
       *_start_operands(builder, starts, rank),
     ],
-    [Written(root, dims)],
-    extra=indexed.deliver(builder.target, split, SIZE[value.dtype]),
+    [Written(root, tuple(range(rank)))],
+    extra=handed.cost if handed else None,
+    buffers=handed.buffers if handed else None,
   )
 
 
@@ -59,23 +96,33 @@ def _update(builder: Builder, node: Node) -> None:
   if not starts:
     builder.define(node.results[0], update)
     return
-  root = builder.result(node, operand_layout(builder, operand))
-  builder.copy_to([(operand, builder.root_view(root))])
   if update.size == 0:
+    builder.define(node.results[0], operand)
     return
+  target = builder.target
+  plan = indexed.updating(
+    target,
+    _windows(update.shape, operand.shape, update.dtype),
+    operand_layout(builder, operand),
+    whole_root(builder, operand),
+    SIZE[update.dtype],
+    _Cycles(target, update.dtype),
+  )
+  handed = indexed.partials(target, plan, SIZE[update.dtype])
+  root = builder.result(node, plan.windowed)
+  builder.copy_to([(operand, builder.root_view(root))])
   rank = len(update.shape)
-  dims = tuple(range(rank))
-  split = builder.default_layout(update.shape, update.dtype)
   builder.execute(
     schema.DynamicUpdate([d for d, _ in starts]),
     update.shape,
-    split,
+    plan.partition,
     [
-      Operand(update, dims),
+      Operand(update, tuple(range(rank))),
       *_start_operands(builder, starts, rank),
     ],
     [Written(root, (-1,) * rank)],
-    extra=indexed.deliver(builder.target, split, SIZE[update.dtype]),
+    extra=handed.cost if handed else None,
+    buffers=handed.buffers if handed else None,
   )
 
 

@@ -1,11 +1,13 @@
-"""gather: each tile serves the slices whose first element it owns, by
-request; the slices travel to the result's tiles in a second superstep."""
+"""gather: each tile picks what it has of the slices; where tiles share what
+the indices name, candidates go to their owners in a second superstep."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.codelets.gather import CODELET, slice_cycles
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
@@ -15,10 +17,11 @@ from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
   operand_layout,
-  partition,
+  whole_root,
 )
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 from jaxlib.mlir.dialects import stablehlo
 
 
@@ -36,6 +39,18 @@ def _read(operation: Any) -> Indexing:
   )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Cycles:
+  """What slices take (plan/indexed.py)."""
+
+  target: Target
+  dtype: DType
+
+  def __call__(self, lookups: Any, window: Any, parts: Any, entries: Any) -> Any:
+    del entries
+    return slice_cycles(self.target, self.dtype, lookups, window, parts)
+
+
 def _lower(builder: Builder, node: Node) -> None:
   indexing: Indexing = node.attributes
   operand = builder.view(node.inputs[0])
@@ -45,8 +60,6 @@ def _lower(builder: Builder, node: Node) -> None:
   batch = indexing.batch_dims(rank)
   order = batch + indexing.window_dims
   shape = tuple(value.shape[d] for d in order)
-  split = partition(builder, shape, SIZE[value.dtype])
-  root = builder.new_root(shape, value.dtype, split)
   dims = tuple(range(rank))
   operand_rank = len(operand.shape)
   fields = schema.Gather(
@@ -56,16 +69,40 @@ def _lower(builder: Builder, node: Node) -> None:
     batch_dims=indexing.operand_batch_dims(operand_rank),
     window_dims=indexing.operand_window(operand_rank),
   )
+  if 0 in shape:
+    root = builder.new_root(shape, value.dtype)
+    builder.define(value, builder.root_view(root).reshape(value.shape))
+    return
+  windows = indexed.Windows(
+    shape,
+    operand.shape,
+    CODELET.along(fields, shape, operand.shape),
+    len(batch),
+    SIZE[value.dtype],
+    SIZE[indices.dtype] * indices.shape[-1],
+  )
+  cycles = _Cycles(builder.target, value.dtype)
+  plan = indexed.slicing(
+    builder.target,
+    windows,
+    operand_layout(builder, operand),
+    whole_root(builder, operand),
+    cycles,
+  )
+  handed = indexed.candidates(builder.target, windows, plan, cycles)
+  root = builder.new_root(shape, value.dtype, plan.result)
   builder.execute(
     fields,
     shape,
-    split,
+    plan.partition,
     [
-      Operand(operand, (-1,) * rank, operand_layout(builder, operand)),
-      index_operand(indices, rank, len(batch), split, shape),
+      Operand(operand, (-1,) * rank, plan.windowed),
+      index_operand(indices, rank, len(batch), plan.partition, shape),
     ],
     [Written(root, dims)],
-    extra=indexed.deliver(builder.target, split, SIZE[value.dtype]),
+    extra=handed.cost if handed else None,
+    buffers=handed.buffers if handed else None,
+    parts=plan.parts,
   )
   inverse = tuple(order.index(d) for d in range(rank))
   builder.define(value, builder.root_view(root).transpose(inverse))

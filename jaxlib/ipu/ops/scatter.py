@@ -1,4 +1,5 @@
-"""scatter: updates travel to the tiles that own their place.
+"""scatter: updates go to all tiles that may own their place, each applies its
+own; plan/indexed.py says who they are.
 
 The result starts as a copy of the operand, which costs nothing where the
 allocator can give both the same storage.
@@ -6,9 +7,11 @@ allocator can give both the same storage.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.codelets.scatter import CODELET
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ir.registry import Operation, define
@@ -20,11 +23,13 @@ from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
   operand_layout,
-  partition,
+  whole_root,
 )
+from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
+from jaxlib.ipu.target import Target
 from jaxlib.mlir.dialects import stablehlo
 
 
@@ -53,6 +58,26 @@ def _kind(region: Graph) -> tuple[ReduceKind, Combiner]:
   return ReduceKind.GENERAL, combiner(region)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Cycles:
+  """What updates take (plan/indexed.py)."""
+
+  target: Target
+  dtype: DType
+  kind: ReduceKind
+  combine: Combiner
+
+  def __call__(self, lookups: Any, window: Any, parts: Any, entries: Any) -> Any:
+    fields = schema.Scatter(
+      1, [], [], [], [], self.kind, 0, self.combine.code,
+      list(self.combine.outputs), 0,
+    )  # fmt: skip
+    return CODELET.cycles(
+      self.target, fields, (), (self.dtype,), (lookups, window),
+      parts=parts, entries=entries,
+    )  # fmt: skip
+
+
 def _lower(builder: Builder, node: Node) -> None:
   indexing: Indexing = node.attributes
   operand = builder.view(node.inputs[0])
@@ -64,9 +89,8 @@ def _lower(builder: Builder, node: Node) -> None:
   updates = updates.transpose(order)
   shape = updates.shape
   kind, combine = _kind(node.regions[0])
-  root = builder.result(node, operand_layout(builder, operand))
-  builder.copy_to([(operand, builder.root_view(root))])
   if updates.size == 0:
+    builder.define(node.results[0], operand)
     return
   operand_rank = len(operand.shape)
   window = indexing.operand_window(operand_rank)
@@ -83,18 +107,49 @@ def _lower(builder: Builder, node: Node) -> None:
     combine_outputs=list(combine.outputs),
     unique_indices=int(indexing.unique),
   )
-  split = partition(builder, shape, SIZE[updates.dtype])
-  builder.execute(
-    fields,
+  target = builder.target
+  windows = indexed.Windows(
     shape,
-    split,
-    [
-      index_operand(indices, rank, len(batch), split, shape),
-      Operand(updates, tuple(range(rank))),
-    ],
-    [Written(root, (-1,) * rank)],
-    extra=indexed.deliver(builder.target, split, SIZE[updates.dtype]),
+    operand.shape,
+    CODELET.along(fields, shape, operand.shape),
+    len(batch),
+    SIZE[updates.dtype],
+    SIZE[indices.dtype] * indices.shape[-1],
   )
+  partial_bytes = 0
+  if CODELET.splits_lookups(fields):
+    partial_bytes = CODELET.partial_bytes(fields, updates.dtype)
+  plan = indexed.updating(
+    target,
+    windows,
+    operand_layout(builder, operand),
+    whole_root(builder, operand),
+    partial_bytes,
+    _Cycles(target, updates.dtype, kind, combine),
+  )
+  handed = indexed.partials(target, plan, partial_bytes)
+  root = builder.result(node, plan.windowed)
+  builder.copy_to([(operand, builder.root_view(root))])
+  dims = tuple(range(rank))
+  for d, start, extent, partition in indexed.rounds(windows, plan):
+    named, some = indices, updates
+    if plan.rounds > 1:
+      named = part(indices, d, start, start + extent)
+      some = part(updates, d, start, start + extent)
+    builder.execute(
+      fields,
+      some.shape,
+      partition,
+      [
+        index_operand(named, rank, len(batch), partition, some.shape),
+        Operand(some, dims),
+      ],
+      [Written(root, (-1,) * rank)],
+      extra=handed.cost if handed else None,
+      buffers=handed.buffers if handed else None,
+      parts=plan.parts,
+      entries=plan.entries,
+    )
 
 
 define(

@@ -13,7 +13,7 @@ from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.region import combiner
 from jaxlib.ipu.lower.sort_keys import sort_keys
 from jaxlib.ipu.ops._indexing import partition
-from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan import sorting
 from jaxlib.ipu.program import schema
 
 SORT = "stablehlo.sort"
@@ -38,13 +38,13 @@ def _read(operation: Any) -> Sorting:
 
 
 def _lower(builder: Builder, node: Node) -> None:
-  sorting: Sorting = node.attributes
+  attributes: Sorting = node.attributes
   operand_shape = node.inputs[0].shape
   dims = tuple(range(len(operand_shape)))
-  order = (*(d for d in dims if d != sorting.dimension), sorting.dimension)
+  order = (*(d for d in dims if d != attributes.dimension), attributes.dimension)
   inverse = tuple(order.index(d) for d in dims)
   shape = tuple(operand_shape[d] for d in order)
-  keep = shape[-1] if sorting.keep is None else sorting.keep
+  keep = shape[-1] if attributes.keep is None else attributes.keep
   (region,) = node.regions
   keys = sort_keys(region)
   compare, output = b"", 0
@@ -76,7 +76,7 @@ def _lower(builder: Builder, node: Node) -> None:
     split,
     operands,
     results,
-    extra=indexed.merge(
+    extra=sorting.merge(
       builder.target,
       split,
       to,

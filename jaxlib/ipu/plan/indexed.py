@@ -1,77 +1,625 @@
-"""Costs of moving slices whose place is only known at run time.
+"""How steps whose places are only known at run time are split over tiles.
 
-The owners of an indexed tensor cannot be scheduled to the tiles that want
-the slices before the indices are known, so each slice goes through a second
-superstep. The bound charged is that of a balanced all-to-all: every tile
-receives what it wants, and sends as much as the busiest owner may have to.
+An exchange is fixed when a program is compiled, so whoever has an element has
+to find out for itself that it is wanted. As PopLibs plans it (popops/
+DynamicSlice.cpp): all tiles that share a tensor along what the indices name
+get the indices. For slices each picks what it has; its candidates then go to
+the tiles of the same cell, which share the cell's results between them and
+know from the indices whose candidate to take. For updates each applies those
+that fall on its elements; where tiles take a part of the lookups each, a team
+of them shares a block of elements: each adds up partial results for all of it,
+and combines the team's for its own share.
+
+A split has parts of the lookups, of the dimension that the indices name and of
+the others (popops: lookupParallelSplit, slicedDimSplit, unslicedDimSplit;
+updates in several rounds: lookupSerialSplit). It is chosen by cost, in which
+leaving the tensor where it is competes with bringing it elsewhere.
 """
 
 from __future__ import annotations
 
-from jaxlib.ipu.codelets.sort import levels, merges
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.layout import Factor, Layout, Replica, refine
+from jaxlib.ipu.plan.matmul import distribute
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
+Array = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
-def deliver(target: Target, layout: Layout, item: int) -> cost.Sourced:
-  """Brings slices to (or updates from) the tiles of `layout`.
+# Cycles of a tile with so many lookups of so many elements each, on one of so
+# many tiles (`parts`) that share the tensor, each with so many entries. Takes
+# numbers or arrays, and can be hashed.
+Cycles = Callable[[Any, Any, Any, Any], Any]
+
+
+class Windows(NamedTuple):
+  """What a step walks.
+
+  Attributes:
+    shape: the iteration space.
+    windowed: the shape of the tensor whose elements indices name.
+    along: for each of its dimensions that of the iteration space with the
+      same index, -1 where the indices name it.
+    num_batch: the dimensions of the iteration space that count lookups come
+      first.
+    item_bytes: of an element.
+    index_bytes: of all components of an index.
+  """
+
+  shape: tuple[int, ...]
+  windowed: tuple[int, ...]
+  along: tuple[int, ...]
+  num_batch: int
+  item_bytes: int
+  index_bytes: int
+
+  @property
+  def free(self) -> tuple[int, ...]:
+    """Dimensions of the iteration space that walk none of the tensor's: the
+    lookups, and places in a window along what the indices name."""
+    return tuple(d for d in range(len(self.shape)) if d not in self.along)
+
+  @property
+  def sliced(self) -> int | None:
+    """The longest of the tensor's dimensions that indices name."""
+    named = [d for d, to in enumerate(self.along) if to < 0]
+    return max(named, key=lambda d: self.windowed[d], default=None)
+
+
+class IndexedPlan(NamedTuple):
+  """A split.
+
+  Attributes:
+    partition: of the iteration space.
+    windowed: where the tensor is that indices name.
+    result: where slices end; for updates the same as `windowed`.
+    parts: tiles that share the tensor along what indices name.
+    team: tiles that share an element's updates between them.
+    entries: places along what indices name on a tile.
+    apart: tiles from one of a team to the next.
+    rounds: into how many steps the lookups are cut, one after the other.
+  """
+
+  partition: Layout
+  windowed: Layout
+  result: Layout
+  parts: int
+  team: int
+  entries: int
+  apart: int = 1
+  rounds: int = 1
+
+
+class _Tile(NamedTuple):
+  """What the busiest tile of each candidate has.
+
+  Attributes:
+    lookups: how many.
+    window: elements of a lookup that it looks for.
+    parts: tiles that share the tensor along what indices name.
+    entries: places along what indices name.
+    share: elements that it owns of its cell's.
+    team: tiles that share an element's updates.
+    block: elements of the tensor.
+    brought: of these, elements that do not stay where they are.
+  """
+
+  lookups: Floats
+  window: Floats
+  parts: Floats
+  entries: Floats
+  share: Floats
+  team: Floats
+  block: Floats
+  brought: Floats
+
+
+_Estimate = Callable[[_Tile], Floats]
+
+
+@functools.lru_cache(maxsize=4096)
+def slicing(
+  target: Target, w: Windows, own: Layout, stays: bool, cycles: Cycles
+) -> IndexedPlan:
+  """The cheapest split of slices.
 
   Args:
     target: the machine.
-    layout: where the slices end (or start).
-    item: bytes per element.
+    w: what is walked.
+    own: where the tensor is.
+    stays: whether it can be sliced where it is.
+    cycles: of the vertices.
   """
-  per_tile = layout.max_elements * item
-  return cost.superstep(
-    target,
-    bytes_in=per_tile,
-    bytes_out=per_tile,
-    total_bytes=layout.num_elements * item,
+
+  def estimate(t: _Tile) -> Floats:
+    return _slicing_cycles(target, w, own.max_elements, cycles, t)
+
+  best, elsewhere = _best(target, w, True, estimate)
+  found = slices_in_place(w, own) if stays else None
+  if found is not None and _estimated(w, found, estimate) <= elsewhere:
+    return found
+  return split_slices(w, *best)
+
+
+@functools.lru_cache(maxsize=4096)
+def updating(
+  target: Target,
+  w: Windows,
+  own: Layout,
+  stays: bool,
+  partial_bytes: int,
+  cycles: Cycles,
+) -> IndexedPlan:
+  """The cheapest split of updates.
+
+  Args:
+    target, w, own, cycles: as for `slicing`.
+    stays: whether the tensor can be updated where it is.
+    partial_bytes: of a partial result; 0 where an element's updates have to
+      be applied one after the other.
+  """
+
+  def estimate(t: _Tile) -> Floats:
+    return _updating_cycles(
+      target, w, own.max_elements, partial_bytes, cycles, t
+    )
+
+  best, elsewhere = _best(target, w, partial_bytes > 0, estimate)
+  plan = updates_in_place(w, own) if stays else None
+  if plan is None or _estimated(w, plan, estimate) > elsewhere:
+    plan = split_updates(w, *best)
+  return plan._replace(rounds=_rounds(target, w, plan))
+
+
+# --- Estimates ---------------------------------------------------------------
+
+
+def _best(
+  target: Target, w: Windows, splits_lookups: bool, estimate: _Estimate
+) -> tuple[tuple[int, int, int], float]:
+  """The cheapest (parts of the sliced dimension, of the free ones, of the
+  others) if the tensor is brought to them, and its cycles."""
+  sliced = max(w.windowed[w.sliced], 1) if w.sliced is not None else 1
+  free = math.prod(w.shape[d] for d in w.free)
+  batch = math.prod(w.shape[d] for d in w.free if d < w.num_batch)
+  rest = math.prod(w.shape[to] for to in w.along if to >= 0)
+  parts, groups = _choices(
+    target.num_tiles, sliced, free if splits_lookups else 1
+  )
+  others = np.minimum(np.maximum(target.num_tiles // (parts * groups), 1), rest)
+  window = np.ceil(rest / others)
+  each = np.ceil(free / groups)
+  lookups = np.ceil(batch / groups)
+  entries = np.ceil(sliced / parts)
+  block = np.ceil(math.prod(w.windowed) / sliced / others) * entries
+  # The longer side of a cell is shared.
+  share = np.ceil(each * window / np.minimum(parts, np.maximum(each, window)))
+  total = estimate(
+    _Tile(
+      lookups, window * np.ceil(each / lookups), parts, entries, share, groups,
+      block, block,
+    )
+  )  # fmt: skip
+  i = int(np.argmin(total))
+  return (int(parts[i]), int(groups[i]), int(others[i])), float(total[i])
+
+
+@functools.lru_cache(maxsize=1024)
+def _choices(tiles: int, sliced: int, free: int) -> tuple[Floats, Floats]:
+  """Parts of the sliced and of the free dimensions worth trying."""
+
+  def powers(most: int) -> list[int]:
+    tried = [1 << i for i in range(most.bit_length()) if 1 << i < most]
+    return sorted({-(-most // -(-most // n)) for n in (*tried, most)})
+
+  pairs = [
+    (s, n)
+    for s in powers(min(sliced, tiles))
+    for n in powers(min(free, tiles))
+    if s * n <= tiles
+  ]
+  both = np.array(pairs, np.float64)
+  return both[:, 0], both[:, 1]
+
+
+def _estimated(w: Windows, plan: IndexedPlan, estimate: _Estimate) -> float:
+  """Cycles where the tensor is."""
+  lookups, window = _cell(w, plan.partition)
+  figures = (
+    lookups, window, plan.parts, plan.entries, plan.result.max_elements, 1,
+    plan.windowed.max_elements, 0,
+  )  # fmt: skip
+  return float(estimate(_Tile(*(np.array([float(n)]) for n in figures)))[0])
+
+
+def _cell(w: Windows, partition: Layout) -> tuple[int, int]:
+  """Lookups of the largest cell, and elements of each."""
+  refined = refine(partition.factors, w.shape)
+  assert refined is not None, "partitions keep to dimensions"
+  sizes = [
+    math.prod(min(f.block, f.extent) for f in factors) for factors in refined
+  ]
+  counting = [d in w.free and d < w.num_batch for d in range(len(sizes))]
+  lookups = math.prod(n for n, c in zip(sizes, counting) if c)
+  return lookups, math.prod(sizes) // lookups
+
+
+def _exchange(target: Target, received: Floats, sent: Any) -> Floats:
+  """Cycles of an exchange, 0 where there is none."""
+  cycles = cost.exchange_cycles(target, received, sent)
+  return cycles + np.where(received > 0, target.sync_cycles, 0.0)
+
+
+def _slicing_cycles(
+  target: Target, w: Windows, own: int, cycles: Cycles, t: _Tile
+) -> Floats:
+  item = w.item_bytes
+  cell = t.lookups * t.window
+  indices = t.lookups * w.index_bytes
+  total = _exchange(target, t.brought * item, (t.brought > 0) * own * item)
+  total += _exchange(target, indices, 0.0)
+  total += cycles(t.lookups, t.window, t.parts, t.entries)
+  others = t.parts - 1
+  total += _exchange(
+    target, others * t.share * item, (others > 0) * cell * item
+  )
+  total += (others > 0) * _select_cycles(t.share, t.window, cycles)
+  room = t.brought + cell + others * t.share
+  return _fitting(target, total, room * item + indices)
+
+
+def _select_cycles(share: Any, window: Any, cycles: Cycles) -> Any:
+  """A second slice, of the candidates of a share (popops: slice.1)."""
+  return cycles(np.ceil(share / window), np.minimum(share, window), 1.0, 1.0)
+
+
+def _updating_cycles(
+  target: Target,
+  w: Windows,
+  own: int,
+  partial_bytes: int,
+  cycles: Cycles,
+  t: _Tile,
+) -> Floats:
+  item = w.item_bytes
+  share = np.ceil(t.brought / t.team)
+  # It comes, and goes back where it was (popops: rearrangeBase).
+  total = 2 * _exchange(target, share * item, (share > 0) * own * item)
+  arrives = t.lookups * (w.index_bytes + t.window * item)
+  total += _exchange(target, arrives, 0.0)
+  total += cycles(t.lookups, t.window, t.parts, t.entries)
+  # One tile's lookups may come in rounds.
+  at_once = np.minimum(arrives, _round_bytes(target))
+  arrives = np.where((t.team == 1) & (t.lookups > 1), at_once, arrives)
+  partials = (t.team > 1) * t.block * partial_bytes
+  others = share * (t.team - 1) * partial_bytes
+  total += _exchange(target, others, partials)
+  total += (t.team > 1) * _combine_cycles(target, share, t.team, partial_bytes)
+  return _fitting(target, total, share * item + arrives + partials + others)
+
+
+def _combine_cycles(
+  target: Target, share: Any, fan: Any, item_bytes: int
+) -> Any:
+  """Combining `fan` partial results of each of `share` elements side by side:
+  STRIDED_REDUCE, 16 + vectors * (3 + 5 + 3 + fan - 1) (reduction/
+  CycleEstimationFunctions.cpp) [S]."""
+  width = max(target.data_path_bytes / max(item_bytes, 1), 1.0)
+  vectors = np.ceil(np.ceil(share / target.num_workers) / width)
+  worker = 16 + vectors * (11 + fan - 1)
+  return target.launch_cycles + 11 + target.num_workers * worker
+
+
+def _fitting(target: Target, cycles: Floats, room: Floats) -> Floats:
+  """What has no room is worse than all that does, the larger the worse."""
+  limit = target.bytes_for_products
+  return np.where(room <= limit, cycles, 1e18 + 1e6 * room)
+
+
+def _rounds(target: Target, w: Windows, plan: IndexedPlan) -> int:
+  """In how many steps what arrives has room beside a tile's own elements."""
+  lookups, window = _cell(w, plan.partition)
+  if plan.team > 1 or lookups <= 1:
+    return 1
+  arrives = lookups * (w.index_bytes + window * w.item_bytes)
+  return min(math.ceil(arrives / _round_bytes(target)), lookups)
+
+
+def _round_bytes(target: Target) -> float:
+  """What may arrive at a tile for one step; the rest is for its elements."""
+  return target.bytes_for_products / 4
+
+
+class Round(NamedTuple):
+  """Some of the lookups: indices [start, start + extent) of dimension `d`."""
+
+  d: int
+  start: int
+  extent: int
+  partition: Layout
+
+
+def rounds(w: Windows, plan: IndexedPlan) -> Iterator[Round]:
+  """What each step of a plan does, in order."""
+  lookups = [d for d in w.free if d < w.num_batch]
+  d = max(lookups, key=lambda d: w.shape[d], default=0)
+  extent = w.shape[d] if lookups else 1
+  block = -(-extent // plan.rounds)
+  if plan.rounds == 1:
+    yield Round(d, 0, extent, plan.partition)
+    return
+  groups = refine(plan.partition.factors, w.shape)
+  assert groups is not None, "partitions keep to dimensions"
+  for start in range(0, extent, block):
+    size = min(block, extent - start)
+    factors = (
+      f
+      for e, group in enumerate(groups)
+      for f in ((_whole(size),) if e == d else group)
+    )
+    base = plan.partition.base
+    partition = _layout(factors, plan.partition.replicas, base)
+    yield Round(d, start, size, partition)
+
+
+# --- Layouts -----------------------------------------------------------------
+
+
+def split_slices(w: Windows, parts: int, groups: int, others: int) -> IndexedPlan:
+  """Slices of a tensor that is brought."""
+  coarse, fine, stride = _shared(w.shape, _parts(w, groups, others), parts)
+  tensor = []
+  entries = 1
+  for d, (extent, to) in enumerate(zip(w.windowed, w.along, strict=True)):
+    factor = coarse[to] if to >= 0 else _whole(extent)
+    if d == w.sliced and parts > 1:
+      factor = Factor(extent, -(-extent // parts), stride)
+    tensor.append(factor)
+    entries *= min(factor.block, extent) if to < 0 else 1
+  copies = [
+    Replica(coarse[d].parts, coarse[d].stride)
+    for d in w.free
+    if coarse[d].parts > 1
+  ]
+  group = [Replica(parts, stride)] if parts > 1 else []
+  return IndexedPlan(
+    _layout(coarse, group), _layout(tensor, copies), _layout(fine), parts, 1,
+    entries,
+  )  # fmt: skip
+
+
+def split_updates(w: Windows, parts: int, groups: int, others: int) -> IndexedPlan:
+  """Updates of a tensor that is brought."""
+  cut = _parts(w, groups, others)
+  blocks = {d: max(-(-w.shape[d] // cut[d]), 1) for d in w.free}
+  used = {d: -(-w.shape[d] // block) for d, block in blocks.items()}
+  team = math.prod(used.values())
+  coarse, fine, stride = _shared(
+    w.windowed,
+    [
+      cut[to] if to >= 0 else parts if d == w.sliced else 1
+      for d, to in enumerate(w.along)
+    ],
+    team,
+  )
+  factors = [_whole(n) for n in w.shape]
+  for d, to in enumerate(w.along):
+    if to >= 0:
+      factors[to] = coarse[d]
+  apart = stride
+  for d in w.free:
+    if used[d] > 1:
+      factors[d] = Factor(w.shape[d], blocks[d], apart)
+      apart *= used[d]
+  named = [f for f, to in zip(coarse, w.along, strict=True) if to < 0]
+  shared = [Replica(f.parts, f.stride) for f in named if f.parts > 1]
+  where = _layout(fine)
+  return IndexedPlan(
+    _layout(factors, shared),
+    where,
+    where,
+    math.prod(r.count for r in shared),
+    team,
+    math.prod(min(f.block, f.extent) for f in named),
+    stride,
   )
 
 
-def merge(
-  target: Target,
-  split: Layout,
-  to: Layout,
-  row_bytes: int,
-  keep: int,
-  parts: int,
-) -> cost.Sourced:
-  """Brings sorted parts of rows together (see codelets/sort.py).
+def _parts(w: Windows, groups: int, others: int) -> list[int]:
+  """Parts of each dimension of the iteration space."""
+  parts = [1] * len(w.shape)
+  rest = tuple(sorted(to for to in w.along if to >= 0))
+  for dims, count in ((w.free, groups), (rest, others)):
+    extents = tuple(w.shape[d] for d in dims)
+    for d, n in zip(dims, distribute(count, extents), strict=True):
+      parts[d] = n
+  return parts
 
-  A step that pairs elements of different tiles sends half of them to the
-  other; a merge of the few that are kept sends these.
 
-  Args:
-    target: the machine.
-    split: where the parts of rows are.
-    to: where the results end.
-    row_bytes: bytes of all operands' elements at one place of a row.
-    keep: elements of a row that are kept.
-    parts: tiles that share a row.
+def _shared(
+  extents: Sequence[int], parts: Sequence[int], count: int
+) -> tuple[list[Factor], list[Factor], int]:
+  """A grid of blocks, each of which `count` tiles share along their longest
+  dimension.
+
+  Returns:
+    Factors of the blocks, and of the shares; how far apart those are who share
+    a block.
   """
-  length = min(split.factors[-1].block, split.factors[-1].extent)
-  rounds = int(levels(parts))
-  total = cost.superstep(target)
-  if parts > 1:
-    if merges(keep, length, parts):
-      count, elements = rounds, split.max_elements // length * keep
-      total_elements = split.num_elements // split.factors[-1].extent * keep
-      total_elements *= parts // 2
+  blocks = [max(-(-n // p), 1) for n, p in zip(extents, parts, strict=True)]
+  longest = max(range(len(extents)), key=lambda d: blocks[d], default=-1)
+  coarse = [_whole(n) for n in extents]
+  stride = 1
+  for d, (extent, block) in enumerate(zip(extents, blocks, strict=True)):
+    used = -(-extent // block)
+    if d != longest and used > 1:
+      coarse[d] = Factor(extent, block, stride)
+      stride *= used
+  # The shares of the longest nest with all others: its parts come last.
+  fine = list(coarse)
+  if longest >= 0:
+    extent = extents[longest]
+    share = -(-blocks[longest] // count)
+    if share * count < extent:
+      coarse[longest] = Factor(extent, share * count, stride * count)
+    if share < extent:
+      fine[longest] = Factor(extent, share, stride)
+  return coarse, fine, stride
+
+
+def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
+  """Slices of a tensor where it is; None if its blocks straddle dimensions."""
+  found = _cut_as(w, own)
+  if found is None:
+    return None
+  factors, shared, entries = found
+  # Those who share a cell own a part of it each, along what is not cut.
+  owned = list(factors)
+  whole = [d for d, g in enumerate(factors) if all(f.parts <= 1 for f in g)]
+  whole.sort(key=lambda d: -w.shape[d])
+  digits = sorted(shared, key=lambda r: -r.count)
+  for d, digit in zip(whole, digits):
+    share = -(-w.shape[d] // digit.count)
+    if share < w.shape[d]:
+      owned[d] = (Factor(w.shape[d], share, digit.stride),)
+  return IndexedPlan(
+    _layout((f for g in factors for f in g), shared, own.base),
+    own,
+    _layout((f for g in owned for f in g), (), own.base),
+    math.prod(r.count for r in shared),
+    1,
+    entries,
+  )
+
+
+def updates_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
+  """Updates of a tensor where it is; None if its blocks straddle dimensions."""
+  found = _cut_as(w, own)
+  if found is None:
+    return None
+  factors, shared, entries = found
+  return IndexedPlan(
+    _layout((f for g in factors for f in g), shared, own.base),
+    own,
+    own,
+    math.prod(r.count for r in shared),
+    1,
+    entries,
+  )
+
+
+def _cut_as(
+  w: Windows, own: Layout
+) -> tuple[list[tuple[Factor, ...]], list[Replica], int] | None:
+  """A tensor's cuts as factors of the iteration space's dimensions and as
+  replicas of its cells; and the places along what indices name on a tile."""
+  refined = refine(own.factors, w.windowed)
+  if refined is None or own.replicas:
+    return None
+  factors = [(_whole(n),) for n in w.shape]
+  shared = []
+  entries = 1
+  for to, cut in zip(w.along, refined, strict=True):
+    if to >= 0:
+      factors[to] = cut
     else:
-      count = rounds * (rounds + 1) // 2
-      elements = (split.max_elements + 1) // 2
-      total_elements = split.num_elements // 2
-    step = cost.superstep(
+      entries *= math.prod(min(f.block, f.extent) for f in cut)
+      shared += [Replica(f.parts, f.stride) for f in cut if f.parts > 1]
+  return factors, shared, entries
+
+
+def _whole(extent: int) -> Factor:
+  return Factor(extent, max(extent, 1), 0)
+
+
+def _layout(
+  factors: Iterable[Factor], replicas: Sequence[Replica] = (), base: int = 0
+) -> Layout:
+  """A layout without factors of one element: equal mappings are equal."""
+  kept = tuple(f for f in factors if f.extent != 1)
+  return Layout(kept or (_whole(1),), tuple(replicas), base)
+
+
+# --- What a step costs beside its vertices -----------------------------------
+
+
+class Handed(NamedTuple):
+  """The second superstep: its cost, and each tile's buffers in bytes."""
+
+  cost: schema.Cost
+  buffers: Array
+
+
+@functools.lru_cache(maxsize=4096)
+def candidates(
+  target: Target, w: Windows, plan: IndexedPlan, cycles: Cycles
+) -> Handed | None:
+  """Candidates go to the tiles that own them; None if each picks its own.
+
+  Every tile sends its cell but for its share, and receives its share from all
+  others that picked of the cell.
+  """
+  if plan.parts <= 1:
+    return None
+  tiles = np.arange(plan.partition.last_tile + 1)
+  cell = plan.partition.elements(tiles)
+  own = plan.result.elements(tiles)
+  others = own * (plan.parts - 1)
+  _, window = _cell(w, plan.partition)
+  select = _select_cycles(float(own.max()), float(window), cycles)
+  return _handed(
+    target, w.item_bytes, others, cell - own, cell + others, float(select)
+  )
+
+
+@functools.lru_cache(maxsize=4096)
+def partials(
+  target: Target, plan: IndexedPlan, partial_bytes: int
+) -> Handed | None:
+  """A team's partial results go to the elements' owners; None if there is
+  none."""
+  if plan.team <= 1:
+    return None
+  last = max(plan.partition.last_tile, plan.windowed.last_tile)
+  span = plan.team * plan.apart
+  own = plan.windowed.elements(np.arange(-(-(last + 1) // span) * span))
+  by_team = own.reshape(-1, plan.team, plan.apart)
+  block = np.broadcast_to(by_team.sum(1, keepdims=True), by_team.shape)
+  block = block.reshape(-1)
+  others = own * (plan.team - 1)
+  combine = _combine_cycles(target, own.max(), plan.team, partial_bytes)
+  return _handed(
+    target, partial_bytes, others, block - own, block + others, float(combine),
+    float(others.sum()),
+  )  # fmt: skip
+
+
+def _handed(
+  target: Target,
+  item_bytes: int,
+  received: Array,
+  sent: Array,
+  held: Array,
+  compute_cycles: float,
+  flops: float = 0.0,
+) -> Handed:
+  return Handed(
+    cost.superstep(
       target,
-      bytes_in=elements * row_bytes,
-      bytes_out=elements * row_bytes,
-      total_bytes=total_elements * row_bytes,
-    )
-    for _ in range(count):
-      total = cost.add(total, step)
-  if parts > 1 or to != split:
-    total = cost.add(total, deliver(target, to, row_bytes))
-  return total
+      compute_cycles=compute_cycles,
+      bytes_in=int(received.max()) * item_bytes,
+      bytes_out=int(sent.max()) * item_bytes,
+      total_bytes=int(received.sum()) * item_bytes,
+      flops=flops,
+    ),
+    held * item_bytes,
+  )

@@ -137,6 +137,8 @@ class Machine:
     self._views: dict[int, Elements] = {}
     # (time, tensor, whether it reads old contents) for `peak_bytes`.
     self.uses: list[tuple[int, int, bool]] = []
+    # (time, bytes of each tile) of what lives within a step.
+    self.brief: list[tuple[int, Array]] = []
     for i, t in enumerate(program.tensors):
       if t.root == i and t.space == schema.CONSTANT:
         self.read_only.add(i)
@@ -282,6 +284,10 @@ class Machine:
     """Notes that a tensor is live."""
     self.uses.append((self.steps, tensor, True))
 
+  def held_briefly(self, sizes: Array) -> None:
+    """Notes the bytes that each tile holds within a step."""
+    self.brief.append((self.steps, sizes))
+
   def writable(self, tensor: int) -> TileMemory:
     """A tensor's memory, for writing."""
     if tensor in self.read_only:
@@ -328,7 +334,7 @@ class Machine:
     if math.ceil(busiest / rate) > cost.exchange_cycles:
       raise Trap(
         "exchange",
-        f"a tile sends or receives {busiest} bytes, {rate} a cycle; the step's "
+        f"a tile sends or receives {busiest:g} bytes, {rate:g} a cycle; the step's "
         f"cost has {cost.exchange_cycles} cycles",
       )
 
@@ -453,6 +459,9 @@ class Machine:
       for begin, end in intervals:
         for time, sign in ((begin, 1), (end + 1, -1)):
           change[time] = change.get(time, 0) + sign * held
+    for time, sizes in self.brief:
+      for at, sign in ((time, 1), (time + 1, -1)):
+        change[at] = change.get(at, 0) + sign * sizes
     now = np.zeros(len(tiles), np.int64)
     peak = now.copy()
     for time in sorted(change):

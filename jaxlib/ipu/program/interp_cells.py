@@ -56,6 +56,17 @@ def boxes(machine: Machine, step: schema.Execute) -> Iterator[tuple[int, Cell]]:
   """The cells of a codelet that needs boxes; each cell once, on the first of
   the tiles that compute it."""
   seen = set()
+  for tile, cell in all_boxes(machine, step):
+    first = first_point(cell)
+    if first not in seen:
+      seen.add(first)
+      yield tile, cell
+
+
+def all_boxes(
+  machine: Machine, step: schema.Execute
+) -> Iterator[tuple[int, Cell]]:
+  """The cells of a codelet that needs boxes, each on all of its tiles."""
   for tile, cell in cells(machine.layouts[step.partition], tuple(step.shape)):
     if not cell.is_box:
       raise Trap(
@@ -64,10 +75,7 @@ def boxes(machine: Machine, step: schema.Execute) -> Iterator[tuple[int, Cell]]:
         f"{type(step.fields).__name__} needs boxes",
         tile,
       )
-    first = first_point(cell)
-    if first not in seen:
-      seen.add(first)
-      yield tile, cell
+    yield tile, cell
 
 
 def folds(

@@ -1,100 +1,254 @@
-"""How the interpreter runs codelets whose updates the result's owners apply."""
+"""How the interpreter runs codelets whose updates the result's owners apply.
+
+Tiles apply the updates of their cells to what they own. A team of tiles, whose
+cells differ in lookups alone, shares a block: each adds up partial results for
+all of it, which go to their elements' owners in a second superstep.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from jaxlib.ipu.codelets._instructions import load, register_type, store
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.plan.layout import Layout, refine
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.interp_cells import boxes, operands
-from jaxlib.ipu.program.tile_memory import Array, Elements, TileMemory, Trap
+from jaxlib.ipu.program.interp_cells import all_boxes, first_point, operands
+from jaxlib.ipu.program.tile_memory import (
+  Array,
+  Elements,
+  Mask,
+  TileMemory,
+  Trap,
+)
 
 if TYPE_CHECKING:
   from jaxlib.ipu.program.interp import Machine
 
 
+class _Updates(NamedTuple):
+  """A tile's updates in their order: numbers of elements, and values."""
+
+  tile: int
+  cell: tuple[int, ...]
+  to: Elements
+  values: Array
+
+
 def execute(
   machine: Machine, step: schema.Execute, codelet: UpdatingCodelet
 ) -> None:
-  """Updates travel to the owners of result 0 and are applied in order."""
+  """Applies updates team by team."""
   (access,) = step.results
   m = machine.computed(access.tensor)
-  numbers = np.arange(m.size).reshape(m.shape)
-  # (order, target, value)
-  updates: list[tuple[Elements, Elements, Array]] = []
-  actual = 0
-  for tile, cell in boxes(machine, step):
-    local = operands(machine, step, tile, cell, step.operands)
-    to, values = codelet.vertex(step.fields, cell, [*local, numbers])
-    to = to.reshape(-1)
-    order = np.zeros((1,) * len(cell.shape), np.int64)
-    for extent, along in zip(cell.shape, cell.coordinates, strict=True):
-      order = order * extent + along
-    fits = to >= 0
-    updates.append(
-      (order.reshape(-1)[fits], to[fits], values.reshape(-1)[fits])
-    )
-    here = m.has(tile, to[fits])
-    actual += int(here.size * m.copies - here.sum()) * SIZE[m.dtype]
-  if updates:
-    order, to, values = map(np.concatenate, zip(*updates, strict=True))
-    by_order = np.argsort(order)
-    _apply(machine, step, codelet, m, to[by_order], values[by_order])
-  machine.count(step.cost, actual)
+  teams = _teams(machine, step, codelet, m)
+  _check_owners(m, teams)
+  if codelet.is_unique(step.fields):
+    _check_unique(m, teams)
+  num_tiles = machine.program.target.num_tiles
+  received = np.zeros(num_tiles, np.int64)
+  sent = np.zeros(num_tiles, np.int64)
+  held = np.zeros(num_tiles, np.int64)
+  written = np.zeros(m.size, np.bool_)
+  for team in teams:
+    if len(team) == 1:
+      _apply(step, codelet, m, team[0], written)
+      continue
+    size = codelet.partial_bytes(step.fields, m.dtype)
+    block = sum(len(m.tiles.get(u.tile, ())) for u in team)
+    for u in team:
+      own = len(m.tiles.get(u.tile, ()))
+      received[u.tile] += (len(team) - 1) * own * size
+      sent[u.tile] += (block - own) * size
+      held[u.tile] += (block + (len(team) - 1) * own) * size
+    _apply_together(step, codelet, m, team, written)
+  machine.wrote(m.number, written)
+  if codelet.combines(step.fields):
+    machine.used(m.number)
+  machine.held_briefly(held)
+  busiest = max(received.max(), sent.max())
+  machine.count(step.cost, float(received.sum()), float(busiest))
 
 
-def _apply(
+def _teams(
   machine: Machine,
   step: schema.Execute,
   codelet: UpdatingCodelet,
   m: TileMemory,
-  to: Elements,
-  values: Array,
-) -> None:
-  """Applies updates to elements, those of one element in the given order."""
-  fields = step.fields
-  nth = _occurrence(to)
-  if codelet.is_unique(fields) and nth.any():
+) -> list[list[_Updates]]:
+  """What the vertices of each team make, for the elements of its block."""
+  shape = tuple(step.shape)
+  layout = machine.layouts[step.partition]
+  walked = set(codelet.along(step.fields, shape, m.shape))
+  numbers = np.arange(m.size).reshape(m.shape)
+  teams: dict[int, list[_Updates]] = defaultdict(list)
+  for tile, cell in all_boxes(machine, step):
+    local = operands(machine, step, tile, cell, step.operands)
+    to, values = codelet.vertex(step.fields, cell, [*local, numbers])
+    updates = _Updates(
+      tile, first_point(cell), to.reshape(-1), values.reshape(-1)
+    )
+    teams[tile - _place(layout, shape, walked, tile)].append(updates)
+  return list(teams.values())
+
+
+def _place(
+  layout: Layout, shape: tuple[int, ...], walked: set[int], tile: int
+) -> int:
+  """A tile's place in its team: how its number differs from the first one's."""
+  groups = refine(layout.factors, shape)
+  assert groups is not None, "blocks keep to dimensions"
+  flat = tuple(f for group in groups for f in group)
+  parts, _ = Layout(flat, layout.replicas, layout.base).coordinates(
+    np.array([tile])
+  )
+  dims = [d for d, group in enumerate(groups) for _ in group]
+  return sum(
+    int(part[0]) * f.stride
+    for d, f, part in zip(dims, flat, parts, strict=True)
+    if d not in walked
+  )
+
+
+def _block(m: TileMemory, team: list[_Updates]) -> Elements:
+  """The elements that a team has, ascending."""
+  owned = [m.tiles[u.tile] for u in team if u.tile in m.tiles]
+  return np.unique(np.concatenate([*owned, np.zeros(0, np.int64)]))
+
+
+def _check_owners(m: TileMemory, teams: list[list[_Updates]]) -> None:
+  """Every update is applied where its element is, and nowhere else twice."""
+  applied: dict[tuple[int, ...], Elements] = {}
+  named: dict[tuple[int, ...], Elements] = {}
+  for team in teams:
+    block = _block(m, team)
+    if len(team) > 1 and m.copies > 1:
+      raise Trap(
+        "replica", "a team's elements are on other tiles, too", tensor=m.number
+      )
+    for u in team:
+      named[u.cell] = u.to
+      count = applied.setdefault(u.cell, np.zeros(u.to.size, np.int64))
+      count += np.isin(u.to, block)
+  for cell, to in named.items():
+    bad = (to >= 0) & (applied[cell] != m.copies)
+    if bad.any():
+      i = int(np.argmax(bad))
+      raise Trap(
+        "absent",
+        f"an update of element {to[i]}, which is on {m.copies} tiles, gets to "
+        f"{applied[cell][i]} of them",
+        tensor=m.number,
+      )
+
+
+def _check_unique(m: TileMemory, teams: list[list[_Updates]]) -> None:
+  """No element is named by two updates."""
+  seen: dict[tuple[int, ...], Elements] = {}
+  for team in teams:
+    for u in team:
+      seen[u.cell] = u.to[u.to >= 0]
+  everything = np.concatenate([*seen.values(), np.zeros(0, np.int64)])
+  elements, times = np.unique(everything, return_counts=True)
+  if (times > 1).any():
     raise Trap(
       "race",
-      f"two updates of element {to[nth > 0][0]}, which are said to be unique",
+      f"two updates of element {elements[times > 1][0]}, which are said to be "
+      "unique",
       tensor=m.number,
     )
-  current, defined = m.gather_all()
-  new = current.copy()
+
+
+def _apply(
+  step: schema.Execute,
+  codelet: UpdatingCodelet,
+  m: TileMemory,
+  u: _Updates,
+  written: Mask,
+) -> None:
+  """A tile applies its updates to its own elements, one after the other."""
+  here = (u.to >= 0) & m.has(u.tile, u.to)
+  to, values = u.to[here], u.values[here]
+  written[to] = True
+  register = register_type(m.dtype)
+  for now in _turns(to):
+    value = values[now]
+    if codelet.combines(step.fields):
+      old = load(m.read(u.tile, to[now]), register)
+      value = codelet.combine(step.fields, old, load(value, register))
+      value = store(value, m.dtype)
+    m.write(u.tile, to[now], value)
+
+
+def _apply_together(
+  step: schema.Execute,
+  codelet: UpdatingCodelet,
+  m: TileMemory,
+  team: list[_Updates],
+  written: Mask,
+) -> None:
+  """A team's partial results, combined by the owners of the elements."""
+  fields = step.fields
   combines = codelet.combines(fields)
-  if combines and not defined[to].all():
+  if not codelet.splits_lookups(fields):
     raise Trap(
-      "undefined",
-      f"element {to[~defined[to]][0]} is updated but was never written",
+      "partition",
+      "several tiles take lookups of one block, whose updates have an order",
       tensor=m.number,
     )
   register = register_type(m.dtype)
-  for n in range(int(nth.max(initial=-1)) + 1):
-    now = nth == n
-    value = values[now]
+  block = _block(m, team)
+  total: Array | None = None
+  has = np.zeros(block.size, np.bool_)
+  for u in team:
+    here = (u.to >= 0) & np.isin(u.to, block)
+    at = np.searchsorted(block, u.to[here])
+    values = load(u.values[here], register)
+    partial = np.zeros(block.size, values.dtype)
+    some = np.zeros(block.size, np.bool_)
+    for now in _turns(at):
+      _join(codelet, fields, partial, some, at[now], values[now])
+    if total is None:
+      total = np.zeros_like(partial)
+    mine = np.flatnonzero(some)
+    _join(codelet, fields, total, has, mine, partial[mine])
+  assert total is not None
+  for u in team:
+    owned = m.tiles.get(u.tile, np.zeros(0, np.int64))
+    at = np.searchsorted(block, owned)
+    to, value = owned[has[at]], total[at][has[at]]
     if combines:
-      old = load(new[to[now]], register)
-      value = codelet.combine(fields, old, load(value, register))
-      value = store(value, m.dtype)
-    new[to[now]] = value
-  written = np.zeros(m.size, np.bool_)
-  written[to] = True
-  m.write_all(new, written)
-  machine.wrote(m.number, written)
-  if combines:
-    machine.used(m.number)
+      value = codelet.combine(fields, load(m.read(u.tile, to), register), value)
+    m.write(u.tile, to, store(value, m.dtype))
+    written[to] = True
 
 
-def _occurrence(values: Elements) -> Elements:
-  """How often each value has come before."""
-  by_value = np.argsort(values, kind="stable")
-  ordered = values[by_value]
+def _join(
+  codelet: UpdatingCodelet,
+  fields: object,
+  total: Array,
+  has: Mask,
+  at: Elements,
+  values: Array,
+) -> None:
+  """Combines values, each at another place, with what there is already."""
+  old = has[at]
+  if old.any() and codelet.combines(fields):
+    both = codelet.combine(fields, total[at[old]], values[old])
+    values = values.copy()
+    values[old] = both
+  total[at] = values
+  has[at] = True
+
+
+def _turns(to: Elements) -> list[Mask]:
+  """Updates in their order: each element at most once a turn."""
+  by_value = np.argsort(to, kind="stable")
+  ordered = to[by_value]
   first = np.searchsorted(ordered, ordered)
-  nth = np.empty(len(values), np.int64)
-  nth[by_value] = np.arange(len(values)) - first
-  return nth
+  nth = np.empty(len(to), np.int64)
+  nth[by_value] = np.arange(len(to)) - first
+  return [nth == n for n in range(int(nth.max(initial=-1)) + 1)]

@@ -1,0 +1,183 @@
+"""Slices and updates whose place is only known at run time: what each tile
+sends and receives is what was planned."""
+
+from __future__ import annotations
+
+import math
+
+import hypothesis
+import ipu_test_util as util
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lowering_kit import check, phases
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan.layout import linear
+from jaxlib.ipu.program import container, schema
+
+pytestmark = pytest.mark.ipu_only
+
+INDEXED = (
+  schema.Gather, schema.Scatter, schema.DynamicSlice, schema.DynamicUpdate,
+)  # fmt: skip
+
+
+def moved_as_planned(cpu, f, arguments, tiles) -> None:
+  """All agree on the result; indexed steps move exactly what was planned."""
+  result = check(cpu, f, arguments, tiles, ulps=64)
+  program, _ = container.read(phases(f, arguments, tiles).data)
+  steps = {
+    str(i)
+    for i, step in enumerate(program.steps)
+    if isinstance(step, schema.Execute) and isinstance(step.fields, INDEXED)
+  }
+  assert steps
+  for e in result.exchanges:
+    if e.step in steps:
+      assert e.actual == e.planned
+
+
+tiles = st.sampled_from([2, 5, 16, 1472])
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=15)
+def test_gathers_and_scatters(cpu, data):
+  rows, columns = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 9))
+  lookups = tuple(
+    data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=2))
+  )
+  axis = data.draw(st.integers(0, 1))
+  dtype = data.draw(st.sampled_from([np.float32, np.int32, np.float16]))
+  how = data.draw(st.sampled_from(["get", "set", "add", "max", "unique"]))
+
+  def f(x, i, u):
+    at = (i, slice(None)) if axis == 0 else (slice(None), i)
+    if how == "get":
+      return jnp.take(x, i, axis, mode="clip")
+    if how == "unique":
+      return x.at[jnp.arange(x.shape[0]) ^ i[..., :1].ravel()[0] % 2].set(u)
+    return getattr(x.at[at], how)(u)
+
+  x = util.sample(dtype, (rows, columns), low=0, high=3)
+  i = util.sample(np.int32, lookups, low=0, high=x.shape[axis] - 1)
+  if how == "set":  # which of several wins is not said
+    i = np.arange(math.prod(lookups), dtype=np.int32).reshape(lookups)
+    i = i[..., :1] % x.shape[axis] if i.size > x.shape[axis] else i
+    i = i[:1] if i.shape[0] > x.shape[axis] else i
+  u = np.ones((), dtype)
+  moved_as_planned(cpu, f, [x, i, u], data.draw(tiles))
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=15)
+def test_dynamic_slices_and_updates(cpu, data):
+  shape = tuple(
+    data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+  )
+  sizes = tuple(data.draw(st.integers(1, n)) for n in shape)
+  hypothesis.assume(sizes != shape)
+
+  def f(x, i, u):
+    start = [i + d for d in range(len(shape))]
+    return (
+      lax.dynamic_slice(x, start, sizes),
+      lax.dynamic_update_slice(x, u, start),
+    )
+
+  x = util.sample(np.float32, shape)
+  u = util.sample(np.float32, sizes, key="u")
+  i = np.int32(data.draw(st.integers(-3, 30)))
+  moved_as_planned(cpu, f, [x, i, u], data.draw(tiles))
+
+
+def figures(ipu, f, *arguments) -> dict[str, float]:
+  with jax.default_device(ipu):
+    return jax.jit(f).lower(*arguments).compile().cost_analysis()
+
+
+def of(*shape, dtype=np.float32) -> jax.ShapeDtypeStruct:
+  return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def row(x, i):
+  return x[i]
+
+
+def test_a_slice_moves_what_the_machine_must(ipu):
+  """A row of an array whose rows are spread: the array is brought to where
+  columns are whole, or all that share the rows send candidates."""
+  x = of(1472, 1024)
+  found = figures(ipu, row, x, of(dtype=np.int32))
+  least = 1472 * 1024 * 4 / 1472 / 4
+  assert least <= found["ipu exchange cycles"] <= 2 * least
+
+
+def test_what_is_whole_on_a_tile_is_sliced_there(ipu):
+  """A vector on one tile: only the index and the result move."""
+  found = figures(ipu, row, of(32), of(dtype=np.int32))
+  assert found["ipu exchange bytes"] == 0
+
+
+def test_more_lookups_cost_more(ipu):
+  table = of(5000, 64)
+  before = 0.0
+  for n in (16, 64, 256, 1024, 4096):
+    found = figures(ipu, row, table, of(n, dtype=np.int32))
+    assert found["ipu cycles"] >= before
+    before = found["ipu cycles"]
+
+
+def test_sums_of_many_updates_are_added_up_in_parts(ipu):
+  """A million scalars into a thousand: no tile hears all of them."""
+  add = lambda x, i: x.at[i].add(1.0)
+  found = figures(ipu, add, of(1000), of(10**6, dtype=np.int32))
+  assert found["ipu exchange cycles"] < 10**4
+  hears_all = lambda x, i, u: x.at[i].set(u)
+  found = figures(ipu, hears_all, of(1000), of(10**5, dtype=np.int32), of(10**5))
+  assert found["ipu exchange cycles"] >= 10**5
+
+
+def test_rounds():
+  """What has no room arrives in parts, in order."""
+  target = machines.TARGETS["ipu2"]
+  w = indexed.Windows((10**6,), (10**6,), (-1,), 1, 4, 4)
+  own = linear(10**6, 1472)
+  plan = indexed.updating(
+    target, w, own, True, 0, lambda lookups, *rest: lookups
+  )
+  assert plan.rounds > 1
+  covered = 0
+  for r in indexed.rounds(w, plan):
+    assert r.start == covered and r.partition.num_elements == r.extent
+    covered += r.extent
+    assert r.extent * 8 <= target.bytes_per_tile / 4
+  assert covered == 10**6
+
+
+def test_scatter_in_rounds(cpu):
+  """On tiles with little SRAM."""
+  tile = machines.TARGETS["ipu2"]
+  small = machines.Target(
+    version="small", num_tiles=4, bytes_per_tile=8192, clock_hz=tile.clock_hz
+  )
+  x = util.sample(np.float32, (64, 4))
+  i = np.random.RandomState(0).permutation(64).astype(np.int32)
+  u = util.sample(np.float32, (64, 4), key="u")
+
+  def f(x, i, u):
+    return x.at[i].set(u)
+
+  check(cpu, f, [x, i, u], small)
+  program, _ = container.read(phases(f, [x, i, u], small).data)
+  scatters = [
+    s for s in program.steps if isinstance(getattr(s, "fields", 0),
+                                           schema.Scatter)
+  ]  # fmt: skip
+  assert len(scatters) > 1
