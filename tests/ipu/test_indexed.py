@@ -78,9 +78,7 @@ def test_gathers_and_scatters(cpu, data):
 @given(st.data())
 @hypothesis.settings(max_examples=15)
 def test_dynamic_slices_and_updates(cpu, data):
-  shape = tuple(
-    data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
-  )
+  shape = tuple(data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
   sizes = tuple(data.draw(st.integers(1, n)) for n in shape)
   hypothesis.assume(sizes != shape)
 
@@ -140,7 +138,9 @@ def test_sums_of_many_updates_are_added_up_in_parts(ipu):
   found = figures(ipu, add, of(1000), of(10**6, dtype=np.int32))
   assert found["ipu exchange cycles"] < 10**4
   hears_all = lambda x, i, u: x.at[i].set(u)
-  found = figures(ipu, hears_all, of(1000), of(10**5, dtype=np.int32), of(10**5))
+  found = figures(
+    ipu, hears_all, of(1000), of(10**5, dtype=np.int32), of(10**5)
+  )
   assert found["ipu exchange cycles"] >= 10**5
 
 

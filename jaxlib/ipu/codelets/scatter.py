@@ -34,9 +34,9 @@ class ScatterCodelet(UpdatingCodelet):
   """Cycles: MultiUpdate for SET, MultiUpdateOp for what combines.
 
   `parts` as for a gather; `entries` are a tile's places along the indexed
-  dimensions. A worker has some of these places and scans all indices. Sums of floats take an atom (32 bits of f32, 64 of
-  f16) at a time; other kinds and types the element-wise loop's cycles per
-  element [D].
+  dimensions. A worker has some of these places and scans all indices. Sums
+  of floats take an atom (32 bits of f32, 64 of f16) at a time; other kinds and
+  types the element-wise loop's cycles per element [D].
   """
 
   record = schema.Scatter

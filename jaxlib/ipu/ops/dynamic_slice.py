@@ -42,7 +42,9 @@ class _Cycles:
   target: Target
   dtype: DType
 
-  def __call__(self, lookups: Any, window: Any, parts: Any, entries: Any) -> Any:
+  def __call__(
+    self, lookups: Any, window: Any, parts: Any, entries: Any
+  ) -> Any:
     del parts, entries
     return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
 

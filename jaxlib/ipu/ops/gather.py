@@ -46,7 +46,9 @@ class _Cycles:
   target: Target
   dtype: DType
 
-  def __call__(self, lookups: Any, window: Any, parts: Any, entries: Any) -> Any:
+  def __call__(
+    self, lookups: Any, window: Any, parts: Any, entries: Any
+  ) -> Any:
     del entries
     return slice_cycles(self.target, self.dtype, lookups, window, parts)
 
@@ -70,8 +72,7 @@ def _lower(builder: Builder, node: Node) -> None:
     window_dims=indexing.operand_window(operand_rank),
   )
   if 0 in shape:
-    root = builder.new_root(shape, value.dtype)
-    builder.define(value, builder.root_view(root).reshape(value.shape))
+    builder.result(node)
     return
   windows = indexed.Windows(
     shape,

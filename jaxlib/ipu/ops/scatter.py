@@ -67,7 +67,9 @@ class _Cycles:
   kind: ReduceKind
   combine: Combiner
 
-  def __call__(self, lookups: Any, window: Any, parts: Any, entries: Any) -> Any:
+  def __call__(
+    self, lookups: Any, window: Any, parts: Any, entries: Any
+  ) -> Any:
     fields = schema.Scatter(
       1, [], [], [], [], self.kind, 0, self.combine.code,
       list(self.combine.outputs), 0,

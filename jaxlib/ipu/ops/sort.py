@@ -41,7 +41,10 @@ def _lower(builder: Builder, node: Node) -> None:
   attributes: Sorting = node.attributes
   operand_shape = node.inputs[0].shape
   dims = tuple(range(len(operand_shape)))
-  order = (*(d for d in dims if d != attributes.dimension), attributes.dimension)
+  order = (
+    *(d for d in dims if d != attributes.dimension),
+    attributes.dimension,
+  )
   inverse = tuple(order.index(d) for d in dims)
   shape = tuple(operand_shape[d] for d in order)
   keep = shape[-1] if attributes.keep is None else attributes.keep

@@ -374,7 +374,9 @@ def rounds(w: Windows, plan: IndexedPlan) -> Iterator[Round]:
 # --- Layouts -----------------------------------------------------------------
 
 
-def split_slices(w: Windows, parts: int, groups: int, others: int) -> IndexedPlan:
+def split_slices(
+  w: Windows, parts: int, groups: int, others: int
+) -> IndexedPlan:
   """Slices of a tensor that is brought."""
   coarse, fine, stride = _shared(w.shape, _parts(w, groups, others), parts)
   tensor = []
@@ -397,7 +399,9 @@ def split_slices(w: Windows, parts: int, groups: int, others: int) -> IndexedPla
   )  # fmt: skip
 
 
-def split_updates(w: Windows, parts: int, groups: int, others: int) -> IndexedPlan:
+def split_updates(
+  w: Windows, parts: int, groups: int, others: int
+) -> IndexedPlan:
   """Updates of a tensor that is brought."""
   cut = _parts(w, groups, others)
   blocks = {d: max(-(-w.shape[d] // cut[d]), 1) for d in w.free}
@@ -525,7 +529,7 @@ def _cut_as(
   refined = refine(own.factors, w.windowed)
   if refined is None or own.replicas:
     return None
-  factors = [(_whole(n),) for n in w.shape]
+  factors: list[tuple[Factor, ...]] = [(_whole(n),) for n in w.shape]
   shared = []
   entries = 1
   for to, cut in zip(w.along, refined, strict=True):

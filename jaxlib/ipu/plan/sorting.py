@@ -1,4 +1,4 @@
-"""Costs of a sort's exchanges: sorted parts of rows are merged between tiles."""
+"""Costs of a sort's exchanges, which merge sorted parts of rows."""
 
 from __future__ import annotations
 

@@ -334,8 +334,8 @@ class Machine:
     if math.ceil(busiest / rate) > cost.exchange_cycles:
       raise Trap(
         "exchange",
-        f"a tile sends or receives {busiest:g} bytes, {rate:g} a cycle; the step's "
-        f"cost has {cost.exchange_cycles} cycles",
+        f"a tile sends or receives {busiest:g} bytes, {rate:g} a cycle; the "
+        f"step's cost has {cost.exchange_cycles} cycles",
       )
 
   # --- Exchange --------------------------------------------------------------

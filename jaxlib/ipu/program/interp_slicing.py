@@ -109,9 +109,7 @@ def _pick(
   return list(cells.values())
 
 
-def _selected(
-  m: TileMemory, group: list[_Candidates], here: Mask
-) -> Array:
+def _selected(m: TileMemory, group: list[_Candidates], here: Mask) -> Array:
   """For some of a cell's elements the one candidate that there is."""
   found = np.zeros(int(here.sum()), np.int64)
   values = np.zeros(found.size, NUMPY[m.dtype])
