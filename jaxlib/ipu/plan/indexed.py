@@ -29,7 +29,6 @@ import numpy.typing as npt
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica, refine
 from jaxlib.ipu.plan.matmul import distribute
-from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 Array = npt.NDArray[np.int64]
@@ -559,7 +558,7 @@ def _layout(
 class Handed(NamedTuple):
   """The second superstep: its cost, and each tile's buffers in bytes."""
 
-  cost: schema.Cost
+  cost: cost.Sourced
   buffers: Array
 
 
@@ -624,6 +623,7 @@ def _handed(
       bytes_out=int(sent.max()) * item_bytes,
       total_bytes=int(received.sum()) * item_bytes,
       flops=flops,
+      derived=float(target.launch_cycles),
     ),
     held * item_bytes,
   )

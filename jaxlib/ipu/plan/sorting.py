@@ -5,7 +5,6 @@ from __future__ import annotations
 from jaxlib.ipu.codelets.sort import levels, merges
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 
@@ -16,7 +15,7 @@ def merge(
   row_bytes: int,
   keep: int,
   parts: int,
-) -> schema.Cost:
+) -> cost.Sourced:
   """Brings sorted parts of rows together (see codelets/sort.py).
 
   A step that pairs elements of different tiles sends half of them to the
@@ -32,7 +31,7 @@ def merge(
   """
   length = min(split.factors[-1].block, split.factors[-1].extent)
   rounds = int(levels(parts))
-  total = schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
+  total = cost.superstep(target)
   if parts > 1:
     if merges(keep, length, parts):
       count, elements = rounds, split.max_elements // length * keep
@@ -55,7 +54,7 @@ def merge(
   return total
 
 
-def _deliver(target: Target, layout: Layout, item: int) -> schema.Cost:
+def _deliver(target: Target, layout: Layout, item: int) -> cost.Sourced:
   """Brings what is sorted to the tiles of `layout`; `item` bytes each."""
   per_tile = layout.max_elements * item
   return cost.superstep(
