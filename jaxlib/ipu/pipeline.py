@@ -26,6 +26,7 @@ from jaxlib.ipu.passes import (
   fuse,
   keep,
   rotate,
+  scalars,
 )
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.target import Target
@@ -168,7 +169,7 @@ def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
   graph = rotate.rotate(count.count(fold.fold(state.module.graph)))
   graph = keep.keep(dce.eliminate(graph))
-  graph = fuse.fuse(graph)
+  graph = scalars.scalars(fuse.fuse(graph))
   state.module.graph = dce.eliminate(absorb.absorb(graph))
 
 

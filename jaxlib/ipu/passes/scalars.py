@@ -1,0 +1,164 @@
+"""Moves programs of scalars into the maps that alone use them.
+
+`x - (a * b) * v` then multiplies a and b in the workers that need the product,
+before their loops, instead of in a compute set on one tile, whose launch and
+whose exchange take longer.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
+from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.lower.map_program import MAP, MapProgram
+from jaxlib.ipu.passes.fuse import LARGEST_GROUP, MOST_OPERANDS
+from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, arity
+
+_BROADCAST = "stablehlo.broadcast_in_dim"
+_VIEWS = (_BROADCAST, "stablehlo.reshape")
+
+
+def scalars(graph: Graph) -> Graph:
+  """The graph with such maps merged, regions included."""
+  if _any(graph):
+    _merge_all(graph, users(graph))
+  return graph
+
+
+def _any(graph: Graph) -> bool:
+  return any(
+    _is_scalar(n) or any(_any(region) for region in n.regions)
+    for n in graph.nodes
+  )
+
+
+def _is_scalar(node: Node) -> bool:
+  return node.op == MAP and math.prod(node.attributes.shape) == 1
+
+
+def _merge_all(graph: Graph, used_by: Users) -> None:
+  # A map outside a loop stays outside, where it runs once.
+  here = {id(n) for n in graph.nodes if _is_scalar(n)}
+  nodes: list[Node] = []
+  gone: set[int] = set()
+  for node in graph.nodes:
+    for region in node.regions:
+      _merge_all(region, used_by)
+    if here and node.op == MAP and math.prod(node.attributes.shape) > 1:
+      taken: dict[int, Node] = {}
+      for value in node.inputs:
+        source = _scalar(value).node
+        if source is not None and id(source) in here:
+          through = _between(source, node, used_by)
+          if through is not None and _fits(source, node):
+            taken[id(source)] = source
+            gone.update(map(id, (source, *through)))
+      if taken:
+        merged, views = _merge(node, taken)
+        nodes += views
+        node = merged
+    nodes.append(node)
+  graph.nodes = [n for n in nodes if id(n) not in gone]
+
+
+def _scalar(value: Value) -> Value:
+  """What is broadcast to a value."""
+  while value.node is not None and value.node.op in _VIEWS:
+    value = value.node.inputs[0]
+  return value
+
+
+def _between(source: Node, node: Node, used_by: Users) -> list[Node] | None:
+  """The views through which a node alone uses another's results; None if
+  there are other users."""
+  views: list[Node] = []
+  todo = list(source.results)
+  while todo:
+    for user in used_by[id(todo.pop())]:
+      if user is None or (user is not node and user.op not in _VIEWS):
+        return None
+      if user is not node:
+        views.append(user)
+        todo += user.results
+  return views
+
+
+def _fits(source: Node, node: Node) -> bool:
+  one: MapProgram = source.attributes
+  other: MapProgram = node.attributes
+  words = (len(one.code) + len(other.code)) // INSTRUCTION.size
+  return (
+    len(one.shape) <= len(other.shape)
+    and words <= LARGEST_GROUP
+    and len(source.inputs) + len(node.inputs) <= MOST_OPERANDS
+    and all(w[0] != Opcode.IOTA for w in INSTRUCTION.iter_unpack(one.code))
+  )
+
+
+def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
+  """A map with the programs of others before its own, and the broadcasts that
+  it reads now."""
+  program: MapProgram = node.attributes
+  code = Code()
+  inputs: list[Value] = []
+  views: list[Node] = []
+  outputs: dict[int, int] = {}  # of the programs taken, by value
+
+  def load(value: Value, type_: int) -> int:
+    known = [i for i, v in enumerate(inputs) if v is value]
+    if not known:
+      inputs.append(value)
+    slot = known[0] if known else len(inputs) - 1
+    return code.emit(Opcode.LOAD, type_, imm=slot)
+
+  for source in taken.values():
+    wide = [
+      Node(
+        _BROADCAST,
+        (v,),
+        [(program.shape, v.dtype)],
+        tuple(range(len(v.shape))),
+        location=source.location,
+      )
+      for v in source.inputs
+    ]
+    views += wide
+    numbers: list[int] = []
+    for word in INSTRUCTION.iter_unpack(source.attributes.code):
+      if word[0] == Opcode.LOAD:
+        numbers.append(load(wide[word[5]].results[0], word[1]))
+      else:
+        numbers.append(_emit(code, word, numbers))
+    for value, number in zip(source.results, source.attributes.outputs):
+      outputs[id(value)] = numbers[number]
+  numbers = []
+  for word in INSTRUCTION.iter_unpack(program.code):
+    if word[0] == Opcode.LOAD:
+      value = node.inputs[word[5]]
+      made = outputs.get(id(_scalar(value)))
+      numbers.append(load(value, word[1]) if made is None else made)
+    else:
+      numbers.append(_emit(code, word, numbers))
+  merged = Node(
+    MAP,
+    tuple(inputs),
+    [],
+    MapProgram(
+      program.shape, code.bytes(), tuple(numbers[o] for o in program.outputs)
+    ),
+    location=node.location,
+  )
+  # The same values, so that their users need not be told.
+  merged.results = node.results
+  for value in merged.results:
+    value.node = merged
+  return merged, views
+
+
+def _emit(code: Code, word: tuple[int, ...], numbers: list[int]) -> int:
+  op, type_, a, b, c, imm = word
+  values = [a, b, c]
+  for i in range(arity(op)):
+    values[i] = numbers[values[i]]
+  return code.emit(op, type_, values[0], values[1], values[2], imm)
