@@ -173,9 +173,9 @@ def _fuse(state: State, options: Options) -> None:
   state.module.graph = dce.eliminate(absorb.absorb(graph))
 
 
-def _lower(state: State, options: Options) -> None:
+def _lower(state: State, options: Options, hoists: bool = True) -> None:
   assert state.module is not None
-  builder = state.builder = Builder(options.target)
+  builder = state.builder = Builder(options.target, hoists)
   state.arguments = signature.bind_arguments(builder, state.module)
   donated = {state.arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
@@ -183,6 +183,16 @@ def _lower(state: State, options: Options) -> None:
 
 
 def _allocate(state: State, options: Options) -> None:
+  _plan_memory(state)
+  assert state.builder is not None and state.memory is not None
+  if state.builder.hoisted and memory.overflows(state.builder, state.memory):
+    # Without the copies that stay for all turns of loops.
+    _lower(state, options, hoists=False)
+    _plan_memory(state)
+  memory.check(state.builder, state.memory, options.allow_out_of_memory)
+
+
+def _plan_memory(state: State) -> None:
   assert state.module is not None and state.builder is not None
   builder = state.builder
   line, state.arena_bytes = storage.place_storage(
@@ -196,7 +206,6 @@ def _allocate(state: State, options: Options) -> None:
     state.results,
     state.arena_bytes,
   )
-  memory.check(builder, state.memory, options.allow_out_of_memory)
 
 
 def _emit(state: State, options: Options) -> None:

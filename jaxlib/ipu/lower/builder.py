@@ -20,6 +20,7 @@ from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.location import UNKNOWN, resolve
 from jaxlib.ipu.lower.schedule import Task, schedule
+from jaxlib.ipu.lower.scope import Scope
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
@@ -84,25 +85,33 @@ class Builder:
     tensors: all tensors, by number.
     layouts: the tile mappings in use, with their numbers.
     constants: the bytes of constant roots.
-    steps: the list that new steps go to.
+    hoists: whether exchanges that every turn of a loop would repeat are made
+      before it; their copies take SRAM all the while.
+    hoisted: whether there are such.
     locations: where steps come from, with their numbers; the keys are the
       fields of `schema.Location`.
     buffers: bytes that each tile needs while a step runs, by the step's id.
   """
 
-  def __init__(self, target: Target) -> None:
+  def __init__(self, target: Target, hoists: bool = True) -> None:
     self.target = target
+    self.hoists = hoists
+    self.hoisted = False
     self.tensors: list[TensorInfo] = []
     self.layouts: dict[Layout, int] = {}
     self.constants = bytearray()
-    self.steps: list[Any] = []
     self.locations: dict[tuple[str, str, str, int], int] = {}
     self._values: dict[int, View] = {}
     self._keep: list[Value] = []
-    self._placed: list[dict[Any, int]] = [{}]
+    self._scopes = [Scope(1, 0, ())]
     self._location = self._intern(UNKNOWN)
     self._constant_roots: dict[Any, int] = {}
     self.buffers: dict[int, np.ndarray] = {}
+
+  @property
+  def steps(self) -> list[Any]:
+    """The list that new steps go to."""
+    return self._scopes[-1].steps
 
   # --- Values --------------------------------------------------------------
 
@@ -184,25 +193,36 @@ class Builder:
   # --- Exchange ------------------------------------------------------------
 
   def place(
-    self, view: View, layout: Layout, moves: list[Any], traffic: list[Traffic]
+    self,
+    view: View,
+    layout: Layout,
+    moves: list[Any],
+    traffic: list[Traffic],
+    hoists: bool = True,
   ) -> int:
     """The tensor that holds `view` under `layout`: its root, or a new placed
-    one with its move and what the move costs added to the lists."""
+    one with its move and what the move costs added to the lists; or to those
+    of the outermost loop that leaves the root alone."""
     info = self.tensors[view.root]
     identity = self.is_identity(view)
     if identity and info.layout == layout and info.shape == view.shape:
       return view.root
     key = (view, layout)
-    for scope in self._placed:
-      if key in scope:
-        return scope[key]
+    for scope in self._scopes:
+      if key in scope.placed:
+        return scope.placed[key]
+    level = self._level(view.root) if hoists else len(self._scopes) - 1
+    if level + 1 < len(self._scopes):
+      self.hoisted = True
+      scope = self._scopes[level + 1]
+      moves, traffic = scope.moves, scope.traffic
     number = len(self.tensors)
     self.tensors.append(
       TensorInfo(
         info.dtype, view.shape, layout, view.root, view.offset, view.strides
       )
     )
-    self._placed[-1][key] = number
+    self._scopes[level].placed[key] = number
     moves.append(
       schema.Move(
         view.root, view.offset, list(view.strides), number, 0,
@@ -211,6 +231,24 @@ class Builder:
     )  # fmt: skip
     traffic.append(self._traffic(view, layout))
     return number
+
+  def _level(self, root: int) -> int:
+    """The scope in which an exchange of a root is made, rather than in each
+    turn of a loop within it."""
+    level = len(self._scopes) - 1
+    if self.hoists:
+      constant = self.tensors[root].space == schema.CONSTANT
+      while self._scopes[level].turns and level:
+        if not constant and not self._scopes[level].keeps(root):
+          break
+        level -= 1
+    return level
+
+  def weight(self, view: View) -> float:
+    """The share of an exchange of a view that each turn of the loops around
+    pays for."""
+    inner = self._scopes[self._level(view.root) + 1 :]
+    return 1 / math.prod(scope.turns for scope in inner)
 
   def _traffic(self, view: View, layout: Layout) -> Traffic:
     """What it takes to bring a view's elements to a layout."""
@@ -270,6 +308,7 @@ class Builder:
     results: Sequence[Written],
     extra: schema.Cost | None = None,
     buffers: np.ndarray | None = None,
+    hoists: bool = True,
     **hints: Any,
   ) -> None:
     """Adds a compute set and the exchange it needs.
@@ -282,6 +321,7 @@ class Builder:
       results: what they write.
       extra: costs beyond the vertices' own (inner exchanges).
       buffers: bytes of each tile for what these move.
+      hoists: whether what a loop leaves alone may be brought before it.
       **hints: what the codelet's cycle formula wants to know beside.
 
     Where all results are empty there is nothing to do, and no step.
@@ -297,7 +337,7 @@ class Builder:
       dims = operand.dims
       if layout is None:
         layout, dims, view = self._needed(view, dims, shape, partition)
-      number = self.place(view, layout, moves, traffic)
+      number = self.place(view, layout, moves, traffic, hoists)
       accesses.append(schema.Access(number, list(dims)))
     if moves:
       self._exchange(moves, traffic)
@@ -338,8 +378,16 @@ class Builder:
       layout, _, view = self._needed(
         operand.view, operand.dims, shape, partition
       )
-      if not any((view, layout) in scope for scope in self._placed):
-        traffic.append(self._traffic(view, layout))
+      if not any((view, layout) in s.placed for s in self._scopes):
+        found = self._traffic(view, layout)
+        share = self.weight(view)
+        if share < 1:
+          received, sent = (
+            np.ceil(share * x).astype(np.int64)
+            for x in (found.received, found.sent)
+          )
+          found = Traffic(received, sent, found.alike)
+        traffic.append(found)
     return cost.exchange(self.target, traffic)
 
   def _needed(
@@ -411,17 +459,21 @@ class Builder:
     )
     return results
 
-  def enter(self) -> list[Any]:
-    """Starts a new list of steps; `leave` with what this returns."""
-    outer, self.steps = self.steps, []
-    self._placed.append({})
-    return outer
+  def enter(self, turns: int = 0, carried: Collection[int] = ()) -> None:
+    """Starts a list of steps inside the present one, which `leave` ends.
 
-  def leave(self, outer: list[Any]) -> list[Any]:
+    Args:
+      turns: see `Scope`.
+      carried: roots that a loop writes at the end of each turn.
+    """
+    self._scopes.append(Scope(turns, len(self.tensors), carried))
+
+  def leave(self) -> list[Any]:
     """Ends the list of steps and returns it."""
-    steps, self.steps = self.steps, outer
-    self._placed.pop()
-    return steps
+    scope = self._scopes.pop()
+    if scope.moves:
+      self._exchange(scope.moves, scope.traffic)
+    return scope.steps
 
   @property
   def location(self) -> int:

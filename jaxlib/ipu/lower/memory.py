@@ -212,10 +212,15 @@ def _largest(
   return lines
 
 
+def overflows(builder: Builder, memory: MemoryPlan) -> bool:
+  """Whether a tile needs more than its SRAM."""
+  return memory.peak_tile_bytes > builder.target.bytes_per_tile
+
+
 def check(builder: Builder, memory: MemoryPlan, allow: bool) -> None:
   """Raises RESOURCE_EXHAUSTED if a tile is over its SRAM, unless allowed."""
   limit = builder.target.bytes_per_tile
-  if memory.peak_tile_bytes <= limit or allow:
+  if allow or not overflows(builder, memory):
     return
   largest = "\n    ".join(memory.largest)
   total = limit * builder.target.num_tiles

@@ -22,15 +22,15 @@ REPEAT = "ipu.repeat"
 def _while(builder: Builder, node: Node) -> None:
   condition, body = node.regions
   roots = _carry(builder, node, [condition, body])
-  outer = builder.enter()
+  builder.enter(1, _written(roots))
   (predicate,) = builder.lower_graph(condition)
   predicate = builder.materialise(predicate)
-  condition_steps = builder.leave(outer)
+  condition_steps = builder.leave()
   builder.steps.append(
     schema.While(
       condition_steps,
       predicate.root,
-      _turn(builder, body, roots),
+      _turn(builder, body, roots, 1),
       cost.branch(builder.target),
       builder.location,
     )
@@ -41,7 +41,7 @@ def _repeat(builder: Builder, node: Node) -> None:
   """A loop of `node.attributes` turns (passes/count.py)."""
   (body,) = node.regions
   roots = _carry(builder, node, [body])
-  steps = _turn(builder, body, roots)
+  steps = _turn(builder, body, roots, node.attributes)
   builder.steps.append(schema.Repeat(node.attributes, steps, builder.location))
 
 
@@ -70,12 +70,18 @@ def _carry(
   return roots
 
 
-def _turn(builder: Builder, body: Graph, roots: dict[int, View]) -> list[Any]:
-  """The steps of one turn, with the new values where the old were."""
-  outer = builder.enter()
-  results = builder.lower_graph(body, {view.root for view in roots.values()})
+def _written(roots: dict[int, View]) -> set[int]:
+  return {view.root for view in roots.values()}
+
+
+def _turn(
+  builder: Builder, body: Graph, roots: dict[int, View], turns: int
+) -> list[Any]:
+  """The steps of one of the turns, with the new values where the old were."""
+  builder.enter(turns, _written(roots))
+  results = builder.lower_graph(body, _written(roots))
   builder.copy_to([(results[i], root) for i, root in roots.items()])
-  return builder.leave(outer)
+  return builder.leave()
 
 
 def _switch(builder: Builder, node: Node) -> None:
@@ -103,10 +109,10 @@ def _switch(builder: Builder, node: Node) -> None:
 def _branch(
   builder: Builder, region: Graph, roots: list[View]
 ) -> schema.Branch:
-  outer = builder.enter()
+  builder.enter()
   views = builder.lower_graph(region)
   builder.copy_to(list(zip(views, roots)))
-  return schema.Branch(builder.leave(outer))
+  return schema.Branch(builder.leave())
 
 
 for _name, _lower in (

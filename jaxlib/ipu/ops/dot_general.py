@@ -92,9 +92,9 @@ def _lower(builder: Builder, node: Node) -> None:
     fill_root(builder, builder.result(node), zero)
     return
   f16_sums = node.attributes.f16_sums
-  plan = matmul.plan(
-    builder.target, b, m, n, k, left.dtype, right.dtype, value.dtype, f16_sums
-  )
+  dtypes = (left.dtype, right.dtype, value.dtype)
+  shares = (builder.weight(left), builder.weight(right))
+  plan = matmul.plan(builder.target, b, m, n, k, *dtypes, f16_sums, shares)
   parts = [
     p
     for count, span in zip(plan.parts, spans, strict=True)
@@ -137,6 +137,7 @@ def _lower(builder: Builder, node: Node) -> None:
       ],
       [Written(root, written)],
       extra=combine,
+      hoists=steps == 1,  # steps are for those whose operands take too much
       f16_sums=f16_sums,
     )
   if sums is not value.dtype:

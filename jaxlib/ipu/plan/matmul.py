@@ -118,15 +118,18 @@ def plan(
   rhs_dtype: DType,
   out_dtype: DType,
   f16_sums: bool = False,
+  shares: tuple[float, float] = (1.0, 1.0),
 ) -> MatmulPlan:
   """The cheapest split of result[b, m, n] = sum over k of lhs * rhs; with
-  `f16_sums` the matrix unit adds up in f16, where it can."""
+  `f16_sums` the matrix unit adds up in f16, where it can. `shares` is what of
+  an operand's exchange counts: a loop's turns share that of one that stays the
+  same."""
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
     one = (1, 1, 1, 1)
     return MatmulPlan(1, accumulate_dtype, one, None, 0.0, 0.0, 0, True)
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
-  best = _plan_step(target, (b, m, n, k), dtypes, 1, f16_sums)
+  best = _plan_step(target, (b, m, n, k), dtypes, 1, f16_sums, shares)
   if best.fits or out_dtype is DType.BOOL:
     return best
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, _KEPT.get(out_dtype, out_dtype))
@@ -134,7 +137,7 @@ def plan(
     if steps > k:
       break
     extents = (b, m, n, -(-k // steps))
-    found = _plan_step(target, extents, dtypes, steps, f16_sums)
+    found = _plan_step(target, extents, dtypes, steps, f16_sums, (1.0, 1.0))
     rank = (not found.fits, found.cycles if found.fits else found.tile_bytes)
     if rank < (not best.fits, best.cycles if best.fits else best.tile_bytes):
       best = found
@@ -147,6 +150,7 @@ def _plan_step(
   dtypes: tuple[DType, DType, DType, DType],
   steps: int,
   f16_sums: bool,
+  shares: tuple[float, float],
 ) -> MatmulPlan:
   """The cheapest split of each of `steps` steps over `extents`."""
   b, m, n, k = extents
@@ -170,7 +174,8 @@ def _plan_step(
   adding = _adding(target, partial_bytes)
   at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
   total = at_hand + target.sync_cycles
-  total += cost.exchange_cycles(target, _received(target, parts, *sizes), 0.0)
+  paid = (size * share for size, share in zip(sizes, shares, strict=True))
+  total += cost.exchange_cycles(target, _received(target, parts, *paid), 0.0)
   # Partials stay while a share of the others' arrives; sums, over all steps.
   blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums

@@ -1,0 +1,37 @@
+"""Lists of steps within each other, while a program is built."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+from jaxlib.ipu.plan.traffic import Traffic
+
+
+@dataclasses.dataclass(slots=True)
+class Scope:
+  """A list of steps: the program's, a loop's body or condition, a branch.
+
+  Attributes:
+    turns: how often it runs for each run of the list around it, as far as that
+      is known; 0 for a branch, which may not run.
+    first: the number of the first tensor that is made in it.
+    carried: roots from outside that it writes.
+    steps: so far.
+    placed: the placed tensors that are there for all of the list, by view and
+      mapping.
+    moves, traffic: exchanges that are made once, before the list.
+  """
+
+  turns: int
+  first: int
+  carried: Collection[int]
+  steps: list[Any] = dataclasses.field(default_factory=list)
+  placed: dict[Any, int] = dataclasses.field(default_factory=dict)
+  moves: list[Any] = dataclasses.field(default_factory=list)
+  traffic: list[Traffic] = dataclasses.field(default_factory=list)
+
+  def keeps(self, root: int) -> bool:
+    """Whether a root holds the same before this list and all through it."""
+    return root < self.first and root not in self.carried

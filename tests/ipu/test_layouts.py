@@ -1,0 +1,92 @@
+"""Where tensors are, and what it takes to bring them to those who use them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import SingleDeviceSharding
+
+pytestmark = pytest.mark.ipu_only
+
+
+def cost(ipu, f, *shapes, **options) -> dict[str, float]:
+  arguments = [
+    jax.ShapeDtypeStruct(s, np.float32, sharding=SingleDeviceSharding(ipu))
+    for s in shapes
+  ]
+  return jax.jit(f).lower(*arguments).compile(options or None).cost_analysis()
+
+
+def per_turn(ipu, loop, *shapes) -> dict[str, float]:
+  """What one more turn costs; `loop(turns)` is a function."""
+  few, many = (cost(ipu, loop(n), *shapes) for n in (4, 14))
+  return {key: (many[key] - few[key]) / 10 for key in few}
+
+
+def turns_of(step):
+  return lambda n: (
+    lambda x, *ws: lax.fori_loop(0, n, lambda _, x: step(x, *ws), x)
+  )
+
+
+def test_what_a_loop_leaves_alone_is_brought_before_it(ipu):
+  """The weights of a recurrent layer, and the vector that is added."""
+  shapes = (8, 512), (512, 512), (512,)
+  step = per_turn(ipu, turns_of(lambda x, w, b: jnp.tanh(x @ w + b)), *shapes)
+  # Each tile that multiplies gets its share of x, and of partial products.
+  assert step["ipu exchange bytes"] < 1472 * 8 * 512 * 4 / 8
+  once = cost(ipu, lambda x, w, b: jnp.tanh(x @ w + b), *shapes)
+  assert step["ipu exchange cycles"] < 0.7 * once["ipu exchange cycles"]
+
+
+def test_it_is_brought_before_all_loops_that_leave_it_alone(ipu):
+  def nested(step):
+    inner = lambda x, w: lax.fori_loop(0, 3, lambda _, x: step(x, w), x)
+    return turns_of(inner)
+
+  shapes = (8, 512), (512, 512)
+  step = lambda x, w: jnp.tanh(x @ w)
+  flat = per_turn(ipu, turns_of(step), *shapes)
+  three = per_turn(ipu, nested(step), *shapes)
+  once = cost(ipu, step, *shapes)
+  for key in ("ipu exchange bytes", "ipu cycles"):
+    assert three[key] == pytest.approx(3 * flat[key], rel=0.1)
+    assert three[key] < 0.95 * 3 * once[key]
+
+
+def test_results_with_what_was_brought_before_loops(check):
+  rng = np.random.default_rng(0)
+  x, w, b = (
+    rng.normal(size=s).astype(np.float32) / 8
+    for s in ((5, 33), (33, 33), (33,))
+  )
+
+  def f(x, w, b):
+    def turn(i, carry):
+      x, w2 = carry
+      x = lax.cond(i % 2 == 0, lambda x: x @ w + b, lambda x: x @ w.T, x)
+      x = lax.while_loop(lambda x: jnp.abs(x).max() > 1, lambda x: x @ w2, x)
+      return jnp.tanh(x), w2.T * 0.5 + w
+
+    return lax.fori_loop(0, 5, turn, (x, w))
+
+  check(f, x, w, b, rtol=1e-4, atol=1e-5)
+
+
+def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
+  """Operands of several products, each brought to many tiles."""
+  shapes = (512, 2048), *((2048, 2048),) * 9
+
+  def step(x, *ws):
+    for w in ws:
+      x = jnp.tanh(x @ w)
+    return x
+
+  found = cost(ipu, turns_of(step)(3), *shapes)
+  assert found["ipu peak tile bytes"] <= 624 * 1024
+  alone = cost(ipu, turns_of(step)(3), *shapes[:2])
+  assert found["ipu peak tile bytes"] > alone["ipu peak tile bytes"]
