@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import SingleDeviceSharding
+from jaxlib.ipu import target
+from jaxlib.ipu.plan.spread import blocks
 
 pytestmark = pytest.mark.ipu_only
 
@@ -90,3 +92,44 @@ def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
   assert found["ipu peak tile bytes"] <= 624 * 1024
   alone = cost(ipu, turns_of(step)(3), *shapes[:2])
   assert found["ipu peak tile bytes"] > alone["ipu peak tile bytes"]
+
+
+def five_point(x):
+  around = x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:]
+  return x.at[1:-1, 1:-1].set(0.25 * around)
+
+
+def periodic(x):
+  around = sum(jnp.roll(x, s, a) for s in (1, -1) for a in (0, 1))
+  return 0.25 * around
+
+
+def test_a_stencil_exchanges_halos_of_boxes(ipu):
+  """A tile has some 27 x 27 elements, and meets two more rows and columns."""
+  step = per_turn(ipu, turns_of(five_point), (1000, 1000))
+  side = (1e6 / ipu.num_tiles) ** 0.5
+  # The four neighbours each on their own, and what is written one further.
+  assert step["ipu exchange bytes"] < ipu.num_tiles * 4 * 14 * side
+  # Rows would be long ones.
+  once = cost(ipu, five_point, (1000, 1000))
+  assert step["ipu exchange cycles"] < 0.6 * once["ipu exchange cycles"]
+
+
+@pytest.mark.parametrize("step", [five_point, periodic])
+@pytest.mark.parametrize("shape", [(64, 48), (3, 5), (1, 40), (301, 7)])
+def test_stencils_in_loops(check, step, shape):
+  x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+  check(lambda x: lax.fori_loop(0, 20, lambda _, x: step(x), x), x, rtol=1e-5,
+        atol=1e-6)  # fmt: skip
+
+
+def test_blocks_use_all_tiles_and_have_little_surface():
+  machine = target.resolve("ipu2")
+  for shape in ((1000, 1000), (64, 4096), (3, 500, 700), (10**6, 3), (2, 2)):
+    found = blocks(machine, shape)
+    even = -(-np.prod(shape) // machine.num_tiles)
+    assert found.last_tile < machine.num_tiles
+    assert found.max_elements <= 1.35 * even + 1, shape
+  rows, columns = (f.block for f in blocks(machine, (1000, 1000)).factors)
+  assert rows + columns < 60
+  assert blocks(machine, (5,)) is None and blocks(machine, (0, 5)) is None

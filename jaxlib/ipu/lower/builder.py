@@ -273,16 +273,21 @@ class Builder:
           list(source.shape),
         )
       )  # fmt: skip
-      a, b = self.tensors[source.root], self.tensors[destination.root]
-      traffic.append(
-        moved(
-          Side(a.layout, source.offset, source.strides),
-          Side(b.layout, destination.offset, destination.strides),
-          source.shape, SIZE[source.dtype],
-        )
-      )  # fmt: skip
+      traffic.append(self._copied(source, destination))
     if moves:
       self._exchange(moves, traffic)
+
+  def copying(self, pairs: Sequence[tuple[View, View]]) -> schema.Cost:
+    """What `copy_to` would cost."""
+    return cost.exchange(self.target, [self._copied(*p) for p in pairs])
+
+  def _copied(self, source: View, destination: View) -> Traffic:
+    a, b = self.tensors[source.root], self.tensors[destination.root]
+    return moved(
+      Side(a.layout, source.offset, source.strides),
+      Side(b.layout, destination.offset, destination.strides),
+      source.shape, SIZE[source.dtype],
+    )  # fmt: skip
 
   def materialise(self, view: View, layout: Layout | None = None) -> View:
     """A view as a dense root of its own; nothing if it is one already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from jaxlib.ipu.ir.attributes import Padding
@@ -10,19 +11,36 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 
 
 def _concatenate(builder: Builder, node: Node) -> None:
   dimension = node.attributes
-  whole = builder.root_view(builder.result(node))
-  pairs = []
-  begin = 0
-  for value in node.inputs:
-    view = builder.view(value)
-    end = begin + view.shape[dimension]
-    pairs.append((view, part(whole, dimension, begin, end)))
-    begin = end
+  views = [builder.view(v) for v in node.inputs]
+  ends = list(itertools.accumulate(v.shape[dimension] for v in views))
+  bounds = list(zip([0, *ends], ends))
+
+  root = builder.result(node)
+  whole = builder.root_view(root)
+  pairs = [
+    (view, part(whole, dimension, *bound))
+    for view, bound in zip(views, bounds, strict=True)
+  ]
+  # Parts of an array in another order (`jnp.roll`) may stay as that one is.
+  result = builder.tensors[root]
+  layouts = [result.layout]
+  for view in views:
+    info = builder.tensors[view.root]
+    alike = info.shape == result.shape and not info.layout.replicas
+    if alike and info.layout not in layouts:
+      layouts.append(info.layout)
+  if len(layouts) > 1:
+    costs = []
+    for layout in layouts:
+      result.layout = layout
+      costs.append(cost.cycles(builder.copying(pairs)))
+    result.layout = layouts[costs.index(min(costs))]
   builder.copy_to(pairs)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.stencil import boxes
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
@@ -21,7 +22,7 @@ REPEAT = "ipu.repeat"
 
 def _while(builder: Builder, node: Node) -> None:
   condition, body = node.regions
-  roots = _carry(builder, node, [condition, body])
+  roots = _carry(builder, node, [condition, body], 1)
   builder.enter(1, _written(roots))
   (predicate,) = builder.lower_graph(condition)
   predicate = builder.materialise(predicate)
@@ -40,13 +41,13 @@ def _while(builder: Builder, node: Node) -> None:
 def _repeat(builder: Builder, node: Node) -> None:
   """A loop of `node.attributes` turns (passes/count.py)."""
   (body,) = node.regions
-  roots = _carry(builder, node, [body])
+  roots = _carry(builder, node, [body], node.attributes)
   steps = _turn(builder, body, roots, node.attributes)
   builder.steps.append(schema.Repeat(node.attributes, steps, builder.location))
 
 
 def _carry(
-  builder: Builder, node: Node, regions: list[Graph]
+  builder: Builder, node: Node, regions: list[Graph], turns: int
 ) -> dict[int, View]:
   """Roots for what a loop changes, holding the initial values; what it does
   not change stays where it is."""
@@ -59,6 +60,7 @@ def _carry(
       layout = None
       if builder.is_identity(view):
         layout = builder.tensors[view.root].layout
+        layout = boxes(builder, body, i, layout, turns)
       root = builder.new_root(value.shape, value.dtype, layout)
       roots[i] = builder.root_view(root)
       starts.append((view, roots[i]))

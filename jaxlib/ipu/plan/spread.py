@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+
 from jaxlib.ipu.plan.layout import Layout, grid, linear
 from jaxlib.ipu.target import Target
 
@@ -25,6 +27,31 @@ def spread(target: Target, shape: tuple[int, ...], item_bytes: int) -> Layout:
   if len(shape) <= 1 or size == 0:
     return linear(size, tiles, grain)
   return _rows(shape, tiles, grain)
+
+
+# Blocks that are boxes may be this much larger than the least.
+_LARGER = 1.1
+
+
+@functools.lru_cache(maxsize=4096)
+def blocks(target: Target, shape: tuple[int, ...]) -> Layout | None:
+  """Boxes with little surface, for those who look at elements beside their own:
+  an array's last two dimensions cut alike; None for fewer."""
+  if len(shape) < 2 or 0 in shape:
+    return None
+  rows, columns = shape[-2:]
+  outer, tiles = math.prod(shape[:-2]), target.num_tiles
+  most = tiles // min(outer, tiles)
+  down = np.arange(1, min(most, rows) + 1)
+  across = np.minimum(most // down, columns)
+  high, wide = -(-rows // down), -(-columns // across)
+  cells = high * wide
+  surface = np.where(cells <= _LARGER * cells.min(), high + wide, np.inf)
+  best = int(surface.argmin())
+  front = [1] * (len(shape) - 2)
+  if front:
+    front = list(_parts(shape[:-2], tiles // most, 1)[1])
+  return grid(shape, [*front, int(down[best]), int(across[best])])
 
 
 # How coarse a dimension's blocks may get to use more of the tiles.

@@ -1,0 +1,46 @@
+"""The partition in which vertices find an operand where it is."""
+
+from __future__ import annotations
+
+from jaxlib.ipu.lower.builder import TensorInfo
+from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.plan.layout import Factor, Layout, refine
+
+
+def aligned(view: View, root: TensorInfo) -> Layout | None:
+  """The mapping of a view's elements that moves the fewest: each block of the
+  root's, in the order in which the view walks its dimensions, and as long as
+  the view is.
+
+  None for views that skip elements, fix an index or go backwards along a
+  dimension that is cut, and for roots whose blocks straddle dimensions.
+  """
+  if root.layout.replicas:
+    return None
+  groups = refine(root.layout.factors, root.shape)
+  if groups is None:
+    return None
+  strides = dense_strides(root.shape)
+  place = {s: d for d, (s, n) in enumerate(zip(strides, root.shape)) if n != 1}
+  factors: list[Factor] = []
+  walked = set()
+  for extent, stride in zip(view.shape, view.strides):
+    if extent == 1:
+      continue
+    d = place.get(stride)
+    if d is None:
+      return None
+    walked.add(d)
+    group = groups[d]
+    if extent != root.shape[d]:
+      if len(group) != 1 or extent > root.shape[d]:
+        return None
+      (f,) = group
+      block = min(f.block, extent)
+      parts = -(-extent // block)
+      group = (Factor(extent, block, f.stride if parts > 1 else 0),)
+    factors += group
+  for d, group in enumerate(groups):
+    if d not in walked and any(f.parts > 1 for f in group):
+      return None
+  return Layout(tuple(factors) or (Factor(1, 1, 0),), base=root.layout.base)

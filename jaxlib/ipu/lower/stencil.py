@@ -1,0 +1,74 @@
+"""Boxes for what a loop reads shifted: elements meet their neighbours in all
+directions, so a tile's own should have little surface."""
+
+from __future__ import annotations
+
+import math
+
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.ir.graph import Graph
+from jaxlib.ipu.lower.align import aligned
+from jaxlib.ipu.lower.builder import Builder, TensorInfo
+from jaxlib.ipu.lower.map_program import MAP
+from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.spread import blocks
+from jaxlib.ipu.plan.traffic import traffic
+from jaxlib.ipu.plan.walk import Side
+
+_SLICE = "stablehlo.slice"
+# What works as well in one mapping as in another.
+_INDIFFERENT = (MAP, "ipu.update_slice", "stablehlo.concatenate")
+
+
+def boxes(
+  builder: Builder, body: Graph, index: int, layout: Layout, turns: int
+) -> Layout:
+  """The mapping of a value that a loop carries: its own, or boxes, if over all
+  turns they save more than it takes to get there and back.
+
+  Args:
+    builder: of the program.
+    body: the loop's.
+    index: of the value among the body's parameters.
+    layout: where it is before the loop.
+    turns: how many there are.
+  """
+  value = body.parameters[index]
+  found = blocks(builder.target, value.shape)
+  if found is None or found == layout or turns < 3:
+    return layout
+  strides = dense_strides(value.shape)
+  views = []
+  for node in body.nodes:
+    if not any(v is value for v in node.inputs):
+      continue
+    if node.op == _SLICE:
+      whole = View(0, 0, strides, value.shape, value.dtype)
+      views.append(whole.slice(*node.attributes))
+    elif node.op not in _INDIFFERENT:
+      return layout
+  if not views:
+    return layout
+
+  def each(mapping: Layout) -> float:
+    """Cycles to bring all views to those who use them."""
+    root = TensorInfo(value.dtype, value.shape, mapping, 0, 0, strides)
+    moves = []
+    for view in views:
+      to = aligned(view, root)
+      if to is None:
+        to = builder.default_layout(view.shape, view.dtype)
+      there = Side(to, 0, dense_strides(view.shape))
+      here = Side(mapping, view.offset, view.strides)
+      moves.append(traffic(here, there, view.shape, item, True))
+    return cost.cycles(cost.exchange(builder.target, moves))
+
+  item = SIZE[value.dtype]
+  size = (math.prod(value.shape),)
+  conversion = traffic(Side(layout, 0, (1,)), Side(found, 0, (1,)), size, item)
+  there_and_back = 2 * cost.cycles(cost.exchange(builder.target, [conversion]))
+  if turns * (each(layout) - each(found)) > there_and_back:
+    return found
+  return layout
