@@ -14,7 +14,7 @@ from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
 from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower import emit, memory, signature, storage
+from jaxlib.ipu.lower import emit, memory, signature, storage, totals
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.options import active
 from jaxlib.ipu.passes import (
@@ -173,21 +173,43 @@ def _fuse(state: State, options: Options) -> None:
   state.module.graph = dce.eliminate(absorb.absorb(graph))
 
 
-def _lower(state: State, options: Options, hoists: bool = True) -> None:
+def _lower(state: State, options: Options) -> None:
+  _lower_once(state, options, hoists=True, boxes=True)
+  boxed = state.builder
+  assert boxed is not None
+  if boxed.boxed:
+    # Whether boxes are worth it shows when all is lowered: also without them.
+    roots = state.arguments, state.results
+    _lower_once(state, options, hoists=True, boxes=False)
+    assert state.builder is not None
+    if _cycles(boxed) < _cycles(state.builder):
+      state.builder, (state.arguments, state.results) = boxed, roots
+
+
+def _lower_once(
+  state: State, options: Options, hoists: bool, boxes: bool
+) -> None:
   assert state.module is not None
-  builder = state.builder = Builder(options.target, hoists)
+  builder = state.builder = Builder(options.target, hoists, boxes)
   state.arguments = signature.bind_arguments(builder, state.module)
   donated = {state.arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
   state.results = signature.bind_results(builder, state.module, views)
 
 
+def _cycles(builder: Builder) -> float:
+  return totals.totals(builder.steps, builder.tensors).cycles
+
+
 def _allocate(state: State, options: Options) -> None:
   _plan_memory(state)
   assert state.builder is not None and state.memory is not None
-  if state.builder.hoisted and memory.overflows(state.builder, state.memory):
-    # Without the copies that stay for all turns of loops.
-    _lower(state, options, hoists=False)
+  builder = state.builder
+  if (builder.hoisted or builder.boxed) and memory.overflows(
+    builder, state.memory
+  ):
+    # Without copies that stay for all turns of loops.
+    _lower_once(state, options, hoists=False, boxes=False)
     _plan_memory(state)
   memory.check(state.builder, state.memory, options.allow_out_of_memory)
 

@@ -88,15 +88,21 @@ class Builder:
     hoists: whether exchanges that every turn of a loop would repeat are made
       before it; their copies take SRAM all the while.
     hoisted: whether there are such.
+    boxes: whether loops may lay out stencils in boxes; `boxed`: whether one
+      did.
     locations: where steps come from, with their numbers; the keys are the
       fields of `schema.Location`.
     buffers: bytes that each tile needs while a step runs, by the step's id.
   """
 
-  def __init__(self, target: Target, hoists: bool = True) -> None:
+  def __init__(
+    self, target: Target, hoists: bool = True, boxes: bool = True
+  ) -> None:
     self.target = target
     self.hoists = hoists
     self.hoisted = False
+    self.boxes = boxes
+    self.boxed = False
     self.tensors: list[TensorInfo] = []
     self.layouts: dict[Layout, int] = {}
     self.constants = bytearray()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import Graph
+from jaxlib.ipu.ir.graph import Graph, Shape
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.map_program import MAP
@@ -37,7 +37,7 @@ def boxes(
   """
   value = body.parameters[index]
   found = blocks(builder.target, value.shape)
-  if found is None or found == layout or turns < 3:
+  if found is None or found == layout or turns < 3 or not builder.boxes:
     return layout
   strides = dense_strides(value.shape)
   views = []
@@ -49,7 +49,7 @@ def boxes(
       views.append(whole.slice(*node.attributes))
     elif node.op not in _INDIFFERENT:
       return layout
-  if not views:
+  if not all(_is_shifted(views, value.shape, d) for d in (-2, -1)):
     return layout
 
   def each(mapping: Layout) -> float:
@@ -69,6 +69,12 @@ def boxes(
   size = (math.prod(value.shape),)
   conversion = traffic(Side(layout, 0, (1,)), Side(found, 0, (1,)), size, item)
   there_and_back = 2 * cost.cycles(cost.exchange(builder.target, [conversion]))
-  if turns * (each(layout) - each(found)) > there_and_back:
-    return found
-  return layout
+  if turns * (each(layout) - each(found)) <= there_and_back:
+    return layout
+  builder.boxed = True
+  return found
+
+
+def _is_shifted(views: list[View], shape: Shape, d: int) -> bool:
+  """Whether some view has most of a dimension, but not all."""
+  return any(shape[d] // 2 < view.shape[d] < shape[d] for view in views)
