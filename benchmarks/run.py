@@ -5,7 +5,9 @@
   python -m benchmarks --json results.json --check
   python -m benchmarks --memory              peak memory, a process each
   python -m benchmarks --growth              compile time of large programs
-  python -m benchmarks --fidelity            ipu/docs/model_fidelity.md, anew
+  python -m benchmarks --fidelity            ipu/docs/model_fidelity.md and
+                                             six_programs.md, anew
+  python -m benchmarks --programs            six_programs.md; compile time
 
 `--platform cpu` compares XLA:CPU with itself: how much two equals differ is
 the noise of the machine.
@@ -54,6 +56,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   parser.add_argument(
     "--fidelity", action="store_true",
     help="compare modelled costs with published measurements, on a page",
+  )  # fmt: skip
+  parser.add_argument(
+    "--programs", action="store_true",
+    help="write a page about six programs' modelled cycles and SRAM",
   )  # fmt: skip
   parser.add_argument(
     "--platform", default="ipu", help="to be measured (default ipu)"
@@ -114,6 +120,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
   if args.fidelity:
     return run_fidelity()
+  if args.programs:
+    from benchmarks import six_programs
+
+    six_programs.write(args.platform)
+    print(six_programs.compile_times(args.platform))
+    return 0
   if args.growth:
     return run_growth(args)
   chosen = select(args.filter)
@@ -152,10 +164,11 @@ def run_growth(args: argparse.Namespace) -> int:
 
 
 def run_fidelity() -> int:
-  from benchmarks import fidelity
+  from benchmarks import fidelity, six_programs
   from benchmarks.fidelity.page import page
 
   fidelity.PAGE.write_text(page(fidelity.measurements(), fidelity.modelled()))
+  six_programs.write()  # costs have changed there, too
   return 0
 
 

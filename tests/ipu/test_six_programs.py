@@ -1,0 +1,44 @@
+"""The page about six programs' modelled cycles and SRAM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.ipu_only
+
+
+@pytest.fixture(scope="module")
+def six_programs():
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2]))
+    from benchmarks import six_programs
+
+    yield six_programs
+
+
+@pytest.fixture(scope="module")
+def modelled(six_programs, ipu):
+  if ipu.num_tiles != 1472:
+    pytest.skip("the page is about a whole GC200")
+  return {
+    name: six_programs.figures(name, ipu) for name in six_programs.PROGRAMS
+  }
+
+
+def test_the_page_is_what_the_command_writes(six_programs, modelled):
+  lines = six_programs.PAGE.read_text().splitlines()
+  then = six_programs.before()
+  for name, now in modelled.items():
+    for columns in six_programs.FIGURES[:4], six_programs.FIGURES[4:]:
+      row = six_programs.row(name, then[name], now, columns)
+      assert row in lines, (
+        "costs have changed: python -m benchmarks --programs writes the page"
+      )
+
+
+def test_cycles_are_the_sum_of_their_parts(six_programs, modelled):
+  for figures in (*modelled.values(), *six_programs.before().values()):
+    parts = (figures[k] for k in six_programs.FIGURES[1:4])
+    assert figures["cycles"] == sum(parts) > 0
