@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,9 @@ from jaxlib.ipu.target import Target
 # Cycles of a worker: a region of contiguous elements for each output,
 # ALL_REGIONS_CONTINUOUS of reduction/CycleEstimationFunctions.cpp [S].
 _START, _PER_OUTPUT = 17, 12
+# STRIDED_REDUCE of the same file: a worker's start; a vector's loop, storing
+# it, and the start of its inner loop [S].
+_STRIDED_START, _PER_VECTOR = 16, 3 + 5 + 3
 SUPERVISOR = 11
 # ReduceMaxClassGather (popnnCycleEstimators.cpp) [S]: 27 and 3 per element
 # of floats; integers 22 and 6.
@@ -117,47 +121,106 @@ def _better(kind: ReduceKind, left: list[Array], right: list[Array]) -> Array:
   return np.where(tie, j < i, ((b != b) & (a == a)) | (better & (a == a)))
 
 
-def cell_cycles(target: Target, kept: Any, reduced: Any, each: Any) -> Any:
+class Order(enum.Enum):
+  """What lies side by side on a tile: elements of one result, of several
+  results, or what the exchange that brought them made of it."""
+
+  ROWS = enum.auto()
+  COLUMNS = enum.auto()
+  ANY = enum.auto()
+
+
+def cell_cycles(
+  target: Target,
+  kept: Any,
+  reduced: Any,
+  each: Any,
+  width: int = 0,
+  order: Order = Order.ANY,
+) -> Any:
   """Cycles of a tile that reduces `reduced` elements to each of `kept` results,
   `each` cycles an element.
 
+  Rows take popops' vertex for continuous regions, columns STRIDED_REDUCE, a
+  vector of `width` results at a time (0: there is none for this reduction).
   The six workers share the outputs; where there are fewer outputs than
   workers, several workers may share one and a second pass adds up theirs.
   """
   workers = target.num_workers
-  launch = target.launch_cycles + SUPERVISOR
-  if not isinstance(kept, np.ndarray) and not isinstance(reduced, np.ndarray):
-    return launch + workers * _worker(workers, kept, reduced, each)
+  if width == 0 or order is Order.ROWS:
+    worker = _rows(workers, kept, reduced, each)
+  elif order is Order.COLUMNS:
+    worker = _columns(workers, kept, reduced, each, width)
+  else:
+    worker = _least(
+      _rows(workers, kept, reduced, each),
+      _columns(workers, kept, reduced, each, width),
+    )
+  return target.launch_cycles + SUPERVISOR + workers * worker
+
+
+def _rows(workers: int, kept: Any, reduced: Any, each: Any) -> Any:
+  """The slowest worker's cycles, region by region."""
   worker = _START + ceil_div(kept, workers) * (
-    np.ceil(reduced * each) + _PER_OUTPUT
+    _up(reduced * each) + _PER_OUTPUT
   )
-  if np.min(kept) <= workers / 2:
-    sharing = np.maximum(workers // np.maximum(kept, 1.0), 1.0)
-    shared = 2 * (_START + _PER_OUTPUT)
-    shared += np.ceil(ceil_div(reduced, sharing) * each)
-    shared += np.ceil(sharing * each)
-    worker = np.where(sharing > 1, np.minimum(worker, shared), worker)
-  return launch + workers * worker
-
-
-def _worker(workers: int, kept: float, reduced: float, each: float) -> float:
-  """The slowest worker's cycles for one cell."""
-  alone = _START + math.ceil(kept / workers) * (
-    math.ceil(reduced * each) + _PER_OUTPUT
-  )
-  sharing = workers // max(kept, 1)
-  if sharing <= 1:
-    return float(alone)
+  sharing = _most(workers // _most(kept, 1), 1)
   shared = 2 * (_START + _PER_OUTPUT)
-  shared += math.ceil(math.ceil(reduced / sharing) * each)
-  shared += math.ceil(sharing * each)
-  return float(min(alone, shared))
+  shared += _up(ceil_div(reduced, sharing) * each)
+  shared += _up(sharing * each)
+  return _least(worker, _if(sharing > 1, shared, worker))
+
+
+def _columns(
+  workers: int, kept: Any, reduced: Any, each: Any, width: int
+) -> Any:
+  """The slowest worker's cycles, vector by vector."""
+  step = each * width
+  vectors = ceil_div(ceil_div(kept, workers), width)
+  worker = _STRIDED_START + vectors * (_PER_VECTOR + _up((reduced - 1) * step))
+  sharing = _most(workers // _most(ceil_div(kept, width), 1), 1)
+  shared = 2 * (_STRIDED_START + _PER_VECTOR)
+  shared += _up((ceil_div(reduced, sharing) - 1) * step)
+  shared += _up((sharing - 1) * step)
+  return _least(worker, _if(sharing > 1, shared, worker))
+
+
+# For numbers and for arrays of candidates; NumPy is slow at single numbers.
+def _up(x: Any) -> Any:
+  return np.ceil(x) if isinstance(x, np.ndarray) else math.ceil(x)
+
+
+def _most(a: Any, b: Any) -> Any:
+  return np.maximum(a, b) if isinstance(a, np.ndarray) else max(a, b)
+
+
+def _least(a: Any, b: Any) -> Any:
+  if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    return np.minimum(a, b)
+  return float(min(a, b))
+
+
+def _if(test: Any, a: Any, b: Any) -> Any:
+  return (
+    np.where(test, a, b) if isinstance(test, np.ndarray) else a if test else b
+  )
+
+
+def vector(
+  target: Target, fields: schema.Reduce, dtypes: Sequence[DType]
+) -> int:
+  """Elements that the vertex for columns takes at a time; 0 where there is no
+  such vertex, for arg-reductions and general functions."""
+  if fields.kind not in MONOIDS or not dtypes:
+    return 0
+  return max(target.data_path_bytes // max(SIZE[d] for d in dtypes), 1)
 
 
 class ReduceCodelet(ReducingCodelet):
-  """Cycles: popops' continuous reduction (`cell_cycles`).
+  """Cycles: popops' reductions of rows or columns (`cell_cycles`).
 
-  Where a cell is no box, `kept` and `reduced` give its extents instead.
+  Where a cell is no box, `kept` and `reduced` give its extents instead; `order`
+  says what lies side by side.
   """
 
   record = schema.Reduce
@@ -180,7 +243,14 @@ class ReduceCodelet(ReducingCodelet):
       tuple(result_dtypes),
       extra.get("scalars", ()),
     )
-    total = cell_cycles(target, kept, reduced, each)
+    total = cell_cycles(
+      target,
+      kept,
+      reduced,
+      each,
+      vector(target, fields, operand_dtypes),
+      extra.get("order", Order.ANY),
+    )
     return total if np.ndim(total) else float(total)
 
   def per_element(

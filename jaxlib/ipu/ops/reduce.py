@@ -9,9 +9,11 @@ import numpy as np
 from jaxlib.ipu.codelets.reduce import (
   CODELET,
   MONOIDS,
+  Order,
   identity,
   partial_bytes,
   per_element,
+  vector,
 )
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.ir.attributes import Reduction
@@ -33,6 +35,7 @@ from jaxlib.ipu.plan import reduction
 from jaxlib.ipu.plan.layout import Layout, overlapping
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
+from jaxlib.ipu.target import Target
 
 # Partial sums of these are f32.
 _NARROW = (DType.F16, DType.BF16)
@@ -121,8 +124,8 @@ def _reduce(
     combine_outputs=list(combine.outputs),
     init=start,
   )
-  work = _work(fields, views, full, dtypes)
-  plan, partition = _split(builder, full, order, len(kept), views, work)
+  work = _work(builder.target, fields, views, full, dtypes)
+  plan, partition, beside = _split(builder, full, order, len(kept), views, work)
   walked = dims[: len(kept)] + (-1,) * len(reduced)
   layout = reduction.result_layout(
     builder.target, partition, plan, shape, len(kept)
@@ -140,10 +143,12 @@ def _reduce(
     extra=reduction.combine_cost(builder.target, plan, work),
     kept=plan.kept_block,
     reduced=plan.reduced_block,
+    order=beside,
   )
 
 
 def _work(
+  target: Target,
   fields: schema.Reduce,
   views: list[View],
   full: tuple[int, ...],
@@ -159,6 +164,7 @@ def _work(
     combine=per_element(
       ReduceKind(fields.kind), wide, fields.combine, fields.combine_outputs
     ),
+    width=vector(target, fields, operands),
   )
 
 
@@ -190,7 +196,7 @@ def _split(
   num_kept: int,
   views: list[View],
   work: reduction.Work,
-) -> tuple[reduction.ReductionPlan, Layout]:
+) -> tuple[reduction.ReductionPlan, Layout, Order]:
   """The cheaper of reducing the largest operand where it is and of bringing
   everything to the best split."""
   shape = tuple(full[d] for d in order)
@@ -206,11 +212,11 @@ def _split(
       found = reduction.in_place(
         builder.target, layout, full, order, num_kept, work
       )
-      if found is not None and found[2] <= cycles:
-        return found[0], found[1]
+      if found is not None and found[3] <= cycles:
+        return found[:3]
   if 0 not in shape and any(overlapping(v.shape, v.strides) for v in views):
-    return reduction.boxes(shape, num_kept, plan)
-  return plan, reduction.partition(shape, num_kept, plan)
+    return *reduction.boxes(shape, num_kept, plan), Order.ANY
+  return plan, reduction.partition(shape, num_kept, plan), Order.ANY
 
 
 def _combine_init(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.codelets.reduce import SUPERVISOR, cell_cycles
+from jaxlib.ipu.codelets.reduce import Order, cell_cycles
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.combine import (
   ReduceCycles,
@@ -53,12 +53,14 @@ class Work(NamedTuple):
     each: cycles to make and combine one more element.
     partial_bytes: of a partial result.
     combine: cycles to combine one more partial result.
+    width: elements that the vertex for columns takes at a time, 0 for none.
   """
 
   item_bytes: int
   each: float
   partial_bytes: int
   combine: float
+  width: int = 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -81,7 +83,7 @@ def plan(
   parts = -(-reduced // reduced_block)
   kept_parts = np.minimum(kept, np.maximum(1, tiles // parts))
   kept_block = -(-kept // kept_parts)
-  cycles = cell_cycles(target, kept_block, reduced_block, work.each)
+  cycles = cell_cycles(target, kept_block, reduced_block, work.each, work.width)
   cycles += target.sync_cycles + cost.exchange_cycles(
     target, kept_block * reduced_block * work.item_bytes, 0
   )
@@ -108,22 +110,12 @@ def plan(
 
 
 def _combining(target: Target, work: Work) -> ReduceCycles:
-  """Combining partial results: those of an element side by side, or vectors of
-  several elements' partials, which STRIDED_REDUCE takes: 16 + vectors * (3 + 5
-  + 3 + parts - 1) (reduction/CycleEstimationFunctions.cpp) [S]."""
-  workers = target.num_workers
-  width = max(target.data_path_bytes / work.partial_bytes, 1.0)
+  """Combining partial results, side by side or in vectors of several elements'
+  partials."""
+  width = max(target.data_path_bytes // work.partial_bytes, 1)
 
   def cycles(share: Any, fan: Any) -> Any:
-    beside = cell_cycles(target, share, fan, work.combine)
-    launched = target.launch_cycles + SUPERVISOR
-    if not isinstance(share, np.ndarray):
-      count = math.ceil(math.ceil(share / workers) / width)
-      strided = 16 + count * (11 + (fan - 1) * work.combine * width)
-      return min(beside, launched + workers * strided)
-    vectors = np.ceil(np.ceil(share / workers) / width)
-    strided = 16 + vectors * (11 + (fan - 1) * work.combine * width)
-    return np.minimum(beside, launched + workers * strided)
+    return cell_cycles(target, share, fan, work.combine, width)
 
   return cycles
 
@@ -136,7 +128,7 @@ def in_place(
   order: tuple[int, ...],
   num_kept: int,
   work: Work,
-) -> tuple[ReductionPlan, Layout, float] | None:
+) -> tuple[ReductionPlan, Layout, Order, float] | None:
   """Reducing elements where they are.
 
   Args:
@@ -145,7 +137,8 @@ def in_place(
       dimensions, of which the first `num_kept` are kept.
 
   Returns:
-    The split, its mapping and its cycles; None if the layout's blocks
+    The split, its mapping, what lies side by side on a tile, and the cycles;
+    None if the layout's blocks
     straddle dimensions.
   """
   groups = refine(layout.factors, shape)
@@ -160,11 +153,20 @@ def in_place(
   split = ReductionPlan(blocks[0], blocks[1], parts[0], parts[1])
   factors = halves[0] + halves[1]
   mapping = Layout(factors or (Factor(1, 1, 0),), base=layout.base)
-  cycles = float(cell_cycles(target, blocks[0], blocks[1], work.each))
+  inner = [
+    d
+    for d, factors in enumerate(groups)
+    if math.prod(min(f.block, f.extent) for f in factors) > 1
+  ]
+  columns = bool(inner) and inner[-1] in order[:num_kept]
+  beside = Order.COLUMNS if columns else Order.ROWS
+  cycles = float(
+    cell_cycles(target, blocks[0], blocks[1], work.each, work.width, beside)
+  )
   combined = combine_cost(target, split, work)
   if combined is not None:
     cycles += cost.cycles(combined)
-  return split, mapping, cycles
+  return split, mapping, beside, cycles
 
 
 def partition(
