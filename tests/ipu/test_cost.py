@@ -377,10 +377,10 @@ def test_many_partials_are_combined_in_stages():
 
   few, many = cost_of(4), cost_of(1472)
   assert few.sync_cycles == IPU2.sync_cycles
-  assert many.sync_cycles == 3 * IPU2.sync_cycles
-  # 123 groups of 12 tiles, 11 of 12 of these, then 11 results.
-  assert many.exchange_cycles == 11 + 11 + 10 + 3 * IPU2.route_cycles
-  assert many.exchange_bytes == (1472 + 123 + 11) * 4
+  assert many.sync_cycles == 2 * IPU2.sync_cycles
+  # 38 groups of 39 tiles, then 38 results.
+  assert many.exchange_cycles == 38 + 37 + 2 * IPU2.route_cycles
+  assert many.exchange_bytes == (1472 + 38) * 4
   assert cost.cycles(many) < 4 * cost.cycles(few)
 
 

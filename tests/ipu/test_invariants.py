@@ -122,7 +122,8 @@ def test_cycles_of_reductions_do_not_fall_when_work_grows(ipu, f):
   "f, least",
   [
     (jnp.sum, 1.5),
-    (lambda x: x.sum(0), 1.7),
+    # Twelve rows of a tile are added up where they are, six are not.
+    (lambda x: x.sum(0), 1.35),
     (lambda x: x.sum(1), 1.7),
     (jnp.tanh, 1.9),
     (jax.nn.softmax, 1.7),

@@ -281,3 +281,23 @@ def test_statistics(check):
     }
 
   check(statistics, util.sample(np.float32, (64, 100)), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_are_rounded_where_they_are_made(check, ipu, dtype):
+  x = util.sample(np.dtype(jnp.dtype(dtype)), (300, 70), low=-1, high=1)
+
+  def f(x):
+    def body(i, c):  # rounds anew what is summed outside
+      return c + total.astype(x.dtype)
+
+    total = x.astype(jnp.float32).sum(1)
+    return x.sum(0), (x * 2).sum(), lax.fori_loop(0, 3, body, x[:, 0])
+
+  check(f, x, rtol=2e-2, atol=0.2)
+  costs = jax.jit(lambda x: x.sum(0)).lower(jax.device_put(x, ipu)).compile()
+  wide = jax.jit(lambda x: x.sum(0, dtype=jnp.float32))
+  wide = wide.lower(jax.device_put(x, ipu)).compile()
+  key = "ipu compute cycles"
+  assert costs.cost_analysis()[key] <= wide.cost_analysis()[key]

@@ -3,16 +3,23 @@
 `sum(x * x)` then reads x once and keeps no product. A value that only
 reductions use is computed anew in each of them, if that is cheap: reading
 its operands again costs less than writing and reading the value.
+
+A sum in f32 that is rounded to a narrower type, as JAX sums these, is stored
+in that type by the reduction itself.
 """
 
 from __future__ import annotations
 
 import math
 
+from jaxlib.ipu.codelets._instructions import NARROW
+from jaxlib.ipu.codelets.reduce import identity
+from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
 from jaxlib.ipu.lower.code import extract
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
+from jaxlib.ipu.lower.region import monoid
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode
 
 # What a value may cost to be computed again, in simple instructions.
@@ -46,7 +53,20 @@ def _absorb(graph: Graph, used_by: Users) -> None:
       _absorb(region, used_by)
     if node.op == _REDUCE and _worthwhile(node, used_by, here):
       graph.nodes[index] = _merge(node, used_by)
-  graph.nodes = [_prune(n, used_by) if n.op == MAP else n for n in graph.nodes]
+  rounded: set[int] = set()
+  for node in graph.nodes:
+    if node.op == _REDUCE:
+      rounding = _rounding(node, used_by)
+      if rounding is not None and id(rounding) in here:
+        rounded.add(id(rounding))
+        node.results = rounding.results
+        for value in node.results:
+          value.node = node
+  graph.nodes = [
+    _prune(n, used_by) if n.op == MAP else n
+    for n in graph.nodes
+    if id(n) not in rounded
+  ]
 
 
 def _data(node: Node) -> tuple[Value, ...]:
@@ -108,6 +128,26 @@ def _merge(node: Node, used_by: Users) -> Node:
   for value in merged.inputs:
     used_by[id(value)].append(merged)
   return merged
+
+
+def _rounding(node: Node, used_by: Users) -> Node | None:
+  """The map that does nothing but round a sum, whose only user it is."""
+  if len(node.results) != 1 or node.results[0].dtype is not DType.F32:
+    return None
+  (user, *others) = used_by[id(node.results[0])] or [None]
+  if user is None or others or user.op != MAP or len(user.inputs) != 1:
+    return None
+  words = list(INSTRUCTION.iter_unpack(user.attributes.code))
+  ops = [w[0] for w in words]
+  narrow = NARROW.get(user.results[0].dtype)
+  if ops != [Opcode.LOAD, narrow] or user.attributes.outputs != (1,):
+    return None
+  kind = monoid(node.regions[0])
+  init = node.inputs[-1].node
+  if kind is None or init is None or init.op != "stablehlo.constant":
+    return None
+  start = identity(kind, NUMPY[DType.F32])
+  return user if init.attributes.flat[0] == start else None
 
 
 def _prune(node: Node, used_by: Users) -> Node:

@@ -3,9 +3,9 @@
 Several tiles hold a partial result for each element of a block. In a stage the
 tiles of a group share the block's elements between them: each receives the
 others' partials of its share and reduces them; the next stage does the same
-with the groups' results. There are as many stages as poplin takes
-(ConvReducePlan.cpp): one for less than 16 partials, two for less than 125,
-otherwise three, each of about as many partials [S].
+with the groups' results. There are as many stages as poplin takes for products
+(ConvReducePlan.cpp) and popops for reductions (ReductionPlan.hpp) [S], each of
+about as many partials [D].
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
-# From so many partials on there is one stage more.
-_MANY = (16, 125)
+# From so many partials on there is one stage more: poplin's for products, and
+# popops', which never lets a piece have less than 64 partials.
+PRODUCTS, REDUCTIONS = (16, 125), (65, 64 * 64 + 1)
 
 # Cycles of a tile that reduces `fan` partials of each of `share` elements.
 ReduceCycles = Callable[[Any, Any], Any]
@@ -55,6 +56,7 @@ def combination(
   parts: int,
   item_bytes: int,
   reduce_cycles: ReduceCycles,
+  many: tuple[int, ...] = PRODUCTS,
 ) -> Combination:
   """What it takes.
 
@@ -64,9 +66,12 @@ def combination(
     parts: how many tiles hold partials of the same elements; from 2.
     item_bytes: of a partial.
     reduce_cycles: what a tile's share of a stage takes, launch included.
+    many: from how many partials on there is one stage more.
   """
   compute = exchange = sync = trips = derived = 0.0
-  for share, fan, sent, received, left in _stages(block, parts, item_bytes):
+  for share, fan, sent, received, left in _stages(
+    block, parts, item_bytes, many
+  ):
     compute += float(reduce_cycles(share, fan))
     exchange += cost.exchange_cycles(target, received, sent)
     sync += target.sync_cycles
@@ -81,10 +86,11 @@ def combination_cycles(
   parts: npt.NDArray[Any],
   item_bytes: int,
   reduce_cycles: ReduceCycles,
+  many: tuple[int, ...] = PRODUCTS,
 ) -> npt.NDArray[np.float64]:
   """All cycles of it for many candidates; 0 where there is one part."""
   share, left = block, parts
-  stages = np.searchsorted(_MANY, parts, side="right") + 1
+  stages = np.searchsorted(many, parts, side="right") + 1
   total = np.zeros(len(parts))
   for stage in range(int(stages.max())):
     fan = np.ceil(left ** (1 / np.maximum(stages - stage, 1)) - 1e-9)
@@ -92,9 +98,7 @@ def combination_cycles(
     share = np.ceil(share / fan)
     received = share * (fan - 1) * item_bytes
     cycles = reduce_cycles(share, fan) + target.sync_cycles
-    cycles += np.ceil(
-      np.maximum(sent, received) / target.exchange_bytes_per_cycle
-    )
+    cycles += cost.exchange_cycles(target, received, sent)
     cycles[left <= 1] = 0.0
     total += cycles
     left = np.ceil(left / fan)
@@ -102,12 +106,12 @@ def combination_cycles(
 
 
 def _stages(
-  block: float, parts: int, item_bytes: int
+  block: float, parts: int, item_bytes: int, many: tuple[int, ...]
 ) -> Iterator[tuple[float, float, float, float, float]]:
   """Of each stage: a tile's elements, the partials of one, the bytes that it
   sends and receives, and how many partials each element had."""
   share, left = float(block), float(parts)
-  stages = 1 + sum(parts >= n for n in _MANY)
+  stages = 1 + sum(parts >= n for n in many)
   for stage in range(stages):
     fan = float(math.ceil(left ** (1 / (stages - stage)) - 1e-9))
     sent = share * item_bytes

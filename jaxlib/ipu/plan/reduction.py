@@ -19,6 +19,7 @@ import numpy as np
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.combine import (
+  REDUCTIONS,
   ReduceCycles,
   combination,
   combination_cycles,
@@ -99,6 +100,7 @@ def plan(
       parts[split],
       work.partial_bytes,
       _combining(target, work),
+      REDUCTIONS,
     )
   cycles += combined
   best = int(np.argmin(cycles))
@@ -235,6 +237,7 @@ def combine_cost(
     p.reduced_parts,
     work.partial_bytes,
     _combining(target, work),
+    REDUCTIONS,
   )
   kept = p.kept_block * p.kept_parts
   return found.cost(kept, p.reduced_parts, work.partial_bytes)
