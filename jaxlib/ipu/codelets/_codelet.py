@@ -181,3 +181,32 @@ def ceil_div(a: Any, b: Any) -> Any:
   if isinstance(a, float) and isinstance(b, int | float):
     return float(math.ceil(a / b))
   return np.ceil(np.asarray(a) / b)
+
+
+# Of numbers, or of arrays of candidates: NumPy is slow at single numbers.
+
+
+def up(x: Any) -> Any:
+  """Rounds up."""
+  return np.ceil(x) if isinstance(x, np.ndarray) else math.ceil(x)
+
+
+def most(a: Any, b: Any) -> Any:
+  """The larger one."""
+  if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    return np.maximum(a, b)
+  return max(a, b)
+
+
+def least(a: Any, b: Any) -> Any:
+  """The smaller one."""
+  if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    return np.minimum(a, b)
+  return min(a, b)
+
+
+def choose(test: Any, a: Any, b: Any) -> Any:
+  """`a` where the test holds, `b` elsewhere."""
+  if isinstance(test, np.ndarray):
+    return np.where(test, a, b)
+  return a if test else b

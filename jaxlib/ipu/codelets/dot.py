@@ -22,6 +22,10 @@ from jaxlib.ipu.codelets._codelet import (
   Cell,
   Cycles,
   Extents,
+  choose,
+  least,
+  most,
+  up,
   volume,
 )
 from jaxlib.ipu.codelets._instructions import (
@@ -62,8 +66,8 @@ def _f16_worker(rows: Any, zeroing: bool) -> Any:
   """
   few, many = ((21, 32, 41), 37) if zeroing else ((22, 33, 42), 38)
   long = many + 4 * (rows - 3)
-  short = np.where(rows == 0, few[0], np.where(rows == 1, few[1], few[2]))
-  return np.where(rows >= 3, long, short) - 7
+  short = choose(rows == 0, few[0], choose(rows == 1, few[1], few[2]))
+  return choose(rows >= 3, long, short) - 7
 
 
 def _f32_worker(rows: Any, units: int, zeroing: bool) -> Any:
@@ -71,28 +75,28 @@ def _f32_worker(rows: Any, units: int, zeroing: bool) -> Any:
   zero = (8 if units >= 16 else 4) if zeroing else 0
   z = 2 if zeroing else 0
   long = 46 + z + zero * rows + 8 * (rows - 3)
-  short = np.where(
+  short = choose(
     rows == 0,
     24,
-    np.where(rows == 1, 47 + z + zero, 46 + z + 2 * zero),
+    choose(rows == 1, 47 + z + zero, 46 + z + 2 * zero),
   )
-  return np.where(rows >= 3, long, short)
+  return choose(rows >= 3, long, short)
 
 
 def _pass(
   rows: Any, dtype: DType, units: int, workers: int, zeroing: bool
 ) -> Any:
   """Cycles of the six workers over all rows for one set of weights."""
-  fewest = np.floor(rows / workers)
-  most = np.ceil(rows / workers)
+  lowest = rows // workers
+  highest = up(rows / workers)
   if dtype == DType.F32:
-    a, b = (_f32_worker(r, units, zeroing) for r in (most, fewest))
+    a, b = (_f32_worker(r, units, zeroing) for r in (highest, lowest))
   else:
-    a, b = (_f16_worker(r, zeroing) for r in (most, fewest))
+    a, b = (_f16_worker(r, zeroing) for r in (highest, lowest))
   # Two rows can take longer than three. A worker without rows leaves at once.
-  slow = np.maximum(a, np.where(fewest == 0, 0, b))
-  fast = np.where(fewest == 0, 0, np.minimum(a, b))
-  return np.maximum(workers * slow, workers * fast + 14)
+  slow = most(a, choose(lowest == 0, 0, b))
+  fast = choose(lowest == 0, 0, least(a, b))
+  return most(workers * slow, workers * fast + 14)
 
 
 def amp_cycles(
@@ -113,8 +117,8 @@ def amp_cycles(
   units, chain = _unit(target, dtype, accumulate)
   item = 2 if dtype == DType.F16 else 4
   load_cycles = units * chain * item / target.coefficient_load_bytes
-  in_groups = np.ceil(depth / chain)
-  out_groups = np.ceil(columns / units)
+  in_groups = up(depth / chain)
+  out_groups = up(columns / units)
   workers = target.num_workers
   first = _pass(rows, dtype, units, workers, True)
   others = _pass(rows, dtype, units, workers, False)
@@ -143,16 +147,16 @@ def hmac_cycles(
   zeroed partials. f16 partials come in pairs of columns.
   """
   workers = target.num_workers
-  dot = np.ceil(depth / _inner_loops.VECTOR[dtype])
-  mine = np.ceil(rows / workers)
+  dot = up(depth / _inner_loops.VECTOR[dtype])
+  mine = up(rows / workers)
   if dtype == DType.F32 or accumulate == DType.F16:
     # Each column's partials are zeroed first.
-    zeroed = workers * (np.ceil(mine / 2) + 5)
+    zeroed = workers * (up(mine / 2) + 5)
     if dtype == DType.F32:
       start, worker = 58 + 54, 16 + 19 + 16 + mine * (7 + 7 + dot)
     else:
       start, worker = 65 + 60 + 36, 10 + 19 + 16 + mine * (7 + 10 + dot)
-      columns = np.ceil(columns / 2)
+      columns = up(columns / 2)
   else:
     zeroed = 0
     start, worker = 55 + 54 + 90, 1 + 13 + 1 + 16 + mine * (2 + 6 + dot)
@@ -168,9 +172,9 @@ def outer_cycles(
   poplin/PerformanceEstimation.hpp, the path for few channels [S].
   """
   width = _inner_loops.VECTOR[dtype]
-  mine = np.ceil(rows / target.num_workers)
+  mine = up(rows / target.num_workers)
   group = 11 + mine * 14 if dtype == DType.F32 else 10 + mine * 20
-  return target.num_workers * (25 + batch * np.ceil(columns / width) * group)
+  return target.num_workers * (25 + batch * up(columns / width) * group)
 
 
 def loop_cycles(
@@ -183,7 +187,7 @@ def loop_cycles(
   step = 2 * _inner_loops.LOAD[dtype] + 2
   for op in (Opcode.MUL, Opcode.ADD):
     step += _inner_loops.work(op, dtype).proper
-  outputs = np.ceil(batch * rows * columns / target.num_workers)
+  outputs = up(batch * rows * columns / target.num_workers)
   return 11 + target.num_workers * (26 + outputs * (8 + step * depth))
 
 
@@ -220,10 +224,10 @@ class DotCodelet(ReducingCodelet):
       for rows, columns in ((m, n), (n, m)):
         cell = (b, rows, columns, k)
         for method in (amp_cycles, hmac_cycles):
-          total = np.minimum(total, method(target, dtype, accumulate, *cell))
+          total = least(total, method(target, dtype, accumulate, *cell))
         if np.min(k) == 1:
           outer = outer_cycles(target, dtype, b, rows, columns)
-          total = np.minimum(total, np.where(np.equal(k, 1), outer, np.inf))
+          total = least(total, choose(k == 1, outer, np.inf))
     total = total + casting + _inner_loops.SUPERVISOR_LAUNCH
     return total if np.ndim(total) else float(total)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,10 @@ from jaxlib.ipu.codelets._codelet import (
   Cycles,
   Extents,
   ceil_div,
+  choose,
+  least,
+  most,
+  up,
   volume,
 )
 from jaxlib.ipu.codelets._instructions import FUNCTIONS, evaluate
@@ -152,7 +155,7 @@ def cell_cycles(
   elif order is Order.COLUMNS:
     worker = _columns(workers, kept, reduced, each, width)
   else:
-    worker = _least(
+    worker = least(
       _rows(workers, kept, reduced, each),
       _columns(workers, kept, reduced, each, width),
     )
@@ -161,14 +164,12 @@ def cell_cycles(
 
 def _rows(workers: int, kept: Any, reduced: Any, each: Any) -> Any:
   """The slowest worker's cycles, region by region."""
-  worker = _START + ceil_div(kept, workers) * (
-    _up(reduced * each) + _PER_OUTPUT
-  )
-  sharing = _most(workers // _most(kept, 1), 1)
+  worker = _START + ceil_div(kept, workers) * (up(reduced * each) + _PER_OUTPUT)
+  sharing = most(workers // most(kept, 1), 1)
   shared = 2 * (_START + _PER_OUTPUT)
-  shared += _up(ceil_div(reduced, sharing) * each)
-  shared += _up(sharing * each)
-  return _least(worker, _if(sharing > 1, shared, worker))
+  shared += up(ceil_div(reduced, sharing) * each)
+  shared += up(sharing * each)
+  return least(worker, choose(sharing > 1, shared, worker))
 
 
 def _columns(
@@ -177,33 +178,12 @@ def _columns(
   """The slowest worker's cycles, vector by vector."""
   step = each * width
   vectors = ceil_div(ceil_div(kept, workers), width)
-  worker = _STRIDED_START + vectors * (_PER_VECTOR + _up((reduced - 1) * step))
-  sharing = _most(workers // _most(ceil_div(kept, width), 1), 1)
+  worker = _STRIDED_START + vectors * (_PER_VECTOR + up((reduced - 1) * step))
+  sharing = most(workers // most(ceil_div(kept, width), 1), 1)
   shared = 2 * (_STRIDED_START + _PER_VECTOR)
-  shared += _up((ceil_div(reduced, sharing) - 1) * step)
-  shared += _up((sharing - 1) * step)
-  return _least(worker, _if(sharing > 1, shared, worker))
-
-
-# For numbers and for arrays of candidates; NumPy is slow at single numbers.
-def _up(x: Any) -> Any:
-  return np.ceil(x) if isinstance(x, np.ndarray) else math.ceil(x)
-
-
-def _most(a: Any, b: Any) -> Any:
-  return np.maximum(a, b) if isinstance(a, np.ndarray) else max(a, b)
-
-
-def _least(a: Any, b: Any) -> Any:
-  if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-    return np.minimum(a, b)
-  return float(min(a, b))
-
-
-def _if(test: Any, a: Any, b: Any) -> Any:
-  return (
-    np.where(test, a, b) if isinstance(test, np.ndarray) else a if test else b
-  )
+  shared += up((ceil_div(reduced, sharing) - 1) * step)
+  shared += up((sharing - 1) * step)
+  return least(worker, choose(sharing > 1, shared, worker))
 
 
 def vector(

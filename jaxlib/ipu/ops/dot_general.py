@@ -288,7 +288,13 @@ def _in_place(
       continue
     dtypes = (here.view.dtype, there.view.dtype, node.results[0].dtype)
     found = matmul.in_place(
-      builder.target, *home, shape, counts, dtypes, node.attributes.f16_sums
+      builder.target,
+      *home,
+      shape,
+      counts,
+      dtypes,
+      node.attributes.f16_sums,
+      best,
     )
     if found is None or not found.fits or found.cycles >= best:
       continue

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.codelets._codelet import up
 from jaxlib.ipu.codelets.dot import CODELET
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import cost
@@ -235,6 +236,7 @@ def in_place(
   counts: tuple[int, int, int],
   dtypes: tuple[DType, DType, DType],
   f16_sums: bool = False,
+  limit: float = math.inf,
 ) -> InPlace | None:
   """The split by the mapping that one operand has.
 
@@ -247,9 +249,11 @@ def in_place(
     counts: see `shape`.
     dtypes: of both operands, the one that stays first, and of the result.
     f16_sums: as for `plan`.
+    limit: cycles beyond which nobody wants it.
 
   Returns:
-    None where the mapping's blocks straddle dimensions, or hold copies.
+    None where the mapping's blocks straddle dimensions, or hold copies, and
+    where the block alone takes longer than the limit at the best rate.
   """
   groups = refine(home.factors, tuple(shape[d] for d in walked))
   if groups is None or home.replicas:
@@ -264,6 +268,11 @@ def in_place(
   b, m, n, k = (math.prod(blocks[s]) for s in spans)
   parts = math.prod(f.parts for fs in factors[spans[3]] for f in fs)
   here, there, out_dtype = dtypes
+  both = here is DType.F16 and there is DType.F16
+  if b * m * n * k > limit * (
+    2 * target.fp16_macs if both else target.fp32_macs
+  ):
+    return None
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   cycles = CODELET.cycles(
     target,
@@ -342,7 +351,7 @@ def _adding(target: Target, item_bytes: int) -> ReduceCycles:
   (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]."""
 
   def cycles(share: Any, fan: Any) -> Any:
-    steps = np.ceil(np.ceil(share / (16 / item_bytes)) / target.num_workers)
+    steps = up(up(share / (16 / item_bytes)) / target.num_workers)
     worker = 20 + steps * (2 * (fan - 1) + 8)
     return 33 + target.num_workers * worker + target.launch_cycles
 
