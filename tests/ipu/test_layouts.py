@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lowering_kit
 import numpy as np
 import pytest
 
@@ -10,7 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import SingleDeviceSharding
 from jaxlib.ipu import target
-from jaxlib.ipu.plan.spread import blocks
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.spread import blocks, spread
+from jaxlib.ipu.program import container
 
 pytestmark = pytest.mark.ipu_only
 
@@ -145,3 +148,26 @@ def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(ipu):
   found = cost(ipu, turns_of(step)(3), (1000, 1000))
   rows = cost(ipu, step, (1000, 1000))
   assert found["ipu cycles"] <= 3.05 * rows["ipu cycles"]
+
+
+@pytest.mark.parametrize(
+  "f",
+  [
+    lambda x: x + 1,
+    lambda x: (x @ x, x.T, x[::-1], jnp.sort(x, 0)),
+    lambda x: lax.fori_loop(0, 50, lambda _, x: five_point(x), x),
+    lambda x: lax.fori_loop(0, 5, lambda _, x: jnp.tanh(x @ x), x),
+    lambda x: (x.sum(0), lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x)),
+  ],
+  ids=["add", "product", "stencil", "products", "branches"],
+)
+def test_arrays_have_one_mapping_in_all_programs(f):
+  """So state that one program leaves is where the next expects it; whatever a
+  program makes elsewhere it brings there, and is charged for it."""
+  machine = target.resolve("ipu2")
+  x = np.ones((300, 300), np.float32)
+  program, _ = container.read(lowering_kit.compiled(f, [x], machine))
+  for number in (*program.arguments, *program.results):
+    tensor = program.tensors[number]
+    home = spread(machine, tuple(tensor.shape), 4)
+    assert Layout.from_record(program.mappings[tensor.mapping]) == home
