@@ -13,7 +13,9 @@ from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import INSTRUCTION
 
 
 def lower(builder: Builder, node: Node) -> None:
@@ -70,10 +72,16 @@ def _cheapest(
 ) -> Layout:
   """A known partition, or one in which parts and transposes of large tensors
   are where they are, if that is clearly cheaper."""
-  shape = node.results[0].shape
-  if math.prod(shape) < _LARGE:
+  result = node.results[0]
+  shape, size = result.shape, math.prod(result.shape)
+  if size < _SMALL:
     return known
   candidates = [known]
+  if known.max_elements * builder.target.num_tiles > 4 * size and (
+    len(node.attributes.code) > _LONG
+  ):
+    finer = spread(builder.target, shape, SIZE[result.dtype], _SMALLEST_BYTES)
+    candidates.append(finer)
   for operand in operands:
     view = operand.view
     if view.shape != shape or builder.is_identity(view):
@@ -113,7 +121,11 @@ def _cheapest(
 
 
 # Smaller tensors are not looked at again.
-_LARGE = 4096
+_SMALL = 4096
+# Programs of more bytes are worth more tiles than a tensor's default layout has,
+# down to so many bytes on each.
+_LONG = 20 * INSTRUCTION.size
+_SMALLEST_BYTES = 32
 # Cells may be so much larger than those of a partition that spreads evenly.
 _COARSER = 1.25
 # What follows is not looked at, so a gain has to be more than a trifle.

@@ -15,7 +15,12 @@ from jaxlib.ipu.target import Target
 SMALLEST_BYTES = 128
 
 
-def spread(target: Target, shape: tuple[int, ...], item_bytes: int) -> Layout:
+def spread(
+  target: Target,
+  shape: tuple[int, ...],
+  item_bytes: int,
+  smallest: int = SMALLEST_BYTES,
+) -> Layout:
   """Rows over tiles, then columns, never less than 128 bytes a tile.
 
   Blocks never straddle dimensions, so that operands broadcast along any of
@@ -23,7 +28,7 @@ def spread(target: Target, shape: tuple[int, ...], item_bytes: int) -> Layout:
   """
   size = math.prod(shape)
   grain = max(1, target.data_path_bytes // item_bytes)
-  tiles = min(target.num_tiles, max(1, -(-size * item_bytes // SMALLEST_BYTES)))
+  tiles = min(target.num_tiles, max(1, -(-size * item_bytes // smallest)))
   if len(shape) <= 1 or size == 0:
     return linear(size, tiles, grain)
   return _rows(shape, tiles, grain)
