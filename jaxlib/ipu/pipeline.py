@@ -174,23 +174,30 @@ def _fuse(state: State, options: Options) -> None:
 
 
 def _lower(state: State, options: Options) -> None:
-  _lower_once(state, options, hoists=True, boxes=True)
-  boxed = state.builder
-  assert boxed is not None
-  if boxed.boxed:
-    # Whether boxes are worth it shows when all is lowered: also without them.
-    roots = state.arguments, state.results
-    _lower_once(state, options, hoists=True, boxes=False)
-    assert state.builder is not None
-    if _cycles(boxed) < _cycles(state.builder):
-      state.builder, (state.arguments, state.results) = boxed, roots
+  _lower_once(state, Builder(options.target))
+  builder = state.builder
+  assert builder is not None
+  # What loops carry is laid out by what is known before their bodies are
+  # lowered: whether that was right shows when all is.
+  if builder.boxed:
+    _try(state, Builder(options.target, boxes=False))
+  if builder.wished:
+    wishes = builder.wished
+    _try(state, Builder(options.target, boxes=builder.boxes, wishes=wishes))
 
 
-def _lower_once(
-  state: State, options: Options, hoists: bool, boxes: bool
-) -> None:
+def _try(state: State, builder: Builder) -> None:
+  """Lowers with another builder, and keeps the cheaper program."""
+  before, roots = state.builder, (state.arguments, state.results)
+  assert before is not None
+  _lower_once(state, builder)
+  if _cycles(before) <= _cycles(builder):
+    state.builder, (state.arguments, state.results) = before, roots
+
+
+def _lower_once(state: State, builder: Builder) -> None:
   assert state.module is not None
-  builder = state.builder = Builder(options.target, hoists, boxes)
+  state.builder = builder
   state.arguments = signature.bind_arguments(builder, state.module)
   donated = {state.arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
@@ -205,11 +212,10 @@ def _allocate(state: State, options: Options) -> None:
   _plan_memory(state)
   assert state.builder is not None and state.memory is not None
   builder = state.builder
-  if (builder.hoisted or builder.boxed) and memory.overflows(
-    builder, state.memory
-  ):
+  changed = builder.hoisted or builder.boxed or builder.wishes
+  if changed and memory.overflows(builder, state.memory):
     # Without copies that stay for all turns of loops.
-    _lower_once(state, options, hoists=False, boxes=False)
+    _lower_once(state, Builder(options.target, hoists=False, boxes=False))
     _plan_memory(state)
   memory.check(state.builder, state.memory, options.allow_out_of_memory)
 

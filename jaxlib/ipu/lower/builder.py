@@ -90,19 +90,28 @@ class Builder:
     hoisted: whether there are such.
     boxes: whether loops may lay out stencils in boxes; `boxed`: whether one
       did.
+    wishes: other mappings of values that loops carry, by loop and number.
+    wished: those that bodies of loops leave such values in, where it costs
+      much to bring them back.
     locations: where steps come from, with their numbers; the keys are the
       fields of `schema.Location`.
     buffers: bytes that each tile needs while a step runs, by the step's id.
   """
 
   def __init__(
-    self, target: Target, hoists: bool = True, boxes: bool = True
+    self,
+    target: Target,
+    hoists: bool = True,
+    boxes: bool = True,
+    wishes: dict[tuple[int, int], Layout] | None = None,
   ) -> None:
     self.target = target
     self.hoists = hoists
     self.hoisted = False
     self.boxes = boxes
     self.boxed = False
+    self.wishes = wishes or {}
+    self.wished: dict[tuple[int, int], Layout] = {}
     self.tensors: list[TensorInfo] = []
     self.layouts: dict[Layout, int] = {}
     self.constants = bytearray()

@@ -13,6 +13,7 @@ from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.stencil import boxes
+from jaxlib.ipu.lower.totals import totals
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
@@ -31,7 +32,7 @@ def _while(builder: Builder, node: Node) -> None:
     schema.While(
       condition_steps,
       predicate.root,
-      _turn(builder, body, roots, 1),
+      _turn(builder, node, roots, 1),
       cost.branch(builder.target),
       builder.location,
     )
@@ -42,7 +43,7 @@ def _repeat(builder: Builder, node: Node) -> None:
   """A loop of `node.attributes` turns (passes/count.py)."""
   (body,) = node.regions
   roots = _carry(builder, node, [body], node.attributes)
-  steps = _turn(builder, body, roots, node.attributes)
+  steps = _turn(builder, node, roots, node.attributes)
   builder.steps.append(schema.Repeat(node.attributes, steps, builder.location))
 
 
@@ -61,6 +62,7 @@ def _carry(
       if builder.is_identity(view):
         layout = builder.tensors[view.root].layout
         layout = boxes(builder, body, i, layout, turns)
+      layout = builder.wishes.get((id(node), i), layout)
       root = builder.new_root(value.shape, value.dtype, layout)
       roots[i] = builder.root_view(root)
       starts.append((view, roots[i]))
@@ -77,13 +79,39 @@ def _written(roots: dict[int, View]) -> set[int]:
 
 
 def _turn(
-  builder: Builder, body: Graph, roots: dict[int, View], turns: int
+  builder: Builder, node: Node, roots: dict[int, View], turns: int
 ) -> list[Any]:
   """The steps of one of the turns, with the new values where the old were."""
   builder.enter(turns, _written(roots))
-  results = builder.lower_graph(body, _written(roots))
-  builder.copy_to([(results[i], root) for i, root in roots.items()])
+  results = builder.lower_graph(node.regions[-1], _written(roots))
+  pairs = [(results[i], root) for i, root in roots.items()]
+  if pairs and turns > _FEW:
+    back = cost.cycles(builder.copying(pairs))
+    if back > _MUCH * totals(builder.steps, builder.tensors).cycles:
+      _wish(builder, node, roots, results)
+  builder.copy_to(pairs)
   return builder.leave()
+
+
+def _wish(
+  builder: Builder, node: Node, roots: dict[int, View], results: list[View]
+) -> None:
+  """Asks for what the loop carries to be where a turn leaves it."""
+  for i, root in roots.items():
+    view = results[i]
+    made = builder.tensors[view.root]
+    if (
+      builder.is_identity(view)
+      and made.layout != builder.tensors[root.root].layout
+      and not made.layout.replicas
+    ):
+      builder.wished[id(node), i] = made.layout
+
+
+# Loops of fewer turns do not gain from another mapping of what they carry;
+# nor do those in which bringing it back is less than this share of a turn.
+_FEW = 3
+_MUCH = 0.015
 
 
 def _switch(builder: Builder, node: Node) -> None:

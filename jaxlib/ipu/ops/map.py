@@ -122,8 +122,8 @@ def _cheapest(
 
 # Smaller tensors are not looked at again.
 _SMALL = 4096
-# Programs of more bytes are worth more tiles than a tensor's default layout has,
-# down to so many bytes on each.
+# Longer programs are worth more tiles than a tensor's default layout has, down
+# to so many bytes on each.
 _LONG = 20 * INSTRUCTION.size
 _SMALLEST_BYTES = 32
 # Cells may be so much larger than those of a partition that spreads evenly.
