@@ -1,0 +1,62 @@
+// What machine code computes: values, in the order in which they are made.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_VALUES_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_VALUES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+struct NativeValue {
+  enum Kind : uint8_t {
+    kStill,     // one vector in a slot, the same for all elements
+    kBlock,     // a block in a slot
+    kElements,  // a dense operand in memory, converted on the way
+    kComputed,
+  };
+  Kind kind;
+  uint32_t width;                      // bytes in a register
+  uint16_t slot = 0;                   // kStill, kBlock
+  const Source* source = nullptr;      // kElements
+  program::Instruction instruction{};  // kComputed
+  int operands[3] = {-1, -1, -1};      // kComputed: indices of values
+  int last_use = -1;                   // the last value that is made of it
+  int stored = -1;                     // the slot that it is stored to
+  uint8_t stored_dtype = 0;            // ... as elements; 0: as register values
+};
+
+// The values of a run of steps, which read and write slots.
+class NativeValues {
+ public:
+  // What a slot holds now; from before the run it is a block or `still`.
+  int InSlot(uint16_t slot, uint32_t width, bool still);
+  int Elements(const Source& source, uint32_t width);
+  // What an instruction makes of values, which slot d then holds.
+  void Compute(const program::Instruction& instruction,
+               std::span<const int> operands, uint16_t d);
+
+  // The last value that the run puts into each slot, of those that it reads or
+  // writes.
+  const std::map<uint16_t, int>& in_slot() const { return in_slot_; }
+  NativeValue& operator[](int value) { return values_[value]; }
+  std::span<const NativeValue> values() const { return values_; }
+
+ private:
+  std::vector<NativeValue> values_;
+  std::map<uint16_t, int> in_slot_;
+  std::map<const Source*, int> of_source_;
+};
+
+// The bytes of a register that an instruction takes.
+uint32_t OperandBytes(const program::Instruction& instruction, size_t operand);
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_VALUES_H_
