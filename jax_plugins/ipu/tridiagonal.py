@@ -58,12 +58,12 @@ def solve(
   )
   singular = None
   if perturb_singular:
-    most = jnp.stack([abs(u).max(0) for u in (u0, u1, u2)]).max(0)
+    most = abs(jnp.stack([u0, u1, u2])).max((0, 1))[None]
     least = jnp.finfo(d.dtype).eps * jnp.where(most > 0, most, 1)
     sign = jnp.where(u0.real < 0, -1, 1)
     u0 = jnp.where(abs(u0) < least, (sign * least).astype(u0.dtype), u0)
   else:
-    singular = (u0 == 0).any(0)
+    singular = (u0 == 0).any(0)[None]
 
   def substitute(after: Any, row: Any) -> Any:
     first, second = after
