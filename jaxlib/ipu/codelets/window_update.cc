@@ -11,8 +11,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/register_types.h"
-#include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic.h"
-#include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic_integer.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/monoids.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -47,26 +46,13 @@ struct SetRow {
   }
 };
 
-// NaN wins over any number.
-struct Larger {
-  template <typename V>
-  static V Do(V a, V b) {
-    return a > b || a != a ? a : b;
-  }
-};
-struct Smaller {
-  template <typename V>
-  static V Do(V a, V b) {
-    return a < b || a != a ? a : b;
-  }
-};
-
 // Combines a row with a monoid, element by element, in type V.
 template <typename T, typename V, typename Op>
 struct CombineRow {
   void One(const char* from, char* to) const {
     const V old = static_cast<V>(ElementAt<T>(to));
-    const T value(Op::Do(old, static_cast<V>(ElementAt<T>(from))));
+    const T value(
+        Op::template Apply<V>(old, static_cast<V>(ElementAt<T>(from))));
     std::memcpy(to, &value, sizeof value);
   }
   void operator()(const Dim& row, const char* __restrict from,
@@ -205,24 +191,25 @@ std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows,
   using U = std::conditional_t<std::is_integral_v<T>, Ring, V>;
   switch (kind) {
     case ReduceKind::kSum:
-      return MakeCombine<T, U, std::conditional_t<kBool, Or, Add>>(windows);
+      return MakeCombine<T, U, std::conditional_t<kBool, BitOr, Sum>>(windows);
     case ReduceKind::kProduct:
-      return MakeCombine<T, U, std::conditional_t<kBool, And, Mul>>(windows);
+      return MakeCombine<T, U, std::conditional_t<kBool, BitAnd, Multiplied>>(
+          windows);
     case ReduceKind::kMax:
-      return MakeCombine<T, V, Larger>(windows);
+      return MakeCombine<T, V, Largest>(windows);
     case ReduceKind::kMin:
-      return MakeCombine<T, V, Smaller>(windows);
+      return MakeCombine<T, V, Smallest>(windows);
     default:
       break;
   }
   if constexpr (std::is_integral_v<T>) {
     switch (kind) {
       case ReduceKind::kAnd:
-        return MakeCombine<T, U, And>(windows);
+        return MakeCombine<T, U, BitAnd>(windows);
       case ReduceKind::kOr:
-        return MakeCombine<T, U, Or>(windows);
+        return MakeCombine<T, U, BitOr>(windows);
       case ReduceKind::kXor:
-        return MakeCombine<T, U, Xor>(windows);
+        return MakeCombine<T, U, BitXor>(windows);
       default:
         break;
     }
