@@ -36,6 +36,18 @@ class ModelProgram : public LoadedProgram {
 
   Status Run(std::span<const void* const> arguments,
              std::span<void* const> results, RunCounters* counters) override {
+    try {
+      return RunInMemory(arguments, results, counters);
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted(
+          "no memory on the host for what program " + info_.name +
+          " works with: free arrays, or run fewer programs at a time");
+    }
+  }
+
+ private:
+  Status RunInMemory(std::span<const void* const> arguments,
+                     std::span<void* const> results, RunCounters* counters) {
     if (arguments.size() != info_.arguments.size() ||
         results.size() != info_.results.size()) {
       return InvalidArgument(
@@ -82,7 +94,6 @@ class ModelProgram : public LoadedProgram {
     return status;
   }
 
- private:
   const ProgramInfo info_;
   const std::unique_ptr<const Executable> executable_;
   const std::shared_ptr<Machine> machine_;

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ipu::model {
@@ -48,6 +50,9 @@ struct ThreadPool::State {
   int64_t n;
   int64_t chunk;
 
+  std::exception_ptr thrown;  // by the call that set `failed`
+  std::atomic<bool> failed = false;
+
   alignas(64) std::atomic<uint32_t> gate = 0;
   alignas(64) std::atomic<int64_t> next = 0;
   alignas(64) std::atomic<uint32_t> finished = 0;
@@ -58,11 +63,17 @@ struct ThreadPool::State {
   std::atomic<bool> stop = false;
   std::vector<std::thread> workers;
 
+  // What a call throws ends the loop; the loop's caller gets it.
   void RunChunks() {
-    for (;;) {
-      const int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
-      if (begin >= n) return;
-      thunk(body, begin, std::min(begin + chunk, n));
+    try {
+      for (;;) {
+        const int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
+        if (begin >= n) return;
+        thunk(body, begin, std::min(begin + chunk, n));
+      }
+    } catch (...) {
+      next.store(n, std::memory_order_relaxed);
+      if (!failed.exchange(true)) thrown = std::current_exception();
     }
   }
 
@@ -145,6 +156,12 @@ void ThreadPool::Run(int64_t n, int64_t grain, Thunk thunk, const void* body) {
     } else {
       std::this_thread::yield();
     }
+  }
+  if (s.failed.load(std::memory_order_relaxed)) [[unlikely]] {
+    const std::exception_ptr thrown = std::exchange(s.thrown, nullptr);
+    s.failed.store(false, std::memory_order_relaxed);
+    s.busy.store(false, std::memory_order_release);
+    std::rethrow_exception(thrown);
   }
   s.busy.store(false, std::memory_order_release);
 }

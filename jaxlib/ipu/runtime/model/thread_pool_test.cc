@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -78,6 +79,26 @@ TEST(ThreadPool, ALoopInALoopRunsToo) {
     }
   });
   EXPECT_EQ(count, 64);
+}
+
+TEST(ThreadPool, WhatALoopThrowsReachesItsCaller) {
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    for (int64_t bad : {0, 50, 99}) {
+      EXPECT_THROW(pool.For(100, 1,
+                            [&](int64_t begin, int64_t end) {
+                              if (begin <= bad && bad < end) {
+                                throw std::bad_alloc();
+                              }
+                            }),
+                   std::bad_alloc);
+      CheckCovers(pool, 100, 1);  // the next one is not disturbed
+    }
+    EXPECT_THROW(
+        pool.For(100, 1, [](int64_t, int64_t) { throw std::bad_alloc(); }),
+        std::bad_alloc);
+    CheckCovers(pool, 100, 1);
+  }
 }
 
 }  // namespace

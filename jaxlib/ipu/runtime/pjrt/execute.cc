@@ -91,9 +91,7 @@ class CallTask : public Task {
     call_ = Call();
     done_->Set(std::move(status));
   }
-  void Cancel() override {
-    done_->Set(Status(Code::kCancelled, "the client was closed"));
-  }
+  void Cancel(const Status& why) override { done_->Set(why); }
 
  private:
   Call call_;

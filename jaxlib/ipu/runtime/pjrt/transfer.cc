@@ -244,9 +244,7 @@ class CopyTask : public Task {
     source_.reset();
     done_->Set(std::move(status));
   }
-  void Cancel() override {
-    done_->Set(Status(Code::kCancelled, "the client was closed"));
-  }
+  void Cancel(const Status& why) override { done_->Set(why); }
 
  private:
   StoragePtr source_;

@@ -1,8 +1,14 @@
 #include "jaxlib/ipu/runtime/support/work_queue.h"
 
+#include <string>
 #include <utility>
 
 namespace ipu {
+namespace {
+
+Status Closed() { return Status(Code::kCancelled, "the client was closed"); }
+
+}  // namespace
 
 WorkQueue::~WorkQueue() {
   std::deque<std::unique_ptr<Task>> unstarted;
@@ -14,26 +20,36 @@ WorkQueue::~WorkQueue() {
   filled_.notify_all();
   drained_.notify_all();
   // Before the join: the running task may wait for one of these.
-  for (auto& task : unstarted) task->Cancel();
+  for (auto& task : unstarted) task->Cancel(Closed());
   if (worker_) worker_->join();
 }
 
 void WorkQueue::Push(std::unique_ptr<Task> task) {
+  Status added;
   {
     std::lock_guard lock(mutex_);
-    if (!stopping_) {
-      unfinished_.fetch_add(1);
-      tasks_.push_back(std::move(task));
-      if (!worker_) {
-        worker_ = std::make_unique<std::thread>([this] { Work(); });
-      }
-    }
+    added = stopping_ ? Closed() : Add(task);
   }
-  if (task) {
-    task->Cancel();
-  } else {
+  if (added.ok()) {
     filled_.notify_one();
+  } else {
+    task->Cancel(added);
   }
+}
+
+// Leaves `task` as it is if that fails.
+Status WorkQueue::Add(std::unique_ptr<Task>& task) {
+  try {
+    if (!worker_) {
+      worker_ = std::make_unique<std::thread>([this] { Work(); });
+    }
+    tasks_.push_back(std::move(task));
+  } catch (const std::exception& e) {
+    return ResourceExhausted(
+        std::string("no memory or no thread to queue a program: ") + e.what());
+  }
+  unfinished_.fetch_add(1);
+  return Status();
 }
 
 void WorkQueue::WaitForRoom() {

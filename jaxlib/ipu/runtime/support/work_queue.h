@@ -16,6 +16,8 @@
 #include <mutex>
 #include <thread>
 
+#include "jaxlib/ipu/runtime/support/status.h"
+
 namespace ipu {
 
 class Task {
@@ -23,7 +25,7 @@ class Task {
   virtual ~Task() = default;
   // Exactly one of the two is called, once.
   virtual void Run() = 0;
-  virtual void Cancel() = 0;
+  virtual void Cancel(const Status& why) = 0;
 };
 
 class WorkQueue {
@@ -33,7 +35,8 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // Never blocks, so that it may be called under a lock.
+  // Never blocks, so that it may be called under a lock. Cancels the task if
+  // there is no memory or no thread for it.
   void Push(std::unique_ptr<Task> task);
 
   // Blocks while `capacity` tasks wait: who only dispatches cannot pile up
@@ -47,6 +50,7 @@ class WorkQueue {
 
  private:
   void Work();
+  Status Add(std::unique_ptr<Task>& task);
 
   const size_t capacity_;
   std::atomic<size_t> unfinished_{0};  // waiting or running

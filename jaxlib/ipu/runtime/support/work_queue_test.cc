@@ -18,7 +18,10 @@ class FunctionTask : public Task {
   FunctionTask(std::function<void()> run, std::function<void()> cancel)
       : run_(std::move(run)), cancel_(std::move(cancel)) {}
   void Run() override { run_(); }
-  void Cancel() override { cancel_(); }
+  void Cancel(const Status& why) override {
+    EXPECT_EQ(why.code(), Code::kCancelled);
+    cancel_();
+  }
 
  private:
   std::function<void()> run_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 
 #ifndef IPU_SIMD_NS
 #error "Kernel sources are compiled once per instruction set, see factories.h"
@@ -21,6 +22,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
+  // Throws std::bad_alloc.
   template <typename T>
   T* Get(int64_t count) {
     const size_t bytes = static_cast<size_t>(count) * sizeof(T);
@@ -33,10 +35,11 @@ class Scratch {
 
   void Grow(size_t bytes) {
     std::free(data_);
-    size_ = (bytes + kPage - 1) / kPage * kPage;
-    data_ = static_cast<char*>(std::aligned_alloc(kPage, size_));
-    // Without memory for a scratch block nothing sensible can be done here.
-    if (data_ == nullptr) std::abort();
+    size_ = 0;
+    const size_t size = (bytes + kPage - 1) / kPage * kPage;
+    data_ = static_cast<char*>(std::aligned_alloc(kPage, size));
+    if (data_ == nullptr) throw std::bad_alloc();
+    size_ = size;
   }
 
   char* data_ = nullptr;

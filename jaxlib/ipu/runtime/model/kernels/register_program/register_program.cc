@@ -93,10 +93,10 @@ void RegisterProgram::State::Bind(const Impl& plan) {
   char* memory = bytes_;
   if (plan.bytes > sizeof bytes_) [[unlikely]] {
     if (spare_bytes < plan.bytes) {
+      spare_bytes = 0;
       spare.reset(static_cast<char*>(std::aligned_alloc(64, plan.bytes)));
+      if (spare == nullptr) throw std::bad_alloc();
       spare_bytes = plan.bytes;
-      // Without it nothing sensible can be done here.
-      if (spare == nullptr) std::abort();
     }
     large_ = std::move(spare);
     large_bytes_ = std::exchange(spare_bytes, 0);
