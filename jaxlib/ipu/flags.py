@@ -223,7 +223,7 @@ ENGINE_OPTIONS = (
     "debug.allowOutOfMemory",
     "allow_out_of_memory",
     BOOL,
-    "let programs exceed a tile's SRAM, to report by how much",
+    "let programs and arrays exceed a tile's SRAM, and warn by how much",
     "false",
   ),
   Flag(

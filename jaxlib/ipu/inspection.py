@@ -10,6 +10,7 @@ from typing import Any
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import importer, verifier
 from jaxlib.ipu.ir.printer import module_text
+from jaxlib.ipu.lower import overflow
 from jaxlib.ipu.program import verify
 from jaxlib.ipu.program.text import program_text
 
@@ -69,6 +70,9 @@ def _text(phase: Any, state: Any) -> str:
   ):
     assert state.module is not None
     return module_text(state.module)
+  if phase.value == "allocate":
+    memory = overflow.report(state.builder, state.module, state.memory)
+    return memory + "\n"
   if phase.value == "emit":
     assert state.program is not None
     return program_text(state.program)

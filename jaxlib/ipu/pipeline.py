@@ -217,7 +217,10 @@ def _allocate(state: State, options: Options) -> None:
     # Without copies that stay for all turns of loops.
     _lower_once(state, Builder(options.target, hoists=False, boxes=False))
     _plan_memory(state)
-  memory.check(state.builder, state.memory, options.allow_out_of_memory)
+  assert state.module is not None
+  memory.check(
+    state.builder, state.module, state.memory, options.allow_out_of_memory
+  )
 
 
 def _plan_memory(state: State) -> None:
@@ -232,7 +235,6 @@ def _plan_memory(state: State) -> None:
     state.module,
     state.arguments,
     state.results,
-    state.arena_bytes,
   )
 
 

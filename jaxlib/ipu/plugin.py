@@ -222,6 +222,9 @@ def client_options(
     "version": target.version,
     "is_model": True,
     "logs_cycles": settings.logged_tile >= 0,
+    "data_path_bytes": target.data_path_bytes,
+    "may_overflow": settings.allow_out_of_memory,
+    "warns": (settings.log_level or logging.WARNING) <= logging.WARNING,
     "platform_version": platform_version,
     "compiler_machine": machine,
   }

@@ -167,10 +167,8 @@ def test_a_result_without_memory_poisons_what_depends_on_it():
     import resource
     import jax, jax.numpy as jnp, numpy as np
     ipu = jax.devices("ipu")[0]
-    options = {"ipu_allow_out_of_memory": True}
-    fill = jax.jit(lambda x: jnp.broadcast_to(x, (1 << 28,)),
-                   compiler_options=options)
-    add = jax.jit(lambda x: x + 1, compiler_options=options)
+    fill = jax.jit(lambda x: jnp.broadcast_to(x, (1 << 28,)))
+    add = jax.jit(lambda x: x + 1)
     x = jax.device_put(np.float32(1), ipu)
     big = jax.ShapeDtypeStruct((1 << 28,), np.float32)
     with jax.default_device(ipu):
@@ -190,7 +188,8 @@ def test_a_result_without_memory_poisons_what_depends_on_it():
         raise AssertionError("no error")
     # The device works on.
     print(float(jax.jit(lambda x: x * 2)(x)))
-    """
+    """,
+    POPLAR_ENGINE_OPTIONS='{"debug.allowOutOfMemory": "true"}',
   )
 
 

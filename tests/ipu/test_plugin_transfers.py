@@ -80,7 +80,8 @@ def test_a_view_outlives_its_array(ipu):
   view = np.asarray(x)
   before = ipu.memory_stats()["bytes_in_use"]
   x.delete()
-  assert ipu.memory_stats()["bytes_in_use"] == before
+  # On a machine NumPy would look at a copy.
+  assert ipu.memory_stats()["bytes_in_use"] == before - x.nbytes
   # Whatever is allocated now must not lie there.
   others = [jax.device_put(np.full(1000, i, np.float32), ipu) for i in range(8)]
   np.testing.assert_array_equal(view, np.arange(1000))

@@ -25,11 +25,12 @@ def test_a_file_for_each_form_of_the_program_in_order(ipu, tmp_path):
   found = reports(ipu, tmp_path, scaled, np.ones((6, 5), np.float32))
   numbers, names, phases = zip(*(name.split(".")[:3] for name in found))
   assert len(set(numbers)) == 1 and set(names) == {"jit_scaled"}
-  assert phases == ("0_parse", "1_import", "3_fuse", "6_emit")
-  parsed, imported, fused, program = found.values()
+  assert phases == ("0_parse", "1_import", "3_fuse", "5_allocate", "6_emit")
+  parsed, imported, fused, memory, program = found.values()
   assert "stablehlo.sine" in parsed
   assert "stablehlo.sine" in imported and "test_reports.py" in imported
   assert "ipu.map" in fused and "stablehlo.sine" not in fused
+  assert "argument x f32[6,5]" in memory and "of the 638,976" in memory
   assert "6x5xf32" in program and "sin.f32 v0" in program
   assert "ipu cycles" in program
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxlib.ipu.dtypes import DType, type_text
@@ -104,6 +105,7 @@ class Module:
     dtypes: all element types that the imported graph has.
     placements: of arguments, (False, number), and results, (True, number),
       that are not row-major on the device.
+    names: what the user calls the arguments, and the results.
   """
 
   name: str
@@ -115,6 +117,7 @@ class Module:
   placements: dict[tuple[bool, int], Placement] = dataclasses.field(
     default_factory=dict
   )
+  names: Callable[[], tuple[list[str], list[str]]] = lambda: ([], [])
 
   @property
   def donated(self) -> set[int]:

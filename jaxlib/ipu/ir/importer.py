@@ -29,6 +29,7 @@ from jaxlib.ipu.ir.graph import (
   Value,
 )
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
+from jaxlib.ipu.location import resolve
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
@@ -129,7 +130,26 @@ def import_module(module: ir.Module) -> Module:
     signature,
     walk.dtypes,
     placements,
+    functools.partial(_names, main),
   )
+
+
+def _names(main: Any) -> tuple[list[str], list[str]]:
+  """Of arguments and results, as JAX has them: `params[0]['w']`."""
+  block = main.regions[0].blocks[0]
+  arguments = [
+    resolve(a.location).name or f"argument {i}"
+    for i, a in enumerate(block.arguments)
+  ]
+  results = []
+  if "res_attrs" in main.attributes:
+    for j, attributes in enumerate(main.attributes["res_attrs"]):
+      results.append(
+        ir.StringAttr(attributes["jax.result_info"]).value
+        if "jax.result_info" in attributes
+        else f"result {j}"
+      )
+  return arguments, results
 
 
 def module_name(module: ir.Module) -> str:

@@ -15,39 +15,53 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu import codelets
-from jaxlib.ipu.diagnostics import resource_exhausted
-from jaxlib.ipu.dtypes import SIZE, type_text
+from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.builder import Builder, TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan.layout import Array, Layout, distinct, overlapping
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.text import location_text
+
+Lives = dict[int, list[tuple[int, int]]]
+Buffers = dict[int, Array]  # bytes of each tile, by the time of the step
 
 
 @dataclasses.dataclass(slots=True)
 class MemoryPlan:
   """Bytes over all tiles, and the fullest tile's at its fullest moment.
 
+  Storage is given out before a run, so a tile takes what it needs at its own
+  fullest moment: arguments, results less aliases, temporaries and code are the
+  sum of that over all tiles.
+
   Attributes:
     argument_bytes, result_bytes: of the signature.
     alias_bytes: results that are written over donated arguments.
-    temporary_bytes: the arena, whose storage is shared, and the constants.
-    code_bytes: vertices.
+    temporary_bytes: all else but code, exchanged copies included.
+    code: of vertices, on each tile.
     peak_tile_bytes: of the fullest tile, exchanged copies included.
     peak_tile: its number.
-    largest: its biggest tensors at that moment, in words.
+    lives: when each tensor takes SRAM.
+    used: when each root is used; an argument that the caller keeps lives on.
+    buffers: what single steps take beside tensors.
   """
 
   argument_bytes: int
   result_bytes: int
   alias_bytes: int
   temporary_bytes: int
-  code_bytes: int
+  code: Array
   peak_tile_bytes: int
   peak_tile: int
-  largest: list[str]
+  lives: Lives
+  used: Lives
+  buffers: Buffers
+
+  @property
+  def code_bytes(self) -> int:
+    """Of vertices, over all tiles."""
+    return int(self.code.sum())
 
   def record(self) -> schema.Memory:
     """The program's form of it."""
@@ -67,7 +81,7 @@ def _bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
   return layout.elements(np.arange(num_tiles)) * item_bytes
 
 
-def _tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
+def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
   """What each tile holds of a tensor; windows that overlap share elements."""
   if overlapping(info.shape, info.strides):
     held = distinct(info.layout, info.shape, info.strides, num_tiles)
@@ -81,7 +95,6 @@ def plan(
   module: Module,
   arguments: list[int],
   results: list[int],
-  arena_bytes: int,
 ) -> MemoryPlan:
   """Adds up what is live on each tile over the run.
 
@@ -90,51 +103,68 @@ def plan(
     line: the analysed steps.
     module: says what is donated.
     arguments, results: their roots.
-    arena_bytes: what the allocator gave out.
   """
   tensors = builder.tensors
-  tiles = builder.target.num_tiles
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
+  code = _code_bytes(builder)
+  buffers = _buffers(builder, line)
+  peaks = peaks_of(builder, lives, buffers) + code
+  peak_tile = int(peaks.argmax())
+  argument_bytes = sum(tensors[a].bytes for a in arguments)
+  result_bytes = sum(tensors[r].bytes for r in results)
+  alias_bytes = sum(tensors[results[j]].bytes for _, j in module.aliases)
+  signature = argument_bytes + result_bytes - alias_bytes
+  return MemoryPlan(
+    argument_bytes=argument_bytes,
+    result_bytes=result_bytes,
+    alias_bytes=alias_bytes,
+    # Donated arguments that nothing replaces may be gone by then.
+    temporary_bytes=max(int((peaks - code).sum()) - signature, 0),
+    code=code,
+    peak_tile_bytes=int(peaks[peak_tile]),
+    peak_tile=peak_tile,
+    lives=lives,
+    used=line.intervals,
+    buffers=buffers,
+  )
+
+
+def _buffers(builder: Builder, line: Timeline) -> Buffers:
+  found = {}
+  for step, needed in builder.buffers.items():
+    share = np.zeros(builder.target.num_tiles, np.int64)
+    share[: len(needed)] = needed[: len(share)]
+    found[line.times[step]] = share
+  return found
+
+
+def peaks_of(builder: Builder, lives: Lives, buffers: Buffers) -> Array:
+  """What tensors and buffers take of each tile at its own fullest moment."""
+  tiles = builder.target.num_tiles
   starts: dict[int, list[Array]] = defaultdict(list)
   ends: dict[int, list[Array]] = defaultdict(list)
   for number, intervals in lives.items():
-    share = _tile_bytes(tensors[number], tiles)
+    share = tile_bytes(builder.tensors[number], tiles)
     for begin, end in intervals:
       starts[begin].append(share)
       ends[end + 1].append(share)
-  for step, buffers in builder.buffers.items():
-    share = np.zeros(tiles, np.int64)
-    share[: len(buffers)] = buffers[:tiles]
-    starts[line.times[step]].append(share)
-    ends[line.times[step] + 2].append(share)
-  code = _code_bytes(builder)
-  now = np.full(tiles, code, np.int64)
-  peak, peak_tile, peak_time = code, 0, 0
+  for time, share in buffers.items():
+    starts[time].append(share)
+    ends[time + 2].append(share)
+  now = np.zeros(tiles, np.int64)
+  peaks = np.zeros(tiles, np.int64)
   for time in sorted(starts.keys() | ends.keys()):
     for share in ends[time]:
       now -= share
     for share in starts[time]:
       now += share
     if starts[time]:
-      tile = int(now.argmax())
-      if now[tile] > peak:
-        peak, peak_tile, peak_time = int(now[tile]), tile, time
-  return MemoryPlan(
-    argument_bytes=sum(tensors[a].bytes for a in arguments),
-    result_bytes=sum(tensors[r].bytes for r in results),
-    alias_bytes=sum(tensors[results[j]].bytes for _, j in module.aliases),
-    temporary_bytes=arena_bytes + len(builder.constants),
-    code_bytes=code * tiles,
-    peak_tile_bytes=peak,
-    peak_tile=peak_tile,
-    largest=_largest(builder, lives, peak_time, peak_tile),
-  )
+      np.maximum(peaks, now, out=peaks)
+  return peaks
 
 
-def _lives(
-  builder: Builder, line: Timeline, lent: list[int]
-) -> dict[int, list[tuple[int, int]]]:
+def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
   """When each tensor takes SRAM; `lent` are the arguments not donated."""
   lives = {r: list(i) for r, i in line.intervals.items()}
   constants = [r for r in lives if builder.tensors[r].space == schema.CONSTANT]
@@ -158,58 +188,40 @@ def _is_root_itself(tensors: list[TensorInfo], number: int) -> bool:
   )
 
 
-def _code_bytes(builder: Builder) -> int:
-  """Vertex state and code, as if every tile took part in every step.
+def _code_bytes(builder: Builder) -> Array:
+  """State of vertices, and code, on the tiles that have any.
 
   Steps whose vertices are the same codelet, or the same generated program,
   share its code.
   """
-  total = 0
-  codes: dict[Any, int] = {}
+  state: dict[int, int] = defaultdict(int)  # by partition
+  users: dict[Any, set[int]] = defaultdict(set)
+  sizes: dict[Any, int] = {}
   todo = [builder.steps]
   while todo:
     for step in todo.pop():
       if isinstance(step, schema.Execute):
         codelet = codelets.CODELETS[type(step.fields)]
-        total += codelet.state_bytes(len(step.operands))
-        program = getattr(step.fields, "code", b"")
-        codes[codelet, program] = codelet.code_bytes(step.fields)
+        state[step.partition] += codelet.state_bytes(len(step.operands))
+        code = codelet, getattr(step.fields, "code", b"")
+        users[code].add(step.partition)
+        sizes[code] = codelet.code_bytes(step.fields)
       elif isinstance(step, schema.While):
         todo += [step.condition, step.body]
       elif isinstance(step, schema.Repeat):
         todo.append(step.body)
       elif isinstance(step, schema.Switch):
         todo += [b.steps for b in step.branches]
-  return total + sum(codes.values())
-
-
-def _largest(
-  builder: Builder,
-  lives: dict[int, list[tuple[int, int]]],
-  time: int,
-  tile: int,
-) -> list[str]:
-  """The biggest tensors on the fullest tile at its fullest moment."""
-  sizes = []
-  for number, intervals in lives.items():
-    if any(begin <= time <= end for begin, end in intervals):
-      info = builder.tensors[number]
-      share = _tile_bytes(info, builder.target.num_tiles)
-      sizes.append((int(share[tile]), number))
-  sizes.sort(reverse=True)
-  places = list(builder.locations)
-  lines = []
-  for size, number in sizes[:5]:
-    info = builder.tensors[number]
-    where = ""
-    if info.location is not None:
-      where = location_text(schema.Location(*places[info.location]))
-    kind = ("temporary", "argument", "result", "constant")[info.space]
-    if info.root != number:
-      kind = "exchanged copy"
-    type_ = type_text(info.shape, info.dtype)
-    lines.append(f"{size:,} bytes: {kind} {type_} {where}".rstrip())
-  return lines
+  tiles = builder.target.num_tiles
+  layouts = list(builder.layouts)
+  active = {p: _bytes_of(layouts[p], 1, tiles).astype(bool) for p in state}
+  total = np.zeros(tiles, np.int64)
+  for partition, size in state.items():
+    total += active[partition] * size
+  for code, partitions in users.items():
+    anywhere = functools.reduce(np.logical_or, (active[p] for p in partitions))
+    total += anywhere * sizes[code]
+  return total
 
 
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:
@@ -217,21 +229,11 @@ def overflows(builder: Builder, memory: MemoryPlan) -> bool:
   return memory.peak_tile_bytes > builder.target.bytes_per_tile
 
 
-def check(builder: Builder, memory: MemoryPlan, allow: bool) -> None:
+def check(
+  builder: Builder, module: Module, memory: MemoryPlan, allow: bool
+) -> None:
   """Raises RESOURCE_EXHAUSTED if a tile is over its SRAM, unless allowed."""
-  limit = builder.target.bytes_per_tile
-  if allow or not overflows(builder, memory):
-    return
-  largest = "\n    ".join(memory.largest)
-  total = limit * builder.target.num_tiles
-  code = memory.code_bytes // builder.target.num_tiles
-  raise resource_exhausted(
-    f"out of memory: tile {memory.peak_tile} needs "
-    f"{memory.peak_tile_bytes:,} bytes of SRAM, an {builder.target.version} "
-    f"tile has {limit:,} ({builder.target.num_tiles} tiles, {total:,} bytes "
-    f"in all). {code:,} bytes are the program's vertices. The largest tensors "
-    f"on it at that moment:\n    {largest}\n"
-    "  Use smaller arrays or batches, narrower types, donate state "
-    "(jax.jit(..., donate_argnums=...)), or more tiles. To run on the model "
-    'regardless: POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\''
-  )
+  if overflows(builder, memory) and not allow:
+    from jaxlib.ipu.lower import overflow  # seldom needed
+
+    raise overflow.error(builder, module, memory)

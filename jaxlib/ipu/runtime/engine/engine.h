@@ -30,6 +30,9 @@ struct TensorInfo {
   // Dimensions from the innermost in memory; empty: row-major.
   std::vector<int64_t> minor_to_major = {};
   bool on_host = false;  // in the host's memory
+  // Of the SRAM of the tile that has most of it between programs; known to the
+  // PJRT layer.
+  int64_t tile_bytes = 0;
 };
 
 // The machine that a program was planned for.
@@ -61,6 +64,11 @@ struct ProgramInfo {
   int64_t alias_bytes = 0;
   int64_t temporary_bytes = 0;
   int64_t code_bytes = 0;
+  int64_t peak_tile_bytes = 0;  // of the fullest tile at its fullest moment
+  int64_t total_bytes() const {
+    return argument_bytes + result_bytes - alias_bytes + temporary_bytes +
+           code_bytes;
+  }
   // The optimised module: StableHLO, MLIR bytecode or text.
   std::string module;
   // The program calls functions of the host, which may call this engine.

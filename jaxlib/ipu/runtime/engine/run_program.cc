@@ -71,8 +71,9 @@ extern "C" __attribute__((visibility("default"))) int ipu_run_program(
     const uint8_t* program, size_t size, const void* const* arguments,
     void* const* results, double* counters, char* error, size_t error_size) {
   ipu::RunCounters run;
-  const ipu::Status status =
-      ipu::RunProgram({program, size}, arguments, results, &run);
+  const ipu::Status status = ipu::Caught([&] {
+    return ipu::RunProgram({program, size}, arguments, results, &run);
+  });
   if (counters != nullptr) {
     counters[0] = run.cycles;
     counters[1] = run.exchange_bytes;

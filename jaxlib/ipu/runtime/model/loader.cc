@@ -355,6 +355,7 @@ ProgramInfo MakeInfo(program::Program p) {
   info.alias_bytes = static_cast<int64_t>(p.memory.alias_bytes);
   info.temporary_bytes = static_cast<int64_t>(p.memory.temporary_bytes);
   info.code_bytes = static_cast<int64_t>(p.memory.code_bytes);
+  info.peak_tile_bytes = static_cast<int64_t>(p.memory.peak_tile_bytes);
   info.module = std::move(p.module);
   info.estimated_seconds = p.estimated_seconds;
   return info;

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -111,8 +112,13 @@ ThreadPool::ThreadPool(int threads)
     : threads_(std::clamp(threads > 0 ? threads : CoresOfThisProcess(), 1,
                           kMostThreads)),
       state_(std::make_unique<State>()) {
-  for (int i = 1; i < threads_; ++i) {
-    state_->workers.emplace_back([s = state_.get()] { s->Work(); });
+  state_->workers.reserve(threads_);
+  try {
+    for (int i = 1; i < threads_; ++i) {
+      state_->workers.emplace_back([s = state_.get()] { s->Work(); });
+    }
+  } catch (const std::system_error&) {
+    // As many as the system gives: the caller of a loop always works on it.
   }
 }
 

@@ -104,7 +104,7 @@ PJRT_Error* ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
 
 PJRT_Error* NoData(const PJRT_Buffer& buffer) {
   if (buffer.IsDeleted()) return MakeError(DeletedError());
-  return MakeError(ResourceExhausted("no memory for a buffer of " +
+  return MakeError(ResourceExhausted("the host has no memory for a buffer of " +
                                      std::to_string(buffer.info->bytes) +
                                      " bytes"));
 }
@@ -142,31 +142,40 @@ Status DeletedError() {
 }
 
 void AddBufferFunctions(PJRT_Api* api) {
-  api->PJRT_Buffer_Destroy = Destroy;
-  api->PJRT_Buffer_ElementType = ElementType;
-  api->PJRT_Buffer_Dimensions = Dimensions;
-  api->PJRT_Buffer_UnpaddedDimensions = UnpaddedDimensions;
-  api->PJRT_Buffer_DynamicDimensionIndices = DynamicDimensionIndices;
-  api->PJRT_Buffer_GetMemoryLayout = GetMemoryLayout;
-  api->PJRT_Buffer_OnDeviceSizeInBytes = OnDeviceSizeInBytes;
-  api->PJRT_Buffer_Device = Device;
-  api->PJRT_Buffer_Memory = Memory;
-  api->PJRT_Buffer_Delete = Delete;
-  api->PJRT_Buffer_IsDeleted = IsDeleted;
-  api->PJRT_Buffer_IsOnCpu = IsOnCpu;
-  api->PJRT_Buffer_ReadyEvent = ReadyEvent;
-  api->PJRT_Buffer_UnsafePointer = UnsafePointer;
+  api->PJRT_Buffer_Destroy = kGuarded<Destroy>;
+  api->PJRT_Buffer_ElementType = kGuarded<ElementType>;
+  api->PJRT_Buffer_Dimensions = kGuarded<Dimensions>;
+  api->PJRT_Buffer_UnpaddedDimensions = kGuarded<UnpaddedDimensions>;
+  api->PJRT_Buffer_DynamicDimensionIndices = kGuarded<DynamicDimensionIndices>;
+  api->PJRT_Buffer_GetMemoryLayout = kGuarded<GetMemoryLayout>;
+  api->PJRT_Buffer_OnDeviceSizeInBytes = kGuarded<OnDeviceSizeInBytes>;
+  api->PJRT_Buffer_Device = kGuarded<Device>;
+  api->PJRT_Buffer_Memory = kGuarded<Memory>;
+  api->PJRT_Buffer_Delete = kGuarded<Delete>;
+  api->PJRT_Buffer_IsDeleted = kGuarded<IsDeleted>;
+  api->PJRT_Buffer_IsOnCpu = kGuarded<IsOnCpu>;
+  api->PJRT_Buffer_ReadyEvent = kGuarded<ReadyEvent>;
+  api->PJRT_Buffer_UnsafePointer = kGuarded<UnsafePointer>;
   api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer =
-      OpaqueDeviceMemoryDataPointer;
+      kGuarded<OpaqueDeviceMemoryDataPointer>;
   api->PJRT_Buffer_IncreaseExternalReferenceCount =
-      IncreaseExternalReferenceCount;
+      kGuarded<IncreaseExternalReferenceCount>;
   api->PJRT_Buffer_DecreaseExternalReferenceCount =
-      DecreaseExternalReferenceCount;
+      kGuarded<DecreaseExternalReferenceCount>;
 }
 
 }  // namespace ipu
 
 void ipu_guard_transfers() { ipu::guarded = true; }
+
+ipu::Status PJRT_Buffer::EnterSram() {
+  if (memory->sram == nullptr) return ipu::Status();
+  return memory->sram->Enter(*info, &resident_);
+}
+
+void PJRT_Buffer::EnterSram(ipu::Sram::Room* room) {
+  if (memory->sram != nullptr) memory->sram->Enter(*info, &resident_, room);
+}
 
 ipu::StoragePtr PJRT_Buffer::Get() const {
   std::lock_guard lock(mutex_);
@@ -185,6 +194,7 @@ bool PJRT_Buffer::Donate() {
   const bool exclusive =
       !deleted_ && external_references_ == 0 && !storage_->IsPinned();
   deleted_ = true;
+  resident_.Leave();
   if (external_references_ == 0) storage_.reset();
   return exclusive;
 }
@@ -193,6 +203,7 @@ void PJRT_Buffer::Delete() {
   ipu::StoragePtr released;  // freed after the lock
   std::lock_guard lock(mutex_);
   deleted_ = true;
+  resident_.Leave();
   if (external_references_ == 0) released = std::move(storage_);
 }
 

@@ -40,6 +40,13 @@ struct PJRT_Buffer {
         ready(std::move(ready)),
         storage_(std::move(storage)) {}
 
+  // Counts the buffer in its device's SRAM until its contents go, if that is
+  // where it is. RESOURCE_EXHAUSTED if it has no room there.
+  ipu::Status EnterSram();
+  // A result, for which there is room.
+  void EnterSram(ipu::Sram::Room* room);
+  const ipu::Resident* resident() const { return &resident_; }
+
   // Null when the buffer was deleted or donated. What is read outside the
   // device's queue has to be pinned, and unpinned when it has been read.
   ipu::StoragePtr Get() const;
@@ -72,6 +79,7 @@ struct PJRT_Buffer {
   bool deleted_ = false;
   int external_references_ = 0;
   ipu::StoragePtr storage_;
+  ipu::Resident resident_;
 };
 
 #endif  // JAXLIB_IPU_RUNTIME_PJRT_BUFFER_H_

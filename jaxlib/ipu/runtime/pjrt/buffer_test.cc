@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "jaxlib/ipu/runtime/pjrt/testing.h"
+#include "jaxlib/ipu/runtime/support/host_allocator.h"
 
 namespace ipu::testing {
 namespace {
@@ -83,16 +84,17 @@ TEST_F(BufferTest, RawCopiesStayInside) {
 
 TEST_F(BufferTest, DeletionGivesTheMemoryBackAndSaysSo) {
   auto x = Put({1, 2, 3});
-  EXPECT_EQ(device()->memory.account.in_use(), 12);
+  EXPECT_EQ(device()->sram.figures().in_use, 12);
   x->Delete();
-  EXPECT_EQ(device()->memory.account.in_use(), 0);
-  EXPECT_EQ(device()->memory.account.peak(), 12);
+  EXPECT_EQ(device()->sram.figures().in_use, 0);
+  EXPECT_EQ(device()->sram.figures().peak, 12);
   EXPECT_TRUE(x->IsDeleted());
   EXPECT_EQ(Get(x.get()).second, DeletedError().message());
   EXPECT_EQ(x->Data(), nullptr);
 }
 
 TEST_F(BufferTest, DeletedContentsStayWhileSomebodyLooks) {
+  const size_t before = HostAllocator::Global().live_bytes();
   auto x = Put({1, 2, 3});
   x->IncreaseExternalReferences();
   x->IncreaseExternalReferences();
@@ -101,9 +103,9 @@ TEST_F(BufferTest, DeletedContentsStayWhileSomebodyLooks) {
   EXPECT_TRUE(x->IsDeleted());
   EXPECT_TRUE(x->DecreaseExternalReferences());
   EXPECT_EQ(view[2], 3);
-  EXPECT_EQ(device()->memory.account.in_use(), 12);
+  EXPECT_EQ(HostAllocator::Global().live_bytes(), before + 64);
   EXPECT_TRUE(x->DecreaseExternalReferences());
-  EXPECT_EQ(device()->memory.account.in_use(), 0);
+  EXPECT_EQ(HostAllocator::Global().live_bytes(), before);
   EXPECT_FALSE(x->DecreaseExternalReferences());
 }
 
@@ -163,7 +165,8 @@ TEST_F(BufferTest, MemoryStatisticsAreComplete) {
   EXPECT_FALSE(args.bytes_reserved_is_set);
   EXPECT_FALSE(args.peak_bytes_reserved_is_set);
   EXPECT_FALSE(args.bytes_reservable_limit_is_set);
-  EXPECT_FALSE(args.largest_free_block_bytes_is_set);
+  EXPECT_TRUE(args.largest_free_block_bytes_is_set);
+  EXPECT_EQ(args.largest_free_block_bytes, 4 * (1024 - 12));
 }
 
 }  // namespace

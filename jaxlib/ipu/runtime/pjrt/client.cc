@@ -130,6 +130,12 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
       status = ReadOption(option, &machine.is_model);
     } else if (name == "logs_cycles") {
       status = ReadOption(option, &machine.logs_cycles);
+    } else if (name == "data_path_bytes") {
+      status = ReadOption(option, &machine.data_path_bytes);
+    } else if (name == "may_overflow") {
+      status = ReadOption(option, &machine.may_overflow);
+    } else if (name == "warns") {
+      status = ReadOption(option, &machine.warns);
     } else if (name == "platform_version") {
       status = ReadOption(option, &result.platform_version);
     } else if (name == "compiler_machine") {
@@ -138,15 +144,18 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
       status = InvalidArgument(
           "unknown client option " + std::string(name) +
           ", there are: hardware_ids, num_tiles, bytes_per_tile, clock_hz, "
-          "version, is_model, logs_cycles, platform_version, compiler_machine");
+          "version, is_model, logs_cycles, data_path_bytes, may_overflow, "
+          "warns, "
+          "platform_version, compiler_machine");
     }
     IPU_RETURN_IF_ERROR(status);
   }
   if (result.hardware_ids.empty() || machine.num_tiles <= 0 ||
-      machine.bytes_per_tile <= 0 || machine.clock_hz <= 0) {
+      machine.bytes_per_tile <= 0 || machine.clock_hz <= 0 ||
+      machine.data_path_bytes <= 0) {
     return InvalidArgument(
-        "client options hardware_ids, num_tiles, bytes_per_tile and clock_hz "
-        "must be given and positive: create the client through "
+        "client options hardware_ids, num_tiles, bytes_per_tile, clock_hz and "
+        "data_path_bytes must be given and positive: create the client through "
         "jaxlib.ipu.plugin");
   }
   if (!machine.is_model) {
@@ -158,18 +167,18 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
 }
 
 void AddClientFunctions(PJRT_Api* api) {
-  api->PJRT_Client_Create = Create;
-  api->PJRT_Client_Destroy = Destroy;
-  api->PJRT_Client_PlatformName = PlatformName;
-  api->PJRT_Client_PlatformVersion = PlatformVersion;
-  api->PJRT_Client_ProcessIndex = ProcessIndex;
-  api->PJRT_Client_TopologyDescription = Topology;
-  api->PJRT_Client_Devices = Devices;
-  api->PJRT_Client_AddressableDevices = AddressableDevices;
-  api->PJRT_Client_AddressableMemories = AddressableMemories;
-  api->PJRT_Client_LookupDevice = LookupDevice;
-  api->PJRT_Client_LookupAddressableDevice = LookupAddressableDevice;
-  api->PJRT_Client_DefaultDeviceAssignment = DefaultDeviceAssignment;
+  api->PJRT_Client_Create = kGuarded<Create>;
+  api->PJRT_Client_Destroy = kGuarded<Destroy>;
+  api->PJRT_Client_PlatformName = kGuarded<PlatformName>;
+  api->PJRT_Client_PlatformVersion = kGuarded<PlatformVersion>;
+  api->PJRT_Client_ProcessIndex = kGuarded<ProcessIndex>;
+  api->PJRT_Client_TopologyDescription = kGuarded<Topology>;
+  api->PJRT_Client_Devices = kGuarded<Devices>;
+  api->PJRT_Client_AddressableDevices = kGuarded<AddressableDevices>;
+  api->PJRT_Client_AddressableMemories = kGuarded<AddressableMemories>;
+  api->PJRT_Client_LookupDevice = kGuarded<LookupDevice>;
+  api->PJRT_Client_LookupAddressableDevice = kGuarded<LookupAddressableDevice>;
+  api->PJRT_Client_DefaultDeviceAssignment = kGuarded<DefaultDeviceAssignment>;
 }
 
 }  // namespace ipu

@@ -75,7 +75,12 @@ void ipu_set_compiler(ipu_compile_function function) {
 }
 
 void ipu_compile_succeeded(void* sink, const char* program, size_t size) {
-  static_cast<ipu::Answer*>(sink)->emplace(std::string(program, size));
+  auto* answer = static_cast<ipu::Answer*>(sink);
+  const ipu::Status status = ipu::Caught([&] {
+    answer->emplace(std::string(program, size));
+    return ipu::Status();
+  });
+  if (!status.ok()) answer->emplace(status);
 }
 
 void ipu_compile_failed(void* sink, int code, const char* message,

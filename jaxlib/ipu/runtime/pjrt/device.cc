@@ -72,23 +72,25 @@ PJRT_Error* DefaultMemory(PJRT_Device_DefaultMemory_Args* args) {
   return nullptr;
 }
 
-// The caller does not clear the arguments: what is not known must say so.
+// SRAM over all tiles; the host's memory that stands for it is no property of
+// the machine. The caller does not clear the arguments: what is not known must
+// say so.
 PJRT_Error* MemoryStats(PJRT_Device_MemoryStats_Args* args) {
-  const PJRT_Device& device = *args->device;
-  const MemoryAccount& account = device.memory.account;
-  args->bytes_in_use = account.in_use();
-  args->peak_bytes_in_use = account.peak();
+  const Sram::Figures sram = args->device->sram.figures();
+  args->bytes_in_use = sram.in_use;
+  args->peak_bytes_in_use = sram.peak;
   args->peak_bytes_in_use_is_set = true;
-  args->num_allocs = account.count();
+  args->num_allocs = sram.count;
   args->num_allocs_is_set = true;
-  args->largest_alloc_size = account.largest();
+  args->largest_alloc_size = sram.largest;
   args->largest_alloc_size_is_set = true;
-  args->bytes_limit = device.machine.num_tiles * device.machine.bytes_per_tile;
+  args->bytes_limit = sram.limit;
   args->bytes_limit_is_set = true;
   args->bytes_reserved_is_set = false;
   args->peak_bytes_reserved_is_set = false;
   args->bytes_reservable_limit_is_set = false;
-  args->largest_free_block_bytes_is_set = false;
+  args->largest_free_block_bytes = sram.free;
+  args->largest_free_block_bytes_is_set = true;
   args->pool_bytes_is_set = false;
   args->peak_pool_bytes_is_set = false;
   return nullptr;
@@ -97,18 +99,18 @@ PJRT_Error* MemoryStats(PJRT_Device_MemoryStats_Args* args) {
 }  // namespace
 
 void AddDeviceFunctions(PJRT_Api* api) {
-  api->PJRT_DeviceDescription_Id = Id;
-  api->PJRT_DeviceDescription_ProcessIndex = ProcessIndex;
-  api->PJRT_DeviceDescription_Attributes = Attributes;
-  api->PJRT_DeviceDescription_Kind = Kind;
-  api->PJRT_DeviceDescription_DebugString = DebugString;
-  api->PJRT_DeviceDescription_ToString = ToString;
-  api->PJRT_Device_GetDescription = GetDescription;
-  api->PJRT_Device_IsAddressable = IsAddressable;
-  api->PJRT_Device_LocalHardwareId = LocalHardwareId;
-  api->PJRT_Device_AddressableMemories = AddressableMemories;
-  api->PJRT_Device_DefaultMemory = DefaultMemory;
-  api->PJRT_Device_MemoryStats = MemoryStats;
+  api->PJRT_DeviceDescription_Id = kGuarded<Id>;
+  api->PJRT_DeviceDescription_ProcessIndex = kGuarded<ProcessIndex>;
+  api->PJRT_DeviceDescription_Attributes = kGuarded<Attributes>;
+  api->PJRT_DeviceDescription_Kind = kGuarded<Kind>;
+  api->PJRT_DeviceDescription_DebugString = kGuarded<DebugString>;
+  api->PJRT_DeviceDescription_ToString = kGuarded<ToString>;
+  api->PJRT_Device_GetDescription = kGuarded<GetDescription>;
+  api->PJRT_Device_IsAddressable = kGuarded<IsAddressable>;
+  api->PJRT_Device_LocalHardwareId = kGuarded<LocalHardwareId>;
+  api->PJRT_Device_AddressableMemories = kGuarded<AddressableMemories>;
+  api->PJRT_Device_DefaultMemory = kGuarded<DefaultMemory>;
+  api->PJRT_Device_MemoryStats = kGuarded<MemoryStats>;
 }
 
 }  // namespace ipu
@@ -134,7 +136,8 @@ PJRT_Device::PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
       fork_generation(ipu::ForkGeneration()),
       machine(machine),
       description(id, machine),
-      memory{this, "SRAM of " + description.text, "device", 0},
+      sram(machine, description.text),
+      memory{this, "SRAM of " + description.text, "device", 0, &sram},
       host_memory{this, "host memory of " + description.text, "pinned_host", 1},
       factory_(std::move(factory)),
       queue(ipu::kQueueCapacity) {}

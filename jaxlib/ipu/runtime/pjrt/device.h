@@ -11,7 +11,7 @@
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
 #include "jaxlib/ipu/runtime/pjrt/named_values.h"
-#include "jaxlib/ipu/runtime/pjrt/storage.h"
+#include "jaxlib/ipu/runtime/pjrt/sram.h"
 #include "jaxlib/ipu/runtime/support/work_queue.h"
 #include "xla/pjrt/c/pjrt_c_api.h"
 
@@ -19,12 +19,15 @@ namespace ipu {
 
 // What the devices of a client have in common.
 struct Machine {
-  std::string version;         // "ipu2"
-  int64_t num_tiles = 0;       //
-  int64_t bytes_per_tile = 0;  // of SRAM
-  int64_t clock_hz = 0;        // of a tile
-  bool is_model = true;        // false: hardware
-  bool logs_cycles = false;    // of every run, to the standard error stream
+  std::string version;          // "ipu2"
+  int64_t num_tiles = 0;        //
+  int64_t bytes_per_tile = 0;   // of SRAM
+  int64_t clock_hz = 0;         // of a tile
+  bool is_model = true;         // false: hardware
+  bool logs_cycles = false;     // of every run, to the standard error stream
+  int64_t data_path_bytes = 8;  // that a tile loads at a time
+  bool may_overflow = false;    // debug.allowOutOfMemory
+  bool warns = true;            // to the standard error stream
 };
 
 using EngineFactory = std::function<std::unique_ptr<Engine>()>;
@@ -46,7 +49,7 @@ struct PJRT_Memory {
   std::string text;
   std::string_view kind;
   int kind_id;
-  ipu::MemoryAccount account = {};
+  ipu::Sram* sram = nullptr;  // null: of the host
 };
 
 struct PJRT_Device {
@@ -60,6 +63,7 @@ struct PJRT_Device {
   const uint32_t fork_generation;
   const ipu::Machine machine;
   PJRT_DeviceDescription description;
+  ipu::Sram sram;
   PJRT_Memory memory;
   PJRT_Memory host_memory;
   PJRT_Device* const addressed_by[1] = {this};

@@ -13,6 +13,7 @@ namespace ipu {
 struct DTypeInfo {
   size_t bytes;       // per element in memory: at least one
   uint32_t xla_type;  // PrimitiveType of xla/xla_data.proto
+  const char* name;   // as StableHLO spells it
 };
 
 // A type PJRT does not know has zero bytes.

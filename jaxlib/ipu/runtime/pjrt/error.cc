@@ -3,7 +3,13 @@
 namespace ipu {
 namespace {
 
-void Destroy(PJRT_Error_Destroy_Args* args) { delete args->error; }
+PJRT_Error no_memory{ResourceExhausted(
+    "the host has no memory left: delete arrays, or run fewer programs at a "
+    "time")};
+
+void Destroy(PJRT_Error_Destroy_Args* args) {
+  if (args->error != &no_memory) delete args->error;
+}
 
 void Message(PJRT_Error_Message_Args* args) {
   const std::string& message = args->error->status.message();
@@ -17,6 +23,8 @@ PJRT_Error* GetCode(PJRT_Error_GetCode_Args* args) {
 }
 
 }  // namespace
+
+PJRT_Error* NoMemoryError() { return &no_memory; }
 
 void AddErrorFunctions(PJRT_Api* api) {
   api->PJRT_Error_Destroy = Destroy;

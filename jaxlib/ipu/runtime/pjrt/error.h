@@ -3,6 +3,9 @@
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_
 
+#include <exception>
+#include <utility>
+
 #include "jaxlib/ipu/runtime/support/status.h"
 #include "xla/pjrt/c/pjrt_c_api.h"
 
@@ -16,6 +19,28 @@ namespace ipu {
 inline PJRT_Error* MakeError(Status status) {
   return status.ok() ? nullptr : new PJRT_Error{std::move(status)};
 }
+
+// Of a call that the host had no memory for; needs none itself.
+PJRT_Error* NoMemoryError();
+
+template <auto function>
+struct Guard;
+
+template <typename Args, PJRT_Error* (*function)(Args*)>
+struct Guard<function> {
+  static PJRT_Error* Call(Args* args) {
+    try {
+      return function(args);
+    } catch (const std::exception&) {
+      return NoMemoryError();
+    }
+  }
+};
+
+// A function as the table has it: nothing may be thrown through C. What is
+// thrown says that there is no memory, or no thread.
+template <auto function>
+inline constexpr auto kGuarded = &Guard<function>::Call;
 
 void AddErrorFunctions(PJRT_Api* api);
 

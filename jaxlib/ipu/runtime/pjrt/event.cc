@@ -78,13 +78,13 @@ PJRT_Event* MakeEvent(EventPtr event) {
 }
 
 void AddEventFunctions(PJRT_Api* api) {
-  api->PJRT_Event_Destroy = Destroy;
-  api->PJRT_Event_IsReady = IsReadyFunction;
-  api->PJRT_Event_Error = ErrorFunction;
-  api->PJRT_Event_Await = Await;
-  api->PJRT_Event_OnReady = OnReady;
-  api->PJRT_Event_Create = Create;
-  api->PJRT_Event_Set = Set;
+  api->PJRT_Event_Destroy = kGuarded<Destroy>;
+  api->PJRT_Event_IsReady = kGuarded<IsReadyFunction>;
+  api->PJRT_Event_Error = kGuarded<ErrorFunction>;
+  api->PJRT_Event_Await = kGuarded<Await>;
+  api->PJRT_Event_OnReady = kGuarded<OnReady>;
+  api->PJRT_Event_Create = kGuarded<Create>;
+  api->PJRT_Event_Set = kGuarded<Set>;
 }
 
 }  // namespace ipu

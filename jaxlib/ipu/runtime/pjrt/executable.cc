@@ -91,9 +91,7 @@ PJRT_Error* GetCompiledMemoryStats(
   args->host_output_size_in_bytes = 0;
   args->host_alias_size_in_bytes = 0;
   args->host_temp_size_in_bytes = 0;
-  args->total_size_in_bytes = info.code_bytes + info.argument_bytes +
-                              info.result_bytes + info.temporary_bytes -
-                              info.alias_bytes;
+  args->total_size_in_bytes = info.total_bytes();
   args->peak_memory_in_bytes = args->total_size_in_bytes;
   return nullptr;
 }
@@ -204,7 +202,10 @@ Executable::Executable(CompiledProgram bytes, std::string options,
     costs_.AddNumber(name, value);
   }
   for (const TensorInfo& result : info().results) {
-    results_.push_back(std::make_shared<const TensorInfo>(result));
+    auto known = std::make_shared<TensorInfo>(result);
+    known->tile_bytes = FullestTileBytes(result, device_->machine.num_tiles,
+                                         device_->machine.data_path_bytes);
+    results_.push_back(std::move(known));
     result_types_.push_back(static_cast<PJRT_Buffer_Type>(result.dtype));
     result_dims_.insert(result_dims_.end(), result.shape.begin(),
                         result.shape.end());
@@ -212,6 +213,28 @@ Executable::Executable(CompiledProgram bytes, std::string options,
     const std::string_view kind = memory_of_result(results_.size() - 1)->kind;
     result_kinds_.push_back(kind.data());
     result_kind_sizes_.push_back(kind.size());
+  }
+  PlanSram();
+}
+
+void Executable::PlanSram() {
+  const Machine& machine = device_->machine;
+  sram_need_.tile_bytes = info().peak_tile_bytes;
+  sram_need_.bytes = info().total_bytes();
+  sram_need_.overflows = info().peak_tile_bytes > machine.bytes_per_tile;
+  for (const TensorInfo& argument : info().arguments) {
+    const bool resident = !argument.on_host;
+    argument_tile_bytes_.push_back(
+        resident ? FullestTileBytes(argument, machine.num_tiles,
+                                    machine.data_path_bytes)
+                 : 0);
+    sram_need_.tile_bytes -= argument_tile_bytes_.back();
+    if (resident) sram_need_.bytes -= static_cast<int64_t>(argument.bytes);
+  }
+  for (const TensorInfoPtr& result : results_) {
+    if (result->on_host) continue;
+    sram_need_.result_tile_bytes += result->tile_bytes;
+    sram_need_.result_bytes += static_cast<int64_t>(result->bytes);
   }
 }
 
@@ -258,20 +281,22 @@ Status Executable::CheckInfo() const {
 }
 
 void AddExecutableFunctions(PJRT_Api* api) {
-  api->PJRT_Executable_Destroy = Destroy;
-  api->PJRT_Executable_Name = Name;
-  api->PJRT_Executable_NumReplicas = NumReplicas;
-  api->PJRT_Executable_NumPartitions = NumPartitions;
-  api->PJRT_Executable_NumOutputs = NumOutputs;
-  api->PJRT_Executable_SizeOfGeneratedCodeInBytes = SizeOfGeneratedCodeInBytes;
-  api->PJRT_Executable_Fingerprint = FingerprintFunction;
-  api->PJRT_Executable_GetCostAnalysis = GetCostAnalysis;
-  api->PJRT_Executable_GetCompiledMemoryStats = GetCompiledMemoryStats;
-  api->PJRT_Executable_OutputElementTypes = OutputElementTypes;
-  api->PJRT_Executable_OutputDimensions = OutputDimensions;
-  api->PJRT_Executable_OutputMemoryKinds = OutputMemoryKinds;
-  api->PJRT_Executable_Serialize = Serialize;
-  api->PJRT_Executable_GetCompileOptions = GetCompileOptions;
+  api->PJRT_Executable_Destroy = kGuarded<Destroy>;
+  api->PJRT_Executable_Name = kGuarded<Name>;
+  api->PJRT_Executable_NumReplicas = kGuarded<NumReplicas>;
+  api->PJRT_Executable_NumPartitions = kGuarded<NumPartitions>;
+  api->PJRT_Executable_NumOutputs = kGuarded<NumOutputs>;
+  api->PJRT_Executable_SizeOfGeneratedCodeInBytes =
+      kGuarded<SizeOfGeneratedCodeInBytes>;
+  api->PJRT_Executable_Fingerprint = kGuarded<FingerprintFunction>;
+  api->PJRT_Executable_GetCostAnalysis = kGuarded<GetCostAnalysis>;
+  api->PJRT_Executable_GetCompiledMemoryStats =
+      kGuarded<GetCompiledMemoryStats>;
+  api->PJRT_Executable_OutputElementTypes = kGuarded<OutputElementTypes>;
+  api->PJRT_Executable_OutputDimensions = kGuarded<OutputDimensions>;
+  api->PJRT_Executable_OutputMemoryKinds = kGuarded<OutputMemoryKinds>;
+  api->PJRT_Executable_Serialize = kGuarded<Serialize>;
+  api->PJRT_Executable_GetCompileOptions = kGuarded<GetCompileOptions>;
 }
 
 }  // namespace ipu

@@ -43,6 +43,13 @@ class Executable {
   PJRT_Memory* memory_of_result(size_t j) const {
     return results_[j]->on_host ? &device_->host_memory : &device_->memory;
   }
+  // What a run takes beside the arrays that it is called with.
+  const SramNeed& sram_need() const { return sram_need_; }
+  int64_t argument_tile_bytes(size_t i) const {
+    return argument_tile_bytes_[i];
+  }
+  // True once.
+  bool WarnsOfSram() const { return !warned_.exchange(true); }
   // The program is so short that another thread would take longer to wake up:
   // by the compiler's guess at first, then by what its runs take.
   bool is_short() const;
@@ -67,6 +74,7 @@ class Executable {
  private:
   Executable(CompiledProgram bytes, std::string options, PJRT_Device* device,
              std::unique_ptr<LoadedProgram> program);
+  void PlanSram();
   Status CheckPlan() const;
   Status CheckInfo() const;
 
@@ -75,6 +83,9 @@ class Executable {
   PJRT_Device* const device_;
   const std::unique_ptr<LoadedProgram> program_;
   mutable std::atomic<double> seconds_;  // expected of a run
+  mutable std::atomic<bool> warned_{false};
+  SramNeed sram_need_;
+  std::vector<int64_t> argument_tile_bytes_;
 
   std::vector<int> alias_of_result_;
   std::vector<uint32_t> donated_;

@@ -7,7 +7,7 @@
 // the caller may hold what the function waits for. What such a function itself
 // calls runs at once, since its device's queue waits for it.
 // Failures poison the results, whether they happen now or later, so that they
-// surface where the user waits.
+// surface where the user waits; so does want of SRAM (sram.h).
 
 #include <algorithm>
 #include <chrono>
@@ -56,9 +56,10 @@ Status RunProgram(const Call& call) {
   for (const StoragePtr& storage : call.results) {
     results.push_back(storage->data());
     if (results.back() == nullptr) {
-      return ResourceExhausted(
-          "no memory for a result of " + std::to_string(storage->bytes()) +
-          " bytes of program " + call.executable->info().name);
+      return ResourceExhausted("the host has no memory for a result of " +
+                               std::to_string(storage->bytes()) +
+                               " bytes of program " +
+                               call.executable->info().name);
     }
   }
   const HostCalls calls(*call.executable);
@@ -86,7 +87,7 @@ class CallTask : public Task {
       status = event->Wait();
       if (!status.ok()) break;
     }
-    if (status.ok()) status = RunProgram(call_);
+    if (status.ok()) status = Caught([this] { return RunProgram(call_); });
     // Before anybody can act on the event: then the memory is free again.
     call_ = Call();
     done_->Set(std::move(status));
@@ -103,7 +104,7 @@ EventPtr RunNested(Call call, Status status) {
   for (const EventPtr& event : call.pending) {
     if (status.ok()) status = event->Wait();
   }
-  if (status.ok()) status = RunProgram(call);
+  if (status.ok()) status = Caught([&] { return RunProgram(call); });
   return status.ok() ? nullptr : std::make_shared<Event>(std::move(status));
 }
 
@@ -196,6 +197,34 @@ Status TakeArguments(std::span<PJRT_Buffer* const> arguments,
   return CheckDonatedOnce(arguments, donated);
 }
 
+// Whether the run has room in SRAM beside what else is there. What the program
+// would write over, but the caller keeps, takes room of its own.
+Status CheckSram(std::span<PJRT_Buffer* const> arguments,
+                 std::span<const uint32_t> donated,
+                 const Executable& executable, Sram::Room* results) {
+  Sram& sram = executable.device()->sram;
+  SramNeed need = executable.sram_need();
+  if (donated.size() != executable.donated().size()) [[unlikely]] {
+    for (uint32_t i : executable.donated()) {
+      need.tile_bytes += executable.argument_tile_bytes(i);
+    }
+    for (uint32_t i : donated) {
+      need.tile_bytes -= executable.argument_tile_bytes(i);
+    }
+  }
+  const int64_t excess = sram.Admit(need, results);
+  if (excess <= 0) [[likely]]
+    return Status();
+  const std::string& name = executable.info().name;
+  if (results->sram == nullptr) {
+    std::vector<const Resident*> among;
+    for (const PJRT_Buffer* a : arguments) among.push_back(a->resident());
+    return sram.NoRoom(name, need, excess, among);
+  }
+  if (executable.WarnsOfSram()) sram.Warn("program " + name, excess);
+  return Status();
+}
+
 // Results get memory of their own, or that of the argument they replace when
 // nobody else looks at it: no call under way, nor one that waits for the host
 // function that makes this one.
@@ -213,8 +242,7 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
       call->results.push_back(call->arguments[i]);
     } else {
       call->results.push_back(
-          std::make_shared<Storage>(executable.info().results[j].bytes,
-                                    &executable.memory_of_result(j)->account));
+          std::make_shared<Storage>(executable.info().results[j].bytes));
     }
   }
 }
@@ -225,7 +253,7 @@ EventPtr Dispatch(Call call, const Status& poison) {
   WorkQueue& queue = call.executable->device()->queue;
   if (call.executable->is_short() && !call.executable->info().calls_host &&
       call.pending.empty() && queue.IsIdle()) {
-    Status status = RunProgram(call);
+    Status status = Caught([&] { return RunProgram(call); });
     if (status.ok()) return nullptr;
     return std::make_shared<Event>(std::move(status));
   }
@@ -257,6 +285,7 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       DonatedArguments(*executable, args->options);
 
   std::vector<StoragePtr> results;
+  Sram::Room room;
   EventPtr done;
   Status poison;
   const bool nested = HostCalls::WaitFor(device);
@@ -264,7 +293,13 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   {
     std::unique_lock lock(device->dispatch);
     IPU_PJRT_RETURN_IF_ERROR(TakeArguments(arguments, donated, &call, &poison));
-    GiveResultsMemory(arguments, donated, nested, &call);
+    const bool calculable = poison.ok();
+    if (calculable) poison = CheckSram(arguments, donated, *executable, &room);
+    // A call that is refused consumes nothing.
+    const bool refused = calculable && !poison.ok();
+    GiveResultsMemory(arguments,
+                      refused ? std::span<const uint32_t>() : donated, nested,
+                      &call);
     results = call.results;
     if (nested) {
       lock.unlock();  // the program may call the host itself
@@ -277,6 +312,7 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     args->output_lists[0][j] =
         new PJRT_Buffer(executable->memory_of_result(j), executable->result(j),
                         std::move(results[j]), done);
+    if (room.sram != nullptr) args->output_lists[0][j]->EnterSram(&room);
   }
   if (args->device_complete_events != nullptr) {
     args->device_complete_events[0] = MakeEvent(std::move(done));
@@ -287,7 +323,7 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
 }  // namespace
 
 void AddExecuteFunctions(PJRT_Api* api) {
-  api->PJRT_LoadedExecutable_Execute = Execute;
+  api->PJRT_LoadedExecutable_Execute = kGuarded<Execute>;
 }
 
 }  // namespace ipu

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "jaxlib/ipu/runtime/pjrt/testing.h"
+#include "jaxlib/ipu/runtime/support/host_allocator.h"
 
 namespace ipu::testing {
 namespace {
@@ -93,12 +94,17 @@ TEST_F(ExecuteTest, ResultsTakeNoMemoryBeforeTheProgramRuns) {
   auto x = Put({1, 2, 3, 4});
   Outcome first = Execute(slow.get(), {x.get()});
   started.Wait();
-  const int64_t before = device()->memory.account.in_use();
+  // The host's; in SRAM it has its place from now on.
+  const HostAllocator& host = HostAllocator::Global();
+  const size_t before = host.live_bytes();
+  const int64_t in_use = device()->sram.figures().in_use;
   Outcome second = Execute(slow.get(), {x.get()});
-  EXPECT_EQ(device()->memory.account.in_use(), before);
+  EXPECT_EQ(host.live_bytes(), before);
+  EXPECT_EQ(device()->sram.figures().in_use, in_use + 16);
   gate.Set(Status());
   Values(second.results[0].get());
-  EXPECT_EQ(device()->memory.account.in_use(), before + 16);
+  EXPECT_EQ(host.live_bytes(), before + 64);
+  EXPECT_EQ(device()->sram.figures().in_use, in_use + 16);
 }
 
 TEST_F(ExecuteTest, FailuresPoisonResultsAndWhatDependsOnThem) {
@@ -136,11 +142,11 @@ TEST_F(ExecuteTest, DonationReusesTheMemory) {
   auto executable = Load(Donating(Increment(4)));
   auto x = Put({1, 2, 3, 4});
   void* data = x->Data();
-  const int64_t before = device()->memory.account.in_use();
+  const int64_t before = device()->sram.figures().in_use;
   Outcome outcome = Execute(executable.get(), {x.get()});
   EXPECT_TRUE(x->IsDeleted());
   EXPECT_EQ(outcome.results[0]->Data(), data);
-  EXPECT_EQ(device()->memory.account.in_use(), before);
+  EXPECT_EQ(device()->sram.figures().in_use, before);
   EXPECT_EQ(Values(outcome.results[0].get()), (Vector{2, 3, 4, 5}));
   EXPECT_EQ(Execute(executable.get(), {x.get()}).error,
             DeletedError().message());
@@ -204,7 +210,7 @@ TEST_F(ExecuteTest, DonorsAreFreedThoughNothingReplacesThem) {
   auto x = Put({1, 2, 3, 4});
   Outcome outcome = Execute(executable.get(), {x.get()});
   EXPECT_TRUE(x->IsDeleted());
-  EXPECT_EQ(device()->memory.account.in_use(), 16);
+  EXPECT_EQ(device()->sram.figures().in_use, 16);
 }
 
 TEST_F(ExecuteTest, AReaderThatWaitsSeesTheValueBeforeDonation) {

@@ -130,15 +130,16 @@ PJRT_Error* Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args* args) {
 }  // namespace
 
 void AddLoadedExecutableFunctions(PJRT_Api* api) {
-  api->PJRT_Client_Compile = Compile;
-  api->PJRT_Executable_DeserializeAndLoad = DeserializeAndLoad;
-  api->PJRT_LoadedExecutable_Destroy = Destroy;
-  api->PJRT_LoadedExecutable_GetExecutable = GetExecutable;
-  api->PJRT_LoadedExecutable_AddressableDevices = AddressableDevices;
-  api->PJRT_LoadedExecutable_GetDeviceAssignment = GetDeviceAssignment;
-  api->PJRT_LoadedExecutable_Delete = Delete;
-  api->PJRT_LoadedExecutable_IsDeleted = IsDeleted;
-  api->PJRT_LoadedExecutable_Fingerprint = Fingerprint;
+  api->PJRT_Client_Compile = kGuarded<Compile>;
+  api->PJRT_Executable_DeserializeAndLoad = kGuarded<DeserializeAndLoad>;
+  api->PJRT_LoadedExecutable_Destroy = kGuarded<Destroy>;
+  api->PJRT_LoadedExecutable_GetExecutable = kGuarded<GetExecutable>;
+  api->PJRT_LoadedExecutable_AddressableDevices = kGuarded<AddressableDevices>;
+  api->PJRT_LoadedExecutable_GetDeviceAssignment =
+      kGuarded<GetDeviceAssignment>;
+  api->PJRT_LoadedExecutable_Delete = kGuarded<Delete>;
+  api->PJRT_LoadedExecutable_IsDeleted = kGuarded<IsDeleted>;
+  api->PJRT_LoadedExecutable_Fingerprint = kGuarded<Fingerprint>;
 }
 
 }  // namespace ipu

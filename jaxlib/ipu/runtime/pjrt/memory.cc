@@ -46,12 +46,12 @@ PJRT_Error* AddressableByDevices(PJRT_Memory_AddressableByDevices_Args* args) {
 }  // namespace
 
 void AddMemoryFunctions(PJRT_Api* api) {
-  api->PJRT_Memory_Id = Id;
-  api->PJRT_Memory_Kind = Kind;
-  api->PJRT_Memory_Kind_Id = KindId;
-  api->PJRT_Memory_DebugString = DebugString;
-  api->PJRT_Memory_ToString = ToString;
-  api->PJRT_Memory_AddressableByDevices = AddressableByDevices;
+  api->PJRT_Memory_Id = kGuarded<Id>;
+  api->PJRT_Memory_Kind = kGuarded<Kind>;
+  api->PJRT_Memory_Kind_Id = kGuarded<KindId>;
+  api->PJRT_Memory_DebugString = kGuarded<DebugString>;
+  api->PJRT_Memory_ToString = kGuarded<ToString>;
+  api->PJRT_Memory_AddressableByDevices = kGuarded<AddressableByDevices>;
 }
 
 }  // namespace ipu

@@ -53,7 +53,7 @@ PJRT_Error* OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) {
 }  // namespace
 
 void AddOptimizedProgramFunctions(PJRT_Api* api) {
-  api->PJRT_Executable_OptimizedProgram = OptimizedProgram;
+  api->PJRT_Executable_OptimizedProgram = kGuarded<OptimizedProgram>;
 }
 
 }  // namespace ipu

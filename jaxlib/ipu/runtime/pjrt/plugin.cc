@@ -30,8 +30,8 @@ PJRT_Error* Attributes(PJRT_Plugin_Attributes_Args* args) {
 }  // namespace
 
 void AddPluginFunctions(PJRT_Api* api) {
-  api->PJRT_Plugin_Initialize = Initialize;
-  api->PJRT_Plugin_Attributes = Attributes;
+  api->PJRT_Plugin_Initialize = kGuarded<Initialize>;
+  api->PJRT_Plugin_Attributes = kGuarded<Attributes>;
 }
 
 }  // namespace ipu

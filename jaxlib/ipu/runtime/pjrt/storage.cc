@@ -3,28 +3,10 @@
 #include "jaxlib/ipu/runtime/support/host_allocator.h"
 
 namespace ipu {
-namespace {
-
-void RaiseTo(std::atomic<int64_t>* maximum, int64_t value) {
-  int64_t seen = maximum->load();
-  while (seen < value && !maximum->compare_exchange_weak(seen, value)) {
-  }
-}
-
-}  // namespace
-
-void MemoryAccount::Take(size_t bytes) {
-  const auto signed_bytes = static_cast<int64_t>(bytes);
-  RaiseTo(&peak_, in_use_.fetch_add(signed_bytes) + signed_bytes);
-  RaiseTo(&largest_, signed_bytes);
-  count_.fetch_add(1);
-}
 
 Storage::~Storage() {
-  if (void* block = data_.load()) {
-    HostAllocator::Global().Free(block, bytes_);
-    account_->GiveBack(bytes_);
-  }
+  void* block = data_.load();
+  if (block != nullptr) HostAllocator::Global().Free(block, bytes_);
 }
 
 void* Storage::data() {
@@ -36,7 +18,6 @@ void* Storage::data() {
     HostAllocator::Global().Free(fresh, bytes_);
     return block;  // another thread was first
   }
-  account_->Take(bytes_);
   return fresh;
 }
 

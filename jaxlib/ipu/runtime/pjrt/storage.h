@@ -1,4 +1,4 @@
-// The memory of a buffer, and the account that a device keeps of it.
+// The memory of a buffer: the host's, which stands for SRAM (sram.h).
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_STORAGE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_STORAGE_H_
@@ -10,31 +10,11 @@
 
 namespace ipu {
 
-// How much of a device's memory buffers take.
-class MemoryAccount {
- public:
-  void Take(size_t bytes);
-  void GiveBack(size_t bytes) { in_use_.fetch_sub(bytes); }
-
-  int64_t in_use() const { return in_use_.load(); }
-  int64_t peak() const { return peak_.load(); }
-  int64_t count() const { return count_.load(); }
-  int64_t largest() const { return largest_.load(); }
-
- private:
-  std::atomic<int64_t> in_use_{0};
-  std::atomic<int64_t> peak_{0};
-  std::atomic<int64_t> count_{0};
-  std::atomic<int64_t> largest_{0};
-};
-
 // A block of memory that comes into being when it is first asked for: results
 // of queued work take no memory before the work runs.
 class Storage {
  public:
-  // `account` must outlive the storage.
-  Storage(size_t bytes, MemoryAccount* account)
-      : bytes_(bytes), account_(account) {}
+  explicit Storage(size_t bytes) : bytes_(bytes) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -53,7 +33,6 @@ class Storage {
 
  private:
   const size_t bytes_;
-  MemoryAccount* const account_;
   std::atomic<void*> data_{nullptr};
   std::atomic<int> pins_{0};
 };

@@ -51,12 +51,13 @@ PJRT_Error* Attributes(PJRT_TopologyDescription_Attributes_Args* args) {
 }  // namespace
 
 void AddTopologyFunctions(PJRT_Api* api) {
-  api->PJRT_TopologyDescription_Destroy = Destroy;
-  api->PJRT_TopologyDescription_PlatformName = PlatformName;
-  api->PJRT_TopologyDescription_PlatformVersion = PlatformVersion;
-  api->PJRT_TopologyDescription_GetDeviceDescriptions = GetDeviceDescriptions;
-  api->PJRT_TopologyDescription_Serialize = Serialize;
-  api->PJRT_TopologyDescription_Attributes = Attributes;
+  api->PJRT_TopologyDescription_Destroy = kGuarded<Destroy>;
+  api->PJRT_TopologyDescription_PlatformName = kGuarded<PlatformName>;
+  api->PJRT_TopologyDescription_PlatformVersion = kGuarded<PlatformVersion>;
+  api->PJRT_TopologyDescription_GetDeviceDescriptions =
+      kGuarded<GetDeviceDescriptions>;
+  api->PJRT_TopologyDescription_Serialize = kGuarded<Serialize>;
+  api->PJRT_TopologyDescription_Attributes = kGuarded<Attributes>;
 }
 
 }  // namespace ipu

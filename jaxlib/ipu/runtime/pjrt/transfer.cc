@@ -103,8 +103,22 @@ StatusOr<std::vector<int64_t>> HostStrides(
 }
 
 Status NoMemory(size_t bytes) {
-  return ResourceExhausted("no memory for an array of " +
+  return ResourceExhausted("the host has no memory for an array of " +
                            std::to_string(bytes) + " bytes");
+}
+
+// A buffer whose contents are there, or never will be; counted where it is.
+StatusOr<std::unique_ptr<PJRT_Buffer>> MakeBuffer(PJRT_Memory* memory,
+                                                  TensorInfo info,
+                                                  StoragePtr storage) {
+  const Machine& machine = memory->device->machine;
+  info.tile_bytes =
+      FullestTileBytes(info, machine.num_tiles, machine.data_path_bytes);
+  auto buffer = std::make_unique<PJRT_Buffer>(
+      memory, std::make_shared<const TensorInfo>(std::move(info)),
+      std::move(storage), /*ready=*/nullptr);
+  IPU_RETURN_IF_ERROR(buffer->EnterSram());
+  return buffer;
 }
 
 // Always copies, at once: JAX calls NumPy arrays immutable, but whoever holds
@@ -132,15 +146,17 @@ PJRT_Error* BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
           : std::span<const int64_t>(args->byte_strides, rank);
 
   PJRT_Memory* memory = MemoryOf(args->client, args->device, args->memory);
-  auto storage = std::make_shared<Storage>(info->bytes, &memory->account);
+  auto storage = std::make_shared<Storage>(info->bytes);
+  const void* source = args->data;
+  StatusOr<std::unique_ptr<PJRT_Buffer>> buffer =
+      MakeBuffer(memory, *info, storage);
+  IPU_PJRT_RETURN_IF_ERROR(buffer.status());
   void* data = storage->data();
   if (data == nullptr) return MakeError(NoMemory(info->bytes));
-  StridedCopy(info->shape, InfoOf(info->dtype).bytes, args->data, strides, data,
+  StridedCopy(info->shape, InfoOf(info->dtype).bytes, source, strides, data,
               DeviceStrides(*info));
   args->done_with_host_buffer = MakeEvent(nullptr);
-  args->buffer = new PJRT_Buffer(
-      memory, std::make_shared<const TensorInfo>(std::move(*info)),
-      std::move(storage), /*ready=*/nullptr);
+  args->buffer = buffer->release();
   return nullptr;
 }
 
@@ -256,8 +272,7 @@ class CopyTask : public Task {
 StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Memory* target) {
   PJRT_Device* device = source->device;
   IPU_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
-  auto destination =
-      std::make_shared<Storage>(source->info->bytes, &target->account);
+  auto destination = std::make_shared<Storage>(source->info->bytes);
   const bool nested = HostCalls::WaitFor(device);
   if (!nested) device->queue.WaitForRoom();
   std::lock_guard lock(device->dispatch);
@@ -267,14 +282,15 @@ StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Memory* target) {
                               device->queue.IsIdle() && IsReady(source->ready));
   auto task = std::make_unique<CopyTask>(std::move(storage), destination,
                                          source->ready);
-  EventPtr done = task->done();
+  auto copy = std::make_unique<PJRT_Buffer>(target, source->info, destination,
+                                            task->done());
+  IPU_RETURN_IF_ERROR(copy->EnterSram());
   if (now) {
     task->Run();
   } else {
     device->queue.Push(std::move(task));
   }
-  return new PJRT_Buffer(target, source->info, std::move(destination),
-                         std::move(done));
+  return copy.release();
 }
 
 PJRT_Error* CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
@@ -296,11 +312,12 @@ PJRT_Error* CreateUninitializedBuffer(
   StatusOr<TensorInfo> info = MakeInfo(args->shape_element_type,
                                        args->shape_dims, args->shape_num_dims);
   IPU_PJRT_RETURN_IF_ERROR(info.status());
-  PJRT_Memory* memory = MemoryOf(args->client, args->device, args->memory);
-  auto storage = std::make_shared<Storage>(info->bytes, &memory->account);
-  args->buffer = new PJRT_Buffer(
-      memory, std::make_shared<const TensorInfo>(std::move(*info)),
-      std::move(storage), /*ready=*/nullptr);
+  auto storage = std::make_shared<Storage>(info->bytes);
+  StatusOr<std::unique_ptr<PJRT_Buffer>> buffer =
+      MakeBuffer(MemoryOf(args->client, args->device, args->memory),
+                 std::move(*info), std::move(storage));
+  IPU_PJRT_RETURN_IF_ERROR(buffer.status());
+  args->buffer = buffer->release();
   return nullptr;
 }
 
@@ -309,7 +326,7 @@ PJRT_Error* CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
                                        args->shape_dims, args->shape_num_dims);
   IPU_PJRT_RETURN_IF_ERROR(info.status());
   PJRT_Memory* memory = MemoryOf(args->client, nullptr, args->memory);
-  auto storage = std::make_shared<Storage>(info->bytes, &memory->account);
+  auto storage = std::make_shared<Storage>(info->bytes);
   Status error(static_cast<Code>(args->error_code),
                std::string(args->error_message, args->error_message_size));
   args->buffer = new PJRT_Buffer(
@@ -321,13 +338,14 @@ PJRT_Error* CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
 }  // namespace
 
 void AddTransferFunctions(PJRT_Api* api) {
-  api->PJRT_Client_BufferFromHostBuffer = BufferFromHostBuffer;
-  api->PJRT_Client_CreateUninitializedBuffer = CreateUninitializedBuffer;
-  api->PJRT_Client_CreateErrorBuffer = CreateErrorBuffer;
-  api->PJRT_Buffer_ToHostBuffer = ToHostBuffer;
-  api->PJRT_Buffer_CopyRawToHost = CopyRawToHost;
-  api->PJRT_Buffer_CopyToMemory = CopyToMemory;
-  api->PJRT_Buffer_CopyToDevice = CopyToDevice;
+  api->PJRT_Client_BufferFromHostBuffer = kGuarded<BufferFromHostBuffer>;
+  api->PJRT_Client_CreateUninitializedBuffer =
+      kGuarded<CreateUninitializedBuffer>;
+  api->PJRT_Client_CreateErrorBuffer = kGuarded<CreateErrorBuffer>;
+  api->PJRT_Buffer_ToHostBuffer = kGuarded<ToHostBuffer>;
+  api->PJRT_Buffer_CopyRawToHost = kGuarded<CopyRawToHost>;
+  api->PJRT_Buffer_CopyToMemory = kGuarded<CopyToMemory>;
+  api->PJRT_Buffer_CopyToDevice = kGuarded<CopyToDevice>;
 }
 
 }  // namespace ipu

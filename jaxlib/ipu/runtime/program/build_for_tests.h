@@ -3,6 +3,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_BUILD_FOR_TESTS_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_BUILD_FOR_TESTS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -31,9 +32,18 @@ class Builder {
     t.space = static_cast<uint8_t>(space);
     t.address = address;
     t.strides = Dense(shape);
+    t.mapping = OneTile(shape);
     t.shape = std::move(shape);
     program.tensors.push_back(t);
     return t.root;
+  }
+
+  // The mapping of a tensor that is all on the first tile.
+  uint32_t OneTile(const std::vector<int64_t>& shape) {
+    const auto count = static_cast<int64_t>(Size(kI8, shape));
+    program.mappings.push_back(
+        {0, {count}, {std::max<int64_t>(count, 1)}, {0}, {}, {}});
+    return static_cast<uint32_t>(program.mappings.size() - 1);
   }
 
   uint32_t Argument(uint8_t dtype, std::vector<int64_t> shape) {
@@ -64,6 +74,7 @@ class Builder {
   uint32_t Placed(uint32_t root, std::vector<int64_t> shape, int64_t offset,
                   std::vector<int64_t> strides) {
     Tensor t = program.tensors[root];
+    t.mapping = OneTile(shape);
     t.shape = std::move(shape);
     t.offset = offset;
     t.strides = std::move(strides);

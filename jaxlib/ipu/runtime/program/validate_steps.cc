@@ -18,10 +18,25 @@ static_assert(std::is_same_v<std::variant_alternative_t<
                                  kFirstIndexedCodelet, decltype(Fields::value)>,
                              Gather>);
 
+// More than any run lasts; what it costs is still a number.
+constexpr uint64_t kMostTurns = uint64_t{1} << 48;
+
 class StepValidator {
  public:
-  explicit StepValidator(const Program& program) : p_(program) {}
+  explicit StepValidator(const Program& program)
+      : p_(program), written_(program.results.size()) {}
 
+  Status Check() {
+    IPU_RETURN_IF_ERROR(CheckSteps(p_.steps));
+    for (size_t j = 0; j < written_.size(); ++j) {
+      if (!written_[j] && Count(p_.tensors[p_.results[j]].shape) != 0) {
+        return Corrupt("no step is sure to write result ", j);
+      }
+    }
+    return Status();
+  }
+
+ private:
   // The decoder has bounded how deeply steps are nested.
   Status CheckSteps(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
@@ -31,7 +46,26 @@ class StepValidator {
     return Status();
   }
 
- private:
+  // What a step writes is a root of the arena or a result: constants serve all
+  // runs, arguments are the caller's, and a view is written through its root.
+  Status CheckWrites(uint32_t tensor) {
+    const Tensor& t = p_.tensors[tensor];
+    if (t.root != tensor) {
+      return Corrupt("a step writes to tensor ", tensor, ", a view of ",
+                     t.root);
+    }
+    if (t.space != static_cast<uint8_t>(Space::kArena) &&
+        t.space != static_cast<uint8_t>(Space::kResult)) {
+      return Corrupt("a step writes to tensor ", tensor,
+                     ", which is an argument or a constant");
+    }
+    if (t.space == static_cast<uint8_t>(Space::kResult) &&
+        p_.results[t.address] == tensor) {
+      written_[t.address] = true;
+    }
+    return Status();
+  }
+
   Status CheckStep(const Execute& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
@@ -46,6 +80,7 @@ class StepValidator {
     }
     for (const Access& a : s.results) {
       IPU_RETURN_IF_ERROR(CheckAccess(s, a, /*untouched=*/false));
+      IPU_RETURN_IF_ERROR(CheckWrites(a.tensor));
     }
     return Status();
   }
@@ -117,6 +152,9 @@ class StepValidator {
         return Corrupt("a move from tensor ", m.source, " to ", m.destination,
                        " reaches outside of one of them");
       }
+      // A placed tensor has no storage of its own.
+      if (to.root != m.destination) continue;
+      IPU_RETURN_IF_ERROR(CheckWrites(m.destination));
     }
     return Status();
   }
@@ -134,7 +172,10 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     for (const HostArray& a : s.operands) IPU_RETURN_IF_ERROR(CheckArray(a));
-    for (const HostArray& a : s.results) IPU_RETURN_IF_ERROR(CheckArray(a));
+    for (const HostArray& a : s.results) {
+      IPU_RETURN_IF_ERROR(CheckArray(a));
+      IPU_RETURN_IF_ERROR(CheckWrites(a.tensor));
+    }
     if (s.aliases.size() != s.results.size()) {
       return Corrupt("a host callback of ", s.results.size(), " results and ",
                      s.aliases.size(), " aliases");
@@ -181,7 +222,13 @@ class StepValidator {
 
   Status CheckStep(const Repeat& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
-    return CheckSteps(s.body);
+    if (s.count > kMostTurns) {
+      return Corrupt("a loop that turns ", s.count, " times");
+    }
+    const std::vector<bool> before = written_;
+    IPU_RETURN_IF_ERROR(CheckSteps(s.body));
+    if (s.count == 0) written_ = before;
+    return Status();
   }
 
   Status CheckStep(const While& s) {
@@ -189,7 +236,10 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     IPU_RETURN_IF_ERROR(CheckScalar(s.predicate, "while", {kBool}));
     IPU_RETURN_IF_ERROR(CheckSteps(s.condition));
-    return CheckSteps(s.body);
+    const std::vector<bool> before = written_;
+    IPU_RETURN_IF_ERROR(CheckSteps(s.body));
+    written_ = before;  // it may not run at all
+    return Status();
   }
 
   Status CheckStep(const Switch& s) {
@@ -197,9 +247,16 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     IPU_RETURN_IF_ERROR(CheckScalar(s.selector, "switch", {kBool, kI32}));
     if (s.branches.empty()) return Corrupt("a switch without branches");
+    const std::vector<bool> before = written_;
+    std::vector<bool> by_all(before.size(), true);
     for (const Branch& branch : s.branches) {
+      written_ = before;
       IPU_RETURN_IF_ERROR(CheckSteps(branch.steps));
+      for (size_t j = 0; j < by_all.size(); ++j) {
+        by_all[j] = by_all[j] && written_[j];
+      }
     }
+    written_ = by_all;
     return Status();
   }
 
@@ -233,12 +290,13 @@ class StepValidator {
   }
 
   const Program& p_;
+  std::vector<bool> written_;  // results, by the steps so far
 };
 
 }  // namespace
 
 Status ValidateSteps(const Program& program) {
-  return StepValidator(program).CheckSteps(program.steps);
+  return StepValidator(program).Check();
 }
 
 }  // namespace ipu::program

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <vector>
@@ -10,6 +11,9 @@
 namespace ipu::program {
 namespace {
 
+// Of all machines; far more than any has.
+constexpr int64_t kMostTiles = int64_t{1} << 24;
+
 class TensorValidator {
  public:
   TensorValidator(const Program& program, size_t constants_bytes)
@@ -18,6 +22,10 @@ class TensorValidator {
   Status Check() {
     if (p_.arena_bytes > kMostBytes) {
       return Corrupt("an arena of ", p_.arena_bytes, " bytes");
+    }
+    IPU_RETURN_IF_ERROR(CheckFigures());
+    for (size_t i = 0; i < p_.mappings.size(); ++i) {
+      IPU_RETURN_IF_ERROR(CheckMapping(i));
     }
     for (size_t i = 0; i < p_.tensors.size(); ++i) {
       IPU_RETURN_IF_ERROR(CheckShape(i));
@@ -35,6 +43,68 @@ class TensorValidator {
   }
 
  private:
+  // The machine, and what the program says it needs of it.
+  Status CheckFigures() {
+    const Target& target = p_.target;
+    if (target.num_tiles == 0 || target.num_tiles > kMostTiles ||
+        target.bytes_per_tile > kMostBytes || !(target.clock_hz > 0) ||
+        !std::isfinite(target.clock_hz)) {
+      return Corrupt("a machine of ", target.num_tiles, " tiles of ",
+                     target.bytes_per_tile, " bytes at ", target.clock_hz,
+                     " Hz");
+    }
+    const Memory& m = p_.memory;
+    for (uint64_t bytes :
+         {m.argument_bytes, m.result_bytes, m.alias_bytes, m.temporary_bytes,
+          m.code_bytes, m.peak_tile_bytes}) {
+      if (bytes > kMostBytes) {
+        return Corrupt("an SRAM plan of ", bytes, " bytes");
+      }
+    }
+    if (m.peak_tile >= target.num_tiles || m.alias_bytes > m.argument_bytes ||
+        m.alias_bytes > m.result_bytes) {
+      return Corrupt("an SRAM plan whose fullest tile is ", m.peak_tile, " of ",
+                     target.num_tiles, ", ", m.alias_bytes,
+                     " bytes of arguments and results being the same");
+    }
+    for (const NamedValue& cost : p_.cost_analysis) {
+      if (!std::isfinite(cost.value)) return Corrupt(cost.name, " is infinite");
+    }
+    if (!std::isfinite(p_.estimated_seconds) || p_.estimated_seconds < 0) {
+      return Corrupt("a run of ", p_.estimated_seconds, " seconds");
+    }
+    return Status();
+  }
+
+  // What no tensor is needed for: parts that are there, on tiles that are.
+  Status CheckMapping(size_t i) {
+    const Mapping& m = p_.mappings[i];
+    const auto within = [](int64_t x, int64_t least, int64_t most) {
+      return least <= x && x <= most;
+    };
+    bool valid = m.extents.size() == m.blocks.size() &&
+                 m.extents.size() == m.strides.size() &&
+                 m.replica_counts.size() == m.replica_strides.size() &&
+                 Count(m.extents) >= 0;
+    int64_t last = m.base;
+    for (size_t f = 0; valid && f < m.extents.size(); ++f) {
+      valid = within(m.blocks[f], 1, kMostElements) &&
+              within(m.strides[f], 0, kMostTiles);
+      if (!valid || m.extents[f] == 0 || m.strides[f] == 0) continue;
+      const int64_t parts = (m.extents[f] - 1) / m.blocks[f];
+      valid = parts < kMostTiles;
+      if (valid) last += parts * m.strides[f];
+    }
+    for (size_t r = 0; valid && r < m.replica_counts.size(); ++r) {
+      valid = within(m.replica_counts[r], 1, kMostTiles) &&
+              within(m.replica_strides[r], 0, kMostTiles);
+      if (valid) last += (m.replica_counts[r] - 1) * m.replica_strides[r];
+    }
+    if (valid && last < p_.target.num_tiles) return Status();
+    return Corrupt("mapping ", i, " is none, or uses tiles beyond the ",
+                   p_.target.num_tiles, " of the machine");
+  }
+
   // What needs no other tensor.
   Status CheckShape(size_t i) {
     const Tensor& t = p_.tensors[i];
@@ -51,6 +121,11 @@ class TensorValidator {
     if (t.mapping >= p_.mappings.size()) {
       return Corrupt("tensor ", i, " names the mapping ", t.mapping, " of ",
                      p_.mappings.size());
+    }
+    if (Count(p_.mappings[t.mapping].extents) != Count(t.shape)) {
+      return Corrupt("tensor ", i, " of ", Count(t.shape),
+                     " elements has a mapping of ",
+                     Count(p_.mappings[t.mapping].extents));
     }
     if (t.root >= p_.tensors.size() || p_.tensors[t.root].root != t.root) {
       return Corrupt("tensor ", i, " names the root ", t.root,

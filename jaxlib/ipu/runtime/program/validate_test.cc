@@ -68,7 +68,8 @@ TEST(Validate, Tensors) {
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {kMost, kMost}; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].strides = {1, 6}; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].offset = 1; }));
-  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].mapping = 1; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].mapping = 99; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].mapping = 0; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].root = 77; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].root = 5; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].address = 1; }));
@@ -137,7 +138,7 @@ TEST(Validate, ComputeSets) {
   EXPECT_TRUE(refused([](Execute& e) { e.shape = {9}; }));
   EXPECT_TRUE(refused([](Execute& e) { e.shape = {kMost}; }));
   EXPECT_TRUE(refused([](Execute& e) { e.shape = {1, 1}; }));
-  EXPECT_TRUE(refused([](Execute& e) { e.partition = 1; }));
+  EXPECT_TRUE(refused([](Execute& e) { e.partition = 99; }));
   EXPECT_TRUE(refused([](Execute& e) { e.location = 1; }));
   EXPECT_TRUE(refused([](Execute& e) { e.operands[0].tensor = 99; }));
   EXPECT_TRUE(refused([](Execute& e) { e.operands[0].dims = {1}; }));
@@ -149,6 +150,9 @@ TEST(Validate, ComputeSets) {
 TEST(Validate, AReductionOverNothingStillWrites) {
   const auto refused = [](std::vector<int64_t> shape) {
     return Refused([&](Program& p) {
+      p.tensors[3].space = static_cast<uint8_t>(Space::kResult);
+      p.tensors[3].address = p.results.size();
+      p.results.push_back(3);
       Execute e;
       e.fields.value = Reduce{};
       e.shape = shape;
@@ -196,7 +200,77 @@ TEST(Validate, HostTypes) {
   EXPECT_TRUE(refused({0, 2}));
 }
 
+TEST(Validate, Mappings) {
+  const auto refused = [](const std::function<void(Mapping&)>& change) {
+    return Refused([&](Program& p) { change(p.mappings[1]); });
+  };
+  const auto cut = [](Mapping& m) {
+    m = {0, {4, 6}, {2, 6}, {2, 0}, {2}, {1}};  // of four tiles
+  };
+  EXPECT_FALSE(refused(cut));
+  EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.base = 1; }));
+  EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.strides[0] = 3; }));
+  EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.replica_counts[0] = 3; }));
+  EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.replica_counts[0] = -1; }));
+  EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.replica_strides = {}; }));
+  EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.blocks[1] = 0; }));
+  EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.extents[1] = kMost; }));
+  EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.strides[0] = kLeast; }));
+  EXPECT_TRUE(refused([](Mapping& m) { m.extents = {5}; }));
+}
+
+TEST(Validate, Figures) {
+  EXPECT_TRUE(Refused([](Program& p) { p.target.num_tiles = 0; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.target.num_tiles = ~0u; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.target.clock_hz = 0; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.estimated_seconds = -1; }));
+  EXPECT_FALSE(Refused([](Program& p) { p.memory.peak_tile = 3; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.memory.peak_tile = 4; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.memory.alias_bytes = 1; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.memory.temporary_bytes = ~0ull; }));
+  EXPECT_TRUE(Refused([](Program& p) {
+    p.cost_analysis = {{"flops", std::numeric_limits<double>::infinity()}};
+  }));
+}
+
+// Of the example's tensors, 0 is an argument, 3 a constant, 5 a view.
+TEST(Validate, WhatIsWrittenMayBeWritten) {
+  for (const uint32_t tensor : {0u, 3u, 5u}) {
+    EXPECT_TRUE(Refused(
+        [=](Program& p) { StepOf<Execute>(p, 1).results[0].tensor = tensor; }));
+    if (tensor != 5) {  // an exchange brings a view to its tiles
+      EXPECT_TRUE(Refused([=](Program& p) {
+        Builder b = Example();
+        p.steps.push_back(Builder::CopyOf({b.Whole(tensor, tensor)}));
+      }));
+    }
+  }
+  EXPECT_TRUE(Refused([](Program& p) {
+    HostCallback& s = StepOf<HostCallback>(p, 5);
+    s.results[0] = s.operands[0];
+  }));
+}
+
+TEST(Validate, ResultsAreWritten) {
+  const auto refused = [](std::vector<Step> steps) {
+    return Refused([&](Program& p) { p.steps = std::move(steps); });
+  };
+  Builder b = Example();
+  const Step write = Builder::CopyOf({b.Whole(0, 1)});
+  EXPECT_TRUE(refused({}));
+  EXPECT_FALSE(refused({write}));
+  EXPECT_FALSE(refused({{Repeat{2, {write}, 0}}}));
+  EXPECT_TRUE(refused({{Repeat{0, {write}, 0}}}));
+  EXPECT_TRUE(refused({{While{{}, 4, {write}, Builder::cost, 0}}}));
+  EXPECT_FALSE(refused({{While{{write}, 4, {}, Builder::cost, 0}}}));
+  EXPECT_FALSE(
+      refused({{Switch{2, {{{write}}, {{write}}}, Builder::cost, 0}}}));
+  EXPECT_TRUE(refused({{Switch{2, {{{write}}, {}}, Builder::cost, 0}}}));
+}
+
 TEST(Validate, ControlFlow) {
+  EXPECT_TRUE(Refused(
+      [](Program& p) { p.steps.push_back({Repeat{~uint64_t{0}, {}, 0}}); }));
   EXPECT_TRUE(Refused([](Program& p) { StepOf<While>(p, 2).predicate = 99; }));
   EXPECT_TRUE(Refused([](Program& p) { StepOf<While>(p, 2).predicate = 2; }));
   EXPECT_TRUE(Refused([](Program& p) { StepOf<Switch>(p, 3).selector = 3; }));

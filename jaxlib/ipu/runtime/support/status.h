@@ -6,6 +6,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_STATUS_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_STATUS_H_
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -83,6 +84,18 @@ class [[nodiscard]] StatusOr {
   Status status_;
   std::optional<T> value_;
 };
+
+// What `function` returns: a status, RESOURCE_EXHAUSTED if it throws, which it
+// does when there is no memory, or no thread.
+template <typename Function>
+Status Caught(Function function) {
+  try {
+    return function();
+  } catch (const std::exception& e) {
+    return ResourceExhausted(std::string("the host has no memory left: ") +
+                             e.what());
+  }
+}
 
 #define IPU_RETURN_IF_ERROR(expression)        \
   do {                                         \

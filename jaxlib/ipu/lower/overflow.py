@@ -1,0 +1,230 @@
+"""What to tell whoever's program takes more SRAM than a tile has.
+
+The fullest tile at its fullest moment: its largest tensors by the names that
+the user gave them, and what would help, each with the bytes of the fullest
+tile that the plan says it saves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+from jaxlib.ipu.diagnostics import CompileError, resource_exhausted
+from jaxlib.ipu.dtypes import NAME, DType
+from jaxlib.ipu.ir.graph import Module, Placement, Shape
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.memory import MemoryPlan, peaks_of, tile_bytes
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.text import location_text
+
+_NAMED = 5  # tensors, and pieces of advice of one kind
+
+
+class _Live(NamedTuple):
+  """A tensor that is live at the moment, and its bytes on the tile."""
+
+  bytes: int
+  number: int
+
+
+def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
+  """RESOURCE_EXHAUSTED, with all of `report` and what helps."""
+  advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
+  return resource_exhausted(
+    f"out of memory: {report(builder, module, memory)}\n"
+    f"  What would help, and what it saves of that tile:{advice}\n"
+    "    smaller arrays, narrower types\n"
+    "  To run on the model regardless: "
+    'POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\''
+  )
+
+
+def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
+  """The fullest tile and its largest tensors at its fullest moment."""
+  target = builder.target
+  limit = target.bytes_per_tile
+  code = int(memory.code[memory.peak_tile])
+  over = memory.peak_tile_bytes - limit
+  lines = [
+    f"tile {memory.peak_tile} needs {memory.peak_tile_bytes:,} bytes of SRAM "
+    f"in program {module.name}, "
+    + (f"{over:,} more than " if over > 0 else "of ")
+    + f"the {limit:,} that an {target.version} tile has ({target.num_tiles} "
+    f"tiles, {limit * target.num_tiles:,} bytes in all). {code:,} bytes are "
+    "the program's vertices. The largest tensors on it at that moment:"
+  ]
+  for live in _live(builder, memory)[:_NAMED]:
+    lines.append(f"{live.bytes:,} bytes: {_describe(builder, module, live)}")
+  return "\n    ".join(lines)
+
+
+def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
+  """What is on the fullest tile at its fullest moment, the largest first."""
+  changes: dict[int, int] = defaultdict(int)
+  held = {}
+  for number, intervals in memory.lives.items():
+    share = tile_bytes(builder.tensors[number], builder.target.num_tiles)
+    held[number] = int(share[memory.peak_tile])
+    for begin, end in intervals:
+      changes[begin] += held[number]
+      changes[end + 1] -= held[number]
+  for time, share in memory.buffers.items():
+    changes[time] += int(share[memory.peak_tile])
+    changes[time + 2] -= int(share[memory.peak_tile])
+  now = most = moment = 0
+  for time in sorted(changes):
+    now += changes[time]
+    if now > most:
+      most, moment = now, time
+  live = [
+    _Live(held[number], number)
+    for number, intervals in memory.lives.items()
+    if held[number] and any(b <= moment <= e for b, e in intervals)
+  ]
+  return sorted(live, reverse=True)
+
+
+def _describe(builder: Builder, module: Module, live: _Live) -> str:
+  """A tensor in the user's words: `argument params[0]['w'] f32[3,4]`."""
+  info = builder.tensors[live.number]
+  root = builder.tensors[info.root]
+  arguments, results = module.names()
+  name = ("temporary", "argument", "result", "constant")[root.space]
+  if root.space == schema.ARGUMENT:
+    name = f"argument {arguments[root.address]}"
+  elif root.space == schema.RESULT and root.address < len(results):
+    name = results[root.address]
+  if info.root != live.number:
+    name = f"exchanged copy of {name}"
+  where = ""
+  location = root.location if info.location is None else info.location
+  if location is not None and root.space != schema.ARGUMENT:
+    place = list(builder.locations)[location]
+    where = location_text(schema.Location(*place))
+  return f"{name} {_type(info.shape, info.dtype)} {where}".rstrip()
+
+
+def _type(shape: Shape, dtype: DType) -> str:
+  """As JAX's compilers write it: f32[3,4]."""
+  return f"{NAME[dtype]}[{','.join(map(str, shape))}]"
+
+
+# --- What would help --------------------------------------------------------
+
+
+def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
+  target = builder.target
+  lines = _donations(builder, module, memory)
+  lines += _halves(builder, module, memory)
+  total = memory.code_bytes + (
+    memory.argument_bytes
+    + memory.result_bytes
+    - memory.alias_bytes
+    + memory.temporary_bytes
+  )
+  least = -(-total // target.bytes_per_tile)
+  if least > target.num_tiles:
+    lines.append(
+      f"more tiles: all {target.num_tiles:,} together take {total:,} bytes, "
+      f"which {least:,} have"
+    )
+  return lines
+
+
+def _donations(
+  builder: Builder, module: Module, memory: MemoryPlan
+) -> list[str]:
+  """What it saves to donate each of the user's arguments of which there is a
+  result of the same type."""
+  arguments, _ = module.names()
+  inputs, outputs = module.signature
+  taken = {j for _, j in module.aliases}
+  free = Counter(t for j, t in enumerate(outputs) if j not in taken)
+  groups: dict[str, list[int]] = defaultdict(list)
+  for i, type_ in enumerate(inputs):
+    on_host = module.placements.get((False, i), Placement()).on_host
+    if i not in module.donated and not on_host and free[type_]:
+      free[type_] -= 1
+      groups[_parameter(arguments[i])].append(i)
+  saved = []
+  for name, numbers in groups.items():
+    donated = dataclasses.replace(module, donors=[*module.donors, *numbers])
+    peaks = peaks_of(
+      builder, _lives_if(builder, donated, memory), memory.buffers
+    )
+    saves = memory.peak_tile_bytes - int((peaks + memory.code).max())
+    if saves > 0:
+      count = f" ({len(numbers)} arrays)" if len(numbers) > 1 else ""
+      saved.append((saves, name, count))
+  saved.sort(reverse=True)
+  return [
+    f'donating {name}{count}, jax.jit(..., donate_argnames="{name}"): '
+    f"{saves:,} bytes"
+    for saves, name, count in saved[:_NAMED]
+  ]
+
+
+def _parameter(name: str) -> str:
+  """The parameter of the user's function that an argument is part of."""
+  return re.match(r"\w*", name)[0] or name  # type: ignore[index]
+
+
+def _lives_if(
+  builder: Builder, module: Module, memory: MemoryPlan
+) -> dict[int, list[tuple[int, int]]]:
+  """When tensors take SRAM if the module's arguments are donated so: no longer
+  than they are used."""
+  lives = dict(memory.lives)
+  for number in lives:
+    info = builder.tensors[number]
+    if (
+      info.root == number
+      and info.space == schema.ARGUMENT
+      and info.address in module.donated
+    ):
+      lives[number] = memory.used.get(number, [])
+  return lives
+
+
+def _halves(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
+  """What half of a batch might save.
+
+  A batch is taken to be the leading dimension of an argument which is no
+  state, that is, of which there is no result of the same type; of those, the
+  one that most of what is live there, parameters aside, has.
+  """
+  batched: dict[int, set[int]] = defaultdict(set)
+  for i, (shape, dtype) in enumerate(module.signature[0]):
+    if shape and shape[0] > 1 and (shape, dtype) not in module.signature[1]:
+      batched[shape[0]].add(i)
+  live = _live(builder, memory)
+  having = {
+    extent: sum(x.bytes for x in live if _has(builder, x, extent, arguments))
+    for extent, arguments in batched.items()
+  }
+  extent = max(having, key=lambda e: (having[e], e), default=0)
+  if not extent or having[extent] < 2:
+    return []
+  name = module.names()[0][min(batched[extent])]
+  return [
+    f"half of the {extent:,} along the first dimension of {name}: about "
+    f"{having[extent] // 2:,} bytes, half of what has that dimension"
+  ]
+
+
+def _has(
+  builder: Builder, live: _Live, extent: int, arguments: set[int]
+) -> bool:
+  """Whether a tensor has the leading dimension of these arguments: one of them,
+  or what is computed, in whose copies it may be another dimension."""
+  info = builder.tensors[live.number]
+  root = builder.tensors[info.root]
+  if root.space == schema.ARGUMENT:
+    return root.address in arguments
+  if root.space == schema.CONSTANT:
+    return False
+  dims = info.shape[:1] if info.root == live.number else info.shape
+  return extent in dims

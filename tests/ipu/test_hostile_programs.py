@@ -1,0 +1,102 @@
+"""Serialised executables that were changed with care: their checksum is right,
+what they say is not. Loading one is an error, never a crash."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+import jax
+from jax.experimental import serialize_executable
+from jaxlib.ipu.program import container, schema
+
+pytestmark = pytest.mark.ipu_only
+
+
+@pytest.fixture(scope="module")
+def serialised(ipu):
+  x = jax.device_put(np.arange(64, dtype=np.float32), ipu)
+  compiled = jax.jit(lambda x: (x + 1, x[::-1] * 2)).lower(x).compile()
+  return serialize_executable.serialize(compiled)
+
+
+def load(ipu, serialised, change):
+  """Loads the executable after `change(program)`, which keeps its length."""
+  payload, *trees = serialised
+  start = payload.index(container.MAGIC)
+  begin, size = struct.unpack_from("<QQ", payload, start + 32)
+  data = payload[start : start + begin + size]
+  program, constants = container.read(data)
+  change(program)
+  bent = container.write(program, bytes(constants))
+  assert len(bent) == len(data)
+  payload = payload[:start] + bent + payload[start + len(data) :]
+  return serialize_executable.deserialize_and_load(
+    payload, *trees, backend=ipu.client, execution_devices=[ipu]
+  )
+
+
+def execute(program: schema.Program) -> schema.Execute:
+  return next(s for s in program.steps if isinstance(s, schema.Execute))
+
+
+def write_to_the_argument(program):
+  execute(program).results[0].tensor = program.arguments[0]
+
+
+def write_outside(program):
+  execute(program).shape[0] = 2**40
+
+
+def swap_the_results(program):
+  program.results.reverse()
+
+
+def take_tiles_beyond_the_last(program):
+  program.mappings[-1].base = 2**31
+
+
+def map_fewer_elements(program):
+  mapping = program.mappings[program.tensors[program.arguments[0]].mapping]
+  mapping.extents[0] -= 1
+
+
+def need_a_tile_that_is_not_there(program):
+  program.memory.peak_tile = 1472
+
+
+def need_more_than_there_is(program):
+  program.memory.temporary_bytes = 2**63
+
+
+def run_on_no_tiles(program):
+  program.target.num_tiles = 0
+
+
+CHANGES = [
+  (write_to_the_argument, "which is an argument or a constant"),
+  (write_outside, "reads or writes index"),
+  (swap_the_results, "is not stored there"),
+  (take_tiles_beyond_the_last, "uses tiles beyond"),
+  (map_fewer_elements, "has a mapping of"),
+  (need_a_tile_that_is_not_there, "fullest tile is 1472"),
+  (need_more_than_there_is, "an SRAM plan of"),
+  (run_on_no_tiles, "a machine of 0 tiles"),
+]
+
+
+def test_nothing_changed(ipu, serialised):
+  loaded = load(ipu, serialised, lambda program: None)
+  x = jax.device_put(np.arange(64, dtype=np.float32), ipu)
+  np.testing.assert_array_equal(loaded(x)[0], np.arange(64) + 1)
+
+
+@pytest.mark.parametrize(
+  "change, said", CHANGES, ids=[change.__name__ for change, _ in CHANGES]
+)
+def test_changed_programs_are_refused(ipu, serialised, change, said):
+  with pytest.raises(jax.errors.JaxRuntimeError, match=said) as caught:
+    load(ipu, serialised, change)
+  assert "DATA_LOSS: corrupt IPU program" in str(caught.value)
