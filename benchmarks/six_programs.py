@@ -238,7 +238,9 @@ def page(now: Mapping[str, Mapping[str, float]]) -> str:
     "\n## SRAM\n",
     "Bytes of the fullest tile at its fullest moment, copies that exchanges",
     "make included; and over all tiles arguments and results, temporaries and",
-    "constants, and vertices.\n",
+    "constants, and vertices. What temporaries were before is their storage,",
+    "without these copies, and vertices were counted on all tiles; now each",
+    "has what it needs at its fullest moment.\n",
     *_heads(sram),
     *(row(name, then[name], now[name], sram) for name in PROGRAMS),
   ]
