@@ -24,12 +24,14 @@ from program_kit import (
 from test_layout import mappings
 
 from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.plan import combine
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.layout import grid, single
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
+from jaxlib.ipu.program.tile_memory import Trap
 
 X = np.arange(8, dtype=np.float32) + 1
 
@@ -182,6 +184,45 @@ def test_partial_sums_are_combined(parts):
   result = run(kit, x)
   np.testing.assert_array_equal(result.outputs[0], x.sum(1))
   assert moved_bytes(result) == [planned]
+
+
+def test_many_parts_are_combined_in_stages():
+  """18 parts of 36 products: 4 groups of 4 or 5, then one of these 4."""
+  kit = Kit(tiles=18)
+  split = grid((36, 1, 18), (1, 1, 18))
+  a = kit.argument((36, 18), layout=split)
+  ones = kit.argument((18, 1), layout=grid((18, 1), (18, 1)))
+  r = kit.result((36, 1), layout=layouts.linear(36, 18))
+  kit.execute(schema.Dot(F32, 0, 0), (36, 1, 18),
+              [(a, (0, -1, 1)), (ones, (-1, 1, 0))], [(r, (0, 1, -1))],
+              split)  # fmt: skip
+  x = np.arange(36 * 18, dtype=np.float32).reshape(36, 18)
+  # The busiest tile sends its 36 partials, then 9 sums of its share.
+  kit.steps[0].cost.exchange_cycles = 36.0 + 9.0
+  arguments = x, np.ones((18, 1), np.float32)
+  result = run(kit, *arguments)
+  np.testing.assert_array_equal(result.outputs[0], x.sum(1, keepdims=True))
+  once = 36 * (18 - 4) * 4
+  assert once + 36 * 3 * 4 <= moved_bytes(result)[0] <= once + 36 * 4 * 4
+  kit.steps[0].cost.exchange_cycles = 43.0
+  with pytest.raises(Trap, match="sends or receives"):
+    run(kit, *arguments)
+
+
+@given(
+  st.integers(1, 60), st.integers(2, 200), st.integers(1, 60),
+)  # fmt: skip
+def test_stages_bring_every_partial_to_its_owner(block, parts, owned):
+  left, share = parts, block
+  for s in combine.stages(block, parts, owned, combine.PRODUCTS):
+    assert s.sent == share
+    if s.shares:
+      assert s.share * s.shares >= share and s.moved == left - s.groups
+      left, share = s.groups, s.share
+    else:
+      assert s.moved == s.fan == left and s.received == left * owned
+      left = 0
+  assert left == 0
 
 
 def test_parts_are_combined_in_order():

@@ -27,11 +27,14 @@ class ReducingCodelet(Codelet):
   in one place is combined, and travels to where the results are.
 
   Attributes:
+    many_partials: from how many partials of an element on they are combined in
+      one stage more (plan/combine.py).
     needs_boxes: whether a cell has to be a box. Otherwise it may be any run of
       kept and any run of reduced points.
   """
 
   executor: ClassVar[str] = "reducing"
+  many_partials: ClassVar[tuple[int, ...]]
   needs_boxes: ClassVar[bool] = False
 
   @abc.abstractmethod

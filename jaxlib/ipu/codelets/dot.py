@@ -200,6 +200,8 @@ class DotCodelet(ReducingCodelet):
   """
 
   record = schema.Dot
+  # poplin's stages (ConvReducePlan.cpp) [S].
+  many_partials = (16, 125)
   needs_boxes = True
 
   def cycles(

@@ -204,6 +204,9 @@ class ReduceCodelet(ReducingCodelet):
   """
 
   record = schema.Reduce
+  # popops never lets a piece have less than 64 partials (ReductionPlan.hpp)
+  # [S].
+  many_partials = (65, 64 * 64 + 1)
 
   def cycles(
     self,

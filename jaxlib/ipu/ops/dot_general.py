@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.diagnostics import unimplemented
-from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, DType
+from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, SIZE, DType
 from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
@@ -25,6 +25,7 @@ from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.ops.elementwise import convert
+from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import cost, matmul
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.program import schema
@@ -127,16 +128,30 @@ def _lower(builder: Builder, node: Node) -> None:
     _steps(shape[: starts[3]], shape[spans[3]], steps)
   ):
     part = tuple(e - b for b, e in zip(begins, ends, strict=True))
+    split = partition
+    if part != first:
+      split = matmul.partition(part, parts, counts)
+    handed = combining.handed(
+      builder.target,
+      split,
+      part,
+      starts[3],
+      layout,
+      SIZE[accumulate],
+      matmul.adding_cycles(builder.target, SIZE[accumulate]),
+      combining.PRODUCTS,
+    )
     builder.execute(
       schema.Dot(accumulate, int(count > 0), *counts),
       part,
-      partition if part == first else matmul.partition(part, parts, counts),
+      split,
       [
         _operand(left, begins, ends, [loop.lhs for loop in loops]),
         _operand(right, begins, ends, [loop.rhs for loop in loops]),
       ],
       [Written(root, written)],
-      extra=combine,
+      extra=handed.cost if handed else None,
+      buffers=handed.buffers if handed else None,
       hoists=steps == 1,  # steps are for those whose operands take too much
       f16_sums=f16_sums,
     )

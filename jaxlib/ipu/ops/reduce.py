@@ -31,6 +31,7 @@ from jaxlib.ipu.lower.region import (
 )
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
+from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import reduction
 from jaxlib.ipu.plan.layout import Layout, overlapping
 from jaxlib.ipu.program import schema
@@ -134,13 +135,24 @@ def _reduce(
   for dtype in dtypes[count:]:
     roots.append(builder.new_root(node.results[0].shape, dtype, layout))
   results = [Written(root, walked) for root in roots]
+  handed = combining.handed(
+    builder.target,
+    partition,
+    shape,
+    len(kept),
+    layout,
+    work.partial_bytes,
+    reduction.combining_cycles(builder.target, work),
+    combining.REDUCTIONS,
+  )
   builder.execute(
     fields,
     shape,
     partition,
     [Operand(v, order if v.shape == full else (-1,) * rank) for v in views],
     results,
-    extra=reduction.combine_cost(builder.target, plan, work),
+    extra=handed.cost if handed else None,
+    buffers=handed.buffers if handed else None,
     kept=plan.kept_block,
     reduced=plan.reduced_block,
     order=beside,

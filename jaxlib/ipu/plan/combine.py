@@ -5,7 +5,13 @@ tiles of a group share the block's elements between them: each receives the
 others' partials of its share and reduces them; the next stage does the same
 with the groups' results. There are as many stages as poplin takes for products
 (ConvReducePlan.cpp) and popops for reductions (ReductionPlan.hpp) [S], each of
-about as many partials [D].
+about as many partials [D]. Last, the results go to
+the tiles that own them; where that saves a superstep, these receive the last
+stage's partials at once.
+
+`stages` is what a step's cost (`handed`) and the interpreter go by. While a
+plan is searched for, nobody knows yet where the results will be: the tiles that
+reduce last count as their owners (`combination`).
 """
 
 from __future__ import annotations
@@ -17,13 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.layout import Layout, refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
-# From so many partials on there is one stage more: poplin's for products, and
-# popops', which never lets a piece have less than 64 partials.
-PRODUCTS, REDUCTIONS = (16, 125), (65, 64 * 64 + 1)
+PRODUCTS = CODELETS[schema.Dot].many_partials
+REDUCTIONS = CODELETS[schema.Reduce].many_partials
+
+# So many elements more may a tile receive to save a superstep: about what
+# arrives in the time of a synchronisation [D].
+_WORTH = 100
 
 # Cycles of a tile that reduces `fan` partials of each of `share` elements.
 ReduceCycles = Callable[[Any, Any], Any]
@@ -69,13 +80,13 @@ def combination(
     many: from how many partials on there is one stage more.
   """
   compute = exchange = sync = trips = derived = 0.0
-  for share, fan, sent, received, left in _stages(
+  for share, fan, sent, received, moved in _stages(
     block, parts, item_bytes, many
   ):
     compute += float(reduce_cycles(share, fan))
     exchange += cost.exchange_cycles(target, received, sent)
     sync += target.sync_cycles
-    trips += left  # each partial leaves the tile that made it
+    trips += moved
     derived += target.launch_cycles + target.route_cycles + target.sync_cycles
   return Combination(compute, exchange, sync, trips, derived)
 
@@ -94,14 +105,16 @@ def combination_cycles(
   total = np.zeros(len(parts))
   for stage in range(int(stages.max())):
     fan = np.ceil(left ** (1 / np.maximum(stages - stage, 1)) - 1e-9)
+    groups = np.where(stage < stages - 1, np.ceil(left / fan), 1)
+    largest = np.ceil(left / groups)
     sent = share * item_bytes
-    share = np.ceil(share / fan)
-    received = share * (fan - 1) * item_bytes
-    cycles = reduce_cycles(share, fan) + target.sync_cycles
+    share = np.ceil(share / np.maximum(left // groups, 1))
+    received = share * (largest - 1) * item_bytes
+    cycles = reduce_cycles(share, largest) + target.sync_cycles
     cycles += cost.exchange_cycles(target, received, sent)
     cycles[left <= 1] = 0.0
     total += cycles
-    left = np.ceil(left / fan)
+    left = groups
   return total
 
 
@@ -109,12 +122,134 @@ def _stages(
   block: float, parts: int, item_bytes: int, many: tuple[int, ...]
 ) -> Iterator[tuple[float, float, float, float, float]]:
   """Of each stage: a tile's elements, the partials of one, the bytes that it
-  sends and receives, and how many partials each element had."""
-  share, left = float(block), float(parts)
-  stages = 1 + sum(parts >= n for n in many)
-  for stage in range(stages):
-    fan = float(math.ceil(left ** (1 / (stages - stage)) - 1e-9))
-    sent = share * item_bytes
-    share = float(math.ceil(share / fan))
-    yield share, fan, sent, share * (fan - 1) * item_bytes, left
-    left = float(math.ceil(left / fan))
+  sends and receives, and how many partials of an element change tile; those
+  who reduce last have the results."""
+  far = int(block) + _WORTH + 1
+  for s in stages(int(block), parts, far, many)[:-1]:
+    yield (
+      s.share, s.fan, s.sent * item_bytes, s.received * item_bytes, s.moved
+    )  # fmt: skip
+
+
+class Stage(NamedTuple):
+  """An exchange of partials and what is reduced after it.
+
+  Attributes:
+    groups: of the tiles that hold partials of an element.
+    shares: into how many shares each group cuts its elements; 0: all of them
+      send theirs to the results' owners.
+    sent: elements that a tile sends, at most.
+    received: elements that a tile receives, at most.
+    fan: partials of an element that a tile reduces, at most.
+    share: elements that it reduces.
+    moved: partials of an element that change tile, at most.
+  """
+
+  groups: int
+  shares: int
+  sent: int
+  received: int
+  fan: int
+  share: int
+  moved: int
+
+
+def stages(
+  block: int, parts: int, owned: int, many: tuple[int, ...]
+) -> list[Stage]:
+  """What combines the partials.
+
+  Args:
+    block: elements that each tile holds partial results of.
+    parts: how many tiles hold partials of the same elements.
+    owned: results on the tile that has most.
+    many: from how many partials on there is one stage more.
+  """
+  found = []
+  share, left = block, parts
+  count = 1 + sum(parts >= n for n in many) if parts > 1 else 0
+  for stage in range(count):
+    last = stage == count - 1
+    fan = math.ceil(left ** (1 / (count - stage)) - 1e-9)
+    groups = 1 if last else -(-left // fan)
+    shares, largest = left // groups, -(-left // groups)
+    mine = -(-share // shares)
+    if last and (left - 1) * (owned - mine) <= _WORTH:
+      found.append(Stage(1, 0, share, left * owned, left, owned, left))
+      return found
+    received = (largest - 1) * mine
+    found.append(
+      Stage(groups, shares, share, received, largest, mine, left - groups)
+    )
+    share, left = mine, groups
+  found.append(Stage(1, 0, share, owned, 1, owned, 1))
+  return found
+
+
+class Handed(NamedTuple):
+  """What combining costs, and the bytes that each tile needs for it."""
+
+  cost: cost.Sourced
+  buffers: npt.NDArray[np.int64]
+
+
+def cell(
+  partition: Layout, shape: tuple[int, ...], num_kept: int
+) -> tuple[int, int]:
+  """The elements of the largest block of results, and its parts."""
+  extents = math.prod(shape[:num_kept]), math.prod(shape[num_kept:])
+  halves = refine(partition.factors, extents)
+  if halves is None:
+    return extents[0], 1  # nothing is computed
+  kept, reduced = halves
+  return (
+    math.prod(min(f.block, f.extent) for f in kept),
+    math.prod(f.parts for f in reduced),
+  )
+
+
+def handed(
+  target: Target,
+  partition: Layout,
+  shape: tuple[int, ...],
+  num_kept: int,
+  owner: Layout,
+  item_bytes: int,
+  reduce_cycles: ReduceCycles,
+  many: tuple[int, ...],
+) -> Handed | None:
+  """What combines a step's partial results; None if there are none.
+
+  Args:
+    target: the machine.
+    partition: of the iteration space `shape`, of which the first `num_kept`
+      dimensions are not summed.
+    owner: where the results are.
+    item_bytes: of a partial.
+    reduce_cycles, many: as for `combination`.
+  """
+  block, parts = cell(partition, shape, num_kept)
+  if parts <= 1:
+    return None
+  results = math.prod(shape[:num_kept])
+  total = cost.superstep(target)
+  most = 0
+  for s in stages(block, parts, owner.max_elements, many):
+    copies = owner.num_replicas if not s.shares else 1
+    reduces = float(reduce_cycles(s.share, s.fan)) if s.fan > 1 else 0.0
+    most = max(most, s.received)
+    total = cost.add(
+      total,
+      cost.superstep(
+        target,
+        compute_cycles=reduces,
+        bytes_in=s.received * item_bytes,
+        bytes_out=s.sent * item_bytes,
+        total_bytes=results * s.moved * copies * item_bytes,
+        flops=float(results * (s.moved - (s.fan == 1))),
+        derived=float(target.launch_cycles) if reduces else 0.0,
+      ),
+    )
+  tiles = np.arange(max(partition.last_tile, owner.last_tile) + 1)
+  room = (block + most) * item_bytes
+  return Handed(total, np.full(len(tiles), room, np.int64))

@@ -172,7 +172,7 @@ def _plan_step(
     f16_sums=f16_sums,
   )
   gk = parts[3].astype(np.float64)
-  adding = _adding(target, partial_bytes)
+  adding = adding_cycles(target, partial_bytes)
   at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
   total = at_hand + target.sync_cycles
   paid = (size * share for size, share in zip(sizes, shares, strict=True))
@@ -285,7 +285,7 @@ def in_place(
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   combine = None
   if parts > 1:
-    adding = _adding(target, partial_bytes)
+    adding = adding_cycles(target, partial_bytes)
     found = combination(target, outputs, parts, partial_bytes, adding)
     results = math.prod(shape[: spans[3].start])
     combine = found.cost(results, parts, partial_bytes)
@@ -345,7 +345,7 @@ def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
   return parts[:, fits]
 
 
-def _adding(target: Target, item_bytes: int) -> ReduceCycles:
+def adding_cycles(target: Target, item_bytes: int) -> ReduceCycles:
   """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * (parts -
   1) + 8)) for four f32 at a time; the tile's own partials are where they are
   (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]."""

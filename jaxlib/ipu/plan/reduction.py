@@ -99,7 +99,7 @@ def plan(
       kept_block[split],
       parts[split],
       work.partial_bytes,
-      _combining(target, work),
+      combining_cycles(target, work),
       REDUCTIONS,
     )
   cycles += combined
@@ -111,7 +111,7 @@ def plan(
   return chosen, float(cycles[best])
 
 
-def _combining(target: Target, work: Work) -> ReduceCycles:
+def combining_cycles(target: Target, work: Work) -> ReduceCycles:
   """Combining partial results, side by side or in vectors of several elements'
   partials."""
   width = max(target.data_path_bytes // work.partial_bytes, 1)
@@ -236,7 +236,7 @@ def combine_cost(
     p.kept_block,
     p.reduced_parts,
     work.partial_bytes,
-    _combining(target, work),
+    combining_cycles(target, work),
     REDUCTIONS,
   )
   kept = p.kept_block * p.kept_parts

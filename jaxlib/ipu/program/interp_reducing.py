@@ -1,8 +1,13 @@
-"""How the interpreter runs codelets that make partial results."""
+"""How the interpreter runs codelets that make partial results.
+
+Each tile makes its own; further supersteps combine them in stages and bring
+the results to their owners (plan/combine.py).
+"""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,6 +21,7 @@ from jaxlib.ipu.codelets._instructions import (
 )
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.plan.combine import Stage, stages
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.interp_cells import (
   boxes,
@@ -36,47 +42,37 @@ class _Partial(NamedTuple):
 
   part: tuple[int, ...]
   tile: int
-  cell: Cell
   points: Elements
+  values: list[Array]
+
+
+class _Holder(NamedTuple):
+  """A tile with partial results of some points."""
+
+  tile: int
   values: list[Array]
 
 
 def execute(
   machine: Machine, step: schema.Execute, codelet: ReducingCodelet
 ) -> None:
-  """Partial results, merged in ascending order of part, then delivered."""
+  """Partial results, combined in ascending order of part, then delivered."""
   memories = [machine.computed(a.tensor) for a in step.results]
   num_kept = codelet.num_kept(step.fields, len(step.shape))
   partials = _partials(machine, step, codelet, num_kept)
-  size = math.prod(step.shape[:num_kept])
+  combining = _Combining(machine, step, codelet, memories, num_kept)
   if partials:
-    totals = _merge(step, codelet, partials, size)
+    combining.run(partials)
   else:
+    size = math.prod(step.shape[:num_kept])
     registers = [NUMPY_REGISTER[register_type(m.dtype)] for m in memories]
     totals = codelet.initial(step.fields, registers, (size,))
-  # An arg-reduction may be asked for its indices alone.
-  totals = totals[-len(memories) :]
-  ones = [1] * (len(step.shape) - num_kept)
-  whole = Cell.whole([*step.shape[:num_kept], *ones])
-  for m, access, total in zip(memories, step.results, totals, strict=True):
-    to = targets(m, access, whole)
-    new, defined = m.gather_all()
-    new = new.copy()
-    if codelet.updates(step.fields):
-      if not defined[to].all():
-        raise Trap(
-          "undefined",
-          f"element {to[~defined[to]][0]} is added to but was never written",
-          tensor=m.number,
-        )
-      before = load(new[to], register_type(m.dtype))
-      (total,) = codelet.combine(step.fields, [before], [total])
-    new[to] = store(total, m.dtype)
-    written = np.zeros(m.size, np.bool_)
-    written[to] = True
-    m.write_all(new, written)
-    machine.wrote(m.number, written)
-  machine.count(step.cost, _delivered(step, codelet, memories, partials))
+    for m, to, total in zip(
+      memories, combining.targets, totals[-len(memories) :], strict=True
+    ):
+      for tile in m.tiles:
+        combining.write(m, tile, to, total)
+  combining.finish()
 
 
 def _partials(
@@ -100,54 +96,178 @@ def _partials(
       points = points * step.shape[d] + cell.coordinates[d]
     part = first_point(cell)[num_kept:]
     flat = [np.asarray(v).reshape(-1) for v in values]
-    partials.append(_Partial(part, tile, cell, points.reshape(-1), flat))
+    partials.append(_Partial(part, tile, points.reshape(-1), flat))
   return sorted(partials, key=lambda p: p.part)
 
 
-def _merge(
-  step: schema.Execute,
-  codelet: ReducingCodelet,
-  partials: list[_Partial],
-  size: int,
-) -> list[Array]:
-  """All parts of each result as one, the first part's first."""
-  totals = [np.zeros(size, v.dtype) for v in partials[0].values]
-  has = np.zeros(size, np.bool_)
-  for p in partials:
-    values = p.values
-    if has[p.points].any():
-      earlier = [t[p.points] for t in totals]
-      values = codelet.combine(step.fields, earlier, values)
-    for total, value in zip(totals, values, strict=True):
-      total[p.points] = value
-    has[p.points] = True
-  return totals
+class _Combining:
+  """The supersteps that combine partial results.
 
+  Counts what each tile sends and receives in each of them, and what it holds.
 
-def _delivered(
-  step: schema.Execute,
-  codelet: ReducingCodelet,
-  memories: list[TileMemory],
-  partials: list[_Partial],
-) -> int:
-  """Bytes of (partial) results that reach a tile other than their own.
-
-  Partial ones travel as wide as they are summed, whole ones as results.
+  Attributes:
+    targets: for each result the elements that the kept points are.
   """
-  split = len({p.part for p in partials}) > 1
-  count = 0
-  for p in partials:
-    values = p.values if split else p.values[-len(memories) :]
-    for i in range(len(values)):
-      j = min(i, len(memories) - 1)
-      m = memories[j]
-      coordinates = list(p.cell.coordinates)
-      still = np.zeros((1,) * len(p.cell.extents), np.int64)
-      for d in range(len(p.part)):
-        coordinates[-1 - d] = still
-      to = targets(m, step.results[j], Cell(p.cell.shape, tuple(coordinates)))
-      size = SIZE[m.dtype]
-      if split:
-        size = codelet.partial_bytes(step.fields, m.dtype)
-      count += int(to.size * m.copies - m.has(p.tile, to).sum()) * size
-  return count
+
+  def __init__(
+    self,
+    machine: Machine,
+    step: schema.Execute,
+    codelet: ReducingCodelet,
+    memories: list[TileMemory],
+    num_kept: int,
+  ) -> None:
+    self._machine = machine
+    self._step = step
+    self._codelet = codelet
+    self._memories = memories
+    ones = [1] * (len(step.shape) - num_kept)
+    whole = Cell.whole([*step.shape[:num_kept], *ones])
+    self.targets = [
+      targets(m, access, whole)
+      for m, access in zip(memories, step.results, strict=True)
+    ]
+    self._copies = {id(m): np.zeros(m.size, np.int64) for m in memories}
+    self._tiles = machine.program.target.num_tiles
+    self._received: dict[int, Elements] = {}
+    self._sent: dict[int, Elements] = {}
+    self._own = np.zeros(self._tiles, np.int64)  # bytes of partial results
+
+  def run(self, partials: list[_Partial]) -> None:
+    """Combines the partial results of every block and delivers them."""
+    blocks: dict[int, list[_Partial]] = defaultdict(list)
+    for p in partials:
+      blocks[int(p.points[0])].append(p)
+    parts = max(len(b) for b in blocks.values())
+    owned = max(m.layout.max_elements for m in self._memories)
+    most = max(len(p.points) for p in partials)
+    todo = stages(most, parts, owned, self._codelet.many_partials)
+    for block in blocks.values():
+      holders = [_Holder(p.tile, p.values) for p in block]
+      self._sizes = self._value_bytes(len(block[0].values), parts > 1)
+      for h in holders if parts > 1 else ():
+        self._own[h.tile] += sum(self._sizes) * len(block[0].points)
+      self._combine(holders, block[0].points, todo, 0)
+
+  def _value_bytes(self, count: int, partial: bool) -> list[int]:
+    """Of each value on its way: partial ones are as wide as they are summed,
+    whole ones as results. An arg-reduction may be asked for indices alone."""
+    sizes = []
+    for i in range(count):
+      m = self._memories[min(i, len(self._memories) - 1)]
+      if partial:
+        sizes.append(self._codelet.partial_bytes(self._step.fields, m.dtype))
+      else:
+        asked = i >= count - len(self._memories)
+        sizes.append(SIZE[m.dtype] if asked else 0)
+    return sizes
+
+  def _combine(
+    self,
+    holders: list[_Holder],
+    points: Elements,
+    todo: list[Stage],
+    number: int,
+  ) -> None:
+    """The stage `number` of what some tiles have of some points."""
+    stage = todo[number]
+    if not stage.shares:
+      self._deliver(holders, points, number)
+      return
+    groups = np.array_split(np.arange(len(holders)), stage.groups)
+    share = -(-len(points) // stage.shares)
+    for i in range(stage.shares):
+      mine = slice(i * share, (i + 1) * share)
+      count = len(points[mine])
+      if not count:
+        break
+      reduced = []
+      for group in groups:
+        owner = holders[group[i]].tile
+        values: list[Array] | None = None
+        for k in group.tolist():
+          piece = [v[mine] for v in holders[k].values]
+          values = self._merged(values, piece)
+          if k != group[i]:
+            self._move(number, holders[k].tile, owner, count)
+        assert values is not None
+        reduced.append(_Holder(owner, values))
+      self._combine(reduced, points[mine], todo, number + 1)
+
+  def _merged(
+    self, earlier: list[Array] | None, later: list[Array]
+  ) -> list[Array]:
+    if earlier is None:
+      return later
+    return self._codelet.combine(self._step.fields, earlier, later)
+
+  def _move(self, number: int, source: int, to: int, count: int) -> None:
+    size = count * sum(self._sizes)
+    self._counter(self._sent, number)[source] += size
+    self._counter(self._received, number)[to] += size
+
+  def _counter(self, of: dict[int, Elements], number: int) -> Elements:
+    if number not in of:
+      of[number] = np.zeros(self._tiles, np.int64)
+    return of[number]
+
+  def _deliver(
+    self, holders: list[_Holder], points: Elements, number: int
+  ) -> None:
+    """What the holders have goes to the results' owners, who reduce it."""
+    total: list[Array] | None = None
+    for h in holders:
+      total = self._merged(total, h.values)
+    assert total is not None
+    count = len(self._memories)
+    received = self._counter(self._received, number)
+    sent = self._counter(self._sent, number)
+    # What an index alone is asked for travels with it.
+    sizes = self._sizes[-count:]
+    sizes[0] += sum(self._sizes[:-count])
+    for m, to, size, values in zip(
+      self._memories, self.targets, sizes, total[-count:], strict=True
+    ):
+      elements = to[points]
+      owners = m.owners[:, elements]  # by copy and element
+      for h in holders:
+        away = owners != h.tile
+        sent[h.tile] += int(away.any(0).sum()) * size
+        np.add.at(received, owners[away], size)
+      for tile in np.unique(owners).tolist():
+        self.write(m, tile, elements, values)
+
+  def write(
+    self, m: TileMemory, tile: int, to: Elements, values: Array
+  ) -> None:
+    """A tile writes those results of `to` that it owns."""
+    here = m.has(tile, to)
+    to, values = to[here], values[here]
+    if self._codelet.updates(self._step.fields):
+      at = m.local(tile, to)
+      if not m.defined[tile][at].all():
+        raise Trap(
+          "undefined",
+          f"element {to[~m.defined[tile][at]][0]} is added to but was never "
+          "written",
+          tile,
+          m.number,
+        )
+      before = load(m.read(tile, to), register_type(m.dtype))
+      (values,) = self._codelet.combine(self._step.fields, [before], [values])
+    m.write(tile, to, store(values, m.dtype))
+    self._copies[id(m)][to] += 1
+
+  def finish(self) -> None:
+    """Notes what was written, moved and held."""
+    for m in self._memories:
+      self._machine.wrote(m.number, self._copies[id(m)] > 0)
+    received = sum(int(r.sum()) for r in self._received.values())
+    busiest = sum(
+      max(int(r.max()), int(self._sent[number].max()))
+      for number, r in self._received.items()
+    )
+    self._machine.count(self._step.cost, float(received), float(busiest))
+    # What a stage has reduced takes no more room than what it received.
+    most = np.max([self._own * 0, *self._received.values()], axis=0)
+    self._machine.held_briefly(self._own + most)

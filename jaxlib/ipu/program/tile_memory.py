@@ -84,6 +84,16 @@ class TileMemory:
     """How many tiles hold each element."""
     return self.layout.num_replicas
 
+  @functools.cached_property
+  def owners(self) -> Elements:
+    """The tiles that hold each element, by copy and element."""
+    found = np.zeros((self.copies, self.size), np.int64)
+    seen = np.zeros(self.size, np.int64)
+    for tile, owned in self.tiles.items():
+      found[seen[owned], owned] = tile
+      seen[owned] += 1
+    return found
+
   def has(self, tile: int, elements: Elements) -> Mask:
     """Which elements the tile holds."""
     owned = self.tiles.get(tile)
