@@ -54,7 +54,7 @@ def test_it_is_brought_before_all_loops_that_leave_it_alone(ipu):
     inner = lambda x, w: lax.fori_loop(0, 3, lambda _, x: step(x, w), x)
     return turns_of(inner)
 
-  shapes = (8, 512), (512, 512)
+  shapes = (8, 640), (640, 640)
   step = lambda x, w: jnp.tanh(x @ w)
   flat = per_turn(ipu, turns_of(step), *shapes)
   three = per_turn(ipu, nested(step), *shapes)

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.codelets import CODELETS
+from jaxlib.ipu.codelets.dot import CODELET as DOT
+from jaxlib.ipu.codelets.reduce import CODELET as REDUCE
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
-PRODUCTS = CODELETS[schema.Dot].many_partials
-REDUCTIONS = CODELETS[schema.Reduce].many_partials
+PRODUCTS, REDUCTIONS = DOT.many_partials, REDUCE.many_partials
 
 # So many elements more may a tile receive to save a superstep: about what
 # arrives in the time of a synchronisation [D].
