@@ -13,7 +13,7 @@ from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.ops import update_slice
+from jaxlib.ipu.ops import _rounds, update_slice
 from jaxlib.ipu.ops._indexing import operand_layout, whole_root
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
@@ -128,11 +128,16 @@ def _update(builder: Builder, node: Node) -> None:
   )
 
 
-define(Operation("stablehlo.dynamic_slice", _slice))
+define(
+  Operation("stablehlo.dynamic_slice", _slice, decompose=_rounds.dynamic_slice)
+)
 define(
   Operation(
     "stablehlo.dynamic_update_slice",
     _update,
-    decompose=update_slice.dynamic_update_slice,
+    decompose=lambda e, node: (
+      update_slice.dynamic_update_slice(e, node)
+      or _rounds.dynamic_update_slice(e, node)
+    ),
   )
 )

@@ -12,7 +12,7 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
-from jaxlib.ipu.ops import update_slice
+from jaxlib.ipu.ops import _rounds, update_slice
 from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
@@ -110,5 +110,12 @@ def _lower(builder: Builder, node: Node) -> None:
 
 
 define(
-  Operation("stablehlo.gather", _lower, _read, decompose=update_slice.gather)
+  Operation(
+    "stablehlo.gather",
+    _lower,
+    _read,
+    decompose=lambda e, node: (
+      update_slice.gather(e, node) or _rounds.gather(e, node)
+    ),
+  )
 )
