@@ -98,12 +98,12 @@ class Run:
         "PYTHONPATH": str(ROOT / "build"),
         "JAX_PLATFORMS": "ipu,cpu" if platform == "ipu" else "cpu",
         "JAX_IPU_USE_MODEL": "true",
-        # Else JAX's tests leave out what they reserve for the CPU by name.
-        "JAX_TEST_DUT": options.dut,
         "JAX_ENABLE_X64": str(options.x64),
         "JAX_NUM_GENERATED_CASES": str(options.cases),
         jax_tests_plugin.EXPECTED: str(expected),
         jax_tests_plugin.RESULTS: str(results),
+        # Else JAX's tests leave out what they reserve for the CPU by name.
+        jax_tests_plugin.DUT: options.dut,
       }
       words = [options.python, "-m", "pytest", "-q", "--tb=short"]
       words += ["-p", "tools.jax_tests_plugin", "-p", "no:cacheprovider"]

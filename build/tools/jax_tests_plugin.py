@@ -2,7 +2,8 @@
 
 Loaded by jax_tests.py, also in the workers of pytest-xdist. Reads what it has
 to know from the environment: EXPECTED names a JSON file of {pattern: reason},
-RESULTS a file that gets one JSON line for each test.
+RESULTS a file that gets one JSON line for each test, DUT is the platform that
+tests are to believe to be on.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import sys
 from typing import Any
 
 import pytest
 
 EXPECTED = "JAX_IPU_TESTS_EXPECTED"
 RESULTS = "JAX_IPU_TESTS_RESULTS"
+DUT = "JAX_IPU_TESTS_DUT"
 
 
 def short_name(nodeid: str) -> str:
   """A test's name, from the name of its file on."""
   return nodeid.rpartition("tests/")[2]
+
+
+def pytest_configure() -> None:
+  """JAX's tests read its flags from the command line, which workers have
+  none of; no variable stands for this one."""
+  sys.argv.append(f"--jax_test_dut={os.environ[DUT]}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
