@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import COMPLEX, PLANE, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
@@ -97,19 +96,11 @@ def _sytrd(lower: bool) -> Decompose:
 
 
 def _geqp3(e: Emitter, node: Node) -> list[Value]:
-  """(a, zeros) -> (R and the reflectors, columns in order from 1, tau)."""
+  """(a, columns that stay in front are not 0) -> (R and the reflectors, columns
+  in order from 1, tau)."""
   matrix, fixed = node.inputs
-  source = fixed.node
-  if (
-    source is None
-    or source.op != "stablehlo.constant"
-    or np.any(source.attributes)
-  ):
-    raise unimplemented(
-      "QR with columns that pivoting must leave in front", node.location
-    )
   wide = matrix.dtype if matrix.dtype in _matrices.COMPUTED else DType.F32
-  packed, order, tau = pivoted(e, e.convert(matrix, wide))
+  packed, order, tau = pivoted(e, e.convert(matrix, wide), fixed)
   return [
     e.convert(packed, matrix.dtype),
     e.convert(e.add(order, 1), fixed.dtype),
@@ -117,9 +108,12 @@ def _geqp3(e: Emitter, node: Node) -> list[Value]:
   ]
 
 
-def pivoted(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+def pivoted(
+  e: Emitter, matrix: Value, fixed: Value
+) -> tuple[Value, Value, Value]:
   """R and the reflectors [..., m, n], the columns' order [..., n], and tau:
-  each step takes the longest column that is left."""
+  each step takes the first column that is fixed (not 0, [..., n]), then the
+  longest that is left."""
   *batch, m, n = matrix.shape
   rank = len(batch)
   k = min(m, n)
@@ -139,6 +133,7 @@ def pivoted(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     left = e.select(e.compare(r, j, "GE"), a, 0)
     size = e.reduce(_matrices.square(e, left), 0, (rank,), "add")
     size = e.reshape(size, wide)
+    size = e.select(e.compare(order, 0, "LT"), np.inf, size)
     size = e.select(e.compare(column, j, "GE"), size, -1)
     most = e.reshape(e.reduce(size, -1, (rank + 1,), "maximum"), one)
     found = e.compare(size, spread(e, most, wide), "EQ")
@@ -168,8 +163,12 @@ def pivoted(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     here = e.compare(e.iota(I32, narrow, rank + 1), j, "EQ")
     return [a, order, e.select(here, spread(e, tau, narrow), taus)]
 
-  first = [a, column, e.constant(0, a.dtype, narrow)]
+  # Numbers of fixed columns are negative.
+  fixed = e.compare(e.reshape(fixed, wide), 0, "NE")
+  numbers = e.select(fixed, e.subtract(column, n), column)
+  first = [a, numbers, e.constant(0, a.dtype, narrow)]
   a, order, tau = e.fori_loop(k, first, step)
+  order = e.select(e.compare(order, 0, "LT"), e.add(order, n), order)
   r, c = _matrices.rows_columns(e, shape)
   upper = _matrices.scale(e, a, spread(e, scale, shape))
   a = e.select(e.compare(r, c, "GT"), a, upper)
