@@ -229,7 +229,7 @@ class Block:
     """Draws an operation; returns whether there is one more statement."""
     try:
       drawn = operation(self)
-      results = self._results(drawn)
+      results, unpack = self._results(drawn)
     except Reject:
       return False
     self.root.left -= 1
@@ -238,7 +238,8 @@ class Block:
       self.lines += lines
     text = drawn.text
     tame = [v.tame() for v in results]
-    self.lines.append(f"{', '.join(v.text for v in results)} = {text}")
+    names = ", ".join(v.text for v in results)
+    self.lines.append(f"{names}{',' * (unpack and len(results) == 1)} = {text}")
     self.lines += [
       f"{v.text} = {t.text}" for v, t in zip(results, tame) if v != t
     ]
@@ -257,7 +258,8 @@ class Block:
         continue
       more = bool(self.integer(0, 4 if self.depth == 0 else 2))
 
-  def _results(self, drawn: Drawn) -> list[Value]:
+  def _results(self, drawn: Drawn) -> tuple[list[Value], bool]:
+    """The results, and whether they come in a tuple."""
     lines = [line for lines in drawn.functions for line in lines]
     code = "\n".join(["", *lines, f"return {drawn.text}"])
     known = {v.text: v for v in self.values + self.root.arguments}
@@ -272,7 +274,8 @@ class Block:
       # No rule for what is differentiated or batched, or for a type. That each
       # operation is drawn all the same is for test_drawn_operations.py to see.
       raise Reject from error
-    leaves = list(out) if isinstance(out, tuple | list) else [out]
+    unpack = isinstance(out, tuple | list)
+    leaves = list(out) if unpack else [out]
     assert len(leaves) == len(drawn.facts), (code, out)
     results = []
     for leaf, (exact, bound) in zip(leaves, drawn.facts):
@@ -285,7 +288,7 @@ class Block:
       exact = exact and bound <= types.whole(dtype)
       name = self.root.name("v")
       results.append(Value(name, leaf.shape, dtype, exact, bound))
-    return results
+    return results, unpack
 
   def function(
     self, name: str, parameters: Sequence[str], results: Sequence[Value]
