@@ -246,3 +246,18 @@ def test_convolve_and_correlate(check):
     ]
 
   close(check, f, x, y)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("taps", [1, 2])
+def test_narrow_sums_of_hardly_anything(check, taps, dtype):
+  """A depthwise convolution of one tap sums over dimensions of extent 1."""
+  x = np.arange(10).reshape(1, 2, 5).astype(dtype)
+  kernel = np.arange(1, 2 * taps + 1).reshape(2, 1, taps).astype(dtype)
+
+  def f(x, kernel):
+    return lax.conv_general_dilated(
+      x, kernel, (1,), "VALID", feature_group_count=2
+    )
+
+  check(f, x, kernel)

@@ -134,6 +134,12 @@ def _rounding(node: Node, used_by: Users) -> Node | None:
   """The map that does nothing but round a sum, whose only user it is."""
   if len(node.results) != 1 or node.results[0].dtype is not DType.F32:
     return None
+  prologue = node.attributes.prologue
+  shape = prologue.shape if prologue else node.inputs[0].shape
+  extents = [shape[d] for d in node.attributes.dimensions]
+  # What adds nothing up is a reshape, or its start: nothing rounds there.
+  if 0 in extents or (prologue is None and max(extents, default=1) == 1):
+    return None
   (user, *others) = used_by[id(node.results[0])] or [None]
   if user is None or others or user.op != MAP or len(user.inputs) != 1:
     return None
