@@ -37,7 +37,7 @@ from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
-from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan import indexed_split
 from jaxlib.ipu.plan.layout import Layout, grid
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
@@ -318,13 +318,15 @@ def test_scan(data):
 # --- Indices at run time -----------------------------------------------------
 
 
-def _windows(codelet, fields, shape, windowed, num_batch) -> indexed.Windows:
+def _windows(
+  codelet, fields, shape, windowed, num_batch
+) -> indexed_split.Windows:
   along = codelet.along(fields, shape, windowed)
-  return indexed.Windows(shape, windowed, along, num_batch, 4, 4)
+  return indexed_split.Windows(shape, windowed, along, num_batch, 4, 4)
 
 
 @st.composite
-def _splits(draw, w: indexed.Windows, lookups: bool = True):
+def _splits(draw, w: indexed_split.Windows, lookups: bool = True):
   """At most TILES parts of what indices name, of the rest, of the lookups."""
   parts = [1, 1, 1]
   left = TILES
@@ -335,10 +337,14 @@ def _splits(draw, w: indexed.Windows, lookups: bool = True):
   return -(-sliced // -(-sliced // parts[0])), parts[1], parts[2]
 
 
-def _drawn(data, w: indexed.Windows, own: Layout, slices: bool, teams: bool):
+def _drawn(
+  data, w: indexed_split.Windows, own: Layout, slices: bool, teams: bool
+):
   """A plan: of a tensor where it is, or brought."""
-  stay = indexed.slices_in_place if slices else indexed.updates_in_place
-  split = indexed.split_slices if slices else indexed.split_updates
+  stay = (
+    indexed_split.slices_in_place if slices else indexed_split.updates_in_place
+  )
+  split = indexed_split.split_slices if slices else indexed_split.split_updates
   found = stay(w, own) if data.draw(st.booleans()) else None
   return found or split(w, *data.draw(_splits(w, teams)))
 
@@ -442,7 +448,7 @@ def test_scatter(data):
   own = data.draw(partitions(w["shape"]))
   codelet = CODELETS[schema.Scatter]
   windows = _windows(codelet, fields, shape, w["shape"], len(w["batch"]))
-  teams = codelet.splits_lookups(fields)
+  teams = codelet.partial_bytes(fields, dtype) > 0
   plan = _drawn(data, windows, own, False, teams)
   split = plan.partition
   kit = Kit(TILES)
@@ -474,7 +480,7 @@ def test_dynamic_slice_and_update(data):
   moving = [d for d in range(len(shape)) if data.draw(st.booleans())]
   dtype = data.draw(st.sampled_from(DTYPES))
   own = data.draw(partitions(shape))
-  windows = indexed.Windows(
+  windows = indexed_split.Windows(
     sizes, shape, along_dynamic(sizes, shape), len(shape), 4, 0
   )
   plan = _drawn(data, windows, own, True, True)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan import indexed, indexed_split
 from jaxlib.ipu.plan.layout import linear
 from jaxlib.ipu.program import container, schema
 
@@ -147,14 +147,14 @@ def test_sums_of_many_updates_are_added_up_in_parts(ipu):
 def test_rounds():
   """What has no room arrives in parts, in order."""
   target = machines.TARGETS["ipu2"]
-  w = indexed.Windows((10**6,), (10**6,), (-1,), 1, 4, 4)
+  w = indexed_split.Windows((10**6,), (10**6,), (-1,), 1, 4, 4)
   own = linear(10**6, 1472)
   plan = indexed.updating(
     target, w, own, True, 0, lambda lookups, *rest: lookups
   )
   assert plan.rounds > 1
   covered = 0
-  for r in indexed.rounds(w, plan):
+  for r in indexed_split.rounds(w, plan):
     assert r.start == covered and r.partition.num_elements == r.extent
     covered += r.extent
     assert r.extent * 8 <= target.bytes_per_tile / 4

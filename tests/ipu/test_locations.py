@@ -8,6 +8,7 @@ import re
 import site
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,7 @@ def test_the_standard_library_is_not_the_users():
     ("<frozen runpy>", "<frozen runpy>"),
     ("<stdin>", None),
     ("<ipython-input-1-abc>", None),
-    ("/tmp/ipykernel_3/4.py", None),
+    (os.path.join(tempfile.gettempdir(), "ipykernel_3", "4.py"), None),
     ("/home/me/train.py", None),
     (os.path.join(sys.prefix, "train.py"), None),
   ],

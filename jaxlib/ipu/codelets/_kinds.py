@@ -113,13 +113,10 @@ class UpdatingCodelet(IndexedCodelet):
     """Whether an update reads the old element; `combine` is called then."""
     return False
 
-  def splits_lookups(self, fields: Any) -> bool:
-    """Whether updates of one element may be combined in parts."""
-    return False
-
+  @abc.abstractmethod
   def partial_bytes(self, fields: Any, dtype: DType) -> int:
-    """Bytes of a partial result of elements of type `dtype`."""
-    raise NotImplementedError(f"{type(self).__name__} makes no partial results")
+    """Bytes of a partial result of elements of type `dtype`; 0 if updates of an
+    element must not be combined in parts."""
 
   def combine(self, fields: Any, old: Array, new: Array) -> Array:
     """An old element and an update: registers in, registers out."""

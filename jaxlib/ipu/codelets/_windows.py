@@ -46,21 +46,17 @@ def starts(
 
 
 def positions(
-  start: Sequence[Array | None],
-  cell: Cell,
-  num_batch_dims: int,
-  batch_dims: Sequence[int],
-  window_dims: Sequence[int],
+  f: schema.Gather | schema.Scatter, start: Sequence[Array | None], cell: Cell
 ) -> list[Any]:
   """For each dimension of the windowed tensor where each point of the cell
   falls: the window's start, its batch, and the step inside the window."""
   found: list[Any] = []
   for d, s in enumerate(start):
     at: Any = 0 if s is None else s
-    if batch_dims[d] >= 0:
-      at = at + cell.coordinates[batch_dims[d]]
-    if window_dims[d] >= 0:
-      at = at + cell.coordinates[num_batch_dims + window_dims[d]]
+    if f.batch_dims[d] >= 0:
+      at = at + cell.coordinates[f.batch_dims[d]]
+    if f.window_dims[d] >= 0:
+      at = at + cell.coordinates[f.num_batch_dims + f.window_dims[d]]
     found.append(at)
   return found
 
@@ -80,9 +76,7 @@ def moved(
 
 
 def along(
-  num_batch_dims: int,
-  batch_dims: Sequence[int],
-  window_dims: Sequence[int],
+  f: schema.Gather | schema.Scatter,
   shape: Sequence[int],
   windowed: Sequence[int],
 ) -> tuple[int, ...]:
@@ -91,9 +85,9 @@ def along(
   it."""
   found = []
   for d, extent in enumerate(windowed):
-    to = batch_dims[d]
-    if to < 0 and window_dims[d] >= 0:
-      to = num_batch_dims + window_dims[d]
+    to = f.batch_dims[d]
+    if to < 0 and f.window_dims[d] >= 0:
+      to = f.num_batch_dims + f.window_dims[d]
     found.append(to if to >= 0 and shape[to] == extent else -1)
   return tuple(found)
 

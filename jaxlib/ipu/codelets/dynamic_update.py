@@ -52,11 +52,8 @@ class DynamicUpdateCodelet(UpdatingCodelet):
     at = _windows.moved(fields.dynamic_dims, start, cell, numbers.shape)
     return [numbers[at], np.broadcast_to(update, cell.extents)]
 
-  def splits_lookups(self, fields: schema.DynamicUpdate) -> bool:
-    return True  # no element is updated twice
-
   def partial_bytes(self, fields: schema.DynamicUpdate, dtype: DType) -> int:
-    return SIZE[dtype]
+    return SIZE[dtype]  # no element is updated twice
 
   def along(
     self,

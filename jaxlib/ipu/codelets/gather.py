@@ -95,13 +95,7 @@ class GatherCodelet(SlicingCodelet):
       else _windows.clamp_start(s, operand.shape[d] - fields.slice_sizes[d])
       for d, s in enumerate(start)
     ]
-    at = _windows.positions(
-      clamped,
-      cell,
-      fields.num_batch_dims,
-      fields.batch_dims,
-      fields.window_dims,
-    )
+    at = _windows.positions(fields, clamped, cell)
     return [np.broadcast_to(operand[tuple(at)], cell.extents)]
 
   def along(
@@ -110,13 +104,7 @@ class GatherCodelet(SlicingCodelet):
     shape: Sequence[int],
     windowed: Sequence[int],
   ) -> tuple[int, ...]:
-    return _windows.along(
-      fields.num_batch_dims,
-      fields.batch_dims,
-      fields.window_dims,
-      shape,
-      windowed,
-    )
+    return _windows.along(fields, shape, windowed)
 
   def check(
     self, fields: schema.Gather, step: schema.Execute, v: Checker

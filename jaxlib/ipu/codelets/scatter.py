@@ -116,13 +116,7 @@ class ScatterCodelet(UpdatingCodelet):
         continue
       fits = fits & _windows.in_range(s, limit)
       clamped.append(_windows.clamp_start(s, limit))
-    at = _windows.positions(
-      clamped,
-      cell,
-      fields.num_batch_dims,
-      fields.batch_dims,
-      fields.window_dims,
-    )
+    at = _windows.positions(fields, clamped, cell)
     goes_to = np.where(fits, numbers[tuple(at)], -1)
     return [
       np.broadcast_to(goes_to, cell.extents),
@@ -135,16 +129,11 @@ class ScatterCodelet(UpdatingCodelet):
   def combines(self, fields: schema.Scatter) -> bool:
     return fields.kind != ReduceKind.SET
 
-  def splits_lookups(self, fields: schema.Scatter) -> bool:
-    if fields.kind == ReduceKind.SET:
-      return bool(fields.unique_indices)
-    return fields.kind in reduce.MONOIDS
-
   def partial_bytes(self, fields: schema.Scatter, dtype: DType) -> int:
     """Narrow floats are summed as f32; what overwrites says where it does."""
     if fields.kind == ReduceKind.SET:
-      return SIZE[dtype] + 1
-    return reduce.partial_bytes(dtype)
+      return SIZE[dtype] + 1 if fields.unique_indices else 0
+    return reduce.partial_bytes(dtype) if fields.kind in reduce.MONOIDS else 0
 
   def combine(self, fields: schema.Scatter, old: Array, new: Array) -> Array:
     kind = ReduceKind(fields.kind)
@@ -159,13 +148,7 @@ class ScatterCodelet(UpdatingCodelet):
     shape: Sequence[int],
     windowed: Sequence[int],
   ) -> tuple[int, ...]:
-    return _windows.along(
-      fields.num_batch_dims,
-      fields.batch_dims,
-      fields.window_dims,
-      shape,
-      windowed,
-    )
+    return _windows.along(fields, shape, windowed)
 
   def check(
     self, fields: schema.Scatter, step: schema.Execute, v: _checks.Checker

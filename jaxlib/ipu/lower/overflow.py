@@ -169,7 +169,7 @@ def _donations(
 
 def _parameter(name: str) -> str:
   """The parameter of the user's function that an argument is part of."""
-  return re.match(r"\w*", name)[0] or name  # type: ignore[index]
+  return re.split(r"\W", name, maxsplit=1)[0] or name
 
 
 def _lives_if(

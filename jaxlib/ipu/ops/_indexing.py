@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from jaxlib.ipu.codelets._kinds import IndexedCodelet
+from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.builder import Builder, Operand
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.plan.layout import Factor, Layout, grid, project, single
+from jaxlib.ipu.plan.indexed_split import Windows
+from jaxlib.ipu.plan.layout import Factor, Layout, project, single
+from jaxlib.ipu.program import schema
 
 
 def index_view(view: View, indexing: Indexing) -> View:
@@ -24,19 +28,22 @@ def index_view(view: View, indexing: Indexing) -> View:
   return view.transpose(order)
 
 
-def partition(builder: Builder, shape: Shape, item: int) -> Layout:
-  """Windows stay whole until there are fewer slices than tiles.
-
-  Slices go to tiles by their place in the batch; the outer window dimensions
-  are split for what is left.
-  """
-  tiles = min(builder.target.num_tiles, max(1, math.prod(shape) * item // 128))
-  parts = []
-  for extent in shape:
-    count = max(1, min(tiles, extent))
-    parts.append(count)
-    tiles //= count
-  return grid(shape, parts)
+def indexed_windows(
+  codelet: IndexedCodelet,
+  fields: schema.Gather | schema.Scatter,
+  shape: Shape,
+  operand: View,
+  indices: View,
+) -> Windows:
+  """What a gather or a scatter walks; indices as `index_view` has them."""
+  return Windows(
+    shape,
+    operand.shape,
+    codelet.along(fields, shape, operand.shape),
+    fields.num_batch_dims,
+    SIZE[operand.dtype],
+    SIZE[indices.dtype] * indices.shape[-1],
+  )
 
 
 def index_operand(

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
+from jaxlib.ipu.codelets.dynamic_update import CODELET
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -16,6 +17,7 @@ from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import _rounds, update_slice
 from jaxlib.ipu.ops._indexing import operand_layout, whole_root
 from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan.indexed_split import Windows
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -49,9 +51,9 @@ class _Cycles:
     return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
 
 
-def _windows(shape: Shape, windowed: Shape, dtype: DType) -> indexed.Windows:
+def _windows(shape: Shape, windowed: Shape, dtype: DType) -> Windows:
   along = along_dynamic(shape, windowed)
-  return indexed.Windows(shape, windowed, along, len(shape), SIZE[dtype], 0)
+  return Windows(shape, windowed, along, len(shape), SIZE[dtype], 0)
 
 
 def _slice(builder: Builder, node: Node) -> None:
@@ -102,20 +104,22 @@ def _update(builder: Builder, node: Node) -> None:
     builder.define(node.results[0], operand)
     return
   target = builder.target
+  fields = schema.DynamicUpdate([d for d, _ in starts])
+  partial_bytes = CODELET.partial_bytes(fields, update.dtype)
   plan = indexed.updating(
     target,
     _windows(update.shape, operand.shape, update.dtype),
     operand_layout(builder, operand),
     whole_root(builder, operand),
-    SIZE[update.dtype],
+    partial_bytes,
     _Cycles(target, update.dtype),
   )
-  handed = indexed.partials(target, plan, SIZE[update.dtype])
+  handed = indexed.partials(target, plan, partial_bytes)
   root = builder.result(node, plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
   rank = len(update.shape)
   builder.execute(
-    schema.DynamicUpdate([d for d, _ in starts]),
+    fields,
     update.shape,
     plan.partition,
     [

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from jaxlib.ipu.codelets.gather import CODELET, slice_cycles
-from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
@@ -16,6 +16,7 @@ from jaxlib.ipu.ops import _rounds, update_slice
 from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
+  indexed_windows,
   operand_layout,
   whole_root,
 )
@@ -74,14 +75,7 @@ def _lower(builder: Builder, node: Node) -> None:
   if 0 in shape:
     builder.result(node)
     return
-  windows = indexed.Windows(
-    shape,
-    operand.shape,
-    CODELET.along(fields, shape, operand.shape),
-    len(batch),
-    SIZE[value.dtype],
-    SIZE[indices.dtype] * indices.shape[-1],
-  )
+  windows = indexed_windows(CODELET, fields, shape, operand, indices)
   cycles = _Cycles(builder.target, value.dtype)
   plan = indexed.slicing(
     builder.target,

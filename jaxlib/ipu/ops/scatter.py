@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any
 
 from jaxlib.ipu.codelets.scatter import CODELET
-from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ir.registry import Operation, define
@@ -22,11 +22,13 @@ from jaxlib.ipu.ops import _variadic_scatter, update_slice
 from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
+  indexed_windows,
   operand_layout,
   whole_root,
 )
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan.indexed_split import rounds
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
@@ -110,17 +112,8 @@ def _lower(builder: Builder, node: Node) -> None:
     unique_indices=int(indexing.unique),
   )
   target = builder.target
-  windows = indexed.Windows(
-    shape,
-    operand.shape,
-    CODELET.along(fields, shape, operand.shape),
-    len(batch),
-    SIZE[updates.dtype],
-    SIZE[indices.dtype] * indices.shape[-1],
-  )
-  partial_bytes = 0
-  if CODELET.splits_lookups(fields):
-    partial_bytes = CODELET.partial_bytes(fields, updates.dtype)
+  windows = indexed_windows(CODELET, fields, shape, operand, indices)
+  partial_bytes = CODELET.partial_bytes(fields, updates.dtype)
   plan = indexed.updating(
     target,
     windows,
@@ -133,7 +126,7 @@ def _lower(builder: Builder, node: Node) -> None:
   root = builder.result(node, plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
   dims = tuple(range(rank))
-  for d, start, extent, partition in indexed.rounds(windows, plan):
+  for d, start, extent, partition in rounds(windows, plan):
     named, some = indices, updates
     if plan.rounds > 1:
       named = part(indices, d, start, start + extent)

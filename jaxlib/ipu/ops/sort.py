@@ -4,16 +4,17 @@ merged between them."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.graph import Node, Shape
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.region import combiner
 from jaxlib.ipu.lower.sort_keys import sort_keys
-from jaxlib.ipu.ops._indexing import partition
 from jaxlib.ipu.plan import sorting
+from jaxlib.ipu.plan.layout import Layout, grid
 from jaxlib.ipu.program import schema
 
 SORT = "stablehlo.sort"
@@ -35,6 +36,17 @@ class Sorting:
 
 def _read(operation: Any) -> Sorting:
   return Sorting(operation.attributes["dimension"].value)
+
+
+def _partition(builder: Builder, shape: Shape, item: int) -> Layout:
+  """Rows, which are last, stay whole until there are fewer than tiles."""
+  tiles = min(builder.target.num_tiles, max(1, math.prod(shape) * item // 128))
+  parts = []
+  for extent in shape:
+    count = max(1, min(tiles, extent))
+    parts.append(count)
+    tiles //= count
+  return grid(shape, parts)
 
 
 def _lower(builder: Builder, node: Node) -> None:
@@ -59,7 +71,7 @@ def _lower(builder: Builder, node: Node) -> None:
       builder.define(result, builder.view(value))
     return
   size = max(SIZE[v.dtype] for v in node.inputs)
-  split = partition(builder, shape, size)
+  split = _partition(builder, shape, size)
   parts = split.factors[-1].parts
   # Rows are dense where they are sorted.
   operands = [
@@ -67,7 +79,7 @@ def _lower(builder: Builder, node: Node) -> None:
     for v in node.inputs
   ]
   kept = (*shape[:-1], keep)
-  to = split if keep == shape[-1] else partition(builder, kept, size)
+  to = split if keep == shape[-1] else _partition(builder, kept, size)
   results = []
   for value in node.results:
     root = builder.new_root(kept, value.dtype, to)

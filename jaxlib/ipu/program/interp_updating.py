@@ -174,13 +174,13 @@ def _apply(
   to, values = u.to[here], u.values[here]
   written[to] = True
   register = register_type(m.dtype)
-  for now in _turns(to):
-    value = values[now]
+  for turn in _turns(to):
+    value = values[turn]
     if codelet.combines(step.fields):
-      old = load(m.read(u.tile, to[now]), register)
+      old = load(m.read(u.tile, to[turn]), register)
       value = codelet.combine(step.fields, old, load(value, register))
       value = store(value, m.dtype)
-    m.write(u.tile, to[now], value)
+    m.write(u.tile, to[turn], value)
 
 
 def _apply_together(
@@ -193,7 +193,7 @@ def _apply_together(
   """A team's partial results, combined by the owners of the elements."""
   fields = step.fields
   combines = codelet.combines(fields)
-  if not codelet.splits_lookups(fields):
+  if not codelet.partial_bytes(fields, m.dtype):
     raise Trap(
       "partition",
       "several tiles take lookups of one block, whose updates have an order",
@@ -209,8 +209,8 @@ def _apply_together(
     values = load(u.values[here], register)
     partial = np.zeros(block.size, values.dtype)
     some = np.zeros(block.size, np.bool_)
-    for now in _turns(at):
-      _join(codelet, fields, partial, some, at[now], values[now])
+    for turn in _turns(at):
+      _join(codelet, fields, partial, some, at[turn], values[turn])
     if total is None:
       total = np.zeros_like(partial)
     mine = np.flatnonzero(some)
