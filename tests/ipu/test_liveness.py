@@ -7,8 +7,8 @@ from program_kit import BOOL, FREE, Kit, double, everywhere
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower.allocate import overlap
-from jaxlib.ipu.lower.builder import TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxlib.ipu.lower.builder import TensorInfo
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
 

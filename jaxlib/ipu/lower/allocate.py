@@ -11,8 +11,8 @@ import bisect
 import dataclasses
 import heapq
 
-from jaxlib.ipu.lower.builder import TensorInfo
 from jaxlib.ipu.lower.liveness import Timeline
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
 
 ALIGNMENT = 64

@@ -15,44 +15,20 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.diagnostics import internal
-from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.ir.graph import Graph, Shape
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
-from jaxlib.ipu.location import UNKNOWN, resolve
 from jaxlib.ipu.lower.schedule import Task, schedule
 from jaxlib.ipu.lower.scope import Scope
+from jaxlib.ipu.lower.tensors import TensorInfo, Tensors
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
-from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.plan.traffic import traffic as moved
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-
-
-@dataclasses.dataclass(slots=True)
-class TensorInfo:
-  """A tensor while the program is being built (see `schema.Tensor`)."""
-
-  dtype: DType
-  shape: Shape
-  layout: Layout
-  root: int
-  offset: int
-  strides: tuple[int, ...]
-  space: int = schema.ARENA
-  address: int = 0
-  location: Any = None
-
-  @property
-  def size(self) -> int:
-    return math.prod(self.shape)
-
-  @property
-  def bytes(self) -> int:
-    return self.size * SIZE[self.dtype]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,14 +53,10 @@ class Written:
   dims: tuple[int, ...]
 
 
-class Builder:
+class Builder(Tensors):
   """The program under construction.
 
   Attributes:
-    target: the machine.
-    tensors: all tensors, by number.
-    layouts: the tile mappings in use, with their numbers.
-    constants: the bytes of constant roots.
     hoists: whether exchanges that every turn of a loop would repeat are made
       before it; their copies take SRAM all the while.
     hoisted: whether there are such.
@@ -93,8 +65,6 @@ class Builder:
     wishes: other mappings of values that loops carry, by loop and number.
     wished: those that bodies of loops leave such values in, where it costs
       much to bring them back.
-    locations: where steps come from, with their numbers; the keys are the
-      fields of `schema.Location`.
     buffers: bytes that each tile needs while a step runs, by the step's id.
   """
 
@@ -105,105 +75,20 @@ class Builder:
     boxes: bool = True,
     wishes: dict[tuple[int, int], Layout] | None = None,
   ) -> None:
-    self.target = target
+    super().__init__(target)
     self.hoists = hoists
     self.hoisted = False
     self.boxes = boxes
     self.boxed = False
     self.wishes = wishes or {}
     self.wished: dict[tuple[int, int], Layout] = {}
-    self.tensors: list[TensorInfo] = []
-    self.layouts: dict[Layout, int] = {}
-    self.constants = bytearray()
-    self.locations: dict[tuple[str, str, str, int], int] = {}
-    self._values: dict[int, View] = {}
-    self._keep: list[Value] = []
     self._scopes = [Scope(1, 0, ())]
-    self._location = self._intern(UNKNOWN)
-    self._constant_roots: dict[Any, int] = {}
     self.buffers: dict[int, np.ndarray] = {}
 
   @property
   def steps(self) -> list[Any]:
     """The list that new steps go to."""
     return self._scopes[-1].steps
-
-  # --- Values --------------------------------------------------------------
-
-  def view(self, value: Value) -> View:
-    """Where a value is."""
-    return self._values[id(value)]
-
-  def define(self, value: Value, view: View) -> None:
-    """Says where a value is."""
-    self._values[id(value)] = view
-    self._keep.append(value)  # an id is only unique while its owner lives
-
-  def root_view(self, root: int) -> View:
-    """The whole of a root."""
-    t = self.tensors[root]
-    return View(root, 0, dense_strides(t.shape), t.shape, t.dtype)
-
-  # --- Tensors -------------------------------------------------------------
-
-  def default_layout(self, shape: Shape, dtype: DType) -> Layout:
-    """Where a tensor goes that has no better place (plan/spread.py)."""
-    return spread(self.target, shape, SIZE[dtype])
-
-  def new_root(
-    self, shape: Shape, dtype: DType, layout: Layout | None = None
-  ) -> int:
-    """A new root in the arena."""
-    if layout is None:
-      layout = self.default_layout(shape, dtype)
-    number = len(self.tensors)
-    self.tensors.append(
-      TensorInfo(
-        dtype, shape, layout, number, 0, dense_strides(shape),
-        location=self._location,
-      )
-    )  # fmt: skip
-    return number
-
-  def result(
-    self, node: Node, layout: Layout | None = None, index: int = 0
-  ) -> int:
-    """A new root for a node's result."""
-    value = node.results[index]
-    root = self.new_root(value.shape, value.dtype, layout)
-    self.define(value, self.root_view(root))
-    return root
-
-  def constant(self, array: np.ndarray, dtype: DType) -> View:
-    """A constant; a splat is kept as one element."""
-    splat = array.size > 0 and not any(array.strides)
-    data = np.ascontiguousarray(array.flat[0] if splat else array)
-    raw = data.tobytes()
-    key = (dtype, raw, data.shape)
-    root = self._constant_roots.get(key)
-    if root is None:
-      shape = () if splat else array.shape
-      root = self.new_root(shape, dtype)
-      info = self.tensors[root]
-      self.constants += bytes(-len(self.constants) % 64)
-      info.space, info.address = schema.CONSTANT, len(self.constants)
-      self.constants += raw
-      self._constant_roots[key] = root
-    if not splat:
-      return self.root_view(root)
-    return View(root, 0, (0,) * array.ndim, array.shape, dtype)
-
-  def is_identity(self, view: View) -> bool:
-    """Whether a view is the whole root, in the root's order."""
-    return (
-      view.offset == 0
-      and view.size == self.tensors[view.root].size
-      and view.is_dense()
-    )
-
-  def mapping(self, layout: Layout) -> int:
-    """A layout's number in the program."""
-    return self.layouts.setdefault(layout, len(self.layouts))
 
   # --- Exchange ------------------------------------------------------------
 
@@ -314,7 +199,7 @@ class Builder:
 
   def _exchange(self, moves: list[Any], traffic: list[Traffic]) -> None:
     self.steps.append(
-      schema.Copy(moves, cost.exchange(self.target, traffic), self._location)
+      schema.Copy(moves, cost.exchange(self.target, traffic), self.location)
     )
 
   # --- Compute sets --------------------------------------------------------
@@ -383,7 +268,7 @@ class Builder:
       accesses,
       [schema.Access(r.root, list(r.dims)) for r in results],
       total,
-      self._location,
+      self.location,
     )
     self.steps.append(step)
     if buffers is not None:
@@ -456,11 +341,11 @@ class Builder:
     Returns:
       Where its results are.
     """
-    outer = self._location
     begin = end = len(self.steps)
     tasks = []
+    outer = self.location
     for node in graph.nodes:
-      self._location = self._locate(node)
+      self.locate(node)
       definition = REGISTRY.get(node.op)
       if definition is None or definition.lower is None:
         raise internal(f"nothing lowers {node.op}", node.location)
@@ -468,7 +353,7 @@ class Builder:
       if len(self.steps) > end:
         tasks.append(Task(self.steps[end:], has_effect(node)))
         end = len(self.steps)
-    self._location = outer
+    self.location = outer
     results = [self.view(v) for v in graph.results]
     self.steps[begin:] = schedule(
       tasks,
@@ -494,17 +379,3 @@ class Builder:
     if scope.moves:
       self._exchange(scope.moves, scope.traffic)
     return scope.steps
-
-  @property
-  def location(self) -> int:
-    """The number of the location that new steps get."""
-    return self._location
-
-  def _locate(self, node: Node) -> int:
-    if node.location is None:
-      return self._location
-    return self._intern(resolve(node.location, node.op))
-
-  def _intern(self, location: schema.Location) -> int:
-    key = (location.operation, location.name, location.file, location.line)
-    return self.locations.setdefault(key, len(self.locations))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower import totals
-from jaxlib.ipu.lower.builder import Builder, TensorInfo
+from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.host_time import host_seconds
 from jaxlib.ipu.lower.memory import MemoryPlan
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
 
 

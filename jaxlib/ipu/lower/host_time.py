@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.ipu.lower.builder import TensorInfo
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
 
 # What the model takes on the host, roughly: bytes through the caches, flops,

@@ -17,8 +17,8 @@ from typing import Any
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.lower.builder import TensorInfo
 from jaxlib.ipu.lower.flow import Event, Fork, Loop
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.program import schema
 

@@ -17,9 +17,9 @@ import numpy as np
 from jaxlib.ipu import codelets
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower.builder import Builder, TensorInfo
+from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.view import dense_strides
+from jaxlib.ipu.lower.tensors import TensorInfo, is_root_itself
 from jaxlib.ipu.plan.layout import Array, Layout, distinct, overlapping
 from jaxlib.ipu.program import schema
 
@@ -171,21 +171,9 @@ def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
   for root in (*constants, *lent):
     lives[root] = [(0, line.end)]
   for number, intervals in line.placed_intervals.items():
-    if not _is_root_itself(builder.tensors, number):
+    if not is_root_itself(builder.tensors, number):
       lives[number] = intervals
   return lives
-
-
-def _is_root_itself(tensors: list[TensorInfo], number: int) -> bool:
-  """Whether a placed tensor is its root under another shape, where it is."""
-  placed = tensors[number]
-  root = tensors[placed.root]
-  return (
-    placed.layout == root.layout
-    and placed.offset == 0
-    and placed.size == root.size
-    and tuple(placed.strides) == dense_strides(placed.shape)
-  )
 
 
 def _code_bytes(builder: Builder) -> Array:

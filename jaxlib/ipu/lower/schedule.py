@@ -17,12 +17,12 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.lower.view import dense_strides
+from jaxlib.ipu.lower.tensors import TensorInfo, is_root_itself
 from jaxlib.ipu.plan.layout import distinct, overlapping
 from jaxlib.ipu.program import schema
 
@@ -59,7 +59,7 @@ class Task:
 
 def schedule(
   tasks: list[Task],
-  tensors: list[Any],
+  tensors: Sequence[TensorInfo],
   num_tiles: int,
   freed: Collection[int],
   kept: Collection[int],
@@ -68,7 +68,7 @@ def schedule(
 
   Args:
     tasks: in the program's order.
-    tensors: all of the program's `builder.TensorInfo`.
+    tensors: all of the program's.
     num_tiles: of the machine.
     freed: roots from elsewhere whose memory is free after their last use.
     kept: roots that are needed after the last task.
@@ -99,7 +99,7 @@ class _Work:
   def __init__(
     self,
     tasks: list[Task],
-    tensors: list[Any],
+    tensors: Sequence[TensorInfo],
     num_tiles: int,
     freed: Collection[int],
     kept: Collection[int],
@@ -263,18 +263,14 @@ class _Work:
     return place
 
 
-def _tile_bytes(tensors: list[Any], number: int, num_tiles: int) -> int:
+def _tile_bytes(
+  tensors: Sequence[TensorInfo], number: int, num_tiles: int
+) -> int:
   """What the fullest tile holds of a tensor; nothing more if it is a root
   where it is, under another shape."""
   info = tensors[number]
   if info.root != number:
-    root = tensors[info.root]
-    if (
-      info.layout == root.layout
-      and info.offset == 0
-      and info.size == root.size
-      and tuple(info.strides) == dense_strides(info.shape)
-    ):
+    if is_root_itself(tensors, number):
       return 0
     if overlapping(info.shape, info.strides):
       held = distinct(info.layout, info.shape, info.strides, num_tiles)
@@ -283,7 +279,7 @@ def _tile_bytes(tensors: list[Any], number: int, num_tiles: int) -> int:
 
 
 def _touched(
-  steps: list[Any], tensors: list[Any]
+  steps: list[Any], tensors: Sequence[TensorInfo]
 ) -> Iterator[tuple[int, bool]]:
   """The tensors, and roots, that steps and those in them use, one after the
   other; whether they are written."""
@@ -311,7 +307,7 @@ def _touched(
         yield from _touched(branch.steps, tensors)
 
 
-def _replaced(task: Task, tensors: list[Any]) -> set[int]:
+def _replaced(task: Task, tensors: Sequence[TensorInfo]) -> set[int]:
   """What a task reads index by index, or copies as a whole."""
   found = set()
   for step in task.steps:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
-from jaxlib.ipu.lower.builder import Builder, TensorInfo
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.traffic import traffic

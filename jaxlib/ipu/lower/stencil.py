@@ -8,8 +8,9 @@ import math
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Shape
 from jaxlib.ipu.lower.align import aligned
-from jaxlib.ipu.lower.builder import Builder, TensorInfo
+from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.map_program import MAP
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout

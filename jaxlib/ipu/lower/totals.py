@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from jaxlib.ipu.lower.builder import TensorInfo
 from jaxlib.ipu.lower.memory import MemoryPlan
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target

@@ -1,0 +1,161 @@
+"""The tensors of a program, and where values and steps are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.ir.graph import Node, Shape, Value
+from jaxlib.ipu.location import UNKNOWN, resolve
+from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.spread import spread
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+
+@dataclasses.dataclass(slots=True)
+class TensorInfo:
+  """A tensor while the program is being built (see `schema.Tensor`)."""
+
+  dtype: DType
+  shape: Shape
+  layout: Layout
+  root: int
+  offset: int
+  strides: tuple[int, ...]
+  space: int = schema.ARENA
+  address: int = 0
+  location: Any = None
+
+  @property
+  def size(self) -> int:
+    return math.prod(self.shape)
+
+  @property
+  def bytes(self) -> int:
+    return self.size * SIZE[self.dtype]
+
+
+def is_root_itself(tensors: Sequence[TensorInfo], number: int) -> bool:
+  """Whether a tensor is its root, maybe under another shape, where that is."""
+  placed = tensors[number]
+  root = tensors[placed.root]
+  return (
+    placed.layout == root.layout
+    and placed.offset == 0
+    and placed.size == root.size
+    and tuple(placed.strides) == dense_strides(placed.shape)
+  )
+
+
+class Tensors:
+  """The tensors of a program under construction.
+
+  Attributes:
+    target: the machine.
+    tensors: all tensors, by number.
+    layouts: the tile mappings in use, with their numbers.
+    constants: the bytes of constant roots.
+    locations: where steps come from, with their numbers; the keys are the
+      fields of `schema.Location`.
+    location: the number of the location that new steps and tensors get.
+  """
+
+  def __init__(self, target: Target) -> None:
+    self.target = target
+    self.tensors: list[TensorInfo] = []
+    self.layouts: dict[Layout, int] = {}
+    self.constants = bytearray()
+    self.locations: dict[tuple[str, str, str, int], int] = {}
+    self._values: dict[int, View] = {}
+    self._keep: list[Value] = []
+    self._constant_roots: dict[Any, int] = {}
+    self.location = self._intern(UNKNOWN)
+
+  def view(self, value: Value) -> View:
+    """Where a value is."""
+    return self._values[id(value)]
+
+  def define(self, value: Value, view: View) -> None:
+    """Says where a value is."""
+    self._values[id(value)] = view
+    self._keep.append(value)  # an id is only unique while its owner lives
+
+  def root_view(self, root: int) -> View:
+    """The whole of a root."""
+    t = self.tensors[root]
+    return View(root, 0, dense_strides(t.shape), t.shape, t.dtype)
+
+  def default_layout(self, shape: Shape, dtype: DType) -> Layout:
+    """Where a tensor goes that has no better place (plan/spread.py)."""
+    return spread(self.target, shape, SIZE[dtype])
+
+  def new_root(
+    self, shape: Shape, dtype: DType, layout: Layout | None = None
+  ) -> int:
+    """A new root in the arena."""
+    if layout is None:
+      layout = self.default_layout(shape, dtype)
+    number = len(self.tensors)
+    self.tensors.append(
+      TensorInfo(
+        dtype, shape, layout, number, 0, dense_strides(shape),
+        location=self.location,
+      )
+    )  # fmt: skip
+    return number
+
+  def result(
+    self, node: Node, layout: Layout | None = None, index: int = 0
+  ) -> int:
+    """A new root for a node's result."""
+    value = node.results[index]
+    root = self.new_root(value.shape, value.dtype, layout)
+    self.define(value, self.root_view(root))
+    return root
+
+  def constant(self, array: np.ndarray, dtype: DType) -> View:
+    """A constant; a splat is kept as one element."""
+    splat = array.size > 0 and not any(array.strides)
+    data = np.ascontiguousarray(array.flat[0] if splat else array)
+    raw = data.tobytes()
+    key = (dtype, raw, data.shape)
+    root = self._constant_roots.get(key)
+    if root is None:
+      shape = () if splat else array.shape
+      root = self.new_root(shape, dtype)
+      info = self.tensors[root]
+      self.constants += bytes(-len(self.constants) % 64)
+      info.space, info.address = schema.CONSTANT, len(self.constants)
+      self.constants += raw
+      self._constant_roots[key] = root
+    if not splat:
+      return self.root_view(root)
+    return View(root, 0, (0,) * array.ndim, array.shape, dtype)
+
+  def is_identity(self, view: View) -> bool:
+    """Whether a view is the whole root, in the root's order."""
+    return (
+      view.offset == 0
+      and view.size == self.tensors[view.root].size
+      and view.is_dense()
+    )
+
+  def mapping(self, layout: Layout) -> int:
+    """A layout's number in the program."""
+    return self.layouts.setdefault(layout, len(self.layouts))
+
+  def locate(self, node: Node) -> None:
+    """From here on steps and tensors come from this node."""
+    if node.location is not None:
+      self.location = self._intern(resolve(node.location, node.op))
+
+  def _intern(self, location: schema.Location) -> int:
+    key = (location.operation, location.name, location.file, location.line)
+    return self.locations.setdefault(key, len(self.locations))
