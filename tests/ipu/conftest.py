@@ -12,9 +12,11 @@ nothing about the IPU; it shows that a test asks for something XLA:CPU does.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -47,6 +49,14 @@ hypothesis.settings.register_profile(
   ],
 )
 hypothesis.settings.load_profile("ipu")
+
+
+@pytest.fixture(scope="module")
+def from_repository() -> Iterator[Callable[[str], types.ModuleType]]:
+  """Imports a module that is in the repository and in no wheel."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2]))
+    yield importlib.import_module
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

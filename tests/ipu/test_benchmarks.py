@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import types
-from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-  monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
-  from benchmarks import run
-
-  return run
+def run(from_repository) -> types.ModuleType:
+  return from_repository("benchmarks.run")
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 pytestmark = pytest.mark.ipu_only
 
 
 @pytest.fixture(scope="module")
-def fidelity():
-  with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(Path(__file__).parents[2]))
-    from benchmarks import fidelity
-    from benchmarks.fidelity import page  # noqa: F401
-
-    yield fidelity
+def fidelity(from_repository):
+  from_repository("benchmarks.fidelity.page")
+  return from_repository("benchmarks.fidelity")
 
 
 @pytest.fixture(scope="module")

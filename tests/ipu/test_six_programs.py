@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,8 @@ pytestmark = pytest.mark.ipu_only
 
 
 @pytest.fixture(scope="module")
-def six_programs():
-  with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(Path(__file__).parents[2]))
-    from benchmarks import six_programs
-
-    yield six_programs
+def six_programs(from_repository):
+  return from_repository("benchmarks.six_programs")
 
 
 @pytest.fixture(scope="module")
