@@ -390,6 +390,14 @@ class Emitter:
     attributes = (starts, limits, steps)
     return self._one("slice", [operand], shape, operand.dtype, attributes)
 
+  def slice_in_dim(
+    self, operand: Value, start_index: int, limit_index: int, axis: int
+  ) -> Value:
+    """Elements from start to before limit along one dimension."""
+    starts, limits = [0] * len(operand.shape), list(operand.shape)
+    starts[axis], limits[axis] = start_index, limit_index
+    return self.slice(operand, starts, limits)
+
   def reverse(self, operand: Value, dimensions: Sequence[int]) -> Value:
     """The elements in the other order along some dimensions."""
     dims = tuple(d for d in dimensions if operand.shape[d] != 1)

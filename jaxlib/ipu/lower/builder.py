@@ -211,8 +211,7 @@ class Builder(Tensors):
     partition: Layout,
     operands: Sequence[Operand],
     results: Sequence[Written],
-    extra: schema.Cost | None = None,
-    buffers: np.ndarray | None = None,
+    handed: cost.Handed | None = None,
     hoists: bool = True,
     **hints: Any,
   ) -> None:
@@ -224,8 +223,7 @@ class Builder(Tensors):
       partition: how its elements are split over tiles.
       operands: what its vertices read.
       results: what they write.
-      extra: costs beyond the vertices' own (inner exchanges).
-      buffers: bytes of each tile for what these move.
+      handed: what follows the vertices, if anything does.
       hoists: whether what a loop leaves alone may be brought before it.
       **hints: what the codelet's cycle formula wants to know beside.
 
@@ -259,8 +257,8 @@ class Builder(Tensors):
       [self.tensors[r.root].dtype for r in results],
       **hints,
     )
-    if extra is not None:
-      total = cost.add(total, extra)
+    if handed is not None:
+      total = cost.add(total, handed.cost)
     step = schema.Execute(
       fields,
       list(shape),
@@ -271,8 +269,8 @@ class Builder(Tensors):
       self.location,
     )
     self.steps.append(step)
-    if buffers is not None:
-      self.buffers[id(step)] = buffers
+    if handed is not None and handed.buffers is not None:
+      self.buffers[id(step)] = handed.buffers
 
   def bringing(
     self, shape: Shape, partition: Layout, operands: Sequence[Operand]

@@ -61,18 +61,9 @@ def halves(e: Emitter, value: Value, dimension: int) -> tuple[Value, Value]:
   """The first and the second half along a dimension."""
   half = value.shape[dimension] // 2
   return (
-    _cut(e, value, dimension, 0, half),
-    _cut(e, value, dimension, half, 2 * half),
+    e.slice_in_dim(value, 0, half, dimension),
+    e.slice_in_dim(value, half, 2 * half, dimension),
   )
-
-
-def _cut(
-  e: Emitter, value: Value, dimension: int, begin: int, end: int
-) -> Value:
-  starts = [0] * len(value.shape)
-  limits = list(value.shape)
-  starts[dimension], limits[dimension] = begin, end
-  return e.slice(value, starts, limits)
 
 
 def move_on(e: Emitter, first: Value, second: Value, dimension: int) -> Value:
@@ -81,11 +72,11 @@ def move_on(e: Emitter, first: Value, second: Value, dimension: int) -> Value:
   if n == 1:
     return e.concatenate([first, second], dimension)
   pieces = [
-    _cut(e, first, dimension, 0, 1),
-    _cut(e, second, dimension, 0, 1),
-    _cut(e, first, dimension, 1, n - 1),
-    _cut(e, second, dimension, 1, n),
-    _cut(e, first, dimension, n - 1, n),
+    e.slice_in_dim(first, 0, 1, dimension),
+    e.slice_in_dim(second, 0, 1, dimension),
+    e.slice_in_dim(first, 1, n - 1, dimension),
+    e.slice_in_dim(second, 1, n, dimension),
+    e.slice_in_dim(first, n - 1, n, dimension),
   ]
   return e.concatenate(pieces, dimension)
 

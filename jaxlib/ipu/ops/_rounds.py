@@ -30,12 +30,6 @@ def _pieces(extent: int, count: float) -> Iterator[tuple[int, int]]:
     yield begin, min(begin + block, extent)
 
 
-def _part(e: Emitter, x: Value, d: int, begin: int, end: int) -> Value:
-  starts, limits = [0] * len(x.shape), list(x.shape)
-  starts[d], limits[d] = begin, end
-  return e.slice(x, starts, limits)
-
-
 def _moved(
   e: Emitter,
   shape: Shape,
@@ -92,7 +86,7 @@ def dynamic_update_slice(e: Emitter, node: Node) -> list[Value] | None:
     return None
   d, pieces, starts = cut
   for begin, end in pieces:
-    some = _part(e, update, d, begin, end)
+    some = e.slice_in_dim(update, begin, end, d)
     operand = e.dynamic_update_slice(operand, some, _from(e, starts, d, begin))
   return [operand]
 
@@ -125,7 +119,7 @@ def gather(e: Emitter, node: Node) -> list[Value] | None:
   if extent == 1:
     return None
   parts = [
-    e.gather(operand, _part(e, indices, d, begin, end), indexing)
+    e.gather(operand, e.slice_in_dim(indices, begin, end, d), indexing)
     for begin, end in _pieces(extent, min(bytes_ / _ROUND_LOOKUPS, extent))
   ]
   return [e.concatenate(parts, to)]

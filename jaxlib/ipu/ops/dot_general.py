@@ -150,8 +150,7 @@ def _lower(builder: Builder, node: Node) -> None:
         _operand(right, begins, ends, [loop.rhs for loop in loops]),
       ],
       [Written(root, written)],
-      extra=handed.cost if handed else None,
-      buffers=handed.buffers if handed else None,
+      handed=handed,
       hoists=steps == 1,  # steps are for those whose operands take too much
       f16_sums=f16_sums,
     )

@@ -88,8 +88,7 @@ def _slice(builder: Builder, node: Node) -> None:
       *_start_operands(builder, starts, rank),
     ],
     [Written(root, tuple(range(rank)))],
-    extra=handed.cost if handed else None,
-    buffers=handed.buffers if handed else None,
+    handed=handed,
   )
 
 
@@ -127,8 +126,7 @@ def _update(builder: Builder, node: Node) -> None:
       *_start_operands(builder, starts, rank),
     ],
     [Written(root, (-1,) * rank)],
-    extra=handed.cost if handed else None,
-    buffers=handed.buffers if handed else None,
+    handed=handed,
   )
 
 

@@ -60,7 +60,7 @@ def _decompose(e: Emitter, node: Node) -> Sequence[Value]:
   sign = 1 if kind in ("IFFT", "IRFFT") else -1
   if kind == "RFFT":
     t = _along(e, e.reshape(x, (1, *x.shape)), last, sign)
-    t = _first(e, t, last, length[-1] // 2 + 1)
+    t = e.slice_in_dim(t, 0, length[-1] // 2 + 1, last)
   else:
     t = _planes(e, x)
   for axis in outer:
@@ -70,7 +70,9 @@ def _decompose(e: Emitter, node: Node) -> Sequence[Value]:
     return [e.reshape(_along(e, t, last, sign, out=1), result.shape)]
   if kind != "RFFT":
     t = _along(e, t, last, sign)
-  parts = [e.reshape(_part(e, t, 0, k, k + 1), result.shape) for k in (0, 1)]
+  parts = [
+    e.reshape(e.slice_in_dim(t, k, k + 1, 0), result.shape) for k in (0, 1)
+  ]
   types = [(result.shape, result.dtype)]
   return e.node("stablehlo.complex", parts, types)
 
@@ -89,20 +91,10 @@ def _planes(e: Emitter, x: Value) -> Value:
   return e.concatenate(parts, 0)
 
 
-def _part(e: Emitter, x: Value, axis: int, start: int, stop: int) -> Value:
-  starts, stops = [0] * len(x.shape), list(x.shape)
-  starts[axis], stops[axis] = start, stop
-  return e.slice(x, starts, stops)
-
-
-def _first(e: Emitter, x: Value, axis: int, count: int) -> Value:
-  return _part(e, x, axis, 0, count)
-
-
 def _mirrored(e: Emitter, t: Value, n: int) -> Value:
   """All n coefficients of a real signal from its first n // 2 + 1."""
   last = len(t.shape) - 1
-  rest = e.reverse(_part(e, t, last, 1, (n + 1) // 2), [last])
+  rest = e.reverse(e.slice_in_dim(t, 1, (n + 1) // 2, last), [last])
   signs = e.constant(np.array([1, -1], NUMPY[t.dtype]))
   signs = e.broadcast_in_dim(signs, rest.shape, [0])
   return e.concatenate([t, e.multiply(rest, signs)], last)
@@ -250,9 +242,9 @@ def _chirp(e: Emitter, x: Value, sign: int, out: int, scale: float) -> Value:
   kernel[m - n + 1 :] = chirp[:0:-1].conj()
   x = e.pad(_times(e, x, chirp, (2,)), 0, (0, 0, 0), (0, 0, m - n))
   x = _times(e, _transform(e, x, -1), np.fft.fft(kernel) / m, (2,))
-  x = _first(e, _transform(e, x, 1), 2, n)
+  x = e.slice_in_dim(_transform(e, x, 1), 0, n, 2)
   x = _times(e, x, chirp * scale, (2,))
-  return _first(e, x, 1, out)
+  return e.slice_in_dim(x, 0, out, 1)
 
 
 define(Operation("stablehlo.fft", read=_read, decompose=_decompose))

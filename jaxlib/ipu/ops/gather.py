@@ -95,8 +95,7 @@ def _lower(builder: Builder, node: Node) -> None:
       index_operand(indices, rank, len(batch), plan.partition, shape),
     ],
     [Written(root, dims)],
-    extra=handed.cost if handed else None,
-    buffers=handed.buffers if handed else None,
+    handed=handed,
     parts=plan.parts,
   )
   inverse = tuple(order.index(d) for d in range(rank))

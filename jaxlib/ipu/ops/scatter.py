@@ -140,8 +140,7 @@ def _lower(builder: Builder, node: Node) -> None:
         Operand(some, dims),
       ],
       [Written(root, (-1,) * rank)],
-      extra=handed.cost if handed else None,
-      buffers=handed.buffers if handed else None,
+      handed=handed,
       parts=plan.parts,
       entries=plan.entries,
     )

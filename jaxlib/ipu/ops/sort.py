@@ -91,7 +91,7 @@ def _lower(builder: Builder, node: Node) -> None:
     split,
     operands,
     results,
-    extra=sorting.merge(
+    handed=sorting.merge(
       builder.target,
       split,
       to,

@@ -186,13 +186,6 @@ def stages(
   return found
 
 
-class Handed(NamedTuple):
-  """What combining costs, and the bytes that each tile needs for it."""
-
-  cost: cost.Sourced
-  buffers: npt.NDArray[np.int64]
-
-
 def cell(
   partition: Layout, shape: tuple[int, ...], num_kept: int
 ) -> tuple[int, int]:
@@ -217,7 +210,7 @@ def handed(
   item_bytes: int,
   reduce_cycles: ReduceCycles,
   many: tuple[int, ...],
-) -> Handed | None:
+) -> cost.Handed | None:
   """What combines a step's partial results; None if there are none.
 
   Args:
@@ -252,4 +245,4 @@ def handed(
     )
   tiles = np.arange(max(partition.last_tile, owner.last_tile) + 1)
   room = (block + most) * item_bytes
-  return Handed(total, np.full(len(tiles), room, np.int64))
+  return cost.Handed(total, np.full(len(tiles), room, np.int64))

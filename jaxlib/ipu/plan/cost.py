@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import DType
@@ -56,6 +57,18 @@ def sourced(cost: schema.Cost) -> Sourced:
   found = Sourced(*_figures(cost))
   found.guessed = cycles(cost)
   return found
+
+
+class Handed(NamedTuple):
+  """What follows a step's vertices, as candidates or partial results travel.
+
+  Attributes:
+    cost: of all supersteps.
+    buffers: bytes that each tile needs for them; None where nobody counts them.
+  """
+
+  cost: schema.Cost
+  buffers: npt.NDArray[np.int64] | None = None
 
 
 def exchange_cycles(

@@ -279,17 +279,10 @@ def _round_bytes(target: Target) -> float:
 # --- What a step costs beside its vertices -----------------------------------
 
 
-class Handed(NamedTuple):
-  """The second superstep: its cost, and each tile's buffers in bytes."""
-
-  cost: cost.Sourced
-  buffers: Array
-
-
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=512)
 def candidates(
   target: Target, w: Windows, plan: IndexedPlan, cycles: Cycles
-) -> Handed | None:
+) -> cost.Handed | None:
   """Candidates go to the tiles that own them; None if each picks its own.
 
   Every tile sends its cell but for its share, and receives its share from all
@@ -308,10 +301,10 @@ def candidates(
   )
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=512)
 def partials(
   target: Target, plan: IndexedPlan, partial_bytes: int
-) -> Handed | None:
+) -> cost.Handed | None:
   """A team's partial results go to the elements' owners; None if there is
   none."""
   if plan.team <= 1:
@@ -338,8 +331,8 @@ def _handed(
   held: Array,
   compute_cycles: float,
   flops: float = 0.0,
-) -> Handed:
-  return Handed(
+) -> cost.Handed:
+  return cost.Handed(
     cost.superstep(
       target,
       compute_cycles=compute_cycles,

@@ -15,7 +15,7 @@ def merge(
   row_bytes: int,
   keep: int,
   parts: int,
-) -> cost.Sourced:
+) -> cost.Handed:
   """Brings sorted parts of rows together (see codelets/sort.py).
 
   A step that pairs elements of different tiles sends half of them to the
@@ -51,7 +51,7 @@ def merge(
       total = cost.add(total, step)
   if parts > 1 or to != split:
     total = cost.add(total, _deliver(target, to, row_bytes))
-  return total
+  return cost.Handed(total)
 
 
 def _deliver(target: Target, layout: Layout, item: int) -> cost.Sourced:
