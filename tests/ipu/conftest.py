@@ -59,6 +59,12 @@ def from_repository() -> Iterator[Callable[[str], types.ModuleType]]:
     yield importlib.import_module
 
 
+@pytest.fixture(scope="module")
+def six_programs(from_repository) -> types.ModuleType:
+  """The programs of `ipu/docs/six_programs.md`."""
+  return from_repository("benchmarks.six_programs")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
   parser.addoption(
     "--ipu-platform",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import jax
 import jax.numpy as jnp
 from jax import export
+from jax.sharding import SingleDeviceSharding
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -136,6 +138,31 @@ def run_on(device: jax.Device, f: Callable[..., Any], *args: Any) -> Any:
     if leaf.devices() != {device}:
       raise AssertionError(f"a result is on {leaf.devices()}, not on {device}")
   return jax.tree.map(to_numpy, out)
+
+
+def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
+  """What has a shape and a type, and no values."""
+  return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def costs(
+  device: jax.Device, f: Callable[..., Any], *args: Any, **options: Any
+) -> dict[str, float]:
+  """cost_analysis() of jit(f), for arrays on `device`.
+
+  Args:
+    device: to compile for.
+    f: from trees of arrays to a tree of arrays.
+    *args: trees of arrays, or of what has a shape and a dtype like them.
+    **options: of the compiler, such as ipu_num_tiles=16.
+  """
+  on = SingleDeviceSharding(device)
+  there = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=on), args
+  )
+  # A function of its own, or JAX would know that it is compiled.
+  lowered = jax.jit(functools.partial(f)).lower(*there)
+  return lowered.compile(options or None).cost_analysis()
 
 
 def to_numpy(x: jax.Array) -> np.ndarray:

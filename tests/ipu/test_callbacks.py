@@ -635,15 +635,15 @@ def test_pallas_kernels_are_interpreted(ipu, interpret):
 
 @pytest.mark.ipu_only
 def test_a_call_is_charged_as_a_round_trip(ipu):
-  x = jax.device_put(np.zeros(1000, np.float32), ipu)
+  def once(x):
+    return host_sin(jnp.sin(x))
 
-  def costs(f):
-    return jax.jit(f).lower(x).compile().cost_analysis()
+  def looped(x):
+    return lax.fori_loop(0, 5, lambda i, x: host_sin(x), jnp.sin(x))
 
-  without = costs(jnp.sin)
-  once = costs(lambda x: host_sin(jnp.sin(x)))
-  looped = costs(
-    lambda x: lax.fori_loop(0, 5, lambda i, x: host_sin(x), jnp.sin(x))
+  x = util.spec(1000)
+  without, once, looped = (
+    util.costs(ipu, f, x) for f in (jnp.sin, once, looped)
   )
   assert without["ipu host calls"] == 0
   assert once["ipu host calls"] == 1

@@ -7,7 +7,15 @@ from typing import Any
 import lowering_kit
 import numpy as np
 import pytest
-from ipu_test_util import RTOL, from_stablehlo, rng_of, run_on, run_python
+from ipu_test_util import (
+  RTOL,
+  costs,
+  from_stablehlo,
+  rng_of,
+  run_on,
+  run_python,
+  spec,
+)
 
 import jax
 import jax.numpy as jnp
@@ -229,9 +237,7 @@ def test_real_operands_take_half_of_the_products(ipu):
   """A product with what is real is two real products, not four."""
 
   def flops(f):
-    x = jnp.ones((32, 32), jnp.complex64)
-    with jax.default_device(ipu):
-      return jax.jit(f).lower(x).compile().cost_analysis()["flops"]
+    return costs(ipu, f, spec(32, 32, dtype=np.complex64))["flops"]
 
   full = flops(lambda x: x @ x)
   half = flops(lambda x: x @ x.real.astype(jnp.complex64))

@@ -3,15 +3,12 @@ tiles take about half, narrower types less."""
 
 from __future__ import annotations
 
-import functools
-
+import ipu_test_util as util
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jax
 import jax.numpy as jnp
-from jax.sharding import SingleDeviceSharding
 from jaxlib.ipu.target import resolve
 
 pytestmark = pytest.mark.ipu_only
@@ -28,16 +25,10 @@ PROGRAMS = {
 }
 
 
-def costs(ipu, name, extents, dtype=jnp.float32, tiles=None):
+def costs(ipu, name, extents, dtype=jnp.float32, **options):
   f, shapes = PROGRAMS[name]
-  on = SingleDeviceSharding(ipu)
-  arguments = [
-    jax.ShapeDtypeStruct(shape, dtype, sharding=on)
-    for shape in shapes(*extents)
-  ]
-  options = {"ipu_num_tiles": tiles or ipu.num_tiles}
-  lowered = jax.jit(functools.partial(f)).lower(*arguments)
-  return lowered.compile(options).cost_analysis()
+  arguments = [util.spec(*shape, dtype=dtype) for shape in shapes(*extents)]
+  return util.costs(ipu, f, *arguments, **options)
 
 
 def extents(most: int) -> st.SearchStrategy[int]:
@@ -73,7 +64,7 @@ def test_twice_the_tiles_take_half_the_cycles_of_large_work(ipu, name, a, b):
   columns = {"all": 1024, "rows": 1024, "product": 128}.get(name, 512)
   shape = (a * 1472, b * columns)
   few, many = (
-    costs(ipu, name, shape, tiles=n)["ipu cycles"]
+    costs(ipu, name, shape, ipu_num_tiles=n)["ipu cycles"]
     for n in (ipu.num_tiles // 2, ipu.num_tiles)
   )
   assert 1.7 <= few / many <= 2.05

@@ -243,11 +243,7 @@ def test_a_large_matrix_stays_where_it_is(check, dtype):
 
 @pytest.mark.ipu_only
 def test_only_the_vector_travels(ipu):
-  on = jax.sharding.SingleDeviceSharding(ipu)
-  a = jax.ShapeDtypeStruct((10000, 1000), np.float32, sharding=on)
-  x = jax.ShapeDtypeStruct((1000,), np.float32, sharding=on)
-  compiled = jax.jit(lambda a, x: a @ x).lower(a, x).compile()
-  costs = compiled.cost_analysis()
+  costs = util.costs(ipu, jnp.matmul, util.spec(10000, 1000), util.spec(1000))
   tiles = -(-10000 // 7)  # seven rows each
   assert costs["ipu exchange bytes"] < tiles * 4000 * 1.1
   assert costs["ipu exchange cycles"] < 1.1 * 1000

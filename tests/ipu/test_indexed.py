@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lowering_kit import check, phases
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
@@ -95,15 +94,6 @@ def test_dynamic_slices_and_updates(cpu, data):
   moved_as_planned(cpu, f, [x, i, u], data.draw(tiles))
 
 
-def figures(ipu, f, *arguments) -> dict[str, float]:
-  with jax.default_device(ipu):
-    return jax.jit(f).lower(*arguments).compile().cost_analysis()
-
-
-def of(*shape, dtype=np.float32) -> jax.ShapeDtypeStruct:
-  return jax.ShapeDtypeStruct(shape, dtype)
-
-
 def row(x, i):
   return x[i]
 
@@ -111,23 +101,23 @@ def row(x, i):
 def test_a_slice_moves_what_the_machine_must(ipu):
   """A row of an array whose rows are spread: the array is brought to where
   columns are whole, or all that share the rows send candidates."""
-  x = of(1472, 1024)
-  found = figures(ipu, row, x, of(dtype=np.int32))
+  x = util.spec(1472, 1024)
+  found = util.costs(ipu, row, x, util.spec(dtype=np.int32))
   least = 1472 * 1024 * 4 / 1472 / 4
   assert least <= found["ipu exchange cycles"] <= 2 * least
 
 
 def test_what_is_whole_on_a_tile_is_sliced_there(ipu):
   """A vector on one tile: only the index and the result move."""
-  found = figures(ipu, row, of(32), of(dtype=np.int32))
+  found = util.costs(ipu, row, util.spec(32), util.spec(dtype=np.int32))
   assert found["ipu exchange bytes"] == 0
 
 
 def test_more_lookups_cost_more(ipu):
-  table = of(5000, 64)
+  table = util.spec(5000, 64)
   before = 0.0
   for n in (16, 64, 256, 1024, 4096):
-    found = figures(ipu, row, table, of(n, dtype=np.int32))
+    found = util.costs(ipu, row, table, util.spec(n, dtype=np.int32))
     assert found["ipu cycles"] >= before
     before = found["ipu cycles"]
 
@@ -135,11 +125,17 @@ def test_more_lookups_cost_more(ipu):
 def test_sums_of_many_updates_are_added_up_in_parts(ipu):
   """A million scalars into a thousand: no tile hears all of them."""
   add = lambda x, i: x.at[i].add(1.0)
-  found = figures(ipu, add, of(1000), of(10**6, dtype=np.int32))
+  found = util.costs(
+    ipu, add, util.spec(1000), util.spec(10**6, dtype=np.int32)
+  )
   assert found["ipu exchange cycles"] < 10**4
   hears_all = lambda x, i, u: x.at[i].set(u)
-  found = figures(
-    ipu, hears_all, of(1000), of(10**5, dtype=np.int32), of(10**5)
+  found = util.costs(
+    ipu,
+    hears_all,
+    util.spec(1000),
+    util.spec(10**5, dtype=np.int32),
+    util.spec(10**5),
   )
   assert found["ipu exchange cycles"] >= 10**5
 

@@ -84,12 +84,6 @@ def _fault(result, expected) -> str | None:
   return None
 
 
-def cost(ipu, f, *args, **options) -> dict[str, float]:
-  """cost_analysis() of f compiled for the IPU."""
-  jitted = jax.jit(f, compiler_options=options or None)
-  return jitted.lower(*jax.device_put(args, ipu)).compile().cost_analysis()
-
-
 GROWING = {
   "add": (lambda x: x + 1, lambda n: (n,)),
   "tanh": (jnp.tanh, lambda n: (n, 16)),
@@ -112,7 +106,7 @@ SIDES = (512, 1024, 1216, 1312, 1472, 1600, 2048)
   ids=["all", "columns", "rows", "argmax"],
 )
 def test_cycles_of_reductions_do_not_fall_when_work_grows(ipu, f):
-  costs = [cost(ipu, f, np.ones((n, n), np.float32)) for n in SIDES]
+  costs = [util.costs(ipu, f, np.ones((n, n), np.float32)) for n in SIDES]
   for a, b in itertools.pairwise(costs):
     assert b["ipu cycles"] >= a["ipu cycles"] - 2 * SYNC_CYCLES
   assert costs[-1]["ipu cycles"] > 1.5 * costs[0]["ipu cycles"]
@@ -134,7 +128,7 @@ def test_twice_the_tiles_take_about_half_the_cycles(ipu, f, least):
   x = np.ones((4096, 2048), np.float32)
   most = ipu.num_tiles
   few, many = (
-    cost(ipu, f, x, ipu_num_tiles=n, ipu_allow_out_of_memory=True)
+    util.costs(ipu, f, x, ipu_num_tiles=n, ipu_allow_out_of_memory=True)
     for n in (most // 4, most // 2)
   )
   assert least <= few["ipu cycles"] / many["ipu cycles"] <= 2.15
@@ -155,7 +149,7 @@ def test_twice_the_tiles_take_about_half_the_cycles(ipu, f, least):
   ids="add scale tanh exp relu rows product softmax".split(),
 )
 def test_f16_is_faster_than_f32(ipu, f):
-  f32, f16 = (cost(ipu, f, np.ones((2048, 2048), t)) for t in "fe")
+  f32, f16 = (util.costs(ipu, f, np.ones((2048, 2048), t)) for t in "fe")
   assert f16["ipu cycles"] < f32["ipu cycles"]
 
 
@@ -169,7 +163,7 @@ def test_cycles_do_not_fall_when_work_grows(ipu, name):
   cycles = []
   for n in sizes:
     x = np.ones(shape(min(n, 2048) if name == "product" else n), np.float32)
-    costs = cost(ipu, f, x)
+    costs = util.costs(ipu, f, x)
     cycles.append(costs["ipu cycles"])
   slack = SYNC_CYCLES * costs["ipu supersteps"]
   pairs = list(itertools.pairwise(zip(sizes, cycles, strict=True)))
@@ -186,7 +180,9 @@ def test_cycles_follow_the_trips_of_a_loop(ipu):
     return lambda x: lax.fori_loop(0, n, lambda _, x: jnp.sin(x), x)
 
   x = np.ones(1000, np.float32)
-  one, ten, hundred = (cost(ipu, f(n), x)["ipu cycles"] for n in (1, 10, 100))
+  one, ten, hundred = (
+    util.costs(ipu, f(n), x)["ipu cycles"] for n in (1, 10, 100)
+  )
   step = (hundred - ten) / 90
   assert step > 0
   np.testing.assert_allclose((ten - one) / 9, step, rtol=0.05)
@@ -194,7 +190,7 @@ def test_cycles_follow_the_trips_of_a_loop(ipu):
 
 def test_flops_of_a_product_are_exact(ipu):
   a, b = np.ones((64, 32), np.float32), np.ones((32, 48), np.float32)
-  assert cost(ipu, jnp.matmul, a, b)["flops"] == 2 * 64 * 32 * 48
+  assert util.costs(ipu, jnp.matmul, a, b)["flops"] == 2 * 64 * 32 * 48
 
 
 def test_what_a_loop_does_not_change_is_computed_outside_of_it(ipu):
@@ -214,7 +210,7 @@ def test_what_a_loop_does_not_change_is_computed_outside_of_it(ipu):
 
   x = np.ones((32, 32), np.float32)
   for f, turn in ((product, 32 * 32), (sums, 32 * 32 + 2 * 32)):
-    few, many = (cost(ipu, f(n), x)["flops"] for n in (2, 12))
+    few, many = (util.costs(ipu, f(n), x)["flops"] for n in (2, 12))
     assert many - few == 10 * turn
 
 
@@ -225,7 +221,7 @@ def test_cost_analysis_has_the_keys_that_are_documented(ipu):
     y = jax.pure_callback(np.sin, x, x)
     return jnp.tanh(x @ y)
 
-  costs = cost(ipu, f, x)
+  costs = util.costs(ipu, f, x)
   assert costs.keys() == KEYS.keys()
   missing = [key for key in KEYS if not costs[key] > 0]
   assert not missing, f"not positive: {missing} of {costs}"
@@ -243,7 +239,7 @@ def test_cost_analysis_has_the_keys_that_are_documented(ipu):
   (lambda x: jax.pure_callback(np.sin, x, x), "f", (0, 0.2), (0.01, 0.2)),
 ], ids=["row", "chain", "bf16", "product", "callback"])  # fmt: skip
 def test_cycles_say_what_they_rest_on(ipu, f, dtype, derived, guessed):
-  costs = cost(ipu, f, np.ones((1472, 512), jnp.dtype(dtype)))
+  costs = util.costs(ipu, f, np.ones((1472, 512), jnp.dtype(dtype)))
   parts = [
     costs[f"ipu cycles {source}"] / costs["ipu cycles"]
     for source in ("from sources", "derived", "guessed")
@@ -260,7 +256,7 @@ def test_a_cost_without_sources_is_a_guess():
 
 def test_arrays_on_the_device_are_not_streamed(ipu):
   x = np.ones((ipu.num_tiles, 1000), np.float32)
-  costs = cost(ipu, lambda x, y: (x + y, x - y), x, x)
+  costs = util.costs(ipu, lambda x, y: (x + y, x - y), x, x)
   assert costs["ipu cycles"] == costs["ipu compute cycles"]
   assert costs["ipu host cycles"] == costs["ipu host bytes"] == 0
   # Two arrays each way, at the speed of the host's link.
@@ -276,7 +272,7 @@ def test_arrays_on_the_device_are_not_streamed(ipu):
 def test_the_host_is_charged_for_what_it_computes_alone(ipu):
   x = np.ones((ipu.num_tiles, 1000), np.float32)
   without, beside = (
-    cost(ipu, f, x)
+    util.costs(ipu, f, x)
     for f in (
       lambda x: x + 1,
       lambda x: jax.pure_callback(np.sin, x, x) + 1,
@@ -292,8 +288,8 @@ def test_a_result_is_laid_out_as_the_argument_that_it_becomes(ipu):
   """A product's blocks lie as its plan has them: it is charged for bringing
   its result to where the next program expects it."""
   x = np.ones((96, 96), np.float32)
-  product = cost(ipu, lambda x: x @ x, x)
-  both = cost(ipu, lambda x: (x @ x) @ x, x)
+  product = util.costs(ipu, lambda x: x @ x, x)
+  both = util.costs(ipu, lambda x: (x @ x) @ x, x)
   twice = {k: 2 * product[k] for k in ("ipu cycles", "ipu exchange bytes")}
   assert all(both[k] < twice[k] for k in twice)
 
@@ -311,17 +307,16 @@ def test_a_result_is_laid_out_as_the_argument_that_it_becomes(ipu):
 def test_exchanges_take_what_the_busiest_tile_sends_or_receives(
   ipu, f, busiest
 ):
-  x = jax.device_put(np.ones((1472, 1024), np.float32), ipu)
-  cost = jax.jit(f).lower(x).compile().cost_analysis()
+  found = util.costs(ipu, f, util.spec(1472, 1024))
   way = resolve("ipu2").route_cycles if busiest else 0
-  assert cost["ipu exchange cycles"] == busiest + way
+  assert found["ipu exchange cycles"] == busiest + way
 
 
 def test_fewer_tiles_take_no_fewer_cycles_for_large_work(ipu):
   x = np.ones((1472, 256), np.float32)
   most = ipu.num_tiles
   cycles = [
-    cost(ipu, jnp.tanh, x, ipu_num_tiles=tiles)["ipu cycles"]
+    util.costs(ipu, jnp.tanh, x, ipu_num_tiles=tiles)["ipu cycles"]
     for tiles in (-(-most // 92), -(-most // 11), most)
   ]
   assert cycles == sorted(cycles, reverse=True)

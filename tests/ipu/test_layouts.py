@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipu_test_util as util
 import lowering_kit
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import SingleDeviceSharding
 from jaxlib.ipu import target
 from jaxlib.ipu.ops import control_flow
 from jaxlib.ipu.plan.layout import Layout
@@ -20,11 +20,7 @@ pytestmark = pytest.mark.ipu_only
 
 
 def cost(ipu, f, *shapes, **options) -> dict[str, float]:
-  arguments = [
-    jax.ShapeDtypeStruct(s, np.float32, sharding=SingleDeviceSharding(ipu))
-    for s in shapes
-  ]
-  return jax.jit(f).lower(*arguments).compile(options or None).cost_analysis()
+  return util.costs(ipu, f, *(util.spec(*s) for s in shapes), **options)
 
 
 def per_turn(ipu, loop, *shapes) -> dict[str, float]:
@@ -98,30 +94,26 @@ def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
   assert found["ipu peak tile bytes"] > alone["ipu peak tile bytes"]
 
 
-def five_point(x):
-  around = x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:]
-  return x.at[1:-1, 1:-1].set(0.25 * around)
-
-
 def periodic(x):
   around = sum(jnp.roll(x, s, a) for s in (1, -1) for a in (0, 1))
   return 0.25 * around
 
 
-def test_a_stencil_exchanges_halos_of_boxes(ipu):
+def test_a_stencil_exchanges_halos_of_boxes(ipu, six_programs):
   """A tile has some 27 x 27 elements, and meets two more rows and columns."""
-  step = per_turn(ipu, turns_of(five_point), (1000, 1000))
+  step = per_turn(ipu, turns_of(six_programs.five_point), (1000, 1000))
   side = (1e6 / ipu.num_tiles) ** 0.5
   # The four neighbours each on their own, and what is written one further.
   assert step["ipu exchange bytes"] < ipu.num_tiles * 4 * 14 * side
   # Rows would be long ones.
-  once = cost(ipu, five_point, (1000, 1000))
+  once = cost(ipu, six_programs.five_point, (1000, 1000))
   assert step["ipu exchange cycles"] < 0.6 * once["ipu exchange cycles"]
 
 
-@pytest.mark.parametrize("step", [five_point, periodic])
+@pytest.mark.parametrize("name", ["five_point", "periodic"])
 @pytest.mark.parametrize("shape", [(64, 48), (3, 5), (1, 40), (301, 7)])
-def test_stencils_in_loops(check, step, shape):
+def test_stencils_in_loops(check, six_programs, name, shape):
+  step = {"five_point": six_programs.five_point, "periodic": periodic}[name]
   x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
   check(lambda x: lax.fori_loop(0, 20, lambda _, x: step(x), x), x, rtol=1e-5,
         atol=1e-6)  # fmt: skip
@@ -139,11 +131,13 @@ def test_blocks_use_all_tiles_and_have_little_surface():
   assert blocks(machine, (5,)) is None and blocks(machine, (0, 5)) is None
 
 
-def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(ipu):
+def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(
+  ipu, six_programs
+):
   """Rows are summed in every turn: boxes would have to be combined."""
 
   def step(x):
-    inner = five_point(x)
+    inner = six_programs.five_point(x)
     return inner - jnp.tanh(inner).sum(1, keepdims=True) * 1e-3
 
   found = cost(ipu, turns_of(step)(3), (1000, 1000))
@@ -156,7 +150,7 @@ def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(ipu):
   [
     lambda x: x + 1,
     lambda x: (x @ x, x.T, x[::-1], jnp.sort(x, 0)),
-    lambda x: lax.fori_loop(0, 50, lambda _, x: five_point(x), x),
+    lambda x: lax.fori_loop(0, 50, lambda _, x: periodic(x), x),
     lambda x: lax.fori_loop(0, 5, lambda _, x: jnp.tanh(x @ x), x),
     lambda x: (x.sum(0), lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x)),
   ],
@@ -174,34 +168,23 @@ def test_arrays_have_one_mapping_in_all_programs(f):
     assert Layout.from_record(program.mappings[tensor.mapping]) == home
 
 
-def recurrent(x, h0, w, u):
-  """A gated layer over time, whose gates are parts of one product."""
-
-  def step(state, x):
-    h, c = state
-    i, f, g, o = jnp.split(x @ w + h @ u, 4, axis=-1)
-    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-    h = jax.nn.sigmoid(o) * jnp.tanh(c)
-    return (h, c), h.sum()
-
-  return lax.scan(step, (h0, h0), x)
-
-
-def test_what_a_loop_carries_is_where_its_turns_leave_it(ipu, monkeypatch):
-  shapes = (20, 32, 64), (32, 256), (64, 1024), (256, 1024)
-  ours = cost(ipu, lambda *a: recurrent(*a), *shapes)
+def test_what_a_loop_carries_is_where_its_turns_leave_it(
+  ipu, six_programs, monkeypatch
+):
+  shapes = (20, 32, 64), (64, 1024), (256, 1024), (1024,)
+  ours = cost(ipu, six_programs.lstm, *shapes)
   monkeypatch.setattr(control_flow, "_MUCH", float("inf"))
-  theirs = cost(ipu, lambda *a: recurrent(*a), *shapes)
+  theirs = cost(ipu, six_programs.lstm, *shapes)
   # A synchronisation less in each turn.
   assert ours["ipu sync cycles"] < theirs["ipu sync cycles"] - 20 * 100
   assert ours["ipu cycles"] < theirs["ipu cycles"]
 
 
-def test_a_recurrent_layer(check):
+def test_a_recurrent_layer(check, six_programs):
   rng = np.random.default_rng(0)
-  shapes = (7, 5, 33), (5, 64), (33, 256), (64, 256)
+  shapes = (7, 5, 33), (33, 256), (64, 256), (256,)
   arrays = [rng.normal(size=s).astype(np.float32) / 8 for s in shapes]
-  check(recurrent, *arrays, rtol=1e-4, atol=1e-5)
+  check(six_programs.lstm, *arrays, rtol=1e-4, atol=1e-5)
 
 
 def test_long_programs_use_tiles_that_tensors_do_not(ipu):

@@ -6,14 +6,8 @@ import ipu_test_util as util
 import numpy as np
 import pytest
 
-import jax
 import jax.numpy as jnp
 from jax import lax
-
-
-def _costs(ipu, f, *args):
-  args = [jax.device_put(a, ipu) for a in args]
-  return jax.jit(f).lower(*args).compile().cost_analysis()
 
 
 def row_update(x, v, a, b):
@@ -24,8 +18,8 @@ def row_update(x, v, a, b):
 def test_a_scalar_takes_no_compute_set_of_its_own(ipu):
   x = np.ones(256, np.float32)
   a = np.float32(2)
-  both = _costs(ipu, row_update, x, x, a, a)
-  one = _costs(ipu, lambda x, v, a: x - a * v, x, x, a)
+  both = util.costs(ipu, row_update, x, x, a, a)
+  one = util.costs(ipu, lambda x, v, a: x - a * v, x, x, a)
   assert both["ipu supersteps"] == one["ipu supersteps"]
   more = both["ipu compute cycles"] - one["ipu compute cycles"]
   assert 0 < more < 50
@@ -40,7 +34,7 @@ def test_scalars_with_other_users_stay(ipu):
     s = jnp.exp(a) + 1
     return x * s, x.sum(1) * s, s
 
-  costs = _costs(ipu, shared, x, a)
+  costs = util.costs(ipu, shared, x, a)
   assert costs["ipu supersteps"] > 3
 
 

@@ -96,8 +96,6 @@ def test_work_is_linear(ipu):
   """Of a window as long as the array it would be n * n."""
 
   def flops(n):
-    x = jax.device_put(np.zeros(n, np.float32), ipu)
-    compiled = jax.jit(jnp.cumsum).lower(x).compile()
-    return compiled.cost_analysis()["flops"]
+    return util.costs(ipu, jnp.cumsum, util.spec(n))["flops"]
 
   assert flops(100_000) < 15 * flops(10_000)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
+import ipu_test_util as util
 import pytest
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import SingleDeviceSharding
 from jaxlib.ipu.lower import builder
 
 pytestmark = pytest.mark.ipu_only
@@ -67,12 +66,8 @@ def program(statements: list[tuple]):
 
 
 def analysed(ipu, f, side: int):
-  x = jax.ShapeDtypeStruct(
-    (side, side), np.float32, sharding=SingleDeviceSharding(ipu)
-  )
-  options = {"ipu_allow_out_of_memory": True}
-  compiled = jax.jit(f).lower(x, x).compile(options)
-  return compiled.cost_analysis()
+  x = util.spec(side, side)
+  return util.costs(ipu, f, x, x, ipu_allow_out_of_memory=True)
 
 
 def tile_bytes(ipu, f, side: int) -> float:

@@ -13,11 +13,6 @@ pytestmark = pytest.mark.ipu_only
 
 
 @pytest.fixture(scope="module")
-def six_programs(from_repository):
-  return from_repository("benchmarks.six_programs")
-
-
-@pytest.fixture(scope="module")
 def modelled(six_programs, ipu):
   if ipu.num_tiles != 1472:
     pytest.skip("the page is about a whole GC200")
