@@ -308,15 +308,17 @@ FunctionOr BindFfi(CallSite site) {
 
 int ipu_register_ffi_target(const char* name, void* const* handlers,
                             void (*prepare)(), char* error, size_t error_size) {
-  return ipu::host::Answer(ipu::host::Register(name, handlers, prepare), error,
-                           error_size);
+  const ipu::Status status =
+      ipu::Caught([&] { return ipu::host::Register(name, handlers, prepare); });
+  return ipu::host::Answer(status, error, error_size);
 }
 
 int ipu_register_ffi_type(void* type_id, const void* type_info, char* error,
                           size_t error_size) {
-  return ipu::host::Answer(
-      ipu::host::ffi::RegisterType(
-          static_cast<ipu::host::ffi::TypeId*>(type_id),
-          static_cast<const ipu::host::ffi::TypeInfo*>(type_info)),
-      error, error_size);
+  const ipu::Status status = ipu::Caught([&] {
+    return ipu::host::ffi::RegisterType(
+        static_cast<ipu::host::ffi::TypeId*>(type_id),
+        static_cast<const ipu::host::ffi::TypeInfo*>(type_info));
+  });
+  return ipu::host::Answer(status, error, error_size);
 }

@@ -30,6 +30,8 @@ struct Arena {
 
 class ArenaPool {
  public:
+  ArenaPool() { free_.reserve(kKept); }  // so that Return cannot fail
+
   Arena Take(size_t bytes);
   void Return(Arena arena);
 

@@ -123,9 +123,8 @@ class ModelEngine : public Engine {
       info.calls_host = !(*executable)->host_calls.empty();
       return std::unique_ptr<LoadedProgram>(std::make_unique<ModelProgram>(
           std::move(info), std::move(*executable), machine_));
-    } catch (const std::exception& e) {
-      return ResourceExhausted(
-          std::string("no memory to load an IPU program: ") + e.what());
+    } catch (...) {
+      return StatusOfException();
     }
   }
 

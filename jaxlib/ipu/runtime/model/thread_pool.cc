@@ -117,7 +117,7 @@ ThreadPool::ThreadPool(int threads)
     for (int i = 1; i < threads_; ++i) {
       state_->workers.emplace_back([s = state_.get()] { s->Work(); });
     }
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     // As many as the system gives: the caller of a loop always works on it.
   }
 }

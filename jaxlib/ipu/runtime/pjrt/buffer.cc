@@ -186,7 +186,8 @@ ipu::StoragePtr PJRT_Buffer::GetPinned() const {
   std::lock_guard lock(mutex_);
   if (deleted_) return nullptr;
   storage_->Pin();
-  return storage_;
+  return ipu::StoragePtr(storage_.get(),
+                         [owner = storage_](ipu::Storage*) { owner->Unpin(); });
 }
 
 bool PJRT_Buffer::Donate() {

@@ -45,10 +45,11 @@ struct PJRT_Buffer {
   ipu::Status EnterSram();
   // A result, for which there is room.
   void EnterSram(ipu::Sram::Room* room);
-  const ipu::Resident* resident() const { return &resident_; }
+  ipu::Resident* resident() { return &resident_; }
 
   // Null when the buffer was deleted or donated. What is read outside the
-  // device's queue has to be pinned, and unpinned when it has been read.
+  // device's queue has to be pinned, which it is as long as somebody has what
+  // GetPinned returns.
   ipu::StoragePtr Get() const;
   ipu::StoragePtr GetPinned() const;
 
@@ -73,6 +74,7 @@ struct PJRT_Buffer {
   // Set while a call looks for arguments it gets twice; under the device's
   // dispatch lock.
   bool being_donated = false;
+  bool being_passed = false;
 
  private:
   mutable std::mutex mutex_;

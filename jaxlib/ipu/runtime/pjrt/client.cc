@@ -145,8 +145,7 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
           "unknown client option " + std::string(name) +
           ", there are: hardware_ids, num_tiles, bytes_per_tile, clock_hz, "
           "version, is_model, logs_cycles, data_path_bytes, may_overflow, "
-          "warns, "
-          "platform_version, compiler_machine");
+          "warns, platform_version, compiler_machine");
     }
     IPU_RETURN_IF_ERROR(status);
   }

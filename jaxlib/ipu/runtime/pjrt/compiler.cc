@@ -85,6 +85,8 @@ void ipu_compile_succeeded(void* sink, const char* program, size_t size) {
 
 void ipu_compile_failed(void* sink, int code, const char* message,
                         size_t size) {
-  static_cast<ipu::Answer*>(sink)->emplace(
-      ipu::Status(static_cast<ipu::Code>(code), std::string(message, size)));
+  static_cast<ipu::Answer*>(sink)->emplace(ipu::Caught([&] {
+    return ipu::Status(static_cast<ipu::Code>(code),
+                       std::string(message, size));
+  }));
 }

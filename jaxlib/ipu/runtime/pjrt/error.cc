@@ -1,14 +1,18 @@
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 
+#include <new>
+
 namespace ipu {
 namespace {
 
-PJRT_Error no_memory{ResourceExhausted(
-    "the host has no memory left: delete arrays, or run fewer programs at a "
-    "time")};
+// Copying a status takes no memory.
+PJRT_Error* NoMemoryError() {
+  static PJRT_Error error{NoHostMemory()};
+  return &error;
+}
 
 void Destroy(PJRT_Error_Destroy_Args* args) {
-  if (args->error != &no_memory) delete args->error;
+  if (args->error != NoMemoryError()) delete args->error;
 }
 
 void Message(PJRT_Error_Message_Args* args) {
@@ -24,7 +28,11 @@ PJRT_Error* GetCode(PJRT_Error_GetCode_Args* args) {
 
 }  // namespace
 
-PJRT_Error* NoMemoryError() { return &no_memory; }
+PJRT_Error* MakeError(Status status) noexcept {
+  if (status.ok()) return nullptr;
+  auto* error = new (std::nothrow) PJRT_Error{std::move(status)};
+  return error != nullptr ? error : NoMemoryError();
+}
 
 void AddErrorFunctions(PJRT_Api* api) {
   api->PJRT_Error_Destroy = Destroy;

@@ -3,7 +3,6 @@
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_
 
-#include <exception>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/support/status.h"
@@ -15,13 +14,9 @@ struct PJRT_Error {
 
 namespace ipu {
 
-// Null for success, as PJRT has it.
-inline PJRT_Error* MakeError(Status status) {
-  return status.ok() ? nullptr : new PJRT_Error{std::move(status)};
-}
-
-// Of a call that the host had no memory for; needs none itself.
-PJRT_Error* NoMemoryError();
+// Null for success, as PJRT has it. Throws nothing: where there is no memory
+// for the error, it is that.
+PJRT_Error* MakeError(Status status) noexcept;
 
 template <auto function>
 struct Guard;
@@ -31,14 +26,13 @@ struct Guard<function> {
   static PJRT_Error* Call(Args* args) {
     try {
       return function(args);
-    } catch (const std::exception&) {
-      return NoMemoryError();
+    } catch (...) {
+      return MakeError(StatusOfException());
     }
   }
 };
 
-// A function as the table has it: nothing may be thrown through C. What is
-// thrown says that there is no memory, or no thread.
+// A function as the table has it: nothing may be thrown through C.
 template <auto function>
 inline constexpr auto kGuarded = &Guard<function>::Call;
 

@@ -50,17 +50,19 @@ Status RunProgram(const Call& call) {
   std::vector<void*> results;
   arguments.reserve(call.arguments.size());
   results.reserve(call.results.size());
+  const auto none = [&call](const char* what, const Storage& storage) {
+    return ResourceExhausted(std::string("the host has no memory for ") + what +
+                             " of " + std::to_string(storage.bytes()) +
+                             " bytes of program " +
+                             call.executable->info().name);
+  };
   for (const StoragePtr& storage : call.arguments) {
     arguments.push_back(storage->data());
+    if (arguments.back() == nullptr) return none("an argument", *storage);
   }
   for (const StoragePtr& storage : call.results) {
     results.push_back(storage->data());
-    if (results.back() == nullptr) {
-      return ResourceExhausted("the host has no memory for a result of " +
-                               std::to_string(storage->bytes()) +
-                               " bytes of program " +
-                               call.executable->info().name);
-    }
+    if (results.back() == nullptr) return none("a result", *storage);
   }
   const HostCalls calls(*call.executable);
   RunCounters counters;
@@ -197,8 +199,9 @@ Status TakeArguments(std::span<PJRT_Buffer* const> arguments,
   return CheckDonatedOnce(arguments, donated);
 }
 
-// Whether the run has room in SRAM beside what else is there. What the program
-// would write over, but the caller keeps, takes room of its own.
+// Whether the run has room in SRAM beside what else is there; then what it is
+// given leaves. What the program would write over, but the caller keeps, takes
+// room of its own.
 Status CheckSram(std::span<PJRT_Buffer* const> arguments,
                  std::span<const uint32_t> donated,
                  const Executable& executable, Sram::Room* results) {
@@ -212,13 +215,24 @@ Status CheckSram(std::span<PJRT_Buffer* const> arguments,
       need.tile_bytes -= executable.argument_tile_bytes(i);
     }
   }
-  const int64_t excess = sram.Admit(need, results);
+  // An array that is an argument twice is there once.
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i]->being_passed) {
+      need.tile_bytes += executable.argument_tile_bytes(i);
+    }
+    arguments[i]->being_passed = true;
+  }
+  for (PJRT_Buffer* argument : arguments) argument->being_passed = false;
+  std::vector<Resident*> leaving;
+  leaving.reserve(donated.size());
+  for (uint32_t i : donated) leaving.push_back(arguments[i]->resident());
+  const int64_t excess = sram.Admit(need, leaving, results);
   if (excess <= 0) [[likely]]
     return Status();
   const std::string& name = executable.info().name;
   if (results->sram == nullptr) {
     std::vector<const Resident*> among;
-    for (const PJRT_Buffer* a : arguments) among.push_back(a->resident());
+    for (PJRT_Buffer* a : arguments) among.push_back(a->resident());
     return sram.NoRoom(name, need, excess, among);
   }
   if (executable.WarnsOfSram()) sram.Warn("program " + name, excess);
@@ -232,18 +246,18 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
                        std::span<const uint32_t> donated, bool nested,
                        Call* call) {
   const Executable& executable = *call->executable;
+  const std::vector<TensorInfo>& results = executable.info().results;
   std::vector<bool> reusable(donated.empty() ? 0 : arguments.size());
+  // A storage takes no memory before it is used; nothing fails once arguments
+  // have been given away.
+  call->results.reserve(results.size());
+  for (const TensorInfo& result : results) {
+    call->results.push_back(std::make_shared<Storage>(result.bytes));
+  }
   for (uint32_t i : donated) reusable[i] = arguments[i]->Donate() && !nested;
-  const size_t num_results = executable.info().results.size();
-  call->results.reserve(num_results);
-  for (size_t j = 0; j < num_results; ++j) {
+  for (size_t j = 0; j < results.size() && !donated.empty(); ++j) {
     const int i = executable.alias_of_result(j);
-    if (i >= 0 && !donated.empty() && reusable[i]) {
-      call->results.push_back(call->arguments[i]);
-    } else {
-      call->results.push_back(
-          std::make_shared<Storage>(executable.info().results[j].bytes));
-    }
+    if (i >= 0 && reusable[i]) call->results[j] = call->arguments[i];
   }
 }
 
@@ -308,11 +322,17 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       done = Dispatch(std::move(call), poison);
     }
   }
-  for (size_t j = 0; j < results.size(); ++j) {
-    args->output_lists[0][j] =
-        new PJRT_Buffer(executable->memory_of_result(j), executable->result(j),
-                        std::move(results[j]), done);
-    if (room.sram != nullptr) args->output_lists[0][j]->EnterSram(&room);
+  size_t made = 0;
+  try {
+    for (; made < results.size(); ++made) {
+      args->output_lists[0][made] = new PJRT_Buffer(
+          executable->memory_of_result(made), executable->result(made),
+          std::move(results[made]), done);
+      if (room.sram != nullptr) args->output_lists[0][made]->EnterSram(&room);
+    }
+  } catch (...) {
+    while (made > 0) delete args->output_lists[0][--made];
+    throw;
   }
   if (args->device_complete_events != nullptr) {
     args->device_complete_events[0] = MakeEvent(std::move(done));

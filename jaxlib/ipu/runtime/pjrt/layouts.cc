@@ -3,6 +3,7 @@
 #include <string>
 
 #include "jaxlib/ipu/runtime/pjrt/buffer.h"
+#include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/executable.h"
 #include "xla/pjrt/c/pjrt_c_api_layouts_extension.h"
 
@@ -78,12 +79,12 @@ void AddLayoutsExtension(PJRT_Api* api) {
   static PJRT_Layouts_Extension extension = {
       {PJRT_Layouts_Extension_STRUCT_SIZE, PJRT_Extension_Type_Layouts,
        nullptr},
-      Destroy,
-      Serialize,
-      ClientDefault,
-      OfBuffer,
-      TopologyDefault,
-      OfResults,
+      kGuarded<Destroy>,
+      kGuarded<Serialize>,
+      kGuarded<ClientDefault>,
+      kGuarded<OfBuffer>,
+      kGuarded<TopologyDefault>,
+      kGuarded<OfResults>,
   };
   api->extension_start = &extension.base;
 }

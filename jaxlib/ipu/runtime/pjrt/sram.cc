@@ -104,13 +104,10 @@ int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
 }
 
 void Resident::Leave() {
-  if (sram_ == nullptr) return;
-  std::lock_guard lock(sram_->mutex_);
-  sram_->tile_bytes_ -= info_->tile_bytes;
-  sram_->in_use_ -= static_cast<int64_t>(info_->bytes);
-  (previous_ != nullptr ? previous_->next_ : sram_->first_) = next_;
-  if (next_ != nullptr) next_->previous_ = previous_;
-  sram_ = nullptr;
+  Sram* const sram = sram_.load();
+  if (sram == nullptr) return;
+  std::lock_guard lock(sram->mutex_);
+  sram->Unlink(this);
 }
 
 Sram::Room::~Room() {
@@ -147,12 +144,14 @@ Status Sram::Enter(const TensorInfo& info, Resident* resident) {
   return Status();
 }
 
-int64_t Sram::Admit(const SramNeed& need, Room* results) {
+int64_t Sram::Admit(const SramNeed& need, std::span<Resident* const> donated,
+                    Room* results) {
   std::lock_guard lock(mutex_);
   const int64_t excess = tile_bytes_ + need.tile_bytes - bytes_per_tile_;
   if (excess > 0 && !overflows_ && !need.overflows) [[unlikely]]
     return excess;
   peak_ = std::max(peak_, in_use_ + need.bytes);
+  for (Resident* resident : donated) Unlink(resident);
   Count(need.result_tile_bytes, need.result_bytes);
   results->sram = this;
   results->tile_bytes = need.result_tile_bytes;
@@ -212,6 +211,15 @@ void Sram::Link(const TensorInfo& info, Resident* resident) {
   first_ = resident;
   ++count_;
   largest_ = std::max(largest_, static_cast<int64_t>(info.bytes));
+}
+
+void Sram::Unlink(Resident* resident) {
+  if (resident->sram_.exchange(nullptr) == nullptr) return;
+  Count(-resident->info_->tile_bytes,
+        -static_cast<int64_t>(resident->info_->bytes));
+  Resident* const next = resident->next_;
+  (resident->previous_ ? resident->previous_->next_ : first_) = next;
+  if (next != nullptr) next->previous_ = resident->previous_;
 }
 
 // Arrays of one type and shape are one entry.

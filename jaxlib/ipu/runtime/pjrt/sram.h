@@ -12,6 +12,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_SRAM_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_SRAM_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -43,7 +44,8 @@ class Resident {
  private:
   friend class Sram;
 
-  Sram* sram_ = nullptr;  // null: counts nowhere
+  // Null: counts nowhere. Changed under the lock.
+  std::atomic<Sram*> sram_ = nullptr;
   const TensorInfo* info_ = nullptr;
   Resident* previous_ = nullptr;
   Resident* next_ = nullptr;
@@ -77,12 +79,12 @@ class Sram {
 
   // Before a run: whether it has room beside the arrays that are not among its
   // arguments. The bytes by which the fullest tile is over its SRAM, if it is;
-  // then, unless it may overflow, nothing is counted.
-  int64_t Admit(const SramNeed& need, Room* results);
+  // then, unless it may overflow, nothing is counted. Otherwise `donated` leave
+  // as room for the results is taken.
+  int64_t Admit(const SramNeed& need, std::span<Resident* const> donated,
+                Room* results);
   // One of the results: counted already.
   void Enter(const TensorInfo& info, Resident* resident, Room* results);
-
-  bool may_overflow() const { return overflows_; }
 
   // Of a program of which Admit returned `excess`.
   Status NoRoom(const std::string& program, const SramNeed& need,
@@ -102,6 +104,7 @@ class Sram {
   // Under the lock.
   void Count(int64_t tile_bytes, int64_t bytes);
   void Link(const TensorInfo& info, Resident* resident);
+  void Unlink(Resident* resident);
   std::string Largest(std::span<const Resident* const> without) const;
 
   const int64_t bytes_per_tile_;

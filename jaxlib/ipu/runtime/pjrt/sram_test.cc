@@ -19,18 +19,8 @@ class SramTest : public PjrtTest {
 
   // Puts `count` floats; the error's message if they are refused.
   std::string Refusal(int64_t count, std::unique_ptr<PJRT_Buffer>* buffer) {
-    const Vector values(count);
-    PJRT_Client_BufferFromHostBuffer_Args args = {};
-    args.client = client_.get();
-    args.data = values.data();
-    args.type = PJRT_Buffer_Type_F32;
-    args.dims = &count;
-    args.num_dims = 1;
-    args.device = device();
-    PJRT_Error* error = api_->PJRT_Client_BufferFromHostBuffer(&args);
-    if (error != nullptr) return Message(error);
-    buffer->reset(args.buffer);
-    return "";
+    PJRT_Error* error = TryPut(Vector(count), buffer);
+    return error == nullptr ? "" : Message(error);
   }
 
   // Why the results of a call are not there.
@@ -121,6 +111,21 @@ TEST_F(SramTest, DonatedMemoryCountsOnce) {
       Refusal(executable.get(), y.results[0].get(), /*keep=*/{0});
   EXPECT_TRUE(Says(kept, "176 more than")) << kept;
   EXPECT_EQ(Values(y.results[0].get())[0], 1);
+}
+
+TEST_F(SramTest, AnArgumentThatIsPassedTwiceIsThereOnce) {
+  FakeProgram program = Needing(900, 4 * 100);  // 400 of it for each argument
+  program.info.arguments.push_back(program.info.arguments[0]);
+  auto executable = Load(program);
+  auto x = Put(Vector(4 * 100));
+  const auto refusal = [&] {
+    Outcome outcome = Execute(executable.get(), {x.get(), x.get()});
+    return Get(outcome.results.at(0).get()).second;
+  };
+  EXPECT_EQ(refusal(), "");
+  auto other = Put(Vector(4 * 40));  // leaves 464 beside x
+  const std::string message = refusal();
+  EXPECT_TRUE(Says(message, "needs 500 bytes")) << message;
 }
 
 TEST_F(SramTest, AProgramThatMayOverflowRuns) {

@@ -110,6 +110,14 @@ class PjrtTest : public ::testing::Test {
 
   std::unique_ptr<PJRT_Buffer> Put(const std::vector<float>& values,
                                    int device_index = 0) {
+    std::unique_ptr<PJRT_Buffer> buffer;
+    Check(TryPut(values, &buffer, device_index));
+    return buffer;
+  }
+
+  PJRT_Error* TryPut(const std::vector<float>& values,
+                     std::unique_ptr<PJRT_Buffer>* buffer,
+                     int device_index = 0) {
     const int64_t count = static_cast<int64_t>(values.size());
     PJRT_Client_BufferFromHostBuffer_Args args = {};
     args.client = client_.get();
@@ -118,8 +126,9 @@ class PjrtTest : public ::testing::Test {
     args.dims = &count;
     args.num_dims = 1;
     args.device = device(device_index);
-    Check(api_->PJRT_Client_BufferFromHostBuffer(&args));
-    return std::unique_ptr<PJRT_Buffer>(args.buffer);
+    PJRT_Error* error = api_->PJRT_Client_BufferFromHostBuffer(&args);
+    if (error == nullptr) buffer->reset(args.buffer);
+    return error;
   }
 
   // The array's contents; waits for them. The failure's message instead when

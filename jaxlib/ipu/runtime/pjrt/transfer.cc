@@ -22,6 +22,9 @@ namespace {
 // Copies up to this size take less time than handing them to another thread.
 constexpr size_t kInlineCopyBytes = size_t{256} << 10;
 
+// What no memory has. Sums of it do not overflow.
+constexpr size_t kMostBytes = size_t{1} << 48;
+
 // The tensor that PJRT describes, or an error for one that cannot be.
 StatusOr<TensorInfo> MakeInfo(PJRT_Buffer_Type type, const int64_t* dims,
                               size_t num_dims) {
@@ -38,6 +41,10 @@ StatusOr<TensorInfo> MakeInfo(PJRT_Buffer_Type type, const int64_t* dims,
       return InvalidArgument("array dimension " + std::to_string(size) +
                              " is negative or too large");
     }
+  }
+  if (info.bytes > kMostBytes) {
+    return InvalidArgument("an array of " + std::to_string(info.bytes) +
+                           " bytes is too large for any memory");
   }
   return info;
 }
@@ -147,44 +154,45 @@ PJRT_Error* BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
 
   PJRT_Memory* memory = MemoryOf(args->client, args->device, args->memory);
   auto storage = std::make_shared<Storage>(info->bytes);
-  const void* source = args->data;
   StatusOr<std::unique_ptr<PJRT_Buffer>> buffer =
-      MakeBuffer(memory, *info, storage);
+      MakeBuffer(memory, std::move(*info), storage);
   IPU_PJRT_RETURN_IF_ERROR(buffer.status());
+  const TensorInfo& made = *(*buffer)->info;
   void* data = storage->data();
-  if (data == nullptr) return MakeError(NoMemory(info->bytes));
-  StridedCopy(info->shape, InfoOf(info->dtype).bytes, source, strides, data,
-              DeviceStrides(*info));
+  if (data == nullptr) return MakeError(NoMemory(made.bytes));
+  StridedCopy(made.shape, InfoOf(made.dtype).bytes, args->data, strides, data,
+              DeviceStrides(made));
   args->done_with_host_buffer = MakeEvent(nullptr);
   args->buffer = buffer->release();
   return nullptr;
 }
 
 // Reads `storage` when `ready` allows, off the queue: JAX calls this with the
-// interpreter's lock held, so nothing here may wait. The storage is pinned and
-// gets unpinned.
+// interpreter's lock held, so nothing here may wait. The storage is pinned
+// until it has been read.
 PJRT_Event* ReadWhenReady(StoragePtr storage, const EventPtr& ready,
                           std::function<void(const void*)> read) {
-  auto finish = [storage = std::move(storage),
-                 read = std::move(read)](const Status& status) {
-    Status result = status;
-    if (result.ok()) {
-      if (const void* data = storage->data()) {
-        read(data);
-      } else {
-        result = NoMemory(storage->bytes());
-      }
-    }
-    storage->Unpin();
-    return result;
+  const auto finish = [read = std::move(read)](const StoragePtr& pinned,
+                                               const Status& status) {
+    if (!status.ok()) return status;
+    return Caught([&] {
+      const void* data = pinned->data();
+      if (data == nullptr) return NoMemory(pinned->bytes());
+      read(data);
+      return Status();
+    });
   };
   if (IsReady(ready)) {
-    const Status status = finish(StatusOfReady(ready));
+    const Status status = finish(storage, StatusOfReady(ready));
+    storage.reset();  // before anybody acts on the event
     return MakeEvent(status.ok() ? nullptr : std::make_shared<Event>(status));
   }
   auto done = std::make_shared<Event>();
-  ready->OnReady([done, finish = std::move(finish)](const Status& status) {
-    done->Set(finish(status));
+  ready->OnReady([done, finish,
+                  storage = std::move(storage)](const Status& status) mutable {
+    Status result = finish(storage, status);
+    storage.reset();
+    done->Set(std::move(result));
   });
   return MakeEvent(std::move(done));
 }
@@ -256,7 +264,7 @@ class CopyTask : public Task {
   }
 
   void Run() override {
-    Status status = Copy();
+    Status status = Caught([this] { return Copy(); });
     source_.reset();
     done_->Set(std::move(status));
   }

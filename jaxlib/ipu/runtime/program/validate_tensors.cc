@@ -94,11 +94,13 @@ class TensorValidator {
       const int64_t parts = (m.extents[f] - 1) / m.blocks[f];
       valid = parts < kMostTiles;
       if (valid) last += parts * m.strides[f];
+      valid = valid && last < p_.target.num_tiles;
     }
     for (size_t r = 0; valid && r < m.replica_counts.size(); ++r) {
       valid = within(m.replica_counts[r], 1, kMostTiles) &&
               within(m.replica_strides[r], 0, kMostTiles);
       if (valid) last += (m.replica_counts[r] - 1) * m.replica_strides[r];
+      valid = valid && last < p_.target.num_tiles;
     }
     if (valid && last < p_.target.num_tiles) return Status();
     return Corrupt("mapping ", i, " is none, or uses tiles beyond the ",

@@ -212,6 +212,11 @@ TEST(Validate, Mappings) {
   EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.strides[0] = 3; }));
   EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.replica_counts[0] = 3; }));
   EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.replica_counts[0] = -1; }));
+  EXPECT_TRUE(refused([&](Mapping& m) {
+    cut(m);
+    m.replica_counts = {1 << 19, 1 << 19};  // their product overflows
+    m.replica_strides = {1, 1 << 19};
+  }));
   EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.replica_strides = {}; }));
   EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.blocks[1] = 0; }));
   EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.extents[1] = kMost; }));
@@ -259,6 +264,10 @@ TEST(Validate, ResultsAreWritten) {
   const Step write = Builder::CopyOf({b.Whole(0, 1)});
   EXPECT_TRUE(refused({}));
   EXPECT_FALSE(refused({write}));
+  Step nothing = write;
+  std::get<Copy>(nothing.value).moves[0].shape = {0, 6};
+  EXPECT_TRUE(refused({nothing}));
+  EXPECT_FALSE(refused({nothing, write}));
   EXPECT_FALSE(refused({{Repeat{2, {write}, 0}}}));
   EXPECT_TRUE(refused({{Repeat{0, {write}, 0}}}));
   EXPECT_TRUE(refused({{While{{}, 4, {write}, Builder::cost, 0}}}));
@@ -271,6 +280,9 @@ TEST(Validate, ResultsAreWritten) {
 TEST(Validate, ControlFlow) {
   EXPECT_TRUE(Refused(
       [](Program& p) { p.steps.push_back({Repeat{~uint64_t{0}, {}, 0}}); }));
+  EXPECT_FALSE(Refused([](Program& p) {
+    p.steps.push_back({Repeat{uint64_t{1} << 50, {}, 0}});
+  }));
   EXPECT_TRUE(Refused([](Program& p) { StepOf<While>(p, 2).predicate = 99; }));
   EXPECT_TRUE(Refused([](Program& p) { StepOf<While>(p, 2).predicate = 2; }));
   EXPECT_TRUE(Refused([](Program& p) { StepOf<Switch>(p, 3).selector = 3; }));

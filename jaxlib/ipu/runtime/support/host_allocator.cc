@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <new>
 
 namespace ipu {
 namespace {
@@ -104,9 +105,14 @@ void HostAllocator::Free(void* block, size_t bytes) {
     return;
   }
   const size_t index = ClassIndex(size);
-  if (index >= classes_.size()) classes_.resize(index + 1);
+  try {
+    if (index >= classes_.size()) classes_.resize(index + 1);
+    classes_[index].kept.push_back({block, ++clock_});
+  } catch (const std::bad_alloc&) {  // nothing to remember it with
+    std::free(block);
+    return;
+  }
   classes_[index].block_size = size;
-  classes_[index].kept.push_back({block, ++clock_});
   kept_bytes_ += size;
   if (kept_bytes_ > cache_limit_) ReleaseDownTo(cache_limit_);
   if (clock_ % kLookEvery == 0) ReleaseUnwanted();

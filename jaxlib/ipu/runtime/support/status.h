@@ -6,7 +6,6 @@
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_STATUS_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_STATUS_H_
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,15 +84,19 @@ class [[nodiscard]] StatusOr {
   std::optional<T> value_;
 };
 
-// What `function` returns: a status, RESOURCE_EXHAUSTED if it throws, which it
-// does when there is no memory, or no thread.
+// What is said when there is no memory to say anything.
+const Status& NoHostMemory();
+
+// Within a handler: what the exception means. It needs no memory.
+Status StatusOfException() noexcept;
+
+// What `function` returns: a status, or one for what it throws.
 template <typename Function>
 Status Caught(Function function) {
   try {
     return function();
-  } catch (const std::exception& e) {
-    return ResourceExhausted(std::string("the host has no memory left: ") +
-                             e.what());
+  } catch (...) {
+    return StatusOfException();
   }
 }
 

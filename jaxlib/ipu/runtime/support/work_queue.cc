@@ -44,9 +44,8 @@ Status WorkQueue::Add(std::unique_ptr<Task>& task) {
       worker_ = std::make_unique<std::thread>([this] { Work(); });
     }
     tasks_.push_back(std::move(task));
-  } catch (const std::exception& e) {
-    return ResourceExhausted(
-        std::string("no memory or no thread to queue a program: ") + e.what());
+  } catch (...) {
+    return StatusOfException();
   }
   unfinished_.fetch_add(1);
   return Status();

@@ -68,7 +68,7 @@ class Compiler {
  private:
   // What a general register points at: a slot's block or an operand.
   using Target = std::pair<int, const Source*>;
-  // Where a value is within a turn.
+  // Where a value is while a vector is computed.
   struct State {
     int reg = -1;
     int flags = -1;  // the mask that holds it, if it is a comparison
@@ -82,7 +82,7 @@ class Compiler {
       body_.Bytes({0xba, bits, 0, 0, 0});  // mov edx, bits
       MoveToMask(kTailMask);
     }
-    Turn(/*tail=*/false);
+    Vector(/*tail=*/false);
   }
 
   // mask <- edx
@@ -97,7 +97,7 @@ class Compiler {
     a.And(Gpr::kRdx, -lanes);
     const size_t short_block = a.Jump(0x84);
     const size_t loop = a.size();
-    Turn(/*tail=*/false);
+    Vector(/*tail=*/false);
     a.Add(Gpr::kRax, lanes);
     a.Compare(Gpr::kRax, Gpr::kRdx);
     a.JumpBack(0x82, loop);
@@ -109,7 +109,7 @@ class Compiler {
              0xd3, 0xe2,        // shl edx, cl
              0xff, 0xca});      // dec edx
     MoveToMask(kTailMask);
-    Turn(/*tail=*/true);
+    Vector(/*tail=*/true);
     a.Land(no_tail);
   }
 
@@ -274,7 +274,7 @@ class Compiler {
   }
 
   // One vector of everything.
-  void Turn(bool tail) {
+  void Vector(bool tail) {
     tail_ = tail;
     std::vector<State> before(values_.size());
     for (size_t k = 0; k < states_.size(); ++k) {
@@ -424,8 +424,6 @@ bool IsNative(const Instruction& i) {
   }
 }
 
-bool IsNativeElement(uint8_t) { return true; }
-
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count) {
   return Compiler(values, count).Run();
@@ -434,7 +432,6 @@ std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
 #else
 
 bool IsNative(const program::Instruction&) { return false; }
-bool IsNativeElement(uint8_t) { return false; }
 std::vector<uint8_t> CompileNative(std::span<const NativeValue>, int64_t) {
   return {};
 }

@@ -20,14 +20,13 @@ namespace ipu::model::IPU_SIMD_NS {
 // The code takes the block as steps do.
 using NativeFn = void (*)(const Frame& frame);
 
-// Whether an instruction's step, or a conversion of elements to or from
-// registers, can be compiled at all.
+// Whether an instruction's step can be compiled at all.
 bool IsNative(const program::Instruction& instruction);
-bool IsNativeElement(uint8_t dtype);
 
 // Values in an order in which they can be made. `count`: the elements of every
-// block, if they are known and no more than a vector has; otherwise 0. Empty if
-// the values do not fit into the registers.
+// block, 0 if blocks differ; as many as a short vector has need no loop, and
+// the code then ignores Frame::count. Empty if the values do not fit into the
+// registers.
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count);
 

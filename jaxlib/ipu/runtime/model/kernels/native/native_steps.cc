@@ -101,7 +101,6 @@ class Maker {
       const Step& step = plan_.steps[k];
       if (step.fn != PointAtOperand && step.fn != LoadDense) continue;
       const Source& source = SourceOf(step);
-      if (!IsNativeElement(source.dtype)) continue;
       std::vector<size_t> readers;
       bool only_native = true, redefined = false;
       for (size_t later = k + 1; later < plan_.steps.size(); ++later) {

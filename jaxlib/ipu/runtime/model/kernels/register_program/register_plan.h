@@ -105,7 +105,8 @@ struct Surroundings {
   const std::vector<int64_t>& shape;
   const std::vector<Operand>* operands;  // null: a function of dense blocks,
   size_t num_operands;                   // this many
-  // Null: none is an operand. A program with results runs block by block.
+  // Null: none is an operand. A program with results is evaluated as a whole,
+  // block by block: never for fewer elements than a block has.
   const std::vector<Operand>* results;
 };
 

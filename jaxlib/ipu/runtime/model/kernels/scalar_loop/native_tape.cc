@@ -42,12 +42,15 @@ class Maker {
   // In two parts if the registers do not suffice.
   void Compile(size_t begin, size_t end) {
     const std::vector<uint8_t> bytes = CompileNative(Values(begin, end), 1);
-    CodeHandle code = bytes.empty() ? nullptr : PlaceCode(bytes);
-    if (code == nullptr) {
-      if (end - begin == 1) return made_.push_back(steps_[begin].step);
+    if (bytes.empty() && end - begin > 1) {
       const size_t middle = begin + (end - begin) / 2;
       Compile(begin, middle);
       return Compile(middle, end);
+    }
+    CodeHandle code = bytes.empty() ? nullptr : PlaceCode(bytes);
+    if (code == nullptr) {  // the steps as they are
+      for (size_t k = begin; k < end; ++k) made_.push_back(steps_[k].step);
+      return;
     }
     Step step{};
     step.fn = RunNative;
