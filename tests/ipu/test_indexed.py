@@ -16,6 +16,7 @@ from lowering_kit import check, phases
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.plan import indexed, indexed_split
 from jaxlib.ipu.plan.layout import linear
 from jaxlib.ipu.program import container, schema
@@ -145,8 +146,9 @@ def test_rounds():
   target = machines.TARGETS["ipu2"]
   w = indexed_split.Windows((10**6,), (10**6,), (-1,), 1, 4, 4)
   own = linear(10**6, 1472)
+  one_by_one = indexed.Partials(0, Cycles(0.0))
   plan = indexed.updating(
-    target, w, own, True, 0, lambda lookups, *rest: lookups
+    target, w, own, True, one_by_one, lambda lookups, *rest: Cycles(lookups)
   )
   assert plan.rounds > 1
   covered = 0

@@ -236,8 +236,20 @@ def test_cost_analysis_has_the_keys_that_are_documented(ipu):
   (lambda x: jnp.tanh(x) * x + 1, "f", (0.9, 1), (0, 0)),  # chained
   (lambda x: x / 3, "bfloat16", (0, 0.5), (0.3, 1)),
   (lambda x: x @ x.T, "f", (0, 0.3), (0, 0)),
+  # What is cast before rests on guesses, the product does not.
+  (lambda x: x @ x.T, "bfloat16", (0, 0.1), (0.1, 0.3)),
+  (lambda x: x @ x.T, "i", (0.8, 1), (0, 0)),
   (lambda x: jax.pure_callback(np.sin, x, x), "f", (0, 0.2), (0.01, 0.2)),
-], ids=["row", "chain", "bf16", "product", "callback"])  # fmt: skip
+  (lambda x: x.sum(1), "f", (0.9, 1), (0, 0)),  # workers share a row
+  (lambda x: x.reshape(-1, 32).sum(1), "f", (0, 0.3), (0, 0)),
+  (lambda x: x.sum(1), "i", (0.8, 1), (0, 0)),
+  (lambda x: x.sum(1), "bfloat16", (0.4, 0.7), (0.3, 0.6)),
+  (lambda x: jnp.exp(x).sum(1), "f", (0.9, 1), (0, 0)),
+  (lambda x: jnp.cumsum(x, 1), "f", (0.8, 1), (0, 0)),
+], ids=[
+  "row", "chain", "bf16", "product", "bf16 product", "i32 product", "callback",
+  "long sum", "sum", "i32 sum", "bf16 sum", "chain and sum", "scan",
+])  # fmt: skip
 def test_cycles_say_what_they_rest_on(ipu, f, dtype, derived, guessed):
   costs = util.costs(ipu, f, np.ones((1472, 512), jnp.dtype(dtype)))
   parts = [
@@ -247,6 +259,14 @@ def test_cycles_say_what_they_rest_on(ipu, f, dtype, derived, guessed):
   assert sum(parts) == pytest.approx(1) and min(parts) >= 0
   assert derived[0] <= parts[1] <= derived[1]
   assert guessed[0] <= parts[2] <= guessed[1]
+
+
+def test_wide_types_rest_on_soft_float(ipu):
+  x = jax.ShapeDtypeStruct((1472, 512), np.float64)
+  with jax.enable_x64(True), jax.default_device(ipu):
+    for f in (lambda x: x + x, lambda x: x.sum(1)):
+      costs = jax.jit(f).lower(x).compile().cost_analysis()
+      assert costs["ipu cycles guessed"] > 0.9 * costs["ipu compute cycles"]
 
 
 def test_a_cost_without_sources_is_a_guess():

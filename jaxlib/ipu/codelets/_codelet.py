@@ -6,7 +6,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.codelets._checks import Checker
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 Array = npt.NDArray[Any]
-Cycles = Any  # float, or an array of them: one per candidate or per tile
 Extents = Sequence[Any]  # ints, or arrays of equal shape
 
 
@@ -98,7 +97,8 @@ class Codelet(abc.ABC):
     cell: Extents,
     **extra: Any,
   ) -> Cycles:
-    """Cycles of the tile with the largest cell, launch included.
+    """Cycles of the tile with the largest cell, launch included, and what they
+    rest on.
 
     Args:
       cell: the cell's extent along each dimension of the iteration space;
@@ -108,21 +108,6 @@ class Codelet(abc.ABC):
     Raises:
       CompileError: no cost is known for an instruction and a type.
     """
-
-  @abc.abstractmethod
-  def shares(
-    self,
-    fields: Any,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    """Of the cycles without the launch: the shares that are derived from
-    published figures ([D]) and that are guessed ([G]). All others are read in
-    a source ([S])."""
-
-  def launch_cycles(self, target: Target) -> float:
-    """Of `cycles`, what launches vertices: taken off measurements ([D])."""
-    return target.launch_cycles
 
   @abc.abstractmethod
   def vertex(
@@ -172,41 +157,3 @@ def volume(extents: Extents) -> Any:
   for extent in extents:
     result = result * extent
   return result
-
-
-def ceil_div(a: Any, b: Any) -> Any:
-  """Rounds up; for ints, floats and arrays."""
-  if isinstance(a, int) and isinstance(b, int):
-    return -(-a // b)
-  if isinstance(a, float) and isinstance(b, int | float):
-    return float(math.ceil(a / b))
-  return np.ceil(np.asarray(a) / b)
-
-
-# Of numbers, or of arrays of candidates: NumPy is slow at single numbers.
-
-
-def up(x: Any) -> Any:
-  """Rounds up."""
-  return np.ceil(x) if isinstance(x, np.ndarray) else math.ceil(x)
-
-
-def most(a: Any, b: Any) -> Any:
-  """The larger one."""
-  if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-    return np.maximum(a, b)
-  return max(a, b)
-
-
-def least(a: Any, b: Any) -> Any:
-  """The smaller one."""
-  if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-    return np.minimum(a, b)
-  return min(a, b)
-
-
-def choose(test: Any, a: Any, b: Any) -> Any:
-  """`a` where the test holds, `b` elsewhere."""
-  if isinstance(test, np.ndarray):
-    return np.where(test, a, b)
-  return a if test else b

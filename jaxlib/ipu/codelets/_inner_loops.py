@@ -23,6 +23,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import NAME, DType
 from jaxlib.ipu.program.isa import Opcode
@@ -219,6 +220,11 @@ class Work(NamedTuple):
   loop: float
   unit: int
   guessed: bool = False
+
+  @property
+  def inside(self) -> Cycles:
+    """The operation itself, as part of another loop."""
+    return Cycles(self.proper, guessed=self.proper * self.guessed)
 
 
 _DTYPE = {name: dtype for dtype, name in NAME.items()}

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxlib.ipu.codelets._codelet import Array, Codelet
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.dtypes import DType
 
 
@@ -117,6 +118,10 @@ class UpdatingCodelet(IndexedCodelet):
   def partial_bytes(self, fields: Any, dtype: DType) -> int:
     """Bytes of a partial result of elements of type `dtype`; 0 if updates of an
     element must not be combined in parts."""
+
+  @abc.abstractmethod
+  def combining(self, fields: Any, dtype: DType) -> Cycles:
+    """A worker's cycles to combine one more partial result of an element."""
 
   def combine(self, fields: Any, old: Array, new: Array) -> Array:
     """An old element and an update: registers in, registers out."""

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 
 from jaxlib.ipu.codelets import _inner_loops
+from jaxlib.ipu.codelets._cycles import Cycles, up
 from jaxlib.ipu.codelets._instructions import (
   NARROW,
   Instruction,
@@ -81,24 +81,20 @@ class Profile:
     unary: no instruction has two operands, not even a constant.
     has_exp: an exponential is among them.
     first_dtype: the first operand's.
-    guessed: the share of `per_element` that rests on guesses.
-    chained: several operations are one loop, which no source has.
     scaled_add: ADD or SUB where a multiple of an operand is added to or taken
       from another, and nothing else is done.
   """
 
-  per_element: float
-  arithmetic: float
+  per_element: Cycles
+  arithmetic: Cycles
   issued: float
-  hoisted: float
+  hoisted: Cycles
   unit: int
   loads: int
   scalars: int
   unary: bool
   has_exp: bool
   first_dtype: DType
-  guessed: float
-  chained: bool
   scaled_add: Opcode | None
 
 
@@ -124,8 +120,8 @@ class _Pass:
         else i.op != Opcode.IOTA
         and all(self.invariant[a] for a in arguments(i))
       )
-    self.proper = self.loop = self.issued = self.hoisted = 0.0
-    self.guessed = 0.0
+    self.proper = self.loop = self.issued = self.guessed = 0.0
+    self.hoisted = Cycles(0.0)
     self.unit = 1
     self.loaded: dict[int, DType] = {}
     self.computes = False
@@ -144,7 +140,9 @@ class _Pass:
       before = self.proper, self.loop, self.issued, self.unit, self.guessed
       self.elements.append(self.visit(index, i))
       if self.invariant[index]:
-        self.hoisted += self.proper - before[0]
+        self.hoisted += Cycles(
+          self.proper - before[0], guessed=self.guessed - before[4]
+        )
         self.proper, self.loop, self.issued, self.unit, self.guessed = before
 
   def add(self, work: _inner_loops.Work) -> None:
@@ -287,7 +285,7 @@ def profile(
   scalars: tuple[int, ...] = (),
 ) -> Profile:
   """Costs a register program; `scalars` are the operands that are the same for
-  all elements.
+  all elements. Several operations in one loop are derived: no source has them.
 
   Raises:
     CompileError: an instruction has no known cost on its type.
@@ -323,18 +321,20 @@ def profile(
     and len(result_dtypes) == 1
     and kinds in ({DType.F32}, {DType.F16})
   )
+  each = Cycles(per_element, guessed=min(p.guessed, per_element))
+  arithmetic = Cycles(p.proper, guessed=p.guessed)
+  if p.computed > 1 and not (alone and p.scaled):
+    each, arithmetic = each.all_derived(), arithmetic.all_derived()
   return Profile(
-    per_element=per_element,
-    arithmetic=p.proper,
+    per_element=each,
+    arithmetic=arithmetic,
     issued=p.issued,
-    hoisted=float(math.ceil(p.hoisted)),
+    hoisted=up(p.hoisted),
     unit=p.unit if p.computes else _inner_loops.VECTOR[stored],
     loads=len(p.loaded),
     scalars=len(scalars),
     unary=not p.binary,
     has_exp=any(i.op == Opcode.EXP for i in p.instructions),
-    guessed=min(p.guessed / per_element, 1.0) if per_element else 0.0,
-    chained=p.computed > 1 and not (alone and p.scaled),
     first_dtype=first,
     scaled_add=p.scaled if alone else None,
   )

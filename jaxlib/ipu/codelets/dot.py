@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,13 +20,18 @@ from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Cycles,
   Extents,
+  volume,
+)
+from jaxlib.ipu.codelets._cycles import (
+  MULTI_VERTEX,
+  Cycles,
   choose,
+  derived,
+  guessed,
   least,
   most,
   up,
-  volume,
 )
 from jaxlib.ipu.codelets._instructions import (
   NUMPY_REGISTER,
@@ -42,6 +47,26 @@ from jaxlib.ipu.target import Target
 # Weights of a convolution unit: a chain of 4, each 64 bits wide
 # (poplin/PerformanceEstimation.hpp) [S].
 _CHAIN = 4
+
+
+class Block(NamedTuple):
+  """The extents of what a tile multiplies; arrays for many candidates.
+
+  Attributes:
+    batch: products.
+    rows: rows of the left operands, a vertex's field.
+    columns: columns of the right operands, its output channels.
+    depth: terms of a sum, its input channels.
+  """
+
+  batch: Any
+  rows: Any
+  columns: Any
+  depth: Any
+
+  def turned(self) -> Block:
+    """The transposed product's."""
+    return Block(self.batch, self.columns, self.rows, self.depth)
 
 
 def _unit(target: Target, dtype: DType, accumulate: DType) -> tuple[int, int]:
@@ -103,17 +128,15 @@ def amp_cycles(
   target: Target,
   dtype: DType,
   accumulate: DType,
-  batch: Any,
-  rows: Any,
-  columns: Any,
-  depth: Any,
+  block: Block,
 ) -> Any:
-  """ConvPartial1x1Out: `rows` rows through weights of (depth, columns).
+  """ConvPartial1x1Out: rows through weights of (depth, columns).
 
   poplin/PerformanceEstimation.hpp [S]; with one group of each kind and f16
   partials it is what 128 points measured on a Bow are compared with.
   Coefficients are loaded at `Target.coefficient_load_bytes` per cycle.
   """
+  batch, rows, columns, depth = block
   units, chain = _unit(target, dtype, accumulate)
   item = 2 if dtype == DType.F16 else 4
   load_cycles = units * chain * item / target.coefficient_load_bytes
@@ -134,18 +157,16 @@ def hmac_cycles(
   target: Target,
   dtype: DType,
   accumulate: DType,
-  batch: Any,
-  rows: Any,
-  columns: Any,
-  depth: Any,
+  block: Block,
 ) -> Any:
-  """ConvPartialHorizontalMac: dot products on the vector unit, `rows` of them
-  for each column, which the workers share.
+  """ConvPartialHorizontalMac: dot products on the vector unit, one a row for
+  each column, which the workers share.
 
   poplin/PerformanceEstimation.hpp [S], with all of the depth as one group. f16
   operands with f32 partials have the vertex for 1x1 kernels; it needs no
   zeroed partials. f16 partials come in pairs of columns.
   """
+  batch, rows, columns, depth = block
   workers = target.num_workers
   dot = up(depth / _inner_loops.VECTOR[dtype])
   mine = up(rows / workers)
@@ -165,30 +186,34 @@ def hmac_cycles(
 
 
 def outer_cycles(
-  target: Target, dtype: DType, batch: Any, rows: Any, columns: Any
+  target: Target, dtype: DType, accumulate: DType, block: Block
 ) -> Any:
   """OuterProduct: products of one term, a vector of columns at a time.
 
   poplin/PerformanceEstimation.hpp, the path for few channels [S].
   """
+  del accumulate
   width = _inner_loops.VECTOR[dtype]
-  mine = up(rows / target.num_workers)
+  mine = up(block.rows / target.num_workers)
   group = 11 + mine * 14 if dtype == DType.F32 else 10 + mine * 20
-  return target.num_workers * (25 + batch * up(columns / width) * group)
+  groups = block.batch * up(block.columns / width)
+  total = target.num_workers * (25 + groups * group)
+  return choose(block.depth == 1, total, np.inf)
 
 
-def loop_cycles(
-  target: Target, dtype: DType, batch: Any, rows: Any, columns: Any, depth: Any
-) -> Any:
-  """A loop of multiplications and additions, the outputs shared [D].
+def loop_cycles(target: Target, dtype: DType, block: Block) -> Cycles:
+  """A loop of multiplications and additions, the outputs shared, that starts
+  as a binary operation does (codelets/map.py) [D].
 
-  Per step two loads, the two operations' own cycles, and two for the loop.
+  Per step two loads, the two operations' own cycles, and two for the loop;
+  eight to store an output.
   """
-  step = 2 * _inner_loops.LOAD[dtype] + 2
+  step = Cycles(2 * _inner_loops.LOAD[dtype] + 2)
   for op in (Opcode.MUL, Opcode.ADD):
-    step += _inner_loops.work(op, dtype).proper
-  outputs = up(batch * rows * columns / target.num_workers)
-  return 11 + target.num_workers * (26 + outputs * (8 + step * depth))
+    step += _inner_loops.work(op, dtype).inside
+  outputs = block.batch * block.rows * block.columns
+  worker = (step * block.depth + 8) * up(outputs / target.num_workers) + 26
+  return (target.num_workers * worker + MULTI_VERTEX).all_derived()
 
 
 class DotCodelet(ReducingCodelet):
@@ -213,44 +238,26 @@ class DotCodelet(ReducingCodelet):
     cell: Extents,
     **extra: Any,
   ) -> Cycles:
-    b, m, n, k = matrix_extents(fields, cell)
-    dtype, casting = _computed_in(operand_dtypes, (b, m, n, k))
+    block = Block(*matrix_extents(fields, cell))
+    launch = derived(_inner_loops.SUPERVISOR_LAUNCH)
+    dtype, casting = _computed_in(operand_dtypes, block)
     if dtype not in (DType.F16, DType.F32):
-      total = loop_cycles(target, dtype, b, m, n, k)
-    else:
-      # Partial sums are f32 (poplin's `partialsType`, ConvOptions.hpp) [S],
-      # unless the user asks for f16.
-      f16 = extra.get("f16_sums", False) and dtype is DType.F16
-      accumulate = DType.F16 if f16 else DType(fields.accumulate_dtype)
-      total = np.inf
-      for rows, columns in ((m, n), (n, m)):
-        cell = (b, rows, columns, k)
-        for method in (amp_cycles, hmac_cycles):
-          total = least(total, method(target, dtype, accumulate, *cell))
-        if np.min(k) == 1:
-          outer = outer_cycles(target, dtype, b, rows, columns)
-          total = least(total, choose(k == 1, outer, np.inf))
-    total = total + casting + _inner_loops.SUPERVISOR_LAUNCH
-    return total if np.ndim(total) else float(total)
+      return launch + loop_cycles(target, dtype, block)
+    # Partial sums are f32 (poplin's `partialsType`, ConvOptions.hpp) [S],
+    # unless the user asks for f16.
+    f16 = extra.get("f16_sums", False) and dtype is DType.F16
+    accumulate = DType.F16 if f16 else DType(fields.accumulate_dtype)
+    methods = [amp_cycles, hmac_cycles]
+    if np.min(block.depth) == 1:
+      methods.append(outer_cycles)
+    total = np.inf
+    for shape in (block, block.turned()):
+      for method in methods:
+        total = least(total, method(target, dtype, accumulate, shape))
+    return launch + total + casting
 
   def flops(self, fields: schema.Dot, shape: Sequence[int]) -> float:
     return 2 * volume(shape)
-
-  def shares(
-    self,
-    fields: schema.Dot,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    dtype, _ = _computed_in(operand_dtypes, (1, 1, 1, 1))
-    if dtype == DType.F64:
-      return 0.0, 1.0
-    if DType.BF16 in operand_dtypes:
-      return 0.0, 1.0  # the casts before are
-    return float(dtype not in (DType.F16, DType.F32)), 0.0
-
-  def launch_cycles(self, target: Target) -> float:
-    return _inner_loops.SUPERVISOR_LAUNCH
 
   def vertex(
     self, fields: schema.Dot, cell: Cell, operands: Sequence[Array]
@@ -337,18 +344,19 @@ def _matrix(
   return np.broadcast_to(operand, extents)
 
 
-def _computed_in(dtypes: Sequence[DType], cell: Extents) -> tuple[DType, Any]:
+def _computed_in(dtypes: Sequence[DType], block: Block) -> tuple[DType, Any]:
   """The type that a block is multiplied in, and the cycles to get there."""
-  b, m, n, k = cell
+  b, m, n, k = block
   if dtypes[0] == dtypes[1] and dtypes[0] in (DType.F16, DType.F32):
     return dtypes[0], 0.0
   floats = (DType.F16, DType.BF16, DType.F32)
   if dtypes[0] in floats and dtypes[1] in floats:
-    casting = 0.0
+    casting = Cycles(0.0)
     for dtype, elements in zip(dtypes, (b * m * k, b * n * k), strict=True):
       work = _inner_loops.conversion(dtype, DType.F32)
       each = work.proper + _inner_loops.LOAD[dtype] if work.proper else 0.0
-      casting = casting + elements * each
+      own = guessed(each) if work.guessed else Cycles(each)
+      casting = casting + own * elements
     return DType.F32, casting
   return max(dtypes, key=lambda d: (d == DType.F64, SIZE[d])), 0.0
 

@@ -10,10 +10,9 @@ from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Cycles,
   Extents,
-  ceil_div,
 )
+from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, multi_vertex
 from jaxlib.ipu.codelets._inner_loops import VECTOR
 from jaxlib.ipu.codelets._kinds import SlicingCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
@@ -40,7 +39,7 @@ def copy_cycles(
   per_worker = ceil_div(elements, target.num_workers)
   vectors = ceil_div(per_worker, VECTOR[dtype])
   worker = start + regions * (per_region + 2 * vectors)
-  return target.launch_cycles + 11 + 14 + target.num_workers * worker
+  return multi_vertex(target, worker) + 14
 
 
 class DynamicSliceCodelet(SlicingCodelet):
@@ -58,14 +57,6 @@ class DynamicSliceCodelet(SlicingCodelet):
     **extra: Any,
   ) -> Cycles:
     return copy_cycles(target, fields.dynamic_dims, operand_dtypes[0], cell)
-
-  def shares(
-    self,
-    fields: schema.DynamicSlice,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    return 0.0, 0.0
 
   def vertex(
     self, fields: schema.DynamicSlice, cell: Cell, operands: Sequence[Array]

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.codelets import _windows
+from jaxlib.ipu.codelets import _windows, reduce
 from jaxlib.ipu.codelets._checks import Checker
-from jaxlib.ipu.codelets._codelet import Array, Cell, Cycles, Extents
+from jaxlib.ipu.codelets._codelet import Array, Cell, Extents
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
 from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 
 
@@ -33,14 +35,6 @@ class DynamicUpdateCodelet(UpdatingCodelet):
   ) -> Cycles:
     return copy_cycles(target, fields.dynamic_dims, operand_dtypes[0], cell)
 
-  def shares(
-    self,
-    fields: schema.DynamicUpdate,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    return 0.0, 0.0
-
   def vertex(
     self, fields: schema.DynamicUpdate, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
@@ -54,6 +48,9 @@ class DynamicUpdateCodelet(UpdatingCodelet):
 
   def partial_bytes(self, fields: schema.DynamicUpdate, dtype: DType) -> int:
     return SIZE[dtype]  # no element is updated twice
+
+  def combining(self, fields: schema.DynamicUpdate, dtype: DType) -> Cycles:
+    return reduce.per_element(ReduceKind.SET, [dtype], b"", ())
 
   def along(
     self,

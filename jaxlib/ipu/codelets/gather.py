@@ -12,10 +12,15 @@ from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Cycles,
   Extents,
-  ceil_div,
   volume,
+)
+from jaxlib.ipu.codelets._cycles import (
+  Cycles,
+  ceil_div,
+  choose,
+  derived,
+  multi_vertex,
 )
 from jaxlib.ipu.codelets._kinds import SlicingCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
@@ -26,8 +31,9 @@ from jaxlib.ipu.target import Target
 # index served, per index that another tile serves, and the copy of a slice
 # as (elements, cycles) by element size. 8 bytes: one a load [D].
 START, SERVED, SKIPPED = 30, 19, 8
-COPY = {1: (4, 3), 2: (2, 2), 4: (2, 2), 8: (1, 2)}
-SUPERVISOR = 11
+COPY = {
+  1: (4, Cycles(3)), 2: (2, Cycles(2)), 4: (2, Cycles(2)), 8: (1, derived(2))
+}  # fmt: skip
 
 
 def slice_cycles(
@@ -38,14 +44,12 @@ def slice_cycles(
   vector, cycles = COPY[SIZE[dtype]]
   vectors = ceil_div(window, vector)
   alone = ceil_div(vectors, target.num_workers)
-  vectors = np.where(np.asarray(lookups) == 1, alone, vectors)
+  vectors = choose(lookups == 1, alone, vectors)
   scanned = ceil_div(lookups, target.num_workers)
   served = ceil_div(scanned * 1.0, parts)
-  worker = (
-    START + served * (SERVED + vectors * cycles) + (scanned - served) * SKIPPED
-  )
-  total = target.launch_cycles + SUPERVISOR + target.num_workers * worker
-  return total if np.ndim(total) else float(total)
+  worker = START + (scanned - served) * SKIPPED
+  worker = worker + (SERVED + cycles * vectors) * served
+  return multi_vertex(target, worker)
 
 
 class GatherCodelet(SlicingCodelet):
@@ -73,14 +77,6 @@ class GatherCodelet(SlicingCodelet):
     return slice_cycles(
       target, operand_dtypes[0], batch, window, extra.get("parts", 1)
     )
-
-  def shares(
-    self,
-    fields: schema.Gather,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    return 0.0, 0.0
 
   def vertex(
     self, fields: schema.Gather, cell: Cell, operands: Sequence[Array]

@@ -11,10 +11,14 @@ from jaxlib.ipu.codelets import _checks
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Cycles,
   Extents,
-  ceil_div,
   volume,
+)
+from jaxlib.ipu.codelets._cycles import (
+  Cycles,
+  ceil_div,
+  derived,
+  multi_vertex,
 )
 from jaxlib.ipu.codelets._inner_loops import SUPERVISOR_LAUNCH
 from jaxlib.ipu.codelets._instructions import evaluate
@@ -27,11 +31,9 @@ from jaxlib.ipu.target import Target
 
 # popopsCycleEstimators.cpp [S]: cycles of a worker before its loop. UnaryOp1D
 # 17 (EXP 33), BroadcastScalar1D 20, BinaryOp1D 29 for f32 and 26 otherwise;
-# UnaryOp1D has 9 cycles more outside its workers; 11 launch a MultiVertex
-# (PerformanceEstimation.cpp).
+# UnaryOp1D has 9 cycles more outside its workers.
 _UNARY, _EXP, _BROADCAST, _BINARY_F32, _BINARY = 17, 33, 20, 29, 26
 _UNARY_SUPERVISOR = 9
-_SUPERVISOR = 11
 # A further operand's pointer to unpack (cyclesTables.hpp, ScaledPtr32) [S].
 _POINTER = 2
 # ScaledAdd, a supervisor vertex: 57 cycles of the supervisor, 7 more where it
@@ -74,16 +76,14 @@ class MapCodelet(LocalCodelet):
     p = self.profile(
       fields, operand_dtypes, result_dtypes, extra.get("scalars", ())
     )
+    per_worker = ceil_div(ceil_div(volume(cell), target.num_workers), p.unit)
+    loop = p.hoisted + p.per_element * (per_worker * p.unit)
     if p.scaled_add is None:
       start, supervisor = worker_start(p)
-      launch = target.launch_cycles + _SUPERVISOR + supervisor
-    else:
-      start = _SCALED_START
-      launch = SUPERVISOR_LAUNCH + _SCALED_SUPERVISOR
-      launch += _SCALED_SUBTRACTS if p.scaled_add is Opcode.SUB else 0
-    per_worker = ceil_div(ceil_div(volume(cell), target.num_workers), p.unit)
-    worker = start + p.hoisted + per_worker * p.unit * p.per_element
-    return launch + target.num_workers * worker
+      return multi_vertex(target, start + loop) + supervisor
+    launch = derived(SUPERVISOR_LAUNCH) + _SCALED_SUPERVISOR
+    launch += _SCALED_SUBTRACTS if p.scaled_add is Opcode.SUB else 0
+    return launch + target.num_workers * (_SCALED_START + loop)
 
   def flops(self, fields: schema.Map, shape: Sequence[int]) -> float:
     return volume(shape) * operations(fields.code)
@@ -103,15 +103,6 @@ class MapCodelet(LocalCodelet):
       tuple(result_dtypes),
       scalars,
     )
-
-  def shares(
-    self,
-    fields: schema.Map,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    p = self.profile(fields, operand_dtypes, result_dtypes)
-    return (1 - p.guessed) * p.chained, p.guessed
 
   def vertex(
     self, fields: schema.Map, cell: Cell, operands: Sequence[Array]

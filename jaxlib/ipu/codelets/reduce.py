@@ -12,14 +12,19 @@ from jaxlib.ipu.codelets import _checks, _inner_loops
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Cycles,
   Extents,
+  volume,
+)
+from jaxlib.ipu.codelets._cycles import (
+  Cycles,
   ceil_div,
   choose,
+  derived,
+  guessed,
   least,
   most,
+  multi_vertex,
   up,
-  volume,
 )
 from jaxlib.ipu.codelets._instructions import FUNCTIONS, evaluate
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
@@ -35,10 +40,11 @@ _START, _PER_OUTPUT = 17, 12
 # STRIDED_REDUCE of the same file: a worker's start; a vector's loop, storing
 # it, and the start of its inner loop [S].
 _STRIDED_START, _PER_VECTOR = 16, 3 + 5 + 3
-SUPERVISOR = 11
 # ReduceMaxClassGather (popnnCycleEstimators.cpp) [S]: 27 and 3 per element
 # of floats; integers 22 and 6.
 _ARG_FLOAT, _ARG_INTEGER = 3.0, 6.0
+_ARG_FLOATS = (DType.F32, DType.F16, DType.BF16)
+_ARG_SOURCED = (DType.F32, DType.F16, DType.I32, DType.U32)
 
 MONOIDS = {
   ReduceKind.SUM: Opcode.ADD,
@@ -57,30 +63,34 @@ def per_element(
   dtypes: Sequence[DType],
   combine: bytes,
   combine_outputs: Sequence[int],
-) -> float:
-  """Cycles to combine one more element.
+) -> Cycles:
+  """Cycles of a worker to combine one more element.
 
   f32 and f16 take one vector per cycle (the accumulators are as wide as the
-  load); other types do what the element-wise loop with one load does [D].
+  load) [S]; other types do what the element-wise loop with one load does [D].
   """
   dtype = dtypes[0]
   if kind in ARG:
-    floats = dtype in (DType.F32, DType.F16, DType.BF16)
-    return _ARG_FLOAT if floats else _ARG_INTEGER
+    each = _ARG_FLOAT if dtype in _ARG_FLOATS else _ARG_INTEGER
+    return Cycles(each) if dtype in _ARG_SOURCED else derived(each)
   if kind == ReduceKind.GENERAL:
     inputs = tuple(dtypes) * 2
     p = profile(combine, tuple(combine_outputs), inputs, ())
-    return p.arithmetic + sum(_inner_loops.LOAD[d] for d in dtypes)
+    loads = sum(_inner_loops.LOAD[d] for d in dtypes)
+    return (p.arithmetic + loads).all_derived()
   if dtype in (DType.F32, DType.F16):
-    return 1 / _inner_loops.VECTOR[dtype]
+    return Cycles(1 / _inner_loops.VECTOR[dtype])
   if dtype == DType.BF16:
     # Widened in integers, then added as f32.
-    return _inner_loops.conversion(dtype, DType.F32).proper + 1 / 2
+    widened = _inner_loops.conversion(dtype, DType.F32).inside
+    return (widened + 1 / 2).all_derived()
+  load = _inner_loops.LOAD[dtype]
   if kind == ReduceKind.SET:
-    return _inner_loops.LOAD[dtype]
-  return (
-    _inner_loops.work(MONOIDS[kind], dtype).proper + _inner_loops.LOAD[dtype]
-  )
+    return derived(load)
+  own = _inner_loops.work(MONOIDS[kind], dtype)
+  # Soft-float's loads are as little known as its additions.
+  found = own.inside + load
+  return guessed(found.total) if own.guessed else found.all_derived()
 
 
 def partial_bytes(dtype: DType) -> int:
@@ -137,17 +147,17 @@ def cell_cycles(
   target: Target,
   kept: Any,
   reduced: Any,
-  each: Any,
+  each: Cycles,
   width: int = 0,
   order: Order = Order.ANY,
-) -> Any:
+) -> Cycles:
   """Cycles of a tile that reduces `reduced` elements to each of `kept` results,
   `each` cycles an element.
 
   Rows take popops' vertex for continuous regions, columns STRIDED_REDUCE, a
   vector of `width` results at a time (0: there is none for this reduction).
   The six workers share the outputs; where there are fewer outputs than
-  workers, several workers may share one and a second pass adds up theirs.
+  workers, several workers may share one and a second pass adds up theirs [D].
   """
   workers = target.num_workers
   if width == 0 or order is Order.ROWS:
@@ -159,30 +169,35 @@ def cell_cycles(
       _rows(workers, kept, reduced, each),
       _columns(workers, kept, reduced, each, width),
     )
-  return target.launch_cycles + SUPERVISOR + workers * worker
+  return multi_vertex(target, worker)
 
 
-def _rows(workers: int, kept: Any, reduced: Any, each: Any) -> Any:
+def _rows(workers: int, kept: Any, reduced: Any, each: Cycles) -> Cycles:
   """The slowest worker's cycles, region by region."""
-  worker = _START + ceil_div(kept, workers) * (up(reduced * each) + _PER_OUTPUT)
+  region = up(each * reduced) + _PER_OUTPUT
+  worker = _START + region * ceil_div(kept, workers)
   sharing = most(workers // most(kept, 1), 1)
-  shared = 2 * (_START + _PER_OUTPUT)
-  shared += up(ceil_div(reduced, sharing) * each)
-  shared += up(sharing * each)
+  if not isinstance(sharing, np.ndarray) and sharing <= 1:
+    return worker
+  shared = up(each * ceil_div(reduced, sharing)) + up(each * sharing)
+  shared = (shared + 2 * (_START + _PER_OUTPUT)).all_derived()
   return least(worker, choose(sharing > 1, shared, worker))
 
 
 def _columns(
-  workers: int, kept: Any, reduced: Any, each: Any, width: int
-) -> Any:
+  workers: int, kept: Any, reduced: Any, each: Cycles, width: int
+) -> Cycles:
   """The slowest worker's cycles, vector by vector."""
   step = each * width
   vectors = ceil_div(ceil_div(kept, workers), width)
-  worker = _STRIDED_START + vectors * (_PER_VECTOR + up((reduced - 1) * step))
+  vector_cycles = up(step * (reduced - 1)) + _PER_VECTOR
+  worker = _STRIDED_START + vector_cycles * vectors
   sharing = most(workers // most(ceil_div(kept, width), 1), 1)
-  shared = 2 * (_STRIDED_START + _PER_VECTOR)
-  shared += up((ceil_div(reduced, sharing) - 1) * step)
-  shared += up((sharing - 1) * step)
+  if not isinstance(sharing, np.ndarray) and sharing <= 1:
+    return worker
+  shared = up(step * (ceil_div(reduced, sharing) - 1))
+  shared = shared + up(step * (sharing - 1))
+  shared = (shared + 2 * (_STRIDED_START + _PER_VECTOR)).all_derived()
   return least(worker, choose(sharing > 1, shared, worker))
 
 
@@ -190,7 +205,8 @@ def vector(
   target: Target, fields: schema.Reduce, dtypes: Sequence[DType]
 ) -> int:
   """Elements that the vertex for columns takes at a time; 0 where there is no
-  such vertex, for arg-reductions and general functions."""
+  such vertex, for arg-reductions and general functions. The source has it of
+  f32 and f16 [S]; other types' data path is as wide [D]."""
   if fields.kind not in MONOIDS or not dtypes:
     return 0
   return max(target.data_path_bytes // max(SIZE[d] for d in dtypes), 1)
@@ -226,7 +242,7 @@ class ReduceCodelet(ReducingCodelet):
       tuple(result_dtypes),
       extra.get("scalars", ()),
     )
-    total = cell_cycles(
+    return cell_cycles(
       target,
       kept,
       reduced,
@@ -234,7 +250,6 @@ class ReduceCodelet(ReducingCodelet):
       vector(target, fields, operand_dtypes),
       extra.get("order", Order.ANY),
     )
-    return total if np.ndim(total) else float(total)
 
   def per_element(
     self,
@@ -242,8 +257,9 @@ class ReduceCodelet(ReducingCodelet):
     operand_dtypes: tuple[DType, ...],
     result_dtypes: tuple[DType, ...],
     scalars: tuple[int, ...] = (),
-  ) -> float:
-    """Cycles to make one more element and to combine it."""
+  ) -> Cycles:
+    """Cycles of a worker to make one more element and to combine it; derived
+    where anything is computed before."""
     # A general function's values are of the results' types, and so are the
     # truth values that comparisons before it make of anything; the program
     # before it may make more of them than it has operands, or have none.
@@ -268,29 +284,15 @@ class ReduceCodelet(ReducingCodelet):
     )
     if fields.kind in MONOIDS and combined[0] in _inner_loops.ISSUE:
       # The loads are beside what the float pipeline does.
-      others = before.arithmetic - before.issued
-      return others + max(each + before.issued, loads)
-    further = max(loads - sum(_inner_loops.LOAD[d] for d in combined), 0.0)
-    return each + before.arithmetic + further
+      others = before.arithmetic + -before.issued
+      found = others + most(each + before.issued, loads)
+    else:
+      further = max(loads - sum(_inner_loops.LOAD[d] for d in combined), 0.0)
+      found = each + before.arithmetic + further
+    return found.all_derived() if before.arithmetic.total else found
 
   def flops(self, fields: schema.Reduce, shape: Sequence[int]) -> float:
     return volume(shape) * (1 + operations(fields.code))
-
-  def shares(
-    self,
-    fields: schema.Reduce,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    before = profile(fields.code, tuple(fields.outputs), operand_dtypes, ())
-    guessed, derived = before.guessed, before.chained
-    if fields.kind == ReduceKind.GENERAL:
-      twice = result_dtypes[: len(fields.combine_outputs)] * 2
-      after = profile(fields.combine, tuple(fields.combine_outputs), twice, ())
-      return 1 - after.guessed, after.guessed
-    floats = (DType.F32, DType.F16)
-    derived |= any(d not in floats for d in operand_dtypes)
-    return (1 - guessed) * derived, guessed
 
   def vertex(
     self, fields: schema.Reduce, cell: Cell, operands: Sequence[Array]

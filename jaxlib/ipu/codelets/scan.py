@@ -11,11 +11,10 @@ from jaxlib.ipu.codelets import _checks, _inner_loops
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Cycles,
   Extents,
-  ceil_div,
   volume,
 )
+from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, multi_vertex, up
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.codelets._profile import operations, profile
@@ -29,10 +28,9 @@ from jaxlib.ipu.target import Target
 # (reduction/CycleEstimationFunctions.cpp) [D]; a total is stored with each
 # element, where a reduction stores one at the end.
 _START, _PER_SEQUENCE = 17, 12
-_SUPERVISOR = 11
 
 
-def per_element(combine: bytes, output: int, dtype: DType) -> float:
+def per_element(combine: bytes, output: int, dtype: DType) -> Cycles:
   """Cycles of one step: load, combine, store, the loop's end [D]. A total
   depends on the one before it, which costs nothing more: the next
   instruction of a worker starts six cycles later anyway."""
@@ -56,23 +54,11 @@ class ScanCodelet(LocalCodelet):
   ) -> Cycles:
     each = per_element(fields.combine, fields.combine_output, operand_dtypes[0])
     sequences = ceil_div(volume(cell[:-1]), target.num_workers)
-    worker = _START + sequences * (_PER_SEQUENCE + np.ceil(cell[-1] * each))
-    total = target.launch_cycles + _SUPERVISOR + target.num_workers * worker
-    return total if np.ndim(total) else float(total)
+    worker = _START + (_PER_SEQUENCE + up(each * cell[-1])) * sequences
+    return multi_vertex(target, worker).all_derived()
 
   def flops(self, fields: schema.Scan, shape: Sequence[int]) -> float:
     return volume(shape) * max(operations(fields.combine), 1)
-
-  def shares(
-    self,
-    fields: schema.Scan,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    own = profile(
-      fields.combine, (fields.combine_output,), operand_dtypes[:1] * 2, ()
-    )
-    return 1 - own.guessed, own.guessed
 
   def vertex(
     self, fields: schema.Scan, cell: Cell, operands: Sequence[Array]

@@ -11,10 +11,15 @@ from jaxlib.ipu.codelets import _checks, _windows, gather, reduce
 from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
-  Cycles,
   Extents,
-  ceil_div,
   volume,
+)
+from jaxlib.ipu.codelets._cycles import (
+  Cycles,
+  ceil_div,
+  most,
+  multi_vertex,
+  up,
 )
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
@@ -24,19 +29,26 @@ from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 
 # popops/PerformanceEstimation.cpp [S]: MultiUpdate starts with 29 and copies
-# as MultiSlice does. MultiUpdateOp starts with 3 + 29 (f16 30), takes 11
-# (f16 12) and 3 per further atom of an update served, 5 per one skipped.
+# as MultiSlice does. MultiUpdateOp starts with 3 + 29, takes 11 per update
+# served, its first atom included, 3 per further atom and 5 per update skipped;
+# f16 one cycle more at the start and per update served. Sums multiply by a
+# scale, too: 6 cycles at the start (f16 4), and one per update served of f16.
+# An atom is the least that can be stored, 32 bits.
 _UPDATE_START = 29
 _OP_START, _OP_SERVED, _OP_ATOM, _OP_SKIPPED = 3 + 29, 11, 3, 5
+_SCALE_START, _SCALE_START_F16 = 6, 4
+# Combinations that the vertex has in assembly.
+_IN_ASSEMBLY = (ReduceKind.SUM, ReduceKind.PRODUCT, ReduceKind.MAX)
 
 
 class ScatterCodelet(UpdatingCodelet):
   """Cycles: MultiUpdate for SET, MultiUpdateOp for what combines.
 
   `parts` as for a gather; `entries` are a tile's places along the indexed
-  dimensions. A worker has some of these places and scans all indices. Sums
-  of floats take an atom (32 bits of f32, 64 of f16) at a time; other kinds and
-  types the element-wise loop's cycles per element [D].
+  dimensions. A worker has a share of these places and scans all indices
+  (codelets/MultiSliceUpdateCommon.cpp) [S], of which its share are its own on
+  average [D]. Floats are added, multiplied or compared an atom at a time; other
+  kinds and types take the element-wise loop's cycles per element [D].
   """
 
   record = schema.Scatter
@@ -54,47 +66,41 @@ class ScatterCodelet(UpdatingCodelet):
     batch = volume(cell[: fields.num_batch_dims])
     window = volume(cell[fields.num_batch_dims :])
     dtype = result_dtypes[0]
-    entries = np.maximum(extra.get("entries", target.num_workers), 1.0)
-    places = np.ceil(entries / target.num_workers) / entries
-    served = np.ceil(batch * places / extra.get("parts", 1))
+    entries = most(extra.get("entries", target.num_workers), 1.0)
+    places = up(entries / target.num_workers) / entries
+    served = up(batch * places / extra.get("parts", 1))
     skipped = batch - served
     kind = ReduceKind(fields.kind)
     if kind == ReduceKind.SET:
       vector, cycles = gather.COPY[SIZE[dtype]]
       start = _UPDATE_START
-      each = gather.SERVED + ceil_div(window, vector) * cycles
+      each = gather.SERVED + cycles * ceil_div(window, vector)
       skip = gather.SKIPPED
     else:
       start, skip = _OP_START, _OP_SKIPPED
-      each = _OP_SERVED + window * self._per_element(fields, kind, dtype)
-    worker = start + served * each + skipped * skip
-    total = (
-      target.launch_cycles + gather.SUPERVISOR + target.num_workers * worker
-    )
-    return total if np.ndim(total) else float(total)
+      each = _OP_SERVED + self._combining(fields, kind, dtype, window)
+      f16, scaled = dtype is DType.F16, kind is ReduceKind.SUM
+      if scaled:
+        start += _SCALE_START_F16 if f16 else _SCALE_START
+      if f16:
+        start += 1
+        each += 1 + scaled
+    return multi_vertex(target, start + skipped * skip + each * served)
 
-  def _per_element(
-    self, fields: schema.Scatter, kind: ReduceKind, dtype: DType
-  ) -> float:
-    if dtype in (DType.F32, DType.F16):
-      if kind in (ReduceKind.SUM, ReduceKind.PRODUCT, ReduceKind.MAX):
-        return _OP_ATOM / (2 if dtype == DType.F16 else 1)
-    return _OP_ATOM + reduce.per_element(
+  def _combining(
+    self, fields: schema.Scatter, kind: ReduceKind, dtype: DType, window: Any
+  ) -> Cycles:
+    """A worker's cycles to combine an update of `window` elements."""
+    if dtype in (DType.F32, DType.F16) and kind in _IN_ASSEMBLY:
+      atoms = ceil_div(window, 2 if dtype is DType.F16 else 1)
+      return Cycles(_OP_ATOM * most(atoms - 1, 0))
+    each = _OP_ATOM + reduce.per_element(
       kind, [dtype], fields.combine, fields.combine_outputs
     )
+    return (each * window).all_derived()
 
   def flops(self, fields: schema.Scatter, shape: Sequence[int]) -> float:
     return 0.0 if fields.kind == ReduceKind.SET else volume(shape)
-
-  def shares(
-    self,
-    fields: schema.Scatter,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    kind = ReduceKind(fields.kind)
-    floats = result_dtypes[0] in (DType.F32, DType.F16)
-    return float(kind != ReduceKind.SET and not floats), 0.0
 
   def vertex(
     self, fields: schema.Scatter, cell: Cell, operands: Sequence[Array]
@@ -134,6 +140,12 @@ class ScatterCodelet(UpdatingCodelet):
     if fields.kind == ReduceKind.SET:
       return SIZE[dtype] + 1 if fields.unique_indices else 0
     return reduce.partial_bytes(dtype) if fields.kind in reduce.MONOIDS else 0
+
+  def combining(self, fields: schema.Scatter, dtype: DType) -> Cycles:
+    wide = DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
+    return reduce.per_element(
+      ReduceKind(fields.kind), [wide], fields.combine, fields.combine_outputs
+    )
 
   def combine(self, fields: schema.Scatter, old: Array, new: Array) -> Array:
     kind = ReduceKind(fields.kind)

@@ -14,11 +14,10 @@ from jaxlib.ipu.codelets._codelet import (
   Array,
   Cell,
   Codelet,
-  Cycles,
   Extents,
-  ceil_div,
   volume,
 )
+from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, derived, most
 from jaxlib.ipu.codelets._inner_loops import LOAD
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._profile import profile
@@ -34,7 +33,7 @@ _DTYPE = {NUMPY[d]: d for d in KEY_DTYPES}
 
 # CompareAndSwapAtDistance (popopsCycleEstimators.cpp) [S]: a step's start on
 # the supervisor and on a worker; a pair of keys alone, of floats or other
-# types; a pair with a secondary key.
+# types; a pair with a secondary key. Keys of 64 bits take each word's [D].
 _SUPERVISOR, _START = 19, 23
 _ALONE = {True: 13, False: 12}
 _SECONDARY = {True: 25, False: 27}
@@ -68,41 +67,35 @@ class SortCodelet(Codelet):
     rows, length = volume(cell[:-1]), cell[-1]
     each = self._pair(fields, operand_dtypes)
 
-    def steps(count: Any, pairs: Any) -> Any:
-      worker = _START + ceil_div(rows * pairs, target.num_workers) * each
-      return count * (
-        target.launch_cycles + _SUPERVISOR + target.num_workers * worker
-      )
+    def steps(count: Any, pairs: Any) -> Cycles:
+      worker = _START + each * ceil_div(rows * pairs, target.num_workers)
+      launch = derived(float(target.launch_cycles)) + _SUPERVISOR
+      return (launch + worker * target.num_workers) * count
 
     parts = extra.get("parts", 1)
     own, rounds = levels(length), levels(parts)
     pairs = ceil_div(length, 2)
     if parts == 1 or not merges(fields.keep, length, parts):
       all_ = own + rounds
-      return steps(np.maximum(all_ * (all_ + 1) / 2, 1), pairs) * 1.0
+      return steps(most(all_ * (all_ + 1) / 2, 1), pairs)
     merged = rounds * levels(2 * fields.keep)
     return steps(own * (own + 1) / 2, pairs) + steps(merged, fields.keep)
 
-  def _pair(self, fields: schema.Sort, dtypes: Sequence[DType]) -> float:
+  def _pair(self, fields: schema.Sort, dtypes: Sequence[DType]) -> Cycles:
+    """A worker's cycles on a pair."""
     if not fields.keys:
       twice = [d for d in dtypes for _ in range(2)]
       less = profile(fields.compare, (fields.compare_output,), tuple(twice), ())
-      loads = sum(LOAD[d] for d in twice)
-      return less.arithmetic + loads + _CARRY * len(dtypes)
+      moved = sum(LOAD[d] for d in twice) + _CARRY * len(dtypes)
+      return (less.arithmetic + moved).all_derived()
     keys = [dtypes[k.operand] for k in fields.keys]
     if len(dtypes) == 1:
-      return _ALONE[keys[0] in FLOATS] * _words(keys[0])
-    cost = sum(_SECONDARY[d in FLOATS] * _words(d) for d in keys)
+      return _by_words(_ALONE[keys[0] in FLOATS], keys[0])
+    first, *others = (_by_words(_SECONDARY[d in FLOATS], d) for d in keys)
     carried = set(range(len(dtypes))) - {k.operand for k in fields.keys}
-    return cost + sum(_CARRY * _words(dtypes[j]) for j in carried)
-
-  def shares(
-    self,
-    fields: schema.Sort,
-    operand_dtypes: tuple[DType, ...],
-    result_dtypes: tuple[DType, ...],
-  ) -> tuple[float, float]:
-    return float(not fields.keys or len(operand_dtypes) > 2), 0.0
+    more = sum(c.total for c in others)
+    more += sum(_CARRY * _words(dtypes[j]) for j in carried)
+    return first + derived(more)
 
   def vertex(
     self, fields: schema.Sort, cell: Cell, operands: Sequence[Array]
@@ -175,6 +168,12 @@ def merges(keep: int, length: int, parts: int) -> bool:
   """Whether tiles with `length` elements of a row each, on `parts` tiles,
   merge the few that are kept; else all of the row is sorted as one."""
   return 2 * keep <= length * parts
+
+
+def _by_words(cycles: float, dtype: DType) -> Cycles:
+  """What a pair takes of 32 bits; more words take their multiple [D]."""
+  words = _words(dtype)
+  return Cycles(cycles) if words == 1 else derived(cycles * words)
 
 
 def _words(dtype: DType) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
-from jaxlib.ipu.codelets._kinds import IndexedCodelet
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets._kinds import IndexedCodelet, UpdatingCodelet
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.builder import Builder, Operand
 from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.plan.indexed_split import Windows
 from jaxlib.ipu.plan.layout import Factor, Layout, project, single
 from jaxlib.ipu.program import schema
@@ -72,3 +75,12 @@ def operand_layout(builder: Builder, view: View) -> Layout:
   if whole_root(builder, view):
     return builder.tensors[view.root].layout
   return builder.default_layout(view.shape, view.dtype)
+
+
+def partials(
+  codelet: UpdatingCodelet, fields: Any, dtype: DType
+) -> indexed.Partials:
+  """What a team of tiles adds up of updates of `dtype`."""
+  item_bytes = codelet.partial_bytes(fields, dtype)
+  each = codelet.combining(fields, dtype) if item_bytes else Cycles(0.0)
+  return indexed.Partials(item_bytes, each)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.codelets.dynamic_update import CODELET
@@ -15,7 +16,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import _rounds, update_slice
-from jaxlib.ipu.ops._indexing import operand_layout, whole_root
+from jaxlib.ipu.ops._indexing import operand_layout, partials, whole_root
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.plan.indexed_split import Windows
 from jaxlib.ipu.program import schema
@@ -46,7 +47,7 @@ class _Cycles:
 
   def __call__(
     self, lookups: Any, window: Any, parts: Any, entries: Any
-  ) -> Any:
+  ) -> Cycles:
     del parts, entries
     return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
 
@@ -104,16 +105,16 @@ def _update(builder: Builder, node: Node) -> None:
     return
   target = builder.target
   fields = schema.DynamicUpdate([d for d, _ in starts])
-  partial_bytes = CODELET.partial_bytes(fields, update.dtype)
+  partial = partials(CODELET, fields, update.dtype)
   plan = indexed.updating(
     target,
     _windows(update.shape, operand.shape, update.dtype),
     operand_layout(builder, operand),
     whole_root(builder, operand),
-    partial_bytes,
+    partial,
     _Cycles(target, update.dtype),
   )
-  handed = indexed.partials(target, plan, partial_bytes)
+  handed = indexed.partials(target, plan, partial)
   root = builder.result(node, plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
   rank = len(update.shape)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.gather import CODELET, slice_cycles
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
@@ -49,7 +50,7 @@ class _Cycles:
 
   def __call__(
     self, lookups: Any, window: Any, parts: Any, entries: Any
-  ) -> Any:
+  ) -> Cycles:
     del entries
     return slice_cycles(self.target, self.dtype, lookups, window, parts)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.scatter import CODELET
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
@@ -24,6 +25,7 @@ from jaxlib.ipu.ops._indexing import (
   index_view,
   indexed_windows,
   operand_layout,
+  partials,
   whole_root,
 )
 from jaxlib.ipu.ops.concatenate import part
@@ -71,7 +73,7 @@ class _Cycles:
 
   def __call__(
     self, lookups: Any, window: Any, parts: Any, entries: Any
-  ) -> Any:
+  ) -> Cycles:
     fields = schema.Scatter(
       1, [], [], [], [], self.kind, 0, self.combine.code,
       list(self.combine.outputs), 0,
@@ -113,16 +115,16 @@ def _lower(builder: Builder, node: Node) -> None:
   )
   target = builder.target
   windows = indexed_windows(CODELET, fields, shape, operand, indices)
-  partial_bytes = CODELET.partial_bytes(fields, updates.dtype)
+  partial = partials(CODELET, fields, updates.dtype)
   plan = indexed.updating(
     target,
     windows,
     operand_layout(builder, operand),
     whole_root(builder, operand),
-    partial_bytes,
+    partial,
     _Cycles(target, updates.dtype, kind, combine),
   )
-  handed = indexed.partials(target, plan, partial_bytes)
+  handed = indexed.partials(target, plan, partial)
   root = builder.result(node, plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
   dims = tuple(range(rank))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.codelets.reduce import CODELET as REDUCE
 from jaxlib.ipu.plan import cost
@@ -37,7 +38,7 @@ PRODUCTS, REDUCTIONS = DOT.many_partials, REDUCE.many_partials
 _WORTH = 100
 
 # Cycles of a tile that reduces `fan` partials of each of `share` elements.
-ReduceCycles = Callable[[Any, Any], Any]
+ReduceCycles = Callable[[Any, Any], Cycles]
 
 
 class Combination(NamedTuple):
@@ -48,6 +49,7 @@ class Combination(NamedTuple):
   sync: float
   trips: float
   derived: float
+  guessed: float
 
   def cost(self, results: int, parts: int, item_bytes: int) -> schema.Cost:
     """The step's, for `results` elements of `parts` partials each."""
@@ -58,6 +60,7 @@ class Combination(NamedTuple):
       results * self.trips * item_bytes,
       float(results * (parts - 1)),
       derived=self.derived,
+      guessed=self.guessed,
     )
 
 
@@ -79,16 +82,24 @@ def combination(
     reduce_cycles: what a tile's share of a stage takes, launch included.
     many: from how many partials on there is one stage more.
   """
-  compute = exchange = sync = trips = derived = 0.0
+  exchange = sync = trips = derived = 0.0
+  compute = Cycles(0.0)
   for share, fan, sent, received, moved in _stages(
     block, parts, item_bytes, many
   ):
-    compute += float(reduce_cycles(share, fan))
+    compute += reduce_cycles(share, fan)
     exchange += cost.exchange_cycles(target, received, sent)
     sync += target.sync_cycles
     trips += moved
-    derived += target.launch_cycles + target.route_cycles + target.sync_cycles
-  return Combination(compute, exchange, sync, trips, derived)
+    derived += target.route_cycles + target.sync_cycles
+  return Combination(
+    float(compute.total),
+    exchange,
+    sync,
+    trips,
+    derived + float(compute.derived),
+    float(compute.guessed),
+  )
 
 
 def combination_cycles(
@@ -110,7 +121,7 @@ def combination_cycles(
     sent = share * item_bytes
     share = np.ceil(share / np.maximum(left // groups, 1))
     received = share * (largest - 1) * item_bytes
-    cycles = reduce_cycles(share, largest) + target.sync_cycles
+    cycles = reduce_cycles(share, largest).total + target.sync_cycles
     cycles += cost.exchange_cycles(target, received, sent)
     cycles[left <= 1] = 0.0
     total += cycles
@@ -229,18 +240,16 @@ def handed(
   most = 0
   for s in stages(block, parts, owner.max_elements, many):
     copies = owner.num_replicas if not s.shares else 1
-    reduces = float(reduce_cycles(s.share, s.fan)) if s.fan > 1 else 0.0
     most = max(most, s.received)
     total = cost.add(
       total,
       cost.superstep(
         target,
-        compute_cycles=reduces,
+        compute=reduce_cycles(s.share, s.fan) if s.fan > 1 else None,
         bytes_in=s.received * item_bytes,
         bytes_out=s.sent * item_bytes,
         total_bytes=results * s.moved * copies * item_bytes,
         flops=float(results * (s.moved - (s.fan == 1))),
-        derived=float(target.launch_cycles) if reduces else 0.0,
       ),
     )
   tiles = np.arange(max(partition.last_tile, owner.last_tile) + 1)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.codelets import CODELETS
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import Traffic
@@ -90,35 +91,35 @@ def exchange_cycles(
 def superstep(
   target: Target,
   *,
-  compute_cycles: float = 0.0,
+  compute: Cycles | None = None,
   bytes_in: float = 0.0,
   bytes_out: float = 0.0,
   total_bytes: float = 0.0,
   flops: float = 0.0,
-  derived: float = 0.0,
-  guessed: float = 0.0,
 ) -> Sourced:
   """A synchronisation, an exchange and the compute set after it.
 
   Args:
-    compute_cycles: of the slowest tile's vertices, launch included.
+    compute: of the slowest tile's vertices, launch included.
     bytes_in: what the busiest receiver receives.
     bytes_out: what the busiest sender sends.
     total_bytes: what all tiles receive. Where nothing moves there is no
       exchange, and no synchronisation either.
     flops: arithmetic operations of all tiles.
-    derived, guessed: of the compute cycles, as `Sourced` has them.
   """
   exchanged = exchange_cycles(target, bytes_in, bytes_out)
   sync = float(target.sync_cycles if total_bytes else 0)
+  taken = compute or Cycles(0.0)
   return Sourced(
-    compute_cycles=float(compute_cycles),
+    compute_cycles=float(taken.total),
     exchange_cycles=exchanged,
     sync_cycles=sync,
     exchange_bytes=float(total_bytes),
     flops=float(flops),
-    derived=derived + sync + (target.route_cycles if exchanged else 0),
-    guessed=guessed,
+    derived=float(taken.derived)
+    + sync
+    + (target.route_cycles if exchanged else 0),
+    guessed=float(taken.guessed),
   )
 
 
@@ -169,17 +170,7 @@ def compute_set(
   taken = codelet.cycles(
     target, fields, operand_dtypes, result_dtypes, cell, **hints
   )
-  launch = min(codelet.launch_cycles(target), taken)
-  derived, guessed = codelet.shares(
-    fields, tuple(operand_dtypes), tuple(result_dtypes)
-  )
-  return superstep(
-    target,
-    compute_cycles=taken,
-    flops=codelet.flops(fields, shape),
-    derived=launch + derived * (taken - launch),
-    guessed=guessed * (taken - launch),
-  )
+  return superstep(target, compute=taken, flops=codelet.flops(fields, shape))
 
 
 def _largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:

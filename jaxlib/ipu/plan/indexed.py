@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets.reduce import Order, cell_cycles
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.indexed_split import (
   IndexedPlan,
@@ -45,7 +47,20 @@ Floats = npt.NDArray[np.float64]
 # Cycles of a tile with so many lookups of so many elements each, on one of so
 # many tiles (`parts`) that share the tensor, each with so many entries. Takes
 # numbers or arrays, and can be hashed.
-Cycles = Callable[[Any, Any, Any, Any], Any]
+LookupCycles = Callable[[Any, Any, Any, Any], Cycles]
+
+
+class Partials(NamedTuple):
+  """Partial results of updates.
+
+  Attributes:
+    item_bytes: of one; 0 where an element's updates have to be applied one
+      after the other.
+    each: a worker's cycles to combine one more.
+  """
+
+  item_bytes: int
+  each: Cycles
 
 
 class _Tile(NamedTuple):
@@ -77,7 +92,7 @@ _Estimate = Callable[[_Tile], Floats]
 
 @functools.lru_cache(maxsize=4096)
 def slicing(
-  target: Target, w: Windows, own: Layout, stays: bool, cycles: Cycles
+  target: Target, w: Windows, own: Layout, stays: bool, cycles: LookupCycles
 ) -> IndexedPlan:
   """The cheapest split of slices.
 
@@ -105,24 +120,21 @@ def updating(
   w: Windows,
   own: Layout,
   stays: bool,
-  partial_bytes: int,
-  cycles: Cycles,
+  partial: Partials,
+  cycles: LookupCycles,
 ) -> IndexedPlan:
   """The cheapest split of updates.
 
   Args:
     target, w, own, cycles: as for `slicing`.
     stays: whether the tensor can be updated where it is.
-    partial_bytes: of a partial result; 0 where an element's updates have to
-      be applied one after the other.
+    partial: what a team's tiles add up.
   """
 
   def estimate(t: _Tile) -> Floats:
-    return _updating_cycles(
-      target, w, own.max_elements, partial_bytes, cycles, t
-    )
+    return _updating_cycles(target, w, own.max_elements, partial, cycles, t)
 
-  best, elsewhere = _best(target, w, partial_bytes > 0, estimate)
+  best, elsewhere = _best(target, w, partial.item_bytes > 0, estimate)
   plan = updates_in_place(w, own) if stays else None
   if plan is None or _estimated(w, plan, estimate) > elsewhere:
     plan = split_updates(w, *best)
@@ -197,24 +209,24 @@ def _exchange(target: Target, received: Floats, sent: Any) -> Floats:
 
 
 def _slicing_cycles(
-  target: Target, w: Windows, own: int, cycles: Cycles, t: _Tile
+  target: Target, w: Windows, own: int, cycles: LookupCycles, t: _Tile
 ) -> Floats:
   item = w.item_bytes
   cell = t.lookups * t.window
   indices = t.lookups * w.index_bytes
   total = _exchange(target, t.brought * item, (t.brought > 0) * own * item)
   total += _exchange(target, indices, 0.0)
-  total += cycles(t.lookups, t.window, t.parts, t.entries)
+  total += cycles(t.lookups, t.window, t.parts, t.entries).total
   others = t.parts - 1
   total += _exchange(
     target, others * t.share * item, (others > 0) * cell * item
   )
-  total += (others > 0) * _select_cycles(t.share, t.window, cycles)
+  total += (others > 0) * _select_cycles(t.share, t.window, cycles).total
   room = t.brought + cell + others * t.share
   return _fitting(target, total, room * item + indices)
 
 
-def _select_cycles(share: Any, window: Any, cycles: Cycles) -> Any:
+def _select_cycles(share: Any, window: Any, cycles: LookupCycles) -> Cycles:
   """A second slice, of the candidates of a share (popops: slice.1)."""
   return cycles(np.ceil(share / window), np.minimum(share, window), 1.0, 1.0)
 
@@ -223,8 +235,8 @@ def _updating_cycles(
   target: Target,
   w: Windows,
   own: int,
-  partial_bytes: int,
-  cycles: Cycles,
+  partial: Partials,
+  cycles: LookupCycles,
   t: _Tile,
 ) -> Floats:
   item = w.item_bytes
@@ -233,27 +245,25 @@ def _updating_cycles(
   total = 2 * _exchange(target, share * item, (share > 0) * own * item)
   arrives = t.lookups * (w.index_bytes + t.window * item)
   total += _exchange(target, arrives, 0.0)
-  total += cycles(t.lookups, t.window, t.parts, t.entries)
+  total += cycles(t.lookups, t.window, t.parts, t.entries).total
   # One tile's lookups may come in rounds.
   at_once = np.minimum(arrives, _round_bytes(target))
   arrives = np.where((t.team == 1) & (t.lookups > 1), at_once, arrives)
-  partials = (t.team > 1) * t.block * partial_bytes
-  others = share * (t.team - 1) * partial_bytes
+  partials = (t.team > 1) * t.block * partial.item_bytes
+  others = share * (t.team - 1) * partial.item_bytes
   total += _exchange(target, others, partials)
-  total += (t.team > 1) * _combine_cycles(target, share, t.team, partial_bytes)
+  combine = _combine_cycles(target, share, t.team, partial)
+  total += (t.team > 1) * combine.total
   return _fitting(target, total, share * item + arrives + partials + others)
 
 
 def _combine_cycles(
-  target: Target, share: Any, fan: Any, item_bytes: int
-) -> Any:
-  """Combining `fan` partial results of each of `share` elements side by side:
-  STRIDED_REDUCE, 16 + vectors * (3 + 5 + 3 + fan - 1) (reduction/
-  CycleEstimationFunctions.cpp) [S]."""
-  width = max(target.data_path_bytes / max(item_bytes, 1), 1.0)
-  vectors = np.ceil(np.ceil(share / target.num_workers) / width)
-  worker = 16 + vectors * (11 + fan - 1)
-  return target.launch_cycles + 11 + target.num_workers * worker
+  target: Target, share: Any, fan: Any, partial: Partials
+) -> Cycles:
+  """Combining `fan` partial results, side by side, of each of `share`
+  elements."""
+  width = max(target.data_path_bytes // max(partial.item_bytes, 1), 1)
+  return cell_cycles(target, share, fan, partial.each, width, Order.COLUMNS)
 
 
 def _fitting(target: Target, cycles: Floats, room: Floats) -> Floats:
@@ -281,7 +291,7 @@ def _round_bytes(target: Target) -> float:
 
 @functools.lru_cache(maxsize=512)
 def candidates(
-  target: Target, w: Windows, plan: IndexedPlan, cycles: Cycles
+  target: Target, w: Windows, plan: IndexedPlan, cycles: LookupCycles
 ) -> cost.Handed | None:
   """Candidates go to the tiles that own them; None if each picks its own.
 
@@ -297,13 +307,13 @@ def candidates(
   _, window = largest_cell(w, plan.partition)
   select = _select_cycles(float(own.max()), float(window), cycles)
   return _handed(
-    target, w.item_bytes, others, cell - own, cell + others, float(select)
+    target, w.item_bytes, others, cell - own, cell + others, select
   )
 
 
 @functools.lru_cache(maxsize=512)
 def partials(
-  target: Target, plan: IndexedPlan, partial_bytes: int
+  target: Target, plan: IndexedPlan, partial: Partials
 ) -> cost.Handed | None:
   """A team's partial results go to the elements' owners; None if there is
   none."""
@@ -316,9 +326,9 @@ def partials(
   block = np.broadcast_to(by_team.sum(1, keepdims=True), by_team.shape)
   block = block.reshape(-1)
   others = own * (plan.team - 1)
-  combine = _combine_cycles(target, own.max(), plan.team, partial_bytes)
+  combine = _combine_cycles(target, int(own.max()), plan.team, partial)
   return _handed(
-    target, partial_bytes, others, block - own, block + others, float(combine),
+    target, partial.item_bytes, others, block - own, block + others, combine,
     float(others.sum()),
   )  # fmt: skip
 
@@ -329,18 +339,17 @@ def _handed(
   received: Array,
   sent: Array,
   held: Array,
-  compute_cycles: float,
+  compute: Cycles,
   flops: float = 0.0,
 ) -> cost.Handed:
   return cost.Handed(
     cost.superstep(
       target,
-      compute_cycles=compute_cycles,
+      compute=compute,
       bytes_in=int(received.max()) * item_bytes,
       bytes_out=int(sent.max()) * item_bytes,
       total_bytes=int(received.sum()) * item_bytes,
       flops=flops,
-      derived=float(target.launch_cycles),
     ),
     held * item_bytes,
   )

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.codelets._codelet import up
+from jaxlib.ipu.codelets._cycles import Cycles, derived, up
 from jaxlib.ipu.codelets.dot import CODELET
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import cost
@@ -170,7 +170,7 @@ def _plan_step(
     [out_dtype],
     (bb, mb, nb, kb),
     f16_sums=f16_sums,
-  )
+  ).total
   gk = parts[3].astype(np.float64)
   adding = adding_cycles(target, partial_bytes)
   at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
@@ -281,7 +281,7 @@ def in_place(
     [out_dtype],
     (b, m, n, k),
     f16_sums=f16_sums,
-  )
+  ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   combine = None
   if parts > 1:
@@ -350,9 +350,9 @@ def adding_cycles(target: Target, item_bytes: int) -> ReduceCycles:
   1) + 8)) for four f32 at a time; the tile's own partials are where they are
   (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]."""
 
-  def cycles(share: Any, fan: Any) -> Any:
+  def cycles(share: Any, fan: Any) -> Cycles:
     steps = up(up(share / (16 / item_bytes)) / target.num_workers)
     worker = 20 + steps * (2 * (fan - 1) + 8)
-    return 33 + target.num_workers * worker + target.launch_cycles
+    return 33 + target.num_workers * worker + derived(target.launch_cycles)
 
   return cycles

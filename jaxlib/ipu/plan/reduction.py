@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.combine import (
@@ -58,9 +59,9 @@ class Work(NamedTuple):
   """
 
   item_bytes: int
-  each: float
+  each: Cycles
   partial_bytes: int
-  combine: float
+  combine: Cycles
   width: int = 0
 
 
@@ -84,7 +85,9 @@ def plan(
   parts = -(-reduced // reduced_block)
   kept_parts = np.minimum(kept, np.maximum(1, tiles // parts))
   kept_block = -(-kept // kept_parts)
-  cycles = cell_cycles(target, kept_block, reduced_block, work.each, work.width)
+  cycles = cell_cycles(
+    target, kept_block, reduced_block, work.each, work.width
+  ).total
   cycles += target.sync_cycles + cost.exchange_cycles(
     target, kept_block * reduced_block * work.item_bytes, 0
   )
@@ -116,7 +119,7 @@ def combining_cycles(target: Target, work: Work) -> ReduceCycles:
   partials."""
   width = max(target.data_path_bytes // work.partial_bytes, 1)
 
-  def cycles(share: Any, fan: Any) -> Any:
+  def cycles(share: Any, fan: Any) -> Cycles:
     return cell_cycles(target, share, fan, work.combine, width)
 
   return cycles
@@ -163,7 +166,9 @@ def in_place(
   columns = bool(inner) and inner[-1] in order[:num_kept]
   beside = Order.COLUMNS if columns else Order.ROWS
   cycles = float(
-    cell_cycles(target, blocks[0], blocks[1], work.each, work.width, beside)
+    cell_cycles(
+      target, blocks[0], blocks[1], work.each, work.width, beside
+    ).total
   )
   combined = combine_cost(target, split, work)
   if combined is not None:
