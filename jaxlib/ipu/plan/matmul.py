@@ -61,6 +61,15 @@ _PARTS = np.array(
   [1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 46, 64, 92, 128, 184, 256, 368, 512,
    736, 1024, 1472]
 )  # fmt: skip
+# Blocks that fill the matrix unit: whole groups of output channels (rows or
+# columns) and of input channels (terms). poplin's planner splits these
+# dimensions in such grains only (ConvPlan.cpp, `inChanGrainSize`) [S].
+_OUTPUTS = np.array([16, 32, 48, 64, 96, 128])
+_INPUTS = np.array([8, 16, 24, 32, 40, 48, 64, 80, 96, 128])
+_ANY = np.array([], np.int64)
+# Of so many splits those that cut terms and leave more of the machine idle are
+# not looked at.
+_MANY, _BUSY = 256, 0.7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,9 +315,15 @@ def in_place(
 @functools.lru_cache(maxsize=1024)
 def _choices(extent: int, tiles: int) -> Ints:
   """Numbers of parts worth trying for a dimension, as blocks make them."""
-  tried = _PARTS[_PARTS <= min(extent, tiles)]
-  tried = np.append(tried, min(extent, tiles))
-  return np.unique(-(-extent // -(-extent // tried)))
+  return _parts(extent, tiles, _ANY)
+
+
+def _parts(extent: int, tiles: int, blocks: Ints) -> Ints:
+  """The same, and those that make some of `blocks`."""
+  most = min(extent, tiles)
+  tried = np.append(_PARTS[_PARTS <= most], most)
+  blocks = np.append(-(-extent // tried), blocks[blocks < extent])
+  return np.unique(-(-extent // blocks))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -330,19 +345,25 @@ def distribute(parts: int, extents: tuple[int, ...]) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
-  """Splits along (b, m, n, k), one per column: all that fit the machine.
-
-  Of many, those that leave three quarters of it idle are not worth a look.
-  """
-  grid = np.meshgrid(
-    *(_choices(extent, tiles) for extent in (b, m, n, k)), indexing="ij"
-  )
-  parts = np.stack([g.reshape(-1) for g in grid])
-  used = parts.astype(np.float64).prod(0)
-  fits = used <= tiles
-  if np.count_nonzero(fits) > 256:
-    fits &= used >= tiles / 4
-  return parts[:, fits]
+  """Splits along (b, m, n, k) worth a look, one per column: those of a few
+  numbers of parts for each dimension, and where one of (m, n, k) is whole, as
+  many parts of it as there are tiles for."""
+  parts = np.ones((1, 1), np.int64)  # the first row: tiles in use
+  for extent, blocks in (b, _ANY), (m, _OUTPUTS), (n, _OUTPUTS), (k, _INPUTS):
+    more = _parts(extent, tiles, blocks)
+    used = np.multiply.outer(parts[0], more)
+    one, other = np.nonzero(used <= tiles)
+    parts = np.stack([used[one, other], *parts[1:, one], more[other]])
+  filled = []
+  for d, extent in ((2, m), (3, n), (4, k)):
+    found = parts[:, parts[d] == 1]
+    most = np.minimum(tiles // found[0], extent)
+    found[d] = -(-extent // -(-extent // most))
+    found[0] *= found[d]
+    filled.append(found[:, found[0] > _BUSY * tiles])
+  if parts.shape[1] > _MANY:
+    parts = parts[:, (parts[4] == 1) | (parts[0] > _BUSY * tiles)]
+  return np.concatenate([parts, *filled], 1)[1:]
 
 
 def adding_cycles(target: Target, item_bytes: int) -> ReduceCycles:
