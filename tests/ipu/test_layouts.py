@@ -94,6 +94,48 @@ def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
   assert found["ipu peak tile bytes"] > alone["ipu peak tile bytes"]
 
 
+def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
+  """No tile receives a slice that it does not keep, and each keeps as much."""
+  turn = lambda x, _: (jnp.tanh(x), jnp.tanh(x))
+  stacking = cost(ipu, lambda x: lax.scan(turn, x, length=64), (32, 256))
+  alone = cost(ipu, turns_of(jnp.tanh)(64), (32, 256))
+  key = "ipu exchange bytes"
+  each = 32 * 256 * 4 + ipu.num_tiles * 4  # a slice, its number
+  there_and_back = 2 * 64 * 32 * 256 * 4
+  assert stacking[key] - alone[key] <= 64 * each + there_and_back
+  key = "ipu peak tile bytes"
+  assert stacking[key] < 3 * alone[key] + 2 * 64 * 32 * 256 * 4 / ipu.num_tiles
+
+
+def test_few_elements_of_many_iterations_are_on_several_tiles(ipu):
+  turn = lambda x, _: (x * 0.5, x[:2])
+  found = cost(ipu, lambda x: lax.scan(turn, x, length=100_000), (8,))
+  assert found["ipu peak tile bytes"] < 100_000 * 2 * 4 / 10
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (5, 33), (3, 4, 130)])
+def test_scans_that_stack_and_take_apart(check, shape):
+  xs = np.random.default_rng(0).normal(size=(9, *shape)).astype(np.float32)
+
+  def loss(xs):
+    turn = lambda c, x: (jnp.tanh(c + x), (c, 2 * x))
+    end, (a, b) = lax.scan(turn, jnp.zeros(shape), xs, reverse=True)
+    return (end.sum() + (a * b).sum()).sum()
+
+  check(jax.value_and_grad(loss), xs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_reads_what_it_has_written_along_several_dimensions(check):
+  cache = np.random.default_rng(0).normal(size=(6, 40, 5)).astype(np.float32)
+
+  def turn(i, cache):
+    old = lax.dynamic_slice(cache, (i % 3, 0, i), (2, 40, 1))
+    cache = lax.dynamic_update_slice(cache, old * 0.5, (i, 0, i % 4))
+    return lax.dynamic_update_slice(cache, old[:1], (5 - i, 0, 0))
+
+  check(lambda c: lax.fori_loop(0, 6, turn, c), cache)
+
+
 def periodic(x):
   around = sum(jnp.roll(x, s, a) for s in (1, -1) for a in (0, 1))
   return 0.25 * around

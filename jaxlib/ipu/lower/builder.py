@@ -57,8 +57,9 @@ class Builder(Tensors):
   """The program under construction.
 
   Attributes:
-    hoists: whether exchanges that every turn of a loop would repeat are made
-      before it; their copies take SRAM all the while.
+    hoists: whether loops may take more SRAM to exchange less: exchanges that
+      every turn would repeat are made before it, and their copies stay; arrays
+      that are written slice by slice need not be spread evenly.
     hoisted: whether there are such.
     boxes: whether loops may lay out stencils in boxes; `boxed`: whether one
       did.

@@ -12,6 +12,7 @@ from typing import Any
 from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.stacked import stacked
 from jaxlib.ipu.lower.stencil import boxes
 from jaxlib.ipu.lower.totals import totals
 from jaxlib.ipu.lower.view import View
@@ -58,10 +59,11 @@ def _carry(
   for i, value in enumerate(node.results):
     view = builder.view(node.inputs[i])
     if body.results[i] is not body.parameters[i]:
-      layout = None
+      layout = builder.default_layout(value.shape, value.dtype)
       if builder.is_identity(view):
         layout = builder.tensors[view.root].layout
         layout = boxes(builder, body, i, layout, turns)
+      layout = stacked(builder, body, i, layout, turns)
       layout = builder.wishes.get((id(node), i), layout)
       root = builder.new_root(value.shape, value.dtype, layout)
       roots[i] = builder.root_view(root)

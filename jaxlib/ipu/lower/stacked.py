@@ -1,0 +1,147 @@
+"""Where a loop keeps an array of which each iteration writes a slice.
+
+What `scan` stacks up: if an array's sliced dimensions are whole on each tile,
+and it is cut along the others (as popops' `createSliceableTensor` makes them),
+a slice is spread over all tiles that hold any of the array, and each writes its
+own part. In any other mapping tiles that share a slice's place receive all of
+it, for only at run time they know whose it is.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jaxlib.ipu.codelets._windows import along_dynamic
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.ir.graph import Graph, Node, Value, users
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.view import dense_strides
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.indexed_split import Windows, updates_in_place
+from jaxlib.ipu.plan.layout import Factor, Layout, refine
+from jaxlib.ipu.plan.spread import SMALLEST_BYTES, spread
+from jaxlib.ipu.plan.traffic import traffic
+from jaxlib.ipu.plan.walk import Side
+from jaxlib.ipu.program import schema
+
+_SLICE = "stablehlo.dynamic_slice"
+_UPDATE = "stablehlo.dynamic_update_slice"
+
+# The fullest tile may hold so many times what an even share is, or so many
+# bytes.
+_UNEVEN, _FEW_BYTES = 2, 4096
+
+
+def stacked(
+  builder: Builder, body: Graph, index: int, layout: Layout, turns: int
+) -> Layout:
+  """The mapping of a value that a loop carries: `layout`, or one in which the
+  dimensions that iterations slice are whole, if over all of them that saves
+  more than it takes to get there and back.
+
+  Args:
+    builder: of the program.
+    body: the loop's.
+    index: of the value among the body's parameters.
+    layout: where it would be.
+    turns: how many iterations there are.
+  """
+  value = body.parameters[index]
+  if (
+    turns < 3
+    or not builder.hoists
+    or not any(n.op == _UPDATE and n.inputs[0] is value for n in body.nodes)
+  ):
+    return layout
+  updates, sliced = _slices(body, index)
+  if not updates or not sliced:
+    return layout
+  item, size = SIZE[value.dtype], math.prod(value.shape)
+  even = builder.default_layout(value.shape, value.dtype).max_elements * item
+  best, least = layout, turns * _each(builder, value, updates, layout)
+  for smallest in (SMALLEST_BYTES, builder.target.data_path_bytes):
+    found = _whole(builder, value, sliced, smallest)
+    if found.max_elements * item > max(_UNEVEN * even, _FEW_BYTES):
+      continue
+    sides = Side(layout, 0, (1,)), Side(found, 0, (1,))
+    there = cost.exchange(builder.target, [traffic(*sides, (size,), item)])
+    cycles = turns * _each(builder, value, updates, found)
+    if cycles + 2 * cost.cycles(there) < least:
+      best, least = found, cycles + 2 * cost.cycles(there)
+  if best is not layout:
+    builder.hoisted = True
+  return best
+
+
+def _slices(body: Graph, index: int) -> tuple[list[Value], set[int]]:
+  """What iterations write into a value, and the dimensions in which that, or
+  what they read, is less than the value; nothing if they do anything else
+  with it."""
+  value = body.parameters[index]
+  used = users(body)
+  updates: list[Value] = []
+  sliced: set[int] = set()
+  while value is not body.results[index]:
+    following: Node | None = None
+    for node in used[id(value)]:
+      if node is None or node.inputs[0] is not value:
+        return [], set()
+      if node.op == _UPDATE and following is None:
+        following = node
+        part = node.inputs[1]
+        updates.append(part)
+      elif node.op == _SLICE:
+        part = node.results[0]
+      else:
+        return [], set()
+      pairs = zip(part.shape, value.shape, strict=True)
+      sliced |= {d for d, (n, m) in enumerate(pairs) if n != m}
+    if following is None:
+      return [], set()
+    (value,) = following.results
+  # The next iteration is all that reads the last.
+  return (updates, sliced) if len(used[id(value)]) == 1 else ([], set())
+
+
+def _whole(
+  builder: Builder, value: Value, sliced: set[int], smallest: int
+) -> Layout:
+  """The sliced dimensions whole, a slice spread over tiles."""
+  shape = value.shape
+  one = tuple(1 if d in sliced else n for d, n in enumerate(shape))
+  spreading = spread(builder.target, one, SIZE[value.dtype], smallest)
+  groups = refine(spreading.factors, one)
+  assert groups is not None, "an even mapping keeps to dimensions"
+  factors = [
+    f
+    for d, group in enumerate(groups)
+    for f in ((Factor(shape[d], shape[d], 0),) if d in sliced else group)
+  ]
+  return Layout(tuple(f for f in factors if f.extent != 1))
+
+
+def _each(
+  builder: Builder, value: Value, updates: list[Value], mapping: Layout
+) -> float:
+  """Cycles of an iteration's updates, where the value is."""
+  target, item = builder.target, SIZE[value.dtype]
+  total = 0.0
+  for update in updates:
+    along = along_dynamic(update.shape, value.shape)
+    w = Windows(update.shape, value.shape, along, len(along), item, 0)
+    plan = updates_in_place(w, mapping)
+    if plan is None:
+      return math.inf
+    strides = dense_strides(update.shape)
+    here = builder.default_layout(update.shape, update.dtype)
+    sides = Side(here, 0, strides), Side(plan.partition, 0, strides)
+    move = traffic(*sides, update.shape, item, True)
+    total += cost.cycles(cost.exchange(target, [move]))
+    fields = schema.DynamicUpdate([d for d, to in enumerate(along) if to < 0])
+    dtypes = [update.dtype]
+    total += cost.cycles(
+      cost.compute_set(
+        target, fields, update.shape, plan.partition, dtypes, dtypes
+      )
+    )
+  return total
