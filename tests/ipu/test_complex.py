@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import lowering_kit
@@ -152,6 +153,21 @@ def test_comparisons(check_complex):
   y[0] += 1
   y[1] += 1j
   check_complex(lambda x, y: (x == y, x != y, x.astype(bool)), x, y)
+
+
+def test_clamp(ipu, cpu):
+  parts = (0.0, 1.0, 2.0, np.nan)
+  values = [complex(x, y) for x in parts for y in parts]
+  low, x, high = np.array(
+    list(itertools.product(values, repeat=3)), np.complex64
+  ).T
+
+  def clamp(low, x, high):
+    return lax.clamp(low, x, high), lax.clamp(low[0], x, high[0])
+
+  for got, want in zip(*(run_on(d, clamp, low, x, high) for d in (ipu, cpu))):
+    np.testing.assert_array_equal(got.real, want.real)
+    np.testing.assert_array_equal(got.imag, want.imag)
 
 
 def test_data_movement(check_complex):

@@ -290,6 +290,18 @@ def minimum(e: Emitter, a: Pair, b: Pair) -> Pair:
 # --- Trigonometry ------------------------------------------------------------
 
 
+def clamp(e: Emitter, low: Pair, z: Pair, high: Pair) -> Pair:
+  """By real parts alone, as XLA has it; a NaN there is `high`."""
+  low, high = (
+    tuple(e.broadcast_in_dim(part, z[0].shape, ()) for part in bound)
+    if bound[0].shape != z[0].shape
+    else bound
+    for bound in (low, high)
+  )
+  z = _select(e, e.compare(low[0], z[0], "GE"), low, z)
+  return _select(e, e.compare(z[0], high[0], "LE"), z, high)
+
+
 def _hyperbolic(e: Emitter, x: Value) -> Pair:
   """(cosh(x), sinh(x)), the latter exact near 0."""
   up, down = e.exponential(x), e.exponential(e.negate(x))
@@ -375,6 +387,6 @@ FUNCTIONS: dict[str, Callable[..., Pair]] = {
   for f in (
     add, subtract, negate, multiply, divide, sign, exponential,
     exponential_minus_one, log, log_plus_one, sqrt, rsqrt, power, cbrt,
-    maximum, minimum, sine, cosine, tan, tanh, atan2, logistic,
+    maximum, minimum, clamp, sine, cosine, tan, tanh, atan2, logistic,
   )
 }  # fmt: skip
