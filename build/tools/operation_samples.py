@@ -164,7 +164,7 @@ func.func @main(%p: tensor<i32>, %x: $T) -> $T {
 """
 _SINK = """
 func.func @main(%p: tensor<i32>, %x: $T) -> $T {
-  stablehlo.custom_call @dce_sink(%x) {has_side_effect = true} : ($T) -> ()
+  stablehlo.custom_call @TARGET(%x) {has_side_effect = true} : ($T) -> ()
   return %x : $T
 }
 """
@@ -247,7 +247,8 @@ SAMPLES: dict[str, Callable[[Any], Any] | str] = {
   "custom_call @SPMDFullToShardShape": _marker("SPMDFullToShardShape"),
   "custom_call @SPMDShardToFullShape": _marker("SPMDShardToFullShape"),
   "custom_call @Sharding": _marker("Sharding"),
-  "custom_call @dce_sink": _SINK,
+  "custom_call @control_dep": _SINK.replace("TARGET", "control_dep"),
+  "custom_call @dce_sink": _SINK.replace("TARGET", "dce_sink"),
   "custom_call @annotate_device_placement": (
     _marker("annotate_device_placement")
   ),

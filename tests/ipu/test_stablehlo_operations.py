@@ -94,3 +94,26 @@ def test_slices_from_a_computed_start(ipu, start):
   actual, _ = computed(ipu, body, ["7x5xf32", "2xi32"], x, at)
   i, j = start
   np.testing.assert_array_equal(actual[:3, :4], x[i : i + 5 : 2, j : j + 4])
+
+
+def test_asynchronous_collectives(ipu):
+  """JAX makes them, too, but not by a public name."""
+  x, y = (util.sample(np.float32, (4,), key=k) for k in (0, 1))
+  type_ = "tensor<4xf32>"
+  body = f"""
+    %future = "stablehlo.async_start"(%a0) ({{
+    ^bb0(%x: {type_}):
+      %s = "stablehlo.all_gather"(%x) {{all_gather_dim = 0 : i64,
+        replica_groups = dense<0> : tensor<1x1xi64>}} : ({type_}) -> {type_}
+      stablehlo.return %s : {type_}
+    }}) : ({type_}) -> !stablehlo.future<{type_}>
+    %sum = stablehlo.multiply %a0, %a1 : {type_}
+    %done = "stablehlo.async_done"(%future)
+      : (!stablehlo.future<{type_}>) -> {type_}
+    %r0 = stablehlo.add %done, %sum : {type_}
+    %r1 = stablehlo.negate %done : {type_}
+    stablehlo.custom_call @control_dep(%r1, %r0) {{has_side_effect = true}}
+      : ({type_}, {type_}) -> ()"""
+  got = computed(ipu, body, ["4xf32"] * 2, x, y)
+  np.testing.assert_array_equal(got[0], x + x * y)
+  np.testing.assert_array_equal(got[1], -x)

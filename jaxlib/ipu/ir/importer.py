@@ -19,7 +19,12 @@ from jaxlib.ipu.diagnostics import (
   unimplemented,
 )
 from jaxlib.ipu.dtypes import MLIR_NAME, NAME, UNBUFFERED, DType
-from jaxlib.ipu.ir import convolution_guard, registry, scatter_guard
+from jaxlib.ipu.ir import (
+  async_operations,
+  convolution_guard,
+  registry,
+  scatter_guard,
+)
 from jaxlib.ipu.ir.graph import (
   Graph,
   Module,
@@ -74,6 +79,8 @@ def parse(code: bytes) -> ir.Module:
         scatter_guard.guard(module)
       if b"convolution" in code:
         convolution_guard.guard(module)
+      if b"async_start" in code:
+        async_operations.make_synchronous(module)
       PassManager.parse(_PIPELINE).run(module.operation)
   except (ir.MLIRError, ValueError) as e:
     raise invalid_argument(

@@ -19,7 +19,13 @@ def _same(e: Emitter, node: Node) -> list[Value]:
 
 for _name in ("after_all", "create_token"):
   define(Operation(f"stablehlo.{_name}", decompose=_token))
-# `dce_sink` has no results. Only arguments and results can be in the host's
+# `dce_sink` and `control_dep` (an order of operations that users wish for) have
+# no results. Only arguments and results can be in the host's
 # memory: in between all values are in that of the tiles.
-for _name in ("annotate_device_placement", "dce_sink", "LayoutConstraint"):
+for _name in (
+  "annotate_device_placement",
+  "control_dep",
+  "dce_sink",
+  "LayoutConstraint",
+):
   define(Operation(f"stablehlo.custom_call @{_name}", decompose=_same))
