@@ -292,12 +292,17 @@ def minimum(e: Emitter, a: Pair, b: Pair) -> Pair:
 
 def clamp(e: Emitter, low: Pair, z: Pair, high: Pair) -> Pair:
   """By real parts alone, as XLA has it; a NaN there is `high`."""
-  low, high = (
-    tuple(e.broadcast_in_dim(part, z[0].shape, ()) for part in bound)
-    if bound[0].shape != z[0].shape
-    else bound
-    for bound in (low, high)
-  )
+
+  def whole(bound: Pair) -> Pair:
+    x, y = (
+      part
+      if part.shape == z[0].shape
+      else e.broadcast_in_dim(part, z[0].shape, ())
+      for part in bound
+    )
+    return x, y
+
+  low, high = whole(low), whole(high)
   z = _select(e, e.compare(low[0], z[0], "GE"), low, z)
   return _select(e, e.compare(z[0], high[0], "LE"), z, high)
 
