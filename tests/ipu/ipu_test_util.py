@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import export
 from jax.sharding import SingleDeviceSharding
+from jaxlib.ipu import target
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -163,6 +164,18 @@ def costs(
   # A function of its own, or JAX would know that it is compiled.
   lowered = jax.jit(functools.partial(f)).lower(*there)
   return lowered.compile(options or None).cost_analysis()
+
+
+def check_no_fall(few: dict[str, float], many: dict[str, float]) -> None:
+  """More work takes no fewer cycles, as two `costs` say.
+
+  What spreads over more tiles may lose less than the exchange that spreading
+  the smaller arrays would have cost, and synchronisations that are gone.
+  """
+  machine = target.resolve("ipu2")
+  slack = machine.sync_cycles + machine.route_cycles
+  slack += abs(many["ipu sync cycles"] - few["ipu sync cycles"])
+  assert many["ipu cycles"] >= few["ipu cycles"] - slack, (few, many)
 
 
 def to_numpy(x: jax.Array) -> np.ndarray:

@@ -106,9 +106,9 @@ SIDES = (512, 1024, 1216, 1312, 1472, 1600, 2048)
   ids=["all", "columns", "rows", "argmax"],
 )
 def test_cycles_of_reductions_do_not_fall_when_work_grows(ipu, f):
-  costs = [util.costs(ipu, f, np.ones((n, n), np.float32)) for n in SIDES]
-  for a, b in itertools.pairwise(costs):
-    assert b["ipu cycles"] >= a["ipu cycles"] - 2 * SYNC_CYCLES
+  costs = [util.costs(ipu, f, util.spec(n, n)) for n in SIDES]
+  for few, many in itertools.pairwise(costs):
+    util.check_no_fall(few, many)
   assert costs[-1]["ipu cycles"] > 1.5 * costs[0]["ipu cycles"]
 
 
@@ -116,11 +116,10 @@ def test_cycles_of_reductions_do_not_fall_when_work_grows(ipu, f):
   "f, least",
   [
     (jnp.sum, 1.5),
-    # Twelve rows of a tile are added up where they are, six are not.
-    (lambda x: x.sum(0), 1.35),
+    (lambda x: x.sum(0), 1.7),
     (lambda x: x.sum(1), 1.7),
     (jnp.tanh, 1.9),
-    (jax.nn.softmax, 1.7),
+    (jax.nn.softmax, 1.9),
   ],
   ids=["sum", "columns", "rows", "tanh", "softmax"],
 )
@@ -129,7 +128,7 @@ def test_twice_the_tiles_take_about_half_the_cycles(ipu, f, least):
   most = ipu.num_tiles
   few, many = (
     util.costs(ipu, f, x, ipu_num_tiles=n, ipu_allow_out_of_memory=True)
-    for n in (most // 4, most // 2)
+    for n in (most // 2, most)
   )
   assert least <= few["ipu cycles"] / many["ipu cycles"] <= 2.15
 
@@ -153,26 +152,16 @@ def test_f16_is_faster_than_f32(ipu, f):
   assert f16["ipu cycles"] < f32["ipu cycles"]
 
 
-SYNC_CYCLES = resolve("ipu2").sync_cycles
-
-
 @pytest.mark.parametrize("name", GROWING)
 def test_cycles_do_not_fall_when_work_grows(ipu, name):
   f, shape = GROWING[name]
   sizes = [2**k for k in range(0, 15, 2)]
-  cycles = []
+  found = []
   for n in sizes:
-    x = np.ones(shape(min(n, 2048) if name == "product" else n), np.float32)
-    costs = util.costs(ipu, f, x)
-    cycles.append(costs["ipu cycles"])
-  slack = SYNC_CYCLES * costs["ipu supersteps"]
-  pairs = list(itertools.pairwise(zip(sizes, cycles, strict=True)))
-  # A tensor has at least 128 bytes on each of its tiles, so a growing one
-  # spreads over more of them and its largest cell may shrink for once: in each
-  # superstep by less than the synchronisation that spreading the smaller one
-  # would cost.
-  falls = [(a, b) for a, b in pairs if b[1] < a[1] - slack]
-  assert not falls, f"(size, cycles) pairs that fall: {falls}"
+    x = util.spec(*shape(min(n, 2048) if name == "product" else n))
+    found.append(util.costs(ipu, f, x))
+  for few, many in itertools.pairwise(found):
+    util.check_no_fall(few, many)
 
 
 def test_cycles_follow_the_trips_of_a_loop(ipu):
