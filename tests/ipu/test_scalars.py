@@ -8,6 +8,7 @@ import pytest
 
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu import pipeline
 
 
 def row_update(x, v, a, b):
@@ -26,16 +27,23 @@ def test_a_scalar_takes_no_compute_set_of_its_own(ipu):
 
 
 @pytest.mark.ipu_only
-def test_scalars_with_other_users_stay(ipu):
-  x = np.ones((1472, 64), np.float32)
-  a = np.float32(2)
+def test_scalars_with_other_users_stay(ipu, monkeypatch):
+  def alone(x, a):
+    return x * (jnp.exp(a) + 1)
 
   def shared(x, a):
     s = jnp.exp(a) + 1
     return x * s, x.sum(1) * s, s
 
-  costs = util.costs(ipu, shared, x, a)
-  assert costs["ipu supersteps"] > 3
+  def both():
+    args = util.spec(1472, 64), util.spec()
+    return [util.costs(ipu, f, *args) for f in (alone, shared)]
+
+  moved = both()
+  monkeypatch.setattr(pipeline.scalars, "scalars", lambda graph: graph)
+  stayed = both()
+  assert moved[0]["ipu supersteps"] < stayed[0]["ipu supersteps"]
+  assert moved[1] == stayed[1]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32], ids=str)

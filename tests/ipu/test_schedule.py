@@ -74,23 +74,31 @@ def tile_bytes(ipu, f, side: int) -> float:
   return analysed(ipu, f, side)["ipu peak tile bytes"]
 
 
-@pytest.mark.parametrize("seed", (2, 4, 5, 8, 11))
+@pytest.mark.parametrize("seed", (11, 60, 133, 146, 155))
 def test_any_order_of_independent_operations_takes_as_much(
   ipu, seed, monkeypatch
 ):
   rng = random.Random(seed)
   statements = draw(rng, rng.choice([8, 16, 24]))
   orders = [statements, *(shuffled(rng, statements) for _ in range(3))]
-  ours = [analysed(ipu, program(order), SIDE) for order in orders]
-  peaks = [costs["ipu peak tile bytes"] for costs in ours]
-  assert max(peaks) <= 1.2 * min(peaks)
+
+  def analyse():
+    found = [analysed(ipu, program(order), SIDE) for order in orders]
+    return [
+      [c[f"ipu {k}"] for c in found] for k in ("peak tile bytes", "cycles")
+    ]
+
+  peaks, cycles = analyse()
+  assert max(peaks) <= 1.1 * min(peaks)
   # It is never more than in the order of the program, and costs nothing.
   monkeypatch.setattr(
     builder, "schedule", lambda tasks, *_: [s for t in tasks for s in t.steps]
   )
-  theirs = analysed(ipu, program(statements), SIDE)
-  assert peaks[0] <= theirs["ipu peak tile bytes"]
-  assert ours[0]["ipu cycles"] == theirs["ipu cycles"]
+  as_written, same = analyse()
+  assert all(a <= b for a, b in zip(peaks, as_written, strict=True))
+  assert cycles == same
+  # For these programs the order matters.
+  assert max(as_written) > 1.2 * min(as_written)
 
 
 def large(x, i: int):
