@@ -84,14 +84,18 @@ def reduce(d: Block) -> Drawn:
 def reduce_two(d: Block) -> Drawn:
   v = d.value(d.reals(), rank=(1, 3), exact=True).small()
   w = d.array(d.one(d.ints()), v.shape, exact=True)
-  # What changes nothing: XLA:CPU leaves a start out where it has one element.
-  least = (
-    "0" if types.is_unsigned(v.dtype) else f"-{math.ceil(max(v.bound, 3))}"
-  )
+  axes = d.axes(v)
+  # A start that shows where no element is larger; XLA:CPU leaves it out
+  # where there is one element.
+  one = axes and math.prod(v.shape[a] for a in axes) == 1
+  least = "2"
+  if one:
+    bound = math.ceil(max(v.bound, 3))
+    least = "0" if types.is_unsigned(v.dtype) else f"-{bound}"
   init = f"(jnp.asarray({least}, {types.text(v.dtype)}), "
   init += f"jnp.asarray(0, {types.text(w.dtype)}))"
   body = "lambda a, b: (jnp.maximum(a[0], b[0]), a[1] + b[1])"
-  text = f"lax.reduce(({v.text}, {w.text}), {init}, {body}, {d.axes(v)})"
+  text = f"lax.reduce(({v.text}, {w.text}), {init}, {body}, {axes})"
   return Drawn(text, (True, max(v.bound, 3)), (True, math.inf))
 
 
