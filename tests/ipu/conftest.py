@@ -65,6 +65,41 @@ def six_programs(from_repository) -> types.ModuleType:
   return from_repository("benchmarks.six_programs")
 
 
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
+  """The modules of build/tools."""
+  monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "build"))
+  from tools import (
+    bazel,
+    command,
+    environment,
+    matrix,
+    metadata,
+    options,
+    pins,
+    platform_tag,
+    poplar,
+    system,
+    upstream,
+    wheelfile,
+  )
+
+  yield types.SimpleNamespace(
+    bazel=bazel,
+    environment=environment,
+    matrix=matrix,
+    metadata=metadata,
+    options=options,
+    pins=pins,
+    platform_tag=platform_tag,
+    poplar=poplar,
+    system=system,
+    upstream=upstream,
+    wheelfile=wheelfile,
+    BuildError=command.BuildError,
+  )
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
   parser.addoption(
     "--ipu-platform",

@@ -11,11 +11,11 @@ import ipu_test_util as util
 import lowering_kit
 import numpy as np
 import pytest
+from callback_kit import forget_effects
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import internals
 
 KERNELS = Path(__file__).parent / "data" / "ffi_kernels.cc"
 NAMES = (
@@ -224,7 +224,7 @@ def test_errors_name_the_target(kernels, ipu, name, attributes, message):
 
   with pytest.raises(jax.errors.JaxRuntimeError, match=message) as error:
     f(jax.device_put(np.float32(1), ipu)).block_until_ready()
-  internals.resolve("jax._src.dispatch.runtime_tokens").clear()
+  forget_effects()
   assert f"FFI target {name}" in str(error.value)
   assert "test_ffi.py" in str(error.value)
 

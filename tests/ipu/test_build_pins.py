@@ -1,0 +1,174 @@
+"""The versions of JAX that are built for: pins, documents, pairs to test."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+from build_kit import ROOT, program
+
+import jax
+import jaxlib
+from jaxlib.ipu import plugin
+
+
+class TestPins:
+  def test_the_installed_jax_is_pinned(self, tools):
+    versions = {pin.version for pin in tools.pins.read()}
+    assert jax.__version__ in versions
+    assert jaxlib.__version__ in versions
+
+  def test_what_the_wheel_says_is_what_is_pinned(self, tools):
+    span = tools.pins.supported()
+    tested = json.loads(plugin.VERSIONS.read_text())
+    assert tested == {"oldest": span.oldest, "newest": span.newest}
+
+  def test_every_release_is_whole(self, tools):
+    """jax for every jaxlib, a series once, and the file in order."""
+    pins = tools.pins.read()
+    for pin in pins:
+      assert tools.pins.pin("jax", pin.version, pin.python).python == "py3"
+    series = {pin.version: tools.pins.numbers(pin.version)[:2] for pin in pins}
+    assert len(set(series.values())) == len(series)
+    text = tools.pins.PATH.read_text()
+    rows = json.dumps(tools.pins.renewed(pins, []), indent=1) + "\n"
+    assert text == rows
+
+  @pytest.mark.parametrize(
+    "row",
+    [
+      {"jax-1.0.tar.gz": "0" * 64},
+      {"jax-1.0-py3-none-any.whl": "0"},
+      {"torch-1.0-py3-none-any.whl": "0" * 64},
+      {"jax-1.0rc1-py3-none-any.whl": "0" * 64},
+      {},
+      "not json",
+    ],
+  )
+  def test_a_damaged_file_says_so(self, tools, tmp_path, row):
+    path = tmp_path / "pins.json"
+    path.write_text(row if isinstance(row, str) else json.dumps(row))
+    with pytest.raises(tools.BuildError):
+      tools.pins.read(path)
+
+  def pins(self, tools, *names):
+    return [
+      tools.pins.Pin.parse(f"jaxlib-{v}-{p}-{p}-linux_x86_64.whl", "0" * 64)
+      for v, p in (name.split("/") for name in names)
+    ]
+
+  def test_the_newest_release_for_a_python(self, tools, monkeypatch):
+    rows = self.pins(tools, "1.10/cp315", "1.9/cp315", "1.9/cp314")
+    monkeypatch.setattr(tools.pins, "read", lambda: rows)
+    assert tools.pins.release("cp315") == "1.10"
+    assert tools.pins.release("cp314") == "1.9"
+    with pytest.raises(tools.BuildError, match="cp311.*cp314, cp315"):
+      tools.pins.release("cp311")
+    assert tools.pins.supported() == tools.pins.Supported(
+      oldest="1.9", newest="1.10", below="1.11", pythons=("cp314", "cp315")
+    )
+
+  def test_a_release_takes_the_place_of_its_series(self, tools):
+    old = self.pins(tools, "1.9/cp314", "1.10/cp315")
+    new = self.pins(tools, "1.10.1/cp315", "1.10.1/cp316")
+    names = list(tools.pins.renewed(old, new))
+    assert [name[:16] for name in names] == [
+      "jaxlib-1.9-cp314", "jaxlib-1.10.1-cp", "jaxlib-1.10.1-cp"
+    ]  # fmt: skip
+
+  def test_the_index_is_asked_for_every_python(self, tools, tmp_path):
+    """A pip that has one release for Python 3.13 only."""
+    name = "-1.2-cp313-cp313-manylinux_2_27_x86_64.whl"
+    sha256 = {"archive_info": {"hashes": {"sha256": "ab" * 32}}}
+    report = {
+      "install": [
+        {"download_info": {"url": f"https://host/{p}{name}", **sha256}}
+        for p in tools.pins.PROJECTS
+      ]
+    }
+    (tmp_path / "report").write_text(json.dumps(report))
+    python = program(
+      tmp_path / "python",
+      f'case "$*" in *python-version=3.13*) cat {tmp_path}/report;;'
+      ' *) echo "No matching distribution found" >&2; exit 1;; esac',
+    )
+    path = tmp_path / "pins.json"
+    tools.pins.update("1.2", path, str(python))
+    assert json.loads(path.read_text()) == {
+      f"{p}{name}": "ab" * 32 for p in tools.pins.PROJECTS
+    }
+    with pytest.raises(tools.BuildError, match="nonsense"):
+      tools.pins.update("nonsense", path, str(python))
+    program(python, 'echo "No matching distribution found" >&2; exit 1')
+    with pytest.raises(tools.BuildError, match="--update_pins 1.3: your"):
+      tools.pins.update("1.3", path, str(python))
+
+
+# A version of JAX; other projects' stand in build/requirements-*.txt.
+_VERSION = re.compile(r"(?<![\d.])0\.(?:10\.2|1[1-9](?:\.\d+)+)(?![\d.])")
+_DOCUMENTS = {"README.md", "CHANGELOG.md", "ipu/docs/build.md"}
+
+
+def test_versions_of_jax_stand_in_one_file(tools):
+  kinds = ["*.py", "*.md", "*.toml", "*.bzl", "*.bazel", ".bazelrc", ".ci"]
+  done = subprocess.run(
+    ["git", "ls-files", "--", *kinds], cwd=ROOT, capture_output=True, text=True
+  )
+  if done.returncode:
+    pytest.skip("this is not a checkout of git")
+  found = {
+    name
+    for name in done.stdout.split()
+    if (ROOT / name).exists() and _VERSION.search((ROOT / name).read_text())
+  }
+  assert found <= _DOCUMENTS
+
+
+class TestSupportedPairs:
+  """The tables of README.md and build.md are what the pins say."""
+
+  @pytest.mark.parametrize("name", ["README.md", "ipu/docs/build.md"])
+  def test_the_table(self, tools, name):
+    text = (ROOT / name).read_text()
+    table = re.search(r"<!-- pairs.* -->\n(.*)<!-- pairs end -->", text, re.S)
+    assert table and table[1] == tools.matrix.markdown(tools.pins.read()), (
+      f"{name}: paste the output of `python build/test_matrix.py --markdown`"
+    )
+
+  def test_documents_name_pinned_versions_only(self, tools):
+    pinned = {pin.version for pin in tools.pins.read()}
+    for name in _DOCUMENTS:
+      named = set(_VERSION.findall((ROOT / name).read_text()))
+      assert named <= pinned, name
+
+  def choose(self, tools, names, found):
+    rows = TestPins().pins(tools, *names)
+    pairs = tools.matrix.choose(rows, {tag: f"/{tag}" for tag in found})
+    return [(p.release, p.tag, p.python, p.forked) for p in pairs]
+
+  PINS = ("1.2/cp313", "1.2/cp312", "1.1/cp313", "1.1/cp312", "1.0/cp312",
+          "1.0/cp311")  # fmt: skip
+
+  def test_each_release_has_the_newest_python_it_is_made_for(self, tools):
+    assert self.choose(tools, self.PINS, ["cp311", "cp312", "cp313"]) == [
+      ("1.0", "cp311", "/cp311", True),
+      ("1.1", "cp313", "/cp313", False),
+      ("1.2", "cp313", "/cp313", True),
+    ]
+
+  def test_or_another_that_is_there(self, tools):
+    assert self.choose(tools, self.PINS, ["cp312"]) == [
+      ("1.0", "cp312", "/cp312", False),
+      ("1.1", "cp312", "/cp312", False),
+      ("1.2", "cp312", "/cp312", True),
+    ]
+
+  def test_or_is_not_tested(self, tools):
+    (row,) = self.choose(tools, ["1.0/cp311"], ["cp313"])
+    assert row == ("1.0", "cp311", None, True)
+
+  def test_a_python_without_the_version_is_not_taken(self, tools, tmp_path):
+    found = tools.matrix.find_pythons(["cp3999", tools.pins.this_python()])
+    assert list(found) == [tools.pins.this_python()]

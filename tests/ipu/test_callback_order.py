@@ -1,0 +1,221 @@
+"""When functions that programs call run: in which order, while who waits."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import numpy as np
+import plugin_test_util
+import pytest
+from callback_kit import host_sin, typed
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import io_callback
+
+PRINTS = {
+  "straight": lambda x: jax.debug.print("{}", x),
+  "scan": lambda x: lax.scan(
+    lambda c, i: (c, jax.debug.print("{} {}", c, i)), x, np.arange(3)
+  ),
+  "while": lambda x: lax.while_loop(
+    lambda c: (jax.debug.print("test {}", c), c < 3)[1],
+    lambda c: (jax.debug.print("turn {}", c), c + 1)[1],
+    x,
+  ),
+  "cond": lambda x: lax.cond(
+    x > 0,
+    lambda: jax.debug.print("positive"),
+    lambda: jax.debug.print("negative"),
+  ),
+  "vmap": lambda x: jax.vmap(lambda y: jax.debug.print("{}", y + x))(
+    np.arange(3)
+  ),
+  "grad": lambda x: jax.grad(lambda y: (jax.debug.print("{}", y), y * y)[1])(
+    x * 1.0
+  ),
+  "many": lambda x: [jax.debug.print("{} {}", i, x + i) for i in range(9)],
+  "ordered": lambda x: [
+    jax.debug.print("{} {}", i, x + i, ordered=True) for i in range(9)
+  ],
+}
+
+
+@pytest.mark.parametrize("name", PRINTS)
+@pytest.mark.parametrize("jitted", [True, False], ids=["jit", "eager"])
+def test_prints_come_in_order(ipu, cpu, capsys, name, jitted):
+  """Those that are not said to be ordered, too; XLA:CPU mixes them up."""
+  in_order = PRINTS[name]
+  said = []
+  for f, device in ((in_order, cpu), (in_order, ipu)):
+    if jitted and device is ipu:
+      f = jax.jit(lambda x: in_order(x))
+    with jax.default_device(device):
+      f(jax.device_put(np.int32(1), device))
+    jax.effects_barrier()
+    said.append(capsys.readouterr().out)
+  assert said[0] == said[1] != ""
+
+
+def test_effects_stay_where_values_die(ipu):
+  """Nothing uses what these loops and branches make."""
+  log = []
+
+  @jax.jit
+  def f(x):
+    def body(c, i):
+      io_callback(lambda i: log.append(("turn", int(i))), None, i)
+      return c * 2, c
+
+    lax.scan(body, x, jnp.arange(2))
+    lax.cond(
+      x > 0,
+      lambda: io_callback(lambda: log.append("branch"), None),
+      lambda: None,
+    )
+    io_callback(lambda v: np.float32(log.append("result") or 0),
+                typed(np.float32(0)), x)  # fmt: skip
+    return x + 1
+
+  f(jax.device_put(np.float32(1), ipu))
+  jax.effects_barrier()
+  assert log == [("turn", 0), ("turn", 1), "branch", "result"]
+
+
+def test_pure_functions_that_nobody_needs_do_not_run(ipu):
+  calls = []
+
+  @jax.jit
+  def f(x):
+    jax.pure_callback(lambda v: calls.append(1) or v, typed(x), x)
+    return x + 1
+
+  assert f(jax.device_put(np.float32(1), ipu)) == 2
+  assert not calls
+
+
+def test_element_wise_work_around_effects_keeps_their_order(ipu):
+  """Fusion may move what is between calls, not the calls."""
+  log = []
+
+  def say(name, x):
+    return io_callback(
+      lambda v: np.float32(log.append(name) or v * 2), typed(x), x
+    )
+
+  @jax.jit
+  def f(x):
+    wide = jnp.broadcast_to(x, (5000,)).at[3].set(2.0)
+    a = say("a", x + 1)
+    late = wide.sum() * x
+    b = say("b", jnp.sin(x))
+    c = say("c", late + x)
+    return a + b * late, jnp.cos(b) + c
+
+  a, b = f(jax.device_put(np.float32(1), ipu))
+  jax.effects_barrier()
+  assert log == ["a", "b", "c"]
+  b_ = np.float32(2 * np.sin(1))
+  np.testing.assert_allclose(a, 4 + b_ * 5001, rtol=1e-6)
+  np.testing.assert_allclose(b, np.cos(b_) + 10004, rtol=1e-6)
+
+
+def test_ordered_effects_of_several_programs(ipu):
+  log = []
+  f = jax.jit(
+    lambda x: io_callback(lambda v: log.append(int(v)), None, x, ordered=True)
+  )
+  g = jax.jit(
+    lambda x: (
+      io_callback(lambda v: log.append(-int(v)), None, x, ordered=True),
+      x + 1,
+    )[1]
+  )
+  x = jax.device_put(1, ipu)
+  for _ in range(20):
+    f(x)
+    x = g(x)
+  jax.effects_barrier()
+  assert log == [s * i for i in range(1, 21) for s in (1, -1)]
+
+
+def test_dispatch_does_not_wait_for_the_function(ipu):
+  go = threading.Event()
+
+  def function(x):
+    assert go.wait(60)
+    return np.asarray(x)
+
+  f = jax.jit(lambda x: jax.pure_callback(function, typed(x), x) + 1)
+  y = f(jax.device_put(np.float32(1), ipu))
+  assert not y.is_ready()
+  go.set()
+  assert y == 2
+
+
+def test_functions_may_use_jax(ipu, cpu):
+  """On any device, compiling included, however much waits for the program."""
+  double = jax.jit(lambda x: x * 2)
+  give = jax.jit(lambda x: x + 1, donate_argnums=0)
+
+  def function(x):
+    on_ipu = double(jax.device_put(x, ipu))
+    given = give(on_ipu)
+    assert on_ipu.is_deleted()
+    fresh = jax.jit(lambda x: jnp.sin(x).sum())(given)
+    with jax.default_device(ipu):
+      eager = jnp.ones(3).sum()
+    return np.asarray(jax.device_put(fresh, cpu) + jax.device_put(eager, cpu))
+
+  f = jax.jit(lambda x: jax.pure_callback(function, typed(x[0]), x))
+  x = np.arange(3, dtype=np.float32)
+  expected = np.sin(x * 2 + 1).sum() + 3
+  on_ipu = jax.device_put(x, ipu)
+  results = [f(on_ipu) for _ in range(100)]  # more than a queue holds
+  np.testing.assert_allclose(results, [expected] * 100, rtol=1e-6)
+
+
+def test_functions_whose_programs_call_functions(ipu):
+  def level(n, x):
+    if n == 0:
+      return np.asarray(x) + 1
+    inner = jax.jit(
+      lambda x: jax.pure_callback(functools.partial(level, n - 1), typed(x), x)
+    )
+    return np.asarray(inner(jax.device_put(x, ipu))) * 2
+
+  outer = jax.jit(
+    lambda x: jax.pure_callback(functools.partial(level, 4), typed(x), x)
+  )
+  assert outer(jax.device_put(np.float32(1), ipu)) == 32
+
+
+def test_donated_arguments(ipu):
+  f = jax.jit(lambda x: host_sin(x) + x, donate_argnums=0)
+  x = jax.device_put(np.ones(8, np.float32), ipu)
+  y = f(x)
+  assert x.is_deleted()
+  np.testing.assert_allclose(y, np.sin(1) + 1, rtol=1e-6)
+
+
+@pytest.mark.ipu_only
+def test_several_devices():
+  plugin_test_util.run(
+    """
+    import jax, numpy as np, threading
+    devices = jax.devices("ipu")
+    assert len(devices) == 3
+    barrier = threading.Barrier(3, timeout=60)
+    def function(x):
+      barrier.wait()  # all three are here at once
+      other = devices[(int(x) + 1) % 3]
+      return np.asarray(jax.device_put(x, other)) + 1
+    f = jax.jit(lambda x: jax.pure_callback(function, x, x))
+    ys = [f(jax.device_put(np.float32(i), d)) for i, d in enumerate(devices)]
+    assert [float(y) for y in ys] == [1, 2, 3]
+    assert [y.device for y in ys] == devices
+    """,
+    JAX_IPU_DEVICE_COUNT="3",
+  )

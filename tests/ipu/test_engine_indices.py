@@ -1,0 +1,192 @@
+"""The engine gives what the interpreter defines: places named at run time.
+
+Their splits are those that `plan/indexed_split` makes: such a step is several
+supersteps, and its partition says which tiles hand candidates or partial
+results to which owners. The interpreter, which does them one by one, refuses
+other partitions (`test_interp_indices.py`); the engine computes the result at
+once and never looks at the partition.
+"""
+
+from __future__ import annotations
+
+import math
+
+import engine_kit
+import hypothesis
+import ipu_test_util as util
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from program_kit import BOOL, Kit, code, everywhere, load
+from program_strategies import (
+  DTYPES,
+  INDEX_DTYPES,
+  TILES,
+  near_and_far,
+  partitions,
+  values,
+  window_maps,
+)
+
+from jaxlib.ipu.codelets import CODELETS
+from jaxlib.ipu.codelets._instructions import register_type
+from jaxlib.ipu.codelets._windows import along_dynamic
+from jaxlib.ipu.dtypes import NUMPY
+from jaxlib.ipu.plan import indexed_split
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode, ReduceKind
+
+pytestmark = pytest.mark.ipu_only
+
+
+def _windows(
+  codelet, fields, shape, windowed, num_batch
+) -> indexed_split.Windows:
+  along = codelet.along(fields, shape, windowed)
+  return indexed_split.Windows(shape, windowed, along, num_batch, 4, 4)
+
+
+@st.composite
+def _splits(draw, w: indexed_split.Windows, lookups: bool = True):
+  """At most TILES parts of what indices name, of the rest, of the lookups."""
+  parts = [1, 1, 1]
+  left = TILES
+  for i in draw(st.permutations(range(3))):
+    parts[i] = draw(st.integers(1, left)) if lookups or i != 1 else 1
+    left //= parts[i]
+  sliced = w.windowed[w.sliced] if w.sliced is not None else 1
+  return -(-sliced // -(-sliced // parts[0])), parts[1], parts[2]
+
+
+def _drawn(
+  data, w: indexed_split.Windows, own: Layout, slices: bool, teams: bool
+):
+  """A plan: of a tensor where it is, or brought."""
+  stay = (
+    indexed_split.slices_in_place if slices else indexed_split.updates_in_place
+  )
+  split = indexed_split.split_slices if slices else indexed_split.split_updates
+  found = stay(w, own) if data.draw(st.booleans()) else None
+  return found or split(w, *data.draw(_splits(w, teams)))
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
+def test_gather(data):
+  w = data.draw(window_maps())
+  shape = w["batch"] + w["window"]
+  fields = schema.Gather(
+    len(w["batch"]), w["map"], w["sizes"], w["batch_dims"], w["window_dims"]
+  )
+  own = data.draw(partitions(w["shape"]))
+  windows = _windows(
+    CODELETS[schema.Gather], fields, shape, w["shape"], len(w["batch"])
+  )
+  plan = _drawn(data, windows, own, True, True)
+  dtype = data.draw(st.sampled_from(DTYPES))
+  kit = Kit(TILES)
+  a = kit.argument(w["shape"], dtype, own)
+  index = data.draw(st.sampled_from(INDEX_DTYPES))
+  named = (*w["batch"], len(w["map"]))
+  i = kit.argument(named, index)
+  everyone = kit.placed(i, everywhere(math.prod(named), TILES))
+  there = kit.placed(a, plan.windowed)
+  kit.copy(kit.move(everyone), kit.move(there))
+  r = kit.result(shape, dtype, plan.result)
+  dims = tuple(range(len(w["batch"]))) + (-1,) * len(w["window"])
+  kit.execute(fields, shape, [(there, (-1,) * len(shape)), (everyone, dims)],
+              [(r, tuple(range(len(shape))))], plan.partition)  # fmt: skip
+  arguments = [values(dtype, w["shape"], 0), near_and_far(index, named)]
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
+def test_scatter(data):
+  w = data.draw(window_maps())
+  shape = w["batch"] + w["window"]
+  dtype = data.draw(st.sampled_from(DTYPES))
+  kinds = [ReduceKind.SET, ReduceKind.MAX, ReduceKind.MIN]
+  if dtype == BOOL:
+    kinds = [ReduceKind.SET, ReduceKind.AND, ReduceKind.OR]
+  else:
+    kinds += [ReduceKind.SUM, ReduceKind.PRODUCT]
+  kind = data.draw(st.sampled_from(kinds))
+  general = kind != ReduceKind.SET and data.draw(st.booleans())
+  register = register_type(dtype)
+  combine = b""
+  if general:
+    op = Opcode.OR if dtype == BOOL else Opcode.SUB
+    combine = code(load(0, register), load(1, register), (op, register, 0, 1))
+    kind = ReduceKind.GENERAL
+  fields = schema.Scatter(
+    len(w["batch"]), w["map"], w["sizes"], w["batch_dims"], w["window_dims"],
+    kind, register, combine, [2] if general else [], 0,
+  )  # fmt: skip
+  own = data.draw(partitions(w["shape"]))
+  codelet = CODELETS[schema.Scatter]
+  windows = _windows(codelet, fields, shape, w["shape"], len(w["batch"]))
+  teams = codelet.partial_bytes(fields, dtype) > 0
+  plan = _drawn(data, windows, own, False, teams)
+  split = plan.partition
+  kit = Kit(TILES)
+  a = kit.argument(w["shape"], dtype, own)
+  index = data.draw(st.sampled_from(INDEX_DTYPES))
+  named = (*w["batch"], len(w["map"]))
+  i, u = kit.argument(named, index), kit.argument(shape, dtype)
+  r = kit.result(w["shape"], dtype, plan.windowed)
+  everyone = kit.placed(i, everywhere(math.prod(named), TILES))
+  kit.copy(kit.move(everyone), kit.whole(a, r))
+  every = tuple(range(len(shape)))
+  updates = kit.brought(u, shape, every, split)
+  dims = tuple(range(len(w["batch"]))) + (-1,) * len(w["window"])
+  kit.execute(fields, shape, [(everyone, dims), (updates, every)],
+              [(r, (-1,) * len(shape))], split)  # fmt: skip
+  arguments = [
+    util.sample(NUMPY[dtype], w["shape"], low=0, high=3),
+    near_and_far(index, named),
+    util.sample(NUMPY[dtype], shape, low=0, high=3, key="updates"),
+  ]
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=100)
+def test_dynamic_slice_and_update(data):
+  shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+  sizes = tuple(data.draw(st.integers(1, n)) for n in shape)
+  moving = [d for d in range(len(shape)) if data.draw(st.booleans())]
+  dtype = data.draw(st.sampled_from(DTYPES))
+  own = data.draw(partitions(shape))
+  windows = indexed_split.Windows(
+    sizes, shape, along_dynamic(sizes, shape), len(shape), 4, 0
+  )
+  plan = _drawn(data, windows, own, True, True)
+  update_plan = _drawn(data, windows, own, False, True)
+  kit = Kit(TILES)
+  a, u = kit.argument(shape, dtype, own), kit.argument(sizes, dtype)
+  there = kit.placed(a, plan.windowed)
+  kit.copy(kit.move(there))
+  starts, arguments = [], [
+    values(dtype, shape, 0), values(dtype, sizes, 1)
+  ]  # fmt: skip
+  still = (-1,) * len(shape)
+  for _ in moving:
+    index = data.draw(st.sampled_from(INDEX_DTYPES))
+    number = kit.argument((), index)
+    arguments.append(near_and_far(index, ()).astype(NUMPY[index])[()])
+    placed = kit.placed(number, everywhere(1, TILES))
+    kit.copy(kit.move(placed))
+    starts.append((placed, still))
+  s = kit.result(sizes, dtype, plan.result)
+  r = kit.result(shape, dtype, update_plan.windowed)
+  every = tuple(range(len(shape)))
+  kit.execute(schema.DynamicSlice(moving), sizes, [(there, still), *starts],
+              [(s, every)], plan.partition)  # fmt: skip
+  kit.copy(kit.whole(a, r))
+  update = kit.brought(u, sizes, every, update_plan.partition)
+  kit.execute(schema.DynamicUpdate(moving), sizes,
+              [(update, every), *starts], [(r, still)],
+              update_plan.partition)  # fmt: skip
+  engine_kit.check(kit.bytes(), arguments)
