@@ -224,6 +224,20 @@ def test_dot_products_on_the_vector_unit(dtype, block, expected):
   assert dot.hmac_cycles(IPU2, dtype, F32, dot.Block(*block)) == expected
 
 
+def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
+  # Seven rows of 1000 in six parts each: 84 vectors and 7 + 7 cycles a part,
+  # seven parts a worker; then a worker adds up six sums of each of two rows.
+  found = dot.shared_cycles(IPU2, F32, F32, dot.Block(1, 7, 1, 1000))
+  worker = 16 + 19 + 16 + 7 * (7 + 7 + 84)
+  dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (4 + 5)
+  assert found == dots + 11 + 6 * (17 + 2 * (12 + 3))
+  # Nine rows: two parts each are enough.
+  nine = dot.shared_cycles(IPU2, F32, F32, dot.Block(1, 9, 1, 1000))
+  worker = 16 + 19 + 16 + 3 * (7 + 7 + 250)
+  dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (2 + 5)
+  assert nine == dots + 11 + 6 * (17 + 2 * (12 + 1))
+
+
 @pytest.mark.parametrize("dtype, block, expected", [
   # poplin/PerformanceEstimation.hpp, getOuterProductCycleEstimate, the slow
   # path, groups of four and of two channels: 10 + 5 / 2 * 4 and 10 + 2 * 2.
@@ -438,11 +452,15 @@ def products_cost(target, extents, parts, dtype):
   if parts[2] == parts[3] == 1 and parts[1] % 2 == 0:
     rhs /= 2
   total = cost.exchange_cycles(target, lhs + rhs, 0)
-  total += (
-    CODELETS[schema.Dot]
-    .cycles(target, schema.Dot(dtype, 0), [dtype, dtype], [dtype], blocks)
-    .total
+  vertices = CODELETS[schema.Dot].cycles(
+    target,
+    schema.Dot(dtype, 0),
+    [dtype, dtype],
+    [dtype],
+    blocks,
+    vector=min(extents[1:3]) == 1,
   )
+  total += vertices.total
   total += target.sync_cycles
   if parts[3] > 1:
     outputs, gk = np.array([b * m * n]), np.array([parts[3]])

@@ -164,6 +164,20 @@ def test_cycles_do_not_fall_when_work_grows(ipu, name):
     util.check_no_fall(few, many)
 
 
+def test_rows_times_a_vector_keep_all_workers_busy(ipu):
+  """However many of them are a tile's."""
+  cycles = []
+  for rows in (1, 2, 5, 6, 7, 8, 12, 13, 24):
+    x = jax.ShapeDtypeStruct((1472 * rows, 1000), np.float32)
+    y = jax.ShapeDtypeStruct((1000,), np.float32)
+    with jax.default_device(ipu):
+      costs = jax.jit(jnp.matmul).lower(x, y).compile().cost_analysis()
+    cycles.append(costs["ipu compute cycles"])
+    # A worker takes two f32 a cycle.
+    assert cycles[-1] < 1.3 * rows * 1000 / 2 + 1000
+  assert sorted(cycles) == cycles
+
+
 def test_cycles_follow_the_trips_of_a_loop(ipu):
   def f(n):
     return lambda x: lax.fori_loop(0, n, lambda _, x: jnp.sin(x), x)

@@ -59,11 +59,6 @@ class Cycles:
 
   __rmul__ = __mul__
 
-  def all_derived(self) -> Cycles:
-    """The same where the way they are put together is not read anywhere: what
-    is not guessed is derived."""
-    return Cycles(self.total, self.total - self.guessed, self.guessed)
-
 
 def derived(cycles: Any) -> Cycles:
   """Cycles that follow from published figures."""
@@ -73,6 +68,14 @@ def derived(cycles: Any) -> Cycles:
 def guessed(cycles: Any) -> Cycles:
   """Cycles that nothing public says."""
   return Cycles(cycles, guessed=cycles)
+
+
+def all_derived(cycles: Any) -> Any:
+  """The same where the way they are put together is not read anywhere: what is
+  not guessed is derived. Plain numbers stay what they are."""
+  if not isinstance(cycles, Cycles):
+    return cycles
+  return Cycles(cycles.total, cycles.total - cycles.guessed, cycles.guessed)
 
 
 def multi_vertex(target: Target, worker: Any) -> Cycles:

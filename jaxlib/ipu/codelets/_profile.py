@@ -19,7 +19,7 @@ import dataclasses
 import functools
 
 from jaxlib.ipu.codelets import _inner_loops
-from jaxlib.ipu.codelets._cycles import Cycles, up
+from jaxlib.ipu.codelets._cycles import Cycles, all_derived, up
 from jaxlib.ipu.codelets._instructions import (
   NARROW,
   Instruction,
@@ -324,7 +324,7 @@ def profile(
   each = Cycles(per_element, guessed=min(p.guessed, per_element))
   arithmetic = Cycles(p.proper, guessed=p.guessed)
   if p.computed > 1 and not (alone and p.scaled):
-    each, arithmetic = each.all_derived(), arithmetic.all_derived()
+    each, arithmetic = all_derived(each), all_derived(arithmetic)
   return Profile(
     per_element=each,
     arithmetic=arithmetic,

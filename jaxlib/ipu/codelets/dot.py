@@ -3,7 +3,8 @@
 Each tile multiplies one block. The fastest vertex is charged that PopLibs'
 planner has for a block, with the rows of either operand as its field: the
 matrix unit (ConvPartial1x1Out), dot products on the vector unit
-(ConvPartialHorizontalMac), for a single term OuterProduct. Types that none of
+(ConvPartialHorizontalMac), for a single term OuterProduct; or dot products that
+the workers share. Types that none of
 them can take run a multiply-add loop.
 """
 
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.codelets import _inner_loops
+from jaxlib.ipu.codelets import _inner_loops, reduce
 from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import (
   Array,
@@ -26,6 +27,7 @@ from jaxlib.ipu.codelets._codelet import (
 from jaxlib.ipu.codelets._cycles import (
   MULTI_VERTEX,
   Cycles,
+  all_derived,
   choose,
   derived,
   guessed,
@@ -185,6 +187,28 @@ def hmac_cycles(
   return start + batch * (23 + 15 + columns * column)
 
 
+def shared_cycles(
+  target: Target, dtype: DType, accumulate: DType, block: Block
+) -> Any:
+  """The same for one column, where each row is cut into as many parts as give
+  all workers alike, however few rows there are. A second pass adds up the
+  parts' sums, as reductions do whose outputs several workers share [D]."""
+  workers = target.num_workers
+  batch, rows, _, depth = block
+  parts: Any
+  if isinstance(rows, np.ndarray):
+    parts = workers // np.gcd(rows.astype(np.int64), workers)
+  else:
+    parts = workers // math.gcd(int(rows), workers)
+  cut = Block(batch, rows * parts, 1, up(depth / parts))
+  outputs = up(batch * rows / workers)
+  adding = reduce.region_cycles(
+    outputs, up(parts / _inner_loops.VECTOR[accumulate])
+  )
+  dots = hmac_cycles(target, dtype, accumulate, cut)
+  return dots + MULTI_VERTEX + workers * adding
+
+
 def outer_cycles(
   target: Target, dtype: DType, accumulate: DType, block: Block
 ) -> Any:
@@ -213,15 +237,16 @@ def loop_cycles(target: Target, dtype: DType, block: Block) -> Cycles:
     step += _inner_loops.work(op, dtype).inside
   outputs = block.batch * block.rows * block.columns
   worker = (step * block.depth + 8) * up(outputs / target.num_workers) + 26
-  return (target.num_workers * worker + MULTI_VERTEX).all_derived()
+  return all_derived(target.num_workers * worker + MULTI_VERTEX)
 
 
 class DotCodelet(ReducingCodelet):
-  """Cycles: the cheapest of `amp_cycles`, `hmac_cycles` and `outer_cycles`,
-  each both ways around.
+  """Cycles: the cheapest of `amp_cycles`, `hmac_cycles`, `shared_cycles` and
+  `outer_cycles`, each both ways around.
 
   bf16 is cast to f32 on the tile first and runs as f32; integers and f64 run
-  `loop_cycles`.
+  `loop_cycles`. `vector` says that the product is a matrix times a vector:
+  all of it, not only a tile's block, since a product has one kind of vertex.
   """
 
   record = schema.Dot
@@ -254,7 +279,11 @@ class DotCodelet(ReducingCodelet):
     for shape in (block, block.turned()):
       for method in methods:
         total = least(total, method(target, dtype, accumulate, shape))
-    return launch + total + casting
+    if extra.get("vector", False):
+      shape = block if np.max(block.columns) == 1 else block.turned()
+      shared = shared_cycles(target, dtype, accumulate, shape)
+      total = least(total, derived(shared))
+    return launch + casting + total
 
   def flops(self, fields: schema.Dot, shape: Sequence[int]) -> float:
     return 2 * volume(shape)

@@ -17,6 +17,7 @@ from jaxlib.ipu.codelets._codelet import (
 )
 from jaxlib.ipu.codelets._cycles import (
   Cycles,
+  all_derived,
   ceil_div,
   choose,
   derived,
@@ -77,20 +78,20 @@ def per_element(
     inputs = tuple(dtypes) * 2
     p = profile(combine, tuple(combine_outputs), inputs, ())
     loads = sum(_inner_loops.LOAD[d] for d in dtypes)
-    return (p.arithmetic + loads).all_derived()
+    return all_derived(p.arithmetic + loads)
   if dtype in (DType.F32, DType.F16):
     return Cycles(1 / _inner_loops.VECTOR[dtype])
   if dtype == DType.BF16:
     # Widened in integers, then added as f32.
     widened = _inner_loops.conversion(dtype, DType.F32).inside
-    return (widened + 1 / 2).all_derived()
+    return all_derived(widened + 1 / 2)
   load = _inner_loops.LOAD[dtype]
   if kind == ReduceKind.SET:
     return derived(load)
   own = _inner_loops.work(MONOIDS[kind], dtype)
   # Soft-float's loads are as little known as its additions.
   found = own.inside + load
-  return guessed(found.total) if own.guessed else found.all_derived()
+  return guessed(found.total) if own.guessed else all_derived(found)
 
 
 def partial_bytes(dtype: DType) -> int:
@@ -158,8 +159,11 @@ def cell_cycles(
   vector of `width` results at a time (0: there is none for this reduction).
   The six workers share the outputs; where there are fewer outputs than
   workers, several workers may share one and a second pass adds up theirs [D].
+  Of arrays of candidates nobody asks what they rest on: only totals are right.
   """
   workers = target.num_workers
+  if isinstance(kept, np.ndarray):
+    each = each.total
   if width == 0 or order is Order.ROWS:
     worker = _rows(workers, kept, reduced, each)
   elif order is Order.COLUMNS:
@@ -172,21 +176,25 @@ def cell_cycles(
   return multi_vertex(target, worker)
 
 
-def _rows(workers: int, kept: Any, reduced: Any, each: Cycles) -> Cycles:
+def region_cycles(outputs: Any, combined: Any) -> Any:
+  """A worker's cycles on `outputs` regions, each combined in so many [S]."""
+  return (combined + _PER_OUTPUT) * outputs + _START
+
+
+def _rows(workers: int, kept: Any, reduced: Any, each: Any) -> Any:
   """The slowest worker's cycles, region by region."""
-  region = up(each * reduced) + _PER_OUTPUT
-  worker = _START + region * ceil_div(kept, workers)
+  worker = region_cycles(ceil_div(kept, workers), up(each * reduced))
   sharing = most(workers // most(kept, 1), 1)
   if not isinstance(sharing, np.ndarray) and sharing <= 1:
     return worker
-  shared = up(each * ceil_div(reduced, sharing)) + up(each * sharing)
-  shared = (shared + 2 * (_START + _PER_OUTPUT)).all_derived()
+  shared = region_cycles(1, up(each * ceil_div(reduced, sharing)))
+  shared = all_derived(shared + region_cycles(1, up(each * sharing)))
   return least(worker, choose(sharing > 1, shared, worker))
 
 
 def _columns(
-  workers: int, kept: Any, reduced: Any, each: Cycles, width: int
-) -> Cycles:
+  workers: int, kept: Any, reduced: Any, each: Any, width: int
+) -> Any:
   """The slowest worker's cycles, vector by vector."""
   step = each * width
   vectors = ceil_div(ceil_div(kept, workers), width)
@@ -197,7 +205,7 @@ def _columns(
     return worker
   shared = up(step * (ceil_div(reduced, sharing) - 1))
   shared = shared + up(step * (sharing - 1))
-  shared = (shared + 2 * (_STRIDED_START + _PER_VECTOR)).all_derived()
+  shared = all_derived(shared + 2 * (_STRIDED_START + _PER_VECTOR))
   return least(worker, choose(sharing > 1, shared, worker))
 
 
@@ -289,7 +297,7 @@ class ReduceCodelet(ReducingCodelet):
     else:
       further = max(loads - sum(_inner_loops.LOAD[d] for d in combined), 0.0)
       found = each + before.arithmetic + further
-    return found.all_derived() if before.arithmetic.total else found
+    return all_derived(found) if before.arithmetic.total else found
 
   def flops(self, fields: schema.Reduce, shape: Sequence[int]) -> float:
     return volume(shape) * (1 + operations(fields.code))

@@ -14,7 +14,13 @@ from jaxlib.ipu.codelets._codelet import (
   Extents,
   volume,
 )
-from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, multi_vertex, up
+from jaxlib.ipu.codelets._cycles import (
+  Cycles,
+  all_derived,
+  ceil_div,
+  multi_vertex,
+  up,
+)
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.codelets._profile import operations, profile
@@ -55,7 +61,7 @@ class ScanCodelet(LocalCodelet):
     each = per_element(fields.combine, fields.combine_output, operand_dtypes[0])
     sequences = ceil_div(volume(cell[:-1]), target.num_workers)
     worker = _START + (_PER_SEQUENCE + up(each * cell[-1])) * sequences
-    return multi_vertex(target, worker).all_derived()
+    return all_derived(multi_vertex(target, worker))
 
   def flops(self, fields: schema.Scan, shape: Sequence[int]) -> float:
     return volume(shape) * max(operations(fields.combine), 1)

@@ -16,6 +16,7 @@ from jaxlib.ipu.codelets._codelet import (
 )
 from jaxlib.ipu.codelets._cycles import (
   Cycles,
+  all_derived,
   ceil_div,
   most,
   multi_vertex,
@@ -97,7 +98,7 @@ class ScatterCodelet(UpdatingCodelet):
     each = _OP_ATOM + reduce.per_element(
       kind, [dtype], fields.combine, fields.combine_outputs
     )
-    return (each * window).all_derived()
+    return all_derived(each * window)
 
   def flops(self, fields: schema.Scatter, shape: Sequence[int]) -> float:
     return 0.0 if fields.kind == ReduceKind.SET else volume(shape)

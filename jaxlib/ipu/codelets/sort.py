@@ -17,7 +17,13 @@ from jaxlib.ipu.codelets._codelet import (
   Extents,
   volume,
 )
-from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, derived, most
+from jaxlib.ipu.codelets._cycles import (
+  Cycles,
+  all_derived,
+  ceil_div,
+  derived,
+  most,
+)
 from jaxlib.ipu.codelets._inner_loops import LOAD
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._profile import profile
@@ -87,7 +93,7 @@ class SortCodelet(Codelet):
       twice = [d for d in dtypes for _ in range(2)]
       less = profile(fields.compare, (fields.compare_output,), tuple(twice), ())
       moved = sum(LOAD[d] for d in twice) + _CARRY * len(dtypes)
-      return (less.arithmetic + moved).all_derived()
+      return all_derived(less.arithmetic + moved)
     keys = [dtypes[k.operand] for k in fields.keys]
     if len(dtypes) == 1:
       return _by_words(_ALONE[keys[0] in FLOATS], keys[0])

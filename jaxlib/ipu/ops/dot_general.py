@@ -153,6 +153,7 @@ def _lower(builder: Builder, node: Node) -> None:
       handed=handed,
       hoists=steps == 1,  # steps are for those whose operands take too much
       f16_sums=f16_sums,
+      vector=min(m, n) == 1,
     )
   if sums is not value.dtype:
     root = _rounded(builder, root, value.dtype)

@@ -179,6 +179,7 @@ def _plan_step(
     [out_dtype],
     (bb, mb, nb, kb),
     f16_sums=f16_sums,
+    vector=min(m, n) == 1,
   ).total
   gk = parts[3].astype(np.float64)
   adding = adding_cycles(target, partial_bytes)
@@ -277,6 +278,7 @@ def in_place(
   b, m, n, k = (math.prod(blocks[s]) for s in spans)
   parts = math.prod(f.parts for fs in factors[spans[3]] for f in fs)
   here, there, out_dtype = dtypes
+  vector = 1 in (math.prod(shape[s]) for s in spans[1:3])
   both = here is DType.F16 and there is DType.F16
   if b * m * n * k > limit * (
     2 * target.fp16_macs if both else target.fp32_macs
@@ -290,6 +292,7 @@ def in_place(
     [out_dtype],
     (b, m, n, k),
     f16_sums=f16_sums,
+    vector=vector,
   ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   combine = None
