@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ipu_test_util import ALL, WIDE
+from lowering_kit import check as check_tiles
 from lowering_kit import phases
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.ops.sort import SORT
+from jaxlib.ipu.program import container, schema
 
 SHAPES = ((1,), (7,), (193,), (3, 0), (0, 3), (4, 40), (37, 3, 5))
 
@@ -263,3 +265,45 @@ def test_any_sort(check, data):
     return [lax.slice_in_dim(x, 0, limit, axis=dimension) for x in found]
 
   check(f, *operands, exact=True)
+
+
+def moved_by_sort(cpu, f, x, tiles: int) -> tuple[float, float]:
+  """Bytes that change tile in a function's only sort, and bytes planned."""
+  result = check_tiles(cpu, f, [x], tiles)
+  program, _ = container.read(phases(f, [x], tiles).data)
+  (sort,) = (
+    str(i)
+    for i, step in enumerate(program.steps)
+    if isinstance(step, schema.Execute) and isinstance(step.fields, schema.Sort)
+  )
+  (step,) = (e for e in result.exchanges if e.step == sort)
+  return step.actual, step.planned
+
+
+@pytest.mark.parametrize("tiles", [2, 16])
+def test_pairs_of_tiles_exchange_halves_both_ways(cpu, tiles):
+  x = ties(np.float32, (tiles * 64,))
+  rounds = tiles.bit_length() - 1
+  supersteps = rounds * (rounds + 1)
+  for f, item in ((jnp.sort, 4), (jnp.argsort, 12)):  # key, place, number
+    actual, planned = moved_by_sort(cpu, f, x, tiles)
+    assert actual == planned == supersteps * x.size / 2 * item
+
+
+def test_few_elements_are_merged_two_by_two(cpu):
+  x = ties(np.float32, (11 * 64,))
+  # Of 11 tiles 5, 3, 1 and 1 send 5 keys with places and numbers to another.
+  actual, planned = moved_by_sort(cpu, lambda x: lax.top_k(x, 5), x, 11)
+  merged = (5 + 3 + 1 + 1) * 5 * 12
+  assert merged <= actual <= planned <= merged + 5 * 8
+
+
+@pytest.mark.parametrize("tiles", [3, 7, 13])
+@pytest.mark.parametrize("shape", [(3, 700), (1, 450), (900, 2)])
+def test_any_number_of_tiles(cpu, shape, tiles):
+  check_tiles(
+    cpu,
+    lambda x: (jnp.sort(x), jnp.argsort(x), jnp.sort(x)[:, : shape[1] - 1]),
+    [ties(np.float32, shape)],
+    tiles,
+  )

@@ -45,6 +45,8 @@ _ALONE = {True: 13, False: 12}
 _SECONDARY = {True: 25, False: 27}
 # Two loads and two stores for each further value of a pair [D].
 _CARRY = 4
+# Of an element's number.
+NUMBER_BYTES = 4
 
 
 class SortCodelet(Codelet):
@@ -95,7 +97,7 @@ class SortCodelet(Codelet):
       moved = sum(LOAD[d] for d in twice) + _CARRY * len(dtypes)
       return all_derived(less.arithmetic + moved)
     keys = [dtypes[k.operand] for k in fields.keys]
-    if len(dtypes) == 1:
+    if not is_numbered(fields, len(dtypes)):
       return _by_words(_ALONE[keys[0] in FLOATS], keys[0])
     first, *others = (_by_words(_SECONDARY[d in FLOATS], d) for d in keys)
     carried = set(range(len(dtypes))) - {k.operand for k in fields.keys}
@@ -112,16 +114,16 @@ class SortCodelet(Codelet):
     their row, by which equal elements are told apart.
     """
     cell.require_box("a sort")
-    return self._sort(
+    return self.sorted(
       fields, [np.broadcast_to(o, cell.extents) for o in operands]
     )
 
-  def combine(
-    self, fields: schema.Sort, left: list[Array], right: list[Array]
-  ) -> list[Array]:
-    """Merges two sorted parts of each row, however they interleave."""
-    both = [np.concatenate(pair, -1) for pair in zip(left, right, strict=True)]
-    return self._sort(fields, both)
+  def sorted(self, fields: schema.Sort, arrays: Sequence[Array]) -> list[Array]:
+    """Sorts along the last axis; of the arrays, the last has the numbers."""
+    by_number = np.argsort(arrays[-1], -1, kind="stable")
+    arrays = [np.take_along_axis(a, by_number, -1) for a in arrays]
+    order = _order(fields, arrays[:-1])
+    return [np.take_along_axis(a, order, -1) for a in arrays]
 
   def check(
     self, fields: schema.Sort, step: schema.Execute, v: Checker
@@ -157,17 +159,17 @@ class SortCodelet(Codelet):
   def example(self) -> tuple[schema.Sort, int]:
     return schema.Sort([schema.SortKey(0, 0, 0, 0)], b"", 0, 100), 2
 
-  def _sort(self, fields: schema.Sort, arrays: list[Array]) -> list[Array]:
-    by_number = np.argsort(arrays[-1], -1, kind="stable")
-    arrays = [np.take_along_axis(a, by_number, -1) for a in arrays]
-    order = _order(fields, arrays[:-1])[..., : fields.keep]
-    return [np.take_along_axis(a, order, -1) for a in arrays]
-
 
 def levels(count: Any) -> Any:
   """How often `count` things (an array, too) are paired until one is left."""
   rounds = np.ceil(np.log2(np.maximum(count, 1)))
   return rounds if rounds.ndim else float(rounds)
+
+
+def is_numbered(fields: schema.Sort, num_operands: int) -> bool:
+  """Whether elements carry their number: where keys are all there is, equal
+  ones need not be told apart."""
+  return not fields.keys or num_operands > 1
 
 
 def merges(keep: int, length: int, parts: int) -> bool:

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from typing import Any
 
+from jaxlib.ipu.codelets.sort import NUMBER_BYTES, is_numbered
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node, Shape
 from jaxlib.ipu.ir.registry import Operation, define
@@ -72,7 +73,6 @@ def _lower(builder: Builder, node: Node) -> None:
     return
   size = max(SIZE[v.dtype] for v in node.inputs)
   split = _partition(builder, shape, size)
-  parts = split.factors[-1].parts
   # Rows are dense where they are sorted.
   operands = [
     Operand(builder.materialise(builder.view(v).transpose(order), split), dims)
@@ -80,13 +80,16 @@ def _lower(builder: Builder, node: Node) -> None:
   ]
   kept = (*shape[:-1], keep)
   to = split if keep == shape[-1] else _partition(builder, kept, size)
+  row_bytes = sum(SIZE[v.dtype] for v in node.inputs)
+  fields = schema.Sort(keys or [], compare, output, keep)
+  numbered = is_numbered(fields, len(operands))
   results = []
   for value in node.results:
     root = builder.new_root(kept, value.dtype, to)
     builder.define(value, builder.root_view(root).transpose(inverse))
     results.append(Written(root, (*dims[:-1], -1)))
   builder.execute(
-    schema.Sort(keys or [], compare, output, keep),
+    fields,
     shape,
     split,
     operands,
@@ -95,11 +98,11 @@ def _lower(builder: Builder, node: Node) -> None:
       builder.target,
       split,
       to,
-      sum(SIZE[v.dtype] for v in node.inputs),
+      row_bytes + NUMBER_BYTES * numbered,
+      row_bytes,
       keep,
-      parts,
     ),
-    parts=parts,
+    parts=split.factors[-1].parts,
   )
 
 

@@ -1,16 +1,27 @@
-"""How the interpreter runs a sort: each tile sorts its own part of a row; the
-parts are merged and delivered inside the step."""
+"""How the interpreter runs a sort, superstep by superstep.
+
+Each tile sorts its own part of a row. Then pairs of tiles compare and swap in
+rounds of a bitonic network, or, where few elements are kept, merge what they
+keep two by two; at last the results go to their owners.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxlib.ipu.codelets import Cell
-from jaxlib.ipu.codelets.sort import SortCodelet
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.codelets.sort import (
+  NUMBER_BYTES,
+  SortCodelet,
+  is_numbered,
+  levels,
+  merges,
+)
+from jaxlib.ipu.dtypes import NUMPY, SIZE
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.interp_cells import (
   boxes,
@@ -18,10 +29,29 @@ from jaxlib.ipu.program.interp_cells import (
   first_point,
   operands,
 )
-from jaxlib.ipu.program.tile_memory import Array, arriving
+from jaxlib.ipu.program.tile_memory import Array, TileMemory, Trap
 
 if TYPE_CHECKING:
   from jaxlib.ipu.program.interp import Machine
+
+
+@dataclasses.dataclass
+class _Part:
+  """A tile's part of some rows.
+
+  Attributes:
+    values: of the operands and the elements' numbers, [rows..., elements].
+    own: bytes that it holds all the time, beside the results.
+  """
+
+  tile: int
+  cell: Cell
+  values: list[Array]
+  own: int
+
+  @property
+  def length(self) -> int:
+    return self.values[0].shape[-1]
 
 
 def execute(
@@ -29,37 +59,183 @@ def execute(
 ) -> None:
   """Runs a sort on the machine's memories."""
   fields: Any = step.fields
-  parts: dict[tuple[int, ...], list[tuple[Cell, list[Array]]]]
-  parts = defaultdict(list)
+  numbered = is_numbered(fields, len(step.operands))
+  rows: dict[tuple[int, ...], list[_Part]] = defaultdict(list)
   for tile, cell in boxes(machine, step):
     local = operands(machine, step, tile, cell, step.operands)
     values = codelet.vertex(fields, cell, [*local, cell.coordinates[-1]])
-    parts[first_point(cell)[:-1]].append((cell, values))
-  memories = [machine.computed(a.tensor) for a in step.results]
-  new = [m.gather_all()[0].copy() for m in memories]
-  # Which element of its operand each element of a result is.
-  origin = [np.full(m.size, -1, np.int64) for m in memories]
-  for found in parts.values():
-    cell, total = found[0]
-    for _, values in found[1:]:
-      total = codelet.combine(fields, total, values)
-    *sorted_, number = total
-    rows = (*cell.coordinates[:-1], np.zeros((1,) * len(cell.shape), np.int64))
-    whole = Cell(cell.shape, rows)
-    places = Cell(cell.shape, (*cell.coordinates[:-1], number))
-    for j, (m, access) in enumerate(zip(memories, step.results, strict=True)):
-      to = elements(access, m.shape, whole, True).reshape(number.shape)
-      new[j][to] = sorted_[j]
-      operand = step.operands[j]
-      shape = machine.memory[operand.tensor].shape
-      origin[j][to] = elements(operand, shape, places, False)
-  moved = 0
-  num_tiles = machine.program.target.num_tiles
-  for j, m in enumerate(memories):
-    written = origin[j] >= 0
-    m.write_all(new[j], written)
-    machine.wrote(m.number, written)
-    source = machine.memory[step.operands[j].tensor]
-    received, _ = arriving(source, m, origin[j], num_tiles)
-    moved += int(received.sum()) * SIZE[m.dtype]
-  machine.count(step.cost, moved)
+    own = values[0].size * NUMBER_BYTES if numbered else 0
+    part = _Part(tile, cell, values, own)
+    rows[first_point(cell)[:-1]].append(part)
+  sorting = _Sorting(machine, step, fields, codelet)
+  for parts in rows.values():
+    sorting.row(parts)
+  sorting.deliver()
+
+
+class _Sorting:
+  """The supersteps after the first. All rows take them at once; each counts
+  what every tile sends and receives."""
+
+  def __init__(
+    self,
+    machine: Machine,
+    step: schema.Execute,
+    fields: schema.Sort,
+    codelet: SortCodelet,
+  ) -> None:
+    self._machine = machine
+    self._step = step
+    self._codelet = codelet
+    self._fields = fields
+    self._tiles = machine.program.target.num_tiles
+    self._memories = [machine.computed(a.tensor) for a in step.results]
+    self._item = sum(SIZE[m.dtype] for m in self._memories)
+    self._item += NUMBER_BYTES * is_numbered(self._fields, len(step.operands))
+    # Of each superstep, by name: bytes received and sent by tile.
+    self._traffic: dict[tuple[int, ...], Array] = defaultdict(
+      lambda: np.zeros((2, self._tiles), np.int64)
+    )
+    self._held = np.zeros(self._tiles, np.int64)
+    # Where each result's elements are, and what they are.
+    self._found: list[tuple[Array, Array]] = [
+      (np.full(m.size, -1, np.int64), np.zeros(m.size, NUMPY[m.dtype]))
+      for m in self._memories
+    ]
+
+  def row(self, parts: list[_Part]) -> None:
+    """Sorts rows that the same tiles share."""
+    parts.sort(key=lambda p: int(p.cell.coordinates[-1].reshape(-1)[0]))
+    length = parts[0].length
+    if any(p.length != length for p in parts[:-1]):
+      raise Trap("partition", "a sort's rows are not cut into equal parts")
+    for p in parts:
+      self._hold(p, 0)
+    if merges(self._fields.keep, length, len(parts)):
+      self._collect(parts)
+    else:
+      self._network(parts)
+    begin = 0
+    for p in parts:
+      self._note(p, begin)
+      begin += p.length
+
+  # --- Few elements are kept -------------------------------------------------
+
+  def _collect(self, parts: list[_Part]) -> None:
+    keep = self._fields.keep
+    for p in parts:
+      p.values = [v[..., :keep] for v in p.values]
+    left, round_ = list(parts), 0
+    while len(left) > 1:
+      for a, b in zip(left[::2], left[1::2], strict=False):
+        self._send((round_,), b, a, b.values[0].size)
+        self._hold(a, b.values[0].size)
+        both = zip(a.values, b.values, strict=True)
+        merged = [np.concatenate(pair, -1) for pair in both]
+        merged = self._codelet.sorted(self._fields, merged)
+        a.values = [v[..., :keep] for v in merged]
+        b.values = [v[..., :0] for v in b.values]
+      left, round_ = left[::2], round_ + 1
+
+  # --- All of the row is sorted ----------------------------------------------
+
+  def _network(self, parts: list[_Part]) -> None:
+    """Rounds of a bitonic sort in which lower tiles get the lower elements, so
+    that tiles and places that are not there need no exchange."""
+    for round_ in range(1, int(levels(len(parts))) + 1):
+      for bit in reversed(range(round_)):
+        first = bit == round_ - 1
+        apart = (1 << round_) - 1 if first else 1 << bit
+        for i, a in enumerate(parts):
+          j = i ^ apart
+          if i < j < len(parts):
+            self._compare((round_, -bit), a, parts[j], mirrored=first)
+      for p in parts:
+        p.values = self._codelet.sorted(self._fields, p.values)
+
+  def _compare(
+    self, name: tuple[int, int], a: _Part, b: _Part, mirrored: bool
+  ) -> None:
+    """The lower of each pair to `a`; each tile compares half of the pairs."""
+    places = np.arange(a.length)
+    others = a.length - 1 - places if mirrored else places
+    there = others < b.length
+    places, others = places[there], others[there]
+    pairs = [
+      np.stack([x[..., places], y[..., others]], -1)
+      for x, y in zip(a.values, b.values, strict=True)
+    ]
+    for x, y, pair in zip(
+      a.values, b.values, self._codelet.sorted(self._fields, pairs), strict=True
+    ):
+      x[..., places], y[..., others] = pair[..., 0], pair[..., 1]
+    rows = a.values[0].size // a.length
+    lower = int((places < (a.length + 1) // 2).sum())
+    upper = places.size - lower
+    for back, (to_a, to_b) in enumerate([(lower, upper), (upper, lower)]):
+      self._send((*name, back), b, a, rows * to_a)
+      self._send((*name, back), a, b, rows * to_b)
+    self._hold(a, rows * lower)
+    self._hold(b, rows * upper)
+
+  # --- Exchange --------------------------------------------------------------
+
+  def _send(
+    self, name: tuple[int, ...], source: _Part, to: _Part, count: int
+  ) -> None:
+    received, sent = self._traffic[name]
+    received[to.tile] += count * self._item
+    sent[source.tile] += count * self._item
+
+  def _hold(self, part: _Part, count: int) -> None:
+    """Notes what arrives beside a tile's own elements."""
+    needed = part.own + count * self._item
+    self._held[part.tile] = max(self._held[part.tile], needed)
+
+  def _note(self, part: _Part, begin: int) -> None:
+    """Where a part's elements belong in the results, from place `begin` on."""
+    count = min(part.length, self._fields.keep - begin)
+    if count <= 0:
+      return
+    places = np.arange(begin, begin + count)
+    *rows, _ = part.cell.coordinates
+    start = np.zeros((1,) * len(part.cell.shape), np.int64)
+    cell = Cell(part.cell.shape, (*rows, start))
+    for (tiles, values), m, access, mine in zip(
+      self._found, self._memories, self._step.results, part.values, strict=False
+    ):
+      first = elements(access, m.shape, cell, True)[..., 0]
+      to = first + places
+      tiles[to] = part.tile
+      values[to] = np.broadcast_to(mine[..., :count], to.shape)
+
+  def deliver(self) -> None:
+    """The last superstep: results to whoever holds them."""
+    name = (np.iinfo(np.int64).max,)
+    for m, (tiles, values) in zip(self._memories, self._found, strict=True):
+      self._deliver(name, m, tiles, values)
+      written = tiles >= 0
+      self._machine.wrote(m.number, written)
+    steps = self._traffic.values()
+    self._machine.held_briefly(self._held)
+    self._machine.count(
+      self._step.cost,
+      float(sum(step[0].sum() for step in steps)),
+      float(sum(step.max() for step in steps)),
+    )
+
+  def _deliver(
+    self, name: tuple[int, ...], m: TileMemory, tiles: Array, values: Array
+  ) -> None:
+    received, sent = self._traffic[name]
+    item = SIZE[m.dtype]
+    asked = np.zeros(m.size, np.bool_)
+    for tile, owned in m.tiles.items():
+      mine = owned[tiles[owned] >= 0]
+      m.write(tile, mine, values[mine])
+      missing = mine[tiles[mine] != tile]
+      received[tile] += len(missing) * item
+      asked[missing] = True
+    senders = np.bincount(tiles[asked], minlength=self._tiles)
+    sent += senders * item
