@@ -54,7 +54,8 @@ class Target:
     host_bytes_per_second: host link, each way.
     host_sync_cycles: a synchronisation with the host.
     host_copy_cycles: fixed cost of an array in a host stream.
-    host_stream_seconds: to begin and to end a stream of any number of arrays.
+    host_stream_seconds: to begin and to end a stream of any number of arrays,
+      with a synchronisation.
     host_call_seconds: from the host's receiving a callback's operands to its
       sending the results, without the function's own time.
     available_memory_proportion: the share of a tile's SRAM that a product or

@@ -205,7 +205,8 @@ def host_stream(
   The stream's begin and end, a fixed part for each array, and its packets over
   the host link; beyond what a window holds, tiles and host agree anew. They
   stand in the fields of an exchange: a step's kind says that it is with the
-  host (lower/totals.py). No arrays, no stream.
+  host (lower/totals.py). What was measured of begin and end holds the first
+  synchronisation with the host. No arrays, no stream.
   """
   given = list(sizes)
   if not given:
@@ -220,7 +221,7 @@ def host_stream(
   cycles += math.ceil(seconds * target.clock_hz)
   return Sourced(
     0.0,
-    float(cycles),
+    float(max(cycles - target.host_sync_cycles, 0)),
     float((1 + again) * target.host_sync_cycles),
     float(sum(given)),
     0.0,
