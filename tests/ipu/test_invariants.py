@@ -196,6 +196,18 @@ def test_flops_of_a_product_are_exact(ipu):
   assert util.costs(ipu, jnp.matmul, a, b)["flops"] == 2 * 64 * 32 * 48
 
 
+def test_what_is_stored_anyway_is_not_computed_twice(ipu):
+  def f(x):
+    c = jnp.exp(x - 1)
+    return c, (c * c).sum(1)
+
+  x = np.ones((1472, 100), np.float32)
+  # A difference, an exponential, a square and a sum of each element.
+  assert util.costs(ipu, f, x)["flops"] == 4 * x.size
+  for dtype in ("float16", "bfloat16"):
+    assert util.costs(ipu, f, x.astype(dtype))["flops"] == 4 * x.size
+
+
 def test_what_a_loop_does_not_change_is_computed_outside_of_it(ipu):
   def product(turns):
     def f(x):

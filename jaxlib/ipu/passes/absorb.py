@@ -2,7 +2,9 @@
 
 `sum(x * x)` then reads x once and keeps no product. A value that only
 reductions use is computed anew in each of them, if that is cheap: reading
-its operands again costs less than writing and reading the value.
+its operands again costs less than writing and reading the value. What it is
+computed from is read, not computed anew, where others need it stored anyway:
+in a variance `x - mean` is, and the reduction squares it.
 
 A sum in f32 that is rounded to a narrower type, as JAX sums these, is stored
 in that type by the reduction itself.
@@ -17,10 +19,10 @@ from jaxlib.ipu.codelets.reduce import identity
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
-from jaxlib.ipu.lower.code import extract
+from jaxlib.ipu.lower.code import REGISTER, extract
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.region import monoid
-from jaxlib.ipu.program.isa import INSTRUCTION, Opcode
+from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, encode
 
 # What a value may cost to be computed again, in simple instructions.
 CHEAP = 16
@@ -91,13 +93,10 @@ def _worthwhile(node: Node, used_by: Users, maps: set[int]) -> bool:
   )
   if alone:
     return True
-  program: MapProgram = source.attributes
-  code, _, operands = extract(
-    program.code, tuple(program.outputs[v.index] for v in data)
-  )
+  code, _, inputs = _computing(data, used_by)
   weight = sum(_WEIGHT.get(w[0], 1) for w in INSTRUCTION.iter_unpack(code))
-  size = math.prod(program.shape)
-  large = sum(math.prod(source.inputs[o].shape) == size for o in operands)
+  size = math.prod(source.attributes.shape)
+  large = sum(math.prod(v.shape) == size for v in inputs)
   return weight <= CHEAP and large <= FEW_OPERANDS
 
 
@@ -105,16 +104,14 @@ def _merge(node: Node, used_by: Users) -> Node:
   data = _data(node)
   source = data[0].node
   assert source is not None
-  program: MapProgram = source.attributes
-  code, outputs, operands = extract(
-    program.code, tuple(program.outputs[v.index] for v in data)
-  )
+  code, outputs, inputs = _computing(data, used_by)
   merged = Node(
     node.op,
-    tuple(source.inputs[o] for o in operands) + node.inputs[len(data) :],
+    inputs + node.inputs[len(data) :],
     [],
     Reduction(
-      node.attributes.dimensions, MapProgram(program.shape, code, outputs)
+      node.attributes.dimensions,
+      MapProgram(source.attributes.shape, code, outputs),
     ),
     node.regions,
     node.location,
@@ -128,6 +125,30 @@ def _merge(node: Node, used_by: Users) -> Node:
   for value in merged.inputs:
     used_by[id(value)].append(merged)
   return merged
+
+
+def _computing(
+  data: tuple[Value, ...], used_by: Users
+) -> tuple[bytes, tuple[int, ...], tuple[Value, ...]]:
+  """The program of a map's results, their numbers in it, and what it loads:
+  among that the map's other results that are stored in any case."""
+  source = data[0].node
+  assert source is not None
+  program: MapProgram = source.attributes
+  inputs = list(source.inputs)
+  words = list(INSTRUCTION.iter_unpack(program.code))
+  numbers = tuple(program.outputs[v.index] for v in data)
+  for value in source.results:
+    number = program.outputs[value.index]
+    if number in numbers or words[number][0] <= Opcode.BITCAST:
+      continue  # wanted itself, or as good as loaded
+    if any(u is None or u.op != _REDUCE for u in used_by[id(value)]):
+      load = encode(Opcode.LOAD, REGISTER[value.dtype], imm=len(inputs))
+      (words[number],) = INSTRUCTION.iter_unpack(load)
+      inputs.append(value)
+  code = b"".join(INSTRUCTION.pack(*word) for word in words)
+  code, outputs, operands = extract(code, numbers)
+  return code, outputs, tuple(inputs[o] for o in operands)
 
 
 def _rounding(node: Node, used_by: Users) -> Node | None:
