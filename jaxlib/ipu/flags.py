@@ -240,15 +240,18 @@ ENGINE_OPTIONS = (
 PVTI_OPTIONS: tuple[Flag, ...] = ()
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
-  """What to say of an option that does not exist: the nearest of the known
-  ones, or all of them."""
+def nearest(name: str, known: Iterable[str]) -> str:
+  """What to say when there is no such name: the nearest one, or all."""
   names = list(known)
   near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
   if near:
-    return f"unknown option {name}, ignored; did you mean {near[0]}?"
-  there = f"known: {', '.join(names)}" if names else "none is known"
-  return f"unknown option {name}, ignored; {there}"
+    return f"did you mean {near[0]}?"
+  return f"known: {', '.join(names)}" if names else "none is known"
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+  """What to say of an option that does not exist."""
+  return f"unknown option {name}, ignored; {nearest(name, known)}"
 
 
 def markdown() -> str:

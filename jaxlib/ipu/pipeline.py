@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu import internals, ops
+from jaxlib.ipu import flags, internals, ops
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
 from jaxlib.ipu.ir import importer
@@ -296,8 +296,8 @@ def read_options(compile_options: bytes) -> Options:
     read = _COMPILER_OPTIONS.get(name)
     if read is None:
       raise invalid_argument(
-        f"No such compile option: {name!r}. The IPU compiler knows "
-        f"{', '.join(_COMPILER_OPTIONS)}"
+        f"No such compile option: {name!r}; "
+        f"{flags.nearest(name, _COMPILER_OPTIONS)}"
       )
     try:
       options = dataclasses.replace(options, **read(value, options))
@@ -327,6 +327,12 @@ def _read_share(value: Any, options: Options) -> dict[str, Any]:
   return {"target": target}
 
 
+def _read_folder(value: Any, options: Options) -> dict[str, Any]:
+  if not isinstance(value, str) or not value:
+    raise ValueError("expected a folder's name")
+  return {"dump": Path(value)}
+
+
 def _read_bool(value: Any) -> bool:
   if isinstance(value, bool):
     return value
@@ -341,5 +347,5 @@ _COMPILER_OPTIONS: dict[str, Any] = {
     "allow_out_of_memory": _read_bool(value)
   },
   "ipu_verify": lambda value, options: {"verify": _read_bool(value)},
-  "ipu_dump_to": lambda value, options: {"dump": Path(str(value))},
+  "ipu_dump_to": _read_folder,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 import ipu_test_util as util
@@ -121,13 +122,27 @@ def test_a_folder_that_cannot_be_written(ipu, tmp_path):
   assert "autoReport.directory" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+  "option, value, said",
+  [
+    ("ipu_dump_to", "", "expected a folder's name"),
+    ("ipu_dump_to", 7, "expected a folder's name"),
+    ("no_such", 7, "known: ipu_num_tiles,"),
+  ],
+)
+def test_wrong_compiler_options(ipu, option, value, said):
+  lowered = jax.jit(lambda x: x + 1).lower(jax.device_put(1.0, ipu))
+  with pytest.raises(jax.errors.JaxRuntimeError, match=re.escape(said)):
+    lowered.compile(compiler_options={option: value})
+
+
 @pytest.mark.parametrize("name", ["ipu_num_tilez", "num_tiles"])
 def test_an_unknown_compiler_option(ipu, name):
   x = jax.device_put(np.ones(4, np.float32), ipu)
   f = jax.jit(lambda x: x + 1, compiler_options={name: 3})
   with pytest.raises(jax.errors.JaxRuntimeError, match=f"'{name}'") as e:
     f(x)
-  assert "ipu_num_tiles," in str(e.value)
+  assert "did you mean ipu_num_tiles?" in str(e.value)
 
 
 def test_options_of_xla_are_ignored(ipu):

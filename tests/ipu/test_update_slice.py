@@ -63,6 +63,18 @@ def test_what_does_not_fit_or_is_uneven(check, name):
   check(OUTSIDE[name], X)
 
 
+def test_indices_that_many_operations_make(check):
+  """Nobody looks into what makes them, again and again least of all."""
+
+  def f(x):
+    i = lax.iota(jnp.int32, 12)
+    for _ in range(400):
+      i = i + i
+    return x.at[i].get(mode="clip", wrap_negative_indices=False)
+
+  check(f, X)
+
+
 @given(st.data())
 def test_drawn(check, data):
   def index(extent):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,14 @@ class Written:
   dims: tuple[int, ...]
 
 
+class StepBuffers(NamedTuple):
+  """A step, and the bytes that each tile needs while it runs, beside tensors:
+  for candidates, partial results, parts of what is sorted."""
+
+  step: schema.Execute
+  bytes: np.ndarray
+
+
 class Builder(Tensors):
   """The program under construction.
 
@@ -66,7 +74,7 @@ class Builder(Tensors):
     wishes: other mappings of values that loops carry, by loop and number.
     wished: those that bodies of loops leave such values in, where it costs
       much to bring them back.
-    buffers: bytes that each tile needs while a step runs, by the step's id.
+    buffers: steps that need room beside tensors while they run, by their id.
   """
 
   def __init__(
@@ -84,7 +92,7 @@ class Builder(Tensors):
     self.wishes = wishes or {}
     self.wished: dict[tuple[int, int], Layout] = {}
     self._scopes = [Scope(1, 0, ())]
-    self.buffers: dict[int, np.ndarray] = {}
+    self.buffers: dict[int, StepBuffers] = {}
 
   @property
   def steps(self) -> list[Any]:
@@ -271,7 +279,7 @@ class Builder(Tensors):
     )
     self.steps.append(step)
     if handed is not None and handed.buffers is not None:
-      self.buffers[id(step)] = handed.buffers
+      self.buffers[id(step)] = StepBuffers(step, handed.buffers)
 
   def bringing(
     self, shape: Shape, partition: Layout, operands: Sequence[Operand]

@@ -17,14 +17,14 @@ import numpy as np
 from jaxlib.ipu import codelets
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.builder import Builder, StepBuffers
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.lower.tensors import TensorInfo, is_root_itself
 from jaxlib.ipu.plan.layout import Array, Layout, distinct, overlapping
 from jaxlib.ipu.program import schema
 
 Lives = dict[int, list[tuple[int, int]]]
-Buffers = dict[int, Array]  # bytes of each tile, by the time of the step
+Buffers = dict[int, StepBuffers]  # by the time of the step
 
 
 @dataclasses.dataclass(slots=True)
@@ -132,10 +132,10 @@ def plan(
 
 def _buffers(builder: Builder, line: Timeline) -> Buffers:
   found = {}
-  for step, needed in builder.buffers.items():
+  for number, (step, needed) in builder.buffers.items():
     share = np.zeros(builder.target.num_tiles, np.int64)
     share[: len(needed)] = needed[: len(share)]
-    found[line.times[step]] = share
+    found[line.times[number]] = StepBuffers(step, share)
   return found
 
 
@@ -149,7 +149,7 @@ def peaks_of(builder: Builder, lives: Lives, buffers: Buffers) -> Array:
     for begin, end in intervals:
       starts[begin].append(share)
       ends[end + 1].append(share)
-  for time, share in buffers.items():
+  for time, (_, share) in buffers.items():
     starts[time].append(share)
     ends[time + 2].append(share)
   now = np.zeros(tiles, np.int64)

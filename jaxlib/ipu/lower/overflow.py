@@ -1,6 +1,6 @@
 """What to tell whoever's program takes more SRAM than a tile has.
 
-The fullest tile at its fullest moment: its largest tensors by the names that
+The fullest tile at its fullest moment: what is largest there by the names that
 the user gave them, and what would help, each with the bytes of the fullest
 tile that the plan says it saves.
 """
@@ -19,15 +19,17 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.memory import MemoryPlan, peaks_of, tile_bytes
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.text import location_text
+from jaxlib.ipu.target import TARGETS
 
 _NAMED = 5  # tensors, and pieces of advice of one kind
 
 
 class _Live(NamedTuple):
-  """A tensor that is live at the moment, and its bytes on the tile."""
+  """What is on the tile at the moment, and its bytes there: a tensor, or the
+  buffers of the step that runs."""
 
   bytes: int
-  number: int
+  what: int | schema.Execute
 
 
 def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
@@ -54,7 +56,7 @@ def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
     + (f"{over:,} more than " if over > 0 else "of ")
     + f"the {limit:,} that an {target.version} tile has ({target.num_tiles} "
     f"tiles, {limit * target.num_tiles:,} bytes in all). {code:,} bytes are "
-    "the program's vertices. The largest tensors on it at that moment:"
+    "the program's vertices. The largest on it at that moment:"
   ]
   for live in _live(builder, memory)[:_NAMED]:
     lines.append(f"{live.bytes:,} bytes: {_describe(builder, module, live)}")
@@ -71,9 +73,9 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
     for begin, end in intervals:
       changes[begin] += held[number]
       changes[end + 1] -= held[number]
-  for time, share in memory.buffers.items():
-    changes[time] += int(share[memory.peak_tile])
-    changes[time + 2] -= int(share[memory.peak_tile])
+  for time, buffers in memory.buffers.items():
+    changes[time] += int(buffers.bytes[memory.peak_tile])
+    changes[time + 2] -= int(buffers.bytes[memory.peak_tile])
   now = most = moment = 0
   for time in sorted(changes):
     now += changes[time]
@@ -84,12 +86,26 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
     for number, intervals in memory.lives.items()
     if held[number] and any(b <= moment <= e for b, e in intervals)
   ]
-  return sorted(live, reverse=True)
+  live += [
+    _Live(int(buffers.bytes[memory.peak_tile]), buffers.step)
+    for time, buffers in memory.buffers.items()
+    if time <= moment <= time + 1 and buffers.bytes[memory.peak_tile]
+  ]
+  return sorted(live, key=_size, reverse=True)
+
+
+def _size(live: _Live) -> tuple[int, int]:
+  """Of alike ones the youngest first."""
+  return live.bytes, live.what if isinstance(live.what, int) else -1
 
 
 def _describe(builder: Builder, module: Module, live: _Live) -> str:
-  """A tensor in the user's words: `argument params[0]['w'] f32[3,4]`."""
-  info = builder.tensors[live.number]
+  """In the user's words: `argument params[0]['w'] f32[3,4]`."""
+  if isinstance(live.what, schema.Execute):
+    kind = type(live.what.fields).__name__
+    where = _where(builder, live.what.location)
+    return f"buffers of a {kind} {where}".rstrip()
+  info = builder.tensors[live.what]
   root = builder.tensors[info.root]
   arguments, results = module.names()
   name = ("temporary", "argument", "result", "constant")[root.space]
@@ -97,14 +113,18 @@ def _describe(builder: Builder, module: Module, live: _Live) -> str:
     name = f"argument {arguments[root.address]}"
   elif root.space == schema.RESULT and root.address < len(results):
     name = results[root.address]
-  if info.root != live.number:
+  if info.root != live.what:
     name = f"exchanged copy of {name}"
   where = ""
   location = root.location if info.location is None else info.location
   if location is not None and root.space != schema.ARGUMENT:
-    place = list(builder.locations)[location]
-    where = location_text(schema.Location(*place))
+    where = _where(builder, location)
   return f"{name} {_type(info.shape, info.dtype)} {where}".rstrip()
+
+
+def _where(builder: Builder, location: int) -> str:
+  place = list(builder.locations)[location]
+  return location_text(schema.Location(*place))
 
 
 def _type(shape: Shape, dtype: DType) -> str:
@@ -127,9 +147,14 @@ def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
   )
   least = -(-total // target.bytes_per_tile)
   if least > target.num_tiles:
+    machine = TARGETS.get(target.version, target)
     lines.append(
-      f"more tiles: all {target.num_tiles:,} together take {total:,} bytes, "
-      f"which {least:,} have"
+      f"all of it takes {total:,} bytes, which {least:,} tiles have: "
+      + (
+        f"raise ipu_num_tiles or JAX_IPU_MODEL_NUM_TILES"
+        if least <= machine.num_tiles
+        else f"no single {target.version} has so many"
+      )
     )
   return lines
 
@@ -160,8 +185,9 @@ def _donations(
       count = f" ({len(numbers)} arrays)" if len(numbers) > 1 else ""
       saved.append((saves, name, count))
   saved.sort(reverse=True)
+  # Of what `*args` and `**kwargs` take, JAX tells no other parameter's name.
   return [
-    f'donating {name}{count}, jax.jit(..., donate_argnames="{name}"): '
+    f"donating {name}{count}, by jax.jit's donate_argnums or donate_argnames: "
     f"{saves:,} bytes"
     for saves, name, count in saved[:_NAMED]
   ]
@@ -220,11 +246,13 @@ def _has(
 ) -> bool:
   """Whether a tensor has the leading dimension of these arguments: one of them,
   or what is computed, in whose copies it may be another dimension."""
-  info = builder.tensors[live.number]
+  if isinstance(live.what, schema.Execute):
+    return False
+  info = builder.tensors[live.what]
   root = builder.tensors[info.root]
   if root.space == schema.ARGUMENT:
     return root.address in arguments
   if root.space == schema.CONSTANT:
     return False
-  dims = info.shape[:1] if info.root == live.number else info.shape
+  dims = info.shape[:1] if info.root == live.what else info.shape
   return extent in dims

@@ -13,7 +13,7 @@ import math
 
 from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import Graph, Node, Value, users
+from jaxlib.ipu.ir.graph import Graph, Node, Users, Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import cost
@@ -33,7 +33,12 @@ _UNEVEN, _FEW_BYTES = 2, 4096
 
 
 def stacked(
-  builder: Builder, body: Graph, index: int, layout: Layout, turns: int
+  builder: Builder,
+  body: Graph,
+  index: int,
+  used: Users,
+  layout: Layout,
+  turns: int,
 ) -> Layout:
   """The mapping of a value that a loop carries: `layout`, or one in which the
   dimensions that iterations slice are whole, if over all of them that saves
@@ -43,17 +48,14 @@ def stacked(
     builder: of the program.
     body: the loop's.
     index: of the value among the body's parameters.
+    used: who uses what in the body.
     layout: where it would be.
     turns: how many iterations there are.
   """
   value = body.parameters[index]
-  if (
-    turns < 3
-    or not builder.hoists
-    or not any(n.op == _UPDATE and n.inputs[0] is value for n in body.nodes)
-  ):
+  if turns < 3 or not builder.hoists:
     return layout
-  updates, sliced = _slices(body, index)
+  updates, sliced = _slices(body, index, used)
   if not updates or not sliced:
     return layout
   item, size = SIZE[value.dtype], math.prod(value.shape)
@@ -73,12 +75,13 @@ def stacked(
   return best
 
 
-def _slices(body: Graph, index: int) -> tuple[list[Value], set[int]]:
+def _slices(
+  body: Graph, index: int, used: Users
+) -> tuple[list[Value], set[int]]:
   """What iterations write into a value, and the dimensions in which that, or
   what they read, is less than the value; nothing if they do anything else
   with it."""
   value = body.parameters[index]
-  used = users(body)
   updates: list[Value] = []
   sliced: set[int] = set()
   while value is not body.results[index]:

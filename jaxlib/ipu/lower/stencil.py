@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import Graph, Shape
+from jaxlib.ipu.ir.graph import Shape, Users, Value
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.map_program import MAP
@@ -24,26 +24,25 @@ _INDIFFERENT = (MAP, "ipu.update_slice", "stablehlo.concatenate")
 
 
 def boxes(
-  builder: Builder, body: Graph, index: int, layout: Layout, turns: int
+  builder: Builder, value: Value, used: Users, layout: Layout, turns: int
 ) -> Layout:
   """The mapping of a value that a loop carries: its own, or boxes, if over all
   turns they save more than it takes to get there and back.
 
   Args:
     builder: of the program.
-    body: the loop's.
-    index: of the value among the body's parameters.
+    value: a parameter of the loop's body.
+    used: who uses what in that body.
     layout: where it is before the loop.
     turns: how many there are.
   """
-  value = body.parameters[index]
   found = blocks(builder.target, value.shape)
   if found is None or found == layout or turns < 3 or not builder.boxes:
     return layout
   strides = dense_strides(value.shape)
   views = []
-  for node in body.nodes:
-    if not any(v is value for v in node.inputs):
+  for node in used[id(value)]:
+    if node is None:
       continue
     if node.op == _SLICE:
       whole = View(0, 0, strides, value.shape, value.dtype)
@@ -52,6 +51,8 @@ def boxes(
       return layout
   if not all(_is_shifted(views, value.shape, d) for d in (-2, -1)):
     return layout
+
+  item = SIZE[value.dtype]
 
   def each(mapping: Layout) -> float:
     """Cycles to bring all views to those who use them."""
@@ -66,7 +67,6 @@ def boxes(
       moves.append(traffic(here, there, view.shape, item, True))
     return cost.cycles(cost.exchange(builder.target, moves))
 
-  item = SIZE[value.dtype]
   size = (math.prod(value.shape),)
   conversion = traffic(Side(layout, 0, (1,)), Side(found, 0, (1,)), size, item)
   there_and_back = 2 * cost.cycles(cost.exchange(builder.target, [conversion]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.ir.graph import Graph, Node, users
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.stacked import stacked
@@ -54,6 +54,7 @@ def _carry(
   """Roots for what a loop changes, holding the initial values; what it does
   not change stays where it is."""
   body = regions[-1]
+  used = users(body)
   roots: dict[int, View] = {}
   starts = []
   for i, value in enumerate(node.results):
@@ -62,8 +63,8 @@ def _carry(
       layout = builder.default_layout(value.shape, value.dtype)
       if builder.is_identity(view):
         layout = builder.tensors[view.root].layout
-        layout = boxes(builder, body, i, layout, turns)
-      layout = stacked(builder, body, i, layout, turns)
+        layout = boxes(builder, body.parameters[i], used, layout, turns)
+      layout = stacked(builder, body, i, used, layout, turns)
       layout = builder.wishes.get((id(node), i), layout)
       root = builder.new_root(value.shape, value.dtype, layout)
       roots[i] = builder.root_view(root)

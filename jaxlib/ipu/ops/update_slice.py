@@ -102,10 +102,29 @@ class _Windows(NamedTuple):
 
 # Larger arrays of indices are not looked into.
 _MOST_INDICES = 1 << 20
+# Nor is what more operations than this make: `x[::2]` takes a few.
+_MOST_NODES = 32
 
 
-def _constant(value: Value) -> np.ndarray | None:
-  """What a value is known to be: how `x[::2]` writes its indices."""
+def _constant(
+  value: Value, known: dict[Value, np.ndarray | None] | None = None
+) -> np.ndarray | None:
+  """What a value is known to be: how `x[::2]` writes its indices.
+
+  Args:
+    value: the value.
+    known: what has been looked at; each value is, once.
+  """
+  known = {} if known is None else known
+  if value not in known and len(known) < _MOST_NODES:
+    known[value] = None
+    known[value] = _computed(value, known)
+  return known.get(value)
+
+
+def _computed(
+  value: Value, known: dict[Value, np.ndarray | None]
+) -> np.ndarray | None:
   node = value.node
   if node is None or math.prod(value.shape) > _MOST_INDICES:
     return None
@@ -120,22 +139,21 @@ def _constant(value: Value) -> np.ndarray | None:
     return np.broadcast_to(along.reshape(shape), value.shape)
   if name not in ("add", "multiply", "broadcast_in_dim", "reshape", "reverse"):
     return None
-  inputs = [_constant(v) for v in node.inputs]
-  known = [x for x in inputs if x is not None]
-  if len(known) < len(inputs):
+  inputs = [x for v in node.inputs if (x := _constant(v, known)) is not None]
+  if len(inputs) < len(node.inputs):
     return None
   if name == "add":
-    return known[0] + known[1]
+    return inputs[0] + inputs[1]
   if name == "multiply":
-    return known[0] * known[1]
+    return inputs[0] * inputs[1]
   if name == "reshape":
-    return known[0].reshape(value.shape)
+    return inputs[0].reshape(value.shape)
   if name == "reverse":
-    return np.flip(known[0], node.attributes)
+    return np.flip(inputs[0], node.attributes)
   shape = [1] * len(value.shape)
-  for d, extent in zip(node.attributes, known[0].shape):
+  for d, extent in zip(node.attributes, inputs[0].shape):
     shape[d] = extent
-  return np.broadcast_to(known[0].reshape(shape), value.shape)
+  return np.broadcast_to(inputs[0].reshape(shape), value.shape)
 
 
 def _windows(
