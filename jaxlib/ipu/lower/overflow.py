@@ -151,7 +151,7 @@ def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
     lines.append(
       f"all of it takes {total:,} bytes, which {least:,} tiles have: "
       + (
-        f"raise ipu_num_tiles or JAX_IPU_MODEL_NUM_TILES"
+        "raise ipu_num_tiles or JAX_IPU_MODEL_NUM_TILES"
         if least <= machine.num_tiles
         else f"no single {target.version} has so many"
       )
