@@ -58,8 +58,11 @@ def _of_elements(rule: Any) -> Any:
   def wrapper(ctx: Any, a: Any, **params: Any) -> Any:
     if 0 not in ctx.avals_in[0].shape:
       return rule(ctx, a, **params)
-    empty = [jnp.empty(aval.shape, aval.dtype) for aval in ctx.avals_out]
-    return mlir.lower_fun(lambda _: empty, multiple_results=True)(ctx, a)
+
+    def empty(_: Any) -> list[Any]:
+      return [jnp.empty(aval.shape, aval.dtype) for aval in ctx.avals_out]
+
+    return mlir.lower_fun(empty, multiple_results=True)(ctx, a)
 
   return wrapper
 
@@ -76,6 +79,13 @@ def _like(x: Any, shape: tuple[int, ...] | None = None) -> Any:
   import jax
 
   return jax.ShapeDtypeStruct(x.shape if shape is None else shape, x.dtype)
+
+
+def _least(m: Any, n: Any) -> Any:
+  """The smaller extent, which a program exported for any shape leaves open."""
+  from jax import core
+
+  return core.min_dim(m, n)
 
 
 def _eigh(
@@ -103,7 +113,7 @@ def _eigh(
 def _geqp3(a: Any, jpvt: Any, **_: Any) -> list[Any]:
   """Factors, columns in order, tau."""
   *batch, m, n = a.shape
-  tau = _like(a, (*batch, min(m, n)))
+  tau = _like(a, (*batch, _least(m, n)))
   return _call("ipu_geqp3", [_like(a), _like(jpvt), tau], a, jpvt)
 
 
@@ -130,7 +140,7 @@ def _lu(a: Any) -> list[Any]:
   *batch, m, n = a.shape
   shapes = [
     _like(a),
-    jax.ShapeDtypeStruct((*batch, min(m, n)), np.int32),
+    jax.ShapeDtypeStruct((*batch, _least(m, n)), np.int32),
     jax.ShapeDtypeStruct((*batch, m), np.int32),
   ]
   return _call("ipu_lu", shapes, a)
@@ -146,7 +156,7 @@ def _svd(
 ) -> list[Any]:
   """Values, and if they are asked for both kinds of vectors."""
   *batch, m, n = a.shape
-  k = min(m, n)
+  k = _least(m, n)
   shapes = [_like(a.real, (*batch, k))]
   if compute_uv:
     rows, columns = (m, n) if full_matrices else (k, k)

@@ -44,3 +44,30 @@ def test_symbolic_shapes(ipu, cpu, name):
     a = matrices(count, n, n)
     here, there = (util.run_on(d, exported.call, a) for d in (ipu, cpu))
     np.testing.assert_allclose(here, there, rtol=1e-3, atol=1e-4)
+
+
+ANY_MATRIX = {
+  "lu": lambda a: jax.lax.linalg.lu(a)[0],
+  "svd": lambda a: jnp.linalg.svd(a, full_matrices=False)[1],
+}
+
+
+@pytest.mark.parametrize("name", ANY_MATRIX)
+def test_tall_and_wide_matrices_by_one_program(ipu, cpu, name):
+  shape = export.symbolic_shape("m, n")
+  exported = export.export(jax.jit(ANY_MATRIX[name]), platforms=["ipu", "cpu"])(
+    jax.ShapeDtypeStruct(shape, F32)
+  )
+  for m, n in ((3, 5), (5, 3), (4, 4)):
+    a = matrices(m, n)
+    here, there = (util.run_on(d, exported.call, a) for d in (ipu, cpu))
+    np.testing.assert_allclose(here, there, rtol=1e-3, atol=1e-4)
+
+
+def test_eigenvalues_of_any_number_of_empty_matrices(ipu):
+  shape = export.symbolic_shape("b, 0, 0")
+  exported = export.export(jax.jit(jnp.linalg.eigvals), platforms=["ipu"])(
+    jax.ShapeDtypeStruct(shape, F32)
+  )
+  out = util.run_on(ipu, exported.call, np.zeros((3, 0, 0), F32))
+  assert out.shape == (3, 0)
