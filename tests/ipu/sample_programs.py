@@ -107,7 +107,7 @@ def scatter(kind: ReduceKind, unique: int = 0) -> Kit:
   return kit
 
 
-def team(kind: ReduceKind) -> Kit:
+def team(kind: ReduceKind, unique: int = 0) -> Kit:
   """As `scatter`, with two updates on each of two tiles, which share six rows
   and own three of them each."""
   kit = Kit(tiles=2)
@@ -117,7 +117,7 @@ def team(kind: ReduceKind) -> Kit:
   r = kit.result((6, 2), layout=rows(6, 2, 2))
   kit.copy(kit.whole(a, r))
   fields = schema.Scatter(
-    1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, b"", [], 0
+    1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, b"", [], unique
   )
   kit.execute(fields, (4, 2), [(i, (0, -1)), (u, (0, 1))],
               [(r, (-1, -1))], rows(4, 2, 2))  # fmt: skip

@@ -28,8 +28,9 @@ INDEXED = (
 )  # fmt: skip
 
 
-def moved_as_planned(cpu, f, arguments, tiles) -> None:
-  """All agree on the result; indexed steps move exactly what was planned."""
+def moved_as_planned(cpu, f, arguments, tiles) -> int:
+  """All agree on the result, and indexed steps move exactly what was planned:
+  so many bytes of candidates and partial results."""
   result = check(cpu, f, arguments, tiles, ulps=64)
   program, _ = container.read(phases(f, arguments, tiles).data)
   steps = {
@@ -38,41 +39,55 @@ def moved_as_planned(cpu, f, arguments, tiles) -> None:
     if isinstance(step, schema.Execute) and isinstance(step.fields, INDEXED)
   }
   assert steps
-  for e in result.exchanges:
-    if e.step in steps:
-      assert e.actual == e.planned
+  moved = [e for e in result.exchanges if e.step in steps]
+  for e in moved:
+    assert e.actual == e.planned
+  return sum(e.actual for e in moved)
 
 
+HOW = ("get", "set", "add", "max", "unique")
 tiles = st.sampled_from([2, 5, 16, 1472])
 
 
-@given(st.data())
-@hypothesis.settings(max_examples=15)
-def test_gathers_and_scatters(cpu, data):
-  rows, columns = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 9))
-  lookups = tuple(
-    data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=2))
-  )
-  axis = data.draw(st.integers(0, 1))
-  dtype = data.draw(st.sampled_from([np.float32, np.int32, np.float16]))
-  how = data.draw(st.sampled_from(["get", "set", "add", "max", "unique"]))
+def look_up(how, axis, shape, lookups, dtype):
+  """A function of an array, indices and an update, and its arguments."""
+  x = util.sample(dtype, shape, low=0, high=3)
+  extent = shape[axis]
+  i = util.sample(np.int32, lookups, low=0, high=extent - 1)
+  if how in ("set", "unique"):  # which of several wins is not said
+    number = min(math.prod(lookups), extent)
+    i = np.random.RandomState(0).permutation(extent)[:number].astype(np.int32)
 
   def f(x, i, u):
     at = (i, slice(None)) if axis == 0 else (slice(None), i)
     if how == "get":
       return jnp.take(x, i, axis, mode="clip")
     if how == "unique":
-      return x.at[jnp.arange(x.shape[0]) ^ i[..., :1].ravel()[0] % 2].set(u)
+      return x.at[at].set(u, unique_indices=True)
     return getattr(x.at[at], how)(u)
 
-  x = util.sample(dtype, (rows, columns), low=0, high=3)
-  i = util.sample(np.int32, lookups, low=0, high=x.shape[axis] - 1)
-  if how == "set":  # which of several wins is not said
-    i = np.arange(math.prod(lookups), dtype=np.int32).reshape(lookups)
-    i = i[..., :1] % x.shape[axis] if i.size > x.shape[axis] else i
-    i = i[:1] if i.shape[0] > x.shape[axis] else i
-  u = np.ones((), dtype)
-  moved_as_planned(cpu, f, [x, i, u], data.draw(tiles))
+  return f, [x, i, np.ones((), dtype)]
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=15)
+def test_gathers_and_scatters(cpu, data):
+  rows = data.draw(st.one_of(st.integers(1, 70), st.integers(1000, 4000)))
+  shape = rows, data.draw(st.integers(1, 9))
+  sizes = st.lists(st.sampled_from([1, 3, 12, 60]), min_size=1, max_size=2)
+  lookups = tuple(data.draw(sizes))
+  axis = data.draw(st.integers(0, 1))
+  dtype = data.draw(st.sampled_from([np.float32, np.int32, np.float16]))
+  how = data.draw(st.sampled_from(HOW))
+  f, arguments = look_up(how, axis, shape, lookups, dtype)
+  moved_as_planned(cpu, f, arguments, data.draw(tiles))
+
+
+@pytest.mark.parametrize("how", ["get", "add", "max", "unique"])
+def test_tiles_hand_over_candidates_and_partial_results(cpu, how):
+  """A table's rows are on many tiles; so are, for updates, its lookups."""
+  f, arguments = look_up(how, 0, (1000, 3), (60,), np.float32)
+  assert moved_as_planned(cpu, f, arguments, 64) > 0
 
 
 @given(st.data())

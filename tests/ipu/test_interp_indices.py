@@ -84,6 +84,18 @@ def test_a_team_adds_up_partial_results():
     run(sample_programs.team(ReduceKind.SET), x, indices, updates)
 
 
+def test_a_team_whose_updates_overwrite():
+  """With each value goes a byte that says whether it was written."""
+  x = np.arange(12, dtype=np.float32).reshape(6, 2)
+  indices = np.array([[5], [0], [2], [7]], np.int32)
+  updates = np.arange(8, dtype=np.float32).reshape(4, 2) * 100
+  result = run(sample_programs.team(ReduceKind.SET, 1), x, indices, updates)
+  expected = x.copy()
+  expected[[5, 0, 2]] = updates[:3]
+  np.testing.assert_array_equal(result.outputs[0], expected)
+  assert moved_bytes(result)[-1] == 2 * 3 * 2 * 5
+
+
 def test_large_unsigned_indices_are_clamped():
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
   indices = np.array([[2**64 - 1], [0], [2**63], [1]], np.uint64)
