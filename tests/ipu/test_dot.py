@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import ipu_test_util as util
+import lowering_kit
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from ipu_test_util import FLOATS, INTEGERS
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu.ops import dot_general
 
 # Error of a sum of products, relative to the largest result.
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5}
@@ -230,15 +234,17 @@ def test_infinity_and_nan_propagate(check):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32], ids=str)
-def test_a_large_matrix_stays_where_it_is(check, dtype):
-  a = util.sample(dtype, (3000, 200), **_range(dtype))
-  x = util.sample(dtype, (200,), **_range(dtype), key=1)
-  y = util.sample(dtype, (3000,), **_range(dtype), key=2)
+def test_a_large_matrix_stays_where_it_is(check, ipu, dtype):
+  a = util.sample(dtype, (30000, 64), **_range(dtype))
+  x = util.sample(dtype, (64,), **_range(dtype), key=1)
+  y = util.sample(dtype, (30000,), **_range(dtype), key=2)
 
   def products(a, x, y):
     return a @ x, y @ a, (a * 2) @ x
 
   check_product(check, products, a, x, y)
+  found = util.costs(ipu, products, a, x, y)
+  assert found["ipu exchange bytes"] < a.nbytes / 3
 
 
 @pytest.mark.ipu_only
@@ -246,25 +252,44 @@ def test_only_the_vector_travels(ipu):
   costs = util.costs(ipu, jnp.matmul, util.spec(10000, 1000), util.spec(1000))
   tiles = -(-10000 // 7)  # seven rows each
   assert costs["ipu exchange bytes"] < tiles * 4000 * 1.1
-  assert costs["ipu exchange cycles"] < 1.1 * 1000
+  assert costs["ipu exchange cycles"] < 700
 
 
 @pytest.mark.ipu_only
-@given(
-  extents=st.tuples(*[st.integers(1, 70)] * 3),
-  transposed=st.tuples(st.booleans(), st.booleans()),
-  batch=st.integers(1, 3),
-)
-def test_any_operand_may_stay(check, extents, transposed, batch):
-  m, n, k = extents
-  a = util.sample(np.float32, (batch, k, m) if transposed[0] else (batch, m, k))
-  b = util.sample(np.float32, (n, k) if transposed[1] else (k, n), key=1)
+def test_any_operand_may_stay(cpu, monkeypatch):
+  """Whatever it costs: as if no other plan fitted the tiles."""
+  in_place, stayed = dot_general._in_place, []
 
-  def product(a, b):
-    a = a.swapaxes(1, 2) if transposed[0] else a
-    return (a + 1) @ (b.T if transposed[1] else b)
+  def where_it_fits(builder, shape, counts, sides, plan, *rest):
+    plan = dataclasses.replace(plan, fits=False)
+    found = in_place(builder, shape, counts, sides, plan, *rest)
+    stayed.append(found is not None)
+    return found
 
-  check_product(check, product, a, b)
+  monkeypatch.setattr(dot_general, "_in_place", where_it_fits)
+
+  @given(
+    extents=st.tuples(*[st.integers(1, 70)] * 3),
+    transposed=st.tuples(st.booleans(), st.booleans()),
+    batch=st.integers(1, 3),
+    tiles=st.sampled_from(lowering_kit.TILES),
+  )
+  def products(extents, transposed, batch, tiles):
+    m, n, k = extents
+    shape = (batch, k, m) if transposed[0] else (batch, m, k)
+    # Integers: sums do not depend on their order.
+    a = util.sample(np.int8, shape, low=1, high=9).astype(np.float32)
+    shape = (n, k) if transposed[1] else (k, n)
+    b = util.sample(np.int8, shape, low=1, high=9, key=1).astype(np.float32)
+
+    def product(a, b):
+      a = a.swapaxes(1, 2) if transposed[0] else a
+      return (a + 1) @ (b.T if transposed[1] else b)
+
+    lowering_kit.check(cpu, product, [a, b], tiles)
+
+  products()
+  assert sum(stayed) > len(stayed) / 2
 
 
 def _convolution(x, w):
