@@ -35,6 +35,7 @@ from jaxlib.ipu.dtypes import (
   DType,
 )
 from jaxlib.ipu.ir.registry import REGISTRY, Operation
+from jaxlib.ipu.ops.elementwise import left_outside
 from jaxlib.ipu.program import container, schema
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
@@ -43,7 +44,9 @@ from tools.operation_samples import SAMPLES
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ipu" / "docs" / "coverage.md"
-PASS_RATES = ROOT / "tests" / "ipu" / "data" / "jax_tests_0.10.2.json"
+# What build/jax_tests.py has counted, a file for each version of JAX.
+PASS_RATES = ROOT / "tests" / "ipu" / "data"
+_COUNTED = "jax_tests_"
 
 _SMALL_FLOATS = [d for d in DType if d in NARROW and d not in NARROW_INTEGERS]
 GROUPS: dict[str, list[DType]] = {
@@ -176,7 +179,9 @@ def made_by(definition: Operation) -> str:
     return f"decomposition, {file(definition.decompose)}"
   if definition.decompose is None:
     return f"lowering, {file(definition.lower)}"
-  return f"lowering or decomposition, {file(definition.decompose)}"
+  outside = definition.lower is left_outside
+  here = file(definition.decompose if outside else definition.lower)
+  return f"lowering or decomposition, {here}"
 
 
 def runs_as(program: schema.Program) -> str:
@@ -233,15 +238,20 @@ def operation_row(name: str) -> str:
 
 def pass_rates() -> list[str]:
   """The table of JAX's own tests, from what was counted."""
-  if not PASS_RATES.exists():
+  found = {
+    path.stem.removeprefix(_COUNTED): path
+    for path in PASS_RATES.glob(f"{_COUNTED}*.json")
+  }
+  if not found:
     return []
-  record = json.loads(PASS_RATES.read_text())
+  newest = max(found, key=lambda v: [int(n) for n in v.split(".")])
+  record = json.loads(found[newest].read_text())
   files = record["files"]
   lines = [
     "",
     "## JAX's own tests",
     "",
-    _TESTS.format(cases=record["cases"]),
+    _TESTS.format(version=newest, cases=record["cases"]),
     "",
     "| file | passed | of |",
     "|---|---|---|",
@@ -254,7 +264,7 @@ def pass_rates() -> list[str]:
 
 
 _TESTS = """\
-Its tests that pass on the CPU, and how many of them pass on `ipu`:
+Tests of JAX {version} that pass on the CPU, and how many of them pass on `ipu`:
 `python build/jax_tests.py CHECKOUT --cases={cases}`, a longer run with more.
 Files that are not here have not been counted."""
 

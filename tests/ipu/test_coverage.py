@@ -60,15 +60,22 @@ def test_rows_of_functions(coverage, monkeypatch):
   assert "`fft`" not in row  # it is compiled for every type
 
 
+def test_the_page_has_what_was_counted(coverage):
+  assert PAGE.read_text().endswith("\n".join(coverage.pass_rates()) + "\n")
+
+
 def test_pass_rates_are_shown_when_there_are_some(
   coverage, monkeypatch, tmp_path
 ):
-  file = tmp_path / "rates.json"
-  monkeypatch.setattr(coverage, "PASS_RATES", file)
+  monkeypatch.setattr(coverage, "PASS_RATES", tmp_path)
   assert coverage.pass_rates() == []
-  files = {"a.py": {"passed": 1999, "of": 2000}}
-  file.write_text(json.dumps({"cases": 3, "files": files}))
-  assert coverage.pass_rates()[-2:] == [
+  for version, of in ("1.9", 1), ("1.10", 2000):
+    files = {"a.py": {"passed": 1999, "of": of}}
+    record = tmp_path / f"jax_tests_{version}.json"
+    record.write_text(json.dumps({"cases": 3, "files": files}))
+  lines = coverage.pass_rates()
+  assert "Tests of JAX 1.10 that" in "\n".join(lines)
+  assert lines[-2:] == [
     "| `a.py` | 1,999 | 2,000 |",
     "| all | 1,999 | 2,000 |",
   ]
