@@ -55,7 +55,7 @@ def _splits(draw, w: indexed_split.Windows, lookups: bool = True):
   for i in draw(st.permutations(range(3))):
     parts[i] = draw(st.integers(1, left)) if lookups or i != 1 else 1
     left //= parts[i]
-  sliced = w.windowed[w.sliced] if w.sliced is not None else 1
+  sliced = w.places
   return -(-sliced // -(-sliced // parts[0])), parts[1], parts[2]
 
 

@@ -164,7 +164,7 @@ def test_rounds():
   one_by_one = indexed.Partials(0, Cycles(0.0))
   plan = indexed.updating(
     target, w, own, True, one_by_one, lambda lookups, *rest: Cycles(lookups)
-  )
+  ).plan
   assert plan.rounds > 1
   covered = 0
   for r in indexed_split.rounds(w, plan):

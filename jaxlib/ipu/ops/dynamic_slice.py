@@ -76,7 +76,7 @@ def _slice(builder: Builder, node: Node) -> None:
     operand_layout(builder, operand),
     whole_root(builder, operand),
     cycles,
-  )
+  ).plan
   handed = indexed.candidates(target, windows, plan, cycles)
   root = builder.result(node, plan.result)
   rank = len(value.shape)
@@ -113,7 +113,7 @@ def _update(builder: Builder, node: Node) -> None:
     whole_root(builder, operand),
     partial,
     _Cycles(target, update.dtype),
-  )
+  ).plan
   handed = indexed.partials(target, plan, partial)
   root = builder.result(node, plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])

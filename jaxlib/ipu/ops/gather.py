@@ -84,7 +84,7 @@ def _lower(builder: Builder, node: Node) -> None:
     operand_layout(builder, operand),
     whole_root(builder, operand),
     cycles,
-  )
+  ).plan
   handed = indexed.candidates(builder.target, windows, plan, cycles)
   root = builder.new_root(shape, value.dtype, plan.result)
   builder.execute(

@@ -123,7 +123,7 @@ def _lower(builder: Builder, node: Node) -> None:
     whole_root(builder, operand),
     partial,
     _Cycles(target, updates.dtype, kind, combine),
-  )
+  ).plan
   handed = indexed.partials(target, plan, partial)
   root = builder.result(node, plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])

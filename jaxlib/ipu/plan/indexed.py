@@ -30,13 +30,18 @@ from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.indexed_split import (
+  Blocks,
+  Counts,
   IndexedPlan,
   Windows,
   largest_cell,
+  slice_blocks,
   slices_in_place,
   split_slices,
   split_updates,
+  update_blocks,
   updates_in_place,
+  walked,
 )
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
@@ -64,17 +69,17 @@ class Partials(NamedTuple):
 
 
 class _Tile(NamedTuple):
-  """What the busiest tile of each candidate has.
+  """What the busiest tile has, of each of several splits.
 
   Attributes:
     lookups: how many.
     window: elements of a lookup that it looks for.
     parts: tiles that share the tensor along what indices name.
     entries: places along what indices name.
-    share: elements that it owns of its cell's.
+    share: elements that it owns of its cell's, or of its team's.
     team: tiles that share an element's updates.
-    block: elements of the tensor.
-    brought: of these, elements that do not stay where they are.
+    block: elements of the tensor that its cell, or its team, has.
+    comes: of those it has, elements that do not stay where they are.
   """
 
   lookups: Floats
@@ -84,16 +89,35 @@ class _Tile(NamedTuple):
   share: Floats
   team: Floats
   block: Floats
-  brought: Floats
+  comes: Floats
 
 
-_Estimate = Callable[[_Tile], Floats]
+class Estimate(NamedTuple):
+  """What a split takes, by the estimate that it was chosen by.
+
+  Attributes:
+    cycles: all of them.
+    room: bytes on the fullest tile, beside the tensor where it was and results.
+  """
+
+  cycles: Floats
+  room: Floats
+
+
+class Found(NamedTuple):
+  """The cheapest split, and what it takes."""
+
+  plan: IndexedPlan
+  estimate: Estimate
+
+
+_Estimating = Callable[[_Tile], Estimate]
 
 
 @functools.lru_cache(maxsize=4096)
 def slicing(
   target: Target, w: Windows, own: Layout, stays: bool, cycles: LookupCycles
-) -> IndexedPlan:
+) -> Found:
   """The cheapest split of slices.
 
   Args:
@@ -104,14 +128,15 @@ def slicing(
     cycles: of the vertices.
   """
 
-  def estimate(t: _Tile) -> Floats:
+  def estimate(t: _Tile) -> Estimate:
     return _slicing_cycles(target, w, own.max_elements, cycles, t)
 
-  best, elsewhere = _best(target, w, True, estimate)
-  found = slices_in_place(w, own) if stays else None
-  if found is not None and _estimated(w, found, estimate) <= elsewhere:
-    return found
-  return split_slices(w, *best)
+  def tile(parts: Counts, groups: Counts, others: Counts) -> _Tile:
+    found = slice_blocks(w, parts, groups, others)
+    return _of_blocks(w, found, found.window)
+
+  there = slices_in_place(w, own) if stays else None
+  return _cheapest(target, w, True, estimate, tile, split_slices, there)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -122,7 +147,7 @@ def updating(
   stays: bool,
   partial: Partials,
   cycles: LookupCycles,
-) -> IndexedPlan:
+) -> Found:
   """The cheapest split of updates.
 
   Args:
@@ -131,75 +156,90 @@ def updating(
     partial: what a team's tiles add up.
   """
 
-  def estimate(t: _Tile) -> Floats:
+  def estimate(t: _Tile) -> Estimate:
     return _updating_cycles(target, w, own.max_elements, partial, cycles, t)
 
-  best, elsewhere = _best(target, w, partial.item_bytes > 0, estimate)
-  plan = updates_in_place(w, own) if stays else None
-  if plan is None or _estimated(w, plan, estimate) > elsewhere:
-    plan = split_updates(w, *best)
-  return plan._replace(rounds=_rounds(target, w, plan))
+  def tile(parts: Counts, groups: Counts, others: Counts) -> _Tile:
+    found = update_blocks(w, parts, groups, others)
+    return _of_blocks(w, found, found.shared.elements)
+
+  there = updates_in_place(w, own) if stays else None
+  teams = partial.item_bytes > 0
+  plan, taken = _cheapest(
+    target, w, teams, estimate, tile, split_updates, there
+  )
+  return Found(plan._replace(rounds=_rounds(target, w, plan)), taken)
 
 
 # --- Estimates ---------------------------------------------------------------
 
 
-def _best(
-  target: Target, w: Windows, splits_lookups: bool, estimate: _Estimate
-) -> tuple[tuple[int, int, int], float]:
-  """The cheapest (parts of the sliced dimension, of the free ones, of the
-  others) if the tensor is brought to them, and its cycles."""
-  sliced = max(w.windowed[w.sliced], 1) if w.sliced is not None else 1
+def _cheapest(
+  target: Target,
+  w: Windows,
+  splits_lookups: bool,
+  estimate: _Estimating,
+  tile: Callable[[Counts, Counts, Counts], _Tile],
+  split: Callable[[Windows, int, int, int], IndexedPlan],
+  there: IndexedPlan | None,
+) -> Found:
+  """The cheapest split: of the tensor where it is (`there`), or elsewhere."""
   free = math.prod(w.shape[d] for d in w.free)
-  batch = math.prod(w.shape[d] for d in w.free if d < w.num_batch)
   rest = math.prod(w.shape[to] for to in w.along if to >= 0)
   parts, groups = _choices(
-    target.num_tiles, sliced, free if splits_lookups else 1
+    target.num_tiles, w.places, free if splits_lookups else 1
   )
   others = np.minimum(np.maximum(target.num_tiles // (parts * groups), 1), rest)
-  window = np.ceil(rest / others)
-  each = np.ceil(free / groups)
-  lookups = np.ceil(batch / groups)
-  entries = np.ceil(sliced / parts)
-  block = np.ceil(math.prod(w.windowed) / sliced / others) * entries
-  # The longer side of a cell is shared.
-  share = np.ceil(each * window / np.minimum(parts, np.maximum(each, window)))
-  total = estimate(
-    _Tile(
-      lookups, window * np.ceil(each / lookups), parts, entries, share, groups,
-      block, block,
-    )
+  cycles, room = estimate(tile(parts, groups, others))
+  i = int(np.argmin(_fitting(target, cycles, room)))
+  elsewhere = Estimate(cycles[i : i + 1], room[i : i + 1])
+  if there is not None:
+    stays = estimate(_of_plan(w, there))
+    if _fitting(target, *stays) <= _fitting(target, *elsewhere):
+      return Found(there, stays)
+  return Found(
+    split(w, int(parts[i]), int(groups[i]), int(others[i])), elsewhere
+  )
+
+
+def _of_blocks(w: Windows, found: Blocks, comes: Counts) -> _Tile:
+  """Of tensors that are brought to where their splits have them."""
+  lookups = math.prod(found.cell[d] for d in w.free if d < w.num_batch)
+  each = math.prod(found.cell) // lookups
+  entries = -(-found.window // walked(w, found.cell))
+  figures = (
+    lookups, each, found.parts, entries, found.shared.elements, found.team,
+    found.window,
+    comes,
   )  # fmt: skip
-  i = int(np.argmin(total))
-  return (int(parts[i]), int(groups[i]), int(others[i])), float(total[i])
+  both = np.broadcast_arrays(*figures)
+  return _Tile(*(np.asarray(n, np.float64) for n in both))
 
 
-@functools.lru_cache(maxsize=1024)
-def _choices(tiles: int, sliced: int, free: int) -> tuple[Floats, Floats]:
-  """Parts of the sliced and of the free dimensions worth trying."""
-
-  def powers(most: int) -> list[int]:
-    tried = [1 << i for i in range(most.bit_length()) if 1 << i < most]
-    return sorted({-(-most // -(-most // n)) for n in (*tried, most)})
-
-  pairs = [
-    (s, n)
-    for s in powers(min(sliced, tiles))
-    for n in powers(min(free, tiles))
-    if s * n <= tiles
-  ]
-  both = np.array(pairs, np.float64)
-  return both[:, 0], both[:, 1]
-
-
-def _estimated(w: Windows, plan: IndexedPlan, estimate: _Estimate) -> float:
-  """Cycles where the tensor is."""
+def _of_plan(w: Windows, plan: IndexedPlan) -> _Tile:
+  """Of a tensor where it is."""
   lookups, window = largest_cell(w, plan.partition)
   figures = (
     lookups, window, plan.parts, plan.entries, plan.result.max_elements, 1,
     plan.windowed.max_elements, 0,
   )  # fmt: skip
-  return float(estimate(_Tile(*(np.array([float(n)]) for n in figures)))[0])
+  return _Tile(*(np.array([float(n)]) for n in figures))
+
+
+@functools.lru_cache(maxsize=1024)
+def _choices(tiles: int, sliced: int, free: int) -> tuple[Array, Array]:
+  """Parts of the sliced axis and of the free dimensions worth trying."""
+
+  def powers(extent: int) -> list[int]:
+    most = min(extent, tiles)
+    tried = [1 << i for i in range(most.bit_length()) if 1 << i < most]
+    return sorted({-(-extent // -(-extent // n)) for n in (*tried, most)})
+
+  pairs = [
+    (s, n) for s in powers(sliced) for n in powers(free) if s * n <= tiles
+  ]
+  both = np.array(pairs, np.int64)
+  return both[:, 0], both[:, 1]
 
 
 def _exchange(target: Target, received: Floats, sent: Any) -> Floats:
@@ -210,20 +250,20 @@ def _exchange(target: Target, received: Floats, sent: Any) -> Floats:
 
 def _slicing_cycles(
   target: Target, w: Windows, own: int, cycles: LookupCycles, t: _Tile
-) -> Floats:
+) -> Estimate:
   item = w.item_bytes
   cell = t.lookups * t.window
   indices = t.lookups * w.index_bytes
-  total = _exchange(target, t.brought * item, (t.brought > 0) * own * item)
+  total = _exchange(target, t.comes * item, (t.comes > 0) * own * item)
   total += _exchange(target, indices, 0.0)
   total += cycles(t.lookups, t.window, t.parts, t.entries).total
   others = t.parts - 1
   total += _exchange(
-    target, others * t.share * item, (others > 0) * cell * item
+    target, others * t.share * item, (others > 0) * (cell - t.share) * item
   )
   total += (others > 0) * _select_cycles(t.share, t.window, cycles).total
-  room = t.brought + cell + others * t.share
-  return _fitting(target, total, room * item + indices)
+  candidates = (others > 0) * (cell + others * t.share)
+  return Estimate(total, (t.comes + candidates) * item + indices)
 
 
 def _select_cycles(share: Any, window: Any, cycles: LookupCycles) -> Cycles:
@@ -238,23 +278,24 @@ def _updating_cycles(
   partial: Partials,
   cycles: LookupCycles,
   t: _Tile,
-) -> Floats:
+) -> Estimate:
   item = w.item_bytes
-  share = np.ceil(t.brought / t.team)
   # It comes, and goes back where it was (popops: rearrangeBase).
-  total = 2 * _exchange(target, share * item, (share > 0) * own * item)
+  total = 2 * _exchange(target, t.comes * item, (t.comes > 0) * own * item)
   arrives = t.lookups * (w.index_bytes + t.window * item)
   total += _exchange(target, arrives, 0.0)
   total += cycles(t.lookups, t.window, t.parts, t.entries).total
   # One tile's lookups may come in rounds.
   at_once = np.minimum(arrives, _round_bytes(target))
   arrives = np.where((t.team == 1) & (t.lookups > 1), at_once, arrives)
-  partials = (t.team > 1) * t.block * partial.item_bytes
-  others = share * (t.team - 1) * partial.item_bytes
-  total += _exchange(target, others, partials)
-  combine = _combine_cycles(target, share, t.team, partial)
-  total += (t.team > 1) * combine.total
-  return _fitting(target, total, share * item + arrives + partials + others)
+  combines = t.team > 1
+  sent = combines * (t.block - t.share) * partial.item_bytes
+  others = t.share * (t.team - 1) * partial.item_bytes
+  total += _exchange(target, others, sent)
+  combine = _combine_cycles(target, t.share, t.team, partial)
+  total += combines * combine.total
+  partials = combines * t.block * partial.item_bytes + others
+  return Estimate(total, t.comes * item + arrives + partials)
 
 
 def _combine_cycles(

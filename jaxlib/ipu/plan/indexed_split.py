@@ -1,14 +1,41 @@
 """Where windows of a tensor are that indices name at run time, and their
-owners, for a given split; plan/indexed.py chooses one."""
+owners, for a given split; plan/indexed.py chooses one.
+
+Dimensions of the tensor that adjoin and that indices name are cut as one, by
+their row-major index: a histogram of 16 x 16 x 16 bins is split as one of 4096.
+Who owns what of a block that several tiles share is decided by `_share`, for
+the search over splits and for the split that it finds.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica, refine
 from jaxlib.ipu.plan.matmul import distribute
+
+# A number of each of several splits, or of one.
+Counts = npt.NDArray[np.int64] | np.int64 | int
+
+
+class Axis(NamedTuple):
+  """Dimensions of a tensor that are cut as one.
+
+  Attributes:
+    extent: their elements, row-major.
+    along: the dimension of the iteration space that has the same index; -1 if
+      indices name it.
+  """
+
+  extent: int
+  along: int
 
 
 class Windows(NamedTuple):
@@ -39,10 +66,35 @@ class Windows(NamedTuple):
     return tuple(d for d in range(len(self.shape)) if d not in self.along)
 
   @property
+  def axes(self) -> tuple[Axis, ...]:
+    """The tensor's dimensions, as far as they are cut separately."""
+    return _axes(self.windowed, self.along)
+
+  @property
   def sliced(self) -> int | None:
-    """The longest of the tensor's dimensions that indices name."""
-    named = [d for d, to in enumerate(self.along) if to < 0]
-    return max(named, key=lambda d: self.windowed[d], default=None)
+    """The longest of the axes that indices name."""
+    named = [i for i, axis in enumerate(self.axes) if axis.along < 0]
+    return max(named, key=lambda i: self.axes[i].extent, default=None)
+
+  @property
+  def places(self) -> int:
+    """How many parts the sliced axis may have."""
+    return 1 if self.sliced is None else max(self.axes[self.sliced].extent, 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _axes(
+  windowed: tuple[int, ...], along: tuple[int, ...]
+) -> tuple[Axis, ...]:
+  found: list[Axis] = []
+  for extent, to in zip(windowed, along, strict=True):
+    if extent == 1:
+      continue
+    if found and to < 0 and found[-1].along < 0:
+      found[-1] = Axis(found[-1].extent * extent, -1)
+    else:
+      found.append(Axis(extent, to))
+  return tuple(found) or (Axis(math.prod(windowed), -1),)
 
 
 class IndexedPlan(NamedTuple):
@@ -63,8 +115,8 @@ class IndexedPlan(NamedTuple):
   windowed: Layout
   result: Layout
   parts: int
-  team: int
   entries: int
+  team: int = 1
   apart: int = 1
   rounds: int = 1
 
@@ -81,19 +133,177 @@ def largest_cell(w: Windows, partition: Layout) -> tuple[int, int]:
   return lookups, math.prod(sizes) // lookups
 
 
+class Blocks(NamedTuple):
+  """What the fullest tile has under a split, or under each of several.
+
+  Attributes:
+    cell: indices along each dimension of the iteration space.
+    parts: tiles that share the tensor along what indices name.
+    window: the elements of the tensor that the tiles of a cell, or of a team,
+      have.
+    team: tiles that share an element's updates.
+    shared: of the result's axes those that are cut further, by those who share
+      a block.
+  """
+
+  cell: list[Counts]
+  parts: Counts
+  window: Counts
+  team: Counts
+  shared: Shared
+
+
+class Shared(NamedTuple):
+  """How a block is divided among tiles that share it.
+
+  Attributes:
+    first, last: the axes whose row-major index is cut.
+    extent: of that index.
+    run: indices of a block.
+    share: of these, a tile's.
+    elements: a tile's.
+  """
+
+  first: Counts
+  last: Counts
+  extent: Counts
+  run: Counts
+  share: Counts
+  elements: Counts
+
+
+def slice_blocks(
+  w: Windows, parts: Counts, groups: Counts, others: Counts
+) -> Blocks:
+  """Slices of a tensor that is brought.
+
+  Args:
+    w: what is walked.
+    parts: of the sliced axis.
+    groups: of the lookups.
+    others: of the dimensions that walk the tensor's.
+  """
+  cell = _cells(w, groups, others)
+  shared = _share(w.shape, cell, parts)
+  cell = _rounded(w.shape, cell, shared)
+  window = _volume(_tensor_blocks(w, cell, parts))
+  return Blocks(cell, parts, window, 1, shared)
+
+
+def update_blocks(
+  w: Windows, parts: Counts, groups: Counts, others: Counts
+) -> Blocks:
+  """Updates of a tensor that is brought; the arguments of `slice_blocks`."""
+  cell = _cells(w, groups, others)
+  team = _volume([-(-w.shape[d] // cell[d]) for d in w.free])
+  blocks = _tensor_blocks(w, cell, parts)
+  extents = [axis.extent for axis in w.axes]
+  shared = _share(extents, blocks, team, w.sliced)
+  for i, block in enumerate(_rounded(extents, blocks, shared)):
+    if w.axes[i].along >= 0:
+      cell[w.axes[i].along] = block
+  window = shared.elements // shared.share * shared.run
+  if w.sliced is not None:
+    # A run that is cut has fewer parts if its blocks became larger.
+    inside = (shared.first <= w.sliced) & (w.sliced <= shared.last)
+    parts = np.where(inside, -(-shared.extent // shared.run), parts)
+  return Blocks(cell, parts, window, team, shared)
+
+
+def _cells(w: Windows, groups: Counts, others: Counts) -> list[Counts]:
+  """Blocks of the iteration space's dimensions."""
+  cell: list[Counts] = [1] * len(w.shape)
+  rest = tuple(sorted(to for to in w.along if to >= 0))
+  for dims, count in ((w.free, groups), (rest, others)):
+    extents = tuple(w.shape[d] for d in dims)
+    if len(dims) == 1:
+      cuts: list[Any] = [np.minimum(count, extents[0])]
+    elif isinstance(count, np.ndarray):
+      found = {n: distribute(n, extents) for n in set(count.tolist())}
+      cuts = list(np.array([found[n] for n in count.tolist()]).T)
+    else:
+      cuts = list(distribute(int(count), extents))
+    for d, n in zip(dims, cuts, strict=True):
+      cell[d] = np.maximum(-(-w.shape[d] // n), 1)
+  return cell
+
+
+def _tensor_blocks(
+  w: Windows, cell: Sequence[Counts], parts: Counts
+) -> list[Counts]:
+  """Blocks of the tensor's axes."""
+  return [
+    cell[axis.along]
+    if axis.along >= 0
+    else -(-axis.extent // parts)
+    if i == w.sliced
+    else axis.extent
+    for i, axis in enumerate(w.axes)
+  ]
+
+
+def _share(
+  extents: Sequence[int],
+  blocks: Sequence[Counts],
+  count: Counts,
+  straddling: int | None = None,
+) -> Shared:
+  """Divides a block among `count` tiles: the longest run of its elements.
+
+  A run is an axis, with those after it that are not cut. Before these stands
+  at most one that is cut, and only the axis `straddling`: tiles that share a
+  block have the same updates wherever blocks begin along what indices name.
+  """
+  first, last, longest = 0 * count, 0 * count, 0 * count + 1
+  size, end = longest, 0 * count + max(len(extents) - 1, 0)
+  for d in reversed(range(len(extents))):
+    whole = blocks[d] >= extents[d]
+    joins = whole | (d == straddling)
+    found = np.where(joins, size * blocks[d], blocks[d])
+    better = found > longest
+    first = np.where(better, d, first)
+    last = np.where(better, np.where(joins, end, d), last)
+    longest = np.where(better, found, longest)
+    size = np.where(whole, size * blocks[d], 1)
+    end = np.where(whole, end, d - 1)
+  share = -(-longest // count)
+  elements = _volume(blocks) // longest * share
+  extent = _volume(
+    np.where((first <= d) & (d <= last), n, 1) for d, n in enumerate(extents)
+  )
+  # Blocks of what is cut are a multiple of what each of the tiles has.
+  run = np.minimum(share * count, extent)
+  return Shared(first, last, extent, run, share, elements)
+
+
+def _rounded(
+  extents: Sequence[int], blocks: Sequence[Counts], shared: Shared
+) -> list[Counts]:
+  """Blocks, once what is shared of an axis that is cut is a multiple of what
+  each tile has."""
+  alone = shared.first == shared.last
+  return [
+    np.where(alone & (shared.first == d), shared.run, block)
+    for d, block in enumerate(blocks)
+  ]
+
+
+def _volume(blocks: Iterable[Counts]) -> Any:
+  return functools.reduce(operator.mul, blocks, 1)
+
+
 def split_slices(
   w: Windows, parts: int, groups: int, others: int
 ) -> IndexedPlan:
   """Slices of a tensor that is brought."""
-  coarse, fine, stride = _shared(w.shape, _parts(w, groups, others), parts)
+  found = slice_blocks(w, parts, groups, others)
+  coarse, fine, stride = _grid(w.shape, found.cell, found.shared, parts)
   tensor = []
-  entries = 1
-  for d, (extent, to) in enumerate(zip(w.windowed, w.along, strict=True)):
-    factor = coarse[to] if to >= 0 else _whole(extent)
-    if d == w.sliced and parts > 1:
-      factor = Factor(extent, -(-extent // parts), stride)
+  for i, axis in enumerate(w.axes):
+    factor = coarse[axis.along] if axis.along >= 0 else _whole(axis.extent)
+    if i == w.sliced and parts > 1:
+      factor = Factor(axis.extent, -(-axis.extent // parts), stride)
     tensor.append(factor)
-    entries *= min(factor.block, extent) if to < 0 else 1
   copies = [
     Replica(coarse[d].parts, coarse[d].stride)
     for d in w.free
@@ -101,90 +311,78 @@ def split_slices(
   ]
   group = [Replica(parts, stride)] if parts > 1 else []
   return IndexedPlan(
-    _layout(coarse, group), _layout(tensor, copies), _layout(fine), parts, 1,
-    entries,
-  )  # fmt: skip
+    partition=_layout(coarse, group),
+    windowed=_layout(tensor, copies),
+    result=_layout(fine),
+    parts=parts,
+    entries=int(found.window // walked(w, found.cell)),
+  )
 
 
 def split_updates(
   w: Windows, parts: int, groups: int, others: int
 ) -> IndexedPlan:
   """Updates of a tensor that is brought."""
-  cut = _parts(w, groups, others)
-  blocks = {d: max(-(-w.shape[d] // cut[d]), 1) for d in w.free}
-  used = {d: -(-w.shape[d] // block) for d, block in blocks.items()}
-  team = math.prod(used.values())
-  coarse, fine, stride = _shared(
-    w.windowed,
-    [
-      cut[to] if to >= 0 else parts if d == w.sliced else 1
-      for d, to in enumerate(w.along)
-    ],
-    team,
-  )
+  found = update_blocks(w, parts, groups, others)
+  team = int(found.team)
+  extents = [axis.extent for axis in w.axes]
+  blocks = _tensor_blocks(w, found.cell, parts)
+  coarse, fine, stride = _grid(extents, blocks, found.shared, team)
   factors = [_whole(n) for n in w.shape]
-  for d, to in enumerate(w.along):
-    if to >= 0:
-      factors[to] = coarse[d]
+  shared = []
+  for factor, axis in zip(coarse, w.axes, strict=True):
+    if axis.along >= 0:
+      factors[axis.along] = factor
+    elif factor.parts > 1:
+      shared.append(Replica(factor.parts, factor.stride))
   apart = stride
   for d in w.free:
-    if used[d] > 1:
-      factors[d] = Factor(w.shape[d], blocks[d], apart)
-      apart *= used[d]
-  named = [f for f, to in zip(coarse, w.along, strict=True) if to < 0]
-  shared = [Replica(f.parts, f.stride) for f in named if f.parts > 1]
+    factor = Factor(w.shape[d], int(found.cell[d]), apart)
+    if factor.parts > 1:
+      factors[d] = factor
+      apart *= factor.parts
   where = _layout(fine)
   return IndexedPlan(
-    _layout(factors, shared),
-    where,
-    where,
-    math.prod(r.count for r in shared),
-    team,
-    math.prod(min(f.block, f.extent) for f in named),
-    stride,
+    partition=_layout(factors, shared),
+    windowed=where,
+    result=where,
+    parts=math.prod(r.count for r in shared),
+    team=team,
+    entries=-int(-found.window // walked(w, found.cell)),
+    apart=stride,
   )
 
 
-def _parts(w: Windows, groups: int, others: int) -> list[int]:
-  """Parts of each dimension of the iteration space."""
-  parts = [1] * len(w.shape)
-  rest = tuple(sorted(to for to in w.along if to >= 0))
-  for dims, count in ((w.free, groups), (rest, others)):
-    extents = tuple(w.shape[d] for d in dims)
-    for d, n in zip(dims, distribute(count, extents), strict=True):
-      parts[d] = n
-  return parts
+def walked(w: Windows, cell: Sequence[Counts]) -> Any:
+  """Elements of a cell along what walks the tensor's dimensions."""
+  return _volume(cell[axis.along] for axis in w.axes if axis.along >= 0)
 
 
-def _shared(
-  extents: Sequence[int], parts: Sequence[int], count: int
+def _grid(
+  extents: Sequence[int], blocks: Sequence[Counts], shared: Shared, count: int
 ) -> tuple[list[Factor], list[Factor], int]:
-  """A grid of blocks, each of which `count` tiles share along their longest
-  dimension.
+  """A grid of blocks, each shared by `count` tiles.
 
   Returns:
-    Factors of the blocks, and of the shares; how far apart those are who share
-    a block.
+    Factors of the blocks, one for each axis, and of the shares; how far apart
+    those are who share a block.
   """
-  blocks = [max(-(-n // p), 1) for n, p in zip(extents, parts, strict=True)]
-  longest = max(range(len(extents)), key=lambda d: blocks[d], default=-1)
+  first, last = int(shared.first), int(shared.last)
   coarse = [_whole(n) for n in extents]
   stride = 1
-  for d, (extent, block) in enumerate(zip(extents, blocks, strict=True)):
-    used = -(-extent // block)
-    if d != longest and used > 1:
-      coarse[d] = Factor(extent, block, stride)
-      stride *= used
-  # The shares of the longest nest with all others: its parts come last.
-  fine = list(coarse)
-  if longest >= 0:
-    extent = extents[longest]
-    share = -(-blocks[longest] // count)
-    if share * count < extent:
-      coarse[longest] = Factor(extent, share * count, stride * count)
-    if share < extent:
-      fine[longest] = Factor(extent, share, stride)
-  return coarse, fine, stride
+  for d, extent in enumerate(extents):
+    factor = Factor(extent, int(blocks[d]), stride)
+    if not first <= d <= last and factor.parts > 1:
+      coarse[d] = factor
+      stride *= factor.parts
+  if not extents:
+    return coarse, [], stride
+  # The shares nest with all other parts: theirs come last.
+  extent, run, share = int(shared.extent), int(shared.run), int(shared.share)
+  fine = Factor(extent, share, stride) if share < extent else _whole(extent)
+  if run < extent:
+    coarse[first] = Factor(extent, run, stride * count)
+  return coarse, [*coarse[:first], fine, *coarse[last + 1 :]], stride
 
 
 def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
@@ -192,7 +390,7 @@ def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
   found = _cut_as(w, own)
   if found is None:
     return None
-  factors, shared, entries = found
+  factors, shared, _ = found
   # Those who share a cell own a part of it each, along what is not cut.
   owned = list(factors)
   whole = [d for d, g in enumerate(factors) if all(f.parts <= 1 for f in g)]
@@ -202,50 +400,53 @@ def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
     share = -(-w.shape[d] // digit.count)
     if share < w.shape[d]:
       owned[d] = (Factor(w.shape[d], share, digit.stride),)
-  return IndexedPlan(
-    _layout((f for g in factors for f in g), shared, own.base),
-    own,
-    _layout((f for g in owned for f in g), (), own.base),
-    math.prod(r.count for r in shared),
-    1,
-    entries,
-  )
+  result = _layout((f for g in owned for f in g), (), own.base)
+  return _in_place(own, result, found)
 
 
 def updates_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
   """Updates of a tensor where it is; None if its blocks straddle dimensions."""
   found = _cut_as(w, own)
-  if found is None:
-    return None
-  factors, shared, entries = found
+  return None if found is None else _in_place(own, own, found)
+
+
+class _Cut(NamedTuple):
+  """A tensor's cuts: factors of the iteration space's dimensions, replicas of
+  its cells, and the places along what indices name on a tile."""
+
+  factors: list[tuple[Factor, ...]]
+  shared: list[Replica]
+  entries: int
+
+
+def _in_place(own: Layout, result: Layout, cut: _Cut) -> IndexedPlan:
   return IndexedPlan(
-    _layout((f for g in factors for f in g), shared, own.base),
-    own,
-    own,
-    math.prod(r.count for r in shared),
-    1,
-    entries,
+    partition=_layout(
+      (f for g in cut.factors for f in g), cut.shared, own.base
+    ),
+    windowed=own,
+    result=result,
+    parts=math.prod(r.count for r in cut.shared),
+    entries=cut.entries,
   )
 
 
-def _cut_as(
-  w: Windows, own: Layout
-) -> tuple[list[tuple[Factor, ...]], list[Replica], int] | None:
-  """A tensor's cuts as factors of the iteration space's dimensions and as
-  replicas of its cells; and the places along what indices name on a tile."""
-  refined = refine(own.factors, w.windowed)
+def _cut_as(w: Windows, own: Layout) -> _Cut | None:
+  axes = w.axes
+  refined = refine(own.factors, tuple(axis.extent for axis in axes))
   if refined is None or own.replicas:
     return None
-  factors: list[tuple[Factor, ...]] = [(_whole(n),) for n in w.shape]
-  shared = []
-  entries = 1
-  for to, cut in zip(w.along, refined, strict=True):
-    if to >= 0:
-      factors[to] = cut
+  cut = _Cut([(_whole(n),) for n in w.shape], [], 1)
+  for axis, factors in zip(axes, refined, strict=True):
+    if axis.along >= 0:
+      cut.factors[axis.along] = factors
     else:
-      entries *= math.prod(min(f.block, f.extent) for f in cut)
-      shared += [Replica(f.parts, f.stride) for f in cut if f.parts > 1]
-  return factors, shared, entries
+      entries = math.prod(min(f.block, f.extent) for f in factors)
+      cut = cut._replace(entries=cut.entries * entries)
+      cut.shared.extend(
+        Replica(f.parts, f.stride) for f in factors if f.parts > 1
+      )
+  return cut
 
 
 def _whole(extent: int) -> Factor:

@@ -1,0 +1,136 @@
+"""Splits of slices and updates: what the search estimates is what the split
+that it returns is charged for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import hypothesis
+import ipu_test_util as util
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jax
+import jax.numpy as jnp
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.plan import cost, indexed
+from jaxlib.ipu.plan.indexed_split import Windows, largest_cell
+from jaxlib.ipu.plan.spread import spread
+
+pytestmark = pytest.mark.ipu_only
+
+SUMS = indexed.Partials(4, Cycles(1.0))
+
+
+def cycles(lookups, window, parts, entries):
+  return Cycles(30.0 + lookups * window / parts + 0.01 * entries)
+
+
+@st.composite
+def windows(draw):
+  """A tensor of up to four dimensions, some of which lookups name."""
+  windowed = tuple(draw(st.lists(st.integers(1, 60), min_size=1, max_size=4)))
+  named = draw(st.sets(st.integers(0, len(windowed) - 1), min_size=1))
+  batch = tuple(draw(st.lists(st.integers(1, 3000), min_size=1, max_size=2)))
+  window = tuple(n for d, n in enumerate(windowed) if d not in named)
+  walked = iter(range(len(batch), len(batch) + len(window)))
+  along = tuple(
+    -1 if d in named else next(walked) for d in range(len(windowed))
+  )
+  return Windows(batch + window, windowed, along, len(batch), 4, 4)
+
+
+targets = st.sampled_from([5, 16, 1472]).map(
+  lambda tiles: dataclasses.replace(machines.TARGETS["ipu2"], num_tiles=tiles)
+)
+
+
+def exchanged(target, bytes_in, bytes_out=0):
+  sync = target.sync_cycles if bytes_in else 0
+  return cost.exchange_cycles(target, bytes_in, bytes_out) + sync
+
+
+def handed_on(handed):
+  """Cycles and bytes of the supersteps after the vertices."""
+  if handed is None:
+    return 0.0, 0
+  return cost.cycles(handed.cost), int(handed.buffers.max())
+
+
+@given(windows(), targets)
+@hypothesis.settings(max_examples=60)
+def test_updates_take_what_was_estimated(w, target):
+  own = spread(target, w.windowed, 4)
+  plan, taken = indexed.updating(target, w, own, False, SUMS, cycles)
+  lookups, window = largest_cell(w, plan.partition)
+  comes = plan.windowed.max_elements * 4
+  arrives = lookups * (w.index_bytes + window * 4)
+  after, buffers = handed_on(indexed.partials(target, plan, SUMS))
+  total = 2 * exchanged(target, comes, own.max_elements * 4)
+  total += exchanged(target, arrives) + after
+  total += cycles(lookups, window, plan.parts, plan.entries).total
+  assert taken.cycles == pytest.approx(total, rel=0.01)
+  if plan.rounds == 1:
+    assert taken.room == comes + arrives + buffers
+
+
+@given(windows(), targets)
+@hypothesis.settings(max_examples=60)
+def test_slices_take_what_was_estimated(w, target):
+  own = spread(target, w.windowed, 4)
+  plan, taken = indexed.slicing(target, w, own, False, cycles)
+  lookups, window = largest_cell(w, plan.partition)
+  comes = plan.windowed.max_elements * 4
+  arrives = lookups * w.index_bytes
+  after, buffers = handed_on(indexed.candidates(target, w, plan, cycles))
+  total = exchanged(target, comes, own.max_elements * 4) + after
+  total += exchanged(target, arrives)
+  total += cycles(lookups, window, plan.parts, plan.entries).total
+  assert taken.cycles == pytest.approx(total, rel=0.01)
+  assert taken.room == comes + arrives + buffers
+
+
+@given(st.data(), targets)
+def test_dimensions_that_indices_name_are_cut_as_one(data, target):
+  """However an array is reshaped along them, the split is the same."""
+  named = tuple(data.draw(st.lists(st.integers(2, 20), min_size=2, max_size=4)))
+  lookups, row = data.draw(st.integers(1, 10**6)), data.draw(st.integers(1, 50))
+  found = []
+  for shape in (named, (math.prod(named),)):
+    along = (-1,) * len(shape) + (1,)
+    w = Windows((lookups, row), (*shape, row), along, 1, 4, 4)
+    own = spread(target, w.windowed, 4)
+    found.append(
+      [
+        indexed.updating(target, w, own, False, SUMS, cycles).plan,
+        indexed.slicing(target, w, own, False, cycles).plan,
+      ]
+    )
+  assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("points", [2**14, 2**18, 2**20])
+def test_histograms_of_any_rank(ipu, points):
+  """Of 4,096 bins: they fit, and cost much the same."""
+  found = []
+  for shape in [(4096,), (64, 64), (16, 16, 16)]:
+
+    def histogram(u, *i, shape=shape):
+      return jnp.zeros(shape).at[i].add(u)
+
+    indices = [util.spec(points, dtype=jnp.int32)] * len(shape)
+    found.append(
+      util.costs(ipu, histogram, util.spec(points), *indices)["ipu cycles"]
+    )
+  assert max(found) < 1.5 * found[0]
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (30, 30, 30), (4,) * 6])
+def test_large_histograms_fit(ipu, shape):
+  with jax.default_device(ipu):
+    jax.jit(lambda u, *i: jnp.zeros(shape).at[i].add(u)).lower(
+      util.spec(2**20), *[util.spec(2**20, dtype=jnp.int32)] * len(shape)
+    ).compile()
