@@ -134,3 +134,19 @@ def test_large_histograms_fit(ipu, shape):
     jax.jit(lambda u, *i: jnp.zeros(shape).at[i].add(u)).lower(
       util.spec(2**20), *[util.spec(2**20, dtype=jnp.int32)] * len(shape)
     ).compile()
+
+
+@pytest.mark.parametrize("proportion", [0, 1e-6, 1])
+def test_the_memory_of_products_is_no_budget_of_indices(ipu, proportion):
+  """Scatters and gathers are planned with one of their own."""
+  option = {"ipu_available_memory_proportion": proportion}
+  lookups = util.spec(2000, dtype=jnp.int32)
+  with jax.default_device(ipu):
+    compiled = [
+      jax.jit(lambda x, i, u: (x.at[i].set(u), x[i]), compiler_options=o)
+      .lower(util.spec(1000), lookups, util.spec(2000))
+      .compile()
+      for o in ({}, option)
+    ]
+  before, after = (c.cost_analysis()["ipu cycles"] for c in compiled)
+  assert before == after

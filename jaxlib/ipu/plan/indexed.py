@@ -46,6 +46,10 @@ from jaxlib.ipu.plan.indexed_split import (
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 
+# The share of a tile's SRAM that a step is planned to stay within, and of this
+# the share of what arrives at once, beside a tile's own elements [G].
+_STEP, _ROUND = 0.6, 0.25
+
 Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -309,7 +313,7 @@ def _combine_cycles(
 
 def _fitting(target: Target, cycles: Floats, room: Floats) -> Floats:
   """What has no room is worse than all that does, the larger the worse."""
-  limit = target.bytes_for_products
+  limit = target.bytes_per_tile * _STEP
   return np.where(room <= limit, cycles, 1e18 + 1e6 * room)
 
 
@@ -324,7 +328,7 @@ def _rounds(target: Target, w: Windows, plan: IndexedPlan) -> int:
 
 def _round_bytes(target: Target) -> float:
   """What may arrive at a tile for one step; the rest is for its elements."""
-  return target.bytes_for_products / 4
+  return target.bytes_per_tile * _STEP * _ROUND
 
 
 # --- What a step costs beside its vertices -----------------------------------
