@@ -15,6 +15,7 @@ from program_kit import everywhere
 
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS, _inner_loops, dot, gather, reduce
+from jaxlib.ipu.codelets import map as map_codelet
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import INTEGERS, DType
@@ -26,6 +27,7 @@ from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType, encode
 
 IPU1, IPU2 = machines.resolve("ipu1"), machines.resolve("ipu2")
 F32, F16, I32 = DType.F32, DType.F16, DType.I32
+MULTI_VERTEX = IPU2.launch_cycles + 11
 
 
 def elementwise(op: Opcode, loads: int, dtype: DType) -> schema.Map:
@@ -155,6 +157,28 @@ def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
   assert cycles(encode(Opcode.SUB, register, 3, 1)) > start + 7 + 6000 / 2 * 3
 
 
+@pytest.mark.parametrize("cell, worker", [
+  # popopsCycleEstimators.cpp, BroadcastVectorOuter: each worker has rows, 7
+  # cycles each where they begin at a vector, or 25; 3 cycles for two elements.
+  ((12, 100), 2 * (7 + 150)),
+  ((12, 101), 2 * (25 + 153)),
+  # Few rows: the workers share each row's elements.
+  ((2, 600), 2 * (7 + 150)),
+  # One row is no row.
+  ((1, 600), 150),
+  # One element of each row: on this tile the vector is an operand like others.
+  ((600, 1), 150),
+], ids=str)  # fmt: skip
+def test_rows_have_their_price(cell, worker):
+  fields = elementwise(Opcode.ADD, 2, F32)
+  walks = map_codelet.broadcast((1200, 600), [(0, 1), (0, -1)])
+  assert walks == ((True, False),)
+  found = CODELETS[schema.Map].cycles(
+    IPU2, fields, [F32, F32], [F32], cell, walks=walks
+  )
+  assert found.total == MULTI_VERTEX + 6 * (29 + worker)
+
+
 def test_f16_rounded_late_is_computed_as_f32():
   load = encode(Opcode.LOAD, RegisterType.F32)
   add = encode(Opcode.ADD, RegisterType.F32, 0, 0)
@@ -248,9 +272,6 @@ def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
 ], ids=str)  # fmt: skip
 def test_outer_products(dtype, block, expected):
   assert dot.outer_cycles(IPU2, dtype, F32, dot.Block(*block)) == expected
-
-
-MULTI_VERTEX = IPU2.launch_cycles + 11
 
 
 @pytest.mark.parametrize("dtype, lookups, window, parts, expected", [

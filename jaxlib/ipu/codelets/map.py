@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from jaxlib.ipu.codelets._cycles import (
   Cycles,
   ceil_div,
   derived,
+  least,
   multi_vertex,
 )
 from jaxlib.ipu.codelets._inner_loops import SUPERVISOR_LAUNCH
@@ -40,6 +41,46 @@ _POINTER = 2
 # subtracts; 15 of a worker before its loop, 3 after it, and 3 more for the
 # first vector than for the others (PerformanceEstimation.cpp) [S].
 _SCALED_SUPERVISOR, _SCALED_SUBTRACTS, _SCALED_START = 57, 7, 21
+# BroadcastVectorOuter: what each row takes beside its elements, where all rows
+# begin at a vector and where they may not; workers share the rows, or each
+# row's elements (popopsCycleEstimators.cpp) [S].
+_PER_ROW, _PER_ROW_UNALIGNED = 7, 25
+
+
+def broadcast(
+  shape: Sequence[int], accesses: Iterable[Sequence[int]]
+) -> tuple[tuple[bool, ...], ...]:
+  """How operands are walked that stand still along some dimensions, not all:
+  for each dimension of the iteration space whether they move on.
+
+  Args:
+    shape: the iteration space.
+    accesses: for each of an operand's dimensions of the iteration space its
+      own, or -1 where it stands still.
+  """
+  found = []
+  for dims in accesses:
+    moves = tuple(d >= 0 for d in dims)
+    still = any(n > 1 and not m for n, m in zip(shape, moves, strict=True))
+    if still and any(moves):
+      found.append(moves)
+  return tuple(found)
+
+
+def _run(cell: Extents, walks: tuple[tuple[bool, ...], ...]) -> int:
+  """Elements of a row: along it each operand moves on, or stands still."""
+  run = 1
+  kinds = None
+  for d in reversed(range(len(cell))):
+    if cell[d] == 1:
+      continue
+    here = tuple(w[d] for w in walks)
+    if kinds is None:
+      kinds = here
+    if here != kinds:
+      break
+    run = run * cell[d]
+  return run
 
 
 def worker_start(p: Profile) -> tuple[int, int]:
@@ -58,7 +99,8 @@ class MapCodelet(LocalCodelet):
 
   A single f32 addition reproduces the two measured points (10 and 1024
   elements on a tile) with the target's launch cost to the cycle. `scalars` are
-  the numbers of operands that are one element.
+  the numbers of operands that are one element, `walks` those that `broadcast`
+  finds: each row then takes what it does in BroadcastVectorOuter.
   """
 
   record = schema.Map
@@ -76,14 +118,42 @@ class MapCodelet(LocalCodelet):
     p = self.profile(
       fields, operand_dtypes, result_dtypes, extra.get("scalars", ())
     )
-    per_worker = ceil_div(ceil_div(volume(cell), target.num_workers), p.unit)
-    loop = p.hoisted + p.per_element * (per_worker * p.unit)
+    loop = p.hoisted + self._elements(
+      target.num_workers, p, cell, extra.get("walks", ())
+    )
     if p.scaled_add is None:
       start, supervisor = worker_start(p)
       return multi_vertex(target, start + loop) + supervisor
     launch = derived(SUPERVISOR_LAUNCH) + _SCALED_SUPERVISOR
     launch += _SCALED_SUBTRACTS if p.scaled_add is Opcode.SUB else 0
     return launch + target.num_workers * (_SCALED_START + loop)
+
+  def _elements(
+    self,
+    workers: int,
+    p: Profile,
+    cell: Extents,
+    walks: tuple[tuple[bool, ...], ...],
+  ) -> Cycles:
+    """The slowest worker's loops."""
+
+    def loops(count: Any, elements: Any) -> Any:
+      """`count` of them over so many elements each, rounded to vectors."""
+      return p.per_element * (count * ceil_div(elements, p.unit) * p.unit)
+
+    size = volume(cell)
+    run = size
+    if walks and len(walks[0]) == len(cell):
+      run = _run(cell, walks)
+    if run is size or run == size:
+      return loops(1, ceil_div(size, workers))
+    rows = size / run
+    each = _PER_ROW if run % p.unit == 0 else _PER_ROW_UNALIGNED
+    mine = ceil_div(rows, workers)
+    return least(
+      loops(mine, run) + mine * each,
+      loops(rows, ceil_div(run, workers)) + rows * each,
+    )
 
   def flops(self, fields: schema.Map, shape: Sequence[int]) -> float:
     return volume(shape) * operations(fields.code)

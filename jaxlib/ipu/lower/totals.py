@@ -83,15 +83,16 @@ class Totals:
       value = getattr(self, field.name) + times * getattr(other, field.name)
       setattr(self, field.name, value)
 
-  def step(self, c: schema.Cost) -> None:
-    """Adds a superstep."""
+  def step(self, c: schema.Cost, superstep: bool = True) -> None:
+    """Adds a step, which is a superstep if it takes any cycles or else a
+    loop's control."""
     self._sources(c)
     self.compute_cycles += c.compute_cycles
     self.exchange_cycles += c.exchange_cycles
     self.sync_cycles += c.sync_cycles
     self.exchange_bytes += c.exchange_bytes
     self.flops += c.flops
-    self.supersteps += cost.cycles(c) > 0  # nothing moves: no step
+    self.supersteps += superstep and cost.cycles(c) > 0
 
   def _sources(self, c: schema.Cost) -> None:
     known = cost.sourced(c)
@@ -117,7 +118,7 @@ def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
       for access in (*step.operands, *step.results):
         sums.bytes_accessed += tensors[access.tensor].bytes
     elif isinstance(step, schema.Copy):
-      sums.step(step.cost)
+      sums.step(step.cost, superstep=bool(step.moves))
     elif isinstance(step, schema.HostCopy | schema.HostCallback):
       sums.host_step(step.cost)
       sums.host_calls += isinstance(step, schema.HostCallback)

@@ -45,6 +45,8 @@ def _repeat(builder: Builder, node: Node) -> None:
   (body,) = node.regions
   roots = _carry(builder, node, [body], node.attributes)
   steps = _turn(builder, node, roots, node.attributes)
+  if steps:  # a step that moves nothing: what the loop's control takes
+    steps.append(schema.Copy([], cost.iteration(), builder.location))
   builder.steps.append(schema.Repeat(node.attributes, steps, builder.location))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from jaxlib.ipu.codelets.map import broadcast
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
@@ -99,7 +100,8 @@ def _cheapest(
   hints = {
     "scalars": tuple(
       i for i, o in enumerate(operands) if all(d < 0 for d in o.dims)
-    )
+    ),
+    "walks": broadcast(shape, (o.dims for o in operands)),
   }
 
   def cycles(partition: Layout) -> float:

@@ -191,6 +191,13 @@ def _largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
   return tuple(extents)
 
 
+def iteration() -> Sourced:
+  """What an iteration of a loop of known trip count takes beside its body: the
+  tiles count by themselves, as ForLoopCounter does [D]."""
+  cycles = float(_BRANCH_CYCLES)
+  return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
+
+
 def branch(target: Target) -> schema.Cost:
   """Deciding once, on all tiles, by a word on one of them."""
   sync = float(target.sync_cycles)
