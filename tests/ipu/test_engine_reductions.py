@@ -21,6 +21,7 @@ from program_strategies import (
 )
 
 from jaxlib.ipu.codelets._instructions import register_type
+from jaxlib.ipu.codelets.sort import NUMBER_DTYPES
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
 from jaxlib.ipu.plan.layout import grid
 from jaxlib.ipu.program import schema
@@ -261,6 +262,9 @@ def test_sort(data):
       load(0, register), load(1, register), (Opcode.GT, register, 0, 1)
     )
     output = 2
+  elif data.draw(st.booleans()):
+    dtype = data.draw(st.sampled_from(NUMBER_DTYPES))
+    results.append((kit.result((*shape[:-1], keep), dtype), (*every[:-1], -1)))
   fields = schema.Sort(keys, less, output, keep)
   kit.execute(fields, shape, operands, results, split)
   engine_kit.check(kit.bytes(), arguments)

@@ -15,12 +15,15 @@
 #include "jaxlib/ipu/codelets/sort_rows.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
+#include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 // Fewer are sorted by comparisons.
 constexpr int64_t kFew = 192;
+// So few elements of them are found one after the other.
+constexpr int64_t kFewKept = 8;
 // Keys that are made at once.
 constexpr int64_t kBlock = 1024;
 
@@ -46,8 +49,9 @@ class KeySort : public SortKernel {
                ThreadPool& threads) const override {
     static thread_local Scratch scratch;
     if (groups_.size() > 1) return ByGroups(row, parts, threads, scratch);
+    if (n_ <= kFew && keep_ <= kFewKept) return SelectOneByOne(row, threads);
     if (keep_ < n_ / 4) return Select(row, parts, threads, scratch);
-    if (from_.size() == 1 && groups_[0].keys.size() == 1 && keep_ == n_ &&
+    if (to_.size() == 1 && groups_[0].keys.size() == 1 && keep_ == n_ &&
         KeysAlone(row, parts, threads, scratch)) {
       return;
     }
@@ -176,6 +180,30 @@ class KeySort : public SortKernel {
         row, [entries](int64_t i) { return IndexOf(entries[i]); }, 1, threads);
   }
 
+  // The smallest of a short row, the smallest of the rest, and so on.
+  void SelectOneByOne(const SortedRow& row, ThreadPool& threads) const {
+    constexpr auto kLast = std::numeric_limits<uint64_t>::max();
+    Entry entries[kFew];
+    ForBlocks(groups_[0], row, 0, n_,
+              [&](const Word* keys, int64_t, int64_t n) {
+                for (int64_t i = 0; i < n; ++i) entries[i] = Pack(keys[i], i);
+              });
+    int64_t found[kFewKept];
+    for (int64_t k = 0; k < keep_; ++k) {
+      Entry smallest = entries[0];
+      for (int64_t i = 1; i < n_; ++i) {
+        smallest = std::min(smallest, entries[i]);
+      }
+      found[k] = IndexOf(smallest);
+      if constexpr (sizeof(Word) == 4) {
+        entries[found[k]] = kLast;
+      } else {
+        entries[found[k]] = {kLast, kLast};
+      }
+    }
+    Deliver(row, [&](int64_t i) { return found[i]; }, 1, threads);
+  }
+
   void ByGroups(const SortedRow& row, int parts, ThreadPool& threads,
                 Scratch& scratch) const {
     // Entries twice, then keys, then the order so far.
@@ -217,6 +245,11 @@ KernelOr MakeKeySort(const ComputeSet& set, const program::Sort& fields) {
   return KernelOr(std::make_unique<Sort>(set, fields.keep, std::move(groups)));
 }
 
+bool IsNumber(uint8_t dtype) {
+  using namespace program;
+  return dtype == kI32 || dtype == kU32 || dtype == kI64 || dtype == kU64;
+}
+
 }  // namespace
 
 KernelOr MakeKernel(const ComputeSet& set, const program::Sort& fields) {
@@ -224,8 +257,14 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Sort& fields) {
     return InvalidArgument("sort: " + why);
   };
   if (set.shape.empty() || set.operands.empty() ||
-      set.operands.size() != set.results.size()) {
-    return refuse("takes operands along a dimension, as many as results");
+      set.results.size() - set.operands.size() > 1) {
+    return refuse(
+        "takes operands along a dimension, as many as results, or one more "
+        "for the elements' numbers");
+  }
+  const bool numbered = set.results.size() > set.operands.size();
+  if (numbered && fields.keys.empty()) {
+    return refuse("gives no elements' numbers without keys");
   }
   const int64_t n = set.shape.back();
   if (n > std::numeric_limits<uint32_t>::max()) {
@@ -236,13 +275,16 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Sort& fields) {
     return refuse("keeps " + std::to_string(fields.keep) + " of " +
                   std::to_string(n) + " elements");
   }
-  for (size_t j = 0; j < set.operands.size(); ++j) {
+  for (size_t j = 0; j < set.results.size(); ++j) {
     const Operand& result = set.results[j];
-    if (result.view.dtype != set.operands[j].view.dtype ||
-        result.view.shape.size() != set.shape.size() ||
+    const bool right_type =
+        j < set.operands.size()
+            ? result.view.dtype == set.operands[j].view.dtype
+            : IsNumber(result.view.dtype);
+    if (!right_type || result.view.shape.size() != set.shape.size() ||
         result.view.shape.back() != fields.keep || result.dims.back() != -1) {
       return refuse("result " + std::to_string(j) +
-                    " is not of its operand's type or not of rows of " +
+                    " has a wrong element type or no rows of " +
                     std::to_string(fields.keep) + " elements");
     }
   }

@@ -45,8 +45,9 @@ _ALONE = {True: 13, False: 12}
 _SECONDARY = {True: 25, False: 27}
 # Two loads and two stores for each further value of a pair [D].
 _CARRY = 4
-# Of an element's number.
+# Of an element's number, and as what a result may have it.
 NUMBER_BYTES = 4
+NUMBER_DTYPES = (DType.I32, DType.U32, DType.I64, DType.U64)
 
 
 class SortCodelet(Codelet):
@@ -58,6 +59,9 @@ class SortCodelet(Codelet):
 
   `parts` (default 1) is over how many tiles a row is spread. Where few
   elements of many are kept, tiles sort their own and merge them two by two.
+
+  A result more than there are operands gets the elements' numbers: the place
+  in its row that each had.
   """
 
   record = schema.Sort
@@ -73,7 +77,7 @@ class SortCodelet(Codelet):
     **extra: Any,
   ) -> Cycles:
     rows, length = volume(cell[:-1]), cell[-1]
-    each = self._pair(fields, operand_dtypes)
+    each = self._pair(fields, operand_dtypes, len(result_dtypes))
 
     def steps(count: Any, pairs: Any) -> Cycles:
       worker = _START + each * ceil_div(rows * pairs, target.num_workers)
@@ -89,7 +93,9 @@ class SortCodelet(Codelet):
     merged = rounds * levels(2 * fields.keep)
     return steps(own * (own + 1) / 2, pairs) + steps(merged, fields.keep)
 
-  def _pair(self, fields: schema.Sort, dtypes: Sequence[DType]) -> Cycles:
+  def _pair(
+    self, fields: schema.Sort, dtypes: Sequence[DType], num_results: int
+  ) -> Cycles:
     """A worker's cycles on a pair."""
     if not fields.keys:
       twice = [d for d in dtypes for _ in range(2)]
@@ -97,7 +103,7 @@ class SortCodelet(Codelet):
       moved = sum(LOAD[d] for d in twice) + _CARRY * len(dtypes)
       return all_derived(less.arithmetic + moved)
     keys = [dtypes[k.operand] for k in fields.keys]
-    if not is_numbered(fields, len(dtypes)):
+    if not is_numbered(fields, num_results):
       return _by_words(_ALONE[keys[0] in FLOATS], keys[0])
     first, *others = (_by_words(_SECONDARY[d in FLOATS], d) for d in keys)
     carried = set(range(len(dtypes))) - {k.operand for k in fields.keys}
@@ -129,8 +135,11 @@ class SortCodelet(Codelet):
     self, fields: schema.Sort, step: schema.Execute, v: Checker
   ) -> None:
     count, length = len(step.operands), step.shape[-1] if step.shape else 0
+    numbered = len(step.results) == count + 1
     v.require(
-      bool(step.shape) and 0 < count == len(step.results),
+      bool(step.shape)
+      and count > 0
+      and (len(step.results) == count or (numbered and bool(fields.keys))),
       f"a sort of {count} operands along the last of {step.shape} with "
       f"{len(step.results)} results",
     )
@@ -145,10 +154,15 @@ class SortCodelet(Codelet):
       _checks.register_program(
         v, fields.compare, [fields.compare_output], 2 * count, 0
       )
-    for operand, result in zip(step.operands, step.results, strict=True):
+    dtypes: list[tuple[int, ...]] = [
+      (v.tensor(o.tensor).dtype,) for o in step.operands
+    ]
+    if numbered:
+      dtypes.append(NUMBER_DTYPES)
+    for allowed, result in zip(dtypes, step.results, strict=True):
       t = v.tensor(result.tensor)
       v.require(
-        t.dtype == v.tensor(operand.tensor).dtype
+        t.dtype in allowed
         and len(t.shape) == len(step.shape)
         and t.shape[-1] == fields.keep
         and result.dims[-1] == -1,
@@ -166,10 +180,10 @@ def levels(count: Any) -> Any:
   return rounds if rounds.ndim else float(rounds)
 
 
-def is_numbered(fields: schema.Sort, num_operands: int) -> bool:
+def is_numbered(fields: schema.Sort, num_results: int) -> bool:
   """Whether elements carry their number: where keys are all there is, equal
   ones need not be told apart."""
-  return not fields.keys or num_operands > 1
+  return not fields.keys or num_results > 1
 
 
 def merges(keep: int, length: int, parts: int) -> bool:

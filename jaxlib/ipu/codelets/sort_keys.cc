@@ -44,18 +44,20 @@ bool SortKeyCode<Word>::EncodeAs(const SortKeyCode& code, const char* from,
   const Bits largest =
       code.nans_equal_ ? infinity : static_cast<Bits>(kSign - 1);
   const Bits zero = static_cast<Bits>(code.zero_);
+  // Masks instead of choices, so that the loop becomes vectors.
+  const auto mask = [](bool test) { return static_cast<Bits>(-Bits{test}); };
+  Word* const __restrict to = keys;
   Bits lost = 0;
   ForItems<Bits>(n, step, [&](int64_t i, int64_t at) {
-    Bits bits = bits_at(at);
+    const Bits bits = bits_at(at);
     const Bits magnitude = bits & static_cast<Bits>(kSign - 1);
-    const bool nan = magnitude > largest;
-    const bool negative_zero = (bits == kSign) & (zero == kSign);
-    bits = negative_zero ? Bits{0} : bits;
-    bits = nan ? static_cast<Bits>(kSign - 1) : bits;
-    lost |= static_cast<Bits>(nan | negative_zero);
-    const Bits ordered =
-        (bits & kSign) != 0 ? static_cast<Bits>(~bits) : bits | kSign;
-    keys[i] = static_cast<Bits>(ordered ^ flip);
+    const Bits nan = mask(magnitude > largest);
+    const Bits negative_zero = mask(bits == kSign) & mask(zero == kSign);
+    const Bits known = static_cast<Bits>((bits & ~(nan | negative_zero)) |
+                                         (nan & (kSign - 1)));
+    lost |= nan | negative_zero;
+    const Bits negative = static_cast<Bits>(-(known >> (8 * sizeof(Bits) - 1)));
+    to[i] = static_cast<Bits>(known ^ (negative | kSign) ^ flip);
   });
   return lost != 0;
 }

@@ -47,10 +47,8 @@ void SortKernel::Run(const Memory& memory, ThreadPool& threads) const {
         }
         return at;
       };
-      for (size_t j = 0; j < from_.size(); ++j) {
-        row.from[j] = start(from_[j]);
-        row.to[j] = start(to_[j]);
-      }
+      std::transform(from_.begin(), from_.end(), row.from.begin(), start);
+      std::transform(to_.begin(), to_.end(), row.to.begin(), start);
       SortRow(row, parts, threads);
     }
   };

@@ -39,7 +39,8 @@ class SortKernel : public Kernel {
   virtual void SortRow(const SortedRow& row, int parts,
                        ThreadPool& threads) const = 0;
 
-  // Element i of each result is element index(i) of its operand, i < keep.
+  // Element i of each result is element index(i) of its operand, i < keep; of a
+  // result without an operand it is index(i).
   template <typename Index>
   void Deliver(const SortedRow& row, const Index& index, int parts,
                ThreadPool& threads) const {
@@ -55,6 +56,16 @@ class SortKernel : public Kernel {
           for (int64_t i = begin; i < end; ++i) {
             std::memcpy(&item, from + index(i) * step, sizeof item);
             std::memcpy(to + i * to_step, &item, sizeof item);
+          }
+        });
+      }
+      if (to_.size() > from_.size()) {
+        char* const to = row.to.back();
+        const int64_t to_step = to_.back().step;
+        WithItem(to_.back().item_size, [&]<typename Item>(Item) {
+          for (int64_t i = begin; i < end; ++i) {
+            const Item number = static_cast<Item>(index(i));
+            std::memcpy(to + i * to_step, &number, sizeof number);
           }
         });
       }

@@ -7,7 +7,6 @@ import dataclasses
 import math
 from typing import Any
 
-from jaxlib.ipu.codelets.sort import NUMBER_BYTES, is_numbered
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node, Shape
 from jaxlib.ipu.ir.registry import Operation, define
@@ -29,10 +28,13 @@ class Sorting:
     dimension: along which.
     keep: how many of the first elements anyone wants (passes/keep.py), which
       is the results' extent along the dimension; None for all.
+    number: the result, if any, that is no operand's but the places in their
+      row that elements had (passes/keep.py).
   """
 
   dimension: int
   keep: int | None = None
+  number: int | None = None
 
 
 def _read(operation: Any) -> Sorting:
@@ -80,11 +82,12 @@ def _lower(builder: Builder, node: Node) -> None:
   ]
   kept = (*shape[:-1], keep)
   to = split if keep == shape[-1] else _partition(builder, kept, size)
-  row_bytes = sum(SIZE[v.dtype] for v in node.inputs)
+  values = list(node.results)
+  if attributes.number is not None:  # the last of the codelet's
+    values.append(values.pop(attributes.number))
   fields = schema.Sort(keys or [], compare, output, keep)
-  numbered = is_numbered(fields, len(operands))
   results = []
-  for value in node.results:
+  for value in values:
     root = builder.new_root(kept, value.dtype, to)
     builder.define(value, builder.root_view(root).transpose(inverse))
     results.append(Written(root, (*dims[:-1], -1)))
@@ -96,11 +99,11 @@ def _lower(builder: Builder, node: Node) -> None:
     results,
     handed=sorting.merge(
       builder.target,
+      fields,
       split,
       to,
-      row_bytes + NUMBER_BYTES * numbered,
-      row_bytes,
-      keep,
+      [v.dtype for v in node.inputs],
+      [v.dtype for v in values],
     ),
     parts=split.factors[-1].parts,
   )

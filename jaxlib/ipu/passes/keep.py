@@ -1,6 +1,7 @@
-"""Sorts of which only the first elements are used give no others.
+"""Sorts of which only the first elements are used give no others, and those of
+elements with their numbers make the numbers.
 
-`lax.top_k` arrives as a sort of values and indices and a slice of each; a
+`lax.top_k` arrives as a sort of values and an iota, and a slice of each; a
 median or the best ten of a ranking look alike.
 """
 
@@ -8,16 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxlib.ipu.ir.graph import Graph, Node, users
+from jaxlib.ipu.codelets.sort import NUMBER_DTYPES
+from jaxlib.ipu.ir.graph import Graph, Node, Value, users
+from jaxlib.ipu.lower.sort_keys import sort_keys
 from jaxlib.ipu.ops.sort import SORT, Sorting
+from jaxlib.ipu.passes import dce
 
 
 def keep(graph: Graph) -> Graph:
-  """The graph with such sorts shortened, regions included."""
-  if any(_sorts(graph)):
-    used_by = users(graph)
-    for node in _sorts(graph):
-      _shorten(node, [u for v in node.results for u in used_by[id(v)]])
+  """The graph with such sorts, regions included."""
+  sorts = _sorts(graph)
+  if not sorts:
+    return graph
+  used_by = users(graph)
+  for node in sorts:
+    _shorten(node, [u for v in node.results for u in used_by[id(v)]])
+  if any([_number(node) for node in sorts]):
+    return dce.eliminate(graph)
   return graph
 
 
@@ -46,3 +54,39 @@ def _shorten(node: Node, used_by: list[Node | None]) -> None:
     shape = list(value.shape)
     shape[dimension] = most
     value.shape = tuple(shape)
+
+
+def _number(node: Node) -> bool:
+  """Leaves out an operand that is each element's place in its row, if it is no
+  key: the sort knows it."""
+  sorting: Sorting = node.attributes
+  (region,) = node.regions
+  keys = sort_keys(region)
+  if keys is None or node.inputs[0].shape[sorting.dimension] < 2:
+    return False
+  compared = {key.operand for key in keys}
+  for j, value in enumerate(node.inputs):
+    if (
+      j not in compared
+      and value.dtype in NUMBER_DTYPES
+      and _counts(value, sorting.dimension)
+    ):
+      node.inputs = (*node.inputs[:j], *node.inputs[j + 1 :])
+      del region.parameters[2 * j : 2 * j + 2]
+      node.attributes = dataclasses.replace(node.attributes, number=j)
+      return True
+  return False
+
+
+def _counts(value: Value, dimension: int) -> bool:
+  """Whether each element is its index along a dimension."""
+  node = value.node
+  if node is None:
+    return False
+  if node.op == "stablehlo.broadcast_in_dim":
+    (inner,) = node.inputs
+    return any(
+      d == dimension and n == value.shape[d] and _counts(inner, i)
+      for i, (d, n) in enumerate(zip(node.attributes, inner.shape, strict=True))
+    )
+  return node.op == "stablehlo.iota" and node.attributes == dimension

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from jaxlib.ipu.codelets.sort import levels, merges
+from jaxlib.ipu.codelets.sort import (
+  NUMBER_BYTES,
+  is_numbered,
+  levels,
+  merges,
+)
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 
 def merge(
   target: Target,
+  fields: schema.Sort,
   split: Layout,
   to: Layout,
-  moved_bytes: int,
-  row_bytes: int,
-  keep: int,
+  operand_dtypes: Sequence[DType],
+  result_dtypes: Sequence[DType],
 ) -> cost.Handed:
   """Brings sorted parts of rows together (see codelets/sort.py).
 
   Args:
     target: the machine.
+    fields: of the sort.
     split: where the parts of rows are, the last factor's.
     to: where the results end.
-    moved_bytes: of what is sorted at one place of a row.
-    row_bytes: of the results there.
-    keep: elements of a row that are kept.
+    operand_dtypes: of what is sorted.
+    result_dtypes: the operands', and maybe one for the elements' numbers.
   """
+  keep = fields.keep
+  row_bytes = sum(SIZE[d] for d in result_dtypes)
+  numbers = NUMBER_BYTES * is_numbered(fields, len(result_dtypes))
+  moved_bytes = sum(SIZE[d] for d in operand_dtypes) + numbers
   row = split.factors[-1]
   length, parts = min(row.block, row.extent), row.parts
   rows = split.max_elements // length
@@ -70,8 +83,8 @@ def merge(
         total_bytes=to.num_elements * row_bytes,
       ),
     )
-  own = split.elements(np.arange(split.last_tile + 1))
-  return cost.Handed(total, own * (moved_bytes - row_bytes) + received)
+  own = split.elements(np.arange(split.last_tile + 1)) * numbers
+  return cost.Handed(total, own + received)
 
 
 def _meetings(parts: int) -> list[int]:

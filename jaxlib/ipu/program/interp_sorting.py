@@ -59,7 +59,7 @@ def execute(
 ) -> None:
   """Runs a sort on the machine's memories."""
   fields: Any = step.fields
-  numbered = is_numbered(fields, len(step.operands))
+  numbered = is_numbered(fields, len(step.results))
   rows: dict[tuple[int, ...], list[_Part]] = defaultdict(list)
   for tile, cell in boxes(machine, step):
     local = operands(machine, step, tile, cell, step.operands)
@@ -90,8 +90,9 @@ class _Sorting:
     self._fields = fields
     self._tiles = machine.program.target.num_tiles
     self._memories = [machine.computed(a.tensor) for a in step.results]
-    self._item = sum(SIZE[m.dtype] for m in self._memories)
-    self._item += NUMBER_BYTES * is_numbered(self._fields, len(step.operands))
+    operands = (machine.memory[a.tensor] for a in step.operands)
+    self._item = sum(SIZE[m.dtype] for m in operands)
+    self._item += NUMBER_BYTES * is_numbered(fields, len(step.results))
     # Of each superstep, by name: bytes received and sent by tile.
     self._traffic: dict[tuple[int, ...], Array] = defaultdict(
       lambda: np.zeros((2, self._tiles), np.int64)
