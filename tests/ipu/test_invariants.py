@@ -284,6 +284,23 @@ def test_wide_types_rest_on_soft_float(ipu):
       assert costs["ipu cycles guessed"] > 0.9 * costs["ipu compute cycles"]
 
 
+@pytest.mark.parametrize(
+  "f",
+  [
+    lambda x: x + 1,
+    lambda x: x[::-1].sum() * (x @ x.T),
+    lambda x: jnp.sort(x, 0),
+    lambda x: jax.lax.fori_loop(0, 7, lambda i, x: x.T + x[i], x),
+    lambda x: jax.lax.cond(x[0, 0] > 0, jnp.sin, lambda x: x.T, x),
+  ],
+  ids=["local", "exchanges", "sort", "loop", "branch"],
+)
+def test_every_superstep_has_a_synchronisation(ipu, f):
+  costs = util.costs(ipu, f, np.ones((300, 300), np.float32))
+  sync_cycles = resolve("ipu2").sync_cycles
+  assert costs["ipu sync cycles"] == costs["ipu supersteps"] * sync_cycles
+
+
 def test_a_cost_without_sources_is_a_guess():
   known = plan_cost.sourced(schema.Cost(1.0, 2.0, 3.0, 4.0, 5.0))
   assert known.guessed == 6 and known.derived == 0

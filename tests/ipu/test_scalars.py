@@ -42,7 +42,7 @@ def test_scalars_with_other_users_stay(ipu, monkeypatch):
   moved = both()
   monkeypatch.setattr(pipeline.scalars, "scalars", lambda graph: graph)
   stayed = both()
-  assert moved[0]["ipu supersteps"] < stayed[0]["ipu supersteps"]
+  assert moved[0]["ipu cycles"] < stayed[0]["ipu cycles"]
   assert moved[1] == stayed[1]
 
 

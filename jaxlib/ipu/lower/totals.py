@@ -42,7 +42,10 @@ KEYS: dict[str, str] = {
   "ipu exchange bytes": "bytes that reach a tile which did not have them",
   "ipu host bytes": "bytes to and from functions of the host",
   "ipu host calls": "calls of functions of the host",
-  "ipu supersteps": "steps that take any cycles",
+  "ipu supersteps": (
+    "synchronisations, of tiles or with the host, each with the exchange and "
+    "the vertices after it"
+  ),
   "ipu peak tile bytes": "SRAM of the fullest tile at its fullest moment",
   "ipu code bytes": "code and state of vertices, over all tiles",
   "ipu argument stream cycles": (
@@ -83,22 +86,21 @@ class Totals:
       value = getattr(self, field.name) + times * getattr(other, field.name)
       setattr(self, field.name, value)
 
-  def step(self, c: schema.Cost, superstep: bool = True) -> None:
-    """Adds a step, which is a superstep if it takes any cycles or else a
-    loop's control."""
+  def step(self, c: schema.Cost) -> None:
+    """Adds a step on the tiles."""
     self._sources(c)
     self.compute_cycles += c.compute_cycles
     self.exchange_cycles += c.exchange_cycles
     self.sync_cycles += c.sync_cycles
     self.exchange_bytes += c.exchange_bytes
     self.flops += c.flops
-    self.supersteps += superstep and cost.cycles(c) > 0
 
   def _sources(self, c: schema.Cost) -> None:
     known = cost.sourced(c)
     self.cycles += cost.cycles(known)
     self.derived_cycles += known.derived
     self.guessed_cycles += known.guessed
+    self.supersteps += known.syncs
 
   def host_step(self, c: schema.Cost) -> None:
     """Adds a step whose exchange is with the host."""
@@ -106,7 +108,6 @@ class Totals:
     self.host_cycles += c.exchange_cycles
     self.host_bytes += c.exchange_bytes
     self.sync_cycles += c.sync_cycles
-    self.supersteps += 1
 
 
 def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
@@ -118,7 +119,7 @@ def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
       for access in (*step.operands, *step.results):
         sums.bytes_accessed += tensors[access.tensor].bytes
     elif isinstance(step, schema.Copy):
-      sums.step(step.cost, superstep=bool(step.moves))
+      sums.step(step.cost)
     elif isinstance(step, schema.HostCopy | schema.HostCallback):
       sums.host_step(step.cost)
       sums.host_calls += isinstance(step, schema.HostCallback)

@@ -45,10 +45,12 @@ class Sourced(schema.Cost):
     derived: cycles that follow from published figures.
     guessed: cycles that rest on guesses. All others are read in public sources
       or measured.
+    syncs: how often all tiles wait for each other, or for the host.
   """
 
   derived: float = 0.0
   guessed: float = 0.0
+  syncs: float = 0.0
 
 
 def sourced(cost: schema.Cost) -> Sourced:
@@ -120,6 +122,7 @@ def superstep(
     + sync
     + (target.route_cycles if exchanged else 0),
     guessed=float(taken.guessed),
+    syncs=float(bool(total_bytes)),
   )
 
 
@@ -201,7 +204,9 @@ def iteration() -> Sourced:
 def branch(target: Target) -> schema.Cost:
   """Deciding once, on all tiles, by a word on one of them."""
   sync = float(target.sync_cycles)
-  return Sourced(float(_BRANCH_CYCLES), 0.0, sync, 0.0, 0.0, derived=sync)
+  return Sourced(
+    float(_BRANCH_CYCLES), 0.0, sync, 0.0, 0.0, derived=sync, syncs=1.0
+  )
 
 
 def host_stream(
@@ -233,6 +238,7 @@ def host_stream(
     float(sum(given)),
     0.0,
     derived=headers / rate * target.clock_hz,
+    syncs=1.0 + again,
   )
 
 
