@@ -212,10 +212,20 @@ def _allocate(state: State, options: Options) -> None:
   _plan_memory(state)
   assert state.builder is not None and state.memory is not None
   builder = state.builder
+  if builder.kept and memory.overflows(builder, state.memory):
+    # Each operation brings its own operands.
+    boxes, wishes = builder.boxed, builder.wishes
+    _lower_once(
+      state, Builder(options.target, keeps=False, boxes=boxes, wishes=wishes)
+    )
+    _plan_memory(state)
+    builder = state.builder
   changed = builder.hoisted or builder.boxed or builder.wishes
   if changed and memory.overflows(builder, state.memory):
     # Without copies that stay for all turns of loops.
-    _lower_once(state, Builder(options.target, hoists=False, boxes=False))
+    _lower_once(
+      state, Builder(options.target, hoists=False, keeps=False, boxes=False)
+    )
     _plan_memory(state)
   assert state.module is not None
   memory.check(

@@ -258,15 +258,15 @@ def test_only_the_vector_travels(ipu):
 @pytest.mark.ipu_only
 def test_any_operand_may_stay(cpu, monkeypatch):
   """Whatever it costs: as if no other plan fitted the tiles."""
-  in_place, stayed = dot_general._in_place, []
+  cheaper, stayed = dot_general.cheaper, []
 
   def where_it_fits(builder, shape, counts, sides, plan, *rest):
     plan = dataclasses.replace(plan, fits=False)
-    found = in_place(builder, shape, counts, sides, plan, *rest)
+    found = cheaper(builder, shape, counts, sides, plan, *rest)
     stayed.append(found is not None)
     return found
 
-  monkeypatch.setattr(dot_general, "_in_place", where_it_fits)
+  monkeypatch.setattr(dot_general, "cheaper", where_it_fits)
 
   @given(
     extents=st.tuples(*[st.integers(1, 70)] * 3),

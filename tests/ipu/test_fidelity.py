@@ -63,7 +63,7 @@ LIMITS = {
   "host streams": (0.7, 0.22),
   "whole programs": (0.92, 0.7),
   "memory totals": (0.66, 0.25),
-  "memory maxima": (1.43, 0.18),
+  "memory maxima": (0.6, 0.18),
   "products f16": (0.03, 0.001),
 }
 

@@ -259,3 +259,18 @@ def test_empty_tensors_are_nowhere():
     assert layout.elements(ALL_TILES).sum() == 0
     assert layout.num_elements == layout.max_elements == 0
     assert layout.owned(0).size == 0
+
+
+@given(mappings(), st.data())
+def test_a_mapping_covers_those_of_fewer_copies(mapping, data):
+  fewer = tuple(
+    Replica(data.draw(st.integers(1, r.count)), r.stride)
+    for r in mapping.replicas
+  )
+  few = Layout(
+    mapping.factors, tuple(r for r in fewer if r.count > 1), mapping.base
+  )
+  assert mapping.covers(few)
+  assert few.covers(mapping) == (few == mapping)
+  for tile in range(0, TILES, 3):
+    assert set(few.owned(tile)) <= set(mapping.owned(tile))

@@ -94,6 +94,86 @@ def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
   assert found["ipu peak tile bytes"] > alone["ipu peak tile bytes"]
 
 
+def test_backward_products_read_what_the_forward_one_has(ipu):
+  """The gradient of the weights finds one operand where it is, transposed."""
+  x, w, dy = (64, 1024), (1024, 1024), (64, 1024)
+  layer = [
+    lambda x, w, dy: x @ w,
+    lambda x, w, dy: dy @ w.T,
+    lambda x, w, dy: x.T @ dy,
+  ]
+  all_three = cost(ipu, lambda *a: [f(*a) for f in layer], x, w, dy)
+  each = [cost(ipu, f, x, w, dy) for f in layer]
+  key = "ipu exchange bytes"
+  assert all_three[key] < 0.85 * sum(c[key] for c in each)
+
+
+def test_copies_do_not_stay_where_they_would_not_fit(ipu):
+  """Many operands that are all used once more when all products are there."""
+
+  def twice(w, *xs):
+    first = [x @ w for x in xs]
+    w = w + sum(first)[:1, :1]
+    return [x @ w for x in xs]
+
+  key = "ipu exchange bytes"
+  few, many = (
+    cost(ipu, twice, (1024, 1024), *[(128, 1024)] * n) for n in (4, 40)
+  )
+  assert few[key] / 4 < 0.6 * many[key] / 40
+  assert many["ipu peak tile bytes"] < few["ipu peak tile bytes"]
+
+
+def test_a_gradient_is_made_where_its_parameter_is(ipu):
+  """Of a batch of one, which takes about as long in one mapping as another."""
+
+  def step(w, x, dy):
+    return w - 0.01 * (x[None].T @ dy[None])
+
+  found = cost(ipu, step, (50_000, 32), (50_000,), (32,))
+  whole = 50_000 * 32 * 4
+  assert found["ipu exchange bytes"] < 0.2 * whole
+  # Parameters, gradients and new parameters.
+  assert found["ipu peak tile bytes"] < 3.5 * whole / ipu.num_tiles
+
+
+def test_a_result_takes_the_place_of_a_copy_that_dies_with_it(ipu):
+  size = 1472 * 1024
+  found = cost(ipu, lambda x: x[::-1] * 2, (size,))
+  assert found["ipu peak tile bytes"] < 2.3 * 4 * size / ipu.num_tiles
+  # Of two copies it takes one.
+  found = cost(ipu, lambda x, y: x[::-1] * y[::-1], (size,), (size,))
+  assert found["ipu peak tile bytes"] > 4 * 4 * size / ipu.num_tiles
+
+
+@pytest.mark.parametrize("dtype", ["float16", "uint8"])
+def test_narrow_random_numbers_are_never_wide_all_at_once(ipu, dtype):
+  size = 1472 * 1024
+
+  def draw(key):
+    key = jax.random.wrap_key_data(key, impl="rbg")
+    bits = jax.random.bits(key, (size,), dtype.replace("float", "uint"))
+    return bits if dtype == "uint8" else lax.bitcast_convert_type(bits, dtype)
+
+  key = util.spec(4, dtype=np.uint32)
+  found = util.costs(ipu, draw, key)["ipu peak tile bytes"]
+  # As they are drawn, and put together; all but a few hundred words.
+  assert found < 2.5 * np.dtype(dtype).itemsize * 1024 + 2048
+
+
+def test_products_of_one_operand_in_all_its_orders(check):
+  rng = np.random.default_rng(0)
+  x, y = (rng.normal(size=s).astype(np.float32) for s in ((40, 56), (40, 24)))
+  b = rng.normal(size=(3, 40, 56)).astype(np.float32)
+
+  def f(x, y, b):
+    mixed = jnp.einsum("bij,bkj->bik", b, b)
+    back = jnp.einsum("bik,bij->bkj", mixed, b)
+    return x.T @ y, x.T @ x, x @ x.T, y.T @ x, x @ (x.T @ y), mixed, back
+
+  check(f, x, y, b, rtol=1e-4, atol=1e-3)
+
+
 def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
   """No tile receives a slice that it does not keep, and each keeps as much."""
   turn = lambda x, _: (jnp.tanh(x), jnp.tanh(x))

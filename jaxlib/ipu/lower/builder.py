@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy as np
 from jaxlib.ipu.codelets.map import broadcast
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import Graph, Shape
+from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
+from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.schedule import Task, schedule
 from jaxlib.ipu.lower.scope import Scope
 from jaxlib.ipu.lower.tensors import TensorInfo, Tensors
@@ -54,6 +55,11 @@ class Written:
   dims: tuple[int, ...]
 
 
+# A copy that takes more than this part of a tile does not stay for later
+# operations: what happens meanwhile needs the SRAM.
+_LARGEST_KEPT = 16
+
+
 class StepBuffers(NamedTuple):
   """A step, and the bytes that each tile needs while it runs, beside tensors:
   for candidates, partial results, parts of what is sorted."""
@@ -70,6 +76,8 @@ class Builder(Tensors):
       every turn would repeat are made before it, and their copies stay; arrays
       that are written slice by slice need not be spread evenly.
     hoisted: whether there are such.
+    keeps: whether copies that exchanges have made stay for later operations;
+      `kept`: whether one did.
     boxes: whether loops may lay out stencils in boxes; `boxed`: whether one
       did.
     wishes: other mappings of values that loops carry, by loop and number.
@@ -82,18 +90,23 @@ class Builder(Tensors):
     self,
     target: Target,
     hoists: bool = True,
+    keeps: bool = True,
     boxes: bool = True,
     wishes: dict[tuple[int, int], Layout] | None = None,
   ) -> None:
     super().__init__(target)
     self.hoists = hoists
     self.hoisted = False
+    self.keeps = keeps
+    self.kept = False
     self.boxes = boxes
     self.boxed = False
     self.wishes = wishes or {}
     self.wished: dict[tuple[int, int], Layout] = {}
     self._scopes = [Scope(1, 0, ())]
     self.buffers: dict[int, StepBuffers] = {}
+    self._graph: Graph | None = None
+    self._readers: dict[int, list[Node]] | None = None
 
   @property
   def steps(self) -> list[Any]:
@@ -117,10 +130,10 @@ class Builder(Tensors):
     identity = self.is_identity(view)
     if identity and info.layout == layout and info.shape == view.shape:
       return view.root
-    key = (view, layout)
-    for scope in self._scopes:
-      if key in scope.placed:
-        return scope.placed[key]
+    for there, copy, stays in self._copies(view, moves):
+      if there.covers(layout):
+        self.kept |= not stays
+        return copy
     level = self._level(view.root) if hoists else len(self._scopes) - 1
     if level + 1 < len(self._scopes):
       self.hoisted = True
@@ -132,7 +145,7 @@ class Builder(Tensors):
         info.dtype, view.shape, layout, view.root, view.offset, view.strides
       )
     )
-    self._scopes[level].placed[key] = number
+    self._scopes[level].placed.setdefault(view, {})[layout] = number
     moves.append(
       schema.Move(
         view.root, view.offset, list(view.strides), number, 0,
@@ -141,6 +154,33 @@ class Builder(Tensors):
     )  # fmt: skip
     traffic.append(self._traffic(view, layout))
     return number
+
+  def _copies(
+    self, view: View, moves: Sequence[schema.Move] = ()
+  ) -> Iterator[tuple[Layout, int, bool]]:
+    """What a view has been placed as, if that may be used: mappings, tensors,
+    and whether they are there in any case: for all of a loop, or made by
+    `moves`."""
+    for scope in self._scopes:
+      for layout, number in scope.placed.get(view, {}).items():
+        stays = scope is not self._scopes[-1] or any(
+          move.destination == number for move in moves
+        )
+        size = layout.max_elements * SIZE[view.dtype]
+        small = size <= self.target.bytes_per_tile / _LARGEST_KEPT
+        if stays or (self.keeps and small):
+          yield layout, number, stays
+
+  def homes(self, operand: Operand) -> list[tuple[Layout, tuple[int, ...]]]:
+    """Where all of an operand is already: the mappings of its copies, and of
+    its root if that is no more; with the dimensions of the iteration space
+    that the operand's go with, in the mapping's order."""
+    view, dims = _in_memory(operand.view, operand.dims)
+    walked = tuple(dims.index(to) for to in range(len(view.shape)))
+    found = [layout for layout, _, _ in self._copies(view)]
+    if self.is_identity(view):
+      found.append(self.tensors[view.root].layout)
+    return [(layout, walked) for layout in found]
 
   def _level(self, root: int) -> int:
     """The scope in which an exchange of a root is made, rather than in each
@@ -293,7 +333,7 @@ class Builder(Tensors):
       layout, _, view = self._needed(
         operand.view, operand.dims, shape, partition
       )
-      if not any((view, layout) in s.placed for s in self._scopes):
+      if not any(there.covers(layout) for there, _, _ in self._copies(view)):
         found = self._traffic(view, layout)
         share = self.weight(view)
         if share < 1:
@@ -308,34 +348,16 @@ class Builder(Tensors):
   def _needed(
     self, view: View, dims: tuple[int, ...], shape: Shape, partition: Layout
   ) -> tuple[Layout, tuple[int, ...], View]:
-    """Where an operand must be, and how it is walked there.
-
-    The view's dimensions that stand still (stride 0) are dropped first: they
-    cost neither SRAM nor exchange.
-    """
-    # The iteration dimension behind each dimension of the view.
-    behind = {to: d for d, to in enumerate(dims) if to >= 0}
-    walked = [
-      to
-      for to in range(len(view.shape))
-      if view.strides[to] != 0 and view.shape[to] != 1
-    ]
-    kept = tuple(behind[to] for to in walked)
+    """Where an operand must be, and how it is walked there."""
+    small, renumbered = _in_memory(view, dims)
+    kept = tuple(renumbered.index(to) for to in range(len(small.shape)))
     projected = project(partition, shape, kept)
     if projected is None:
       # A block straddles dimensions: give each tile its elements one by one.
       full = tuple(view.strides[to] if to >= 0 else 0 for to in dims)
       expanded = dataclasses.replace(view, shape=shape, strides=full)
       return partition, tuple(range(len(shape))), expanded
-    if len(walked) == len(view.shape):
-      return projected, dims, view
-    small = dataclasses.replace(
-      view,
-      shape=tuple(view.shape[to] for to in walked),
-      strides=tuple(view.strides[to] for to in walked),
-    )
-    renumbered = {to: i for i, to in enumerate(walked)}
-    return projected, tuple(renumbered.get(to, -1) for to in dims), small
+    return projected, renumbered, small
 
   # --- Walking graphs ------------------------------------------------------
 
@@ -353,7 +375,8 @@ class Builder(Tensors):
     """
     begin = end = len(self.steps)
     tasks = []
-    outer = self.location
+    outer, around = self.location, self._graph
+    self._graph, self._readers = graph, None
     for node in graph.nodes:
       self.locate(node)
       definition = REGISTRY.get(node.op)
@@ -363,7 +386,7 @@ class Builder(Tensors):
       if len(self.steps) > end:
         tasks.append(Task(self.steps[end:], has_effect(node)))
         end = len(self.steps)
-    self.location = outer
+    self.location, self._graph, self._readers = outer, around, None
     results = [self.view(v) for v in graph.results]
     self.steps[begin:] = schedule(
       tasks,
@@ -373,6 +396,31 @@ class Builder(Tensors):
       {v.root for v in results},
     )
     return results
+
+  def readers(self, value: Value) -> list[Node]:
+    """The nodes of the present graph that have a value as an operand."""
+    if self._readers is None:
+      self._readers = {}
+      for node in self._graph.nodes if self._graph else ():
+        for v in node.inputs:
+          self._readers.setdefault(id(v), []).append(node)
+    return self._readers.get(id(value), [])
+
+  def wanted(self, value: Value) -> Layout | None:
+    """The mapping that a value has to have for those who read it: that of an
+    array of its shape that is there already, and is read with it element by
+    element; as a parameter is with its gradient."""
+    for node in self.readers(value):
+      if node.op != MAP:
+        continue
+      for other in node.inputs:
+        if other.shape != value.shape or id(other) not in self._values:
+          continue
+        view = self.view(other)
+        info = self.tensors[view.root]
+        if self.is_identity(view) and info.shape == value.shape:
+          return None if info.layout.replicas else info.layout
+    return None
 
   def enter(self, turns: int = 0, carried: Collection[int] = ()) -> None:
     """Starts a list of steps inside the present one, which `leave` ends.
@@ -389,3 +437,29 @@ class Builder(Tensors):
     if scope.moves:
       self._exchange(scope.moves, scope.traffic)
     return scope.steps
+
+
+def _in_memory(
+  view: View, dims: tuple[int, ...]
+) -> tuple[View, tuple[int, ...]]:
+  """An operand as it lies in memory, outer dimensions first: whoever needs the
+  same elements, in whatever order, finds the same view.
+
+  The view's dimensions that stand still (stride 0) are dropped: they cost
+  neither SRAM nor exchange.
+  """
+  walked = [
+    to
+    for to in range(len(view.shape))
+    if view.strides[to] != 0 and view.shape[to] != 1
+  ]
+  walked.sort(key=lambda to: -abs(view.strides[to]))
+  if walked == list(range(len(view.shape))):
+    return view, dims
+  place = {to: i for i, to in enumerate(walked)}
+  small = dataclasses.replace(
+    view,
+    shape=tuple(view.shape[to] for to in walked),
+    strides=tuple(view.strides[to] for to in walked),
+  )
+  return small, tuple(place.get(to, -1) for to in dims)

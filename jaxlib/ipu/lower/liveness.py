@@ -94,10 +94,12 @@ class Timeline:
       self.placed_intervals[number] = [(placed, end)]
     return Loop.of(condition, condition_end, body, end)
 
-  def _use(self, number: int) -> None:
-    """A placed tensor is read by the step of now."""
+  def _use(self, number: int, early: bool) -> None:
+    """A placed tensor is read by the step of now, and maybe done with before
+    anything is written."""
     ((begin, _),) = self.placed_intervals[number]
-    self.placed_intervals[number] = [(begin, self._now + 1)]
+    end = self._now + (0 if early else 1)
+    self.placed_intervals[number] = [(begin, end)]
     outermost = bisect.bisect_right(self._loops, begin)
     if outermost < len(self._loops):
       self._held[outermost].add(number)
@@ -131,7 +133,8 @@ class Timeline:
     for access in step.operands:
       t = tensors[access.tensor]
       if t.root != access.tensor:
-        self._use(access.tensor)
+        replaced = in_place and sizes == {SIZE[t.dtype]}
+        self._use(access.tensor, replaced and _in_order(access, t, step))
       same_index = scalar or (
         in_place
         and sizes == {SIZE[t.dtype]}
@@ -230,6 +233,22 @@ class Timeline:
           before.add(root)
     for root in before:
       self._open[root] = fork.time
+
+
+def _in_order(
+  access: schema.Access, t: TensorInfo, step: schema.Execute
+) -> bool:
+  """Whether a step reads each element of a placed tensor once, in the order of
+  its iteration space: then a result can take its place."""
+  walked = [d for d in access.dims if d >= 0]
+  return (
+    t.size == math.prod(step.shape)
+    and not t.layout.replicas
+    and walked == sorted(walked)
+    and all(
+      a.dims == access.dims for a in step.operands if a.tensor == access.tensor
+    )
+  )
 
 
 def _equal_strides(a: list[int], b: list[int], shape: list[int]) -> bool:

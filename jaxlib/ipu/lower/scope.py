@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
+from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import Traffic
 
 
@@ -20,7 +22,7 @@ class Scope:
     carried: roots from outside that it writes.
     steps: so far.
     placed: the placed tensors that are there for all of the list, by view and
-      mapping.
+      then by mapping.
     moves, traffic: exchanges that are made once, before the list.
   """
 
@@ -28,7 +30,9 @@ class Scope:
   first: int
   carried: Collection[int]
   steps: list[Any] = dataclasses.field(default_factory=list)
-  placed: dict[Any, int] = dataclasses.field(default_factory=dict)
+  placed: dict[View, dict[Layout, int]] = dataclasses.field(
+    default_factory=dict
+  )
   moves: list[Any] = dataclasses.field(default_factory=list)
   traffic: list[Traffic] = dataclasses.field(default_factory=list)
 

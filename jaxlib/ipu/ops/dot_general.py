@@ -23,11 +23,11 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.view import View, merge
+from jaxlib.ipu.ops._dot_split import cheaper, result_layout, windowed
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.ops.elementwise import convert
 from jaxlib.ipu.plan import combine as combining
-from jaxlib.ipu.plan import cost, matmul
-from jaxlib.ipu.plan.layout import Layout, project
+from jaxlib.ipu.plan import matmul
 from jaxlib.ipu.program import schema
 from jaxlib.mlir.dialects import stablehlo
 
@@ -111,17 +111,19 @@ def _lower(builder: Builder, node: Node) -> None:
   counts = (len(groups[0]), len(groups[1]), len(groups[2]))
   partition, combine = matmul.partition(first, parts, counts), plan.combine
   accumulate, steps = plan.accumulate_dtype, plan.steps
-  found = _in_place(builder, shape, counts, sides, plan, partition, node)
+  # The result's loops, in its order; those of one element it does without.
+  kept = tuple(
+    sorted(
+      (d for d in range(starts[3]) if loops[d].result and shape[d] != 1),
+      key=lambda d: loops[d].result,
+    )
+  )
+  found = cheaper(builder, shape, counts, sides, plan, partition, kept, node)
   if found is not None:
     partition, combine, accumulate = found[:3]
     first, steps = shape, 1
   sums = accumulate if steps > 1 else value.dtype
-  # The result's loops, in its order; those of one element it does without.
-  kept = sorted(
-    (d for d in range(starts[3]) if loops[d].result and shape[d] != 1),
-    key=lambda d: loops[d].result,
-  )
-  layout = _result_layout(builder, first, partition, combine, kept, sums)
+  layout = result_layout(builder, first, partition, combine, kept, sums)
   root = builder.new_root(tuple(shape[d] for d in kept), sums, layout)
   written = tuple(kept.index(d) if d in kept else -1 for d in range(len(shape)))
   for count, (begins, ends) in enumerate(
@@ -187,8 +189,17 @@ def _loops(d: DotDimensions, lhs: View, rhs: View) -> list[list[_Loop]]:
   # Places in the result, those of one element left out.
   rest = [p for p in range(rank) if p not in ones]
 
+  # Dimensions of windows that overlap stay apart from all others: these can
+  # be cut without more of a halo.
+  windows = [windowed(view) for view in (lhs, rhs)]
+
   def joins(a: _Loop, b: _Loop) -> bool:
-    for view, one, other in ((lhs, a.lhs, b.lhs), (rhs, a.rhs, b.rhs)):
+    for view, among, one, other in (
+      (lhs, windows[0], a.lhs, b.lhs),
+      (rhs, windows[1], a.rhs, b.rhs),
+    ):
+      if one and (one[-1] in among) != (other[0] in among):
+        return False
       if one and view.strides[one[-1]] != (
         view.shape[other[0]] * view.strides[other[0]]
       ):
@@ -281,85 +292,6 @@ def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
     [Written(root, dims)],
   )
   return root
-
-
-def _in_place(
-  builder: Builder,
-  shape: tuple[int, ...],
-  counts: tuple[int, int, int],
-  sides: Sequence[Operand],
-  plan: matmul.MatmulPlan,
-  partition: Layout,
-  node: Node,
-) -> matmul.InPlace | None:
-  """The split in which one operand stays where it is, if it is cheaper than
-  bringing both to `partition`, as the plan has it."""
-  if 0 in shape:
-    return None
-  best, chosen = plan.cycles if plan.fits else math.inf, None
-  for here, there in (sides, sides[::-1]):
-    home = _home(builder, here)
-    if home is None:
-      continue
-    dtypes = (here.view.dtype, there.view.dtype, node.results[0].dtype)
-    found = matmul.in_place(
-      builder.target,
-      *home,
-      shape,
-      counts,
-      dtypes,
-      node.attributes.f16_sums,
-      best,
-    )
-    if found is None or not found.fits or found.cycles >= best:
-      continue
-    if chosen is None and plan.steps == 1 and plan.fits:
-      # What is charged: the plan counts all that the operands' blocks hold.
-      best = plan.at_hand + cost.cycles(
-        builder.bringing(shape, partition, sides)
-      )
-    bringing = builder.bringing(shape, found.partition, [there])
-    cycles = found.cycles + cost.cycles(bringing)
-    if cycles < best:
-      best, chosen = cycles, found
-  return chosen
-
-
-def _home(
-  builder: Builder, operand: Operand
-) -> tuple[Layout, tuple[int, ...]] | None:
-  """The mapping of a whole root, in whatever order its dimensions are walked,
-  and the dimensions of the iteration space in the root's order."""
-  view = operand.view
-  info = builder.tensors[view.root]
-  if view.offset or view.size != info.size:
-    return None
-  order = sorted(
-    (d for d, n in enumerate(view.shape) if n > 1),
-    key=lambda d: view.strides[d],
-  )
-  step = 1
-  for d in order:
-    if view.strides[d] != step:
-      return None
-    step *= view.shape[d]
-  return info.layout, tuple(operand.dims.index(d) for d in reversed(order))
-
-
-def _result_layout(
-  builder: Builder,
-  shape: tuple[int, ...],
-  partition: Layout,
-  combine: schema.Cost | None,
-  kept: Sequence[int],
-  dtype: DType,
-) -> Layout:
-  """Where the products are made, or evenly spread if they are partial."""
-  if combine is None and 0 not in shape:
-    own = project(partition, shape, tuple(kept))
-    if own is not None and not own.replicas:
-      return own
-  return builder.default_layout(tuple(shape[d] for d in kept), dtype)
 
 
 define(Operation("stablehlo.dot_general", _lower, _read))

@@ -104,10 +104,11 @@ def _generate(e: Emitter, node: Node) -> list[Value]:
   return [e.concatenate(words, 0), numbers]
 
 
-def _as(e: Emitter, bits: Value, dtype: DType) -> Value:
-  """Bits as an element type: the low ones if it is narrower."""
+def _low(e: Emitter, bits: Value, dtype: DType) -> Value:
+  """As many bits as an element type has: the low ones if it is narrower. They
+  are taken before they are put together: the others take no SRAM."""
   unsigned = {1: DType.U8, 2: DType.U16, 4: U32, 8: U64}[SIZE[dtype]]
-  return e.bitcast_convert(e.convert(bits, unsigned), dtype)
+  return e.convert(bits, unsigned)
 
 
 def _threefry_bits(
@@ -132,13 +133,14 @@ def _threefry_bits(
   low, high = _threefry(e, _halves(e, index), key)
   counter = [e.add(start, count)]
   if wide:
-    return counter, e.reshape(_as(e, _join(e, low, high), dtype), shape)
-  pair = [e.reshape(v, [*half[: split + 1], 1, *half[split + 1 :]])
-          for v in (low, high)]  # fmt: skip
+    joined = e.bitcast_convert(_join(e, low, high), dtype)
+    return counter, e.reshape(joined, shape)
+  apart = [*half[: split + 1], 1, *half[split + 1 :]]
+  pair = [e.reshape(_low(e, v, dtype), apart) for v in (low, high)]
   half[split] *= 2
   numbers = e.reshape(e.concatenate(pair, split + 1), half)
   numbers = e.slice(numbers, [0] * len(half), shape or (1,))
-  return counter, e.reshape(_as(e, numbers, dtype), shape)
+  return counter, e.reshape(e.bitcast_convert(numbers, dtype), shape)
 
 
 def _philox_bits(
@@ -157,10 +159,12 @@ def _philox_bits(
   bits = _philox(e, words, key)
   if SIZE[dtype] == 8:
     bits = [_join(e, *bits[:2]), _join(e, *bits[2:])]
-  rows = e.concatenate([e.reshape(v, (count, 1)) for v in bits], 1)
+  low_bits = [_low(e, v, dtype) for v in bits]
+  rows = e.concatenate([e.reshape(v, (count, 1)) for v in low_bits], 1)
   flat = e.slice(e.reshape(rows, (count * per,)), [0], [size])
   end = _advance(e, low, high, e.constant(count, U64, ()))
-  return end[: 1 if short else 2], e.reshape(_as(e, flat, dtype), shape)
+  numbers = e.bitcast_convert(flat, dtype)
+  return end[: 1 if short else 2], e.reshape(numbers, shape)
 
 
 def _advance(e: Emitter, low: Value, high: Value, by: Value) -> list[Value]:

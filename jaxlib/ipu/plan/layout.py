@@ -99,6 +99,18 @@ class Layout:
       return bool(inner)
     return not any(n % 2 for n in (self.base, *inner, *steps))
 
+  def covers(self, other: Layout) -> bool:
+    """Whether each tile has what it has under another mapping, or more, since
+    this one holds more copies."""
+    return (
+      self.factors == other.factors
+      and self.base == other.base
+      and all(
+        any(r.stride == s.stride and r.count <= s.count for s in self.replicas)
+        for r in other.replicas
+      )
+    )
+
   def coordinates(
     self, tiles: Array
   ) -> tuple[list[Array], npt.NDArray[np.bool_]]:

@@ -99,14 +99,14 @@ class MatmulPlan:
   fits: bool
 
 
-class InPlace(NamedTuple):
-  """A split in which one operand stays where it is.
+class Split(NamedTuple):
+  """A split that follows from where something is.
 
   Attributes:
     partition: of the iteration space.
     combine: the superstep that adds partial products; None if k is whole.
     accumulate: the type of the partial products.
-    cycles: of products and partials, without bringing the other operand.
+    cycles: of products and partials, without bringing operands.
     fits: blocks fit in the share of SRAM that a product may use.
   """
 
@@ -239,47 +239,77 @@ def partition(
 
 @functools.lru_cache(maxsize=4096)
 def in_place(
+  home: Layout, walked: tuple[int, ...], shape: tuple[int, ...]
+) -> Layout | None:
+  """The partition of an iteration space by the mapping of an operand, or of a
+  copy of it.
+
+  Args:
+    home: the mapping.
+    walked: the dimensions that the operand has, in its mapping's order.
+    shape: the iteration space.
+
+  Returns:
+    None where the mapping's blocks straddle dimensions, and where copies could
+    share several.
+  """
+  groups = refine(home.factors, tuple(shape[d] for d in walked))
+  if groups is None:
+    return None
+  own = dict(zip(walked, groups, strict=True))
+  if home.replicas:
+    # They share the one dimension along which the operand stands still.
+    rest = [d for d, n in enumerate(shape) if n > 1 and d not in walked]
+    if len(rest) != 1 or len(home.replicas) != 1:
+      return None
+    ((count, stride),) = home.replicas
+    block = -(-shape[rest[0]] // count)
+    if block < shape[rest[0]]:
+      own[rest[0]] = (Factor(shape[rest[0]], block, stride),)
+  factors = [
+    f for d, n in enumerate(shape) for f in own.get(d, (Factor(n, n, 0),))
+  ]
+  flat = tuple(f for f in factors if f.extent != 1)
+  return Layout(flat or (Factor(1, 1, 0),), base=home.base)
+
+
+@functools.lru_cache(maxsize=4096)
+def split(
   target: Target,
-  home: Layout,
-  walked: tuple[int, ...],
+  partition: Layout,
   shape: tuple[int, ...],
   counts: tuple[int, int, int],
   dtypes: tuple[DType, DType, DType],
+  brought: tuple[bool, bool] = (True, True),
   f16_sums: bool = False,
   limit: float = math.inf,
-) -> InPlace | None:
-  """The split by the mapping that one operand has.
+) -> Split | None:
+  """What a partition of the iteration space costs.
 
   Args:
     target: the machine.
-    home: where the operand is.
-    walked: the dimensions that the operand has, in its mapping's order.
+    partition: its blocks do not straddle dimensions.
     shape: the iteration space; its first `counts` dimensions are those of b, m
       and n, the others those of k.
     counts: see `shape`.
-    dtypes: of both operands, the one that stays first, and of the result.
+    dtypes: of both operands and of the result.
+    brought: which operands take SRAM for blocks of their own.
     f16_sums: as for `plan`.
     limit: cycles beyond which nobody wants it.
 
   Returns:
-    None where the mapping's blocks straddle dimensions, or hold copies, and
-    where the block alone takes longer than the limit at the best rate.
+    None where a block alone takes longer than the limit at the best rate.
   """
-  groups = refine(home.factors, tuple(shape[d] for d in walked))
-  if groups is None or home.replicas:
-    return None
-  own = dict(zip(walked, groups, strict=True))
-  factors = [
-    own.get(d, (Factor(n, n, 0),) if n > 1 else ()) for d, n in enumerate(shape)
-  ]
+  factors = refine(partition.factors, shape)
+  assert factors is not None, "partitions keep to dimensions"
   blocks = [math.prod(min(f.block, f.extent) for f in fs) for fs in factors]
   ends = list(itertools.accumulate(counts))
   spans = [slice(a, b) for a, b in zip([0, *ends], [*ends, len(shape)])]
   b, m, n, k = (math.prod(blocks[s]) for s in spans)
   parts = math.prod(f.parts for fs in factors[spans[3]] for f in fs)
-  here, there, out_dtype = dtypes
+  *operands, out_dtype = dtypes
+  both = all(dtype is DType.F16 for dtype in operands)
   vector = 1 in (math.prod(shape[s]) for s in spans[1:3])
-  both = here is DType.F16 and there is DType.F16
   if b * m * n * k > limit * (
     2 * target.fp16_macs if both else target.fp32_macs
   ):
@@ -288,7 +318,7 @@ def in_place(
   cycles = CODELET.cycles(
     target,
     schema.Dot(accumulate_dtype, 0),
-    [here, there],
+    operands,
     [out_dtype],
     (b, m, n, k),
     f16_sums=f16_sums,
@@ -302,12 +332,11 @@ def in_place(
     results = math.prod(shape[: spans[3].start])
     combine = found.cost(results, parts, partial_bytes)
     cycles += cost.cycles(combine)
-  still = not any(spans[1].start <= d < spans[1].stop for d in walked)
-  memory = b * k * (m if still else n) * SIZE[there]
-  memory += outputs * partial_bytes * (2 if parts > 1 else 1)
-  flat = tuple(f for fs in factors for f in fs)
-  return InPlace(
-    Layout(flat or (Factor(1, 1, 0),), base=home.base),
+  memory = outputs * partial_bytes * (2 if parts > 1 else 1)
+  for size, dtype, counts_here in zip((m, n), operands, brought, strict=True):
+    memory += counts_here * b * k * size * SIZE[dtype]
+  return Split(
+    partition,
     combine,
     accumulate_dtype,
     float(cycles),
