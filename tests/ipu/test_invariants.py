@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 
 import ipu_test_util as util
@@ -82,100 +81,6 @@ def _fault(result, expected) -> str | None:
   except AssertionError as e:
     return str(e)
   return None
-
-
-GROWING = {
-  "add": (lambda x: x + 1, lambda n: (n,)),
-  "tanh": (jnp.tanh, lambda n: (n, 16)),
-  "sum": (jnp.sum, lambda n: (n,)),
-  "row sums": (lambda x: x.sum(1), lambda n: (16, n)),
-  "transpose": (lambda x: x.T + 0, lambda n: (n, 24)),
-  "product": (lambda x: x @ x.T, lambda n: (n, 64)),
-  "softmax": (jax.nn.softmax, lambda n: (32, n)),
-  "gather": (lambda x: x[jnp.array([0, 1, 0])], lambda n: (2, n)),
-}
-
-
-# Sides of square matrices around the number of tiles.
-SIDES = (512, 1024, 1216, 1312, 1472, 1600, 2048)
-
-
-@pytest.mark.parametrize(
-  "f",
-  [jnp.sum, lambda x: x.sum(0), lambda x: x.sum(1), lambda x: x.argmax(0)],
-  ids=["all", "columns", "rows", "argmax"],
-)
-def test_cycles_of_reductions_do_not_fall_when_work_grows(ipu, f):
-  costs = [util.costs(ipu, f, util.spec(n, n)) for n in SIDES]
-  for few, many in itertools.pairwise(costs):
-    util.check_no_fall(few, many)
-  assert costs[-1]["ipu cycles"] > 1.5 * costs[0]["ipu cycles"]
-
-
-@pytest.mark.parametrize(
-  "f, least",
-  [
-    (jnp.sum, 1.5),
-    (lambda x: x.sum(0), 1.7),
-    (lambda x: x.sum(1), 1.7),
-    (jnp.tanh, 1.9),
-    (jax.nn.softmax, 1.9),
-  ],
-  ids=["sum", "columns", "rows", "tanh", "softmax"],
-)
-def test_twice_the_tiles_take_about_half_the_cycles(ipu, f, least):
-  x = np.ones((4096, 2048), np.float32)
-  most = ipu.num_tiles
-  few, many = (
-    util.costs(ipu, f, x, ipu_num_tiles=n, ipu_allow_out_of_memory=True)
-    for n in (most // 2, most)
-  )
-  assert least <= few["ipu cycles"] / many["ipu cycles"] <= 2.15
-
-
-@pytest.mark.parametrize(
-  "f",
-  [
-    lambda x: x + x[0, 0],
-    lambda x: x * 2 + x.T,
-    jnp.tanh,
-    jnp.exp,
-    lambda x: jnp.maximum(x, 0) - 1,
-    lambda x: x.sum(1),
-    lambda x: x @ x,
-    jax.nn.softmax,
-  ],
-  ids="add scale tanh exp relu rows product softmax".split(),
-)
-def test_f16_is_faster_than_f32(ipu, f):
-  f32, f16 = (util.costs(ipu, f, np.ones((2048, 2048), t)) for t in "fe")
-  assert f16["ipu cycles"] < f32["ipu cycles"]
-
-
-@pytest.mark.parametrize("name", GROWING)
-def test_cycles_do_not_fall_when_work_grows(ipu, name):
-  f, shape = GROWING[name]
-  sizes = [2**k for k in range(0, 15, 2)]
-  found = []
-  for n in sizes:
-    x = util.spec(*shape(min(n, 2048) if name == "product" else n))
-    found.append(util.costs(ipu, f, x))
-  for few, many in itertools.pairwise(found):
-    util.check_no_fall(few, many)
-
-
-def test_rows_times_a_vector_keep_all_workers_busy(ipu):
-  """However many of them are a tile's."""
-  cycles = []
-  for rows in (1, 2, 5, 6, 7, 8, 12, 13, 24):
-    x = jax.ShapeDtypeStruct((1472 * rows, 1000), np.float32)
-    y = jax.ShapeDtypeStruct((1000,), np.float32)
-    with jax.default_device(ipu):
-      costs = jax.jit(jnp.matmul).lower(x, y).compile().cost_analysis()
-    cycles.append(costs["ipu compute cycles"])
-    # A worker takes two f32 a cycle.
-    assert cycles[-1] < 1.3 * rows * 1000 / 2 + 1000
-  assert sorted(cycles) == cycles
 
 
 def test_cycles_follow_the_trips_of_a_loop(ipu):
@@ -362,16 +267,6 @@ def test_exchanges_take_what_the_busiest_tile_sends_or_receives(
   found = util.costs(ipu, f, util.spec(1472, 1024))
   way = resolve("ipu2").route_cycles if busiest else 0
   assert found["ipu exchange cycles"] == busiest + way
-
-
-def test_fewer_tiles_take_no_fewer_cycles_for_large_work(ipu):
-  x = np.ones((1472, 256), np.float32)
-  most = ipu.num_tiles
-  cycles = [
-    util.costs(ipu, jnp.tanh, x, ipu_num_tiles=tiles)["ipu cycles"]
-    for tiles in (-(-most // 92), -(-most // 11), most)
-  ]
-  assert cycles == sorted(cycles, reverse=True)
 
 
 @pytest.mark.parametrize("dtype", util.ALL, ids=str)
