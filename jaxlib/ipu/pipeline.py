@@ -159,10 +159,10 @@ def _decompose(state: State, options: Options) -> None:
   if not module.dtypes.isdisjoint(COMPLEX):
     from jaxlib.ipu.passes import planes
 
-    decompose.decompose(module.graph, keep=planes.handles)
+    decompose.decompose(module.graph, options.target, planes.handles)
     module.graph = planes.planes(module.graph)
     state.decomposed = True
-  state.decomposed |= decompose.decompose(module.graph)
+  state.decomposed |= decompose.decompose(module.graph, options.target)
 
 
 def _fuse(state: State, options: Options) -> None:

@@ -199,7 +199,9 @@ def test_a_field_more_is_another_format(monkeypatch, record):
   assert another_fingerprint()
 
 
-@pytest.mark.parametrize("name", ["Opcode", "RegisterType", "ReduceKind"])
+@pytest.mark.parametrize(
+  "name", ["Opcode", "RegisterType", "ReduceKind", "FactorKind"]
+)
 def test_another_number_is_another_format(monkeypatch, name):
   numbers = {member.name: member.value for member in getattr(isa, name)}
   changed = enum.IntEnum(name, numbers | {"MORE": 200})

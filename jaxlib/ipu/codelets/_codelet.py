@@ -76,8 +76,9 @@ class Codelet(abc.ABC):
       at the same indices.
     writes_locally: whether results lie where they are computed.
     serves: whether operand 0 stays with its owners, who send what is asked.
-    reads_whole: whether a vertex reads all of the dimensions that the
-      iteration space does not walk; otherwise index 0 of them.
+    reads_whole: whether a vertex reads, and if it writes locally writes, all
+      of the dimensions that the iteration space does not walk; otherwise index
+      0 of them.
   """
 
   record: ClassVar[type]

@@ -45,6 +45,7 @@ from jaxlib.ipu.ir.attributes import (
 )
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.target import Target
 
 Number = int | float | bool | np.generic
 Operand = Value | Number
@@ -71,10 +72,23 @@ class Emitter:
     location: what the new nodes get.
   """
 
-  def __init__(self, nodes: list[Node], location: Any = None) -> None:
+  def __init__(
+    self,
+    nodes: list[Node],
+    location: Any = None,
+    target: Target | None = None,
+  ) -> None:
     self.nodes = nodes
     self.location = location
+    self._target = target
     self._known: dict[Any, Value] = {}  # what `nodes` has already
+
+  @property
+  def machine(self) -> Target:
+    """The machine to write for."""
+    if self._target is None:
+      raise internal("this emitter was told no machine", self.location)
+    return self._target
 
   # --- Anything ------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """What factorisations share. Matrices are the last two dimensions; those
 before them are batches.
 
-Factorisations work on blocks: a loop over the columns of a narrow panel, and
-matrix products for the rest. Products are what tiles are good at, and the
-number of supersteps stays near the number of columns.
+Factorisations work on blocks: narrow panels of columns (factorise.py, or a loop
+over the columns), and matrix products for the rest, which are what tiles are
+good at.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from jaxlib.ipu.dtypes import COMPLEX, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Shape, Value
+from jaxlib.ipu.ops.factorise import factors
+from jaxlib.ipu.program.isa import FactorKind
 
 # Up to this size there is one block. [G]
 _ONE_BLOCK = 64
@@ -159,6 +161,10 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
   inv([[A, 0], [C, D]]) = [[inv A, 0], [-inv(D) C inv(A), inv D]].
   """
   n = lower.shape[-1]
+  kind = FactorKind.UNIT_INVERSE if unit else FactorKind.INVERSE
+  found = factors(e, kind, lower)
+  if found is not None:
+    return found[0]
   if n <= _DOUBLED:
     return _doubled_inverse(e, lower, unit)
   rank = len(lower.shape) - 2
@@ -181,7 +187,7 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
     shape = (*lower.shape[:-2], 1, size, size)
     return e.concatenate([e.reshape(p, shape) for p in parts], rank)
 
-  inverse = _doubled_inverse(e, blocks(0, 1), unit)
+  inverse = lower_inverse(e, blocks(0, 1), unit)
   while count > 1:
     top, bottom = (
       e.slice(

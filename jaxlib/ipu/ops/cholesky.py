@@ -10,6 +10,10 @@ from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _matrices
 from jaxlib.ipu.ops._matrices import part, spread
+from jaxlib.ipu.ops.factorise import factors, panel_width
+from jaxlib.ipu.program.isa import FactorKind
+
+_KIND = FactorKind.CHOLESKY
 
 
 def _read(operation: Any) -> bool:
@@ -35,7 +39,7 @@ def factorise(e: Emitter, matrix: Value) -> Value:
   """The lower Cholesky factors of [..., n, n]; NaN in all of the triangle if a
   matrix is not positive definite."""
   n = matrix.shape[-1]
-  b = _matrices.block_size(n)
+  b = panel_width(e, _KIND, matrix.shape, matrix.dtype, _matrices.block_size(n))
   a = matrix
   for begin in range(0, n, b):
     end = min(n, begin + b)
@@ -63,6 +67,9 @@ def factorise(e: Emitter, matrix: Value) -> Value:
 
 def _factorise_block(e: Emitter, block: Value) -> Value:
   """One column after the other: scale it, take its square off the rest."""
+  found = factors(e, _KIND, block)
+  if found is not None:
+    return found[0]
   shape = block.shape
 
   def step(j: Value, a: Value) -> Value:

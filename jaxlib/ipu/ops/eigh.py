@@ -1,16 +1,24 @@
-"""Eigenvalues of symmetric and Hermitian matrices, by Jacobi's method.
+"""Eigenvalues of symmetric and Hermitian matrices, by Jacobi's method; without
+vectors by bisection.
 
 `ipu_eigh` is what `jax_plugins/ipu/lowerings.py` makes of JAX's `eigh`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.ops import _jacobi, _matrices
+from jaxlib.ipu.ops import _jacobi, _matrices, bisection
 from jaxlib.ipu.ops._matrices import part, spread
+
+
+def _read(operation: Any) -> bool:
+  """Whether anyone wants the vectors."""
+  return any(True for _ in operation.results[0].uses)
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
@@ -18,7 +26,11 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
   (matrix,) = node.inputs
   dtype = matrix.dtype
   wide = dtype if dtype in _matrices.COMPUTED else DType.F32
-  found = factorise(e, e.convert(matrix, wide))
+  a = e.convert(matrix, wide)
+  if node.attributes or matrix.shape[-1] < 2 or 0 in matrix.shape:
+    found = factorise(e, a)
+  else:
+    found = a, bisection.eigenvalues(e, a)
   return [e.convert(x, v.dtype) for x, v in zip(found, node.results)]
 
 
@@ -73,4 +85,6 @@ def _bound(e: Emitter, matrix: Value) -> Value:
   return e.select(e.compare(total, 0, "EQ"), 1, e.multiply(total, 1.25))
 
 
-define(Operation("stablehlo.custom_call @ipu_eigh", decompose=_decompose))
+define(
+  Operation("stablehlo.custom_call @ipu_eigh", read=_read, decompose=_decompose)
+)

@@ -16,7 +16,9 @@ from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Decompose, Operation, define
 from jaxlib.ipu.ops import _matrices
 from jaxlib.ipu.ops._matrices import adjoint, conjugate, spread
+from jaxlib.ipu.ops.factorise import factors
 from jaxlib.ipu.ops.householder import reflector
+from jaxlib.ipu.program.isa import FactorKind
 
 I32 = DType.I32
 
@@ -29,14 +31,31 @@ def _gehrd(e: Emitter, node: Node) -> list[Value]:
   return [e.convert(v, matrix.dtype) for v in (packed, tau)]
 
 
-def hessenberg(e: Emitter, matrix: Value) -> tuple[Value, Value]:
-  """Q^H A Q and the reflectors of Q [..., n, n], and tau [..., n - 1]."""
+def hessenberg(
+  e: Emitter, matrix: Value, kind: FactorKind = FactorKind.HESSENBERG
+) -> tuple[Value, Value]:
+  """Q^H A Q and the reflectors of Q [..., n, n], and tau [..., n - 1]. Of a
+  symmetric matrix, `kind` may be TRIDIAGONAL: what is above the diagonal of
+  the result is then not of use."""
   *batch, n, _ = matrix.shape
-  rank = len(batch)
   if n < 2 or 0 in batch:
     return matrix, e.constant(0, matrix.dtype, (*batch, max(n - 1, 0)))
-  shape, tall, wide = matrix.shape, (*batch, n, 1), (*batch, 1, n - 1)
   a, scale = _matrices.scaled(e, matrix)
+  a, tau = reduced(e, a, kind)
+  r, c = _matrices.rows_columns(e, a.shape)
+  stored = e.compare(r, e.add(c, 1), "GT")
+  a = e.select(stored, a, _matrices.scale(e, a, spread(e, scale, a.shape)))
+  return a, tau
+
+
+def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
+  """The same of matrices of two rows or more whose squares do not overflow."""
+  found = factors(e, kind, a)
+  if found is not None:
+    return found[0], found[1]
+  *batch, n, _ = a.shape
+  rank = len(batch)
+  shape, tall, wide = a.shape, (*batch, n, 1), (*batch, 1, n - 1)
   place = e.iota(I32, tall, rank)
 
   def step(j: Value, a: Value, taus: Value) -> list[Value]:
@@ -57,9 +76,6 @@ def hessenberg(e: Emitter, matrix: Value) -> tuple[Value, Value]:
 
   first = [a, e.constant(0, a.dtype, wide)]
   a, tau = e.fori_loop(n - 1, first, step)
-  r, c = _matrices.rows_columns(e, shape)
-  stored = e.compare(r, e.add(c, 1), "GT")
-  a = e.select(stored, a, _matrices.scale(e, a, spread(e, scale, shape)))
   return a, e.reshape(tau, (*batch, n - 1))
 
 
@@ -80,7 +96,8 @@ def _sytrd(lower: bool) -> Decompose:
       real = e.complex(e.real(a), e.constant(0, PLANE[wide], a.shape))
       a = e.select(e.compare(r, c, "EQ"), real, a)
     own = e.compare(r, c, "GE")
-    packed, tau = hessenberg(e, e.select(own, a, adjoint(e, a)))
+    whole = e.select(own, a, adjoint(e, a))
+    packed, tau = hessenberg(e, whole, FactorKind.TRIDIAGONAL)
     diagonal = e.real(_matrices.diagonal(e, packed, 0, n))
     beside = _matrices.diagonal(e, _matrices.transpose(e, packed), 1, n - 1)
     beside = e.real(beside)

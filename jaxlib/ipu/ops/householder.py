@@ -14,6 +14,8 @@ from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _matrices
 from jaxlib.ipu.ops._matrices import part, put, spread
+from jaxlib.ipu.ops.factorise import factors, panel_width
+from jaxlib.ipu.program.isa import FactorKind
 
 
 def _geqrf(e: Emitter, node: Node) -> list[Value]:
@@ -38,7 +40,9 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   """R with the reflectors below it, [..., m, n], and tau [..., min(m, n)]."""
   *batch, m, n = matrix.shape
   k = min(m, n)
-  size = _matrices.block_size(k)
+  size = panel_width(
+    e, FactorKind.QR, matrix.shape, matrix.dtype, _matrices.block_size(k)
+  )
   a, scale = _matrices.scaled(e, matrix)
   taus = []
   for begin in range(0, k, size):
@@ -68,6 +72,9 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
   rank = len(batch)
   wide = (*batch, 1, b)
   dtype = panel.dtype
+  found = factors(e, FactorKind.QR, panel)
+  if found is not None:
+    return found[0], e.reshape(found[1], wide)
   place = e.iota(DType.I32, (*batch, m, 1), rank)
 
   def step(j: Value, a: Value, taus: Value) -> list[Value]:

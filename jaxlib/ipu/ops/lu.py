@@ -12,6 +12,8 @@ from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _matrices
 from jaxlib.ipu.ops._matrices import part, put, spread
+from jaxlib.ipu.ops.factorise import factors, panel_width
+from jaxlib.ipu.program.isa import FactorKind
 
 I32 = DType.I32
 
@@ -30,7 +32,9 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
   *batch, m, n = matrix.shape
   rank = len(batch)
   k = min(m, n)
-  size = _matrices.block_size(k)
+  size = panel_width(
+    e, FactorKind.LU, matrix.shape, matrix.dtype, _matrices.block_size(k)
+  )
   a = matrix
   order = e.iota(I32, (*batch, m, 1), rank)
   pivots = []
@@ -66,6 +70,11 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value, Value]:
   rank = len(batch)
   shape, tall, wide = panel.shape, (*batch, m, 1), (*batch, 1, b)
   one = (*batch, 1, 1)
+  found = factors(e, FactorKind.LU, panel)
+  if found is not None:
+    a, pivots, order = found
+    pivots = e.pad(pivots, 0, [0] * (rank + 1), [0] * rank + [b - min(m, b)])
+    return a, e.reshape(order, tall), e.reshape(pivots, wide)
   place = e.iota(I32, tall, rank)
 
   def step(j: Value, a: Value, order: Value, pivots: Value) -> list[Value]:

@@ -1,16 +1,24 @@
-"""Singular values, by one-sided Jacobi rotations of a triangular factor.
+"""Singular values, by one-sided Jacobi rotations of a triangular factor;
+without vectors by bisection.
 
 `ipu_svd` is what `jax_plugins/ipu/lowerings.py` makes of JAX's `svd`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.ops import _jacobi, _matrices, householder
+from jaxlib.ipu.ops import _jacobi, _matrices, bisection, householder
 from jaxlib.ipu.ops._matrices import part, spread
+
+
+def _read(operation: Any) -> bool:
+  """Whether anyone wants the vectors."""
+  return any(True for v in list(operation.results)[1:] for _ in v.uses)
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
@@ -20,7 +28,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
   wide = dtype if dtype in _matrices.COMPUTED else DType.F32
   a = e.convert(matrix, wide)
   *batch, m, n = a.shape
-  vectors = len(node.results) > 1
+  vectors: bool = node.attributes
   if 0 in a.shape:
     return [_empty(e, v) for v in node.results]
   if m < n:
@@ -30,7 +38,10 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
     max(m, n),
   )
   s, u, vt = factorise(e, a, vectors, full)
-  if m < n and vectors:
+  if not vectors:  # anything of their shapes
+    unused = [e.constant(0, wide, v.shape) for v in node.results[1:]]
+    return [e.convert(x, v.dtype) for x, v in zip([s, *unused], node.results)]
+  if m < n:
     u, vt = _matrices.transpose(e, vt), _matrices.transpose(e, u)
   return [e.convert(x, v.dtype) for x, v in zip((s, u, vt), node.results)]
 
@@ -58,6 +69,11 @@ def factorise(
   r = part(e, packed, (0, n), (0, n))
   rows_, columns = _matrices.rows_columns(e, r.shape)
   rows = e.select(e.compare(rows_, columns, "LE"), r, 0)
+  if not vectors:
+    found = bisection.singular_values(e, rows)
+    if found is not None:
+      back = e.reshape(scale, (*batch, 1))
+      return e.multiply(found, spread(e, back, found.shape)), matrix, matrix
   if n > 1:
     pad = [0] * rank + [n % 2, 0]
     rows = e.pad(rows, 0, [0] * len(pad), pad)
@@ -99,4 +115,6 @@ def _directions(e: Emitter, columns: Value, count: int) -> Value:
   return _matrices.scale(e, q, spread(e, sign, q.shape))
 
 
-define(Operation("stablehlo.custom_call @ipu_svd", decompose=_decompose))
+define(
+  Operation("stablehlo.custom_call @ipu_svd", read=_read, decompose=_decompose)
+)

@@ -12,15 +12,19 @@ from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import REGISTRY
+from jaxlib.ipu.target import Target
 
 Keep = Callable[[Node], bool]
 
 
-def decompose(graph: Graph, keep: Keep | None = None) -> bool:
+def decompose(
+  graph: Graph, target: Target | None = None, keep: Keep | None = None
+) -> bool:
   """Rewrites a graph and its regions in place.
 
   Args:
     graph: what is rewritten.
+    target: the machine, for rules that choose by cost.
     keep: says which nodes another pass will see to.
 
   Returns:
@@ -28,7 +32,7 @@ def decompose(graph: Graph, keep: Keep | None = None) -> bool:
   """
   if not _any_rule(graph):
     return False
-  _Decomposer(keep).graph(graph)
+  _Decomposer(target, keep).graph(graph)
   return True
 
 
@@ -43,7 +47,8 @@ def _any_rule(graph: Graph) -> bool:
 
 
 class _Decomposer:
-  def __init__(self, keep: Keep | None) -> None:
+  def __init__(self, target: Target | None, keep: Keep | None) -> None:
+    self._target = target
     self._keep = keep
     # Results of nodes that are gone, and the values that took their place.
     self._new: dict[Value, Value] = {}
@@ -63,7 +68,7 @@ class _Decomposer:
     definition = REGISTRY[node.op]
     kept = self._keep is not None and self._keep(node)
     if definition.decompose is not None and not kept:
-      emitter = Emitter([], node.location)
+      emitter = Emitter([], node.location, self._target)
       values = definition.decompose(emitter, node)
       if values is not None:
         for inner in emitter.nodes:

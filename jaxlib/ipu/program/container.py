@@ -49,7 +49,12 @@ def fingerprint() -> int:
     return t.__name__
 
   describe(schema.Program)
-  for enumeration in (isa.Opcode, isa.RegisterType, isa.ReduceKind):
+  for enumeration in (
+    isa.Opcode,
+    isa.RegisterType,
+    isa.ReduceKind,
+    isa.FactorKind,
+  ):
     text.append(",".join(f"{e.name}={e.value}" for e in enumeration))
   digest = hashlib.sha256("\n".join(text).encode()).digest()
   return int.from_bytes(digest[:8], "little")

@@ -292,7 +292,8 @@ def schema_header() -> str:
     f"kConstant = {schema.CONSTANT} }};"
   )
   parts += [
-    enum_text(e) for e in (isa.RegisterType, isa.Opcode, isa.ReduceKind)
+    enum_text(e)
+    for e in (isa.RegisterType, isa.Opcode, isa.ReduceKind, isa.FactorKind)
   ]
   parts += [registers_text(), signatures_text()]
   parts.append("struct Step;")

@@ -161,7 +161,11 @@ def operands(
   return operands
 
 
-def targets(m: TileMemory, access: schema.Access, cell: Cell) -> Elements:
-  """The elements of a result that a cell's points give, one per point."""
-  numbers = elements(access, m.shape, cell, False)
-  return np.broadcast_to(numbers, cell.extents).reshape(-1)
+def targets(
+  m: TileMemory, access: schema.Access, cell: Cell, whole: bool = False
+) -> Elements:
+  """The elements of a result that a cell's points give: one per point, or with
+  `whole` all of those that `elements` names for it."""
+  numbers = elements(access, m.shape, cell, whole)
+  shape = (*cell.extents, *numbers.shape[len(cell.extents) :])
+  return np.broadcast_to(numbers, shape).reshape(-1)

@@ -33,7 +33,7 @@ def execute(
     for access, m, count, value in zip(
       step.results, memories, times, values, strict=True
     ):
-      to = targets(m, access, cell)
+      to = targets(m, access, cell, codelet.reads_whole)
       np.add.at(count.get(tile, np.zeros(0)), m.local(tile, to), 1)
       pending.append((m, tile, to, store(value, m.dtype).reshape(-1)))
   for m, tile, to, value in pending:

@@ -130,6 +130,23 @@ class ReduceKind(enum.IntEnum):
   GENERAL = 10
 
 
+class FactorKind(enum.IntEnum):
+  """What `schema.Factorise` makes of each matrix A [m, n]; k = min(m, n).
+
+  Reflectors I - tau v v^T are packed as LAPACK does it: v is 1 in its first
+  row, and what is below lies in the column that it made zero.
+  """
+
+  CHOLESKY = 0  # L of A = L L^T; NaN in all of the triangle if there is none
+  LU = 1  # L below the diagonal and U; pivots [k] and the rows' order [m], I32
+  QR = 2  # R and below it the reflectors; tau [k]
+  INVERSE = 3  # of the lower triangle
+  UNIT_INVERSE = 4  # of the lower triangle with ones for its diagonal
+  HESSENBERG = 5  # Q^T A Q and below it the reflectors of Q; tau [n - 1]
+  TRIDIAGONAL = 6  # the same of a symmetric matrix, zero above the diagonal
+  BIDIAGONAL = 7  # Q^T A P, zero but on the diagonal and right of it; m >= n
+
+
 class Fused(enum.IntEnum):
   """Several instructions as one. No program holds them: the engine makes them
   when it loads one. Nothing changes in how they round."""

@@ -297,6 +297,39 @@ class Sort:
   keep: I64
 
 
+@record
+class Factorise:
+  """Factors of matrices.
+
+  Iteration space: (matrix, row). Operand 0 holds the matrices, [count, rows,
+  columns], result 0 what `kind`, an `isa.FactorKind`, makes of them in the
+  same shape; further results [count, ...] are what the kind says. Dimensions
+  other than the first two are walked by none: a vertex takes them whole. Where
+  the partition cuts rows, the tiles that share a matrix exchange for each
+  column what they need of each other.
+  """
+
+  kind: U8
+  rows: I64
+  columns: I64
+
+
+@record
+class Bisect:
+  """Eigenvalues of symmetric tridiagonal matrices in ascending order.
+
+  Iteration space: (matrix, eigenvalue). Operand 0 has the diagonals [count,
+  rows], operand 1 the elements beside them [count, rows - 1]; a vertex reads
+  those of its matrices whole. Result 0 [count, values] gets the eigenvalues
+  `first`, `first` + 1, ...: number k is the smallest x for which more than k
+  pivots of the elimination of T - x are not positive. All of a matrix are NaN
+  if an element of it is not finite.
+  """
+
+  rows: I64
+  first: I64
+
+
 Fields = (
   Map
   | Reduce
@@ -307,6 +340,8 @@ Fields = (
   | DynamicSlice
   | DynamicUpdate
   | Sort
+  | Factorise
+  | Bisect
 )
 
 

@@ -104,7 +104,8 @@ def _residency(
       check(f"operand {i}", access, codelet.reads_whole, why)
   if codelet.writes_locally:
     for i, access in enumerate(step.results):
-      check(f"result {i}", access, False, "is not where tile %d computes it")
+      why = "is not where tile %d computes it"
+      check(f"result {i}", access, codelet.reads_whole, why)
 
 
 @functools.lru_cache(maxsize=4096)

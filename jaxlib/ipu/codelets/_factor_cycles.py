@@ -1,0 +1,251 @@
+"""What factors of a matrix take: cycles of the vertices, and the words that
+tiles which share its rows exchange.
+
+Every column is one or two supersteps of such tiles (parts). All of them know
+the reflector, the pivot's row or the column that the others' rows need; the
+sums that make it up are of each tile's own rows. On one tile nothing is
+exchanged, and a column is a few steps of the tile's workers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxlib.ipu.codelets import _inner_loops
+from jaxlib.ipu.codelets._codelet import Array
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.program.isa import FactorKind, Opcode
+from jaxlib.ipu.target import Target
+
+# A step that all workers take part in: the supervisor starts them and waits
+# for them, `runall` and `sync` (PerformanceEstimation.hpp) [S]; a worker
+# begins as in a reduction of contiguous regions, and so does each of its
+# columns (reduction/CycleEstimationFunctions.cpp) [D].
+_STEP, _START, _COLUMN = 6 + 6, 17, 12
+# The largest of some elements, and where it is: ReduceMaxClassSparse
+# (popnnCycleEstimators.cpp) [S]: 3 cycles an element.
+_LARGEST = 3
+# Two elements of a column swapped: two loads, two stores, addresses [D].
+_SWAP = 6
+
+INVERSES = (FactorKind.INVERSE, FactorKind.UNIT_INVERSE)
+
+
+class Rates(NamedTuple):
+  """A worker's cycles.
+
+  Attributes:
+    dot: an element of a dot product.
+    add: an element of y += f x, or of a sum of another worker or tile.
+    copy: an element from one place to another.
+    divide: an element divided by a number.
+    largest: an element of those of which the largest is looked for.
+    reflect: a reflector's numbers from a norm; a root and what it divides.
+    beside: an element of one more operand of a sum of products.
+  """
+
+  dot: float
+  add: float
+  copy: float
+  divide: float
+  largest: float
+  reflect: float
+  beside: float
+
+
+@functools.cache
+def rates(dtype: DType) -> Rates:
+  """From the loops over elements [D]: floats multiply and add beside their
+  loads, others do it after them."""
+  work = functools.partial(_inner_loops.work, dtype=dtype)
+  load = _inner_loops.LOAD[dtype]
+  add, divide = work(Opcode.ADD), work(Opcode.DIV)
+  issue = _inner_loops.ISSUE.get(dtype)
+  both = 0.0 if issue else work(Opcode.MUL).proper + add.proper
+  store = issue or add.loop
+  quotient = _inner_loops.work(Opcode.DIV, dtype, broadcast=True).proper
+  compare = 0.0 if issue else work(Opcode.GT).proper
+  return Rates(
+    dot=2 * load + both,
+    add=2 * load + both + store,
+    copy=load + store,
+    divide=load + quotient + store,
+    largest=_LARGEST + work(Opcode.ABS).proper + compare,
+    reflect=work(Opcode.SQRT).proper + 3 * divide.proper + 4 * add.proper,
+    beside=load + both,
+  )
+
+
+class Factoring(NamedTuple):
+  """What the factors of one matrix take.
+
+  Attributes:
+    cycles: of the vertices, the launches of all supersteps but one included.
+    received, sent: words of the busiest tile, of each superstep.
+  """
+
+  cycles: float
+  received: Array
+  sent: Array
+
+
+@functools.lru_cache(maxsize=4096)
+def factoring(
+  target: Target,
+  kind: FactorKind,
+  m: int,
+  n: int,
+  dtype: DType,
+  parts: int = 1,
+) -> Factoring:
+  """Of a matrix [m, n] whose rows lie on `parts` tiles, as many on each."""
+  if parts == 1:
+    none = np.zeros(0)
+    return Factoring(_alone(target, kind, m, n, dtype), none, none)
+  return _together(target, kind, m, n, dtype, parts)
+
+
+class _Workers:
+  """The workers of a tile."""
+
+  def __init__(self, target: Target) -> None:
+    self.count = target.num_workers
+
+  def share(self, things: Any) -> Any:
+    """What the busiest of them has of some things."""
+    return np.ceil(things / self.count)
+
+  def steps(self, *works: Any) -> float:
+    """All steps whose workers take so many cycles each; arrays hold those of
+    all columns."""
+    w = self.count
+    each = (np.sum(_STEP + w * (_START + np.ceil(work))) for work in works)
+    return float(sum(each))
+
+
+def _alone(
+  target: Target, kind: FactorKind, m: int, n: int, dtype: DType
+) -> float:
+  workers, rate = _Workers(target), rates(dtype)
+  share, steps = workers.share, workers.steps
+  both = rate.dot + rate.add
+  j = np.arange(min(m, n), dtype=np.float64)
+  rows, right = m - j, n - j - 1  # of the rest, the pivot's row in it
+  known = workers.count * rate.add  # sums of all workers
+  norm = share(rows) * rate.dot
+  found = known + rate.reflect + share(rows) * rate.divide
+  reflected = share(right) * (2 * _COLUMN + rows * both)
+  total = steps(share(m * n) * rate.copy)
+  if kind is FactorKind.CHOLESKY:
+    mean = (right + 1) / 2  # only what is below the diagonal
+    return total + steps(
+      rate.reflect + share(right) * rate.divide,
+      share(right) * (_COLUMN + mean * rate.add),
+    )
+  if kind is FactorKind.LU:
+    return total + steps(
+      share(rows) * rate.largest,
+      known + share(n) * _SWAP + share(rows - 1) * rate.divide,
+      share(right) * (_COLUMN + (rows - 1) * rate.add),
+    )
+  if kind is FactorKind.QR:
+    return total + steps(norm, found + reflected)
+  if kind in INVERSES:
+    # Columns are apart: there is one step. Of the products of rows with them
+    # a sixth is not zero.
+    column = n / 2 * (_COLUMN + rate.divide) + n * n / 6 * rate.add
+    return total + steps(share(n) * column)
+  if kind is FactorKind.BIDIAGONAL:
+    turned = share(rows - 1) * (2 * _COLUMN + right * both)
+    return total + steps(
+      norm,
+      found + reflected,
+      share(right) * rate.dot,
+      known + rate.reflect + turned,
+    )
+  below = rows[:-1] - 1  # rows of a reflector
+  norm = share(below) * rate.dot
+  found = known + rate.reflect + share(below) * rate.divide
+  if kind is FactorKind.HESSENBERG:
+    each = 2 * _COLUMN + below * both
+    return total + steps(norm, found + share(n) * each, share(below) * each)
+  return total + steps(
+    norm,
+    found + share(below) * (_COLUMN + below * rate.dot),
+    known + share(below) * (_COLUMN + below * (rate.add + rate.beside)),
+  )
+
+
+def _together(
+  target: Target, kind: FactorKind, m: int, n: int, dtype: DType, parts: int
+) -> Factoring:
+  """Each tile keeps its rows to the end, also when none of them is left."""
+  workers, rate = _Workers(target), rates(dtype)
+  share, steps = workers.share, workers.steps
+  own = -(-m // parts)
+  j = np.arange(min(m, n), dtype=np.float64)
+  rows, right = m - j, n - j - 1
+  total = steps(share(own * n) * rate.copy)
+  columns = share(right) * _COLUMN
+  # Sums of the own rows for the next column, and with what is left of this.
+  sums = columns + share(right) * own * rate.dot
+  update = columns + share(right) * own * rate.add
+  combined = share(right + 1) * parts * rate.add + rate.reflect
+  if kind is FactorKind.CHOLESKY:
+    received, sent = rows, np.minimum(rows, own)
+    mean = (right + 1) / 2
+    total += steps(
+      rate.reflect + share(rows) * rate.divide,
+      share(own) * (_COLUMN + mean * rate.add),
+    )
+  elif kind is FactorKind.LU:
+    # The own candidate with its row, and row j from its owner.
+    received, sent = parts * (n + 2.0) + n + 0 * j, 2.0 * n + 2 + 0 * j
+    total += steps(
+      parts * rate.largest + share(n) * _SWAP + share(own) * rate.divide,
+      update,
+      share(own) * rate.largest,
+    )
+  elif kind in (FactorKind.QR, FactorKind.BIDIAGONAL):
+    # Sums of all and their units, and row j from its owner.
+    received, sent = parts * (right + 2) + right + 1, 2 * right + 3
+    total += steps(combined, update, sums)
+    if kind is FactorKind.BIDIAGONAL:
+      # Row j is known to all, and the own rows need no others.
+      each = 2 * _COLUMN + right * (rate.dot + rate.add)
+      total += steps(share(right) * rate.dot, rate.reflect + share(own) * each)
+  else:
+    below = rows[:-1] - 1
+    norm = share(below) * rate.dot
+    divided = workers.count * rate.add + rate.reflect
+    divided = divided + share(below) * rate.divide
+    if kind is FactorKind.HESSENBERG:
+      # Column j of all; then sums of v^T A of the own rows.
+      received = np.concatenate([below, parts * below])
+      sent = np.concatenate([np.minimum(below, own), below])
+      each = 2 * _COLUMN + below * (rate.dot + rate.add)
+      column = share(below) * _COLUMN
+      total += steps(
+        norm,
+        divided,
+        share(own) * each,
+        column + share(below) * own * rate.dot,
+        share(below) * parts * rate.add,
+        column + share(below) * own * rate.add,
+      )
+    else:
+      # Column j of all; then A v of all.
+      received = np.concatenate([below, below])
+      sent = np.minimum(received, own)
+      total += steps(
+        norm,
+        divided,
+        share(own) * (_COLUMN + below * rate.dot),
+        share(below) * rate.dot,
+        share(own) * (_COLUMN + below * (rate.add + rate.beside)),
+      )
+  launches = target.launch_cycles * (len(received) - 1)
+  return Factoring(total + launches, received, sent)

@@ -1,0 +1,245 @@
+"""What tiles that share the rows of a matrix make of it, step by step.
+
+In a superstep each tile sends some words to all others; what follows it knows
+its own rows and these words, no more. What all tiles compute alike stands here
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from jaxlib.ipu.codelets._codelet import Array
+from jaxlib.ipu.codelets._factors import pack, reflector, small
+from jaxlib.ipu.program.isa import FactorKind
+
+
+class Team:
+  """Tiles that share the rows of a matrix, each with some that adjoin.
+
+  Attributes:
+    rows: of each tile, which it overwrites.
+    starts: the number of the first of them.
+    total: words that all tiles have received.
+    busiest: words of the busiest tile, added up over supersteps.
+    held: the most words that came to a tile in a superstep.
+  """
+
+  def __init__(self, rows: Sequence[Array]) -> None:
+    self.rows = [r.copy() for r in rows]
+    self.starts = np.cumsum([0, *(len(r) for r in rows)])[:-1].tolist()
+    self.total = self.busiest = self.held = 0
+
+  @property
+  def shape(self) -> tuple[int, int]:
+    """Of the whole matrix."""
+    return sum(len(r) for r in self.rows), self.rows[0].shape[1]
+
+  def superstep(self, messages: Sequence[Array]) -> list[Array]:
+    """Each tile's message to all others."""
+    words = [m.size for m in messages]
+    received = [sum(words) - n for n in words]
+    self.total += sum(received)
+    self.busiest += max(max(received), max(words))
+    self.held = max(self.held, *received)
+    return [m.copy() for m in messages]
+
+  def after(self, row: int) -> Iterator[tuple[int, Array]]:
+    """Of each tile the rows behind `row`, and the number of the first."""
+    for start, rows in zip(self.starts, self.rows, strict=True):
+      skip = min(max(row + 1 - start, 0), len(rows))
+      yield start + skip, rows[skip:]
+
+  def owner(self, row: int) -> tuple[int, int]:
+    """The tile with a row, and the row's place there."""
+    tile = int(np.searchsorted(self.starts, row, side="right")) - 1
+    return tile, row - self.starts[tile]
+
+
+def _cholesky(team: Team) -> list[Array]:
+  n = team.shape[1]
+  for j in range(n):
+    own = [rows[:, j] for _, rows in team.after(j - 1)]
+    x = np.concatenate(team.superstep(own))
+    if not x[0] > 0:
+      for start, rows in team.after(-1):
+        places = np.arange(start, start + len(rows))[:, None]
+        rows[:] = np.where(places >= np.arange(n), np.nan, 0)
+      return []
+    x[0] = np.sqrt(x[0])
+    x[1:] /= x[0]
+    tile, place = team.owner(j)
+    team.rows[tile][place, j] = x[0]
+    team.rows[tile][place, j + 1 :] = 0
+    for start, rows in team.after(j):
+      own_x = x[start - j : start - j + len(rows)]
+      rows[:, j] = own_x
+      rows[:, j + 1 :] -= np.outer(own_x, x[1:])
+  return []
+
+
+def _lu(team: Team) -> list[Array]:
+  m, n = team.shape
+  k = min(m, n)
+  pivots, order = np.zeros(k, np.int32), np.arange(m, dtype=np.int32)
+  for j in range(k):
+    messages = []
+    mine, place = team.owner(j)
+    for tile, (start, rows) in enumerate(team.after(j - 1)):
+      message = np.zeros(0)
+      if len(rows):
+        size = np.abs(rows[:, j])
+        best = 0 if np.isnan(size).any() else int(np.argmax(size))
+        message = np.array([start + best, np.isnan(size).any(), *rows[best]])
+      if tile == mine:
+        message = np.append(message, team.rows[tile][place])
+      messages.append(message)
+    found = team.superstep(messages)
+    old = found[mine][-n:].astype(team.rows[0].dtype)
+    candidates = [c[: n + 2] for c in found if len(c)]
+    sizes = [abs(c[2 + j]) for c in candidates]
+    chosen = candidates[int(np.argmax(sizes))]
+    bad = any(c[1] for c in candidates)
+    pivot = j if bad else int(chosen[0])
+    row = old if bad else chosen[2:].astype(old.dtype)
+    pivots[j] = pivot
+    order[[j, pivot]] = order[[pivot, j]]
+    there, at = team.owner(pivot)
+    team.rows[there][at] = old
+    team.rows[mine][place] = row
+    for _, rows in team.after(j):
+      if row[j] != 0:
+        rows[:, j] /= row[j]
+      rows[:, j + 1 :] -= np.outer(rows[:, j], row[j + 1 :])
+  return [pivots, order]
+
+
+def _turn(team: Team, j: int) -> tuple[Array, Array, Array]:
+  """A superstep that makes column j zero below row j: tau, the reflector's
+  first element after it, and row j right of the column. The rows behind keep
+  the reflector in the column."""
+  messages = []
+  mine, place = team.owner(j)
+  for tile, (_, rows) in enumerate(team.after(j)):
+    x = rows[:, j]
+    # Of small numbers a multiple, whose squares are numbers.
+    head = team.rows[tile][place, j : j + 1] if tile == mine else x[:0]
+    unit = small(np.append(head, x))
+    sums = (x / unit) @ rows[:, j:]
+    message = np.array([unit, *sums], x.dtype)
+    if tile == mine:
+      message = np.append(message, team.rows[tile][place, j:])
+    messages.append(message)
+  found = team.superstep(messages)
+  row = found[mine][-(team.shape[1] - j) :]
+  units = [f[0] for f in found]
+  unit = max(units)
+  sums = sum(f[1 : 1 + len(row)] * (f[0] / unit) for f in found)
+  square, alpha = sums[0] / unit, row[0] / unit
+  if square == 0:
+    tau, beta, shift = square, row[0], None
+    right = row[1:]
+  else:
+    norm = np.sqrt(alpha * alpha + square)
+    beta = -norm if alpha >= 0 else norm
+    shift = (alpha - beta) * unit
+    tau = (beta - alpha) / beta
+    beta = beta * unit
+    along = row[1:] + sums[1:] / (alpha - beta / unit)
+    right = row[1:] - tau * along
+  team.rows[mine][place, j:] = np.append(beta, right)
+  for _, rows in team.after(j):
+    if shift is None:
+      rows[:, j] = 0
+    else:
+      rows[:, j] /= shift
+      rows[:, j + 1 :] -= tau * np.outer(rows[:, j], along)
+  return tau, beta, right
+
+
+def _qr(team: Team) -> list[Array]:
+  k = min(team.shape)
+  return [np.array([_turn(team, j)[0] for j in range(k)], team.rows[0].dtype)]
+
+
+def _bidiagonal(team: Team) -> list[Array]:
+  n = team.shape[1]
+  for j in range(n):
+    _, beta, row = _turn(team, j)
+    for _, rows in team.after(j):
+      rows[:, j] = 0
+    if j + 1 < n:
+      v, tau, beta = reflector(row)
+      tile, place = team.owner(j)
+      team.rows[tile][place, j + 1 :] = 0
+      team.rows[tile][place, j + 1] = beta
+      for _, rows in team.after(j):
+        rest = rows[:, j + 1 :]
+        rest -= np.outer(_times(tau, rest @ v), v)
+  return []
+
+
+def _column(team: Team, j: int) -> tuple[Array, Array]:
+  """A superstep after which all know the reflector of column j below row j + 1;
+  its rows keep it. Gives v and tau."""
+  own = [rows[:, j] for _, rows in team.after(j)]
+  x = np.concatenate(team.superstep(own))
+  v, tau, beta = reflector(x)
+  pack(x, v, beta)
+  for start, rows in team.after(j):
+    rows[:, j] = x[start - j - 1 : start - j - 1 + len(rows)]
+  return v, tau
+
+
+def _times(tau: Array, x: Array) -> Array:
+  """tau x; nothing turns by a tau of 0, whatever x is."""
+  return tau * x if tau != 0 else np.zeros_like(x)
+
+
+def _hessenberg(team: Team) -> list[Array]:
+  n = team.shape[1]
+  taus = np.zeros(n - 1, team.rows[0].dtype)
+  for j in range(n - 1):
+    v, taus[j] = _column(team, j)
+    for rows in team.rows:
+      right = rows[:, j + 1 :]
+      right -= np.outer(_times(taus[j], right @ v), v)
+    sums = team.superstep([
+      v[start - j - 1 : start - j - 1 + len(rows)] @ rows[:, j + 1 :]
+      for start, rows in team.after(j)
+    ])  # fmt: skip
+    across = np.sum(sums, 0)
+    for start, rows in team.after(j):
+      own = v[start - j - 1 : start - j - 1 + len(rows)]
+      rows[:, j + 1 :] -= np.outer(own, _times(taus[j], across))
+  return [taus]
+
+
+def _tridiagonal(team: Team) -> list[Array]:
+  n = team.shape[1]
+  taus = np.zeros(n - 1, team.rows[0].dtype)
+  for j in range(n - 1):
+    v, tau = _column(team, j)
+    own = [rows[:, j + 1 :] @ v for _, rows in team.after(j)]
+    w = np.concatenate(team.superstep(own))
+    w = _times(tau, w - tau / 2 * (v @ w) * v)
+    taus[j] = tau
+    for start, rows in team.after(j):
+      mine = slice(start - j - 1, start - j - 1 + len(rows))
+      rows[:, j + 1 :] -= np.outer(v[mine], w) + np.outer(w[mine], v)
+  for start, rows in zip(team.starts, team.rows, strict=True):
+    rows[:] = np.tril(rows, start)
+  return [taus]
+
+
+# What is no matrix comes back; the rows stay with the team.
+TEAMS: dict[FactorKind, Callable[[Team], list[Array]]] = {
+  FactorKind.CHOLESKY: _cholesky,
+  FactorKind.LU: _lu,
+  FactorKind.QR: _qr,
+  FactorKind.HESSENBERG: _hessenberg,
+  FactorKind.TRIDIAGONAL: _tridiagonal,
+  FactorKind.BIDIAGONAL: _bidiagonal,
+}

@@ -1,0 +1,149 @@
+// Columns of a matrix in the working memory of a factorisation, and reflectors.
+
+#ifndef JAXLIB_IPU_CODELETS_FACTOR_COLUMNS_H_
+#define JAXLIB_IPU_CODELETS_FACTOR_COLUMNS_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// A matrix by columns. Columns are whole vectors long; the rows behind the
+// last are zero and stay so.
+template <typename T>
+struct Columns {
+  T* data;
+  int64_t rows, columns, step;
+
+  T* operator[](int64_t column) const { return data + column * step; }
+
+  // The length of a column in memory.
+  static int64_t Padded(int64_t rows) {
+    return (rows + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+  }
+};
+
+// The first row of the vector that holds row i.
+template <typename T>
+inline int64_t VectorOf(int64_t i) {
+  return i / kLanes<T> * kLanes<T>;
+}
+
+// The sums of v[i] * x_k[i] over rows [begin, end), both at vectors' bounds,
+// for kCount columns x_k.
+template <int kCount, typename T>
+inline void Products(const T* v, const T* x, int64_t step, int64_t begin,
+                     int64_t end, T* sums) {
+  Vector<T> total[kCount] = {};
+  for (int64_t i = begin; i < end; i += kLanes<T>) {
+    const auto a = Load<Vector<T>>(v + i);
+    for (int k = 0; k < kCount; ++k) {
+      total[k] = MultiplyAdd<T>(a, Load<Vector<T>>(x + k * step + i), total[k]);
+    }
+  }
+  for (int k = 0; k < kCount; ++k) sums[k] = AddLanes<T>(total[k]);
+}
+
+// x_k += factors[k] * v over the same rows.
+template <int kCount, typename T>
+inline void AddTo(const T* factors, const T* v, T* x, int64_t step,
+                  int64_t begin, int64_t end) {
+  Vector<T> f[kCount];
+  for (int k = 0; k < kCount; ++k) f[k] = Broadcast(factors[k]);
+  for (int64_t i = begin; i < end; i += kLanes<T>) {
+    const auto a = Load<Vector<T>>(v + i);
+    for (int k = 0; k < kCount; ++k) {
+      T* const to = x + k * step + i;
+      Store(to, MultiplyAdd<T>(f[k], a, Load<Vector<T>>(to)));
+    }
+  }
+}
+
+// w += sum of factors[k] * x_k over the same rows.
+template <int kCount, typename T>
+inline void Combine(const T* factors, const T* x, int64_t step, int64_t begin,
+                    int64_t end, T* w) {
+  Vector<T> f[kCount];
+  for (int k = 0; k < kCount; ++k) f[k] = Broadcast(factors[k]);
+  for (int64_t i = begin; i < end; i += kLanes<T>) {
+    auto total = Load<Vector<T>>(w + i);
+    for (int k = 0; k < kCount; ++k) {
+      total = MultiplyAdd<T>(f[k], Load<Vector<T>>(x + k * step + i), total);
+    }
+    Store(w + i, total);
+  }
+}
+
+// Calls body.template operator()<count>(column) for all of [begin, end), four
+// columns at a time as far as there are.
+template <typename Body>
+inline void ByFour(int64_t begin, int64_t end, const Body& body) {
+  for (; begin + 4 <= end; begin += 4) body.template operator()<4>(begin);
+  for (; begin < end; ++begin) body.template operator()<1>(begin);
+}
+
+// The reflector I - tau v v^T that makes a vector zero below row `head`.
+template <typename T>
+struct Reflector {
+  T tau;
+  T beta;  // what row `head` becomes
+};
+
+// Writes v, zero above `head` and one there, over rows [0, a.step).
+template <typename T>
+Reflector<T> MakeReflector(const T* x, int64_t head, int64_t rows, int64_t step,
+                           T* v) {
+  std::fill(v, v + head + 1, T{0});
+  std::copy(x + head + 1, x + rows, v + head + 1);
+  std::fill(v + rows, v + step, T{0});
+  using Limits = std::numeric_limits<T>;
+  T square, alpha = x[head], unit = 1;
+  Products<1>(v, v, 0, VectorOf<T>(head), step, &square);
+  if (alpha * alpha + square < Limits::min() / Limits::epsilon()) {
+    // Of numbers this small the squares have few digits, if any.
+    unit = std::sqrt(Limits::min());
+    for (int64_t i = head + 1; i < rows; ++i) v[i] /= unit;
+    alpha /= unit;
+    Products<1>(v, v, 0, VectorOf<T>(head), step, &square);
+  }
+  v[head] = 1;
+  if (square == 0) {
+    std::fill(v + head + 1, v + rows, T{0});
+    return {0, x[head]};
+  }
+  const T norm = std::sqrt(alpha * alpha + square);
+  const T beta = alpha >= 0 ? -norm : norm;
+  const T shift = alpha - beta;
+  for (int64_t i = head + 1; i < rows; ++i) v[i] /= shift;
+  return {(beta - alpha) / beta, beta * unit};
+}
+
+// Columns [begin, end) become (I - tau v v^T) of themselves.
+template <typename T>
+void Reflect(const Columns<T>& a, const T* v, T tau, int64_t head,
+             int64_t begin, int64_t end) {
+  if (tau == 0) return;
+  const int64_t first = VectorOf<T>(head);
+  ByFour(begin, end, [&]<int kCount>(int64_t c) {
+    T sums[kCount];
+    Products<kCount>(v, a[c], a.step, first, a.step, sums);
+    for (T& sum : sums) sum *= -tau;
+    AddTo<kCount>(sums, v, a[c], a.step, first, a.step);
+  });
+}
+
+// Puts a reflector where its column was.
+template <typename T>
+void Pack(T* x, const Reflector<T>& r, const T* v, int64_t head, int64_t rows) {
+  x[head] = r.beta;
+  std::copy(v + head + 1, v + rows, x + head + 1);
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_CODELETS_FACTOR_COLUMNS_H_

@@ -1,0 +1,114 @@
+// What Householder's reflectors make of a matrix; see isa.FactorKind.
+
+#ifndef JAXLIB_IPU_CODELETS_FACTOR_REFLECTORS_H_
+#define JAXLIB_IPU_CODELETS_FACTOR_REFLECTORS_H_
+
+#include "jaxlib/ipu/codelets/factor_columns.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// `v` is room for a column.
+template <typename T>
+void Qr(const Columns<T>& a, T* v, T* taus) {
+  const int64_t k = std::min(a.rows, a.columns);
+  for (int64_t j = 0; j < k; ++j) {
+    const Reflector<T> r = MakeReflector(a[j], j, a.rows, a.step, v);
+    taus[j] = r.tau;
+    Pack(a[j], r, v, j, a.rows);
+    Reflect(a, v, r.tau, j, j + 1, a.columns);
+  }
+}
+
+// Columns [first, end) become those of A (I - tau v v^T). `v` has an element
+// for each column, `w` is room for a column of A; rows from `top` on count.
+template <typename T>
+void ReflectFromRight(const Columns<T>& a, const T* v, T tau, int64_t first,
+                      int64_t top, T* w) {
+  if (tau == 0) return;
+  const int64_t begin = VectorOf<T>(top);
+  std::fill(w, w + a.step, T{0});
+  ByFour(first, a.columns, [&]<int kCount>(int64_t c) {
+    Combine<kCount>(v + c, a[c], a.step, begin, a.step, w);
+  });
+  // What is above `top` in its vector stays.
+  std::fill(w + begin, w + top, T{0});
+  ByFour(first, a.columns, [&]<int kCount>(int64_t c) {
+    T factors[kCount];
+    for (int k = 0; k < kCount; ++k) factors[k] = -tau * v[c + k];
+    AddTo<kCount>(factors, w, a[c], a.step, begin, a.step);
+  });
+}
+
+// `v` and `w` are room for columns.
+template <typename T>
+void Hessenberg(const Columns<T>& a, T* v, T* w, T* taus) {
+  const int64_t n = a.rows;
+  for (int64_t j = 0; j + 1 < n; ++j) {
+    const Reflector<T> r = MakeReflector(a[j], j + 1, n, a.step, v);
+    taus[j] = r.tau;
+    Pack(a[j], r, v, j + 1, n);
+    ReflectFromRight(a, v, r.tau, j + 1, 0, w);
+    Reflect(a, v, r.tau, j + 1, j + 1, n);
+  }
+}
+
+// Q^T A Q = A - v w^T - w v^T, where w = tau (A v - (tau / 2) (v^T A v) v).
+// What is above the diagonal is zero in the end.
+template <typename T>
+void Tridiagonal(const Columns<T>& a, T* v, T* w, T* taus) {
+  const int64_t n = a.rows;
+  for (int64_t c = 0; c < n; ++c) {
+    for (int64_t r = c + 1; r < n; ++r) a[r][c] = a[c][r];
+  }
+  for (int64_t j = 0; j + 1 < n; ++j) {
+    const Reflector<T> r = MakeReflector(a[j], j + 1, n, a.step, v);
+    taus[j] = r.tau;
+    Pack(a[j], r, v, j + 1, n);
+    if (r.tau == 0) continue;
+    const int64_t begin = VectorOf<T>(j + 1);
+    std::fill(w, w + a.step, T{0});
+    ByFour(j + 1, n, [&]<int kCount>(int64_t c) {
+      Combine<kCount>(v + c, a[c], a.step, begin, a.step, w);
+    });
+    std::fill(w + begin, w + j + 1, T{0});
+    T both;
+    Products<1>(v, w, 0, begin, a.step, &both);
+    for (int64_t i = j + 1; i < n; ++i) {
+      w[i] = r.tau * (w[i] - r.tau / 2 * both * v[i]);
+    }
+    ByFour(j + 1, n, [&]<int kCount>(int64_t c) {
+      T of_v[kCount], of_w[kCount];
+      for (int k = 0; k < kCount; ++k) {
+        of_v[k] = -w[c + k];
+        of_w[k] = -v[c + k];
+      }
+      AddTo<kCount>(of_v, v, a[c], a.step, begin, a.step);
+      AddTo<kCount>(of_w, w, a[c], a.step, begin, a.step);
+    });
+  }
+  for (int64_t c = 1; c < n; ++c) std::fill(a[c], a[c] + c, T{0});
+}
+
+// `row` is room for a row and a vector more, twice.
+template <typename T>
+void Bidiagonal(const Columns<T>& a, T* v, T* w, T* row) {
+  const int64_t m = a.rows, n = a.columns;
+  const int64_t step = Columns<T>::Padded(n);
+  T* const across = row + step;
+  for (int64_t j = 0; j < n; ++j) {
+    const Reflector<T> down = MakeReflector(a[j], j, m, a.step, v);
+    std::fill(a[j] + j, a[j] + m, T{0});
+    a[j][j] = down.beta;
+    Reflect(a, v, down.tau, j, j + 1, n);
+    if (j + 1 == n) break;
+    for (int64_t c = 0; c < n; ++c) row[c] = a[c][j];
+    const Reflector<T> right = MakeReflector(row, j + 1, n, step, across);
+    for (int64_t c = j + 1; c < n; ++c) a[c][j] = 0;
+    a[j + 1][j] = right.beta;
+    ReflectFromRight(a, across, right.tau, j + 1, j + 1, w);
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_CODELETS_FACTOR_REFLECTORS_H_

@@ -1,0 +1,102 @@
+"""`ipu.bisect`: eigenvalues of symmetric tridiagonal matrices, and what comes
+down to them where no vectors are asked for."""
+
+from __future__ import annotations
+
+import math
+
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.ops import _matrices, hessenberg
+from jaxlib.ipu.ops._matrices import diagonal, spread, transpose
+from jaxlib.ipu.ops.factorise import factors
+from jaxlib.ipu.plan import matmul
+from jaxlib.ipu.plan.layout import grid, project
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import FactorKind
+
+BISECT = "ipu.bisect"
+
+
+def tridiagonal_values(
+  e: Emitter, main: Value, beside: Value, first: int = 0
+) -> Value:
+  """The ascending eigenvalues of symmetric tridiagonal matrices, from number
+  `first` on: diagonals [..., n], what is beside them [..., n - 1]."""
+  *batch, n = main.shape
+  count = math.prod(batch)
+  (found,) = e.node(
+    BISECT,
+    [e.reshape(main, (count, n)), e.reshape(beside, (count, n - 1))],
+    [((count, n - first), main.dtype)],
+    first,
+  )
+  return e.reshape(found, (*batch, n - first))
+
+
+def eigenvalues(e: Emitter, matrix: Value) -> Value:
+  """The ascending eigenvalues [..., n] of Hermitian matrices [..., n, n]: of
+  the tridiagonal form."""
+  n = matrix.shape[-1]
+  a, scale = _matrices.scaled(e, matrix)
+  packed, _ = hessenberg.reduced(e, a, FactorKind.TRIDIAGONAL)
+  main = e.real(diagonal(e, packed, 0, n))
+  beside = e.real(diagonal(e, transpose(e, packed), 1, n - 1))
+  return _scaled_back(e, tridiagonal_values(e, main, beside), scale)
+
+
+def singular_values(e: Emitter, matrix: Value) -> Value | None:
+  """The descending singular values [..., n] of matrices [..., m, n], m >= n, of
+  the bidiagonal form B; None where a tile or a few cannot make it.
+
+  [[0, B], [B^T, 0]], its rows and columns shuffled, is tridiagonal with a zero
+  diagonal; its upper eigenvalues are B's singular values (Golub and Kahan,
+  "Calculating the singular values and pseudo-inverse of a matrix", 1965).
+  """
+  *batch, _, n = matrix.shape
+  a, scale = _matrices.scaled(e, matrix)
+  found = factors(e, FactorKind.BIDIAGONAL, a)
+  if found is None:
+    return None
+  rank = len(batch)
+  square = _matrices.part(e, found[0], (0, n), (0, n))
+  main = e.reshape(diagonal(e, square, 0, n), (*batch, n, 1))
+  beside = diagonal(e, square, 1, n - 1)
+  beside = e.pad(beside, 0, [0] * (rank + 1), [0] * rank + [1])
+  beside = e.reshape(beside, (*batch, n, 1))
+  both = e.reshape(e.concatenate([main, beside], rank + 1), (*batch, 2 * n))
+  both = e.slice_in_dim(both, 0, 2 * n - 1, rank)
+  zero = e.constant(0, both.dtype, (*batch, 2 * n))
+  values = e.reverse(tridiagonal_values(e, zero, both, n), (rank,))
+  return _scaled_back(e, values, scale)
+
+
+def _scaled_back(e: Emitter, values: Value, scale: Value) -> Value:
+  scale = e.reshape(scale, (*values.shape[:-1], 1))
+  return e.multiply(values, spread(e, scale, values.shape))
+
+
+def _lower(builder: Builder, node: Node) -> None:
+  first: int = node.attributes
+  main, beside = (builder.view(v) for v in node.inputs)
+  n, shape = main.shape[1], node.results[0].shape
+  parts = matmul.distribute(builder.target.num_tiles, shape)
+  partition = grid(shape, parts)
+  operands = []
+  for view in (main, beside):
+    # The rows of a tile's matrices, whole.
+    whole = (*shape, view.shape[1])
+    layout = project(grid(whole, (*parts, 1)), whole, (0, 2))
+    operands.append(Operand(view, (0, -1), layout))
+  builder.execute(
+    schema.Bisect(n, first),
+    shape,
+    partition,
+    operands,
+    [Written(builder.result(node, partition), (0, 1))],
+  )
+
+
+define(Operation(BISECT, _lower))

@@ -1,0 +1,150 @@
+"""`ipu.factorise`: factors of matrices by a vertex that has them whole, or by
+a few that share their rows; and when that is worth while.
+
+Written as a loop over the columns, a factorisation takes many supersteps for
+each. A tile alone has none of these, but no more than its own workers either;
+a few tiles that share a matrix need one or two (codelets/_factor_cycles.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+from jaxlib.ipu.codelets.factorise import results
+from jaxlib.ipu.diagnostics import internal
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Node, Shape, Value
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.plan import factoring
+from jaxlib.ipu.plan.layout import Factor, Layout, grid
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import FactorKind
+
+FACTORISE = "ipu.factorise"
+
+# What the model charges for a turn of the loop over the columns of f32
+# matrices, at least, and for each of their rows; what it charges for f64,
+# whose arithmetic is soft, times that [D]. Of triangular inverses: for each
+# column of the products that double the size of what is inverted.
+_TURN = {
+  FactorKind.CHOLESKY: (3400, 0),
+  FactorKind.LU: (11300, 5),
+  FactorKind.QR: (7700, 2),
+  FactorKind.INVERSE: (400, 0),
+  FactorKind.UNIT_INVERSE: (400, 0),
+  FactorKind.HESSENBERG: (8500, 12),
+  FactorKind.TRIDIAGONAL: (8500, 12),
+  FactorKind.BIDIAGONAL: (17000, 12),
+}
+_SOFT = 3
+# A panel's products with the rest of the matrix, and their exchange [D].
+_UPDATE = 13000
+# Widths of panels that are tried; how many panels are unrolled; and how much
+# longer than the best fewer ones may take, since each is some steps more [G].
+_WIDTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
+_MOST_PANELS = 16
+_NEARLY = 1.2
+
+
+def factors(e: Emitter, kind: FactorKind, matrix: Value) -> list[Value] | None:
+  """What `kind` makes of matrices [..., m, n]; None where they do not fit or a
+  loop is charged less."""
+  *batch, m, n = matrix.shape
+  if _planned(e, kind, matrix.shape, matrix.dtype) is None:
+    return None
+  count = math.prod(batch)
+  types = results(kind, m, n, matrix.dtype)
+  found = e.node(
+    FACTORISE,
+    [e.reshape(matrix, (count, m, n))],
+    [((count, *s), d) for s, d in types],
+    kind,
+  )
+  return [
+    e.reshape(v, (*batch, *s)) for v, (s, _) in zip(found, types, strict=True)
+  ]
+
+
+def _planned(
+  e: Emitter, kind: FactorKind, shape: Shape, dtype: DType
+) -> factoring.Teams | None:
+  *batch, m, n = shape
+  if dtype not in (DType.F32, DType.F64) or 0 in shape:
+    return None
+  count = math.prod(batch)
+  found = factoring.plan(e.machine, kind, count, m, n, dtype)
+  if found is None or found.cycles >= _loop_cycles(kind, m, n, dtype):
+    return None
+  return found
+
+
+def _loop_cycles(kind: FactorKind, m: int, n: int, dtype: DType) -> float:
+  least, each = _TURN[kind]
+  soft = _SOFT if dtype is DType.F64 else 1
+  return soft * min(m, n) * (least + m * each)
+
+
+def panel_width(
+  e: Emitter, kind: FactorKind, shape: Shape, dtype: DType, otherwise: int
+) -> int:
+  """The columns of a panel for which a factorisation of matrices [..., m, n] by
+  panels is charged least, or nearly; `otherwise` for types that have only the
+  loop."""
+  *batch, m, n = shape
+  k = min(m, n)
+  if dtype not in (DType.F32, DType.F64) or k < 2:
+    return otherwise
+  tall = kind is not FactorKind.CHOLESKY
+
+  def cycles(width: int) -> float:
+    """Of as many panels as there are, all like the one in the middle."""
+    rows = m - (k - width) // 2 if tall else width
+    found = _planned(e, kind, (*batch, rows, width), dtype)
+    loop = _loop_cycles(kind, rows, width, dtype)
+    panel = loop if found is None else found.cycles
+    return -(-k // width) * (panel + _UPDATE) - _UPDATE * (width == n)
+
+  widths = [w for w in _WIDTHS if w < k <= w * _MOST_PANELS]
+  if k <= _WIDTHS[-1]:
+    widths.append(k)
+  if not widths:
+    return otherwise
+  took = {width: cycles(width) for width in widths}
+  enough = _NEARLY * min(took.values())
+  return max(width for width in widths if took[width] <= enough)
+
+
+def _lower(builder: Builder, node: Node) -> None:
+  kind: FactorKind = node.attributes
+  view = builder.view(node.inputs[0])
+  count, m, n = view.shape
+  target, dtype = builder.target, view.dtype
+  found = factoring.plan(target, kind, count, m, n, dtype)
+  if found is None:
+    raise internal(f"{kind.name} of {view.shape} fits no tile", node.location)
+  teams, parts = found.teams, found.parts
+  each = -(-count // teams)
+  layout = grid(view.shape, (teams, parts, 1))
+  # What is no matrix lies on the first of the tiles that share one.
+  spread = Factor(count, each, parts if count > each else 0)
+  written = [Written(builder.result(node, layout), (0, 1))]
+  for i, value in enumerate(node.results[1:], 1):
+    length = value.shape[1]
+    beside = Layout((spread, Factor(length, max(length, 1), 0)))
+    written.append(Written(builder.result(node, beside, i), (0, -1)))
+  builder.execute(
+    schema.Factorise(kind, m, n),
+    (count, m),
+    grid((count, m), (teams, parts)),
+    [Operand(view, (0, 1), layout)],
+    written,
+    handed=factoring.handed(
+      target, kind, m, n, dtype, parts, each, layout, count
+    ),
+    parts=parts,
+  )
+
+
+define(Operation(FACTORISE, _lower))

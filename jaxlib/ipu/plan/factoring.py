@@ -1,0 +1,108 @@
+"""Over how many tiles the rows of a matrix that is factored are spread, and
+what that costs."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxlib.ipu.codelets._factor_cycles import INVERSES, factoring
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.target import Target
+
+
+class Teams(NamedTuple):
+  """How matrices are spread over tiles.
+
+  Attributes:
+    teams: how many matrices are worked on at a time.
+    parts: tiles that share the rows of one.
+    cycles: of all that follows, vertices and exchange.
+  """
+
+  teams: int
+  parts: int
+  cycles: float
+
+
+@functools.lru_cache(maxsize=4096)
+def plan(
+  target: Target, kind: FactorKind, count: int, m: int, n: int, dtype: DType
+) -> Teams | None:
+  """The cheapest way for `count` matrices [m, n]; None if none fits."""
+  best = None
+  for parts in _candidates(target, kind, m):
+    teams = min(count, target.num_tiles // parts)
+    each = -(-count // teams)
+    # What comes in and what goes out; what the others send.
+    room = 2 * each * -(-m // parts) * n + (parts > 1) * (parts + 1) * (n + 2)
+    if room * SIZE[dtype] > target.bytes_for_products:
+      continue
+    took = factoring(target, kind, m, n, dtype, parts)
+    exchange = handed(target, kind, m, n, dtype, parts, 1).cost
+    cycles = each * (took.cycles + cost.cycles(exchange))
+    if best is None or cycles < best.cycles:
+      best = Teams(teams, parts, cycles)
+  return best
+
+
+def _candidates(target: Target, kind: FactorKind, m: int) -> list[int]:
+  """So many tiles that share a matrix: each worker has a row, or two, four and
+  so on; all rows are on one tile. Columns of an inverse are apart."""
+  found = {1}
+  own = target.num_workers
+  while own < m and kind not in INVERSES:
+    parts = -(-m // own)
+    if parts <= target.num_tiles:
+      found.add(parts)
+    own *= 2
+  return sorted(found)
+
+
+def handed(
+  target: Target,
+  kind: FactorKind,
+  m: int,
+  n: int,
+  dtype: DType,
+  parts: int,
+  each: int,
+  layout: Layout | None = None,
+  count: int = 1,
+) -> cost.Handed:
+  """What tiles that share matrices exchange, in all supersteps.
+
+  Args:
+    target: the machine.
+    kind, m, n, dtype, parts: as of `factoring`.
+    each: how many matrices tiles have one after the other.
+    layout: of the matrices, to say what buffers tiles need.
+    count: how many matrices there are.
+  """
+  took = factoring(target, kind, m, n, dtype, parts)
+  supersteps = len(took.received)
+  if not supersteps:
+    return cost.Handed(cost.superstep(target))
+  size = SIZE[dtype]
+  exchanged = each * float(
+    cost.exchange_cycles(target, took.received * size, took.sent * size).sum()
+  )
+  sync = float(each * supersteps * target.sync_cycles)
+  total = cost.Sourced(
+    compute_cycles=0.0,
+    exchange_cycles=exchanged,
+    sync_cycles=sync,
+    exchange_bytes=float(took.received.sum()) * size * parts * count,
+    flops=0.0,
+    derived=sync + each * supersteps * target.route_cycles,
+  )
+  buffers = None
+  if layout is not None:
+    buffers = np.zeros(target.num_tiles, np.int64)
+    buffers[layout.tiles()] = int(took.received.max()) * size
+  return cost.Handed(total, buffers)

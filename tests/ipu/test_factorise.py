@@ -1,0 +1,365 @@
+"""Factors of matrices on a tile or a few, and bisection: the engine against the
+interpreter, LAPACK against both, and when they are taken."""
+
+from __future__ import annotations
+
+import engine_kit
+import hypothesis
+import ipu_test_util as util
+import lowering_kit
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from program_kit import Kit
+from program_strategies import TILES
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxlib.ipu.codelets._factor_cycles import INVERSES
+from jaxlib.ipu.codelets._factors import DEFINITIONS
+from jaxlib.ipu.codelets.factorise import results
+from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.plan import factoring
+from jaxlib.ipu.plan.layout import Factor, Layout, grid, project
+from jaxlib.ipu.program import container, interp, schema
+from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.target import resolve
+
+pytestmark = pytest.mark.ipu_only
+
+F64 = DType.F64
+SQUARE = (
+  FactorKind.CHOLESKY, FactorKind.INVERSE, FactorKind.UNIT_INVERSE,
+  FactorKind.HESSENBERG, FactorKind.TRIDIAGONAL,
+)  # fmt: skip
+
+
+# How the rest is turned may hang on the last digits of what is nearly zero:
+# their elements can be compared in double precision only.
+REDUCED = (
+  FactorKind.HESSENBERG, FactorKind.TRIDIAGONAL, FactorKind.BIDIAGONAL,
+)  # fmt: skip
+
+
+def sample(kind: FactorKind, dtype: DType, shape: tuple[int, ...]):
+  """Matrices whose factors hardly change with their last digits."""
+  a = util.sample(NUMPY[dtype], shape, low=-1, high=1)
+  if kind in SQUARE and kind not in REDUCED:
+    a = a / shape[-1] + np.eye(shape[-1]) * 2
+  return a.astype(NUMPY[dtype])
+
+
+def program(kind, count, m, n, dtype, parts, view=None):
+  """One step that factors matrices, each on `parts` tiles."""
+  kit = Kit(TILES, bytes_per_tile=1 << 20)
+  shape, teams = (count, m, n), min(count, TILES // parts)
+  root, offset, strides = view or (shape, 0, (m * n, n, 1))
+  layout = grid(shape, (teams, parts, 1))
+  a = kit.placed(kit.argument(root, dtype), layout, shape, offset, strides)
+  kit.copy(kit.move(a))
+  each = -(-count // teams)
+  used = -(-m // -(-m // parts))
+  first = Factor(count, each, used if count > each else 0)
+  written = []
+  for i, (extents, type_) in enumerate(results(kind, m, n, dtype)):
+    beside = Layout((first, Factor(extents[0], max(extents[0], 1), 0)))
+    r = kit.result((count, *extents), type_, beside if i else layout)
+    written.append((r, (0, -1) if i else (0, 1)))
+  kit.execute(
+    schema.Factorise(kind, m, n), (count, m), [(a, (0, 1))], written,
+    grid((count, m), (teams, parts)),
+  )  # fmt: skip
+  return kit.bytes()
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=60)
+def test_factors(data):
+  kind = data.draw(st.sampled_from(list(FactorKind)))
+  dtype = data.draw(st.sampled_from([DType.F32, F64]))
+  dtype = F64 if kind in REDUCED else dtype
+  count, m = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 40))
+  n = m if kind in SQUARE else data.draw(st.integers(1, 40))
+  if kind is FactorKind.BIDIAGONAL:
+    m, n = max(m, n), min(m, n)
+  parts = data.draw(st.integers(1, min(m, TILES)))
+  parts = 1 if kind in INVERSES else parts
+  parts = -(-m // -(-m // parts))
+  # Dimensions in any order, with gaps.
+  shape = (count, m, n)
+  order = data.draw(st.permutations(range(3)))
+  root = tuple(shape[d] + data.draw(st.integers(0, 2)) for d in order)
+  dense = (root[1] * root[2], root[2], 1)
+  strides = [dense[order.index(d)] for d in range(3)]
+  bytes_ = program(kind, count, m, n, dtype, parts, (root, 0, strides))
+  argument = np.zeros(root, NUMPY[dtype])
+  view = argument[tuple(slice(shape[d]) for d in order)]
+  matrices = sample(kind, dtype, shape)
+  if kind is FactorKind.TRIDIAGONAL:
+    matrices += matrices.mT
+  view[:] = matrices.transpose(order)
+  eps = float(np.finfo(NUMPY[dtype]).eps)
+  atol = 1e-6 if kind in REDUCED else 64 * m * eps
+  engine_kit.check(bytes_, [argument], ulps=64, atol=atol, zero_signs=False)
+
+
+@pytest.mark.parametrize("kind", REDUCED, ids=lambda k: k.name)
+@pytest.mark.parametrize("n", [2, 3, 18, 67])
+def test_reduced_forms_have_the_same_values(kind, n):
+  a = sample(kind, DType.F32, (1, n, n))
+  if kind is FactorKind.TRIDIAGONAL:
+    a += a.mT
+  found = engine_kit.run(program(kind, 1, n, n, DType.F32, 1), [a]).outputs[0]
+  found = found[0].astype(np.float64)
+  if kind is FactorKind.TRIDIAGONAL:
+    assert not np.triu(found, 1).any()
+    beside = np.diag(np.diag(found, -1), -1)
+    found = np.diag(np.diag(found)) + beside + beside.T
+  if kind is FactorKind.HESSENBERG:
+    found = np.triu(found, -1)
+  if kind is FactorKind.BIDIAGONAL:
+    assert not np.tril(found, -1).any() and not np.triu(found, 2).any()
+  expected = np.linalg.svd(a[0].astype(np.float64), compute_uv=False)
+  actual = np.linalg.svd(found, compute_uv=False)
+  np.testing.assert_allclose(actual, expected, atol=1e-6 * n)
+  if kind is not FactorKind.BIDIAGONAL:
+    np.testing.assert_allclose(np.trace(found), np.trace(a[0]), atol=1e-6 * n)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, F64], ids=lambda d: d.name)
+def test_reflectors_of_tiny_columns(dtype):
+  """Their squares are no numbers of the type."""
+  tiny = np.sqrt(np.finfo(NUMPY[dtype]).tiny) / 1000
+  a = np.array([[[3, 0], [4, 1], [0, 7]]]) * tiny
+  data = program(FactorKind.QR, 1, 3, 2, dtype, 1)
+  packed, tau = engine_kit.check(
+    data, [a.astype(NUMPY[dtype])], ulps=4, zero_signs=False
+  )
+  np.testing.assert_allclose(packed[0, 0, 0] / tiny, -5, rtol=1e-5)
+  np.testing.assert_allclose(tau[0, 0], 8 / 5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", FactorKind, ids=lambda k: k.name)
+@pytest.mark.parametrize("value", [0, np.nan, np.inf, -1, "ones"])
+@pytest.mark.parametrize("parts", [0, 1, 3])
+def test_special_matrices(kind, value, parts):
+  """Of the engine (0), and of the interpreter's tiles."""
+  n = 5
+  a = np.eye(n, dtype=np.float32)
+  if value == "ones":
+    if kind in (*REDUCED, FactorKind.QR):
+      return  # rounding alone says which way the rest is turned
+    a[:] = 1
+  else:
+    a[3, 3] = value
+  if parts > 1 and kind in INVERSES:
+    return
+  run = interp.run if parts else engine_kit.run
+  found = run(program(kind, 1, n, n, DType.F32, max(parts, 1)), [a[None]])
+  with np.errstate(all="ignore"):
+    expected = DEFINITIONS[kind](a.copy())
+  for x, y in zip(found.outputs, expected, strict=True):
+    if np.isfinite(y).all():
+      np.testing.assert_allclose(x[0], y, atol=2e-6)
+    else:  # the same columns are of no use
+      np.testing.assert_array_equal(
+        np.isfinite(x[0]).all(0), np.isfinite(y).all(0)
+      )
+
+
+def test_what_tiles_exchange_is_counted():
+  data = program(FactorKind.QR, 2, 7, 4, DType.F32, 2)
+  read, constants = container.read(data)
+  a = np.ones((2, 7, 4), np.float32)
+  # Of two tiles each receives the sums, and one the row that the other has.
+  words = sum(2 * (1 + n) + n for n in (4, 3, 2, 1))
+  moved = interp.run(data, [a]).exchanges[-1].actual
+  assert moved == 2 * 4 * words
+  for name in ("exchange_bytes", "exchange_cycles"):
+    read, constants = container.read(data)
+    setattr(read.steps[-1].cost, name, 4.0)
+    with pytest.raises(interp.Trap, match="exchange|step's cost"):
+      interp.run(container.write(read, bytes(constants)), [a])
+
+
+def test_first_of_equal_pivots():
+  a = np.zeros((1, 40, 3), np.float32)
+  a[0, 20, 0], a[0, 33, 0], a[0, 5, 1] = -2, 2, 1
+  data = program(FactorKind.LU, 1, 40, 3, DType.F32, 1)
+  _, pivots, order = engine_kit.check(data, [a])
+  assert pivots.tolist() == [[20, 5, 2]]
+  assert order[0, :6].tolist() == [20, 5, 2, 3, 4, 1]
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    {"kind": 200}, {"rows": 0}, {"columns": 7}, {"rows": 1 << 40},
+    {"kind": FactorKind.LU}, {"kind": FactorKind.CHOLESKY},
+  ],
+  ids=str,
+)  # fmt: skip
+def test_the_engine_refuses_what_is_wrong(change):
+  data = program(FactorKind.QR, 2, 6, 4, DType.F32, 1)
+  read, constants = container.read(data)
+  for name, value in change.items():
+    setattr(read.steps[-1].fields, name, value)
+  with pytest.raises(engine_kit.EngineError, match=r"Factorise|space"):
+    engine_kit.run(
+      container.write(read, bytes(constants)), [np.zeros((2, 6, 4), np.float32)]
+    )
+
+
+# --- Bisection ---------------------------------------------------------------
+
+
+def bisected(d, e, first=0, parts=(1, 1)):
+  """What engine and interpreter find, which is the same bit by bit."""
+  kit = Kit(TILES, bytes_per_tile=1 << 20)
+  count, n = d.shape
+  shape, dtype = (count, n - first), DType[d.dtype.name.replace("float", "F")]
+  split = grid(shape, parts)
+  operands = []
+  for x in (d, e):
+    whole = (*shape, x.shape[1])
+    layout = project(grid(whole, (*parts, 1)), whole, (0, 2))
+    placed = kit.placed(kit.argument(x.shape, dtype), layout)
+    kit.copy(kit.move(placed))
+    operands.append((placed, (0, -1)))
+  r = kit.result(shape, dtype, split)
+  kit.execute(schema.Bisect(n, first), shape, operands, [(r, (0, 1))], split)
+  (found,) = engine_kit.check(kit.bytes(), [d, e])
+  return found
+
+
+def exact(d, e):
+  """In double precision, whatever d and e are."""
+  full = np.diag(d.astype(np.float64))
+  return np.linalg.eigvalsh(
+    full + np.diag(e.astype(np.float64), 1) + np.diag(e.astype(np.float64), -1)
+  )
+
+
+def spectra(n: int):
+  """Diagonals and what is beside them."""
+  rng = np.random.default_rng(n)
+  d, e = rng.normal(size=n), rng.normal(size=n - 1)
+  w = np.abs(np.arange(n) - n // 2)
+  return {
+    "random": (d, e),
+    "spread": (10.0 ** -np.arange(n), 0 * e),
+    "clustered": (1 + 0 * d, 1e-4 * e),
+    "split": (d, np.where(np.arange(n - 1) % 3, e, 0)),
+    "zero": (0 * d, 0 * e),
+    "no diagonal": (0 * d, e),
+    "pairs": (w * 1.0, 1 + 0 * e),  # Wilkinson's: they agree to all digits
+    "steps": (0 * d + 2, -1 + 0 * e),
+  }
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", spectra(2))
+@pytest.mark.parametrize("n", [1, 2, 21])
+def test_bisection(name, n, dtype):
+  d, e = (x.astype(dtype) for x in spectra(n)[name])
+  found = bisected(d[None], e[None])[0]
+  eps = np.finfo(dtype).eps
+  expected = exact(d, e)
+  assert (np.diff(found) >= 0).all()
+  atol = 16 * eps * max(np.abs(expected).max(), 1e-30)
+  np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+  if name == "spread":  # what does not interact is exact
+    np.testing.assert_array_equal(found, np.sort(d))
+
+
+def test_bisection_of_batches_on_tiles():
+  rng = np.random.default_rng(0)
+  d, e = (rng.normal(size=(5, n)).astype(np.float32) for n in (150, 149))
+  whole = bisected(d, e)
+  for parts in ((2, 2), (1, 4), (4, 1)):
+    np.testing.assert_array_equal(bisected(d, e, 130, parts), whole[:, 130:])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_bisection_of_what_is_not_finite(bad):
+  d, e = np.ones((3, 4), np.float32), np.ones((3, 3), np.float32)
+  d[0, 2] = e[2, 0] = bad
+  found = bisected(d, e)
+  assert np.isnan(found[[0, 2]]).all() and np.isfinite(found[1]).all()
+
+
+# --- What is charged ---------------------------------------------------------
+
+
+def steps(f, *shapes, tiles=1472):
+  """Fields of the compute sets, and all cycles."""
+  arguments = [np.zeros(s, np.float32) for s in shapes]
+  program = lowering_kit.phases(f, arguments, tiles).program
+  fields = [s.fields for s in program.steps if hasattr(s, "fields")]
+  cost = {v.name: v.value for v in program.cost_analysis}
+  return fields, cost["ipu cycles"]
+
+
+@pytest.mark.parametrize("f", [
+  jnp.linalg.cholesky, lax.linalg.lu, jnp.linalg.qr, lax.linalg.hessenberg,
+])  # fmt: skip
+def test_factors_are_cheaper_than_loops(monkeypatch, f):
+  fields, cycles = steps(f, (40, 40))
+  assert any(isinstance(x, schema.Factorise) for x in fields)
+  monkeypatch.setattr(factoring, "plan", lambda *_: None)
+  fields, loop = steps(f, (40, 40))
+  assert not any(isinstance(x, schema.Factorise) for x in fields)
+  assert cycles < 0.6 * loop
+
+
+def test_what_fits_no_tiles_is_a_loop():
+  small = resolve("ipu2", 2)
+  assert factoring.plan(small, FactorKind.QR, 1, 30000, 30, DType.F32) is None
+  assert factoring.plan(small, FactorKind.QR, 1, 300, 30, DType.F32) is not None
+
+
+def test_soft_arithmetic_is_spread_over_more_tiles():
+  """A tile takes longer for doubles than a loop over many."""
+  with jax.enable_x64(True):
+    a = np.zeros((40, 40))
+    found = lowering_kit.phases(lax.linalg.hessenberg, [a], 1472).program
+  assert not any(
+    isinstance(getattr(s, "fields", None), schema.Factorise)
+    for s in found.steps
+  )
+
+
+@pytest.mark.parametrize("kind", FactorKind, ids=lambda k: k.name)
+@pytest.mark.parametrize("dtype", [DType.F32, F64], ids=lambda d: d.name)
+def test_cycles_grow_with_work(kind, dtype):
+  target = resolve("ipu2", 1472)
+  took = [
+    factoring.plan(target, kind, count, n, n, dtype).cycles
+    for count, n in ((1, 4), (1, 9), (1, 24), (1, 60), (1, 100), (2000, 100))
+  ]
+  assert took == sorted(took)
+
+
+@pytest.mark.parametrize("tiles", [1, 4, 64])
+def test_rows_on_several_tiles(cpu, tiles):
+  rng = np.random.default_rng(1)
+  a = rng.normal(size=(40, 40)).astype(np.float32)
+  f = lambda a: jnp.abs(jnp.linalg.qr(a)[1])
+  lowering_kit.check(cpu, f, [a], tiles, ulps=1 << 12)
+  symmetric = lambda a: jnp.linalg.eigvalsh(a + a.T)
+  lowering_kit.check(cpu, symmetric, [a], tiles, ulps=1 << 12)
+  values = lambda a: jnp.linalg.svd(a, compute_uv=False)
+  lowering_kit.check(cpu, values, [a], tiles, ulps=1 << 12)
+
+
+def test_the_interpreter_wants_rows_where_they_are_read():
+  data = program(FactorKind.QR, 2, 7, 4, DType.F32, 2)
+  read, constants = container.read(data)
+  moves = read.steps[0].moves
+  read.steps[-1].operands[0].tensor = moves[0].source
+  with pytest.raises(interp.Trap, match="absent"):
+    interp.run(
+      container.write(read, bytes(constants)), [np.zeros((2, 7, 4), np.float32)]
+    )
