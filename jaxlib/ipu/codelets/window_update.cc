@@ -20,7 +20,10 @@ namespace {
 using program::ReduceKind;
 using program::RegisterType;
 
+// So many windows ahead their first bytes are brought near.
 constexpr int64_t kAhead = 8;
+constexpr int64_t kMostAhead = 512;
+constexpr int64_t kLine = 64;
 
 template <typename T>
 T ElementAt(const char* from) {
@@ -126,10 +129,16 @@ class RowsUpdate : public WindowUpdate {
     updates += nest_.source_offset + begin * column.source;
     result += nest_.destination_offset + begin * column.destination;
     const size_t outer = nest_.dims.size() - 1;
+    // Of a long row the processor sees by itself that more of it is read.
+    const int64_t bytes = std::min<int64_t>(
+        dims[outer].extent * std::abs(dims[outer].destination), kMostAhead);
     const auto for_each = [&](const auto& update) {
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t soon = std::min(i + kAhead, count - 1);
-        __builtin_prefetch(result + places[soon].tensor, 1);
+        const char* const soon =
+            result + places[std::min(i + kAhead, count - 1)].tensor;
+        for (int64_t at = 0; at < bytes; at += kLine) {
+          __builtin_prefetch(soon + at, 1);
+        }
         update(updates + places[i].other, result + places[i].tensor);
       }
     };

@@ -10,20 +10,33 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// A start index, brought into [0, limit].
-struct Start {
-  int64_t index;
-  bool inside;  // it was there before
-};
-
-// `limit` >= 0. Exact for any integer type.
+// A start index, brought into [0, limit]; exact for any integer type. It was
+// inside if the index is the same number as int64_t.
 template <typename Index>
-Start Clamp(Index index, int64_t limit) {
-  const bool low = index < Index{0};
-  const bool high =
-      !low & (static_cast<uint64_t>(index) > static_cast<uint64_t>(limit));
-  const int64_t clamped = low ? 0 : high ? limit : static_cast<int64_t>(index);
-  return {clamped, !(low | high)};
+int64_t Clamp(Index index, int64_t limit) {
+  if constexpr (std::is_signed_v<Index> || sizeof(Index) < sizeof(int64_t)) {
+    return std::min(std::max<int64_t>(index, 0), limit);
+  } else {
+    const bool high = index > static_cast<uint64_t>(limit);
+    return high ? limit : static_cast<int64_t>(index);
+  }
+}
+
+// Offsets of `n` singles, whose indices are `step` bytes apart (kStep, if it is
+// not 0: the loop then becomes vectors); -1 for what is left out.
+template <typename Index, bool kClamp, int64_t kStep>
+void LocateEach(const Windows::Component& component,
+                const char* __restrict indices, int64_t step, int64_t n,
+                int64_t* __restrict offsets) {
+  const int64_t limit = component.limit, tensor = component.tensor;
+  if constexpr (kStep > 0) step = kStep;
+  for (int64_t i = 0; i < n; ++i) {
+    Index index;
+    std::memcpy(&index, indices + i * step, sizeof index);
+    const int64_t start = Clamp(index, limit);
+    const bool inside = start == static_cast<int64_t>(index);
+    offsets[i] = start * tensor | (kClamp || inside ? 0 : -1);
+  }
 }
 
 // Calls f with an index of the type, an integer.
@@ -62,18 +75,21 @@ template <typename Index, bool kClamp>
 int64_t LocateRun(const std::vector<Windows::Component>& components,
                   const Windows::Batch& step, int64_t run, const char* index,
                   Windows::Place place, Windows::Place* places) {
+  struct Start {
+    int64_t offset;
+    bool inside;
+  };
   const auto start_of = [](const char* vector, const Windows::Component& c) {
     Index component;
     std::memcpy(&component, vector + c.index, sizeof component);
-    Start start = Clamp(component, c.limit);
-    start.index *= c.tensor;
-    return start;
+    const int64_t start = Clamp(component, c.limit);
+    return Start{start * c.tensor, start == static_cast<int64_t>(component)};
   };
   int64_t found = 0;
   const auto loop = [&](const auto& start_at) {
     for (int64_t i = 0; i < run; ++i) {
       const Start start = start_at(index + i * step.index);
-      places[found] = {place.tensor + i * step.tensor + start.index,
+      places[found] = {place.tensor + i * step.tensor + start.offset,
                        place.other + i * step.other};
       found += kClamp || start.inside;
     }
@@ -85,7 +101,7 @@ int64_t LocateRun(const std::vector<Windows::Component>& components,
       Start sum{0, true};
       for (const Windows::Component& c : components) {
         const Start start = start_of(at, c);
-        sum.index += start.index;
+        sum.offset += start.offset;
         sum.inside &= start.inside;
       }
       return sum;
@@ -126,7 +142,7 @@ int64_t ClampedStart(uint8_t dtype, const char* index, int64_t limit) {
   int64_t start = 0;
   WithIndex(dtype, [&]<typename Index>(Index i) {
     std::memcpy(&i, index, sizeof i);
-    start = Clamp(i, limit).index;
+    start = Clamp(i, limit);
   });
   return start;
 }
@@ -152,12 +168,16 @@ void Windows::LocateSingles(const char* indices, int64_t begin, int64_t end,
   const Component c = components[0];
   const int64_t step = batch[0].index;
   const char* const first = indices + c.index + begin * step;
-  WithIndex(index_dtype, [&]<typename Index>(Index index) {
-    for (int64_t i = 0; i < end - begin; ++i) {
-      std::memcpy(&index, first + i * step, sizeof index);
-      const Start start = Clamp(index, c.limit);
-      offsets[i] = clamp || start.inside ? start.index * c.tensor : -1;
-    }
+  WithIndex(index_dtype, [&]<typename Index>(Index) {
+    constexpr int64_t kItem = sizeof(Index);
+    const auto locate = [&]<bool kClamp>(std::bool_constant<kClamp>) {
+      if (step == kItem) {
+        LocateEach<Index, kClamp, kItem>(c, first, step, end - begin, offsets);
+      } else {
+        LocateEach<Index, kClamp, 0>(c, first, step, end - begin, offsets);
+      }
+    };
+    clamp ? locate(std::true_type{}) : locate(std::false_type{});
   });
 }
 
