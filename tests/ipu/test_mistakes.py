@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import plugin_test_util
 import pytest
+from callback_kit import forget_effects
 
 import jax
 import jax.numpy as jnp
@@ -140,6 +141,7 @@ def test_a_callback_that_fails_names_the_line(ipu, function, said):
   assert said in str(caught.value) and line(f) in str(caught.value)
   with pytest.raises(jax.errors.JaxRuntimeError):
     jax.effects_barrier()  # the effect has failed as well
+  forget_effects()
 
 
 @pytest.mark.parametrize(
@@ -151,8 +153,8 @@ def test_a_callback_that_fails_names_the_line(ipu, function, said):
     ("ipu_available_memory_proportion", "half", "a number from 0 to 1"),
     ("ipu_verify", "true", "expected True or False"),
     ("ipu_allow_out_of_memory", "yes", "expected True or False"),
-    ("ipu_tiles", 4, "knows ipu_num_tiles"),
-    ("num_tiles", 4, "knows ipu_num_tiles"),
+    ("ipu_tiles", 4, "did you mean ipu_num_tiles?"),
+    ("num_tiles", 4, "did you mean ipu_num_tiles?"),
   ],
 )
 def test_compiler_options(ipu, name, value, expected):
