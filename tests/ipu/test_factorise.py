@@ -314,6 +314,15 @@ def test_factors_are_cheaper_than_loops(monkeypatch, f):
   assert cycles < 0.6 * loop
 
 
+def test_values_alone_are_bisected():
+  alone = jnp.linalg.eigvalsh, lambda a: jnp.linalg.svd(a)[1]
+  vectors = jnp.linalg.eigh, jnp.linalg.svd
+  for functions, expected in ((alone, True), (vectors, False)):
+    for f in functions:
+      fields, _ = steps(f, (9, 9))
+      assert any(isinstance(x, schema.Bisect) for x in fields) == expected
+
+
 def test_what_fits_no_tiles_is_a_loop():
   small = resolve("ipu2", 2)
   assert factoring.plan(small, FactorKind.QR, 1, 30000, 30, DType.F32) is None
