@@ -112,8 +112,8 @@ def test_asynchronous_collectives(ipu):
       : (!stablehlo.future<{type_}>) -> {type_}
     %r0 = stablehlo.add %done, %sum : {type_}
     %r1 = stablehlo.negate %done : {type_}
-    stablehlo.custom_call @control_dep(%r1, %r0) {{has_side_effect = true}}
-      : ({type_}, {type_}) -> ()"""
+    stablehlo.custom_call @control_dep(%future, %r0) {{has_side_effect = true}}
+      : (!stablehlo.future<{type_}>, {type_}) -> ()"""
   got = computed(ipu, body, ["4xf32"] * 2, x, y)
   np.testing.assert_array_equal(got[0], x + x * y)
   np.testing.assert_array_equal(got[1], -x)

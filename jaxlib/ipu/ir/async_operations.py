@@ -1,8 +1,7 @@
 """Makes `async_start` and `async_done` the operation that they are about.
 
 What happens between the two could overlap with it on another machine. Here
-exchange and compute are supersteps of their own, so nothing is lost. JAX hands
-a future to nothing but `async_done`.
+exchange and compute are supersteps of their own, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -42,5 +41,5 @@ def _inline(start: Any) -> None:
     if done.name == _DONE:
       done.results[0].replace_all_uses_with(value)
       done.operation.erase()
-  if not list(future.uses):  # else the passes refuse the future
-    start.erase()
+  future.replace_all_uses_with(value)  # wishes for an order of operations
+  start.erase()
