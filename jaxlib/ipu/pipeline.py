@@ -14,7 +14,14 @@ from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
 from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower import emit, memory, signature, storage, totals
+from jaxlib.ipu.lower import (
+  emit,
+  local_copies,
+  memory,
+  signature,
+  storage,
+  totals,
+)
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.options import active
 from jaxlib.ipu.passes import (
@@ -230,6 +237,9 @@ def _allocate(state: State, options: Options) -> None:
   assert state.module is not None
   memory.check(
     state.builder, state.module, state.memory, options.allow_out_of_memory
+  )
+  local_copies.charge(
+    state.builder, state.module, state.arguments, state.results
   )
 
 

@@ -429,6 +429,19 @@ def test_transposition_is_all_to_all():
   assert step.sync_cycles == IPU2.sync_cycles
 
 
+def test_what_stays_on_a_tile_is_known():
+  here, there = layout.linear(100, 4), layout.grid((100,), (4,))
+  assert moved(here, there).kept.tolist() == [100] * 4
+  # Rows to columns: one element of eight stays.
+  rows, columns = layout.grid((8, 8), (8, 1)), layout.grid((8, 8), (1, 8))
+  assert moved(rows, columns).kept.tolist() == [4] * 8
+
+
+def test_one_worker_makes_short_copies():
+  assert cost.cycles(cost.local_copy(IPU2, 8)) == 72 + 6
+  assert cost.cycles(cost.local_copy(IPU2, 8000)) == 288 + 1000
+
+
 def test_the_busiest_tile_counts_over_all_moves():
   one, other = layout.single(10, 0), layout.single(10, 1)
   there, back = moved(one, other), moved(other, one)

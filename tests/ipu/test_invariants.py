@@ -101,6 +101,25 @@ def test_flops_of_a_product_are_exact(ipu):
   assert util.costs(ipu, jnp.matmul, a, b)["flops"] == 2 * 64 * 32 * 48
 
 
+def test_copies_within_tiles_take_time_where_places_differ(ipu):
+  x = jax.ShapeDtypeStruct((1472, 1000), np.float32)
+  with jax.default_device(ipu):
+    copied, kept = (
+      jax.jit(lambda x: x, donate_argnums=d).lower(x).compile().cost_analysis()
+      for d in ((), 0)
+    )
+  # 8 bytes a cycle, and a call of the workers.
+  assert copied["ipu cycles"] == copied["ipu compute cycles"] == 288 + 500
+  assert kept["ipu cycles"] == 0
+
+  def swapped(n):
+    f = lambda x, y: lax.fori_loop(0, n, lambda _, c: (c[1], c[0]), (x, y))
+    return util.costs(ipu, f, x, x)["ipu cycles"]
+
+  # Each iteration moves both arrays, and counts.
+  assert swapped(12) - swapped(2) == 10 * (288 + 1000 + 43)
+
+
 def test_what_is_stored_anyway_is_not_computed_twice(ipu):
   def f(x):
     c = jnp.exp(x - 1)

@@ -60,6 +60,8 @@ def broadcast(
   """
   found = []
   for dims in accesses:
+    if -1 not in dims:
+      continue
     moves = tuple(d >= 0 for d in dims)
     still = any(n > 1 and not m for n, m in zip(shape, moves, strict=True))
     if still and any(moves):

@@ -107,6 +107,8 @@ class Builder(Tensors):
     self.buffers: dict[int, StepBuffers] = {}
     self._graph: Graph | None = None
     self._readers: dict[int, list[Node]] | None = None
+    # Copies by their ids, and what each move keeps on its tile (plan/traffic).
+    self.staying: dict[int, tuple[schema.Copy, list[Any]]] = {}
 
   @property
   def steps(self) -> list[Any]:
@@ -226,6 +228,8 @@ class Builder(Tensors):
       traffic.append(self._copied(source, destination))
     if moves:
       self._exchange(moves, traffic)
+      step = self.steps[-1]
+      self.staying[id(step)] = step, [t.kept for t in traffic]
 
   def copying(self, pairs: Sequence[tuple[View, View]]) -> schema.Cost:
     """What `copy_to` would cost."""

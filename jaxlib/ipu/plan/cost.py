@@ -28,6 +28,11 @@ from jaxlib.ipu.target import Target
 # of it by a synchronisation [D].
 _BRANCH_CYCLES = 43
 
+# A copy on a tile by all of its workers, without its 8 bytes a cycle
+# (`Target::getMemcpyBytesPerCycle`; ipu-stack, cost.rs); Poplar's ShortMemcpy,
+# 72 to 76 cycles in profiles of tutorials [S].
+_COPY_CALL, _SHORT_COPY = 288, 72
+
 # Bytes of a packet from the host and to it, and what a stream brings to a tile
 # before the host has to be asked again, which takes a command's routing and a
 # synchronisation with the host (ipu-stack, exchange.rs) [S].
@@ -146,6 +151,19 @@ def exchange(target: Target, moves: Sequence[Traffic]) -> Sourced:
     bytes_out=int(sent.max()),
     total_bytes=total,
   )
+
+
+def local_copy(target: Target, size: float) -> Sourced:
+  """A tile's copy of so many bytes to another place of its own.
+
+  All workers take a part, or one of them all of a short copy: it issues a
+  vector in the time in which all six issue one each [D].
+  """
+  vectors = math.ceil(size / target.data_path_bytes)
+  shared = _COPY_CALL + vectors
+  alone = _SHORT_COPY + target.num_workers * vectors
+  cycles = float(min(shared, alone))
+  return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
 
 
 def compute_set(

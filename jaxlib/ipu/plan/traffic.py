@@ -34,11 +34,14 @@ class Traffic(NamedTuple):
       once: the exchange is a broadcast medium. Of several tiles with one
       element the first replica sends it.
     alike: the tiles of each pair (2i, 2i + 1) receive the same.
+    kept: bytes that each tile copies to another place of its own; None where
+      nobody counts them.
   """
 
   received: Array
   sent: Array
   alike: bool = False
+  kept: Array | None = None
 
   def load(self) -> tuple[Array, Array]:
     """Received and sent bytes as a tile's own bus has to carry them.
@@ -81,11 +84,12 @@ def traffic(
   tiles = np.arange(last + 1)
   if math.prod(shape) == 0:
     nothing = np.zeros(last + 1, np.int64)
-    return Traffic(nothing, nothing)
-  received, sent = _Move(source, destination, shape, once).count(tiles)
-  received, sent = received * item_bytes, sent * item_bytes
-  received.flags.writeable = sent.flags.writeable = False
-  return Traffic(received, sent, destination.layout.pairs_alike)
+    return Traffic(nothing, nothing, False, nothing)
+  counted = _Move(source, destination, shape, once).count(tiles)
+  received, sent, kept = (x * item_bytes for x in counted)
+  for figures in (received, sent, kept):
+    figures.flags.writeable = False
+  return Traffic(received, sent, destination.layout.pairs_alike, kept)
 
 
 class _Figures(NamedTuple):
@@ -141,8 +145,8 @@ class _Move:
     for strides in self._strides:
       strides[d : d + 1] = [strides[d] * inner, strides[d]]
 
-  def count(self, tiles: Array) -> tuple[Array, Array]:
-    """Elements that each tile receives and sends."""
+  def count(self, tiles: Array) -> tuple[Array, Array, Array]:
+    """Elements that each tile receives, sends, and has already."""
     source = self._source.side.layout
     destination = self._destination.side.layout
     if not self._fits:
@@ -151,6 +155,7 @@ class _Move:
       return (
         np.minimum(destination.elements(tiles), size),
         np.minimum(first.elements(tiles), size),
+        np.zeros(len(tiles), np.int64),
       )
     self._at = self._source.touched(tiles)
     self._to = self._destination.touched(tiles)
@@ -163,8 +168,9 @@ class _Move:
       alone = alone * figures.alone
     # A copy on another tile is wanted there too.
     only = self._to.active & (destination.num_replicas == 1)
-    received = self._to.active * (wanted - self._at.active * both)
-    return received, self._at.first * (held - only * alone)
+    kept = self._to.active * self._at.active * both
+    received = self._to.active * wanted - kept
+    return received, self._at.first * (held - only * alone), kept
 
   def _groups(self) -> list[list[int]]:
     """Dimensions that have to be counted together."""
