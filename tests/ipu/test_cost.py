@@ -15,7 +15,7 @@ from program_kit import everywhere
 
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS, _inner_loops, dot, gather, reduce
-from jaxlib.ipu.codelets import map as map_codelet
+from jaxlib.ipu.codelets._codelet import broadcast
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import INTEGERS, DType
@@ -171,7 +171,7 @@ def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
 ], ids=str)  # fmt: skip
 def test_rows_have_their_price(cell, worker):
   fields = elementwise(Opcode.ADD, 2, F32)
-  walks = map_codelet.broadcast((1200, 600), [(0, 1), (0, -1)])
+  walks = broadcast((1200, 600), [(0, 1), (0, -1)])
   assert walks == ((True, False),)
   found = CODELETS[schema.Map].cycles(
     IPU2, fields, [F32, F32], [F32], cell, walks=walks

@@ -6,7 +6,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -158,3 +158,25 @@ def volume(extents: Extents) -> Any:
   for extent in extents:
     result = result * extent
   return result
+
+
+def broadcast(
+  shape: Sequence[int], accesses: Iterable[Sequence[int]]
+) -> tuple[tuple[bool, ...], ...]:
+  """How operands are walked that stand still along some dimensions, not all:
+  for each dimension of the iteration space whether they move on.
+
+  Args:
+    shape: the iteration space.
+    accesses: for each of an operand's dimensions of the iteration space its
+      own, or -1 where it stands still.
+  """
+  found = []
+  for dims in accesses:
+    if -1 not in dims:
+      continue
+    moves = tuple(d >= 0 for d in dims)
+    still = any(n > 1 and not m for n, m in zip(shape, moves, strict=True))
+    if still and any(moves):
+      found.append(moves)
+  return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,28 +45,6 @@ _SCALED_SUPERVISOR, _SCALED_SUBTRACTS, _SCALED_START = 57, 7, 21
 # begin at a vector and where they may not; workers share the rows, or each
 # row's elements (popopsCycleEstimators.cpp) [S].
 _PER_ROW, _PER_ROW_UNALIGNED = 7, 25
-
-
-def broadcast(
-  shape: Sequence[int], accesses: Iterable[Sequence[int]]
-) -> tuple[tuple[bool, ...], ...]:
-  """How operands are walked that stand still along some dimensions, not all:
-  for each dimension of the iteration space whether they move on.
-
-  Args:
-    shape: the iteration space.
-    accesses: for each of an operand's dimensions of the iteration space its
-      own, or -1 where it stands still.
-  """
-  found = []
-  for dims in accesses:
-    if -1 not in dims:
-      continue
-    moves = tuple(d >= 0 for d in dims)
-    still = any(n > 1 and not m for n, m in zip(shape, moves, strict=True))
-    if still and any(moves):
-      found.append(moves)
-  return tuple(found)
 
 
 def _run(cell: Extents, walks: tuple[tuple[bool, ...], ...]) -> int:

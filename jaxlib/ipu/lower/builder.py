@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.codelets.map import broadcast
+from jaxlib.ipu.codelets._codelet import broadcast
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
@@ -302,7 +302,6 @@ class Builder(Tensors):
       hints["scalars"] = tuple(
         i for i, a in enumerate(accesses) if all(d < 0 for d in a.dims)
       )
-    if isinstance(fields, schema.Map):
       hints["walks"] = broadcast(shape, (a.dims for a in accesses))
     total = cost.compute_set(
       self.target,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from jaxlib.ipu.codelets.map import broadcast
+from jaxlib.ipu.codelets._codelet import broadcast
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
