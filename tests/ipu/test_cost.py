@@ -179,6 +179,45 @@ def test_rows_have_their_price(cell, worker):
   assert found.total == MULTI_VERTEX + 6 * (29 + worker)
 
 
+@pytest.mark.parametrize("dtype, width", [(F32, 2), (F16, 4)])
+def test_what_only_puts_zeros_is_a_mask(dtype, width):
+  """The gradient of relu: popnn's NonLinearityGrad1D has three cycles for a
+  vector of two floats or four halves."""
+  register = RegisterType.F32
+  x, other = (encode(Opcode.LOAD, register, imm=i) for i in (0, 1))
+  zero, one = (encode(Opcode.CONST, register, imm=i) for i in (0, 0x3F800000))
+  positive, nan = (
+    encode(Opcode.GT, register, 0, 2), encode(Opcode.NE, register, 0, 0)
+  )  # fmt: skip
+  either = encode(Opcode.OR, RegisterType.U32, 3, 4)
+
+  def worker(*code: bytes, outputs: int = 1) -> float:
+    """Cycles of a worker for one more vector."""
+    last = len(code) - 1
+    fields = schema.Map(b"".join(code), [last, last - 1][:outputs])
+    few, many = (
+      CODELETS[schema.Map].cycles(
+        IPU2,
+        fields,
+        [dtype] * 2,
+        [dtype, DType.BOOL][:outputs],
+        [n * 6 * width],
+      )
+      for n in (1000, 2000)
+    )
+    return (many.total - few.total) / 6000
+
+  def select(mask: int, otherwise: int = 2) -> bytes:
+    return encode(Opcode.SELECT, register, mask, 1, otherwise)
+
+  begin = x, other, zero, positive
+  assert worker(*begin, select(3)) == 3
+  assert worker(*begin, nan, either, select(5)) == 5
+  # A comparison that is stored is no mask, nor is what selects other values.
+  assert worker(*begin, select(3), outputs=2) > 6
+  assert worker(x, other, one, positive, select(3)) > 6
+
+
 def test_f16_rounded_late_is_computed_as_f32():
   load = encode(Opcode.LOAD, RegisterType.F32)
   add = encode(Opcode.ADD, RegisterType.F32, 0, 0)

@@ -149,6 +149,25 @@ def test_gradients_of_pooling(check, window, strides, padding):
   check(f, x, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
+def test_places_in_windows_are_compared_as_elements_are(ipu, dtype):
+  """What selects and what is selected are vectors of floats."""
+  pooled = pool(-np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1))
+  x = util.spec(32, 28, 28, 32, dtype=dtype)
+  found = util.costs(ipu, lambda x: jax.vjp(pooled, x)[1](pooled(x)), x)
+  each = 32 * 28 * 28 * 32 / ipu.num_tiles
+  assert found["ipu compute cycles"] < 20 * each * np.dtype(dtype).itemsize / 4
+
+
+def test_large_windows_of_halves_number_their_places(check):
+  """More than halves can count: the last of 2,500 is the largest."""
+  x = np.zeros((50, 50), np.float16)
+  x[49, 49] = x[48, 49] = 1
+  f = pool(-np.inf, lax.max, (50, 50))
+  check(lambda x: jax.vjp(f, x)[1](f(x)), x)
+
+
 def test_ties_select_the_first(check):
   x = util.sample(np.int32, (1, 12, 12, 2), low=0, high=2).astype(np.float32)
   f = pool(-np.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")

@@ -45,6 +45,8 @@ _TO_BOOL = frozenset(
     Opcode.GE,
   }
 )  # fmt: skip
+_COMPARES = _TO_BOOL - {Opcode.IS_FINITE}
+_FLOATS = (DType.F16, DType.BF16, DType.F32, DType.F64)
 _COMMUTATIVE = frozenset(
   {
     Opcode.ADD, Opcode.MUL, Opcode.MAX, Opcode.MIN, Opcode.AND, Opcode.OR,
@@ -104,9 +106,12 @@ class _Pass:
   def __init__(
     self,
     code: bytes,
+    outputs: tuple[int, ...],
     operand_dtypes: tuple[DType, ...],
     scalars: tuple[int, ...],
   ) -> None:
+    self.outputs = outputs
+    self.masks: dict[int, DType] = {}
     self.instructions = decode(code)
     self.dtypes = operand_dtypes
     self.scalars = scalars
@@ -219,6 +224,8 @@ class _Pass:
       if dtype in _inner_loops.ISSUE:
         self.scaled = added_by
         return to
+    if self._is_mask(index, i, dtype):
+      return to
     if i.op == Opcode.DIV and self.invariant[inputs[0]]:
       self.add(_inner_loops.inverse(dtype))
     else:
@@ -226,6 +233,77 @@ class _Pass:
     if to in _inner_loops.ISSUE:
       self.issued += _inner_loops.ISSUE[to]
     return to
+
+  def _is_mask(self, index: int, i: Instruction, dtype: DType) -> bool:
+    """Charges what only says which floats become zero, and what makes them so.
+
+    Such a mask stays in the float registers, a vector at a time: popnn's
+    gradient of relu is three float instructions (NonLinearityGrad1D.S;
+    popnn/PerformanceEstimation.hpp) [S]: one for the comparison, two for what
+    it selects. One more joins two masks.
+    """
+    inputs = arguments(i)
+    of = self.masks.get(inputs[0])
+    count = 1
+    if i.op in _COMPARES:
+      of = dtype if dtype in _inner_loops.ISSUE else None
+    elif i.op == Opcode.SELECT:
+      count = 2
+    elif i.op not in (Opcode.AND, Opcode.OR) or of != self.masks.get(inputs[1]):
+      return False
+    if of is None or (count == 1 and not self._zeroes(index, of)):
+      return False
+    if count == 1:
+      self.masks[index] = of
+    each = _inner_loops.ISSUE[of]
+    self.add(_inner_loops.Work(count * each, 0.0, _inner_loops.VECTOR[of]))
+    self.issued += count * each
+    return True
+
+  def _zeroes(self, mask: int, of: DType) -> bool:
+    """Whether all that a comparison is used for, maybe joined with others, is
+    to put zeros in the place of floats of a type."""
+    users = self.users.get(mask, [])
+    if not users or mask in self.outputs:
+      return False
+    for user in users:
+      i = self.instructions[user]
+      first, *others = arguments(i)
+      if i.op == Opcode.SELECT:
+        good = first == mask and any(
+          self.instructions[v].op == Opcode.CONST
+          and not self.instructions[v].imm
+          for v in others
+        )
+        good = good and all(self._is_float(v, of) for v in others)
+      else:
+        (other,) = others or (mask,)
+        other = first if other == mask else other
+        good = (
+          i.op in (Opcode.AND, Opcode.OR)
+          and self.instructions[other].op in _COMPARES
+          and not self.invariant[other]
+          and self.users[other] == [user]
+          and other not in self.outputs
+          and all(
+            self._is_float(v, of) for v in arguments(self.instructions[other])
+          )
+          and self._zeroes(user, of)
+        )
+      if not good:
+        return False
+    return True
+
+  def _is_float(self, value: int, dtype: DType) -> bool:
+    """Whether a value is of a type; a constant is of any."""
+    i = self.instructions[value]
+    if i.op == Opcode.CONST:
+      return i.type == RegisterType.F32
+    if i.op == Opcode.LOAD:
+      return self.dtypes[i.imm] == dtype
+    return i.type == RegisterType.F32 and all(
+      d == dtype for d in self.dtypes if d in _FLOATS
+    )
 
   def _by_scalar(self, i: Instruction) -> bool:
     """Whether an instruction's second operand is the same for all elements."""
@@ -290,7 +368,7 @@ def profile(
   Raises:
     CompileError: an instruction has no known cost on its type.
   """
-  p = _Pass(code, operand_dtypes, scalars)
+  p = _Pass(code, outputs, operand_dtypes, scalars)
   p.walk()
   loads = sum(_inner_loops.LOAD[d] for d in p.loaded.values())
   stores = 0.0

@@ -125,10 +125,10 @@ class Tensors:
     splat = array.size > 0 and not any(array.strides)
     data = np.ascontiguousarray(array.flat[0] if splat else array)
     raw = data.tobytes()
-    key = (dtype, raw, data.shape)
+    shape = () if splat else array.shape
+    key = (dtype, raw, shape)
     root = self._constant_roots.get(key)
     if root is None:
-      shape = () if splat else array.shape
       root = self.new_root(shape, dtype)
       info = self.tensors[root]
       self.constants += bytes(-len(self.constants) % 64)

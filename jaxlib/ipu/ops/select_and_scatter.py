@@ -10,6 +10,7 @@ farther than its window, and nothing is scattered.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,8 +40,11 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
   dims += [d for d in range(len(w.sizes)) if d not in dims
            and (w.low[d] or w.high[d])]  # fmt: skip
   dims.sort()
-  selected = _selected(e, operand, w, dims, select)
-  return [_collected(e, operand, selected, source, init, w, dims, scatter)]
+  marks = _marks(operand, w, dims, _extreme(select))
+  selected = _selected(e, operand, w, dims, select, marks)
+  return [
+    _collected(e, operand, selected, marks, source, init, w, dims, scatter)
+  ]
 
 
 def _reach(w: Window, d: int) -> int:
@@ -58,8 +62,32 @@ def _numbers(w: Window, dims: Sequence[int]) -> list[int]:
   return steps[::-1]
 
 
-# Added to the number of a place outside of the operand, for each dimension.
-_OUTSIDE = 1 << 28
+# What the number of a place outside of the operand is changed by, for each
+# dimension.
+_OUTSIDE = {DType.I32: 1 << 28, DType.F32: 1 << 28, DType.F16: 4096}
+# Integers up to this are exact.
+_EXACT = {DType.F32: 1 << 24, DType.F16: 2048}
+
+
+class _Marks(NamedTuple):
+  """How places in a window are marked: `first` plus or minus their number.
+
+  A window of which the first or last extreme is selected has floats for marks,
+  from 1, where its numbers are not too large; the highest is selected. They
+  are compared and selected like the elements themselves. All others have
+  their numbers.
+
+  Attributes:
+    dtype: of the marks.
+    first: of the place of number 0.
+    sign: whether marks rise or fall with the number.
+    none: the mark of no place at all.
+  """
+
+  dtype: DType
+  first: int
+  sign: int
+  none: int
 
 
 class _Extreme(NamedTuple):
@@ -93,26 +121,48 @@ def _extreme(select: Graph) -> _Extreme | None:
   return _EXTREMES.get(node.attributes.opcode)
 
 
+def _marks(
+  operand: Value, w: Window, dims: Sequence[int], extreme: _Extreme | None
+) -> _Marks:
+  if extreme is None:
+    return _Marks(DType.I32, 0, 1, -1)
+  count = math.prod(_reach(w, d) * w.strides[d] for d in dims)
+  dtype = operand.dtype if operand.dtype in _EXACT else DType.F32
+  if count >= _EXACT[dtype]:
+    dtype = DType.F32 if count < _EXACT[DType.F32] else DType.I32
+  if extreme.first:
+    return _Marks(dtype, count, -1, 0)
+  return _Marks(dtype, 1, 1, 0)
+
+
 def _total(
   e: Emitter,
   tables: Sequence[np.ndarray],
   walked: Sequence[Sequence[int]],
   shape: Sequence[int],
+  marks: _Marks,
 ) -> Value:
-  """The sum of tables, each along some dimensions of a shape."""
-  values = [
-    e.broadcast_in_dim(e.constant(table.astype(np.int32)), shape, dims)
-    for table, dims in zip(tables, walked, strict=True)
-  ]
+  """The marks of places whose numbers are the sums of tables, each along some
+  dimensions of a shape."""
+  values = []
+  for i, (table, dims) in enumerate(zip(tables, walked, strict=True)):
+    mark = marks.sign * table + (0 if i else marks.first)
+    constant = e.constant(mark.astype(NUMPY[marks.dtype]))
+    values.append(e.broadcast_in_dim(constant, shape, dims))
   if not values:
-    return e.constant(0, DType.I32, shape)
+    return e.constant(marks.first, marks.dtype, shape)
   return functools.reduce(e.add, values)
 
 
 def _selected(
-  e: Emitter, operand: Value, w: Window, dims: Sequence[int], select: Graph
+  e: Emitter,
+  operand: Value,
+  w: Window,
+  dims: Sequence[int],
+  select: Graph,
+  marks: _Marks,
 ) -> Value:
-  """The number of the place that each window selects, -1 for none."""
+  """The mark of the place that each window selects."""
   rank = len(operand.shape)
   extreme = _extreme(select)
   filling: Number = 0
@@ -128,8 +178,8 @@ def _selected(
     [1] * len(dims),
   )
   shape = values.shape
-  # What picks the last takes the highest number: those outside are negative.
-  mark = _OUTSIDE if extreme is None or extreme.first else -_OUTSIDE
+  # Where the highest mark is selected, those outside are negative.
+  outside = _OUTSIDE[marks.dtype] * (1 if extreme is None else -marks.sign)
   tables, walked, padded_dims = [], [], False
   for i, (d, step) in enumerate(zip(dims, _numbers(w, dims), strict=True)):
     place = np.arange(w.sizes[d])
@@ -137,11 +187,11 @@ def _selected(
     if w.low[d] > 0 or w.high[d] > 0:
       index = np.arange(shape[d])[:, None] * w.strides[d] + place - w.low[d]
       inside = (index >= 0) & (index < operand.shape[d])
-      table = np.where(inside, table, mark)
+      table = np.where(inside, table, outside)
       padded_dims = True
     tables.append(table)
     walked.append((d, rank + i)[2 - table.ndim :])
-  number = _total(e, tables, walked, shape)
+  number = _total(e, tables, walked, shape, marks)
   reduced = range(rank, rank + len(dims))
   if extreme is not None:
     best = e.reduce(values, filling, reduced, extreme.name)
@@ -149,11 +199,11 @@ def _selected(
     chosen = e.compare(values, best, "EQ")
     if operand.dtype in FLOATS:
       chosen = e.or_(chosen, e.compare(values, values, "NE"))
-    none = np.iinfo(np.int32).max if extreme.first else -1
-    pick = "minimum" if extreme.first else "maximum"
-    return e.reduce(e.select(chosen, number, none), none, reduced, pick)
+    lowest = identity(ReduceKind.MAX, NUMPY[marks.dtype])
+    found = e.select(chosen, number, marks.none)
+    return e.reduce(found, lowest, reduced, "maximum")
   if padded_dims:
-    number = e.select(e.compare(number, mark, "GE"), -1, number)
+    number = e.select(e.compare(number, outside, "GE"), -1, number)
 
   def better(
     old: Value, place: Value, new: Value, new_place: Value
@@ -173,6 +223,7 @@ def _collected(
   e: Emitter,
   operand: Value,
   selected: Value,
+  marks: _Marks,
   source: Value,
   init: Value,
   w: Window,
@@ -193,7 +244,7 @@ def _collected(
   ones = [1] * len(dims)
   near = [
     windows(e, e.pad(value, fill, low, high), dims, reach, ones, ones)
-    for value, fill in ((selected, -1), (source, 0))
+    for value, fill in ((selected, marks.none), (source, 0))
   ]
   # (..., quotient, remainder, ..., window) for each dimension of `dims`.
   kept: list[int] = []
@@ -211,7 +262,7 @@ def _collected(
     turn = (reach[i] - 1 - np.arange(reach[i])) * w.strides[d]
     tables.append((np.arange(w.strides[d])[:, None] + turn) * step)
     walked.append((places[d] + 1, len(kept) + i))
-  number = _total(e, tables, walked, shape)
+  number = _total(e, tables, walked, shape, marks)
   here = e.compare(choice, number, "EQ")
   result = _combined(e, here, value, init, len(kept), scatter)
   whole = [quotients[d] * w.strides[d] if d in dims else n
