@@ -234,6 +234,18 @@ def _allocate(state: State, options: Options) -> None:
       state, Builder(options.target, hoists=False, keeps=False, boxes=False)
     )
     _plan_memory(state)
+  for hoists in (True, False) if builder.indexes else ():
+    # Steps whose places are known at run time take more rounds.
+    assert state.builder is not None
+    if not memory.overflows(state.builder, state.memory):
+      break
+    _lower_once(
+      state,
+      Builder(
+        options.target, hoists=hoists, keeps=False, boxes=False, frugal=True
+      ),
+    )
+    _plan_memory(state)
   assert state.module is not None
   memory.check(
     state.builder, state.module, state.memory, options.allow_out_of_memory

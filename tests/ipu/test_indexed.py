@@ -15,10 +15,6 @@ from lowering_kit import check, phases
 
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import target as machines
-from jaxlib.ipu.codelets._cycles import Cycles
-from jaxlib.ipu.plan import indexed, indexed_split
-from jaxlib.ipu.plan.layout import linear
 from jaxlib.ipu.program import container, schema
 
 pytestmark = pytest.mark.ipu_only
@@ -154,43 +150,3 @@ def test_sums_of_many_updates_are_added_up_in_parts(ipu):
     util.spec(10**5),
   )
   assert found["ipu exchange cycles"] >= 10**5
-
-
-def test_rounds():
-  """What has no room arrives in parts, in order."""
-  target = machines.TARGETS["ipu2"]
-  w = indexed_split.Windows((10**6,), (10**6,), (-1,), 1, 4, 4)
-  own = linear(10**6, 1472)
-  one_by_one = indexed.Partials(0, Cycles(0.0))
-  plan = indexed.updating(
-    target, w, own, True, one_by_one, lambda lookups, *rest: Cycles(lookups)
-  ).plan
-  assert plan.rounds > 1
-  covered = 0
-  for r in indexed_split.rounds(w, plan):
-    assert r.start == covered and r.partition.num_elements == r.extent
-    covered += r.extent
-    assert r.extent * 8 <= target.bytes_per_tile / 4
-  assert covered == 10**6
-
-
-def test_scatter_in_rounds(cpu):
-  """On tiles with little SRAM."""
-  tile = machines.TARGETS["ipu2"]
-  small = machines.Target(
-    version="small", num_tiles=4, bytes_per_tile=8192, clock_hz=tile.clock_hz
-  )
-  x = util.sample(np.float32, (64, 4))
-  i = np.random.RandomState(0).permutation(64).astype(np.int32)
-  u = util.sample(np.float32, (64, 4), key="u")
-
-  def f(x, i, u):
-    return x.at[i].set(u)
-
-  check(cpu, f, [x, i, u], small)
-  program, _ = container.read(phases(f, [x, i, u], small).data)
-  scatters = [
-    s for s in program.steps if isinstance(getattr(s, "fields", 0),
-                                           schema.Scatter)
-  ]  # fmt: skip
-  assert len(scatters) > 1

@@ -64,7 +64,8 @@ def handed_on(handed):
 @hypothesis.settings(max_examples=60)
 def test_updates_take_what_was_estimated(w, target):
   own = spread(target, w.windowed, 4)
-  plan, taken = indexed.updating(target, w, own, False, SUMS, cycles)
+  found = indexed.updating(target, w, own, False, SUMS, cycles)
+  plan, taken, w = found.plan, found.estimate, w.of_round(found.size)
   lookups, window = largest_cell(w, plan.partition)
   comes = plan.windowed.max_elements * 4
   arrives = lookups * (w.index_bytes + window * 4)
@@ -73,15 +74,15 @@ def test_updates_take_what_was_estimated(w, target):
   total += exchanged(target, arrives) + after
   total += cycles(lookups, window, plan.parts, plan.entries).total
   assert taken.cycles == pytest.approx(total, rel=0.01)
-  if plan.rounds == 1:
-    assert taken.room == comes + arrives + buffers
+  assert taken.held + taken.step == comes + arrives + buffers
 
 
 @given(windows(), targets)
 @hypothesis.settings(max_examples=60)
 def test_slices_take_what_was_estimated(w, target):
   own = spread(target, w.windowed, 4)
-  plan, taken = indexed.slicing(target, w, own, False, cycles)
+  found = indexed.slicing(target, w, own, False, cycles)
+  plan, taken, w = found.plan, found.estimate, w.of_round(found.size)
   lookups, window = largest_cell(w, plan.partition)
   comes = plan.windowed.max_elements * 4
   arrives = lookups * w.index_bytes
@@ -90,7 +91,26 @@ def test_slices_take_what_was_estimated(w, target):
   total += exchanged(target, arrives)
   total += cycles(lookups, window, plan.parts, plan.entries).total
   assert taken.cycles == pytest.approx(total, rel=0.01)
-  assert taken.room == comes + arrives + buffers
+  assert taken.held + taken.step == comes + arrives + buffers
+
+
+@given(windows(), targets, st.booleans())
+@hypothesis.settings(max_examples=40)
+def test_rounds_stay_within_their_room(w, target, stays):
+  """As far as single lookups do; together they are all there is."""
+  w = w._replace(shape=(40 * w.shape[0], *w.shape[1:]))
+  own = spread(target, w.windowed, 4)
+  for share in (indexed.ROOMY, indexed.FRUGAL):
+    limit = target.bytes_per_tile * share
+    for found in (
+      indexed.slicing(target, w, own, stays, cycles, share),
+      indexed.updating(target, w, own, stays, SUMS, cycles, share),
+    ):
+      extent = w.shape[w.rounds_along]
+      assert 1 <= found.size <= extent
+      taken = found.estimate
+      if found.size < extent:
+        assert taken.held + taken.step <= limit or found.size == 1
 
 
 @given(st.data(), targets)
@@ -102,7 +122,7 @@ def test_dimensions_that_indices_name_are_cut_as_one(data, target):
   for shape in (named, (math.prod(named),)):
     along = (-1,) * len(shape) + (1,)
     w = Windows((lookups, row), (*shape, row), along, 1, 4, 4)
-    own = spread(target, w.windowed, 4)
+    own = spread(target, (math.prod(w.windowed),), 4)
     found.append(
       [
         indexed.updating(target, w, own, False, SUMS, cycles).plan,

@@ -1,12 +1,24 @@
-"""Large slices at places known at run time, which go in rounds."""
+"""Slices and updates at places known at run time, in rounds."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+
+import ipu_test_util as util
 import numpy as np
 import pytest
+from lowering_kit import check as check_on
+from lowering_kit import phases
 
 import jax
+import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu import pipeline
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.ops import _rounds
+from jaxlib.ipu.program import container, schema
 
 N = 2_000_000
 BATCHED = lax.GatherDimensionNumbers(
@@ -64,6 +76,176 @@ def test_lookups_of_batches(check, x):
     return lax.gather(table, indices, BATCHED, (1, 1))
 
   check(f, table, indices.astype(np.int32))
+
+
+S = jax.ShapeDtypeStruct
+
+
+def _fits(ipu, f, *arguments, donate=(), **options) -> bool:
+  with jax.default_device(ipu):
+    try:
+      jax.jit(f, donate_argnums=donate, compiler_options=options).lower(
+        *arguments
+      ).compile()
+    except jax.errors.JaxRuntimeError as e:
+      assert "RESOURCE_EXHAUSTED" in str(e)
+      return False
+  return True
+
+
+def _slice(n):
+  return lambda x, i: lax.dynamic_slice(x, (i,) * x.ndim, n)
+
+
+def _update(x, u, i):
+  return lax.dynamic_update_slice(x, u, (i,) * x.ndim)
+
+
+INDEX = S((), np.int32)
+
+
+def floats(*shape):
+  return S(shape, np.float32)
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("n", [2, 3, 5, 5.2, 5.3, 30])
+def test_updates_of_any_size_fit(ipu, n):
+  n = int(n * 100_000)
+  assert _fits(ipu, _update, floats(4194304), floats(n), INDEX)
+  assert _fits(ipu, _update, floats(4194304), floats(n), INDEX, donate=(0,))
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("n", [500, 600, 720, 730, 1500])
+def test_slices_of_any_size_fit(ipu, n):
+  assert _fits(ipu, _slice((n, n)), floats(3000, 3000), INDEX)
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize(
+  ("shape", "size"),
+  [((40000000,), (500000,)), ((1500, 100000), (1499, 300))],
+)
+def test_slices_of_large_arrays_fit(ipu, shape, size):
+  assert _fits(ipu, _slice(size), floats(*shape), INDEX)
+  assert _fits(ipu, _update, floats(*shape), floats(*size), INDEX, donate=(0,))
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("n", [2**18, 2**19, 2**20, 2**20 + 1000, 2**22])
+def test_any_number_of_lookups_fits(ipu, n):
+  look_up = lambda x, i: x[i]
+  assert _fits(ipu, look_up, floats(4000000), S((n,), np.int32))
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("n", [2**15, 2**17, 2**18])
+def test_slices_fit_few_tiles(ipu, n):
+  x = floats(2**20)
+  assert _fits(ipu, _slice((n,)), x, INDEX, ipu_num_tiles=16)
+  assert _fits(ipu, _update, x, floats(n), INDEX, ipu_num_tiles=16)
+  assert _fits(ipu, lambda x, i: x[i], x, S((n,), np.int32), ipu_num_tiles=16)
+
+
+@pytest.mark.ipu_only
+def test_what_fits_does_so_in_smaller_pieces(ipu):
+  """On 16 tiles, until arguments and results alone have no room."""
+  x = floats(2**20)
+  for f in (_slice, lambda n: lambda x, i: x[jnp.arange(n[0]) * i]):
+    fit = [
+      _fits(ipu, f((n,)), x, INDEX, ipu_num_tiles=16)
+      for n in range(2**17, 2**20, 2**17)
+    ]
+    assert fit == sorted(fit, reverse=True) and fit[0] and fit[2]
+
+
+@pytest.mark.ipu_only
+def test_programs_of_many_rounds_are_small(ipu):
+  """They are loops."""
+  target = machines.TARGETS["ipu2"]
+  x, u = np.zeros(10**7, np.float32), np.zeros(8 * 10**6, np.float32)
+  i = np.int32(3)
+  for f, arguments in ((_slice((8 * 10**6,)), [x, i]), (_update, [x, u, i])):
+    program, _ = container.read(phases(f, arguments, target).data)
+    assert len(program.steps) < 200
+    assert any(isinstance(s, schema.Repeat) for s in program.steps)
+
+
+@pytest.fixture(params=["steps", "loop", "loop, frugal"])
+def rounds(request, monkeypatch):
+  """Each of the ways in which rounds run."""
+  if "loop" in request.param:
+    monkeypatch.setattr(_rounds, "_UNROLLED", 1)
+  if "frugal" in request.param:
+    frugal = functools.partial(Builder, frugal=True)
+    monkeypatch.setattr(pipeline, "Builder", frugal)
+  return request.param
+
+
+SMALL = machines.Target(
+  version="small", num_tiles=4, bytes_per_tile=14000, clock_hz=1e9
+)
+
+
+def _counts(x, i, u):
+  return x.at[i].add(u)
+
+
+def _largest(x, i, u):
+  return x.at[i].max(u)
+
+
+def _last(x, i, u):
+  return x.at[i].set(u)
+
+
+def _rows(x, i, u):
+  return x.at[i].get(mode="fill", fill_value=7)
+
+
+def _columns(x, i, u):
+  return x.T[:, i]
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize(
+  "f", [_counts, _largest, _last, _rows, _columns], ids=lambda f: f.__name__
+)
+def test_lookups_on_little_sram(cpu, f, rounds):
+  """Each round does its own, in order, and what is left over comes last."""
+  rows = 613
+  x = np.round(util.sample(np.float32, (rows, 3), low=0, high=9))
+  i = np.random.RandomState(0).permutation(rows + 9).astype(np.int32)
+  if f in (_counts, _largest):
+    i = i % 50
+  u = np.round(util.sample(np.float32, (rows + 9, 3), key="u", low=0, high=9))
+  check_on(cpu, f, [x, i, u], SMALL)
+  program, _ = container.read(phases(f, [x, i, u], SMALL).data)
+  kinds = (schema.Gather, schema.Scatter)
+  steps = [s for s in program.steps if isinstance(s, schema.Execute)]
+  loops = [s for s in program.steps if isinstance(s, schema.Repeat)]
+  if rounds == "steps":
+    assert sum(isinstance(s.fields, kinds) for s in steps) > 1
+  else:
+    assert loops
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("start", [-4, 17, 5000])
+def test_slices_on_little_sram(cpu, start, rounds):
+  x = util.sample(np.float32, (1000,))
+  u = util.sample(np.float32, (997,), key="u")
+
+  def f(x, u, i):
+    return (
+      lax.dynamic_slice(x, (i,), (601,)),
+      lax.dynamic_update_slice(x, u, (i,)),
+      lax.dynamic_slice(x.reshape(20, 50), (i, i - 3), (19, 48)),
+    )
+
+  target = dataclasses.replace(SMALL, bytes_per_tile=10000)
+  check_on(cpu, f, [x, u, np.int32(start)], target)
 
 
 @pytest.mark.parametrize(

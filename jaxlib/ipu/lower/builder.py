@@ -24,7 +24,7 @@ from jaxlib.ipu.lower.schedule import Task, schedule
 from jaxlib.ipu.lower.scope import Scope
 from jaxlib.ipu.lower.tensors import TensorInfo, Tensors
 from jaxlib.ipu.lower.view import View, dense_strides
-from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan import cost, indexed
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.plan.traffic import traffic as moved
@@ -83,6 +83,9 @@ class Builder(Tensors):
     wishes: other mappings of values that loops carry, by loop and number.
     wished: those that bodies of loops leave such values in, where it costs
       much to bring them back.
+    frugal: whether steps whose places are known at run time take as little
+      SRAM as they can, in more rounds.
+    indexes: whether there are such steps.
     buffers: steps that need room beside tensors while they run, by their id.
   """
 
@@ -93,6 +96,7 @@ class Builder(Tensors):
     keeps: bool = True,
     boxes: bool = True,
     wishes: dict[tuple[int, int], Layout] | None = None,
+    frugal: bool = False,
   ) -> None:
     super().__init__(target)
     self.hoists = hoists
@@ -103,6 +107,8 @@ class Builder(Tensors):
     self.boxed = False
     self.wishes = wishes or {}
     self.wished: dict[tuple[int, int], Layout] = {}
+    self.frugal = frugal
+    self.indexes = False
     self._scopes = [Scope(1, 0, ())]
     self.buffers: dict[int, StepBuffers] = {}
     self._graph: Graph | None = None
@@ -114,6 +120,12 @@ class Builder(Tensors):
   def steps(self) -> list[Any]:
     """The list that new steps go to."""
     return self._scopes[-1].steps
+
+  def share_of_steps(self) -> float:
+    """The share of a tile's SRAM for a step whose places are known at run time
+    only (plan/indexed.py)."""
+    self.indexes = True
+    return indexed.FRUGAL if self.frugal else indexed.ROOMY
 
   # --- Exchange ------------------------------------------------------------
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets._kinds import IndexedCodelet, UpdatingCodelet
+from jaxlib.ipu.codelets._windows import along_dynamic
+from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape
@@ -17,6 +19,7 @@ from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.plan.indexed_split import Windows
 from jaxlib.ipu.plan.layout import Factor, Layout, project, single
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 
 
 def index_view(view: View, indexing: Indexing) -> View:
@@ -84,3 +87,24 @@ def partials(
   item_bytes = codelet.partial_bytes(fields, dtype)
   each = codelet.combining(fields, dtype) if item_bytes else Cycles(0.0)
   return indexed.Partials(item_bytes, each)
+
+
+@dataclasses.dataclass(frozen=True)
+class SliceCycles:
+  """What a slice takes (plan/indexed.py): each index along what moves counts
+  as a lookup of what lies together there."""
+
+  target: Target
+  dtype: DType
+
+  def __call__(
+    self, lookups: Any, window: Any, parts: Any, entries: Any
+  ) -> Cycles:
+    del parts, entries
+    return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
+
+
+def moving_windows(shape: Shape, windowed: Shape, dtype: DType) -> Windows:
+  """What a dynamic slice of `shape` walks, or an update."""
+  along = along_dynamic(shape, windowed)
+  return Windows(shape, windowed, along, len(shape), SIZE[dtype], 0)

@@ -1,125 +1,392 @@
-"""Slices at places known at run time, in rounds.
+"""Steps whose places are known at run time, in rounds.
 
-Whoever has an element has to find out for itself that it is wanted
-(plan/indexed.py): all tiles that share the dimension along which a slice can
-move see the whole of it there. A large one goes piece by piece.
+What all lookups take may have no room on the tiles that share a tensor: then
+some come after the others, as many at once as the plan says
+(plan/indexed.py). A few rounds are a few steps. Many are a loop's iterations,
+which slice what they read, and update what they make: copies in which a
+dimension that counts the rounds is whole on each tile; or, where SRAM is short,
+the arrays where they are.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.ir.attributes import Indexing
-from jaxlib.ipu.ir.emitter import Emitter
-from jaxlib.ipu.ir.graph import Node, Shape, Value
+import numpy as np
 
-# More bytes than this go in rounds, each of so many; and how many tiles an IPU
-# has [G]: in one go they would leave little of the SRAM to large arrays.
-_LARGE, _ROUND = 2 << 20, 1 << 18
-# Of lookups, which are split over tiles as well.
-_LARGE_LOOKUPS, _ROUND_LOOKUPS = 4 * _LARGE, 2 * _ROUND
-_TILES = 1472
+from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
+from jaxlib.ipu.ir.graph import Shape
+from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
+from jaxlib.ipu.ops.concatenate import fill_root, part
+from jaxlib.ipu.plan.indexed import Found, candidates
+from jaxlib.ipu.plan.indexed_split import (
+  IndexedPlan,
+  Windows,
+  one_by_one,
+  slices_in_place,
+  updates_in_place,
+)
+from jaxlib.ipu.plan.layout import Factor, Layout
+from jaxlib.ipu.plan.spread import spread
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode, RegisterType
 
-
-def _pieces(extent: int, count: float) -> Iterator[tuple[int, int]]:
-  """(begin, end) of about so many pieces of a dimension."""
-  block = -(-extent // math.ceil(count))
-  for begin in range(0, extent, block):
-    yield begin, min(begin + block, extent)
-
-
-def _moved(
-  e: Emitter,
-  shape: Shape,
-  operand: Value,
-  starts: Sequence[Value],
-) -> tuple[int, list[tuple[int, int]], list[Value]] | None:
-  """How a slice is cut: the dimension, its pieces, and the slice's starts as
-  they are once clamped. None if it is small."""
-  moves = [d for d, n in enumerate(shape) if n != operand.shape[d]]
-  stay = math.prod(n for d, n in enumerate(shape) if d not in moves)
-  moved = math.prod(shape[d] for d in moves) * SIZE[operand.dtype]
-  bytes_ = moved * -(-stay // _TILES)
-  if not moves or bytes_ <= _LARGE:
-    return None
-  d = max(moves, key=lambda d: shape[d])
-  if shape[d] == 1:
-    return None
-  wide = DType.I32 if starts[0].dtype is DType.I32 else DType.I64
-  limits = [n - m for n, m in zip(operand.shape, shape)]
-  clamped = [
-    e.clamp(0, e.convert(start, wide), limit)
-    for start, limit in zip(starts, limits, strict=True)
-  ]
-  count = min(bytes_ / _ROUND, shape[d])
-  return d, list(_pieces(shape[d], count)), clamped
+# More rounds than this are a loop: programs stay small.
+_UNROLLED = 16
+# The fullest tile may have so many times an even share of what is whole along
+# the rounds; what would have more is cut along them, too.
+_UNEVEN = 1.3
 
 
-def _from(
-  e: Emitter, starts: Sequence[Value], d: int, begin: int
-) -> list[Value]:
-  return [e.add(s, begin) if k == d else s for k, s in enumerate(starts)]
+class Cut(NamedTuple):
+  """Rounds of `size` of `extent` indices; the last may be smaller."""
+
+  extent: int
+  size: int
 
 
-def dynamic_slice(e: Emitter, node: Node) -> list[Value] | None:
-  """Several slices that adjoin, if it is a large one."""
-  operand, *starts = node.inputs
-  shape = node.results[0].shape
-  cut = _moved(e, shape, operand, starts)
-  if cut is None:
-    return None
-  d, pieces, starts = cut
-  parts = []
-  for begin, end in pieces:
-    sizes = [end - begin if k == d else n for k, n in enumerate(shape)]
-    parts.append(e.dynamic_slice(operand, _from(e, starts, d, begin), sizes))
-  return [e.concatenate(parts, d)]
+class Along(NamedTuple):
+  """What rounds read a part of each: a view, and the dimension that is cut."""
+
+  view: View
+  dim: int
 
 
-def dynamic_update_slice(e: Emitter, node: Node) -> list[Value] | None:
-  """Several updates that adjoin, if it is a large one."""
-  operand, update, *starts = node.inputs
-  cut = _moved(e, update.shape, operand, starts)
-  if cut is None:
-    return None
-  d, pieces, starts = cut
-  for begin, end in pieces:
-    some = e.slice_in_dim(update, begin, end, d)
-    operand = e.dynamic_update_slice(operand, some, _from(e, starts, d, begin))
-  return [operand]
+class Made(NamedTuple):
+  """What rounds make a part of each: a value, and the dimension that is cut."""
+
+  shape: Shape
+  dtype: DType
+  dim: int
 
 
-def gather(e: Emitter, node: Node) -> list[Value] | None:
-  """The lookups in several parts, if they are many of little each."""
-  operand, indices = node.inputs
-  indexing: Indexing = node.attributes
-  shape = node.results[0].shape
-  counted = [
-    d for d in range(len(indices.shape)) if d != indexing.index_vector_dim
-  ]
-  lookups = math.prod(indices.shape[d] for d in counted)
-  window = math.prod(shape) // max(lookups, 1)
-  walked = math.prod(
-    n
-    for d, n in enumerate(indexing.slice_sizes)
-    if d not in indexing.index_map and d not in indexing.operand_batch
+# Puts a round's steps into the program: its parts of what is cut, where it
+# starts (None if the whole's start is its own), its size -> its part of what is
+# made.
+Round = Callable[[Sequence[View], View | None, int], View | None]
+
+
+def in_rounds(
+  builder: Builder,
+  cut: Cut,
+  read: Sequence[Along],
+  step: Round,
+  *,
+  start: View | None = None,
+  made: Made | None = None,
+  changed: Sequence[int] = (),
+) -> View | None:
+  """Runs a step's rounds, in order.
+
+  Args:
+    builder: of the program.
+    cut: how many rounds there are.
+    read: what is cut.
+    step: a round.
+    start: a scalar I32 that grows by what earlier rounds had.
+    made: what the rounds' results are put together to.
+    changed: roots that every round writes a part of.
+
+  Returns:
+    What was made, if anything.
+  """
+  if cut.size >= cut.extent:
+    return step([view for view, _ in read], start, cut.extent)
+  rounds = -(-cut.extent // cut.size)
+  if rounds > _UNROLLED:
+    return _looped(builder, cut, read, step, start, made, changed)
+  whole = None
+  if made is not None:
+    whole = builder.root_view(builder.new_root(made.shape, made.dtype))
+  for begin in range(0, cut.extent, cut.size):
+    end = min(begin + cut.size, cut.extent)
+    found = step(
+      [part(view, d, begin, end) for view, d in read],
+      None if start is None else _plus(builder, start, begin),
+      end - begin,
+    )
+    if made is not None and whole is not None and found is not None:
+      builder.copy_to([(found, part(whole, made.dim, begin, end))])
+  return whole
+
+
+def updates_in_rounds(
+  builder: Builder,
+  w: Windows,
+  found: Found,
+  own: Layout,
+  read: Sequence[View],
+  step: Callable[[Sequence[View], View | None, IndexedPlan], None],
+  root: int,
+  start: View | None = None,
+) -> None:
+  """Runs the rounds of updates of `root`, which a plan has found.
+
+  Teams have the same tiles in all rounds. What is left over goes to all of a
+  team's tiles, each of which applies what falls on its own elements.
+
+  Args:
+    builder: of the program.
+    w: what all rounds walk.
+    found: the plan.
+    own: where the tensor was.
+    read: what is cut along `w.rounds_along`.
+    step: a round, of parts of these.
+    root: what is updated.
+    start: as for `in_rounds`.
+  """
+  d = w.rounds_along or 0
+  extent = w.most_rounds
+  full = extent // found.size * found.size
+  whole = found.plan.team == 1 or found.size >= extent
+  even = extent if whole else full
+
+  def shared(parts: Sequence[View], start: View | None, size: int) -> None:
+    step(parts, start, found.updates(w.of_round(size), own))
+
+  def alone(parts: Sequence[View], start: View | None, size: int) -> None:
+    some = w.of_round(found.size)
+    step(parts, start, one_by_one(some, w.of_round(size), found.plan))
+
+  for begin, end, size, one in (
+    (0, even, found.size, shared),
+    (even, extent, found.alone, alone),
+  ):
+    if begin == end:
+      continue
+    some = [Along(v if whole else part(v, d, begin, end), d) for v in read]
+    at = None if start is None else _plus(builder, start, begin)
+    in_rounds(
+      builder, Cut(end - begin, size), some, one, start=at, changed=[root]
+    )
+
+
+def _looped(
+  builder: Builder,
+  cut: Cut,
+  read: Sequence[Along],
+  step: Round,
+  start: View | None,
+  made: Made | None,
+  changed: Sequence[int],
+) -> View | None:
+  size = cut.size
+  count, rest = divmod(cut.extent, size)
+  sources = [_source(builder, along, count, size) for along in read]
+  results = _results(builder, made, count + (rest > 0), size)
+  zero = builder.constant(np.zeros((), np.int32), DType.I32)
+  nth, begin = _variable(builder, zero), _variable(builder, zero)
+  variables = [(nth, 1), (begin, size)]
+  if start is not None:
+    start = _variable(builder, start)
+    variables.append((start, size))
+  written = {v.root for v, _ in variables} | set(changed)
+  if results is not None:
+    written.add(results.view.root)
+  builder.enter(count, written)
+  found = step(
+    [_slice(builder, source, nth, begin, size) for source in sources],
+    start,
+    size,
   )
-  # Of a lookup on a tile: what is not split with the operand's own dimensions.
-  each = window // max(walked, 1) * -(-walked // _TILES) * SIZE[operand.dtype]
-  index = math.prod(indices.shape) // max(lookups, 1) * SIZE[indices.dtype]
-  bytes_ = lookups * (each + index)
-  free = [d for d in counted if d not in indexing.index_batch]
-  if bytes_ <= _LARGE_LOOKUPS or not free:
+  if results is not None and found is not None:
+    _update(builder, results, found, nth, begin)
+  builder.copy_to([(_plus(builder, v, by), v) for v, by in variables])
+  body = builder.leave()
+  builder.steps.append(schema.Repeat(count, body, builder.location))
+  if rest:
+    parts = [part(view, d, count * size, cut.extent) for view, d in read]
+    found = step(parts, start, rest)
+    if results is not None and found is not None:
+      last = _whole(results, size)
+      to = part(last, results.dim, count * size, cut.extent)
+      builder.copy_to([(found, to)])
+  if results is None:
     return None
-  d = max(free, key=lambda d: indices.shape[d])
-  to = indexing.batch_dims(len(shape))[counted.index(d)]
-  extent = indices.shape[d]
-  if extent == 1:
+  return part(_whole(results, size), results.dim, 0, cut.extent)
+
+
+# --- Scalars -----------------------------------------------------------------
+
+
+def clamped(builder: Builder, value: View, limit: int) -> View:
+  """A start index brought into [0, limit], as I32."""
+  code = Code()
+  type_ = REGISTER[value.dtype]
+  low, high = code.constant(0, type_), code.constant(limit, type_)
+  inside = code.emit(Opcode.CLAMP, type_, low, code.load(0, value.dtype), high)
+  return _scalar(
+    builder, value, code, code.convert(inside, type_, RegisterType.I32)
+  )
+
+
+def _plus(builder: Builder, value: View, by: int) -> View:
+  if not by:
+    return value
+  code = Code()
+  type_ = RegisterType.I32
+  more = code.constant(by, type_)
+  total = code.emit(Opcode.ADD, type_, code.load(0, DType.I32), more)
+  return _scalar(builder, value, code, total)
+
+
+def _scalar(builder: Builder, value: View, code: Code, output: int) -> View:
+  root = builder.new_root((), DType.I32)
+  builder.execute(
+    schema.Map(code.bytes(), [output]),
+    (),
+    builder.tensors[root].layout,
+    [Operand(value, ())],
+    [Written(root, ())],
+  )
+  return builder.root_view(root)
+
+
+def _variable(builder: Builder, value: View) -> View:
+  """A root that holds a scalar at first."""
+  view = builder.root_view(builder.new_root((), value.dtype))
+  builder.copy_to([(value, view)])
+  return view
+
+
+# --- What iterations read and make a part of each ----------------------------
+
+
+class _Parts(NamedTuple):
+  """A root that a loop's iterations take parts of, or put them into.
+
+  Attributes:
+    view: all of the root.
+    dim: which dimension of the value is cut.
+    stacked: whether the parts are along a dimension of their own, the first,
+      which is whole on each tile: nothing moves for them, but it takes another
+      copy. `dim` is the second one then.
+  """
+
+  view: View
+  dim: int
+  stacked: bool
+
+
+def _source(builder: Builder, along: Along, count: int, size: int) -> _Parts:
+  whole, d = along
+  if builder.frugal and whole_root(builder, whole):
+    some = _resized(whole.shape, d, size)
+    windows = moving_windows(some, whole.shape, whole.dtype)
+    if slices_in_place(windows, builder.tensors[whole.root].layout):
+      return _Parts(whole, d, False)
+  view = _moved(whole, d, 0)
+  shape = (size, *view.shape[1:])
+  root = _stack(builder, count, shape, view.dtype)
+  strides = size * view.strides[0], *view.strides
+  parts = dataclasses.replace(view, shape=(count, *shape), strides=strides)
+  builder.copy_to([(parts, root)])
+  return _Parts(root, d, True)
+
+
+def _results(
+  builder: Builder, made: Made | None, rounds: int, size: int
+) -> _Parts | None:
+  if made is None:
     return None
-  parts = [
-    e.gather(operand, e.slice_in_dim(indices, begin, end, d), indexing)
-    for begin, end in _pieces(extent, min(bytes_ / _ROUND_LOOKUPS, extent))
-  ]
-  return [e.concatenate(parts, to)]
+  if builder.frugal:
+    view = builder.root_view(builder.new_root(made.shape, made.dtype))
+  else:
+    rest = [n for d, n in enumerate(made.shape) if d != made.dim]
+    view = _stack(builder, rounds, (size, *rest), made.dtype)
+  zero = np.zeros((), NUMPY[made.dtype])
+  fill_root(builder, view.root, builder.constant(zero, made.dtype))
+  return _Parts(view, made.dim, not builder.frugal)
+
+
+def _stack(builder: Builder, rounds: int, shape: Shape, dtype: DType) -> View:
+  """A new root of `rounds` parts, each spread over the tiles alike."""
+  target = builder.target
+  each = spread(target, shape, SIZE[dtype], target.data_path_bytes)
+  layout = Layout((Factor(rounds, rounds, 0), *each.factors))
+  even = builder.default_layout((rounds, *shape), dtype)
+  if layout.max_elements > _UNEVEN * even.max_elements:
+    layout = even
+  return builder.root_view(builder.new_root((rounds, *shape), dtype, layout))
+
+
+def _whole(parts: _Parts, size: int) -> View:
+  """The value, and what the last part has beyond it."""
+  if not parts.stacked:
+    return parts.view
+  shape = parts.view.shape
+  flat = parts.view.reshape((shape[0] * size, *shape[2:]))
+  assert flat is not None, "a root's dimensions can be joined"
+  return _moved(flat, 0, parts.dim)
+
+
+def _slice(
+  builder: Builder, parts: _Parts, nth: View, begin: View, size: int
+) -> View:
+  """A round's part, by those who have any of the root."""
+  view, dim, stacked = parts
+  d, at, extent = (0, nth, 1) if stacked else (dim, begin, size)
+  shape = _resized(view.shape, d, extent)
+  rank = len(shape)
+  target, layout = builder.target, builder.tensors[view.root].layout
+  windows = moving_windows(shape, view.shape, view.dtype)
+  plan = slices_in_place(windows, layout)
+  assert plan is not None, "the root's blocks keep to dimensions"
+  root = builder.new_root(shape, view.dtype, plan.result)
+  cycles = SliceCycles(target, view.dtype)
+  builder.execute(
+    schema.DynamicSlice([d]),
+    shape,
+    plan.partition,
+    [Operand(view, (-1,) * rank, layout), Operand(at, (-1,) * rank)],
+    [Written(root, tuple(range(rank)))],
+    handed=candidates(target, windows, plan, cycles),
+  )
+  some = builder.root_view(root)
+  return _moved(_first(some), 0, dim) if stacked else some
+
+
+def _update(
+  builder: Builder, parts: _Parts, some: View, nth: View, begin: View
+) -> None:
+  """Puts a round's part where it belongs."""
+  view, dim, stacked = parts
+  d, at = (0, nth) if stacked else (dim, begin)
+  if stacked:
+    some = _moved(some, dim, 0)
+    some = dataclasses.replace(
+      some, shape=(1, *some.shape), strides=(0, *some.strides)
+    )
+  rank = len(some.shape)
+  windows = moving_windows(some.shape, view.shape, view.dtype)
+  plan = updates_in_place(windows, builder.tensors[view.root].layout)
+  assert plan is not None, "a new root's blocks keep to dimensions"
+  builder.execute(
+    schema.DynamicUpdate([d]),
+    some.shape,
+    plan.partition,
+    [Operand(some, tuple(range(rank))), Operand(at, (-1,) * rank)],
+    [Written(view.root, (-1,) * rank)],
+  )
+
+
+def _resized(shape: Shape, d: int, extent: int) -> Shape:
+  return (*shape[:d], extent, *shape[d + 1 :])
+
+
+def _moved(view: View, source: int, to: int) -> View:
+  """A view with dimension `source` where `to` is."""
+  order = [d for d in range(len(view.shape)) if d != source]
+  order.insert(to, source)
+  return view.transpose(order)
+
+
+def _first(view: View) -> View:
+  return dataclasses.replace(
+    view, shape=view.shape[1:], strides=view.strides[1:]
+  )

@@ -3,144 +3,163 @@ run time."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
-from jaxlib.ipu.codelets._cycles import Cycles
-from jaxlib.ipu.codelets._windows import along_dynamic
-from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.codelets.dynamic_update import CODELET
-from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.ops import _rounds, update_slice
-from jaxlib.ipu.ops._indexing import operand_layout, partials, whole_root
+from jaxlib.ipu.ops import update_slice
+from jaxlib.ipu.ops._indexing import (
+  SliceCycles,
+  moving_windows,
+  operand_layout,
+  partials,
+  whole_root,
+)
+from jaxlib.ipu.ops._rounds import (
+  Cut,
+  Made,
+  clamped,
+  in_rounds,
+  updates_in_rounds,
+)
 from jaxlib.ipu.plan import indexed
-from jaxlib.ipu.plan.indexed_split import Windows
+from jaxlib.ipu.plan.indexed_split import IndexedPlan, Windows
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.target import Target
 
 
 def _starts(
-  values: tuple[Value, ...], sizes: tuple[int, ...], shape: tuple[int, ...]
-) -> list[tuple[int, Value]]:
+  builder: Builder, values: tuple[Value, ...], sizes: Shape, shape: Shape
+) -> dict[int, View]:
   """The dimensions in which the slice can move, and where it starts."""
-  return [(d, v) for d, v in enumerate(values) if sizes[d] != shape[d]]
+  return {
+    d: builder.view(v) for d, v in enumerate(values) if sizes[d] != shape[d]
+  }
 
 
-def _start_operands(
-  builder: Builder, starts: list[tuple[int, Value]], rank: int
-) -> list[Operand]:
+def _start_operands(starts: dict[int, View], rank: int) -> list[Operand]:
   """The start indices, each on every tile that slices."""
-  return [Operand(builder.view(v), (-1,) * rank) for _, v in starts]
+  return [Operand(view, (-1,) * rank) for view in starts.values()]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Cycles:
-  """What a slice takes (plan/indexed.py): each index along what moves counts
-  as a lookup of what lies together there."""
-
-  target: Target
-  dtype: DType
-
-  def __call__(
-    self, lookups: Any, window: Any, parts: Any, entries: Any
-  ) -> Cycles:
-    del parts, entries
-    return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
+def _start_of_rounds(
+  builder: Builder, w: Windows, starts: dict[int, View], size: int
+) -> View | None:
+  """Where the first round starts, along what is cut; None if all is one."""
+  d = w.rounds_along
+  if d is None or size >= w.shape[d]:
+    return None
+  return clamped(builder, starts[d], w.windowed[d] - w.shape[d])
 
 
-def _windows(shape: Shape, windowed: Shape, dtype: DType) -> Windows:
-  along = along_dynamic(shape, windowed)
-  return Windows(shape, windowed, along, len(shape), SIZE[dtype], 0)
+def _with(
+  starts: dict[int, View], w: Windows, start: View | None
+) -> dict[int, View]:
+  """The starts of a round."""
+  if start is None or w.rounds_along is None:
+    return starts
+  return {**starts, w.rounds_along: start}
 
 
 def _slice(builder: Builder, node: Node) -> None:
   operand = builder.view(node.inputs[0])
   value = node.results[0]
-  starts = _starts(node.inputs[1:], value.shape, operand.shape)
+  shape = value.shape
+  starts = _starts(builder, node.inputs[1:], shape, operand.shape)
   if not starts:
     builder.define(value, operand)
     return
-  if 0 in value.shape:
+  if 0 in shape:
     builder.result(node)
     return
-  target = builder.target
-  windows = _windows(value.shape, operand.shape, value.dtype)
-  cycles = _Cycles(target, value.dtype)
-  plan = indexed.slicing(
-    target,
-    windows,
-    operand_layout(builder, operand),
-    whole_root(builder, operand),
-    cycles,
-  ).plan
-  handed = indexed.candidates(target, windows, plan, cycles)
-  root = builder.result(node, plan.result)
-  rank = len(value.shape)
-  builder.execute(
-    schema.DynamicSlice([d for d, _ in starts]),
-    value.shape,
-    plan.partition,
-    [
-      Operand(operand, (-1,) * rank, plan.windowed),
-      *_start_operands(builder, starts, rank),
-    ],
-    [Written(root, tuple(range(rank)))],
-    handed=handed,
+  target, rank = builder.target, len(shape)
+  windows = moving_windows(shape, operand.shape, value.dtype)
+  cycles = SliceCycles(target, value.dtype)
+  own = operand_layout(builder, operand)
+  found = indexed.slicing(
+    target, windows, own, whole_root(builder, operand), cycles,
+    builder.share_of_steps(),
+  )  # fmt: skip
+  d = windows.rounds_along or 0
+
+  def step(parts: Sequence[View], start: View | None, size: int) -> View:
+    some = windows.of_round(size)
+    plan = found.slices(some, own)
+    root = builder.new_root(some.shape, value.dtype, plan.result)
+    at = _with(starts, windows, start)
+    builder.execute(
+      schema.DynamicSlice(list(starts)),
+      some.shape,
+      plan.partition,
+      [
+        Operand(operand, (-1,) * rank, plan.windowed),
+        *_start_operands(at, rank),
+      ],
+      [Written(root, tuple(range(rank)))],
+      handed=indexed.candidates(target, some, plan, cycles),
+    )
+    return builder.root_view(root)
+
+  result = in_rounds(
+    builder,
+    Cut(windows.most_rounds, found.size),
+    [],
+    step,
+    start=_start_of_rounds(builder, windows, starts, found.size),
+    made=Made(shape, value.dtype, d),
   )
+  assert result is not None, "a slice makes something"
+  builder.define(value, result)
 
 
 def _update(builder: Builder, node: Node) -> None:
   operand = builder.view(node.inputs[0])
   update: View = builder.view(node.inputs[1])
-  starts = _starts(node.inputs[2:], update.shape, operand.shape)
+  shape = update.shape
+  starts = _starts(builder, node.inputs[2:], shape, operand.shape)
   if not starts:
     builder.define(node.results[0], update)
     return
   if update.size == 0:
     builder.define(node.results[0], operand)
     return
-  target = builder.target
-  fields = schema.DynamicUpdate([d for d, _ in starts])
+  target, rank = builder.target, len(shape)
+  fields = schema.DynamicUpdate(list(starts))
   partial = partials(CODELET, fields, update.dtype)
-  plan = indexed.updating(
-    target,
-    _windows(update.shape, operand.shape, update.dtype),
-    operand_layout(builder, operand),
-    whole_root(builder, operand),
-    partial,
-    _Cycles(target, update.dtype),
-  ).plan
-  handed = indexed.partials(target, plan, partial)
-  root = builder.result(node, plan.windowed)
+  windows = moving_windows(shape, operand.shape, update.dtype)
+  own = operand_layout(builder, operand)
+  found = indexed.updating(
+    target, windows, own, whole_root(builder, operand), partial,
+    SliceCycles(target, update.dtype), builder.share_of_steps(),
+  )  # fmt: skip
+  root = builder.result(node, found.plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
-  rank = len(update.shape)
-  builder.execute(
-    fields,
-    update.shape,
-    plan.partition,
-    [
-      Operand(update, tuple(range(rank))),
-      *_start_operands(builder, starts, rank),
-    ],
-    [Written(root, (-1,) * rank)],
-    handed=handed,
-  )
+
+  def step(
+    parts: Sequence[View], start: View | None, plan: IndexedPlan
+  ) -> None:
+    (some,) = parts
+    at = _with(starts, windows, start)
+    builder.execute(
+      fields,
+      some.shape,
+      plan.partition,
+      [Operand(some, tuple(range(rank))), *_start_operands(at, rank)],
+      [Written(root, (-1,) * rank)],
+      handed=indexed.partials(target, plan, partial),
+    )
+
+  start = _start_of_rounds(builder, windows, starts, found.size)
+  updates_in_rounds(builder, windows, found, own, [update], step, root, start)
 
 
-define(
-  Operation("stablehlo.dynamic_slice", _slice, decompose=_rounds.dynamic_slice)
-)
+define(Operation("stablehlo.dynamic_slice", _slice))
 define(
   Operation(
     "stablehlo.dynamic_update_slice",
     _update,
-    decompose=lambda e, node: (
-      update_slice.dynamic_update_slice(e, node)
-      or _rounds.dynamic_update_slice(e, node)
-    ),
+    decompose=update_slice.dynamic_update_slice,
   )
 )

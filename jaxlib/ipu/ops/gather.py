@@ -4,6 +4,7 @@ the indices name, candidates go to their owners in a second superstep."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.ipu.codelets._cycles import Cycles
@@ -13,7 +14,8 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
-from jaxlib.ipu.ops import _rounds, update_slice
+from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
@@ -21,6 +23,7 @@ from jaxlib.ipu.ops._indexing import (
   operand_layout,
   whole_root,
 )
+from jaxlib.ipu.ops._rounds import Along, Cut, Made, in_rounds
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -77,30 +80,41 @@ def _lower(builder: Builder, node: Node) -> None:
     builder.result(node)
     return
   windows = indexed_windows(CODELET, fields, shape, operand, indices)
-  cycles = _Cycles(builder.target, value.dtype)
-  plan = indexed.slicing(
-    builder.target,
-    windows,
-    operand_layout(builder, operand),
-    whole_root(builder, operand),
-    cycles,
-  ).plan
-  handed = indexed.candidates(builder.target, windows, plan, cycles)
-  root = builder.new_root(shape, value.dtype, plan.result)
-  builder.execute(
-    fields,
-    shape,
-    plan.partition,
-    [
-      Operand(operand, (-1,) * rank, plan.windowed),
-      index_operand(indices, rank, len(batch), plan.partition, shape),
-    ],
-    [Written(root, dims)],
-    handed=handed,
-    parts=plan.parts,
+  target = builder.target
+  cycles = _Cycles(target, value.dtype)
+  own = operand_layout(builder, operand)
+  found = indexed.slicing(
+    target, windows, own, whole_root(builder, operand), cycles,
+    builder.share_of_steps(),
+  )  # fmt: skip
+
+  def step(parts: Sequence[View], start: View | None, size: int) -> View:
+    (named,) = parts
+    some = windows.of_round(size)
+    plan = found.slices(some, own)
+    root = builder.new_root(some.shape, value.dtype, plan.result)
+    builder.execute(
+      fields,
+      some.shape,
+      plan.partition,
+      [
+        Operand(operand, (-1,) * rank, plan.windowed),
+        index_operand(named, rank, len(batch), plan.partition, some.shape),
+      ],
+      [Written(root, dims)],
+      handed=indexed.candidates(target, some, plan, cycles),
+      parts=plan.parts,
+    )
+    return builder.root_view(root)
+
+  d = windows.rounds_along or 0
+  cut = Cut(windows.most_rounds, found.size)
+  result = in_rounds(
+    builder, cut, [Along(indices, d)], step, made=Made(shape, value.dtype, d)
   )
+  assert result is not None, "a gather makes something"
   inverse = tuple(order.index(d) for d in range(rank))
-  builder.define(value, builder.root_view(root).transpose(inverse))
+  builder.define(value, result.transpose(inverse))
 
 
 define(
@@ -108,8 +122,6 @@ define(
     "stablehlo.gather",
     _lower,
     _read,
-    decompose=lambda e, node: (
-      update_slice.gather(e, node) or _rounds.gather(e, node)
-    ),
+    decompose=update_slice.gather,
   )
 )

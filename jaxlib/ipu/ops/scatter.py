@@ -8,6 +8,7 @@ allocator can give both the same storage.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.ipu.codelets._cycles import Cycles
@@ -19,6 +20,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Operand, Written
 from jaxlib.ipu.lower.code import REGISTER
 from jaxlib.ipu.lower.region import Combiner, combiner, monoid
+from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import _variadic_scatter, update_slice
 from jaxlib.ipu.ops._indexing import (
   index_operand,
@@ -28,9 +30,9 @@ from jaxlib.ipu.ops._indexing import (
   partials,
   whole_root,
 )
-from jaxlib.ipu.ops.concatenate import part
+from jaxlib.ipu.ops._rounds import updates_in_rounds
 from jaxlib.ipu.plan import indexed
-from jaxlib.ipu.plan.indexed_split import rounds
+from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
@@ -116,36 +118,34 @@ def _lower(builder: Builder, node: Node) -> None:
   target = builder.target
   windows = indexed_windows(CODELET, fields, shape, operand, indices)
   partial = partials(CODELET, fields, updates.dtype)
-  plan = indexed.updating(
-    target,
-    windows,
-    operand_layout(builder, operand),
-    whole_root(builder, operand),
-    partial,
-    _Cycles(target, updates.dtype, kind, combine),
-  ).plan
-  handed = indexed.partials(target, plan, partial)
-  root = builder.result(node, plan.windowed)
+  own = operand_layout(builder, operand)
+  found = indexed.updating(
+    target, windows, own, whole_root(builder, operand), partial,
+    _Cycles(target, updates.dtype, kind, combine), builder.share_of_steps(),
+  )  # fmt: skip
+  root = builder.result(node, found.plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
-  dims = tuple(range(rank))
-  for d, start, extent, partition in rounds(windows, plan):
-    named, some = indices, updates
-    if plan.rounds > 1:
-      named = part(indices, d, start, start + extent)
-      some = part(updates, d, start, start + extent)
+
+  def step(
+    parts: Sequence[View], start: View | None, plan: IndexedPlan
+  ) -> None:
+    named, some = parts
     builder.execute(
       fields,
       some.shape,
-      partition,
+      plan.partition,
       [
-        index_operand(named, rank, len(batch), partition, some.shape),
-        Operand(some, dims),
+        index_operand(named, rank, len(batch), plan.partition, some.shape),
+        Operand(some, tuple(range(rank))),
       ],
       [Written(root, (-1,) * rank)],
-      handed=handed,
+      handed=indexed.partials(target, plan, partial),
       parts=plan.parts,
       entries=plan.entries,
     )
+
+  read = [indices, updates]
+  updates_in_rounds(builder, windows, found, own, read, step, root)
 
 
 define(

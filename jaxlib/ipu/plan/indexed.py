@@ -12,8 +12,10 @@ and combines the team's for its own share.
 
 A split has parts of the lookups, of the dimension that the indices name and of
 the others (popops: lookupParallelSplit, slicedDimSplit, unslicedDimSplit;
-updates in several rounds: lookupSerialSplit). It is chosen by cost, in which
-leaving the tensor where it is competes with bringing it elsewhere.
+lookups in several rounds: lookupSerialSplit). It is chosen by cost, in which
+leaving the tensor where it is competes with bringing it elsewhere; and by the
+room that a step's candidates, indices and updates take, for as many rounds as
+they need (ops/_rounds.py runs them).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from jaxlib.ipu.plan.indexed_split import (
   IndexedPlan,
   Windows,
   largest_cell,
+  one_by_one,
   slice_blocks,
   slices_in_place,
   split_slices,
@@ -46,9 +49,11 @@ from jaxlib.ipu.plan.indexed_split import (
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 
-# The share of a tile's SRAM that a step is planned to stay within, and of this
-# the share of what arrives at once, beside a tile's own elements [G].
-_STEP, _ROUND = 0.6, 0.25
+# The shares of a tile's SRAM that a step is planned to stay within together
+# with the tensor that it is about: at first, and where a program does not fit;
+# and of what is left of it, the share of updates that arrive at once [G].
+ROOMY, FRUGAL = 0.6, 1 / 32
+_ARRIVES = 0.25
 
 Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -100,27 +105,85 @@ class Estimate(NamedTuple):
   """What a split takes, by the estimate that it was chosen by.
 
   Attributes:
-    cycles: all of them.
-    room: bytes on the fullest tile, beside the tensor where it was and results.
+    cycles: all of them, in one round.
+    again: of these, that each round takes, whatever its size.
+    held: bytes on the fullest tile that are the same in all rounds: the tensor,
+      where it is brought, and partial results.
+    step: bytes on it that the lookups take: indices, updates, candidates.
   """
 
   cycles: Floats
-  room: Floats
+  again: Floats
+  held: Floats
+  step: Floats
 
 
 class Found(NamedTuple):
-  """The cheapest split, and what it takes."""
+  """The cheapest split.
+
+  Attributes:
+    plan: of a round.
+    size: of a round, along `Windows.rounds_along`.
+    estimate: what a round takes, that the tensor comes included.
+    split: parts of the sliced axis, of the free dimensions and of the others;
+      None where the tensor stays where it is.
+    alone: the size of a round in which no lookups are shared, for what full
+      rounds leave over.
+  """
 
   plan: IndexedPlan
+  size: int
   estimate: Estimate
+  split: tuple[int, int, int] | None
+  alone: int
+
+  def slices(self, w: Windows, own: Layout) -> IndexedPlan:
+    """The same split of the slices of another round."""
+    if self.split:
+      return split_slices(w, *self.split)
+    there = slices_in_place(w, own)
+    assert there is not None, "it could stay there in other rounds"
+    return there
+
+  def updates(self, w: Windows, own: Layout) -> IndexedPlan:
+    """The same split of the updates of another round."""
+    if self.split:
+      return split_updates(w, *self.split)
+    there = updates_in_place(w, own)
+    assert there is not None, "it could stay there in other rounds"
+    return there
 
 
-_Estimating = Callable[[_Tile], Estimate]
+class _Problem(NamedTuple):
+  """What is searched: how to split, and what that takes.
+
+  Attributes:
+    room: bytes that a round may take, the tensor included.
+    arrives: of these, that the lookups may take.
+    teams: whether tiles may have lookups of one element each.
+    estimate: of splits.
+    tile: what the busiest tile has if the tensor is brought.
+    split: the split with so many parts.
+    there: the split of the tensor where it is, if it can stay there.
+  """
+
+  room: float
+  arrives: float
+  teams: bool
+  estimate: Callable[[_Tile], Estimate]
+  tile: Callable[[Windows, Counts, Counts, Counts], _Tile]
+  split: Callable[[Windows, int, int, int], IndexedPlan]
+  there: Callable[[Windows], IndexedPlan | None]
 
 
 @functools.lru_cache(maxsize=4096)
 def slicing(
-  target: Target, w: Windows, own: Layout, stays: bool, cycles: LookupCycles
+  target: Target,
+  w: Windows,
+  own: Layout,
+  stays: bool,
+  cycles: LookupCycles,
+  share: float = ROOMY,
 ) -> Found:
   """The cheapest split of slices.
 
@@ -130,17 +193,20 @@ def slicing(
     own: where the tensor is.
     stays: whether it can be sliced where it is.
     cycles: of the vertices.
+    share: of a tile's SRAM that is for the step and its tensor.
   """
 
   def estimate(t: _Tile) -> Estimate:
     return _slicing_cycles(target, w, own.max_elements, cycles, t)
 
-  def tile(parts: Counts, groups: Counts, others: Counts) -> _Tile:
+  def tile(w: Windows, parts: Counts, groups: Counts, others: Counts) -> _Tile:
     found = slice_blocks(w, parts, groups, others)
     return _of_blocks(w, found, found.window)
 
-  there = slices_in_place(w, own) if stays else None
-  return _cheapest(target, w, True, estimate, tile, split_slices, there)
+  room = _room(target, w, own, share)
+  there = (lambda w: slices_in_place(w, own)) if stays else _nowhere
+  problem = _Problem(room, room, True, estimate, tile, split_slices, there)
+  return _cheapest(target, w, problem)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -151,11 +217,12 @@ def updating(
   stays: bool,
   partial: Partials,
   cycles: LookupCycles,
+  share: float = ROOMY,
 ) -> Found:
   """The cheapest split of updates.
 
   Args:
-    target, w, own, cycles: as for `slicing`.
+    target, w, own, cycles, share: as for `slicing`.
     stays: whether the tensor can be updated where it is.
     partial: what a team's tiles add up.
   """
@@ -163,47 +230,91 @@ def updating(
   def estimate(t: _Tile) -> Estimate:
     return _updating_cycles(target, w, own.max_elements, partial, cycles, t)
 
-  def tile(parts: Counts, groups: Counts, others: Counts) -> _Tile:
+  def tile(w: Windows, parts: Counts, groups: Counts, others: Counts) -> _Tile:
     found = update_blocks(w, parts, groups, others)
     return _of_blocks(w, found, found.shared.elements)
 
-  there = updates_in_place(w, own) if stays else None
+  room = _room(target, w, own, share)
+  there = (lambda w: updates_in_place(w, own)) if stays else _nowhere
   teams = partial.item_bytes > 0
-  plan, taken = _cheapest(
-    target, w, teams, estimate, tile, split_updates, there
+  problem = _Problem(
+    room, room * _ARRIVES, teams, estimate, tile, split_updates, there
   )
-  return Found(plan._replace(rounds=_rounds(target, w, plan)), taken)
+  return _cheapest(target, w, problem)
+
+
+def _nowhere(w: Windows) -> None:
+  """Of a tensor that is a part of another one."""
+
+
+def _room(target: Target, w: Windows, own: Layout, share: float) -> float:
+  """Bytes that a round may take beside the tensor where it is, the lookups and
+  their slices or updates."""
+  lookups = math.prod(w.shape[: w.num_batch])
+  elsewhere = math.prod(w.shape) * w.item_bytes + lookups * w.index_bytes
+  taken = own.max_elements * w.item_bytes + elsewhere / target.num_tiles
+  return target.bytes_per_tile * share - min(
+    taken, target.bytes_per_tile * (share - FRUGAL)
+  )
+
+
+# --- The search --------------------------------------------------------------
+
+
+def _cheapest(target: Target, w: Windows, p: _Problem) -> Found:
+  """The cheapest split: of the tensor where it is, or elsewhere."""
+  free = math.prod(w.shape[d] for d in w.free)
+  rest = math.prod(w.shape[to] for to in w.along if to >= 0)
+  parts, groups = _choices(target.num_tiles, w.places, free if p.teams else 1)
+  others = np.minimum(np.maximum(target.num_tiles // (parts * groups), 1), rest)
+  rated, rounds = _rated(target, w, p, p.tile(w, parts, groups, others))
+  i = int(np.argmin(rated))
+  cut = int(parts[i]), int(groups[i]), int(others[i])
+  least, count = float(rated[i]), float(rounds[i])
+  there = p.there(w)
+  stays = False
+  if there is not None:
+    rated, rounds = _rated(target, w, p, _of_plan(w, there))
+    stays = float(rated[0]) <= least
+    count = float(rounds[0]) if stays else count
+  extent = w.most_rounds
+  size = max(extent // int(count), 1)
+  while True:
+    some = w.of_round(size)
+    plan = p.there(some) if stays else p.split(some, *cut)
+    assert plan is not None, "it could stay where it is with all lookups"
+    tile = _of_plan(some, plan) if stays else p.tile(some, *cut)
+    taken = p.estimate(tile)
+    # What is rounded up to whole blocks may take more than its share.
+    if count == 1 or size == 1 or taken.held + taken.step <= p.room:
+      break
+    size //= 2
+  alone = float(size)
+  if size < extent and plan.team > 1:
+    one = w.of_round(1)
+    lookups, window = largest_cell(one, one_by_one(some, one, plan).partition)
+    alone = p.arrives // (lookups * (w.index_bytes + window * w.item_bytes))
+  split = None if stays else cut
+  return Found(plan, size, taken, split, max(int(alone), 1))
+
+
+def _rated(
+  target: Target, w: Windows, p: _Problem, t: _Tile
+) -> tuple[Floats, Floats]:
+  """Cycles of splits, in as many rounds as each needs; and how many these are.
+
+  What has no room is worse than all that does, the larger the worse.
+  """
+  taken = p.estimate(t)
+  held, step = taken.held, taken.step
+  left = np.clip(p.room - held, p.room / 64, p.arrives)
+  rounds = np.clip(np.ceil(step / left), 1, w.most_rounds)
+  room = held + step / rounds
+  cycles = taken.cycles + (rounds - 1) * taken.again
+  return np.where(room <= p.room, cycles, 1e18 + 1e6 * room), rounds
 
 
 # --- Estimates ---------------------------------------------------------------
-
-
-def _cheapest(
-  target: Target,
-  w: Windows,
-  splits_lookups: bool,
-  estimate: _Estimating,
-  tile: Callable[[Counts, Counts, Counts], _Tile],
-  split: Callable[[Windows, int, int, int], IndexedPlan],
-  there: IndexedPlan | None,
-) -> Found:
-  """The cheapest split: of the tensor where it is (`there`), or elsewhere."""
-  free = math.prod(w.shape[d] for d in w.free)
-  rest = math.prod(w.shape[to] for to in w.along if to >= 0)
-  parts, groups = _choices(
-    target.num_tiles, w.places, free if splits_lookups else 1
-  )
-  others = np.minimum(np.maximum(target.num_tiles // (parts * groups), 1), rest)
-  cycles, room = estimate(tile(parts, groups, others))
-  i = int(np.argmin(_fitting(target, cycles, room)))
-  elsewhere = Estimate(cycles[i : i + 1], room[i : i + 1])
-  if there is not None:
-    stays = estimate(_of_plan(w, there))
-    if _fitting(target, *stays) <= _fitting(target, *elsewhere):
-      return Found(there, stays)
-  return Found(
-    split(w, int(parts[i]), int(groups[i]), int(others[i])), elsewhere
-  )
 
 
 def _of_blocks(w: Windows, found: Blocks, comes: Counts) -> _Tile:
@@ -267,7 +378,8 @@ def _slicing_cycles(
   )
   total += (others > 0) * _select_cycles(t.share, t.window, cycles).total
   candidates = (others > 0) * (cell + others * t.share)
-  return Estimate(total, (t.comes + candidates) * item + indices)
+  again = 2 * _superstep(target) + 0 * total
+  return Estimate(total, again, t.comes * item, candidates * item + indices)
 
 
 def _select_cycles(share: Any, window: Any, cycles: LookupCycles) -> Cycles:
@@ -289,17 +401,24 @@ def _updating_cycles(
   arrives = t.lookups * (w.index_bytes + t.window * item)
   total += _exchange(target, arrives, 0.0)
   total += cycles(t.lookups, t.window, t.parts, t.entries).total
-  # One tile's lookups may come in rounds.
-  at_once = np.minimum(arrives, _round_bytes(target))
-  arrives = np.where((t.team == 1) & (t.lookups > 1), at_once, arrives)
   combines = t.team > 1
   sent = combines * (t.block - t.share) * partial.item_bytes
   others = t.share * (t.team - 1) * partial.item_bytes
-  total += _exchange(target, others, sent)
+  again = _exchange(target, others, sent)
   combine = _combine_cycles(target, t.share, t.team, partial)
-  total += combines * combine.total
+  again += combines * combine.total
   partials = combines * t.block * partial.item_bytes + others
-  return Estimate(total, t.comes * item + arrives + partials)
+  return Estimate(
+    total + again,
+    again + 2 * _superstep(target),
+    t.comes * item + partials,
+    arrives,
+  )
+
+
+def _superstep(target: Target) -> int:
+  """Cycles of one that does nothing."""
+  return target.sync_cycles + target.route_cycles + target.launch_cycles
 
 
 def _combine_cycles(
@@ -309,26 +428,6 @@ def _combine_cycles(
   elements."""
   width = max(target.data_path_bytes // max(partial.item_bytes, 1), 1)
   return cell_cycles(target, share, fan, partial.each, width, Order.COLUMNS)
-
-
-def _fitting(target: Target, cycles: Floats, room: Floats) -> Floats:
-  """What has no room is worse than all that does, the larger the worse."""
-  limit = target.bytes_per_tile * _STEP
-  return np.where(room <= limit, cycles, 1e18 + 1e6 * room)
-
-
-def _rounds(target: Target, w: Windows, plan: IndexedPlan) -> int:
-  """In how many steps what arrives has room beside a tile's own elements."""
-  lookups, window = largest_cell(w, plan.partition)
-  if plan.team > 1 or lookups <= 1:
-    return 1
-  arrives = lookups * (w.index_bytes + window * w.item_bytes)
-  return min(math.ceil(arrives / _round_bytes(target)), lookups)
-
-
-def _round_bytes(target: Target) -> float:
-  """What may arrive at a tile for one step; the rest is for its elements."""
-  return target.bytes_per_tile * _STEP * _ROUND
 
 
 # --- What a step costs beside its vertices -----------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +77,26 @@ class Windows(NamedTuple):
     return max(named, key=lambda i: self.axes[i].extent, default=None)
 
   @property
+  def rounds_along(self) -> int | None:
+    """The dimension along which lookups can come one after the other: the
+    longest that counts them; None if there is one lookup."""
+    lookups = [d for d in self.free if d < self.num_batch]
+    return max(lookups, key=lambda d: self.shape[d], default=None)
+
+  @property
+  def most_rounds(self) -> int:
+    """How many there can be."""
+    d = self.rounds_along
+    return 1 if d is None else self.shape[d]
+
+  def of_round(self, size: int) -> Windows:
+    """What a round of `size` indices along that dimension walks."""
+    shape = list(self.shape)
+    if self.rounds_along is not None:
+      shape[self.rounds_along] = size
+    return self._replace(shape=tuple(shape))
+
+  @property
   def places(self) -> int:
     """How many parts the sliced axis may have."""
     return 1 if self.sliced is None else max(self.axes[self.sliced].extent, 1)
@@ -108,7 +128,6 @@ class IndexedPlan(NamedTuple):
     team: tiles that share an element's updates between them.
     entries: places along what indices name on a tile.
     apart: tiles from one of a team to the next.
-    rounds: into how many steps the lookups are cut, one after the other.
   """
 
   partition: Layout
@@ -118,7 +137,6 @@ class IndexedPlan(NamedTuple):
   entries: int
   team: int = 1
   apart: int = 1
-  rounds: int = 1
 
 
 def largest_cell(w: Windows, partition: Layout) -> tuple[int, int]:
@@ -353,6 +371,28 @@ def split_updates(
   )
 
 
+def one_by_one(w: Windows, other: Windows, plan: IndexedPlan) -> IndexedPlan:
+  """Updates by the owners that a split with teams has: each applies those that
+  fall on its elements. The tensor stays where it is.
+
+  Args:
+    w: what a round of the split walks.
+    other: what is walked, the same but for the number of lookups.
+    plan: the split of `w`.
+  """
+  groups = refine(plan.partition.factors, w.shape)
+  assert groups is not None, "partitions keep to dimensions"
+  factors = [
+    f
+    for d, group in enumerate(groups)
+    for f in ((_whole(other.shape[d]),) if d in w.free else group)
+  ]
+  replicas = (*plan.partition.replicas, Replica(plan.team, plan.apart))
+  return plan._replace(
+    partition=_layout(factors, replicas), parts=plan.parts * plan.team, team=1
+  )
+
+
 def walked(w: Windows, cell: Sequence[Counts]) -> Any:
   """Elements of a cell along what walks the tensor's dimensions."""
   return _volume(cell[axis.along] for axis in w.axes if axis.along >= 0)
@@ -459,35 +499,3 @@ def _layout(
   """A layout without factors of one element: equal mappings are equal."""
   kept = tuple(f for f in factors if f.extent != 1)
   return Layout(kept or (_whole(1),), tuple(replicas), base)
-
-
-class Round(NamedTuple):
-  """Some of the lookups: indices [start, start + extent) of dimension `d`."""
-
-  d: int
-  start: int
-  extent: int
-  partition: Layout
-
-
-def rounds(w: Windows, plan: IndexedPlan) -> Iterator[Round]:
-  """What each step of a plan does, in order."""
-  lookups = [d for d in w.free if d < w.num_batch]
-  d = max(lookups, key=lambda d: w.shape[d], default=0)
-  extent = w.shape[d] if lookups else 1
-  block = -(-extent // plan.rounds)
-  if plan.rounds == 1:
-    yield Round(d, 0, extent, plan.partition)
-    return
-  groups = refine(plan.partition.factors, w.shape)
-  assert groups is not None, "partitions keep to dimensions"
-  for start in range(0, extent, block):
-    size = min(block, extent - start)
-    factors = (
-      f
-      for e, group in enumerate(groups)
-      for f in ((_whole(size),) if e == d else group)
-    )
-    base = plan.partition.base
-    partition = _layout(factors, plan.partition.replicas, base)
-    yield Round(d, start, size, partition)
