@@ -62,7 +62,7 @@ LIMITS = {
   "exchange and synchronisation": (1.0, 0.87),
   "host streams": (0.7, 0.22),
   "whole programs": (0.92, 0.7),
-  "memory totals": (0.66, 0.25),
+  "memory totals": (0.66, 0.45),
   "memory maxima": (0.6, 0.18),
   "products f16": (0.03, 0.001),
 }

@@ -36,10 +36,11 @@ def _inline(start: Any) -> None:
     operation.move_before(start)
   (value,) = end.operands
   (future,) = start.results
-  for use in list(future.uses):
-    done = use.owner
-    if done.name == _DONE:
-      done.results[0].replace_all_uses_with(value)
-      done.operation.erase()
-  future.replace_all_uses_with(value)  # wishes for an order of operations
-  start.erase()
+  for user in dict.fromkeys(use.owner.operation for use in future.uses):
+    if user.name == _DONE:
+      user.results[0].replace_all_uses_with(value)
+      user.erase()
+    elif not list(user.results):  # a wish for an order of operations
+      user.erase()
+  if not list(future.uses):  # else the passes refuse the future
+    start.erase()

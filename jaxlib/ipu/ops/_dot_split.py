@@ -19,9 +19,6 @@ from jaxlib.ipu.program import schema
 
 _Way = tuple[Layout, tuple[bool, bool]]
 
-# What an operand's copy takes of the SRAM is worth so much of a product's time.
-_STAYING = 0.95
-
 
 def cheaper(
   builder: Builder,
@@ -99,7 +96,6 @@ def cheaper(
       by_plan = False
       best = plan.at_hand + bringing(partition) + left
     cycles = found.cycles + bringing(way) + leaving(way, found.combine)
-    cycles *= 1.0 if all(brought) else _STAYING
     if cycles < best:
       best, chosen = cycles, found
   return chosen
