@@ -9,6 +9,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental import shard_alike
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -75,6 +76,7 @@ def test_marks(check):
     y = jax.device_put(x + 1, jax.memory.Space.Device)
     token = lax.create_token(x)
     token = lax.after_all(token, lax.create_token(y))
-    return lax.optimization_barrier((y, jnp.sin(y)))
+    y, z = shard_alike.shard_alike(y, x)
+    return lax.optimization_barrier((y, jnp.sin(y), z))
 
   check(f, X)

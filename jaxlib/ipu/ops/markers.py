@@ -29,3 +29,5 @@ for _name in (
   "LayoutConstraint",
 ):
   define(Operation(f"stablehlo.custom_call @{_name}", decompose=_same))
+# Arrays that are to be sharded alike, of which one device has all.
+define(Operation("sdy.sharding_group", decompose=_same))
