@@ -36,6 +36,7 @@ from tools.command import ROOT, BuildError
 _EXPECTED = ROOT / "third_party" / "jax" / "expected_failures.toml"
 _RECORD = ROOT / "tests" / "ipu" / "data"
 _COUNTS = ("passed", "of")
+_LOST = ("failed", "expected")
 
 # What the plugin wrote of each test, by name.
 Rows = dict[str, dict[str, Any]]
@@ -44,7 +45,9 @@ Counts = dict[str, dict[str, int]]
 
 
 def _jax_version(python: str) -> str:
-  script = "import jax, jax_plugins.ipu, pytest_timeout; print(jax.__version__)"
+  script = (
+    "import jax, jax_plugins.ipu, pytest_timeout, xdist; print(jax.__version__)"
+  )
   hint = (
     "It needs the wheels of JAX on IPU and"
     " `pip install -r build/requirements-jax-tests.txt`."
@@ -122,7 +125,9 @@ class Run:
         )
       # 0: all passed, 1: some failed, 5: there are none.
       if done.returncode not in (0, 1, 5):
-        print(f"{name}: pytest ended with {done.returncode}, see {log}")
+        raise BuildError(
+          f"{name}: pytest ended with {done.returncode}, see {log}"
+        )
       rows = [json.loads(line) for line in results.read_text().splitlines()]
     outcomes: Rows = {}
     for row in rows:
@@ -176,7 +181,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-  """Runs the files; returns 1 if a test failed that is not expected to."""
+  """Runs the files; returns 1 if a test failed that is not expected to, or a
+  file could not be run to its end: its tests are not counted then."""
   options = _parse(argv)
   options.logs.mkdir(parents=True, exist_ok=True)
   release = _jax_version(options.python)
@@ -184,18 +190,25 @@ def main(argv: Sequence[str]) -> int:
   run = Run(options, expected)
   table: Counts = {}
   failures: Rows = {}
+  broken: list[BuildError] = []
   for name in _files(options.checkout, options.files, expected):
     started = time.monotonic()
-    outcomes = run.file(name, "ipu")
+    try:
+      outcomes = run.file(name, "ipu")
+      lost = [t for t, r in outcomes.items() if r["outcome"] in _LOST]
+      on_cpu = run.file(name, "cpu", lost) if lost else {}
+    except BuildError as error:
+      broken.append(error)
+      print(error, flush=True)
+      continue
     failed = [t for t, row in outcomes.items() if row["outcome"] == "failed"]
     expected_to = [t for t, r in outcomes.items() if r["outcome"] == "expected"]
-    lost = failed + expected_to
-    on_cpu = run.file(name, "cpu", lost) if lost else {}
     wrong = [t for t in failed if _passes(on_cpu, t)]
     failures |= {test: outcomes[test] for test in wrong}
     passed = sum(row["outcome"] == "passed" for row in outcomes.values())
     of = passed + sum(_passes(on_cpu, test) for test in lost)
-    table[name] = {"passed": passed, "of": of}
+    if of:
+      table[name] = {"passed": passed, "of": of}
     seconds = time.monotonic() - started
     print(
       f"{name}: {passed} of {of} passed, {len(wrong)} failed,"
@@ -209,7 +222,9 @@ def main(argv: Sequence[str]) -> int:
   print(f"{passed} of {of} passed: {100 * passed / max(of, 1):.2f} %")
   for test in failures:
     print(f"FAILED {test}")
-  return 1 if failures else 0
+  for error in broken:
+    print(f"NOT RUN {error}")
+  return 1 if failures or broken else 0
 
 
 def _record(release: str, cases: int, table: Counts) -> None:

@@ -9,6 +9,7 @@ tests are to believe to be on.
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import json
 import os
 import sys
@@ -16,9 +17,9 @@ from typing import Any
 
 import pytest
 
-EXPECTED = "JAX_IPU_TESTS_EXPECTED"
-RESULTS = "JAX_IPU_TESTS_RESULTS"
-DUT = "JAX_IPU_TESTS_DUT"
+EXPECTED = "IPU_JAX_TESTS_EXPECTED"
+RESULTS = "IPU_JAX_TESTS_RESULTS"
+DUT = "IPU_JAX_TESTS_DUT"
 
 
 def short_name(nodeid: str) -> str:
@@ -28,7 +29,9 @@ def short_name(nodeid: str) -> str:
 
 def pytest_configure() -> None:
   """JAX's tests read its flags from the command line, which workers have
-  none of; no variable stands for this one."""
+  none of; no variable stands for this one. They fail where flags are added
+  while they run, so the IPU's are added here."""
+  importlib.import_module("jax.ipu")
   sys.argv.append(f"--jax_test_dut={os.environ[DUT]}")
 
 
