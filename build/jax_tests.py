@@ -222,8 +222,8 @@ def main(argv: Sequence[str]) -> int:
   print(f"{passed} of {of} passed: {100 * passed / max(of, 1):.2f} %")
   for test in failures:
     print(f"FAILED {test}")
-  for error in broken:
-    print(f"NOT RUN {error}")
+  for reason in broken:
+    print(f"NOT RUN {reason}")
   return 1 if failures or broken else 0
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import gc
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from jaxlib.ipu.lower import (
   totals,
 )
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.choices import Choices, smaller
 from jaxlib.ipu.options import active
 from jaxlib.ipu.passes import (
   absorb,
@@ -181,34 +183,35 @@ def _fuse(state: State, options: Options) -> None:
 
 
 def _lower(state: State, options: Options) -> None:
-  _lower_once(state, Builder(options.target))
-  builder = state.builder
-  assert builder is not None
+  builder = _lower_once(state, options, Choices())
   # What loops carry is laid out by what is known before their bodies are
   # lowered: whether that was right shows when all is.
-  if builder.boxed:
-    _try(state, Builder(options.target, boxes=False))
-  if builder.wished:
-    wishes = builder.wished
-    _try(state, Builder(options.target, boxes=builder.boxes, wishes=wishes))
+  if builder.used.boxes:
+    builder = _try(state, options, replace(builder.choices, boxes=False))
+  if builder.used.leaves:
+    carried = builder.used.leaves
+    _try(state, options, replace(builder.choices, carried=carried))
 
 
-def _try(state: State, builder: Builder) -> None:
-  """Lowers with another builder, and keeps the cheaper program."""
+def _try(state: State, options: Options, choices: Choices) -> Builder:
+  """Lowers by other choices, and keeps the cheaper program."""
   before, roots = state.builder, (state.arguments, state.results)
   assert before is not None
-  _lower_once(state, builder)
-  if _cycles(before) <= _cycles(builder):
-    state.builder, (state.arguments, state.results) = before, roots
+  after = _lower_once(state, options, choices)
+  if _cycles(after) < _cycles(before):
+    return after
+  state.builder, (state.arguments, state.results) = before, roots
+  return before
 
 
-def _lower_once(state: State, builder: Builder) -> None:
+def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
   assert state.module is not None
-  state.builder = builder
+  builder = state.builder = Builder(options.target, choices)
   state.arguments = signature.bind_arguments(builder, state.module)
   donated = {state.arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
   state.results = signature.bind_results(builder, state.module, views)
+  return builder
 
 
 def _cycles(builder: Builder) -> float:
@@ -216,46 +219,19 @@ def _cycles(builder: Builder) -> float:
 
 
 def _allocate(state: State, options: Options) -> None:
-  _plan_memory(state)
-  assert state.builder is not None and state.memory is not None
+  plan = _plan_memory(state)
   builder = state.builder
-  if builder.kept and memory.overflows(builder, state.memory):
-    # Each operation brings its own operands.
-    boxes, wishes = builder.boxed, builder.wishes
-    _lower_once(
-      state, Builder(options.target, keeps=False, boxes=boxes, wishes=wishes)
-    )
-    _plan_memory(state)
-    builder = state.builder
-  changed = builder.hoisted or builder.boxed or builder.wishes
-  if changed and memory.overflows(builder, state.memory):
-    # Without copies that stay for all turns of loops.
-    _lower_once(
-      state, Builder(options.target, hoists=False, keeps=False, boxes=False)
-    )
-    _plan_memory(state)
-  for hoists in (True, False) if builder.indexes else ():
-    # Steps whose places are known at run time take more rounds.
-    assert state.builder is not None
-    if not memory.overflows(state.builder, state.memory):
+  assert state.module is not None and builder is not None
+  for choices in smaller(builder.choices, builder.used):
+    if not memory.overflows(builder, plan):
       break
-    _lower_once(
-      state,
-      Builder(
-        options.target, hoists=hoists, keeps=False, boxes=False, frugal=True
-      ),
-    )
-    _plan_memory(state)
-  assert state.module is not None
-  memory.check(
-    state.builder, state.module, state.memory, options.allow_out_of_memory
-  )
-  local_copies.charge(
-    state.builder, state.module, state.arguments, state.results
-  )
+    builder = _lower_once(state, options, choices)
+    plan = _plan_memory(state)
+  memory.check(builder, state.module, plan, options.allow_out_of_memory)
+  local_copies.charge(builder, state.module, state.arguments, state.results)
 
 
-def _plan_memory(state: State) -> None:
+def _plan_memory(state: State) -> memory.MemoryPlan:
   assert state.module is not None and state.builder is not None
   builder = state.builder
   line, state.arena_bytes = storage.place_storage(
@@ -268,6 +244,7 @@ def _plan_memory(state: State) -> None:
     state.arguments,
     state.results,
   )
+  return state.memory
 
 
 def _emit(state: State, options: Options) -> None:
@@ -332,7 +309,7 @@ def read_options(compile_options: bytes) -> Options:
         f"{flags.nearest(name, _COMPILER_OPTIONS)}"
       )
     try:
-      options = dataclasses.replace(options, **read(value, options))
+      options = replace(options, **read(value, options))
     except ValueError as e:
       raise invalid_argument(f"compiler option {name}={value!r}: {e}") from e
   return options
@@ -345,7 +322,7 @@ def _read_tiles(value: Any, options: Options) -> dict[str, Any]:
     raise ValueError(
       f"expected an integer from 1 to {target.num_tiles}, the tiles of this IPU"
     )
-  return {"target": dataclasses.replace(target, num_tiles=int(number))}
+  return {"target": replace(target, num_tiles=int(number))}
 
 
 def _read_share(value: Any, options: Options) -> dict[str, Any]:
@@ -353,9 +330,7 @@ def _read_share(value: Any, options: Options) -> dict[str, Any]:
     value = -1
   if not 0 <= value <= 1:
     raise ValueError("expected a number from 0 to 1")
-  target = dataclasses.replace(
-    options.target, available_memory_proportion=float(value)
-  )
+  target = replace(options.target, available_memory_proportion=float(value))
   return {"target": target}
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.choices import Choices
 from jaxlib.ipu.ops import _rounds
 from jaxlib.ipu.program import container, schema
 
@@ -178,8 +178,8 @@ def rounds(request, monkeypatch):
   if "loop" in request.param:
     monkeypatch.setattr(_rounds, "_UNROLLED", 1)
   if "frugal" in request.param:
-    frugal = functools.partial(Builder, frugal=True)
-    monkeypatch.setattr(pipeline, "Builder", frugal)
+    frugal = functools.partial(Choices, frugal=True)
+    monkeypatch.setattr(pipeline, "Choices", frugal)
   return request.param
 
 

@@ -19,6 +19,7 @@ from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
+from jaxlib.ipu.lower.choices import Choices, Used
 from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.schedule import Task, schedule
 from jaxlib.ipu.lower.scope import Scope
@@ -72,43 +73,15 @@ class Builder(Tensors):
   """The program under construction.
 
   Attributes:
-    hoists: whether loops may take more SRAM to exchange less: exchanges that
-      every turn would repeat are made before it, and their copies stay; arrays
-      that are written slice by slice need not be spread evenly.
-    hoisted: whether there are such.
-    keeps: whether copies that exchanges have made stay for later operations;
-      `kept`: whether one did.
-    boxes: whether loops may lay out stencils in boxes; `boxed`: whether one
-      did.
-    wishes: other mappings of values that loops carry, by loop and number.
-    wished: those that bodies of loops leave such values in, where it costs
-      much to bring them back.
-    frugal: whether steps whose places are known at run time take as little
-      SRAM as they can, in more rounds.
-    indexes: whether there are such steps.
+    choices: what it may do.
+    used: what it did.
     buffers: steps that need room beside tensors while they run, by their id.
   """
 
-  def __init__(
-    self,
-    target: Target,
-    hoists: bool = True,
-    keeps: bool = True,
-    boxes: bool = True,
-    wishes: dict[tuple[int, int], Layout] | None = None,
-    frugal: bool = False,
-  ) -> None:
+  def __init__(self, target: Target, choices: Choices | None = None) -> None:
     super().__init__(target)
-    self.hoists = hoists
-    self.hoisted = False
-    self.keeps = keeps
-    self.kept = False
-    self.boxes = boxes
-    self.boxed = False
-    self.wishes = wishes or {}
-    self.wished: dict[tuple[int, int], Layout] = {}
-    self.frugal = frugal
-    self.indexes = False
+    self.choices = choices or Choices()
+    self.used = Used()
     self._scopes = [Scope(1, 0, ())]
     self.buffers: dict[int, StepBuffers] = {}
     self._graph: Graph | None = None
@@ -124,8 +97,8 @@ class Builder(Tensors):
   def share_of_steps(self) -> float:
     """The share of a tile's SRAM for a step whose places are known at run time
     only (plan/indexed.py)."""
-    self.indexes = True
-    return indexed.FRUGAL if self.frugal else indexed.ROOMY
+    self.used.indexes = True
+    return indexed.FRUGAL if self.choices.frugal else indexed.ROOMY
 
   # --- Exchange ------------------------------------------------------------
 
@@ -146,11 +119,11 @@ class Builder(Tensors):
       return view.root
     for there, copy, stays in self._copies(view, moves):
       if there.covers(layout):
-        self.kept |= not stays
+        self.used.keeps |= not stays
         return copy
     level = self._level(view.root) if hoists else len(self._scopes) - 1
     if level + 1 < len(self._scopes):
-      self.hoisted = True
+      self.used.hoists = True
       scope = self._scopes[level + 1]
       moves, traffic = scope.moves, scope.traffic
     number = len(self.tensors)
@@ -182,7 +155,7 @@ class Builder(Tensors):
         )
         size = layout.max_elements * SIZE[view.dtype]
         small = size <= self.target.bytes_per_tile / _LARGEST_KEPT
-        if stays or (self.keeps and small):
+        if stays or (self.choices.keeps and small):
           yield layout, number, stays
 
   def homes(self, operand: Operand) -> list[tuple[Layout, tuple[int, ...]]]:
@@ -200,7 +173,7 @@ class Builder(Tensors):
     """The scope in which an exchange of a root is made, rather than in each
     turn of a loop within it."""
     level = len(self._scopes) - 1
-    if self.hoists:
+    if self.choices.hoists:
       constant = self.tensors[root].space == schema.CONSTANT
       while self._scopes[level].turns and level:
         if not constant and not self._scopes[level].keeps(root):

@@ -53,7 +53,7 @@ def stacked(
     turns: how many iterations there are.
   """
   value = body.parameters[index]
-  if turns < 3 or not builder.hoists:
+  if turns < 3 or not builder.choices.hoists:
     return layout
   updates, sliced = _slices(body, index, used)
   if not updates or not sliced:
@@ -71,7 +71,7 @@ def stacked(
     if cycles + 2 * cost.cycles(there) < least:
       best, least = found, cycles + 2 * cost.cycles(there)
   if best is not layout:
-    builder.hoisted = True
+    builder.used.hoists = True
   return best
 
 

@@ -37,7 +37,7 @@ def boxes(
     turns: how many there are.
   """
   found = blocks(builder.target, value.shape)
-  if found is None or found == layout or turns < 3 or not builder.boxes:
+  if found is None or found == layout or turns < 3 or not builder.choices.boxes:
     return layout
   strides = dense_strides(value.shape)
   views = []
@@ -72,7 +72,7 @@ def boxes(
   there_and_back = 2 * cost.cycles(cost.exchange(builder.target, [conversion]))
   if turns * (each(layout) - each(found)) <= there_and_back:
     return layout
-  builder.boxed = True
+  builder.used.boxes = True
   return found
 
 

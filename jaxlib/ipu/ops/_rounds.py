@@ -275,7 +275,7 @@ class _Parts(NamedTuple):
 
 def _source(builder: Builder, along: Along, count: int, size: int) -> _Parts:
   whole, d = along
-  if builder.frugal and whole_root(builder, whole):
+  if builder.choices.frugal and whole_root(builder, whole):
     some = _resized(whole.shape, d, size)
     windows = moving_windows(some, whole.shape, whole.dtype)
     if slices_in_place(windows, builder.tensors[whole.root].layout):
@@ -294,14 +294,14 @@ def _results(
 ) -> _Parts | None:
   if made is None:
     return None
-  if builder.frugal:
+  if builder.choices.frugal:
     view = builder.root_view(builder.new_root(made.shape, made.dtype))
   else:
     rest = [n for d, n in enumerate(made.shape) if d != made.dim]
     view = _stack(builder, rounds, (size, *rest), made.dtype)
   zero = np.zeros((), NUMPY[made.dtype])
   fill_root(builder, view.root, builder.constant(zero, made.dtype))
-  return _Parts(view, made.dim, not builder.frugal)
+  return _Parts(view, made.dim, not builder.choices.frugal)
 
 
 def _stack(builder: Builder, rounds: int, shape: Shape, dtype: DType) -> View:

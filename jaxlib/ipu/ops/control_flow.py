@@ -67,7 +67,7 @@ def _carry(
         layout = builder.tensors[view.root].layout
         layout = boxes(builder, body.parameters[i], used, layout, turns)
       layout = stacked(builder, body, i, used, layout, turns)
-      layout = builder.wishes.get((id(node), i), layout)
+      layout = builder.choices.carried.get((id(node), i), layout)
       root = builder.new_root(value.shape, value.dtype, layout)
       roots[i] = builder.root_view(root)
       starts.append((view, roots[i]))
@@ -110,7 +110,7 @@ def _wish(
       and made.layout != builder.tensors[root.root].layout
       and not made.layout.replicas
     ):
-      builder.wished[id(node), i] = made.layout
+      builder.used.leaves[id(node), i] = made.layout
 
 
 # Loops of fewer turns do not gain from another mapping of what they carry;
