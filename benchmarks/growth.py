@@ -55,7 +55,7 @@ def chain(size: int) -> Callable[..., Any]:
 
 
 def products(size: int) -> Callable[..., Any]:
-  """Products and reductions in turns."""
+  """Products and reductions by turns."""
 
   def f(x, w):
     for _ in range(size // 4):

@@ -629,10 +629,10 @@ class Emitter:
     def cond(i: Value, *values: Value) -> Value:
       return self.compare(i, count, "LT")
 
-    def turn(i: Value, *values: Value) -> list[Value]:
+    def step(i: Value, *values: Value) -> list[Value]:
       return [self.add(i, 1), *_values(body(i, *values))]
 
-    return self.while_loop([start, *operand], cond, turn)[1:]
+    return self.while_loop([start, *operand], cond, step)[1:]
 
   def case(self, index: Value, branches: Sequence[Function]) -> list[Value]:
     """The results of one of several functions without parameters; an index

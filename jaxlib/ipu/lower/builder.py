@@ -171,21 +171,21 @@ class Builder(Tensors):
 
   def _level(self, root: int) -> int:
     """The scope in which an exchange of a root is made, rather than in each
-    turn of a loop within it."""
+    iteration of a loop within it."""
     level = len(self._scopes) - 1
     if self.choices.hoists:
       constant = self.tensors[root].space == schema.CONSTANT
-      while self._scopes[level].turns and level:
+      while self._scopes[level].trips and level:
         if not constant and not self._scopes[level].keeps(root):
           break
         level -= 1
     return level
 
   def weight(self, view: View) -> float:
-    """The share of an exchange of a view that each turn of the loops around
-    pays for."""
+    """The share of an exchange of a view that each iteration of the loops
+    around pays for."""
     inner = self._scopes[self._level(view.root) + 1 :]
-    return 1 / math.prod(scope.turns for scope in inner)
+    return 1 / math.prod(scope.trips for scope in inner)
 
   def _traffic(self, view: View, layout: Layout) -> Traffic:
     """What it takes to bring a view's elements to a layout."""
@@ -410,14 +410,14 @@ class Builder(Tensors):
           return None if info.layout.replicas else info.layout
     return None
 
-  def enter(self, turns: int = 0, carried: Collection[int] = ()) -> None:
+  def enter(self, trips: int = 0, carried: Collection[int] = ()) -> None:
     """Starts a list of steps inside the present one, which `leave` ends.
 
     Args:
-      turns: see `Scope`.
-      carried: roots that a loop writes at the end of each turn.
+      trips: see `Scope`.
+      carried: roots that a loop writes at the end of each iteration.
     """
-    self._scopes.append(Scope(turns, len(self.tensors), carried))
+    self._scopes.append(Scope(trips, len(self.tensors), carried))
 
   def leave(self) -> list[Any]:
     """Ends the list of steps and returns it."""

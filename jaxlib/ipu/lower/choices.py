@@ -11,6 +11,10 @@ from collections.abc import Iterator
 
 from jaxlib.ipu.plan.layout import Layout
 
+# Loops of fewer iterations do not gain from another mapping of what they carry,
+# which costs something before and after the loop. [G]
+LEAST_TRIPS = 3
+
 # By a loop's id and the number of a value that it carries.
 Carried = dict[tuple[int, int], Layout]
 

@@ -62,13 +62,13 @@ class Loop:
     cls, condition: list[Any], condition_end: int, body: list[Any], end: int
   ) -> Loop:
     """A loop of these nodes and times."""
-    test, turn = summarise(condition), summarise(body)
+    test, once = summarise(condition), summarise(body)
     summary = Summary(
-      test.exposed | (turn.exposed - test.written),
+      test.exposed | (once.exposed - test.written),
       test.written,  # the body may not run at all
-      test.touched | turn.touched,
+      test.touched | once.touched,
     )
-    return cls(condition, condition_end, body, end, summary, turn.touched)
+    return cls(condition, condition_end, body, end, summary, once.touched)
 
 
 @dataclasses.dataclass(slots=True)

@@ -9,9 +9,9 @@ from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
 
 # What the model takes on the host, roughly: bytes through the caches, flops,
-# and a step's own overhead. A loop of unknown length counts as 100 turns: one
-# over a few scalars is then run by the calling thread, since waking another
-# takes as long as a thousand turns.
+# and a step's own overhead. A loop of unknown length counts as 100 iterations:
+# one over a few scalars is then run by the calling thread, since waking another
+# takes as long as a thousand iterations.
 _BYTES_PER_SECOND = 20e9
 _FLOPS_PER_SECOND = 50e9
 _STEP_SECONDS = 30e-9

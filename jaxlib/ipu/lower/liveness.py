@@ -88,7 +88,7 @@ class Timeline:
     body = self._number(step.body)
     end = self._tick()
     self._loops.pop()
-    # What was placed before a loop and is used in it stays for all turns.
+    # What was placed before a loop and is used in it stays for all iterations.
     for number in self._held.pop():
       ((placed, _),) = self.placed_intervals[number]
       self.placed_intervals[number] = [(placed, end)]

@@ -16,7 +16,7 @@ class Scope:
   """A list of steps: the program's, a loop's body or condition, a branch.
 
   Attributes:
-    turns: how often it runs for each run of the list around it, as far as that
+    trips: how often it runs for each run of the list around it, as far as that
       is known; 0 for a branch, which may not run.
     first: the number of the first tensor that is made in it.
     carried: roots from outside that it writes.
@@ -26,7 +26,7 @@ class Scope:
     moves, traffic: exchanges that are made once, before the list.
   """
 
-  turns: int
+  trips: int
   first: int
   carried: Collection[int]
   steps: list[Any] = dataclasses.field(default_factory=list)

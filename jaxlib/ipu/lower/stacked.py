@@ -15,6 +15,7 @@ from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.indexed_split import Windows, updates_in_place
@@ -38,7 +39,7 @@ def stacked(
   index: int,
   used: Users,
   layout: Layout,
-  turns: int,
+  trips: int,
 ) -> Layout:
   """The mapping of a value that a loop carries: `layout`, or one in which the
   dimensions that iterations slice are whole, if over all of them that saves
@@ -50,24 +51,24 @@ def stacked(
     index: of the value among the body's parameters.
     used: who uses what in the body.
     layout: where it would be.
-    turns: how many iterations there are.
+    trips: how many iterations there are.
   """
   value = body.parameters[index]
-  if turns < 3 or not builder.choices.hoists:
+  if trips < LEAST_TRIPS or not builder.choices.hoists:
     return layout
   updates, sliced = _slices(body, index, used)
   if not updates or not sliced:
     return layout
   item, size = SIZE[value.dtype], math.prod(value.shape)
   even = builder.default_layout(value.shape, value.dtype).max_elements * item
-  best, least = layout, turns * _each(builder, value, updates, layout)
+  best, least = layout, trips * _each(builder, value, updates, layout)
   for smallest in (SMALLEST_BYTES, builder.target.data_path_bytes):
     found = _whole(builder, value, sliced, smallest)
     if found.max_elements * item > max(_UNEVEN * even, _FEW_BYTES):
       continue
     sides = Side(layout, 0, (1,)), Side(found, 0, (1,))
     there = cost.exchange(builder.target, [traffic(*sides, (size,), item)])
-    cycles = turns * _each(builder, value, updates, found)
+    cycles = trips * _each(builder, value, updates, found)
     if cycles + 2 * cost.cycles(there) < least:
       best, least = found, cycles + 2 * cost.cycles(there)
   if best is not layout:

@@ -9,6 +9,7 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Shape, Users, Value
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
@@ -24,20 +25,25 @@ _INDIFFERENT = (MAP, "ipu.update_slice", "stablehlo.concatenate")
 
 
 def boxes(
-  builder: Builder, value: Value, used: Users, layout: Layout, turns: int
+  builder: Builder, value: Value, used: Users, layout: Layout, trips: int
 ) -> Layout:
   """The mapping of a value that a loop carries: its own, or boxes, if over all
-  turns they save more than it takes to get there and back.
+  iterations they save more than it takes to get there and back.
 
   Args:
     builder: of the program.
     value: a parameter of the loop's body.
     used: who uses what in that body.
     layout: where it is before the loop.
-    turns: how many there are.
+    trips: how many iterations there are.
   """
   found = blocks(builder.target, value.shape)
-  if found is None or found == layout or turns < 3 or not builder.choices.boxes:
+  if (
+    found is None
+    or found == layout
+    or trips < LEAST_TRIPS
+    or not builder.choices.boxes
+  ):
     return layout
   strides = dense_strides(value.shape)
   views = []
@@ -70,7 +76,7 @@ def boxes(
   size = (math.prod(value.shape),)
   conversion = traffic(Side(layout, 0, (1,)), Side(found, 0, (1,)), size, item)
   there_and_back = 2 * cost.cycles(cost.exchange(builder.target, [conversion]))
-  if turns * (each(layout) - each(found)) <= there_and_back:
+  if trips * (each(layout) - each(found)) <= there_and_back:
     return layout
   builder.used.boxes = True
   return found

@@ -62,7 +62,7 @@ KEYS: dict[str, str] = {
 class Totals:
   """Sums over the steps of one run.
 
-  A loop whose trip count is only known at run time counts as one turn, as
+  A loop whose trip count is only known at run time counts as one iteration, as
   XLA's own analysis has it; a branch as the costliest one.
   """
 

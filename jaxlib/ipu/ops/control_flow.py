@@ -1,7 +1,7 @@
 """while, case and if: steps around the steps of their regions.
 
 A loop's carried values live in roots of their own. The loop starts with an
-exchange from the initial values, and each turn ends with one from the new
+exchange from the initial values, and each iteration ends with one from the new
 values; where the allocator can give both the same storage it costs nothing.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 from jaxlib.ipu.ir.graph import Graph, Node, users
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.lower.stacked import stacked
 from jaxlib.ipu.lower.stencil import boxes
 from jaxlib.ipu.lower.totals import totals
@@ -33,7 +34,7 @@ def _while(builder: Builder, node: Node) -> None:
     schema.While(
       condition_steps,
       predicate.root,
-      _turn(builder, node, roots, 1),
+      _iteration(builder, node, roots, 1),
       cost.branch(builder.target),
       builder.location,
     )
@@ -41,17 +42,17 @@ def _while(builder: Builder, node: Node) -> None:
 
 
 def _repeat(builder: Builder, node: Node) -> None:
-  """A loop of `node.attributes` turns (passes/count.py)."""
+  """A loop of `node.attributes` iterations (passes/count.py)."""
   (body,) = node.regions
   roots = _carry(builder, node, [body], node.attributes)
-  steps = _turn(builder, node, roots, node.attributes)
+  steps = _iteration(builder, node, roots, node.attributes)
   if steps:  # a step that moves nothing: what the loop's control takes
     steps.append(schema.Copy([], cost.iteration(), builder.location))
   builder.steps.append(schema.Repeat(node.attributes, steps, builder.location))
 
 
 def _carry(
-  builder: Builder, node: Node, regions: list[Graph], turns: int
+  builder: Builder, node: Node, regions: list[Graph], trips: int
 ) -> dict[int, View]:
   """Roots for what a loop changes, holding the initial values; what it does
   not change stays where it is."""
@@ -65,8 +66,8 @@ def _carry(
       layout = builder.default_layout(value.shape, value.dtype)
       if builder.is_identity(view):
         layout = builder.tensors[view.root].layout
-        layout = boxes(builder, body.parameters[i], used, layout, turns)
-      layout = stacked(builder, body, i, used, layout, turns)
+        layout = boxes(builder, body.parameters[i], used, layout, trips)
+      layout = stacked(builder, body, i, used, layout, trips)
       layout = builder.choices.carried.get((id(node), i), layout)
       root = builder.new_root(value.shape, value.dtype, layout)
       roots[i] = builder.root_view(root)
@@ -83,14 +84,14 @@ def _written(roots: dict[int, View]) -> set[int]:
   return {view.root for view in roots.values()}
 
 
-def _turn(
-  builder: Builder, node: Node, roots: dict[int, View], turns: int
+def _iteration(
+  builder: Builder, node: Node, roots: dict[int, View], trips: int
 ) -> list[Any]:
-  """The steps of one of the turns, with the new values where the old were."""
-  builder.enter(turns, _written(roots))
+  """The steps of an iteration, with the new values where the old were."""
+  builder.enter(trips, _written(roots))
   results = builder.lower_graph(node.regions[-1], _written(roots))
   pairs = [(results[i], root) for i, root in roots.items()]
-  if pairs and turns > _FEW:
+  if pairs and trips >= LEAST_TRIPS:
     back = cost.cycles(builder.copying(pairs))
     if back > _MUCH * totals(builder.steps, builder.tensors).cycles:
       _wish(builder, node, roots, results)
@@ -101,7 +102,7 @@ def _turn(
 def _wish(
   builder: Builder, node: Node, roots: dict[int, View], results: list[View]
 ) -> None:
-  """Asks for what the loop carries to be where a turn leaves it."""
+  """Asks for what the loop carries to be where an iteration leaves it."""
   for i, root in roots.items():
     view = results[i]
     made = builder.tensors[view.root]
@@ -113,9 +114,8 @@ def _wish(
       builder.used.leaves[id(node), i] = made.layout
 
 
-# Loops of fewer turns do not gain from another mapping of what they carry;
-# nor do those in which bringing it back is less than this share of a turn.
-_FEW = 3
+# What an iteration leaves elsewhere moves back to where the next one finds it:
+# less than this share of the iteration is no reason for another mapping.
 _MUCH = 0.015
 
 

@@ -24,7 +24,7 @@ from jaxlib.ipu.program.isa import FactorKind
 
 FACTORISE = "ipu.factorise"
 
-# What the model charges for a turn of the loop over the columns of f32
+# What the model charges for an iteration of the loop over the columns of f32
 # matrices, at least, and for each of their rows; what it charges for f64,
 # whose arithmetic is soft, times that [D]. Of triangular inverses: for each
 # column of the products that double the size of what is inverted.

@@ -1,4 +1,4 @@
-"""Finds loops whose number of turns is known: they need no condition.
+"""Finds loops whose trip count is known: they need no condition.
 
 `fori_loop` and `scan` count a scalar from a constant up to a constant by a
 constant step; such a `while` becomes an `ipu.repeat`.
@@ -20,15 +20,15 @@ def count(graph: Graph) -> Graph:
     for region in node.regions:
       count(region)
     if node.op == "stablehlo.while":
-      turns = _turns(node)
-      if turns is not None:
+      trips = _trip_count(node)
+      if trips is not None:
         node.op = REPEAT
-        node.attributes = turns
+        node.attributes = trips
         node.regions = node.regions[1:]
   return graph
 
 
-def _turns(node: Node) -> int | None:
+def _trip_count(node: Node) -> int | None:
   """How often the body runs, None if that is not known."""
   condition, body = node.regions
   (predicate,) = condition.results
@@ -49,10 +49,10 @@ def _turns(node: Node) -> int | None:
   step = _step(body.results[place], parameter)
   if start is None or end is None or step is None:
     return None
-  turns = max(0, -(-(end - start) // step))
-  if start + turns * step > np.iinfo(NUMPY[parameter.dtype]).max:
+  trips = max(0, -(-(end - start) // step))
+  if start + trips * step > np.iinfo(NUMPY[parameter.dtype]).max:
     return None  # it wraps past the limit, and goes on
-  return turns
+  return trips
 
 
 def _step(value: Value, parameter: Value) -> int | None:

@@ -1,8 +1,8 @@
 """Moves a loop's test to the end of its body.
 
-The test of the first turn is made before the loop, that of each next turn
+The test of the first iteration is made before the loop, that of each next one
 with the values the body has just made: there it joins the body's register
-programs, and a turn has one compute set less.
+programs, and an iteration has one compute set less.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def plan(
 ) -> MatmulPlan:
   """The cheapest split of result[b, m, n] = sum over k of lhs * rhs; with
   `f16_sums` the matrix unit adds up in f16, where it can. `shares` is what of
-  an operand's exchange counts: a loop's turns share that of one that stays the
-  same."""
+  an operand's exchange counts: a loop's iterations share that of one that is
+  loop-invariant."""
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
     one = (1, 1, 1, 1)

@@ -369,12 +369,12 @@ class _Verifier:
     )
 
   def _loop(self, step: schema.Repeat | schema.While, path: str) -> None:
-    """What a turn changes is not what the next one starts with."""
+    """What an iteration changes is not what the next one starts with."""
     where = self.where
     for number in written_in([step]):
       self.fresh.difference_update(self.views.get(number, ()))
     exits: list[tuple[set[int], set[int]]] = []
-    for _ in range(2):  # the second turn meets what the first one left
+    for _ in range(2):  # the second iteration meets what the first one left
       if isinstance(step, schema.While):
         self.steps(step.condition, f"{path}.condition.")
         self.where = where
