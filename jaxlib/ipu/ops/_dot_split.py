@@ -15,7 +15,6 @@ from jaxlib.ipu.plan import cost, matmul
 from jaxlib.ipu.plan.layout import Layout, overlapping, project
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.plan.walk import Side
-from jaxlib.ipu.program import schema
 
 _Way = tuple[Layout, tuple[bool, bool]]
 
@@ -54,9 +53,9 @@ def cheaper(
   dtypes = (lhs, rhs, value.dtype)
   wanted = builder.wanted(value)
 
-  def leaving(way: Layout, combine: schema.Cost | None) -> float:
+  def leaving(way: Layout, partial: bool) -> float:
     """Cycles to bring the result where it is wanted."""
-    here = result_layout(builder, shape, way, combine, kept, value.dtype)
+    here = result_layout(builder, shape, way, partial, kept, value.dtype)
     if wanted is None or here == wanted:
       return 0.0
     sides = Side(here, 0, (1,)), Side(wanted, 0, (1,))
@@ -69,7 +68,7 @@ def cheaper(
   best, chosen = math.inf, None
   by_plan = plan.steps == 1 and plan.fits
   if by_plan:
-    left = leaving(partition, plan.combine)
+    left = leaving(partition, plan.parts[3] > 1)
     best = plan.cycles + left
   elif plan.fits:
     best = plan.cycles
@@ -95,7 +94,7 @@ def cheaper(
       # The plan counts all that the operands' blocks hold.
       by_plan = False
       best = plan.at_hand + bringing(partition) + left
-    cycles = found.cycles + bringing(way) + leaving(way, found.combine)
+    cycles = found.cycles + bringing(way) + leaving(way, found.partial)
     if cycles < best:
       best, chosen = cycles, found
   return chosen
@@ -105,12 +104,12 @@ def result_layout(
   builder: Builder,
   shape: tuple[int, ...],
   partition: Layout,
-  combine: schema.Cost | None,
+  partial: bool,
   kept: tuple[int, ...],
   dtype: DType,
 ) -> Layout:
   """Where the products are made, or evenly spread if they are partial."""
-  if combine is None and 0 not in shape:
+  if not partial and 0 not in shape:
     own = project(partition, shape, kept)
     if own is not None and not own.replicas:
       return own

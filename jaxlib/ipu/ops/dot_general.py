@@ -109,7 +109,7 @@ def _lower(builder: Builder, node: Node) -> None:
     for x, side in ((left, "lhs"), (right, "rhs"))
   ]
   counts = (len(groups[0]), len(groups[1]), len(groups[2]))
-  partition, combine = matmul.partition(first, parts, counts), plan.combine
+  partition, partial = matmul.partition(first, parts, counts), plan.parts[3] > 1
   accumulate, steps = plan.accumulate_dtype, plan.steps
   # The result's loops, in its order; those of one element it does without.
   kept = tuple(
@@ -120,10 +120,10 @@ def _lower(builder: Builder, node: Node) -> None:
   )
   found = cheaper(builder, shape, counts, sides, plan, partition, kept, node)
   if found is not None:
-    partition, combine, accumulate = found[:3]
+    partition, partial, accumulate = found[:3]
     first, steps = shape, 1
   sums = accumulate if steps > 1 else value.dtype
-  layout = result_layout(builder, first, partition, combine, kept, sums)
+  layout = result_layout(builder, first, partition, partial, kept, sums)
   root = builder.new_root(tuple(shape[d] for d in kept), sums, layout)
   written = tuple(kept.index(d) if d in kept else -1 for d in range(len(shape)))
   for count, (begins, ends) in enumerate(

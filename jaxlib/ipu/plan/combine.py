@@ -51,6 +51,10 @@ class Combination(NamedTuple):
   derived: float
   guessed: float
 
+  @property
+  def cycles(self) -> float:
+    return self.compute + self.exchange + self.sync
+
   def cost(self, results: int, parts: int, item_bytes: int) -> schema.Cost:
     """The step's, for `results` elements of `parts` partials each."""
     return cost.Sourced(

@@ -81,8 +81,6 @@ class MatmulPlan:
     accumulate_dtype: of the partial products, and of what is kept between
       steps.
     parts: blocks of a step along (b, m, n, k).
-    combine: a step's superstep that adds partial products; None if its k is
-      whole.
     cycles: of everything: operands, products, partials.
     at_hand: the same for operands that are there already.
     tile_bytes: operand and result blocks of one tile.
@@ -92,7 +90,6 @@ class MatmulPlan:
   steps: int
   accumulate_dtype: DType
   parts: tuple[int, int, int, int]
-  combine: schema.Cost | None
   cycles: float
   at_hand: float
   tile_bytes: int
@@ -104,14 +101,15 @@ class Split(NamedTuple):
 
   Attributes:
     partition: of the iteration space.
-    combine: the superstep that adds partial products; None if k is whole.
+    partial: whether tiles make partial products of a result, which others
+      add up.
     accumulate: the type of the partial products.
     cycles: of products and partials, without bringing operands.
     fits: blocks fit in the share of SRAM that a product may use.
   """
 
   partition: Layout
-  combine: schema.Cost | None
+  partial: bool
   accumulate: DType
   cycles: float
   fits: bool
@@ -137,7 +135,7 @@ def plan(
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
     one = (1, 1, 1, 1)
-    return MatmulPlan(1, accumulate_dtype, one, None, 0.0, 0.0, 0, True)
+    return MatmulPlan(1, accumulate_dtype, one, 0.0, 0.0, 0, True)
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
   best = _plan_step(target, (b, m, n, k), dtypes, 1, f16_sums, shares)
   if best.fits or out_dtype is DType.BOOL:
@@ -193,18 +191,11 @@ def _plan_step(
   fits = memory <= target.bytes_for_products
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
-  combine = None
-  if gk[chosen] > 1:
-    split = int(gk[chosen])
-    combine = combination(
-      target, outputs[chosen], split, partial_bytes, adding
-    ).cost(b * m * n, split, partial_bytes)
   best = parts[:, chosen].tolist()
   return MatmulPlan(
     steps,
     accumulate_dtype,
     (best[0], best[1], best[2], best[3]),
-    combine,
     steps * float(total[chosen]),
     steps * float(at_hand[chosen]),
     int(memory[chosen]),
@@ -325,19 +316,16 @@ def split(
     vector=vector,
   ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
-  combine = None
   if parts > 1:
     adding = adding_cycles(target, partial_bytes)
     found = combination(target, outputs, parts, partial_bytes, adding)
-    results = math.prod(shape[: spans[3].start])
-    combine = found.cost(results, parts, partial_bytes)
-    cycles += cost.cycles(combine)
+    cycles += found.cycles
   memory = outputs * partial_bytes * (2 if parts > 1 else 1)
   for size, dtype, counts_here in zip((m, n), operands, brought, strict=True):
     memory += counts_here * b * k * size * SIZE[dtype]
   return Split(
     partition,
-    combine,
+    parts > 1,
     accumulate_dtype,
     float(cycles),
     memory <= target.bytes_for_products,
