@@ -37,7 +37,7 @@ def test_the_page_is_what_the_command_writes(six_programs, modelled):
   rows = tuple(f"| {name} |" for name in modelled)
   for old, new in zip(written.splitlines(), page.splitlines(), strict=True):
     if new.startswith(rows):
-      assert numbers(new) == pytest.approx(numbers(old), rel=0.05), hint
+      assert numbers(new) == pytest.approx(numbers(old), rel=0.1), hint
     else:
       assert new == old, hint
 
