@@ -66,18 +66,31 @@ def argument_of(d: Block) -> Drawn:
   return Drawn(text, (True, 400))
 
 
+def _leaves_out_start(v: types.Value, axes: tuple[int, ...]) -> bool:
+  """Whether XLA:CPU does: where one element is all that is reduced."""
+  return bool(axes) and math.prod(v.shape[a] for a in axes) == 1
+
+
+def _least(v: types.Value, bound: int) -> str:
+  """A start that no element of at most `bound` is less than."""
+  return "0" if types.is_unsigned(v.dtype) else f"-{bound}"
+
+
 def reduce(d: Block) -> Drawn:
   """By a function of the program's own."""
   v = d.value(d.reals(), exact=True).small()
   f = d.one(["lambda a, b: a + b", "lambda a, b: jnp.maximum(a, b)",
              "lambda a, b: jnp.where(a > b, a, b)", "lax.add", "lax.bitwise_or",
              "lax.bitwise_xor", "lax.min"])  # fmt: skip
+  require(types.is_int(v.dtype) or "bitwise" not in f)
+  axes = d.axes(v)
   start = "0"
   if f == "lax.min":
     start = "3"
-  require(types.is_int(v.dtype) or "bitwise" not in f)
+  elif ("maximum" in f or "where" in f) and _leaves_out_start(v, axes):
+    start = _least(v, 3)
   zero = f"jnp.asarray({start}, {types.text(v.dtype)})"
-  text = f"lax.reduce({v.text}, {zero}, {f}, {d.axes(v)})"
+  text = f"lax.reduce({v.text}, {zero}, {f}, {axes})"
   return Drawn(text, (True, max(v.size, 1) * v.bound))
 
 
@@ -85,13 +98,10 @@ def reduce_two(d: Block) -> Drawn:
   v = d.value(d.reals(), rank=(1, 3), exact=True).small()
   w = d.array(d.one(d.ints()), v.shape, exact=True)
   axes = d.axes(v)
-  # A start that shows where no element is larger; XLA:CPU leaves it out
-  # where there is one element.
-  one = axes and math.prod(v.shape[a] for a in axes) == 1
+  # A start that shows where no element is larger.
   least = "2"
-  if one:
-    bound = math.ceil(max(v.bound, 3))
-    least = "0" if types.is_unsigned(v.dtype) else f"-{bound}"
+  if _leaves_out_start(v, axes):
+    least = _least(v, math.ceil(max(v.bound, 3)))
   init = f"(jnp.asarray({least}, {types.text(v.dtype)}), "
   init += f"jnp.asarray(0, {types.text(w.dtype)}))"
   body = "lambda a, b: (jnp.maximum(a[0], b[0]), a[1] + b[1])"
