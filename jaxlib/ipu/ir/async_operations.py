@@ -8,22 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxlib.ipu.ir.search import operations
 from jaxlib.mlir import ir
 
 _START, _DONE = "stablehlo.async_start", "stablehlo.async_done"
+_CALL = "stablehlo.custom_call"
 
 
 def make_synchronous(module: ir.Module) -> None:
   """Puts the body of each `async_start` in its place."""
-  starts: list[Any] = []
-
-  def visit(operation: Any) -> ir.WalkResult:
-    if operation.name == _START:
-      starts.append(operation)
-    return ir.WalkResult.ADVANCE
-
-  module.operation.walk(visit)
-  for start in starts:
+  for start in operations(module, _START):
     _inline(start)
 
 
@@ -40,7 +34,7 @@ def _inline(start: Any) -> None:
     if user.name == _DONE:
       user.results[0].replace_all_uses_with(value)
       user.erase()
-    elif not list(user.results):  # a wish for an order of operations
-      user.erase()
+    elif user.name == _CALL and not list(user.results):
+      user.erase()  # `control_dep`: a wish for an order of operations
   if not list(future.uses):  # else the passes refuse the future
     start.erase()

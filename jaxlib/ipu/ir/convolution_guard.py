@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxlib.ipu.ir.search import operations
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -18,16 +19,9 @@ _GROUPS = ("feature_group_count", "batch_group_count")
 
 def guard(module: ir.Module) -> None:
   """Adds a dimension to grouped convolutions that have none in space."""
-  found: list[Any] = []
-
-  def visit(operation: Any) -> ir.WalkResult:
-    if operation.name == CONVOLUTION and _is_grouped_product(operation):
-      found.append(operation)
-    return ir.WalkResult.ADVANCE
-
-  module.operation.walk(visit)
-  for operation in found:
-    _add_dimension(operation)
+  for operation in operations(module, CONVOLUTION):
+    if _is_grouped_product(operation):
+      _add_dimension(operation)
 
 
 def _is_grouped_product(operation: Any) -> bool:

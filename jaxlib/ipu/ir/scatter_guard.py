@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxlib.ipu.ir.search import operations
 from jaxlib.mlir import ir
 
 SCATTER = "stablehlo.scatter"
@@ -23,15 +24,9 @@ SCATTER = "stablehlo.scatter"
 
 def guard(module: ir.Module) -> None:
   """Puts the indices of such scatters behind an `optimization_barrier`."""
-  found: list[Any] = []
-
-  def visit(operation: Any) -> ir.WalkResult:
-    if operation.name == SCATTER and not _folds_rightly(operation):
-      found.append(operation)
-    return ir.WalkResult.ADVANCE
-
-  module.operation.walk(visit)
-  for operation in found:
+  for operation in operations(module, SCATTER):
+    if _folds_rightly(operation):
+      continue
     place = len(operation.operands) // 2
     indices = operation.operands[place]
     barrier = ir.Operation.create(
