@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "jaxlib/ipu/codelets/batched.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
@@ -30,22 +31,11 @@ inline Vector<SignedBits<T>> Flip(const Vector<SignedBits<T>>& bits) {
   return bits < 0 ? bits ^ kRest : bits;
 }
 
-// An array of [count, length].
-struct Rows {
-  View view;
-  int64_t between, step;
-
-  template <typename T>
-  T* At(const Memory& memory, int64_t i) const {
-    return reinterpret_cast<T*>(view.Data(memory)) + i * between;
-  }
-};
-
 template <typename T>
 class BisectKernel final : public Kernel {
  public:
   BisectKernel(int64_t count, int64_t n, int64_t values, int64_t first,
-               Rows diagonal, Rows beside, Rows to)
+               Batched diagonal, Batched beside, Batched to)
       : count_(count),
         n_(n),
         values_(values),
@@ -108,7 +98,7 @@ class BisectKernel final : public Kernel {
     for (int64_t i = 0; i < std::min<int64_t>(kGroup, values_ - begin); ++i) {
       const Vector<T> found =
           BitCast<Vector<T>>(Flip<T>(high[i / kLanes<T>])) + T{0};
-      to[(begin + i) * to_.step] =
+      to[(begin + i) * to_.view.strides[1]] =
           finite ? found[i % kLanes<T>] : std::numeric_limits<T>::quiet_NaN();
     }
   }
@@ -120,10 +110,10 @@ class BisectKernel final : public Kernel {
     bool finite = true;
     squares[0] = 0;
     for (int64_t i = 0; i < n_; ++i) {
-      d[i] = diagonal[i * diagonal_.step];
+      d[i] = diagonal[i * diagonal_.view.strides[1]];
       finite &= std::isfinite(d[i]);
       if (i + 1 == n_) break;
-      const T e = beside[i * beside_.step];
+      const T e = beside[i * beside_.view.strides[1]];
       squares[i + 1] = e * e;
       finite &= std::isfinite(squares[i + 1]);
     }
@@ -152,7 +142,7 @@ class BisectKernel final : public Kernel {
   }
 
   const int64_t count_, n_, values_, first_;
-  const Rows diagonal_, beside_, to_;
+  const Batched diagonal_, beside_, to_;
 };
 
 }  // namespace
@@ -193,7 +183,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Bisect& fields) {
   }
   if (count == 0 || values == 0) return KernelOr(nullptr);
   const auto side = [](const Operand& o) {
-    return Rows{o.view, o.Stride(0), o.view.strides[1]};
+    return Batched{o.view, o.Stride(0)};
   };
   const auto make = [&]<typename T>(T) {
     return KernelOr(std::make_unique<BisectKernel<T>>(

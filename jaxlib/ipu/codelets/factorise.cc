@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "jaxlib/ipu/codelets/batched.h"
 #include "jaxlib/ipu/codelets/factor_reflectors.h"
 #include "jaxlib/ipu/codelets/factor_triangles.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
@@ -23,22 +24,11 @@ namespace {
 
 using program::FactorKind;
 
-// One of the arrays: [count, ...].
-struct Part {
-  View view;
-  int64_t between;  // elements from one matrix to the next
-
-  template <typename T>
-  T* At(const Memory& memory, int64_t i) const {
-    return reinterpret_cast<T*>(view.Data(memory)) + i * between;
-  }
-};
-
 template <typename T>
 class FactoriseKernel final : public Kernel {
  public:
   FactoriseKernel(FactorKind kind, int64_t count, int64_t rows, int64_t columns,
-                  Part from, std::vector<Part> to)
+                  Batched from, std::vector<Batched> to)
       : kind_(kind),
         count_(count),
         rows_(rows),
@@ -141,8 +131,8 @@ class FactoriseKernel final : public Kernel {
 
   const FactorKind kind_;
   const int64_t count_, rows_, columns_;
-  const Part from_;
-  const std::vector<Part> to_;
+  const Batched from_;
+  const std::vector<Batched> to_;
 };
 
 bool IsSquare(FactorKind kind) {
@@ -197,7 +187,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
     return o.view.dtype == type && o.view.shape == shape && o.dims[0] == 0;
   };
   bool right = fits(set.operands[0], shapes[0], dtype);
-  std::vector<Part> to;
+  std::vector<Batched> to;
   for (size_t j = 0; j < shapes.size(); ++j) {
     const Operand& result = set.results[j];
     right = right && fits(result, shapes[j], j == 0 ? dtype : other);
@@ -208,7 +198,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
   }
   if (!right) return refuse("operand and results are not [count, ...]");
   if (count == 0) return KernelOr(nullptr);
-  const Part from = {set.operands[0].view, set.operands[0].Stride(0)};
+  const Batched from = {set.operands[0].view, set.operands[0].Stride(0)};
   if (wide) {
     return KernelOr(std::make_unique<FactoriseKernel<double>>(
         kind, count, m, n, from, std::move(to)));
