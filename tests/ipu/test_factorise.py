@@ -141,21 +141,32 @@ def test_reflectors_of_tiny_columns(dtype):
   np.testing.assert_allclose(tau[0, 0], 8 / 5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", FactorKind, ids=lambda k: k.name)
-@pytest.mark.parametrize("value", [0, np.nan, np.inf, -1, "ones"])
-@pytest.mark.parametrize("parts", [0, 1, 3])
-def test_special_matrices(kind, value, parts):
+SPECIAL = {
+  "a zero": [(3, 3, 0)],
+  "NaN": [(3, 3, np.nan)],
+  "infinite": [(3, 3, np.inf)],
+  "negative": [(3, 3, -1)],
+  "NaN beside": [(4, 2, np.nan), (2, 4, np.nan)],
+  "infinite beside": [(4, 2, np.inf), (2, 4, 1)],
+  "singular triangle": [(1, 1, 0), (2, 0, 3), (4, 3, 2)],
+}
+# Of these the very elements that are not finite are the same.
+ELEMENTS = {FactorKind.CHOLESKY, FactorKind.LU, *INVERSES}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize("kind, parts", [
+  (kind, parts)
+  for kind in FactorKind
+  for parts in (0, 1, 3)
+  if parts < 2 or kind not in INVERSES
+], ids=str)  # fmt: skip
+def test_special_matrices(kind, parts, name):
   """Of the engine (0), and of the interpreter's tiles."""
   n = 5
   a = np.eye(n, dtype=np.float32)
-  if value == "ones":
-    if kind in (*REDUCED, FactorKind.QR):
-      return  # rounding alone says which way the rest is turned
-    a[:] = 1
-  else:
-    a[3, 3] = value
-  if parts > 1 and kind in INVERSES:
-    return
+  for row, column, value in SPECIAL[name]:
+    a[row, column] = value
   run = interp.run if parts else engine_kit.run
   found = run(program(kind, 1, n, n, DType.F32, max(parts, 1)), [a[None]])
   with np.errstate(all="ignore"):
@@ -163,10 +174,26 @@ def test_special_matrices(kind, value, parts):
   for x, y in zip(found.outputs, expected, strict=True):
     if np.isfinite(y).all():
       np.testing.assert_allclose(x[0], y, atol=2e-6)
-    else:  # the same columns are of no use
+    elif kind in ELEMENTS:
+      np.testing.assert_array_equal(np.isfinite(x[0]), np.isfinite(y))
+    else:  # products with reflectors: the same columns are of no use
       np.testing.assert_array_equal(
         np.isfinite(x[0]).all(0), np.isfinite(y).all(0)
       )
+
+
+@pytest.mark.parametrize("kind", [
+  FactorKind.CHOLESKY, FactorKind.LU, *INVERSES,
+], ids=lambda k: k.name)  # fmt: skip
+@pytest.mark.parametrize("parts", [0, 1])
+def test_matrices_of_ones(kind, parts):
+  a = np.ones((5, 5), np.float32)
+  run = interp.run if parts else engine_kit.run
+  found = run(program(kind, 1, 5, 5, DType.F32, 1), [a[None]])
+  with np.errstate(all="ignore"):
+    expected = DEFINITIONS[kind](a.copy())
+  for x, y in zip(found.outputs, expected, strict=True):
+    np.testing.assert_array_equal(x[0], y)
 
 
 def test_what_tiles_exchange_is_counted():

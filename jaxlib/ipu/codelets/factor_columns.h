@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
@@ -34,13 +33,21 @@ inline int64_t VectorOf(int64_t i) {
   return i / kLanes<T> * kLanes<T>;
 }
 
-// The sums of v[i] * x_k[i] over rows [begin, end), both at vectors' bounds,
-// for kCount columns x_k.
+// The sums of v[i] * x_k[i] over rows [first, end) for kCount columns x_k; `v`
+// is zero above, and both are behind.
 template <int kCount, typename T>
-inline void Products(const T* v, const T* x, int64_t step, int64_t begin,
+inline void Products(const T* v, const T* x, int64_t step, int64_t first,
                      int64_t end, T* sums) {
-  Vector<T> total[kCount] = {};
-  for (int64_t i = begin; i < end; i += kLanes<T>) {
+  const int64_t begin = VectorOf<T>(first);
+  const Mask<T> above(first - begin);
+  Vector<T> total[kCount];
+  // What is above may be no number, which times zero is not zero.
+  const auto head = Load<Vector<T>>(v + begin);
+  for (int k = 0; k < kCount; ++k) {
+    total[k] =
+        above.Select(Vector<T>{}, head * Load<Vector<T>>(x + k * step + begin));
+  }
+  for (int64_t i = begin + kLanes<T>; i < end; i += kLanes<T>) {
     const auto a = Load<Vector<T>>(v + i);
     for (int k = 0; k < kCount; ++k) {
       total[k] = MultiplyAdd<T>(a, Load<Vector<T>>(x + k * step + i), total[k]);
@@ -49,22 +56,41 @@ inline void Products(const T* v, const T* x, int64_t step, int64_t begin,
   for (int k = 0; k < kCount; ++k) sums[k] = AddLanes<T>(total[k]);
 }
 
-// x_k += factors[k] * v over the same rows.
+// x_k += factors[k] * v over rows [first, end). All others stay as they are,
+// also where a factor is no number.
 template <int kCount, typename T>
 inline void AddTo(const T* factors, const T* v, T* x, int64_t step,
-                  int64_t begin, int64_t end) {
+                  int64_t first, int64_t end) {
   Vector<T> f[kCount];
   for (int k = 0; k < kCount; ++k) f[k] = Broadcast(factors[k]);
-  for (int64_t i = begin; i < end; i += kLanes<T>) {
+  const auto add = [&](int64_t i, const auto& choose) {
     const auto a = Load<Vector<T>>(v + i);
     for (int k = 0; k < kCount; ++k) {
       T* const to = x + k * step + i;
-      Store(to, MultiplyAdd<T>(f[k], a, Load<Vector<T>>(to)));
+      const auto old = Load<Vector<T>>(to);
+      Store(to, choose(MultiplyAdd<T>(f[k], a, old), old));
     }
+  };
+  int64_t i = VectorOf<T>(first);
+  if (first > i) {
+    const Mask<T> above(first - i),
+        inside(std::min<int64_t>(end - i, kLanes<T>));
+    add(i, [&](Vector<T> sum, Vector<T> old) {
+      return above.Select(old, inside.Select(sum, old));
+    });
+    i += kLanes<T>;
+  }
+  for (; i + kLanes<T> <= end; i += kLanes<T>) {
+    add(i, [](Vector<T> sum, Vector<T>) { return sum; });
+  }
+  if (i < end) {
+    const Mask<T> inside(end - i);
+    add(i,
+        [&](Vector<T> sum, Vector<T> old) { return inside.Select(sum, old); });
   }
 }
 
-// w += sum of factors[k] * x_k over the same rows.
+// w += sum of factors[k] * x_k over rows [begin, end), both at vectors' bounds.
 template <int kCount, typename T>
 inline void Combine(const T* factors, const T* x, int64_t step, int64_t begin,
                     int64_t end, T* w) {
@@ -103,13 +129,13 @@ Reflector<T> MakeReflector(const T* x, int64_t head, int64_t rows, int64_t step,
   std::fill(v + rows, v + step, T{0});
   using Limits = std::numeric_limits<T>;
   T square, alpha = x[head], unit = 1;
-  Products<1>(v, v, 0, VectorOf<T>(head), step, &square);
+  Products<1>(v, v, 0, head, step, &square);
   if (alpha * alpha + square < Limits::min() / Limits::epsilon()) {
     // Of numbers this small the squares have few digits, if any.
     unit = std::sqrt(Limits::min());
     for (int64_t i = head + 1; i < rows; ++i) v[i] /= unit;
     alpha /= unit;
-    Products<1>(v, v, 0, VectorOf<T>(head), step, &square);
+    Products<1>(v, v, 0, head, step, &square);
   }
   v[head] = 1;
   if (square == 0) {
@@ -128,12 +154,11 @@ template <typename T>
 void Reflect(const Columns<T>& a, const T* v, T tau, int64_t head,
              int64_t begin, int64_t end) {
   if (tau == 0) return;
-  const int64_t first = VectorOf<T>(head);
   ByFour(begin, end, [&]<int kCount>(int64_t c) {
     T sums[kCount];
-    Products<kCount>(v, a[c], a.step, first, a.step, sums);
+    Products<kCount>(v, a[c], a.step, head, a.step, sums);
     for (T& sum : sums) sum *= -tau;
-    AddTo<kCount>(sums, v, a[c], a.step, first, a.step);
+    AddTo<kCount>(sums, v, a[c], a.step, head, a.rows);
   });
 }
 

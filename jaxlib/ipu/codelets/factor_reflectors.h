@@ -30,12 +30,10 @@ void ReflectFromRight(const Columns<T>& a, const T* v, T tau, int64_t first,
   ByFour(first, a.columns, [&]<int kCount>(int64_t c) {
     Combine<kCount>(v + c, a[c], a.step, begin, a.step, w);
   });
-  // What is above `top` in its vector stays.
-  std::fill(w + begin, w + top, T{0});
   ByFour(first, a.columns, [&]<int kCount>(int64_t c) {
     T factors[kCount];
     for (int k = 0; k < kCount; ++k) factors[k] = -tau * v[c + k];
-    AddTo<kCount>(factors, w, a[c], a.step, begin, a.step);
+    AddTo<kCount>(factors, w, a[c], a.step, top, a.rows);
   });
 }
 
@@ -70,9 +68,8 @@ void Tridiagonal(const Columns<T>& a, T* v, T* w, T* taus) {
     ByFour(j + 1, n, [&]<int kCount>(int64_t c) {
       Combine<kCount>(v + c, a[c], a.step, begin, a.step, w);
     });
-    std::fill(w + begin, w + j + 1, T{0});
     T both;
-    Products<1>(v, w, 0, begin, a.step, &both);
+    Products<1>(v, w, 0, j + 1, a.step, &both);
     for (int64_t i = j + 1; i < n; ++i) {
       w[i] = r.tau * (w[i] - r.tau / 2 * both * v[i]);
     }
@@ -82,14 +79,14 @@ void Tridiagonal(const Columns<T>& a, T* v, T* w, T* taus) {
         of_v[k] = -w[c + k];
         of_w[k] = -v[c + k];
       }
-      AddTo<kCount>(of_v, v, a[c], a.step, begin, a.step);
-      AddTo<kCount>(of_w, w, a[c], a.step, begin, a.step);
+      AddTo<kCount>(of_v, v, a[c], a.step, j + 1, n);
+      AddTo<kCount>(of_w, w, a[c], a.step, j + 1, n);
     });
   }
   for (int64_t c = 1; c < n; ++c) std::fill(a[c], a[c] + c, T{0});
 }
 
-// `row` is room for a row and a vector more, twice.
+// `row` is room for a row of whole vectors, twice.
 template <typename T>
 void Bidiagonal(const Columns<T>& a, T* v, T* w, T* row) {
   const int64_t m = a.rows, n = a.columns;

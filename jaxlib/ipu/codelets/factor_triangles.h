@@ -36,7 +36,7 @@ void Cholesky(const Columns<T>& a) {
     ByFour(j + 1, n, [&]<int kCount>(int64_t c) {
       T factors[kCount];
       for (int k = 0; k < kCount; ++k) factors[k] = -x[c + k];
-      AddTo<kCount>(factors, x, a[c], a.step, VectorOf<T>(c), a.step);
+      AddTo<kCount>(factors, x, a[c], a.step, c, n);
     });
   }
   ClearAbove(a);
@@ -97,12 +97,11 @@ void Lu(const Columns<T>& a, T* l, int32_t* pivots, int32_t* order) {
     if (const T head = x[j]; head != 0) {
       for (int64_t i = j + 1; i < m; ++i) x[i] /= head;
     }
-    l[j] = 0;
     std::copy(x + j + 1, x + m, l + j + 1);
     ByFour(j + 1, n, [&]<int kCount>(int64_t c) {
       T factors[kCount];
       for (int i = 0; i < kCount; ++i) factors[i] = -a[c + i][j];
-      AddTo<kCount>(factors, l, a[c], a.step, VectorOf<T>(j), a.step);
+      AddTo<kCount>(factors, l, a[c], a.step, j + 1, m);
     });
   }
 }
@@ -121,7 +120,6 @@ void InvertTriangle(const Columns<T>& a, bool unit, T* inverse) {
   // Row i of all columns is known once those before it are taken off.
   for (int64_t i = 0; i < n; ++i) {
     const T pivot = a[i][i];
-    a[i][i] = 0;
     ByFour(0, i + 1, [&]<int kCount>(int64_t c) {
       T factors[kCount];
       for (int k = 0; k < kCount; ++k) {
@@ -129,8 +127,7 @@ void InvertTriangle(const Columns<T>& a, bool unit, T* inverse) {
         x /= pivot;
         factors[k] = -x;
       }
-      AddTo<kCount>(factors, a[i], inverse + c * a.step, a.step, VectorOf<T>(i),
-                    a.step);
+      AddTo<kCount>(factors, a[i], inverse + c * a.step, a.step, i + 1, n);
     });
   }
   std::copy(inverse, inverse + n * a.step, a.data);
