@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import gc
@@ -195,13 +196,18 @@ def _lower(state: State, options: Options) -> None:
 
 def _try(state: State, options: Options, choices: Choices) -> Builder:
   """Lowers by other choices, and keeps the cheaper program."""
-  before, roots = state.builder, (state.arguments, state.results)
-  assert before is not None
+  before = copy.copy(state)
+  assert before.builder is not None
   after = _lower_once(state, options, choices)
-  if _cycles(after) < _cycles(before):
+  if _cycles(after) < _cycles(before.builder):
     return after
-  state.builder, (state.arguments, state.results) = before, roots
-  return before
+  _go_back(state, before)
+  return before.builder
+
+
+def _go_back(state: State, before: State) -> None:
+  for field in dataclasses.fields(State):
+    setattr(state, field.name, getattr(before, field.name))
 
 
 def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
@@ -220,13 +226,18 @@ def _cycles(builder: Builder) -> float:
 
 def _allocate(state: State, options: Options) -> None:
   plan = _plan_memory(state)
-  builder = state.builder
+  builder, first = state.builder, copy.copy(state)
   assert state.module is not None and builder is not None
   for choices in smaller(builder.choices, builder.used):
     if not memory.overflows(builder, plan):
       break
     builder = _lower_once(state, options, choices)
     plan = _plan_memory(state)
+  if memory.overflows(builder, plan):
+    # Nothing fits: what is slower takes too much all the same.
+    _go_back(state, first)
+    assert first.builder is not None and first.memory is not None
+    builder, plan = first.builder, first.memory
   memory.check(builder, state.module, plan, options.allow_out_of_memory)
   local_copies.charge(builder, state.module, state.arguments, state.results)
 

@@ -10,7 +10,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import target
+from jaxlib.ipu import pipeline, target
 from jaxlib.ipu.ops import control_flow
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.spread import blocks, spread
@@ -122,6 +122,30 @@ def test_copies_do_not_stay_where_they_would_not_fit(ipu):
   )
   assert few[key] / 4 < 0.6 * many[key] / 40
   assert many["ipu peak tile bytes"] < few["ipu peak tile bytes"]
+
+
+def test_copies_stay_for_a_loop_only_where_they_fit(ipu):
+  """The product before the loop leaves copies that iterations could read."""
+
+  def f(x, w):
+    step = lambda i, c: jnp.tanh(c @ w) + x
+    return lax.fori_loop(0, 20, step, x @ w)
+
+  x = util.spec(1024, 1024)
+  costs = util.costs(ipu, f, x, x, ipu_num_tiles="66")
+  assert costs["ipu peak tile bytes"] < 450_000
+
+
+def test_what_does_not_fit_anyhow_is_not_made_slower(ipu, monkeypatch):
+  args = util.spec(3000, 70), util.spec(200_000, dtype=np.int32)
+  options = {"ipu_num_tiles": "16", "ipu_allow_out_of_memory": True}
+
+  def cycles() -> float:
+    return util.costs(ipu, lambda x, i: x[i], *args, **options)["ipu cycles"]
+
+  found = cycles()
+  monkeypatch.setattr(pipeline, "smaller", lambda choices, used: ())
+  assert found == cycles()
 
 
 def test_a_gradient_is_made_where_its_parameter_is(ipu):

@@ -22,7 +22,7 @@ from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.lower.choices import Choices, Used
 from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.schedule import Task, schedule
-from jaxlib.ipu.lower.scope import Scope
+from jaxlib.ipu.lower.scope import Placed, Scope
 from jaxlib.ipu.lower.tensors import TensorInfo, Tensors
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost, indexed
@@ -57,8 +57,8 @@ class Written:
 
 
 # A copy that takes more than this part of a tile does not stay for later
-# operations: what happens meanwhile needs the SRAM.
-_LARGEST_KEPT = 16
+# operations: what happens meanwhile needs the SRAM. [G]
+_LARGEST_KEPT = 1 / 16
 
 
 class StepBuffers(NamedTuple):
@@ -122,17 +122,19 @@ class Builder(Tensors):
         self.used.keeps |= not stays
         return copy
     level = self._level(view.root) if hoists else len(self._scopes) - 1
+    loop = None
     if level + 1 < len(self._scopes):
       self.used.hoists = True
-      scope = self._scopes[level + 1]
-      moves, traffic = scope.moves, scope.traffic
+      loop = self._scopes[level + 1]
+      moves, traffic = loop.moves, loop.traffic
     number = len(self.tensors)
     self.tensors.append(
       TensorInfo(
         info.dtype, view.shape, layout, view.root, view.offset, view.strides
       )
     )
-    self._scopes[level].placed.setdefault(view, {})[layout] = number
+    placed = self._scopes[level].placed.setdefault(view, {})
+    placed[layout] = Placed(number, loop)
     moves.append(
       schema.Move(
         view.root, view.offset, list(view.strides), number, 0,
@@ -146,15 +148,16 @@ class Builder(Tensors):
     self, view: View, moves: Sequence[schema.Move] = ()
   ) -> Iterator[tuple[Layout, int, bool]]:
     """What a view has been placed as, if that may be used: mappings, tensors,
-    and whether they are there in any case: for all of a loop, or made by
-    `moves`."""
+    and whether they are there in any case: for all of a loop around the present
+    step, or made by `moves`. Others have to stay for it, for all iterations of
+    a loop that began later."""
     for scope in self._scopes:
-      for layout, number in scope.placed.get(view, {}).items():
-        stays = scope is not self._scopes[-1] or any(
+      for layout, (number, loop) in scope.placed.get(view, {}).items():
+        stays = loop in self._scopes or any(
           move.destination == number for move in moves
         )
         size = layout.max_elements * SIZE[view.dtype]
-        small = size <= self.target.bytes_per_tile / _LARGEST_KEPT
+        small = size <= self.target.bytes_per_tile * _LARGEST_KEPT
         if stays or (self.choices.keeps and small):
           yield layout, number, stays
 
@@ -363,7 +366,7 @@ class Builder(Tensors):
     """
     begin = end = len(self.steps)
     tasks = []
-    outer, around = self.location, self._graph
+    outer = self.location, self._graph, self._readers
     self._graph, self._readers = graph, None
     for node in graph.nodes:
       self.locate(node)
@@ -374,7 +377,7 @@ class Builder(Tensors):
       if len(self.steps) > end:
         tasks.append(Task(self.steps[end:], has_effect(node)))
         end = len(self.steps)
-    self.location, self._graph, self._readers = outer, around, None
+    self.location, self._graph, self._readers = outer
     results = [self.view(v) for v in graph.results]
     self.steps[begin:] = schedule(
       tasks,

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import Traffic
 
 
-@dataclasses.dataclass(slots=True)
+class Placed(NamedTuple):
+  """A copy that an exchange has made.
+
+  Attributes:
+    number: the placed tensor's.
+    loop: the loop, if any, before which it was made for all its iterations.
+  """
+
+  number: int
+  loop: Scope | None
+
+
+@dataclasses.dataclass(slots=True, eq=False)
 class Scope:
   """A list of steps: the program's, a loop's body or condition, a branch.
 
@@ -21,7 +33,7 @@ class Scope:
     first: the number of the first tensor that is made in it.
     carried: roots from outside that it writes.
     steps: so far.
-    placed: the placed tensors that are there for all of the list, by view and
+    placed: the copies that were made in it, or in a loop's place; by view and
       then by mapping.
     moves, traffic: exchanges that are made once, before the list.
   """
@@ -30,7 +42,7 @@ class Scope:
   first: int
   carried: Collection[int]
   steps: list[Any] = dataclasses.field(default_factory=list)
-  placed: dict[View, dict[Layout, int]] = dataclasses.field(
+  placed: dict[View, dict[Layout, Placed]] = dataclasses.field(
     default_factory=dict
   )
   moves: list[Any] = dataclasses.field(default_factory=list)

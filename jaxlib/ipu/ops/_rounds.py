@@ -180,8 +180,13 @@ def _looped(
   sources = [_source(builder, along, count, size) for along in read]
   results = _results(builder, made, count + (rest > 0), size)
   zero = builder.constant(np.zeros((), np.int32), DType.I32)
-  nth, begin = _variable(builder, zero), _variable(builder, zero)
-  variables = [(nth, 1), (begin, size)]
+  nth = _variable(builder, zero)
+  variables = [(nth, 1)]
+  begin = zero
+  some = sources if results is None else [*sources, results]
+  if not all(parts.stacked for parts in some):
+    begin = _variable(builder, zero)
+    variables.append((begin, size))
   if start is not None:
     start = _variable(builder, start)
     variables.append((start, size))
