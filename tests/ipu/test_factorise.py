@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from program_kit import Kit
+from program_kit import Kit, everywhere
 from program_strategies import TILES
 
 import jax
@@ -239,6 +239,28 @@ def test_the_engine_refuses_what_is_wrong(change):
     )
 
 
+def test_tiles_share_no_inverse():
+  data = program(FactorKind.INVERSE, 1, 6, 6, DType.F32, 2)
+  with pytest.raises(interp.Trap, match="share the inverse"):
+    interp.run(data, [np.eye(6, dtype=np.float32)[None]])
+
+
+def test_tiles_have_rows_that_adjoin():
+  kit = Kit(TILES, bytes_per_tile=1 << 20)
+  a = kit.placed(kit.argument((1, 6, 4), DType.F32), everywhere(24, TILES))
+  kit.copy(kit.move(a))
+  first = Layout((Factor(1, 1, 0),))
+  written = [(kit.result((1, 6, 4), DType.F32, first), (0, 1))]
+  written += [(kit.result((1, n), DType.I32, first), (0, -1)) for n in (4, 6)]
+  every_second = Layout((Factor(3, 3, 0), Factor(2, 1, 1)))
+  kit.execute(
+    schema.Factorise(FactorKind.LU, 6, 4), (1, 6), [(a, (0, 1))], written,
+    every_second,
+  )  # fmt: skip
+  with pytest.raises(interp.Trap, match="dealt in order"):
+    interp.run(kit.bytes(), [np.ones((1, 6, 4), np.float32)])
+
+
 # --- Bisection ---------------------------------------------------------------
 
 
@@ -329,14 +351,21 @@ def steps(f, *shapes, tiles=1472):
   return fields, cost["ipu cycles"]
 
 
-@pytest.mark.parametrize("f", [
-  jnp.linalg.cholesky, lax.linalg.lu, jnp.linalg.qr, lax.linalg.hessenberg,
-])  # fmt: skip
-def test_factors_are_cheaper_than_loops(monkeypatch, f):
-  fields, cycles = steps(f, (40, 40))
+@pytest.mark.parametrize("f, shape, tiles", [
+  (jnp.linalg.cholesky, (40, 40), 1472),
+  (jnp.linalg.cholesky, (20_000, 8, 8), 1472),
+  (jnp.linalg.cholesky, (2000, 12, 12), 64),
+  (lax.linalg.lu, (40, 40), 1472),
+  (lax.linalg.lu, (300, 32), 1),
+  (jnp.linalg.qr, (40, 40), 1472),
+  (jnp.linalg.qr, (1000, 32), 1),
+  (lax.linalg.hessenberg, (40, 40), 1472),
+], ids=lambda x: getattr(x, "__name__", str(x)))  # fmt: skip
+def test_factors_are_cheaper_than_loops(monkeypatch, f, shape, tiles):
+  fields, cycles = steps(f, shape, tiles=tiles)
   assert any(isinstance(x, schema.Factorise) for x in fields)
   monkeypatch.setattr(factoring, "plan", lambda *_: None)
-  fields, loop = steps(f, (40, 40))
+  fields, loop = steps(f, shape, tiles=tiles)
   assert not any(isinstance(x, schema.Factorise) for x in fields)
   assert cycles < 0.6 * loop
 

@@ -24,7 +24,7 @@ from jaxlib.ipu.target import Target
 # for them, `runall` and `sync` (PerformanceEstimation.hpp) [S]; a worker
 # begins as in a reduction of contiguous regions, and so does each of its
 # columns (reduction/CycleEstimationFunctions.cpp) [D].
-_STEP, _START, _COLUMN = 6 + 6, 17, 12
+STEP, START, _COLUMN = 6 + 6, 17, 12
 # The largest of some elements, and where it is: ReduceMaxClassSparse
 # (popnnCycleEstimators.cpp) [S]: 3 cycles an element.
 _LARGEST = 3
@@ -122,7 +122,7 @@ class _Workers:
     """All steps whose workers take so many cycles each; arrays hold those of
     all columns."""
     w = self.count
-    each = (np.sum(_STEP + w * (_START + np.ceil(work))) for work in works)
+    each = (np.sum(STEP + w * (START + np.ceil(work))) for work in works)
     return float(sum(each))
 
 

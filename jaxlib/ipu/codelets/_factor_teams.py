@@ -24,13 +24,12 @@ class Team:
     starts: the number of the first of them.
     total: words that all tiles have received.
     busiest: words of the busiest tile, added up over supersteps.
-    held: the most words that came to a tile in a superstep.
   """
 
   def __init__(self, rows: Sequence[Array]) -> None:
     self.rows = [r.copy() for r in rows]
     self.starts = np.cumsum([0, *(len(r) for r in rows)])[:-1].tolist()
-    self.total = self.busiest = self.held = 0
+    self.total = self.busiest = 0
 
   @property
   def shape(self) -> tuple[int, int]:
@@ -43,7 +42,6 @@ class Team:
     received = [sum(words) - n for n in words]
     self.total += sum(received)
     self.busiest += max(max(received), max(words))
-    self.held = max(self.held, *received)
     return [m.copy() for m in messages]
 
   def after(self, row: int) -> Iterator[tuple[int, Array]]:

@@ -19,15 +19,15 @@ from jaxlib.ipu.codelets._cycles import (
   most,
   up,
 )
+from jaxlib.ipu.codelets._factor_cycles import START, STEP
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.target import Target
 
-# As in codelets/factorise.py: a step of all workers; an interval is cut and
-# chosen, by integers [D].
-_STEP, _START, _CUT = 6 + 6, 17, 12
+# An interval is cut and chosen, by integers [D].
+_CUT = 12
 
 
 def per_pivot(dtype: DType) -> Cycles:
@@ -62,9 +62,9 @@ class BisectCodelet(LocalCodelet):
     helpers = most(np.floor(workers / values), 1.0)
     steps = np.ceil(8 * SIZE[dtype] / np.log2(helpers + 1))
     each = ceil_div(values * helpers, workers * 1.0)
-    worker = derived(_START) + up(per_pivot(dtype) * n + _CUT) * each
+    worker = derived(START) + up(per_pivot(dtype) * n + _CUT) * each
     launch = derived(float(target.launch_cycles)) + MULTI_VERTEX
-    return launch + (_STEP + worker * workers) * steps
+    return launch + (STEP + worker * workers) * steps
 
   def flops(self, fields: schema.Bisect, shape: Sequence[int]) -> float:
     """As many steps as f32 has bits."""

@@ -136,8 +136,19 @@ class FactoriseKernel final : public Kernel {
 };
 
 bool IsSquare(FactorKind kind) {
-  return kind != FactorKind::kLu && kind != FactorKind::kQr &&
-         kind != FactorKind::kBidiagonal;
+  switch (kind) {
+    case FactorKind::kLu:
+    case FactorKind::kQr:
+    case FactorKind::kBidiagonal:
+      return false;
+    case FactorKind::kCholesky:
+    case FactorKind::kInverse:
+    case FactorKind::kUnitInverse:
+    case FactorKind::kHessenberg:
+    case FactorKind::kTridiagonal:
+      return true;
+  }
+  return true;
 }
 
 }  // namespace
@@ -152,7 +163,8 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
   }
   const auto kind = static_cast<FactorKind>(fields.kind);
   if (m < 1 || n < 1 || (IsSquare(kind) && m != n) ||
-      (kind == FactorKind::kBidiagonal && m < n)) {
+      (kind == FactorKind::kBidiagonal && m < n) ||
+      m > std::numeric_limits<int32_t>::max()) {
     return refuse("matrices of " + std::to_string(m) + " x " +
                   std::to_string(n) + " have no factors of this kind");
   }

@@ -45,7 +45,7 @@ class FactoriseCodelet(Codelet):
   record = schema.Factorise
   executor = "factoring"
   reads_whole = True
-  _CODE = 1024
+  _CODE = 1024  # [G]
 
   def cycles(
     self,

@@ -25,18 +25,20 @@ from jaxlib.ipu.program.isa import FactorKind
 FACTORISE = "ipu.factorise"
 
 # What the model charges for an iteration of the loop over the columns of f32
-# matrices, at least, and for each of their rows; what it charges for f64,
-# whose arithmetic is soft, times that [D]. Of triangular inverses: for each
-# column of the products that double the size of what is inverted.
-_TURN = {
-  FactorKind.CHOLESKY: (3400, 0),
-  FactorKind.LU: (11300, 5),
-  FactorKind.QR: (7700, 2),
-  FactorKind.INVERSE: (400, 0),
-  FactorKind.UNIT_INVERSE: (400, 0),
-  FactorKind.HESSENBERG: (8500, 12),
-  FactorKind.TRIDIAGONAL: (8500, 12),
-  FactorKind.BIDIAGONAL: (17000, 12),
+# matrices, at least: of few matrices, for each of their rows, and for each
+# element that a tile has. For f64, whose arithmetic is emulated, times _SOFT.
+# Of triangular inverses: for each column of the products that double the size
+# of what is inverted. Read off programs in which nothing fits a tile, as
+# tests/ipu/test_factorise.py compiles them [D].
+_ITERATION = {
+  FactorKind.CHOLESKY: (3400, 0, 16),
+  FactorKind.LU: (11300, 5, 16),
+  FactorKind.QR: (7700, 2, 16),
+  FactorKind.INVERSE: (400, 0, 0),
+  FactorKind.UNIT_INVERSE: (400, 0, 0),
+  FactorKind.HESSENBERG: (8500, 12, 16),
+  FactorKind.TRIDIAGONAL: (8500, 12, 16),
+  FactorKind.BIDIAGONAL: (17000, 12, 16),
 }
 _SOFT = 3
 # A panel's products with the rest of the matrix, and their exchange [D].
@@ -75,15 +77,19 @@ def _planned(
     return None
   count = math.prod(batch)
   found = factoring.plan(e.machine, kind, count, m, n, dtype)
-  if found is None or found.cycles >= _loop_cycles(kind, m, n, dtype):
+  if found is None or found.cycles >= _loop_cycles(e, kind, shape, dtype):
     return None
   return found
 
 
-def _loop_cycles(kind: FactorKind, m: int, n: int, dtype: DType) -> float:
-  least, each = _TURN[kind]
+def _loop_cycles(
+  e: Emitter, kind: FactorKind, shape: Shape, dtype: DType
+) -> float:
+  *_, m, n = shape
+  least, row, element = _ITERATION[kind]
   soft = _SOFT if dtype is DType.F64 else 1
-  return soft * min(m, n) * (least + m * each)
+  share = math.prod(shape) / e.machine.num_tiles
+  return soft * min(m, n) * (least + row * m + element * share)
 
 
 def panel_width(
@@ -91,7 +97,7 @@ def panel_width(
 ) -> int:
   """The columns of a panel for which a factorisation of matrices [..., m, n] by
   panels is charged least, or nearly; `otherwise` for types that have only the
-  loop."""
+  loop, and for sizes that no panels here suit."""
   *batch, m, n = shape
   k = min(m, n)
   if dtype not in (DType.F32, DType.F64) or k < 2:
@@ -101,10 +107,13 @@ def panel_width(
   def cycles(width: int) -> float:
     """Of as many panels as there are, all like the one in the middle."""
     rows = m - (k - width) // 2 if tall else width
-    found = _planned(e, kind, (*batch, rows, width), dtype)
-    loop = _loop_cycles(kind, rows, width, dtype)
-    panel = loop if found is None else found.cycles
-    return -(-k // width) * (panel + _UPDATE) - _UPDATE * (width == n)
+    panel = (*batch, rows, width)
+    found = _planned(e, kind, panel, dtype)
+    took = (
+      _loop_cycles(e, kind, panel, dtype) if found is None else found.cycles
+    )
+    # Nothing follows the last panel of a matrix that is not wide.
+    return -(-k // width) * (took + _UPDATE) - _UPDATE * (k == n)
 
   widths = [w for w in _WIDTHS if w < k <= w * _MOST_PANELS]
   if k <= _WIDTHS[-1]:

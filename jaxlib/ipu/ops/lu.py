@@ -73,7 +73,6 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value, Value]:
   found = factors(e, FactorKind.LU, panel)
   if found is not None:
     a, pivots, order = found
-    pivots = e.pad(pivots, 0, [0] * (rank + 1), [0] * rank + [b - min(m, b)])
     return a, e.reshape(order, tall), e.reshape(pivots, wide)
   place = e.iota(I32, tall, rank)
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxlib.ipu.codelets import Cell
+from jaxlib.ipu.codelets._factor_cycles import INVERSES
 from jaxlib.ipu.codelets._factor_teams import Team
 from jaxlib.ipu.codelets.factorise import FactoriseCodelet
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.interp_cells import boxes, elements, operands
-from jaxlib.ipu.program.tile_memory import Array
+from jaxlib.ipu.program.tile_memory import Array, Trap
 
 if TYPE_CHECKING:
   from jaxlib.ipu.program.interp import Machine
@@ -36,7 +37,8 @@ def execute(
   written = [np.zeros(m.size, np.bool_) for m in memories]
   words = busiest = 0
   for sharing in parts.values():
-    sharing.sort(key=lambda p: int(p[1].coordinates[1].reshape(-1)[0]))
+    sharing.sort(key=lambda p: _rows(p[1])[0])
+    _check_rows(fields, sharing)
     if len(sharing) == 1:
       ((_, cell, rows),) = sharing
       matrices, *others = codelet.vertex(fields, cell, [rows])
@@ -55,6 +57,20 @@ def execute(
     machine.wrote(m.number, mask)
   item = SIZE[memories[0].dtype]
   machine.count(step.cost, words * item, busiest * item)
+
+
+def _rows(cell: Cell) -> Array:
+  return np.asarray(cell.coordinates[1]).reshape(-1)
+
+
+def _check_rows(fields: Any, sharing: list[_Part]) -> None:
+  """Traps unless tiles have rows that adjoin, and share none of triangles that
+  are inverted."""
+  rows = np.concatenate([_rows(cell) for _, cell, _ in sharing])
+  if (rows != np.arange(fields.rows)).any():
+    raise Trap("partition", "rows of a matrix are not dealt in order")
+  if len(sharing) > 1 and fields.kind in INVERSES:
+    raise Trap("partition", "no tiles share the inverse of a triangle")
 
 
 def _together(
