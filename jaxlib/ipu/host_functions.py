@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import itertools
+import math
 import os
 import threading
 import traceback
@@ -78,7 +79,7 @@ class PythonFunction:
             f"Incorrect output {what} for return value #{i}: Expected: "
             f"{expected}, Actual: {actual}"
           )
-    return tuple(np.ascontiguousarray(v).reshape(v.shape) for v in values)
+    return tuple(values)
 
   def __reduce__(self) -> str:
     raise TypeError(
@@ -94,8 +95,7 @@ class PythonFunction:
       for address, (dtype, shape) in zip(operands, self.operands)
     ]
     for address, value in zip(results, self(*arguments)):
-      if value.nbytes:
-        ctypes.memmove(address, value.ctypes.data, value.nbytes)
+      _at(address, value.dtype, value.shape)[...] = value
 
 
 class InPlaceFunction(PythonFunction):
@@ -244,6 +244,7 @@ def connect(library: ctypes.CDLL) -> None:
   def call(
     process: int, number: int, operands: int, results: int, sink: int
   ) -> int:
+    _keep_thread_state()
     try:
       _call(find(process, number), operands, results)
       return 1
@@ -259,6 +260,22 @@ def connect(library: ctypes.CDLL) -> None:
   library.host_caller = caller  # type: ignore[attr-defined]  # keep it alive
 
 
+_threads: set[int] = set()
+
+
+def _keep_thread_state() -> None:
+  """Lets this thread, which is not Python's, keep what Python made for it.
+
+  Otherwise that goes with each call, and with it all that is local to the
+  thread: to make it again takes longer than most functions of the host. The
+  threads are those of the devices' queues, so there are few.
+  """
+  thread = threading.get_native_id()
+  if thread not in _threads:
+    _threads.add(thread)
+    ctypes.pythonapi.PyGILState_Ensure()  # never released
+
+
 def _call(function: PythonFunction, operands: int, results: int) -> None:
   function.run(
     _addresses(operands, len(function.operands)),
@@ -272,8 +289,8 @@ def _addresses(table: int, count: int) -> Sequence[int]:
 
 def _at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
   """The array at an address, which lasts as long as the call."""
-  size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+  size = math.prod(shape) * dtype.itemsize
   if not size:
     return np.empty(shape, dtype)
   memory = (ctypes.c_byte * size).from_address(address)
-  return np.frombuffer(memoryview(memory), dtype).reshape(shape)
+  return np.ndarray(shape, dtype, memoryview(memory))
