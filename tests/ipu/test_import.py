@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 
 import jax
 import jax.numpy as jnp
-from jaxlib.ipu import options, pipeline
-from jaxlib.ipu.ir import importer
+from jaxlib.ipu import diagnostics, options, pipeline
+from jaxlib.ipu.ir import canonical, importer
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -99,3 +100,40 @@ def test_constants_and_broadcasts_of_splats_are_folded():
 
   operations = imported(f, np.ones((4, 4), np.float32))
   assert sorted(operations) == ["stablehlo.add", "stablehlo.constant"]
+
+
+def sine() -> bytes:
+  lowered = jax.jit(jnp.sin).lower(np.float32(1))
+  return artifact(lowered.compiler_ir("stablehlo"))
+
+
+def test_threads_that_compile_at_once():
+  device = jax.devices("ipu")[0]
+  x = jax.device_put(np.arange(8, dtype=np.float32), device)
+
+  def run(number: int) -> float:
+    f = jax.jit(lambda x: jax.lax.fori_loop(0, number, lambda i, y: y + x, x))
+    return float(f(x).sum())
+
+  with ThreadPoolExecutor(4) as pool:
+    found = list(pool.map(run, range(24)))
+  assert found == [28.0 * (n + 1) for n in range(24)]
+
+
+def test_compilations_share_a_context():
+  code = sine()
+  first, second = importer.parse(code), importer.parse(code)
+  assert first.context == second.context
+  with canonical.passes(len(code)) as passes:  # one that compiles meanwhile
+    assert importer.parse(code).context != passes.context
+  with canonical.passes(canonical._MOST_BYTES) as full:
+    pass
+  assert importer.parse(code).context != full.context
+
+
+def test_a_context_in_which_something_failed_is_not_used_again():
+  code = sine()
+  before = importer.parse(code).context
+  with pytest.raises(diagnostics.CompileError, match="cannot read"):
+    importer.parse(code[: len(code) // 2])
+  assert importer.parse(code).context != before

@@ -12,7 +12,6 @@ import io
 import re
 from typing import Any
 
-from jaxlib.ipu import internals
 from jaxlib.ipu.diagnostics import (
   CompileError,
   invalid_argument,
@@ -21,6 +20,7 @@ from jaxlib.ipu.diagnostics import (
 from jaxlib.ipu.dtypes import MLIR_NAME, NAME, UNBUFFERED, DType
 from jaxlib.ipu.ir import (
   async_operations,
+  canonical,
   convolution_guard,
   registry,
   scatter_guard,
@@ -36,27 +36,7 @@ from jaxlib.ipu.ir.graph import (
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
 from jaxlib.ipu.location import resolve
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
-from jaxlib.mlir.passmanager import PassManager
-
-# Far more than any program needs: two patterns that undo each other end too.
-_CANONICALIZE = "canonicalize{max-num-rewrites=10000000}"
-# The order matters: composites become calls, calls are inlined into loop
-# bodies too, and only MHLO's canonicaliser folds constants and broadcasts.
-_PIPELINE = (
-  "builtin.module("
-  "func.func(stablehlo-legalize-composite-to-call),"
-  "inline{default-pipeline=},symbol-dce,"
-  "func.func(chlo-legalize-to-stablehlo),"
-  f"stablehlo-legalize-to-hlo,{_CANONICALIZE},cse,{_CANONICALIZE},cse,"
-  "hlo-legalize-to-stablehlo)"
-)
-
-
-@functools.cache
-def _register_passes() -> None:
-  stablehlo.register_stablehlo_passes()
-  mhlo.register_mhlo_passes()
+from jaxlib.mlir.dialects import stablehlo
 
 
 def parse(code: bytes) -> ir.Module:
@@ -65,23 +45,17 @@ def parse(code: bytes) -> ir.Module:
   Raises:
     CompileError: the bytes are no StableHLO that this jaxlib can read.
   """
-  _register_passes()
-  context = ir.Context()
-  context.enable_multithreading(False)
-  stablehlo.register_dialect(context)
-  sdy.register_dialect(context)
-  mhlo.register_mhlo_dialect(context)
-  internals.allow_inlining(context)
   try:
-    module = stablehlo.deserialize_portable_artifact(context, code)
-    with context:
-      if b"scatter" in code:  # the name of the operation, if there is one
-        scatter_guard.guard(module)
-      if b"convolution" in code:
-        convolution_guard.guard(module)
-      if b"async_start" in code:
-        async_operations.make_synchronous(module)
-      PassManager.parse(_PIPELINE).run(module.operation)
+    with canonical.passes(len(code)) as passes:
+      module = stablehlo.deserialize_portable_artifact(passes.context, code)
+      with passes.context:
+        if b"scatter" in code:  # the name of the operation, if there is one
+          scatter_guard.guard(module)
+        if b"convolution" in code:
+          convolution_guard.guard(module)
+        if b"async_start" in code:
+          async_operations.make_synchronous(module)
+        passes.run(module)
   except (ir.MLIRError, ValueError) as e:
     raise invalid_argument(
       f"the IPU compiler cannot read this StableHLO module: {e}"
