@@ -583,6 +583,31 @@ SUMS = reduction.Work(
 )
 
 
+def combining(
+  target: machines.Target,
+  plan: reduction.ReductionPlan,
+  work: reduction.Work = SUMS,
+) -> schema.Cost:
+  """Of the partial results of a reduction by such a plan."""
+  shape = (
+    plan.kept_block * plan.kept_parts,
+    plan.reduced_block * plan.reduced_parts,
+  )
+  split = reduction.partition(shape, 1, plan)
+  found = combine.epilogue(
+    target,
+    split,
+    shape,
+    1,
+    reduction.result_layout(target, split, plan, shape, 1),
+    work.partial_bytes,
+    reduction.combining_cycles(target, work),
+    combine.REDUCTIONS,
+  )
+  assert found is not None
+  return found.cost
+
+
 def test_the_workers_of_a_tile_share_what_a_reduction_combines():
   plan = reduction.ReductionPlan(1440, 512, 5, 2)
   three, six = (
@@ -592,40 +617,31 @@ def test_the_workers_of_a_tile_share_what_a_reduction_combines():
     for n in (3, 6)
   )
   # 720 results a tile: 60 vectors for each of six workers, 120 for three.
-  six_cost = reduction.combine_cost(six, plan, SUMS)
-  three_cost = reduction.combine_cost(three, plan, SUMS)
-  assert six_cost is not None and three_cost is not None
-  assert six_cost.compute_cycles == 11 + 6 * (16 + 60 * (11 + 1))
-  assert three_cost.compute_cycles == 11 + 3 * (16 + 120 * (11 + 1))
+  assert combining(six, plan).compute_cycles == 11 + 6 * (16 + 60 * (11 + 1))
+  assert combining(three, plan).compute_cycles == 11 + 3 * (16 + 120 * (11 + 1))
 
 
 def test_many_partials_are_combined_in_stages():
-  def cost_of(parts: int) -> schema.Cost:
-    plan = reduction.ReductionPlan(1, 512, 1, parts)
-    found = reduction.combine_cost(IPU2, plan, SUMS)
-    assert found is not None
-    return found
-
-  few, many = cost_of(4), cost_of(1472)
+  few, many = (
+    combining(IPU2, reduction.ReductionPlan(1, 512, 1, parts))
+    for parts in (4, 1472)
+  )
   assert few.sync_cycles == IPU2.sync_cycles
   assert many.sync_cycles == 2 * IPU2.sync_cycles
   # 38 groups of 39 tiles, then 38 results.
-  assert many.exchange_cycles == 38 + 37 + 2 * IPU2.route_cycles
-  assert many.exchange_bytes == 1471 * 4
+  assert many.exchange_cycles == 38 + 38 + 2 * IPU2.route_cycles
+  assert many.exchange_bytes == 1472 * 4
   assert cost.cycles(many) < 4 * cost.cycles(few)
 
 
 @given(st.integers(1, 2000), st.integers(2, 1471), st.sampled_from([0.5, 4.0]))
 def test_combining_more_does_not_take_less(block, parts, each):
-  work = SUMS._replace(combine=Cycles(each))
+  cycles = reduction.combining_cycles(IPU2, SUMS._replace(combine=Cycles(each)))
 
-  def cycles(block: int, parts: int) -> float:
-    plan = reduction.ReductionPlan(block, 1, 1, parts)
-    found = reduction.combine_cost(IPU2, plan, work)
-    assert found is not None
-    return cost.cycles(found)
+  def combined(block: int) -> float:
+    return combine.combination(IPU2, block, parts, 4, cycles)
 
-  assert cycles(2 * block, parts) >= cycles(block, parts)
+  assert combined(2 * block) >= combined(block)
 
 
 @pytest.mark.parametrize("dtype", [F32, F16, I32])

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.ops import dot_general
+from jaxlib.ipu.plan import matmul
 
 # Error of a sum of products, relative to the largest result.
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5}
@@ -258,15 +259,18 @@ def test_only_the_vector_travels(ipu):
 @pytest.mark.ipu_only
 def test_any_operand_may_stay(cpu, monkeypatch):
   """Whatever it costs: as if no other plan fitted the tiles."""
-  cheaper, stayed = dot_general.cheaper, []
+  planned, choose, stayed = matmul.plan, dot_general.choose, []
 
-  def where_it_fits(builder, shape, counts, sides, plan, *rest):
-    plan = dataclasses.replace(plan, fits=False)
-    found = cheaper(builder, shape, counts, sides, plan, *rest)
-    stayed.append(found is not None)
+  def fits_nowhere(*args):
+    return dataclasses.replace(planned(*args), fits=False)
+
+  def chosen(builder, product):
+    found = choose(builder, product)
+    stayed.append(not found.parts)
     return found
 
-  monkeypatch.setattr(dot_general, "cheaper", where_it_fits)
+  monkeypatch.setattr(matmul, "plan", fits_nowhere)
+  monkeypatch.setattr(dot_general, "choose", chosen)
 
   @given(
     extents=st.tuples(*[st.integers(1, 70)] * 3),

@@ -53,11 +53,11 @@ def exchanged(target, bytes_in, bytes_out=0):
   return cost.exchange_cycles(target, bytes_in, bytes_out) + sync
 
 
-def handed_on(handed):
+def figures(epilogue):
   """Cycles and bytes of the supersteps after the vertices."""
-  if handed is None:
+  if epilogue is None:
     return 0.0, 0
-  return cost.cycles(handed.cost), int(handed.buffers.max())
+  return cost.cycles(epilogue.cost), int(epilogue.buffers.max())
 
 
 @given(windows(), targets)
@@ -69,7 +69,7 @@ def test_updates_take_what_was_estimated(w, target):
   lookups, window = largest_cell(w, plan.partition)
   comes = plan.windowed.max_elements * 4
   arrives = lookups * (w.index_bytes + window * 4)
-  after, buffers = handed_on(indexed.partials(target, plan, SUMS))
+  after, buffers = figures(indexed.partials(target, plan, SUMS))
   total = 2 * exchanged(target, comes, own.max_elements * 4)
   total += exchanged(target, arrives) + after
   total += cycles(lookups, window, plan.parts, plan.entries).total
@@ -86,7 +86,7 @@ def test_slices_take_what_was_estimated(w, target):
   lookups, window = largest_cell(w, plan.partition)
   comes = plan.windowed.max_elements * 4
   arrives = lookups * w.index_bytes
-  after, buffers = handed_on(indexed.candidates(target, w, plan, cycles))
+  after, buffers = figures(indexed.candidates(target, w, plan, cycles))
   total = exchanged(target, comes, own.max_elements * 4) + after
   total += exchanged(target, arrives)
   total += cycles(lookups, window, plan.parts, plan.entries).total

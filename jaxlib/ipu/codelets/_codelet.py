@@ -163,7 +163,7 @@ def volume(extents: Extents) -> Any:
 def broadcast(
   shape: Sequence[int], accesses: Iterable[Sequence[int]]
 ) -> tuple[tuple[bool, ...], ...]:
-  """How operands are walked that stand still along some dimensions, not all:
+  """How operands are read that are broadcast along some dimensions, not all:
   for each dimension of the iteration space whether they move on.
 
   Args:

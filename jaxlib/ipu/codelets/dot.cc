@@ -100,7 +100,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
       !StandsStill(product.m, &ProductLoop::rhs) ||
       !StandsStill(product.k, &ProductLoop::result)) {
     return InvalidArgument(
-        "Dot's left operand must stand still along n, its right operand along "
+        "Dot's left operand must not depend on n, its right operand on "
         "m and its result along k.");
   }
   const uint8_t sums = fields.accumulate_dtype;

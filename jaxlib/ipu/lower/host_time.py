@@ -15,7 +15,7 @@ from jaxlib.ipu.program import schema
 _BYTES_PER_SECOND = 20e9
 _FLOPS_PER_SECOND = 50e9
 _STEP_SECONDS = 30e-9
-_LOOP_TURNS = 100
+_LOOP_TRIPS = 100
 _CALLBACK_SECONDS = 50e-6
 
 
@@ -38,7 +38,7 @@ def host_seconds(steps: list[Any], tensors: list[TensorInfo]) -> float:
     elif isinstance(step, schema.While):
       inner = host_seconds(step.condition, tensors)
       inner += host_seconds(step.body, tensors)
-      seconds += _LOOP_TURNS * inner
+      seconds += _LOOP_TRIPS * inner
     elif isinstance(step, schema.Repeat):
       seconds += step.count * host_seconds(step.body, tensors)
     elif isinstance(step, schema.Switch):

@@ -222,6 +222,6 @@ def check(
 ) -> None:
   """Raises RESOURCE_EXHAUSTED if a tile is over its SRAM, unless allowed."""
   if overflows(builder, memory) and not allow:
-    from jaxlib.ipu.lower import overflow  # seldom needed
+    from jaxlib.ipu.lower import overflow  # imports what only errors need
 
     raise overflow.error(builder, module, memory)

@@ -27,10 +27,10 @@ from jaxlib.ipu.plan.layout import distinct, overlapping
 from jaxlib.ipu.program import schema
 
 # An order is looked for where the program's own is this much above what no
-# order goes below.
-_WORTHWHILE = 1.02
-# So many tasks are listed in two ways.
-_FEW = 100
+# order goes below. [G]
+_LEAST_GAIN = 1.02
+# Up to so many tasks are listed in two ways, for the sake of compile time.
+_FEW_TASKS = 100
 
 
 @dataclasses.dataclass(slots=True)
@@ -77,9 +77,9 @@ def schedule(
   if len(tasks) > 2:
     work = _Work(tasks, tensors, num_tiles, freed, kept)
     peak = work.peak(best)
-    if not work.is_chain() and peak > _WORTHWHILE * work.least():
+    if not work.is_chain() and peak > _LEAST_GAIN * work.least():
       place = work.depth_first()
-      for most in (math.inf, 0) if len(tasks) <= _FEW else (math.inf,):
+      for most in (math.inf, 0) if len(tasks) <= _FEW_TASKS else (math.inf,):
         other = work.listed(place, most)
         found = work.peak(other)
         if found < peak:

@@ -33,8 +33,8 @@ class Scope:
     first: the number of the first tensor that is made in it.
     carried: roots from outside that it writes.
     steps: so far.
-    placed: the copies that were made in it, or in a loop's place; by view and
-      then by mapping.
+    placed: the copies that were made in it, or before it for a loop; by root,
+      view and mapping.
     moves, traffic: exchanges that are made once, before the list.
   """
 
@@ -42,7 +42,7 @@ class Scope:
   first: int
   carried: Collection[int]
   steps: list[Any] = dataclasses.field(default_factory=list)
-  placed: dict[View, dict[Layout, Placed]] = dataclasses.field(
+  placed: dict[int, dict[View, dict[Layout, Placed]]] = dataclasses.field(
     default_factory=dict
   )
   moves: list[Any] = dataclasses.field(default_factory=list)

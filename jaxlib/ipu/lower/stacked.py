@@ -29,8 +29,8 @@ _SLICE = "stablehlo.dynamic_slice"
 _UPDATE = "stablehlo.dynamic_update_slice"
 
 # The fullest tile may hold so many times what an even share is, or so many
-# bytes.
-_UNEVEN, _FEW_BYTES = 2, 4096
+# bytes. [G]
+_MOST_UNEVEN, _FEW_BYTES = 2, 4096
 
 
 def stacked(
@@ -64,7 +64,7 @@ def stacked(
   best, least = layout, trips * _each(builder, value, updates, layout)
   for smallest in (SMALLEST_BYTES, builder.target.data_path_bytes):
     found = _whole(builder, value, sliced, smallest)
-    if found.max_elements * item > max(_UNEVEN * even, _FEW_BYTES):
+    if found.max_elements * item > max(_MOST_UNEVEN * even, _FEW_BYTES):
       continue
     sides = Side(layout, 0, (1,)), Side(found, 0, (1,))
     there = cost.exchange(builder.target, [traffic(*sides, (size,), item)])

@@ -1,119 +1,227 @@
-"""Splits of a product that its operands' places and shapes suggest, beside the
-one that plan/matmul.py finds for operands that come from anywhere."""
+"""How a product is split over tiles: by the plan for operands that come from
+anywhere (plan/matmul.py), or as its operands' places and shapes suggest."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.ir.graph import Node
-from jaxlib.ipu.lower.builder import Builder, Operand
+from jaxlib.ipu.ir.graph import Value
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost, matmul
 from jaxlib.ipu.plan.layout import Layout, overlapping, project
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.plan.walk import Side
 
+# A partition, and which operands have to be moved to it.
 _Way = tuple[Layout, tuple[bool, bool]]
 
 
-def cheaper(
-  builder: Builder,
-  shape: tuple[int, ...],
-  counts: tuple[int, int, int],
-  sides: Sequence[Operand],
-  plan: matmul.MatmulPlan,
-  partition: Layout,
-  kept: tuple[int, ...],
-  node: Node,
-) -> matmul.Split | None:
-  """A split that costs less than bringing both operands to the plan's.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Product:
+  """A product as an iteration space.
+
+  Attributes:
+    shape: the iteration space; its first `counts` dimensions are those of b, m
+      and n, the others those of k.
+    counts: see `shape`.
+    sides: both operands.
+    kept: the dimensions of the result, in its order, without those of one
+      element.
+    value: the result.
+    f16_sums: the matrix unit adds up in f16, where it can.
+  """
+
+  shape: tuple[int, ...]
+  counts: tuple[int, int, int]
+  sides: tuple[Operand, Operand]
+  kept: tuple[int, ...]
+  value: Value
+  f16_sums: bool
+
+  @property
+  def outer(self) -> int:
+    """The number of dimensions that are not summed."""
+    return sum(self.counts)
+
+  @property
+  def spans(self) -> list[slice]:
+    """The dimensions of b, m, n and k."""
+    return matmul.spans(self.shape, self.counts)
+
+  @property
+  def dtypes(self) -> tuple[DType, DType, DType]:
+    """Of the operands and of the result."""
+    left, right = (side.view.dtype for side in self.sides)
+    return left, right, self.value.dtype
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+  """A split of a product.
+
+  Attributes:
+    steps: into how many steps its terms are cut, one after the other.
+    first: the iteration space of the first step; the last may be smaller.
+    parts: of each dimension, for a step; none if there is one step.
+    partition: of the first step's iteration space.
+    partial: whether tiles make partial products of a result.
+    accumulate: the type of the partial products, and of what is kept between
+      steps.
+  """
+
+  steps: int
+  first: tuple[int, ...]
+  parts: tuple[int, ...]
+  partition: Layout
+  partial: bool
+  accumulate: DType
+
+
+def choose(builder: Builder, product: Product) -> Choice:
+  """The split that costs least."""
+  shape, spans = product.shape, product.spans
+  b, m, n, k = (math.prod(shape[s]) for s in spans)
+  shares = [builder.weight(side.view) for side in product.sides]
+  plan = matmul.plan(
+    builder.target, b, m, n, k, *product.dtypes, product.f16_sums,
+    (shares[0], shares[1]),
+  )  # fmt: skip
+  parts = [
+    p
+    for count, span in zip(plan.parts, spans, strict=True)
+    for p in matmul.distribute(count, shape[span])
+  ]
+  first = (*shape[: product.outer], *blocks(plan.steps, shape[spans[3]]))
+  partition = matmul.partition(first, parts, product.counts)
+  found = _Cheaper(builder, product).than(plan, partition)
+  if found is not None:
+    return Choice(1, shape, (), *found[:3])
+  return Choice(
+    plan.steps,
+    first,
+    tuple(parts),
+    partition,
+    plan.parts[3] > 1,
+    plan.accumulate_dtype,
+  )
+
+
+def blocks(steps: int, terms: Sequence[int]) -> tuple[int, ...]:
+  """The terms of one of several steps."""
+  counts = matmul.distribute(steps, tuple(terms))
+  return tuple(-(-n // c) for n, c in zip(terms, counts, strict=True))
+
+
+class _Cheaper:
+  """Splits that may cost less than moving both operands to a plan's.
 
   Either operand may stay where it is, or where an earlier product had it: the
   backward products of a layer read what its forward product has read. Or the
   result is made where it is wanted, as a gradient is beside its parameter; or
   windows are whole and other dimensions are cut.
-
-  Args:
-    builder: of the program.
-    shape: the iteration space; its first `counts` dimensions are those of b, m
-      and n, the others those of k.
-    counts: see `shape`.
-    sides: both operands.
-    plan: the plan, and `partition` its mapping of `shape`.
-    kept: the dimensions of the result, in its order.
-    node: the product.
   """
-  if 0 in shape:
-    return None
-  lhs, rhs = (side.view.dtype for side in sides)
-  (value,) = node.results
-  dtypes = (lhs, rhs, value.dtype)
-  wanted = builder.wanted(value)
 
-  def leaving(way: Layout, partial: bool) -> float:
-    """Cycles to bring the result where it is wanted."""
-    here = result_layout(builder, shape, way, partial, kept, value.dtype)
+  def __init__(self, builder: Builder, product: Product) -> None:
+    self._builder, self._product = builder, product
+    self._wanted = builder.wanted(product.value)
+
+  def than(
+    self, plan: matmul.MatmulPlan, partition: Layout
+  ) -> matmul.Split | None:
+    """The cheapest, if it is cheaper than a plan and its partition."""
+    product = self._product
+    if 0 in product.shape:
+      return None
+    best, chosen = math.inf, None
+    by_plan = plan.steps == 1 and plan.fits
+    if by_plan:
+      best = plan.cycles + self._leaving(partition, plan.parts[3] > 1)
+    elif plan.fits:
+      best = plan.cycles
+    for way, moved in self._ways(plan):
+      split = (
+        self._builder.target, way, product.shape, product.counts,
+        product.dtypes,
+      )  # fmt: skip
+      if matmul.least_cycles(*split) > best:
+        continue
+      found = matmul.split(*split, moved, product.f16_sums)
+      if not found.fits or found.cycles >= best:
+        continue
+      if by_plan:
+        # The plan counts all that the operands' blocks hold.
+        by_plan = False
+        best += plan.at_hand - plan.cycles + self._moving(partition)
+      cycles = found.cycles + self._moving(way)
+      cycles += self._leaving(way, found.partial)
+      if cycles < best:
+        best, chosen = cycles, found
+    return chosen
+
+  def _moving(self, way: Layout) -> float:
+    """Cycles to move the operands to a partition."""
+    exchange = self._builder.exchange_cost(
+      self._product.shape, way, self._product.sides
+    )
+    return cost.cycles(exchange)
+
+  def _leaving(self, way: Layout, partial: bool) -> float:
+    """Cycles to move the result where it is wanted."""
+    product, wanted = self._product, self._wanted
+    here = result_layout(self._builder, product, way, partial)
     if wanted is None or here == wanted:
       return 0.0
     sides = Side(here, 0, (1,)), Side(wanted, 0, (1,))
-    move = traffic(*sides, (math.prod(value.shape),), SIZE[value.dtype])
-    return cost.cycles(cost.exchange(builder.target, [move]))
+    size = SIZE[product.value.dtype]
+    move = traffic(*sides, (math.prod(product.value.shape),), size)
+    return cost.cycles(cost.exchange(self._builder.target, [move]))
 
-  def bringing(way: Layout) -> float:
-    return cost.cycles(builder.bringing(shape, way, sides))
-
-  best, chosen = math.inf, None
-  by_plan = plan.steps == 1 and plan.fits
-  if by_plan:
-    left = leaving(partition, plan.parts[3] > 1)
-    best = plan.cycles + left
-  elif plan.fits:
-    best = plan.cycles
-  ways = itertools.chain(
-    _in_place(builder, shape, sides),
-    _made_there(wanted, shape, kept),
-    _whole_windows(shape, counts, sides, plan),
-  )
-  for way, brought in ways:
-    found = matmul.split(
-      builder.target,
-      way,
-      shape,
-      counts,
-      dtypes,
-      brought,
-      node.attributes.f16_sums,
-      best,
-    )
-    if found is None or not found.fits or found.cycles >= best:
-      continue
-    if by_plan:
-      # The plan counts all that the operands' blocks hold.
-      by_plan = False
-      best = plan.at_hand + bringing(partition) + left
-    cycles = found.cycles + bringing(way) + leaving(way, found.partial)
-    if cycles < best:
-      best, chosen = cycles, found
-  return chosen
+  def _ways(self, plan: matmul.MatmulPlan) -> Iterator[_Way]:
+    product = self._product
+    for number, side in enumerate(product.sides):
+      for home in self._builder.homes(side):
+        way = matmul.in_place(*home, product.shape)
+        if way is not None:
+          yield way, (number != 0, number != 1)
+    if self._wanted is not None:
+      way = matmul.in_place(self._wanted, product.kept, product.shape)
+      if way is not None:
+        yield way, (True, True)
+    yield from _whole_windows(product, plan)
 
 
 def result_layout(
   builder: Builder,
-  shape: tuple[int, ...],
+  product: Product,
   partition: Layout,
   partial: bool,
-  kept: tuple[int, ...],
-  dtype: DType,
+  shape: tuple[int, ...] | None = None,
+  dtype: DType | None = None,
 ) -> Layout:
-  """Where the products are made, or evenly spread if they are partial."""
+  """Where the results are made, or evenly spread if they are partial.
+
+  Args:
+    builder: of the program.
+    product: the product.
+    partition: of its iteration space, or of that of a step, `shape`.
+    partial: whether tiles make partial products of a result.
+    shape: see `partition`.
+    dtype: of the results, if it is not the product's.
+  """
+  shape = product.shape if shape is None else shape
   if not partial and 0 not in shape:
-    own = project(partition, shape, kept)
+    own = project(partition, shape, product.kept)
     if own is not None and not own.replicas:
       return own
-  return builder.default_layout(tuple(shape[d] for d in kept), dtype)
+  return builder.default_layout(
+    tuple(shape[d] for d in product.kept), dtype or product.value.dtype
+  )
 
 
 def windowed(view: View) -> set[int]:
@@ -122,48 +230,23 @@ def windowed(view: View) -> set[int]:
   return {d for group in groups for d in group}
 
 
-def _in_place(
-  builder: Builder, shape: tuple[int, ...], sides: Sequence[Operand]
-) -> Iterator[_Way]:
-  """Partitions by where operands are, and which operands have to be brought."""
-  for number, side in enumerate(sides):
-    for home in builder.homes(side):
-      way = matmul.in_place(*home, shape)
-      if way is not None:
-        yield way, (number != 0, number != 1)
-
-
-def _made_there(
-  wanted: Layout | None, shape: tuple[int, ...], kept: tuple[int, ...]
-) -> Iterator[_Way]:
-  """The partition that makes a result where it is wanted."""
-  way = matmul.in_place(wanted, kept, shape) if wanted is not None else None
-  if way is not None:
-    yield way, (True, True)
-
-
-def _whole_windows(
-  shape: tuple[int, ...],
-  counts: tuple[int, int, int],
-  sides: Sequence[Operand],
-  plan: matmul.MatmulPlan,
-) -> Iterator[_Way]:
+def _whole_windows(product: Product, plan: matmul.MatmulPlan) -> Iterator[_Way]:
   """About the plan's parts, but cut along windows last: what a tile needs of
   several windows that overlap is little more than what it needs of one."""
-  last = {o.dims.index(d) for o in sides for d in windowed(o.view)}
+  shape = product.shape
+  last = {o.dims.index(d) for o in product.sides for d in windowed(o.view)}
   if not last or plan.steps > 1:
     return
-  starts = [0, *itertools.accumulate(counts), len(shape)]
   ways = []
-  for count, ends in zip(plan.parts, itertools.pairwise(starts), strict=True):
-    dims = range(*ends)
+  for count, span in zip(plan.parts, product.spans, strict=True):
+    dims = range(span.start, span.stop)
     first = [d for d in dims if d not in last]
     orders = [[list(dims)], [first, [d for d in dims if d in last]]]
     ways.append([_parts(count, shape, order) for order in orders])
   for found in itertools.product(*ways):
     parts = dict(p for group in found for p in group.items())
     ordered = [parts[d] for d in range(len(shape))]
-    yield matmul.partition(shape, ordered, counts), (True, True)
+    yield matmul.partition(shape, ordered, product.counts), (True, True)
 
 
 def _parts(

@@ -13,7 +13,8 @@ from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape
-from jaxlib.ipu.lower.builder import Builder, Operand
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.plan.indexed_split import Windows

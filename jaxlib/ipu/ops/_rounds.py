@@ -18,8 +18,9 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.ir.graph import Shape
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
 from jaxlib.ipu.ops.concatenate import fill_root, part
@@ -36,11 +37,11 @@ from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
-# More rounds than this are a loop: programs stay small.
-_UNROLLED = 16
+# More rounds than this are a loop: programs stay small. [G]
+_MOST_UNROLLED = 16
 # The fullest tile may have so many times an even share of what is whole along
-# the rounds; what would have more is cut along them, too.
-_UNEVEN = 1.3
+# the rounds; what would have more is cut along them, too. [G]
+_MOST_UNEVEN = 1.3
 
 
 class Cut(NamedTuple):
@@ -98,7 +99,7 @@ def in_rounds(
   if cut.size >= cut.extent:
     return step([view for view, _ in read], start, cut.extent)
   rounds = -(-cut.extent // cut.size)
-  if rounds > _UNROLLED:
+  if rounds > _MOST_UNROLLED:
     return _looped(builder, cut, read, step, start, made, changed)
   whole = None
   if made is not None:
@@ -315,7 +316,7 @@ def _stack(builder: Builder, rounds: int, shape: Shape, dtype: DType) -> View:
   each = spread(target, shape, SIZE[dtype], target.data_path_bytes)
   layout = Layout((Factor(rounds, rounds, 0), *each.factors))
   even = builder.default_layout((rounds, *shape), dtype)
-  if layout.max_elements > _UNEVEN * even.max_elements:
+  if layout.max_elements > _MOST_UNEVEN * even.max_elements:
     layout = even
   return builder.root_view(builder.new_root((rounds, *shape), dtype, layout))
 
@@ -350,7 +351,7 @@ def _slice(
     plan.partition,
     [Operand(view, (-1,) * rank, layout), Operand(at, (-1,) * rank)],
     [Written(root, tuple(range(rank)))],
-    handed=candidates(target, windows, plan, cycles),
+    epilogue=candidates(target, windows, plan, cycles),
   )
   some = builder.root_view(root)
   return _moved(_first(some), 0, dim) if stacked else some

@@ -8,7 +8,8 @@ import math
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops import _matrices, hessenberg
 from jaxlib.ipu.ops._matrices import diagonal, spread, transpose
 from jaxlib.ipu.ops.factorise import factors

@@ -6,8 +6,9 @@ from __future__ import annotations
 from jaxlib.ipu.dtypes import SIZE, DType, bits
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, Row, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.ops.elementwise import unsigned_bits
 from jaxlib.ipu.program import schema

@@ -8,8 +8,9 @@ from typing import Any
 from jaxlib.ipu.ir.attributes import Padding
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
@@ -39,7 +40,7 @@ def _concatenate(builder: Builder, node: Node) -> None:
     costs = []
     for layout in layouts:
       result.layout = layout
-      costs.append(cost.cycles(builder.copying(pairs)))
+      costs.append(cost.cycles(builder.copy_cost(pairs)))
     result.layout = layouts[costs.index(min(costs))]
   builder.copy_to(pairs)
 

@@ -92,8 +92,8 @@ def _iteration(
   results = builder.lower_graph(node.regions[-1], _written(roots))
   pairs = [(results[i], root) for i, root in roots.items()]
   if pairs and trips >= LEAST_TRIPS:
-    back = cost.cycles(builder.copying(pairs))
-    if back > _MUCH * totals(builder.steps, builder.tensors).cycles:
+    back = cost.cycles(builder.copy_cost(pairs))
+    if back > _LEAST_SHARE * totals(builder.steps, builder.tensors).cycles:
       _wish(builder, node, roots, results)
   builder.copy_to(pairs)
   return builder.leave()
@@ -115,8 +115,8 @@ def _wish(
 
 
 # What an iteration leaves elsewhere moves back to where the next one finds it:
-# less than this share of the iteration is no reason for another mapping.
-_MUCH = 0.015
+# less than this share of the iteration is no reason for another mapping. [G]
+_LEAST_SHARE = 0.015
 
 
 def _switch(builder: Builder, node: Node) -> None:

@@ -18,16 +18,22 @@ import numpy as np
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, SIZE, DType
 from jaxlib.ipu.ir.attributes import DotDimensions
-from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View, merge
-from jaxlib.ipu.ops._dot_split import cheaper, result_layout, windowed
+from jaxlib.ipu.ops._dot_split import (
+  Product,
+  blocks,
+  choose,
+  result_layout,
+  windowed,
+)
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.ops.elementwise import convert
-from jaxlib.ipu.plan import combine as combining
-from jaxlib.ipu.plan import matmul
+from jaxlib.ipu.plan import combine, matmul
 from jaxlib.ipu.program import schema
 from jaxlib.mlir.dialects import stablehlo
 
@@ -82,69 +88,82 @@ def _lower(builder: Builder, node: Node) -> None:
   loops = [loop for group in groups for loop in group]
   left = _matrix(lhs, [loop.lhs for loop in loops])
   right = _matrix(rhs, [loop.rhs for loop in loops])
-  shape = tuple(
-    max(a, b) if a and b else 0 for a, b in zip(left.shape, right.shape)
-  )
-  starts = list(itertools.accumulate((len(g) for g in groups), initial=0))
-  spans = [slice(a, b) for a, b in itertools.pairwise(starts)]
-  b, m, n, k = (math.prod(shape[s]) for s in spans)
-  if k == 0:
+  product = _product(groups, left, right, value, node.attributes.f16_sums)
+  if 0 in product.shape[product.outer :]:
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     fill_root(builder, builder.result(node), zero)
     return
-  f16_sums = node.attributes.f16_sums
-  dtypes = (left.dtype, right.dtype, value.dtype)
-  shares = (builder.weight(left), builder.weight(right))
-  plan = matmul.plan(builder.target, b, m, n, k, *dtypes, f16_sums, shares)
-  parts = [
-    p
-    for count, span in zip(plan.parts, spans, strict=True)
-    for p in matmul.distribute(count, shape[span])
-  ]
-  first = (*shape[: starts[3]], *_blocks(plan.steps, shape[spans[3]]))
-  sides = [
-    _operand(
-      x, [0] * len(shape), shape, [getattr(loop, side) for loop in loops]
-    )
-    for x, side in ((left, "lhs"), (right, "rhs"))
-  ]
-  counts = (len(groups[0]), len(groups[1]), len(groups[2]))
-  partition, partial = matmul.partition(first, parts, counts), plan.parts[3] > 1
-  accumulate, steps = plan.accumulate_dtype, plan.steps
-  # The result's loops, in its order; those of one element it does without.
-  kept = tuple(
-    sorted(
-      (d for d in range(starts[3]) if loops[d].result and shape[d] != 1),
-      key=lambda d: loops[d].result,
-    )
+  root = _compute(builder, product, loops, left, right)
+  if builder.tensors[root].dtype is not value.dtype:
+    root = _rounded(builder, root, value.dtype)
+  result = builder.root_view(root).reshape(value.shape)
+  assert result is not None
+  builder.define(value, result)
+
+
+def _product(
+  groups: Sequence[Sequence[_Loop]],
+  left: View,
+  right: View,
+  value: Value,
+  f16_sums: bool,
+) -> Product:
+  loops = [loop for group in groups for loop in group]
+  shape = tuple(
+    max(a, b) if a and b else 0 for a, b in zip(left.shape, right.shape)
   )
-  found = cheaper(builder, shape, counts, sides, plan, partition, kept, node)
-  if found is not None:
-    partition, partial, accumulate = found[:3]
-    first, steps = shape, 1
-  sums = accumulate if steps > 1 else value.dtype
-  layout = result_layout(builder, first, partition, partial, kept, sums)
-  root = builder.new_root(tuple(shape[d] for d in kept), sums, layout)
-  written = tuple(kept.index(d) if d in kept else -1 for d in range(len(shape)))
+  none = [0] * len(shape)
+  outer = len(loops) - len(groups[3])
+  return Product(
+    shape,
+    (len(groups[0]), len(groups[1]), len(groups[2])),
+    (
+      _operand(left, none, shape, [loop.lhs for loop in loops]),
+      _operand(right, none, shape, [loop.rhs for loop in loops]),
+    ),
+    tuple(
+      sorted(
+        (d for d in range(outer) if loops[d].result and shape[d] != 1),
+        key=lambda d: loops[d].result,
+      )
+    ),
+    value,
+    f16_sums,
+  )
+
+
+def _compute(
+  builder: Builder,
+  product: Product,
+  loops: Sequence[_Loop],
+  left: View,
+  right: View,
+) -> int:
+  """A product's steps; the root with its result, or with its sums."""
+  shape, outer, counts = product.shape, product.outer, product.counts
+  choice = choose(builder, product)
+  many = choice.steps > 1
+  sums = choice.accumulate if many else product.value.dtype
+  layout = result_layout(
+    builder, product, choice.partition, choice.partial, choice.first, sums
+  )
+  root = builder.new_root(tuple(shape[d] for d in product.kept), sums, layout)
+  written = tuple(
+    product.kept.index(d) if d in product.kept else -1
+    for d in range(len(shape))
+  )
+  _, m, n, _ = (math.prod(shape[s]) for s in product.spans)
   for count, (begins, ends) in enumerate(
-    _steps(shape[: starts[3]], shape[spans[3]], steps)
+    _steps(shape[:outer], shape[outer:], choice.steps)
   ):
     part = tuple(e - b for b, e in zip(begins, ends, strict=True))
-    split = partition
-    if part != first:
-      split = matmul.partition(part, parts, counts)
-    handed = combining.handed(
-      builder.target,
-      split,
-      part,
-      starts[3],
-      layout,
-      SIZE[accumulate],
-      matmul.adding_cycles(builder.target, SIZE[accumulate]),
-      combining.PRODUCTS,
-    )
+    split = choice.partition
+    if part != choice.first:
+      split = matmul.partition(part, choice.parts, counts)
+    item = SIZE[choice.accumulate]
+    adding = matmul.adding_cycles(builder.target, item)
     builder.execute(
-      schema.Dot(accumulate, int(count > 0), *counts),
+      schema.Dot(choice.accumulate, int(count > 0), *counts),
       part,
       split,
       [
@@ -152,16 +171,15 @@ def _lower(builder: Builder, node: Node) -> None:
         _operand(right, begins, ends, [loop.rhs for loop in loops]),
       ],
       [Written(root, written)],
-      handed=handed,
-      hoists=steps == 1,  # steps are for those whose operands take too much
-      f16_sums=f16_sums,
+      epilogue=combine.epilogue(
+        builder.target, split, part, outer, layout, item, adding,
+        combine.PRODUCTS,
+      ),
+      hoists=not many,  # steps are for those whose operands take too much
+      f16_sums=product.f16_sums,
       vector=min(m, n) == 1,
-    )
-  if sums is not value.dtype:
-    root = _rounded(builder, root, value.dtype)
-  result = builder.root_view(root).reshape(value.shape)
-  assert result is not None
-  builder.define(value, result)
+    )  # fmt: skip
+  return root
 
 
 def _loops(d: DotDimensions, lhs: View, rhs: View) -> list[list[_Loop]]:
@@ -224,7 +242,7 @@ def _loops(d: DotDimensions, lhs: View, rhs: View) -> list[list[_Loop]]:
 
 def _matrix(view: View, loops: Sequence[tuple[int, ...]]) -> View:
   """The operand with one dimension for each loop; of one element along those
-  in which it stands still."""
+  that it does not have."""
   used = {d for loop in loops for d in loop}
   ones = [d for d in range(len(view.shape)) if d not in used]
   merged = merge(view, [*loops, ones])
@@ -241,8 +259,8 @@ def _operand(
   ends: Sequence[int],
   loops: Sequence[tuple[int, ...]],
 ) -> Operand:
-  """A part of an operand, as it is walked."""
-  walked = [d for d, loop in enumerate(loops) if loop]
+  """A part of an operand, and which of its dimensions goes with each loop."""
+  own = [d for d, loop in enumerate(loops) if loop]
   some = matrix.slice(
     [begins[d] if loop else 0 for d, loop in enumerate(loops)],
     [ends[d] if loop else 1 for d, loop in enumerate(loops)],
@@ -250,30 +268,22 @@ def _operand(
   )
   some = dataclasses.replace(
     some,
-    shape=tuple(some.shape[d] for d in walked),
-    strides=tuple(some.strides[d] for d in walked),
+    shape=tuple(some.shape[d] for d in own),
+    strides=tuple(some.strides[d] for d in own),
   )
-  dims = tuple(
-    walked.index(d) if d in walked else -1 for d in range(len(loops))
-  )
+  dims = tuple(own.index(d) if d in own else -1 for d in range(len(loops)))
   return Operand(some, dims)
-
-
-def _blocks(steps: int, terms: Sequence[int]) -> tuple[int, ...]:
-  """The terms of one of several steps."""
-  counts = matmul.distribute(steps, tuple(terms))
-  return tuple(-(-n // c) for n, c in zip(terms, counts, strict=True))
 
 
 def _steps(
   kept: Sequence[int], terms: Sequence[int], steps: int
 ) -> Iterator[tuple[list[int], list[int]]]:
   """The parts of the iteration space that follow each other."""
-  blocks = _blocks(steps, terms)
+  sizes = blocks(steps, terms)
   for begins in itertools.product(
-    *(range(0, n, b) for n, b in zip(terms, blocks, strict=True))
+    *(range(0, n, b) for n, b in zip(terms, sizes, strict=True))
   ):
-    ends = [min(a + b, n) for a, b, n in zip(begins, blocks, terms)]
+    ends = [min(a + b, n) for a, b, n in zip(begins, sizes, terms)]
     yield [0] * len(kept) + list(begins), [*kept, *ends]
 
 

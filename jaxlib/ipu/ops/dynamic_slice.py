@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from jaxlib.ipu.codelets.dynamic_update import CODELET
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import (
@@ -98,7 +99,7 @@ def _slice(builder: Builder, node: Node) -> None:
         *_start_operands(at, rank),
       ],
       [Written(root, tuple(range(rank)))],
-      handed=indexed.candidates(target, some, plan, cycles),
+      epilogue=indexed.candidates(target, some, plan, cycles),
     )
     return builder.root_view(root)
 
@@ -148,7 +149,7 @@ def _update(builder: Builder, node: Node) -> None:
       plan.partition,
       [Operand(some, tuple(range(rank))), *_start_operands(at, rank)],
       [Written(root, (-1,) * rank)],
-      handed=indexed.partials(target, plan, partial),
+      epilogue=indexed.partials(target, plan, partial),
     )
 
   start = _start_of_rounds(builder, windows, starts, found.size)

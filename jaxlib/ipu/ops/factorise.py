@@ -16,7 +16,8 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import factoring
 from jaxlib.ipu.plan.layout import Factor, Layout, grid
 from jaxlib.ipu.program import schema
@@ -149,7 +150,7 @@ def _lower(builder: Builder, node: Node) -> None:
     grid((count, m), (teams, parts)),
     [Operand(view, (0, 1), layout)],
     written,
-    handed=factoring.handed(
+    epilogue=factoring.epilogue(
       target, kind, m, n, dtype, parts, each, layout, count
     ),
     parts=parts,

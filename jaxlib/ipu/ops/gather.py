@@ -13,7 +13,8 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import (
@@ -102,7 +103,7 @@ def _lower(builder: Builder, node: Node) -> None:
         index_operand(named, rank, len(batch), plan.partition, some.shape),
       ],
       [Written(root, dims)],
-      handed=indexed.candidates(target, some, plan, cycles),
+      epilogue=indexed.candidates(target, some, plan, cycles),
       parts=plan.parts,
     )
     return builder.root_view(root)

@@ -9,7 +9,8 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.align import aligned
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
@@ -114,8 +115,8 @@ def _cheapest(
       [v.dtype for v in node.results],
       **hints,
     )
-    bringing = builder.bringing(shape, partition, operands)
-    return cost.cycles(computing) + cost.cycles(bringing)
+    moving = builder.exchange_cost(shape, partition, operands)
+    return cost.cycles(computing) + cost.cycles(moving)
 
   costs = [cycles(c) for c in candidates]
   best = min(costs)

@@ -19,8 +19,9 @@ from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import REGISTER, Code, permute
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.map_program import MapProgram
 from jaxlib.ipu.lower.region import (
   Combiner,
@@ -135,7 +136,7 @@ def _reduce(
   for dtype in dtypes[count:]:
     roots.append(builder.new_root(node.results[0].shape, dtype, layout))
   results = [Written(root, walked) for root in roots]
-  handed = combining.handed(
+  epilogue = combining.epilogue(
     builder.target,
     partition,
     shape,
@@ -151,7 +152,7 @@ def _reduce(
     partition,
     [Operand(v, order if v.shape == full else (-1,) * rank) for v in views],
     results,
-    handed=handed,
+    epilogue=epilogue,
     kept=plan.kept_block,
     reduced=plan.reduced_block,
     order=beside,
@@ -208,7 +209,7 @@ def _split(
   views: list[View],
   work: reduction.Work,
 ) -> tuple[reduction.ReductionPlan, Layout, Order]:
-  """The cheaper of reducing the largest operand where it is and of bringing
+  """The cheaper of reducing the largest operand where it is and of moving
   everything to the best split."""
   shape = tuple(full[d] for d in order)
   plan, cycles = reduction.plan(

@@ -21,7 +21,8 @@ from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import combiner, monoid
 from jaxlib.ipu.plan import matmul
 from jaxlib.ipu.plan.layout import grid, project

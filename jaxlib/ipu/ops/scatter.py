@@ -17,8 +17,9 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Graph, Node
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import REGISTER
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import Combiner, combiner, monoid
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import _variadic_scatter, update_slice
@@ -139,7 +140,7 @@ def _lower(builder: Builder, node: Node) -> None:
         Operand(some, tuple(range(rank))),
       ],
       [Written(root, (-1,) * rank)],
-      handed=indexed.partials(target, plan, partial),
+      epilogue=indexed.partials(target, plan, partial),
       parts=plan.parts,
       entries=plan.entries,
     )

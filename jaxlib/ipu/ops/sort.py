@@ -10,7 +10,8 @@ from typing import Any
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Node, Shape
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import combiner
 from jaxlib.ipu.lower.sort_keys import sort_keys
 from jaxlib.ipu.plan import sorting
@@ -97,7 +98,7 @@ def _lower(builder: Builder, node: Node) -> None:
     split,
     operands,
     results,
-    handed=sorting.merge(
+    epilogue=sorting.merge(
       builder.target,
       fields,
       split,

@@ -1,4 +1,4 @@
-"""Operations that only change how a tensor is walked: no codelet, no bytes.
+"""Operations that only change the view of a tensor: no codelet, no bytes.
 
 reshape, broadcast_in_dim, transpose, slice and reverse give views; where a
 reshape has no strides (of a transposed tensor, say) the elements are first

@@ -9,15 +9,14 @@ about as many partials [D]. Last, the results go to
 the tiles that own them; where that saves a superstep, these receive the last
 stage's partials at once.
 
-`stages` is what a step's cost (`handed`) and the interpreter go by. While a
-plan is searched for, nobody knows yet where the results will be: the tiles that
-reduce last count as their owners (`combination`).
+`stages` is what a step's cost (`epilogue`) and the interpreter go by; planners
+ask for `combination`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,6 @@ from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.codelets.reduce import CODELET as REDUCE
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, refine
-from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 PRODUCTS, REDUCTIONS = DOT.many_partials, REDUCE.many_partials
@@ -41,42 +39,16 @@ _WORTH = 100
 ReduceCycles = Callable[[Any, Any], Cycles]
 
 
-class Combination(NamedTuple):
-  """Cycles of all stages, and how often the partials of an element travel."""
-
-  compute: float
-  exchange: float
-  sync: float
-  trips: float
-  derived: float
-  guessed: float
-
-  @property
-  def cycles(self) -> float:
-    return self.compute + self.exchange + self.sync
-
-  def cost(self, results: int, parts: int, item_bytes: int) -> schema.Cost:
-    """The step's, for `results` elements of `parts` partials each."""
-    return cost.Sourced(
-      self.compute,
-      self.exchange,
-      self.sync,
-      results * self.trips * item_bytes,
-      float(results * (parts - 1)),
-      derived=self.derived,
-      guessed=self.guessed,
-    )
-
-
 def combination(
   target: Target,
-  block: float,
+  block: int,
   parts: int,
   item_bytes: int,
   reduce_cycles: ReduceCycles,
   many: tuple[int, ...] = PRODUCTS,
-) -> Combination:
-  """What it takes.
+) -> float:
+  """Cycles of all stages, while nobody knows where the results will be: the
+  tiles that reduce last count as their owners.
 
   Args:
     target: the machine.
@@ -86,24 +58,13 @@ def combination(
     reduce_cycles: what a tile's share of a stage takes, launch included.
     many: from how many partials on there is one stage more.
   """
-  exchange = sync = trips = derived = 0.0
-  compute = Cycles(0.0)
-  for share, fan, sent, received, moved in _stages(
-    block, parts, item_bytes, many
-  ):
-    compute += reduce_cycles(share, fan)
-    exchange += cost.exchange_cycles(target, received, sent)
-    sync += target.sync_cycles
-    trips += moved
-    derived += target.route_cycles + target.sync_cycles
-  return Combination(
-    float(compute.total),
-    exchange,
-    sync,
-    trips,
-    derived + float(compute.derived),
-    float(compute.guessed),
-  )
+  total = 0.0
+  far = block + _WORTH + 1
+  for s in stages(block, parts, far, many)[:-1]:
+    total += float(reduce_cycles(s.share, s.fan).total) + target.sync_cycles
+    received, sent = s.received * item_bytes, s.sent * item_bytes
+    total += cost.exchange_cycles(target, received, sent)
+  return total
 
 
 def combination_cycles(
@@ -114,7 +75,7 @@ def combination_cycles(
   reduce_cycles: ReduceCycles,
   many: tuple[int, ...] = PRODUCTS,
 ) -> npt.NDArray[np.float64]:
-  """All cycles of it for many candidates; 0 where there is one part."""
+  """`combination` of many candidates; 0 where there is one part."""
   share, left = block, parts
   stages = np.searchsorted(many, parts, side="right") + 1
   total = np.zeros(len(parts))
@@ -131,19 +92,6 @@ def combination_cycles(
     total += cycles
     left = groups
   return total
-
-
-def _stages(
-  block: float, parts: int, item_bytes: int, many: tuple[int, ...]
-) -> Iterator[tuple[float, float, float, float, float]]:
-  """Of each stage: a tile's elements, the partials of one, the bytes that it
-  sends and receives, and how many partials of an element change tile; those
-  who reduce last have the results."""
-  far = int(block) + _WORTH + 1
-  for s in stages(int(block), parts, far, many)[:-1]:
-    yield (
-      s.share, s.fan, s.sent * item_bytes, s.received * item_bytes, s.moved
-    )  # fmt: skip
 
 
 class Stage(NamedTuple):
@@ -216,7 +164,7 @@ def cell(
   )
 
 
-def handed(
+def epilogue(
   target: Target,
   partition: Layout,
   shape: tuple[int, ...],
@@ -225,7 +173,7 @@ def handed(
   item_bytes: int,
   reduce_cycles: ReduceCycles,
   many: tuple[int, ...],
-) -> cost.Handed | None:
+) -> cost.Epilogue | None:
   """What combines a step's partial results; None if there are none.
 
   Args:
@@ -258,4 +206,4 @@ def handed(
     )
   tiles = np.arange(max(partition.last_tile, owner.last_tile) + 1)
   room = (block + most) * item_bytes
-  return cost.Handed(total, np.full(len(tiles), room, np.int64))
+  return cost.Epilogue(total, np.full(len(tiles), room, np.int64))

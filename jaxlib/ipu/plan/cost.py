@@ -67,7 +67,7 @@ def sourced(cost: schema.Cost) -> Sourced:
   return found
 
 
-class Handed(NamedTuple):
+class Epilogue(NamedTuple):
   """What follows a step's vertices, as candidates or partial results travel.
 
   Attributes:

@@ -44,7 +44,7 @@ def plan(
     if room * SIZE[dtype] > target.bytes_for_products:
       continue
     took = factoring(target, kind, m, n, dtype, parts)
-    exchange = handed(target, kind, m, n, dtype, parts, 1).cost
+    exchange = epilogue(target, kind, m, n, dtype, parts, 1).cost
     cycles = each * (took.cycles + cost.cycles(exchange))
     if best is None or cycles < best.cycles:
       best = Teams(teams, parts, cycles)
@@ -64,7 +64,7 @@ def _candidates(target: Target, kind: FactorKind, m: int) -> list[int]:
   return sorted(found)
 
 
-def handed(
+def epilogue(
   target: Target,
   kind: FactorKind,
   m: int,
@@ -74,7 +74,7 @@ def handed(
   each: int,
   layout: Layout | None = None,
   count: int = 1,
-) -> cost.Handed:
+) -> cost.Epilogue:
   """What tiles that share matrices exchange, in all supersteps.
 
   Args:
@@ -87,7 +87,7 @@ def handed(
   took = factoring(target, kind, m, n, dtype, parts)
   supersteps = len(took.received)
   if not supersteps:
-    return cost.Handed(cost.superstep(target))
+    return cost.Epilogue(cost.superstep(target))
   size = SIZE[dtype]
   exchanged = each * float(
     cost.exchange_cycles(target, took.received * size, took.sent * size).sum()
@@ -105,4 +105,4 @@ def handed(
   if layout is not None:
     buffers = np.zeros(target.num_tiles, np.int64)
     buffers[layout.tiles()] = int(took.received.max()) * size
-  return cost.Handed(total, buffers)
+  return cost.Epilogue(total, buffers)

@@ -436,7 +436,7 @@ def _combine_cycles(
 @functools.lru_cache(maxsize=512)
 def candidates(
   target: Target, w: Windows, plan: IndexedPlan, cycles: LookupCycles
-) -> cost.Handed | None:
+) -> cost.Epilogue | None:
   """Candidates go to the tiles that own them; None if each picks its own.
 
   Every tile sends its cell but for its share, and receives its share from all
@@ -450,7 +450,7 @@ def candidates(
   others = own * (plan.parts - 1)
   _, window = largest_cell(w, plan.partition)
   select = _select_cycles(float(own.max()), float(window), cycles)
-  return _handed(
+  return _epilogue(
     target, w.item_bytes, others, cell - own, cell + others, select
   )
 
@@ -458,7 +458,7 @@ def candidates(
 @functools.lru_cache(maxsize=512)
 def partials(
   target: Target, plan: IndexedPlan, partial: Partials
-) -> cost.Handed | None:
+) -> cost.Epilogue | None:
   """A team's partial results go to the elements' owners; None if there is
   none."""
   if plan.team <= 1:
@@ -471,13 +471,13 @@ def partials(
   block = block.reshape(-1)
   others = own * (plan.team - 1)
   combine = _combine_cycles(target, int(own.max()), plan.team, partial)
-  return _handed(
+  return _epilogue(
     target, partial.item_bytes, others, block - own, block + others, combine,
     float(others.sum()),
   )  # fmt: skip
 
 
-def _handed(
+def _epilogue(
   target: Target,
   item_bytes: int,
   received: Array,
@@ -485,8 +485,8 @@ def _handed(
   held: Array,
   compute: Cycles,
   flops: float = 0.0,
-) -> cost.Handed:
-  return cost.Handed(
+) -> cost.Epilogue:
+  return cost.Epilogue(
     cost.superstep(
       target,
       compute=compute,

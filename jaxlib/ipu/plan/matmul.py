@@ -67,9 +67,9 @@ _PARTS = np.array(
 _OUTPUTS = np.array([16, 32, 48, 64, 96, 128])
 _INPUTS = np.array([8, 16, 24, 32, 40, 48, 64, 80, 96, 128])
 _ANY = np.array([], np.int64)
-# Of so many splits those that cut terms and leave more of the machine idle are
-# not looked at.
-_MANY, _BUSY = 256, 0.7
+# Of more splits than this, those that cut terms are only looked at if they use
+# at least this share of the tiles. [G]
+_MANY_SPLITS, _LEAST_USED = 256, 0.7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Split(NamedTuple):
     partial: whether tiles make partial products of a result, which others
       add up.
     accumulate: the type of the partial products.
-    cycles: of products and partials, without bringing operands.
+    cycles: of products and partials, without the operands' exchange.
     fits: blocks fit in the share of SRAM that a product may use.
   """
 
@@ -230,27 +230,27 @@ def partition(
 
 @functools.lru_cache(maxsize=4096)
 def in_place(
-  home: Layout, walked: tuple[int, ...], shape: tuple[int, ...]
+  home: Layout, along: tuple[int, ...], shape: tuple[int, ...]
 ) -> Layout | None:
   """The partition of an iteration space by the mapping of an operand, or of a
   copy of it.
 
   Args:
     home: the mapping.
-    walked: the dimensions that the operand has, in its mapping's order.
+    along: the dimensions that the operand has, in its mapping's order.
     shape: the iteration space.
 
   Returns:
     None where the mapping's blocks straddle dimensions, and where copies could
     share several.
   """
-  groups = refine(home.factors, tuple(shape[d] for d in walked))
+  groups = refine(home.factors, tuple(shape[d] for d in along))
   if groups is None:
     return None
-  own = dict(zip(walked, groups, strict=True))
+  own = dict(zip(along, groups, strict=True))
   if home.replicas:
-    # They share the one dimension along which the operand stands still.
-    rest = [d for d, n in enumerate(shape) if n > 1 and d not in walked]
+    # They share the one dimension along which the operand is broadcast.
+    rest = [d for d, n in enumerate(shape) if n > 1 and d not in along]
     if len(rest) != 1 or len(home.replicas) != 1:
       return None
     ((count, stride),) = home.replicas
@@ -265,16 +265,48 @@ def in_place(
 
 
 @functools.lru_cache(maxsize=4096)
+def _block(
+  partition: Layout, shape: tuple[int, ...], counts: tuple[int, int, int]
+) -> tuple[int, int, int, int, int]:
+  """The extents (b, m, n, k) of the largest block, and the parts along k."""
+  factors = refine(partition.factors, shape)
+  assert factors is not None, "partitions keep to dimensions"
+  sizes = [math.prod(min(f.block, f.extent) for f in fs) for fs in factors]
+  b, m, n, k = (math.prod(sizes[s]) for s in spans(shape, counts))
+  terms = factors[sum(counts) :]
+  return b, m, n, k, math.prod(f.parts for fs in terms for f in fs)
+
+
+def spans(shape: Sequence[int], counts: Sequence[int]) -> list[slice]:
+  """The dimensions of b, m, n and k in an iteration space."""
+  ends = [0, *itertools.accumulate(counts), len(shape)]
+  return [slice(a, b) for a, b in itertools.pairwise(ends)]
+
+
+def least_cycles(
+  target: Target,
+  partition: Layout,
+  shape: tuple[int, ...],
+  counts: tuple[int, int, int],
+  dtypes: Sequence[DType],
+) -> float:
+  """Cycles of a partition's largest block at the matrix unit's best rate; the
+  arguments of `split`."""
+  both = all(dtype is DType.F16 for dtype in dtypes[:2])
+  macs = math.prod(_block(partition, shape, counts)[:4])
+  return macs / (2 * target.fp16_macs if both else target.fp32_macs)
+
+
+@functools.lru_cache(maxsize=4096)
 def split(
   target: Target,
   partition: Layout,
   shape: tuple[int, ...],
   counts: tuple[int, int, int],
   dtypes: tuple[DType, DType, DType],
-  brought: tuple[bool, bool] = (True, True),
+  moved: tuple[bool, bool] = (True, True),
   f16_sums: bool = False,
-  limit: float = math.inf,
-) -> Split | None:
+) -> Split:
   """What a partition of the iteration space costs.
 
   Args:
@@ -284,27 +316,11 @@ def split(
       and n, the others those of k.
     counts: see `shape`.
     dtypes: of both operands and of the result.
-    brought: which operands take SRAM for blocks of their own.
+    moved: which operands take SRAM for blocks of their own.
     f16_sums: as for `plan`.
-    limit: cycles beyond which nobody wants it.
-
-  Returns:
-    None where a block alone takes longer than the limit at the best rate.
   """
-  factors = refine(partition.factors, shape)
-  assert factors is not None, "partitions keep to dimensions"
-  blocks = [math.prod(min(f.block, f.extent) for f in fs) for fs in factors]
-  ends = list(itertools.accumulate(counts))
-  spans = [slice(a, b) for a, b in zip([0, *ends], [*ends, len(shape)])]
-  b, m, n, k = (math.prod(blocks[s]) for s in spans)
-  parts = math.prod(f.parts for fs in factors[spans[3]] for f in fs)
+  b, m, n, k, parts = _block(partition, shape, counts)
   *operands, out_dtype = dtypes
-  both = all(dtype is DType.F16 for dtype in operands)
-  vector = 1 in (math.prod(shape[s]) for s in spans[1:3])
-  if b * m * n * k > limit * (
-    2 * target.fp16_macs if both else target.fp32_macs
-  ):
-    return None
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   cycles = CODELET.cycles(
     target,
@@ -313,15 +329,14 @@ def split(
     [out_dtype],
     (b, m, n, k),
     f16_sums=f16_sums,
-    vector=vector,
+    vector=1 in (math.prod(shape[s]) for s in spans(shape, counts)[1:3]),
   ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   if parts > 1:
     adding = adding_cycles(target, partial_bytes)
-    found = combination(target, outputs, parts, partial_bytes, adding)
-    cycles += found.cycles
+    cycles += combination(target, outputs, parts, partial_bytes, adding)
   memory = outputs * partial_bytes * (2 if parts > 1 else 1)
-  for size, dtype, counts_here in zip((m, n), operands, brought, strict=True):
+  for size, dtype, counts_here in zip((m, n), operands, moved, strict=True):
     memory += counts_here * b * k * size * SIZE[dtype]
   return Split(
     partition,
@@ -380,9 +395,9 @@ def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
     most = np.minimum(tiles // found[0], extent)
     found[d] = -(-extent // -(-extent // most))
     found[0] *= found[d]
-    filled.append(found[:, found[0] > _BUSY * tiles])
-  if parts.shape[1] > _MANY:
-    parts = parts[:, (parts[4] == 1) | (parts[0] > _BUSY * tiles)]
+    filled.append(found[:, found[0] > _LEAST_USED * tiles])
+  if parts.shape[1] > _MANY_SPLITS:
+    parts = parts[:, (parts[4] == 1) | (parts[0] > _LEAST_USED * tiles)]
   return np.concatenate([parts, *filled], 1)[1:]
 
 

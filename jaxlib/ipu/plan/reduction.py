@@ -34,7 +34,6 @@ from jaxlib.ipu.plan.layout import (
   refine,
 )
 from jaxlib.ipu.plan.matmul import distribute
-from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 
@@ -143,8 +142,7 @@ def in_place(
 
   Returns:
     The split, its mapping, what lies side by side on a tile, and the cycles;
-    None if the layout's blocks
-    straddle dimensions.
+    None if the layout's blocks straddle dimensions.
   """
   groups = refine(layout.factors, shape)
   if groups is None or layout.replicas:
@@ -170,9 +168,15 @@ def in_place(
       target, blocks[0], blocks[1], work.each, work.width, beside
     ).total
   )
-  combined = combine_cost(target, split, work)
-  if combined is not None:
-    cycles += cost.cycles(combined)
+  if split.reduced_parts > 1:
+    cycles += combination(
+      target,
+      split.kept_block,
+      split.reduced_parts,
+      work.partial_bytes,
+      combining_cycles(target, work),
+      REDUCTIONS,
+    )
   return split, mapping, beside, cycles
 
 
@@ -227,22 +231,3 @@ def result_layout(
     if own is not None:
       return own
   return linear(kept, target.num_tiles)
-
-
-@functools.lru_cache(maxsize=4096)
-def combine_cost(
-  target: Target, p: ReductionPlan, work: Work
-) -> schema.Cost | None:
-  """What combines partial results; None if there are none."""
-  if p.reduced_parts <= 1:
-    return None
-  found = combination(
-    target,
-    p.kept_block,
-    p.reduced_parts,
-    work.partial_bytes,
-    combining_cycles(target, work),
-    REDUCTIONS,
-  )
-  kept = p.kept_block * p.kept_parts
-  return found.cost(kept, p.reduced_parts, work.partial_bytes)

@@ -26,7 +26,7 @@ def merge(
   to: Layout,
   operand_dtypes: Sequence[DType],
   result_dtypes: Sequence[DType],
-) -> cost.Handed:
+) -> cost.Epilogue:
   """Brings sorted parts of rows together (see codelets/sort.py).
 
   Args:
@@ -84,7 +84,7 @@ def merge(
       ),
     )
   own = split.elements(np.arange(split.last_tile + 1)) * numbers
-  return cost.Handed(total, own + received)
+  return cost.Epilogue(total, own + received)
 
 
 def _meetings(parts: int) -> list[int]:

@@ -47,8 +47,8 @@ class Executor {
   bool RunRepeat(const Instruction& i) {
     const uint32_t body = x_.targets[i.target];
     if (i.loop != nullptr) {
-      const uint64_t turns = i.loop->Run(memory_, i.count);
-      Add(x_.blocks[body].cost, turns);
+      const uint64_t trips = i.loop->Run(memory_, i.count);
+      Add(x_.blocks[body].cost, trips);
       return true;
     }
     for (uint64_t n = i.count; n > 0; --n) {
@@ -61,10 +61,10 @@ class Executor {
     const uint32_t condition = x_.targets[i.target];
     const uint32_t body = x_.targets[i.target + 1];
     if (i.loop != nullptr) {
-      const uint64_t turns = i.loop->Run(memory_, 0);
-      Add(x_.blocks[condition].cost, turns + 1);
-      Add(i.cost, turns + 1);
-      Add(x_.blocks[body].cost, turns);
+      const uint64_t trips = i.loop->Run(memory_, 0);
+      Add(x_.blocks[condition].cost, trips + 1);
+      Add(i.cost, trips + 1);
+      Add(x_.blocks[body].cost, trips);
       return true;
     }
     const char* predicate = memory_.bases[i.base] + i.offset;

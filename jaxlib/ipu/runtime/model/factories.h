@@ -25,7 +25,7 @@ struct CopyPlan {
 struct ScalarLoopParts {
   std::vector<const Kernel*> condition;
   std::vector<const Kernel*> body;
-  const View* predicate;                 // null: a given number of turns
+  const View* predicate;                 // null: a given number of trips
   const std::vector<uint32_t>& storage;  // as for ScheduleCopies
 };
 

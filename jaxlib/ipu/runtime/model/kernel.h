@@ -81,7 +81,7 @@ class ScalarLoop {
  public:
   virtual ~ScalarLoop() = default;
   // Turns as long as the loop's test holds, or `count` times if it has none.
-  // Returns the number of turns.
+  // Returns the number of iterations.
   virtual uint64_t Run(const Memory& memory, uint64_t count) const = 0;
 };
 

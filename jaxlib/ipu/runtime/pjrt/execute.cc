@@ -35,7 +35,7 @@ struct Call {
   std::vector<EventPtr> pending;  // arguments that are not there yet
 };
 
-// What the run took, loops at the turns that they really made.
+// What the run took, loops by the iterations that they really made.
 void LogCycles(const Executable& executable, const Machine& machine,
                const RunCounters& counters) {
   const double hertz = static_cast<double>(machine.clock_hz);

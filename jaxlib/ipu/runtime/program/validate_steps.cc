@@ -224,7 +224,7 @@ class StepValidator {
   Status CheckStep(const Repeat& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     if (s.count > kMostTurns) {
-      return Corrupt("a loop that turns ", s.count, " times");
+      return Corrupt("a loop of ", s.count, " iterations");
     }
     const std::vector<bool> before = written_;
     IPU_RETURN_IF_ERROR(CheckSteps(s.body));

@@ -10,7 +10,7 @@ using program::Opcode;
 using program::RegisterType;
 
 constexpr int kRegisters = 32;
-// The most that hold what is the same in all turns of the loop.
+// The most that hold what is the same in all iterations of the loop.
 constexpr int kMostHoisted = 16;
 
 // Comparisons of floats (ordered, but for != ) and of integers.
@@ -46,7 +46,7 @@ int VectorEmitter::NewRegister() {
   failed_ = true;
   return 0;
 }
-// A register that keeps what it has in all turns; -1 if none is left.
+// A register that keeps what it has in all iterations; -1 if none is left.
 int VectorEmitter::NewHoisted() {
   if (top_ <= kRegisters - kMostHoisted || top_ - 1 <= peak_) return -1;
   return --top_;

@@ -41,7 +41,7 @@ class VectorEmitter {
   int NewRegister();
   void Free(int reg) { used_ &= ~(uint32_t{1} << reg); }
   void FreeAll() { used_ = 0; }
-  // A register that keeps what it has in all turns; -1 if none is left.
+  // A register that keeps what it has in all iterations; -1 if none is left.
   int NewHoisted();
   // A vector of one number.
   int Number(uint32_t width, uint64_t bits);

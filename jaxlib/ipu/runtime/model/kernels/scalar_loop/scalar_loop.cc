@@ -101,9 +101,9 @@ class Loop : public ScalarLoop {
       return most;
     }
     const char* predicate = memory.bases[predicate_.base] + predicate_.offset;
-    for (uint64_t turns = 0;; ++turns) {
+    for (uint64_t trips = 0;; ++trips) {
       run(condition_);
-      if (!*predicate) return turns;
+      if (!*predicate) return trips;
       run(body_);
     }
   }
