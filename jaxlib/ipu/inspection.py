@@ -10,7 +10,7 @@ from typing import Any
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import importer, verifier
 from jaxlib.ipu.ir.printer import module_text
-from jaxlib.ipu.lower import overflow
+from jaxlib.ipu.lower import overflow, verify_addresses
 from jaxlib.ipu.program import verify
 from jaxlib.ipu.program.text import program_text
 
@@ -57,6 +57,8 @@ def _verify(phase: Any, state: Any) -> None:
   if phase.value in ("import", "decompose", "fuse"):
     assert state.module is not None
     verifier.verify(state.module, lowerable=phase.value != "import")
+  elif phase.value == "allocate":
+    verify_addresses.verify(state.builder.tensors, state.memory)
   elif phase.value == "emit":
     assert state.program is not None
     verify.verify(state.program)
@@ -71,8 +73,8 @@ def _text(phase: Any, state: Any) -> str:
     assert state.module is not None
     return module_text(state.module)
   if phase.value == "allocate":
-    memory = overflow.report(state.builder, state.module, state.memory)
-    return memory + "\n"
+    plan = state.builder, state.module, state.memory
+    return f"{overflow.report(*plan)}\n{overflow.addresses(*plan)}\n"
   if phase.value == "emit":
     assert state.program is not None
     return program_text(state.program)

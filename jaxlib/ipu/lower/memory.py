@@ -10,17 +10,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from jaxlib.ipu import codelets
-from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.lower.addresses import Addresses, assign
+from jaxlib.ipu.lower.allocate import Interval
 from jaxlib.ipu.lower.builder import Builder, StepBuffers
 from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.tensors import TensorInfo, is_root_itself
-from jaxlib.ipu.plan.layout import Array, Layout, distinct, overlapping
+from jaxlib.ipu.lower.shares import Shares, bytes_of
+from jaxlib.ipu.lower.tensors import is_root_itself
+from jaxlib.ipu.lower.units import Unit, units
+from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.program import schema
 
 Lives = dict[int, list[tuple[int, int]]]
@@ -42,9 +46,11 @@ class MemoryPlan:
     code: of vertices, on each tile.
     peak_tile_bytes: of the fullest tile, exchanged copies included.
     peak_tile: its number.
+    always_bytes: of these, what is there all the time.
     lives: when each tensor takes SRAM.
     used: when each root is used; an argument that the caller keeps lives on.
     buffers: what single steps take beside tensors.
+    addresses: where all that is.
   """
 
   argument_bytes: int
@@ -54,14 +60,21 @@ class MemoryPlan:
   code: Array
   peak_tile_bytes: int
   peak_tile: int
+  always_bytes: int
   lives: Lives
   used: Lives
   buffers: Buffers
+  addresses: Addresses
 
   @property
   def code_bytes(self) -> int:
     """Of vertices, over all tiles."""
     return int(self.code.sum())
+
+  @property
+  def bytes_with_gaps(self) -> int:
+    """Of the tile that needs most: up to where its highest tensor ends."""
+    return self.addresses.fullest.top
 
   def record(self) -> schema.Memory:
     """The program's form of it."""
@@ -71,22 +84,9 @@ class MemoryPlan:
       self.alias_bytes,
       self.temporary_bytes,
       self.code_bytes,
-      self.peak_tile_bytes,
+      self.bytes_with_gaps,
       self.peak_tile,
     )
-
-
-@functools.lru_cache(maxsize=4096)
-def _bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
-  return layout.elements(np.arange(num_tiles)) * item_bytes
-
-
-def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
-  """What each tile holds of a tensor; windows that overlap share elements."""
-  if overlapping(info.shape, info.strides):
-    held = distinct(info.layout, info.shape, info.strides, num_tiles)
-    return held * SIZE[info.dtype]
-  return _bytes_of(info.layout, SIZE[info.dtype], num_tiles)
 
 
 def plan(
@@ -109,8 +109,22 @@ def plan(
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
   code = _code_bytes(builder)
   buffers = _buffers(builder, line)
-  peaks = peaks_of(builder, lives, buffers) + code
+  shares = Shares(tensors, builder.target.num_tiles)
+  peaks = shares.peaks(_taken(shares, lives, buffers)) + code
   peak_tile = int(peaks.argmax())
+  aliased = [(arguments[i], results[j]) for i, j in module.aliases]
+  places = units(tensors, line, lives, shares, aliased)
+  places += [
+    Unit([], [(time, time + 1)], shares.of(step.bytes))
+    for time, step in buffers.items()
+  ]
+  always = int(code[peak_tile]) + sum(
+    int(shares.row(u.share)[peak_tile]) for u in places if u.always(line.end)
+  )
+  placed = assign(places, shares, code, peaks, line.end)
+  limit = builder.target.bytes_per_tile
+  if peaks[peak_tile] <= limit < placed.fullest.top:
+    placed = assign(places, shares, code, peaks, line.end, thorough=True)
   argument_bytes = sum(tensors[a].bytes for a in arguments)
   result_bytes = sum(tensors[r].bytes for r in results)
   alias_bytes = sum(tensors[results[j]].bytes for _, j in module.aliases)
@@ -124,9 +138,11 @@ def plan(
     code=code,
     peak_tile_bytes=int(peaks[peak_tile]),
     peak_tile=peak_tile,
+    always_bytes=always,
     lives=lives,
     used=line.intervals,
     buffers=buffers,
+    addresses=placed,
   )
 
 
@@ -141,27 +157,18 @@ def _buffers(builder: Builder, line: Timeline) -> Buffers:
 
 def peaks_of(builder: Builder, lives: Lives, buffers: Buffers) -> Array:
   """What tensors and buffers take of each tile at its own fullest moment."""
-  tiles = builder.target.num_tiles
-  starts: dict[int, list[Array]] = defaultdict(list)
-  ends: dict[int, list[Array]] = defaultdict(list)
+  shares = Shares(builder.tensors, builder.target.num_tiles)
+  return shares.peaks(_taken(shares, lives, buffers))
+
+
+def _taken(
+  shares: Shares, lives: Lives, buffers: Buffers
+) -> Iterator[tuple[int, list[Interval]]]:
+  """Shares, and when they are taken."""
   for number, intervals in lives.items():
-    share = tile_bytes(builder.tensors[number], tiles)
-    for begin, end in intervals:
-      starts[begin].append(share)
-      ends[end + 1].append(share)
-  for time, (_, share) in buffers.items():
-    starts[time].append(share)
-    ends[time + 2].append(share)
-  now = np.zeros(tiles, np.int64)
-  peaks = np.zeros(tiles, np.int64)
-  for time in sorted(starts.keys() | ends.keys()):
-    for share in ends[time]:
-      now -= share
-    for share in starts[time]:
-      now += share
-    if starts[time]:
-      np.maximum(peaks, now, out=peaks)
-  return peaks
+    yield shares.of_tensor(number), intervals
+  for time, step in buffers.items():
+    yield shares.of(step.bytes), [(time, time + 1)]
 
 
 def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
@@ -202,7 +209,7 @@ def _code_bytes(builder: Builder) -> Array:
         todo += [b.steps for b in step.branches]
   tiles = builder.target.num_tiles
   layouts = list(builder.layouts)
-  active = {p: _bytes_of(layouts[p], 1, tiles).astype(bool) for p in state}
+  active = {p: bytes_of(layouts[p], 1, tiles).astype(bool) for p in state}
   total = np.zeros(tiles, np.int64)
   for partition, size in state.items():
     total += active[partition] * size
@@ -214,7 +221,7 @@ def _code_bytes(builder: Builder) -> Array:
 
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:
   """Whether a tile needs more than its SRAM."""
-  return memory.peak_tile_bytes > builder.target.bytes_per_tile
+  return memory.bytes_with_gaps > builder.target.bytes_per_tile
 
 
 def check(

@@ -16,7 +16,8 @@ from jaxlib.ipu.diagnostics import CompileError, resource_exhausted
 from jaxlib.ipu.dtypes import NAME, DType
 from jaxlib.ipu.ir.graph import Module, Placement, Shape
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.memory import MemoryPlan, peaks_of, tile_bytes
+from jaxlib.ipu.lower.memory import MemoryPlan, peaks_of
+from jaxlib.ipu.lower.shares import tile_bytes
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.text import location_text
 from jaxlib.ipu.target import TARGETS
@@ -49,17 +50,54 @@ def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
   target = builder.target
   limit = target.bytes_per_tile
   code = int(memory.code[memory.peak_tile])
-  over = memory.peak_tile_bytes - limit
+  bare, whole = memory.peak_tile_bytes, memory.bytes_with_gaps
+  gaps = bare <= limit < whole
+  needed = whole if gaps else bare
+  over = needed - limit
+  fullest = memory.addresses.fullest.tiles
+  tile = memory.peak_tile
+  if gaps and not fullest[tile]:
+    tile = int(fullest.argmax())
   lines = [
-    f"tile {memory.peak_tile} needs {memory.peak_tile_bytes:,} bytes of SRAM "
+    f"tile {tile} needs {needed:,} bytes of SRAM "
     f"in program {module.name}, "
     + (f"{over:,} more than " if over > 0 else "of ")
     + f"the {limit:,} that an {target.version} tile has ({target.num_tiles} "
-    f"tiles, {limit * target.num_tiles:,} bytes in all). {code:,} bytes are "
+    f"tiles, {limit * target.num_tiles:,} bytes in all). "
+    + (
+      "Only the gaps between tensors make it too large: without them no tile "
+      f"needs more than {bare:,} bytes. "
+      if gaps
+      else f"With the gaps between tensors it is {whole:,} bytes. "
+    )
+    + f"{code:,} bytes are "
     "the program's vertices. The largest on it at that moment:"
   ]
   for live in _live(builder, memory)[:_NAMED]:
     lines.append(f"{live.bytes:,} bytes: {_describe(builder, module, live)}")
+  return "\n    ".join(lines)
+
+
+def addresses(builder: Builder, module: Module, memory: MemoryPlan) -> str:
+  """What has which address on the tiles that need most SRAM, and when."""
+  plan = memory.addresses
+  group = plan.fullest
+  tile = int(group.tiles.argmax())
+  steps = {time: step.step for time, step in memory.buffers.items()}
+  lines = [
+    f"addresses on {int(group.tiles.sum())} tiles, tile {tile} the first"
+  ]
+  places = zip(group.addresses, group.sizes, plan.units, strict=True)
+  for address, size, unit in sorted(places, key=lambda p: p[:2]):
+    if not size:
+      continue
+    whats: list[int | schema.Execute] = [*unit.tensors]
+    if not whats:
+      whats.append(steps[unit.intervals[0][0]])
+    when = " ".join(f"{begin}-{end}" for begin, end in unit.intervals)
+    first, *rest = (_describe(builder, module, _Live(size, w)) for w in whats)
+    more = "".join(f", then {what}" for what in rest)
+    lines.append(f"{address:#07x} {size:,} bytes at {when}: {first}{more}")
   return "\n    ".join(lines)
 
 
@@ -137,7 +175,16 @@ def _type(shape: Shape, dtype: DType) -> str:
 
 def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
   target = builder.target
-  lines = _donations(builder, module, memory)
+  lines = []
+  if memory.peak_tile_bytes <= target.bytes_per_tile:
+    # Gaps arise among large tensors of different sizes.
+    lines.append(
+      "products and convolutions in smaller blocks, which leave smaller gaps, "
+      "by a lower ipu_available_memory_proportion (now "
+      f"{target.available_memory_proportion:g}): up to "
+      f"{memory.bytes_with_gaps - memory.peak_tile_bytes:,} bytes"
+    )
+  lines += _donations(builder, module, memory)
   lines += _halves(builder, module, memory)
   total = memory.code_bytes + (
     memory.argument_bytes

@@ -47,6 +47,15 @@ KEYS: dict[str, str] = {
     "the vertices after it"
   ),
   "ipu peak tile bytes": "SRAM of the fullest tile at its fullest moment",
+  "ipu always live tile bytes": (
+    "of these: what is there all the time: code, constants, arguments that are "
+    "not donated, state"
+  ),
+  "ipu not always live tile bytes": "of these: the rest",
+  "ipu peak tile bytes with gaps": (
+    "SRAM that the fullest tile needs when everything has its address, with "
+    "the gaps between tensors; this has to fit"
+  ),
   "ipu code bytes": "code and state of vertices, over all tiles",
   "ipu argument stream cycles": (
     "not in `ipu cycles`: what it takes to bring all arguments from the host, "
@@ -164,6 +173,11 @@ def analysis(
     "ipu host calls": sums.host_calls,
     "ipu supersteps": sums.supersteps,
     "ipu peak tile bytes": float(memory.peak_tile_bytes),
+    "ipu always live tile bytes": float(memory.always_bytes),
+    "ipu not always live tile bytes": float(
+      memory.peak_tile_bytes - memory.always_bytes
+    ),
+    "ipu peak tile bytes with gaps": float(memory.bytes_with_gaps),
     "ipu code bytes": float(memory.code_bytes),
     "ipu argument stream cycles": _streamed(target, arguments),
     "ipu result stream cycles": _streamed(target, results, to_host=True),

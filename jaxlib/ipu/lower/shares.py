@@ -1,0 +1,130 @@
+"""What each tile holds of tensors: bytes by tile, each distinct row once."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.lower.allocate import Interval
+from jaxlib.ipu.lower.tensors import TensorInfo
+from jaxlib.ipu.plan.layout import Array, Layout, distinct, overlapping
+
+# A time and a share as one number.
+_BITS = 32
+_MASK = (1 << _BITS) - 1
+
+
+@functools.lru_cache(maxsize=4096)
+def bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
+  """What each tile holds of elements of so many bytes under a mapping."""
+  return layout.elements(np.arange(num_tiles)) * item_bytes
+
+
+def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
+  """What each tile holds of a tensor; windows that overlap share elements."""
+  if overlapping(info.shape, info.strides):
+    held = distinct(info.layout, info.shape, info.strides, num_tiles)
+    return held * SIZE[info.dtype]
+  return bytes_of(info.layout, SIZE[info.dtype], num_tiles)
+
+
+class Shares:
+  """Shares by their numbers.
+
+  Tensors of one mapping and element size have one number.
+  """
+
+  def __init__(self, tensors: list[TensorInfo], num_tiles: int) -> None:
+    self._tensors = tensors
+    self._tiles = num_tiles
+    self._rows: list[Array] = []
+    self._most: list[int] = []
+    # By the identity of the mapping or the row, which are kept.
+    self._mappings: dict[tuple[int, int], int] = {}
+    self._numbers: dict[int, int] = {}
+
+  def of_tensor(self, number: int) -> int:
+    """A tensor's share."""
+    info = self._tensors[number]
+    if info.root != number and overlapping(info.shape, info.strides):
+      return self.of(tile_bytes(info, self._tiles))
+    key = id(info.layout), SIZE[info.dtype]
+    found = self._mappings.get(key)
+    if found is None:
+      row = bytes_of(info.layout, SIZE[info.dtype], self._tiles)
+      most = info.layout.max_elements * SIZE[info.dtype]
+      found = self._mappings[key] = self._number(row, most)
+    return found
+
+  def of(self, row: Array) -> int:
+    """The share of so many bytes on each tile."""
+    return self._number(row, int(row.max()))
+
+  def _number(self, row: Array, most: int) -> int:
+    number = self._numbers.setdefault(id(row), len(self._rows))
+    if number == len(self._rows):
+      self._rows.append(row)
+      self._most.append(most)
+    return number
+
+  def row(self, number: int) -> Array:
+    """A share's bytes on each tile."""
+    return self._rows[number]
+
+  def most(self) -> list[int]:
+    """What each share takes of a tile at most."""
+    return self._most
+
+  def equal(self, one: int, other: int) -> bool:
+    """Whether two shares are the same on every tile."""
+    return one == other or (
+      self._most[one] == self._most[other]
+      and np.array_equal(self._rows[one], self._rows[other])
+    )
+
+  def on(self, tile: int) -> list[int]:
+    """What each share takes of a tile."""
+    return [int(row[tile]) for row in self._rows]
+
+  def rows(self) -> Array:
+    """Bytes by share and tile, int64."""
+    return np.stack(self._rows)
+
+  def peaks(self, live: Iterable[tuple[int, Iterable[Interval]]]) -> Array:
+    """What shares take of each tile at its own fullest moment.
+
+    Args:
+      live: shares, and when they are taken: closed intervals.
+    """
+    changes: dict[int, int] = defaultdict(int)  # by time and share
+    for number, intervals in live:
+      for begin, end in intervals:
+        changes[begin << _BITS | number] += 1
+        changes[(end + 1) << _BITS | number] -= 1
+    now = np.zeros(self._tiles, np.int64)
+    peaks = np.zeros(self._tiles, np.int64)
+    rows = self._rows
+    time, grown = 0, False
+    for key in sorted(changes):
+      count = changes[key]
+      if not count:
+        continue
+      if key >> _BITS != time:
+        if grown:
+          np.maximum(peaks, now, out=peaks)
+        time, grown = key >> _BITS, False
+      row = rows[key & _MASK]
+      if count == 1:
+        now += row
+      elif count == -1:
+        now -= row
+      else:
+        now += count * row
+      grown = grown or count > 0
+    if grown:
+      np.maximum(peaks, now, out=peaks)
+    return peaks

@@ -1,0 +1,123 @@
+"""Which tensors are one place in the SRAM of tiles.
+
+Tensors that are never there at once and have the same share of each tile can
+have one address, and some must, or a copy that is charged nothing would move
+something: those that copies join (`allocate.py`), and donated arguments with
+the results that replace them. An element-wise result takes the place of an
+operand that dies with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable
+
+from jaxlib.ipu.lower.allocate import Interval, overlap, union
+from jaxlib.ipu.lower.liveness import Timeline
+from jaxlib.ipu.lower.shares import Shares
+from jaxlib.ipu.lower.tensors import TensorInfo
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Unit:
+  """What has one address on a tile.
+
+  Attributes:
+    tensors: their numbers; none are a step's buffers.
+    intervals: when it is there: closed, ascending.
+    share: the number of its bytes on each tile (`shares.py`).
+  """
+
+  tensors: list[int]
+  intervals: list[Interval]
+  share: int
+
+  def always(self, end: int) -> bool:
+    """Whether it is there all the time of a run that is over then."""
+    begin, last = self.intervals[0]
+    return begin <= 0 and last >= end
+
+  def join(self, other: Unit) -> None:
+    """Takes another one in."""
+    self.tensors += other.tensors
+    self.intervals = union(self.intervals, other.intervals)
+
+
+def units(
+  tensors: list[TensorInfo],
+  line: Timeline,
+  lives: dict[int, list[Interval]],
+  shares: Shares,
+  aliased: Iterable[tuple[int, int]],
+) -> list[Unit]:
+  """The tensors in SRAM by their places.
+
+  Args:
+    tensors: all, with the storage that `allocate` gave them.
+    line: the analysed steps.
+    lives: when each tensor takes SRAM.
+    shares: what they take of each tile.
+    aliased: donated arguments and the results that replace them.
+  """
+  found = {
+    n: Unit([n], list(live), shares.of_tensor(n)) for n, live in lives.items()
+  }
+  joined = [*aliased]
+  for event in line.events:
+    for move in event.copies:
+      source, written = tensors[move.source], tensors[move.destination]
+      if (source.space, source.address) == (written.space, written.address):
+        joined.append((move.source, move.destination))
+  for first, second in joined:
+    a, b = found.get(first), found.get(second)
+    if (
+      a is not None
+      and b is not None
+      and a is not b
+      and shares.equal(a.share, b.share)
+      and not overlap(a.intervals, b.intervals)
+    ):
+      a.join(b)
+      for number in b.tensors:
+        found[number] = a
+  places = sorted({id(u): u for u in found.values()}.values(), key=_begin)
+  return _replaced(places, shares, set(line.times.values()))
+
+
+def _begin(unit: Unit) -> Interval:
+  return unit.intervals[0]
+
+
+def _replaced(
+  places: list[Unit], shares: Shares, times: set[int]
+) -> list[Unit]:
+  """Joins results with operands that die as they are written.
+
+  What a compute set is done with before it writes ends at its time, which is
+  even; its results begin at the odd one after it. Whatever else they are, they
+  must not overlap: vertices would overwrite what others have yet to read.
+  """
+  out = []
+  ending: dict[int, list[Unit]] = defaultdict(list)
+  for unit in places:
+    before = unit.intervals[0][0] - 1
+    operand = None
+    if before in times:
+      dying = ending[before]
+      operand = next(
+        (u for u in dying if shares.equal(u.share, unit.share)), None
+      )
+    if operand is not None:
+      dying.remove(operand)
+      operand.join(unit)
+      unit = operand
+    else:
+      out.append(unit)
+    last = unit.intervals[-1][1]
+    if not last & 1:
+      ending[last].append(unit)
+  for unit in out:
+    intervals = [(b, e | 1) for b, e in unit.intervals]
+    unit.intervals = intervals if len(intervals) == 1 else union(intervals, [])
+  return out

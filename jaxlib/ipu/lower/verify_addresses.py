@@ -1,0 +1,119 @@
+"""Checks the addresses of `addresses.py`, by what each tensor takes and when.
+
+Of units it believes nothing: tensors that have common bytes of a tile are never
+there at once, and where one replaces another as it is read, it is in the very
+same place.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+
+import numpy as np
+
+from jaxlib.ipu.lower.addresses import Group
+from jaxlib.ipu.lower.memory import MemoryPlan
+from jaxlib.ipu.lower.shares import Shares
+from jaxlib.ipu.lower.tensors import TensorInfo
+from jaxlib.ipu.plan.layout import Array
+
+# Begin and end in time, address and end, what.
+_Piece = tuple[int, int, int, int, str]
+
+
+class InvalidAddresses(Exception):
+  """What is wrong with addresses, and on which tile."""
+
+
+def verify(tensors: list[TensorInfo], memory: MemoryPlan) -> None:
+  """Checks the addresses of a program on all tiles.
+
+  Raises:
+    InvalidAddresses: names the first that is wrong.
+  """
+  groups = memory.addresses.groups
+  together = np.stack([g.tiles for g in groups]).sum(0)
+  if (together != 1).any():
+    tile = int(np.argmax(together != 1))
+    raise InvalidAddresses(f"tile {tile} is in {together[tile]} groups")
+  shares = Shares(tensors, len(memory.code))
+  for group in groups:
+    pieces = _pieces(memory, shares, group)
+    tile = int(np.argmax(group.tiles))
+    for _, _, low, high, what in pieces:
+      if low % (8 if high - low > 4 else 4):
+        raise InvalidAddresses(f"tile {tile}: {what} is not aligned at {low}")
+      if high > group.top:
+        raise InvalidAddresses(
+          f"tile {tile}: {what} ends at {high}, beyond {group.top}"
+        )
+    _apart(pieces, tile)
+
+
+def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:
+  """What is in the SRAM of a group's tiles, each with the most bytes that one
+  of them has of it."""
+
+  def most(row: Array) -> int:
+    return int(row[group.tiles].max())
+
+  found: list[_Piece] = []
+  code = most(memory.code)
+  if code:
+    found.append((-2, 1 << 62, 0, code, "code"))
+  steps = dict(memory.buffers)
+  numbers = dict(memory.lives)
+  for unit, low in zip(memory.addresses.units, group.addresses, strict=True):
+    for number in unit.tensors:
+      high = low + most(shares.row(shares.of_tensor(number)))
+      found += [
+        (begin, end, low, high, f"tensor {number}")
+        for begin, end in numbers.pop(number)
+      ]
+    if not unit.tensors:
+      ((time, _),) = unit.intervals
+      high = low + most(steps.pop(time).bytes)
+      found.append((time, time + 1, low, high, f"buffers at {time}"))
+  missing = [
+    *(f"tensor {n}" for n in numbers),
+    *(f"buffers at {t}" for t in steps),
+  ]
+  if missing:
+    raise InvalidAddresses(f"{missing[0]} has no address")
+  return sorted(p for p in found if p[2] < p[3])
+
+
+def _apart(pieces: list[_Piece], tile: int) -> None:
+  """Sweeps over time; what is there at once must not overlap.
+
+  What is read by the step of an even time, and no later, is there until the
+  step has written, but for a result in the very same place.
+  """
+  lows: list[int] = []
+  there: list[_Piece] = []
+  ending: list[tuple[int, int]] = []
+  for piece in pieces:
+    begin, end, low, high, what = piece
+    while ending and ending[0][0] < begin:
+      _, gone = heapq.heappop(ending)
+      i = bisect.bisect_left(lows, gone)
+      del lows[i], there[i]
+    i = bisect.bisect_left(lows, low)
+    before = there[i - 1 : i]
+    if before and before[0][3] <= low:
+      before = []
+    for other in (*before, *there[i : bisect.bisect_left(lows, high)]):
+      if other[1] >= begin or other[2:4] != (low, high):
+        raise InvalidAddresses(
+          f"tile {tile}: {what} at {low} to {high} overlaps {other[4]} at "
+          f"{other[2]} to {other[3]}, both there at time {begin}"
+        )
+    if i < len(lows) and lows[i] == low:
+      # It replaces the other one, which ends now.
+      ending.remove((there[i][1] | 1, low))
+      heapq.heapify(ending)
+      del lows[i], there[i]
+    lows.insert(i, low)
+    there.insert(i, piece)
+    heapq.heappush(ending, (end | 1, low))

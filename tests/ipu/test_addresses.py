@@ -1,0 +1,407 @@
+"""Addresses in the SRAM of tiles: nothing overlaps, little is lost to gaps, and
+what has no address does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+
+import hypothesis.strategies as st
+import ipu_test_util as util
+import lowering_kit
+import numpy as np
+import pytest
+from hypothesis import given
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxlib.ipu import pipeline
+from jaxlib.ipu.lower import addresses, verify_addresses
+from jaxlib.ipu.lower.addresses import assign, place
+from jaxlib.ipu.lower.shares import Shares
+from jaxlib.ipu.lower.units import Unit
+from jaxlib.ipu.lower.verify_addresses import InvalidAddresses, verify
+
+pytestmark = pytest.mark.ipu_only
+
+END = 60
+
+
+@st.composite
+def intervals(draw):
+  """Of one unit: closed, ascending, ending at odd times as units do."""
+  times = draw(
+    st.lists(st.integers(0, END // 2), min_size=1, max_size=4, unique=True)
+  )
+  times.sort()
+  found = [(2 * t, 2 * u - 1) for t, u in zip(times, times[1:], strict=False)]
+  return found[::2] or [(2 * times[0], 2 * times[0] + 1)]
+
+
+def at_once(units: list[Unit], sizes: list[int]) -> int:
+  """Bytes at the fullest moment."""
+  there = np.zeros(END + 3, np.int64)
+  for unit, size in zip(units, sizes, strict=True):
+    for begin, end in unit.intervals:
+      there[begin : end + 1] += size
+  return int(there.max())
+
+
+def require_apart(
+  units: list[Unit], sizes: list[int], found: list[int]
+) -> None:
+  """No byte is taken twice at any time."""
+  for i, a in enumerate(units):
+    for j, b in enumerate(units[:i]):
+      if any(x <= w and v <= y for x, y in a.intervals for v, w in b.intervals):
+        apart = found[i] + sizes[i] <= found[j] or (
+          found[j] + sizes[j] <= found[i]
+        )
+        assert apart or not sizes[i] or not sizes[j], (i, j)
+
+
+@given(
+  st.lists(
+    st.tuples(intervals(), st.sampled_from([0, 4, 8, 16, 24, 104])),
+    max_size=14,
+  ),
+  st.sampled_from([0, 24]),
+  st.integers(0, 15),
+)
+def test_nothing_overlaps_in_space_and_time(drawn, base, count):
+  """However many are placed by their size, the others by their birth."""
+  units = [Unit([], i, 0) for i, _ in drawn]
+  sizes = [size for _, size in drawn]
+  for weights in (sizes, [len(i) for i, _ in drawn]):
+    found = place(units, sizes, base, count, weights)
+    assert found == place(units, sizes, base, count, weights)
+    require_apart(units, sizes, found)
+    for address, size in zip(found, sizes, strict=True):
+      assert address >= base
+      assert address % (8 if size > 4 else 4) == 0
+    top = max(map(sum, zip(found, sizes, strict=True)), default=base)
+    assert top >= base + at_once(units, sizes)
+
+
+@given(st.data())
+def test_each_tile_has_room_for_its_share(data):
+  tiles = data.draw(st.integers(1, 6), "tiles")
+  rows = st.lists(
+    st.integers(0, 40).map(lambda n: 4 * n), min_size=tiles, max_size=tiles
+  ).map(lambda row: np.array(row, np.int64))
+  shares = Shares([], tiles)
+  units = [
+    Unit([], i, shares.of(row))
+    for i, row in data.draw(
+      st.lists(st.tuples(intervals(), rows), max_size=10), "units"
+    )
+  ]
+  code = data.draw(rows, "code")
+  peaks = shares.peaks((u.share, u.intervals) for u in units) + code
+  found = assign(units, shares, code, peaks, END)
+  assert sum(g.tiles.astype(int) for g in found.groups).tolist() == [1] * tiles
+  assert {id(u) for u in found.units} == {id(u) for u in units}
+  for group in found.groups:
+    require_apart(found.units, group.sizes, group.addresses)
+    for tile in np.flatnonzero(group.tiles):
+      assert group.top >= peaks[tile]
+      for unit, size in zip(found.units, group.sizes, strict=True):
+        assert size >= shares.row(unit.share)[tile]
+    ends = map(sum, zip(group.addresses, group.sizes, strict=True))
+    assert max([*ends, code[group.tiles].max()]) <= group.top
+    assert min([*group.addresses, group.top]) >= code[group.tiles].max()
+
+
+def test_tiles_that_hold_different_things_have_different_addresses():
+  """As if there were one kind of tile, both would need the sum."""
+  shares = Shares([], 4)
+  halves = [np.array(row) for row in ([800, 800, 0, 0], [0, 0, 800, 800])]
+  units = [Unit([], [(0, 9)], shares.of(row)) for row in halves]
+  found = assign(units, shares, np.zeros(4, np.int64), halves[0], END)
+  assert [g.top for g in found.groups] == [800, 800]
+
+
+def test_no_more_groups_than_a_few():
+  tiles = 64
+  shares = Shares([], tiles)
+  units = [
+    Unit([], [(0, 9)], shares.of(row)) for row in 80 * np.eye(tiles, dtype=int)
+  ]
+  peaks = np.full(tiles, 80)
+  found = assign(units, shares, np.zeros(tiles, np.int64), peaks, END)
+  assert len(found.groups) < 10
+  assert sum(g.tiles.astype(int) for g in found.groups).tolist() == [1] * tiles
+
+
+# --- Of programs ------------------------------------------------------------
+
+
+def strings(seed: int, count: int = 14):
+  """A program of pieces of several lengths, which come and go."""
+  rng = random.Random(seed)
+  plan = [
+    [
+      (rng.randint(1, 6), rng.choice((300, 500, 700, 1100, 1300)))
+      for _ in range(rng.randint(1, 2))
+    ]
+    for _ in range(count)
+  ]
+
+  def f(x):
+    values = [x[:1000], x[500:2200]]
+    for pieces in plan:
+      parts = [
+        jnp.resize(values[-min(back, len(values))], (n,))[::-1]
+        for back, n in pieces
+      ]
+      values.append(jnp.cumsum(jnp.concatenate(parts)))
+    return values[-1], values[-3], values[-5]
+
+  return f
+
+
+def step(params, x):
+  def loss(params):
+    y = x
+    for w in params:
+      y = jnp.tanh(y @ w)
+    return (y * y).mean()
+
+  gradients = jax.grad(loss)(params)
+  return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
+
+
+PLAIN = "ipu peak tile bytes"
+WHOLE = "ipu peak tile bytes with gaps"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_programs_lose_little_to_gaps(ipu, seed):
+  x = np.ones(3000, np.float32)
+  first, again = (
+    util.costs(ipu, strings(seed), x, ipu_num_tiles=1) for _ in range(2)
+  )
+  assert first == again
+  assert first[PLAIN] <= first[WHOLE] < 1.15 * first[PLAIN]
+
+
+@pytest.mark.parametrize("tiles", [1, 7, 1472])
+def test_figures_of_a_tile_agree(ipu, tiles):
+  args = [np.ones((64, 64), np.float32)] * 6, np.ones((32, 64), np.float32)
+  found = util.costs(ipu, step, *args, ipu_num_tiles=tiles)
+  always = found["ipu always live tile bytes"]
+  assert always + found["ipu not always live tile bytes"] == found[PLAIN]
+  lent = max(64 * 64 * 4 * 6 / tiles, 1)
+  assert lent < always < found[PLAIN] <= found[WHOLE] < 1.1 * found[PLAIN]
+
+
+def test_large_programs_lose_little_to_gaps(ipu):
+  """Those of which only the largest tensors are placed by size."""
+  args = [np.ones((256, 256), np.float32)] * 40, np.ones((256, 256), np.float32)
+  found = util.costs(ipu, step, *args)
+  assert found[PLAIN] <= found[WHOLE] < 1.15 * found[PLAIN]
+
+
+def test_what_fits_but_for_gaps_is_refused(ipu, monkeypatch, tmp_path):
+  """All tensors would fit, could they be moved about while others stay."""
+  x = np.ones(3000, np.float32)
+  f = strings(3)
+  found = util.costs(ipu, f, x, ipu_num_tiles=1)
+  limit = int(found[PLAIN]) + 8
+  machine = tmp_path / "tight.toml"
+  machine.write_text(f"bytes_per_tile = {limit}\n")
+  tight = dataclasses.replace(
+    pipeline.active(),
+    version=str(machine),
+    num_tiles=1,
+    allow_out_of_memory=False,
+  )
+  with monkeypatch.context() as patch:
+    patch.setattr(pipeline, "active", lambda: tight)
+    with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+      util.costs(ipu, f, x)
+  message = str(caught.value)
+  assert message.startswith("RESOURCE_EXHAUSTED: out of memory"), message
+  (needed,) = re.findall(r"tile 0 needs ([\d,]+) bytes", message)
+  needed = int(needed.replace(",", ""))
+  assert limit < needed <= found[WHOLE]
+  assert f"{needed - limit:,} more than the {limit:,}" in message
+  (plain,) = re.findall(
+    r"Only the gaps between tensors make it too large: without them no tile "
+    r"needs more than ([\d,]+) bytes",
+    message,
+  )
+  plain = int(plain.replace(",", ""))
+  assert plain <= limit
+  (saved,) = re.findall(
+    r"ipu_available_memory_proportion .*: up to ([\d,]+) bytes", message
+  )
+  assert saved == f"{needed - plain:,}"
+  # With room for the gaps it is compiled.
+  target = dataclasses.replace(tight.target, bytes_per_tile=needed)
+  fits = lowering_kit.phases(f, [x], target).memory
+  assert fits.bytes_with_gaps == needed
+
+
+def test_reports_list_addresses(ipu, tmp_path):
+  def f(x):
+    return jnp.sort(x) * 2
+
+  x = jax.device_put(np.ones(3000, np.float32), ipu)
+  options = {"ipu_num_tiles": 2, "ipu_dump_to": str(tmp_path)}
+  compiled = jax.jit(f, compiler_options=options).lower(x).compile()
+  (dump,) = tmp_path.glob("*allocate.txt")
+  text = dump.read_text()
+  whole = int(compiled.cost_analysis()[WHOLE])
+  assert f"With the gaps between tensors it is {whole:,} bytes." in text
+  lines = re.findall(r"(0x[0-9a-f]+) ([\d,]+) bytes at [-\d ]+: (.*)", text)
+  ends = [int(a, 16) + int(n.replace(",", "")) for a, n, _ in lines]
+  assert max(ends) == whole
+  assert any(what.startswith("argument x f32[3000]") for *_, what in lines)
+  assert any(what.startswith("buffers of a Sort") for *_, what in lines)
+
+
+# --- What is one place ------------------------------------------------------
+
+
+def places(f, *shapes, donate=()):
+  """The tensors of each unit, as (space, address) of their storage."""
+  arguments = [jax.ShapeDtypeStruct(s, np.float32) for s in shapes]
+  lowered = jax.jit(f, donate_argnums=donate, keep_unused=True).trace(
+    *arguments
+  )
+  code = lowering_kit.lowered_code(lowered.lower(lowering_platforms=("ipu",)))
+  target = lowering_kit.machines.resolve("ipu2", 16)
+  options = pipeline.Options(target=target, verify=True)
+  state = pipeline.compile_module(code, options)
+  return state, [u.tensors for u in state.memory.addresses.units]
+
+
+def test_donated_state_stays_where_it_is():
+  def f(w, x):
+    return w - 0.1 * jnp.outer(x, x), x.sum()
+
+  for donate in ((), (0,)):
+    state, found = places(f, (64, 64), (64,), donate=donate)
+    (unit,) = [u for u in found if state.arguments[0] in u]
+    assert (state.results[0] in unit) == bool(donate)
+
+
+def test_what_a_loop_carries_stays_where_it_is():
+  def f(x):
+    return lax.fori_loop(0, 9, lambda _, x: jnp.sort(x) - x, x)
+
+  state, found = places(f, (640,), donate=(0,))
+  assert any({state.arguments[0], state.results[0]} <= {*u} for u in found)
+
+
+def test_element_wise_results_replace_operands():
+  def f(x):
+    return jnp.sort(jnp.sin(jnp.sort(x)))
+
+  state, found = places(f, (640,))
+  assert any(len(u) > 1 for u in found), found
+
+
+# --- The verifier -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiled():
+  x = jax.ShapeDtypeStruct((640, 3), np.float32)
+  return lowering_kit.phases(lambda x: (jnp.sort(x, 0) @ x.T).sum(0), [x], 5)
+
+
+def changed(state, change):
+  """The state's memory plan with other addresses."""
+  memory = state.memory
+  plan = memory.addresses
+  groups = [
+    dataclasses.replace(g, addresses=list(g.addresses)) for g in plan.groups
+  ]
+  plan = dataclasses.replace(plan, groups=groups, units=list(plan.units))
+  change(plan)
+  return dataclasses.replace(memory, addresses=plan)
+
+
+def test_addresses_that_are_right_pass(compiled):
+  verify(compiled.builder.tensors, changed(compiled, lambda plan: None))
+
+
+def test_one_address_for_two_is_found(compiled):
+  def collide(plan):
+    (group,) = plan.groups
+    there = [i for i, u in enumerate(plan.units) if u.tensors]
+    first, second = (
+      (i, j)
+      for i in there
+      for j in there
+      if i < j
+      and group.sizes[i] and group.sizes[j]
+      and addresses.overlap(plan.units[i].intervals, plan.units[j].intervals)
+    ).__next__()  # fmt: skip
+    group.addresses[second] = group.addresses[first]
+
+  with pytest.raises(InvalidAddresses, match="overlaps"):
+    verify(compiled.builder.tensors, changed(compiled, collide))
+
+
+def test_code_is_not_overwritten(compiled):
+  def lower(plan):
+    plan.groups[0].addresses[0] = 0
+
+  with pytest.raises(InvalidAddresses, match="overlaps"):
+    verify(compiled.builder.tensors, changed(compiled, lower))
+
+
+@pytest.mark.parametrize(
+  "by,words", [(2, "aligned"), (1 << 20, "beyond"), (None, "no address")]
+)
+def test_other_mistakes_are_found(compiled, by, words):
+  def mistake(plan):
+    (group,) = plan.groups
+    if by is None:
+      plan.units.pop()
+      group.addresses.pop()
+    else:
+      i = int(np.argmax(group.sizes))
+      group.addresses[i] += by
+
+  with pytest.raises(InvalidAddresses, match=words):
+    verify(compiled.builder.tensors, changed(compiled, mistake))
+
+
+def test_results_replace_operands_only_in_the_same_place():
+  """What is read index by index until a result is written."""
+  operand = (0, 4, 0, 80, "operand")
+  verify_addresses._apart([operand, (5, 9, 0, 80, "result")], 0)
+  verify_addresses._apart([(0, 5, 0, 80, "x"), (6, 9, 8, 88, "y")], 0)
+  with pytest.raises(InvalidAddresses, match="overlaps operand"):
+    verify_addresses._apart([operand, (5, 9, 8, 88, "result")], 0)
+
+
+def test_tiles_without_addresses_are_found(compiled):
+  def drop(plan):
+    plan.groups[0] = dataclasses.replace(
+      plan.groups[0], tiles=plan.groups[0].tiles & (np.arange(5) != 3)
+    )
+
+  with pytest.raises(InvalidAddresses, match="tile 3 is in 0 groups"):
+    verify(compiled.builder.tensors, changed(compiled, drop))
+
+
+def test_the_verifier_runs_when_programs_are_verified(ipu, monkeypatch):
+  """JAX_IPU_VERIFY, or the option of a compilation."""
+
+  def broken(units, sizes, base, *_):
+    return [base] * len(units)
+
+  monkeypatch.setattr(addresses, "place", broken)
+  x = jax.device_put(np.ones(100, np.float32), ipu)
+  f = jax.jit(
+    lambda x: jnp.sort(x) + x[::-1], compiler_options={"ipu_verify": True}
+  )
+  with pytest.raises(jax.errors.JaxRuntimeError, match="InvalidAddresses"):
+    f.lower(x).compile()
