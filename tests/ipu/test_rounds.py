@@ -176,7 +176,7 @@ def test_programs_of_many_rounds_are_small(ipu):
 def rounds(request, monkeypatch):
   """Each of the ways in which rounds run."""
   if "loop" in request.param:
-    monkeypatch.setattr(_rounds, "_UNROLLED", 1)
+    monkeypatch.setattr(_rounds, "_MOST_UNROLLED", 1)
   if "frugal" in request.param:
     frugal = functools.partial(Choices, frugal=True)
     monkeypatch.setattr(pipeline, "Choices", frugal)
