@@ -58,7 +58,7 @@ def _verify(phase: Any, state: Any) -> None:
     assert state.module is not None
     verifier.verify(state.module, lowerable=phase.value != "import")
   elif phase.value == "allocate":
-    verify_addresses.verify(state.builder.tensors, state.memory)
+    verify_addresses.verify(state.builder, state.memory)
   elif phase.value == "emit":
     assert state.program is not None
     verify.verify(state.program)

@@ -212,7 +212,11 @@ def _go_back(state: State, before: State) -> None:
 
 def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
   assert state.module is not None
-  builder = state.builder = Builder(options.target, choices)
+  target = options.target
+  if not choices.wide:
+    narrow = min(target.coefficient_load_bytes, target.data_path_bytes)
+    target = replace(target, coefficient_load_bytes=narrow)
+  builder = state.builder = Builder(target, choices)
   state.arguments = signature.bind_arguments(builder, state.module)
   donated = {state.arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
@@ -228,6 +232,9 @@ def _allocate(state: State, options: Options) -> None:
   plan = _plan_memory(state)
   builder, first = state.builder, copy.copy(state)
   assert state.module is not None and builder is not None
+  if plan.addresses.fullest.crowded:
+    builder = _lower_once(state, options, replace(builder.choices, wide=False))
+    plan = _plan_memory(state)
   for choices in smaller(builder.choices, builder.used):
     if not memory.overflows(builder, plan):
       break

@@ -37,6 +37,9 @@ class Target:
     version: its name, `ipu2` and so on.
     num_tiles: tiles per IPU.
     bytes_per_tile: SRAM of a tile, bytes.
+    executable_bytes: of these, the first ones, which alone can hold code; all
+      others are interleaved: two loads of 64 bits from there are one of 128. A
+      tile that has no more than these has no regions.
     clock_hz: tile clock, cycles per second.
     num_workers: worker threads per tile.
     exchange_bytes_per_cycle: what a tile can receive, and at the same time
@@ -66,6 +69,8 @@ class Target:
   num_tiles: int
   bytes_per_tile: int
   clock_hz: float
+  # Region 0 of ipu2 and ipu21 (ipu-stack, memory.rs) [S].
+  executable_bytes: int = 208 * 1024
   num_workers: int = 6
   exchange_bytes_per_cycle: int = 4
   data_path_bytes: int = 8
@@ -98,6 +103,11 @@ class Target:
   available_memory_proportion: float = 0.6
 
   @property
+  def has_regions(self) -> bool:
+    """Whether some of a tile's SRAM is interleaved and cannot hold code."""
+    return self.bytes_per_tile > self.executable_bytes
+
+  @property
   def bytes_for_products(self) -> float:
     """What the blocks of a product may take of a tile."""
     return self.bytes_per_tile * self.available_memory_proportion
@@ -126,6 +136,8 @@ TARGETS: dict[str, Target] = {
     num_tiles=1216,
     bytes_per_tile=256 * _KIB,
     clock_hz=1.6e9,
+    # TMEM_REGION0_SIZE in the public architecture constants of ipu1 [S].
+    executable_bytes=128 * _KIB,
     fp32_macs=8,
     fp16_macs=32,
     coefficient_load_bytes=8,

@@ -18,11 +18,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline
-from jaxlib.ipu.lower import addresses, verify_addresses
-from jaxlib.ipu.lower.addresses import assign, place
+from jaxlib.ipu.lower import addresses, allocate, verify_addresses
+from jaxlib.ipu.lower.addresses import assign
+from jaxlib.ipu.lower.first_fit import place
 from jaxlib.ipu.lower.shares import Shares
 from jaxlib.ipu.lower.units import Unit
 from jaxlib.ipu.lower.verify_addresses import InvalidAddresses, verify
+from jaxlib.ipu.target import Target
 
 pytestmark = pytest.mark.ipu_only
 
@@ -74,44 +76,78 @@ def test_nothing_overlaps_in_space_and_time(drawn, base, count):
   """However many are placed by their size, the others by their birth."""
   units = [Unit([], i, 0) for i, _ in drawn]
   sizes = [size for _, size in drawn]
-  for weights in (sizes, [len(i) for i, _ in drawn]):
-    found = place(units, sizes, base, count, weights)
-    assert found == place(units, sizes, base, count, weights)
+  lives = [i for i, _ in drawn]
+  steps = [16 if size % 16 == 0 else 8 if size > 4 else 4 for size in sizes]
+  for weights in (sizes, [len(i) for i in lives]):
+    found = place(lives, sizes, steps, base, count, weights)
+    assert found == place(lives, sizes, steps, base, count, weights)
     require_apart(units, sizes, found)
-    for address, size in zip(found, sizes, strict=True):
+    for address, size, step in zip(found, sizes, steps, strict=True):
       assert address >= base
-      assert address % (8 if size > 4 else 4) == 0
+      assert address % step == 0 or not size
     top = max(map(sum, zip(found, sizes, strict=True)), default=base)
     assert top >= base + at_once(units, sizes)
+    # Around what has its place.
+    half = len(lives) // 2
+    taken = [
+      (found[i], found[i] + sizes[i], lives[i]) for i in range(half) if sizes[i]
+    ]
+    rest = slice(half, None)
+    found[rest] = place(
+      lives[rest], sizes[rest], steps[rest], base, count, weights[rest], taken
+    )
+    require_apart(units, sizes, found)
+
+
+def machine(code: int, data: int, tiles: int = 1) -> Target:
+  """Its first `code` bytes can hold code, the next are interleaved."""
+  return Target(
+    version="small",
+    num_tiles=tiles,
+    bytes_per_tile=code + data,
+    executable_bytes=code,
+    clock_hz=1e9,
+  )
 
 
 @given(st.data())
 def test_each_tile_has_room_for_its_share(data):
   tiles = data.draw(st.integers(1, 6), "tiles")
+  target = machine(data.draw(st.sampled_from([160, 320, 1600])), 320, tiles)
   rows = st.lists(
     st.integers(0, 40).map(lambda n: 4 * n), min_size=tiles, max_size=tiles
   ).map(lambda row: np.array(row, np.int64))
   shares = Shares([], tiles)
   units = [
-    Unit([], i, shares.of(row))
-    for i, row in data.draw(
-      st.lists(st.tuples(intervals(), rows), max_size=10), "units"
+    Unit([], i, shares.of(row), wide)
+    for i, row, wide in data.draw(
+      st.lists(st.tuples(intervals(), rows, st.booleans()), max_size=10),
+      "units",
     )
   ]
   code = data.draw(rows, "code")
   peaks = shares.peaks((u.share, u.intervals) for u in units) + code
-  found = assign(units, shares, code, peaks, END)
+  found = assign(target, units, shares, code, peaks, END)
   assert sum(g.tiles.astype(int) for g in found.groups).tolist() == [1] * tiles
   assert {id(u) for u in found.units} == {id(u) for u in units}
   for group in found.groups:
     require_apart(found.units, group.sizes, group.addresses)
     for tile in np.flatnonzero(group.tiles):
-      assert group.top >= peaks[tile]
+      assert group.needed >= peaks[tile]
       for unit, size in zip(found.units, group.sizes, strict=True):
         assert size >= shares.row(unit.share)[tile]
-    ends = map(sum, zip(group.addresses, group.sizes, strict=True))
-    assert max([*ends, code[group.tiles].max()]) <= group.top
-    assert min([*group.addresses, group.top]) >= code[group.tiles].max()
+    most = code[group.tiles].max()
+    assert group.code == most
+    pieces = zip(found.units, group.addresses, group.sizes, strict=True)
+    fits = group.needed <= target.bytes_per_tile
+    for unit, address, size in pieces:
+      if not size:
+        continue
+      assert address >= most
+      assert address + size <= (target.bytes_per_tile if fits else group.needed)
+      if unit.interleaved:
+        assert address % 16 == 0
+        assert not fits or address >= target.executable_bytes
 
 
 def test_tiles_that_hold_different_things_have_different_addresses():
@@ -119,8 +155,38 @@ def test_tiles_that_hold_different_things_have_different_addresses():
   shares = Shares([], 4)
   halves = [np.array(row) for row in ([800, 800, 0, 0], [0, 0, 800, 800])]
   units = [Unit([], [(0, 9)], shares.of(row)) for row in halves]
-  found = assign(units, shares, np.zeros(4, np.int64), halves[0], END)
-  assert [g.top for g in found.groups] == [800, 800]
+  target = machine(10_000, 0, 4)
+  found = assign(target, units, shares, np.zeros(4, np.int64), halves[0], END)
+  assert [g.needed for g in found.groups] == [800, 800]
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_weights_are_interleaved(always):
+  """Below all else if there is room, otherwise from the last byte down."""
+
+  def found(data: int, plain: int):
+    shares = Shares([], 1)
+    end = END if always else 9
+    units = [
+      Unit([], [(0, end)], shares.of(np.array([n])), wide)
+      for n, wide in ((plain, False), (96, True), (48, True))
+    ]
+    code, peaks = np.array([40]), np.array([40 + plain + 144])
+    plan = assign(machine(800, data), units, shares, code, peaks, END)
+    (group,) = plan.groups
+    where = zip(plan.units, group.addresses, strict=True)
+    return group, sorted((a, u.interleaved) for u, a in where)
+
+  group, where = found(400, 208)
+  assert group.needed == 48 + 208 + 144
+  assert min(where)[0] == 800
+  group, where = found(400, 800)
+  assert where == [(48, False), (1056, True), (1104, True)]
+  assert group.needed == 48 + 800 + 144 and not group.crowded
+  # All bytes would do, but too few of them are interleaved.
+  group, where = found(128, 608)
+  assert group.crowded and group.needed > 928
+  assert min(where)[0] == 48
 
 
 def test_no_more_groups_than_a_few():
@@ -130,7 +196,8 @@ def test_no_more_groups_than_a_few():
     Unit([], [(0, 9)], shares.of(row)) for row in 80 * np.eye(tiles, dtype=int)
   ]
   peaks = np.full(tiles, 80)
-  found = assign(units, shares, np.zeros(tiles, np.int64), peaks, END)
+  target = machine(10_000, 0, tiles)
+  found = assign(target, units, shares, np.zeros(tiles, np.int64), peaks, END)
   assert len(found.groups) < 10
   assert sum(g.tiles.astype(int) for g in found.groups).tolist() == [1] * tiles
 
@@ -210,14 +277,7 @@ def test_what_fits_but_for_gaps_is_refused(ipu, monkeypatch, tmp_path):
   f = strings(3)
   found = util.costs(ipu, f, x, ipu_num_tiles=1)
   limit = int(found[PLAIN]) + 8
-  machine = tmp_path / "tight.toml"
-  machine.write_text(f"bytes_per_tile = {limit}\n")
-  tight = dataclasses.replace(
-    pipeline.active(),
-    version=str(machine),
-    num_tiles=1,
-    allow_out_of_memory=False,
-  )
+  tight = tight_machine(tmp_path, bytes_per_tile=limit)
   with monkeypatch.context() as patch:
     patch.setattr(pipeline, "active", lambda: tight)
     with pytest.raises(jax.errors.JaxRuntimeError) as caught:
@@ -243,6 +303,86 @@ def test_what_fits_but_for_gaps_is_refused(ipu, monkeypatch, tmp_path):
   target = dataclasses.replace(tight.target, bytes_per_tile=needed)
   fits = lowering_kit.phases(f, [x], target).memory
   assert fits.bytes_with_gaps == needed
+
+
+def tight_machine(tmp_path, **properties):
+  """Flags for a machine of one tile with these properties."""
+  file = tmp_path / f"{len(list(tmp_path.iterdir()))}.toml"
+  file.write_text("".join(f"{k} = {v}\n" for k, v in properties.items()))
+  return dataclasses.replace(
+    pipeline.active(),
+    version=str(file),
+    num_tiles=1,
+    allow_out_of_memory=False,
+  )
+
+
+def test_code_beyond_the_first_region_is_refused(ipu, monkeypatch, tmp_path):
+  tight = tight_machine(tmp_path, executable_bytes=2000)
+  monkeypatch.setattr(pipeline, "active", lambda: tight)
+
+  def f(x):
+    return jnp.sort(jnp.cumsum(x)) + jnp.sort(x)[::-1], x @ x
+
+  with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+    util.costs(ipu, f, np.ones(64, np.float32))
+  message = str(caught.value)
+  assert message.startswith("RESOURCE_EXHAUSTED: out of memory"), message
+  needed, over = re.findall(
+    r"needs ([\d,]+) bytes for the vertices of program jit_f, ([\d,]+) more "
+    r"than the 2,000 of",
+    message,
+  )[0]
+  assert int(needed.replace(",", "")) == 2000 + int(over.replace(",", ""))
+  assert "jax.lax.scan" in message
+
+
+def weights_of(state):
+  """The units that have to be interleaved, and their least address."""
+  plan = state.memory.addresses
+  return [
+    (unit, address)
+    for unit, address in zip(plan.units, plan.fullest.addresses, strict=True)
+    if unit.interleaved
+  ]
+
+
+def test_what_the_matrix_unit_loads_is_interleaved():
+  """Only it, and only where loads are of 128 bits."""
+
+  def f(x, w, v):
+    return jnp.tanh(x @ w).sum(0) * v
+
+  args = [
+    jax.ShapeDtypeStruct(s, np.float32) for s in ((256, 64), (64, 64), (64,))
+  ]
+  state = lowering_kit.phases(f, args, 1)
+  ((unit, address),) = weights_of(state)
+  assert unit.tensors == [state.arguments[1]]
+  assert address >= 208 * 1024
+  old = lowering_kit.machines.resolve("ipu1", 1)
+  assert not weights_of(lowering_kit.phases(f, args, old))
+
+
+def test_where_too_little_is_interleaved_loads_are_of_64_bits():
+  """The program is slower and fits."""
+
+  def f(x, w):
+    return x @ w
+
+  args = [jax.ShapeDtypeStruct(s, np.float32) for s in ((512, 64), (64, 64))]
+  wide = lowering_kit.phases(f, args, 1)
+  machine = lowering_kit.machines.resolve("ipu2", 1)
+  few = dataclasses.replace(
+    machine, executable_bytes=machine.bytes_per_tile - 8192
+  )
+  narrow = lowering_kit.phases(f, args, few)
+  assert weights_of(wide) and not weights_of(narrow)
+  before, after = (
+    next(v.value for v in s.program.cost_analysis if v.name == "ipu cycles")
+    for s in (wide, narrow)
+  )
+  assert before < after
 
 
 def test_reports_list_addresses(ipu, tmp_path):
@@ -327,7 +467,7 @@ def changed(state, change):
 
 
 def test_addresses_that_are_right_pass(compiled):
-  verify(compiled.builder.tensors, changed(compiled, lambda plan: None))
+  verify(compiled.builder, changed(compiled, lambda plan: None))
 
 
 def test_one_address_for_two_is_found(compiled):
@@ -340,20 +480,21 @@ def test_one_address_for_two_is_found(compiled):
       for j in there
       if i < j
       and group.sizes[i] and group.sizes[j]
-      and addresses.overlap(plan.units[i].intervals, plan.units[j].intervals)
+      and allocate.overlap(plan.units[i].intervals, plan.units[j].intervals)
     ).__next__()  # fmt: skip
     group.addresses[second] = group.addresses[first]
 
   with pytest.raises(InvalidAddresses, match="overlaps"):
-    verify(compiled.builder.tensors, changed(compiled, collide))
+    verify(compiled.builder, changed(compiled, collide))
 
 
 def test_code_is_not_overwritten(compiled):
   def lower(plan):
-    plan.groups[0].addresses[0] = 0
+    plain = [i for i, u in enumerate(plan.units) if not u.interleaved]
+    plan.groups[0].addresses[plain[0]] = 0
 
   with pytest.raises(InvalidAddresses, match="overlaps"):
-    verify(compiled.builder.tensors, changed(compiled, lower))
+    verify(compiled.builder, changed(compiled, lower))
 
 
 @pytest.mark.parametrize(
@@ -370,7 +511,7 @@ def test_other_mistakes_are_found(compiled, by, words):
       group.addresses[i] += by
 
   with pytest.raises(InvalidAddresses, match=words):
-    verify(compiled.builder.tensors, changed(compiled, mistake))
+    verify(compiled.builder, changed(compiled, mistake))
 
 
 def test_results_replace_operands_only_in_the_same_place():
@@ -389,14 +530,14 @@ def test_tiles_without_addresses_are_found(compiled):
     )
 
   with pytest.raises(InvalidAddresses, match="tile 3 is in 0 groups"):
-    verify(compiled.builder.tensors, changed(compiled, drop))
+    verify(compiled.builder, changed(compiled, drop))
 
 
 def test_the_verifier_runs_when_programs_are_verified(ipu, monkeypatch):
   """JAX_IPU_VERIFY, or the option of a compilation."""
 
-  def broken(units, sizes, base, *_):
-    return [base] * len(units)
+  def broken(lives, sizes, steps, base, *_):
+    return [base] * len(lives)
 
   monkeypatch.setattr(addresses, "place", broken)
   x = jax.device_put(np.ones(100, np.float32), ipu)

@@ -79,6 +79,7 @@ class Codelet(abc.ABC):
     reads_whole: whether a vertex reads, and if it writes locally writes, all
       of the dimensions that the iteration space does not walk; otherwise index
       0 of them.
+    has_weights: whether `weights` may say that an operand is.
   """
 
   record: ClassVar[type]
@@ -87,6 +88,7 @@ class Codelet(abc.ABC):
   writes_locally: ClassVar[bool] = False
   serves: ClassVar[bool] = False
   reads_whole: ClassVar[bool] = False
+  has_weights: ClassVar[bool] = False
 
   @abc.abstractmethod
   def cycles(
@@ -109,6 +111,18 @@ class Codelet(abc.ABC):
     Raises:
       CompileError: no cost is known for an instruction and a type.
     """
+
+  def weights(
+    self,
+    target: Target,
+    fields: Any,
+    operand_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> int | None:
+    """The operand whose elements the matrix unit loads 128 bits at a time, as
+    `cycles` charges it; None if there is none. It takes interleaved memory."""
+    return None
 
   @abc.abstractmethod
   def vertex(

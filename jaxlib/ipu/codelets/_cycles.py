@@ -136,6 +136,11 @@ def least(a: Any, b: Any) -> Any:
   return min(a, b)
 
 
+def plain(x: Any) -> Any:
+  """The total of cycles, without what they rest on."""
+  return x.total if isinstance(x, Cycles) else x
+
+
 def choose(test: Any, a: Any, b: Any) -> Any:
   """`a` where the test holds, `b` elsewhere."""
   if not isinstance(test, np.ndarray):

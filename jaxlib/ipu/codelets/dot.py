@@ -10,6 +10,7 @@ them can take run a multiply-add loop.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from jaxlib.ipu.codelets._cycles import (
   guessed,
   least,
   most,
+  plain,
   up,
 )
 from jaxlib.ipu.codelets._instructions import (
@@ -250,6 +252,7 @@ class DotCodelet(ReducingCodelet):
   """
 
   record = schema.Dot
+  has_weights = True
   # poplin's stages (ConvReducePlan.cpp) [S].
   many_partials = (16, 125)
   needs_boxes = True
@@ -268,22 +271,28 @@ class DotCodelet(ReducingCodelet):
     dtype, casting = _computed_in(operand_dtypes, block)
     if dtype not in (DType.F16, DType.F32):
       return launch + loop_cycles(target, dtype, block)
-    # Partial sums are f32 (poplin's `partialsType`, ConvOptions.hpp) [S],
-    # unless the user asks for f16.
-    f16 = extra.get("f16_sums", False) and dtype is DType.F16
-    accumulate = DType.F16 if f16 else DType(fields.accumulate_dtype)
-    methods = [amp_cycles, hmac_cycles]
-    if np.min(block.depth) == 1:
-      methods.append(outer_cycles)
-    total = np.inf
-    for shape in (block, block.turned()):
-      for method in methods:
-        total = least(total, method(target, dtype, accumulate, shape))
-    if extra.get("vector", False):
-      shape = block if np.max(block.columns) == 1 else block.turned()
-      shared = shared_cycles(target, dtype, accumulate, shape)
-      total = least(total, derived(shared))
+    accumulate = _accumulated_in(fields, dtype, extra)
+    ways = _ways(target, dtype, accumulate, block, extra.get("vector", False))
+    total = functools.reduce(least, (taken for taken, _ in ways))
     return launch + casting + total
+
+  def weights(
+    self,
+    target: Target,
+    fields: schema.Dot,
+    operand_dtypes: Sequence[DType],
+    cell: Extents,
+    **extra: Any,
+  ) -> int | None:
+    if target.coefficient_load_bytes <= target.data_path_bytes:
+      return None
+    block = Block(*matrix_extents(fields, cell))
+    dtype, _ = _computed_in(operand_dtypes, block)
+    if dtype not in (DType.F16, DType.F32):
+      return None
+    accumulate = _accumulated_in(fields, dtype, extra)
+    ways = _ways(target, dtype, accumulate, block, extra.get("vector", False))
+    return min(ways, key=lambda way: plain(way[0]))[1]
 
   def flops(self, fields: schema.Dot, shape: Sequence[int]) -> float:
     return 2 * volume(shape)
@@ -343,6 +352,48 @@ class DotCodelet(ReducingCodelet):
     return schema.Dot(DType.F32, 0), 4
 
   _CODE = 1024
+
+
+def _accumulated_in(
+  fields: schema.Dot, dtype: DType, extra: dict[str, Any]
+) -> DType:
+  """Partial sums are f32 (poplin's `partialsType`, ConvOptions.hpp) [S], unless
+  the user asks for f16."""
+  f16 = extra.get("f16_sums", False) and dtype is DType.F16
+  return DType.F16 if f16 else DType(fields.accumulate_dtype)
+
+
+def _ways(
+  target: Target, dtype: DType, accumulate: DType, block: Block, vector: bool
+) -> list[tuple[Any, int | None]]:
+  """What each vertex takes for a block, and which operand is the weights of the
+  matrix unit if it is that vertex."""
+  several = any(isinstance(extent, np.ndarray) for extent in block)
+  ways = _ways_of_several if several else _ways_of_one
+  return ways(target, dtype, accumulate, block, vector)
+
+
+def _ways_of_several(
+  target: Target, dtype: DType, accumulate: DType, block: Block, vector: bool
+) -> list[tuple[Any, int | None]]:
+  how = target, dtype, accumulate
+  turned = block.turned()
+  ways: list[tuple[Any, int | None]] = [
+    (amp_cycles(*how, block), 1),
+    (amp_cycles(*how, turned), 0),
+    (hmac_cycles(*how, block), None),
+    (hmac_cycles(*how, turned), None),
+  ]
+  if np.min(block.depth) == 1:
+    ways.append((outer_cycles(*how, block), None))
+    ways.append((outer_cycles(*how, turned), None))
+  if vector:
+    shape = block if np.max(block.columns) == 1 else turned
+    ways.append((derived(shared_cycles(*how, shape)), None))
+  return ways
+
+
+_ways_of_one = functools.lru_cache(maxsize=4096)(_ways_of_several)
 
 
 def groups(fields: schema.Dot, rank: int) -> list[slice]:

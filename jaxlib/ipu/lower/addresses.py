@@ -8,28 +8,34 @@ A tile that holds no more of anything than the fullest one has the same
 addresses. What is left falls into a few groups of tiles, each with the
 addresses that its largest shares need. So nothing depends on the number of
 tiles, and what is said to fit does.
+
+Code lies in the first region of the SRAM, the only one that can hold any, and
+what the matrix unit loads 128 bits of at a time in the second, which is
+interleaved. So does everything but code, if it has room there. Otherwise there
+are two stacks: what has to be interleaved, from the last byte down, and the
+rest, from the code up.
 """
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import heapq
 import math
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.lower.allocate import Interval, overlap
+from jaxlib.ipu.lower.allocate import Interval
+from jaxlib.ipu.lower.first_fit import place
 from jaxlib.ipu.lower.shares import Shares
 from jaxlib.ipu.lower.units import Unit
 from jaxlib.ipu.plan.layout import Array
+from jaxlib.ipu.target import Target
 
 # So many units are placed the largest first, which mostly leaves the fewest
 # gaps. If there are more, so many of those that live longest are placed first,
-# and the others in the order of their birth, in a time that grows with the
-# program and not with its square.
+# the others in the order of their birth (`first_fit.py`).
 _MANY = 128
 # The same for a program that does not fit otherwise.
 _MANY_IF_TIGHT = 1500
@@ -38,6 +44,8 @@ _MANY_IF_TIGHT = 1500
 _GAPS = 0.02
 # Groups of tiles at most.
 _GROUPS = 8
+# Loads of the matrix unit are of 128 bits.
+_WIDE = 16
 
 Tiles = npt.NDArray[np.bool_]
 
@@ -48,39 +56,43 @@ class Group:
 
   Attributes:
     tiles: whether each tile is one of them.
+    code: bytes of it.
     sizes: what is reserved for each unit, bytes: what the tile of these takes
       that has most of it, aligned.
     addresses: of each unit, bytes from the begin of the SRAM.
-    top: where the highest unit ends.
+    needed: bytes of SRAM that it all takes, gaps between units included.
+    crowded: whether it would take less than a tile has, if all of the SRAM were
+      interleaved.
   """
 
   tiles: Tiles
+  code: int
   sizes: list[int]
   addresses: list[int]
-  top: int
+  needed: int
+  crowded: bool
 
 
 @dataclasses.dataclass(slots=True)
 class Addresses:
-  """Where everything is on each tile. Code comes first.
+  """Where everything is on each tile.
 
   Attributes:
     units: what has an address, those first that are there all the time.
-    always: how many these are.
     groups: of all tiles.
   """
 
   units: list[Unit]
-  always: int
   groups: list[Group]
 
   @property
   def fullest(self) -> Group:
     """The tiles that need most SRAM."""
-    return max(self.groups, key=lambda g: g.top)
+    return max(self.groups, key=lambda g: g.needed)
 
 
 def assign(
+  target: Target,
   units: list[Unit],
   shares: Shares,
   code: Array,
@@ -91,6 +103,7 @@ def assign(
   """Addresses for everything on all tiles.
 
   Args:
+    target: the machine.
     units: what has to have one.
     shares: their bytes.
     code: bytes of it on each tile.
@@ -100,31 +113,16 @@ def assign(
   """
   first = shares.of(code)
   most = shares.most()
-  # Those that are there all the time leave no gaps.
-  always: list[Unit] = []
-  others: list[Unit] = []
-  for unit in units:
-    (always if unit.always(end) else others).append(unit)
-  always.sort(key=lambda u: -most[u.share])
-  units = always + others
-  count = _MANY_IF_TIGHT if thorough else _MANY
+  packer = _Packer(target, units, most, end, thorough)
 
   def group(tiles: Tiles, rows: list[int]) -> Group:
-    aligned = [_aligned(x) for x in rows]
-    sizes = [aligned[u.share] for u in units]
-    addresses = []
-    top = aligned[first]
-    for size in sizes[: len(always)]:
-      addresses.append(_begin(top, size))
-      top = addresses[-1] + size
     bound = int((1 + _GAPS) * int(peaks[tiles].max()))
-    found, top = _fewest_gaps(others, sizes[len(always) :], top, bound, count)
-    return Group(tiles, sizes, addresses + found, top)
+    return packer.pack(tiles, rows, rows[first], bound)
 
   rest: Tiles = np.ones(len(code), np.bool_)
   fullest = int(peaks.argmax())
   if shares.on(fullest) == most:
-    return Addresses(units, len(always), [group(rest, most)])
+    return Addresses(packer.units, [group(rest, most)])
   rows = shares.rows()
   groups: list[Group] = []
   while True:
@@ -132,194 +130,138 @@ def assign(
     fullest = int(np.where(rest, peaks, -1).argmax())
     below: Tiles = rest & (rows <= rows[:, fullest, None]).all(0)
     if (
-      groups[-1].top <= max((g.top for g in groups[:-1]), default=0)
+      groups[-1].needed <= max((g.needed for g in groups[:-1]), default=0)
       or len(groups) == _GROUPS
       or (below == rest).all()
     ):
-      return Addresses(units, len(always), groups)
+      return Addresses(packer.units, groups)
     groups[-1] = group(below, shares.on(fullest))
     rest = rest & ~below
 
 
-def _aligned(size: int) -> int:
-  """Stores are of 32 bits at least, loads of vectors of 64."""
-  return -(-size // 8) * 8 if size > 4 else -(-size // 4) * 4
+class _Packer:
+  """Places units on one tile.
 
-
-def _fewest_gaps(
-  units: list[Unit], sizes: list[int], base: int, bound: int, count: int
-) -> tuple[list[int], int]:
-  """Addresses and where the highest unit ends: the first way that leaves all of
-  them below a bound, or the best."""
-  lengths = [u.intervals[-1][1] - u.intervals[0][0] + 1 for u in units]
-  orders = [lengths]
-  if len(units) <= count:
-    orders = [sizes, lengths, list(map(operator.mul, lengths, sizes))]
-  best: list[int] = []
-  top = math.inf
-  for order in orders:
-    found = place(units, sizes, base, count, order)
-    end = max(map(operator.add, found, sizes), default=base)
-    if end < top:
-      best, top = found, end
-    if top <= bound:
-      break
-  return best, int(top)
-
-
-def place(
-  units: list[Unit],
-  sizes: list[int],
-  base: int,
-  count: int,
-  weights: list[int],
-) -> list[int]:
-  """The lowest address for each unit where it is free all its life.
-
-  Args:
-    units: what is to be placed.
-    sizes: bytes of each, aligned.
-    base: the lowest address.
-    count: how many are placed in the order of their weights, the others in
-      that of their birth.
-    weights: the highest come first.
+  Attributes:
+    units: those first that are there all the time, the largest first, which
+      leave no gaps.
   """
-  addresses = [base] * len(units)
-  births = [u.intervals[0][0] for u in units]
-  deaths = [u.intervals[-1][1] for u in units]
-  order = [
-    i
-    for _, _, _, i in sorted(
-      zip(
-        map(operator.neg, weights),
-        map(operator.neg, sizes),
-        births,
-        range(len(units)),
-      )
-    )
-    if sizes[i]
-  ]
-  placed: list[_Placed] = []
-  for i in order[:count]:
-    size, first, last = sizes[i], births[i], deaths[i]
-    intervals = units[i].intervals
-    single = len(intervals) == 1
-    at = _begin(base, size)
-    for low, high, begin, end, _, theirs in placed:
-      if low - at >= size:
+
+  def __init__(
+    self,
+    target: Target,
+    units: list[Unit],
+    most: list[int],
+    end: int,
+    thorough: bool,
+  ) -> None:
+    always: list[Unit] = []
+    others: list[Unit] = []
+    for unit in units:
+      (always if unit.always(end) else others).append(unit)
+    always.sort(key=lambda u: -most[u.share])
+    self.units = always + others
+    self._always = len(always)
+    self._target = target
+    self._count = _MANY_IF_TIGHT if thorough else _MANY
+    self._wide = target.has_regions and any(u.interleaved for u in units)
+
+  def pack(self, tiles: Tiles, rows: list[int], code: int, bound: int) -> Group:
+    """Addresses for everything.
+
+    Args:
+      tiles: for which tiles.
+      rows: bytes by share.
+      code: bytes of it.
+      bound: how many bytes are few enough.
+    """
+    sizes: list[int] = []
+    steps: list[int] = []
+    for unit in self.units:
+      size = rows[unit.share]
+      # Stores are of 32 bits at least, loads of vectors of 64.
+      step = _WIDE if unit.interleaved else 8 if size > 4 else 4
+      sizes.append(-(-size // step) * step)
+      steps.append(step)
+    base = -(-code // _WIDE) * _WIDE if sizes else code
+    everything = range(len(sizes))
+    addresses, top = self._stack(everything, sizes, steps, base, bound)
+    needed, limit = top, self._target.bytes_per_tile
+    if self._wide:
+      begin = -(-self._target.executable_bytes // _WIDE) * _WIDE
+      if top - base <= limit - begin:
+        addresses = [a - base + begin for a in addresses]
+      else:
+        stacks, needed = self._two_stacks(sizes, steps, base, begin, bound)
+        addresses = stacks if needed <= limit else addresses
+        needed = max(top, needed)
+    crowded = top <= limit < needed
+    return Group(tiles, code, sizes, addresses, needed, crowded)
+
+  def _two_stacks(
+    self,
+    sizes: list[int],
+    steps: list[int],
+    base: int,
+    begin: int,
+    bound: int,
+  ) -> tuple[list[int], int]:
+    """Addresses of all, those above `begin` that have to be interleaved, and
+    the bytes that this needs."""
+    high = [n for n, u in enumerate(self.units) if u.interleaved]
+    low = [n for n, u in enumerate(self.units) if not u.interleaved]
+    limit = self._target.bytes_per_tile
+    end = limit // _WIDE * _WIDE
+    below, depth = self._stack(high, sizes, steps, 0, 0)
+    addresses = [0] * len(sizes)
+    for n, a in zip(high, below, strict=True):
+      addresses[n] = end - a - sizes[n]
+    lowest = end - depth
+    fixed = sum(sizes[n] + steps[n] for n in low if n < self._always)
+    if lowest < begin or base + fixed > lowest:
+      return addresses, limit + max(begin, base + fixed) - lowest
+    taken = [
+      (addresses[n], addresses[n] + sizes[n], self.units[n].intervals)
+      for n in high
+      if sizes[n]
+    ]
+    above, top = self._stack(low, sizes, steps, base, bound, taken)
+    for n, a in zip(low, above, strict=True):
+      addresses[n] = a
+    return addresses, top + depth if top <= lowest else max(top, limit)
+
+  def _stack(
+    self,
+    numbers: Sequence[int],
+    sizes: list[int],
+    steps: list[int],
+    base: int,
+    bound: int,
+    taken: Sequence[tuple[int, int, list[Interval]]] = (),
+  ) -> tuple[list[int], int]:
+    """Addresses of some units from `base` on, and where the highest ends: the
+    first way that leaves all of them below a bound, or the best."""
+    stay = [n for n in numbers if n < self._always]
+    come = numbers[len(stay) :]
+    addresses = []
+    for n in stay:
+      base = -(-base // steps[n]) * steps[n]
+      addresses.append(base)
+      base += sizes[n]
+    lives = [self.units[n].intervals for n in come]
+    large = [sizes[n] for n in come]
+    lengths = [live[-1][1] - live[0][0] + 1 for live in lives]
+    orders = [lengths]
+    if len(come) <= self._count:
+      orders = [large, lengths, list(map(operator.mul, lengths, large))]
+    best: list[int] = []
+    top = math.inf
+    how = [steps[n] for n in come], base, self._count
+    for order in orders:
+      found = place(lives, large, *how, order, taken)
+      end = max(map(operator.add, found, large), default=base)
+      if end < top:
+        best, top = found, end
+      if top <= bound:
         break
-      if (
-        high > at
-        and begin <= last
-        and first <= end
-        and (single and len(theirs) == 1 or overlap(intervals, theirs))
-      ):
-        at = _begin(high, size)
-    addresses[i] = at
-    bisect.insort(placed, (at, at + size, first, last, i, intervals))
-  if len(order) > count:
-    rest = sorted((births[i], -sizes[i], i, deaths[i]) for i in order[count:])
-    _by_birth(rest, placed, base, addresses)
-  return addresses
-
-
-# Address and end, first and last time, number, times.
-_Placed = tuple[int, int, int, int, int, list[Interval]]
-
-
-def _begin(address: int, size: int) -> int:
-  """The first address from there on that so large a unit can have."""
-  return address if size <= 4 else -(-address // 8) * 8
-
-
-def _by_birth(
-  order: list[tuple[int, int, int, int]],
-  placed: list[_Placed],
-  base: int,
-  addresses: list[int],
-) -> None:
-  """Places units around those that are placed, each for all the time from its
-  birth to its death. `order` has a unit's birth, less its size, its number and
-  its death."""
-  coming = [
-    (begin, end, low, high)
-    for low, high, _, _, _, intervals in placed
-    for begin, end in intervals
-  ]
-  coming.sort(reverse=True)
-  free = _Free(base)
-  dying: list[tuple[int, int, int]] = []
-  for first, size, i, last in order:
-    size = -size
-    while coming and coming[-1][0] <= first:
-      begin, end, low, high = coming.pop()
-      while dying and dying[0][0] < begin:
-        free.release(*heapq.heappop(dying)[1:])
-      free.take(low, high)
-      heapq.heappush(dying, (end, low, high))
-    while dying and dying[0][0] < first:
-      free.release(*heapq.heappop(dying)[1:])
-    later: list[tuple[int, int]] = []
-    if coming and coming[-1][0] <= last:
-      for begin, _, low, high in reversed(coming):
-        if begin > last:
-          break
-        later.append((low, high))
-      later.sort()
-    at = free.first(size, later)
-    addresses[i] = at
-    free.take(at, at + size)
-    heapq.heappush(dying, (last, at, at + size))
-
-
-class _Free:
-  """What is free at a time: ascending pieces, the last one without an end."""
-
-  def __init__(self, base: int) -> None:
-    self._lows = [base]
-    self._highs: list[float] = [math.inf]
-
-  def first(self, size: int, taken: list[tuple[int, int]]) -> int:
-    """The lowest address of a piece of which nothing is in `taken`."""
-    for low, high in zip(self._lows, self._highs):
-      at = _begin(low, size)
-      if at + size > high:
-        continue
-      for begin, end in taken:
-        if begin >= at + size:
-          break
-        if end > at:
-          at = _begin(end, size)
-      if at + size <= high:
-        return at
-    raise AssertionError("the last piece has no end")
-
-  def take(self, low: int, high: int) -> None:
-    """Of what is free."""
-    i = bisect.bisect_right(self._lows, low) - 1
-    left = self._lows[i] < low
-    right = high < self._highs[i]
-    if left and right:
-      self._lows.insert(i + 1, high)
-      self._highs.insert(i, low)
-    elif left:
-      self._highs[i] = low
-    elif right:
-      self._lows[i] = high
-    else:
-      del self._lows[i], self._highs[i]
-
-  def release(self, low: int, high: int) -> None:
-    """Joined with the pieces beside it."""
-    i = bisect.bisect_left(self._lows, low)
-    left = i > 0 and self._highs[i - 1] == low
-    right = self._lows[i] == high
-    if left and right:
-      del self._lows[i], self._highs[i - 1]
-    elif left:
-      self._highs[i - 1] = high
-    elif right:
-      self._lows[i] = low
-    else:
-      self._lows.insert(i, low)
-      self._highs.insert(i, high)
+    return addresses + best, int(top)

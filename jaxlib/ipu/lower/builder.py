@@ -51,11 +51,14 @@ class Builder(Exchanges):
 
   Attributes:
     buffers: steps that need room beside tensors while they run, by their id.
+    interleaved: tensors that have to be in interleaved memory, for 128 bits of
+      them are loaded at a time.
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
     super().__init__(target, choices)
     self.buffers: dict[int, StepBuffers] = {}
+    self.interleaved: set[int] = set()
     self._graph: Graph | None = None
     self._readers: dict[int, list[Node]] | None = None
 
@@ -112,15 +115,14 @@ class Builder(Exchanges):
         i for i, a in enumerate(accesses) if all(d < 0 for d in a.dims)
       )
       hints["walks"] = broadcast(shape, (a.dims for a in accesses))
+    computing = self.target, fields, shape, partition
+    dtypes = [o.view.dtype for o in operands]
     total = cost.compute_set(
-      self.target,
-      fields,
-      shape,
-      partition,
-      [o.view.dtype for o in operands],
-      [self.tensors[r.root].dtype for r in results],
-      **hints,
+      *computing, dtypes, [self.tensors[r.root].dtype for r in results], **hints
     )
+    weights = cost.weights(*computing, dtypes, **hints)
+    if weights is not None:
+      self.interleaved.add(accesses[weights].tensor)
     if epilogue is not None:
       total = cost.add(total, epilogue.cost)
     step = schema.Execute(

@@ -30,6 +30,8 @@ class Choices:
     keeps: copies that exchanges have made stay for later operations.
     boxes: loops may lay out stencils in boxes.
     carried: other mappings than the usual of values that loops carry.
+    wide: the matrix unit may load 128 bits of weights at a time, which then
+      have to be in interleaved memory.
     frugal: steps whose places are known at run time take as little SRAM as
       they can, in more rounds.
   """
@@ -38,6 +40,7 @@ class Choices:
   keeps: bool = True
   boxes: bool = True
   carried: Carried = dataclasses.field(default_factory=dict)
+  wide: bool = True
   frugal: bool = False
 
 
@@ -65,7 +68,7 @@ def smaller(choices: Choices, used: Used) -> Iterator[Choices]:
   if used.keeps:
     choices = dataclasses.replace(choices, keeps=False)
     yield choices
-  least = Choices(hoists=False, keeps=False, boxes=False)
+  least = Choices(hoists=False, keeps=False, boxes=False, wide=choices.wide)
   if used.hoists or used.boxes or choices.carried:
     yield least
   if used.indexes:

@@ -73,8 +73,8 @@ class MemoryPlan:
 
   @property
   def bytes_with_gaps(self) -> int:
-    """Of the tile that needs most: up to where its highest tensor ends."""
-    return self.addresses.fullest.top
+    """Of the tile that needs most, with the gaps between tensors."""
+    return self.addresses.fullest.needed
 
   def record(self) -> schema.Memory:
     """The program's form of it."""
@@ -113,7 +113,7 @@ def plan(
   peaks = shares.peaks(_taken(shares, lives, buffers)) + code
   peak_tile = int(peaks.argmax())
   aliased = [(arguments[i], results[j]) for i, j in module.aliases]
-  places = units(tensors, line, lives, shares, aliased)
+  places = units(tensors, line, lives, shares, aliased, builder.interleaved)
   places += [
     Unit([], [(time, time + 1)], shares.of(step.bytes))
     for time, step in buffers.items()
@@ -121,10 +121,11 @@ def plan(
   always = int(code[peak_tile]) + sum(
     int(shares.row(u.share)[peak_tile]) for u in places if u.always(line.end)
   )
-  placed = assign(places, shares, code, peaks, line.end)
+  given = builder.target, places, shares, code, peaks, line.end
+  placed = assign(*given)
   limit = builder.target.bytes_per_tile
-  if peaks[peak_tile] <= limit < placed.fullest.top:
-    placed = assign(places, shares, code, peaks, line.end, thorough=True)
+  if peaks[peak_tile] <= limit < placed.fullest.needed:
+    placed = assign(*given, thorough=True)
   argument_bytes = sum(tensors[a].bytes for a in arguments)
   result_bytes = sum(tensors[r].bytes for r in results)
   alias_bytes = sum(tensors[results[j]].bytes for _, j in module.aliases)
@@ -220,8 +221,12 @@ def _code_bytes(builder: Builder) -> Array:
 
 
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:
-  """Whether a tile needs more than its SRAM."""
-  return memory.bytes_with_gaps > builder.target.bytes_per_tile
+  """Whether a tile needs more than its SRAM, or its code more than the part of
+  it that can hold any."""
+  target = builder.target
+  return memory.bytes_with_gaps > target.bytes_per_tile or bool(
+    memory.code.max(initial=0) > target.executable_bytes
+  )
 
 
 def check(

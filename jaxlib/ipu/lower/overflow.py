@@ -35,6 +35,16 @@ class _Live(NamedTuple):
 
 def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
   """RESOURCE_EXHAUSTED, with all of `report` and what helps."""
+  tile, room = int(memory.code.argmax()), builder.target.executable_bytes
+  code = int(memory.code[tile])
+  if memory.bytes_with_gaps <= builder.target.bytes_per_tile:
+    return resource_exhausted(
+      f"out of memory: tile {tile} needs {code:,} bytes for the vertices of "
+      f"program {module.name}, {code - room:,} more than the {room:,} of an "
+      f"{builder.target.version} tile's SRAM that can hold code\n"
+      "  What would help: loops (jax.lax.scan, jax.lax.fori_loop) instead of "
+      "code that is unrolled, fewer different operations in one program"
+    )
   advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
   return resource_exhausted(
     f"out of memory: {report(builder, module, memory)}\n"
@@ -65,8 +75,14 @@ def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
     + f"the {limit:,} that an {target.version} tile has ({target.num_tiles} "
     f"tiles, {limit * target.num_tiles:,} bytes in all). "
     + (
-      "Only the gaps between tensors make it too large: without them no tile "
-      f"needs more than {bare:,} bytes. "
+      "Only the gaps between tensors make it too large"
+      + (
+        ", or that what the matrix unit loads 128 bits of at a time has to be "
+        "interleaved"
+        if memory.addresses.fullest.crowded
+        else ""
+      )
+      + f": without them no tile needs more than {bare:,} bytes. "
       if gaps
       else f"With the gaps between tensors it is {whole:,} bytes. "
     )

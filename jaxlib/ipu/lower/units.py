@@ -27,11 +27,13 @@ class Unit:
     tensors: their numbers; none are a step's buffers.
     intervals: when it is there: closed, ascending.
     share: the number of its bytes on each tile (`shares.py`).
+    interleaved: whether it has to be in interleaved memory.
   """
 
   tensors: list[int]
   intervals: list[Interval]
   share: int
+  interleaved: bool = False
 
   def always(self, end: int) -> bool:
     """Whether it is there all the time of a run that is over then."""
@@ -42,6 +44,7 @@ class Unit:
     """Takes another one in."""
     self.tensors += other.tensors
     self.intervals = union(self.intervals, other.intervals)
+    self.interleaved |= other.interleaved
 
 
 def units(
@@ -50,6 +53,7 @@ def units(
   lives: dict[int, list[Interval]],
   shares: Shares,
   aliased: Iterable[tuple[int, int]],
+  interleaved: set[int],
 ) -> list[Unit]:
   """The tensors in SRAM by their places.
 
@@ -59,9 +63,13 @@ def units(
     lives: when each tensor takes SRAM.
     shares: what they take of each tile.
     aliased: donated arguments and the results that replace them.
+    interleaved: tensors that have to be in interleaved memory.
   """
+  # A placed tensor that is its root has no life of its own.
+  wide = {n if n in lives else tensors[n].root for n in interleaved}
   found = {
-    n: Unit([n], list(live), shares.of_tensor(n)) for n, live in lives.items()
+    n: Unit([n], list(live), shares.of_tensor(n), n in wide)
+    for n, live in lives.items()
   }
   joined = [*aliased]
   for event in line.events:

@@ -13,9 +13,9 @@ import heapq
 import numpy as np
 
 from jaxlib.ipu.lower.addresses import Group
+from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.lower.shares import Shares
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.plan.layout import Array
 
 # Begin and end in time, address and end, what.
@@ -26,8 +26,12 @@ class InvalidAddresses(Exception):
   """What is wrong with addresses, and on which tile."""
 
 
-def verify(tensors: list[TensorInfo], memory: MemoryPlan) -> None:
+def verify(builder: Builder, memory: MemoryPlan) -> None:
   """Checks the addresses of a program on all tiles.
+
+  Args:
+    builder: with the tensors, and those of them that have to be interleaved.
+    memory: their lives and their addresses.
 
   Raises:
     InvalidAddresses: names the first that is wrong.
@@ -37,16 +41,24 @@ def verify(tensors: list[TensorInfo], memory: MemoryPlan) -> None:
   if (together != 1).any():
     tile = int(np.argmax(together != 1))
     raise InvalidAddresses(f"tile {tile} is in {together[tile]} groups")
-  shares = Shares(tensors, len(memory.code))
+  shares = Shares(builder.tensors, len(memory.code))
+  target = builder.target
+  wide = {f"tensor {n}" for n in builder.interleaved if target.has_regions}
   for group in groups:
     pieces = _pieces(memory, shares, group)
     tile = int(np.argmax(group.tiles))
+    fits = group.needed <= target.bytes_per_tile
+    end = target.bytes_per_tile if fits else group.needed
     for _, _, low, high, what in pieces:
-      if low % (8 if high - low > 4 else 4):
+      if low % (16 if what in wide else 8 if high - low > 4 else 4):
         raise InvalidAddresses(f"tile {tile}: {what} is not aligned at {low}")
-      if high > group.top:
+      if high > end:
         raise InvalidAddresses(
-          f"tile {tile}: {what} ends at {high}, beyond {group.top}"
+          f"tile {tile}: {what} ends at {high}, beyond {end}"
+        )
+      if fits and what in wide and low < target.executable_bytes:
+        raise InvalidAddresses(
+          f"tile {tile}: {what} at {low} is not interleaved"
         )
     _apart(pieces, tile)
 

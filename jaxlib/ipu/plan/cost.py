@@ -194,6 +194,23 @@ def compute_set(
   return superstep(target, compute=taken, flops=codelet.flops(fields, shape))
 
 
+def weights(
+  target: Target,
+  fields: schema.Fields,
+  shape: tuple[int, ...],
+  partition: Layout,
+  operand_dtypes: Sequence[DType],
+  **hints: Any,
+) -> int | None:
+  """The operand of a compute set that has to be in interleaved memory for it to
+  take what `compute_set` says; None if there is none."""
+  codelet = CODELETS[type(fields)]
+  if not codelet.has_weights:
+    return None
+  cell = _largest_cell(partition, shape)
+  return codelet.weights(target, fields, operand_dtypes, cell, **hints)
+
+
 def _largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
   """The largest cell's extent along each dimension of the iteration space;
   its size alone where blocks straddle dimensions."""
