@@ -238,6 +238,40 @@ def test_rotate_and_interleave(check):
   check(f, util.sample(np.float32, (4, 6, 6, 4)), exact=True)
 
 
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("f", [
+  lambda x: jnp.stack([x[:, i] for i in range(4)], 1),
+  lambda x: jnp.concatenate([x[:17], x[17:18], x[18:]]),
+  lambda x: jnp.concatenate([x[:5], x[5:5], x[5:]]),
+  lambda x: jnp.stack(list(x[::-1]))[::-1],
+  lambda x: lax.complex(x, -x).real,
+  lambda x: jnp.stack([x[:, 0]] * 4, 1) + x,
+])  # fmt: skip
+def test_parts_that_are_put_together_again_do_not_move(check, ipu, f):
+  x = util.sample(np.float32, (40, 4))
+  check(lambda x: f(x) * 2, x, exact=True)
+
+  moved = util.costs(ipu, lambda x: f(x) * 2, x)["ipu exchange bytes"]
+  assert (
+    moved <= util.costs(ipu, lambda x: x[:, :1] * x, x)["ipu exchange bytes"]
+  )
+
+
+@given(st.data())
+def test_parts_in_any_order(check, data):
+  x = util.sample(np.int32, (6, 5))
+  axis = data.draw(st.integers(0, 1))
+  cuts = st.integers(0, x.shape[axis])
+  step = st.sampled_from([1, 2, -1])
+  parts = data.draw(st.lists(st.tuples(cuts, cuts, step), min_size=1))
+
+  def f(x):
+    y = jnp.moveaxis(x, axis, 0)
+    return lax.concatenate([y[a:b:s] for a, b, s in parts], 0)
+
+  check(f, x, exact=True)
+
+
 def test_device_copies(ipu, cpu):
   """Arrays survive the way to the device and back, in any memory order."""
   for dtype in ALL:

@@ -256,6 +256,54 @@ TEST(DotTest, WindowsThatOverlap) {
   }
 }
 
+// Rows of two dimensions, which lie in the left operand and in the result in
+// opposite orders, as in a Fourier transform of columns.
+TEST(DotTest, RowsInAnotherOrderThanTheResults) {
+  std::mt19937 random(9);
+  for (int64_t inner : {3, 130, 257}) {
+    for (int64_t columns : {5, 32, 70}) {
+      const std::vector<int64_t> shape = {1, inner, 6, columns, 4, 2};
+      // In memory: 4 terms, 6 rows, `inner` rows, 2 terms.
+      TestArray x(program::kF32, {4, 6, inner, 2}, {4, 2, 1, 5}, 6, random,
+                  false);
+      TestArray w(program::kF32, {4, 2, columns}, {4, 5, 3}, 6, random, false);
+      const auto draw = [&](TestArray& array,
+                            const std::vector<int64_t>& over) {
+        ForEachIndex(over, [&](const auto& i) {
+          array.At<float>(i) = static_cast<float>(random() % 16) - 8;
+        });
+      };
+      draw(x, {1, inner, 6, 1, 4, 2});
+      draw(w, {1, 1, 1, columns, 4, 2});
+      program::Dot fields = DotOf(program::kF32);
+      fields.num_rows = 2;
+      ThreadPool threads(2);
+      for (const Factories* table : AllTables()) {
+        for (bool adds : {false, true}) {
+          TestArray result(program::kF32, {inner, 6, columns}, {1, 2, 3}, 6,
+                           random, false);
+          fields.adds = adds;
+          ForEachIndex({1, inner, 6, columns, 1, 1},
+                       [&](const auto& i) { result.At<float>(i) = 3; });
+          RunKernel(*table, fields, shape, {&x, &w}, {&result}, threads);
+          EXPECT_TRUE(result.GapsIntact());
+          ForEachIndex({1, inner, 6, columns, 1, 1},
+                       [&](std::vector<int64_t> i) {
+                         float sum = adds ? 3 : 0;  // exact
+                         for (i[4] = 0; i[4] < 4; ++i[4]) {
+                           for (i[5] = 0; i[5] < 2; ++i[5]) {
+                             sum += x.At<float>(i) * w.At<float>(i);
+                           }
+                         }
+                         i[4] = i[5] = 0;
+                         ASSERT_EQ(result.At<float>(i), sum);
+                       });
+        }
+      }
+    }
+  }
+}
+
 TEST(DotTest, RefusesWhatItCannotRun) {
   std::mt19937 random(6);
   TestArray floats(program::kF32, {2, 2}, {1, 3}, 4, random, false);

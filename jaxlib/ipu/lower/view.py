@@ -154,3 +154,31 @@ def merge(view: View, groups: Sequence[Sequence[int]]) -> View | None:
   order = [d for g in groups for d in g]
   shape = tuple(math.prod(view.shape[d] for d in g) for g in groups)
   return view.transpose(order).reshape(shape)
+
+
+def adjoin(views: Sequence[View], dimension: int) -> View | None:
+  """Views one after the other along a dimension, if they are one view: slices
+  of an array that are put together again. Empty ones are left out."""
+  views = [v for v in views if v.size]
+  if not views:
+    return None
+  first, *rest = views
+  stride = next(
+    (v.strides[dimension] for v in views if v.shape[dimension] > 1),
+    rest[0].offset - first.offset if rest else 0,
+  )
+  shape = list(first.shape)
+  for v in rest:
+    if v.root != first.root or any(
+      a != b and extent > 1 and d != dimension
+      for d, (a, b, extent) in enumerate(zip(v.strides, first.strides, v.shape))
+    ):
+      return None
+    if v.offset != first.offset + shape[dimension] * stride:
+      return None
+    if v.shape[dimension] > 1 and v.strides[dimension] != stride:
+      return None
+    shape[dimension] += v.shape[dimension]
+  strides = list(first.strides)
+  strides[dimension] = stride
+  return dataclasses.replace(first, shape=tuple(shape), strides=tuple(strides))

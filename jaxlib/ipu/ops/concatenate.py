@@ -1,4 +1,5 @@
-"""concatenate and pad: exchanges into parts of a new tensor."""
+"""concatenate and pad: exchanges into parts of a new tensor; parts of an array
+that are put together again stay where they are."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.lower.view import View, adjoin
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 
@@ -21,7 +22,10 @@ def _concatenate(builder: Builder, node: Node) -> None:
   views = [builder.view(v) for v in node.inputs]
   ends = list(itertools.accumulate(v.shape[dimension] for v in views))
   bounds = list(zip([0, *ends], ends))
-
+  whole = adjoin(views, dimension)
+  if whole is not None:
+    builder.define(node.results[0], whole)
+    return
   root = builder.result(node)
   whole = builder.root_view(root)
   pairs = [

@@ -18,6 +18,8 @@ namespace gemm {
 
 // Multiply-adds that are worth a second thread: a few microseconds.
 inline constexpr double kWorthThread = 1 << 17;
+// Rows of a result that are evenly spaced, for which columns are packed anew.
+inline constexpr int64_t kWorthRows = 8 * kTileRows;
 
 }  // namespace gemm
 
@@ -37,8 +39,10 @@ template <typename T>
 Gemm<T>::Gemm(const Product& product, uint8_t native) : p_(product) {
   lhs_native_ = p_.lhs.dtype == native;
   rhs_native_ = p_.rhs.dtype == native;
-  result_native_ = p_.result.dtype == native && p_.result.row.even() &&
-                   p_.result.column.stride() == 1;
+  const Axis& rows = p_.result.row;
+  result_native_ = p_.result.dtype == native &&
+                   p_.result.column.stride() == 1 &&
+                   (rows.even() || rows.run() >= gemm::kWorthRows);
   load_lhs_ = LoadRunOf<T>(p_.lhs.dtype);
   load_rhs_ = LoadRunOf<T>(p_.rhs.dtype);
   store_ = StoreRunOf<T>(p_.result.dtype);
@@ -127,9 +131,11 @@ void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
   result += p_.result.batch.At(batch) * p_.result.item_size;
   const Range k = {0, p_.k};
   if (result_native_) {
-    const int64_t row = p_.result.row.stride();
-    Sum(lhs, rhs, m, n, k,
-        reinterpret_cast<T*>(result) + m.begin * row + n.begin, row, p_.adds);
+    T* const to = reinterpret_cast<T*>(result) + n.begin;
+    p_.result.row.ForRuns(m, [&](int64_t at, int64_t first, int64_t count) {
+      const Range rows = {m.begin + first, m.begin + first + count};
+      Sum(lhs, rhs, rows, n, k, to + at, p_.result.row.stride(), p_.adds);
+    });
     return;
   }
   // Sums in T first, in blocks that stay in the cache.

@@ -46,6 +46,23 @@ void Sort(Loops& loops, const Step& step) {
       [&](const auto& a, const auto& b) { return step(a) > step(b); });
 }
 
+constexpr int64_t kCacheLine = 64;
+
+// Whether reading rows in the order of the result takes an element of each
+// cache line, but another order of their loops takes whole lines; and the
+// result has whole lines in each row.
+bool ReadsAcrossLines(const Loops& m, const Loops& n, int64_t lhs_bytes,
+                      int64_t result_bytes) {
+  if (m.size() < 2 || n.empty() || n.back().result != 1 ||
+      n.back().extent * result_bytes < kCacheLine) {
+    return false;
+  }
+  const auto within_line = [&](const ProductLoop& l) {
+    return l.lhs != 0 && std::abs(l.lhs) * lhs_bytes < kCacheLine;
+  };
+  return !within_line(m.back()) && std::any_of(m.begin(), m.end(), within_line);
+}
+
 // Columns of fewer than this are not worth a product of their own.
 constexpr int64_t kWorthColumns = 128;
 
@@ -82,6 +99,10 @@ NormalProduct::NormalProduct(Product p) : adds(p.adds) {
   const auto inner = p.n.end() - EvenSuffix(p.n).first;
   p.batch.insert(p.batch.end(), p.n.begin(), inner);
   p.n.erase(p.n.begin(), inner);
+
+  if (ReadsAcrossLines(p.m, p.n, p.lhs.item_size, p.result.item_size)) {
+    Sort(p.m, [](const ProductLoop& l) { return std::abs(l.lhs); });
+  }
 
   batch = Extent(p.batch);
   m = Extent(p.m);
