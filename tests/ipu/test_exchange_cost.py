@@ -1,0 +1,111 @@
+"""What exchanges and host streams cost."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from program_kit import everywhere
+
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.plan import cost, layout
+from jaxlib.ipu.plan.traffic import Traffic, traffic
+from jaxlib.ipu.plan.walk import Side
+
+IPU1, IPU2 = machines.resolve("ipu1"), machines.resolve("ipu2")
+F32, F16, I32 = DType.F32, DType.F16, DType.I32
+
+
+def moved(a: layout.Layout, b: layout.Layout) -> Traffic:
+  shape = (a.num_elements,)
+  return traffic(Side(a, 0, (1,)), Side(b, 0, (1,)), shape, 4)
+
+
+def test_nothing_moves_onto_itself():
+  a = layout.linear(1000, 16)
+  step = cost.exchange(IPU2, [moved(a, a)])
+  assert not any(dataclasses.astuple(step))
+
+
+def test_broadcast_is_sent_once():
+  step = cost.exchange(IPU1, [moved(layout.single(10), everywhere(10, 8))])
+  assert step.exchange_bytes == 7 * 40
+  assert step.exchange_cycles == 10 + IPU1.route_cycles
+
+
+def test_pairs_of_tiles_receive_the_same_at_twice_the_rate():
+  move = moved(layout.single(10), everywhere(10, 8))
+  assert move.alike
+  step = cost.exchange(IPU2, [move])
+  assert step.exchange_bytes == 7 * 40
+  assert step.exchange_cycles == 5 + IPU2.route_cycles
+  # Eight parts, each on two tiles; then each part's tiles eight apart.
+  adjoining, apart = (
+    layout.Layout((layout.Factor(80, 10, step),), (layout.Replica(2, replica),))
+    for step, replica in ((2, 1), (1, 8))
+  )
+  assert adjoining.pairs_alike and not apart.pairs_alike
+  assert not dataclasses.replace(adjoining, base=1).pairs_alike
+  source = layout.single(80, 20)
+  # The sender has 80 elements to send, 8 bytes a cycle with its neighbour.
+  step = cost.exchange(IPU2, [moved(source, adjoining)])
+  assert step.exchange_cycles == 40 + IPU2.route_cycles
+  step = cost.exchange(IPU2, [moved(source, apart)])
+  assert step.exchange_cycles == 80 + IPU2.route_cycles
+
+
+def test_transposition_is_all_to_all():
+  rows = layout.grid((8, 8), (8, 1))
+  columns = layout.grid((8, 8), (1, 8))
+  # Each tile keeps one element of its eight.
+  step = cost.exchange(IPU2, [moved(rows, columns)])
+  assert step.exchange_bytes == 8 * 7 * 4
+  assert step.exchange_cycles == 7 + IPU2.route_cycles
+  assert step.sync_cycles == IPU2.sync_cycles
+
+
+def test_what_stays_on_a_tile_is_known():
+  here, there = layout.linear(100, 4), layout.grid((100,), (4,))
+  assert moved(here, there).kept.tolist() == [100] * 4
+  # Rows to columns: one element of eight stays.
+  rows, columns = layout.grid((8, 8), (8, 1)), layout.grid((8, 8), (1, 8))
+  assert moved(rows, columns).kept.tolist() == [4] * 8
+
+
+def test_one_worker_makes_short_copies():
+  assert cost.cycles(cost.local_copy(IPU2, 8)) == 72 + 6
+  assert cost.cycles(cost.local_copy(IPU2, 8000)) == 288 + 1000
+
+
+def test_the_busiest_tile_counts_over_all_moves():
+  one, other = layout.single(10, 0), layout.single(10, 1)
+  there, back = moved(one, other), moved(other, one)
+  way = IPU2.route_cycles
+  assert cost.exchange(IPU2, [there, back]).exchange_cycles == 10 + way
+  assert cost.exchange(IPU2, [there, there]).exchange_cycles == 20 + way
+
+
+def test_host_streams_take_the_link():
+  small, large = (cost.host_stream(IPU2, [n]) for n in (4, 32_000_000))
+  begin_and_end = IPU2.host_stream_seconds * IPU2.clock_hz
+  # The measured begin and end hold a synchronisation.
+  assert cost.cycles(small) == pytest.approx(
+    begin_and_end + IPU2.host_copy_cycles, abs=2
+  )
+  assert small.sync_cycles == IPU2.host_sync_cycles
+  seconds = (large.exchange_cycles - small.exchange_cycles) / IPU2.clock_hz
+  packets = 32_000_000 / 1024
+  link = (32_000_000 + packets * 24) / IPU2.host_bytes_per_second
+  assert seconds == pytest.approx(link, rel=1e-3)
+  # Packets to the host are smaller; a tile takes 16 KiB at once.
+  back = cost.host_stream(IPU2, [32_000_000], to_host=True)
+  assert back.exchange_cycles > 1.05 * large.exchange_cycles
+  assert large.sync_cycles == 2 * small.sync_cycles == 2 * IPU2.host_sync_cycles
+
+
+def test_arrays_of_one_stream_begin_and_end_together():
+  one, three = (cost.host_stream(IPU2, [4] * n) for n in (1, 3))
+  more = three.exchange_cycles - one.exchange_cycles
+  assert more == pytest.approx(2 * IPU2.host_copy_cycles, abs=2)
+  assert cost.cycles(cost.host_stream(IPU2, [])) == 0

@@ -1,0 +1,183 @@
+"""Plans of matrix products against exhaustive search, and what combines partial
+results."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.codelets import CODELETS, dot
+from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.plan import combine, cost, matmul, reduction
+from jaxlib.ipu.program import schema
+
+IPU2 = machines.resolve("ipu2")
+F32, F16, I32 = DType.F32, DType.F16, DType.I32
+
+
+def products_cost(target, extents, parts, dtype):
+  """The plan's cost of one split, by itself."""
+  blocks = [-(-e // p) for e, p in zip(extents, parts, strict=True)]
+  b, m, n, k = blocks
+  lhs, rhs = 4 * b * k * m, 4 * b * k * n
+  if parts[2] > 1 and parts[2] % 2 == 0:
+    lhs /= 2  # pairs of tiles receive the same rows
+  if parts[2] == parts[3] == 1 and parts[1] % 2 == 0:
+    rhs /= 2
+  total = cost.exchange_cycles(target, lhs + rhs, 0)
+  vertices = CODELETS[schema.Dot].cycles(
+    target,
+    schema.Dot(dtype, 0),
+    [dtype, dtype],
+    [dtype],
+    blocks,
+    vector=min(extents[1:3]) == 1,
+  )
+  total += vertices.total
+  total += target.sync_cycles
+  if parts[3] > 1:
+    outputs, gk = np.array([b * m * n]), np.array([parts[3]])
+    adding = matmul.adding_cycles(target, 4)
+    total += combine.combination_cycles(target, outputs, gk, 4, adding)[0]
+  return float(total)
+
+
+@pytest.mark.parametrize(
+  ("tiles", "extents"),
+  [
+    (24, (1, 13, 7, 40)),
+    (24, (3, 5, 5, 9)),
+    (24, (1, 1, 1, 300)),
+    (24, (2, 64, 1, 64)),
+    # Blocks that fill the matrix unit, and as many of them as there are tiles.
+    (92, (1, 80, 96, 256)),
+    (92, (1, 64, 100, 320)),
+    (92, (1, 256, 256, 100)),
+  ],
+)
+def test_plans_are_near_the_best_of_all_splits(tiles, extents):
+  target = machines.resolve("ipu2", tiles)
+  plan = matmul.plan(target, *extents, F32, F32, F32)
+  ways = (
+    {-(-e // -(-e // p)) for p in range(1, min(e, tiles) + 1)} for e in extents
+  )
+  used = [p for p in itertools.product(*ways) if math.prod(p) <= tiles]
+  best = min(products_cost(target, extents, p, F32) for p in used)
+  assert np.prod(plan.parts) <= tiles
+  assert plan.cycles == products_cost(target, extents, plan.parts, F32)
+  assert plan.cycles <= 1.02 * best
+
+
+@pytest.mark.parametrize("extents", [(1, 512, 512, 512), (64, 32, 32, 16)])
+@pytest.mark.parametrize("dtype", [F32, F16, DType.BF16, I32, DType.F64])
+def test_plans_of_every_type_fit_and_use_the_machine(extents, dtype):
+  plan = matmul.plan(IPU2, *extents, dtype, dtype, dtype)
+  assert plan.fits and np.prod(plan.parts) > IPU2.num_tiles / 4
+  assert plan.tile_bytes <= 0.6 * IPU2.bytes_per_tile
+
+
+SUMS = reduction.Work(
+  item_bytes=4, each=Cycles(0.5), partial_bytes=4, combine=Cycles(0.5)
+)
+
+
+def combining(
+  target: machines.Target,
+  plan: reduction.ReductionPlan,
+  work: reduction.Work = SUMS,
+) -> schema.Cost:
+  """Of the partial results of a reduction by such a plan."""
+  shape = (
+    plan.kept_block * plan.kept_parts,
+    plan.reduced_block * plan.reduced_parts,
+  )
+  split = reduction.partition(shape, 1, plan)
+  found = combine.epilogue(
+    target,
+    split,
+    shape,
+    1,
+    reduction.result_layout(target, split, plan, shape, 1),
+    work.partial_bytes,
+    reduction.combining_cycles(target, work),
+    combine.REDUCTIONS,
+  )
+  assert found is not None
+  return found.cost
+
+
+def test_the_workers_of_a_tile_share_what_a_reduction_combines():
+  plan = reduction.ReductionPlan(1440, 512, 5, 2)
+  three, six = (
+    dataclasses.replace(
+      machines.resolve("ipu2", 10), num_workers=n, launch_cycles=0
+    )
+    for n in (3, 6)
+  )
+  # 720 results a tile: 60 vectors for each of six workers, 120 for three.
+  assert combining(six, plan).compute_cycles == 11 + 6 * (16 + 60 * (11 + 1))
+  assert combining(three, plan).compute_cycles == 11 + 3 * (16 + 120 * (11 + 1))
+
+
+def test_many_partials_are_combined_in_stages():
+  few, many = (
+    combining(IPU2, reduction.ReductionPlan(1, 512, 1, parts))
+    for parts in (4, 1472)
+  )
+  assert few.sync_cycles == IPU2.sync_cycles
+  assert many.sync_cycles == 2 * IPU2.sync_cycles
+  # 38 groups of 39 tiles, then 38 results.
+  assert many.exchange_cycles == 38 + 38 + 2 * IPU2.route_cycles
+  assert many.exchange_bytes == 1472 * 4
+  assert cost.cycles(many) < 4 * cost.cycles(few)
+
+
+@given(st.integers(1, 2000), st.integers(2, 1471), st.sampled_from([0.5, 4.0]))
+def test_combining_more_does_not_take_less(block, parts, each):
+  cycles = reduction.combining_cycles(IPU2, SUMS._replace(combine=Cycles(each)))
+
+  def combined(block: int) -> float:
+    return combine.combination(IPU2, block, parts, 4, cycles)
+
+  assert combined(2 * block) >= combined(block)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, I32])
+def test_what_does_not_fit_in_one_step_takes_several(dtype):
+  plan = matmul.plan(IPU2, 1, 6144, 6144, 6144, dtype, dtype, dtype)
+  assert plan.fits and plan.steps > 1
+  assert plan.tile_bytes <= 0.6 * IPU2.bytes_per_tile
+  whole = matmul.plan(IPU2, 1, 512, 512, 512, dtype, dtype, dtype)
+  assert whole.steps == 1
+  # The same rate as of products that fit at once, or a better one.
+  assert plan.cycles / 6144**3 < whole.cycles / 512**3
+
+
+def test_what_does_not_fit_says_so():
+  tiny = machines.resolve("ipu2", 1)
+  plan = matmul.plan(tiny, 1, 4096, 4096, 4096, F32, F32, F32)
+  assert not plan.fits
+
+
+def test_empty_products_need_no_plan():
+  assert matmul.plan(IPU2, 1, 0, 4, 4, F32, F32, F32).parts == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("version", machines.TARGETS)
+def test_peak_rates(version):
+  """A large block keeps the matrix unit busy most of the time."""
+  target = machines.resolve(version)
+  block = dot.Block(1, 1200, 512, 512)
+  f32 = dot.amp_cycles(target, F32, F32, block)
+  f16 = dot.amp_cycles(target, F16, F32, block)
+  macs = 1200 * 512 * 512
+  assert 0.7 < macs / (f32 * target.fp32_macs) <= 1
+  assert 0.7 < macs / (f16 * target.fp16_macs) <= 1
