@@ -24,6 +24,7 @@ from jaxlib.ipu.lower.first_fit import place
 from jaxlib.ipu.lower.shares import Shares
 from jaxlib.ipu.lower.units import Unit
 from jaxlib.ipu.lower.verify_addresses import InvalidAddresses, verify
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 pytestmark = pytest.mark.ipu_only
@@ -521,6 +522,28 @@ def test_results_replace_operands_only_in_the_same_place():
   verify_addresses._apart([(0, 5, 0, 80, "x"), (6, 9, 8, 88, "y")], 0)
   with pytest.raises(InvalidAddresses, match="overlaps operand"):
     verify_addresses._apart([operand, (5, 9, 8, 88, "result")], 0)
+
+
+def test_copies_over_their_sources_are_found(compiled):
+  """Of what a copy reads nothing is overwritten, but by itself."""
+  builder = compiled.builder
+  tensors = builder.tensors
+  a, b = next(
+    (m.source, m.destination)
+    for step in builder.steps
+    if isinstance(step, schema.Copy)
+    for m in step.moves
+    if tensors[m.source].layout.joined != tensors[m.destination].layout.joined
+  )
+
+  def pieces(address):
+    found = [(0, 4, 0, 80, f"tensor {a}"), (5, 9, address, 160, f"tensor {b}")]
+    return {p[4]: p for p in found}
+
+  verify_addresses._copied(builder, pieces(80), 0)
+  for address in (0, 40):
+    with pytest.raises(InvalidAddresses, match="is copied over"):
+      verify_addresses._copied(builder, pieces(address), 0)
 
 
 def test_tiles_without_addresses_are_found(compiled):

@@ -129,6 +129,15 @@ def test_a_mapping_refines_over_its_own_extents(layout):
   assert layout.over([f.extent for f in layout.factors]) is not None
 
 
+@given(mappings())
+def test_joined_factors_are_the_same_mapping(layout):
+  joined = layout.joined
+  assert brute(joined) == brute(layout)
+  assert joined.joined == joined
+  cut = [f for f in layout.factors if f.parts > 1]
+  assert len(joined.factors) <= len(cut) + 1
+
+
 @st.composite
 def projections(draw: st.DrawFn) -> tuple[Layout, tuple[int, ...], list[int]]:
   shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from jaxlib.ipu.lower.allocate import Interval, overlap, union
 from jaxlib.ipu.lower.liveness import Timeline
@@ -65,6 +65,14 @@ def units(
     aliased: donated arguments and the results that replace them.
     interleaved: tensors that have to be in interleaved memory.
   """
+
+  def alike(a: Unit, b: Unit) -> bool:
+    """Whether each tile has the same elements of both, in the same order."""
+    one, other = tensors[a.tensors[0]].layout, tensors[b.tensors[0]].layout
+    return shares.equal(a.share, b.share) and (
+      one is other or one.joined == other.joined
+    )
+
   # A placed tensor that is its root has no life of its own.
   wide = {n if n in lives else tensors[n].root for n in interleaved}
   found = {
@@ -83,14 +91,16 @@ def units(
       a is not None
       and b is not None
       and a is not b
-      and shares.equal(a.share, b.share)
+      and alike(a, b)
       and not overlap(a.intervals, b.intervals)
     ):
       a.join(b)
       for number in b.tensors:
         found[number] = a
   places = sorted({id(u): u for u in found.values()}.values(), key=_begin)
-  return _replaced(places, shares, set(line.times.values()))
+  # A copy has read its source when its destination is written, and no sooner.
+  times = {event.time for event in line.events if not event.copies}
+  return _replaced(places, alike, times)
 
 
 def _begin(unit: Unit) -> Interval:
@@ -98,7 +108,7 @@ def _begin(unit: Unit) -> Interval:
 
 
 def _replaced(
-  places: list[Unit], shares: Shares, times: set[int]
+  places: list[Unit], alike: Callable[[Unit, Unit], bool], times: set[int]
 ) -> list[Unit]:
   """Joins results with operands that die as they are written.
 
@@ -113,9 +123,7 @@ def _replaced(
     operand = None
     if before in times:
       dying = ending[before]
-      operand = next(
-        (u for u in dying if shares.equal(u.share, unit.share)), None
-      )
+      operand = next((u for u in dying if alike(u, unit)), None)
     if operand is not None:
       dying.remove(operand)
       operand.join(unit)

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxlib.ipu.lower.addresses import Group
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.local_copies import _copies as copies
 from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.lower.shares import Shares
 from jaxlib.ipu.plan.layout import Array
@@ -61,6 +62,28 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
           f"tile {tile}: {what} at {low} is not interleaved"
         )
     _apart(pieces, tile)
+    _copied(builder, {p[4]: p for p in pieces}, tile)
+
+
+def _copied(builder: Builder, pieces: dict[str, _Piece], tile: int) -> None:
+  """A copy's source is there until its destination is written, unless both are
+  one place and nothing moves."""
+  for step in copies(builder.steps):
+    for move in step.moves:
+      source = pieces.get(f"tensor {move.source}")
+      written = pieces.get(f"tensor {move.destination}")
+      if source is None or written is None or source[4] == written[4]:
+        continue
+      layouts = {
+        builder.tensors[n].layout.joined
+        for n in (move.source, move.destination)
+      }
+      same = source[2:4] == written[2:4] and len(layouts) == 1
+      if not same and source[2] < written[3] and written[2] < source[3]:
+        raise InvalidAddresses(
+          f"tile {tile}: {written[4]} at {written[2]} is copied over "
+          f"{source[4]} at {source[2]}"
+        )
 
 
 def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:

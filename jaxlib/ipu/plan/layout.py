@@ -99,6 +99,24 @@ class Layout:
       return bool(inner)
     return not any(n % 2 for n in (self.base, *inner, *steps))
 
+  @functools.cached_property
+  def joined(self) -> Layout:
+    """The same mapping with as few factors as they can be joined to: the same
+    for most ways to write one mapping."""
+    factors: list[Factor] = []
+    for f in self.factors:
+      if f.extent == 1:
+        continue
+      if f.parts > 1:
+        factors.append(f)
+      elif factors:
+        e, b, stride = factors[-1]
+        factors[-1] = Factor(e * f.extent, b * f.extent, stride)
+      else:
+        factors.append(Factor(f.extent, f.extent, 0))
+    replicas = tuple(r for r in self.replicas if r.count > 1)
+    return Layout(tuple(factors), replicas, self.base)
+
   def covers(self, other: Layout) -> bool:
     """Whether each tile has what it has under another mapping, or more, since
     this one holds more copies."""
