@@ -114,7 +114,7 @@ def machine(code: int, data: int, tiles: int = 1) -> Target:
 @given(st.data())
 def test_each_tile_has_room_for_its_share(data):
   tiles = data.draw(st.integers(1, 6), "tiles")
-  target = machine(data.draw(st.sampled_from([160, 320, 1600])), 320, tiles)
+  target = machine(data.draw(st.sampled_from([80, 320, 1600])), 320, tiles)
   rows = st.lists(
     st.integers(0, 40).map(lambda n: 4 * n), min_size=tiles, max_size=tiles
   ).map(lambda row: np.array(row, np.int64))
@@ -165,14 +165,14 @@ def test_tiles_that_hold_different_things_have_different_addresses():
 def test_weights_are_interleaved(always):
   """Below all else if there is room, otherwise from the last byte down."""
 
-  def found(data: int, plain: int):
+  def found(data: int, plain: int, size: int = 40):
     shares = Shares([], 1)
     end = END if always else 9
     units = [
       Unit([], [(0, end)], shares.of(np.array([n])), wide)
       for n, wide in ((plain, False), (96, True), (48, True))
     ]
-    code, peaks = np.array([40]), np.array([40 + plain + 144])
+    code, peaks = np.array([size]), np.array([size + plain + 144])
     plan = assign(machine(800, data), units, shares, code, peaks, END)
     (group,) = plan.groups
     where = zip(plan.units, group.addresses, strict=True)
@@ -184,6 +184,9 @@ def test_weights_are_interleaved(always):
   group, where = found(400, 800)
   assert where == [(48, False), (1056, True), (1104, True)]
   assert group.needed == 48 + 800 + 144 and not group.crowded
+  # What is no data goes beyond the first region.
+  group, where = found(600, 208, 1000)
+  assert where[0][0] == 1008 and group.needed == 1008 + 208 + 144
   # All bytes would do, but too few of them are interleaved.
   group, where = found(128, 608)
   assert group.crowded and group.needed > 928
@@ -400,6 +403,7 @@ def test_reports_list_addresses(ipu, tmp_path):
   lines = re.findall(r"(0x[0-9a-f]+) ([\d,]+) bytes at [-\d ]+: (.*)", text)
   ends = [int(a, 16) + int(n.replace(",", "")) for a, n, _ in lines]
   assert max(ends) == whole
+  assert re.search(r"0x00000 [\d,]+ bytes always: code", text)
   assert any(what.startswith("argument x f32[3000]") for *_, what in lines)
   assert any(what.startswith("buffers of a Sort") for *_, what in lines)
 

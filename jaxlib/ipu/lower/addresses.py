@@ -188,7 +188,9 @@ class _Packer:
     addresses, top = self._stack(everything, sizes, steps, base, bound)
     needed, limit = top, self._target.bytes_per_tile
     if self._wide:
+      # State of vertices and stacks may go beyond the first region.
       begin = -(-self._target.executable_bytes // _WIDE) * _WIDE
+      begin = max(begin, base)
       if top - base <= limit - begin:
         addresses = [a - base + begin for a in addresses]
       else:

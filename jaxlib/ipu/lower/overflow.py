@@ -101,7 +101,8 @@ def addresses(builder: Builder, module: Module, memory: MemoryPlan) -> str:
   tile = int(group.tiles.argmax())
   steps = {time: step.step for time, step in memory.buffers.items()}
   lines = [
-    f"addresses on {int(group.tiles.sum())} tiles, tile {tile} the first"
+    f"addresses on {int(group.tiles.sum())} tiles, tile {tile} the first",
+    f"{0:#07x} {group.code:,} bytes always: code",
   ]
   places = zip(group.addresses, group.sizes, plan.units, strict=True)
   for address, size, unit in sorted(places, key=lambda p: p[:2]):
