@@ -47,7 +47,7 @@ def small(x: Array) -> Array:
   squares have few digits, if any."""
   limits = np.finfo(x.dtype)
   if (x * x).sum(dtype=x.dtype) < limits.tiny / limits.eps:
-    return np.sqrt(limits.tiny)
+    return np.abs(x).max(initial=0) or limits.tiny
   return x.dtype.type(1)
 
 

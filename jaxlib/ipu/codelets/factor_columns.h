@@ -132,7 +132,11 @@ Reflector<T> MakeReflector(const T* x, int64_t head, int64_t rows, int64_t step,
   Products<1>(v, v, 0, head, step, &square);
   if (alpha * alpha + square < Limits::min() / Limits::epsilon()) {
     // Of numbers this small the squares have few digits, if any.
-    unit = std::sqrt(Limits::min());
+    T largest = 0;
+    for (int64_t i = head; i < rows; ++i) {
+      largest = std::max(largest, std::abs(x[i]));
+    }
+    if (largest > 0) unit = largest;
     for (int64_t i = head + 1; i < rows; ++i) v[i] /= unit;
     alpha /= unit;
     Products<1>(v, v, 0, head, step, &square);
