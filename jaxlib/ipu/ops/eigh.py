@@ -1,5 +1,5 @@
-"""Eigenvalues of symmetric and Hermitian matrices, by Jacobi's method; without
-vectors by bisection.
+"""Eigenvalues of symmetric and Hermitian matrices: of the tridiagonal form; or,
+of complex and of many small matrices with vectors, by Jacobi's method.
 
 `ipu_eigh` is what `jax_plugins/ipu/lowerings.py` makes of JAX's `eigh`.
 """
@@ -12,7 +12,7 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.ops import _jacobi, _matrices, bisection
+from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection
 from jaxlib.ipu.ops._matrices import part, spread
 
 
@@ -41,6 +41,8 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   if n < 2 or 0 in batch:
     values = e.real(e.reshape(matrix, (*batch, n)))
     return _matrices.identity(e, matrix.shape, matrix.dtype), values
+  if _spectral.suits(e, matrix):
+    return _spectral.eigenvectors(e, matrix)
   a, scale = _matrices.scaled(e, matrix)
   one = (*batch, 1, 1)
   shift = e.reshape(_bound(e, a), one)

@@ -149,22 +149,30 @@ def _reflectors(e: Emitter, panel: Value, tau: Value) -> tuple[Value, Value]:
   return v, e.multiply(inverse, spread(e, down, gram.shape))
 
 
-def product(e: Emitter, matrix: Value, tau: Value) -> Value:
-  """The first n columns of the product of reflectors [..., m, n]."""
+def product(
+  e: Emitter, matrix: Value, tau: Value, factor: Value | None = None
+) -> Value:
+  """The first n columns of the product Q of reflectors [..., m, n]; or Q times
+  a `factor` [..., m, p]."""
   *batch, m, n = matrix.shape
   k = tau.shape[-1]
   size = _matrices.block_size(k)
-  q = _matrices.identity(e, matrix.shape, matrix.dtype)
+  q = factor
+  if q is None:
+    q = _matrices.identity(e, matrix.shape, matrix.dtype)
+  width = q.shape[-1]
   for begin in range(0, k, size)[::-1]:
+    # Of the identity the reflectors so far change no columns before these.
+    left = begin if factor is None else 0
     end = min(k, begin + size)
     panel = part(e, matrix, (begin, m), (begin, end))
     own = e.slice(tau, [*[0] * len(batch), begin], [*batch, end])
     own = e.reshape(own, (*batch, 1, end - begin))
-    v, factor = _reflectors(e, panel, own)
-    rest = part(e, q, (begin, m), (begin, n))
+    v, triangle = _reflectors(e, panel, own)
+    rest = part(e, q, (begin, m), (left, width))
     v_rest = e.matmul(_matrices.conjugate(e, v), rest, transpose_lhs=True)
-    inner = e.matmul(factor, v_rest, transpose_lhs=True)
-    q = put(e, q, e.subtract(rest, e.matmul(v, inner)), begin, begin)
+    inner = e.matmul(triangle, v_rest, transpose_lhs=True)
+    q = put(e, q, e.subtract(rest, e.matmul(v, inner)), begin, left)
   return q
 
 

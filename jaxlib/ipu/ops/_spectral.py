@@ -1,0 +1,125 @@
+"""Eigenvectors of symmetric matrices from their tridiagonal form.
+
+Eigenvalues are found by bisection and vectors by inverse iteration, each on its
+own. Vectors of close values come out independent of each other, but skew: QR
+makes them orthonormal. What it leaves of other vectors in them, more than
+rounding where many values agree, a refinement removes that consists of matrix
+products.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.ir.emitter import Emitter
+from jaxlib.ipu.ir.graph import Value
+from jaxlib.ipu.ops import _matrices, bisection, hessenberg, householder
+from jaxlib.ipu.ops._matrices import diagonal, part, put, spread, transpose
+from jaxlib.ipu.ops.inverse_iteration import tridiagonal_vectors
+from jaxlib.ipu.program.isa import FactorKind
+
+# What the model charges, read off compiled programs of many shapes [D]. Of what
+# is here: at least; for each row; for each element that a tile has, and that
+# times the rows. Of rotations: for a round at least and for each element that a
+# tile has; how many sweeps more there are than the logarithm of n.
+_CHARGED = {
+  DType.F32: (22e3, 6e3, 1030.0, 0.0),
+  DType.F64: (0.0, 250e3, 70e3, 5e3),
+}
+_ROUND = {DType.F32: (4200.0, 9.0, 2), DType.F64: (65e3, 950.0, 3)}
+# How much more than rotations this may be charged, since it runs faster [G].
+_NEARLY = 1.25
+
+_MOST_STEPS = 4
+# No angle between a vector and its correction is larger than this.
+_LARGEST_ANGLE = 0.1
+
+
+def suits(e: Emitter, matrix: Value) -> bool:
+  """Whether rotations (_jacobi.py) of real matrices would not be charged much
+  less: they are for many that are very small."""
+  if matrix.dtype not in _CHARGED:
+    return False
+  n, share = matrix.shape[-1], math.prod(matrix.shape) / e.machine.num_tiles
+  least, row, element, more = _CHARGED[matrix.dtype]
+  charged = least + row * n + (element + more * n) * share
+  a_round, element, sweeps = _ROUND[matrix.dtype]
+  rounds = (sweeps + math.log2(n)) * (n + n % 2 - 1)
+  return charged <= _NEARLY * rounds * (a_round + element * share)
+
+
+def eigenvectors(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+  """Eigenvectors as columns [..., n, n] and ascending eigenvalues [..., n] of
+  symmetric matrices [..., n, n], n >= 2."""
+  *batch, n, _ = matrix.shape
+  a, scale = _matrices.scaled(e, matrix)
+  packed, tau = hessenberg.reduced(e, a, FactorKind.TRIDIAGONAL)
+  main = diagonal(e, packed, 0, n)
+  beside = diagonal(e, transpose(e, packed), 1, n - 1)
+  values = bisection.tridiagonal_values(e, main, beside)
+  rows = tridiagonal_vectors(e, main, beside, values)
+  vectors = householder.product(
+    e, *householder.factorise(e, transpose(e, rows))
+  )
+  lower = householder.product(
+    e,
+    part(e, packed, (1, n), (0, n - 1)),
+    tau,
+    part(e, vectors, (1, n), (0, n)),
+  )
+  vectors = _refined(e, a, put(e, vectors, lower, 1, 0), values)
+  scale = e.reshape(scale, (*batch, 1))
+  return vectors, e.multiply(values, spread(e, scale, values.shape))
+
+
+def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
+  """Orthonormal eigenvectors, from columns that nearly are.
+
+  A step of quadratic convergence (Ogita and Aishima, "Iterative refinement for
+  symmetric eigenvalue decomposition", 2018). With R = I - X^T X and
+  S = X^T A X, X becomes X (I + R / 2 + K + K^2 / 2), where the skew K turns
+  vectors i and j by (s_ij + (x_i + x_j) r_ij / 2) / (x_j - x_i); those whose
+  values nearly agree stay as they are. The first step is nearly always enough.
+  """
+  *batch, n, _ = vectors.shape
+  rank = len(batch)
+  shape, one = vectors.shape, (*batch, 1, 1)
+  eps = float(np.finfo(NUMPY[values.dtype]).eps)
+  norm = e.reduce(e.abs(values), 0, (rank,), "maximum")
+  norm = spread(e, e.reshape(norm, one), shape)
+  down = spread(e, e.reshape(values, (*batch, n, 1)), shape)
+  across = spread(e, e.reshape(values, (*batch, 1, n)), shape)
+  gap = e.subtract(across, down)
+  mean = e.multiply(e.add(across, down), 0.5)
+  # Rounding turns vectors that are further apart by eps ** (1 / 3) at most,
+  # of which no power higher than the second counts.
+  nearest = e.multiply(norm, 4 * eps ** (2 / 3))
+  apart = e.compare(e.abs(gap), nearest, "GT")
+  gap = e.select(apart, gap, np.inf)
+  unit = _matrices.identity(e, shape, values.dtype)
+
+  def unfinished(i: Value, left: Value, x: Value) -> Value:
+    more = e.compare(left, 0, "GT")
+    return e.and_(more, e.compare(i, _MOST_STEPS, "LT"))
+
+  def step(i: Value, left: Value, x: Value) -> list[Value]:
+    r = e.subtract(unit, e.matmul(x, x, transpose_lhs=True))
+    s = e.matmul(x, e.matmul(a, x), transpose_lhs=True)
+    between = e.add(s, e.multiply(mean, r))
+    k = e.divide(between, gap)
+    k = e.minimum(e.maximum(k, -_LARGEST_ANGLE), _LARGEST_ANGLE)
+    k = e.multiply(e.subtract(k, transpose(e, k)), 0.5)
+    change = e.add(r, e.matmul(k, k))
+    change = e.add(e.multiply(change, 0.5), k)
+    # Second-order terms of the residual and of the orthogonality.
+    residual = e.abs(e.multiply(k, between))
+    large = e.compare(residual, e.multiply(norm, 2 * eps), "GT")
+    large = e.or_(large, e.compare(e.abs(k), 2 * eps ** (1 / 3), "GT"))
+    left = e.reduce(e.convert(large, DType.I32), 0, range(rank + 2), "maximum")
+    return [e.add(i, 1), left, e.add(x, e.matmul(x, change))]
+
+  start = [e.constant(0, DType.I32, ()), e.constant(1, DType.I32, ()), vectors]
+  return e.while_loop(start, unfinished, step)[2]
