@@ -183,6 +183,22 @@ def test_eigh_of_batches_and_panels(ipu, check, shape):
   check_eigh(ipu, check, symmetric(*shape))
 
 
+@pytest.mark.parametrize("n", [3, 6, 15])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_eigh_of_sparse_and_badly_scaled_matrices(ipu, check, n, dtype):
+  """Blocks of a few rows, of all sizes; many eigenvalues are zero."""
+  rng, count = np.random.default_rng(n), 300
+  size = rng.choice([0, 0, 0, -3, -8, -16, -25], size=(count, n, n))
+  a = rng.normal(size=(count, n, n)) * 10.0**size
+  sparse = rng.choice([0, 0.3, 0.6, 0.9], size=(count, 1, 1))
+  a[rng.random(a.shape) < sparse] = 0
+  scale = 10.0 ** rng.choice([0, 0, -1, -4, -9], size=(count, n, 1))
+  a *= scale * scale.mT
+  a[::3] = np.round(a[::3])
+  with jax.enable_x64(dtype == np.float64):
+    check_eigh(ipu, check, (a + a.mT).astype(dtype))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_eigh_of_what_is_not_finite(ipu, bad):
   a = np.stack([symmetric(20, 20)] * 2)

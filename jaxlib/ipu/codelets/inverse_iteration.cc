@@ -6,6 +6,7 @@
 // the last digits decide which vectors are found.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -22,12 +23,12 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// A number of 32 bits that looks random; see `start` of the definition.
-uint32_t Hash(uint32_t row, uint32_t value) {
+// Between 1 and 2 or -2 and -1; see `start` of the definition.
+float Start(uint32_t row, uint32_t value) {
   uint32_t h = row * 0x9e3779b1u ^ value * 0x85ebca77u;
   h = (h ^ h >> 15) * 0x2c1b3c6du;
   h = (h ^ h >> 12) * 0x297a2d39u;
-  return h ^ h >> 15;
+  return std::bit_cast<float>(((h ^ h >> 15) & 0x807fffffu) | 0x3f800000u);
 }
 
 template <typename T>
@@ -97,9 +98,8 @@ class InverseIterationKernel final : public Kernel {
     }
     for (int64_t i = 0; i < n_; ++i) {
       for (int lane = 0; lane < kGroup; ++lane) {
-        const auto bits = static_cast<int32_t>(Hash(i, begin + lane) | 1);
         rows[i].x[lane / kLanes<T>][lane % kLanes<T>] =
-            static_cast<T>(bits) * (Small() / T{0x1p31});
+            Start(i, begin + lane) * Small();
       }
     }
     Factor(d, e, value, floor, rows);
@@ -133,7 +133,7 @@ class InverseIterationKernel final : public Kernel {
 
   int64_t Bytes() const { return n_ * sizeof(Row); }
 
-  // The smallest pivot of T - x.
+  // The smallest pivot of T - x, and how far eigenvalues are moved.
   T Read(const Memory& memory, int64_t matrix, T* d, T* e) const {
     const T* const diagonal = diagonal_.At<T>(memory, matrix);
     const T* const beside = beside_.At<T>(memory, matrix);
@@ -146,12 +146,12 @@ class InverseIterationKernel final : public Kernel {
     return std::max(largest * std::numeric_limits<T>::epsilon(), Small());
   }
 
-  // T - x = P L U, with the inverse of U's diagonal.
+  // T - x - floor = P L U, with the inverse of U's diagonal.
   void Factor(const T* d, const T* e, const V* value, const V& floor,
               Row* rows) const {
     V pivot[kVectors], next[kVectors];
     for (int k = 0; k < kVectors; ++k) {
-      pivot[k] = d[0] - value[k];
+      pivot[k] = (d[0] - value[k]) - floor;
       next[k] = Broadcast(e[0]);
     }
     for (int64_t i = 0; i + 1 < n_; ++i) {
@@ -159,7 +159,7 @@ class InverseIterationKernel final : public Kernel {
       const V beside = Broadcast(e[i]), beyond = Broadcast(e[i + 1]);
       for (int k = 0; k < kVectors; ++k) {
         const Keys exchanged = Absolute(beside) > Absolute(pivot[k]);
-        const V below = d[i + 1] - value[k];
+        const V below = (d[i + 1] - value[k]) - floor;
         const V above = exchanged ? below : next[k];
         const V other = exchanged ? next[k] : below;
         const V p = Pivot(exchanged ? beside : pivot[k], floor);

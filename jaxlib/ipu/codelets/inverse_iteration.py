@@ -34,8 +34,8 @@ _KEPT = 6
 _BRANCH = 2
 
 _FACTOR = (
-  *(Opcode.SUB, Opcode.ABS, Opcode.GT, Opcode.ABS, Opcode.LT, Opcode.DIV),
-  *(Opcode.MUL, Opcode.MUL, Opcode.SUB),
+  *(Opcode.SUB, Opcode.SUB, Opcode.ABS, Opcode.GT, Opcode.ABS, Opcode.LT),
+  *(Opcode.DIV, Opcode.MUL, Opcode.MUL, Opcode.SUB),
 )
 _FORWARD = (Opcode.MUL, Opcode.SUB)
 # With what keeps a number from overflowing and finds the largest.
@@ -47,7 +47,7 @@ _BACKWARD = (
 _HASH = (
   *(Opcode.MUL, Opcode.XOR, Opcode.SHR_LOGICAL, Opcode.XOR, Opcode.MUL),
   *(Opcode.SHR_LOGICAL, Opcode.XOR, Opcode.MUL, Opcode.SHR_LOGICAL),
-  *(Opcode.XOR, Opcode.OR),
+  *(Opcode.XOR, Opcode.AND, Opcode.OR),
 )
 _SCALE = (
   *(Opcode.DIV, Opcode.MUL, Opcode.DIV, Opcode.MUL, Opcode.ADD, Opcode.DIV),
@@ -99,7 +99,7 @@ class InverseIterationCodelet(LocalCodelet):
     self, fields: schema.InverseIteration, shape: Sequence[int]
   ) -> float:
     """Of the factors, three triangular solves and the length."""
-    return (5 + 5 + 2 + 5 + 4) * fields.rows * volume(shape)
+    return (6 + 5 + 2 + 5 + 4) * fields.rows * volume(shape)
 
   def vertex(
     self,
@@ -148,15 +148,15 @@ def kept_bytes(target: Target, rows: int, dtype: DType) -> int:
 
 
 def start(rows: int, values: Array, dtype: Any) -> Array:
-  """Elements [rows, values], nowhere zero, that look random: some function of
-  the row and the value's number."""
+  """Elements [rows, values] that look random, between 1 and 2 or -2 and -1: a
+  function of the row and the value's number."""
   row = np.arange(rows, dtype=np.uint32)[:, None]
   value = values.astype(np.uint32)
   h = (row * np.uint32(0x9E3779B1)) ^ (value * np.uint32(0x85EBCA77))
   h = (h ^ (h >> 15)) * np.uint32(0x2C1B3C6D)
   h = (h ^ (h >> 12)) * np.uint32(0x297A2D39)
-  bits = (h ^ (h >> 15)) | np.uint32(1)
-  return bits.view(np.int32).astype(dtype)
+  bits = ((h ^ (h >> 15)) & np.uint32(0x807FFFFF)) | np.uint32(0x3F800000)
+  return bits.view(np.float32).astype(dtype)
 
 
 def _vectors(d: Array, beside: Array, values: Array, numbers: Array) -> Array:
@@ -174,15 +174,18 @@ def _vectors(d: Array, beside: Array, values: Array, numbers: Array) -> Array:
   def kept_off_zero(p: Array) -> Array:
     return np.where(np.abs(p) < floor, np.where(p < 0, -floor, floor), p)
 
-  # T - x = P L U; of U the inverse of its diagonal, and two diagonals above.
+  # T - x - floor = P L U; of U the inverse of its diagonal, and two diagonals
+  # above. So far from an eigenvalue all vectors of one that is there several
+  # times grow alike; at its place rounding decides how much each does, and all
+  # might become one of them.
   shape = (n, *values.shape)
   inverse, multiple, exchanged = np.empty((3, *shape), dtype)
   above, after = np.zeros((2, *shape), dtype)
   exchanged = exchanged.astype(bool)
-  pivot, beyond = d[0] - values, e[0] + 0 * values
+  pivot, beyond = (d[0] - values) - floor, e[0] + 0 * values
   for i in range(n - 1):
     s = exchanged[i] = np.abs(e[i]) > np.abs(pivot)
-    below = d[i + 1] - values
+    below = (d[i + 1] - values) - floor
     inverse[i] = one / kept_off_zero(np.where(s, e[i], pivot))
     multiple[i] = np.where(s, pivot, e[i]) * inverse[i]
     above[i] = np.where(s, below, beyond)
@@ -211,7 +214,7 @@ def _vectors(d: Array, beside: Array, values: Array, numbers: Array) -> Array:
       x[i], x[i + 1] = first, second - multiple[i] * first
     return x
 
-  x = start(n, numbers, dtype)[:, None] * (small / dtype(2**31))
+  x = start(n, numbers, dtype)[:, None] * small
   x = backward(np.broadcast_to(x, shape))
   x = backward(forward(x * small))
   squares = np.zeros(values.shape, dtype)

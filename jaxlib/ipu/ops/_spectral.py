@@ -81,8 +81,9 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
   A step of quadratic convergence (Ogita and Aishima, "Iterative refinement for
   symmetric eigenvalue decomposition", 2018). With R = I - X^T X and
   S = X^T A X, X becomes X (I + R / 2 + K + K^2 / 2), where the skew K turns
-  vectors i and j by (s_ij + (x_i + x_j) r_ij / 2) / (x_j - x_i); those whose
-  values nearly agree stay as they are. The first step is nearly always enough.
+  vectors i and j by (s_ij + (x_i + x_j) r_ij / 2) / (x_j - x_i). Where values
+  nearly agree, or the numerator may be rounding alone, they stay as they are.
+  The first step is nearly always enough.
   """
   *batch, n, _ = vectors.shape
   rank = len(batch)
@@ -94,7 +95,8 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
   across = spread(e, e.reshape(values, (*batch, 1, n)), shape)
   gap = e.subtract(across, down)
   mean = e.multiply(e.add(across, down), 0.5)
-  # Rounding turns vectors that are further apart by eps ** (1 / 3) at most,
+  rounding = e.multiply(norm, 2 * eps)
+  # It turns vectors that are further apart by eps ** (1 / 3) at most,
   # of which no power higher than the second counts.
   nearest = e.multiply(norm, 4 * eps ** (2 / 3))
   apart = e.compare(e.abs(gap), nearest, "GT")
@@ -109,14 +111,15 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
     r = e.subtract(unit, e.matmul(x, x, transpose_lhs=True))
     s = e.matmul(x, e.matmul(a, x), transpose_lhs=True)
     between = e.add(s, e.multiply(mean, r))
-    k = e.divide(between, gap)
+    certain = e.compare(e.abs(between), rounding, "GT")
+    k = e.divide(e.select(certain, between, 0), gap)
     k = e.minimum(e.maximum(k, -_LARGEST_ANGLE), _LARGEST_ANGLE)
     k = e.multiply(e.subtract(k, transpose(e, k)), 0.5)
     change = e.add(r, e.matmul(k, k))
     change = e.add(e.multiply(change, 0.5), k)
     # Second-order terms of the residual and of the orthogonality.
     residual = e.abs(e.multiply(k, between))
-    large = e.compare(residual, e.multiply(norm, 2 * eps), "GT")
+    large = e.compare(residual, rounding, "GT")
     large = e.or_(large, e.compare(e.abs(k), 2 * eps ** (1 / 3), "GT"))
     left = e.reduce(e.convert(large, DType.I32), 0, range(rank + 2), "maximum")
     return [e.add(i, 1), left, e.add(x, e.matmul(x, change))]

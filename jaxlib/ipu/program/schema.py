@@ -338,9 +338,9 @@ class InverseIteration:
   operand 1 the elements beside them [count, rows - 1]; a vertex reads those of
   its matrices whole. Operand 2 has eigenvalues x [count, values]. Result 0
   [count, values, rows] gets for each a vector of length 1: two steps of inverse
-  iteration with the triangular factors of T - x, from a start that hangs on
-  the value's number and the row alone (`codelets/inverse_iteration.py`). Those
-  of equal or close values are independent of each other, but not orthogonal.
+  iteration near x, from a start that depends on nothing but the value's number
+  and the row (`codelets/inverse_iteration.py`). Those of equal or close values
+  are independent of each other, but not orthogonal.
   """
 
   rows: I64
