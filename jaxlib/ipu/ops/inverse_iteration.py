@@ -60,7 +60,7 @@ def _lower(builder: Builder, node: Node) -> None:
     partition,
     operands,
     [Written(builder.result(node, rows), (0, 1))],
-    handed=cost.Handed(cost.superstep(target), kept),
+    epilogue=cost.Epilogue(cost.superstep(target), kept),
   )
 
 
