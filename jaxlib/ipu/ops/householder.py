@@ -8,7 +8,9 @@ representation for products of Householder transformations", 1989).
 
 from __future__ import annotations
 
-from jaxlib.ipu.dtypes import COMPLEX, DType
+import numpy as np
+
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -121,9 +123,13 @@ def reflector(
   square = e.reshape(square, one)
   norm = e.sqrt(e.add(_matrices.square(e, alpha), square))
   beta = e.select(e.compare(e.real(alpha), 0, "GE"), e.negate(norm), norm)
-  zero = e.compare(square, 0, "EQ")
+  rest = square
   if x.dtype in COMPLEX:  # an imaginary alpha alone has to be turned
-    zero = e.and_(zero, e.compare(e.imag(alpha), 0, "EQ"))
+    turned = e.imag(alpha)
+    rest = e.add(rest, e.multiply(turned, turned))
+  # Of less the squares have few digits, if any: that is left as it is.
+  tiny = float(np.finfo(NUMPY[square.dtype]).tiny)
+  zero = e.compare(rest, tiny, "LT")
   beta = e.convert(beta, x.dtype)
   tau = e.select(zero, 0, e.divide(e.subtract(beta, alpha), beta))
   beta = e.select(zero, alpha, beta)
