@@ -1,5 +1,5 @@
 """Eigenvectors by inverse iteration: the codelet on engine and interpreter, and
-eigh on matrices that are hard for it."""
+eigh and svd of matrices that are hard for it."""
 
 from __future__ import annotations
 
@@ -207,11 +207,36 @@ def test_eigh_of_what_is_not_finite(ipu, bad):
     assert np.isnan(x[0]).all() and np.isfinite(x[1]).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_svd_of_hard_matrices(ipu, dtype):
+  names, matrices = zip(*hard(dtype).items(), strict=True)
+  names = [k for k, a in zip(names, matrices) if a.shape == (42, 42)]
+  a = np.stack([hard(dtype)[k] for k in names])
+  a[::2] = a[::2] @ np.linalg.qr(symmetric(42, 42))[0]
+  with jax.enable_x64(dtype == np.float64):
+    found = util.run_on(ipu, jnp.linalg.svd, a)
+  scale = np.abs(a).max((1, 2), keepdims=True).astype(np.float64)
+  scale[scale == 0] = 1
+  u, s, vt = (x.astype(np.float64) for x in found)
+  a, s = a / scale, s / scale[..., 0]
+  expected = np.linalg.svd(a, compute_uv=False)
+  bound = 8 * (1 + 42**0.5) * np.finfo(dtype).eps
+  unit = np.eye(42)
+  for k, name in enumerate(names):
+    most = bound * max(expected[k, 0], 1)
+    assert (s[k] >= 0).all() and (np.diff(s[k]) <= 0).all(), name
+    assert np.abs(s[k] - expected[k]).max() <= most, name
+    assert np.abs((u[k] * s[k]) @ vt[k] - a[k]).max() <= most, name
+    for x in (u[k].T @ u[k], vt[k] @ vt[k].T):
+      assert np.abs(x - unit).max() <= bound, name
+
+
 @pytest.mark.ipu_only
-def test_many_small_matrices_are_rotated():
+@pytest.mark.parametrize("f", [jnp.linalg.eigh, jnp.linalg.svd])
+def test_many_small_matrices_are_rotated(f):
   for shape, expected in (((9, 9), True), ((10_000, 4, 4), False)):
     a = np.zeros(shape, np.float32)
-    steps = lowering_kit.phases(jnp.linalg.eigh, [a], 1472).program.steps
+    steps = lowering_kit.phases(f, [a], 1472).program.steps
     fields = [getattr(s, "fields", None) for s in steps]
     found = any(isinstance(x, schema.InverseIteration) for x in fields)
     assert found == expected

@@ -86,6 +86,7 @@ def sweeps(
   values: Sequence[Value],
   rounds: int,
   turn: Callable[..., Sequence[Value]],
+  met: Value | None = None,
 ) -> list[Value]:
   """Carries values through sweeps until nothing is left to rotate.
 
@@ -94,6 +95,7 @@ def sweeps(
     rounds: of a sweep.
     turn: (values) -> the largest thing met, a scalar relative to what is
       rotated; then the new values.
+    met: the largest thing that is there before, if that is known.
   """
   dtype = PLANE.get(values[0].dtype, values[0].dtype)
 
@@ -109,7 +111,8 @@ def sweeps(
     start = e.constant(0, dtype, ())
     return [e.add(i, 1), *e.fori_loop(rounds, [start, *values], one)]
 
-  first = [e.constant(0, DType.I32, ()), e.constant(1, dtype, ())]
+  met = e.constant(1, dtype, ()) if met is None else met
+  first = [e.constant(0, DType.I32, ()), met]
   return e.while_loop([*first, *values], unfinished, sweep)[2:]
 
 
@@ -118,8 +121,11 @@ def largest(e: Emitter, value: Value) -> Value:
   return e.reduce(value, 0, range(len(value.shape)), "maximum")
 
 
-def orthogonal_rows(e: Emitter, rows: Value, n: int) -> Value:
-  """Rows of which the first n elements are orthogonal, by rotations."""
+def orthogonal_rows(
+  e: Emitter, rows: Value, n: int, met: Value | None = None
+) -> Value:
+  """Rows of which the first n elements are orthogonal, by rotations; as they
+  are if `met`, a scalar, is 0."""
   *batch, even, width = rows.shape
   rank = len(batch)
   half = even // 2
@@ -143,7 +149,7 @@ def orthogonal_rows(e: Emitter, rows: Value, n: int) -> Value:
     moved = rotate(e, first, second, *angles)
     return [met, move_on(e, *moved, rank)]
 
-  (rows,) = sweeps(e, [rows], even - 1, turn)
+  (rows,) = sweeps(e, [rows], even - 1, turn, met)
   return rows
 
 

@@ -38,17 +38,18 @@ _MOST_STEPS = 4
 _LARGEST_ANGLE = 0.1
 
 
-def suits(e: Emitter, matrix: Value) -> bool:
+def suits(e: Emitter, matrix: Value, left: float = 0) -> bool:
   """Whether rotations (_jacobi.py) of real matrices would not be charged much
-  less: they are for many that are very small."""
+  less, as they are for many that are very small; even if so many sweeps are
+  still to do afterwards."""
   if matrix.dtype not in _CHARGED:
     return False
   n, share = matrix.shape[-1], math.prod(matrix.shape) / e.machine.num_tiles
   least, row, element, more = _CHARGED[matrix.dtype]
   charged = least + row * n + (element + more * n) * share
   a_round, element, sweeps = _ROUND[matrix.dtype]
-  rounds = (sweeps + math.log2(n)) * (n + n % 2 - 1)
-  return charged <= _NEARLY * rounds * (a_round + element * share)
+  saved = (sweeps - left + math.log2(n)) * (n + n % 2 - 1)
+  return charged <= _NEARLY * saved * (a_round + element * share)
 
 
 def eigenvectors(e: Emitter, matrix: Value) -> tuple[Value, Value]:

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.ipu.dtypes import DType
+import numpy as np
+
+from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.ops import _jacobi, _matrices, bisection, householder
-from jaxlib.ipu.ops._matrices import part, spread
+from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection, householder
+from jaxlib.ipu.ops._matrices import part, spread, transpose
+
+# Rows that eigenvectors of their products have turned hardly ever need any more
+# rotations [D]. Where they do, only small ones are skew: so many sweeps [G].
+_SWEEPS_LEFT = 1
+# Products of rows that are rounding, relative to the longer one and the longest
+# of all, in units of the last place [G].
+_ROUNDING = 8
 
 
 def _read(operation: Any) -> bool:
@@ -59,8 +68,9 @@ def factorise(
   """S [..., n], U [..., m, n or m] and V^H [..., n, n] of [..., m, n], m >= n.
 
   With A = Q R, rotations J make the rows of R orthogonal: J R = S V^H. The
-  columns of A V are those of U times S, to the rounding of A. Without vectors
-  U and V^H are not of use.
+  columns of A V are those of U times S, to the rounding of A. Of real matrices
+  the eigenvectors of R R^T are J, but for what their squares lose. Without
+  vectors U and V^H are not of use.
   """
   *batch, m, n = matrix.shape
   rank = len(batch)
@@ -74,10 +84,16 @@ def factorise(
     if found is not None:
       back = e.reshape(scale, (*batch, 1))
       return e.multiply(found, spread(e, back, found.shape)), matrix, matrix
+  skew = None
+  if n > 1 and _spectral.suits(e, rows, _SWEEPS_LEFT):
+    gram = e.matmul(rows, transpose(e, rows))
+    turns, _ = _spectral.eigenvectors(e, gram)
+    rows = e.matmul(turns, rows, transpose_lhs=True)
+    skew = _skew(e, rows)
   if n > 1:
     pad = [0] * rank + [n % 2, 0]
     rows = e.pad(rows, 0, [0] * len(pad), pad)
-    rows = _jacobi.orthogonal_rows(e, rows, n)
+    rows = _jacobi.orthogonal_rows(e, rows, n, skew)
     rows = part(e, rows, (0, n), (0, n))
   s = e.sqrt(e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add"))
   column = e.reshape(s, (*batch, n, 1))
@@ -93,6 +109,25 @@ def factorise(
   vt = _matrices.transpose(e, v)
   u = _directions(e, e.matmul(a, _matrices.adjoint(e, vt)), m if full else n)
   return s, u, vt
+
+
+def _skew(e: Emitter, rows: Value) -> Value:
+  """1 if products of real rows [..., n, n] are more than rounding, else 0."""
+  *batch, n, _ = rows.shape
+  rank, shape = len(batch), rows.shape
+  gram = e.abs(e.matmul(rows, transpose(e, rows)))
+  norm = e.sqrt(_matrices.diagonal(e, gram, 0, n))
+  most = e.reduce(norm, 0, (rank,), "maximum")
+  longer = e.maximum(
+    spread(e, e.reshape(norm, (*batch, n, 1)), shape),
+    spread(e, e.reshape(norm, (*batch, 1, n)), shape),
+  )
+  bound = e.multiply(longer, spread(e, e.reshape(most, (*batch, 1, 1)), shape))
+  eps = float(np.finfo(NUMPY[rows.dtype]).eps)
+  skew = e.compare(gram, e.multiply(bound, _ROUNDING * eps), "GT")
+  r, c = _matrices.rows_columns(e, shape)
+  skew = e.and_(skew, e.compare(r, c, "NE"))
+  return _jacobi.largest(e, e.convert(skew, rows.dtype))
 
 
 def _directions(e: Emitter, columns: Value, count: int) -> Value:
