@@ -100,6 +100,11 @@ def test_nothing_overlaps_in_space_and_time(drawn, base, count):
     require_apart(units, sizes, found)
 
 
+def is_wide(unit: Unit) -> bool:
+  """All that loads of 128 bits may read has to be interleaved."""
+  return unit.wide
+
+
 def machine(code: int, data: int, tiles: int = 1) -> Target:
   """Its first `code` bytes can hold code, the next are interleaved."""
   return Target(
@@ -128,7 +133,7 @@ def test_each_tile_has_room_for_its_share(data):
   ]
   code = data.draw(rows, "code")
   peaks = shares.peaks((u.share, u.intervals) for u in units) + code
-  found = assign(target, units, shares, code, peaks, END)
+  found = assign(target, units, is_wide, shares, code, peaks, END)
   assert sum(g.tiles.astype(int) for g in found.groups).tolist() == [1] * tiles
   assert {id(u) for u in found.units} == {id(u) for u in units}
   for group in found.groups:
@@ -146,7 +151,7 @@ def test_each_tile_has_room_for_its_share(data):
         continue
       assert address >= most
       assert address + size <= (target.bytes_per_tile if fits else group.needed)
-      if unit.interleaved:
+      if unit.wide:
         assert address % 16 == 0
         assert not fits or address >= target.executable_bytes
 
@@ -157,7 +162,9 @@ def test_tiles_that_hold_different_things_have_different_addresses():
   halves = [np.array(row) for row in ([800, 800, 0, 0], [0, 0, 800, 800])]
   units = [Unit([], [(0, 9)], shares.of(row)) for row in halves]
   target = machine(10_000, 0, 4)
-  found = assign(target, units, shares, np.zeros(4, np.int64), halves[0], END)
+  found = assign(
+    target, units, is_wide, shares, np.zeros(4, np.int64), halves[0], END
+  )
   assert [g.needed for g in found.groups] == [800, 800]
 
 
@@ -173,10 +180,10 @@ def test_weights_are_interleaved(always):
       for n, wide in ((plain, False), (96, True), (48, True))
     ]
     code, peaks = np.array([size]), np.array([size + plain + 144])
-    plan = assign(machine(800, data), units, shares, code, peaks, END)
+    plan = assign(machine(800, data), units, is_wide, shares, code, peaks, END)
     (group,) = plan.groups
     where = zip(plan.units, group.addresses, strict=True)
-    return group, sorted((a, u.interleaved) for u, a in where)
+    return group, sorted((a, u.wide) for u, a in where)
 
   group, where = found(400, 208)
   assert group.needed == 48 + 208 + 144
@@ -201,7 +208,9 @@ def test_no_more_groups_than_a_few():
   ]
   peaks = np.full(tiles, 80)
   target = machine(10_000, 0, tiles)
-  found = assign(target, units, shares, np.zeros(tiles, np.int64), peaks, END)
+  found = assign(
+    target, units, is_wide, shares, np.zeros(tiles, np.int64), peaks, END
+  )
   assert len(found.groups) < 10
   assert sum(g.tiles.astype(int) for g in found.groups).tolist() == [1] * tiles
 
@@ -342,12 +351,13 @@ def test_code_beyond_the_first_region_is_refused(ipu, monkeypatch, tmp_path):
 
 
 def weights_of(state):
-  """The units that have to be interleaved, and their least address."""
+  """The units that have to be interleaved, and their addresses."""
   plan = state.memory.addresses
+  weights = state.builder.interleaved()
   return [
     (unit, address)
     for unit, address in zip(plan.units, plan.fullest.addresses, strict=True)
-    if unit.interleaved
+    if not weights.isdisjoint(unit.tensors)
   ]
 
 
@@ -495,7 +505,7 @@ def test_one_address_for_two_is_found(compiled):
 
 def test_code_is_not_overwritten(compiled):
   def lower(plan):
-    plain = [i for i, u in enumerate(plan.units) if not u.interleaved]
+    plain = [i for i, u in enumerate(plan.units) if not u.wide]
     plan.groups[0].addresses[plain[0]] = 0
 
   with pytest.raises(InvalidAddresses, match="overlaps"):

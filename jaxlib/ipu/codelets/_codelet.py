@@ -121,7 +121,8 @@ class Codelet(abc.ABC):
     **extra: Any,
   ) -> int | None:
     """The operand whose elements the matrix unit loads 128 bits at a time, as
-    `cycles` charges it; None if there is none. It takes interleaved memory."""
+    `cycles` charges it where the target's loads are so wide; None if there is
+    none. It takes interleaved memory."""
     return None
 
   @abc.abstractmethod

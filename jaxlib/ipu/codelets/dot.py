@@ -284,8 +284,6 @@ class DotCodelet(ReducingCodelet):
     cell: Extents,
     **extra: Any,
   ) -> int | None:
-    if target.coefficient_load_bytes <= target.data_path_bytes:
-      return None
     block = Block(*matrix_extents(fields, cell))
     dtype, _ = _computed_in(operand_dtypes, block)
     if dtype not in (DType.F16, DType.F32):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,7 @@ class Addresses:
 def assign(
   target: Target,
   units: list[Unit],
+  interleaved: Callable[[Unit], bool],
   shares: Shares,
   code: Array,
   peaks: Array,
@@ -105,6 +106,8 @@ def assign(
   Args:
     target: the machine.
     units: what has to have one.
+    interleaved: whether one has to be in interleaved memory; asked only if not
+      everything is.
     shares: their bytes.
     code: bytes of it on each tile.
     peaks: bytes of each tile at its fullest moment.
@@ -113,7 +116,7 @@ def assign(
   """
   first = shares.of(code)
   most = shares.most()
-  packer = _Packer(target, units, most, end, thorough)
+  packer = _Packer(target, units, interleaved, most, end, thorough)
 
   def group(tiles: Tiles, rows: list[int]) -> Group:
     bound = int((1 + _GAPS) * int(peaks[tiles].max()))
@@ -151,6 +154,7 @@ class _Packer:
     self,
     target: Target,
     units: list[Unit],
+    interleaved: Callable[[Unit], bool],
     most: list[int],
     end: int,
     thorough: bool,
@@ -164,7 +168,8 @@ class _Packer:
     self._always = len(always)
     self._target = target
     self._count = _MANY_IF_TIGHT if thorough else _MANY
-    self._wide = target.has_regions and any(u.interleaved for u in units)
+    self._interleaved = interleaved
+    self._wide = target.has_regions and any(u.wide for u in units)
 
   def pack(self, tiles: Tiles, rows: list[int], code: int, bound: int) -> Group:
     """Addresses for everything.
@@ -180,7 +185,7 @@ class _Packer:
     for unit in self.units:
       size = rows[unit.share]
       # Stores are of 32 bits at least, loads of vectors of 64.
-      step = _WIDE if unit.interleaved else 8 if size > 4 else 4
+      step = _WIDE if unit.wide else 8 if size > 4 else 4
       sizes.append(-(-size // step) * step)
       steps.append(step)
     base = -(-code // _WIDE) * _WIDE if sizes else code
@@ -210,8 +215,9 @@ class _Packer:
   ) -> tuple[list[int], int]:
     """Addresses of all, those above `begin` that have to be interleaved, and
     the bytes that this needs."""
-    high = [n for n, u in enumerate(self.units) if u.interleaved]
-    low = [n for n, u in enumerate(self.units) if not u.interleaved]
+    wide = [self._interleaved(u) for u in self.units]
+    high = [n for n, interleaved in enumerate(wide) if interleaved]
+    low = [n for n, interleaved in enumerate(wide) if not interleaved]
     limit = self._target.bytes_per_tile
     end = limit // _WIDE * _WIDE
     below, depth = self._stack(high, sizes, steps, 0, 0)

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets._codelet import broadcast
 from jaxlib.ipu.diagnostics import internal
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.lower.choices import Choices
@@ -46,19 +47,27 @@ class StepBuffers(NamedTuple):
   bytes: np.ndarray
 
 
+class _Product(NamedTuple):
+  """What `cost.weights` wants to know of a compute set, and its operands."""
+
+  step: tuple[Target, Any, Shape, Layout]
+  dtypes: list[DType]
+  hints: dict[str, Any]
+  operands: list[int]
+
+
 class Builder(Exchanges):
   """The program under construction.
 
   Attributes:
     buffers: steps that need room beside tensors while they run, by their id.
-    interleaved: tensors that have to be in interleaved memory, for 128 bits of
-      them are loaded at a time.
+    products: compute sets that may load one operand 128 bits at a time.
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
     super().__init__(target, choices)
     self.buffers: dict[int, StepBuffers] = {}
-    self.interleaved: set[int] = set()
+    self.products: list[_Product] = []
     self._graph: Graph | None = None
     self._readers: dict[int, list[Node]] | None = None
 
@@ -67,6 +76,16 @@ class Builder(Exchanges):
     only (plan/indexed.py)."""
     self.used.indexes = True
     return indexed.FRUGAL if self.choices.frugal else indexed.ROOMY
+
+  def interleaved(self) -> set[int]:
+    """The tensors that have to be in interleaved memory, for 128 bits of them
+    are loaded at a time."""
+    found = set()
+    for product in self.products:
+      weights = cost.weights(*product.step, product.dtypes, **product.hints)
+      if weights is not None:
+        found.add(product.operands[weights])
+    return found
 
   # --- Compute sets --------------------------------------------------------
 
@@ -120,9 +139,9 @@ class Builder(Exchanges):
     total = cost.compute_set(
       *computing, dtypes, [self.tensors[r.root].dtype for r in results], **hints
     )
-    weights = cost.weights(*computing, dtypes, **hints)
-    if weights is not None:
-      self.interleaved.add(accesses[weights].tensor)
+    if cost.has_weights(self.target, fields):
+      read = [a.tensor for a in accesses]
+      self.products.append(_Product(computing, dtypes, hints, read))
     if epilogue is not None:
       total = cost.add(total, epilogue.cost)
     step = schema.Execute(

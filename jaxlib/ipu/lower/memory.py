@@ -113,7 +113,8 @@ def plan(
   peaks = shares.peaks(_taken(shares, lives, buffers)) + code
   peak_tile = int(peaks.argmax())
   aliased = [(arguments[i], results[j]) for i, j in module.aliases]
-  places = units(tensors, line, lives, shares, aliased, builder.interleaved)
+  wide = {n for product in builder.products for n in product.operands}
+  places = units(tensors, line, lives, shares, aliased, wide)
   places += [
     Unit([], [(time, time + 1)], shares.of(step.bytes))
     for time, step in buffers.items()
@@ -121,7 +122,15 @@ def plan(
   always = int(code[peak_tile]) + sum(
     int(shares.row(u.share)[peak_tile]) for u in places if u.always(line.end)
   )
-  given = builder.target, places, shares, code, peaks, line.end
+
+  @functools.cache
+  def weights() -> set[int]:
+    return {n if n in lives else tensors[n].root for n in builder.interleaved()}
+
+  def interleaved(unit: Unit) -> bool:
+    return unit.wide and not weights().isdisjoint(unit.tensors)
+
+  given = builder.target, places, interleaved, shares, code, peaks, line.end
   placed = assign(*given)
   limit = builder.target.bytes_per_tile
   if peaks[peak_tile] <= limit < placed.fullest.needed:

@@ -27,13 +27,13 @@ class Unit:
     tensors: their numbers; none are a step's buffers.
     intervals: when it is there: closed, ascending.
     share: the number of its bytes on each tile (`shares.py`).
-    interleaved: whether it has to be in interleaved memory.
+    wide: whether loads of 128 bits may read it.
   """
 
   tensors: list[int]
   intervals: list[Interval]
   share: int
-  interleaved: bool = False
+  wide: bool = False
 
   def always(self, end: int) -> bool:
     """Whether it is there all the time of a run that is over then."""
@@ -44,7 +44,7 @@ class Unit:
     """Takes another one in."""
     self.tensors += other.tensors
     self.intervals = union(self.intervals, other.intervals)
-    self.interleaved |= other.interleaved
+    self.wide |= other.wide
 
 
 def units(
@@ -53,7 +53,7 @@ def units(
   lives: dict[int, list[Interval]],
   shares: Shares,
   aliased: Iterable[tuple[int, int]],
-  interleaved: set[int],
+  wide: Iterable[int],
 ) -> list[Unit]:
   """The tensors in SRAM by their places.
 
@@ -63,7 +63,7 @@ def units(
     lives: when each tensor takes SRAM.
     shares: what they take of each tile.
     aliased: donated arguments and the results that replace them.
-    interleaved: tensors that have to be in interleaved memory.
+    wide: tensors that loads of 128 bits may read.
   """
 
   def alike(a: Unit, b: Unit) -> bool:
@@ -74,9 +74,9 @@ def units(
     )
 
   # A placed tensor that is its root has no life of its own.
-  wide = {n if n in lives else tensors[n].root for n in interleaved}
+  read = {n if n in lives else tensors[n].root for n in wide}
   found = {
-    n: Unit([n], list(live), shares.of_tensor(n), n in wide)
+    n: Unit([n], list(live), shares.of_tensor(n), n in read)
     for n, live in lives.items()
   }
   joined = [*aliased]

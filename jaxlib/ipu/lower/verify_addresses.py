@@ -44,7 +44,11 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
     raise InvalidAddresses(f"tile {tile} is in {together[tile]} groups")
   shares = Shares(builder.tensors, len(memory.code))
   target = builder.target
-  wide = {f"tensor {n}" for n in builder.interleaved if target.has_regions}
+  weights = builder.interleaved()
+  wide = {
+    f"tensor {n if n in memory.lives else builder.tensors[n].root}"
+    for n in weights
+  }
   for group in groups:
     pieces = _pieces(memory, shares, group)
     tile = int(np.argmax(group.tiles))

@@ -194,6 +194,16 @@ def compute_set(
   return superstep(target, compute=taken, flops=codelet.flops(fields, shape))
 
 
+def has_weights(target: Target, fields: schema.Fields) -> bool:
+  """Whether `weights` may say that a compute set's operand has to be in
+  interleaved memory."""
+  return (
+    target.has_regions
+    and target.coefficient_load_bytes > target.data_path_bytes
+    and CODELETS[type(fields)].has_weights
+  )
+
+
 def weights(
   target: Target,
   fields: schema.Fields,
@@ -204,9 +214,9 @@ def weights(
 ) -> int | None:
   """The operand of a compute set that has to be in interleaved memory for it to
   take what `compute_set` says; None if there is none."""
-  codelet = CODELETS[type(fields)]
-  if not codelet.has_weights:
+  if not has_weights(target, fields):
     return None
+  codelet = CODELETS[type(fields)]
   cell = _largest_cell(partition, shape)
   return codelet.weights(target, fields, operand_dtypes, cell, **hints)
 
