@@ -19,6 +19,10 @@ from jaxlib.ipu.ops._matrices import part, put, spread
 from jaxlib.ipu.ops.factorise import factors, panel_width
 from jaxlib.ipu.program.isa import FactorKind
 
+# Of a product so many reflectors act at once, at least: of fewer there are more
+# steps, and no fewer cycles, up to matrices of 300 rows [D].
+_AT_ONCE = 64
+
 
 def _geqrf(e: Emitter, node: Node) -> list[Value]:
   """(a) -> (R and below it the reflectors, their factors tau)."""
@@ -162,7 +166,7 @@ def product(
   a `factor` [..., m, p]."""
   *batch, m, n = matrix.shape
   k = tau.shape[-1]
-  size = _matrices.block_size(k)
+  size = max(min(k, _AT_ONCE), _matrices.block_size(k))
   q = factor
   if q is None:
     q = _matrices.identity(e, matrix.shape, matrix.dtype)
