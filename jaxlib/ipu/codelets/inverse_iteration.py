@@ -142,9 +142,10 @@ class InverseIterationCodelet(LocalCodelet):
     return schema.InverseIteration(8), 2
 
 
-def kept_bytes(target: Target, rows: int, dtype: DType) -> int:
-  """What the workers of a tile need beside tensors."""
-  return target.num_workers * _KEPT * rows * SIZE[dtype]
+def kept_bytes(target: Target, rows: int, dtype: DType, values: int) -> int:
+  """What the workers of a tile that has so many eigenvalues need beside
+  tensors."""
+  return min(target.num_workers, values) * _KEPT * rows * SIZE[dtype]
 
 
 def start(rows: int, values: Array, dtype: Any) -> Array:

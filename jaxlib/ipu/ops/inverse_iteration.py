@@ -52,7 +52,8 @@ def _lower(builder: Builder, node: Node) -> None:
     operands.append(Operand(view, (0, -1), layout))
   operands.append(Operand(values, (0, 1), partition))
   kept = np.zeros(target.num_tiles, np.int64)
-  kept[partition.tiles()] = kept_bytes(target, n, values.dtype)
+  own = math.prod(-(-s // p) for s, p in zip(shape, parts, strict=True))
+  kept[partition.tiles()] = kept_bytes(target, n, values.dtype, own)
   rows = grid((*shape, n), (*parts, 1))
   builder.execute(
     schema.InverseIteration(n),
