@@ -240,9 +240,10 @@ def page(now: Mapping[str, Mapping[str, float]]) -> str:
     "\n## SRAM\n",
     "Bytes of the fullest tile at its fullest moment, copies that exchanges",
     "make included; and over all tiles arguments and results, temporaries and",
-    "constants, and vertices. What temporaries were before is their storage,",
-    "without these copies, and vertices were counted on all tiles; now each",
-    "has what it needs at its fullest moment.\n",
+    "constants, and code. What temporaries were before is their storage,",
+    "without these copies and without message buffers, and code was that of",
+    "vertices, on all tiles; now each has what it needs at its fullest moment,",
+    "and code is that of exchanges and of control, too, and stacks.\n",
     *_heads(sram),
     *(row(name, then[name], now[name], sram) for name in PROGRAMS),
   ]

@@ -23,6 +23,10 @@ from what JAX runs.
 and their sources,
 [programs.py](../../benchmarks/fidelity/programs.py) the programs.
 
+Graphcore's own model compiles no code unless it is told to, so most of its
+figures of memory have no code of vertices or of the program's steps, and no
+stacks, which follow from that code: they are compared without it.
+
 No constant of the model is fitted to one of them, but these are read off them:
 what it takes to launch a vertex, off the additions and the products in f16, and
 what it takes to begin and end a host stream, off the stream of one int32.

@@ -246,7 +246,7 @@ def _allocate(state: State, options: Options) -> None:
     assert first.builder is not None and first.memory is not None
     builder, plan = first.builder, first.memory
   memory.check(builder, state.module, plan, options.allow_out_of_memory)
-  local_copies.charge(builder, state.module, state.arguments, state.results)
+  local_copies.charge(options.target, plan.copied)
 
 
 def _plan_memory(state: State) -> memory.MemoryPlan:

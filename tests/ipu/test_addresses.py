@@ -342,8 +342,8 @@ def test_code_beyond_the_first_region_is_refused(ipu, monkeypatch, tmp_path):
   message = str(caught.value)
   assert message.startswith("RESOURCE_EXHAUSTED: out of memory"), message
   needed, over = re.findall(
-    r"needs ([\d,]+) bytes for the vertices of program jit_f, ([\d,]+) more "
-    r"than the 2,000 of",
+    r"needs ([\d,]+) bytes for the code of program jit_f \(exchanges .*\), "
+    r"([\d,]+) more than the 2,000 of",
     message,
   )[0]
   assert int(needed.replace(",", "")) == 2000 + int(over.replace(",", ""))

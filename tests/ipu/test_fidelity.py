@@ -62,8 +62,10 @@ LIMITS = {
   "exchange and synchronisation": (1.0, 0.87),
   "host streams": (0.7, 0.22),
   "whole programs": (0.92, 0.7),
-  "memory totals": (0.66, 0.45),
-  "memory maxima": (0.6, 0.18),
+  # Larger since exchange code and message buffers are counted: in training with
+  # a batch of one and in the product in six parts, operands come in columns.
+  "memory totals": (1.3, 0.45),
+  "memory maxima": (0.71, 0.18),
   "products f16": (0.03, 0.001),
 }
 

@@ -121,7 +121,7 @@ def test_dead_operands_beside_free_memory(cpu, rows, tiles):
 )
 def test_a_product_that_takes_several_steps(cpu, dtype):
   """On tiles too small for the blocks of one step; whole numbers, exactly."""
-  terms = 2404 // np.dtype(dtype).itemsize
+  terms = 4608 // np.dtype(dtype).itemsize
   x = util.sample(np.int32, (60, terms), low=0, high=3).astype(dtype)
   y = util.sample(np.int32, (terms, 48), low=0, high=3).astype(dtype)
   small = dataclasses.replace(

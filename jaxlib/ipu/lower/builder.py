@@ -41,9 +41,9 @@ class Written:
 
 class StepBuffers(NamedTuple):
   """A step, and the bytes that each tile needs while it runs, beside tensors:
-  for candidates, partial results, parts of what is sorted."""
+  for candidates, partial results, parts of what is sorted, messages."""
 
-  step: schema.Execute
+  step: Any
   bytes: np.ndarray
 
 
@@ -62,12 +62,14 @@ class Builder(Exchanges):
   Attributes:
     buffers: steps that need room beside tensors while they run, by their id.
     products: compute sets that may load one operand 128 bits at a time.
+    epilogues: what follows the vertices of steps, by their id.
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
     super().__init__(target, choices)
     self.buffers: dict[int, StepBuffers] = {}
     self.products: list[_Product] = []
+    self.epilogues: dict[int, tuple[schema.Execute, cost.Epilogue]] = {}
     self._graph: Graph | None = None
     self._readers: dict[int, list[Node]] | None = None
 
@@ -156,6 +158,8 @@ class Builder(Exchanges):
     self.steps.append(step)
     for result in results:
       self.wrote(result.root)
+    if epilogue is not None:
+      self.epilogues[id(step)] = step, epilogue
     if epilogue is not None and epilogue.buffers is not None:
       self.buffers[id(step)] = StepBuffers(step, epilogue.buffers)
 

@@ -175,7 +175,7 @@ class Exchanges(Tensors):
     return moved(
       Side(info.layout, view.offset, view.strides),
       Side(layout, 0, dense_strides(view.shape)),
-      view.shape, SIZE[info.dtype], once=True,
+      view.shape, SIZE[info.dtype], True,
     )  # fmt: skip
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
@@ -209,7 +209,7 @@ class Exchanges(Tensors):
     return moved(
       Side(a.layout, source.offset, source.strides),
       Side(b.layout, destination.offset, destination.strides),
-      source.shape, SIZE[source.dtype],
+      source.shape, SIZE[source.dtype], False,
     )  # fmt: skip
 
   def materialise(self, view: View, layout: Layout | None = None) -> View:

@@ -33,7 +33,7 @@ class Timeline:
     # Placed tensors: from their exchange to their last use.
     self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
     self._open: dict[int, int] = {}
-    self.times: dict[int, int] = {}  # of compute sets, by the step's id
+    self.times: dict[int, int] = {}  # of steps, by their ids
     # The loops around the present step, by their begin; what was placed before
     # one of them and is used in it.
     self._loops: list[int] = []
@@ -52,6 +52,7 @@ class Timeline:
   def _number(self, steps: list[Any]) -> list[Any]:
     out: list[Any] = []
     for step in steps:
+      self.times[id(step)] = self._now
       if isinstance(step, (schema.While, schema.Repeat)):
         out.append(self._number_loop(step))
       elif isinstance(step, schema.Switch):
@@ -121,7 +122,6 @@ class Timeline:
 
   def _execute(self, step: schema.Execute) -> Event:
     tensors = self._tensors
-    self.times[id(step)] = self._now
     results = [tensors[a.tensor].root for a in step.results]
     codelet = CODELETS[type(step.fields)]
     in_place = codelet.in_place

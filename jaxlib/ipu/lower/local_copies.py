@@ -12,17 +12,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+Copied = list[tuple[schema.Copy, npt.NDArray[np.int64]]]
 
 
-def charge(
+def charge(target: Target, copied: Copied) -> None:
+  """Adds what `within` has found to the costs of the copies."""
+  for step, size in copied:
+    own = cost.local_copy(target, int(size.max()))
+    step.cost = cost.add(step.cost, own)
+
+
+def within(
   builder: Builder, module: Module, arguments: list[int], results: list[int]
-) -> None:
-  """Adds them to the costs of the builder's copies."""
+) -> Copied:
+  """The builder's copies that move something on a tile, and the bytes that
+  each tile moves so."""
   tensors = builder.tensors
   aliased = {(arguments[i], results[j]) for i, j in module.aliases}
 
@@ -34,6 +46,7 @@ def charge(
       and move.source_strides == move.destination_strides
     )
 
+  found = []
   for step in _copies(builder.steps):
     _, kept = builder.staying.get(id(step), (step, ()))
     moved = [
@@ -47,8 +60,8 @@ def charge(
     for x in moved:
       total[: len(x)] += x
     if total.any():
-      own = cost.local_copy(builder.target, int(total.max()))
-      step.cost = cost.add(step.cost, own)
+      found.append((step, total))
+  return found
 
 
 def _copies(steps: list[Any]) -> Iterator[schema.Copy]:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu import codelets
 from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.lower import local_copies
 from jaxlib.ipu.lower.addresses import Addresses, assign
 from jaxlib.ipu.lower.allocate import Interval
 from jaxlib.ipu.lower.builder import Builder, StepBuffers
 from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.shares import Shares, bytes_of
+from jaxlib.ipu.lower.shares import Shares
 from jaxlib.ipu.lower.tensors import is_root_itself
+from jaxlib.ipu.lower.tile_code import TileCode, tile_code
 from jaxlib.ipu.lower.units import Unit, units
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.program import schema
@@ -43,7 +42,8 @@ class MemoryPlan:
     argument_bytes, result_bytes: of the signature.
     alias_bytes: results that are written over donated arguments.
     temporary_bytes: all else but code, exchanged copies included.
-    code: of vertices, on each tile.
+    code: on each tile, with all else that is no data.
+    code_parts: what that is.
     peak_tile_bytes: of the fullest tile, exchanged copies included.
     peak_tile: its number.
     always_bytes: of these, what is there all the time.
@@ -51,6 +51,7 @@ class MemoryPlan:
     used: when each root is used; an argument that the caller keeps lives on.
     buffers: what single steps take beside tensors.
     addresses: where all that is.
+    copied: copies that move something on a tile, and the bytes on each.
   """
 
   argument_bytes: int
@@ -58,6 +59,7 @@ class MemoryPlan:
   alias_bytes: int
   temporary_bytes: int
   code: Array
+  code_parts: TileCode
   peak_tile_bytes: int
   peak_tile: int
   always_bytes: int
@@ -65,10 +67,11 @@ class MemoryPlan:
   used: Lives
   buffers: Buffers
   addresses: Addresses
+  copied: local_copies.Copied
 
   @property
   def code_bytes(self) -> int:
-    """Of vertices, over all tiles."""
+    """Over all tiles."""
     return int(self.code.sum())
 
   @property
@@ -107,8 +110,10 @@ def plan(
   tensors = builder.tensors
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
-  code = _code_bytes(builder)
-  buffers = _buffers(builder, line)
+  copied = local_copies.within(builder, module, arguments, results)
+  parts, messages = tile_code(builder, (size for _, size in copied))
+  code = parts.total
+  buffers = _buffers(builder, line, messages)
   shares = Shares(tensors, builder.target.num_tiles)
   peaks = shares.peaks(_taken(shares, lives, buffers)) + code
   peak_tile = int(peaks.argmax())
@@ -146,6 +151,7 @@ def plan(
     # Donated arguments that nothing replaces may be gone by then.
     temporary_bytes=max(int((peaks - code).sum()) - signature, 0),
     code=code,
+    code_parts=parts,
     peak_tile_bytes=int(peaks[peak_tile]),
     peak_tile=peak_tile,
     always_bytes=always,
@@ -153,15 +159,18 @@ def plan(
     used=line.intervals,
     buffers=buffers,
     addresses=placed,
+    copied=copied,
   )
 
 
-def _buffers(builder: Builder, line: Timeline) -> Buffers:
+def _buffers(
+  builder: Builder, line: Timeline, messages: list[StepBuffers]
+) -> Buffers:
   found = {}
-  for number, (step, needed) in builder.buffers.items():
+  for step, needed in (*builder.buffers.values(), *messages):
     share = np.zeros(builder.target.num_tiles, np.int64)
     share[: len(needed)] = needed[: len(share)]
-    found[line.times[number]] = StepBuffers(step, share)
+    found[line.times[id(step)]] = StepBuffers(step, share)
   return found
 
 
@@ -193,48 +202,12 @@ def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
   return lives
 
 
-def _code_bytes(builder: Builder) -> Array:
-  """State of vertices, and code, on the tiles that have any.
-
-  Steps whose vertices are the same codelet, or the same generated program,
-  share its code.
-  """
-  state: dict[int, int] = defaultdict(int)  # by partition
-  users: dict[Any, set[int]] = defaultdict(set)
-  sizes: dict[Any, int] = {}
-  todo = [builder.steps]
-  while todo:
-    for step in todo.pop():
-      if isinstance(step, schema.Execute):
-        codelet = codelets.CODELETS[type(step.fields)]
-        state[step.partition] += codelet.state_bytes(len(step.operands))
-        code = codelet, getattr(step.fields, "code", b"")
-        users[code].add(step.partition)
-        sizes[code] = codelet.code_bytes(step.fields)
-      elif isinstance(step, schema.While):
-        todo += [step.condition, step.body]
-      elif isinstance(step, schema.Repeat):
-        todo.append(step.body)
-      elif isinstance(step, schema.Switch):
-        todo += [b.steps for b in step.branches]
-  tiles = builder.target.num_tiles
-  layouts = list(builder.layouts)
-  active = {p: bytes_of(layouts[p], 1, tiles).astype(bool) for p in state}
-  total = np.zeros(tiles, np.int64)
-  for partition, size in state.items():
-    total += active[partition] * size
-  for code, partitions in users.items():
-    anywhere = functools.reduce(np.logical_or, (active[p] for p in partitions))
-    total += anywhere * sizes[code]
-  return total
-
-
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:
   """Whether a tile needs more than its SRAM, or its code more than the part of
   it that can hold any."""
   target = builder.target
   return memory.bytes_with_gaps > target.bytes_per_tile or bool(
-    memory.code.max(initial=0) > target.executable_bytes
+    memory.code_parts.executable.max(initial=0) > target.executable_bytes
   )
 
 

@@ -18,6 +18,7 @@ from jaxlib.ipu.ir.graph import Module, Placement, Shape
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.memory import MemoryPlan, peaks_of
 from jaxlib.ipu.lower.shares import tile_bytes
+from jaxlib.ipu.lower.tile_code import NAMES
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.text import location_text
 from jaxlib.ipu.target import TARGETS
@@ -25,23 +26,28 @@ from jaxlib.ipu.target import TARGETS
 _NAMED = 5  # tensors, and pieces of advice of one kind
 
 
+# What has bytes on a tile: a tensor, the buffers of a step, or by its name what
+# is no data.
+_What = int | str | schema.Execute | schema.Copy | schema.HostCallback
+
+
 class _Live(NamedTuple):
-  """What is on the tile at the moment, and its bytes there: a tensor, or the
-  buffers of the step that runs."""
+  """What is on the tile at the moment, and its bytes there."""
 
   bytes: int
-  what: int | schema.Execute
+  what: _What
 
 
 def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
   """RESOURCE_EXHAUSTED, with all of `report` and what helps."""
-  tile, room = int(memory.code.argmax()), builder.target.executable_bytes
-  code = int(memory.code[tile])
+  code = memory.code_parts.executable
+  tile, room = int(code.argmax()), builder.target.executable_bytes
   if memory.bytes_with_gaps <= builder.target.bytes_per_tile:
     return resource_exhausted(
-      f"out of memory: tile {tile} needs {code:,} bytes for the vertices of "
-      f"program {module.name}, {code - room:,} more than the {room:,} of an "
-      f"{builder.target.version} tile's SRAM that can hold code\n"
+      f"out of memory: tile {tile} needs {code[tile]:,} bytes for the code of "
+      f"program {module.name} ({_parts(memory, tile)}), {code[tile] - room:,} "
+      f"more than the {room:,} of an {builder.target.version} tile's SRAM that "
+      "can hold code\n"
       "  What would help: loops (jax.lax.scan, jax.lax.fori_loop) instead of "
       "code that is unrolled, fewer different operations in one program"
     )
@@ -55,11 +61,18 @@ def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
   )
 
 
+def _parts(memory: MemoryPlan, tile: int) -> str:
+  code = memory.code_parts
+  return (
+    f"exchanges {code.exchange[tile]:,}, vertices {code.vertices[tile]:,}, "
+    f"control {code.control[tile]:,}"
+  )
+
+
 def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
   """The fullest tile and its largest tensors at its fullest moment."""
   target = builder.target
   limit = target.bytes_per_tile
-  code = int(memory.code[memory.peak_tile])
   bare, whole = memory.peak_tile_bytes, memory.bytes_with_gaps
   gaps = bare <= limit < whole
   needed = whole if gaps else bare
@@ -86,8 +99,7 @@ def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
       if gaps
       else f"With the gaps between tensors it is {whole:,} bytes. "
     )
-    + f"{code:,} bytes are "
-    "the program's vertices. The largest on it at that moment:"
+    + "The largest on it at that moment:"
   ]
   for live in _live(builder, memory)[:_NAMED]:
     lines.append(f"{live.bytes:,} bytes: {_describe(builder, module, live)}")
@@ -108,7 +120,7 @@ def addresses(builder: Builder, module: Module, memory: MemoryPlan) -> str:
   for address, size, unit in sorted(places, key=lambda p: p[:2]):
     if not size:
       continue
-    whats: list[int | schema.Execute] = [*unit.tensors]
+    whats: list[_What] = [*unit.tensors]
     if not whats:
       whats.append(steps[unit.intervals[0][0]])
     when = " ".join(f"{begin}-{end}" for begin, end in unit.intervals)
@@ -146,6 +158,11 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
     for time, buffers in memory.buffers.items()
     if time <= moment <= time + 1 and buffers.bytes[memory.peak_tile]
   ]
+  live += [
+    _Live(int(share[memory.peak_tile]), name)
+    for name, share in zip(NAMES, memory.code_parts, strict=True)
+    if share[memory.peak_tile]
+  ]
   return sorted(live, key=_size, reverse=True)
 
 
@@ -156,10 +173,13 @@ def _size(live: _Live) -> tuple[int, int]:
 
 def _describe(builder: Builder, module: Module, live: _Live) -> str:
   """In the user's words: `argument params[0]['w'] f32[3,4]`."""
-  if isinstance(live.what, schema.Execute):
-    kind = type(live.what.fields).__name__
-    where = _where(builder, live.what.location)
-    return f"buffers of a {kind} {where}".rstrip()
+  if isinstance(live.what, str):
+    return live.what
+  if not isinstance(live.what, int):
+    kind = "message buffers"
+    if isinstance(live.what, schema.Execute):
+      kind = f"buffers of a {type(live.what.fields).__name__}"
+    return f"{kind} {_where(builder, live.what.location)}".rstrip()
   info = builder.tensors[live.what]
   root = builder.tensors[info.root]
   arguments, results = module.names()
@@ -310,7 +330,7 @@ def _has(
 ) -> bool:
   """Whether a tensor has the leading dimension of these arguments: one of them,
   or what is computed, in whose copies it may be another dimension."""
-  if isinstance(live.what, schema.Execute):
+  if not isinstance(live.what, int):
     return False
   info = builder.tensors[live.what]
   root = builder.tensors[info.root]

@@ -56,7 +56,18 @@ KEYS: dict[str, str] = {
     "SRAM that the fullest tile needs when everything has its address, with "
     "the gaps between tensors; this has to fit"
   ),
-  "ipu code bytes": "code and state of vertices, over all tiles",
+  "ipu peak tile code bytes": (
+    "of these: code of vertices and of the program's steps, and stacks"
+  ),
+  "ipu code bytes": "all that is no data, over all tiles: the five below",
+  "ipu vertex code bytes": "code of vertices, once on each tile that runs any",
+  "ipu vertex state bytes": "state of vertices, and the lists of them",
+  "ipu exchange code bytes": (
+    "code of exchanges: it grows with the messages that tiles send and "
+    "receive; packet headers of streams to and from functions of the host"
+  ),
+  "ipu control code bytes": "code of the program's steps",
+  "ipu stack bytes": "of workers, and of the supervisors that lead them",
   "ipu argument stream cycles": (
     "not in `ipu cycles`: what it takes to bring all arguments from the host, "
     "as a call with NumPy arrays or `jax.device_put` does"
@@ -153,6 +164,7 @@ def analysis(
   results: Iterable[TensorInfo],
 ) -> dict[str, float]:
   """The entries of `compiled.cost_analysis()`, as `KEYS` describes them."""
+  code, peak = memory.code_parts, memory.peak_tile
   return {
     "flops": sums.flops,
     "bytes accessed": sums.bytes_accessed,
@@ -178,7 +190,15 @@ def analysis(
       memory.peak_tile_bytes - memory.always_bytes
     ),
     "ipu peak tile bytes with gaps": float(memory.bytes_with_gaps),
+    "ipu peak tile code bytes": float(
+      code.vertices[peak] + code.control[peak] + code.stacks[peak]
+    ),
     "ipu code bytes": float(memory.code_bytes),
+    "ipu vertex code bytes": float(code.vertices.sum()),
+    "ipu vertex state bytes": float(code.state.sum()),
+    "ipu exchange code bytes": float(code.exchange.sum() + code.host.sum()),
+    "ipu control code bytes": float(code.control.sum()),
+    "ipu stack bytes": float(code.stacks.sum()),
     "ipu argument stream cycles": _streamed(target, arguments),
     "ipu result stream cycles": _streamed(target, results, to_host=True),
   }

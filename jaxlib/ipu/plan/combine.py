@@ -25,7 +25,7 @@ import numpy.typing as npt
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.codelets.reduce import CODELET as REDUCE
-from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan import cost, messages
 from jaxlib.ipu.plan.layout import Layout, refine
 from jaxlib.ipu.target import Target
 
@@ -189,10 +189,12 @@ def epilogue(
     return None
   results = math.prod(shape[:num_kept])
   total = cost.superstep(target)
-  most = 0
-  for s in stages(block, parts, owner.max_elements, many):
+  most = words = 0
+  todo = stages(block, parts, owner.max_elements, many)
+  for s in todo:
     copies = owner.num_replicas if not s.shares else 1
     most = max(most, s.received)
+    words += _words(s)
     total = cost.add(
       total,
       cost.superstep(
@@ -205,5 +207,15 @@ def epilogue(
       ),
     )
   tiles = np.arange(max(partition.last_tile, owner.last_tile) + 1)
-  room = (block + most) * item_bytes
-  return cost.Epilogue(total, np.full(len(tiles), room, np.int64))
+  room = np.full(len(tiles), (block + most) * item_bytes, np.int64)
+  return cost.Epilogue(total, room, len(todo), words)
+
+
+def _words(s: Stage) -> int:
+  """Of a tile's exchange code for a stage: a share goes to each of its group,
+  or to the owners of its results, whose blocks begin anywhere."""
+  if s.shares:
+    return messages.between(s.shares, s.fan - 1)
+  owners = -(-s.sent // s.share) + 1
+  others = s.fan * (-(-s.share // s.sent) + 1)
+  return messages.between(min(owners, s.sent), min(others, s.received))

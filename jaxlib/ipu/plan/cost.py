@@ -36,7 +36,7 @@ _COPY_CALL, _SHORT_COPY = 288, 72
 # Bytes of a packet from the host and to it, and what a stream brings to a tile
 # before the host has to be asked again, which takes a command's routing and a
 # synchronisation with the host (ipu-stack, exchange.rs) [S].
-_FROM_HOST, _TO_HOST = 1024, 256
+PACKET_FROM_HOST, PACKET_TO_HOST = 1024, 256
 _HOST_WINDOW, _HOST_COMMAND_CYCLES = 16 * 1024, 73
 # Of PCIe, per packet: 4 bytes of framing, a header of 16, a checksum of 4 [D].
 _PACKET_HEADER = 24
@@ -73,10 +73,14 @@ class Epilogue(NamedTuple):
   Attributes:
     cost: of all supersteps.
     buffers: bytes that each tile needs for them; None where nobody counts them.
+    exchanges: how many exchanges' code a tile has for them.
+    words: of this code, at most (plan/messages.py).
   """
 
   cost: schema.Cost
   buffers: npt.NDArray[np.int64] | None = None
+  exchanges: int = 0
+  words: int = 0
 
 
 def exchange_cycles(
@@ -268,7 +272,7 @@ def host_stream(
   given = list(sizes)
   if not given:
     return Sourced(0.0, 0.0, 0.0, 0.0, 0.0)
-  packet = _TO_HOST if to_host else _FROM_HOST
+  packet = PACKET_TO_HOST if to_host else PACKET_FROM_HOST
   packets = sum(-(-size // packet) for size in given)
   headers = packets * _PACKET_HEADER
   rate = target.host_bytes_per_second

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets._factor_cycles import INVERSES, factoring
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan import cost, messages
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program.isa import FactorKind
 from jaxlib.ipu.target import Target
@@ -105,4 +105,8 @@ def epilogue(
   if layout is not None:
     buffers = np.zeros(target.num_tiles, np.int64)
     buffers[layout.tiles()] = int(took.received.max()) * size
-  return cost.Epilogue(total, buffers)
+  # In each superstep, one tile's words go to all, or all tiles' to each.
+  words = sum(
+    messages.between(1, min(parts - 1, int(x))) for x in took.received.tolist()
+  )
+  return cost.Epilogue(total, buffers, supersteps, words)

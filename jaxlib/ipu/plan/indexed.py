@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
-from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan import cost, messages
 from jaxlib.ipu.plan.indexed_split import (
   Blocks,
   Counts,
@@ -451,8 +451,9 @@ def candidates(
   _, window = largest_cell(w, plan.partition)
   select = _select_cycles(float(own.max()), float(window), cycles)
   return _epilogue(
-    target, w.item_bytes, others, cell - own, cell + others, select
-  )
+    target, w.item_bytes, others, cell - own, cell + others, select,
+    plan.parts,
+  )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=512)
@@ -473,7 +474,7 @@ def partials(
   combine = _combine_cycles(target, int(own.max()), plan.team, partial)
   return _epilogue(
     target, partial.item_bytes, others, block - own, block + others, combine,
-    float(others.sum()),
+    plan.team, float(others.sum()),
   )  # fmt: skip
 
 
@@ -484,8 +485,10 @@ def _epilogue(
   sent: Array,
   held: Array,
   compute: Cycles,
+  tiles: int,
   flops: float = 0.0,
 ) -> cost.Epilogue:
+  """Each of so many tiles sends to all others, and receives from them."""
   return cost.Epilogue(
     cost.superstep(
       target,
@@ -496,4 +499,6 @@ def _epilogue(
       flops=flops,
     ),
     held * item_bytes,
+    1,
+    messages.between(tiles - 1, tiles - 1),
   )

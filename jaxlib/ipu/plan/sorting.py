@@ -13,8 +13,9 @@ from jaxlib.ipu.codelets.sort import (
   merges,
 )
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan import cost, messages
 from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -47,10 +48,14 @@ def merge(
   all_rows = split.num_elements // row.extent
   few = merges(keep, length, parts)
   total = cost.superstep(target)
-  received = 0
+  # Pairs of tiles exchange the part of each row, of each array.
+  runs = rows * (len(operand_dtypes) + bool(numbers))
+  received = exchanges = words = 0
   if parts > 1 and few:
     received = rows * keep * moved_bytes
     for pairs in _meetings(parts):
+      exchanges += 1
+      words += messages.between(runs, runs)
       total = cost.add(
         total,
         cost.superstep(
@@ -71,9 +76,13 @@ def merge(
       total_bytes=split.num_elements // 2 * moved_bytes,
     )
     for _ in range(rounds * (rounds + 1)):
+      exchanges += 1
+      words += messages.between(runs, runs)
       total = cost.add(total, step)
   if to != split or (parts > 1 and few):
     kept = rows * keep if few else split.max_elements
+    exchanges += 1
+    words += _leaving(split, to) * len(result_dtypes)
     total = cost.add(
       total,
       cost.superstep(
@@ -84,7 +93,15 @@ def merge(
       ),
     )
   own = split.elements(np.arange(split.last_tile + 1)) * numbers
-  return cost.Epilogue(total, own + received)
+  return cost.Epilogue(total, own + received, exchanges, words)
+
+
+def _leaving(split: Layout, to: Layout) -> int:
+  """Words of a tile's exchange code where sorted rows go to their owners."""
+  ends = Side(split, 0, (1,)), Side(to, 0, (1,))
+  shape = (to.num_elements,)
+  sends, receives = messages.runs(*ends, shape, messages.WORD)
+  return messages.between(sends.pieces, receives.pieces)
 
 
 def _meetings(parts: int) -> list[int]:

@@ -1,0 +1,122 @@
+"""The messages of an exchange, against counting those of every tile."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_traffic import TILES, mapped, root_shape, views
+
+from jaxlib.ipu.lower.view import dense_strides
+from jaxlib.ipu.plan import layout as layouts
+from jaxlib.ipu.plan.layout import Layout, Replica
+from jaxlib.ipu.plan.messages import messages, runs
+from jaxlib.ipu.plan.traffic import traffic
+from jaxlib.ipu.plan.walk import Side
+from jaxlib.ipu.program.tile_memory import strided
+
+
+def counted(source: Side, destination: Side, shape: tuple[int, ...]):
+  """Of the tile that receives most: messages, and tiles that they are from;
+  of the one that sends most: messages. An element that several places of a
+  tile need comes once, to the first of them."""
+  begin = strided(source.offset, shape, source.strides).reshape(-1)
+  end = strided(destination.offset, shape, destination.strides).reshape(-1)
+  origin = dict(zip(end.tolist(), begin.tolist(), strict=True))
+  first = dataclasses.replace(source.layout, replicas=())
+  place = {
+    e: (tile, i)
+    for tile in range(TILES)
+    for i, e in enumerate(first.owned(tile).tolist())
+  }
+  pieces, partners = 0, 0
+  wanted: dict[tuple[int, int], set[tuple[int, int]]] = {}
+  for tile in range(TILES):
+    here = set(source.layout.owned(tile).tolist())
+    count, senders, last, seen = 0, set(), None, set()
+    for i, e in enumerate(destination.layout.owned(tile).tolist()):
+      element = origin.get(e)
+      if element is None or element in here or element in seen:
+        continue
+      seen.add(element)
+      sender, at = place[element]
+      wanted.setdefault((sender, at), set()).add((tile, i - at))
+      count += last != (sender, at - 1, i - 1)
+      senders.add(sender)
+      last = sender, at, i
+    pieces, partners = max(pieces, count), max(partners, len(senders))
+  sent = [
+    sum(
+      wanted[tile, at] != wanted.get((tile, at - 1))
+      for owner, at in wanted
+      if owner == tile
+    )
+    for tile in range(TILES)
+  ]
+  return pieces, partners, max(sent)
+
+
+def ends(source, destination, shape):
+  moved = traffic(source, destination, shape, 4, True)
+  to, of = runs(destination, source, shape, 4)
+  keeps = bool(moved.kept.all())
+  received = to.crossing(int(moved.received.max()) // 4, keeps)
+  return (*received, of.crossing(int(moved.sent.max()) // 4, keeps)[0])
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_there_are_no_more_messages_than_charged(data):
+  view = data.draw(views())
+  at = strided(view.offset, view.shape, view.strides)
+  root = root_shape(data.draw, max(int(at.max(initial=0)) + 1, view.size))
+  source = Side(data.draw(mapped(root)), view.offset, view.strides)
+  to = Side(data.draw(mapped(view.shape)), 0, dense_strides(view.shape))
+  most = ends(source, to, view.shape)
+  pieces, partners, sent = counted(source, to, view.shape)
+  assert (most[0] >= pieces) and (most[1] >= partners)
+  for item_bytes in (1, 4, 8):
+    found = messages(source, to, view.shape, item_bytes, True)
+    assert (found is not None and found.words.max() >= 2) or not pieces
+  if len(np.unique(at)) == at.size:  # not of windows that overlap
+    assert most[2] >= sent
+
+
+def linear(n, tiles=TILES):
+  return layouts.linear(n, tiles)
+
+
+def everywhere(n):
+  return Layout(layouts.single(n).factors, (Replica(TILES, 1),))
+
+
+EXACT = {
+  "row of one tile": (linear(240), 10, (1,), (10,), linear(10)),
+  "shifted by a block": (linear(240), 10, (1,), (230,), linear(240)),
+  "columns of rows": (
+    layouts.grid((12, 8), (12, 1)), 0, (8, 1), (12, 8),
+    layouts.grid((12, 8), (3, 2)),
+  ),
+  "transposed": (
+    layouts.grid((12, 10), (12, 1)), 0, (1, 10), (10, 12),
+    layouts.grid((10, 12), (10, 1)),
+  ),
+  "blocks transposed": (
+    layouts.grid((12, 8), (6, 2)), 0, (1, 8), (8, 12),
+    layouts.grid((8, 12), (4, 3)),
+  ),
+  "to one tile": (linear(240), 0, (1,), (240,), layouts.single(240, 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_messages_of_even_blocks_are_counted(name):
+  mapping, offset, strides, shape, to = EXACT[name]
+  source = Side(mapping, offset, strides)
+  destination = Side(to, 0, dense_strides(shape))
+  most = ends(source, destination, shape)
+  found = counted(source, destination, shape)
+  assert most == found
