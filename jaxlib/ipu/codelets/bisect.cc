@@ -47,13 +47,11 @@ class BisectKernel final : public Kernel {
   void Run(const Memory& memory, ThreadPool& threads) const override {
     const int64_t groups = (values_ + kGroup - 1) / kGroup;
     const double each = 4.0 * n_ * kBits;  // nanoseconds
-    const auto grain = static_cast<int64_t>(kWorthNanoseconds / each);
-    threads.For(count_ * groups, std::clamp<int64_t>(grain, 1, count_ * groups),
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) {
-                    Find(memory, i / groups, i % groups * kGroup);
-                  }
-                });
+    threads.ForItems(count_ * groups, each, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Find(memory, i / groups, i % groups * kGroup);
+      }
+    });
   }
 
  private:
@@ -61,7 +59,6 @@ class BisectKernel final : public Kernel {
   using Keys = Vector<Key>;
   static constexpr int kVectors = 4, kGroup = kVectors * kLanes<T>;
   static constexpr int kBits = 8 * sizeof(T);
-  static constexpr double kWorthNanoseconds = 8000;
 
   // Eigenvalues [begin, begin + kGroup) of those that are wanted of a matrix.
   void Find(const Memory& memory, int64_t matrix, int64_t begin) const {

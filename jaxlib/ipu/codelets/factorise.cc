@@ -40,15 +40,12 @@ class FactoriseKernel final : public Kernel {
     // About a nanosecond for four multiply-adds.
     const double each =
         0.25 * rows_ * columns_ * std::min(rows_, columns_) + 100;
-    const auto grain = static_cast<int64_t>(kWorthNanoseconds / each);
-    threads.For(count_, std::clamp<int64_t>(grain, 1, count_),
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) One(memory, i);
-                });
+    threads.ForItems(count_, each, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) One(memory, i);
+    });
   }
 
  private:
-  static constexpr double kWorthNanoseconds = 8000;
   // Behind what is transposed a vector may be written.
   static constexpr int64_t kBehind = 16;
 

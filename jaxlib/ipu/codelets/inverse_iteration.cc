@@ -48,20 +48,17 @@ class InverseIterationKernel final : public Kernel {
   void Run(const Memory& memory, ThreadPool& threads) const override {
     const int64_t groups = (values_ + kGroup - 1) / kGroup;
     const double each = 80.0 * n_;  // nanoseconds
-    const auto grain = static_cast<int64_t>(kWorthNanoseconds / each);
-    threads.For(count_ * groups, std::clamp<int64_t>(grain, 1, count_ * groups),
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) {
-                    Find(memory, i / groups, i % groups * kGroup);
-                  }
-                });
+    threads.ForItems(count_ * groups, each, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Find(memory, i / groups, i % groups * kGroup);
+      }
+    });
   }
 
  private:
   using V = Vector<T>;
   using Keys = Vector<SignedBits<T>>;
   static constexpr int kVectors = 2, kGroup = kVectors * kLanes<T>;
-  static constexpr double kWorthNanoseconds = 8000;
 
   // The factors of a row of T - x, the vector sought, and the exchanged rows.
   struct Row {

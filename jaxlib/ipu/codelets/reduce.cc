@@ -15,9 +15,6 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// A loop is worth dividing among threads when it takes about this long.
-constexpr double kWorthNanoseconds = 8000;
-
 // Divides a reduction among threads: its totals if there are enough of them,
 // else the elements of each total.
 class ReduceKernel final : public Kernel {
@@ -67,7 +64,8 @@ void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
   const int64_t wanted =
       threads.threads() == 1
           ? 1
-          : std::min(4.0 * threads.threads(), work / kWorthNanoseconds + 1);
+          : std::min(4.0 * threads.threads(),
+                     work / ThreadPool::kWorthNanoseconds + 1);
 
   // Pieces of x: few enough elements to stay in the cache, then small enough
   // for all threads to have some.
@@ -93,7 +91,7 @@ void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
                       .last = plan_.reduced};
   };
   if (pieces * 2 > wanted || plan_.reduced < 2) {
-    const double grain = kWorthNanoseconds * pieces / (work + 1);
+    const double grain = ThreadPool::kWorthNanoseconds * pieces / (work + 1);
     threads.For(pieces, std::max<int64_t>(1, std::min<double>(grain, pieces)),
                 [&](int64_t begin, int64_t end) {
                   ReduceWorker worker(plan_, memory);

@@ -110,13 +110,14 @@ class ScanKernel final : public Kernel {
         1 +
         (combine_ ? 0 : program_.nanoseconds() + kCallNanoseconds / kSequences);
     const double work = each * sequences_ * steps_;
-    const int64_t wanted = std::clamp<int64_t>(work / kWorthNanoseconds, 1,
-                                               4 * int64_t{threads.threads()});
+    const int64_t wanted =
+        std::clamp<int64_t>(work / ThreadPool::kWorthNanoseconds, 1,
+                            4 * int64_t{threads.threads()});
     const int64_t lanes =
         std::clamp<int64_t>((sequences_ + wanted - 1) / wanted,
                             std::min<int64_t>(16, sequences_), kSequences);
     const int64_t pieces = (sequences_ + lanes - 1) / lanes;
-    const double grain = kWorthNanoseconds * pieces / (work + 1);
+    const double grain = ThreadPool::kWorthNanoseconds * pieces / (work + 1);
     threads.For(pieces, std::clamp<int64_t>(grain, 1, pieces),
                 [&](int64_t begin, int64_t end) {
                   for (int64_t i = begin; i < end; ++i) {
@@ -130,7 +131,7 @@ class ScanKernel final : public Kernel {
   static constexpr int64_t kSequences = 256, kSteps = 64;
   // Behind what is transposed a vector may be written.
   static constexpr int64_t kBlock = kSequences * kSteps + 16;
-  static constexpr double kWorthNanoseconds = 8000, kCallNanoseconds = 40;
+  static constexpr double kCallNanoseconds = 40;
 
   void Scan(const Memory& memory, IndexRange lanes) const {
     static thread_local Scratch scratch;

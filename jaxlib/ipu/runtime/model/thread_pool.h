@@ -3,6 +3,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_THREAD_POOL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_THREAD_POOL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -18,6 +19,9 @@ class ThreadPool {
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // A loop is worth dividing among threads when it takes about this long.
+  static constexpr double kWorthNanoseconds = 8000;
 
   int threads() const { return threads_; }
 
@@ -35,6 +39,15 @@ class ThreadPool {
           (*static_cast<const Body*>(b))(begin, end);
         },
         &body);
+  }
+
+  // The same for n > 0 items that take about `each` nanoseconds.
+  template <typename Body>
+  void ForItems(int64_t n, double each, const Body& body) {
+    For(n,
+        std::clamp(static_cast<int64_t>(kWorthNanoseconds / each), int64_t{1},
+                   n),
+        body);
   }
 
  private:
