@@ -260,7 +260,7 @@ def connect(library: ctypes.CDLL) -> None:
   library.host_caller = caller  # type: ignore[attr-defined]  # keep it alive
 
 
-_threads: set[int] = set()
+_thread = threading.local()
 
 
 def _keep_thread_state() -> None:
@@ -270,9 +270,8 @@ def _keep_thread_state() -> None:
   thread: to make it again takes longer than most functions of the host. The
   threads are those of the devices' queues, so there are few.
   """
-  thread = threading.get_native_id()
-  if thread not in _threads:
-    _threads.add(thread)
+  if not hasattr(_thread, "kept"):
+    _thread.kept = True
     ctypes.pythonapi.PyGILState_Ensure()  # never released
 
 

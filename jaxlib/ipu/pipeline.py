@@ -232,14 +232,12 @@ def _allocate(state: State, options: Options) -> None:
   plan = _plan_memory(state)
   builder, first = state.builder, copy.copy(state)
   assert state.module is not None and builder is not None
-  if plan.addresses.fullest.crowded:
-    builder = _lower_once(state, options, replace(builder.choices, wide=False))
-    plan = _plan_memory(state)
+  builder, plan = _uncrowded(state, options, builder, plan)
   for choices in smaller(builder.choices, builder.used):
     if not memory.overflows(builder, plan):
       break
     builder = _lower_once(state, options, choices)
-    plan = _plan_memory(state)
+    builder, plan = _uncrowded(state, options, builder, _plan_memory(state))
   if memory.overflows(builder, plan):
     # Nothing fits: what is slower takes too much all the same.
     _go_back(state, first)
@@ -247,6 +245,16 @@ def _allocate(state: State, options: Options) -> None:
     builder, plan = first.builder, first.memory
   memory.check(builder, state.module, plan, options.allow_out_of_memory)
   local_copies.charge(options.target, plan.copied)
+
+
+def _uncrowded(
+  state: State, options: Options, builder: Builder, plan: memory.MemoryPlan
+) -> tuple[Builder, memory.MemoryPlan]:
+  """The same with narrower loads, if there is too little interleaved memory."""
+  if not plan.addresses.fullest.crowded:
+    return builder, plan
+  builder = _lower_once(state, options, replace(builder.choices, wide=False))
+  return builder, _plan_memory(state)
 
 
 def _plan_memory(state: State) -> memory.MemoryPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipu_test_util as util
+import lowering_kit
 import numpy as np
 import pytest
 from hypothesis import given
@@ -244,17 +245,15 @@ def test_rotate_and_interleave(check):
   lambda x: jnp.concatenate([x[:17], x[17:18], x[18:]]),
   lambda x: jnp.concatenate([x[:5], x[5:5], x[5:]]),
   lambda x: jnp.stack(list(x[::-1]))[::-1],
-  lambda x: lax.complex(x, -x).real,
-  lambda x: jnp.stack([x[:, 0]] * 4, 1) + x,
+  lambda x: jnp.stack([x[:, 0]] * 4, 1),
 ])  # fmt: skip
-def test_parts_that_are_put_together_again_do_not_move(check, ipu, f):
+def test_parts_that_are_put_together_again_do_not_move(check, f):
   x = util.sample(np.float32, (40, 4))
   check(lambda x: f(x) * 2, x, exact=True)
-
-  moved = util.costs(ipu, lambda x: f(x) * 2, x)["ipu exchange bytes"]
-  assert (
-    moved <= util.costs(ipu, lambda x: x[:, :1] * x, x)["ipu exchange bytes"]
-  )
+  program = lowering_kit.phases(lambda x: f(x) * 2, [x], 16).program
+  for step in program.steps:
+    for move in getattr(step, "moves", ()):
+      assert program.tensors[move.destination].root != move.destination
 
 
 @given(st.data())

@@ -184,7 +184,7 @@ def broadcast(
   Args:
     shape: the iteration space.
     accesses: for each of an operand's dimensions of the iteration space its
-      own, or -1 where it stands still.
+      own, or -1 where it is broadcast.
   """
   found = []
   for dims in accesses:

@@ -46,7 +46,7 @@ std::vector<ProductLoop> LoopsOf(const ComputeSet& set, size_t begin,
   return loops;
 }
 
-bool StandsStill(const std::vector<ProductLoop>& loops,
+bool IsBroadcast(const std::vector<ProductLoop>& loops,
                  int64_t ProductLoop::* stride) {
   return std::all_of(loops.begin(), loops.end(), [&](const ProductLoop& l) {
     return l.extent <= 1 || l.*stride == 0;
@@ -96,9 +96,9 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
                            .rhs = TypeOf(set.operands[1]),
                            .result = TypeOf(set.results[0]),
                            .adds = fields.adds != 0};
-  if (!StandsStill(product.n, &ProductLoop::lhs) ||
-      !StandsStill(product.m, &ProductLoop::rhs) ||
-      !StandsStill(product.k, &ProductLoop::result)) {
+  if (!IsBroadcast(product.n, &ProductLoop::lhs) ||
+      !IsBroadcast(product.m, &ProductLoop::rhs) ||
+      !IsBroadcast(product.k, &ProductLoop::result)) {
     return InvalidArgument(
         "Dot's left operand must not depend on n, its right operand on "
         "m and its result along k.");

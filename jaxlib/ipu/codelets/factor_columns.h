@@ -34,7 +34,7 @@ inline int64_t VectorOf(int64_t i) {
 }
 
 // The sums of v[i] * x_k[i] over rows [first, end) for kCount columns x_k; `v`
-// is zero above, and both are behind.
+// is zero above; behind, one of the two is, and the other is finite.
 template <int kCount, typename T>
 inline void Products(const T* v, const T* x, int64_t step, int64_t first,
                      int64_t end, T* sums) {

@@ -160,10 +160,12 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
   }
   const auto kind = static_cast<FactorKind>(fields.kind);
   if (m < 1 || n < 1 || (IsSquare(kind) && m != n) ||
-      (kind == FactorKind::kBidiagonal && m < n) ||
-      m > std::numeric_limits<int32_t>::max()) {
+      (kind == FactorKind::kBidiagonal && m < n)) {
     return refuse("matrices of " + std::to_string(m) + " x " +
                   std::to_string(n) + " have no factors of this kind");
+  }
+  if (m > std::numeric_limits<int32_t>::max()) {
+    return refuse(std::to_string(m) + " rows have no 32-bit numbers");
   }
   if (set.shape.size() != 2 || set.shape[1] != m || set.operands.size() != 1) {
     return refuse("takes one operand over matrices and their rows");

@@ -24,7 +24,7 @@ namespace ipu::model {
 class TestArray {
  public:
   // `dims[i]` is the dimension of the iteration space that goes with dimension
-  // i of `shape`; iteration dimensions that none names stand still.
+  // i of `shape`; it is broadcast along those that none names.
   TestArray(uint8_t dtype, std::vector<int64_t> shape,
             std::vector<int32_t> dims, size_t iteration_rank,
             std::mt19937& random, bool shuffle) {

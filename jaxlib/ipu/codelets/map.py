@@ -48,7 +48,7 @@ _PER_ROW, _PER_ROW_UNALIGNED = 7, 25
 
 
 def _run(cell: Extents, walks: tuple[tuple[bool, ...], ...]) -> int:
-  """Elements of a row: along it each operand moves on, or stands still."""
+  """Elements of a row: along it an operand has elements of its own, or one."""
   run = 1
   kinds = None
   for d in reversed(range(len(cell))):

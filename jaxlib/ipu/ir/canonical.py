@@ -1,7 +1,9 @@
 """jaxlib's own MLIR passes, which make a StableHLO module canonical.
 
 A context with its dialects and patterns takes longer to make than a small
-program to parse. So what one compilation is done with serves the next.
+program to parse. So what one compilation is done with serves the next. Contexts
+have no locks: jaxlib keeps the interpreter's while it parses and runs passes,
+and modules that were made before are only read.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ _PIPELINE = (
   "hlo-legalize-to-stablehlo)"
 )
 
-# A context never lets go of a type, constant or location: one that has read so
-# many bytes of programs is not used again.
-_MOST_BYTES = 1 << 20
+# A context never lets go of a type, constant or location, nor of what passes
+# fold: one that has read so many programs, or bytes of them, is not used again.
+_MOST_PROGRAMS, _MOST_BYTES = 64, 1 << 20
 
 
 @functools.cache
@@ -44,7 +46,7 @@ class Passes:
 
   Attributes:
     context: that of the modules they run on.
-    bytes: of programs read so far.
+    programs, bytes: read so far.
   """
 
   def __init__(self) -> None:
@@ -57,7 +59,7 @@ class Passes:
     internals.allow_inlining(self.context)
     with self.context:
       self._passes = PassManager.parse(_PIPELINE)
-    self.bytes = 0
+    self.programs = self.bytes = 0
 
   def run(self, module: ir.Module) -> None:
     """Makes a module canonical."""
@@ -76,6 +78,7 @@ def passes(size: int) -> Iterator[Passes]:
   except IndexError:
     found = Passes()
   yield found
+  found.programs += 1
   found.bytes += size
-  if found.bytes < _MOST_BYTES:
+  if found.programs < _MOST_PROGRAMS and found.bytes < _MOST_BYTES:
     _idle.append(found)

@@ -35,15 +35,15 @@ from jaxlib.ipu.target import Target
 
 # So many units are placed the largest first, which mostly leaves the fewest
 # gaps. If there are more, so many of those that live longest are placed first,
-# the others in the order of their birth (`first_fit.py`).
-_MANY = 128
-# The same for a program that does not fit otherwise.
-_MANY_IF_TIGHT = 1500
+# the others in the order of their birth (`first_fit.py`). [G]
+_MOST_SORTED = 128
+# The same for a program that does not fit otherwise. [G]
+_MOST_SORTED_IF_TIGHT = 1500
 # What gaps may take, of what is there at the fullest moment, before those that
-# live longest or take most of both are tried first, too.
-_GAPS = 0.02
-# Groups of tiles at most.
-_GROUPS = 8
+# live longest or take most of both are tried first, too. [G]
+_MOST_GAPS = 0.02
+# Groups of tiles, at most. [G]
+_MOST_GROUPS = 8
 # Loads of the matrix unit are of 128 bits.
 _WIDE = 16
 
@@ -61,7 +61,7 @@ class Group:
       that has most of it, aligned.
     addresses: of each unit, bytes from the begin of the SRAM.
     needed: bytes of SRAM that it all takes, gaps between units included.
-    crowded: whether it would take less than a tile has, if all of the SRAM were
+    crowded: whether it does not fit, but would if all of the SRAM were
       interleaved.
   """
 
@@ -119,7 +119,7 @@ def assign(
   packer = _Packer(target, units, interleaved, most, end, thorough)
 
   def group(tiles: Tiles, rows: list[int]) -> Group:
-    bound = int((1 + _GAPS) * int(peaks[tiles].max()))
+    bound = int((1 + _MOST_GAPS) * int(peaks[tiles].max()))
     return packer.pack(tiles, rows, rows[first], bound)
 
   rest: Tiles = np.ones(len(code), np.bool_)
@@ -134,7 +134,7 @@ def assign(
     below: Tiles = rest & (rows <= rows[:, fullest, None]).all(0)
     if (
       groups[-1].needed <= max((g.needed for g in groups[:-1]), default=0)
-      or len(groups) == _GROUPS
+      or len(groups) == _MOST_GROUPS
       or (below == rest).all()
     ):
       return Addresses(packer.units, groups)
@@ -167,7 +167,7 @@ class _Packer:
     self.units = always + others
     self._always = len(always)
     self._target = target
-    self._count = _MANY_IF_TIGHT if thorough else _MANY
+    self._count = _MOST_SORTED_IF_TIGHT if thorough else _MOST_SORTED
     self._interleaved = interleaved
     self._wide = target.has_regions and any(u.wide for u in units)
 
@@ -198,7 +198,7 @@ class _Packer:
       begin = max(begin, base)
       if top - base <= limit - begin:
         addresses = [a - base + begin for a in addresses]
-      else:
+      elif top <= limit:
         stacks, needed = self._two_stacks(sizes, steps, base, begin, bound)
         addresses = stacks if needed <= limit else addresses
         needed = max(top, needed)

@@ -41,7 +41,8 @@ class Written:
 
 class StepBuffers(NamedTuple):
   """A step, and the bytes that each tile needs while it runs, beside tensors:
-  for candidates, partial results, parts of what is sorted, messages."""
+  for candidates, partial results, parts of what is sorted, messages,
+  what is permuted in place."""
 
   step: Any
   bytes: np.ndarray
@@ -233,6 +234,8 @@ class Builder(Exchanges):
       trips: see `Scope`.
       carried: roots that a loop writes at the end of each iteration.
     """
+    for root in carried:
+      self.wrote(root)
     self._scopes.append(Scope(trips, len(self.tensors), carried))
 
   def leave(self) -> list[Any]:

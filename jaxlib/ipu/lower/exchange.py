@@ -4,9 +4,8 @@ An operand that is not where its vertices are is copied there, to a placed
 tensor. Copies are looked for before they are made: an earlier one may serve,
 and what a loop leaves alone is copied once, before the loop.
 
-A copy has the values that its root had when it was made: whoever writes a root
-says so (`wrote`), and its copies are no more. What a loop carries is copied in
-each iteration (`Scope.carried`).
+A write invalidates the copies of its root (`wrote`), and so does a loop that
+carries it, which is copied in each iteration (`Scope.carried`).
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ class Timeline:
     self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
     self._open: dict[int, int] = {}
     self.times: dict[int, int] = {}  # of steps, by their ids
+    # Copies by their times, and the roots that they both read and write, but
+    # for elements that stay in their places.
+    self.permuted: dict[int, tuple[schema.Copy, set[int]]] = {}
     # The loops around the present step, by their begin; what was placed before
     # one of them and is used in it.
     self._loops: list[int] = []
@@ -160,6 +163,13 @@ class Timeline:
         self.placed_intervals[move.destination] = [(self._now, self._now + 1)]
         continue
       written[root] += size
+      if move.source == root and not (
+        move.source_offset == move.destination_offset
+        and _equal_strides(
+          move.source_strides, move.destination_strides, move.shape
+        )
+      ):
+        self.permuted.setdefault(self._now, (step, set()))[1].add(root)
       dense = list(dense_strides(move.shape))
       if (
         size == tensors[root].size == tensors[move.source].size

@@ -47,7 +47,7 @@ def within(
     )
 
   found = []
-  for step in _copies(builder.steps):
+  for step in copies(builder.steps):
     _, kept = builder.staying.get(id(step), (step, ()))
     moved = [
       x
@@ -64,15 +64,16 @@ def within(
   return found
 
 
-def _copies(steps: list[Any]) -> Iterator[schema.Copy]:
+def copies(steps: list[Any]) -> Iterator[schema.Copy]:
+  """The exchanges of a program, those in loops and branches included."""
   for step in steps:
     if isinstance(step, schema.Copy):
       yield step
     elif isinstance(step, schema.While):
-      yield from _copies(step.condition)
-      yield from _copies(step.body)
+      yield from copies(step.condition)
+      yield from copies(step.body)
     elif isinstance(step, schema.Repeat):
-      yield from _copies(step.body)
+      yield from copies(step.body)
     elif isinstance(step, schema.Switch):
       for branch in step.branches:
-        yield from _copies(branch.steps)
+        yield from copies(branch.steps)

@@ -19,7 +19,7 @@ from jaxlib.ipu.lower.addresses import Addresses, assign
 from jaxlib.ipu.lower.allocate import Interval
 from jaxlib.ipu.lower.builder import Builder, StepBuffers
 from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.shares import Shares
+from jaxlib.ipu.lower.shares import Shares, tile_bytes
 from jaxlib.ipu.lower.tensors import is_root_itself
 from jaxlib.ipu.lower.tile_code import TileCode, tile_code
 from jaxlib.ipu.lower.units import Unit, units
@@ -166,11 +166,20 @@ def plan(
 def _buffers(
   builder: Builder, line: Timeline, messages: list[StepBuffers]
 ) -> Buffers:
+  """What steps hold beside tensors: `messages` among it. No exchange writes
+  where it has yet to read: what it reads of a root that it writes is in a buffer
+  meanwhile."""
   found = {}
   for step, needed in (*builder.buffers.values(), *messages):
     share = np.zeros(builder.target.num_tiles, np.int64)
     share[: len(needed)] = needed[: len(share)]
     found[line.times[id(step)]] = StepBuffers(step, share)
+  tiles = builder.target.num_tiles
+  for time, (copy, roots) in line.permuted.items():
+    shares = [tile_bytes(builder.tensors[r], tiles) for r in roots]
+    if time in found:
+      shares.append(found[time].bytes)
+    found[time] = StepBuffers(copy, np.sum(shares, 0))
   return found
 
 
@@ -192,7 +201,7 @@ def _taken(
 
 def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
   """When each tensor takes SRAM; `lent` are the arguments not donated."""
-  lives = {r: list(i) for r, i in line.intervals.items()}
+  lives = {r: _joined(i) for r, i in line.intervals.items()}
   constants = [r for r in lives if builder.tensors[r].space == schema.CONSTANT]
   for root in (*constants, *lent):
     lives[root] = [(0, line.end)]
@@ -200,6 +209,17 @@ def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
     if not is_root_itself(builder.tensors, number):
       lives[number] = intervals
   return lives
+
+
+def _joined(intervals: list[Interval]) -> list[Interval]:
+  """The same times without those that are said twice, ascending."""
+  out: list[Interval] = []
+  for begin, end in intervals:
+    if out and begin <= out[-1][1]:
+      out[-1] = (out[-1][0], max(end, out[-1][1]))
+    else:
+      out.append((begin, end))
+  return out
 
 
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxlib.ipu.lower.addresses import Group
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.local_copies import _copies as copies
+from jaxlib.ipu.lower.local_copies import copies
 from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.lower.shares import Shares
 from jaxlib.ipu.plan.layout import Array

@@ -11,7 +11,8 @@ from jaxlib.ipu.codelets.inverse_iteration import kept_bytes
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Operand, Written
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import cost, matmul
 from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema

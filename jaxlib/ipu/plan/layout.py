@@ -311,7 +311,7 @@ def project(
 
   `shape` is the iteration space, `kept` the iteration dimension behind each
   dimension of the operand, in the operand's order. The other dimensions are
-  those along which the operand stands still: its elements are needed in each
+  those along which the operand is broadcast: its elements are needed in each
   of their parts, so they become replicas. None if a block of the partition
   straddles dimensions.
   """

@@ -51,7 +51,7 @@ class Walk:
     factors: of the mapping, some of them joined.
     starts: the digit at index 0, for each factor.
     digits: for each dimension its factor and the digit's step, or None for
-      one that stands still.
+      a broadcast one.
   """
 
   def __init__(self, side: Side):
@@ -157,7 +157,7 @@ class Walk:
 
   def touched(self, tiles: Array) -> Touched:
     """The parts that tiles hold, and which tiles hold the digits along which
-    the walk stands still."""
+    the walk is broadcast."""
     layout = self.side.layout
     if len(self.factors) != len(layout.factors):
       layout = dataclasses.replace(layout, factors=tuple(self.factors))

@@ -123,7 +123,7 @@ def elements(
 ) -> Elements:
   """The numbers of a tensor's elements at each point of a cell.
 
-  Size 1 along dimensions in which the tensor stands still. With `whole`, the
+  Size 1 along dimensions along which the tensor is broadcast. With `whole`, the
   tensor's dimensions that the iteration space does not walk come last, whole;
   otherwise they are at index 0.
   """

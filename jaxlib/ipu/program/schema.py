@@ -94,7 +94,7 @@ class Tensor:
 @record
 class Access:
   """How a vertex walks a tensor: for each dimension of the iteration space
-  the tensor's dimension that goes with it, or -1 where it stands still."""
+  the tensor's dimension that goes with it, or -1 where it is broadcast."""
 
   tensor: U32
   dims: list[I32]
@@ -184,7 +184,7 @@ class Dot:
 class Scan:
   """Running totals along the last dimension of the iteration space.
 
-  Operand 0 has the elements, operand 1, which stands still along the last
+  Operand 0 has the elements, operand 1, which is broadcast along the last
   dimension, what they start from: result[..., i] = f(f(start, x[..., 0]), ...
   x[..., i]), or with `reverse` from the last element on. f is the register
   program `combine`, whose value `combine_output` is the new total: operand 0

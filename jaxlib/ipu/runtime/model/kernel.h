@@ -41,7 +41,7 @@ struct View {
 struct Operand {
   View view;
   // For each dimension of the iteration space the view's dimension that goes
-  // with it, or -1 where the operand stands still.
+  // with it, or -1 where the operand is broadcast.
   std::vector<int32_t> dims;
 
   // Elements to step for one step along iteration dimension d.
@@ -80,7 +80,7 @@ class Kernel {
 class ScalarLoop {
  public:
   virtual ~ScalarLoop() = default;
-  // Turns as long as the loop's test holds, or `count` times if it has none.
+  // Iterates as long as the loop's test holds, or `count` times if it has none.
   // Returns the number of iterations.
   virtual uint64_t Run(const Memory& memory, uint64_t count) const = 0;
 };

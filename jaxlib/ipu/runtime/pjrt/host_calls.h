@@ -8,7 +8,7 @@
 namespace ipu {
 
 // Exists while this thread runs a program that may call the host. A device's
-// queue stands still for that long: what the host function asks of the device
+// queue waits for that long: what the host function asks of the device
 // must not be put into it.
 class HostCalls {
  public:

@@ -19,7 +19,7 @@ static_assert(std::is_same_v<std::variant_alternative_t<
                              Gather>);
 
 // More than any run lasts; what it costs is still a number.
-constexpr uint64_t kMostTurns = uint64_t{1} << 62;
+constexpr uint64_t kMostTrips = uint64_t{1} << 62;
 
 class StepValidator {
  public:
@@ -112,7 +112,7 @@ class StepValidator {
       walked[k] = true;
     }
     if (untouched) return Status();
-    // Along other dimensions an access stands still at index 0, or a codelet
+    // Along other dimensions an access stays at index 0, or a codelet
     // that takes indices walks them itself, and checks that itself.
     const bool indexed = s.fields.value.index() >= kFirstIndexedCodelet;
     for (size_t k = 0; k < last.size(); ++k) {
@@ -223,7 +223,7 @@ class StepValidator {
 
   Status CheckStep(const Repeat& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
-    if (s.count > kMostTurns) {
+    if (s.count > kMostTrips) {
       return Corrupt("a loop of ", s.count, " iterations");
     }
     const std::vector<bool> before = written_;

@@ -11,7 +11,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 
 // One dimension of the iteration space: elements to step in each matrix, 0
-// where it stands still.
+// where it is broadcast.
 struct ProductLoop {
   int64_t extent;
   int64_t lhs, rhs, result;

@@ -99,7 +99,7 @@ ReduceSpace MakeReduceSpace(const ComputeSet& set, size_t num_reduced,
   }
   const auto farther = [primary](const ReduceAxis& a, const ReduceAxis& b) {
     const auto step = [primary](const ReduceAxis& axis) {
-      // What stands still in the operand is best repeated as a whole.
+      // What the operand is broadcast along is best repeated as a whole.
       const int64_t stride =
           primary < axis.operands.size() ? axis.operands[primary] : 0;
       return stride == 0 ? std::numeric_limits<int64_t>::max()
