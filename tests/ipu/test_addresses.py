@@ -277,6 +277,26 @@ def test_figures_of_a_tile_agree(ipu, tiles):
   assert lent < always < found[PLAIN] <= found[WHOLE] < 1.1 * found[PLAIN]
 
 
+@pytest.mark.parametrize("f", [
+  lambda c: c[::-1],
+  lambda c: c.T,
+  lambda c: jnp.roll(c, 1, 0).T,
+], ids=["reverse", "transpose", "roll"])  # fmt: skip
+@pytest.mark.parametrize("loop", [
+  lambda f, x: lax.fori_loop(0, 5, lambda i, c: f(c), x),
+  lambda f, x: lax.while_loop(lambda c: c[0, 1] < 9, lambda c: f(c) + 1, x),
+  lambda f, x: lax.scan(lambda c, _: (f(c), c[0]), x, None, 3),
+  lambda f, x: lax.fori_loop(0, 3, lambda i, c: (f(c[1]), c[0]), (x, x)),
+], ids=["fori", "while", "scan", "swap"])  # fmt: skip
+def test_what_a_loop_permutes_has_a_buffer(check, ipu, loop, f):
+  """No exchange writes where it has yet to read."""
+  x = util.sample(np.float32, (120, 120))
+  check(lambda x: loop(f, x), x, exact=True)
+  found = util.costs(ipu, lambda x: loop(f, x), x, ipu_num_tiles=1)
+  # The argument, what is carried, and the buffer.
+  assert 3 * 4 * x.size < found[PLAIN] <= found[WHOLE]
+
+
 def test_large_programs_lose_little_to_gaps(ipu):
   """Those of which only the largest tensors are placed by size."""
   args = [np.ones((256, 256), np.float32)] * 40, np.ones((256, 256), np.float32)

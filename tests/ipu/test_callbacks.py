@@ -3,6 +3,7 @@ errors."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import ipu_test_util as util
@@ -168,6 +169,21 @@ def test_a_loop_whose_test_asks_the_host(ipu):
 
 
 # --- Errors -------------------------------------------------------------------
+
+
+def test_threads_that_call_keep_what_is_local_to_them(ipu):
+  local = threading.local()
+
+  def count(x):
+    local.calls = getattr(local, "calls", 0) + 1
+    return np.int32(local.calls)
+
+  f = jax.jit(
+    lambda x: jax.pure_callback(count, jax.ShapeDtypeStruct((), np.int32), x)
+  )
+  x = jax.device_put(np.float32(0), ipu)
+  first = int(f(x))
+  assert [int(f(x)) for _ in range(3)] == [first + 1, first + 2, first + 3]
 
 
 def test_errors_reach_whoever_waits(ipu):

@@ -166,9 +166,9 @@ def plan(
 def _buffers(
   builder: Builder, line: Timeline, messages: list[StepBuffers]
 ) -> Buffers:
-  """What steps hold beside tensors: `messages` among it. No exchange writes
-  where it has yet to read: what it reads of a root that it writes is in a buffer
-  meanwhile."""
+  """What steps hold beside tensors, `messages` among it. No exchange writes
+  where it has yet to read: it has a buffer for what it reads of a root that it
+  writes."""
   found = {}
   for step, needed in (*builder.buffers.values(), *messages):
     share = np.zeros(builder.target.num_tiles, np.int64)
