@@ -1,10 +1,10 @@
 // Loops over single elements: counters, scalar recurrences, searches, and
 // windows that move from turn to turn.
 //
-// An iteration of such a loop is a handful of operations, so preparing each kernel
-// anew would take most of the time. Instead every kernel of the loop records
-// its steps on a tape, whose slots are bound to memory once for all iterations,
-// and what can be of the tape becomes machine code.
+// An iteration of such a loop is a handful of operations, so preparing each
+// kernel anew would take most of the time. Instead every kernel of the loop
+// records its steps on a tape, whose slots are bound to memory once for all
+// iterations, and what can be of the tape becomes machine code.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_SCALAR_LOOP_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_SCALAR_LOOP_H_
