@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline
+from jaxlib.ipu import target as machines
 from jaxlib.ipu.lower import addresses, allocate, verify_addresses
 from jaxlib.ipu.lower.addresses import assign
 from jaxlib.ipu.lower.first_fit import place
@@ -350,24 +351,48 @@ def tight_machine(tmp_path, **properties):
   )
 
 
-def test_code_beyond_the_first_region_is_refused(ipu, monkeypatch, tmp_path):
-  tight = tight_machine(tmp_path, executable_bytes=2000)
+def unlike(x):
+  """Different operations, whose vertices each have code of their own."""
+  return jnp.sort(jnp.cumsum(x)) + jnp.sort(x)[::-1], x @ x
+
+
+TOO_MUCH = (
+  r"needs ([\d,]+) bytes for the code of program jit_unlike \(exchanges .*\), "
+  r"([\d,]+) more than the ([\d,]+) of"
+)
+
+
+def check_too_much(message: str, room: int) -> None:
+  numbers = re.findall(TOO_MUCH, message)[0]
+  needed, over, of = (int(n.replace(",", "")) for n in numbers)
+  assert of == room and needed == room + over
+  assert "jax.lax.scan" in message
+
+
+def test_code_of_vertices_beyond_the_first_region_is_refused(
+  ipu, monkeypatch, tmp_path
+):
+  tight = tight_machine(tmp_path, executable_bytes=1000)
   monkeypatch.setattr(pipeline, "active", lambda: tight)
-
-  def f(x):
-    return jnp.sort(jnp.cumsum(x)) + jnp.sort(x)[::-1], x @ x
-
   with pytest.raises(jax.errors.JaxRuntimeError) as caught:
-    util.costs(ipu, f, np.ones(64, np.float32))
+    util.costs(ipu, unlike, np.ones(64, np.float32))
   message = str(caught.value)
   assert message.startswith("RESOURCE_EXHAUSTED: out of memory"), message
-  needed, over = re.findall(
-    r"needs ([\d,]+) bytes for the code of program jit_f \(exchanges .*\), "
-    r"([\d,]+) more than the 2,000 of",
-    message,
-  )[0]
-  assert int(needed.replace(",", "")) == 2000 + int(over.replace(",", ""))
-  assert "jax.lax.scan" in message
+  check_too_much(message, 1000)
+
+
+def test_unrolled_code_beyond_the_first_region_is_warned_of(caplog):
+  """An IPU's program would be outlined."""
+  machine = machines.resolve("ipu2", 1)
+  x = np.ones(64, np.float32)
+  whole = lowering_kit.phases(unlike, [x], machine).memory
+  vertices = int(whole.code_parts.vertices[0])
+  tight = dataclasses.replace(machine, executable_bytes=vertices)
+  with caplog.at_level("WARNING", logger="jaxlib.ipu"):
+    found = lowering_kit.phases(unlike, [x], tight).memory
+  check_too_much(caplog.text.replace("jit__lambda", "jit_unlike"), vertices)
+  assert found.code_bytes == whole.code_bytes
+  assert found.peak_tile_bytes < whole.peak_tile_bytes
 
 
 def weights_of(state):

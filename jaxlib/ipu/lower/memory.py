@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,6 +27,8 @@ from jaxlib.ipu.lower.units import Unit, units
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.program import schema
 
+logger = logging.getLogger("jaxlib.ipu")
+
 Lives = dict[int, list[tuple[int, int]]]
 Buffers = dict[int, StepBuffers]  # by the time of the step
 
@@ -42,8 +45,8 @@ class MemoryPlan:
     argument_bytes, result_bytes: of the signature.
     alias_bytes: results that are written over donated arguments.
     temporary_bytes: all else but code, exchanged copies included.
-    code: on each tile, with all else that is no data.
-    code_parts: what that is.
+    code: what is no data, on each tile, as far as it has room: see `_room`.
+    code_parts: all that is no data.
     peak_tile_bytes: of the fullest tile, exchanged copies included.
     peak_tile: its number.
     always_bytes: of these, what is there all the time.
@@ -71,8 +74,8 @@ class MemoryPlan:
 
   @property
   def code_bytes(self) -> int:
-    """Over all tiles."""
-    return int(self.code.sum())
+    """Over all tiles, whether there is room or not."""
+    return int(self.code_parts.total.sum())
 
   @property
   def bytes_with_gaps(self) -> int:
@@ -112,7 +115,7 @@ def plan(
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
   copied = local_copies.within(builder, module, arguments, results)
   parts, messages = tile_code(builder, (size for _, size in copied))
-  code = parts.total
+  code = _room(builder, parts)
   buffers = _buffers(builder, line, messages)
   shares = Shares(tensors, builder.target.num_tiles)
   peaks = shares.peaks(_taken(shares, lives, buffers)) + code
@@ -222,20 +225,35 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
   return out
 
 
+def _room(builder: Builder, parts: TileCode) -> Array:
+  """What is no data, with no more code than a tile can hold.
+
+  Of long programs there is more: each step has code of its own here, where
+  Poplar outlines what repeats. So they are not refused; `check` warns of it.
+  """
+  room = np.maximum(parts.vertices, builder.target.executable_bytes)
+  return parts.total - parts.executable + np.minimum(parts.executable, room)
+
+
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:
-  """Whether a tile needs more than its SRAM, or its code more than the part of
-  it that can hold any."""
+  """Whether a tile needs more than its SRAM, or the code of its vertices more
+  than the part of it that can hold any."""
   target = builder.target
   return memory.bytes_with_gaps > target.bytes_per_tile or bool(
-    memory.code_parts.executable.max(initial=0) > target.executable_bytes
+    memory.code_parts.vertices.max(initial=0) > target.executable_bytes
   )
 
 
 def check(
   builder: Builder, module: Module, memory: MemoryPlan, allow: bool
 ) -> None:
-  """Raises RESOURCE_EXHAUSTED if a tile is over its SRAM, unless allowed."""
-  if overflows(builder, memory) and not allow:
-    from jaxlib.ipu.lower import overflow  # imports what only errors need
+  """Raises RESOURCE_EXHAUSTED if a tile is over its SRAM, unless allowed; warns
+  of more code than there is room for."""
+  refused = overflows(builder, memory) and not allow
+  code = memory.code_parts.executable.max(initial=0)
+  if refused or code > builder.target.executable_bytes:
+    from jaxlib.ipu.lower import overflow  # imports what few programs need
 
-    raise overflow.error(builder, module, memory)
+    if refused:
+      raise overflow.error(builder, module, memory)
+    logger.warning("%s", overflow.code(builder, module, memory))

@@ -40,17 +40,8 @@ class _Live(NamedTuple):
 
 def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
   """RESOURCE_EXHAUSTED, with all of `report` and what helps."""
-  code = memory.code_parts.executable
-  tile, room = int(code.argmax()), builder.target.executable_bytes
   if memory.bytes_with_gaps <= builder.target.bytes_per_tile:
-    return resource_exhausted(
-      f"out of memory: tile {tile} needs {code[tile]:,} bytes for the code of "
-      f"program {module.name} ({_parts(memory, tile)}), {code[tile] - room:,} "
-      f"more than the {room:,} of an {builder.target.version} tile's SRAM that "
-      "can hold code\n"
-      "  What would help: loops (jax.lax.scan, jax.lax.fori_loop) instead of "
-      "code that is unrolled, fewer different operations in one program"
-    )
+    return resource_exhausted(f"out of memory: {code(builder, module, memory)}")
   advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
   return resource_exhausted(
     f"out of memory: {report(builder, module, memory)}\n"
@@ -61,11 +52,19 @@ def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
   )
 
 
-def _parts(memory: MemoryPlan, tile: int) -> str:
-  code = memory.code_parts
+def code(builder: Builder, module: Module, memory: MemoryPlan) -> str:
+  """By how much a tile's code is more than it has room for."""
+  target, parts = builder.target, memory.code_parts
+  tile = int(parts.executable.argmax())
+  needed, room = int(parts.executable[tile]), target.executable_bytes
   return (
-    f"exchanges {code.exchange[tile]:,}, vertices {code.vertices[tile]:,}, "
-    f"control {code.control[tile]:,}"
+    f"tile {tile} needs {needed:,} bytes for the code of program "
+    f"{module.name} (exchanges {parts.exchange[tile]:,}, vertices "
+    f"{parts.vertices[tile]:,}, control {parts.control[tile]:,}), "
+    f"{needed - room:,} more than the {room:,} of an {target.version} tile's "
+    "SRAM that can hold code\n"
+    "  What would help: loops (jax.lax.scan, jax.lax.fori_loop) instead of "
+    "code that is unrolled, fewer different operations in one program"
   )
 
 

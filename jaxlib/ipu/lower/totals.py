@@ -191,7 +191,10 @@ def analysis(
     ),
     "ipu peak tile bytes with gaps": float(memory.bytes_with_gaps),
     "ipu peak tile code bytes": float(
-      code.vertices[peak] + code.control[peak] + code.stacks[peak]
+      min(
+        code.vertices[peak] + code.control[peak] + code.stacks[peak],
+        memory.code[peak],
+      )
     ),
     "ipu code bytes": float(memory.code_bytes),
     "ipu vertex code bytes": float(code.vertices.sum()),
