@@ -162,6 +162,17 @@ def check(ipu, cpu) -> Callable[..., None]:
 
 
 @pytest.fixture
+def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Plans of the SRAM have tensors and what vertices need alone: no code, state
+  of vertices, stacks and message buffers."""
+  from jaxlib.ipu.lower import memory
+
+  count = memory.tile_code
+  monkeypatch.setattr(memory, "tile_code", lambda *a: (count(*a)[0], []))
+  monkeypatch.setattr(memory, "_room", lambda builder, parts: 0 * parts.total)
+
+
+@pytest.fixture
 def on_ipu(ipu):
   """Eager calls inside the test run on the device under test."""
   import jax

@@ -108,6 +108,7 @@ def test_backward_products_read_what_the_forward_one_has(ipu):
   assert all_three[key] < 0.85 * sum(c[key] for c in each)
 
 
+@pytest.mark.usefixtures("without_code")
 def test_copies_do_not_stay_where_they_would_not_fit(ipu):
   """Many operands that are all used once more when all products are there."""
 
@@ -124,6 +125,7 @@ def test_copies_do_not_stay_where_they_would_not_fit(ipu):
   assert many["ipu peak tile bytes"] < few["ipu peak tile bytes"]
 
 
+@pytest.mark.usefixtures("without_code")
 def test_copies_stay_for_a_loop_only_where_they_fit(ipu):
   """The product before the loop leaves copies that iterations could read."""
 
@@ -161,15 +163,17 @@ def test_a_gradient_is_made_where_its_parameter_is(ipu):
   assert found["ipu peak tile bytes"] < 3.5 * whole / ipu.num_tiles
 
 
+@pytest.mark.usefixtures("without_code")
 def test_a_result_takes_the_place_of_a_copy_that_dies_with_it(ipu):
   size = 1472 * 1024
   found = cost(ipu, lambda x: x[::-1] * 2, (size,))
   assert found["ipu peak tile bytes"] < 2.3 * 4 * size / ipu.num_tiles
   # Of two copies it takes one.
   found = cost(ipu, lambda x, y: x[::-1] * y[::-1], (size,), (size,))
-  assert found["ipu peak tile bytes"] > 4 * 4 * size / ipu.num_tiles
+  assert found["ipu peak tile bytes"] == 4 * 4 * size / ipu.num_tiles
 
 
+@pytest.mark.usefixtures("without_code")
 @pytest.mark.parametrize("dtype", ["float16", "uint8"])
 def test_narrow_random_numbers_are_never_wide_all_at_once(ipu, dtype):
   size = 1472 * 1024

@@ -74,6 +74,7 @@ def tile_bytes(ipu, f, side: int) -> float:
   return analysed(ipu, f, side)["ipu peak tile bytes"]
 
 
+@pytest.mark.usefixtures("without_code")
 @pytest.mark.parametrize("seed", (133, 146, 149, 199, 288))
 def test_any_order_of_independent_operations_takes_as_much(
   ipu, seed, monkeypatch
