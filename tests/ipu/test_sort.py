@@ -95,6 +95,11 @@ def test_top_k(check, dtype, k):
   check(lambda x: lax.top_k(x, min(k, 5), axis=0), x, exact=True)
 
 
+@pytest.mark.parametrize("shape, k", [((0, 3), 0), ((0, 3), 2), ((5, 3), 0)])
+def test_top_k_of_nothing(check, shape, k):
+  check(lambda x: lax.top_k(x, k), np.zeros(shape, np.float32), exact=True)
+
+
 @pytest.mark.parametrize("k", [1, 10, 2000, 20_000])
 def test_top_k_of_many(check, k):
   x = util.sample(np.float32, (2, 50_000))

@@ -144,6 +144,8 @@ def runs(
 ) -> tuple[Runs, Runs]:
   """What the fullest tile of one side of a move sends to, or receives from,
   the other side's; and the other way round."""
+  if 0 in shape:
+    return Runs(0, 0, 1, True), Runs(0, 0, 1, True)
   line, apart = _line(shape, one.strides, other.strides)
   first, second = _blocks(one.layout), _blocks(other.layout)
   grain = WORD // item_bytes
