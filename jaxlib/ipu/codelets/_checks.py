@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from jaxlib.ipu.codelets._instructions import arguments, decode
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import (
@@ -62,6 +63,29 @@ def register_program(
   v.require(
     all(o < len(instructions) for o in outputs),
     f"outputs {list(outputs)} of {len(instructions)} values",
+  )
+
+
+def values_of_matrices(
+  v: Checker,
+  step: schema.Execute,
+  what: str,
+  shapes: Sequence[Sequence[int]],
+  dims: Sequence[Sequence[int]],
+) -> None:
+  """A step over (matrix, value): its operands and then its results have these
+  shapes, and dimensions for the two, and are all of f32 or all of f64."""
+  tensors = [v.tensor(a.tensor) for a in (*step.operands, *step.results)]
+  found = [list(t.shape) for t in tensors]
+  accesses = [list(a.dims) for a in (*step.operands, *step.results)]
+  v.require(
+    found == [list(s) for s in shapes] and accesses == [list(d) for d in dims],
+    f"{what} of {found} over {step.shape}",
+  )
+  types = {t.dtype for t in tensors}
+  v.require(
+    len(types) == 1 and types <= {DType.F32, DType.F64},
+    f"{what} of element types {types}",
   )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets import _inner_loops
-from jaxlib.ipu.codelets._checks import Checker
+from jaxlib.ipu.codelets._checks import Checker, values_of_matrices
 from jaxlib.ipu.codelets._codelet import Array, Cell, Extents, volume
 from jaxlib.ipu.codelets._cycles import (
   MULTI_VERTEX,
@@ -81,29 +81,19 @@ class BisectCodelet(LocalCodelet):
   def check(
     self, fields: schema.Bisect, step: schema.Execute, v: Checker
   ) -> None:
-    accesses = (*step.operands, *step.results)
     v.require(
-      len(step.shape) == 2
-      and (len(step.operands), len(step.results)) == (2, 1),
+      len(step.shape) == 2 and len(step.operands) == 2 and fields.rows > 0,
       f"a bisection of {len(step.operands)} operands over {step.shape}",
     )
-    shapes = [list(v.tensor(a.tensor).shape) for a in accesses]
-    count, values = step.shape
-    n = fields.rows
-    v.require(
-      n > 0
-      and shapes == [[count, n], [count, n - 1], [count, values]]
-      and [list(a.dims) for a in accesses] == [[0, -1], [0, -1], [0, 1]],
-      f"a bisection of {shapes} over {step.shape}",
-    )
+    (count, values), n = step.shape, fields.rows
+    values_of_matrices(
+      v, step, "a bisection",
+      [[count, n], [count, n - 1], [count, values]],
+      [[0, -1], [0, -1], [0, 1]],
+    )  # fmt: skip
     v.require(
       0 <= fields.first <= n - values,
       f"{values} eigenvalues from {fields.first} on, of {n}",
-    )
-    types = {v.tensor(a.tensor).dtype for a in accesses}
-    v.require(
-      len(types) == 1 and types <= {DType.F32, DType.F64},
-      f"a bisection of element types {types}",
     )
 
   def example(self) -> tuple[schema.Bisect, int]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets import _inner_loops
-from jaxlib.ipu.codelets._checks import Checker
+from jaxlib.ipu.codelets._checks import Checker, values_of_matrices
 from jaxlib.ipu.codelets._codelet import Array, Cell, Extents, volume
 from jaxlib.ipu.codelets._cycles import (
   MULTI_VERTEX,
@@ -115,28 +115,16 @@ class InverseIterationCodelet(LocalCodelet):
   def check(
     self, fields: schema.InverseIteration, step: schema.Execute, v: Checker
   ) -> None:
-    accesses = (*step.operands, *step.results)
     v.require(
-      len(step.shape) == 2
-      and (len(step.operands), len(step.results)) == (3, 1),
+      len(step.shape) == 2 and len(step.operands) == 3 and fields.rows > 0,
       f"inverse iteration of {len(step.operands)} operands over {step.shape}",
     )
-    shapes = [list(v.tensor(a.tensor).shape) for a in accesses]
-    count, values = step.shape
-    n = fields.rows
-    v.require(
-      n > 0
-      and shapes
-      == [[count, n], [count, n - 1], [count, values], [count, values, n]]
-      and [list(a.dims) for a in accesses]
-      == [[0, -1], [0, -1], [0, 1], [0, 1]],
-      f"inverse iteration of {shapes} over {step.shape}",
-    )
-    types = {v.tensor(a.tensor).dtype for a in accesses}
-    v.require(
-      len(types) == 1 and types <= {DType.F32, DType.F64},
-      f"inverse iteration of element types {types}",
-    )
+    (count, values), n = step.shape, fields.rows
+    values_of_matrices(
+      v, step, "inverse iteration",
+      [[count, n], [count, n - 1], [count, values], [count, values, n]],
+      [[0, -1], [0, -1], [0, 1], [0, 1]],
+    )  # fmt: skip
 
   def example(self) -> tuple[schema.InverseIteration, int]:
     return schema.InverseIteration(8), 2

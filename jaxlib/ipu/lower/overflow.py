@@ -157,12 +157,22 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
     for time, buffers in memory.buffers.items()
     if time <= moment <= time + 1 and buffers.bytes[memory.peak_tile]
   ]
-  live += [
-    _Live(int(share[memory.peak_tile]), name)
-    for name, share in zip(NAMES, memory.code_parts, strict=True)
-    if share[memory.peak_tile]
-  ]
+  live += _no_data(memory)
   return sorted(live, key=_size, reverse=True)
+
+
+def _no_data(memory: MemoryPlan) -> list[_Live]:
+  """What of the fullest tile is no data, as far as it was given room."""
+  tile, parts = memory.peak_tile, memory.code_parts
+  named = {n: int(x[tile]) for n, x in zip(NAMES, parts, strict=True)}
+  room = int(memory.code[tile] - parts.state[tile] - parts.stacks[tile])
+  if room < parts.executable[tile]:
+    named = {
+      "as much code as there is room for": room,
+      "state of vertices": int(parts.state[tile]),
+      "stacks": int(parts.stacks[tile]),
+    }
+  return [_Live(size, name) for name, size in named.items() if size]
 
 
 def _size(live: _Live) -> tuple[int, int]:

@@ -156,7 +156,7 @@ def runs(
 
   def side(near: _End, far: _End) -> Runs:
     held = [_held(near.side, shape, d) for d in range(len(shape))]
-    elements = math.prod(h.count for h in held)
+    elements = math.prod(h.indices for h in held)
     pieces, piece = _pieces(line, near, far)
     count = min(-(-elements // min(line, near.block)) * pieces, elements)
     partners = min(_met(held, far.side, shape), count)
@@ -277,7 +277,7 @@ class _Held(NamedTuple):
   most; how many lie from its first to its last; and whether every tile's first
   one is a multiple of that."""
 
-  count: int  # type: ignore[assignment]  # hides tuple.count
+  indices: int
   span: int
   even: bool
 
@@ -327,7 +327,7 @@ def _factor(layout: Layout, stride: int) -> tuple[Factor, int]:
 
 def _met(held: Sequence[_Held], far: Side, shape: Sequence[int]) -> int:
   """Of how many tiles on the other side a tile's elements are."""
-  most = math.prod(h.count for h in held)
+  most = math.prod(h.indices for h in held)
   tiles, carry, unit = 1, 0, 1
   for f in reversed(far.layout.factors):
     if f.extent == 1:
@@ -355,10 +355,10 @@ def _parts(
 ) -> int:
   """In how many parts of a factor some digits lie: those to which dimensions
   lead from a start, each (step, extent, held), the largest step first."""
-  if f.parts <= 1 or not (carry or any(h.count > 1 for _, _, h in dims)):
+  if f.parts <= 1 or not (carry or any(h.indices > 1 for _, _, h in dims)):
     return 1
   if len(dims) == 1 and not carry and dims[0][2].even:
-    width = dims[0][2].count * dims[0][0]
+    width = dims[0][2].indices * dims[0][0]
     if not f.block % width and not start % width:
       return 1
     if not width % f.block and not start % f.block:
@@ -368,6 +368,6 @@ def _parts(
   span = carry + sum((h.span - 1) * step for step, _, h in dims)
   for step, _, h in dims:
     found = min(found, outer * (span // f.block + 2))
-    outer *= h.count
+    outer *= h.indices
     span -= (h.span - 1) * step
   return min(found, outer * (span // f.block + 2))

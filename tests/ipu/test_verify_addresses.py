@@ -1,0 +1,139 @@
+"""The verifier of addresses finds what is wrong with them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import lowering_kit
+import numpy as np
+import pytest
+
+import jax
+import jax.numpy as jnp
+from jaxlib.ipu.lower import addresses, allocate, verify_addresses
+from jaxlib.ipu.lower.verify_addresses import InvalidAddresses, verify
+from jaxlib.ipu.program import schema
+
+pytestmark = pytest.mark.ipu_only
+
+
+@pytest.fixture(scope="module")
+def compiled():
+  x = jax.ShapeDtypeStruct((640, 3), np.float32)
+  return lowering_kit.phases(lambda x: (jnp.sort(x, 0) @ x.T).sum(0), [x], 5)
+
+
+def changed(state, change):
+  """The state's memory plan with other addresses."""
+  memory = state.memory
+  plan = memory.addresses
+  groups = [
+    dataclasses.replace(g, addresses=list(g.addresses)) for g in plan.groups
+  ]
+  plan = dataclasses.replace(plan, groups=groups, units=list(plan.units))
+  change(plan)
+  return dataclasses.replace(memory, addresses=plan)
+
+
+def test_addresses_that_are_right_pass(compiled):
+  verify(compiled.builder, changed(compiled, lambda plan: None))
+
+
+def test_one_address_for_two_is_found(compiled):
+  def collide(plan):
+    (group,) = plan.groups
+    there = [i for i, u in enumerate(plan.units) if u.tensors]
+    first, second = (
+      (i, j)
+      for i in there
+      for j in there
+      if i < j
+      and group.sizes[i] and group.sizes[j]
+      and allocate.overlap(plan.units[i].intervals, plan.units[j].intervals)
+    ).__next__()  # fmt: skip
+    group.addresses[second] = group.addresses[first]
+
+  with pytest.raises(InvalidAddresses, match="overlaps"):
+    verify(compiled.builder, changed(compiled, collide))
+
+
+def test_code_is_not_overwritten(compiled):
+  def lower(plan):
+    plain = [i for i, u in enumerate(plan.units) if not u.wide]
+    plan.groups[0].addresses[plain[0]] = 0
+
+  with pytest.raises(InvalidAddresses, match="overlaps"):
+    verify(compiled.builder, changed(compiled, lower))
+
+
+@pytest.mark.parametrize(
+  "by,words", [(2, "aligned"), (1 << 20, "beyond"), (None, "no address")]
+)
+def test_other_mistakes_are_found(compiled, by, words):
+  def mistake(plan):
+    (group,) = plan.groups
+    if by is None:
+      plan.units.pop()
+      group.addresses.pop()
+    else:
+      i = int(np.argmax(group.sizes))
+      group.addresses[i] += by
+
+  with pytest.raises(InvalidAddresses, match=words):
+    verify(compiled.builder, changed(compiled, mistake))
+
+
+def test_results_replace_operands_only_in_the_same_place():
+  """What is read index by index until a result is written."""
+  operand = (0, 4, 0, 80, "operand")
+  verify_addresses._apart([operand, (5, 9, 0, 80, "result")], 0)
+  verify_addresses._apart([(0, 5, 0, 80, "x"), (6, 9, 8, 88, "y")], 0)
+  with pytest.raises(InvalidAddresses, match="overlaps operand"):
+    verify_addresses._apart([operand, (5, 9, 8, 88, "result")], 0)
+
+
+def test_copies_over_their_sources_are_found(compiled):
+  """Of what a copy reads nothing is overwritten, but by itself."""
+  builder = compiled.builder
+  tensors = builder.tensors
+  a, b = next(
+    (m.source, m.destination)
+    for step in builder.steps
+    if isinstance(step, schema.Copy)
+    for m in step.moves
+    if tensors[m.source].layout.joined != tensors[m.destination].layout.joined
+  )
+
+  def pieces(address):
+    found = [(0, 4, 0, 80, f"tensor {a}"), (5, 9, address, 160, f"tensor {b}")]
+    return {p[4]: p for p in found}
+
+  verify_addresses._copied(builder, pieces(80), 0)
+  for address in (0, 40):
+    with pytest.raises(InvalidAddresses, match="is copied over"):
+      verify_addresses._copied(builder, pieces(address), 0)
+
+
+def test_tiles_without_addresses_are_found(compiled):
+  def drop(plan):
+    plan.groups[0] = dataclasses.replace(
+      plan.groups[0], tiles=plan.groups[0].tiles & (np.arange(5) != 3)
+    )
+
+  with pytest.raises(InvalidAddresses, match="tile 3 is in 0 groups"):
+    verify(compiled.builder, changed(compiled, drop))
+
+
+def test_the_verifier_runs_when_programs_are_verified(ipu, monkeypatch):
+  """JAX_IPU_VERIFY, or the option of a compilation."""
+
+  def broken(lives, sizes, steps, base, *_):
+    return [base] * len(lives)
+
+  monkeypatch.setattr(addresses, "place", broken)
+  x = jax.device_put(np.ones(100, np.float32), ipu)
+  f = jax.jit(
+    lambda x: jnp.sort(x) + x[::-1], compiler_options={"ipu_verify": True}
+  )
+  with pytest.raises(jax.errors.JaxRuntimeError, match="InvalidAddresses"):
+    f.lower(x).compile()
