@@ -48,14 +48,24 @@ def resolve(location: Any, operation: str = "") -> schema.Location:
 
 
 def _name(location: Any) -> str:
-  """The first name in a location: callees come before their callers."""
-  todo = [location]
-  while todo:
-    at = todo.pop()
-    if isinstance(at, ir.NameLoc):
-      return at.name_str
-    todo += _inner(at)
-  return ""
+  """The name of an operation; what was inlined has that of the call before its
+  own, `jit(f)/layer/jit(relu)/max`, as JAX names it where it calls nothing."""
+  if isinstance(location, ir.NameLoc):
+    return location.name_str
+  if isinstance(location, ir.CallSiteLoc):
+    callee, caller = _name(location.callee), _scope(location.caller)
+    return f"{caller}/{callee}" if caller and callee else callee or caller
+  return next(filter(None, map(_name, reversed(_inner(location)))), "")
+
+
+def _scope(location: Any) -> str:
+  """The name of a call; names of Python functions, which are right at their
+  lines, are none."""
+  if isinstance(location, ir.NameLoc) and isinstance(
+    location.child_loc, ir.FileLineColLoc
+  ):
+    return ""
+  return _name(location)
 
 
 def _frames(location: Any) -> Iterator[tuple[str, int]]:

@@ -164,6 +164,49 @@ def test_a_refusal_names_both_lines(ipu, library, name):
 
 
 @pytest.mark.ipu_only
+def test_functions_within_functions_keep_the_names_of_their_callers(
+  ipu, library
+):
+  @jax.jit
+  def attention(x):
+    with jax.named_scope("scores"):
+      return library.jitted(x)
+
+  def layer(x, _):
+    with jax.named_scope("layer"):
+      return attention(x), None
+
+  def model(x):
+    return jax.lax.scan(layer, x, length=2)[0]
+
+  x = jax.device_put(np.ones(4, np.float32), ipu)
+  with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+    jax.jit(model)(x)
+  body = re.search(r"in jit\(model\)/while/body/(\S*) at", str(caught.value))
+  assert body is not None, caught.value
+  assert body.group(1).removeprefix("closed_call/") == (
+    "layer/jit(attention)/scores/jit(jitted)/ffi_call"
+  )
+
+
+def test_names_of_python_functions_are_no_callers():
+  context = jax.jit(lambda: 0).lower().compiler_ir("stablehlo").context
+  from jaxlib.mlir import ir
+
+  with context:
+    line = ir.Location.file("/x/a.py", 3, 1)
+    frames = ir.Location.callsite(
+      ir.Location.name("inner", line), [ir.Location.name("outer", line)]
+    )
+    assert location.resolve(frames).name == "inner"
+    call = ir.Location.name("jit(f)/jit(g)", frames)
+    inlined = ir.Location.callsite(ir.Location.name("add", frames), [call])
+    assert location.resolve(inlined).name == "jit(f)/jit(g)/add"
+    unnamed = ir.Location.callsite(ir.Location.unknown(), [call])
+    assert location.resolve(unnamed).name == "jit(f)/jit(g)"
+
+
+@pytest.mark.ipu_only
 def test_the_largest_tensors_name_both_lines(ipu, library):
   def f(x):
     return library.outer(x)  # too large
