@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -239,34 +240,35 @@ def operation_row(name: str) -> str:
 def pass_rates() -> list[str]:
   """The table of JAX's own tests, from what was counted."""
   found = {
-    path.stem.removeprefix(_COUNTED): path
+    path.stem.removeprefix(_COUNTED): json.loads(path.read_text())
     for path in PASS_RATES.glob(f"{_COUNTED}*.json")
   }
   if not found:
     return []
-  newest = max(found, key=lambda v: [int(n) for n in v.split(".")])
-  record = json.loads(found[newest].read_text())
-  files = record["files"]
-  lines = [
-    "",
-    "## JAX's own tests",
-    "",
-    _TESTS.format(version=newest, cases=record["cases"]),
-    "",
-    "| file | passed | of |",
-    "|---|---|---|",
-  ]
-  for file, counts in sorted(files.items()):
-    lines.append(f"| `{file}` | {counts['passed']:,} | {counts['of']:,} |")
-  passed = sum(c["passed"] for c in files.values())
-  of = sum(c["of"] for c in files.values())
-  return [*lines, f"| all | {passed:,} | {of:,} |"]
+  versions = sorted(found, key=lambda v: [int(n) for n in v.split(".")])
+  runs = ", ".join(
+    f"`--cases={found[v]['cases']}` for JAX {v}" for v in versions
+  )
+  titles = ["file", *(t for v in versions for t in (f"passed, {v}", "of"))]
+  lines = ["", "## JAX's own tests", "", _TESTS.format(runs=runs), ""]
+  lines += [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+  total = dict.fromkeys(itertools.product(versions, ("passed", "of")), 0)
+  for file in sorted({f for v in versions for f in found[v]["files"]}):
+    cells = [f"`{file}`"]
+    for version, what in total:
+      counts = found[version]["files"].get(file)
+      cells.append(f"{counts[what]:,}" if counts else "")
+      total[version, what] += counts[what] if counts else 0
+    lines.append(f"| {' | '.join(cells)} |")
+  return [*lines, f"| all | {' | '.join(f'{n:,}' for n in total.values())} |"]
 
 
 _TESTS = """\
-Tests of JAX {version} that pass on the CPU, and how many of them pass on `ipu`:
-`python build/jax_tests.py CHECKOUT --cases={cases}`, a longer run with more.
-Files that are not here have not been counted."""
+Tests of JAX that pass on the CPU, and how many of them pass on `ipu`:
+`python build/jax_tests.py CHECKOUT`,
+with {runs}.
+More cases are a longer run. Files without numbers have not been counted with
+that JAX, or have no test that passes on the CPU."""
 
 _HEAD = """\
 # What is compiled, and how

@@ -69,13 +69,16 @@ def test_pass_rates_are_shown_when_there_are_some(
 ):
   monkeypatch.setattr(coverage, "PASS_RATES", tmp_path)
   assert coverage.pass_rates() == []
-  for version, of in ("1.9", 1), ("1.10", 2000):
-    files = {"a.py": {"passed": 1999, "of": of}}
+  for version, counted in ("1.10", {"a.py": 2000}), ("1.9", {"b.py": 1999}):
+    files = {f: {"passed": 1999, "of": of} for f, of in counted.items()}
     record = tmp_path / f"jax_tests_{version}.json"
-    record.write_text(json.dumps({"cases": 3, "files": files}))
+    record.write_text(json.dumps({"cases": len(version), "files": files}))
   lines = coverage.pass_rates()
-  assert "Tests of JAX 1.10 that" in "\n".join(lines)
-  assert lines[-2:] == [
-    "| `a.py` | 1,999 | 2,000 |",
-    "| all | 1,999 | 2,000 |",
+  assert "`--cases=3` for JAX 1.9, `--cases=4` for JAX 1.10" in "\n".join(lines)
+  assert [line for line in lines if line.startswith("|")] == [
+    "| file | passed, 1.9 | of | passed, 1.10 | of |",
+    "|---|---|---|---|---|",
+    "| `a.py` |  |  | 1,999 | 2,000 |",
+    "| `b.py` | 1,999 | 1,999 |  |  |",
+    "| all | 1,999 | 1,999 | 1,999 | 2,000 |",
   ]
