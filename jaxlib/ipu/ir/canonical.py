@@ -20,14 +20,18 @@ from jaxlib.mlir.passmanager import PassManager
 # Far more than any program needs: two patterns that undo each other end too.
 _CANONICALIZE = "canonicalize{max-num-rewrites=10000000}"
 # The order matters: composites become calls, calls are inlined into loop
-# bodies too, and only MHLO's canonicaliser folds constants and broadcasts.
+# bodies too, and only MHLO's canonicaliser folds constants and broadcasts. What
+# few modules need runs if one of its words is in the artifact, which names the
+# operations and dialects that it has.
 _PIPELINE = (
-  "builtin.module("
-  "func.func(stablehlo-legalize-composite-to-call),"
-  "inline{default-pipeline=},symbol-dce,"
-  "func.func(chlo-legalize-to-stablehlo),"
-  f"stablehlo-legalize-to-hlo,{_CANONICALIZE},cse,{_CANONICALIZE},cse,"
-  "hlo-legalize-to-stablehlo)"
+  ("func.func(stablehlo-legalize-composite-to-call)", (b"composite",)),
+  ("inline{default-pipeline=}", (b"composite", b"call")),
+  ("func.func(chlo-legalize-to-stablehlo)", (b"chlo",)),
+  (
+    f"stablehlo-legalize-to-hlo,{_CANONICALIZE},cse,{_CANONICALIZE},cse,"
+    "hlo-legalize-to-stablehlo",
+    (b"",),
+  ),
 )
 
 # A context never lets go of a type, constant or location, nor of what passes
@@ -58,12 +62,17 @@ class Passes:
     mhlo.register_mhlo_dialect(self.context)
     internals.allow_inlining(self.context)
     with self.context:
-      self._passes = PassManager.parse(_PIPELINE)
+      self._passes = [
+        (PassManager.parse(f"builtin.module({passes})"), words)
+        for passes, words in _PIPELINE
+      ]
     self.programs = self.bytes = 0
 
-  def run(self, module: ir.Module) -> None:
-    """Makes a module canonical."""
-    self._passes.run(module.operation)
+  def run(self, module: ir.Module, code: bytes) -> None:
+    """Makes the module that was read from an artifact canonical."""
+    for passes, words in self._passes:
+      if any(word in code for word in words):
+        passes.run(module.operation)
 
 
 _idle: list[Passes] = []  # threads that compile at once have their own

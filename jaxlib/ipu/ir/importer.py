@@ -55,7 +55,7 @@ def parse(code: bytes) -> ir.Module:
           convolution_guard.guard(module)
         if b"async_start" in code:
           async_operations.make_synchronous(module)
-        passes.run(module)
+        passes.run(module, code)
   except (ir.MLIRError, ValueError) as e:
     raise invalid_argument(
       f"the IPU compiler cannot read this StableHLO module: {e}"

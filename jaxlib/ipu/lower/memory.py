@@ -8,7 +8,6 @@ donated and constants stay for the whole run, and so does the code.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Iterator
 
@@ -131,12 +130,13 @@ def plan(
     int(shares.row(u.share)[peak_tile]) for u in places if u.always(line.end)
   )
 
-  @functools.cache
-  def weights() -> set[int]:
-    return {n if n in lives else tensors[n].root for n in builder.interleaved()}
+  weights: set[int] = set()
 
   def interleaved(unit: Unit) -> bool:
-    return unit.wide and not weights().isdisjoint(unit.tensors)
+    if unit.wide and not weights:
+      found = builder.interleaved()
+      weights.update(n if n in lives else tensors[n].root for n in found)
+    return not weights.isdisjoint(unit.tensors)
 
   given = builder.target, places, interleaved, shares, code, peaks, line.end
   placed = assign(*given)
@@ -232,7 +232,7 @@ def _room(builder: Builder, parts: TileCode) -> Array:
   Poplar outlines what repeats. So they are not refused; `check` warns of it.
   """
   room = np.maximum(parts.vertices, builder.target.executable_bytes)
-  return parts.total - parts.executable + np.minimum(parts.executable, room)
+  return parts.state + parts.stacks + np.minimum(parts.executable, room)
 
 
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:
