@@ -136,7 +136,7 @@ def plan(
     if unit.wide and not weights:
       found = builder.interleaved()
       weights.update(n if n in lives else tensors[n].root for n in found)
-    return not weights.isdisjoint(unit.tensors)
+    return unit.wide and not weights.isdisjoint(unit.tensors)
 
   given = builder.target, places, interleaved, shares, code, peaks, line.end
   placed = assign(*given)
