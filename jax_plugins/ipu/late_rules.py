@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax_plugins.ipu import buffer_callbacks
+from jax_plugins.ipu import buffer_callbacks, sparse_solve
 from jaxlib.ipu import internals
 from jaxlib.ipu.ir.refusals import PRIMITIVE
 from jaxlib.mlir import ir
@@ -78,4 +78,5 @@ _RULES: dict[str, Callable[..., Any]] = {
   "check": internals.lower_check,
   # JAX's own rule, for every platform, refuses those that it does not know.
   "buffer_callback": buffer_callbacks.lower,
+  "spsolve": sparse_solve.lower,
 }
