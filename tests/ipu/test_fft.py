@@ -44,7 +44,8 @@ def check_norm(ipu, cpu):
 def test_lengths(check_norm, n):
   def f(x, r, h):
     return [
-      jnp.fft.fft(x), jnp.fft.ifft(x), jnp.fft.rfft(r), jnp.fft.irfft(h, n=n)
+      jnp.fft.fft(x), jnp.fft.ifft(x), jnp.fft.rfft(r), jnp.fft.irfft(h, n=n),
+      jnp.fft.fft(r), jnp.fft.ifft(r),
     ]  # fmt: skip
 
   check_norm(f, sample(2, n), real(3, n), sample(2, n // 2 + 1))

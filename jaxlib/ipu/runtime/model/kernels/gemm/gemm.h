@@ -27,16 +27,17 @@ class Gemm {
  private:
   using Range = IndexRange;
   struct Grid;
+  struct ResultRows;
 
   Grid Split(int threads) const;
   void RunPart(const char* lhs, const char* rhs, char* result, int64_t batch,
                Range m, Range n) const;
-  // Adds up the terms `k` of the given rows and columns into dense rows, or
-  // with `add` to what those hold.
-  void Sum(const char* lhs, const char* rhs, Range m, Range n, Range k, T* to,
-           int64_t to_row, bool add) const;
+  // Adds up the terms `k` of the given rows and columns into rows of dense
+  // columns, or with `add` to what those hold.
+  void Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
+           const ResultRows& to, bool add) const;
   void SumBlocks(const char* lhs, const char* rhs, Range m, Range n, Range k,
-                 T* to, int64_t to_row, bool add) const;
+                 const ResultRows& to, bool add) const;
   void SumVector(const char* lhs, const char* rhs, int64_t row, Range n,
                  Range k, T* to, bool add) const;
   void StoreRows(const T* from, Range m, Range n, char* result) const;

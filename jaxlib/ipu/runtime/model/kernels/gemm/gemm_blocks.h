@@ -29,9 +29,35 @@ inline constexpr int64_t kTerms = 256;
 
 }  // namespace gemm
 
+// Where the rows of sums go: `row` apart, or as an axis of the result has them.
+template <typename T>
+struct Gemm<T>::ResultRows {
+  T* to;
+  int64_t row;
+  const Axis* axis = nullptr;
+
+  // Calls body(first, rows, to, row) for strips of at most kTileRows rows, each
+  // evenly spaced: `rows` of them from m.begin + first on.
+  template <typename Body>
+  void ForStrips(Range m, const Body& body) const {
+    const auto strips = [&](T* c, int64_t step, int64_t begin, int64_t size) {
+      const int64_t count = gemm::CeilDiv(size, kTileRows);
+      for (int64_t s = 0; s < count; ++s) {
+        const int64_t first = size * s / count;
+        body(begin + first, size * (s + 1) / count - first, c + first * step,
+             step);
+      }
+    };
+    if (axis == nullptr) return strips(to, row, 0, m.size());
+    axis->ForRuns(m, [&](int64_t at, int64_t first, int64_t count) {
+      strips(to + at, axis->stride(), first, count);
+    });
+  }
+};
+
 template <typename T>
 void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
-                        Range k, T* to, int64_t to_row, bool add) const {
+                        Range k, const ResultRows& to, bool add) const {
   using gemm::CeilDiv;
   constexpr int64_t kWidth = kTileColumns<T>;
   const Matrix& a = p_.lhs;
@@ -69,7 +95,6 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
       const Range part = {k0, std::min(k0 + terms, k.end)};
       TileArgs<T> tile{};
       tile.k = part.size();
-      tile.c_row = to_row;
       tile.add = add || k0 > k.begin;
       const T* panels = packed_columns;
       int64_t panel_step = kWidth * tile.k;
@@ -81,9 +106,7 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
         PackColumns(rhs, columns, part, packed_columns);
         tile.b_k = kWidth;
       }
-      for (int64_t s = 0; s < strips; ++s) {
-        const int64_t first = m.size() * s / strips;
-        const int64_t rows = m.size() * (s + 1) / strips - first;
+      to.ForStrips(m, [&](int64_t first, int64_t rows, T* c, int64_t c_row) {
         const Range strip_rows = {m.begin + first, m.begin + first + rows};
         bool dense_rows = true;
         if (direct_rows) {
@@ -97,13 +120,14 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
           tile.a = strip;
           tile.a_k = rows;
         }
+        tile.c_row = c_row;
         for (int64_t j = 0; j < columns.size(); j += kWidth) {
           tile.b = panels + j / kWidth * panel_step;
-          tile.c = to + first * to_row + (j0 - n.begin) + j;
+          tile.c = c + (j0 - n.begin) + j;
           tile.columns = std::min(kWidth, columns.size() - j);
           TileFor<T>(rows, tile.columns, dense_rows)(tile);
         }
-      }
+      });
     }
   }
 }

@@ -18,8 +18,8 @@ namespace gemm {
 
 // Multiply-adds that are worth a second thread: a few microseconds.
 inline constexpr double kWorthThread = 1 << 17;
-// Rows of a result that are evenly spaced, for which columns are packed anew.
-inline constexpr int64_t kWorthRows = 8 * kTileRows;
+// Rows of a result that are evenly spaced, which are worth a strip.
+inline constexpr int64_t kWorthRows = kTileRows / 2;
 
 }  // namespace gemm
 
@@ -78,7 +78,7 @@ void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
       const int64_t b = i / grid.k;
       Sum(lhs + p_.lhs.batch.At(b) * p_.lhs.item_size,
           rhs + p_.rhs.batch.At(b) * p_.rhs.item_size, {0, p_.m}, {0, p_.n},
-          Grid::Part(p_.k, grid.k, i % grid.k, 1), partial + i * sums, p_.n,
+          Grid::Part(p_.k, grid.k, i % grid.k, 1), {partial + i * sums, p_.n},
           /*add=*/false);
     }
   });
@@ -132,11 +132,7 @@ void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
   const Range k = {0, p_.k};
   if (result_native_) {
     T* const to = reinterpret_cast<T*>(result) + n.begin;
-    p_.result.row.ForRuns(m, [&](int64_t at, int64_t first, int64_t count) {
-      const Range rows = {m.begin + first, m.begin + first + count};
-      Sum(lhs, rhs, rows, n, k, to + at, p_.result.row.stride(), p_.adds);
-    });
-    return;
+    return Sum(lhs, rhs, m, n, k, {to, 0, &p_.result.row}, p_.adds);
   }
   // Sums in T first, in blocks that stay in the cache.
   constexpr int64_t kRows = 16 * kTileRows, kColumns = 512;
@@ -145,7 +141,7 @@ void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
       const Range rows = {i, std::min(m.end, i + kRows)};
       const Range columns = {j, std::min(n.end, j + kColumns)};
       T* sums = gemm::ThreadBuffers().result.Get<T>(kRows * kColumns);
-      Sum(lhs, rhs, rows, columns, k, sums, columns.size(), /*add=*/false);
+      Sum(lhs, rhs, rows, columns, k, {sums, columns.size()}, /*add=*/false);
       StoreRows(sums, rows, columns, result);
     }
   }
@@ -168,12 +164,14 @@ void Gemm<T>::StoreRows(const T* from, Range m, Range n, char* result) const {
 
 template <typename T>
 void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
-                  T* to, int64_t to_row, bool add) const {
+                  const ResultRows& to, bool add) const {
   if (k.size() == 0) {
     if (add) return;
-    for (int64_t i = 0; i < m.size(); ++i) {
-      std::fill_n(to + i * to_row, n.size(), T{});
-    }
+    to.ForStrips(m, [&](int64_t, int64_t rows, T* c, int64_t step) {
+      for (int64_t i = 0; i < rows; ++i) {
+        std::fill_n(c + i * step, n.size(), T{});
+      }
+    });
     return;
   }
   const bool even = p_.rhs.row.even() && p_.rhs.column.even();
@@ -181,11 +179,13 @@ void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
   const bool flat = rhs_native_ && p_.rhs.row.stride() == 1 && k.size() <= 4 &&
                     n.size() >= 4 * kTileColumns<T>;
   if (even && (m.size() == 1 || flat)) {
-    for (int64_t i = 0; i < m.size(); ++i) {
-      SumVector(lhs, rhs, m.begin + i, n, k, to + i * to_row, add);
-    }
+    to.ForStrips(m, [&](int64_t first, int64_t rows, T* c, int64_t step) {
+      for (int64_t i = 0; i < rows; ++i) {
+        SumVector(lhs, rhs, m.begin + first + i, n, k, c + i * step, add);
+      }
+    });
   } else {
-    SumBlocks(lhs, rhs, m, n, k, to, to_row, add);
+    SumBlocks(lhs, rhs, m, n, k, to, add);
   }
 }
 

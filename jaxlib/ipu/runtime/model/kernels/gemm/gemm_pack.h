@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
@@ -32,6 +33,9 @@ struct Packer {
       } else {
         CopyRuns(from, rows, k, to, step);
       }
+    } else if (native && matrix.row.stride() == 2 &&
+               matrix.column.stride() != 1) {
+      CopyEverySecond(from, rows, k, to, step);
     } else {
       Interleave(from, rows, k, to, step);
     }
@@ -44,6 +48,10 @@ struct Packer {
     constexpr int64_t kWidth = kTileColumns<T>;
     from += matrix.row.At(columns.begin) * matrix.item_size;
     const int64_t panel_step = kWidth * k.size();
+    const int64_t rest = columns.size() % kWidth;
+    const int64_t whole =
+        std::max<int64_t>(0, rest - 1) / kLanes<T> * kLanes<T>;
+    const Mask<T> mask(rest - whole);
     matrix.column.ForRuns(k, [&](int64_t at, int64_t first, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         const char* row =
@@ -51,13 +59,19 @@ struct Packer {
         T* panel = to + (first + i) * kWidth;
         int64_t j = 0;
         if (native) {
+          const T* const values = reinterpret_cast<const T*>(row);
           for (; j + kWidth <= columns.size(); j += kWidth) {
             for (int64_t v = 0; v < kWidth; v += kLanes<T>) {
-              Store(panel + v,
-                    Load<Vector<T>>(reinterpret_cast<const T*>(row) + j + v));
+              Store(panel + v, Load<Vector<T>>(values + j + v));
             }
             panel += panel_step;
           }
+          if (rest == 0) continue;
+          for (int64_t v = 0; v < whole; v += kLanes<T>) {
+            Store(panel + v, Load<Vector<T>>(values + j + v));
+          }
+          mask.Store(panel + whole, mask.Load(values + j + whole));
+          continue;
         }
         for (; j < columns.size(); j += kWidth, panel += panel_step) {
           load(row + j * matrix.item_size, 1,
@@ -107,6 +121,37 @@ struct Packer {
         }
       });
     });
+  }
+
+  // Rows two elements apart in runs: a plane of complex numbers.
+  void CopyEverySecond(const char* from, IndexRange rows, IndexRange k, T* to,
+                       int64_t step) const {
+    constexpr int64_t kLane = kLanes<T>;
+    matrix.row.ForRuns(rows, [&](int64_t row, int64_t begin, int64_t size) {
+      for (int64_t r = 0; r < size; r += kLane) {
+        const int64_t count = std::min(size - r, kLane);
+        const Mask<T> mask(count);
+        const Mask<T> low(std::min(2 * count - 1, kLane));
+        const Mask<T> high(std::max<int64_t>(2 * count - 1 - kLane, 0));
+        matrix.column.ForRuns(k, [&](int64_t at, int64_t first, int64_t terms) {
+          const T* piece = reinterpret_cast<const T*>(from) + row + 2 * r + at;
+          T* place = to + first * step + begin + r;
+          for (int64_t i = 0; i < terms; ++i) {
+            mask.Store(place,
+                       EverySecond(low.Load(piece), high.Load(piece + kLane),
+                                   std::make_integer_sequence<int, kLane>()));
+            piece += matrix.column.stride();
+            place += step;
+          }
+        });
+      }
+    });
+  }
+
+  template <int... kI>
+  static Vector<T> EverySecond(Vector<T> a, Vector<T> b,
+                               std::integer_sequence<int, kI...>) {
+    return __builtin_shufflevector(a, b, 2 * kI...);
   }
 
   // Rows apart from each other.

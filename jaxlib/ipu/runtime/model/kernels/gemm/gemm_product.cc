@@ -63,8 +63,9 @@ bool ReadsAcrossLines(const Loops& m, const Loops& n, int64_t lhs_bytes,
   return !within_line(m.back()) && std::any_of(m.begin(), m.end(), within_line);
 }
 
-// Columns of fewer than this are not worth a product of their own.
-constexpr int64_t kWorthColumns = 128;
+// Columns of fewer than this are not worth a product of their own: they take
+// longer than to store sums apart from each other.
+constexpr int64_t kWorthColumns = 8;
 
 }  // namespace
 
