@@ -12,7 +12,7 @@ from .program import Program
 
 _READY = "ready"
 _STARTS = 600.0  # seconds: a process needs some, on a busy machine many
-_PROGRAMS = 150  # a process runs: what JAX keeps of each does not pile up
+_PROGRAMS = 600  # a process runs: JAX keeps some 0.8 MB of each
 
 
 def serve(pipe: Connection) -> None:
