@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,8 @@ _TOLERANCE = {
 }  # fmt: skip
 # XLA:CPU compiles small programs in half the time, and closer to their text.
 _CPU = {"xla_backend_optimization_level": 0}
-# Takes another half of it, but crashes where types are narrower than a byte.
+# Takes another half of it, but crashes where types are narrower than a byte,
+# and is not in every release.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
 
 
@@ -103,7 +105,17 @@ def check(
 def _cpu_options(program: Program) -> dict[str, Any]:
   named = program.text + " ".join(program.arguments)
   narrow = any(t.name in named for t in types.NARROW)
-  return _CPU if narrow else _CPU | _QUICK
+  return _CPU if narrow or not _has_quick() else _CPU | _QUICK
+
+
+@functools.cache
+def _has_quick() -> bool:
+  try:
+    with jax.default_device(jax.devices("cpu")[0]):
+      jax.jit(lambda: 0).lower().compile(_QUICK)
+  except jax.errors.JaxRuntimeError:
+    return False
+  return True
 
 
 def _line(error: Exception) -> str:
