@@ -144,7 +144,7 @@ def _differences(
   program: Program, actual: list[np.ndarray], expected: list[np.ndarray]
 ) -> tuple[str, bool]:
   """What differs, and whether it is something that must not at all."""
-  worst = _worst(program)
+  worst = _worst(program, expected)
   lines, jumps = [], False
   for n, (a, b) in enumerate(zip(actual, expected, strict=True)):
     if (a.dtype, a.shape) != (b.dtype, b.shape):
@@ -164,9 +164,10 @@ def _differences(
   return "\n".join(lines), jumps
 
 
-def _worst(program: Program) -> np.dtype:
-  """The coarsest float type that the program names."""
+def _worst(program: Program, results: list[np.ndarray]) -> np.dtype:
+  """The coarsest float type that the program names or returns."""
   code = program.text + " ".join(program.arguments)
+  code += " ".join(r.dtype.name for r in results)
   narrow = [t.name for t in types.NARROW if t.name in code]
   if "bfloat16" in code or any("float" in n for n in narrow):
     return np.dtype(jnp.bfloat16)
@@ -189,7 +190,8 @@ def _unstable(
   Results that are exact are not asked.
   """
   moved = [np.zeros(e.shape) for e in expected]
-  unit = 4 * float(ml_dtypes.finfo(_worst(program)).eps)
+  worst = _worst(program, expected)
+  unit = 4 * float(ml_dtypes.finfo(worst).eps)
   for seed in range(3):
     rng = np.random.default_rng(seed)
     near = []
@@ -204,7 +206,7 @@ def _unstable(
   for n, (a, b) in enumerate(zip(actual, expected, strict=True)):
     if program.exact[n]:
       continue
-    allowed = max(_allowed(b, _worst(program)), 8 * np.max(moved[n], initial=0))
+    allowed = max(_allowed(b, worst), 8 * np.max(moved[n], initial=0))
     if (_error(a, b) > allowed).any():
       return False
   return True
