@@ -59,9 +59,12 @@ class ScatterKernel : public Kernel {
           Update(memory, begin, end, 0, columns);
         });
       case Share::kColumns:
-        return threads.For(columns, grain_, [&](int64_t begin, int64_t end) {
-          Update(memory, 0, count, begin, end);
-        });
+        // Each part looks at all windows, so there is one for each thread.
+        return threads.For(columns,
+                           std::max(grain_, columns / threads.threads()),
+                           [&](int64_t begin, int64_t end) {
+                             Update(memory, 0, count, begin, end);
+                           });
       case Share::kElements:
         return threads.For(threads.threads(), 1,
                            [&](int64_t begin, int64_t end) {
