@@ -80,6 +80,7 @@ TapeStep MakeStore(uint8_t dtype, uint16_t d, uint16_t operand) {
 
 class Loop : public ScalarLoop {
  public:
+  // With a predicate the body ends with the condition's steps.
   Loop(Tape tape, std::vector<Step> condition, std::vector<Step> body,
        const Item* predicate)
       : tape_(std::move(tape)),
@@ -101,11 +102,10 @@ class Loop : public ScalarLoop {
       return most;
     }
     const char* predicate = memory.bases[predicate_.base] + predicate_.offset;
-    for (uint64_t trips = 0;; ++trips) {
-      run(condition_);
-      if (!*predicate) return trips;
-      run(body_);
-    }
+    run(condition_);
+    uint64_t trips = 0;
+    for (; *predicate; ++trips) run(body_);
+    return trips;
   }
 
  private:
@@ -300,9 +300,11 @@ std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts) {
   };
   if (!record(parts.condition)) return nullptr;
   std::vector<Step> condition = tape.TakeSteps();
-  if (!record(parts.body)) return nullptr;
-  std::vector<Step> body = tape.TakeSteps();
   const View* p = parts.predicate;
+  if (!record(parts.body)) return nullptr;
+  // One piece of code then counts a trip and sees whether there is another.
+  if (p != nullptr && !record(parts.condition)) return nullptr;
+  std::vector<Step> body = tape.TakeSteps();
   const Item predicate = p ? Item{p->base, p->offset, 1} : Item{};
   return std::make_unique<Loop>(std::move(tape), std::move(condition),
                                 std::move(body), p ? &predicate : nullptr);
