@@ -129,6 +129,23 @@ def test_a_chain_loads_and_stores_once():
   assert three - two == pytest.approx(6000 / 2)
 
 
+def test_what_takes_one_element_at_a_time_is_not_rounded_to_vectors():
+  """A power takes 312 cycles an element, an addition 3 for two."""
+  power = elementwise(Opcode.POW, 2, F32).code
+  code = power + encode(Opcode.ADD, RegisterType.F32, 2, 0)
+  fields = schema.Map(code, [len(code) // 16 - 1])
+
+  def cycles(each: int) -> float:
+    n = each * IPU2.num_workers
+    codelet = CODELETS[schema.Map]
+    return codelet.cycles(IPU2, fields, [F32] * 2, [F32], [n]).total
+
+  one, two, three, four = map(cycles, (1, 2, 3, 4))
+  assert two - one == four - three
+  assert 300 < (two - one) / IPU2.num_workers < 312
+  assert three - two == pytest.approx(two - one, rel=0.05)
+
+
 def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
   register = RegisterType.F32
   load, other = (encode(Opcode.LOAD, register, imm=i) for i in (0, 1))

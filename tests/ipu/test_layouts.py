@@ -349,3 +349,18 @@ def test_long_programs_use_tiles_that_tensors_do_not(ipu):
   assert few["ipu exchange bytes"] == 0
   alone = cost(ipu, long, (32, 256), ipu_num_tiles=256)
   assert all_["ipu cycles"] < 0.7 * alone["ipu cycles"]
+
+
+def test_dear_functions_of_few_elements_use_more_tiles(ipu):
+  """64 elements are on two tiles; a cosine of one takes 2,300 cycles of one of
+  six workers."""
+  sine = cost(ipu, jnp.cos, (64,))
+  assert (
+    sine["ipu compute cycles"]
+    < 1.1 * cost(ipu, jnp.cos, (1,))["ipu compute cycles"]
+  )
+  # An exchange there and back is dearer than what is done quickly.
+  quick = cost(ipu, lambda x: x * 2 + 1, (64,))
+  assert quick["ipu exchange cycles"] == 0
+  step = per_turn(ipu, turns_of(lambda x: jnp.cos(x) * 2), (64,))
+  assert step["ipu cycles"] < 1.1 * sine["ipu cycles"]

@@ -74,6 +74,7 @@ class Profile:
 
   Attributes:
     per_element: loads, stores and loop included.
+    single: the part of it that is not taken in vectors of `unit`.
     arithmetic: the same without them, for programs inside another loop.
     issued: the part of `arithmetic` that can hide behind loads and stores.
     hoisted: cycles before the loop, for what is the same for all elements.
@@ -88,6 +89,7 @@ class Profile:
   """
 
   per_element: Cycles
+  single: Cycles
   arithmetic: Cycles
   issued: float
   hoisted: Cycles
@@ -126,6 +128,7 @@ class _Pass:
         and all(self.invariant[a] for a in arguments(i))
       )
     self.proper = self.loop = self.issued = self.guessed = 0.0
+    self.single = Cycles(0.0)
     self.hoisted = Cycles(0.0)
     self.unit = 1
     self.loaded: dict[int, DType] = {}
@@ -143,18 +146,22 @@ class _Pass:
     """Visits all instructions in order."""
     for index, i in enumerate(self.instructions):
       before = self.proper, self.loop, self.issued, self.unit, self.guessed
+      single = self.single
       self.elements.append(self.visit(index, i))
       if self.invariant[index]:
         self.hoisted += Cycles(
           self.proper - before[0], guessed=self.guessed - before[4]
         )
         self.proper, self.loop, self.issued, self.unit, self.guessed = before
+        self.single = single
 
   def add(self, work: _inner_loops.Work) -> None:
     self.proper += work.proper
     self.guessed += work.proper * work.guessed
     self.loop = max(self.loop, work.loop)
     self.unit = max(self.unit, work.unit)
+    if work.unit == 1:
+      self.single += work.inside
 
   def cast(self, value: int, to: DType) -> None:
     """Charges a conversion, once per value and type."""
@@ -227,11 +234,14 @@ class _Pass:
     if self._is_mask(index, i, dtype):
       return to
     if i.op == Opcode.DIV and self.invariant[inputs[0]]:
-      self.add(_inner_loops.inverse(dtype))
+      work = _inner_loops.inverse(dtype)
     else:
-      self.add(_inner_loops.work(i.op, dtype, by_scalar))
+      work = _inner_loops.work(i.op, dtype, by_scalar)
+    self.add(work)
     if to in _inner_loops.ISSUE:
       self.issued += _inner_loops.ISSUE[to]
+      if work.unit == 1:
+        self.single += -_inner_loops.ISSUE[to]
     return to
 
   def _is_mask(self, index: int, i: Instruction, dtype: DType) -> bool:
@@ -401,10 +411,12 @@ def profile(
   )
   each = Cycles(per_element, guessed=min(p.guessed, per_element))
   arithmetic = Cycles(p.proper, guessed=p.guessed)
+  single = p.single
   if p.computed > 1 and not (alone and p.scaled):
-    each, arithmetic = all_derived(each), all_derived(arithmetic)
+    each, single, arithmetic = map(all_derived, (each, single, arithmetic))
   return Profile(
     per_element=each,
+    single=single,
     arithmetic=arithmetic,
     issued=p.issued,
     hoisted=up(p.hoisted),

@@ -118,8 +118,12 @@ class MapCodelet(LocalCodelet):
     """The slowest worker's loops."""
 
     def loops(count: Any, elements: Any) -> Any:
-      """`count` of them over so many elements each, rounded to vectors."""
-      return p.per_element * (count * ceil_div(elements, p.unit) * p.unit)
+      """`count` of them over so many elements each, rounded to vectors but for
+      what takes one element at a time."""
+      over = ceil_div(elements, p.unit) * p.unit - elements
+      return p.per_element * (count * (elements + over)) + p.single * (
+        -count * over
+      )
 
     size = volume(cell)
     run = size

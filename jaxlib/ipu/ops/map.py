@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from jaxlib.ipu.codelets._codelet import broadcast
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.codelets._profile import Profile
+from jaxlib.ipu.codelets.map import CODELET
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.align import aligned
@@ -17,7 +19,7 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import INSTRUCTION
+from jaxlib.ipu.target import Target
 
 
 def lower(builder: Builder, node: Node) -> None:
@@ -72,38 +74,21 @@ def _cheapest(
   operands: list[Operand],
   known: Layout,
 ) -> Layout:
-  """A known partition, or one in which parts and transposes of large tensors
-  are where they are, if that is clearly cheaper."""
-  result = node.results[0]
-  shape, size = result.shape, math.prod(result.shape)
-  if size < _SMALL:
-    return known
-  candidates = [known]
-  if known.max_elements * builder.target.num_tiles > 4 * size and (
-    len(node.attributes.code) > _LONG
-  ):
-    finer = spread(builder.target, shape, SIZE[result.dtype], _SMALLEST_BYTES)
+  """A known partition, or one over more tiles, or one in which parts and
+  transposes of large tensors are where they are, if that is clearly cheaper."""
+  shape = node.results[0].shape
+  dtypes = [o.view.dtype for o in operands], [v.dtype for v in node.results]
+  scalars = tuple(
+    i for i, o in enumerate(operands) if all(d < 0 for d in o.dims)
+  )
+  walks = broadcast(shape, (o.dims for o in operands))
+  candidates = [known, *_where_they_are(builder, shape, operands, known)]
+  profile = CODELET.profile(fields, *dtypes, scalars)
+  finer = _finer(builder.target, shape, profile, dtypes[1], known)
+  if finer is not None:
     candidates.append(finer)
-  for operand in operands:
-    view = operand.view
-    if view.shape != shape or builder.is_identity(view):
-      continue
-    found = aligned(view, builder.tensors[view.root])
-    if (
-      found is not None
-      and found not in candidates
-      and found.max_elements <= _COARSER * known.max_elements
-      and found.over(shape) is not None
-    ):
-      candidates.append(found)
   if len(candidates) == 1:
     return known
-  hints = {
-    "scalars": tuple(
-      i for i, o in enumerate(operands) if all(d < 0 for d in o.dims)
-    ),
-    "walks": broadcast(shape, (o.dims for o in operands)),
-  }
 
   def cycles(partition: Layout) -> float:
     computing = cost.compute_set(
@@ -111,24 +96,77 @@ def _cheapest(
       fields,
       shape,
       partition,
-      [o.view.dtype for o in operands],
-      [v.dtype for v in node.results],
-      **hints,
+      *dtypes,
+      scalars=scalars,
+      walks=walks,
     )
     moving = builder.exchange_cost(shape, partition, operands)
     return cost.cycles(computing) + cost.cycles(moving)
 
   costs = [cycles(c) for c in candidates]
+  if finer is not None:
+    # Others may want each result where it is known to serve.
+    for dtype in dtypes[1]:
+      size = known.max_elements * SIZE[dtype]
+      costs[-1] += cost.exchange_cycles(builder.target, size, size)
+      costs[-1] += builder.target.sync_cycles
   best = min(costs)
   return known if best > _CLEARLY * costs[0] else candidates[costs.index(best)]
 
 
-# Smaller tensors are not looked at again.
+def _where_they_are(
+  builder: Builder,
+  shape: tuple[int, ...],
+  operands: list[Operand],
+  known: Layout,
+) -> list[Layout]:
+  """Partitions in which parts and transposes of large tensors need not move."""
+  found: list[Layout] = []
+  if math.prod(shape) < _SMALL:
+    return found
+  for operand in operands:
+    view = operand.view
+    if view.shape != shape or builder.is_identity(view):
+      continue
+    layout = aligned(view, builder.tensors[view.root])
+    if (
+      layout is not None
+      and layout not in (known, *found)
+      and layout.max_elements <= _COARSER * known.max_elements
+      and layout.over(shape) is not None
+    ):
+      found.append(layout)
+  return found
+
+
+def _finer(
+  target: Target,
+  shape: tuple[int, ...],
+  profile: Profile,
+  results: list[DType],
+  known: Layout,
+) -> Layout | None:
+  """A partition that leaves each worker of a tile one vector, or one element if
+  most of the work is done by elements, if a known one leaves tiles idle while
+  others take long."""
+  each = profile.per_element.total
+  least = 1 if 2 * profile.single.total > each else profile.unit
+  # Powers of two divide most dimensions.
+  least = 1 << (least * target.num_workers).bit_length() - 1
+  if (
+    known.max_elements <= least
+    or known.max_elements * target.num_tiles <= 2 * math.prod(shape)
+    or each * known.max_elements <= _LONG * target.sync_cycles
+  ):
+    return None
+  item_bytes = SIZE[results[0]]
+  return spread(target, shape, item_bytes, least * item_bytes)
+
+
+# Parts and transposes of smaller tensors are not looked for.
 _SMALL = 4096
-# Longer programs are worth more tiles than a tensor's default layout has, down
-# to so many bytes on each.
-_LONG = 20 * INSTRUCTION.size
-_SMALLEST_BYTES = 32
+# Synchronisations that take as long as what may be worth more tiles.
+_LONG = 8
 # Cells may be so much larger than those of a partition that spreads evenly.
 _COARSER = 1.25
 # What follows is not looked at, so a gain has to be more than a trifle.
