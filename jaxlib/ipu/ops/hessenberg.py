@@ -74,8 +74,29 @@ def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
     here = e.compare(e.iota(I32, wide, rank + 1), j, "EQ")
     return [a, e.select(here, spread(e, tau, wide), taus)]
 
+  def symmetric(j: Value, a: Value, taus: Value) -> list[Value]:
+    """From both sides at once: A - w v^H - v w^H."""
+    _, c = _matrices.rows_columns(e, shape)
+    x = _matrices.column(e, a, j)
+    v, tau, packed = reflector(e, x, place, e.add(j, 1))
+    w = e.multiply(e.matmul(a, v), spread(e, tau, tall))
+    both = e.multiply(e.matmul(adjoint(e, v), w), conjugate(e, tau))
+    both = e.multiply(v, spread(e, e.multiply(both, 0.5), tall))
+    w = e.select(e.compare(place, j, "GT"), e.subtract(w, both), 0)
+
+    def outer(column: Value, row: Value) -> Value:
+      row = spread(e, adjoint(e, row), shape)
+      return e.multiply(spread(e, column, shape), row)
+
+    a = e.subtract(e.subtract(a, outer(w, v)), outer(v, w))
+    zero = e.constant(0, I32, ())
+    a = e.dynamic_update_slice(a, packed, [*[zero] * (rank + 1), j])
+    here = e.compare(e.iota(I32, wide, rank + 1), j, "EQ")
+    return [a, e.select(here, spread(e, tau, wide), taus)]
+
   first = [a, e.constant(0, a.dtype, wide)]
-  a, tau = e.fori_loop(n - 1, first, step)
+  body = symmetric if kind is FactorKind.TRIDIAGONAL else step
+  a, tau = e.fori_loop(n - 1, first, body)
   return a, e.reshape(tau, (*batch, n - 1))
 
 

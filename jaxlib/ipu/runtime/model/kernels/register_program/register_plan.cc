@@ -19,8 +19,10 @@ using program::Opcode;
 using program::RegisterBytes;
 using program::RegisterCode;
 
-// A step's call costs as much as it does for some 100 elements.
-constexpr int64_t kShortestRow = 512;
+// A step's call costs as much as it does for some 100 elements, of 64 bits for
+// fewer: in shorter rows what a block needs of each is laid out instead.
+constexpr int64_t kShortestRow = 384;
+constexpr int64_t kShortestWideRow = 128;
 
 constexpr size_t kForever = std::numeric_limits<size_t>::max();
 
@@ -133,7 +135,9 @@ int64_t Planner::ChooseRow(const std::vector<Walk>& walks) const {
   for (const Walk& walk : walks) {
     if (walk.uniform()) continue;
     const int64_t length = std::max(walk.run(), walk.period());
-    if (length >= kShortestRow) row = row > 0 ? std::min(row, length) : length;
+    const bool wide = walk.item_size() == 8;
+    if (length < (wide ? kShortestWideRow : kShortestRow)) continue;
+    row = row > 0 ? std::min(row, length) : length;
   }
   return row;
 }
