@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import ipu_test_util as util
+import numpy as np
 import pytest
 from program_kit import everywhere
 
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan import cost, layout
+from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.plan.traffic import Traffic, traffic
 from jaxlib.ipu.plan.walk import Side
 
@@ -71,6 +74,39 @@ def test_what_stays_on_a_tile_is_known():
   # Rows to columns: one element of eight stays.
   rows, columns = layout.grid((8, 8), (8, 1)), layout.grid((8, 8), (1, 8))
   assert moved(rows, columns).kept.tolist() == [4] * 8
+
+
+@pytest.mark.ipu_only
+def test_single_words_are_copied_to_messages_and_from_them(ipu):
+  """Each takes a load and a store; what is one piece of another tile, and rows,
+  go as they are."""
+  n = ipu.num_tiles
+  found = util.costs(ipu, lambda x: x.T, np.ones((n, n), np.float32))
+  assert found["ipu compute cycles"] == 72 + 6  # the word that stays
+  two = util.costs(ipu, lambda x: x.T, np.ones((2 * n, n), np.float32))
+  # Two words for each other tile: they are packed, and taken apart again.
+  assert two["ipu compute cycles"] == 2 * (288 + 4 * (n - 1)) + 72 + 6
+  rows = util.costs(ipu, lambda x: x[::-1], np.ones((n, n), np.float32))
+  assert rows["ipu compute cycles"] == 0
+
+
+def test_halves_of_words_are_put_together_where_they_arrive():
+  far, near = layout.linear(64, 64), layout.single(64)
+  single = move(Side(far, 0, (1,)), Side(near, 0, (1,)), (64,), 2)
+  assert single.packed is None and single.unpacked.max() == 8 * 2 * 63
+  step = cost.exchange(IPU2, [single])
+  assert step.compute_cycles == cost.local_copy(IPU2, 8 * 2 * 63).compute_cycles
+  assert step.derived >= step.compute_cycles > 0
+  words = move(Side(far, 0, (1,)), Side(near, 0, (1,)), (64,), 8)
+  assert words.packed is words.unpacked is None
+  assert cost.exchange(IPU2, [words]).compute_cycles == 0
+
+
+def test_a_loop_shares_what_packing_takes_before_it():
+  far, near = layout.linear(64, 64), layout.single(64)
+  single = move(Side(far, 0, (1,)), Side(near, 0, (1,)), (64,), 2)
+  whole, part = (cost.packing(IPU2, [single], share) for share in (1, 0.25))
+  assert cost.cycles(part) == 0.25 * cost.cycles(whole) > 0
 
 
 def test_one_worker_makes_short_copies():

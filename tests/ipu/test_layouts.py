@@ -23,9 +23,9 @@ def cost(ipu, f, *shapes, **options) -> dict[str, float]:
   return util.costs(ipu, f, *(util.spec(*s) for s in shapes), **options)
 
 
-def per_turn(ipu, loop, *shapes) -> dict[str, float]:
+def per_turn(ipu, loop, *shapes, first=4) -> dict[str, float]:
   """What one more turn costs; `loop(turns)` is a function."""
-  few, many = (cost(ipu, loop(n), *shapes) for n in (4, 14))
+  few, many = (cost(ipu, loop(n), *shapes) for n in (first, first + 10))
   return {key: (many[key] - few[key]) / 10 for key in few}
 
 
@@ -150,6 +150,14 @@ def test_what_does_not_fit_anyhow_is_not_made_slower(ipu, monkeypatch):
   assert found == cycles()
 
 
+def test_weights_that_would_be_packed_stay_where_they_are(ipu):
+  """A tile has some rows of them, and would get a column of words."""
+  rows, columns = 50_176, 32
+  args = [util.spec(*s, dtype=np.float16) for s in ((1, rows), (rows, columns))]
+  found = util.costs(ipu, jnp.matmul, *args)
+  assert found["ipu exchange bytes"] < 0.2 * 2 * rows * columns
+
+
 def test_a_gradient_is_made_where_its_parameter_is(ipu):
   """Of a batch of one, which takes about as long in one mapping as another."""
 
@@ -250,14 +258,25 @@ def periodic(x):
 
 
 def test_a_stencil_exchanges_halos_of_boxes(ipu, six_programs):
-  """A tile has some 27 x 27 elements, and meets two more rows and columns."""
-  step = per_turn(ipu, turns_of(six_programs.five_point), (1000, 1000))
-  side = (1e6 / ipu.num_tiles) ** 0.5
+  """A tile has some 53 x 53 elements, and meets two more rows and columns."""
+  step = per_turn(
+    ipu, turns_of(six_programs.five_point), (2000, 2000), first=90
+  )
+  side = (4e6 / ipu.num_tiles) ** 0.5
   # The four neighbours each on their own, and what is written one further.
   assert step["ipu exchange bytes"] < ipu.num_tiles * 4 * 14 * side
   # Rows would be long ones.
-  once = cost(ipu, six_programs.five_point, (1000, 1000))
+  once = cost(ipu, six_programs.five_point, (2000, 2000))
   assert step["ipu exchange cycles"] < 0.6 * once["ipu exchange cycles"]
+
+
+def test_boxes_that_pack_columns_for_longer_than_rows_take_are_none(
+  ipu, six_programs
+):
+  loop = turns_of(six_programs.five_point)(104)
+  found = cost(ipu, loop, (1000, 1000))
+  once = cost(ipu, six_programs.five_point, (1000, 1000))
+  assert found["ipu cycles"] <= 104 * once["ipu cycles"]
 
 
 @pytest.mark.parametrize("name", ["five_point", "periodic"])

@@ -63,8 +63,9 @@ def ends(source, destination, shape):
   moved = traffic(source, destination, shape, 4, True)
   to, of = runs(destination, source, shape, 4)
   keeps = bool(moved.kept.all())
-  received = to.crossing(int(moved.received.max()) // 4, keeps)
-  return (*received, of.crossing(int(moved.sent.max()) // 4, keeps)[0])
+  received = to.crossing(int(moved.received.max()) // 4, keeps, moved.arriving)
+  sent = of.crossing(int(moved.sent.max()) // 4, keeps, moved.leaving)
+  return (*received, sent[0])
 
 
 @settings(max_examples=400)

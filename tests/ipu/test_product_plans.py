@@ -105,7 +105,7 @@ def combining(
     split,
     shape,
     1,
-    reduction.result_layout(target, split, plan, shape, 1),
+    reduction.result_layout(target, split, plan, shape, 1, 4),
     work.partial_bytes,
     reduction.combining_cycles(target, work),
     combine.REDUCTIONS,

@@ -11,6 +11,7 @@ carries it, which is copied in each iteration (`Scope.carried`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,8 +26,8 @@ from jaxlib.ipu.lower.tensors import TensorInfo, Tensors
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
+from jaxlib.ipu.plan.messages import move as moved
 from jaxlib.ipu.plan.traffic import Traffic
-from jaxlib.ipu.plan.traffic import traffic as moved
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -228,7 +229,7 @@ class Exchanges(Tensors):
     self, shape: Shape, partition: Layout, operands: Sequence[Operand]
   ) -> schema.Cost:
     """What the exchange before such a compute set costs."""
-    traffic = []
+    traffic, packed = [], []
     for operand in operands:
       layout, _, view = self._needed(
         operand.view, operand.dims, shape, partition
@@ -241,9 +242,13 @@ class Exchanges(Tensors):
             np.ceil(share * x).astype(np.int64)
             for x in (found.received, found.sent)
           )
+          copying = cost.packing(self.target, [found], share)
+          if copying is not None:
+            packed.append(copying)
           found = Traffic(received, sent, found.alike)
         traffic.append(found)
-    return cost.exchange(self.target, traffic)
+    total = cost.exchange(self.target, traffic)
+    return functools.reduce(cost.add, packed, total)
 
   def _needed(
     self, view: View, dims: tuple[int, ...], shape: Shape, partition: Layout

@@ -20,8 +20,8 @@ from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.indexed_split import Windows, updates_in_place
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
+from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.plan.spread import SMALLEST_BYTES, spread
-from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 
@@ -67,7 +67,7 @@ def stacked(
     if found.max_elements * item > max(_MOST_UNEVEN * even, _FEW_BYTES):
       continue
     sides = Side(layout, 0, (1,)), Side(found, 0, (1,))
-    there = cost.exchange(builder.target, [traffic(*sides, (size,), item)])
+    there = cost.exchange(builder.target, [move(*sides, (size,), item)])
     cycles = trips * _each(builder, value, updates, found)
     if cycles + 2 * cost.cycles(there) < least:
       best, least = found, cycles + 2 * cost.cycles(there)
@@ -139,8 +139,8 @@ def _each(
     strides = dense_strides(update.shape)
     here = builder.default_layout(update.shape, update.dtype)
     sides = Side(here, 0, strides), Side(plan.partition, 0, strides)
-    move = traffic(*sides, update.shape, item, True)
-    total += cost.cycles(cost.exchange(target, [move]))
+    moved = move(*sides, update.shape, item, True)
+    total += cost.cycles(cost.exchange(target, [moved]))
     fields = schema.DynamicUpdate([d for d, to in enumerate(along) if to < 0])
     dtypes = [update.dtype]
     total += cost.cycles(

@@ -15,8 +15,8 @@ from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.plan.spread import blocks
-from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.plan.walk import Side
 
 _SLICE = "stablehlo.slice"
@@ -70,11 +70,11 @@ def boxes(
         to = builder.default_layout(view.shape, view.dtype)
       there = Side(to, 0, dense_strides(view.shape))
       here = Side(mapping, view.offset, view.strides)
-      moves.append(traffic(here, there, view.shape, item, True))
+      moves.append(move(here, there, view.shape, item, True))
     return cost.cycles(cost.exchange(builder.target, moves))
 
   size = (math.prod(value.shape),)
-  conversion = traffic(Side(layout, 0, (1,)), Side(found, 0, (1,)), size, item)
+  conversion = move(Side(layout, 0, (1,)), Side(found, 0, (1,)), size, item)
   there_and_back = 2 * cost.cycles(cost.exchange(builder.target, [conversion]))
   if trips * (each(layout) - each(found)) <= there_and_back:
     return layout

@@ -15,7 +15,7 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost, matmul
 from jaxlib.ipu.plan.layout import Layout, overlapping, project
-from jaxlib.ipu.plan.traffic import traffic
+from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.plan.walk import Side
 
 # A partition, and which operands have to be moved to it.
@@ -139,9 +139,10 @@ class _Cheaper:
     if 0 in product.shape:
       return None
     best, chosen = math.inf, None
-    by_plan = plan.steps == 1 and plan.fits
-    if by_plan:
-      best = plan.cycles + self._leaving(partition, plan.parts[3] > 1)
+    if plan.fits and plan.steps == 1:
+      # The plan counts all that the operands' blocks hold, wherever they are.
+      best = plan.at_hand + self._moving(partition)
+      best += self._leaving(partition, plan.parts[3] > 1)
     elif plan.fits:
       best = plan.cycles
     for way, moved in self._ways(plan):
@@ -154,10 +155,6 @@ class _Cheaper:
       found = matmul.split(*split, moved, product.f16_sums)
       if not found.fits or found.cycles >= best:
         continue
-      if by_plan:
-        # The plan counts all that the operands' blocks hold.
-        by_plan = False
-        best += plan.at_hand - plan.cycles + self._moving(partition)
       cycles = found.cycles + self._moving(way)
       cycles += self._leaving(way, found.partial)
       if cycles < best:
@@ -179,8 +176,8 @@ class _Cheaper:
       return 0.0
     sides = Side(here, 0, (1,)), Side(wanted, 0, (1,))
     size = SIZE[product.value.dtype]
-    move = traffic(*sides, (math.prod(product.value.shape),), size)
-    return cost.cycles(cost.exchange(self._builder.target, [move]))
+    moved = move(*sides, (math.prod(product.value.shape),), size)
+    return cost.cycles(cost.exchange(self._builder.target, [moved]))
 
   def _ways(self, plan: matmul.MatmulPlan) -> Iterator[_Way]:
     product = self._product

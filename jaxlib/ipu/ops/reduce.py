@@ -33,7 +33,7 @@ from jaxlib.ipu.lower.region import (
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.plan import combine as combining
-from jaxlib.ipu.plan import reduction
+from jaxlib.ipu.plan import cost, reduction
 from jaxlib.ipu.plan.layout import Layout, overlapping
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
@@ -127,11 +127,17 @@ def _reduce(
     init=start,
   )
   work = _work(builder.target, fields, views, full, dtypes)
-  plan, partition, beside = _split(builder, full, order, len(kept), views, work)
+  operands = [
+    Operand(v, order if v.shape == full else (-1,) * rank) for v in views
+  ]
+  plan, partition, beside = _split(
+    builder, full, order, len(kept), operands, work
+  )
   walked = dims[: len(kept)] + (-1,) * len(reduced)
   layout = reduction.result_layout(
-    builder.target, partition, plan, shape, len(kept)
-  )
+    builder.target, partition, plan, shape, len(kept),
+    min(SIZE[d] for d in dtypes),
+  )  # fmt: skip
   roots = [builder.result(node, layout, i) for i in range(count)]
   for dtype in dtypes[count:]:
     roots.append(builder.new_root(node.results[0].shape, dtype, layout))
@@ -150,7 +156,7 @@ def _reduce(
     fields,
     shape,
     partition,
-    [Operand(v, order if v.shape == full else (-1,) * rank) for v in views],
+    operands,
     results,
     epilogue=epilogue,
     kept=plan.kept_block,
@@ -201,33 +207,53 @@ def _with_true(code: bytes, outputs: list[int]) -> tuple[bytes, list[int]]:
   return code + true.bytes(), [*outputs, number]
 
 
+# Bytes of a block's rows that go as they are (plan/messages.py).
+_WIDE = 16
+
+
 def _split(
   builder: Builder,
   full: tuple[int, ...],
   order: tuple[int, ...],
   num_kept: int,
-  views: list[View],
+  operands: list[Operand],
   work: reduction.Work,
 ) -> tuple[reduction.ReductionPlan, Layout, Order]:
   """The cheaper of reducing the largest operand where it is and of moving
   everything to the best split."""
   shape = tuple(full[d] for d in order)
-  plan, cycles = reduction.plan(
-    builder.target,
-    math.prod(shape[:num_kept]),
-    math.prod(shape[num_kept:]),
-    work,
-  )
+  views = [operand.view for operand in operands]
+  extents = math.prod(shape[:num_kept]), math.prod(shape[num_kept:])
+  plan, cycles, at_hand = reduction.plan(builder.target, *extents, work)
+  there: tuple[reduction.ReductionPlan, Layout, Order] | None = None
+  least = math.inf
   for view in views:
     if view.shape == full and builder.is_identity(view):
       layout = builder.tensors[view.root].layout
       found = reduction.in_place(
         builder.target, layout, full, order, num_kept, work
       )
-      if found is not None and found[3] <= cycles:
-        return found[:3]
+      if found is not None and found[3] < least:
+        there, least = found[:3], found[3]
+  if there is not None and least <= cycles:
+    return there
   if 0 not in shape and any(overlapping(v.shape, v.strides) for v in views):
     return *reduction.boxes(shape, num_kept, plan), Order.ANY
+
+  def moving(plan: reduction.ReductionPlan) -> float:
+    partition = reduction.partition(shape, num_kept, plan)
+    return cost.cycles(builder.exchange_cost(shape, partition, operands))
+
+  if 0 not in shape:
+    estimate, cycles = cycles, at_hand + moving(plan)
+    if cycles > estimate:
+      # Blocks of a word or two of each row take long to be packed.
+      wide, _, own = reduction.plan(builder.target, *extents, work, _WIDE)
+      own += moving(wide)
+      if own < cycles:
+        plan, cycles = wide, own
+  if there is not None and least <= cycles:
+    return there
   return plan, reduction.partition(shape, num_kept, plan), Order.ANY
 
 

@@ -149,12 +149,33 @@ def exchange(target: Target, moves: Sequence[Traffic]) -> Sourced:
     received[: len(bytes_in)] += bytes_in
     sent[: len(bytes_out)] += bytes_out
     total += int(t.received.sum())
-  return superstep(
+  found = superstep(
     target,
     bytes_in=int(received.max()),
     bytes_out=int(sent.max()),
     total_bytes=total,
   )
+  copying = packing(target, moves)
+  return found if copying is None else add(found, copying)
+
+
+def packing(
+  target: Target, moves: Sequence[Traffic], share: float = 1.0
+) -> Sourced | None:
+  """What tiles copy before an exchange, to pack messages, and after it, to
+  unpack them; `share` of it, where the iterations of a loop share it. None
+  where no tile does."""
+  cycles = 0.0
+  for copied in (t.packed for t in moves), (t.unpacked for t in moves):
+    some = [x for x in copied if x is not None]
+    if some:
+      total = np.zeros(max(len(x) for x in some), np.int64)
+      for x in some:
+        total[: len(x)] += x
+      cycles += share * local_copy(target, int(total.max())).compute_cycles
+  if not cycles:
+    return None
+  return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
 
 
 def local_copy(target: Target, size: float) -> Sourced:

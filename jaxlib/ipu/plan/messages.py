@@ -14,11 +14,20 @@ docs/EXCHANGE_INSTRUCTION_REFERENCE.md) [S]:
 A message is contiguous in the sender's memory and in the receiver's. Where its
 instructions take no less than its data, a tile packs what it sends for each of
 the others, or receives all in one piece and unpacks it: less code, and a buffer
-while the exchange lasts [D]. Of a piece that does not begin and end where words
-do, the words that have it are sent, and the receiver takes it out of them.
-What this takes of time is not charged. A move's pieces and partners are
-found for the fullest tile, from the mappings' blocks and the strides alone:
-they are bounds for all tiles.
+while the exchange lasts [D]. Where that is one piece of each other tile, it is
+sent from its place, and received in the order of places, without a copy [D]. So
+does Poplar (the strided copies in its profile of a halo exchange) [S], and
+ipu-stack, unless the copy takes longer than 160 cycles for each piece that is
+sent as it is (`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S], which pieces as small as
+these never do. Of a piece that does not begin and end where words do, the words
+that have it are sent, and the receiver takes it out of them.
+
+Packing and unpacking are copies on the tile, each of all moves of an exchange
+(`cost.local_copy`): 8 bytes a cycle, as poplin has it for what is contiguous
+(ConvModel.cpp, `reorderBytesPerCycle`) [S], and a cycle more for each piece,
+whose first load has no store beside it [D]. A move's pieces and partners are
+found for the fullest tile, from the mappings' blocks, the strides and what of
+its lines crosses: they are bounds for all tiles.
 """
 
 from __future__ import annotations
@@ -32,12 +41,14 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.plan.layout import Factor, Layout
-from jaxlib.ipu.plan.traffic import traffic
+from jaxlib.ipu.plan.traffic import Lines, Traffic, traffic
 from jaxlib.ipu.plan.walk import Side
 
 Array = npt.NDArray[np.int64]
 
 WORD = 4
+# What a copy on a tile moves at once (`Target::getMemcpyBytesPerCycle`) [S].
+VECTOR = 8
 # Words that `send` and `sendoff` send, at most (ipu-stack) [S].
 _SEND, _SEND_ON = 64, 4096
 # Of a row, beside its messages: neutral source, delay, return (ipu-stack) [S].
@@ -50,12 +61,15 @@ class Messages(NamedTuple):
   Attributes:
     words: of exchange code, without what a row has once.
     busy: which tiles have any.
-    buffers: bytes in which a tile packs what it sends or receives; None where
-      no tile packs.
+    packs, unpacks: pieces that the fullest tile copies to what it sends, or
+      from what it has received; 0 where tiles do not.
+    buffers: bytes in which a tile does; None where no tile does.
   """
 
   words: Array
   busy: npt.NDArray[np.bool_]
+  packs: int
+  unpacks: int
   buffers: Array | None
 
 
@@ -67,18 +81,29 @@ class Runs(NamedTuple):
     partners: tiles of the other side. What several tiles listen to is one
       message, and of replicas the first one sends.
     piece: elements of each piece; 1 where they may differ.
+    cut: into how many pieces a row of `block` elements is cut, at most.
+    block: elements that are contiguous in its memory.
     whole: whether all pieces begin and end where words do.
   """
 
   pieces: int
   partners: int
   piece: int
+  cut: int
+  block: int
   whole: bool
 
-  def crossing(self, most: int, keeps: bool) -> tuple[int, int]:
+  def crossing(
+    self, most: int, keeps: bool, lines: Lines | None = None
+  ) -> tuple[int, int]:
     """Pieces and partners of a tile of which so many elements cross to other
-    tiles at most; `keeps`: itself is among the partners."""
+    tiles at most; `keeps`: itself is among the partners; `lines`: of what
+    crosses."""
     pieces = max(min(self.pieces, -(-most // self.piece)), 1)
+    if lines is not None and pieces > 1:
+      row = min(lines.length, self.block)
+      each = -(-int(np.max(lines.inner)) // row) * self.cut
+      pieces = max(min(pieces, lines.crossing(each)), 1)
     return pieces, min(max(self.partners - keeps, 1), pieces)
 
 
@@ -102,16 +127,52 @@ def messages(
   to, of = runs(destination, source, shape, item_bytes)
   keeps = moved.kept is not None and bool(moved.kept.all())
   left = int(moved.sent.max()) // item_bytes
-  receives, unpacks = _received(
-    to.whole, *to.crossing(most, keeps), most * item_bytes
-  )
-  sends, packs = _sent(*of.crossing(left, keeps), left * item_bytes)
+  to_pieces, senders = to.crossing(most, keeps, moved.arriving)
+  receives, unpacks = _received(to.whole, to_pieces, senders, most * item_bytes)
+  of_pieces, receivers = of.crossing(left, keeps, moved.leaving)
+  sends, packs = _sent(of_pieces, receivers, left * item_bytes)
   arrives, leaves = moved.received > 0, moved.sent > 0
   buffers = None
   if packs or unpacks:
     buffers = unpacks * moved.received + packs * moved.sent
   words = receives * arrives + sends * leaves
-  return Messages(words, words > 0, buffers)
+  return Messages(
+    words, words > 0, packs * of_pieces, unpacks * to_pieces, buffers
+  )
+
+
+@functools.lru_cache(maxsize=4096)
+def move(
+  source: Side,
+  destination: Side,
+  shape: tuple[int, ...],
+  item_bytes: int,
+  once: bool = False,
+) -> Traffic:
+  """What a move makes each tile receive and send, or more, and what it copies
+  to pack and unpack messages.
+
+  Args:
+    source, destination, shape, item_bytes, once: as of `traffic.traffic`.
+  """
+  moved = traffic(source, destination, shape, item_bytes, once)
+  found = messages(source, destination, shape, item_bytes, once)
+  if found is None or found.buffers is None:
+    return moved
+  return moved._replace(
+    packed=_copied(moved.sent, found.packs),
+    unpacked=_copied(moved.received, found.unpacks),
+  )
+
+
+def _copied(size: Array, pieces: int) -> Array | None:
+  """Bytes in vectors, and one vector for each piece, where the fullest tile has
+  so many pieces and the others no smaller ones."""
+  if not pieces:
+    return None
+  most = int(size.max())
+  vectors = pieces * (1 - (-most // (pieces * VECTOR)))
+  return -(-size * vectors // most) * VECTOR
 
 
 def _received(
@@ -120,7 +181,9 @@ def _received(
   """Words, and whether the tile unpacks what comes in one piece: where it
   comes from and where it goes."""
   if not whole or (pieces > 1 and WORD * pieces >= size):
-    return 1 + partners, True
+    # One piece from each: they may come in the order of their places, and the
+    # pointer runs on.
+    return 1 + partners, not whole or pieces > partners
   return pieces + partners, False
 
 
@@ -145,7 +208,7 @@ def runs(
   """What the fullest tile of one side of a move sends to, or receives from,
   the other side's; and the other way round."""
   if 0 in shape:
-    return Runs(0, 0, 1, True), Runs(0, 0, 1, True)
+    return Runs(0, 0, 1, 1, 1, True), Runs(0, 0, 1, 1, 1, True)
   line, apart = _line(shape, one.strides, other.strides)
   first, second = _blocks(one.layout), _blocks(other.layout)
   grain = WORD // item_bytes
@@ -160,7 +223,7 @@ def runs(
     pieces, piece = _pieces(line, near, far)
     count = min(-(-elements // min(line, near.block)) * pieces, elements)
     partners = min(_met(held, far.side, shape), count)
-    return Runs(count, partners, piece, whole)
+    return Runs(count, partners, piece, pieces, near.block, whole)
 
   ends = _End.of(one, first, apart), _End.of(other, second, back)
   return side(*ends), side(*ends[::-1])
@@ -228,6 +291,7 @@ def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
     _fits(run, starts[0], (*starts[2 if line <= block else 1 :], *limits))
     or _fits(block, delta, (block, *shift))
     or _fits(row, delta, shift)
+    or (line > block and _nested(near, far, delta))
   ):
     cuts, length = 1, run
   elif not far.row % far.block and not _off((run, *starts), far.block):
@@ -236,6 +300,13 @@ def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
     cuts, length = _cuts(run, far), 1
   whole = even and (line <= block or not row % block)
   return (1 if whole or line > block else 2) * cuts, length if whole else 1
+
+
+def _nested(near: _End, far: _End, delta: int) -> bool:
+  """Whether both sides' blocks begin anew at the same places, and each of the
+  other's is some of one's own."""
+  alike = near.row == far.row and not _off((delta, *near.beside), near.row)
+  return alike and not far.block % near.block
 
 
 def _cuts(run: int, far: _End) -> int:

@@ -34,6 +34,7 @@ from jaxlib.ipu.plan.layout import (
   refine,
 )
 from jaxlib.ipu.plan.matmul import distribute
+from jaxlib.ipu.plan.messages import WORD
 from jaxlib.ipu.target import Target
 
 
@@ -66,16 +67,17 @@ class Work(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def plan(
-  target: Target, kept: int, reduced: int, work: Work
-) -> tuple[ReductionPlan, float]:
-  """The cheapest split of (kept, reduced) elements.
+  target: Target, kept: int, reduced: int, work: Work, least: int = WORD
+) -> tuple[ReductionPlan, float, float]:
+  """The cheapest split of (kept, reduced) elements into blocks of so many bytes
+  of kept elements at least.
 
   Returns:
-    The split and how many cycles it takes, the exchange that brings the
-    elements there included.
+    The split and how many cycles it takes, with an exchange that brings all of
+    the elements there and without it.
   """
   if kept == 0 or reduced == 0:
-    return ReductionPlan(max(kept, 1), max(reduced, 1), 1, 1), 0.0
+    return ReductionPlan(max(kept, 1), max(reduced, 1), 1, 1), 0.0, 0.0
   tiles = target.num_tiles
   parts = np.unique(
     np.geomspace(1, min(tiles, reduced), num=32).astype(np.int64)
@@ -83,13 +85,16 @@ def plan(
   reduced_block = -(-reduced // parts)
   parts = -(-reduced // reduced_block)
   kept_parts = np.minimum(kept, np.maximum(1, tiles // parts))
-  kept_block = -(-kept // kept_parts)
+  # In whole words, as PopLibs has it (`Target::getAtomicStoreGranularity`) [S].
+  grain = max(least // work.item_bytes, 1)
+  kept_block = -(-kept // (kept_parts * grain)) * grain
   cycles = cell_cycles(
     target, kept_block, reduced_block, work.each, work.width
   ).total
-  cycles += target.sync_cycles + cost.exchange_cycles(
+  moving = target.sync_cycles + cost.exchange_cycles(
     target, kept_block * reduced_block * work.item_bytes, 0
   )
+  cycles += moving
   # The first is whole; splits that save less than a stage's launch are not
   # worth a look.
   least = target.sync_cycles + target.launch_cycles
@@ -110,7 +115,7 @@ def plan(
   chosen = ReductionPlan(
     block, int(reduced_block[best]), -(-kept // block), int(parts[best])
   )
-  return chosen, float(cycles[best])
+  return chosen, float(cycles[best]), float(cycles[best] - moving[best])
 
 
 def combining_cycles(target: Target, work: Work) -> ReduceCycles:
@@ -222,12 +227,14 @@ def result_layout(
   p: ReductionPlan,
   shape: tuple[int, ...],
   num_kept: int,
+  item_bytes: int,
 ) -> Layout:
-  """Where the results are: with their partials' first part if there is only
-  one part, spread evenly otherwise."""
+  """Where the results, the smallest of so many bytes, are: with their partials'
+  first part if there is only one part, spread evenly otherwise, in whole words
+  as PopLibs has it (`Target::getAtomicStoreGranularity`) [S]."""
   kept, reduced = math.prod(shape[:num_kept]), math.prod(shape[num_kept:])
   if p.reduced_parts <= 1:
     own = project(split, (kept, reduced), (0,))
     if own is not None:
       return own
-  return linear(kept, target.num_tiles)
+  return linear(kept, target.num_tiles, max(WORD // item_bytes, 1))

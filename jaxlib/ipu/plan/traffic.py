@@ -25,6 +25,28 @@ from jaxlib.ipu.plan.walk import Side, Walk, nested, rank
 Array = npt.NDArray[np.int64]
 
 
+class Lines(NamedTuple):
+  """What each tile holds of one side of a move, along dimensions of which one
+  walks memory element by element (inner), and along all others (outer); what of
+  both stays on its tile.
+
+  Attributes:
+    length: elements along the inner dimensions that are contiguous.
+  """
+
+  inner: Array
+  inner_kept: Array
+  outer: Array
+  outer_kept: Array
+  length: int
+
+  def crossing(self, pieces: int) -> int:
+    """Pieces that change tile, at most, where an outer index has so many."""
+    some = np.minimum(self.inner - self.inner_kept, pieces)
+    gone = self.outer - self.outer_kept
+    return int((gone * pieces + self.outer_kept * some).max())
+
+
 class Traffic(NamedTuple):
   """What a move costs each tile.
 
@@ -36,12 +58,20 @@ class Traffic(NamedTuple):
     alike: the tiles of each pair (2i, 2i + 1) receive the same.
     kept: bytes that each tile copies to another place of its own; None where
       nobody counts them.
+    arriving, leaving: what of each tile's share crosses, where that is known.
+    packed, unpacked: bytes in vectors that each tile copies to pack what it
+      sends, and to unpack what it has received (plan/messages.py); None where
+      no tile does.
   """
 
   received: Array
   sent: Array
   alike: bool = False
   kept: Array | None = None
+  arriving: Lines | None = None
+  leaving: Lines | None = None
+  packed: Array | None = None
+  unpacked: Array | None = None
 
   def load(self) -> tuple[Array, Array]:
     """Received and sent bytes as a tile's own bus has to carry them.
@@ -85,11 +115,12 @@ def traffic(
   if math.prod(shape) == 0:
     nothing = np.zeros(last + 1, np.int64)
     return Traffic(nothing, nothing, False, nothing)
-  counted = _Move(source, destination, shape, once).count(tiles)
-  received, sent, kept = (x * item_bytes for x in counted)
+  move = _Move(source, destination, shape, once)
+  received, sent, kept = (x * item_bytes for x in move.count(tiles))
   for figures in (received, sent, kept):
     figures.flags.writeable = False
-  return Traffic(received, sent, destination.layout.pairs_alike, kept)
+  alike = destination.layout.pairs_alike
+  return Traffic(received, sent, alike, kept, *move.lines)
 
 
 class _Figures(NamedTuple):
@@ -101,6 +132,10 @@ class _Figures(NamedTuple):
   both: Array
   alone: Array
 
+  def times(self, other: _Figures) -> _Figures:
+    """Along both groups of dimensions."""
+    return _Figures(*(x * y for x, y in zip(self, other, strict=True)))
+
 
 class _Move:
   """A move whose figures are being found (see the module's text)."""
@@ -110,6 +145,7 @@ class _Move:
   ):
     self._once = once
     self._ranked: dict[tuple[int, ...], Array] = {}
+    self.lines: tuple[Lines, Lines] | tuple[()] = ()
     self._source, self._destination = Walk(source), Walk(destination)
     # Steps of 1 are left out, and the source is walked forwards.
     dims = [
@@ -159,18 +195,39 @@ class _Move:
       )
     self._at = self._source.touched(tiles)
     self._to = self._destination.touched(tiles)
-    wanted = held = both = alone = np.array(1)
+    outer = _Figures(*[np.array(1)] * 4)
+    inner, length = outer, 0
     for group in self._groups():
       figures = self._figures(group)
-      wanted = wanted * figures.wanted
-      held = held * figures.held
-      both = both * figures.both
-      alone = alone * figures.alone
+      walked = self._walked(group)
+      if walked:
+        inner, length = figures, walked
+      else:
+        outer = outer.times(figures)
     # A copy on another tile is wanted there too.
     only = self._to.active & (destination.num_replicas == 1)
-    kept = self._to.active * self._at.active * both
-    received = self._to.active * wanted - kept
-    return received, self._at.first * (held - only * alone), kept
+    active, sends = self._to.active, self._at.first
+    stays = active & self._at.active
+    if length:
+      self.lines = (
+        Lines(inner.wanted, inner.both, active * outer.wanted,
+              stays * outer.both, length),
+        Lines(inner.held, inner.alone, sends * outer.held,
+              sends * only * outer.alone, length),
+      )  # fmt: skip
+    wanted, held, both, alone = outer.times(inner)
+    kept = stays * both
+    return active * wanted - kept, sends * (held - only * alone), kept
+
+  def _walked(self, group: Sequence[int]) -> int:
+    """Elements that are contiguous along a group's dimensions, on both sides;
+    0 where it does not walk them one by one."""
+    near, far = self._strides
+    length = 1
+    for d in sorted(group, key=lambda d: near[d]):
+      if near[d] == far[d] == length:
+        length *= self._shape[d]
+    return length if length > 1 else 0
 
   def _groups(self) -> list[list[int]]:
     """Dimensions that have to be counted together."""
