@@ -36,7 +36,8 @@ What `cost_analysis()` and `memory_analysis()` say of six programs on a GC200,
 and what they said before tensors were laid out for those who use them and
 operations were ordered for the least SRAM, with the costs of commit {commit}.
 What is charged since then is in the figures of now alone: copies within tiles,
-the control of counted loops, the begin of each row of a broadcast.
+those that pack and unpack messages, the control of counted loops, the begin of
+each row of a broadcast.
 [six_programs.py](../../benchmarks/six_programs.py) has the programs.
 """
 
