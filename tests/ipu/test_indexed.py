@@ -126,11 +126,12 @@ def test_what_is_whole_on_a_tile_is_sliced_there(ipu):
 
 
 def test_more_lookups_cost_more(ipu):
+  """Planned by what arrives: how that is packed may cost a few copies less."""
   table = util.spec(5000, 64)
-  before = 0.0
+  before, copies = 0.0, 2 * 288
   for n in (16, 64, 256, 1024, 4096):
     found = util.costs(ipu, row, table, util.spec(n, dtype=np.int32))
-    assert found["ipu cycles"] >= before
+    assert found["ipu cycles"] >= before - copies
     before = found["ipu cycles"]
 
 
