@@ -328,6 +328,18 @@ def test_broadcast_operands(check, shapes, dtype):
   check(lambda x, y: [x + y, x * y - x, jnp.maximum(x, y)], x, y)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int16], ids=str)
+def test_long_rows_of_views(check, dtype):
+  """Blocks within a row of the view, at its beginning and across its end."""
+  x = util.sample(dtype, (3, 9001), low=-8, high=8)
+
+  def f(x):
+    inner, row = x[:, 3:8500], x[1, 500:]
+    return x + x[::-1], inner * 2 - inner[:, :1], inner[:, 4:] + row[:8493]
+
+  check(f, x)
+
+
 def test_chain_of_everything(check):
   """A long fused chain with shared values, broadcasts and strided inputs."""
 

@@ -8,6 +8,9 @@ namespace {
 constexpr int64_t kLongestPattern = 512;
 constexpr size_t kMostPatterns = 3;
 
+// Most blocks are within a row of at least this.
+constexpr int64_t kLongRow = 4096;
+
 }  // namespace
 
 Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
@@ -45,8 +48,9 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     builder.AddBringing(PointIntoPattern, source, place, rate);
     return {place};
   }
-  if (period > 0 && in_place) {
-    source.period = period;
+  const bool long_rows = walk.row() >= kLongRow;
+  if ((period > 0 || long_rows) && in_place) {
+    source.period = walk.row();
     const Place home = builder.NewRegister(width);
     builder.SetHome(source, home);
     const Place place = builder.NewMoving();

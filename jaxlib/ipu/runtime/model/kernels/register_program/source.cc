@@ -75,9 +75,8 @@ void PointIntoPattern(const Step& s, const Frame& f) {
 
 void PointIntoRow(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
-  const int64_t at = f.begin % source.period;
-  if (at + f.count <= source.period) {
-    f.slots[s.d] = source.walk.Data(f.bases) + at * source.width;
+  if (f.begin % source.period + f.count <= source.period) {
+    f.slots[s.d] = const_cast<char*>(source.walk.At(f.bases, f.begin));
   } else {
     f.slots[s.d] = f.slots[source.home];
     Gather(source, f, f.begin, f.count, f.slots[s.d]);

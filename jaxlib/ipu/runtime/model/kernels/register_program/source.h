@@ -20,7 +20,7 @@ struct Source {
   uint32_t width;          // bytes of a register value
   uint8_t dtype = 0;       // of the elements
   uint16_t home = 0;       // slot of the buffer that is this value's own
-  int64_t period = 0;      // of a walk that repeats
+  int64_t period = 0;      // of a walk that repeats; of one in rows, a row
   bool pattern = false;    // home holds a period and a block, filled once
   int64_t panel_rows = 0;  // of a transposed walk: rows laid out at a time
   uint16_t panel = 0;      // slot of a PanelHeader and those rows
@@ -40,8 +40,8 @@ inline const Source& SourceOf(const Step& s) {
 
 // Values that are read where they are: the slot is pointed there.
 void PointAtOperand(const Step& s, const Frame& f);
-// A long row that repeats: in place where the block does not reach beyond its
-// end, else copied to `home`.
+// A long row, one of many or one that repeats: in place where the block does
+// not reach beyond its end, else copied to `home`.
 void PointIntoRow(const Step& s, const Frame& f);
 // A short row that repeats, which FillPattern has laid out in `home`.
 void PointIntoPattern(const Step& s, const Frame& f);

@@ -100,6 +100,12 @@ int64_t Walk::period() const {
              : 0;
 }
 
+int64_t Walk::row() const {
+  return dimensions_.size() >= 2 && dimensions_.back().stride == 1
+             ? dimensions_.back().extent
+             : 0;
+}
+
 bool Walk::transposed() const {
   const size_t n = dimensions_.size();
   return n >= 2 && dimensions_[n - 2].stride == 1 &&

@@ -28,6 +28,8 @@ class Walk {
   // n if the first n elements come one after the other and then again and
   // again, as those of a row that is added to all rows of a matrix; else 0.
   int64_t period() const;
+  // n if in each of several rows n elements come one after the other; else 0.
+  int64_t row() const;
 
   // Whether the walk goes along the rows of a matrix that lies in memory column
   // after column (one or many such matrices), and how many columns its rows
