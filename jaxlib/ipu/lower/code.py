@@ -20,7 +20,10 @@ from jaxlib.ipu.program.isa import (
 
 # The register type that holds each element type.
 REGISTER: dict[DType, RegisterType] = {d: register_type(d) for d in STORED}
-_CONSTANT = {RegisterType.F32: "<f", RegisterType.F64: "<d"}
+_FORMAT = {
+  RegisterType.F32: "<f", RegisterType.F64: "<d", RegisterType.I32: "<i",
+  RegisterType.U32: "<I", RegisterType.I64: "<q", RegisterType.U64: "<Q",
+}  # fmt: skip
 
 
 class Code:
@@ -59,9 +62,20 @@ class Code:
     elif isinstance(value, np.generic) and value.dtype == ml_dtypes.bfloat16:
       imm = int(value.view(np.uint16)) << 16
     else:
-      raw = struct.pack(_CONSTANT[type_], float(value))
+      raw = struct.pack(_FORMAT[type_], float(value))
       imm = int.from_bytes(raw, "little")
     return self.emit(Opcode.CONST, type_, imm=imm)
+
+  def known(self, value: int) -> float | int | None:
+    """The number that a value is, if it is a constant."""
+    op, type_, _, _, _, imm = INSTRUCTION.unpack(self._instructions[value])
+    if op != Opcode.CONST:
+      return None
+    kind = RegisterType(type_)
+    wide = kind in (RegisterType.F64, RegisterType.I64, RegisterType.U64)
+    raw = imm.to_bytes(8, "little")[: 8 if wide else 4]
+    (number,) = struct.unpack(_FORMAT[kind], raw)
+    return number
 
   def narrow(self, value: int, dtype: DType) -> int:
     """Brings the result of arithmetic back into the range of `dtype`."""

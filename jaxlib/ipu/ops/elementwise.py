@@ -7,6 +7,7 @@ integers, total order) stands in the small functions below the tables.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jaxlib.ipu.diagnostics import internal
@@ -16,10 +17,14 @@ from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Emit, Operation, Read, Row, define
 from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.lower.region import inline
+from jaxlib.ipu.ops import _constant_operands
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 from jaxlib.mlir.dialects import stablehlo
 
 U32 = RegisterType.U32
+
+# Takes a register program, two of its values and their type.
+ByConstant = Callable[[Code, int, int, DType], int | None]
 
 
 def left_outside(builder: Any, node: Node) -> None:
@@ -140,8 +145,6 @@ for _name, _opcode, _bool_opcode in (
   ("add", Opcode.ADD, Opcode.OR),
   ("subtract", Opcode.SUB, Opcode.XOR),
   ("multiply", Opcode.MUL, Opcode.AND),
-  ("divide", Opcode.DIV, None),
-  ("power", Opcode.POW, None),
   ("atan2", Opcode.ATAN2, None),
 ):
   define_row(_name, _arithmetic(_opcode, _bool_opcode))
@@ -152,9 +155,44 @@ for _name, _opcode, _bool_opcode in (
   ("and", Opcode.AND, None),
   ("or", Opcode.OR, None),
   ("xor", Opcode.XOR, None),
-  ("remainder", Opcode.REM, None),
 ):
   define_row(_name, _exact(_opcode, _bool_opcode))
+
+
+def _by_constant(by: ByConstant, otherwise: Emit) -> Emit:
+  """What takes less if the second operand is some constant."""
+
+  def emit(code: Code, args: list[int], node: Node) -> int:
+    dtype = node.results[0].dtype
+    value, operand = args
+    found = by(code, value, operand, dtype)
+    if found is None:
+      return otherwise(code, args, node)
+    return code.narrow(found, dtype)
+
+  return emit
+
+
+def _remainder(code: Code, args: list[int], node: Node) -> int:
+  """Of integers by a quotient, which most programs that want the one want too:
+  a REMAINDER of PopLibs takes as long as a DIVIDE. Right for divisors of 0 and
+  -1 as well, where quotients are -1 and wrap."""
+  dtype = node.results[0].dtype
+  type_ = REGISTER[dtype]
+  if dtype in FLOATS:
+    return code.emit(Opcode.REM, type_, *args)
+  multiple = code.emit(
+    Opcode.MUL, type_, code.emit(Opcode.DIV, type_, *args), args[1]
+  )
+  return code.emit(Opcode.SUB, type_, args[0], multiple)
+
+
+for _name, _by, _otherwise in (
+  ("power", _constant_operands.power, _arithmetic(Opcode.POW)),
+  ("divide", _constant_operands.quotient, _arithmetic(Opcode.DIV)),
+  ("remainder", _constant_operands.remainder, _remainder),
+):
+  define_row(_name, _by_constant(_by, _otherwise))
 
 
 def _shift(opcode: Opcode) -> Emit:
