@@ -79,7 +79,10 @@ class MapKernel : public Kernel {
   bool Record(model::Tape& tape) const override {
     Tape& to = static_cast<Tape&>(tape);
     if (is_native_ && inline_) return RecordNative(to);
-    if (size_ != 1) return false;
+    if (size_ != 1) {
+      if (inline_) to.Call(RunRecorded, this);
+      return inline_;
+    }
     std::vector<ItemStore> stores;
     for (const Destination& d : destinations_) {
       stores.push_back({ItemOf(d), d.convert ? d.dtype : uint8_t{0}});
@@ -144,7 +147,7 @@ class MapKernel : public Kernel {
 
   static void RunRecorded(const Step& s, const Frame& f) {
     const auto* map = reinterpret_cast<const MapKernel*>(s.imm);
-    map->RunNative(f.bases, 0, map->size_);
+    map->RunRange(Memory{f.bases}, 0, map->size_);
   }
 
   void RunOne(const Memory& memory) const {
