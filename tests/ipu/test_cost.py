@@ -395,6 +395,21 @@ def test_reductions(kept, reduced, order, expected):
   assert (found.derived, found.guessed) == (IPU2.launch_cycles, 0)
 
 
+@pytest.mark.parametrize("order", list(reduce.Order), ids=str)
+@pytest.mark.parametrize("kept, reduced", [(1, 1), (12, 1), (12, 50), (1, 60)])
+def test_elements_that_are_made_first(kept, reduced, order):
+  """All elements are made, once, whatever is combined how often."""
+
+  def total(made: float) -> float:
+    each = Cycles(0.5)
+    return reduce.cell_cycles(
+      IPU2, kept, reduced, each, 2, order, Cycles(made)
+    ).total
+
+  least = IPU2.num_workers * -(-kept * reduced // IPU2.num_workers)
+  assert 100 * least <= total(100) - total(0) <= 2 * 100 * least
+
+
 def test_workers_that_share_an_output_are_derived():
   # Three workers a row of 900, then one adds up their partial sums.
   found = reduce.cell_cycles(IPU2, 2, 900, Cycles(0.5), 2, reduce.Order.ROWS)

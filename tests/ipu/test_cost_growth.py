@@ -58,6 +58,16 @@ def test_cycles_do_not_fall_when_a_dimension_grows(ipu, name, shape, d, more):
   util.check_no_fall(few, many)
 
 
+@pytest.mark.parametrize("n", [1, 8, 64, 1000, 10_000])
+def test_what_is_made_for_a_reduction_has_its_price(ipu, n):
+  """One element of each tile, which nothing is added to, was once for free."""
+  made, reduced = (
+    util.costs(ipu, f, util.spec(n))["ipu compute cycles"]
+    for f in (jnp.sin, lambda x: jnp.sin(x).sum())
+  )
+  assert reduced > 0.99 * made
+
+
 @pytest.mark.parametrize("name", ["add", "tanh", "all", "rows", "product"])
 @settings(max_examples=4)
 @given(st.integers(3, 6), st.integers(3, 6))

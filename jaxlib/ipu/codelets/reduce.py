@@ -57,6 +57,7 @@ MONOIDS = {
   ReduceKind.XOR: Opcode.XOR,
 }
 ARG = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
+_NOTHING = Cycles(0.0)
 
 
 def per_element(
@@ -151,9 +152,10 @@ def cell_cycles(
   each: Cycles,
   width: int = 0,
   order: Order = Order.ANY,
+  made: Cycles = _NOTHING,
 ) -> Cycles:
-  """Cycles of a tile that reduces `reduced` elements to each of `kept` results,
-  `each` cycles an element.
+  """Cycles of a tile that makes `reduced` elements for each of `kept` results,
+  `made` cycles an element, and combines them, `each` cycles an element.
 
   Rows take popops' vertex for continuous regions, columns STRIDED_REDUCE, a
   vector of `width` results at a time (0: there is none for this reduction).
@@ -162,16 +164,17 @@ def cell_cycles(
   Of arrays of candidates nobody asks what they rest on: only totals are right.
   """
   workers = target.num_workers
+  costs = (each, made)
   if isinstance(kept, np.ndarray):
-    each = each.total
+    costs = (each.total, made.total)
   if width == 0 or order is Order.ROWS:
-    worker = _rows(workers, kept, reduced, each)
+    worker = _rows(workers, kept, reduced, *costs)
   elif order is Order.COLUMNS:
-    worker = _columns(workers, kept, reduced, each, width)
+    worker = _columns(workers, kept, reduced, *costs, width)
   else:
     worker = least(
-      _rows(workers, kept, reduced, each),
-      _columns(workers, kept, reduced, each, width),
+      _rows(workers, kept, reduced, *costs),
+      _columns(workers, kept, reduced, *costs, width),
     )
   return multi_vertex(target, worker)
 
@@ -181,29 +184,35 @@ def region_cycles(outputs: Any, combined: Any) -> Any:
   return (combined + _PER_OUTPUT) * outputs + _START
 
 
-def _rows(workers: int, kept: Any, reduced: Any, each: Any) -> Any:
+def _rows(workers: int, kept: Any, reduced: Any, each: Any, made: Any) -> Any:
   """The slowest worker's cycles, region by region."""
-  worker = region_cycles(ceil_div(kept, workers), up(each * reduced))
+  both = each + made
+  worker = region_cycles(ceil_div(kept, workers), up(both * reduced))
   sharing = most(workers // most(kept, 1), 1)
   if not isinstance(sharing, np.ndarray) and sharing <= 1:
     return worker
-  shared = region_cycles(1, up(each * ceil_div(reduced, sharing)))
+  shared = region_cycles(1, up(both * ceil_div(reduced, sharing)))
   shared = all_derived(shared + region_cycles(1, up(each * sharing)))
   return least(worker, choose(sharing > 1, shared, worker))
 
 
 def _columns(
-  workers: int, kept: Any, reduced: Any, each: Any, width: int
+  workers: int, kept: Any, reduced: Any, each: Any, made: Any, width: int
 ) -> Any:
-  """The slowest worker's cycles, vector by vector."""
-  step = each * width
+  """The slowest worker's cycles, vector by vector; the first of each result is
+  made, too, but combined with none."""
+
+  def combined(count: Any) -> Any:
+    return up(step * (count - 1) + make * count)
+
+  step, make = each * width, made * width
   vectors = ceil_div(ceil_div(kept, workers), width)
-  vector_cycles = up(step * (reduced - 1)) + _PER_VECTOR
+  vector_cycles = combined(reduced) + _PER_VECTOR
   worker = _STRIDED_START + vector_cycles * vectors
   sharing = most(workers // most(ceil_div(kept, width), 1), 1)
   if not isinstance(sharing, np.ndarray) and sharing <= 1:
     return worker
-  shared = up(step * (ceil_div(reduced, sharing) - 1))
+  shared = combined(ceil_div(reduced, sharing))
   shared = shared + up(step * (sharing - 1))
   shared = all_derived(shared + 2 * (_STRIDED_START + _PER_VECTOR))
   return least(worker, choose(sharing > 1, shared, worker))
@@ -244,7 +253,7 @@ class ReduceCodelet(ReducingCodelet):
     rank = len(cell) - fields.num_reduced
     kept = extra.get("kept", volume(cell[:rank]))
     reduced = extra.get("reduced", volume(cell[rank:]))
-    each = self.per_element(
+    each, made = self.per_element(
       fields,
       tuple(operand_dtypes),
       tuple(result_dtypes),
@@ -257,6 +266,7 @@ class ReduceCodelet(ReducingCodelet):
       each,
       vector(target, fields, operand_dtypes),
       extra.get("order", Order.ANY),
+      made,
     )
 
   def per_element(
@@ -265,9 +275,9 @@ class ReduceCodelet(ReducingCodelet):
     operand_dtypes: tuple[DType, ...],
     result_dtypes: tuple[DType, ...],
     scalars: tuple[int, ...] = (),
-  ) -> Cycles:
-    """Cycles of a worker to make one more element and to combine it; derived
-    where anything is computed before."""
+  ) -> tuple[Cycles, Cycles]:
+    """Cycles of a worker to combine one more element, and beside that to make
+    it; derived where anything is computed before."""
     # A general function's values are of the results' types, and so are the
     # truth values that comparisons before it make of anything; the program
     # before it may make more of them than it has operands, or have none.
@@ -292,12 +302,14 @@ class ReduceCodelet(ReducingCodelet):
     )
     if fields.kind in MONOIDS and combined[0] in _inner_loops.ISSUE:
       # The loads are beside what the float pipeline does.
-      others = before.arithmetic + -before.issued
-      found = others + most(each + before.issued, loads)
+      hidden = most(each + before.issued, loads) + each * -1
+      made = before.arithmetic + -before.issued + hidden
     else:
       further = max(loads - sum(_inner_loops.LOAD[d] for d in combined), 0.0)
-      found = each + before.arithmetic + further
-    return all_derived(found) if before.arithmetic.total else found
+      made = before.arithmetic + further
+    if before.arithmetic.total:
+      return all_derived(each), all_derived(made)
+    return each, made
 
   def flops(self, fields: schema.Reduce, shape: Sequence[int]) -> float:
     return volume(shape) * (1 + operations(fields.code))

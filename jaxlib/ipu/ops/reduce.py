@@ -175,14 +175,16 @@ def _work(
   scalars = tuple(i for i, v in enumerate(views) if v.shape != full)
   operands = tuple(v.dtype for v in views)
   wide = [DType.F32 if d in _NARROW else d for d in dtypes]
+  each, made = CODELET.per_element(fields, operands, tuple(dtypes), scalars)
   return reduction.Work(
     item_bytes=sum(SIZE[v.dtype] for v in views if v.shape == full) or 1,
-    each=CODELET.per_element(fields, operands, tuple(dtypes), scalars),
+    each=each,
     partial_bytes=sum(partial_bytes(d) for d in dtypes),
     combine=per_element(
       ReduceKind(fields.kind), wide, fields.combine, fields.combine_outputs
     ),
     width=vector(target, fields, operands),
+    made=made,
   )
 
 

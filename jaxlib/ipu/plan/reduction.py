@@ -52,7 +52,8 @@ class Work(NamedTuple):
 
   Attributes:
     item_bytes: of an element, over all operands.
-    each: cycles to make and combine one more element.
+    each: cycles to combine one more element.
+    made: cycles to make it.
     partial_bytes: of a partial result.
     combine: cycles to combine one more partial result.
     width: elements that the vertex for columns takes at a time, 0 for none.
@@ -63,6 +64,7 @@ class Work(NamedTuple):
   partial_bytes: int
   combine: Cycles
   width: int = 0
+  made: Cycles = Cycles(0.0)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -89,7 +91,7 @@ def plan(
   grain = max(least // work.item_bytes, 1)
   kept_block = -(-kept // (kept_parts * grain)) * grain
   cycles = cell_cycles(
-    target, kept_block, reduced_block, work.each, work.width
+    target, kept_block, reduced_block, work.each, work.width, made=work.made
   ).total
   moving = target.sync_cycles + cost.exchange_cycles(
     target, kept_block * reduced_block * work.item_bytes, 0
@@ -170,7 +172,7 @@ def in_place(
   beside = Order.COLUMNS if columns else Order.ROWS
   cycles = float(
     cell_cycles(
-      target, blocks[0], blocks[1], work.each, work.width, beside
+      target, blocks[0], blocks[1], work.each, work.width, beside, work.made
     ).total
   )
   if split.reduced_parts > 1:
