@@ -150,6 +150,40 @@ def test_what_does_not_fit_anyhow_is_not_made_slower(ipu, monkeypatch):
   assert found == cycles()
 
 
+@pytest.mark.parametrize(
+  "f, each",
+  [
+    (lambda x: (jnp.zeros((1472, 1000)), x), 1),
+    (lambda x: jnp.broadcast_to(x, (1472, 1000)), 1000),
+    (lambda x: jnp.broadcast_to(x[:, None], (1000, 1472)), 1),
+    (lambda x: lax.fori_loop(0, 9, lambda i, c: c + x,
+                             jnp.zeros((1472, 1000))), 1000),
+  ], ids=["zeros", "rows", "columns", "loop"],
+)  # fmt: skip
+def test_what_is_broadcast_is_sent_once_to_each_tile(ipu, f, each):
+  """Not as often as a tile has it: vertices write it there."""
+  found = cost(ipu, f, (1000,))
+  # Some hundred bytes, of what fills an array or counts a loop's turns.
+  assert found["ipu exchange bytes"] < ipu.num_tiles * (4 * each + 100)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bool", "int8"])
+def test_broadcasts_that_loops_carry_and_return(check, dtype):
+  x = np.random.default_rng(0).integers(0, 2, (5, 7)).astype(dtype)
+
+  def step(_, state):
+    a, b, c = state
+    row = jnp.broadcast_to(c[1], a.shape)
+    return b, row, jnp.where(a == row, c, a[:, :1])
+
+  def f(x):
+    zeros = jnp.zeros_like(x)
+    state = lax.fori_loop(0, 3, step, (zeros, x, x[::-1]))
+    return *state, jnp.broadcast_to(x[0], (4, 7)), zeros
+
+  check(f, x)
+
+
 def test_weights_that_would_be_packed_stay_where_they_are(ipu):
   """A tile has some rows of them, and would get a column of words."""
   rows, columns = 50_176, 32

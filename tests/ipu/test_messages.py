@@ -13,7 +13,7 @@ from test_traffic import TILES, mapped, root_shape, views
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.layout import Layout, Replica
-from jaxlib.ipu.plan.messages import messages, runs
+from jaxlib.ipu.plan.messages import VECTOR, messages, move, runs
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program.tile_memory import strided
@@ -82,6 +82,10 @@ def test_there_are_no_more_messages_than_charged(data):
   for item_bytes in (1, 4, 8):
     found = messages(source, to, view.shape, item_bytes, True)
     assert (found is not None and found.words.max() >= 2) or not pieces
+    if found is not None and found.unpacks:
+      # A load and a store for each piece that is copied.
+      copied = move(source, to, view.shape, item_bytes, True).unpacked
+      assert copied.max() >= 2 * VECTOR * pieces
   if len(np.unique(at)) == at.size:  # not of windows that overlap
     assert most[2] >= sent
 

@@ -19,6 +19,7 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.lower.choices import Choices
+from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Exchanges, Operand
 from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.schedule import Task, schedule
@@ -163,6 +164,32 @@ class Builder(Exchanges):
       self.epilogues[id(step)] = step, epilogue
     if epilogue is not None and epilogue.buffers is not None:
       self.buffers[id(step)] = StepBuffers(step, epilogue.buffers)
+
+  def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
+    """As `Exchanges.copy_to`. What is broadcast to all of a root is written by
+    vertices, on tiles that receive each element once."""
+    roots = {destination.root for _, destination in pairs}
+    spread, rest = [], []
+    for source, to in pairs:
+      fills = any(not s and n > 1 for s, n in zip(source.strides, source.shape))
+      whole = self.is_identity(to) and to.shape == self.tensors[to.root].shape
+      alone = source.root not in roots
+      (spread if fills and whole and alone else rest).append((source, to))
+    super().copy_to(rest)
+    for source, to in spread:
+      self.fill(source, to.root)
+
+  def fill(self, source: View, root: int) -> None:
+    """Writes a view, or a scalar everywhere, to all of a root."""
+    info = self.tensors[root]
+    code = Code()
+    number = code.load(0, info.dtype)
+    dims = tuple(range(len(info.shape)))
+    read = tuple(d if d < len(source.shape) else -1 for d in dims)
+    self.execute(
+      schema.Map(code.bytes(), [number]), info.shape, info.layout,
+      [Operand(source, read)], [Written(root, dims)],
+    )  # fmt: skip
 
   # --- Walking graphs ------------------------------------------------------
 

@@ -23,7 +23,7 @@ from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
-from jaxlib.ipu.ops.concatenate import fill_root, part
+from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan.indexed import Found, candidates
 from jaxlib.ipu.plan.indexed_split import (
   IndexedPlan,
@@ -306,7 +306,7 @@ def _results(
     rest = [n for d, n in enumerate(made.shape) if d != made.dim]
     view = _stack(builder, rounds, (size, *rest), made.dtype)
   zero = np.zeros((), NUMPY[made.dtype])
-  fill_root(builder, view.root, builder.constant(zero, made.dtype))
+  builder.fill(builder.constant(zero, made.dtype), view.root)
   return _Parts(view, made.dim, not builder.choices.frugal)
 
 

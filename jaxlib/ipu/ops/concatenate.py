@@ -9,12 +9,9 @@ from typing import Any
 from jaxlib.ipu.ir.attributes import Padding
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Written
-from jaxlib.ipu.lower.code import Code
-from jaxlib.ipu.lower.exchange import Operand
+from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.view import View, adjoin
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.program import schema
 
 
 def _concatenate(builder: Builder, node: Node) -> None:
@@ -72,7 +69,7 @@ def _pad(builder: Builder, node: Node) -> None:
   fill = builder.view(node.inputs[1])
   result = node.results[0]
   root = builder.result(node)
-  fill_root(builder, root, fill)
+  builder.fill(fill, root)
   # Along each dimension the input's indices whose places lie inside.
   starts, limits, targets, ends, steps = [], [], [], [], []
   for d, extent in enumerate(result.shape):
@@ -93,21 +90,6 @@ def _pad(builder: Builder, node: Node) -> None:
   if kept.size:
     whole = builder.root_view(root)
     builder.copy_to([(kept, whole.slice(targets, ends, steps))])
-
-
-def fill_root(builder: Builder, root: int, value: View) -> None:
-  """Writes a scalar to every element of a root."""
-  info = builder.tensors[root]
-  code = Code()
-  number = code.load(0, info.dtype)
-  dims = tuple(range(len(info.shape)))
-  builder.execute(
-    schema.Map(code.bytes(), [number]),
-    info.shape,
-    info.layout,
-    [Operand(value, (-1,) * len(dims))],
-    [Written(root, dims)],
-  )
 
 
 define(

@@ -31,7 +31,6 @@ from jaxlib.ipu.ops._dot_split import (
   result_layout,
   windowed,
 )
-from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.ops.elementwise import convert
 from jaxlib.ipu.plan import combine, matmul
 from jaxlib.ipu.program import schema
@@ -91,7 +90,7 @@ def _lower(builder: Builder, node: Node) -> None:
   product = _product(groups, left, right, value, node.attributes.f16_sums)
   if 0 in product.shape[product.outer :]:
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
-    fill_root(builder, builder.result(node), zero)
+    builder.fill(zero, builder.result(node))
     return
   root = _compute(builder, product, loops, left, right)
   if builder.tensors[root].dtype is not value.dtype:

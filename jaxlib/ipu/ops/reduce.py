@@ -31,7 +31,6 @@ from jaxlib.ipu.lower.region import (
   monoid,
 )
 from jaxlib.ipu.lower.view import View, merge
-from jaxlib.ipu.ops.concatenate import fill_root
 from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import cost, reduction
 from jaxlib.ipu.plan.layout import Layout, overlapping
@@ -49,7 +48,7 @@ def _lower(builder: Builder, node: Node) -> None:
   inits = node.inputs[-count:]
   if any(_extents(node)[d] == 0 for d in node.attributes.dimensions):
     for i, value in enumerate(inits):
-      fill_root(builder, builder.result(node, index=i), builder.view(value))
+      builder.fill(builder.view(value), builder.result(node, index=i))
     return
   kind, combine = ReduceKind.GENERAL, Combiner(b"", ())
   if count == 1:

@@ -222,7 +222,7 @@ def runs(
     elements = math.prod(h.indices for h in held)
     pieces, piece = _pieces(line, near, far)
     count = min(-(-elements // min(line, near.block)) * pieces, elements)
-    partners = min(_met(held, far.side, shape), count)
+    partners = min(_met(held, far.side, shape), count) if count > 1 else 1
     return Runs(count, partners, piece, pieces, near.block, whole)
 
   ends = _End.of(one, first, apart), _End.of(other, second, back)
