@@ -57,7 +57,7 @@ def test_a_scalar_takes_the_code_of_one_tile(code):
 
 
 def test_what_is_not_exchanged_has_no_code_of_exchanges(code):
-  found = code(lambda x: jnp.sin(x) * x + 1, ones(64, 8), tiles=64)
+  found = code(lambda x: x * x + 1, ones(64, 8), tiles=64)
   computing = found["vertex state"] // (16 + 4 + 8)
   assert found["exchange code"] == 0
   assert found["control code"] == computing * 3 * 4 and computing > 1
@@ -92,7 +92,7 @@ def test_a_broadcast_is_sent_once(code):
 
 def test_tiles_that_only_wait_have_a_few_words(code):
   """Of a hundred tiles a few exchange; all take part in the synchronisation."""
-  found = code(lambda x: jnp.sin(x.T), ones(16, 16), tiles=100)
+  found = code(lambda x: -x.T, ones(16, 16), tiles=100)
   computing = found["vertex state"] // (16 + 4 + 8)
   assert 1 < computing < 10 < found["exchange code"]
   # All wait; those that exchange call it, pack, and run their vertices.
