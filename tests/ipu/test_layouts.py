@@ -417,3 +417,14 @@ def test_dear_functions_of_few_elements_use_more_tiles(ipu):
   assert quick["ipu exchange cycles"] == 0
   step = per_turn(ipu, turns_of(lambda x: jnp.cos(x) * 2), (64,))
   assert step["ipu cycles"] < 1.1 * sine["ipu cycles"]
+
+
+def test_few_rows_are_taken_apart_where_they_are(ipu):
+  """16 rows of three on two tiles: their columns need not come to one."""
+
+  def rotated(x):
+    a, b, c = x.T
+    return jnp.stack([b - c, c - a, a - b], 1)
+
+  step = per_turn(ipu, turns_of(rotated), (16, 3))
+  assert step["ipu exchange bytes"] == 0

@@ -75,7 +75,7 @@ def _cheapest(
   known: Layout,
 ) -> Layout:
   """A known partition, or one over more tiles, or one in which parts and
-  transposes of large tensors are where they are, if that is clearly cheaper."""
+  transposes of tensors are where they are, if that is clearly cheaper."""
   shape = node.results[0].shape
   dtypes = [o.view.dtype for o in operands], [v.dtype for v in node.results]
   scalars = tuple(
@@ -104,14 +104,23 @@ def _cheapest(
     return cost.cycles(computing) + cost.cycles(moving)
 
   costs = [cycles(c) for c in candidates]
-  if finer is not None:
-    # Others may want each result where it is known to serve.
-    for dtype in dtypes[1]:
-      size = known.max_elements * SIZE[dtype]
-      costs[-1] += cost.exchange_cycles(builder.target, size, size)
-      costs[-1] += builder.target.sync_cycles
+  back = _way_back(builder.target, known, dtypes[1])
+  small = math.prod(shape) < _SMALL
+  for i, candidate in enumerate(candidates):
+    if candidate is finer or (small and i):
+      costs[i] += back
   best = min(costs)
   return known if best > _CLEARLY * costs[0] else candidates[costs.index(best)]
+
+
+def _way_back(target: Target, known: Layout, results: list[DType]) -> float:
+  """Cycles that bring each result to where it is known to serve, for others
+  that may want it there, each in an exchange of its own."""
+  sizes = [known.max_elements * SIZE[dtype] for dtype in results]
+  return sum(
+    cost.exchange_cycles(target, size, size) + target.sync_cycles
+    for size in sizes
+  )
 
 
 def _where_they_are(
@@ -120,10 +129,8 @@ def _where_they_are(
   operands: list[Operand],
   known: Layout,
 ) -> list[Layout]:
-  """Partitions in which parts and transposes of large tensors need not move."""
+  """Partitions in which parts and transposes of tensors need not move."""
   found: list[Layout] = []
-  if math.prod(shape) < _SMALL:
-    return found
   for operand in operands:
     view = operand.view
     if view.shape != shape or builder.is_identity(view):
@@ -163,7 +170,7 @@ def _finer(
   return spread(target, shape, item_bytes, least * item_bytes)
 
 
-# Parts and transposes of smaller tensors are not looked for.
+# Smaller tensors take less than an exchange: the way back counts.
 _SMALL = 4096
 # Synchronisations that take as long as what may be worth more tiles.
 _LONG = 8
