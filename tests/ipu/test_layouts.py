@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline, target
+from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.ops import control_flow
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.spread import blocks, spread
@@ -165,6 +166,24 @@ def test_what_is_broadcast_is_sent_once_to_each_tile(ipu, f, each):
   found = cost(ipu, f, (1000,))
   # Some hundred bytes, of what fills an array or counts a loop's turns.
   assert found["ipu exchange bytes"] < ipu.num_tiles * (4 * each + 100)
+
+
+@pytest.mark.parametrize("f, shape, dtype", [
+  (lambda x: jnp.broadcast_to(x, (1000, 1001)), (1001,), "int8"),
+  (lambda x: jnp.repeat(x, 3, 1), (1000, 50), "float32"),
+  (lambda x: jnp.tile(x, (10, 1)), (1000, 50), "float32"),
+  (lambda x: jnp.broadcast_to(x, (4, 4)), (4,), "float32"),
+], ids=["bytes", "repeat", "tile", "small"])  # fmt: skip
+def test_what_vertices_would_write_for_longer_is_copied(
+  ipu, monkeypatch, f, shape, dtype
+):
+  def cycles():
+    return util.costs(ipu, f, util.spec(*shape, dtype=dtype))["ipu cycles"]
+
+  found = cycles()
+  monkeypatch.setattr(Builder, "_fills_faster", lambda *_: True)
+  jax.clear_caches()
+  assert found < cycles()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bool", "int8"])

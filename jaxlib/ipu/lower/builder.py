@@ -167,29 +167,60 @@ class Builder(Exchanges):
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
     """As `Exchanges.copy_to`. What is broadcast to all of a root is written by
-    vertices, on tiles that receive each element once."""
+    vertices, on tiles that receive each element once, where that takes less."""
     roots = {destination.root for _, destination in pairs}
     spread, rest = [], []
     for source, to in pairs:
       fills = any(not s and n > 1 for s, n in zip(source.strides, source.shape))
       whole = self.is_identity(to) and to.shape == self.tensors[to.root].shape
       alone = source.root not in roots
-      (spread if fills and whole and alone else rest).append((source, to))
+      chosen = fills and whole and alone and self._fills_faster(source, to)
+      (spread if chosen else rest).append((source, to))
     super().copy_to(rest)
     for source, to in spread:
       self.fill(source, to.root)
 
+  def _fills_faster(self, source: View, to: View) -> bool:
+    """Whether `fill` takes less than a copy, which moves nothing to places of
+    the same tile that are the same (`lower/local_copies.py`)."""
+    if not source.size:
+      return False
+    info = self.tensors[to.root]
+    space = info.shape, info.layout
+    fields, operand = self._filling(source, to.root)
+    _, dims, _ = self._needed(operand.view, operand.dims, *space)
+    filled = cost.add(
+      self.exchange_cost(*space, [operand]),
+      cost.compute_set(
+        self.target, fields, *space, [source.dtype], [info.dtype],
+        scalars=() if any(d >= 0 for d in dims) else (0,),
+        walks=broadcast(info.shape, [dims]),
+      ),
+    )  # fmt: skip
+    moved = self._copied(source, to)
+    copied = cost.exchange(self.target, [moved])
+    if moved.kept is not None and moved.kept.any():
+      kept = cost.local_copy(self.target, int(moved.kept.max()))
+      copied = cost.add(copied, kept)
+    return cost.cycles(filled) <= cost.cycles(copied)
+
   def fill(self, source: View, root: int) -> None:
     """Writes a view, or a scalar everywhere, to all of a root."""
     info = self.tensors[root]
+    fields, operand = self._filling(source, root)
+    dims = tuple(range(len(info.shape)))
+    self.execute(
+      fields, info.shape, info.layout, [operand], [Written(root, dims)]
+    )
+
+  def _filling(self, source: View, root: int) -> tuple[schema.Map, Operand]:
+    info = self.tensors[root]
     code = Code()
     number = code.load(0, info.dtype)
-    dims = tuple(range(len(info.shape)))
-    read = tuple(d if d < len(source.shape) else -1 for d in dims)
-    self.execute(
-      schema.Map(code.bytes(), [number]), info.shape, info.layout,
-      [Operand(source, read)], [Written(root, dims)],
-    )  # fmt: skip
+    read = tuple(
+      d if d < len(source.shape) else -1 for d in range(len(info.shape))
+    )
+    return schema.Map(code.bytes(), [number]), Operand(source, read)
 
   # --- Walking graphs ------------------------------------------------------
 
