@@ -447,3 +447,8 @@ def test_few_rows_are_taken_apart_where_they_are(ipu):
 
   step = per_turn(ipu, turns_of(rotated), (16, 3))
   assert step["ipu exchange bytes"] == 0
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_rows_of_nothing_are_taken_apart_as_well(check, n):
+  check(lambda x: [c * 2 for c in x.T] + [x.T - 1], np.ones((n, 3), np.float32))

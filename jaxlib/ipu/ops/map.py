@@ -131,6 +131,8 @@ def _where_they_are(
 ) -> list[Layout]:
   """Partitions in which parts and transposes of tensors need not move."""
   found: list[Layout] = []
+  if math.prod(shape) < 2:
+    return found
   for operand in operands:
     view = operand.view
     if view.shape != shape or builder.is_identity(view):
