@@ -130,12 +130,13 @@ def plan(
     int(shares.row(u.share)[peak_tile]) for u in places if u.always(line.end)
   )
 
-  weights: set[int] = set()
+  weights: set[int] | None = None
 
   def interleaved(unit: Unit) -> bool:
-    if unit.wide and not weights:
+    nonlocal weights
+    if weights is None:
       found = builder.interleaved()
-      weights.update(n if n in lives else tensors[n].root for n in found)
+      weights = {n if n in lives else tensors[n].root for n in found}
     return unit.wide and not weights.isdisjoint(unit.tensors)
 
   given = builder.target, places, interleaved, shares, code, peaks, line.end

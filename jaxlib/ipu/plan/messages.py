@@ -168,9 +168,9 @@ def move(
 def _copied(size: Array, pieces: int) -> Array | None:
   """Bytes in vectors, and one vector for each piece, where the fullest tile has
   so many pieces and the others no smaller ones."""
-  if not pieces:
-    return None
   most = int(size.max())
+  if not pieces or not most:
+    return None
   vectors = pieces * (1 - (-most // (pieces * VECTOR)))
   return -(-size * vectors // most) * VECTOR
 
@@ -212,9 +212,12 @@ def runs(
   line, apart = _line(shape, one.strides, other.strides)
   first, second = _blocks(one.layout), _blocks(other.layout)
   grain = WORD // item_bytes
-  spacings = (line, one.offset, other.offset, *first, *second)
-  steps = [x for pair in apart for x in pair]
-  whole = grain < 2 or not _off((*spacings, *steps), grain)
+  starts = [one.offset, other.offset, *(x for pair in apart for x in pair)]
+  for layout, (block, row) in ((one.layout, first), (other.layout, second)):
+    # What is cut short at the end of a root is padded there.
+    starts += [block, row] if row < layout.num_elements else [block]
+  starts += [line] if apart else []
+  whole = grain < 2 or not _off(starts, grain)
   back = [(t, s) for s, t in apart]
 
   def side(near: _End, far: _End) -> Runs:
