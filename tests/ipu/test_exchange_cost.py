@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from program_kit import everywhere
 
+import jax.numpy as jnp
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan import cost, layout
@@ -145,3 +146,17 @@ def test_arrays_of_one_stream_begin_and_end_together():
   more = three.exchange_cycles - one.exchange_cycles
   assert more == pytest.approx(2 * IPU2.host_copy_cycles, abs=2)
   assert cost.cycles(cost.host_stream(IPU2, [])) == 0
+
+
+@pytest.mark.parametrize("n", [127, 1471, 2943])
+@pytest.mark.parametrize(
+  "dtype", [np.float16, np.int8], ids=lambda d: d.__name__
+)
+def test_an_odd_element_at_the_end_is_no_packing(ipu, n, dtype):
+  """One tile has a part of a word then, at the end of an array."""
+  f = jnp.sin if dtype is np.float16 else lambda x: x + 1
+  odd, even = (
+    util.costs(ipu, f, util.spec(k, dtype=dtype))["ipu cycles"]
+    for k in (n, n + 1)
+  )
+  assert odd <= even

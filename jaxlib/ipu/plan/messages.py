@@ -210,14 +210,11 @@ def runs(
   if 0 in shape:
     return Runs(0, 0, 1, 1, 1, True), Runs(0, 0, 1, 1, 1, True)
   line, apart = _line(shape, one.strides, other.strides)
-  first, second = _blocks(one.layout), _blocks(other.layout)
+  first, second = _padded(one.layout, other.layout)
   grain = WORD // item_bytes
-  starts = [one.offset, other.offset, *(x for pair in apart for x in pair)]
-  for layout, (block, row) in ((one.layout, first), (other.layout, second)):
-    # What is cut short at the end of a root is padded there.
-    starts += [block, row] if row < layout.num_elements else [block]
-  starts += [line] if apart else []
-  whole = grain < 2 or not _off(starts, grain)
+  spacings = [one.offset, other.offset, *first, *second]
+  spacings += [line, *(x for pair in apart for x in pair)] if apart else []
+  whole = grain < 2 or not _off(spacings, grain)
   back = [(t, s) for s, t in apart]
 
   def side(near: _End, far: _End) -> Runs:
@@ -335,6 +332,20 @@ class _Blocks(NamedTuple):
 
   block: int
   row: int
+
+
+def _padded(one: Layout, other: Layout) -> tuple[_Blocks, _Blocks]:
+  """The blocks of two mappings, where those that begin anew nowhere in a root
+  are all whole: only the last tile has less, at the root's end."""
+  found = _blocks(one), _blocks(other)
+  unit = math.lcm(*(b.block for b in found))
+  first, second = (
+    b
+    if b.row < layout.num_elements
+    else b._replace(row=-(-b.row // unit) * unit)
+    for b, layout in zip(found, (one, other), strict=True)
+  )
+  return first, second
 
 
 def _blocks(layout: Layout) -> _Blocks:
