@@ -210,8 +210,10 @@ def runs(
   if 0 in shape:
     return Runs(0, 0, 1, 1, 1, True), Runs(0, 0, 1, 1, 1, True)
   line, apart = _line(shape, one.strides, other.strides)
-  first, second = _padded(one.layout, other.layout)
   grain = WORD // item_bytes
+  first, second = _padded(one.layout, other.layout, grain)
+  if line == one.layout.num_elements == other.layout.num_elements:
+    line = max(first.row, second.row)  # all of both
   spacings = [one.offset, other.offset, *first, *second]
   spacings += [line, *(x for pair in apart for x in pair)] if apart else []
   whole = grain < 2 or not _off(spacings, grain)
@@ -334,16 +336,14 @@ class _Blocks(NamedTuple):
   row: int
 
 
-def _padded(one: Layout, other: Layout) -> tuple[_Blocks, _Blocks]:
-  """The blocks of two mappings, where those that begin anew nowhere in a root
-  are all whole: only the last tile has less, at the root's end."""
-  found = _blocks(one), _blocks(other)
-  unit = math.lcm(*(b.block for b in found))
+def _padded(one: Layout, other: Layout, grain: int) -> tuple[_Blocks, _Blocks]:
+  """The blocks of two mappings, where what only a root's end cuts short is
+  whole, to the next word."""
+  found = [(_blocks(x), x.num_elements) for x in (one, other)]
+  unit = math.lcm(max(grain, 1), *(b.block for b, n in found if b.block < n))
   first, second = (
-    b
-    if b.row < layout.num_elements
-    else b._replace(row=-(-b.row // unit) * unit)
-    for b, layout in zip(found, (one, other), strict=True)
+    _Blocks(*(x if x < n else -(-x // unit) * unit for x in b))
+    for b, n in found
   )
   return first, second
 
