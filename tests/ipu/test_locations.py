@@ -182,11 +182,10 @@ def test_functions_within_functions_keep_the_names_of_their_callers(
   x = jax.device_put(np.ones(4, np.float32), ipu)
   with pytest.raises(jax.errors.JaxRuntimeError) as caught:
     jax.jit(model)(x)
-  body = re.search(r"in jit\(model\)/while/body/(\S*) at", str(caught.value))
-  assert body is not None, caught.value
-  assert body.group(1).removeprefix("closed_call/") == (
-    "layer/jit(attention)/scores/jit(jitted)/ffi_call"
-  )
+  # How JAX calls the body itself is its version's.
+  body = r"in jit\(model\)/while/body/(\w+/)?"
+  inside = re.escape("layer/jit(attention)/scores/jit(jitted)/ffi_call at")
+  assert re.search(body + inside, str(caught.value)), caught.value
 
 
 def test_names_of_python_functions_are_no_callers():
