@@ -120,10 +120,9 @@ class MapCodelet(LocalCodelet):
     def loops(count: Any, elements: Any) -> Any:
       """`count` of them over so many elements each, rounded to vectors but for
       what takes one element at a time."""
-      over = ceil_div(elements, p.unit) * p.unit - elements
-      return p.per_element * (count * (elements + over)) + p.single * (
-        -count * over
-      )
+      whole = ceil_div(elements, p.unit) * p.unit
+      less = p.single * (count * (elements - whole))
+      return p.per_element * (count * whole) + less
 
     size = volume(cell)
     run = size

@@ -1,8 +1,8 @@
 """Powers, quotients and remainders by constants, in instructions that take less
 than those for any operand.
 
-PopLibs computes powers of 2, 1, 1/2, -1/2 and -1 without POWER, too (popops,
-ElementWise.cpp).
+popops does the same for powers of 2, 1, 1/2, -1/2 and -1, and for unsigned
+integers by powers of two (ElementWiseInternal.cpp, `optimiseBinary`).
 """
 
 from __future__ import annotations

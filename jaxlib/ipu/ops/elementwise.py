@@ -175,7 +175,7 @@ def _by_constant(by: ByConstant, otherwise: Emit) -> Emit:
 
 def _remainder(code: Code, args: list[int], node: Node) -> int:
   """Of integers by a quotient, which most programs that want the one want too:
-  a REMAINDER of PopLibs takes as long as a DIVIDE. Right for divisors of 0 and
+  a REMAINDER of PopLibs takes longer than a DIVIDE. Right for divisors of 0 and
   -1 as well, where quotients are -1 and wrap."""
   dtype = node.results[0].dtype
   type_ = REGISTER[dtype]

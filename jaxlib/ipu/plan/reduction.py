@@ -69,9 +69,9 @@ class Work(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def plan(
-  target: Target, kept: int, reduced: int, work: Work, least: int = WORD
+  target: Target, kept: int, reduced: int, work: Work, row_bytes: int = WORD
 ) -> tuple[ReductionPlan, float, float]:
-  """The cheapest split of (kept, reduced) elements into blocks of so many bytes
+  """The cheapest split of (kept, reduced) elements into blocks with `row_bytes`
   of kept elements at least.
 
   Returns:
@@ -88,7 +88,7 @@ def plan(
   parts = -(-reduced // reduced_block)
   kept_parts = np.minimum(kept, np.maximum(1, tiles // parts))
   # In whole words, as PopLibs has it (`Target::getAtomicStoreGranularity`) [S].
-  grain = max(least // work.item_bytes, 1)
+  grain = max(row_bytes // work.item_bytes, 1)
   kept_block = -(-kept // (kept_parts * grain)) * grain
   cycles = cell_cycles(
     target, kept_block, reduced_block, work.each, work.width, made=work.made
