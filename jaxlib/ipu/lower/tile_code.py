@@ -25,7 +25,8 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder, StepBuffers
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Array, Layout
-from jaxlib.ipu.plan.messages import ROW, WORD, between, messages
+from jaxlib.ipu.plan.messages import ROW, between, messages
+from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 

@@ -34,7 +34,7 @@ from jaxlib.ipu.plan.layout import (
   refine,
 )
 from jaxlib.ipu.plan.matmul import distribute
-from jaxlib.ipu.plan.messages import WORD
+from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.target import Target
 
 

@@ -1,0 +1,309 @@
+"""The contiguous pieces of a move, and how many tiles they go to or come from.
+
+Both are found for the fullest tile of each side, from the mappings' blocks and
+the strides: they are bounds for all tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxlib.ipu.plan.layout import Factor, Layout
+from jaxlib.ipu.plan.traffic import Lines
+from jaxlib.ipu.plan.walk import Side
+
+WORD = 4
+
+
+class Runs(NamedTuple):
+  """Of one side of a move: the fullest tile's, and so any tile's at most.
+
+  Attributes:
+    pieces: contiguous in its memory and in that of the other side's tile.
+    partners: tiles of the other side. What several tiles listen to is one
+      message, and of replicas the first one sends.
+    piece: elements of each piece; 1 where they may differ.
+    cut: into how many pieces a row of `block` elements is cut, at most.
+    block: elements that are contiguous in its memory.
+    whole: whether all pieces begin and end where words do.
+  """
+
+  pieces: int
+  partners: int
+  piece: int
+  cut: int
+  block: int
+  whole: bool
+
+  def crossing(
+    self, most: int, keeps: bool, lines: Lines | None = None
+  ) -> tuple[int, int]:
+    """Pieces and partners of a tile of which so many elements cross to other
+    tiles at most; `keeps`: itself is among the partners; `lines`: of what
+    crosses."""
+    pieces = max(min(self.pieces, -(-most // self.piece)), 1)
+    if lines is not None and pieces > 1:
+      row = min(lines.length, self.block)
+      each = -(-int(np.max(lines.inner)) // row) * self.cut
+      pieces = max(min(pieces, lines.crossing(each)), 1)
+    return pieces, min(max(self.partners - keeps, 1), pieces)
+
+
+def runs(
+  one: Side, other: Side, shape: tuple[int, ...], item_bytes: int
+) -> tuple[Runs, Runs]:
+  """What the fullest tile of one side of a move sends to, or receives from,
+  the other side's; and the other way round."""
+  if 0 in shape:
+    return Runs(0, 0, 1, 1, 1, True), Runs(0, 0, 1, 1, 1, True)
+  line, apart = _line(shape, one.strides, other.strides)
+  grain = WORD // item_bytes
+  first, second = _padded(one.layout, other.layout, grain)
+  if line == one.layout.num_elements == other.layout.num_elements:
+    line = max(first.row, second.row)  # all of both
+  spacings = [one.offset, other.offset, *first, *second]
+  spacings += [line, *(x for pair in apart for x in pair)] if apart else []
+  whole = grain < 2 or not _off(spacings, grain)
+  back = [(t, s) for s, t in apart]
+
+  def side(near: _End, far: _End) -> Runs:
+    held = [_held(near.side, shape, d) for d in range(len(shape))]
+    elements = math.prod(h.indices for h in held)
+    pieces, piece = _pieces(line, near, far)
+    count = min(-(-elements // min(line, near.block)) * pieces, elements)
+    partners = min(_met(held, far.side, shape), count) if count > 1 else 1
+    return Runs(count, partners, piece, pieces, near.block, whole)
+
+  ends = _End.of(one, first, apart), _End.of(other, second, back)
+  return side(*ends), side(*ends[::-1])
+
+
+def _line(
+  shape: Sequence[int], near: Sequence[int], far: Sequence[int]
+) -> tuple[int, list[tuple[int, int]]]:
+  """Elements that are contiguous in both roots: a line; in both, the strides
+  from there to other lines."""
+  length, apart = 1, []
+  for s, t, n in sorted(zip(near, far, shape)):
+    if n == 1:
+      continue
+    if s == t == length and not apart:
+      length *= n
+    else:
+      apart.append((s, t))
+  return length, apart
+
+
+class _End(NamedTuple):
+  """One side of a move.
+
+  Attributes:
+    side: its mapping and walk.
+    block: elements that are contiguous in the memory of a tile.
+    row: the interval in which blocks begin anew; its last one may be short.
+    apart: strides from a line to others.
+    beside: what each of them is less than on the other side.
+  """
+
+  side: Side
+  block: int
+  row: int
+  apart: list[int]
+  beside: list[int]
+
+  @classmethod
+  def of(
+    cls, side: Side, blocks: _Blocks, apart: list[tuple[int, int]]
+  ) -> _End:
+    """A side, given its strides and the other's."""
+    own = [s for s, _ in apart]
+    return cls(side, *blocks, own, [t - s for s, t in apart])
+
+
+def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
+  """How many messages what a tile holds contiguously of a line is, at most;
+  and their length, 1 where that may differ."""
+  own, block, row = near.side.offset, near.block, near.row
+  if line <= block:
+    even = _fits(line, own, (*near.apart, block, row))
+    run, starts = line, (far.side.offset, line, *far.apart)
+  else:
+    even = not row % block and not _off((line, own, *near.apart), block)
+    run, starts = block, (far.side.offset - own, block, row, *near.beside)
+    inside = not _off((line, own, *near.apart), row)
+    if not (even or inside or _fits(line, own, (*near.apart, row))):
+      return 2 * _cuts(run, far), 1
+  limits = (far.block, far.row)
+  shift = (*near.beside, row, *limits)
+  delta = far.side.offset - own
+  if (
+    _fits(run, starts[0], (*starts[2 if line <= block else 1 :], *limits))
+    or _fits(block, delta, (block, *shift))
+    or _fits(row, delta, shift)
+    or (line > block and _nested(near, far, delta))
+  ):
+    cuts, length = 1, run
+  elif not far.row % far.block and not _off((run, *starts), far.block):
+    cuts, length = run // far.block, far.block
+  else:
+    cuts, length = _cuts(run, far), 1
+  whole = even and (line <= block or not row % block)
+  return (1 if whole or line > block else 2) * cuts, length if whole else 1
+
+
+def _nested(near: _End, far: _End, delta: int) -> bool:
+  """Whether both sides' blocks begin anew at the same places, and each of the
+  other's is some of one's own."""
+  alike = near.row == far.row and not _off((delta, *near.beside), near.row)
+  return alike and not far.block % near.block
+
+
+def _cuts(run: int, far: _End) -> int:
+  """In how many blocks of the other side a run may lie."""
+  ends = (run - 1) // far.row + 1 if far.row % far.block else 0
+  return (run - 1) // far.block + 2 + ends
+
+
+def _fits(size: int, start: int, steps: Sequence[int]) -> bool:
+  """Whether intervals that begin at a start and multiples of steps from there
+  lie between multiples of all steps."""
+  grid = math.gcd(*steps)
+  return start % grid + size <= grid
+
+
+def _off(starts: Sequence[int], spacing: int) -> bool:
+  return any(x % spacing for x in starts)
+
+
+class _Blocks(NamedTuple):
+  """Elements that are contiguous in the memory of a tile, and the interval in
+  which such blocks begin anew, where the last may be short."""
+
+  block: int
+  row: int
+
+
+def _padded(one: Layout, other: Layout, grain: int) -> tuple[_Blocks, _Blocks]:
+  """The blocks of two mappings, where what only a root's end cuts short is
+  whole, to the next word."""
+  found = [(_blocks(x), x.num_elements) for x in (one, other)]
+  unit = math.lcm(max(grain, 1), *(b.block for b, n in found if b.block < n))
+  first, second = (
+    _Blocks(*(x if x < n else -(-x // unit) * unit for x in b))
+    for b, n in found
+  )
+  return first, second
+
+
+def _blocks(layout: Layout) -> _Blocks:
+  unit = 1
+  for f in reversed(layout.factors):
+    if f.parts > 1:
+      return _Blocks(f.block * unit, f.extent * unit)
+    unit *= f.extent
+  return _Blocks(unit, unit)
+
+
+class _Held(NamedTuple):
+  """Of a dimension of the iteration space: how many indices a tile has, at
+  most; how many lie from its first to its last; and whether every tile's first
+  one is a multiple of that."""
+
+  indices: int
+  span: int
+  even: bool
+
+
+def _held(side: Side, shape: Sequence[int], d: int) -> _Held:
+  extent, stride = shape[d], abs(side.strides[d])
+  if extent == 1 or not stride:
+    return _Held(1, 1, True)
+  f, unit = _factor(side.layout, stride)
+  if f.parts <= 1:
+    return _Held(extent, extent, True)
+  step, rest = divmod(stride, unit)
+  if rest:
+    return _Held(extent, extent, False)
+  start = side.offset // unit % f.extent
+  # How far smaller steps lead along the same factor.
+  inside = sum(
+    (n - 1) * abs(s)
+    for n, s in zip(shape, side.strides)
+    if unit <= abs(s) < stride
+  )
+  even = (
+    side.strides[d] > 0
+    and not start % f.block
+    and not f.block % step
+    and inside < stride
+  )
+  count = (f.block - 1) // step + 1 + (inside > 0 and not even)
+  reach = start + (extent - 1) * step
+  if reach >= f.extent or side.strides[d] < 0:
+    # Once in each of the blocks to which it carries.
+    count *= (extent - 1) * step // f.extent + 2
+    return _Held(min(count, extent), extent, False)
+  count = min(count, extent)
+  return _Held(count, count, even)
+
+
+def _factor(layout: Layout, stride: int) -> tuple[Factor, int]:
+  """The factor along which a stride steps, and its unit."""
+  unit = layout.num_elements
+  for f in layout.factors:
+    unit //= f.extent
+    if unit <= stride:
+      break
+  return f, unit
+
+
+def _met(held: Sequence[_Held], far: Side, shape: Sequence[int]) -> int:
+  """Of how many tiles on the other side a tile's elements are."""
+  most = math.prod(h.indices for h in held)
+  tiles, carry, unit = 1, 0, 1
+  for f in reversed(far.layout.factors):
+    if f.extent == 1:
+      continue
+    dims = [
+      (abs(s) // unit, n, h if s > 0 else h._replace(even=False))
+      for h, s, n in zip(held, far.strides, shape)
+      if n > 1 and unit <= abs(s) < unit * f.extent
+    ]
+    if any(unit <= abs(s) < unit * f.extent and s % unit for s in far.strides):
+      return min(most, math.prod(x.parts for x in far.layout.factors))
+    dims.sort(reverse=True)
+    start = far.offset // unit % f.extent
+    tiles *= _parts(f, start, carry, dims)
+    reach = carry + sum((n - 1) * step for step, n, _ in dims)
+    over = start + reach >= f.extent or any(s < 0 for s in far.strides)
+    span = carry + sum((h.span - 1) * step for step, _, h in dims)
+    carry = span // f.extent + 1 if over else 0
+    unit *= f.extent
+  return min(most, tiles)
+
+
+def _parts(
+  f: Factor, start: int, carry: int, dims: Sequence[tuple[int, int, _Held]]
+) -> int:
+  """In how many parts of a factor some digits lie: those to which dimensions
+  lead from a start, each (step, extent, held), the largest step first."""
+  if f.parts <= 1 or not (carry or any(h.indices > 1 for _, _, h in dims)):
+    return 1
+  if len(dims) == 1 and not carry and dims[0][2].even:
+    width = dims[0][2].indices * dims[0][0]
+    if not f.block % width and not start % width:
+      return 1
+    if not width % f.block and not start % f.block:
+      return min(width // f.block, f.parts)
+  # Each index along the outer dimensions, and a span of the inner ones.
+  found, outer = f.parts, 1
+  span = carry + sum((h.span - 1) * step for step, _, h in dims)
+  for step, _, h in dims:
+    found = min(found, outer * (span // f.block + 2))
+    outer *= h.indices
+    span -= (h.span - 1) * step
+  return min(found, outer * (span // f.block + 2))
