@@ -124,10 +124,36 @@ TEST(DotTest, IntegersWrapAround) {
                                        shuffle, random);
       Check<uint8_t, uint8_t, uint64_t>(size, program::kU8, program::kU8,
                                         shuffle, random);
+      Check<int16_t, int32_t, uint64_t>(size, program::kI16, program::kI32,
+                                        shuffle, random);
+      Check<uint16_t, int32_t, uint64_t>(size, program::kU16, program::kI32,
+                                         shuffle, random);
       Check<int64_t, int64_t, uint64_t>(size, program::kI64, program::kI64,
                                         shuffle, random);
       Check<int32_t, int64_t, uint64_t>(size, program::kI32, program::kI64,
                                         shuffle, random);
+    }
+  }
+}
+
+TEST(DotTest, ExtremesOfShortIntegers) {
+  // The sum of two such products does not fit in 32 bits with its sign.
+  for (int64_t k : {1, 2, 7, 600}) {
+    std::mt19937 random(9);
+    TestArray lhs(program::kI16, {1, 20, k}, {0, 1, 3}, 4, random, false);
+    TestArray rhs(program::kI16, {1, k, 40}, {0, 3, 2}, 4, random, false);
+    ForEachIndex({1, 20, 1, k},
+                 [&](const auto& i) { lhs.At<int16_t>(i) = -32768; });
+    ForEachIndex({1, 1, 40, k},
+                 [&](const auto& i) { rhs.At<int16_t>(i) = -32768; });
+    ThreadPool threads(1);
+    for (const Factories* table : AllTables()) {
+      TestArray result(program::kI32, {1, 20, 40}, {0, 1, 2}, 4, random, false);
+      RunKernel(*table, DotOf(program::kI32), {1, 20, 40, k}, {&lhs, &rhs},
+                {&result}, threads);
+      ForEachIndex({1, 20, 40, 1}, [&](const auto& i) {
+        ASSERT_EQ(result.At<uint32_t>(i), static_cast<uint32_t>(k) << 30);
+      });
     }
   }
 }

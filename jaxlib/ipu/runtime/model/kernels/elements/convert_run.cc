@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -31,6 +32,16 @@ void Load(const char* from, int64_t stride, int64_t n, T* __restrict to) {
       }
     }
 #endif
+    // Compilers step by vectors of From, too long for the runs of products.
+    if constexpr (std::is_same_v<T, uint32_t> && std::is_integral_v<From> &&
+                  !std::is_same_v<From, bool> && sizeof(From) < 4) {
+      constexpr int kN = kLanes<T>;
+      for (; i + kN <= n; i += kN) {
+        model::IPU_SIMD_NS::Store(
+            to + i,
+            ConvertLanes<T>(model::IPU_SIMD_NS::Load<Vector<From, kN>>(p + i)));
+      }
+    }
     for (; i < n; ++i) to[i] = To<T>(p[i]);
   } else {
     for (int64_t i = 0; i < n; ++i) to[i] = To<T>(p[i * stride]);

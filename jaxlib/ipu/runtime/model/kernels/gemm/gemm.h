@@ -7,6 +7,7 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
@@ -47,10 +48,14 @@ class Gemm {
   void PackRows(const char* lhs, Range rows, Range k, T* to) const;
   void PackColumns(const char* rhs, Range columns, Range k, T* to) const;
 
+  // Whether blocks multiply pairs of terms; see gemm_pairs.h.
+  bool InPairs() const { return std::is_same_v<T, uint32_t> && short_; }
+
   NormalProduct p_;
   bool lhs_native_;
   bool rhs_native_;
   bool result_native_;
+  bool short_;  // all elements fit in 16 bits
   LoadRun<T> load_lhs_;
   LoadRun<T> load_rhs_;
   StoreRun<T> store_;

@@ -94,7 +94,7 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
     for (int64_t k0 = k.begin; k0 < k.end; k0 += terms) {
       const Range part = {k0, std::min(k0 + terms, k.end)};
       TileArgs<T> tile{};
-      tile.k = part.size();
+      tile.k = InPairs() ? CeilDiv(part.size(), 2) : part.size();
       tile.add = add || k0 > k.begin;
       const T* panels = packed_columns;
       int64_t panel_step = kWidth * tile.k;
@@ -104,19 +104,28 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
         panel_step = kWidth;
       } else {
         PackColumns(rhs, columns, part, packed_columns);
+        if constexpr (std::is_same_v<T, uint32_t>) {
+          for (int64_t j = 0; short_ && j < columns.size(); j += kWidth) {
+            gemm::JoinTerms(packed_columns + j * part.size(), kWidth,
+                            part.size(), packed_columns + j * tile.k);
+          }
+        }
         tile.b_k = kWidth;
       }
       to.ForStrips(m, [&](int64_t first, int64_t rows, T* c, int64_t c_row) {
         const Range strip_rows = {m.begin + first, m.begin + first + rows};
-        bool dense_rows = true;
+        TileKind kind = InPairs() ? TileKind::kPairs : TileKind::kDenseRows;
         if (direct_rows) {
           tile.a = reinterpret_cast<const T*>(lhs) +
                    strip_rows.begin * a.row.stride() + k0 * a.column.stride();
           tile.a_row = a.row.stride();
           tile.a_k = a.column.stride();
-          dense_rows = tile.a_row == 1;
+          if (tile.a_row != 1) kind = TileKind::kRows;
         } else {
           PackRows(lhs, strip_rows, part, strip);
+          if constexpr (std::is_same_v<T, uint32_t>) {
+            if (short_) gemm::JoinTerms(strip, rows, part.size(), strip);
+          }
           tile.a = strip;
           tile.a_k = rows;
         }
@@ -125,7 +134,7 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
           tile.b = panels + j / kWidth * panel_step;
           tile.c = c + (j0 - n.begin) + j;
           tile.columns = std::min(kWidth, columns.size() - j);
-          TileFor<T>(rows, tile.columns, dense_rows)(tile);
+          TileFor<T>(rows, tile.columns, kind)(tile);
         }
       });
     }

@@ -11,6 +11,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_blocks.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pairs.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_vector.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -39,6 +40,7 @@ template <typename T>
 Gemm<T>::Gemm(const Product& product, uint8_t native) : p_(product) {
   lhs_native_ = p_.lhs.dtype == native;
   rhs_native_ = p_.rhs.dtype == native;
+  short_ = gemm::IsShort(p_.lhs.dtype) && gemm::IsShort(p_.rhs.dtype);
   const Axis& rows = p_.result.row;
   result_native_ = p_.result.dtype == native &&
                    p_.result.column.stride() == 1 &&

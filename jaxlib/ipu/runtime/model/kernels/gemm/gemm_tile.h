@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pairs.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -37,10 +39,17 @@ struct TileArgs {
   bool add;         // to what c holds
 };
 
-// `kDenseRows`: a_row is 1, so that a row's element is at a fixed distance.
-template <typename T, int kRows, int kVectors, bool kDenseRows>
+// How a tile's elements lie and what they are.
+enum class TileKind {
+  kRows,       // anywhere
+  kDenseRows,  // a_row is 1, so that a row's element is at a fixed distance
+  kPairs       // the same, and each element is two terms: see gemm_pairs.h
+};
+
+template <typename T, int kRows, int kVectors, TileKind kKind>
 void Tile(const TileArgs<T>& args) {
-  [[maybe_unused]] const int64_t a_row = kDenseRows ? 1 : args.a_row;
+  [[maybe_unused]] const int64_t a_row =
+      kKind == TileKind::kRows ? args.a_row : 1;
   constexpr int kLast = kVectors - 1;
   const Mask<T> mask(args.columns - kLast * kLanes<T>);
   const T* a = args.a;
@@ -58,7 +67,11 @@ void Tile(const TileArgs<T>& args) {
       const Vector<T> factor = Broadcast(a[r * a_row]);
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) {
-        sums[r][v] = MultiplyAdd<T>(factor, row[v], sums[r][v]);
+        if constexpr (kKind == TileKind::kPairs) {
+          sums[r][v] = gemm::MultiplyAddPairs(factor, row[v], sums[r][v]);
+        } else {
+          sums[r][v] = MultiplyAdd<T>(factor, row[v], sums[r][v]);
+        }
       }
     }
     a += args.a_k;
@@ -81,23 +94,27 @@ void Tile(const TileArgs<T>& args) {
 template <typename T>
 using TileFunction = void (*)(const TileArgs<T>&);
 
-template <typename T, int kVectors, bool kDenseRows>
+template <typename T, int kVectors, TileKind kKind>
 inline constexpr auto kTileTable =
     []<int... rows>(std::integer_sequence<int, rows...>) {
       return std::array<TileFunction<T>, sizeof...(rows)>{
-          Tile<T, rows + 1, kVectors, kDenseRows>...};
+          Tile<T, rows + 1, kVectors, kKind>...};
     }(std::make_integer_sequence<int, kTileRows>());
 
 // The function for `rows` (1 to kTileRows) rows and `columns` columns.
 template <typename T>
-TileFunction<T> TileFor(int64_t rows, int64_t columns, bool dense_rows) {
-  static constexpr const std::array<TileFunction<T>, kTileRows>* kTables[] = {
-      &kTileTable<T, 1, false>,
-      &kTileTable<T, 1, true>,
-      &kTileTable<T, 2, false>,
-      &kTileTable<T, 2, true>,
+TileFunction<T> TileFor(int64_t rows, int64_t columns, TileKind kind) {
+  const auto of = [&]<TileKind kKind>() {
+    return columns > kLanes<T> ? kTileTable<T, 2, kKind>[rows - 1]
+                               : kTileTable<T, 1, kKind>[rows - 1];
   };
-  return (*kTables[2 * (columns > kLanes<T>)+dense_rows])[rows - 1];
+  if (kind == TileKind::kRows) return of.template operator()<TileKind::kRows>();
+  if constexpr (std::is_same_v<T, uint32_t>) {
+    if (kind == TileKind::kPairs) {
+      return of.template operator()<TileKind::kPairs>();
+    }
+  }
+  return of.template operator()<TileKind::kDenseRows>();
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS
