@@ -118,6 +118,15 @@ EXACT = {
 }  # fmt: skip
 
 
+def test_blocks_lie_in_as_many_others_as_their_sizes_let_them():
+  """Of 8 and of 6 columns: each begins at an even one, and ends in the next;
+  of rows of 10, blocks of 3 begin anew where those of 4 do."""
+  for columns, cut in ((24, (3, 4)), (10, (4, 3))):
+    one, other = (layouts.grid((12, columns), (1, n)) for n in cut)
+    sides = (Side(x, 0, (columns, 1)) for x in (one, other))
+    assert [end.pieces for end in runs(*sides, (12, columns), 4)] == [24, 24]
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_messages_of_even_blocks_are_counted(name):
   mapping, offset, strides, shape, to = EXACT[name]

@@ -204,6 +204,16 @@ class Exchanges(Tensors):
     """What `copy_to` would cost."""
     return cost.exchange(self.target, [self._copied(*p) for p in pairs])
 
+  def copy_cost_to(self, source: View, layout: Layout) -> schema.Cost:
+    """What a copy to a new root of such a mapping would cost."""
+    a = self.tensors[source.root]
+    moving = moved(
+      Side(a.layout, source.offset, source.strides),
+      Side(layout, 0, dense_strides(source.shape)),
+      source.shape, SIZE[source.dtype], False,
+    )  # fmt: skip
+    return cost.exchange(self.target, [moving])
+
   def _copied(self, source: View, destination: View) -> Traffic:
     a, b = self.tensors[source.root], self.tensors[destination.root]
     return moved(
@@ -231,9 +241,9 @@ class Exchanges(Tensors):
     """What the exchange before such a compute set costs."""
     traffic, packed = [], []
     for operand in operands:
-      layout, _, view = self._needed(
-        operand.view, operand.dims, shape, partition
-      )
+      layout, view = operand.layout, operand.view
+      if layout is None:
+        layout, _, view = self._needed(view, operand.dims, shape, partition)
       if not any(there.covers(layout) for there, _, _ in self._copies(view)):
         found = self._traffic(view, layout)
         share = self.weight(view)

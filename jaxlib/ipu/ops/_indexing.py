@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxlib.ipu.codelets._cycles import Cycles
@@ -15,10 +16,13 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.plan import indexed
-from jaxlib.ipu.plan.indexed_split import Windows
+from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.ops.concatenate import part
+from jaxlib.ipu.plan import cost, indexed
+from jaxlib.ipu.plan.indexed_split import IndexedPlan, Windows
 from jaxlib.ipu.plan.layout import Factor, Layout, project, single
+from jaxlib.ipu.plan.messages import move
+from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -79,6 +83,54 @@ def operand_layout(builder: Builder, view: View) -> Layout:
   if whole_root(builder, view):
     return builder.tensors[view.root].layout
   return builder.default_layout(view.shape, view.dtype)
+
+
+def bringing(builder: Builder, operand: View) -> indexed.Exchanges:
+  """What it will be charged to bring slices' operand where a split has it; in
+  one exchange with the indices, which synchronises."""
+
+  def charged(w: Windows, plan: IndexedPlan) -> tuple[float, float]:
+    rank = len(w.shape)
+    table = Operand(operand, (-1,) * rank, plan.windowed)
+    found = builder.exchange_cost(w.shape, plan.partition, [table])
+    return found.compute_cycles + found.exchange_cycles, 0.0
+
+  return charged
+
+
+def exchanging(
+  builder: Builder,
+  operand: View,
+  read: Sequence[View],
+  operands: Callable[[Sequence[View], IndexedPlan], list[Operand]],
+  w: Windows,
+) -> indexed.Exchanges:
+  """What the exchanges of updates will be charged.
+
+  Args:
+    builder: of the program.
+    operand: what is copied to be updated, and goes back.
+    read: what rounds take a part of.
+    operands: of parts of these and a split: what vertices read.
+    w: what all rounds walk.
+  """
+  d = w.rounds_along
+  home = Side(operand_layout(builder, operand), 0, dense_strides(operand.shape))
+
+  def charged(some: Windows, plan: IndexedPlan) -> tuple[float, float]:
+    there = builder.copy_cost_to(operand, plan.windowed)
+    way = Side(plan.windowed, 0, home.strides), home
+    back = move(*way, operand.shape, w.item_bytes)
+    whole = cost.add(there, cost.exchange(builder.target, [back]))
+    parts = read
+    if d is not None:
+      parts = [part(v, d, 0, some.shape[d]) for v in read]
+    each = builder.exchange_cost(
+      some.shape, plan.partition, operands(parts, plan)
+    )
+    return cost.cycles(whole), cost.cycles(each)
+
+  return charged
 
 
 def partials(

@@ -14,6 +14,8 @@ from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import (
   SliceCycles,
+  bringing,
+  exchanging,
   moving_windows,
   operand_layout,
   partials,
@@ -81,7 +83,7 @@ def _slice(builder: Builder, node: Node) -> None:
   own = operand_layout(builder, operand)
   found = indexed.slicing(
     target, windows, own, whole_root(builder, operand), cycles,
-    builder.share_of_steps(),
+    builder.share_of_steps(), bringing(builder, operand),
   )  # fmt: skip
   d = windows.rounds_along or 0
 
@@ -131,9 +133,14 @@ def _update(builder: Builder, node: Node) -> None:
   partial = partials(CODELET, fields, update.dtype)
   windows = moving_windows(shape, operand.shape, update.dtype)
   own = operand_layout(builder, operand)
+
+  def read(parts: Sequence[View], plan: IndexedPlan) -> list[Operand]:
+    return [Operand(parts[0], tuple(range(rank)))]
+
   found = indexed.updating(
     target, windows, own, whole_root(builder, operand), partial,
     SliceCycles(target, update.dtype), builder.share_of_steps(),
+    exchanging(builder, operand, [update], read, windows),
   )  # fmt: skip
   root = builder.result(node, found.plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
@@ -141,13 +148,12 @@ def _update(builder: Builder, node: Node) -> None:
   def step(
     parts: Sequence[View], start: View | None, plan: IndexedPlan
   ) -> None:
-    (some,) = parts
     at = _with(starts, windows, start)
     builder.execute(
       fields,
-      some.shape,
+      parts[0].shape,
       plan.partition,
-      [Operand(some, tuple(range(rank))), *_start_operands(at, rank)],
+      [*read(parts, plan), *_start_operands(at, rank)],
       [Written(root, (-1,) * rank)],
       epilogue=indexed.partials(target, plan, partial),
     )

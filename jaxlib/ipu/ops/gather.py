@@ -18,6 +18,7 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import (
+  bringing,
   index_operand,
   index_view,
   indexed_windows,
@@ -86,7 +87,7 @@ def _lower(builder: Builder, node: Node) -> None:
   own = operand_layout(builder, operand)
   found = indexed.slicing(
     target, windows, own, whole_root(builder, operand), cycles,
-    builder.share_of_steps(),
+    builder.share_of_steps(), bringing(builder, operand),
   )  # fmt: skip
 
   def step(parts: Sequence[View], start: View | None, size: int) -> View:

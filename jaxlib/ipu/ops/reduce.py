@@ -34,6 +34,7 @@ from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import cost, reduction
 from jaxlib.ipu.plan.layout import Layout, overlapping
+from jaxlib.ipu.plan.messages import WIDE
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
 from jaxlib.ipu.target import Target
@@ -208,10 +209,6 @@ def _with_true(code: bytes, outputs: list[int]) -> tuple[bytes, list[int]]:
   return code + true.bytes(), [*outputs, number]
 
 
-# Bytes of a block's rows that go as they are (plan/messages.py).
-_WIDE = 16
-
-
 def _split(
   builder: Builder,
   full: tuple[int, ...],
@@ -249,7 +246,7 @@ def _split(
     estimate, cycles = cycles, at_hand + moving(plan)
     if cycles > estimate:
       # Blocks of a word or two of each row take long to be packed.
-      wide, _, own = reduction.plan(builder.target, *extents, work, _WIDE)
+      wide, _, own = reduction.plan(builder.target, *extents, work, WIDE)
       own += moving(wide)
       if own < cycles:
         plan, cycles = wide, own

@@ -24,6 +24,7 @@ from jaxlib.ipu.lower.region import Combiner, combiner, monoid
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import _variadic_scatter, update_slice
 from jaxlib.ipu.ops._indexing import (
+  exchanging,
   index_operand,
   index_view,
   indexed_windows,
@@ -120,9 +121,18 @@ def _lower(builder: Builder, node: Node) -> None:
   windows = indexed_windows(CODELET, fields, shape, operand, indices)
   partial = partials(CODELET, fields, updates.dtype)
   own = operand_layout(builder, operand)
+
+  def read(parts: Sequence[View], plan: IndexedPlan) -> list[Operand]:
+    named, some = parts
+    return [
+      index_operand(named, rank, len(batch), plan.partition, some.shape),
+      Operand(some, tuple(range(rank))),
+    ]
+
   found = indexed.updating(
     target, windows, own, whole_root(builder, operand), partial,
     _Cycles(target, updates.dtype, kind, combine), builder.share_of_steps(),
+    exchanging(builder, operand, [indices, updates], read, windows),
   )  # fmt: skip
   root = builder.result(node, found.plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
@@ -130,23 +140,20 @@ def _lower(builder: Builder, node: Node) -> None:
   def step(
     parts: Sequence[View], start: View | None, plan: IndexedPlan
   ) -> None:
-    named, some = parts
     builder.execute(
       fields,
-      some.shape,
+      parts[1].shape,
       plan.partition,
-      [
-        index_operand(named, rank, len(batch), plan.partition, some.shape),
-        Operand(some, tuple(range(rank))),
-      ],
+      read(parts, plan),
       [Written(root, (-1,) * rank)],
       epilogue=indexed.partials(target, plan, partial),
       parts=plan.parts,
       entries=plan.entries,
     )
 
-  read = [indices, updates]
-  updates_in_rounds(builder, windows, found, own, read, step, root)
+  updates_in_rounds(
+    builder, windows, found, own, [indices, updates], step, root
+  )
 
 
 define(

@@ -178,16 +178,21 @@ def packing(
   return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
 
 
-def local_copy(target: Target, size: float) -> Sourced:
-  """A tile's copy of so many bytes to another place of its own.
+def copies(target: Target, vectors: Any) -> Any:
+  """Cycles of a tile's copy of so many vectors to another place of its own.
 
   All workers take a part, or one of them all of a short copy: it issues a
-  vector in the time in which all six issue one each [D].
+  vector in the time in which all six issue one each [D]. Takes numbers or
+  arrays.
   """
-  vectors = math.ceil(size / target.data_path_bytes)
   shared = _COPY_CALL + vectors
   alone = _SHORT_COPY + target.num_workers * vectors
-  cycles = float(min(shared, alone))
+  return np.minimum(shared, alone)
+
+
+def local_copy(target: Target, size: float) -> Sourced:
+  """A tile's copy of so many bytes to another place of its own."""
+  cycles = float(copies(target, math.ceil(size / target.data_path_bytes)))
   return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
 
 

@@ -16,6 +16,10 @@ lookups in several rounds: lookupSerialSplit). It is chosen by cost, in which
 leaving the tensor where it is competes with bringing it elsewhere; and by the
 room that a step's candidates, indices and updates take, for as many rounds as
 they need (ops/_rounds.py runs them).
+
+The search rates all splits by closed forms, what packs the messages of the
+tensor among them; of the best the builder says what their exchanges will be
+charged, and the cheapest of these is taken.
 """
 
 from __future__ import annotations
@@ -47,8 +51,14 @@ from jaxlib.ipu.plan.indexed_split import (
   walked,
 )
 from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.runs import contiguous
 from jaxlib.ipu.target import Target
 
+# Splits of which the builder says what their exchanges are charged. [G]
+_TRIED = 3
+# An estimate that is exceeded by no more than this is right, and so is the
+# order of estimates. [G]
+_AS_ESTIMATED = 1.05
 # The shares of a tile's SRAM that a step is planned to stay within together
 # with the tensor that it is about: at first, and where a program does not fit;
 # and of what is left of it, the share of updates that arrive at once [G].
@@ -57,6 +67,11 @@ _ARRIVES = 0.25
 
 Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+# What exchanges of a split will be charged: once, those that bring the tensor,
+# and take it back where it is updated; and each round, those that bring updates
+# and their indices. The split is that of a round.
+Exchanges = Callable[[Windows, IndexedPlan], tuple[float, float]]
 
 # Cycles of a tile with so many lookups of so many elements each, on one of so
 # many tiles (`parts`) that share the tensor, each with so many entries. Takes
@@ -89,6 +104,7 @@ class _Tile(NamedTuple):
     team: tiles that share an element's updates.
     block: elements of the tensor that its cell, or its team, has.
     comes: of those it has, elements that do not stay where they are.
+    run: of these, how many lie side by side, and did before they came.
   """
 
   lookups: Floats
@@ -99,6 +115,7 @@ class _Tile(NamedTuple):
   team: Floats
   block: Floats
   comes: Floats
+  run: Floats
 
 
 class Estimate(NamedTuple):
@@ -110,12 +127,16 @@ class Estimate(NamedTuple):
     held: bytes on the fullest tile that are the same in all rounds: the tensor,
       where it is brought, and partial results.
     step: bytes on it that the lookups take: indices, updates, candidates.
+    before: of the cycles, those of the exchanges that `Exchanges` knows.
+    packing: cycles beside that pack and unpack what comes of the tensor.
   """
 
   cycles: Floats
   again: Floats
   held: Floats
   step: Floats
+  before: Floats
+  packing: Floats
 
 
 class Found(NamedTuple):
@@ -154,6 +175,22 @@ class Found(NamedTuple):
     return there
 
 
+class _Way(NamedTuple):
+  """A split that may be the cheapest.
+
+  Attributes:
+    split: as of `Found`.
+    rounds: how many.
+    cycles: of all of them, by the estimate.
+    inside: of these, what its vertices and the exchanges between them take.
+  """
+
+  split: tuple[int, int, int] | None
+  rounds: int
+  cycles: float
+  inside: float
+
+
 class _Problem(NamedTuple):
   """What is searched: how to split, and what that takes.
 
@@ -176,7 +213,6 @@ class _Problem(NamedTuple):
   there: Callable[[Windows], IndexedPlan | None]
 
 
-@functools.lru_cache(maxsize=4096)
 def slicing(
   target: Target,
   w: Windows,
@@ -184,6 +220,7 @@ def slicing(
   stays: bool,
   cycles: LookupCycles,
   share: float = ROOMY,
+  exchanges: Exchanges | None = None,
 ) -> Found:
   """The cheapest split of slices.
 
@@ -194,22 +231,34 @@ def slicing(
     stays: whether it can be sliced where it is.
     cycles: of the vertices.
     share: of a tile's SRAM that is for the step and its tensor.
+    exchanges: what they will be charged; by the estimate if nobody says.
   """
+  p, ways = _slicing_ways(target, w, own, stays, cycles, share)
+  return _cheapest(w, p, ways, exchanges)
 
+
+@functools.lru_cache(maxsize=4096)
+def _slicing_ways(
+  target: Target,
+  w: Windows,
+  own: Layout,
+  stays: bool,
+  cycles: LookupCycles,
+  share: float,
+) -> tuple[_Problem, list[_Way]]:
   def estimate(t: _Tile) -> Estimate:
-    return _slicing_cycles(target, w, own.max_elements, cycles, t)
+    return _slicing_cycles(target, w, own, cycles, t)
 
   def tile(w: Windows, parts: Counts, groups: Counts, others: Counts) -> _Tile:
     found = slice_blocks(w, parts, groups, others)
-    return _of_blocks(w, found, found.window)
+    return _of_blocks(w, own, found, found.window, found.side_by_side(w, False))
 
   room = _room(target, w, own, share)
   there = (lambda w: slices_in_place(w, own)) if stays else _nowhere
   problem = _Problem(room, room, True, estimate, tile, split_slices, there)
-  return _cheapest(target, w, problem)
+  return problem, _ways(target, w, problem)
 
 
-@functools.lru_cache(maxsize=4096)
 def updating(
   target: Target,
   w: Windows,
@@ -218,21 +267,36 @@ def updating(
   partial: Partials,
   cycles: LookupCycles,
   share: float = ROOMY,
+  exchanges: Exchanges | None = None,
 ) -> Found:
   """The cheapest split of updates.
 
   Args:
-    target, w, own, cycles, share: as for `slicing`.
+    target, w, own, cycles, share, exchanges: as for `slicing`.
     stays: whether the tensor can be updated where it is.
     partial: what a team's tiles add up.
   """
+  p, ways = _updating_ways(target, w, own, stays, partial, cycles, share)
+  return _cheapest(w, p, ways, exchanges)
 
+
+@functools.lru_cache(maxsize=4096)
+def _updating_ways(
+  target: Target,
+  w: Windows,
+  own: Layout,
+  stays: bool,
+  partial: Partials,
+  cycles: LookupCycles,
+  share: float,
+) -> tuple[_Problem, list[_Way]]:
   def estimate(t: _Tile) -> Estimate:
-    return _updating_cycles(target, w, own.max_elements, partial, cycles, t)
+    return _updating_cycles(target, w, own, partial, cycles, t)
 
   def tile(w: Windows, parts: Counts, groups: Counts, others: Counts) -> _Tile:
     found = update_blocks(w, parts, groups, others)
-    return _of_blocks(w, found, found.shared.elements)
+    comes = found.shared.elements
+    return _of_blocks(w, own, found, comes, found.side_by_side(w, True))
 
   room = _room(target, w, own, share)
   there = (lambda w: updates_in_place(w, own)) if stays else _nowhere
@@ -240,7 +304,7 @@ def updating(
   problem = _Problem(
     room, room * _ARRIVES, teams, estimate, tile, split_updates, there
   )
-  return _cheapest(target, w, problem)
+  return problem, _ways(target, w, problem)
 
 
 def _nowhere(w: Windows) -> None:
@@ -261,24 +325,62 @@ def _room(target: Target, w: Windows, own: Layout, share: float) -> float:
 # --- The search --------------------------------------------------------------
 
 
-def _cheapest(target: Target, w: Windows, p: _Problem) -> Found:
-  """The cheapest split: of the tensor where it is, or elsewhere."""
+def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
+  """Splits: of the tensor where it is, if it can stay there, and the cheapest
+  ones of it elsewhere."""
   free = math.prod(w.shape[d] for d in w.free)
   rest = math.prod(w.shape[to] for to in w.along if to >= 0)
   parts, groups = _choices(target.num_tiles, w.places, free if p.teams else 1)
   others = np.minimum(np.maximum(target.num_tiles // (parts * groups), 1), rest)
-  rated, rounds = _rated(target, w, p, p.tile(w, parts, groups, others))
-  i = int(np.argmin(rated))
-  cut = int(parts[i]), int(groups[i]), int(others[i])
-  least, count = float(rated[i]), float(rounds[i])
+  # The same with blocks that are a few words wide, which go as they are.
+  wide = max(messages.WIDE // w.item_bytes, 1)
+  few = np.maximum(rest // (-(-rest // (others * wide)) * wide), 1)
+  cut = few != others
+  parts, groups, others = (
+    np.append(n, m[cut])
+    for n, m in ((parts, parts), (groups, groups), (others, few))
+  )
+  rated, rounds, before = _rated(target, w, p, p.tile(w, parts, groups, others))
+  ways = []
   there = p.there(w)
-  stays = False
   if there is not None:
-    rated, rounds = _rated(target, w, p, _of_plan(w, there))
-    stays = float(rated[0]) <= least
-    count = float(rounds[0]) if stays else count
+    found = (float(x[0]) for x in _rated(target, w, p, _of_plan(w, there)))
+    cycles, count, moving = found
+    ways.append(_Way(None, int(count), cycles, cycles - moving))
+  for i in np.argsort(rated, kind="stable")[: 2 * _TRIED].tolist():
+    split = int(parts[i]), int(groups[i]), int(others[i])
+    cycles = float(rated[i])
+    inside = cycles - float(before[i])
+    ways.append(_Way(split, int(rounds[i]), cycles, inside))
+  return sorted(ways, key=lambda way: way.cycles)
+
+
+def _cheapest(
+  w: Windows, p: _Problem, ways: list[_Way], exchanges: Exchanges | None
+) -> Found:
+  """The cheapest of some ways, the ones with the best estimates first."""
+  least, best = math.inf, ways[0]
+  plans: set[IndexedPlan] = set()
+  for way in ways if exchanges is not None else ():
+    if way.cycles >= least or len(plans) == _TRIED:
+      break
+    if way.inside >= least:
+      continue
+    some = w.of_round(max(w.most_rounds // way.rounds, 1))
+    plan = p.split(some, *way.split) if way.split else p.there(some)
+    assert plan is not None, "it could stay where it is with all lookups"
+    if plan in plans:
+      continue
+    plans.add(plan)
+    once, again = exchanges(some, plan)
+    cycles = way.inside + once + way.rounds * again
+    if cycles < least:
+      least, best = cycles, way
+    if cycles <= _AS_ESTIMATED * way.cycles:
+      break
+  cut, count, stays = best.split or (), best.rounds, best.split is None
   extent = w.most_rounds
-  size = max(extent // int(count), 1)
+  size = max(extent // count, 1)
   while True:
     some = w.of_round(size)
     plan = p.there(some) if stays else p.split(some, *cut)
@@ -294,14 +396,14 @@ def _cheapest(target: Target, w: Windows, p: _Problem) -> Found:
     one = w.of_round(1)
     lookups, window = largest_cell(one, one_by_one(some, one, plan).partition)
     alone = p.arrives // (lookups * (w.index_bytes + window * w.item_bytes))
-  split = None if stays else cut
-  return Found(plan, size, taken, split, max(int(alone), 1))
+  return Found(plan, size, taken, best.split, max(int(alone), 1))
 
 
 def _rated(
   target: Target, w: Windows, p: _Problem, t: _Tile
-) -> tuple[Floats, Floats]:
-  """Cycles of splits, in as many rounds as each needs; and how many these are.
+) -> tuple[Floats, Floats, Floats]:
+  """Cycles of splits, in as many rounds as each needs; how many these are; and
+  of the cycles, those of the exchanges that `Exchanges` knows.
 
   What has no room is worse than all that does, the larger the worse.
   """
@@ -310,22 +412,24 @@ def _rated(
   left = np.clip(p.room - held, p.room / 64, p.arrives)
   rounds = np.clip(np.ceil(step / left), 1, w.most_rounds)
   room = held + step / rounds
-  cycles = taken.cycles + (rounds - 1) * taken.again
-  return np.where(room <= p.room, cycles, 1e18 + 1e6 * room), rounds
+  cycles = taken.cycles + taken.packing + (rounds - 1) * taken.again
+  cycles = np.where(room <= p.room, cycles, 1e18 + 1e6 * room)
+  return cycles, rounds, taken.before + taken.packing
 
 
 # --- Estimates ---------------------------------------------------------------
 
 
-def _of_blocks(w: Windows, found: Blocks, comes: Counts) -> _Tile:
+def _of_blocks(
+  w: Windows, own: Layout, found: Blocks, comes: Counts, run: Counts
+) -> _Tile:
   """Of tensors that are brought to where their splits have them."""
   lookups = math.prod(found.cell[d] for d in w.free if d < w.num_batch)
   each = math.prod(found.cell) // lookups
   entries = -(-found.window // walked(w, found.cell))
   figures = (
     lookups, each, found.parts, entries, found.shared.elements, found.team,
-    found.window,
-    comes,
+    found.window, comes, np.minimum(run, contiguous(own).block),
   )  # fmt: skip
   both = np.broadcast_arrays(*figures)
   return _Tile(*(np.asarray(n, np.float64) for n in both))
@@ -336,7 +440,7 @@ def _of_plan(w: Windows, plan: IndexedPlan) -> _Tile:
   lookups, window = largest_cell(w, plan.partition)
   figures = (
     lookups, window, plan.parts, plan.entries, plan.result.max_elements, 1,
-    plan.windowed.max_elements, 0,
+    plan.windowed.max_elements, 0, 1,
   )  # fmt: skip
   return _Tile(*(np.array([float(n)]) for n in figures))
 
@@ -364,13 +468,14 @@ def _exchange(target: Target, received: Floats, sent: Any) -> Floats:
 
 
 def _slicing_cycles(
-  target: Target, w: Windows, own: int, cycles: LookupCycles, t: _Tile
+  target: Target, w: Windows, own: Layout, cycles: LookupCycles, t: _Tile
 ) -> Estimate:
   item = w.item_bytes
   cell = t.lookups * t.window
   indices = t.lookups * w.index_bytes
-  total = _exchange(target, t.comes * item, (t.comes > 0) * own * item)
-  total += _exchange(target, indices, 0.0)
+  leaves = (t.comes > 0) * own.max_elements * item
+  before = _exchange(target, t.comes * item, leaves)
+  total = before + _exchange(target, indices, 0.0)
   total += cycles(t.lookups, t.window, t.parts, t.entries).total
   others = t.parts - 1
   total += _exchange(
@@ -379,7 +484,9 @@ def _slicing_cycles(
   total += (others > 0) * _select_cycles(t.share, t.window, cycles).total
   candidates = (others > 0) * (cell + others * t.share)
   again = 2 * _superstep(target) + 0 * total
-  return Estimate(total, again, t.comes * item, candidates * item + indices)
+  packing, _ = _packing(target, w, own, t)
+  held, step = t.comes * item, candidates * item + indices
+  return Estimate(total, again, held, step, before, packing)
 
 
 def _select_cycles(share: Any, window: Any, cycles: LookupCycles) -> Cycles:
@@ -390,17 +497,18 @@ def _select_cycles(share: Any, window: Any, cycles: LookupCycles) -> Cycles:
 def _updating_cycles(
   target: Target,
   w: Windows,
-  own: int,
+  own: Layout,
   partial: Partials,
   cycles: LookupCycles,
   t: _Tile,
 ) -> Estimate:
   item = w.item_bytes
   # It comes, and goes back where it was (popops: rearrangeBase).
-  total = 2 * _exchange(target, t.comes * item, (t.comes > 0) * own * item)
+  leaves = (t.comes > 0) * own.max_elements * item
+  before = 2 * _exchange(target, t.comes * item, leaves)
   arrives = t.lookups * (w.index_bytes + t.window * item)
-  total += _exchange(target, arrives, 0.0)
-  total += cycles(t.lookups, t.window, t.parts, t.entries).total
+  before += _exchange(target, arrives, 0.0)
+  total = before + cycles(t.lookups, t.window, t.parts, t.entries).total
   combines = t.team > 1
   sent = combines * (t.block - t.share) * partial.item_bytes
   others = t.share * (t.team - 1) * partial.item_bytes
@@ -413,7 +521,26 @@ def _updating_cycles(
     again + 2 * _superstep(target),
     t.comes * item + partials,
     arrives,
+    before,
+    sum(_packing(target, w, own, t)),
   )
+
+
+def _packing(
+  target: Target, w: Windows, own: Layout, t: _Tile
+) -> tuple[Floats, Floats]:
+  """Cycles that pack and unpack what comes, and the same of its way back: those
+  of runs that are no longer than messages' instructions (plan/messages.py)."""
+  run = t.run * w.item_bytes
+  odd = contiguous(own).block * w.item_bytes % messages.WORD > 0
+  alone = (run % messages.WORD > 0) | (run <= messages.WORD) | odd
+  short = alone | (run <= 2 * messages.WORD)
+  vectors = np.ceil(run / messages.VECTOR) / t.run
+  here, there = (
+    (n > 0) * cost.copies(target, n * vectors)
+    for n in (t.comes, (t.comes > 0) * own.max_elements)
+  )
+  return alone * here + short * there, short * here + alone * there
 
 
 def _superstep(target: Target) -> int:

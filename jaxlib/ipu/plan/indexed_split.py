@@ -170,6 +170,24 @@ class Blocks(NamedTuple):
   team: Counts
   shared: Shared
 
+  def side_by_side(self, w: Windows, shares: bool) -> Any:
+    """Elements of the tensor that lie side by side on a tile, of a block or of
+    its share of one."""
+    blocks = _tensor_blocks(w, self.cell, self.parts)
+    run, whole = 1 + 0 * self.parts, True + 0 * self.parts > 0
+    for d in reversed(range(len(w.axes))):
+      extent, block = w.axes[d].extent, blocks[d]
+      if shares:
+        first, last = self.shared.first, self.shared.last
+        inside = (first <= d) & (d <= last)
+        extent = np.where(d == last, self.shared.extent, extent)
+        extent = np.where(inside & (d < last), 1, extent)
+        block = np.where(d == last, self.shared.share, block)
+        block = np.where(inside & (d < last), 1, block)
+      run = run * np.where(whole, block, 1)
+      whole = whole & (block >= extent)
+    return run
+
 
 class Shared(NamedTuple):
   """How a block is divided among tiles that share it.

@@ -45,6 +45,8 @@ Array = npt.NDArray[np.int64]
 
 # What a copy on a tile moves at once (`Target::getMemcpyBytesPerCycle`) [S].
 VECTOR = 8
+# Bytes of pieces that go as they are: their instructions take half as much.
+WIDE = 16
 # Words that `send` and `sendoff` send, at most (ipu-stack) [S].
 _SEND, _SEND_ON = 64, 4096
 # Of a row, beside its messages: neutral source, delay, return (ipu-stack) [S].

@@ -116,9 +116,7 @@ class _End(NamedTuple):
   beside: list[int]
 
   @classmethod
-  def of(
-    cls, side: Side, blocks: _Blocks, apart: list[tuple[int, int]]
-  ) -> _End:
+  def of(cls, side: Side, blocks: Blocks, apart: list[tuple[int, int]]) -> _End:
     """A side, given its strides and the other's."""
     own = [s for s, _ in apart]
     return cls(side, *blocks, own, [t - s for s, t in apart])
@@ -136,36 +134,43 @@ def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
     run, starts = block, (far.side.offset - own, block, row, *near.beside)
     inside = not _off((line, own, *near.apart), row)
     if not (even or inside or _fits(line, own, (*near.apart, row))):
-      return 2 * _cuts(run, far), 1
+      return 2 * _cuts(run, 0, (1,), far), 1
   limits = (far.block, far.row)
   shift = (*near.beside, row, *limits)
   delta = far.side.offset - own
+  start, steps = starts[0], starts[2 if line <= block else 1 :]
+  alike = near.row == far.row and not _off((delta, *near.beside), near.row)
   if (
-    _fits(run, starts[0], (*starts[2 if line <= block else 1 :], *limits))
+    _fits(run, start, (*steps, *limits))
     or _fits(block, delta, (block, *shift))
     or _fits(row, delta, shift)
-    or (line > block and _nested(near, far, delta))
+    or (line > block and alike and not far.block % near.block)
   ):
     cuts, length = 1, run
   elif not far.row % far.block and not _off((run, *starts), far.block):
     cuts, length = run // far.block, far.block
   else:
-    cuts, length = _cuts(run, far), 1
+    if line > block and alike:
+      start, steps = 0, (block,)
+    cuts = _cuts(run, start, steps, far, line > block and alike)
+    length = 1
   whole = even and (line <= block or not row % block)
   return (1 if whole or line > block else 2) * cuts, length if whole else 1
 
 
-def _nested(near: _End, far: _End, delta: int) -> bool:
-  """Whether both sides' blocks begin anew at the same places, and each of the
-  other's is some of one's own."""
-  alike = near.row == far.row and not _off((delta, *near.beside), near.row)
-  return alike and not far.block % near.block
-
-
-def _cuts(run: int, far: _End) -> int:
-  """In how many blocks of the other side a run may lie."""
-  ends = (run - 1) // far.row + 1 if far.row % far.block else 0
-  return (run - 1) // far.block + 2 + ends
+def _cuts(
+  run: int, start: int, steps: Sequence[int], far: _End, alike: bool = False
+) -> int:
+  """In how many blocks of the other side a run may lie, where runs begin at a
+  start and multiples of steps from there; `alike`: and anew where the other
+  side's blocks do, where they end."""
+  ends, grid = 0, math.gcd(far.block, *steps)
+  if not alike and far.row % far.block:
+    grid = math.gcd(grid, far.row)
+    if not _fits(run, start, (*steps, far.row)):
+      ends, grid = (run - 1) // far.row + 1, 1
+  first = grid - start % grid  # as little of a block may come first
+  return 1 - min((first - run) // far.block, 0) + ends
 
 
 def _fits(size: int, start: int, steps: Sequence[int]) -> bool:
@@ -179,7 +184,7 @@ def _off(starts: Sequence[int], spacing: int) -> bool:
   return any(x % spacing for x in starts)
 
 
-class _Blocks(NamedTuple):
+class Blocks(NamedTuple):
   """Elements that are contiguous in the memory of a tile, and the interval in
   which such blocks begin anew, where the last may be short."""
 
@@ -187,25 +192,25 @@ class _Blocks(NamedTuple):
   row: int
 
 
-def _padded(one: Layout, other: Layout, grain: int) -> tuple[_Blocks, _Blocks]:
+def _padded(one: Layout, other: Layout, grain: int) -> tuple[Blocks, Blocks]:
   """The blocks of two mappings, where what only a root's end cuts short is
   whole, to the next word."""
-  found = [(_blocks(x), x.num_elements) for x in (one, other)]
+  found = [(contiguous(x), x.num_elements) for x in (one, other)]
   unit = math.lcm(max(grain, 1), *(b.block for b, n in found if b.block < n))
   first, second = (
-    _Blocks(*(x if x < n else -(-x // unit) * unit for x in b))
-    for b, n in found
+    Blocks(*(x if x < n else -(-x // unit) * unit for x in b)) for b, n in found
   )
   return first, second
 
 
-def _blocks(layout: Layout) -> _Blocks:
+def contiguous(layout: Layout) -> Blocks:
+  """The blocks of a mapping."""
   unit = 1
   for f in reversed(layout.factors):
     if f.parts > 1:
-      return _Blocks(f.block * unit, f.extent * unit)
+      return Blocks(f.block * unit, f.extent * unit)
     unit *= f.extent
-  return _Blocks(unit, unit)
+  return Blocks(unit, unit)
 
 
 class _Held(NamedTuple):
