@@ -361,7 +361,9 @@ def _cheapest(
   """The cheapest of some ways, the ones with the best estimates first."""
   least, best = math.inf, ways[0]
   plans: set[IndexedPlan] = set()
-  for way in ways if exchanges is not None else ():
+  for way in ways:
+    if exchanges is None:
+      break
     if way.cycles >= least or len(plans) == _TRIED:
       break
     if way.inside >= least:
@@ -516,13 +518,14 @@ def _updating_cycles(
   combine = _combine_cycles(target, t.share, t.team, partial)
   again += combines * combine.total
   partials = combines * t.block * partial.item_bytes + others
+  there, back = _packing(target, w, own, t)
   return Estimate(
     total + again,
     again + 2 * _superstep(target),
     t.comes * item + partials,
     arrives,
     before,
-    sum(_packing(target, w, own, t)),
+    there + back,
   )
 
 

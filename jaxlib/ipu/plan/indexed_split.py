@@ -174,9 +174,10 @@ class Blocks(NamedTuple):
     """Elements of the tensor that lie side by side on a tile, of a block or of
     its share of one."""
     blocks = _tensor_blocks(w, self.cell, self.parts)
-    run, whole = 1 + 0 * self.parts, True + 0 * self.parts > 0
+    run, whole = 1 + 0 * self.parts, 0 * self.parts == 0
     for d in reversed(range(len(w.axes))):
-      extent, block = w.axes[d].extent, blocks[d]
+      extent: Counts = w.axes[d].extent
+      block = blocks[d]
       if shares:
         first, last = self.shared.first, self.shared.last
         inside = (first <= d) & (d <= last)
