@@ -134,8 +134,7 @@ def test_dimensions_that_indices_name_are_cut_as_one(data, target):
 
 @pytest.mark.parametrize("points", [2**14, 2**18, 2**20])
 def test_histograms_of_any_rank(ipu, points):
-  """Of 4,096 bins: they fit, and cost much the same, but for what it takes to
-  put indices side by side."""
+  """Of 4,096 bins: they fit, and cost much the same."""
   found = []
   for shape in [(4096,), (64, 64), (16, 16, 16)]:
 
@@ -146,7 +145,7 @@ def test_histograms_of_any_rank(ipu, points):
     found.append(
       util.costs(ipu, histogram, util.spec(points), *indices)["ipu cycles"]
     )
-  assert max(found) < 1.6 * found[0]
+  assert max(found) < 1.5 * found[0]
 
 
 @pytest.mark.parametrize("shape", [(128, 128), (30, 30, 30), (4,) * 6])

@@ -108,8 +108,8 @@ def test_copies_within_tiles_take_time_where_places_differ(ipu):
       jax.jit(lambda x: x, donate_argnums=d).lower(x).compile().cost_analysis()
       for d in ((), 0)
     )
-  # 8 bytes a cycle, and a call of the workers.
-  assert copied["ipu cycles"] == copied["ipu compute cycles"] == 288 + 500
+  # 8 bytes a cycle, one for the piece, and a call of the workers.
+  assert copied["ipu cycles"] == copied["ipu compute cycles"] == 288 + 501
   assert kept["ipu cycles"] == 0
 
   def swapped(n):
@@ -117,7 +117,7 @@ def test_copies_within_tiles_take_time_where_places_differ(ipu):
     return util.costs(ipu, f, x, x)["ipu cycles"]
 
   # Each iteration moves both arrays, and counts.
-  assert swapped(12) - swapped(2) == 10 * (288 + 1000 + 43)
+  assert swapped(12) - swapped(2) == 10 * (288 + 1002 + 43)
 
 
 def test_what_is_stored_anyway_is_not_computed_twice(ipu):
@@ -185,7 +185,7 @@ def test_cost_analysis_has_the_keys_that_are_documented(ipu):
   # Each receives 64 elements of 64 tiles, and puts them together.
   (lambda x: x.sum(1), "bfloat16", (0.6, 0.8), (0.2, 0.4)),
   (lambda x: jnp.exp(x).sum(1), "f", (0.9, 1), (0, 0)),
-  (lambda x: jnp.cumsum(x, 1), "f", (0.8, 1), (0, 0)),
+  (lambda x: jnp.cumsum(x, 1), "f", (0.7, 1), (0, 0)),
 ], ids=[
   "row", "chain", "bf16", "product", "bf16 product", "i32 product", "callback",
   "long sum", "sum", "i32 sum", "bf16 sum", "chain and sum", "scan",

@@ -13,7 +13,7 @@ from test_traffic import TILES, mapped, root_shape, views
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.layout import Layout, Replica
-from jaxlib.ipu.plan.messages import VECTOR, messages, move
+from jaxlib.ipu.plan.messages import VECTOR, messages, move, staying
 from jaxlib.ipu.plan.runs import runs
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.plan.walk import Side
@@ -125,6 +125,21 @@ def test_blocks_lie_in_as_many_others_as_their_sizes_let_them():
     one, other = (layouts.grid((12, columns), (1, n)) for n in cut)
     sides = (Side(x, 0, (columns, 1)) for x in (one, other))
     assert [end.pieces for end in runs(*sides, (12, columns), 4)] == [24, 24]
+
+
+def test_what_is_reversed_comes_from_a_tile_or_two():
+  """Both sides pack it, however many tiles there are."""
+  for n, partners in ((500, 2), (512, 1), (1024, 1)):
+    mapping = linear(n, -(-n // 32))
+    back, there = Side(mapping, n - 1, (-1,)), Side(mapping, 0, (1,))
+    assert [x.partners for x in runs(back, there, (n,), 4)] == [partners] * 2
+
+
+def test_what_stays_is_copied_by_pieces():
+  rows = Side(layouts.single(64), 0, (8, 1))
+  columns = Side(layouts.single(64), 0, (1, 8))
+  assert staying(rows, columns, (8, 8), 4).tolist() == [2 * VECTOR * 64]
+  assert staying(rows, rows, (8, 8), 4).tolist() == [64 * 4 + VECTOR]
 
 
 @pytest.mark.parametrize("name", EXACT)

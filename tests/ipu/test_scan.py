@@ -99,3 +99,20 @@ def test_work_is_linear(ipu):
     return util.costs(ipu, jnp.cumsum, util.spec(n))["flops"]
 
   assert flops(100_000) < 15 * flops(10_000)
+
+
+@pytest.mark.ipu_only
+def test_long_work_is_cut_into_short_blocks(ipu):
+  """As long as what is saved is more than the blocks' totals take: soft double
+  precision is worth more of them."""
+  with jax.enable_x64(True):
+    found = [
+      util.costs(ipu, jnp.cumsum, util.spec(n, dtype=np.float64))["ipu cycles"]
+      for n in (16, 32, 64, 128, 256, 1024)
+    ]
+  assert found == sorted(found) and found[-1] < 4 * found[0]
+  few, many = (
+    util.costs(ipu, lambda x: jnp.cumsum(x, 1), util.spec(*s))["ipu cycles"]
+    for s in ((1000, 1000), (1, 1_000_000))
+  )
+  assert many < 2 * few

@@ -197,11 +197,7 @@ class Builder(Exchanges):
         walks=broadcast(info.shape, [dims]),
       ),
     )  # fmt: skip
-    moved = self._copied(source, to)
-    copied = cost.exchange(self.target, [moved])
-    if moved.kept is not None and moved.kept.any():
-      kept = cost.local_copy(self.target, int(moved.kept.max()))
-      copied = cost.add(copied, kept)
+    copied = self.copy_cost([(source, to)], stays=False)
     return cost.cycles(filled) <= cost.cycles(copied)
 
   def fill(self, source: View, root: int) -> None:

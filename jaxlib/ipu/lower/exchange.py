@@ -27,6 +27,7 @@ from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import move as moved
+from jaxlib.ipu.plan.messages import staying
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
@@ -58,9 +59,9 @@ class Exchanges(Tensors):
   Attributes:
     choices: what it may do.
     used: what it did.
-    staying: of copies from root to root, by their ids, the elements of each
-      move that stay on their tile (`Traffic.kept`): what they cost shows when
-      storage has been given out (lower/local_copies.py).
+    staying: of copies from root to root, by their ids, what each move copies
+      on its tile (`messages.staying`): what it costs shows when storage has
+      been given out (lower/local_copies.py).
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
@@ -180,8 +181,7 @@ class Exchanges(Tensors):
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
     """One exchange: each source view's elements go to its destination view."""
-    moves = []
-    traffic = []
+    moves, traffic, kept = [], [], []
     for source, destination in pairs:
       if source.size == 0:
         continue
@@ -192,17 +192,28 @@ class Exchanges(Tensors):
           list(source.shape),
         )
       )  # fmt: skip
-      traffic.append(self._copied(source, destination))
+      sides = self._ends(source, destination)
+      traffic.append(moved(*sides, source.shape, SIZE[source.dtype]))
+      kept.append(staying(*sides, source.shape, SIZE[source.dtype]))
     if moves:
       self._exchange(moves, traffic)
       for _, destination in pairs:
         self.wrote(destination.root)
       step = self.steps[-1]
-      self.staying[id(step)] = step, [t.kept for t in traffic]
+      self.staying[id(step)] = step, kept
 
-  def copy_cost(self, pairs: Sequence[tuple[View, View]]) -> schema.Cost:
-    """What `copy_to` would cost."""
-    return cost.exchange(self.target, [self._copied(*p) for p in pairs])
+  def copy_cost(
+    self, pairs: Sequence[tuple[View, View]], stays: bool = True
+  ) -> schema.Cost:
+    """What `copy_to` would cost; `stays`: what stays on its tile does so in its
+    place."""
+    some = [(s, d) for s, d in pairs if s.size]
+    ends = [(*self._ends(s, d), s.shape, SIZE[s.dtype]) for s, d in some]
+    total = cost.exchange(self.target, [moved(*end) for end in ends])
+    if stays:
+      return total
+    kept = [x for end in ends if (x := staying(*end)) is not None]
+    return cost.add(total, cost.local_copies(self.target, kept))
 
   def copy_cost_to(self, source: View, layout: Layout) -> schema.Cost:
     """What a copy to a new root of such a mapping would cost."""
@@ -214,13 +225,12 @@ class Exchanges(Tensors):
     )  # fmt: skip
     return cost.exchange(self.target, [moving])
 
-  def _copied(self, source: View, destination: View) -> Traffic:
+  def _ends(self, source: View, destination: View) -> tuple[Side, Side]:
     a, b = self.tensors[source.root], self.tensors[destination.root]
-    return moved(
+    return (
       Side(a.layout, source.offset, source.strides),
       Side(b.layout, destination.offset, destination.strides),
-      source.shape, SIZE[source.dtype], False,
-    )  # fmt: skip
+    )
 
   def materialise(self, view: View, layout: Layout | None = None) -> View:
     """A view as a dense root of its own; nothing if it is one already."""

@@ -54,11 +54,7 @@ def within(
       for x, move in zip(kept, step.moves)
       if x is not None and not stays(move)
     ]
-    if not moved:
-      continue
-    total = np.zeros(max(len(x) for x in moved), np.int64)
-    for x in moved:
-      total[: len(x)] += x
+    total = cost.together(moved)
     if total.any():
       found.append((step, total))
   return found

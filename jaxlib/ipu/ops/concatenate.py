@@ -9,9 +9,15 @@ from typing import Any
 from jaxlib.ipu.ir.attributes import Padding
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, adjoin
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.layout import Factor, Layout, refine
+
+# Cells may be so much larger than those of a mapping that spreads evenly.
+_COARSER = 1.25
 
 
 def _concatenate(builder: Builder, node: Node) -> None:
@@ -29,21 +35,45 @@ def _concatenate(builder: Builder, node: Node) -> None:
     (view, part(whole, dimension, *bound))
     for view, bound in zip(views, bounds, strict=True)
   ]
-  # Parts of an array in another order (`jnp.roll`) may stay as that one is.
+  # Parts of an array in another order (`jnp.roll`) may stay as that one is,
+  # and others where they are, side by side (`jnp.stack`).
   result = builder.tensors[root]
   layouts = [result.layout]
   for view in views:
     info = builder.tensors[view.root]
     alike = info.shape == result.shape and not info.layout.replicas
-    if alike and info.layout not in layouts:
-      layouts.append(info.layout)
+    found = info.layout if alike else _beside(view, info, dimension, result)
+    if found is not None and found not in layouts:
+      layouts.append(found)
   if len(layouts) > 1:
     costs = []
     for layout in layouts:
       result.layout = layout
-      costs.append(cost.cycles(builder.copy_cost(pairs)))
+      costs.append(cost.cycles(builder.copy_cost(pairs, stays=False)))
     result.layout = layouts[costs.index(min(costs))]
   builder.copy_to(pairs)
+
+
+def _beside(
+  view: View, info: TensorInfo, dimension: int, result: TensorInfo
+) -> Layout | None:
+  """The mapping of all parts, side by side on the tiles that have one."""
+  found = aligned(view, info) if view.size else None
+  groups = None if found is None else refine(found.factors, view.shape)
+  if found is None or groups is None:
+    return None
+  extent = result.shape[dimension]
+  if any(f.parts > 1 for f in groups[dimension]):
+    return None
+  whole = (Factor(extent, extent, 0),)
+  factors = [
+    f
+    for d, group in enumerate(groups)
+    for f in (whole if d == dimension else group)
+  ]
+  layout = Layout(tuple(f for f in factors if f.extent != 1), base=found.base)
+  even = layout.max_elements <= _COARSER * result.layout.max_elements
+  return layout if layout.factors and even else None
 
 
 def part(view: View, dimension: int, begin: int, end: int) -> View:

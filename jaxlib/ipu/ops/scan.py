@@ -10,13 +10,16 @@ before it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from jaxlib.ipu.codelets._instructions import evaluate
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.codelets.reduce import cell_cycles
+from jaxlib.ipu.codelets.scan import CODELET, per_element
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
@@ -24,20 +27,22 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import combiner, monoid
-from jaxlib.ipu.plan import matmul
+from jaxlib.ipu.plan import cost, matmul
 from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
+from jaxlib.ipu.target import Target
 
 if TYPE_CHECKING:
   from jaxlib.ipu.ops.windows import Window
 
 SCAN = "ipu.scan"
 
-# Sequences that a whole machine works on at a time, about one per worker.
-_SEQUENCES = 8192
-# What is shorter is not worth cutting, nor cutting into shorter blocks [G].
-_SHORT, _SHORTEST_BLOCK = 128, 32
+# Blocks are this long at least [G].
+_SHORTEST_BLOCK = 8
+# Of totals that are reduced, scanned in turn and given to the blocks. An
+# exchange takes about as long as its synchronisation [D].
+_MORE_SUPERSTEPS = 3 * 2
 _WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32}
 
 
@@ -115,9 +120,13 @@ def _decompose(e: Emitter, node: Node) -> list[Value] | None:
   (region,) = node.regions
   d, n = a.dimension, x.shape[a.dimension]
   sequences = math.prod(x.shape) // max(n, 1)
-  if n <= _SHORT or sequences * 2 > _SEQUENCES or start.shape:
+  if start.shape or n <= _SHORTEST_BLOCK:
     return None
-  steps = _block(n, max(-(-n * sequences // _SEQUENCES), _SHORTEST_BLOCK))
+  function = combiner(region)
+  sums = _Sums(function.code, function.outputs[0], x.dtype)
+  steps, _ = _cheapest(e.machine, sums, sequences, n)
+  if steps is None:
+    return None
   blocks = -(-n // steps)
   surplus = blocks * steps - n
   low, high = [0] * len(x.shape), [0] * len(x.shape)
@@ -142,6 +151,52 @@ def _decompose(e: Emitter, node: Node) -> list[Value] | None:
   return [
     e.slice(joined, low, [i + n for i, n in zip(low, x.shape, strict=True)])
   ]
+
+
+class _Sums(NamedTuple):
+  """What is scanned: how two elements are combined, and their type."""
+
+  combine: bytes
+  output: int
+  dtype: DType
+
+
+@functools.lru_cache(maxsize=4096)
+def _cheapest(
+  target: Target, sums: _Sums, sequences: int, n: int
+) -> tuple[int | None, float]:
+  """The length of blocks that takes least, None if whole sequences do; and what
+  it takes, in cycles."""
+  size = SIZE[sums.dtype]
+  each = per_element(*sums)
+  fields = schema.Scan(sums.combine, sums.output, 0)
+
+  def tile(sequences: int) -> int:
+    return -(-sequences // target.num_tiles)
+
+  def scanned(sequences: int, n: int) -> float:
+    cell = tile(sequences), n
+    vertices = CODELET.cycles(target, fields, [sums.dtype], [], cell)
+    moving = cost.exchange_cycles(target, math.prod(cell) * size, 0)
+    return float(vertices.total) + moving
+
+  best, least = None, scanned(sequences, n)
+  lengths = [_SHORTEST_BLOCK << i for i in range(n.bit_length())]
+  # One block for each worker.
+  lengths.append(-(-sequences * n // (target.num_tiles * target.num_workers)))
+  for length in lengths:
+    if not _SHORTEST_BLOCK <= length <= n // 2:
+      continue
+    steps = _block(n, length)
+    blocks = -(-n // steps)
+    cycles = scanned(sequences * blocks, steps)
+    totals = cell_cycles(target, tile(sequences * blocks), steps, each)
+    cycles += float(totals.total) + _MORE_SUPERSTEPS * target.sync_cycles
+    if cycles < least:
+      cycles += _cheapest(target, sums, sequences, blocks)[1]
+    if cycles < least:
+      best, least = steps, cycles
+  return best, least
 
 
 def _block(n: int, least: int) -> int:

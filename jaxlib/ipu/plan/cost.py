@@ -168,11 +168,7 @@ def packing(
   cycles = 0.0
   for copied in (t.packed for t in moves), (t.unpacked for t in moves):
     some = [x for x in copied if x is not None]
-    if some:
-      total = np.zeros(max(len(x) for x in some), np.int64)
-      for x in some:
-        total[: len(x)] += x
-      cycles += share * local_copy(target, int(total.max())).compute_cycles
+    cycles += share * local_copies(target, some).compute_cycles
   if not cycles:
     return None
   return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
@@ -188,6 +184,25 @@ def copies(target: Target, vectors: Any) -> Any:
   shared = _COPY_CALL + vectors
   alone = _SHORT_COPY + target.num_workers * vectors
   return np.minimum(shared, alone)
+
+
+def together(
+  sizes: Sequence[npt.NDArray[np.int64]],
+) -> npt.NDArray[np.int64]:
+  """The sum of what several copies take of each tile."""
+  total = np.zeros(max((len(x) for x in sizes), default=1), np.int64)
+  for x in sizes:
+    total[: len(x)] += x
+  return total
+
+
+def local_copies(
+  target: Target, sizes: Sequence[npt.NDArray[np.int64]]
+) -> Sourced:
+  """Copies of each tile in one go, given the bytes in vectors that each takes
+  of each tile; nothing where there are none."""
+  size = int(together(sizes).max())
+  return local_copy(target, size) if size else Sourced(*[0.0] * 5)
 
 
 def local_copy(target: Target, size: float) -> Sourced:

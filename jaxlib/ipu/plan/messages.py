@@ -23,10 +23,11 @@ these never do. Of a piece that does not begin and end where words do, the words
 that have it are sent, and the receiver takes it out of them.
 
 Packing and unpacking are copies on the tile, each of all moves of an exchange
-(`cost.local_copy`): 8 bytes a cycle, as poplin has it for what is contiguous
-(ConvModel.cpp, `reorderBytesPerCycle`) [S], and a cycle more for each piece,
-whose first load has no store beside it [D]. A move's pieces and partners are
-bounds for all tiles (plan/runs.py).
+(`cost.local_copy`), as is what a copy of a root leaves on its tile: 8 bytes a
+cycle, as poplin has it for what is contiguous (ConvModel.cpp,
+`reorderBytesPerCycle`) [S], and a cycle more for each piece, whose first load
+has no store beside it [D]. A move's pieces and partners are bounds for all
+tiles (plan/runs.py).
 """
 
 from __future__ import annotations
@@ -127,6 +128,26 @@ def move(
     packed=_copied(moved.sent, found.packs),
     unpacked=_copied(moved.received, found.unpacks),
   )
+
+
+@functools.lru_cache(maxsize=4096)
+def staying(
+  source: Side, destination: Side, shape: tuple[int, ...], item_bytes: int
+) -> Array | None:
+  """Bytes in vectors that each tile copies to other places of its own; None
+  where nobody counts them.
+
+  Args:
+    source, destination, shape, item_bytes: as of `traffic.traffic`.
+  """
+  kept = traffic(source, destination, shape, item_bytes).kept
+  if kept is None or not kept.any():
+    return kept
+  most = int(kept.max()) // item_bytes
+  pieces = min(
+    side.pieces for side in runs(source, destination, shape, item_bytes)
+  )
+  return _copied(kept, min(pieces, most))
 
 
 def _copied(size: Array, pieces: int) -> Array | None:

@@ -233,27 +233,35 @@ def _held(side: Side, shape: Sequence[int], d: int) -> _Held:
   step, rest = divmod(stride, unit)
   if rest:
     return _Held(extent, extent, False)
-  start = side.offset // unit % f.extent
+  start = _lowest(side, shape) // unit % f.extent
   # How far smaller steps lead along the same factor.
   inside = sum(
     (n - 1) * abs(s)
     for n, s in zip(shape, side.strides)
     if unit <= abs(s) < stride
   )
-  even = (
-    side.strides[d] > 0
-    and not start % f.block
-    and not f.block % step
-    and inside < stride
-  )
+  even = not start % f.block and not f.block % step and inside < stride
   count = (f.block - 1) // step + 1 + (inside > 0 and not even)
   reach = start + (extent - 1) * step
-  if reach >= f.extent or side.strides[d] < 0:
+  if reach >= f.extent:
     # Once in each of the blocks to which it carries.
     count *= (extent - 1) * step // f.extent + 2
     return _Held(min(count, extent), extent, False)
   count = min(count, extent)
-  return _Held(count, count, even)
+  return _backwards(_Held(count, count, even), side.strides[d], extent)
+
+
+def _lowest(side: Side, shape: Sequence[int]) -> int:
+  """The first element of its root that a side has any of."""
+  back = (s * (n - 1) for s, n in zip(side.strides, shape) if s < 0)
+  return side.offset + sum(back)
+
+
+def _backwards(held: _Held, stride: int, extent: int) -> _Held:
+  """The same of a dimension counted from its end where a stride leads back."""
+  if stride > 0 or not held.even:
+    return held
+  return held._replace(even=not extent % held.indices)
 
 
 def _factor(layout: Layout, stride: int) -> tuple[Factor, int]:
@@ -270,21 +278,22 @@ def _met(held: Sequence[_Held], far: Side, shape: Sequence[int]) -> int:
   """Of how many tiles on the other side a tile's elements are."""
   most = math.prod(h.indices for h in held)
   tiles, carry, unit = 1, 0, 1
+  lowest = _lowest(far, shape)
   for f in reversed(far.layout.factors):
     if f.extent == 1:
       continue
     dims = [
-      (abs(s) // unit, n, h if s > 0 else h._replace(even=False))
+      (abs(s) // unit, n, _backwards(h, s, n))
       for h, s, n in zip(held, far.strides, shape)
       if n > 1 and unit <= abs(s) < unit * f.extent
     ]
     if any(unit <= abs(s) < unit * f.extent and s % unit for s in far.strides):
       return min(most, math.prod(x.parts for x in far.layout.factors))
     dims.sort(reverse=True)
-    start = far.offset // unit % f.extent
+    start = lowest // unit % f.extent
     tiles *= _parts(f, start, carry, dims)
     reach = carry + sum((n - 1) * step for step, n, _ in dims)
-    over = start + reach >= f.extent or any(s < 0 for s in far.strides)
+    over = start + reach >= f.extent
     span = carry + sum((h.span - 1) * step for step, _, h in dims)
     carry = span // f.extent + 1 if over else 0
     unit *= f.extent
