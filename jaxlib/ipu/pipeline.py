@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import functools
 import gc
 import threading
 from dataclasses import replace
@@ -318,7 +319,7 @@ def read_options(compile_options: bytes) -> Options:
     CompileError: an unknown option (XLA's are ignored), or a bad value.
   """
   settings = active()
-  given = internals.compiler_options(compile_options) or {}
+  given = _compiler_options(compile_options)
   options = Options(
     target=settings.target,
     allow_out_of_memory=settings.allow_out_of_memory,
@@ -339,6 +340,11 @@ def read_options(compile_options: bytes) -> Options:
     except ValueError as e:
       raise invalid_argument(f"compiler option {name}={value!r}: {e}") from e
   return options
+
+
+@functools.lru_cache(maxsize=64)
+def _compiler_options(compile_options: bytes) -> dict[str, Any]:
+  return internals.compiler_options(compile_options) or {}
 
 
 def _read_tiles(value: Any, options: Options) -> dict[str, Any]:

@@ -102,6 +102,13 @@ class Target:
   # The default of poplin's option of this name [S].
   available_memory_proportion: float = 0.6
 
+  def __hash__(self) -> int:
+    return self._hash
+
+  @functools.cached_property
+  def _hash(self) -> int:
+    return hash(dataclasses.astuple(self))
+
   @property
   def has_regions(self) -> bool:
     """Whether some of a tile's SRAM is interleaved and cannot hold code."""

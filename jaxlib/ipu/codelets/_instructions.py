@@ -65,6 +65,10 @@ class Instruction(NamedTuple):
   imm: int
 
 
+_OPCODES = {int(op): op for op in Opcode}
+_TYPES = {int(t): t for t in RegisterType}
+
+
 @functools.lru_cache(maxsize=1024)
 def decode(code: bytes) -> tuple[Instruction, ...]:
   """The instructions of a register program.
@@ -77,10 +81,13 @@ def decode(code: bytes) -> tuple[Instruction, ...]:
       f"{len(code)} bytes of register program are no multiple of "
       f"{isa.INSTRUCTION.size}"
     )
-  return tuple(
-    Instruction(Opcode(op), RegisterType(t), a, b, c, imm)
-    for op, t, a, b, c, imm in isa.INSTRUCTION.iter_unpack(code)
-  )
+  try:
+    return tuple(
+      Instruction(_OPCODES[op], _TYPES[t], a, b, c, imm)
+      for op, t, a, b, c, imm in isa.INSTRUCTION.iter_unpack(code)
+    )
+  except KeyError as e:
+    raise ValueError(f"register program: {e} is no instruction's") from e
 
 
 def arguments(i: Instruction) -> tuple[int, ...]:

@@ -115,20 +115,21 @@ class _Pass:
     self.outputs = outputs
     self.masks: dict[int, DType] = {}
     self.instructions = decode(code)
+    self.inputs = [arguments(i) for i in self.instructions]
     self.dtypes = operand_dtypes
     self.scalars = scalars
     self.elements: list[DType | None] = []
     # Which values are the same for all elements.
     self.invariant: list[bool] = []
-    for i in self.instructions:
+    for i, inputs in zip(self.instructions, self.inputs, strict=True):
       self.invariant.append(
         i.imm in scalars
         if i.op == Opcode.LOAD
-        else i.op != Opcode.IOTA
-        and all(self.invariant[a] for a in arguments(i))
+        else i.op != Opcode.IOTA and all(self.invariant[a] for a in inputs)
       )
     self.proper = self.loop = self.issued = self.guessed = 0.0
-    self.single = Cycles(0.0)
+    # What takes one element at a time, and what of it is guessed.
+    self.single = self.single_guessed = 0.0
     self.hoisted = Cycles(0.0)
     self.unit = 1
     self.loaded: dict[int, DType] = {}
@@ -138,22 +139,24 @@ class _Pass:
     self.computed = 0
     self.converted: set[tuple[int, DType]] = set()
     self.users: dict[int, list[int]] = {}
-    for index, i in enumerate(self.instructions):
-      for a in arguments(i):
+    for index, inputs in enumerate(self.inputs):
+      for a in inputs:
         self.users.setdefault(a, []).append(index)
 
   def walk(self) -> None:
     """Visits all instructions in order."""
     for index, i in enumerate(self.instructions):
-      before = self.proper, self.loop, self.issued, self.unit, self.guessed
-      single = self.single
-      self.elements.append(self.visit(index, i))
-      if self.invariant[index]:
+      if not self.invariant[index]:
+        self.elements.append(self.visit(index, i))
+      else:
+        before = self.proper, self.loop, self.issued, self.unit, self.guessed
+        single = self.single, self.single_guessed
+        self.elements.append(self.visit(index, i))
         self.hoisted += Cycles(
           self.proper - before[0], guessed=self.guessed - before[4]
         )
         self.proper, self.loop, self.issued, self.unit, self.guessed = before
-        self.single = single
+        self.single, self.single_guessed = single
 
   def add(self, work: _inner_loops.Work) -> None:
     self.proper += work.proper
@@ -161,7 +164,8 @@ class _Pass:
     self.loop = max(self.loop, work.loop)
     self.unit = max(self.unit, work.unit)
     if work.unit == 1:
-      self.single += work.inside
+      self.single += work.proper
+      self.single_guessed += work.proper * work.guessed
 
   def cast(self, value: int, to: DType) -> None:
     """Charges a conversion, once per value and type."""
@@ -210,7 +214,7 @@ class _Pass:
     return to
 
   def _compute(self, index: int, i: Instruction) -> DType:
-    inputs = arguments(i)
+    inputs = self.inputs[index]
     typed = inputs[1:] if i.op == Opcode.SELECT else inputs
     elements = {e for v in typed if (e := self.elements[v]) is not None}
     dtype = self._computed_in(index, i, elements)
@@ -225,7 +229,7 @@ class _Pass:
     self.computes = True
     self.computed += 1
     self.binary |= len(inputs) > 1
-    by_scalar = len(inputs) == 2 and self._by_scalar(i)
+    by_scalar = len(inputs) == 2 and self._by_scalar(index)
     added_by = self._added_by(index) if by_scalar else None
     if added_by is not None and i.op == Opcode.MUL:
       if dtype in _inner_loops.ISSUE:
@@ -241,7 +245,7 @@ class _Pass:
     if to in _inner_loops.ISSUE:
       self.issued += _inner_loops.ISSUE[to]
       if work.unit == 1:
-        self.single += -_inner_loops.ISSUE[to]
+        self.single -= _inner_loops.ISSUE[to]
     return to
 
   def _is_mask(self, index: int, i: Instruction, dtype: DType) -> bool:
@@ -252,7 +256,7 @@ class _Pass:
     popnn/PerformanceEstimation.hpp) [S]: one for the comparison, two for what
     it selects. One more joins two masks.
     """
-    inputs = arguments(i)
+    inputs = self.inputs[index]
     of = self.masks.get(inputs[0])
     count = 1
     if i.op in _COMPARES:
@@ -278,7 +282,7 @@ class _Pass:
       return False
     for user in users:
       i = self.instructions[user]
-      first, *others = arguments(i)
+      first, *others = self.inputs[user]
       if i.op == Opcode.SELECT:
         good = first == mask and any(
           self.instructions[v].op == Opcode.CONST
@@ -295,9 +299,7 @@ class _Pass:
           and not self.invariant[other]
           and self.users[other] == [user]
           and other not in self.outputs
-          and all(
-            self._is_float(v, of) for v in arguments(self.instructions[other])
-          )
+          and all(self._is_float(v, of) for v in self.inputs[other])
           and self._zeroes(user, of)
         )
       if not good:
@@ -315,10 +317,10 @@ class _Pass:
       d == dtype for d in self.dtypes if d in _FLOATS
     )
 
-  def _by_scalar(self, i: Instruction) -> bool:
+  def _by_scalar(self, index: int) -> bool:
     """Whether an instruction's second operand is the same for all elements."""
-    a, b = arguments(i)
-    swaps = i.op in _COMMUTATIVE and self.invariant[a]
+    a, b = self.inputs[index]
+    swaps = self.instructions[index].op in _COMMUTATIVE and self.invariant[a]
     return swaps or self.invariant[b]
 
   def _added_by(self, index: int) -> Opcode | None:
@@ -331,7 +333,7 @@ class _Pass:
     user = self.instructions[users[0]]
     if user.op not in (Opcode.ADD, Opcode.SUB):
       return None
-    a, b = arguments(user)
+    a, b = self.inputs[users[0]]
     other = a if b == index else b
     if other == index or self.invariant[other]:
       return None
@@ -411,7 +413,7 @@ def profile(
   )
   each = Cycles(per_element, guessed=min(p.guessed, per_element))
   arithmetic = Cycles(p.proper, guessed=p.guessed)
-  single = p.single
+  single = Cycles(p.single, guessed=p.single_guessed)
   if p.computed > 1 and not (alone and p.scaled):
     each, single, arithmetic = map(all_derived, (each, single, arithmetic))
   return Profile(

@@ -28,7 +28,7 @@ _PIPELINE = (
   ("inline{default-pipeline=}", (b"composite", b"call")),
   ("func.func(chlo-legalize-to-stablehlo)", (b"chlo",)),
   (
-    f"stablehlo-legalize-to-hlo,{_CANONICALIZE},cse,{_CANONICALIZE},cse,"
+    f"stablehlo-legalize-to-hlo,cse,{_CANONICALIZE},cse,"
     "hlo-legalize-to-stablehlo",
     (b"",),
   ),
@@ -66,6 +66,8 @@ class Passes:
         (PassManager.parse(f"builtin.module({passes})"), words)
         for passes, words in _PIPELINE
       ]
+    for passes, _ in self._passes:
+      passes.enable_verifier(False)  # `run` does, once
     self.programs = self.bytes = 0
 
   def run(self, module: ir.Module, code: bytes) -> None:
@@ -73,6 +75,7 @@ class Passes:
     for passes, words in self._passes:
       if any(word in code for word in words):
         passes.run(module.operation)
+    module.operation.verify()
 
 
 _idle: list[Passes] = []  # threads that compile at once have their own

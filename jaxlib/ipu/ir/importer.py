@@ -233,18 +233,19 @@ class _Importer:
       for result, value in zip(results, inputs):
         self._values[result] = value
       return None
+    called = ()
     if name == "stablehlo.custom_call":
       name = _custom_call(operation)
+      if _CALLED in operation.attributes:
+        called = operation.attributes[_CALLED]
     definition = registry.REGISTRY.get(name)
     if definition is None:
       raise _unimplemented(name, operation.location)
     types = [self._type(r.type, operation) for r in results]
     bodies = [r.blocks[0] for r in operation.regions]
-    if _CALLED in operation.attributes:
-      # What a custom call calls are regions of it.
-      for symbol in operation.attributes[_CALLED]:
-        called = ir.FlatSymbolRefAttr(symbol).value
-        bodies.append(self._functions[called].regions[0].blocks[0])
+    for symbol in called:  # what a custom call calls are regions of it
+      function = self._functions[ir.FlatSymbolRefAttr(symbol).value]
+      bodies.append(function.regions[0].blocks[0])
     regions = tuple([self.graph(body) for body in bodies])
     attributes = definition.read(operation) if definition.read else None
     node = Node(name, inputs, types, attributes, regions, operation.location)

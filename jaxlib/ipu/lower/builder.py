@@ -6,7 +6,6 @@ not where the vertices are are copied there first (lower/exchange.py).
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -32,8 +31,7 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
   """What a compute set writes: a root and its dimensions, as `Operand`."""
 
   root: int

@@ -10,11 +10,10 @@ carries it, which is copied in each iteration (`Scope.carried`).
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +33,7 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(NamedTuple):
   """What a compute set reads: a view, and for each dimension of the iteration
   space the view's dimension that goes with it, or -1.
 
@@ -281,7 +279,7 @@ class Exchanges(Tensors):
     if projected is None:
       # A block straddles dimensions: give each tile its elements one by one.
       full = tuple(view.strides[to] if to >= 0 else 0 for to in dims)
-      expanded = dataclasses.replace(view, shape=shape, strides=full)
+      expanded = view._replace(shape=shape, strides=full)
       return partition, tuple(range(len(shape))), expanded
     return projected, renumbered, small
 
@@ -304,8 +302,7 @@ def _in_memory(
   if strided == list(range(len(view.shape))):
     return view, dims
   place = {to: i for i, to in enumerate(strided)}
-  small = dataclasses.replace(
-    view,
+  small = view._replace(
     shape=tuple(view.shape[to] for to in strided),
     strides=tuple(view.strides[to] for to in strided),
   )

@@ -164,7 +164,7 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
 def _no_data(memory: MemoryPlan) -> list[_Live]:
   """What of the fullest tile is no data, as far as it was given room."""
   tile, parts = memory.peak_tile, memory.code_parts
-  named = {n: int(x[tile]) for n, x in zip(NAMES, parts, strict=True)}
+  named = {name: int(getattr(parts, x)[tile]) for x, name in NAMES.items()}
   room = int(memory.code[tile] - parts.state[tile] - parts.stacks[tile])
   if room < parts.executable[tile]:
     named = {

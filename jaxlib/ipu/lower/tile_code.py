@@ -12,6 +12,7 @@ supervisor of a tile (crates/ipu-target/src/emit.rs) [S], one instruction each.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import defaultdict
 from collections.abc import Iterable
@@ -64,7 +65,8 @@ _WORKER_STACK, _SUPERVISOR_STACK = 512, 96
 _COPIES = 512
 
 
-class TileCode(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class TileCode:
   """Bytes on each tile.
 
   Attributes:
@@ -83,22 +85,26 @@ class TileCode(NamedTuple):
   host: Array
   stacks: Array
 
-  @property
+  @functools.cached_property
   def total(self) -> Array:
     """All of it."""
     return self.executable + self.state + self.stacks
 
-  @property
+  @functools.cached_property
   def executable(self) -> Array:
     """What has to lie where instructions are fetched."""
     return self.vertices + self.exchange + self.control + self.host
 
 
 # How each part is called in errors and reports.
-NAMES = (
-  "code of vertices", "state of vertices", "exchange code", "control code",
-  "code and packet headers of host streams", "stacks",
-)  # fmt: skip
+NAMES = {
+  "vertices": "code of vertices",
+  "state": "state of vertices",
+  "exchange": "exchange code",
+  "control": "control code",
+  "host": "code and packet headers of host streams",
+  "stacks": "stacks",
+}
 
 
 def tile_code(
@@ -283,7 +289,7 @@ class _Count:
 
   def finish(self) -> TileCode:
     """Bytes of each tile."""
-    exchange = self._exchange + ROW * self._rows
+    exchange = (self._exchange + ROW * self._rows) * WORD
     control = self._own + self._all + (_EXCHANGE - _WAIT) * self._rows
     state, vertices = (np.zeros(self._tiles, np.int64) for _ in range(2))
     for p, size in self._state.items():
@@ -294,8 +300,6 @@ class _Count:
       vertices += self._sizes[code] * self._anywhere(partitions)
     vertices += _COPIES * self._copying
     control *= WORD
-    works = (vertices > 0) * _WORKER_STACK * self._builder.target.num_workers
-    stacks = works + _SUPERVISOR_STACK * (control > 0)
-    return TileCode(
-      vertices, state, exchange * WORD, control, self._host, stacks
-    )
+    workers = _WORKER_STACK * self._builder.target.num_workers
+    stacks = (vertices > 0) * workers + (control > 0) * _SUPERVISOR_STACK
+    return TileCode(vertices, state, exchange, control, self._host, stacks)

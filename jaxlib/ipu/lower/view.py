@@ -6,9 +6,9 @@ nothing moves until a compute set needs the elements somewhere else.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Shape
@@ -24,8 +24,7 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
   return tuple(reversed(strides))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
   """Element (i, j, ...) is element `offset + i*strides[0] + ...` of `root`."""
 
   root: int
@@ -50,8 +49,7 @@ class View:
 
   def transpose(self, permutation: Sequence[int]) -> View:
     """Dimension d of the result is dimension permutation[d] of this."""
-    return dataclasses.replace(
-      self,
+    return self._replace(
       shape=tuple(self.shape[p] for p in permutation),
       strides=tuple(self.strides[p] for p in permutation),
     )
@@ -67,9 +65,7 @@ class View:
     if math.prod(shape):
       offset += sum(b * t for b, t in zip(starts, self.strides))
     strides = tuple(s * t for s, t in zip(steps, self.strides))
-    return dataclasses.replace(
-      self, shape=shape, offset=offset, strides=strides
-    )
+    return self._replace(shape=shape, offset=offset, strides=strides)
 
   def reverse(self, dimensions: Sequence[int]) -> View:
     """StableHLO's reverse."""
@@ -78,7 +74,7 @@ class View:
     for d in dimensions:
       offset += max(self.shape[d] - 1, 0) * strides[d]
       strides[d] = -strides[d]
-    return dataclasses.replace(self, offset=offset, strides=tuple(strides))
+    return self._replace(offset=offset, strides=tuple(strides))
 
   def broadcast(self, shape: Shape, dimensions: Sequence[int]) -> View:
     """StableHLO's broadcast_in_dim."""
@@ -86,7 +82,7 @@ class View:
     for d, to in enumerate(dimensions):
       if self.shape[d] == shape[to] and self.shape[d] != 1:
         strides[to] = self.strides[d]
-    return dataclasses.replace(self, shape=shape, strides=tuple(strides))
+    return self._replace(shape=shape, strides=tuple(strides))
 
   def windows(
     self,
@@ -107,14 +103,12 @@ class View:
       strides[d] = self.strides[d] * step
       shape.append(size)
       strides.append(self.strides[d] * dilation)
-    return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
+    return self._replace(shape=tuple(shape), strides=tuple(strides))
 
   def reshape(self, shape: Shape) -> View | None:
     """The same elements in another shape; None if no strides say it."""
     if math.prod(shape) == 0:
-      return dataclasses.replace(
-        self, shape=shape, strides=dense_strides(shape)
-      )
+      return self._replace(shape=shape, strides=dense_strides(shape))
     # Runs of dimensions that step through memory evenly, innermost last.
     runs: list[list[int]] = []
     for extent, stride in zip(self.shape, self.strides):
@@ -138,9 +132,7 @@ class View:
       strides.append(step)
       left //= extent
       step *= extent
-    return dataclasses.replace(
-      self, shape=shape, strides=tuple(reversed(strides))
-    )
+    return self._replace(shape=shape, strides=tuple(reversed(strides)))
 
 
 def positions(extent: int, size: int, step: int, dilation: int) -> int:
@@ -181,4 +173,4 @@ def adjoin(views: Sequence[View], dimension: int) -> View | None:
     shape[dimension] += v.shape[dimension]
   strides = list(first.strides)
   strides[dimension] = stride
-  return dataclasses.replace(first, shape=tuple(shape), strides=tuple(strides))
+  return first._replace(shape=tuple(shape), strides=tuple(strides))

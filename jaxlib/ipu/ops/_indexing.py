@@ -31,9 +31,7 @@ def index_view(view: View, indexing: Indexing) -> View:
   """The start indices as (batch..., components)."""
   rank = len(view.shape)
   if indexing.index_vector_dim == rank:
-    return dataclasses.replace(
-      view, shape=(*view.shape, 1), strides=(*view.strides, 0)
-    )
+    return view._replace(shape=(*view.shape, 1), strides=(*view.strides, 0))
   last = indexing.index_vector_dim
   order = [d for d in range(rank) if d != last] + [last]
   return view.transpose(order)

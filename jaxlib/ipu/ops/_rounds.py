@@ -10,7 +10,6 @@ the arrays where they are.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -290,7 +289,7 @@ def _source(builder: Builder, along: Along, count: int, size: int) -> _Parts:
   shape = (size, *view.shape[1:])
   root = _stack(builder, count, shape, view.dtype)
   strides = size * view.strides[0], *view.strides
-  parts = dataclasses.replace(view, shape=(count, *shape), strides=strides)
+  parts = view._replace(shape=(count, *shape), strides=strides)
   builder.copy_to([(parts, root)])
   return _Parts(root, d, True)
 
@@ -365,9 +364,7 @@ def _update(
   d, at = (0, nth) if stacked else (dim, begin)
   if stacked:
     some = _moved(some, dim, 0)
-    some = dataclasses.replace(
-      some, shape=(1, *some.shape), strides=(0, *some.strides)
-    )
+    some = some._replace(shape=(1, *some.shape), strides=(0, *some.strides))
   rank = len(some.shape)
   windows = moving_windows(some.shape, view.shape, view.dtype)
   plan = updates_in_place(windows, builder.tensors[view.root].layout)
@@ -393,6 +390,4 @@ def _moved(view: View, source: int, to: int) -> View:
 
 
 def _first(view: View) -> View:
-  return dataclasses.replace(
-    view, shape=view.shape[1:], strides=view.strides[1:]
-  )
+  return view._replace(shape=view.shape[1:], strides=view.strides[1:])

@@ -247,8 +247,8 @@ def _matrix(view: View, loops: Sequence[tuple[int, ...]]) -> View:
   merged = merge(view, [*loops, ones])
   assert merged is not None, "joined loops have one stride"
   rank = len(loops)
-  return dataclasses.replace(
-    merged, shape=merged.shape[:rank], strides=merged.strides[:rank]
+  return merged._replace(
+    shape=merged.shape[:rank], strides=merged.strides[:rank]
   )
 
 
@@ -265,8 +265,7 @@ def _operand(
     [ends[d] if loop else 1 for d, loop in enumerate(loops)],
     [1] * len(loops),
   )
-  some = dataclasses.replace(
-    some,
+  some = some._replace(
     shape=tuple(some.shape[d] for d in own),
     strides=tuple(some.strides[d] for d in own),
   )

@@ -139,16 +139,17 @@ def exchange(target: Target, moves: Sequence[Traffic]) -> Sourced:
   """One exchange of several moves."""
   if not moves:
     return superstep(target)
-  num_tiles = max(len(t.received) for t in moves)
-  received = np.zeros(num_tiles, np.int64)
-  sent = np.zeros(num_tiles, np.int64)
-  total = 0
-  for t in moves:
-    shared = target.tiles_per_bus > 1
-    bytes_in, bytes_out = t.load() if shared else (t.received, t.sent)
-    received[: len(bytes_in)] += bytes_in
-    sent[: len(bytes_out)] += bytes_out
-    total += int(t.received.sum())
+  shared = target.tiles_per_bus > 1
+  loads = [t.load() if shared else (t.received, t.sent) for t in moves]
+  received, sent = loads[0]
+  if len(moves) > 1:
+    num_tiles = max(len(bytes_in) for bytes_in, _ in loads)
+    received = np.zeros(num_tiles, np.int64)
+    sent = np.zeros(num_tiles, np.int64)
+    for bytes_in, bytes_out in loads:
+      received[: len(bytes_in)] += bytes_in
+      sent[: len(bytes_out)] += bytes_out
+  total = sum(int(t.received.sum()) for t in moves)
   found = superstep(
     target,
     bytes_in=int(received.max()),

@@ -63,6 +63,13 @@ class Layout:
   replicas: tuple[Replica, ...] = ()
   base: int = 0
 
+  def __hash__(self) -> int:
+    return self._hash
+
+  @functools.cached_property
+  def _hash(self) -> int:
+    return hash((self.factors, self.replicas, self.base))
+
   @functools.cached_property
   def num_elements(self) -> int:
     """Elements of what is mapped, each counted once."""

@@ -238,11 +238,12 @@ def _signatures() -> dict[int, Signature]:
 
 
 SIGNATURES = _signatures()
+_ARITY = {op: len(signature.operands) for op, signature in SIGNATURES.items()}
 
 
 def arity(op: int) -> int:
   """How many of a, b, c name values."""
-  return len(SIGNATURES[op].operands)
+  return _ARITY[op]
 
 
 # op, type, a, b, c, imm
