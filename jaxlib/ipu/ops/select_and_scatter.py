@@ -19,8 +19,9 @@ import numpy as np
 from jaxlib.ipu.codelets.reduce import identity
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
-from jaxlib.ipu.ir.emitter import Emitter, Number
+from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.node_emitter import Number
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.region import monoid
 from jaxlib.ipu.ops.windows import Window, read_window, windows
