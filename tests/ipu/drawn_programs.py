@@ -1,7 +1,7 @@
 """Compares JAX programs drawn at random with XLA:CPU.
 
 python tests/ipu/drawn_programs.py --count 100000 --jobs 2
-python tests/ipu/drawn_programs.py --seed 7 --count 1000
+python tests/ipu/drawn_programs.py --seed 7 --first 5000 --count 1000
 python tests/ipu/drawn_programs.py --only 7:123
 
 What fails is shrunk and printed as a script. Exits with 1 if anything failed.
@@ -68,14 +68,16 @@ class Job:
   def run(self) -> None:
     """Draws the next program while one runs."""
     options = self._options
-    numbers = range(self._number, options.count, options.jobs)
+    end = options.first + options.count
+    numbers = range(options.first + self._number, end, options.jobs)
     if options.only:
       numbers = [options.only[1]][self._number :]
     running: tuple[int, list[int], Program] | None = None
     until = time.monotonic() + 60 * options.minutes
     for number in [*numbers, None]:
       following = None
-      if time.monotonic() > until:
+      if number is not None and time.monotonic() > until:
+        _say(f"job {self._number}: no time for {number} and what follows")
         number = None
       if number is not None:
         choices, drawn = drawn_at(options.seed, number)
@@ -156,6 +158,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
   )
   parser.add_argument("--count", type=int, default=1000, help="programs")
   parser.add_argument("--seed", type=int, default=0, help="others for each")
+  parser.add_argument(
+    "--first", type=int, default=0, help="the number of the first program"
+  )
   parser.add_argument("--jobs", type=int, default=1, help="processes that draw")
   parser.add_argument(
     "--seconds", type=float, default=120, help="limit of a program"
@@ -186,7 +191,10 @@ def main(argv: Sequence[str]) -> int:
     options.seed, options.jobs = options.only[0], 1
   quiet()
   if options.show:
-    numbers = [options.only[1]] if options.only else range(options.count)
+    end = options.first + options.count
+    numbers = range(options.first, end)
+    if options.only:
+      numbers = [options.only[1]]
     for number in numbers:
       drawn = drawn_at(options.seed, number)[1]
       _say(drawn.script() if drawn else f"# {number}: none")
