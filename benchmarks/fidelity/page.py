@@ -25,7 +25,9 @@ and their sources,
 
 Graphcore's own model compiles no code unless it is told to, so most of its
 figures of memory have no code of vertices or of the program's steps, and no
-stacks, which follow from that code: they are compared without it.
+stacks, which follow from that code: they are compared without it. What
+TensorFlow is fed has no memory of its own once it has been used: here it is
+donated.
 
 No constant of the model is fitted to one of them, but these are read off them:
 what it takes to launch a vertex, off the additions and the products in f16, and

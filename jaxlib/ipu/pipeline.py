@@ -19,6 +19,7 @@ from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import (
   emit,
+  in_place,
   local_copies,
   memory,
   signature,
@@ -222,6 +223,8 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
   donated = {state.arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
   state.results = signature.bind_results(builder, state.module, views)
+  replacing = {state.results[j] for _, j in state.module.aliases}
+  in_place.write_in_place(builder, replacing)
   return builder
 
 

@@ -359,6 +359,15 @@ def test_chain_of_everything(check):
   )
 
 
+def test_long_chains_that_share_a_scalar_store_nothing_but_their_results(ipu):
+  def f(s, *xs):
+    return [jax.lax.erf_inv(x * s) for x in xs]
+
+  xs = [util.spec(256, 1472)] * 24
+  costs = util.costs(ipu, f, util.spec(), *xs)
+  assert costs["bytes accessed"] < 1.01 * 2 * len(xs) * 4 * 256 * 1472
+
+
 def test_special_functions_of_scipy(check):
   def functions(x, p):
     return {

@@ -174,11 +174,30 @@ def test_writing_what_is_not_the_programs_own(what):
 
 
 def test_computing_into_a_view():
+  kit = sample_programs.scatter(ReduceKind.SUM)
+  step = kit.steps[-1]
+  (access,) = step.results
+  root = kit.tensors[access.tensor]
+  step.results[0].tensor = kit.placed(
+    access.tensor, Layout.from_record(kit.program().mappings[root.mapping])
+  )
+  arguments = (
+    np.zeros((6, 2), np.float32),
+    np.zeros((4, 1), np.int32),
+    np.zeros((4, 2), np.float32),
+  )
+  assert trap(kit, *arguments).kind == "read-only"
+
+
+def test_a_map_into_parts_of_a_root():
   kit = Kit(tiles=1)
-  a, t = kit.argument((8,)), kit.tensor((8,))
-  view = kit.placed(t, single(8))
-  kit.execute(double(), (8,), [(a, (0,))], [(view, (0,))])
-  assert trap(kit, X).kind == "read-only"
+  a, r = kit.argument((8,)), kit.result((16,), layout=single(16))
+  for offset in 0, 1:
+    view = kit.placed(r, single(8), (8,), offset, (2,))
+    kit.execute(double(), (8,), [(a, (0,))], [(view, (0,))])
+  np.testing.assert_array_equal(run(kit, X).outputs[0], np.repeat(2 * X, 2))
+  kit.tensors[view].strides = [0]
+  assert trap(kit, X).kind == "race"
 
 
 def test_more_bytes_than_planned():

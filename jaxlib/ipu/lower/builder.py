@@ -263,6 +263,15 @@ class Builder(Exchanges):
           self._readers.setdefault(id(v), []).append(node)
     return self._readers.get(id(value), [])
 
+  def read_as(self, value: Value) -> Value:
+    """A value under the shape that others want, if that is all that they do
+    with it at first."""
+    readers = self.readers(value)
+    while len(readers) == 1 and readers[0].op == "stablehlo.reshape":
+      (value,) = readers[0].results
+      readers = self.readers(value)
+    return value
+
   def wanted(self, value: Value) -> Layout | None:
     """The mapping that a value has to have for those who read it: that of an
     array of its shape that is there already, and is read with it element by

@@ -125,9 +125,10 @@ class Timeline:
 
   def _execute(self, step: schema.Execute) -> Event:
     tensors = self._tensors
-    results = [tensors[a.tensor].root for a in step.results]
+    results = list(dict.fromkeys(tensors[a.tensor].root for a in step.results))
     codelet = CODELETS[type(step.fields)]
-    in_place = codelet.in_place
+    # What is written to a part of a root does not begin where an operand does.
+    in_place = codelet.in_place and results == [a.tensor for a in step.results]
     sizes = {SIZE[tensors[r].dtype] for r in results}
     # The one element of a scalar map is read before any result is written.
     scalar = in_place and math.prod(step.shape) == 1

@@ -29,7 +29,9 @@ def _concatenate(builder: Builder, node: Node) -> None:
   if whole is not None:
     builder.define(node.results[0], whole)
     return
-  root = builder.result(node)
+  value = node.results[0]
+  shape = builder.read_as(value).shape
+  root = builder.result(node, builder.default_layout(shape, value.dtype))
   whole = builder.root_view(root)
   pairs = [
     (view, part(whole, dimension, *bound))

@@ -16,7 +16,7 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -49,6 +49,7 @@ def choose_partition(builder: Builder, node: Node, views: list[View]) -> Layout:
   """
   result = node.results[0]
   default = builder.default_layout(result.shape, result.dtype)
+  default = _for_concatenation(builder, node, default)
   votes: dict[Layout, int] = {default: 0}
   for view in views:
     info = builder.tensors[view.root]
@@ -65,6 +66,35 @@ def choose_partition(builder: Builder, node: Node, views: list[View]) -> Layout:
       continue
     best, most = layout, size
   return best
+
+
+def _for_concatenation(builder: Builder, node: Node, default: Layout) -> Layout:
+  """The partition in which results that are only concatenated are where their
+  concatenation has them, if its default keeps its parts together."""
+  if len(node.results) < 2 or 0 in node.results[0].shape:
+    return default
+  found: Node | None = None
+  for value in node.results:
+    readers = builder.readers(builder.read_as(value))
+    if len(readers) != 1 or readers[0].op != "stablehlo.concatenate":
+      return default
+    if found is not None and readers[0] is not found:
+      return default
+    found = readers[0]
+  assert found is not None
+  whole = found.results[0]
+  dims = tuple(d for d in range(len(whole.shape)) if d != found.attributes)
+  shape = builder.read_as(whole).shape
+  layout = builder.default_layout(shape, whole.dtype)
+  own = project(layout, whole.shape, dims)
+  if (
+    own is None
+    or own.replicas
+    or own.num_elements != default.num_elements
+    or own.max_elements > _COARSER * default.max_elements
+  ):
+    return default
+  return own
 
 
 def _cheapest(

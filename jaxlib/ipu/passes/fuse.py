@@ -249,7 +249,57 @@ class _Fuser:
 
 
 def _chunks(group: list[Node]) -> list[list[Node]]:
-  """Splits an oversized group; graph order keeps the pieces acyclic."""
+  """Splits an oversized group, where it can between nodes that do not depend on
+  each other: what one piece makes for another has to be stored."""
+  if _fits(len(group), _reads(group)):
+    return [group]
+  pieces: list[list[Node]] = []
+  operands: set[int] = set()  # of the last piece
+  for part in _connected(group):
+    reads = _reads(part)
+    if not pieces or not _fits(len(pieces[-1]) + len(part), operands | reads):
+      pieces += [part] if _fits(len(part), reads) else _cut(part)
+      operands = _reads(pieces[-1])
+    else:
+      pieces[-1] += part
+      operands |= reads
+  return pieces
+
+
+def _fits(count: int, operands: set[int]) -> bool:
+  return count <= LARGEST_GROUP and len(operands) <= MOST_OPERANDS
+
+
+def _reads(nodes: list[Node]) -> set[int]:
+  """What nodes read that others make."""
+  inside = {id(n) for n in nodes}
+  return {
+    id(v)
+    for n in nodes
+    for v in n.inputs
+    if v.node is None or (id(v.node) not in inside and not _is_source(v.node))
+  }
+
+
+def _connected(nodes: list[Node]) -> list[list[Node]]:
+  """The nodes by what they have to do with each other's results, each part in
+  their order."""
+  parts: dict[int, list[Node]] = {}  # by node
+  for node in nodes:
+    found = [parts[id(v.node)] for v in node.inputs if id(v.node) in parts]
+    joined = max(found, key=len, default=[])
+    for part in {id(p): p for p in found if p is not joined}.values():
+      joined += part
+      parts.update((id(n), joined) for n in part)
+    joined.append(node)
+    parts[id(node)] = joined
+  place = {id(n): i for i, n in enumerate(nodes)}
+  found = list({id(p): p for p in parts.values()}.values())
+  return [sorted(p, key=lambda n: place[id(n)]) for p in found]
+
+
+def _cut(group: list[Node]) -> list[list[Node]]:
+  """Pieces of what depends on each other; its order keeps them acyclic."""
   pieces: list[list[Node]] = [[]]
   inner: set[int] = set()  # the last piece's nodes
   operands: set[int] = set()  # what it reads from elsewhere

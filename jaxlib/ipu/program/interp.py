@@ -307,6 +307,21 @@ class Machine:
       )
     return self.writable(tensor)
 
+  def part(
+    self, tensor: int, views: bool
+  ) -> tuple[TileMemory, TileMemory, Array]:
+    """A result of vertices that write where they compute: a root, or if they
+    may, a view of one.
+
+    Returns:
+      The root's memory; the result's, for its shape; and which elements of the
+      root the result's are.
+    """
+    t = self.program.tensors[tensor]
+    place = strided(t.offset, t.shape, t.strides).reshape(-1)
+    root = self.writable(t.root) if views else self.computed(tensor)
+    return root, self.memory[tensor], place
+
   def wrote(self, tensor: int, written: Mask) -> None:
     """Notes a write; one of all elements starts a new life."""
     self.uses.append((self.steps, tensor, not written.all()))

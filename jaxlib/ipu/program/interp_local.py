@@ -20,26 +20,28 @@ def execute(
   machine: Machine, step: schema.Execute, codelet: LocalCodelet
 ) -> None:
   """Runs the vertices, then writes: none sees what another has written."""
-  memories = [machine.computed(a.tensor) for a in step.results]
-  times = [
-    {tile: np.zeros(len(owned), np.int64) for tile, owned in m.tiles.items()}
-    for m in memories
-  ]
+  parts = [machine.part(a.tensor, codelet.in_place) for a in step.results]
+  memories = {m.number: m for m, _, _ in parts}
+  times = {
+    number: {tile: np.zeros(len(o), np.int64) for tile, o in m.tiles.items()}
+    for number, m in memories.items()
+  }
   pending: list[tuple[TileMemory, int, Elements, Array]] = []
   layout = machine.layouts[step.partition]
   for tile, cell in cells(layout, tuple(step.shape)):
     local = operands(machine, step, tile, cell, step.operands)
     values = codelet.vertex(step.fields, cell, local)
-    for access, m, count, value in zip(
-      step.results, memories, times, values, strict=True
+    for access, (m, part, place), value in zip(
+      step.results, parts, values, strict=True
     ):
-      to = targets(m, access, cell, codelet.reads_whole)
-      np.add.at(count.get(tile, np.zeros(0)), m.local(tile, to), 1)
+      to = place[targets(part, access, cell, codelet.reads_whole)]
+      count = times[m.number].get(tile, np.zeros(0))
+      np.add.at(count, m.local(tile, to), 1)
       pending.append((m, tile, to, store(value, m.dtype).reshape(-1)))
   for m, tile, to, value in pending:
     m.write(tile, to, value)
-  for m, count in zip(memories, times, strict=True):
-    machine.wrote(m.number, _written(m, count))
+  for number, m in memories.items():
+    machine.wrote(number, _written(m, times[number]))
   machine.count(step.cost, 0)
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from jaxlib.ipu.dtypes import COMPLEX, SIZE, STORED, DType, stored
-from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.layout import Layout, overlapping
 from jaxlib.ipu.program import schema, verify_compute, verify_memory
 from jaxlib.ipu.program.verify_memory import dense
 
@@ -238,6 +238,17 @@ class _Verifier:
     self.defined.add(number)
     self.fresh.difference_update(self.views.get(number, ()))
 
+  def writes_part(self, number: int) -> None:
+    """A step changes what a view of a root has."""
+    t = self.tensor(number)
+    shape, strides = tuple(t.shape), tuple(t.strides)
+    self.require(
+      not overlapping(shape, strides)
+      and all(s or n == 1 for n, s in zip(shape, strides, strict=True)),
+      f"writes to {number}, a view that has elements of {t.root} twice",
+    )
+    self.writes(t.root)
+
   def keeps_apart(self, source: int, result: int, in_place: bool) -> None:
     """A compute set that reads one root and writes another keeps them apart.
     (The moves of a copy happen at once, wherever their tensors are.)
@@ -371,7 +382,7 @@ class _Verifier:
   def _loop(self, step: schema.Repeat | schema.While, path: str) -> None:
     """What an iteration changes is not what the next one starts with."""
     where = self.where
-    for number in written_in([step]):
+    for number in written_in([step], self.tensors):
       self.fresh.difference_update(self.views.get(number, ()))
     exits: list[tuple[set[int], set[int]]] = []
     for _ in range(2):  # the second iteration meets what the first one left
@@ -405,7 +416,9 @@ class _Verifier:
     self.reads(number)
 
 
-def written_in(steps: Sequence[schema.Step]) -> set[int]:
+def written_in(
+  steps: Sequence[schema.Step], tensors: Sequence[schema.Tensor]
+) -> set[int]:
   """All tensors that these steps, and those inside them, may write."""
   found: set[int] = set()
   for step in steps:
@@ -413,12 +426,13 @@ def written_in(steps: Sequence[schema.Step]) -> set[int]:
       case schema.Copy():
         found.update(m.destination for m in step.moves)
       case schema.Execute() | schema.HostCallback():
-        found.update(a.tensor for a in step.results)
+        found.update(tensors[a.tensor].root for a in step.results)
       case schema.Repeat():
-        found |= written_in(step.body)
+        found |= written_in(step.body, tensors)
       case schema.While():
-        found |= written_in(step.condition) | written_in(step.body)
+        found |= written_in(step.condition, tensors)
+        found |= written_in(step.body, tensors)
       case schema.Switch():
         for branch in step.branches:
-          found |= written_in(branch.steps)
+          found |= written_in(branch.steps, tensors)
   return found

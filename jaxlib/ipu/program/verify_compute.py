@@ -42,8 +42,9 @@ def check(v: _Verifier, step: schema.Execute) -> None:
     _residency(v, step, shape, partition)
   if codelet.updates(step.fields):
     v.reads(step.results[0].tensor)
-  in_place = codelet.in_place
   for access in step.results:
+    written = v.tensor(access.tensor).root
+    in_place = codelet.in_place and written == access.tensor
     for source in step.operands:
       if in_place and size == 1:
         continue  # its one element is read before any result is written
@@ -53,8 +54,11 @@ def check(v: _Verifier, step: schema.Execute) -> None:
         and t.offset == 0
         and t.strides == dense(t.shape)
       )
-      v.keeps_apart(t.root, access.tensor, in_place and same_index)
-    v.writes(access.tensor)
+      v.keeps_apart(t.root, written, in_place and same_index)
+    if isinstance(step.fields, schema.Map) and written != access.tensor:
+      v.writes_part(access.tensor)
+    else:
+      v.writes(access.tensor)
 
 
 # --- Accesses and residency ---------------------------------------------------

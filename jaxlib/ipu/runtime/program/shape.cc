@@ -1,6 +1,8 @@
 #include "jaxlib/ipu/runtime/program/shape.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
@@ -38,6 +40,21 @@ bool Inside(const std::vector<int64_t>& shape, int64_t offset,
     }
   }
   return lowest >= 0 && highest < size;
+}
+
+bool Apart(const std::vector<int64_t>& shape,
+           const std::vector<int64_t>& strides) {
+  std::vector<std::pair<int64_t, int64_t>> walks;  // strides and extents
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] > 1) walks.emplace_back(std::abs(strides[d]), shape[d]);
+  }
+  std::sort(walks.begin(), walks.end());
+  int64_t reach = 0;  // of an element inside of its root: no overflow
+  for (const auto& [stride, extent] : walks) {
+    if (stride <= reach) return false;
+    reach += (extent - 1) * stride;
+  }
+  return true;
 }
 
 bool Dense(const std::vector<int64_t>& shape,

@@ -26,6 +26,10 @@ int64_t Count(const std::vector<int64_t>& shape);
 bool Inside(const std::vector<int64_t>& shape, int64_t offset,
             const std::vector<int64_t>& strides, int64_t size);
 
+// Whether different indices are different elements, by strides that nest.
+bool Apart(const std::vector<int64_t>& shape,
+           const std::vector<int64_t>& strides);
+
 // Whether the strides are those of row-major order without gaps.
 bool Dense(const std::vector<int64_t>& shape,
            const std::vector<int64_t>& strides);

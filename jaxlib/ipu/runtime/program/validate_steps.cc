@@ -47,20 +47,22 @@ class StepValidator {
   }
 
   // What a step writes is a root of the arena or a result: constants serve all
-  // runs, arguments are the caller's, and a view is written through its root.
-  Status CheckWrites(uint32_t tensor) {
-    const Tensor& t = p_.tensors[tensor];
-    if (t.root != tensor) {
-      return Corrupt("a step writes to tensor ", tensor, ", a view of ",
-                     t.root);
+  // runs, and arguments are the caller's. A map may write to views of them that
+  // have no element twice.
+  Status CheckWrites(uint32_t tensor, bool parts = false) {
+    const uint32_t root = p_.tensors[tensor].root;
+    if (root != tensor && !(parts && Apart(p_.tensors[tensor].shape,
+                                           p_.tensors[tensor].strides))) {
+      return Corrupt("a step writes to tensor ", tensor, ", a view of ", root);
     }
+    const Tensor& t = p_.tensors[root];
     if (t.space != static_cast<uint8_t>(Space::kArena) &&
         t.space != static_cast<uint8_t>(Space::kResult)) {
       return Corrupt("a step writes to tensor ", tensor,
                      ", which is an argument or a constant");
     }
     if (t.space == static_cast<uint8_t>(Space::kResult) &&
-        p_.results[t.address] == tensor) {
+        p_.results[t.address] == root) {
       written_[t.address] = true;
     }
     return Status();
@@ -80,7 +82,8 @@ class StepValidator {
     }
     for (const Access& a : s.results) {
       IPU_RETURN_IF_ERROR(CheckAccess(s, a, /*untouched=*/false));
-      IPU_RETURN_IF_ERROR(CheckWrites(a.tensor));
+      IPU_RETURN_IF_ERROR(
+          CheckWrites(a.tensor, std::holds_alternative<Map>(s.fields.value)));
     }
     return Status();
   }

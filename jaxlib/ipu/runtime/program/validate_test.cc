@@ -256,6 +256,25 @@ TEST(Validate, WhatIsWrittenMayBeWritten) {
   }));
 }
 
+TEST(Validate, AMapMayWriteAViewThatHasNothingTwice) {
+  const auto refused = [](std::vector<int64_t> strides, bool map) {
+    return Refused([&](Program& p) {
+      p.tensors[5].root = 1;  // the result, [4, 6]
+      p.tensors[5].strides = std::move(strides);
+      Execute e = StepOf<Execute>(p, 1);
+      e.shape = {6, 4};
+      if (map) e.fields.value = Map{};
+      e.operands = {};
+      e.results = {{5, {0, 1}}};
+      p.steps.push_back({e});
+    });
+  };
+  EXPECT_FALSE(refused({1, 6}, true));
+  EXPECT_TRUE(refused({1, 6}, false));
+  EXPECT_TRUE(refused({1, 0}, true));
+  EXPECT_TRUE(refused({1, 5}, true));
+}
+
 TEST(Validate, ResultsAreWritten) {
   const auto refused = [](std::vector<Step> steps) {
     return Refused([&](Program& p) { p.steps = std::move(steps); });

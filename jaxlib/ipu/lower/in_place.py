@@ -1,0 +1,227 @@
+"""Concatenations written in place.
+
+A concatenation copies its parts into a new root. Where the vertices of one map
+make all of them, for this copy alone, and on the tiles that have them in the
+concatenation, they write them where they belong: neither the parts nor the copy
+take anything. So are random bits, of which a counter gives several words, the
+gradients of an LSTM's gates, rotated halves.
+
+Vertices store 8 bytes at a time. Parts that are no multiple of that are packed
+in registers first, for which the local copy stays charged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.tensors import TensorInfo
+from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.program import schema
+
+_VECTOR_BYTES = 8
+
+
+def write_in_place(builder: Builder, replacing: Collection[int]) -> None:
+  """Rewrites such maps and copies.
+
+  Args:
+    builder: with all steps.
+    replacing: results that take the memory of donated arguments; they are
+      written as late as possible.
+  """
+  copies = [
+    step
+    for step, _ in builder.staying.values()
+    if len(step.moves) > 1 and not step.cost.exchange_bytes
+  ]
+  if not copies:
+    return
+  uses = _Uses(builder, replacing)
+  for copy in copies:
+    for root in dict.fromkeys(m.destination for m in copy.moves):
+      if root not in replacing:
+        uses.merge(copy, root)
+
+
+@dataclasses.dataclass(slots=True)
+class _Use:
+  """A step that writes or reads a root: which, when, and the list it is in."""
+
+  step: Any
+  time: int
+  steps: list[Any]
+
+
+class _Uses:
+  """Who uses each root."""
+
+  def __init__(self, builder: Builder, replacing: Collection[int]) -> None:
+    self._builder = builder
+    self._replacing = replacing
+    self._writes: dict[int, list[_Use]] = defaultdict(list)
+    self._reads: dict[int, list[_Use]] = defaultdict(list)
+    self._time = 0
+    self._walk(builder.steps)
+
+  def _walk(self, steps: list[Any]) -> None:
+    tensors = self._builder.tensors
+    for step in steps:
+      self._time += 1
+      use = _Use(step, self._time, steps)
+      read: list[int] = []
+      written: list[int] = []
+      if isinstance(step, schema.Execute | schema.HostCallback):
+        read += [a.tensor for a in step.operands]
+        written += [a.tensor for a in step.results]
+      elif isinstance(step, schema.Copy):
+        read += [m.source for m in step.moves]
+        written += dict.fromkeys(m.destination for m in step.moves)
+      elif isinstance(step, schema.HostCopy):
+        read.append(step.tensor)
+        written.append(step.tensor)
+      elif isinstance(step, schema.While):
+        self._walk(step.condition)
+        read.append(step.predicate)
+        self._walk(step.body)
+      elif isinstance(step, schema.Repeat):
+        self._walk(step.body)
+      elif isinstance(step, schema.Switch):
+        read.append(step.selector)
+        for branch in step.branches:
+          self._walk(branch.steps)
+      for number in read:
+        self._reads[tensors[number].root].append(use)
+      for number in written:
+        if tensors[number].root == number:
+          self._writes[number].append(use)
+
+  def merge(self, copy: schema.Copy, root: int) -> None:
+    """Lets the step that makes all parts of a root write it, if one does."""
+    tensors = self._builder.tensors
+    moves = [m for m in copy.moves if m.destination == root]
+    sources = [m.source for m in moves]
+    (use, *others) = self._writes[root]
+    makers = [w for s in sources for w in self._writes[s]]
+    if others or len(makers) != len(sources) or len({*sources}) < len(sources):
+      return
+    step = makers[0].step
+    if (
+      any(w.step is not step for w in makers)
+      or makers[0].steps is not use.steps
+      or not isinstance(step, schema.Execute)
+      or not isinstance(step.fields, schema.Map)
+      or not self._only_for(copy, root, use.time, sources)
+    ):
+      return
+    views = [self._destination(move) for move in moves]
+    whole = sum(v.size for v in views if v is not None)
+    if None in views or whole != tensors[root].size:
+      return
+    self._rewrite(copy, root, step, moves, [v for v in views if v is not None])
+    if not copy.moves:
+      use.steps[:] = [s for s in use.steps if s is not copy]
+      del self._builder.staying[id(copy)]
+
+  def _only_for(
+    self, copy: schema.Copy, root: int, time: int, sources: list[int]
+  ) -> bool:
+    """Whether nobody else reads the sources, and the root is read later only.
+
+    A root that is copied to another may have its place, which what a loop
+    carries and donated memory would not be free for yet.
+    """
+    tensors = self._builder.tensors
+    for source in sources:
+      info = tensors[source]
+      (reader, *others) = self._reads[source]
+      if others or reader.step is not copy or info.layout.replicas:
+        return False
+      if info.space != schema.ARENA:
+        return False
+    for reader in self._reads[root]:
+      if reader.time <= time:
+        return False
+      for to in self._copied_to(reader.step, root):
+        if tensors[to].space != schema.RESULT or to in self._replacing:
+          return False
+    return True
+
+  def _copied_to(self, step: Any, root: int) -> list[int]:
+    """The roots to which a step copies one."""
+    if not isinstance(step, schema.Copy):
+      return []
+    found = [m.destination for m in step.moves if m.source == root]
+    return [n for n in found if self._builder.tensors[n].root == n]
+
+  def _destination(self, move: schema.Move) -> View | None:
+    """All of a move's source as a view of where it goes."""
+    source = self._builder.tensors[move.source]
+    read = View(
+      move.source, move.source_offset, tuple(move.source_strides),
+      tuple(move.shape), source.dtype,
+    )  # fmt: skip
+    if not self._builder.is_identity(read):
+      return None
+    return View(
+      move.destination, move.destination_offset,
+      tuple(move.destination_strides), tuple(move.shape), source.dtype,
+    ).reshape(source.shape)  # fmt: skip
+
+  def _rewrite(
+    self,
+    copy: schema.Copy,
+    root: int,
+    step: schema.Execute,
+    moves: list[schema.Move],
+    views: list[View],
+  ) -> None:
+    builder = self._builder
+    tensors = builder.tensors
+    _, kept = builder.staying[id(copy)]
+    left = [
+      (move, stays)
+      for move, stays in zip(copy.moves, kept, strict=True)
+      if move.destination != root
+    ]
+    if not _in_vectors(tensors[root], views):
+      stay = [
+        k for m, k in zip(copy.moves, kept, strict=True)
+        if m.destination == root and k is not None
+      ]  # fmt: skip
+      total = np.zeros(builder.target.num_tiles, np.int64)
+      for k in stay:
+        total[: len(k)] += k
+      packing = cost.local_copy(builder.target, int(total.max()))
+      step.cost = cost.add(step.cost, packing)
+    for move, view in zip(moves, views, strict=True):
+      source = tensors[move.source]
+      source.root, source.offset = root, view.offset
+      source.strides = view.strides
+    copy.moves[:] = [move for move, _ in left]
+    builder.staying[id(copy)] = copy, [stays for _, stays in left]
+
+
+def _in_vectors(root: TensorInfo, views: list[View]) -> bool:
+  """Whether all parts come in whole vectors."""
+  vector = _VECTOR_BYTES // min(SIZE[root.dtype], _VECTOR_BYTES)
+  for view in views:
+    run = 1
+    strides = []
+    for extent, stride in zip(reversed(view.shape), reversed(view.strides)):
+      if extent == 1:
+        continue
+      if stride == run and not strides:
+        run *= extent
+      else:
+        strides.append(stride)
+    if any(n % vector for n in (run, view.offset, *strides)):
+      return False
+  return True
