@@ -7,7 +7,7 @@ take anything. So are random bits, of which a counter gives several words, the
 gradients of an LSTM's gates, rotated halves.
 
 Vertices store 8 bytes at a time. Parts that are no multiple of that are packed
-in registers first, for which the local copy stays charged.
+in registers first, which is charged as a copy of what is written. [D]
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Collection
 from typing import Any
-
-import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder
@@ -192,14 +190,9 @@ class _Uses:
       if move.destination != root
     ]
     if not _in_vectors(tensors[root], views):
-      stay = [
-        k for m, k in zip(copy.moves, kept, strict=True)
-        if m.destination == root and k is not None
-      ]  # fmt: skip
-      total = np.zeros(builder.target.num_tiles, np.int64)
-      for k in stay:
-        total[: len(k)] += k
-      packing = cost.local_copy(builder.target, int(total.max()))
+      item = SIZE[tensors[root].dtype]
+      size = tensors[root].layout.max_elements * item
+      packing = cost.local_copy(builder.target, size)
       step.cost = cost.add(step.cost, packing)
     for move, view in zip(moves, views, strict=True):
       source = tensors[move.source]
