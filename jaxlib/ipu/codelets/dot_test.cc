@@ -236,6 +236,89 @@ TEST(DotTest, BooleansAreOrOfAnds) {
   }
 }
 
+// Matrices whose rows j and J - j are the same or differ in sign, as a Fourier
+// transform's, or nearly so; all numbers are small integers, all sums exact.
+TEST(DotTest, RowsThatMirrorEachOther) {
+  std::mt19937 random(10);
+  struct Case {
+    int64_t planes, plane, columns, batch, data;
+    bool lhs, data_in_batch;  // which is the matrix; which has the batch
+  };
+  for (const Case& c :
+       {Case{2, 25, 20, 2, 700, false, false},
+        Case{2, 16, 40, 1, 900, true, false},
+        Case{1, 40, 9, 50, 20, false, true}, Case{2, 9, 30, 60, 40, true, true},
+        Case{1, 33, 17, 3, 999, true, false}}) {
+    const int64_t terms = c.planes * c.plane;
+    for (int wrong : {0, 1, 2}) {
+      const bool in_matrix = c.batch > 1 && !c.data_in_batch;
+      const std::vector<int64_t> shape = {c.batch, c.lhs ? c.columns : c.data,
+                                          c.lhs ? c.data : c.columns, terms};
+      const int32_t own = c.lhs ? 1 : 2, other = 3 - own;
+      // The matrix (batch, terms, columns), the data (batch, ..., terms).
+      TestArray w(program::kF32, {in_matrix ? c.batch : 1, terms, c.columns},
+                  {0, 3, own}, 4, random, false);
+      TestArray x(program::kF32, {c.data_in_batch ? c.batch : 1, c.data, terms},
+                  {0, other, 3}, 4, random, wrong == 2);
+      if (!in_matrix) w.operand().dims[0] = -1;
+      if (!c.data_in_batch) x.operand().dims[0] = -1;
+      const auto over = [&](bool batch, int32_t d) {
+        std::vector<int64_t> extents = {batch ? c.batch : 1, 1, 1, terms};
+        extents[d] = shape[d];
+        return extents;
+      };
+      ForEachIndex(over(c.data_in_batch, other), [&](const auto& i) {
+        x.At<float>(i) = static_cast<float>(random() % 16) - 8;
+      });
+      ForEachIndex(over(in_matrix, own), [&](std::vector<int64_t> i) {
+        const int64_t j = i[3] % c.plane, p = i[3] / c.plane;
+        // Half the columns of each matrix, or all of every other one.
+        const bool half = in_matrix ? i[0] % 2 : i[own] * 2 >= c.columns;
+        const int sign = half == (p == 0) ? -1 : 1;
+        if (2 * j > c.plane) {
+          i[3] = p * c.plane + c.plane - j;
+          const float value = sign * w.At<float>(i);
+          i[3] = p * c.plane + j;
+          w.At<float>(i) = value;
+        } else {
+          w.At<float>(i) =
+              j == 0 && sign < 0 ? 0 : static_cast<float>(random() % 16) - 8;
+        }
+      });
+      if (wrong == 1) {
+        std::vector<int64_t> last = {0, 0, 0, terms - 1};
+        last[own] = c.columns - 1;
+        w.At<float>(last) += 1;
+      }
+      ThreadPool threads(2);
+      for (const Factories* table : AllTables()) {
+        for (bool adds : {false, true}) {
+          TestArray result(program::kF32, {shape[0], shape[1], shape[2]},
+                           {0, 1, 2}, 4, random, false);
+          ForEachIndex({shape[0], shape[1], shape[2], 1},
+                       [&](const auto& i) { result.At<float>(i) = 3; });
+          program::Dot fields = DotOf(program::kF32);
+          fields.adds = adds;
+          TestArray& lhs = c.lhs ? w : x;
+          TestArray& rhs = c.lhs ? x : w;
+          RunKernel(*table, fields, shape, {&lhs, &rhs}, {&result}, threads);
+          EXPECT_TRUE(result.GapsIntact());
+          ForEachIndex({shape[0], shape[1], shape[2], 1},
+                       [&](std::vector<int64_t> i) {
+                         float sum = adds ? 3 : 0;
+                         for (i[3] = 0; i[3] < terms; ++i[3]) {
+                           sum += w.At<float>(i) * x.At<float>(i);
+                         }
+                         i[3] = 0;
+                         ASSERT_EQ(result.At<float>(i), sum)
+                             << terms << " terms, wrong " << wrong;
+                       });
+        }
+      }
+    }
+  }
+}
+
 // The windows of a row of kPlaces elements of kChannels, three elements each,
 // one in two, times a kernel: rows and terms overlap in memory.
 TEST(DotTest, WindowsThatOverlap) {

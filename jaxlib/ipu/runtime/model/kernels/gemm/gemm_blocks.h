@@ -26,6 +26,8 @@ inline constexpr int64_t kBlockBytes = 512 << 10;
 // Terms per block: a packed strip of rows and a tile's columns of the block
 // share the first-level cache.
 inline constexpr int64_t kTerms = 256;
+// Multiply-adds that are worth a second thread: a few microseconds.
+inline constexpr double kWorthThread = 1 << 17;
 
 }  // namespace gemm
 

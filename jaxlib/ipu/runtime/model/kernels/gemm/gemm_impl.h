@@ -11,14 +11,13 @@
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_blocks.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_fourier.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pairs.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_vector.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace gemm {
 
-// Multiply-adds that are worth a second thread: a few microseconds.
-inline constexpr double kWorthThread = 1 << 17;
 // Rows of a result that are evenly spaced, which are worth a strip.
 inline constexpr int64_t kWorthRows = kTileRows / 2;
 
@@ -48,12 +47,17 @@ Gemm<T>::Gemm(const Product& product, uint8_t native) : p_(product) {
   load_lhs_ = LoadRunOf<T>(p_.lhs.dtype);
   load_rhs_ = LoadRunOf<T>(p_.rhs.dtype);
   store_ = StoreRunOf<T>(p_.result.dtype);
+  fourier_ = FindFourier();
 }
 
 template <typename T>
 void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
                   ThreadPool& threads) const {
   if (p_.exchanged) std::swap(lhs, rhs);
+  if constexpr (std::is_floating_point_v<T>) {
+    const std::vector<Mirrored> parts = MirroredParts(lhs, rhs);
+    if (!parts.empty()) return RunFourier(lhs, rhs, result, parts, threads);
+  }
   const Grid grid = Split(threads.threads());
   const int64_t parts = p_.batch * grid.m * grid.n;
   const double work = static_cast<double>(p_.m) * p_.n * p_.k * p_.batch;
