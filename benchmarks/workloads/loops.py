@@ -36,6 +36,22 @@ def recurrence(x, n):
   return lax.fori_loop(0, n, lambda i, x: x * 0.99 + 0.5, x)
 
 
+def lorenz(x, n):
+  """Runge-Kutta steps of three numbers that are sliced and stacked."""
+
+  def slope(s):
+    x, y, z = s
+    return jnp.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+
+  def step(i, s, h=1e-3):
+    a = slope(s)
+    b = slope(s + h / 2 * a)
+    c = slope(s + h / 2 * b)
+    return s + h / 6 * (a + 2 * b + 2 * c + slope(s + h * c))
+
+  return lax.fori_loop(0, n, step, x)
+
+
 def newton(x, n):
   del n
 
@@ -86,6 +102,8 @@ WORKLOADS = [
   jitted("loops", "collatz of 97", collatz, state(97), limit=SCALAR_LIMIT),
   jitted("loops", "vector of 8, 10000 trips", recurrence,
          state(10_000, 8), limit=SCALAR_LIMIT),
+  jitted("loops", "lorenz, 1000 trips", lorenz, state(1000, 3),
+         limit=SCALAR_LIMIT, tolerance=1e-3),
   jitted("loops", "vector of 16, 1000 trips", vector, state(1000, 16)),
   jitted("loops", "vector of 4096, 100 trips", vector, state(100, 4096)),
   jitted("loops", "newton, 1024", newton, state(0, 1024)),

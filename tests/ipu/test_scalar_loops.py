@@ -67,6 +67,32 @@ def test_a_random_recurrence(check, recurrence, shape, turns, fixed):
   check(f, np.int32(turns), *carries, rtol=0)
 
 
+@given(
+  dtype=st.sampled_from(util.ALL),
+  n=st.integers(2, 5),
+  places=st.lists(st.integers(0, 4), min_size=10, max_size=10),
+  reversed_=st.booleans(),
+)
+def test_short_vectors_that_are_sliced_and_stacked(
+  check, dtype, n, places, reversed_
+):
+  """Elements of vectors next to the vectors themselves."""
+  step = STEPS["the smaller" if dtype == np.dtype(bool) else "the sum"]
+
+  def f(turns, x, y):
+    def turn(i, carry):
+      x, y = carry
+      z = jnp.stack([step(x[p % n], y[q % n], i)
+                     for p, q in zip(places[:n], places[5:])])  # fmt: skip
+      w = jnp.where(x > z, y, z)
+      return step(x[::-1] if reversed_ else x, w, i), jnp.minimum(w, z)
+
+    return lax.fori_loop(0, turns, turn, (x, y))
+
+  x, y = (util.sample(dtype, (n,), low=0, high=3, key=k) for k in (1, 2))
+  check(f, np.int32(4), x, y, rtol=0)
+
+
 def test_carries_that_change_places(check):
   def f(n, a, b, c):
     def turn(i, carries):

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/walk.h"
@@ -48,13 +50,75 @@ struct Destination {
   bool direct() const { return dense && convert == nullptr; }
 };
 
+// A map of a few elements, which a tape takes as so many maps of one: values
+// then stay in registers on their way from and to those that stack and slice
+// them, where a vector would wait for its elements to be stored.
+struct ShortMap {
+  // More are a vector's worth.
+  static constexpr int64_t kMost = 4;
+
+  program::RegisterCode code;
+  std::vector<int64_t> shape;
+  std::vector<Operand> operands, results;
+
+  // Whether all that it computes is an instruction or two each.
+  static bool Fits(const program::RegisterCode& code, int64_t size) {
+    return size > 1 && size <= kMost &&
+           std::all_of(code.code.begin(), code.code.end(),
+                       [](const program::Instruction& i) {
+                         return i.op == program::Opcode::kLoad ||
+                                i.op == program::Opcode::kConst || IsNative(i);
+                       });
+  }
+
+  // The tensors' elements at a flat index, over a space of one element.
+  std::vector<Operand> At(std::vector<Operand> tensors, int64_t index) const {
+    for (size_t d = shape.size(); d-- > 0; index /= shape[d]) {
+      for (Operand& o : tensors) {
+        o.view.offset += index % shape[d] * o.Stride(d) * o.view.item_size;
+      }
+    }
+    return tensors;
+  }
+
+  bool Record(Tape& tape) const {
+    int64_t size = 1;
+    for (int64_t extent : shape) size *= extent;
+    std::vector<RegisterProgram> programs;
+    size_t slots = 0;
+    for (int64_t i = 0; i < size; ++i) {
+      const std::vector<Operand> to = At(results, i);
+      auto program = RegisterProgram::Make(
+          code, std::vector<int64_t>(shape.size(), 1), At(operands, i), &to);
+      if (!program.ok()) return false;
+      slots += program->plan().num_slots + 2 * to.size();
+      programs.push_back(std::move(*program));
+    }
+    if (!tape.HasRoom(slots)) return false;
+    for (int64_t i = 0; i < size; ++i) {
+      std::vector<ItemStore> stores;
+      for (const Operand& to : At(results, i)) {
+        const bool as_is = programs[i].stores_elements(stores.size()) ||
+                           FindStore(to.view.dtype) == nullptr;
+        stores.push_back({{to.view.base, to.view.offset, to.view.item_size},
+                          as_is ? uint8_t{0} : to.view.dtype});
+      }
+      tape.Evaluate(programs[i].plan(), stores);
+      tape.Keep(std::move(programs[i]));
+    }
+    return true;
+  }
+};
+
 class MapKernel : public Kernel {
  public:
+  // `few` is null for maps of one element, or many.
   MapKernel(RegisterProgram program, std::vector<Destination> destinations,
-            int64_t size)
+            int64_t size, std::unique_ptr<const ShortMap> few)
       : program_(std::move(program)),
         destinations_(std::move(destinations)),
-        size_(size) {
+        size_(size),
+        few_(std::move(few)) {
     double nanoseconds = program_.nanoseconds();
     for (const Destination& d : destinations_) {
       nanoseconds += (d.dense ? 0.02 : 0.2) * d.item_size;
@@ -78,6 +142,7 @@ class MapKernel : public Kernel {
 
   bool Record(model::Tape& tape) const override {
     Tape& to = static_cast<Tape&>(tape);
+    if (few_ != nullptr && few_->Record(to)) return true;
     if (is_native_ && inline_) return RecordNative(to);
     if (size_ != 1) {
       if (inline_) to.Call(RunRecorded, this);
@@ -217,6 +282,7 @@ class MapKernel : public Kernel {
   RegisterProgram program_;
   std::vector<Destination> destinations_;
   int64_t size_;
+  std::unique_ptr<const ShortMap> few_;
   int64_t grain_;
   bool inline_;
   bool is_native_;
@@ -306,14 +372,18 @@ KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
   if (size == 0) return {std::make_unique<EmptyKernel>()};
 
   program::LeaveRoundingToStores(*code, dtypes);
+  std::unique_ptr<ShortMap> few;
+  if (ShortMap::Fits(*code, size)) {
+    few = std::make_unique<ShortMap>(ShortMap{*code, shape, operands, results});
+  }
   auto program =
       RegisterProgram::Make(std::move(*code), shape, operands, &results);
   if (!program.ok()) return program.status();
   for (size_t j = 0; j < destinations.size(); ++j) {
     if (program->stores_elements(j)) destinations[j].convert = nullptr;
   }
-  return {std::make_unique<MapKernel>(std::move(*program),
-                                      std::move(destinations), size)};
+  return {std::make_unique<MapKernel>(
+      std::move(*program), std::move(destinations), size, std::move(few))};
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/code_memory.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/tape_step.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -54,6 +56,13 @@ class Tape : public model::Tape {
   // values of its own and stores its outputs right away.
   bool Run(const Plan& plan, std::span<const Item> outputs, uint32_t count);
 
+  // A program whose plan was recorded, for as long as the tape is there.
+  void Keep(RegisterProgram program) { kept_.push_back(std::move(program)); }
+  // Whether so many more slots are few enough.
+  bool HasRoom(size_t slots) const {
+    return slots_.size() + slots <= kMostSlots;
+  }
+
   // Points `slots` at memory and at `cells`; both have kMostSlots elements.
   void Bind(const Memory& memory, char** slots, uint64_t* cells) const;
 
@@ -79,6 +88,7 @@ class Tape : public model::Tape {
   std::vector<Slot> slots_;
   std::vector<TapeStep> steps_;
   std::vector<CodeHandle> code_;
+  std::vector<RegisterProgram> kept_;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS
