@@ -64,10 +64,11 @@ def _emit(
   del returns_token  # it comes and goes with `token`
   if partitioned and result_avals:
     raise ValueError("a partitioned callback cannot return values")
+  result_types = array_types(result_avals)
   function = host_functions.PythonFunction(
-    _canonical(callback),
+    _canonical(callback, [dtype for dtype, _ in result_types]),
     array_types(operand_avals),
-    array_types(result_avals),
+    result_types,
   )
   # JAX keeps it as long as the executable, and runs of it, exist. Older
   # versions of it also keep such programs out of the compilation cache; the
@@ -112,14 +113,19 @@ def _with_token(sharding: Any) -> Any:
   return dataclasses.replace(sharding, shardings=(token, first, *rest))
 
 
-def _canonical(callback: Callable[..., Any]) -> Callable[..., list[Any]]:
+def _canonical(
+  callback: Callable[..., Any], expected: Sequence[np.dtype[Any]]
+) -> Callable[..., list[Any]]:
   """Results as NumPy arrays of the types that JAX gives such values."""
   from jaxlib.ipu import internals
 
   def call(*args: Any) -> list[Any]:
     values = [np.asarray(v) for v in callback(*args)]
-    canonical = map(internals.canonical, values)
-    return [v if c is None else c for v, c in zip(values, canonical)]
+    for i, (value, dtype) in enumerate(zip(values, expected)):
+      if value.dtype != dtype:
+        canonical = internals.canonical(value)
+        values[i] = value if canonical is None else canonical
+    return values
 
   return call
 

@@ -283,7 +283,7 @@ def _call(function: PythonFunction, operands: int, results: int) -> None:
 
 
 def _addresses(table: int, count: int) -> Sequence[int]:
-  return list((ctypes.c_size_t * count).from_address(table)) if count else []
+  return (ctypes.c_size_t * count).from_address(table)[:] if count else []
 
 
 def _at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -291,5 +291,4 @@ def _at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
   size = math.prod(shape) * dtype.itemsize
   if not size:
     return np.empty(shape, dtype)
-  memory = (ctypes.c_byte * size).from_address(address)
-  return np.ndarray(shape, dtype, memoryview(memory))
+  return np.ndarray(shape, dtype, (ctypes.c_byte * size).from_address(address))
