@@ -291,4 +291,5 @@ def _at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
   size = math.prod(shape) * dtype.itemsize
   if not size:
     return np.empty(shape, dtype)
-  return np.ndarray(shape, dtype, (ctypes.c_byte * size).from_address(address))
+  memory: Any = (ctypes.c_byte * size).from_address(address)
+  return np.ndarray(shape, dtype, memory)
