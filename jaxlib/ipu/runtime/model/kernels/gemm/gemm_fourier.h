@@ -123,12 +123,13 @@ void Gemm<T>::RunFourierPart(const char* lhs, const char* rhs, char* result,
     T* added = packed + kWidth * p_.k + kWidth;
     const gemm::Packer<T> packer{p_.rhs, rhs_native_, load_rhs_};
     tile.b = added;
-    tile.b_k = kWidth;
     for (int64_t j = range.begin; j < range.end; j += kWidth) {
       tile.columns = std::min(kWidth, range.end - j);
-      packer.Pack(rhs, {j, j + tile.columns}, {0, p_.k}, packed, kWidth);
+      // Whole vectors, one or two.
+      tile.b_k = gemm::CeilDiv(tile.columns, kLanes<T>) * kLanes<T>;
+      packer.Pack(rhs, {j, j + tile.columns}, {0, p_.k}, packed, tile.b_k);
       for (const Mirrored& part : parts) {
-        gemm::AddPairs(packed, kWidth, part, added);
+        gemm::AddPairs(packed, tile.b_k, part, added);
         const ResultRows to = {result_of(part) + j, 0, &p_.result.row};
         tile.k = part.terms();
         tile.a_k = part.columns.size();
