@@ -330,3 +330,32 @@ def test_products_stay_within_their_share_of_sram(ipu, f, shapes):
   assert cycles == sorted(cycles)
   least = compiled(ipu_available_memory_proportion=0.06)
   np.testing.assert_array_equal(least(*arguments), compiled()(*arguments))
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("n", [100, 512, 1000, 1024])
+def test_products_of_halves_are_cut_in_whole_words(ipu, n):
+  """Blocks that cut words would be put together where they arrive."""
+  for f in (jnp.matmul, lambda x, y: x @ y.T):
+    f32, f16 = (
+      util.costs(ipu, f, *[util.spec(n, n, dtype=dtype)] * 2)["ipu cycles"]
+      for dtype in (np.float32, np.float16)
+    )
+    assert f16 < (0.65 if n > 100 else 0.9) * f32
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize(
+  "m, k, n", [(2, 33, 512), (3, 15, 512), (300, 20, 512)]
+)
+def test_small_products_of_halves_are_no_dearer(ipu, m, k, n):
+  f32, f16 = (
+    util.costs(
+      ipu,
+      jnp.matmul,
+      util.spec(m, k, dtype=dtype),
+      util.spec(k, n, dtype=dtype),
+    )["ipu cycles"]
+    for dtype in (np.float32, np.float16)
+  )
+  assert f16 < f32

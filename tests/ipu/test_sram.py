@@ -68,6 +68,14 @@ def test_complex_numbers_take_the_layout_of_pairs(fullest_tile_bytes):
   assert fullest_tile_bytes(DType.C64, (1000, 3), 1472) == expected
 
 
+def test_default_blocks_are_whole_words():
+  machine = target.resolve("ipu2", None)
+  for item_bytes in (1, 2, 4):
+    for columns in (100, 1000, 1024):
+      rows = spread(machine, (columns, columns), item_bytes).factors[-1]
+      assert rows.block * item_bytes % 4 == 0 or rows.parts == 1
+
+
 # --- memory_stats -----------------------------------------------------------
 
 

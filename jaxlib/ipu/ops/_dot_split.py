@@ -15,8 +15,10 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost, matmul
 from jaxlib.ipu.plan.layout import Layout, overlapping, project
-from jaxlib.ipu.plan.messages import move
+from jaxlib.ipu.plan.messages import WIDE, move
+from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.plan.walk import Side
+from jaxlib.ipu.program import schema
 
 # A partition, and which operands have to be moved to it.
 _Way = tuple[Layout, tuple[bool, bool]]
@@ -85,23 +87,11 @@ class Choice:
 
 def choose(builder: Builder, product: Product) -> Choice:
   """The split that costs least."""
-  shape, spans = product.shape, product.spans
-  b, m, n, k = (math.prod(shape[s]) for s in spans)
-  shares = [builder.weight(side.view) for side in product.sides]
-  plan = matmul.plan(
-    builder.target, b, m, n, k, *product.dtypes, product.f16_sums,
-    (shares[0], shares[1]),
-  )  # fmt: skip
-  parts = [
-    p
-    for count, span in zip(plan.parts, spans, strict=True)
-    for p in matmul.distribute(count, shape[span])
-  ]
-  first = (*shape[: product.outer], *blocks(plan.steps, shape[spans[3]]))
-  partition = matmul.partition(first, parts, product.counts)
+  plan = _planned(builder, product)
+  first, parts, partition = _partition(product, plan)
   found = _Cheaper(builder, product).than(plan, partition)
   if found is not None:
-    return Choice(1, shape, (), *found[:3])
+    return Choice(1, product.shape, (), *found[:3])
   return Choice(
     plan.steps,
     first,
@@ -110,6 +100,54 @@ def choose(builder: Builder, product: Product) -> Choice:
     plan.parts[3] > 1,
     plan.accumulate_dtype,
   )
+
+
+def _planned(
+  builder: Builder, product: Product, grains: Sequence[int] | None = None
+) -> matmul.MatmulPlan:
+  """The plan for operands that come from anywhere; in blocks of multiples of
+  `grains` along each dimension."""
+  spans = product.spans
+  b, m, n, k = (math.prod(product.shape[s]) for s in spans)
+  shares = [builder.weight(side.view) for side in product.sides]
+  _, rows, columns, terms = (
+    1 if grains is None else max(grains[span], default=1) for span in spans
+  )
+  return matmul.plan(
+    builder.target, b, m, n, k, *product.dtypes, product.f16_sums,
+    (shares[0], shares[1]), (rows, columns, terms),
+  )  # fmt: skip
+
+
+def _grains(product: Product, size: int) -> list[int]:
+  """Multiples along each dimension of which the operands' rows, as they lie in
+  memory, are so many bytes."""
+  grains = [1] * len(product.shape)
+  for side in product.sides:
+    view = side.view
+    for i, (stride, n) in enumerate(zip(view.strides, view.shape)):
+      if abs(stride) == 1 and n > 1 and i in side.dims:
+        d = side.dims.index(i)
+        grains[d] = max(grains[d], size // SIZE[view.dtype])
+  return grains
+
+
+def _partition(
+  product: Product,
+  plan: matmul.MatmulPlan,
+  grains: Sequence[int] | None = None,
+) -> tuple[tuple[int, ...], list[int], Layout]:
+  """A plan's first step: its iteration space, the parts of each dimension, and
+  its partition."""
+  shape, spans = product.shape, product.spans
+  parts = [
+    p
+    for count, span in zip(plan.parts, spans, strict=True)
+    for p in matmul.distribute(count, shape[span])
+  ]
+  first = (*shape[: product.outer], *blocks(plan.steps, shape[spans[3]]))
+  split = matmul.partition(first, parts, product.counts, grains)
+  return first, parts, split
 
 
 def blocks(steps: int, terms: Sequence[int]) -> tuple[int, ...]:
@@ -138,14 +176,16 @@ class _Cheaper:
     product = self._product
     if 0 in product.shape:
       return None
-    best, chosen = math.inf, None
+    best, chosen, packs = math.inf, None, False
     if plan.fits and plan.steps == 1:
       # The plan counts all that the operands' blocks hold, wherever they are.
-      best = plan.at_hand + self._moving(partition)
+      moving = self._moving(partition)
+      packs = moving.compute_cycles > 0
+      best = plan.at_hand + cost.cycles(moving)
       best += self._leaving(partition, plan.parts[3] > 1)
     elif plan.fits:
       best = plan.cycles
-    for way, moved in self._ways(plan):
+    for way, moved in self._ways(plan, packs):
       split = (
         self._builder.target, way, product.shape, product.counts,
         product.dtypes,
@@ -155,18 +195,17 @@ class _Cheaper:
       found = matmul.split(*split, moved, product.f16_sums)
       if not found.fits or found.cycles >= best:
         continue
-      cycles = found.cycles + self._moving(way)
+      cycles = found.cycles + cost.cycles(self._moving(way))
       cycles += self._leaving(way, found.partial)
       if cycles < best:
         best, chosen = cycles, found
     return chosen
 
-  def _moving(self, way: Layout) -> float:
-    """Cycles to move the operands to a partition."""
-    exchange = self._builder.exchange_cost(
+  def _moving(self, way: Layout) -> schema.Cost:
+    """What it costs to move the operands to a partition."""
+    return self._builder.exchange_cost(
       self._product.shape, way, self._product.sides
     )
-    return cost.cycles(exchange)
 
   def _leaving(self, way: Layout, partial: bool) -> float:
     """Cycles to move the result where it is wanted."""
@@ -179,8 +218,16 @@ class _Cheaper:
     moved = move(*sides, (math.prod(product.value.shape),), size)
     return cost.cycles(cost.exchange(self._builder.target, [moved]))
 
-  def _ways(self, plan: matmul.MatmulPlan) -> Iterator[_Way]:
+  def _ways(self, plan: matmul.MatmulPlan, packs: bool) -> Iterator[_Way]:
     product = self._product
+    # What is moved in blocks that cut words, or of single ones, is packed.
+    for size in (WORD, WIDE) if packs else ():
+      grains = _grains(product, size)
+      wide = _planned(self._builder, product, grains)
+      if wide.fits and wide.steps == 1:
+        ways = [_partition(product, wide, g)[2] for g in (grains, None)]
+        for way in dict.fromkeys(ways):
+          yield way, (True, True)
     for number, side in enumerate(product.sides):
       for home in self._builder.homes(side):
         way = matmul.in_place(*home, product.shape)

@@ -244,9 +244,10 @@ def grid(
   extents: Sequence[int],
   parts: Sequence[int],
   order: Sequence[int] | None = None,
+  grains: Sequence[int] | None = None,
 ) -> Layout:
   """Dimension d in `parts[d]` blocks; the last dimension's parts adjoin, or
-  those of the last one in `order`.
+  those of the last one in `order`. Blocks are multiples of `grains`.
 
   Dimensions of extent 1 get no factor: equal mappings are equal layouts.
   """
@@ -256,6 +257,8 @@ def grid(
     if extents[d] == 1:
       continue
     block = max(-(-extents[d] // parts[d]), 1)
+    if grains is not None:
+      block = min(-(-block // grains[d]) * grains[d], max(extents[d], 1))
     used = max(-(-extents[d] // block), 1)
     factors[d] = Factor(extents[d], block, stride if used > 1 else 0)
     stride *= used

@@ -127,17 +127,18 @@ def plan(
   out_dtype: DType,
   f16_sums: bool = False,
   shares: tuple[float, float] = (1.0, 1.0),
+  grains: tuple[int, int, int] = (1, 1, 1),
 ) -> MatmulPlan:
   """The cheapest split of result[b, m, n] = sum over k of lhs * rhs; with
   `f16_sums` the matrix unit adds up in f16, where it can. `shares` is what of
   an operand's exchange counts: a loop's iterations share that of one that is
-  loop-invariant."""
+  loop-invariant. Blocks of m, n and k are multiples of `grains`."""
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
     one = (1, 1, 1, 1)
     return MatmulPlan(1, accumulate_dtype, one, 0.0, 0.0, 0, True)
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
-  best = _plan_step(target, (b, m, n, k), dtypes, 1, f16_sums, shares)
+  best = _plan_step(target, (b, m, n, k), dtypes, 1, f16_sums, shares, grains)
   if best.fits or out_dtype is DType.BOOL:
     return best
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, _KEPT.get(out_dtype, out_dtype))
@@ -159,11 +160,12 @@ def _plan_step(
   steps: int,
   f16_sums: bool,
   shares: tuple[float, float],
+  grains: tuple[int, int, int] = (1, 1, 1),
 ) -> MatmulPlan:
   """The cheapest split of each of `steps` steps over `extents`."""
   b, m, n, k = extents
   lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype = dtypes
-  parts = _candidates(target.num_tiles, b, m, n, k)
+  parts = _candidates(target.num_tiles, b, m, n, k, grains)
   blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
   bb, mb, nb, kb = blocks.astype(np.float64)
   partial_bytes = SIZE[accumulate_dtype]
@@ -219,13 +221,18 @@ def _received(target: Target, parts: Ints, lhs: Any, rhs: Any) -> Any:
 
 
 def partition(
-  shape: tuple[int, ...], parts: Sequence[int], counts: Sequence[int]
+  shape: tuple[int, ...],
+  parts: Sequence[int],
+  counts: Sequence[int],
+  grains: Sequence[int] | None = None,
 ) -> Layout:
   """A plan's mapping of the iteration space; its first `counts` dimensions are
-  those of b, m and n, the others those of k. Parts along n adjoin."""
+  those of b, m and n, the others those of k. Parts along n adjoin, and blocks
+  are multiples of `grains`."""
   first, last = sum(counts[:2]), sum(counts)
   dims = range(len(shape))
-  return grid(shape, parts, [*dims[:first], *dims[last:], *dims[first:last]])
+  order = [*dims[:first], *dims[last:], *dims[first:last]]
+  return grid(shape, parts, order, grains)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -353,12 +360,13 @@ def _choices(extent: int, tiles: int) -> Ints:
   return _parts(extent, tiles, _ANY)
 
 
-def _parts(extent: int, tiles: int, blocks: Ints) -> Ints:
-  """The same, and those that make some of `blocks`."""
+def _parts(extent: int, tiles: int, blocks: Ints, grain: int = 1) -> Ints:
+  """The same, and those that make some of `blocks`; all of them multiples of a
+  grain."""
   most = min(extent, tiles)
   tried = np.append(_PARTS[_PARTS <= most], most)
   blocks = np.append(-(-extent // tried), blocks[blocks < extent])
-  return np.unique(-(-extent // blocks))
+  return np.unique(-(-extent // (-(-blocks // grain) * grain)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -379,21 +387,29 @@ def distribute(parts: int, extents: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _candidates(tiles: int, b: int, m: int, n: int, k: int) -> Ints:
+def _candidates(
+  tiles: int, b: int, m: int, n: int, k: int, grains: tuple[int, int, int]
+) -> Ints:
   """Splits along (b, m, n, k) worth a look, one per column: those of a few
   numbers of parts for each dimension, and where one of (m, n, k) is whole, as
   many parts of it as there are tiles for."""
   parts = np.ones((1, 1), np.int64)  # the first row: tiles in use
-  for extent, blocks in (b, _ANY), (m, _OUTPUTS), (n, _OUTPUTS), (k, _INPUTS):
-    more = _parts(extent, tiles, blocks)
+  for extent, blocks, grain in (
+    (b, _ANY, 1),
+    (m, _OUTPUTS, grains[0]),
+    (n, _OUTPUTS, grains[1]),
+    (k, _INPUTS, grains[2]),
+  ):
+    more = _parts(extent, tiles, blocks, grain)
     used = np.multiply.outer(parts[0], more)
     one, other = np.nonzero(used <= tiles)
     parts = np.stack([used[one, other], *parts[1:, one], more[other]])
   filled = []
-  for d, extent in ((2, m), (3, n), (4, k)):
+  for d, extent, grain in zip((2, 3, 4), (m, n, k), grains):
     found = parts[:, parts[d] == 1]
     most = np.minimum(tiles // found[0], extent)
-    found[d] = -(-extent // -(-extent // most))
+    blocks = -(-extent // most)
+    found[d] = -(-extent // (-(-blocks // grain) * grain))
     found[0] *= found[d]
     filled.append(found[:, found[0] > _LEAST_USED * tiles])
   if parts.shape[1] > _MANY_SPLITS:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from jaxlib.ipu.plan.layout import Layout, grid, linear
+from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.target import Target
 
 # Poplar gives no tile less than 128 bytes of a tensor (PopLibs,
@@ -31,7 +32,7 @@ def spread(
   tiles = min(target.num_tiles, max(1, -(-size * item_bytes // smallest)))
   if len(shape) <= 1 or size == 0:
     return linear(size, tiles, grain)
-  return _rows(shape, tiles, grain)
+  return _rows(shape, tiles, grain, max(WORD // item_bytes, 1))
 
 
 # Blocks that are boxes may be this much larger than the least.
@@ -64,13 +65,15 @@ _COARSEST = 8
 
 
 @functools.lru_cache(maxsize=4096)
-def _rows(shape: tuple[int, ...], tiles: int, grain: int) -> Layout:
+def _rows(shape: tuple[int, ...], tiles: int, grain: int, word: int) -> Layout:
   """A grid that splits outer dimensions first.
 
   A dimension that has more than an eighth as many indices as there are tiles
-  may get blocks of several, where that leaves fewer tiles idle.
+  may get blocks of several, where that leaves fewer tiles idle. Those of the
+  last dimension are whole words.
   """
-  return grid(shape, _parts(shape, tiles, grain)[1])
+  grains = [1] * (len(shape) - 1) + [word]
+  return grid(shape, _parts(shape, tiles, grain)[1], grains=grains)
 
 
 def _parts(

@@ -15,6 +15,7 @@ namespace {
 // As plan/spread.py has them; tests/ipu/test_sram.py holds the two together.
 constexpr int64_t kSmallestBytes = 128;
 constexpr int64_t kCoarsest = 8;
+constexpr int64_t kWordBytes = 4;
 
 constexpr size_t kNamed = 5;  // residents that an error lists
 
@@ -100,7 +101,11 @@ int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
   Cut(shape, tiles, grain, parts.data());
   int64_t cell = 1;
   for (size_t d = 0; d < shape.size(); ++d) cell *= CeilDiv(shape[d], parts[d]);
-  return cell * item;
+  // Blocks of the last dimension are whole words.
+  const int64_t last = CeilDiv(shape.back(), parts.back());
+  const int64_t word = std::max<int64_t>(1, kWordBytes / item);
+  const int64_t whole = CeilDiv(last, word) * word;
+  return cell / last * std::min(whole, shape.back()) * item;
 }
 
 void Resident::Leave() {
