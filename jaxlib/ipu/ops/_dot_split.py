@@ -226,8 +226,7 @@ class _Cheaper:
       wide = _planned(self._builder, product, grains)
       if wide.fits and wide.steps == 1:
         ways = [_partition(product, wide, g)[2] for g in (grains, None)]
-        for way in dict.fromkeys(ways):
-          yield way, (True, True)
+        yield from ((split, (True, True)) for split in dict.fromkeys(ways))
     for number, side in enumerate(product.sides):
       for home in self._builder.homes(side):
         way = matmul.in_place(*home, product.shape)
