@@ -74,6 +74,8 @@ class Codelet(abc.ABC):
       `program/interp_<executor>.py`.
     in_place: whether a result may take the memory of an operand that is read
       at the same indices.
+    writes_parts: whether a result may be a view of a root, none of whose
+      elements it has twice.
     writes_locally: whether results lie where they are computed.
     serves: whether operand 0 stays with its owners, who send what is asked.
     reads_whole: whether a vertex reads, and if it writes locally writes, all
@@ -85,6 +87,7 @@ class Codelet(abc.ABC):
   record: ClassVar[type]
   executor: ClassVar[str]
   in_place: ClassVar[bool] = False
+  writes_parts: ClassVar[bool] = False
   writes_locally: ClassVar[bool] = False
   serves: ClassVar[bool] = False
   reads_whole: ClassVar[bool] = False

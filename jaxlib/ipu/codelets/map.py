@@ -85,6 +85,7 @@ class MapCodelet(LocalCodelet):
 
   record = schema.Map
   in_place = True
+  writes_parts = True
 
   def cycles(
     self,

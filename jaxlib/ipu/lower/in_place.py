@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any
 
+from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.tensors import TensorInfo
@@ -115,7 +116,7 @@ class _Uses:
       any(w.step is not step for w in makers)
       or makers[0].steps is not use.steps
       or not isinstance(step, schema.Execute)
-      or not isinstance(step.fields, schema.Map)
+      or not CODELETS[type(step.fields)].writes_parts
       or not self._only_for(copy, root, use.time, sources)
     ):
       return

@@ -20,7 +20,7 @@ def execute(
   machine: Machine, step: schema.Execute, codelet: LocalCodelet
 ) -> None:
   """Runs the vertices, then writes: none sees what another has written."""
-  parts = [machine.part(a.tensor, codelet.in_place) for a in step.results]
+  parts = [machine.part(a.tensor, codelet.writes_parts) for a in step.results]
   memories = {m.number: m for m, _, _ in parts}
   times = {
     number: {tile: np.zeros(len(o), np.int64) for tile, o in m.tiles.items()}

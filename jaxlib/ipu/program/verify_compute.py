@@ -55,7 +55,7 @@ def check(v: _Verifier, step: schema.Execute) -> None:
         and t.strides == dense(t.shape)
       )
       v.keeps_apart(t.root, written, in_place and same_index)
-    if isinstance(step.fields, schema.Map) and written != access.tensor:
+    if codelet.writes_parts and written != access.tensor:
       v.writes_part(access.tensor)
     else:
       v.writes(access.tensor)
