@@ -170,7 +170,9 @@ def test_tables_come_in_blocks_that_need_little_packing(
   assert add["ipu compute cycles"] < 3500
 
 
-@pytest.mark.parametrize("shape", [(784, 784), (64, 64), (100_000,)])
+@pytest.mark.parametrize(
+  "shape", [(784, 784), (64, 64), (60, 66), (24, 388), (100_000,)]
+)
 def test_tables_of_halves_are_no_dearer(ipu, shape):
   f32, f16 = (
     util.costs(

@@ -334,7 +334,7 @@ def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
   others = np.minimum(np.maximum(target.num_tiles // (parts * groups), 1), rest)
   # The same with blocks that are a few words wide, which go as they are.
   wide = max(messages.WIDE // w.item_bytes, 1)
-  few = np.maximum(rest // (-(-rest // (others * wide)) * wide), 1)
+  few = np.maximum(-(-rest // (-(-rest // (others * wide)) * wide)), 1)
   cut = few != others
   parts, groups, others = (
     np.append(n, m[cut])
