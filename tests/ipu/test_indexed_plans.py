@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets._cycles import Cycles
-from jaxlib.ipu.plan import cost, indexed
+from jaxlib.ipu.plan import cost, indexed, indexed_cycles
 from jaxlib.ipu.plan.indexed_split import Windows, largest_cell
 from jaxlib.ipu.plan.spread import spread
 
 pytestmark = pytest.mark.ipu_only
 
-SUMS = indexed.Partials(4, Cycles(1.0))
+SUMS = indexed_cycles.Partials(4, Cycles(1.0))
 
 
 def cycles(lookups, window, parts, entries):
@@ -69,7 +69,7 @@ def test_updates_take_what_was_estimated(w, target):
   lookups, window = largest_cell(w, plan.partition)
   comes = plan.windowed.max_elements * 4
   arrives = lookups * (w.index_bytes + window * 4)
-  after, buffers = figures(indexed.partials(target, plan, SUMS))
+  after, buffers = figures(indexed_cycles.partials(target, plan, SUMS))
   total = 2 * exchanged(target, comes, own.max_elements * 4)
   total += exchanged(target, arrives) + after
   total += cycles(lookups, window, plan.parts, plan.entries).total
@@ -86,7 +86,7 @@ def test_slices_take_what_was_estimated(w, target):
   lookups, window = largest_cell(w, plan.partition)
   comes = plan.windowed.max_elements * 4
   arrives = lookups * w.index_bytes
-  after, buffers = figures(indexed.candidates(target, w, plan, cycles))
+  after, buffers = figures(indexed_cycles.candidates(target, w, plan, cycles))
   total = exchanged(target, comes, own.max_elements * 4) + after
   total += exchanged(target, arrives)
   total += cycles(lookups, window, plan.parts, plan.entries).total

@@ -18,7 +18,7 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.ops.concatenate import part
-from jaxlib.ipu.plan import cost, indexed
+from jaxlib.ipu.plan import cost, indexed, indexed_cycles
 from jaxlib.ipu.plan.indexed_split import IndexedPlan, Windows
 from jaxlib.ipu.plan.layout import Factor, Layout, project, single
 from jaxlib.ipu.plan.messages import move
@@ -133,11 +133,11 @@ def exchanging(
 
 def partials(
   codelet: UpdatingCodelet, fields: Any, dtype: DType
-) -> indexed.Partials:
+) -> indexed_cycles.Partials:
   """What a team of tiles adds up of updates of `dtype`."""
   item_bytes = codelet.partial_bytes(fields, dtype)
   each = codelet.combining(fields, dtype) if item_bytes else Cycles(0.0)
-  return indexed.Partials(item_bytes, each)
+  return indexed_cycles.Partials(item_bytes, each)
 
 
 @dataclasses.dataclass(frozen=True)

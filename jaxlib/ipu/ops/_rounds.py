@@ -23,7 +23,8 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
 from jaxlib.ipu.ops.concatenate import part
-from jaxlib.ipu.plan.indexed import Found, candidates
+from jaxlib.ipu.plan.indexed import Found
+from jaxlib.ipu.plan.indexed_cycles import candidates
 from jaxlib.ipu.plan.indexed_split import (
   IndexedPlan,
   Windows,

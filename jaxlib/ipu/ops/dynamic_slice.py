@@ -28,7 +28,7 @@ from jaxlib.ipu.ops._rounds import (
   in_rounds,
   updates_in_rounds,
 )
-from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan import indexed, indexed_cycles
 from jaxlib.ipu.plan.indexed_split import IndexedPlan, Windows
 from jaxlib.ipu.program import schema
 
@@ -101,7 +101,7 @@ def _slice(builder: Builder, node: Node) -> None:
         *_start_operands(at, rank),
       ],
       [Written(root, tuple(range(rank)))],
-      epilogue=indexed.candidates(target, some, plan, cycles),
+      epilogue=indexed_cycles.candidates(target, some, plan, cycles),
     )
     return builder.root_view(root)
 
@@ -155,7 +155,7 @@ def _update(builder: Builder, node: Node) -> None:
       plan.partition,
       [*read(parts, plan), *_start_operands(at, rank)],
       [Written(root, (-1,) * rank)],
-      epilogue=indexed.partials(target, plan, partial),
+      epilogue=indexed_cycles.partials(target, plan, partial),
     )
 
   start = _start_of_rounds(builder, windows, starts, found.size)

@@ -26,7 +26,7 @@ from jaxlib.ipu.ops._indexing import (
   whole_root,
 )
 from jaxlib.ipu.ops._rounds import Along, Cut, Made, in_rounds
-from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan import indexed, indexed_cycles
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.mlir.dialects import stablehlo
@@ -104,7 +104,7 @@ def _lower(builder: Builder, node: Node) -> None:
         index_operand(named, rank, len(batch), plan.partition, some.shape),
       ],
       [Written(root, dims)],
-      epilogue=indexed.candidates(target, some, plan, cycles),
+      epilogue=indexed_cycles.candidates(target, some, plan, cycles),
       parts=plan.parts,
     )
     return builder.root_view(root)

@@ -33,7 +33,7 @@ from jaxlib.ipu.ops._indexing import (
   whole_root,
 )
 from jaxlib.ipu.ops._rounds import updates_in_rounds
-from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.plan import indexed, indexed_cycles
 from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
@@ -146,7 +146,7 @@ def _lower(builder: Builder, node: Node) -> None:
       plan.partition,
       read(parts, plan),
       [Written(root, (-1,) * rank)],
-      epilogue=indexed.partials(target, plan, partial),
+      epilogue=indexed_cycles.partials(target, plan, partial),
       parts=plan.parts,
       entries=plan.entries,
     )

@@ -27,16 +27,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.codelets._cycles import Cycles
-from jaxlib.ipu.codelets.reduce import Order, cell_cycles
-from jaxlib.ipu.plan import cost, messages
+from jaxlib.ipu.plan import indexed_cycles, messages
 from jaxlib.ipu.plan.indexed_split import (
-  Blocks,
   Counts,
   IndexedPlan,
   Windows,
@@ -48,10 +45,8 @@ from jaxlib.ipu.plan.indexed_split import (
   split_updates,
   update_blocks,
   updates_in_place,
-  walked,
 )
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.runs import contiguous
 from jaxlib.ipu.target import Target
 
 # Splits of which the builder says what their exchanges are charged. [G]
@@ -73,71 +68,6 @@ Floats = npt.NDArray[np.float64]
 # and their indices. The split is that of a round.
 Exchanges = Callable[[Windows, IndexedPlan], tuple[float, float]]
 
-# Cycles of a tile with so many lookups of so many elements each, on one of so
-# many tiles (`parts`) that share the tensor, each with so many entries. Takes
-# numbers or arrays, and can be hashed.
-LookupCycles = Callable[[Any, Any, Any, Any], Cycles]
-
-
-class Partials(NamedTuple):
-  """Partial results of updates.
-
-  Attributes:
-    item_bytes: of one; 0 where an element's updates have to be applied one
-      after the other.
-    each: a worker's cycles to combine one more.
-  """
-
-  item_bytes: int
-  each: Cycles
-
-
-class _Tile(NamedTuple):
-  """What the busiest tile has, of each of several splits.
-
-  Attributes:
-    lookups: how many.
-    window: elements of a lookup that it looks for.
-    parts: tiles that share the tensor along what indices name.
-    entries: places along what indices name.
-    share: elements that it owns of its cell's, or of its team's.
-    team: tiles that share an element's updates.
-    block: elements of the tensor that its cell, or its team, has.
-    comes: of those it has, elements that do not stay where they are.
-    run: of these, how many lie side by side, and did before they came.
-  """
-
-  lookups: Floats
-  window: Floats
-  parts: Floats
-  entries: Floats
-  share: Floats
-  team: Floats
-  block: Floats
-  comes: Floats
-  run: Floats
-
-
-class Estimate(NamedTuple):
-  """What a split takes, by the estimate that it was chosen by.
-
-  Attributes:
-    cycles: all of them, in one round.
-    again: of these, that each round takes, whatever its size.
-    held: bytes on the fullest tile that are the same in all rounds: the tensor,
-      where it is brought, and partial results.
-    step: bytes on it that the lookups take: indices, updates, candidates.
-    before: of the cycles, those of the exchanges that `Exchanges` knows.
-    packing: cycles beside that pack and unpack what comes of the tensor.
-  """
-
-  cycles: Floats
-  again: Floats
-  held: Floats
-  step: Floats
-  before: Floats
-  packing: Floats
-
 
 class Found(NamedTuple):
   """The cheapest split.
@@ -154,7 +84,7 @@ class Found(NamedTuple):
 
   plan: IndexedPlan
   size: int
-  estimate: Estimate
+  estimate: indexed_cycles.Estimate
   split: tuple[int, int, int] | None
   alone: int
 
@@ -207,8 +137,8 @@ class _Problem(NamedTuple):
   room: float
   arrives: float
   teams: bool
-  estimate: Callable[[_Tile], Estimate]
-  tile: Callable[[Windows, Counts, Counts, Counts], _Tile]
+  estimate: Callable[[indexed_cycles.Tile], indexed_cycles.Estimate]
+  tile: Callable[[Windows, Counts, Counts, Counts], indexed_cycles.Tile]
   split: Callable[[Windows, int, int, int], IndexedPlan]
   there: Callable[[Windows], IndexedPlan | None]
 
@@ -218,7 +148,7 @@ def slicing(
   w: Windows,
   own: Layout,
   stays: bool,
-  cycles: LookupCycles,
+  cycles: indexed_cycles.LookupCycles,
   share: float = ROOMY,
   exchanges: Exchanges | None = None,
 ) -> Found:
@@ -243,15 +173,19 @@ def _slicing_ways(
   w: Windows,
   own: Layout,
   stays: bool,
-  cycles: LookupCycles,
+  cycles: indexed_cycles.LookupCycles,
   share: float,
 ) -> tuple[_Problem, list[_Way]]:
-  def estimate(t: _Tile) -> Estimate:
-    return _slicing_cycles(target, w, own, cycles, t)
+  def estimate(t: indexed_cycles.Tile) -> indexed_cycles.Estimate:
+    return indexed_cycles.slicing(target, w, own, cycles, t)
 
-  def tile(w: Windows, parts: Counts, groups: Counts, others: Counts) -> _Tile:
+  def tile(
+    w: Windows, parts: Counts, groups: Counts, others: Counts
+  ) -> indexed_cycles.Tile:
     found = slice_blocks(w, parts, groups, others)
-    return _of_blocks(w, own, found, found.window, found.side_by_side(w, False))
+    return indexed_cycles.of_blocks(
+      w, own, found, found.window, found.side_by_side(w, False)
+    )
 
   room = _room(target, w, own, share)
   there = (lambda w: slices_in_place(w, own)) if stays else _nowhere
@@ -264,8 +198,8 @@ def updating(
   w: Windows,
   own: Layout,
   stays: bool,
-  partial: Partials,
-  cycles: LookupCycles,
+  partial: indexed_cycles.Partials,
+  cycles: indexed_cycles.LookupCycles,
   share: float = ROOMY,
   exchanges: Exchanges | None = None,
 ) -> Found:
@@ -286,17 +220,21 @@ def _updating_ways(
   w: Windows,
   own: Layout,
   stays: bool,
-  partial: Partials,
-  cycles: LookupCycles,
+  partial: indexed_cycles.Partials,
+  cycles: indexed_cycles.LookupCycles,
   share: float,
 ) -> tuple[_Problem, list[_Way]]:
-  def estimate(t: _Tile) -> Estimate:
-    return _updating_cycles(target, w, own, partial, cycles, t)
+  def estimate(t: indexed_cycles.Tile) -> indexed_cycles.Estimate:
+    return indexed_cycles.updating(target, w, own, partial, cycles, t)
 
-  def tile(w: Windows, parts: Counts, groups: Counts, others: Counts) -> _Tile:
+  def tile(
+    w: Windows, parts: Counts, groups: Counts, others: Counts
+  ) -> indexed_cycles.Tile:
     found = update_blocks(w, parts, groups, others)
     comes = found.shared.elements
-    return _of_blocks(w, own, found, comes, found.side_by_side(w, True))
+    return indexed_cycles.of_blocks(
+      w, own, found, comes, found.side_by_side(w, True)
+    )
 
   room = _room(target, w, own, share)
   there = (lambda w: updates_in_place(w, own)) if stays else _nowhere
@@ -344,7 +282,10 @@ def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
   ways = []
   there = p.there(w)
   if there is not None:
-    found = (float(x[0]) for x in _rated(target, w, p, _of_plan(w, there)))
+    found = (
+      float(x[0])
+      for x in _rated(target, w, p, indexed_cycles.of_plan(w, there))
+    )
     cycles, count, moving = found
     ways.append(_Way(None, int(count), cycles, cycles - moving))
   for i in np.argsort(rated, kind="stable")[: 2 * _TRIED].tolist():
@@ -387,7 +328,7 @@ def _cheapest(
     some = w.of_round(size)
     plan = p.there(some) if stays else p.split(some, *cut)
     assert plan is not None, "it could stay where it is with all lookups"
-    tile = _of_plan(some, plan) if stays else p.tile(some, *cut)
+    tile = indexed_cycles.of_plan(some, plan) if stays else p.tile(some, *cut)
     taken = p.estimate(tile)
     # What is rounded up to whole blocks may take more than its share.
     if count == 1 or size == 1 or taken.held + taken.step <= p.room:
@@ -402,7 +343,7 @@ def _cheapest(
 
 
 def _rated(
-  target: Target, w: Windows, p: _Problem, t: _Tile
+  target: Target, w: Windows, p: _Problem, t: indexed_cycles.Tile
 ) -> tuple[Floats, Floats, Floats]:
   """Cycles of splits, in as many rounds as each needs; how many these are; and
   of the cycles, those of the exchanges that `Exchanges` knows.
@@ -419,34 +360,6 @@ def _rated(
   return cycles, rounds, taken.before + taken.packing
 
 
-# --- Estimates ---------------------------------------------------------------
-
-
-def _of_blocks(
-  w: Windows, own: Layout, found: Blocks, comes: Counts, run: Counts
-) -> _Tile:
-  """Of tensors that are brought to where their splits have them."""
-  lookups = math.prod(found.cell[d] for d in w.free if d < w.num_batch)
-  each = math.prod(found.cell) // lookups
-  entries = -(-found.window // walked(w, found.cell))
-  figures = (
-    lookups, each, found.parts, entries, found.shared.elements, found.team,
-    found.window, comes, np.minimum(run, contiguous(own).block),
-  )  # fmt: skip
-  both = np.broadcast_arrays(*figures)
-  return _Tile(*(np.asarray(n, np.float64) for n in both))
-
-
-def _of_plan(w: Windows, plan: IndexedPlan) -> _Tile:
-  """Of a tensor where it is."""
-  lookups, window = largest_cell(w, plan.partition)
-  figures = (
-    lookups, window, plan.parts, plan.entries, plan.result.max_elements, 1,
-    plan.windowed.max_elements, 0, 1,
-  )  # fmt: skip
-  return _Tile(*(np.array([float(n)]) for n in figures))
-
-
 @functools.lru_cache(maxsize=1024)
 def _choices(tiles: int, sliced: int, free: int) -> tuple[Array, Array]:
   """Parts of the sliced axis and of the free dimensions worth trying."""
@@ -461,174 +374,3 @@ def _choices(tiles: int, sliced: int, free: int) -> tuple[Array, Array]:
   ]
   both = np.array(pairs, np.int64)
   return both[:, 0], both[:, 1]
-
-
-def _exchange(target: Target, received: Floats, sent: Any) -> Floats:
-  """Cycles of an exchange, 0 where there is none."""
-  cycles = cost.exchange_cycles(target, received, sent)
-  return cycles + np.where(received > 0, target.sync_cycles, 0.0)
-
-
-def _slicing_cycles(
-  target: Target, w: Windows, own: Layout, cycles: LookupCycles, t: _Tile
-) -> Estimate:
-  item = w.item_bytes
-  cell = t.lookups * t.window
-  indices = t.lookups * w.index_bytes
-  leaves = (t.comes > 0) * own.max_elements * item
-  before = _exchange(target, t.comes * item, leaves)
-  total = before + _exchange(target, indices, 0.0)
-  total += cycles(t.lookups, t.window, t.parts, t.entries).total
-  others = t.parts - 1
-  total += _exchange(
-    target, others * t.share * item, (others > 0) * (cell - t.share) * item
-  )
-  total += (others > 0) * _select_cycles(t.share, t.window, cycles).total
-  candidates = (others > 0) * (cell + others * t.share)
-  again = 2 * _superstep(target) + 0 * total
-  packing, _ = _packing(target, w, own, t)
-  held, step = t.comes * item, candidates * item + indices
-  return Estimate(total, again, held, step, before, packing)
-
-
-def _select_cycles(share: Any, window: Any, cycles: LookupCycles) -> Cycles:
-  """A second slice, of the candidates of a share (popops: slice.1)."""
-  return cycles(np.ceil(share / window), np.minimum(share, window), 1.0, 1.0)
-
-
-def _updating_cycles(
-  target: Target,
-  w: Windows,
-  own: Layout,
-  partial: Partials,
-  cycles: LookupCycles,
-  t: _Tile,
-) -> Estimate:
-  item = w.item_bytes
-  # It comes, and goes back where it was (popops: rearrangeBase).
-  leaves = (t.comes > 0) * own.max_elements * item
-  before = 2 * _exchange(target, t.comes * item, leaves)
-  arrives = t.lookups * (w.index_bytes + t.window * item)
-  before += _exchange(target, arrives, 0.0)
-  total = before + cycles(t.lookups, t.window, t.parts, t.entries).total
-  combines = t.team > 1
-  sent = combines * (t.block - t.share) * partial.item_bytes
-  others = t.share * (t.team - 1) * partial.item_bytes
-  again = _exchange(target, others, sent)
-  combine = _combine_cycles(target, t.share, t.team, partial)
-  again += combines * combine.total
-  partials = combines * t.block * partial.item_bytes + others
-  there, back = _packing(target, w, own, t)
-  return Estimate(
-    total + again,
-    again + 2 * _superstep(target),
-    t.comes * item + partials,
-    arrives,
-    before,
-    there + back,
-  )
-
-
-def _packing(
-  target: Target, w: Windows, own: Layout, t: _Tile
-) -> tuple[Floats, Floats]:
-  """Cycles that pack and unpack what comes, and the same of its way back: those
-  of runs that are no longer than messages' instructions (plan/messages.py)."""
-  run = t.run * w.item_bytes
-  odd = contiguous(own).block * w.item_bytes % messages.WORD > 0
-  alone = (run % messages.WORD > 0) | (run <= messages.WORD) | odd
-  short = alone | (run <= 2 * messages.WORD)
-  vectors = np.ceil(run / messages.VECTOR) / t.run
-  here, there = (
-    (n > 0) * cost.copies(target, n * vectors)
-    for n in (t.comes, (t.comes > 0) * own.max_elements)
-  )
-  return alone * here + short * there, short * here + alone * there
-
-
-def _superstep(target: Target) -> int:
-  """Cycles of one that does nothing."""
-  return target.sync_cycles + target.route_cycles + target.launch_cycles
-
-
-def _combine_cycles(
-  target: Target, share: Any, fan: Any, partial: Partials
-) -> Cycles:
-  """Combining `fan` partial results, side by side, of each of `share`
-  elements."""
-  width = max(target.data_path_bytes // max(partial.item_bytes, 1), 1)
-  return cell_cycles(target, share, fan, partial.each, width, Order.COLUMNS)
-
-
-# --- What a step costs beside its vertices -----------------------------------
-
-
-@functools.lru_cache(maxsize=512)
-def candidates(
-  target: Target, w: Windows, plan: IndexedPlan, cycles: LookupCycles
-) -> cost.Epilogue | None:
-  """Candidates go to the tiles that own them; None if each picks its own.
-
-  Every tile sends its cell but for its share, and receives its share from all
-  others that picked of the cell.
-  """
-  if plan.parts <= 1:
-    return None
-  tiles = np.arange(plan.partition.last_tile + 1)
-  cell = plan.partition.elements(tiles)
-  own = plan.result.elements(tiles)
-  others = own * (plan.parts - 1)
-  _, window = largest_cell(w, plan.partition)
-  select = _select_cycles(float(own.max()), float(window), cycles)
-  return _epilogue(
-    target, w.item_bytes, others, cell - own, cell + others, select,
-    plan.parts,
-  )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=512)
-def partials(
-  target: Target, plan: IndexedPlan, partial: Partials
-) -> cost.Epilogue | None:
-  """A team's partial results go to the elements' owners; None if there is
-  none."""
-  if plan.team <= 1:
-    return None
-  last = max(plan.partition.last_tile, plan.windowed.last_tile)
-  span = plan.team * plan.apart
-  own = plan.windowed.elements(np.arange(-(-(last + 1) // span) * span))
-  by_team = own.reshape(-1, plan.team, plan.apart)
-  block = np.broadcast_to(by_team.sum(1, keepdims=True), by_team.shape)
-  block = block.reshape(-1)
-  others = own * (plan.team - 1)
-  combine = _combine_cycles(target, int(own.max()), plan.team, partial)
-  return _epilogue(
-    target, partial.item_bytes, others, block - own, block + others, combine,
-    plan.team, float(others.sum()),
-  )  # fmt: skip
-
-
-def _epilogue(
-  target: Target,
-  item_bytes: int,
-  received: Array,
-  sent: Array,
-  held: Array,
-  compute: Cycles,
-  tiles: int,
-  flops: float = 0.0,
-) -> cost.Epilogue:
-  """Each of so many tiles sends to all others, and receives from them."""
-  return cost.Epilogue(
-    cost.superstep(
-      target,
-      compute=compute,
-      bytes_in=int(received.max()) * item_bytes,
-      bytes_out=int(sent.max()) * item_bytes,
-      total_bytes=int(received.sum()) * item_bytes,
-      flops=flops,
-    ),
-    held * item_bytes,
-    1,
-    messages.between(tiles - 1, tiles - 1),
-  )
