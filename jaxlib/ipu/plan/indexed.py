@@ -309,9 +309,7 @@ def _cheapest(
       break
     if way.inside >= least:
       continue
-    some = w.of_round(max(w.most_rounds // way.rounds, 1))
-    plan = p.split(some, *way.split) if way.split else p.there(some)
-    assert plan is not None, "it could stay where it is with all lookups"
+    some, plan = _of_round(w, p, way, max(w.most_rounds // way.rounds, 1))
     if plan in plans:
       continue
     plans.add(plan)
@@ -321,13 +319,28 @@ def _cheapest(
       least, best = cycles, way
     if cycles <= _AS_ESTIMATED * way.cycles:
       break
+  return _found(w, p, best)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_round(
+  w: Windows, p: _Problem, way: _Way, size: int
+) -> tuple[Windows, IndexedPlan]:
+  """What a round of some size walks, and its split."""
+  some = w.of_round(size)
+  plan = p.split(some, *way.split) if way.split else p.there(some)
+  assert plan is not None, "it could stay where it is with all lookups"
+  return some, plan
+
+
+@functools.lru_cache(maxsize=4096)
+def _found(w: Windows, p: _Problem, best: _Way) -> Found:
+  """The split of one way, in rounds that have room."""
   cut, count, stays = best.split or (), best.rounds, best.split is None
   extent = w.most_rounds
   size = max(extent // count, 1)
   while True:
-    some = w.of_round(size)
-    plan = p.there(some) if stays else p.split(some, *cut)
-    assert plan is not None, "it could stay where it is with all lookups"
+    some, plan = _of_round(w, p, best, size)
     tile = indexed_cycles.of_plan(some, plan) if stays else p.tile(some, *cut)
     taken = p.estimate(tile)
     # What is rounded up to whole blocks may take more than its share.
