@@ -49,9 +49,12 @@ def _fit(d: Block, like: Value) -> Value:
 
 
 def _carry(d: Block, *, empty: bool = True) -> Value:
-  """What a loop carries; what is not exact is kept within 4."""
+  """What a loop carries; what is not exact is kept within 4, integers may
+  become any."""
   v = d.value(d.computing(), rank=(0, 3), empty=empty)
-  v = v.small(4) if not types.is_int(v.dtype) else v
+  if types.is_int(v.dtype):
+    return dataclasses.replace(v, bound=types.reach(v.dtype))
+  v = v.small(4)
   if types.is_float(v.dtype) and d.flip():
     return dataclasses.replace(v, exact=False, bound=max(v.bound, 4))
   return dataclasses.replace(v, bound=max(v.bound, 1))
