@@ -359,3 +359,9 @@ def test_small_products_of_halves_are_no_dearer(ipu, m, k, n):
     for dtype in (np.float32, np.float16)
   )
   assert f16 < f32
+
+
+def test_means_of_huge_numbers(check):
+  # No sum of two of them is a float, those of their shares are.
+  x = np.full((400, 16), 3e38, np.float32)
+  check(lambda x: x @ jnp.full((16, 4), 1 / 16, jnp.float32), x)

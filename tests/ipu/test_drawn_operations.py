@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 
+import drawn_programs
 import pytest
 from drawn import block, compare, operations
 from drawn.choices import Choices, shrink
@@ -55,6 +56,20 @@ def test_a_program_is_drawn_again():
   assert first == again
 
 
+def test_a_search_goes_on_where_one_ended(capsys):
+  shown = []
+  for arguments in (
+    ["--seed", "3", "--count", "4"],
+    ["--seed", "3", "--first", "2", "--count", "2"],
+    ["--only", "3:3"],
+  ):
+    assert drawn_programs.main([*arguments, "--show"]) == 0
+    shown.append(capsys.readouterr().out)
+  whole, rest, last = shown
+  assert whole.endswith(rest) and rest.endswith(last)
+  assert len(whole) > len(rest) > len(last) > 0
+
+
 def test_shrinking_finds_the_least_that_fails():
   fails = lambda made: sum(made) >= 10 and 4 in made
   assert shrink([7, 1, 9, 4, 0, 3, 8], fails, 1000) in ([6, 4], [4, 6])
@@ -75,9 +90,10 @@ def broken(what: str, platform: str = "ipu") -> Program:
 
 @pytest.fixture(scope="module")
 def worker():
-  worker = Worker(seconds=3)
-  # What starts the process is not part of any program's time.
+  # The first program of a process has much to load.
+  worker = Worker(seconds=300)
   assert worker.run(broken("pass")).outcome is Outcome.AGREE
+  worker.seconds = 3
   yield worker
   worker.stop()
 

@@ -23,9 +23,8 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.messages import VECTOR
 from jaxlib.ipu.program import schema
-
-_VECTOR_BYTES = 8
 
 
 def write_in_place(builder: Builder, replacing: Collection[int]) -> None:
@@ -205,7 +204,7 @@ class _Uses:
 
 def _in_vectors(root: TensorInfo, views: list[View]) -> bool:
   """Whether all parts come in whole vectors."""
-  vector = _VECTOR_BYTES // min(SIZE[root.dtype], _VECTOR_BYTES)
+  vector = max(VECTOR // SIZE[root.dtype], 1)
   for view in views:
     run = 1
     strides = []

@@ -15,9 +15,7 @@ from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, adjoin
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
-
-# Cells may be so much larger than those of a mapping that spreads evenly.
-_COARSER = 1.25
+from jaxlib.ipu.plan.spread import COARSER
 
 
 def _concatenate(builder: Builder, node: Node) -> None:
@@ -74,7 +72,7 @@ def _beside(
     for f in (whole if d == dimension else group)
   ]
   layout = Layout(tuple(f for f in factors if f.extent != 1), base=found.base)
-  even = layout.max_elements <= _COARSER * result.layout.max_elements
+  even = layout.max_elements <= COARSER * result.layout.max_elements
   return layout if layout.factors and even else None
 
 

@@ -17,7 +17,7 @@ from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
-from jaxlib.ipu.plan.spread import spread
+from jaxlib.ipu.plan.spread import COARSER, spread
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -60,7 +60,7 @@ def choose_partition(builder: Builder, node: Node, views: list[View]) -> Layout:
   broadcast = any(not v.is_dense() for v in views)
   best, most = default, votes.pop(default)
   for layout, size in votes.items():
-    if size <= most or layout.max_elements > _COARSER * default.max_elements:
+    if size <= most or layout.max_elements > COARSER * default.max_elements:
       continue
     if broadcast and layout.over(result.shape) is None:
       continue
@@ -91,7 +91,7 @@ def _for_concatenation(builder: Builder, node: Node, default: Layout) -> Layout:
     own is None
     or own.replicas
     or own.num_elements != default.num_elements
-    or own.max_elements > _COARSER * default.max_elements
+    or own.max_elements > COARSER * default.max_elements
   ):
     return default
   return own
@@ -171,7 +171,7 @@ def _where_they_are(
     if (
       layout is not None
       and layout not in (known, *found)
-      and layout.max_elements <= _COARSER * known.max_elements
+      and layout.max_elements <= COARSER * known.max_elements
       and layout.over(shape) is not None
     ):
       found.append(layout)
@@ -206,8 +206,6 @@ def _finer(
 _SMALL = 4096
 # Synchronisations that take as long as what may be worth more tiles.
 _LONG = 8
-# Cells may be so much larger than those of a partition that spreads evenly.
-_COARSER = 1.25
 # What follows is not looked at, so a gain has to be more than a trifle.
 _CLEARLY = 0.95
 

@@ -35,6 +35,8 @@ def spread(
   return _rows(shape, tiles, grain, max(WORD // item_bytes, 1))
 
 
+# Cells may be so much larger than those of a mapping that spreads evenly [G].
+COARSER = 1.25
 # Blocks that are boxes may be this much larger than the least.
 _LARGER = 1.1
 

@@ -31,10 +31,14 @@ def serve(pipe: Connection) -> None:
 
 
 class Worker:
-  """Runs programs in a process that is replaced when it dies or is stuck."""
+  """Runs programs in a process that is replaced when it dies or is stuck.
+
+  Attributes:
+    seconds: what a program may take.
+  """
 
   def __init__(self, seconds: float) -> None:
-    self._seconds = seconds
+    self.seconds = seconds
     self._context = multiprocessing.get_context("spawn")
     self._process: multiprocessing.process.BaseProcess | None = None
     self._ran = 0
@@ -59,11 +63,11 @@ class Worker:
   def wait(self) -> Verdict:
     """The verdict on the program that was started."""
     stage = "start"
-    until = time.monotonic() + self._seconds
+    until = time.monotonic() + self.seconds
     while True:
       if not self._pipe.poll(max(0.0, until - time.monotonic())):
         self.stop()
-        return self._failed(stage, Outcome.HANG, f"{self._seconds:.0f} s")
+        return self._failed(stage, Outcome.HANG, f"{self.seconds:.0f} s")
       try:
         message = self._pipe.recv()
       except (EOFError, ConnectionResetError):

@@ -9,7 +9,6 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_MIRROR_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_MIRROR_H_
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -103,12 +102,17 @@ bool AddMirroredColumns(const MatrixView<T>& m, int64_t plane, int64_t matrix,
   return true;
 }
 
-// Whether some parts are sums of all terms: those of zeros alone are not, where
-// a pair's sum that is infinite would make NaNs.
+// Whether there are cosines and sines. Where columns are zeros alone, a pair's
+// sum that is infinite would make NaNs; and rows that are merely the same, as
+// of a mean, say nothing of sums of two large numbers.
 template <typename T>
 bool AreFourier(const std::vector<Mirrored<T>>& parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [](const Mirrored<T>& part) { return part.sums; });
+  bool sums = false, sines = false;
+  for (const Mirrored<T>& part : parts) {
+    sums |= part.sums;
+    for (int sign : part.sign) sines |= sign < 0;
+  }
+  return sums && sines;
 }
 
 // Adds up the terms of `count` rows or columns in pairs: those of term k begin
