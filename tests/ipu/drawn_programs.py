@@ -27,7 +27,7 @@ from drawn.choices import Choices, shrink
 from drawn.compare import Outcome, Verdict
 from drawn.operations import FAMILIES
 from drawn.program import Program
-from drawn.worker import Worker, quiet
+from drawn.worker import Worker, quiet, seldom_collect
 
 _SHRINKS = 2  # failures of one kind that are shrunk; others are counted
 _TRIES = 250  # programs that a failure may be shrunk by
@@ -145,6 +145,7 @@ def _counts(outcomes: collections.Counter[Outcome]) -> str:
 def _job(
   options: argparse.Namespace, number: int
 ) -> collections.Counter[Outcome]:
+  seldom_collect()
   job = Job(options, number)
   job.run()
   return job.outcomes

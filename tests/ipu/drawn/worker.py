@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import time
@@ -21,6 +22,7 @@ def serve(pipe: Connection) -> None:
 
   jax.config.update("jax_num_cpu_devices", 1)
   jax.devices("ipu")
+  seldom_collect()
   pipe.send(_READY)
   while True:
     try:
@@ -98,6 +100,12 @@ class Worker:
     if stage == "cpu":
       return Verdict(Outcome.REFERENCE, f"{outcome.value}, {how}")
     return Verdict(outcome, f"in {stage}: {how}")
+
+
+def seldom_collect() -> None:
+  """Spares what JAX keeps being looked at again and again for garbage."""
+  gc.freeze()
+  gc.set_threshold(200_000)
 
 
 def quiet() -> None:
