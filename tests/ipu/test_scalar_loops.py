@@ -93,6 +93,29 @@ def test_short_vectors_that_are_sliced_and_stacked(
   check(f, np.int32(4), x, y, rtol=0)
 
 
+@given(
+  dtype=st.sampled_from(util.ALL),
+  index=st.sampled_from([np.int32, np.uint32, np.int8, np.uint8]),
+  width=st.integers(1, 34),
+  starts=st.lists(st.integers(-3, 90), min_size=1, max_size=6),
+)
+def test_windows_that_starts_lead_to(check, dtype, index, width, starts):
+  """Of each size, from where one turn finds it to where the next one does;
+  starts beyond the ends are moved there."""
+
+  def f(table, starts):
+    def turn(i, table):
+      start = starts[i]
+      window = lax.dynamic_slice(table, (start,), (width,))
+      to = (start + index(3),)
+      return lax.dynamic_update_slice(table, window, to)
+
+    return lax.fori_loop(0, starts.shape[0], turn, table)
+
+  starts = np.array(starts).astype(index)
+  check(f, util.sample(dtype, (80,)), starts, rtol=0)
+
+
 def test_carries_that_change_places(check):
   def f(n, a, b, c):
     def turn(i, carries):

@@ -1,9 +1,13 @@
 #include "jaxlib/ipu/codelets/dynamic_window.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "jaxlib/ipu/codelets/windows.h"
+#include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
@@ -65,6 +69,54 @@ StatusOr<std::vector<Start>> MakeStarts(
   return starts;
 }
 
+// A window of a few words that are contiguous on both sides, with one start of
+// 32 bits: `x[i]` in a loop, where what surrounds the copy takes longer than
+// it.
+struct WordWindow {
+  uint32_t index_base, tensor_base, dense_base;
+  int32_t limit;
+  int64_t index, tensor, dense;  // bytes
+  int64_t step;
+
+  // Moves kWords and no byte twice: the next step may load what this one
+  // stores, which takes long where two stores overlap.
+  template <Direction kDirection, int64_t kWords>
+  static void Move(const Step& step, const Frame& frame) {
+    const auto& w = *reinterpret_cast<const WordWindow*>(step.imm);
+    int32_t start;
+    std::memcpy(&start, frame.bases[w.index_base] + w.index, sizeof start);
+    start = std::clamp(start, int32_t{0}, w.limit);
+    char* window = frame.bases[w.tensor_base] + w.tensor + w.step * start;
+    char* dense = frame.bases[w.dense_base] + w.dense;
+    const bool into = kDirection == Direction::kIntoWindow;
+    const char* from = into ? dense : window;
+    char* to = into ? window : dense;
+    constexpr int64_t kVectors = kWords / 8, kRest = kWords % 8;
+    for (int64_t v = 0; v < kVectors; ++v) {
+      CopyExactly<32>{}(from, to);
+      from += 32;
+      to += 32;
+    }
+    if constexpr (kRest & 4) CopyExactly<16>{}(from, to);
+    constexpr int64_t kPairs = 4 * (kRest & 4), kLast = 4 * (kRest & 6);
+    if constexpr (kRest & 2) CopyExactly<8>{}(from + kPairs, to + kPairs);
+    if constexpr (kRest & 1) CopyExactly<4>{}(from + kLast, to + kLast);
+  }
+};
+
+// For each number of words the function that moves so many.
+constexpr int64_t kMostWords = 32;
+using MoveTable = std::array<StepFn, kMostWords>;
+
+template <Direction kDirection, size_t... kWords>
+constexpr MoveTable MakeMoves(std::index_sequence<kWords...>) {
+  return {WordWindow::Move<kDirection, kWords + 1>...};
+}
+
+template <Direction kDirection>
+constexpr MoveTable kMoves =
+    MakeMoves<kDirection>(std::make_index_sequence<kMostWords>());
+
 class WindowCopy : public Kernel {
  public:
   WindowCopy(Direction direction, std::vector<Start> starts, View tensor,
@@ -73,7 +125,14 @@ class WindowCopy : public Kernel {
         starts_(std::move(starts)),
         tensor_(std::move(tensor)),
         dense_(std::move(dense)),
-        copy_(copy) {}
+        copy_(copy) {
+    if (!IsWords()) return;
+    const Start& start = starts_[0];
+    words_ = {start.base,    tensor_.base,
+              dense_.base,   static_cast<int32_t>(start.limit),
+              start.offset,  tensor_.offset,
+              dense_.offset, start.step};
+  }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     const auto [from, to] = Ends(memory);
@@ -82,6 +141,13 @@ class WindowCopy : public Kernel {
 
   bool Record(model::Tape& tape) const override {
     if (copy_.bytes() >= StridedCopy::kParallelBytes) return false;
+    if (IsWords()) {
+      const auto& moves = direction_ == Direction::kIntoWindow
+                              ? kMoves<Direction::kIntoWindow>
+                              : kMoves<Direction::kOutOfWindow>;
+      static_cast<Tape&>(tape).Call(moves[copy_.bytes() / 4 - 1], &words_);
+      return true;
+    }
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
           const auto* self = reinterpret_cast<const WindowCopy*>(step.imm);
@@ -93,6 +159,12 @@ class WindowCopy : public Kernel {
   }
 
  private:
+  bool IsWords() const {
+    return copy_.dense() && copy_.bytes() % 4 == 0 &&
+           copy_.bytes() <= 4 * kMostWords && starts_.size() == 1 &&
+           starts_[0].dtype == program::kI32 && starts_[0].limit <= INT32_MAX;
+  }
+
   struct FromTo {
     const char* from;
     char* to;
@@ -114,6 +186,7 @@ class WindowCopy : public Kernel {
   const View tensor_;
   const View dense_;
   const StridedCopy copy_;
+  WordWindow words_{};
 };
 
 }  // namespace
