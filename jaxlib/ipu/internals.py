@@ -226,20 +226,28 @@ class _LooksLikeCpu:
 @uses(
   "jax._src.compilation_cache",
   "jax._src.compilation_cache.is_cache_used",
+  "jax.config",
   lost="its programs are not kept in JAX's persistent compilation cache",
 )
-def allow_compilation_cache(module: Any, is_cache_used: Any) -> None:
+def allow_compilation_cache(
+  module: Any, is_cache_used: Any, config: Any
+) -> None:
   """The cache asks once for the platform's name, which is in a list.
 
-  For the IPU it gets the answer it gives for the CPU.
+  For the IPU it gets the answer it gives for the CPU, unless there is neither a
+  cache nor a folder for one: JAX would make a key of the whole module, and look
+  for it nowhere.
   """
   if hasattr(is_cache_used, "includes_ipu"):
     return
 
   def is_used(backend: Any) -> bool:
-    return is_cache_used(
-      _LooksLikeCpu() if backend.platform == PLATFORM else backend
-    )
+    if backend.platform != PLATFORM:
+      return is_cache_used(backend)
+    folder = config.jax_compilation_cache_dir
+    if not folder and getattr(module, "_cache", None) is None:
+      return False
+    return is_cache_used(_LooksLikeCpu())
 
   is_used.includes_ipu = True  # type: ignore[attr-defined]
   module.is_cache_used = is_used

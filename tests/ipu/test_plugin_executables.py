@@ -173,6 +173,16 @@ def test_the_persistent_compilation_cache(tmp_path):
   assert calls(JAX_IPU_MODEL_NUM_TILES="16") != "0"
 
 
+def test_a_folder_for_the_compilation_cache_may_come_late(tmp_path):
+  """After programs that were compiled without one."""
+  late = f"""jax.config.update("jax_compilation_cache_dir", {str(tmp_path)!r})
+x = x[:3]
+jax.jit(lambda x: x * 3 + 1)(x)
+"""
+  plugin_test_util.run(CACHED + late)
+  assert list(tmp_path.iterdir())
+
+
 def test_a_damaged_cache_entry_is_compiled_again(tmp_path):
   cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
   plugin_test_util.run(CACHED, **cache)

@@ -8,6 +8,7 @@ tile cycles.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -136,7 +137,12 @@ def superstep(
 
 
 def exchange(target: Target, moves: Sequence[Traffic]) -> Sourced:
-  """One exchange of several moves."""
+  """One exchange of several moves; nobody changes what is returned."""
+  return _exchange(target, tuple(moves))
+
+
+@functools.lru_cache(maxsize=1024)
+def _exchange(target: Target, moves: tuple[Traffic, ...]) -> Sourced:
   if not moves:
     return superstep(target)
   shared = target.tiles_per_bus > 1

@@ -48,7 +48,8 @@ class Lines(NamedTuple):
 
 
 class Traffic(NamedTuple):
-  """What a move costs each tile.
+  """What a move costs each tile. Equal to itself alone, so that what follows
+  from it can be remembered.
 
   Attributes:
     received: bytes that reach each tile which did not have them.
@@ -72,6 +73,12 @@ class Traffic(NamedTuple):
   leaving: Lines | None = None
   packed: Array | None = None
   unpacked: Array | None = None
+
+  def __eq__(self, other: object) -> bool:
+    return self is other
+
+  def __hash__(self) -> int:
+    return id(self)
 
   def load(self) -> tuple[Array, Array]:
     """Received and sent bytes as a tile's own bus has to carry them.
