@@ -75,10 +75,11 @@ def test_a_transpose_between_two_tiles_is_a_message_for_each_row(code):
 
 
 def test_single_words_are_packed(code):
-  """What goes to the other tile is one message, unpacked there: 64 elements,
-  none of which are neighbours in both memories."""
+  """What goes to the other tile is one message, packed in that one's order: 64
+  elements, none of which are neighbours in both memories. They arrive in rows,
+  each half of one, of which one at least stays: one source, 15 pointers."""
   found = code(lambda x: jnp.sin(x).T.reshape(-1) * 2, ones(16, 16), tiles=2)
-  assert found["exchange code"] == 2 * (2 + 2 + 3) * 4
+  assert found["exchange code"] == 2 * (2 + 1 + 15 + 3) * 4
 
 
 def test_a_broadcast_is_sent_once(code):

@@ -12,14 +12,21 @@ docs/EXCHANGE_INSTRUCTION_REFERENCE.md) [S]:
 - once: the neutral source, `delay` until the end, the return.
 
 A message is contiguous in the sender's memory and in the receiver's. Where its
-instructions take no less than its data, a tile packs what it sends for each of
-the others, or receives all in one piece and unpacks it: less code, and a buffer
-while the exchange lasts [D]. Where that is one piece of each other tile, it is
-sent from its place, and received in the order of places, without a copy [D]. So
-does Poplar (the strided copies in its profile of a halo exchange) [S], and
+instructions take no less than its data, one of the two tiles copies: less code,
+and a buffer while the exchange lasts [D]. A sender that packs what it sends to
+a tile in the order of that tile's memory leaves nothing to unpack: it arrives
+at its place, in as many parts as it has there (plan/stretches.py), and the
+pointer is set anew while the message goes on. What is in few parts where it
+comes from is sent as it is, and the receiver receives all in one piece and
+unpacks it. Where both have it in too many parts, or in parts that do not begin
+and end where words do, the sender packs in one side's order, so that the other
+side copies no more than these parts [D]. The cheapest copies are taken, and of
+those the least code. Where that is one piece of each other tile, it is sent
+from its place, and received in the order of places, without a copy [D]. Poplar
+packs so (the strided copies in its profile of a halo exchange) [S], and
 ipu-stack, unless the copy takes longer than 160 cycles for each piece that is
 sent as it is (`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S], which pieces as small as
-these never do. Of a piece that does not begin and end where words do, the words
+these never do. Of a part that does not begin and end where words do, the words
 that have it are sent, and the receiver takes it out of them.
 
 Packing and unpacking are copies on the tile, each of all moves of an exchange
@@ -38,7 +45,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.plan.layout import overlapping
 from jaxlib.ipu.plan.runs import WORD, runs
+from jaxlib.ipu.plan.stretches import stretches
 from jaxlib.ipu.plan.traffic import Traffic, traffic
 from jaxlib.ipu.plan.walk import Side
 
@@ -92,18 +101,33 @@ def messages(
   to, of = runs(destination, source, shape, item_bytes)
   keeps = moved.kept is not None and bool(moved.kept.all())
   left = int(moved.sent.max()) // item_bytes
-  to_pieces, senders = to.crossing(most, keeps, moved.arriving)
-  receives, unpacks = _received(to.whole, to_pieces, senders, most * item_bytes)
-  of_pieces, receivers = of.crossing(left, keeps, moved.leaving)
-  sends, packs = _sent(of_pieces, receivers, left * item_bytes)
+  end = _End(*to.crossing(most, keeps, moved.arriving), most * item_bytes)
+  begin = _End(*of.crossing(left, keeps, moved.leaving), left * item_bytes)
+  way = _plain(begin, end) if to.whole else None
+  if way is None:
+    grain = max(WORD // item_bytes, 1)
+    arriving, even = stretches(destination, source, shape, to.elements, grain)
+    leaving, _ = stretches(source, destination, shape, of.elements, grain)
+    # What a tile keeps is a stretch of its own, if nobody else wants it.
+    arriving = max(min(arriving - keeps, end.pieces), 1)
+    keeps = keeps and _one_reader(source, destination, shape)
+    leaving = max(min(leaving - keeps, begin.pieces), 1)
+    ways = [
+      _both(begin, begin.pieces, end, arriving),
+      _both(begin, leaving, end, end.pieces),
+      _unpacked(begin, leaving, end),
+    ]
+    if to.even and even:
+      ways.append(_packed(begin, end, arriving))
+    elif to.whole:
+      ways.append(_packed(begin, end, end.pieces))
+    way = min((w for w in ways if w is not None), key=_Way.rank)
   arrives, leaves = moved.received > 0, moved.sent > 0
+  words = way.receives * arrives + way.sends * leaves
   buffers = None
-  if packs or unpacks:
-    buffers = unpacks * moved.received + packs * moved.sent
-  words = receives * arrives + sends * leaves
-  return Messages(
-    words, words > 0, packs * of_pieces, unpacks * to_pieces, buffers
-  )
+  if way.packs or way.unpacks:
+    buffers = (way.unpacks > 0) * moved.received + (way.packs > 0) * moved.sent
+  return Messages(words, words > 0, way.packs, way.unpacks, buffers)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -160,25 +184,108 @@ def _copied(size: Array, pieces: int) -> Array | None:
   return -(-size * vectors // most) * VECTOR
 
 
-def _received(
-  whole: bool, pieces: int, partners: int, size: int
-) -> tuple[int, bool]:
-  """Words, and whether the tile unpacks what comes in one piece: where it
-  comes from and where it goes."""
-  if not whole or (pieces > 1 and WORD * pieces >= size):
-    # One piece from each: they may come in the order of their places, and the
+def _one_reader(
+  source: Side, destination: Side, shape: tuple[int, ...]
+) -> bool:
+  """Whether no element goes to several places."""
+  steps = [s for n, s in zip(shape, source.strides) if n > 1]
+  return (
+    destination.layout.num_replicas == 1
+    and all(steps)
+    and not overlapping(shape, source.strides)
+  )
+
+
+class _End(NamedTuple):
+  """Of the fullest tile that sends, or receives: pieces, tiles of the other
+  side, bytes."""
+
+  pieces: int
+  partners: int
+  size: int
+
+
+class _Way(NamedTuple):
+  """How pieces become messages.
+
+  Attributes:
+    copies: bytes in vectors, of the fullest tiles.
+    sends, receives: words of exchange code.
+    packs, unpacks: pieces that are copied; 0 where tiles do not.
+  """
+
+  copies: int
+  sends: int
+  receives: int
+  packs: int = 0
+  unpacks: int = 0
+
+  def rank(self) -> tuple[int, int]:
+    """The less the better."""
+    return self.copies, self.sends + self.receives
+
+
+def _plain(begin: _End, end: _End) -> _Way | None:
+  """Each piece is a message; None if their code is no less than data."""
+  sends = _sent(begin, begin.pieces)
+  receives = _received(end, end.pieces)
+  if sends is None or receives is None:
+    return None
+  return _Way(0, sends, receives)
+
+
+def _packed(begin: _End, end: _End, stretches: int) -> _Way | None:
+  """Tiles pack what they send in the order of those that receive it, and they
+  receive so many stretches."""
+  sends = _sent(begin, begin.partners)
+  receives = _received(end, stretches)
+  if sends is None or receives is None:
+    return None
+  copies = _vectors(begin, begin.pieces)
+  return _Way(copies, sends, receives, packs=begin.pieces)
+
+
+def _unpacked(begin: _End, stretches: int, end: _End) -> _Way | None:
+  """Tiles send so many stretches as they are, and those that receive them
+  unpack them."""
+  sends = _sent(begin, stretches)
+  if sends is None:
+    return None
+  copies = _vectors(end, end.pieces)
+  return _Way(copies, sends, 1 + end.partners, unpacks=end.pieces)
+
+
+def _both(begin: _End, packs: int, end: _End, unpacks: int) -> _Way:
+  """One message for each two tiles, in the order of one of them: the other
+  copies pieces, and it copies stretches."""
+  sends = _sent(begin, begin.partners)
+  assert sends is not None
+  copies = _vectors(begin, packs) + _vectors(end, unpacks)
+  return _Way(copies, sends, 1 + end.partners, packs, unpacks)
+
+
+def _vectors(end: _End, pieces: int) -> int:
+  """Bytes in vectors of a copy of so many pieces."""
+  copied = _copied(np.array([end.size]), pieces)
+  return 0 if copied is None else int(copied[0])
+
+
+def _received(end: _End, messages: int) -> int | None:
+  """Words that receive so many messages each at its place; None if they are
+  too many."""
+  if messages > 1 and WORD * messages >= end.size:
+    # One from each: they may come in the order of their places, and the
     # pointer runs on.
-    return 1 + partners, not whole or pieces > partners
-  return pieces + partners, False
+    return 1 + end.partners if messages <= end.partners else None
+  return messages + end.partners
 
 
-def _sent(pieces: int, partners: int, size: int) -> tuple[int, bool]:
-  """Words, and whether the tile packs what goes to each other."""
-  packs = pieces > partners and 2 * WORD * pieces >= size
-  if packs:
-    pieces = partners
-  longest = -(-size // (WORD * pieces))
-  return pieces * (2 - (-max(longest - _SEND, 0) // _SEND_ON)), packs
+def _sent(end: _End, messages: int) -> int | None:
+  """Words that send so many messages; None if they are too many."""
+  if messages > end.partners and 2 * WORD * messages >= end.size:
+    return None
+  longest = -(-end.size // (WORD * messages))
+  return messages * (2 - (-max(longest - _SEND, 0) // _SEND_ON))
 
 
 def between(sends: int, receives: int) -> int:

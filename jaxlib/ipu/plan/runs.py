@@ -30,6 +30,8 @@ class Runs(NamedTuple):
     cut: into how many pieces a row of `block` elements is cut, at most.
     block: elements that are contiguous in its memory.
     whole: whether all pieces begin and end where words do.
+    elements: on it.
+    even: whether its blocks begin and end where words do.
   """
 
   pieces: int
@@ -38,6 +40,8 @@ class Runs(NamedTuple):
   cut: int
   block: int
   whole: bool
+  elements: int
+  even: bool
 
   def crossing(
     self, most: int, keeps: bool, lines: Lines | None = None
@@ -59,7 +63,8 @@ def runs(
   """What the fullest tile of one side of a move sends to, or receives from,
   the other side's; and the other way round."""
   if 0 in shape:
-    return Runs(0, 0, 1, 1, 1, True), Runs(0, 0, 1, 1, 1, True)
+    nothing = Runs(0, 0, 1, 1, 1, True, 0, True)
+    return nothing, nothing
   line, apart = _line(shape, one.strides, other.strides)
   grain = WORD // item_bytes
   first, second = _padded(one.layout, other.layout, grain)
@@ -76,7 +81,10 @@ def runs(
     pieces, piece = _pieces(line, near, far)
     count = min(-(-elements // min(line, near.block)) * pieces, elements)
     partners = min(_met(held, far.side, shape), count) if count > 1 else 1
-    return Runs(count, partners, piece, pieces, near.block, whole)
+    even = grain < 2 or not _off((near.block, near.row), grain)
+    return Runs(
+      count, partners, piece, pieces, near.block, whole, elements, even
+    )
 
   ends = _End.of(one, first, apart), _End.of(other, second, back)
   return side(*ends), side(*ends[::-1])

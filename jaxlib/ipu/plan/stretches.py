@@ -1,0 +1,391 @@
+"""The stretches of a move: intervals of a tile's memory whose elements are all
+on one tile of the other side, in whatever order.
+
+A piece (plan/runs.py) is contiguous in both tiles' memories, a stretch in one
+of them: what is reversed or transposed has as many pieces as elements, and
+often one stretch for each tile of the other side. What the other side packs in
+the order of this one goes to its place stretch by stretch.
+
+What a tile holds is split into dimensions in the order of its memory. As many
+of the innermost as always lie on one tile of the other side are a box; the next
+dimension leads from box to box, and to another tile where it crosses the end of
+a block. All further ones are taken to begin a stretch with each index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from jaxlib.ipu.plan.layout import Factor, Layout, overlapping
+from jaxlib.ipu.plan.walk import Side
+
+
+class _Dim(NamedTuple):
+  """Indices, and the stride between them on the other side."""
+
+  extent: int
+  far: int
+
+
+class _Tail(NamedTuple):
+  """Dimensions of which a tile holds an interval that does not nest in them.
+
+  Attributes:
+    dims: innermost first.
+    length: elements of the interval, at most.
+    grid: intervals begin at multiples of it.
+  """
+
+  dims: list[_Dim]
+  length: int
+  grid: int
+
+
+class _Memory(NamedTuple):
+  """What a tile holds, in the order of its memory.
+
+  Attributes:
+    held: dimensions, innermost first.
+    tail: what comes next, if it is no dimension.
+    times: how often the tile has all that.
+    rest: how tiles and those times differ.
+  """
+
+  held: list[_Dim]
+  tail: _Tail | None
+  times: int
+  rest: list[_Dim]
+
+
+class _Digit(NamedTuple):
+  """A factor that the other side cuts in blocks: the tile changes where its
+  digit passes from one block to the next.
+
+  Attributes:
+    unit: elements that a step of the digit is.
+    extent: after which it begins anew.
+    block: digits on one tile.
+    start: the digit of the first element.
+    wraps: whether any element is beyond the extent.
+  """
+
+  unit: int
+  extent: int
+  block: int
+  start: int
+  wraps: bool
+
+  def step(self, dim: _Dim) -> int:
+    """How far a dimension's index leads."""
+    if abs(dim.far) < self.unit:
+      return 0
+    step = dim.far // self.unit
+    return step if step % self.extent else 0
+
+  def _begins(
+    self, box: Sequence[_Dim], rest: Sequence[_Dim]
+  ) -> Iterator[tuple[int, int]]:
+    """Where a box may begin: grids, and the last place in them, or beyond.
+
+    Long steps of the rest lead from place to place of a grid, short ones from
+    there on; which ones are short is up to who asks.
+    """
+    low = self.start
+    low += sum(min((d.extent - 1) * self.step(d), 0) for d in box)
+    ways = sorted((abs(self.step(d)), self.step(d) < 0, d.extent) for d in rest)
+    spread = 0
+    for i, (step, back, extent) in enumerate([(0, False, 1), *ways]):
+      reach = (extent - 1) * step
+      low, spread = low - back * reach, spread + reach
+      grid = math.gcd(self.block, *(x for x, _, _ in ways[i:]))
+      if self.wraps:
+        grid = math.gcd(grid, self.extent)
+      yield grid, low % grid + spread
+
+  def has(self, box: Sequence[_Dim], rest: Sequence[_Dim]) -> bool:
+    """Whether a box lies in one block, wherever the rest leads."""
+    size = 1 + sum((d.extent - 1) * abs(self.step(d)) for d in box)
+    return any(last + size <= grid for grid, last in self._begins(box, rest))
+
+  def changes(
+    self, box: Sequence[_Dim], dim: _Dim, rest: Sequence[_Dim]
+  ) -> int:
+    """How often the block changes from box to box, at most."""
+    span = (dim.extent - 1) * abs(self.step(dim))
+    if not span:
+      return 0
+    if self.wraps and self.extent % self.block:
+      found = span // self.block + span // self.extent + 2
+    else:
+      found = min(
+        (self.block - grid + last + span) // self.block
+        for grid, last in self._begins([*box, dim], rest)
+        if last < grid
+      )
+    return min(found, dim.extent - 1)
+
+  def even(self, dim: _Dim, rest: Sequence[_Dim], grain: int) -> bool:
+    """Whether the block changes at multiples of a grain along a dimension."""
+    step = self.step(dim)
+    begin = self.start if step > 0 else self.start + 1
+    steps = [self.step(d) for d in rest]
+    return not step or (
+      abs(step) == 1
+      and not any(x % grain for x in (begin, self.block, self.extent, *steps))
+    )
+
+
+def stretches(
+  near: Side, far: Side, shape: Sequence[int], elements: int, grain: int
+) -> tuple[int, bool]:
+  """Stretches of a tile of one side, at most, and whether they begin and end
+  where words do if its blocks do; each element is one where nobody counts.
+
+  Args:
+    near, far, shape: the sides, and the iteration space.
+    elements: that the fullest tile holds, or more.
+    grain: elements of a word.
+  """
+  single = elements, grain == 1
+  if any(overlapping(tuple(shape), x.strides) for x in (near, far)):
+    return single
+  # The near side is walked forwards.
+  first, start, walked, many = near.offset, far.offset, [], []
+  for n, s, t in zip(shape, near.strides, far.strides):
+    if n == 1:
+      continue
+    if s < 0:
+      first, start, s, t = first + (n - 1) * s, start + (n - 1) * t, -s, -t
+    if s:
+      walked.append((s, _Dim(n, t)))
+    else:
+      many.append(_Dim(n, t))
+  walked = _split(_joined(sorted(walked)), far.layout)
+  dims = [d for _, d in walked]
+  digits = _digits(far.layout, start, [*dims, *many])
+  for x in digits:
+    # What one element goes to many places by must not move where blocks end.
+    if any(x.step(d) % x.block for d in many) or (many and x.wraps):
+      return single
+  memory = _memory(near.layout, first, walked, elements)
+  count, even = _count(memory, digits, many, grain)
+  size = math.prod(d.extent for d in dims)
+  return count, even or (count == 1 and size == near.layout.num_elements)
+
+
+def _joined(walked: list[tuple[int, _Dim]]) -> list[tuple[int, _Dim]]:
+  """Joins dimensions of which one goes on where the other ends, on both
+  sides."""
+  found: list[tuple[int, _Dim]] = []
+  for s, d in walked:
+    if found:
+      t, e = found[-1]
+      if s == t * e.extent and d.far == e.far * e.extent:
+        found[-1] = t, _Dim(e.extent * d.extent, e.far)
+        continue
+    found.append((s, d))
+  return found
+
+
+def _split(
+  walked: list[tuple[int, _Dim]], layout: Layout
+) -> list[tuple[int, _Dim]]:
+  """Splits dimensions where they lead from one factor of the other side to the
+  next, if they do so evenly."""
+  unit = 1
+  for f in reversed(layout.joined.factors[1:]):
+    unit *= f.extent
+    found = []
+    for s, d in walked:
+      size = unit // math.gcd(d.far, unit)
+      if abs(d.far) < unit == size * abs(d.far) and not d.extent % size:
+        found.append((s, _Dim(size, d.far)))
+        s, d = s * size, _Dim(d.extent // size, d.far * size)
+      found.append((s, d))
+    walked = found
+  return walked
+
+
+def _digits(layout: Layout, start: int, dims: Sequence[_Dim]) -> list[_Digit]:
+  """Of the factors that are cut, where an index has carried from none into the
+  next; else of elements."""
+  found = []
+  lowest = start + sum(min((d.extent - 1) * d.far, 0) for d in dims)
+  unit = layout.num_elements
+  for f in layout.joined.factors:
+    unit //= f.extent
+    if f.parts <= 1:
+      continue
+    below = sum((d.extent - 1) * abs(d.far) for d in dims if abs(d.far) < unit)
+    clean = lowest % unit + below < unit
+    clean &= not any(d.far % unit for d in dims if abs(d.far) >= unit)
+    by = unit if clean else 1
+    extent, block = (x * unit // by for x in (f.extent, f.block))
+    digit = _Digit(by, extent, block, 0, False)
+    reach = back = 0
+    for d in dims:
+      step = (d.extent - 1) * digit.step(d)
+      reach, back = reach + abs(step), back - min(step, 0)
+    low = lowest // by % extent
+    found.append(digit._replace(start=low + back, wraps=low + reach >= extent))
+  return found
+
+
+def _memory(
+  layout: Layout, first: int, walked: list[tuple[int, _Dim]], elements: int
+) -> _Memory:
+  """Splits what a tile holds into dimensions.
+
+  Args:
+    layout: the mapping.
+    first: the first element.
+    walked: dimensions and their strides, the smallest stride first.
+    elements: that a tile holds, at most.
+  """
+  todo = walked[::-1]
+  held: list[_Dim] = []
+  rest: list[_Dim] = []
+  tail, times, root, count = None, 1, 1, 1
+  for f in reversed(layout.joined.factors):
+    group, whole = _take(todo, root, f.extent)
+    offs = (first, *(s for s, _ in todo))
+    if not whole or any(x % (root * f.extent) for x in offs):
+      # The rest is not dense, or not even: so many intervals of what is.
+      size = math.prod(d.extent for d in group)
+      rest += [d for _, d in todo]
+      if tail is not None:
+        times = -(-elements // (count * tail.length))
+        return _Memory(held, tail, times, [*rest, *group])
+      length = min(size, f.block)
+      times = -(-elements // (count * length))
+      begins = math.gcd(root * f.extent, *(s for s, _ in todo))
+      if first % begins + root * size > begins:
+        times *= 2  # an interval that ends and begins anew
+      grid = math.gcd(*offs, root * f.block, root * f.extent)
+      grid = 1 if grid % root else grid // root
+      tail = _Tail(group, length, grid) if group else None
+      return _Memory(held, tail, times, rest)
+    kept, cut, ragged = _cut(group, f)
+    root *= f.extent
+    rest += cut
+    if tail is None:
+      held += kept
+      count *= math.prod(d.extent for d in kept)
+      tail = ragged
+    else:
+      rest += kept + (ragged.dims if ragged else [])
+      times *= f.block
+  return _Memory(held, tail, times, rest)
+
+
+def _take(
+  todo: list[tuple[int, _Dim]], root: int, extent: int
+) -> tuple[list[_Dim], bool]:
+  """Takes dimensions that walk a factor element by element, and whether they
+  are just all of it; leaves the others."""
+  group, left = [], extent
+  while left > 1 and todo and todo[-1][0] == root:
+    s, d = todo[-1]
+    inner = math.gcd(d.extent, left)
+    todo.pop()
+    if inner != min(d.extent, left):
+      return [*group, d], False
+    if inner < d.extent:
+      todo.append((s * inner, _Dim(d.extent // inner, d.far * inner)))
+    group.append(_Dim(inner, d.far))
+    root, left = root * inner, left // inner
+  return group, left == 1
+
+
+def _cut(
+  group: list[_Dim], f: Factor
+) -> tuple[list[_Dim], list[_Dim], _Tail | None]:
+  """Of dimensions that are a factor: what a tile holds of them, and along what
+  tiles differ; the rest, if its interval does not nest in them."""
+  size = min(f.block, f.extent)
+  held, rest = [], []
+  for i, d in enumerate(group):
+    inner, last = min(size, d.extent), i + 1 == len(group)
+    if size % inner or (d.extent % inner and not last):
+      return held, rest, _Tail(group[i:], size, size)
+    if inner > 1:
+      held.append(_Dim(inner, d.far))
+    if inner < d.extent:
+      rest.append(_Dim(-(-d.extent // inner), d.far * inner))
+    size //= inner
+  return held, rest, None
+
+
+def _count(
+  memory: _Memory, digits: list[_Digit], many: list[_Dim], grain: int
+) -> tuple[int, bool]:
+  """Stretches of a memory, and whether they consist of words."""
+  held, tail = memory.held, memory.tail
+  beyond = [*memory.rest, *many]
+  more = [*tail.dims, *beyond] if tail else beyond
+  count, box, even = _boxes(held, digits, more, grain)
+  size = math.prod(d.extent for d in held)
+  if tail is not None:
+    if len(box) < len(held):
+      count *= tail.length
+    else:
+      count, unit = _intervals(tail, box, digits, beyond)
+      even = not size * unit % grain and not size * tail.grid % grain
+  return count * memory.times, even
+
+
+def _boxes(
+  dims: list[_Dim], digits: list[_Digit], rest: list[_Dim], grain: int
+) -> tuple[int, list[_Dim], bool]:
+  """Stretches of dimensions of which a tile holds all; the inner ones that lie
+  on one tile; and whether stretches consist of words."""
+  for i, d in enumerate(dims):
+    box, outer = dims[:i], [*dims[i + 1 :], *rest]
+    if d.far and all(x.has([*box, d], outer) for x in digits):
+      continue
+    count = d.extent
+    if d.far:
+      count = min(count, 1 + sum(x.changes(box, d, outer) for x in digits))
+    size = math.prod(b.extent for b in box)
+    left = grain // math.gcd(size, grain)
+    even = left == 1
+    if not even and not box and (i + 1 == len(dims) or not d.extent % left):
+      even = all(x.even(d, outer, left) for x in digits)
+    return count * math.prod(o.extent for o in dims[i + 1 :]), box, even
+  return 1, dims, not math.prod(d.extent for d in dims) % grain
+
+
+def _intervals(
+  tail: _Tail, box: list[_Dim], digits: list[_Digit], rest: list[_Dim]
+) -> tuple[int, int]:
+  """Stretches of an interval of so many boxes; and a number of boxes such that
+  they begin and end at multiples of it."""
+  inside, unit = 0, 1
+  while unit * tail.dims[inside].extent < tail.length:
+    unit *= tail.dims[inside].extent
+    inside += 1
+  inner, dim, outer = (
+    tail.dims[:inside], tail.dims[inside], tail.dims[inside + 1 :],
+  )  # fmt: skip
+  beyond = [*outer, *rest]
+  grid = math.gcd(tail.grid, unit)
+  touched = (unit - grid + tail.length - 1) // unit + 1
+  if not outer:
+    touched = min(touched, dim.extent)
+  each, alike, _ = _boxes([*box, *inner], digits, [dim, *beyond], 1)
+  if len(alike) < len(box) + inside:
+    unit = math.prod(d.extent for d in alike[len(box) :])
+    return touched * each, unit
+  if not dim.far:
+    return touched, unit
+  # It may begin at multiples of the grid, and anew in the next dimension.
+  step = 1 if tail.grid % unit else tail.grid // unit
+  if outer:
+    step = math.gcd(step, dim.extent)
+  starts = [_Dim(dim.extent, dim.far * step), *beyond]
+  along = _Dim(min(touched, dim.extent), dim.far)
+  changes = sum(x.changes([*box, *inner], along, starts) for x in digits)
+  turns = 2 if outer else 1
+  return min(touched, turns * (1 + changes)), unit
