@@ -32,7 +32,7 @@ from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import NUMPY
-from jaxlib.ipu.plan import indexed_split
+from jaxlib.ipu.plan import indexed_blocks, indexed_split
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind
@@ -42,13 +42,13 @@ pytestmark = pytest.mark.ipu_only
 
 def _windows(
   codelet, fields, shape, windowed, num_batch
-) -> indexed_split.Windows:
+) -> indexed_blocks.Windows:
   along = codelet.along(fields, shape, windowed)
-  return indexed_split.Windows(shape, windowed, along, num_batch, 4, 4)
+  return indexed_blocks.Windows(shape, windowed, along, num_batch, 4, 4)
 
 
 @st.composite
-def _splits(draw, w: indexed_split.Windows, lookups: bool = True):
+def _splits(draw, w: indexed_blocks.Windows, lookups: bool = True):
   """At most TILES parts of what indices name, of the rest, of the lookups."""
   parts = [1, 1, 1]
   left = TILES
@@ -60,7 +60,7 @@ def _splits(draw, w: indexed_split.Windows, lookups: bool = True):
 
 
 def _drawn(
-  data, w: indexed_split.Windows, own: Layout, slices: bool, teams: bool
+  data, w: indexed_blocks.Windows, own: Layout, slices: bool, teams: bool
 ):
   """A plan: of a tensor where it is, or brought."""
   stay = (
@@ -159,7 +159,7 @@ def test_dynamic_slice_and_update(data):
   moving = [d for d in range(len(shape)) if data.draw(st.booleans())]
   dtype = data.draw(st.sampled_from(DTYPES))
   own = data.draw(partitions(shape))
-  windows = indexed_split.Windows(
+  windows = indexed_blocks.Windows(
     sizes, shape, along_dynamic(sizes, shape), len(shape), 4, 0
   )
   plan = _drawn(data, windows, own, True, True)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
-from jaxlib.ipu.plan.indexed_split import Windows, largest_cell
+from jaxlib.ipu.plan.indexed_blocks import Windows, largest_cell
 from jaxlib.ipu.plan.spread import spread
 
 pytestmark = pytest.mark.ipu_only

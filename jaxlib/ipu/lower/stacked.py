@@ -18,7 +18,8 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.indexed_split import Windows, updates_in_place
+from jaxlib.ipu.plan.indexed_blocks import Windows
+from jaxlib.ipu.plan.indexed_split import updates_in_place
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.plan.spread import SMALLEST_BYTES, spread

@@ -24,10 +24,10 @@ from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan.indexed import Found
+from jaxlib.ipu.plan.indexed_blocks import Windows
 from jaxlib.ipu.plan.indexed_cycles import candidates
 from jaxlib.ipu.plan.indexed_split import (
   IndexedPlan,
-  Windows,
   one_by_one,
   slices_in_place,
   updates_in_place,

@@ -29,7 +29,8 @@ from jaxlib.ipu.ops._rounds import (
   updates_in_rounds,
 )
 from jaxlib.ipu.plan import indexed, indexed_cycles
-from jaxlib.ipu.plan.indexed_split import IndexedPlan, Windows
+from jaxlib.ipu.plan.indexed_blocks import Windows
+from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.program import schema
 
 

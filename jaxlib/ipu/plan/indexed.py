@@ -33,17 +33,19 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.plan import indexed_cycles, messages
-from jaxlib.ipu.plan.indexed_split import (
+from jaxlib.ipu.plan.indexed_blocks import (
   Counts,
-  IndexedPlan,
   Windows,
   largest_cell,
-  one_by_one,
   slice_blocks,
+  update_blocks,
+)
+from jaxlib.ipu.plan.indexed_split import (
+  IndexedPlan,
+  one_by_one,
   slices_in_place,
   split_slices,
   split_updates,
-  update_blocks,
   updates_in_place,
 )
 from jaxlib.ipu.plan.layout import Layout

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
 from jaxlib.ipu.plan import cost, messages
-from jaxlib.ipu.plan.indexed_split import (
+from jaxlib.ipu.plan.indexed_blocks import (
   Blocks,
   Counts,
-  IndexedPlan,
   Windows,
   largest_cell,
   walked,
 )
+from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.runs import contiguous
 from jaxlib.ipu.target import Target
