@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxlib.ipu.plan import layout as layouts
+from jaxlib.ipu.plan.distinct import distinct
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 
 TILES = 256
@@ -246,7 +247,7 @@ def test_windows_that_overlap_are_held_once(data):
   shape, strides = zip(*data.draw(st.permutations(dims)), strict=True)
   parts = [data.draw(st.integers(1, 3)) for _ in shape]
   layout = layouts.grid(shape, parts)
-  held = layouts.distinct(layout, shape, strides, TILES)
+  held = distinct(layout, shape, strides, TILES)
   element = sum(
     i * s for i, s in zip(np.indices(shape), strides, strict=True)
   ).reshape(-1)

@@ -23,7 +23,7 @@ from typing import Any
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.tensors import TensorInfo, is_root_itself
-from jaxlib.ipu.plan.layout import distinct, overlapping
+from jaxlib.ipu.plan.distinct import distinct, overlapping
 from jaxlib.ipu.program import schema
 
 # An order is looked for where the program's own is this much above what no

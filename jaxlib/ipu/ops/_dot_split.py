@@ -14,7 +14,8 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost, matmul
-from jaxlib.ipu.plan.layout import Layout, overlapping, project
+from jaxlib.ipu.plan.distinct import overlapping
+from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import WIDE, move
 from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.plan.walk import Side

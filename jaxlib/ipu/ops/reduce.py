@@ -33,7 +33,8 @@ from jaxlib.ipu.lower.region import (
 from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import cost, reduction
-from jaxlib.ipu.plan.layout import Layout, overlapping
+from jaxlib.ipu.plan.distinct import overlapping
+from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.messages import WIDE
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind

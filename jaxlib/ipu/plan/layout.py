@@ -159,7 +159,7 @@ class Layout:
     parts, active = self.coordinates(tiles)
     count = active.astype(np.int64)
     for f, p in zip(self.factors, parts):
-      count *= _size(f, p)
+      count *= sizes_of_parts(f, p)
     return count
 
   def owned(self, tile: int) -> Array:
@@ -218,7 +218,7 @@ class Layout:
     )
 
 
-def _size(f: Factor, part: Array) -> Array:
+def sizes_of_parts(f: Factor, part: Array) -> Array:
   """Elements of each part of a factor; the last one may be short."""
   return np.clip(f.extent - part * f.block, 0, f.block)
 
@@ -362,76 +362,6 @@ def overlap(
     begin = np.maximum(p * f.block, q * g.block)
     end = np.minimum((p + 1) * f.block, (q + 1) * g.block)
     count *= np.clip(np.minimum(end, f.extent) - begin, 0, None)
-  return count
-
-
-@functools.lru_cache(maxsize=4096)
-def overlapping(
-  shape: tuple[int, ...], strides: tuple[int, ...]
-) -> tuple[tuple[int, ...], ...]:
-  """The dimensions of a view whose strides do not nest, in groups: windows
-  that overlap. Indices along dimensions of different groups, or of none,
-  always lead to different elements."""
-  order = sorted(
-    (d for d, n in enumerate(shape) if n > 1 and strides[d]),
-    key=lambda d: abs(strides[d]),
-  )
-  groups: list[list[int]] = []
-  reach = 0
-  for d in order:
-    if abs(strides[d]) > reach:
-      groups.append([d])
-    else:
-      groups[-1].append(d)
-    reach += (shape[d] - 1) * abs(strides[d])
-  return tuple(tuple(g) for g in groups if len(g) > 1)
-
-
-@functools.lru_cache(maxsize=4096)
-def distinct(
-  layout: Layout,
-  shape: tuple[int, ...],
-  strides: tuple[int, ...],
-  num_tiles: int,
-) -> Array:
-  """Elements of its root that each tile holds of a view, each counted once.
-
-  A tile that holds windows that overlap holds what they cover, and vertices
-  walk it by the view's strides. Exact for one window along each dimension;
-  where blocks straddle the view's dimensions, every index counts.
-  """
-  tiles = np.arange(num_tiles)
-  groups = overlapping(shape, strides)
-  refined = refine(layout.factors, shape) if groups else None
-  if refined is None:
-    return layout.elements(tiles)
-  flat = tuple(f for factors in refined for f in factors)
-  parts, active = dataclasses.replace(layout, factors=flat).coordinates(tiles)
-  part = iter(parts)
-  sizes = []
-  runs = []  # whether a tile's indices follow each other
-  for factors in refined:
-    size = np.ones(num_tiles, np.int64)
-    for f in factors:
-      size *= _size(f, next(part))
-    sizes.append(size)
-    inner = [f.parts > 1 for f in factors[1:]]
-    runs.append(not any(inner))
-  count = active.astype(np.int64)
-  for d, size in enumerate(sizes):
-    if not any(d in g for g in groups):
-      count *= size
-  for group in groups:
-    if len(group) == 2 and runs[group[0]] and runs[group[1]]:
-      i, j = group
-      unit = math.gcd(strides[i], strides[j])
-      a, b = abs(strides[i]) // unit, abs(strides[j]) // unit
-      # i * a + j * b is also (i - b) * a + (j + a) * b: count it where there
-      # is no such index.
-      again = np.maximum(sizes[i] - b, 0) * np.maximum(sizes[j] - a, 0)
-      count *= sizes[i] * sizes[j] - again
-    else:
-      count *= functools.reduce(np.multiply, [sizes[d] for d in group])
   return count
 
 

@@ -45,7 +45,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.plan.layout import overlapping
+from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.runs import WORD, runs
 from jaxlib.ipu.plan.stretches import stretches
 from jaxlib.ipu.plan.traffic import Traffic, traffic

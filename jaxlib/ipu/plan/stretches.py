@@ -18,7 +18,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jaxlib.ipu.plan.layout import Factor, Layout, overlapping
+from jaxlib.ipu.plan.distinct import overlapping
+from jaxlib.ipu.plan.layout import Factor, Layout
 from jaxlib.ipu.plan.walk import Side
 
 

@@ -14,7 +14,8 @@ import math
 from collections.abc import Sequence
 
 from jaxlib.ipu.dtypes import COMPLEX, SIZE, STORED, DType, stored
-from jaxlib.ipu.plan.layout import Layout, overlapping
+from jaxlib.ipu.plan.distinct import overlapping
+from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema, verify_compute, verify_memory
 from jaxlib.ipu.program.verify_memory import dense
 
