@@ -86,14 +86,13 @@ def test_twice_the_tiles_take_half_the_cycles_of_large_work(ipu, name, a, b):
 @settings(max_examples=5)
 @given(extents(4096), extents(4096))
 def test_f16_takes_no_longer_than_f32(ipu, name, a, b):
-  """Rows are whole words; blocks of odd numbers of elements take copies
-  that put words together."""
+  """Blocks of odd numbers of elements take a copy that puts words together."""
   f32, f16 = (
-    costs(ipu, name, (a + 512, b // 2 * 2 + 512), dtype)["ipu cycles"]
+    costs(ipu, name, (a + 512, b + 512), dtype)["ipu cycles"]
     for dtype in (jnp.float32, jnp.float16)
   )
   words = cost.local_copy(target.resolve("ipu2"), 8 * 2 * 64)
-  assert f16 <= f32 + 2 * cost.cycles(words)
+  assert f16 <= f32 + cost.cycles(words)
 
 
 # --- Sizes that were chosen --------------------------------------------------

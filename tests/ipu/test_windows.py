@@ -157,7 +157,8 @@ def test_places_in_windows_are_compared_as_elements_are(ipu, dtype):
   x = util.spec(32, 28, 28, 32, dtype=dtype)
   found = util.costs(ipu, lambda x: jax.vjp(pooled, x)[1](pooled(x)), x)
   each = 32 * 28 * 28 * 32 / ipu.num_tiles
-  packing = 8 * each  # every other element, into messages and out of them
+  # Every other half, into messages and out of them; words need no packing.
+  packing = 8 * each if dtype is np.float16 else 0
   comparing = found["ipu compute cycles"] - packing
   assert comparing < 20 * each * np.dtype(dtype).itemsize / 4
 
