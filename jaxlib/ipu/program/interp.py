@@ -18,19 +18,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxlib.ipu import host_functions
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.program import interp_compute as compute
+from jaxlib.ipu.program import interp_moving as moving
 from jaxlib.ipu.program.tile_memory import (
   Array,
   Elements,
   Mask,
   TileMemory,
   Trap,
-  arriving,
   strided,
 )
 
@@ -208,7 +206,7 @@ class Machine:
     path = self.path
     match step:
       case schema.Copy():
-        self._copy(step)
+        moving.copy(self, step)
       case schema.Execute():
         compute.execute(self, step)
       case schema.HostCopy():
@@ -217,7 +215,7 @@ class Machine:
         self.host_bytes += size
         self.count(step.cost, size)
       case schema.HostCallback():
-        self._host_callback(step)
+        moving.call_host(self, step)
       case schema.Repeat():
         for _ in range(step.count):
           self.run(step.body, f"{path}.body.")
@@ -352,92 +350,6 @@ class Machine:
         f"a tile sends or receives {busiest:g} bytes, {rate:g} a cycle; the "
         f"step's cost has {cost.exchange_cycles} cycles",
       )
-
-  # --- Exchange --------------------------------------------------------------
-
-  def _copy(self, step: schema.Copy) -> None:
-    """All moves read before any is delivered."""
-    num_tiles = self.program.target.num_tiles
-    received = np.zeros(num_tiles, np.int64)
-    sent = np.zeros(num_tiles, np.int64)
-    total = 0
-    writes: dict[int, tuple[Array, Mask]] = {}
-    for move in step.moves:
-      source = self.memory[move.source]
-      to = self.writable(move.destination)
-      start = strided(move.source_offset, move.shape, move.source_strides)
-      end = strided(
-        move.destination_offset, move.shape, move.destination_strides
-      )
-      start, end = start.reshape(-1), end.reshape(-1)
-      values, defined = source.gather_all()
-      if not defined[start].all():
-        raise Trap(
-          "undefined",
-          f"element {start[~defined[start]][0]} moves but was never written",
-          tensor=move.source,
-        )
-      self.used(move.source)
-      new, written = writes.setdefault(
-        move.destination,
-        (np.zeros(to.size, NUMPY[to.dtype]), np.zeros(to.size, np.bool_)),
-      )
-      twice = written[end].any() or len(np.unique(end)) != len(end)
-      if twice:
-        raise Trap(
-          "race", "two moves write one element", tensor=move.destination
-        )
-      new[end] = values[start].view(new.dtype)
-      written[end] = True
-      origin = np.full(to.size, -1, np.int64)
-      origin[end] = start
-      placed = self.program.tensors[to.number].root != to.number
-      item = SIZE[to.dtype]
-      ins, outs = arriving(source, to, origin, num_tiles, once=placed)
-      moved = Traffic(ins * item, outs * item, to.layout.pairs_alike)
-      total += int(moved.received.sum())
-      bytes_in, bytes_out = moved.load()
-      received += bytes_in
-      sent += bytes_out
-    for tensor, (new, written) in writes.items():
-      self.memory[tensor].write_all(new, written)
-      self.wrote(tensor, written)
-    busiest = max(received.max(), sent.max())
-    self.count(step.cost, float(total), float(busiest))
-
-  def _host_callback(self, step: schema.HostCallback) -> None:
-    """Everything goes to the host and comes back."""
-    operands = []
-    for array in step.operands:
-      m = self.memory[array.tensor]
-      values, defined = m.gather_all()
-      if not defined.all():
-        raise Trap(
-          "undefined",
-          f"element {int(np.argmin(defined))} is sent to the host but was "
-          "never written",
-          tensor=array.tensor,
-        )
-      self.used(array.tensor)
-      shape = m.shape[: len(array.dims)]
-      values = values.view(NUMPY[DType(array.dtype)]).reshape(shape)
-      operands.append(values.transpose(array.dims))
-    types = []
-    for array in step.results:
-      m = self.writable(array.tensor)
-      shape = tuple(m.shape[d] for d in array.dims)
-      types.append((NUMPY[DType(array.dtype)], shape))
-    given = host_functions.call(step, operands, types)
-    size = sum(v.nbytes for v in (*operands, *given))
-    for array, value in zip(step.results, given, strict=True):
-      m = self.writable(array.tensor)
-      everything = np.ones(m.size, np.bool_)
-      place = [array.dims.index(d) for d in range(value.ndim)]
-      value = np.ascontiguousarray(value.transpose(place)).reshape(-1)
-      m.write_all(value.view(NUMPY[m.dtype]), everything)
-      self.wrote(array.tensor, everything)
-    self.host_bytes += size
-    self.count(step.cost, size)
 
   # --- Memory ----------------------------------------------------------------
 
