@@ -365,3 +365,37 @@ def test_means_of_huge_numbers(check):
   # No sum of two of them is a float, those of their shares are.
   x = np.full((400, 16), 3e38, np.float32)
   check(lambda x: x @ jnp.full((16, 4), 1 / 16, jnp.float32), x)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, np.int8, np.int32], ids=str)
+def test_products_that_sum_nothing(check, dtype):
+  def products(a, b, c):
+    outer = jnp.einsum("bi,bj->bij", a, b)
+    wide = np.float32 if dtype in FLOATS else np.int32
+    return {
+      "batched": outer,
+      "signs of zeros": jnp.signbit(outer.astype(np.float32)),
+      "of vectors": jnp.einsum("i,j->ji", a[0], b[1]),
+      "by a scalar": jnp.tensordot(a, c, 0),
+      "wider": jnp.einsum(
+        "bi,bj->jbi", a, b, preferred_element_type=wide
+      ),
+      "step": a - jnp.einsum("i,j->ij", b[:, 0], a[0]),
+    }  # fmt: skip
+
+  a, b = (
+    util.sample(dtype, (5, n), low=-2, high=2, key=n).round() for n in (7, 4)
+  )
+  a[0, :2], b[0, :2] = [0, -0.0], [-1, 0]
+  check(products, a, b, a[0, 0], rtol=0)
+
+
+@pytest.mark.ipu_only
+def test_products_that_sum_nothing_join_what_follows(ipu):
+  """One compute set, and its exchange."""
+
+  def step(w, x, y):
+    return w - 0.1 * jnp.einsum("i,j->ij", x, y)
+
+  shapes = util.spec(64, 64), util.spec(64), util.spec(64)
+  assert util.costs(ipu, step, *shapes)["ipu supersteps"] == 1

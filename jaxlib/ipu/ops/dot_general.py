@@ -18,6 +18,7 @@ import numpy as np
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, SIZE, DType
 from jaxlib.ipu.ir.attributes import DotDimensions
+from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
@@ -302,4 +303,29 @@ def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
   return root
 
 
-define(Operation("stablehlo.dot_general", _lower, _read))
+def _outer(e: Emitter, node: Node) -> list[Value] | None:
+  """A product that sums nothing, element by element: it joins what comes after
+  it in one compute set, and -0 stays."""
+  d: DotDimensions = node.attributes
+  lhs, rhs = node.inputs
+  value = node.results[0]
+  floats = lhs.dtype in FLOATS or rhs.dtype in FLOATS
+  if d.lhs_contract or (floats and value.dtype not in FLOATS):
+    return None
+  # The wider of both sides: it is rounded once.
+  dtype = max(value.dtype, lhs.dtype, rhs.dtype, key=lambda t: SIZE[t])
+  order = d.result or range(len(value.shape))
+  sides = []
+  first = len(d.lhs_batch)
+  for operand, batched in (lhs, d.lhs_batch), (rhs, d.rhs_batch):
+    places = {at: i for i, at in enumerate(batched)}
+    for at in free(len(operand.shape), batched, ()):
+      places[at] = first
+      first += 1
+    dims = [order.index(places[at]) for at in range(len(operand.shape))]
+    wide = e.convert(operand, dtype)
+    sides.append(e.broadcast_in_dim(wide, value.shape, dims))
+  return [e.convert(e.multiply(*sides), value.dtype)]
+
+
+define(Operation("stablehlo.dot_general", _lower, _read, decompose=_outer))
