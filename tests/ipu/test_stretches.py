@@ -153,6 +153,9 @@ PLAIN = {
   "rows to columns": (
     cells(24, 1), 0, (40, 1), (24, 40), cells(1, 20), (24, 20),
   ),
+  "rows to columns, a block cut short": (
+    cells(12, 1), 0, (40, 1), (24, 40), cells(1, 14), (12, 28),
+  ),
   "every other one": (linear(480), 0, (2,), (240,), linear(240), (1, 10)),
   "shifted": (linear(240), 10, (1,), (230,), linear(240), (1, 1)),
 }  # fmt: skip

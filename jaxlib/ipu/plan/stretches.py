@@ -24,10 +24,15 @@ from jaxlib.ipu.plan.walk import Side
 
 
 class _Dim(NamedTuple):
-  """Indices, and the stride between them on the other side."""
+  """Indices, and the stride between them on the other side.
+
+  Attributes:
+    short: how much less of that there is at the last one.
+  """
 
   extent: int
   far: int
+  short: int = 0
 
 
 class _Tail(NamedTuple):
@@ -95,10 +100,14 @@ class _Digit(NamedTuple):
     """
     low = self.start
     low += sum(min((d.extent - 1) * self.step(d), 0) for d in box)
-    ways = sorted((abs(self.step(d)), self.step(d) < 0, d.extent) for d in rest)
+    ways = []
+    for d in rest:
+      step = self.step(d)
+      reach = (d.extent - 1) * abs(step) - d.short // self.unit
+      ways.append((abs(step), step < 0, reach if step else 0))
+    ways.sort()
     spread = 0
-    for i, (step, back, extent) in enumerate([(0, False, 1), *ways]):
-      reach = (extent - 1) * step
+    for i, (_, back, reach) in enumerate([(0, False, 0), *ways]):
       low, spread = low - back * reach, spread + reach
       grid = math.gcd(self.block, *(x for x, _, _ in ways[i:]))
       if self.wraps:
@@ -314,7 +323,8 @@ def _cut(
     if inner > 1:
       held.append(_Dim(inner, d.far))
     if inner < d.extent:
-      rest.append(_Dim(-(-d.extent // inner), d.far * inner))
+      short = abs(d.far) * (-d.extent % inner)
+      rest.append(_Dim(-(-d.extent // inner), d.far * inner, short))
     size //= inner
   return held, rest, None
 
