@@ -194,7 +194,11 @@ def _packing(
   target: Target, w: Windows, own: Layout, t: Tile
 ) -> tuple[Floats, Floats]:
   """Cycles that pack and unpack what comes, and the same of its way back: those
-  of runs that are no longer than messages' instructions (plan/messages.py)."""
+  of runs that are no longer than messages' instructions (plan/messages.py).
+
+  What is of one owner is in one interval where it comes, so that words are
+  packed and unpacked by owners only.
+  """
   run = t.run * w.item_bytes
   odd = contiguous(own).block * w.item_bytes % messages.WORD > 0
   alone = (run % messages.WORD > 0) | (run <= messages.WORD) | odd
@@ -204,6 +208,8 @@ def _packing(
     (n > 0) * cost.copies(target, n * vectors)
     for n in (t.comes, (t.comes > 0) * own.max_elements)
   )
+  if w.item_bytes >= messages.WORD:
+    return short * there, short * there
   return alone * here + short * there, short * here + alone * there
 
 
