@@ -42,6 +42,17 @@ void RepeatEach(const T* data, int64_t stride, int64_t rows, int64_t n,
   }
 }
 
+// `n` elements again and again: what is there is doubled.
+template <typename T>
+void RepeatRow(const T* data, int64_t rows, int64_t n, T* block) {
+  std::copy_n(data, n, block);
+  for (int64_t done = n; done < rows * n;) {
+    const int64_t more = std::min(done, rows * n - done);
+    std::memcpy(block + done, block, more * sizeof(T));
+    done += more;
+  }
+}
+
 // The same as MoveRun for `rows` runs.
 template <typename T, bool kGather>
 void MoveRows(T* data, int64_t row_stride, int64_t rows, int64_t stride,
@@ -50,6 +61,11 @@ void MoveRows(T* data, int64_t row_stride, int64_t rows, int64_t stride,
   if (kGather && stride == 0 && bytes <= 32) {
     return bytes <= 16 ? RepeatEach<T, 16>(data, row_stride, rows, n, block)
                        : RepeatEach<T, 32>(data, row_stride, rows, n, block);
+  }
+  if constexpr (kGather) {
+    if (row_stride == 0 && stride == 1 && rows > 1) {
+      return RepeatRow(data, rows, n, block);
+    }
   }
   for (int64_t row = 0; row < rows; ++row) {
     MoveRun<T, kGather>(data, stride, n, block);
