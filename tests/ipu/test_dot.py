@@ -399,3 +399,42 @@ def test_products_that_sum_nothing_join_what_follows(ipu):
 
   shapes = util.spec(64, 64), util.spec(64), util.spec(64)
   assert util.costs(ipu, step, *shapes)["ipu supersteps"] == 1
+
+
+@st.composite
+def small_products(draw):
+  """Many products of a few elements, of which one may be for all: an equation
+  and the operands' shapes."""
+  sizes = {d: draw(st.integers(1, 5)) for d in "mkn"}
+  sizes["b"] = draw(st.sampled_from([1, 15, 16, 63, 64, 65, 200]))
+  lhs, rhs = (draw(st.permutations(x)) for x in ("bmk", "bkn"))
+  if draw(st.booleans()):
+    rhs.remove("b")
+  for dims in lhs, rhs:
+    for d in draw(st.sampled_from(["", "m", "n"])):
+      if d in dims:
+        dims.remove(d)
+  kept = sorted({*lhs, *rhs} - {"k"})
+  result = draw(st.permutations(kept))
+  equation = f"{''.join(lhs)},{''.join(rhs)}->{''.join(result)}"
+  return equation, [[sizes[d] for d in dims] for dims in (lhs, rhs)]
+
+
+@given(
+  small_products(),
+  st.sampled_from([*FLOATS, np.int32, np.int8, np.uint8]),
+)
+def test_many_small_products(check, case, dtype):
+  equation, shapes = case
+  a, b = (
+    util.sample(dtype, shape, low=0, high=4, key=i).round()
+    for i, shape in enumerate(shapes)
+  )
+  check_product(check, lambda a, b: jnp.einsum(equation, a, b), a, b)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 9])
+def test_few_terms_for_each_of_many_columns(check, k):
+  a = util.sample(np.float32, (1000, k), low=-1, high=1)
+  b = util.sample(np.float32, (k,), low=-1, high=1)
+  check_product(check, lambda a, b: (a @ b, b @ a.T, a[::2] @ b), a, b)

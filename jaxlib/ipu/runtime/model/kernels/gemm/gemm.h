@@ -63,6 +63,16 @@ class Gemm {
                  Range k, T* to, bool add) const;
   void StoreRows(const T* from, Range m, Range n, char* result) const;
 
+  // Many small products, as `small_` has them.
+  static NormalProduct ByColumns(const NormalProduct& p);
+  static bool IsSmall(const NormalProduct& p);
+  void RunSmall(const char* lhs, const char* rhs, char* result,
+                ThreadPool& threads) const;
+  void BringSide(const Matrix& of, LoadRun<T> load, const char* from,
+                 int64_t rows, Range side, bool first, T* to) const;
+  void SumSide(const T* a, const T* b, int64_t size, T* c) const;
+  void StoreSide(const T* from, Range side, char* result) const;
+
   // Pack at most kTileRows rows, and columns in panels of kTileColumns, in each
   // one row per term.
   void PackRows(const char* lhs, Range rows, Range k, T* to) const;
@@ -72,6 +82,7 @@ class Gemm {
   bool InPairs() const { return std::is_same_v<T, uint32_t> && short_; }
 
   NormalProduct p_;
+  NormalProduct small_;
   bool lhs_native_;
   bool rhs_native_;
   bool result_native_;

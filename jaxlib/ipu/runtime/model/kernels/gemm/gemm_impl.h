@@ -13,6 +13,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_fourier.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pairs.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_small.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_vector.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -36,7 +37,8 @@ struct Gemm<T>::Grid {
 };
 
 template <typename T>
-Gemm<T>::Gemm(const Product& product, uint8_t native) : p_(product) {
+Gemm<T>::Gemm(const Product& product, uint8_t native)
+    : p_(product), small_(ByColumns(p_)) {
   lhs_native_ = p_.lhs.dtype == native;
   rhs_native_ = p_.rhs.dtype == native;
   short_ = gemm::IsShort(p_.lhs.dtype) && gemm::IsShort(p_.rhs.dtype);
@@ -54,6 +56,7 @@ template <typename T>
 void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
                   ThreadPool& threads) const {
   if (p_.exchanged) std::swap(lhs, rhs);
+  if (IsSmall(small_)) return RunSmall(lhs, rhs, result, threads);
   if constexpr (std::is_floating_point_v<T>) {
     const std::vector<Mirrored> parts = MirroredParts(lhs, rhs);
     if (!parts.empty()) return RunFourier(lhs, rhs, result, parts, threads);
