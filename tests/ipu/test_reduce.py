@@ -71,6 +71,14 @@ def test_argmax_and_argmin_take_the_first(check, dtype):
   check(reductions, util.sample(dtype, SHAPE, low=0, high=3).round())
 
 
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("f", [jnp.argmax, lambda x, a: jnp.argmin(-x, a)])
+def test_arg_reductions_make_their_indices(ipu, f):
+  """Nothing but the reduction takes a superstep: there is no iota."""
+  costs = util.costs(ipu, lambda x: f(x, 1), util.spec(20000, 10))
+  assert costs["ipu supersteps"] == 1
+
+
 def test_argmax_finds_the_first_nan(check):
   for dtype in FLOATS:
     x = util.sample(dtype, (20, 50), special=True)

@@ -40,6 +40,7 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
 from jaxlib.ipu.target import Target
 
+REDUCE = "stablehlo.reduce"
 # Partial sums of these are f32.
 _NARROW = (DType.F16, DType.BF16)
 
@@ -57,7 +58,7 @@ def _lower(builder: Builder, node: Node) -> None:
     kind = monoid(region) or ReduceKind.GENERAL
   elif count == 2:
     kind = argument_kind(region) or ReduceKind.GENERAL
-    if not _starts_empty(node, kind):
+    if not starts_empty(node, kind):
       kind = ReduceKind.GENERAL
   if kind is ReduceKind.GENERAL:
     combine = combiner(region)
@@ -298,7 +299,7 @@ def _is_identity(kind: ReduceKind, init: Value) -> bool:
   )
 
 
-def _starts_empty(node: Node, kind: ReduceKind) -> bool:
+def starts_empty(node: Node, kind: ReduceKind) -> bool:
   """Whether an arg-reduction's start value loses against every element."""
   value, index = (_scalar(v) for v in node.inputs[-2:])
   if value is None or index is None or index != 0:
@@ -341,7 +342,7 @@ def _started(region: Graph) -> Combiner:
 
 define(
   Operation(
-    "stablehlo.reduce",
+    REDUCE,
     _lower,
     lambda operation: Reduction(tuple(operation.attributes["dimensions"])),
   )

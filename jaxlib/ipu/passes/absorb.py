@@ -22,6 +22,7 @@ from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
 from jaxlib.ipu.lower.code import REGISTER, extract
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.region import monoid
+from jaxlib.ipu.ops.reduce import REDUCE
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, encode
 
 # What a value may cost to be computed again, in simple instructions.
@@ -29,7 +30,6 @@ CHEAP = 16
 # ... and how many operands of full size that may read.
 FEW_OPERANDS = 2
 
-_REDUCE = "stablehlo.reduce"
 _WEIGHT = {
   **dict.fromkeys(range(Opcode.EXP, Opcode.IS_FINITE), 10),
   Opcode.SQRT: 4,
@@ -53,11 +53,11 @@ def _absorb(graph: Graph, used_by: Users) -> None:
   for index, node in enumerate(graph.nodes):
     for region in node.regions:
       _absorb(region, used_by)
-    if node.op == _REDUCE and _worthwhile(node, used_by, here):
+    if node.op == REDUCE and _worthwhile(node, used_by, here):
       graph.nodes[index] = _merge(node, used_by)
   rounded: set[int] = set()
   for node in graph.nodes:
-    if node.op == _REDUCE:
+    if node.op == REDUCE:
       rounding = _rounding(node, used_by)
       if rounding is not None and id(rounding) in here:
         rounded.add(id(rounding))
@@ -72,7 +72,8 @@ def _absorb(graph: Graph, used_by: Users) -> None:
 
 
 def _data(node: Node) -> tuple[Value, ...]:
-  return node.inputs[: len(node.inputs) // 2]
+  """What is reduced; an arg-reduction may make its indices itself."""
+  return node.inputs[: -len(node.results)]
 
 
 def _worthwhile(node: Node, used_by: Users, maps: set[int]) -> bool:
@@ -86,7 +87,7 @@ def _worthwhile(node: Node, used_by: Users, maps: set[int]) -> bool:
     return False
   if all(data[0].shape[d] == 1 for d in node.attributes.dimensions):
     return False  # a reshape
-  if any(u is None or u.op != _REDUCE for v in data for u in used_by[id(v)]):
+  if any(u is None or u.op != REDUCE for v in data for u in used_by[id(v)]):
     return False
   alone = {id(v) for v in data} == {id(v) for v in source.results} and all(
     u is node for v in data for u in used_by[id(v)]
@@ -142,7 +143,7 @@ def _computing(
     number = program.outputs[value.index]
     if number in numbers or words[number][0] <= Opcode.BITCAST:
       continue  # wanted itself, or as good as loaded
-    if any(u is None or u.op != _REDUCE for u in used_by[id(value)]):
+    if any(u is None or u.op != REDUCE for u in used_by[id(value)]):
       load = encode(Opcode.LOAD, REGISTER[value.dtype], imm=len(inputs))
       (words[number],) = INSTRUCTION.iter_unpack(load)
       inputs.append(value)

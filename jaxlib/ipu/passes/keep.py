@@ -1,42 +1,51 @@
-"""Sorts of which only the first elements are used give no others, and those of
-elements with their numbers make the numbers.
+"""Sorts of which only the first elements are used give no others; sorts and
+arg-reductions of elements with their numbers make the numbers.
 
 `lax.top_k` arrives as a sort of values and an iota, and a slice of each; a
-median or the best ten of a ranking look alike.
+median or the best ten of a ranking look alike. `jnp.argmax` is a reduction of
+values and an iota.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from jaxlib.ipu.codelets.sort import NUMBER_DTYPES
+from jaxlib.ipu.dtypes import NUMPY
 from jaxlib.ipu.ir.graph import Graph, Node, Value, users
+from jaxlib.ipu.lower.region import argument_kind
 from jaxlib.ipu.lower.sort_keys import sort_keys
+from jaxlib.ipu.ops.reduce import REDUCE, starts_empty
 from jaxlib.ipu.ops.sort import SORT, Sorting
 from jaxlib.ipu.passes import dce
 
 
 def keep(graph: Graph) -> Graph:
-  """The graph with such sorts, regions included."""
-  sorts = _sorts(graph)
-  if not sorts:
+  """The graph with such sorts and reductions, regions included."""
+  sorts: list[Node] = []
+  reductions: list[Node] = []
+  _find(graph, sorts, reductions)
+  if not sorts and not reductions:
     return graph
-  used_by = users(graph)
-  for node in sorts:
-    _shorten(node, [u for v in node.results for u in used_by[id(v)]])
-  if any([_number(node) for node in sorts]):
-    return dce.eliminate(graph)
-  return graph
+  if sorts:
+    used_by = users(graph)
+    for node in sorts:
+      _shorten(node, [u for v in node.results for u in used_by[id(v)]])
+  fewer = [_number(n) for n in sorts] + [_position(n) for n in reductions]
+  return dce.eliminate(graph) if any(fewer) else graph
 
 
-def _sorts(graph: Graph) -> list[Node]:
-  found = []
+def _find(graph: Graph, sorts: list[Node], reductions: list[Node]) -> None:
+  """All sorts, and all reductions of pairs."""
   for node in graph.nodes:
     if node.op == SORT:
-      found.append(node)
+      sorts.append(node)
+    elif node.op == REDUCE and len(node.results) == 2:
+      reductions.append(node)
     for region in node.regions:
-      found += _sorts(region)
-  return found
+      _find(region, sorts, reductions)
 
 
 def _shorten(node: Node, used_by: list[Node | None]) -> None:
@@ -76,6 +85,22 @@ def _number(node: Node) -> bool:
       node.attributes = dataclasses.replace(node.attributes, number=j)
       return True
   return False
+
+
+def _position(node: Node) -> bool:
+  """Leaves out the indices of an arg-reduction along one dimension, if each is
+  its element's: the reduction knows them."""
+  values, indices = node.inputs[:2]
+  long = [d for d in node.attributes.dimensions if values.shape[d] != 1]
+  if len(long) != 1 or not _counts(indices, long[0]):
+    return False
+  if values.shape[long[0]] > np.iinfo(NUMPY[indices.dtype]).max:
+    return False  # they begin anew
+  kind = argument_kind(node.regions[0])
+  if kind is None or not starts_empty(node, kind):
+    return False
+  node.inputs = (values, *node.inputs[2:])
+  return True
 
 
 def _counts(value: Value, dimension: int) -> bool:
