@@ -80,6 +80,7 @@ BLOCK = arrays((8, 28, 28, 64), (3, 3, 64, 64), (3, 3, 64, 64))
 DOWN = arrays((8, 56, 56, 64), (3, 3, 64, 128))
 DEPTHWISE = arrays((8, 28, 28, 128), (3, 3, 1, 128))
 POOL = arrays((16, 56, 56, 64))
+COLOURS = arrays((8, 64, 64, 3))
 
 WORKLOADS = [
   jitted("convolution", name, f, make, **options)
@@ -95,6 +96,7 @@ WORKLOADS = [
   )
 ] + [
   jitted("pooling", "max 2x2", max_pool, POOL),
+  jitted("pooling", "max 2x2 of 3 colours", max_pool, COLOURS),
   jitted("pooling", "max 3x3", lambda x: max_pool(x, 3, 2, "SAME"), POOL),
   jitted(
     "pooling",

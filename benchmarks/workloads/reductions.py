@@ -33,6 +33,8 @@ WORKLOADS = [
          over(jnp.var, 1), SQUARE),
   jitted("reductions", "short rows, 262144x4",
          over(jnp.sum, 1), values(2**18, 4)),
+  jitted("reductions", "argmax of short rows, 20000x10",
+         over(jnp.argmax, 1), values(20000, 10)),
   jitted("reductions", "long rows, 4x262144",
          over(jnp.max, 1), values(4, 2**18)),
 ]  # fmt: skip

@@ -12,6 +12,9 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
+constexpr int64_t kFewColumns = 8;
+constexpr int64_t kFewReduced = 64;
+
 using program::Instruction;
 using program::Opcode;
 using program::ReduceKind;
@@ -69,6 +72,21 @@ ReduceAxis TakeLast(std::vector<ReduceAxis>& axes, const ComputeSet& set) {
   ReduceAxis last = std::move(axes.back());
   axes.pop_back();
   return last;
+}
+
+// Rows of a whole space are one after the other: where the results are, too,
+// the outer kept axes and x are one.
+void JoinKept(std::vector<ReduceAxis>& kept, ReduceAxis& x) {
+  const auto continues = [&](const ReduceAxis& outer) {
+    for (size_t j = 0; j < x.results.size(); ++j) {
+      if (outer.results[j] != x.results[j] * x.extent) return false;
+    }
+    return true;
+  };
+  while (!kept.empty() && continues(kept.back())) {
+    x.extent *= kept.back().extent;
+    kept.pop_back();
+  }
 }
 
 Status CheckValues(const program::RegisterCode& code, const ComputeSet& set,
@@ -132,7 +150,12 @@ StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
         axis.extent == 1 || set.operands.empty() ? 0 : axis.operands[primary];
     return stride == 0 ? std::numeric_limits<int64_t>::max() : std::abs(stride);
   };
-  plan.by_rows = step(y) <= step(x);
+  // Few columns of few rows, as those of small windows over a picture of three
+  // colours, take less time than to begin each of them: they are brought
+  // together first.
+  const bool scattered = step(y) > step(x) && x.extent < kFewColumns &&
+                         plan.reduced <= kFewReduced;
+  plan.by_rows = step(y) <= step(x) || scattered;
   // Now the walk: rows end with all reduced axes, columns with x.
   if (!plan.by_rows) order = space.kept;
   order.insert(order.end(), space.reduced.begin(), space.reduced.end());
@@ -140,7 +163,8 @@ StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
   if (!plan.by_rows && x.dimension != kNone) order.push_back(x);
 
   const ReduceAxis& inner = plan.by_rows ? y : x;
-  if (direct.fold && (inner.extent == 1 || inner.operands[primary] == 1)) {
+  if (direct.fold && !scattered &&
+      (inner.extent == 1 || inner.operands[primary] == 1)) {
     plan.direct = primary;
     plan.source = set.operands[primary].view;
     plan.fold = direct.fold;
@@ -157,6 +181,7 @@ StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
       plan.wide_indices = program::RegisterBytes(index) == 8;
       plan.signed_indices = index == RegisterType::kI32;
     }
+    if (plan.by_rows) JoinKept(space.kept, x);
   }
   plan.x = std::move(x);
   plan.y = std::move(y);
