@@ -79,6 +79,24 @@ def test_arg_reductions_make_their_indices(ipu, f):
   assert costs["ipu supersteps"] == 1
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint32], ids=str)
+def test_places_of_any_type(check, dtype):
+  """A user's own reduction of pairs that looks like argmax."""
+
+  def larger(old, new):
+    (v, i), (w, j) = old, new
+    before = (v > w) | (v != v)
+    first = before | ((v == w) & (i < j))
+    return lax.select(before, v, w), lax.select(first, i, j)
+
+  def f(x):
+    place = lax.broadcasted_iota(dtype, x.shape, 1)
+    start = np.float32(-np.inf), np.zeros((), dtype)
+    return lax.reduce((x, place), start, larger, (1,))
+
+  check(f, util.sample(np.float32, (5, 300), low=0, high=40).round(), rtol=0)
+
+
 def test_argmax_finds_the_first_nan(check):
   for dtype in FLOATS:
     x = util.sample(dtype, (20, 50), special=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxlib.ipu.diagnostics import unimplemented
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import INTEGERS, DType
 from jaxlib.ipu.ir.graph import Graph, Value
 from jaxlib.ipu.ir.registry import REGISTRY
 from jaxlib.ipu.lower.code import REGISTER, Code
@@ -69,6 +69,8 @@ def argument_kind(region: Graph) -> ReduceKind | None:
     return None
   dtypes = [p.dtype for p in region.parameters]
   if dtypes[0] != dtypes[2] or dtypes[1] != dtypes[3]:
+    return None
+  if dtypes[1] not in INTEGERS:
     return None
   actual = combiner(region)
   for kind, opcode in (

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from jaxlib.ipu.codelets.sort import NUMBER_DTYPES
-from jaxlib.ipu.dtypes import NUMPY
 from jaxlib.ipu.ir.graph import Graph, Node, Value, users
 from jaxlib.ipu.lower.region import argument_kind
 from jaxlib.ipu.lower.sort_keys import sort_keys
@@ -94,8 +91,8 @@ def _position(node: Node) -> bool:
   long = [d for d in node.attributes.dimensions if values.shape[d] != 1]
   if len(long) != 1 or not _counts(indices, long[0]):
     return False
-  if values.shape[long[0]] > np.iinfo(NUMPY[indices.dtype]).max:
-    return False  # they begin anew
+  if indices.dtype not in NUMBER_DTYPES:
+    return False  # narrow ones begin anew, floats are no indices
   kind = argument_kind(node.regions[0])
   if kind is None or not starts_empty(node, kind):
     return False
