@@ -16,6 +16,7 @@ import random
 import re
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -147,7 +148,12 @@ def _job(
 ) -> collections.Counter[Outcome]:
   seldom_collect()
   job = Job(options, number)
-  job.run()
+  try:
+    job.run()
+  except Exception:
+    # The others go on: nobody would hear of it before they end.
+    _say(f"job {number} has ended: {traceback.format_exc()}")
+    raise
   return job.outcomes
 
 

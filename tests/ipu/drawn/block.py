@@ -270,9 +270,12 @@ class Block:
     specs = [jax.ShapeDtypeStruct(known[u].shape, known[u].dtype) for u in used]
     try:
       out = jax.eval_shape(names["f"], *specs)
-    except (TypeError, ValueError, NotImplementedError) as error:
-      # No rule for what is differentiated or batched, or for a type. That each
-      # operation is drawn all the same is for test_drawn_operations.py to see.
+    except (
+      TypeError, ValueError, NotImplementedError, OverflowError
+    ) as error:  # fmt: skip
+      # No rule for what is differentiated or batched, or for a type; an index
+      # of 8 bits into more elements. That each operation is drawn all the same
+      # is for test_drawn_operations.py to see.
       raise Reject from error
     unpack = isinstance(out, tuple | list)
     leaves = list(out) if unpack else [out]
