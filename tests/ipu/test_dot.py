@@ -438,3 +438,15 @@ def test_few_terms_for_each_of_many_columns(check, k):
   a = util.sample(np.float32, (1000, k), low=-1, high=1)
   b = util.sample(np.float32, (k,), low=-1, high=1)
   check_product(check, lambda a, b: (a @ b, b @ a.T, a[::2] @ b), a, b)
+
+
+def test_mixed_products_that_sum_nothing(check):
+  def product(a, b):
+    return lax.dot_general(
+      a, b, (((), ()), ((), ())), preferred_element_type=jnp.float32
+    )
+
+  with jax.enable_x64(True):
+    b = np.array([0.3, 1.7, -0.0], np.float32)
+    for dtype in (np.int8, np.int64, np.float16):
+      check(product, np.arange(1, 5).astype(dtype), b, rtol=0)

@@ -312,8 +312,11 @@ def _outer(e: Emitter, node: Node) -> list[Value] | None:
   floats = lhs.dtype in FLOATS or rhs.dtype in FLOATS
   if d.lhs_contract or (floats and value.dtype not in FLOATS):
     return None
-  # The wider of both sides: it is rounded once.
-  dtype = max(value.dtype, lhs.dtype, rhs.dtype, key=lambda t: SIZE[t])
+  dtypes = {value.dtype, lhs.dtype, rhs.dtype}
+  dtype = value.dtype
+  if dtype in FLOATS and len(dtypes) > 1:
+    # No operand loses anything before the product, which is rounded once.
+    dtype = DType.F64 if DType.F64 in dtypes else DType.F32
   order = d.result or range(len(value.shape))
   sides = []
   first = len(d.lhs_batch)
