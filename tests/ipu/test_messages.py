@@ -12,7 +12,6 @@ from test_traffic import TILES, mapped, root_shape, views
 
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import Layout, Replica
 from jaxlib.ipu.plan.messages import VECTOR, messages, move, staying
 from jaxlib.ipu.plan.runs import runs
 from jaxlib.ipu.plan.traffic import traffic
@@ -99,10 +98,6 @@ def linear(n, tiles=TILES):
   return layouts.linear(n, tiles)
 
 
-def everywhere(n):
-  return Layout(layouts.single(n).factors, (Replica(TILES, 1),))
-
-
 EXACT = {
   "row of one tile": (linear(240), 10, (1,), (10,), linear(10)),
   "shifted by a block": (linear(240), 10, (1,), (230,), linear(240)),
@@ -120,23 +115,6 @@ EXACT = {
   ),
   "to one tile": (linear(240), 0, (1,), (240,), layouts.single(240, 0)),
 }  # fmt: skip
-
-
-def test_blocks_lie_in_as_many_others_as_their_sizes_let_them():
-  """Of 8 and of 6 columns: each begins at an even one, and ends in the next;
-  of rows of 10, blocks of 3 begin anew where those of 4 do."""
-  for columns, cut in ((24, (3, 4)), (10, (4, 3))):
-    one, other = (layouts.grid((12, columns), (1, n)) for n in cut)
-    sides = (Side(x, 0, (columns, 1)) for x in (one, other))
-    assert [end.pieces for end in runs(*sides, (12, columns), 4)] == [24, 24]
-
-
-def test_what_is_reversed_comes_from_a_tile_or_two():
-  """Both sides pack it, however many tiles there are."""
-  for n, partners in ((500, 2), (512, 1), (1024, 1)):
-    mapping = linear(n, -(-n // 32))
-    back, there = Side(mapping, n - 1, (-1,)), Side(mapping, 0, (1,))
-    assert [x.partners for x in runs(back, there, (n,), 4)] == [partners] * 2
 
 
 def test_what_stays_is_copied_by_pieces():

@@ -65,6 +65,7 @@ def runs(
   if 0 in shape:
     nothing = Runs(0, 0, 1, 1, 1, True, 0, True)
     return nothing, nothing
+  shape, (one, other) = _joined(shape, one, other)
   line, apart = _line(shape, one.strides, other.strides)
   grain = WORD // item_bytes
   first, second = _padded(one.layout, other.layout, grain)
@@ -76,9 +77,13 @@ def runs(
   back = [(t, s) for s, t in apart]
 
   def side(near: _End, far: _End) -> Runs:
-    held = [_held(near.side, shape, d) for d in range(len(shape))]
+    dims = range(len(shape))
+    held = [_turned(near.side, far.side, shape, d) for d in dims]
     elements = math.prod(h.indices for h in held)
     pieces, piece = _pieces(line, near, far)
+    images = _images(shape, near.side, far)
+    if images > 1:
+      pieces, piece = pieces * images, 1
     count = min(-(-elements // min(line, near.block)) * pieces, elements)
     partners = min(_met(held, far.side, shape), count) if count > 1 else 1
     even = grain < 2 or not _off((near.block, near.row), grain)
@@ -88,6 +93,42 @@ def runs(
 
   ends = _End.of(one, first, apart), _End.of(other, second, back)
   return side(*ends), side(*ends[::-1])
+
+
+def _joined(
+  shape: tuple[int, ...], *sides: Side
+) -> tuple[tuple[int, ...], list[Side]]:
+  """A shape, and the sides of a move, where dimensions of which one goes on
+  where the next ends, on both sides and along one factor, are one."""
+  found: list[tuple[int, ...]] = []
+  for n, *steps in zip(shape, *(side.strides for side in sides)):
+    if n == 1:
+      continue
+    if found and all(
+      s == n * t and (not t or _alike(side.layout, s, t))
+      for side, s, t in zip(sides, found[-1][1:], steps)
+    ):
+      n *= found.pop()[0]
+    found.append((n, *steps))
+  extents, *walks = zip(*found) if found else [()] * (1 + len(sides))
+  return extents, [s._replace(strides=w) for s, w in zip(sides, walks)]
+
+
+def _alike(layout: Layout, *strides: int) -> bool:
+  """Whether strides step along one factor."""
+  return len({_factor(layout, abs(s))[1] for s in strides}) == 1
+
+
+def _images(shape: Sequence[int], near: Side, far: _End) -> int:
+  """At how many places that blocks of the other side cut differently an element
+  is there."""
+  spacing = far.row if far.row % far.block else far.block
+  cut = (
+    n
+    for n, s, t in zip(shape, near.strides, far.side.strides)
+    if not s and t % spacing
+  )
+  return math.prod(cut)
 
 
 def _line(
@@ -141,7 +182,8 @@ def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
     even = not row % block and not _off((line, own, *near.apart), block)
     run, starts = block, (far.side.offset - own, block, row, *near.beside)
     inside = not _off((line, own, *near.apart), row)
-    if not (even or inside or _fits(line, own, (*near.apart, row))):
+    alone = not _off(near.apart, row) and _fits(line, own, (row,))
+    if not (even or inside or alone):
       return 2 * _cuts(run, 0, (1,), far), 1
   limits = (far.block, far.row)
   shift = (*near.beside, row, *limits)
@@ -222,13 +264,20 @@ def contiguous(layout: Layout) -> Blocks:
 
 
 class _Held(NamedTuple):
-  """Of a dimension of the iteration space: how many indices a tile has, at
-  most; how many lie from its first to its last; and whether every tile's first
-  one is a multiple of that."""
+  """What a tile has of a dimension of the iteration space.
+
+  Attributes:
+    indices: how many, at most.
+    span: how many lie from the first to the last.
+    even: whether every tile's first one is a multiple of that.
+    turns: how many intervals of that span they are in: 2 where the end of one
+      row and the beginning of the next are far apart on the other side.
+  """
 
   indices: int
   span: int
   even: bool
+  turns: int = 1
 
 
 def _held(side: Side, shape: Sequence[int], d: int) -> _Held:
@@ -249,6 +298,12 @@ def _held(side: Side, shape: Sequence[int], d: int) -> _Held:
     if unit <= abs(s) < stride
   )
   even = not start % f.block and not f.block % step and inside < stride
+  # Where longer steps lead, blocks must begin as well.
+  even &= not any(
+    s % (unit * f.block) and s % (unit * f.extent)
+    for n, s in zip(shape, side.strides)
+    if n > 1 and abs(s) > stride
+  )
   count = (f.block - 1) // step + 1 + (inside > 0 and not even)
   reach = start + (extent - 1) * step
   if reach >= f.extent:
@@ -257,6 +312,26 @@ def _held(side: Side, shape: Sequence[int], d: int) -> _Held:
     return _Held(min(count, extent), extent, False)
   count = min(count, extent)
   return _backwards(_Held(count, count, even), side.strides[d], extent)
+
+
+def _turned(near: Side, far: Side, shape: Sequence[int], d: int) -> _Held:
+  """The same, of a side whose other one is known."""
+  held = _held(near, shape, d)
+  if held.even or held.indices == shape[d]:
+    return held
+  stride = abs(near.strides[d])
+  outer = [
+    (abs(s), e)
+    for e, s in enumerate(near.strides)
+    if shape[e] > 1 and abs(s) > stride
+  ]
+  if not outer:
+    return held
+  # The next row follows this one on the other side as well, or is elsewhere.
+  e = min(outer)[1]
+  ways = [far.strides[x] * (1 if near.strides[x] > 0 else -1) for x in (d, e)]
+  follows = ways[0] * ways[1] > 0 and abs(ways[1]) >= abs(ways[0]) * shape[d]
+  return held if follows else held._replace(turns=2)
 
 
 def _lowest(side: Side, shape: Sequence[int]) -> int:
@@ -321,8 +396,8 @@ def _parts(
       return 1
     if not width % f.block and not start % f.block:
       return min(width // f.block, f.parts)
-  # Each index along the outer dimensions, and a span of the inner ones.
-  found, outer = f.parts, 1
+  # Each index along the outer dimensions, and spans of the inner ones.
+  found, outer = f.parts, math.prod(h.turns for _, _, h in dims)
   span = carry + sum((h.span - 1) * step for step, _, h in dims)
   for step, _, h in dims:
     found = min(found, outer * (span // f.block + 2))
