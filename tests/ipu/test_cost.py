@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.codelets import CODELETS, _inner_loops, dot, gather, reduce
+from jaxlib.ipu.codelets import (
+  CODELETS,
+  _dot_cycles,
+  _inner_loops,
+  gather,
+  reduce,
+)
 from jaxlib.ipu.codelets._codelet import broadcast
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.diagnostics import CompileError
@@ -293,18 +299,25 @@ def test_every_instruction_has_a_cost_where_it_has_a_meaning(op):
   (F16, (1, 12, 1, 8), 199 + 23 + 15 + 10 + 6 * 51),
 ], ids=str)  # fmt: skip
 def test_dot_products_on_the_vector_unit(dtype, block, expected):
-  assert dot.hmac_cycles(IPU2, dtype, F32, dot.Block(*block)) == expected
+  assert (
+    _dot_cycles.hmac_cycles(IPU2, dtype, F32, _dot_cycles.Block(*block))
+    == expected
+  )
 
 
 def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
   # Seven rows of 1000 in six parts each: 84 vectors and 7 + 7 cycles a part,
   # seven parts a worker; then a worker adds up six sums of each of two rows.
-  found = dot.shared_cycles(IPU2, F32, F32, dot.Block(1, 7, 1, 1000))
+  found = _dot_cycles.shared_cycles(
+    IPU2, F32, F32, _dot_cycles.Block(1, 7, 1, 1000)
+  )
   worker = 16 + 19 + 16 + 7 * (7 + 7 + 84)
   dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (4 + 5)
   assert found == dots + 11 + 6 * (17 + 2 * (12 + 3))
   # Nine rows: two parts each are enough.
-  nine = dot.shared_cycles(IPU2, F32, F32, dot.Block(1, 9, 1, 1000))
+  nine = _dot_cycles.shared_cycles(
+    IPU2, F32, F32, _dot_cycles.Block(1, 9, 1, 1000)
+  )
   worker = 16 + 19 + 16 + 3 * (7 + 7 + 250)
   dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (2 + 5)
   assert nine == dots + 11 + 6 * (17 + 2 * (12 + 1))
@@ -319,7 +332,10 @@ def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
   (F32, (1, 18, 4, 2), np.inf),
 ], ids=str)  # fmt: skip
 def test_outer_products(dtype, block, expected):
-  assert dot.outer_cycles(IPU2, dtype, F32, dot.Block(*block)) == expected
+  assert (
+    _dot_cycles.outer_cycles(IPU2, dtype, F32, _dot_cycles.Block(*block))
+    == expected
+  )
 
 
 @pytest.mark.parametrize("dtype, lookups, window, parts, expected", [

@@ -13,14 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.codelets import CODELETS, dot
+from jaxlib.ipu.codelets import CODELETS, _dot_cycles
 from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets.dot import CODELET as DOT
+from jaxlib.ipu.codelets.map import CODELET as MAP
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.plan import combine, cost, matmul, reduction
+from jaxlib.ipu.plan import combine, cost, matmul, partials, reduction
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 
 IPU2 = machines.resolve("ipu2")
-F32, F16, I32 = DType.F32, DType.F16, DType.I32
+F32, F16, BF16, I32 = DType.F32, DType.F16, DType.BF16, DType.I32
 
 
 def products_cost(target, extents, parts, dtype):
@@ -45,7 +48,7 @@ def products_cost(target, extents, parts, dtype):
   total += target.sync_cycles
   if parts[3] > 1:
     outputs, gk = np.array([b * m * n]), np.array([parts[3]])
-    adding = matmul.adding_cycles(target, 4)
+    adding = partials.adding_cycles(target, 4)
     total += combine.combination_cycles(target, outputs, gk, 4, adding)[0]
   return float(total)
 
@@ -175,9 +178,47 @@ def test_empty_products_need_no_plan():
 def test_peak_rates(version):
   """A large block keeps the matrix unit busy most of the time."""
   target = machines.resolve(version)
-  block = dot.Block(1, 1200, 512, 512)
-  f32 = dot.amp_cycles(target, F32, F32, block)
-  f16 = dot.amp_cycles(target, F16, F32, block)
+  block = _dot_cycles.Block(1, 1200, 512, 512)
+  f32 = _dot_cycles.amp_cycles(target, F32, F32, block)
+  f16 = _dot_cycles.amp_cycles(target, F16, F32, block)
   macs = 1200 * 512 * 512
   assert 0.7 < macs / (f32 * target.fp32_macs) <= 1
   assert 0.7 < macs / (f16 * target.fp16_macs) <= 1
+
+
+# Stores what it loads.
+CAST = schema.Map(encode(Opcode.LOAD, RegisterType.F32), [0])
+CASTS = st.tuples(
+  st.sampled_from([F16, BF16]),
+  st.integers(1, 3), st.integers(1, 200), st.integers(1, 200),
+  st.integers(1, 200), st.booleans(), st.booleans(),
+)  # fmt: skip
+
+
+@given(st.lists(CASTS, min_size=1, max_size=5))
+def test_sums_are_cast_where_they_are_whole(cases):
+  """Of many candidates as of each; partials and f16 sums are not cast."""
+  dtype = cases[0][0]
+  fields = schema.Dot(F32, 0, 1, 1, 1)
+  how = IPU2, fields, [dtype] * 2
+
+  def taken(block, **hints):
+    return DOT.cycles(*how, [dtype], block, stored=dtype, **hints)
+
+  blocks = np.array([c[1:5] for c in cases], float).T
+  whole = np.array([c[5] for c in cases])
+  vector = cases[0][6]
+  found = taken(tuple(blocks), whole=whole, vector=vector).total
+  for i, case in enumerate(cases):
+    block, hints = case[1:5], {"vector": vector}
+    alone = taken(block, whole=case[5], **hints).total
+    assert found[i] == alone
+    kept = taken(block, whole=False, **hints).total
+    cast = MAP.cycles(IPU2, CAST, [F32], [dtype], (math.prod(block[:3]),))
+    assert alone <= kept + cast.total * case[5]
+    hints["stored"] = dtype
+    casts = DOT.casts(*how, block, whole=case[5], **hints)
+    assert case[5] or not casts
+    assert not casts or alone > kept
+    hints |= {"f16_sums": True} if dtype is F16 else {"stored": F32}
+    assert not DOT.casts(*how, block, whole=True, **hints)

@@ -13,7 +13,7 @@ from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.plan import cost, matmul
+from jaxlib.ipu.plan import cost, cuts, matmul
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import WIDE, move
@@ -144,7 +144,7 @@ def _partition(
   parts = [
     p
     for count, span in zip(plan.parts, spans, strict=True)
-    for p in matmul.distribute(count, shape[span])
+    for p in cuts.distribute(count, shape[span])
   ]
   first = (*shape[: product.outer], *blocks(plan.steps, shape[spans[3]]))
   split = matmul.partition(first, parts, product.counts, grains)
@@ -153,7 +153,7 @@ def _partition(
 
 def blocks(steps: int, terms: Sequence[int]) -> tuple[int, ...]:
   """The terms of one of several steps."""
-  counts = matmul.distribute(steps, tuple(terms))
+  counts = cuts.distribute(steps, tuple(terms))
   return tuple(-(-n // c) for n, c in zip(terms, counts, strict=True))
 
 
@@ -299,7 +299,7 @@ def _parts(
   """Parts of each dimension, those of the first dimensions first."""
   parts = {}
   for dims in order:
-    found = matmul.distribute(count, tuple(shape[d] for d in dims))
+    found = cuts.distribute(count, tuple(shape[d] for d in dims))
     parts.update(zip(dims, found, strict=True))
     count //= math.prod(found)
   return parts

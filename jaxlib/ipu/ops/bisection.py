@@ -13,7 +13,7 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops import _matrices, hessenberg
 from jaxlib.ipu.ops._matrices import diagonal, spread, transpose
 from jaxlib.ipu.ops.factorise import factors
-from jaxlib.ipu.plan import matmul
+from jaxlib.ipu.plan import cuts
 from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import FactorKind
@@ -83,7 +83,7 @@ def _lower(builder: Builder, node: Node) -> None:
   first: int = node.attributes
   main, beside = (builder.view(v) for v in node.inputs)
   n, shape = main.shape[1], node.results[0].shape
-  parts = matmul.distribute(builder.target.num_tiles, shape)
+  parts = cuts.distribute(builder.target.num_tiles, shape)
   partition = grid(shape, parts)
   operands = []
   for view in (main, beside):

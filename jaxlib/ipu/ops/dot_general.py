@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.diagnostics import unimplemented
-from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, SIZE, DType
+from jaxlib.ipu.dtypes import FLOATS, INTEGERS, NAME, NUMPY, DType
 from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
@@ -33,7 +33,7 @@ from jaxlib.ipu.ops._dot_split import (
   windowed,
 )
 from jaxlib.ipu.ops.elementwise import convert
-from jaxlib.ipu.plan import combine, matmul
+from jaxlib.ipu.plan import cost, matmul, partials
 from jaxlib.ipu.program import schema
 from jaxlib.mlir.dialects import stablehlo
 
@@ -160,10 +160,15 @@ def _compute(
     split = choice.partition
     if part != choice.first:
       split = matmul.partition(part, choice.parts, counts)
-    item = SIZE[choice.accumulate]
-    adding = matmul.adding_cycles(builder.target, item)
+    fields = schema.Dot(choice.accumulate, int(count > 0), *counts)
+    hints = {
+      "f16_sums": product.f16_sums,
+      "vector": min(m, n) == 1,
+      "stored": sums,
+      "whole": not choice.partial,
+    }
     builder.execute(
-      schema.Dot(choice.accumulate, int(count > 0), *counts),
+      fields,
       part,
       split,
       [
@@ -171,13 +176,14 @@ def _compute(
         _operand(right, begins, ends, [loop.rhs for loop in loops]),
       ],
       [Written(root, written)],
-      epilogue=combine.epilogue(
-        builder.target, split, part, outer, layout, item, adding,
-        combine.PRODUCTS,
+      epilogue=partials.epilogue(
+        builder.target, fields, split, part, outer, layout,
+        cost.casts(
+          builder.target, fields, part, split, product.dtypes[:2], **hints
+        ),
       ),
       hoists=not many,  # steps are for those whose operands take too much
-      f16_sums=product.f16_sums,
-      vector=min(m, n) == 1,
+      **hints,
     )  # fmt: skip
   return root
 

@@ -13,7 +13,7 @@ from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.plan import cost, matmul
+from jaxlib.ipu.plan import cost, cuts
 from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
 
@@ -43,7 +43,7 @@ def tridiagonal_vectors(
 def _lower(builder: Builder, node: Node) -> None:
   *diagonals, values = (builder.view(v) for v in node.inputs)
   n, shape, target = diagonals[0].shape[1], values.shape, builder.target
-  parts = matmul.distribute(target.num_tiles, shape)
+  parts = cuts.distribute(target.num_tiles, shape)
   partition = grid(shape, parts)
   operands = []
   for view in diagonals:

@@ -27,7 +27,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import combiner, monoid
-from jaxlib.ipu.plan import cost, matmul
+from jaxlib.ipu.plan import cost, cuts
 from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
@@ -214,7 +214,7 @@ def _lower(builder: Builder, node: Node) -> None:
   rank = len(x.shape)
   kept = [d for d in range(rank) if d != a.dimension]
   shape = (*(x.shape[d] for d in kept), x.shape[a.dimension])
-  parts = matmul.distribute(builder.target.num_tiles, shape[:-1])
+  parts = cuts.distribute(builder.target.num_tiles, shape[:-1])
   partition = grid(shape, (*parts, 1))
   # The dimension of the iteration space behind each of the array's.
   behind = tuple([*kept, a.dimension].index(d) for d in range(rank))

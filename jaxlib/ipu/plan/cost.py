@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import Traffic
@@ -271,6 +272,20 @@ def weights(
   codelet = CODELETS[type(fields)]
   cell = _largest_cell(partition, shape)
   return codelet.weights(target, fields, operand_dtypes, cell, **hints)
+
+
+def casts(
+  target: Target,
+  fields: schema.Dot,
+  shape: tuple[int, ...],
+  partition: Layout,
+  operand_dtypes: Sequence[DType],
+  **hints: Any,
+) -> bool:
+  """Whether a product's vertices leave sums in a buffer, for others to cast,
+  given the arguments of `compute_set`."""
+  cell = _largest_cell(partition, shape)
+  return DOT.casts(target, fields, operand_dtypes, cell, **hints)
 
 
 def _largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,8 +5,9 @@ block and receives its block of either operand. Cutting k gives partial
 products, which the tiles of one result block exchange and add up. As in
 PopLibs' planner (ConvPlan.cpp, ConvModel.cpp) the cost of a candidate is the
 exchange of its inputs, the slowest tile's vertices, and the exchange and
-addition of partials; blocks must fit in a share of a tile's SRAM, the planner's
-`availableMemoryProportion` [S]. All candidates are costed at once.
+addition of partials, or their cast (plan/partials.py); blocks must fit in a
+share of a tile's SRAM, the planner's `availableMemoryProportion` [S]. All
+candidates (plan/cuts.py) are costed at once.
 
 A product whose blocks do not fit takes k in several steps, one after the other:
 each receives its part of the operands and adds to the sums that the tiles keep,
@@ -27,22 +28,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from jaxlib.ipu.codelets._cycles import Cycles, derived, up
 from jaxlib.ipu.codelets.dot import CODELET
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.combine import (
-  ReduceCycles,
-  combination,
-  combination_cycles,
-)
+from jaxlib.ipu.plan.combine import combination, combination_cycles
+from jaxlib.ipu.plan.cuts import Ints, candidates
 from jaxlib.ipu.plan.layout import Factor, Layout, grid, refine
+from jaxlib.ipu.plan.partials import adding_cycles
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-
-Ints = npt.NDArray[np.int64]
 
 # Narrow floats are summed in f32 and rounded once. What is kept between steps
 # is at least as wide.
@@ -56,20 +51,6 @@ _KEPT = {
 }
 # How many steps are tried where one does not fit.
 _STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Into how many parts a dimension may go; more only in proportion.
-_PARTS = np.array(
-  [1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 46, 64, 92, 128, 184, 256, 368, 512,
-   736, 1024, 1472]
-)  # fmt: skip
-# Blocks that fill the matrix unit: whole groups of output channels (rows or
-# columns) and of input channels (terms). poplin's planner splits these
-# dimensions in such grains only (ConvPlan.cpp, `inChanGrainSize`) [S].
-_OUTPUTS = np.array([16, 32, 48, 64, 96, 128])
-_INPUTS = np.array([8, 16, 24, 32, 40, 48, 64, 80, 96, 128])
-_ANY = np.array([], np.int64)
-# Of more splits than this, those that cut terms are only looked at if they use
-# at least this share of the tiles. [G]
-_MANY_SPLITS, _LEAST_USED = 256, 0.7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,13 +146,14 @@ def _plan_step(
   """The cheapest split of each of `steps` steps over `extents`."""
   b, m, n, k = extents
   lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype = dtypes
-  parts = _candidates(target.num_tiles, b, m, n, k, grains)
+  parts = candidates(target.num_tiles, b, m, n, k, grains)
   blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
   bb, mb, nb, kb = blocks.astype(np.float64)
   partial_bytes = SIZE[accumulate_dtype]
   sizes = bb * kb * mb * SIZE[lhs_dtype], bb * kb * nb * SIZE[rhs_dtype]
   operands = sizes[0] + sizes[1]
   outputs = bb * mb * nb
+  gk = parts[3].astype(np.float64)
   at_hand = CODELET.cycles(
     target,
     schema.Dot(accumulate_dtype, int(steps > 1)),
@@ -180,8 +162,9 @@ def _plan_step(
     (bb, mb, nb, kb),
     f16_sums=f16_sums,
     vector=min(m, n) == 1,
+    stored=out_dtype if steps == 1 else accumulate_dtype,
+    whole=gk == 1,
   ).total
-  gk = parts[3].astype(np.float64)
   adding = adding_cycles(target, partial_bytes)
   at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
   total = at_hand + target.sync_cycles
@@ -190,6 +173,8 @@ def _plan_step(
   # Partials stay while a share of the others' arrives; sums, over all steps.
   blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
+  if steps == 1 and SIZE[out_dtype] < partial_bytes:
+    memory += np.where(gk == 1, outputs * SIZE[out_dtype], 0)  # what is cast
   fits = memory <= target.bytes_for_products
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
@@ -337,12 +322,16 @@ def split(
     (b, m, n, k),
     f16_sums=f16_sums,
     vector=1 in (math.prod(shape[s]) for s in spans(shape, counts)[1:3]),
+    stored=out_dtype,
+    whole=parts == 1,
   ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   if parts > 1:
     adding = adding_cycles(target, partial_bytes)
     cycles += combination(target, outputs, parts, partial_bytes, adding)
   memory = outputs * partial_bytes * (2 if parts > 1 else 1)
+  if parts == 1 and SIZE[out_dtype] < partial_bytes:
+    memory += outputs * SIZE[out_dtype]  # what is cast
   for size, dtype, counts_here in zip((m, n), operands, moved, strict=True):
     memory += counts_here * b * k * size * SIZE[dtype]
   return Split(
@@ -352,79 +341,3 @@ def split(
     float(cycles),
     memory <= target.bytes_for_products,
   )
-
-
-@functools.lru_cache(maxsize=1024)
-def _choices(extent: int, tiles: int) -> Ints:
-  """Numbers of parts worth trying for a dimension, as blocks make them."""
-  return _parts(extent, tiles, _ANY)
-
-
-def _parts(extent: int, tiles: int, blocks: Ints, grain: int = 1) -> Ints:
-  """The same, and those that make some of `blocks`; all of them multiples of a
-  grain."""
-  most = min(extent, tiles)
-  tried = np.append(_PARTS[_PARTS <= most], most)
-  blocks = np.append(-(-extent // tried), blocks[blocks < extent])
-  return np.unique(-(-extent // (-(-blocks // grain) * grain)))
-
-
-@functools.lru_cache(maxsize=4096)
-def distribute(parts: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-  """At most `parts` parts of several dimensions, with the smallest blocks; of
-  two ways the one that cuts outer dimensions."""
-  if len(extents) <= 1 or parts <= 1:
-    return tuple(min(parts, max(e, 1)) for e in extents)
-  best, chosen = math.inf, (1,) * len(extents)
-  for first in _choices(extents[0], parts)[::-1].tolist() or [1]:
-    rest = distribute(parts // first, extents[1:])
-    block = math.prod(
-      -(-e // p) for e, p in zip(extents, (first, *rest), strict=True)
-    )
-    if block < best:
-      best, chosen = block, (first, *rest)
-  return chosen
-
-
-@functools.lru_cache(maxsize=1024)
-def _candidates(
-  tiles: int, b: int, m: int, n: int, k: int, grains: tuple[int, int, int]
-) -> Ints:
-  """Splits along (b, m, n, k) worth a look, one per column: those of a few
-  numbers of parts for each dimension, and where one of (m, n, k) is whole, as
-  many parts of it as there are tiles for."""
-  parts = np.ones((1, 1), np.int64)  # the first row: tiles in use
-  for extent, blocks, grain in (
-    (b, _ANY, 1),
-    (m, _OUTPUTS, grains[0]),
-    (n, _OUTPUTS, grains[1]),
-    (k, _INPUTS, grains[2]),
-  ):
-    more = _parts(extent, tiles, blocks, grain)
-    used = np.multiply.outer(parts[0], more)
-    one, other = np.nonzero(used <= tiles)
-    parts = np.stack([used[one, other], *parts[1:, one], more[other]])
-  filled = []
-  for d, extent, grain in zip((2, 3, 4), (m, n, k), grains):
-    found = parts[:, parts[d] == 1]
-    most = np.minimum(tiles // found[0], extent)
-    blocks = -(-extent // most)
-    found[d] = -(-extent // (-(-blocks // grain) * grain))
-    found[0] *= found[d]
-    filled.append(found[:, found[0] > _LEAST_USED * tiles])
-  if parts.shape[1] > _MANY_SPLITS:
-    parts = parts[:, (parts[4] == 1) | (parts[0] > _LEAST_USED * tiles)]
-  return np.concatenate([parts, *filled], 1)[1:]
-
-
-def adding_cycles(target: Target, item_bytes: int) -> ReduceCycles:
-  """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * (parts -
-  1) + 8)) for four f32 at a time; the tile's own partials are where they are
-  (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]."""
-
-  def cycles(share: Any, fan: Any) -> Cycles:
-    steps = up(up(share / (16 / item_bytes)) / target.num_workers)
-    worker = 20 + steps * (2 * (fan - 1) + 8)
-    return 33 + target.num_workers * worker + derived(target.launch_cycles)
-
-  return cycles

@@ -25,6 +25,7 @@ from jaxlib.ipu.plan.combine import (
   combination,
   combination_cycles,
 )
+from jaxlib.ipu.plan.cuts import distribute
 from jaxlib.ipu.plan.layout import (
   Factor,
   Layout,
@@ -33,7 +34,6 @@ from jaxlib.ipu.plan.layout import (
   project,
   refine,
 )
-from jaxlib.ipu.plan.matmul import distribute
 from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.target import Target
 

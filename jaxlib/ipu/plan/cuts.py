@@ -1,0 +1,89 @@
+"""Into how many parts the dimensions of a matrix product may be cut."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+# Into how many parts a dimension may go; more only in proportion.
+_PARTS = np.array(
+  [1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 46, 64, 92, 128, 184, 256, 368, 512,
+   736, 1024, 1472]
+)  # fmt: skip
+# Blocks that fill the matrix unit: whole groups of output channels (rows or
+# columns) and of input channels (terms). poplin's planner splits these
+# dimensions in such grains only (ConvPlan.cpp, `inChanGrainSize`) [S].
+_OUTPUTS = np.array([16, 32, 48, 64, 96, 128])
+_INPUTS = np.array([8, 16, 24, 32, 40, 48, 64, 80, 96, 128])
+_ANY = np.array([], np.int64)
+# Of more splits than this, those that cut terms are only looked at if they use
+# at least this share of the tiles. [G]
+_MANY_SPLITS, _LEAST_USED = 256, 0.7
+
+
+@functools.lru_cache(maxsize=1024)
+def _choices(extent: int, tiles: int) -> Ints:
+  """Numbers of parts worth trying for a dimension, as blocks make them."""
+  return _parts(extent, tiles, _ANY)
+
+
+def _parts(extent: int, tiles: int, blocks: Ints, grain: int = 1) -> Ints:
+  """The same, and those that make some of `blocks`; all of them multiples of a
+  grain."""
+  most = min(extent, tiles)
+  tried = np.append(_PARTS[_PARTS <= most], most)
+  blocks = np.append(-(-extent // tried), blocks[blocks < extent])
+  return np.unique(-(-extent // (-(-blocks // grain) * grain)))
+
+
+@functools.lru_cache(maxsize=4096)
+def distribute(parts: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+  """At most `parts` parts of several dimensions, with the smallest blocks; of
+  two ways the one that cuts outer dimensions."""
+  if len(extents) <= 1 or parts <= 1:
+    return tuple(min(parts, max(e, 1)) for e in extents)
+  best, chosen = math.inf, (1,) * len(extents)
+  for first in _choices(extents[0], parts)[::-1].tolist() or [1]:
+    rest = distribute(parts // first, extents[1:])
+    block = math.prod(
+      -(-e // p) for e, p in zip(extents, (first, *rest), strict=True)
+    )
+    if block < best:
+      best, chosen = block, (first, *rest)
+  return chosen
+
+
+@functools.lru_cache(maxsize=1024)
+def candidates(
+  tiles: int, b: int, m: int, n: int, k: int, grains: tuple[int, int, int]
+) -> Ints:
+  """Splits along (b, m, n, k) worth a look, one per column: those of a few
+  numbers of parts for each dimension, and where one of (m, n, k) is whole, as
+  many parts of it as there are tiles for."""
+  parts = np.ones((1, 1), np.int64)  # the first row: tiles in use
+  for extent, blocks, grain in (
+    (b, _ANY, 1),
+    (m, _OUTPUTS, grains[0]),
+    (n, _OUTPUTS, grains[1]),
+    (k, _INPUTS, grains[2]),
+  ):
+    more = _parts(extent, tiles, blocks, grain)
+    used = np.multiply.outer(parts[0], more)
+    one, other = np.nonzero(used <= tiles)
+    parts = np.stack([used[one, other], *parts[1:, one], more[other]])
+  filled = []
+  for d, extent, grain in zip((2, 3, 4), (m, n, k), grains):
+    found = parts[:, parts[d] == 1]
+    most = np.minimum(tiles // found[0], extent)
+    blocks = -(-extent // most)
+    found[d] = -(-extent // (-(-blocks // grain) * grain))
+    found[0] *= found[d]
+    filled.append(found[:, found[0] > _LEAST_USED * tiles])
+  if parts.shape[1] > _MANY_SPLITS:
+    parts = parts[:, (parts[4] == 1) | (parts[0] > _LEAST_USED * tiles)]
+  return np.concatenate([parts, *filled], 1)[1:]

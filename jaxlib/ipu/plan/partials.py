@@ -1,0 +1,66 @@
+"""What follows the vertices of a product: partials are added up, or cast.
+
+Where tiles have parts of the same sums, some of them add these up and store
+results (plan/combine.py). Where a tile has all of a sum, and the vertex leaves
+it in the type of partials, the cast after it is among the codelet's cycles
+(codelets/dot.py); the buffer of partials is said here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxlib.ipu.codelets._cycles import Cycles, derived, up
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.plan import combine, cost
+from jaxlib.ipu.plan.combine import ReduceCycles
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+
+
+def adding_cycles(target: Target, item_bytes: int) -> ReduceCycles:
+  """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * (parts -
+  1) + 8)) for four f32 at a time; the tile's own partials are where they are
+  (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]."""
+
+  def cycles(share: Any, fan: Any) -> Cycles:
+    steps = up(up(share / (16 / item_bytes)) / target.num_workers)
+    worker = 20 + steps * (2 * (fan - 1) + 8)
+    return 33 + target.num_workers * worker + derived(target.launch_cycles)
+
+  return cycles
+
+
+def epilogue(
+  target: Target,
+  fields: schema.Dot,
+  partition: Layout,
+  shape: tuple[int, ...],
+  num_kept: int,
+  owner: Layout,
+  casts: bool,
+) -> cost.Epilogue | None:
+  """What follows the vertices of a product; None if nothing does.
+
+  Args:
+    target: the machine.
+    fields: the codelet's record.
+    partition: of the iteration space `shape`, of which the first `num_kept`
+      dimensions are not summed.
+    shape, num_kept: see `partition`.
+    owner: where the results are.
+    casts: whether the vertices leave sums to be cast.
+  """
+  item = SIZE[DType(fields.accumulate_dtype)]
+  if not casts:
+    return combine.epilogue(
+      target, partition, shape, num_kept, owner, item,
+      adding_cycles(target, item), combine.PRODUCTS,
+    )  # fmt: skip
+  outputs, _ = combine.cell(partition, shape, num_kept)
+  room = np.zeros(partition.last_tile + 1, np.int64)
+  room[partition.tiles()] = outputs * item
+  return cost.Epilogue(cost.superstep(target), room)
