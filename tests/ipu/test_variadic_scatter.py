@@ -6,6 +6,8 @@ import ipu_test_util as util
 import numpy as np
 import pytest
 
+from jax import lax
+
 BODIES = {
   "each by itself": """
     %s = stablehlo.add %a, %u : tensor<f32>
@@ -83,3 +85,19 @@ def test_scatter_into_two_arrays(check, body, form):
   ]
   f = util.from_stablehlo(text(body, form), *arguments)
   check(f, *arguments, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("index", [np.int8, np.uint8])
+def test_indices_too_narrow_for_their_dimension(check, index):
+  numbers = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+
+  def f(x, i, u):
+    result = lax.scatter_mul(x, i, u, numbers, mode="drop")
+    return result.real, result.imag
+
+  x, u = (
+    (a + 1j * b).astype(np.complex64)
+    for a, b in (util.sample(np.float32, (2, n, 3)) for n in (300, 4))
+  )
+  i = np.array([[0], [5], [127], [-1]]).astype(index)
+  check(f, x, i, u, rtol=1e-5, atol=1e-6)

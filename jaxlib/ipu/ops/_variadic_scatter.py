@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from jaxlib.ipu.dtypes import DType
+import numpy as np
+
+from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
@@ -115,7 +117,8 @@ def _starts(
   fits = e.constant(True, DType.BOOL, (count,))
   for k, d in enumerate(indexing.index_map):
     column = e.reshape(e.slice(vectors, [0, k], [count, k + 1]), (count,))
-    limit = shape[d] - sizes[d]
+    # A narrow index may not reach the limit.
+    limit = min(shape[d] - sizes[d], np.iinfo(NUMPY[column.dtype]).max)
     inside = e.and_(e.compare(column, 0, "GE"), e.compare(column, limit, "LE"))
     fits = e.and_(fits, inside)
     starts[d] = e.convert(column, DType.I32)
