@@ -305,6 +305,19 @@ def test_dot_products_on_the_vector_unit(dtype, block, expected):
   )
 
 
+@pytest.mark.parametrize("given, sums", [
+  (F32, DType.F64), (F16, DType.F64), (I32, DType.F64), (I32, DType.I64),
+], ids=str)  # fmt: skip
+def test_sums_of_8_bytes_are_of_products_of_8_bytes(given, sums):
+  """JAX's `preferred_element_type` asks for them."""
+  codelet, block = CODELETS[schema.Dot], (1, 12, 6, 20)
+  narrow, wide = (
+    codelet.cycles(IPU2, schema.Dot(sums, 0), [d, d], [sums], block).total
+    for d in (given, sums)
+  )
+  assert wide <= narrow <= 2 * wide
+
+
 def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
   # Seven rows of 1000 in six parts each: 84 vectors and 7 + 7 cycles a part,
   # seven parts a worker; then a worker adds up six sums of each of two rows.

@@ -48,7 +48,7 @@ def products_cost(target, extents, parts, dtype):
   total += target.sync_cycles
   if parts[3] > 1:
     outputs, gk = np.array([b * m * n]), np.array([parts[3]])
-    adding = partials.adding_cycles(target, 4)
+    adding = partials.adding_cycles(target, dtype)
     total += combine.combination_cycles(target, outputs, gk, 4, adding)[0]
   return float(total)
 
@@ -162,6 +162,14 @@ def test_what_does_not_fit_in_one_step_takes_several(dtype):
   assert whole.steps == 1
   # The same rate as of products that fit at once, or a better one.
   assert plan.cycles / 6144**3 < whole.cycles / 512**3
+
+
+@pytest.mark.parametrize("dtype", [DType.I32, DType.I64, DType.F64], ids=str)
+def test_no_vector_unit_adds_partials_of_integers_and_f64(dtype):
+  f32, other = (
+    partials.adding_cycles(IPU2, d)(600, 8).total for d in (F32, dtype)
+  )
+  assert other > 2 * f32
 
 
 def test_what_does_not_fit_says_so():

@@ -59,12 +59,12 @@ class DotCodelet(ReducingCodelet):
   """Cycles: the cheapest of `amp_cycles`, `hmac_cycles`, `shared_cycles` and
   `outer_cycles`, each both ways around.
 
-  bf16 is cast to f32 on the tile first and runs as f32; integers and f64 run
-  `loop_cycles`. `vector` says that the product is a matrix times a vector:
-  all of it, not only a tile's block, since a product has one kind of vertex.
-  `stored` is the type that sums are stored as where they are `whole`, no other
-  tile adding to them: what leaves partials has them cast, what rounds a sum
-  once stores f16.
+  bf16 is cast to f32 on the tile first and runs as f32; so is what is summed
+  in 8 bytes, to these. Integers and f64 run `loop_cycles`. `vector` says that
+  the product is a matrix times a vector: all of it, not only a tile's block,
+  since a product has one kind of vertex. `stored` is the type that sums are
+  stored as where they are `whole`, no other tile adding to them: what leaves
+  partials has them cast, what rounds a sum once stores f16.
   """
 
   record = schema.Dot
@@ -84,9 +84,9 @@ class DotCodelet(ReducingCodelet):
   ) -> Cycles:
     block = Block(*matrix_extents(fields, cell))
     launch = derived(_inner_loops.SUPERVISOR_LAUNCH)
-    dtype, casting = _computed_in(operand_dtypes, block)
+    dtype, casting = _computed_in(fields, operand_dtypes, block)
     if dtype not in (DType.F16, DType.F32):
-      return launch + loop_cycles(target, dtype, block)
+      return launch + casting + loop_cycles(target, dtype, block)
     ways = _ways(target, fields, dtype, block, extra)
     total = functools.reduce(least, (way.cycles for way in ways))
     return launch + casting + total
@@ -125,7 +125,7 @@ class DotCodelet(ReducingCodelet):
   ) -> Way | None:
     """The cheapest vertex; None of types that it has to loop over."""
     block = Block(*matrix_extents(fields, cell))
-    dtype, _ = _computed_in(operand_dtypes, block)
+    dtype, _ = _computed_in(fields, operand_dtypes, block)
     if dtype not in (DType.F16, DType.F32):
       return None
     ways = _ways(target, fields, dtype, block, extra)
@@ -266,21 +266,29 @@ def _matrix(
   return np.broadcast_to(operand, extents)
 
 
-def _computed_in(dtypes: Sequence[DType], block: Block) -> tuple[DType, Any]:
-  """The type that a block is multiplied in, and the cycles to get there."""
+def _computed_in(
+  fields: schema.Dot, dtypes: Sequence[DType], block: Block
+) -> tuple[DType, Any]:
+  """The type that a block is multiplied in, and the cycles to cast operands to
+  it. Sums of 8 bytes are of products of 8 bytes."""
   b, m, n, k = block
-  if dtypes[0] == dtypes[1] and dtypes[0] in (DType.F16, DType.F32):
-    return dtypes[0], 0.0
+  accumulate = DType(fields.accumulate_dtype)
   floats = (DType.F16, DType.BF16, DType.F32)
-  if dtypes[0] in floats and dtypes[1] in floats:
-    casting = Cycles(0.0)
-    for dtype, elements in zip(dtypes, (b * m * k, b * n * k), strict=True):
-      work = _inner_loops.conversion(dtype, DType.F32)
-      each = work.proper + _inner_loops.LOAD[dtype] if work.proper else 0.0
-      own = guessed(each) if work.guessed else Cycles(each)
-      casting = casting + own * elements
-    return DType.F32, casting
-  return max(dtypes, key=lambda d: (d == DType.F64, SIZE[d])), 0.0
+  if SIZE[accumulate] == 8:
+    dtype = accumulate
+  elif dtypes[0] == dtypes[1] and dtypes[0] is not DType.BF16:
+    return dtypes[0], 0.0
+  elif dtypes[0] in floats and dtypes[1] in floats:
+    dtype = DType.F32
+  else:
+    return max(dtypes, key=lambda d: (d == DType.F64, SIZE[d])), 0.0
+  casting = Cycles(0.0)
+  for given, elements in zip(dtypes, (b * m * k, b * n * k), strict=True):
+    work = _inner_loops.conversion(given, dtype)
+    each = work.proper + _inner_loops.LOAD[given] if work.proper else 0.0
+    own = guessed(each) if work.guessed else Cycles(each)
+    casting = casting + own * elements
+  return dtype, casting
 
 
 CODELET = DotCodelet()

@@ -165,7 +165,7 @@ def _plan_step(
     stored=out_dtype if steps == 1 else accumulate_dtype,
     whole=gk == 1,
   ).total
-  adding = adding_cycles(target, partial_bytes)
+  adding = adding_cycles(target, accumulate_dtype)
   at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
   total = at_hand + target.sync_cycles
   paid = (size * share for size, share in zip(sizes, shares, strict=True))
@@ -327,7 +327,7 @@ def split(
   ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   if parts > 1:
-    adding = adding_cycles(target, partial_bytes)
+    adding = adding_cycles(target, accumulate_dtype)
     cycles += combination(target, outputs, parts, partial_bytes, adding)
   memory = outputs * partial_bytes * (2 if parts > 1 else 1)
   if parts == 1 and SIZE[out_dtype] < partial_bytes:

@@ -13,25 +13,33 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets._cycles import Cycles, derived, up
+from jaxlib.ipu.codelets.reduce import cell_cycles, per_element
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import combine, cost
 from jaxlib.ipu.plan.combine import ReduceCycles
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 
 
-def adding_cycles(target: Target, item_bytes: int) -> ReduceCycles:
+def adding_cycles(target: Target, dtype: DType) -> ReduceCycles:
   """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * (parts -
   1) + 8)) for four f32 at a time; the tile's own partials are where they are
-  (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]."""
+  (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]. Integers and
+  f64, which no vector unit adds, take what they do in reductions."""
 
   def cycles(share: Any, fan: Any) -> Cycles:
-    steps = up(up(share / (16 / item_bytes)) / target.num_workers)
+    steps = up(up(share / (16 / SIZE[dtype])) / target.num_workers)
     worker = 20 + steps * (2 * (fan - 1) + 8)
     return 33 + target.num_workers * worker + derived(target.launch_cycles)
 
-  return cycles
+  if dtype in (DType.F16, DType.F32):
+    return cycles
+  kind = ReduceKind.OR if dtype is DType.BOOL else ReduceKind.SUM
+  each = per_element(kind, [dtype], b"", ())
+  width = max(target.data_path_bytes // SIZE[dtype], 1)
+  return lambda share, fan: cell_cycles(target, share, fan, each, width)
 
 
 def epilogue(
@@ -54,11 +62,12 @@ def epilogue(
     owner: where the results are.
     casts: whether the vertices leave sums to be cast.
   """
-  item = SIZE[DType(fields.accumulate_dtype)]
+  dtype = DType(fields.accumulate_dtype)
+  item = SIZE[dtype]
   if not casts:
     return combine.epilogue(
       target, partition, shape, num_kept, owner, item,
-      adding_cycles(target, item), combine.PRODUCTS,
+      adding_cycles(target, dtype), combine.PRODUCTS,
     )  # fmt: skip
   outputs, _ = combine.cell(partition, shape, num_kept)
   room = np.zeros(partition.last_tile + 1, np.int64)
