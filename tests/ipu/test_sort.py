@@ -120,6 +120,27 @@ def test_only_wanted_elements_are_sorted():
   assert kept(lambda x: (jnp.sort(x)[:, :3], jnp.sort(x))) == [None]
 
 
+def cycles(ipu, f, *args):
+  return util.costs(ipu, f, *args)["ipu cycles"]
+
+
+def test_many_of_a_long_row_are_not_merged_on_one_tile(ipu):
+  x = np.zeros(100_000, np.float32)
+  many = cycles(ipu, lambda x: lax.top_k(x, 40_000), x)
+  assert many < 1.1 * cycles(ipu, jnp.argsort, x)
+
+
+@pytest.mark.parametrize(
+  "f", [jnp.sort, jnp.argsort, lambda x: lax.top_k(x, 5)]
+)
+@pytest.mark.parametrize("shape", [(192, 192), (16, 1024), (100, 10)], ids=str)
+def test_narrow_elements_take_no_longer(ipu, f, shape):
+  narrow, wide = (
+    cycles(ipu, f, np.zeros(shape, d)) for d in (np.int8, np.int32)
+  )
+  assert narrow < 1.2 * wide
+
+
 def test_approximate_top_k(check):
   x = util.sample(np.float32, (3, 5000))
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import combiner
 from jaxlib.ipu.lower.sort_keys import sort_keys
-from jaxlib.ipu.plan import sorting
+from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.ops.concatenate import part
+from jaxlib.ipu.plan import cost, sorting
 from jaxlib.ipu.plan.layout import Layout, grid
 from jaxlib.ipu.program import schema
 
@@ -42,15 +45,64 @@ def _read(operation: Any) -> Sorting:
   return Sorting(operation.attributes["dimension"].value)
 
 
-def _partition(builder: Builder, shape: Shape, item: int) -> Layout:
-  """Rows, which are last, stay whole until there are fewer than tiles."""
-  tiles = min(builder.target.num_tiles, max(1, math.prod(shape) * item // 128))
-  parts = []
-  for extent in shape:
-    count = max(1, min(tiles, extent))
-    parts.append(count)
-    tiles //= count
-  return grid(shape, parts)
+def _splits(shape: Shape, tiles: int) -> Iterator[tuple[int, int]]:
+  """Tiles that have one part each of the rows, which are last, and parts of a
+  row: powers of two, since parts are sorted in pairs, pairs of pairs and so on,
+  and as many as there are tiles for."""
+  rows = max(min(math.prod(shape[:-1]), tiles), 1)
+  most = min(shape[-1], tiles)
+  powers = {1 << i for i in range(most.bit_length())}
+  for parts in sorted({*powers, min(tiles // rows, most)}):
+    yield tiles // parts, parts
+
+
+def _grid(shape: Shape, tiles: int, parts: int) -> Layout:
+  """A mapping with each row in `parts`, and rows over so many tiles."""
+  counts = []
+  for extent in shape[:-1]:
+    counts.append(max(1, min(tiles, extent)))
+    tiles //= counts[-1]
+  return grid(shape, [*counts, min(parts, shape[-1])])
+
+
+class _Way(NamedTuple):
+  """How rows are sorted: what of them is kept, where they are sorted, where the
+  results end, what merges the parts."""
+
+  fields: schema.Sort
+  split: Layout
+  to: Layout
+  epilogue: cost.Epilogue
+
+
+def _cheapest(
+  builder: Builder,
+  fields: schema.Sort,
+  shape: Shape,
+  operands: Sequence[View],
+  results: Sequence[DType],
+) -> _Way:
+  """Where many of a long row's elements are wanted, all are sorted: one tile
+  merges those that are kept."""
+  ways, cycles = [], []
+  dtypes = [v.dtype for v in operands], results
+  whole = dataclasses.replace(fields, keep=shape[-1])
+  for tiles, parts in _splits(shape, builder.target.num_tiles):
+    split = _grid(shape, tiles, parts)
+    moving = [builder.copy_cost_to(view, split) for view in operands]
+    for tried in (fields, whole) if fields.keep < shape[-1] else (whole,):
+      to = split
+      if tried.keep < shape[-1]:
+        kept = *shape[:-1], tried.keep
+        to = builder.default_layout(kept, max(results, key=SIZE.__getitem__))
+      merged = sorting.merge(builder.target, tried, split, to, *dtypes)
+      vertices = cost.compute_set(
+        builder.target, tried, shape, split, *dtypes,
+        parts=split.factors[-1].parts,
+      )  # fmt: skip
+      ways.append(_Way(tried, split, to, merged))
+      cycles.append(sum(map(cost.cycles, (vertices, merged.cost, *moving))))
+  return ways[cycles.index(min(cycles))]
 
 
 def _lower(builder: Builder, node: Node) -> None:
@@ -74,39 +126,33 @@ def _lower(builder: Builder, node: Node) -> None:
     for value, result in zip(node.inputs, node.results, strict=True):
       builder.define(result, builder.view(value))
     return
-  size = max(SIZE[v.dtype] for v in node.inputs)
-  split = _partition(builder, shape, size)
-  # Rows are dense where they are sorted.
-  operands = [
-    Operand(builder.materialise(builder.view(v).transpose(order), split), dims)
-    for v in node.inputs
-  ]
-  kept = (*shape[:-1], keep)
-  to = split if keep == shape[-1] else _partition(builder, kept, size)
   values = list(node.results)
   if attributes.number is not None:  # the last of the codelet's
     values.append(values.pop(attributes.number))
-  fields = schema.Sort(keys or [], compare, output, keep)
+  views = [builder.view(v).transpose(order) for v in node.inputs]
+  way = _cheapest(
+    builder,
+    schema.Sort(keys or [], compare, output, keep),
+    shape,
+    views,
+    [v.dtype for v in values],
+  )
+  # Rows are dense where they are sorted.
+  operands = [Operand(builder.materialise(v, way.split), dims) for v in views]
   results = []
   for value in values:
-    root = builder.new_root(kept, value.dtype, to)
-    builder.define(value, builder.root_view(root).transpose(inverse))
+    root = builder.new_root((*shape[:-1], way.fields.keep), value.dtype, way.to)
+    first = part(builder.root_view(root), len(shape) - 1, 0, keep)
+    builder.define(value, first.transpose(inverse))
     results.append(Written(root, (*dims[:-1], -1)))
   builder.execute(
-    fields,
+    way.fields,
     shape,
-    split,
+    way.split,
     operands,
     results,
-    epilogue=sorting.merge(
-      builder.target,
-      fields,
-      split,
-      to,
-      [v.dtype for v in node.inputs],
-      [v.dtype for v in values],
-    ),
-    parts=split.factors[-1].parts,
+    epilogue=way.epilogue,
+    parts=way.split.factors[-1].parts,
   )
 
 
