@@ -125,6 +125,18 @@ def test_cycles_of_reductions_do_not_fall_when_work_grows(ipu, f):
   assert costs[-1]["ipu cycles"] > 1.5 * costs[0]["ipu cycles"]
 
 
+def test_sums_are_of_what_elements_are_converted_to(ipu):
+  def took(f, dtype):
+    spec = jax.ShapeDtypeStruct((1472, 512), dtype)
+    return util.costs(ipu, f, spec)["ipu compute cycles"]
+
+  with jax.enable_x64(True):
+    counting = lambda x: x.sum(1, dtype=np.int32)
+    doubles = lambda x: x.sum(1, dtype=np.float64)
+    assert took(counting, np.bool_) > took(counting, np.int32)
+    assert took(doubles, np.float32) > took(doubles, np.float64)
+
+
 @pytest.mark.parametrize(
   "f, least",
   [

@@ -278,13 +278,13 @@ class ReduceCodelet(ReducingCodelet):
   ) -> tuple[Cycles, Cycles]:
     """Cycles of a worker to combine one more element, and beside that to make
     it; derived where anything is computed before."""
-    # A general function's values are of the results' types, and so are the
-    # truth values that comparisons before it make of anything; the program
-    # before it may make more of them than it has operands, or have none.
-    by_results = not operand_dtypes or fields.kind in (
-      ReduceKind.GENERAL, ReduceKind.AND, ReduceKind.OR, ReduceKind.XOR,
-    )  # fmt: skip
-    combined = result_dtypes if by_results else operand_dtypes
+    # Floats are widened by what adds them up. All else is combined as results
+    # are: what the program before makes of operands may be of any other type.
+    floats = fields.kind in MONOIDS and all(
+      d in (DType.F16, DType.BF16, DType.F32)
+      for d in (*operand_dtypes, *result_dtypes)
+    )
+    combined = operand_dtypes if floats and operand_dtypes else result_dtypes
     combined = combined[: max(len(fields.outputs), 1)]
     before = profile(
       fields.code, tuple(fields.outputs), operand_dtypes, (), scalars
