@@ -82,6 +82,10 @@ class Codelet(abc.ABC):
       of the dimensions that the iteration space does not walk; otherwise index
       0 of them.
     has_weights: whether `weights` may say that an operand is.
+    reads_apart: whether vertices take elements that lie apart no slower, or
+      `cycles` says how much.
+    one_order: whether vertices go through all operands and results side by
+      side, a vector at a time.
   """
 
   record: ClassVar[type]
@@ -92,6 +96,8 @@ class Codelet(abc.ABC):
   serves: ClassVar[bool] = False
   reads_whole: ClassVar[bool] = False
   has_weights: ClassVar[bool] = False
+  reads_apart: ClassVar[bool] = False
+  one_order: ClassVar[bool] = False
 
   @abc.abstractmethod
   def cycles(

@@ -86,6 +86,7 @@ class MapCodelet(LocalCodelet):
   record = schema.Map
   in_place = True
   writes_parts = True
+  one_order = True
 
   def cycles(
     self,

@@ -240,6 +240,7 @@ class ReduceCodelet(ReducingCodelet):
   # popops never lets a piece have less than 64 partials (ReductionPlan.hpp)
   # [S].
   many_partials = (65, 64 * 64 + 1)
+  reads_apart = True  # a column of one element takes as much as of a vector
 
   def cycles(
     self,

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._codelet import broadcast
 from jaxlib.ipu.diagnostics import internal
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.lower.choices import Choices
@@ -23,9 +24,11 @@ from jaxlib.ipu.lower.exchange import Exchanges, Operand
 from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.schedule import Task, schedule
 from jaxlib.ipu.lower.scope import Scope
+from jaxlib.ipu.lower.shares import bytes_of
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost, indexed
 from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.orders import Lying, in_memory
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -40,8 +43,8 @@ class Written(NamedTuple):
 
 class StepBuffers(NamedTuple):
   """A step, and the bytes that each tile needs while it runs, beside tensors:
-  for candidates, partial results, parts of what is sorted, messages,
-  what is permuted in place."""
+  for candidates, partial results, parts of what is sorted, messages, what is
+  permuted in place, what lies in another order."""
 
   step: Any
   bytes: np.ndarray
@@ -121,13 +124,11 @@ class Builder(Exchanges):
     moves: list[Any] = []
     traffic: list[Traffic] = []
     accesses = []
+    codelet = CODELETS[type(fields)]
+    ordered, apart = codelet.one_order, codelet.reads_apart
     for operand in operands:
-      view = operand.view
-      layout = operand.layout
-      dims = operand.dims
-      if layout is None:
-        layout, dims, view = self._needed(view, dims, shape, partition)
-      number = self.place(view, layout, moves, traffic, hoists)
+      layout, dims, view = self.needed(operand, shape, partition, ordered)
+      number = self.place(view, layout, moves, traffic, hoists, apart)
       accesses.append(schema.Access(number, list(dims)))
     if moves:
       self._exchange(moves, traffic)
@@ -146,22 +147,43 @@ class Builder(Exchanges):
       self.products.append(_Product(computing, dtypes, hints, read))
     if epilogue is not None:
       total = cost.add(total, epilogue.cost)
+    written = [schema.Access(r.root, list(r.dims)) for r in results]
+    copies = {}
+    if ordered:
+      every = [
+        Lying(a.tensor, in_memory(a.dims), SIZE[self.tensors[a.tensor].dtype])
+        for a in (*accesses, *written)
+      ]
+      copies = self.turned(shape, partition, every)
+    if copies:
+      size = sum(copies.values())
+      total = cost.add(total, cost.local_copy(self.target, size))
     step = schema.Execute(
       fields,
       list(shape),
       self.mapping(partition),
       accesses,
-      [schema.Access(r.root, list(r.dims)) for r in results],
+      written,
       total,
       self.location,
     )
     self.steps.append(step)
+    if copies:
+      self.buffers[id(step)] = StepBuffers(step, self._room(copies))
     for result in results:
       self.wrote(result.root)
     if epilogue is not None:
       self.epilogues[id(step)] = step, epilogue
     if epilogue is not None and epilogue.buffers is not None:
       self.buffers[id(step)] = StepBuffers(step, epilogue.buffers)
+
+  def _room(self, copies: Collection[Lying]) -> np.ndarray:
+    """The bytes that each tile needs for such copies."""
+    room = np.zeros(self.target.num_tiles, np.int64)
+    for one in copies:
+      layout = self.tensors[one.tensor].layout
+      room += bytes_of(layout, one.item_bytes, self.target.num_tiles)
+    return room
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
     """As `Exchanges.copy_to`. What is broadcast to all of a root is written by
@@ -186,9 +208,9 @@ class Builder(Exchanges):
     info = self.tensors[to.root]
     space = info.shape, info.layout
     fields, operand = self._filling(source, to.root)
-    _, dims, _ = self._needed(operand.view, operand.dims, *space)
+    _, dims, _ = self.needed(operand, *space, True)
     filled = cost.add(
-      self.exchange_cost(*space, [operand]),
+      self.exchange_cost(*space, [operand], [info.dtype]),
       cost.compute_set(
         self.target, fields, *space, [source.dtype], [info.dtype],
         scalars=() if any(d >= 0 for d in dims) else (0,),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.choices import Choices, Used
 from jaxlib.ipu.lower.scope import Placed, Scope
@@ -27,6 +27,7 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import move as moved
 from jaxlib.ipu.plan.messages import staying
+from jaxlib.ipu.plan.orders import Lying, in_memory, turned
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
@@ -81,10 +82,12 @@ class Exchanges(Tensors):
     moves: list[Any],
     traffic: list[Traffic],
     hoists: bool = True,
+    apart: bool = False,
   ) -> int:
     """The tensor that holds `view` under `layout`: its root, or a new placed
     one with its move and what the move costs added to the lists; or to those
-    of the outermost loop that leaves the root alone."""
+    of the outermost loop that leaves the root alone. `apart`: as
+    `Codelet.reads_apart`."""
     info = self.tensors[view.root]
     identity = self.is_identity(view)
     if identity and info.layout == layout and info.shape == view.shape:
@@ -113,7 +116,7 @@ class Exchanges(Tensors):
         list(dense_strides(view.shape)), list(view.shape),
       )
     )  # fmt: skip
-    traffic.append(self._traffic(view, layout))
+    traffic.append(self._traffic(view, layout, apart))
     return number
 
   def _copies(
@@ -168,13 +171,14 @@ class Exchanges(Tensors):
     inner = self._scopes[self._level(view.root) + 1 :]
     return 1 / math.prod(scope.trips for scope in inner)
 
-  def _traffic(self, view: View, layout: Layout) -> Traffic:
-    """What it takes to move a view's elements to a layout."""
+  def _traffic(self, view: View, layout: Layout, apart: bool) -> Traffic:
+    """What it takes to move a view's elements to a layout, for vertices that
+    read elements apart, or vectors."""
     info = self.tensors[view.root]
     return moved(
       Side(info.layout, view.offset, view.strides),
       Side(layout, 0, dense_strides(view.shape)),
-      view.shape, SIZE[info.dtype], True,
+      view.shape, SIZE[info.dtype], True, not apart,
     )  # fmt: skip
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
@@ -244,16 +248,23 @@ class Exchanges(Tensors):
     )
 
   def exchange_cost(
-    self, shape: Shape, partition: Layout, operands: Sequence[Operand]
+    self,
+    shape: Shape,
+    partition: Layout,
+    operands: Sequence[Operand],
+    ordered: Sequence[DType] = (),
+    apart: bool = False,
   ) -> schema.Cost:
-    """What the exchange before such a compute set costs."""
-    traffic, packed = [], []
-    for operand in operands:
-      layout, view = operand.layout, operand.view
-      if layout is None:
-        layout, _, view = self._needed(view, operand.dims, shape, partition)
+    """What the exchange before such a compute set costs; `ordered`: where its
+    vertices go through all in one order, the types of what they write in that
+    of the iteration space, and what tiles copy for that (plan/orders.py);
+    `apart`: as `Codelet.reads_apart`."""
+    traffic, packed, lying = [], [], []
+    for i, operand in enumerate(operands):
+      layout, dims, view = self.needed(operand, shape, partition, bool(ordered))
+      lying.append(Lying(i, in_memory(dims), SIZE[view.dtype]))
       if not any(there.covers(layout) for there, _, _ in self._copies(view)):
-        found = self._traffic(view, layout)
+        found = self._traffic(view, layout, apart)
         share = self.weight(view)
         if share < 1:
           received, sent = (
@@ -265,15 +276,60 @@ class Exchanges(Tensors):
             packed.append(copying)
           found = Traffic(received, sent, found.alike)
         traffic.append(found)
+    if ordered:
+      every = tuple(range(len(shape)))
+      lying += [Lying(-1 - i, every, SIZE[d]) for i, d in enumerate(ordered)]
+      copies = self.turned(shape, partition, lying)
+      if copies:
+        packed.append(cost.local_copy(self.target, sum(copies.values())))
     total = cost.exchange(self.target, traffic)
     return functools.reduce(cost.add, packed, total)
 
-  def _needed(
-    self, view: View, dims: tuple[int, ...], shape: Shape, partition: Layout
+  def turned(
+    self, shape: Shape, partition: Layout, lying: Sequence[Lying]
+  ) -> dict[Lying, int]:
+    """What tiles copy for vertices to go through all in one order, and how many
+    bytes in vectors."""
+    if all(one.order == tuple(sorted(one.order)) for one in lying):
+      return {}
+    cell = cost.largest_cell(partition, shape)
+    return turned(cell, lying) if len(cell) == len(shape) else {}
+
+  def needed(
+    self,
+    operand: Operand,
+    shape: Shape,
+    partition: Layout,
+    ordered: bool = False,
   ) -> tuple[Layout, tuple[int, ...], View]:
-    """Where an operand must be: its mapping there, the view's dimension that
-    goes with each of the iteration space's, the view."""
-    small, renumbered = _in_memory(view, dims)
+    """How an operand must be: its mapping, the view's dimension that goes with
+    each of the iteration space's, the view. As it lies in memory, unless it has
+    to be brought to vertices that go through all in one order (`ordered`)."""
+    view, dims, layout = operand
+    if layout is not None:
+      return layout, dims, view
+    found = self._needed(*_in_memory(view, dims), view, dims, shape, partition)
+    if not ordered or in_memory(found[1]) == tuple(sorted(in_memory(found[1]))):
+      return found
+    layout, _, view = found
+    info = self.tensors[view.root]
+    here = self.is_identity(view) and info.layout == layout
+    if here or any(there.covers(layout) for there, _, _ in self._copies(view)):
+      return found
+    return self._needed(
+      *_in_order(operand.view, dims), operand.view, dims, shape, partition
+    )
+
+  def _needed(
+    self,
+    small: View,
+    renumbered: tuple[int, ...],
+    view: View,
+    dims: tuple[int, ...],
+    shape: Shape,
+    partition: Layout,
+  ) -> tuple[Layout, tuple[int, ...], View]:
+    """The same of a view of which only a part need be brought."""
     kept = tuple(renumbered.index(to) for to in range(len(small.shape)))
     projected = project(partition, shape, kept)
     if projected is None:
@@ -288,22 +344,39 @@ def _in_memory(
   view: View, dims: tuple[int, ...]
 ) -> tuple[View, tuple[int, ...]]:
   """An operand as it lies in memory, outer dimensions first: whoever needs the
-  same elements, in whatever order, finds the same view.
+  same elements, in whatever order, finds the same view."""
+  moving = _moving(view)
+  return _taken(
+    view, dims, sorted(moving, key=lambda to: -abs(view.strides[to]))
+  )
 
-  Dimensions of the view that are broadcast (stride 0) are dropped: they cost
-  neither SRAM nor exchange.
-  """
-  strided = [
+
+def _in_order(
+  view: View, dims: tuple[int, ...]
+) -> tuple[View, tuple[int, ...]]:
+  """The same in the order of the iteration space."""
+  return _taken(view, dims, sorted(_moving(view), key=dims.index))
+
+
+def _moving(view: View) -> list[int]:
+  """The dimensions of a view but those that are broadcast (stride 0), which
+  cost neither SRAM nor exchange."""
+  return [
     to
     for to in range(len(view.shape))
     if view.strides[to] != 0 and view.shape[to] != 1
   ]
-  strided.sort(key=lambda to: -abs(view.strides[to]))
-  if strided == list(range(len(view.shape))):
+
+
+def _taken(
+  view: View, dims: tuple[int, ...], kept: list[int]
+) -> tuple[View, tuple[int, ...]]:
+  """Some dimensions of a view, in a new order."""
+  if kept == list(range(len(view.shape))):
     return view, dims
-  place = {to: i for i, to in enumerate(strided)}
+  place = {to: i for i, to in enumerate(kept)}
   small = view._replace(
-    shape=tuple(view.shape[to] for to in strided),
-    strides=tuple(view.strides[to] for to in strided),
+    shape=tuple(view.shape[to] for to in kept),
+    strides=tuple(view.strides[to] for to in kept),
   )
   return small, tuple(place.get(to, -1) for to in dims)

@@ -3,7 +3,8 @@
 Whether a copy of a root to another moves anything on a tile is known when
 storage is given out: source and destination may have become one place. What an
 exchange brings to vertices (placed tensors) is charged for what it receives
-alone: vertices read the rest where it is.
+alone: vertices read the rest where it is, unless it lies apart
+(plan/messages.py).
 """
 
 from __future__ import annotations

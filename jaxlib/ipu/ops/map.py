@@ -130,7 +130,7 @@ def _cheapest(
       scalars=scalars,
       walks=walks,
     )
-    moving = builder.exchange_cost(shape, partition, operands)
+    moving = builder.exchange_cost(shape, partition, operands, dtypes[1])
     return cost.cycles(computing) + cost.cycles(moving)
 
   costs = [cycles(c) for c in candidates]

@@ -242,7 +242,10 @@ def _split(
 
   def moving(plan: reduction.ReductionPlan) -> float:
     partition = reduction.partition(shape, num_kept, plan)
-    return cost.cycles(builder.exchange_cost(shape, partition, operands))
+    found = builder.exchange_cost(
+      shape, partition, operands, apart=CODELET.reads_apart
+    )
+    return cost.cycles(found)
 
   if 0 not in shape:
     estimate, cycles = cycles, at_hand + moving(plan)

@@ -240,7 +240,7 @@ def compute_set(
     **hints: what the codelet's `cycles` wants to know beside.
   """
   codelet = CODELETS[type(fields)]
-  cell = _largest_cell(partition, shape)
+  cell = largest_cell(partition, shape)
   taken = codelet.cycles(
     target, fields, operand_dtypes, result_dtypes, cell, **hints
   )
@@ -270,7 +270,7 @@ def weights(
   if not has_weights(target, fields):
     return None
   codelet = CODELETS[type(fields)]
-  cell = _largest_cell(partition, shape)
+  cell = largest_cell(partition, shape)
   return codelet.weights(target, fields, operand_dtypes, cell, **hints)
 
 
@@ -284,11 +284,11 @@ def casts(
 ) -> bool:
   """Whether a product's vertices leave sums in a buffer, for others to cast,
   given the arguments of `compute_set`."""
-  cell = _largest_cell(partition, shape)
+  cell = largest_cell(partition, shape)
   return DOT.casts(target, fields, operand_dtypes, cell, **hints)
 
 
-def _largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
+def largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
   """The largest cell's extent along each dimension of the iteration space;
   its size alone where blocks straddle dimensions."""
   refined = partition.over(shape)

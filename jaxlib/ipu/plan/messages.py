@@ -33,8 +33,9 @@ Packing and unpacking are copies on the tile, each of all moves of an exchange
 (`cost.local_copy`), as is what a copy of a root leaves on its tile: 8 bytes a
 cycle, as poplin has it for what is contiguous (ConvModel.cpp,
 `reorderBytesPerCycle`) [S], and a cycle more for each piece, whose first load
-has no store beside it [D]. A move's pieces and partners are bounds for all
-tiles (plan/runs.py).
+has no store beside it [D]. So is what is on the tile of vertices that read
+vectors, but in pieces of less than one; all else is read where it is [D]. A
+move's pieces and partners are bounds for all tiles (plan/runs.py).
 """
 
 from __future__ import annotations
@@ -137,41 +138,57 @@ def move(
   shape: tuple[int, ...],
   item_bytes: int,
   once: bool = False,
+  gathers: bool = False,
 ) -> Traffic:
   """What a move makes each tile receive and send, or more, and what it copies
   to pack and unpack messages.
 
   Args:
     source, destination, shape, item_bytes, once: as of `traffic.traffic`.
+    gathers: what stays on its tile is copied, too, if it lies in pieces of less
+      than a vector.
   """
   moved = traffic(source, destination, shape, item_bytes, once)
   found = messages(source, destination, shape, item_bytes, once)
-  if found is None or found.buffers is None:
+  packed = unpacked = None
+  if found is not None and found.buffers is not None:
+    packed = _copied(moved.sent, found.packs)
+    unpacked = _copied(moved.received, found.unpacks)
+  if gathers:
+    beside = staying(source, destination, shape, item_bytes, narrow=True)
+    if beside is not None:
+      unpacked = beside if unpacked is None else unpacked + beside
+  if packed is None and unpacked is None:
     return moved
-  return moved._replace(
-    packed=_copied(moved.sent, found.packs),
-    unpacked=_copied(moved.received, found.unpacks),
-  )
+  return moved._replace(packed=packed, unpacked=unpacked)
 
 
 @functools.lru_cache(maxsize=4096)
 def staying(
-  source: Side, destination: Side, shape: tuple[int, ...], item_bytes: int
+  source: Side,
+  destination: Side,
+  shape: tuple[int, ...],
+  item_bytes: int,
+  narrow: bool = False,
 ) -> Array | None:
   """Bytes in vectors that each tile copies to other places of its own; None
   where nobody counts them.
 
   Args:
     source, destination, shape, item_bytes: as of `traffic.traffic`.
+    narrow: only where they lie in pieces of less than a vector.
   """
   kept = traffic(source, destination, shape, item_bytes).kept
   if kept is None or not kept.any():
-    return kept
+    return None if narrow else kept
   most = int(kept.max()) // item_bytes
   pieces = min(
-    side.pieces for side in runs(source, destination, shape, item_bytes)
+    side.crossing(most, False)[0]
+    for side in runs(source, destination, shape, item_bytes)
   )
-  return _copied(kept, min(pieces, most))
+  if narrow and (pieces == 1 or most * item_bytes >= VECTOR * pieces):
+    return None
+  return _copied(kept, pieces)
 
 
 def _copied(size: Array, pieces: int) -> Array | None:
@@ -180,8 +197,13 @@ def _copied(size: Array, pieces: int) -> Array | None:
   most = int(size.max())
   if not pieces or not most:
     return None
-  vectors = pieces * (1 - (-most // (pieces * VECTOR)))
-  return -(-size * vectors // most) * VECTOR
+  return -(-size * (vectors(most, pieces) // VECTOR) // most) * VECTOR
+
+
+def vectors(size: int, pieces: int) -> int:
+  """Bytes in vectors of a copy of so many bytes in so many pieces, with one
+  vector for each."""
+  return pieces * (1 - (-size // (pieces * VECTOR))) * VECTOR
 
 
 def _one_reader(
@@ -266,8 +288,7 @@ def _both(begin: _End, packs: int, end: _End, unpacks: int) -> _Way:
 
 def _vectors(end: _End, pieces: int) -> int:
   """Bytes in vectors of a copy of so many pieces."""
-  copied = _copied(np.array([end.size]), pieces)
-  return 0 if copied is None else int(copied[0])
+  return vectors(end.size, pieces) if pieces and end.size else 0
 
 
 def _received(end: _End, messages: int) -> int | None:

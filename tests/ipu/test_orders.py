@@ -1,0 +1,113 @@
+"""What vertices read that does not lie as they go through it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+
+import ipu_test_util as util
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jax.numpy as jnp
+from jaxlib.ipu.plan.messages import VECTOR, vectors
+from jaxlib.ipu.plan.orders import Lying, in_memory, turned
+
+pytestmark = pytest.mark.ipu_only
+
+
+def pieces(cell, own, order):
+  """Runs of elements that follow each other in memory where a cell is walked in
+  an order."""
+  sizes = (cell[d] for d in reversed(own))
+  steps = itertools.accumulate(sizes, operator.mul, initial=1)
+  inner = dict(zip(reversed(own), steps))
+  walk = [d for d in order if d in own]
+  places = [
+    sum(i * inner[d] for i, d in zip(index, walk))
+    for index in np.ndindex(*(cell[d] for d in walk))
+  ]
+  return 1 + sum(b != a + 1 for a, b in itertools.pairwise(places))
+
+
+@st.composite
+def cells(draw):
+  cell = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+  every = list(range(len(cell)))
+  whole = st.permutations(every)
+  some = whole.flatmap(lambda p: st.integers(1, len(p)).map(lambda n: p[:n]))
+  orders = [draw(whole), *draw(st.lists(some, max_size=3))]
+  sizes = st.sampled_from([1, 2, 4, 8])
+  return cell, [Lying(i, tuple(o), draw(sizes)) for i, o in enumerate(orders)]
+
+
+@given(cells())
+def test_copies_are_of_what_is_in_narrow_pieces(drawn):
+  cell, given = drawn
+  costs = []
+  for order in (one.order for one in given if len(one.order) == len(cell)):
+    copies = 0
+    for one in given:
+      elements = math.prod(cell[d] for d in one.order)
+      runs = pieces(cell, one.order, order)
+      if runs > 1 and elements * one.item_bytes < VECTOR * runs:
+        copies += vectors(elements * one.item_bytes, runs)
+    costs.append(copies)
+  assert sum(turned(cell, given).values()) == min(costs)
+
+
+def test_orders_are_those_of_memory():
+  assert in_memory((1, -1, 0)) == (2, 0)
+
+
+def took(ipu, f, *shapes, dtype=np.float32):
+  found = util.costs(ipu, f, *(util.spec(*s, dtype=dtype) for s in shapes))
+  return found["ipu cycles"], found["ipu peak tile bytes"]
+
+
+SQUARES = (1472, 16, 16)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_what_lies_in_another_order_is_copied(ipu, dtype):
+  same, less = took(ipu, lambda x, y: x + y, SQUARES, SQUARES, dtype=dtype)
+  turned, more = took(
+    ipu, lambda x, y: x.swapaxes(1, 2) + y, SQUARES, SQUARES, dtype=dtype
+  )
+  assert turned > 1.5 * same
+  assert more >= less + 256 * np.dtype(dtype).itemsize
+
+
+def test_rows_that_fill_vectors_are_read_where_they_are(ipu):
+  shape = (1472, 4, 4, 16)
+  same, _ = took(ipu, lambda x, y: x + y, shape, shape)
+  turned, _ = took(ipu, lambda x, y: x.swapaxes(1, 2) + y, shape, shape)
+  assert turned == same
+
+
+@pytest.mark.parametrize(
+  "part",
+  [lambda x: x[:, ::2], lambda x: x[:, ::-1], lambda x: x[:, 1::4]],
+  ids=["even", "reversed", "fourths"],
+)
+def test_reading_elements_apart_takes_what_their_copy_does(ipu, part):
+  copied, _ = took(ipu, part, (1472, 512))
+  read, _ = took(ipu, lambda x: part(x) * 2, (1472, 512))
+  assert read >= copied
+
+
+def test_parts_that_are_wide_are_read_where_they_are(ipu):
+  wide, _ = took(ipu, lambda x: x[:, 100:400] * 2, (1472, 512))
+  whole, _ = took(ipu, lambda x: x * 2, (1472, 300))
+  assert wide == whole
+
+
+def test_what_is_brought_anyway_is_brought_in_order(ipu):
+  """Packing turns it: no copy beside."""
+  added, _ = took(ipu, lambda x, y: x.T + y, (1024, 1024), (1024, 1024))
+  turned, _ = took(ipu, lambda x: x.T, (1024, 1024))
+  plain, _ = took(ipu, jnp.add, (1024, 1024), (1024, 1024))
+  assert added < 1.05 * (turned + plain)
