@@ -52,6 +52,9 @@ _machines: dict[str, options.Watch] = {}
 _machine_names = (str(i) for i in itertools.count())
 _lock = threading.Lock()
 
+# Threads that compile. One whose user pressed Ctrl-C still does.
+_compiling: set[int] = set()
+
 
 def check_installation(jaxlib_version: str) -> None:
   """Checks that this backend can be used as it is installed.
@@ -116,9 +119,18 @@ def load() -> ctypes.CDLL:
   callback = _CompileFunction(functools.partial(_compile, library))
   library.ipu_set_compiler(callback)
   # The library must not call into an interpreter that is gone.
-  atexit.register(library.ipu_set_compiler, _CompileFunction(0))
+  atexit.register(_end, library)
   library.callback = callback  # type: ignore[attr-defined]  # keep it alive
   return library
+
+
+def _end(library: ctypes.CDLL) -> None:
+  """Stops what still compiles, when Python ends, and waits for it."""
+  for thread in list(_compiling):
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+      ctypes.c_ulong(thread), ctypes.py_object(SystemExit)
+    )
+  library.ipu_set_compiler(_CompileFunction(0))
 
 
 def _compile(
@@ -135,6 +147,8 @@ def _compile(
 
   Called on threads of jaxlib, several at a time, with the interpreter's lock.
   """
+  thread = threading.get_ident()
+  _compiling.add(thread)
   try:
     if format != b"mlir":
       raise diagnostics.invalid_argument(
@@ -164,6 +178,8 @@ def _compile(
       f"{type(error).__name__} in the IPU compiler, which is a bug of it: "
       f"{error}\n\n{traceback.format_exc()}",
     )
+  finally:
+    _compiling.discard(thread)
 
 
 def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:

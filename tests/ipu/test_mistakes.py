@@ -329,3 +329,24 @@ def test_damaged_entries_of_the_compilation_cache(tmp_path):
     code, JAX_COMPILATION_CACHE_DIR=str(tmp_path)
   ).splitlines()
   assert lines == ["[3. 3.] True"] * 3
+
+
+def test_an_end_while_a_program_compiles():
+  """Ctrl-C ends the wait for the compiler, which is stopped at the end."""
+  code = """
+    import os, signal, time
+    import numpy as np
+    import jax
+    from jaxlib.ipu import pipeline
+    def endless(*args):
+      os.kill(os.getpid(), signal.SIGINT)
+      while True:
+        time.sleep(0.01)
+    x = jax.device_put(np.ones(2), jax.devices("ipu")[0])
+    pipeline.compile_program = endless
+    try:
+      jax.jit(lambda x: x * 3)(x)
+    except KeyboardInterrupt:
+      print("interrupted")
+    """
+  assert plugin_test_util.output(code) == "interrupted"

@@ -1,49 +1,18 @@
 #include "jaxlib/ipu/runtime/host/python_function.h"
 
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <string>
+
+#include "jaxlib/ipu/runtime/support/gate.h"
 
 namespace ipu::host {
 namespace {
 
-// Who may call Python, and how many do. Never destroyed: worker threads may
-// outlive static objects.
-class Gate {
- public:
-  static Gate& Get() {
-    static auto* gate = new Gate;
-    return *gate;
-  }
-
-  ipu_host_caller Enter() {
-    std::lock_guard lock(mutex_);
-    if (caller_ != nullptr) ++inside_;
-    return caller_;
-  }
-
-  void Leave() {
-    {
-      std::lock_guard lock(mutex_);
-      --inside_;
-    }
-    left_.notify_all();
-  }
-
-  void Set(ipu_host_caller caller) {
-    std::unique_lock lock(mutex_);
-    caller_ = caller;
-    if (caller == nullptr) left_.wait(lock, [this] { return inside_ == 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable left_;
-  ipu_host_caller caller_ = nullptr;
-  int inside_ = 0;
-};
+Gate<ipu_host_caller>& Callers() {
+  static auto* gate = new Gate<ipu_host_caller>;
+  return *gate;
+}
 
 class PythonFunction : public Function {
  public:
@@ -52,7 +21,7 @@ class PythonFunction : public Function {
 
   Status Call(std::span<const void* const> operands,
               std::span<void* const> results) override {
-    const ipu_host_caller caller = Gate::Get().Enter();
+    const ipu_host_caller caller = Callers().Enter();
     if (caller == nullptr) {
       return Status(Code::kCancelled,
                     "a program calls a Python function, but there is no "
@@ -62,7 +31,7 @@ class PythonFunction : public Function {
     std::string message;
     const int answer =
         caller(process_, number_, operands.data(), results.data(), &message);
-    Gate::Get().Leave();
+    Callers().Leave();
     if (answer == 1) return Status();
     return Internal("error in a Python callback: " + message);
   }
@@ -97,7 +66,7 @@ FunctionOr BindPython(const CallSite& site) {
 }  // namespace ipu::host
 
 void ipu_set_host_caller(ipu_host_caller caller) {
-  ipu::host::Gate::Get().Set(caller);
+  ipu::host::Callers().Set(caller);
 }
 
 void ipu_host_call_failed(void* sink, const char* message, size_t size) {

@@ -1,13 +1,17 @@
 #include "jaxlib/ipu/runtime/pjrt/compiler.h"
 
-#include <atomic>
 #include <optional>
 #include <utility>
+
+#include "jaxlib/ipu/runtime/support/gate.h"
 
 namespace ipu {
 namespace {
 
-std::atomic<ipu_compile_function> compile_function{nullptr};
+Gate<ipu_compile_function>& Compilers() {
+  static auto* gate = new Gate<ipu_compile_function>;
+  return *gate;
+}
 
 using Answer = std::optional<StatusOr<std::string>>;
 
@@ -15,7 +19,7 @@ StatusOr<std::string> CallCompiler(std::string_view code,
                                    std::string_view format,
                                    std::string_view options,
                                    const std::string& machine) {
-  const ipu_compile_function function = compile_function.load();
+  const ipu_compile_function function = Compilers().Enter();
   if (function == nullptr) {
     return Status(Code::kFailedPrecondition,
                   "there is no IPU compiler: Python is ending, or "
@@ -24,6 +28,7 @@ StatusOr<std::string> CallCompiler(std::string_view code,
   Answer answer;
   function(code.data(), code.size(), std::string(format).c_str(),
            options.data(), options.size(), machine.c_str(), &answer);
+  Compilers().Leave();
   if (!answer) return Internal("the compiler gave no answer");
   return std::move(*answer);
 }
@@ -71,7 +76,7 @@ StatusOr<CompiledProgram> Compiler::Compile(std::string_view code,
 }  // namespace ipu
 
 void ipu_set_compiler(ipu_compile_function function) {
-  ipu::compile_function.store(function);
+  ipu::Compilers().Set(function);
 }
 
 void ipu_compile_succeeded(void* sink, const char* program, size_t size) {

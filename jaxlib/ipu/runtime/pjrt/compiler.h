@@ -27,7 +27,7 @@ typedef void (*ipu_compile_function)(const char* code, size_t code_size,
                                      size_t options_size, const char* machine,
                                      void* sink);
 
-// Null takes the compiler away again.
+// Null takes the compiler away again, and waits for those who are with it.
 __attribute__((visibility("default"))) void ipu_set_compiler(
     ipu_compile_function function);
 
