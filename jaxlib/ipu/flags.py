@@ -190,9 +190,17 @@ ENVIRONMENT_FLAGS = (
 )
 
 POPLAR_FLAGS = (
-  Flag("--use_ipu_model", "use_model", BOOL, "as `JAX_IPU_USE_MODEL`"),
   Flag(
-    "--ipu_model_tiles", "num_tiles", POSITIVE, "as `JAX_IPU_MODEL_NUM_TILES`"
+    "--use_ipu_model",
+    "use_model",
+    BOOL,
+    "as `JAX_IPU_USE_MODEL`, which takes precedence",
+  ),
+  Flag(
+    "--ipu_model_tiles",
+    "num_tiles",
+    POSITIVE,
+    "as `JAX_IPU_MODEL_NUM_TILES`, which takes precedence",
   ),
   Flag(
     "--log_cycle_count",

@@ -246,10 +246,10 @@ def late_changes(
     return []
   return [
     f"{found.sources[field]}={value!r} comes too late, the IPU client was "
-    f"made with {getattr(settings, field)!r}: set it before the first use of "
-    "a device"
+    f"made {'without it' if made is None else f'with {made!r}'}: set it before "
+    "the first use of a device"
     for field, value in found.fields.items()
-    if value != getattr(settings, field)
+    if value != (made := getattr(settings, field))
   ]
 
 

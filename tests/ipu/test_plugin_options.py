@@ -223,6 +223,11 @@ def test_what_is_set_after_the_client(environment, config, named):
     assert part in message
 
 
+def test_what_is_set_for_the_first_time_after_the_client():
+  (message,) = options.late_changes(read(), {TILES: "4"})
+  assert "the IPU client was made without it: set it before" in message
+
+
 def test_variables_are_watched(caplog, monkeypatch):
   monkeypatch.setenv(TILES, "4")
   watch = options.Watch(read())
