@@ -26,6 +26,8 @@ WORKLOADS = [
   total("cumsum of 10^3", jnp.cumsum, vector(10**3)),
   total("cumsum of 1000x1000, rows", lambda x: jnp.cumsum(x, 1),
         vector(1000, 1000)),
+  total("cumsum of short rows, 100000x3", lambda x: jnp.cumsum(x, 1),
+        vector(100_000, 3)),
   total("cumsum of 1000x1000, columns", lambda x: jnp.cumsum(x, 0),
         vector(1000, 1000)),
   total("cummax of 10^5", lax.cummax, vector(10**5)),

@@ -1,8 +1,9 @@
 // Running totals; `Scan` in jaxlib/ipu/program/schema.py.
 //
 // Many sequences are scanned side by side, one in each lane of the vectors.
-// Sequences whose elements lie side by side in memory are transposed in blocks
-// that stay in the cache.
+// Where it is a sequence's own elements that lie side by side in memory, some
+// sequences are scanned element by element, in turns, if what combines them is
+// one operation; else they are transposed in blocks that stay in the cache.
 
 #include <algorithm>
 #include <cstdint>
@@ -49,29 +50,80 @@ void CombineWith(int64_t n, T* totals, T* elements) {
   rest.Store(elements + i, total);
 }
 
+// The same for `n` rows of `count` elements, one after the other: each total
+// goes through its row, from the last element to the first if `reverse`.
+template <typename T>
+using CombineRows = void (*)(int64_t n, int64_t count, bool reverse, T* totals,
+                             T* elements);
+
+// One element; a vector of it has the operations' own rules for maxima.
+template <typename T>
+using Lane = Vector<T, 16 / sizeof(T)>;
+
+// An operation waits for the one before it, so kRows rows take turns.
+template <int kRows, typename Op, typename T>
+inline void CombineFew(int64_t count, bool reverse, T* totals, T* elements) {
+  Lane<T> total[kRows];
+  for (int r = 0; r < kRows; ++r) total[r] = LoadOne<Lane<T>>(totals + r);
+  T* at = elements + (reverse ? count - 1 : 0);
+  const int64_t step = reverse ? -1 : 1;
+  for (int64_t i = 0; i < count; ++i, at += step) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      T* const element = at + r * count;
+      total[r] = Op::Do(total[r], LoadOne<Lane<T>>(element));
+      StoreOne(element, total[r]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) StoreOne(totals + r, total[r]);
+}
+
+template <typename Op, typename T>
+void CombineRowsWith(int64_t n, int64_t count, bool reverse, T* totals,
+                     T* elements) {
+  constexpr int kRows = 8;
+  int64_t i = 0;
+  for (; i + kRows <= n; i += kRows) {
+    CombineFew<kRows, Op>(count, reverse, totals + i, elements + i * count);
+  }
+  for (; i < n; ++i) {
+    CombineFew<1, Op>(count, reverse, totals + i, elements + i * count);
+  }
+}
+
+// One operation, in both forms.
+template <typename T>
+struct Combines {
+  Combine<T> lanes = nullptr;
+  CombineRows<T> rows = nullptr;
+};
+
+template <typename Op, typename T>
+constexpr Combines<T> kCombines = {CombineWith<Op, T>, CombineRowsWith<Op, T>};
+
 // The one operation that `code` applies to the total and the element; null if
 // it does something else.
 template <typename T>
-Combine<T> FindCombine(const program::RegisterCode& code) {
-  if (code.code.size() != 3 || code.outputs[0] != 2) return nullptr;
+Combines<T> FindCombine(const program::RegisterCode& code) {
+  if (code.code.size() != 3 || code.outputs[0] != 2) return {};
   const auto loads = [&](size_t value, uint64_t operand) {
     return code.code[value].op == Opcode::kLoad &&
            code.code[value].imm == operand;
   };
   const program::Instruction& last = code.code[2];
   const bool in_order = last.values[0] == 0 && last.values[1] == 1;
-  if (!loads(0, 0) || !loads(1, 1) || !in_order) return nullptr;
+  if (!loads(0, 0) || !loads(1, 1) || !in_order) return {};
   switch (last.op) {
     case Opcode::kAdd:
-      return CombineWith<Add, T>;
+      return kCombines<Add, T>;
     case Opcode::kMul:
-      return CombineWith<Mul, T>;
+      return kCombines<Mul, T>;
     case Opcode::kMax:
-      return CombineWith<Max, T>;
+      return kCombines<Max, T>;
     case Opcode::kMin:
-      return CombineWith<Min, T>;
+      return kCombines<Min, T>;
     default:
-      return nullptr;
+      return {};
   }
 }
 
@@ -85,6 +137,11 @@ struct Side {
     return view.Data(memory) +
            (sequence.At(i) + at_step * step) * view.item_size;
   }
+
+  // Whether sequences of `steps` follow each other without a gap.
+  bool Dense(int64_t steps) const {
+    return sequence.even() && sequence.stride() == steps && std::abs(step) == 1;
+  }
 };
 
 template <typename T>
@@ -93,7 +150,7 @@ class ScanKernel final : public Kernel {
   using Run_ = RunOf<T>;
 
   ScanKernel(Side from, Side start, Side to, int64_t sequences, int64_t steps,
-             Combine<T> combine, RegisterProgram program)
+             Combines<T> combine, RegisterProgram program)
       : from_(std::move(from)),
         start_(std::move(start)),
         to_(std::move(to)),
@@ -103,12 +160,17 @@ class ScanKernel final : public Kernel {
         program_(std::move(program)),
         load_(LoadRunOf<Run_>(from_.view.dtype)),
         load_start_(LoadRunOf<Run_>(start_.view.dtype)),
-        store_(StoreRunOf<Run_>(to_.view.dtype)) {}
+        store_(StoreRunOf<Run_>(to_.view.dtype)),
+        reversed_(from_.step < 0),
+        dense_(steps_ <= kSteps && (combine_.rows || !reversed_) &&
+               from_.step == to_.step && from_.Dense(steps_) &&
+               to_.Dense(steps_)) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     const double each =
-        1 +
-        (combine_ ? 0 : program_.nanoseconds() + kCallNanoseconds / kSequences);
+        1 + (combine_.lanes
+                 ? 0
+                 : program_.nanoseconds() + kCallNanoseconds / kSequences);
     const double work = each * sequences_ * steps_;
     const int64_t wanted =
         std::clamp<int64_t>(work / ThreadPool::kWorthNanoseconds, 1,
@@ -145,44 +207,71 @@ class ScanKernel final : public Kernel {
                   start_.sequence.stride(), count, Bits(totals + first));
     });
     std::unique_ptr<RegisterProgram::State> state;
-    if (!combine_) state = std::make_unique<RegisterProgram::State>(program_);
+    if (!combine_.lanes) {
+      state = std::make_unique<RegisterProgram::State>(program_);
+    }
     const bool side_by_side =
         std::abs(from_.sequence.stride()) < std::abs(from_.step);
     const int64_t most = side_by_side ? 1 : kSteps;
     for (int64_t s = 0; s < steps_; s += most) {
       const int64_t count = std::min(most, steps_ - s);
       if (side_by_side || count == 1) {
-        ReadRow(memory, lanes, s, block);
+        ReadStep(memory, lanes, s, block);
         Apply(state.get(), n, totals, block);
-        WriteRow(memory, lanes, s, block);
+        WriteStep(memory, lanes, s, block);
         continue;
       }
-      for (int64_t i = 0; i < n; ++i) {
-        load_(from_.At(memory, lanes.begin + i, s), from_.step, count,
-              Bits(turned + i * count));
+      ReadRows(memory, lanes, s, count, turned);
+      if (combine_.rows) {
+        combine_.rows(n, count, dense_ && reversed_, totals, turned);
+      } else {
+        TransposeRun(turned, count, n, count, block, n);
+        for (int64_t i = 0; i < count; ++i) {
+          Apply(state.get(), n, totals, block + i * n);
+        }
+        TransposeRun(block, n, count, n, turned, count);
       }
-      TransposeRun(turned, count, n, count, block, n);
-      for (int64_t i = 0; i < count; ++i) {
-        Apply(state.get(), n, totals, block + i * n);
-      }
-      TransposeRun(block, n, count, n, turned, count);
-      for (int64_t i = 0; i < n; ++i) {
-        store_(Bits(turned + i * count), count,
-               to_.At(memory, lanes.begin + i, s), to_.step);
-      }
+      WriteRows(memory, lanes, s, count, turned);
     }
   }
 
-  void ReadRow(const Memory& memory, IndexRange lanes, int64_t s,
-               T* row) const {
+  // Some elements of some sequences, sequence by sequence; `dense_` ones at
+  // once.
+  void ReadRows(const Memory& memory, IndexRange lanes, int64_t s,
+                int64_t count, T* rows) const {
+    if (dense_) {
+      return load_(from_.At(memory, lanes.begin, reversed_ ? steps_ - 1 : 0), 1,
+                   lanes.size() * count, Bits(rows));
+    }
+    for (int64_t i = 0; i < lanes.size(); ++i) {
+      load_(from_.At(memory, lanes.begin + i, s), from_.step, count,
+            Bits(rows + i * count));
+    }
+  }
+
+  void WriteRows(const Memory& memory, IndexRange lanes, int64_t s,
+                 int64_t count, const T* rows) const {
+    if (dense_) {
+      return store_(Bits(rows), lanes.size() * count,
+                    to_.At(memory, lanes.begin, reversed_ ? steps_ - 1 : 0), 1);
+    }
+    for (int64_t i = 0; i < lanes.size(); ++i) {
+      store_(Bits(rows + i * count), count, to_.At(memory, lanes.begin + i, s),
+             to_.step);
+    }
+  }
+
+  // One element of some sequences.
+  void ReadStep(const Memory& memory, IndexRange lanes, int64_t s,
+                T* row) const {
     from_.sequence.ForRuns(lanes, [&](int64_t, int64_t first, int64_t count) {
       load_(from_.At(memory, lanes.begin + first, s), from_.sequence.stride(),
             count, Bits(row + first));
     });
   }
 
-  void WriteRow(const Memory& memory, IndexRange lanes, int64_t s,
-                const T* row) const {
+  void WriteStep(const Memory& memory, IndexRange lanes, int64_t s,
+                 const T* row) const {
     to_.sequence.ForRuns(lanes, [&](int64_t, int64_t first, int64_t count) {
       store_(Bits(row + first), count, to_.At(memory, lanes.begin + first, s),
              to_.sequence.stride());
@@ -191,7 +280,7 @@ class ScanKernel final : public Kernel {
 
   void Apply(RegisterProgram::State* state, int64_t n, T* totals,
              T* elements) const {
-    if (combine_) return combine_(n, totals, elements);
+    if (combine_.lanes) return combine_.lanes(n, totals, elements);
     const void* const operands[] = {totals, elements};
     void* const outs[] = {totals};
     program_.Call(*state, operands, outs, n);
@@ -205,10 +294,12 @@ class ScanKernel final : public Kernel {
 
   const Side from_, start_, to_;
   const int64_t sequences_, steps_;
-  const Combine<T> combine_;
-  const RegisterProgram program_;  // if there is no combine_
+  const Combines<T> combine_;
+  const RegisterProgram program_;  // if nothing combines
   const LoadRun<Run_> load_, load_start_;
   const StoreRun<Run_> store_;
+  const bool reversed_;
+  const bool dense_;  // short sequences that follow each other
 };
 
 Side SideOf(const ComputeSet& set, const Operand& operand, bool reverse) {
