@@ -25,7 +25,8 @@ class GatherKernel : public Kernel {
         result_(set.results[0].view),
         copy_(operand_.item_size, windows_.extents, windows_.tensor_strides,
               windows_.other_strides),
-        singles_(windows_.AreSingles(operand_.item_size)) {}
+        singles_(windows_.AreSingles() &&
+                 windows_.batch[0].other == operand_.item_size) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     const char* const operand = operand_.Data(memory);

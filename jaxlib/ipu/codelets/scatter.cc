@@ -27,7 +27,7 @@ class ScatterKernel : public Kernel {
         updates_(set.operands[1].view),
         result_(set.results[0].view),
         update_(std::move(update)),
-        singles_(windows_.AreSingles(result_.item_size)) {
+        singles_(windows_.AreSingles()) {
     int64_t window_bytes = result_.item_size;
     for (int64_t n : windows_.extents) window_bytes *= n;
     // A window costs a cache line, however small it is.

@@ -89,6 +89,59 @@ TEST(Scatter, ManyWindows) {
   }
 }
 
+// `count` rows of `columns` elements (0: single elements) of an operand of
+// `rows`; `updates`: whether each has its own, or one is for all.
+Case Rows(std::mt19937& random, int64_t count, int64_t rows, int64_t columns,
+          bool updates) {
+  Case c;
+  c.shape = {count};
+  c.operand = {rows};
+  c.fields.num_batch_dims = 1;
+  c.fields.start_index_map = {0};
+  c.fields.window_sizes = {1};
+  c.fields.window_dims = {-1};
+  if (columns > 0) {
+    c.shape.push_back(columns);
+    c.operand.push_back(columns);
+    c.fields.window_sizes.push_back(columns);
+    c.fields.window_dims.push_back(0);
+  }
+  c.fields.batch_dims.assign(c.operand.size(), -1);
+  c.index_shape = {count, 1};
+  c.index_dims = {0};
+  c.index_dims.resize(c.shape.size(), -1);
+  for (int64_t i = 0; i < count; ++i) {
+    c.indices.push_back(static_cast<int32_t>(random() % (rows + 2)) - 1);
+  }
+  c.other_dims.assign(c.shape.size(), -1);
+  for (size_t d = updates ? 0 : 1; d < c.shape.size(); ++d) {
+    c.other_dims[d] = static_cast<int32_t>(c.other_shape.size());
+    c.other_shape.push_back(c.shape[d]);
+  }
+  return c;
+}
+
+// Few places and many, which do not stay in the cache by themselves.
+TEST(Scatter, ShortRows) {
+  std::mt19937 random(6);
+  for (const int64_t rows : {3, 40'000}) {
+    for (const int64_t columns : {0, 1, 2, 3, 7, 8, 9, 40}) {
+      for (const bool updates : {false, true}) {
+        const Case c = Rows(random, 5000, rows, columns, updates);
+        CheckScatter<float>(
+            c, program::kF32, ReduceKind::kSum,
+            [](float a, float b) { return a + b; }, random);
+        CheckScatter<int32_t>(
+            c, program::kI32, ReduceKind::kSum,
+            [](int32_t a, int32_t b) { return a + b; }, random);
+        CheckScatter<uint8_t>(
+            c, program::kU8, ReduceKind::kMax,
+            [](uint8_t a, uint8_t b) { return std::max(a, b); }, random);
+      }
+    }
+  }
+}
+
 // Windows that meet at different columns: threads must not share these.
 TEST(Scatter, LongWindowsThatOverlap) {
   std::mt19937 random(5);

@@ -25,6 +25,13 @@ constexpr int64_t kAhead = 8;
 constexpr int64_t kMostAhead = 512;
 constexpr int64_t kLine = 64;
 
+// Windows that are no further apart stay near by themselves.
+constexpr int64_t kNear = 256 << 10;
+
+// The longest row whose elements are combined one after the other: vectors take
+// a while to begin and to end.
+constexpr int64_t kFew = 8;
+
 template <typename T>
 T ElementAt(const char* from) {
   T value;
@@ -61,7 +68,13 @@ struct CombineRow {
   void operator()(const Dim& row, const char* __restrict from,
                   char* __restrict to) const {
     constexpr int64_t kItem = sizeof(T);
-    if (row.source == kItem && row.destination == kItem) {
+    if (row.extent <= kFew) {
+#pragma GCC unroll 8
+      for (int64_t i = 0; i < kFew; ++i) {
+        if (i == row.extent) return;
+        One(from + i * row.source, to + i * row.destination);
+      }
+    } else if (row.source == kItem && row.destination == kItem) {
       for (int64_t i = 0; i < row.extent; ++i) {
         One(from + i * kItem, to + i * kItem);
       }
@@ -117,7 +130,9 @@ template <typename MakeRow>
 class RowsUpdate : public WindowUpdate {
  public:
   RowsUpdate(const Windows& windows, int64_t item_size, MakeRow make_row)
-      : WindowUpdate(windows, item_size), make_row_(std::move(make_row)) {}
+      : WindowUpdate(windows, item_size),
+        make_row_(std::move(make_row)),
+        most_ahead_(Reach(windows) <= kNear ? 0 : kMostAhead) {}
 
   void Apply(const Windows::Place* places, int64_t count, const char* updates,
              char* result, int64_t begin, int64_t end) const override {
@@ -131,7 +146,7 @@ class RowsUpdate : public WindowUpdate {
     const size_t outer = nest_.dims.size() - 1;
     // Of a long row the processor sees by itself that more of it is read.
     const int64_t bytes = std::min<int64_t>(
-        dims[outer].extent * std::abs(dims[outer].destination), kMostAhead);
+        dims[outer].extent * std::abs(dims[outer].destination), most_ahead_);
     const auto for_each = [&](const auto& update) {
       for (int64_t i = 0; i < count; ++i) {
         const char* const soon =
@@ -174,7 +189,20 @@ class RowsUpdate : public WindowUpdate {
   }
 
  private:
+  // Bytes from the first window of all to the last.
+  static int64_t Reach(const Windows& windows) {
+    int64_t reach = 0;
+    for (const auto& b : windows.batch) {
+      reach += (b.extent - 1) * std::abs(b.tensor);
+    }
+    for (const auto& c : windows.components) {
+      reach += c.limit * std::abs(c.tensor);
+    }
+    return reach;
+  }
+
   const MakeRow make_row_;
+  const int64_t most_ahead_;  // bytes
 };
 
 template <typename MakeRow>

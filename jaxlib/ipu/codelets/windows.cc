@@ -156,9 +156,9 @@ int64_t Windows::Locate(const char* indices, int64_t begin, int64_t end,
   return found;
 }
 
-bool Windows::AreSingles(int64_t item_size) const {
+bool Windows::AreSingles() const {
   return components.size() == 1 && batch.size() == 1 && batch[0].tensor == 0 &&
-         batch[0].other == item_size && components[0].tensor >= 0 &&
+         components[0].tensor >= 0 &&
          std::all_of(extents.begin(), extents.end(),
                      [](int64_t n) { return n == 1; });
 }

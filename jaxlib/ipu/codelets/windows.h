@@ -73,9 +73,9 @@ struct Windows {
   int64_t Locate(const char* indices, int64_t begin, int64_t end, bool clamp,
                  Place* places) const;
 
-  // Whether they are single elements, named by one index each, that go with a
-  // dense run of others.
-  bool AreSingles(int64_t item_size) const;
+  // Whether they are single elements, named by one index each, that go with
+  // evenly spaced others: the same one for all, or a dense run.
+  bool AreSingles() const;
 
   // offsets[i] = bytes to single begin + i, for begin + i < end; one that does
   // not fit is moved until it does if `clamp`, else negative.
