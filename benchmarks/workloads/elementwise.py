@@ -97,6 +97,8 @@ WORKLOADS = [
          lambda: [np.ones(10**7, np.float32), np.ones(10**7, np.float32)]),
   jitted("elementwise", "differences of 512 points in space",
          lambda x: x[:, None, :] - x, values(512, 3)),
+  jitted("elementwise", "outer products of 20000 points in space",
+         lambda x: x[:, :, None] * x[:, None, :], values(20_000, 3)),
   jitted("elementwise", "broadcast, 1024x1024", broadcast, values(1024, 1024)),
   jitted("transcendental", "chain, 64 Ki", transcendental, values(2**16)),
   jitted("transcendental", "chain, 1 Mi", transcendental, values(2**20)),

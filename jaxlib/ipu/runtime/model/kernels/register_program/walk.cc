@@ -5,6 +5,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/copy/transpose.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/short_rows.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 
@@ -74,6 +75,60 @@ void MoveRows(T* data, int64_t row_stride, int64_t rows, int64_t stride,
   }
 }
 
+// Where flat index `begin` of the first `rank` dimensions is, and its index
+// along each of them.
+template <typename Dimensions>
+int64_t LocateIn(const Dimensions& dims, size_t rank, int64_t begin,
+                 int64_t* index) {
+  int64_t at = 0;
+  for (size_t d = rank; d-- > 0;) {
+    index[d] = begin % dims[d].extent;
+    begin /= dims[d].extent;
+    at += index[d] * dims[d].stride;
+  }
+  return at;
+}
+
+// Calls part(row, at, n, block) for n elements of a row from `at` on and
+// whole(first, stride, n, block) for n rows; rows of `extent` elements are what
+// the dimensions from `outer` on make together.
+template <typename Dimensions, typename T, typename Part, typename Whole>
+void ForRows(const Dimensions& dims, size_t outer, int64_t extent, T* data,
+             int64_t begin, int64_t count, T* block, const Part& part,
+             const Whole& whole) {
+  int64_t index[program::kHighestRank];
+  data += LocateIn(dims, outer, begin / extent, index);
+  int64_t at = begin % extent;
+  const int64_t stride = outer < 1 ? 0 : dims[outer - 1].stride;
+  const int64_t rows = outer < 1 ? 1 : dims[outer - 1].extent;
+  int64_t row_at = outer < 1 ? 0 : index[outer - 1];
+  while (count > 0) {
+    int64_t n = 1;
+    int64_t elements = std::min(count, extent - at);
+    if (elements < extent) {
+      part(data, at, elements, block);
+      at = 0;
+    } else {
+      n = std::min(count / extent, rows - row_at);
+      elements = n * extent;
+      whole(data, stride, n, block);
+    }
+    block += elements;
+    count -= elements;
+    data += n * stride;
+    row_at += n;
+    if (row_at < rows) continue;
+    data -= row_at * stride;
+    row_at = 0;
+    for (size_t d = outer - 1; outer > 1 && d-- > 0;) {
+      data += dims[d].stride;
+      if (++index[d] < dims[d].extent) break;
+      data -= dims[d].extent * dims[d].stride;
+      index[d] = 0;
+    }
+  }
+}
+
 }  // namespace
 
 Walk::Walk(const std::vector<int64_t>& shape, const Operand& operand)
@@ -129,14 +184,7 @@ bool Walk::transposed() const {
 }
 
 int64_t Walk::Locate(int64_t begin, int64_t* index) const {
-  int64_t at = 0;
-  for (size_t d = dimensions_.size(); d-- > 0;) {
-    const Dimension& dimension = dimensions_[d];
-    index[d] = begin % dimension.extent;
-    begin /= dimension.extent;
-    at += index[d] * dimension.stride;
-  }
-  return at;
+  return LocateIn(dimensions_, dimensions_.size(), begin, index);
 }
 
 const char* Walk::At(char* const* bases, int64_t index) const {
@@ -154,41 +202,29 @@ void Walk::GatherRows(const char* data, int64_t begin, int64_t rows,
 
 template <typename T, bool kGather>
 void Walk::Move(T* data, int64_t begin, int64_t count, T* block) const {
-  // Rows are the last dimension, their number the one before.
-  const size_t rank = dimensions_.size();
-  int64_t index[program::kHighestRank];
-  data += Locate(begin, index);
-  const Dimension row = rank < 1 ? Dimension{1, 1} : dimensions_[rank - 1];
-  const Dimension rows = rank < 2 ? Dimension{1, 0} : dimensions_[rank - 2];
-  int64_t at = rank < 1 ? 0 : index[rank - 1];
-  int64_t row_at = rank < 2 ? 0 : index[rank - 2];
-  while (count > 0) {
-    if (at != 0 || count < row.extent) {
-      const int64_t n = std::min(count, row.extent - at);
-      MoveRun<T, kGather>(data, row.stride, n, block);
-      block += n;
-      count -= n;
-      data += rows.stride - at * row.stride;
-      at = 0;
-      ++row_at;
-    } else {
-      const int64_t n = std::min(count / row.extent, rows.extent - row_at);
-      MoveRows<T, kGather>(data, rows.stride, n, row.stride, row.extent, block);
-      block += n * row.extent;
-      count -= n * row.extent;
-      data += n * rows.stride;
-      row_at += n;
-    }
-    if (row_at < rows.extent) continue;
-    data -= row_at * rows.stride;
-    row_at = 0;
-    for (size_t d = rank - 2; rank > 2 && d-- > 0;) {
-      data += dimensions_[d].stride;
-      if (++index[d] < dimensions_[d].extent) break;
-      data -= dimensions_[d].extent * dimensions_[d].stride;
-      index[d] = 0;
-    }
+  if (ShortRows rows; count >= ShortRows::kWorth &&
+                      rows.Make(dimensions_, sizeof(T), kGather)) {
+    return ForRows(
+        dimensions_, rows.outer(), rows.size(), data, begin, count, block,
+        [&](T* row, int64_t at, int64_t n, T* to) {
+          rows.MovePart<T, kGather>(row, at, n, to);
+        },
+        [&](T* first, int64_t, int64_t n, T* to) {
+          rows.MoveRows<T, kGather>(first, n, to);
+        });
   }
+  // Rows are the last dimension.
+  const size_t rank = dimensions_.size();
+  const Dimension row = rank < 1 ? Dimension{1, 1} : dimensions_[rank - 1];
+  ForRows(
+      dimensions_, rank < 1 ? 0 : rank - 1, row.extent, data, begin, count,
+      block,
+      [&](T* from, int64_t at, int64_t n, T* to) {
+        MoveRun<T, kGather>(from + at * row.stride, row.stride, n, to);
+      },
+      [&](T* first, int64_t stride, int64_t n, T* to) {
+        MoveRows<T, kGather>(first, stride, n, row.stride, row.extent, to);
+      });
 }
 
 template <bool kGather>
@@ -209,33 +245,5 @@ void Walk::Scatter(char* data, int64_t begin, int64_t count,
                    const char* from) const {
   MoveItems<false>(data, begin, count, const_cast<char*>(from));
 }
-
-template <typename T>
-void FillIota(int64_t inner, int64_t extent, int64_t begin, int64_t count,
-              T* to) {
-  int64_t value = begin / inner % extent;
-  int64_t left = inner - begin % inner;  // how often this value comes yet
-  while (count > 0) {
-    if (inner == 1) {
-      const int64_t run = std::min(count, extent - value);
-      for (int64_t i = 0; i < run; ++i) to[i] = static_cast<T>(value + i);
-      to += run;
-      count -= run;
-      value = 0;
-    } else {
-      const int64_t run = std::min(count, left);
-      std::fill_n(to, run, static_cast<T>(value));
-      to += run;
-      count -= run;
-      left = inner;
-      if (++value == extent) value = 0;
-    }
-  }
-}
-
-template void FillIota(int64_t, int64_t, int64_t, int64_t, float*);
-template void FillIota(int64_t, int64_t, int64_t, int64_t, double*);
-template void FillIota(int64_t, int64_t, int64_t, int64_t, uint32_t*);
-template void FillIota(int64_t, int64_t, int64_t, int64_t, uint64_t*);
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -1,0 +1,191 @@
+// Short rows whose elements lie in any order: what a walk's innermost
+// dimensions make together, such as columns of points, outer products of short
+// vectors, small matrices transposed.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_SHORT_ROWS_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_SHORT_ROWS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// The lanes of a vector, in any order.
+[[gnu::always_inline]] inline Vector<uint32_t> Shuffle(Vector<uint32_t> v,
+                                                       Vector<uint32_t> lane) {
+#if IPU_AVX512
+  return (Vector<uint32_t>)_mm512_permutexvar_epi32((__m512i)lane, (__m512i)v);
+#elif defined(__AVX2__)
+  return (Vector<uint32_t>)_mm256_permutevar8x32_epi32((__m256i)v,
+                                                       (__m256i)lane);
+#else
+  return __builtin_shuffle(v, lane);
+#endif
+}
+
+// A table says where each element of a row is. A group of rows is gathered
+// vector by vector, each of which is put together from the few vectors of
+// memory that hold its elements.
+class ShortRows {
+ public:
+  // A table is made for a block; fewer elements are not worth it.
+  static constexpr int64_t kWorth = 128;
+
+  // `dims`: a walk's, outermost first, each with an extent and a stride in
+  // elements. Those from outer() on make rows, the others count them. False if
+  // such rows are better moved run by run.
+  template <typename Dimensions>
+  bool Make(const Dimensions& dims, int64_t item_size, bool gather) {
+    outer_ = dims.size();
+    for (; outer_ > 0 && size_ * dims[outer_ - 1].extent <= kLongest;
+         --outer_) {
+      const auto& d = dims[outer_ - 1];
+      for (int64_t i = size_; i < size_ * d.extent; ++i) {
+        offsets_[i] = offsets_[i % size_] + i / size_ * d.stride;
+      }
+      size_ *= d.extent;
+    }
+    if (outer_ == 0) return false;
+    stride_ = dims[outer_ - 1].stride;
+    // Long runs are copied or filled as they are.
+    const auto& last = dims.back();
+    const bool run = last.stride == 0 || last.stride == 1;
+    if (run && (last.extent >= kLongRun || outer_ == dims.size())) return false;
+    if (gather && MakePieces(item_size / int64_t{sizeof(Word)})) return true;
+    return dims.size() - outer_ > (gather ? 1 : 0) &&
+           dims.back().extent < kShortRun;
+  }
+
+  size_t outer() const { return outer_; }
+  int64_t size() const { return size_; }
+
+  // Elements [at, at + n) of a row, into a block or back.
+  template <typename T, bool kGather>
+  void MovePart(T* row, int64_t at, int64_t n, T* block) const {
+    for (int64_t i = 0; i < n; ++i) {
+      T& element = row[offsets_[at + i]];
+      kGather ? block[i] = element : element = block[i];
+    }
+  }
+
+  template <typename T, bool kGather>
+  void MoveRows(T* data, int64_t rows, T* block) const {
+    if constexpr (kGather && sizeof(T) >= sizeof(Word)) {
+      if (num_pieces_ > 0) {
+        const int64_t groups = rows / group_;
+        GatherGroups(reinterpret_cast<const Word*>(data), groups,
+                     reinterpret_cast<Word*>(block));
+        data += groups * group_ * stride_;
+        block += groups * group_ * size_;
+        rows -= groups * group_;
+      }
+    }
+    for (; rows > 0; --rows) {
+      MovePart<T, kGather>(data, 0, size_, block);
+      data += stride_;
+      block += size_;
+    }
+  }
+
+ private:
+  using Word = uint32_t;
+  using Words = Vector<Word>;
+
+  static constexpr int64_t kLongest = 64;              // elements of a row
+  static constexpr int64_t kMostWords = 2 * kLongest;  // of a group
+  static constexpr int64_t kMostSources = 4;
+  static constexpr int64_t kShortRun = 8, kLongRun = 16;
+
+  // A vector of a group, from `whole` vectors of memory and part of one more.
+  struct Piece {
+    int64_t base;  // words from the group's beginning
+    int64_t whole;
+    int64_t rest;  // words
+    Words lane;    // of a vector of memory, for each lane
+    Words source;  // of which
+  };
+
+  // `words`: of an element. False if vectors do not help.
+  bool MakePieces(int64_t words) {
+    const int64_t row = size_ * words;
+    if (row == 0 || row > kMostWords) return false;
+    words_ = words;
+    // The group whose vectors are fullest.
+    const auto vectors = [](int64_t n) {
+      return (n + kLanes<Word> - 1) / kLanes<Word>;
+    };
+    group_ = 1;
+    for (int64_t g = 2; g * row <= kLongest; ++g) {
+      if (g * vectors(group_ * row) > group_ * vectors(g * row)) group_ = g;
+    }
+    int64_t places[kMostWords];
+    for (int64_t i = 0; i < group_ * row; ++i) {
+      const int64_t element = i / words;
+      places[i] =
+          (element / size_ * stride_ + offsets_[element % size_]) * words +
+          i % words;
+    }
+    for (int64_t i = 0; i < group_ * row; i += kLanes<Word>) {
+      const int64_t n = std::min<int64_t>(kLanes<Word>, group_ * row - i);
+      const auto [least, most] =
+          std::minmax_element(places + i, places + i + n);
+      const int64_t span = *most - *least;
+      if (span / kLanes<Word> >= kMostSources) {
+        num_pieces_ = 0;
+        return false;
+      }
+      Piece& piece = pieces_[num_pieces_++];
+      piece.base = *least;
+      piece.whole = span / kLanes<Word>;
+      piece.rest = span % kLanes<Word> + 1;
+      piece.lane = piece.source = Words{};
+      for (int64_t k = 0; k < n; ++k) {
+        const auto place = static_cast<Word>(places[i + k] - *least);
+        piece.lane[k] = place % kLanes<Word>;
+        piece.source[k] = place / kLanes<Word>;
+      }
+    }
+    return true;
+  }
+
+  // The last vector of a group is whole: what is too much belongs to the next
+  // one, or is slack.
+  void GatherGroups(const Word* data, int64_t groups, Word* block) const {
+    const int64_t words = group_ * size_ * words_;
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int64_t p = 0; p < num_pieces_; ++p) {
+        const Piece& piece = pieces_[p];
+        const Word* from = data + piece.base;
+        Words v = {};
+        for (int64_t s = 0; s < piece.whole; ++s, from += kLanes<Word>) {
+          const Words here = Shuffle(Load<Words>(from), piece.lane);
+          v = piece.source == static_cast<Word>(s) ? here : v;
+        }
+        const Words here =
+            Shuffle(Mask<Word>(piece.rest).Load(from), piece.lane);
+        v = piece.source == static_cast<Word>(piece.whole) ? here : v;
+        Store(block + p * kLanes<Word>, v);
+      }
+      data += group_ * stride_ * words_;
+      block += words;
+    }
+  }
+
+  size_t outer_ = 0;
+  int64_t size_ = 1;    // elements
+  int64_t stride_ = 0;  // elements from row to row
+  int64_t offsets_[kLongest] = {0};
+  int64_t words_ = 1;  // of an element
+  int64_t group_ = 1;  // rows
+  int64_t num_pieces_ = 0;
+  Piece pieces_[kMostWords / kLanes<Word>];
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_SHORT_ROWS_H_
