@@ -151,8 +151,9 @@ class Builder(Exchanges):
     copies = {}
     if ordered:
       every = [
-        Lying(a.tensor, in_memory(a.dims), SIZE[self.tensors[a.tensor].dtype])
+        Lying(a.tensor, in_memory(tuple(a.dims)), SIZE[info.dtype])
         for a in (*accesses, *written)
+        for info in (self.tensors[a.tensor],)
       ]
       copies = self.turned(shape, partition, every)
     if copies:

@@ -27,7 +27,7 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import move as moved
 from jaxlib.ipu.plan.messages import staying
-from jaxlib.ipu.plan.orders import Lying, in_memory, turned
+from jaxlib.ipu.plan.orders import Lying, ascending, in_memory, turned
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
@@ -290,7 +290,7 @@ class Exchanges(Tensors):
   ) -> dict[Lying, int]:
     """What tiles copy for vertices to go through all in one order, and how many
     bytes in vectors."""
-    if all(one.order == tuple(sorted(one.order)) for one in lying):
+    if all(ascending(one.order) for one in lying):
       return {}
     cell = cost.largest_cell(partition, shape)
     return turned(cell, lying) if len(cell) == len(shape) else {}
@@ -308,32 +308,30 @@ class Exchanges(Tensors):
     view, dims, layout = operand
     if layout is not None:
       return layout, dims, view
-    found = self._needed(*_in_memory(view, dims), view, dims, shape, partition)
-    if not ordered or in_memory(found[1]) == tuple(sorted(in_memory(found[1]))):
+    found = self._needed(_in_memory(view, dims), operand, shape, partition)
+    if not ordered or ascending(in_memory(found[1])):
       return found
-    layout, _, view = found
+    layout, _, brought = found
     info = self.tensors[view.root]
-    here = self.is_identity(view) and info.layout == layout
-    if here or any(there.covers(layout) for there, _, _ in self._copies(view)):
+    here = self.is_identity(brought) and info.layout == layout
+    if here or any(home.covers(layout) for home, _, _ in self._copies(brought)):
       return found
-    return self._needed(
-      *_in_order(operand.view, dims), operand.view, dims, shape, partition
-    )
+    return self._needed(_in_order(view, dims), operand, shape, partition)
 
   def _needed(
     self,
-    small: View,
-    renumbered: tuple[int, ...],
-    view: View,
-    dims: tuple[int, ...],
+    part: tuple[View, tuple[int, ...]],
+    operand: Operand,
     shape: Shape,
     partition: Layout,
   ) -> tuple[Layout, tuple[int, ...], View]:
-    """The same of a view of which only a part need be brought."""
+    """The same, where a part of an operand's view is all that differs."""
+    small, renumbered = part
     kept = tuple(renumbered.index(to) for to in range(len(small.shape)))
     projected = project(partition, shape, kept)
     if projected is None:
       # A block straddles dimensions: give each tile its elements one by one.
+      view, dims, _ = operand
       full = tuple(view.strides[to] if to >= 0 else 0 for to in dims)
       expanded = view._replace(shape=shape, strides=full)
       return partition, tuple(range(len(shape))), expanded

@@ -9,6 +9,7 @@ of them instead.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,12 +33,19 @@ class Lying(NamedTuple):
   item_bytes: int
 
 
-def in_memory(dims: Sequence[int]) -> tuple[int, ...]:
+@functools.lru_cache(maxsize=4096)
+def in_memory(dims: tuple[int, ...]) -> tuple[int, ...]:
   """The order of an access: for each dimension of the iteration space, `dims`
   has the tensor's own or -1."""
   return tuple(
     sorted((d for d, own in enumerate(dims) if own >= 0), key=dims.__getitem__)
   )
+
+
+@functools.lru_cache(maxsize=4096)
+def ascending(order: tuple[int, ...]) -> bool:
+  """Whether something lies in the order of the iteration space."""
+  return order == tuple(sorted(order))
 
 
 def turned(cell: Extents, given: Sequence[Lying]) -> dict[Lying, int]:
