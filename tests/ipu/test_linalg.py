@@ -146,6 +146,19 @@ def test_triangular_solve_on_tiles(cpu):
   on_tiles(cpu, f, triangles(67, 67), matrices(67, 2), tiles=(16,))
 
 
+def test_a_zero_on_the_diagonal_spoils_what_follows(ipu, cpu):
+  a = np.tril(np.ones((70, 70), np.float32)) + np.eye(70, dtype=np.float32)
+  a[40, 40] = 0
+  b = np.arange(70, dtype=np.float32)
+  f = lambda: lax.linalg.triangular_solve(
+    a, b[:, None], left_side=True, lower=True
+  )
+  found, expected = (util.run_on(device, f) for device in (ipu, cpu))
+  np.testing.assert_allclose(found[:40], expected[:40], rtol=1e-5)
+  assert not np.isfinite(expected[40:]).any()
+  assert np.isnan(found[40:]).all()
+
+
 def test_triangular_solve_gradients(check):
   def f(a, b):
     x = lax.linalg.triangular_solve(a, b, left_side=True, lower=True)
