@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
