@@ -13,7 +13,8 @@ def aligned(view: View, root: TensorInfo) -> Layout | None:
   the view is.
 
   None for views that skip elements, fix an index or go backwards along a
-  dimension that is cut, and for roots whose blocks straddle dimensions.
+  dimension that is cut, or walk one twice, as windows that overlap do; and for
+  roots whose blocks straddle dimensions.
   """
   if root.layout.replicas:
     return None
@@ -28,7 +29,7 @@ def aligned(view: View, root: TensorInfo) -> Layout | None:
     if extent == 1:
       continue
     d = place.get(stride)
-    if d is None:
+    if d is None or d in walked:
       return None
     walked.add(d)
     group = groups[d]
