@@ -303,8 +303,9 @@ class Exchanges(Tensors):
     ordered: bool = False,
   ) -> tuple[Layout, tuple[int, ...], View]:
     """How an operand must be: its mapping, the view's dimension that goes with
-    each of the iteration space's, the view. As it lies in memory, unless it has
-    to be brought to vertices that go through all in one order (`ordered`)."""
+    each of the iteration space's, the view. As it lies in memory; what has to
+    be brought to vertices that go through all in one order (`ordered`) in that
+    of the iteration space, if this takes less."""
     view, dims, layout = operand
     if layout is not None:
       return layout, dims, view
@@ -316,7 +317,30 @@ class Exchanges(Tensors):
     here = self.is_identity(brought) and info.layout == layout
     if here or any(home.covers(layout) for home, _, _ in self._copies(brought)):
       return found
-    return self._needed(_in_order(view, dims), operand, shape, partition)
+    in_order = self._needed(_in_order(view, dims), operand, shape, partition)
+    return min(
+      (in_order, found),
+      key=lambda way: self._bringing(way, shape, partition),
+    )
+
+  def _bringing(
+    self,
+    way: tuple[Layout, tuple[int, ...], View],
+    shape: Shape,
+    partition: Layout,
+  ) -> float:
+    """Cycles to bring an operand, alone, and to copy it into the order of the
+    iteration space."""
+    layout, dims, view = way
+    size = SIZE[view.dtype]
+    moving = self._traffic(view, layout, apart=False)
+    found = cost.exchange(self.target, [moving])
+    results = Lying(-1, tuple(range(len(shape))), size)
+    lying = [Lying(0, in_memory(dims), size), results]
+    copies = sum(self.turned(shape, partition, lying).values())
+    if copies:
+      found = cost.add(found, cost.local_copy(self.target, copies))
+    return cost.cycles(found)
 
   def _needed(
     self,
