@@ -6,7 +6,9 @@ import dataclasses
 import enum
 import functools
 import struct
+import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -179,6 +181,29 @@ def test_every_record_round_trips(record, data):
   encoded = b"".join(chunks)
   decoded, end = codec.decoder(record)(memoryview(encoded), 0)
   assert decoded == value and end == len(encoded)
+
+
+def test_encoders_that_threads_make_at_once(monkeypatch):
+  value = schema.Access(3, [1, 2])
+
+  def encoded(*_) -> bytes:
+    chunks: list[bytes] = []
+    codec.encoder(schema.Access)(value, chunks)
+    return b"".join(chunks)
+
+  expected, interval = encoded(), sys.getswitchinterval()
+  sys.setswitchinterval(1e-6)
+  monkeypatch.setattr(
+    codec, "encoder", functools.cache(codec.encoder.__wrapped__)
+  )
+  try:
+    with ThreadPoolExecutor(3) as pool:
+      for _ in range(100):
+        codec.encoder.cache_clear()
+        assert set(pool.map(encoded, range(3))) == {expected}
+        assert encoded() == expected
+  finally:
+    sys.setswitchinterval(interval)
 
 
 def another_fingerprint() -> bool:

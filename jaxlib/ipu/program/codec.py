@@ -104,11 +104,12 @@ def _list_encoder(element: Any) -> Encoder:
 
 
 def _record_encoder(cls: type) -> Encoder:
-  fields: list[Encoder] = []
+  fields: list[Encoder] | None = None
 
   def encode_record(value: Any, out: list[bytes]) -> None:
-    if not fields:  # made at first use: records contain themselves
-      fields.extend(_field_encoders(cls))
+    nonlocal fields
+    if fields is None:  # made at first use: records contain themselves
+      fields = _field_encoders(cls)  # whole, as threads may do so at once
     for encode in fields:
       encode(value, out)
 
