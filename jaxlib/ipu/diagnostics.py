@@ -23,6 +23,7 @@ ON_THE_CPU = (
 class Code(enum.IntEnum):
   """The PJRT error codes that the compiler uses."""
 
+  CANCELLED = 1
   INVALID_ARGUMENT = 3
   RESOURCE_EXHAUSTED = 8
   UNIMPLEMENTED = 12

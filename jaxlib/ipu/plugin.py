@@ -15,6 +15,7 @@ import itertools
 import json
 import logging
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -52,8 +53,11 @@ _machines: dict[str, options.Watch] = {}
 _machine_names = (str(i) for i in itertools.count())
 _lock = threading.Lock()
 
-# Threads that compile. One whose user pressed Ctrl-C still does.
+# Threads that compile. One whose user pressed Ctrl-C still does, until Python
+# ends: then it is told to stop, more than once, for what it runs may ignore it.
 _compiling: set[int] = set()
+_ended = threading.Event()
+_STOP_SECONDS = 0.2
 
 
 def check_installation(jaxlib_version: str) -> None:
@@ -126,10 +130,13 @@ def load() -> ctypes.CDLL:
 
 def _end(library: ctypes.CDLL) -> None:
   """Stops what still compiles, when Python ends, and waits for it."""
-  for thread in list(_compiling):
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-      ctypes.c_ulong(thread), ctypes.py_object(SystemExit)
-    )
+  _ended.set()
+  while _compiling:
+    for thread in list(_compiling):
+      ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(SystemExit)
+      )
+    time.sleep(_STOP_SECONDS)
   library.ipu_set_compiler(_CompileFunction(0))
 
 
@@ -147,6 +154,8 @@ def _compile(
 
   Called on threads of jaxlib, several at a time, with the interpreter's lock.
   """
+  if _ended.is_set():
+    return _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
   thread = threading.get_ident()
   _compiling.add(thread)
   try:
@@ -167,6 +176,9 @@ def _compile(
     library.ipu_compile_succeeded(sink, program, len(program))
   except diagnostics.CompileError as error:
     _fail(library, sink, error.code, error.message)
+  except SystemExit:
+    _compiling.discard(thread)
+    _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
   except MemoryError:
     code_ = diagnostics.Code.RESOURCE_EXHAUSTED
     _fail(library, sink, code_, "the host has no memory left to compile with")

@@ -35,8 +35,8 @@ class Gate {
     left_.notify_all();
   }
 
-  // Null closes it, and waits. A forked child does not: the threads that were
-  // inside are not there.
+  // Null closes it, and waits. Does nothing in a forked child: the threads that
+  // were inside are not there, and never leave.
   void Set(Function function) {
     if (!CheckNotForked(fork_generation_).ok()) return;
     std::unique_lock lock(mutex_);
