@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jax.numpy as jnp
+from jax import lax
 from jaxlib.ipu.plan.messages import VECTOR, vectors
 from jaxlib.ipu.plan.orders import Lying, in_memory, turned
 
@@ -103,6 +104,39 @@ def test_parts_that_are_wide_are_read_where_they_are(ipu):
   wide, _ = took(ipu, lambda x: x[:, 100:400] * 2, (1472, 512))
   whole, _ = took(ipu, lambda x: x * 2, (1472, 300))
   assert wide == whole
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["read apart", "as vectors"])
+def test_it_does_not_matter_who_reads_first(ipu, first):
+  """A reduction reads elements apart; the map after it still has its copy."""
+  both = [lambda x: x[:, ::2].sum(1), lambda x: x[:, ::2] * 2]
+  alone = sum(took(ipu, f, (1472, 512))[0] for f in both)
+  one, other = both[first], both[1 - first]
+  found, _ = took(ipu, lambda x: (one(x), other(x)), (1472, 512))
+  assert found == alone
+
+
+def test_copies_have_code(ipu):
+  def code(f, *shapes):
+    found = util.costs(ipu, f, *(util.spec(*s) for s in shapes))
+    return found["ipu peak tile code bytes"]
+
+  assert code(lambda x: x[:, ::2] * 2, (1472, 512)) > code(
+    lambda x: x[:, :256] * 2, (1472, 512)
+  )
+  assert code(lambda x, y: x.swapaxes(1, 2) + y, SQUARES, SQUARES) > code(
+    jnp.add, SQUARES, SQUARES
+  )
+
+
+def test_a_loop_does_not_turn_what_it_leaves_alone(ipu):
+  def loop(trips):
+    f = lambda w, y: lax.fori_loop(0, trips, lambda i, c: w.T[None] + c / 2, y)
+    return took(ipu, f, (50, 60), (30, 60, 50))[0]
+
+  plain = lambda w, y: lax.fori_loop(0, 50, lambda i, c: w[None] + c / 2, y)
+  most = took(ipu, plain, (60, 50), (30, 60, 50))[0] + loop(1)
+  assert loop(50) < 1.1 * most
 
 
 def test_what_is_brought_anyway_is_brought_in_order(ipu):

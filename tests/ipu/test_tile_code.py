@@ -70,8 +70,8 @@ def test_a_transpose_between_two_tiles_is_a_message_for_each_row(code):
   one source, a pointer for each; the neutral source, `delay`, the return."""
   found = code(lambda x: jnp.sin(x.T), ones(16, 16), tiles=2)
   assert found["exchange code"] == 2 * (8 * 2 + 1 + 8 + 3) * 4
-  # The exchange's call, the vertices.
-  assert found["control code"] == 2 * (8 + 3) * 4
+  # The exchange's call, a copy into the order of the results, the vertices.
+  assert found["control code"] == 2 * (8 + 4 + 3) * 4
 
 
 def test_single_words_are_packed(code):
@@ -98,8 +98,9 @@ def test_tiles_that_only_wait_have_a_few_words(code):
   found = code(lambda x: -x.T, ones(16, 16), tiles=100)
   computing = found["vertex state"] // (16 + 4 + 8)
   assert 1 < computing < 10 < found["exchange code"]
-  # All wait; those that exchange call it, pack, and run their vertices.
-  assert found["control code"] == (100 * 3 + computing * (5 + 4 + 3)) * 4
+  # All wait; those that exchange call it, pack, copy what stays in the order of
+  # the results, and run their vertices.
+  assert found["control code"] == (100 * 3 + computing * (5 + 4 + 4 + 3)) * 4
   assert found["stack"] == 100 * 96 + computing * 6 * 512
 
 

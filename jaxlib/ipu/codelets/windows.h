@@ -74,7 +74,7 @@ struct Windows {
                  Place* places) const;
 
   // Whether they are single elements, named by one index each, that go with
-  // evenly spaced others: the same one for all, or a dense run.
+  // evenly spaced others, or the same one for all.
   bool AreSingles() const;
 
   // offsets[i] = bytes to single begin + i, for begin + i < end; one that does

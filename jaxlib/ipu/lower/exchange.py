@@ -92,7 +92,7 @@ class Exchanges(Tensors):
     identity = self.is_identity(view)
     if identity and info.layout == layout and info.shape == view.shape:
       return view.root
-    for there, copy, stays in self._copies(view, moves):
+    for there, copy, stays in self._copies(view, moves, apart):
       if there.covers(layout):
         self.used.keeps |= not stays
         return copy
@@ -109,7 +109,8 @@ class Exchanges(Tensors):
       )
     )
     copies = self._scopes[level].placed.setdefault(view.root, {})
-    copies.setdefault(view, {})[layout] = Placed(number, loop)
+    whole = not apart or not self._lies_apart(view, layout)
+    copies.setdefault(view, {})[layout] = Placed(number, loop, whole)
     moves.append(
       schema.Move(
         view.root, view.offset, list(view.strides), number, 0,
@@ -120,15 +121,21 @@ class Exchanges(Tensors):
     return number
 
   def _copies(
-    self, view: View, moves: Sequence[schema.Move] = ()
+    self,
+    view: View,
+    moves: Sequence[schema.Move] = (),
+    apart: bool = False,
   ) -> Iterator[tuple[Layout, int, bool]]:
-    """What a view has been placed as, if that may be used: mappings, tensors,
-    and whether they are there in any case: for all of a loop around the present
-    step, or made by `moves`. Others have to stay for it, for all iterations of
-    a loop that began later."""
+    """What a view has been placed as, if that may be used by vertices that read
+    vectors, or elements apart: mappings, tensors, and whether they are there in
+    any case: for all of a loop around the present step, or made by `moves`.
+    Others have to stay for it, for all iterations of a loop that began
+    later."""
     for scope in self._scopes:
       copies = scope.placed.get(view.root, {}).get(view, {})
-      for layout, (number, loop) in copies.items():
+      for layout, (number, loop, whole) in copies.items():
+        if not (whole or apart):
+          continue
         stays = loop in self._scopes or any(
           move.destination == number for move in moves
         )
@@ -174,12 +181,21 @@ class Exchanges(Tensors):
   def _traffic(self, view: View, layout: Layout, apart: bool) -> Traffic:
     """What it takes to move a view's elements to a layout, for vertices that
     read elements apart, or vectors."""
+    sides = self._placing(view, layout)
+    return moved(*sides, view.shape, SIZE[view.dtype], True, not apart)
+
+  def _lies_apart(self, view: View, layout: Layout) -> bool:
+    """Whether vectors cannot be loaded of what stays on its tile."""
+    sides = self._placing(view, layout)
+    size = SIZE[view.dtype]
+    return staying(*sides, view.shape, size, narrow=True) is not None
+
+  def _placing(self, view: View, layout: Layout) -> tuple[Side, Side]:
     info = self.tensors[view.root]
-    return moved(
+    return (
       Side(info.layout, view.offset, view.strides),
       Side(layout, 0, dense_strides(view.shape)),
-      view.shape, SIZE[info.dtype], True, not apart,
-    )  # fmt: skip
+    )
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
     """One exchange: each source view's elements go to its destination view."""
@@ -263,7 +279,8 @@ class Exchanges(Tensors):
     for i, operand in enumerate(operands):
       layout, dims, view = self.needed(operand, shape, partition, bool(ordered))
       lying.append(Lying(i, in_memory(dims), SIZE[view.dtype]))
-      if not any(there.covers(layout) for there, _, _ in self._copies(view)):
+      copies = self._copies(view, apart=apart)
+      if not any(there.covers(layout) for there, _, _ in copies):
         found = self._traffic(view, layout, apart)
         share = self.weight(view)
         if share < 1:
@@ -279,9 +296,9 @@ class Exchanges(Tensors):
     if ordered:
       every = tuple(range(len(shape)))
       lying += [Lying(-1 - i, every, SIZE[d]) for i, d in enumerate(ordered)]
-      copies = self.turned(shape, partition, lying)
-      if copies:
-        packed.append(cost.local_copy(self.target, sum(copies.values())))
+      turned = self.turned(shape, partition, lying)
+      if turned:
+        packed.append(cost.local_copy(self.target, sum(turned.values())))
     total = cost.exchange(self.target, traffic)
     return functools.reduce(cost.add, packed, total)
 
@@ -313,9 +330,7 @@ class Exchanges(Tensors):
     if not ordered or ascending(in_memory(found[1])):
       return found
     layout, _, brought = found
-    info = self.tensors[view.root]
-    here = self.is_identity(brought) and info.layout == layout
-    if here or any(home.covers(layout) for home, _, _ in self._copies(brought)):
+    if self.is_identity(brought) and self.tensors[view.root].layout == layout:
       return found
     in_order = self._needed(_in_order(view, dims), operand, shape, partition)
     return min(
@@ -329,18 +344,21 @@ class Exchanges(Tensors):
     shape: Shape,
     partition: Layout,
   ) -> float:
-    """Cycles to bring an operand, alone, and to copy it into the order of the
-    iteration space."""
+    """Cycles to bring an operand, alone, if it is not there, and to copy it
+    into the order of the iteration space, which each iteration of a loop does
+    anew."""
     layout, dims, view = way
     size = SIZE[view.dtype]
-    moving = self._traffic(view, layout, apart=False)
-    found = cost.exchange(self.target, [moving])
+    cycles = 0.0
+    if not any(there.covers(layout) for there, _, _ in self._copies(view)):
+      moving = cost.exchange(self.target, [self._traffic(view, layout, False)])
+      cycles = self.weight(view) * cost.cycles(moving)
     results = Lying(-1, tuple(range(len(shape))), size)
     lying = [Lying(0, in_memory(dims), size), results]
-    copies = sum(self.turned(shape, partition, lying).values())
-    if copies:
-      found = cost.add(found, cost.local_copy(self.target, copies))
-    return cost.cycles(found)
+    copied = sum(self.turned(shape, partition, lying).values())
+    if copied:
+      cycles += cost.cycles(cost.local_copy(self.target, copied))
+    return cycles
 
   def _needed(
     self,
@@ -365,8 +383,8 @@ class Exchanges(Tensors):
 def _in_memory(
   view: View, dims: tuple[int, ...]
 ) -> tuple[View, tuple[int, ...]]:
-  """An operand as it lies in memory, outer dimensions first: whoever needs the
-  same elements, in whatever order, finds the same view."""
+  """An operand as it lies in memory, outer dimensions first: all who need the
+  same elements so find the same view."""
   moving = _moving(view)
   return _taken(
     view, dims, sorted(moving, key=lambda to: -abs(view.strides[to]))

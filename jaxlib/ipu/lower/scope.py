@@ -17,10 +17,14 @@ class Placed(NamedTuple):
   Attributes:
     number: the placed tensor's.
     loop: the loop, if any, before which it was made for all its iterations.
+    whole: whether what stays on its tile was copied if vertices could not load
+      it as vectors, or they can; else it serves those alone that read elements
+      apart.
   """
 
   number: int
   loop: Scope | None
+  whole: bool
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -26,7 +26,7 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder, StepBuffers
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Array, Layout
-from jaxlib.ipu.plan.messages import ROW, between, messages
+from jaxlib.ipu.plan.messages import ROW, between, messages, staying
 from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
@@ -184,6 +184,9 @@ class _Count:
     code = codelet, getattr(step.fields, "code", b"")
     self._users[code].add(p)
     self._sizes[code] = codelet.code_bytes(step.fields)
+    if codelet.one_order and id(step) in self._builder.buffers:
+      # What lies in another order is copied (plan/orders.py).
+      self.copies(self._builder.buffers[id(step)].bytes > 0)
     _, epilogue = self._builder.epilogues.get(id(step), (step, None))
     if epilogue is None:
       return False
@@ -203,12 +206,17 @@ class _Count:
     busy, buffers = [], None
     for move in step.moves:
       source, to = tensors[move.source], tensors[move.destination]
-      found = messages(
+      moving = (
         Side(source.layout, move.source_offset, tuple(move.source_strides)),
         Side(to.layout, move.destination_offset,
              tuple(move.destination_strides)),
-        tuple(move.shape), SIZE[source.dtype], to.root != move.destination,
+        tuple(move.shape), SIZE[source.dtype],
       )  # fmt: skip
+      placed = to.root != move.destination
+      found = messages(*moving, placed)
+      beside = staying(*moving, narrow=True) if placed else None
+      if beside is not None:
+        self.copies(beside > 0)
       if found is None:
         continue
       self._exchange[: len(found.words)] += found.words
