@@ -265,6 +265,6 @@ def test_sort(data):
   elif data.draw(st.booleans()):
     dtype = data.draw(st.sampled_from(NUMBER_DTYPES))
     results.append((kit.result((*shape[:-1], keep), dtype), (*every[:-1], -1)))
-  fields = schema.Sort(keys, less, output, keep)
+  fields = schema.Sort(keys, less, output, keep, 0)
   kit.execute(fields, shape, operands, results, split)
   engine_kit.check(kit.bytes(), arguments)

@@ -87,7 +87,7 @@ class SortCodelet(Codelet):
     parts = extra.get("parts", 1)
     own, rounds = levels(length), levels(parts)
     pairs = ceil_div(length, 2)
-    if parts == 1 or not merges(fields.keep, length, parts):
+    if parts == 1 or not merges(fields, length, parts):
       all_ = own + rounds
       return steps(most(all_ * (all_ + 1) / 2, 1), pairs)
     merged = rounds * levels(2 * fields.keep)
@@ -171,7 +171,7 @@ class SortCodelet(Codelet):
       )
 
   def example(self) -> tuple[schema.Sort, int]:
-    return schema.Sort([schema.SortKey(0, 0, 0, 0)], b"", 0, 100), 2
+    return schema.Sort([schema.SortKey(0, 0, 0, 0)], b"", 0, 100, 0), 2
 
 
 def levels(count: Any) -> Any:
@@ -186,10 +186,10 @@ def is_numbered(fields: schema.Sort, num_results: int) -> bool:
   return not fields.keys or num_results > 1
 
 
-def merges(keep: int, length: int, parts: int) -> bool:
+def merges(fields: schema.Sort, length: int, parts: int) -> bool:
   """Whether tiles with `length` elements of a row each, on `parts` tiles,
   merge the few that are kept; else all of the row is sorted as one."""
-  return 2 * keep <= length * parts
+  return not fields.whole and 2 * fields.keep <= length * parts
 
 
 def _by_words(cycles: float, dtype: DType) -> Cycles:

@@ -16,7 +16,6 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import combiner
 from jaxlib.ipu.lower.sort_keys import sort_keys
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import cost, sorting
 from jaxlib.ipu.plan.layout import Layout, grid
 from jaxlib.ipu.program import schema
@@ -66,8 +65,8 @@ def _grid(shape: Shape, tiles: int, parts: int) -> Layout:
 
 
 class _Way(NamedTuple):
-  """How rows are sorted: what of them is kept, where they are sorted, where the
-  results end, what merges the parts."""
+  """How rows are sorted: whether all of them, where that is, where the results
+  end, what merges the parts."""
 
   fields: schema.Sort
   split: Layout
@@ -86,15 +85,17 @@ def _cheapest(
   merges those that are kept."""
   ways, cycles = [], []
   dtypes = [v.dtype for v in operands], results
-  whole = dataclasses.replace(fields, keep=shape[-1])
+  every = [fields]
+  if fields.keep < shape[-1]:
+    every.append(dataclasses.replace(fields, whole=1))
+  kept = *shape[:-1], fields.keep
   for tiles, parts in _splits(shape, builder.target.num_tiles):
     split = _grid(shape, tiles, parts)
     moving = [builder.copy_cost_to(view, split) for view in operands]
-    for tried in (fields, whole) if fields.keep < shape[-1] else (whole,):
-      to = split
-      if tried.keep < shape[-1]:
-        kept = *shape[:-1], tried.keep
-        to = builder.default_layout(kept, max(results, key=SIZE.__getitem__))
+    to = split
+    if fields.keep < shape[-1]:
+      to = builder.default_layout(kept, max(results, key=SIZE.__getitem__))
+    for tried in every:
       merged = sorting.merge(builder.target, tried, split, to, *dtypes)
       vertices = cost.compute_set(
         builder.target, tried, shape, split, *dtypes,
@@ -132,7 +133,7 @@ def _lower(builder: Builder, node: Node) -> None:
   views = [builder.view(v).transpose(order) for v in node.inputs]
   way = _cheapest(
     builder,
-    schema.Sort(keys or [], compare, output, keep),
+    schema.Sort(keys or [], compare, output, keep, 0),
     shape,
     views,
     [v.dtype for v in values],
@@ -141,9 +142,8 @@ def _lower(builder: Builder, node: Node) -> None:
   operands = [Operand(builder.materialise(v, way.split), dims) for v in views]
   results = []
   for value in values:
-    root = builder.new_root((*shape[:-1], way.fields.keep), value.dtype, way.to)
-    first = part(builder.root_view(root), len(shape) - 1, 0, keep)
-    builder.define(value, first.transpose(inverse))
+    root = builder.new_root((*shape[:-1], keep), value.dtype, way.to)
+    builder.define(value, builder.root_view(root).transpose(inverse))
     results.append(Written(root, (*dims[:-1], -1)))
   builder.execute(
     way.fields,

@@ -46,7 +46,7 @@ def merge(
   length, parts = min(row.block, row.extent), row.parts
   rows = split.max_elements // length
   all_rows = split.num_elements // row.extent
-  few = merges(keep, length, parts)
+  few = merges(fields, length, parts)
   total = cost.superstep(target)
   # Pairs of tiles exchange the part of each row, of each array.
   runs = rows * (len(operand_dtypes) + bool(numbers))
@@ -80,7 +80,7 @@ def merge(
       words += messages.between(runs, runs)
       total = cost.add(total, step)
   if to != split or (parts > 1 and few):
-    kept = rows * keep if few else split.max_elements
+    kept = rows * (keep if few else min(keep, length))
     exchanges += 1
     words += _leaving(split, to) * len(result_dtypes)
     total = cost.add(

@@ -112,7 +112,7 @@ class _Sorting:
       raise Trap("partition", "a sort's rows are not cut into equal parts")
     for p in parts:
       self._hold(p, 0)
-    if merges(self._fields.keep, length, len(parts)):
+    if merges(self._fields, length, len(parts)):
       self._collect(parts)
     else:
       self._network(parts)

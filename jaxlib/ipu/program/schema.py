@@ -288,13 +288,15 @@ class Sort:
   the most significant first; the results' last dimension has that extent, and
   no iteration dimension walks it. Without keys, the register program `compare`
   says (value `compare_output`) whether an element is less than another: value
-  2j is operand j's element, 2j + 1 that of the other.
+  2j is operand j's element, 2j + 1 that of the other. `whole`: tiles that share
+  a row sort all of it, however few of its elements are kept.
   """
 
   keys: list[SortKey]
   compare: bytes
   compare_output: U16
   keep: I64
+  whole: U8
 
 
 @record

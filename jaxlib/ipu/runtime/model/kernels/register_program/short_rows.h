@@ -40,7 +40,13 @@ class ShortRows {
   // such rows are better moved run by run.
   template <typename Dimensions>
   bool Make(const Dimensions& dims, int64_t item_size, bool gather) {
+    if (dims.empty()) return false;
+    // Long runs are copied or filled as they are.
+    const auto& last = dims.back();
+    const bool run = last.stride == 0 || last.stride == 1;
+    if (run && last.extent >= kLongRun) return false;
     outer_ = dims.size();
+    offsets_[0] = 0;
     for (; outer_ > 0 && size_ * dims[outer_ - 1].extent <= kLongest;
          --outer_) {
       const auto& d = dims[outer_ - 1];
@@ -51,10 +57,6 @@ class ShortRows {
     }
     if (outer_ == 0) return false;
     stride_ = dims[outer_ - 1].stride;
-    // Long runs are copied or filled as they are.
-    const auto& last = dims.back();
-    const bool run = last.stride == 0 || last.stride == 1;
-    if (run && (last.extent >= kLongRun || outer_ == dims.size())) return false;
     if (gather && MakePieces(item_size / int64_t{sizeof(Word)})) return true;
     return dims.size() - outer_ > (gather ? 1 : 0) &&
            dims.back().extent < kShortRun;
@@ -178,7 +180,7 @@ class ShortRows {
   size_t outer_ = 0;
   int64_t size_ = 1;    // elements
   int64_t stride_ = 0;  // elements from row to row
-  int64_t offsets_[kLongest] = {0};
+  int64_t offsets_[kLongest];
   int64_t words_ = 1;  // of an element
   int64_t group_ = 1;  // rows
   int64_t num_pieces_ = 0;
