@@ -22,7 +22,12 @@ from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.choices import Choices, Used
 from jaxlib.ipu.lower.scope import Placed, Scope
 from jaxlib.ipu.lower.tensors import TensorInfo, Tensors
-from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.lower.view import (
+  View,
+  as_in_memory,
+  as_walked,
+  dense_strides,
+)
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import move as moved
@@ -153,7 +158,7 @@ class Exchanges(Tensors):
     """Where all of an operand is already: the mappings of its copies, and of
     its root if that is no more; with the dimensions of the iteration space
     that the operand's go with, in the mapping's order."""
-    view, dims = _in_memory(operand.view, operand.dims)
+    view, dims = as_in_memory(operand.view, operand.dims)
     along = tuple(dims.index(to) for to in range(len(view.shape)))
     found = [layout for layout, _, _ in self._copies(view)]
     if self.is_identity(view):
@@ -326,13 +331,13 @@ class Exchanges(Tensors):
     view, dims, layout = operand
     if layout is not None:
       return layout, dims, view
-    found = self._needed(_in_memory(view, dims), operand, shape, partition)
+    found = self._needed(as_in_memory(view, dims), operand, shape, partition)
     if not ordered or ascending(in_memory(found[1])):
       return found
     layout, _, brought = found
     if self.is_identity(brought) and self.tensors[view.root].layout == layout:
       return found
-    in_order = self._needed(_in_order(view, dims), operand, shape, partition)
+    in_order = self._needed(as_walked(view, dims), operand, shape, partition)
     return min(
       (in_order, found),
       key=lambda way: self._bringing(way, shape, partition),
@@ -378,45 +383,3 @@ class Exchanges(Tensors):
       expanded = view._replace(shape=shape, strides=full)
       return partition, tuple(range(len(shape))), expanded
     return projected, renumbered, small
-
-
-def _in_memory(
-  view: View, dims: tuple[int, ...]
-) -> tuple[View, tuple[int, ...]]:
-  """An operand as it lies in memory, outer dimensions first: all who need the
-  same elements so find the same view."""
-  moving = _moving(view)
-  return _taken(
-    view, dims, sorted(moving, key=lambda to: -abs(view.strides[to]))
-  )
-
-
-def _in_order(
-  view: View, dims: tuple[int, ...]
-) -> tuple[View, tuple[int, ...]]:
-  """The same in the order of the iteration space."""
-  return _taken(view, dims, sorted(_moving(view), key=dims.index))
-
-
-def _moving(view: View) -> list[int]:
-  """The dimensions of a view but those that are broadcast (stride 0), which
-  cost neither SRAM nor exchange."""
-  return [
-    to
-    for to in range(len(view.shape))
-    if view.strides[to] != 0 and view.shape[to] != 1
-  ]
-
-
-def _taken(
-  view: View, dims: tuple[int, ...], kept: list[int]
-) -> tuple[View, tuple[int, ...]]:
-  """Some dimensions of a view, in a new order."""
-  if kept == list(range(len(view.shape))):
-    return view, dims
-  place = {to: i for i, to in enumerate(kept)}
-  small = view._replace(
-    shape=tuple(view.shape[to] for to in kept),
-    strides=tuple(view.strides[to] for to in kept),
-  )
-  return small, tuple(place.get(to, -1) for to in dims)

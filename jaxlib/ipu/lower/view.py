@@ -174,3 +174,53 @@ def adjoin(views: Sequence[View], dimension: int) -> View | None:
   strides = list(first.strides)
   strides[dimension] = stride
   return first._replace(shape=tuple(shape), strides=tuple(strides))
+
+
+def as_in_memory(
+  view: View, dims: tuple[int, ...]
+) -> tuple[View, tuple[int, ...]]:
+  """An operand as it lies in memory, outer dimensions first: all who need the
+  same elements so find the same view.
+
+  Args:
+    view: what is read.
+    dims: for each dimension of the iteration space the view's, or -1.
+
+  Returns:
+    A view without what is broadcast, and its dimensions.
+  """
+  moving = _moving(view)
+  return _taken(
+    view, dims, sorted(moving, key=lambda to: -abs(view.strides[to]))
+  )
+
+
+def as_walked(
+  view: View, dims: tuple[int, ...]
+) -> tuple[View, tuple[int, ...]]:
+  """The same in the order in which the iteration space walks it."""
+  return _taken(view, dims, sorted(_moving(view), key=dims.index))
+
+
+def _moving(view: View) -> list[int]:
+  """The dimensions of a view but those that are broadcast (stride 0), which
+  cost neither SRAM nor exchange."""
+  return [
+    to
+    for to in range(len(view.shape))
+    if view.strides[to] != 0 and view.shape[to] != 1
+  ]
+
+
+def _taken(
+  view: View, dims: tuple[int, ...], kept: list[int]
+) -> tuple[View, tuple[int, ...]]:
+  """Some dimensions of a view, in a new order."""
+  if kept == list(range(len(view.shape))):
+    return view, dims
+  place = {to: i for i, to in enumerate(kept)}
+  small = view._replace(
+    shape=tuple(view.shape[to] for to in kept),
+    strides=tuple(view.strides[to] for to in kept),
+  )
+  return small, tuple(place.get(to, -1) for to in dims)
