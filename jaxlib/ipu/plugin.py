@@ -133,9 +133,10 @@ def _end(library: ctypes.CDLL) -> None:
   _ended.set()
   while _compiling:
     for thread in list(_compiling):
-      ctypes.pythonapi.PyThreadState_SetAsyncExc(
+      if not ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), ctypes.py_object(SystemExit)
-      )
+      ):
+        _compiling.discard(thread)  # of the process that this is a fork of
     time.sleep(_STOP_SECONDS)
   library.ipu_set_compiler(_CompileFunction(0))
 

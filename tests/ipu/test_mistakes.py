@@ -350,3 +350,30 @@ def test_an_end_while_a_program_compiles():
       print("interrupted")
     """
   assert plugin_test_util.output(code) == "interrupted"
+
+
+def test_the_end_of_a_fork_while_a_program_compiles():
+  """It has not the thread that compiles, and does not wait for it. (Later, when
+  jaxlib itself is taken down, such a child dies, whatever it used.)"""
+  code = """
+    import atexit, os, threading, time
+    atexit.register(lambda: print("ended", flush=True))  # after the backend's
+    import numpy as np
+    import jax
+    from jaxlib.ipu import pipeline
+    started = threading.Event()
+    def endless(*args):
+      started.set()
+      while True:
+        time.sleep(0.01)
+    x = jax.device_put(np.ones(2), jax.devices("ipu")[0])
+    pipeline.compile_program = endless
+    f = jax.jit(lambda x: x * 3)
+    threading.Thread(target=f, args=(x,), daemon=True).start()
+    started.wait()
+    child = os.fork()
+    if child:
+      os.waitpid(child, 0)
+      os._exit(0)
+    """
+  assert plugin_test_util.output(code) == "ended"
