@@ -67,6 +67,7 @@ def _make_client() -> Any:
   internals.wrap_program_text(plugin.whole_programs)
   internals.watch_transfer_guard(plugin.guard_transfers)
   internals.hide_frames(os.path.dirname(__file__))
+  internals.translate_compile_errors(plugin.interrupt)
   lowerings.register()
   callbacks.register()
   late_rules.register()

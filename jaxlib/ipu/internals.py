@@ -342,6 +342,15 @@ def wrap_program_text(
 
 
 @uses(
+  "jax._src.compiler.register_xla_runtime_error_handler",
+  lost="Ctrl-C while a program compiles may raise a JaxRuntimeError",
+)
+def translate_compile_errors(register: Any, handler: Any) -> None:
+  """`handler` may answer an error of the compiler with another exception."""
+  register(handler)
+
+
+@uses(
   "jax._src.traceback_util.register_exclusion",
   lost="tracebacks show what the IPU backend called",
 )

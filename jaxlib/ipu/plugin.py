@@ -59,6 +59,8 @@ _compiling: set[int] = set()
 _ended = threading.Event()
 _STOP_SECONDS = 0.2
 
+_INTERRUPTED = "the compiler was interrupted by Ctrl-C"
+
 
 def check_installation(jaxlib_version: str) -> None:
   """Checks that this backend can be used as it is installed.
@@ -177,6 +179,8 @@ def _compile(
     library.ipu_compile_succeeded(sink, program, len(program))
   except diagnostics.CompileError as error:
     _fail(library, sink, error.code, error.message)
+  except KeyboardInterrupt:  # where JAX compiles on the thread that calls
+    _fail(library, sink, diagnostics.Code.CANCELLED, _INTERRUPTED)
   except SystemExit:
     _compiling.discard(thread)
     _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
@@ -193,6 +197,12 @@ def _compile(
     )
   finally:
     _compiling.discard(thread)
+
+
+def interrupt(error: Exception) -> BaseException | None:
+  """What Ctrl-C is to raise in place of a compiler's `error`: no exception
+  crosses the C++ between `_compile` and JAX."""
+  return KeyboardInterrupt() if _INTERRUPTED in str(error) else None
 
 
 def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:
