@@ -97,7 +97,9 @@ def test_shapes(check, m, k, n):
 
 
 @pytest.mark.parametrize("b", [0, 1, 3])
-@pytest.mark.parametrize("m,k,n", [(2, 3, 4), (0, 3, 4), (2, 0, 4), (1, 1, 0)])
+@pytest.mark.parametrize(
+  "m,k,n", [(2, 3, 4), (0, 3, 4), (2, 0, 4), (2, 3, 0), (1, 1, 0)]
+)
 def test_batches_of_little(check, b, m, k, n):
   lhs = util.sample(np.float32, (b, m, k), low=-1, high=1)
   rhs = util.sample(np.float32, (b, k, n), low=-1, high=1)

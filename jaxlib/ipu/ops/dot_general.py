@@ -89,7 +89,7 @@ def _lower(builder: Builder, node: Node) -> None:
   left = _matrix(lhs, [loop.lhs for loop in loops])
   right = _matrix(rhs, [loop.rhs for loop in loops])
   product = _product(groups, left, right, value, node.attributes.f16_sums)
-  if 0 in product.shape[product.outer :]:
+  if 0 in product.shape:  # nothing, or sums of nothing
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     builder.fill(zero, builder.result(node))
     return
