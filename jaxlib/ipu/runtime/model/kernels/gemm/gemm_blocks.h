@@ -106,12 +106,6 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
         panel_step = kWidth;
       } else {
         PackColumns(rhs, columns, part, packed_columns);
-        if constexpr (std::is_same_v<T, uint32_t>) {
-          for (int64_t j = 0; short_ && j < columns.size(); j += kWidth) {
-            gemm::JoinTerms(packed_columns + j * part.size(), kWidth,
-                            part.size(), packed_columns + j * tile.k);
-          }
-        }
         tile.b_k = kWidth;
       }
       to.ForStrips(m, [&](int64_t first, int64_t rows, T* c, int64_t c_row) {
@@ -125,9 +119,6 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
           if (tile.a_row != 1) kind = TileKind::kRows;
         } else {
           PackRows(lhs, strip_rows, part, strip);
-          if constexpr (std::is_same_v<T, uint32_t>) {
-            if (short_) gemm::JoinTerms(strip, rows, part.size(), strip);
-          }
           tile.a = strip;
           tile.a_k = rows;
         }
@@ -145,21 +136,22 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
 
 template <typename T>
 void Gemm<T>::PackRows(const char* lhs, Range rows, Range k, T* to) const {
-  gemm::Packer<T>{p_.lhs, lhs_native_, load_lhs_}.Pack(lhs, rows, k, to,
-                                                       rows.size());
+  const gemm::Packer<T> packer{p_.lhs, lhs_native_, load_lhs_, InPairs()};
+  packer.Pack(lhs, rows, k, to, rows.size());
 }
 
 template <typename T>
 void Gemm<T>::PackColumns(const char* rhs, Range columns, Range k,
                           T* to) const {
   constexpr int64_t kWidth = kTileColumns<T>;
-  const gemm::Packer<T> packer{p_.rhs, rhs_native_, load_rhs_};
-  if (p_.rhs.row.stride() == 1 && p_.rhs.row.InOneRun(columns)) {
+  const gemm::Packer<T> packer{p_.rhs, rhs_native_, load_rhs_, InPairs()};
+  if (!InPairs() && p_.rhs.row.stride() == 1 && p_.rhs.row.InOneRun(columns)) {
     return packer.PackPanels(rhs, columns, k, to);
   }
+  const int64_t terms = InPairs() ? gemm::CeilDiv(k.size(), 2) : k.size();
   for (int64_t j = columns.begin; j < columns.end; j += kWidth) {
     packer.Pack(rhs, {j, std::min(j + kWidth, columns.end)}, k, to, kWidth);
-    to += kWidth * k.size();
+    to += kWidth * terms;
   }
 }
 

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pairs.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_tile.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
@@ -22,23 +24,21 @@ struct Packer {
   const Matrix& matrix;
   bool native;  // elements are T
   LoadRun<T> load;
+  bool pairs = false;  // of terms take one element each; see gemm_pairs.h
 
   // Element (row, k) goes to to[k * step + row], both counted from the ranges'
-  // begins; may write a vector more behind the last.
+  // begins, where k counts pairs if there are any; may write a vector more
+  // behind the last.
   void Pack(const char* from, IndexRange rows, IndexRange k, T* to,
             int64_t step) const {
-    if (matrix.row.stride() == 1) {
-      if (native && matrix.row.InOneRun(rows)) {
-        CopyRun(from, rows, k, to, step);
-      } else {
-        CopyRuns(from, rows, k, to, step);
+    if constexpr (std::is_same_v<T, uint32_t>) {
+      if (pairs) {
+        if (PackPairs(matrix, from, rows, k, to, step)) return;
+        PackTerms(from, rows, k, to, step);
+        return JoinTerms(to, step, k.size(), to);
       }
-    } else if (native && matrix.row.stride() == 2 &&
-               matrix.column.stride() != 1) {
-      CopyEverySecond(from, rows, k, to, step);
-    } else {
-      Interleave(from, rows, k, to, step);
     }
+    PackTerms(from, rows, k, to, step);
   }
 
   // Dense columns in panels of kTileColumns, read row by row, as the memory
@@ -82,6 +82,22 @@ struct Packer {
   }
 
  private:
+  void PackTerms(const char* from, IndexRange rows, IndexRange k, T* to,
+                 int64_t step) const {
+    if (matrix.row.stride() == 1) {
+      if (native && matrix.row.InOneRun(rows)) {
+        CopyRun(from, rows, k, to, step);
+      } else {
+        CopyRuns(from, rows, k, to, step);
+      }
+    } else if (native && matrix.row.stride() == 2 &&
+               matrix.column.stride() != 1) {
+      CopyEverySecond(from, rows, k, to, step);
+    } else {
+      Interleave(from, rows, k, to, step);
+    }
+  }
+
   // Rows side by side in memory.
   void CopyRun(const char* from, IndexRange rows, IndexRange k, T* to,
                int64_t step) const {

@@ -10,8 +10,12 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS::gemm {
@@ -64,6 +68,80 @@ inline void JoinTerms(const uint32_t* from, int64_t count, int64_t terms,
     Store(to + i, Load<Lanes>(from + i) & low);
   }
   mask.Store(to + whole, mask.Load(from + whole) & low);
+}
+
+// to[i] = the pair of low[i] and high[i].
+template <typename Item>
+void JoinItems(const Item* __restrict low, const Item* __restrict high,
+               int64_t count, uint32_t* __restrict to) {
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = static_cast<uint16_t>(low[i]) | static_cast<uint32_t>(high[i])
+                                                << 16;
+  }
+}
+
+// Rows of terms side by side.
+template <typename Item>
+void PackPairsOfTerms(const Matrix& matrix, const Item* from, IndexRange rows,
+                      IndexRange k, uint32_t* to, int64_t step) {
+  const int64_t pairs = (k.size() + 1) / 2;
+  uint32_t* const dense =
+      ThreadBuffers().vector.Get<uint32_t>(rows.size() * pairs);
+  const Item* const first = from + matrix.column.At(k.begin);
+  for (int64_t r = 0; r < rows.size(); ++r) {
+    const Item* __restrict row = first + matrix.row.At(rows.begin + r);
+    dense[(r + 1) * pairs - 1] = 0;  // an odd last term's partner
+    char* __restrict terms = reinterpret_cast<char*>(dense + r * pairs);
+    for (int64_t i = 0; i < k.size(); ++i) {
+      const int16_t term = row[i];
+      std::memcpy(terms + i * sizeof term, &term, sizeof term);
+    }
+  }
+  TransposeRun(dense, pairs, rows.size(), pairs, to, step);
+}
+
+// Terms of rows side by side.
+template <typename Item>
+void PackPairsOfRows(const Matrix& matrix, const Item* from, IndexRange rows,
+                     IndexRange k, uint32_t* to, int64_t step) {
+  const Item* const first = from + matrix.row.At(rows.begin);
+  int64_t i = k.begin;
+  for (; i + 2 <= k.end; i += 2, to += step) {
+    JoinItems(first + matrix.column.At(i), first + matrix.column.At(i + 1),
+              rows.size(), to);
+  }
+  if (i == k.end) return;
+  const Item* const last = first + matrix.column.At(i);
+  for (int64_t r = 0; r < rows.size(); ++r) {
+    to[r] = static_cast<uint16_t>(last[r]);
+  }
+}
+
+// Brings pairs of terms as JoinTerms makes them: pair k of row r goes to
+// to[k * step + r]; may write 32 bytes more behind the last. False, and nothing
+// is done, where neither rows nor terms lie side by side.
+inline bool PackPairs(const Matrix& matrix, const char* from, IndexRange rows,
+                      IndexRange k, uint32_t* to, int64_t step) {
+  const bool terms = matrix.column.stride() == 1 && matrix.column.InOneRun(k);
+  if (!terms && (matrix.row.stride() != 1 || !matrix.row.InOneRun(rows))) {
+    return false;
+  }
+  const auto pack = [&]<typename Item>(Item) {
+    const Item* const items = reinterpret_cast<const Item*>(from);
+    if (terms) {
+      PackPairsOfTerms(matrix, items, rows, k, to, step);
+    } else {
+      PackPairsOfRows(matrix, items, rows, k, to, step);
+    }
+  };
+  if (matrix.dtype == program::kI16) {
+    pack(int16_t{});
+  } else if (matrix.dtype == program::kI8) {
+    pack(int8_t{});
+  } else {
+    pack(uint8_t{});
+  }
+  return true;
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS::gemm
