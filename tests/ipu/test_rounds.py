@@ -173,6 +173,17 @@ def test_programs_of_many_rounds_are_small(ipu):
     assert any(isinstance(s, schema.Repeat) for s in program.steps)
 
 
+@pytest.mark.ipu_only
+def test_the_table_comes_once_for_all_rounds():
+  x, i = np.zeros(10**6, np.float32), np.zeros(10**6, np.int32)
+  done = phases(lambda x, i: x[i], [x, i], machines.TARGETS["ipu2"])
+  program, _ = container.read(done.data)
+  gathers = [s for s in program.steps if isinstance(s, schema.Execute)]
+  gathers = [s for s in gathers if isinstance(s.fields, schema.Gather)]
+  assert len(gathers) > 1
+  assert len({s.operands[0].tensor for s in gathers}) == 1
+
+
 @pytest.fixture(params=["steps", "loop", "loop, frugal"])
 def rounds(request, monkeypatch):
   """Each of the ways in which rounds run; a third of the SRAM is code."""

@@ -10,6 +10,7 @@ carries it, which is copied in each iteration (`Scope.carried`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -74,6 +75,7 @@ class Exchanges(Tensors):
     self.used = Used()
     self._scopes = [Scope(1, 0, ())]
     self.staying: dict[int, tuple[schema.Copy, list[Any]]] = {}
+    self._rounds = math.inf  # tensors from here on are of the present rounds
 
   @property
   def steps(self) -> list[Any]:
@@ -146,8 +148,16 @@ class Exchanges(Tensors):
         )
         size = layout.max_elements * SIZE[view.dtype]
         small = size <= self.target.bytes_per_tile * _LARGEST_KEPT
-        if stays or (self.choices.keeps and small):
+        if stays or (self.choices.keeps and (small or number >= self._rounds)):
           yield layout, number, stays
+
+  @contextlib.contextmanager
+  def rounds(self) -> Iterator[None]:
+    """Within it are one operation's rounds, which are planned to have room for
+    what the first one has brought."""
+    before, self._rounds = self._rounds, min(self._rounds, len(self.tensors))
+    yield
+    self._rounds = before
 
   def wrote(self, root: int) -> None:
     """Forgets the copies of a root, which a step has written since."""

@@ -104,15 +104,16 @@ def in_rounds(
   whole = None
   if made is not None:
     whole = builder.root_view(builder.new_root(made.shape, made.dtype))
-  for begin in range(0, cut.extent, cut.size):
-    end = min(begin + cut.size, cut.extent)
-    found = step(
-      [part(view, d, begin, end) for view, d in read],
-      None if start is None else _plus(builder, start, begin),
-      end - begin,
-    )
-    if made is not None and whole is not None and found is not None:
-      builder.copy_to([(found, part(whole, made.dim, begin, end))])
+  with builder.rounds():
+    for begin in range(0, cut.extent, cut.size):
+      end = min(begin + cut.size, cut.extent)
+      found = step(
+        [part(view, d, begin, end) for view, d in read],
+        None if start is None else _plus(builder, start, begin),
+        end - begin,
+      )
+      if made is not None and whole is not None and found is not None:
+        builder.copy_to([(found, part(whole, made.dim, begin, end))])
   return whole
 
 
