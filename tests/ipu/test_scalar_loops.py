@@ -116,6 +116,26 @@ def test_windows_that_starts_lead_to(check, dtype, index, width, starts):
   check(f, util.sample(dtype, (80,)), starts, rtol=0)
 
 
+def test_a_value_that_is_two_outputs(check):
+  """Two products convert the same operand, in one map; each run has another."""
+
+  def f(x, grid):
+    def turn(_, grid):
+      for _ in range(2):
+        product = lax.dot_general(
+          jnp.minimum(x, 3), grid[:1, 0], (((), ()), ((), ())),
+          preferred_element_type=jnp.int32,
+        )  # fmt: skip
+        grid = jnp.broadcast_to(product % 5, grid.shape).astype(grid.dtype)
+      return grid
+
+    return lax.fori_loop(0, 2, turn, grid)
+
+  for x in (2, 3, 1):
+    grid = np.full((4, 5), x + 1, np.int16)
+    check(f, np.full(1, x, np.int16), grid, rtol=0)
+
+
 def test_carries_that_change_places(check):
   def f(n, a, b, c):
     def turn(i, carries):

@@ -171,7 +171,8 @@ bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
     made.step.d += first;
     for (uint16_t& operand : made.step.operands) operand += first;
   }
-  // A value goes straight to its tensor, unless that still has to be read.
+  // A value goes straight to its tensor, unless that still has to be read; one
+  // that is several outputs, to the first one's.
   std::vector<TapeStep> last;
   for (size_t j = 0; j < stores.size(); ++j) {
     const auto [to, dtype] = stores[j];
@@ -182,7 +183,7 @@ bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
     const uint16_t target = Add({Slot::kMemory, to, nullptr});
     if (dtype != 0) {
       last.push_back(MakeStore(dtype, target, value));
-    } else if (producer == steps.end() ||
+    } else if (producer == steps.end() || slots_[value].kind == Slot::kMemory ||
                ReadLater(plan, steps, producer - steps.begin(), first, to)) {
       last.push_back(MakeCopy(to.bytes, target, value));
     } else {
