@@ -148,6 +148,20 @@ def test_copy(data):
   engine_kit.check(kit.bytes(), arguments)
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (9,)])
+def test_a_value_that_is_two_results(shape):
+  """Of single elements, a few and more, in a loop."""
+  kit = Kit(tiles=1)
+  a, r, s = kit.argument(shape), kit.result(shape), kit.result(shape)
+  twice = schema.Map(double().code, [1, 1])
+  dims = tuple(range(len(shape)))
+  body: list = []
+  kit.execute(twice, shape, [(a, dims)], [(r, dims), (s, dims)], into=body)
+  kit.steps.append(schema.Repeat(2, body, 0))
+  argument = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+  engine_kit.check(kit.bytes(), [argument + 1])
+
+
 @pytest.mark.parametrize("turns", [0, 1, 5])
 def test_repeat(turns):
   kit = sample_programs.repeat(turns)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect, is_elementwise
 from jaxlib.ipu.lower.code import Code
@@ -219,7 +220,7 @@ class _Fuser:
         numbers[id(value)] = known
       return known
 
-    outputs: list[tuple[int, Value]] = []
+    made: list[Value] = []
     for node in group:
       row = REGISTRY[node.op].elementwise
       assert row is not None, node.op
@@ -229,22 +230,20 @@ class _Fuser:
       if id(value) in self.escapes or any(
         id(u) not in inside for u in self.users[id(value)]
       ):
-        outputs.append((numbers[id(value)], value))
-    if not outputs:
-      value = group[-1].results[0]
-      outputs.append((numbers[id(value)], value))
-    program = MapProgram(
-      shape, code.bytes(), tuple(number for number, _ in outputs)
-    )
+        made.append(value)
+    # What nodes compute alike, and store alike, is one output.
+    outputs: dict[tuple[int, DType], list[Value]] = defaultdict(list)
+    for value in made or [group[-1].results[0]]:
+      outputs[numbers[id(value)], value.dtype].append(value)
     merged = Node(
       MAP,
       tuple(inputs),
-      [(v.shape, v.dtype) for _, v in outputs],
-      program,
+      [(same[0].shape, same[0].dtype) for same in outputs.values()],
+      MapProgram(shape, code.bytes(), tuple(n for n, _ in outputs)),
       location=group[-1].location,
     )
-    for result, (_, value) in zip(merged.results, outputs):
-      replaced[id(value)] = result
+    for result, same in zip(merged.results, outputs.values()):
+      replaced.update((id(value), result) for value in same)
     return merged
 
 

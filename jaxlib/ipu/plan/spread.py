@@ -14,6 +14,8 @@ from jaxlib.ipu.target import Target
 # Poplar gives no tile less than 128 bytes of a tensor (PopLibs,
 # TileMapping.hpp), so small tensors sit on few tiles.
 SMALLEST_BYTES = 128
+# Cells may be so much larger than those of a mapping that spreads evenly [G].
+COARSER = 1.25
 
 
 def spread(
@@ -32,11 +34,10 @@ def spread(
   tiles = min(target.num_tiles, max(1, -(-size * item_bytes // smallest)))
   if len(shape) <= 1 or size == 0:
     return linear(size, tiles, grain)
-  return _rows(shape, tiles, grain, max(WORD // item_bytes, 1))
+  worth = COARSER if tiles < target.num_tiles else 1
+  return _rows(shape, tiles, grain, max(WORD // item_bytes, 1), worth)
 
 
-# Cells may be so much larger than those of a mapping that spreads evenly [G].
-COARSER = 1.25
 # Blocks that are boxes may be this much larger than the least.
 _LARGER = 1.1
 
@@ -58,7 +59,7 @@ def blocks(target: Target, shape: tuple[int, ...]) -> Layout | None:
   best = int(surface.argmin())
   front = [1] * (len(shape) - 2)
   if front:
-    front = list(_parts(shape[:-2], tiles // most, 1)[1])
+    front = list(_parts(shape[:-2], tiles // most, 1, 1)[1])
   return grid(shape, [*front, int(down[best]), int(across[best])])
 
 
@@ -67,19 +68,22 @@ _COARSEST = 8
 
 
 @functools.lru_cache(maxsize=4096)
-def _rows(shape: tuple[int, ...], tiles: int, grain: int, word: int) -> Layout:
+def _rows(
+  shape: tuple[int, ...], tiles: int, grain: int, word: int, worth: float
+) -> Layout:
   """A grid that splits outer dimensions first.
 
   A dimension that has more than an eighth as many indices as there are tiles
-  may get blocks of several, where that leaves fewer tiles idle. Those of the
-  last dimension are whole words.
+  may get blocks of several, where that leaves fewer tiles idle: cells have to
+  get smaller by a factor of `worth`. Small arrays stay in whole rows for less,
+  which is what most look for. Blocks of the last dimension are whole words.
   """
   grains = [1] * (len(shape) - 1) + [word]
-  return grid(shape, _parts(shape, tiles, grain)[1], grains=grains)
+  return grid(shape, _parts(shape, tiles, grain, worth)[1], grains=grains)
 
 
 def _parts(
-  shape: tuple[int, ...], tiles: int, grain: int
+  shape: tuple[int, ...], tiles: int, grain: int, worth: float
 ) -> tuple[int, tuple[int, ...]]:
   """The elements of the largest cell, and the parts along each dimension."""
   if not shape:
@@ -91,9 +95,9 @@ def _parts(
   for times in range(1, _COARSEST + 1):
     block = min(-(-smallest * times // unit) * unit, -(-extent // unit) * unit)
     count = -(-extent // block)
-    cell, inner = _parts(rest, tiles // count, grain)
+    cell, inner = _parts(rest, tiles // count, grain, worth)
     cell *= min(block, extent)
-    if best is None or cell < best[0]:
+    if best is None or cell * worth < best[0]:
       best = cell, (count, *inner)
     if count * _COARSEST < tiles or block >= extent or not rest:
       break

@@ -14,6 +14,7 @@ namespace {
 
 // As plan/spread.py has them; tests/ipu/test_sram.py holds the two together.
 constexpr int64_t kSmallestBytes = 128;
+constexpr double kCoarser = 1.25;
 constexpr int64_t kCoarsest = 8;
 constexpr int64_t kWordBytes = 4;
 
@@ -24,7 +25,7 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Fills `parts` with how many blocks each dimension is cut into; returns the
 // elements of the largest cell.
 int64_t Cut(std::span<const int64_t> shape, int64_t tiles, int64_t grain,
-            int64_t* parts) {
+            double worth, int64_t* parts) {
   if (shape.empty()) return 1;
   const int64_t extent = shape[0];
   const std::span<const int64_t> rest = shape.subspan(1);
@@ -36,9 +37,10 @@ int64_t Cut(std::span<const int64_t> shape, int64_t tiles, int64_t grain,
     const int64_t block = std::min(CeilDiv(smallest * times, unit) * unit,
                                    CeilDiv(extent, unit) * unit);
     trial[0] = CeilDiv(extent, block);
-    const int64_t cell = Cut(rest, tiles / trial[0], grain, trial.data() + 1) *
-                         std::min(block, extent);
-    if (best < 0 || cell < best) {
+    const int64_t cell =
+        Cut(rest, tiles / trial[0], grain, worth, trial.data() + 1) *
+        std::min(block, extent);
+    if (best < 0 || cell * worth < best) {
       best = cell;
       std::copy(trial.begin(), trial.end(), parts);
     }
@@ -98,7 +100,8 @@ int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
     return std::min(CeilDiv(CeilDiv(size, tiles), grain) * grain, size) * item;
   }
   std::vector<int64_t> parts(shape.size());
-  Cut(shape, tiles, grain, parts.data());
+  const double worth = tiles < num_tiles ? kCoarser : 1.0;
+  Cut(shape, tiles, grain, worth, parts.data());
   int64_t cell = 1;
   for (size_t d = 0; d < shape.size(); ++d) cell *= CeilDiv(shape[d], parts[d]);
   // Blocks of the last dimension are whole words.
