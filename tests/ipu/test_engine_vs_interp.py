@@ -92,6 +92,23 @@ def test_functions(op, dtype):
   engine_kit.check(kit.bytes(), arguments, ulps=8, atol=1e-37)
 
 
+@pytest.mark.parametrize(
+  "dtype", [DType.I32, DType.U32, DType.I64, DType.U64], ids=str
+)
+def test_powers_of_integers(dtype):
+  info = np.iinfo(NUMPY[dtype])
+  some = [0, 1, 2, 3, 62, info.max // 2 + 1, info.max - 1, info.max, info.min]
+  x, y = (m.reshape(-1) for m in np.meshgrid(*2 * [np.array(some, info.dtype)]))
+  kit, register, shape = Kit(TILES), register_type(dtype), x.shape
+  operands = [(kit.argument(shape, dtype), (0,)) for _ in range(2)]
+  fields = schema.Map(
+    code(load(0, register), load(1, register), (Opcode.POW, register, 0, 1)),
+    [2],
+  )
+  kit.execute(fields, shape, operands, [(kit.result(shape, dtype), (0,))])
+  engine_kit.check(kit.bytes(), [x, y])
+
+
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64], ids=str)
 @pytest.mark.parametrize("op", [Opcode.MAX, Opcode.MIN], ids=lambda o: o.name)
 def test_extremes_order_zeros(op, dtype):
@@ -145,6 +162,39 @@ def test_copy(data):
     at += step
   kit.copy(kit.whole(blank, r))
   kit.copy(*moves)
+  engine_kit.check(kit.bytes(), arguments)
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150)
+def test_maps_in_a_loop(data):
+  """Of few elements, which the engine runs in its own way: they read and write
+  what others do, and a value may be several results."""
+  shape = data.draw(st.sampled_from([(), (1,), (2,), (4,), (5,), (2, 2), (40,)]))
+  every = tuple(range(len(shape)))
+  dtypes = data.draw(st.lists(st.sampled_from(DTYPES), min_size=2, max_size=5))
+  kit = Kit(tiles=1)
+  roots = [kit.result(shape, dtype) for dtype in dtypes]
+  for root, dtype in zip(roots, dtypes, strict=True):
+    kit.copy(kit.whole(kit.argument(shape, dtype), root))
+  some = st.sampled_from(range(len(roots)))
+  body: list = []
+  for _ in range(data.draw(st.integers(1, 4))):
+    read = data.draw(st.lists(some, min_size=1, max_size=3))
+    of = tuple(dtypes[i] for i in read)
+    program, types = data.draw(register_programs(of, len(shape)))
+    outputs, results = [], []
+    for i in data.draw(st.lists(some, min_size=1, unique=True)):
+      fit = [v for v, t in enumerate(types) if dtypes[i] in result_types(t)]
+      if fit:
+        outputs.append(data.draw(st.sampled_from(fit)))
+        results.append((roots[i], every))
+    if results:
+      operands = [(roots[i], every) for i in read]
+      fields = schema.Map(code(*program), outputs)
+      kit.execute(fields, shape, operands, results, into=body)
+  kit.steps.append(schema.Repeat(data.draw(st.integers(1, 3)), body, 0))
+  arguments = [values(dtype, shape, i) for i, dtype in enumerate(dtypes)]
   engine_kit.check(kit.bytes(), arguments)
 
 

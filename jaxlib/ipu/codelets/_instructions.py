@@ -196,11 +196,10 @@ def _power(x: Array, y: Array) -> Array:
   while exponent.any():
     result = np.where(exponent & 1, result * base, result)
     base, exponent = base * base, exponent >> 1
-  if x.dtype.kind == "u":
-    return result
-  odd = np.where(y & 1, -1, 1)
-  negative = np.where(x == 1, 1, np.where(x == -1, odd, 0))
-  return np.where(y < 0, negative, result).astype(x.dtype)
+  signed = f"i{x.dtype.itemsize}"
+  unit = (x == 1) | (x.view(signed) == -1)
+  zero = (y.view(signed) < 0) & ~unit
+  return np.where(zero, x.dtype.type(0), result)
 
 
 def _shift(kind: Opcode, x: Array, y: Array) -> Array:
