@@ -170,17 +170,24 @@ def test_copy(data):
 def test_maps_in_a_loop(data):
   """Of few elements, which the engine runs in its own way: they read and write
   what others do, and a value may be several results."""
-  shape = data.draw(st.sampled_from([(), (1,), (2,), (4,), (5,), (2, 2), (40,)]))
+  shape = data.draw(
+    st.sampled_from([(), (1,), (2,), (4,), (5,), (2, 2), (40,)])
+  )
   every = tuple(range(len(shape)))
-  dtypes = data.draw(st.lists(st.sampled_from(DTYPES), min_size=2, max_size=5))
+  few = st.sampled_from(data.draw(st.lists(st.sampled_from(DTYPES), min_size=1,
+                                           max_size=3)))  # fmt: skip
+  dtypes = data.draw(st.lists(few, min_size=2, max_size=5))
   kit = Kit(tiles=1)
   roots = [kit.result(shape, dtype) for dtype in dtypes]
   for root, dtype in zip(roots, dtypes, strict=True):
     kit.copy(kit.whole(kit.argument(shape, dtype), root))
   some = st.sampled_from(range(len(roots)))
   body: list = []
-  for _ in range(data.draw(st.integers(1, 4))):
+  for _ in range(data.draw(st.integers(1, 5))):
     read = data.draw(st.lists(some, min_size=1, max_size=3))
+    source, to = read[0], data.draw(some)
+    if dtypes[source] == dtypes[to] and source != to:
+      kit.copy(kit.whole(roots[source], roots[to]), into=body)
     of = tuple(dtypes[i] for i in read)
     program, types = data.draw(register_programs(of, len(shape)))
     outputs, results = [], []
