@@ -33,8 +33,10 @@ from program_strategies import (
 
 from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.plan.layout import linear
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.program.verify_memory import dense
 
 pytestmark = pytest.mark.ipu_only
 
@@ -190,16 +192,27 @@ def test_maps_in_a_loop(data):
       kit.copy(kit.whole(roots[source], roots[to]), into=body)
     of = tuple(dtypes[i] for i in read)
     program, types = data.draw(register_programs(of, len(shape)))
-    outputs, results = [], []
-    for i in data.draw(st.lists(some, min_size=1, unique=True)):
+    targets = data.draw(st.lists(some, min_size=1, unique=True))
+    outputs, results, operands = [], [], []
+    for i in targets:
       fit = [v for v, t in enumerate(types) if dtypes[i] in result_types(t)]
       if fit:
         outputs.append(data.draw(st.sampled_from(fit)))
         results.append((roots[i], every))
-    if results:
-      operands = [(roots[i], every) for i in read]
-      fields = schema.Map(code(*program), outputs)
-      kit.execute(fields, shape, operands, results, into=body)
+    if not results:
+      continue
+    for i in read:
+      # As it is, backwards, or one element for all.
+      step = data.draw(st.integers(-1, 1)) if i not in targets else 1
+      number = roots[i]
+      if step < 1:
+        strides = [step * n for n in dense(shape)]
+        view = (shape, math.prod(shape) - 1, strides)
+        here = linear(math.prod(shape), 1)
+        number = kit.brought(number, shape, every, here, view, into=body)
+      operands.append((number, every))
+    fields = schema.Map(code(*program), outputs)
+    kit.execute(fields, shape, operands, results, into=body)
   kit.steps.append(schema.Repeat(data.draw(st.integers(1, 3)), body, 0))
   arguments = [values(dtype, shape, i) for i, dtype in enumerate(dtypes)]
   engine_kit.check(kit.bytes(), arguments)
