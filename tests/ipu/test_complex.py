@@ -261,6 +261,16 @@ def test_real_operands_take_half_of_the_products(ipu):
   assert 2 * 2 * 32**3 <= half < 2 * 2 * 32**3 * 1.1
 
 
+def test_infinity_times_a_real_matrix(ipu):
+  """A real number's imaginary part is no zero that could make it NaN."""
+  real = np.array([[1, 2], [-3, 4]], np.float32)
+  other = np.array([[np.inf + 1j, 1], [2, 3j]], np.complex64)
+  f = jax.jit(lambda a, b: a.astype(b.dtype) @ b)
+  product = np.asarray(f(*jax.device_put((real, other), ipu)))
+  np.testing.assert_array_equal(product.real, real @ other.real)
+  np.testing.assert_array_equal(product.imag, real @ other.imag)
+
+
 def test_gradients(check_complex):
   holomorphic = jax.grad(lambda z: (z**3 + jnp.sin(z)).sum(), holomorphic=True)
   real = jax.grad(lambda z: (jnp.abs(z) ** 2).sum() + jnp.exp(z).imag.sum())
