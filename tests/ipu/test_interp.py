@@ -41,7 +41,7 @@ X = np.arange(8, dtype=np.float32) + 1
 
 @given(st.data())
 def test_bytes_exchanged_are_bytes_planned(data):
-  """No more, and exactly where both mappings cut the same dimensions."""
+  """Exactly, wherever the overlap of two mappings has a closed form."""
   extents = tuple(
     data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
   )
@@ -54,8 +54,9 @@ def test_bytes_exchanged_are_bytes_planned(data):
   total = planned.received.sum()
   kit.copy(kit.whole(argument, result), exchange_bytes=total)
   (step,) = run(kit, np.arange(n, dtype=np.float32)).exchanges
-  assert step.actual <= total
-  if [f.extent for f in a.factors] == [f.extent for f in b.factors]:
+  if layouts.overlap(a, b, 256) is None:
+    assert step.actual <= total
+  else:
     assert step.actual == total
 
 

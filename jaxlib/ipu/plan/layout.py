@@ -288,7 +288,7 @@ def refine(
       if inner == f.extent:
         group.append(f)
       else:
-        pieces = _split(f, inner) if inner == left else None
+        pieces = split_factor(f, inner) if inner == left else None
         if pieces is None:
           return None
         todo.append(pieces[0])
@@ -300,7 +300,7 @@ def refine(
   return tuple(reversed(groups))
 
 
-def _split(f: Factor, inner: int) -> tuple[Factor, Factor] | None:
+def split_factor(f: Factor, inner: int) -> tuple[Factor, Factor] | None:
   """A factor as (outer, inner) ones, if no block straddles the boundary."""
   outer = f.extent // inner
   if f.parts <= 1:
@@ -380,13 +380,13 @@ def _common(
       if max(f.extent, g.extent) % inner:
         return None
       if f.extent > inner:
-        pieces = _split(f, inner)
+        pieces = split_factor(f, inner)
         if pieces is None:
           return None
         left.append(pieces[0])
         f = pieces[1]
       else:
-        pieces = _split(g, inner)
+        pieces = split_factor(g, inner)
         if pieces is None:
           return None
         right.append(pieces[0])

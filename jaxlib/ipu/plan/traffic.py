@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.plan.fitting import fit
 from jaxlib.ipu.plan.walk import Side, Walk, nested, rank
 
 Array = npt.NDArray[np.int64]
@@ -162,31 +163,8 @@ class _Move:
     ]
     self._shape = [n for n, _, _ in dims]
     self._strides = [s for _, s, _ in dims], [d for _, _, d in dims]
-    self._fits = self._fit()
-
-  def _fit(self) -> bool:
-    """Finds the digits of both sides; whether there are any."""
-    walks = (self._source, self._destination)
-    while True:
-      again = False
-      for walk, strides in zip(walks, self._strides):
-        found = walk.fit(self._shape, strides)
-        if found is False:
-          return False
-        if found is not True:
-          self._split(*found)
-          # Factors that were joined may fit the smaller dimensions apart.
-          for other in walks:
-            other.reset()
-          again = True
-          break
-      if not again:
-        return True
-
-  def _split(self, d: int, inner: int) -> None:
-    self._shape[d : d + 1] = [self._shape[d] // inner, inner]
-    for strides in self._strides:
-      strides[d : d + 1] = [strides[d] * inner, strides[d]]
+    walks = self._source, self._destination
+    self._fits = fit(walks, self._shape, self._strides)
 
   def count(self, tiles: Array) -> tuple[Array, Array, Array]:
     """Elements that each tile receives, sends, and has already."""

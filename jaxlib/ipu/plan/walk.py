@@ -159,7 +159,7 @@ class Walk:
     """The parts that tiles hold, and which tiles hold the digits along which
     the walk is broadcast."""
     layout = self.side.layout
-    if len(self.factors) != len(layout.factors):
+    if tuple(self.factors) != layout.factors:
       layout = dataclasses.replace(layout, factors=tuple(self.factors))
     parts, active = layout.coordinates(tiles)
     for k, part in enumerate(parts):
