@@ -76,10 +76,11 @@ def _fits_with(
   shape: list[int],
   steps: list[int],
 ) -> bool:
-  """Takes `pieces` for factor k, if there are digits with them."""
+  """Takes `pieces` for factor k, if there are digits with them, and none are
+  joined for it: there are not more factors than dimensions."""
   before = walk.factors
   walk.factors = [*before[:k], *pieces, *before[k + 1 :]]
-  if walk.fit(shape, steps) is True:
+  if walk.fit(shape, steps) is True and len(walk.factors) > len(before):
     return True
   walk.factors = before
   walk.fit(shape, steps)
