@@ -172,6 +172,12 @@ EXACT = {
     linear(24, 8), 0, (1,), (24,),
     Layout(linear(24, 8).factors, (Replica(3, 8),)),
   ),
+  "a grid's cells in a row": (
+    layouts.grid((6, 8), (6, 4)), 0, (1,), (48,), linear(48),
+  ),
+  "cells in another order": (
+    layouts.grid((6, 8), (6, 4), (1, 0)), 0, (1,), (48,), linear(48),
+  ),
   "windows of three": (
     linear(240), 0, (1, 1), (238, 3), layouts.grid((238, 3), (24, 1)),
   ),
@@ -191,6 +197,13 @@ def test_exact_figures(name):
     once=True,
     exact=True,
   )
+
+
+def test_blocks_on_the_diagonal():
+  """A dimension walks along two factors, one of which cannot stay split."""
+  layout, to = layouts.grid((4, 4), (4, 1)), layouts.grid((2, 2, 2), (2, 2, 1))
+  sides = Side(layout, 0, (10, 4, 1)), Side(to, 0, (4, 2, 1))
+  check(*sides, (2, 2, 2))
 
 
 def test_a_row_leaves_the_one_tile_that_has_it():
