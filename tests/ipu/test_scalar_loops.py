@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import ipu_test_util as util
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lowering_kit import phases
 
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu.program import container, schema
 
 # What a turn makes of a carry x and another one y, already of x's dtype: one
 # operation, so that there is one rounding, whatever is fused.
@@ -134,6 +137,25 @@ def test_a_value_that_is_two_outputs(check):
   for x in (2, 3, 1):
     grid = np.full((4, 5), x + 1, np.int16)
     check(f, np.full(1, x, np.int16), grid, rtol=0)
+
+
+@pytest.mark.ipu_only
+def test_what_is_computed_alike_is_one_output():
+  """So are two conversions of one operand, by as many products."""
+
+  def f(x, y, z):
+    products = (
+      lax.dot_general(x, other, (((), ()), ((), ())),
+                      preferred_element_type=np.int32)
+      for other in (y, z)
+    )  # fmt: skip
+    return [jnp.broadcast_to(p, (4, 5)) for p in products]
+
+  x = np.ones(1, np.int16)
+  program, _ = container.read(phases(f, [x, x, x], 16).data)
+  maps = [s.fields for s in program.steps if isinstance(s, schema.Execute)]
+  assert any(len(m.outputs) > 1 for m in maps)
+  assert all(len({*m.outputs}) == len(m.outputs) for m in maps)
 
 
 def test_carries_that_change_places(check):

@@ -76,6 +76,15 @@ def test_default_blocks_are_whole_words():
       assert rows.block * item_bytes % 4 == 0 or rows.parts == 1
 
 
+@pytest.mark.parametrize(
+  "shape, parts", [((16, 6), (3, 1)), ((3, 100), (3, 3)), ((5, 40), (1, 7))]
+)
+def test_small_arrays_stay_in_rows(shape, parts):
+  """Unless blocks of columns make cells smaller by a factor of 1.25."""
+  layout = spread(target.resolve("ipu2", None), shape, 4)
+  assert tuple(f.parts for f in layout.factors) == parts
+
+
 # --- memory_stats -----------------------------------------------------------
 
 
