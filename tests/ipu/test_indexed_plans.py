@@ -22,11 +22,12 @@ from jaxlib.ipu.plan.spread import spread
 
 pytestmark = pytest.mark.ipu_only
 
-SUMS = indexed_cycles.Partials(4, Cycles(1.0))
+SUMS = indexed_cycles.Partials(4, Cycles(1.0), 4)
 
 
-def cycles(lookups, window, parts, entries):
-  return Cycles(30.0 + lookups * window / parts + 0.01 * entries)
+def cycles(lookups, window, parts, entries, team=1):
+  each = lookups * window / parts
+  return Cycles(30.0 + each + 0.01 * entries + 5 * (team > 1))
 
 
 @st.composite
@@ -72,7 +73,7 @@ def test_updates_take_what_was_estimated(w, target):
   after, buffers = figures(indexed_cycles.partials(target, plan, SUMS))
   total = 2 * exchanged(target, comes, own.max_elements * 4)
   total += exchanged(target, arrives) + after
-  total += cycles(lookups, window, plan.parts, plan.entries).total
+  total += cycles(lookups, window, plan.parts, plan.entries, plan.team).total
   assert taken.cycles == pytest.approx(total, rel=0.01)
   assert taken.held + taken.step == comes + arrives + buffers
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import sample_programs
@@ -81,7 +83,21 @@ def test_a_team_adds_up_partial_results():
   with pytest.raises(Trap, match="sends or receives 24 bytes"):
     run(kit, x, indices, updates)
   with pytest.raises(Trap, match="have an order"):
-    run(sample_programs.team(ReduceKind.SET), x, indices, updates)
+    run(sample_programs.team(ReduceKind.GENERAL), x, indices, updates)
+
+
+def test_the_last_update_of_a_team_wins():
+  """With each value goes the number of its update, 4 bytes."""
+  x = np.arange(12, dtype=np.float32).reshape(6, 2)
+  updates = np.arange(8, dtype=np.float32).reshape(4, 2) * 100
+  for order in itertools.permutations([5, 0, 5, 0]):
+    indices = np.array(order, np.int32)[:, None]
+    result = run(sample_programs.team(ReduceKind.SET), x, indices, updates)
+    expected = x.copy()
+    for i, row in zip(order, updates, strict=True):
+      expected[i] = row
+    np.testing.assert_array_equal(result.outputs[0], expected)
+    assert moved_bytes(result)[-1] == 2 * 3 * 2 * 8
 
 
 def test_a_team_whose_updates_overwrite():

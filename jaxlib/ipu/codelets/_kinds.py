@@ -119,6 +119,10 @@ class UpdatingCodelet(IndexedCodelet):
     """Bytes of a partial result of elements of type `dtype`; 0 if updates of an
     element must not be combined in parts."""
 
+  def cleared_bytes(self, fields: Any, dtype: DType) -> int:
+    """Of these, bytes that are set before the first update."""
+    return 0
+
   @abc.abstractmethod
   def combining(self, fields: Any, dtype: DType) -> Cycles:
     """A worker's cycles to combine one more partial result of an element."""

@@ -18,10 +18,12 @@ from jaxlib.ipu.codelets._cycles import (
   Cycles,
   all_derived,
   ceil_div,
+  choose,
   most,
   multi_vertex,
   up,
 )
+from jaxlib.ipu.codelets._inner_loops import LOAD
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
@@ -38,6 +40,8 @@ from jaxlib.ipu.target import Target
 _UPDATE_START = 29
 _OP_START, _OP_SERVED, _OP_ATOM, _OP_SKIPPED = 3 + 29, 11, 3, 5
 _SCALE_START, _SCALE_START_F16 = 6, 4
+# What says whether a value was written, or which update wrote it.
+_FLAG, _NUMBER = DType.U8, DType.U32
 # Combinations that the vertex has in assembly.
 _IN_ASSEMBLY = (ReduceKind.SUM, ReduceKind.PRODUCT, ReduceKind.MAX)
 
@@ -50,6 +54,10 @@ class ScatterCodelet(UpdatingCodelet):
   (codelets/MultiSliceUpdateCommon.cpp) [S], of which its share are its own on
   average [D]. Floats are added, multiplied or compared an atom at a time; other
   kinds and types take the element-wise loop's cycles per element [D].
+
+  Of a `team` of tiles that share an element's updates each writes beside what
+  it overwrites which update did, so that the last one wins; if no element is
+  updated twice, only that one did [D].
   """
 
   record = schema.Scatter
@@ -76,6 +84,9 @@ class ScatterCodelet(UpdatingCodelet):
       vector, cycles = gather.COPY[SIZE[dtype]]
       start = _UPDATE_START
       each = gather.SERVED + cycles * ceil_div(window, vector)
+      marked, cycles = gather.COPY[SIZE[self._mark(fields)]]
+      marks = all_derived(cycles * ceil_div(window, marked))
+      each = each + choose(extra.get("team", 1) > 1, marks, 0.0)
       skip = gather.SKIPPED
     else:
       start, skip = _OP_START, _OP_SKIPPED
@@ -137,12 +148,30 @@ class ScatterCodelet(UpdatingCodelet):
     return fields.kind != ReduceKind.SET
 
   def partial_bytes(self, fields: schema.Scatter, dtype: DType) -> int:
-    """Narrow floats are summed as f32; what overwrites says where it does."""
+    """Narrow floats are summed as f32; what overwrites is marked."""
     if fields.kind == ReduceKind.SET:
-      return SIZE[dtype] + 1 if fields.unique_indices else 0
+      return SIZE[dtype] + SIZE[self._mark(fields)]
     return reduce.partial_bytes(dtype) if fields.kind in reduce.MONOIDS else 0
 
+  def cleared_bytes(self, fields: schema.Scatter, dtype: DType) -> int:
+    """Sums begin with zeros; of what has numbers only these are read."""
+    if fields.kind == ReduceKind.SET and not fields.unique_indices:
+      return SIZE[_NUMBER]
+    return self.partial_bytes(fields, dtype)
+
+  def _mark(self, fields: schema.Scatter) -> DType:
+    """What a team's tiles have beside each value."""
+    return _FLAG if fields.unique_indices else _NUMBER
+
   def combining(self, fields: schema.Scatter, dtype: DType) -> Cycles:
+    if fields.kind == ReduceKind.SET:
+      if fields.unique_indices:
+        # All but one are cleared: the bits of all together are that one.
+        word = reduce.per_element(ReduceKind.OR, [DType.U32], b"", ())
+        return all_derived(word * (self.partial_bytes(fields, dtype) / 4))
+      # As the largest of some integers is found, and what lies beside it.
+      largest = reduce.per_element(ReduceKind.ARGMAX, [_NUMBER], b"", ())
+      return all_derived(largest + LOAD[dtype])
     wide = DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
     return reduce.per_element(
       ReduceKind(fields.kind), [wide], fields.combine, fields.combine_outputs

@@ -138,7 +138,8 @@ def partials(
   """What a team of tiles adds up of updates of `dtype`."""
   item_bytes = codelet.partial_bytes(fields, dtype)
   each = codelet.combining(fields, dtype) if item_bytes else Cycles(0.0)
-  return indexed_cycles.Partials(item_bytes, each)
+  cleared_bytes = codelet.cleared_bytes(fields, dtype)
+  return indexed_cycles.Partials(item_bytes, each, cleared_bytes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,9 +151,9 @@ class SliceCycles:
   dtype: DType
 
   def __call__(
-    self, lookups: Any, window: Any, parts: Any, entries: Any
+    self, lookups: Any, window: Any, parts: Any, entries: Any, team: Any = 1
   ) -> Cycles:
-    del parts, entries
+    del parts, entries, team
     return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
 
 

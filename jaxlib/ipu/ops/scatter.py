@@ -22,7 +22,7 @@ from jaxlib.ipu.lower.code import REGISTER
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import Combiner, combiner, monoid
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.ops import _variadic_scatter, update_slice
+from jaxlib.ipu.ops import _scatter_order, _variadic_scatter, update_slice
 from jaxlib.ipu.ops._indexing import (
   exchanging,
   index_operand,
@@ -74,17 +74,18 @@ class _Cycles:
   dtype: DType
   kind: ReduceKind
   combine: Combiner
+  unique: bool
 
   def __call__(
-    self, lookups: Any, window: Any, parts: Any, entries: Any
+    self, lookups: Any, window: Any, parts: Any, entries: Any, team: Any = 1
   ) -> Cycles:
     fields = schema.Scatter(
       1, [], [], [], [], self.kind, 0, self.combine.code,
-      list(self.combine.outputs), 0,
+      list(self.combine.outputs), int(self.unique),
     )  # fmt: skip
     return CODELET.cycles(
       self.target, fields, (), (self.dtype,), (lookups, window),
-      parts=parts, entries=entries,
+      parts=parts, entries=entries, team=team,
     )  # fmt: skip
 
 
@@ -131,7 +132,8 @@ def _lower(builder: Builder, node: Node) -> None:
 
   found = indexed.updating(
     target, windows, own, whole_root(builder, operand), partial,
-    _Cycles(target, updates.dtype, kind, combine), builder.share_of_steps(),
+    _Cycles(target, updates.dtype, kind, combine, indexing.unique),
+    builder.share_of_steps(),
     exchanging(builder, operand, [indices, updates], read, windows),
   )  # fmt: skip
   root = builder.result(node, found.plan.windowed)
@@ -149,6 +151,7 @@ def _lower(builder: Builder, node: Node) -> None:
       epilogue=indexed_cycles.partials(target, plan, partial),
       parts=plan.parts,
       entries=plan.entries,
+      team=plan.team,
     )
 
   updates_in_rounds(
@@ -162,7 +165,9 @@ define(
     _lower,
     _read,
     decompose=lambda e, node: (
-      _variadic_scatter.decompose(e, node) or update_slice.scatter(e, node)
+      _variadic_scatter.decompose(e, node)
+      or update_slice.scatter(e, node)
+      or _scatter_order.decompose(e, node)
     ),
   )
 )

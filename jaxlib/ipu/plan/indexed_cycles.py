@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, derived
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
 from jaxlib.ipu.plan import cost, messages
 from jaxlib.ipu.plan.indexed_blocks import (
@@ -34,9 +34,9 @@ Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 # Cycles of a tile with so many lookups of so many elements each, on one of so
-# many tiles (`parts`) that share the tensor, each with so many entries. Takes
-# numbers or arrays, and can be hashed.
-LookupCycles = Callable[[Any, Any, Any, Any], Cycles]
+# many tiles (`parts`) that share the tensor, each with so many entries and in a
+# team of so many (1 if left out). Takes numbers or arrays, and can be hashed.
+LookupCycles = Callable[..., Cycles]
 
 
 class Partials(NamedTuple):
@@ -46,10 +46,12 @@ class Partials(NamedTuple):
     item_bytes: of one; 0 where an element's updates have to be applied one
       after the other.
     each: a worker's cycles to combine one more.
+    cleared_bytes: of `item_bytes`, what is set before the first update.
   """
 
   item_bytes: int
   each: Cycles
+  cleared_bytes: int = 0
 
 
 class Tile(NamedTuple):
@@ -171,12 +173,13 @@ def updating(
   before = 2 * _exchange(target, t.comes * item, leaves)
   arrives = t.lookups * (w.index_bytes + t.window * item)
   before += _exchange(target, arrives, 0.0)
-  total = before + cycles(t.lookups, t.window, t.parts, t.entries).total
+  total = before
+  total += cycles(t.lookups, t.window, t.parts, t.entries, t.team).total
   combines = t.team > 1
   sent = combines * (t.block - t.share) * partial.item_bytes
   others = t.share * (t.team - 1) * partial.item_bytes
   again = _exchange(target, others, sent)
-  combine = _combine_cycles(target, t.share, t.team, partial)
+  combine = _combine_cycles(target, t.block, t.share, t.team, partial)
   again += combines * combine.total
   partials = combines * t.block * partial.item_bytes + others
   there, back = _packing(target, w, own, t)
@@ -219,12 +222,17 @@ def _superstep(target: Target) -> int:
 
 
 def _combine_cycles(
-  target: Target, share: Any, fan: Any, partial: Partials
+  target: Target, block: Any, share: Any, fan: Any, partial: Partials
 ) -> Cycles:
-  """Combining `fan` partial results, side by side, of each of `share`
-  elements."""
+  """Clearing a team's partial results of a block, and combining `fan` of them,
+  side by side, of each of `share` elements with the element."""
   width = max(target.data_path_bytes // max(partial.item_bytes, 1), 1)
-  return cell_cycles(target, share, fan, partial.each, width, Order.COLUMNS)
+  order = Order.COLUMNS
+  found = cell_cycles(target, share, fan + 1, partial.each, width, order)
+  if not partial.cleared_bytes:
+    return found
+  vectors = ceil_div(block * partial.cleared_bytes, target.data_path_bytes)
+  return found + derived(cost.copies(target, vectors))
 
 
 # --- What a step costs beside its vertices -----------------------------------
@@ -268,7 +276,9 @@ def partials(
   block = np.broadcast_to(by_team.sum(1, keepdims=True), by_team.shape)
   block = block.reshape(-1)
   others = own * (plan.team - 1)
-  combine = _combine_cycles(target, int(own.max()), plan.team, partial)
+  combine = _combine_cycles(
+    target, int(block.max()), int(own.max()), plan.team, partial
+  )
   return _epilogue(
     target, partial.item_bytes, others, block - own, block + others, combine,
     plan.team, float(others.sum()),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from jaxlib.ipu.codelets import Cell
 from jaxlib.ipu.codelets._instructions import load, register_type, store
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
 from jaxlib.ipu.plan.layout import Layout, refine
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
 
 
 class _Updates(NamedTuple):
-  """A tile's updates in their order: numbers of elements, and values."""
+  """A tile's updates in their order: numbers of elements, values, and which
+  of all updates they are."""
 
   tile: int
   cell: tuple[int, ...]
   to: Elements
   values: Array
+  which: Elements
 
 
 def execute(
@@ -89,10 +92,18 @@ def _teams(
     local = operands(machine, step, tile, cell, step.operands)
     to, values = codelet.vertex(step.fields, cell, [*local, numbers])
     updates = _Updates(
-      tile, first_point(cell), to.reshape(-1), values.reshape(-1)
+      tile, first_point(cell), to.reshape(-1), values.reshape(-1), _which(cell)
     )
     teams[tile - _place(layout, shape, walked, tile)].append(updates)
   return list(teams.values())
+
+
+def _which(cell: Cell) -> Elements:
+  """The row-major indices of a cell's points."""
+  found: Elements = np.zeros((1,) * len(cell.shape), np.int64)
+  for extent, index in zip(cell.shape, cell.coordinates, strict=True):
+    found = found * extent + index
+  return found.reshape(-1)
 
 
 def _place(
@@ -203,6 +214,7 @@ def _apply_together(
   block = _block(m, team)
   total: Array | None = None
   has = np.zeros(block.size, np.bool_)
+  last = np.full(block.size, -1)  # the update that wrote it
   for u in team:
     here = (u.to >= 0) & np.isin(u.to, block)
     at = np.searchsorted(block, u.to[here])
@@ -213,6 +225,11 @@ def _apply_together(
       _join(codelet, fields, partial, some, at[turn], values[turn])
     if total is None:
       total = np.zeros_like(partial)
+    if not combines:
+      which = np.full(block.size, -1)
+      np.maximum.at(which, at, u.which[here])
+      some = which > last
+      last[some] = which[some]
     mine = np.flatnonzero(some)
     _join(codelet, fields, total, has, mine, partial[mine])
   assert total is not None
