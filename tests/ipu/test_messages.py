@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -115,6 +116,23 @@ EXACT = {
   ),
   "to one tile": (linear(240), 0, (1,), (240,), layouts.single(240, 0)),
 }  # fmt: skip
+
+
+BEGUN_ANEW = {
+  "blocks as long as what a tile receives": ((1, 2), (3, 7), 4, 2),
+  "a short block at the end of a row": ((1, 4), (40, 13), 3, 3),
+  "rows of rows": ((4, 1, 1), (7, 8, 2), 14, 2),
+}
+
+
+@pytest.mark.parametrize("name", BEGUN_ANEW)
+def test_what_goes_on_in_the_next_row_has_a_sender_more(name):
+  parts, shape, each, senders = BEGUN_ANEW[name]
+  n = math.prod(shape)
+  source = Side(layouts.grid(shape, parts), 0, (1,))
+  to = Side(linear(n, -(-n // each)), 0, (1,))
+  _, partners, _ = counted(source, to, (n,))
+  assert ends(source, to, (n,))[1] >= partners == senders
 
 
 def test_what_stays_is_copied_by_pieces():

@@ -360,7 +360,9 @@ def _factor(layout: Layout, stride: int) -> tuple[Factor, int]:
 def _met(held: Sequence[_Held], far: Side, shape: Sequence[int]) -> int:
   """Of how many tiles on the other side a tile's elements are."""
   most = math.prod(h.indices for h in held)
-  tiles, carry, unit = 1, 0, 1
+  tiles, unit = 1, 1
+  # What a tile's elements, and all of them, lead on along the next factor.
+  carry, beyond = 0, 0
   lowest = _lowest(far, shape)
   for f in reversed(far.layout.factors):
     if f.extent == 1:
@@ -374,9 +376,10 @@ def _met(held: Sequence[_Held], far: Side, shape: Sequence[int]) -> int:
       return min(most, math.prod(x.parts for x in far.layout.factors))
     dims.sort(reverse=True)
     start = lowest // unit % f.extent
-    tiles *= _parts(f, start, carry, dims)
-    reach = carry + sum((n - 1) * step for step, n, _ in dims)
-    over = start + reach >= f.extent
+    beyond += start + sum((n - 1) * step for step, n, _ in dims)
+    beyond //= f.extent
+    over = beyond > 0
+    tiles *= _parts(f, start, carry, dims, over)
     span = carry + sum((h.span - 1) * step for step, _, h in dims)
     carry = span // f.extent + 1 if over else 0
     unit *= f.extent
@@ -384,23 +387,32 @@ def _met(held: Sequence[_Held], far: Side, shape: Sequence[int]) -> int:
 
 
 def _parts(
-  f: Factor, start: int, carry: int, dims: Sequence[tuple[int, int, _Held]]
+  f: Factor,
+  start: int,
+  carry: int,
+  dims: Sequence[tuple[int, int, _Held]],
+  over: bool,
 ) -> int:
   """In how many parts of a factor some digits lie: those to which dimensions
-  lead from a start, each (step, extent, held), the largest step first."""
+  lead from a start, each (step, extent, held), the largest step first; `over`:
+  and beyond the factor's end, where the digits begin anew."""
   if f.parts <= 1 or not (carry or any(h.indices > 1 for _, _, h in dims)):
     return 1
   if len(dims) == 1 and not carry and dims[0][2].even:
     width = dims[0][2].indices * dims[0][0]
-    if not f.block % width and not start % width:
-      return 1
-    if not width % f.block and not start % f.block:
-      return min(width // f.block, f.parts)
+    if not (over and f.extent % width):
+      if not f.block % width and not start % width:
+        return 1
+      if not width % f.block and not start % f.block:
+        return min(width // f.block, f.parts)
   # Each index along the outer dimensions, and spans of the inner ones.
   found, outer = f.parts, math.prod(h.turns for _, _, h in dims)
+  # Blocks that digits have only a part of: the first, the last, and what may be
+  # short at the factor's end.
+  torn = 2 + (over and f.extent % f.block > 0)
   span = carry + sum((h.span - 1) * step for step, _, h in dims)
   for step, _, h in dims:
-    found = min(found, outer * (span // f.block + 2))
+    found = min(found, outer * (span // f.block + torn))
     outer *= h.indices
     span -= (h.span - 1) * step
-  return min(found, outer * (span // f.block + 2))
+  return min(found, outer * (span // f.block + torn))
