@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.plan.layout import Factor, Layout
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.partners import factor, held, met
 from jaxlib.ipu.plan.traffic import Lines
 from jaxlib.ipu.plan.walk import Side
 
@@ -78,14 +79,14 @@ def runs(
 
   def side(near: _End, far: _End) -> Runs:
     dims = range(len(shape))
-    held = [_turned(near.side, far.side, shape, d) for d in dims]
-    elements = math.prod(h.indices for h in held)
+    tile = [held(near.side, far.side, shape, d) for d in dims]
+    elements = math.prod(h.indices for h in tile)
     pieces, piece = _pieces(line, near, far)
     images = _images(shape, near.side, far)
     if images > 1:
       pieces, piece = pieces * images, 1
     count = min(-(-elements // min(line, near.block)) * pieces, elements)
-    partners = min(_met(held, far.side, shape), count) if count > 1 else 1
+    partners = min(met(tile, far.side, shape), count) if count > 1 else 1
     even = grain < 2 or not _off((near.block, near.row), grain)
     return Runs(
       count, partners, piece, pieces, near.block, whole, elements, even
@@ -116,7 +117,7 @@ def _joined(
 
 def _alike(layout: Layout, *strides: int) -> bool:
   """Whether strides step along one factor."""
-  return len({_factor(layout, abs(s))[1] for s in strides}) == 1
+  return len({factor(layout, abs(s))[1] for s in strides}) == 1
 
 
 def _images(shape: Sequence[int], near: Side, far: _End) -> int:
@@ -261,158 +262,3 @@ def contiguous(layout: Layout) -> Blocks:
       return Blocks(f.block * unit, f.extent * unit)
     unit *= f.extent
   return Blocks(unit, unit)
-
-
-class _Held(NamedTuple):
-  """What a tile has of a dimension of the iteration space.
-
-  Attributes:
-    indices: how many, at most.
-    span: how many lie from the first to the last.
-    even: whether every tile's first one is a multiple of that.
-    turns: how many intervals of that span they are in: 2 where the end of one
-      row and the beginning of the next are far apart on the other side.
-  """
-
-  indices: int
-  span: int
-  even: bool
-  turns: int = 1
-
-
-def _held(side: Side, shape: Sequence[int], d: int) -> _Held:
-  extent, stride = shape[d], abs(side.strides[d])
-  if extent == 1 or not stride:
-    return _Held(1, 1, True)
-  f, unit = _factor(side.layout, stride)
-  if f.parts <= 1:
-    return _Held(extent, extent, True)
-  step, rest = divmod(stride, unit)
-  if rest:
-    return _Held(extent, extent, False)
-  start = _lowest(side, shape) // unit % f.extent
-  # How far smaller steps lead along the same factor.
-  inside = sum(
-    (n - 1) * abs(s)
-    for n, s in zip(shape, side.strides)
-    if unit <= abs(s) < stride
-  )
-  even = not start % f.block and not f.block % step and inside < stride
-  # Where longer steps lead, blocks must begin as well.
-  even &= not any(
-    s % (unit * f.block) and s % (unit * f.extent)
-    for n, s in zip(shape, side.strides)
-    if n > 1 and abs(s) > stride
-  )
-  count = (f.block - 1) // step + 1 + (inside > 0 and not even)
-  reach = start + (extent - 1) * step
-  if reach >= f.extent:
-    # Once in each of the blocks to which it carries.
-    count *= (extent - 1) * step // f.extent + 2
-    return _Held(min(count, extent), extent, False)
-  count = min(count, extent)
-  return _backwards(_Held(count, count, even), side.strides[d], extent)
-
-
-def _turned(near: Side, far: Side, shape: Sequence[int], d: int) -> _Held:
-  """The same, of a side whose other one is known."""
-  held = _held(near, shape, d)
-  if held.even or held.indices == shape[d]:
-    return held
-  stride = abs(near.strides[d])
-  outer = [
-    (abs(s), e)
-    for e, s in enumerate(near.strides)
-    if shape[e] > 1 and abs(s) > stride
-  ]
-  if not outer:
-    return held
-  # The next row follows this one on the other side as well, or is elsewhere.
-  e = min(outer)[1]
-  ways = [far.strides[x] * (1 if near.strides[x] > 0 else -1) for x in (d, e)]
-  follows = ways[0] * ways[1] > 0 and abs(ways[1]) >= abs(ways[0]) * shape[d]
-  return held if follows else held._replace(turns=2)
-
-
-def _lowest(side: Side, shape: Sequence[int]) -> int:
-  """The first element of its root that a side has any of."""
-  back = (s * (n - 1) for s, n in zip(side.strides, shape) if s < 0)
-  return side.offset + sum(back)
-
-
-def _backwards(held: _Held, stride: int, extent: int) -> _Held:
-  """The same of a dimension counted from its end where a stride leads back."""
-  if stride > 0 or not held.even:
-    return held
-  return held._replace(even=not extent % held.indices)
-
-
-def _factor(layout: Layout, stride: int) -> tuple[Factor, int]:
-  """The factor along which a stride steps, and its unit."""
-  unit = layout.num_elements
-  for f in layout.factors:
-    unit //= f.extent
-    if unit <= stride:
-      break
-  return f, unit
-
-
-def _met(held: Sequence[_Held], far: Side, shape: Sequence[int]) -> int:
-  """Of how many tiles on the other side a tile's elements are."""
-  most = math.prod(h.indices for h in held)
-  tiles, unit = 1, 1
-  # What a tile's elements, and all of them, lead on along the next factor.
-  carry, beyond = 0, 0
-  lowest = _lowest(far, shape)
-  for f in reversed(far.layout.factors):
-    if f.extent == 1:
-      continue
-    dims = [
-      (abs(s) // unit, n, _backwards(h, s, n))
-      for h, s, n in zip(held, far.strides, shape)
-      if n > 1 and unit <= abs(s) < unit * f.extent
-    ]
-    if any(unit <= abs(s) < unit * f.extent and s % unit for s in far.strides):
-      return min(most, math.prod(x.parts for x in far.layout.factors))
-    dims.sort(reverse=True)
-    start = lowest // unit % f.extent
-    beyond += start + sum((n - 1) * step for step, n, _ in dims)
-    beyond //= f.extent
-    over = beyond > 0
-    tiles *= _parts(f, start, carry, dims, over)
-    span = carry + sum((h.span - 1) * step for step, _, h in dims)
-    carry = span // f.extent + 1 if over else 0
-    unit *= f.extent
-  return min(most, tiles)
-
-
-def _parts(
-  f: Factor,
-  start: int,
-  carry: int,
-  dims: Sequence[tuple[int, int, _Held]],
-  over: bool,
-) -> int:
-  """In how many parts of a factor some digits lie: those to which dimensions
-  lead from a start, each (step, extent, held), the largest step first; `over`:
-  and beyond the factor's end, where the digits begin anew."""
-  if f.parts <= 1 or not (carry or any(h.indices > 1 for _, _, h in dims)):
-    return 1
-  if len(dims) == 1 and not carry and dims[0][2].even:
-    width = dims[0][2].indices * dims[0][0]
-    if not (over and f.extent % width):
-      if not f.block % width and not start % width:
-        return 1
-      if not width % f.block and not start % f.block:
-        return min(width // f.block, f.parts)
-  # Each index along the outer dimensions, and spans of the inner ones.
-  found, outer = f.parts, math.prod(h.turns for _, _, h in dims)
-  # Blocks that digits have only a part of: the first, the last, and what may be
-  # short at the factor's end.
-  torn = 2 + (over and f.extent % f.block > 0)
-  span = carry + sum((h.span - 1) * step for step, _, h in dims)
-  for step, _, h in dims:
-    found = min(found, outer * (span // f.block + torn))
-    outer *= h.indices
-    span -= (h.span - 1) * step
-  return min(found, outer * (span // f.block + torn))
