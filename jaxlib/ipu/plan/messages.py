@@ -64,6 +64,30 @@ _SEND, _SEND_ON = 64, 4096
 ROW = 3
 
 
+class End(NamedTuple):
+  """Of the fullest tile that sends, or receives: pieces, tiles of the other
+  side, bytes."""
+
+  pieces: int
+  partners: int
+  size: int
+
+
+class Ends(NamedTuple):
+  """Both ends of a move.
+
+  Attributes:
+    begin, end: the tiles that send and receive most.
+    whole: whether all pieces begin and end where words do.
+    keeps: whether every tile has some of what it needs.
+  """
+
+  begin: End
+  end: End
+  whole: bool
+  keeps: bool
+
+
 class Messages(NamedTuple):
   """What a move takes of each tile.
 
@@ -95,6 +119,45 @@ def messages(
   Args:
     source, destination, shape, item_bytes, once: as of `traffic.traffic`.
   """
+  found = ends(source, destination, shape, item_bytes, once)
+  if found is None:
+    return None
+  begin, end, whole, _ = found
+  way = _plain(begin, end) if whole else None
+  if way is None:
+    sides = source, destination, shape, item_bytes
+    leaving, arriving, even = stretched(found, *sides)
+    ways = [
+      _both(begin, begin.pieces, end, arriving),
+      _both(begin, leaving, end, end.pieces),
+      _unpacked(begin, leaving, end),
+    ]
+    if even:
+      ways.append(_packed(begin, end, arriving))
+    elif whole:
+      ways.append(_packed(begin, end, end.pieces))
+    way = min((w for w in ways if w is not None), key=_Way.rank)
+  moved = traffic(source, destination, shape, item_bytes, once)
+  arrives, leaves = moved.received > 0, moved.sent > 0
+  words = way.receives * arrives + way.sends * leaves
+  buffers = None
+  if way.packs or way.unpacks:
+    buffers = (way.unpacks > 0) * moved.received + (way.packs > 0) * moved.sent
+  return Messages(words, words > 0, way.packs, way.unpacks, buffers)
+
+
+def ends(
+  source: Side,
+  destination: Side,
+  shape: tuple[int, ...],
+  item_bytes: int,
+  once: bool,
+) -> Ends | None:
+  """The tiles that send and receive most; None if nothing changes its tile.
+
+  Args:
+    source, destination, shape, item_bytes, once: as of `traffic.traffic`.
+  """
   moved = traffic(source, destination, shape, item_bytes, once)
   most = int(moved.received.max(initial=0)) // item_bytes
   if not most:
@@ -102,33 +165,29 @@ def messages(
   to, of = runs(destination, source, shape, item_bytes)
   keeps = moved.kept is not None and bool(moved.kept.all())
   left = int(moved.sent.max()) // item_bytes
-  end = _End(*to.crossing(most, keeps, moved.arriving), most * item_bytes)
-  begin = _End(*of.crossing(left, keeps, moved.leaving), left * item_bytes)
-  way = _plain(begin, end) if to.whole else None
-  if way is None:
-    grain = max(WORD // item_bytes, 1)
-    arriving, even = stretches(destination, source, shape, to.elements, grain)
-    leaving, _ = stretches(source, destination, shape, of.elements, grain)
-    # What a tile keeps is a stretch of its own, if nobody else wants it.
-    arriving = max(min(arriving - keeps, end.pieces), 1)
-    keeps = keeps and _one_reader(source, destination, shape)
-    leaving = max(min(leaving - keeps, begin.pieces), 1)
-    ways = [
-      _both(begin, begin.pieces, end, arriving),
-      _both(begin, leaving, end, end.pieces),
-      _unpacked(begin, leaving, end),
-    ]
-    if to.even and even:
-      ways.append(_packed(begin, end, arriving))
-    elif to.whole:
-      ways.append(_packed(begin, end, end.pieces))
-    way = min((w for w in ways if w is not None), key=_Way.rank)
-  arrives, leaves = moved.received > 0, moved.sent > 0
-  words = way.receives * arrives + way.sends * leaves
-  buffers = None
-  if way.packs or way.unpacks:
-    buffers = (way.unpacks > 0) * moved.received + (way.packs > 0) * moved.sent
-  return Messages(words, words > 0, way.packs, way.unpacks, buffers)
+  end = End(*to.crossing(most, keeps, moved.arriving), most * item_bytes)
+  begin = End(*of.crossing(left, keeps, moved.leaving), left * item_bytes)
+  return Ends(begin, end, to.whole, keeps)
+
+
+def stretched(
+  found: Ends,
+  source: Side,
+  destination: Side,
+  shape: tuple[int, ...],
+  item_bytes: int,
+) -> tuple[int, int, bool]:
+  """Stretches that the ends of a move send and receive, and whether those that
+  arrive begin and end where words do."""
+  to, of = runs(destination, source, shape, item_bytes)
+  grain = max(WORD // item_bytes, 1)
+  arriving, even = stretches(destination, source, shape, to.elements, grain)
+  leaving, _ = stretches(source, destination, shape, of.elements, grain)
+  # What a tile keeps is a stretch of its own, if nobody else wants it.
+  arriving = max(min(arriving - found.keeps, found.end.pieces), 1)
+  keeps = found.keeps and _one_reader(source, destination, shape)
+  leaving = max(min(leaving - keeps, found.begin.pieces), 1)
+  return leaving, arriving, even and to.even
 
 
 @functools.lru_cache(maxsize=4096)
@@ -218,15 +277,6 @@ def _one_reader(
   )
 
 
-class _End(NamedTuple):
-  """Of the fullest tile that sends, or receives: pieces, tiles of the other
-  side, bytes."""
-
-  pieces: int
-  partners: int
-  size: int
-
-
 class _Way(NamedTuple):
   """How pieces become messages.
 
@@ -247,7 +297,7 @@ class _Way(NamedTuple):
     return self.copies, self.sends + self.receives
 
 
-def _plain(begin: _End, end: _End) -> _Way | None:
+def _plain(begin: End, end: End) -> _Way | None:
   """Each piece is a message; None if their code is no less than data."""
   sends = _sent(begin, begin.pieces)
   receives = _received(end, end.pieces)
@@ -256,7 +306,7 @@ def _plain(begin: _End, end: _End) -> _Way | None:
   return _Way(0, sends, receives)
 
 
-def _packed(begin: _End, end: _End, stretches: int) -> _Way | None:
+def _packed(begin: End, end: End, stretches: int) -> _Way | None:
   """Tiles pack what they send in the order of those that receive it, and they
   receive so many stretches."""
   sends = _sent(begin, begin.partners)
@@ -267,7 +317,7 @@ def _packed(begin: _End, end: _End, stretches: int) -> _Way | None:
   return _Way(copies, sends, receives, packs=begin.pieces)
 
 
-def _unpacked(begin: _End, stretches: int, end: _End) -> _Way | None:
+def _unpacked(begin: End, stretches: int, end: End) -> _Way | None:
   """Tiles send so many stretches as they are, and those that receive them
   unpack them."""
   sends = _sent(begin, stretches)
@@ -277,7 +327,7 @@ def _unpacked(begin: _End, stretches: int, end: _End) -> _Way | None:
   return _Way(copies, sends, 1 + end.partners, unpacks=end.pieces)
 
 
-def _both(begin: _End, packs: int, end: _End, unpacks: int) -> _Way:
+def _both(begin: End, packs: int, end: End, unpacks: int) -> _Way:
   """One message for each two tiles, in the order of one of them: the other
   copies pieces, and it copies stretches."""
   sends = _sent(begin, begin.partners)
@@ -286,12 +336,12 @@ def _both(begin: _End, packs: int, end: _End, unpacks: int) -> _Way:
   return _Way(copies, sends, 1 + end.partners, packs, unpacks)
 
 
-def _vectors(end: _End, pieces: int) -> int:
+def _vectors(end: End, pieces: int) -> int:
   """Bytes in vectors of a copy of so many pieces."""
   return vectors(end.size, pieces) if pieces and end.size else 0
 
 
-def _received(end: _End, messages: int) -> int | None:
+def _received(end: End, messages: int) -> int | None:
   """Words that receive so many messages each at its place; None if they are
   too many."""
   if messages > 1 and WORD * messages >= end.size:
@@ -301,7 +351,7 @@ def _received(end: _End, messages: int) -> int | None:
   return messages + end.partners
 
 
-def _sent(end: _End, messages: int) -> int | None:
+def _sent(end: End, messages: int) -> int | None:
   """Words that send so many messages; None if they are too many."""
   if messages > end.partners and 2 * WORD * messages >= end.size:
     return None

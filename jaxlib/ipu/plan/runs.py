@@ -6,6 +6,7 @@ the strides: they are bounds for all tiles.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -58,6 +59,7 @@ class Runs(NamedTuple):
     return pieces, min(max(self.partners - keeps, 1), pieces)
 
 
+@functools.lru_cache(maxsize=4096)
 def runs(
   one: Side, other: Side, shape: tuple[int, ...], item_bytes: int
 ) -> tuple[Runs, Runs]:
