@@ -18,7 +18,7 @@ ALL_TILES = np.arange(TILES)
 
 @st.composite
 def mappings(draw: st.DrawFn, extents: tuple[int, ...] | None = None) -> Layout:
-  """A well-formed mapping: its tile strides nest in some order."""
+  """A well-formed mapping: its tile strides nest in some order, with gaps."""
   if extents is None:
     extents = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
   blocks = [draw(st.integers(1, e + 1)) for e in extents]
@@ -38,6 +38,8 @@ def mappings(draw: st.DrawFn, extents: tuple[int, ...] | None = None) -> Layout:
         continue
       strides[i] = stride
       stride *= everything[i]
+      if draw(st.booleans()):  # a gap
+        stride += draw(st.integers(0, max(min(5, 128 - stride), 0)))
   rank = len(extents)
   return Layout(
     tuple(map(Factor, extents, blocks, strides[:rank])),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import Layout, Replica
+from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 from jaxlib.ipu.plan.traffic import Side, traffic
 from jaxlib.ipu.program.tile_memory import strided
 
@@ -177,6 +177,13 @@ EXACT = {
   ),
   "cells in another order": (
     layouts.grid((6, 8), (6, 4), (1, 0)), 0, (1,), (48,), linear(48),
+  ),
+  "to a grid with idle tiles": (
+    layouts.grid((4, 6), (2, 1)), 0, (6, 1), (4, 6),
+    Layout((Factor(4, 1, 1), Factor(6, 2, 7))),
+  ),
+  "replicated, with idle tiles": (
+    Layout((Factor(6, 2, 1),), (Replica(4, 5),)), 0, (1,), (6,), linear(6),
   ),
   "windows of three": (
     linear(240), 0, (1, 1), (238, 3), layouts.grid((238, 3), (24, 1)),

@@ -9,8 +9,9 @@ replicas. The family is closed under what programs do: it does not know the
 tensor's shape, so reshapes keep it; broadcasts turn factors into replicas;
 and the overlap of two mappings is a product of one-dimensional overlaps.
 
-The tile strides of one mapping nest (mixed radix), so that a tile's number
-tells its part along every factor. Nothing here loops over tiles.
+The tile strides of one mapping nest (mixed radix, if not without gaps), so that
+a tile's number tells its part along every factor. Nothing here loops over
+tiles.
 """
 
 from __future__ import annotations
@@ -140,19 +141,18 @@ class Layout:
     self, tiles: Array
   ) -> tuple[list[Array], npt.NDArray[np.bool_]]:
     """For each factor the part that each tile has, and which tiles have any."""
-    offset = tiles - self.base
-    rebuilt = np.zeros_like(offset)
-    parts = []
-    for f in self.factors:
-      if f.parts <= 1 or f.stride == 0:
-        parts.append(np.zeros_like(offset))
-        continue
-      part = offset // f.stride % f.parts
-      rebuilt += part * f.stride
-      parts.append(part)
-    for r in self.replicas:
-      rebuilt += offset // r.stride % r.count * r.stride
-    return parts, (rebuilt == offset) & (offset >= 0)
+    left = np.maximum(tiles - self.base, 0)
+    parts = [np.zeros_like(left)] * len(self.factors)
+    spread = [(f.stride, f.parts, i) for i, f in enumerate(self.factors)]
+    spread += [(r.stride, r.count, -1) for r in self.replicas]
+    # Strides nest, but there may be gaps: the longest one tells first.
+    for stride, count, i in sorted(spread, reverse=True):
+      if count > 1 and stride:
+        part = np.minimum(left // stride, count - 1)
+        left = left - part * stride
+        if i >= 0:
+          parts[i] = part
+    return parts, (left == 0) & (tiles >= self.base)
 
   def elements(self, tiles: Array) -> Array:
     """How many elements each tile holds."""

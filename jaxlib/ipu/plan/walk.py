@@ -166,8 +166,9 @@ class Walk:
       if self.factors[k].parts > 1 and not self.dims(k):
         active = active & (part == self.starts[k] // self.factors[k].block)
     first = active
-    for r in layout.replicas:
-      first = first & ((tiles - layout.base) // r.stride % r.count == 0)
+    if layout.replicas:
+      alone = dataclasses.replace(layout, replicas=())
+      first = first & alone.coordinates(tiles)[1]
     return Touched(parts, active, first)
 
   def edges(self, k: int) -> Array:
