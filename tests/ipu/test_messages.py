@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
+from jaxlib.ipu.lower import verify_exchanges
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.messages import VECTOR, messages, move, staying
@@ -24,40 +24,8 @@ def counted(source: Side, destination: Side, shape: tuple[int, ...]):
   """Of the tile that receives most: messages, and tiles that they are from;
   of the one that sends most: messages. An element that several places of a
   tile need comes once, to the first of them."""
-  begin = strided(source.offset, shape, source.strides).reshape(-1)
-  end = strided(destination.offset, shape, destination.strides).reshape(-1)
-  origin = dict(zip(end.tolist(), begin.tolist(), strict=True))
-  first = dataclasses.replace(source.layout, replicas=())
-  place = {
-    e: (tile, i)
-    for tile in range(TILES)
-    for i, e in enumerate(first.owned(tile).tolist())
-  }
-  pieces, partners = 0, 0
-  wanted: dict[tuple[int, int], set[tuple[int, int]]] = {}
-  for tile in range(TILES):
-    here = set(source.layout.owned(tile).tolist())
-    count, senders, last, seen = 0, set(), None, set()
-    for i, e in enumerate(destination.layout.owned(tile).tolist()):
-      element = origin.get(e)
-      if element is None or element in here or element in seen:
-        continue
-      seen.add(element)
-      sender, at = place[element]
-      wanted.setdefault((sender, at), set()).add((tile, i - at))
-      count += last != (sender, at - 1, i - 1)
-      senders.add(sender)
-      last = sender, at, i
-    pieces, partners = max(pieces, count), max(partners, len(senders))
-  sent = [
-    sum(
-      wanted[tile, at] != wanted.get((tile, at - 1))
-      for owner, at in wanted
-      if owner == tile
-    )
-    for tile in range(TILES)
-  ]
-  return pieces, partners, max(sent)
+  found = verify_exchanges.counted(source, destination, shape, 1)
+  return found.pieces, found.partners, found.leaving_pieces
 
 
 def ends(source, destination, shape):

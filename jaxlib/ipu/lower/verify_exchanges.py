@@ -8,6 +8,7 @@ which are exact or bounds for all tiles.
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ def _verify(
 ) -> None:
   move = source, destination, shape, item_bytes, once
   size = source.layout.num_replicas * destination.layout.num_replicas
-  if not 0 < size * int(np.prod(shape)) <= _LARGEST:
+  if not 0 < size * math.prod(shape) <= _LARGEST:
     return
   found = counted(source, destination, shape, max(WORD // item_bytes, 1), once)
   moved = traffic(*move)

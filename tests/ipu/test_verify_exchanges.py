@@ -1,0 +1,127 @@
+"""Counting what exchanges move: against counting in other words, and whether
+what is charged for less is seen."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import test_stretches
+import test_traffic
+from hypothesis import given, settings
+from lowering_kit import compiled
+from test_stretches import moves
+from test_traffic import TILES
+
+from jaxlib.ipu.lower import verify_exchanges
+from jaxlib.ipu.plan.distinct import overlapping
+from jaxlib.ipu.plan.walk import Side
+from jaxlib.ipu.program.tile_memory import strided
+
+
+def pieces(source: Side, destination: Side, shape: tuple[int, ...]):
+  """Of the tile that receives most: messages, and tiles that they are from;
+  of the one that sends most: messages. An element that several places of a
+  tile need comes once, to the first of them."""
+  begin = strided(source.offset, shape, source.strides).reshape(-1)
+  end = strided(destination.offset, shape, destination.strides).reshape(-1)
+  origin = dict(zip(end.tolist(), begin.tolist(), strict=True))
+  first = dataclasses.replace(source.layout, replicas=())
+  place = {
+    e: (tile, i)
+    for tile in range(TILES)
+    for i, e in enumerate(first.owned(tile).tolist())
+  }
+  most, partners = 0, 0
+  wanted: dict[tuple[int, int], set[tuple[int, int]]] = {}
+  for tile in range(TILES):
+    here = set(source.layout.owned(tile).tolist())
+    count, senders, last, seen = 0, set(), None, set()
+    for i, e in enumerate(destination.layout.owned(tile).tolist()):
+      element = origin.get(e)
+      if element is None or element in here or element in seen:
+        continue
+      seen.add(element)
+      sender, at = place[element]
+      wanted.setdefault((sender, at), set()).add((tile, i - at))
+      count += last != (sender, at - 1, i - 1)
+      senders.add(sender)
+      last = sender, at, i
+    most, partners = max(most, count), max(partners, len(senders))
+  sent = [
+    sum(
+      wanted[tile, at] != wanted.get((tile, at - 1))
+      for owner, at in wanted
+      if owner == tile
+    )
+    for tile in range(TILES)
+  ]
+  return most, partners, max(sent)
+
+
+def by_tile(elements: np.ndarray) -> list[int]:
+  return [*elements.tolist(), *[0] * (TILES - len(elements))]
+
+
+@settings(max_examples=150)
+@given(moves())
+def test_elements_are_counted(move):
+  source, _, shape = move
+  found = verify_exchanges.counted(*move, test_stretches.GRAIN)
+  received, sent = test_traffic.counted(*move, True)
+  assert by_tile(found.received) == received.tolist()
+  assert by_tile(found.sent) == sent.tolist()
+  assert (found.pieces, found.partners, found.leaving_pieces) == pieces(*move)
+  if all(source.strides) and not overlapping(shape, source.strides):
+    said = found.arriving, found.leaving, found.even
+    assert said == test_stretches.counted(*move)
+
+
+def transposed(x, y):
+  return x.T + y
+
+
+ARGUMENTS = [np.ones((41, 7), np.float16), np.ones((7, 41), np.float16)]
+
+
+@pytest.mark.parametrize("less, message", [
+  (lambda found: found._replace(received=found.received // 2), "is received"),
+  (lambda found: found._replace(sent=found.sent[:-1]), "is sent"),
+])  # fmt: skip
+def test_bytes_that_are_not_charged(monkeypatch, less, message):
+  wrong(monkeypatch, "traffic", less, message)
+
+
+def fewer(side: str, field: str):
+  """Ends of which one has fewer than there are."""
+
+  def less(found):
+    end = getattr(found, side)._replace(**{field: 0})
+    return found._replace(**{side: end})
+
+  return less
+
+
+@pytest.mark.parametrize("name, less, message", [
+  ("ends", fewer("end", "pieces"), "0 charged"),
+  ("ends", fewer("end", "partners"), "partners, 0 charged"),
+  ("ends", fewer("begin", "pieces"), "pieces that leave, 0 charged"),
+  ("stretched", lambda found: (found[0], 0, False), "stretches, 0 charged"),
+  ("stretched", lambda found: (0, *found[1:]), "stretches that leave, 0"),
+  ("stretched", lambda found: (*found[:2], True), "words are torn"),
+])  # fmt: skip
+def test_messages_that_are_not_charged(monkeypatch, name, less, message):
+  wrong(monkeypatch, name, less, message)
+
+
+def wrong(monkeypatch, name, less, message):
+  """A program is refused if a closed form says less than it does."""
+  verify_exchanges._verify.cache_clear()
+  compiled(transposed, ARGUMENTS, 7)
+  form = getattr(verify_exchanges, name)
+  monkeypatch.setattr(verify_exchanges, name, lambda *a: less(form(*a)))
+  verify_exchanges._verify.cache_clear()
+  with pytest.raises(verify_exchanges.InvalidExchange, match=message):
+    compiled(transposed, ARGUMENTS, 7)
+  verify_exchanges._verify.cache_clear()
