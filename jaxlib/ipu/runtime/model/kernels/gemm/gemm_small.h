@@ -23,7 +23,7 @@ inline constexpr int64_t kSide = 64;
 // As many elements of all three matrices take no longer to bring than the other
 // way takes to begin (a 4 x 4 product has 48).
 inline constexpr int64_t kFewElements = 64;
-// Rows of one product with so few terms are products of their own.
+// Columns of a single row with so few terms are products of their own.
 inline constexpr int64_t kFewTerms = 8;
 
 }  // namespace gemm
