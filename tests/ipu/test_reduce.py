@@ -135,6 +135,23 @@ def test_reductions_of_little(check, shape):
   check(reductions, x)
 
 
+@pytest.mark.parametrize("shape", [(33, 0), (0,), (4, 0, 2)])
+def test_constants_without_elements(check, shape):
+  """The compiler sees that all of their elements are alike."""
+  monoids = (lax.bitwise_and, -1), (lax.bitwise_or, 0), (lax.max, -5)
+
+  def reduced():
+    x = jnp.full(shape, 3, jnp.int32)
+    axes = shape.index(0), tuple(range(len(shape)))
+    return [
+      lax.reduce(x, np.int32(start), f, np.atleast_1d(along))
+      for f, start in monoids
+      for along in axes
+    ]
+
+  check(reduced, exact=True)
+
+
 @given(
   st.lists(st.integers(1, 9), min_size=1, max_size=5),
   st.data(),

@@ -22,6 +22,7 @@ from jaxlib.ipu.ir import (
   async_operations,
   canonical,
   convolution_guard,
+  reduction_guard,
   registry,
   scatter_guard,
 )
@@ -53,6 +54,8 @@ def parse(code: bytes) -> ir.Module:
           scatter_guard.guard(module)
         if b"convolution" in code:
           convolution_guard.guard(module)
+        if b"reduce" in code and (b"and_v" in code or b"or_v" in code):
+          reduction_guard.guard(module)
         if b"async_start" in code:
           async_operations.make_synchronous(module)
         passes.run(module, code)
