@@ -27,7 +27,12 @@ LAYERS = [
   ["lower"],
   ["ops"],
   ["passes"],
-  ["program.interp", "program.tile_memory", "program.verify"],
+  [
+    "program.interp",
+    "program.tile_memory",
+    "program.verify",
+    "lower.verify_exchanges",
+  ],
   ["inspection"],
   ["pipeline"],
   ["plugin"],

@@ -13,6 +13,7 @@ from test_traffic import TILES, mapped, root_shape, views
 from jaxlib.ipu.lower import verify_exchanges
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
+from jaxlib.ipu.plan.layout import Factor, Layout
 from jaxlib.ipu.plan.messages import VECTOR, messages, move, staying
 from jaxlib.ipu.plan.runs import runs
 from jaxlib.ipu.plan.traffic import traffic
@@ -101,6 +102,14 @@ def test_what_goes_on_in_the_next_row_has_a_sender_more(name):
   to = Side(linear(n, -(-n // each)), 0, (1,))
   _, partners, _ = counted(source, to, (n,))
   assert ends(source, to, (n,))[1] >= partners == senders
+
+
+def test_a_tile_has_parts_of_two_rows_where_smaller_steps_carry():
+  source = Side(layouts.grid((3, 66), (3, 1)), 0, (66, 2, 1))
+  blocks = Layout((Factor(66, 10, 1), Factor(3, 3, 0)))
+  to = Side(blocks, 0, (66, 2, 1))
+  assert ends(source, to, (3, 33, 2))[1] >= 2
+  assert counted(source, to, (3, 33, 2))[1] == 2
 
 
 def test_what_stays_is_copied_by_pieces():

@@ -124,12 +124,11 @@ def _alone(side: Side, shape: Sequence[int], d: int) -> Held:
   if rest:
     return Held(extent, extent, False)
   start = _lowest(side, shape) // unit % f.extent
-  # How far smaller steps lead along the same factor.
-  inside = sum(
-    (n - 1) * abs(s)
-    for n, s in zip(shape, side.strides)
-    if unit <= abs(s) < stride
+  # How far smaller steps lead along the same factor, or carry to it.
+  inside = _lowest(side, shape) % unit + sum(
+    (n - 1) * abs(s) for n, s in zip(shape, side.strides) if abs(s) < stride
   )
+  inside -= inside % unit
   even = not start % f.block and not f.block % step and inside < stride
   # Where longer steps lead, blocks must begin as well.
   even &= not any(
