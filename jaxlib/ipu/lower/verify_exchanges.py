@@ -113,13 +113,10 @@ def _verify(
       ("pieces that leave", both.begin.pieces, found.leaving_pieces),
       ("stretches that leave", leaving, found.leaving),
     ]
-    even &= not found.even
-  else:
-    even = False
   for what, most, count in bounds:
     if most < count:
       raise InvalidExchange(f"{count} {what}, {most} charged: {move}")
-  if even:
+  if alone and even and not found.even:
     raise InvalidExchange(f"words are torn: {move}")
 
 
@@ -141,8 +138,8 @@ def counted(
   end = strided(destination.offset, shape, destination.strides).reshape(-1)
   sender, at = _places(source.layout, begin)
   near, to = _places(destination.layout, end)
-  holders = sender + _replicas(source.layout)[:, None]
-  tile = near + _replicas(destination.layout)[:, None]
+  holders = sender + Layout((), source.layout.replicas).tiles()[:, None]
+  tile = near + Layout((), destination.layout.replicas).tiles()[:, None]
   missing = (tile[:, None] != holders).all(1)
   each = (x[missing] for x in np.broadcast_arrays(tile, to, sender, at))
   found = np.stack(list(each))
@@ -157,10 +154,10 @@ def counted(
   piece = np.append(True, ~(follows & (at[1:] == at[:-1] + 1)))
   stretch = np.append(True, ~follows)
   last = np.append(~follows, True)
-  ends = to[last] + 1
+  behind = to[last] + 1
   size = destination.layout.elements(tile[last])
   even = not (to[stretch] % grain).any()
-  even &= not (ends % grain * (ends < size)).any()
+  even &= not (behind % grain * (behind < size)).any()
   pairs = np.unique(np.stack((tile, sender)), axis=1)
   return Counted(
     np.bincount(tile),
@@ -215,12 +212,3 @@ def _places(layout: Layout, elements: Array) -> tuple[Array, Array]:
     tile += part * f.stride
     at = at * sizes_of_parts(f, part) + digit - part * f.block
   return tile, at
-
-
-def _replicas(layout: Layout) -> Array:
-  """How many tiles each replica is on from the first."""
-  found = np.zeros(1, np.int64)
-  for count, stride in layout.replicas:
-    steps = np.arange(count) * stride
-    found = (found[:, None] + steps).reshape(-1)
-  return found
