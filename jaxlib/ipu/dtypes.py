@@ -4,8 +4,8 @@ The numbers are PJRT's own (`PJRT_Buffer_Type`), so that a program, a buffer
 and the C API mean the same thing by the same number.
 
 Programs compute on the types of `STORED`. The others exist in graphs and at a
-program's boundary only: narrow types become bytes (passes/narrow.py), complex
-numbers pairs of real planes (passes/planes.py).
+program's boundary only: narrow types become bytes (passes/narrow_types.py),
+complex numbers pairs of real planes (passes/complex_planes.py).
 """
 
 from __future__ import annotations

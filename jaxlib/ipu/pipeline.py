@@ -30,15 +30,15 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.choices import Choices, smaller
 from jaxlib.ipu.options import active
 from jaxlib.ipu.passes import (
-  absorb,
-  count,
   dce,
   decompose,
-  fold,
+  fold_transposes,
   fuse,
-  keep,
-  rotate,
-  scalars,
+  fuse_producers,
+  partial_sorts,
+  rotate_loops,
+  sink_scalars,
+  trip_counts,
 )
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.target import Target
@@ -164,25 +164,26 @@ def _decompose(state: State, options: Options) -> None:
   module = state.module
   # Few programs need these passes: few import them.
   if not module.dtypes.isdisjoint(NARROW):
-    from jaxlib.ipu.passes import narrow
+    from jaxlib.ipu.passes import narrow_types
 
-    module.graph = narrow.narrow(module.graph)
+    module.graph = narrow_types.widen(module.graph)
     state.decomposed = True
   if not module.dtypes.isdisjoint(COMPLEX):
-    from jaxlib.ipu.passes import planes
+    from jaxlib.ipu.passes import complex_planes
 
-    decompose.decompose(module.graph, options.target, planes.handles)
-    module.graph = planes.planes(module.graph)
+    decompose.decompose(module.graph, options.target, complex_planes.handles)
+    module.graph = complex_planes.split_complex(module.graph)
     state.decomposed = True
   state.decomposed |= decompose.decompose(module.graph, options.target)
 
 
 def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
-  graph = rotate.rotate(count.count(fold.fold(state.module.graph)))
-  graph = keep.keep(dce.eliminate(graph))
-  graph = scalars.scalars(fuse.fuse(graph))
-  state.module.graph = dce.eliminate(absorb.absorb(graph))
+  graph = fold_transposes.fold_transposes(state.module.graph)
+  graph = rotate_loops.rotate_loops(trip_counts.find_trip_counts(graph))
+  graph = partial_sorts.shorten_sorts(dce.eliminate(graph))
+  graph = sink_scalars.sink_scalars(fuse.fuse(graph))
+  state.module.graph = dce.eliminate(fuse_producers.fuse_producers(graph))
 
 
 def _lower(state: State, options: Options) -> None:

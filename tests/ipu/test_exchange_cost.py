@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan import cost, layout
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.plan.traffic import Traffic, traffic
-from jaxlib.ipu.plan.walk import Side
 
 IPU1, IPU2 = machines.resolve("ipu1"), machines.resolve("ipu2")
 F32, F16, I32 = DType.F32, DType.F16, DType.I32

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
+from jaxlib.ipu.plan.default_layout import default_layout
 from jaxlib.ipu.plan.indexed_blocks import Windows, largest_cell
-from jaxlib.ipu.plan.spread import spread
 
 pytestmark = pytest.mark.ipu_only
 
@@ -64,7 +64,7 @@ def figures(epilogue):
 @given(windows(), targets)
 @hypothesis.settings(max_examples=60)
 def test_updates_take_what_was_estimated(w, target):
-  own = spread(target, w.windowed, 4)
+  own = default_layout(target, w.windowed, 4)
   found = indexed.updating(target, w, own, False, SUMS, cycles)
   plan, taken, w = found.plan, found.estimate, w.of_round(found.size)
   lookups, window = largest_cell(w, plan.partition)
@@ -81,7 +81,7 @@ def test_updates_take_what_was_estimated(w, target):
 @given(windows(), targets)
 @hypothesis.settings(max_examples=60)
 def test_slices_take_what_was_estimated(w, target):
-  own = spread(target, w.windowed, 4)
+  own = default_layout(target, w.windowed, 4)
   found = indexed.slicing(target, w, own, False, cycles)
   plan, taken, w = found.plan, found.estimate, w.of_round(found.size)
   lookups, window = largest_cell(w, plan.partition)
@@ -100,7 +100,7 @@ def test_slices_take_what_was_estimated(w, target):
 def test_rounds_stay_within_their_room(w, target, stays):
   """As far as single lookups do; together they are all there is."""
   w = w._replace(shape=(40 * w.shape[0], *w.shape[1:]))
-  own = spread(target, w.windowed, 4)
+  own = default_layout(target, w.windowed, 4)
   for share in (indexed.ROOMY, indexed.FRUGAL):
     limit = target.bytes_per_tile * share
     for found in (
@@ -123,7 +123,7 @@ def test_dimensions_that_indices_name_are_cut_as_one(data, target):
   for shape in (named, (math.prod(named),)):
     along = (-1,) * len(shape) + (1,)
     w = Windows((lookups, row), (*shape, row), along, 1, 4, 4)
-    own = spread(target, (math.prod(w.windowed),), 4)
+    own = default_layout(target, (math.prod(w.windowed),), 4)
     found.append(
       [
         indexed.updating(target, w, own, False, SUMS, cycles).plan,

@@ -26,9 +26,9 @@ from test_layout import mappings
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.plan import combine
 from jaxlib.ipu.plan import layout as layouts
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import grid, single
 from jaxlib.ipu.plan.traffic import traffic
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 from jaxlib.ipu.program.tile_memory import Trap

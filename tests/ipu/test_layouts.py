@@ -15,8 +15,8 @@ from jax import lax
 from jaxlib.ipu import pipeline, target
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.ops import control_flow
+from jaxlib.ipu.plan.default_layout import blocks, default_layout
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.spread import blocks, spread
 from jaxlib.ipu.program import container
 
 pytestmark = pytest.mark.ipu_only
@@ -387,7 +387,7 @@ def test_arrays_have_one_mapping_in_all_programs(f):
   program, _ = container.read(lowering_kit.compiled(f, [x], machine))
   for number in (*program.arguments, *program.results):
     tensor = program.tensors[number]
-    home = spread(machine, tuple(tensor.shape), 4)
+    home = default_layout(machine, tuple(tensor.shape), 4)
     assert Layout.from_record(program.mappings[tensor.mapping]) == home
 
 

@@ -13,11 +13,11 @@ from test_traffic import TILES, mapped, root_shape, views
 from jaxlib.ipu.lower import verify_exchanges
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Factor, Layout
 from jaxlib.ipu.plan.messages import VECTOR, messages, move, staying
 from jaxlib.ipu.plan.runs import runs
 from jaxlib.ipu.plan.traffic import traffic
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program.tile_memory import strided
 
 

@@ -9,10 +9,10 @@ from test_stretches import moves
 
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import linear
 from jaxlib.ipu.plan.runs import runs
-from jaxlib.ipu.plan.walk import Side
 
 
 def check(source: Side, destination: Side, shape: tuple[int, ...]) -> None:

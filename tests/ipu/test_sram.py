@@ -18,7 +18,7 @@ import jaxlib.ipu
 from jax.sharding import SingleDeviceSharding
 from jaxlib.ipu import target
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.plan.spread import spread
+from jaxlib.ipu.plan.default_layout import default_layout
 
 pytestmark = pytest.mark.ipu_only
 
@@ -56,14 +56,14 @@ def test_arrays_take_what_their_layout_gives_the_fullest_tile(
 ):
   """The two halves know the same layout; its first tile is the fullest."""
   machine = target.resolve("ipu2", num_tiles)
-  layout = spread(machine, tuple(shape), SIZE[dtype])
+  layout = default_layout(machine, tuple(shape), SIZE[dtype])
   held = layout.elements(np.arange(num_tiles)) * SIZE[dtype]
   assert held[0] == held.max()
   assert fullest_tile_bytes(dtype, shape, num_tiles) == held[0]
 
 
 def test_complex_numbers_take_the_layout_of_pairs(fullest_tile_bytes):
-  layout = spread(target.resolve("ipu2", None), (1000, 3, 2), 4)
+  layout = default_layout(target.resolve("ipu2", None), (1000, 3, 2), 4)
   expected = 4 * layout.max_elements
   assert fullest_tile_bytes(DType.C64, (1000, 3), 1472) == expected
 
@@ -72,7 +72,7 @@ def test_default_blocks_are_whole_words():
   machine = target.resolve("ipu2", None)
   for item_bytes in (1, 2, 4):
     for columns in (100, 1000, 1024):
-      rows = spread(machine, (columns, columns), item_bytes).factors[-1]
+      rows = default_layout(machine, (columns, columns), item_bytes).factors[-1]
       assert rows.block * item_bytes % 4 == 0 or rows.parts == 1
 
 
@@ -81,7 +81,7 @@ def test_default_blocks_are_whole_words():
 )
 def test_small_arrays_stay_in_rows(shape, parts):
   """Unless blocks of columns make cells smaller by a factor of 1.25."""
-  layout = spread(target.resolve("ipu2", None), shape, 4)
+  layout = default_layout(target.resolve("ipu2", None), shape, 4)
   assert tuple(f.parts for f in layout.factors) == parts
 
 

@@ -15,8 +15,8 @@ from test_stretches import moves
 from test_traffic import TILES
 
 from jaxlib.ipu.lower import verify_exchanges
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program.tile_memory import strided
 
 

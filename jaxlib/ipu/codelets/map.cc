@@ -14,7 +14,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
-#include "jaxlib/ipu/runtime/model/kernels/register_program/walk.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
@@ -42,7 +42,7 @@ constexpr size_t kFewCells = 16;
 
 // Where an output goes.
 struct Destination {
-  Walk walk;
+  StridedIterator iterator;
   uint8_t dtype;
   ConvertFn convert;  // null if register values are elements
   uint32_t item_size;
@@ -183,7 +183,7 @@ class MapKernel : public Kernel {
     for (size_t j = 0; j < destinations_.size(); ++j) {
       const Output& output = plan.outputs[j];
       slots[output.slot] =
-          destinations_[j].walk.Data(bases) + begin * output.width;
+          destinations_[j].iterator.Data(bases) + begin * output.width;
     }
     const Step& step = plan.steps[0];
     step.fn(step, Frame{slots, bases, nullptr, begin, end - begin});
@@ -191,7 +191,7 @@ class MapKernel : public Kernel {
 
   Item ItemOf(const Destination& d) const {
     const auto elements = static_cast<uint32_t>(size_);
-    return {d.walk.base(), d.walk.offset(), d.item_size * elements};
+    return {d.iterator.base(), d.iterator.offset(), d.item_size * elements};
   }
 
   // What computes nothing once for all elements needs no preparation.
@@ -229,7 +229,7 @@ class MapKernel : public Kernel {
     program_.EvalOne(memory, values);
     for (size_t j = 0; j < destinations_.size(); ++j) {
       const Destination& d = destinations_[j];
-      char* const to = d.walk.Data(memory.bases);
+      char* const to = d.iterator.Data(memory.bases);
       if (d.convert != nullptr) {
         d.convert(values + j, to, 1);
       } else if (d.item_size == 4) {
@@ -255,8 +255,8 @@ class MapKernel : public Kernel {
       const int64_t n = std::min(block, end - at);
       for (size_t j = 0; j < destinations_.size(); ++j) {
         const Destination& d = destinations_[j];
-        outs[j] =
-            d.direct() ? d.walk.Data(memory.bases) + at * d.item_size : nullptr;
+        outs[j] = d.direct() ? d.iterator.Data(memory.bases) + at * d.item_size
+                             : nullptr;
       }
       program_.Eval(state, at, n, outs);
       for (size_t j = 0; j < destinations_.size(); ++j) {
@@ -269,14 +269,14 @@ class MapKernel : public Kernel {
 
   static void Put(const Destination& d, const Memory& memory, int64_t at,
                   int64_t n, const void* values) {
-    char* data = d.walk.Data(memory.bases);
+    char* data = d.iterator.Data(memory.bases);
     if (d.dense) return d.convert(values, data + at * d.item_size, n);
     alignas(64) char staging[kStagingBytes];
     if (d.convert != nullptr) {
       d.convert(values, staging, n);
       values = staging;
     }
-    d.walk.Scatter(data, at, n, static_cast<const char*>(values));
+    d.iterator.Scatter(data, at, n, static_cast<const char*>(values));
   }
 
   RegisterProgram program_;
@@ -361,10 +361,10 @@ KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
           std::to_string(static_cast<int>(type)) +
           " is stored as element type " + std::to_string(view.dtype));
     }
-    Walk walk(shape, results[j]);
-    const bool dense = walk.dense();
-    destinations.push_back({std::move(walk), view.dtype, FindStore(view.dtype),
-                            view.item_size, dense});
+    StridedIterator iterator(shape, results[j]);
+    const bool dense = iterator.dense();
+    destinations.push_back({std::move(iterator), view.dtype,
+                            FindStore(view.dtype), view.item_size, dense});
     dtypes.push_back(view.dtype);
   }
   int64_t size = 1;

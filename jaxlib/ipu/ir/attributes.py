@@ -55,9 +55,9 @@ class Reduction:
 
   Attributes:
     dimensions: those that are reduced.
-    prologue: an `ipu.map`'s MapProgram (passes/absorb.py), whose outputs are
-      reduced; then the node's inputs are the map's operands and the start
-      values.
+    prologue: an `ipu.map`'s MapProgram (passes/fuse_producers.py), whose
+      outputs are reduced; then the node's inputs are the map's operands and
+      the start values.
   """
 
   dimensions: tuple[int, ...]

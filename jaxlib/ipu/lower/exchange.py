@@ -30,12 +30,12 @@ from jaxlib.ipu.lower.view import (
   dense_strides,
 )
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import move as moved
 from jaxlib.ipu.plan.messages import staying
 from jaxlib.ipu.plan.orders import Lying, ascending, in_memory, turned
 from jaxlib.ipu.plan.traffic import Traffic
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 

@@ -14,8 +14,8 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.traffic import traffic
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 
 

@@ -18,12 +18,12 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.plan.default_layout import SMALLEST_BYTES, default_layout
 from jaxlib.ipu.plan.indexed_blocks import Windows
 from jaxlib.ipu.plan.indexed_split import updates_in_place
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.plan.messages import move
-from jaxlib.ipu.plan.spread import SMALLEST_BYTES, spread
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 
 _SLICE = "stablehlo.dynamic_slice"
@@ -114,7 +114,7 @@ def _whole(
   """The sliced dimensions whole, a slice spread over tiles."""
   shape = value.shape
   one = tuple(1 if d in sliced else n for d, n in enumerate(shape))
-  spreading = spread(builder.target, one, SIZE[value.dtype], smallest)
+  spreading = default_layout(builder.target, one, SIZE[value.dtype], smallest)
   groups = refine(spreading.factors, one)
   assert groups is not None, "an even mapping keeps to dimensions"
   factors = [

@@ -14,10 +14,10 @@ from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.plan.default_layout import blocks
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.messages import move
-from jaxlib.ipu.plan.spread import blocks
-from jaxlib.ipu.plan.walk import Side
 
 _SLICE = "stablehlo.slice"
 # What works as well in one mapping as in another.

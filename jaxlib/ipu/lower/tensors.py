@@ -13,8 +13,8 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.location import UNKNOWN, resolve
 from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.plan.default_layout import default_layout
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -93,8 +93,8 @@ class Tensors:
     return View(root, 0, dense_strides(t.shape), t.shape, t.dtype)
 
   def default_layout(self, shape: Shape, dtype: DType) -> Layout:
-    """Where a tensor goes that has no better place (plan/spread.py)."""
-    return spread(self.target, shape, SIZE[dtype])
+    """Where a tensor goes that has no better place (plan/default_layout.py)."""
+    return default_layout(self.target, shape, SIZE[dtype])
 
   def new_root(
     self, shape: Shape, dtype: DType, layout: Layout | None = None

@@ -25,10 +25,10 @@ from jaxlib.ipu import codelets
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder, StepBuffers
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.plan.messages import ROW, between, messages, staying
 from jaxlib.ipu.plan.runs import WORD
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 
 # The call of an exchange's row: two base registers, the workers' barrier, the

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.local_copies import copies
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import Array, Layout, sizes_of_parts
 from jaxlib.ipu.plan.messages import ends, stretched
 from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.plan.traffic import traffic
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program.tile_memory import strided
 
 # Elements of the moves that are counted. Larger ones take too long.

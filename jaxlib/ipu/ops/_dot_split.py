@@ -14,11 +14,11 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost, cuts, matmul
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import WIDE, move
 from jaxlib.ipu.plan.runs import WORD
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 
 # A partition, and which operands have to be moved to it.

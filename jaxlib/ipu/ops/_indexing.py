@@ -19,11 +19,11 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.indexed_blocks import Windows
 from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.plan.layout import Factor, Layout, project, single
 from jaxlib.ipu.plan.messages import move
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 

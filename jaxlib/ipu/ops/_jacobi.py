@@ -16,7 +16,7 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.ops import _matrices
-from jaxlib.ipu.ops._matrices import spread
+from jaxlib.ipu.ops._matrices import broadcast
 
 # Sweeps converge quadratically: one that meets nothing larger than this,
 # relative to what it acts on, leaves what rounding leaves.
@@ -50,7 +50,7 @@ def rotate(
   c * first - s * second and s * first + c * second in Rutishauser's form, in
   which the rounding of c, which would add up over the rounds, has no place.
   """
-  s, h = spread(e, s, first.shape), spread(e, h, first.shape)
+  s, h = broadcast(e, s, first.shape), broadcast(e, h, first.shape)
   times = _matrices.scale
   up = times(e, e.add(second, times(e, first, h)), s)
   down = times(e, e.subtract(first, times(e, second, h)), s)
@@ -138,7 +138,7 @@ def orthogonal_rows(
     p, q, between = (e.reduce(v, 0, (rank + 1,), "add") for v in products)
     if rows.dtype in COMPLEX:  # turned, so that their product is real
       phase = e.reshape(_matrices.phase(e, between), (*batch, half, 1))
-      second = e.multiply(second, spread(e, phase, second.shape))
+      second = e.multiply(second, broadcast(e, phase, second.shape))
       between = e.abs(between)
     norm = e.sqrt(e.multiply(p, q))
     norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
@@ -158,8 +158,8 @@ def sort_rows(e: Emitter, keys: Value, rows: Value, descending: bool) -> Value:
   *batch, n = keys.shape
   rank = len(batch)
   shape = (*batch, n, n)
-  mine = spread(e, e.reshape(keys, (*batch, n, 1)), shape)
-  other = spread(e, e.reshape(keys, (*batch, 1, n)), shape)
+  mine = broadcast(e, e.reshape(keys, (*batch, n, 1)), shape)
+  other = broadcast(e, e.reshape(keys, (*batch, 1, n)), shape)
   if descending:
     mine, other = other, mine
   r, c = _matrices.rows_columns(e, shape)

@@ -42,7 +42,7 @@ def rows_columns(e: Emitter, shape: Shape) -> tuple[Value, Value]:
   return e.iota(DType.I32, shape, rank - 2), e.iota(DType.I32, shape, rank - 1)
 
 
-def spread(e: Emitter, operand: Value, shape: Sequence[int]) -> Value:
+def broadcast(e: Emitter, operand: Value, shape: Sequence[int]) -> Value:
   """Dimensions of extent 1 repeated."""
   return e.broadcast_in_dim(operand, shape, range(len(shape)))
 
@@ -137,7 +137,7 @@ def scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   power = e.reduce_precision(largest, bits, 0)
   usable = e.and_(e.compare(power, 0, "GT"), e.is_finite(power))
   power = e.reshape(e.select(usable, power, 1), (*batch, 1, 1))
-  return scale(e, matrix, spread(e, e.divide(1, power), matrix.shape)), power
+  return scale(e, matrix, broadcast(e, e.divide(1, power), matrix.shape)), power
 
 
 def diagonal(e: Emitter, matrix: Value, offset: int, count: int) -> Value:

@@ -23,6 +23,7 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
 from jaxlib.ipu.ops.concatenate import part
+from jaxlib.ipu.plan.default_layout import default_layout
 from jaxlib.ipu.plan.indexed import Found
 from jaxlib.ipu.plan.indexed_blocks import Windows
 from jaxlib.ipu.plan.indexed_cycles import candidates
@@ -33,7 +34,6 @@ from jaxlib.ipu.plan.indexed_split import (
   updates_in_place,
 )
 from jaxlib.ipu.plan.layout import Factor, Layout
-from jaxlib.ipu.plan.spread import spread
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
@@ -314,7 +314,7 @@ def _results(
 def _stack(builder: Builder, rounds: int, shape: Shape, dtype: DType) -> View:
   """A new root of `rounds` parts, each spread over the tiles alike."""
   target = builder.target
-  each = spread(target, shape, SIZE[dtype], target.data_path_bytes)
+  each = default_layout(target, shape, SIZE[dtype], target.data_path_bytes)
   layout = Layout((Factor(rounds, rounds, 0), *each.factors))
   even = builder.default_layout((rounds, *shape), dtype)
   if layout.max_elements > _MOST_UNEVEN * even.max_elements:

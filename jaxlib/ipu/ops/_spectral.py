@@ -17,7 +17,7 @@ from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.ops import _matrices, bisection, hessenberg, householder
-from jaxlib.ipu.ops._matrices import diagonal, part, put, spread, transpose
+from jaxlib.ipu.ops._matrices import broadcast, diagonal, part, put, transpose
 from jaxlib.ipu.ops.inverse_iteration import tridiagonal_vectors
 from jaxlib.ipu.program.isa import FactorKind
 
@@ -73,7 +73,7 @@ def eigenvectors(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   )
   vectors = _refined(e, a, put(e, vectors, lower, 1, 0), values)
   scale = e.reshape(scale, (*batch, 1))
-  return vectors, e.multiply(values, spread(e, scale, values.shape))
+  return vectors, e.multiply(values, broadcast(e, scale, values.shape))
 
 
 def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
@@ -91,9 +91,9 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
   shape, one = vectors.shape, (*batch, 1, 1)
   eps = float(np.finfo(NUMPY[values.dtype]).eps)
   norm = e.reduce(e.abs(values), 0, (rank,), "maximum")
-  norm = spread(e, e.reshape(norm, one), shape)
-  down = spread(e, e.reshape(values, (*batch, n, 1)), shape)
-  across = spread(e, e.reshape(values, (*batch, 1, n)), shape)
+  norm = broadcast(e, e.reshape(norm, one), shape)
+  down = broadcast(e, e.reshape(values, (*batch, n, 1)), shape)
+  across = broadcast(e, e.reshape(values, (*batch, 1, n)), shape)
   gap = e.subtract(across, down)
   mean = e.multiply(e.add(across, down), 0.5)
   rounding = e.multiply(norm, 2 * eps)

@@ -11,7 +11,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops import _matrices, hessenberg
-from jaxlib.ipu.ops._matrices import diagonal, spread, transpose
+from jaxlib.ipu.ops._matrices import broadcast, diagonal, transpose
 from jaxlib.ipu.ops.factorise import factors
 from jaxlib.ipu.plan import cuts
 from jaxlib.ipu.plan.layout import grid, project
@@ -76,7 +76,7 @@ def singular_values(e: Emitter, matrix: Value) -> Value | None:
 
 def _scaled_back(e: Emitter, values: Value, scale: Value) -> Value:
   scale = e.reshape(scale, (*values.shape[:-1], 1))
-  return e.multiply(values, spread(e, scale, values.shape))
+  return e.multiply(values, broadcast(e, scale, values.shape))
 
 
 def _lower(builder: Builder, node: Node) -> None:

@@ -9,7 +9,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _matrices
-from jaxlib.ipu.ops._matrices import part, spread
+from jaxlib.ipu.ops._matrices import broadcast, part
 from jaxlib.ipu.ops.factorise import factors, panel_width
 from jaxlib.ipu.program.isa import FactorKind
 
@@ -60,7 +60,7 @@ def factorise(e: Emitter, matrix: Value) -> Value:
   r, c = _matrices.rows_columns(e, a.shape)
   # A NaN reaches the last diagonal element, whichever column it began in.
   last = part(e, a, (n - 1, n), (n - 1, n)) if n else a
-  failed = spread(e, e.compare(last, last, "NE"), a.shape)
+  failed = broadcast(e, e.compare(last, last, "NE"), a.shape)
   a = e.select(failed, e.constant(float("nan"), a.dtype, ()), a)
   return e.select(e.compare(r, c, "GE"), a, 0)
 
@@ -79,12 +79,12 @@ def _factorise_block(e: Emitter, block: Value) -> Value:
     pivot = e.real(_matrices.row(e, column, j))
     positive = e.compare(pivot, 0, "GT")
     pivot = e.select(positive, e.sqrt(pivot), float("nan"))
-    pivot = spread(e, e.convert(pivot, a.dtype), tall)
+    pivot = broadcast(e, e.convert(pivot, a.dtype), tall)
     place = e.iota(DType.I32, tall, len(tall) - 2)
     column = e.select(e.compare(place, j, "EQ"), pivot, e.divide(column, pivot))
     column = e.select(e.compare(place, j, "GE"), column, 0)
-    across = spread(e, _matrices.adjoint(e, column), shape)
-    column = spread(e, column, shape)
+    across = broadcast(e, _matrices.adjoint(e, column), shape)
+    column = broadcast(e, column, shape)
     rest = e.subtract(a, e.multiply(column, across))
     a = e.select(e.compare(c, j, "GT"), rest, a)
     return e.select(e.compare(c, j, "EQ"), column, a)

@@ -1,6 +1,6 @@
-"""complex, real and imag: gone before anything is lowered (passes/planes.py).
+"""complex, real and imag, which passes/complex_planes.py removes.
 
-Of a real number, the real part is the number itself and the imaginary 0."""
+The real part of a real number is the number itself, its imaginary part 0."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, adjoin
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.default_layout import COARSER
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
-from jaxlib.ipu.plan.spread import COARSER
 
 
 def _concatenate(builder: Builder, node: Node) -> None:

@@ -42,7 +42,7 @@ def _while(builder: Builder, node: Node) -> None:
 
 
 def _repeat(builder: Builder, node: Node) -> None:
-  """A loop of `node.attributes` iterations (passes/count.py)."""
+  """A loop of `node.attributes` iterations (passes/trip_counts.py)."""
   (body,) = node.regions
   roots = _carry(builder, node, [body], node.attributes)
   steps = _iteration(builder, node, roots, node.attributes)

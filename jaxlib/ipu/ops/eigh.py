@@ -13,7 +13,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection
-from jaxlib.ipu.ops._matrices import part, spread
+from jaxlib.ipu.ops._matrices import broadcast, part
 
 
 def _read(operation: Any) -> bool:
@@ -47,19 +47,19 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   one = (*batch, 1, 1)
   shift = e.reshape(_bound(e, a), one)
   unit = _matrices.identity(e, a.shape, shift.dtype)
-  unit = e.multiply(unit, spread(e, shift, a.shape))
+  unit = e.multiply(unit, broadcast(e, shift, a.shape))
   rows = e.add(a, e.convert(unit, a.dtype))
   pad = [0] * rank + [n % 2, 0]
   rows = e.pad(rows, 0, [0] * len(pad), pad)
   rows = part(e, _jacobi.orthogonal_rows(e, rows, n), (0, n), (0, n))
   length = e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add")
   length = e.reshape(e.rsqrt(length), (*batch, n, 1))
-  rows = _matrices.scale(e, rows, spread(e, length, rows.shape))
+  rows = _matrices.scale(e, rows, broadcast(e, length, rows.shape))
   rows = _closer(e, rows)
   values = e.multiply(e.matmul(rows, a), _matrices.conjugate(e, rows))
   values = e.reduce(e.real(values), 0, (rank + 1,), "add")
   column = e.reshape(values, (*batch, n, 1))
-  column = e.multiply(column, spread(e, scale, column.shape))
+  column = e.multiply(column, broadcast(e, scale, column.shape))
   rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
   rows = _jacobi.sort_rows(e, values, rows, descending=False)
   vectors = _matrices.adjoint(e, part(e, rows, (0, n), (0, n)))

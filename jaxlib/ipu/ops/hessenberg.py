@@ -15,7 +15,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Decompose, Operation, define
 from jaxlib.ipu.ops import _matrices
-from jaxlib.ipu.ops._matrices import adjoint, conjugate, spread
+from jaxlib.ipu.ops._matrices import adjoint, broadcast, conjugate
 from jaxlib.ipu.ops.factorise import factors
 from jaxlib.ipu.ops.householder import reflector
 from jaxlib.ipu.program.isa import FactorKind
@@ -44,7 +44,7 @@ def hessenberg(
   a, tau = reduced(e, a, kind)
   r, c = _matrices.rows_columns(e, a.shape)
   stored = e.compare(r, e.add(c, 1), "GT")
-  a = e.select(stored, a, _matrices.scale(e, a, spread(e, scale, a.shape)))
+  a = e.select(stored, a, _matrices.scale(e, a, broadcast(e, scale, a.shape)))
   return a, tau
 
 
@@ -63,36 +63,36 @@ def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
     right_of = e.compare(c, j, "GT")
     x = _matrices.column(e, a, j)
     v, tau, packed = reflector(e, x, place, e.add(j, 1))
-    down, across = spread(e, v, shape), spread(e, adjoint(e, v), shape)
-    turned = e.multiply(e.matmul(a, v), spread(e, tau, tall))
-    a = e.subtract(a, e.multiply(spread(e, turned, shape), across))
+    down, across = broadcast(e, v, shape), broadcast(e, adjoint(e, v), shape)
+    turned = e.multiply(e.matmul(a, v), broadcast(e, tau, tall))
+    a = e.subtract(a, e.multiply(broadcast(e, turned, shape), across))
     turned = e.matmul(adjoint(e, v), a)
-    turned = e.multiply(turned, spread(e, conjugate(e, tau), turned.shape))
-    rest = e.subtract(a, e.multiply(down, spread(e, turned, shape)))
+    turned = e.multiply(turned, broadcast(e, conjugate(e, tau), turned.shape))
+    rest = e.subtract(a, e.multiply(down, broadcast(e, turned, shape)))
     a = e.select(right_of, rest, a)
-    a = e.select(e.compare(c, j, "EQ"), spread(e, packed, shape), a)
+    a = e.select(e.compare(c, j, "EQ"), broadcast(e, packed, shape), a)
     here = e.compare(e.iota(I32, wide, rank + 1), j, "EQ")
-    return [a, e.select(here, spread(e, tau, wide), taus)]
+    return [a, e.select(here, broadcast(e, tau, wide), taus)]
 
   def symmetric(j: Value, a: Value, taus: Value) -> list[Value]:
     """From both sides at once: A - w v^H - v w^H."""
     _, c = _matrices.rows_columns(e, shape)
     x = _matrices.column(e, a, j)
     v, tau, packed = reflector(e, x, place, e.add(j, 1))
-    w = e.multiply(e.matmul(a, v), spread(e, tau, tall))
+    w = e.multiply(e.matmul(a, v), broadcast(e, tau, tall))
     both = e.multiply(e.matmul(adjoint(e, v), w), conjugate(e, tau))
-    both = e.multiply(v, spread(e, e.multiply(both, 0.5), tall))
+    both = e.multiply(v, broadcast(e, e.multiply(both, 0.5), tall))
     w = e.select(e.compare(place, j, "GT"), e.subtract(w, both), 0)
 
     def outer(column: Value, row: Value) -> Value:
-      row = spread(e, adjoint(e, row), shape)
-      return e.multiply(spread(e, column, shape), row)
+      row = broadcast(e, adjoint(e, row), shape)
+      return e.multiply(broadcast(e, column, shape), row)
 
     a = e.subtract(e.subtract(a, outer(w, v)), outer(v, w))
     zero = e.constant(0, I32, ())
     a = e.dynamic_update_slice(a, packed, [*[zero] * (rank + 1), j])
     here = e.compare(e.iota(I32, wide, rank + 1), j, "EQ")
-    return [a, e.select(here, spread(e, tau, wide), taus)]
+    return [a, e.select(here, broadcast(e, tau, wide), taus)]
 
   first = [a, e.constant(0, a.dtype, wide)]
   body = symmetric if kind is FactorKind.TRIDIAGONAL else step
@@ -174,7 +174,7 @@ def pivoted(
     size = e.select(e.compare(order, 0, "LT"), np.inf, size)
     size = e.select(e.compare(column, j, "GE"), size, -1)
     most = e.reshape(e.reduce(size, -1, (rank + 1,), "maximum"), one)
-    found = e.compare(size, spread(e, most, wide), "EQ")
+    found = e.compare(size, broadcast(e, most, wide), "EQ")
     found = e.select(found, column, n)
     pivot = e.reshape(e.reduce(found, n, (rank + 1,), "minimum"), one)
     pivot = e.select(e.compare(pivot, n, "EQ"), j, pivot)  # all are NaN
@@ -182,24 +182,24 @@ def pivoted(
     def swapped(values: Value, c: Value) -> tuple[Value, Value]:
       """Columns j and `pivot` exchanged; what is in column j now."""
       tall = (*values.shape[:-1], 1)
-      chosen = e.compare(c, spread(e, pivot, values.shape), "EQ")
+      chosen = e.compare(c, broadcast(e, pivot, values.shape), "EQ")
       theirs = e.select(chosen, values, 0)
       theirs = e.reshape(e.reduce(theirs, 0, (rank + 1,), "add"), tall)
-      mine = spread(e, _matrices.column(e, values, j), values.shape)
+      mine = broadcast(e, _matrices.column(e, values, j), values.shape)
       values = e.select(chosen, mine, values)
       here = e.compare(c, j, "EQ")
-      return e.select(here, spread(e, theirs, values.shape), values), theirs
+      return e.select(here, broadcast(e, theirs, values.shape), values), theirs
 
     a, x = swapped(a, c)
     order, _ = swapped(order, column)
     v, tau, packed = reflector(e, x, place, j)
     turned = e.matmul(adjoint(e, v), a)
-    turned = e.multiply(turned, spread(e, conjugate(e, tau), wide))
-    rest = e.multiply(spread(e, v, shape), spread(e, turned, shape))
+    turned = e.multiply(turned, broadcast(e, conjugate(e, tau), wide))
+    rest = e.multiply(broadcast(e, v, shape), broadcast(e, turned, shape))
     a = e.select(e.compare(c, j, "GT"), e.subtract(a, rest), a)
-    a = e.select(e.compare(c, j, "EQ"), spread(e, packed, shape), a)
+    a = e.select(e.compare(c, j, "EQ"), broadcast(e, packed, shape), a)
     here = e.compare(e.iota(I32, narrow, rank + 1), j, "EQ")
-    return [a, order, e.select(here, spread(e, tau, narrow), taus)]
+    return [a, order, e.select(here, broadcast(e, tau, narrow), taus)]
 
   # Numbers of fixed columns are negative.
   fixed = e.compare(e.reshape(fixed, wide), 0, "NE")
@@ -208,7 +208,7 @@ def pivoted(
   a, order, tau = e.fori_loop(k, first, step)
   order = e.select(e.compare(order, 0, "LT"), e.add(order, n), order)
   r, c = _matrices.rows_columns(e, shape)
-  upper = _matrices.scale(e, a, spread(e, scale, shape))
+  upper = _matrices.scale(e, a, broadcast(e, scale, shape))
   a = e.select(e.compare(r, c, "GT"), a, upper)
   return a, e.reshape(order, (*batch, n)), e.reshape(tau, (*batch, k))
 

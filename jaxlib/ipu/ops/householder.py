@@ -15,7 +15,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _matrices
-from jaxlib.ipu.ops._matrices import part, put, spread
+from jaxlib.ipu.ops._matrices import broadcast, part, put
 from jaxlib.ipu.ops.factorise import factors, panel_width
 from jaxlib.ipu.program.isa import FactorKind
 
@@ -67,7 +67,7 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   if not k:
     return matrix, e.constant(0, a.dtype, (*batch, 0))
   r, c = _matrices.rows_columns(e, a.shape)
-  upper = _matrices.scale(e, a, spread(e, scale, a.shape))
+  upper = _matrices.scale(e, a, broadcast(e, scale, a.shape))
   a = e.select(e.compare(r, c, "GT"), a, upper)
   return a, e.concatenate(taus, len(batch))
 
@@ -88,15 +88,15 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
     v, tau, packed = reflector(e, x, place, j)
     across = e.matmul(_matrices.conjugate(e, v), a, transpose_lhs=True)
     turned = _matrices.conjugate(e, tau)
-    across = e.multiply(across, spread(e, turned, wide))
+    across = e.multiply(across, broadcast(e, turned, wide))
     rest = e.subtract(
-      a, e.multiply(spread(e, v, a.shape), spread(e, across, a.shape))
+      a, e.multiply(broadcast(e, v, a.shape), broadcast(e, across, a.shape))
     )
     _, c = _matrices.rows_columns(e, a.shape)
     a = e.select(e.compare(c, j, "GT"), rest, a)
-    a = e.select(e.compare(c, j, "EQ"), spread(e, packed, a.shape), a)
+    a = e.select(e.compare(c, j, "EQ"), broadcast(e, packed, a.shape), a)
     here = e.compare(e.iota(DType.I32, wide, rank + 1), j, "EQ")
-    return [a, e.select(here, spread(e, tau, wide), taus)]
+    return [a, e.select(here, broadcast(e, tau, wide), taus)]
 
   taus = e.constant(0, dtype, wide)
   a, taus = e.fori_loop(b, [panel, taus], step)
@@ -138,8 +138,8 @@ def reflector(
   tau = e.select(zero, 0, e.divide(e.subtract(beta, alpha), beta))
   beta = e.select(zero, alpha, beta)
   shift = e.select(zero, 1, e.subtract(alpha, beta))
-  tail = e.divide(tail, spread(e, shift, tall))
-  packed = e.select(at, spread(e, beta, tall), x)
+  tail = e.divide(tail, broadcast(e, shift, tall))
+  packed = e.select(at, broadcast(e, beta, tall), x)
   return e.select(at, 1, tail), tau, e.select(below, tail, packed)
 
 
@@ -153,10 +153,10 @@ def _reflectors(e: Emitter, panel: Value, tau: Value) -> tuple[Value, Value]:
   ones = e.select(e.compare(r, c, "EQ"), e.constant(1, panel.dtype, ()), 0)
   v = e.select(e.compare(r, c, "GT"), panel, ones)
   gram = e.matmul(v, _matrices.conjugate(e, v), transpose_lhs=True)
-  scaled = e.multiply(gram, spread(e, tau, gram.shape))
+  scaled = e.multiply(gram, broadcast(e, tau, gram.shape))
   inverse = _matrices.lower_inverse(e, scaled, unit=True)
   down = _matrices.transpose(e, tau)
-  return v, e.multiply(inverse, spread(e, down, gram.shape))
+  return v, e.multiply(inverse, broadcast(e, down, gram.shape))
 
 
 def product(

@@ -11,7 +11,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _matrices
-from jaxlib.ipu.ops._matrices import part, put, spread
+from jaxlib.ipu.ops._matrices import broadcast, part, put
 from jaxlib.ipu.ops.factorise import factors, panel_width
 from jaxlib.ipu.program.isa import FactorKind
 
@@ -81,13 +81,13 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value, Value]:
     x = _matrices.column(e, a, j)
     size = e.select(e.compare(place, j, "GE"), e.abs(x), -1)
     most = e.reduce(size, -1, (rank,), "maximum")
-    most = spread(e, e.reshape(most, one), tall)
+    most = broadcast(e, e.reshape(most, one), tall)
     found = e.select(e.compare(size, most, "EQ"), place, m)
     pivot = e.reshape(e.reduce(found, m, (rank,), "minimum"), one)
     pivot = e.select(e.compare(pivot, m, "EQ"), j, pivot)  # all are NaN
     mine = _matrices.row(e, a, j)
     theirs = _row_at(e, a, pivot)
-    here = spread(e, pivot, shape)
+    here = broadcast(e, pivot, shape)
 
     def swap(
       values: Value, r: Value, at: Value, up: Value, down: Value
@@ -95,25 +95,27 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value, Value]:
       other = e.select(e.compare(r, at, "EQ"), down, values)
       return e.select(e.compare(r, j, "EQ"), up, other)
 
-    a = swap(a, r, here, spread(e, theirs, shape), spread(e, mine, shape))
-    at = spread(e, pivot, tall)
-    head = spread(e, _matrices.column(e, theirs, j), tall)
-    x = swap(x, place, at, head, spread(e, _matrices.column(e, mine, j), tall))
+    a = swap(a, r, here, broadcast(e, theirs, shape), broadcast(e, mine, shape))
+    at = broadcast(e, pivot, tall)
+    head = broadcast(e, _matrices.column(e, theirs, j), tall)
+    x = swap(
+      x, place, at, head, broadcast(e, _matrices.column(e, mine, j), tall)
+    )
     zero = e.compare(head, 0, "EQ")
     x = e.divide(x, e.select(zero, 1, head))
     x = e.select(e.compare(place, j, "GT"), x, 0)
-    x = spread(e, x, shape)
-    rest = e.subtract(a, e.multiply(x, spread(e, theirs, shape)))
+    x = broadcast(e, x, shape)
+    rest = e.subtract(a, e.multiply(x, broadcast(e, theirs, shape)))
     a = e.select(e.compare(c, j, "GT"), rest, a)
     below = e.and_(e.compare(c, j, "EQ"), e.compare(r, j, "GT"))
     a = e.select(below, x, a)
-    old = spread(e, _row_at(e, order, pivot), tall)
+    old = broadcast(e, _row_at(e, order, pivot), tall)
     order = swap(
-      order, place, at, old, spread(e, _matrices.row(e, order, j), tall)
+      order, place, at, old, broadcast(e, _matrices.row(e, order, j), tall)
     )
     column = e.iota(I32, wide, rank + 1)
     pivots = e.select(
-      e.compare(column, j, "EQ"), spread(e, pivot, wide), pivots
+      e.compare(column, j, "EQ"), broadcast(e, pivot, wide), pivots
     )
     return [a, order, pivots]
 

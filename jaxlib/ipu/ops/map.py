@@ -16,8 +16,8 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.default_layout import COARSER, default_layout
 from jaxlib.ipu.plan.layout import Layout, project
-from jaxlib.ipu.plan.spread import COARSER, spread
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -199,7 +199,7 @@ def _finer(
   ):
     return None
   item_bytes = SIZE[results[0]]
-  return spread(target, shape, item_bytes, least * item_bytes)
+  return default_layout(target, shape, item_bytes, least * item_bytes)
 
 
 # Smaller tensors take less than an exchange: the way back counts.

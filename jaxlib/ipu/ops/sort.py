@@ -29,10 +29,10 @@ class Sorting:
 
   Attributes:
     dimension: along which.
-    keep: how many of the first elements anyone wants (passes/keep.py), which
-      is the results' extent along the dimension; None for all.
+    keep: how many of the first elements are used (passes/partial_sorts.py),
+      the results' extent along the dimension; None for all.
     number: the result, if any, that is no operand's but the places in their
-      row that elements had (passes/keep.py).
+      row that elements had (passes/partial_sorts.py).
   """
 
   dimension: int

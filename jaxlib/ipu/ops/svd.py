@@ -15,7 +15,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection, householder
-from jaxlib.ipu.ops._matrices import part, spread, transpose
+from jaxlib.ipu.ops._matrices import broadcast, part, transpose
 
 # Rows that eigenvectors of their products have turned hardly ever need any more
 # rotations [D]. Where they do, only small ones are skew: so many sweeps [G].
@@ -83,7 +83,7 @@ def factorise(
     found = bisection.singular_values(e, rows)
     if found is not None:
       back = e.reshape(scale, (*batch, 1))
-      return e.multiply(found, spread(e, back, found.shape)), matrix, matrix
+      return e.multiply(found, broadcast(e, back, found.shape)), matrix, matrix
   skew = None
   if n > 1 and _spectral.suits(e, rows, _SWEEPS_LEFT):
     gram = e.matmul(rows, transpose(e, rows))
@@ -100,7 +100,9 @@ def factorise(
   rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
   rows = _jacobi.sort_rows(e, s, rows, descending=True)
   column = e.real(part(e, rows, (0, n), (n, n + 1)))
-  s = e.reshape(e.multiply(column, spread(e, scale, column.shape)), (*batch, n))
+  s = e.reshape(
+    e.multiply(column, broadcast(e, scale, column.shape)), (*batch, n)
+  )
   if not vectors:
     return s, matrix, matrix
   rows = part(e, rows, (0, n), (0, n))
@@ -119,10 +121,12 @@ def _skew(e: Emitter, rows: Value) -> Value:
   norm = e.sqrt(_matrices.diagonal(e, gram, 0, n))
   most = e.reduce(norm, 0, (rank,), "maximum")
   longer = e.maximum(
-    spread(e, e.reshape(norm, (*batch, n, 1)), shape),
-    spread(e, e.reshape(norm, (*batch, 1, n)), shape),
+    broadcast(e, e.reshape(norm, (*batch, n, 1)), shape),
+    broadcast(e, e.reshape(norm, (*batch, 1, n)), shape),
   )
-  bound = e.multiply(longer, spread(e, e.reshape(most, (*batch, 1, 1)), shape))
+  bound = e.multiply(
+    longer, broadcast(e, e.reshape(most, (*batch, 1, 1)), shape)
+  )
   eps = float(np.finfo(NUMPY[rows.dtype]).eps)
   skew = e.compare(gram, e.multiply(bound, _ROUNDING * eps), "GT")
   r, c = _matrices.rows_columns(e, shape)
@@ -147,7 +151,7 @@ def _directions(e: Emitter, columns: Value, count: int) -> Value:
   )
   sign = e.pad(sign, one, [0] * len(pad[1:]), pad[1:])
   sign = e.reshape(sign, (*batch, 1, count))
-  return _matrices.scale(e, q, spread(e, sign, q.shape))
+  return _matrices.scale(e, q, broadcast(e, sign, q.shape))
 
 
 define(

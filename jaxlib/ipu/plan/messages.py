@@ -46,11 +46,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.runs import WORD, runs
 from jaxlib.ipu.plan.stretches import stretches
 from jaxlib.ipu.plan.traffic import Traffic, traffic
-from jaxlib.ipu.plan.walk import Side
 
 Array = npt.NDArray[np.int64]
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Factor, Layout
-from jaxlib.ipu.plan.walk import Side
 
 
 class Held(NamedTuple):

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.partners import factor, held, met
 from jaxlib.ipu.plan.traffic import Lines
-from jaxlib.ipu.plan.walk import Side
 
 WORD = 4
 

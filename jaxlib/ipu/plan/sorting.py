@@ -14,8 +14,8 @@ from jaxlib.ipu.codelets.sort import (
 )
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import cost, messages
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.walk import Side
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 

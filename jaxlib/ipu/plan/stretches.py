@@ -18,9 +18,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import Factor, Layout
-from jaxlib.ipu.plan.walk import Side
 
 
 class _Dim(NamedTuple):

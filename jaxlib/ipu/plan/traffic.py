@@ -1,12 +1,13 @@
 """What an exchange moves: for every tile, what it receives and what it sends.
 
-A move reads one view of a tensor and writes another: two affine walks of one
+A move reads one view of a tensor and writes another: two affine accesses of one
 iteration space. Each side's index splits into digits, one for each factor of
 the side's mapping, and a tile holds an interval of every digit. Dimensions of
 the iteration space that no factor cut in parts ties together count apart, so
 that every figure is a product over independent groups, each a closed form
-over the tile axis. Where a walk carries from one digit into the next, and the
-factors cannot be joined, the figures are bounds: all that a tile holds moves.
+over the tile axis. Where an access carries from one digit into the next, and
+the factors cannot be joined, the figures are bounds: all that a tile holds
+moves.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.plan.fitting import fit
-from jaxlib.ipu.plan.walk import Side, Walk, nested, rank
+from jaxlib.ipu.plan.affine import AffineAccess, Side, nested, rank
+from jaxlib.ipu.plan.common_factors import unify
 
 Array = npt.NDArray[np.int64]
 
 
 class Lines(NamedTuple):
   """What each tile holds of one side of a move, along dimensions of which one
-  walks memory element by element (inner), and along all others (outer); what of
-  both stays on its tile.
+  has stride 1 in memory (inner), and along all others (outer); what of both
+  stays on its tile.
 
   Attributes:
     length: elements along the inner dimensions that are contiguous.
@@ -154,7 +155,10 @@ class _Move:
     self._once = once
     self._ranked: dict[tuple[int, ...], Array] = {}
     self.lines: tuple[Lines, Lines] | tuple[()] = ()
-    self._source, self._destination = Walk(source), Walk(destination)
+    self._source, self._destination = (
+      AffineAccess(source),
+      AffineAccess(destination),
+    )
     # Steps of 1 are left out, and the source is walked forwards.
     dims = [
       (n, s, d)
@@ -163,8 +167,8 @@ class _Move:
     ]
     self._shape = [n for n, _, _ in dims]
     self._strides = [s for _, s, _ in dims], [d for _, _, d in dims]
-    walks = self._source, self._destination
-    self._fits = fit(walks, self._shape, self._strides)
+    accesses = self._source, self._destination
+    self._fits = unify(accesses, self._shape, self._strides)
 
   def count(self, tiles: Array) -> tuple[Array, Array, Array]:
     """Elements that each tile receives, sends, and has already."""
@@ -206,7 +210,7 @@ class _Move:
 
   def _walked(self, group: Sequence[int]) -> int:
     """Elements that are contiguous along a group's dimensions, on both sides;
-    0 where it does not walk them one by one."""
+    0 where it does not access them one by one."""
     near, far = self._strides
     length = 1
     for d in sorted(group, key=lambda d: near[d]):
@@ -224,34 +228,40 @@ class _Move:
         groups.remove(g)
       groups.append(sorted(d for g in met for d in g))
 
-    for walk in (self._source, self._destination):
-      for k, factor in enumerate(walk.factors):
-        mine = walk.dims(k)
-        if len(mine) > 1 and (factor.parts > 1 or not self._nests(walk, mine)):
+    for access in (self._source, self._destination):
+      for k, factor in enumerate(access.factors):
+        mine = access.dims(k)
+        if len(mine) > 1 and (
+          factor.parts > 1 or not self._nests(access, mine)
+        ):
           tie(mine)
     return groups
 
-  def _pairs(self, walk: Walk, dims: Sequence[int]) -> list[tuple[int, int]]:
+  def _pairs(
+    self, access: AffineAccess, dims: Sequence[int]
+  ) -> list[tuple[int, int]]:
     """(extent, step) of dimensions, largest step first."""
-    pairs = [(self._shape[d], abs(walk.step(d))) for d in dims]
+    pairs = [(self._shape[d], abs(access.step(d))) for d in dims]
     return sorted(pairs, key=lambda pair: -pair[1])
 
-  def _nests(self, walk: Walk, dims: Sequence[int]) -> bool:
-    return nested(self._pairs(walk, dims))
+  def _nests(self, access: AffineAccess, dims: Sequence[int]) -> bool:
+    return nested(self._pairs(access, dims))
 
   def _one_side(
-    self, walk: Walk, parts: list[Array], dims: Sequence[int]
+    self, access: AffineAccess, parts: list[Array], dims: Sequence[int]
   ) -> Array:
     """Different elements that a side's tiles hold along dimensions, or more."""
     count = np.array(1)
-    for k, factor in enumerate(walk.factors):
-      mine = [d for d in walk.dims(k) if d in dims]
+    for k, factor in enumerate(access.factors):
+      mine = [d for d in access.dims(k) if d in dims]
       if not mine:
         continue
-      pairs = self._pairs(walk, mine)
+      pairs = self._pairs(access, mine)
       size = math.prod(n for n, _ in pairs)
       if factor.parts > 1:
-        edges = self._edges(walk, k, mine) if nested(pairs) else walk.edges(k)
+        edges = (
+          self._edges(access, k, mine) if nested(pairs) else access.edges(k)
+        )
         count = count * np.minimum(edges[1:] - edges[:-1], size)[parts[k]]
       elif nested(pairs):
         count = count * size
@@ -311,38 +321,42 @@ class _Move:
     if backwards and len(order) > 1:
       return None
     begin, end = np.array(0), np.array(math.prod(self._shape[d] for d in dims))
-    for walk, parts, mine in (
+    for access, parts, mine in (
       (source, self._at.parts, ours),
       (destination, self._to.parts, theirs),
     ):
       if not mine:
         continue
-      low, high = self._ranks(walk, parts, mine, order)
-      if walk is destination and backwards:
+      low, high = self._ranks(access, parts, mine, order)
+      if access is destination and backwards:
         low, high = self._shape[dims[0]] - high, self._shape[dims[0]] - low
       begin, end = np.maximum(begin, low), np.minimum(end, high)
     both = np.maximum(end - begin, 0)
     return _Figures(wanted, held, both, both)
 
   def _ranks(
-    self, walk: Walk, parts: list[Array], mine: list[int], order: list[int]
+    self,
+    access: AffineAccess,
+    parts: list[Array],
+    mine: list[int],
+    order: list[int],
   ) -> tuple[Array, Array]:
     """The interval of an order of dimensions that each tile holds; `mine`,
     which one factor cuts, comes first in it."""
-    k = walk.cut(mine[0])
+    k = access.cut(mine[0])
     assert k is not None
-    ranks = self._edges(walk, k, mine)
+    ranks = self._edges(access, k, mine)
     if len(order) > len(mine):
       ranks = ranks * math.prod(self._shape[d] for d in order[len(mine) :])
     return ranks[parts[k]], ranks[1:][parts[k]]
 
-  def _edges(self, walk: Walk, k: int, mine: Sequence[int]) -> Array:
+  def _edges(self, access: AffineAccess, k: int, mine: Sequence[int]) -> Array:
     """How many indices of dimensions that nest lie before each edge of a
     factor."""
-    key = (walk is self._source, k, *sorted(mine))
+    key = (access is self._source, k, *sorted(mine))
     if key not in self._ranked:
-      limits = walk.edges(k) - walk.begin(k, mine, self._shape)
-      self._ranked[key] = rank(limits, self._pairs(walk, mine))
+      limits = access.edges(k) - access.begin(k, mine, self._shape)
+      self._ranked[key] = rank(limits, self._pairs(access, mine))
     return self._ranked[key]
 
   def _windows(self, dims: list[int]) -> _Figures | None:

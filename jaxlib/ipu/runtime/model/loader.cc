@@ -101,14 +101,14 @@ class Loader {
       if (p_.tensors[m.destination].root != m.destination) continue;
       if (std::count(m.shape.begin(), m.shape.end(), 0) > 0) continue;
       const program::Tensor& source = p_.tensors[m.source];
-      StatusOr<MoveWalk> walk =
+      StatusOr<MoveWalk> iterator =
           WalkSource(m, source, /*placed=*/source.root != m.source);
-      if (!walk.ok()) return At(walk.status(), s.location);
+      if (!iterator.ok()) return At(iterator.status(), s.location);
       CopyPlan plan{StorageOf(m.source), StorageOf(m.destination)};
-      plan.source.offset += walk->source_offset * plan.source.item_size;
+      plan.source.offset += iterator->source_offset * plan.source.item_size;
       plan.destination.offset +=
           m.destination_offset * plan.destination.item_size;
-      for (const MoveDim& dim : walk->dims) {
+      for (const MoveDim& dim : iterator->dims) {
         plan.source.shape.push_back(dim.extent);
         plan.source.strides.push_back(dim.source_stride);
         plan.destination.strides.push_back(dim.destination_stride);

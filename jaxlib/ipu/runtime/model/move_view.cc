@@ -54,16 +54,16 @@ void Split(MoveDim dim, const std::vector<Axis>& axes,
 
 StatusOr<MoveWalk> WalkSource(const program::Move& move,
                               const program::Tensor& source, bool placed) {
-  MoveWalk walk{move.source_offset, {}};
+  MoveWalk iterator{move.source_offset, {}};
   for (size_t d = 0; d < move.shape.size(); ++d) {
-    walk.dims.push_back(
+    iterator.dims.push_back(
         {move.shape[d], move.source_strides[d], move.destination_strides[d]});
   }
-  if (!placed) return walk;
+  if (!placed) return iterator;
 
   const std::vector<Axis> axes = AxesOf(source);
   std::vector<MoveDim> dims;
-  for (const MoveDim& dim : walk.dims) Split(dim, axes, dims);
+  for (const MoveDim& dim : iterator.dims) Split(dim, axes, dims);
 
   // Indices along each axis, lowest and highest: no carry may leave one axis
   // for the next, else steps in the root would differ.
@@ -72,7 +72,7 @@ StatusOr<MoveWalk> WalkSource(const program::Move& move,
   std::vector<int64_t> highest(axes.size());
   for (size_t k = 0; k < axes.size(); ++k) {
     const Axis& axis = axes[k];
-    const int64_t index = walk.source_offset / axis.dense % axis.extent;
+    const int64_t index = iterator.source_offset / axis.dense % axis.extent;
     offset += index * axis.stride;
     lowest[k] = highest[k] = index;
   }
@@ -91,15 +91,16 @@ StatusOr<MoveWalk> WalkSource(const program::Move& move,
   }
   for (size_t k = 0; k < axes.size(); ++k) {
     if (lowest[k] < 0 || highest[k] >= axes[k].extent) {
-      return Unimplemented(
-          "a move from placed tensor " + std::to_string(move.source) +
-          " walks across its dimensions in a way that is no view of its root; "
-          "name the root as the source of the move instead");
+      return Unimplemented("a move from placed tensor " +
+                           std::to_string(move.source) +
+                           " iterators across its dimensions in a way that is "
+                           "no view of its root; "
+                           "name the root as the source of the move instead");
     }
   }
-  walk.source_offset = offset;
-  walk.dims = std::move(dims);
-  return walk;
+  iterator.source_offset = offset;
+  iterator.dims = std::move(dims);
+  return iterator;
 }
 
 }  // namespace ipu::model

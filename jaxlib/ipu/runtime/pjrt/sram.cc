@@ -12,7 +12,8 @@
 namespace ipu {
 namespace {
 
-// As plan/spread.py has them; tests/ipu/test_sram.py holds the two together.
+// As plan/default_layout.py has them; tests/ipu/test_sram.py holds the two
+// together.
 constexpr int64_t kSmallestBytes = 128;
 constexpr double kCoarser = 1.25;
 constexpr int64_t kCoarsest = 8;

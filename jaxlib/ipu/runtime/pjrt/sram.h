@@ -1,8 +1,8 @@
 // What lives in a device's SRAM between calls, and whether more has room.
 //
 // Every array has the one tile mapping that its shape and type give it
-// (plan/spread.py). All of these begin on the first tile, and no other tile
-// has more of any of them: sums of what arrays take there are those of the
+// (plan/default_layout.py). All of these begin on the first tile, and no other
+// tile has more of any of them: sums of what arrays take there are those of the
 // fullest tile, without a look at the others.
 //
 // An array counts from the call that makes it, whether or not its contents are

@@ -44,13 +44,13 @@ bool Inside(const std::vector<int64_t>& shape, int64_t offset,
 
 bool Apart(const std::vector<int64_t>& shape,
            const std::vector<int64_t>& strides) {
-  std::vector<std::pair<int64_t, int64_t>> walks;  // strides and extents
+  std::vector<std::pair<int64_t, int64_t>> iterators;  // strides and extents
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] > 1) walks.emplace_back(std::abs(strides[d]), shape[d]);
+    if (shape[d] > 1) iterators.emplace_back(std::abs(strides[d]), shape[d]);
   }
-  std::sort(walks.begin(), walks.end());
+  std::sort(iterators.begin(), iterators.end());
   int64_t reach = 0;  // of an element inside of its root: no overflow
-  for (const auto& [stride, extent] : walks) {
+  for (const auto& [stride, extent] : iterators) {
     if (stride <= reach) return false;
     reach += (extent - 1) * stride;
   }

@@ -98,7 +98,7 @@ class StepValidator {
     const Tensor& t = p_.tensors[a.tensor];
     if (a.dims.size() != s.shape.size()) {
       return Corrupt("a compute set of ", s.shape.size(),
-                     " dimensions walks tensor ", a.tensor, " in ",
+                     " dimensions iterators tensor ", a.tensor, " in ",
                      a.dims.size());
     }
     std::vector<int64_t> last(t.shape.size(), 0);
@@ -106,7 +106,7 @@ class StepValidator {
     for (size_t d = 0; d < a.dims.size(); ++d) {
       const int32_t k = a.dims[d];
       if (k < -1 || k >= static_cast<int32_t>(t.shape.size())) {
-        return Corrupt("a compute set walks dimension ", k, " of tensor ",
+        return Corrupt("a compute set iterators dimension ", k, " of tensor ",
                        a.tensor, ", which has ", t.shape.size());
       }
       if (k < 0) continue;

@@ -168,13 +168,13 @@ class Compiler {
     const auto [slot, source] = pointers_[k];
     const Gpr r = kPointers[k];
     if (source == nullptr) return a.Load(r, Gpr::kRsi, slot * 8);
-    const Walk& walk = source->walk;
+    const StridedIterator& iterator = source->iterator;
     a.Load(r, Gpr::kRdi, offsetof(Frame, bases));
-    a.Load(r, r, static_cast<int32_t>(walk.base() * 8));
-    a.Move(Gpr::kRcx, static_cast<uint64_t>(walk.offset()));
+    a.Load(r, r, static_cast<int32_t>(iterator.base() * 8));
+    a.Move(Gpr::kRcx, static_cast<uint64_t>(iterator.offset()));
     a.Add(r, Gpr::kRcx);
     a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, begin));
-    a.AddScaled(r, Gpr::kRcx, static_cast<int>(walk.item_size()));
+    a.AddScaled(r, Gpr::kRcx, static_cast<int>(iterator.item_size()));
   }
 
   // The register that a value is in.
@@ -208,7 +208,7 @@ class Compiler {
   }
 
   void LoadElements(const Source& source, uint32_t width, int reg) {
-    const Address at = At({0, &source}, source.walk.item_size());
+    const Address at = At({0, &source}, source.iterator.item_size());
     const auto load = [&](VectorOp op) {
       body_.Vector(op, Memory(width, true), reg, 0, at);
     };

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "jaxlib/ipu/runtime/model/kernels/register_program/walk.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 

@@ -136,12 +136,12 @@ void PlanBuilder::LayOut() {
     own(1, (source->period + block) * source->width + kSlackBytes);
   }
   for (Source* source : panels_) {
-    const Walk& walk = source->walk;
-    const int64_t elements = source->panel_rows * walk.columns();
+    const StridedIterator& iterator = source->iterator;
+    const int64_t elements = source->panel_rows * iterator.columns();
     source->panel = static_cast<uint16_t>(plan_.offsets.size());
     plan_.grain = std::max(plan_.grain, elements);
     needed[source->panel] = true;
-    own(1, sizeof(PanelHeader) + elements * walk.item_size());
+    own(1, sizeof(PanelHeader) + elements * iterator.item_size());
   }
   plan_.staging = bytes;
   const bool staged = std::any_of(
@@ -166,9 +166,9 @@ void PlanBuilder::NumberSteps() {
     }
     if (!single()) continue;
     if (step.fn == PointAtOperand) {
-      const Walk& walk = SourceOf(step).walk;
+      const StridedIterator& iterator = SourceOf(step).iterator;
       plan_.in_place.push_back(
-          {step.d, walk.base(), walk.offset(), walk.item_size()});
+          {step.d, iterator.base(), iterator.offset(), iterator.item_size()});
     } else {
       plan_.one_steps.push_back(step);
       plan_.one_instructions.push_back(

@@ -15,24 +15,24 @@ constexpr int64_t kLongRow = 4096;
 
 Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
                      uint32_t width, Rate rate, PlanBuilder& builder) {
-  Source& source = builder.AddSource(Source{Walk(shape, operand),
+  Source& source = builder.AddSource(Source{StridedIterator(shape, operand),
                                             FindLoad(operand.view.dtype), width,
                                             operand.view.dtype});
-  const Walk& walk = source.walk;
+  const StridedIterator& iterator = source.iterator;
   const bool in_place = source.convert == nullptr;
-  const int64_t period = walk.period();
+  const int64_t period = iterator.period();
   if (rate != Rate::kBlock && !builder.single()) {
     const Place cell = builder.NewCell();
     builder.AddBringing(LoadUniform, source, cell, rate);
     return {cell};
   }
-  if (walk.dense() && in_place) {
+  if (iterator.dense() && in_place) {
     const Place place = builder.NewMoving(width);
     builder.AddBringing(PointAtOperand, source, place, rate);
     builder.Charge(0.01 * width);
     return {place};
   }
-  if (walk.dense()) {
+  if (iterator.dense()) {
     const Place place =
         builder.single() ? builder.NewCell() : builder.NewRegister(width);
     builder.AddBringing(LoadDense, source, place, rate);
@@ -48,9 +48,9 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     builder.AddBringing(PointIntoPattern, source, place, rate);
     return {place};
   }
-  const bool long_rows = walk.row() >= kLongRow;
+  const bool long_rows = iterator.row() >= kLongRow;
   if ((period > 0 || long_rows) && in_place) {
-    source.period = walk.row();
+    source.period = iterator.row();
     const Place home = builder.NewRegister(width);
     builder.SetHome(source, home);
     const Place place = builder.NewMoving();
@@ -58,7 +58,7 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     builder.Charge(0.01 * width);
     return {place, home};
   }
-  if (const int64_t rows = PanelRows(walk); rows > 0) {
+  if (const int64_t rows = PanelRows(iterator); rows > 0) {
     source.panel_rows = rows;
     builder.AddPanel(source);
     const Place home = builder.NewRegister(width);
@@ -88,8 +88,8 @@ Brought BringIota(const std::vector<int64_t>& shape,
     return {builder.NewConstant(&zero, width)};
   }
   static const Operand kNoOperand;
-  Source& source =
-      builder.AddSource(Source{Walk({}, kNoOperand), nullptr, width});
+  Source& source = builder.AddSource(
+      Source{StridedIterator({}, kNoOperand), nullptr, width});
   source.inner = 1;
   for (size_t d = iota.imm + 1; d < shape.size(); ++d) source.inner *= shape[d];
   source.extent = shape[iota.imm];

@@ -84,7 +84,7 @@ class Planner {
   };
 
   Status CheckLoads();
-  int64_t ChooseRow(const std::vector<Walk>& walks) const;
+  int64_t ChooseRow(const std::vector<StridedIterator>& iterators) const;
   void Classify();
   void FindDirectOutputs();
   void PlanOutputs();
@@ -130,12 +130,13 @@ Status Planner::CheckLoads() {
 
 // The shortest row within which an operand is the same, or after which it comes
 // again and need not be put together from its end and its beginning.
-int64_t Planner::ChooseRow(const std::vector<Walk>& walks) const {
+int64_t Planner::ChooseRow(
+    const std::vector<StridedIterator>& iterators) const {
   int64_t row = 0;
-  for (const Walk& walk : walks) {
-    if (walk.uniform()) continue;
-    const int64_t length = std::max(walk.run(), walk.period());
-    const bool wide = walk.item_size() == 8;
+  for (const StridedIterator& iterator : iterators) {
+    if (iterator.uniform()) continue;
+    const int64_t length = std::max(iterator.run(), iterator.period());
+    const bool wide = iterator.item_size() == 8;
     if (length < (wide ? kShortestWideRow : kShortestRow)) continue;
     row = row > 0 ? std::min(row, length) : length;
   }
@@ -146,14 +147,14 @@ int64_t Planner::ChooseRow(const std::vector<Walk>& walks) const {
 void Planner::Classify() {
   std::vector<bool> uniform(around_.num_operands, false), row = uniform;
   if (around_.operands) {
-    std::vector<Walk> walks;
+    std::vector<StridedIterator> iterators;
     for (const Operand& operand : *around_.operands) {
-      walks.emplace_back(around_.shape, operand);
+      iterators.emplace_back(around_.shape, operand);
     }
-    plan_.row = ChooseRow(walks);
-    for (size_t k = 0; k < walks.size(); ++k) {
-      uniform[k] = walks[k].uniform();
-      row[k] = uniform[k] || (plan_.row && walks[k].run() % plan_.row == 0);
+    plan_.row = ChooseRow(iterators);
+    for (size_t k = 0; k < iterators.size(); ++k) {
+      uniform[k] = iterators[k].uniform();
+      row[k] = uniform[k] || (plan_.row && iterators[k].run() % plan_.row == 0);
     }
   }
   program::Simplify(program_, row);
@@ -359,7 +360,8 @@ std::vector<uint8_t> Planner::StoredTypes() const {
   if (around_.results == nullptr) return dtypes;
   for (size_t j = 0; j < dtypes.size(); ++j) {
     const Operand& result = (*around_.results)[j];
-    if (Walk(around_.shape, result).dense()) dtypes[j] = result.view.dtype;
+    if (StridedIterator(around_.shape, result).dense())
+      dtypes[j] = result.view.dtype;
   }
   return dtypes;
 }

@@ -12,11 +12,11 @@ using program::RegisterType;
 // converted.
 void Gather(const Source& source, const Frame& f, int64_t begin, int64_t count,
             char* to) {
-  const char* data = source.walk.Data(f.bases);
+  const char* data = source.iterator.Data(f.bases);
   if (source.convert == nullptr) {
-    source.walk.Gather(data, begin, count, to);
+    source.iterator.Gather(data, begin, count, to);
   } else {
-    source.walk.Gather(data, begin, count, f.staging);
+    source.iterator.Gather(data, begin, count, f.staging);
     source.convert(f.staging, to, count);
   }
 }
@@ -32,19 +32,19 @@ void Iota(const Step& s, const Frame& f) {
 
 void PointAtOperand(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
-  f.slots[s.d] = source.walk.Data(f.bases) + f.begin * source.width;
+  f.slots[s.d] = source.iterator.Data(f.bases) + f.begin * source.width;
 }
 
 void LoadDense(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
-  const Walk& walk = source.walk;
-  source.convert(walk.Data(f.bases) + f.begin * walk.item_size(), f.slots[s.d],
-                 f.count);
+  const StridedIterator& iterator = source.iterator;
+  source.convert(iterator.Data(f.bases) + f.begin * iterator.item_size(),
+                 f.slots[s.d], f.count);
 }
 
 void LoadUniform(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
-  const char* data = source.walk.At(f.bases, f.begin);
+  const char* data = source.iterator.At(f.bases, f.begin);
   uint64_t bits = 0;
   if (source.convert != nullptr) {
     source.convert(data, &bits, 1);
@@ -76,7 +76,7 @@ void PointIntoPattern(const Step& s, const Frame& f) {
 void PointIntoRow(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
   if (f.begin % source.period + f.count <= source.period) {
-    f.slots[s.d] = const_cast<char*>(source.walk.At(f.bases, f.begin));
+    f.slots[s.d] = const_cast<char*>(source.iterator.At(f.bases, f.begin));
   } else {
     f.slots[s.d] = f.slots[source.home];
     Gather(source, f, f.begin, f.count, f.slots[s.d]);
@@ -85,24 +85,25 @@ void PointIntoRow(const Step& s, const Frame& f) {
 
 void PointIntoPanel(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
-  const Walk& walk = source.walk;
+  const StridedIterator& iterator = source.iterator;
   char* panel = f.slots[source.panel] + sizeof(PanelHeader);
   auto* header = reinterpret_cast<PanelHeader*>(f.slots[source.panel]);
   f.slots[s.d] = f.slots[source.home];
   for (int64_t done = 0; done < f.count;) {
     const int64_t at = f.begin + done;
-    const int64_t row = at / walk.columns() % walk.rows();
+    const int64_t row = at / iterator.columns() % iterator.rows();
     const int64_t in_panel = row % source.panel_rows;
-    const int64_t begin = (at / walk.columns() - in_panel) * walk.columns();
+    const int64_t begin =
+        (at / iterator.columns() - in_panel) * iterator.columns();
     const int64_t rows =
-        std::min(source.panel_rows, walk.rows() - (row - in_panel));
+        std::min(source.panel_rows, iterator.rows() - (row - in_panel));
     if (header->begin != begin) {
-      walk.GatherRows(walk.Data(f.bases), begin, rows, panel);
+      iterator.GatherRows(iterator.Data(f.bases), begin, rows, panel);
       header->begin = begin;
     }
     const int64_t n =
-        std::min(f.count - done, begin + rows * walk.columns() - at);
-    char* values = panel + (at - begin) * walk.item_size();
+        std::min(f.count - done, begin + rows * iterator.columns() - at);
+    char* values = panel + (at - begin) * iterator.item_size();
     char* home = f.slots[source.home] + done * source.width;
     if (source.convert != nullptr) {
       source.convert(values, home, n);
@@ -139,15 +140,16 @@ void FillPattern(const Source& source, const Frame& f, int64_t n,
 
 // Whole cache lines of the matrix's columns, and no more than fit the
 // second-level cache if possible.
-int64_t PanelRows(const Walk& walk) {
+int64_t PanelRows(const StridedIterator& iterator) {
   constexpr int64_t kPanelBytes = 128 << 10;
   constexpr int64_t kMostBytes = 2 << 20;
-  const int64_t line = 64 / walk.item_size();
-  if (!walk.transposed() || walk.rows() < 4 || walk.columns() < 4) return 0;
-  if (walk.columns() * 64 > kMostBytes) return 0;
-  const int64_t row_bytes = walk.columns() * walk.item_size();
+  const int64_t line = 64 / iterator.item_size();
+  if (!iterator.transposed() || iterator.rows() < 4 || iterator.columns() < 4)
+    return 0;
+  if (iterator.columns() * 64 > kMostBytes) return 0;
+  const int64_t row_bytes = iterator.columns() * iterator.item_size();
   const int64_t lines = std::max<int64_t>(kPanelBytes / row_bytes / line, 1);
-  return std::min(walk.rows(), lines * line);
+  return std::min(iterator.rows(), lines * line);
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

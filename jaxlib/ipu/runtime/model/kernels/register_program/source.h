@@ -8,14 +8,14 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
-#include "jaxlib/ipu/runtime/model/kernels/register_program/walk.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
 // What a step that brings an operand or an index needs to know.
 struct Source {
-  Walk walk;
+  StridedIterator iterator;
   ConvertFn convert;       // null if elements are register values
   uint32_t width;          // bytes of a register value
   uint8_t dtype = 0;       // of the elements
@@ -64,7 +64,7 @@ void FillPattern(const Source& source, const Frame& f, int64_t n,
 
 // How many rows of a transposed walk to lay out at a time; 0 if it is none or
 // that is not worth it.
-int64_t PanelRows(const Walk& walk);
+int64_t PanelRows(const StridedIterator& iterator);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -138,9 +138,10 @@ bool Tape::ReadLater(const Plan& plan, std::span<const TapeStep> steps,
       if (slot.kind == Slot::kMemory && Overlap(slot.item, item)) return true;
     }
     for (const Source& source : plan.sources) {
-      const Walk& walk = source.walk;
+      const StridedIterator& iterator = source.iterator;
       if (step.imm == reinterpret_cast<uint64_t>(&source) &&
-          Overlap({walk.base(), walk.offset(), walk.item_size()}, item)) {
+          Overlap({iterator.base(), iterator.offset(), iterator.item_size()},
+                  item)) {
         return true;
       }
     }

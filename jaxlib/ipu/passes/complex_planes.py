@@ -48,7 +48,7 @@ _MAP = "stablehlo.map"
 _PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
 
 
-def planes(graph: Graph) -> Graph:
+def split_complex(graph: Graph) -> Graph:
   """The graph without complex values, regions included."""
   return _Planes().entry(graph)
 

@@ -1,9 +1,9 @@
-"""Affine walks of tensors, in the digits that tile mappings cut.
+"""Affine accesses of tensors, in the digits that tile mappings cut.
 
 An index of a tensor splits into digits, one for each factor of the tensor's
-mapping (plan/layout.py), and a tile holds an interval of every digit. A walk
-that never carries from one digit into the next is a product of walks of single
-digits.
+mapping (plan/layout.py), and a tile holds an interval of every digit. An access
+that never carries from one digit into the next is a product of accesses of
+single digits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Touched(NamedTuple):
   first: npt.NDArray[np.bool_]
 
 
-class Walk:
+class AffineAccess:
   """One side's view of the iteration space, in digits.
 
   Attributes:
@@ -147,7 +147,7 @@ class Walk:
     return digit[0]
 
   def dims(self, k: int) -> list[int]:
-    """The dimensions that walk along a factor."""
+    """The dimensions that access along a factor."""
     return [d for d, digit in enumerate(self.digits) if digit and digit[0] == k]
 
   def step(self, d: int) -> int:
@@ -157,7 +157,7 @@ class Walk:
 
   def touched(self, tiles: Array) -> Touched:
     """The parts that tiles hold, and which tiles hold the digits along which
-    the walk is broadcast."""
+    the access is broadcast."""
     layout = self.side.layout
     if tuple(self.factors) != layout.factors:
       layout = dataclasses.replace(layout, factors=tuple(self.factors))

@@ -41,18 +41,18 @@ _WEIGHT = {
 }
 
 
-def absorb(graph: Graph) -> Graph:
+def fuse_producers(graph: Graph) -> Graph:
   """The graph with such reductions rewritten, regions included."""
-  _absorb(graph, users(graph))
+  _fuse(graph, users(graph))
   return graph
 
 
-def _absorb(graph: Graph, used_by: Users) -> None:
+def _fuse(graph: Graph, used_by: Users) -> None:
   # A map outside a loop stays outside, where it runs once.
   here = {id(n) for n in graph.nodes if n.op == MAP}
   for index, node in enumerate(graph.nodes):
     for region in node.regions:
-      _absorb(region, used_by)
+      _fuse(region, used_by)
     if node.op == REDUCE and _worthwhile(node, used_by, here):
       graph.nodes[index] = _merge(node, used_by)
   rounded: set[int] = set()

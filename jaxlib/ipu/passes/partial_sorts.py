@@ -19,7 +19,7 @@ from jaxlib.ipu.ops.sort import SORT, Sorting
 from jaxlib.ipu.passes import dce
 
 
-def keep(graph: Graph) -> Graph:
+def shorten_sorts(graph: Graph) -> Graph:
   """The graph with such sorts and reductions, regions included."""
   sorts: list[Node] = []
   reductions: list[Node] = []

@@ -14,12 +14,12 @@ from jaxlib.ipu.ir.registry import is_elementwise
 LONGEST = 16
 
 
-def rotate(graph: Graph) -> Graph:
+def rotate_loops(graph: Graph) -> Graph:
   """The graph with its loops rewritten, regions included."""
   nodes: list[Node] = []
   for node in graph.nodes:
     for region in node.regions:
-      rotate(region)
+      rotate_loops(region)
     if node.op == "stablehlo.while" and _is_simple(node.regions[0]):
       nodes += _rotate(node)
     else:

@@ -1,4 +1,4 @@
-#include "jaxlib/ipu/runtime/model/kernels/register_program/walk.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -131,7 +131,8 @@ void ForRows(const Dimensions& dims, size_t outer, int64_t extent, T* data,
 
 }  // namespace
 
-Walk::Walk(const std::vector<int64_t>& shape, const Operand& operand)
+StridedIterator::StridedIterator(const std::vector<int64_t>& shape,
+                                 const Operand& operand)
     : base_(operand.view.base),
       offset_(operand.view.offset),
       item_size_(operand.view.item_size) {
@@ -148,52 +149,52 @@ Walk::Walk(const std::vector<int64_t>& shape, const Operand& operand)
   }
 }
 
-bool Walk::uniform() const {
+bool StridedIterator::uniform() const {
   return dimensions_.empty() ||
          (dimensions_.size() == 1 && dimensions_[0].stride == 0);
 }
 
-bool Walk::dense() const {
+bool StridedIterator::dense() const {
   return dimensions_.empty() ||
          (dimensions_.size() == 1 && dimensions_[0].stride == 1);
 }
 
-int64_t Walk::run() const {
+int64_t StridedIterator::run() const {
   return !dimensions_.empty() && dimensions_.back().stride == 0
              ? dimensions_.back().extent
              : 1;
 }
 
-int64_t Walk::period() const {
+int64_t StridedIterator::period() const {
   return dimensions_.size() == 2 && dimensions_[0].stride == 0 &&
                  dimensions_[1].stride == 1
              ? dimensions_[1].extent
              : 0;
 }
 
-int64_t Walk::row() const {
+int64_t StridedIterator::row() const {
   return dimensions_.size() >= 2 && dimensions_.back().stride == 1
              ? dimensions_.back().extent
              : 0;
 }
 
-bool Walk::transposed() const {
+bool StridedIterator::transposed() const {
   const size_t n = dimensions_.size();
   return n >= 2 && dimensions_[n - 2].stride == 1 &&
          dimensions_[n - 1].stride != 0 && dimensions_[n - 1].stride != 1;
 }
 
-int64_t Walk::Locate(int64_t begin, int64_t* index) const {
+int64_t StridedIterator::Locate(int64_t begin, int64_t* index) const {
   return LocateIn(dimensions_, dimensions_.size(), begin, index);
 }
 
-const char* Walk::At(char* const* bases, int64_t index) const {
+const char* StridedIterator::At(char* const* bases, int64_t index) const {
   int64_t indices[program::kHighestRank];
   return Data(bases) + Locate(index, indices) * item_size_;
 }
 
-void Walk::GatherRows(const char* data, int64_t begin, int64_t rows,
-                      char* to) const {
+void StridedIterator::GatherRows(const char* data, int64_t begin, int64_t rows,
+                                 char* to) const {
   int64_t index[program::kHighestRank];
   const int64_t item = item_size_;
   Transpose(item, rows, columns(), data + Locate(begin, index) * item,
@@ -201,7 +202,8 @@ void Walk::GatherRows(const char* data, int64_t begin, int64_t rows,
 }
 
 template <typename T, bool kGather>
-void Walk::Move(T* data, int64_t begin, int64_t count, T* block) const {
+void StridedIterator::Move(T* data, int64_t begin, int64_t count,
+                           T* block) const {
   if (ShortRows rows; count >= ShortRows::kWorth &&
                       rows.Make(dimensions_, sizeof(T), kGather)) {
     return ForRows(
@@ -228,21 +230,21 @@ void Walk::Move(T* data, int64_t begin, int64_t count, T* block) const {
 }
 
 template <bool kGather>
-void Walk::MoveItems(char* data, int64_t begin, int64_t count,
-                     char* block) const {
+void StridedIterator::MoveItems(char* data, int64_t begin, int64_t count,
+                                char* block) const {
   WithItem(item_size_, [&]<typename T>(T) {
     Move<T, kGather>(reinterpret_cast<T*>(data), begin, count,
                      reinterpret_cast<T*>(block));
   });
 }
 
-void Walk::Gather(const char* data, int64_t begin, int64_t count,
-                  char* to) const {
+void StridedIterator::Gather(const char* data, int64_t begin, int64_t count,
+                             char* to) const {
   MoveItems<true>(const_cast<char*>(data), begin, count, to);
 }
 
-void Walk::Scatter(char* data, int64_t begin, int64_t count,
-                   const char* from) const {
+void StridedIterator::Scatter(char* data, int64_t begin, int64_t count,
+                              const char* from) const {
   MoveItems<false>(data, begin, count, const_cast<char*>(from));
 }
 

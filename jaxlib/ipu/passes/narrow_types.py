@@ -49,7 +49,7 @@ _UNSIGNED = {2: DType.U2, 4: DType.U4}
 _SIGNED = {2: DType.I2, 4: DType.I4}
 
 
-def narrow(graph: Graph) -> Graph:
+def widen(graph: Graph) -> Graph:
   """The graph without values of narrow types, regions included."""
   return _Narrow().graph(graph)
 

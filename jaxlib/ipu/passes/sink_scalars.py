@@ -19,7 +19,7 @@ _BROADCAST = "stablehlo.broadcast_in_dim"
 _VIEWS = (_BROADCAST, "stablehlo.reshape")
 
 
-def scalars(graph: Graph) -> Graph:
+def sink_scalars(graph: Graph) -> Graph:
   """The graph with such maps merged, regions included."""
   if _any(graph):
     _merge_all(graph, users(graph))

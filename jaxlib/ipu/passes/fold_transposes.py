@@ -12,7 +12,7 @@ from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.ir.graph import Graph, Node, Users, users
 
 
-def fold(graph: Graph) -> Graph:
+def fold_transposes(graph: Graph) -> Graph:
   """The graph with such pairs rewritten, regions included."""
   _fold(graph, users(graph))
   return graph

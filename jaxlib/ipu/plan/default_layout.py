@@ -18,7 +18,7 @@ SMALLEST_BYTES = 128
 COARSER = 1.25
 
 
-def spread(
+def default_layout(
   target: Target,
   shape: tuple[int, ...],
   item_bytes: int,

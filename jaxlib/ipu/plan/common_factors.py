@@ -1,4 +1,4 @@
-"""Brings both sides of a move to dimensions that each walk along one factor.
+"""Brings both sides of a move to dimensions that each access along one factor.
 
 Then figures of a dimension are independent of the others', but for those that
 one factor cuts together (traffic.py).
@@ -6,38 +6,40 @@ one factor cuts together (traffic.py).
 
 from __future__ import annotations
 
+from jaxlib.ipu.plan.affine import AffineAccess
 from jaxlib.ipu.plan.layout import Factor, split_factor
-from jaxlib.ipu.plan.walk import Walk
 
-Walks = tuple[Walk, Walk]  # of the source and of the destination
+Accesses = tuple[
+  AffineAccess, AffineAccess
+]  # of the source and of the destination
 Strides = tuple[list[int], list[int]]  # of both sides, by dimension
 
 
-def fit(walks: Walks, shape: list[int], strides: Strides) -> bool:
+def unify(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
   """Finds the digits of both sides; whether there are any.
 
   Args:
-    walks: the sides; their factors are joined and split where that helps.
+    accesses: the sides; their factors are joined and split where that helps.
     shape: the iteration space, whose dimensions are split for it.
     strides: as `shape`.
   """
-  fits = _fit(walks, shape, strides)
-  while fits and _untie(walks, shape, strides):
+  fits = _fit(accesses, shape, strides)
+  while fits and _untie(accesses, shape, strides):
     pass
   return fits
 
 
-def _fit(walks: Walks, shape: list[int], strides: Strides) -> bool:
+def _fit(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
   while True:
     again = False
-    for walk, steps in zip(walks, strides, strict=True):
-      found = walk.fit(shape, steps)
+    for access, steps in zip(accesses, strides, strict=True):
+      found = access.fit(shape, steps)
       if found is False:
         return False
       if found is not True:
         _split(shape, strides, *found)
         # Factors that were joined may fit the smaller dimensions apart.
-        for other in walks:
+        for other in accesses:
           other.reset()
         again = True
         break
@@ -51,26 +53,28 @@ def _split(shape: list[int], strides: Strides, d: int, inner: int) -> None:
     steps[d : d + 1] = [steps[d] * inner, steps[d]]
 
 
-def _untie(walks: Walks, shape: list[int], strides: Strides) -> bool:
+def _untie(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
   """Splits a factor that cuts dimensions together, where the other side's
   factors cut them apart or in another order; whether there was one."""
-  for walk, other, steps in zip(walks, walks[::-1], strides, strict=True):
-    for k, factor in enumerate(walk.factors):
-      dims = sorted(walk.dims(k), key=lambda d: -abs(walk.step(d)))
+  for access, other, steps in zip(
+    accesses, accesses[::-1], strides, strict=True
+  ):
+    for k, factor in enumerate(access.factors):
+      dims = sorted(access.dims(k), key=lambda d: -abs(access.step(d)))
       cut = [d for d in dims if other.cut(d) is not None]
       alike = len({other.cut(d) for d in cut}) < 2
       if factor.parts <= 1 or (alike and cut == dims[: len(cut)]):
         continue
-      for inner in (abs(walk.step(d)) for d in dims[:-1]):
+      for inner in (abs(access.step(d)) for d in dims[:-1]):
         if inner > 1 and factor.extent % inner == 0:
           pieces = split_factor(factor, inner)
-          if pieces and _fits_with(walk, k, pieces, shape, steps):
+          if pieces and _fits_with(access, k, pieces, shape, steps):
             return True
   return False
 
 
 def _fits_with(
-  walk: Walk,
+  access: AffineAccess,
   k: int,
   pieces: tuple[Factor, Factor],
   shape: list[int],
@@ -78,10 +82,10 @@ def _fits_with(
 ) -> bool:
   """Takes `pieces` for factor k, if there are digits with them, and none are
   joined for it: there are not more factors than dimensions."""
-  before = walk.factors
-  walk.factors = [*before[:k], *pieces, *before[k + 1 :]]
-  if walk.fit(shape, steps) is True and len(walk.factors) > len(before):
+  before = access.factors
+  access.factors = [*before[:k], *pieces, *before[k + 1 :]]
+  if access.fit(shape, steps) is True and len(access.factors) > len(before):
     return True
-  walk.factors = before
-  walk.fit(shape, steps)
+  access.factors = before
+  access.fit(shape, steps)
   return False

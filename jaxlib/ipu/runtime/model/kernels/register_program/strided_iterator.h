@@ -1,7 +1,7 @@
 // A tensor's elements in the order of a flat (row-major) iteration space.
 
-#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_WALK_H_
-#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_WALK_H_
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_STRIDED_ITERATOR_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_STRIDED_ITERATOR_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace ipu::model::IPU_SIMD_NS {
 // Gather may write this much beyond what it was asked for.
 inline constexpr size_t kSlackBytes = 64;
 
-class Walk {
+class StridedIterator {
  public:
-  Walk(const std::vector<int64_t>& shape, const Operand& operand);
+  StridedIterator(const std::vector<int64_t>& shape, const Operand& operand);
 
   // The same element everywhere.
   bool uniform() const;
@@ -82,4 +82,4 @@ void FillIota(int64_t inner, int64_t extent, int64_t begin, int64_t count,
 
 }  // namespace ipu::model::IPU_SIMD_NS
 
-#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_WALK_H_
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_STRIDED_ITERATOR_H_

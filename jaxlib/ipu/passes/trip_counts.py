@@ -14,11 +14,11 @@ from jaxlib.ipu.ops.control_flow import REPEAT
 from jaxlib.ipu.program.isa import Opcode
 
 
-def count(graph: Graph) -> Graph:
+def find_trip_counts(graph: Graph) -> Graph:
   """The graph with such loops rewritten, regions included."""
   for node in graph.nodes:
     for region in node.regions:
-      count(region)
+      find_trip_counts(region)
     if node.op == "stablehlo.while":
       trips = _trip_count(node)
       if trips is not None:
