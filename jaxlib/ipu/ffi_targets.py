@@ -184,6 +184,7 @@ def _program(
     arguments=arguments,
     results=list(range(len(operands), len(types))),
     host_types=[],
+    layouts=[],
     aliases=[],
     donors=[],
     arena_bytes=0,

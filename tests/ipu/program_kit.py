@@ -224,6 +224,7 @@ class Kit:
       arguments=self.arguments,
       results=self.results,
       host_types=[],
+      layouts=[],
       aliases=[],
       donors=[],
       arena_bytes=self.arena,

@@ -75,6 +75,18 @@ def run_on_no_tiles(program):
   program.target.num_tiles = 0
 
 
+def lay_out_other_elements(program):
+  program.layouts[0].mapping = program.tensors[program.arguments[1]].mapping
+
+
+def lay_out_what_is_not_there(program):
+  program.layouts[0].number = 2
+
+
+def move_for_less_than_nothing(program):
+  program.layouts[0].from_default.exchange_cycles = -1.0
+
+
 CHANGES = [
   (write_to_the_argument, "which is an argument or a constant"),
   (write_outside, "reads or writes index"),
@@ -91,6 +103,25 @@ def test_nothing_changed(ipu, serialised):
   loaded = load(ipu, serialised, lambda program: None)
   x = jax.device_put(np.arange(64, dtype=np.float32), ipu)
   np.testing.assert_array_equal(loaded(x)[0], np.arange(64) + 1)
+
+
+LAYOUT_CHANGES = [
+  (lay_out_other_elements, "none of its elements"),
+  (lay_out_what_is_not_there, "has a layout but does not exist"),
+  (move_for_less_than_nothing, "a step that costs -1"),
+]
+
+
+@pytest.mark.parametrize(
+  "change, said", LAYOUT_CHANGES, ids=[c.__name__ for c, _ in LAYOUT_CHANGES]
+)
+def test_changed_layouts_are_refused(ipu, change, said):
+  x, w = np.ones((1, 512), np.float32), np.ones((512, 512), np.float32)
+  with jax.default_device(ipu):
+    compiled = jax.jit(lambda w, x: x @ w).lower(w, x).compile()
+  serialised = serialize_executable.serialize(compiled)
+  with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+    load(ipu, serialised, change)
 
 
 @pytest.mark.parametrize(

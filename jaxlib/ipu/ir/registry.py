@@ -21,6 +21,9 @@ Lower = Callable[[Any, "Node"], None]
 Decompose = Callable[["Emitter", "Node"], "Sequence[Value] | None"]
 # MLIR operation -> `Node.attributes`.
 Read = Callable[[Any], Any]
+# (target, node, operand number, view): where a node would like an operand, a
+# view of a root of that many elements; None where it does not mind.
+Prefers = Callable[[Any, "Node", int, Any], Any]
 # (code, values of the inputs, node) -> value of the result
 Emit = Callable[[Any, list[int], "Node"], int]
 
@@ -51,6 +54,8 @@ class Operation:
     elementwise: the register-program row of an operation that fuses.
     decompose: replaces the node by simpler ones (passes/decompose.py).
     is_view: lowering moves nothing (the result is a view of its input).
+    prefers: the tile mapping that a node would like an operand's root to have
+      (lower/consumer_layouts.py).
     has_effect: whether a node does something beside defining its results: it
       stays, and so does the order of such nodes. None: no node does.
   """
@@ -61,6 +66,7 @@ class Operation:
   elementwise: Row | None = None
   decompose: Decompose | None = None
   is_view: bool = False
+  prefers: Prefers | None = None
   has_effect: Callable[[Node], bool] | None = None
 
 

@@ -29,6 +29,8 @@ class Choices:
       slice by slice need not be spread evenly.
     keeps: copies that exchanges have made stay for later operations.
     boxes: loops may lay out stencils in boxes.
+    layouts: arguments and loop state may be where products want them
+      (lower/consumer_layouts.py).
     carried: other mappings than the usual of values that loops carry.
     wide: the matrix unit may load 128 bits of weights at a time, which then
       have to be in interleaved memory.
@@ -39,6 +41,7 @@ class Choices:
   hoists: bool = True
   keeps: bool = True
   boxes: bool = True
+  layouts: bool = True
   carried: Carried = dataclasses.field(default_factory=dict)
   wide: bool = True
   frugal: bool = False
@@ -51,6 +54,8 @@ class Used:
   Attributes:
     hoists, keeps, boxes: whether it did what it might.
     indexes: whether there are steps whose places are known at run time.
+    carries: whether loops carry anything where products want it.
+    layouts: of arguments that are not in their default layout, by number.
     leaves: where bodies of loops leave what they carry, if it costs much to
       move it back to where an iteration finds it.
   """
@@ -59,6 +64,8 @@ class Used:
   keeps: bool = False
   boxes: bool = False
   indexes: bool = False
+  carries: bool = False
+  layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
   leaves: Carried = dataclasses.field(default_factory=dict)
 
 
@@ -68,8 +75,11 @@ def smaller(choices: Choices, used: Used) -> Iterator[Choices]:
   if used.keeps:
     choices = dataclasses.replace(choices, keeps=False)
     yield choices
-  least = Choices(hoists=False, keeps=False, boxes=False, wide=choices.wide)
-  if used.hoists or used.boxes or choices.carried:
+  least = Choices(
+    hoists=False, keeps=False, boxes=False, layouts=False, wide=choices.wide
+  )
+  used_layouts = used.layouts or used.carries or choices.carried
+  if used.hoists or used.boxes or used_layouts:
     yield least
   if used.indexes:
     frugal = dataclasses.replace(least, frugal=True)

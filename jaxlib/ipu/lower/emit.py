@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower import totals
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.host_time import host_seconds
 from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.lower.tensors import TensorInfo
+from jaxlib.ipu.lower.view import dense_strides
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
 
 
@@ -24,10 +29,12 @@ def program(
   tensors = [_tensor(builder, t) for t in builder.tensors]
   sums = totals.totals(builder.steps, builder.tensors)
   target = builder.target
+  layouts = _layouts(builder, module, arguments)
   analysis = totals.analysis(
     target,
     sums,
     memory,
+    layouts,
     [builder.tensors[a] for a in arguments],
     [builder.tensors[r] for r in results],
   )
@@ -41,6 +48,7 @@ def program(
     arguments=arguments,
     results=results,
     host_types=_host_types(builder, module, arguments, results),
+    layouts=layouts,
     aliases=[schema.Alias(i, j) for i, j in module.aliases],
     donors=module.donors,
     arena_bytes=arena_bytes,
@@ -69,6 +77,33 @@ def _host_types(
             int(is_result), i, dtype, list(shape), list(order), int(on_host)
           )
         )
+  return out
+
+
+def _layouts(
+  builder: Builder, module: Module, arguments: list[int]
+) -> list[schema.ArrayLayout]:
+  """Those arguments, and results that replace them, that are not in their
+  default layout."""
+  out = []
+  for i, layout in builder.used.layouts.items():
+    info = builder.tensors[arguments[i]]
+    size = SIZE[info.dtype]
+    default = builder.default_layout(info.shape, info.dtype)
+    strides = dense_strides(info.shape)
+    sides = Side(default, 0, strides), Side(layout, 0, strides)
+    there, back = (
+      cost.exchange(builder.target, [move(*way, info.shape, size, False)])
+      for way in (sides, sides[::-1])
+    )
+    ends = [(0, i), *((1, b) for a, b in module.aliases if a == i)]
+    out += [
+      schema.ArrayLayout(
+        is_result, number, builder.mapping(layout), layout.max_elements * size,
+        there, back,
+      )
+      for is_result, number in ends
+    ]  # fmt: skip
   return out
 
 

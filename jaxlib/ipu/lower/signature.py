@@ -1,20 +1,23 @@
 """Binds a program's arguments and results to roots, while it is lowered.
 
-Arrays live on the device between programs, each in the layout that
-`Builder.default_layout` gives its shape and type: so a result of one program
-is an argument of the next without moving. What crosses the host link does so
-when it is put on the device or read from it, in no program's time.
+Arrays live on the device between programs, in the layout that
+`Builder.default_layout` gives their shape and type, unless consumer_layouts.py
+has found a better one: so a result of one program is mostly an argument of the
+next without moving. What crosses the host link does so when it is put on the
+device or read from it, in no program's time.
 """
 
 from __future__ import annotations
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
+from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View, dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.program import schema
 
@@ -23,10 +26,18 @@ def bind_arguments(builder: Builder, module: Module) -> list[int]:
   """A root for each argument, to which that of an array in the host's memory
   streams."""
   roots = []
+  if builder.choices.layouts:
+    builder.used.layouts = consumer_layouts.for_arguments(
+      builder.target, module
+    )
   for i, value in enumerate(module.graph.parameters):
     placement = module.placements.get((False, i), Placement())
     order = _memory_order(placement, len(value.shape))
-    root = builder.new_root(tuple(value.shape[d] for d in order), value.dtype)
+    root = builder.new_root(
+      tuple(value.shape[d] for d in order),
+      value.dtype,
+      builder.used.layouts.get(i),
+    )
     info = builder.tensors[root]
     info.space, info.address = schema.ARGUMENT, i
     view = builder.root_view(root)
@@ -73,20 +84,23 @@ def bind_results(
   if it must be."""
   roots: list[int] = []
   copies = []
+  replaced = {j: i for i, j in module.aliases}
   for j, view in enumerate(views):
     placement = module.placements.get((True, j), Placement())
     if placement.minor_to_major:
       view = view.transpose(_memory_order(placement, len(view.shape)))
     info = builder.tensors[view.root]
+    layout = builder.used.layouts.get(replaced.get(j, -1))
+    home = layout or builder.default_layout(view.shape, view.dtype)
     if (
       info.space == schema.ARENA
       and builder.is_identity(view)
       and info.shape == view.shape
-      and _is_at_home(builder, info)
+      and _has_mapping(info, home)
     ):
       root = view.root
     else:
-      root = builder.new_root(view.shape, view.dtype)
+      root = builder.new_root(view.shape, view.dtype, home)
       copies.append((view, builder.root_view(root)))
     result = builder.tensors[root]
     result.space, result.address = schema.RESULT, j
@@ -96,12 +110,11 @@ def bind_results(
   return roots
 
 
-def _is_at_home(builder: Builder, info: TensorInfo) -> bool:
-  """Whether each tile has what it has of an array between programs."""
-  home = builder.default_layout(info.shape, info.dtype)
-  if info.layout == home:
+def _has_mapping(info: TensorInfo, mapping: Layout) -> bool:
+  """Whether each tile has what it has of an array under a mapping."""
+  if info.layout == mapping:
     return True
   strides = dense_strides(info.shape)
-  source, to = Side(info.layout, 0, strides), Side(home, 0, strides)
+  source, to = Side(info.layout, 0, strides), Side(mapping, 0, strides)
   moved = traffic(source, to, info.shape, SIZE[info.dtype])
   return not moved.received.any()

@@ -12,7 +12,7 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View
+from jaxlib.ipu.lower.view import View, as_in_memory
 from jaxlib.ipu.plan import cost, cuts, matmul
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
@@ -20,6 +20,7 @@ from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import WIDE, move
 from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 
 # A partition, and which operands have to be moved to it.
 _Way = tuple[Layout, tuple[bool, bool]]
@@ -88,7 +89,7 @@ class Choice:
 
 def choose(builder: Builder, product: Product) -> Choice:
   """The split that costs least."""
-  plan = _planned(builder, product)
+  plan = _planned_here(builder, product)
   first, parts, partition = _partition(product, plan)
   found = _Cheaper(builder, product).than(plan, partition)
   if found is not None:
@@ -103,20 +104,46 @@ def choose(builder: Builder, product: Product) -> Choice:
   )
 
 
-def _planned(
+def preferred(target: Target, product: Product, number: int) -> Layout | None:
+  """Where the product would like to find an operand, all of a root, if that
+  comes from anywhere: the mapping of its plan."""
+  if 0 in product.shape:
+    return None
+  plan = _planned(target, product)
+  if plan.steps > 1 or not plan.fits:
+    return None
+  shape, _, partition = _partition(product, plan)
+  view, dims = as_in_memory(*product.sides[number][:2])
+  if not view.is_dense():
+    return None
+  return project(
+    partition, shape, tuple(map(dims.index, range(len(view.shape))))
+  )
+
+
+def _planned_here(
   builder: Builder, product: Product, grains: Sequence[int] | None = None
 ) -> matmul.MatmulPlan:
-  """The plan for operands that come from anywhere; in blocks of multiples of
-  `grains` along each dimension."""
+  left, right = (builder.weight(side.view) for side in product.sides)
+  return _planned(builder.target, product, (left, right), grains)
+
+
+def _planned(
+  target: Target,
+  product: Product,
+  shares: tuple[float, float] = (1.0, 1.0),
+  grains: Sequence[int] | None = None,
+) -> matmul.MatmulPlan:
+  """The plan for operands that come from anywhere; `shares` as for
+  `matmul.plan`; in blocks of multiples of `grains` along each dimension."""
   spans = product.spans
   b, m, n, k = (math.prod(product.shape[s]) for s in spans)
-  shares = [builder.weight(side.view) for side in product.sides]
   _, rows, columns, terms = (
     1 if grains is None else max(grains[span], default=1) for span in spans
   )
   return matmul.plan(
-    builder.target, b, m, n, k, *product.dtypes, product.f16_sums,
-    (shares[0], shares[1]), (rows, columns, terms),
+    target, b, m, n, k, *product.dtypes, product.f16_sums,
+    shares, (rows, columns, terms),
   )  # fmt: skip
 
 
@@ -224,7 +251,7 @@ class _Cheaper:
     # What is moved in blocks that cut words, or of single ones, is packed.
     for size in (WORD, WIDE) if packs else ():
       grains = _grains(product, size)
-      wide = _planned(self._builder, product, grains)
+      wide = _planned_here(self._builder, product, grains)
       if wide.fits and wide.steps == 1:
         ways = [_partition(product, wide, g)[2] for g in (grains, None)]
         yield from ((split, (True, True)) for split in dict.fromkeys(ways))

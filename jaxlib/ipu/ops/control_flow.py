@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxlib.ipu.ir.graph import Graph, Node, users
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.lower.stacked import stacked
@@ -60,6 +61,10 @@ def _carry(
   used = users(body)
   roots: dict[int, View] = {}
   starts = []
+  wanted = {}
+  if builder.choices.layouts and trips >= LEAST_TRIPS:
+    wanted = consumer_layouts.for_loop(builder.target, body)
+    builder.used.carries |= bool(wanted)
   for i, value in enumerate(node.results):
     view = builder.view(node.inputs[i])
     if body.results[i] is not body.parameters[i]:
@@ -68,6 +73,7 @@ def _carry(
         layout = builder.tensors[view.root].layout
         layout = boxes(builder, body.parameters[i], used, layout, trips)
       layout = stacked(builder, body, i, used, layout, trips)
+      layout = wanted.get(i, layout)
       layout = builder.choices.carried.get((id(node), i), layout)
       root = builder.new_root(value.shape, value.dtype, layout)
       roots[i] = builder.root_view(root)

@@ -24,17 +24,20 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View, merge
+from jaxlib.ipu.lower.view import View, dense_strides, merge
 from jaxlib.ipu.ops._dot_split import (
   Product,
   blocks,
   choose,
+  preferred,
   result_layout,
   windowed,
 )
 from jaxlib.ipu.ops.elementwise import convert
 from jaxlib.ipu.plan import cost, matmul, partials
+from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 from jaxlib.mlir.dialects import stablehlo
 
 
@@ -84,11 +87,7 @@ def _lower(builder: Builder, node: Node) -> None:
       "convert the operands before it, or the result after it, with astype",
     )
   lhs, rhs = (builder.view(v) for v in node.inputs)
-  groups = _loops(node.attributes, lhs, rhs)
-  loops = [loop for group in groups for loop in group]
-  left = _matrix(lhs, [loop.lhs for loop in loops])
-  right = _matrix(rhs, [loop.rhs for loop in loops])
-  product = _product(groups, left, right, value, node.attributes.f16_sums)
+  product, loops, left, right = _as_product(node, lhs, rhs)
   if 0 in product.shape:  # nothing, or sums of nothing
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     builder.fill(zero, builder.result(node))
@@ -99,6 +98,31 @@ def _lower(builder: Builder, node: Node) -> None:
   result = builder.root_view(root).reshape(value.shape)
   assert result is not None
   builder.define(value, result)
+
+
+def _as_product(
+  node: Node, lhs: View, rhs: View
+) -> tuple[Product, list[_Loop], View, View]:
+  """A node as an iteration space, its dimensions, and its operands as matrices
+  of one dimension for each of these."""
+  groups = _loops(node.attributes, lhs, rhs)
+  loops = [loop for group in groups for loop in group]
+  left = _matrix(lhs, [loop.lhs for loop in loops])
+  right = _matrix(rhs, [loop.rhs for loop in loops])
+  f16_sums = node.attributes.f16_sums
+  product = _product(groups, left, right, node.results[0], f16_sums)
+  return product, loops, left, right
+
+
+def _prefers(
+  target: Target, node: Node, number: int, view: View
+) -> Layout | None:
+  """See `Operation.prefers`. The other operand is taken to be dense."""
+  other = node.inputs[1 - number]
+  strides = dense_strides(other.shape)
+  views = [view, View(-2, 0, strides, other.shape, other.dtype)]
+  product, *_ = _as_product(node, views[number], views[1 - number])
+  return preferred(target, product, number)
 
 
 def _product(
@@ -337,4 +361,8 @@ def _outer(e: Emitter, node: Node) -> list[Value] | None:
   return [e.convert(e.multiply(*sides), value.dtype)]
 
 
-define(Operation("stablehlo.dot_general", _lower, _read, decompose=_outer))
+define(
+  Operation(
+    "stablehlo.dot_general", _lower, _read, decompose=_outer, prefers=_prefers
+  )
+)

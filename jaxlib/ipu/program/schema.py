@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, dataclass_transform
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # Scalar wire types: `struct` letters, little-endian.
 U8 = Annotated[int, "B"]
@@ -542,6 +542,25 @@ class HostType:
 
 
 @record
+class ArrayLayout:
+  """An argument or a result whose mapping is not the default one of its shape
+  and type (`plan/default_layout.py`).
+
+  Arrays keep their mapping between programs. One that has another than the
+  program wants moves before the run, by way of the default mapping, and is
+  there from then on. `is_result` says which of the two `number` counts,
+  `tile_bytes` is what the fullest tile has of it.
+  """
+
+  is_result: U8
+  number: U32
+  mapping: U32
+  tile_bytes: U64
+  from_default: Cost
+  to_default: Cost
+
+
+@record
 class NamedValue:
   """One entry of `compiled.cost_analysis()`."""
 
@@ -573,6 +592,7 @@ class Program:
   arguments: list[U32]
   results: list[U32]
   host_types: list[HostType]
+  layouts: list[ArrayLayout]
   aliases: list[Alias]
   donors: list[U32]
   arena_bytes: U64

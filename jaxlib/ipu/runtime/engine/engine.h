@@ -23,6 +23,20 @@ namespace ipu {
 // Element types, numbered as PJRT_Buffer_Type numbers them.
 using DType = uint8_t;
 
+// A tile mapping of an array that is not the default one of its shape and type.
+struct ArrayLayout {
+  std::vector<int64_t> mapping;  // equal for equal mappings
+  int64_t tile_bytes = 0;        // of the fullest tile
+  // What it takes to move an array to it, and back.
+  double cycles_from_default = 0;
+  double cycles_to_default = 0;
+  double bytes_from_default = 0;
+  double bytes_to_default = 0;
+};
+
+// Null: the default layout.
+using ArrayLayoutPtr = std::shared_ptr<const ArrayLayout>;
+
 struct TensorInfo {
   DType dtype;
   std::vector<int64_t> shape;
@@ -33,6 +47,8 @@ struct TensorInfo {
   // Of the SRAM of the tile that has most of it between programs; known to the
   // PJRT layer.
   int64_t tile_bytes = 0;
+  // Where a program wants an argument, or leaves a result.
+  ArrayLayoutPtr layout = nullptr;
 };
 
 // The machine that a program was planned for.

@@ -312,6 +312,27 @@ class Loader {
   std::unique_ptr<Executable> executable_;
 };
 
+ArrayLayoutPtr MakeLayout(const program::ArrayLayout& layout,
+                          const program::Mapping& mapping) {
+  const auto cycles = [](const program::Cost& cost) {
+    return cost.compute_cycles + cost.exchange_cycles + cost.sync_cycles;
+  };
+  auto made = std::make_shared<ArrayLayout>();
+  made->mapping = {mapping.base};
+  for (const std::vector<int64_t>* list :
+       {&mapping.extents, &mapping.blocks, &mapping.strides,
+        &mapping.replica_counts, &mapping.replica_strides}) {
+    made->mapping.push_back(static_cast<int64_t>(list->size()));
+    made->mapping.insert(made->mapping.end(), list->begin(), list->end());
+  }
+  made->tile_bytes = static_cast<int64_t>(layout.tile_bytes);
+  made->cycles_from_default = cycles(layout.from_default);
+  made->cycles_to_default = cycles(layout.to_default);
+  made->bytes_from_default = layout.from_default.exchange_bytes;
+  made->bytes_to_default = layout.to_default.exchange_bytes;
+  return made;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<const Executable>> MakeExecutable(
@@ -339,6 +360,11 @@ ProgramInfo MakeInfo(program::Program p) {
     infos[type.number].shape = std::move(type.shape);
     infos[type.number].minor_to_major = std::move(type.minor_to_major);
     infos[type.number].on_host = type.on_host != 0;
+  }
+  for (const program::ArrayLayout& layout : p.layouts) {
+    auto& infos = layout.is_result ? info.results : info.arguments;
+    infos[layout.number].layout =
+        MakeLayout(layout, p.mappings[layout.mapping]);
   }
   for (const program::Alias& a : p.aliases) {
     info.aliases.push_back({a.argument, a.result});

@@ -38,6 +38,7 @@ struct PJRT_Buffer {
         memory(memory),
         info(std::move(info)),
         ready(std::move(ready)),
+        layout(this->info->layout),
         storage_(std::move(storage)) {}
 
   // Counts the buffer in its device's SRAM until its contents go, if that is
@@ -70,6 +71,10 @@ struct PJRT_Buffer {
   PJRT_Memory* const memory;
   const ipu::TensorInfoPtr info;
   const ipu::EventPtr ready;  // null: ready
+
+  // Where the array is, which programs change (array_layouts.h); under the
+  // device's dispatch lock.
+  ipu::ArrayLayoutPtr layout;
 
   // Set while a call looks for arguments it gets twice; under the device's
   // dispatch lock.

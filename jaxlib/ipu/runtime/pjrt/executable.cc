@@ -203,8 +203,7 @@ Executable::Executable(CompiledProgram bytes, std::string options,
   }
   for (const TensorInfo& result : info().results) {
     auto known = std::make_shared<TensorInfo>(result);
-    known->tile_bytes = FullestTileBytes(result, device_->machine.num_tiles,
-                                         device_->machine.data_path_bytes);
+    known->tile_bytes = TileBytes(result, device_->machine);
     results_.push_back(std::move(known));
     result_types_.push_back(static_cast<PJRT_Buffer_Type>(result.dtype));
     result_dims_.insert(result_dims_.end(), result.shape.begin(),
@@ -224,10 +223,7 @@ void Executable::PlanSram() {
   sram_need_.overflows = info().peak_tile_bytes > machine.bytes_per_tile;
   for (const TensorInfo& argument : info().arguments) {
     const bool resident = !argument.on_host;
-    argument_tile_bytes_.push_back(
-        resident ? FullestTileBytes(argument, machine.num_tiles,
-                                    machine.data_path_bytes)
-                 : 0);
+    argument_tile_bytes_.push_back(resident ? TileBytes(argument, machine) : 0);
     sram_need_.tile_bytes -= argument_tile_bytes_.back();
     if (resident) sram_need_.bytes -= static_cast<int64_t>(argument.bytes);
   }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/pjrt/array_layouts.h"
 #include "jaxlib/ipu/runtime/pjrt/buffer.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/event.h"
@@ -33,6 +34,9 @@ struct Call {
   std::vector<StoragePtr> arguments;
   std::vector<StoragePtr> results;
   std::vector<EventPtr> pending;  // arguments that are not there yet
+  // Of arguments that move before it (array_layouts.h).
+  double moving_cycles = 0;
+  double moving_bytes = 0;
 };
 
 // What the run took, loops by the iterations that they really made.
@@ -70,6 +74,8 @@ Status RunProgram(const Call& call) {
   Status status = call.executable->program().Run(arguments, results, &counters);
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
+  counters.cycles += call.moving_cycles;
+  counters.exchange_bytes += call.moving_bytes;
   call.executable->Took(took.count());
   const Machine& machine = call.executable->device()->machine;
   if (machine.logs_cycles && status.ok()) [[unlikely]] {
@@ -203,7 +209,7 @@ Status TakeArguments(std::span<PJRT_Buffer* const> arguments,
 // given leaves. What the program would write over, but the caller keeps, takes
 // room of its own.
 Status CheckSram(std::span<PJRT_Buffer* const> arguments,
-                 std::span<const uint32_t> donated,
+                 std::span<const uint32_t> donated, const ArgumentMoves& moves,
                  const Executable& executable, Sram::Room* results) {
   Sram& sram = executable.device()->sram;
   SramNeed need = executable.sram_need();
@@ -226,7 +232,7 @@ Status CheckSram(std::span<PJRT_Buffer* const> arguments,
   std::vector<Resident*> leaving;
   leaving.reserve(donated.size());
   for (uint32_t i : donated) leaving.push_back(arguments[i]->resident());
-  const int64_t excess = sram.Admit(need, leaving, results);
+  const int64_t excess = sram.Admit(need, moves.moves, leaving, results);
   if (excess <= 0) [[likely]]
     return Status();
   const std::string& name = executable.info().name;
@@ -308,7 +314,13 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     std::unique_lock lock(device->dispatch);
     IPU_PJRT_RETURN_IF_ERROR(TakeArguments(arguments, donated, &call, &poison));
     const bool calculable = poison.ok();
-    if (calculable) poison = CheckSram(arguments, donated, *executable, &room);
+    if (calculable) {
+      const ArgumentMoves moves = FindMoves(*executable, arguments);
+      poison = CheckSram(arguments, donated, moves, *executable, &room);
+      if (poison.ok()) Apply(moves, *executable, arguments);
+      call.moving_cycles = moves.cycles;
+      call.moving_bytes = moves.exchange_bytes;
+    }
     // A call that is refused consumes nothing.
     const bool refused = calculable && !poison.ok();
     GiveResultsMemory(arguments,

@@ -112,6 +112,11 @@ int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
   return cell / last * std::min(whole, shape.back()) * item;
 }
 
+int64_t TileBytes(const TensorInfo& info, const Machine& machine) {
+  if (info.layout != nullptr) return info.layout->tile_bytes;
+  return FullestTileBytes(info, machine.num_tiles, machine.data_path_bytes);
+}
+
 void Resident::Leave() {
   Sram* const sram = sram_.load();
   if (sram == nullptr) return;
@@ -153,12 +158,24 @@ Status Sram::Enter(const TensorInfo& info, Resident* resident) {
   return Status();
 }
 
-int64_t Sram::Admit(const SramNeed& need, std::span<Resident* const> donated,
-                    Room* results) {
+int64_t Sram::Admit(const SramNeed& need, std::span<const SramMove> moves,
+                    std::span<Resident* const> donated, Room* results) {
   std::lock_guard lock(mutex_);
-  const int64_t excess = tile_bytes_ + need.tile_bytes - bytes_per_tile_;
+  int64_t change = 0;
+  int64_t largest = 0;  // is there twice while it moves, before the run
+  for (const SramMove& move : moves) {
+    change += move.tile_bytes - move.resident->tile_bytes_;
+    largest = std::max(largest, move.tile_bytes);
+  }
+  const int64_t excess = tile_bytes_ +
+                         std::max(change + need.tile_bytes, largest) -
+                         bytes_per_tile_;
   if (excess > 0 && !overflows_ && !need.overflows) [[unlikely]]
     return excess;
+  for (const SramMove& move : moves) {
+    Count(move.tile_bytes - move.resident->tile_bytes_, 0);
+    move.resident->tile_bytes_ = move.tile_bytes;
+  }
   peak_ = std::max(peak_, in_use_ + need.bytes);
   for (Resident* resident : donated) Unlink(resident);
   Count(need.result_tile_bytes, need.result_bytes);
@@ -214,6 +231,7 @@ void Sram::Count(int64_t tile_bytes, int64_t bytes) {
 void Sram::Link(const TensorInfo& info, Resident* resident) {
   resident->sram_ = this;
   resident->info_ = &info;
+  resident->tile_bytes_ = info.tile_bytes;
   resident->previous_ = nullptr;
   resident->next_ = first_;
   if (first_ != nullptr) first_->previous_ = resident;
@@ -224,8 +242,7 @@ void Sram::Link(const TensorInfo& info, Resident* resident) {
 
 void Sram::Unlink(Resident* resident) {
   if (resident->sram_.exchange(nullptr) == nullptr) return;
-  Count(-resident->info_->tile_bytes,
-        -static_cast<int64_t>(resident->info_->bytes));
+  Count(-resident->tile_bytes_, -static_cast<int64_t>(resident->info_->bytes));
   Resident* const next = resident->next_;
   (resident->previous_ ? resident->previous_->next_ : first_) = next;
   if (next != nullptr) next->previous_ = resident->previous_;
@@ -242,7 +259,7 @@ std::string Sram::Largest(std::span<const Resident* const> without) const {
     if (std::find(without.begin(), without.end(), r) != without.end()) continue;
     Kind& kind = kinds[TypeText(*r->info_)];
     ++kind.count;
-    kind.tile_bytes = r->info_->tile_bytes;
+    kind.tile_bytes = std::max(kind.tile_bytes, r->tile_bytes_);
   }
   std::vector<std::pair<std::string, Kind>> sorted(kinds.begin(), kinds.end());
   std::stable_sort(sorted.begin(), sorted.end(),

@@ -1,9 +1,11 @@
 // What lives in a device's SRAM between calls, and whether more has room.
 //
-// Every array has the one tile mapping that its shape and type give it
+// Most arrays have the tile mapping that their shape and type give them
 // (plan/default_layout.py). All of these begin on the first tile, and no other
 // tile has more of any of them: sums of what arrays take there are those of the
-// fullest tile, without a look at the others.
+// fullest tile, without a look at the others. Of an array in the layout of a
+// program (array_layouts.h) the fullest tile counts, wherever that is, so with
+// such arrays the sum is a bound.
 //
 // An array counts from the call that makes it, whether or not its contents are
 // there yet, until it is deleted or donated: whoever still looks at its
@@ -30,6 +32,9 @@ class Sram;
 int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
                          int64_t data_path_bytes);
 
+// The same of an array that may have another layout than the default one.
+int64_t TileBytes(const TensorInfo& info, const Machine& machine);
+
 // The part of a buffer in the account of a device's SRAM. It leaves when it is
 // destroyed.
 class Resident {
@@ -47,6 +52,7 @@ class Resident {
   // Null: counts nowhere. Changed under the lock.
   std::atomic<Sram*> sram_ = nullptr;
   const TensorInfo* info_ = nullptr;
+  int64_t tile_bytes_ = 0;
   Resident* previous_ = nullptr;
   Resident* next_ = nullptr;
 };
@@ -58,6 +64,12 @@ struct SramNeed {
   int64_t result_tile_bytes = 0;
   int64_t result_bytes = 0;
   bool overflows = false;  // was compiled although it does not fit
+};
+
+// An array that moves to another layout before a run.
+struct SramMove {
+  Resident* resident;
+  int64_t tile_bytes;  // what the fullest tile has of it then
 };
 
 class Sram {
@@ -79,10 +91,10 @@ class Sram {
 
   // Before a run: whether it has room beside the arrays that are not among its
   // arguments. The bytes by which the fullest tile is over its SRAM, if it is;
-  // then, unless it may overflow, nothing is counted. Otherwise `donated` leave
-  // as room for the results is taken.
-  int64_t Admit(const SramNeed& need, std::span<Resident* const> donated,
-                Room* results);
+  // then, unless it may overflow, nothing is counted. Otherwise arguments move
+  // as `moves` says, and `donated` leave as room for the results is taken.
+  int64_t Admit(const SramNeed& need, std::span<const SramMove> moves,
+                std::span<Resident* const> donated, Room* results);
   // One of the results: counted already.
   void Enter(const TensorInfo& info, Resident* resident, Room* results);
 

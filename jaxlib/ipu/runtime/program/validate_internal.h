@@ -3,6 +3,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_INTERNAL_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_INTERNAL_H_
 
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <type_traits>
@@ -26,6 +27,14 @@ Status Corrupt(const Parts&... parts) {
   };
   (append(parts), ...);
   return DataLoss(std::move(message));
+}
+
+inline Status CheckCost(const Cost& cost) {
+  for (double c : {cost.compute_cycles, cost.exchange_cycles, cost.sync_cycles,
+                   cost.exchange_bytes, cost.flops}) {
+    if (!std::isfinite(c) || c < 0) return Corrupt("a step that costs ", c);
+  }
+  return Status();
 }
 
 // Tensors, where they are stored, and what is donated.

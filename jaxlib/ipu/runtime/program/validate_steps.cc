@@ -285,14 +285,6 @@ class StepValidator {
                    p_.locations.size());
   }
 
-  Status CheckCost(const Cost& cost) {
-    for (double c : {cost.compute_cycles, cost.exchange_cycles,
-                     cost.sync_cycles, cost.exchange_bytes, cost.flops}) {
-      if (!std::isfinite(c) || c < 0) return Corrupt("a step that costs ", c);
-    }
-    return Status();
-  }
-
   const Program& p_;
   std::vector<bool> written_;  // results, by the steps so far
 };

@@ -35,6 +35,9 @@ class TensorValidator {
     for (const HostType& type : p_.host_types) {
       IPU_RETURN_IF_ERROR(CheckHostType(type));
     }
+    for (const ArrayLayout& layout : p_.layouts) {
+      IPU_RETURN_IF_ERROR(CheckLayout(layout));
+    }
     for (size_t i = 0; i < p_.tensors.size(); ++i) {
       const bool root = p_.tensors[i].root == i;
       IPU_RETURN_IF_ERROR(root ? CheckRoot(i) : CheckPlaced(i));
@@ -175,6 +178,28 @@ class TensorValidator {
                              type.minor_to_major.begin(),
                              type.minor_to_major.end())) {
       return Corrupt(name, type.number, " orders other dimensions than it has");
+    }
+    return Status();
+  }
+
+  // A mapping of the tensor's elements, and what it costs to get there and
+  // back.
+  Status CheckLayout(const ArrayLayout& layout) {
+    const auto& ends = layout.is_result ? p_.results : p_.arguments;
+    const char* name = layout.is_result ? "result " : "argument ";
+    if (layout.number >= ends.size()) {
+      return Corrupt(name, layout.number, " has a layout but does not exist");
+    }
+    if (layout.mapping >= p_.mappings.size() ||
+        Count(p_.mappings[layout.mapping].extents) !=
+            Count(p_.tensors[ends[layout.number]].shape) ||
+        layout.tile_bytes > kMostBytes) {
+      return Corrupt(name, layout.number, " has the layout ", layout.mapping,
+                     " of ", layout.tile_bytes,
+                     " bytes, which is none of its elements");
+    }
+    for (const Cost* cost : {&layout.from_default, &layout.to_default}) {
+      IPU_RETURN_IF_ERROR(CheckCost(*cost));
     }
     return Status();
   }

@@ -1,0 +1,186 @@
+"""Tile mappings of arguments and loop state, chosen for what reads them.
+
+By default an array has the layout that its shape and type imply
+(plan/default_layout.py), and every product that reads it elsewhere pays for an
+exchange in every run. A parameter that a product reads, each element on one
+tile, is better off where that product wants it: then it does not move at all.
+
+Arrays keep their layout between programs (runtime/pjrt/array_layouts.h). Where
+an argument's is not the program's, the run begins with moving it, for which the
+program states the cycles (`schema.ArrayLayout`); from then on the array is
+there. So parameters move once, and donated state, whose results have the
+layouts of the arguments that they replace, never again. What a loop carries
+moves before the loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.ir.graph import Graph, Module, Node, Users, Value, users
+from jaxlib.ipu.ir.registry import REGISTRY
+from jaxlib.ipu.lower.map_program import MAP
+from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.plan.default_layout import (
+  COARSER,
+  SMALLEST_BYTES,
+  default_layout,
+)
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.target import Target
+
+# How much more than the default the fullest tile may hold of an array that is
+# only read. What is updated is computed where it is, so its elements have to be
+# as even as those of any other element-wise work (COARSER). [G]
+_FULLER = 2.0
+
+_LOOPS = ("ipu.repeat", "stablehlo.while")
+
+# (parameter, result) of a graph: the result replaces the parameter.
+_Pairs = Sequence[tuple[int, int]]
+
+
+def for_arguments(target: Target, module: Module) -> dict[int, Layout]:
+  """Layouts of a program's arguments, by number, where not the default one.
+
+  Only arguments that outlive a run count: others would move in every one.
+  """
+  placed = {i for is_result, i in module.placements if not is_result}
+  ignored = placed.union(module.donors)
+  return _choose(target, module.graph, module.aliases, ignored)
+
+
+def for_loop(target: Target, body: Graph) -> dict[int, Layout]:
+  """The same of what a loop carries and changes."""
+  numbers = range(len(body.parameters))
+  changed = [i for i in numbers if body.results[i] is not body.parameters[i]]
+  ignored = set(numbers).difference(changed)
+  return _choose(target, body, [(i, i) for i in changed], ignored)
+
+
+def _choose(
+  target: Target, graph: Graph, pairs: _Pairs, ignored: Collection[int]
+) -> dict[int, Layout]:
+  large = {
+    i: value
+    for i, value in enumerate(graph.parameters)
+    if i not in ignored and _is_large(target, value)
+  }
+  if not large:
+    return {}
+  used_by = users(graph)
+  updated = {i for i, _ in pairs}
+  chosen: dict[int, Layout] = {}
+  for group in _groups(graph, pairs, large, used_by):
+    fuller = _FULLER if updated.isdisjoint(group) else COARSER
+    values = [large[i] for i in group]
+    layout = _first(target, values, fuller, used_by)
+    if layout is not None:
+      chosen.update(dict.fromkeys(group, layout))
+  return chosen
+
+
+def _is_large(target: Target, value: Value) -> bool:
+  """Whether there is some of an array on every tile, so that its exchange takes
+  more than a synchronisation."""
+  size = math.prod(value.shape) * SIZE[value.dtype]
+  return len(value.shape) > 1 and size >= SMALLEST_BYTES * target.num_tiles
+
+
+def _groups(
+  graph: Graph, pairs: _Pairs, large: dict[int, Value], used_by: Users
+) -> list[list[int]]:
+  """Parameters that need one layout: those of one shape that are updated
+  together, as weights and an optimiser's moments are."""
+  parent = {i: i for i in large}
+
+  def find(i: int) -> int:
+    while parent[i] != i:
+      i = parent[i]
+    return i
+
+  updates: dict[int, list[int]] = defaultdict(list)
+  for i, j in pairs:
+    node = graph.results[j].node
+    if i in large and node is not None and node.op == MAP:
+      updates[id(node)].append(i)
+  for i, value in large.items():
+    for node in used_by[id(value)]:
+      for other in updates.get(id(node), ()):
+        if large[other].shape == value.shape:
+          parent[find(other)] = find(i)
+  groups: dict[int, list[int]] = defaultdict(list)
+  for i in large:
+    groups[find(i)].append(i)
+  return list(groups.values())
+
+
+def _first(
+  target: Target, values: list[Value], fuller: float, used_by: Users
+) -> Layout | None:
+  """The first layout wanted for one of some arrays that suits them.
+
+  Where several tiles want an element, the array would still have to travel.
+  Sharing each block among them was tried: it took 0 to 3 % off products of few
+  rows, but nothing off training steps, and laid out data that are new in each
+  run.
+  """
+  for value in values:
+    usual = default_layout(target, value.shape, SIZE[value.dtype])
+    for layout in _preferred(target, value, used_by):
+      if (
+        not layout.replicas
+        and layout != usual
+        and layout.num_elements == usual.num_elements
+        and layout.max_elements <= fuller * usual.max_elements
+      ):
+        return layout
+  return None
+
+
+def _preferred(
+  target: Target, value: Value, used_by: Users
+) -> Iterator[Layout]:
+  """Where the operations that read an array, or a transpose of it, or its
+  elements converted to another type, would like to have it."""
+  strides = dense_strides(value.shape)
+  todo = [(value, View(-1, 0, strides, value.shape, value.dtype))]
+  while todo:
+    read, view = todo.pop(0)
+    for node in dict.fromkeys(used_by[id(read)]):
+      if node is None:
+        continue
+      operation = REGISTRY.get(node.op)
+      if operation is not None and operation.prefers is not None:
+        for i, operand in enumerate(node.inputs):
+          if operand is read:
+            layout = operation.prefers(target, node, i, view)
+            if layout is not None:
+              yield layout
+      todo += _same_elements(node, read, view)
+
+
+def _same_elements(
+  node: Node, read: Value, view: View
+) -> Iterator[tuple[Value, View]]:
+  """Values that have the elements of a node's operand, and how they view it."""
+  if node.op == "stablehlo.transpose":
+    yield node.results[0], view.transpose(node.attributes)
+  elif node.op == "stablehlo.reshape":
+    reshaped = view.reshape(node.results[0].shape)
+    if reshaped is not None:
+      yield node.results[0], reshaped
+  elif node.op == MAP:
+    # A conversion, say: computed where its one array is.
+    if all(v is read or not v.shape for v in node.inputs):
+      for result in node.results:
+        if result.shape == read.shape:
+          yield result, view._replace(dtype=result.dtype)
+  elif node.op in _LOOPS:
+    body: Graph = node.regions[-1]
+    for i, operand in enumerate(node.inputs):
+      if operand is read and body.results[i] is body.parameters[i]:
+        yield body.parameters[i], view

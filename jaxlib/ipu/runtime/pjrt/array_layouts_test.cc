@@ -1,0 +1,97 @@
+// Arrays that move to the layout that a program wants. The test's machine has
+// four tiles of 1024 bytes.
+
+#include "jaxlib/ipu/runtime/pjrt/array_layouts.h"
+
+#include "jaxlib/ipu/runtime/pjrt/testing.h"
+
+namespace ipu::testing {
+namespace {
+
+ArrayLayoutPtr LayoutOf(std::vector<int64_t> mapping, int64_t tile_bytes,
+                        double from_default, double to_default) {
+  return std::make_shared<const ArrayLayout>(ArrayLayout{
+      std::move(mapping), tile_bytes, from_default, to_default, 0, 0});
+}
+
+class ArrayLayoutsTest : public PjrtTest {
+ protected:
+  // A program that wants its argument in a layout and leaves its result in
+  // another one.
+  std::unique_ptr<PJRT_LoadedExecutable> Wanting(ArrayLayoutPtr argument,
+                                                 ArrayLayoutPtr result,
+                                                 int64_t peak = 0) {
+    FakeProgram program = Increment(kCount);
+    program.info.arguments[0].layout = std::move(argument);
+    program.info.results[0].layout = std::move(result);
+    program.info.peak_tile_bytes = peak;
+    return Load(std::move(program));
+  }
+
+  static double Cycles(PJRT_LoadedExecutable* executable, PJRT_Buffer* x) {
+    PJRT_Buffer* const arguments[] = {x};
+    return FindMoves(*executable->Get(), arguments).cycles;
+  }
+
+  int64_t InUse() {
+    const Sram::Figures figures = device()->sram.figures();
+    return figures.limit / 4 - figures.free / 4;  // of the fullest tile
+  }
+
+  static constexpr int64_t kCount = 100;
+  static constexpr int64_t kDefault = 104;  // 25 floats in vectors of 8 bytes
+  const ArrayLayoutPtr a_ = LayoutOf({1}, 200, 10, 1);
+  const ArrayLayoutPtr b_ = LayoutOf({2}, 300, 20, 2);
+};
+
+TEST_F(ArrayLayoutsTest, AnArrayMovesOnceAndStays) {
+  auto plain = Wanting(nullptr, nullptr);
+  auto wants_a = Wanting(a_, nullptr);
+  auto also_a = Wanting(LayoutOf({1}, 200, 10, 1), nullptr);
+  auto wants_b = Wanting(b_, nullptr);
+  auto x = Put(std::vector<float>(kCount));
+  EXPECT_EQ(Cycles(plain.get(), x.get()), 0);
+  EXPECT_EQ(Cycles(wants_a.get(), x.get()), 10);
+  Execute(wants_a.get(), {x.get()});
+  EXPECT_EQ(Cycles(wants_a.get(), x.get()), 0);
+  EXPECT_EQ(Cycles(also_a.get(), x.get()), 0);
+  EXPECT_EQ(Cycles(wants_b.get(), x.get()), 1 + 20);
+  EXPECT_EQ(Cycles(plain.get(), x.get()), 1);
+  Execute(plain.get(), {x.get()});
+  EXPECT_EQ(x->layout, nullptr);
+}
+
+TEST_F(ArrayLayoutsTest, ResultsAreWhereTheirProgramLeavesThem) {
+  auto step = Wanting(a_, a_);
+  auto x = Put(std::vector<float>(kCount));
+  Outcome outcome = Execute(step.get(), {x.get()});
+  EXPECT_EQ(Cycles(step.get(), outcome.results[0].get()), 0);
+}
+
+TEST_F(ArrayLayoutsTest, TheFullestTileCountsWhatItHasInThatLayout) {
+  auto x = Put(std::vector<float>(kCount));
+  EXPECT_EQ(InUse(), kDefault);
+  auto wants_a = Wanting(a_, b_);
+  Outcome outcome = Execute(wants_a.get(), {x.get()});
+  EXPECT_EQ(InUse(), 200 + 300);
+  x.reset();
+  EXPECT_EQ(InUse(), 300);
+  outcome.results.clear();
+  EXPECT_EQ(InUse(), 0);
+}
+
+TEST_F(ArrayLayoutsTest, AnArrayStaysWhereItIsIfTheProgramHasNoRoom) {
+  auto x = Put(std::vector<float>(kCount));
+  auto large = Wanting(a_, nullptr, 2000);
+  Outcome outcome = Execute(large.get(), {x.get()});
+  EXPECT_NE(Get(outcome.results[0].get()).second, "");
+  EXPECT_EQ(x->layout, nullptr);
+  // The array is there twice while it moves.
+  auto wide = Wanting(LayoutOf({3}, 1000, 0, 0), nullptr, 1000);
+  outcome = Execute(wide.get(), {x.get()});
+  EXPECT_NE(Get(outcome.results[0].get()).second, "");
+  EXPECT_EQ(InUse(), kDefault);
+}
+
+}  // namespace
+}  // namespace ipu::testing
