@@ -1,13 +1,13 @@
-// What lives in a device's SRAM between calls, and whether more has room.
+// Accounts for a device's SRAM between calls and decides whether more fits.
 //
-// Every array has the one tile mapping that its shape and type give it
-// (plan/default_layout.py). All of these begin on the first tile, and no other
-// tile has more of any of them: sums of what arrays take there are those of the
-// fullest tile, without a look at the others.
+// Every array has the one tile mapping that its shape and type determine
+// (plan/default_layout.py). All of these mappings begin on tile 0 and none puts
+// more on any other tile, so the sum over arrays of what they take on tile 0 is
+// the use of the fullest tile, and no other tile has to be tracked.
 //
-// An array counts from the call that makes it, whether or not its contents are
-// there yet, until it is deleted or donated: whoever still looks at its
-// contents on the host looks at a copy, on a machine.
+// An array counts from the call that creates it, whether or not its contents
+// are ready, until it is deleted or donated. Host references do not keep it
+// counted: on hardware they would refer to a copy in host memory.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_SRAM_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_SRAM_H_
@@ -26,12 +26,12 @@ namespace ipu {
 struct Machine;
 class Sram;
 
-// What the fullest tile has of an array between programs, in bytes.
+// The bytes of an array on its fullest tile between programs.
 int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
                          int64_t data_path_bytes);
 
-// The part of a buffer in the account of a device's SRAM. It leaves when it is
-// destroyed.
+// The entry of a buffer in the account of a device's SRAM. Removes itself when
+// it is destroyed.
 class Resident {
  public:
   Resident() = default;
@@ -44,32 +44,33 @@ class Resident {
  private:
   friend class Sram;
 
-  // Null: counts nowhere. Changed under the lock.
+  // Null: not counted. Written only under the lock.
   std::atomic<Sram*> sram_ = nullptr;
   const TensorInfo* info_ = nullptr;
   Resident* previous_ = nullptr;
   Resident* next_ = nullptr;
 };
 
-// What a run of a program takes beside the arrays that it is called with.
+// The SRAM that a run of a program needs in addition to its arguments.
 struct SramNeed {
-  int64_t tile_bytes = 0;  // of the fullest tile, at its fullest moment
-  int64_t bytes = 0;       // of all tiles
+  int64_t tile_bytes = 0;  // on the fullest tile, at the peak
+  int64_t bytes = 0;       // over all tiles
   int64_t result_tile_bytes = 0;
   int64_t result_bytes = 0;
-  bool overflows = false;  // was compiled although it does not fit
+  bool overflows = false;  // compiled although it does not fit
 };
 
 class Sram {
  public:
-  // `name`: of the device.
+  // `name` is the device's, for messages.
   Sram(const Machine& machine, std::string name);
 
-  // A new array. Refused if it has no room: then nothing is counted.
-  // `info` must live as long as `resident` counts.
+  // Adds a new array. If it does not fit, fails and counts nothing. `info` must
+  // outlive the time that `resident` counts.
   Status Enter(const TensorInfo& info, Resident* resident);
 
-  // Counted for results that are not buffers yet; gives back what is left.
+  // Space reserved for results that are not buffers yet. The destructor returns
+  // the part that was not used.
   struct Room {
     ~Room();
     Sram* sram = nullptr;
@@ -77,16 +78,16 @@ class Sram {
     int64_t bytes = 0;
   };
 
-  // Before a run: whether it has room beside the arrays that are not among its
-  // arguments. The bytes by which the fullest tile is over its SRAM, if it is;
-  // then, unless it may overflow, nothing is counted. Otherwise `donated` leave
-  // as room for the results is taken.
+  // Called before a run: checks whether it fits beside the arrays that are not
+  // its arguments. Returns the bytes by which the fullest tile exceeds its
+  // SRAM, or 0. On an excess that is not allowed, counts nothing; otherwise
+  // removes `donated` and reserves `results`.
   int64_t Admit(const SramNeed& need, std::span<Resident* const> donated,
                 Room* results);
-  // One of the results: counted already.
+  // Adds a result, taking its space from `results`.
   void Enter(const TensorInfo& info, Resident* resident, Room* results);
 
-  // Of a program of which Admit returned `excess`.
+  // The error for a program for which Admit returned `excess`.
   Status NoRoom(const std::string& program, const SramNeed& need,
                 int64_t excess,
                 std::span<const Resident* const> arguments) const;
@@ -95,13 +96,14 @@ class Sram {
   struct Figures {
     int64_t in_use, peak, count, largest, limit, free;
   };
-  // Over all tiles. `free`: the largest array, spread evenly, that has room.
+  // Over all tiles. `free` is the size of the largest array, spread evenly,
+  // that fits.
   Figures figures() const;
 
  private:
   friend class Resident;
 
-  // Under the lock.
+  // These require the lock.
   void Count(int64_t tile_bytes, int64_t bytes);
   void Link(const TensorInfo& info, Resident* resident);
   void Unlink(Resident* resident);
@@ -124,7 +126,7 @@ class Sram {
 
 }  // namespace ipu
 
-// FullestTileBytes for tests, of an array in row-major order.
+// FullestTileBytes of a row-major array, for tests.
 extern "C" __attribute__((visibility("default"))) int64_t
 ipu_fullest_tile_bytes(int dtype, const int64_t* shape, size_t rank,
                        int64_t num_tiles, int64_t data_path_bytes);
