@@ -138,8 +138,8 @@ void ThreadPool::Run(int64_t n, int64_t grain, Thunk thunk, const void* body) {
     thunk(body, 0, n);
     return;
   }
-  // At least four chunks per thread, so that a delayed thread does not delay
-  // all.
+  // Aim for four chunks per thread, so that one delayed thread does not delay
+  // the loop.
   const int64_t grains = (n + grain - 1) / grain;
   s.thunk = thunk;
   s.body = body;
