@@ -31,13 +31,13 @@ class Maker {
         whole_(whole),
         plan_(plan),
         elements_(plan.steps.size()),
-        absorbed_(plan.steps.size()),
+        fused_(plan.steps.size()),
         stores_elements_(plan.outputs.size()) {}
 
   void Run() {
-    AbsorbSources();
+    FuseLoads();
     for (size_t k = 0; k < plan_.steps.size(); ++k) {
-      if (absorbed_[k]) continue;
+      if (fused_[k]) continue;
       const Step& step = plan_.steps[k];
       if (Native(k)) {
         run_.push_back(k);
@@ -96,7 +96,7 @@ class Maker {
   }
 
   // Dense operands that are read only by machine code need no load step.
-  void AbsorbSources() {
+  void FuseLoads() {
     for (size_t k = 0; k < plan_.steps.size(); ++k) {
       const Step& step = plan_.steps[k];
       if (step.fn != PointAtOperand && step.fn != LoadDense) continue;
@@ -112,7 +112,7 @@ class Maker {
         if (redefined || !only_native) break;
       }
       if (!only_native || (!redefined && IsOutput(step.d))) continue;
-      absorbed_[k] = true;
+      fused_[k] = true;
       for (size_t reader : readers) {
         for (size_t i = 0; i < Operands(reader).size(); ++i) {
           if (Operands(reader)[i] == step.d) elements_[reader][i] = &source;
@@ -232,7 +232,7 @@ class Maker {
   Plan& plan_;
   // For each step, the operands that machine code reads from memory.
   std::vector<std::array<const Source*, 3>> elements_;
-  std::vector<bool> absorbed_;
+  std::vector<bool> fused_;
   std::map<uint16_t, uint16_t> home_;  // the buffer that each slot points into
   std::vector<size_t> run_;
   std::vector<Step> steps_;

@@ -182,14 +182,14 @@ void VectorEmitter::Convert(RegisterType from, RegisterType to, int d, int a) {
   if (which == pair(kF64, kF32)) return one(x86::kF64ToF32, 8);
   if (which == pair(kI32, kF64)) return one(x86::kI32ToF64, 8);
   if (which == pair(kU32, kF64)) return one(x86::kU32ToF64, 8);
-  if (which == pair(kF32, kI32)) {  // too small gives MIN by itself
+  if (which == pair(kF32, kI32)) {  // the instruction gives MIN on underflow
     one(x86::kF32ToI32, 4);
     CompareF(kMask, 4, a, Number(4, 0x4f000000), kGeF);
     Blend(4, kMask, d, d, Number(4, 0x7fffffff));
     CompareF(kMask, 4, a, a, kUnorderedF);
     return Blend(4, kMask, d, d, Zero(4));
   }
-  if (which == pair(kF32, kU32)) {  // too large gives MAX by itself
+  if (which == pair(kF32, kU32)) {  // the instruction gives MAX on overflow
     one(x86::kF32ToU32, 4);
     CompareF(kMask, 4, a, Zero(4), kGeF);
     return Blend(4, kMask, d, Zero(4), d);
@@ -205,7 +205,7 @@ void VectorEmitter::Round(uint32_t w, int d, int a, int how) {
   body_.Vector(w == 8 ? x86::kRoundF64 : x86::kRoundF32, Of(w), d, 0, a, how);
 }
 
-// Two operations, each rounded as if it stood alone; rotations.
+// Two operations, each rounded separately; rotations.
 bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
                                  int c) {
   const uint32_t w = program::RegisterBytes(i.type);
