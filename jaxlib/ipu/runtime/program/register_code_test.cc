@@ -84,20 +84,20 @@ TEST(RegisterCode, RefusesMalformedCode) {
   ExpectRefused({Unary(kRotateLeft, 0)}, {0}, "unknown opcode 200");
   ExpectRefused({{Opcode::kConst, RegisterType{9}, 0, 0, 0, 0}}, {0},
                 "unknown type 9");
-  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 1)}, {1}, "not there yet");
-  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 9)}, {1}, "not there yet");
+  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 1)}, {1}, "not defined yet");
+  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 9)}, {1}, "not defined yet");
   ExpectRefused({kLoad0, {Opcode::kAdd, F32, 0, 0, 0, 0}}, {1},
                 "takes F32 but value 0 is U32");
-  ExpectRefused({kLoad0, Unary(Opcode::kExp, 0)}, {1}, "does not exist");
+  ExpectRefused({kLoad0, Unary(Opcode::kExp, 0)}, {1}, "is not defined");
   ExpectRefused(
       {{Opcode::kConst, F32, 0, 0, 0, 0}, {Opcode::kXor, F32, 0, 0, 0, 0}}, {1},
-      "does not exist");
+      "is not defined");
   ExpectRefused({{Opcode::kLoad, U32, 0, 0, 0, 2}}, {0}, "operand 2 of 2");
   ExpectRefused({{Opcode::kIota, U32, 0, 0, 0, 1}}, {0}, "dimension 1 of 1");
   ExpectRefused({kLoad0, {Opcode::kConvert, F32, 0, 17, 0, 0}}, {1},
                 "unknown type 17");
   ExpectRefused({kLoad0, {Opcode::kBitcast, I64, 0, 3, 0, 0}}, {1}, "width");
-  ExpectRefused({kLoad0, Unary(Opcode::kWrapI8, 0)}, {1}, "does not exist");
+  ExpectRefused({kLoad0, Unary(Opcode::kWrapI8, 0)}, {1}, "is not defined");
   ExpectRefused({kLoad0}, {1}, "output 0 is value 1 of 1");
   EXPECT_FALSE(DecodeRegisterCode("too short", {}, 0, 0).ok());
 }

@@ -13,7 +13,7 @@
 
 namespace ipu::program {
 
-// DATA_LOSS with a message of words and numbers.
+// DATA_LOSS with a message concatenated from strings and numbers.
 template <typename... Parts>
 Status Corrupt(const Parts&... parts) {
   std::string message = "corrupt IPU program: ";
@@ -28,10 +28,10 @@ Status Corrupt(const Parts&... parts) {
   return DataLoss(std::move(message));
 }
 
-// Tensors, where they are stored, and what is donated.
+// Checks tensors, their storage, and donations.
 Status ValidateTensors(const Program& program, size_t constants_bytes);
 
-// Steps, of a program whose tensors are valid.
+// Checks steps. The tensors must be valid.
 Status ValidateSteps(const Program& program);
 
 }  // namespace ipu::program
