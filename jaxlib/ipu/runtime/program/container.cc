@@ -46,8 +46,8 @@ StatusOr<Contents> Read(std::span<const uint8_t> bytes) {
   Header header;
   if (bytes.size() < sizeof header) {
     return DataLoss("not an IPU program: " + std::to_string(bytes.size()) +
-                    " bytes are fewer than a header's " +
-                    std::to_string(sizeof header));
+                    " bytes are fewer than the " +
+                    std::to_string(sizeof header) + " of a header");
   }
   std::memcpy(&header, bytes.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {

@@ -12,7 +12,8 @@
 namespace ipu::program {
 namespace {
 
-// Gather, scatter and the dynamic slices and updates are last in the union.
+// Codelets from Gather on in the union (those with run-time indices, sorts and
+// linear algebra) access dimensions that are not in their iteration space.
 constexpr size_t kFirstIndexedCodelet = 4;
 static_assert(std::is_same_v<std::variant_alternative_t<
                                  kFirstIndexedCodelet, decltype(Fields::value)>,
@@ -117,7 +118,8 @@ class StepValidator {
     }
     if (untouched) return Status();
     // Along all other dimensions the access stays at index 0, except in
-    // codelets with run-time indices, which check these dimensions themselves.
+    // codelets from kFirstIndexedCodelet on, which check these dimensions
+    // themselves.
     const bool indexed = s.fields.value.index() >= kFirstIndexedCodelet;
     for (size_t k = 0; k < last.size(); ++k) {
       if (last[k] >= t.shape[k] && (walked[k] || !indexed)) {
