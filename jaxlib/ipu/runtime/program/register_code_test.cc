@@ -35,7 +35,7 @@ StatusOr<RegisterCode> Decode(std::initializer_list<Instruction> code,
   return DecodeRegisterCode(Encode(code), outputs, 2, 1);
 }
 
-// The opcodes that are left after Simplify.
+// The opcodes that remain after Simplify.
 std::vector<Opcode> Simplified(std::initializer_list<Instruction> code,
                                const std::vector<uint16_t>& outputs,
                                const std::vector<bool>& uniform = {false,
@@ -127,7 +127,8 @@ TEST(Simplify, MakesRotations) {
             {5}),
         (std::vector<Opcode>{Opcode::kLoad, kRotateLeft}));
   }
-  // 13 + 20 bits are no rotation, shifts of two values neither.
+  // Not rotations: shifts by 13 and 20 bits, and shifts of two different
+  // values.
   EXPECT_EQ(Simplified(
                 {kLoad0, Constant(13), Constant(20), Binary(Opcode::kShl, 0, 1),
                  Binary(Opcode::kShrLogical, 0, 2), Binary(Opcode::kOr, 3, 4)},
@@ -163,13 +164,13 @@ TEST(Simplify, FusesArithmeticOfOneUse) {
                        {3})
                 .back(),
             kNegMulAdd);
-  // The product is wanted for itself, too.
+  // The product is also an output.
   EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 0, 1),
                         Binary(Opcode::kAdd, 0, 2)},
                        {3, 2})
                 .back(),
             Opcode::kAdd);
-  // It is the same for all elements: once is enough.
+  // The product is uniform, so it is computed only once and not fused.
   EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 1, 1),
                         Binary(Opcode::kAdd, 0, 2)},
                        {3}, {false, true})
