@@ -99,8 +99,7 @@ ffi::Future Later(bool fails, ffi::Buffer<ffi::F32> x,
 
 ffi::Error Stream(int32_t device) { return ffi::Error::Success(); }
 
-// --- A counter that lives as long as the program
-// ------------------------------
+// --- A counter that lives as long as the program -----------------------------
 
 std::atomic<int64_t> alive{0};
 
