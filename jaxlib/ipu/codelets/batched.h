@@ -13,7 +13,7 @@ namespace ipu::model::IPU_SIMD_NS {
 // arbitrary.
 struct Batched {
   View view;
-  int64_t between;  // elements between consecutive matrices
+  int64_t between;  // stride between matrices, in elements
 
   template <typename T>
   T* At(const Memory& memory, int64_t i) const {

@@ -5,7 +5,7 @@
 // started. Computing all vertices of a compute set as one vectorised loop over
 // the logical tensors therefore gives the same result as running them tile by
 // tile. A kernel is created once, when a program is loaded, and precomputes
-// everything that is known then; Run only adds the base pointers.
+// everything that is known then; Run only follows pointers.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNEL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNEL_H_

@@ -10,8 +10,8 @@
 namespace ipu {
 namespace {
 
-// Blocks of at least this size request huge pages: that saves 512 page faults
-// per huge page, and rounding up to 2 MiB costs at most an eighth.
+// Blocks of at least this size request huge pages: there are 512 times fewer
+// page faults, and rounding up to 2 MiB costs at most an eighth.
 constexpr size_t kHugeBlock = size_t{16} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
 

@@ -33,7 +33,7 @@ struct BFloat {
   }
 };
 
-// The type in which elements of type T are computed with.
+// The type that arithmetic on elements of type T uses.
 template <typename T>
 using ValueOf =
     std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat>,

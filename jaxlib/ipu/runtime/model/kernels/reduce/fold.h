@@ -21,7 +21,7 @@ struct FoldInput {
   // if indices count up from `first` along the reduced dimension.
   const int64_t* indices;
   int64_t first;
-  int64_t step;  // elements between rows
+  int64_t step;  // row stride, in elements
   int64_t rows;
   int64_t columns;
 };
@@ -35,7 +35,9 @@ struct FoldOutput {
 
 struct Fold {
   int64_t total_size;  // bytes of a running total, at most kMostTotalSize
+  // Initialises n totals with the identity.
   void (*start)(int64_t n, char* totals);
+  // Fold each row, or each column, into one total.
   void (*rows)(const FoldInput& input, char* totals);
   void (*columns)(const FoldInput& input, char* totals);
   // Folds in the totals of later parts of the same reductions.

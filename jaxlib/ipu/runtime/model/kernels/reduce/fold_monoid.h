@@ -110,8 +110,8 @@ class MonoidFold {
 
  private:
   // rows[i] and rows[i + kBlock] hold groups of 2 * kBlock lanes, one group per
-  // row of the block. Folds the halves of each group and interleaves the groups
-  // of both vectors.
+  // row. Folds the halves of each group and interleaves the groups of both
+  // vectors.
   template <int kBlock>
   static void FoldHalves(V* rows) {
     constexpr auto kPositions = std::make_integer_sequence<int, kN>();

@@ -20,7 +20,8 @@ int64_t Size(const std::vector<ReduceAxis>& axes) {
   return size;
 }
 
-// Whether the stride of `outer` equals the extent of `inner` in all views.
+// Whether one step along `outer` equals the whole extent of `inner` in all
+// views.
 bool Joins(const ReduceAxis& outer, const ReduceAxis& inner) {
   const auto follow = [&](const std::vector<int64_t>& a,
                           const std::vector<int64_t>& b) {

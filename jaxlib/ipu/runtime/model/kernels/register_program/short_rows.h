@@ -181,7 +181,7 @@ class ShortRows {
 
   size_t outer_ = 0;
   int64_t size_ = 1;    // elements in a row
-  int64_t stride_ = 0;  // elements between rows
+  int64_t stride_ = 0;  // row stride, in elements
   int64_t offsets_[kLongest];
   int64_t words_ = 1;  // per element
   int64_t group_ = 1;  // rows in a group
