@@ -1,5 +1,5 @@
-// y = x / sqrt(mean(x^2) + epsilon) over the last dimension of an f32 array.
-// custom_kernel.py compiles it and calls it from JAX.
+// y = x / sqrt(mean(x^2) + epsilon) along the last dimension of an f32 array.
+// custom_kernel.py compiles this file and calls it from JAX.
 
 #include <cmath>
 #include <cstdint>

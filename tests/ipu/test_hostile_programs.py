@@ -108,7 +108,7 @@ def test_nothing_changed(ipu, serialised):
 LAYOUT_CHANGES = [
   (lay_out_other_elements, "none of its elements"),
   (lay_out_what_is_not_there, "has a layout but does not exist"),
-  (move_for_less_than_nothing, "a step that costs -1"),
+  (move_for_less_than_nothing, "a step has cost -1"),
 ]
 
 

@@ -1,4 +1,4 @@
-// An operand or a result that has a part for each matrix of a batch.
+// An operand or result with one part for each matrix of a batch.
 
 #ifndef JAXLIB_IPU_CODELETS_BATCHED_H_
 #define JAXLIB_IPU_CODELETS_BATCHED_H_
@@ -9,10 +9,11 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// [count, ...], without regard to how the rest of it is laid out.
+// A view of shape [count, ...]; the layout of the other dimensions is
+// arbitrary.
 struct Batched {
   View view;
-  int64_t between;  // elements from one matrix to the next
+  int64_t between;  // stride between matrices, in elements
 
   template <typename T>
   T* At(const Memory& memory, int64_t i) const {

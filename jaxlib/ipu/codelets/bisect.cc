@@ -1,9 +1,10 @@
-// Eigenvalues by bisection; `Bisect` in jaxlib/ipu/program/schema.py.
+// Eigenvalues of symmetric tridiagonal matrices by bisection; `Bisect` in
+// jaxlib/ipu/program/schema.py.
 //
-// Floats are bisected in their order, as integers: after as many steps as they
-// have bits the two bounds are neighbours, whatever the eigenvalue's size.
-// Each lane of a vector has an eigenvalue; several vectors are in flight at
-// once, since every quotient waits for the one before it.
+// Floats are bisected as integers of the same order: after as many steps as
+// they have bits the two bounds are adjacent, whatever the magnitude of the
+// eigenvalue. Each lane of a vector holds one eigenvalue; several vectors are
+// in flight at once, because every quotient depends on the previous one.
 
 #include <algorithm>
 #include <bit>
@@ -23,8 +24,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Integers that are ordered as the floats with the same bits, or the other way
-// around.
+// Maps the bits of floats to integers that have the same order, and back.
 template <typename T>
 inline Vector<SignedBits<T>> Flip(const Vector<SignedBits<T>>& bits) {
   constexpr auto kRest = std::numeric_limits<SignedBits<T>>::max();
@@ -60,11 +60,11 @@ class BisectKernel final : public Kernel {
   static constexpr int kVectors = 4, kGroup = kVectors * kLanes<T>;
   static constexpr int kBits = 8 * sizeof(T);
 
-  // Eigenvalues [begin, begin + kGroup) of those that are wanted of a matrix.
+  // Finds the requested eigenvalues [begin, begin + kGroup) of a matrix.
   void Find(const Memory& memory, int64_t matrix, int64_t begin) const {
     static thread_local Scratch scratch;
     T* const d = scratch.Get<T>(2 * n_);
-    T* const squares = d + n_;  // of the element before each
+    T* const squares = d + n_;  // squares[i]: of the off-diagonal element i - 1
     const bool finite = Read(memory, matrix, d, squares);
     Keys low[kVectors], high[kVectors], wanted[kVectors];
     constexpr Key kLargest =
@@ -80,7 +80,7 @@ class BisectKernel final : public Kernel {
       Keys middle[kVectors], found[kVectors];
       Vector<T> x[kVectors];
       for (int k = 0; k < kVectors; ++k) {
-        // The mean, rounded down, without an overflow.
+        // The mean, rounded down, without overflow.
         middle[k] = (low[k] & high[k]) + ((low[k] ^ high[k]) >> 1);
         x[k] = BitCast<Vector<T>>(Flip<T>(middle[k]));
       }
@@ -100,7 +100,7 @@ class BisectKernel final : public Kernel {
     }
   }
 
-  // Whether all elements are finite.
+  // Reads a matrix. Returns whether all elements are finite.
   bool Read(const Memory& memory, int64_t matrix, T* d, T* squares) const {
     const T* const diagonal = diagonal_.At<T>(memory, matrix);
     const T* const beside = beside_.At<T>(memory, matrix);
@@ -117,7 +117,8 @@ class BisectKernel final : public Kernel {
     return finite;
   }
 
-  // How many pivots of the elimination of T - x are not positive.
+  // Counts the pivots in the elimination of T - x that are not positive, which
+  // is the number of eigenvalues up to x.
   void Count(const T* d, const T* squares, const Vector<T>* x,
              Keys* found) const {
     const Vector<T> tiny = Broadcast(-std::numeric_limits<T>::min());
@@ -169,14 +170,16 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Bisect& fields) {
   const int64_t n = fields.rows;
   if (n < 1 || n > std::numeric_limits<int32_t>::max() ||
       diagonal.view.shape[1] != n || beside.view.shape[1] != n - 1) {
-    return refuse("matrices of " + std::to_string(n) + " rows with diagonals" +
-                  " of " + std::to_string(diagonal.view.shape[1]) + " and " +
-                  std::to_string(beside.view.shape[1]) + " elements beside");
+    return refuse("matrices of " + std::to_string(n) +
+                  " rows with diagonals of " +
+                  std::to_string(diagonal.view.shape[1]) +
+                  " elements and off-diagonals of " +
+                  std::to_string(beside.view.shape[1]));
   }
   if (fields.first < 0 || fields.first > n || values > n - fields.first) {
-    return refuse(std::to_string(values) + " eigenvalues from number " +
-                  std::to_string(fields.first) + " on, of " +
-                  std::to_string(n));
+    return refuse(std::to_string(values) +
+                  " eigenvalues starting with number " +
+                  std::to_string(fields.first) + ", of " + std::to_string(n));
   }
   if (count == 0 || values == 0) return KernelOr(nullptr);
   const auto side = [](const Operand& o) {

@@ -1,5 +1,6 @@
-// A stable merge sort by a register program that compares. Pairs of runs are
-// merged side by side, so that the program compares many elements at once.
+// A stable merge sort with a register program as its comparison. Many pairs of
+// runs are merged in lockstep, so that each call of the program compares many
+// elements.
 
 #include <algorithm>
 #include <cstring>
@@ -29,7 +30,7 @@ class ComparisonSort : public SortKernel {
   const RegisterProgram less_;
 };
 
-// Compares the elements of one row.
+// Sorts the elements of one row.
 class ComparisonSort::Merger {
  public:
   Merger(const ComparisonSort& sort, const SortedRow& row)
@@ -42,7 +43,7 @@ class ComparisonSort::Merger {
         std::memcpy(&dense[i * size], row.from[j] + i * array.step, size);
       }
       const ConvertFn load = FindLoad(array.view.dtype);
-      // A register is of 4 bytes or 8, an element of as many or fewer.
+      // Registers have 4 or 8 bytes; elements have as many or fewer.
       Column column{std::vector<char>(sort.n_ * 8), size == 8 ? 8 : 4, {}, {}};
       if (load != nullptr) {
         load(dense.data(), column.values.data(), sort.n_);
@@ -55,7 +56,7 @@ class ComparisonSort::Merger {
     }
   }
 
-  // The order in which the elements come.
+  // Returns the elements' indices in sorted order.
   std::vector<uint32_t> Sort() {
     const int64_t n = sort_.n_;
     std::vector<uint32_t> order(n);
@@ -76,12 +77,12 @@ class ComparisonSort::Merger {
   static constexpr int64_t kLanes = 256;
 
   struct Column {
-    std::vector<char> values;  // in registers
+    std::vector<char> values;  // as register values
     int64_t size;
     std::vector<char> left;
     std::vector<char> right;
   };
-  // Two neighbouring runs, and where they go.
+  // Two adjacent runs that are being merged, and the destination.
   struct Lane {
     int64_t left, left_end;
     int64_t right, right_end;
@@ -100,7 +101,7 @@ class ComparisonSort::Merger {
           {left, middle, middle, std::min(n, middle + width), left});
     }
     while (!lanes_.empty()) {
-      // What is left of one run needs no comparison.
+      // The rest of one run needs no comparisons.
       std::erase_if(lanes_, [&](const Lane& lane) {
         if (lane.left < lane.left_end && lane.right < lane.right_end) {
           return false;
@@ -113,13 +114,14 @@ class ComparisonSort::Merger {
       Compare(from);
       for (size_t i = 0; i < lanes_.size(); ++i) {
         Lane& lane = lanes_[i];
-        // The right one goes first only if it is less.
+        // Stable: the right element goes first only if it is less.
         to[lane.to++] = from[smaller_[i] != 0 ? lane.right++ : lane.left++];
       }
     }
   }
 
-  // smaller_[i] = lane i's next element on the right is less than on the left.
+  // smaller_[i] = whether lane i's next right element is less than its left
+  // one.
   void Compare(const uint32_t* order) {
     std::vector<const void*>& operands = operands_;
     operands.clear();
@@ -163,7 +165,8 @@ KernelOr MakeComparisonSort(const ComputeSet& set,
       fields.compare, {fields.compare_output}, 2 * set.operands.size());
   if (!less.ok()) return less.status();
   if (less->output_type(0) != program::RegisterType::kU32) {
-    return InvalidArgument("sort: its comparison gives no truth value");
+    return InvalidArgument(
+        "sort: its comparison does not return a truth value");
   }
   return KernelOr(
       std::make_unique<ComparisonSort>(set, fields.keep, std::move(*less)));

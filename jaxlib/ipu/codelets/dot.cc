@@ -33,7 +33,7 @@ class DotKernel final : public Kernel {
   Gemm<T> gemm_;
 };
 
-// The dimensions [begin, end) of the iteration space.
+// The loops over dimensions [begin, end) of the iteration space.
 std::vector<ProductLoop> LoopsOf(const ComputeSet& set, size_t begin,
                                  size_t end) {
   std::vector<ProductLoop> loops;
@@ -68,7 +68,7 @@ KernelOr MakeDotOf(const ComputeSet& set, const Product& product,
         std::to_string(product.lhs.dtype) + " and " +
         std::to_string(product.rhs.dtype) + " into " +
         std::to_string(product.result.dtype) +
-        " with the accumulator it names: convert the operands first.");
+        " with its accumulator type: convert the operands first.");
   }
   return KernelOr(std::make_unique<DotKernel<T>>(set, product, native));
 }
@@ -86,7 +86,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
         "terms, got " +
         std::to_string(set.operands.size()) + " and " +
         std::to_string(set.results.size()) + " over " + std::to_string(rank) +
-        " dimensions, of which " + std::to_string(k_begin) + " are no terms.");
+        " dimensions, of which " + std::to_string(k_begin) + " are not terms.");
   }
   const Product product = {.batch = LoopsOf(set, 0, m_begin),
                            .m = LoopsOf(set, m_begin, n_begin),
@@ -116,14 +116,14 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
                        (sums != DType::kF32 && sums != DType::kF64 &&
                         program::ItemSize(sums) < 4))) {
     return InvalidArgument(
-        "Dot adds to results of f32, f64 and integers of 32 or 64 bits that "
-        "are its accumulator's own type, got element types " +
+        "Dot adds to its result only if that has the accumulator's type, and "
+        "only f32, f64 and integers of 32 or 64 bits, got element types " +
         std::to_string(sums) + " and " + std::to_string(product.result.dtype) +
         ".");
   }
   switch (sums) {
     case DType::kF16:
-    case DType::kBF16:  // a float sums them better, and no slower
+    case DType::kBF16:  // summing in f32 is more accurate and no slower
     case DType::kF32:
       return MakeDotOf<float>(set, product, DType::kF32);
     case DType::kF64:
@@ -131,8 +131,8 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
     default:
       break;
   }
-  // Sums wrap around, so any width that holds the result's gives its bits.
-  // The sum of `and`s counts the terms that are true; K < 2^32 keeps it exact.
+  // Sums wrap around, so any width that holds the result's bits is exact. For
+  // booleans the sum counts the true terms, which is exact for k < 2^32.
   if (!boolean && program::ItemSize(sums) < product.result.item_size) {
     return Unimplemented("Dot sums integers in element type " +
                          std::to_string(sums) +
@@ -140,7 +140,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
                          std::to_string(product.result.dtype) + ".");
   }
   if (product.result.item_size <= 4) {
-    // Signed and unsigned 32-bit integers are one type here.
+    // Modulo 2^32 signed and unsigned integers are the same.
     Product p = product;
     for (ElementType* m : {&p.lhs, &p.rhs, &p.result}) {
       if (m->dtype == DType::kI32) m->dtype = DType::kU32;
@@ -148,7 +148,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
     return MakeDotOf<uint32_t>(set, p, DType::kU32);
   }
   Product p = product;
-  // Operands narrower than 64 bits keep their sign when they are read.
+  // Operands narrower than 64 bits are sign- or zero-extended when loaded.
   for (ElementType* m : {&p.lhs, &p.rhs, &p.result}) {
     if (m->dtype == DType::kI64) m->dtype = DType::kU64;
   }

@@ -1,4 +1,4 @@
-// Matrix products against three loops, for both instruction sets.
+// Compares matrix products with three nested loops, for both instruction sets.
 
 #include <cmath>
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Size {
   int64_t b, m, n, k;
 };
 
-// Over (b, m, n, k).
+// A product with one dimension for each of b, m, n and k.
 program::Dot DotOf(uint8_t accumulate_dtype) {
   program::Dot fields;
   fields.accumulate_dtype = accumulate_dtype;
@@ -26,7 +26,7 @@ program::Dot DotOf(uint8_t accumulate_dtype) {
 }
 
 // Multiplies random matrices of element type T into Result and compares with
-// sums in Exact, which start from what the result holds if the product adds.
+// sums in Exact. With `adds`, sums start from what the result holds.
 template <typename T, typename Result, typename Exact>
 void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
            std::mt19937& random, bool adds = false) {
@@ -88,7 +88,7 @@ void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
   }
 }
 
-// Edges of tiles, vectors and blocks; vectors, outer products, nothing.
+// Partial tiles, vectors and blocks; vectors, outer products, empty products.
 const Size kSizes[] = {
     {1, 1, 1, 1},    {1, 5, 7, 0},    {0, 3, 3, 3},      {2, 0, 3, 4},
     {1, 14, 32, 17}, {1, 15, 33, 64}, {3, 6, 16, 9},     {1, 29, 70, 400},
@@ -137,7 +137,7 @@ TEST(DotTest, IntegersWrapAround) {
 }
 
 TEST(DotTest, ExtremesOfShortIntegers) {
-  // The sum of two such products does not fit in 32 bits with its sign.
+  // The sum of two such products does not fit into a signed 32-bit integer.
   for (int64_t k : {1, 2, 7, 600}) {
     std::mt19937 random(9);
     TestArray lhs(program::kI16, {1, 20, k}, {0, 1, 3}, 4, random, false);
@@ -184,7 +184,7 @@ TEST(DotTest, AddsToWhatTheResultHolds) {
   }
 }
 
-// Products of numbers with few bits: sums are exact in f32 but not in 16 bits.
+// Products of numbers with few bits: sums are exact in f32, but not in bf16.
 TEST(DotTest, HalvesAreSummedInF32AndRoundedOnce) {
   std::mt19937 random(4);
   constexpr int64_t kTerms = 300;
@@ -236,13 +236,14 @@ TEST(DotTest, BooleansAreOrOfAnds) {
   }
 }
 
-// Matrices whose rows j and J - j are the same or differ in sign, as a Fourier
-// transform's, or nearly so; all numbers are small integers, all sums exact.
+// Matrices whose rows j and J - j are equal or differ in sign, as in a Fourier
+// transform, or nearly so. All numbers are small integers, so all sums are
+// exact.
 TEST(DotTest, RowsThatMirrorEachOther) {
   std::mt19937 random(10);
   struct Case {
     int64_t planes, plane, columns, batch, data;
-    bool lhs, data_in_batch;  // which is the matrix; which has the batch
+    bool lhs, data_in_batch;  // whether the matrix is lhs; what has the batch
   };
   for (const Case& c :
        {Case{2, 25, 20, 2, 700, false, false},
@@ -255,7 +256,7 @@ TEST(DotTest, RowsThatMirrorEachOther) {
       const std::vector<int64_t> shape = {c.batch, c.lhs ? c.columns : c.data,
                                           c.lhs ? c.data : c.columns, terms};
       const int32_t own = c.lhs ? 1 : 2, other = 3 - own;
-      // The matrix (batch, terms, columns), the data (batch, ..., terms).
+      // The matrix is (batch, terms, columns), the data (batch, ..., terms).
       TestArray w(program::kF32, {in_matrix ? c.batch : 1, terms, c.columns},
                   {0, 3, own}, 4, random, false);
       TestArray x(program::kF32, {c.data_in_batch ? c.batch : 1, c.data, terms},
@@ -272,7 +273,7 @@ TEST(DotTest, RowsThatMirrorEachOther) {
       });
       ForEachIndex(over(in_matrix, own), [&](std::vector<int64_t> i) {
         const int64_t j = i[3] % c.plane, p = i[3] / c.plane;
-        // Half the columns of each matrix, or all of every other one.
+        // Half of the columns of each matrix, or all of every other matrix.
         const bool half = in_matrix ? i[0] % 2 : i[own] * 2 >= c.columns;
         const int sign = half == (p == 0) ? -1 : 1;
         if (2 * j > c.plane) {
@@ -319,8 +320,8 @@ TEST(DotTest, RowsThatMirrorEachOther) {
   }
 }
 
-// The windows of a row of kPlaces elements of kChannels, three elements each,
-// one in two, times a kernel: rows and terms overlap in memory.
+// The windows of three elements, with stride two, of a row of kPlaces elements
+// with `channels` channels, times a kernel: rows and terms overlap in memory.
 TEST(DotTest, WindowsThatOverlap) {
   std::mt19937 random(8);
   constexpr int64_t kRows = 3, kPlaces = 41, kOut = 37;
@@ -328,7 +329,7 @@ TEST(DotTest, WindowsThatOverlap) {
     const std::vector<int64_t> shape = {1, kRows, 20, kOut, 3, channels};
     TestArray x(program::kF32, {kRows, kPlaces, channels}, {1, 2, 5}, 6, random,
                 false);
-    // Place 2 i + k of window i.
+    // Element k of window i is at place 2 i + k.
     x.operand().view.shape = {kRows, 20, 3, channels};
     x.operand().view.strides = {kPlaces * channels, 2 * channels, channels, 1};
     x.operand().dims = {-1, 0, 1, -1, 2, 3};
@@ -344,7 +345,7 @@ TEST(DotTest, WindowsThatOverlap) {
     fields.num_rows = 2;
     ThreadPool threads(2);
     for (const Factories* table : AllTables()) {
-      // Columns apart from each other, too.
+      // With columns that are not contiguous, too.
       for (bool shuffle : {false, true}) {
         TestArray result(program::kF32, {kRows, 20, kOut}, {1, 2, 3}, 6, random,
                          shuffle);
@@ -365,8 +366,8 @@ TEST(DotTest, WindowsThatOverlap) {
   }
 }
 
-// Rows of two dimensions, which lie in the left operand and in the result in
-// opposite orders, as in a Fourier transform of columns.
+// Rows of two dimensions that are in opposite orders in the left operand and in
+// the result, as in a Fourier transform of columns.
 TEST(DotTest, RowsInAnotherOrderThanTheResults) {
   std::mt19937 random(9);
   for (int64_t inner : {3, 130, 257}) {

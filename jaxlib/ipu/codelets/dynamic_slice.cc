@@ -1,4 +1,4 @@
-// DynamicSlice on the model: one copy from where the indices say.
+// The kernel of DynamicSlice: one copy from where the indices say.
 
 #include "jaxlib/ipu/codelets/dynamic_window.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"

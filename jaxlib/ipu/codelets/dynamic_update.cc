@@ -1,4 +1,4 @@
-// DynamicUpdate on the model: one copy to where the indices say.
+// The kernel of DynamicUpdate: one copy to where the indices say.
 
 #include "jaxlib/ipu/codelets/dynamic_window.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"

@@ -16,11 +16,11 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 struct Start {
-  uint32_t base;   // where the index is
-  int64_t offset;  // in bytes
+  uint32_t base;   // of the index
+  int64_t offset;  // of the index, in bytes
   uint8_t dtype;
-  int64_t step;   // bytes in the tensor for one index
-  int64_t limit;  // the highest that fits
+  int64_t step;   // bytes in the tensor per index
+  int64_t limit;  // the highest valid start
 };
 
 StatusOr<std::vector<Start>> MakeStarts(
@@ -60,7 +60,7 @@ StatusOr<std::vector<Start>> MakeStarts(
                     std::to_string(index.dtype) + ", not an integer");
     }
     for (int64_t n : index.shape) {
-      if (n != 1) return refuse("a start index is no scalar");
+      if (n != 1) return refuse("a start index is not a scalar");
     }
     starts.push_back({index.base, index.offset, index.dtype,
                       tensor.strides[d] * tensor.item_size,
@@ -69,17 +69,16 @@ StatusOr<std::vector<Start>> MakeStarts(
   return starts;
 }
 
-// A window of a few words that are contiguous on both sides, with one start of
-// 32 bits: `x[i]` in a loop, where what surrounds the copy takes longer than
-// it.
+// A window of a few words, contiguous on both sides, with one 32-bit start:
+// `x[i]` in a loop, where the overhead of a general copy would exceed its work.
 struct WordWindow {
   uint32_t index_base, tensor_base, dense_base;
   int32_t limit;
   int64_t index, tensor, dense;  // bytes
   int64_t step;
 
-  // Moves kWords and no byte twice: the next step may load what this one
-  // stores, which takes long where two stores overlap.
+  // Moves kWords without writing any byte twice: the next step may load what
+  // this one stores, and loads are slow after overlapping stores.
   template <Direction kDirection, int64_t kWords>
   static void Move(const Step& step, const Frame& frame) {
     const auto& w = *reinterpret_cast<const WordWindow*>(step.imm);
@@ -104,7 +103,7 @@ struct WordWindow {
   }
 };
 
-// For each number of words the function that moves so many.
+// kMoves[n - 1] moves n words.
 constexpr int64_t kMostWords = 32;
 using MoveTable = std::array<StepFn, kMostWords>;
 

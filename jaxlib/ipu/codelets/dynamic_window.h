@@ -1,5 +1,5 @@
-// The kernel of a dynamic slice and of a dynamic update: one copy, from or to
-// where the indices say.
+// The kernel of dynamic slices and dynamic updates: one copy from or to a
+// window whose start is known at run time.
 
 #ifndef JAXLIB_IPU_CODELETS_DYNAMIC_WINDOW_H_
 #define JAXLIB_IPU_CODELETS_DYNAMIC_WINDOW_H_
@@ -14,9 +14,10 @@ namespace ipu::model::IPU_SIMD_NS {
 
 enum class Direction : uint8_t { kOutOfWindow, kIntoWindow };
 
-// Copies between a window of `tensor`, which has the iteration space's rank,
-// and `dense`, which walks the iteration space. The window's starts are the
-// compute set's operands 1 and up, one for each of `dynamic_dims`.
+// Copies between a window of `tensor`, which has the rank of the iteration
+// space, and `dense`, which is accessed along the iteration space. The starts
+// of the window are operands 1 and up of the compute set, one for each of
+// `dynamic_dims`.
 KernelOr MakeWindowCopy(const std::string& codelet, Direction direction,
                         const ComputeSet& set, const View& tensor,
                         const Operand& dense,

@@ -1,4 +1,4 @@
-// Dynamic slices and updates, for both instruction sets.
+// Tests dynamic slices and updates, for both instruction sets.
 
 #include <cstdint>
 #include <limits>
@@ -10,7 +10,7 @@
 namespace ipu::model {
 namespace {
 
-// A case with one index, for one number of any integer type.
+// A slice with one start index of any integer type.
 template <typename Index>
 void CheckStart(uint8_t dtype, Index start, int64_t expected) {
   std::vector<float> operand = {0, 1, 2, 3, 4};

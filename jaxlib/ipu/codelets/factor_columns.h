@@ -1,4 +1,5 @@
-// Columns of a matrix in the working memory of a factorisation, and reflectors.
+// Column-major matrices in the scratch memory of factorisations, and
+// Householder reflectors.
 
 #ifndef JAXLIB_IPU_CODELETS_FACTOR_COLUMNS_H_
 #define JAXLIB_IPU_CODELETS_FACTOR_COLUMNS_H_
@@ -12,8 +13,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A matrix by columns. Columns are whole vectors long; the rows behind the
-// last are zero and stay so.
+// A column-major matrix. Columns are padded to whole vectors; the padding is
+// zero and stays zero.
 template <typename T>
 struct Columns {
   T* data;
@@ -21,7 +22,7 @@ struct Columns {
 
   T* operator[](int64_t column) const { return data + column * step; }
 
-  // The length of a column in memory.
+  // The padded length of a column.
   static int64_t Padded(int64_t rows) {
     return (rows + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
   }
@@ -33,15 +34,16 @@ inline int64_t VectorOf(int64_t i) {
   return i / kLanes<T> * kLanes<T>;
 }
 
-// The sums of v[i] * x_k[i] over rows [first, end) for kCount columns x_k; `v`
-// is zero above; behind, one of the two is, and the other is finite.
+// sums[k] = the dot product of v and x_k over rows [first, end), for kCount
+// columns x_k. Rows before `first` are ignored. In rows of the last vector
+// after `end`, one of v and x_k must be zero and the other finite.
 template <int kCount, typename T>
 inline void Products(const T* v, const T* x, int64_t step, int64_t first,
                      int64_t end, T* sums) {
   const int64_t begin = VectorOf<T>(first);
   const Mask<T> above(first - begin);
   Vector<T> total[kCount];
-  // What is above may be no number, which times zero is not zero.
+  // Mask rows before `first`: they may be NaN, and zero times NaN is not zero.
   const auto head = Load<Vector<T>>(v + begin);
   for (int k = 0; k < kCount; ++k) {
     total[k] =
@@ -56,8 +58,8 @@ inline void Products(const T* v, const T* x, int64_t step, int64_t first,
   for (int k = 0; k < kCount; ++k) sums[k] = AddLanes<T>(total[k]);
 }
 
-// x_k += factors[k] * v over rows [first, end). All others stay as they are,
-// also where a factor is no number.
+// x_k += factors[k] * v over rows [first, end). Other rows are unchanged, even
+// if a factor is NaN.
 template <int kCount, typename T>
 inline void AddTo(const T* factors, const T* v, T* x, int64_t step,
                   int64_t first, int64_t end) {
@@ -90,7 +92,8 @@ inline void AddTo(const T* factors, const T* v, T* x, int64_t step,
   }
 }
 
-// w += sum of factors[k] * x_k over rows [begin, end), both at vectors' bounds.
+// w += sum of factors[k] * x_k over rows [begin, end), which must be multiples
+// of a vector.
 template <int kCount, typename T>
 inline void Combine(const T* factors, const T* x, int64_t step, int64_t begin,
                     int64_t end, T* w) {
@@ -105,22 +108,22 @@ inline void Combine(const T* factors, const T* x, int64_t step, int64_t begin,
   }
 }
 
-// Calls body.template operator()<count>(column) for all of [begin, end), four
-// columns at a time as far as there are.
+// Calls body.template operator()<count>(column) for all columns in [begin,
+// end): four at a time, then one at a time.
 template <typename Body>
 inline void ByFour(int64_t begin, int64_t end, const Body& body) {
   for (; begin + 4 <= end; begin += 4) body.template operator()<4>(begin);
   for (; begin < end; ++begin) body.template operator()<1>(begin);
 }
 
-// The reflector I - tau v v^T that makes a vector zero below row `head`.
+// The reflector I - tau v v^T that zeros a column below row `head`.
 template <typename T>
 struct Reflector {
   T tau;
-  T beta;  // what row `head` becomes
+  T beta;  // the new value in row `head`
 };
 
-// Writes v, zero above `head` and one there, over rows [0, a.step).
+// Writes v over rows [0, step). v is zero above `head` and one in row `head`.
 template <typename T>
 Reflector<T> MakeReflector(const T* x, int64_t head, int64_t rows, int64_t step,
                            T* v) {
@@ -131,7 +134,7 @@ Reflector<T> MakeReflector(const T* x, int64_t head, int64_t rows, int64_t step,
   T square, alpha = x[head], unit = 1;
   Products<1>(v, v, 0, head, step, &square);
   if (alpha * alpha + square < Limits::min() / Limits::epsilon()) {
-    // Of numbers this small the squares have few digits, if any.
+    // Scale first: squares of numbers this small lose most or all digits.
     T largest = 0;
     for (int64_t i = head; i < rows; ++i) {
       largest = std::max(largest, std::abs(x[i]));
@@ -153,7 +156,7 @@ Reflector<T> MakeReflector(const T* x, int64_t head, int64_t rows, int64_t step,
   return {(beta - alpha) / beta, beta * unit};
 }
 
-// Columns [begin, end) become (I - tau v v^T) of themselves.
+// Applies I - tau v v^T to columns [begin, end) from the left.
 template <typename T>
 void Reflect(const Columns<T>& a, const T* v, T tau, int64_t head,
              int64_t begin, int64_t end) {
@@ -166,7 +169,7 @@ void Reflect(const Columns<T>& a, const T* v, T tau, int64_t head,
   });
 }
 
-// Puts a reflector where its column was.
+// Stores a reflector in the column that it has zeroed.
 template <typename T>
 void Pack(T* x, const Reflector<T>& r, const T* v, int64_t head, int64_t rows) {
   x[head] = r.beta;

@@ -1,4 +1,4 @@
-// What Householder's reflectors make of a matrix; see isa.FactorKind.
+// Factorisations by Householder reflectors; see isa.FactorKind.
 
 #ifndef JAXLIB_IPU_CODELETS_FACTOR_REFLECTORS_H_
 #define JAXLIB_IPU_CODELETS_FACTOR_REFLECTORS_H_
@@ -7,7 +7,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// `v` is room for a column.
+// `v` is scratch for a column.
 template <typename T>
 void Qr(const Columns<T>& a, T* v, T* taus) {
   const int64_t k = std::min(a.rows, a.columns);
@@ -19,8 +19,9 @@ void Qr(const Columns<T>& a, T* v, T* taus) {
   }
 }
 
-// Columns [first, end) become those of A (I - tau v v^T). `v` has an element
-// for each column, `w` is room for a column of A; rows from `top` on count.
+// Applies I - tau v v^T from the right to rows [top, a.rows) of columns
+// [first, a.columns). `v` has an element per column; `w` is scratch for a
+// column.
 template <typename T>
 void ReflectFromRight(const Columns<T>& a, const T* v, T tau, int64_t first,
                       int64_t top, T* w) {
@@ -37,7 +38,7 @@ void ReflectFromRight(const Columns<T>& a, const T* v, T tau, int64_t first,
   });
 }
 
-// `v` and `w` are room for columns.
+// `v` and `w` are scratch for a column each.
 template <typename T>
 void Hessenberg(const Columns<T>& a, T* v, T* w, T* taus) {
   const int64_t n = a.rows;
@@ -50,8 +51,9 @@ void Hessenberg(const Columns<T>& a, T* v, T* w, T* taus) {
   }
 }
 
-// Q^T A Q = A - v w^T - w v^T, where w = tau (A v - (tau / 2) (v^T A v) v).
-// What is above the diagonal is zero in the end.
+// Updates by Q^T A Q = A - v w^T - w v^T with
+// w = tau (A v - (tau / 2) (v^T A v) v). Finally zeros the elements above the
+// diagonal.
 template <typename T>
 void Tridiagonal(const Columns<T>& a, T* v, T* w, T* taus) {
   const int64_t n = a.rows;
@@ -86,7 +88,7 @@ void Tridiagonal(const Columns<T>& a, T* v, T* w, T* taus) {
   for (int64_t c = 1; c < n; ++c) std::fill(a[c], a[c] + c, T{0});
 }
 
-// `row` is room for a row of whole vectors, twice.
+// `row` is scratch for two rows, padded to whole vectors.
 template <typename T>
 void Bidiagonal(const Columns<T>& a, T* v, T* w, T* row) {
   const int64_t m = a.rows, n = a.columns;

@@ -1,4 +1,5 @@
-// Cholesky and LU factors, inverses of triangles; see isa.FactorKind.
+// Cholesky and LU factorisations and inverses of triangular matrices; see
+// isa.FactorKind.
 
 #ifndef JAXLIB_IPU_CODELETS_FACTOR_TRIANGLES_H_
 #define JAXLIB_IPU_CODELETS_FACTOR_TRIANGLES_H_
@@ -9,7 +10,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Makes zero what is above the diagonal.
+// Zeros the elements above the diagonal.
 template <typename T>
 void ClearAbove(const Columns<T>& a) {
   for (int64_t c = 1; c < a.columns; ++c) {
@@ -17,8 +18,8 @@ void ClearAbove(const Columns<T>& a) {
   }
 }
 
-// A column is scaled, then its square is taken off the rest. What is above the
-// diagonal is not used.
+// Right-looking: scales a column, then subtracts its outer product from the
+// rest. Does not read the elements above the diagonal.
 template <typename T>
 void Cholesky(const Columns<T>& a) {
   const int64_t n = a.rows;
@@ -42,18 +43,18 @@ void Cholesky(const Columns<T>& a) {
   ClearAbove(a);
 }
 
-// |x|; of zero and NaN itself.
+// |x|, lane by lane; keeps zeros and NaNs unchanged.
 template <typename T>
 inline Vector<T> Size(const T* x) {
   const auto v = Load<Vector<T>>(x);
   return v < 0 ? -v : v;
 }
 
-// The row of the largest |x| from row j on, the first of equals; j if there is
-// a NaN. Rows behind the last are zero.
+// The row of the largest |x| from row j on, the first one if several are equal;
+// j if any is NaN. The padding must be zero.
 template <typename T>
 int64_t FindPivot(const T* x, int64_t j, int64_t step) {
-  // Rows up to the next vector, one by one.
+  // Rows before the next whole vector are handled one by one.
   const int64_t begin = std::min(VectorOf<T>(j + kLanes<T> - 1), step);
   T most = -1;
   bool unordered = false;
@@ -81,7 +82,8 @@ int64_t FindPivot(const T* x, int64_t j, int64_t step) {
   return j;
 }
 
-// `l` is room for a column. `order` holds the rows' numbers.
+// `l` is scratch for a column. `order` holds row indices and is permuted like
+// the rows.
 template <typename T>
 void Lu(const Columns<T>& a, T* l, int32_t* pivots, int32_t* order) {
   const int64_t m = a.rows, n = a.columns, k = std::min(m, n);
@@ -106,8 +108,8 @@ void Lu(const Columns<T>& a, T* l, int32_t* pivots, int32_t* order) {
   }
 }
 
-// Columns of the inverse one after the other, by substitution. `inverse` is
-// room for as many.
+// Inverts a lower triangular matrix by forward substitution on all columns of
+// the inverse at once. `inverse` is scratch of the size of `a`.
 template <typename T>
 void InvertTriangle(const Columns<T>& a, bool unit, T* inverse) {
   const int64_t n = a.rows;
@@ -117,7 +119,7 @@ void InvertTriangle(const Columns<T>& a, bool unit, T* inverse) {
   ClearAbove(a);
   std::fill(inverse, inverse + n * a.step, T{0});
   for (int64_t c = 0; c < n; ++c) inverse[c * a.step + c] = 1;
-  // Row i of all columns is known once those before it are taken off.
+  // Row i of the inverse is final once all rows before it have been subtracted.
   for (int64_t i = 0; i < n; ++i) {
     const T pivot = a[i][i];
     ByFour(0, i + 1, [&]<int kCount>(int64_t c) {

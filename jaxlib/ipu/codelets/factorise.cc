@@ -1,8 +1,8 @@
-// Factors of matrices; `Factorise` in jaxlib/ipu/program/schema.py.
+// Matrix factorisations; `Factorise` in jaxlib/ipu/program/schema.py.
 //
-// A matrix is brought into working memory by columns, whatever its strides, so
-// that every inner loop walks along vectors. The matrices of a batch are spread
-// over threads.
+// A matrix with any strides is first copied to scratch memory in column-major
+// order, so that every inner loop runs along vectors. The matrices of a batch
+// are distributed over threads.
 
 #include <algorithm>
 #include <cstdint>
@@ -37,7 +37,7 @@ class FactoriseKernel final : public Kernel {
         to_(std::move(to)) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
-    // About a nanosecond for four multiply-adds.
+    // Estimate: four multiply-adds per nanosecond.
     const double each =
         0.25 * rows_ * columns_ * std::min(rows_, columns_) + 100;
     threads.ForItems(count_, each, [&](int64_t begin, int64_t end) {
@@ -46,7 +46,7 @@ class FactoriseKernel final : public Kernel {
   }
 
  private:
-  // Behind what is transposed a vector may be written.
+  // TransposeRun may write up to a vector beyond the end.
   static constexpr int64_t kBehind = 16;
 
   void One(const Memory& memory, int64_t i) const {
@@ -114,7 +114,7 @@ class FactoriseKernel final : public Kernel {
     T* const to = to_[0].At<T>(memory, i);
     const int64_t down = to_[0].view.strides[1];
     const int64_t right = to_[0].view.strides[2];
-    // Of fewer columns more would be written than there are.
+    // With fewer columns TransposeRun would write beyond the result.
     if (right == 1 && columns_ * static_cast<int64_t>(sizeof(T)) >= 32) {
       TransposeRun(a.data, a.step, columns_, rows_, to, down);
       return;
@@ -156,19 +156,19 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
   };
   const int64_t m = fields.rows, n = fields.columns, k = std::min(m, n);
   if (fields.kind > static_cast<uint8_t>(FactorKind::kBidiagonal)) {
-    return refuse("there is no kind " + std::to_string(fields.kind));
+    return refuse("unknown kind " + std::to_string(fields.kind));
   }
   const auto kind = static_cast<FactorKind>(fields.kind);
   if (m < 1 || n < 1 || (IsSquare(kind) && m != n) ||
       (kind == FactorKind::kBidiagonal && m < n)) {
     return refuse("matrices of " + std::to_string(m) + " x " +
-                  std::to_string(n) + " have no factors of this kind");
+                  std::to_string(n) + " cannot be factorised by this kind");
   }
   if (m > std::numeric_limits<int32_t>::max()) {
-    return refuse(std::to_string(m) + " rows have no 32-bit numbers");
+    return refuse(std::to_string(m) + " rows exceed 32-bit row numbers");
   }
   if (set.shape.size() != 2 || set.shape[1] != m || set.operands.size() != 1) {
-    return refuse("takes one operand over matrices and their rows");
+    return refuse("takes one operand, over matrices and their rows");
   }
   const int64_t count = set.shape[0];
   const uint8_t dtype = set.operands[0].view.dtype;
@@ -191,7 +191,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
   }
   if (set.results.size() != shapes.size()) {
     return refuse("this kind has " + std::to_string(shapes.size()) +
-                  " results, not " + std::to_string(set.results.size()));
+                  " results, got " + std::to_string(set.results.size()));
   }
   const auto fits = [&](const Operand& o, const std::vector<int64_t>& shape,
                         uint8_t type) {
@@ -202,7 +202,8 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
   for (size_t j = 0; j < shapes.size(); ++j) {
     const Operand& result = set.results[j];
     right = right && fits(result, shapes[j], j == 0 ? dtype : other);
-    // What is no matrix is written as it lies.
+    // Results that are not matrices are written directly, so they must be
+    // dense.
     right =
         right && (j == 0 || shapes[j][1] < 2 || result.view.strides[1] == 1);
     to.push_back({result.view, result.Stride(0)});

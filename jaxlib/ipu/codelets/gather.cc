@@ -1,4 +1,4 @@
-// Gather on the model: a copy of each window.
+// The kernel of Gather: one copy per window.
 
 #include <algorithm>
 #include <cstring>
@@ -32,7 +32,7 @@ class GatherKernel : public Kernel {
     const char* const operand = operand_.Data(memory);
     const char* const indices = indices_.Data(memory);
     char* const result = result_.Data(memory);
-    // Threads share a window only when there are too few to share those.
+    // Threads share the bytes of each window only if windows are large.
     if (copy_.bytes() >= StridedCopy::kParallelBytes) {
       return windows_.ForEach(indices, 0, windows_.count, /*clamp=*/true,
                               [&](const Windows::Place* places, int64_t n) {
@@ -42,7 +42,7 @@ class GatherKernel : public Kernel {
                                 }
                               });
     }
-    // A window costs a cache line, however small it is.
+    // However small a window is, it costs a cache line.
     const int64_t cost = std::max<int64_t>(copy_.bytes(), 32);
     const int64_t grain =
         std::max<int64_t>(1, StridedCopy::kParallelBytes / 2 / cost);
@@ -54,7 +54,7 @@ class GatherKernel : public Kernel {
         windows_.ForEach(indices, begin, end, /*clamp=*/true,
                          [&](const Windows::Place* places, int64_t n) {
                            for (int64_t i = 0; i < n; ++i) {
-                             // The next rows come while this one is copied.
+                             // Prefetch a later window.
                              const int64_t soon = std::min(i + kAhead, n - 1);
                              __builtin_prefetch(operand + places[soon].tensor);
                              copy(operand + places[i].tensor,

@@ -1,4 +1,5 @@
-// Gather against its definition, element by element, for both instruction sets.
+// Compares Gather with its definition, element by element, for both instruction
+// sets.
 
 #include <cstdint>
 #include <limits>

@@ -1,9 +1,9 @@
-// Eigenvectors by inverse iteration; `InverseIteration` in
-// jaxlib/ipu/program/schema.py.
+// Eigenvectors of symmetric tridiagonal matrices by inverse iteration;
+// `InverseIteration` in jaxlib/ipu/program/schema.py.
 //
-// Each lane of a vector has an eigenvalue. Every operation is that of the
-// definition in inverse_iteration.py, in the same order: of a cluster of values
-// the last digits decide which vectors are found.
+// Each lane of a vector holds one eigenvalue. All operations are those of the
+// definition in inverse_iteration.py, in the same order, because in a cluster
+// of eigenvalues the last digits decide which vectors are found.
 
 #include <algorithm>
 #include <bit>
@@ -23,7 +23,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Between 1 and 2 or -2 and -1; see `start` of the definition.
+// The start vector: a pseudorandom number in [1, 2) or (-2, -1]; see `start` in
+// the definition.
 float Start(uint32_t row, uint32_t value) {
   uint32_t h = row * 0x9e3779b1u ^ value * 0x85ebca77u;
   h = (h ^ h >> 15) * 0x2c1b3c6du;
@@ -60,15 +61,14 @@ class InverseIterationKernel final : public Kernel {
   using Keys = Vector<SignedBits<T>>;
   static constexpr int kVectors = 2, kGroup = kVectors * kLanes<T>;
 
-  // The factors of a row of T - x, the vector sought, and the exchanged rows.
+  // One row: the factors of T - x, the solution, and whether rows were swapped.
   struct Row {
     V inverse[kVectors], next[kVectors], after[kVectors], multiple[kVectors];
     V x[kVectors];
     Keys exchanged[kVectors];
   };
 
-  // What is not far from zero counts as this, what is far from it as the
-  // inverse of this.
+  // The least magnitude of a pivot; elements are clamped to its inverse.
   static T Small() { return std::sqrt(std::numeric_limits<T>::min()); }
 
   static V Absolute(const V& v) { return v < 0 ? -v : v; }
@@ -78,13 +78,13 @@ class InverseIterationKernel final : public Kernel {
     return Absolute(p) < floor ? signed_floor : p;
   }
 
-  // The vectors of values [begin, begin + kGroup) of a matrix.
+  // Finds the vectors of eigenvalues [begin, begin + kGroup) of a matrix.
   void Find(const Memory& memory, int64_t matrix, int64_t begin) const {
     static thread_local Scratch scratch;
     auto* const rows =
         reinterpret_cast<Row*>(scratch.Get<char>(Bytes() + 2 * n_ * sizeof(T)));
     T* const d = reinterpret_cast<T*>(rows + n_);
-    T* const e = d + n_;  // the last one is zero
+    T* const e = d + n_;  // the last element is zero
     const V floor = Broadcast(Read(memory, matrix, d, e));
     const int64_t count = std::min<int64_t>(kGroup, values_ - begin);
     V value[kVectors] = {};
@@ -130,7 +130,8 @@ class InverseIterationKernel final : public Kernel {
 
   int64_t Bytes() const { return n_ * sizeof(Row); }
 
-  // The smallest pivot of T - x, and how far eigenvalues are moved.
+  // Reads a matrix. Returns the least magnitude of a pivot of T - x, which is
+  // also the amount by which eigenvalues are shifted.
   T Read(const Memory& memory, int64_t matrix, T* d, T* e) const {
     const T* const diagonal = diagonal_.At<T>(memory, matrix);
     const T* const beside = beside_.At<T>(memory, matrix);
@@ -143,7 +144,7 @@ class InverseIterationKernel final : public Kernel {
     return std::max(largest * std::numeric_limits<T>::epsilon(), Small());
   }
 
-  // T - x - floor = P L U, with the inverse of U's diagonal.
+  // Factors T - x - floor = P L U and stores the inverse of U's diagonal.
   void Factor(const T* d, const T* e, const V* value, const V& floor,
               Row* rows) const {
     V pivot[kVectors], next[kVectors];
@@ -189,7 +190,7 @@ class InverseIterationKernel final : public Kernel {
     }
   }
 
-  // `unit`: the largest |element|, or 1 if all are zero.
+  // Sets `unit` to the largest magnitude of an element, or 1 if all are zero.
   void Backward(Row* rows, V* unit) const {
     const V most = Broadcast(1 / Small());
     V next[kVectors] = {}, after[kVectors] = {};

@@ -1,4 +1,4 @@
-// What the tests of kernels share: arrays in any layout, and running a kernel
+// Utilities for tests of kernels: arrays of any layout, and running a kernel
 // with each instruction set.
 
 #ifndef JAXLIB_IPU_CODELETS_KERNEL_TEST_UTIL_H_
@@ -19,12 +19,13 @@
 
 namespace ipu::model {
 
-// An array whose dimensions lie in memory in a random order, with gaps. The
-// bytes that belong to no element can be told from the others afterwards.
+// An array with its dimensions in random order in memory and with gaps. Bytes
+// that belong to no element have a known value, so that writes to them are
+// detected.
 class TestArray {
  public:
-  // `dims[i]` is the dimension of the iteration space that goes with dimension
-  // i of `shape`; it is broadcast along those that none names.
+  // `dims[i]` is the dimension of the iteration space that corresponds to
+  // dimension i of `shape`. The array is broadcast along all others.
   TestArray(uint8_t dtype, std::vector<int64_t> shape,
             std::vector<int32_t> dims, size_t iteration_rank,
             std::mt19937& random, bool shuffle) {
@@ -57,7 +58,7 @@ class TestArray {
     return reinterpret_cast<T*>(storage_.data())[at];
   }
 
-  // Whether all bytes outside the view are as they were.
+  // Whether all bytes that belong to no element are unchanged.
   bool GapsIntact() const {
     std::vector<bool> inside(storage_.size(), false);
     const View& v = operand_.view;
@@ -86,7 +87,7 @@ class TestArray {
   std::vector<char> storage_;
 };
 
-// The tables that this processor can run.
+// The kernel tables that this processor can run.
 inline std::vector<const Factories*> AllTables() {
   std::vector<const Factories*> tables = {&avx2::Table()};
   if (BestFactories() == &avx512::Table()) tables.push_back(&avx512::Table());
@@ -107,7 +108,7 @@ inline void ForEachIndex(
   }
 }
 
-// Makes a kernel of `fields` and runs it over `shape`.
+// Creates a kernel for `fields` and runs it over `shape`.
 template <typename Fields>
 void RunKernel(const Factories& factories, const Fields& fields,
                const std::vector<int64_t>& shape,

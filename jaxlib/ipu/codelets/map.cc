@@ -1,4 +1,4 @@
-// The Map codelet: a register program over the iteration space.
+// The kernel of Map: a register program over the iteration space.
 
 #include <algorithm>
 #include <cstring>
@@ -24,44 +24,45 @@ namespace ipu::model::IPU_SIMD_NS {
 
 namespace {
 
-// Less than this is not worth waking another thread, and no thread should get
-// less at a time.
+// Maps that take less time than kWorthThreads run on one thread; each chunk of
+// a parallel map takes at least kGrain.
 constexpr double kWorthThreads = 12'000;  // nanoseconds
 constexpr double kGrain = 4'000;
 
-// A block of a type that is converted, which has no more than 16 bits.
+// The size of a block of converted elements, which have at most 16 bits.
 constexpr size_t kStagingBytes = (kLongestBlock * 2) + kSlackBytes;
 
-// Maps of more results than this allocate.
+// Maps with more results than this allocate memory in each run.
 constexpr size_t kFewResults = 16;
 
-// A map that runs without a state has no more slots than this, and no more of
-// them are its own.
+// A map that runs without a state has at most this many slots, and owns at most
+// this many of them.
 constexpr size_t kFewSlots = 64;
 constexpr size_t kFewCells = 16;
 
-// Where an output goes.
+// The destination of an output.
 struct Destination {
   StridedIterator iterator;
   uint8_t dtype;
-  ConvertFn convert;  // null if register values are elements
+  ConvertFn convert;  // null if register values are stored unchanged
   uint32_t item_size;
   bool dense;
   bool direct() const { return dense && convert == nullptr; }
 };
 
-// A map of a few elements, which a tape takes as so many maps of one: values
-// then stay in registers on their way from and to those that stack and slice
-// them, where a vector would wait for its elements to be stored.
+// A map of a few elements, which is recorded on a tape as several maps of one
+// element. Values then stay in registers between this map and those that slice
+// and stack them, whereas a vector load would wait for the stores of its
+// elements.
 struct ShortMap {
-  // More are a vector's worth.
+  // Larger maps use vectors.
   static constexpr int64_t kMost = 4;
 
   program::RegisterCode code;
   std::vector<int64_t> shape;
   std::vector<Operand> operands, results;
 
-  // Whether all that it computes is an instruction or two each.
+  // Whether every instruction maps to one or a few machine instructions.
   static bool Fits(const program::RegisterCode& code, int64_t size) {
     return size > 1 && size <= kMost &&
            std::all_of(code.code.begin(), code.code.end(),
@@ -71,7 +72,7 @@ struct ShortMap {
                        });
   }
 
-  // The tensors' elements at a flat index, over a space of one element.
+  // The tensors restricted to the element at a flat index.
   std::vector<Operand> At(std::vector<Operand> tensors, int64_t index) const {
     for (size_t d = shape.size(); d-- > 0; index /= shape[d]) {
       for (Operand& o : tensors) {
@@ -112,7 +113,7 @@ struct ShortMap {
 
 class MapKernel : public Kernel {
  public:
-  // `few` is null for maps of one element, or many.
+  // `few` is null unless the map has 2 to ShortMap::kMost elements.
   MapKernel(RegisterProgram program, std::vector<Destination> destinations,
             int64_t size, std::unique_ptr<const ShortMap> few)
       : program_(std::move(program)),
@@ -156,8 +157,8 @@ class MapKernel : public Kernel {
   }
 
  private:
-  // Whether a run is one call of machine code, which finds blocks of operands
-  // and results where they are: then it needs no state.
+  // Whether a run is a single call of machine code that reads operands and
+  // writes results in place, and so needs no state.
   bool IsNative() const {
     const Plan& plan = program_.plan();
     return plan.native.size() == 1 && plan.steps.size() == 1 && plan.row == 0 &&
@@ -194,7 +195,8 @@ class MapKernel : public Kernel {
     return {d.iterator.base(), d.iterator.offset(), d.item_size * elements};
   }
 
-  // What computes nothing once for all elements needs no preparation.
+  // A map without uniform values and slots of its own needs no set-up, so its
+  // code is recorded directly.
   bool RecordNative(Tape& tape) const {
     const Plan& plan = program_.plan();
     const std::vector<uint16_t>& used = plan.native[0].slots;
@@ -224,7 +226,7 @@ class MapKernel : public Kernel {
     RunOne(memory, values);
   }
 
-  // All values are there before any is stored: results may be operands.
+  // Computes all values before storing any, because results may be operands.
   void RunOne(const Memory& memory, uint64_t* values) const {
     program_.EvalOne(memory, values);
     for (size_t j = 0; j < destinations_.size(); ++j) {
@@ -293,9 +295,8 @@ class EmptyKernel : public Kernel {
   void Run(const Memory&, ThreadPool&) const override {}
 };
 
-// The iteration dimensions in the order in which the first result (or the
-// first operand that visits them all) lies in memory: what is dense there in
-// another order becomes a straight run.
+// The iteration dimensions sorted by the strides of the first result, so that
+// elements that are dense there in another order become one run.
 std::vector<size_t> MemoryOrder(const ComputeSet& compute_set) {
   std::vector<size_t> order(compute_set.shape.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -1,5 +1,5 @@
-// Element-wise programs drawn at random, over operands of all layouts: every
-// element is what the program computes of its operands alone.
+// Random elementwise programs over operands of all layouts: every element must
+// equal what the program computes from that element's operands alone.
 
 #include <bit>
 #include <cstdint>
@@ -21,7 +21,7 @@ const std::vector<std::vector<int64_t>> kShapes = {
 };
 constexpr int kElementsLookedAt = 300;
 
-// Rows of whole numbers, which both types hold.
+// Fills an array with integers that both element types represent exactly.
 void Fill(TestArray& array, const std::vector<int64_t>& shape,
           std::mt19937& random) {
   ForEachIndex(shape, [&](const Index& index) {
@@ -75,7 +75,7 @@ class Drawn {
     for (TestArray& array : arrays_) EXPECT_TRUE(array.GapsIntact());
   }
 
-  // Computes an element alone.
+  // Computes one element alone and compares.
   void Check(const Factories& table) {
     Index index;
     for (int64_t extent : shape_) index.push_back(Below(extent));
@@ -116,7 +116,7 @@ class Drawn {
     code_.push_back({op, imm, std::move(operands)});
   }
 
-  // An array along some of the dimensions.
+  // An array along the given dimensions.
   TestArray& AddArray(const std::vector<int32_t>& dims) {
     std::vector<int64_t> extents;
     for (int32_t d : dims) extents.push_back(shape_[d]);
@@ -132,7 +132,7 @@ class Drawn {
         .push_back(operand);
   }
 
-  // The program, or what it is for the element at an index.
+  // The program, or its form for the element at `index`.
   program::Map Code(const Index& index) const {
     Builder builder;
     for (const Instruction& i : code_) {

@@ -1,5 +1,5 @@
-// Element-wise programs over many short rows, whose operands lie in any order
-// in memory and are the same along some dimensions.
+// Elementwise programs over many short rows, with operands in any dimension
+// order that are broadcast along some dimensions.
 
 #include <cstdint>
 #include <random>
@@ -14,7 +14,7 @@ namespace {
 
 using Index = std::vector<int64_t>;
 
-// The dimensions that bits of `mask` name.
+// An array along the dimensions given by the bits of `mask`.
 TestArray Some(uint8_t dtype, const Index& shape, uint32_t mask, bool shuffle,
                std::mt19937& random) {
   Index extents;

@@ -1,5 +1,5 @@
-// Element-wise programs as a whole: layout, length, threads and shared storage
-// change nothing.
+// Elementwise programs as a whole: layout, length, threads and shared storage
+// must not change the results.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace ipu::model {
 namespace {
 
-// x * 2 - y, y, with results of a guard element on each side.
+// x * 2 - y, y, with a guard element before and after each result.
 TEST_P(MapTest, WritesItsOwnElementsOnly) {
   for (int64_t n = 1; n < 80; ++n) {
     Builder code;
@@ -44,14 +44,14 @@ TEST_P(MapTest, WritesItsOwnElementsOnly) {
   }
 }
 
-// One operand of each layout, added up, against the obvious loop.
+// One operand of each layout, summed and compared with a simple loop.
 TEST_P(MapTest, Layouts) {
   const std::vector<std::vector<int64_t>> shapes = {
       {},       {1},      {7},         {3000},    {50, 10},    {700, 3},
       {5, 600}, {40, 90}, {3, 17, 40}, {1, 5, 1}, {130, 1, 20}};
   for (const auto& shape : shapes) {
     const auto dense = DenseStrides(shape);
-    std::vector<int64_t> turned(shape.size());  // the first dimension fastest
+    std::vector<int64_t> turned(shape.size());  // column-major
     int64_t n = 1;
     for (size_t d = 0; d < shape.size(); ++d) {
       turned[d] = n;
@@ -112,7 +112,7 @@ TEST_P(MapTest, Layouts) {
   }
 }
 
-// Values that change from row to row only: as outputs, beside an operand that
+// Values that change only from row to row: as outputs, next to an operand that
 // is an output, and in what is computed for each element.
 TEST_P(MapTest, RowsOfOneValue) {
   for (int64_t columns : {512, 700, 5000}) {
@@ -128,7 +128,8 @@ TEST_P(MapTest, RowsOfOneValue) {
       return code.Add(Opcode::kAdd, RegisterType::kF32, {a, b});
     };
     const auto row = add(add(of_row, of_rows), index);
-    // The sum could lie where x does, which is read after it: it is copied.
+    // The sum may share storage with x, which is read after it, so it is
+    // copied.
     const auto sum = add(x, row);
     std::vector<uint16_t> many;
     for (int k = 0; k < 6; ++k) {
@@ -169,7 +170,7 @@ TEST_P(MapTest, RowsOfOneValue) {
   }
 }
 
-// (a, b) <- (a + b, a - b) where a and b are.
+// (a, b) <- (a + b, a - b), in the storage of a and b.
 TEST_P(MapTest, ResultsInTheStorageOfOperands) {
   for (int64_t n : {1, 10, 5000, 100000}) {
     for (uint32_t swapped : {0, 1}) {
@@ -186,8 +187,8 @@ TEST_P(MapTest, ResultsInTheStorageOfOperands) {
       const std::vector<float> old_a = a, old_b = b;
       const Operand dense = Strided(0, program::kF32, {n}, {1});
       Setting setting{{n}, {dense, dense}, {dense, dense}};
-      // The engine gives arguments and results bases of their own, and the
-      // same address to two of them if one is donated to the other.
+      // In the engine, arguments and results have different bases, two of which
+      // have the same address if an argument is donated to a result.
       for (uint32_t k = 0; k < 2; ++k) {
         setting.operands[k].view.base = 2 + k;
         setting.results[k].view.base = 4 + k;
@@ -206,7 +207,7 @@ TEST_P(MapTest, ResultsInTheStorageOfOperands) {
   }
 }
 
-// (a, b, c) <- (b, c, a) where a, b and c are.
+// (a, b, c) <- (b, c, a), in the storage of a, b and c.
 TEST_P(MapTest, ResultsThatChangePlaces) {
   for (int64_t n : {1, 10, 5000}) {
     Builder code;
@@ -231,7 +232,7 @@ TEST_P(MapTest, ResultsThatChangePlaces) {
   }
 }
 
-// Far more values at once than a state has room for on the stack.
+// Many more live values than a state can hold on the stack.
 TEST_P(MapTest, ManyLiveValues) {
   Builder code;
   const auto x = code.Load<double>(0);

@@ -1,4 +1,4 @@
-// Writing and running element-wise programs, for tests.
+// Builds and runs elementwise programs, for tests.
 
 #ifndef JAXLIB_IPU_CODELETS_MAP_TEST_UTIL_H_
 #define JAXLIB_IPU_CODELETS_MAP_TEST_UTIL_H_
@@ -37,10 +37,10 @@ IPU_TYPE(uint32_t, kU32, kU32)
 IPU_TYPE(int64_t, kI64, kI64)
 IPU_TYPE(uint64_t, kU64, kU64)
 IPU_TYPE(int8_t, kI32, kI8)
-IPU_TYPE(uint8_t, kU32, kBool)  // comparisons' results
+IPU_TYPE(uint8_t, kU32, kBool)  // results of comparisons
 #undef IPU_TYPE
 
-// Writes code; values are named by their numbers.
+// Builds code. Values are identified by their indices.
 class Builder {
  public:
   uint16_t Add(Opcode op, RegisterType type, std::vector<uint16_t> operands,
@@ -71,7 +71,7 @@ class Builder {
   uint16_t count_ = 0;
 };
 
-// An operand or result over `shape` of the given strides (in elements), one
+// An operand or result over `shape` with the given strides (in elements), one
 // for each dimension of the iteration space.
 inline Operand Strided(uint32_t base, uint8_t dtype,
                        const std::vector<int64_t>& shape,
@@ -114,7 +114,7 @@ inline void RunMap(const Factories& table, const Setting& setting,
   (*kernel)->Run({reinterpret_cast<char* const*>(bases.data())}, pool);
 }
 
-// op(operands...) for vectors of one length.
+// op(operands...) for vectors of equal length.
 template <typename R, typename T>
 std::vector<R> Apply(const Factories& table, Opcode op,
                      std::vector<std::vector<T>> operands) {
@@ -144,7 +144,7 @@ std::vector<R> Apply(const Factories& table, Opcode op,
   return result;
 }
 
-// The same bits, but any NaN for any NaN.
+// Expects equal bits, except that any NaN equals any other.
 template <typename T>
 void ExpectSame(const std::vector<T>& found, const std::vector<T>& expected) {
   ASSERT_EQ(found.size(), expected.size());
@@ -169,7 +169,7 @@ class MapTest : public testing::TestWithParam<const Factories*> {
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, MapTest,
                          testing::ValuesIn(AllTables()));
-// Some files take other things from here, and have no such test.
+// Some files that include this one define no such test.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MapTest);
 
 }  // namespace ipu::model

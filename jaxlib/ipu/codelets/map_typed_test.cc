@@ -1,6 +1,6 @@
-// Element-wise programs of all types drawn at random, in blocks and in place:
-// every element is what the program computes of its operands alone. A program
-// of one element is never compiled to machine code.
+// Random elementwise programs of all types, in blocks and in place: every
+// element must equal what the program computes from that element's operands
+// alone, since a program of one element is never compiled to machine code.
 
 #include <algorithm>
 #include <cstdint>
@@ -27,7 +27,7 @@ bool IsFloatDtype(uint8_t dtype) {
   return program::IsFloat(program::RegisterTypeOf(dtype));
 }
 
-// What is at the edges of a type, or any bits. Its NaNs are all alike.
+// A value at an edge of a type, or random bits. All NaNs are the same NaN.
 uint64_t DrawBits(uint8_t dtype, std::mt19937& random) {
   const auto bits = static_cast<uint64_t>(random()) << 32 | random();
   if (dtype == program::kBool) return bits & 1;
@@ -95,7 +95,7 @@ class Drawn {
  public:
   explicit Drawn(std::mt19937& random)
       : random_(random), size_(kSizes[Below(std::size(kSizes))]) {
-    // Few types in a program: its values shall meet.
+    // Few types per program, so that values of equal type can be combined.
     const uint32_t few = 1 + Below(3);
     std::vector<uint8_t> dtypes;
     for (uint32_t k = 0; k < few; ++k) {
@@ -158,7 +158,7 @@ class Drawn {
                     random_));
   }
 
-  // A value of a register type, most likely one of the last; -1: none.
+  // A value of a register type, probably a recent one; -1 if there is none.
   int Value(RegisterType type) {
     std::vector<int> found;
     for (size_t v = 0; v < types_.size(); ++v) {
@@ -170,12 +170,13 @@ class Drawn {
                           : Below(found.size())];
   }
 
-  // An instruction that takes what there is, if the one drawn does.
+  // Adds a random instruction if values of its operand types exist.
   void AddAny() {
     const auto op = static_cast<Opcode>(Below(112));
     const program::Signature& s = program::kSignatures[static_cast<int>(op)];
-    // What looks at the bits of a NaN may find others; what is slow or differs
-    // in its last bits among blocks has tests of its own.
+    // Excludes instructions that would reveal the bits of NaNs, and those that
+    // are slow or whose last bits depend on the block, which have tests of
+    // their own.
     constexpr Opcode kNot[] = {
         Opcode::kLoad,    Opcode::kConst,    Opcode::kIota, Opcode::kBitcast,
         Opcode::kBitsF16, Opcode::kBitsBf16, Opcode::kPow,  Opcode::kAtan2};
@@ -228,11 +229,11 @@ class Drawn {
     in_place_.push_back(place);
   }
 
-  // Of `n` elements from `begin` on.
+  // Runs the program on `n` elements starting at `begin`.
   void Run(const Factories& table, int64_t n, std::vector<Array>& operands,
            std::vector<Array>& results, bool in_place, int64_t begin) {
     Setting setting{{n}, {}, {}};
-    std::vector<void*> bases(2);  // as arguments, which may be donated
+    std::vector<void*> bases(2);  // the rest are arguments, possibly donated
     const auto add = [&](Array& array, int64_t at, std::vector<Operand>& to) {
       const auto base = static_cast<uint32_t>(bases.size());
       Operand operand = Strided(base, array.dtype, {n}, {1});
@@ -254,10 +255,10 @@ class Drawn {
   std::mt19937& random_;
   int64_t size_;
   Builder builder_;
-  std::vector<RegisterType> types_;  // of values
+  std::vector<RegisterType> types_;  // of the values
   std::vector<Array> operands_;
   std::vector<Array> results_;
-  std::vector<int> in_place_;  // the operand whose place each result takes
+  std::vector<int> in_place_;  // the operand that each result overwrites, or -1
 };
 
 TEST_P(MapTest, ElementsOfAllTypesAreWhatTheyAreAlone) {

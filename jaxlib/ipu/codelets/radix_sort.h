@@ -1,4 +1,4 @@
-// A stable sort of integers, and the smallest of them.
+// A stable radix sort of integers, and a selection of the smallest.
 
 #ifndef JAXLIB_IPU_CODELETS_RADIX_SORT_H_
 #define JAXLIB_IPU_CODELETS_RADIX_SORT_H_
@@ -11,9 +11,9 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// What is sorted. Keys alone are plain integers; a key of at most 32 bits and
-// the number of its element are one integer, the key above; a longer key has a
-// word of its own.
+// Entries to sort. Keys alone are plain integers. A key of at most 32 bits and
+// its element's index are packed into one integer, with the key in the upper
+// half. A longer key takes a word of its own:
 struct WideEntry {
   uint64_t key;
   uint64_t index;
@@ -28,7 +28,7 @@ Integer DigitsOf(Integer entry) {
 }
 inline uint64_t DigitsOf(const WideEntry& entry) { return entry.key; }
 
-// Calls body(part) for all parts, on several threads.
+// Calls body(part) for all parts, in parallel.
 template <typename Body>
 void ForParts(int parts, ThreadPool& threads, const Body& body) {
   threads.For(parts, 1, [&](int64_t begin, int64_t end) {
@@ -38,17 +38,17 @@ void ForParts(int parts, ThreadPool& threads, const Body& body) {
 
 inline constexpr int kMostParts = 8;
 
-// Sorts n < 2^32 entries by bits [first, last) of their digits; entries that
-// are equal in these keep their order. `other` has room for n more; returns
-// where the sorted ones are, `entries` or `other`.
+// Sorts n < 2^32 entries by bits [first, last) of their digits. Stable. `other`
+// must have room for n entries; returns where the sorted entries are, `entries`
+// or `other`.
 //
-// From the least significant digit: each part of the entries is counted, then
-// goes to where its digits begin.
+// Starts with the least significant digit: each part of the entries is counted,
+// then moved to where its digits begin.
 template <typename Entry>
 Entry* RadixSort(Entry* entries, Entry* other, int64_t n, int first, int last,
                  int parts, ThreadPool& threads) {
   constexpr int kWidest = 11;
-  constexpr int64_t kFew = 1 << 14;  // fewer digits' counts cost less than they
+  constexpr int64_t kFew = 1 << 14;  // below this, fewer counters are faster
   const int most = n < kFew ? 8 : kWidest;
   const int passes = std::max(1, (last - first + most - 1) / most);
   const int width = (last - first + passes - 1) / passes;
@@ -87,19 +87,19 @@ Entry* RadixSort(Entry* entries, Entry* other, int64_t n, int first, int last,
   return entries;
 }
 
-// Finds the `keep` smallest entries, by key and then by index, of those that it
-// is shown in ascending order of their indices.
+// Selects the `keep` smallest entries, by key and then by index. Entries must
+// be shown in ascending order of their indices.
 template <typename Entry, typename Word>
 class Smallest {
  public:
-  // Entries at `buffer` for which there must be room.
+  // The size that `buffer` must have, in entries.
   static int64_t Room(int64_t keep) {
     return keep <= kFew ? keep : 2 * keep + 1024;
   }
   Smallest(Entry* buffer, int64_t keep)
       : buffer_(buffer), keep_(keep), room_(Room(keep)) {}
 
-  // Shows keys[0..n); make(key, i) makes an entry.
+  // Shows keys[0..n); make(key, i) creates an entry.
   template <typename Make>
   void Show(const Word* keys, int64_t n, const Make& make) {
     constexpr int64_t kGroup = 32;
@@ -116,7 +116,7 @@ class Smallest {
         }
       }
       for (const int64_t end = std::min(n, i + kGroup); i < end; ++i) {
-        // An equal key that came before has the smaller index.
+        // Equal keys that came before have smaller indices.
         if (limited_ && keys[i] >= limit_) continue;
         if (keep_ <= kFew) {
           Insert(make(keys[i], i));
@@ -128,11 +128,12 @@ class Smallest {
     }
   }
 
-  // The entries kept, in no order: `keep` or more if as many were shown.
+  // The number of candidates in the buffer, in no particular order: at least
+  // `keep` if as many entries were shown.
   int64_t size() const { return size_; }
 
  private:
-  // So few stay sorted.
+  // Up to this many entries are kept sorted.
   static constexpr int64_t kFew = 16;
 
   void Insert(const Entry& entry) {

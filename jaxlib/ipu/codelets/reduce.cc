@@ -15,8 +15,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Divides a reduction among threads: its totals if there are enough of them,
-// else the elements of each total.
+// Divides a reduction among threads: the totals if there are enough of them,
+// otherwise also the elements of each total.
 class ReduceKernel final : public Kernel {
  public:
   explicit ReduceKernel(ReducePlan plan) : plan_(std::move(plan)) {}
@@ -67,8 +67,8 @@ void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
           : std::min(4.0 * threads.threads(),
                      work / ThreadPool::kWorthNanoseconds + 1);
 
-  // Pieces of x: few enough elements to stay in the cache, then small enough
-  // for all threads to have some.
+  // Blocks of x: few enough elements to stay in the cache, and small enough for
+  // every thread to have some.
   int64_t block = std::min(plan_.x.extent, kMostX);
   if (plan_.by_rows) {
     block = std::clamp<int64_t>((1 << 16) / (plan_.reduced + 1), kUnit, kMostX);
@@ -105,7 +105,7 @@ void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
                 });
     return;
   }
-  // Few totals of many elements: the reduced points are divided.
+  // Few totals of many elements: divide the reduced elements as well.
   const int64_t parts = std::min(ceil_div(wanted, pieces), plan_.reduced);
   static thread_local Scratch partial;
   char* totals = partial.Get<char>(parts * kept * plan_.fold->total_size);

@@ -1,4 +1,5 @@
-// ARGMAX and ARGMIN against loops over all elements, for both instruction sets.
+// Compares ARGMAX and ARGMIN with loops over all elements, for both instruction
+// sets.
 
 #include <algorithm>
 #include <cmath>
@@ -41,7 +42,7 @@ TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
           EXPECT_TRUE(index.GapsIntact());
           ForEachIndex(shape.kept, [&](const auto& kept) {
             float best = 0;
-            int32_t where = 42, at = 0;  // `init`, where there is nothing
+            int32_t where = 42, at = 0;  // `init`, if there are no elements
             ForEachIndex(shape.reduced, [&](const auto& reduced) {
               std::vector<int64_t> i = kept;
               i.insert(i.end(), reduced.begin(), reduced.end());
@@ -67,7 +68,7 @@ TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
   }
 }
 
-// Elements that bring their own indices, of each type that these may have.
+// Elements with explicit indices, of each type that indices may have.
 template <typename Index>
 void CheckOwnIndices(uint8_t dtype, RegisterType type) {
   std::mt19937 random(13);

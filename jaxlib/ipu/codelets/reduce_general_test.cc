@@ -1,4 +1,4 @@
-// Reductions by any function, for both instruction sets.
+// Reductions by general functions, for both instruction sets.
 
 #include <cstdint>
 #include <random>
@@ -10,7 +10,7 @@
 namespace ipu::model {
 namespace {
 
-// The function (a, b) -> b, which shows the order, and 2 a + b from `init`.
+// Reduces by (a, b) -> b, which reveals the order of elements, and by a sum.
 TEST(ReduceTest, GeneralFunctionsSeeTheElementsInOrder) {
   std::mt19937 random(11);
   ThreadPool threads(2);
@@ -23,7 +23,7 @@ TEST(ReduceTest, GeneralFunctionsSeeTheElementsInOrder) {
     });
     program::Reduce fields =
         Fields(ReduceKind::kGeneral, RegisterType::kI32, shape.reduced.size());
-    // Two values: the last element, and the sum; associative both.
+    // Two values: the last element and the sum; both functions are associative.
     fields.outputs = {0, 0};
     for (uint64_t i = 0; i < 4; ++i) {
       fields.combine += Load(RegisterType::kI32, i);

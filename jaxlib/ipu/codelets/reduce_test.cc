@@ -1,4 +1,4 @@
-// Reductions against loops over all elements, for both instruction sets.
+// Compares reductions with loops over all elements, for both instruction sets.
 
 #include <cmath>
 #include <cstdint>
@@ -68,7 +68,7 @@ void Check(ReduceKind kind, uint8_t dtype, RegisterType type, Exact identity,
 
 TEST(ReduceTest, Sums) {
   const auto add = [](auto a, auto b) { return a + b; };
-  // Sums of 100,003 elements are as good as the elements.
+  // Sums of 100,003 elements are as accurate as the elements.
   Check<float, double>(ReduceKind::kSum, program::kF32, RegisterType::kF32, 0,
                        2e-7, add);
   Check<double, long double>(ReduceKind::kSum, program::kF64,
@@ -128,7 +128,7 @@ TEST(ReduceTest, NaNWins) {
       const std::vector<int64_t> shape =
           columns ? std::vector<int64_t>{kColumns, kRows}
                   : std::vector<int64_t>{kRows, kColumns};
-      // Every other total has a NaN, at a place that moves.
+      // Every other total has a NaN, each at a different position.
       ForEachIndex(shape, [&](const auto& i) {
         const bool nan = i[0] % 2 == 0 && i[1] == i[0] * 3 % shape[1];
         operand.At<float>(i) = nan ? NAN : float(random() % 100);
@@ -167,7 +167,7 @@ TEST(ReduceTest, ElementsPassThroughTheProgram) {
                          true);
         RunKernel(*table, fields, all, {&operand}, {&result}, threads);
         ForEachIndex(shape.kept, [&](const auto& kept) {
-          float total = 0;  // small integers: exact
+          float total = 0;  // exact, because elements are small integers
           ForEachIndex(shape.reduced, [&](const auto& reduced) {
             std::vector<int64_t> i = kept;
             i.insert(i.end(), reduced.begin(), reduced.end());
@@ -187,7 +187,7 @@ TEST(ReduceTest, HalvesAreSummedInF32AndRoundedOnce) {
   for (int64_t size : {3, 300, 1000}) {
     TestArray operand(program::kBF16, {5, size}, {0, 1}, 2, random, true);
     ForEachIndex({5, size}, [&](const auto& i) {
-      operand.At<uint16_t>(i) = 0x3f80;  // 1
+      operand.At<uint16_t>(i) = 0x3f80;  // 1 as bf16
     });
     for (const Factories* table : AllTables()) {
       TestArray result(program::kBF16, {5}, {0}, 2, random, true);
@@ -204,7 +204,7 @@ TEST(ReduceTest, HalvesAreSummedInF32AndRoundedOnce) {
   }
 }
 
-// An operand that has no elements may have no storage either.
+// An operand without elements may also have no storage.
 TEST(ReduceTest, ReadsNothingOfAnEmptySpace) {
   std::mt19937 random(12);
   ThreadPool threads(1);
@@ -246,7 +246,7 @@ TEST(ReduceTest, RefusesWhatItCannotRun) {
   EXPECT_TRUE(make(set, Fields(ReduceKind::kSum, RegisterType::kF32, 1)).ok());
   EXPECT_FALSE(make(set, Fields(ReduceKind::kSum, RegisterType::kF32, 3)).ok());
   EXPECT_FALSE(make(set, Fields(ReduceKind::kAnd, RegisterType::kF32, 1)).ok());
-  // One result is too few for a value and an index.
+  // ARGMAX needs two results, a value and an index.
   EXPECT_FALSE(
       make(set, Fields(ReduceKind::kArgmax, RegisterType::kF32, 1)).ok());
   EXPECT_FALSE(

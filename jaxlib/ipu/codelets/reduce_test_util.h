@@ -1,4 +1,4 @@
-// Reductions to test, of many shapes.
+// Utilities for tests of reductions: fields, register programs and shapes.
 
 #ifndef JAXLIB_IPU_CODELETS_REDUCE_TEST_UTIL_H_
 #define JAXLIB_IPU_CODELETS_REDUCE_TEST_UTIL_H_
@@ -48,7 +48,7 @@ inline std::vector<int32_t> FirstDims(size_t count) {
   return dims;
 }
 
-// A reduction's shape: the kept dimensions, then the reduced ones.
+// The shape of a reduction: the parallel dimensions, then the reduced ones.
 struct Shape {
   std::vector<int64_t> kept, reduced;
 };
@@ -59,7 +59,8 @@ inline std::vector<int64_t> All(const Shape& shape) {
   return all;
 }
 
-// Rows, columns, the middle, everything, nothing; long, short, odd.
+// Reductions of rows, of columns, in the middle, to a scalar, and empty ones,
+// with long, short and odd extents.
 inline const Shape kShapes[] = {
     {{}, {1}},         {{}, {100003}}, {{7}, {1000}},  {{1000}, {7}},
     {{65, 3}, {10}},   {{3, 5}, {40}}, {{2000}, {3}},  {{5}, {3, 4, 17}},

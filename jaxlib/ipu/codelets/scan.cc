@@ -1,9 +1,10 @@
-// Running totals; `Scan` in jaxlib/ipu/program/schema.py.
+// Prefix sums and other scans; `Scan` in jaxlib/ipu/program/schema.py.
 //
-// Many sequences are scanned side by side, one in each lane of the vectors.
-// Where it is a sequence's own elements that lie side by side in memory, some
-// sequences are scanned element by element, in turns, if what combines them is
-// one operation; else they are transposed in blocks that stay in the cache.
+// Several sequences are scanned at once, one in each lane of a vector. If the
+// elements of a sequence are adjacent in memory instead, there are two cases: a
+// function that is a single operation is applied element by element,
+// interleaved over several sequences; for any other function the elements are
+// transposed in blocks that stay in the cache.
 
 #include <algorithm>
 #include <cstdint>
@@ -50,17 +51,19 @@ void CombineWith(int64_t n, T* totals, T* elements) {
   rest.Store(elements + i, total);
 }
 
-// The same for `n` rows of `count` elements, one after the other: each total
-// goes through its row, from the last element to the first if `reverse`.
+// The same for `n` rows of `count` contiguous elements each: every total runs
+// through its row, from the last element to the first if `reverse`.
 template <typename T>
 using CombineRows = void (*)(int64_t n, int64_t count, bool reverse, T* totals,
                              T* elements);
 
-// One element; a vector of it has the operations' own rules for maxima.
+// A vector whose first lane holds one element: the operations define maxima and
+// minima on vectors.
 template <typename T>
 using Lane = Vector<T, 16 / sizeof(T)>;
 
-// An operation waits for the one before it, so kRows rows take turns.
+// Each operation depends on the previous one, so kRows rows are interleaved to
+// hide its latency.
 template <int kRows, typename Op, typename T>
 inline void CombineFew(int64_t count, bool reverse, T* totals, T* elements) {
   Lane<T> total[kRows];
@@ -91,7 +94,7 @@ void CombineRowsWith(int64_t n, int64_t count, bool reverse, T* totals,
   }
 }
 
-// One operation, in both forms.
+// A single operation in both forms.
 template <typename T>
 struct Combines {
   Combine<T> lanes = nullptr;
@@ -101,8 +104,8 @@ struct Combines {
 template <typename Op, typename T>
 constexpr Combines<T> kCombines = {CombineWith<Op, T>, CombineRowsWith<Op, T>};
 
-// The one operation that `code` applies to the total and the element; null if
-// it does something else.
+// The operation if `code` applies exactly one to the total and the element;
+// null otherwise.
 template <typename T>
 Combines<T> FindCombine(const program::RegisterCode& code) {
   if (code.code.size() != 3 || code.outputs[0] != 2) return {};
@@ -127,7 +130,7 @@ Combines<T> FindCombine(const program::RegisterCode& code) {
   }
 }
 
-// Elements in memory, over (sequence, step).
+// An operand or result, indexed by (sequence, step).
 struct Side {
   View view;
   Axis sequence;
@@ -138,7 +141,7 @@ struct Side {
            (sequence.At(i) + at_step * step) * view.item_size;
   }
 
-  // Whether sequences of `steps` follow each other without a gap.
+  // Whether sequences of `steps` elements are contiguous without gaps.
   bool Dense(int64_t steps) const {
     return sequence.even() && sequence.stride() == steps && std::abs(step) == 1;
   }
@@ -191,14 +194,14 @@ class ScanKernel final : public Kernel {
 
  private:
   static constexpr int64_t kSequences = 256, kSteps = 64;
-  // Behind what is transposed a vector may be written.
+  // TransposeRun may write up to a vector beyond the end.
   static constexpr int64_t kBlock = kSequences * kSteps + 16;
   static constexpr double kCallNanoseconds = 40;
 
   void Scan(const Memory& memory, IndexRange lanes) const {
     static thread_local Scratch scratch;
     const int64_t n = lanes.size();
-    // Totals, then a block of elements both ways around.
+    // Totals, then a block of elements and its transpose.
     T* const totals = scratch.Get<T>(kSequences + 2 * kBlock);
     T* const block = totals + kSequences;
     T* const turned = block + kBlock;
@@ -235,8 +238,8 @@ class ScanKernel final : public Kernel {
     }
   }
 
-  // Some elements of some sequences, sequence by sequence; `dense_` ones at
-  // once.
+  // Reads `count` elements of each sequence in a range, row by row; a `dense_`
+  // range in one piece.
   void ReadRows(const Memory& memory, IndexRange lanes, int64_t s,
                 int64_t count, T* rows) const {
     if (dense_) {
@@ -261,7 +264,7 @@ class ScanKernel final : public Kernel {
     }
   }
 
-  // One element of some sequences.
+  // Reads one element of each sequence in a range.
   void ReadStep(const Memory& memory, IndexRange lanes, int64_t s,
                 T* row) const {
     from_.sequence.ForRuns(lanes, [&](int64_t, int64_t first, int64_t count) {
@@ -295,11 +298,11 @@ class ScanKernel final : public Kernel {
   const Side from_, start_, to_;
   const int64_t sequences_, steps_;
   const Combines<T> combine_;
-  const RegisterProgram program_;  // if nothing combines
+  const RegisterProgram program_;  // used if combine_ is null
   const LoadRun<Run_> load_, load_start_;
   const StoreRun<Run_> store_;
   const bool reversed_;
-  const bool dense_;  // short sequences that follow each other
+  const bool dense_;  // short, contiguous sequences
 };
 
 Side SideOf(const ComputeSet& set, const Operand& operand, bool reverse) {
@@ -335,7 +338,9 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Scan& fields) {
   if (sequences == 0) return KernelOr(nullptr);
   sequences /= steps;
   if (steps > 1 && set.operands[1].Stride(set.shape.size() - 1) != 0) {
-    return InvalidArgument("What a Scan starts from must not change with it.");
+    return InvalidArgument(
+        "The start values of a Scan must not vary along the scanned "
+        "dimension.");
   }
   const std::vector<uint16_t> outputs = {fields.combine_output};
   auto code = program::DecodeRegisterCode(fields.combine, outputs, 2, 0);
@@ -347,13 +352,13 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Scan& fields) {
   for (const program::Instruction& i : code->code) {
     if (i.op == Opcode::kLoad && i.type != type) {
       return InvalidArgument(
-          "Scan's function loads another type than its elements'.");
+          "Scan's function loads a type other than its elements'.");
     }
   }
   if (function->output_type(0) != type || set.operands[1].view.dtype != dtype ||
       set.results[0].view.dtype != dtype) {
     return InvalidArgument(
-        "Scan's elements, starts and totals must be of one type.");
+        "Scan's elements, start values and totals must have the same type.");
   }
   const bool reverse = fields.reverse != 0;
   return WithRegister(type, [&]<typename T>(T) {

@@ -1,4 +1,5 @@
-// Scan against its definition, element by element, for both instruction sets.
+// Compares Scan with its definition, element by element, for both instruction
+// sets.
 
 #include <cmath>
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace ipu::model {
 namespace {
 
-// As instructions define them: a NaN wins, -0 < +0.
+// The definition of the instructions: NaN propagates, and -0 < +0.
 template <typename T>
 T Defined(Opcode op, T a, T b) {
   if (op == Opcode::kAdd) return a + b;
@@ -24,7 +25,7 @@ T Defined(Opcode op, T a, T b) {
   return (a > b) == max ? a : b;
 }
 
-// What a sequence's elements are: small enough for integers' products.
+// A random element, small enough for products of integers.
 template <typename T>
 T Draw(std::mt19937& random) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -83,8 +84,8 @@ void CheckScan(const std::vector<int64_t>& shape, Opcode op, bool reverse,
   }
 }
 
-// Short sequences and long ones, few and many, whole numbers of rows that take
-// turns and not.
+// Short and long sequences, few and many, with and without a remainder of the
+// rows that are interleaved.
 const std::vector<int64_t> kShapes[] = {
     {1},       {100},       {5, 1},   {1, 7},    {3, 2},  {17, 3},   {600, 3},
     {1000, 4}, {31, 2, 16}, {40, 63}, {300, 64}, {9, 65}, {20, 200},

@@ -1,10 +1,10 @@
-// Scatter on the model.
+// The kernel of Scatter.
 //
 // The result does not depend on the number of threads: every element is updated
-// by one thread, in the order of the updates. Threads share the windows if no
-// two of them meet, else the columns of all windows if every element is in the
-// same column wherever windows meet, else (windows of one element) the elements
-// of the result.
+// by one thread only, in the order of the updates. Threads divide the windows
+// if no two of them overlap; otherwise the columns of all windows, if every
+// element is in the same column of all windows that contain it; otherwise (for
+// windows of one element) the elements of the result.
 
 #include <algorithm>
 #include <limits>
@@ -30,7 +30,7 @@ class ScatterKernel : public Kernel {
         singles_(windows_.AreSingles()) {
     int64_t window_bytes = result_.item_size;
     for (int64_t n : windows_.extents) window_bytes *= n;
-    // A window costs a cache line, however small it is.
+    // However small a window is, it costs a cache line.
     const int64_t cost = std::max<int64_t>(window_bytes, 32);
     if (cost * windows_.count < 2 * kGrainBytes) return;
     const int64_t column_bytes = update_->columns() * result_.item_size;
@@ -43,7 +43,8 @@ class ScatterKernel : public Kernel {
     } else if (window_bytes == result_.item_size) {
       result_bytes_ = result_.item_size;
       for (int64_t n : result_.shape) result_bytes_ *= n;
-      // In the cache an update takes less than telling whose it is.
+      // In the cache, an update takes less time than deciding which thread does
+      // it.
       if (!singles_ || result_bytes_ > kCacheBytes) share_ = Share::kElements;
     }
   }
@@ -59,7 +60,7 @@ class ScatterKernel : public Kernel {
           Update(memory, begin, end, 0, columns);
         });
       case Share::kColumns:
-        // Each part looks at all windows, so there is one for each thread.
+        // Each part visits all windows, so there is one part per thread.
         return threads.For(columns,
                            std::max(grain_, columns / threads.threads()),
                            [&](int64_t begin, int64_t end) {
@@ -96,7 +97,7 @@ class ScatterKernel : public Kernel {
                      });
   }
 
-  // Looks at all windows and updates those in parts [begin, end) of `parts` of
+  // Visits all windows and updates those in parts [begin, end) of `parts` of
   // the result.
   void UpdateOwn(const Memory& memory, int64_t begin, int64_t end,
                  int64_t parts) const {
@@ -106,7 +107,7 @@ class ScatterKernel : public Kernel {
     const int64_t last = end == parts ? Limits::max() : end * part;
     windows_.ForEach(indices_.Data(memory), 0, windows_.count, /*clamp=*/false,
                      [&](Windows::Place* places, int64_t n) {
-                       // Without a branch, which no processor would predict.
+                       // Branch-free, since the branch would be unpredictable.
                        int64_t own = 0;
                        for (int64_t i = 0; i < n; ++i) {
                          const Windows::Place place = places[i];

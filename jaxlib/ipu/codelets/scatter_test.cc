@@ -1,5 +1,5 @@
-// Scatter against its definition, element by element, for both instruction
-// sets.
+// Compares Scatter with its definition, element by element, for both
+// instruction sets.
 
 #include <algorithm>
 #include <cstdint>
@@ -78,8 +78,8 @@ TEST(Scatter, RandomCases) {
   }
 }
 
-// Large enough for threads to share columns or elements: the order of updates
-// must stay, which sums of floats would show.
+// Large enough for threads to divide columns or elements. Sums of floats reveal
+// whether the order of updates is preserved.
 TEST(Scatter, ManyWindows) {
   std::mt19937 random(4);
   for (int i = 0; i < 12; ++i) {
@@ -89,8 +89,8 @@ TEST(Scatter, ManyWindows) {
   }
 }
 
-// `count` rows of `columns` elements (0: single elements) of an operand of
-// `rows`; `updates`: whether each has its own, or one is for all.
+// `count` rows of `columns` elements (0: single elements) of an operand with
+// `rows` rows. `updates`: each row has its own update; otherwise all share one.
 Case Rows(std::mt19937& random, int64_t count, int64_t rows, int64_t columns,
           bool updates) {
   Case c;
@@ -121,7 +121,7 @@ Case Rows(std::mt19937& random, int64_t count, int64_t rows, int64_t columns,
   return c;
 }
 
-// Few places and many, which do not stay in the cache by themselves.
+// Few rows, and so many that they do not stay in the cache without prefetches.
 TEST(Scatter, ShortRows) {
   std::mt19937 random(6);
   for (const int64_t rows : {3, 40'000}) {
@@ -142,7 +142,7 @@ TEST(Scatter, ShortRows) {
   }
 }
 
-// Windows that meet at different columns: threads must not share these.
+// Windows that overlap at different columns, which threads must not divide.
 TEST(Scatter, LongWindowsThatOverlap) {
   std::mt19937 random(5);
   for (const bool rows : {false, true}) {

@@ -1,5 +1,5 @@
-// Sort on the model: keys become unsigned integers, which are sorted by their
-// digits; of few elements that are wanted of many, only candidates are sorted.
+// The kernel of Sort: keys become unsigned integers, which are sorted by radix.
+// If few of many elements are wanted, only candidates are sorted.
 
 #include <algorithm>
 #include <cstring>
@@ -20,16 +20,16 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Fewer are sorted by comparisons.
+// Shorter rows are sorted by comparisons.
 constexpr int64_t kFew = 192;
-// So few elements of them are found one after the other.
+// Up to this many of their elements are selected one by one.
 constexpr int64_t kFewKept = 8;
-// Keys that are made at once.
+// Keys that are encoded at a time.
 constexpr int64_t kBlock = 1024;
 
-// Keys of up to 32 bits are words of 32 bits, longer ones of 64. Keys that do
-// not fit one word together are sorted a group at a time, the least
-// significant first.
+// A sort by keys. Keys of up to 32 bits together are packed into a 32-bit word,
+// others into 64-bit words. Keys that do not fit into one word together are
+// sorted in groups, the least significant group first.
 template <typename Word>
 class KeySort : public SortKernel {
  public:
@@ -72,7 +72,7 @@ class KeySort : public SortKernel {
 
  private:
   using Entry = std::conditional_t<sizeof(Word) == 4, uint64_t, WideEntry>;
-  // Where an entry's digits begin.
+  // The lowest bit of an entry's digits.
   static constexpr int kFirstBit = sizeof(Word) == 4 ? 32 : 0;
 
   static Entry Pack(Word key, uint64_t index) {
@@ -86,7 +86,7 @@ class KeySort : public SortKernel {
   static int64_t IndexOf(const WideEntry& e) { return e.index; }
 
   // Calls visit(keys, begin, n) for blocks of elements [begin, end). Returns
-  // whether an element cannot be had back from its key.
+  // whether any element cannot be recovered from its key.
   template <typename Visit>
   bool ForBlocks(const Group& group, const SortedRow& row, int64_t begin,
                  int64_t end, const Visit& visit) const {
@@ -110,7 +110,8 @@ class KeySort : public SortKernel {
     return lost;
   }
 
-  // `entries` are in the order of their indices, with room for n_ more behind.
+  // `entries` must be in the order of their indices and followed by room for n_
+  // more.
   Entry* SortEntries(Entry* entries, int bits, int parts,
                      ThreadPool& threads) const {
     if (n_ > kFew) {
@@ -121,8 +122,8 @@ class KeySort : public SortKernel {
     return entries;
   }
 
-  // Sorts the keys and makes the elements from them; false, and nothing done,
-  // if that cannot be.
+  // Sorts only the keys and decodes the elements from them. Returns false and
+  // changes nothing if elements cannot be recovered from their keys.
   bool KeysAlone(const SortedRow& row, int parts, ThreadPool& threads,
                  Scratch& scratch) const {
     Word* keys = scratch.Get<Word>(2 * n_);
@@ -149,7 +150,7 @@ class KeySort : public SortKernel {
     return true;
   }
 
-  // Each part finds its smallest, of which those of the whole row are some.
+  // Each part selects its smallest elements, which include the row's smallest.
   void Select(const SortedRow& row, int parts, ThreadPool& threads,
               Scratch& scratch) const {
     using Best = Smallest<Entry, Word>;
@@ -180,7 +181,7 @@ class KeySort : public SortKernel {
         row, [entries](int64_t i) { return IndexOf(entries[i]); }, 1, threads);
   }
 
-  // The smallest of a short row, the smallest of the rest, and so on.
+  // Selects the smallest elements of a short row, one after another.
   void SelectOneByOne(const SortedRow& row, ThreadPool& threads) const {
     constexpr auto kLast = std::numeric_limits<uint64_t>::max();
     Entry entries[kFew];
@@ -206,7 +207,7 @@ class KeySort : public SortKernel {
 
   void ByGroups(const SortedRow& row, int parts, ThreadPool& threads,
                 Scratch& scratch) const {
-    // Entries twice, then keys, then the order so far.
+    // Entries twice, then keys, then the order found so far.
     Entry* const entries = scratch.Get<Entry>(
         2 * n_ + (2 * n_ * sizeof(Word)) / sizeof(Entry) + 1);
     Word* const words = reinterpret_cast<Word*>(entries + 2 * n_);
@@ -259,17 +260,17 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Sort& fields) {
   if (set.shape.empty() || set.operands.empty() ||
       set.results.size() - set.operands.size() > 1) {
     return refuse(
-        "takes operands along a dimension, as many as results, or one more "
-        "for the elements' numbers");
+        "takes operands along a dimension and as many results, or one more "
+        "for the elements' indices");
   }
   const bool numbered = set.results.size() > set.operands.size();
   if (numbered && fields.keys.empty()) {
-    return refuse("gives no elements' numbers without keys");
+    return refuse("returns the elements' indices only if it has keys");
   }
   const int64_t n = set.shape.back();
   if (n > std::numeric_limits<uint32_t>::max()) {
     return refuse("rows of " + std::to_string(n) +
-                  " elements, at most 2^32 - 1 are possible");
+                  " elements exceed the limit of 2^32 - 1");
   }
   if (fields.keep < 0 || fields.keep > n) {
     return refuse("keeps " + std::to_string(fields.keep) + " of " +
@@ -284,7 +285,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Sort& fields) {
     if (!right_type || result.view.shape.size() != set.shape.size() ||
         result.view.shape.back() != fields.keep || result.dims.back() != -1) {
       return refuse("result " + std::to_string(j) +
-                    " has a wrong element type or no rows of " +
+                    " has the wrong element type or not rows of " +
                     std::to_string(fields.keep) + " elements");
     }
   }
@@ -303,7 +304,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Sort& fields) {
     const int more = SortKeyCode<uint64_t>(dtype, key).bits();
     if (more == 0) {
       return refuse("keys of element type " + std::to_string(dtype) +
-                    " have no order here");
+                    " are not supported");
     }
     bits += more;
   }

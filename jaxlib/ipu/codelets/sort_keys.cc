@@ -7,8 +7,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Calls body(i, step) for i in [0, n), with a constant step where items are
-// neighbours, so that the loop becomes vectors.
+// Calls body(i, offset) for i in [0, n). The stride is a compile-time constant
+// if items are contiguous, so that the loop is vectorised.
 template <typename Item, typename Body>
 void ForItems(int64_t n, int64_t step, const Body& body) {
   if (step == sizeof(Item)) {
@@ -20,8 +20,9 @@ void ForItems(int64_t n, int64_t step, const Body& body) {
 
 }  // namespace
 
-// A float's bits order as integers do if a negative one's are inverted and a
-// positive one's get the sign bit; a signed integer's if its sign is inverted.
+// The bits of floats order as integers do if those of negative floats are
+// inverted and the sign bit of the others is set; those of signed integers if
+// the sign bit is inverted.
 template <typename Word>
 template <typename Bits>
 bool SortKeyCode<Word>::EncodeAs(const SortKeyCode& code, const char* from,
@@ -40,11 +41,12 @@ bool SortKeyCode<Word>::EncodeAs(const SortKeyCode& code, const char* from,
     return false;
   }
   const Bits infinity = static_cast<Bits>(code.infinity_);
-  // Bits that are never a magnitude if nothing is equal.
+  // The largest magnitude that is not a NaN, or the largest of all if NaNs are
+  // not equal.
   const Bits largest =
       code.nans_equal_ ? infinity : static_cast<Bits>(kSign - 1);
   const Bits zero = static_cast<Bits>(code.zero_);
-  // Masks instead of choices, so that the loop becomes vectors.
+  // Masks instead of branches, so that the loop is vectorised.
   const auto mask = [](bool test) { return static_cast<Bits>(-Bits{test}); };
   Word* const __restrict to = keys;
   Bits lost = 0;

@@ -1,4 +1,4 @@
-// Keys of a sort as unsigned integers that order as the keys do.
+// Encodes sort keys as unsigned integers with the same order.
 
 #ifndef JAXLIB_IPU_CODELETS_SORT_KEYS_H_
 #define JAXLIB_IPU_CODELETS_SORT_KEYS_H_
@@ -9,22 +9,22 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// One key: how its elements become integers of `bits` bits, and back.
+// One key: converts its elements to integers of `bits` bits, and back.
 template <typename Word>
 class SortKeyCode {
  public:
-  // No bits if keys of this type are no integers of a Word.
+  // bits() is 0 if keys of this type cannot be encoded in a Word.
   SortKeyCode(uint8_t dtype, const program::SortKey& key);
 
   int bits() const { return bits_; }
 
   // keys[i] = the key of the element at from + i * step bytes. Returns whether
-  // an element cannot be had back from its key: one of several zeros or NaN
-  // that are the same key.
+  // any element cannot be recovered from its key, because several zeros or NaNs
+  // have the same key.
   bool Encode(const char* from, int64_t step, int64_t n, Word* keys) const {
     return encode_(*this, from, step, n, keys);
   }
-  // The elements of keys.
+  // Stores the elements of keys.
   void Decode(const Word* keys, int64_t n, char* to, int64_t step) const {
     decode_(*this, keys, n, to, step);
   }
@@ -39,9 +39,9 @@ class SortKeyCode {
 
   int bits_ = 0;
   bool is_float_ = false;
-  uint64_t flip_ = 0;      // exclusive or with the key of a non-negative
-  uint64_t infinity_ = 0;  // of floats: its bits
-  uint64_t zero_ = 0;      // the bits that are one key with those of zero
+  uint64_t flip_ = 0;      // XORed with every key
+  uint64_t infinity_ = 0;  // the bits of infinity, for floats
+  uint64_t zero_ = 0;      // the bits of -0 if it has the key of zero
   bool nans_equal_ = false;
   bool (*encode_)(const SortKeyCode&, const char*, int64_t, int64_t, Word*);
   void (*decode_)(const SortKeyCode&, const Word*, int64_t, char*, int64_t);

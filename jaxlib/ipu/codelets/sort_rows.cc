@@ -5,7 +5,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// What one thread should at least have to do.
+// The fewest elements that justify another thread.
 constexpr int64_t kGrain = 16 << 10;
 
 SortedArray MakeArray(const Operand& operand, int64_t step) {

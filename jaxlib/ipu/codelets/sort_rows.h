@@ -1,4 +1,4 @@
-// The rows that a sort works on: what its kernels share.
+// The base class of sort kernels: iterates over the rows to sort.
 
 #ifndef JAXLIB_IPU_CODELETS_SORT_ROWS_H_
 #define JAXLIB_IPU_CODELETS_SORT_ROWS_H_
@@ -13,8 +13,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The rows of an operand or a result: runs of elements along the sorted
-// dimension.
+// An operand or result as rows along the sorted dimension.
 struct SortedArray {
   View view;
   int64_t item_size;
@@ -22,7 +21,7 @@ struct SortedArray {
   std::vector<int64_t> batch_steps;  // bytes, along the other dimensions
 };
 
-// A row of each operand, and where it goes.
+// One row of every operand and every result.
 struct SortedRow {
   std::vector<const char*> from;
   std::vector<char*> to;
@@ -39,8 +38,8 @@ class SortKernel : public Kernel {
   virtual void SortRow(const SortedRow& row, int parts,
                        ThreadPool& threads) const = 0;
 
-  // Element i of each result is element index(i) of its operand, i < keep; of a
-  // result without an operand it is index(i).
+  // Sets element i < keep of each result to element index(i) of its operand,
+  // and of a result without an operand to index(i).
   template <typename Index>
   void Deliver(const SortedRow& row, const Index& index, int parts,
                ThreadPool& threads) const {
@@ -72,8 +71,8 @@ class SortKernel : public Kernel {
     });
   }
 
-  int64_t n_;     // elements of a row
-  int64_t keep_;  // how many of them are wanted
+  int64_t n_;     // elements in a row
+  int64_t keep_;  // elements in a row of a result
   std::vector<SortedArray> from_;
   std::vector<SortedArray> to_;
 
@@ -82,7 +81,7 @@ class SortKernel : public Kernel {
   int64_t rows_ = 1;
 };
 
-// The kernel for a sort without keys, by a register program that compares.
+// The kernel of a sort without keys, which compares by a register program.
 KernelOr MakeComparisonSort(const ComputeSet& set, const program::Sort& fields);
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -1,4 +1,4 @@
-// Sort against std::stable_sort, for both instruction sets.
+// Compares Sort with std::stable_sort, for both instruction sets.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace ipu::model {
 namespace {
 
-// Sorts rows of values with their numbers, by both, and compares.
+// Sorts rows of values, with and without their indices, and compares.
 template <typename T>
 void CheckSort(uint8_t dtype, int64_t rows, int64_t n, int64_t keep,
                bool descending, const std::vector<T>& values) {

@@ -20,16 +20,18 @@ namespace {
 using program::ReduceKind;
 using program::RegisterType;
 
-// So many windows ahead their first bytes are brought near.
+// The first bytes of windows are prefetched this many windows, and at most this
+// many bytes each, in advance.
 constexpr int64_t kAhead = 8;
 constexpr int64_t kMostAhead = 512;
 constexpr int64_t kLine = 64;
 
-// Windows that are no further apart stay near by themselves.
+// Windows that span no more bytes than this stay in the cache without
+// prefetches.
 constexpr int64_t kNear = 256 << 10;
 
-// The longest row whose elements are combined one after the other: vectors take
-// a while to begin and to end.
+// The longest row whose elements are combined one by one: for short rows, the
+// overhead of vectors does not pay off.
 constexpr int64_t kFew = 8;
 
 template <typename T>
@@ -39,7 +41,7 @@ T ElementAt(const char* from) {
   return value;
 }
 
-// Overwrites a row.
+// Copies a row.
 template <typename T>
 struct SetRow {
   void One(const char* from, char* to) const {
@@ -56,7 +58,7 @@ struct SetRow {
   }
 };
 
-// Combines a row with a monoid, element by element, in type V.
+// Combines a row by a monoid, element by element, in type V.
 template <typename T, typename V, typename Op>
 struct CombineRow {
   void One(const char* from, char* to) const {
@@ -86,7 +88,7 @@ struct CombineRow {
   }
 };
 
-// Combines a row by a register program, some elements at a time.
+// Combines a row by a register program, in blocks of elements.
 template <typename T, typename Register>
 class GeneralRow {
  public:
@@ -125,7 +127,7 @@ class GeneralRow {
   Register new_[kSome];
 };
 
-// Walks windows row by row. `MakeRow()` gives each thread what updates a row.
+// Applies a row operation to windows. `MakeRow()` creates one for each thread.
 template <typename MakeRow>
 class RowsUpdate : public WindowUpdate {
  public:
@@ -144,7 +146,7 @@ class RowsUpdate : public WindowUpdate {
     updates += nest_.source_offset + begin * column.source;
     result += nest_.destination_offset + begin * column.destination;
     const size_t outer = nest_.dims.size() - 1;
-    // Of a long row the processor sees by itself that more of it is read.
+    // Limit prefetches of long rows, which the processor's prefetcher handles.
     const int64_t bytes = std::min<int64_t>(
         dims[outer].extent * std::abs(dims[outer].destination), most_ahead_);
     const auto for_each = [&](const auto& update) {
@@ -189,7 +191,7 @@ class RowsUpdate : public WindowUpdate {
   }
 
  private:
-  // Bytes from the first window of all to the last.
+  // The bytes spanned by the starts of all possible windows.
   static int64_t Reach(const Windows& windows) {
     int64_t reach = 0;
     for (const auto& b : windows.batch) {
@@ -217,8 +219,8 @@ std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows) {
   return MakeRows(windows, sizeof(T), [] { return CombineRow<T, V, Op>{}; });
 }
 
-// Null if the kind does not combine two elements of the type. Booleans form
-// their own ring: the sum is `or`, the product `and`. Integers wrap around.
+// Null if the kind does not combine two elements of the type. For booleans the
+// sum is `or` and the product `and`. Integers wrap around.
 template <typename T>
 std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows,
                                           ReduceKind kind) {
@@ -254,7 +256,7 @@ std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows,
   return nullptr;
 }
 
-// The register type that holds an element type (see isa.py).
+// The register type of an element type (see isa.py).
 template <typename T>
 struct RegisterOf {
   using Type = std::conditional_t<
@@ -275,7 +277,8 @@ StatusOr<std::unique_ptr<WindowUpdate>> MakeGeneral(
   if (made->num_outputs() != 1 || made->output_type(0) != kRegister ||
       fields.register_type != static_cast<uint8_t>(kRegister)) {
     return InvalidArgument(
-        "scatter: its combiner does not give one element of the result's type");
+        "scatter: its combiner does not return one element of the result's "
+        "type");
   }
   const auto program = std::make_shared<RegisterProgram>(std::move(*made));
   return MakeRows(windows, sizeof(T),
@@ -297,8 +300,8 @@ WindowUpdate::WindowUpdate(const Windows& windows, int64_t item_size)
     : nest_(MakeNest(item_size, windows.extents, windows.other_strides,
                      windows.tensor_strides)) {
   if (nest_.dims.empty()) nest_.dims.push_back({1, 0, 0});
-  // Where windows lie at different places along a dimension, an element is in
-  // another column of each.
+  // If windows start at different places along a dimension, an element is in a
+  // different column of each.
   const auto apart = [&](const Dim& dim) {
     for (size_t w = 0; w < windows.extents.size(); ++w) {
       const int64_t step = std::abs(windows.tensor_strides[w]) * item_size;

@@ -1,4 +1,4 @@
-// What a scatter does with one window.
+// How a scatter updates a window.
 
 #ifndef JAXLIB_IPU_CODELETS_WINDOW_UPDATE_H_
 #define JAXLIB_IPU_CODELETS_WINDOW_UPDATE_H_
@@ -18,22 +18,21 @@ class WindowUpdate {
  public:
   virtual ~WindowUpdate() = default;
 
-  // Updates columns [begin, end) of `count` windows, one after the other.
+  // Updates columns [begin, end) of `count` windows, one after another.
   virtual void Apply(const Windows::Place* places, int64_t count,
                      const char* updates, char* result, int64_t begin,
                      int64_t end) const = 0;
 
-  // Updates singles [begin, end) (see Windows::AreSingles), one after the
-  // other.
+  // Updates singles [begin, end) (see Windows::AreSingles), one after another.
   virtual void ApplySingles(const Windows& windows, const char* indices,
                             const char* updates, char* result, int64_t begin,
                             int64_t end) const = 0;
 
-  // The extent of a window along the dimension that threads may share.
+  // The extent of a window along the dimension that threads may divide.
   int64_t columns() const { return nest_.dims[column_].extent; }
 
-  // Whether they may: an element of the result is in the same column of all
-  // windows that hold it.
+  // Whether threads may divide it: every element of the result is in the same
+  // column of all windows that contain it.
   bool columns_apart() const { return columns_apart_; }
 
   static StatusOr<std::unique_ptr<WindowUpdate>> Make(
@@ -42,9 +41,9 @@ class WindowUpdate {
  protected:
   WindowUpdate(const Windows& windows, int64_t item_size);
 
-  // From updates (source) to the result (destination); at least one dimension.
+  // Loops from updates (source) to the result (destination); at least one.
   Nest nest_;
-  size_t column_ = 0;  // the longest, if possible of those that are apart
+  size_t column_ = 0;  // the longest dimension, preferably one that is apart
   bool columns_apart_ = false;
 };
 

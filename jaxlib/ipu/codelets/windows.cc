@@ -10,8 +10,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// A start index, brought into [0, limit]; exact for any integer type. It was
-// inside if the index is the same number as int64_t.
+// Clamps a start index to [0, limit]; exact for any integer type. The index was
+// in range if the result, as int64_t, equals it.
 template <typename Index>
 int64_t Clamp(Index index, int64_t limit) {
   if constexpr (std::is_signed_v<Index> || sizeof(Index) < sizeof(int64_t)) {
@@ -22,8 +22,9 @@ int64_t Clamp(Index index, int64_t limit) {
   }
 }
 
-// Offsets of `n` singles, whose indices are `step` bytes apart (kStep, if it is
-// not 0: the loop then becomes vectors); -1 for what is left out.
+// Stores the offsets of `n` singles, or -1 for those that are dropped. Their
+// indices are `step` bytes apart, or kStep if that is not 0, which lets the
+// loop be vectorised.
 template <typename Index, bool kClamp, int64_t kStep>
 void LocateEach(const Windows::Component& component,
                 const char* __restrict indices, int64_t step, int64_t n,
@@ -39,7 +40,7 @@ void LocateEach(const Windows::Component& component,
   }
 }
 
-// Calls f with an index of the type, an integer.
+// Calls f with an index of the given integer type.
 template <typename F>
 void WithIndex(uint8_t dtype, const F& f) {
   WithElement(dtype, [&]<typename Index>(Index index) {
@@ -48,7 +49,7 @@ void WithIndex(uint8_t dtype, const F& f) {
   });
 }
 
-// Dimensions of one window vanish, neighbours that chain are joined.
+// Drops dimensions of extent 1 and merges those that are contiguous.
 std::vector<Windows::Batch> Join(const std::vector<Windows::Batch>& batch) {
   std::vector<Windows::Batch> joined;
   for (const Windows::Batch& inner : batch) {
@@ -69,8 +70,8 @@ std::vector<Windows::Batch> Join(const std::vector<Windows::Batch>& batch) {
   return joined;
 }
 
-// A run of windows along the innermost batch dimension, the first of them at
-// `index` and `place`.
+// Locates a run of windows along the innermost batch dimension, the first of
+// which is at `index` and `place`.
 template <typename Index, bool kClamp>
 int64_t LocateRun(const std::vector<Windows::Component>& components,
                   const Windows::Batch& step, int64_t run, const char* index,
@@ -218,7 +219,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
         indices.dims[d] + 1 == static_cast<int32_t>(index_shape.size());
     if (d < num_batch) {
       if (components && shape[d] > 1) {
-        return refuse("a batch dimension walks the indices' components");
+        return refuse("a batch dimension runs along the indices' components");
       }
       w.batch.push_back({shape[d], index, 0,
                          other.Stride(d) * int64_t{other.view.item_size}});
@@ -244,7 +245,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
   for (int64_t size : fields.sizes) {
     if (size < 0) return refuse("a window of " + std::to_string(size));
   }
-  // The highest index that each dimension of the tensor gets.
+  // The highest index that is reached in each dimension of the tensor.
   std::vector<int64_t> highest(rank, 0);
   std::vector<bool> moves(rank, false);
   for (size_t k = 0; k < depth; ++k) {
@@ -273,7 +274,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     if (batch >= static_cast<int32_t>(num_batch) ||
         window >= static_cast<int32_t>(w.extents.size())) {
       return refuse("dimension " + std::to_string(d) +
-                    " is walked by a dimension that does not exist");
+                    " is accessed by a dimension that does not exist");
     }
     if (batch >= 0) {
       w.batch[batch].tensor += tensor.strides[d] * tensor.item_size;
@@ -287,7 +288,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     }
     if (highest[d] >= tensor.shape[d] && !w.none_fits) {
       return refuse("index " + std::to_string(highest[d]) + " of dimension " +
-                    std::to_string(d) + " lies outside of an operand of " +
+                    std::to_string(d) + " is outside of an operand of " +
                     std::to_string(tensor.shape[d]));
     }
   }

@@ -1,5 +1,5 @@
-// Windows of a tensor whose places are given by indices, at run time: what
-// gather and scatter share.
+// Windows of a tensor whose starts are given by run-time indices, for gather
+// and scatter.
 
 #ifndef JAXLIB_IPU_CODELETS_WINDOWS_H_
 #define JAXLIB_IPU_CODELETS_WINDOWS_H_
@@ -26,18 +26,19 @@ struct WindowFields {
 // Reads a scalar start index and clamps it.
 int64_t ClampedStart(uint8_t dtype, const char* index, int64_t limit);
 
-// The windows of one compute set. The tensor is what the windows lie in, the
-// other is what goes with them: a gather's result, a scatter's updates.
+// The windows of one compute set. `tensor` is what the windows are parts of;
+// `other` is what corresponds to them: a gather's result or a scatter's
+// updates.
 struct Windows {
-  // As many are located at once.
+  // The number of windows that are located at a time.
   static constexpr int64_t kBlock = 256;
 
-  // Where a window is: bytes to its first element.
+  // The location of a window: byte offsets of its first element.
   struct Place {
     int64_t tensor;
     int64_t other;
   };
-  // Steps are in bytes.
+  // A batch dimension; strides are in bytes.
   struct Batch {
     int64_t extent;
     int64_t index;
@@ -45,45 +46,46 @@ struct Windows {
     int64_t other;
   };
   struct Component {
-    int64_t index;   // bytes from the index vector's start
-    int64_t tensor;  // bytes in the tensor for one index
-    int64_t limit;   // the highest start that fits
+    int64_t index;   // bytes from the start of the index vector
+    int64_t tensor;  // bytes in the tensor per index
+    int64_t limit;   // the highest valid start
   };
 
   std::vector<Batch> batch;  // outermost first; at least one
   std::vector<Component> components;
   int64_t count = 0;       // windows
-  bool none_fits = false;  // the tensor is smaller than a window
+  bool none_fits = false;  // a window is larger than the tensor
   uint8_t index_dtype = 0;
 
-  // Of one window; strides in elements.
+  // The dimensions of one window; strides are in elements.
   std::vector<int64_t> extents;
   std::vector<int64_t> tensor_strides;
   std::vector<int64_t> other_strides;
-  std::vector<bool> moves;  // windows lie at different places along it
+  std::vector<bool> moves;  // windows may start at different places along it
 
-  // Checks the fields and that no window that fits reaches outside.
+  // Checks the fields, and that no window that fits reaches outside the tensor.
   static StatusOr<Windows> Make(const std::string& codelet,
                                 const std::vector<int64_t>& shape,
                                 const WindowFields& fields, const View& tensor,
                                 const Operand& indices, const Operand& other);
 
-  // Where windows [begin, end) are, in order; returns how many it found. Those
-  // that do not fit are moved until they do if `clamp`, else left out.
+  // Locates windows [begin, end), in order, and returns the number found. A
+  // window that does not fit is moved inside if `clamp`, otherwise dropped.
   int64_t Locate(const char* indices, int64_t begin, int64_t end, bool clamp,
                  Place* places) const;
 
-  // Whether they are single elements, named by one index each, that go with
-  // evenly spaced others, or the same one for all.
+  // Whether windows are single elements, each with one index, that correspond
+  // to evenly spaced elements of the other (or all to the same one).
   bool AreSingles() const;
 
-  // offsets[i] = bytes to single begin + i, for begin + i < end; one that does
-  // not fit is moved until it does if `clamp`, else negative.
+  // offsets[i] = the byte offset of single begin + i, for begin + i < end. A
+  // single that does not fit is moved inside if `clamp`, otherwise its offset
+  // is negative.
   void LocateSingles(const char* indices, int64_t begin, int64_t end,
                      bool clamp, int64_t* offsets) const;
 
-  // Calls visit(places, how many) for windows [begin, end), in order and some
-  // at a time.
+  // Calls visit(places, count) for windows [begin, end), in order, one block at
+  // a time.
   template <typename Visit>
   void ForEach(const char* indices, int64_t begin, int64_t end, bool clamp,
                const Visit& visit) const {

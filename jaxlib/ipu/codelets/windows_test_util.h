@@ -1,5 +1,5 @@
-// Windows whose places are given by indices, drawn at random, and where each of
-// their elements is by the definition in schema.py.
+// Random windows with run-time indices, and the positions of their elements
+// according to the definition in schema.py.
 
 #ifndef JAXLIB_IPU_CODELETS_WINDOWS_TEST_UTIL_H_
 #define JAXLIB_IPU_CODELETS_WINDOWS_TEST_UTIL_H_
@@ -59,13 +59,13 @@ inline int64_t PositionAt(const Operand& o, const std::vector<int64_t>& index) {
 
 // One random case: batch dimensions, an operand, indices, windows.
 struct Case {
-  std::vector<int64_t> shape;    // batch..., window...
-  std::vector<int64_t> operand;  // its shape
+  std::vector<int64_t> shape;    // batch dimensions, then window dimensions
+  std::vector<int64_t> operand;  // the operand's shape
   program::Scatter fields;
-  std::vector<int32_t> indices;  // dense (batch..., depth)
+  std::vector<int32_t> indices;  // dense; shape (batch..., depth)
   std::vector<int64_t> index_shape;
   std::vector<int32_t> index_dims;
-  std::vector<int64_t> other_shape;  // of result or updates
+  std::vector<int64_t> other_shape;  // of the result or the updates
   std::vector<int32_t> other_dims;
 };
 
@@ -111,7 +111,7 @@ inline Case RandomCase(std::mt19937& random, int64_t largest_batch,
   std::iota(c.index_dims.begin(), c.index_dims.begin() + num_batch, 0);
   c.indices.resize(Count(c.index_shape));
   for (int32_t& i : c.indices) i = int32_t(below(largest_extent + 4) - 2);
-  // The other tensor in any order of dimensions.
+  // The other tensor has its dimensions in random order.
   std::vector<int32_t> order(c.shape.size());
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
@@ -123,8 +123,8 @@ inline Case RandomCase(std::mt19937& random, int64_t largest_batch,
   return c;
 }
 
-// The operand's position for a point of the iteration space; -1 if its window
-// does not fit and is not clamped.
+// The position in the operand of a point of the iteration space, or -1 if its
+// window does not fit and is not clamped.
 inline int64_t Locate(const Case& c, const std::vector<int64_t>& index,
                       bool clamp) {
   const size_t depth = c.fields.start_index_map.size();

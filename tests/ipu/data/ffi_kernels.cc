@@ -1,4 +1,4 @@
-// Handlers for test_ffi.py, one for each thing that a handler can ask for.
+// FFI handlers for test_ffi.py, one for each feature that handlers can use.
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace ffi = xla::ffi;
 
 namespace {
 
-// Any number of arrays of any type: result i is operand i.
+// Any number of arrays of any type: result i is a copy of operand i.
 ffi::Error Copy(ffi::RemainingArgs args, ffi::RemainingRets rets) {
   for (size_t i = 0; i < rets.size(); ++i) {
     auto from = args.get<ffi::AnyBuffer>(i);
@@ -31,7 +31,7 @@ ffi::Error Copy(ffi::RemainingArgs args, ffi::RemainingRets rets) {
   return ffi::Error::Success();
 }
 
-// The sum of everything it is told, into every element.
+// Fills the result with the sum of all attributes.
 ffi::Error Attributes(int32_t i32, int64_t i64, float f32, double f64, bool b,
                       std::string_view text, ffi::Span<const int64_t> i64s,
                       ffi::Span<const float> f32s, ffi::Dictionary dictionary,
@@ -48,7 +48,7 @@ ffi::Error Attributes(int32_t i32, int64_t i64, float f32, double f64, bool b,
   return ffi::Error::Success();
 }
 
-// Adds one where the operand is: to be called with its result over it.
+// Adds one in place; fails unless the result is in the operand's memory.
 ffi::Error InPlace(ffi::Buffer<ffi::F32> x, ffi::ResultBuffer<ffi::F32> y) {
   if (x.typed_data() != y->typed_data()) {
     return ffi::Error(ffi::ErrorCode::kFailedPrecondition, "not in place");
@@ -57,7 +57,7 @@ ffi::Error InPlace(ffi::Buffer<ffi::F32> x, ffi::ResultBuffer<ffi::F32> y) {
   return ffi::Error::Success();
 }
 
-// Says how its array lies in memory: the bytes as they come.
+// Copies the bytes in memory order, which reveals the array's layout.
 ffi::Error Flat(ffi::Buffer<ffi::F32> x, ffi::ResultBuffer<ffi::F32> y) {
   std::memcpy(y->typed_data(), x.typed_data(), x.size_bytes());
   return ffi::Error::Success();
@@ -83,7 +83,7 @@ ffi::Error Scratch(ffi::ScratchAllocator scratch, ffi::ThreadPool pool,
                                 : ffi::Error::Internal("no threads");
 }
 
-// Goes on in a thread of its own.
+// Continues on its own thread after it returns.
 ffi::Future Later(bool fails, ffi::Buffer<ffi::F32> x,
                   ffi::ResultBuffer<ffi::F32> y) {
   ffi::Promise promise;
@@ -99,8 +99,7 @@ ffi::Future Later(bool fails, ffi::Buffer<ffi::F32> x,
 
 ffi::Error Stream(int32_t device) { return ffi::Error::Success(); }
 
-// --- A counter that lives as long as the program
-// ------------------------------
+// --- A counter that lives as long as the program -----------------------------
 
 std::atomic<int64_t> alive{0};
 

@@ -1,9 +1,9 @@
-// What the PJRT layer sees of a machine: load a program, run it, read
-// counters. The IPU model implements it (runtime/model); a Poplar device would
-// (runtime/poplar).
+// The PJRT layer's interface to a machine: load a program, run it, read its
+// counters. The IPU model (runtime/model) implements it; a Poplar device would
+// go into runtime/poplar.
 //
-// Contract: no call here needs Python. Load and Run may be called from any
-// thread; Run of one LoadedProgram may overlap with itself.
+// Contract: no call needs Python. Load and Run are thread-safe, and several
+// threads may run the same LoadedProgram at once.
 
 #ifndef JAXLIB_IPU_RUNTIME_ENGINE_ENGINE_H_
 #define JAXLIB_IPU_RUNTIME_ENGINE_ENGINE_H_
@@ -20,14 +20,14 @@
 
 namespace ipu {
 
-// Element types, numbered as PJRT_Buffer_Type numbers them.
+// Element types, with the numbers of PJRT_Buffer_Type.
 using DType = uint8_t;
 
-// A tile mapping of an array that is not the default one of its shape and type.
+// A tile mapping of an array other than the default one of its shape and type.
 struct ArrayLayout {
   std::vector<int64_t> mapping;  // equal for equal mappings
-  int64_t tile_bytes = 0;        // of the fullest tile
-  // What it takes to move an array to it, and back.
+  int64_t tile_bytes = 0;        // on the fullest tile
+  // Cost of moving the array from the default mapping to this one, and back.
   double cycles_from_default = 0;
   double cycles_to_default = 0;
   double bytes_from_default = 0;
@@ -40,61 +40,62 @@ using ArrayLayoutPtr = std::shared_ptr<const ArrayLayout>;
 struct TensorInfo {
   DType dtype;
   std::vector<int64_t> shape;
-  size_t bytes;  // dense, one byte per element below 8 bits
-  // Dimensions from the innermost in memory; empty: row-major.
+  size_t bytes;  // dense; types of less than 8 bits take one byte per element
+  // Dimensions from minor to major; empty: row-major.
   std::vector<int64_t> minor_to_major = {};
   bool on_host = false;  // in the host's memory
-  // Of the SRAM of the tile that has most of it between programs; known to the
-  // PJRT layer.
+  // The SRAM the tensor takes between programs on the tile that holds most of
+  // it. Set by the PJRT layer.
   int64_t tile_bytes = 0;
-  // Where a program wants an argument, or leaves a result.
+  // Where a program expects an argument, or leaves a result.
   ArrayLayoutPtr layout = nullptr;
 };
 
-// The machine that a program was planned for.
+// The machine that a program was compiled for.
 struct Plan {
   std::string version;  // "ipu2"
   int64_t num_tiles = 0;
   int64_t bytes_per_tile = 0;
 };
 
-// What a program says of itself, all decided at compile time.
+// A program's description of itself; all of it is known at compile time.
 struct ProgramInfo {
   std::string name;
   Plan plan;
   std::vector<TensorInfo> arguments;
   std::vector<TensorInfo> results;
-  // result j is written over argument i when the caller donates i.
+  // Result j overwrites argument i if the caller donates i.
   struct Alias {
     uint32_t argument;
     uint32_t result;
   };
   std::vector<Alias> aliases;
-  // Arguments that alias nothing but may be freed by the call.
+  // Arguments that alias no result but may be freed by the call.
   std::vector<uint32_t> donors;
-  // What compiled.cost_analysis() returns, in order.
+  // The properties that compiled.cost_analysis() returns, in order.
   std::vector<std::pair<std::string, double>> cost_analysis;
-  // What compiled.memory_analysis() returns. Bytes, over all tiles.
+  // What compiled.memory_analysis() returns: bytes, summed over all tiles.
   int64_t argument_bytes = 0;
   int64_t result_bytes = 0;
   int64_t alias_bytes = 0;
   int64_t temporary_bytes = 0;
   int64_t code_bytes = 0;
-  int64_t peak_tile_bytes = 0;  // of the fullest tile at its fullest moment
+  int64_t peak_tile_bytes = 0;  // of the fullest tile, at the peak
   int64_t total_bytes() const {
     return argument_bytes + result_bytes - alias_bytes + temporary_bytes +
            code_bytes;
   }
   // The optimised module: StableHLO, MLIR bytecode or text.
   std::string module;
-  // The program calls functions of the host, which may call this engine.
+  // The program calls host functions, which may in turn call this engine.
   bool calls_host = false;
-  // A guess of the wall time of one run on the model, seconds: the PJRT layer
-  // runs what is short on the calling thread.
+  // Estimated wall time of one run on the model, in seconds. The PJRT layer
+  // runs short programs on the calling thread.
   double estimated_seconds = 0;
 };
 
-// Filled by Run. Cycles are of the modelled machine, all supersteps together.
+// Filled by Run. Cycles are those of the modelled machine, summed over all
+// supersteps.
 struct RunCounters {
   double cycles = 0;
   double exchange_bytes = 0;
@@ -108,8 +109,8 @@ class LoadedProgram {
   // arguments[i] and results[j] point to info().arguments[i].bytes and
   // info().results[j].bytes of memory, aligned to 64 bytes. results[j] ==
   // arguments[i] is allowed for the pairs in info().aliases and means that i
-  // was donated; otherwise no two of them overlap, but for arguments among
-  // themselves.
+  // was donated. Otherwise no results overlap each other or an argument;
+  // arguments may overlap each other.
   virtual Status Run(std::span<const void* const> arguments,
                      std::span<void* const> results, RunCounters* counters) = 0;
 };
@@ -119,15 +120,15 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Checks everything it reads. DATA_LOSS for bytes that are cut or bent,
-  // INVALID_ARGUMENT for a program of another format version. Whether it was
-  // planned for this machine is for the caller to check.
+  // Checks everything it reads. Returns DATA_LOSS for truncated or corrupted
+  // bytes and INVALID_ARGUMENT for a program of another format version. The
+  // caller must check that the program was compiled for this machine.
   virtual StatusOr<std::unique_ptr<LoadedProgram>> Load(
       std::span<const uint8_t> program) = 0;
 };
 
-// The engine that models an IPU on the host's processor. `threads` <= 0 takes
-// one per core.
+// The engine that models an IPU on the host's processor, with `threads` threads
+// or, if that is not positive, one per core.
 std::unique_ptr<Engine> MakeModelEngine(int threads);
 
 }  // namespace ipu

@@ -22,7 +22,7 @@ Block Allocate(size_t bytes) {
       kAlignment, (bytes + kAlignment) / kAlignment * kAlignment));
 }
 
-// One engine for all callers: its threads are made once.
+// One engine for all callers, so that its threads are created once.
 Engine& TheEngine() {
   static Engine* engine = MakeModelEngine(0).release();
   return *engine;
@@ -34,12 +34,12 @@ Status RunProgram(std::span<const uint8_t> bytes, const void* const* arguments,
   if (!program.ok()) return program.status();
   const ProgramInfo& info = (*program)->info();
 
-  std::vector<Block> blocks;  // aligned stand-ins, in the order of `run_*`
+  std::vector<Block> blocks;  // aligned copies: arguments, then results
   std::vector<const void*> run_arguments;
   std::vector<void*> run_results;
   for (size_t i = 0; i < info.arguments.size(); ++i) {
     blocks.push_back(Allocate(info.arguments[i].bytes));
-    if (!blocks.back()) return ResourceExhausted("no memory for arguments");
+    if (!blocks.back()) return ResourceExhausted("out of memory for arguments");
     std::memcpy(blocks.back().get(), arguments[i], info.arguments[i].bytes);
     run_arguments.push_back(blocks.back().get());
   }
@@ -52,7 +52,7 @@ Status RunProgram(std::span<const uint8_t> bytes, const void* const* arguments,
     }
     if (donated == nullptr) {
       blocks.push_back(Allocate(info.results[j].bytes));
-      if (!blocks.back()) return ResourceExhausted("no memory for results");
+      if (!blocks.back()) return ResourceExhausted("out of memory for results");
       donated = blocks.back().get();
     }
     run_results.push_back(donated);

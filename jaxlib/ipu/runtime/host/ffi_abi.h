@@ -1,9 +1,10 @@
 // The binary interface of XLA's FFI, as far as a caller of handlers needs it.
 //
-// Handlers are compiled by users against the headers in their jaxlib, which may
-// be newer than anything this library was built with; what both agree on is the
-// layout of these structs, version 0.3 to 0.5 of the interface. Each starts
-// with its size, which ends with its last field, and a list of extensions.
+// Users compile handlers against the headers of their jaxlib, which may be
+// newer than any this library was built with. Both sides agree only on the
+// layout of these structs, which is that of versions 0.3 to 0.5 of the
+// interface. Each struct starts with its size (up to and including the last
+// field, without padding) and a list of extensions.
 
 #ifndef JAXLIB_IPU_RUNTIME_HOST_FFI_ABI_H_
 #define JAXLIB_IPU_RUNTIME_HOST_FFI_ABI_H_
@@ -17,10 +18,10 @@ inline constexpr int kMajorVersion = 0;
 inline constexpr int kOldestMinorVersion = 3;
 inline constexpr int kNewestMinorVersion = 5;
 
-// The size that a struct says of itself, without padding after its last field.
+// The size that a struct reports: without padding after its last field.
 #define IPU_FFI_SIZE(type, last) (offsetof(type, last) + sizeof(type::last))
 
-// What this side makes and handlers only point to.
+// Opaque to handlers; defined in ffi_api.h.
 struct Error;
 struct Future;
 struct Context;
@@ -63,7 +64,7 @@ struct Array {
   const void* data;
 };
 
-inline constexpr int kBufferType = 1;  // of an argument or a result
+inline constexpr int kBufferType = 1;  // the type of arguments and results
 enum AttributeType { kArray = 1, kDictionary, kScalar, kString };
 
 struct Arguments {  // or results
@@ -97,15 +98,15 @@ struct CallFrame {
   Arguments arguments;
   Arguments results;
   Attributes attributes;
-  // Set by a handler that goes on after it has returned. Not counted in
-  // struct_size.
+  // Set by a handler that continues asynchronously after it returns. Not
+  // included in struct_size.
   Future* future;
 };
 
 using Handler = Error*(CallFrame*);
 
 struct TypeId {
-  int64_t id;  // 0: not known yet
+  int64_t id;  // 0: not registered yet
 };
 
 struct TypeInfo {
@@ -114,7 +115,7 @@ struct TypeInfo {
   void (*deleter)(void*);
 };
 
-// What a handler says of itself when a call has this extension.
+// Filled in by a handler that is called with this extension.
 struct Metadata {
   size_t struct_size;
   Version version;

@@ -11,7 +11,7 @@ namespace {
 
 Error* Fail(Status status) { return new Error{std::move(status)}; }
 
-// What a handler asks for that an IPU has not.
+// Refuses a request for something that IPUs do not have.
 template <size_t n>
 struct Name {
   constexpr Name(const char (&text)[n]) {  // NOLINT
@@ -40,11 +40,11 @@ void DestroyError(ErrorDestroy* args) { delete args->error; }
 
 // --- States ------------------------------------------------------------------
 
-// How the types of states are destroyed.
+// The deleters of registered state types.
 struct Types {
   std::mutex mutex;
   std::unordered_map<int64_t, void (*)(void*)> deleters;
-  // Other platforms in this process number types from 1.
+  // Start high, because other platforms in this process number types from 1.
   int64_t next = int64_t{1} << 32;
 };
 
@@ -66,7 +66,7 @@ Error* SetState(StateAccess* args) {
   }
   auto& state = args->context->states[args->stage];
   if (state.data != nullptr) {
-    return Fail(InvalidArgument("the FFI handler's state is set already"));
+    return Fail(InvalidArgument("the FFI handler's state is already set"));
   }
   state.type = args->type->id;
   state.data = args->state;
@@ -80,14 +80,13 @@ Error* GetState(StateAccess* args) {
   const auto& state = args->context->states[args->stage];
   if (state.data == nullptr || state.type != args->type->id) {
     return Fail(Status(Code::kNotFound,
-                       "the FFI handler has no state of the type it asks for"));
+                       "the FFI handler has no state of the requested type"));
   }
   args->state = state.data;
   return nullptr;
 }
 
-// --- Memory and threads: the host's own
-// ---------------------------------------
+// --- Memory and threads: the host's ------------------------------------------
 
 Error* Allocate(MemoryAllocate* args) {
   const size_t alignment = std::max<size_t>(args->alignment, 64);
@@ -95,9 +94,8 @@ Error* Allocate(MemoryAllocate* args) {
   args->data = std::aligned_alloc(
       alignment, (size + alignment - 1) / alignment * alignment);
   if (args->data != nullptr) return nullptr;
-  return Fail(ResourceExhausted("no memory for the " +
-                                std::to_string(args->size) +
-                                " bytes that an FFI handler asks for"));
+  return Fail(ResourceExhausted("out of memory: an FFI handler requested " +
+                                std::to_string(args->size) + " bytes"));
 }
 
 Error* Free(MemoryFree* args) {
@@ -105,7 +103,7 @@ Error* Free(MemoryFree* args) {
   return nullptr;
 }
 
-// A task may run on the caller's thread.
+// The FFI allows a task to run on the caller's thread.
 Error* Schedule(PoolSchedule* args) {
   args->task(args->data);
   return nullptr;
@@ -124,7 +122,7 @@ Error* CreateFuture(FutureAccess* args) {
 }
 
 void Complete(const Future& future, Status status) {
-  // The waiting thread destroys the future.
+  // Keeps the state alive: the waiting thread destroys the future.
   const std::shared_ptr<Future::State> state = future.state;
   {
     std::lock_guard lock(state->mutex);
@@ -179,7 +177,7 @@ Status RegisterType(TypeId* id, const TypeInfo* info) {
   const auto [known, is_new] = types.deleters.emplace(id->id, deleter);
   if (is_new || known->second == deleter) return Status();
   return InvalidArgument("FFI type " + std::to_string(id->id) +
-                         " is registered already, with another deleter");
+                         " is already registered with a different deleter");
 }
 
 const Api& TheApi() {

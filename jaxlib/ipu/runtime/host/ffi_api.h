@@ -1,5 +1,8 @@
-// What FFI handlers may ask of whoever calls them.
-
+// The functions that XLA FFI handlers may call, and the types behind them.
+//
+// Handlers get the host's memory and run their tasks on the calling thread.
+// What an IPU does not have (streams, run ids, device ordinals) returns
+// UNIMPLEMENTED.
 #ifndef JAXLIB_IPU_RUNTIME_HOST_FFI_API_H_
 #define JAXLIB_IPU_RUNTIME_HOST_FFI_API_H_
 
@@ -19,10 +22,10 @@ struct Error {
   Status status;
 };
 
-// Takes an error that a handler returned; null is success.
+// Takes ownership of an error that a handler returned; null is success.
 Status TakeStatus(Error* error);
 
-// What a handler that goes on after its return completes.
+// Completed by a handler that continues after it has returned.
 struct Future {
   struct State {
     std::mutex mutex;
@@ -35,7 +38,8 @@ struct Future {
 // Waits for a future and destroys it.
 Status TakeStatus(Future* future);
 
-// What handlers of one call site share: a state for each stage but the last.
+// The state shared by the handlers of one call site: one per stage except
+// the last.
 struct Context {
   Context() = default;
   ~Context();
@@ -48,10 +52,10 @@ struct Context {
   } states[kExecute];
 };
 
-// The table of functions that handlers are given.
+// The function table passed to handlers.
 const Api& TheApi();
 
-// Makes a type of states known. `id` is set if it is 0.
+// Registers a type of states. Sets `id` if it is 0.
 Status RegisterType(TypeId* id, const TypeInfo* info);
 
 }  // namespace ipu::host::ffi

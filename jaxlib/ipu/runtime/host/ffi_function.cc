@@ -19,8 +19,8 @@ using Handlers = std::array<ffi::Handler*, ffi::kStages>;
 constexpr const char* kStageNames[] = {"instantiate", "prepare", "initialize",
                                        "execute"};
 
-// XLA numbers some element types otherwise than PJRT does, which numbers them
-// from 0 as here.
+// XLA's numbers of the element types, indexed by PJRT's, which are consecutive
+// from 0.
 constexpr int kXlaDType[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,
                              10, 11, 12, 16, 15, 18, 19, 20, 23, 24,
                              25, 21, 22, 17, 26, 27, 28, 29, 33, 32};
@@ -44,7 +44,7 @@ Targets& TheTargets() {
   return *targets;
 }
 
-// Runs foreign code: exceptions end here.
+// Calls user code; no exception may escape.
 Status Invoke(ffi::Handler* handler, ffi::CallFrame* frame) {
   try {
     Status status = ffi::TakeStatus(handler(frame));
@@ -69,7 +69,8 @@ ffi::CallFrame MakeFrame(int stage) {
   return frame;
 }
 
-// Handlers of an unknown version could misread what they are given.
+// Checks that the handler uses a known version: any other could misread its
+// arguments.
 Status CheckVersion(const std::string& name, ffi::Handler* handler, int stage) {
   ffi::Metadata metadata{};
   metadata.struct_size = IPU_FFI_SIZE(ffi::Metadata, traits);
@@ -89,7 +90,7 @@ Status CheckVersion(const std::string& name, ffi::Handler* handler, int stage) {
   return InvalidArgument(
       "the FFI target " + name + " was compiled with version " +
       std::to_string(v.major) + "." + std::to_string(v.minor) +
-      " of XLA's FFI headers; the IPU backend knows " +
+      " of XLA's FFI headers; the IPU backend supports " +
       std::to_string(ffi::kMajorVersion) + "." +
       std::to_string(ffi::kOldestMinorVersion) + " to " +
       std::to_string(ffi::kMajorVersion) + "." +
@@ -97,11 +98,12 @@ Status CheckVersion(const std::string& name, ffi::Handler* handler, int stage) {
       ": compile it with those in jax.ffi.include_dir()");
 }
 
-// A call site's attributes in the form that handlers read. Points into the
-// program's records, which must stay.
+// A call site's attributes in the format that handlers read. Points into the
+// program's records, which must outlive it.
 class Attributes {
  public:
-  // Reads `count` entries from `next` on, dictionaries with all that is theirs.
+  // Reads `count` entries starting at `next`, and for each dictionary all of
+  // its entries.
   Status Read(std::span<const program::Attribute> all, size_t* next,
               size_t count) {
     for (; count > 0; --count) {
@@ -134,7 +136,7 @@ class Attributes {
           break;
         }
         default:
-          return DataLoss("an attribute of unknown kind " +
+          return DataLoss("an attribute has unknown kind " +
                           std::to_string(a.kind));
       }
     }
@@ -152,7 +154,7 @@ class Attributes {
 
  private:
   std::vector<int> types_;
-  std::deque<ffi::Bytes> names_;  // deques: what is in them stays in place
+  std::deque<ffi::Bytes> names_;  // deques keep the addresses of their elements
   std::vector<const ffi::Bytes*> name_pointers_;
   std::vector<const void*> values_;
   std::deque<ffi::Scalar> scalars_;
@@ -162,7 +164,7 @@ class Attributes {
   ffi::Attributes record_{};
 };
 
-// The buffers of one call, and the two lists that name them.
+// The buffers of one call and the argument list that points to them.
 class Buffers {
  public:
   Buffers(const std::vector<TensorInfo>& infos, size_t count)
@@ -198,10 +200,10 @@ class FfiFunction : public Function {
   FfiFunction(CallSite site, const Handlers& handlers)
       : site_(std::move(site)), handlers_(handlers) {}
 
-  // The stage that happens once.
+  // Runs the stage that happens once per call site.
   Status Instantiate() {
     size_t next = 0;
-    size_t top = 0;  // entries that are in no dictionary
+    size_t top = 0;  // entries outside of dictionaries
     for (size_t i = 0; i < site_.attributes.size(); ++top) Skip(&i);
     IPU_RETURN_IF_ERROR(attributes_.Read(site_.attributes, &next, top));
     return Run(ffi::kInstantiate, {}, {});

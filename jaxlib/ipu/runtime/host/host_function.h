@@ -1,8 +1,8 @@
-// Functions of the host that programs call while they run.
+// Host functions that programs call while they run.
 //
-// A program names a function and says what it is told (schema.HostCallback).
-// When the program is loaded, the function is found and bound to the call site;
-// running only passes memory. Who looks for the functions: python_function.h
+// A program names a function and its parameters (schema.HostCallback). Loading
+// the program finds the function and binds it to the call site, so that a call
+// only passes pointers to memory. Functions are looked up by python_function.h
 // and ffi_function.h.
 
 #ifndef JAXLIB_IPU_RUNTIME_HOST_HOST_FUNCTION_H_
@@ -20,7 +20,7 @@
 
 namespace ipu::host {
 
-// One place of a program where it calls the host.
+// One place in a program that calls the host.
 struct CallSite {
   std::string target;
   std::vector<program::Attribute> attributes;  // see schema.Attribute
@@ -32,15 +32,15 @@ class Function {
  public:
   virtual ~Function() = default;
 
-  // Memory is dense and row-major, of the call site's sizes. Several threads
-  // may call at once.
+  // Operands and results are dense and row-major, with the call site's sizes.
+  // Thread-safe.
   virtual Status Call(std::span<const void* const> operands,
                       std::span<void* const> results) = 0;
 };
 
 using FunctionOr = StatusOr<std::unique_ptr<Function>>;
 
-// Finds the function of a call site.
+// Finds the function that a call site names.
 FunctionOr Bind(CallSite site);
 
 }  // namespace ipu::host

@@ -24,9 +24,9 @@ class PythonFunction : public Function {
     const ipu_host_caller caller = Callers().Enter();
     if (caller == nullptr) {
       return Status(Code::kCancelled,
-                    "a program calls a Python function, but there is no "
-                    "Python: it is ending, or libjaxipu.so was not loaded "
-                    "through jaxlib.ipu.plugin");
+                    "a program calls a Python function, but Python is not "
+                    "available: it is shutting down, or libjaxipu.so was not "
+                    "loaded through jaxlib.ipu.plugin");
     }
     std::string message;
     const int answer =
@@ -57,7 +57,7 @@ FunctionOr BindPython(const CallSite& site) {
   const std::optional<uint64_t> process = Number(site, "process");
   const std::optional<uint64_t> number = Number(site, "function");
   if (!process || !number) {
-    return DataLoss("a call of a Python function does not say which");
+    return DataLoss("a call of a Python function does not name the function");
   }
   return std::unique_ptr<Function>(
       std::make_unique<PythonFunction>(*process, *number));

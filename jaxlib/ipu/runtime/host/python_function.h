@@ -1,8 +1,8 @@
-// The way to Python functions, which is one C function that Python hands over.
+// Calls Python functions through one C function pointer that Python registers.
 //
-// A program names a Python function by two numbers, so nothing here holds an
-// object of Python's. Calls happen on the threads that run programs; when
-// Python ends it takes the way back, which waits for the calls under way.
+// A program names a Python function by two numbers, so this library never holds
+// a Python object. Calls happen on the threads that run programs. When Python
+// shuts down it unregisters the pointer, which waits for the calls in progress.
 
 #ifndef JAXLIB_IPU_RUNTIME_HOST_PYTHON_FUNCTION_H_
 #define JAXLIB_IPU_RUNTIME_HOST_PYTHON_FUNCTION_H_
@@ -15,18 +15,18 @@
 
 extern "C" {
 
-// Calls function `number` of process `process` (jaxlib/ipu/host_functions.py),
-// from any thread, several at once. Returns 1 when the results are written;
-// anything else is a failure, which ipu_host_call_failed may have explained.
+// Calls function `number` of process `process` (jaxlib/ipu/host_functions.py).
+// Must be thread-safe. Returns 1 when the results are written; any other value
+// is a failure, which ipu_host_call_failed may have explained.
 typedef int (*ipu_host_caller)(uint64_t process, uint64_t number,
                                const void* const* operands,
                                void* const* results, void* sink);
 
-// Null takes the way to Python away, and returns when no call is under way.
+// Null unregisters the caller and returns when no call is in progress.
 __attribute__((visibility("default"))) void ipu_set_host_caller(
     ipu_host_caller caller);
 
-// Says why the call that was given `sink` fails.
+// Sets the error message of the call that was given `sink`.
 __attribute__((visibility("default"))) void ipu_host_call_failed(
     void* sink, const char* message, size_t size);
 

@@ -11,10 +11,11 @@ namespace {
 
 constexpr size_t kCacheLine = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
-// Smaller arenas are as large as this: they serve more programs.
+// The minimum size, so that small arenas can be reused by more programs.
 constexpr size_t kSmallest = size_t{64} << 10;
 
-// At most an eighth more, so that programs of similar size share arenas.
+// Rounds up by at most an eighth, so that programs of similar size share
+// arenas.
 size_t RoundUp(size_t bytes) {
   const size_t step = std::max(std::bit_floor(bytes) / 8, kCacheLine);
   return (bytes + step - 1) / step * step;
@@ -29,7 +30,7 @@ Arena Arena::Allocate(size_t bytes) {
   Arena arena;
   arena.data.reset(static_cast<char*>(std::aligned_alloc(page, capacity)));
   arena.capacity = capacity;
-  // Only a wish: without huge pages everything works, more slowly.
+  // Best effort: without huge pages everything works, only more slowly.
   if (huge && arena.data) madvise(arena.data.get(), capacity, MADV_HUGEPAGE);
   return arena;
 }
@@ -54,7 +55,7 @@ Arena ArenaPool::Take(size_t bytes) {
 }
 
 void ArenaPool::Return(Arena arena) {
-  Arena evicted;  // freed after the lock is
+  Arena evicted;  // freed after the lock is released
   std::lock_guard lock(mutex_);
   if (free_.size() == kKept) {
     evicted = std::move(free_.front());

@@ -1,8 +1,9 @@
-// Memory for the temporaries of runs.
+// A pool of memory for the temporaries of runs.
 //
-// Every run needs an arena of its own, whose contents mean nothing before and
-// after. Arenas are shared by all programs of an engine and the most recently
-// freed is handed out first: its pages are mapped and its lines are cached.
+// Every run takes an arena of its own, whose contents are undefined before and
+// after. All programs of an engine share the pool. The most recently freed of
+// the smallest arenas that fit is handed out first, because its pages are
+// mapped and its lines are cached.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_ARENA_POOL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_ARENA_POOL_H_
@@ -19,9 +20,9 @@ struct FreeDeleter {
   void operator()(char* block) const { std::free(block); }
 };
 
-// Uninitialised memory; large blocks ask for huge pages.
+// Uninitialised memory. Large blocks request huge pages.
 struct Arena {
-  std::unique_ptr<char, FreeDeleter> data;  // null if there is no memory
+  std::unique_ptr<char, FreeDeleter> data;  // null if out of memory
   size_t capacity = 0;
 
   // Aligned to 64 bytes.
@@ -39,7 +40,7 @@ class ArenaPool {
   static constexpr size_t kKept = 4;
 
   std::mutex mutex_;
-  std::vector<Arena> free_;  // the most recently used last
+  std::vector<Arena> free_;  // the most recently used is last
 };
 
 }  // namespace ipu::model

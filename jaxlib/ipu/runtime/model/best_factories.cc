@@ -1,11 +1,11 @@
-// Chooses the kernels by what the processor says it can do.
+// Selects the kernels for the processor's instruction set at run time.
 
 #include "jaxlib/ipu/runtime/model/factories.h"
 
 namespace ipu::model {
 
 const Factories* BestFactories() {
-  // The x86-64-v4 and v3 levels, which are what the two variants are built for.
+  // x86-64-v4 and -v3, the levels that the two variants are compiled for.
   static const Factories* const best = []() -> const Factories* {
     const bool v3 = __builtin_cpu_supports("avx2") &&
                     __builtin_cpu_supports("fma") &&

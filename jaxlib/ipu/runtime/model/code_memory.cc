@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kChunkBytes = size_t{64} << 10;
 constexpr size_t kLine = 64;
 
-// Pages that are mapped twice, so that no address can be both written and
-// executed. Functions are placed one after the other; all go at once.
+// Pages mapped twice, once writable and once executable, so that no address is
+// ever both. Functions are placed one after another and freed all at once.
 class Chunk {
  public:
   Chunk() {
@@ -34,7 +34,7 @@ class Chunk {
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
 
-  // Null if there is no room left.
+  // Returns null if the chunk is full.
   const void* Place(std::span<const uint8_t> code) {
     const size_t bytes = (code.size() + kLine - 1) / kLine * kLine;
     if (writable_ == nullptr || executable_ == nullptr ||
@@ -47,7 +47,7 @@ class Chunk {
     return entry;
   }
 
-  // A forked process shares the pages, but not what it knows of their use.
+  // False in a forked child: it shares the pages, but not `used_`.
   bool IsMine() const { return process_ == getpid(); }
 
  private:

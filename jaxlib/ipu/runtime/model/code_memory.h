@@ -1,4 +1,4 @@
-// Memory that machine code made at run time is executed from.
+// Executable memory for machine code generated at run time.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_CODE_MEMORY_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_CODE_MEMORY_H_
@@ -9,11 +9,11 @@
 
 namespace ipu::model {
 
-// A function's code; it stays there as long as this does.
+// A function's entry point. Keeps its code alive.
 using CodeHandle = std::shared_ptr<const void>;
 
-// Copies code that runs from any address. Null if the system lets nobody
-// execute what they have written.
+// Copies position-independent code into executable memory. Returns null if the
+// system forbids executing memory that was written.
 CodeHandle PlaceCode(std::span<const uint8_t> code);
 
 }  // namespace ipu::model

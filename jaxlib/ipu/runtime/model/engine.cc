@@ -1,4 +1,5 @@
-// The engine that models an IPU on the host's processor.
+// The engine that models an IPU on the host's processor: validates a program,
+// loads it as an Executable, and gives each run its memory.
 
 #include <exception>
 #include <memory>
@@ -17,7 +18,7 @@ namespace ipu {
 namespace model {
 namespace {
 
-// What an engine's programs share, and keep alive.
+// Shared by all programs of an engine; they keep it alive.
 struct Machine {
   explicit Machine(int count) : threads(count) {}
   ThreadPool threads;
@@ -40,8 +41,8 @@ class ModelProgram : public LoadedProgram {
       return RunInMemory(arguments, results, counters);
     } catch (const std::bad_alloc&) {
       return ResourceExhausted(
-          "no memory on the host for what program " + info_.name +
-          " works with: free arrays, or run fewer programs at a time");
+          "out of host memory while running program " + info_.name +
+          ": free arrays, or run fewer programs at a time");
     }
   }
 
@@ -57,16 +58,18 @@ class ModelProgram : public LoadedProgram {
           std::to_string(arguments.size()) + " and " +
           std::to_string(results.size()));
     }
-    // What most programs need fits the stack: no lock, and warm in the cache.
+    // The temporaries of most programs fit on the stack: no lock, and warm in
+    // the cache.
     alignas(64) char small_arena[16 << 10];
     Arena arena;
     const bool small = executable_->arena_bytes <= sizeof small_arena;
     if (!small) {
       arena = machine_->arenas.Take(executable_->arena_bytes);
       if (!arena.data) {
-        return ResourceExhausted(
-            "no memory for the " + std::to_string(executable_->arena_bytes) +
-            " bytes of temporaries of program " + info_.name);
+        return ResourceExhausted("out of host memory for the " +
+                                 std::to_string(executable_->arena_bytes) +
+                                 " bytes of temporaries of program " +
+                                 info_.name);
       }
     }
     char* few_bases[64];
@@ -80,7 +83,8 @@ class ModelProgram : public LoadedProgram {
     char** base = bases;
     *base++ = small ? small_arena : arena.data.get();
     *base++ = executable_->constants.data.get();
-    // Kernels write to an argument only if it was donated.
+    // The const_cast is safe: kernels write to an argument only if it was
+    // donated.
     for (const void* argument : arguments) {
       *base++ = static_cast<char*>(const_cast<void*>(argument));
     }

@@ -1,4 +1,4 @@
-// Programs from bytes to results: control flow, copies, costs, donation.
+// Runs programs from bytes to results: control flow, copies, costs, donation.
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
 
@@ -23,7 +23,7 @@ std::unique_ptr<LoadedProgram> Load(const Builder& b) {
   return loaded.ok() ? std::move(*loaded) : nullptr;
 }
 
-// Runs on vectors, which the program fills or reads whole.
+// Runs a program on vectors, which it reads or writes as a whole.
 template <typename T>
 std::vector<T> RunOnce(const Builder& b, const std::vector<T>& argument,
                        size_t results, RunCounters* counters = nullptr) {
@@ -36,7 +36,8 @@ std::vector<T> RunOnce(const Builder& b, const std::vector<T>& argument,
   return result;
 }
 
-// Counts with a table of successors, so that copies and slices are enough.
+// Counts by looking up successors in a table, so that copies and slices
+// suffice.
 struct Counter {
   explicit Counter(Builder& b) {
     std::vector<int32_t> next(64);
@@ -53,7 +54,7 @@ struct Counter {
   Step reset;
 };
 
-// A table that is true below n.
+// A table of flags that are true below n.
 uint32_t Below(Builder& b, int n) {
   std::vector<uint8_t> flags(64, 0);
   std::fill_n(flags.begin(), n, 1);
@@ -104,7 +105,7 @@ TEST(Engine, WhileAddsUpItsCosts) {
   };
   RunCounters counters;
   EXPECT_EQ(RunOnce<int32_t>(b, {}, 1, &counters), std::vector<int32_t>{10});
-  // Two copies; eleven tests of two steps; ten bodies of two steps.
+  // Two copies, eleven tests with two steps, ten bodies with two steps.
   EXPECT_EQ(counters.cycles, 7.0 * (2 + 11 * 2 + 10 * 2));
   EXPECT_EQ(counters.exchange_bytes, 16.0 * (2 + 11 * 2 + 10 * 2));
 }
@@ -116,10 +117,10 @@ TEST(Engine, NestedLoops) {
   const uint32_t flags = Below(b, 3);
   const uint32_t flag = b.Temporary(kBool, {1});
   const uint32_t y = b.Result(kI32, {1});
-  std::vector<Step> turn = inner.step;
-  turn.insert(turn.end(), total.step.begin(), total.step.end());
+  std::vector<Step> body = inner.step;
+  body.insert(body.end(), total.step.begin(), total.step.end());
   const Step loop = {
-      While{{Builder::Pick(flags, inner.value, flag)}, flag, turn, {}, 0}};
+      While{{Builder::Pick(flags, inner.value, flag)}, flag, body, {}, 0}};
   b.program.steps = {
       total.reset,
       {Repeat{5, {{Repeat{2, {inner.reset, loop}, 0}}}, 0}},
@@ -148,7 +149,7 @@ TEST(Engine, SwitchTakesTheLastBranchWhenOutOfRange) {
         EXPECT_EQ(RunOnce<int32_t>(b, {i}, 1)[0], expected) << i;
       }
     } else {
-      EXPECT_EQ(RunOnce<uint8_t>(b, {1}, 1)[0], 0);  // true: the first branch
+      EXPECT_EQ(RunOnce<uint8_t>(b, {1}, 1)[0], 0);  // true selects the first
       EXPECT_EQ(RunOnce<uint8_t>(b, {0}, 1)[0], 1);
     }
   }
@@ -170,7 +171,7 @@ TEST(Engine, ARepeatedExchangeThatOnlyPlacesCostsAndDoesNothing) {
   EXPECT_EQ(counters.cycles, 7e12 + 14);
 }
 
-// Moves between the four parts of one temporary, all at once.
+// Moves, in one exchange, between the four parts of one temporary.
 std::vector<int32_t> Permute(const std::vector<std::pair<int, int>>& moves) {
   Builder b;
   const uint32_t x = b.Argument(kI32, {4, 2});
@@ -217,8 +218,8 @@ TEST(Engine, AMoveMayOverlapItself) {
 }
 
 TEST(Engine, PlacedSourcesAreReadThroughTheirRoots) {
-  // A placed tensor [4, 3]: rows of a transposed root, flattened to a move of
-  // twelve elements and back.
+  // A placed tensor [4, 3], a transposed view of its root, is read by one move
+  // of twelve elements.
   Builder b;
   const uint32_t x = b.Argument(kI32, {3, 4});
   const uint32_t placed = b.Placed(x, {4, 3}, 0, {1, 4});
@@ -236,7 +237,7 @@ TEST(Engine, PlacedSourcesAreReadThroughTheirRoots) {
   const std::vector<int32_t> result = RunOnce<int32_t>(b, values, 12);
   EXPECT_EQ(std::vector<int32_t>(result.begin(), result.begin() + 6),
             (std::vector<int32_t>{11, 7, 3, 9, 5, 1}));
-  // Across rows, unevenly: no view of the root.
+  // Crosses rows unevenly, so it is not a strided view of the root.
   b.program.steps = {Builder::CopyOf({{placed, 1, {1}, y, 0, {1}, {5}}})};
   const auto engine = MakeModelEngine(1);
   const auto refused = engine->Load(Encode(b.program, b.constants));
@@ -271,7 +272,7 @@ TEST(Engine, ADonatedArgumentBecomesTheResult) {
 
 TEST(Engine, RunsOfOneProgramOverlap) {
   Builder b;
-  constexpr int64_t kN = 20000;  // more than fits the stack
+  constexpr int64_t kN = 20000;  // more than fits on the stack
   const uint32_t x = b.Argument(kI32, {kN});
   const uint32_t t = b.Temporary(kI32, {kN});
   const uint32_t y = b.Result(kI32, {kN});

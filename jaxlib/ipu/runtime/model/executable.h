@@ -1,7 +1,8 @@
-// A program in the form that the executor follows.
+// A program in the form that the executor runs.
 //
-// Straight-line code is a block: its kernels, one after the other, and what one
-// run of it costs. Control flow is an instruction that names other blocks.
+// A block is a list of instructions (kernels, host calls and control flow)
+// together with the cost of running it once. Control flow instructions name the
+// blocks they run.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_EXECUTABLE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_EXECUTABLE_H_
@@ -17,7 +18,7 @@
 
 namespace ipu::model {
 
-// Where the tensors of a run are in Memory::bases.
+// Indices into Memory::bases.
 inline constexpr uint32_t kArenaBase = 0;
 inline constexpr uint32_t kConstantsBase = 1;
 inline constexpr uint32_t kFirstArgumentBase = 2;
@@ -28,21 +29,21 @@ struct Instruction {
   Op op = Op::kKernel;
   bool selects_by_bool = false;         // kSwitch
   uint32_t base = 0;                    // kWhile, kSwitch: the scalar tested
-  int64_t offset = 0;                   //   ... bytes from the base
+  int64_t offset = 0;                   //   ... in bytes from the base
   const Kernel* kernel = nullptr;       // kKernel
   const HostCall* host_call = nullptr;  // kHostCall
-  const ScalarLoop* loop = nullptr;     // kRepeat, kWhile: how to run it faster
+  const ScalarLoop* loop = nullptr;     // kRepeat, kWhile: runs it faster
   uint64_t count = 0;                   // kRepeat
-  // The first of this instruction's blocks in Executable::targets. kRepeat:
+  // Index in Executable::targets of this instruction's first block. kRepeat:
   // body. kWhile: condition, body. kSwitch: `branches` of them.
   uint32_t target = 0;
   uint32_t branches = 0;
-  RunCounters cost;  // kWhile: of one test. kSwitch: of the selection.
+  RunCounters cost;  // kWhile: of one test. kSwitch: of the selection
 };
 
 struct Block {
   std::vector<Instruction> instructions;
-  RunCounters cost;  // of everything but nested blocks and their control
+  RunCounters cost;  // of everything except nested blocks and their control
 };
 
 struct Executable {
@@ -51,13 +52,13 @@ struct Executable {
   std::vector<std::unique_ptr<ScalarLoop>> loops;
   std::vector<Block> blocks;
   std::vector<uint32_t> targets;  // indices into `blocks`
-  uint32_t entry = 0;             // the block to start with
+  uint32_t entry = 0;             // the block of the program
   size_t arena_bytes = 0;
   Arena constants;
 };
 
-// Runs the whole program once and adds what it cost to `counters`. Only a
-// function of the host can fail.
+// Runs the whole program once and adds its cost to `counters`. Only host
+// functions can fail.
 Status Execute(const Executable& executable, const Memory& memory,
                ThreadPool& threads, RunCounters& counters);
 

@@ -15,7 +15,7 @@ class Executor {
 
   const Status& status() const { return status_; }
 
-  // False if it had to stop: then `status` says why.
+  // Returns false if a host function failed; then status() is its error.
   bool Run(uint32_t block) {
     const Block& b = x_.blocks[block];
     for (const Instruction& i : b.instructions) {
@@ -80,9 +80,9 @@ class Executor {
     const char* selector = memory_.bases[i.base] + i.offset;
     uint32_t index;
     if (i.selects_by_bool) {
-      index = *selector ? 0 : 1;  // the true branch comes first
+      index = *selector ? 0 : 1;  // the true branch is first
     } else {
-      // A negative index becomes a large one: out of range either way.
+      // A negative index becomes a large unsigned one, also out of range.
       std::memcpy(&index, selector, sizeof index);
     }
     return index < i.branches ? index : i.branches - 1;

@@ -1,8 +1,8 @@
-// The kernels of this build, one set per instruction set.
+// The kernel factories of this build, one table per instruction set.
 //
-// Kernel sources (below model/kernels, codelets/*.cc) are compiled once for
-// each; IPU_SIMD_NS names the variant's namespace. The loader picks one table
-// at start-up.
+// Kernel sources (model/kernels and codelets/*.cc) are compiled once for each
+// instruction set, in the namespace IPU_SIMD_NS. The loader picks one table at
+// start-up.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_
@@ -15,25 +15,25 @@
 
 namespace ipu::model {
 
-// Copies one view over another of the same shape and item size.
+// Copies one view to another of the same shape and item size.
 struct CopyPlan {
   View source;
   View destination;
 };
 
-// A loop without control flow inside.
+// A loop without nested control flow.
 struct ScalarLoopParts {
   std::vector<const Kernel*> condition;
   std::vector<const Kernel*> body;
-  const View* predicate;                 // null: a given number of trips
-  const std::vector<uint32_t>& storage;  // as for ScheduleCopies
+  const View* predicate;                 // null: a fixed trip count
+  const std::vector<uint32_t>& storage;  // as in ScheduleCopies
 };
 
 struct Factories {
   // The kernel of a codelet: MakeKernel of its fields (kernels/codelets.h).
   KernelOr (*kernel)(const ComputeSet&, const program::Fields&);
   KernelOr (*copy)(std::vector<CopyPlan>);
-  // Null if a part of the loop works on more than single elements.
+  // Null if any kernel of the loop works on more than single elements.
   std::unique_ptr<ScalarLoop> (*scalar_loop)(const ScalarLoopParts&);
 };
 
@@ -44,8 +44,8 @@ namespace avx512 {
 const Factories& Table();
 }
 
-// The fastest table this processor can run, null if there is none: a processor
-// from before AVX2.
+// The fastest table that this processor supports, or null if it does not have
+// AVX2.
 const Factories* BestFactories();
 
 }  // namespace ipu::model

@@ -1,5 +1,5 @@
-// Bent programs whose checksum is right: the loader answers with a status or
-// with a program that is safe to run. Best run under AddressSanitizer.
+// Corrupted programs with correct checksums: the loader must return either an
+// error or a program that is safe to run. Best run under AddressSanitizer.
 
 #include <cstring>
 #include <random>
@@ -41,7 +41,7 @@ std::string Code(const std::vector<std::pair<Opcode, std::vector<int>>>& code) {
   return bytes;
 }
 
-// Every codelet and every kind of step that ends.
+// A program with codelets and steps of many kinds, but no loops.
 Builder Example() {
   Builder b;
   const uint32_t x = b.Argument(kF32, {6, 8});
@@ -79,7 +79,8 @@ Builder Example() {
   return b;
 }
 
-// Whether a run would end soon: bent shapes may be huge where nothing moves.
+// Whether a run would be short. Corrupted shapes may be huge where nothing
+// moves.
 bool IsSmall(const std::vector<Step>& steps) {
   constexpr double kMost = 1e5;
   const auto count = [](const std::vector<int64_t>& shape) {
@@ -133,7 +134,7 @@ TEST(Fuzz, BentProgramsAreRefusedOrRun) {
   constexpr size_t kBody = 48;
   const size_t end = good.size() - b.constants.size();
   constexpr uint8_t kInteresting[] = {0, 1, 2, 3, 4, 5, 7, 8, 127, 128, 255};
-  // --gtest_random_seed=N tries others.
+  // --gtest_random_seed=N changes the corruptions.
   std::mt19937 random(testing::UnitTest::GetInstance()->random_seed());
   int refused = 0;
   int ran = 0;

@@ -1,4 +1,4 @@
-// How the model runs a step that the host does.
+// A step of a program that calls a host function, as the model runs it.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_HOST_CALL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_HOST_CALL_H_
@@ -13,12 +13,12 @@
 
 namespace ipu::model {
 
-// A function bound to one place of a program, and the roots it works on. The
-// model's memory is the host's: nothing is copied but what a result is written
-// over.
+// A host function bound to one place in a program and to the roots it works on.
+// The model's memory is the host's, so operands and results are passed without
+// a copy, except for operands that a result overwrites.
 class HostCall {
  public:
-  // `where`: what an error says of the place.
+  // `where` describes the call site in error messages.
   HostCall(std::unique_ptr<host::Function> function, std::vector<View> operands,
            std::vector<View> results, std::vector<int32_t> aliases,
            std::string where);

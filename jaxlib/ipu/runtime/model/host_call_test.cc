@@ -1,4 +1,4 @@
-// Steps that the host does: what it gets, and what becomes of its errors.
+// Steps that call the host: what they pass, and how errors are reported.
 
 #include <cstring>
 #include <string>
@@ -21,7 +21,7 @@ std::string Bytes(uint64_t value) {
   return bytes;
 }
 
-// y = f(x, t), where function 5 of process 3 is f; `times` over.
+// y = f(x, t), where f is function 5 of process 3, called `times` times.
 struct Calls {
   explicit Calls(uint64_t times, int32_t alias = -1,
                  const std::string& target = "ipu_python_callback") {
@@ -79,7 +79,7 @@ int FailLater(uint64_t, uint64_t, const void* const*, void* const*,
   return 0;
 }
 
-// The second operand is where the result is.
+// The second operand must be in the memory of the result.
 int Negate(uint64_t, uint64_t, const void* const* operands,
            void* const* results, void*) {
   auto* y = static_cast<float*>(results[0]);

@@ -1,10 +1,11 @@
-// How the model runs one compute set: a kernel over the whole iteration space.
+// A compute set as the model runs it: one kernel over its whole iteration
+// space.
 //
 // A vertex reads only what was exchanged to its tile before its compute set
-// started, so computing all vertices of a compute set as one vectorised loop
-// over the logical tensors gives what running them tile by tile would. A
-// kernel is made once, when a program is loaded, and holds everything that can
-// be known then; Run only follows pointers.
+// started. Computing all vertices of a compute set as one vectorised loop over
+// the logical tensors therefore gives the same result as running them tile by
+// tile. A kernel is created once, when a program is loaded, and precomputes
+// everything that is known then; Run only follows pointers.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNEL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNEL_H_
@@ -19,8 +20,8 @@
 
 namespace ipu::model {
 
-// Where the tensors of one run are: bases[0] is the arena, bases[1] the
-// constants, then the arguments, then the results.
+// The base pointers of one run: the arena, the constants, then the arguments,
+// then the results.
 struct Memory {
   char* const* bases;
 };
@@ -32,7 +33,7 @@ struct View {
   uint8_t dtype = 0;       // PJRT_Buffer_Type
   uint32_t item_size = 0;  // bytes
   std::vector<int64_t> shape;
-  std::vector<int64_t> strides;  // elements; 0 and negative ones occur
+  std::vector<int64_t> strides;  // in elements; may be 0 or negative
 
   char* Data(const Memory& memory) const { return memory.bases[base] + offset; }
 };
@@ -40,19 +41,19 @@ struct View {
 // An operand or result of a compute set.
 struct Operand {
   View view;
-  // For each dimension of the iteration space the view's dimension that goes
-  // with it, or -1 where the operand is broadcast.
+  // The view's dimension for each dimension of the iteration space, or -1 where
+  // the operand is broadcast along it.
   std::vector<int32_t> dims;
 
-  // Elements to step for one step along iteration dimension d.
+  // The view's stride, in elements, along iteration dimension d.
   int64_t Stride(size_t d) const {
     return dims[d] < 0 ? 0 : view.strides[dims[d]];
   }
 };
 
-// What a codelet's factory is given. The loader has checked that every index
-// that the accesses can reach lies inside its storage; a factory checks its
-// own fields and refuses what it cannot run.
+// The input of a codelet's factory. The loader has checked that all accesses
+// stay within their storage. The factory checks the codelet's own fields and
+// returns an error for what it cannot run.
 struct ComputeSet {
   const program::Execute& step;
   std::vector<int64_t> shape;  // the iteration space
@@ -60,8 +61,8 @@ struct ComputeSet {
   std::vector<Operand> results;
 };
 
-// The steps of kernels that work on single elements; each instruction set has
-// its own (kernels/scalar_loop/).
+// Records the steps of kernels that work on single elements; each instruction
+// set has its own implementation (kernels/scalar_loop/).
 class Tape {
  public:
   virtual ~Tape() = default;
@@ -72,15 +73,16 @@ class Kernel {
   virtual ~Kernel() = default;
   virtual void Run(const Memory& memory, ThreadPool& threads) const = 0;
 
-  // Appends to a tape what Run does; false if that is not on single elements.
+  // Appends the work of Run to a tape. Returns false if the kernel works on
+  // more than single elements.
   virtual bool Record(Tape&) const { return false; }
 };
 
-// A loop that runs from a tape.
+// A loop that is run from a tape.
 class ScalarLoop {
  public:
   virtual ~ScalarLoop() = default;
-  // Iterates as long as the loop's test holds, or `count` times if it has none.
+  // Iterates while the loop's condition holds, or `count` times if it has none.
   // Returns the number of iterations.
   virtual uint64_t Run(const Memory& memory, uint64_t count) const = 0;
 };

@@ -53,7 +53,7 @@ class Loader {
     executable_->arena_bytes = scratch_offset_ + scratch_bytes_;
     executable_->constants = Arena::Allocate(constants.size());
     if (!executable_->constants.data) {
-      return ResourceExhausted("no memory for the " +
+      return ResourceExhausted("out of host memory for the " +
                                std::to_string(constants.size()) +
                                " bytes of constants of program " + p_.name);
     }
@@ -97,7 +97,7 @@ class Loader {
     Add(block.cost, CountersOf(s.cost));
     std::vector<CopyPlan> plans;
     for (const program::Move& m : s.moves) {
-      // The values of a placed tensor are read where its root has them.
+      // Placed tensors have no storage: they are read through their root.
       if (p_.tensors[m.destination].root != m.destination) continue;
       if (std::count(m.shape.begin(), m.shape.end(), 0) > 0) continue;
       const program::Tensor& source = p_.tensors[m.source];
@@ -169,7 +169,7 @@ class Loader {
     uint32_t body;
     IPU_RETURN_IF_ERROR(AddBlock(s.body, &body));
     const Block& b = executable_->blocks[body];
-    if (b.instructions.empty()) {  // nothing but costs
+    if (b.instructions.empty()) {  // only costs
       Add(block.cost, b.cost, static_cast<double>(s.count));
       return Status();
     }
@@ -211,7 +211,7 @@ class Loader {
     return Status();
   }
 
-  // A faster way to run a loop, null if there is none.
+  // A faster implementation of a loop, or null if there is none.
   const ScalarLoop* AddLoop(const Block* condition, uint32_t body,
                             const View* predicate) {
     ScalarLoopParts parts{{}, {}, predicate, storage_};
@@ -255,7 +255,7 @@ class Loader {
     i.offset = view.offset;
   }
 
-  // Where the root of a tensor starts; the caller adds shape and strides.
+  // A view of the start of a tensor's root, without shape and strides.
   View StorageOf(uint32_t tensor) const {
     const program::Tensor& t = p_.tensors[tensor];
     const program::Tensor& root = p_.tensors[t.root];
@@ -290,7 +290,7 @@ class Loader {
     return view;
   }
 
-  // The user's line, for an error's message.
+  // The user's source line, for error messages.
   std::string Where(uint32_t location) const {
     const program::Location& l = p_.locations[location];
     std::string where = " (program " + p_.name;

@@ -1,4 +1,4 @@
-// Turns a validated program into what the executor follows.
+// Turns a validated program into an Executable.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_LOADER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_LOADER_H_
@@ -12,12 +12,12 @@
 
 namespace ipu::model {
 
-// Makes every kernel of the program and lays out its control flow. Steps that
-// move nothing in a machine of one memory keep their cost and do no work.
+// Creates every kernel of the program and lays out its control flow. Steps that
+// move nothing in a machine with one memory keep their cost and do no work.
 StatusOr<std::unique_ptr<const Executable>> MakeExecutable(
     const program::Contents& contents, const Factories& factories);
 
-// What the program says of itself.
+// Extracts the program's description of itself.
 ProgramInfo MakeInfo(program::Program program);
 
 }  // namespace ipu::model

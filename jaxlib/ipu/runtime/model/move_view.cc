@@ -9,8 +9,8 @@ namespace {
 // A dimension of the tensor with more than one element.
 struct Axis {
   int64_t extent;
-  int64_t dense;   // elements from one index to the next, row-major
-  int64_t stride;  // the same in the root
+  int64_t dense;   // row-major stride in the tensor
+  int64_t stride;  // stride in the root
 };
 
 std::vector<Axis> AxesOf(const program::Tensor& tensor) {
@@ -19,7 +19,7 @@ std::vector<Axis> AxesOf(const program::Tensor& tensor) {
   for (size_t d = tensor.shape.size(); d-- > 0;) {
     const int64_t n = tensor.shape[d];
     if (n == 1) continue;
-    // Neighbours that are contiguous in the root are one axis.
+    // Merge dimensions that are contiguous in the root.
     if (!axes.empty() &&
         tensor.strides[d] == axes.back().stride * axes.back().extent) {
       axes.back().extent *= n;
@@ -31,7 +31,8 @@ std::vector<Axis> AxesOf(const program::Tensor& tensor) {
   return axes;
 }
 
-// Splits a dimension of a move that runs over the end of an axis.
+// Appends a dimension of a move to `out`, split where it runs over the end of
+// an axis.
 void Split(MoveDim dim, const std::vector<Axis>& axes,
            std::vector<MoveDim>& out) {
   const int64_t step = std::abs(dim.source_stride);
@@ -65,8 +66,8 @@ StatusOr<MoveWalk> WalkSource(const program::Move& move,
   std::vector<MoveDim> dims;
   for (const MoveDim& dim : iterator.dims) Split(dim, axes, dims);
 
-  // Indices along each axis, lowest and highest: no carry may leave one axis
-  // for the next, else steps in the root would differ.
+  // The lowest and highest index reached along each axis. No index may carry
+  // from one axis into the next, because the stride in the root changes there.
   int64_t offset = source.offset;
   std::vector<int64_t> lowest(axes.size());
   std::vector<int64_t> highest(axes.size());
@@ -93,9 +94,9 @@ StatusOr<MoveWalk> WalkSource(const program::Move& move,
     if (lowest[k] < 0 || highest[k] >= axes[k].extent) {
       return Unimplemented("a move from placed tensor " +
                            std::to_string(move.source) +
-                           " iterators across its dimensions in a way that is "
-                           "no view of its root; "
-                           "name the root as the source of the move instead");
+                           " crosses its dimensions in a way that is not a "
+                           "strided view of its root; "
+                           "use the root as the source of the move instead");
     }
   }
   iterator.source_offset = offset;

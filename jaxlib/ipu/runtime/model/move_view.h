@@ -1,4 +1,4 @@
-// Views in the terms of a tensor as views of the memory behind it.
+// Translates the source of a move from a placed tensor to its root.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_MOVE_VIEW_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_MOVE_VIEW_H_
@@ -11,8 +11,8 @@
 
 namespace ipu::model {
 
-// One dimension of a move: how many elements, and the steps between them in
-// the source and in the destination.
+// One dimension of a move: its extent and its strides, in elements, in the
+// source and the destination.
 struct MoveDim {
   int64_t extent;
   int64_t source_stride;
@@ -24,10 +24,11 @@ struct MoveWalk {
   std::vector<MoveDim> dims;
 };
 
-// A move counts elements in the row-major order of its tensors. A placed
-// source has no storage of that order: this expresses its side in elements of
-// its root. Dimensions are split where they cross from one dimension of the
-// tensor into the next; UNIMPLEMENTED if that is not enough.
+// A move addresses elements in the row-major order of its tensors. A placed
+// source has no storage in that order, so this expresses the source side as a
+// strided view of its root. Dimensions of the move are split where they cross
+// from one dimension of the tensor into the next. UNIMPLEMENTED if the source
+// is not a strided view even then.
 StatusOr<MoveWalk> WalkSource(const program::Move& move,
                               const program::Tensor& source, bool placed);
 

@@ -8,8 +8,8 @@
 namespace ipu::model {
 namespace {
 
-// The bytes from a view's first to its last element. Gaps count as touched:
-// at worst a copy takes a detour that it did not need.
+// The bytes from a view's first to its last element. Gaps count as touched; at
+// worst, a copy is staged without need.
 struct Extent {
   uint32_t storage;
   int64_t begin;
@@ -30,8 +30,8 @@ Extent ExtentOf(const View& view, const std::vector<uint32_t>& storage) {
   return extent;
 }
 
-// Whether any source overlaps any destination, its own included: a sweep over
-// both by where they begin.
+// Whether any source overlaps any destination, its own included. Sweeps over
+// both in the order of their start addresses.
 bool AnyOverlap(const std::vector<Extent>& sources,
                 const std::vector<Extent>& destinations) {
   struct Entry {
@@ -45,7 +45,7 @@ bool AnyOverlap(const std::vector<Extent>& sources,
     return std::pair(a.extent.storage, a.extent.begin) <
            std::pair(b.extent.storage, b.extent.begin);
   });
-  int64_t reached[2] = {0, 0};  // by destinations, by sources
+  int64_t reached[2] = {0, 0};  // end so far: of destinations, of sources
   for (size_t i = 0; i < entries.size(); ++i) {
     const auto& [extent, source] = entries[i];
     if (i == 0 || entries[i - 1].extent.storage != extent.storage) {
@@ -57,7 +57,7 @@ bool AnyOverlap(const std::vector<Extent>& sources,
   return false;
 }
 
-// Whether both are the same places relative to their bases.
+// Whether both views have the same layout relative to their bases.
 bool SameLayout(const View& a, const View& b) {
   if (a.offset != b.offset) return false;
   for (size_t d = 0; d < a.shape.size(); ++d) {
@@ -105,15 +105,16 @@ ParallelCopy ScheduleCopies(std::vector<CopyPlan> plans,
     return result;
   }
 
-  // A move waits for those that still have to read where it writes. When all
-  // that are left wait, one of them is read into scratch memory first.
+  // A move must wait until all moves that read its destination have read it.
+  // When all remaining moves wait, one of them is first staged to scratch
+  // memory, which breaks the cycle.
   const size_t n = plans.size();
-  std::vector<std::vector<size_t>> waiting(n);  // for this move to be read
+  std::vector<std::vector<size_t>> waiting(n);  // moves that wait for this read
   std::vector<int> blockers(n, 0);
   for (size_t reader = 0; reader < n; ++reader) {
     for (size_t writer = 0; writer < n; ++writer) {
-      // An argument that becomes a result as it is: copied onto itself or
-      // elsewhere, but never mixed up.
+      // Source and destination with the same layout (an argument returned as a
+      // result): they are either identical or disjoint, so the copy is safe.
       if (reader == writer &&
           SameLayout(plans[reader].source, plans[reader].destination)) {
         continue;

@@ -1,7 +1,7 @@
-// The moves of one exchange happen at once; a processor does them one after
-// the other. Where a move would overwrite what another still has to read (a
-// loop that swaps its two carries), they are reordered or go through scratch
-// memory.
+// Orders the moves of one exchange, which happen simultaneously, for a
+// processor that executes them one after another. Where a move would overwrite
+// what another still has to read (a loop that swaps two carried values), they
+// are reordered or staged through scratch memory.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_PARALLEL_COPY_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_PARALLEL_COPY_H_
@@ -14,18 +14,18 @@
 namespace ipu::model {
 
 struct ParallelCopy {
-  // To be run in order. The plans within a group do not depend on each other.
+  // To be run in order. The copies within a group are independent.
   std::vector<std::vector<CopyPlan>> groups;
-  int64_t scratch_bytes = 0;  // used from `scratch_offset` of the arena on
+  int64_t scratch_bytes = 0;  // used in the arena from `scratch_offset` on
 };
 
-// `storage[b]` names the memory behind base b: two bases that may be the same
-// memory (an argument and the result that is written over it) have the same.
+// `storage[b]` identifies the memory behind base b: bases that may share memory
+// (an argument and the result that overwrites it) have the same value.
 ParallelCopy ScheduleCopies(std::vector<CopyPlan> plans,
                             const std::vector<uint32_t>& storage,
                             int64_t scratch_offset);
 
-// Whether both views are the same elements in the same places.
+// Whether both views have the same elements at the same addresses.
 bool SamePlaces(const View& a, const View& b);
 
 }  // namespace ipu::model

@@ -17,7 +17,7 @@ namespace ipu::model {
 namespace {
 
 // About 30 microseconds: longer than the gap between two loops of a program,
-// shorter than anyone would notice.
+// too short to matter otherwise.
 constexpr int kSpins = 1000;
 
 int CoresOfThisProcess() {
@@ -28,9 +28,9 @@ int CoresOfThisProcess() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// The gate that workers pass to join a loop: the loop's number, how many have
-// joined it, and whether it still takes any. One word, so that joining and
-// closing cannot miss each other.
+// The gate through which workers join a loop. One word packs the loop's number,
+// the number of workers that have joined and whether it is open, so that
+// joining and closing are atomic with respect to each other.
 constexpr uint32_t kOpen = 1;
 constexpr uint32_t kOneJoined = 2;
 constexpr uint32_t kOneLoop = 1u << 12;
@@ -43,9 +43,9 @@ constexpr int kMostThreads = kOneLoop / kOneJoined - 1;
 }  // namespace
 
 struct ThreadPool::State {
-  std::atomic<bool> busy = false;  // some thread's loop is being run
+  std::atomic<bool> busy = false;  // a loop is running
 
-  // The loop. Written while the gate is shut.
+  // The current loop. Written while the gate is closed.
   Thunk thunk;
   const void* body;
   int64_t n;
@@ -64,7 +64,7 @@ struct ThreadPool::State {
   std::atomic<bool> stop = false;
   std::vector<std::thread> workers;
 
-  // What a call throws ends the loop; the loop's caller gets it.
+  // An exception ends the loop and is rethrown to its caller.
   void RunChunks() {
     try {
       for (;;) {
@@ -90,7 +90,7 @@ struct ThreadPool::State {
       for (int i = 0; i < kSpins && Waiting(seen); ++i) _mm_pause();
       if (Waiting(seen)) {
         std::unique_lock lock(mutex);
-        sleepers.fetch_add(1);  // before the last look at the gate
+        sleepers.fetch_add(1);  // before checking the gate for the last time
         wake.wait(lock, [&] { return !Waiting(seen); });
         sleepers.fetch_sub(1);
         continue;
@@ -118,7 +118,8 @@ ThreadPool::ThreadPool(int threads)
       state_->workers.emplace_back([s = state_.get()] { s->Work(); });
     }
   } catch (const std::exception&) {
-    // As many as the system gives: the caller of a loop always works on it.
+    // Continue with as many threads as the system grants: the caller of a loop
+    // always works on it.
   }
 }
 
@@ -137,7 +138,8 @@ void ThreadPool::Run(int64_t n, int64_t grain, Thunk thunk, const void* body) {
     thunk(body, 0, n);
     return;
   }
-  // Four chunks a thread, so that one that is held up does not hold up all.
+  // Aim for four chunks per thread, so that one delayed thread does not delay
+  // the loop.
   const int64_t grains = (n + grain - 1) / grain;
   s.thunk = thunk;
   s.body = body;

@@ -1,4 +1,4 @@
-// A fork-join pool for the model's kernels.
+// A fork-join thread pool for the model's kernels.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_THREAD_POOL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_THREAD_POOL_H_
@@ -9,24 +9,25 @@
 
 namespace ipu::model {
 
-// Splits loops over a fixed set of threads, the caller among them. Workers
-// spin for a short while after a loop, since loops come in bursts, and then
-// sleep. One loop at a time: a second caller runs its loop alone.
+// Splits loops over a fixed set of threads that includes the caller. After a
+// loop workers spin for a short while, since loops come in bursts, and then
+// sleep. Runs one loop at a time: a concurrent caller runs its loop alone. An
+// exception thrown by the body reaches the caller of the loop.
 class ThreadPool {
  public:
-  // `threads` <= 0: one per core.
+  // `threads` <= 0: one per core that this process may use.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // A loop is worth dividing among threads when it takes about this long.
+  // The duration from which dividing a loop among threads pays off.
   static constexpr double kWorthNanoseconds = 8000;
 
   int threads() const { return threads_; }
 
-  // Calls body(begin, end) over disjoint ranges that cover [0, n), each but
-  // the last a multiple of `grain` long. Runs inline when n <= grain.
+  // Calls body(begin, end) on disjoint ranges that cover [0, n). The length of
+  // each but the last is a multiple of `grain`. Runs inline if n <= grain.
   template <typename Body>
   void For(int64_t n, int64_t grain, const Body& body) {
     if (n <= grain || threads_ == 1) {
@@ -41,7 +42,7 @@ class ThreadPool {
         &body);
   }
 
-  // The same for n > 0 items that take about `each` nanoseconds.
+  // The same for n > 0 items that take about `each` nanoseconds each.
   template <typename Body>
   void ForItems(int64_t n, double each, const Body& body) {
     For(n,

@@ -11,7 +11,8 @@
 namespace ipu::model {
 namespace {
 
-// Every index exactly once, in ranges that start at multiples of the grain.
+// Every index must be visited once, in ranges that start at multiples of the
+// grain.
 void CheckCovers(ThreadPool& pool, int64_t n, int64_t grain) {
   std::vector<std::atomic<int>> seen(n);
   std::atomic<bool> aligned = true;
@@ -92,7 +93,7 @@ TEST(ThreadPool, WhatALoopThrowsReachesItsCaller) {
                               }
                             }),
                    std::bad_alloc);
-      CheckCovers(pool, 100, 1);  // the next one is not disturbed
+      CheckCovers(pool, 100, 1);  // the next loop is not affected
     }
     EXPECT_THROW(
         pool.For(100, 1, [](int64_t, int64_t) { throw std::bad_alloc(); }),

@@ -16,7 +16,7 @@ ApiTable MakeTable() {
   ApiTable table = {};
   PJRT_Api& api = table.api;
   api.struct_size = PJRT_Api_STRUCT_SIZE;
-  // JAX gates features by the version: it must be that of the header.
+  // JAX gates features on this version, so it must match the header's.
   api.pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
   api.pjrt_api_version.major_version = PJRT_API_MAJOR;
   api.pjrt_api_version.minor_version = PJRT_API_MINOR;

@@ -1,4 +1,8 @@
-// The table of functions through which JAX sees an IPU.
+// The PJRT function table: everything JAX can call on the IPU plugin.
+//
+// GetPjrtApi returns a table in which every slot is callable. Each of the
+// Add...Functions fills the slots of one PJRT object; functions the plugin does
+// not implement return UNIMPLEMENTED and name themselves.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_API_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_API_H_
@@ -11,18 +15,19 @@ namespace ipu {
 
 void AddPluginFunctions(PJRT_Api* api);
 
-// Fills the slots of what the plugin refuses; each says its own name.
+// Fills the slots of functions that are not implemented.
 void AddUnsupportedFunctions(PJRT_Api* api);
 
-// The table of the header that this was built with, and room after it for the
-// functions that later versions of PJRT append.
+// The table declared by the PJRT header this library was built with, followed
+// by room for the functions that later versions of PJRT append.
 struct ApiTable {
   PJRT_Api api;
   void* later[48];
 };
 
-// Fills every slot that is still null, those of later versions included: a
-// caller that checks neither version nor size reads what is missing.
+// Fills every slot that is still null, including those of later PJRT versions:
+// a caller that checks neither the version nor the size then gets an error that
+// names the missing function.
 void AddLaterFunctions(ApiTable* table);
 
 }  // namespace ipu

@@ -1,4 +1,4 @@
-// The table itself, and what is said before there is a client.
+// The function table, and what it answers without a client.
 
 #include "jaxlib/ipu/runtime/pjrt/api.h"
 
@@ -18,7 +18,7 @@ namespace {
 TEST(ApiTest, EverySlotIsFilled) {
   const PJRT_Api* api = GetPjrtApi();
   EXPECT_EQ(api->struct_size, PJRT_Api_STRUCT_SIZE);
-  // All that follows the version is function pointers.
+  // All fields after the version are function pointers.
   const auto* bytes = reinterpret_cast<const char*>(api);
   for (size_t offset = offsetof(PJRT_Api, PJRT_Error_Destroy);
        offset < PJRT_Api_STRUCT_SIZE; offset += sizeof(void*)) {
@@ -44,7 +44,7 @@ TEST(ApiTest, ARefusedSlotSaysItsName) {
   GetPjrtApi()->PJRT_Error_Destroy(&destroy);
 }
 
-// PJRT 0.92's PJRT_Device_GetAttributes has slot 128, after 0.90's last.
+// PJRT_Device_GetAttributes of PJRT 0.92 has slot 128, after the last of 0.90.
 TEST(ApiTest, SlotsOfLaterVersionsSayTheirNames) {
   const auto refusal = [](size_t slot) {
     PJRT_Error* (*function)(void*);

@@ -38,7 +38,7 @@ PJRT_Error* DynamicDimensionIndices(
   return nullptr;
 }
 
-// Dense, and row-major unless told otherwise: [rank - 1, ..., 1, 0].
+// Dense; row-major ([rank - 1, ..., 1, 0]) unless the tensor has another order.
 PJRT_Error* GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
   constexpr int64_t kMaxRank = 64;
   static const auto* descending = [] {
@@ -50,7 +50,7 @@ PJRT_Error* GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
   const size_t rank = info.shape.size();
   if (rank > kMaxRank) {
     return MakeError(Unimplemented("PJRT_Buffer_GetMemoryLayout: rank " +
-                                   std::to_string(rank) + " is above 64"));
+                                   std::to_string(rank) + " exceeds 64"));
   }
   args->layout = {};
   args->layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
@@ -90,8 +90,9 @@ PJRT_Error* IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
 
 std::atomic<bool> guarded{false};
 
-// The memory that stands for SRAM is the host's: NumPy may look at it. JAX does
-// so without a look at its transfer guards.
+// The memory that models SRAM is host memory, so NumPy may alias it. JAX does
+// that without consulting its transfer guards; ipu_guard_transfers turns it
+// off.
 PJRT_Error* IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args) {
   args->is_on_cpu = !guarded.load(std::memory_order_relaxed);
   return nullptr;
@@ -104,7 +105,7 @@ PJRT_Error* ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
 
 PJRT_Error* NoData(const PJRT_Buffer& buffer) {
   if (buffer.IsDeleted()) return MakeError(DeletedError());
-  return MakeError(ResourceExhausted("the host has no memory for a buffer of " +
+  return MakeError(ResourceExhausted("out of host memory for a buffer of " +
                                      std::to_string(buffer.info->bytes) +
                                      " bytes"));
 }
@@ -132,7 +133,8 @@ PJRT_Error* DecreaseExternalReferenceCount(
     PJRT_Buffer_DecreaseExternalReferenceCount_Args* args) {
   if (args->buffer->DecreaseExternalReferences()) return nullptr;
   return MakeError(InvalidArgument(
-      "PJRT_Buffer_DecreaseExternalReferenceCount: there is no reference"));
+      "PJRT_Buffer_DecreaseExternalReferenceCount: the buffer has no external "
+      "references"));
 }
 
 }  // namespace
@@ -201,7 +203,7 @@ bool PJRT_Buffer::Donate() {
 }
 
 void PJRT_Buffer::Delete() {
-  ipu::StoragePtr released;  // freed after the lock
+  ipu::StoragePtr released;  // destroyed after the lock is released
   std::lock_guard lock(mutex_);
   deleted_ = true;
   resident_.Leave();

@@ -1,8 +1,8 @@
 // PJRT_Buffer: an array on a device.
 //
-// A buffer lives from creation to PJRT_Buffer_Destroy; its contents may go
-// earlier: deleted by the user or donated to a computation. They stay while
-// somebody outside looks at them (NumPy, through an external reference).
+// A buffer lives from its creation to PJRT_Buffer_Destroy. Its contents may be
+// released earlier, when the user deletes it or donates it to a computation,
+// but not while an external reference (NumPy) still reads them.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_BUFFER_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_BUFFER_H_
@@ -16,14 +16,15 @@
 #include "jaxlib/ipu/runtime/support/event.h"
 #include "xla/pjrt/c/pjrt_c_api.h"
 
-// From now on buffers are read by transfers, which JAX's transfer guards see.
+// Makes all later reads of buffers copies, which JAX's transfer guards see,
+// instead of zero-copy views, which they do not.
 extern "C" __attribute__((visibility("default"))) void ipu_guard_transfers();
 
 namespace ipu {
 
 using TensorInfoPtr = std::shared_ptr<const TensorInfo>;
 
-// The error that says that a buffer is no longer there.
+// The error for using a buffer that was deleted or donated.
 Status DeletedError();
 
 void AddBufferFunctions(PJRT_Api* api);
@@ -41,30 +42,31 @@ struct PJRT_Buffer {
         layout(this->info->layout),
         storage_(std::move(storage)) {}
 
-  // Counts the buffer in its device's SRAM until its contents go, if that is
-  // where it is. RESOURCE_EXHAUSTED if it has no room there.
+  // Charges the buffer to its device's SRAM until its contents are released.
+  // Does nothing for buffers in host memory; RESOURCE_EXHAUSTED if the SRAM is
+  // full.
   ipu::Status EnterSram();
-  // A result, for which there is room.
+  // The same for a result, whose space is already reserved in `room`.
   void EnterSram(ipu::Sram::Room* room);
   ipu::Resident* resident() { return &resident_; }
 
-  // Null when the buffer was deleted or donated. What is read outside the
-  // device's queue has to be pinned, which it is as long as somebody has what
-  // GetPinned returns.
+  // Null after the buffer was deleted or donated. Reads outside the device's
+  // queue must use GetPinned: the storage stays pinned as long as the returned
+  // pointer is held.
   ipu::StoragePtr Get() const;
   ipu::StoragePtr GetPinned() const;
 
-  // The buffer gives its contents away. True when they may be written over:
-  // nobody else looks at them.
+  // Gives the contents away. Returns true if they may be overwritten, that is,
+  // if there are no external references and nothing has them pinned.
   bool Donate();
 
   void Delete();
   bool IsDeleted() const;
 
-  // Where the contents are, even after deletion while somebody refers to them.
+  // The contents. Still valid after deletion while external references exist.
   void* Data() const;
   void IncreaseExternalReferences();
-  // False when there are none.
+  // Returns false if there are no external references.
   bool DecreaseExternalReferences();
 
   PJRT_Device* const device;
@@ -72,12 +74,12 @@ struct PJRT_Buffer {
   const ipu::TensorInfoPtr info;
   const ipu::EventPtr ready;  // null: ready
 
-  // Where the array is, which programs change (array_layouts.h); under the
-  // device's dispatch lock.
+  // The array's present layout, which programs change (array_layouts.h);
+  // guarded by the device's dispatch lock.
   ipu::ArrayLayoutPtr layout;
 
-  // Set while a call looks for arguments it gets twice; under the device's
-  // dispatch lock.
+  // Scratch flags with which a call finds arguments that it was passed twice;
+  // guarded by the device's dispatch lock.
   bool being_donated = false;
   bool being_passed = false;
 

@@ -1,4 +1,4 @@
-// Buffers and the ways into and out of them.
+// Buffers, and transfers to and from them.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST_F(BufferTest, HostArraysAreCopied) {
 }
 
 TEST_F(BufferTest, HostArraysMayLieInAnyOrder) {
-  const Vector host = {1, 2, 3, 4, 5, 6};  // 2 x 3, column by column
+  const Vector host = {1, 2, 3, 4, 5, 6};  // 2 x 3, column-major
   const int64_t dims[] = {2, 3}, strides[] = {4, 8};
   PJRT_Client_BufferFromHostBuffer_Args args = {};
   args.client = client_.get();
@@ -38,7 +38,7 @@ TEST_F(BufferTest, HostArraysMayLieInAnyOrder) {
   std::unique_ptr<PJRT_Buffer> x(args.buffer);
   EXPECT_EQ(Values(x.get()), (Vector{1, 3, 5, 2, 4, 6}));
 
-  // And the way back, in column-major order.
+  // Read back in column-major order.
   const int64_t minor_to_major[] = {0, 1};
   PJRT_Buffer_MemoryLayout layout = {};
   layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
@@ -153,7 +153,7 @@ TEST_F(BufferTest, ImpossibleShapesAreRefused) {
 TEST_F(BufferTest, MemoryStatisticsAreComplete) {
   auto x = Put({1, 2, 3});
   PJRT_Device_MemoryStats_Args args;
-  std::memset(&args, 0xff, sizeof(args));  // as jaxlib leaves it: anything
+  std::memset(&args, 0xff, sizeof(args));  // jaxlib leaves it uninitialised
   args.device = device();
   Check(api_->PJRT_Device_MemoryStats(&args));
   EXPECT_EQ(args.bytes_in_use, 12);

@@ -19,10 +19,11 @@ PJRT_Error* Create(PJRT_Client_Create_Args* args) {
   return nullptr;
 }
 
-// Runs after Python has ended: waits for the work under way, cancels the rest.
+// Called after Python has shut down: waits for the running work and cancels the
+// rest.
 PJRT_Error* Destroy(PJRT_Client_Destroy_Args* args) {
-  // In a forked child the threads to wait for do not exist, and who knows what
-  // locks they held: the end of the process cleans up.
+  // In a forked child the worker threads do not exist and their locks may be
+  // held forever, so cleanup is left to process exit.
   if (CheckNotForked(args->client->fork_generation).ok()) delete args->client;
   return nullptr;
 }
@@ -71,7 +72,7 @@ PJRT_Error* LookupDevice(PJRT_Client_LookupDevice_Args* args) {
   args->device = args->client->FindDevice(args->id);
   if (args->device != nullptr) return nullptr;
   return MakeError(InvalidArgument(
-      "there is no IPU with id " + std::to_string(args->id) + ": there are " +
+      "no IPU has id " + std::to_string(args->id) + "; the number of IPUs is " +
       std::to_string(args->client->devices.size())));
 }
 
@@ -83,11 +84,11 @@ PJRT_Error* LookupAddressableDevice(
       return nullptr;
     }
   }
-  return MakeError(InvalidArgument("there is no IPU with local hardware id " +
+  return MakeError(InvalidArgument("no IPU has local hardware id " +
                                    std::to_string(args->local_hardware_id)));
 }
 
-// Row-major [replica][partition], over the devices in their order.
+// Row-major [replica][partition], devices in ascending order.
 PJRT_Error* DefaultDeviceAssignment(
     PJRT_Client_DefaultDeviceAssignment_Args* args) {
   const size_t wanted =
@@ -97,8 +98,8 @@ PJRT_Error* DefaultDeviceAssignment(
     return MakeError(InvalidArgument(
         std::to_string(args->num_replicas) + " replicas of " +
         std::to_string(args->num_partitions) + " partitions need " +
-        std::to_string(wanted) + " IPUs, there are " +
-        std::to_string(args->client->devices.size())));
+        std::to_string(wanted) + " IPUs, but only " +
+        std::to_string(args->client->devices.size()) + " are available"));
   }
   for (size_t i = 0; i < wanted; ++i) {
     args->default_assignment[i] = args->client->devices[i]->description.id;
@@ -143,7 +144,7 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
     } else {
       status = InvalidArgument(
           "unknown client option " + std::string(name) +
-          ", there are: hardware_ids, num_tiles, bytes_per_tile, clock_hz, "
+          "; known: hardware_ids, num_tiles, bytes_per_tile, clock_hz, "
           "version, is_model, logs_cycles, data_path_bytes, may_overflow, "
           "warns, platform_version, compiler_machine");
     }

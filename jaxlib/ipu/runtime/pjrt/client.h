@@ -1,4 +1,4 @@
-// PJRT_Client: the IPUs of this process and the way to the compiler.
+// PJRT_Client: the IPUs of this process and the compiler they share.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_CLIENT_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_CLIENT_H_
@@ -15,14 +15,15 @@
 
 namespace ipu {
 
-// What a client is created with; jaxlib/ipu/plugin.py computes it from flags.
+// The options a client is created with. jaxlib/ipu/plugin.py computes them from
+// flags; ParseClientOptions rejects unknown names and missing values.
 struct ClientOptions {
   Machine machine;
   std::vector<int64_t> hardware_ids;  // one per device
-  // Part of the keys of JAX's compilation cache: must change whenever the
-  // compiler or the machine does.
+  // Part of JAX's compilation cache keys, so it must change whenever the
+  // compiler or the machine changes.
   std::string platform_version;
-  // Handed to the compiler with every module.
+  // Passed to the compiler with every module.
   std::string compiler_machine;
 };
 
@@ -36,7 +37,7 @@ void AddClientFunctions(PJRT_Api* api);
 struct PJRT_Client {
   PJRT_Client(ipu::ClientOptions options, ipu::EngineFactory factory);
 
-  // Null when there is none with this id.
+  // Returns null if no device has this id.
   PJRT_Device* FindDevice(int64_t id) const;
 
   const std::string platform_version;

@@ -25,8 +25,8 @@ constexpr uint32_t kComputationCount = 2;
 constexpr uint32_t kComputationDevices = 3;
 constexpr uint32_t kReplicaDeviceIds = 1;
 
-// The first device of the assignment. JAX packs the ids; unpacked ones are the
-// same field as plain numbers.
+// Reads the first device of the assignment. JAX packs the ids; unpacked ids are
+// varints of the same field.
 bool ReadFirstDevice(std::string_view assignment,
                      std::optional<int64_t>* device_id) {
   WireReader reader(assignment);
@@ -49,8 +49,8 @@ bool ReadFirstDevice(std::string_view assignment,
   return reader.ok();
 }
 
-// Puts fields into one order: protobuf writes the entries of maps in another
-// one every time, and equal options should be equal bytes.
+// Concatenates fields in sorted order. Protobuf serialises map entries in an
+// unspecified order, and equal options must have equal bytes.
 std::string Sorted(std::vector<std::string> fields) {
   std::sort(fields.begin(), fields.end());
   std::string message;
@@ -119,11 +119,12 @@ StatusOr<CompileOptions> ParseCompileOptions(std::string_view bytes) {
     }
   }
   if (!ok || !reader.ok()) {
-    return InvalidArgument("the compile options are no CompileOptionsProto (" +
-                           std::to_string(bytes.size()) + " bytes)");
+    return InvalidArgument(
+        "the compile options are not a CompileOptionsProto (" +
+        std::to_string(bytes.size()) + " bytes)");
   }
   options.portable = Sorted(std::move(fields));
-  // Zero is proto3's way to say that nobody said anything.
+  // proto3 reads an unset field as zero.
   options.num_replicas = std::max<int64_t>(options.num_replicas, 1);
   options.num_partitions = std::max<int64_t>(options.num_partitions, 1);
   return options;

@@ -1,5 +1,8 @@
-// What the plugin itself needs of the compile options JAX sends: a serialised
-// CompileOptionsProto. The compiler gets the bytes and reads the rest.
+// The part of JAX's compile options that the plugin itself needs.
+//
+// Takes a serialised CompileOptionsProto and reads the device assignment and
+// the numbers of replicas and partitions. It interprets nothing else: the
+// compiler receives the bytes and reads the rest.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_COMPILE_OPTIONS_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_COMPILE_OPTIONS_H_
@@ -16,10 +19,10 @@ namespace ipu {
 struct CompileOptions {
   int64_t num_replicas = 1;
   int64_t num_partitions = 1;
-  // The device that JAX assigned; none leaves the choice to the client.
+  // The device that JAX assigned; if unset, the client chooses.
   std::optional<int64_t> device_id;
-  // The options without their device, in an order of their own: equal bytes
-  // for the same compilation, wherever it is to run.
+  // The options without the device, with fields in sorted order: the same
+  // compilation has the same bytes on every device.
   std::string portable;
 };
 

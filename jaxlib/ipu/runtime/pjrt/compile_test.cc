@@ -1,4 +1,4 @@
-// From compile options and a module to an executable, and to bytes and back.
+// Compiling a module with options to an executable, and serialising that.
 
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(CompileOptionsTest, TheDeviceAndTheOrderOfMapsDoNotMatter) {
   const auto b = ParseCompileOptions(Serialize(second));
   EXPECT_EQ(a->portable, b->portable);
   EXPECT_NE(a->portable.find("override"), std::string::npos);
-  // What is portable reads as the same options.
+  // The portable form parses to the same options.
   auto again = ParseCompileOptions(a->portable);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->portable, a->portable);
@@ -78,7 +78,8 @@ TEST(CompileOptionsTest, CutBytesAreAnError) {
   const std::string whole = Serialize({});
   for (size_t size = 1; size < whole.size(); ++size) {
     const auto options = ParseCompileOptions(whole.substr(0, size));
-    // A cut between two fields is a shorter message; any other is an error.
+    // Truncation between two fields gives a shorter message; any other is an
+    // error.
     if (!options.ok()) {
       EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
     }
@@ -87,7 +88,7 @@ TEST(CompileOptionsTest, CutBytesAreAnError) {
   EXPECT_FALSE(ParseCompileOptions("\xff\xff").ok());
 }
 
-// What the compiler below was asked.
+// The number of calls of FakeCompiler.
 std::atomic<int> compilations{0};
 
 void FakeCompiler(const char* code, size_t code_size, const char* format,
@@ -171,7 +172,7 @@ TEST(SerializedExecutableTest, AnyCutIsAnError) {
   }
 }
 
-// The program, which checks itself, is left out.
+// The program has its own checksum and is left out.
 TEST(SerializedExecutableTest, AnyChangedBitIsAnError) {
   const std::string bytes = SerializeExecutable("options", "");
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {

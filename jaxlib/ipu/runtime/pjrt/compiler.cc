@@ -22,14 +22,14 @@ StatusOr<std::string> CallCompiler(std::string_view code,
   const ipu_compile_function function = Compilers().Enter();
   if (function == nullptr) {
     return Status(Code::kFailedPrecondition,
-                  "there is no IPU compiler: Python is ending, or "
+                  "there is no IPU compiler: Python is shutting down, or "
                   "libjaxipu.so was not loaded through jaxlib.ipu.plugin");
   }
   Answer answer;
   function(code.data(), code.size(), std::string(format).c_str(),
            options.data(), options.size(), machine.c_str(), &answer);
   Compilers().Leave();
-  if (!answer) return Internal("the compiler gave no answer");
+  if (!answer) return Internal("the compiler returned no result");
   return std::move(*answer);
 }
 
@@ -42,8 +42,8 @@ void Append(std::string_view part, std::string* key) {
 StatusOr<CompiledProgram> Compiler::Compile(std::string_view code,
                                             std::string_view format,
                                             std::string_view options) {
-  // The bytes themselves are the key: no hash to collide, and they are small
-  // beside what they compile to.
+  // The key is the bytes themselves: no hash can collide, and they are small
+  // compared with the program compiled from them.
   std::string key;
   Append(format, &key);
   Append(options, &key);
@@ -52,7 +52,7 @@ StatusOr<CompiledProgram> Compiler::Compile(std::string_view code,
   std::shared_ptr<Entry> entry;
   {
     std::lock_guard lock(mutex_);
-    // Nobody uses these any more, nor waits for them.
+    // Drop entries whose program is gone and that no thread is waiting for.
     std::erase_if(entries_, [](const auto& item) {
       return item.second.use_count() == 1 && item.second->program.expired();
     });

@@ -1,8 +1,9 @@
-// The way to the compiler, which is a C function that Python hands over.
+// Calls the compiler, a C function that Python registers.
 //
-// The library itself needs no Python: whoever calls ipu_set_compiler decides
-// what compiles. Answers are copied, so nothing here ever holds an object of
-// the compiler's.
+// Takes the bytes of a module and of its compile options and returns the bytes
+// of a program. This library does not depend on Python: ipu_set_compiler
+// decides what compiles. Results are copied, so no object of the compiler's is
+// ever held here.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_COMPILER_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_COMPILER_H_
@@ -18,16 +19,16 @@
 
 extern "C" {
 
-// Compiles `code` and answers, before it returns, by one call of
-// ipu_compile_succeeded or ipu_compile_failed with the same `sink`. `format`
-// and `machine` end with a zero byte; `machine` is what the client was created
-// with. May be called from several threads at once.
+// Compiles `code` and reports the result, before it returns, by exactly one
+// call of ipu_compile_succeeded or ipu_compile_failed with the same `sink`.
+// `format` and `machine` are null-terminated; `machine` is the string the
+// client was created with. Must be thread-safe.
 typedef void (*ipu_compile_function)(const char* code, size_t code_size,
                                      const char* format, const char* options,
                                      size_t options_size, const char* machine,
                                      void* sink);
 
-// Null takes the compiler away again, and waits for those who are with it.
+// Null unregisters the compiler, after waiting for the calls in progress.
 __attribute__((visibility("default"))) void ipu_set_compiler(
     ipu_compile_function function);
 
@@ -44,13 +45,13 @@ namespace ipu {
 
 using CompiledProgram = std::shared_ptr<const std::string>;
 
-// Remembers what was compiled, for as long as someone uses it: JAX compiles
-// the same module once per device it runs on.
+// Deduplicates compilation: a program is cached for as long as it is in use,
+// because JAX compiles the same module once per device.
 class Compiler {
  public:
   explicit Compiler(std::string machine) : machine_(std::move(machine)) {}
 
-  // From any thread. Several requests for the same program compile it once.
+  // Thread-safe. Concurrent requests for the same program compile it once.
   StatusOr<CompiledProgram> Compile(std::string_view code,
                                     std::string_view format,
                                     std::string_view options);
@@ -58,7 +59,7 @@ class Compiler {
  private:
   struct Entry {
     std::mutex compiling;
-    std::weak_ptr<const std::string> program;  // under mutex_
+    std::weak_ptr<const std::string> program;  // guarded by mutex_
   };
 
   const std::string machine_;

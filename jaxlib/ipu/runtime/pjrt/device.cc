@@ -8,7 +8,7 @@
 namespace ipu {
 namespace {
 
-// Computations that may wait in a device's queue: as many as hide the host's
+// How many computations may wait in a device's queue: enough to hide the host's
 // work, few enough that a loop that only dispatches holds little memory.
 constexpr size_t kQueueCapacity = 32;
 
@@ -72,9 +72,9 @@ PJRT_Error* DefaultMemory(PJRT_Device_DefaultMemory_Args* args) {
   return nullptr;
 }
 
-// SRAM over all tiles; the host's memory that stands for it is no property of
-// the machine. The caller does not clear the arguments: what is not known must
-// say so.
+// SRAM summed over all tiles. The host memory that models it is not a property
+// of the machine and is not reported. The caller does not zero the arguments,
+// so unknown values must be marked as unset.
 PJRT_Error* MemoryStats(PJRT_Device_MemoryStats_Args* args) {
   const Sram::Figures sram = args->device->sram.figures();
   args->bytes_in_use = sram.in_use;
@@ -126,7 +126,7 @@ PJRT_DeviceDescription::PJRT_DeviceDescription(int id,
   attributes.Add("version", machine.version);
   attributes.Add("tile_clock_frequency", machine.clock_hz);
   attributes.Add("bytes_per_tile", machine.bytes_per_tile);
-  // A number: jaxlib ends the process over an attribute that is a bool.
+  // An integer, because jaxlib aborts the process on a boolean attribute.
   attributes.Add("is_ipu_model", int64_t{machine.is_model});
 }
 

@@ -1,4 +1,4 @@
-// PJRT_Device, its description and its memory: one IPU.
+// PJRT_Device, its description and its memories: one IPU.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_
@@ -17,17 +17,17 @@
 
 namespace ipu {
 
-// What the devices of a client have in common.
+// Properties shared by all devices of a client.
 struct Machine {
   std::string version;          // "ipu2"
   int64_t num_tiles = 0;        //
   int64_t bytes_per_tile = 0;   // of SRAM
   int64_t clock_hz = 0;         // of a tile
   bool is_model = true;         // false: hardware
-  bool logs_cycles = false;     // of every run, to the standard error stream
+  bool logs_cycles = false;     // log the cycles of every run to stderr
   int64_t data_path_bytes = 8;  // that a tile loads at a time
   bool may_overflow = false;    // debug.allowOutOfMemory
-  bool warns = true;            // to the standard error stream
+  bool warns = true;            // print warnings to stderr
 };
 
 using EngineFactory = std::function<std::unique_ptr<Engine>()>;
@@ -43,20 +43,20 @@ struct PJRT_DeviceDescription {
   ipu::NamedValues attributes;
 };
 
-// A memory space of a device: its SRAM, or that of its host.
+// A memory space of a device: its SRAM, or its host's memory.
 struct PJRT_Memory {
   PJRT_Device* device;
   std::string text;
   std::string_view kind;
   int kind_id;
-  ipu::Sram* sram = nullptr;  // null: of the host
+  ipu::Sram* sram = nullptr;  // null: host memory
 };
 
 struct PJRT_Device {
   PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
               ipu::EngineFactory factory);
 
-  // Made at first use: a client that nobody uses starts no engine.
+  // Created on first use: a client that is never used starts no engine.
   ipu::Engine& engine();
 
   const int hardware_id;
@@ -75,11 +75,11 @@ struct PJRT_Device {
   std::unique_ptr<ipu::Engine> engine_;
 
  public:
-  // Held from the moment a call looks at its arguments until its work is in
-  // the queue (or done): calls of several threads then follow one another, and
-  // the queue's order is the order in which buffers were read and donated.
+  // Held from the moment a call reads its arguments until its work is queued
+  // (or done). This serialises calls from several threads, so that the order of
+  // the queue is the order in which buffers were read and donated.
   std::mutex dispatch;
-  // Last, so that it stops first.
+  // Declared last so that it is destroyed, and so stopped, first.
   ipu::WorkQueue queue;
 };
 

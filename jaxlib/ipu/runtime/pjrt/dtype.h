@@ -1,4 +1,4 @@
-// PJRT's element types: how wide they are, and XLA's numbers for them.
+// Properties of PJRT's element types: their size, name and XLA's number.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_DTYPE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_DTYPE_H_
@@ -11,12 +11,12 @@
 namespace ipu {
 
 struct DTypeInfo {
-  size_t bytes;       // per element in memory: at least one
+  size_t bytes;       // per element in memory; at least one
   uint32_t xla_type;  // PrimitiveType of xla/xla_data.proto
   const char* name;   // as StableHLO spells it
 };
 
-// A type PJRT does not know has zero bytes.
+// `bytes` is zero for a type that PJRT does not define.
 DTypeInfo InfoOf(DType dtype);
 
 }  // namespace ipu

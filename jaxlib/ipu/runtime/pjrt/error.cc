@@ -5,7 +5,8 @@
 namespace ipu {
 namespace {
 
-// Copying a status takes no memory.
+// The error for running out of memory while making an error. Copying a Status
+// does not allocate.
 PJRT_Error* NoMemoryError() {
   static PJRT_Error error{NoHostMemory()};
   return &error;

@@ -1,4 +1,5 @@
-// PJRT_Error: a status that the caller owns.
+// PJRT_Error: a status owned by the caller, and the wrapper that turns
+// exceptions into one.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_ERROR_H_
@@ -14,8 +15,8 @@ struct PJRT_Error {
 
 namespace ipu {
 
-// Null for success, as PJRT has it. Throws nothing: where there is no memory
-// for the error, it is that.
+// Null for success, as PJRT requires. Never throws: if the error cannot be
+// allocated, a static out-of-memory error is returned instead.
 PJRT_Error* MakeError(Status status) noexcept;
 
 template <auto function>
@@ -32,7 +33,7 @@ struct Guard<function> {
   }
 };
 
-// A function as the table has it: nothing may be thrown through C.
+// Wraps a function for the PJRT table: no exception may cross the C boundary.
 template <auto function>
 inline constexpr auto kGuarded = &Guard<function>::Call;
 

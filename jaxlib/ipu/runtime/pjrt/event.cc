@@ -9,7 +9,7 @@
 namespace ipu {
 namespace {
 
-// Most events are ready when they are made: they share this one.
+// Shared by all events that are already ready when created, which most are.
 PJRT_Event ready_event;
 
 PJRT_Error* Destroy(PJRT_Event_Destroy_Args* args) {
@@ -63,7 +63,7 @@ PJRT_Error* Set(PJRT_Event_Set_Args* args) {
   const EventPtr event = args->event->event;
   if (event == nullptr || !event->Set(std::move(status))) {
     return MakeError(Status(Code::kFailedPrecondition,
-                            "PJRT_Event_Set: the event was set before"));
+                            "PJRT_Event_Set: the event is already set"));
   }
   return nullptr;
 }

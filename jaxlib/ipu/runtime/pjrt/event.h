@@ -1,4 +1,4 @@
-// PJRT_Event: a reference to an event of the run time, owned by the caller.
+// PJRT_Event: a reference to a runtime event, owned by the caller.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_EVENT_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_EVENT_H_
@@ -12,7 +12,7 @@ struct PJRT_Event {
 
 namespace ipu {
 
-// Costs no allocation when `event` is ready without error.
+// Does not allocate if `event` is ready without error.
 PJRT_Event* MakeEvent(EventPtr event);
 
 void AddEventFunctions(PJRT_Api* api);

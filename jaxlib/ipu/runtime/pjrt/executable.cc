@@ -12,13 +12,15 @@
 namespace ipu {
 namespace {
 
-// Handing work to another thread costs some 10 us, and on a virtual machine 100
-// for each thread that has to wake: a short program loses more by it than the
-// host could gain. It is several times that because a program that was queued
-// is measured with threads that had to wake, and must be found to be short.
+// Programs expected to run for less than this run on the calling thread.
+// Handing work to another thread costs about 10 us, and on a virtual machine
+// 100 us for each thread that has to wake, which a short program cannot win
+// back by freeing the host. The threshold is several times that because a
+// queued program is measured including the wake-up of its threads, and must
+// still be recognised as short.
 constexpr double kShortSeconds = 1e-3;
 
-// FNV-1a over 64 bits: stable over processes, for people and for profiles.
+// FNV-1a, 64 bits: the same in every process; read by people and profilers.
 std::string Fingerprint(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : bytes) {
@@ -76,8 +78,8 @@ PJRT_Error* GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args) {
   return nullptr;
 }
 
-// SRAM over all tiles; the host's share of a model is no property of the
-// program.
+// SRAM summed over all tiles. The host memory that models it is not a property
+// of the program and is reported as 0.
 PJRT_Error* GetCompiledMemoryStats(
     PJRT_Executable_GetCompiledMemoryStats_Args* args) {
   const ProgramInfo& info = args->executable->executable->info();
@@ -162,8 +164,8 @@ bool Executable::is_short() const {
   return seconds_.load(std::memory_order_relaxed) < kShortSeconds;
 }
 
-// Half the weight to the latest run: a loop that once turned long is soon
-// believed to be short again. Of two runs at once one may go uncounted.
+// Exponential moving average with weight 1/2, so that one slow run is soon
+// forgotten. Of two concurrent runs one may go uncounted.
 void Executable::Took(double seconds) const {
   const double before = seconds_.load(std::memory_order_relaxed);
   seconds_.store((before + seconds) / 2, std::memory_order_relaxed);
@@ -234,8 +236,8 @@ void Executable::PlanSram() {
   }
 }
 
-// A stored program may come from elsewhere. One that was planned for some of
-// the tiles runs on the whole machine.
+// A stored program may come from another machine. One that was planned for
+// fewer tiles runs on the whole machine.
 Status Executable::CheckPlan() const {
   const Plan& plan = info().plan;
   const Machine& machine = device_->machine;
@@ -247,30 +249,30 @@ Status Executable::CheckPlan() const {
   return InvalidArgument(
       "program " + info().name + " was compiled for " + plan.version +
       " with " + std::to_string(plan.num_tiles) + " tiles of " +
-      std::to_string(plan.bytes_per_tile) + " bytes, this device is " +
+      std::to_string(plan.bytes_per_tile) + " bytes, but this device is " +
       machine.version + " with " + std::to_string(machine.num_tiles) +
       " tiles of " + std::to_string(machine.bytes_per_tile) +
-      ": compile it again");
+      " bytes: compile it again");
 }
 
-// What the calls below rely on; a program that lies about it is the compiler's
-// fault.
+// Checks the invariants that calls rely on. A violation is a compiler bug.
 Status Executable::CheckInfo() const {
   for (size_t i = 0; i < donated_.size(); ++i) {
     if (donated_[i] >= info().arguments.size() ||
         (i > 0 && donated_[i] == donated_[i - 1])) {
       return Internal("program " + info().name + " donates argument " +
-                      std::to_string(donated_[i]) + " twice or has none such");
+                      std::to_string(donated_[i]) +
+                      ", which is out of range or donated twice");
     }
   }
   for (const ProgramInfo::Alias& alias : info().aliases) {
     if (alias.result >= info().results.size() ||
         info().results[alias.result].bytes !=
             info().arguments[alias.argument].bytes) {
-      return Internal("program " + info().name + " puts result " +
-                      std::to_string(alias.result) + " into argument " +
+      return Internal("program " + info().name + " aliases result " +
+                      std::to_string(alias.result) + " to argument " +
                       std::to_string(alias.argument) +
-                      ", which is of another size");
+                      ", which has a different size");
     }
   }
   return Status();

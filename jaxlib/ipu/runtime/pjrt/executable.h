@@ -1,5 +1,9 @@
 // PJRT_Executable and PJRT_LoadedExecutable: a compiled program, and one that
-// has been loaded on a device.
+// is loaded on a device.
+//
+// Executable::Load takes a program's bytes, checks them against the device and
+// derives everything that PJRT asks about a program. It never runs anything;
+// execute.cc does.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_EXECUTABLE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_EXECUTABLE_H_
@@ -20,11 +24,12 @@
 
 namespace ipu {
 
-// What all handles of one executable share. Constant after loading but for what
-// its runs take, so it needs no lock; queued work keeps it alive.
+// The state shared by all handles of one executable. Immutable after loading
+// except for run-time statistics, which are atomic, so it needs no lock. Queued
+// work keeps it alive.
 class Executable {
  public:
-  // `options`: the compile options, without a device.
+  // `options` are the compile options without a device.
   static StatusOr<std::shared_ptr<const Executable>> Load(CompiledProgram bytes,
                                                           std::string options,
                                                           PJRT_Device* device);
@@ -35,29 +40,29 @@ class Executable {
   const std::string& bytes() const { return *bytes_; }
   const std::string& options() const { return options_; }
 
-  // The argument whose memory result `j` takes over, or -1.
+  // The argument whose memory result `j` reuses, or -1.
   int alias_of_result(size_t j) const { return alias_of_result_[j]; }
-  // Arguments that a call consumes, in ascending order.
+  // The arguments that a call consumes, in ascending order.
   const std::vector<uint32_t>& donated() const { return donated_; }
   const TensorInfoPtr& result(size_t j) const { return results_[j]; }
   PJRT_Memory* memory_of_result(size_t j) const {
     return results_[j]->on_host ? &device_->host_memory : &device_->memory;
   }
-  // What a run takes beside the arrays that it is called with.
+  // The SRAM a run needs in addition to its arguments.
   const SramNeed& sram_need() const { return sram_need_; }
   int64_t argument_tile_bytes(size_t i) const {
     return argument_tile_bytes_[i];
   }
-  // True once.
+  // Returns true on the first call only.
   bool WarnsOfSram() const { return !warned_.exchange(true); }
-  // The program is so short that another thread would take longer to wake up:
-  // by the compiler's guess at first, then by what its runs take.
+  // Whether the program is so short that waking another thread would take
+  // longer: judged by the compiler's estimate at first, then by measured runs.
   bool is_short() const;
   void Took(double seconds) const;
 
   const NamedValues& costs() const { return costs_; }
   const std::string& fingerprint() const { return fingerprint_; }
-  // What OptimizedProgram usually answers with; see signature.h.
+  // The module OptimizedProgram returns by default; see signature.h.
   const std::string& signature() const { return signature_; }
   const std::vector<PJRT_Buffer_Type>& result_types() const {
     return result_types_;
@@ -82,7 +87,7 @@ class Executable {
   const std::string options_;
   PJRT_Device* const device_;
   const std::unique_ptr<LoadedProgram> program_;
-  mutable std::atomic<double> seconds_;  // expected of a run
+  mutable std::atomic<double> seconds_;  // expected duration of a run
   mutable std::atomic<bool> warned_{false};
   SramNeed sram_need_;
   std::vector<int64_t> argument_tile_bytes_;
@@ -94,11 +99,11 @@ class Executable {
   std::string fingerprint_;
   std::string signature_;
   std::vector<PJRT_Buffer_Type> result_types_;
-  std::vector<int64_t> result_dims_;  // of all results, one after another
+  std::vector<int64_t> result_dims_;  // of all results, concatenated
   std::vector<size_t> result_ranks_;
   std::vector<const char*> result_kinds_;
   std::vector<size_t> result_kind_sizes_;
-  // Made when they are first asked for.
+  // Created on first use.
   mutable std::once_flag layouts_once_;
   mutable std::vector<PJRT_Layouts_MemoryLayout> owned_layouts_;
   mutable std::vector<PJRT_Layouts_MemoryLayout*> layouts_;

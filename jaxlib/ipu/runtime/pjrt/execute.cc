@@ -1,13 +1,15 @@
 // PJRT_LoadedExecutable_Execute: one call of a program on its device.
 //
-// A call takes its arguments' memory, gives results theirs (a donated
-// argument's where the program says so), and runs: at once on this thread when
-// the program is short and nothing is under way, else in the device's queue.
-// A program that calls functions of the host never runs on the calling thread:
-// the caller may hold what the function waits for. What such a function itself
-// calls runs at once, since its device's queue waits for it.
-// Failures poison the results, whether they happen now or later, so that they
-// surface where the user waits; so does want of SRAM (sram.h).
+// A call takes its arguments' storage, allocates that of its results (or
+// reuses a donated argument's where the program allows it) and runs: at once on
+// this thread if the program is short and the device is idle, otherwise in the
+// device's queue. A program that calls host functions never runs on the calling
+// thread, since the caller may hold a lock that the function waits for. Calls
+// made by such a function run at once, because their device's queue is waiting
+// for the function to return.
+//
+// Failures, including running out of SRAM (sram.h), poison the results, whether
+// they happen now or later, so that they surface where the user waits.
 
 #include <algorithm>
 #include <chrono>
@@ -28,18 +30,18 @@
 namespace ipu {
 namespace {
 
-// One call under way, with all it needs to stay alive.
+// One call in progress, with everything it keeps alive.
 struct Call {
   ExecutablePtr executable;
   std::vector<StoragePtr> arguments;
   std::vector<StoragePtr> results;
-  std::vector<EventPtr> pending;  // arguments that are not there yet
-  // Of arguments that move before it (array_layouts.h).
+  std::vector<EventPtr> pending;  // arguments that are not ready yet
+  // Of the exchanges that move arguments first (array_layouts.h).
   double moving_cycles = 0;
   double moving_bytes = 0;
 };
 
-// What the run took, loops by the iterations that they really made.
+// Logs the cycles of a run, with loops counted at their actual trip counts.
 void LogCycles(const Executable& executable, const Machine& machine,
                const RunCounters& counters) {
   const double hertz = static_cast<double>(machine.clock_hz);
@@ -55,7 +57,7 @@ Status RunProgram(const Call& call) {
   arguments.reserve(call.arguments.size());
   results.reserve(call.results.size());
   const auto none = [&call](const char* what, const Storage& storage) {
-    return ResourceExhausted(std::string("the host has no memory for ") + what +
+    return ResourceExhausted(std::string("out of host memory for ") + what +
                              " of " + std::to_string(storage.bytes()) +
                              " bytes of program " +
                              call.executable->info().name);
@@ -96,7 +98,7 @@ class CallTask : public Task {
       if (!status.ok()) break;
     }
     if (status.ok()) status = Caught([this] { return RunProgram(call_); });
-    // Before anybody can act on the event: then the memory is free again.
+    // Release the memory before anyone can act on the event.
     call_ = Call();
     done_->Set(std::move(status));
   }
@@ -107,7 +109,7 @@ class CallTask : public Task {
   EventPtr done_;
 };
 
-// A call that a host function makes on its own program's device.
+// Runs a call that a host function makes on the device of its own program.
 EventPtr RunNested(Call call, Status status) {
   for (const EventPtr& event : call.pending) {
     if (status.ok()) status = event->Wait();
@@ -116,8 +118,8 @@ EventPtr RunNested(Call call, Status status) {
   return status.ok() ? nullptr : std::make_shared<Event>(std::move(status));
 }
 
-// Which arguments this call consumes: what the program donates, without what
-// the caller wants back.
+// The arguments that this call consumes: those that the program donates, except
+// for those the caller asked to keep.
 std::vector<uint32_t> DonatedArguments(const Executable& executable,
                                        const PJRT_ExecuteOptions* options) {
   std::vector<uint32_t> donated = executable.donated();
@@ -131,11 +133,11 @@ std::vector<uint32_t> DonatedArguments(const Executable& executable,
   return donated;
 }
 
-// A donated array may not be another argument of the same call.
+// A donated buffer may be passed only once in the same call.
 Status CheckDonatedOnce(std::span<PJRT_Buffer* const> arguments,
                         std::span<const uint32_t> donated) {
   if (donated.empty()) return Status();
-  // Flags instead of a set: this is on the path of every training step.
+  // Flags instead of a set, because every training step runs this.
   bool twice = false;
   for (uint32_t i : donated) {
     twice = twice || arguments[i]->being_donated;
@@ -153,11 +155,10 @@ Status CheckDonatedOnce(std::span<PJRT_Buffer* const> arguments,
 Status CheckArgument(const Executable& executable, size_t i,
                      const PJRT_Buffer& argument) {
   if (argument.device != executable.device()) [[unlikely]] {
-    return InvalidArgument("argument " + std::to_string(i) + " of program " +
-                           executable.info().name + " lies on " +
-                           argument.device->description.text +
-                           ", the program runs on " +
-                           executable.device()->description.text);
+    return InvalidArgument(
+        "argument " + std::to_string(i) + " of program " +
+        executable.info().name + " is on " + argument.device->description.text +
+        ", but the program runs on " + executable.device()->description.text);
   }
   const TensorInfo& expected = executable.info().arguments[i];
   if (argument.info->bytes != expected.bytes ||
@@ -167,19 +168,19 @@ Status CheckArgument(const Executable& executable, size_t i,
                            std::to_string(argument.info->bytes) +
                            " bytes of PJRT type " +
                            std::to_string(argument.info->dtype) +
-                           ", expected are " + std::to_string(expected.bytes) +
-                           " of type " + std::to_string(expected.dtype));
+                           ", expected " + std::to_string(expected.bytes) +
+                           " bytes of type " + std::to_string(expected.dtype));
   }
   if (argument.info->minor_to_major != expected.minor_to_major) [[unlikely]] {
     return InvalidArgument("argument " + std::to_string(i) + " of program " +
                            executable.info().name +
-                           " has its dimensions in another order in memory "
-                           "than the program was compiled for");
+                           " has a different dimension order in memory from "
+                           "the one the program was compiled for");
   }
   return Status();
 }
 
-// Fills `call` but for its results. Nothing is consumed when this fails.
+// Fills everything in `call` but its results. Consumes nothing on failure.
 Status TakeArguments(std::span<PJRT_Buffer* const> arguments,
                      std::span<const uint32_t> donated, Call* call,
                      Status* poison) {
@@ -205,9 +206,9 @@ Status TakeArguments(std::span<PJRT_Buffer* const> arguments,
   return CheckDonatedOnce(arguments, donated);
 }
 
-// Whether the run has room in SRAM beside what else is there; then what it is
-// given leaves. What the program would write over, but the caller keeps, takes
-// room of its own.
+// Checks that the run fits into SRAM beside everything else there, reserves
+// space for its results and releases the donated arguments'. Arguments that the
+// program would overwrite but the caller keeps need additional space.
 Status CheckSram(std::span<PJRT_Buffer* const> arguments,
                  std::span<const uint32_t> donated, const ArgumentMoves& moves,
                  const Executable& executable, Sram::Room* results) {
@@ -221,7 +222,7 @@ Status CheckSram(std::span<PJRT_Buffer* const> arguments,
       need.tile_bytes -= executable.argument_tile_bytes(i);
     }
   }
-  // An array that is an argument twice is there once.
+  // A buffer passed as two arguments occupies SRAM once.
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i]->being_passed) {
       need.tile_bytes += executable.argument_tile_bytes(i);
@@ -245,17 +246,17 @@ Status CheckSram(std::span<PJRT_Buffer* const> arguments,
   return Status();
 }
 
-// Results get memory of their own, or that of the argument they replace when
-// nobody else looks at it: no call under way, nor one that waits for the host
-// function that makes this one.
+// Allocates the results, or reuses the storage of the arguments they replace if
+// nothing else reads it: neither a pending call nor a program that is waiting
+// for the host function that makes this call.
 void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
                        std::span<const uint32_t> donated, bool nested,
                        Call* call) {
   const Executable& executable = *call->executable;
   const std::vector<TensorInfo>& results = executable.info().results;
   std::vector<bool> reusable(donated.empty() ? 0 : arguments.size());
-  // A storage takes no memory before it is used; nothing fails once arguments
-  // have been given away.
+  // Storage allocates lazily, so nothing can fail once arguments have been
+  // donated.
   call->results.reserve(results.size());
   for (const TensorInfo& result : results) {
     call->results.push_back(std::make_shared<Storage>(result.bytes));
@@ -267,7 +268,7 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
   }
 }
 
-// Runs or queues `call`; the event says when it is done.
+// Runs or queues `call`. The returned event signals its completion.
 EventPtr Dispatch(Call call, const Status& poison) {
   if (!poison.ok()) return std::make_shared<Event>(poison);
   WorkQueue& queue = call.executable->device()->queue;
@@ -288,16 +289,19 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   if (call.executable == nullptr) {
     return MakeError(InvalidArgument("the executable has been deleted"));
   }
-  // Results are handed out after `call` has been handed on.
+  // Keeps the executable alive until the results are created, after `call` has
+  // been moved away.
   const ExecutablePtr executable = call.executable;
   PJRT_Device* device = executable->device();
   IPU_PJRT_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
   if (args->num_devices != 1 ||
       (args->execute_device != nullptr && args->execute_device != device)) {
-    return MakeError(Unimplemented(
-        "program " + executable->info().name + " was compiled for " +
-        device->description.text + " and cannot run on " +
-        std::to_string(args->num_devices) + " devices or another one"));
+    return MakeError(Unimplemented("program " + executable->info().name +
+                                   " was compiled for " +
+                                   device->description.text +
+                                   " alone and cannot run on another device "
+                                   "or on several (the call names " +
+                                   std::to_string(args->num_devices) + ")"));
   }
   const std::span<PJRT_Buffer* const> arguments(
       args->num_args == 0 ? nullptr : args->argument_lists[0], args->num_args);
@@ -321,14 +325,14 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       call.moving_cycles = moves.cycles;
       call.moving_bytes = moves.exchange_bytes;
     }
-    // A call that is refused consumes nothing.
+    // A call that is refused for lack of SRAM consumes nothing.
     const bool refused = calculable && !poison.ok();
     GiveResultsMemory(arguments,
                       refused ? std::span<const uint32_t>() : donated, nested,
                       &call);
     results = call.results;
     if (nested) {
-      lock.unlock();  // the program may call the host itself
+      lock.unlock();  // the program may itself call host functions
       done = RunNested(std::move(call), std::move(poison));
     } else {
       done = Dispatch(std::move(call), poison);

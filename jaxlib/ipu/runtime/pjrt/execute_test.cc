@@ -17,7 +17,7 @@ class ExecuteTest : public PjrtTest {
  protected:
   ExecuteTest() : PjrtTest(/*num_devices=*/2) {}
 
-  // Increment that waits for `gate` in the queue.
+  // An increment that goes through the queue and waits for `gate` there.
   FakeProgram Gated(Event* gate) {
     FakeProgram program = Increment(4);
     program.info.estimated_seconds = kLong;
@@ -64,7 +64,7 @@ TEST_F(ExecuteTest, WhatRunsTakeCorrectsTheGuess) {
     if (i == 0) {
       EXPECT_NE(thread, std::this_thread::get_id());
     }
-    // The event is set before the queue is idle again.
+    // The event is set before the queue becomes idle.
     while (!device()->queue.IsIdle()) std::this_thread::yield();
   }
   EXPECT_EQ(thread, std::this_thread::get_id());
@@ -94,7 +94,7 @@ TEST_F(ExecuteTest, ResultsTakeNoMemoryBeforeTheProgramRuns) {
   auto x = Put({1, 2, 3, 4});
   Outcome first = Execute(slow.get(), {x.get()});
   started.Wait();
-  // The host's; in SRAM it has its place from now on.
+  // The result takes no host memory yet, but already counts in SRAM.
   const HostAllocator& host = HostAllocator::Global();
   const size_t before = host.live_bytes();
   const int64_t in_use = device()->sram.figures().in_use;
@@ -187,7 +187,7 @@ TEST_F(ExecuteTest, ADonatedArrayIsNotReadTwiceInOneCall) {
   auto x = Put({1, 2, 3, 4}), y = Put({0, 0, 0, 0});
   Outcome outcome = Execute(executable.get(), {x.get(), x.get()});
   EXPECT_NE(outcome.error.find("f(donate(a), a)"), std::string::npos);
-  // Nothing was consumed, and the next call does not remember.
+  // Nothing was consumed, and the next call is not affected.
   EXPECT_FALSE(x->IsDeleted());
   EXPECT_EQ(Execute(executable.get(), {x.get(), y.get()}).error, "");
   EXPECT_TRUE(x->IsDeleted());
@@ -283,7 +283,7 @@ TEST_F(ExecuteTest, ClosingTheClientCancelsWhatHasNotStarted) {
   Outcome second = Execute(slow.get(), {x.get()});
   const EventPtr running = first.results[0]->ready;
   const EventPtr waiting = second.results[0]->ready;
-  // As JAX does: the arrays and the program go first.
+  // Like JAX, destroy the arrays and the program first.
   first.results.clear();
   second.results.clear();
   x.reset();

@@ -1,4 +1,4 @@
-// Which devices wait for a function of the host that this thread runs.
+// Tracks, per thread, the devices that wait for a host function to return.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_HOST_CALLS_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_HOST_CALLS_H_
@@ -7,9 +7,9 @@
 
 namespace ipu {
 
-// Exists while this thread runs a program that may call the host. A device's
-// queue waits for that long: what the host function asks of the device
-// must not be put into it.
+// Lives while this thread runs a program that may call host functions. The
+// device's queue is blocked for that long, so work that the host function
+// submits to the device must run at once instead of being queued.
 class HostCalls {
  public:
   explicit HostCalls(const Executable& executable)
@@ -21,7 +21,7 @@ class HostCalls {
   HostCalls(const HostCalls&) = delete;
   HostCalls& operator=(const HostCalls&) = delete;
 
-  // Whether `device` waits for what this thread does.
+  // Whether `device` waits for the work of this thread.
   static bool WaitFor(const PJRT_Device* device) {
     for (const HostCalls* c = innermost_; c != nullptr; c = c->outer_) {
       if (c->device_ == device) return true;

@@ -1,8 +1,8 @@
-// Functions that versions of PJRT after the header's have appended to the
+// Stubs for functions that PJRT versions newer than the header append to the
 // table.
 //
-// A slot keeps its number for ever, so a list of names is all that is needed.
-// PJRT 0.90 has 128 functions, 0.114 has the ten below.
+// A slot never changes its number, so a list of names suffices. PJRT 0.90 has
+// 128 functions; 0.114 adds the ten below.
 
 #include <array>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// PJRT's extension about layouts: in which order arrays keep their dimensions.
+// The PJRT layouts extension: the order of dimensions in memory.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_LAYOUTS_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_LAYOUTS_H_
@@ -8,7 +8,7 @@
 #include "jaxlib/ipu/runtime/engine/engine.h"
 #include "xla/pjrt/c/pjrt_c_api.h"
 
-// As XLA writes layouts: dimensions from the innermost, {1,0}.
+// In XLA's notation: dimensions from minor to major, such as {1,0}.
 struct PJRT_Layouts_MemoryLayout {
   std::string text;
 };

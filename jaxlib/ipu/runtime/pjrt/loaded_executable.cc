@@ -1,4 +1,5 @@
-// PJRT_LoadedExecutable: from bytes to something that runs on one device.
+// PJRT_LoadedExecutable: compiles or deserialises a program and loads it on one
+// device.
 
 #include <string>
 #include <string_view>
@@ -19,15 +20,15 @@ StatusOr<PJRT_Device*> SelectDevice(PJRT_Client* client,
     return Unimplemented(
         "a program of " + std::to_string(options.num_replicas) +
         " replicas and " + std::to_string(options.num_partitions) +
-        " partitions: the IPU backend runs a computation on one IPU, it does "
-        "not split it over several yet. Place arrays on one device with "
+        " partitions: the IPU backend runs a computation on one IPU and cannot "
+        "split it over several yet. Place arrays on one device with "
         "jax.device_put(x, jax.devices(\"ipu\")[i])");
   }
   const int64_t id = options.device_id.value_or(0);
   PJRT_Device* device = client->FindDevice(id);
   if (device == nullptr) {
     return InvalidArgument("the program is assigned to IPU " +
-                           std::to_string(id) + ", there are " +
+                           std::to_string(id) + ", but the number of IPUs is " +
                            std::to_string(client->devices.size()));
   }
   return device;
@@ -56,7 +57,7 @@ PJRT_Error* DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
   StatusOr<ExecutableParts> parts = ParseExecutable(
       {args->serialized_executable, args->serialized_executable_size});
   IPU_PJRT_RETURN_IF_ERROR(parts.status());
-  // The options that come with the call know the device; stored ones do not.
+  // Only the options that come with the call name a device; stored ones do not.
   std::string_view options_bytes = parts->options;
   if (args->overridden_serialized_compile_options != nullptr) {
     options_bytes = {args->overridden_serialized_compile_options,

@@ -1,5 +1,5 @@
-// PJRT_Memory: a device's SRAM, of kind "device", or memory of the host that
-// its programs stream from and to, "pinned_host".
+// PJRT_Memory: a device's SRAM (kind "device"), or host memory that its
+// programs stream from and to (kind "pinned_host").
 
 #include "jaxlib/ipu/runtime/pjrt/device.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"

@@ -22,7 +22,7 @@ std::string Show(const PJRT_NamedValue& option) {
     case PJRT_NamedValue_kInt64:
       return std::to_string(option.int64_value);
     case PJRT_NamedValue_kInt64List:
-      return "a list of " + std::to_string(option.value_size);
+      return "a list of " + std::to_string(option.value_size) + " integers";
     case PJRT_NamedValue_kFloat:
       return std::to_string(option.float_value);
     case PJRT_NamedValue_kBool:
@@ -115,7 +115,7 @@ Status ReadOption(const PJRT_NamedValue& option, bool* value) {
 
 Status ReadOption(const PJRT_NamedValue& option, std::string* value) {
   if (option.type != PJRT_NamedValue_kString) {
-    return Unexpected(option, "text");
+    return Unexpected(option, "a string");
   }
   *value = TextOf(option);
   return Status();
@@ -137,7 +137,7 @@ Status ReadOption(const PJRT_NamedValue& option, std::vector<int64_t>* value) {
       rest.remove_prefix(comma + 1);
     }
   }
-  return Unexpected(option, "integers with commas between them");
+  return Unexpected(option, "integers separated by commas");
 }
 
 }  // namespace ipu

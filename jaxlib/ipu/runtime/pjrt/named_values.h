@@ -1,5 +1,5 @@
-// PJRT's named values, both ways: attributes and costs that we hand out, and
-// options that we get.
+// PJRT named values in both directions: attributes and costs that the plugin
+// returns, and options that it is given.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_NAMED_VALUES_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_NAMED_VALUES_H_
@@ -29,8 +29,8 @@ class NamedValues {
   void Add(std::string_view name, int64_t value);
   void Add(std::string_view name, bool value);
   void Add(std::string_view name, std::vector<int64_t> value);
-  // A number: as an integer when it is whole, because PJRT's floats have only
-  // 24 bits and cycles do not fit.
+  // Added as an integer if the value is whole: PJRT's floats have a 24-bit
+  // significand, which is too short for cycle counts.
   void AddNumber(std::string_view name, double value);
 
   const PJRT_NamedValue* data() const { return values_.data(); }
@@ -44,13 +44,13 @@ class NamedValues {
   std::deque<std::vector<int64_t>> lists_;
 };
 
-// Reads one option. The environment variable JAX_PJRT_CLIENT_CREATE_OPTIONS
-// hands every value over as text, so text that spells the value will do. The
-// error names the option, its value and what is expected.
+// Reads one option. Accepts the value spelled as text as well, because the
+// environment variable JAX_PJRT_CLIENT_CREATE_OPTIONS passes all values as
+// text. Errors name the option, its value and what was expected.
 Status ReadOption(const PJRT_NamedValue& option, int64_t* value);
 Status ReadOption(const PJRT_NamedValue& option, bool* value);
 Status ReadOption(const PJRT_NamedValue& option, std::string* value);
-// As text: numbers with commas between them.
+// As text: comma-separated integers.
 Status ReadOption(const PJRT_NamedValue& option, std::vector<int64_t>* value);
 
 }  // namespace ipu

@@ -1,12 +1,12 @@
 // PJRT_Executable_OptimizedProgram: the optimised module.
 //
-// jaxlib asks for it four times with every compilation, only to learn the
-// layouts of arguments and results. Parsing StableHLO and converting it to HLO
-// took 1.5 ms each time for a program of one operation, and 30 ms for one of
-// 3,000. So those calls get an HLO module that has only the signature. Who
-// wants to read the program asks through the methods of jaxlib's executables
-// that jax_plugins/ipu wraps: for the time of such a call, on that thread, the
-// answer is the real module.
+// jaxlib asks for it four times in every compilation, only to learn the layouts
+// of arguments and results. Parsing StableHLO and converting it to HLO took
+// 1.5 ms each time for a program of one operation, and 30 ms for one of 3,000.
+// Those calls therefore get an HLO module that contains only the signature
+// (signature.h). Users who want to read the program go through the methods of
+// jaxlib's executables that jax_plugins/ipu wraps: for the duration of such a
+// call, on that thread, this function returns the real module.
 
 #include <cstring>
 #include <string>
@@ -17,8 +17,8 @@
 
 extern "C" {
 
-// Whether OptimizedProgram answers calls of this thread with the whole module.
-// Returns what held before.
+// Sets whether OptimizedProgram returns the whole module to calls from this
+// thread. Returns the previous setting.
 __attribute__((visibility("default"))) int ipu_show_whole_programs(int yes);
 
 }  // extern "C"
@@ -39,10 +39,10 @@ PJRT_Error* OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) {
   program->format_size = format.size();
   if (program->code != nullptr) {
     if (program->code_size < module.size()) {
-      return MakeError(InvalidArgument("PJRT_Executable_OptimizedProgram: " +
-                                       std::to_string(program->code_size) +
-                                       " bytes are too few for " +
-                                       std::to_string(module.size())));
+      return MakeError(InvalidArgument(
+          "PJRT_Executable_OptimizedProgram: the module has " +
+          std::to_string(module.size()) + " bytes, the buffer only " +
+          std::to_string(program->code_size)));
     }
     std::memcpy(program->code, module.data(), module.size());
   }

@@ -1,4 +1,4 @@
-// PJRT_Plugin: what JAX asks before there is a client.
+// PJRT_Plugin: what JAX queries before it creates a client.
 
 #include <cstdint>
 #include <vector>
@@ -15,8 +15,8 @@ PJRT_Error* Initialize(PJRT_Plugin_Initialize_Args* args) { return nullptr; }
 PJRT_Error* Attributes(PJRT_Plugin_Attributes_Args* args) {
   static const NamedValues* attributes = [] {
     auto* values = new NamedValues;
-    // JAX sends the older of this version and its own. The one that the
-    // pinned jaxlib writes is 1.17.0; its own bindings read it back.
+    // JAX serialises with the older of this version and its own. 1.17.0 is the
+    // version that the pinned jaxlib writes; its own bindings read it back.
     values->Add("stablehlo_current_version", std::vector<int64_t>{1, 17, 0});
     values->Add("stablehlo_minimum_version", std::vector<int64_t>{0, 9, 0});
     values->Add("xla_version", int64_t{2});

@@ -9,8 +9,8 @@
 namespace ipu {
 namespace {
 
-// Tells these bytes from anything else; the digit is the format's version. The
-// program inside has a version and a checksum of its own.
+// Identifies the format; the digit is its version. The program inside has its
+// own version and checksum.
 constexpr std::string_view kMagic = "ipu-executable-1";
 
 constexpr uint32_t kMagicField = 1;
@@ -55,8 +55,8 @@ StatusOr<ExecutableParts> ParseExecutable(std::string_view bytes) {
   if (!reader.ok() || !known || !complete ||
       checksum != Checksum(parts.options)) {
     return DataLoss("these " + std::to_string(bytes.size()) +
-                    " bytes are no serialised IPU executable, or one that was "
-                    "cut or damaged; clear JAX's compilation cache");
+                    " bytes are not a serialised IPU executable, or are "
+                    "truncated or corrupted; clear JAX's compilation cache");
   }
   return parts;
 }

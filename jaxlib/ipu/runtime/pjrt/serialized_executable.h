@@ -1,5 +1,5 @@
-// What JAX's compilation cache and serialize_executable store: the compile
-// options and the program, in the wire format of protocol buffers.
+// The format that JAX's compilation cache and serialize_executable store: the
+// compile options and the program as fields in the protocol buffer wire format.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_
@@ -9,7 +9,7 @@
 
 #include "jaxlib/ipu/runtime/support/status.h"
 
-// What PJRT wants freed separately.
+// PJRT frees each of these through its own deleter.
 struct PJRT_SerializedExecutable {
   const std::string bytes;
 };
@@ -30,7 +30,7 @@ struct ExecutableParts {
 std::string SerializeExecutable(std::string_view options,
                                 std::string_view program);
 
-// DATA_LOSS for bytes that SerializeExecutable did not make.
+// DATA_LOSS for bytes that were not written by SerializeExecutable.
 StatusOr<ExecutableParts> ParseExecutable(std::string_view bytes);
 
 }  // namespace ipu

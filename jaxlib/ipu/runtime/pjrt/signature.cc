@@ -40,7 +40,7 @@ constexpr uint32_t kMinorToMajor = 1;
 constexpr uint64_t kTuple = 13;  // PrimitiveType
 constexpr uint64_t kEntryComputation = 1;
 
-// Ids of instructions: parameters first, then the root.
+// Instruction ids: parameters first, then the root.
 uint64_t InstructionId(size_t index) { return index + 1; }
 
 std::string Shape(const TensorInfo& info) {
@@ -62,7 +62,8 @@ std::string Shape(const TensorInfo& info) {
   return proto;
 }
 
-// XLA's convention: one result stands alone, any other number in a tuple.
+// XLA's convention: a single result is not wrapped in a tuple, any other number
+// of results is.
 std::string ResultShape(const std::vector<TensorInfo>& results) {
   if (results.size() == 1) return Shape(results[0]);
   std::string proto;

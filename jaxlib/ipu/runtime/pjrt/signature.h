@@ -1,5 +1,6 @@
-// A program's signature as an HLO module: its parameters, and one opaque
-// instruction that makes its results of them. Row-major throughout.
+// A program's signature as an HLO module: its parameters and one opaque
+// custom call that computes its results from them. Layouts are row-major except
+// where the program states another order of dimensions.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_SIGNATURE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_SIGNATURE_H_
@@ -10,7 +11,7 @@
 
 namespace ipu {
 
-// A serialised HloModuleProtoWithConfig.
+// Returns a serialised HloModuleProtoWithConfig.
 std::string MakeSignature(const ProgramInfo& info);
 
 }  // namespace ipu

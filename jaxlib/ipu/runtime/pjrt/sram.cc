@@ -12,19 +12,19 @@
 namespace ipu {
 namespace {
 
-// As plan/default_layout.py has them; tests/ipu/test_sram.py holds the two
-// together.
+// The constants of plan/default_layout.py; tests/ipu/test_sram.py checks that
+// both sides agree.
 constexpr int64_t kSmallestBytes = 128;
 constexpr double kCoarser = 1.25;
 constexpr int64_t kCoarsest = 8;
 constexpr int64_t kWordBytes = 4;
 
-constexpr size_t kNamed = 5;  // residents that an error lists
+constexpr size_t kNamed = 5;  // residents listed in an error
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Fills `parts` with how many blocks each dimension is cut into; returns the
-// elements of the largest cell.
+// Sets parts[d] to the number of blocks that dimension d is cut into and
+// returns the number of elements of the largest cell.
 int64_t Cut(std::span<const int64_t> shape, int64_t tiles, int64_t grain,
             double worth, int64_t* parts) {
   if (shape.empty()) return 1;
@@ -81,7 +81,8 @@ constexpr char kWhatToDo[] =
 int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
                          int64_t data_path_bytes) {
   if (info.bytes == 0) return 0;
-  // As it lies in memory: outer dimensions first, complex numbers in pairs.
+  // The shape as it is in memory: outermost dimension first, complex numbers as
+  // pairs.
   std::vector<int64_t> shape = info.shape;
   for (size_t d = 0; d < info.minor_to_major.size(); ++d) {
     shape[shape.size() - 1 - d] = info.shape[info.minor_to_major[d]];
@@ -105,7 +106,7 @@ int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
   Cut(shape, tiles, grain, worth, parts.data());
   int64_t cell = 1;
   for (size_t d = 0; d < shape.size(); ++d) cell *= CeilDiv(shape[d], parts[d]);
-  // Blocks of the last dimension are whole words.
+  // Blocks of the last dimension are rounded up to whole words.
   const int64_t last = CeilDiv(shape.back(), parts.back());
   const int64_t word = std::max<int64_t>(1, kWordBytes / item);
   const int64_t whole = CeilDiv(last, word) * word;
@@ -144,7 +145,7 @@ Status Sram::Enter(const TensorInfo& info, Resident* resident) {
   if (excess > 0 && !overflows_) [[unlikely]] {
     return ResourceExhausted("out of memory: an array " + TypeText(info) +
                              " needs " + WithCommas(info.tile_bytes) +
-                             " bytes of the fullest tile's SRAM, " +
+                             " bytes of the fullest tile's SRAM, but only " +
                              WithCommas(bytes_per_tile_ - tile_bytes_) +
                              " of " + WithCommas(bytes_per_tile_) +
                              " are free on " + name_ + Largest({}) + kWhatToDo);
@@ -196,21 +197,21 @@ Status Sram::NoRoom(const std::string& program, const SramNeed& need,
                     int64_t excess,
                     std::span<const Resident* const> arguments) const {
   std::lock_guard lock(mutex_);
-  return ResourceExhausted(
-      "out of memory: program " + program + " needs " +
-      WithCommas(need.tile_bytes) +
-      " bytes of the fullest tile's SRAM beside its arguments, and with the "
-      "arrays that are on " +
-      name_ + " that is " + WithCommas(excess) + " more than the " +
-      WithCommas(bytes_per_tile_) + " that a tile has" + Largest(arguments) +
-      kWhatToDo);
+  return ResourceExhausted("out of memory: program " + program + " needs " +
+                           WithCommas(need.tile_bytes) +
+                           " bytes of the fullest tile's SRAM in addition to "
+                           "its arguments; with the "
+                           "arrays on " +
+                           name_ + " that is " + WithCommas(excess) +
+                           " more than the " + WithCommas(bytes_per_tile_) +
+                           " bytes of a tile" + Largest(arguments) + kWhatToDo);
 }
 
 void Sram::Warn(const std::string& what, int64_t excess) const {
   if (!warns_) return;
   std::fprintf(stderr,
                "%s: out of memory: %s takes the fullest tile %s bytes beyond "
-               "its SRAM of %s (debug.allowOutOfMemory is set)\n",
+               "its SRAM of %s bytes (debug.allowOutOfMemory is set)\n",
                name_.c_str(), what.c_str(), WithCommas(excess).c_str(),
                WithCommas(bytes_per_tile_).c_str());
 }
@@ -248,7 +249,7 @@ void Sram::Unlink(Resident* resident) {
   if (next != nullptr) next->previous_ = resident->previous_;
 }
 
-// Arrays of one type and shape are one entry.
+// Groups arrays of equal type and shape.
 std::string Sram::Largest(std::span<const Resident* const> without) const {
   struct Kind {
     int64_t count = 0;

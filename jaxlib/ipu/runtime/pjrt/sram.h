@@ -1,15 +1,15 @@
-// What lives in a device's SRAM between calls, and whether more has room.
+// Accounts for a device's SRAM between calls and decides whether more fits.
 //
-// Most arrays have the tile mapping that their shape and type give them
-// (plan/default_layout.py). All of these begin on the first tile, and no other
-// tile has more of any of them: sums of what arrays take there are those of the
-// fullest tile, without a look at the others. Of an array in the layout of a
-// program (array_layouts.h) the fullest tile counts, wherever that is, so with
-// such arrays the sum is a bound.
+// Most arrays have the default tile mapping, which their shape and type
+// determine (plan/default_layout.py). All of these mappings begin on tile 0 and
+// none puts more on any other tile, so the sum over arrays of what they take on
+// tile 0 is the use of the fullest tile, and no other tile has to be tracked.
+// An array that has a program's layout (array_layouts.h) counts with what its
+// own fullest tile holds, so with such arrays the sum is an upper bound.
 //
-// An array counts from the call that makes it, whether or not its contents are
-// there yet, until it is deleted or donated: whoever still looks at its
-// contents on the host looks at a copy, on a machine.
+// An array counts from the call that creates it, whether or not its contents
+// are ready, until it is deleted or donated. Host references do not keep it
+// counted: on hardware they would refer to a copy in host memory.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_SRAM_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_SRAM_H_
@@ -28,15 +28,15 @@ namespace ipu {
 struct Machine;
 class Sram;
 
-// What the fullest tile has of an array between programs, in bytes.
+// The bytes of an array on its fullest tile between programs.
 int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
                          int64_t data_path_bytes);
 
-// The same of an array that may have another layout than the default one.
+// The same for an array whose layout may not be the default one.
 int64_t TileBytes(const TensorInfo& info, const Machine& machine);
 
-// The part of a buffer in the account of a device's SRAM. It leaves when it is
-// destroyed.
+// The entry of a buffer in the account of a device's SRAM. Removes itself when
+// it is destroyed.
 class Resident {
  public:
   Resident() = default;
@@ -49,7 +49,7 @@ class Resident {
  private:
   friend class Sram;
 
-  // Null: counts nowhere. Changed under the lock.
+  // Null: not counted. Written only under the lock.
   std::atomic<Sram*> sram_ = nullptr;
   const TensorInfo* info_ = nullptr;
   int64_t tile_bytes_ = 0;
@@ -57,31 +57,32 @@ class Resident {
   Resident* next_ = nullptr;
 };
 
-// What a run of a program takes beside the arrays that it is called with.
+// The SRAM that a run of a program needs in addition to its arguments.
 struct SramNeed {
-  int64_t tile_bytes = 0;  // of the fullest tile, at its fullest moment
-  int64_t bytes = 0;       // of all tiles
+  int64_t tile_bytes = 0;  // on the fullest tile, at the peak
+  int64_t bytes = 0;       // over all tiles
   int64_t result_tile_bytes = 0;
   int64_t result_bytes = 0;
-  bool overflows = false;  // was compiled although it does not fit
+  bool overflows = false;  // compiled although it does not fit
 };
 
-// An array that moves to another layout before a run.
+// An argument that moves to another layout before a run.
 struct SramMove {
   Resident* resident;
-  int64_t tile_bytes;  // what the fullest tile has of it then
+  int64_t tile_bytes;  // on the fullest tile, in the new layout
 };
 
 class Sram {
  public:
-  // `name`: of the device.
+  // `name` is the device's, for messages.
   Sram(const Machine& machine, std::string name);
 
-  // A new array. Refused if it has no room: then nothing is counted.
-  // `info` must live as long as `resident` counts.
+  // Adds a new array. If it does not fit, fails and counts nothing. `info` must
+  // outlive the time that `resident` counts.
   Status Enter(const TensorInfo& info, Resident* resident);
 
-  // Counted for results that are not buffers yet; gives back what is left.
+  // Space reserved for results that are not buffers yet. The destructor returns
+  // the part that was not used.
   struct Room {
     ~Room();
     Sram* sram = nullptr;
@@ -89,16 +90,16 @@ class Sram {
     int64_t bytes = 0;
   };
 
-  // Before a run: whether it has room beside the arrays that are not among its
-  // arguments. The bytes by which the fullest tile is over its SRAM, if it is;
-  // then, unless it may overflow, nothing is counted. Otherwise arguments move
-  // as `moves` says, and `donated` leave as room for the results is taken.
+  // Called before a run: checks whether it fits beside the arrays that are not
+  // its arguments. Returns the bytes by which the fullest tile exceeds its
+  // SRAM, or 0. On an excess that is not allowed, counts nothing; otherwise
+  // applies `moves`, removes `donated` and reserves `results`.
   int64_t Admit(const SramNeed& need, std::span<const SramMove> moves,
                 std::span<Resident* const> donated, Room* results);
-  // One of the results: counted already.
+  // Adds a result, taking its space from `results`.
   void Enter(const TensorInfo& info, Resident* resident, Room* results);
 
-  // Of a program of which Admit returned `excess`.
+  // The error for a program for which Admit returned `excess`.
   Status NoRoom(const std::string& program, const SramNeed& need,
                 int64_t excess,
                 std::span<const Resident* const> arguments) const;
@@ -107,13 +108,14 @@ class Sram {
   struct Figures {
     int64_t in_use, peak, count, largest, limit, free;
   };
-  // Over all tiles. `free`: the largest array, spread evenly, that has room.
+  // Over all tiles. `free` is the size of the largest array, spread evenly,
+  // that fits.
   Figures figures() const;
 
  private:
   friend class Resident;
 
-  // Under the lock.
+  // These require the lock.
   void Count(int64_t tile_bytes, int64_t bytes);
   void Link(const TensorInfo& info, Resident* resident);
   void Unlink(Resident* resident);
@@ -136,7 +138,7 @@ class Sram {
 
 }  // namespace ipu
 
-// FullestTileBytes for tests, of an array in row-major order.
+// FullestTileBytes of a row-major array, for tests.
 extern "C" __attribute__((visibility("default"))) int64_t
 ipu_fullest_tile_bytes(int dtype, const int64_t* shape, size_t rank,
                        int64_t num_tiles, int64_t data_path_bytes);

@@ -1,6 +1,6 @@
-// What lives in SRAM between calls, and what is refused because of it. The
-// test's machine has four tiles of 1024 bytes; no array takes less than 128 of
-// a tile, so 32 floats lie on one.
+// What stays in SRAM between calls, and what is refused because of it. The
+// test's machine has four tiles of 1024 bytes. No array takes less than 128
+// bytes of a tile, so 32 floats are on a single tile.
 
 #include "jaxlib/ipu/runtime/pjrt/sram.h"
 
@@ -17,13 +17,13 @@ class SramTest : public PjrtTest {
  protected:
   Sram::Figures figures() { return device()->sram.figures(); }
 
-  // Puts `count` floats; the error's message if they are refused.
+  // Puts `count` floats and returns the error message if they are refused.
   std::string Refusal(int64_t count, std::unique_ptr<PJRT_Buffer>* buffer) {
     PJRT_Error* error = TryPut(Vector(count), buffer);
     return error == nullptr ? "" : Message(error);
   }
 
-  // Why the results of a call are not there.
+  // The error message of a call's results.
   std::string Refusal(PJRT_LoadedExecutable* executable, PJRT_Buffer* argument,
                       std::vector<int64_t> keep = {}) {
     Outcome outcome = Execute(executable, {argument}, std::move(keep));
@@ -35,7 +35,8 @@ class SramTest : public PjrtTest {
   }
 };
 
-// Takes `tile_bytes` of the fullest tile, its argument and result included.
+// A program whose fullest tile needs `tile_bytes`, including its argument and
+// result.
 FakeProgram Needing(int64_t tile_bytes, int64_t count) {
   FakeProgram program = Increment(count);
   program.info.peak_tile_bytes = tile_bytes;
@@ -58,12 +59,12 @@ TEST_F(SramTest, AnArrayTakesWhatItsLayoutSays) {
 
 TEST_F(SramTest, ArraysBeyondItAreRefused) {
   std::unique_ptr<PJRT_Buffer> x, y, z;
-  EXPECT_EQ(Refusal(4 * 200, &x), "");  // 800 bytes of each tile
+  EXPECT_EQ(Refusal(4 * 200, &x), "");  // 800 bytes on each tile
   const std::string message = Refusal(4 * 100, &y);
   EXPECT_TRUE(Says(message, "f32[400] needs 400 bytes")) << message;
   EXPECT_TRUE(Says(message, "224 of 1,024 are free")) << message;
   EXPECT_TRUE(Says(message, "1 x f32[800]: 800 bytes")) << message;
-  EXPECT_EQ(Refusal(4 * 56, &y), "");  // all that is left
+  EXPECT_EQ(Refusal(4 * 56, &y), "");  // the rest
   EXPECT_EQ(figures().free, 0);
   EXPECT_NE(Refusal(1, &z), "");
   x->Delete();
@@ -82,9 +83,9 @@ TEST_F(SramTest, WhatTheHostLooksAtDoesNotCountAfterItsDeletion) {
 }
 
 TEST_F(SramTest, ProgramsRunBesideWhatIsThere) {
-  auto executable = Load(Needing(500, 4 * 26));  // 104 and 104 of each tile
+  auto executable = Load(Needing(500, 4 * 26));  // 104 + 104 on each tile
   auto x = Put(Vector(4 * 26));
-  auto other = Put(Vector(4 * 130));  // 520 of each tile
+  auto other = Put(Vector(4 * 130));  // 520 on each tile
   EXPECT_EQ(Refusal(executable.get(), x.get()), "");
   auto more = Put({1, 2});
   const std::string message = Refusal(executable.get(), x.get());
@@ -95,7 +96,7 @@ TEST_F(SramTest, ProgramsRunBesideWhatIsThere) {
   EXPECT_EQ(figures().in_use, 4 * (104 + 520 + 2));
   more.reset();
   EXPECT_EQ(Refusal(executable.get(), x.get()), "");
-  EXPECT_EQ(figures().in_use, 4 * (104 + 520));  // its result is gone again
+  EXPECT_EQ(figures().in_use, 4 * (104 + 520));  // the result is released
 }
 
 TEST_F(SramTest, DonatedMemoryCountsOnce) {
@@ -106,7 +107,7 @@ TEST_F(SramTest, DonatedMemoryCountsOnce) {
   Outcome y = Execute(executable.get(), {x.get()});
   EXPECT_EQ(y.error, "");
   EXPECT_EQ(figures().in_use, 4 * 4 * 150);
-  // What the caller keeps needs room beside the result.
+  // An argument that the caller keeps needs space in addition to the result.
   const std::string kept =
       Refusal(executable.get(), y.results[0].get(), /*keep=*/{0});
   EXPECT_TRUE(Says(kept, "176 more than")) << kept;
@@ -114,7 +115,7 @@ TEST_F(SramTest, DonatedMemoryCountsOnce) {
 }
 
 TEST_F(SramTest, AnArgumentThatIsPassedTwiceIsThereOnce) {
-  FakeProgram program = Needing(900, 4 * 100);  // 400 of it for each argument
+  FakeProgram program = Needing(900, 4 * 100);  // 400 of that per argument
   program.info.arguments.push_back(program.info.arguments[0]);
   auto executable = Load(program);
   auto x = Put(Vector(4 * 100));
@@ -123,7 +124,7 @@ TEST_F(SramTest, AnArgumentThatIsPassedTwiceIsThereOnce) {
     return Get(outcome.results.at(0).get()).second;
   };
   EXPECT_EQ(refusal(), "");
-  auto other = Put(Vector(4 * 40));  // leaves 464 beside x
+  auto other = Put(Vector(4 * 40));  // leaves 464 in addition to x
   const std::string message = refusal();
   EXPECT_TRUE(Says(message, "needs 500 bytes")) << message;
 }
@@ -172,7 +173,8 @@ TEST_F(SramTest, WantOfHostMemoryIsAnError) {
     auto x = Put({1, 2, 3, 4});
     Outcome outcome = Execute(executable.get(), {x.get()});
     ASSERT_EQ(outcome.error, "");
-    EXPECT_TRUE(Says(Get(outcome.results[0].get()).second, "host has no"));
+    EXPECT_TRUE(
+        Says(Get(outcome.results[0].get()).second, "out of host memory"));
     EXPECT_EQ(Values(x.get()), (Vector{1, 2, 3, 4}));
   }
 }

@@ -1,4 +1,4 @@
-// The memory of a buffer: the host's, which stands for SRAM (sram.h).
+// The memory of a buffer: host memory, which models SRAM (sram.h).
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_STORAGE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_STORAGE_H_
@@ -10,8 +10,8 @@
 
 namespace ipu {
 
-// A block of memory that comes into being when it is first asked for: results
-// of queued work take no memory before the work runs.
+// A block of memory that is allocated on first use, so that results of queued
+// work take no memory before the work runs.
 class Storage {
  public:
   explicit Storage(size_t bytes) : bytes_(bytes) {}
@@ -21,12 +21,12 @@ class Storage {
 
   size_t bytes() const { return bytes_; }
 
-  // Null when there is no memory. From any thread.
+  // Returns null if out of memory. Thread-safe.
   void* data();
 
-  // A pinned storage is being read outside its device's queue: it must not be
-  // written to again. Pins are taken under the lock of the buffer that owns
-  // the storage.
+  // A pinned storage is being read outside its device's queue and must not be
+  // written to again. Pinning requires the lock of the buffer that owns the
+  // storage.
   void Pin() { pins_.fetch_add(1); }
   void Unpin() { pins_.fetch_sub(1); }
   bool IsPinned() const { return pins_.load() != 0; }

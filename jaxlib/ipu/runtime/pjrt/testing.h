@@ -1,5 +1,5 @@
-// For tests of the PJRT layer: a client on an engine whose programs are
-// functions, and the API's calls in fewer words.
+// Fixtures for tests of the PJRT layer: a client on a fake engine whose
+// programs are C++ functions, and short forms of the API's calls.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_TESTING_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_TESTING_H_
@@ -30,7 +30,7 @@ struct FakeProgram {
   RunFunction run;
 };
 
-// Programs by the bytes that stand for them.
+// Programs, keyed by the bytes that stand for them.
 using FakePrograms = std::map<std::string, FakeProgram>;
 
 class FakeEngine : public Engine {
@@ -81,7 +81,7 @@ inline FakeProgram Increment(int64_t count) {
   return program;
 }
 
-// Of a program that goes through the queue.
+// An estimated duration, in seconds, that makes a program go through the queue.
 inline constexpr double kLong = 1;
 
 class PjrtTest : public ::testing::Test {
@@ -97,7 +97,7 @@ class PjrtTest : public ::testing::Test {
 
   PJRT_Device* device(int i = 0) { return client_->devices[i]; }
 
-  // Puts `program` on a device.
+  // Loads `program` on a device.
   std::unique_ptr<PJRT_LoadedExecutable> Load(FakeProgram program,
                                               int device_index = 0) {
     const std::string key = "program" + std::to_string(programs_.size());
@@ -131,8 +131,8 @@ class PjrtTest : public ::testing::Test {
     return error;
   }
 
-  // The array's contents; waits for them. The failure's message instead when
-  // there is one.
+  // Waits for the array and returns its contents, or the error message if it
+  // failed.
   std::pair<std::vector<float>, std::string> Get(PJRT_Buffer* buffer) {
     std::vector<float> values(buffer->info->bytes / 4);
     PJRT_Buffer_ToHostBuffer_Args args = {};

@@ -2,13 +2,13 @@
 
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 
-// The bytes belong to the topology: there is nothing to free with them.
+// The bytes belong to the topology, so there is nothing to free.
 struct PJRT_SerializedTopology {};
 
 namespace ipu {
 namespace {
 
-// A topology is the client's, and goes with it.
+// The client owns the topology.
 PJRT_Error* Destroy(PJRT_TopologyDescription_Destroy_Args* args) {
   return nullptr;
 }

@@ -1,4 +1,5 @@
-// PJRT_TopologyDescription: what there is, without the means to run on it.
+// PJRT_TopologyDescription: the devices and their attributes, without the means
+// to run anything on them.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_TOPOLOGY_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_TOPOLOGY_H_
@@ -14,7 +15,7 @@ struct PJRT_TopologyDescription {
   std::string platform_version;
   std::vector<PJRT_DeviceDescription*> devices;  // owned by the client
   ipu::NamedValues attributes;
-  // Names the machine; JAX's compilation cache makes it part of its keys.
+  // Identifies the machine; part of JAX's compilation cache keys.
   std::string serialized;
 };
 

@@ -1,4 +1,4 @@
-// Contents of buffers on their way: from the host, to the host, between IPUs.
+// Transfers of buffer contents: from the host, to the host, between memories.
 
 #include <algorithm>
 #include <cstring>
@@ -19,13 +19,13 @@
 namespace ipu {
 namespace {
 
-// Copies up to this size take less time than handing them to another thread.
+// Copies of up to this size take less time than handing them to another thread.
 constexpr size_t kInlineCopyBytes = size_t{256} << 10;
 
-// What no memory has. Sums of it do not overflow.
+// More than any memory holds, but sums of it do not overflow.
 constexpr size_t kMostBytes = size_t{1} << 48;
 
-// The tensor that PJRT describes, or an error for one that cannot be.
+// The tensor that PJRT describes, or an error if it is unsupported.
 StatusOr<TensorInfo> MakeInfo(PJRT_Buffer_Type type, const int64_t* dims,
                               size_t num_dims) {
   TensorInfo info;
@@ -33,7 +33,7 @@ StatusOr<TensorInfo> MakeInfo(PJRT_Buffer_Type type, const int64_t* dims,
   info.shape.assign(dims, dims + num_dims);
   info.bytes = InfoOf(info.dtype).bytes;
   if (info.bytes == 0) {
-    return Unimplemented("an IPU has no arrays of PJRT element type " +
+    return Unimplemented("IPUs do not support arrays of PJRT element type " +
                          std::to_string(type));
   }
   for (int64_t size : info.shape) {
@@ -49,7 +49,7 @@ StatusOr<TensorInfo> MakeInfo(PJRT_Buffer_Type type, const int64_t* dims,
   return info;
 }
 
-// JAX names a memory or a device; neither means the first device.
+// JAX passes a memory or a device; if neither, the first device is meant.
 PJRT_Memory* MemoryOf(PJRT_Client* client, PJRT_Device* device,
                       PJRT_Memory* memory) {
   if (memory != nullptr) return memory;
@@ -71,12 +71,12 @@ std::vector<int64_t> DeviceStrides(const TensorInfo& info) {
   return strides;
 }
 
-// Takes over the order of dimensions that `layout` tells, unless it is the
-// usual one. Tiles are for matrix units of other machines.
+// Stores the dimension order of `layout` in `info`, unless it is row-major.
+// Tiled layouts exist for the matrix units of other machines and are refused.
 Status SetOrder(const PJRT_Buffer_MemoryLayout& layout, TensorInfo* info) {
   const size_t rank = info->shape.size();
   if (layout.tiled.num_tiles != 0) {
-    return Unimplemented("an IPU has no tiled layouts of arrays");
+    return Unimplemented("IPUs do not support tiled array layouts");
   }
   const std::span<const int64_t> order(layout.tiled.minor_to_major,
                                        layout.tiled.minor_to_major_size);
@@ -84,7 +84,7 @@ Status SetOrder(const PJRT_Buffer_MemoryLayout& layout, TensorInfo* info) {
   for (size_t i = 0; i < rank; ++i) usual[i] = rank - 1 - i;
   if (order.size() != rank ||
       !std::is_permutation(order.begin(), order.end(), usual.begin())) {
-    return InvalidArgument("a layout needs to order every dimension, once");
+    return InvalidArgument("a layout must list every dimension exactly once");
   }
   if (!std::equal(order.begin(), order.end(), usual.begin())) {
     info->minor_to_major.assign(order.begin(), order.end());
@@ -92,7 +92,7 @@ Status SetOrder(const PJRT_Buffer_MemoryLayout& layout, TensorInfo* info) {
   return Status();
 }
 
-// Byte strides of a host array in `layout`, the buffer's if there is none.
+// Byte strides of a host array in `layout`, or in the buffer's own if null.
 StatusOr<std::vector<int64_t>> HostStrides(
     const PJRT_Buffer_MemoryLayout* layout, const TensorInfo& info) {
   if (layout == nullptr) return DeviceStrides(info);
@@ -110,11 +110,12 @@ StatusOr<std::vector<int64_t>> HostStrides(
 }
 
 Status NoMemory(size_t bytes) {
-  return ResourceExhausted("the host has no memory for an array of " +
+  return ResourceExhausted("out of host memory for an array of " +
                            std::to_string(bytes) + " bytes");
 }
 
-// A buffer whose contents are there, or never will be; counted where it is.
+// Makes a buffer that is ready (its contents are set by the caller, or never)
+// and charges it to the memory it is in.
 StatusOr<std::unique_ptr<PJRT_Buffer>> MakeBuffer(PJRT_Memory* memory,
                                                   TensorInfo info,
                                                   StoragePtr storage) {
@@ -128,15 +129,16 @@ StatusOr<std::unique_ptr<PJRT_Buffer>> MakeBuffer(PJRT_Memory* memory,
   return buffer;
 }
 
-// Always copies, at once: JAX calls NumPy arrays immutable, but whoever holds
-// one may still write to it, and would change the array on the device.
+// Always copies, and before it returns: JAX treats NumPy arrays as immutable,
+// but code that holds one may still write to it, which would change the array
+// on the device.
 PJRT_Error* BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   StatusOr<TensorInfo> info = MakeInfo(args->type, args->dims, args->num_dims);
   IPU_PJRT_RETURN_IF_ERROR(info.status());
   const std::vector<int64_t> dense = DeviceStrides(*info);
   if (args->device_layout != nullptr) {
     if (args->device_layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled) {
-      return MakeError(Unimplemented("an IPU has no layouts by strides"));
+      return MakeError(Unimplemented("IPUs do not support strided layouts"));
     }
     IPU_PJRT_RETURN_IF_ERROR(SetOrder(*args->device_layout, &*info));
   }
@@ -167,8 +169,8 @@ PJRT_Error* BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   return nullptr;
 }
 
-// Reads `storage` when `ready` allows, off the queue: JAX calls this with the
-// interpreter's lock held, so nothing here may wait. The storage is pinned
+// Calls `read` on the storage once `ready` is set, without the queue: JAX calls
+// this with the GIL held, so nothing here may block. The storage stays pinned
 // until it has been read.
 PJRT_Event* ReadWhenReady(StoragePtr storage, const EventPtr& ready,
                           std::function<void(const void*)> read) {
@@ -184,7 +186,7 @@ PJRT_Event* ReadWhenReady(StoragePtr storage, const EventPtr& ready,
   };
   if (IsReady(ready)) {
     const Status status = finish(storage, StatusOfReady(ready));
-    storage.reset();  // before anybody acts on the event
+    storage.reset();  // before anyone can act on the event
     return MakeEvent(status.ok() ? nullptr : std::make_shared<Event>(status));
   }
   auto done = std::make_shared<Event>();
@@ -207,7 +209,8 @@ PJRT_Error* ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
   if (args->dst_size < info.bytes) {
     return MakeError(InvalidArgument(
         "PJRT_Buffer_ToHostBuffer: " + std::to_string(args->dst_size) +
-        " bytes are too few for " + std::to_string(info.bytes)));
+        " bytes are too few for an array of " + std::to_string(info.bytes) +
+        " bytes"));
   }
   StatusOr<std::vector<int64_t>> strides = HostStrides(args->host_layout, info);
   IPU_PJRT_RETURN_IF_ERROR(strides.status());
@@ -231,7 +234,7 @@ PJRT_Error* CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
     return MakeError(
         InvalidArgument("PJRT_Buffer_CopyRawToHost: " + std::to_string(size) +
                         " bytes from offset " + std::to_string(offset) +
-                        " lie outside a buffer of " + std::to_string(bytes)));
+                        " are outside a buffer of " + std::to_string(bytes)));
   }
   StoragePtr storage = args->buffer->GetPinned();
   if (storage == nullptr) return MakeError(DeletedError());
@@ -243,8 +246,9 @@ PJRT_Error* CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
   return nullptr;
 }
 
-// A copy from one memory to another. Runs in the source's queue, so
-// that it follows what makes the source and precedes what writes over it.
+// A copy from one memory to another. Runs in the source device's queue, so that
+// it follows the work that produces the source and precedes any that overwrites
+// it.
 class CopyTask : public Task {
  public:
   CopyTask(StoragePtr source, StoragePtr destination, EventPtr ready)

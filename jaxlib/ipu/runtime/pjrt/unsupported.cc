@@ -1,7 +1,7 @@
-// The slots of the table that the plugin refuses, each by its own name: no
-// slot is ever null, and whoever calls one reads what is missing.
+// The slots of the PJRT table that the plugin does not implement. Each returns
+// an error that names the function, so no slot is ever null.
 //
-// api_test.cc checks that these and the others together are all there are.
+// api_test.cc checks that every slot is filled.
 
 #include "jaxlib/ipu/runtime/pjrt/api.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"
@@ -14,16 +14,17 @@ namespace ipu {
   }
 
 void AddUnsupportedFunctions(PJRT_Api* api) {
-  // Compiling without devices.
+  // Ahead-of-time compilation without devices.
   IPU_REFUSE(PJRT_Compile);
   IPU_REFUSE(PJRT_TopologyDescription_Create);
   IPU_REFUSE(PJRT_TopologyDescription_Deserialize);
 
-  // Host memory that a device reads by itself: the model's is the host's.
+  // Host memory that the device accesses by DMA: the model's memory is the
+  // host's.
   IPU_REFUSE(PJRT_Client_DmaMap);
   IPU_REFUSE(PJRT_Client_DmaUnmap);
 
-  // Buffers that appear piece by piece, or later, or elsewhere.
+  // Buffers that are filled in pieces, later, or by another owner.
   IPU_REFUSE(PJRT_Client_CreateViewOfDeviceBuffer);
   IPU_REFUSE(PJRT_Client_CreateAliasBuffer);
   IPU_REFUSE(PJRT_Client_FulfillAliasBuffer);
@@ -40,7 +41,7 @@ void AddUnsupportedFunctions(PJRT_Api* api) {
   IPU_REFUSE(PJRT_Buffer_CopyRawToHostFuture);
   IPU_REFUSE(PJRT_Buffer_DonateWithControlDependency);
 
-  // Send and receive inside a program, and contexts of a call.
+  // Send and receive within a program, and execution contexts.
   IPU_REFUSE(PJRT_CopyToDeviceStream_Destroy);
   IPU_REFUSE(PJRT_CopyToDeviceStream_AddChunk);
   IPU_REFUSE(PJRT_CopyToDeviceStream_TotalBytes);
@@ -49,7 +50,7 @@ void AddUnsupportedFunctions(PJRT_Api* api) {
   IPU_REFUSE(PJRT_ExecuteContext_Create);
   IPU_REFUSE(PJRT_ExecuteContext_Destroy);
 
-  // Several processes, and tracking of what they do.
+  // Multiple processes, and tracking of their work.
   IPU_REFUSE(PJRT_Client_UpdateGlobalProcessInfo);
   IPU_REFUSE(PJRT_Device_PoisonExecution);
   IPU_REFUSE(PJRT_Device_CreateAsyncTrackingEvent);

@@ -1,4 +1,4 @@
-// Puts small programs together, for tests.
+// Builds small programs, for tests.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_BUILD_FOR_TESTS_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_BUILD_FOR_TESTS_H_
@@ -14,7 +14,8 @@
 
 namespace ipu::program {
 
-// A program on one tile. Tensors are named by their numbers.
+// A program with all tensors on one tile. Tensors are identified by their
+// indices.
 class Builder {
  public:
   Builder() {
@@ -38,7 +39,7 @@ class Builder {
     return t.root;
   }
 
-  // The mapping of a tensor that is all on the first tile.
+  // A mapping that puts a whole tensor on the first tile.
   uint32_t OneTile(const std::vector<int64_t>& shape) {
     const auto count = static_cast<int64_t>(Size(kI8, shape));
     program.mappings.push_back(
@@ -82,7 +83,7 @@ class Builder {
     return static_cast<uint32_t>(program.tensors.size() - 1);
   }
 
-  // A whole tensor to another of its shape.
+  // Moves a whole tensor to another one of its shape.
   Move Whole(uint32_t source, uint32_t destination) const {
     const std::vector<int64_t>& shape = program.tensors[source].shape;
     return {source, 0, Dense(shape), destination, 0, Dense(shape), shape};
@@ -90,7 +91,7 @@ class Builder {
   static Step CopyOf(std::vector<Move> moves) {
     return {Copy{std::move(moves), cost, 0}};
   }
-  // result = operand[index], of scalars out of a one-dimensional operand.
+  // result = operand[index], for scalars and a one-dimensional operand.
   static Step Pick(uint32_t operand, uint32_t index, uint32_t result) {
     Execute e;
     e.fields.value = DynamicSlice{{0}};
@@ -111,7 +112,7 @@ class Builder {
     return strides;
   }
 
-  // Of every step: 7 cycles, 16 bytes exchanged.
+  // Every step takes 7 cycles and exchanges 16 bytes.
   static constexpr Cost cost = {1, 2, 4, 16, 0};
 
   Program program;

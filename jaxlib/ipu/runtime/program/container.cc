@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "programs are little-endian and read without conversion");
 
-// The header's fields in their places, without padding between them.
+// The header as stored, without padding between the fields.
 struct Header {
   char magic[8];
   uint32_t version;
@@ -46,8 +46,8 @@ StatusOr<Contents> Read(std::span<const uint8_t> bytes) {
   Header header;
   if (bytes.size() < sizeof header) {
     return DataLoss("not an IPU program: " + std::to_string(bytes.size()) +
-                    " bytes are fewer than a header's " +
-                    std::to_string(sizeof header));
+                    " bytes are fewer than the " +
+                    std::to_string(sizeof header) + " of a header");
   }
   std::memcpy(&header, bytes.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
@@ -57,9 +57,9 @@ StatusOr<Contents> Read(std::span<const uint8_t> bytes) {
   if (header.version != kFormatVersion || header.fingerprint != kFingerprint) {
     return InvalidArgument(
         "IPU program of format " + std::to_string(header.version) +
-        " (schema " + Hex(header.fingerprint) + "), this engine knows format " +
-        std::to_string(kFormatVersion) + " (schema " + Hex(kFingerprint) +
-        "): compile it again");
+        " (schema " + Hex(header.fingerprint) +
+        "), but this engine supports format " + std::to_string(kFormatVersion) +
+        " (schema " + Hex(kFingerprint) + "): compile it again");
   }
   if (Crc32(bytes.subspan(kChecksummedFrom)) != header.crc) {
     return Corrupt("its checksum does not match");
@@ -77,10 +77,11 @@ StatusOr<Contents> Read(std::span<const uint8_t> bytes) {
   Reader reader(bytes.data() + sizeof header, header.program_bytes);
   try {
     if (!Decode(reader, contents.program)) {
-      return Corrupt("its records are cut or nested too deeply");
+      return Corrupt("its records are truncated or nested too deeply");
     }
-  } catch (const std::exception& e) {  // counts that no memory can hold
-    return Corrupt(std::string("its records cannot be held: ") + e.what());
+  } catch (const std::exception& e) {  // counts that exceed the memory
+    return Corrupt(std::string("its records do not fit into memory: ") +
+                   e.what());
   }
   if (reader.left() != 0) {
     return Corrupt(std::to_string(reader.left()) +

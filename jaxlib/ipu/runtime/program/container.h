@@ -1,5 +1,5 @@
-// Reads the file format that jaxlib/ipu/program/container.py writes and
-// describes.
+// Reads the file format of programs, which jaxlib/ipu/program/container.py
+// writes and describes.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_CONTAINER_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_CONTAINER_H_
@@ -14,12 +14,12 @@ namespace ipu::program {
 
 struct Contents {
   Program program;
-  std::span<const uint8_t> constants;  // points into the bytes that were read
+  std::span<const uint8_t> constants;  // points into the bytes passed to Read
 };
 
-// Checks the header and the checksum and decodes the records. What the records
-// say is for Validate (validate.h) to check. DATA_LOSS for bytes that are cut
-// or bent, INVALID_ARGUMENT for another format version.
+// Checks the header and the checksum and decodes the records, but does not
+// check their contents; that is for Validate (validate.h). DATA_LOSS for
+// truncated or corrupted bytes, INVALID_ARGUMENT for another format version.
 StatusOr<Contents> Read(std::span<const uint8_t> bytes);
 
 }  // namespace ipu::program

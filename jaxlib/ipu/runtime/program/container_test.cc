@@ -1,4 +1,4 @@
-// The reader: what it takes, and what it says of what it refuses.
+// The reader: what it accepts, and how it rejects everything else.
 
 #include "jaxlib/ipu/runtime/program/container.h"
 

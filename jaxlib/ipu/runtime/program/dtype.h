@@ -1,5 +1,4 @@
-// Element types, numbered as PJRT_Buffer_Type and jaxlib/ipu/dtypes.py number
-// them.
+// Element types, with the numbers of PJRT_Buffer_Type and jaxlib/ipu/dtypes.py.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_DTYPE_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_DTYPE_H_
@@ -22,7 +21,7 @@ enum DType : uint8_t {
   kF32 = 11,
   kF64 = 12,
   kBF16 = 13,
-  // Only callers know these: tensors hold their parts.
+  // Only in arguments and results: tensors hold real and imaginary parts.
   kC64 = 14,
   kC128 = 15,
 };
@@ -31,7 +30,7 @@ constexpr bool IsComplex(uint8_t dtype) {
   return dtype == kC64 || dtype == kC128;
 }
 
-// Bytes of one element; 0 for what is no element type.
+// Bytes of one element; 0 if `dtype` is not an element type.
 constexpr uint32_t ItemSize(uint8_t dtype) {
   switch (dtype) {
     case kBool:
@@ -56,8 +55,8 @@ constexpr uint32_t ItemSize(uint8_t dtype) {
   }
 }
 
-// Bytes of one element of a type that callers know: complex numbers, and those
-// of less than 8 bits, besides the above. 0 for what is none.
+// Bytes of one element of a type that arguments and results may have: those
+// above, complex types and types of less than 8 bits. 0 for any other.
 constexpr uint32_t HostItemSize(uint8_t dtype) {
   if (IsComplex(dtype)) return dtype == kC64 ? 8 : 16;
   if (dtype >= 16 && dtype <= 29 && dtype != 23) return 1;

@@ -1,4 +1,4 @@
-// Writes programs, for tests: what container.py does, for any records of the
+// Serialises programs, for tests: like container.py, but for any records of the
 // schema.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_ENCODE_FOR_TESTS_H_
@@ -43,13 +43,13 @@ class Encoder {
   std::vector<uint8_t> bytes;
 };
 
-// Puts the checksum of a program's bytes in its place.
+// Updates the checksum of a serialised program.
 inline void FixChecksum(std::vector<uint8_t>& bytes) {
   const uint32_t crc = Crc32(std::span(bytes).subspan(16));
   std::memcpy(&bytes[12], &crc, sizeof crc);
 }
 
-// The bytes of a program and its constants, as container.write makes them.
+// Serialises a program and its constants, as container.write does.
 inline std::vector<uint8_t> Encode(const Program& program,
                                    const std::vector<uint8_t>& constants = {}) {
   Encoder body;

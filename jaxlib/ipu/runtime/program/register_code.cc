@@ -7,7 +7,7 @@
 namespace ipu::program {
 namespace {
 
-// As isa.py packs them.
+// The encoding of isa.py.
 constexpr size_t kInstructionBytes = 16;
 static_assert(sizeof(Instruction) == kInstructionBytes);
 
@@ -19,7 +19,7 @@ const char* NameOf(RegisterType type) {
   return kRegisters[static_cast<uint8_t>(type)].name;
 }
 
-// What a type of a signature stands for.
+// The register type that an operand or result type of a signature refers to.
 RegisterType Resolve(uint8_t type, const Instruction& i) {
   if (type == kOwnType) return i.type;
   if (type == kSourceType) return TypeBefore(i);
@@ -46,7 +46,7 @@ Status Check(const std::vector<Instruction>& code, size_t at,
   const std::string name = "(opcode " + std::to_string(static_cast<int>(i.op)) +
                            ", " + NameOf(i.type) + ")";
   if ((signature.types >> static_cast<uint8_t>(i.type) & 1) == 0) {
-    return Malformed(at, name + " does not exist for its type");
+    return Malformed(at, name + " is not defined for its type");
   }
   if (i.op == Opcode::kLoad && i.imm >= num_operands) {
     return Malformed(at, name + " loads operand " + std::to_string(i.imm) +
@@ -70,7 +70,7 @@ Status Check(const std::vector<Instruction>& code, size_t at,
     const uint16_t value = i.values[k];
     if (value >= at) {
       return Malformed(at, name + " uses value " + std::to_string(value) +
-                               ", which is not there yet");
+                               ", which is not defined yet");
     }
     const RegisterType found = ResultType(code[value]);
     const RegisterType taken = Resolve(signature.operands[k], i);
@@ -121,7 +121,8 @@ StatusOr<RegisterCode> DecodeRegisterCode(const std::string& code,
   if (code.size() % kInstructionBytes != 0 || n > 65535) {
     return DataLoss(
         "malformed register program: " + std::to_string(code.size()) +
-        " bytes are no list of at most 65535 instructions of 16");
+        " bytes are not a list of at most 65535 instructions of "
+        "16 bytes");
   }
   RegisterCode program{std::vector<Instruction>(n), outputs};
   for (size_t at = 0; at < n; ++at) {

@@ -1,4 +1,4 @@
-// Register programs (isa.py) as a list of instructions, read and checked.
+// Decodes and checks register programs (isa.py).
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_CODE_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_CODE_H_
@@ -14,7 +14,7 @@
 
 namespace ipu::program {
 
-// How many values an instruction takes.
+// The number of values that an instruction reads.
 inline int NumOperands(Opcode op) {
   return kSignatures[static_cast<uint8_t>(op)].arity;
 }
@@ -25,7 +25,7 @@ struct Instruction {
   uint16_t values[3];  // a, b and c; not all of them are operands
   uint64_t imm;
 
-  // The numbers of the values that it takes.
+  // The indices of the values that the instruction reads.
   std::span<uint16_t> operands() {
     return {values, static_cast<size_t>(NumOperands(op))};
   }
@@ -34,7 +34,7 @@ struct Instruction {
   }
 };
 
-// Instruction i defines value i; `outputs` names the values that leave.
+// Instruction i defines value i. `outputs` are indices of values.
 struct RegisterCode {
   std::vector<Instruction> code;
   std::vector<uint16_t> outputs;
@@ -47,18 +47,18 @@ constexpr uint32_t RegisterBytes(RegisterType type) {
   return kRegisters[static_cast<uint8_t>(type)].bytes;
 }
 
-// The register type that elements of `dtype` are computed in.
+// The register type in which elements of `dtype` are computed.
 RegisterType RegisterTypeOf(uint8_t dtype);
 
-// What CONVERT and BITCAST take.
+// The operand type of a CONVERT or BITCAST.
 RegisterType TypeBefore(const Instruction& conversion);
 
 // The type of the value that the instruction defines.
 RegisterType ResultType(const Instruction& instruction);
 
-// Decodes and checks: every opcode is known, every operand names an earlier
-// value of the type that the instruction takes, every LOAD an operand below
-// `num_operands`, every IOTA a dimension below `rank`.
+// Decodes a program and checks it: every opcode is known; every operand is an
+// earlier value of the type that the instruction takes; every LOAD refers to an
+// operand below `num_operands`, every IOTA to a dimension below `rank`.
 StatusOr<RegisterCode> DecodeRegisterCode(const std::string& code,
                                           const std::vector<uint16_t>& outputs,
                                           size_t num_operands, size_t rank);

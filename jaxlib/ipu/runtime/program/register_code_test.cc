@@ -35,7 +35,7 @@ StatusOr<RegisterCode> Decode(std::initializer_list<Instruction> code,
   return DecodeRegisterCode(Encode(code), outputs, 2, 1);
 }
 
-// The opcodes that are left after Simplify.
+// The opcodes that remain after Simplify.
 std::vector<Opcode> Simplified(std::initializer_list<Instruction> code,
                                const std::vector<uint16_t>& outputs,
                                const std::vector<bool>& uniform = {false,
@@ -84,20 +84,20 @@ TEST(RegisterCode, RefusesMalformedCode) {
   ExpectRefused({Unary(kRotateLeft, 0)}, {0}, "unknown opcode 200");
   ExpectRefused({{Opcode::kConst, RegisterType{9}, 0, 0, 0, 0}}, {0},
                 "unknown type 9");
-  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 1)}, {1}, "not there yet");
-  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 9)}, {1}, "not there yet");
+  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 1)}, {1}, "not defined yet");
+  ExpectRefused({kLoad0, Binary(Opcode::kAdd, 0, 9)}, {1}, "not defined yet");
   ExpectRefused({kLoad0, {Opcode::kAdd, F32, 0, 0, 0, 0}}, {1},
                 "takes F32 but value 0 is U32");
-  ExpectRefused({kLoad0, Unary(Opcode::kExp, 0)}, {1}, "does not exist");
+  ExpectRefused({kLoad0, Unary(Opcode::kExp, 0)}, {1}, "is not defined");
   ExpectRefused(
       {{Opcode::kConst, F32, 0, 0, 0, 0}, {Opcode::kXor, F32, 0, 0, 0, 0}}, {1},
-      "does not exist");
+      "is not defined");
   ExpectRefused({{Opcode::kLoad, U32, 0, 0, 0, 2}}, {0}, "operand 2 of 2");
   ExpectRefused({{Opcode::kIota, U32, 0, 0, 0, 1}}, {0}, "dimension 1 of 1");
   ExpectRefused({kLoad0, {Opcode::kConvert, F32, 0, 17, 0, 0}}, {1},
                 "unknown type 17");
   ExpectRefused({kLoad0, {Opcode::kBitcast, I64, 0, 3, 0, 0}}, {1}, "width");
-  ExpectRefused({kLoad0, Unary(Opcode::kWrapI8, 0)}, {1}, "does not exist");
+  ExpectRefused({kLoad0, Unary(Opcode::kWrapI8, 0)}, {1}, "is not defined");
   ExpectRefused({kLoad0}, {1}, "output 0 is value 1 of 1");
   EXPECT_FALSE(DecodeRegisterCode("too short", {}, 0, 0).ok());
 }
@@ -127,7 +127,8 @@ TEST(Simplify, MakesRotations) {
             {5}),
         (std::vector<Opcode>{Opcode::kLoad, kRotateLeft}));
   }
-  // 13 + 20 bits are no rotation, shifts of two values neither.
+  // Not rotations: shifts by 13 and 20 bits, and shifts of two different
+  // values.
   EXPECT_EQ(Simplified(
                 {kLoad0, Constant(13), Constant(20), Binary(Opcode::kShl, 0, 1),
                  Binary(Opcode::kShrLogical, 0, 2), Binary(Opcode::kOr, 3, 4)},
@@ -163,13 +164,13 @@ TEST(Simplify, FusesArithmeticOfOneUse) {
                        {3})
                 .back(),
             kNegMulAdd);
-  // The product is wanted for itself, too.
+  // The product is also an output.
   EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 0, 1),
                         Binary(Opcode::kAdd, 0, 2)},
                        {3, 2})
                 .back(),
             Opcode::kAdd);
-  // It is the same for all elements: once is enough.
+  // The product is uniform, so it is computed only once and not fused.
   EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 1, 1),
                         Binary(Opcode::kAdd, 0, 2)},
                        {3}, {false, true})

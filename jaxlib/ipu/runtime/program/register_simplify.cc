@@ -44,13 +44,13 @@ class Simplifier {
     i = with;
   }
 
-  // One use less; what has none left no longer uses its operands either.
+  // Removes one use of a value. Without uses, it no longer uses its operands.
   void Drop(uint16_t value) {
     if (--uses_[value] > 0) return;
     for (uint16_t operand : code_[value].operands()) Drop(operand);
   }
 
-  // x << k | x >> (width - k), in any order, with + or ^ for |.
+  // x << k | x >> (width - k), with operands in any order and +, ^ or |.
   bool Rotate(Instruction& i) {
     if (IsFloat(i.type) ||
         (i.op != Opcode::kOr && i.op != Opcode::kXor && i.op != Opcode::kAdd)) {
@@ -87,8 +87,8 @@ class Simplifier {
     return code_[value].op == op && uses_[value] == 1;
   }
 
-  // Two additions, subtractions or multiplications as one. Nothing changes in
-  // how they round.
+  // Fuses two additions, subtractions or multiplications into one instruction,
+  // with the same roundings.
   void Fuse(Instruction& i) {
     if (i.type == RegisterType::kI64 || i.type == RegisterType::kU64) return;
     if (i.op == Opcode::kAdd) {
@@ -122,7 +122,7 @@ class Simplifier {
   std::vector<bool> uniform_;
 };
 
-// Keeps what the outputs need and renumbers it.
+// Removes values that no output depends on and renumbers the rest.
 void DropDeadCode(RegisterCode& program) {
   std::vector<Instruction>& code = program.code;
   std::vector<bool> live(code.size());
@@ -144,7 +144,7 @@ void DropDeadCode(RegisterCode& program) {
   for (uint16_t& value : program.outputs) value = renamed[value];
 }
 
-// The dtype that an instruction brings its operand to, 0 if none.
+// The dtype whose range an instruction reduces its operand to; 0 if none.
 uint8_t NarrowedTo(Opcode op) {
   switch (op) {
     case Opcode::kWrapI8:

@@ -1,4 +1,5 @@
-// Register programs made shorter, for machines that work on blocks of values.
+// Transformations of register programs for engines that work on blocks of
+// values.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_SIMPLIFY_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_SIMPLIFY_H_
@@ -10,19 +11,20 @@
 
 namespace ipu::program {
 
-// Makes super-instructions where one pass over the values replaces two, drops
-// what no output needs. Every output keeps its bits. `uniform[k]` says that
-// operand k is the same for all or for many elements: what is computed of such
-// values alone is left as it is, for it is computed as seldom.
+// Fuses instructions into super-instructions, each of which replaces two passes
+// over the values by one, and removes dead code. Outputs keep their bits.
+// `uniform[k]` means that operand k has the same value for all or for many
+// elements; what depends only on such values is not fused, because it is
+// hoisted.
 void Simplify(RegisterCode& code, const std::vector<bool>& uniform);
 
-// Which values are the same for all elements, given which operands are.
+// Which values are the same for all elements, given the operands that are.
 std::vector<bool> UniformValues(const RegisterCode& code,
                                 const std::vector<bool>& uniform);
 
-// An output that will be stored as the narrow type `dtype` needs no rounding or
-// wrapping to that type before: the store does it. `stored[j]` is output j's
-// dtype, 0 if it is not stored.
+// Removes roundings and wraps to the narrow type that an output is stored as,
+// since the store does them. `stored[j]` is the dtype of output j, 0 if it is
+// not stored.
 void LeaveRoundingToStores(RegisterCode& code,
                            const std::vector<uint8_t>& stored);
 

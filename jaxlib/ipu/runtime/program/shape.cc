@@ -23,7 +23,7 @@ int64_t Count(const std::vector<int64_t>& shape) {
 
 bool Inside(const std::vector<int64_t>& shape, int64_t offset,
             const std::vector<int64_t>& strides, int64_t size) {
-  // Kernels multiply strides before they know that no step is taken.
+  // Kernels multiply strides before checking whether there are any elements.
   for (int64_t stride : strides) {
     if (stride < -kMostElements || stride > kMostElements) return false;
   }
@@ -44,13 +44,13 @@ bool Inside(const std::vector<int64_t>& shape, int64_t offset,
 
 bool Apart(const std::vector<int64_t>& shape,
            const std::vector<int64_t>& strides) {
-  std::vector<std::pair<int64_t, int64_t>> iterators;  // strides and extents
+  std::vector<std::pair<int64_t, int64_t>> dims;  // strides and extents
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] > 1) iterators.emplace_back(std::abs(strides[d]), shape[d]);
+    if (shape[d] > 1) dims.emplace_back(std::abs(strides[d]), shape[d]);
   }
-  std::sort(iterators.begin(), iterators.end());
-  int64_t reach = 0;  // of an element inside of its root: no overflow
-  for (const auto& [stride, extent] : iterators) {
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;  // within the element's root, so it cannot overflow
+  for (const auto& [stride, extent] : dims) {
     if (stride <= reach) return false;
     reach += (extent - 1) * stride;
   }

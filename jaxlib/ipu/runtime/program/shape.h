@@ -1,4 +1,4 @@
-// Shapes and strided views, and whether they can be trusted.
+// Checks of shapes and strided views from untrusted programs.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_SHAPE_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_SHAPE_H_
@@ -11,31 +11,31 @@
 
 namespace ipu::program {
 
-// No tensor comes near these; sums of a few products of what stays below them
-// fit 64 bits.
+// Limits far above any tensor's size. Sums of a few products of smaller numbers
+// fit into 64 bits.
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 inline constexpr uint64_t kMostBytes = uint64_t{1} << 48;
 
-// No valid shape has more dimensions.
+// The maximum rank of a valid shape.
 inline constexpr size_t kHighestRank = 64;
 
-// The number of elements of a shape; -1 if it is no shape.
+// The number of elements of a shape, or -1 if the shape is invalid.
 int64_t Count(const std::vector<int64_t>& shape);
 
-// Whether all of a view lies in [0, size).
+// Whether all elements of a view are in [0, size).
 bool Inside(const std::vector<int64_t>& shape, int64_t offset,
             const std::vector<int64_t>& strides, int64_t size);
 
-// Whether different indices are different elements, by strides that nest.
+// Whether different indices are known to be different elements, because each
+// stride exceeds the reach of all smaller ones.
 bool Apart(const std::vector<int64_t>& shape,
            const std::vector<int64_t>& strides);
 
-// Whether the strides are those of row-major order without gaps.
+// Whether the strides are dense and row-major.
 bool Dense(const std::vector<int64_t>& shape,
            const std::vector<int64_t>& strides);
 
-// The bytes of a tensor's elements, laid out densely. Only for tensors of valid
-// shape and type.
+// The bytes of a tensor when stored densely. Requires a valid shape and type.
 int64_t Bytes(const Tensor& tensor);
 
 }  // namespace ipu::program

@@ -1,9 +1,9 @@
-// Checks a decoded program before an engine trusts it.
+// Validates a decoded program before an engine trusts it.
 //
-// After Validate an engine may follow every index and every view in the
-// program without looking: they exist, and every element that a tensor, an
-// access or a move can reach lies inside its storage. What only a codelet can
-// judge (its fields, what its operands must be) its factory checks.
+// Takes untrusted records. After success, an engine may follow every index and
+// view in the program without checks: all records exist, and every element that
+// a tensor, an access or a move can reach is within its storage. Fields that
+// only a codelet can interpret are checked by its factory instead.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_H_
@@ -15,7 +15,8 @@
 
 namespace ipu::program {
 
-// DATA_LOSS that names the first record found wrong and the value in it.
+// DATA_LOSS for the first invalid record; the message has the value in
+// question.
 Status Validate(const Program& program, size_t constants_bytes);
 
 }  // namespace ipu::program

@@ -14,7 +14,7 @@
 
 namespace ipu::program {
 
-// DATA_LOSS with a message of words and numbers.
+// DATA_LOSS with a message concatenated from strings and numbers.
 template <typename... Parts>
 Status Corrupt(const Parts&... parts) {
   std::string message = "corrupt IPU program: ";
@@ -32,15 +32,15 @@ Status Corrupt(const Parts&... parts) {
 inline Status CheckCost(const Cost& cost) {
   for (double c : {cost.compute_cycles, cost.exchange_cycles, cost.sync_cycles,
                    cost.exchange_bytes, cost.flops}) {
-    if (!std::isfinite(c) || c < 0) return Corrupt("a step that costs ", c);
+    if (!std::isfinite(c) || c < 0) return Corrupt("a step has cost ", c);
   }
   return Status();
 }
 
-// Tensors, where they are stored, and what is donated.
+// Checks tensors, their storage, and donations.
 Status ValidateTensors(const Program& program, size_t constants_bytes);
 
-// Steps, of a program whose tensors are valid.
+// Checks steps. The tensors must be valid.
 Status ValidateSteps(const Program& program);
 
 }  // namespace ipu::program

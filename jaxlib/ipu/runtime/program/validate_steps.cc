@@ -12,13 +12,15 @@
 namespace ipu::program {
 namespace {
 
-// Gather, scatter and the dynamic slices stand last in the union.
+// Codelets from Gather on in the union (those with run-time indices, sorts and
+// linear algebra) access dimensions that are not in their iteration space.
 constexpr size_t kFirstIndexedCodelet = 4;
 static_assert(std::is_same_v<std::variant_alternative_t<
                                  kFirstIndexedCodelet, decltype(Fields::value)>,
                              Gather>);
 
-// More than any run lasts; what it costs is still a number.
+// More iterations than any run can do, but few enough for their total cost to
+// be finite.
 constexpr uint64_t kMostTrips = uint64_t{1} << 62;
 
 class StepValidator {
@@ -30,14 +32,14 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckSteps(p_.steps));
     for (size_t j = 0; j < written_.size(); ++j) {
       if (!written_[j] && Count(p_.tensors[p_.results[j]].shape) != 0) {
-        return Corrupt("no step is sure to write result ", j);
+        return Corrupt("no step is certain to write result ", j);
       }
     }
     return Status();
   }
 
  private:
-  // The decoder has bounded how deeply steps are nested.
+  // Recursion is safe: the decoder limits the nesting depth.
   Status CheckSteps(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
       IPU_RETURN_IF_ERROR(
@@ -46,9 +48,9 @@ class StepValidator {
     return Status();
   }
 
-  // What a step writes is a root of the arena or a result: constants serve all
-  // runs, and arguments are the caller's. A map may write to views of them that
-  // have no element twice.
+  // Steps may write to roots in the arena and to results, but not to constants,
+  // which all runs share, or arguments, which belong to the caller. A Map may
+  // also write to views of such roots in which no element occurs twice.
   Status CheckWrites(uint32_t tensor, bool parts = false) {
     const uint32_t root = p_.tensors[tensor].root;
     if (root != tensor && !(parts && Apart(p_.tensors[tensor].shape,
@@ -71,9 +73,9 @@ class StepValidator {
   Status CheckStep(const Execute& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
-    if (Count(s.shape) < 0) return Corrupt("a compute set without valid shape");
+    if (Count(s.shape) < 0) return Corrupt("a compute set has no valid shape");
     if (s.partition >= p_.mappings.size()) {
-      return Corrupt("a compute set names the partition ", s.partition, " of ",
+      return Corrupt("a compute set refers to partition ", s.partition, " of ",
                      p_.mappings.size());
     }
     const bool empty = Count(s.shape) == 0;
@@ -88,17 +90,17 @@ class StepValidator {
     return Status();
   }
 
-  // An access is touched unless a dimension it walks has no extent; a result
-  // of a reduction over nothing is written all the same.
+  // Checks an access, unless it is untouched because one of its dimensions has
+  // extent 0. Results of a reduction over no elements are still written.
   Status CheckAccess(const Execute& s, const Access& a, bool untouched) {
     if (a.tensor >= p_.tensors.size()) {
-      return Corrupt("a compute set names the tensor ", a.tensor, " of ",
+      return Corrupt("a compute set refers to tensor ", a.tensor, " of ",
                      p_.tensors.size());
     }
     const Tensor& t = p_.tensors[a.tensor];
     if (a.dims.size() != s.shape.size()) {
       return Corrupt("a compute set of ", s.shape.size(),
-                     " dimensions iterators tensor ", a.tensor, " in ",
+                     " dimensions accesses tensor ", a.tensor, " along ",
                      a.dims.size());
     }
     std::vector<int64_t> last(t.shape.size(), 0);
@@ -106,7 +108,7 @@ class StepValidator {
     for (size_t d = 0; d < a.dims.size(); ++d) {
       const int32_t k = a.dims[d];
       if (k < -1 || k >= static_cast<int32_t>(t.shape.size())) {
-        return Corrupt("a compute set iterators dimension ", k, " of tensor ",
+        return Corrupt("a compute set accesses dimension ", k, " of tensor ",
                        a.tensor, ", which has ", t.shape.size());
       }
       if (k < 0) continue;
@@ -115,8 +117,9 @@ class StepValidator {
       walked[k] = true;
     }
     if (untouched) return Status();
-    // Along other dimensions an access stays at index 0, or a codelet
-    // that takes indices walks them itself, and checks that itself.
+    // Along all other dimensions the access stays at index 0, except in
+    // codelets from kFirstIndexedCodelet on, which check these dimensions
+    // themselves.
     const bool indexed = s.fields.value.index() >= kFirstIndexedCodelet;
     for (size_t k = 0; k < last.size(); ++k) {
       if (last[k] >= t.shape[k] && (walked[k] || !indexed)) {
@@ -133,8 +136,8 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     for (const Move& m : s.moves) {
       if (m.source >= p_.tensors.size() || m.destination >= p_.tensors.size()) {
-        return Corrupt("a move from tensor ", m.source, " to ", m.destination,
-                       " of ", p_.tensors.size());
+        return Corrupt("a move refers to tensors ", m.source, " and ",
+                       m.destination, " of ", p_.tensors.size());
       }
       const Tensor& from = p_.tensors[m.source];
       const Tensor& to = p_.tensors[m.destination];
@@ -146,7 +149,7 @@ class StepValidator {
       if (Count(m.shape) < 0 || m.source_strides.size() != m.shape.size() ||
           m.destination_strides.size() != m.shape.size()) {
         return Corrupt("a move from tensor ", m.source, " to ", m.destination,
-                       " without valid shape");
+                       " has no valid shape");
       }
       if (!Inside(m.shape, m.source_offset, m.source_strides,
                   Count(from.shape)) ||
@@ -155,8 +158,8 @@ class StepValidator {
         return Corrupt("a move from tensor ", m.source, " to ", m.destination,
                        " reaches outside of one of them");
       }
-      // A placed tensor has no storage of its own; a move of nothing writes
-      // nothing.
+      // Nothing is written to a placed tensor, which has no storage of its own,
+      // or by a move of no elements.
       if (to.root != m.destination || Count(m.shape) == 0) continue;
       IPU_RETURN_IF_ERROR(CheckWrites(m.destination));
     }
@@ -165,7 +168,7 @@ class StepValidator {
 
   Status CheckStep(const HostCopy& s) {
     if (s.tensor >= p_.tensors.size()) {
-      return Corrupt("a host copy names the tensor ", s.tensor, " of ",
+      return Corrupt("a host copy refers to tensor ", s.tensor, " of ",
                      p_.tensors.size());
     }
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
@@ -187,25 +190,26 @@ class StepValidator {
     for (size_t j = 0; j < s.aliases.size(); ++j) {
       const int32_t i = s.aliases[j];
       if (i < -1 || i >= static_cast<int32_t>(s.operands.size())) {
-        return Corrupt("a host callback writes over operand ", i, " of ",
+        return Corrupt("a host callback overwrites operand ", i, " of ",
                        s.operands.size());
       }
       if (i >= 0 && Bytes(p_.tensors[s.operands[i].tensor]) !=
                         Bytes(p_.tensors[s.results[j].tensor])) {
         return Corrupt("a host callback writes result ", j, " over operand ", i,
-                       ", which is of another size");
+                       ", which has a different size");
       }
     }
     return Status();
   }
 
-  // A root as the host sees it: with its dimensions in some order, but for the
-  // last one of complex numbers' parts.
+  // Checks a root in the form that the host sees: with permuted dimensions,
+  // except for the last one of complex numbers, which holds their parts.
   Status CheckArray(const HostArray& a) {
     if (a.tensor >= p_.tensors.size() ||
         p_.tensors[a.tensor].root != a.tensor) {
       return Corrupt("a host callback streams tensor ", a.tensor, " of ",
-                     p_.tensors.size(), ", or one that is no root");
+                     p_.tensors.size(),
+                     ", which does not exist or is not a root");
     }
     const Tensor& t = p_.tensors[a.tensor];
     const size_t inner = IsComplex(a.dtype) ? 1 : 0;
@@ -219,7 +223,7 @@ class StepValidator {
     if (!std::is_permutation(order.begin(), order.end(), a.dims.begin(),
                              a.dims.end())) {
       return Corrupt("a host callback sees tensor ", a.tensor,
-                     " with other dimensions than it has");
+                     " with dimensions that it does not have");
     }
     return Status();
   }
@@ -242,7 +246,7 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckSteps(s.condition));
     const std::vector<bool> before = written_;
     IPU_RETURN_IF_ERROR(CheckSteps(s.body));
-    written_ = before;  // it may not run at all
+    written_ = before;  // the body may not run at all
     return Status();
   }
 
@@ -267,7 +271,7 @@ class StepValidator {
   Status CheckScalar(uint32_t tensor, const char* step,
                      std::initializer_list<DType> allowed) {
     if (tensor >= p_.tensors.size()) {
-      return Corrupt("a ", step, " tests the tensor ", tensor, " of ",
+      return Corrupt("a ", step, " tests tensor ", tensor, " of ",
                      p_.tensors.size());
     }
     const Tensor& t = p_.tensors[tensor];
@@ -281,12 +285,12 @@ class StepValidator {
 
   Status CheckLocation(uint32_t location) {
     if (location < p_.locations.size()) return Status();
-    return Corrupt("a step names the location ", location, " of ",
+    return Corrupt("a step refers to location ", location, " of ",
                    p_.locations.size());
   }
 
   const Program& p_;
-  std::vector<bool> written_;  // results, by the steps so far
+  std::vector<bool> written_;  // results that the steps so far surely write
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace ipu::program {
 namespace {
 
-// Of all machines; far more than any has.
+// The limit for all machines together; far more than exist.
 constexpr int64_t kMostTiles = int64_t{1} << 24;
 
 class TensorValidator {
@@ -21,7 +21,7 @@ class TensorValidator {
 
   Status Check() {
     if (p_.arena_bytes > kMostBytes) {
-      return Corrupt("an arena of ", p_.arena_bytes, " bytes");
+      return Corrupt("an arena of ", p_.arena_bytes, " bytes is too large");
     }
     IPU_RETURN_IF_ERROR(CheckFigures());
     for (size_t i = 0; i < p_.mappings.size(); ++i) {
@@ -46,7 +46,7 @@ class TensorValidator {
   }
 
  private:
-  // The machine, and what the program says it needs of it.
+  // Checks the machine and the program's requirements.
   Status CheckFigures() {
     const Target& target = p_.target;
     if (target.num_tiles == 0 || target.num_tiles > kMostTiles ||
@@ -79,7 +79,8 @@ class TensorValidator {
     return Status();
   }
 
-  // What no tensor is needed for: parts that are there, on tiles that are.
+  // Checks everything about a mapping that involves no tensor: its parts must
+  // be valid and on existing tiles.
   Status CheckMapping(size_t i) {
     const Mapping& m = p_.mappings[i];
     const auto within = [](int64_t x, int64_t least, int64_t most) {
@@ -106,11 +107,11 @@ class TensorValidator {
       valid = valid && last < p_.target.num_tiles;
     }
     if (valid && last < p_.target.num_tiles) return Status();
-    return Corrupt("mapping ", i, " is none, or uses tiles beyond the ",
+    return Corrupt("mapping ", i, " is invalid or uses tiles beyond the ",
                    p_.target.num_tiles, " of the machine");
   }
 
-  // What needs no other tensor.
+  // Checks everything about a tensor that involves no other tensor.
   Status CheckShape(size_t i) {
     const Tensor& t = p_.tensors[i];
     if (ItemSize(t.dtype) == 0) {
@@ -124,7 +125,7 @@ class TensorValidator {
                      t.strides.size(), " strides");
     }
     if (t.mapping >= p_.mappings.size()) {
-      return Corrupt("tensor ", i, " names the mapping ", t.mapping, " of ",
+      return Corrupt("tensor ", i, " refers to mapping ", t.mapping, " of ",
                      p_.mappings.size());
     }
     if (Count(p_.mappings[t.mapping].extents) != Count(t.shape)) {
@@ -133,31 +134,31 @@ class TensorValidator {
                      Count(p_.mappings[t.mapping].extents));
     }
     if (t.root >= p_.tensors.size() || p_.tensors[t.root].root != t.root) {
-      return Corrupt("tensor ", i, " names the root ", t.root,
-                     ", which is none");
+      return Corrupt("tensor ", i, " refers to root ", t.root,
+                     ", which is not a root");
     }
     return Status();
   }
 
-  // The arguments or the results.
+  // Checks the arguments or the results.
   Status CheckEnds(const std::vector<uint32_t>& ends, Space space,
                    const char* name) {
     for (size_t i = 0; i < ends.size(); ++i) {
       if (ends[i] >= p_.tensors.size()) {
-        return Corrupt(name, " ", i, " names the tensor ", ends[i], " of ",
+        return Corrupt(name, " ", i, " refers to tensor ", ends[i], " of ",
                        p_.tensors.size());
       }
       const Tensor& t = p_.tensors[ends[i]];
       if (t.root != ends[i] || t.space != static_cast<uint8_t>(space) ||
           t.address != i) {
-        return Corrupt("tensor ", ends[i], " stands for ", name, " ", i,
+        return Corrupt("tensor ", ends[i], " is named as ", name, " ", i,
                        " but is not stored there");
       }
     }
     return Status();
   }
 
-  // The caller's buffer has as many bytes as the tensor.
+  // The caller's buffer must have as many bytes as the tensor.
   Status CheckHostType(const HostType& type) {
     const auto& ends = type.is_result ? p_.results : p_.arguments;
     const char* name = type.is_result ? "result " : "argument ";
@@ -168,8 +169,8 @@ class TensorValidator {
     const int64_t bytes = Bytes(p_.tensors[ends[type.number]]);
     if (count < 0 || count * int64_t{HostItemSize(type.dtype)} != bytes) {
       return Corrupt(name, type.number, " has ", bytes,
-                     " bytes, its host type ", type.dtype, " of ", count,
-                     " elements has not");
+                     " bytes, unlike its host type ", type.dtype, " of ", count,
+                     " elements");
     }
     std::vector<int64_t> order(type.shape.size());
     std::iota(order.begin(), order.end(), 0);
@@ -177,7 +178,7 @@ class TensorValidator {
         !std::is_permutation(order.begin(), order.end(),
                              type.minor_to_major.begin(),
                              type.minor_to_major.end())) {
-      return Corrupt(name, type.number, " orders other dimensions than it has");
+      return Corrupt(name, type.number, " has a layout of other dimensions");
     }
     return Status();
   }
@@ -251,8 +252,8 @@ class TensorValidator {
     const Tensor& t = p_.tensors[i];
     const Tensor& root = p_.tensors[t.root];
     if (t.dtype != root.dtype) {
-      return Corrupt("tensor ", i, " has the element type ", t.dtype,
-                     ", its root ", root.dtype);
+      return Corrupt("tensor ", i, " has element type ", t.dtype,
+                     ", but its root has ", root.dtype);
     }
     if (!Inside(t.shape, t.offset, t.strides, Count(root.shape))) {
       return Corrupt("tensor ", i, " reaches outside of its root ", t.root);

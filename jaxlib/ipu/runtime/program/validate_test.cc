@@ -1,4 +1,4 @@
-// What the validator refuses, one wrong thing at a time.
+// What the validator rejects, one error at a time.
 
 #include "jaxlib/ipu/runtime/program/validate.h"
 
@@ -12,7 +12,7 @@ namespace ipu::program {
 namespace {
 
 // Tensors: 0 argument f32[4,6], 1 result f32[4,6], 2 temporary i32[],
-// 3 constant i32[8], 4 temporary bool[], 5 placed: 0 transposed.
+// 3 constant i32[8], 4 temporary bool[], 5 placed: transposed view of 0.
 Builder Example() {
   Builder b;
   const uint32_t x = b.Argument(kF32, {4, 6});
@@ -182,7 +182,7 @@ TEST(Validate, HostCallbacks) {
   EXPECT_TRUE(refused([](auto& s) { s.operands[1].dtype = kC64; }));
   EXPECT_TRUE(refused([](auto& s) { s.aliases = {}; }));
   EXPECT_TRUE(refused([](auto& s) { s.aliases = {2}; }));
-  EXPECT_TRUE(refused([](auto& s) { s.aliases = {1}; }));  // of another size
+  EXPECT_TRUE(refused([](auto& s) { s.aliases = {1}; }));  // a different size
   EXPECT_FALSE(refused([](auto& s) { s.aliases = {-1}; }));
   EXPECT_TRUE(refused([](auto& s) { s.location = 99; }));
 }
@@ -205,7 +205,7 @@ TEST(Validate, Mappings) {
     return Refused([&](Program& p) { change(p.mappings[1]); });
   };
   const auto cut = [](Mapping& m) {
-    m = {0, {4, 6}, {2, 6}, {2, 0}, {2}, {1}};  // of four tiles
+    m = {0, {4, 6}, {2, 6}, {2, 0}, {2}, {1}};  // uses four tiles
   };
   EXPECT_FALSE(refused(cut));
   EXPECT_TRUE(refused([&](Mapping& m) { cut(m), m.base = 1; }));
@@ -243,7 +243,7 @@ TEST(Validate, WhatIsWrittenMayBeWritten) {
   for (const uint32_t tensor : {0u, 3u, 5u}) {
     EXPECT_TRUE(Refused(
         [=](Program& p) { StepOf<Execute>(p, 1).results[0].tensor = tensor; }));
-    if (tensor != 5) {  // an exchange brings a view to its tiles
+    if (tensor != 5) {  // exchanges may place views
       EXPECT_TRUE(Refused([=](Program& p) {
         Builder b = Example();
         p.steps.push_back(Builder::CopyOf({b.Whole(tensor, tensor)}));

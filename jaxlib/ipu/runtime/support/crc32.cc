@@ -1,4 +1,4 @@
-// Slicing by eight: eight tables let one step take eight bytes at once
+// Uses slicing by eight: eight tables let each step process eight bytes
 // (M. Kounavis and F. Berry, "A systematic approach to building high
 // performance, software-based, CRC generators", ISCC 2005).
 
@@ -10,11 +10,11 @@
 namespace ipu {
 namespace {
 
-constexpr uint32_t kPolynomial = 0xEDB88320;  // bits reversed
+constexpr uint32_t kPolynomial = 0xEDB88320;  // bit-reversed
 
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
-// tables[k][b]: what byte b does to the checksum when k bytes follow it.
+// tables[k][b] is the effect of byte b on the checksum when k bytes follow it.
 constexpr Tables MakeTables() {
   Tables tables{};
   for (uint32_t b = 0; b < 256; ++b) {

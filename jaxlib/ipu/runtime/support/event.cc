@@ -15,7 +15,7 @@ bool Event::Set(Status status) {
     changed_.notify_all();
   }
   if (callbacks.empty()) return true;
-  // A callback may drop the last reference to this event: keep the status.
+  // Copy the status: a callback may drop the last reference to this event.
   const Status outcome = status_;
   for (Callback& callback : callbacks) callback(outcome);
   return true;

@@ -1,8 +1,9 @@
-// A value that becomes known once: "this work is done, with this status".
+// A one-shot completion event that carries a Status.
 //
-// Set by the thread that does the work, watched from any thread. Callbacks run
-// outside the lock, on the thread that calls Set (or at once when the event is
-// ready already), because they may destroy the event or anything else.
+// It is set by the thread that does the work and may be watched from any
+// thread. Callbacks run outside the lock, on the thread that calls Set (or
+// immediately if the event is already ready), because they may destroy the
+// event or anything else.
 
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_EVENT_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_EVENT_H_
@@ -23,20 +24,20 @@ class Event {
   using Callback = std::function<void(const Status&)>;
 
   Event() = default;
-  // An event that is ready from the start.
+  // An event that is already ready.
   explicit Event(Status status) : ready_(true), status_(std::move(status)) {}
 
   bool IsReady() const { return ready_.load(std::memory_order_acquire); }
 
-  // The outcome. Only to be asked of a ready event.
+  // The outcome. Requires IsReady().
   const Status& status() const { return status_; }
 
-  // The first call decides; later ones are ignored and return false.
+  // Only the first call has an effect; later ones return false.
   bool Set(Status status);
 
   void OnReady(Callback callback);
 
-  // Blocks. Not to be called by whoever holds a lock that the work may need.
+  // Blocks. The caller must not hold a lock that the work may need.
   const Status& Wait() const;
 
  private:
@@ -47,7 +48,7 @@ class Event {
   std::vector<Callback> callbacks_;
 };
 
-// Null stands for "ready, without error": what most buffers are at rest.
+// Null means "ready, without error", the state of most buffers.
 using EventPtr = std::shared_ptr<Event>;
 
 inline bool IsReady(const EventPtr& event) {

@@ -9,8 +9,8 @@ namespace {
 
 std::atomic<uint32_t> generation{0};
 
-// Registered when the library is loaded: the handler must be there before the
-// first fork, whoever makes it.
+// Registered when the library is loaded, so that the handler exists before the
+// first fork.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, +[] { generation.fetch_add(1); });
 
@@ -24,8 +24,8 @@ Status CheckNotForked(uint32_t expected) {
   }
   return Status(
       Code::kFailedPrecondition,
-      "this process was forked after JAX had opened the IPU, and the threads "
-      "that serve it did not follow. Start the child with the "
+      "this process was forked after JAX had opened the IPU, and the IPU's "
+      "threads do not exist in the child. Start the child with the "
       "multiprocessing start method 'spawn', or use JAX only in the child.");
 }
 

@@ -1,8 +1,8 @@
-// Knows whether this process is the child of a fork that did not exec.
+// Detects that this process is the child of a fork without exec.
 //
-// Threads do not survive a fork: work that is handed to a queue in the child
-// would wait for ever, and a lock may be held by a thread that is gone. Whoever
-// needs threads asks here first and fails with a message instead.
+// Threads do not survive a fork: in the child, queued work would wait forever,
+// and locks may be held by threads that no longer exist. Code that needs
+// threads checks first and fails with a message instead.
 
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_FORK_GUARD_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_FORK_GUARD_H_
@@ -13,11 +13,11 @@
 
 namespace ipu {
 
-// How many forks lie between this process and the one that loaded the library.
-// Objects that own threads remember it, and compare.
+// The number of forks between this process and the one that loaded the library.
+// Objects that own threads store it and compare.
 uint32_t ForkGeneration();
 
-// FAILED_PRECONDITION when the process was forked after `generation`.
+// FAILED_PRECONDITION if the process was forked after `generation` was read.
 Status CheckNotForked(uint32_t generation);
 
 }  // namespace ipu

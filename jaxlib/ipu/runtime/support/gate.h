@@ -1,8 +1,8 @@
-// The way from the library's threads into Python, which may close.
+// Guards calls from the library's threads into Python, which may shut down.
 //
-// A thread that comes back to an interpreter that is gone is ended by Python,
-// through C++ frames that cannot be unwound: the process aborts. So whoever
-// closes a gate waits until everybody has come out.
+// Python terminates a thread that returns to a finalised interpreter by
+// unwinding it, which fails in C++ frames, so that the process aborts. Closing
+// a gate therefore waits until all threads have left it.
 
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_GATE_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_GATE_H_
@@ -15,12 +15,13 @@
 
 namespace ipu {
 
-// `Function`: a pointer to what is behind the gate, null while it is closed.
-// Should never be destroyed: worker threads may outlive static objects.
+// `Function` is the function pointer that the gate guards; null while it is
+// closed. A gate should never be destroyed, because worker threads may outlive
+// static objects.
 template <typename Function>
 class Gate {
  public:
-  // Null: closed. Otherwise the caller owes a Leave().
+  // Returns null if the gate is closed; otherwise the caller must call Leave().
   Function Enter() {
     std::lock_guard lock(mutex_);
     if (function_ != nullptr) ++inside_;
@@ -35,8 +36,8 @@ class Gate {
     left_.notify_all();
   }
 
-  // Null closes it, and waits. Does nothing in a forked child: the threads that
-  // were inside are not there, and never leave.
+  // Null closes the gate and waits until it is empty. Does nothing in a forked
+  // child: the threads that were inside do not exist there and never leave.
   void Set(Function function) {
     if (!CheckNotForked(fork_generation_).ok()) return;
     std::unique_lock lock(mutex_);

@@ -10,22 +10,23 @@
 namespace ipu {
 namespace {
 
-// From here on blocks ask for huge pages: 512 times fewer faults, and rounding
-// up to 2 MiB costs at most an eighth.
+// Blocks of at least this size request huge pages: there are 512 times fewer
+// page faults, and rounding up to 2 MiB costs at most an eighth.
 constexpr size_t kHugeBlock = size_t{16} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Blocks from here on have eight classes per power of two, smaller ones four.
+// Blocks of at least this size have eight size classes per power of two,
+// smaller ones four.
 constexpr size_t kLargeBlock = size_t{64} << 10;
 
-// More than any machine has: not even asked for.
+// More than any machine has; such requests fail without asking the system.
 constexpr size_t kTooLarge = size_t{1} << 46;
 
-// Kept even when nothing larger was ever live: small blocks cost nothing.
+// May always be cached, even if less was ever live.
 constexpr size_t kFloor = size_t{4} << 20;
 
-// A block that this many later frees did not want back goes to the system;
-// looked at every so many frees.
+// A block that has not been reused for this many frees is returned to the
+// system. This is checked every kLookEvery frees.
 constexpr uint64_t kPatience = 1024;
 constexpr uint64_t kLookEvery = 256;
 
@@ -33,9 +34,9 @@ void* SystemAllocate(size_t size) {
   if (size < kHugeBlock) {
     return std::aligned_alloc(HostAllocator::kAlignment, size);
   }
-  // Size classes of this size are whole huge pages.
+  // Size classes from here on are multiples of a huge page.
   void* block = std::aligned_alloc(kHugePage, size);
-  // Only a wish: without huge pages everything works, more slowly.
+  // Best effort: without huge pages everything works, only more slowly.
   if (block != nullptr) madvise(block, size, MADV_HUGEPAGE);
   return block;
 }
@@ -77,8 +78,8 @@ void* HostAllocator::Allocate(size_t bytes) {
     most_live_bytes_ = std::max(most_live_bytes_, live_bytes_);
     return block;
   }
-  // Fresh memory: make room for it among what is kept, so that the process
-  // never holds more than it once needed at a time.
+  // Release cached blocks to make room for fresh memory, so that the process
+  // never holds more than its peak of live memory.
   const size_t wanted = live_bytes_ + size;
   const size_t spare =
       most_live_bytes_ > wanted ? most_live_bytes_ - wanted : 0;
@@ -108,7 +109,7 @@ void HostAllocator::Free(void* block, size_t bytes) {
   try {
     if (index >= classes_.size()) classes_.resize(index + 1);
     classes_[index].kept.push_back({block, ++clock_});
-  } catch (const std::bad_alloc&) {  // nothing to remember it with
+  } catch (const std::bad_alloc&) {  // no memory for the bookkeeping
     std::free(block);
     return;
   }
@@ -123,7 +124,8 @@ void HostAllocator::Trim() {
   ReleaseDownTo(0);
 }
 
-// Large blocks first: they are few and weigh most. Within a class the oldest.
+// Releases large blocks first, because they are few, and the oldest of a class
+// first.
 void HostAllocator::ReleaseDownTo(size_t kept_limit) {
   for (size_t i = classes_.size(); i > 0 && kept_bytes_ > kept_limit; --i) {
     SizeClass& size_class = classes_[i - 1];

@@ -29,7 +29,7 @@ TEST(HostAllocatorTest, BlocksAreAlignedAndLargeEnough) {
 }
 
 TEST(HostAllocatorTest, SizeClassesNeverMixSizes) {
-  // Whatever two requests share a block must agree on its size.
+  // Requests that may share a block must have the same block size.
   for (size_t bytes = 1; bytes < 300'000; bytes += 37) {
     const size_t size = HostAllocator::BlockSize(bytes);
     EXPECT_EQ(HostAllocator::BlockSize(size), size) << bytes;
@@ -51,7 +51,7 @@ TEST(HostAllocatorTest, LiveAndKeptStayBelowTheMostThatWasLive) {
   allocator.Free(a, 32 * kMiB);
   allocator.Free(b, 32 * kMiB);
   EXPECT_EQ(allocator.kept_bytes(), 64 * kMiB);
-  // Another size cannot use what is kept: that has to go first.
+  // Another size cannot reuse the cached blocks, which are released first.
   void* c = allocator.Allocate(48 * kMiB);
   EXPECT_LE(allocator.live_bytes() + allocator.kept_bytes(), 64 * kMiB);
   allocator.Free(c, 48 * kMiB);

@@ -8,8 +8,7 @@ namespace ipu {
 namespace {
 
 const Status no_memory = ResourceExhausted(
-    "the host has no memory left: delete arrays, or run fewer programs at a "
-    "time");
+    "out of host memory: delete arrays, or run fewer programs at a time");
 
 Status Describe() {
   try {
@@ -17,8 +16,8 @@ Status Describe() {
   } catch (const std::bad_alloc&) {
     return no_memory;
   } catch (const std::system_error& e) {
-    return ResourceExhausted(std::string("the host has no thread left: ") +
-                             e.what());
+    return ResourceExhausted(
+        std::string("the host cannot start another thread: ") + e.what());
   } catch (const std::exception& e) {
     return Internal(std::string("unexpected: ") + e.what());
   } catch (...) {

@@ -1,7 +1,7 @@
-// Error type of the run time: a PJRT error code and a message for the user.
+// The runtime's error type: a PJRT error code and a message for the user.
 //
-// Codes are absl::StatusCode's numbers, which are PJRT_Error_Code's too, so
-// that nothing has to be translated on the way to Python.
+// Codes have the numbers of absl::StatusCode, which PJRT_Error_Code shares, so
+// they reach Python without translation.
 
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_STATUS_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_STATUS_H_
@@ -26,7 +26,7 @@ enum class Code : int {
   kDataLoss = 15,
 };
 
-// Success costs one null pointer; an error owns its code and message.
+// Success is a null pointer; an error owns its code and message.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -65,7 +65,7 @@ inline Status DataLoss(std::string message) {
   return Status(Code::kDataLoss, std::move(message));
 }
 
-// A value or the reason why there is none.
+// A value, or the error that explains why there is none.
 template <typename T>
 class [[nodiscard]] StatusOr {
  public:
@@ -84,13 +84,14 @@ class [[nodiscard]] StatusOr {
   std::optional<T> value_;
 };
 
-// What is said when there is no memory to say anything.
+// The error for running out of memory, allocated in advance.
 const Status& NoHostMemory();
 
-// Within a handler: what the exception means. It needs no memory.
+// Call within a catch block: converts the current exception to a Status without
+// allocating on failure.
 Status StatusOfException() noexcept;
 
-// What `function` returns: a status, or one for what it throws.
+// Calls `function` and returns its Status, or one for an exception it throws.
 template <typename Function>
 Status Caught(Function function) {
   try {

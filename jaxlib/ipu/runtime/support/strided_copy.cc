@@ -14,8 +14,8 @@ struct Dimension {
   int64_t destination_stride;
 };
 
-// Drops dimensions of one element and merges neighbours that are contiguous in
-// both arrays: most real copies become one or two dimensions.
+// Drops dimensions of extent 1 and merges dimensions that are contiguous in
+// both arrays: most copies in practice have one or two dimensions left.
 std::vector<Dimension> Simplify(std::vector<Dimension> dimensions) {
   std::erase_if(dimensions, [](const Dimension& d) { return d.size == 1; });
   std::vector<Dimension> merged;
@@ -34,12 +34,12 @@ std::vector<Dimension> Simplify(std::vector<Dimension> dimensions) {
   return merged;
 }
 
-// One element, its size known to the compiler.
+// Copies a plane of elements whose size is a compile-time constant.
 template <size_t kBytes>
 void CopyPlane(const Dimension& outer, const Dimension& inner,
                const char* source, char* destination) {
-  // Blocks that fit the first-level cache in both directions: a transposition
-  // otherwise fetches a cache line for every element.
+  // Blocks that fit the first-level cache in both directions. Without them, a
+  // transpose fetches a cache line per element.
   constexpr int64_t kBlock = 32;
   for (int64_t i0 = 0; i0 < outer.size; i0 += kBlock) {
     const int64_t i1 = std::min(i0 + kBlock, outer.size);
@@ -107,7 +107,7 @@ void StridedCopy(std::span<const int64_t> shape, size_t element_bytes,
   }
   dimensions = Simplify(std::move(dimensions));
 
-  // The innermost dimension that is dense on both sides is copied in runs.
+  // An innermost dimension that is contiguous on both sides is copied in runs.
   const auto element = static_cast<int64_t>(element_bytes);
   size_t run_bytes = element_bytes;
   if (!dimensions.empty() && dimensions.back().source_stride == element &&
@@ -117,8 +117,8 @@ void StridedCopy(std::span<const int64_t> shape, size_t element_bytes,
   }
   const bool in_runs = run_bytes != element_bytes;
 
-  // The plane that is copied at a time: the dimension that is densest in the
-  // source and the one that is densest in the destination.
+  // Copy one plane at a time: the dimension with the smallest source stride and
+  // the one with the smallest destination stride.
   std::stable_sort(dimensions.begin(), dimensions.end(),
                    [](const Dimension& a, const Dimension& b) {
                      return std::abs(a.destination_stride) >
@@ -139,7 +139,7 @@ void StridedCopy(std::span<const int64_t> shape, size_t element_bytes,
     dimensions.erase(densest);
   }
 
-  // An odometer over the remaining dimensions.
+  // Iterate over the remaining dimensions, innermost first.
   const PlaneFunction copy_plane = PlaneFunctionFor(element_bytes);
   std::vector<int64_t> index(dimensions.size(), 0);
   auto* from = static_cast<const char*>(source);

@@ -1,7 +1,7 @@
-// Copies between two arrays of the same shape that lie differently in memory.
+// Copies between two arrays of the same shape with different strides.
 //
-// In: any byte strides, also negative and zero (a broadcast). No alignment is
-// assumed. The destination must not overlap the source.
+// Byte strides may be negative or zero (broadcast), and no alignment is
+// assumed. Source and destination must not overlap.
 
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_STRIDED_COPY_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_STRIDED_COPY_H_
@@ -13,7 +13,7 @@
 
 namespace ipu {
 
-// Byte strides of a dense array whose last dimension varies fastest.
+// Byte strides of a dense row-major array.
 std::vector<int64_t> RowMajorStrides(std::span<const int64_t> shape,
                                      size_t element_bytes);
 

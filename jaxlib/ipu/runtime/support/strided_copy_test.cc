@@ -12,7 +12,7 @@
 namespace ipu {
 namespace {
 
-// The obvious copy: element by element from the definition of a stride.
+// Copies element by element, by the definition of strides.
 void Reference(const std::vector<int64_t>& shape, size_t element_bytes,
                const char* source, const std::vector<int64_t>& source_strides,
                char* destination,
@@ -57,7 +57,7 @@ TEST(StridedCopyTest, NegativeAndZeroStrides) {
   EXPECT_EQ(destination, (std::vector<int32_t>{3, 2, 1, 3, 2, 1}));
 }
 
-// Random permutations, steps and signs of dense arrays, both ways round.
+// Random permutations, strides and signs, to and from dense arrays.
 TEST(StridedCopyTest, AgreesWithTheDefinition) {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {

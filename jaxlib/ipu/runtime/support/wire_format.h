@@ -1,6 +1,6 @@
 // Reads and writes the wire format of protocol buffers, as far as
 // CompileOptionsProto and DeviceAssignmentProto need it. Their generated code
-// would bring the whole protobuf library for a handful of integers.
+// would pull in the whole protobuf library for a handful of integers.
 //
 // Format: https://protobuf.dev/programming-guides/encoding
 
@@ -21,19 +21,20 @@ class WireReader {
  public:
   explicit WireReader(std::string_view message) : rest_(message) {}
 
-  // False at the end of the message and when it is malformed.
+  // Returns false at the end of the message and if it is malformed.
   bool Next();
-  // The next number of a packed field, or of nothing but numbers.
+  // Reads the next varint of a packed field, or of a buffer of varints.
   bool ReadVarint(uint64_t* value);
   bool ok() const { return ok_; }
 
   uint32_t number() const { return number_; }
   // The value of a varint field; 0 for others.
   uint64_t varint() const { return varint_; }
-  // The bytes of a length-delimited field (text, a message, packed numbers).
+  // The bytes of a length-delimited field (a string, a message, packed
+  // varints).
   std::string_view bytes() const { return bytes_; }
   bool has_bytes() const { return wire_type_ == 2; }
-  // The whole field with its tag, to be copied verbatim.
+  // The whole field with its tag, for copying verbatim.
   std::string_view field() const { return field_; }
 
  private:

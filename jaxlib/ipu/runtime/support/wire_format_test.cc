@@ -28,7 +28,7 @@ TEST(WireFormatTest, ReadsWhatItWrote) {
 }
 
 TEST(WireFormatTest, ReadsTheSpecificationsExample) {
-  // 150 in field 1, from the encoding's documentation.
+  // The example of the encoding's documentation: 150 in field 1.
   WireReader reader("\x08\x96\x01");
   ASSERT_TRUE(reader.Next());
   EXPECT_EQ(reader.number(), 1);
@@ -38,7 +38,7 @@ TEST(WireFormatTest, ReadsTheSpecificationsExample) {
 TEST(WireFormatTest, FieldsCanBeCopied) {
   std::string message, copy;
   AppendVarintField(1, 7, &message);
-  message += std::string("\x15\x01\x02\x03\x04", 5);  // field 2, 32 bits
+  message += std::string("\x15\x01\x02\x03\x04", 5);  // field 2, 32 bits wide
   message += std::string("\x19\x01\x02\x03\x04\x05\x06\x07\x08", 9);
   AppendBytesField(4, "", &message);
   WireReader reader(message);

@@ -19,7 +19,7 @@ WorkQueue::~WorkQueue() {
   }
   filled_.notify_all();
   drained_.notify_all();
-  // Before the join: the running task may wait for one of these.
+  // Cancel before joining: the running task may wait for one of these.
   for (auto& task : unstarted) task->Cancel(Closed());
   if (worker_) worker_->join();
 }
@@ -37,7 +37,7 @@ void WorkQueue::Push(std::unique_ptr<Task> task) {
   }
 }
 
-// Leaves `task` as it is if that fails.
+// Leaves `task` unchanged on failure.
 Status WorkQueue::Add(std::unique_ptr<Task>& task) {
   try {
     if (!worker_) {
@@ -69,7 +69,7 @@ void WorkQueue::Work() {
     lock.unlock();
     if (has_room) drained_.notify_all();
     task->Run();
-    task.reset();  // lets go of what it held before the queue looks idle
+    task.reset();  // release its resources before the queue appears idle
     unfinished_.fetch_sub(1);
     lock.lock();
   }

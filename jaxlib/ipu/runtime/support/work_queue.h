@@ -1,9 +1,8 @@
-// One first-in-first-out queue with one worker thread: a device's stream.
+// A first-in-first-out task queue with one worker thread: a device's stream.
 //
-// What goes in: tasks. What never happens here: Python. The worker starts with
-// the first task, so that a client nobody uses costs no thread. Tasks that were
-// not started when the queue is destroyed are cancelled, the running one is
-// waited for.
+// The queue itself never calls Python. The worker starts with the first task,
+// so that an unused client costs no thread. When the queue is destroyed, it
+// waits for the running task and cancels all that were not started.
 
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_WORK_QUEUE_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_WORK_QUEUE_H_
@@ -23,7 +22,7 @@ namespace ipu {
 class Task {
  public:
   virtual ~Task() = default;
-  // Exactly one of the two is called, once.
+  // Exactly one of these is called, once.
   virtual void Run() = 0;
   virtual void Cancel(const Status& why) = 0;
 };
@@ -35,17 +34,17 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // Never blocks, so that it may be called under a lock. Cancels the task if
-  // there is no memory or no thread for it.
+  // Never blocks, so it may be called under a lock. Cancels the task if there
+  // is no memory or thread for it.
   void Push(std::unique_ptr<Task> task);
 
-  // Blocks while `capacity` tasks wait: who only dispatches cannot pile up
-  // memory without bound. To be called before Push, without any lock that a
-  // task may need.
+  // Blocks while `capacity` tasks are waiting, so that a caller that only
+  // dispatches cannot accumulate memory without bound. Call before Push,
+  // without holding any lock that a task may need.
   void WaitForRoom();
 
-  // Nothing waits and nothing runs. Stays true while the caller keeps others
-  // from pushing.
+  // Whether no task waits or runs. Remains true while the caller prevents
+  // others from pushing.
   bool IsIdle() const { return unfinished_.load() == 0; }
 
  private:

@@ -75,8 +75,8 @@ TEST(WorkQueueTest, DestructionCancelsWhatHasNotStarted) {
     started.Set(Status());
     release.Wait();
   }));
-  // Releasing the first from the second's cancellation also shows that the
-  // destructor cancels before it waits.
+  // The second task's cancellation releases the first, which also shows that
+  // the destructor cancels before it waits.
   queue->Push(MakeTask([&] { ran = true; },
                        [&] {
                          cancelled = true;

@@ -1,4 +1,4 @@
-// The table of this instruction set's kernels.
+// The kernel factory table of one instruction set; see factories.h.
 
 #include "jaxlib/ipu/runtime/model/factories.h"
 

@@ -1,5 +1,5 @@
-// The factories of one instruction set's kernels that are of no codelet, which
-// factories.cc gathers with those of codelets.h.
+// Factories of kernels that belong to no codelet. factories.cc combines them
+// with those in codelets.h.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_FACTORIES_INTERNAL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_FACTORIES_INTERNAL_H_

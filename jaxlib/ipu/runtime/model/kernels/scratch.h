@@ -1,4 +1,4 @@
-// Working memory of a kernel: one block per thread, kept from run to run.
+// Scratch memory of a kernel: one block per thread, kept between runs.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCRATCH_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCRATCH_H_
@@ -13,8 +13,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A block that only grows, aligned to a page so that vectors never straddle
-// cache lines. Its contents do not survive the next Get of the same thread.
+// A block that only grows. It is page-aligned, so that vectors do not straddle
+// cache lines. Its contents are lost at the next Get.
 class Scratch {
  public:
   Scratch() = default;

@@ -1,4 +1,5 @@
-// An exchange: what is moved between tiles is copied between tensors.
+// Kernels for exchanges: what the machine moves between tiles, the model copies
+// between tensors.
 
 #include <algorithm>
 #include <cstring>
@@ -95,18 +96,18 @@ class CopyKernel : public Kernel {
     bool same_strides;
     StridedCopy copy;
 
-    // A donated argument that becomes the result as it is.
+    // A donated argument that is returned unchanged.
     bool InPlace(const char* from, const char* to) const {
       return from == to && same_strides;
     }
   };
 
   std::vector<Move> moves_;
-  bool share_moves_ = false;  // between threads, instead of each move's bytes
+  bool share_moves_ = false;  // threads share the moves, not each move's bytes
   int64_t grain_ = 1;
 };
 
-// A few bytes, such as a loop's counter.
+// Copies 1, 2, 4 or 8 contiguous bytes, such as a loop's counter.
 template <typename T>
 class CopyOne : public Kernel {
  public:

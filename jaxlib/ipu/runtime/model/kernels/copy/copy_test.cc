@@ -1,4 +1,4 @@
-// Copies against the obvious loop, for both instruction sets.
+// Compares copies with a simple loop, for both instruction sets.
 
 #include <cstring>
 #include <numeric>
@@ -28,7 +28,7 @@ int64_t Count(const std::vector<int64_t>& shape) {
   return count;
 }
 
-// The obvious loop: every item by its index.
+// Copies item by item, computing every offset from the index.
 void CopySlowly(const CopyPlan& plan, Buffers& buffers) {
   const std::vector<int64_t>& shape = plan.source.shape;
   const int64_t item = plan.source.item_size;
@@ -47,7 +47,7 @@ void CopySlowly(const CopyPlan& plan, Buffers& buffers) {
 }
 
 // Sets the offset of a view so that its lowest byte is byte 0 of its buffer,
-// and returns how many bytes the buffer needs.
+// and returns the number of bytes that the buffer needs.
 int64_t Fit(View& view) {
   int64_t lowest = 0;
   int64_t highest = 0;
@@ -96,7 +96,7 @@ CopyPlan Plan(uint32_t item, std::vector<int64_t> shape,
   return plan;
 }
 
-// Strides of a dense array whose dimensions are stored in the order `order`.
+// The strides of a dense array with its dimensions stored in the given order.
 std::vector<int64_t> StridesInOrder(const std::vector<int64_t>& shape,
                                     const std::vector<size_t>& order) {
   std::vector<int64_t> strides(shape.size());
@@ -161,14 +161,14 @@ TEST(Copy, RandomViews) {
       if (below(8) == 0) source[d] = -source[d];
       if (below(8) == 0) destination[d] = -destination[d];
     }
-    const int64_t gap = below(4) == 0 ? 2 : 1;  // slices with steps
+    const int64_t gap = below(4) == 0 ? 2 : 1;  // strided slices
     for (int64_t& s : source) s *= gap;
     Check(Plan(1u << below(4), shape, source, destination));
   }
 }
 
 TEST(Copy, ManySmallMoves) {
-  // More bytes than one thread should copy alone, in moves too small to share.
+  // More bytes than one thread should copy alone, in moves too small to divide.
   std::vector<float> source(1 << 18);
   std::iota(source.begin(), source.end(), 0.f);
   std::vector<CopyPlan> plans;

@@ -1,4 +1,4 @@
-// Loop nests over two strided arrays.
+// Loop nests over two strided arrays, as copies use them.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_COPY_DIMS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_COPY_DIMS_H_
@@ -13,32 +13,33 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// One loop: how often, and the bytes to step each time in either array.
+// One loop: its trip count and its strides, in bytes, in both arrays.
 struct Dim {
   int64_t extent;
   int64_t source;
   int64_t destination;
 };
 
-// A loop nest may need two more loops than its shape has dimensions.
+// A loop nest may have up to two more loops than its shape has dimensions.
 inline constexpr size_t kMostDims = program::kHighestRank + 2;
 
-// A loop nest, outermost first, and where it starts.
+// A loop nest, outermost loop first, and the offsets of its first items.
 struct Nest {
   std::vector<Dim> dims;
   int64_t source_offset = 0;
   int64_t destination_offset = 0;
 };
 
-// The shortest nest that visits the same pairs of items, in another order if
-// that follows the destination's memory: without dimensions of one item or
-// backward steps in the destination, sorted by the destination's steps, with
-// joined dimensions where both arrays allow it. Strides count items.
+// The shortest loop nest over the same pairs of items, in the order of the
+// destination's memory. Drops dimensions of extent 1, reverses loops with a
+// negative destination stride, sorts loops by destination stride and merges
+// those that are contiguous in both arrays. Strides are in items.
 Nest MakeNest(int64_t item_size, const std::vector<int64_t>& shape,
               const std::vector<int64_t>& source_strides,
               const std::vector<int64_t>& destination_strides);
 
-// Calls body(source, destination) for all indices of the first `count` loops.
+// Calls body(source, destination) for all iterations of the first `count`
+// loops.
 template <typename Source, typename Body>
 void ForEachIndex(const Dim* dims, size_t count, Source* source,
                   char* destination, const Body& body) {
@@ -46,7 +47,7 @@ void ForEachIndex(const Dim* dims, size_t count, Source* source,
   std::fill_n(index.begin(), count, 0);
   for (;;) {
     body(source, destination);
-    // Counts like an odometer.
+    // Advance to the next index, innermost loop first.
     for (size_t d = count;;) {
       if (d == 0) return;
       --d;

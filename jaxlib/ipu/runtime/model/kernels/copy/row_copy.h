@@ -1,4 +1,5 @@
-// Copies of short rows whose length is known before a loop over them.
+// Copies short rows, specialised on a length that is invariant in the loop over
+// the rows.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_COPY_ROW_COPY_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_COPY_ROW_COPY_H_
@@ -8,7 +9,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Copies kBytes; the compiler turns it into moves.
+// Copies kBytes; compiles to a few moves.
 template <int64_t kBytes>
 struct CopyExactly {
   void operator()(const char* source, char* destination) const {
@@ -16,7 +17,7 @@ struct CopyExactly {
   }
 };
 
-// Copies between kBytes and twice as many: the first and the last kBytes.
+// Copies kBytes to 2 * kBytes bytes as two overlapping blocks of kBytes.
 template <int64_t kBytes>
 struct CopyByEnds {
   int64_t bytes;
@@ -35,12 +36,12 @@ struct CopyBytes {
   int64_t bytes;
 
   void operator()(const char* source, char* destination) const {
-    // Not memcpy: a damaged program's rows may overlap.
+    // Not memcpy: the rows of a corrupted program may overlap.
     std::memmove(destination, source, bytes);
   }
 };
 
-// Calls f with the fastest function (source, destination) that copies `bytes`.
+// Calls f with the fastest functor (source, destination) that copies `bytes`.
 template <typename F>
 void WithRowCopy(int64_t bytes, const F& f) {
   switch (bytes) {

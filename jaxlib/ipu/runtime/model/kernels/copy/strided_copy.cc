@@ -25,7 +25,7 @@ void CopyRows(const Dim& rows, const char* source, char* destination,
   }
 }
 
-// Fills `count` times `block` bytes with copies of the source.
+// Fills count * block bytes with copies of the source block.
 void Repeat(const char* source, int64_t block, int64_t count,
             char* destination) {
   if (IsItemSize(block)) {
@@ -36,7 +36,7 @@ void Repeat(const char* source, int64_t block, int64_t count,
       }
     });
   }
-  // Doubles what is there until it is worth a memcpy.
+  // Double the pattern until it is large enough for efficient memcpys.
   constexpr int64_t kPattern = 4096;
   const int64_t bytes = block * count;
   std::memcpy(destination, source, block);
@@ -51,8 +51,9 @@ void Repeat(const char* source, int64_t block, int64_t count,
   }
 }
 
-// A row of items with the steps known to the compiler where that helps: it
-// turns the common ones into vector shuffles. Zero stands for any step.
+// A row of items, with strides that are compile-time constants where that lets
+// the compiler emit vector shuffles. Zero means a stride known only at run
+// time.
 template <typename T, int64_t kSource, int64_t kDestination>
 void CopyItems(const Dim& d, const char* __restrict source,
                char* __restrict destination) {
@@ -95,7 +96,7 @@ StridedCopy::StridedCopy(int64_t item_size, const std::vector<int64_t>& shape,
   if (bytes_ == 0) return;
   nest_ = MakeNest(item_size, shape, source_strides, destination_strides);
 
-  // The innermost dimension is part of the block if it is contiguous.
+  // A contiguous innermost dimension becomes part of the block.
   std::vector<Dim>& dims = nest_.dims;
   if (!dims.empty() && dims.back().source == block_ &&
       dims.back().destination == block_) {
@@ -121,7 +122,7 @@ StridedCopy::StridedCopy(int64_t item_size, const std::vector<int64_t>& shape,
     kind_ = Kind::kStrided;
   }
   if (dims.size() == 1) dims.insert(dims.begin(), {1, 0, 0});
-  // Many short rows cost more than few long ones.
+  // Prefer few long rows to many short ones.
   Dim& outer = dims[dims.size() - 2];
   if (kind_ == Kind::kStrided && inner.extent * block_ < 64 &&
       outer.extent > inner.extent) {
@@ -130,11 +131,12 @@ StridedCopy::StridedCopy(int64_t item_size, const std::vector<int64_t>& shape,
   ShareBetweenThreads();
 }
 
-// Threads share the outermost dimension if it feeds them all, else the longest.
+// Threads share the outermost dimension with enough iterations for all of them,
+// or else the longest.
 void StridedCopy::ShareBetweenThreads() {
   constexpr int64_t kEnough = 64;
   constexpr int64_t kGrainBytes = kParallelBytes / 2;
-  constexpr int64_t kLine = 64;  // items: threads keep off each other's lines
+  constexpr int64_t kLine = 64;  // items; avoids false sharing of cache lines
   const std::vector<Dim>& dims = nest_.dims;
   for (size_t d = 0; d < dims.size(); ++d) {
     if (dims[d].extent > dims[split_dim_].extent) split_dim_ = d;

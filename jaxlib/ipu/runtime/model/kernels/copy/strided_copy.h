@@ -11,32 +11,32 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A copy whose shape and strides are known: simplified once, when it is made,
-// and then run on any pair of addresses. Items are of any size. Strides count
-// items; those of the source may be zero (broadcast) and either may be
-// negative. Source and destination must not overlap.
+// A copy with a known shape and strides. The constructor simplifies the loop
+// nest and selects an algorithm; Run then applies it to any pair of addresses.
+// Items may have any size. Strides are in items and may be negative; those of
+// the source may be zero (broadcast). Source and destination must not overlap.
 class StridedCopy {
  public:
   StridedCopy(int64_t item_size, const std::vector<int64_t>& shape,
               const std::vector<int64_t>& source_strides,
               const std::vector<int64_t>& destination_strides);
 
-  // Of the destination.
+  // Bytes written to the destination.
   int64_t bytes() const { return bytes_; }
 
-  // Run is a memcpy of bytes() from one address to the other.
+  // Whether Run is a memcpy of bytes() from one address to the other.
   bool dense() const {
     return kind_ == Kind::kDense && nest_.source_offset == 0 &&
            nest_.destination_offset == 0;
   }
 
-  // On this thread.
+  // Runs on the calling thread.
   void Run(const char* source, char* destination) const;
 
-  // On all threads, if it is worth while.
+  // Runs on all threads if the copy is large enough.
   void Run(const char* source, char* destination, ThreadPool& threads) const;
 
-  // Copies of fewer bytes stay on one thread.
+  // Copies of fewer bytes run on one thread.
   static constexpr int64_t kParallelBytes = 128 << 10;
 
  private:
@@ -44,8 +44,8 @@ class StridedCopy {
     kNothing,
     kDense,      // one block
     kRows,       // rows of block_ bytes
-    kRepeat,     // a block of block_ bytes, again and again
-    kTranspose,  // the last two dimensions, contiguous on one side each
+    kRepeat,     // one block of block_ bytes, repeated
+    kTranspose,  // the last two dimensions; each is contiguous on one side
     kStrided,    // items of block_ bytes
   };
 
@@ -57,10 +57,10 @@ class StridedCopy {
   Kind kind_ = Kind::kNothing;
   int64_t block_ = 0;
   int64_t bytes_ = 0;
-  // At least two dimensions unless there is nothing to copy or it is dense.
-  // The last two are the plane that one call of a loop handles.
+  // Has at least two dimensions unless there is nothing to copy or the copy is
+  // dense. RunPlane handles the last two.
   Nest nest_;
-  size_t split_dim_ = 0;  // that threads share
+  size_t split_dim_ = 0;  // the dimension that threads share
   int64_t split_grain_ = 1;
 };
 

@@ -14,12 +14,12 @@ namespace {
 
 constexpr int64_t kLine = 64;  // bytes of a cache line
 
-// Transpositions of more bytes write past the caches: the first of them would
-// be gone before the last is written.
+// Larger transposes use non-temporal stores: the first lines would be evicted
+// before the last are written.
 constexpr int64_t kStreamBytes = 4 << 20;
 
-// The widest vectors whose interleaving is one instruction, of at most 16
-// items, so that a tile fits the registers.
+// The widest vectors that one instruction can interleave, with at most 16
+// items, so that a tile fits into the registers.
 #ifdef __AVX512F__
 constexpr int kWidest = 64;
 #elif defined(__AVX__)
@@ -36,7 +36,7 @@ template <typename Item, int kN>
 struct Vector {
   typedef Item Type __attribute__((vector_size(kN * sizeof(Item))));
 
-  // The items of a and b in turn, from the first on or from the middle on.
+  // Interleaves the lower or the upper halves of a and b.
   template <size_t... kI>
   static Type Low(Type a, Type b, std::index_sequence<kI...>) {
     return __builtin_shufflevector(a, b, (kI / 2 + kI % 2 * kN)...);
@@ -47,9 +47,9 @@ struct Vector {
   }
 };
 
-// One square tile. Interleaving row i with row i + N/2 rotates the bits of all
-// items' addresses by one; log2 N times is half a turn, which swaps row and
-// column.
+// Transposes one square tile of N x N items. Interleaving row i with row
+// i + N/2, for all i, rotates the bits of each item's address (row, column) by
+// one; after log2(N) rounds row and column are swapped.
 template <typename Item>
 void TransposeTile(const char* source, int64_t source_step, char* destination,
                    int64_t destination_step) {
@@ -79,7 +79,7 @@ void TransposeTile(const char* source, int64_t source_step, char* destination,
   }
 }
 
-// Writes a line from an aligned buffer.
+// Writes one cache line from an aligned buffer, bypassing the caches.
 void StreamLine(char* to, const char* from) {
 #if defined(__AVX512F__)
   using Part = __m512i;
@@ -97,7 +97,7 @@ void StreamLine(char* to, const char* from) {
   }
 }
 
-// A square of a cache line's length on both sides, each line touched once.
+// A square with sides of one cache line, each line of which is touched once.
 template <typename Item, bool kStream>
 void TransposeLines(const char* source, int64_t source_step, char* destination,
                     int64_t destination_step) {
@@ -133,7 +133,7 @@ void TransposeLines(const char* source, int64_t source_step, char* destination,
   }
 }
 
-// A transposition in parts: destination rows [i0, i1), columns [j0, j1).
+// A transpose in parts: destination rows [i0, i1), columns [j0, j1).
 template <typename Item>
 class Parts {
  public:
@@ -159,8 +159,9 @@ class Parts {
       const bool aligned =
           reinterpret_cast<uintptr_t>(destination_) % kLine == 0 &&
           destination_step_ % kLine == 0;
-      // Rows that are a power of two apart share few places in the caches and
-      // push each other out. Else tiles may come back to a line.
+      // Rows whose distance is a multiple of a large power of two map to few
+      // cache sets and evict each other; then every line must be finished when
+      // it is touched. Otherwise tiles may revisit a line.
       const bool crowded =
           source_step_ % kCrowded == 0 || destination_step_ % kCrowded == 0;
       if (kTile<Item> < kSide && !crowded) return Tiles(0, rows, 0, columns);
@@ -181,7 +182,8 @@ class Parts {
   static constexpr int64_t kSquare = 256;
   static constexpr int64_t kCrowded = 2048;  // bytes
 
-  // Whole lines, in squares small enough for both sides' pages to stay at hand.
+  // Processes whole cache lines, in squares small enough for the pages of both
+  // sides to stay in the TLB.
   template <bool kStream>
   void Squares(int64_t rows, int64_t columns) const {
     for (int64_t i0 = 0; i0 < rows; i0 += kSquare) {
@@ -214,7 +216,7 @@ class Parts {
     Items(i0, i1, jt, j1);
   }
 
-  // One by one, along the longer side.
+  // Copies item by item, along the longer side.
   void Items(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
     if (i1 - i0 < j1 - j0) {
       for (int64_t i = i0; i < i1; ++i) {

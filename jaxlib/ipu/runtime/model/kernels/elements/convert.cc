@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kN = kLanes<uint32_t>;
 
-// Op takes kN elements of From and gives as many of To.
+// Applies kOp, which maps kN elements of From to kN of To, to `n` elements.
 template <typename From, typename To, auto kOp>
 void Run(const void* from, void* to, int64_t n) {
   const From* source = static_cast<const From*>(from);

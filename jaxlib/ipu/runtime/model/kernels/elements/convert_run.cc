@@ -32,7 +32,8 @@ void Load(const char* from, int64_t stride, int64_t n, T* __restrict to) {
       }
     }
 #endif
-    // Compilers step by vectors of From, too long for the runs of products.
+    // Compilers vectorise by full vectors of From, which is too long for the
+    // runs of matrix products.
     if constexpr (std::is_same_v<T, uint32_t> && std::is_integral_v<From> &&
                   !std::is_same_v<From, bool> && sizeof(From) < 4) {
       constexpr int kN = kLanes<T>;

@@ -1,4 +1,4 @@
-// Elements as they lie in memory.
+// C++ types for elements in memory.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_ELEMENTS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_ELEMENTS_H_
@@ -11,7 +11,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The 16-bit floats compute as f32 and round after each operation.
+// The 16-bit floats. Arithmetic converts them to f32 and rounds the result.
 struct Half {
   uint16_t bits;
   operator float() const { return std::bit_cast<_Float16>(bits); }  // NOLINT
@@ -33,13 +33,14 @@ struct BFloat {
   }
 };
 
-// A value that arithmetic is done with.
+// The type that arithmetic on elements of type T uses.
 template <typename T>
 using ValueOf =
     std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat>,
                        float, T>;
 
-// Calls f with an element of the type; false if there is no such type.
+// Calls f with a default value of the element type. Returns false if `dtype` is
+// not an element type.
 template <typename F>
 bool WithElement(uint8_t dtype, const F& f) {
   switch (dtype) {

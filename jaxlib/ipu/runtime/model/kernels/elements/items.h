@@ -1,4 +1,4 @@
-// Items that are moved and not looked into: only their size matters.
+// Opaque items, of which only the size matters, for code that only moves data.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_ITEMS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_ITEMS_H_
@@ -7,12 +7,12 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Two of the longest elements.
+// 16 bytes: two of the largest elements.
 struct Pair {
   uint64_t words[2];
 };
 
-// Calls f with an item of 1, 2, 4 or 8 bytes.
+// Calls f with an unsigned integer of 1, 2, 4 or 8 bytes.
 template <typename F>
 void WithItem(int64_t bytes, const F& f) {
   switch (bytes) {
@@ -27,7 +27,7 @@ void WithItem(int64_t bytes, const F& f) {
   }
 }
 
-// The same, or 16 bytes.
+// The same for 1, 2, 4, 8 or 16 bytes.
 template <typename F>
 void WithItemOrPair(int64_t bytes, const F& f) {
   if (bytes == sizeof(Pair)) return f(Pair{});

@@ -1,4 +1,4 @@
-// The C++ types behind register types.
+// The mapping between register types and C++ types.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_REGISTER_TYPES_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_REGISTER_TYPES_H_
@@ -10,7 +10,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Calls f with a value of the type and returns what it does.
+// Calls f with a default value of the C++ type and returns the result.
 template <typename F>
 auto WithRegister(program::RegisterType type, const F& f) {
   using program::RegisterType;
@@ -31,7 +31,7 @@ auto WithRegister(program::RegisterType type, const F& f) {
   __builtin_unreachable();
 }
 
-// The other way round.
+// The inverse mapping.
 template <typename T>
 constexpr program::RegisterType RegisterTypeOf() {
   using program::RegisterType;

@@ -1,7 +1,9 @@
-// Batched matrix products of any strides and element types.
+// Batched matrix products with arbitrary strides and element types.
 //
-// A `Product` computed in T: float, double, or the integers modulo 2^32 or 2^64
-// (uint32_t, uint64_t). Convolutions are products whose rows overlap.
+// Computes a `Product` in type T: float, double, or the integers modulo 2^32 or
+// 2^64 (uint32_t, uint64_t). Operands are packed from their strided storage and
+// converted to T on the way, so transposes, broadcasts and narrow types cost no
+// extra pass. Convolutions are products whose rows overlap.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_H_
@@ -20,8 +22,8 @@ namespace ipu::model::IPU_SIMD_NS {
 template <typename T>
 class Gemm {
  public:
-  // The types must be ones that LoadRunOf<T> and StoreRunOf<T> know. `native`
-  // is the element type that T computes in without conversion.
+  // LoadRunOf<T> and StoreRunOf<T> must support the element types. `native` is
+  // the element type that equals T.
   Gemm(const Product& product, uint8_t native);
 
   void Run(const char* lhs, const char* rhs, char* result,
@@ -33,28 +35,29 @@ class Gemm {
   struct ResultRows;
   using Mirrored = gemm::Mirrored<T>;
 
-  // Which operand may be Fourier matrices: how many there are for the same
-  // data, 0 if it cannot be.
+  // Whether an operand may be a Fourier matrix: which one, and how many
+  // matrices are multiplied with the same data; 0 matrices if none may be.
   struct Fourier {
     bool lhs = false;
     int64_t matrices = 0;
   };
 
   Fourier FindFourier() const;
-  // The parts of the Fourier matrices; none if they are others.
+  // The mirrored parts of the Fourier matrices; empty if they are not Fourier
+  // matrices.
   std::vector<Mirrored> MirroredParts(const char* lhs, const char* rhs) const;
   void RunFourier(const char* lhs, const char* rhs, char* result,
                   const std::vector<Mirrored>& parts,
                   ThreadPool& threads) const;
-  // Of the rows or columns of the data in a range.
+  // The same for a range of the data's rows or columns.
   void RunFourierPart(const char* lhs, const char* rhs, char* result,
                       const std::vector<Mirrored>& parts, int64_t batch,
                       Range range) const;
   Grid Split(int threads) const;
   void RunPart(const char* lhs, const char* rhs, char* result, int64_t batch,
                Range m, Range n) const;
-  // Adds up the terms `k` of the given rows and columns into rows of dense
-  // columns, or with `add` to what those hold.
+  // Sums the products over the terms `k` for the given rows and columns. Rows
+  // of sums have dense columns. `add` adds to what they contain.
   void Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
            const ResultRows& to, bool add) const;
   void SumBlocks(const char* lhs, const char* rhs, Range m, Range n, Range k,
@@ -63,7 +66,7 @@ class Gemm {
                  Range k, T* to, bool add) const;
   void StoreRows(const T* from, Range m, Range n, char* result) const;
 
-  // Many small products, as `small_` has them.
+  // Many small products, in the form of `small_`.
   static NormalProduct ByColumns(const NormalProduct& p);
   static bool IsSmall(const NormalProduct& p);
   void RunSmall(const char* lhs, const char* rhs, char* result,
@@ -73,12 +76,12 @@ class Gemm {
   void SumSide(const T* a, const T* b, int64_t size, T* c) const;
   void StoreSide(const T* from, Range side, char* result) const;
 
-  // Pack at most kTileRows rows, and columns in panels of kTileColumns, in each
-  // one row per term.
+  // Pack at most kTileRows rows, or columns in panels of kTileColumns. Packed
+  // elements are grouped by term.
   void PackRows(const char* lhs, Range rows, Range k, T* to) const;
   void PackColumns(const char* rhs, Range columns, Range k, T* to) const;
 
-  // Whether blocks multiply pairs of terms; see gemm_pairs.h.
+  // Whether blocks multiply terms in pairs; see gemm_pairs.h.
   bool InPairs() const { return std::is_same_v<T, uint32_t> && short_; }
 
   NormalProduct p_;
@@ -86,7 +89,7 @@ class Gemm {
   bool lhs_native_;
   bool rhs_native_;
   bool result_native_;
-  bool short_;  // all elements fit in 16 bits
+  bool short_;  // all elements fit into 16 bits
   Fourier fourier_;
   LoadRun<T> load_lhs_;
   LoadRun<T> load_rhs_;

@@ -1,8 +1,9 @@
-// The axes of a product's matrices: what place an index has.
+// The axes of a product's matrices: map an index to an offset in elements.
 //
-// A row of a matrix may be what several dimensions of the iteration space make
-// together, and these may overlap: the rows of a convolution's left operand are
-// its windows. A place is still a sum, of what the row and what the column add.
+// A row index may enumerate several dimensions of the iteration space, and the
+// rows may overlap: the rows of a convolution's left operand are its windows.
+// The offset of an element is still the sum of the offsets of its row and its
+// column.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_AXIS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_AXIS_H_
@@ -20,24 +21,25 @@ struct IndexRange {
   int64_t size() const { return end - begin; }
 };
 
-// One dimension of the iteration space.
+// One dimension of the iteration space, as one matrix sees it.
 struct Loop {
   int64_t extent;
   int64_t stride;  // elements
 };
 
-// Indices in order, in runs of evenly spaced ones.
+// A sequence of offsets, stored as runs of evenly spaced ones.
 class Axis {
  public:
   Axis() = default;
-  // Loops outermost first. An axis of one index has stride 1, the handiest.
+  // Loops are outermost first. An axis with one index gets stride 1, which most
+  // fast paths accept.
   explicit Axis(const std::vector<Loop>& loops);
 
-  // Whether all indices are one run.
+  // Whether all indices form a single run.
   bool even() const { return starts_.empty(); }
-  // From one index of a run to the next.
+  // Elements between consecutive indices of a run.
   int64_t stride() const { return stride_; }
-  // Indices in a run.
+  // The number of indices in a run.
   int64_t run() const { return run_; }
 
   int64_t At(int64_t i) const {
@@ -45,8 +47,8 @@ class Axis {
     return starts_[i / run_] + i % run_ * stride_;
   }
 
-  // Calls body(place, first, count) for the runs in a range: `count` indices
-  // from `range.begin + first` on.
+  // Calls body(offset, first, count) for each run in a range: `count` indices
+  // starting at `range.begin + first`.
   template <typename Body>
   void ForRuns(IndexRange range, const Body& body) const {
     if (even()) return body(range.begin * stride_, int64_t{0}, range.size());
@@ -57,7 +59,7 @@ class Axis {
     }
   }
 
-  // Whether all of a range lies in one run.
+  // Whether a whole range is within one run.
   bool InOneRun(IndexRange range) const {
     return even() || range.begin / run_ == (range.end - 1) / run_;
   }
@@ -65,7 +67,7 @@ class Axis {
  private:
   int64_t run_ = 1;
   int64_t stride_ = 1;
-  std::vector<int64_t> starts_;  // of each run; none if there is but one
+  std::vector<int64_t> starts_;  // of each run; empty if there is only one
 };
 
 inline Axis::Axis(const std::vector<Loop>& loops) {

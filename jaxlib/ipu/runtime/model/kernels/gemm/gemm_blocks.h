@@ -1,10 +1,11 @@
-// A matrix times a matrix on one thread, in packed blocks; included by
-// gemm_*.cc alone.
+// A matrix-matrix product on one thread, in packed blocks; included only by
+// gemm_*.cc.
 //
-// Loops as in Goto and van de Geijn, "Anatomy of High-Performance Matrix
-// Multiplication" (2008), with the two operands' parts exchanged: a block of
-// the right operand is packed to stay in the second-level cache, and for each
-// few rows of the left operand a strip of them is packed into the first.
+// The loop order is that of Goto and van de Geijn, "Anatomy of High-Performance
+// Matrix Multiplication" (2008), with the roles of the operands swapped: a
+// block of the right operand is packed to stay in the second-level cache, and
+// for every few rows of the left operand, a strip of them is packed into the
+// first-level cache.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_BLOCKS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_BLOCKS_H_
@@ -21,25 +22,26 @@ namespace ipu::model::IPU_SIMD_NS {
 
 namespace gemm {
 
-// Bytes of a packed block of the right operand: half a second-level cache.
+// Bytes of a packed block of the right operand: half of a second-level cache.
 inline constexpr int64_t kBlockBytes = 512 << 10;
-// Terms per block: a packed strip of rows and a tile's columns of the block
-// share the first-level cache.
+// Terms per block: a packed strip of rows and one tile's columns of the block
+// fit into the first-level cache together.
 inline constexpr int64_t kTerms = 256;
-// Multiply-adds that are worth a second thread: a few microseconds.
+// Multiply-adds that justify a second thread: a few microseconds.
 inline constexpr double kWorthThread = 1 << 17;
 
 }  // namespace gemm
 
-// Where the rows of sums go: `row` apart, or as an axis of the result has them.
+// Where rows of sums are stored: with stride `row`, or along an axis of the
+// result.
 template <typename T>
 struct Gemm<T>::ResultRows {
   T* to;
   int64_t row;
   const Axis* axis = nullptr;
 
-  // Calls body(first, rows, to, row) for strips of at most kTileRows rows, each
-  // evenly spaced: `rows` of them from m.begin + first on.
+  // Calls body(first, rows, to, stride) for strips of at most kTileRows evenly
+  // spaced rows: `rows` of them starting at m.begin + first.
   template <typename Body>
   void ForStrips(Range m, const Body& body) const {
     const auto strips = [&](T* c, int64_t step, int64_t begin, int64_t size) {
@@ -64,7 +66,7 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
   constexpr int64_t kWidth = kTileColumns<T>;
   const Matrix& a = p_.lhs;
   const Matrix& b = p_.rhs;
-  // Packing pays when what is packed is used often enough.
+  // Packing pays off if packed elements are used often enough.
   const int64_t strips = CeilDiv(m.size(), kTileRows);
   const bool direct_rows =
       lhs_native_ && a.row.even() && a.column.even() && n.size() <= 2 * kWidth;
@@ -84,7 +86,7 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
   gemm::Buffers& buffers = gemm::ThreadBuffers();
   T* packed_columns = nullptr;
   T* strip = nullptr;
-  // Behind the packed elements whole vectors may be written.
+  // Packing may write a whole vector beyond the packed elements.
   if (!direct_columns) {
     packed_columns = buffers.columns.Get<T>(
         CeilDiv(block, kWidth) * kWidth * terms + kWidth);

@@ -1,4 +1,4 @@
-// A thread's memory for matrix products.
+// Per-thread scratch memory of matrix products.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_BUFFERS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_BUFFERS_H_

@@ -1,5 +1,5 @@
-// Products with Fourier matrices: which they are, and their loops; see
-// gemm_mirror.h. Included by gemm_*.cc alone.
+// Products with Fourier matrices: detection and loops; see gemm_mirror.h.
+// Included only by gemm_*.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_FOURIER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_FOURIER_H_
@@ -19,8 +19,9 @@ namespace ipu::model::IPU_SIMD_NS {
 
 template <typename T>
 typename Gemm<T>::Fourier Gemm<T>::FindFourier() const {
-  // Of few terms not much is saved. A matrix is read before each product, so
-  // there is as much as this of the other operand for each of its elements.
+  // With few terms little is saved. The matrix is scanned before each product,
+  // so the other operand must have at least kWorthMatrix elements for each
+  // element of the matrix.
   constexpr int64_t kLeastTerms = 8, kMostTerms = 256, kWorthMatrix = 16;
   constexpr int64_t kMostMatrices = 4;
   if (p_.k < kLeastTerms || p_.k > kMostTerms || !result_native_ ||
@@ -35,8 +36,8 @@ typename Gemm<T>::Fourier Gemm<T>::FindFourier() const {
         !matrix.column.even()) {
       continue;
     }
-    // The innermost part of the batch has one matrix after the other for the
-    // same data; the rest of it has them again.
+    // The innermost part of the batch must apply `count` matrices to the same
+    // data, and the rest of the batch must repeat the same matrices.
     int64_t count = 1;
     while (count < p_.batch && count <= kMostMatrices &&
            data.batch.At(count) == data.batch.At(0)) {
@@ -62,7 +63,7 @@ std::vector<typename Gemm<T>::Mirrored> Gemm<T>::MirroredParts(
   if (fourier_.matrices == 0) return {};
   const Matrix& matrix = fourier_.lhs ? p_.lhs : p_.rhs;
   const T* const data = reinterpret_cast<const T*>(fourier_.lhs ? lhs : rhs);
-  // One plane, or two.
+  // Rows have one plane, or two.
   for (int64_t planes = 1; planes <= 2 && p_.k % planes == 0; ++planes) {
     std::vector<Mirrored> parts;
     int64_t i = 0;
@@ -85,7 +86,7 @@ void Gemm<T>::RunFourier(const char* lhs, const char* rhs, char* result,
                          ThreadPool& threads) const {
   using gemm::CeilDiv;
   constexpr int64_t kWidth = kTileColumns<T>;
-  // Rows, or columns, of the data that are packed at a time.
+  // Rows or columns of the data that are packed at a time.
   const int64_t unit = fourier_.lhs ? kWidth : kTileRows;
   const int64_t size = fourier_.lhs ? p_.n : p_.m;
   const int64_t units = CeilDiv(size, unit);
@@ -125,7 +126,7 @@ void Gemm<T>::RunFourierPart(const char* lhs, const char* rhs, char* result,
     tile.b = added;
     for (int64_t j = range.begin; j < range.end; j += kWidth) {
       tile.columns = std::min(kWidth, range.end - j);
-      // Whole vectors, one or two.
+      // Round up to one or two whole vectors.
       tile.b_k = gemm::CeilDiv(tile.columns, kLanes<T>) * kLanes<T>;
       packer.Pack(rhs, {j, j + tile.columns}, {0, p_.k}, packed, tile.b_k);
       for (const Mirrored& part : parts) {

@@ -1,5 +1,5 @@
-// The matrix product's driver: how the work is cut and who does which part; see
-// gemm.h. Included by gemm_*.cc alone.
+// The driver of matrix products: selects an algorithm and divides the work
+// among threads; see gemm.h. Included only by gemm_*.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_IMPL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_IMPL_H_
@@ -19,12 +19,12 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace gemm {
 
-// Rows of a result that are evenly spaced, which are worth a strip.
+// The least number of evenly spaced result rows that justifies a strip.
 inline constexpr int64_t kWorthRows = kTileRows / 2;
 
 }  // namespace gemm
 
-// How the work is cut: parts of the rows, the columns and the terms.
+// How the work is split: the number of parts along rows, columns and terms.
 template <typename T>
 struct Gemm<T>::Grid {
   int64_t m = 1, n = 1, k = 1;
@@ -79,7 +79,7 @@ void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
         });
     return;
   }
-  // Few sums of many terms: each thread takes some of the terms of all sums.
+  // Few sums of many terms: each thread sums a part of the terms of all sums.
   const int64_t sums = p_.m * p_.n;
   T* partial = gemm::ThreadBuffers().partial.Get<T>(grid.k * p_.batch * sums);
   threads.For(grid.k * p_.batch, 1, [&](int64_t begin, int64_t end) {
@@ -115,8 +115,8 @@ typename Gemm<T>::Grid Gemm<T>::Split(int threads) const {
     const double rows = CeilDiv(p_.m, m);
     const double columns =
         CeilDiv(CeilDiv(p_.n, n), kTileColumns<T>) * kTileColumns<T>;
-    // Cycles per term: a vector of products each, and about half a cycle for
-    // each element that is packed.
+    // Estimated cycles per term: one per vector of products, and about half a
+    // cycle per packed element.
     const double part = rows * columns / kLanes<T> + (rows + columns) / 2;
     const double time = part * CeilDiv(m * n * p_.batch, threads);
     if (least != 0 && time >= least) continue;
@@ -124,7 +124,8 @@ typename Gemm<T>::Grid Gemm<T>::Split(int threads) const {
     best.m = m;
     best.n = n;
   }
-  // Where the sums are too few, or too narrow a stripe for each thread.
+  // Split the terms where there are too few sums, or too narrow stripes, to
+  // occupy the threads.
   const int64_t tiles = p_.m * CeilDiv(p_.n, kTileColumns<T>) * p_.batch;
   if (tiles < 2 * threads && p_.k >= 2048) {
     best = {.m = 1, .n = 1, .k = std::min(pieces, p_.k / 1024)};
@@ -143,7 +144,7 @@ void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
     T* const to = reinterpret_cast<T*>(result) + n.begin;
     return Sum(lhs, rhs, m, n, k, {to, 0, &p_.result.row}, p_.adds);
   }
-  // Sums in T first, in blocks that stay in the cache.
+  // Sum in T first, in blocks that stay in the cache.
   constexpr int64_t kRows = 16 * kTileRows, kColumns = 512;
   for (int64_t i = m.begin; i < m.end; i += kRows) {
     for (int64_t j = n.begin; j < n.end; j += kColumns) {
@@ -184,7 +185,7 @@ void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
     return;
   }
   const bool even = p_.rhs.row.even() && p_.rhs.column.even();
-  // Very few terms write more than they compute: best row after row.
+  // With very few terms the stores dominate, and row by row is fastest.
   const bool flat = rhs_native_ && p_.rhs.row.stride() == 1 && k.size() <= 4 &&
                     n.size() >= 4 * kTileColumns<T>;
   if (even && (m.size() == 1 || flat)) {

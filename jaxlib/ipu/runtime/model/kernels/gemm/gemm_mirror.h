@@ -1,10 +1,11 @@
-// Products with Fourier matrices take half the multiply-adds.
+// Products with Fourier matrices at half the number of multiply-adds.
 //
-// The rows of such a matrix are one or two planes of J terms each, and the rows
-// j and J - j of a plane are the same (cosines) or differ in sign (sines). So
-// the terms of the other operand are added, or subtracted, in pairs while they
-// are packed, and one row of each pair is left. What a matrix is shows when it
-// is read: any other one is told after a few elements.
+// Along its terms such a matrix has one or two planes of J rows, and rows j and
+// J - j of a plane are equal (cosines) or differ in sign (sines). The
+// corresponding terms of the other operand are therefore added or subtracted in
+// pairs while they are packed, and one row of each pair remains. Matrices are
+// recognised by their values when a product runs; any other matrix is rejected
+// after a few elements.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_MIRROR_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_MIRROR_H_
@@ -18,23 +19,23 @@
 
 namespace ipu::model::IPU_SIMD_NS::gemm {
 
-// Columns of one of several matrices whose terms mirror each other alike.
+// Columns of one of several matrices whose terms have the same symmetry.
 template <typename T>
 struct Mirrored {
   int64_t matrix;
   IndexRange columns;
   int64_t plane;            // J
-  std::array<int, 2> sign;  // of each plane's pairs: 1 or -1
-  bool sums;                // the first terms are not zero
-  std::vector<T> rows;      // those that are left, dense
+  std::array<int, 2> sign;  // of the pairs of each plane: 1 or -1
+  bool sums;                // the first term of a plane is not zero
+  std::vector<T> rows;      // the rows that remain, dense
 
-  int64_t kept() const { return plane / 2 + 1; }  // rows of a plane
+  int64_t kept() const { return plane / 2 + 1; }  // rows that remain per plane
   int64_t terms() const {
     return static_cast<int64_t>(rows.size()) / columns.size();
   }
 };
 
-// A matrix of `terms` rows in memory.
+// A strided matrix with `terms` rows.
 template <typename T>
 struct MatrixView {
   const T* data;
@@ -45,8 +46,8 @@ struct MatrixView {
   }
 };
 
-// The signs of the planes of one column, 0 where both would do; false if its
-// terms do not mirror each other.
+// Sets the sign of each plane of one column, or 0 if either fits. Returns false
+// if the terms are not symmetric.
 template <typename T>
 bool SignsOf(const MatrixView<T>& m, int64_t plane, int64_t column,
              std::array<int, 2>& signs) {
@@ -64,8 +65,8 @@ bool SignsOf(const MatrixView<T>& m, int64_t plane, int64_t column,
   return true;
 }
 
-// Adds the groups of columns of a matrix of planes of `plane` terms; false if
-// it is no Fourier matrix.
+// Appends the groups of columns with the same symmetry of a matrix with planes
+// of `plane` terms. Returns false if it is not a Fourier matrix.
 template <typename T>
 bool AddMirroredColumns(const MatrixView<T>& m, int64_t plane, int64_t matrix,
                         std::vector<Mirrored<T>>& parts) {
@@ -102,9 +103,10 @@ bool AddMirroredColumns(const MatrixView<T>& m, int64_t plane, int64_t matrix,
   return true;
 }
 
-// Whether there are cosines and sines. Where columns are zeros alone, a pair's
-// sum that is infinite would make NaNs; and rows that are merely the same, as
-// of a mean, say nothing of sums of two large numbers.
+// Whether the parts contain both cosines and sines. Matrices that are merely
+// symmetric are rejected because adding terms before multiplying may overflow:
+// for columns of zeros an infinite sum would give NaN, and equal rows (a mean)
+// may be applied to numbers whose pairwise sums overflow.
 template <typename T>
 bool AreFourier(const std::vector<Mirrored<T>>& parts) {
   bool sums = false, sines = false;
@@ -115,8 +117,8 @@ bool AreFourier(const std::vector<Mirrored<T>>& parts) {
   return sums && sines;
 }
 
-// Adds up the terms of `count` rows or columns in pairs: those of term k begin
-// at from[k * count], those of what is left of them at to[k * count].
+// Adds the terms of `count` rows or columns in pairs. Term k is at
+// from[k * count]; the k-th term that remains is written to to[k * count].
 template <typename T>
 void AddPairs(const T* from, int64_t count, const Mirrored<T>& mirrored,
               T* to) {

@@ -1,6 +1,6 @@
-// Brings parts of an operand to the order in which a product's tiles read them;
-// included by gemm_blocks.h alone. A convolution's windows are gathered here
-// and nowhere else.
+// Packs parts of an operand in the order in which a product's tiles read them;
+// included only by gemm_blocks.h and gemm_fourier.h. This is the only place
+// where the windows of a convolution are gathered.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PACK_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PACK_H_
@@ -22,13 +22,13 @@ namespace ipu::model::IPU_SIMD_NS::gemm {
 template <typename T>
 struct Packer {
   const Matrix& matrix;
-  bool native;  // elements are T
+  bool native;  // elements are T; no conversion
   LoadRun<T> load;
-  bool pairs = false;  // of terms take one element each; see gemm_pairs.h
+  bool pairs = false;  // two terms share one element; see gemm_pairs.h
 
-  // Element (row, k) goes to to[k * step + row], both counted from the ranges'
-  // begins, where k counts pairs if there are any; may write a vector more
-  // behind the last.
+  // Writes element (row, k) to to[k * step + row], with both indices relative
+  // to their ranges; with `pairs`, k counts pairs of terms. May write one
+  // vector beyond the last element.
   void Pack(const char* from, IndexRange rows, IndexRange k, T* to,
             int64_t step) const {
     if constexpr (std::is_same_v<T, uint32_t>) {
@@ -41,8 +41,8 @@ struct Packer {
     PackTerms(from, rows, k, to, step);
   }
 
-  // Dense columns in panels of kTileColumns, read row by row, as the memory
-  // likes it.
+  // Packs dense columns into panels of kTileColumns, reading row by row, in
+  // memory order.
   void PackPanels(const char* from, IndexRange columns, IndexRange k,
                   T* to) const {
     constexpr int64_t kWidth = kTileColumns<T>;
@@ -98,7 +98,7 @@ struct Packer {
     }
   }
 
-  // Rows side by side in memory.
+  // Rows that are contiguous in memory.
   void CopyRun(const char* from, IndexRange rows, IndexRange k, T* to,
                int64_t step) const {
     const T* const start =
@@ -117,7 +117,7 @@ struct Packer {
     });
   }
 
-  // Rows side by side in runs.
+  // Rows in several contiguous runs.
   void CopyRuns(const char* from, IndexRange rows, IndexRange k, T* to,
                 int64_t step) const {
     matrix.row.ForRuns(rows, [&](int64_t row, int64_t r, int64_t size) {
@@ -139,7 +139,7 @@ struct Packer {
     });
   }
 
-  // Rows two elements apart in runs: a plane of complex numbers.
+  // Rows with stride 2 in runs: the real or imaginary parts of complex numbers.
   void CopyEverySecond(const char* from, IndexRange rows, IndexRange k, T* to,
                        int64_t step) const {
     constexpr int64_t kLane = kLanes<T>;
@@ -170,10 +170,10 @@ struct Packer {
     return __builtin_shufflevector(a, b, 2 * kI...);
   }
 
-  // Rows apart from each other.
+  // Rows that are not adjacent in memory.
   void Interleave(const char* from, IndexRange rows, IndexRange k, T* to,
                   int64_t step) const {
-    // Shorter runs of terms are put together first.
+    // Shorter runs of terms are first gathered into dense rows.
     constexpr int64_t kWorthRun = 32;
     const Axis& column = matrix.column;
     if (native && column.stride() == 1 && matrix.row.InOneRun(rows) &&
@@ -185,7 +185,7 @@ struct Packer {
                      to + first * step, step);
       });
     }
-    // Behind each row whole vectors may be written.
+    // Whole vectors may be written beyond the end of each row.
     T* dense =
         ThreadBuffers().vector.Get<T>(rows.size() * k.size() + kLanes<T>);
     if (native && column.stride() == 1 && column.run() <= kLanes<T>) {
@@ -203,7 +203,7 @@ struct Packer {
     TransposeRun(dense, k.size(), rows.size(), k.size(), to, step);
   }
 
-  // Each run of terms is at most a vector.
+  // Gathers runs of terms of at most one vector each.
   void GatherShortRuns(const char* from, IndexRange rows, IndexRange k,
                        T* dense) const {
     matrix.column.ForRuns(k, [&](int64_t at, int64_t first, int64_t count) {

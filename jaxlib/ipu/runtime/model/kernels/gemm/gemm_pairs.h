@@ -1,8 +1,8 @@
 // Products of integers of at most 16 bits, two terms at a time.
 //
-// Processors multiply two pairs of 16-bit integers and add up the products in
-// as long as one product of 32 bits takes. Sums are modulo 2^32 as those of
-// single terms are, so that both give the same bits.
+// Processors multiply two pairs of 16-bit integers and add the products in the
+// time of one 32-bit product. Sums are modulo 2^32 in either case, so both
+// methods give the same bits.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PAIRS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PAIRS_H_
@@ -20,13 +20,13 @@
 
 namespace ipu::model::IPU_SIMD_NS::gemm {
 
-// Whether all values of the type are signed integers of 16 bits.
+// Whether all values of the type fit into signed 16-bit integers.
 inline bool IsShort(uint8_t dtype) {
   return dtype == program::kBool || dtype == program::kI8 ||
          dtype == program::kU8 || dtype == program::kI16;
 }
 
-// c + the sum of the products of the lower and of the upper halves of a and b.
+// c + low(a) * low(b) + high(a) * high(b), with signed 16-bit halves.
 [[gnu::always_inline]] inline Vector<uint32_t> MultiplyAddPairs(
     Vector<uint32_t> a, Vector<uint32_t> b, Vector<uint32_t> c) {
 #if IPU_AVX512
@@ -44,9 +44,9 @@ inline bool IsShort(uint8_t dtype) {
 #endif
 }
 
-// Makes pairs of the terms of `count` rows or columns: those of term k begin at
-// from[k * count], those of pair k at to[k * count], which may be the same
-// place. An odd last term's partner is 0.
+// Joins the terms of `count` rows or columns in pairs. Term k starts at
+// from[k * count], pair k at to[k * count]; `to` may equal `from`. The partner
+// of an odd last term is 0.
 inline void JoinTerms(const uint32_t* from, int64_t count, int64_t terms,
                       uint32_t* to) {
   using Lanes = Vector<uint32_t>;
@@ -70,7 +70,7 @@ inline void JoinTerms(const uint32_t* from, int64_t count, int64_t terms,
   mask.Store(to + whole, mask.Load(from + whole) & low);
 }
 
-// to[i] = the pair of low[i] and high[i].
+// to[i] = the pair (low[i], high[i]).
 template <typename Item>
 void JoinItems(const Item* __restrict low, const Item* __restrict high,
                int64_t count, uint32_t* __restrict to) {
@@ -80,7 +80,7 @@ void JoinItems(const Item* __restrict low, const Item* __restrict high,
   }
 }
 
-// Rows of terms side by side.
+// Packs rows whose terms are contiguous in memory.
 template <typename Item>
 void PackPairsOfTerms(const Matrix& matrix, const Item* from, IndexRange rows,
                       IndexRange k, uint32_t* to, int64_t step) {
@@ -90,7 +90,7 @@ void PackPairsOfTerms(const Matrix& matrix, const Item* from, IndexRange rows,
   const Item* const first = from + matrix.column.At(k.begin);
   for (int64_t r = 0; r < rows.size(); ++r) {
     const Item* __restrict row = first + matrix.row.At(rows.begin + r);
-    dense[(r + 1) * pairs - 1] = 0;  // an odd last term's partner
+    dense[(r + 1) * pairs - 1] = 0;  // in case the last term has no partner
     char* __restrict terms = reinterpret_cast<char*>(dense + r * pairs);
     for (int64_t i = 0; i < k.size(); ++i) {
       const int16_t term = row[i];
@@ -100,7 +100,7 @@ void PackPairsOfTerms(const Matrix& matrix, const Item* from, IndexRange rows,
   TransposeRun(dense, pairs, rows.size(), pairs, to, step);
 }
 
-// Terms of rows side by side.
+// Packs terms whose rows are contiguous in memory.
 template <typename Item>
 void PackPairsOfRows(const Matrix& matrix, const Item* from, IndexRange rows,
                      IndexRange k, uint32_t* to, int64_t step) {
@@ -117,9 +117,9 @@ void PackPairsOfRows(const Matrix& matrix, const Item* from, IndexRange rows,
   }
 }
 
-// Brings pairs of terms as JoinTerms makes them: pair k of row r goes to
-// to[k * step + r]; may write 32 bytes more behind the last. False, and nothing
-// is done, where neither rows nor terms lie side by side.
+// Packs pairs of terms in the format of JoinTerms: pair k of row r goes to
+// to[k * step + r]. May write 32 bytes beyond the last pair. Returns false and
+// does nothing if neither rows nor terms are contiguous.
 inline bool PackPairs(const Matrix& matrix, const char* from, IndexRange rows,
                       IndexRange k, uint32_t* to, int64_t step) {
   const bool terms = matrix.column.stride() == 1 && matrix.column.InOneRun(k);

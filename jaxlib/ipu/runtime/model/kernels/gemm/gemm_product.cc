@@ -23,8 +23,8 @@ Axis AxisOf(const Loops& loops, int64_t ProductLoop::* stride) {
   return Axis(of_one);
 }
 
-// The innermost loops along which the result is evenly spaced: how many, and
-// how many indices they have.
+// The innermost loops along which the result is evenly spaced: their number and
+// their total extent.
 std::pair<size_t, int64_t> EvenSuffix(const Loops& loops) {
   int64_t extent = 1;
   size_t count = 0;
@@ -37,7 +37,7 @@ std::pair<size_t, int64_t> EvenSuffix(const Loops& loops) {
   return {count, extent};
 }
 
-// Drops loops of one index and puts those that step farthest outside.
+// Drops loops of extent 1 and sorts the rest by stride, largest first.
 template <typename Step>
 void Sort(Loops& loops, const Step& step) {
   std::erase_if(loops, [](const ProductLoop& l) { return l.extent == 1; });
@@ -48,9 +48,9 @@ void Sort(Loops& loops, const Step& step) {
 
 constexpr int64_t kCacheLine = 64;
 
-// Whether reading rows in the order of the result takes an element of each
-// cache line, but another order of their loops takes whole lines; and the
-// result has whole lines in each row.
+// Whether reading rows in the order of the result would use one element of each
+// cache line while another loop order uses whole lines, and the result has
+// whole lines in each row.
 bool ReadsAcrossLines(const Loops& m, const Loops& n, int64_t lhs_bytes,
                       int64_t result_bytes) {
   if (m.size() < 2 || n.empty() || n.back().result != 1 ||
@@ -63,8 +63,8 @@ bool ReadsAcrossLines(const Loops& m, const Loops& n, int64_t lhs_bytes,
   return !within_line(m.back()) && std::any_of(m.begin(), m.end(), within_line);
 }
 
-// Columns of fewer than this are not worth a product of their own: they take
-// longer than to store sums apart from each other.
+// Products with fewer columns than this are not worthwhile: they take longer
+// than storing sums with a stride.
 constexpr int64_t kWorthColumns = 8;
 
 }  // namespace
@@ -79,8 +79,8 @@ NormalProduct::NormalProduct(Product p) : adds(p.adds) {
        [](const ProductLoop& l) { return std::abs(l.lhs) + std::abs(l.rhs); });
   Sort(p.batch, in_result);
 
-  // Exchange the operands where that makes the result's columns dense, or
-  // makes a matrix times a vector a vector times a matrix.
+  // Swap the operands if that makes the result's columns dense, or turns a
+  // matrix-vector product into a vector-matrix product.
   const auto dense = [](const Loops& loops) {
     return !loops.empty() && loops.back().result == 1;
   };
@@ -96,7 +96,7 @@ NormalProduct::NormalProduct(Product p) : adds(p.adds) {
       for (ProductLoop& loop : *loops) std::swap(loop.lhs, loop.rhs);
     }
   }
-  // Columns that are not evenly spaced are those of several products.
+  // Loops over columns that are not evenly spaced become part of the batch.
   const auto inner = p.n.end() - EvenSuffix(p.n).first;
   p.batch.insert(p.batch.end(), p.n.begin(), inner);
   p.n.erase(p.n.begin(), inner);
@@ -110,7 +110,7 @@ NormalProduct::NormalProduct(Product p) : adds(p.adds) {
   n = Extent(p.n);
   k = Extent(p.k);
   for (Loops* loops : {&p.batch, &p.m, &p.n, &p.k}) {
-    if (Extent(*loops) == 0) loops->clear();  // no index has a place
+    if (Extent(*loops) == 0) loops->clear();  // an empty axis has no offsets
   }
   lhs = {p.lhs.dtype, p.lhs.item_size, AxisOf(p.batch, &ProductLoop::lhs),
          AxisOf(p.m, &ProductLoop::lhs), AxisOf(p.k, &ProductLoop::lhs)};

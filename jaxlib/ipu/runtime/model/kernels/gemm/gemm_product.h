@@ -1,4 +1,4 @@
-// What a matrix product multiplies, in the order that suits its memory.
+// The description of a matrix product, and its normal form.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PRODUCT_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PRODUCT_H_
@@ -10,8 +10,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// One dimension of the iteration space: elements to step in each matrix, 0
-// where it is broadcast.
+// One dimension of the iteration space, with its stride in each matrix in
+// elements; 0 where the matrix is broadcast along it.
 struct ProductLoop {
   int64_t extent;
   int64_t lhs, rhs, result;
@@ -23,30 +23,31 @@ struct ElementType {
 };
 
 // result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, n, k], where each index
-// counts some dimensions, outermost first.
+// enumerates a list of dimensions, outermost first.
 struct Product {
   std::vector<ProductLoop> batch, m, n, k;
   ElementType lhs, rhs, result;
-  bool adds = false;  // to what the result holds; only if that is of T's type
+  bool adds = false;  // add to the result, which must then be of type T
 };
 
-// One matrix of a product. An operand's `row` goes with m or n and its `column`
-// with k; the result's go with m and n.
+// One matrix of a product. An operand's rows are indexed by m or n and its
+// columns by k; the result's rows by m and its columns by n.
 struct Matrix {
   uint8_t dtype;
   uint32_t item_size;
   Axis batch, row, column;
 };
 
-// A product in normal form: the result's columns are evenly spaced, as near to
-// each other as they can be.
+// A product in normal form: loops are sorted by stride, and operands are
+// swapped where that makes the result's columns dense. The result's columns are
+// evenly spaced; dimensions of n that prevent that are moved to the batch.
 struct NormalProduct {
   explicit NormalProduct(Product product);
 
   int64_t batch, m, n, k;
   Matrix lhs, rhs, result;
   bool adds;
-  bool exchanged = false;  // lhs and rhs, and so m and n
+  bool exchanged = false;  // lhs and rhs, and so m and n, were swapped
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

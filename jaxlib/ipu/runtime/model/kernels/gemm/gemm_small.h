@@ -1,9 +1,9 @@
-// Many products of a few elements each; included by gemm_*.cc alone.
+// Many products of a few elements each; included only by gemm_*.cc.
 //
-// Products of 3 x 3 matrices, or of each of many vectors with another one: what
-// surrounds one of them takes longer than its multiply-adds. So vectors hold
-// the same element of as many products, and each operand's elements are brought
-// into that order, a block of products at a time.
+// For products of 3 x 3 matrices, or of many vectors with one other vector, the
+// overhead around a product exceeds its multiply-adds. Vectors therefore hold
+// the same element of several products (structure of arrays), and operands are
+// transposed into that order a block of products at a time.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_SMALL_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_SMALL_H_
@@ -18,18 +18,18 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace gemm {
 
-// Products side by side: a block of each matrix's elements fits in the cache.
+// Products per block: a block of each matrix's elements fits into the cache.
 inline constexpr int64_t kSide = 64;
-// As many elements of all three matrices take no longer to bring than the other
-// way takes to begin (a 4 x 4 product has 48).
+// Up to this many elements in all three matrices, transposing them takes no
+// longer than the set-up of the general algorithm (a 4 x 4 product has 48).
 inline constexpr int64_t kFewElements = 64;
-// Columns of a single row with so few terms are products of their own.
+// A single row with at most this many terms: its columns become products.
 inline constexpr int64_t kFewTerms = 8;
 
 }  // namespace gemm
 
-// The product as it was, or with its columns as products of their own: few
-// terms for each of many columns, which lie apart.
+// Returns the product unchanged, or with each of its columns as a product: for
+// few terms and many columns that are not contiguous.
 template <typename T>
 NormalProduct Gemm<T>::ByColumns(const NormalProduct& p) {
   if (p.m > 1 || p.batch > 1 || p.k > gemm::kFewTerms ||
@@ -78,14 +78,15 @@ void Gemm<T>::RunSmall(const char* lhs, const char* rhs, char* result,
       });
 }
 
-// All elements of an operand of some products, each element's next to each
-// other; what is the same for all products only the first time.
+// Loads all elements of an operand for a range of products, grouped by element.
+// An operand shared by all products is loaded only for the first block.
 template <typename T>
 void Gemm<T>::BringSide(const Matrix& of, LoadRun<T> load, const char* from,
                         int64_t rows, Range side, bool first, T* to) const {
   const bool same = of.batch.even() && of.batch.stride() == 0;
   if (same && !first) return;
-  // Of the last block there are fewer, but of the same for all there are all.
+  // The last block may be partial, but a shared operand is loaded for a full
+  // block.
   const Range wanted = same ? Range{0, gemm::kSide} : side;
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t t = 0; t < small_.k; ++t) {
@@ -99,7 +100,7 @@ void Gemm<T>::BringSide(const Matrix& of, LoadRun<T> load, const char* from,
   }
 }
 
-// As many vectors as `size` products have; what is beyond them means nothing.
+// Computes whole vectors of products; lanes beyond `size` are undefined.
 template <typename T>
 void Gemm<T>::SumSide(const T* a, const T* b, int64_t size, T* c) const {
   constexpr int64_t kSide = gemm::kSide;

@@ -1,4 +1,4 @@
-// The innermost part of a matrix product: a tile of sums kept in registers.
+// The micro-kernel of matrix products: a tile of sums kept in registers.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_TILE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_TILE_H_
@@ -13,8 +13,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A tile is at most kTileRows rows of two vectors: with the two vectors of the
-// right operand and one more they just fill the registers (32 or 16).
+// A tile has at most kTileRows rows of two vectors. Together with two vectors
+// of the right operand and one more, its sums just fill the 32 or 16 registers.
 #if IPU_AVX512
 inline constexpr int kTileRows = 14;
 #else
@@ -24,26 +24,26 @@ inline constexpr int kTileVectors = 2;
 template <typename T>
 inline constexpr int kTileColumns = kTileVectors * kLanes<T>;
 
-// What a tile is computed from; steps are in elements.
+// The operands of a tile; strides are in elements.
 template <typename T>
 struct TileArgs {
   int64_t k;
   const T* a;  // element (row, k) is at a + row * a_row + k * a_k
   int64_t a_row;
   int64_t a_k;
-  const T* b;  // columns lie side by side
+  const T* b;  // columns are contiguous
   int64_t b_k;
-  T* c;  // columns lie side by side
+  T* c;  // columns are contiguous
   int64_t c_row;
   int64_t columns;  // 1 to kTileColumns
-  bool add;         // to what c holds
+  bool add;         // add to c instead of overwriting it
 };
 
-// How a tile's elements lie and what they are.
+// The layout and the meaning of a tile's elements.
 enum class TileKind {
-  kRows,       // anywhere
-  kDenseRows,  // a_row is 1, so that a row's element is at a fixed distance
-  kPairs       // the same, and each element is two terms: see gemm_pairs.h
+  kRows,       // any a_row
+  kDenseRows,  // a_row is 1, so rows are at constant offsets
+  kPairs       // as kDenseRows; each element holds two terms, see gemm_pairs.h
 };
 
 template <typename T, int kRows, int kVectors, TileKind kKind>
@@ -101,7 +101,7 @@ inline constexpr auto kTileTable =
           Tile<T, rows + 1, kVectors, kKind>...};
     }(std::make_integer_sequence<int, kTileRows>());
 
-// The function for `rows` (1 to kTileRows) rows and `columns` columns.
+// The micro-kernel for `rows` (1 to kTileRows) rows and `columns` columns.
 template <typename T>
 TileFunction<T> TileFor(int64_t rows, int64_t columns, TileKind kind) {
   const auto of = [&]<TileKind kKind>() {

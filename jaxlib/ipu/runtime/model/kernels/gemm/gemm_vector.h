@@ -1,4 +1,4 @@
-// A vector times a matrix on one thread; included by gemm_*.cc alone.
+// A vector-matrix product on one thread; included only by gemm_*.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_VECTOR_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_VECTOR_H_
@@ -37,7 +37,7 @@ void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t row,
   }
   constexpr int64_t kBlock = 2048, kGroup = 4;
   if ((b.row == 1 && n > 1) || (b.column != 1 && n >= kLanes<T>)) {
-    // Whole rows of the matrix, each times one element.
+    // Sum rows of the matrix, each scaled by one element of the vector.
     for (int64_t j = 0; j < n; j += kBlock) {
       const int64_t columns = std::min(kBlock, n - j);
       for (int64_t i = 0; i < k;) {
@@ -66,7 +66,7 @@ void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t row,
     return;
   }
   if (!add) std::fill_n(to, n, T{});
-  // Dot products with dense columns.
+  // Dot products with the columns, which are copied if they are not contiguous.
   const bool direct = rhs_native_ && b.column == 1;
   const int64_t terms = direct ? k : kBlock;
   for (int64_t i = 0; i < k; i += terms) {

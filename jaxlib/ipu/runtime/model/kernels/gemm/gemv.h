@@ -1,4 +1,4 @@
-// A vector times a matrix: two loops that keep up with the memory.
+// The inner loops of vector-matrix products; both run at memory bandwidth.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMV_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMV_H_
@@ -35,10 +35,10 @@ void ScaledRows(const T* x, const T* rows, int64_t row_step, int64_t n, T* to) {
   mask.Store(to + j, sum);
 }
 
-// to[r] += dot product of x and row r, of k elements.
+// to[r] += dot product of x and row r, both of k elements.
 template <typename T, int kRows>
 void AddDots(const T* x, const T* rows, int64_t row_step, int64_t k, T* to) {
-  // Eight sums at once hide what a multiply-add takes.
+  // Eight independent sums hide the latency of multiply-adds.
   constexpr int kSums = 8 / kRows, kStep = kSums * kLanes<T>;
   Vector<T> sums[kRows][kSums] = {};
   int64_t i = 0;

@@ -1,5 +1,5 @@
-// What the simple instructions of floats and integers alike compute. Integers
-// that may overflow come as unsigned ones.
+// Simple instructions for both floats and integers, on vectors. Integer
+// operations that may overflow take unsigned elements, so that they wrap.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_H_
@@ -11,11 +11,12 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The lanes of a vector as bits.
+// The unsigned integer vector with the same lanes as V.
 template <typename V>
 using BitsOf = Vector<Bits<Element<V>>, kSize<V>>;
 
-// The flags that a comparison of vectors gives, as register values.
+// Converts the mask that a comparison of vectors gives to register values, 0 or
+// 1.
 template <typename Mask>
 inline Vector<uint32_t, kSize<Mask>> Flags(const Mask& mask) {
   return ConvertLanes<uint32_t>(mask) & 1;
@@ -40,7 +41,7 @@ struct Mul {
   }
 };
 
-// Minimum and maximum of IEEE 754-2019: a NaN wins, and -0 < +0.
+// minimum and maximum of IEEE 754-2019: NaN propagates, and -0 < +0.
 struct Max {
   template <typename V>
   static V Do(V a, V b) {

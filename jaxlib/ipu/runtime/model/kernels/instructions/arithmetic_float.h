@@ -1,5 +1,4 @@
-// The simple instructions that only floats have, or that treat them in their
-// own way.
+// Simple instructions that exist only for floats or differ for them.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_FLOAT_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_FLOAT_H_
@@ -28,7 +27,7 @@ struct AbsFloat {
     return BitCast<V>(BitCast<BitsOf<V>>(a) & ~kSignBit<Element<V>>);
   }
 };
-struct NegateFloat {  // NaN's sign too, and -0
+struct NegateFloat {  // flips the sign of NaN and 0 too
   template <typename V>
   static V Do(V a) {
     return BitCast<V>(BitCast<BitsOf<V>>(a) ^ kSignBit<Element<V>>);

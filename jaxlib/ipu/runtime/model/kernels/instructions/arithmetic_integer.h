@@ -1,5 +1,5 @@
-// The simple instructions that only integers have, or that treat them in their
-// own way. Those that may overflow get unsigned ones.
+// Simple instructions that exist only for integers or differ for them. Those
+// that may overflow take unsigned elements, so that they wrap.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_INTEGER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_ARITHMETIC_INTEGER_H_
@@ -42,8 +42,8 @@ struct Xor {
   }
 };
 
-// Shifts take the count as an unsigned number; one of the width or more leaves
-// nothing (or nothing but the sign).
+// Shift counts are unsigned. A count of the width or more gives 0, or copies of
+// the sign bit for an arithmetic right shift.
 template <typename V>
 inline constexpr int kWidth = 8 * sizeof(Element<V>);
 
@@ -88,7 +88,7 @@ struct RotateXor {
 };
 
 struct AbsSigned {
-  template <typename V>  // of unsigned elements: MIN stays MIN
+  template <typename V>  // unsigned elements; the minimum is unchanged
   static V Do(V a) {
     using S = Vector<SignedBits<Element<V>>, kSize<V>>;
     const V sign = BitCast<V>(BitCast<S>(a) >> (kWidth<V> - 1));
@@ -108,7 +108,7 @@ struct Identity {
   }
 };
 
-// x / 0 is all ones, MIN / -1 is MIN.
+// x / 0 is -1 (all bits set); MIN / -1 is MIN.
 template <typename T>
 inline T DivideInteger(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
@@ -132,8 +132,8 @@ struct DivInteger {
   template <typename V>
   static V Do(V a, V b) {
     if constexpr (sizeof(Element<V>) == 4) {
-      // A double's quotient of two 32-bit integers, cut, is exact: it is at
-      // least 2^-32 below the next integer or is that integer.
+      // The truncated double quotient of two 32-bit integers is exact: the
+      // quotient is an integer or at least 2^-32 below the next one.
       const auto quotient = ConvertLanes<double>(a) / ConvertLanes<double>(b);
       using Wide = Vector<int64_t, kSize<V>>;
       const V cut =
@@ -160,9 +160,9 @@ struct RemInteger {
   }
 };
 
-// As XLA's: repeated squaring with the low 6 bits of the exponent; an exponent
-// that is negative as a signed number gives the reciprocal cut to an integer,
-// which is 0 but for 1 and -1.
+// Same as XLA: repeated squaring with the low 6 bits of the exponent. A
+// negative exponent (as a signed number) gives the reciprocal truncated to an
+// integer, which is 0 except for bases 1 and -1.
 struct PowInteger {
   template <typename V>
   static V Do(V base, V exponent) {

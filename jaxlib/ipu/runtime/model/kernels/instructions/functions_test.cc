@@ -1,4 +1,4 @@
-// The functions of floats: how exact they are, and their edges.
+// Accuracy and edge cases of the mathematical functions of floats.
 
 #include <cmath>
 #include <cstdint>
@@ -45,7 +45,7 @@ TEST_P(MapTest, AnglesInAllQuadrants) {
   }
 }
 
-// In units of the last place of the type.
+// The error in units in the last place.
 template <typename T>
 double Error(T found, long double exact) {
   const T nearest = static_cast<T>(exact);
@@ -94,7 +94,7 @@ void CheckFunctions(const Factories& table) {
     for (size_t i = 0; i < a.size(); ++i) {
       EXPECT_LE(Error(found[i], function.exact(a[i])), 3)
           << static_cast<int>(function.op) << " of " << a[i];
-      // The place of an element in its block does not matter.
+      // The result must not depend on the position of an element in its block.
       if (i % 97 != 0) continue;
       ExpectSame(Apply<T, T>(table, function.op, {{a[i]}}), {found[i]});
     }

@@ -1,4 +1,4 @@
-// The super-instructions of two arithmetic operations (register_code.h).
+// Super-instructions: pairs of arithmetic operations, see register_code.h.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_FUSED_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_FUSED_H_
@@ -8,7 +8,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Two operations in one pass, each rounded as if it stood alone.
+// Two operations in one pass, each rounded separately.
 struct MulAdd {
   template <typename V>
   static V Do(V a, V b, V c) {

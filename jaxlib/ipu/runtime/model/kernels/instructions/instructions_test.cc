@@ -1,4 +1,4 @@
-// What each instruction of element-wise programs gives at its edges.
+// Edge cases of each instruction of elementwise programs.
 
 #include <cmath>
 #include <cstdint>

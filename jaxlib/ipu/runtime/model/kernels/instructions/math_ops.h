@@ -1,4 +1,4 @@
-// The functions of floats as operations of steps; see steps_math_f32.cc and
+// Mathematical functions of floats as steps; used by steps_math_f32.cc and
 // steps_math_f64.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_MATH_OPS_H_
@@ -11,7 +11,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A step of one operand that applies a function to each vector of it.
+// An operation for RunStep that applies a function to each vector.
 template <typename Function>
 struct Apply {
   template <typename V>
@@ -25,14 +25,14 @@ StepFn Unary(Function) {
   return RunStep<Apply<Function>, T, T>;
 }
 
-// The same for a function of Eigen's packets.
+// The same for a function on Eigen packets.
 template <typename T, typename Function>
 StepFn UnaryOfPackets(Function) {
   return Unary<T>(
       [](auto a) { return FromPacket<decltype(a)>(Function()(ToPacket(a))); });
 }
 
-// These work on doubles inside.
+// Computed in doubles internally.
 template <typename Function>
 struct TrigonometricOp {
   static constexpr size_t kWidestLane = 8;
@@ -42,7 +42,7 @@ struct TrigonometricOp {
   }
 };
 
-// The instructions of one operand, and none of two.
+// The instructions with one operand; those with two differ by type.
 template <typename T>
 StepFn FindMath(program::Opcode op) {
   namespace eigen = Eigen::internal;

@@ -1,4 +1,5 @@
-// One step of a prepared register program: a loop over a block of elements.
+// A step of a register program's plan: one instruction applied to a block of
+// elements.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEP_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEP_H_
@@ -13,11 +14,11 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The block that steps work on. slots[k] is where value k's elements are.
+// The block that steps work on. slots[k] points to the elements of value k.
 struct Frame {
   char** slots;
   char* const* bases;  // Memory::bases
-  char* staging;       // room for a block of raw elements
+  char* staging;       // scratch for a block of unconverted elements
   int64_t begin;       // flat index of the block's first element
   int64_t count;
 };
@@ -25,8 +26,9 @@ struct Frame {
 struct Step;
 using StepFn = void (*)(const Step&, const Frame&);
 
-// Fills slots[d] from the slots of the operands. An operand that is the same
-// for all elements has a slot with one vector of it and does not move on.
+// Computes slots[d] from the slots of the operands. The slot of a uniform
+// operand (the same value for all elements) holds a single vector, which is
+// read again for each vector of the block.
 struct Step {
   StepFn fn;
   uint16_t d;
@@ -35,17 +37,17 @@ struct Step {
   uint64_t imm;
 };
 
-// Elements in the slot of a value that is the same everywhere: a vector of the
-// narrower registers, two of the wider ones.
+// Elements in the slot of a uniform value: one vector of 4-byte registers, two
+// of 8-byte ones.
 inline constexpr int64_t kUniformLanes = kLanes<uint32_t>;
 inline constexpr size_t kUniformBytes = kUniformLanes * 8;
 
-// The step that does an instruction's work; null for sources and BITCAST,
-// which need none or more than this.
+// The function that executes an instruction. Null for sources and BITCAST,
+// which need no step or a different one.
 StepFn FindStep(const program::Instruction& instruction);
 
 // Reads one operand of a step, vector by vector. kN is the number of lanes of
-// the step's widest type.
+// the widest type in the step.
 template <typename T, int kN>
 class Stream {
  public:
@@ -65,7 +67,7 @@ class Stream {
   int64_t step_;
 };
 
-// The bytes of the widest lanes that Op works with; it may name them itself.
+// The bytes of the widest lane that Op works with; Op may specify it.
 template <typename Op, typename... T>
 constexpr size_t WidestLane() {
   if constexpr (requires { Op::kWidestLane; }) {
@@ -75,8 +77,9 @@ constexpr size_t WidestLane() {
   }
 }
 
-// The loop: R <- Op::Do(T...), on vectors of kN elements. An Op that wants the
-// instruction's immediate takes it last, in all lanes of a vector.
+// The loop of a step: R <- Op::Do(T...), on vectors of kN elements. An Op that
+// uses the instruction's immediate takes it as its last argument, broadcast to
+// all lanes.
 template <typename Op, typename R, typename... T>
 void RunStep(const Step& s, const Frame& f) {
   constexpr int kN = kVectorBytes / WidestLane<Op, R, T...>();
@@ -93,7 +96,7 @@ void RunStep(const Step& s, const Frame& f) {
     R* d = reinterpret_cast<R*>(f.slots[s.d]);
     int64_t n = f.count;
     const Immediate imm = Splat<Immediate>(static_cast<Bits<R>>(s.imm));
-    if (n == 1) {  // loops over scalars live here
+    if (n == 1) {  // fast path for loops over scalars
       return StoreOne(d,
                       compute(imm, [](auto& stream) { return stream.One(); }));
     }

@@ -1,5 +1,6 @@
-// What an instruction costs on one core, to decide whether a loop is worth
-// more threads than one. Measured on a machine of 2023, to a factor of two.
+// The time of an instruction on one core, used to decide whether a loop is
+// worth more than one thread. Measured on a machine of 2023; accurate to a
+// factor of two.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEP_COST_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEP_COST_H_
@@ -8,7 +9,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Nanoseconds for an element.
+// Nanoseconds per element.
 inline double StepCost(const program::Instruction& i) {
   using program::Opcode;
   const bool wide = program::RegisterBytes(i.type) == 8;

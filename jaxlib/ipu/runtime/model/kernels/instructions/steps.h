@@ -1,4 +1,5 @@
-// The tables of steps, one per register type, kept apart for compile time.
+// Tables from opcodes to step functions, one per register type, in separate
+// files to limit compile time.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEPS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEPS_H_

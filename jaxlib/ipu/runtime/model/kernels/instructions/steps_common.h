@@ -1,4 +1,4 @@
-// The instructions that floats and integers share.
+// The instructions that floats and integers have in common.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEPS_COMMON_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEPS_COMMON_H_
@@ -9,7 +9,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Those that compare by size.
+// Instructions that compare by magnitude; T has the right signedness.
 template <typename T>
 StepFn FindOrdering(program::Opcode op) {
   using program::Opcode;
@@ -33,7 +33,8 @@ StepFn FindOrdering(program::Opcode op) {
   }
 }
 
-// Those that do not: T is a float or an unsigned integer.
+// Instructions that are independent of signedness: T is a float or an unsigned
+// integer.
 template <typename T>
 StepFn FindRing(program::Opcode op) {
   using program::Opcode;

@@ -1,4 +1,4 @@
-// CONVERT between register types, and the instructions that bring a value to
+// CONVERT between register types, and the instructions that reduce a value to
 // the range of a narrower element type.
 
 #include <limits>
@@ -15,7 +15,8 @@ namespace {
 using program::Opcode;
 using program::RegisterType;
 
-// Integers as in C; floats to integers saturate and take NaN to 0.
+// Integers convert as in C. Floats convert to integers with saturation, NaN to
+// 0.
 template <typename To>
 struct ConvertTo {
   template <typename V>
@@ -26,7 +27,7 @@ struct ConvertTo {
       using Flag = SignedBits<To>;
       constexpr To kMin = std::numeric_limits<To>::min();
       constexpr To kMax = std::numeric_limits<To>::max();
-      // The first float above the range, a power of two.
+      // The smallest power of two above the range.
       constexpr From kAbove = From(2) * From(kMax / 2 + 1);
       const auto above = ConvertLanes<Flag>(a >= kAbove);
       const auto below = ConvertLanes<Flag>(a < From(kMin));
@@ -49,7 +50,7 @@ StepFn FindConvert(RegisterType from, RegisterType to) {
   });
 }
 
-// The low bits, with or without their sign.
+// Keeps the low bits of an integer, sign- or zero-extended.
 template <typename Narrow>
 struct Wrap {
   template <typename V>

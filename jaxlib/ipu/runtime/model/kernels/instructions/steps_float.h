@@ -1,4 +1,4 @@
-// The float instructions for one width; see steps_f32.cc and steps_f64.cc.
+// The float instructions for one width; used by steps_f32.cc and steps_f64.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEPS_FLOAT_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEPS_FLOAT_H_

@@ -1,4 +1,5 @@
-// The integer instructions for one width; see steps_i32.cc and steps_i64.cc.
+// The integer instructions for one width; used by steps_i32.cc and
+// steps_i64.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEPS_INTEGER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_STEPS_INTEGER_H_
@@ -10,7 +11,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// What does not depend on the sign. U is the unsigned type.
+// Instructions that are independent of signedness. U is the unsigned type.
 template <typename U>
 StepFn FindUnsigned(program::Opcode op) {
   using program::Opcode;
@@ -43,7 +44,7 @@ StepFn FindUnsigned(program::Opcode op) {
   return FindRing<U>(op);
 }
 
-// What does.
+// All integer instructions of one type.
 template <typename T>
 StepFn FindInteger(program::Opcode op) {
   using program::Opcode;

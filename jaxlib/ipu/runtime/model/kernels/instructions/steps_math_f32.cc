@@ -22,9 +22,10 @@ struct Atan2Op {
   }
 };
 
-// As doubles: while the quotient is below 2^29 its integral part is exact, and
-// so is what is left. (It could only be wrong if it were within 2^-53 of its
-// size of an integer; two floats' quotient is an integer or further away.)
+// Computed in doubles. While the quotient is below 2^29, its integral part is
+// exact, and so is the remainder. (The integral part could only be wrong if the
+// quotient were within a relative 2^-53 of an integer; the quotient of two
+// floats is an integer or farther away from one.)
 struct RemOp {
   static constexpr size_t kWidestLane = 8;
   template <typename V>

@@ -6,7 +6,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Element by element, by the C library: nothing vectorised is as exact.
+// Calls the C library for each element: no vectorised version is as accurate.
 template <double (*kFunction)(double, double)>
 struct LibraryOp {
   template <typename V>

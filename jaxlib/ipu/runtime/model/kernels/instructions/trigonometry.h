@@ -1,4 +1,4 @@
-// Sine, cosine, tangent and the angle of a vector's lanes; see vector_math.h.
+// Vectorised sine, cosine, tangent and arctangent; see vector_math.h.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_TRIGONOMETRY_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_TRIGONOMETRY_H_
@@ -11,8 +11,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Floats are worked on as doubles, so that nothing but the last rounding
-// counts.
+// Sine and cosine of a float argument reduced to [-pi/4, pi/4], computed in
+// doubles so that only the final rounding matters.
 struct QuarterTurnsF32 {
   using Wide = Vector<double>;
   static constexpr double kLargest = 1 << 28;
@@ -22,7 +22,7 @@ struct QuarterTurnsF32 {
     const Wide high = Fma(turns.value, Splat<Wide>(-1.5707963267948965580), x);
     const Wide r =
         Fma(turns.value, Splat<Wide>(-6.1232339957367660359e-17), high);
-    // (sin r / r - 1) / z and (cos r - 1 + z / 2) / z^2 with z = r^2
+    // (sin r / r - 1) / z and (cos r - 1 + z / 2) / z^2, where z = r^2
     static constexpr double kSine[] = {
         -0.16666666663849639012, 0.0083333318719670386501,
         -0.00019840085078271724166, 2.7249695847980917508e-6};
@@ -39,8 +39,9 @@ struct QuarterTurnsF32 {
   Wide cosine;
 };
 
-// Doubles: r is kept as a sum of two. pi/2 comes in three parts, the first two
-// of 33 bits, so that products with up to 2^20 quarter turns are exact.
+// The same for doubles. The reduced argument r is kept as a sum of two doubles.
+// pi/2 is split into three parts, the first two of 33 bits, so that their
+// products with up to 2^20 quarter turns are exact.
 struct QuarterTurnsF64 {
   using Wide = Vector<double>;
   static constexpr double kLargest = 1 << 20;
@@ -104,8 +105,8 @@ struct TangentOf {
   static double Of(double x) { return std::tan(x); }
 };
 
-// A trigonometric function; the C library does lanes that are too large for
-// the reduction.
+// A trigonometric function. Lanes too large for the argument reduction are
+// computed by the C library.
 template <typename Function, typename V>
 inline V Trigonometric(const V& x) {
   constexpr bool kF32 = std::is_same_v<Element<V>, float>;
@@ -123,7 +124,7 @@ inline V Trigonometric(const V& x) {
   return result;
 }
 
-// The angle of (x, y), as doubles.
+// The angle of (x, y), computed in doubles.
 inline auto Atan2F32(const auto& y_in, const auto& x_in) {
   using V = std::remove_cvref_t<decltype(x_in)>;
   using Wide = Vector<double>;
@@ -134,7 +135,7 @@ inline auto Atan2F32(const auto& y_in, const auto& x_in) {
   const auto steep = height > width;
   const Wide above = steep ? width : height;
   const Wide below = steep ? height : width;
-  // Both 0 or both infinite: 0 or 1.
+  // If both are 0 or both infinite, the quotient is defined as 0 or 1.
   Wide q = above / below;
   q = above == below ? (below == 0 ? Wide{} : Splat<Wide>(1)) : q;
   // (atan q / q - 1) / q^2

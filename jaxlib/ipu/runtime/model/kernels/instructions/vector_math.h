@@ -1,9 +1,10 @@
-// Exponentials, logarithms and powers of vectors.
+// Vectorised exponentials, logarithms and powers.
 //
-// Each reduces its argument to a small interval in which a polynomial is as
-// good as the type. The polynomials are minimax approximations (Remez's
-// algorithm) of what the name says; Horner's rule with fused multiply-adds
-// evaluates them. Errors are at most 2 units in the last place, most below 1.
+// Each function reduces its argument to a small interval, on which a polynomial
+// is as accurate as the type. The polynomials are minimax approximations (Remez
+// algorithm) of the function stated in the comment, evaluated by Horner's rule
+// with fused multiply-adds. Errors are at most 2 units in the last place,
+// mostly below 1.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_
@@ -29,7 +30,7 @@ inline V Polynomial(const V& x, const Element<V> (&c)[n]) {
   return sum;
 }
 
-// The sign of x on a result that has none.
+// Gives `result`, which must not be negative, the sign of x.
 template <typename V>
 inline V WithSignOf(const V& result, const V& x) {
   using B = BitsOf<V>;
@@ -57,8 +58,7 @@ struct Rounded {
   Integer integer;
 };
 
-// --- Exponentials
-// -------------------------------------------------------------
+// --- Exponentials ------------------------------------------------------------
 
 template <typename T>
 struct ExpTable;
@@ -94,7 +94,7 @@ struct Exponential {
   explicit Exponential(V x) {
     using T = Element<V>;
     using Table = ExpTable<T>;
-    x = x < Table::kLowest ? Splat<V>(Table::kLowest) : x;  // NaN stays
+    x = x < Table::kLowest ? Splat<V>(Table::kLowest) : x;  // keeps NaN
     x = x > Table::kHighest ? Splat<V>(Table::kHighest) : x;
     const Rounded<V> rounded(x * T(1.4426950408889634074));
     k = rounded.integer;
@@ -106,7 +106,7 @@ struct Exponential {
   V tail;
 };
 
-// 2^k for k that a normal number can have.
+// 2^k, for a k in the exponent range of normal numbers.
 template <typename V>
 inline V PowerOfTwo(const typename Rounded<V>::Integer& k) {
   using T = Element<V>;
@@ -116,14 +116,15 @@ inline V PowerOfTwo(const typename Rounded<V>::Integer& k) {
 template <typename V>
 inline V Exp(const V& x) {
   const Exponential<V> e(x);
-  const auto half = e.k >> 1;  // in two steps: into denormals and infinity
+  const auto half = e.k >> 1;  // scale twice, to reach denormals and infinity
   return (e.tail + 1) * PowerOfTwo<V>(half) * PowerOfTwo<V>(e.k - half);
 }
 
 template <typename V>
 inline V Expm1(const V& x) {
   const Exponential<V> e(x);
-  // 2^(k - 1) is a number for every k that counts; below, the result is -1.
+  // 2^(k - 1) is representable for every relevant k; below those, the result is
+  // -1.
   using T = Element<V>;
   constexpr int kSmallest = 2 - (1 << (8 * sizeof(T) - 2 - kMantissaBits<T>));
   const auto exponent = e.k - 1 < kSmallest ? (e.k ^ e.k) + kSmallest : e.k - 1;
@@ -146,8 +147,7 @@ inline V Logistic(const V& x) {
   return (x >= 0 ? Splat<V>(1) : e) / (e + 1);
 }
 
-// --- Logarithms
-// ---------------------------------------------------------------
+// --- Logarithms --------------------------------------------------------------
 
 // log(2^k (1 + f)) for sqrt(1/2) <= 1 + f < sqrt(2)
 inline auto LogOf(const auto& f, const auto& k) {
@@ -210,7 +210,7 @@ inline V Log(const V& x) {
   const Split<V> split(small ? x * kUp : x);
   const V k = small ? split.k - T(kShift) : split.k;
   V result = LogOf(split.m - 1, k);
-  result = x < kInfinity<T> ? result : x;  // NaN too
+  result = x < kInfinity<T> ? result : x;  // passes NaN through
   const V of_zero = x == 0 ? Splat<V>(-kInfinity<T>)
                            : Splat<V>(std::numeric_limits<T>::quiet_NaN());
   return x <= 0 ? of_zero : result;
@@ -221,8 +221,8 @@ inline V Log1p(const V& x) {
   using T = Element<V>;
   const V u = x + 1;
   const Split<V> split(u);
-  // What rounding took from u (nothing, if k is large), as part of m. Where k
-  // is 0, x is f itself.
+  // Adds the rounding error of u, scaled to m (for large k it is negligible).
+  // If k is 0, f is x itself.
   const V lost = x - (u - 1);
   const auto k = split.integer < 64 ? split.integer : (split.integer & 0) + 64;
   const V f = k == 0 ? x : Fma(lost, PowerOfTwo<V>(-k), split.m - 1);
@@ -235,10 +235,9 @@ inline V Log1p(const V& x) {
 }
 
 // --- Powers ------------------------------------------------------------------
-// -------------------------------------------------------------
 
-// x^y = e^(y log |x|), as doubles, with the sign and the special cases of C's
-// pow.
+// x^y = e^(y log |x|), computed in doubles, with the sign and the special cases
+// of C's pow.
 inline auto PowF32(const auto& x, const auto& y) {
   using V = std::remove_cvref_t<decltype(x)>;
   using Wide = Vector<double>;
@@ -246,7 +245,7 @@ inline auto PowF32(const auto& x, const auto& y) {
   const Wide exponent = ConvertLanes<double>(y);
   const Wide size = AbsFloat::Do(base);
   Wide power = Exp(exponent * Log(size));
-  // Floats of 2^24 and more are even, infinities too.
+  // Floats of at least 2^24 are even integers; infinity counts as even.
   const Wide half = exponent * 0.5;
   const Rounded<Wide> whole(exponent);
   const Rounded<Wide> half_whole(half);

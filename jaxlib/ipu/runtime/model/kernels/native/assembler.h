@@ -1,4 +1,7 @@
-// Machine code for x86-64 processors with AVX-512.
+// An assembler for the subset of x86-64 and AVX-512 that CompileNative emits.
+//
+// Appends encoded instructions to a buffer. The code is position-independent.
+// Operands are not checked.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_ASSEMBLER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_ASSEMBLER_H_
@@ -30,14 +33,14 @@ enum class Gpr : uint8_t {
   kR15,
 };  // clang-format off
 
-// base + index * scale; without an index, base alone.
+// [base + index * scale], or [base] without an index.
 struct Address {
   Gpr base;
-  bool indexed = true;  // by rax
+  bool indexed = true;  // the index is rax
   uint8_t scale = 1;    // 1, 2, 4 or 8
 };
 
-// An instruction on vectors: where it stands in the tables of opcodes.
+// A vector instruction: its opcode map, prefix and opcode.
 struct VectorOp {
   enum Map : uint8_t { k0F = 1, k0F38 = 2, k0F3A = 3 };
   enum Prefix : uint8_t { kNone = 0, k66 = 1, kF3 = 2, kF2 = 3 };
@@ -47,11 +50,11 @@ struct VectorOp {
   bool wide = false;  // EVEX.W
 };
 
-// How much of a vector, and which lanes of it.
+// The length of a vector and the mask that selects its lanes.
 struct Lanes {
   int bytes = 64;      // 64, 32 or 16
   int mask = 0;        // k1 to k7; 0: all lanes
-  bool zero = false;   // lanes that are left out become 0
+  bool zero = false;   // zero the unselected lanes instead of keeping them
 };
 
 class Assembler {
@@ -72,8 +75,8 @@ class Assembler {
     code_.insert(code_.end(), bytes, bytes + sizeof value);
   }
 
-  // Vector instructions: reg, vvvv and rm are the operands in the order of the
-  // manuals; vvvv is 0 where there is none.
+  // Vector instructions. reg, vvvv and rm are the operands in the notation of
+  // the processor manuals; vvvv is 0 if unused.
   void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, int rm) {
     Evex(op, lanes, reg, vvvv, rm >> 3 & 1, rm >> 4 & 1);
     code_.push_back(static_cast<uint8_t>(0xc0 | (reg & 7) << 3 | (rm & 7)));
@@ -90,7 +93,7 @@ class Assembler {
     Bytes({0x44 | (reg & 7) << 3, scale << 6 | index << 3 | (base & 7), 0});
   }
 
-  // General registers, 64 bits.
+  // General-purpose registers, 64 bits.
   void Load(Gpr to, Gpr base, int32_t offset) {  // to = [base + offset]
     Rex(Number(to), Number(base));
     Bytes({0x8b, 0x80 | (Number(to) & 7) << 3 | (Number(base) & 7)});
@@ -123,8 +126,8 @@ class Assembler {
     Bytes({0x58 | (Number(r) & 7)});
   }
 
-  // Jumps: 0x82 below, 0x84 equal, 0x85 not equal. The place of its target
-  // is returned, for `Land`, or given.
+  // Conditional jumps: 0x82 below, 0x84 equal, 0x85 not equal. Jump returns a
+  // handle for Land, which sets its target; JumpBack takes the target.
   size_t Jump(int condition) {
     Bytes({0x0f, condition});
     Immediate(int32_t{0});
@@ -154,7 +157,7 @@ class Assembler {
                                                static_cast<int64_t>(after));
     std::memcpy(code_.data() + after - 4, &distance, 4);
   }
-  // `b` and `x` are the high bits of rm; most bits are kept inverted.
+  // `b` and `x` are the high bits of rm; EVEX stores most bits inverted.
   void Evex(VectorOp op, Lanes lanes, int reg, int vvvv, int b, int x) {
     const int length = lanes.bytes == 64 ? 2 : lanes.bytes == 32 ? 1 : 0;
     Bytes({0x62,

@@ -20,13 +20,13 @@ using program::Instruction;
 using program::Opcode;
 using program::RegisterType;
 
-// The general registers that point at blocks, beside rcx.
+// Registers that hold block pointers; rcx is used if they do not suffice.
 constexpr Gpr kPointers[] = {Gpr::kR8,  Gpr::kR9,  Gpr::kR10, Gpr::kR11,
                              Gpr::kRbx, Gpr::kRbp, Gpr::kR12, Gpr::kR13,
                              Gpr::kR14, Gpr::kR15};
-constexpr size_t kFreelyUsed = 4;  // callers do not expect them to stay
+constexpr size_t kFreelyUsed = 4;  // caller-saved; the others are pushed
 
-// The shortest vectors: lanes of 4 bytes.
+// The shortest vector is 16 bytes: four lanes of 4 bytes.
 constexpr int kShortestVector = 4;
 constexpr Lanes kShortest{16};
 
@@ -40,7 +40,7 @@ class Compiler {
         body_(emit_.body()) {}
 
   std::vector<uint8_t> Run() {
-    // rdi: the frame, rsi: its slots, rax: the index, rdx: where to stop.
+    // rdi: the frame, rsi: its slots, rax: the index, rdx: the loop's end.
     body_.Zero(Gpr::kRax);
     if (exact_) {
       One();
@@ -66,16 +66,16 @@ class Compiler {
   }
 
  private:
-  // What a general register points at: a slot's block or an operand.
+  // What a pointer register points to: a slot's block, or an operand in memory.
   using Target = std::pair<int, const Source*>;
-  // Where a value is while a vector is computed.
+  // The location of a value while a vector is computed.
   struct State {
     int reg = -1;
-    int flags = -1;  // the mask that holds it, if it is a comparison
+    int flags = -1;  // the mask register that holds it, if it is a comparison
     bool hoisted = false;
   };
 
-  // A block that is one vector.
+  // Emits code for a block that is exactly one vector.
   void One() {
     if (emit_.lanes() < kShortestVector) {
       const int bits = (1 << emit_.lanes()) - 1;
@@ -122,15 +122,16 @@ class Compiler {
     return 16;
   }
 
-  // For elements of another size than their registers' in memory: the shortest
-  // vectors may have more lanes than there are elements.
+  // Lanes of a memory access that converts elements. In the shortest vectors
+  // there may be more lanes than elements, so they are masked.
   Lanes Memory(uint32_t width, bool zero) const {
     const bool masked = tail_ || emit_.lanes() < kShortestVector;
     return emit_.Of(width, masked ? kTailMask : 0, masked && zero);
   }
 
-  // Whole registers: there are instructions for one and two of them. What is
-  // written under a mask has to arrive in the cache before it can be read.
+  // Accesses register values without conversion. Blocks of one or two elements
+  // use scalar moves, because a masked store cannot be forwarded to a later
+  // load.
   void LoadWhole(uint32_t width, int reg, Address at) {
     const int bytes = emit_.lanes() * static_cast<int>(width);
     if (bytes < kShortest.bytes) {
@@ -163,7 +164,7 @@ class Compiler {
     return Gpr::kRcx;
   }
 
-  // Makes pointer k ready, before the loop.
+  // Emits the initialisation of pointer k, before the loop.
   void Point(Assembler& a, size_t k) const {
     const auto [slot, source] = pointers_[k];
     const Gpr r = kPointers[k];
@@ -177,7 +178,7 @@ class Compiler {
     a.AddScaled(r, Gpr::kRcx, static_cast<int>(iterator.item_size()));
   }
 
-  // The register that a value is in.
+  // The register that holds a value; loads the value if necessary.
   int Get(int value) {
     State& state = states_[value];
     if (state.reg >= 0) return state.reg;
@@ -247,7 +248,7 @@ class Compiler {
         emit_.Flags(flag, kMask);
         if (emit_.lanes() == 1) {
           body_.Vector(x86::kStoreByte, kShortest, flag, 0, at);
-          body_.Bytes({0});  // the first
+          body_.Bytes({0});  // byte 0
         } else {
           store(x86::kCut8, flag);
         }
@@ -261,7 +262,7 @@ class Compiler {
         return store(x86::kCut16, reg);
       case program::kF16:
         store(x86::kToF16, reg);
-        return body_.Bytes({0});  // to nearest, ties to even
+        return body_.Bytes({0});  // round to nearest, ties to even
       case program::kBF16: {
         const int bits = emit_.NewRegister();
         emit_.Bf16Bits(bits, reg);
@@ -273,7 +274,7 @@ class Compiler {
     }
   }
 
-  // One vector of everything.
+  // Emits the code for one vector of all values.
   void Vector(bool tail) {
     tail_ = tail;
     std::vector<State> before(values_.size());
@@ -304,7 +305,7 @@ class Compiler {
     state = State{};
   }
 
-  // The value's register gets what its instruction says.
+  // Emits an instruction; its result is in the value's register.
   void Compute(int value) {
     const NativeValue& v = values_[value];
     const Instruction& i = v.instruction;
@@ -321,7 +322,8 @@ class Compiler {
     emit_.Compute(i, d, r[0], r[1], r[2]);
   }
 
-  // The flags stay in a mask until somebody wants them in a register.
+  // Keeps the flags in a mask register until the value is needed in a vector
+  // register.
   void Compare(int value, int a, int b) {
     State& state = states_[value];
     int mask = kFirstFlags;

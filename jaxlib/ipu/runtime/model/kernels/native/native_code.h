@@ -1,8 +1,11 @@
-// Machine code for steps of a register program: one loop over a block whose
-// values stay in registers, where a list of steps would write and read each.
+// Compiles a run of steps of a register program to machine code: one loop over
+// a block that keeps all values in registers, where the steps would store and
+// reload each of them.
 //
-// Only what one or a few machine instructions do is compiled, and only for
-// processors with AVX-512.
+// Takes values in an order that respects their data flow and returns
+// position-independent code, whose results equal those of the steps bit by bit.
+// Supports only instructions that map to one or a few machine instructions, and
+// only processors with AVX-512.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_CODE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_CODE_H_
@@ -17,16 +20,16 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The code takes the block as steps do.
+// Like a step's function, the code takes the block as a Frame.
 using NativeFn = void (*)(const Frame& frame);
 
-// Whether an instruction's step can be compiled at all.
+// Whether an instruction can be compiled.
 bool IsNative(const program::Instruction& instruction);
 
-// Values in an order in which they can be made. `count`: the elements of every
-// block, 0 if blocks differ; as many as a short vector has need no loop, and
-// the code then ignores Frame::count. Empty if the values do not fit into the
-// registers.
+// Compiles `values`, each of which must come after its operands. `count` is the
+// number of elements in every block, or 0 if it varies. If `count` fits into
+// one vector and is a power of two, there is no loop, and the code ignores
+// Frame::count. Returns no code if the values do not fit into the registers.
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count);
 

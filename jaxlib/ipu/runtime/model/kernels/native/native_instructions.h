@@ -1,5 +1,5 @@
-// The processor's instructions on vectors, by what they do. Those that come in
-// two widths take the 64-bit one from `Wide`.
+// Opcodes of vector instructions, named by what they do. Wide() selects the
+// 64-bit form of an instruction that comes in two widths.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_INSTRUCTIONS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_INSTRUCTIONS_H_
@@ -21,7 +21,7 @@ constexpr VectorOp Wide(VectorOp op, bool wide = true) {
   return op;
 }
 
-// Floats of 32 bits; those of 64 bits have a prefix as well.
+// Instructions on 32-bit floats, or on 64-bit ones, which also need a prefix.
 constexpr VectorOp Float(uint8_t code, bool wide) {
   return {k0F, wide ? k66 : kNone, code, wide};
 }
@@ -45,25 +45,25 @@ constexpr VectorOp kShiftLeft{k0F38, k66, 0x47};
 constexpr VectorOp kShiftLogical{k0F38, k66, 0x45};
 constexpr VectorOp kShiftArithmetic{k0F38, k66, 0x46};
 
-// By an immediate: `reg` says which, vvvv is the result.
+// Shifts by an immediate: `reg` selects the kind, vvvv is the result.
 constexpr VectorOp kShift32{k0F, k66, 0x72}, kShift64{k0F, k66, 0x73, true};
 constexpr int kRotate = 1, kLogicalRight = 2, kArithmeticRight = 4, kLeft = 6;
 
-// Into a mask.
+// Results in a mask register.
 constexpr VectorOp kCompareSigned{k0F3A, k66, 0x1f};
 constexpr VectorOp kCompareUnsigned{k0F3A, k66, 0x1e};
 constexpr VectorOp kTest{k0F38, k66, 0x27};
-// The mask's lanes of rm, the others of vvvv.
+// Selects rm where the mask is set and vvvv elsewhere.
 constexpr VectorOp kBlend{k0F38, k66, 0x64};
 
 constexpr VectorOp kMove{k0F, k66, 0x6f};
 constexpr VectorOp kLoad{k0F, kF3, 0x6f}, kStore{k0F, kF3, 0x7f};
-// 4 or, wide, 8 bytes; a byte, by its number.
+// Moves of the lowest 4 or, if wide, 8 bytes; of the byte with a given number.
 constexpr VectorOp kLoadLow{k0F, k66, 0x6e}, kStoreLow{k0F, k66, 0x7e};
 constexpr VectorOp kStoreByte{k0F3A, k66, 0x14};
-constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // a general register
+constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // from a general register
 
-// Elements to registers and back.
+// Conversion between elements and registers.
 constexpr VectorOp kExtendI8{k0F38, k66, 0x21}, kExtendU8{k0F38, k66, 0x31};
 constexpr VectorOp kExtendI16{k0F38, k66, 0x23}, kExtendU16{k0F38, k66, 0x33};
 constexpr VectorOp kExtendI32{k0F38, k66, 0x25}, kExtendU32{k0F38, k66, 0x35};
@@ -71,7 +71,7 @@ constexpr VectorOp kCut8{k0F38, kF3, 0x31}, kCut16{k0F38, kF3, 0x33};
 constexpr VectorOp kCut32{k0F38, kF3, 0x35};
 constexpr VectorOp kFromF16{k0F38, k66, 0x13}, kToF16{k0F3A, k66, 0x1d};
 
-// Conversions.
+// Conversion between register types.
 constexpr VectorOp kI32ToF32{k0F, kNone, 0x5b}, kU32ToF32{k0F, kF2, 0x7a};
 constexpr VectorOp kF32ToI32{k0F, kF3, 0x5b}, kF32ToU32{k0F, kNone, 0x78};
 constexpr VectorOp kF32ToF64{k0F, kNone, 0x5a}, kF64ToF32{k0F, k66, 0x5a, true};

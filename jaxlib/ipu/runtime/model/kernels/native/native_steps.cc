@@ -16,10 +16,10 @@ namespace {
 
 using program::Instruction;
 
-// Longer runs would seldom fit into the registers.
+// The most steps in a run: longer ones rarely fit into the registers.
 constexpr size_t kLongestRun = 48;
 
-// What is left of a step's time.
+// The time of compiled steps relative to interpreted ones, an estimate.
 constexpr double kNativeShare = 0.3;
 
 class Maker {
@@ -31,20 +31,20 @@ class Maker {
         whole_(whole),
         plan_(plan),
         elements_(plan.steps.size()),
-        absorbed_(plan.steps.size()),
+        fused_(plan.steps.size()),
         stores_elements_(plan.outputs.size()) {}
 
   void Run() {
-    AbsorbSources();
+    FuseLoads();
     for (size_t k = 0; k < plan_.steps.size(); ++k) {
-      if (absorbed_[k]) continue;
+      if (fused_[k]) continue;
       const Step& step = plan_.steps[k];
       if (Native(k)) {
         run_.push_back(k);
         if (run_.size() == kLongestRun) Flush();
         continue;
       }
-      // What brings an operand can as well come before the run.
+      // Steps that load an operand may be moved before the run.
       if (instructions_[k] != nullptr || step.fn == CopyBlock ||
           Touches(step)) {
         Flush();
@@ -86,7 +86,7 @@ class Maker {
                          [slot](const Output& o) { return o.slot == slot; });
   }
 
-  // Whether somebody reads what `slot` holds after step k.
+  // Whether the value in `slot` is used after step k.
   bool NeededAfter(size_t k, uint16_t slot) const {
     for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
       if (Reads(later, slot)) return true;
@@ -95,8 +95,8 @@ class Maker {
     return IsOutput(slot);
   }
 
-  // Dense operands that only machine code reads need no step of their own.
-  void AbsorbSources() {
+  // Dense operands that are read only by machine code need no load step.
+  void FuseLoads() {
     for (size_t k = 0; k < plan_.steps.size(); ++k) {
       const Step& step = plan_.steps[k];
       if (step.fn != PointAtOperand && step.fn != LoadDense) continue;
@@ -112,7 +112,7 @@ class Maker {
         if (redefined || !only_native) break;
       }
       if (!only_native || (!redefined && IsOutput(step.d))) continue;
-      absorbed_[k] = true;
+      fused_[k] = true;
       for (size_t reader : readers) {
         for (size_t i = 0; i < Operands(reader).size(); ++i) {
           if (Operands(reader)[i] == step.d) elements_[reader][i] = &source;
@@ -148,7 +148,7 @@ class Maker {
     if (!run.empty()) Compile(run);
   }
 
-  // In two parts if the registers do not suffice.
+  // Compiles a run; splits it in two if the registers do not suffice.
   void Compile(std::span<const size_t> run) {
     if (failed_) return;
     const NativeValues made = Values(run);
@@ -211,7 +211,7 @@ class Maker {
     return values;
   }
 
-  // The element type that an output can be stored as right away; 0: none.
+  // The element type as which an output can be stored directly; 0 if none.
   uint8_t StoredType(size_t k, uint16_t slot) const {
     if (Outputs(slot) != 1) return 0;
     for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
@@ -230,10 +230,10 @@ class Maker {
   const std::vector<uint8_t>& stored_;
   const bool whole_;
   Plan& plan_;
-  // The operands of each step that are read from memory.
+  // For each step, the operands that machine code reads from memory.
   std::vector<std::array<const Source*, 3>> elements_;
-  std::vector<bool> absorbed_;
-  std::map<uint16_t, uint16_t> home_;  // the buffer that a slot points into
+  std::vector<bool> fused_;
+  std::map<uint16_t, uint16_t> home_;  // the buffer that each slot points into
   std::vector<size_t> run_;
   std::vector<Step> steps_;
   std::vector<NativeRun> native_;

@@ -1,4 +1,4 @@
-// Runs of a plan's steps, replaced by machine code.
+// Replaces runs of a plan's steps by machine code.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_STEPS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_STEPS_H_
@@ -13,14 +13,15 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A step that is machine code: `imm` is its address, `d` its number in
-// Plan::native.
+// The function of a step that is machine code: `imm` is its address, `d` its
+// index in Plan::native.
 void RunNative(const Step& s, const Frame& f);
 
-// `instructions`: what each of the plan's steps computes, null for sources.
-// `stored`: the element types of outputs that may be stored as dense elements;
-// 0 for others. `whole`: if the iteration space fits into a block, no block is
-// part of it. Where nothing can be compiled the plan stays as it is.
+// `instructions[k]` is what step k of the plan computes, null for sources.
+// `stored[j]` is the element type of output j if it may be stored as dense
+// elements, otherwise 0. `whole` promises that an iteration space that fits
+// into one block is never divided into smaller ones. Leaves the plan unchanged
+// if nothing can be compiled.
 void MakeNative(std::span<const program::Instruction* const> instructions,
                 const std::vector<uint8_t>& stored, bool whole, Plan* plan);
 

@@ -1,4 +1,5 @@
-// What machine code computes: values, in the order in which they are made.
+// The values that machine code computes, in an order that respects their data
+// flow.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_VALUES_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_VALUES_H_
@@ -16,9 +17,9 @@ namespace ipu::model::IPU_SIMD_NS {
 
 struct NativeValue {
   enum Kind : uint8_t {
-    kStill,     // one vector in a slot, the same for all elements
+    kStill,     // uniform: one vector in a slot, the same for all elements
     kBlock,     // a block in a slot
-    kElements,  // a dense operand in memory, converted on the way
+    kElements,  // a dense operand in memory, converted when loaded
     kComputed,
   };
   Kind kind;
@@ -27,7 +28,7 @@ struct NativeValue {
   const Source* source = nullptr;      // kElements
   program::Instruction instruction{};  // kComputed
   int operands[3] = {-1, -1, -1};      // kComputed: indices of values
-  int last_use = -1;                   // the last value that is made of it
+  int last_use = -1;                   // the last value that reads this one
   int stored = -1;                     // the slot that it is stored to
   uint8_t stored_dtype = 0;            // ... as elements; 0: as register values
 };
@@ -35,15 +36,15 @@ struct NativeValue {
 // The values of a run of steps, which read and write slots.
 class NativeValues {
  public:
-  // What a slot holds now; from before the run it is a block or `still`.
+  // The value now in a slot. One from before the run is uniform if `still`,
+  // otherwise a block.
   int InSlot(uint16_t slot, uint32_t width, bool still);
   int Elements(const Source& source, uint32_t width);
-  // What an instruction makes of values, which slot d then holds.
+  // Adds a value computed from `operands`, which is then in slot d.
   void Compute(const program::Instruction& instruction,
                std::span<const int> operands, uint16_t d);
 
-  // The last value that the run puts into each slot, of those that it reads or
-  // writes.
+  // The last value in each slot that the run reads or writes.
   const std::map<uint16_t, int>& in_slot() const { return in_slot_; }
   NativeValue& operator[](int value) { return values_[value]; }
   std::span<const NativeValue> values() const { return values_; }
@@ -54,7 +55,7 @@ class NativeValues {
   std::map<const Source*, int> of_source_;
 };
 
-// The bytes of a register that an instruction takes.
+// The size in bytes of an instruction's operand in a register.
 uint32_t OperandBytes(const program::Instruction& instruction, size_t operand);
 
 }  // namespace ipu::model::IPU_SIMD_NS

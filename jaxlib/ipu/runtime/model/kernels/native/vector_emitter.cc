@@ -10,10 +10,10 @@ using program::Opcode;
 using program::RegisterType;
 
 constexpr int kRegisters = 32;
-// The most that hold what is the same in all iterations of the loop.
+// The most registers used for loop-invariant values.
 constexpr int kMostHoisted = 16;
 
-// Comparisons of floats (ordered, but for != ) and of integers.
+// Predicates of float comparisons (ordered, except for !=) and of integer ones.
 enum : int {
   kEqF = 0,
   kLtF = 1,
@@ -26,7 +26,7 @@ enum : int {
 };
 enum : int { kEqI = 0, kLtI = 1, kLeI = 2, kNeI = 4, kGeI = 5, kGtI = 6 };
 
-// Super-instructions are no enumerators.
+// Super-instructions are not enumerators of Opcode.
 constexpr int OpNumber(Opcode op) { return static_cast<int>(op); }
 
 bool IsSigned(RegisterType type) {
@@ -46,13 +46,13 @@ int VectorEmitter::NewRegister() {
   failed_ = true;
   return 0;
 }
-// A register that keeps what it has in all iterations; -1 if none is left.
+// A register for a loop-invariant value; -1 if none is left.
 int VectorEmitter::NewHoisted() {
   if (top_ <= kRegisters - kMostHoisted || top_ - 1 <= peak_) return -1;
   return --top_;
 }
 
-// A vector of one number.
+// A vector with a number in all lanes.
 int VectorEmitter::Number(uint32_t width, uint64_t bits) {
   const auto [at, is_new] = numbers_.insert({{width, bits}, 0});
   if (is_new) {
@@ -78,7 +78,7 @@ void VectorEmitter::Flags(int d, int mask) {
 
 void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
   const bool wide = width == 8;
-  // Rotations and arithmetic shifts are 64 bits wide by EVEX.W alone.
+  // Rotations and arithmetic shifts have the same opcode for both widths.
   const bool same = which == x86::kRotate || which == x86::kArithmeticRight;
   const VectorOp op =
       wide && !same ? x86::kShift64 : x86::Wide(x86::kShift32, wide);
@@ -112,12 +112,12 @@ void VectorEmitter::Bf16Bits(int d, int x) {
   Free(quiet);
 }
 
-// A NaN wins, the first of two; -0 < +0.
+// NaN propagates (the first of two); -0 < +0.
 void VectorEmitter::ExtremeF(bool max, uint32_t w, int d, int a, int b) {
   const int other = NewRegister();
   const uint8_t code = max ? x86::kMaxF : x86::kMinF;
-  OpF(code, w, d, a, b);      // b if they are equal or not ordered
-  OpF(code, w, other, b, a);  // a then
+  OpF(code, w, d, a, b);      // gives b if they are equal or unordered
+  OpF(code, w, other, b, a);  // gives a then
   OpI(max ? x86::kAnd : x86::kOr, w, d, d, other);
   CompareF(kMask, w, b, b, kUnorderedF);
   Blend(w, kMask, d, d, b);
@@ -182,14 +182,14 @@ void VectorEmitter::Convert(RegisterType from, RegisterType to, int d, int a) {
   if (which == pair(kF64, kF32)) return one(x86::kF64ToF32, 8);
   if (which == pair(kI32, kF64)) return one(x86::kI32ToF64, 8);
   if (which == pair(kU32, kF64)) return one(x86::kU32ToF64, 8);
-  if (which == pair(kF32, kI32)) {  // too small gives MIN by itself
+  if (which == pair(kF32, kI32)) {  // the instruction gives MIN on underflow
     one(x86::kF32ToI32, 4);
     CompareF(kMask, 4, a, Number(4, 0x4f000000), kGeF);
     Blend(4, kMask, d, d, Number(4, 0x7fffffff));
     CompareF(kMask, 4, a, a, kUnorderedF);
     return Blend(4, kMask, d, d, Zero(4));
   }
-  if (which == pair(kF32, kU32)) {  // too large gives MAX by itself
+  if (which == pair(kF32, kU32)) {  // the instruction gives MAX on overflow
     one(x86::kF32ToU32, 4);
     CompareF(kMask, 4, a, Zero(4), kGeF);
     return Blend(4, kMask, d, Zero(4), d);
@@ -205,7 +205,7 @@ void VectorEmitter::Round(uint32_t w, int d, int a, int how) {
   body_.Vector(w == 8 ? x86::kRoundF64 : x86::kRoundF32, Of(w), d, 0, a, how);
 }
 
-// Two operations, each rounded as if it stood alone; rotations.
+// Two operations, each rounded separately; rotations.
 bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
                                  int c) {
   const uint32_t w = program::RegisterBytes(i.type);

@@ -1,5 +1,5 @@
-// Vector instructions for what instructions of register programs compute, on
-// numbered vector registers.
+// Emits the AVX-512 instructions for each instruction of a register program,
+// and allocates the vector registers they use.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
@@ -14,26 +14,26 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Masks: the last elements of a block, one for within an instruction, and
-// comparisons that are waiting for their SELECT.
+// Mask registers: the tail of a block, a temporary within one instruction, and
+// comparisons whose SELECT is still to come.
 inline constexpr int kTailMask = 1;
 inline constexpr int kMask = 2;
 inline constexpr int kFirstFlags = 3, kMasks = 8;
 
-// Code for the body of a loop and for what comes before it.
+// Emits the body of a loop and the loop-invariant code before it.
 class VectorEmitter {
  public:
-  // Elements in a vector of the widest registers there are.
+  // `lanes`: elements per vector of the widest registers in use.
   explicit VectorEmitter(int lanes) : lanes_(lanes) {}
 
   int lanes() const { return lanes_; }
-  // There were not enough registers: the code is of no use.
+  // True if the registers did not suffice; then the code must not be used.
   bool failed() const { return failed_; }
   void Fail() { failed_ = true; }
   Assembler& body() { return body_; }
   Assembler& hoisted() { return hoisted_; }
 
-  // Vectors of 4- or 8-byte registers.
+  // A vector of 4- or 8-byte registers.
   Lanes Of(uint32_t width, int mask = 0, bool zero = false) const {
     return {lanes_ * static_cast<int>(width), mask, zero};
   }
@@ -41,16 +41,16 @@ class VectorEmitter {
   int NewRegister();
   void Free(int reg) { used_ &= ~(uint32_t{1} << reg); }
   void FreeAll() { used_ = 0; }
-  // A register that keeps what it has in all iterations; -1 if none is left.
+  // A register for a loop-invariant value; -1 if none is left.
   int NewHoisted();
-  // A vector of one number.
+  // A vector with a number in all lanes.
   int Number(uint32_t width, uint64_t bits);
 
-  // d <- what the instruction makes of registers a, b and c; d is none of
-  // them. All that IsNative says but comparisons and SELECT.
+  // d <- the instruction applied to registers a, b and c, none of which may be
+  // d. Supports everything that IsNative does except comparisons and SELECT.
   void Compute(const program::Instruction& i, int d, int a, int b, int c);
   void Compare(const program::Instruction& i, int mask, int a, int b);
-  // mask <- flags that are not 0
+  // mask <- lanes in which flags are not 0
   void Test(int mask, int flags);
   // d <- mask ? 1 : 0
   void Flags(int d, int mask);
@@ -66,7 +66,7 @@ class VectorEmitter {
   void Op(VectorOp op, uint32_t width, int d, int a, int b) {
     body_.Vector(op, Of(width), d, a, b);
   }
-  // Integers of either width, floats of either.
+  // Integers and floats of either width.
   void OpI(VectorOp op, uint32_t width, int d, int a, int b) {
     Op(x86::Wide(op, width == 8), width, d, a, b);
   }
@@ -92,8 +92,8 @@ class VectorEmitter {
   Assembler hoisted_;
   Assembler body_;
   std::map<std::pair<uint32_t, uint64_t>, int> numbers_;
-  int top_ = 32;   // registers from here on keep what they have
-  int peak_ = -1;  // the highest of the others that was used
+  int top_ = 32;   // registers from here on hold loop-invariant values
+  int peak_ = -1;  // the highest other register used so far
   uint32_t used_ = 0;
 };
 

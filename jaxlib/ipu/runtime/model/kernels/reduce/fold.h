@@ -1,9 +1,9 @@
-// Folds: how a reduction adds elements to its running totals.
+// Folds: functions that reduce blocks of elements into running totals.
 //
-// A fold's functions work on the two shapes that elements come in: rows, each
-// of which is folded into one total, and columns, each of which is. Elements
-// are of a register type (but for the folds at the end) and lie side by side
-// within a row.
+// A fold takes a block of elements as a matrix and folds either each row or
+// each column of it into one total. The elements of a row are contiguous. They
+// have a register type, except for the folds at the end of this file, which
+// convert elements as they load them.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_H_
@@ -14,19 +14,19 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A block of elements.
+// A block of elements, as a matrix.
 struct FoldInput {
   const char* values;
-  // ARGMAX and ARGMIN: the elements' indices, int64_t and laid out as the
-  // values are; null if they count from `first` along the reduced dimension.
+  // ARGMAX and ARGMIN: the elements' indices, in the layout of the values. Null
+  // if indices count up from `first` along the reduced dimension.
   const int64_t* indices;
   int64_t first;
-  int64_t step;  // from row to row, in elements
+  int64_t step;  // row stride, in elements
   int64_t rows;
   int64_t columns;
 };
 
-// Where a fold's results go: one element each `stride` elements.
+// The destination of a fold's results, with a stride in elements.
 struct FoldOutput {
   char* data;
   int64_t stride;
@@ -35,24 +35,27 @@ struct FoldOutput {
 
 struct Fold {
   int64_t total_size;  // bytes of a running total, at most kMostTotalSize
+  // Initialises n totals with the identity.
   void (*start)(int64_t n, char* totals);
+  // Fold each row, or each column, into one total.
   void (*rows)(const FoldInput& input, char* totals);
   void (*columns)(const FoldInput& input, char* totals);
-  // Folds other totals of the same elements' later parts in.
+  // Folds in the totals of later parts of the same reductions.
   void (*merge)(const char* from, int64_t n, char* totals);
-  // One output, or (value, index).
+  // Writes one output, or two (value and index).
   void (*finish)(const char* totals, int64_t n, const FoldOutput* outputs);
 };
 
 inline constexpr int64_t kMostTotalSize = 16;
 
-// The fold of a kind other than GENERAL; null if it has none for the type.
+// The fold of a kind other than GENERAL. Null if the kind is not defined for
+// the type.
 template <typename T>
 const Fold* FoldOf(program::ReduceKind kind);
 
-// Folds that read the memory themselves what else a register program would
-// have to: f16 and bf16 as F32, and the squares of floats. Null if there is
-// none for the element type and the kind.
+// Folds that do the work of a simple register program while loading elements:
+// widening f16 and bf16 to f32, and squaring floats. Null if there is none for
+// the element type and the kind.
 const Fold* FoldOfHalves(uint8_t dtype, program::ReduceKind kind);
 const Fold* FoldOfSquares(uint8_t dtype, program::ReduceKind kind);
 

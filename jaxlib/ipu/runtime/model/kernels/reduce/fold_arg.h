@@ -1,6 +1,7 @@
-// The folds ARGMAX and ARGMIN: the extreme value and where it is.
+// The folds of ARGMAX and ARGMIN: the extreme value and its index.
 //
-// NaN is more extreme than any number; of equals the lowest index wins.
+// NaN is more extreme than any number; among equal values the lowest index
+// wins.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_ARG_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_ARG_H_
@@ -57,7 +58,7 @@ class ArgFold {
         Total{Op::template kIdentity<T>, std::numeric_limits<int64_t>::max()});
   }
 
-  // Where `value`, which is among them, first is.
+  // The index of the first `value`, which must be among the elements.
   static int64_t Find(const T* p, int64_t n, T value) {
     const V wanted = Broadcast(value);
     const auto bits = [&](V v) {
@@ -95,7 +96,7 @@ class ArgFold {
       for (int64_t i = 0; i < n; i += Values::kRun) {
         const int64_t size = std::min(Values::kRun, n - i);
         const T best = Values::FoldLanes(Values::FoldRun(row + i, size));
-        // Only a block that wins is searched.
+        // Search only a block that improves the total.
         if (!Wins({best, input.first + i}, totals[r])) continue;
         Offer({best, input.first + i + Find(row + i, size, best)}, totals[r]);
       }
@@ -105,7 +106,7 @@ class ArgFold {
   static void Columns(const FoldInput& input, char* to) {
     if (input.indices != nullptr) return Pairs(input, 0, 1, to);
     Total* totals = reinterpret_cast<Total*>(to);
-    // Row numbers within a block fit into the lanes.
+    // Row numbers within a block fit into lanes of the value's width.
     constexpr int64_t kColumns = 512, kRows = 1 << 30;
     alignas(64) T best[kColumns];
     alignas(64) SignedBits<T> where[kColumns];
@@ -170,8 +171,8 @@ class ArgFold {
     Store(where + c, lane);
   }
 
-  // Elements that bring their own indices; `row` and `column` say which total
-  // an element belongs to.
+  // Elements with explicit indices. An element belongs to total
+  // r * row + c * column.
   static void Pairs(const FoldInput& input, int64_t row, int64_t column,
                     char* to) {
     Total* totals = reinterpret_cast<Total*>(to);

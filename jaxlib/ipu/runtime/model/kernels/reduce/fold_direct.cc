@@ -1,4 +1,4 @@
-// Folds that spare a register program; see fold.h.
+// Folds that need no register program; see fold.h.
 
 #include "jaxlib/ipu/runtime/model/kernels/reduce/fold.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/fold_monoid.h"

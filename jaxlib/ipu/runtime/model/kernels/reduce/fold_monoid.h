@@ -1,4 +1,4 @@
-// The folds of the monoids: sums, products, extremes, bitwise operations.
+// The folds of monoids: sums, products, extrema and bitwise operations.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_MONOID_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_MONOID_H_
@@ -17,11 +17,11 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The fold of Op over the elements, of register type T, that Source reads.
+// Folds elements, loaded by Source as register type T, with Op.
 template <typename T, typename Op, typename Source = Plain<T>>
 class MonoidFold {
  public:
-  // Sums of very many floats stay accurate: a total takes the sums of blocks.
+  // Long float sums stay accurate because block sums are added in double.
   using Total =
       std::conditional_t<std::is_same_v<T, float> && std::is_same_v<Op, Sum>,
                          double, T>;
@@ -40,7 +40,7 @@ class MonoidFold {
   using V = Vector<T>;
   using Item = typename Source::Item;
 
-  // Elements that are folded in T before a total sees them.
+  // Elements that are folded in T before they are added to a total.
   static constexpr int64_t kRun = 4096;
 
   static T Apply(T a, T b) { return Op::template Apply<T>(a, b); }
@@ -77,7 +77,7 @@ class MonoidFold {
     return folded;
   }
 
-  // The same for as many rows as a vector has lanes.
+  // The same for as many rows as a vector has lanes, each into a vector.
   static void FoldEach(const Item* row, int64_t step, int64_t n, V* rows) {
     if (n > kN) {
       for (int i = 0; i < kN; ++i) rows[i] = FoldRun(row + i * step, n);
@@ -109,8 +109,9 @@ class MonoidFold {
   }
 
  private:
-  // rows[i] and rows[i + kBlock] hold pieces of 2 * kBlock lanes for several
-  // rows in order; folds each piece's halves and interleaves the two's pieces.
+  // rows[i] and rows[i + kBlock] hold groups of 2 * kBlock lanes, one group per
+  // row. Folds the halves of each group and interleaves the groups of both
+  // vectors.
   template <int kBlock>
   static void FoldHalves(V* rows) {
     constexpr auto kPositions = std::make_integer_sequence<int, kN>();
@@ -164,7 +165,7 @@ class MonoidFold {
     }
   }
 
-  // to[c] = fold of to[c] and the column's `rows` elements.
+  // to[c] = the fold of to[c] and kRows elements of column c.
   template <int kRows>
   static void AddRows(const Item* from, int64_t step, int64_t columns, T* to) {
     int64_t c = 0;
@@ -209,7 +210,7 @@ class MonoidFold {
     }
     alignas(64) T folded[kColumns];
     int64_t done = 0;
-    // Short dense rows are taken many at a time, as if they were one.
+    // Fold several short dense rows at a time, as one longer row.
     const int64_t together = kColumns / 4 / std::max<int64_t>(input.columns, 1);
     if (input.step == input.columns && together > 1) {
       const int64_t columns = together * input.columns;
@@ -242,7 +243,7 @@ class MonoidFold {
   }
 
   static void Finish(const char* from, int64_t n, const FoldOutput* output) {
-    // Integers lose their upper bits, whichever sign they have.
+    // Integers are truncated, whether signed or not.
     using Stored = RunOf<T>;
     const Total* totals = reinterpret_cast<const Total*>(from);
     const StoreRun<Stored> store = StoreRunOf<Stored>(output->dtype);

@@ -1,4 +1,5 @@
-// What a fold reads: elements in memory, brought to register type T on the way.
+// Load policies of folds: how elements are loaded from memory and converted to
+// register type T.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_SOURCE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_SOURCE_H_
@@ -10,19 +11,19 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Elements as they are.
+// Elements of type T, unchanged.
 template <typename T>
 struct Plain {
   using Item = T;
   static Vector<T> Whole(const T* p) { return Load<Vector<T>>(p); }
-  // The lanes of `mask`, the first n; `otherwise` in the others.
+  // Loads the first n lanes, those of `mask`; the others are `otherwise`.
   static Vector<T> Some(const T* p, const Mask<T>& mask, int64_t n,
                         Vector<T> otherwise) {
     return mask.Load(p, otherwise);
   }
 };
 
-// Their squares.
+// The squares of elements.
 template <typename T>
 struct Squares {
   using Item = T;
@@ -37,7 +38,7 @@ struct Squares {
   }
 };
 
-// 16-bit floats, widened by kWiden.
+// 16-bit floats, widened to f32 by kWiden.
 template <Floats (*kWiden)(const Halves&)>
 struct Widened {
   using Item = uint16_t;

@@ -1,4 +1,4 @@
-// The folds of one register type; included by fold_*.cc alone.
+// The folds of one register type; included only by fold_*.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_TABLE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_FOLD_TABLE_H_
@@ -26,7 +26,7 @@ const Fold* FoldOf(program::ReduceKind kind) {
     default:
       break;
   }
-  // The others do not ask for a sign.
+  // The other kinds do not depend on signedness.
   if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) {
     return FoldOf<std::make_unsigned_t<T>>(kind);
   } else {

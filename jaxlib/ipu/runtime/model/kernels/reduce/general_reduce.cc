@@ -22,7 +22,7 @@ constexpr int64_t kInitSize = 8;  // bytes per output in Reduce::init
 
 using StoreFunction = void (*)(const char*, int64_t, uint8_t, char*, int64_t);
 
-// Brings register values to an element type; null if that cannot be.
+// Stores register values as elements; null if the type cannot be stored so.
 StoreFunction StoreOf(RegisterType type, uint8_t dtype) {
   return WithRegister(type, [dtype]<typename T>(T) -> StoreFunction {
     using Run = RunOf<T>;
@@ -37,12 +37,12 @@ StoreFunction StoreOf(RegisterType type, uint8_t dtype) {
 
 struct Output {
   View view;
-  int64_t item_size;  // of its register type
+  int64_t item_size;  // of the register type
   char init[kInitSize];
   StoreFunction store;
 };
 
-// Splits n elements into those at even and at odd places; `even` may be
+// Splits n elements into those at even and at odd indices. `even` may equal
 // `from`.
 template <typename Item>
 void Deal(const char* from, int64_t n, char* even, char* odd) {
@@ -69,11 +69,12 @@ class GeneralReduceKernel final : public Kernel {
   RegisterProgram program_;
   RegisterProgram combine_;
   std::vector<Output> outputs_;
-  std::vector<ReduceAxis> outer_;  // kept
-  ReduceAxis x_;                   // kept, the innermost
+  std::vector<ReduceAxis> outer_;  // parallel axes
+  ReduceAxis x_;                   // the innermost parallel axis
   int64_t kept_ = 1, reduced_ = 1;
-  // Many kept points are combined side by side, the walk being (reduced, kept);
-  // else neighbours of one point's elements, the walk being (kept, reduced).
+  // True: vectorises over parallel points; the iteration order is (reduced,
+  // parallel). False: combines neighbouring elements of one point; the
+  // iteration order is (parallel, reduced).
   bool side_by_side_ = false;
 };
 
@@ -83,10 +84,9 @@ KernelOr GeneralReduceKernel::Make(const ComputeSet& set,
   if (count == 0 || set.results.size() != count ||
       fields.combine_outputs.size() != count ||
       fields.init.size() != count * kInitSize) {
-    return InvalidArgument(
-        "A general Reduce needs as many results, outputs of its function and "
-        "initial values as it has values, " +
-        std::to_string(count) + ".");
+    return InvalidArgument("A general Reduce of " + std::to_string(count) +
+                           " values needs as many results, outputs of its "
+                           "function and initial values.");
   }
   auto code = program::DecodeRegisterCode(
       fields.code, fields.outputs, set.operands.size(), set.shape.size());
@@ -117,9 +117,9 @@ KernelOr GeneralReduceKernel::Make(const ComputeSet& set,
                      .init = {},
                      .store = StoreOf(type, view.dtype)};
     if (output.store == nullptr || kernel->combine_.output_type(j) != type) {
-      return InvalidArgument(
-          "A general Reduce's output " + std::to_string(j) +
-          " changes its type on the way from operand to result.");
+      return InvalidArgument("Output " + std::to_string(j) +
+                             " of a general Reduce changes its type between "
+                             "operand and result.");
     }
     std::memcpy(output.init, fields.init.data() + j * kInitSize, kInitSize);
     kernel->outputs_.push_back(output);
@@ -136,7 +136,7 @@ KernelOr GeneralReduceKernel::Make(const ComputeSet& set,
   return KernelOr(std::move(kernel));
 }
 
-// One thread's accumulators and working memory.
+// The accumulators and scratch memory of one thread.
 class GeneralReduceKernel::Worker {
  public:
   Worker(const GeneralReduceKernel& kernel, const Memory& memory)
@@ -146,7 +146,7 @@ class GeneralReduceKernel::Worker {
         combine_state_(kernel.combine_),
         count_(kernel.outputs_.size()),
         block_(std::max<int64_t>(kernel.program_.block(), 1)) {
-    // Accumulators, then elements at even and at odd places.
+    // Accumulators, then elements at even and at odd indices.
     char* at = scratch_.Get<char>(3 * count_ * block_ * 8);
     for (size_t i = 0; i < 3 * count_; ++i) {
       buffers_.push_back(at + i * block_ * 8);
@@ -157,8 +157,8 @@ class GeneralReduceKernel::Worker {
 
   int64_t block() const { return block_; }
 
-  // The kept points [begin, end) along x, at most a block, of one index of the
-  // outer kept axes.
+  // Reduces the points [begin, end) along x, at most a block, at one index of
+  // the outer parallel axes.
   void Reduce(int64_t outer, int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     for (size_t j = 0; j < count_; ++j) {
@@ -192,7 +192,7 @@ class GeneralReduceKernel::Worker {
     k_.program_.Eval(state_, begin, n, values_.data());
   }
 
-  // left = combine(left, right), element by element.
+  // left = combine(left, right), elementwise.
   template <typename Right>
   void Combine(char* const* left, Right* right, int64_t n) {
     std::copy_n(left, count_, operands_.begin());
@@ -201,7 +201,8 @@ class GeneralReduceKernel::Worker {
     k_.combine_.Call(combine_state_, operands_.data(), outs_.data(), n);
   }
 
-  // Combines each element with its right neighbour until one is left.
+  // Combines each element with its right neighbour, repeatedly, until one
+  // element is left.
   void Neighbours(int64_t point) {
     char* const* even = buffers_.data() + count_;
     char* const* odd = even + count_;

@@ -1,4 +1,4 @@
-// Reductions by a user's function.
+// Reductions by a user-defined function.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_GENERAL_REDUCE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_GENERAL_REDUCE_H_
@@ -7,8 +7,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// `Reduce` of kind GENERAL. The function is taken to be associative, as
-// StableHLO's reduce asks, and elements are combined in their order.
+// The kernel of a `Reduce` of kind GENERAL. The function is assumed to be
+// associative, as StableHLO's reduce requires; elements are combined in order.
 KernelOr MakeGeneralReduce(const ComputeSet& set,
                            const program::Reduce& fields);
 

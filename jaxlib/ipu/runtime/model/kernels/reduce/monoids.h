@@ -1,5 +1,5 @@
-// The monoids of reductions and scatters (isa.ReduceKind): identities, and how
-// two elements of register type T, or vectors V of them, combine.
+// The monoids of reductions and scatters (isa.ReduceKind): the identity, and
+// the operation on two elements of register type T or on vectors V of them.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_MONOIDS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_MONOIDS_H_
@@ -27,8 +27,8 @@ struct Multiplied {
     return a * b;
   }
 };
-// NaN wins: kept if it is in `a`, and taken from `b` as x86's max and min do.
-// Of -0 and +0 either may.
+// NaN propagates: a NaN in `a` is kept, and one in `b` is returned by x86's max
+// and min. Of -0 and +0 either may be returned.
 template <bool kLargest>
 struct Extreme {
   template <typename T>

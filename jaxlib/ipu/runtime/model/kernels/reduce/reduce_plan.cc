@@ -20,7 +20,7 @@ using program::Opcode;
 using program::ReduceKind;
 using program::RegisterType;
 
-// Whether values of a register type can become elements of a type.
+// Whether values of a register type can be stored as elements of a type.
 bool Stores(RegisterType type, uint8_t dtype) {
   return WithRegister(type, [dtype]<typename T>(T) {
     return StoreRunOf<RunOf<T>>(dtype) != nullptr;
@@ -31,15 +31,15 @@ const Fold* FindFold(RegisterType type, ReduceKind kind) {
   return WithRegister(type, [kind]<typename T>(T) { return FoldOf<T>(kind); });
 }
 
-// A fold that reads an operand where it is.
+// A fold that loads its operand directly.
 struct DirectFold {
   const Fold* fold = nullptr;
   size_t operand = 0;
 };
 
-// Recognises the register programs that need not be run: `LOAD k` of what is a
-// register value already, `LOAD k` of a 16-bit float, and `LOAD k`, `MUL`, a
-// square. No fold if it is another one.
+// Recognises register programs that need not be run: `LOAD k` of an element
+// type that is also a register type, `LOAD k` of a 16-bit float, and the square
+// `LOAD k`, `MUL`. Returns no fold for any other program.
 DirectFold FindDirectFold(const program::RegisterCode& code,
                           const ComputeSet& set, ReduceKind kind) {
   if (code.outputs.size() != 1) return {};
@@ -57,11 +57,11 @@ DirectFold FindDirectFold(const program::RegisterCode& code,
   return {fold, load.imm};
 }
 
-// No dimension of the iteration space.
+// Stands for an axis that is not in the iteration space.
 constexpr size_t kNone = static_cast<size_t>(-1);
 
-// The last axis of a group, taken off it; a group without axes has one of one
-// element.
+// Removes and returns the last axis of a group, or returns an axis of extent 1
+// if the group is empty.
 ReduceAxis TakeLast(std::vector<ReduceAxis>& axes, const ComputeSet& set) {
   if (axes.empty()) {
     return {.extent = 1,
@@ -74,8 +74,8 @@ ReduceAxis TakeLast(std::vector<ReduceAxis>& axes, const ComputeSet& set) {
   return last;
 }
 
-// Rows of a whole space are one after the other: where the results are, too,
-// the outer kept axes and x are one.
+// The register program evaluates consecutive rows of the whole space, so outer
+// parallel axes can be merged into x wherever the results' strides allow it.
 void JoinKept(std::vector<ReduceAxis>& kept, ReduceAxis& x) {
   const auto continues = [&](const ReduceAxis& outer) {
     for (size_t j = 0; j < x.results.size(); ++j) {
@@ -103,13 +103,13 @@ Status CheckValues(const program::RegisterCode& code, const ComputeSet& set,
   if (FindFold(type, kind) == nullptr) {
     return InvalidArgument("Reduce of kind " +
                            std::to_string(static_cast<int>(kind)) +
-                           " has no meaning for register type " +
+                           " is not defined for register type " +
                            std::to_string(static_cast<int>(type)) + ".");
   }
   if (!Stores(type, set.results[0].view.dtype) ||
       (arg && !Stores(RegisterType::kU64, set.results[1].view.dtype))) {
     return InvalidArgument(
-        "Reduce's values cannot be stored as elements of its results' types.");
+        "Reduce's values cannot be converted to its results' element types.");
   }
   if (values == 2 &&
       program::IsFloat(program::ResultType(code.code[code.outputs[1]]))) {
@@ -150,13 +150,14 @@ StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
         axis.extent == 1 || set.operands.empty() ? 0 : axis.operands[primary];
     return stride == 0 ? std::numeric_limits<int64_t>::max() : std::abs(stride);
   };
-  // Few columns of few rows, as those of small windows over a picture of three
-  // colours, take less time than to begin each of them: they are brought
-  // together first.
+  // For few columns of few rows (small windows over an RGB image) the overhead
+  // of each fold exceeds its work, so the elements are first gathered into
+  // rows.
   const bool scattered = step(y) > step(x) && x.extent < kFewColumns &&
                          plan.reduced <= kFewReduced;
   plan.by_rows = step(y) <= step(x) || scattered;
-  // Now the walk: rows end with all reduced axes, columns with x.
+  // The iteration order: the innermost axes are the reduced ones when folding
+  // rows, and x when folding columns.
   if (!plan.by_rows) order = space.kept;
   order.insert(order.end(), space.reduced.begin(), space.reduced.end());
   if (y.dimension != kNone) order.push_back(y);

@@ -1,5 +1,5 @@
-// How a reduction by a fold reads its elements: which, in what order, and by
-// what means.
+// The plan of a reduction by a fold: which elements it reads, in which order
+// and how. Made once when a program is loaded; reduce_worker.h executes it.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_REDUCE_PLAN_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_REDUCE_PLAN_H_
@@ -17,30 +17,30 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A reduction's two innermost axes are x, kept, and y, reduced. Elements that
-// lie side by side along y are folded as rows, else as columns.
+// x is the innermost parallel axis and y the innermost reduced axis. Elements
+// that are adjacent along y are folded as rows, others as columns.
 struct ReducePlan {
   const Fold* fold = nullptr;
-  int64_t item_size = 0;  // bytes of what is folded
+  int64_t item_size = 0;  // bytes of an element that is folded
   ReduceSpace outer;      // without x and y
   ReduceAxis x, y;
   bool by_rows = false;
-  int64_t reduced = 1;     // reduced points for one kept one
+  int64_t reduced = 1;     // elements per reduction
   double nanoseconds = 0;  // per element
 
-  // Reads the elements; none if they are read where operand `direct` is.
+  // Computes the elements. If empty, operand `direct` is read instead.
   std::optional<RegisterProgram> program;
   size_t direct = 0;
   View source;
-  bool has_indices = false;   // the program gives an index with each element
+  bool has_indices = false;   // the program also computes indices
   bool wide_indices = false;  // of 64 bits
   bool signed_indices = false;
 
   std::vector<View> results;
-  std::string init;  // ARGMAX, ARGMIN: a total, if there are no elements
+  std::string init;  // ARGMAX, ARGMIN: the total if there are no elements
 };
 
-// INVALID_ARGUMENT or DATA_LOSS for fields that do not fit the compute set.
+// INVALID_ARGUMENT or DATA_LOSS if the fields do not match the compute set.
 StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
                                     const program::Reduce& fields);
 

@@ -20,7 +20,8 @@ int64_t Size(const std::vector<ReduceAxis>& axes) {
   return size;
 }
 
-// Whether one step along `outer` is as far as all of `inner` in all views.
+// Whether one step along `outer` equals the whole extent of `inner` in all
+// views.
 bool Joins(const ReduceAxis& outer, const ReduceAxis& inner) {
   const auto follow = [&](const std::vector<int64_t>& a,
                           const std::vector<int64_t>& b) {
@@ -99,7 +100,8 @@ ReduceSpace MakeReduceSpace(const ComputeSet& set, size_t num_reduced,
   }
   const auto farther = [primary](const ReduceAxis& a, const ReduceAxis& b) {
     const auto step = [primary](const ReduceAxis& axis) {
-      // What the operand is broadcast along is best repeated as a whole.
+      // Axes along which the operand is broadcast go outermost, so that whole
+      // blocks repeat.
       const int64_t stride =
           primary < axis.operands.size() ? axis.operands[primary] : 0;
       return stride == 0 ? std::numeric_limits<int64_t>::max()
@@ -135,7 +137,7 @@ StatusOr<RegisterProgram> MakeReduceProgram(
     }
     operands.push_back(std::move(operand));
   }
-  // The dimensions that IOTA names have moved.
+  // Renumber the dimensions that IOTA names.
   for (program::Instruction& i : code.code) {
     if (i.op != program::Opcode::kIota) continue;
     size_t d = 0;

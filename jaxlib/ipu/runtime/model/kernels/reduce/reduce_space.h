@@ -1,4 +1,4 @@
-// The iteration space of a reduction, in an order that suits the memory.
+// The iteration space of a reduction, with axes ordered for memory locality.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_REDUCE_SPACE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_REDUCE_SPACE_H_
@@ -13,18 +13,19 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// One or more neighbouring dimensions that every operand and result walks
-// with one stride. Strides count elements.
+// One or more adjacent dimensions along which every operand and result has a
+// single stride. Strides are in elements.
 struct ReduceAxis {
   int64_t extent = 1;
   std::vector<int64_t> operands;
   std::vector<int64_t> results;
-  size_t dimension = 0;  // of the iteration space; the first of them
+  size_t dimension = 0;  // the first of these dimensions
 };
 
-// The axes of a reduction, each group from the outermost in. Dimensions of
-// one element have been left out and neighbours joined, where nothing asks for
-// the index along them.
+// The axes of a reduction: the parallel ones (`kept`) and the reduced ones,
+// each group outermost first. Unless the register program has an IOTA, which
+// needs the index along a dimension, axes of extent 1 are dropped and adjacent
+// axes merged.
 struct ReduceSpace {
   std::vector<ReduceAxis> kept;
   std::vector<ReduceAxis> reduced;
@@ -33,22 +34,23 @@ struct ReduceSpace {
   int64_t reduced_size() const;
 };
 
-// `primary` is the operand whose memory the order should follow. The reduced
-// axes stay in the given order if `in_order`.
+// Orders the axes for the memory of operand `primary`. If `in_order`, the
+// reduced axes keep their order.
 ReduceSpace MakeReduceSpace(const ComputeSet& set, size_t num_reduced,
                             const program::RegisterCode& code, size_t primary,
                             bool in_order);
 
-// The operand with the most elements: its memory is the most to read.
+// The operand with the most elements, which dominates memory traffic.
 size_t LargestOperand(const ComputeSet& set);
 
-// A register program over `order`, which names all axes of a space that its
-// IOTAs count along.
+// A register program over the axes in `order`, which must contain every
+// dimension that an IOTA names.
 StatusOr<RegisterProgram> MakeReduceProgram(
     const ComputeSet& set, const std::vector<ReduceAxis>& order,
     program::RegisterCode code);
 
-// The offsets, in elements of result `result`, of index `i` of `axes`.
+// The offset, in elements, of result `result` at index `i` of `axes`; the same
+// for operand `operand`.
 int64_t ResultOffset(const std::vector<ReduceAxis>& axes, size_t result,
                      int64_t i);
 int64_t OperandOffset(const std::vector<ReduceAxis>& axes, size_t operand,

@@ -8,7 +8,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Elements that columns are folded from at once.
+// The most elements that are buffered to fold columns.
 constexpr int64_t kBlock = 16384;
 
 }  // namespace
@@ -34,7 +34,7 @@ void ReduceWorker::Fold(const ReducePart& part, char* totals) {
   }
 }
 
-// Reads the operand itself.
+// Folds elements in the operand's own memory.
 void ReduceWorker::FoldDirect(const ReducePart& part, char* totals) {
   const size_t i = plan_.direct;
   const char* base = plan_.source.Data(memory_);
@@ -62,8 +62,8 @@ void ReduceWorker::FoldDirect(const ReducePart& part, char* totals) {
   }
 }
 
-// The walk is (outer, x, reduced): as many whole rows as fit in a block, or
-// a row in pieces.
+// The iteration order is (outer, x, reduced). Evaluates as many whole rows as
+// fit in a block, or one row in pieces.
 void ReduceWorker::FoldRows(const ReducePart& part, char* totals) {
   const int64_t block = plan_.program->block();
   const int64_t length = part.last - part.first;
@@ -86,8 +86,8 @@ void ReduceWorker::FoldRows(const ReducePart& part, char* totals) {
   }
 }
 
-// The walk is (outer, reduced, x): as many whole rows as fit in a block, or
-// the same piece of several rows.
+// The iteration order is (outer, reduced, x). Evaluates as many whole rows as
+// fit in a block, or the same piece of several rows.
 void ReduceWorker::FoldColumns(const ReducePart& part, char* totals) {
   const int64_t width = part.end - part.begin;
   const int64_t piece = std::min(width, kBlock / 16);
@@ -112,7 +112,7 @@ void ReduceWorker::FoldColumns(const ReducePart& part, char* totals) {
   }
 }
 
-// Rows of elements wherever Eval leaves them.
+// Evaluates rows of elements, which stay in the register program's buffers.
 FoldInput ReduceWorker::Eval(int64_t begin, int64_t rows, int64_t columns,
                              int64_t first) {
   void* values[2] = {nullptr, nullptr};
@@ -120,7 +120,7 @@ FoldInput ReduceWorker::Eval(int64_t begin, int64_t rows, int64_t columns,
   return Input(values[0], values[1], rows, columns, first);
 }
 
-// Elements to place `at` of the buffers.
+// Evaluates elements into this worker's buffers, starting at element `at`.
 void ReduceWorker::EvalInto(int64_t begin, int64_t count, int64_t at) {
   const int64_t index_size = plan_.wide_indices ? 8 : 4;
   void* values[2] = {values_ + at * plan_.item_size,

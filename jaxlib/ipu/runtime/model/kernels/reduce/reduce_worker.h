@@ -1,4 +1,4 @@
-// Reads the elements of a part of a reduction and folds them.
+// Executes a reduction's plan on one thread: evaluates elements and folds them.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_REDUCE_WORKER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REDUCE_REDUCE_WORKER_H_
@@ -10,20 +10,20 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The kept points [begin, end) along x, for one index of the outer kept axes
-// and the reduced points [first, last).
+// A part of a reduction: the points [begin, end) along x at one index of the
+// outer parallel axes, and the reduced elements [first, last) of each.
 struct ReducePart {
   int64_t outer;
   int64_t begin, end;
   int64_t first, last;
 };
 
-// What one thread needs to fold parts.
+// The state of one thread.
 class ReduceWorker {
  public:
   ReduceWorker(const ReducePlan& plan, const Memory& memory);
 
-  // Folds a part's elements into the totals of its kept points.
+  // Folds a part's elements into the totals of its points.
   void Fold(const ReducePart& part, char* totals);
 
  private:

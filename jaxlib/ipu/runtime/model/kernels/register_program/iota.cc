@@ -9,7 +9,7 @@ template <typename T>
 void FillIota(int64_t inner, int64_t extent, int64_t begin, int64_t count,
               T* to) {
   int64_t value = begin / inner % extent;
-  int64_t left = inner - begin % inner;  // how often this value comes yet
+  int64_t left = inner - begin % inner;  // remaining repetitions of this value
   while (count > 0) {
     if (inner == 1) {
       const int64_t run = std::min(count, extent - value);

@@ -10,8 +10,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// What the values of a block may take of the first-level cache, and how long a
-// block is at least.
+// The part of the first-level cache that the values of a block may take, and
+// the minimum length of a block.
 constexpr int64_t kCacheBytes = 20 << 10;
 constexpr int64_t kShortestBlock = 64;
 
@@ -111,8 +111,8 @@ int64_t PlanBuilder::ChooseBlock(const std::vector<bool>& touched) const {
   return std::min(block, std::max<int64_t>((plan_.size + 63) / 64 * 64, 64));
 }
 
-// Places of the first kinds are a state's own, in the order of the kinds.
-// Blocks that nothing touches take no memory.
+// Assigns the memory of a state to the slots that it owns, in the order of
+// their kinds. Blocks that no step touches take no memory.
 void PlanBuilder::LayOut() {
   std::vector<bool> needed = TouchedSlots();
   plan_.block = ChooseBlock(needed);
@@ -152,7 +152,7 @@ void PlanBuilder::LayOut() {
 }
 
 void PlanBuilder::NumberSteps() {
-  // Operands of an empty space may have no storage.
+  // Operands of an empty iteration space may have no storage.
   if (plan_.size == 0) return;
   std::vector<Step>* const lists[] = {&plan_.uniform_steps, &plan_.row_steps,
                                       &plan_.steps};

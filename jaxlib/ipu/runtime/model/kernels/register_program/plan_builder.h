@@ -1,5 +1,5 @@
-// A plan in the making. Its steps name places; when all of them are known, they
-// become slots.
+// Builds a Plan. Steps are added with symbolic places, which are replaced by
+// slot numbers once all of them are known.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_PLAN_BUILDER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_PLAN_BUILDER_H_
@@ -14,17 +14,17 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Where a value lives.
+// The symbolic location of a value.
 struct Place {
   enum Kind : uint8_t {
     kNone,
-    kCell,      // one vector, for a value that is the same for many elements
+    kCell,      // one vector, for a value shared by many elements
     kNarrow,    // a block of 32-bit registers
     kWide,      // a block of 64-bit registers
-    kPattern,   // a row that repeats, and a block more
+    kPattern,   // a row that repeats, extended by one block
     kPanel,     // some rows of a transposed matrix
-    kConstant,  // of the plan's
-    kMoving,    // wherever a step or the caller puts it for each block
+    kConstant,  // owned by the plan
+    kMoving,    // a pointer that a step or the caller sets for each block
   };
   static constexpr int kKinds = kMoving + 1;
 
@@ -32,22 +32,22 @@ struct Place {
   uint32_t index = 0;
 };
 
-// A step whose slots have no numbers yet.
+// A step whose slots are not numbered yet.
 struct PendingStep {
   Step step{};
   Place d;
   Place operands[3];
   Rate rate = Rate::kBlock;
-  const program::Instruction* instruction = nullptr;  // null: of no operands
+  const program::Instruction* instruction = nullptr;  // null: has no operands
 };
 
 class PlanBuilder {
  public:
-  // `plan` knows its size. `function`: blocks come from the caller.
+  // `plan` must have its size. `function`: the caller provides blocks.
   PlanBuilder(Plan* plan, bool function) : plan_(*plan), function_(function) {}
 
-  // An iteration space of one element, whose values are all the same
-  // everywhere.
+  // Whether the iteration space has one element, so that all values are
+  // uniform.
   bool single() const { return plan_.size == 1 && !function_; }
 
   Place NewConstant(const void* bits, uint32_t width);
@@ -55,37 +55,38 @@ class PlanBuilder {
     return plan_.constants[constant.index].bytes;
   }
   Place NewCell() { return {Place::kCell, count_[Place::kCell]++}; }
-  // `width` bytes of each element share the cache with registers.
+  // `width`: bytes per element that compete with registers for the cache.
   Place NewMoving(uint32_t width = 0);
   Place NewRegister(uint32_t width);
-  // Of a register: the next one may be it. Other places are left alone.
+  // Makes a register available for reuse. Ignores places that are not
+  // registers.
   void Release(Place place);
 
   Source& AddSource(Source source);
-  // Where the source's step lays out values of its own.
+  // Sets the buffer in which the source's step stores values.
   void SetHome(Source& source, Place home);
   Place NewPattern(Source& source);
   void AddPanel(Source& source);
   size_t num_patterns() const { return patterns_.size(); }
 
   void Add(const PendingStep& step) { steps_.push_back(step); }
-  // A step that brings `source` to a place.
+  // Adds a step that loads `source` into a place.
   void AddBringing(StepFn fn, const Source& source, Place d, Rate rate);
   void AddBlockOperand(uint16_t operand, Place place, uint32_t width);
 
-  // Nanoseconds for an element.
+  // Adds to the estimated nanoseconds per element.
   void Charge(double nanoseconds) { plan_.nanoseconds += nanoseconds; }
 
-  // Numbers the slots and puts the steps into the plan. False if there are more
-  // slots than numbers.
+  // Numbers the slots and adds the steps to the plan. Returns false if there
+  // are too many slots.
   bool NumberSlots();
 
-  // Then, when the plan has its outputs: chooses the block, lays out a state's
-  // memory. The steps may have become others.
+  // Called last, when the plan has its outputs: chooses the block size and lays
+  // out the memory of a state. The steps may have been replaced since.
   void LayOut();
 
-  // After NumberSlots.
-  // What each of the plan's steps computes, null for those of sources.
+  // The following are valid after NumberSlots.
+  // The instruction of each of the plan's steps, null for loads of sources.
   std::span<const program::Instruction* const> instructions() const {
     return instructions_;
   }
@@ -101,7 +102,7 @@ class PlanBuilder {
   Plan& plan_;
   const bool function_;
   uint32_t count_[Place::kKinds] = {};
-  size_t first_[Place::kKinds] = {};  // slot of each kind's first place
+  size_t first_[Place::kKinds] = {};  // slot of the first place of each kind
   std::vector<Place> free_narrow_;
   std::vector<Place> free_wide_;
   uint32_t moving_bytes_ = 0;

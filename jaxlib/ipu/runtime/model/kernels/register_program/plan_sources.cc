@@ -3,12 +3,11 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// A row that repeats is laid out once, a block longer than itself, if it is no
-// longer than this.
+// A repeating row of at most this length is stored once, extended by one block.
 constexpr int64_t kLongestPattern = 512;
 constexpr size_t kMostPatterns = 3;
 
-// Most blocks are within a row of at least this.
+// In rows of at least this length, most blocks do not cross the end of a row.
 constexpr int64_t kLongRow = 4096;
 
 }  // namespace

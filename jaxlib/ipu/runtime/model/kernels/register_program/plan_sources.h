@@ -1,4 +1,4 @@
-// How operands and indices are brought to the steps that read them.
+// Selects how operands and indices are loaded, and adds the steps that do it.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_PLAN_SOURCES_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_PLAN_SOURCES_H_
@@ -13,18 +13,18 @@
 namespace ipu::model::IPU_SIMD_NS {
 
 struct Brought {
-  Place place;        // where steps read it
-  Place buffer = {};  // a register that is in use as long as `place` is
+  Place place;        // where steps read the value
+  Place buffer = {};  // a register that is in use for as long as `place` is
 };
 
-// LOAD of an operand over an iteration space.
+// A LOAD of an operand of the iteration space.
 Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
                      uint32_t width, Rate rate, PlanBuilder& builder);
 
-// LOAD of a block that the caller of a function brings.
+// A LOAD of a block that a function's caller provides.
 Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder);
 
-// IOTA along dimension `imm`.
+// An IOTA along dimension `imm`.
 Brought BringIota(const std::vector<int64_t>& shape,
                   const program::Instruction& iota, PlanBuilder& builder);
 

@@ -19,22 +19,23 @@ using program::Opcode;
 using program::RegisterBytes;
 using program::RegisterCode;
 
-// A step's call costs as much as it does for some 100 elements, of 64 bits for
-// fewer: in shorter rows what a block needs of each is laid out instead.
+// A step's call costs as much as its work on about 100 elements, fewer for
+// 64-bit ones. Blocks therefore end at rows of at least these lengths only;
+// operands with shorter rows are expanded to whole blocks instead.
 constexpr int64_t kShortestRow = 384;
 constexpr int64_t kShortestWideRow = 128;
 
 constexpr size_t kForever = std::numeric_limits<size_t>::max();
 
-// Whether an operand and a result may be the same storage. Only donated
-// arguments (bases 2 and up) share theirs with results of another base.
+// Whether an operand and a result may share storage. Only results that reuse
+// donated arguments (bases 2 and up) may share it across bases.
 bool MayShare(const View& operand, const View& result) {
   if (operand.base == result.base) return operand.offset == result.offset;
   return operand.base >= 2 && result.base >= 2;
 }
 
-// Values that are others under another name: bits seen as another type, the
-// same operand loaded again.
+// Replaces values that are aliases of others: bitcasts, and repeated loads of
+// the same operand.
 void ForwardAliases(RegisterCode& program) {
   std::vector<uint16_t> name(program.code.size());
   std::vector<std::pair<uint64_t, uint16_t>> loads;
@@ -70,16 +71,16 @@ class Planner {
  private:
   struct Value {
     Rate rate = Rate::kBlock;
-    bool brought = false;  // a source whose step is there
-    size_t last_use = 0;   // index of the last instruction that reads it
+    bool loaded = false;  // a source whose step has been added
+    size_t last_use = 0;  // index of the last instruction that reads it
     Place place;
-    Place buffer;     // to give back together with the value
-    int output = -1;  // the output that it is written to directly
+    Place buffer;     // released together with the value
+    int output = -1;  // the output that the value is written to directly
   };
-  // Where an output's values are at the end of a block.
+  // The places of an output.
   struct OutputPlaces {
-    Place direct;  // if a step writes it where the caller says
-    Place home;    // where it goes if the caller says nothing
+    Place direct;  // the caller's memory, if a step writes there
+    Place home;    // the buffer used if the caller provides no memory
     Place value;
   };
 
@@ -88,7 +89,7 @@ class Planner {
   void Classify();
   void FindDirectOutputs();
   void PlanOutputs();
-  void Bring(uint16_t value);
+  void LoadSource(uint16_t value);
   void FoldConstant(uint16_t value);
   Status Emit(uint16_t value);
   void ReleaseOperands(uint16_t value);
@@ -128,8 +129,9 @@ Status Planner::CheckLoads() {
   return Status();
 }
 
-// The shortest row within which an operand is the same, or after which it comes
-// again and need not be put together from its end and its beginning.
+// The length of the shortest row along which an operand is constant or after
+// which it repeats, so that a block never has to be assembled from the end and
+// the beginning of a row. 0 if there is none.
 int64_t Planner::ChooseRow(
     const std::vector<StridedIterator>& iterators) const {
   int64_t row = 0;
@@ -143,7 +145,7 @@ int64_t Planner::ChooseRow(
   return row;
 }
 
-// How often each value is computed, and how long it is needed.
+// Sets how often each value is computed and when it is last used.
 void Planner::Classify() {
   std::vector<bool> uniform(around_.num_operands, false), row = uniform;
   if (around_.operands) {
@@ -172,15 +174,15 @@ void Planner::Classify() {
   for (uint16_t value : program_.outputs) values_[value].last_use = kForever;
 }
 
-// Whether an operand's elements may be gone once an output is written.
+// Whether writing an output may overwrite elements of an operand.
 bool Planner::MayOverwrite(size_t output, uint64_t operand) const {
   if (!around_.operands) return true;
   return around_.results && MayShare((*around_.operands)[operand].view,
                                      (*around_.results)[output].view);
 }
 
-// An output's value is written where the output goes if nothing that is read
-// later may lie there.
+// Lets a value be written directly to its output if no operand that is read
+// later may overlap it.
 void Planner::FindDirectOutputs() {
   for (size_t j = 0; j < program_.outputs.size(); ++j) {
     const uint16_t at = program_.outputs[j];
@@ -214,8 +216,8 @@ void Planner::PlanOutputs() {
     } else {
       builder_.Charge(0.01 * output.width);
     }
-    // Blocks that end with a row may be pieces of what the caller wants: what
-    // is there of an output must outlast the steps of the next piece.
+    // With rows, the caller's range may take several blocks, and the outputs of
+    // one must survive the steps of the next.
     if (output.way == Output::kDirect || plan_.row > 0) {
       places.home = builder_.NewRegister(output.width);
     }
@@ -224,28 +226,28 @@ void Planner::PlanOutputs() {
   }
 }
 
-void Planner::Bring(uint16_t at) {
+void Planner::LoadSource(uint16_t at) {
   Value& value = values_[at];
-  if (value.brought || !IsSource(at)) return;
-  value.brought = true;
+  if (value.loaded || !IsSource(at)) return;
+  value.loaded = true;
   const Instruction& i = program_.code[at];
   const uint32_t width = WidthOf(at);
-  Brought brought;
+  Brought loaded;
   if (i.op == Opcode::kConst) {
-    brought.place = builder_.NewConstant(&i.imm, width);
+    loaded.place = builder_.NewConstant(&i.imm, width);
   } else if (i.op == Opcode::kIota) {
-    brought = BringIota(around_.shape, i, builder_);
+    loaded = BringIota(around_.shape, i, builder_);
   } else if (around_.operands) {
-    brought = BringOperand(around_.shape, (*around_.operands)[i.imm], width,
-                           value.rate, builder_);
+    loaded = BringOperand(around_.shape, (*around_.operands)[i.imm], width,
+                          value.rate, builder_);
   } else {
-    brought = BringBlock(static_cast<uint16_t>(i.imm), width, builder_);
+    loaded = BringBlock(static_cast<uint16_t>(i.imm), width, builder_);
   }
-  value.place = brought.place;
-  value.buffer = brought.buffer;
+  value.place = loaded.place;
+  value.buffer = loaded.buffer;
 }
 
-// Computes a value of constants now.
+// Evaluates an instruction whose operands are constants.
 void Planner::FoldConstant(uint16_t at) {
   const Instruction& i = program_.code[at];
   const uint64_t zero = 0;
@@ -262,7 +264,7 @@ void Planner::FoldConstant(uint16_t at) {
   FindStep(i)(step, Frame{slots, nullptr, nullptr, 0, kUniformLanes});
 }
 
-// The step of an instruction that takes operands.
+// Adds the step of an instruction with operands.
 Status Planner::Emit(uint16_t at) {
   const Instruction& i = program_.code[at];
   Value& value = values_[at];
@@ -275,14 +277,14 @@ Status Planner::Emit(uint16_t at) {
   }
   pending.step.imm = i.imm;
   pending.instruction = &i;
-  const bool seldom = value.rate != Rate::kBlock;
+  const bool hoisted = value.rate != Rate::kBlock;
   pending.rate = value.rate;
   bool constant = true;
   int k = 0;
   for (uint16_t operand : i.operands()) {
-    Bring(operand);
+    LoadSource(operand);
     pending.operands[k] = values_[operand].place;
-    pending.step.moves[k] = seldom || values_[operand].rate == Rate::kBlock;
+    pending.step.moves[k] = hoisted || values_[operand].rate == Rate::kBlock;
     constant &= pending.operands[k].kind == Place::kConstant;
     ++k;
   }
@@ -291,7 +293,7 @@ Status Planner::Emit(uint16_t at) {
     return Status();
   }
   ReleaseOperands(at);
-  if (seldom) {
+  if (hoisted) {
     value.place = builder_.NewCell();
   } else if (value.output >= 0) {
     value.place = output_places_[value.output].direct;
@@ -300,11 +302,12 @@ Status Planner::Emit(uint16_t at) {
   }
   pending.d = value.place;
   builder_.Add(pending);
-  if (!seldom) builder_.Charge(StepCost(i));
+  if (!hoisted) builder_.Charge(StepCost(i));
   return Status();
 }
 
-// Registers that nobody reads after value `at` are free for it.
+// Frees the registers that are not read after instruction `at`, which may reuse
+// them.
 void Planner::ReleaseOperands(uint16_t at) {
   for (uint16_t value : program_.code[at].operands()) {
     Value& operand = values_[value];
@@ -320,13 +323,13 @@ Status Planner::EmitAll() {
     if (IsSource(static_cast<uint16_t>(at))) continue;
     IPU_RETURN_IF_ERROR(Emit(static_cast<uint16_t>(at)));
   }
-  for (uint16_t value : program_.outputs) Bring(value);
+  for (uint16_t value : program_.outputs) LoadSource(value);
   return Status();
 }
 
-// Outputs that are not written directly are copied one after the other, or by
-// the caller when all of them are there. An operand that is itself an output is
-// put aside if another may overwrite it.
+// Outputs that are not written directly are copied one after another, by Run or
+// by the caller. An operand that is itself an output is first copied to a
+// register if writing another output may overwrite it.
 void Planner::PlaceOutputs() {
   for (size_t j = 0; j < program_.outputs.size(); ++j) {
     const uint16_t at = program_.outputs[j];
@@ -335,7 +338,8 @@ void Planner::PlaceOutputs() {
     if (plan_.outputs[j].way == Output::kUniform && plan_.row == 0) {
       output_places_[j].home = builder_.NewRegister(WidthOf(at));
     }
-    // A single element's outputs are stored when all of them are there.
+    // The outputs of a single element are stored after all of them are
+    // computed.
     if (builder_.single()) continue;
     if (value.place.kind != Place::kMoving || !IsSource(at)) continue;
     bool overwritten = false;
@@ -354,7 +358,7 @@ void Planner::PlaceOutputs() {
   }
 }
 
-// The types of outputs that go to dense elements of their own type; 0: others.
+// The element types of outputs that are stored as dense elements; 0 for others.
 std::vector<uint8_t> Planner::StoredTypes() const {
   std::vector<uint8_t> dtypes(plan_.outputs.size());
   if (around_.results == nullptr) return dtypes;

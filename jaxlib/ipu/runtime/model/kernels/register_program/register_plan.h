@@ -1,5 +1,5 @@
-// A register program made ready: which values are the same everywhere, where
-// every value lives, and the steps in the order they run.
+// A register program prepared for execution: steps in the order they run,
+// hoisted where they are invariant, with a place for every value.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_REGISTER_PLAN_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_REGISTER_PLAN_H_
@@ -19,33 +19,33 @@ namespace ipu::model::IPU_SIMD_NS {
 
 // How often a value is computed.
 enum class Rate : uint8_t {
-  kOnce,  // it is the same everywhere
+  kOnce,  // uniform: the same for all elements
   kRow,   // the same for all elements of a row
   kBlock,
 };
 
 struct Output {
   enum Way : uint8_t {
-    kDirect,   // a step writes it where it belongs
+    kDirect,   // a step writes it to its destination
     kCopied,   // it is copied at the end of the block
     kUniform,  // one value for all elements of a block
   };
   Way way;
   program::RegisterType type;
   uint32_t width;
-  uint16_t slot;          // where its values are
-  uint16_t home = 0;      // slot of a buffer, if the caller has none
-  bool elements = false;  // its values are stored as elements, `width` bytes
+  uint16_t slot;          // of its values
+  uint16_t home = 0;      // of the buffer used if the caller provides none
+  bool elements = false;  // stored as elements of `width` bytes
 };
 
-// A function's operand, whose place is given with each call.
+// An operand of a function; each call provides its address.
 struct BlockOperand {
   uint16_t operand;
   uint16_t slot;
   uint32_t width;
 };
 
-// What a program of one element reads where it is.
+// An operand of a one-element program that is read in place.
 struct InPlace {
   uint16_t slot;
   uint32_t base;
@@ -53,64 +53,65 @@ struct InPlace {
   uint32_t width;
 };
 
-// A constant, as often as a step reads a value that does not move.
+// A constant in all lanes of the slot of a uniform value.
 struct alignas(64) Cell {
   char bytes[kUniformBytes];
 };
 
-// Steps that have become machine code.
+// Steps compiled to machine code.
 struct NativeRun {
   CodeHandle code;
   std::vector<uint16_t> slots;  // that it reads or writes
 };
 
-// Stands for what a step does that is no instruction's.
+// The instruction of a step that executes none.
 inline constexpr program::Instruction kUnknown{
     program::Opcode::kLoad, program::RegisterType::kU32, {}, 0};
 
-// Slots in the order of their numbers: `owned` ones whose place in a state's
-// memory is fixed, then constants, then those that are set for each block.
+// Slots are numbered in this order: those that a state owns, at fixed offsets
+// in its memory; constants; and those that are set for each block.
 struct Plan {
   int64_t size = 0;             // elements of the iteration space
-  int64_t block = 0;            // elements at a time
-  int64_t row = 0;              // where blocks end at the latest; 0: anywhere
+  int64_t block = 0;            // the most elements in a block
+  int64_t row = 0;              // blocks do not cross multiples of this; 0: any
   int64_t grain = 1;            // ranges should begin at multiples of this
   std::vector<size_t> offsets;  // of owned slots in a state's memory
   std::deque<Cell> constants;
   size_t num_slots = 0;
-  size_t staging = 0;  // offset of room for raw elements
+  size_t staging = 0;  // offset of the scratch for unconverted elements
   size_t bytes = 0;    // of a state's memory, slots included
 
   std::deque<Source> sources;
-  std::vector<Step> uniform_steps;  // once per state
-  std::vector<Step> row_steps;      // per block, for one vector
-  std::vector<Step> steps;          // per block
-  std::vector<NativeRun> native;    // what RunNative among the steps runs
+  std::vector<Step> uniform_steps;  // run once per state
+  std::vector<Step> row_steps;      // run per block, for one vector
+  std::vector<Step> steps;          // run per block
+  std::vector<NativeRun> native;    // the code that RunNative steps run
   std::vector<Output> outputs;
   std::vector<BlockOperand> block_operands;  // of functions
   double nanoseconds = 0;
 
-  // For iteration spaces of one element, which loops over scalars are made of:
-  // all that EvalOne has to do. Slots are cells, constants, then what is read
+  // For iteration spaces of one element, as in loops over scalars: everything
+  // that EvalOne does. Slots are cells, constants, then operands that are read
   // in place.
   std::vector<InPlace> in_place;
   std::vector<Step> one_steps;
   std::vector<program::Instruction> one_instructions;
 };
 
-// What a program runs on. Results only say what may share storage with what:
-// a result is the very same elements as an operand, or none of them. Those of a
-// function may be any of its operands.
+// The context in which a program runs. Results only state what may share
+// storage: a result has exactly the elements of an operand, or overlaps none.
+// The results of a function may be any of its operands.
 struct Surroundings {
   const std::vector<int64_t>& shape;
   const std::vector<Operand>* operands;  // null: a function of dense blocks,
   size_t num_operands;                   // this many
-  // Null: none is an operand. A program with results is evaluated as a whole,
-  // block by block: never for fewer elements than a block has.
+  // Null: no result shares storage with an operand. A program with results is
+  // only evaluated in whole blocks, never for part of one.
   const std::vector<Operand>* results;
 };
 
-// `code` is checked code. Fails if an operand is of another type than its LOAD.
+// `code` must have been checked. Fails if an operand's type differs from that
+// of its LOAD.
 Status MakePlan(program::RegisterCode code, const Surroundings& surroundings,
                 Plan* plan);
 

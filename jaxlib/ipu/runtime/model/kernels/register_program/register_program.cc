@@ -11,7 +11,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// n times the value at the start of `cell`.
+// Stores n copies of the value at the start of `cell`.
 void Fill(void* to, const char* cell, uint32_t width, int64_t n) {
   if (width == 4) {
     uint32_t bits;
@@ -24,7 +24,7 @@ void Fill(void* to, const char* cell, uint32_t width, int64_t n) {
   }
 }
 
-// Memory that the last large state of this thread had, for its next one.
+// The memory of this thread's last large state, kept for the next one.
 thread_local std::unique_ptr<char[], Free> spare;
 thread_local size_t spare_bytes = 0;
 
@@ -206,7 +206,7 @@ void RegisterProgram::EvalOne(const Memory& memory, uint64_t* values) const {
 
 void RegisterProgram::Call(State& state, const void* const* operands,
                            void* const* outs, int64_t count) const {
-  // None is null, so none is changed.
+  // None of them is null, so Run does not change them.
   Run(state, operands, 0, count, const_cast<void**>(outs));
 }
 

@@ -1,10 +1,10 @@
-// Evaluates element-wise register programs (jaxlib/ipu/program/isa.py).
+// Evaluates elementwise register programs (jaxlib/ipu/program/isa.py).
 //
-// A program is prepared once, when it is loaded: checked, simplified, its
-// values put in a few cache-sized block buffers, its instructions turned into
-// a list of calls. What a thread needs while it runs is a `State` on its
-// stack; programs that need more than that (very many live values, operands
-// that lie transposed) use memory that the thread keeps.
+// A program is prepared once, when it is loaded: it is checked and simplified,
+// its values are assigned to a few cache-sized block buffers, and its
+// instructions become a list of calls. Evaluation needs only a `State` on the
+// thread's stack; programs that need more (very many live values, transposed
+// operands) use memory that is cached per thread.
 //
 //   ASSIGN(program, RegisterProgram::Make(code, shape, operands));
 //   ...
@@ -34,7 +34,7 @@ namespace ipu::model::IPU_SIMD_NS {
 
 struct Plan;  // register_plan.h
 
-// No program's block is longer.
+// The maximum length of a block.
 inline constexpr int64_t kLongestBlock = 2048;
 
 struct Free {
@@ -45,19 +45,19 @@ class RegisterProgram {
  public:
   class State;
 
-  // A program over the iteration space `shape`, walked in row-major order.
-  // LOAD k reads operands[k] and converts it to its register type; refused if
-  // that is not the type of the operand's elements. `code` has been checked and
-  // may have been changed since. With `results`, where the outputs will be
-  // stored: each is the very same elements as an operand, or shares nothing
-  // with it. Without, outputs go to memory that no operand is in.
+  // A program over the iteration space `shape`, in row-major order. LOAD k
+  // reads operands[k] and converts it to its register type; an error if the
+  // operand's elements do not have that register type. `code` must have been
+  // checked; it may have been transformed since. `results` are the outputs'
+  // destinations: each has exactly the elements of an operand or overlaps none.
+  // Without `results`, outputs overlap no operand.
   static StatusOr<RegisterProgram> Make(
       program::RegisterCode code, const std::vector<int64_t>& shape,
       const std::vector<Operand>& operands,
       const std::vector<Operand>* results = nullptr);
 
   // A function of dense blocks, for `Call`: LOAD k reads block k, whose
-  // elements are of the LOAD's register type already. IOTA is refused.
+  // elements already have the LOAD's register type. IOTA is an error.
   static StatusOr<RegisterProgram> MakeFunction(
       const std::string& code, const std::vector<uint16_t>& outputs,
       size_t num_operands);
@@ -66,41 +66,42 @@ class RegisterProgram {
   RegisterProgram& operator=(RegisterProgram&&) noexcept;
   ~RegisterProgram();
 
-  // What is prepared, for whoever runs it in another way.
+  // The prepared program, for other ways of executing it.
   const Plan& plan() const;
 
   size_t num_outputs() const;
   program::RegisterType output_type(size_t j) const;
 
-  // Whether `Eval` stores output j as elements of its result, which is dense:
-  // then outs[j] must not be null.
+  // Whether `Eval` stores output j as elements of its dense result instead of
+  // as register values; then outs[j] must not be null.
   bool stores_elements(size_t j) const;
 
-  // The most elements `Eval` takes at once when it chooses where values go.
+  // The most elements that `Eval` accepts if it chooses where values are
+  // stored.
   int64_t block() const;
 
-  // Threads that share the iteration space do no work twice if they begin at
-  // multiples of this.
+  // Threads that divide the iteration space at multiples of this do not
+  // duplicate work.
   int64_t grain() const;
 
-  // A guess at what one element costs one thread, to decide about threads.
+  // Estimated time per element on one thread, to decide on the use of threads.
   double nanoseconds() const;
 
-  // Computes the outputs for the `count` elements from flat index `begin` of
-  // the iteration space on. outs[j] says where output j's values go, dense,
-  // in its register type. If it is null, Eval sets it to where the values are
-  // until the next Eval (in a buffer of the state's, or in the operand
-  // itself), and count must not exceed block(). Where `results` say that an
-  // output is stored in an operand, an element is read by all before any output
-  // of it is written.
+  // Computes the outputs for `count` elements starting at flat index `begin` of
+  // the iteration space. outs[j] is where the values of output j are stored:
+  // dense, in its register type. If it is null, Eval sets it to an address that
+  // holds the values until the next Eval (a buffer of the state or the operand
+  // itself), and count must not exceed block(). Where an output is stored over
+  // an operand according to `results`, an element is read by all outputs before
+  // any output of it is written.
   void Eval(State& state, int64_t begin, int64_t count, void** outs) const;
 
-  // For an iteration space of one element: the same without a state, quickly.
-  // Output j goes into values[j].
+  // A faster version for iteration spaces of one element, which needs no state.
+  // Output j is stored in values[j].
   void EvalOne(const Memory& memory, uint64_t* values) const;
 
-  // The same for a program made by MakeFunction; any count. outs[j] must not
-  // be null and may be one of the operands.
+  // The same for a program made by MakeFunction, with any count. outs[j] must
+  // not be null and may equal an operand.
   void Call(State& state, const void* const* operands, void* const* outs,
             int64_t count) const;
 
@@ -112,11 +113,11 @@ class RegisterProgram {
   std::unique_ptr<const Impl> impl_;
 };
 
-// One thread's working memory for one run of a program. It is large: keep it
-// on the stack, make it once per thread (or per chunk of a parallel loop).
+// One thread's working memory for one run of a program. It is large: keep it on
+// the stack, and create it once per thread (or per chunk of a parallel loop).
 class RegisterProgram::State {
  public:
-  // Binds the operands; values that are the same everywhere are computed now.
+  // Binds the operands and computes the uniform values.
   State(const RegisterProgram& program, const Memory& memory);
   // For a program made by MakeFunction.
   explicit State(const RegisterProgram& program);
@@ -133,7 +134,7 @@ class RegisterProgram::State {
   char* const* bases_;
   char** slots_;
   char* staging_;
-  std::unique_ptr<char[], Free> large_;  // only if the program needs more
+  std::unique_ptr<char[], Free> large_;  // used if bytes_ does not suffice
   size_t large_bytes_ = 0;
   alignas(64) char bytes_[kBytes];
 };

@@ -1,6 +1,6 @@
-// Short rows whose elements lie in any order: what a walk's innermost
-// dimensions make together, such as columns of points, outer products of short
-// vectors, small matrices transposed.
+// Moves short rows with arbitrary strides, which the innermost dimensions of a
+// strided iterator form together: columns of points, outer products of short
+// vectors, small transposed matrices.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_SHORT_ROWS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_REGISTER_PROGRAM_SHORT_ROWS_H_
@@ -14,7 +14,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The lanes of a vector, in any order.
+// Permutes the lanes of a vector.
 [[gnu::always_inline]] inline Vector<uint32_t> Shuffle(Vector<uint32_t> v,
                                                        Vector<uint32_t> lane) {
 #if IPU_AVX512
@@ -27,21 +27,21 @@ namespace ipu::model::IPU_SIMD_NS {
 #endif
 }
 
-// A table says where each element of a row is. A group of rows is gathered
-// vector by vector, each of which is put together from the few vectors of
-// memory that hold its elements.
+// A table of the offset of each element of a row. Groups of rows are gathered
+// one result vector at a time, each by shuffling the few vectors in memory that
+// contain its elements.
 class ShortRows {
  public:
-  // A table is made for a block; fewer elements are not worth it.
+  // The table is built for each block, which does not pay for fewer elements.
   static constexpr int64_t kWorth = 128;
 
-  // `dims`: a walk's, outermost first, each with an extent and a stride in
-  // elements. Those from outer() on make rows, the others count them. False if
-  // such rows are better moved run by run.
+  // `dims` are the iterator's dimensions, outermost first, each with an extent
+  // and a stride in elements. Those from outer() on form a row, the others
+  // enumerate rows. Returns false if moving run by run is faster.
   template <typename Dimensions>
   bool Make(const Dimensions& dims, int64_t item_size, bool gather) {
     if (dims.empty()) return false;
-    // Long runs are copied or filled as they are.
+    // Long runs are better copied or filled.
     const auto& last = dims.back();
     const bool run = last.stride == 0 || last.stride == 1;
     if (run && last.extent >= kLongRun) return false;
@@ -65,7 +65,7 @@ class ShortRows {
   size_t outer() const { return outer_; }
   int64_t size() const { return size_; }
 
-  // Elements [at, at + n) of a row, into a block or back.
+  // Moves elements [at, at + n) of a row to a block, or back.
   template <typename T, bool kGather>
   void MovePart(T* row, int64_t at, int64_t n, T* block) const {
     for (int64_t i = 0; i < n; ++i) {
@@ -97,26 +97,28 @@ class ShortRows {
   using Word = uint32_t;
   using Words = Vector<Word>;
 
-  static constexpr int64_t kLongest = 64;              // elements of a row
-  static constexpr int64_t kMostWords = 2 * kLongest;  // of a group
+  static constexpr int64_t kLongest = 64;              // elements in a row
+  static constexpr int64_t kMostWords = 2 * kLongest;  // in a group
   static constexpr int64_t kMostSources = 4;
   static constexpr int64_t kShortRun = 8, kLongRun = 16;
 
-  // A vector of a group, from `whole` vectors of memory and part of one more.
+  // One vector of a group: shuffled from `whole` full vectors and a partial
+  // one.
   struct Piece {
-    int64_t base;  // words from the group's beginning
+    int64_t base;  // in words from the start of the group
     int64_t whole;
-    int64_t rest;  // words
-    Words lane;    // of a vector of memory, for each lane
-    Words source;  // of which
+    int64_t rest;  // words in the partial vector
+    Words lane;    // for each lane, the lane to take
+    Words source;  // ... of which vector
   };
 
-  // `words`: of an element. False if vectors do not help.
+  // `words` is the number of words per element. Returns false if vectors do not
+  // help.
   bool MakePieces(int64_t words) {
     const int64_t row = size_ * words;
     if (row == 0 || row > kMostWords) return false;
     words_ = words;
-    // The group whose vectors are fullest.
+    // Choose the group size with the highest share of used lanes.
     const auto vectors = [](int64_t n) {
       return (n + kLanes<Word> - 1) / kLanes<Word>;
     };
@@ -154,8 +156,8 @@ class ShortRows {
     return true;
   }
 
-  // The last vector of a group is whole: what is too much belongs to the next
-  // one, or is slack.
+  // The last vector of a group is stored whole: the excess is overwritten by
+  // the next group or falls into the slack.
   void GatherGroups(const Word* data, int64_t groups, Word* block) const {
     const int64_t words = group_ * size_ * words_;
     for (int64_t g = 0; g < groups; ++g) {
@@ -178,11 +180,11 @@ class ShortRows {
   }
 
   size_t outer_ = 0;
-  int64_t size_ = 1;    // elements
-  int64_t stride_ = 0;  // elements from row to row
+  int64_t size_ = 1;    // elements in a row
+  int64_t stride_ = 0;  // row stride, in elements
   int64_t offsets_[kLongest];
-  int64_t words_ = 1;  // of an element
-  int64_t group_ = 1;  // rows
+  int64_t words_ = 1;  // per element
+  int64_t group_ = 1;  // rows in a group
   int64_t num_pieces_ = 0;
   Piece pieces_[kMostWords / kLanes<Word>];
 };

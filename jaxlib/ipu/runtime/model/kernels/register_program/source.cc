@@ -8,8 +8,8 @@ namespace {
 
 using program::RegisterType;
 
-// `count` values from index `begin` on, by way of `staging` if they have to be
-// converted.
+// Loads `count` values starting at index `begin`, through `staging` if they
+// have to be converted.
 void Gather(const Source& source, const Frame& f, int64_t begin, int64_t count,
             char* to) {
   const char* data = source.iterator.Data(f.bases);
@@ -138,7 +138,7 @@ void FillPattern(const Source& source, const Frame& f, int64_t n,
   }
 }
 
-// Whole cache lines of the matrix's columns, and no more than fit the
+// Panels consist of whole cache lines of the matrix's columns, and fit into the
 // second-level cache if possible.
 int64_t PanelRows(const StridedIterator& iterator) {
   constexpr int64_t kPanelBytes = 128 << 10;

@@ -12,7 +12,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// `n` elements `stride` apart, from memory into a block or back.
+// Copies `n` elements with a stride from memory into a block, or back.
 template <typename T, bool kGather>
 inline void MoveRun(T* data, int64_t stride, int64_t n, T* block) {
   if constexpr (!kGather) {
@@ -22,7 +22,8 @@ inline void MoveRun(T* data, int64_t stride, int64_t n, T* block) {
       for (int64_t i = 0; i < n; ++i) data[i * stride] = block[i];
     }
   } else if (stride == 0) {
-    // Short runs are common: vectors, however little of the last is needed.
+    // Short runs are common: store whole vectors, even if the last is mostly
+    // unused.
     constexpr int kN = 32 / sizeof(T);
     const auto splat = Splat<Vector<T, kN>>(*data);
     for (int64_t i = 0; i < n; i += kN) Store(block + i, splat);
@@ -33,7 +34,7 @@ inline void MoveRun(T* data, int64_t stride, int64_t n, T* block) {
   }
 }
 
-// Elements that come n times each, for n that fit kBytes.
+// Repeats each element n times, where n elements fit into kBytes.
 template <typename T, int kBytes>
 void RepeatEach(const T* data, int64_t stride, int64_t rows, int64_t n,
                 T* block) {
@@ -43,7 +44,7 @@ void RepeatEach(const T* data, int64_t stride, int64_t rows, int64_t n,
   }
 }
 
-// `n` elements again and again: what is there is doubled.
+// Repeats a row of `n` elements, doubling what has been copied so far.
 template <typename T>
 void RepeatRow(const T* data, int64_t rows, int64_t n, T* block) {
   std::copy_n(data, n, block);
@@ -54,7 +55,7 @@ void RepeatRow(const T* data, int64_t rows, int64_t n, T* block) {
   }
 }
 
-// The same as MoveRun for `rows` runs.
+// MoveRun for `rows` runs.
 template <typename T, bool kGather>
 void MoveRows(T* data, int64_t row_stride, int64_t rows, int64_t stride,
               int64_t n, T* block) {
@@ -75,8 +76,8 @@ void MoveRows(T* data, int64_t row_stride, int64_t rows, int64_t stride,
   }
 }
 
-// Where flat index `begin` of the first `rank` dimensions is, and its index
-// along each of them.
+// The offset of flat index `begin` in the first `rank` dimensions, and its
+// index along each of them.
 template <typename Dimensions>
 int64_t LocateIn(const Dimensions& dims, size_t rank, int64_t begin,
                  int64_t* index) {
@@ -89,9 +90,9 @@ int64_t LocateIn(const Dimensions& dims, size_t rank, int64_t begin,
   return at;
 }
 
-// Calls part(row, at, n, block) for n elements of a row from `at` on and
-// whole(first, stride, n, block) for n rows; rows of `extent` elements are what
-// the dimensions from `outer` on make together.
+// Splits a range of elements into rows. Calls part(row, at, n, block) for n
+// elements of a row starting at `at`, and whole(first, stride, n, block) for n
+// whole rows. The dimensions from `outer` on form rows of `extent` elements.
 template <typename Dimensions, typename T, typename Part, typename Whole>
 void ForRows(const Dimensions& dims, size_t outer, int64_t extent, T* data,
              int64_t begin, int64_t count, T* block, const Part& part,
@@ -215,7 +216,7 @@ void StridedIterator::Move(T* data, int64_t begin, int64_t count,
           rows.MoveRows<T, kGather>(first, n, to);
         });
   }
-  // Rows are the last dimension.
+  // Otherwise rows are the last dimension.
   const size_t rank = dimensions_.size();
   const Dimension row = rank < 1 ? Dimension{1, 1} : dimensions_[rank - 1];
   ForRows(

@@ -8,7 +8,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Longer runs would seldom fit into the registers.
+// The most steps in a run: longer ones rarely fit into the registers.
 constexpr size_t kLongestRun = 32;
 
 class Maker {
@@ -39,7 +39,7 @@ class Maker {
     return program::NumOperands(step.instruction.op);
   }
 
-  // In two parts if the registers do not suffice.
+  // Compiles a run; splits it in two if the registers do not suffice.
   void Compile(size_t begin, size_t end) {
     const std::vector<uint8_t> bytes = CompileNative(Values(begin, end), 1);
     if (bytes.empty() && end - begin > 1) {
@@ -48,7 +48,7 @@ class Maker {
       return Compile(middle, end);
     }
     CodeHandle code = bytes.empty() ? nullptr : PlaceCode(bytes);
-    if (code == nullptr) {  // the steps as they are
+    if (code == nullptr) {  // keep the steps
       for (size_t k = begin; k < end; ++k) made_.push_back(steps_[k].step);
       return;
     }
@@ -61,7 +61,7 @@ class Maker {
 
   std::vector<NativeValue> Values(size_t begin, size_t end) const {
     NativeValues values;
-    std::map<uint16_t, uint8_t> types;  // that slots are stored as
+    std::map<uint16_t, uint8_t> types;  // the element types of stored slots
     for (const TapeStep& s : steps_.subspan(begin, end - begin)) {
       int operands[3];
       const size_t count = NumOperands(s);

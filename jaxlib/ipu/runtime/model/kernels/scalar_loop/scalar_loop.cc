@@ -41,7 +41,8 @@ void StoreItem(const Step& s, const Frame& f) {
   convert(f.slots[s.operands[0]], f.slots[s.d], 1);
 }
 
-// Machine code at `imm`, whose slots begin with d, for a count of 32 bits.
+// Runs the machine code at `imm`, whose slots begin at d, on a 32-bit count of
+// elements.
 void RunBlock(const Step& s, const Frame& f) {
   const int64_t count = s.operands[1] | uint32_t{s.operands[2]} << 16;
   const auto code = reinterpret_cast<NativeFn>(s.imm);
@@ -57,7 +58,8 @@ TapeStep MakeStep(StepFn fn, uint16_t d, uint16_t operand, uint64_t imm = 0) {
   return made;
 }
 
-// A CONVERT of a register type to itself.
+// A CONVERT from a register type to itself, which the native compiler treats as
+// a move.
 program::Instruction Same(program::RegisterType type) {
   const auto from = static_cast<uint16_t>(type);
   return {program::Opcode::kConvert, type, {0, from, 0}, 0};
@@ -80,7 +82,8 @@ TapeStep MakeStore(uint8_t dtype, uint16_t d, uint16_t operand) {
 
 class Loop : public ScalarLoop {
  public:
-  // With a predicate the body ends with the condition's steps.
+  // If there is a predicate, the body includes the condition's steps at its
+  // end.
   Loop(Tape tape, std::vector<Step> condition, std::vector<Step> body,
        const Item* predicate)
       : tape_(std::move(tape)),
@@ -98,7 +101,7 @@ class Loop : public ScalarLoop {
       for (const Step& step : steps) step.fn(step, frame);
     };
     if (!tests_) {
-      for (uint64_t turn = 0; turn < most; ++turn) run(body_);
+      for (uint64_t i = 0; i < most; ++i) run(body_);
       return most;
     }
     const char* predicate = memory.bases[predicate_.base] + predicate_.offset;
@@ -128,8 +131,8 @@ bool Tape::Overlap(const Item& a, const Item& b) const {
          a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-// Whether a step after `producer`, or an output that is an operand as it
-// stands, reads what lies at `item` before the evaluation.
+// Whether `item` is read, in its state before the evaluation, by a step after
+// `producer` or by an output that is an unmodified operand.
 bool Tape::ReadLater(const Plan& plan, std::span<const TapeStep> steps,
                      size_t producer, uint16_t first, const Item& item) const {
   for (const auto& [step, instruction, stored] : steps.subspan(producer + 1)) {
@@ -172,8 +175,8 @@ bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
     made.step.d += first;
     for (uint16_t& operand : made.step.operands) operand += first;
   }
-  // A value goes straight to its tensor, unless that still has to be read; one
-  // that is several outputs, to the first one's.
+  // Values are written directly to their tensors, unless a tensor still has to
+  // be read. A value that is several outputs is written directly to the first.
   std::vector<TapeStep> last;
   for (size_t j = 0; j < stores.size(); ++j) {
     const auto [to, dtype] = stores[j];
@@ -191,7 +194,7 @@ bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
       slots_[value] = slots_[target];
     }
   }
-  // An operand that is an output as it stands is read before any is written.
+  // Operands that are outputs themselves are read before any output is written.
   for (TapeStep& made : last) {
     const uint16_t value = made.step.operands[0];
     if (slots_[value].kind != Slot::kMemory) continue;
@@ -244,7 +247,7 @@ void Tape::Call(StepFn fn, const void* what) {
   steps_.push_back(MakeStep(fn, 0, 0, reinterpret_cast<uint64_t>(what)));
 }
 
-// None if two slots share some bytes or may share all of them.
+// Returns nothing if two slots overlap partially or may share storage.
 std::optional<TapePlaces> Tape::Places() const {
   TapePlaces places;
   for (size_t k = 0; k < slots_.size(); ++k) {
@@ -304,7 +307,8 @@ std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts) {
   std::vector<Step> condition = tape.TakeSteps();
   const View* p = parts.predicate;
   if (!record(parts.body)) return nullptr;
-  // One piece of code then counts a trip and sees whether there is another.
+  // With the condition at the end of the body, one run of machine code can
+  // contain both.
   if (p != nullptr && !record(parts.condition)) return nullptr;
   std::vector<Step> body = tape.TakeSteps();
   const Item predicate = p ? Item{p->base, p->offset, 1} : Item{};

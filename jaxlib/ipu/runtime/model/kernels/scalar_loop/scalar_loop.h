@@ -1,10 +1,10 @@
 // Loops over single elements: counters, scalar recurrences, searches, and
-// windows that move from turn to turn.
+// windows that move from iteration to iteration.
 //
-// An iteration of such a loop is a handful of operations, so preparing each
-// kernel anew would take most of the time. Instead every kernel of the loop
-// records its steps on a tape, whose slots are bound to memory once for all
-// iterations, and what can be of the tape becomes machine code.
+// An iteration of such a loop is a handful of operations, so setting up each
+// kernel would dominate its time. Instead, every kernel of the loop records its
+// steps once on a tape, whose slots are bound to memory for all iterations, and
+// runs of steps are compiled to machine code where possible.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_SCALAR_LOOP_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_SCALAR_LOOP_H_
@@ -25,7 +25,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// A few bytes of a tensor.
+// A few contiguous bytes of a tensor.
 struct Item {
   uint32_t base;
   int64_t offset;
@@ -33,40 +33,41 @@ struct Item {
   bool operator==(const Item&) const = default;
 };
 
-// Where an output of a plan goes.
+// The destination of a plan's output.
 struct ItemStore {
   Item to;
-  uint8_t dtype;  // 0 if register values are elements
+  uint8_t dtype;  // 0: stored as register values, without conversion
 };
 
 class Tape : public model::Tape {
  public:
   static constexpr size_t kMostSlots = 512;
 
-  // `storage` as in model/parallel_copy.h.
+  // `storage` is as in model/parallel_copy.h.
   explicit Tape(std::span<const uint32_t> storage) : storage_(storage) {}
 
-  // Each appends what one kernel does; false if there are too many slots.
+  // Each of these appends the work of a kernel. They return false if the tape
+  // has too few slots left.
   bool Evaluate(const Plan& plan, std::span<const ItemStore> stores);
   bool Copy(Item from, Item to);
-  // A step of a kernel's own; it finds `what` in Step::imm, memory in
+  // A kernel-specific step. It finds `what` in Step::imm and memory in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
-  // `count` elements of a plan that is one piece of machine code, keeps no
-  // values of its own and stores its outputs right away.
+  // Evaluates `count` elements with a plan that is a single piece of machine
+  // code, keeps no values of its own and stores its outputs directly.
   bool Run(const Plan& plan, std::span<const Item> outputs, uint32_t count);
 
-  // A program whose plan was recorded, for as long as the tape is there.
+  // Keeps alive a program whose plan was recorded.
   void Keep(RegisterProgram program) { kept_.push_back(std::move(program)); }
-  // Whether so many more slots are few enough.
+  // Whether the tape has this many slots left.
   bool HasRoom(size_t slots) const {
     return slots_.size() + slots <= kMostSlots;
   }
 
-  // Points `slots` at memory and at `cells`; both have kMostSlots elements.
+  // Points `slots` at memory and `cells`, which have kMostSlots elements each.
   void Bind(const Memory& memory, char** slots, uint64_t* cells) const;
 
-  // What was recorded since the last time.
+  // Returns and removes the steps recorded so far.
   std::vector<Step> TakeSteps();
 
  private:

@@ -1,4 +1,4 @@
-// One step of a loop over single elements.
+// A step on the tape of a loop over single elements.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_TAPE_STEP_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_TAPE_STEP_H_
@@ -17,19 +17,19 @@ namespace ipu::model::IPU_SIMD_NS {
 struct TapeStep {
   Step step;
   program::Instruction instruction = kUnknown;
-  // If it is a CONVERT: the element type that it stores, 0 for a register.
+  // For a CONVERT, the element type that it stores; 0 for register values.
   uint8_t stored = 0;
 };
 
-// Where the slots of a tape are.
+// The locations of a tape's slots.
 struct TapePlaces {
-  // The first slot that is at the same place as this one.
+  // The first slot with the same location as each slot.
   std::vector<uint16_t> same;
   std::vector<bool> in_memory;
 };
 
-// The steps with runs of them replaced by machine code, which is added to
-// `code`.
+// Replaces runs of steps by machine code, which is appended to `code`, and
+// returns the resulting steps.
 std::vector<Step> MakeNativeTape(std::span<const TapeStep> steps,
                                  const TapePlaces& places,
                                  std::vector<CodeHandle>& code);

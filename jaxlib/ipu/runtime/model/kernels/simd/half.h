@@ -1,4 +1,5 @@
-// f16 and bf16 as the low 16 bits of 32-bit lanes, to and from f32.
+// Conversion between f32 vectors and f16 or bf16, which are held as 16-bit
+// lanes or in the low 16 bits of 32-bit lanes.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_HALF_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_HALF_H_
@@ -24,7 +25,7 @@ inline Floats FromBf16(const Halves& bits) {
   return BitCast<Floats>(Widen(bits) << 16);
 }
 
-// To nearest, ties to even; a NaN stays one, quiet.
+// Rounds to nearest, ties to even. NaN becomes quiet.
 inline Words Bf16Bits(const Floats& x) {
   const Words bits = BitCast<Words>(x);
   const Words rounded = bits + 0x7fff + (bits >> 16 & 1);
@@ -37,7 +38,7 @@ inline Floats FromF16(const Halves& bits) {
 #elif defined(__F16C__) && defined(__AVX2__)
   return BitCast<Floats>(_mm256_cvtph_ps(BitCast<__m128i>(bits)));
 #else
-  // Exponents are off by 112; below the normal ones are multiples of 2^-24.
+  // Exponent biases differ by 112; denormals are multiples of 2^-24.
   const Words wide = Widen(bits);
   const Words magnitude = wide & 0x7fff;
   const Words normal = (magnitude << 13) + (112u << 23);
@@ -50,7 +51,7 @@ inline Floats FromF16(const Halves& bits) {
 #endif
 }
 
-// To nearest, ties to even.
+// Rounds to nearest, ties to even.
 inline Halves F16Bits(const Floats& x) {
 #ifdef IPU_AVX512
   return BitCast<Halves>(_mm512_cvtps_ph(
@@ -61,7 +62,7 @@ inline Halves F16Bits(const Floats& x) {
 #else
   const Words bits = BitCast<Words>(x);
   const Words magnitude = bits & 0x7fffffff;
-  // Below 2^-14 adding 0.5 rounds to multiples of 2^-24, f16's denormals.
+  // Below 2^-14, adding 0.5 rounds to a multiple of 2^-24, f16's denormals.
   const Words denormal =
       BitCast<Words>(BitCast<Floats>(magnitude) + 0.5f) - 0x3f000000;
   const Words normal =

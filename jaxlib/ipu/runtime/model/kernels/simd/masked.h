@@ -1,5 +1,5 @@
-// Vectors of 4- and 8-byte elements, as matrix products and reductions use
-// them: part of a vector in memory, multiply-add, sums over the lanes.
+// Operations on vectors of 4- and 8-byte elements for matrix products and
+// reductions: masked loads and stores, multiply-add, sums over lanes.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_MASKED_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_MASKED_H_
@@ -37,7 +37,7 @@ template <typename T>
   return Splat<Vector<T>>(x);
 }
 
-// a * b + c; floats round once where the processor can.
+// a * b + c; floats use a fused multiply-add where the processor has it.
 template <typename T>
 [[gnu::always_inline]] inline Vector<T> MultiplyAdd(Vector<T> a, Vector<T> b,
                                                     Vector<T> c) {
@@ -51,7 +51,7 @@ template <typename T>
   return a * b + c;
 }
 
-// The sum of all lanes, added up in pairs.
+// The sum of all lanes, by pairwise summation.
 template <typename T>
 [[gnu::always_inline]] inline T AddLanes(Vector<T> v) {
   T lanes[kLanes<T>];
@@ -63,7 +63,7 @@ template <typename T>
   return lanes[0];
 }
 
-// One bit for each lane of a comparison's result, the first lane's lowest.
+// One bit per lane of a comparison's result; the first lane is the lowest bit.
 template <typename T>
 [[gnu::always_inline]] inline uint32_t LaneBits(Vector<SignedBits<T>> lanes) {
 #if IPU_AVX512
@@ -78,9 +78,9 @@ template <typename T>
   return bits;
 }
 
-// The first `n` lanes, 0 <= n <= kLanes<T>. Lanes outside are not touched in
-// memory and read as 0 or as told. Made once outside a loop it costs nothing
-// within.
+// Selects the first `n` lanes, 0 <= n <= kLanes<T>. Memory of other lanes is
+// not accessed; they read as 0 or as `otherwise`. Construct masks outside of
+// loops.
 template <typename T>
 class Mask {
  public:

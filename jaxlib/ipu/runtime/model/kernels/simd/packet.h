@@ -1,4 +1,4 @@
-// Eigen's packet functions for our vectors.
+// Conversion between vectors and Eigen packets.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_PACKET_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_PACKET_H_

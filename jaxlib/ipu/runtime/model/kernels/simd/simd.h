@@ -1,5 +1,6 @@
-// Vectors of the widest kind that this variant is compiled for, as the
-// compiler's own vector types: arithmetic, comparisons and ?: work on them.
+// Vectors of the full width of the instruction set that this variant is
+// compiled for. They are the compiler's vector types, so arithmetic,
+// comparisons and ?: apply to them.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_SIMD_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_SIMD_H_
@@ -13,9 +14,10 @@
 #include <cstring>
 #include <type_traits>
 
-// These functions are inlined: nobody sees how a vector would be returned.
+// The ABI for returning vectors is irrelevant, because these functions are
+// inlined.
 #pragma GCC diagnostic ignored "-Wpsabi"
-// GCC warns of its own intrinsics.
+// GCC warns about its own intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wignored-attributes"
@@ -50,7 +52,7 @@ using Element = std::remove_cvref_t<decltype(std::declval<V&>()[0])>;
 template <typename V>
 inline constexpr int kSize = sizeof(V) / sizeof(Element<V>);
 
-// The unsigned and the signed integers as wide as T.
+// The unsigned and signed integers of the width of T.
 template <typename T>
 using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 template <typename T>
@@ -68,7 +70,7 @@ inline void Store(void* to, const V& v) {
   std::memcpy(to, &v, sizeof v);
 }
 
-// All lanes alike.
+// A vector with x in all lanes.
 template <typename V>
 inline V Splat(Element<V> x) {
   V v;
@@ -76,7 +78,7 @@ inline V Splat(Element<V> x) {
   return v;
 }
 
-// Another view of the same bits.
+// Reinterprets the bits.
 template <typename To, typename From>
 inline To BitCast(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -85,7 +87,7 @@ inline To BitCast(const From& from) {
   return to;
 }
 
-// The first lane; the others are zero.
+// Loads the first lane and zeros the others.
 template <typename V>
 inline V LoadOne(const void* from) {
   Element<V> x;
@@ -102,7 +104,7 @@ inline void StoreOne(void* to, const V& v) {
 }
 
 #if defined(__AVX2__)
-// All bits of the first n lanes of 4 or 8 bytes.
+// A mask with all bits set in the first n lanes of 4 or 8 bytes.
 template <int kLaneBytes>
 inline __m256i FirstLanes(int64_t n) {
   if constexpr (kLaneBytes == 8) {
@@ -115,7 +117,8 @@ inline __m256i FirstLanes(int64_t n) {
 }
 #endif
 
-// The first n lanes, 0 < n < all of them; reads no further, zeros the others.
+// Loads the first n lanes, 0 < n < all, and zeros the others. Reads no memory
+// beyond them.
 template <typename V>
 inline V LoadSome(const void* from, int64_t n) {
   [[maybe_unused]] constexpr int kLaneBytes = sizeof(Element<V>);
@@ -166,7 +169,7 @@ inline void StoreSome(void* to, int64_t n, const V& v) {
   std::memcpy(to, &v, n * sizeof(Element<V>));
 }
 
-// a * b + c, rounded once where the processor can.
+// a * b + c, fused where the processor supports it.
 template <typename V>
 inline V Fma(const V& a, const V& b, const V& c) {
   [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
@@ -235,7 +238,7 @@ inline bool Any(const Mask& mask) {
 }
 
 #ifdef __AVX2__
-// Compilers are bad at cutting and widening integer lanes.
+// Compilers generate poor code for truncating and widening integer lanes.
 template <typename To, typename V>
 inline To CutLanes(const V& v) {  // 32 bits to 16 or 8
   constexpr bool kHalf = sizeof(Element<To>) == 2;
@@ -292,7 +295,7 @@ inline To WidenLanes(const V& v) {  // 16 or 8 bits to 32
 }
 #endif
 
-// As C converts numbers, lane by lane.
+// Converts lane by lane, as C does.
 template <typename T, typename V>
 inline Vector<T, kSize<V>> ConvertLanes(const V& v) {
   using To = Vector<T, kSize<V>>;

@@ -1,4 +1,5 @@
-// Interleaves rows: element k of row i goes to to[k * step + i].
+// Transposes rows into a strided block: element k of row i goes to
+// to[k * step + i].
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_TRANSPOSE_RUN_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_TRANSPOSE_RUN_H_
@@ -14,7 +15,7 @@ namespace ipu::model::IPU_SIMD_NS {
 
 #ifdef __AVX2__
 
-// A square block: kSide rows of one 32-byte vector each.
+// The side of a square block: rows of one 32-byte vector each.
 template <typename T>
 inline constexpr int kSide = 32 / static_cast<int>(sizeof(T));
 
@@ -63,15 +64,15 @@ template <typename T>
 
 #endif
 
-// Writes `rows` <= `step` elements for each of `k` steps, and may write up to
-// 32 bytes more behind the last. T has 4 or 8 bytes.
+// Writes `rows` <= `step` elements for each of the `k` steps, and up to 32
+// bytes beyond the last. T has 4 or 8 bytes.
 template <typename T>
 void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
                   T* to, int64_t step) {
   int64_t i = 0;
 #ifdef __AVX2__
-  // A block's surplus rows land where the next step's first rows go, which
-  // later blocks write; the last block of several overlaps the one before.
+  // The excess rows of a block are written where the next step's first rows go,
+  // and overwritten later. The last of several blocks overlaps the one before.
   for (; i + kSide<T> <= k; i += kSide<T>) {
     for (int64_t r = 0; r < rows; r += kSide<T>) {
       const int64_t first = rows < kSide<T> ? 0 : std::min(r, rows - kSide<T>);
