@@ -1,10 +1,10 @@
-// Arrays whose layout is not the one that a program wants.
+// Moves arguments to the layouts that a program expects.
 //
-// An array keeps its tile mapping between programs. A program may want an
-// argument in another one (lower/consumer_layouts.py): then the array moves
-// before the run, by way of the default layout, and is there from then on. On
-// the model nothing moves, since its memory knows no tiles; the run is charged
-// for it.
+// An array keeps its tile mapping between programs. A program may expect an
+// argument in another one (lower/consumer_layouts.py): the array then moves
+// before the run, through the default layout, and stays there. The model's
+// memory knows no tiles, so nothing is copied; the run is charged for the
+// exchange.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_ARRAY_LAYOUTS_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_ARRAY_LAYOUTS_H_
@@ -18,7 +18,7 @@
 
 namespace ipu {
 
-// The arguments of a call that have to move before it, and what that costs.
+// The arguments of a call that have to move first, and the cost of that.
 struct ArgumentMoves {
   std::vector<size_t> numbers;
   std::vector<SramMove> moves;
@@ -26,11 +26,11 @@ struct ArgumentMoves {
   double exchange_bytes = 0;
 };
 
-// Under the device's dispatch lock, as `Apply`.
+// Requires the device's dispatch lock, as does `Apply`.
 ArgumentMoves FindMoves(const Executable& executable,
                         std::span<PJRT_Buffer* const> arguments);
 
-// The arrays are where the program wants them.
+// Records that the arrays now have the program's layouts.
 void Apply(const ArgumentMoves& moves, const Executable& executable,
            std::span<PJRT_Buffer* const> arguments);
 

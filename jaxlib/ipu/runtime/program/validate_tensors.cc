@@ -183,8 +183,7 @@ class TensorValidator {
     return Status();
   }
 
-  // A mapping of the tensor's elements, and what it costs to get there and
-  // back.
+  // Checks that the mapping covers the tensor's elements, and the costs.
   Status CheckLayout(const ArrayLayout& layout) {
     const auto& ends = layout.is_result ? p_.results : p_.arguments;
     const char* name = layout.is_result ? "result " : "argument ";
