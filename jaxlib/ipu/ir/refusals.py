@@ -15,8 +15,8 @@ _FIXED_SHAPES = (
 )
 _ARGUMENTS = "pass it as an argument, and return what should leave the device"
 _FOREIGN = (
-  "nothing of that name is made for the IPU: write it in jax.numpy or "
-  "jax.lax, or register a function that the host runs, with "
+  "no function of that name is registered for the IPU: write it in jax.numpy "
+  "or jax.lax, or register a function that the host runs, with "
   'jax.ffi.register_ffi_target(..., platform="ipu")'
 )
 
