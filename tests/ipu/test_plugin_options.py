@@ -291,7 +291,7 @@ def test_a_described_machine(tmp_path):
     ("num_tiles = true", "num_tiles = True must be of type int"),
     ("tiles = 3", "'tiles' is no property"),
     ('base = "ipu9"', "none of ipu1, ipu2"),
-    ("num_tiles =", "is no TOML"),
+    ("num_tiles =", "is not TOML"),
   ],
 )
 def test_a_machine_that_cannot_be(tmp_path, line, problem):
