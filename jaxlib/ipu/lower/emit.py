@@ -1,4 +1,4 @@
-"""Puts the program's record together, when everything in it is decided."""
+"""Assembles the program's record once everything in it is decided."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def program(
 def _host_types(
   builder: Builder, module: Module, arguments: list[int], results: list[int]
 ) -> list[schema.HostType]:
-  """Those types of the signature that are not the tensors'."""
+  """The types of the signature that differ from the tensors'."""
   out = []
   ends = zip((False, True), module.signature, (arguments, results))
   for is_result, types, roots in ends:

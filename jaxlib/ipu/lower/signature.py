@@ -1,9 +1,9 @@
-"""Binds a program's arguments and results to roots, while it is lowered.
+"""Binds a program's arguments and results to roots during lowering.
 
 Arrays live on the device between programs, each in the layout that
-`Builder.default_layout` gives its shape and type: so a result of one program
-is an argument of the next without moving. What crosses the host link does so
-when it is put on the device or read from it, in no program's time.
+`Builder.default_layout` gives its shape and type: so a result of one program is
+an argument of the next without moving. Transfers over the host link happen when
+an array is put on the device or read from it, outside of any program's time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from jaxlib.ipu.program import schema
 
 
 def bind_arguments(builder: Builder, module: Module) -> list[int]:
-  """A root for each argument, to which that of an array in the host's memory
-  streams."""
+  """Makes a root for each argument; arrays in the host's memory are streamed to
+  theirs."""
   roots = []
   for i, value in enumerate(module.graph.parameters):
     placement = module.placements.get((False, i), Placement())
@@ -40,7 +40,7 @@ def bind_arguments(builder: Builder, module: Module) -> list[int]:
 
 def _memory_order(placement: Placement, rank: int) -> tuple[int, ...]:
   """Dimensions from the outermost in memory; that of a complex number's parts,
-  of which the caller does not know, stays the innermost."""
+  which is hidden from the caller, stays innermost."""
   order = placement.minor_to_major[::-1]
   return (*order, *range(len(order), rank))
 
@@ -48,8 +48,8 @@ def _memory_order(placement: Placement, rank: int) -> tuple[int, ...]:
 def _stream(
   builder: Builder, module: Module, roots: list[int], to_device: bool
 ) -> None:
-  """One stream of all arrays in the host's memory; the first one pays for its
-  begin and its end."""
+  """Streams all arrays in the host's memory at once; the first one is charged
+  for the stream's begin and end."""
   target = builder.target
   begun = False
   for (is_result, i), placement in module.placements.items():
@@ -69,8 +69,8 @@ def _stream(
 def bind_results(
   builder: Builder, module: Module, views: list[View]
 ) -> list[int]:
-  """Makes each result a root of the result space, where arrays live, by a copy
-  if it must be."""
+  """Makes each result a root of the result space in its default layout, by a
+  copy if needed."""
   roots: list[int] = []
   copies = []
   for j, view in enumerate(views):
@@ -97,7 +97,7 @@ def bind_results(
 
 
 def _is_at_home(builder: Builder, info: TensorInfo) -> bool:
-  """Whether each tile has what it has of an array between programs."""
+  """Whether each tile has exactly its part of the default layout."""
   home = builder.default_layout(info.shape, info.dtype)
   if info.layout == home:
     return True
