@@ -159,7 +159,7 @@ def find(process: int, number: int) -> PythonFunction:
     )
   function = _functions.get(number)
   if function is None:
-    raise LookupError(f"Python function {number} of this process is gone")
+    raise LookupError(f"Python function {number} no longer exists")
   return function
 
 

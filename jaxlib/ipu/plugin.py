@@ -186,13 +186,13 @@ def _compile(
     _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
   except MemoryError:
     code_ = diagnostics.Code.RESOURCE_EXHAUSTED
-    _fail(library, sink, code_, "the host has no memory left to compile with")
+    _fail(library, sink, code_, "the host ran out of memory")
   except BaseException as error:  # reported here or never
     _fail(
       library,
       sink,
       diagnostics.Code.INTERNAL,
-      f"{type(error).__name__} in the IPU compiler, which is a bug of it: "
+      f"{type(error).__name__} in the IPU compiler (this is a bug of it): "
       f"{error}\n\n{traceback.format_exc()}",
     )
   finally:
@@ -232,7 +232,7 @@ def _version() -> str:
       return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
       continue
-  return "of no installed wheel"
+  return "(not installed)"
 
 
 def client_options(
@@ -295,7 +295,7 @@ def announce(settings: options.Settings) -> None:
     _count(len(settings.hardware_ids), "device"),
     target.version,
     _count(target.num_tiles, "tile"),
-    "" if said else "; JAX_IPU_USE_MODEL=true says that this is intended",
+    "" if said else "; set JAX_IPU_USE_MODEL=true if this is intended",
   )
 
 

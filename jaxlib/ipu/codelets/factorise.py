@@ -101,7 +101,7 @@ class FactoriseCodelet(Codelet):
     self, fields: schema.Factorise, step: schema.Execute, v: Checker
   ) -> None:
     kinds = list(FactorKind)
-    v.require(fields.kind in kinds, f"no kind of factors is {fields.kind}")
+    v.require(fields.kind in kinds, f"unknown kind of factors {fields.kind}")
     kind, m, n = FactorKind(fields.kind), fields.rows, fields.columns
     v.require(
       min(m, n) > 0

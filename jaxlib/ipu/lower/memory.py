@@ -42,7 +42,7 @@ class MemoryPlan:
   Attributes:
     argument_bytes, result_bytes: of the signature.
     alias_bytes: results that are written over donated arguments.
-    temporary_bytes: all else but code, including exchanged copies.
+    temporary_bytes: everything else except code, including exchanged copies.
     code: non-tensor memory of each tile, as far as it fits: see `_room`.
     code_parts: all non-tensor memory.
     peak_tile_bytes: of the fullest tile, including exchanged copies.

@@ -64,7 +64,7 @@ def code(builder: Builder, module: Module, memory: MemoryPlan) -> str:
     f"{needed - room:,} more than the {room:,} of an {target.version} tile's "
     "SRAM that can hold code\n"
     "  What would help: loops (jax.lax.scan, jax.lax.fori_loop) instead of "
-    "code that is unrolled, fewer different operations in one program"
+    "unrolled code, fewer different operations in one program"
   )
 
 
@@ -168,7 +168,7 @@ def _no_data(memory: MemoryPlan) -> list[_Live]:
   room = int(memory.code[tile] - parts.state[tile] - parts.stacks[tile])
   if room < parts.executable[tile]:
     named = {
-      "as much code as there is room for": room,
+      "code, as much as fits": room,
       "state of vertices": int(parts.state[tile]),
       "stacks": int(parts.stacks[tile]),
     }

@@ -105,7 +105,9 @@ def _types(values: Any, layouts: Any, where: Any) -> list[HostType | None]:
     dtype = MLIR_NAME[str(type_.element_type)]
     if dtype in UNBUFFERED:
       raise unimplemented(
-        f"a function of the host on {type_}", where, "convert it before"
+        f"a function of the host on {type_}",
+        where,
+        "convert it before the call",
       )
     types.append((dtype, order))
   return types

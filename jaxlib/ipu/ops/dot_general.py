@@ -182,7 +182,7 @@ def _compute(
           builder.target, fields, part, split, product.dtypes[:2], **hints
         ),
       ),
-      hoists=not many,  # steps are for those whose operands take too much
+      hoists=not many,  # steps save the SRAM that it takes
       **hints,
     )  # fmt: skip
   return root

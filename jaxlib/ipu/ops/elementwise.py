@@ -29,7 +29,7 @@ ByConstant = Callable[[Code, int, int, DType], int | None]
 
 def left_outside(builder: Any, node: Node) -> None:
   """The lowering of operations that are always fused into register programs."""
-  raise internal(f"{node.op} was left outside every register program")
+  raise internal(f"{node.op} was not fused into a register program")
 
 
 def define_row(name: str, emit: Emit, read: Read | None = None) -> None:

@@ -17,7 +17,7 @@ def _decompose(e: Emitter, node: Node) -> Sequence[Value]:
   operand, starts, _, strides = node.inputs
   if strides.node is None or strides.node.op != "stablehlo.constant":
     raise unimplemented(
-      "real_dynamic_slice with strides that are computed", node.location
+      "real_dynamic_slice with strides that are not constant", node.location
     )
   steps = [int(n) for n in np.asarray(strides.node.attributes).reshape(-1)]
   shape = node.results[0].shape

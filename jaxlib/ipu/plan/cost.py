@@ -1,4 +1,4 @@
-"""What supersteps cost: exchange, sync, vertices, host streams.
+"""The cost of supersteps: exchange, sync, vertices, host streams.
 
 A superstep is a synchronisation, an exchange, and the vertices of a compute
 set, whose cycles the codelets define. All estimates are of the slowest tile, in

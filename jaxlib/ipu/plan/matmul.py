@@ -175,7 +175,7 @@ def _plan_step(
   blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
   if steps == 1 and SIZE[out_dtype] < partial_bytes:
-    memory += np.where(gk == 1, outputs * SIZE[out_dtype], 0)  # what is cast
+    memory += np.where(gk == 1, outputs * SIZE[out_dtype], 0)  # cast result
   fits = memory <= target.bytes_for_products
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
@@ -300,7 +300,7 @@ def split(
   moved: tuple[bool, bool] = (True, True),
   f16_sums: bool = False,
 ) -> Split:
-  """What a partition of the iteration space costs.
+  """The cost of a partition of the iteration space.
 
   Args:
     target: the machine.
@@ -332,7 +332,7 @@ def split(
     cycles += combination(target, outputs, parts, partial_bytes, adding)
   memory = outputs * partial_bytes * (2 if parts > 1 else 1)
   if parts == 1 and SIZE[out_dtype] < partial_bytes:
-    memory += outputs * SIZE[out_dtype]  # what is cast
+    memory += outputs * SIZE[out_dtype]  # cast result
   for size, dtype, counts_here in zip((m, n), operands, moved, strict=True):
     memory += counts_here * b * k * size * SIZE[dtype]
   return Split(

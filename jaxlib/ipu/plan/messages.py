@@ -92,7 +92,7 @@ class Ends(NamedTuple):
 
 
 class Messages(NamedTuple):
-  """What a move takes on each tile.
+  """A move's code and buffers on each tile.
 
   Attributes:
     words: of exchange code, without the fixed part of a row.
@@ -117,7 +117,7 @@ def messages(
   item_bytes: int,
   once: bool,
 ) -> Messages | None:
-  """What a move takes on each tile; None if nothing changes its tile.
+  """A move's code and buffers on each tile; None if nothing changes its tile.
 
   Args:
     source, destination, shape, item_bytes, once: see `traffic.traffic`.

@@ -1,4 +1,4 @@
-"""What follows the vertices of a product: partials are added up, or cast.
+"""The addition or cast of a product's partials, after its vertices.
 
 Where tiles have partials of the same sums, some of them add these up and store
 results (plan/combine.py). Where a tile has all of a sum, and the vertex leaves
@@ -51,7 +51,7 @@ def epilogue(
   owner: Layout,
   casts: bool,
 ) -> cost.Epilogue | None:
-  """What follows the vertices of a product; None if nothing does.
+  """The supersteps after the vertices of a product; None if there are none.
 
   Args:
     target: the machine.

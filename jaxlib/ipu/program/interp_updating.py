@@ -167,8 +167,8 @@ def _check_unique(m: TileMemory, teams: list[list[_Updates]]) -> None:
   if (times > 1).any():
     raise Trap(
       "race",
-      f"two updates of element {elements[times > 1][0]}, which are said to be "
-      "unique",
+      f"two updates of element {elements[times > 1][0]}, which are "
+      "declared unique",
       tensor=m.number,
     )
 
