@@ -311,7 +311,11 @@ def overlapping(shift: int) -> tuple[Kit, int, int, int]:
 
 
 def test_results_take_the_whole_place_of_an_operand():
-  for shift, message in ((0, None), (4, "that it reads"), (32, None)):
+  for shift, message in (
+    (0, None),
+    (4, "which overlaps its operand"),
+    (32, None),
+  ):
     kit, t, u, r = overlapping(shift)
     kit.execute(double(), (8,), [(t, (0,))], [(u, (0,))])
     kit.execute(double(), (8,), [(u, (0,))], [(r, (0,))])
