@@ -134,7 +134,7 @@ def _alone(
   share, steps = workers.share, workers.steps
   both = rate.dot + rate.add
   j = np.arange(min(m, n), dtype=np.float64)
-  rows, right = m - j, n - j - 1  # of the rest, and the pivot row's rest
+  rows, right = m - j, n - j - 1  # what is left: rows, and a row's elements
   known = workers.count * rate.add  # sums of all workers
   norm = share(rows) * rate.dot
   found = known + rate.reflect + share(rows) * rate.divide

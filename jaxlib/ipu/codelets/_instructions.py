@@ -182,7 +182,7 @@ def _divide(x: Array, y: Array) -> Array:
 def _remainder(x: Array, y: Array) -> Array:
   if x.dtype.kind == "f":
     return np.fmod(x, y)
-  # x % 0 is x; -1 divides all evenly, so MIN % -1 must not trap.
+  # x % 0 is x; x % -1 is 0, computed apart since MIN % -1 would trap.
   one = x.dtype.type(1)
   minus_one = y == ~x.dtype.type(0) if x.dtype.kind == "i" else y != y
   result = np.fmod(x, np.where((y == 0) | minus_one, one, y))

@@ -386,7 +386,7 @@ def profile(
   p.walk()
   loads = sum(_inner_loops.LOAD[d] for d in p.loaded.values())
   stores = 0.0
-  moved = loads  # and the stores with which float instructions issue
+  moved = loads  # and stores, which issue with float instructions
   for n, (value, dtype) in enumerate(zip(outputs, result_dtypes, strict=False)):
     if dtype in (DType.F16, DType.BF16):
       p.cast(value, dtype)

@@ -178,7 +178,6 @@ def encode(code: Code, value: int, source: DType, dtype: DType) -> int:
   """A number as a byte, in a U32 register.
 
   Args:
-  Args:
     code: gets the instructions.
     value: of the wide type, or an F64 register for a float.
     source: `value`'s element type.

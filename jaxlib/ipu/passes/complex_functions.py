@@ -120,7 +120,7 @@ def _recover_quotient(e: Emitter, a: Pair, b: Pair, result: Pair) -> Pair:
   both_nan = e.and_(*nan)
   infinite = [_equal(e, e.abs(p), math.inf) for p in (x, y, u, v)]
   finite = [e.is_finite(p) for p in (x, y, u, v)]
-  # x / 0 is infinite unless x is NaN.
+  # Division by 0 is infinite unless both parts of a are NaN.
   zero = e.and_(_equal(e, u, 0), _equal(e, v, 0))
   something = e.or_(e.compare(x, x, "EQ"), e.compare(y, y, "EQ"))
   huge = _copysign(e, e.constant(math.inf, u.dtype, u.shape), u)

@@ -29,7 +29,6 @@ def decompose(
 
   Returns:
     Whether any node has a rule.
-    Whether any node has a rule.
   """
   if not _any_rule(graph):
     return False

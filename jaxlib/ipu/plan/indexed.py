@@ -130,7 +130,7 @@ class _Problem(NamedTuple):
   Attributes:
     room: bytes that a round may take, the tensor included.
     arrives: of these, bytes that the lookups may take.
-    teams: whether tiles may share an element's lookups.
+    teams: whether lookups may be split over tiles.
     estimate: the cost of splits.
     tile: figures of the busiest tile if the tensor is moved.
     split: makes the split with so many parts.

@@ -53,7 +53,6 @@ def turned(cell: Extents, given: Sequence[Lying]) -> dict[Lying, int]:
   of each copy, for the cheapest of the orders that they have.
 
   Args:
-  Args:
     cell: the cell's extent along each dimension of the iteration space.
     given: operands and results.
   """

@@ -18,8 +18,8 @@ class Held(NamedTuple):
   Attributes:
     indices: maximum number of them.
     span: maximum distance from the first to the last, inclusive.
-    even: whether every tile's first one is a multiple of that.
-    turns: number of intervals of that span: 2 where the end of one row and the
+    even: whether every tile's first one is a multiple of `indices`.
+    turns: number of intervals of this span: 2 where the end of one row and the
       beginning of the next are far apart on the other side.
   """
 

@@ -222,7 +222,7 @@ class _Combining:
     count = len(self._memories)
     received = self._counter(self._received, number)
     sent = self._counter(self._sent, number)
-    # Values that only an index is computed from travel with it.
+    # If only indices are results, the values travel with them.
     sizes = self._sizes[-count:]
     sizes[0] += sum(self._sizes[:-count])
     for m, to, size, values in zip(
