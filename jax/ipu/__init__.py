@@ -1,8 +1,8 @@
-"""What JAX gains for IPUs: options of `jax.config`, and names it once had.
+"""JAX additions for IPUs: options of `jax.config`, and names of earlier JAX.
 
-Our wheel of jax imports this with `import jax`, so it stays cheap: the
-compiler and the shared library are loaded with the first use of a device. With
-the plugin alone, `import jax.ipu` does the same.
+This project's jax wheel imports this with `import jax`, so it is cheap: the
+compiler and the shared library are loaded on the first use of a device. With
+only the plugin installed, `import jax.ipu` does the same.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _OPTIONS = {
   "jax_ipu_device_count": (int, "IPUs to open."),
   "jax_ipu_visible_devices": (str, "Hardware ids of the IPUs to open."),
 }
-# What `jax.config` has of them.
+# Options that `jax.config` has.
 _defined: list[Any] = []
-# Of the newest client.
+# Settings of the newest client.
 _settings: Any = None
 
 
@@ -32,13 +32,13 @@ def chosen_options() -> dict[str, object]:
 
 
 def client_was_made(settings: Any) -> None:
-  """From now on, options that say something else than `settings` are errors."""
+  """Makes later changes of options that differ from `settings` errors."""
   global _settings
   _settings = settings
 
 
 def _shown(name: str) -> object:
-  """What an option shows that was not set here."""
+  """The value that an unset option shows."""
   if name.upper() not in os.environ:
     return None
   from jaxlib.ipu import options
@@ -47,7 +47,7 @@ def _shown(name: str) -> object:
 
 
 def _check(name: str, value: object) -> None:
-  """Refuses values that are invalid, or come too late."""
+  """Refuses values that are invalid or set too late."""
   from jaxlib.ipu import internals, options
 
   late = options.late_changes(_settings, {}, {name: value})
@@ -56,14 +56,14 @@ def _check(name: str, value: object) -> None:
 
 
 def _restore_config_module() -> None:
-  """`from jax.config import config`, while `jax.config` stays what it is."""
+  """Supports `from jax.config import config`; `jax.config` is unchanged."""
   module = types.ModuleType("jax.config", "Where jax.config once was.")
   module.config = jax.config  # type: ignore[attr-defined]
   sys.modules.setdefault("jax.config", module)
 
 
 def _call_device(device: Any) -> Any:
-  """`array.device()` for arrays on an IPU, where `array.device` is today's.
+  """Supports `array.device()` for arrays on an IPU, next to `array.device`.
 
   Other platforms keep JAX's own behaviour.
   """

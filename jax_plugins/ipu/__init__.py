@@ -1,8 +1,8 @@
-"""Makes the IPU a backend of JAX, without a change to JAX.
+"""Registers the IPU as a backend of JAX, without changes to JAX.
 
 JAX calls `initialize` when it first looks for devices. The CPU stays the
 default; `JAX_PLATFORMS=ipu`, `JAX_PLATFORM_NAME=ipu`, `jax.devices("ipu")` and
-`jax.jit(f, backend="ipu")` choose the IPU.
+`jax.jit(f, backend="ipu")` select the IPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 PLATFORM = "ipu"
 
-# The CPU has 0, and the highest priority becomes the default.
+# The CPU has priority 0, and the highest priority becomes the default.
 _PRIORITY = -1
 
 
@@ -20,15 +20,15 @@ def initialize() -> None:
   """Registers the backend. Cheap: the library is loaded with the client."""
   from jax.extend import backend
 
-  # With fail_quietly a backend that cannot start leaves the others alone, and
-  # its error is shown to whoever asks for it: jax.devices("ipu").
+  # With fail_quietly a backend that cannot start does not affect the others,
+  # and jax.devices("ipu") shows its error.
   backend.register_backend_factory(
     PLATFORM, _make_client, priority=_PRIORITY, fail_quietly=True
   )
 
 
 def _make_client() -> Any:
-  """Creates the client from the flags as they are now."""
+  """Creates the client from the current flags."""
   import jax.ipu
   import jaxlib.version
 
@@ -55,7 +55,7 @@ def _make_client() -> Any:
   try:
     settings = options.read(config=chosen)
   except ValueError as error:
-    # What JAX will say of the IPU from now on, whatever is set then.
+    # JAX keeps this error for the IPU, whatever is set later.
     raise ValueError(
       f"{error}. JAX looks for devices once: correct it in a new process"
     ) from error

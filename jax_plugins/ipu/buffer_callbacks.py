@@ -1,5 +1,5 @@
-"""`jax.experimental.buffer_callback` on the IPU: Python functions that fill the
-memory of their results, which the host has until it streams them back."""
+"""`jax.experimental.buffer_callback` on the IPU: Python functions that write
+their results in place, in the host's memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jax_plugins.ipu import callbacks
 
 
 class Buffer:
-  """An array as the function gets it: memory that lasts as long as the call.
+  """An array passed to the function: memory that is valid during the call.
 
-  What `jax.experimental.buffer_callback.Buffer` is on other platforms.
+  The equivalent of other platforms' `jax.experimental.buffer_callback.Buffer`.
   """
 
   def __init__(self, array: np.ndarray, writeable: bool) -> None:
@@ -48,7 +48,7 @@ class Buffer:
 
 
 class ExecutionContext:
-  """What the function is told besides: its stage, and of no stream."""
+  """The function's context: its stage; there are no streams."""
 
   @property
   def stage(self) -> Any:
@@ -109,5 +109,5 @@ def lower(
     process=np.uint64(host_functions.PROCESS),
     function=np.uint64(function.number),
   )
-  assert operation is not None  # it is needed, and raises otherwise
+  assert operation is not None  # a required feature, which raises instead
   return list(operation.results)

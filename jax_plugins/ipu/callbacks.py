@@ -2,8 +2,8 @@
 
 JAX's four ways to call Python from a program (`jax.debug.print`,
 `jax.debug.callback`, `jax.pure_callback`, `jax.experimental.io_callback`)
-meet in one function that lowers to a platform's custom call, and that knows
-the platforms by name. Here it learns of the IPU.
+share one function that lowers to a platform's custom call, and that knows
+platforms by name. This module adds the IPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLATFORM = "ipu"
 
 
 def register() -> None:
-  """Teaches JAX about callbacks on the IPU, once; the platform is known."""
+  """Registers callbacks on the IPU, once; the platform must be registered."""
   from jaxlib.ipu import internals
 
   internals.allow_callbacks(_wrap)
@@ -30,7 +30,7 @@ def register() -> None:
 
 
 def _wrap(emit: Callable[..., Any]) -> Callable[..., Any]:
-  """`emit_python_callback` that also emits for the IPU."""
+  """Extends `emit_python_callback` to the IPU."""
 
   @functools.wraps(emit)
   def wrapper(ctx: Any, *args: Any, **kwargs: Any) -> Any:
@@ -56,12 +56,12 @@ def _emit(
 ) -> tuple[Sequence[Any], Any, Any]:
   """Emits a custom call of a Python function.
 
-  Args, and what is returned (results, token, function): those of JAX's own
+  Arguments and return values (results, token, function) are those of JAX's own
   `emit_python_callback`.
   """
   from jaxlib.ipu import host_functions, internals
 
-  del returns_token  # it comes and goes with `token`
+  del returns_token  # follows from `token`
   if partitioned and result_avals:
     raise ValueError("a partitioned callback cannot return values")
   result_types = array_types(result_avals)
@@ -70,9 +70,9 @@ def _emit(
     array_types(operand_avals),
     result_types,
   )
-  # JAX keeps it as long as the executable, and runs of it, exist. Older
-  # versions of it also keep such programs out of the compilation cache; the
-  # process' number in the call keeps them from other processes in any case.
+  # JAX keeps it alive as long as the executable, and runs of it, exist. Older
+  # versions also keep such programs out of the compilation cache; in any case
+  # the process number in the call keeps other processes from using them.
   ctx.module_context.add_host_callback(function)
   finish_at_exit()
   if token is not None:
@@ -97,7 +97,7 @@ def _emit(
     process=np.uint64(host_functions.PROCESS),
     function=np.uint64(function.number),
   )
-  assert operation is not None  # it is needed, and raises otherwise
+  assert operation is not None  # a required feature, which raises instead
   results = list(operation.results)
   if token is not None:
     token = results.pop(0)
@@ -105,7 +105,7 @@ def _emit(
 
 
 def _with_token(sharding: Any) -> Any:
-  """The shardings of some results and, before them, that of a token."""
+  """The shardings of a token and, after it, of some results."""
   first, *rest = getattr(sharding, "shardings", (None,))
   if first is None:
     return sharding  # GSPMD's covers all results
@@ -116,7 +116,8 @@ def _with_token(sharding: Any) -> Any:
 def _canonical(
   callback: Callable[..., Any], expected: Sequence[np.dtype[Any]]
 ) -> Callable[..., list[Any]]:
-  """Results as NumPy arrays of the types that JAX gives such values."""
+  """Converts results to NumPy arrays of the types that JAX gives such
+  values."""
   from jaxlib.ipu import internals
 
   def call(*args: Any) -> list[Any]:
@@ -145,10 +146,10 @@ def array_types(
 
 @functools.cache
 def finish_at_exit() -> None:
-  """Lets programs with effects end before Python does.
+  """Waits for programs with effects before Python exits.
 
-  Registered after the library's own farewell to Python, so called before it.
-  Errors are left to JAX's own waiting, which comes after both.
+  Registered after the library's exit handler, so called before it. Errors are
+  left to JAX's own waiting, which comes after both.
   """
   import jax
 
@@ -167,7 +168,7 @@ def _register_target(
   api_version: int = 0,
   traits: Any = None,
 ) -> None:
-  """What `jax.ffi.register_ffi_target(..., platform="ipu")` ends in."""
+  """The handler of `jax.ffi.register_ffi_target(..., platform="ipu")`."""
   del platform, traits
   from jaxlib.ipu import ffi_targets, plugin
 
@@ -175,7 +176,7 @@ def _register_target(
 
 
 def _register_type(name: str, registration: Any) -> None:
-  """What `jax.ffi.register_ffi_type(..., platform="ipu")` ends in."""
+  """The handler of `jax.ffi.register_ffi_type(..., platform="ipu")`."""
   from jaxlib.ipu import ffi_targets, plugin
 
   ffi_targets.register_type(plugin.load(), name, registration)

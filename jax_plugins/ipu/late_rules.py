@@ -1,10 +1,10 @@
-"""What JAX does for a primitive that it has no lowering rule for.
+"""Handles primitives for which JAX has no lowering rule.
 
-JAX registers rules by the primitive itself, which would mean to import its
-module for everybody. Those of modules that `import jax` does not import are
-asked for by name when JAX finds no rule. Of a primitive that has none a call
-is left in the program, for the compiler to refuse: at that point JAX does not
-know the user's line any more, and the compiler does.
+JAX registers rules by primitive, which would require importing its module.
+Rules for primitives of modules that `import jax` does not import are looked up
+by name when JAX finds none. If there is no rule at all, a call is left in the
+program for the compiler to refuse: JAX no longer knows the user's line at that
+point, but the compiler does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def register() -> None:
 
 
 def _wrap(lower: Callable[..., Any]) -> Callable[..., Any]:
-  """`lower_per_platform`, which takes a rule from here where it has none."""
+  """Extends `lower_per_platform` by the rules of this module."""
 
   @functools.wraps(lower)
   def wrapper(
@@ -54,7 +54,7 @@ def _wrap(lower: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_plain(ctx: Any, operands: Sequence[Any]) -> bool:
-  """Whether a primitive's operands and results are arrays, and nothing else."""
+  """Whether a primitive's operands and results are all arrays."""
   import jax
 
   return all(isinstance(value, ir.Value) for value in operands) and all(
@@ -65,7 +65,7 @@ def _is_plain(ctx: Any, operands: Sequence[Any]) -> bool:
 
 
 def _leave(primitive: str, ctx: Any, *operands: Any, **_: Any) -> Any:
-  """A call that is named after the primitive."""
+  """Emits a call named after the primitive."""
   import jax
 
   if ctx.tokens_out is None:
@@ -74,9 +74,9 @@ def _leave(primitive: str, ctx: Any, *operands: Any, **_: Any) -> Any:
 
 
 _RULES: dict[str, Callable[..., Any]] = {
-  # A check that checkify has not turned into values: as on the CPU.
+  # A check that checkify has not functionalised: as on the CPU.
   "check": internals.lower_check,
-  # JAX's own rule, for every platform, refuses those that it does not know.
+  # JAX's own rule, for all platforms, refuses unknown ones.
   "buffer_callback": buffer_callbacks.lower,
   "spsolve": sparse_solve.lower,
 }

@@ -1,5 +1,5 @@
-"""How JAX's primitives reach the IPU that have no rule for every platform, or
-one that suits it less. The compiler knows what they call (`jaxlib/ipu/ops`)."""
+"""Lowering rules for JAX primitives without a suitable rule for all platforms.
+The compiler implements their call targets (`jaxlib/ipu/ops`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from jax_plugins.ipu import tridiagonal
 
 PLATFORM = "ipu"
 
-# What the rules below call. Exported programs keep these names: operands and
-# results of each stay as they are.
+# Call targets of the rules below. Exported programs contain these names, so
+# the operands and results of each must not change.
 _TARGETS = (
   "ipu_eigh",
   "ipu_gehrd",
@@ -23,7 +23,7 @@ _TARGETS = (
 
 
 def register() -> None:
-  """Registers the rules; JAX must know the platform by then."""
+  """Registers the rules; the platform must be registered."""
   from jax.interpreters import mlir
   from jax.lax import linalg
   from jaxlib.ipu import ffi_targets, internals, plugin
@@ -37,7 +37,7 @@ def register() -> None:
     (linalg.tridiagonal_p, _tridiagonal),
   ):
     if primitive is None:
-      continue  # it has been given up, with a warning
+      continue  # disabled, with a warning
     rule = mlir.lower_fun(function, multiple_results=True)
     mlir.register_lowering(primitive, rule, platform=PLATFORM)
   rule = mlir.lower_fun(tridiagonal.solve, multiple_results=False)
@@ -51,7 +51,7 @@ def register() -> None:
 
 
 def _of_elements(rule: Any) -> Any:
-  """A rule for matrices with elements; LAPACK wants some."""
+  """Restricts a rule to nonempty matrices, which LAPACK requires."""
   from jax import numpy as jnp
   from jax.interpreters import mlir
 
@@ -82,7 +82,7 @@ def _like(x: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 
 def _least(m: Any, n: Any) -> Any:
-  """The smaller extent, which a program exported for any shape leaves open."""
+  """The smaller extent, which may be symbolic in exported programs."""
   from jax import core
 
   return core.min_dim(m, n)
@@ -118,13 +118,13 @@ def _geqp3(a: Any, jpvt: Any, **_: Any) -> list[Any]:
 
 
 def _hessenberg(a: Any) -> list[Any]:
-  """The form and its reflectors, tau."""
+  """The Hessenberg form and its reflectors, tau."""
   *batch, n, _ = a.shape
   return _call("ipu_gehrd", [_like(a), _like(a, (*batch, n - 1))], a)
 
 
 def _tridiagonal(a: Any, *, lower: bool) -> list[Any]:
-  """The form and its reflectors, diagonal, what is beside it, tau."""
+  """The tridiagonal form and its reflectors, diagonal, off-diagonal, tau."""
   *batch, n, _ = a.shape
   name = "ipu_sytrd_lower" if lower else "ipu_sytrd_upper"
   d, e = _like(a.real, (*batch, n)), _like(a.real, (*batch, n - 1))
@@ -154,7 +154,7 @@ def _svd(
   subset_by_index: tuple[int, int] | None,
   **_: Any,
 ) -> list[Any]:
-  """Values, and if they are asked for both kinds of vectors."""
+  """Values, and both kinds of vectors if requested."""
   *batch, m, n = a.shape
   k = _least(m, n)
   shapes = [_like(a.real, (*batch, k))]

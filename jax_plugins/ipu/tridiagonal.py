@@ -1,4 +1,4 @@
-"""Tridiagonal systems of equations, by elimination with partial pivoting."""
+"""Tridiagonal linear systems, by elimination with partial pivoting."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 def solve(
   dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False
 ) -> Any:
-  """X of A X = B, where A has three diagonals.
+  """X of A X = B, where A is tridiagonal.
 
   Of each two rows the one with the larger first element eliminates the other,
   so U of the factorisation has a second diagonal above the main one.
 
   Args:
-    dl: A[i, i - 1] as [..., n]; the first element is not of use.
+    dl: A[i, i - 1] as [..., n]; the first element is unused.
     d: A[i, i] as [..., n].
-    du: A[i, i + 1] as [..., n]; the last element is not of use.
+    du: A[i, i + 1] as [..., n]; the last element is unused.
     b: [..., n, k].
     perturb_singular: whether pivots that are nearly 0 are made large enough to
       give a finite result; otherwise a pivot of 0 makes the result NaN.
@@ -27,13 +27,13 @@ def solve(
   n = d.shape[-1]
   if n == 0 or 0 in b.shape:
     return b
-  # Rows first, each with a dimension for the right-hand sides.
+  # Rows come first; the last dimension is that of the right-hand sides.
   dl, d, du = (jnp.moveaxis(v, -1, 0)[..., None] for v in (dl, d, du))
   b = jnp.moveaxis(b, -2, 0)
   du = du.at[-1].set(0)
 
   def eliminate(row: Any, below: Any) -> Any:
-    # What is left of a row, and the next: elements from the pivot's on.
+    # The rest of a row, and the next row: elements from the pivot's on.
     p, q, r = row
     dl, d, du, b = below
     swap = abs(dl) > abs(p)

@@ -1,7 +1,7 @@
 """Errors that reach a JAX user.
 
-A `CompileError` crosses the C API as a PJRT code and a message, and comes out
-of `jax.jit` as a `jax.errors.JaxRuntimeError`.
+A `CompileError` crosses the C API as a PJRT code and a message, and `jax.jit`
+raises it as a `jax.errors.JaxRuntimeError`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from jaxlib.ipu.program.text import location_text
 
 ON_THE_CPU = (
   "compute this part on the CPU, between functions that are jitted for the "
-  'IPU: jax.device_put(x, jax.devices("cpu")[0]) brings its arguments there, '
-  "and what is computed with them stays there until it is put back "
-  "(JAX_PLATFORMS, if it is set, must name both: ipu,cpu)"
+  'IPU: jax.device_put(x, jax.devices("cpu")[0]) moves its arguments there, '
+  "and results stay there until they are moved back (JAX_PLATFORMS, if it is "
+  "set, must name both: ipu,cpu)"
 )
 
 
@@ -35,7 +35,7 @@ class CompileError(Exception):
 
   Attributes:
     code: the PJRT error code.
-    message: what the user reads.
+    message: for the user.
   """
 
   def __init__(self, code: Code, message: str) -> None:
@@ -50,23 +50,23 @@ def _at(location: Any) -> str:
 
 
 def invalid_argument(message: str, location: Any = None) -> CompileError:
-  """The program or an option is wrong."""
+  """An invalid program or option."""
   return CompileError(Code.INVALID_ARGUMENT, message + _at(location))
 
 
 def resource_exhausted(message: str, location: Any = None) -> CompileError:
-  """The program does not fit."""
+  """A program that does not fit."""
   return CompileError(Code.RESOURCE_EXHAUSTED, message + _at(location))
 
 
 def unimplemented(
   what: str, location: Any = None, instead: str = ON_THE_CPU
 ) -> CompileError:
-  """An operation or a type that is not lowered.
+  """An unsupported operation or type.
 
   Args:
     what: its name.
-    location: where the user's program has it.
+    location: its place in the user's program.
     instead: what the user can do.
   """
   return CompileError(
@@ -77,7 +77,7 @@ def unimplemented(
 
 
 def internal(message: str, location: Any = None) -> CompileError:
-  """A bug of the compiler, in words that a report of it needs."""
+  """A bug of the compiler; the message is for a bug report."""
   return CompileError(
     Code.INTERNAL,
     f"{message} (this is a bug of the IPU compiler){_at(location)}",

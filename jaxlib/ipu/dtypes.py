@@ -1,10 +1,10 @@
 """Element types: their numbers in a program, their sizes, their NumPy types.
 
 The numbers are PJRT's own (`PJRT_Buffer_Type`), so that a program, a buffer
-and the C API mean the same thing by the same number.
+and the C API agree.
 
-Programs compute on the types of `STORED`. The others exist in graphs and at a
-program's boundary only: narrow types become bytes (passes/narrow_types.py),
+Programs compute on the types of `STORED`. The others exist only in graphs and
+at a program's boundary: narrow types become bytes (passes/narrow_types.py),
 complex numbers pairs of real planes (passes/complex_planes.py).
 """
 
@@ -49,7 +49,7 @@ class DType(enum.IntEnum):
   F8E3M4 = 27
   F8E8M0FNU = 28
   F4E2M1FN = 29
-  # PJRT has no number for these: no buffer can hold them.
+  # PJRT has no number for these, and no buffers of them.
   F6E2M3FN = 128
   F6E3M2FN = 129
 
@@ -89,7 +89,7 @@ NUMPY: dict[DType, np.dtype[Any]] = {
 
 SIZE: dict[DType, int] = {d: n.itemsize for d, n in NUMPY.items()}
 
-# As MLIR prints them, which is how the importer meets them.
+# As printed by MLIR, and read by the importer.
 MLIR_NAME: dict[str, DType] = {
   "i1": DType.BOOL,
   "i8": DType.I8,
@@ -122,30 +122,30 @@ SIGNED = frozenset({DType.I8, DType.I16, DType.I32, DType.I64})
 UNSIGNED = frozenset({DType.U8, DType.U16, DType.U32, DType.U64})
 INTEGERS = SIGNED | UNSIGNED
 FLOATS = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
-# The type of their real and imaginary parts.
+# The type of real and imaginary parts.
 PLANE = {DType.C64: DType.F32, DType.C128: DType.F64}
 COMPLEX = frozenset(PLANE)
 STORED = INTEGERS | FLOATS | {DType.BOOL}
-# One byte an element, of which the low bits are used.
+# One byte per element, of which the low bits are used.
 NARROW = frozenset(DType) - STORED - COMPLEX
 NARROW_INTEGERS = frozenset({DType.I4, DType.U4, DType.I2, DType.U2})
-# Only values inside a program can be of these types.
+# Types of values inside programs only.
 UNBUFFERED = frozenset({DType.F6E2M3FN, DType.F6E3M2FN})
-# How many bits of the byte.
+# Number of bits used of the byte.
 NARROW_BITS = {d: int(d.name[1]) for d in NARROW}
 
 
 def bits(dtype: DType) -> int:
-  """How many bits a value has, which may be fewer than its bytes'."""
+  """Number of bits of a value, which may be fewer than its bytes have."""
   return NARROW_BITS.get(dtype, 8 * SIZE[dtype])
 
 
 def stored(dtype: DType) -> DType:
-  """The type that a program's tensors hold such elements in: bytes, or the
-  parts of complex numbers, as two elements next to each other."""
+  """The type in which a program's tensors store such elements: bytes, or the
+  parts of complex numbers as two adjacent elements."""
   return DType.U8 if dtype in NARROW else PLANE.get(dtype, dtype)
 
 
 def type_text(shape: Sequence[int], dtype: DType) -> str:
-  """A tensor's type as MLIR writes it, without the `tensor<>`: 2x3xf32."""
+  """A tensor's type as in MLIR, without the `tensor<>`: 2x3xf32."""
   return "x".join([*map(str, shape), NAME[dtype]])

@@ -1,6 +1,6 @@
 """FFI targets: compiled functions that users register with `jax.ffi`.
 
-The library keeps their addresses and calls them. Like a Python function, a
+The library stores their addresses and calls them. Like a Python function, a
 target runs on the host, between two streams.
 """
 
@@ -18,14 +18,14 @@ from jaxlib.ipu.dtypes import COMPLEX, NUMPY, stored
 from jaxlib.ipu.host_functions import Array, ArrayType
 from jaxlib.ipu.program import container, schema
 
-# What handlers are for, in the order of the library's table.
+# The handlers' stages, in the order of the library's table.
 STAGES = ("instantiate", "prepare", "initialize", "execute")
 
-# The typed FFI, as `jax.ffi.register_ffi_target` numbers it.
+# The API version of the typed FFI in `jax.ffi.register_ffi_target`.
 _TYPED = 1
 _ERROR_BYTES = 1024
 _Prepare = ctypes.CFUNCTYPE(None)
-_kept: dict[str, Any] = {}  # what the library holds the addresses of
+_kept: dict[str, Any] = {}  # keeps alive what the library points to
 _NUMBERS = {numpy: dtype for dtype, numpy in NUMPY.items()}
 
 
@@ -36,19 +36,19 @@ def register(
   api_version: int,
   prepare: Callable[[], object] | None = None,
 ) -> None:
-  """Makes a target known to the compiler and to the library.
+  """Registers a target with the compiler and the library.
 
   Args:
     library: libjaxipu.so.
-    name: of the target. One that is known already is replaced.
+    name: of the target. An existing one of this name is replaced.
     function: a PyCapsule with the address of an FFI handler, or a dictionary
-      with one for each of `STAGES` that there is.
+      with one for each of `STAGES` that exists.
     api_version: 1, the typed FFI.
-    prepare: what must have been called before the handlers are. A program
-      that calls them may come from another process, compiled and serialised.
+    prepare: called before the handlers are. (A program that calls them may
+      have been compiled and serialised by another process.)
 
   Raises:
-    ValueError: the version or the handlers are none that can be called.
+    ValueError: the version or the handlers are not supported.
   """
   if api_version != _TYPED:
     raise ValueError(
@@ -94,16 +94,16 @@ def register(
 def register_type(
   library: ctypes.CDLL, name: str, registration: Mapping[str, Any]
 ) -> None:
-  """Makes a type of handlers' states known to the library.
+  """Registers a type of handlers' states with the library.
 
   Args:
     library: libjaxipu.so.
     name: of the type.
     registration: PyCapsules with the addresses of the type's XLA_FFI_TypeId,
-      `type_id`, and perhaps its XLA_FFI_TypeInfo, `type_info`.
+      `type_id`, and optionally its XLA_FFI_TypeInfo, `type_info`.
 
   Raises:
-    ValueError: the type is known already, with another way to destroy it.
+    ValueError: the type is already registered with another destructor.
   """
   info = registration.get("type_info")
   _run(
@@ -114,7 +114,7 @@ def register_type(
 
 
 def _run(function: Any, *args: Any) -> None:
-  """Calls a function of the library that ends with an error's text."""
+  """Calls a function of the library whose last arguments return an error."""
   error = ctypes.create_string_buffer(_ERROR_BYTES)
   function.restype = ctypes.c_int
   if function(*args, error, ctypes.c_size_t(_ERROR_BYTES)):
@@ -143,7 +143,7 @@ def _program(
   results: Sequence[ArrayType],
   aliases: Sequence[int],
 ) -> bytes:
-  """A program that does nothing but call a target."""
+  """A program that only calls a target."""
   types = [(a.dtype, a.shape) for a in operands] + list(results)
   mappings = []
   tensors = []

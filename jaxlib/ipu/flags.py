@@ -1,6 +1,6 @@
 """Every flag of the IPU backend, declared once.
 
-`options.py` reads them; `markdown()` makes the table of the documents.
+`options.py` reads them; `markdown()` generates the table of the documents.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class OptionError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-  """What a flag's text may be.
+  """The allowed values of a flag.
 
   Attributes:
     allowed: in words, for errors and documents.
-    parse: from text; raises ValueError or KeyError for what is not allowed.
+    parse: from text; raises ValueError or KeyError for invalid values.
   """
 
   allowed: str
@@ -54,7 +54,7 @@ _POPLAR_LEVELS = {
 }
 
 
-# What the library's 32-bit integers hold.
+# The range of the library's 32-bit integers.
 _LARGEST = 2**31 - 1
 
 
@@ -110,10 +110,10 @@ class Flag:
   """One flag.
 
   Attributes:
-    name: as the user writes it.
-    field: the field of `Settings` that it sets; "" for one that is checked
-      but that others act upon.
-    kind: what is allowed.
+    name: as written by the user.
+    field: the field of `Settings` that it sets; "" for one that is only
+      checked here.
+    kind: its allowed values.
     meaning: for the documents.
     default: for the documents.
   """
@@ -125,7 +125,7 @@ class Flag:
   default: str = ""
 
   def parse(self, value: object, shown: str = "") -> Any:
-    """`value` in this flag's type; `shown` is how errors call the flag."""
+    """Parses `value`; `shown` is the flag's name in errors."""
     try:
       return self.kind.parse(str(value))
     except (ValueError, KeyError) as error:
@@ -244,12 +244,12 @@ ENGINE_OPTIONS = (
   ),
 )
 
-# None has a meaning here yet; the variable is read to say so by name.
+# None is supported yet; the variable is read to warn about options by name.
 PVTI_OPTIONS: tuple[Flag, ...] = ()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-  """What to say when there is no such name: the nearest one, or all."""
+  """The hint for an unknown name: the nearest known one, or all."""
   names = list(known)
   near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
   if near:
@@ -258,7 +258,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-  """What to say of an option that does not exist."""
+  """The warning about an unknown option."""
   return f"unknown option {name}, ignored; {nearest(name, known)}"
 
 

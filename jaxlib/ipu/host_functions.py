@@ -1,12 +1,12 @@
-"""Functions of the host that programs call: Python's, and FFI targets.
+"""Host functions that programs call: Python functions and FFI targets.
 
 A program that calls Python names a function by two numbers, this process and
-the function's place in the registry below. The registry does not keep the
-function alive: JAX does, for as long as an executable that calls it exists or
-runs. The engine is handed one C function that calls any of them.
+the function's number in the registry below. The registry does not keep the
+function alive: JAX does, as long as an executable that calls it exists or runs.
+The engine gets one C function that calls any of them.
 
 FFI targets are compiled functions (`ffi_targets.py`). The engine calls them
-without Python; the compiler asks here which ones there are.
+without Python; the compiler looks up their names here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import numpy as np
 
 from jaxlib.ipu.program import schema
 
-# What the custom call of a Python function is called in StableHLO.
+# The target of custom calls of Python functions in StableHLO.
 PYTHON_TARGET = "ipu_python_callback"
 
-# Tells this process from another one that loads its programs.
+# Distinguishes this process from others that load its programs.
 PROCESS = int.from_bytes(os.urandom(7), "little")
 
 Array = np.ndarray[Any, Any]
@@ -40,8 +40,8 @@ class PythonFunction:
   """A Python function that a program calls, with its array types.
 
   Attributes:
-    number: names it in this process's programs.
-    operands, results: (dtype, shape) of each array it takes and gives.
+    number: its name in this process's programs.
+    operands, results: (dtype, shape) of its arguments and results.
   """
 
   def __init__(
@@ -61,7 +61,7 @@ class PythonFunction:
     """Calls the function.
 
     Raises:
-      RuntimeError: it returned something else than the program expects.
+      RuntimeError: its results do not have the expected types.
     """
     values = [np.asarray(v) for v in self._function(*arguments)]
     if len(values) != len(self.results):
@@ -88,8 +88,8 @@ class PythonFunction:
     )
 
   def run(self, operands: Sequence[int], results: Sequence[int]) -> None:
-    """Calls the function on arrays at addresses. It gets copies, since the
-    device goes on with its memory while the user may keep them."""
+    """Calls the function on arrays at addresses. It gets copies: the user may
+    keep its arguments, while the device reuses their memory."""
     arguments = [
       _at(address, dtype, shape).copy()
       for address, (dtype, shape) in zip(operands, self.operands)
@@ -99,13 +99,13 @@ class PythonFunction:
 
 
 class InPlaceFunction(PythonFunction):
-  """A Python function that fills the memory of its results.
+  """A Python function that writes its results in place.
 
-  It is called with the operands, which it must not write to, and with the
-  results. Both last as long as the call.
+  It is called with the operands, which it must not modify, and with the
+  results. Both are valid only during the call.
 
   Attributes:
-    aliases: (operand, result) pairs of one memory.
+    aliases: (operand, result) pairs that share memory.
   """
 
   def __init__(
@@ -149,8 +149,8 @@ def find(process: int, number: int) -> PythonFunction:
   """The function that a program names.
 
   Raises:
-    LookupError: the program was compiled by another process, or nobody keeps
-      the function any more.
+    LookupError: the program was compiled by another process, or the function
+      is no longer alive.
   """
   if process != PROCESS:
     raise LookupError(
@@ -159,7 +159,7 @@ def find(process: int, number: int) -> PythonFunction:
     )
   function = _functions.get(number)
   if function is None:
-    raise LookupError(f"Python function {number} of this process is gone")
+    raise LookupError(f"Python function {number} no longer exists")
   return function
 
 
@@ -189,10 +189,10 @@ _targets: dict[str, Call] = {PYTHON_TARGET: _call_python}
 
 
 def add_target(name: str, call: Call) -> None:
-  """Lets programs call a function.
+  """Registers a function that programs can call.
 
   Args:
-    name: of the function.
+    name: of the target.
     call: calls it from Python.
   """
   _targets[name] = call
@@ -208,18 +208,18 @@ def call(
   operands: Sequence[Array],
   results: Sequence[ArrayType],
 ) -> Sequence[Array]:
-  """Calls what a step of a program names, from Python.
+  """Calls the target of a program's step from Python.
 
   Args:
-    step: names it.
-    operands: what it is given.
-    results: the types of what it gives.
+    step: the step.
+    operands: its operands.
+    results: the types of its results.
   """
   run = _targets[step.target]
   return run(step.attributes, operands, results, step.aliases)
 
 
-# int (process, number, operands, results, sink); 1: the results are there
+# int (process, number, operands, results, sink); returns 1 on success
 _CallFunction = ctypes.CFUNCTYPE(
   ctypes.c_int,
   ctypes.c_uint64,
@@ -231,7 +231,7 @@ _CallFunction = ctypes.CFUNCTYPE(
 
 
 def connect(library: ctypes.CDLL) -> None:
-  """Hands the library the way to Python functions, until Python ends."""
+  """Gives the library access to Python functions, until Python exits."""
   library.ipu_host_call_failed.argtypes = [
     ctypes.c_void_p,
     ctypes.c_char_p,
@@ -248,14 +248,14 @@ def connect(library: ctypes.CDLL) -> None:
     try:
       _call(find(process, number), operands, results)
       return 1
-    except BaseException:  # nobody else would see it
+    except BaseException:  # reported here or never
       text = traceback.format_exc().encode(errors="replace")
       library.ipu_host_call_failed(sink, text, len(text))
       return 0
 
   caller = _CallFunction(call)
   library.ipu_set_host_caller(caller)
-  # Waits for the calls under way, without the interpreter's lock.
+  # Waits for running calls, without holding the GIL.
   atexit.register(library.ipu_set_host_caller, _CallFunction(0))
   library.host_caller = caller  # type: ignore[attr-defined]  # keep it alive
 
@@ -264,11 +264,11 @@ _thread = threading.local()
 
 
 def _keep_thread_state() -> None:
-  """Lets this thread, which is not Python's, keep what Python made for it.
+  """Keeps the Python thread state of this thread, which Python did not create.
 
-  Otherwise that goes with each call, and with it all that is local to the
-  thread: to make it again takes longer than most functions of the host. The
-  threads are those of the devices' queues, so there are few.
+  Otherwise it is freed after each call, together with all thread-local data: to
+  make it again takes longer than most host functions. The threads are those of
+  the devices' queues, so there are few.
   """
   if not hasattr(_thread, "kept"):
     _thread.kept = True
@@ -287,7 +287,7 @@ def _addresses(table: int, count: int) -> Sequence[int]:
 
 
 def _at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-  """The array at an address, which lasts as long as the call."""
+  """The array at an address, valid only during the call."""
   size = math.prod(shape) * dtype.itemsize
   if not size:
     return np.empty(shape, dtype)

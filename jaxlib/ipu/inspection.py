@@ -1,4 +1,4 @@
-"""Looks at what the compiler's phases leave behind: dumps and checks."""
+"""Dumps and checks of the compiler's state after each phase."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 def after(phase: Any, state: Any, options: Any) -> None:
-  """Checks and dumps the state after a phase, as the options ask.
+  """Checks and dumps the state after a phase, if the options ask for it.
 
   Args:
     phase, state, options: `pipeline`'s Phase, State and Options.
@@ -37,7 +37,7 @@ def after(phase: Any, state: Any, options: Any) -> None:
 
 
 def _plain(name: str) -> str:
-  """A module's name as part of a file's."""
+  """A module's name as part of a file name."""
   return re.sub(r"[^\w.-]", "_", name)[:100]
 
 

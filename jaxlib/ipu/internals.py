@@ -1,16 +1,16 @@
-"""Every use of what JAX and jaxlib keep to themselves, in one place.
+"""Every use of private parts of JAX and jaxlib, in one place.
 
-JAX has no public way to do what is done here, so each feature names the
-internals that it touches, and from which version on they have that shape. A
-feature whose internals have changed in the installed JAX is given up with a
-warning that names them, and everything else goes on; one that nothing works
-without raises an error instead.
+JAX has no public API for these features, so each one names the internals that
+it uses, and from which version on they have that shape. If the internals of a
+feature have changed in the installed JAX, the feature is disabled with a
+warning that names them, and everything else continues; a feature that is
+required raises an error instead.
 
-When JAX changes one of these: give the shape that was an `until`, and define
-the feature again with the new names and `since`. `tests/ipu/test_internals.py`
-fails on a JAX that has another shape than all that stand here.
+When JAX changes one of these: give the old shape an `until`, and define the
+feature again with the new names and `since`. `tests/ipu/test_internals.py`
+fails on a JAX whose internals match no shape here.
 
-Nothing of JAX is imported before a feature is used.
+JAX is not imported before a feature is used.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ R = TypeVar("R")
 
 
 class InternalsError(RuntimeError):
-  """An internal of JAX that nothing works without has changed."""
+  """An internal of JAX that the backend requires has changed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-  """How a feature is done with the JAX versions [since, until).
+  """An implementation of a feature for the JAX versions [since, until).
 
   Attributes:
     names: the internals, `package.module.attribute`.
-    use: the function, which gets what they name as its first arguments.
+    use: the function; gets the internals as its first arguments.
     since: the first version of jaxlib with this shape, such as (0, 12).
-    until: the first version that has another one; None: none is known.
+    until: the first version with another one; None: none is known.
   """
 
   names: tuple[str, ...]
@@ -52,11 +52,11 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-  """What needs internals of JAX.
+  """A feature that needs internals of JAX.
 
   Attributes:
     name: the function's.
-    lost: what users do without where it is given up; None: it is needed.
+    lost: what users lose if it is disabled; None: it is required.
     shapes: one for each range of versions.
   """
 
@@ -76,12 +76,13 @@ class Feature:
 
 
 FEATURES: dict[str, Feature] = {}
-# Features given up in this process, and why.
+# Features disabled in this process, and why.
 given_up: dict[str, str] = {}
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
-  """`1.12.0.1+ipu` as (1, 12, 0, 1); what is not a number ends it."""
+  """`1.12.0.1+ipu` as (1, 12, 0, 1); stops at the first part that is no
+  number."""
   numbers = []
   for part in version.partition("+")[0].split("."):
     if not part.isdecimal():
@@ -92,17 +93,17 @@ def version_tuple(version: str) -> tuple[int, ...]:
 
 @functools.cache
 def jaxlib_version() -> tuple[int, ...]:
-  """Of the installed jaxlib."""
+  """The version of the installed jaxlib."""
   import jaxlib.version
 
   return version_tuple(jaxlib.version.__version__)
 
 
 def resolve(name: str) -> Any:
-  """What `package.module.attribute` names.
+  """The object that `package.module.attribute` names.
 
   Raises:
-    ImportError: no module of the name can be imported.
+    ImportError: no module of that name can be imported.
     AttributeError: the module has no such attribute.
   """
   parts = name.split(".")
@@ -128,16 +129,15 @@ def uses(
   """Declares a function that uses internals of JAX.
 
   Args:
-    *names: the internals; the function gets what they name as its first
-      arguments.
-    lost: what users do without when the internals have changed. None: the
-      function is needed, and calling it raises InternalsError then.
+    *names: the internals; the function gets them as its first arguments.
+    lost: what users lose if the internals have changed. None: the function is
+      required, and calling it then raises InternalsError.
     since, until: the versions of jaxlib with this shape; `()` is the oldest
       supported one.
 
   Returns:
-    A decorator. The function it makes takes the remaining arguments, and
-    returns None where the feature is given up.
+    A decorator. The decorated function takes the remaining arguments, and
+    returns None if the feature is disabled.
   """
 
   def decorate(use: Callable[..., R]) -> Callable[..., R | None]:
@@ -175,7 +175,7 @@ def _give_up(feature: Feature, shape: Shape, error: Exception) -> None:
     ) from error
   if feature.name not in given_up:
     given_up[feature.name] = what
-    logger.warning("%s; the IPU backend goes on: %s", what, feature.lost)
+    logger.warning("%s; the IPU backend continues: %s", what, feature.lost)
 
 
 # --- The backend itself ----------------------------------------------------
@@ -213,7 +213,7 @@ def make_client(
   lost="donated arguments are not reused for results",
 )
 def allow_donation(platforms: list[str]) -> None:
-  """Donation is for the platforms of a list; without it JAX only warns."""
+  """Enables donation; JAX only warns on platforms that are not in a list."""
   if PLATFORM not in platforms:
     platforms.append(PLATFORM)
 
@@ -232,11 +232,11 @@ class _LooksLikeCpu:
 def allow_compilation_cache(
   module: Any, is_cache_used: Any, config: Any
 ) -> None:
-  """The cache asks once for the platform's name, which is in a list.
+  """Enables the compilation cache, which is limited to a list of platforms.
 
-  For the IPU it gets the answer it gives for the CPU, unless there is neither a
-  cache nor a folder for one: JAX would make a key of the whole module, and look
-  for it nowhere.
+  The check, made once, gives the IPU the answer for the CPU, unless there is
+  neither a cache nor a folder for one: JAX would hash the whole module for
+  nothing.
   """
   if hasattr(is_cache_used, "includes_ipu"):
     return
@@ -281,7 +281,7 @@ def register_lapack_rules(
   schur_rule: Any,
   wrap: Callable[[Any], Any],
 ) -> None:
-  """What these primitives call on the CPU, they call on the IPU's host."""
+  """Registers the CPU's rules of these primitives for the IPU's host."""
   register(eig, wrap(eig_rule), PLATFORM)
   register(schur, wrap(schur_rule), PLATFORM)
 
@@ -294,8 +294,8 @@ def register_lapack_rules(
 def lapack_handlers(
   registrations: Any, initialize: Any
 ) -> tuple[dict[str, Any], Callable[[], None]]:
-  """FFI handlers of LAPACK's functions, by the names they have on the CPU, and
-  what finds LAPACK (in SciPy, which it imports) for them."""
+  """FFI handlers of LAPACK's functions by their names on the CPU, and the
+  function that loads LAPACK (from SciPy, which it imports)."""
   return {
     name: handler
     for name, handler, version in registrations()["cpu"]
@@ -309,7 +309,7 @@ def lapack_handlers(
   "export.DisabledSafetyCheck.custom_call(NAME)",
 )
 def guarantee_custom_calls(targets: set[str], names: Iterable[str]) -> None:
-  """`jax.export` refuses custom calls whose meaning may change."""
+  """Lets `jax.export` accept custom calls, whose meaning must be stable."""
   targets.update(names)
 
 
@@ -331,7 +331,7 @@ def wrap_program_text(
   """Wraps the two methods that show the module of an executable.
 
   jaxlib asks for the optimised module several times in each compilation. It
-  gets no more than the signature, unless one of these methods asks.
+  gets only the signature, unless one of these methods asks.
   """
   for name, method in (
     ("hlo_modules", hlo_modules),
@@ -346,7 +346,7 @@ def wrap_program_text(
   lost="Ctrl-C while a program compiles may raise a JaxRuntimeError",
 )
 def translate_compile_errors(register: Any, handler: Any) -> None:
-  """`handler` may answer an error of the compiler with another exception."""
+  """Registers `handler`, which may replace an error of the compiler."""
   register(handler)
 
 
@@ -355,18 +355,18 @@ def translate_compile_errors(register: Any, handler: Any) -> None:
   lost="tracebacks show what the IPU backend called",
 )
 def hide_frames(exclude: Any, folder: str) -> None:
-  """Takes code of ours out of tracebacks and locations, as JAX does its own."""
+  """Hides this backend's frames in tracebacks, as JAX does with its own."""
   exclude(folder)
 
 
 class Option:
-  """An option of `jax.config`, which asks this of all that it holds.
+  """An option of `jax.config`, with the interface of JAX's own holders.
 
   Attributes:
     name: `jax_ipu_...`.
-    chosen: what it was set to; None: not set.
-    default: what it shows until then.
-    check: raises an error for a value that it cannot be set to.
+    chosen: the value that was set; None: not set.
+    default: the value shown if none was set.
+    check: raises an error for invalid values.
   """
 
   def __init__(
@@ -403,10 +403,10 @@ def define_option(
 ) -> Option:
   """Adds an option to `jax.config`, once.
 
-  JAX's public functions know its own options only.
+  JAX's public functions support only its own options.
 
   Args:
-    option: its name, and what it does when it is read and set.
+    option: its name, and how it is read and set.
     **shown: its type, `kind`, and `help`, for flags of absl.
 
   Returns:
@@ -425,7 +425,7 @@ def define_option(
   lost="options of jax.config that are set too late are ignored",
 )
 def devices_are_known(initialized: Any) -> bool:
-  """Whether JAX has asked its backends for devices, and made their clients."""
+  """Whether JAX has initialised its backends and created their clients."""
   return initialized()
 
 
@@ -437,11 +437,11 @@ def devices_are_known(initialized: Any) -> bool:
 def make_devices_callable(
   device_class: Any, weakref_registry: Any, call: Callable[[Any], Any]
 ) -> None:
-  """`array.device()`, where `array.device` is today's.
+  """Supports `array.device()`, next to today's `array.device`.
 
-  JAX's caches keep weak references to what can be called, and a device has
-  none to give: jax.jit(lambda x: jax.device_put(x, device)) would fail. As a
-  tree without leaves it is compared as what it is.
+  JAX's caches keep weak references to callables, which devices do not support:
+  jax.jit(lambda x: jax.device_put(x, device)) would fail. Registered as a tree
+  without leaves, a device is compared by value.
   """
   if "__call__" in vars(device_class):
     return
@@ -465,9 +465,9 @@ def watch_transfer_guard(
   on_local: Any,
   watch: Callable[[str | None], None],
 ) -> None:
-  """Calls `watch` with each level that the guard gets, and with today's.
+  """Calls `watch` with each level of the guard, and with the current one.
 
-  JAX reads arrays that the host can see without asking the guard.
+  JAX does not ask the guard before it reads host-visible arrays.
   """
   if hasattr(on_global, "__wrapped__"):
     return
@@ -493,7 +493,7 @@ def watch_transfer_guard(
   lost="Python callbacks (jax.pure_callback, jax.debug.print) are refused",
 )
 def allow_callbacks(module: Any, emit: Any, wrap: Callable[[Any], Any]) -> None:
-  """What lowers every callback refuses platforms that it does not know."""
+  """Wraps the lowering of callbacks, which refuses unknown platforms."""
   if not hasattr(emit, "__wrapped__"):
     module.emit_python_callback = wrap(emit)
 
@@ -507,9 +507,9 @@ def allow_callbacks(module: Any, emit: Any, wrap: Callable[[Any], Any]) -> None:
   lost="jax.debug.callback and jax.debug.print are refused",
 )
 def register_debug_rules(register: Any, *pairs: Any) -> None:
-  """These primitives have rules for platforms by name only."""
+  """Registers rules for primitives whose rules name their platforms."""
   for primitive, rule in zip(pairs[::2], pairs[1::2]):
-    # A callback's number is part of the module: no two may share one.
+    # A callback's number is part of the module, so it must not be cached.
     register(primitive, rule, PLATFORM, cacheable=False)
 
 
@@ -519,7 +519,7 @@ def register_debug_rules(register: Any, *pairs: Any) -> None:
   lost="checkify.debug_check is refused",
 )
 def add_late_rules(module: Any, lower: Any, wrap: Callable[[Any], Any]) -> None:
-  """What looks for a primitive's rule fails where a platform has none."""
+  """Wraps the lookup of lowering rules, to add rules late."""
   if not hasattr(lower, "__wrapped__"):
     module.lower_per_platform = wrap(lower)
 
@@ -529,7 +529,7 @@ def add_late_rules(module: Any, lower: Any, wrap: Callable[[Any], Any]) -> None:
   lost="checkify.debug_check is refused",
 )
 def lower_check(rule: Any, *args: Any, **kwargs: Any) -> Any:
-  """JAX's own rule, for which `import jax` imports no module."""
+  """JAX's own rule, whose module `import jax` does not import."""
   return rule(*args, **kwargs)
 
 
@@ -573,7 +573,7 @@ def abstract_token(token: Any) -> Any:
   lost="callbacks of values with extended dtypes, such as keys, are refused",
 )
 def physical_aval(physical: Any, aval: Any) -> Any:
-  """The type that values of an extended dtype, such as keys, are stored as."""
+  """The storage type of values of an extended dtype, such as keys."""
   return physical(aval)
 
 
@@ -589,7 +589,7 @@ def canonical(canonicalize: Any, value: Any) -> Any:
 @uses(
   "jax._src.lib.xla_client.register_custom_call_handler",
   "jax._src.lib.xla_client.register_custom_type_handler",
-  lost="jax.ffi.register_ffi_target(..., platform='ipu') is not heard",
+  lost="jax.ffi.register_ffi_target(..., platform='ipu') is ignored",
 )
 def register_ffi_handlers(
   targets: Any,
@@ -597,7 +597,7 @@ def register_ffi_handlers(
   register_target: Callable[..., None],
   register_type: Callable[..., None],
 ) -> None:
-  """Where public `jax.ffi` hands on what users register for a platform."""
+  """Hooks into `jax.ffi`, which forwards registrations for a platform."""
   targets(PLATFORM, register_target)
   types(PLATFORM, register_type)
 
@@ -610,7 +610,7 @@ def register_ffi_handlers(
   lost="compiler_options={'ipu_...': ...} are ignored",
 )
 def compiler_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
-  """What a user gave as `jax.jit(..., compiler_options=...)`.
+  """The user's options of `jax.jit(..., compiler_options=...)`.
 
   They reach a backend inside a serialised `CompileOptionsProto`.
   """
@@ -622,5 +622,5 @@ def compiler_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
   lost="programs with calls (jit in jit, scan, jax.random) are refused",
 )
 def allow_inlining(register: Any, context: Any) -> None:
-  """Without it MLIR's inliner leaves calls of `func` as they are."""
+  """Lets MLIR's inliner inline calls of `func`."""
   register(context)

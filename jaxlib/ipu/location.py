@@ -1,10 +1,9 @@
-"""From MLIR's locations to the user's file and line.
+"""Maps MLIR locations to the user's file and line.
 
 JAX names each operation's location after the primitive and nests in it the
-Python frames that led there, the innermost first; frames of JAX itself are
-not in it. What a user looks for is the innermost of the own lines, which is
-the first outside installed packages. Locations are resolved late, and only
-for what is reported.
+Python frames that led there, the innermost first, without frames of JAX itself.
+The user's line is the innermost one outside installed packages. Locations are
+resolved lazily, only for reports.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ def resolve(location: Any, operation: str = "") -> schema.Location:
     operation: the StableHLO operation.
 
   Returns:
-    The file is the user's; behind what the package that the user called has
-    of its own, `flax/linen/linear.py:700, called from train.py`. Where all
-    frames are those of packages, the innermost counts as the user's.
+    The file is the user's; preceded by the innermost frame of an installed
+    package if there is one: `flax/linen/linear.py:700, called from train.py`.
+    If all frames are in packages, the innermost counts as the user's.
   """
   if isinstance(location, schema.Location):
     return location
@@ -48,8 +47,8 @@ def resolve(location: Any, operation: str = "") -> schema.Location:
 
 
 def _name(location: Any) -> str:
-  """The name of an operation; what was inlined has that of the call before its
-  own, `jit(f)/layer/jit(relu)/max`, as JAX names it where it calls nothing."""
+  """The name of an operation; an inlined one is prefixed by its call's name,
+  `jit(f)/layer/jit(relu)/max`, as JAX names it without calls."""
   if isinstance(location, ir.NameLoc):
     return location.name_str
   if isinstance(location, ir.CallSiteLoc):
@@ -59,8 +58,8 @@ def _name(location: Any) -> str:
 
 
 def _scope(location: Any) -> str:
-  """The name of a call; names of Python functions, which are right at their
-  lines, are none."""
+  """The name of a call; "" for names of Python functions, which their line
+  already identifies."""
   if isinstance(location, ir.NameLoc) and isinstance(
     location.child_loc, ir.FileLineColLoc
   ):
@@ -82,7 +81,7 @@ def _frames(location: Any) -> Iterator[tuple[str, int]]:
 
 
 def _inner(location: Any) -> list[Any]:
-  """What a location is made of, the first to look at last."""
+  """The parts of a location, in reverse order of precedence."""
   if isinstance(location, ir.CallSiteLoc):
     return [location.caller, location.callee]
   if isinstance(location, ir.FusedLoc):
@@ -92,7 +91,7 @@ def _inner(location: Any) -> list[Any]:
 
 @functools.cache
 def _package_folders() -> tuple[str, ...]:
-  """Where this Python keeps what is installed, the longest path first."""
+  """The folders of Python's installed packages, the longest path first."""
   folders = {os.path.dirname(os.__file__), site.getusersitepackages()}
   folders.update(site.getsitepackages())
   folders |= {os.path.realpath(folder) for folder in folders}
@@ -101,7 +100,7 @@ def _package_folders() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def installed(file: str) -> str | None:
-  """A file's path below the folder that it is installed in; None for one
+  """A file's path below the folder that it is installed in; None if it is
   outside installed packages and the standard library."""
   for folder in _package_folders():
     if file.startswith(folder):

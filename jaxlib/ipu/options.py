@@ -1,9 +1,9 @@
-"""What the flags say.
+"""Reads the settings from flags.
 
 Flags come from `jax.config`, from the environment, from `TF_POPLAR_FLAGS` and
-from JSON in the environment, in this order of precedence; they are read when
-a client is created. An invalid value is an error that names the flag, the
-value and what is expected; an unknown flag is a warning that names the nearest.
+from JSON in the environment, in this order of precedence; they are read when a
+client is created. Invalid values raise an error that names the flag, the value
+and what is expected; unknown flags log a warning that names the nearest one.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ logger = logging.getLogger("jaxlib.ipu")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-  """What the flags say, all together.
+  """The values of all flags.
 
   Attributes:
-    use_model: None when nobody said anything.
+    use_model: None if not set.
     num_tiles: None for all tiles of the machine.
     device_count: None for all that are visible, or one.
     visible_devices: hardware ids; None for all.
     version: see `target.resolve`.
-    log_level: of Python's logging; None when nobody said anything.
+    log_level: of Python's logging; None if not set.
     report, report_directory: whether and where to write reports.
     allow_out_of_memory: whether a tile's SRAM may be exceeded.
     available_memory_proportion: see `target.Target`; None for the machine's.
@@ -58,7 +58,7 @@ class Settings:
 
   @property
   def target(self) -> target_lib.Target:
-    """The machine to plan for."""
+    """The machine to compile for."""
     machine = target_lib.resolve(self.version, self.num_tiles)
     share = self.available_memory_proportion
     if share is None:
@@ -67,7 +67,7 @@ class Settings:
 
   @property
   def hardware_ids(self) -> tuple[int, ...]:
-    """Of the IPUs to open, in the order of JAX's device ids."""
+    """Hardware ids of the IPUs to open, in the order of JAX's device ids."""
     if self.visible_devices is None:
       return tuple(range(self.device_count or 1))
     return self.visible_devices[: self.device_count]
@@ -75,12 +75,12 @@ class Settings:
 
 @dataclasses.dataclass
 class _Found:
-  """What flags were found to say.
+  """Values found in flags.
 
   Attributes:
     fields: values of `Settings`.
     sources: the flag that each field came from.
-    warnings: about flags that are unknown.
+    warnings: about unknown flags.
   """
 
   fields: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -88,7 +88,7 @@ class _Found:
   warnings: list[str] = dataclasses.field(default_factory=list)
 
   def add(self, field: str, value: Any, source: str) -> None:
-    """Sets a field; later flags win. Some flags only have to be valid."""
+    """Sets a field; later flags win. Flags without a field are only checked."""
     if field:
       self.fields[field] = value
       self.sources[field] = source
@@ -104,7 +104,7 @@ def _read_poplar_flags(text: str, found: _Found) -> None:
     raise OptionError(variable, text, expected) from error
   for word in words:
     name, equals, value = word.partition("=")
-    # --no-x and --nox turn a switch off, as TensorFlow's flags did.
+    # --no-x and --nox turn a switch off, as in TensorFlow's flags.
     switch = name.replace("--no-", "--").replace("--no", "--", 1)
     if name in known:
       flag = known[name]
@@ -137,7 +137,7 @@ def _read_json(
 
 
 def _check(settings: Settings, sources: Mapping[str, str]) -> None:
-  """Refuses values that are wrong together, naming the flag they came from."""
+  """Refuses inconsistent values, naming the flag they came from."""
 
   def error(field: str, value: object, allowed: str) -> OptionError:
     return OptionError(sources.get(field, field), value, allowed)
@@ -171,7 +171,7 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
 
 def _find(environ: Mapping[str, str], config: Mapping[str, object]) -> _Found:
   found = _Found()
-  # An empty variable counts as one that is not set.
+  # An empty variable counts as unset.
   if text := environ.get("TF_POPLAR_FLAGS"):
     _read_poplar_flags(text, found)
   for variable, known in (
@@ -205,10 +205,10 @@ def read(
   environ: Mapping[str, str] | None = None,
   config: Mapping[str, object] | None = None,
 ) -> Settings:
-  """What the flags say now. Warns of unknown ones.
+  """Reads the current flags; warns of unknown ones.
 
   Args:
-    environ: instead of `os.environ`.
+    environ: replaces `os.environ`.
     config: options of `jax.config` that the user set, by lower-case name;
       they take precedence over the environment.
 
@@ -228,15 +228,14 @@ def late_changes(
   environ: Mapping[str, str] | None = None,
   config: Mapping[str, object] | None = None,
 ) -> list[str]:
-  """What was set after a client was created, and so has no effect on it.
+  """Changes of flags after a client was created, which have no effect on it.
 
   Args:
     settings: of the client; None: there is none yet.
     environ, config: see `read`.
 
   Returns:
-    For each flag that says something else now a sentence that names it and
-    both values.
+    For each changed flag a sentence that names it and both values.
 
   Raises:
     OptionError: an invalid value.
@@ -296,16 +295,15 @@ class Watch:
 def from_environment(
   name: str, environ: Mapping[str, str] | None = None
 ) -> Any | None:
-  """What an option of `jax.config` shows that was only set by its variable.
+  """The value that an unset option of `jax.config` shows for its variable.
 
   Args:
     name: `jax_ipu_model_num_tiles` and so on.
-    environ: instead of `os.environ`.
+    environ: replaces `os.environ`.
 
   Returns:
-    A bool or an integer; the text of an option that is a list, and of an
-    invalid value, which is an error when the client is created; None when the
-    variable is not set.
+    A bool or an integer; the text of a list, and of an invalid value, which
+    raises an error when the client is created; None if the variable is not set.
   """
   environ = os.environ if environ is None else environ
   (flag,) = (f for f in flags.JAX_FLAGS if f.name.lower() == name)
@@ -323,7 +321,7 @@ _active: contextvars.ContextVar[Settings] = contextvars.ContextVar("settings")
 
 
 def active() -> Settings:
-  """The settings of the client that is compiling; outside, the flags' now."""
+  """The settings of the client that is compiling; else those of the flags."""
   settings = _active.get(None)
   return read() if settings is None else settings
 

@@ -47,7 +47,7 @@ ops.load()
 
 
 class Phase(enum.Enum):
-  """The phases, in order. Each says what it leaves behind."""
+  """The phases, in order, with their results."""
 
   PARSE = "parse"  # canonical StableHLO, calls inlined
   IMPORT = "import"  # a graph of StableHLO operations
@@ -60,14 +60,14 @@ class Phase(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-  """What a compilation can be told beside its module.
+  """Options of a compilation.
 
   Attributes:
-    target: the machine to plan for.
+    target: the machine to compile for.
     allow_out_of_memory: compile programs that do not fit the SRAM.
     stop_after: the last phase to run; None runs all.
-    dump: a folder that gets each phase's result as text; None: no dumps.
-    verify: check what each phase leaves behind.
+    dump: a folder for each phase's result as text; None: no dumps.
+    verify: check the result of each phase.
   """
 
   target: Target
@@ -79,7 +79,7 @@ class Options:
 
 @dataclasses.dataclass(slots=True)
 class State:
-  """What the phases have made so far."""
+  """The results of the phases so far."""
 
   code: bytes
   stablehlo: Any = None
@@ -123,10 +123,10 @@ def _run(state: State, options: Options) -> None:
 
 
 class _NoCollection:
-  """While any thread compiles, Python does not look for cyclic garbage.
+  """Disables Python's cyclic garbage collector while any thread compiles.
 
-  Hardly any is made, and every look visits all of a large program's nodes: it
-  took 40 % of the time of compiling 20,000 operations.
+  There is hardly any cyclic garbage, and every collection visits all nodes of a
+  large program: that took 40 % of the time of compiling 20,000 operations.
   """
 
   def __init__(self) -> None:
@@ -162,7 +162,7 @@ def _import(state: State, options: Options) -> None:
 def _decompose(state: State, options: Options) -> None:
   assert state.module is not None
   module = state.module
-  # Few programs need these passes: few import them.
+  # Imported only by the few programs that need them.
   if not module.dtypes.isdisjoint(NARROW):
     from jaxlib.ipu.passes import narrow_types
 
@@ -188,8 +188,8 @@ def _fuse(state: State, options: Options) -> None:
 
 def _lower(state: State, options: Options) -> None:
   builder = _lower_once(state, options, Choices())
-  # What loops carry is laid out by what is known before their bodies are
-  # lowered: whether that was right shows when all is.
+  # Layouts of loop-carried values are chosen before the bodies are lowered;
+  # whether they were right shows afterwards.
   if builder.used.boxes:
     builder = _try(state, options, replace(builder.choices, boxes=False))
   if builder.used.leaves:
@@ -198,7 +198,7 @@ def _lower(state: State, options: Options) -> None:
 
 
 def _try(state: State, options: Options, choices: Choices) -> Builder:
-  """Lowers by other choices, and keeps the cheaper program."""
+  """Lowers with other choices, and keeps the cheaper program."""
   before = copy.copy(state)
   assert before.builder is not None
   after = _lower_once(state, options, choices)
@@ -244,7 +244,7 @@ def _allocate(state: State, options: Options) -> None:
     builder = _lower_once(state, options, choices)
     builder, plan = _uncrowded(state, options, builder, _plan_memory(state))
   if memory.overflows(builder, plan):
-    # Nothing fits: what is slower takes too much all the same.
+    # Nothing fits: keep the first, faster program.
     _go_back(state, first)
     assert first.builder is not None and first.memory is not None
     builder, plan = first.builder, first.memory
@@ -255,7 +255,7 @@ def _allocate(state: State, options: Options) -> None:
 def _uncrowded(
   state: State, options: Options, builder: Builder, plan: memory.MemoryPlan
 ) -> tuple[Builder, memory.MemoryPlan]:
-  """The same with narrower loads, if there is too little interleaved memory."""
+  """Lowers with narrower loads, if there is too little interleaved memory."""
   if not plan.addresses.fullest.crowded:
     return builder, plan
   builder = _lower_once(state, options, replace(builder.choices, wide=False))
@@ -306,21 +306,21 @@ assert list(_RUN) == list(Phase)
 
 
 def compile_program(code: bytes, compile_options: bytes) -> bytes:
-  """What the plugin calls: a module and XLA's options to a program's bytes.
+  """Compiles a module to a program's bytes; called by the plugin.
 
   Args:
     code: a StableHLO portable artifact.
-    compile_options: a serialised `CompileOptionsProto`; what the user gave as
-      `jax.jit(..., compiler_options={"ipu_...": ...})` is in it.
+    compile_options: a serialised `CompileOptionsProto`, including the user's
+      `jax.jit(..., compiler_options={"ipu_...": ...})`.
   """
   return compile_module(code, read_options(compile_options)).data
 
 
 def read_options(compile_options: bytes) -> Options:
-  """The flags of the client, and what the compilation was told.
+  """The options of a compilation: the client's flags, then the given ones.
 
   Raises:
-    CompileError: an unknown option (XLA's are ignored), or a bad value.
+    CompileError: an unknown option (XLA's are ignored), or an invalid value.
   """
   settings = active()
   given = _compiler_options(compile_options)
@@ -332,7 +332,7 @@ def read_options(compile_options: bytes) -> Options:
   )
   for name, value in given.items():
     if name.startswith("xla_"):
-      continue  # for another backend's compiler
+      continue  # for XLA's own compilers
     read = _COMPILER_OPTIONS.get(name)
     if read is None:
       raise invalid_argument(

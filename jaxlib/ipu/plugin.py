@@ -1,6 +1,6 @@
-"""Between JAX and the shared library: loads it, and compiles for it.
+"""Loads the shared library, and compiles for it.
 
-The library knows no Python: `load` hands it the compiler as a C function
+The library knows no Python: `load` passes it the compiler as a C function
 pointer. Nothing here imports JAX; `jax_plugins.ipu` registers the backend.
 """
 
@@ -44,17 +44,17 @@ _CompileFunction = ctypes.CFUNCTYPE(
 
 
 class PluginError(RuntimeError):
-  """The backend cannot be used as it is installed; says what to do."""
+  """The backend's installation cannot be used; says what to do."""
 
 
-# Of the clients of this process, by the name that the library hands back with
+# Settings of this process's clients, by the name that the library passes with
 # every module to compile.
 _machines: dict[str, options.Watch] = {}
 _machine_names = (str(i) for i in itertools.count())
 _lock = threading.Lock()
 
-# Threads that compile. One whose user pressed Ctrl-C still does, until Python
-# ends: then it is told to stop, more than once, for what it runs may ignore it.
+# Threads that compile. After Ctrl-C a thread may still compile until Python
+# exits: it is then stopped, repeatedly, as the code it runs may ignore it.
 _compiling: set[int] = set()
 _ended = threading.Event()
 _STOP_SECONDS = 0.2
@@ -63,9 +63,9 @@ _INTERRUPTED = "the compiler was interrupted by Ctrl-C"
 
 
 def check_installation(jaxlib_version: str) -> None:
-  """Checks that this backend can be used as it is installed.
+  """Checks that this installation of the backend can be used.
 
-  A jaxlib that is newer than those it was tested with is warned of.
+  Warns of a jaxlib newer than the tested ones.
 
   Args:
     jaxlib_version: `jaxlib.version.__version__`.
@@ -100,7 +100,7 @@ def check_installation(jaxlib_version: str) -> None:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-  """The shared library, with the compiler handed to it.
+  """Loads the shared library, and passes it the compiler.
 
   Raises:
     PluginError: it cannot be loaded.
@@ -124,21 +124,21 @@ def load() -> ctypes.CDLL:
   host_functions.connect(library)
   callback = _CompileFunction(functools.partial(_compile, library))
   library.ipu_set_compiler(callback)
-  # The library must not call into an interpreter that is gone.
+  # The library must not call into a finalised interpreter.
   atexit.register(_end, library)
   library.callback = callback  # type: ignore[attr-defined]  # keep it alive
   return library
 
 
 def _end(library: ctypes.CDLL) -> None:
-  """Stops what still compiles, when Python ends, and waits for it."""
+  """Stops running compilations when Python exits, and waits for them."""
   _ended.set()
   while _compiling:
     for thread in list(_compiling):
       if not ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), ctypes.py_object(SystemExit)
       ):
-        _compiling.discard(thread)  # of the process that this is a fork of
+        _compiling.discard(thread)  # a thread of the process forked from
     time.sleep(_STOP_SECONDS)
   library.ipu_set_compiler(_CompileFunction(0))
 
@@ -155,7 +155,7 @@ def _compile(
 ) -> None:
   """Compiles one module; answers through the library, and never raises.
 
-  Called on threads of jaxlib, several at a time, with the interpreter's lock.
+  Called on jaxlib's threads, concurrently, with the GIL held.
   """
   if _ended.is_set():
     return _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
@@ -167,7 +167,7 @@ def _compile(
         f"a program of format {format.decode()!r}: the IPU backend compiles "
         "only 'mlir'"
       )
-    from jaxlib.ipu import pipeline  # when the first program needs it
+    from jaxlib.ipu import pipeline  # deferred until a program is compiled
 
     watch = _machines[machine.decode()]
     watch.look()
@@ -179,20 +179,20 @@ def _compile(
     library.ipu_compile_succeeded(sink, program, len(program))
   except diagnostics.CompileError as error:
     _fail(library, sink, error.code, error.message)
-  except KeyboardInterrupt:  # where JAX compiles on the thread that calls
+  except KeyboardInterrupt:  # if JAX compiles on the calling thread
     _fail(library, sink, diagnostics.Code.CANCELLED, _INTERRUPTED)
   except SystemExit:
     _compiling.discard(thread)
     _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
   except MemoryError:
     code_ = diagnostics.Code.RESOURCE_EXHAUSTED
-    _fail(library, sink, code_, "the host has no memory left to compile with")
-  except BaseException as error:  # nobody else would see it
+    _fail(library, sink, code_, "the host ran out of memory")
+  except BaseException as error:  # reported here or never
     _fail(
       library,
       sink,
       diagnostics.Code.INTERNAL,
-      f"{type(error).__name__} in the IPU compiler, which is a bug of it: "
+      f"{type(error).__name__} in the IPU compiler (this is a bug of it): "
       f"{error}\n\n{traceback.format_exc()}",
     )
   finally:
@@ -200,8 +200,8 @@ def _compile(
 
 
 def interrupt(error: Exception) -> BaseException | None:
-  """What Ctrl-C is to raise in place of a compiler's `error`: no exception
-  crosses the C++ between `_compile` and JAX."""
+  """The exception to raise instead of a compiler's `error` after Ctrl-C: none
+  can cross the C++ between `_compile` and JAX."""
   return KeyboardInterrupt() if _INTERRUPTED in str(error) else None
 
 
@@ -212,7 +212,7 @@ def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:
 
 @functools.cache
 def compiler_fingerprint() -> str:
-  """Changes with any source file of the compiler.
+  """A hash of the compiler's source files.
 
   Programs in JAX's compilation cache must not outlive the compiler that made
   them. Contents are hashed, not times: the same wheel is the same compiler on
@@ -232,13 +232,13 @@ def _version() -> str:
       return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
       continue
-  return "of no installed wheel"
+  return "(not installed)"
 
 
 def client_options(
   settings: options.Settings, config: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
-  """What the library's client is created with, as PJRT's named values.
+  """The options of the library's client, as PJRT's named values.
 
   Args:
     settings: from the flags.
@@ -248,7 +248,7 @@ def client_options(
   with _lock:
     machine = next(_machine_names)
     _machines[machine] = options.Watch(settings, config)
-  # All that a compiled program depends on besides the module and its options.
+  # All that a program depends on besides the module and its options.
   platform_version = (
     f"jax-ipu {_version()}, compiler {compiler_fingerprint()}, {target!r}, "
     f"allow_out_of_memory={settings.allow_out_of_memory}"
@@ -270,7 +270,7 @@ def client_options(
 
 
 def set_up_logging(settings: options.Settings) -> None:
-  """Makes the backend's messages visible as `POPLAR_LOG_LEVEL` asks."""
+  """Shows the backend's messages at the level of `POPLAR_LOG_LEVEL`."""
   if settings.log_level is None:
     return
   logger.setLevel(settings.log_level)
@@ -283,7 +283,7 @@ def set_up_logging(settings: options.Settings) -> None:
 
 
 def announce(settings: options.Settings) -> None:
-  """Says once per client that there is no hardware under it.
+  """Logs once per client that it runs on the model.
 
   A warning, unless the user asked for the model.
   """
@@ -295,7 +295,7 @@ def announce(settings: options.Settings) -> None:
     _count(len(settings.hardware_ids), "device"),
     target.version,
     _count(target.num_tiles, "tile"),
-    "" if said else "; JAX_IPU_USE_MODEL=true says that this is intended",
+    "" if said else "; set JAX_IPU_USE_MODEL=true if this is intended",
   )
 
 
@@ -306,8 +306,8 @@ def _count(number: int, thing: str) -> str:
 def whole_programs(method: Callable[..., Any]) -> Callable[..., Any]:
   """Wraps a method of jaxlib's executables that shows the optimised module.
 
-  Within it the library answers with the whole module instead of its
-  signature, which is all that jaxlib itself needs while it compiles.
+  Within it the library returns the whole module instead of only its signature,
+  which is all that jaxlib needs while it compiles.
   """
 
   @functools.wraps(method)
@@ -324,6 +324,6 @@ def whole_programs(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def guard_transfers(level: str | None) -> None:
   """Makes reading an array a transfer, once `jax.transfer_guard` has set a
-  level; before, NumPy looks at the memory that stands for SRAM."""
+  level; until then NumPy reads the model's memory directly."""
   if level not in (None, "allow"):
     load().ipu_guard_transfers()

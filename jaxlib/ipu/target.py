@@ -1,7 +1,7 @@
-"""The machines a program can be planned for.
+"""The machines that programs can be compiled for.
 
-Figures are tagged where they stand: [S] read in a public source, [D] derived
-from such figures, [G] a guess.
+Figures are tagged: [S] read in a public source, [D] derived from such figures,
+[G] a guess.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import tomllib
 from pathlib import Path
 
-# What a property of a machine may be. Plans hold arrays over all tiles; a
+# Allowed values of a target's properties. Plans hold arrays over all tiles; a
 # convolution unit multiplies four pairs of f16 in a cycle.
 _MOST = 1 << 48
 _LIMITS = {
@@ -31,7 +31,7 @@ _LIMITS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-  """One IPU, as far as planning and costs need to know it.
+  """One IPU, as far as planning and costs depend on it.
 
   Attributes:
     version: its name, `ipu2` and so on.
@@ -39,30 +39,30 @@ class Target:
     bytes_per_tile: SRAM of a tile, bytes.
     executable_bytes: of these, the first ones, which alone can hold code; all
       others are interleaved: two loads of 64 bits from there are one of 128. A
-      tile that has no more than these has no regions.
+      tile with no more bytes than these has no regions.
     clock_hz: tile clock, cycles per second.
     num_workers: worker threads per tile.
-    exchange_bytes_per_cycle: what a tile can receive, and at the same time
-      send, per cycle.
+    exchange_bytes_per_cycle: bytes that a tile can receive, and at the same
+      time send, per cycle.
     tiles_per_bus: tiles (2i and 2i + 1) that receive at twice the rate, if both
       receive the same.
-    route_cycles: from a word's leaving to its arrival, in an exchange.
+    route_cycles: latency of a word in an exchange.
     data_path_bytes: bytes of a vector load or store (64 bits).
     fp32_macs, fp16_macs: multiply-accumulates per cycle of the matrix unit,
       f32 with f32 partials and f16 with f32 partials.
     coefficient_load_bytes: bytes per cycle when the matrix unit loads its
       weights.
     sync_cycles: an on-chip synchronisation.
-    launch_cycles: what a compute set costs before its vertices run.
+    launch_cycles: cycles of a compute set before its vertices run.
     host_bytes_per_second: host link, each way.
     host_sync_cycles: a synchronisation with the host.
     host_copy_cycles: fixed cost of an array in a host stream.
-    host_stream_seconds: to begin and to end a stream of any number of arrays,
-      with a synchronisation.
+    host_stream_seconds: to begin and end a stream of any number of arrays,
+      including a synchronisation.
     host_call_seconds: from the host's receiving a callback's operands to its
       sending the results, without the function's own time.
     available_memory_proportion: the share of a tile's SRAM that a product or
-      a convolution is planned to stay within.
+      a convolution may use.
   """
 
   version: str
@@ -79,8 +79,8 @@ class Target:
   coefficient_load_bytes: int = 16
   # getTilesPerSharedExchangeBus, popops/ExchangeEstimator.cpp [S].
   tiles_per_bus: int = 2
-  # By the fabric's geometry: how far a receiver's choice of its source is from
-  # the sender's word, the mean over all pairs of tiles (ipu-stack,
+  # By the fabric's geometry: the distance of a receiver's choice of its source
+  # from the sender's word, the mean over all pairs of tiles (ipu-stack,
   # topology.rs) [D].
   route_cycles: int = 23
   # 90 is the constant of PopLibs' CTC planner for an exchange's sync [S],
@@ -90,12 +90,12 @@ class Target:
   launch_cycles: int = 82
   # PCIe Gen4 x16: 64 GB/s both ways together [S], 128 of 130 bits are data [D].
   host_bytes_per_second: float = 31.5e9
-  # Target::getGlobalSyncCycles, as ipu-stack quotes it (cost.rs) [S].
+  # Target::getGlobalSyncCycles, as quoted by ipu-stack (cost.rs) [S].
   host_sync_cycles: int = 600
   # A stream copy of one int: mid phase 1,491 to 1,771 cycles [S].
   host_copy_cycles: int = 1600
   # The same tutorial's begin phase of 77,330 to 88,338 cycles and its end of
-  # 79,556 to 84,180, their middles at 1.33 GHz [S]: tiles and host agree.
+  # 79,556 to 84,180, their middles at 1.33 GHz [S]: tiles and host synchronise.
   host_stream_seconds: float = 124e-6
   # A thread that polls a stream's buffer wakes and calls a function [G].
   host_call_seconds: float = 10e-6
@@ -116,7 +116,7 @@ class Target:
 
   @property
   def bytes_for_products(self) -> float:
-    """What the blocks of a product may take of a tile."""
+    """Bytes of a tile that the blocks of a product may use."""
     return self.bytes_per_tile * self.available_memory_proportion
 
   def __post_init__(self) -> None:
@@ -189,7 +189,7 @@ def resolve(version: str = DEFAULT, num_tiles: int | None = None) -> Target:
     return target
   if not 1 <= num_tiles <= target.num_tiles:
     raise ValueError(
-      f"{num_tiles} tiles asked for, {target.version} has 1 to "
+      f"{num_tiles} tiles requested, {target.version} has 1 to "
       f"{target.num_tiles}"
     )
   return dataclasses.replace(target, num_tiles=num_tiles)
@@ -201,16 +201,17 @@ def _read(path: Path) -> Target:
   except OSError as e:
     raise ValueError(f"cannot read the machine in {path}: {e}") from e
   except tomllib.TOMLDecodeError as e:
-    raise ValueError(f"{path} is no TOML: {e}") from e
+    raise ValueError(f"{path} is not TOML: {e}") from e
   base = values.pop("base", DEFAULT)
   if base not in TARGETS:
-    raise ValueError(f"{path}: base = {base!r} is none of {', '.join(TARGETS)}")
+    raise ValueError(
+      f"{path}: base = {base!r} is not one of {', '.join(TARGETS)}"
+    )
   known = {f.name: f for f in dataclasses.fields(Target)}
   for name, value in values.items():
     if name not in known:
       raise ValueError(
-        f"{path}: {name!r} is no property of a machine; those are "
-        f"{', '.join(known)}"
+        f"{path}: unknown property {name!r}; known: {', '.join(known)}"
       )
     expected = type(getattr(TARGETS[base], name))
     numeric = expected is float and isinstance(value, int)

@@ -198,7 +198,7 @@ def test_unrolled_code_beyond_the_first_region_is_warned_of(caplog):
   assert found.code_bytes == whole.code_bytes
   assert found.peak_tile_bytes < whole.peak_tile_bytes
   report = overflow.report(state.builder, state.module, found)
-  assert f"{vertices:,} bytes: as much code as there is room for" in report
+  assert f"{vertices:,} bytes: code, as much as fits" in report
 
 
 def weights_of(state):

@@ -258,7 +258,7 @@ def test_tiles_have_rows_that_adjoin():
     schema.Factorise(FactorKind.LU, 6, 4), (1, 6), [(a, (0, 1))], written,
     every_second,
   )  # fmt: skip
-  with pytest.raises(interp.Trap, match="dealt in order"):
+  with pytest.raises(interp.Trap, match="distributed in order"):
     interp.run(kit.bytes(), [np.ones((1, 6, 4), np.float32)])
 
 

@@ -63,7 +63,7 @@ def test_an_update_that_does_not_get_to_its_owner():
   x = np.zeros((6, 2), np.float32)
   updates = np.ones((4, 2), np.float32)
   run(kit, x, np.full((4, 1), 3, np.int32), updates)
-  with pytest.raises(Trap, match="gets to 0 of them"):
+  with pytest.raises(Trap, match="reaches 0 of them"):
     run(kit, x, np.full((4, 1), 5, np.int32), updates)
 
 

@@ -289,9 +289,9 @@ def test_a_described_machine(tmp_path):
     ("host_bytes_per_second = nan", "host_bytes_per_second is nan"),
     ("num_tiles = 10_000_000_000", "from 1 to 1,048,576"),
     ("num_tiles = true", "num_tiles = True must be of type int"),
-    ("tiles = 3", "'tiles' is no property"),
-    ('base = "ipu9"', "none of ipu1, ipu2"),
-    ("num_tiles =", "is no TOML"),
+    ("tiles = 3", "unknown property 'tiles'"),
+    ('base = "ipu9"', "not one of ipu1, ipu2"),
+    ("num_tiles =", "is not TOML"),
   ],
 )
 def test_a_machine_that_cannot_be(tmp_path, line, problem):

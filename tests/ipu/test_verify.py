@@ -211,7 +211,7 @@ def test_windows(change, message):
 def test_accesses():
   kit, a, r = doubling()
   kit.steps[0].operands[0].dims = [1]
-  refused(kit, "walks tensor 0")
+  refused(kit, "accesses tensor 0")
   kit = Kit(tiles=1)
   a, r = kit.argument((4,)), kit.result((8,))
   kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])
@@ -311,7 +311,11 @@ def overlapping(shift: int) -> tuple[Kit, int, int, int]:
 
 
 def test_results_take_the_whole_place_of_an_operand():
-  for shift, message in ((0, None), (4, "that it reads"), (32, None)):
+  for shift, message in (
+    (0, None),
+    (4, "which overlaps its operand"),
+    (32, None),
+  ):
     kit, t, u, r = overlapping(shift)
     kit.execute(double(), (8,), [(t, (0,))], [(u, (0,))])
     kit.execute(double(), (8,), [(u, (0,))], [(r, (0,))])
@@ -327,7 +331,7 @@ def test_each_element_is_read_where_it_is_written():
   reversed_ = kit.placed(t, linear(8, 2), (8,), 7, (-1,))
   kit.copy(kit.move(reversed_))
   kit.execute(double(), (8,), [(reversed_, (0,))], [(u, (0,))])
-  refused(kit, f"tensor {u} where tensor {t} is that it reads")
+  refused(kit, f"tensor {u}, which overlaps its operand {t}")
 
 
 def test_overwritten_memory_is_not_read():

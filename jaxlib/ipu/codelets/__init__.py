@@ -1,9 +1,8 @@
-"""Codelets: pieces of work that tiles do.
+"""Codelets: the programs of vertices.
 
-One file per codelet, found by listing this folder; each has one `CODELET`.
-The kernel that computes it fast is the C++ beside it; what kernels share is in
-`runtime/model/kernels`. Files whose names start with an underscore are what
-codelets share.
+One file per codelet, found by listing this folder; each has one `CODELET`. Its
+fast kernel is the C++ file next to it; `runtime/model/kernels` has code shared
+by kernels. Files whose names start with an underscore are shared helpers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the checks of codelets' fields share."""
+"""Shared checks of codelets' fields."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from jaxlib.ipu.program.isa import (
 
 
 class Checker(Protocol):
-  """The verifier, as codelets know it."""
+  """The verifier's interface for codelets."""
 
   def require(self, condition: bool, message: str) -> None:
     """Refuses the program unless the condition holds."""
 
   def tensor(self, number: int) -> schema.Tensor:
-    """A tensor of the program; refuses numbers that name none."""
+    """A tensor of the program; refuses invalid numbers."""
 
   def layout(self, number: int) -> Layout:
-    """A mapping of the program; refuses numbers that name none."""
+    """A mapping of the program; refuses invalid numbers."""
 
 
 def register_program(
   v: Checker, code: bytes, outputs: Sequence[int], operands: int, rank: int
 ) -> None:
-  """A register program reads what exists: earlier values, of the types that its
-  instructions take."""
+  """Checks that a register program only reads earlier values, of the types that
+  its instructions take."""
   try:
     instructions = decode(code)
   except ValueError as e:
-    return v.require(False, f"its register program is none: {e}")
+    return v.require(False, f"its register program is invalid: {e}")
   types: list[int] = []
   for n, i in enumerate(instructions):
     name = f"instruction {n} ({i.op.name})"
@@ -73,8 +73,8 @@ def values_of_matrices(
   shapes: Sequence[Sequence[int]],
   dims: Sequence[Sequence[int]],
 ) -> None:
-  """A step over (matrix, value): its operands and then its results have these
-  shapes, and dimensions for the two, and are all of f32 or all of f64."""
+  """Checks a step over (matrix, value): its operands and then its results have
+  these shapes and dimensions, and are all of f32 or all of f64."""
   tensors = [v.tensor(a.tensor) for a in (*step.operands, *step.results)]
   found = [list(t.shape) for t in tensors]
   accesses = [list(a.dims) for a in (*step.operands, *step.results)]
@@ -92,7 +92,7 @@ def values_of_matrices(
 def combiner(
   v: Checker, kind: int, code: bytes, outputs: Sequence[int], values: int
 ) -> None:
-  """What combines `values` values with as many others."""
+  """Checks a function that combines `values` values with as many others."""
   if kind == ReduceKind.GENERAL:
     register_program(v, code, outputs, 2 * values, 0)
     v.require(

@@ -1,5 +1,5 @@
-"""What every codelet's Python half offers: its costs, its definition, what is
-right for its fields."""
+"""The base class of codelets' Python halves: costs, definition, and checks of
+fields."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Cell:
     shape: the extents of the whole iteration space.
     coordinates: one array per dimension. They broadcast against each other;
       element p of the broadcast is one point of the cell. In a box, array d
-      varies along axis d alone (as `np.ix_` makes them). A cell that is no
-      box, a run of row-major indices, lists its points along one axis.
+      varies along axis d only (as from `np.ix_`). A cell that is no box, a run
+      of row-major indices, lists its points along one axis.
   """
 
   shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Cell:
 
   @functools.cached_property
   def extents(self) -> tuple[int, ...]:
-    """The shape of what the cell computes."""
+    """The shape of the points that the cell computes."""
     return np.broadcast_shapes(*(c.shape for c in self.coordinates))
 
   @property
@@ -48,7 +48,7 @@ class Cell:
     return len(self.extents) == len(self.shape)
 
   def require_box(self, what: str) -> None:
-    """Raises ValueError, in the name of `what`, unless it is a box."""
+    """Raises ValueError, naming `what`, unless it is a box."""
     if not self.is_box:
       raise ValueError(
         f"{what} needs cells that are boxes of its iteration space "
@@ -65,27 +65,27 @@ class Codelet(abc.ABC):
   """The Python half of a codelet; its kernel is the other half.
 
   `cycles` costs a compute set, `vertex` defines what one tile computes,
-  `check` what the verifier accepts. An instance has no state. Most codelets
-  are of a kind of `_kinds.py`.
+  `check` what the verifier accepts. Instances have no state. Most codelets
+  are of one of the kinds in `_kinds.py`.
 
   Attributes:
     record: its fields.
-    executor: how the interpreter runs its compute sets: the module
+    executor: the module of the interpreter that runs its compute sets,
       `program/interp_<executor>.py`.
     in_place: whether a result may take the memory of an operand that is read
       at the same indices.
-    writes_parts: whether a result may be a view of a root, none of whose
-      elements it has twice.
-    writes_locally: whether results lie where they are computed.
-    serves: whether operand 0 stays with its owners, who send what is asked.
+    writes_parts: whether a result may be a view of a root, without repeated
+      elements.
+    writes_locally: whether results are on the tiles that compute them.
+    serves: whether operand 0 stays with its owners, who send what is requested.
     reads_whole: whether a vertex reads, and if it writes locally writes, all
-      of the dimensions that the iteration space does not walk; otherwise index
-      0 of them.
-    has_weights: whether `weights` may say that an operand is.
-    reads_apart: whether vertices take elements that lie apart no slower, or
-      `cycles` says how much.
-    one_order: whether vertices go through all operands and results side by
-      side, a vector at a time.
+      of the dimensions that are not in the iteration space; otherwise index 0
+      of them.
+    has_weights: whether `weights` may return an operand.
+    reads_apart: whether vertices read non-contiguous elements no slower, or
+      `cycles` accounts for it.
+    one_order: whether vertices access all operands and results together, a
+      vector at a time.
   """
 
   record: ClassVar[type]
@@ -109,13 +109,13 @@ class Codelet(abc.ABC):
     cell: Extents,
     **extra: Any,
   ) -> Cycles:
-    """Cycles of the tile with the largest cell, launch included, and what they
-    rest on.
+    """Cycles of the tile with the largest cell, launch included, with their
+    sources.
 
     Args:
       cell: the cell's extent along each dimension of the iteration space;
         arrays to cost many candidates at once.
-      **extra: what a codelet's own docstring names.
+      **extra: see each codelet's docstring.
 
     Raises:
       CompileError: no cost is known for an instruction and a type.
@@ -130,8 +130,8 @@ class Codelet(abc.ABC):
     **extra: Any,
   ) -> int | None:
     """The operand whose elements the matrix unit loads 128 bits at a time, as
-    `cycles` charges it where the target's loads are so wide; None if there is
-    none. It takes interleaved memory."""
+    charged by `cycles` for targets with such loads; None if there is none. It
+    has to be in interleaved memory."""
     return None
 
   @abc.abstractmethod
@@ -140,23 +140,23 @@ class Codelet(abc.ABC):
   ) -> list[Array]:
     """What one tile computes from its private copies of the operands.
 
-    Each operand comes with the axes of `cell.extents`, size 1 where it stands
-    still; axes that no iteration dimension walks come last. Gives register
-    values, before they are stored as the results' element types.
+    Each operand comes with the axes of `cell.extents`, of size 1 where it is
+    broadcast; axes that are not in the iteration space come last. Returns
+    register values, before they are stored as the results' element types.
     """
 
   @abc.abstractmethod
   def check(self, fields: Any, step: schema.Execute, v: Checker) -> None:
-    """Requires of `v` what must hold of the fields, their operands and
-    results. Accesses and costs are checked for all codelets alike."""
+    """Checks the fields, their operands and results with `v`. Accesses and
+    costs are checked for all codelets alike."""
 
   @abc.abstractmethod
   def example(self) -> tuple[Any, int]:
-    """Some fields, of f32 operands, and the rank of their iteration space: for
-    the tests that every codelet has to pass."""
+    """Fields for f32 operands, and the rank of their iteration space: for the
+    tests that every codelet has to pass."""
 
   def updates(self, fields: Any) -> bool:
-    """Whether a compute set reads what its result holds, and may keep some."""
+    """Whether a compute set reads the old values of its result."""
     return False
 
   def flops(self, fields: Any, shape: Sequence[int]) -> float:
@@ -168,8 +168,8 @@ class Codelet(abc.ABC):
     return 16 + 4 * n_operands
 
   def code_bytes(self, fields: Any) -> int:
-    """Estimated bytes of its code, which is there once per tile: a typical
-    size of PopLibs' assembly codelets [G]."""
+    """Estimated bytes of its code, which each tile has once: a typical size of
+    PopLibs' assembly codelets [G]."""
     del fields
     return self._CODE
 
@@ -187,13 +187,13 @@ def volume(extents: Extents) -> Any:
 def broadcast(
   shape: Sequence[int], accesses: Iterable[Sequence[int]]
 ) -> tuple[tuple[bool, ...], ...]:
-  """How operands are read that are broadcast along some dimensions, not all:
-  for each dimension of the iteration space whether they move on.
+  """The access patterns of operands that are broadcast along some dimensions,
+  not all: for each dimension of the iteration space whether they vary.
 
   Args:
     shape: the iteration space.
-    accesses: for each of an operand's dimensions of the iteration space its
-      own, or -1 where it is broadcast.
+    accesses: for each operand its dimension for each one of the iteration
+      space, or -1 where it is broadcast.
   """
   found = []
   for dims in accesses:

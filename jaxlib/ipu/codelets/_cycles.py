@@ -1,9 +1,9 @@
-"""Cycles that know what they rest on, and arithmetic that takes one value or an
-array of candidates.
+"""Cycles with their sources, and arithmetic on single values or arrays of
+candidates.
 
-Cycle formulas are written once, with tagged numbers: a plain one is read in a
-public source [S], `derived` and `guessed` make those that are not. Sums and
-products carry the shares along, so that they cannot disagree with the total.
+Cycle formulas are written once, with tagged numbers: a plain number is read in
+a public source [S]; `derived` and `guessed` tag the others. Sums and products
+propagate the shares, so that they always agree with the total.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxlib.ipu.target import Target
 
-# basicOpSupervisorOverhead (popops/PerformanceEstimation.cpp): what launches a
+# basicOpSupervisorOverhead (popops/PerformanceEstimation.cpp): the launch of a
 # MultiVertex [S].
 MULTI_VERTEX = 11
 
@@ -26,9 +26,9 @@ class Cycles:
   """Cycles of a worker or of a tile.
 
   Attributes:
-    total: all of them: a number, or an array of one per candidate.
-    derived: of these, what follows from published figures ([D]).
-    guessed: of these, what nothing public says ([G]). All others are read in a
+    total: all of them: a number, or an array with one per candidate.
+    derived: of these, derived from published figures ([D]).
+    guessed: of these, without any public source ([G]). All others are read in a
       source ([S]).
   """
 
@@ -36,7 +36,7 @@ class Cycles:
   derived: Any = 0.0
   guessed: Any = 0.0
 
-  # NumPy's arrays leave sums and products with these to this class.
+  # Lets NumPy arrays defer sums and products to this class.
   __array_ufunc__ = None
 
   def __add__(self, other: Cycles | Any) -> Cycles:
@@ -61,18 +61,18 @@ class Cycles:
 
 
 def derived(cycles: Any) -> Cycles:
-  """Cycles that follow from published figures."""
+  """Cycles derived from published figures."""
   return Cycles(cycles, derived=cycles)
 
 
 def guessed(cycles: Any) -> Cycles:
-  """Cycles that nothing public says."""
+  """Cycles without a public source."""
   return Cycles(cycles, guessed=cycles)
 
 
 def all_derived(cycles: Any) -> Any:
-  """The same where the way they are put together is not read anywhere: what is
-  not guessed is derived. Plain numbers stay what they are."""
+  """The same cycles, for a combination that no source has: all that is not
+  guessed is derived. Plain numbers are unchanged."""
   if not isinstance(cycles, Cycles):
     return cycles
   return Cycles(cycles.total, cycles.total - cycles.guessed, cycles.guessed)
@@ -108,7 +108,7 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 
 def up(x: Any) -> Any:
-  """Rounds up; cycles in total, with shares in proportion."""
+  """Rounds up; the total of cycles, scaling the shares in proportion."""
   if isinstance(x, Cycles):
     total = up(x.total)
     grown = total / most(x.total, 1e-9)
@@ -117,7 +117,7 @@ def up(x: Any) -> Any:
 
 
 def most(a: Any, b: Any) -> Any:
-  """The larger one; of cycles that with the larger total."""
+  """The larger one; for cycles, that with the larger total."""
   if isinstance(a, Cycles) or isinstance(b, Cycles):
     a, b = _cycles(a), _cycles(b)
     return choose(a.total >= b.total, a, b)
@@ -127,7 +127,7 @@ def most(a: Any, b: Any) -> Any:
 
 
 def least(a: Any, b: Any) -> Any:
-  """The smaller one; of cycles that with the smaller total."""
+  """The smaller one; for cycles, that with the smaller total."""
   if isinstance(a, Cycles) or isinstance(b, Cycles):
     a, b = _cycles(a), _cycles(b)
     return choose(a.total <= b.total, a, b)
@@ -137,7 +137,7 @@ def least(a: Any, b: Any) -> Any:
 
 
 def plain(x: Any) -> Any:
-  """The total of cycles, without what they rest on."""
+  """The total of cycles, without their sources."""
   return x.total if isinstance(x, Cycles) else x
 
 

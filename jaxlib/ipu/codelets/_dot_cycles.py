@@ -1,4 +1,4 @@
-"""What vertices take for a block of a matrix product."""
+"""Cycles of the vertices for a block of a matrix product."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _CHAIN = 4
 
 
 class Block(NamedTuple):
-  """The extents of what a tile multiplies; arrays for many candidates.
+  """The extents of a tile's block; arrays for many candidates.
 
   Attributes:
-    batch: products.
+    batch: number of products.
     rows: rows of the left operands, a vertex's field.
     columns: columns of the right operands, its output channels.
     depth: terms of a sum, its input channels.
@@ -44,7 +44,7 @@ class Block(NamedTuple):
   depth: Any
 
   def turned(self) -> Block:
-    """The transposed product's."""
+    """The block of the transposed product."""
     return Block(self.batch, self.columns, self.rows, self.depth)
 
 
@@ -52,7 +52,7 @@ def _unit(target: Target, dtype: DType, accumulate: DType) -> tuple[int, int]:
   """Convolution units in use and the input channels that they take.
 
   f16 with f32 partials has half the units of f16 with f16 partials; the
-  target's rates say how many there are.
+  target's rates determine their number.
   """
   if dtype == DType.F32:
     return target.fp32_macs, _CHAIN * 2
@@ -75,7 +75,7 @@ def _f16_worker(rows: Any, zeroing: bool) -> Any:
 
 
 def _f32_worker(rows: Any, units: int, zeroing: bool) -> Any:
-  """The same for f32 operands [S]."""
+  """Like `_f16_worker`, for f32 operands [S]."""
   zero = (8 if units >= 16 else 4) if zeroing else 0
   z = 2 if zeroing else 0
   long = 46 + z + zero * rows + 8 * (rows - 3)
@@ -90,14 +90,14 @@ def _f32_worker(rows: Any, units: int, zeroing: bool) -> Any:
 def _pass(
   rows: Any, dtype: DType, units: int, workers: int, zeroing: bool
 ) -> Any:
-  """Cycles of the six workers over all rows for one set of weights."""
+  """Cycles of all workers over all rows for one set of weights."""
   lowest = rows // workers
   highest = up(rows / workers)
   if dtype == DType.F32:
     a, b = (_f32_worker(r, units, zeroing) for r in (highest, lowest))
   else:
     a, b = (_f16_worker(r, zeroing) for r in (highest, lowest))
-  # Two rows can take longer than three. A worker without rows leaves at once.
+  # Two rows can take longer than three. A worker without rows exits at once.
   slow = most(a, choose(lowest == 0, 0, b))
   fast = choose(lowest == 0, 0, least(a, b))
   return most(workers * slow, workers * fast + 14)
@@ -112,8 +112,8 @@ def amp_cycles(
   """ConvPartial1x1Out: rows through weights of (depth, columns).
 
   poplin/PerformanceEstimation.hpp [S]; with one group of each kind and f16
-  partials it is what 128 points measured on a Bow are compared with.
-  Coefficients are loaded at `Target.coefficient_load_bytes` per cycle.
+  partials it is compared with 128 points measured on a Bow. Coefficients are
+  loaded at `Target.coefficient_load_bytes` per cycle.
   """
   batch, rows, columns, depth = block
   units, chain = _unit(target, dtype, accumulate)
@@ -138,8 +138,8 @@ def hmac_cycles(
   accumulate: DType,
   block: Block,
 ) -> Any:
-  """ConvPartialHorizontalMac: dot products on the vector unit, one a row for
-  each column, which the workers share.
+  """ConvPartialHorizontalMac: dot products on the vector unit, one per row and
+  column, shared by the workers.
 
   poplin/PerformanceEstimation.hpp [S], with all of the depth as one group. f16
   operands with f32 partials have the vertex for 1x1 kernels; it needs no
@@ -167,9 +167,10 @@ def hmac_cycles(
 def shared_cycles(
   target: Target, dtype: DType, accumulate: DType, block: Block
 ) -> Any:
-  """The same for one column, where each row is cut into as many parts as give
-  all workers alike, however few rows there are. A second pass adds up the
-  parts' sums, as reductions do whose outputs several workers share [D]."""
+  """Like `hmac_cycles`, for one column, where each row is cut into enough parts
+  to occupy all workers equally, however few rows there are. A second pass adds
+  up the parts' sums, as in reductions whose outputs several workers share
+  [D]."""
   workers = target.num_workers
   batch, rows, _, depth = block
   parts: Any
@@ -204,7 +205,7 @@ def outer_cycles(
 
 def loop_cycles(target: Target, dtype: DType, block: Block) -> Cycles:
   """A loop of multiplications and additions, the outputs shared, that starts
-  as a binary operation does (codelets/map.py) [D].
+  like a binary operation (codelets/map.py) [D].
 
   Per step two loads, the two operations' own cycles, and two for the loop;
   eight to store an output.
@@ -221,9 +222,9 @@ class Way(NamedTuple):
   """A vertex for a block.
 
   Attributes:
-    cycles: that it takes.
-    weights: which operand is the weights of the matrix unit, if it is used.
-    partials: whether it stores sums in the type of partials only.
+    cycles: of the vertex.
+    weights: which operand has the matrix unit's weights, if it is used.
+    partials: whether it can only store sums in the type of partials.
     casts: whether these are cast after it.
   """
 
@@ -236,7 +237,7 @@ class Way(NamedTuple):
 def ways_of(
   target: Target, dtype: DType, accumulate: DType, block: Block, vector: bool
 ) -> list[Way]:
-  """What each vertex takes for a block."""
+  """The cycles of each vertex for a block."""
   several = any(isinstance(extent, np.ndarray) for extent in block)
   ways = _ways_of_several if several else _ways_of_one
   return ways(target, dtype, accumulate, block, vector)

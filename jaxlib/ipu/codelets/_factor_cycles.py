@@ -1,10 +1,10 @@
-"""What factors of a matrix take: cycles of the vertices, and the words that
-tiles which share its rows exchange.
+"""The cost of factorisations: cycles of the vertices, and the words that tiles
+which share a matrix's rows exchange.
 
-Every column is one or two supersteps of such tiles (parts). All of them know
-the reflector, the pivot's row or the column that the others' rows need; the
-sums that make it up are of each tile's own rows. On one tile nothing is
-exchanged, and a column is a few steps of the tile's workers.
+Such tiles (parts) take one or two supersteps for every column. All of them know
+the reflector, the pivot's row or the column that the others' rows need; sums
+are over each tile's own rows. On one tile nothing is exchanged, and a column is
+a few steps of the tile's workers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program.isa import FactorKind, Opcode
 from jaxlib.ipu.target import Target
 
-# A step that all workers take part in: the supervisor starts them and waits
-# for them, `runall` and `sync` (PerformanceEstimation.hpp) [S]; a worker
-# begins as in a reduction of contiguous regions, and so does each of its
-# columns (reduction/CycleEstimationFunctions.cpp) [D].
+# A step of all workers: the supervisor starts them and waits for them,
+# `runall` and `sync` (PerformanceEstimation.hpp) [S]; a worker begins as in a
+# reduction of contiguous regions, and so does each of its columns
+# (reduction/CycleEstimationFunctions.cpp) [D].
 STEP, START, _COLUMN = 6 + 6, 17, 12
-# The largest of some elements, and where it is: ReduceMaxClassSparse
+# The largest of some elements, and its index: ReduceMaxClassSparse
 # (popnnCycleEstimators.cpp) [S]: 3 cycles an element.
 _LARGEST = 3
 # Two elements of a column swapped: two loads, two stores, addresses [D].
@@ -40,10 +40,10 @@ class Rates(NamedTuple):
   Attributes:
     dot: an element of a dot product.
     add: an element of y += f x, or of a sum of another worker or tile.
-    copy: an element from one place to another.
+    copy: an element of a copy.
     divide: an element divided by a number.
-    largest: an element of those of which the largest is looked for.
-    reflect: a reflector's numbers from a norm; a root and what it divides.
+    largest: an element in the search of the largest.
+    reflect: a reflector's scalars from a norm: a root and its quotients.
     beside: an element of one more operand of a sum of products.
   """
 
@@ -58,8 +58,8 @@ class Rates(NamedTuple):
 
 @functools.cache
 def rates(dtype: DType) -> Rates:
-  """From the loops over elements [D]: floats multiply and add beside their
-  loads, others do it after them."""
+  """Rates from the loops over elements [D]: floats multiply and add in parallel
+  with their loads, others after them."""
   work = functools.partial(_inner_loops.work, dtype=dtype)
   load = _inner_loops.LOAD[dtype]
   add, divide = work(Opcode.ADD), work(Opcode.DIV)
@@ -80,11 +80,11 @@ def rates(dtype: DType) -> Rates:
 
 
 class Factoring(NamedTuple):
-  """What the factors of one matrix take.
+  """The cost of factoring one matrix.
 
   Attributes:
-    cycles: of the vertices, the launches of all supersteps but one included.
-    received, sent: words of the busiest tile, of each superstep.
+    cycles: of the vertices, including the launches of all supersteps but one.
+    received, sent: words of the busiest tile, for each superstep.
   """
 
   cycles: float
@@ -101,7 +101,8 @@ def factoring(
   dtype: DType,
   parts: int = 1,
 ) -> Factoring:
-  """Of a matrix [m, n] whose rows lie on `parts` tiles, as many on each."""
+  """The cost for a matrix [m, n] with its rows on `parts` tiles, as many on
+  each."""
   if parts == 1:
     none = np.zeros(0)
     return Factoring(_alone(target, kind, m, n, dtype), none, none)
@@ -115,12 +116,12 @@ class _Workers:
     self.count = target.num_workers
 
   def share(self, things: Any) -> Any:
-    """What the busiest of them has of some things."""
+    """The share of the busiest worker."""
     return np.ceil(things / self.count)
 
   def steps(self, *works: Any) -> float:
-    """All steps whose workers take so many cycles each; arrays hold those of
-    all columns."""
+    """Cycles of all steps whose workers take so many cycles each; arrays hold
+    those of all columns."""
     w = self.count
     each = (np.sum(STEP + w * (START + np.ceil(work))) for work in works)
     return float(sum(each))
@@ -133,7 +134,7 @@ def _alone(
   share, steps = workers.share, workers.steps
   both = rate.dot + rate.add
   j = np.arange(min(m, n), dtype=np.float64)
-  rows, right = m - j, n - j - 1  # of the rest, the pivot's row in it
+  rows, right = m - j, n - j - 1  # what is left: rows, and a row's elements
   known = workers.count * rate.add  # sums of all workers
   norm = share(rows) * rate.dot
   found = known + rate.reflect + share(rows) * rate.divide
@@ -154,8 +155,8 @@ def _alone(
   if kind is FactorKind.QR:
     return total + steps(norm, found + reflected)
   if kind in INVERSES:
-    # Columns are apart: there is one step. Of the products of rows with them
-    # a sixth is not zero.
+    # Columns are independent: there is one step. A sixth of the products of
+    # rows with them is not zero.
     column = n / 2 * (_COLUMN + rate.divide) + n * n / 6 * rate.add
     return total + steps(share(n) * column)
   if kind is FactorKind.BIDIAGONAL:
@@ -182,7 +183,7 @@ def _alone(
 def _together(
   target: Target, kind: FactorKind, m: int, n: int, dtype: DType, parts: int
 ) -> Factoring:
-  """Each tile keeps its rows to the end, also when none of them is left."""
+  """Each tile keeps its rows to the end, even when all are finished."""
   workers, rate = _Workers(target), rates(dtype)
   share, steps = workers.share, workers.steps
   own = -(-m // parts)
@@ -190,7 +191,7 @@ def _together(
   rows, right = m - j, n - j - 1
   total = steps(share(own * n) * rate.copy)
   columns = share(right) * _COLUMN
-  # Sums of the own rows for the next column, and with what is left of this.
+  # Sums of the tile's rows for the next column, and with the remaining ones.
   sums = columns + share(right) * own * rate.dot
   update = columns + share(right) * own * rate.add
   combined = share(right + 1) * parts * rate.add + rate.reflect
@@ -202,7 +203,7 @@ def _together(
       share(own) * (_COLUMN + mean * rate.add),
     )
   elif kind is FactorKind.LU:
-    # The own candidate with its row, and row j from its owner.
+    # The tile's candidate with its row, and row j from its owner.
     received, sent = parts * (n + 2.0) + n + 0 * j, 2.0 * n + 2 + 0 * j
     total += steps(
       parts * rate.largest + share(n) * _SWAP + share(own) * rate.divide,
@@ -210,11 +211,11 @@ def _together(
       share(own) * rate.largest,
     )
   elif kind in (FactorKind.QR, FactorKind.BIDIAGONAL):
-    # Sums of all and their units, and row j from its owner.
+    # Sums of all tiles with their units, and row j from its owner.
     received, sent = parts * (right + 2) + right + 1, 2 * right + 3
     total += steps(combined, update, sums)
     if kind is FactorKind.BIDIAGONAL:
-      # Row j is known to all, and the own rows need no others.
+      # All tiles know row j, and need no other rows.
       each = 2 * _COLUMN + right * (rate.dot + rate.add)
       total += steps(share(right) * rate.dot, rate.reflect + share(own) * each)
   else:
@@ -223,7 +224,7 @@ def _together(
     divided = workers.count * rate.add + rate.reflect
     divided = divided + share(below) * rate.divide
     if kind is FactorKind.HESSENBERG:
-      # Column j of all; then sums of v^T A of the own rows.
+      # Column j of all tiles; then sums of v^T A over the tile's rows.
       received = np.concatenate([below, parts * below])
       sent = np.concatenate([np.minimum(below, own), below])
       each = 2 * _COLUMN + below * (rate.dot + rate.add)
@@ -237,7 +238,7 @@ def _together(
         column + share(below) * own * rate.add,
       )
     else:
-      # Column j of all; then A v of all.
+      # Column j of all tiles; then A v of all tiles.
       received = np.concatenate([below, below])
       sent = np.minimum(received, own)
       total += steps(

@@ -1,7 +1,7 @@
-"""What tiles that share the rows of a matrix make of it, step by step.
+"""Definitions of factorisations by tiles that share the rows of a matrix.
 
-In a superstep each tile sends some words to all others; what follows it knows
-its own rows and these words, no more. What all tiles compute alike stands here
+In a superstep each tile sends some words to all others; after it a tile knows
+only its own rows and these words. Computations that all tiles repeat are here
 once.
 """
 
@@ -17,11 +17,11 @@ from jaxlib.ipu.program.isa import FactorKind
 
 
 class Team:
-  """Tiles that share the rows of a matrix, each with some that adjoin.
+  """Tiles that share the rows of a matrix, each with some consecutive ones.
 
   Attributes:
     rows: of each tile, which it overwrites.
-    starts: the number of the first of them.
+    starts: the number of each tile's first row.
     total: words that all tiles have received.
     busiest: words of the busiest tile, added up over supersteps.
   """
@@ -33,11 +33,11 @@ class Team:
 
   @property
   def shape(self) -> tuple[int, int]:
-    """Of the whole matrix."""
+    """The shape of the whole matrix."""
     return sum(len(r) for r in self.rows), self.rows[0].shape[1]
 
   def superstep(self, messages: Sequence[Array]) -> list[Array]:
-    """Each tile's message to all others."""
+    """Sends each tile's message to all others."""
     words = [m.size for m in messages]
     received = [sum(words) - n for n in words]
     self.total += sum(received)
@@ -45,7 +45,7 @@ class Team:
     return [m.copy() for m in messages]
 
   def after(self, row: int) -> Iterator[tuple[int, Array]]:
-    """Of each tile the rows behind `row`, and the number of the first."""
+    """For each tile the rows after `row`, and the number of the first."""
     for start, rows in zip(self.starts, self.rows, strict=True):
       skip = min(max(row + 1 - start, 0), len(rows))
       yield start + skip, rows[skip:]
@@ -116,13 +116,13 @@ def _lu(team: Team) -> list[Array]:
 
 def _turn(team: Team, j: int) -> tuple[Array, Array, Array]:
   """A superstep that makes column j zero below row j: tau, the reflector's
-  first element after it, and row j right of the column. The rows behind keep
+  first element after it, and row j right of the column. The rows below store
   the reflector in the column."""
   messages = []
   mine, place = team.owner(j)
   for tile, (_, rows) in enumerate(team.after(j)):
     x = rows[:, j]
-    # Of small numbers a multiple, whose squares are numbers.
+    # Small numbers are scaled, so that their squares do not underflow.
     head = team.rows[tile][place, j : j + 1] if tile == mine else x[:0]
     unit = small(np.append(head, x))
     sums = (x / unit) @ rows[:, j:]
@@ -180,8 +180,8 @@ def _bidiagonal(team: Team) -> list[Array]:
 
 
 def _column(team: Team, j: int) -> tuple[Array, Array]:
-  """A superstep after which all know the reflector of column j below row j + 1;
-  its rows keep it. Gives v and tau."""
+  """A superstep after which all tiles know the reflector of column j below row
+  j + 1; its rows store it. Returns v and tau."""
   own = [rows[:, j] for _, rows in team.after(j)]
   x = np.concatenate(team.superstep(own))
   v, tau, beta = reflector(x)
@@ -192,7 +192,7 @@ def _column(team: Team, j: int) -> tuple[Array, Array]:
 
 
 def _times(tau: Array, x: Array) -> Array:
-  """tau x; nothing turns by a tau of 0, whatever x is."""
+  """tau x; zero for a tau of 0, whatever x is."""
   return tau * x if tau != 0 else np.zeros_like(x)
 
 
@@ -232,7 +232,7 @@ def _tridiagonal(team: Team) -> list[Array]:
   return [taus]
 
 
-# What is no matrix comes back; the rows stay with the team.
+# Return the results that are not matrices; the rows stay with the team.
 TEAMS: dict[FactorKind, Callable[[Team], list[Array]]] = {
   FactorKind.CHOLESKY: _cholesky,
   FactorKind.LU: _lu,

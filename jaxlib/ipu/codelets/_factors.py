@@ -1,4 +1,4 @@
-"""What `isa.FactorKind` makes of one matrix: definitions, in NumPy.
+"""Definitions of `isa.FactorKind` for one matrix, in NumPy.
 
 Each takes a copy that it may overwrite, and returns the vertex' results.
 """
@@ -43,8 +43,8 @@ def _lu(a: Array) -> list[Array]:
 
 
 def small(x: Array) -> Array:
-  """What numbers are divided by before they are squared: of small ones the
-  squares have few digits, if any."""
+  """The divisor of numbers before they are squared: squares of small ones have
+  few digits, if any."""
   limits = np.finfo(x.dtype)
   if (x * x).sum(dtype=x.dtype) < limits.tiny / limits.eps:
     return np.abs(x).max(initial=0) or limits.tiny
@@ -52,7 +52,7 @@ def small(x: Array) -> Array:
 
 
 def reflector(x: Array) -> tuple[Array, Array, Array]:
-  """v, tau and the first element after I - tau v v^T, of a vector."""
+  """v, tau and the first element after I - tau v v^T, for a vector."""
   unit = small(x)
   v = x / unit
   alpha, square = v[0], (v[1:] * v[1:]).sum(dtype=x.dtype)
@@ -67,12 +67,12 @@ def reflector(x: Array) -> tuple[Array, Array, Array]:
 
 
 def pack(x: Array, v: Array, beta: Array) -> None:
-  """A column as LAPACK keeps it."""
+  """Stores a column as LAPACK does."""
   x[0], x[1:] = beta, v[1:]
 
 
 def _reflect(a: Array, v: Array, tau: Array) -> None:
-  """Columns become (I - tau v v^T) of themselves; by a tau of 0 none does."""
+  """Multiplies columns by (I - tau v v^T); no-op for a tau of 0."""
   if tau != 0:
     a -= tau * np.outer(v, v @ a)
 

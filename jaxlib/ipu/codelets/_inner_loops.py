@@ -8,14 +8,14 @@ popopsCycleEstimators.cpp, PerformanceEstimation.cpp) [S], in its notation:
   cs    c cycles for an element, without them
 
 A register program chains several operations in one loop, so loads, stores and
-loop must be told apart from the work proper [D]. They are read off the tables:
-the same operation with a scalar in place of its second operand is cheaper by
-one load (`LOAD`: one cycle per 64-bit vector of floats, one per 32-bit
-integer, two per 64-bit one); the cheapest integer loops leave `_LOOP` cycles
-for the store and the loop itself. Float instructions issue beside loads and
-stores, since a worker issues to both of its pipelines at once: an addition of
-floats takes as long as its two loads and its store. `ISSUE` of their work can
-hide so. A program of one operation then costs exactly what the table says.
+loop must be separated from the work proper [D]. They are read off the tables:
+the same operation with a scalar as its second operand is cheaper by one load
+(`LOAD`: one cycle per 64-bit vector of floats, one per 32-bit integer, two per
+64-bit one); the cheapest integer loops leave `_LOOP` cycles for the store and
+the loop itself. Float instructions issue in parallel with loads and stores,
+since a worker issues to both of its pipelines at once: an addition of floats
+takes as long as its two loads and its store. `ISSUE` of their work can be
+hidden so. A program of one operation then costs exactly what the table says.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LOOP: dict[DType, float] = {
 # Cycles per element of one instruction of the float pipeline, or of one store.
 ISSUE: dict[DType, float] = {d: 1 / VECTOR[d] for d in _FLOATS}
 
-# The least that an operation of a chain can cost: one issue per vector.
+# The minimum cost of an operation of a chain: one issue per vector.
 _LEAST = 0.25
 
 _UNARY = """
@@ -146,8 +146,8 @@ _CLAMP = """
 CLAMP  f32 2/2 f16 2/4 i32 7/1 ui32 7/1
 """
 
-# What PopLibs has no row for [G]. 64-bit integers: twice the 32-bit loop.
-# f64: no hardware; soft-float calls of compiler-rt's size (an addition
+# Operations without a row in PopLibs [G]. 64-bit integers: twice the 32-bit
+# loop. f64: no hardware; soft-float calls of compiler-rt's size (an addition
 # unpacks, aligns, normalises and rounds two words: about 70 instructions; a
 # product takes four 32-bit multiplications into 64 bits more; quotient and
 # root 28 to 60 iterations), functions as polynomials of 14 multiply-adds and
@@ -213,7 +213,7 @@ class Work(NamedTuple):
     proper: of the operation itself; operations of a chain add up.
     loop: of the store and the loop; a chain pays the largest.
     unit: elements that the loop takes at a time.
-    guessed: no source has it.
+    guessed: there is no source.
   """
 
   proper: float
@@ -223,7 +223,7 @@ class Work(NamedTuple):
 
   @property
   def inside(self) -> Cycles:
-    """The operation itself, as part of another loop."""
+    """The cost of the operation itself, inside another loop."""
     return Cycles(self.proper, guessed=self.proper * self.guessed)
 
 
@@ -231,7 +231,7 @@ _DTYPE = {name: dtype for dtype, name in NAME.items()}
 
 
 def _overhead(op: str, dtype: DType, loads: int) -> int:
-  """What the framework adds to a `v` or `s` entry, in the entry's units."""
+  """The framework's overhead of a `v` or `s` entry, in the entry's units."""
   if op in ("ADD", "SUB", "MUL") and dtype in _FLOATS:
     return loads
   return 4 if loads == 1 else 5
@@ -259,7 +259,7 @@ def _parse(
 @functools.cache
 def _works() -> dict[tuple[Opcode, DType], Work]:
   works: dict[tuple[Opcode, DType], Work] = {}
-  for guessed, tables in (  # a source's row comes before a guess
+  for guessed, tables in (  # sourced rows override guesses
     (
       True,
       (_GUESSED_UNARY, _GUESSED_BINARY, _GUESSED_TERNARY, _GUESSED_CLAMP),
@@ -284,11 +284,11 @@ _INVERSE: dict[DType, Work] = {
 
 
 def inverse(dtype: DType) -> Work:
-  """The cost of dividing what is the same for all elements by each."""
+  """The cost of dividing a loop-invariant value by each element."""
   return _INVERSE.get(dtype) or work(Opcode.DIV, dtype)
 
 
-# Narrow integers compute in 32-bit registers, u64 as i64 does.
+# Narrow integers compute in 32-bit registers, u64 like i64.
 _FALLBACK: dict[DType, DType] = {
   DType.I8: DType.I32,
   DType.I16: DType.I32,
@@ -308,7 +308,7 @@ def work(op: Opcode, dtype: DType, broadcast: bool = False) -> Work:
     broadcast: its second operand is the same for all elements.
 
   Raises:
-    CompileError: none is known.
+    CompileError: no cost is known.
   """
   if broadcast and (op, dtype) in _broadcast():
     return _broadcast()[op, dtype]

@@ -1,8 +1,8 @@
 """The NumPy definition of the instruction set of register programs.
 
-Slow and obvious: every instruction of `program/isa.py` is one entry of a
-table below. f32 functions that NumPy would round twice or approximate are
-taken in double precision and rounded once.
+Slow and obvious: every instruction of `program/isa.py` is one entry of a table
+below. f32 functions that NumPy would round twice or approximate are computed in
+double precision and rounded once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ NUMPY_REGISTER: dict[RegisterType, np.dtype[Any]] = {
 }
 
 
-# The instruction that brings the result of arithmetic, in a register, back into
-# the range of an element type that is narrower.
+# The instruction that wraps or rounds the result of arithmetic, in a register,
+# to the range of a narrower element type.
 NARROW: dict[DType, Opcode] = {
   DType.I8: Opcode.WRAP_I8,
   DType.I16: Opcode.WRAP_I16,
@@ -74,7 +74,7 @@ def decode(code: bytes) -> tuple[Instruction, ...]:
   """The instructions of a register program.
 
   Raises:
-    ValueError: `code` is cut or holds unknown numbers.
+    ValueError: `code` is truncated or contains unknown numbers.
   """
   if len(code) % isa.INSTRUCTION.size:
     raise ValueError(
@@ -87,7 +87,7 @@ def decode(code: bytes) -> tuple[Instruction, ...]:
       for op, t, a, b, c, imm in isa.INSTRUCTION.iter_unpack(code)
     )
   except KeyError as e:
-    raise ValueError(f"register program: {e} is no instruction's") from e
+    raise ValueError(f"register program: unknown number {e}") from e
 
 
 def arguments(i: Instruction) -> tuple[int, ...]:
@@ -96,12 +96,12 @@ def arguments(i: Instruction) -> tuple[int, ...]:
 
 
 def load(values: Array, type_: RegisterType) -> Array:
-  """Elements as registers."""
+  """Loads elements into registers."""
   return convert(_widen(values), type_)
 
 
 def store(values: Array, dtype: DType) -> Array:
-  """Registers as elements: narrower types wrap or round."""
+  """Stores registers as elements: narrower types wrap or round."""
   if dtype == DType.BOOL:
     return values != 0
   with np.errstate(all="ignore"):
@@ -118,7 +118,8 @@ def _widen(values: Array) -> Array:
 
 
 def convert(values: Array, type_: RegisterType) -> Array:
-  """Between register types; floats saturate to integers, NaN becomes 0."""
+  """Converts between register types; floats saturate to integers, NaN becomes
+  0."""
   to = NUMPY_REGISTER[type_]
   if values.dtype == to:
     return values
@@ -127,7 +128,7 @@ def convert(values: Array, type_: RegisterType) -> Array:
       return values.astype(to)
     limits = np.iinfo(to)
     wide = np.trunc(np.nan_to_num(values.astype(np.float64), nan=0.0))
-    # float(limits.max) may be one too many: compare, do not clip.
+    # float(limits.max) may be too large by one: compare, do not clip.
     inside = np.clip(wide, float(limits.min), np.nextafter(limits.max, 0))
     out = inside.astype(to)
     out = np.where(wide >= float(limits.max), to.type(limits.max), out)
@@ -181,7 +182,7 @@ def _divide(x: Array, y: Array) -> Array:
 def _remainder(x: Array, y: Array) -> Array:
   if x.dtype.kind == "f":
     return np.fmod(x, y)
-  # x % 0 is x, and so that MIN % -1 does not trap, -1 divides all evenly.
+  # x % 0 is x; x % -1 is 0, computed apart since MIN % -1 would trap.
   one = x.dtype.type(1)
   minus_one = y == ~x.dtype.type(0) if x.dtype.kind == "i" else y != y
   result = np.fmod(x, np.where((y == 0) | minus_one, one, y))
@@ -245,12 +246,12 @@ def _select(condition: Array, x: Array, y: Array) -> Array:
 
 
 def _maximum(x: Array, y: Array) -> Array:
-  """As NumPy's, but of zeros of both signs +0."""
+  """NumPy's maximum, with +0 for zeros of both signs."""
   return _order_zeros(np.maximum(x, y), x, y, np.logical_and)
 
 
 def _minimum(x: Array, y: Array) -> Array:
-  """As NumPy's, but of zeros of both signs -0."""
+  """NumPy's minimum, with -0 for zeros of both signs."""
   return _order_zeros(np.minimum(x, y), x, y, np.logical_or)
 
 
@@ -338,11 +339,11 @@ def evaluate(
     outputs: the numbers of the values to return.
     loads: the operands' elements, by number; they broadcast against each
       other.
-    iota: for each dimension the index along it, to broadcast as well. Where
-      it is missing, IOTA is an error.
+    iota: for each dimension the index along it, to broadcast as well. If
+      missing, IOTA is an error.
 
   Returns:
-    For each output its register values; not broadcast.
+    The register values of each output; not broadcast.
 
   Raises:
     ValueError: the code is malformed.

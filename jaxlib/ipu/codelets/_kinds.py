@@ -1,6 +1,6 @@
 """Kinds of codelets, by where their operands and results travel.
 
-Each kind has its way through the interpreter, `program/interp_<executor>.py`.
+The interpreter has a module for each kind, `program/interp_<executor>.py`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from jaxlib.ipu.dtypes import DType
 
 
 class LocalCodelet(Codelet):
-  """Vertices find their operands and leave their results on their tiles."""
+  """Vertices read their operands and write their results on their tiles."""
 
   executor: ClassVar[str] = "local"
   writes_locally: ClassVar[bool] = True
 
 
 class ReducingCodelet(Codelet):
-  """Vertices make partial results over the first, kept dimensions; what lies
-  in one place is combined, and travels to where the results are.
+  """Vertices make partial results over the first, parallel dimensions; those of
+  one result are combined, and move to the result's tiles.
 
   Attributes:
-    many_partials: from how many partials of an element on they are combined in
-      one stage more (plan/combine.py).
+    many_partials: numbers of partials of an element from which on they are
+      combined in one stage more (plan/combine.py).
     needs_boxes: whether a cell has to be a box. Otherwise it may be any run of
-      kept and any run of reduced points.
+      parallel and any run of reduced points.
   """
 
   executor: ClassVar[str] = "reducing"
@@ -40,7 +40,7 @@ class ReducingCodelet(Codelet):
 
   @abc.abstractmethod
   def num_kept(self, fields: Any, rank: int) -> int:
-    """How many dimensions of the iteration space are not reduced."""
+    """The number of parallel dimensions of the iteration space."""
 
   @abc.abstractmethod
   def combine(
@@ -55,33 +55,33 @@ class ReducingCodelet(Codelet):
     registers: Sequence[np.dtype[Any]],
     shape: tuple[int, ...],
   ) -> list[Array]:
-    """What a reduction of nothing gives, as the results' registers."""
+    """The result of an empty reduction, as the results' registers."""
 
   @abc.abstractmethod
   def partial_bytes(self, fields: Any, dtype: DType) -> int:
-    """Bytes of a partial result on its way to a result of type `dtype`."""
+    """Bytes of a partial result of a result of type `dtype`."""
 
 
 class IndexedCodelet(Codelet):
-  """Part of a tensor, operand 0 or result 0, is named by indices that are
-  known at run time only: the windowed tensor."""
+  """A part of a tensor, operand 0 or result 0, is named by run-time indices:
+  the windowed tensor."""
 
   @abc.abstractmethod
   def along(
     self, fields: Any, shape: Sequence[int], windowed: Sequence[int]
   ) -> tuple[int, ...]:
     """For each dimension of the windowed tensor the dimension of the iteration
-    space with the same index, -1 where it is known at run time only."""
+    space with the same index, -1 if indices name it at run time."""
 
 
 class SlicingCodelet(IndexedCodelet):
   """Each tile picks what it has of operand 0.
 
   The replicas of a cell of the partition, all of which have its indices, hold
-  different parts of operand 0. What they picked goes to the one of them that
-  owns it in result 0, in a second superstep; it knows from the indices whose
-  candidate to take. `vertex` gets the numbers of all of operand 0's elements
-  and says which one each point of its cell names.
+  different parts of operand 0. In a second superstep they send what they picked
+  to the one of them that owns it in result 0, which knows from the indices
+  whose candidate to take. `vertex` gets the numbers of all of operand 0's
+  elements and returns which one each point of its cell names.
   """
 
   executor: ClassVar[str] = "slicing"
@@ -93,12 +93,12 @@ class UpdatingCodelet(IndexedCodelet):
 
   The replicas of a cell of the partition, all of which have its updates, hold
   different parts of result 0. Tiles whose cells differ only along dimensions
-  that walk no dimension of it (lookups) share a part: each adds up its own
-  updates to all of the part, and in a second superstep the owners of its
-  elements combine these partial results.
+  that are not the result's (lookups) share a part: each adds up its own updates
+  to all of the part, and in a second superstep the owners of its elements
+  combine these partial results.
 
   `vertex` gets the numbers of the result's elements after its operands; it
-  gives for each update the number of its element, -1 for none, and its value.
+  returns for each update the number of its element, -1 for none, and its value.
   """
 
   executor: ClassVar[str] = "updating"
@@ -120,7 +120,7 @@ class UpdatingCodelet(IndexedCodelet):
     element must not be combined in parts."""
 
   def cleared_bytes(self, fields: Any, dtype: DType) -> int:
-    """Of these, bytes that are set before the first update."""
+    """Of these, bytes that are cleared before the first update."""
     return 0
 
   @abc.abstractmethod
@@ -128,5 +128,5 @@ class UpdatingCodelet(IndexedCodelet):
     """A worker's cycles to combine one more partial result of an element."""
 
   def combine(self, fields: Any, old: Array, new: Array) -> Array:
-    """An old element and an update: registers in, registers out."""
+    """Combines an old element and an update: registers in, registers out."""
     raise NotImplementedError(f"{type(self).__name__} only overwrites")

@@ -1,16 +1,16 @@
-"""What a register program costs per element.
+"""The cost of a register program per element.
 
 A program is what PopLibs' map expressions are compiled to: one loop that
 loads, computes and stores. Its cost is the sum of its operations' inner
-loops, with loads and stores counted once (`_inner_loops.py`), and beside
-them what the float pipeline issues meanwhile. What is the same for all elements
-is computed once, before the loop. A product with such a scalar that is added to
-something is one instruction, as in PopLibs' ScaledAdd.
+loops, with loads and stores counted once (`_inner_loops.py`), in parallel with
+which the float pipeline issues. Loop-invariant values are hoisted. A product
+with such a scalar that is added to something is one instruction, as in PopLibs'
+ScaledAdd.
 
 Registers are wider than elements, so the element type of each operation is
 recovered first: from the operands' types and from the ROUND and WRAP
-instructions. An f16 addition is LOAD, LOAD, ADD, ROUND_F16, and costs what
-the vector instruction for four halves costs.
+instructions. An f16 addition is LOAD, LOAD, ADD, ROUND_F16, and costs as much
+as the vector instruction for four halves.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NATURAL = {
   RegisterType.I64: DType.I64,
   RegisterType.U64: DType.U64,
 }
-# A shift there and back; masking an unsigned value takes one instruction.
+# Two shifts; masking an unsigned value takes one instruction.
 _WRAP = {DType.I8: 2.0, DType.I16: 2.0, DType.U8: 1.0, DType.U16: 1.0}
 
 # Stores of 8 and 16 bits are merged into words by a shift and an or [G].
@@ -70,21 +70,21 @@ _MERGE = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-  """Cycles per element, and what a worker's start depends on.
+  """Cycles per element, and the parameters of a worker's start.
 
   Attributes:
-    per_element: loads, stores and loop included.
-    single: the part of it that is not taken in vectors of `unit`.
+    per_element: including loads, stores and loop.
+    single: the part of it that is not vectorised by `unit`.
     arithmetic: the same without them, for programs inside another loop.
     issued: the part of `arithmetic` that can hide behind loads and stores.
-    hoisted: cycles before the loop, for what is the same for all elements.
+    hoisted: cycles before the loop, for loop-invariant values.
     unit: elements that the loop takes at a time.
     loads: operands that are loaded in the loop.
     scalars: operands that are loaded before it.
     unary: no instruction has two operands, not even a constant.
-    has_exp: an exponential is among them.
+    has_exp: there is an exponential.
     first_dtype: the first operand's.
-    scaled_add: ADD or SUB where a multiple of an operand is added to or taken
+    scaled_add: ADD or SUB if a multiple of an operand is added to or subtracted
       from another, and nothing else is done.
   """
 
@@ -103,7 +103,7 @@ class Profile:
 
 
 class _Pass:
-  """One walk over a program, adding up."""
+  """One pass over a program, adding up costs."""
 
   def __init__(
     self,
@@ -128,7 +128,7 @@ class _Pass:
         else i.op != Opcode.IOTA and all(self.invariant[a] for a in inputs)
       )
     self.proper = self.loop = self.issued = self.guessed = 0.0
-    # What takes one element at a time, and what of it is guessed.
+    # Cycles of scalar operations, and the guessed part of these.
     self.single = self.single_guessed = 0.0
     self.hoisted = Cycles(0.0)
     self.unit = 1
@@ -176,7 +176,7 @@ class _Pass:
     self.add(_inner_loops.conversion(source, to))
 
   def visit(self, index: int, i: Instruction) -> DType | None:
-    """Adds an instruction's cost; gives the element type of its value."""
+    """Adds an instruction's cost; returns the element type of its value."""
     natural = _NATURAL[i.type]
     if i.op == Opcode.LOAD:
       dtype = self.dtypes[i.imm]
@@ -249,12 +249,13 @@ class _Pass:
     return to
 
   def _is_mask(self, index: int, i: Instruction, dtype: DType) -> bool:
-    """Charges what only says which floats become zero, and what makes them so.
+    """Charges comparisons that only determine which floats become zero, and the
+    selects that do it.
 
     Such a mask stays in the float registers, a vector at a time: popnn's
     gradient of relu is three float instructions (NonLinearityGrad1D.S;
-    popnn/PerformanceEstimation.hpp) [S]: one for the comparison, two for what
-    it selects. One more joins two masks.
+    popnn/PerformanceEstimation.hpp) [S]: one for the comparison, two for the
+    select. One more joins two masks.
     """
     inputs = self.inputs[index]
     of = self.masks.get(inputs[0])
@@ -275,8 +276,8 @@ class _Pass:
     return True
 
   def _zeroes(self, mask: int, of: DType) -> bool:
-    """Whether all that a comparison is used for, maybe joined with others, is
-    to put zeros in the place of floats of a type."""
+    """Whether a comparison, perhaps joined with others, is only used to replace
+    floats of a type by zeros."""
     users = self.users.get(mask, [])
     if not users or mask in self.outputs:
       return False
@@ -307,7 +308,7 @@ class _Pass:
     return True
 
   def _is_float(self, value: int, dtype: DType) -> bool:
-    """Whether a value is of a type; a constant is of any."""
+    """Whether a value is of a type; constants are of any."""
     i = self.instructions[value]
     if i.op == Opcode.CONST:
       return i.type == RegisterType.F32
@@ -324,7 +325,8 @@ class _Pass:
     return swaps or self.invariant[b]
 
   def _added_by(self, index: int) -> Opcode | None:
-    """What alone uses a value, if it adds it to, or takes it from, another."""
+    """The only user of a value, if it adds it to, or subtracts it from,
+    another."""
     users = self.users.get(index, [])
     if len(users) == 1 and self.instructions[users[0]].op == Opcode.ROUND_F16:
       index, users = users[0], self.users.get(users[0], [])
@@ -384,7 +386,7 @@ def profile(
   p.walk()
   loads = sum(_inner_loops.LOAD[d] for d in p.loaded.values())
   stores = 0.0
-  moved = loads  # and the stores that float instructions issue beside
+  moved = loads  # and stores, which issue with float instructions
   for n, (value, dtype) in enumerate(zip(outputs, result_dtypes, strict=False)):
     if dtype in (DType.F16, DType.BF16):
       p.cast(value, dtype)
@@ -392,7 +394,7 @@ def profile(
       p.add(_inner_loops.Work(_MERGE, 0.0, 1, True))
     if dtype in _inner_loops.ISSUE:
       moved += _inner_loops.ISSUE[dtype]
-    # The loop's overhead has one store.
+    # The loop's overhead includes one store.
     elif n > 0:
       stores += _inner_loops.LOAD[dtype]
   first = next(iter(p.loaded.values()), DType.F32)
@@ -400,7 +402,7 @@ def profile(
     others = p.proper - p.issued
     per_element = max(moved, p.issued) + others + p.loop + stores
   else:
-    # A bare copy or fill moves each element through the store port.
+    # A plain copy or fill moves each element through the store port.
     least = sum(1 / _inner_loops.VECTOR[d] for d in result_dtypes)
     per_element = max(p.proper + p.loop + loads + stores, least)
   stored = result_dtypes[0] if result_dtypes else first

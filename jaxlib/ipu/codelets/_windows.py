@@ -1,5 +1,5 @@
-"""Where windows of a tensor are that indices name: what the codelets with
-run-time indices share."""
+"""Windows of a tensor named by indices: shared by the codelets with run-time
+indices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxlib.ipu.program import schema
 
 
 def clamp_start(start: Array, limit: int) -> Array:
-  """Start indices brought into [0, limit], as int64, from any integer type."""
+  """Start indices clamped to [0, limit], as int64, from any integer type."""
   kind = start.dtype.type
   info = np.iinfo(start.dtype)
   low = kind(0)
@@ -23,7 +23,7 @@ def clamp_start(start: Array, limit: int) -> Array:
 
 
 def in_range(start: Array, limit: int) -> Array:
-  """Which start indices lie in [0, limit]; exact for any integer type."""
+  """Which start indices are in [0, limit]; exact for any integer type."""
   info = np.iinfo(start.dtype)
   below = (
     start > start.dtype.type(limit) if limit <= info.max else start != start
@@ -34,7 +34,7 @@ def in_range(start: Array, limit: int) -> Array:
 def starts(
   indices: Array, rank: int, start_index_map: Sequence[int]
 ) -> list[Array | None]:
-  """For each of a tensor's `rank` dimensions the start that indices give.
+  """The start index for each of a tensor's `rank` dimensions, or None.
 
   Args:
     indices: on the axes of the iteration space, the components last.
@@ -48,8 +48,8 @@ def starts(
 def positions(
   f: schema.Gather | schema.Scatter, start: Sequence[Array | None], cell: Cell
 ) -> list[Any]:
-  """For each dimension of the windowed tensor where each point of the cell
-  falls: the window's start, its batch, and the step inside the window."""
+  """For each dimension of the windowed tensor, the index of each point of the
+  cell: the window's start, its batch, and the step inside the window."""
   found: list[Any] = []
   for d, s in enumerate(start):
     at: Any = 0 if s is None else s
@@ -67,8 +67,8 @@ def moved(
   cell: Cell,
   shape: Sequence[int],
 ) -> tuple[Array, ...]:
-  """Where a slice's points fall in a tensor of `shape`; starts are clamped
-  so that the whole slice lies inside."""
+  """The indices of a slice's points in a tensor of `shape`; starts are clamped
+  so that the whole slice is inside."""
   at = list(cell.coordinates)
   for d, s in zip(dynamic_dims, start, strict=True):
     at[d] = at[d] + clamp_start(s, shape[d] - cell.shape[d])
@@ -81,8 +81,7 @@ def along(
   windowed: Sequence[int],
 ) -> tuple[int, ...]:
   """For each dimension of a windowed tensor the dimension of the iteration
-  space whose index is its own, whatever the indices say; -1 where these say
-  it."""
+  space that always has the same index; -1 if indices name it."""
   found = []
   for d, extent in enumerate(windowed):
     to = f.batch_dims[d]
@@ -95,7 +94,7 @@ def along(
 def along_dynamic(
   shape: Sequence[int], windowed: Sequence[int]
 ) -> tuple[int, ...]:
-  """As `along`, of a slice that moves where it is smaller than its tensor."""
+  """Like `along`, for a slice that moves where its tensor is larger."""
   return tuple(
     d if n == m else -1
     for d, (n, m) in enumerate(zip(shape, windowed, strict=True))
@@ -110,7 +109,7 @@ def check(
   indices: schema.Access,
   sizes: Sequence[int],
 ) -> None:
-  """The maps of a gather or a scatter fit what they walk."""
+  """Checks that the maps of a gather or a scatter fit its tensors."""
   shape = v.tensor(windowed.tensor).shape
   rank, batch = len(shape), f.num_batch_dims
   v.require(
@@ -128,7 +127,7 @@ def check(
     extent = 1 if w < 0 else step.shape[batch + w] if w < windows else -1
     v.require(
       extent == sizes[d],
-      f"dimension {d} of the window is {sizes[d]}, walked {extent} steps",
+      f"dimension {d} of the window is {sizes[d]}, its extent is {extent}",
     )
   named = v.tensor(indices.tensor).shape
   depth = len(f.start_index_map)
@@ -149,7 +148,7 @@ def check_dynamic(
   dynamic_dims: Sequence[int],
   windowed: schema.Access,
 ) -> None:
-  """A slice that moves along `dynamic_dims` fits its tensor."""
+  """Checks that a slice that moves along `dynamic_dims` fits its tensor."""
   shape = v.tensor(windowed.tensor).shape
   v.require(
     len(shape) == len(step.shape)

@@ -1,4 +1,4 @@
-"""Bisect: eigenvalues of symmetric tridiagonal matrices, each on its own."""
+"""Bisect: eigenvalues of symmetric tridiagonal matrices, each independently."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.target import Target
 
-# An interval is cut and chosen, by integers [D].
+# Bisecting an interval and choosing a half, by integers [D].
 _CUT = 12
 
 
 def per_pivot(dtype: DType) -> Cycles:
   """Cycles of one pivot: two loads, a quotient, two differences, its sign, and
-  what counts it [D]. Each quotient waits for the last one, which costs nothing
-  more: the next instruction of a worker starts six cycles later anyway."""
+  the count [D]. Each quotient waits for the last one, at no extra cost: the
+  next instruction of a worker starts six cycles later anyway."""
   found = Cycles(2 * _inner_loops.LOAD[dtype] + 1)
   for op in (Opcode.DIV, Opcode.SUB, Opcode.SUB, Opcode.LE):
     found += _inner_loops.work(op, dtype).inside
@@ -41,7 +41,7 @@ def per_pivot(dtype: DType) -> Cycles:
 
 
 class BisectCodelet(LocalCodelet):
-  """Cycles: workers share the eigenvalues; where there are fewer than workers,
+  """Cycles: workers share the eigenvalues; if there are fewer than workers,
   several cut the interval of one into more than two parts."""
 
   record = schema.Bisect
@@ -101,7 +101,7 @@ class BisectCodelet(LocalCodelet):
 
 
 def _flip(keys: Array) -> Array:
-  """Bits of floats as integers that order as they do, and back."""
+  """Bits of floats as integers of the same order, and back."""
   return np.where(keys < 0, keys ^ np.iinfo(keys.dtype).max, keys)
 
 

@@ -1,10 +1,10 @@
 """Dot: a batched matrix product over the iteration space (b, m, n, k).
 
-Each tile multiplies one block. The fastest vertex is charged that PopLibs'
-planner has for a block, with the rows of either operand as its field: the
-matrix unit (ConvPartial1x1Out), dot products on the vector unit
+Each tile multiplies one block. It is charged the fastest vertex of PopLibs'
+planner for the block, with the rows of either operand as its field: the matrix
+unit (ConvPartial1x1Out), dot products on the vector unit
 (ConvPartialHorizontalMac), for a single term OuterProduct; or dot products that
-the workers share. Types that none of them can take run a multiply-add loop.
+the workers share. Types without such vertices run a multiply-add loop.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 from jaxlib.ipu.target import Target
 
-# Stores what it loads: the types of the operand and of the result differ.
+# Stores what it loads: the operand's and the result's types differ.
 _STORE = schema.Map(encode(Opcode.LOAD, RegisterType.F32), [0])
 
 
 class DotCodelet(ReducingCodelet):
   """Cycles: the cheapest of `amp_cycles`, `hmac_cycles`, `shared_cycles` and
-  `outer_cycles`, each both ways around.
+  `outer_cycles`, each for either operand.
 
-  bf16 is cast to f32 on the tile first and runs as f32; so is what is summed
-  in 8 bytes, to these. Integers and f64 run `loop_cycles`. `vector` says that
+  bf16 is cast to f32 on the tile first and computed as f32; operands of sums in
+  8-byte types are cast to these. Integers and f64 run `loop_cycles`. `vector`:
   the product is a matrix times a vector: all of it, not only a tile's block,
-  since a product has one kind of vertex. `stored` is the type that sums are
-  stored as where they are `whole`, no other tile adding to them: what leaves
-  partials has them cast, what rounds a sum once stores f16.
+  since a product has one kind of vertex. `stored` is the type of the result,
+  for sums that are `whole`, i.e. complete on their tile: vertices that store
+  partials need a cast, those that round a sum once store f16.
   """
 
   record = schema.Dot
@@ -110,8 +110,8 @@ class DotCodelet(ReducingCodelet):
     cell: Extents,
     **extra: Any,
   ) -> bool:
-    """Whether vertices leave sums in a buffer, for others to cast; of hints
-    with which `cycles` charges that."""
+    """Whether vertices leave sums in a buffer, to be cast by others; takes the
+    hints with which `cycles` charges that."""
     found = self._way(target, fields, operand_dtypes, cell, extra)
     return found is not None and found.casts
 
@@ -123,7 +123,7 @@ class DotCodelet(ReducingCodelet):
     cell: Extents,
     extra: dict[str, Any],
   ) -> Way | None:
-    """The cheapest vertex; None of types that it has to loop over."""
+    """The cheapest vertex; None for types that run a loop."""
     block = Block(*matrix_extents(fields, cell))
     dtype, _ = _computed_in(fields, operand_dtypes, block)
     if dtype not in (DType.F16, DType.F32):
@@ -194,14 +194,14 @@ class DotCodelet(ReducingCodelet):
 def _accumulated_in(
   fields: schema.Dot, dtype: DType, extra: dict[str, Any]
 ) -> DType:
-  """Partial sums are f32 (poplin's `partialsType`, ConvOptions.hpp) [S], unless
-  the user asks for f16."""
+  """The type of partial sums: f32 (poplin's `partialsType`, ConvOptions.hpp)
+  [S], unless the user asks for f16."""
   f16 = extra.get("f16_sums", False) and dtype is DType.F16
   return DType.F16 if f16 else DType(fields.accumulate_dtype)
 
 
 def _cast_to(accumulate: DType, extra: dict[str, Any]) -> DType | None:
-  """The type that a compute set of its own casts sums to."""
+  """The type to which a separate compute set casts sums; None if none does."""
   stored: DType = extra.get("stored", accumulate)
   narrow = stored in FLOATS and SIZE[stored] < SIZE[accumulate]
   return stored if narrow and np.any(extra.get("whole", False)) else None
@@ -214,8 +214,8 @@ def _ways(
   block: Block,
   extra: dict[str, Any],
 ) -> list[Way]:
-  """What each vertex takes for a block that is multiplied in a type, and the
-  cast after it (ConvModel.cpp, a reduction depth of 1) [S]."""
+  """The vertices for a block that is multiplied in a type, with the cast after
+  it (ConvModel.cpp, a reduction depth of 1) [S]."""
   accumulate = _accumulated_in(fields, dtype, extra)
   vector = extra.get("vector", False)
   ways = ways_of(target, dtype, accumulate, block, vector)
@@ -239,7 +239,7 @@ def _ways(
 
 
 def groups(fields: schema.Dot, rank: int) -> list[slice]:
-  """The iteration dimensions behind b, m, n and k."""
+  """The iteration dimensions of b, m, n and k."""
   rows = fields.num_batch
   columns = rows + fields.num_rows
   terms = columns + fields.num_columns
@@ -259,7 +259,7 @@ def matrix_extents(fields: schema.Dot, cell: Extents) -> list[Any]:
 def _matrix(
   fields: schema.Dot, cell: Cell, operand: Array, still: int
 ) -> Array:
-  """An operand at all points of a cell, but for one of the groups."""
+  """An operand at all points of a cell, except along group `still`."""
   extents = list(cell.extents)
   group = groups(fields, len(extents))[still]
   extents[group] = [1] * len(extents[group])
@@ -269,8 +269,8 @@ def _matrix(
 def _computed_in(
   fields: schema.Dot, dtypes: Sequence[DType], block: Block
 ) -> tuple[DType, Any]:
-  """The type that a block is multiplied in, and the cycles to cast operands to
-  it. Sums of 8 bytes are of products of 8 bytes."""
+  """The type in which a block is multiplied, and the cycles of casting operands
+  to it. Sums of 8 bytes are of products of 8 bytes."""
   b, m, n, k = block
   accumulate = DType(fields.accumulate_dtype)
   floats = (DType.F16, DType.BF16, DType.F32)

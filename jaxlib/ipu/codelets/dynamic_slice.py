@@ -1,4 +1,4 @@
-"""DynamicSlice: a slice whose start is known at run time."""
+"""DynamicSlice: a slice with a run-time start."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def copy_cycles(
 ) -> Cycles:
   """DynamicSlice1D and DynamicUpdateSlice1D (popopsCycleEstimators.cpp) [S].
 
-  11 + 14 + 6 * (39 + regions * (24 + 2 * vectors)): a region is what lies
-  together along the dimensions that do not move. 8-bit types: 76 and 72.
+  11 + 14 + 6 * (39 + regions * (24 + 2 * vectors)): a region is contiguous
+  along the dimensions that do not move. 8-bit types: 76 and 72.
   """
   regions: Any = 1.0
   elements: Any = 1.0
@@ -61,7 +61,7 @@ class DynamicSliceCodelet(SlicingCodelet):
   def vertex(
     self, fields: schema.DynamicSlice, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
-    """Operand 0 is what the owners serve: all of it."""
+    """Operand 0 is all of the tensor, as served by its owners."""
     operand, *start = operands
     at = _windows.moved(fields.dynamic_dims, start, cell, operand.shape)
     return [operand[at]]

@@ -1,4 +1,4 @@
-"""DynamicUpdate: overwrites a slice whose start is known at run time."""
+"""DynamicUpdate: overwrites a slice with a run-time start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jaxlib.ipu.target import Target
 
 
 class DynamicUpdateCodelet(UpdatingCodelet):
-  """Cycles: DynamicUpdateSlice1D, which costs what the slice does."""
+  """Cycles: DynamicUpdateSlice1D, which costs as much as the slice."""
 
   record = schema.DynamicUpdate
 
@@ -40,7 +40,7 @@ class DynamicUpdateCodelet(UpdatingCodelet):
   ) -> list[Array]:
     """Operands: the update, the starts, the numbers of the result's elements.
 
-    Gives for each element of the update where it goes, and its value.
+    Returns for each element of the update its destination and its value.
     """
     update, *start, numbers = operands
     at = _windows.moved(fields.dynamic_dims, start, cell, numbers.shape)

@@ -39,8 +39,8 @@ _SQUARE = frozenset(FactorKind) - {
 
 class FactoriseCodelet(Codelet):
   """Cycles: the workers share the columns or rows of a matrix, and so do tiles
-  (`parts`, default 1); matrices follow each other. PopLibs factors a diagonal
-  block within one vertex, too, by a single worker."""
+  (`parts`, default 1); matrices are processed in sequence. PopLibs also factors
+  a diagonal block within one vertex, with a single worker."""
 
   record = schema.Factorise
   executor = "factoring"
@@ -85,7 +85,7 @@ class FactoriseCodelet(Codelet):
     return shape[0] * 2 * times.get(FactorKind(fields.kind), n**3 / 6)
 
   def together(self, fields: schema.Factorise, team: Team) -> list[Array]:
-    """What several tiles with rows of one matrix make of it."""
+    """Factors one matrix whose rows are on several tiles."""
     with np.errstate(all="ignore"):
       return TEAMS[FactorKind(fields.kind)](team)
 
@@ -101,7 +101,7 @@ class FactoriseCodelet(Codelet):
     self, fields: schema.Factorise, step: schema.Execute, v: Checker
   ) -> None:
     kinds = list(FactorKind)
-    v.require(fields.kind in kinds, f"no kind of factors is {fields.kind}")
+    v.require(fields.kind in kinds, f"unknown kind of factors {fields.kind}")
     kind, m, n = FactorKind(fields.kind), fields.rows, fields.columns
     v.require(
       min(m, n) > 0
@@ -133,7 +133,7 @@ class FactoriseCodelet(Codelet):
 def results(
   kind: FactorKind, m: int, n: int, dtype: DType
 ) -> list[tuple[tuple[int, ...], DType]]:
-  """Shapes and element types of what is made of one matrix."""
+  """Shapes and element types of the results for one matrix."""
   found: list[tuple[tuple[int, ...], DType]] = [((m, n), dtype)]
   if kind is FactorKind.LU:
     found += [((min(m, n),), DType.I32), ((m,), DType.I32)]

@@ -1,4 +1,4 @@
-"""Gather: slices whose places are given by indices, at run time."""
+"""Gather: slices at run-time indices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from jaxlib.ipu.target import Target
 
 # MultiSlice (popops/PerformanceEstimation.cpp) [S]: a worker's start, per
 # index served, per index that another tile serves, and the copy of a slice
-# as (elements, cycles) by element size. 8 bytes: one a load [D].
+# as (elements, cycles) by element size. 8 bytes: one per load [D].
 START, SERVED, SKIPPED = 30, 19, 8
 COPY = {
   1: (4, Cycles(3)), 2: (2, Cycles(2)), 4: (2, Cycles(2)), 8: (1, derived(2))
@@ -55,9 +55,9 @@ def slice_cycles(
 class GatherCodelet(SlicingCodelet):
   """Cycles: MultiSlice, the indices shared by the workers, or the one slice.
 
-  `parts` (default 1) is over how many tiles the operand is spread along its
-  indexed dimensions. Each of them scans the indices of all and serves an
-  equal share, which is what PopLibs' planner assumes.
+  `parts` (default 1) is the number of tiles over which the operand is
+  distributed along its indexed dimensions. Each of them scans all indices and
+  serves an equal share, as PopLibs' planner assumes.
   """
 
   record = schema.Gather
@@ -81,7 +81,7 @@ class GatherCodelet(SlicingCodelet):
   def vertex(
     self, fields: schema.Gather, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
-    """Operand 0 is what the owners serve: all of it."""
+    """Operand 0 is all of the tensor, as served by its owners."""
     cell.require_box("a gather")
     operand, indices = operands
     start = _windows.starts(indices, operand.ndim, fields.start_index_map)

@@ -1,5 +1,5 @@
-"""InverseIteration: eigenvectors of symmetric tridiagonal matrices, each on its
-own."""
+"""InverseIteration: eigenvectors of symmetric tridiagonal matrices, each
+independently."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.target import Target
 
-# What a worker keeps for each row: four numbers of the factors, an element of
-# the vector, and whether rows were exchanged.
+# A worker's state for each row: four numbers of the factors, an element of the
+# vector, and whether rows were exchanged.
 _KEPT = 6
 # A test and what follows it; an address [D].
 _BRANCH = 2
@@ -38,12 +38,12 @@ _FACTOR = (
   *(Opcode.DIV, Opcode.MUL, Opcode.MUL, Opcode.SUB),
 )
 _FORWARD = (Opcode.MUL, Opcode.SUB)
-# With what keeps a number from overflowing and finds the largest.
+# Including overflow protection and the search of the largest.
 _BACKWARD = (
   *(Opcode.MUL, Opcode.SUB, Opcode.MUL, Opcode.SUB, Opcode.MUL),
   *(Opcode.ABS, Opcode.GT, Opcode.MAX),
 )
-# Integers: a start. Then, of two vectors, divided; a sum of squares, divided.
+# Integers: a start. Then, for two vectors, divisions and a sum of squares.
 _HASH = (
   *(Opcode.MUL, Opcode.XOR, Opcode.SHR_LOGICAL, Opcode.XOR, Opcode.MUL),
   *(Opcode.SHR_LOGICAL, Opcode.XOR, Opcode.MUL, Opcode.SHR_LOGICAL),
@@ -55,8 +55,8 @@ _SCALE = (
 
 
 def _work(ops: Sequence[Opcode], dtype: DType, memory: int) -> Cycles:
-  """Of operations on single elements, of which a worker issues one at a time,
-  and of loads and stores beside them [D]."""
+  """Cycles of operations on single elements, of which a worker issues one at a
+  time, and of loads and stores [D]."""
   found = Cycles(1.0 * memory)
   for op in ops:
     found += most(_inner_loops.work(op, dtype).inside, 1.0)
@@ -64,7 +64,7 @@ def _work(ops: Sequence[Opcode], dtype: DType, memory: int) -> Cycles:
 
 
 def per_row(dtype: DType) -> Cycles:
-  """Cycles for a row of a matrix and one of its eigenvalues, in all."""
+  """Total cycles for a row of a matrix and one of its eigenvalues."""
   words = max(SIZE[dtype] // 4, 1)
   found = _work(_HASH, DType.U32, 1)
   found += _work(_FACTOR, dtype, 7 * words) + _BRANCH
@@ -98,7 +98,7 @@ class InverseIterationCodelet(LocalCodelet):
   def flops(
     self, fields: schema.InverseIteration, shape: Sequence[int]
   ) -> float:
-    """Of the factors, three triangular solves and the length."""
+    """The factors, three triangular solves and the length."""
     return (6 + 5 + 2 + 5 + 4) * fields.rows * volume(shape)
 
   def vertex(
@@ -131,13 +131,13 @@ class InverseIterationCodelet(LocalCodelet):
 
 
 def kept_bytes(target: Target, rows: int, dtype: DType, values: int) -> int:
-  """What the workers of a tile that has so many eigenvalues need beside
+  """Bytes that the workers of a tile with so many eigenvalues need besides
   tensors."""
   return min(target.num_workers, values) * _KEPT * rows * SIZE[dtype]
 
 
 def start(rows: int, values: Array, dtype: Any) -> Array:
-  """Elements [rows, values] that look random, between 1 and 2 or -2 and -1: a
+  """Pseudo-random elements [rows, values] between 1 and 2 or -2 and -1: a
   function of the row and the value's number."""
   row = np.arange(rows, dtype=np.uint32)[:, None]
   value = values.astype(np.uint32)
@@ -164,8 +164,8 @@ def _vectors(d: Array, beside: Array, values: Array, numbers: Array) -> Array:
     return np.where(np.abs(p) < floor, np.where(p < 0, -floor, floor), p)
 
   # T - x - floor = P L U; of U the inverse of its diagonal, and two diagonals
-  # above. So far from an eigenvalue all vectors of one that is there several
-  # times grow alike; at its place rounding decides how much each does, and all
+  # above. At this distance from a multiple eigenvalue all its vectors grow
+  # alike; at the eigenvalue itself rounding decides how much each does, and all
   # might become one of them.
   shape = (n, *values.shape)
   inverse, multiple, exchanged = np.empty((3, *shape), dtype)
@@ -184,7 +184,7 @@ def _vectors(d: Array, beside: Array, values: Array, numbers: Array) -> Array:
   inverse[-1] = one / kept_off_zero(pivot)
 
   def backward(x: Array) -> Array:
-    """U^-1 x, its largest element 1."""
+    """U^-1 x, scaled to a largest element of 1."""
     x = x.copy()
     none = np.zeros(values.shape, dtype)
     for i in reversed(range(n)):

@@ -35,20 +35,22 @@ from jaxlib.ipu.target import Target
 # UnaryOp1D has 9 cycles more outside its workers.
 _UNARY, _EXP, _BROADCAST, _BINARY_F32, _BINARY = 17, 33, 20, 29, 26
 _UNARY_SUPERVISOR = 9
-# A further operand's pointer to unpack (cyclesTables.hpp, ScaledPtr32) [S].
+# Unpacking the pointer of a further operand (cyclesTables.hpp, ScaledPtr32)
+# [S].
 _POINTER = 2
-# ScaledAdd, a supervisor vertex: 57 cycles of the supervisor, 7 more where it
+# ScaledAdd, a supervisor vertex: 57 cycles of the supervisor, 7 more if it
 # subtracts; 15 of a worker before its loop, 3 after it, and 3 more for the
 # first vector than for the others (PerformanceEstimation.cpp) [S].
 _SCALED_SUPERVISOR, _SCALED_SUBTRACTS, _SCALED_START = 57, 7, 21
-# BroadcastVectorOuter: what each row takes beside its elements, where all rows
-# begin at a vector and where they may not; workers share the rows, or each
-# row's elements (popopsCycleEstimators.cpp) [S].
+# BroadcastVectorOuter: overhead of each row, if all rows begin at a vector and
+# if they may not; workers share the rows, or each row's elements
+# (popopsCycleEstimators.cpp) [S].
 _PER_ROW, _PER_ROW_UNALIGNED = 7, 25
 
 
 def _run(cell: Extents, walks: tuple[tuple[bool, ...], ...]) -> int:
-  """Elements of a row: along it an operand has elements of its own, or one."""
+  """Elements of a row, along which each operand either varies or is
+  broadcast."""
   run = 1
   kinds = None
   for d in reversed(range(len(cell))):
@@ -79,8 +81,8 @@ class MapCodelet(LocalCodelet):
 
   A single f32 addition reproduces the two measured points (10 and 1024
   elements on a tile) with the target's launch cost to the cycle. `scalars` are
-  the numbers of operands that are one element, `walks` those that `broadcast`
-  finds: each row then takes what it does in BroadcastVectorOuter.
+  the numbers of one-element operands, `walks` the result of `broadcast`: each
+  row then takes as long as in BroadcastVectorOuter.
   """
 
   record = schema.Map
@@ -117,11 +119,11 @@ class MapCodelet(LocalCodelet):
     cell: Extents,
     walks: tuple[tuple[bool, ...], ...],
   ) -> Cycles:
-    """The slowest worker's loops."""
+    """The cycles of the slowest worker's loops."""
 
     def loops(count: Any, elements: Any) -> Any:
-      """`count` of them over so many elements each, rounded to vectors but for
-      what takes one element at a time."""
+      """`count` loops over so many elements each, rounded up to vectors except
+      for scalar operations."""
       whole = ceil_div(elements, p.unit) * p.unit
       less = p.single * (count * (elements - whole))
       return p.per_element * (count * whole) + less
@@ -184,8 +186,8 @@ class MapCodelet(LocalCodelet):
     return schema.Map(code + encode(Opcode.ADD, RegisterType.F32, 0, 1), [2]), 2
 
   def code_bytes(self, fields: schema.Map) -> int:
-    # Generated code: an instruction of the program is about two of the
-    # machine's, four bytes each [G].
+    # Generated code: a program's instruction is about two machine instructions
+    # of four bytes each [G].
     return 96 + len(fields.code) // 2
 
 

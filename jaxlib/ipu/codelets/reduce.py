@@ -1,4 +1,4 @@
-"""Reduce: the last dimensions of the iteration space become one element."""
+"""Reduce: reduces the last dimensions of the iteration space."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def per_element(
   """Cycles of a worker to combine one more element.
 
   f32 and f16 take one vector per cycle (the accumulators are as wide as the
-  load) [S]; other types do what the element-wise loop with one load does [D].
+  load) [S]; other types take as long as the element-wise loop with one load
+  [D].
   """
   dtype = dtypes[0]
   if kind in ARG:
@@ -90,7 +91,7 @@ def per_element(
   if kind == ReduceKind.SET:
     return derived(load)
   own = _inner_loops.work(MONOIDS[kind], dtype)
-  # Soft-float's loads are as little known as its additions.
+  # Soft-float's loads are as uncertain as its additions.
   found = own.inside + load
   return guessed(found.total) if own.guessed else all_derived(found)
 
@@ -101,7 +102,7 @@ def partial_bytes(dtype: DType) -> int:
 
 
 def identity(kind: ReduceKind, dtype: np.dtype[Any]) -> Any:
-  """What changes nothing: a scalar of an element or a register type.
+  """The identity element: a scalar of an element or a register type.
 
   For ARGMAX and ARGMIN, the value that loses against every other.
   """
@@ -137,8 +138,8 @@ def _better(kind: ReduceKind, left: list[Array], right: list[Array]) -> Array:
 
 
 class Order(enum.Enum):
-  """What lies side by side on a tile: elements of one result, of several
-  results, or what the exchange that brought them made of it."""
+  """The contiguous elements on a tile: of one result, of several results, or
+  as arranged by the exchange before."""
 
   ROWS = enum.auto()
   COLUMNS = enum.auto()
@@ -159,9 +160,9 @@ def cell_cycles(
 
   Rows take popops' vertex for continuous regions, columns STRIDED_REDUCE, a
   vector of `width` results at a time (0: there is none for this reduction).
-  The six workers share the outputs; where there are fewer outputs than
-  workers, several workers may share one and a second pass adds up theirs [D].
-  Of arrays of candidates nobody asks what they rest on: only totals are right.
+  The workers share the outputs; if there are fewer outputs than workers,
+  several workers may share one and a second pass adds up their results [D].
+  For arrays of candidates only totals are computed, not their sources.
   """
   workers = target.num_workers
   costs = (each, made)
@@ -180,7 +181,7 @@ def cell_cycles(
 
 
 def region_cycles(outputs: Any, combined: Any) -> Any:
-  """A worker's cycles on `outputs` regions, each combined in so many [S]."""
+  """A worker's cycles on `outputs` regions, `combined` for each [S]."""
   return (combined + _PER_OUTPUT) * outputs + _START
 
 
@@ -200,7 +201,7 @@ def _columns(
   workers: int, kept: Any, reduced: Any, each: Any, made: Any, width: int
 ) -> Any:
   """The slowest worker's cycles, vector by vector; the first of each result is
-  made, too, but combined with none."""
+  made but not combined."""
 
   def combined(count: Any) -> Any:
     return up(step * (count - 1) + make * count)
@@ -221,9 +222,9 @@ def _columns(
 def vector(
   target: Target, fields: schema.Reduce, dtypes: Sequence[DType]
 ) -> int:
-  """Elements that the vertex for columns takes at a time; 0 where there is no
-  such vertex, for arg-reductions and general functions. The source has it of
-  f32 and f16 [S]; other types' data path is as wide [D]."""
+  """Elements that the vertex for columns takes at a time; 0 if there is no such
+  vertex, for arg-reductions and general functions. The source has it for f32
+  and f16 [S]; other types' data path is as wide [D]."""
   if fields.kind not in MONOIDS or not dtypes:
     return 0
   return max(target.data_path_bytes // max(SIZE[d] for d in dtypes), 1)
@@ -232,15 +233,14 @@ def vector(
 class ReduceCodelet(ReducingCodelet):
   """Cycles: popops' reductions of rows or columns (`cell_cycles`).
 
-  Where a cell is no box, `kept` and `reduced` give its extents instead; `order`
-  says what lies side by side.
+  If a cell is no box, `kept` and `reduced` give its extents instead; `order` is
+  the memory order.
   """
 
   record = schema.Reduce
-  # popops never lets a piece have less than 64 partials (ReductionPlan.hpp)
-  # [S].
+  # popops never gives a piece less than 64 partials (ReductionPlan.hpp) [S].
   many_partials = (65, 64 * 64 + 1)
-  reads_apart = True  # a column of one element takes as much as of a vector
+  reads_apart = True  # a column of one element takes as long as of a vector
 
   def cycles(
     self,
@@ -277,10 +277,11 @@ class ReduceCodelet(ReducingCodelet):
     result_dtypes: tuple[DType, ...],
     scalars: tuple[int, ...] = (),
   ) -> tuple[Cycles, Cycles]:
-    """Cycles of a worker to combine one more element, and beside that to make
-    it; derived where anything is computed before."""
-    # Floats are widened by what adds them up. All else is combined as results
-    # are: what the program before makes of operands may be of any other type.
+    """Cycles of a worker to combine one more element, and additionally to make
+    it; derived if anything is computed before."""
+    # Floats are widened by the instructions that add them. All others are
+    # combined in the results' types: the fused producer's values may have a
+    # type other than its operands'.
     floats = fields.kind in MONOIDS and all(
       d in (DType.F16, DType.BF16, DType.F32)
       for d in (*operand_dtypes, *result_dtypes)
@@ -302,7 +303,7 @@ class ReduceCodelet(ReducingCodelet):
       if i not in scalars
     )
     if fields.kind in MONOIDS and combined[0] in _inner_loops.ISSUE:
-      # The loads are beside what the float pipeline does.
+      # The loads are in parallel with the float pipeline.
       hidden = most(each + before.issued, loads) + each * -1
       made = before.arithmetic + -before.issued + hidden
     else:
@@ -318,7 +319,7 @@ class ReduceCodelet(ReducingCodelet):
   def vertex(
     self, fields: schema.Reduce, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
-    """A cell has two axes: its kept points and its reduced points."""
+    """A cell has two axes: its parallel points and its reduced points."""
     values = evaluate(
       fields.code, fields.outputs, operands, cell.coordinates.__getitem__
     )
@@ -336,7 +337,7 @@ class ReduceCodelet(ReducingCodelet):
     if kind == ReduceKind.GENERAL and any(
       c.reshape(-1)[0] for c in cell.coordinates[kept:]
     ):
-      # `init` is the first part's alone.
+      # Only the first part starts with `init`.
       accumulators, first = [v[..., 0] for v in values], 1
     else:
       registers = [v.dtype for v in values]

@@ -38,14 +38,14 @@ _START, _PER_SEQUENCE = 17, 12
 
 def per_element(combine: bytes, output: int, dtype: DType) -> Cycles:
   """Cycles of one step: load, combine, store, the loop's end [D]. A total
-  depends on the one before it, which costs nothing more: the next
-  instruction of a worker starts six cycles later anyway."""
+  depends on the one before it, at no extra cost: the next instruction of a
+  worker starts six cycles later anyway."""
   function = profile(combine, (output,), (dtype, dtype), ())
   return function.arithmetic + 2 * _inner_loops.LOAD[dtype] + 1
 
 
 class ScanCodelet(LocalCodelet):
-  """Cycles: the six workers share the sequences."""
+  """Cycles: the workers share the sequences."""
 
   record = schema.Scan
 

@@ -1,4 +1,4 @@
-"""Scatter: updates to windows whose places are given by indices."""
+"""Scatter: updates of windows at run-time indices."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 
 # popops/PerformanceEstimation.cpp [S]: MultiUpdate starts with 29 and copies
-# as MultiSlice does. MultiUpdateOp starts with 3 + 29, takes 11 per update
+# like MultiSlice. MultiUpdateOp starts with 3 + 29, takes 11 per update
 # served, its first atom included, 3 per further atom and 5 per update skipped;
 # f16 one cycle more at the start and per update served. Sums multiply by a
 # scale, too: 6 cycles at the start (f16 4), and one per update served of f16.
-# An atom is the least that can be stored, 32 bits.
+# An atom is the smallest unit that can be stored, 32 bits.
 _UPDATE_START = 29
 _OP_START, _OP_SERVED, _OP_ATOM, _OP_SKIPPED = 3 + 29, 11, 3, 5
 _SCALE_START, _SCALE_START_F16 = 6, 4
-# What says whether a value was written, or which update wrote it.
+# Marks of whether a value was written, or which update wrote it.
 _FLAG, _NUMBER = DType.U8, DType.U32
 # Combinations that the vertex has in assembly.
 _IN_ASSEMBLY = (ReduceKind.SUM, ReduceKind.PRODUCT, ReduceKind.MAX)
 
 
 class ScatterCodelet(UpdatingCodelet):
-  """Cycles: MultiUpdate for SET, MultiUpdateOp for what combines.
+  """Cycles: MultiUpdate for SET, MultiUpdateOp for combining kinds.
 
   `parts` as for a gather; `entries` are a tile's places along the indexed
   dimensions. A worker has a share of these places and scans all indices
-  (codelets/MultiSliceUpdateCommon.cpp) [S], of which its share are its own on
-  average [D]. Floats are added, multiplied or compared an atom at a time; other
-  kinds and types take the element-wise loop's cycles per element [D].
+  (codelets/MultiSliceUpdateCommon.cpp) [S], of which an equal share are its own
+  on average [D]. Floats are added, multiplied or compared an atom at a time;
+  other kinds and types take the element-wise loop's cycles per element [D].
 
-  Of a `team` of tiles that share an element's updates each writes beside what
-  it overwrites which update did, so that the last one wins; if no element is
-  updated twice, only that one did [D].
+  In a `team` of tiles that share an element's updates each stores next to an
+  overwritten value which update wrote it, so that the last one wins; if no
+  element is updated twice, it stores only that one did [D].
   """
 
   record = schema.Scatter
@@ -119,8 +119,8 @@ class ScatterCodelet(UpdatingCodelet):
   ) -> list[Array]:
     """Operands: indices, updates, and the numbers of the result's elements.
 
-    Gives for each update the number of the element it goes to, -1 if its
-    window does not fit, and its value; the owner applies them in order.
+    Returns for each update the number of its element, -1 if its window does not
+    fit, and its value; the owner applies them in order.
     """
     cell.require_box("a scatter")
     indices, updates, numbers = operands
@@ -148,28 +148,28 @@ class ScatterCodelet(UpdatingCodelet):
     return fields.kind != ReduceKind.SET
 
   def partial_bytes(self, fields: schema.Scatter, dtype: DType) -> int:
-    """Narrow floats are summed as f32; what overwrites is marked."""
+    """Narrow floats are summed as f32; overwritten values have a mark."""
     if fields.kind == ReduceKind.SET:
       return SIZE[dtype] + SIZE[self._mark(fields)]
     return reduce.partial_bytes(dtype) if fields.kind in reduce.MONOIDS else 0
 
   def cleared_bytes(self, fields: schema.Scatter, dtype: DType) -> int:
-    """Sums begin with zeros; of what has numbers only these are read."""
+    """Sums begin with zeros; if values have numbers, only these are read."""
     if fields.kind == ReduceKind.SET and not fields.unique_indices:
       return SIZE[_NUMBER]
     return self.partial_bytes(fields, dtype)
 
   def _mark(self, fields: schema.Scatter) -> DType:
-    """What a team's tiles have beside each value."""
+    """The type of the mark that a team's tiles store with each value."""
     return _FLAG if fields.unique_indices else _NUMBER
 
   def combining(self, fields: schema.Scatter, dtype: DType) -> Cycles:
     if fields.kind == ReduceKind.SET:
       if fields.unique_indices:
-        # All but one are cleared: the bits of all together are that one.
+        # All but one are cleared: the bitwise or is that one.
         word = reduce.per_element(ReduceKind.OR, [DType.U32], b"", ())
         return all_derived(word * (self.partial_bytes(fields, dtype) / 4))
-      # As the largest of some integers is found, and what lies beside it.
+      # Finds the largest of some integers, and the value next to it.
       largest = reduce.per_element(ReduceKind.ARGMAX, [_NUMBER], b"", ())
       return all_derived(largest + LOAD[dtype])
     wide = DType.F32 if dtype in (DType.F16, DType.BF16) else dtype

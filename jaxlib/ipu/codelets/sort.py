@@ -1,4 +1,4 @@
-"""Sort: rows of keys, and what goes with them, brought into order."""
+"""Sort: sorts rows of keys, and the values that go with them."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ _DTYPE = {NUMPY[d]: d for d in KEY_DTYPES}
 
 # CompareAndSwapAtDistance (popopsCycleEstimators.cpp) [S]: a step's start on
 # the supervisor and on a worker; a pair of keys alone, of floats or other
-# types; a pair with a secondary key. Keys of 64 bits take each word's [D].
+# types; a pair with a secondary key. Keys of 64 bits take it for each word
+# [D].
 _SUPERVISOR, _START = 19, 23
 _ALONE = {True: 13, False: 12}
 _SECONDARY = {True: 25, False: 27}
 # Two loads and two stores for each further value of a pair [D].
 _CARRY = 4
-# Of an element's number, and as what a result may have it.
+# Bytes of an element's number, and types in which a result may have it.
 NUMBER_BYTES = 4
 NUMBER_DTYPES = (DType.I32, DType.U32, DType.I64, DType.U64)
 
@@ -54,14 +55,14 @@ class SortCodelet(Codelet):
   """Cycles: PopLibs' bitonic sort, steps of compare-and-swap of pairs.
 
   The number of an element is a secondary key, which makes the sort stable,
-  but where keys are all there is. A further key costs what a secondary one
-  does [D].
+  unless there are only keys. A further key costs as much as a secondary one
+  [D].
 
-  `parts` (default 1) is over how many tiles a row is spread. Where few
-  elements of many are kept, tiles sort their own and merge them two by two.
+  `parts` (default 1) is the number of tiles that share a row. If few elements
+  of many are kept, tiles sort their own and merge them in pairs.
 
-  A result more than there are operands gets the elements' numbers: the place
-  in its row that each had.
+  A further result, beyond the operands', gets the elements' numbers: their
+  original places in their rows.
   """
 
   record = schema.Sort
@@ -116,8 +117,8 @@ class SortCodelet(Codelet):
   ) -> list[Array]:
     """Sorts a part of each row.
 
-    The last operand is not the program's: the numbers of the elements in
-    their row, by which equal elements are told apart.
+    The last operand is not the program's: the numbers of the elements in their
+    row, which distinguish equal elements.
     """
     cell.require_box("a sort")
     return self.sorted(
@@ -125,7 +126,7 @@ class SortCodelet(Codelet):
     )
 
   def sorted(self, fields: schema.Sort, arrays: Sequence[Array]) -> list[Array]:
-    """Sorts along the last axis; of the arrays, the last has the numbers."""
+    """Sorts along the last axis; the last array has the numbers."""
     by_number = np.argsort(arrays[-1], -1, kind="stable")
     arrays = [np.take_along_axis(a, by_number, -1) for a in arrays]
     order = _order(fields, arrays[:-1])
@@ -166,7 +167,7 @@ class SortCodelet(Codelet):
         and len(t.shape) == len(step.shape)
         and t.shape[-1] == fields.keep
         and result.dims[-1] == -1,
-        f"a result of shape {t.shape}, walked by {result.dims}, for "
+        f"a result of shape {t.shape}, accessed by {result.dims}, for "
         f"{fields.keep} of {step.shape}",
       )
 
@@ -175,25 +176,26 @@ class SortCodelet(Codelet):
 
 
 def levels(count: Any) -> Any:
-  """How often `count` things (an array, too) are paired until one is left."""
+  """How often `count` things (or an array) are paired until one is left."""
   rounds = np.ceil(np.log2(np.maximum(count, 1)))
   return rounds if rounds.ndim else float(rounds)
 
 
 def is_numbered(fields: schema.Sort, num_results: int) -> bool:
-  """Whether elements carry their number: where keys are all there is, equal
-  ones need not be told apart."""
+  """Whether elements carry their number: if there are only keys, equal ones are
+  indistinguishable."""
   return not fields.keys or num_results > 1
 
 
 def merges(fields: schema.Sort, length: int, parts: int) -> bool:
-  """Whether tiles with `length` elements of a row each, on `parts` tiles,
-  merge the few that are kept; else all of the row is sorted as one."""
+  """Whether tiles with `length` elements of a row each, on `parts` tiles, merge
+  the few that are kept; otherwise the whole row is sorted."""
   return not fields.whole and 2 * fields.keep <= length * parts
 
 
 def _by_words(cycles: float, dtype: DType) -> Cycles:
-  """What a pair takes of 32 bits; more words take their multiple [D]."""
+  """Cycles of a pair, given those for 32 bits; more words take a multiple
+  [D]."""
   words = _words(dtype)
   return Cycles(cycles) if words == 1 else derived(cycles * words)
 
@@ -203,9 +205,9 @@ def _words(dtype: DType) -> int:
 
 
 def _order(fields: schema.Sort, arrays: list[Array]) -> Array:
-  """For each place of the sorted rows the place that its element comes from."""
+  """For each place of the sorted rows the original place of its element."""
   if fields.keys:
-    # NumPy wants the most significant key last.
+    # NumPy expects the most significant key last.
     return np.lexsort([_key(k, arrays[k.operand]) for k in fields.keys[::-1]])
   pairs = []
   for a in arrays:
@@ -242,7 +244,7 @@ def _merge_sort(less: Array) -> Array:
 
 
 def _key(key: schema.SortKey, values: Array) -> Array:
-  """Unsigned integers that order as the key's values do."""
+  """Unsigned integers with the order of the key's values."""
   dtype = _DTYPE[values.dtype]
   bits = 8 * SIZE[dtype]
   raw = np.ascontiguousarray(values).view(f"u{SIZE[dtype]}")

@@ -1,7 +1,7 @@
-"""Makes `async_start` and `async_done` the operation that they are about.
+"""Replaces `async_start` and `async_done` by the operation inside.
 
-What happens between the two could overlap with it on another machine. Here
-exchange and compute are supersteps of their own, so nothing is lost.
+Work between the two could overlap with it on another machine. Here exchange and
+compute are separate supersteps, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CALL = "stablehlo.custom_call"
 
 
 def make_synchronous(module: ir.Module) -> None:
-  """Puts the body of each `async_start` in its place."""
+  """Inlines the body of each `async_start`."""
   for start in operations(module, _START):
     _inline(start)
 
@@ -35,6 +35,6 @@ def _inline(start: Any) -> None:
       user.results[0].replace_all_uses_with(value)
       user.erase()
     elif user.name == _CALL and not list(user.results):
-      user.erase()  # `control_dep`: a wish for an order of operations
-  if not list(future.uses):  # else the passes refuse the future
+      user.erase()  # `control_dep`: only asks for an order of operations
+  if not list(future.uses):  # otherwise the passes refuse the future
     start.erase()

@@ -1,7 +1,7 @@
 """Attributes of StableHLO operations, as Python records.
 
-`ops/x.py` reads them from MLIR; decompositions (`ir/emitter.py`) make them.
-Attributes that only one file knows stand in that file.
+`ops/x.py` reads them from MLIR; decompositions (`ir/emitter.py`) create them.
+Attributes that only one file uses are in that file.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Padding:
-  """Elements before, after and between, per dimension; edges may be
-  negative, which cuts."""
+  """Elements before, after and between, per dimension; negative edges remove
+  elements."""
 
   low: tuple[int, ...]
   high: tuple[int, ...]
@@ -32,13 +32,13 @@ class Padding:
 
 @dataclasses.dataclass(frozen=True)
 class DotDimensions:
-  """Which dimensions are batched and which are contracted.
+  """Batch and contracting dimensions.
 
   Attributes:
     lhs_batch, rhs_batch, lhs_contract, rhs_contract: StableHLO's.
     result: dimension i of the result is dimension `result[i]` of (batch, free
       ones of lhs, free ones of rhs); empty: in this order.
-    f16_sums: the algorithm that the user asks for sums in f16.
+    f16_sums: the user's algorithm sums in f16.
   """
 
   lhs_batch: tuple[int, ...]
@@ -51,10 +51,10 @@ class DotDimensions:
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-  """A reduction's dimensions, and what its inputs pass through first.
+  """A reduction's dimensions, and its fused producer.
 
   Attributes:
-    dimensions: those that are reduced.
+    dimensions: the reduced ones.
     prologue: an `ipu.map`'s MapProgram (passes/fuse_producers.py), whose
       outputs are reduced; then the node's inputs are the map's operands and
       the start values.
@@ -69,9 +69,9 @@ class Indexing:
   """Gather's and scatter's dimension numbers under one set of names.
 
   Attributes:
-    window_dims: dimensions of the result (updates) that walk a slice.
-    collapsed: operand dimensions that a slice has once and drops.
-    operand_batch, index_batch: dimensions that go together.
+    window_dims: dimensions of the result (updates) that are a slice's.
+    collapsed: operand dimensions of extent 1 that a slice drops.
+    operand_batch, index_batch: batch dimensions, in pairs.
     index_map: operand dimension of each component of an index.
     index_vector_dim: the dimension of the indices that holds components.
     slice_sizes: extents of a slice, one per operand dimension.
@@ -92,7 +92,7 @@ class Indexing:
     return tuple(d for d in range(rank) if d not in self.window_dims)
 
   def operand_window(self, operand_rank: int) -> list[int]:
-    """For each operand dimension the window dimension that walks it."""
+    """For each operand dimension its window dimension, or -1."""
     walked = iter(range(operand_rank))
     dims = [-1] * operand_rank
     for d in range(operand_rank):

@@ -1,9 +1,8 @@
-"""jaxlib's own MLIR passes, which make a StableHLO module canonical.
+"""Canonicalises a StableHLO module with jaxlib's own MLIR passes.
 
 A context with its dialects and patterns takes longer to make than a small
-program to parse. So what one compilation is done with serves the next. Contexts
-have no locks: jaxlib keeps the interpreter's while it parses and runs passes,
-and modules that were made before are only read.
+program to parse, so contexts are reused. They have no locks: jaxlib holds the
+GIL while it parses and runs passes, and earlier modules are only read.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
-# Far more than any program needs: two patterns that undo each other end too.
+# Far more than any program needs; bounds patterns that undo each other.
 _CANONICALIZE = "canonicalize{max-num-rewrites=10000000}"
 # The order matters: composites become calls, calls are inlined into loop
-# bodies too, and only MHLO's canonicaliser folds constants and broadcasts. What
-# few modules need runs if one of its words is in the artifact, which names the
-# operations and dialects that it has.
+# bodies too, and only MHLO's canonicaliser folds constants and broadcasts.
+# Passes for rare operations run only if one of their words is in the artifact,
+# which names its operations and dialects.
 _PIPELINE = (
   ("func.func(stablehlo-legalize-composite-to-call)", (b"composite",)),
   ("inline{default-pipeline=}", (b"composite", b"call")),
@@ -34,8 +33,8 @@ _PIPELINE = (
   ),
 )
 
-# A context never lets go of a type, constant or location, nor of what passes
-# fold: one that has read so many programs, or bytes of them, is not used again.
+# A context never frees types, constants, locations or folding results: one that
+# has read so many programs, or bytes of them, is not used again.
 _MOST_PROGRAMS, _MOST_BYTES = 64, 1 << 20
 
 
@@ -46,10 +45,10 @@ def _register() -> None:
 
 
 class Passes:
-  """The passes.
+  """A context and its passes.
 
   Attributes:
-    context: that of the modules they run on.
+    context: of the modules that they run on.
     programs, bytes: read so far.
   """
 
@@ -71,20 +70,20 @@ class Passes:
     self.programs = self.bytes = 0
 
   def run(self, module: ir.Module, code: bytes) -> None:
-    """Makes the module that was read from an artifact canonical."""
+    """Canonicalises the module that was read from an artifact."""
     for passes, words in self._passes:
       if any(word in code for word in words):
         passes.run(module.operation)
     module.operation.verify()
 
 
-_idle: list[Passes] = []  # threads that compile at once have their own
+_idle: list[Passes] = []  # concurrent compilations each take their own
 
 
 @contextlib.contextmanager
 def passes(size: int) -> Iterator[Passes]:
-  """The passes for a program of `size` bytes. They are not used again if what
-  is done with them fails."""
+  """The passes for a program of `size` bytes. They are not reused after an
+  exception."""
   try:
     found = _idle.pop()
   except IndexError:

@@ -22,7 +22,7 @@ from jaxlib.ipu.dtypes import (
 )
 from jaxlib.ipu.ir.graph import Shape
 
-# The bindings have buffers for these.
+# Types that the bindings expose as buffers.
 _BUFFERED = SIGNED | UNSIGNED | {DType.BOOL, DType.F16, DType.F32, DType.F64}
 # Exponent and mantissa bits.
 _FORMAT = {DType.BF16: (8, 7), DType.F32: (8, 23), DType.F64: (11, 52)}
@@ -37,7 +37,7 @@ def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
     return np.zeros(shape, NUMPY[dtype])
   if dtype not in COMPLEX:
     return read_dense(operation.attributes["value"], shape, dtype)
-  # The bindings cannot even hand out an attribute of complex numbers.
+  # The bindings cannot even return an attribute of complex numbers.
   text = operation.get_asm(large_elements_limit=1 << 62)
   return _read_text(text, shape, dtype)
 
@@ -49,14 +49,14 @@ def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
   if dtype not in _BUFFERED:
     return _read_text(str(attribute), shape, dtype)
   if attribute.is_splat:
-    # A view whose strides are 0: bits stay as they are, signalling NaNs too.
+    # A stride-0 view: bits are preserved, those of signalling NaNs too.
     one = np.asarray(attribute)[(slice(0, 1),) * len(shape)]
     return np.broadcast_to(one.astype(NUMPY[dtype]).reshape(()), shape)
   return np.array(attribute).astype(NUMPY[dtype], copy=False).reshape(shape)
 
 
 def _read_text(text: str, shape: Shape, dtype: DType) -> np.ndarray:
-  """What stands between the brackets of `dense<...>`."""
+  """The values between the brackets of `dense<...>`."""
   start = text.index("dense<") + len("dense<")
   body = text[start : text.index(">", start)]
   if body.startswith('"0x'):
@@ -72,8 +72,8 @@ def _read_text(text: str, shape: Shape, dtype: DType) -> np.ndarray:
 def _encode(numbers: list[str], dtype: DType) -> bytes:
   """Printed numbers as the bytes of elements; `0x...` gives bits.
 
-  By integers: the compiler runs on threads that flush small float32 numbers
-  to zero, and most of bfloat16's small numbers are such.
+  Uses integers: the compiler runs on threads that flush float32 denormals, and
+  most of bfloat16's denormals are also float32's.
   """
   item = NUMPY[PLANE.get(dtype, dtype)].itemsize
   form = {1: "B", 2: "H", 4: "I", 8: "Q"}[item]
@@ -91,13 +91,13 @@ def _bits(number: str, dtype: DType) -> int:
   dtype = PLANE.get(dtype, dtype)
   value = float(number)
   if dtype is DType.F64 and abs(value) < 1e-300:
-    # By integers too; a denormal number's bits count how many smallest ones.
+    # By integers too: a denormal's bits count the smallest denormal.
     return (number.startswith("-") << 63) | _double_bits(number)
   return _float_bits(value, *_FORMAT[dtype])
 
 
 def _double_bits(number: str) -> int:
-  """Of what is smaller than 1e-300."""
+  """The bits of a magnitude below 1e-300."""
   exact = abs(Fraction(number))
   exponent = -1022
   while exact >= Fraction(2) ** (exponent + 1):
@@ -110,14 +110,14 @@ def _narrow_bits(number: str, dtype: DType) -> int:
   if not dtype.name.startswith("F"):
     return int(number) & ((1 << NARROW_BITS[dtype]) - 1)
   if dtype is DType.F8E8M0FNU:
-    # Six digits are printed, of a power of two: some are a bit less.
+    # Six digits of a power of two are printed, some rounded down.
     return round(math.log2(float(number))) + 127
   with np.errstate(all="ignore"):
     return int(np.float64(number).astype(NUMPY[dtype]).view(np.uint8))
 
 
 def _float_bits(value: float, exponent_bits: int, mantissa_bits: int) -> int:
-  """The nearest number of an IEEE 754 format; overflow is not looked for."""
+  """The nearest number of an IEEE 754 format; does not check for overflow."""
   bias = (1 << (exponent_bits - 1)) - 1
   sign = int(math.copysign(1.0, value) < 0) << (exponent_bits + mantissa_bits)
   if not value:

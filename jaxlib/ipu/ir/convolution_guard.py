@@ -1,7 +1,7 @@
-"""Keeps MHLO's canonicaliser away from convolutions that it gets wrong.
+"""Protects convolutions that MHLO's canonicaliser gets wrong.
 
-It writes those without spatial dimensions as products, and takes the groups of
-features, or of the batch, apart in the wrong order. Here they get a spatial
+It rewrites those without spatial dimensions as products, and splits the groups
+of features, or of the batch, in the wrong order. Here they get a spatial
 dimension of one element first.
 """
 
@@ -18,7 +18,7 @@ _GROUPS = ("feature_group_count", "batch_group_count")
 
 
 def guard(module: ir.Module) -> None:
-  """Adds a dimension to grouped convolutions that have none in space."""
+  """Adds a dimension to grouped convolutions without spatial dimensions."""
   for operation in operations(module, CONVOLUTION):
     if _is_grouped_product(operation):
       _add_dimension(operation)
@@ -32,7 +32,7 @@ def _is_grouped_product(operation: Any) -> bool:
 
 
 def _add_dimension(operation: Any) -> None:
-  """Shapes (a, b) become (a, b, 1)."""
+  """Changes shapes (a, b) to (a, b, 1)."""
   d = stablehlo.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
   numbers = stablehlo.ConvDimensionNumbers.get(
     d.input_batch_dimension, d.input_feature_dimension, [2],

@@ -1,4 +1,4 @@
-"""Element-wise operations, as an emitter writes them."""
+"""Emitter methods of element-wise operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _binary(name: str) -> Callable[[ElementEmitter, Operand, Operand], Value]:
 
 
 class ElementEmitter(NodeEmitter):
-  """A method per operation."""
+  """One method per operation."""
 
   def elementwise(
     self,
@@ -34,7 +34,7 @@ class ElementEmitter(NodeEmitter):
     """An element-wise operation on operands of one type.
 
     Args:
-      name: the operation's, without `stablehlo.`.
+      name: of the operation, without `stablehlo.`.
       *operands: values of one shape or scalars, and numbers, at least one
         value among them.
       dtype: the result's; None: the operands'.
@@ -93,7 +93,7 @@ class ElementEmitter(NodeEmitter):
   shift_right_arithmetic = _binary("shift_right_arithmetic")
 
   def real(self, operand: Value) -> Value:
-    """The real parts; of real numbers, these."""
+    """The real parts; real numbers are unchanged."""
     dtype = PLANE.get(operand.dtype)
     return self.elementwise("real", operand, dtype=dtype) if dtype else operand
 
@@ -103,18 +103,18 @@ class ElementEmitter(NodeEmitter):
     return self.elementwise("imag", operand, dtype=dtype)
 
   def complex(self, lhs: Value, rhs: Value) -> Value:
-    """Complex numbers of their real and imaginary parts."""
+    """Complex numbers from their real and imaginary parts."""
     wide = lhs.dtype is DType.F64
     dtype = DType.C128 if wide else DType.C64
     return self.elementwise("complex", lhs, rhs, dtype=dtype)
 
   def abs(self, operand: Value) -> Value:
-    """Magnitudes, real ones of complex numbers."""
+    """Magnitudes, which are real for complex numbers."""
     dtype = PLANE.get(operand.dtype, operand.dtype)
     return self.elementwise("abs", operand, dtype=dtype)
 
   def is_finite(self, operand: Value) -> Value:
-    """Neither infinite nor NaN, as a bool."""
+    """Whether elements are neither infinite nor NaN."""
     return self.elementwise("is_finite", operand, dtype=DType.BOOL)
 
   def compare(
@@ -125,7 +125,7 @@ class ElementEmitter(NodeEmitter):
     *,
     total_order: bool = False,
   ) -> Value:
-    """`direction`: EQ, NE, LT, LE, GT or GE."""
+    """Compares by `direction`: EQ, NE, LT, LE, GT or GE."""
     comparison = Comparison(Opcode[direction], total_order)
     return self.elementwise(
       "compare", lhs, rhs, dtype=DType.BOOL, attributes=comparison
@@ -143,12 +143,12 @@ class ElementEmitter(NodeEmitter):
     return self._elements("select", values, like.dtype)
 
   def clamp(self, min: Operand, operand: Value, max: Operand) -> Value:
-    """The operand between its bounds."""
+    """Clamps the operand to its bounds."""
     values = [self._as(v, operand.dtype) for v in (min, operand, max)]
     return self._elements("clamp", values, operand.dtype)
 
   def convert(self, operand: Value, dtype: DType) -> Value:
-    """The operand as another element type."""
+    """Converts the operand to another element type."""
     if operand.dtype is dtype:
       return operand
     return self.elementwise("convert", operand, dtype=dtype)
@@ -156,12 +156,12 @@ class ElementEmitter(NodeEmitter):
   def reduce_precision(
     self, operand: Value, exponent_bits: int, mantissa_bits: int
   ) -> Value:
-    """The operand rounded to fewer bits."""
+    """Rounds the operand to fewer bits."""
     bits = (exponent_bits, mantissa_bits)
     return self.elementwise("reduce_precision", operand, attributes=bits)
 
   def bitcast_convert(self, operand: Value, dtype: DType) -> Value:
-    """The same bits; between widths the last dimension comes or goes."""
+    """Bitcasts; a change of width adds or removes the last dimension."""
     shape = operand.shape
     if SIZE[operand.dtype] > SIZE[dtype]:
       shape = (*shape, SIZE[operand.dtype] // SIZE[dtype])

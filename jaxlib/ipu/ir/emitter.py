@@ -1,4 +1,4 @@
-"""Writes StableHLO into a graph; decompositions are written with it.
+"""Writes StableHLO into a graph; used by decompositions.
 
 A rule, `registry.Operation.decompose`, gets an `Emitter` and the node that it
 replaces, and returns a value for each of the node's results:
@@ -14,17 +14,16 @@ replaces, and returns a value for each of the node's results:
   the other operand's type, and scalar values beside arrays. Nothing else is
   broadcast or converted implicitly.
 - Regions are Python functions of values. They call the same emitter, which
-  then writes into the region. Loop bodies and branches may use values of the
-  graphs around them; functions of scalars (`reduce`, `scatter`) only their
+  then writes into the region. Loop bodies and branches may use values of
+  enclosing graphs; scalar functions (`reduce`, `scatter`) only their
   parameters and constants.
-- What computes nothing adds no node: a reshape to the same shape, a full
-  slice, operations on arrays without elements; nor does what the same graph
-  or region has already.
-- Nodes get the location of the node that is replaced. What a rule emits may
-  have rules of its own.
+- No-ops add no node: a reshape to the same shape, a full slice, operations on
+  arrays without elements, and nodes that the same graph or region already has.
+- Nodes get the location of the node that is replaced. Emitted nodes may have
+  rules of their own.
 - `node` adds any other operation, `call` a copy of an existing region.
 
-Compilation runs on threads that flush float32 denormals: give those as bits.
+Compilation runs on threads that flush float32 denormals: pass those as bits.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from jaxlib.ipu.ir.node_emitter import Function, Operand, type_of, values_of
 
 
 class Emitter(ElementEmitter, MovementEmitter):
-  """All operations; here products and those with regions."""
+  """All operations; this class adds products and those with regions."""
 
   def dot_general(
     self,
@@ -96,9 +95,9 @@ class Emitter(ElementEmitter, MovementEmitter):
 
     Args:
       operand: any array.
-      init_value: what the reduction starts with; a name's identity lets it run
-        without.
-      dimensions: those that are reduced.
+      init_value: the start value; it may be omitted from the computation if it
+        is a named body's identity.
+      dimensions: the reduced ones.
       body: "add", "maximum" and so on, or a function of two scalars.
     """
     init = self._as(init_value, operand.dtype)
@@ -140,7 +139,8 @@ class Emitter(ElementEmitter, MovementEmitter):
     dimension_numbers: Indexing,
     update_computation: str | Function,
   ) -> Value:
-    """`update_computation`: as `body` of `reduce`, or "set"."""
+    """Scatters updates; `update_computation`: as `body` of `reduce`, or
+    "set"."""
     if 0 in updates.shape:
       return operand
     body = update_computation
@@ -160,7 +160,7 @@ class Emitter(ElementEmitter, MovementEmitter):
   def while_loop(
     self, operand: Sequence[Value], cond: Function, body: Function
   ) -> list[Value]:
-    """Carries values through `body` as long as `cond` gives true."""
+    """Passes values through `body` while `cond` is true."""
     types = [type_of(v) for v in operand]
     regions = [self.region(types, cond), self.region(types, body)]
     return list(self.node("stablehlo.while", operand, types, None, regions))
@@ -168,7 +168,7 @@ class Emitter(ElementEmitter, MovementEmitter):
   def fori_loop(
     self, count: int, operand: Sequence[Value], body: Function
   ) -> list[Value]:
-    """Carries values through `body(i, *values)` for i in 0 ... count - 1."""
+    """Passes values through `body(i, *values)` for i in 0 ... count - 1."""
     start = self.constant(0, DType.I32)
 
     def cond(i: Value, *values: Value) -> Value:
@@ -181,7 +181,7 @@ class Emitter(ElementEmitter, MovementEmitter):
 
   def case(self, index: Value, branches: Sequence[Function]) -> list[Value]:
     """The results of one of several functions without parameters; an index
-    out of range takes the last."""
+    out of range selects the last."""
     regions = [self.region([], branch) for branch in branches]
     types = [type_of(v) for v in regions[0].results]
     return list(self.node("stablehlo.case", [index], types, None, regions))

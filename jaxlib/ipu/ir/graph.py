@@ -1,9 +1,8 @@
 """The compiler's graph: StableHLO in static single assignment, in Python.
 
-A `Graph` is a list of nodes in an order that respects their data flow.
-Regions (loop bodies, branches, reducers) are graphs; they may use values of
-the graphs around them. Calls do not exist: the importer's pipeline has
-inlined them.
+A `Graph` is a list of nodes in topological order. Regions (loop bodies,
+branches, reducers) are graphs; they may use values of enclosing graphs. There
+are no calls: the importer's pipeline has inlined them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Signature = tuple[list[Type], list[Type]]
 
 
 class Value:
-  """What a node defines, or a graph's parameter (`node` is None)."""
+  """A node's result, or a graph's parameter (`node` is None)."""
 
   __slots__ = ("node", "index", "shape", "dtype")
 
@@ -44,7 +43,7 @@ class Value:
 
 
 class Node:
-  """An operation; `attributes` is what its `read` made of MLIR's."""
+  """An operation; `attributes` is what its `read` returned."""
 
   __slots__ = ("op", "inputs", "results", "attributes", "regions", "location")
 
@@ -79,12 +78,12 @@ class Graph:
 
 
 class Placement(NamedTuple):
-  """How the caller keeps an argument or a result.
+  """The caller's layout of an argument or a result.
 
   Attributes:
-    minor_to_major: its dimensions from the innermost in memory; empty where
-      it is row-major.
-    on_host: it lies in the host's memory (JAX's "pinned_host").
+    minor_to_major: its dimensions from the innermost in memory; empty if
+      row-major.
+    on_host: it is in the host's memory (JAX's "pinned_host").
   """
 
   minor_to_major: tuple[int, ...] = ()
@@ -93,19 +92,19 @@ class Placement(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Module:
-  """A program's entry graph and what its signature says.
+  """A program's entry graph and its signature.
 
   Attributes:
     name: the module's.
     graph: the entry function.
     aliases: (argument, result) pairs of `tf.aliasing_output`.
-    donors: arguments that the caller gives away without an alias.
-    signature: the types of arguments and of results as the caller knows
-      them, whatever the graph makes of them.
-    dtypes: all element types that the imported graph has.
+    donors: arguments that the caller donates without an alias.
+    signature: the types of arguments and of results as the caller sees them,
+      whatever passes change in the graph.
+    dtypes: all element types of the imported graph.
     placements: of arguments, (False, number), and results, (True, number),
       that are not row-major on the device.
-    names: what the user calls the arguments, and the results.
+    names: the user's names of the arguments and of the results.
   """
 
   name: str
@@ -121,7 +120,7 @@ class Module:
 
   @property
   def donated(self) -> set[int]:
-    """All arguments that the caller gives away."""
+    """All arguments that the caller donates."""
     return {i for i, _ in self.aliases} | set(self.donors)
 
 
@@ -129,9 +128,9 @@ Users = dict[int, list[Node | None]]
 
 
 def users(graph: Graph) -> Users:
-  """Who uses each value, by its id; None stands for the results of a graph.
+  """The users of each value, by its id; None stands for the results of a graph.
 
-  Regions are looked into. A node that uses a value twice is there twice.
+  Includes regions. A node that uses a value twice is listed twice.
   """
   found: Users = defaultdict(list)
   todo = [graph]

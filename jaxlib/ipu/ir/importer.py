@@ -1,8 +1,8 @@
 """StableHLO to graph.
 
-jaxlib's own MLIR does what it can first (composites and CHLO legalised, calls
-inlined, canonicalisation, common subexpressions); then one walk makes nodes.
-Reading an operation's attributes is the operation's own affair (`ops/`).
+jaxlib's own MLIR passes run first (composites and CHLO legalised, calls
+inlined, canonicalisation, common subexpressions); then one traversal creates
+the nodes. Each operation reads its own attributes (`ops/`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def parse(code: bytes) -> ir.Module:
   """The canonical StableHLO module of a portable artifact.
 
   Raises:
-    CompileError: the bytes are no StableHLO that this jaxlib can read.
+    CompileError: the bytes are not StableHLO that this jaxlib can read.
   """
   try:
     with canonical.passes(len(code)) as passes:
@@ -69,11 +69,11 @@ def parse(code: bytes) -> ir.Module:
 def import_module(module: ir.Module) -> Module:
   """The graph of a canonical module's `main`.
 
-  The module must outlive the graph: locations are read from it late.
+  The module must outlive the graph, which reads locations lazily.
 
   Raises:
-    CompileError: an operation or an element type that nobody lowers; names
-      it, the user's line, and what to do instead.
+    CompileError: an operation or an element type is not supported; names it,
+      the user's line, and what to do instead.
   """
   functions = {}
   for op in module.body.operations:
@@ -104,7 +104,7 @@ def import_module(module: ir.Module) -> Module:
   placements = _placements(main)
   for i, j in list(aliases) if placements else ():
     if placements.get((False, i)) != placements.get((True, j)):
-      aliases.remove((i, j))  # their elements have other places in memory
+      aliases.remove((i, j))  # their memory layouts differ
       donors.append(i)
   return Module(
     module_name(module),
@@ -119,7 +119,7 @@ def import_module(module: ir.Module) -> Module:
 
 
 def _names(main: Any) -> tuple[list[str], list[str]]:
-  """Of arguments and results, as JAX has them: `params[0]['w']`."""
+  """Names of arguments and results, as in JAX: `params[0]['w']`."""
   block = main.regions[0].blocks[0]
   arguments = [
     resolve(a.location).name or f"argument {i}"
@@ -137,7 +137,7 @@ def _names(main: Any) -> tuple[list[str], list[str]]:
 
 
 def module_name(module: ir.Module) -> str:
-  """The module's name: `jit_` and the function's, as JAX gives them."""
+  """The module's name: `jit_` and the function's, as given by JAX."""
   attributes = module.operation.attributes
   if "sym_name" in attributes:
     return ir.StringAttr(attributes["sym_name"]).value
@@ -177,7 +177,7 @@ def _placements(main: Any) -> dict[tuple[bool, int], Placement]:
 
 
 def _minor_to_major(mode: str, where: Any) -> tuple[int, ...]:
-  """What a layout as XLA writes it, {0,1}, says; `default` and `auto` are
+  """Parses a layout as written by XLA, {0,1}; `default` and `auto` are
   row-major."""
   if mode in ("default", "auto"):
     return ()
@@ -201,7 +201,7 @@ def bytecode(module: ir.Module) -> bytes:
 
 
 class _Importer:
-  """One walk over a function; regions see the values around them."""
+  """Traverses a function; regions see the values of enclosing graphs."""
 
   def __init__(self, functions: dict[str, Any]) -> None:
     self._functions = functions
@@ -246,7 +246,7 @@ class _Importer:
       raise _unimplemented(name, operation.location)
     types = [self._type(r.type, operation) for r in results]
     bodies = [r.blocks[0] for r in operation.regions]
-    for symbol in called:  # what a custom call calls are regions of it
+    for symbol in called:  # a custom call's functions become its regions
       function = self._functions[ir.FlatSymbolRefAttr(symbol).value]
       bodies.append(function.regions[0].blocks[0])
     regions = tuple([self.graph(body) for body in bodies])
@@ -269,7 +269,7 @@ class _Importer:
 
 
 _CALLED = "called_computations"
-# They compute nothing: a barrier only orders, and the order is already fixed.
+# These compute nothing: a barrier only orders, and the order is already fixed.
 _IDENTITIES = frozenset(
   {"stablehlo.optimization_barrier", "sdy.sharding_constraint"}
 )
@@ -295,8 +295,8 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
 
 
 def _custom_call(operation: Any) -> str:
-  """The name of a custom call: what it calls is part of it, if that is an
-  operation of ours and no function of the host."""
+  """The registered name of a custom call, including its target unless it is a
+  host function."""
   target = ir.StringAttr(operation.attributes["call_target_name"]).value
   name = f"stablehlo.custom_call @{target}"
   return name if name in registry.REGISTRY else "stablehlo.custom_call"

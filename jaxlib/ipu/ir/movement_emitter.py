@@ -1,4 +1,4 @@
-"""Data movement, as an emitter writes it."""
+"""Emitter methods of data movement."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jaxlib.ipu.ir.node_emitter import NodeEmitter, Operand
 
 
 class MovementEmitter(NodeEmitter):
-  """A method per operation."""
+  """One method per operation."""
 
   def reshape(self, operand: Value, shape: Sequence[int]) -> Value:
-    """The elements, in row-major order, in another shape."""
+    """The elements in row-major order, in another shape."""
     if operand.shape == tuple(shape):
       return operand
     return self._one("reshape", [operand], shape, operand.dtype)
@@ -64,14 +64,14 @@ class MovementEmitter(NodeEmitter):
     return self.slice(operand, starts, limits)
 
   def reverse(self, operand: Value, dimensions: Sequence[int]) -> Value:
-    """The elements in the other order along some dimensions."""
+    """Reverses the elements along some dimensions."""
     dims = tuple(d for d in dimensions if operand.shape[d] != 1)
     if not dims:
       return operand
     return self._one("reverse", [operand], operand.shape, operand.dtype, dims)
 
   def concatenate(self, inputs: Sequence[Value], dimension: int) -> Value:
-    """The inputs one after the other along a dimension."""
+    """Concatenates the inputs along a dimension."""
     parts = [v for v in inputs if v.shape[dimension]] or list(inputs[:1])
     if len(parts) == 1:
       return parts[0]
@@ -87,7 +87,7 @@ class MovementEmitter(NodeEmitter):
     edge_padding_high: Sequence[int],
     interior_padding: Sequence[int] | None = None,
   ) -> Value:
-    """Elements before, after and between; negative edges cut."""
+    """Pads before, after and between; negative edges remove elements."""
     low, high = tuple(edge_padding_low), tuple(edge_padding_high)
     between = tuple(interior_padding or (0,) * len(low))
     if not any((*low, *high, *between)):
@@ -106,7 +106,7 @@ class MovementEmitter(NodeEmitter):
     start_indices: Sequence[Operand],
     slice_sizes: Sequence[int],
   ) -> Value:
-    """A slice whose start is only known at run time; clamped to the operand."""
+    """A slice with run-time start indices, clamped to the operand."""
     sizes = tuple(slice_sizes)
     if sizes == operand.shape:
       return operand

@@ -1,4 +1,4 @@
-"""The nodes that an emitter writes: operations of any name, constants."""
+"""Emitter methods of generic nodes and constants."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class NodeEmitter:
   """Appends nodes to a list.
 
   Attributes:
-    nodes: the list: the graph's, or, while a region is made, the region's.
-    location: what the new nodes get.
+    nodes: the graph's nodes, or the region's while one is being written.
+    location: of the new nodes.
   """
 
   def __init__(
@@ -38,13 +38,13 @@ class NodeEmitter:
     self.nodes = nodes
     self.location = location
     self._target = target
-    self._known: dict[Any, Value] = {}  # what `nodes` has already
+    self._known: dict[Any, Value] = {}  # nodes that `nodes` already has
 
   @property
   def machine(self) -> Target:
-    """The machine to write for."""
+    """The target machine."""
     if self._target is None:
-      raise internal("this emitter was told no machine", self.location)
+      raise internal("this emitter has no target machine", self.location)
     return self._target
 
   def node(
@@ -58,7 +58,7 @@ class NodeEmitter:
     """Adds a node; returns its results.
 
     Args:
-      op: its name, `stablehlo.` included.
+      op: its name, including `stablehlo.`.
       inputs: its operands.
       types: shape and element type of each result.
       attributes: the record that the operation's `read` makes.
@@ -71,7 +71,7 @@ class NodeEmitter:
     return node.results
 
   def region(self, types: Sequence[Type], function: Function) -> Graph:
-    """The region of a function of values of these types."""
+    """Writes a function of values of these types as a region."""
     parameters = [Value(None, i, s, d) for i, (s, d) in enumerate(types)]
     outer = self.nodes, self._known
     self.nodes, self._known = [], {}
@@ -116,7 +116,7 @@ class NodeEmitter:
     attributes: Any = None,
     regions: Sequence[Graph] = (),
   ) -> Value:
-    """A node of one result, which is a constant if it has no elements."""
+    """A node of one result, or a constant if the result has no elements."""
     shape = tuple(shape)
     if 0 in shape:
       return self.constant(0, dtype, shape)
@@ -135,7 +135,7 @@ class NodeEmitter:
     dtype: DType | None = None,
     shape: Sequence[int] | None = None,
   ) -> Value:
-    """An array, or a scalar in every element of `shape`.
+    """An array, or a scalar broadcast to `shape`.
 
     Args:
       value: a NumPy array or a number.
@@ -171,5 +171,5 @@ def type_of(value: Value) -> Type:
 
 
 def values_of(results: Value | Sequence[Value]) -> list[Value]:
-  """What a region's function has returned."""
+  """The results of a region's function as a list."""
   return [results] if isinstance(results, Value) else list(results)

@@ -1,7 +1,7 @@
-"""Keeps MHLO's folder away from reductions of nothing.
+"""Protects reductions without elements from MHLO's folder.
 
-Where all elements of a constant are alike, it takes one for what `and` and `or`
-reduce them to, even if there is none.
+If all elements of a constant are equal, it takes one of them for the result of
+`and` and `or`, even if there is none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ REDUCE = "stablehlo.reduce"
 
 
 def guard(module: ir.Module) -> None:
-  """Puts initial values in the place of reductions without elements."""
+  """Replaces reductions without elements by their initial values."""
   for operation in operations(module, REDUCE):
     inputs = len(operation.operands) // 2
     if 0 not in ir.RankedTensorType(operation.operands[0].type).shape:

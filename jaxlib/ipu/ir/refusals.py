@@ -1,4 +1,4 @@
-"""What to do instead of an operation that is not lowered."""
+"""Advice for operations that are not supported."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FIXED_SHAPES = (
 )
 _ARGUMENTS = "pass it as an argument, and return what should leave the device"
 _FOREIGN = (
-  "nothing of that name is made for the IPU: write it in jax.numpy or "
-  "jax.lax, or register a function that the host runs, with "
+  "no function of that name is registered for the IPU: write it in jax.numpy "
+  "or jax.lax, or register a function that the host runs, with "
   'jax.ffi.register_ffi_target(..., platform="ipu")'
 )
 
-# Calls of these targets are primitives that JAX has no rule for
+# Calls of these targets are primitives without a lowering rule in JAX
 # (jax_plugins/ipu/late_rules.py).
 PRIMITIVE = "jax primitive "
 _OWN_RULE = (
@@ -68,7 +68,7 @@ _INSTEAD = {
 
 
 def describe(operation: str) -> str:
-  """What is refused: the operation, or what was left in its place."""
+  """What is refused: the operation, or the primitive that it stands for."""
   _, found, primitive = operation.partition(f"@{PRIMITIVE}")
   if found:
     return f"the primitive {primitive}: JAX has no rule for it on ipu"
@@ -86,5 +86,5 @@ def instead_of(operation: str) -> str:
 
 
 def instead_of_type(type_text: str) -> str:
-  """The advice for values of an MLIR type that is no array of fixed shape."""
+  """The advice for values of an MLIR type that is not a fixed-shape array."""
   return _FIXED_SHAPES if "?" in type_text else ON_THE_CPU

@@ -1,7 +1,7 @@
-"""The table of StableHLO operations that the compiler knows.
+"""The table of StableHLO operations that the compiler supports.
 
-Each file of `ops/` adds its own by `define`; everything about an operation
-stands there.
+Each file of `ops/` registers its own with `define`, with everything about the
+operation.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
   from jaxlib.ipu.ir.emitter import Emitter
   from jaxlib.ipu.ir.graph import Node, Value
 
-# (builder, node): puts the node's steps into the program.
+# (builder, node): adds the node's steps to the program.
 Lower = Callable[[Any, "Node"], None]
-# (emitter, node): writes simpler operations; returns what the node's results
-# are now, or None if this node stays as it is.
+# (emitter, node): writes simpler operations; returns the values that replace
+# the node's results, or None if this node stays as it is.
 Decompose = Callable[["Emitter", "Node"], "Sequence[Value] | None"]
 # MLIR operation -> `Node.attributes`.
 Read = Callable[[Any], Any]
-# (target, node, operand number, view): where a node would like an operand, a
-# view of a root of that many elements; None where it does not mind.
+# (target, node, operand number, view of a whole root) -> the mapping that the
+# node would like the root to have, or None.
 Prefers = Callable[[Any, "Node", int, Any], Any]
 # (code, values of the inputs, node) -> value of the result
 Emit = Callable[[Any, list[int], "Node"], int]
@@ -30,11 +30,11 @@ Emit = Callable[[Any, list[int], "Node"], int]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """How an element-wise operation becomes instructions.
+  """How an element-wise operation is emitted as instructions.
 
   Attributes:
     emit: writes them.
-    applies: whether a node is element-wise at all; None: always.
+    applies: whether a node is element-wise; None: always.
   """
 
   emit: Emit
@@ -43,12 +43,12 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-  """What the compiler knows of a StableHLO operation.
+  """A StableHLO operation and its rules.
 
   Attributes:
     name: `stablehlo.add` and so on; of custom calls
       `stablehlo.custom_call @TARGET`.
-    lower: puts the node's steps into the program; None if `decompose` takes
+    lower: adds the node's steps to the program; None if `decompose` replaces
       every node.
     read: reads its attributes; None if there are none.
     elementwise: the register-program row of an operation that fuses.
@@ -56,8 +56,8 @@ class Operation:
     is_view: lowering moves nothing (the result is a view of its input).
     prefers: the tile mapping that a node would like an operand's root to have
       (lower/consumer_layouts.py).
-    has_effect: whether a node does something beside defining its results: it
-      stays, and so does the order of such nodes. None: no node does.
+    has_effect: whether a node has side effects: such nodes are never dead and
+      stay in order. None: no node has.
   """
 
   name: str
@@ -95,7 +95,7 @@ def has_effect(node: Node) -> bool:
 
 
 def is_elementwise(node: Node) -> bool:
-  """Whether the node computes each element from its inputs' like elements."""
+  """Whether each element depends only on its inputs' elements at its index."""
   definition = REGISTRY.get(node.op)
   if definition is None or definition.elementwise is None:
     return False

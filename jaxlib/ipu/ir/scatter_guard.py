@@ -1,15 +1,15 @@
-"""Keeps MHLO's folder away from scatters that it cannot evaluate.
+"""Protects scatters that MHLO's folder cannot evaluate.
 
 `mhlo.scatter`'s folder runs the update computation on constants by folding its
-operations in place. With a value that is no constant to it (one from outside
-the region, or a step that does not fold) a commutative operation swaps its
-operands instead of giving a result: the folder then reads a result that is not
-there, and the canonicaliser swaps the operands back and folds the scatter
-again, for ever. It also reads the first element of empty indices and updates,
-and takes every update computation of one operation for a plain replacement.
+operations in place. If a value is not a constant (one from outside the region,
+or a step that does not fold) a commutative operation swaps its operands instead
+of giving a result: the folder then reads a missing result, and the
+canonicaliser swaps the operands back and folds the scatter again, forever. It
+also reads the first element of empty indices and updates, and takes every
+update computation of one operation for a plain replacement.
 
-The folder only looks at scatters with constant indices; behind a barrier,
-which computes nothing, they are none.
+The folder only looks at scatters with constant indices; a barrier, which
+computes nothing, hides that they are constant.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _folds_rightly(scatter: Any) -> bool:
   arguments = list(block.arguments)
   *body, end = block.operations
   if len(arguments) != 2:
-    return True  # of several arrays at once: never folded
+    return True  # several operands: never folded
   returned = end.operands[0]
   if not body:
     return bool(returned == arguments[1])

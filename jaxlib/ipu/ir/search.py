@@ -1,4 +1,4 @@
-"""Finds operations in a module of MLIR, for what rewrites them."""
+"""Finds operations in an MLIR module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the graph, after the phases that make or change it."""
+"""Checks of the graph, after the phases that create or change it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxlib.ipu.ir.graph import Graph, Module, Node, Value
 
 
 class InvalidGraph(Exception):
-  """What is wrong with a graph, and where."""
+  """An invalid graph; names the defect and its place."""
 
 
 def verify(module: Module, lowerable: bool = False) -> None:
@@ -18,10 +18,10 @@ def verify(module: Module, lowerable: bool = False) -> None:
 
   Args:
     module: of any phase.
-    lowerable: operations that only decompose are an error, too.
+    lowerable: operations that only decompose are errors, too.
 
   Raises:
-    InvalidGraph: names the first thing that is wrong.
+    InvalidGraph: names the first defect.
   """
   graph = module.graph
   _graph(graph, set(), lowerable)
@@ -87,7 +87,7 @@ def _types(values: Sequence[Value]) -> list[str]:
 
 
 def _node(node: Node, where: str) -> None:
-  """What an operation's form says beyond its own file."""
+  """Checks constraints of an operation's regions and shapes."""
   if node.op == "stablehlo.while":
     _require(len(node.regions) == 2, f"{where}: a condition and a body")
     condition, body = node.regions
@@ -111,7 +111,7 @@ def _node(node: Node, where: str) -> None:
   elif registry.is_elementwise(node):
     shape = node.results[0].shape
     for i, value in enumerate(node.inputs):
-      # A scalar may go with anything: select's predicate, clamp's bounds.
+      # Scalars go with any shape: select's predicate, clamp's bounds.
       _require(
         value.shape in (shape, ()),
         f"{where}: input {i} is {value.type}, an element-wise result "

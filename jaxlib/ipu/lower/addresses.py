@@ -1,19 +1,19 @@
-"""Gives what is in the SRAM of tiles its addresses.
+"""Assigns SRAM addresses on tiles.
 
-These have nothing to do with those of `allocate.py`, which are places in the
-memory of the host that runs the model. Here a tile is a machine's: each unit
-(`units.py`) takes its share, from one address on, on every tile that has any.
+These are unrelated to those of `allocate.py`, which are addresses in the memory
+of the host that runs the model. Here each unit (`units.py`) takes its share,
+from one address on, on every tile that has any of it.
 
-A tile that holds no more of anything than the fullest one has the same
-addresses. What is left falls into a few groups of tiles, each with the
-addresses that its largest shares need. So nothing depends on the number of
-tiles, and what is said to fit does.
+A tile that holds no more of any unit than the fullest one has the same
+addresses. The remaining tiles form a few groups, each with the addresses that
+its largest shares need. So the result does not depend on the number of tiles,
+and a program that is said to fit does.
 
-Code lies in the first region of the SRAM, the only one that can hold any, and
+Code is in the first region of the SRAM, the only one that can hold any, and
 what the matrix unit loads 128 bits of at a time in the second, which is
-interleaved. So does everything but code, if it has room there. Otherwise there
-are two stacks: what has to be interleaved, from the last byte down, and the
-rest, from the code up.
+interleaved. So is everything but code, if it fits there. Otherwise there are
+two stacks: what has to be interleaved, from the last byte down, and the rest,
+from the code up.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from jaxlib.ipu.lower.units import Unit
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.target import Target
 
-# So many units are placed the largest first, which mostly leaves the fewest
-# gaps. If there are more, so many of those that live longest are placed first,
-# the others in the order of their birth (`first_fit.py`). [G]
+# Up to this number, units are placed largest first, which mostly leaves the
+# smallest gaps. Beyond it, this number of units with the longest lifetimes are
+# placed first, the others in order of birth (`first_fit.py`). [G]
 _MOST_SORTED = 128
 # The same for a program that does not fit otherwise. [G]
 _MOST_SORTED_IF_TIGHT = 1500
-# What gaps may take, of what is there at the fullest moment, before those that
-# live longest or take most of both are tried first, too. [G]
+# If gaps take more than this part of the peak, the orders by lifetime and by
+# lifetime times size are tried, too. [G]
 _MOST_GAPS = 0.02
-# Groups of tiles, at most. [G]
+# Maximum number of groups of tiles. [G]
 _MOST_GROUPS = 8
-# Loads of the matrix unit are of 128 bits.
+# Bytes of the matrix unit's loads, which are of 128 bits.
 _WIDE = 16
 
 Tiles = npt.NDArray[np.bool_]
@@ -57,10 +57,10 @@ class Group:
   Attributes:
     tiles: whether each tile is one of them.
     code: bytes of it.
-    sizes: what is reserved for each unit, bytes: what the tile of these takes
-      that has most of it, aligned.
-    addresses: of each unit, bytes from the begin of the SRAM.
-    needed: bytes of SRAM that it all takes, gaps between units included.
+    sizes: bytes reserved for each unit: the most that one of these tiles has of
+      it, aligned.
+    addresses: of each unit, bytes from the beginning of the SRAM.
+    needed: bytes of SRAM that all units take, gaps included.
     crowded: whether it does not fit, but would if all of the SRAM were
       interleaved.
   """
@@ -75,10 +75,10 @@ class Group:
 
 @dataclasses.dataclass(slots=True)
 class Addresses:
-  """Where everything is on each tile.
+  """The addresses of all units on each tile.
 
   Attributes:
-    units: what has an address, those first that are there all the time.
+    units: those with addresses; first those that are live all the time.
     groups: of all tiles.
   """
 
@@ -87,7 +87,7 @@ class Addresses:
 
   @property
   def fullest(self) -> Group:
-    """The tiles that need most SRAM."""
+    """The group that needs most SRAM."""
     return max(self.groups, key=lambda g: g.needed)
 
 
@@ -101,18 +101,18 @@ def assign(
   end: int,
   thorough: bool = False,
 ) -> Addresses:
-  """Addresses for everything on all tiles.
+  """Assigns addresses to all units on all tiles.
 
   Args:
     target: the machine.
-    units: what has to have one.
-    interleaved: whether one has to be in interleaved memory; asked only if not
-      everything is.
+    units: to be assigned.
+    interleaved: whether a unit has to be in interleaved memory; called only if
+      not everything is.
     shares: their bytes.
     code: bytes of it on each tile.
-    peaks: bytes of each tile at its fullest moment.
-    end: the time when the run is over.
-    thorough: takes longer, for fewer gaps.
+    peaks: peak bytes of each tile.
+    end: the time of the end of the run.
+    thorough: take longer, for smaller gaps.
   """
   first = shares.of(code)
   most = shares.most()
@@ -146,8 +146,8 @@ class _Packer:
   """Places units on one tile.
 
   Attributes:
-    units: those first that are there all the time, the largest first, which
-      leave no gaps.
+    units: first those that are live all the time, largest first, which leave no
+      gaps.
   """
 
   def __init__(
@@ -172,19 +172,19 @@ class _Packer:
     self._wide = target.has_regions and any(u.wide for u in units)
 
   def pack(self, tiles: Tiles, rows: list[int], code: int, bound: int) -> Group:
-    """Addresses for everything.
+    """Assigns addresses to all units of a group.
 
     Args:
-      tiles: for which tiles.
+      tiles: of the group.
       rows: bytes by share.
       code: bytes of it.
-      bound: how many bytes are few enough.
+      bound: bytes that are small enough to stop the search.
     """
     sizes: list[int] = []
     steps: list[int] = []
     for unit in self.units:
       size = rows[unit.share]
-      # Stores are of 32 bits at least, loads of vectors of 64.
+      # Stores are at least 32 bits wide, loads of vectors 64.
       step = _WIDE if unit.wide else 8 if size > 4 else 4
       sizes.append(-(-size // step) * step)
       steps.append(step)
@@ -193,7 +193,7 @@ class _Packer:
     addresses, top = self._stack(everything, sizes, steps, base, bound)
     needed, limit = top, self._target.bytes_per_tile
     if self._wide:
-      # State of vertices and stacks may go beyond the first region.
+      # Vertices' state and stacks may extend beyond the first region.
       begin = -(-self._target.executable_bytes // _WIDE) * _WIDE
       begin = max(begin, base)
       if top - base <= limit - begin:
@@ -213,8 +213,8 @@ class _Packer:
     begin: int,
     bound: int,
   ) -> tuple[list[int], int]:
-    """Addresses of all, those above `begin` that have to be interleaved, and
-    the bytes that this needs."""
+    """Addresses of all units, those that have to be interleaved above `begin`,
+    and the bytes that this needs."""
     wide = [self._interleaved(u) for u in self.units]
     high = [n for n, interleaved in enumerate(wide) if interleaved]
     low = [n for n, interleaved in enumerate(wide) if not interleaved]
@@ -247,8 +247,8 @@ class _Packer:
     bound: int,
     taken: Sequence[tuple[int, int, list[Interval]]] = (),
   ) -> tuple[list[int], int]:
-    """Addresses of some units from `base` on, and where the highest ends: the
-    first way that leaves all of them below a bound, or the best."""
+    """Addresses of some units from `base` on, and the end of the highest; by
+    the first order that keeps all of them below a bound, or the best one."""
     stay = [n for n in numbers if n < self._always]
     come = numbers[len(stay) :]
     addresses = []

@@ -1,4 +1,4 @@
-"""The partition in which vertices find an operand where it is."""
+"""The partition in which vertices read an operand in place."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from jaxlib.ipu.plan.layout import Factor, Layout, refine
 
 
 def aligned(view: View, root: TensorInfo) -> Layout | None:
-  """The mapping of a view's elements that moves the fewest: each block of the
-  root's, in the order in which the view walks its dimensions, and as long as
-  the view is.
+  """The mapping of a view's elements that moves the fewest: the root's blocks,
+  in the order of the view's dimensions and as long as the view is.
 
   None for views that skip elements, fix an index or go backwards along a
-  dimension that is cut, or walk one twice, as windows that overlap do; and for
+  dimension that is cut, or access one twice, as overlapping windows do; and for
   roots whose blocks straddle dimensions.
   """
   if root.layout.replicas:

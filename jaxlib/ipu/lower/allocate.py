@@ -1,7 +1,7 @@
-"""Gives each root in the arena an address.
+"""Assigns an address to each root in the arena.
 
-A copy of a whole root into another is free where both can have one address:
-the allocator then gives them one (*coalescing*). That is how a loop's carried
+A copy of a whole root into another is free if both can have one address: the
+allocator then assigns it to both (*coalescing*). In this way a loop's carried
 state, a scattered-to tensor or a donated argument is updated in place.
 """
 
@@ -64,7 +64,7 @@ def allocate(
   Args:
     line: the analysed steps.
     tensors: all tensors.
-    reserved: result roots whose memory is somebody else's at times.
+    reserved: times at which a result root's memory holds something else.
 
   Returns:
     The arena's bytes.
@@ -112,7 +112,7 @@ def _coalesce(line: Timeline, storage: dict[int, Storage]) -> None:
       a.pinned = a.pinned or b.pinned
       for root in b.roots:
         storage[root] = a
-  # What was not merged is read until its copy is done.
+  # Sources that were not merged are read until their copy is done.
   for event in line.events:
     for move in event.copies:
       a = storage.get(move.source)
@@ -122,17 +122,17 @@ def _coalesce(line: Timeline, storage: dict[int, Storage]) -> None:
 
 
 def _assign(classes: list[Storage], tensors: list[TensorInfo]) -> int:
-  """Best fit over the hulls of the classes' lives, in order of birth.
+  """Best fit over the hulls of the classes' lifetimes, in order of birth.
 
   An operand that its last reader reads early, index by index, can become a
-  result of this reader, but only as a whole: a result that begins elsewhere
-  in it would overwrite elements before they are read. Its memory is free for
-  everything else from the next step on.
+  result of this reader, but only as a whole: a result at an offset in it would
+  overwrite elements before they are read. For everything else its memory is
+  free from the next step on.
   """
   classes.sort(key=lambda s: (s.intervals[0][0], -s.bytes))
   ends: list[tuple[int, int, int]] = []  # (last time, address, bytes)
   holes = _Holes()
-  # Read early by the step of `now`: addresses by their bytes.
+  # Read early by the step at `now`: addresses by bytes.
   early: dict[int, list[int]] = {}
   now = 0
   for s in classes:
@@ -158,7 +158,7 @@ def _assign(classes: list[Storage], tensors: list[TensorInfo]) -> int:
 
 
 class _Holes:
-  """The free pieces of the arena; it grows where none is large enough.
+  """The free pieces of the arena, which grows if none is large enough.
 
   Attributes:
     top: the arena's bytes.
@@ -170,8 +170,8 @@ class _Holes:
     self._by_size: list[tuple[int, int]] = []  # (bytes, address)
 
   def take(self, size: int) -> int:
-    """The address of a piece: the smallest hole that holds it, the first of
-    these, or the end of the arena."""
+    """The address of a piece: in the smallest hole that is large enough, at the
+    lowest address, or at the end of the arena."""
     i = bisect.bisect_left(self._by_size, (size, 0))
     if i < len(self._by_size):
       room, address = self._by_size[i]
@@ -189,7 +189,7 @@ class _Holes:
     return address
 
   def release(self, address: int, size: int) -> None:
-    """Puts a piece back, joined with the holes beside it."""
+    """Frees a piece, and joins it with adjacent holes."""
     i = bisect.bisect_left(self._by_address, (address, 0))
     beside = self._by_address[max(i - 1, 0) : i + 1]
     for start, room in beside:

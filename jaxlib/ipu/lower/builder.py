@@ -1,7 +1,7 @@
-"""Puts a program together: compute sets with their exchanges, control flow.
+"""Builds a program: compute sets with their exchanges, control flow.
 
-Operations' lowerings talk to a `Builder` in terms of views. Operands that are
-not where the vertices are are copied there first (lower/exchange.py).
+Operations' lowerings describe operands to a `Builder` as views. Operands that
+are not on the vertices' tiles are copied there first (lower/exchange.py).
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from jaxlib.ipu.target import Target
 
 
 class Written(NamedTuple):
-  """What a compute set writes: a root and its dimensions, as `Operand`."""
+  """A result of a compute set: a root and its dimensions, as in `Operand`."""
 
   root: int
   dims: tuple[int, ...]
 
 
 class StepBuffers(NamedTuple):
-  """A step, and the bytes that each tile needs while it runs, beside tensors:
-  for candidates, partial results, parts of what is sorted, messages, what is
-  permuted in place, what lies in another order."""
+  """A step, and the bytes that each tile needs while it runs, besides tensors:
+  for candidates, partial results, parts of sorted rows, messages, in-place
+  permutations and copies in another order."""
 
   step: Any
   bytes: np.ndarray
 
 
 class _Product(NamedTuple):
-  """What `cost.weights` wants to know of a compute set, and its operands."""
+  """The arguments of `cost.weights` for a compute set, and its operands."""
 
   step: tuple[Target, Any, Shape, Layout]
   dtypes: list[DType]
@@ -63,9 +63,9 @@ class Builder(Exchanges):
   """The program under construction.
 
   Attributes:
-    buffers: steps that need room beside tensors while they run, by their id.
+    buffers: steps that need buffers while they run, by their id.
     products: compute sets that may load one operand 128 bits at a time.
-    epilogues: what follows the vertices of steps, by their id.
+    epilogues: the supersteps after steps' vertices, by the steps' id.
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
@@ -77,14 +77,14 @@ class Builder(Exchanges):
     self._readers: dict[int, list[Node]] | None = None
 
   def share_of_steps(self) -> float:
-    """The share of a tile's SRAM for a step whose places are known at run time
-    only (plan/indexed.py)."""
+    """The share of a tile's SRAM for a step with run-time indices
+    (plan/indexed.py)."""
     self.used.indexes = True
     return indexed.FRUGAL if self.choices.frugal else indexed.ROOMY
 
   def interleaved(self) -> set[int]:
-    """The tensors that have to be in interleaved memory, for 128 bits of them
-    are loaded at a time."""
+    """The tensors that have to be in interleaved memory, because they are
+    loaded 128 bits at a time."""
     found = set()
     for product in self.products:
       weights = cost.weights(*product.step, product.dtypes, **product.hints)
@@ -111,13 +111,13 @@ class Builder(Exchanges):
       fields: the codelet's record.
       shape: the iteration space.
       partition: how its elements are split over tiles.
-      operands: what its vertices read.
-      results: what they write.
-      epilogue: what follows the vertices, if anything does.
-      hoists: whether what a loop leaves alone may be copied before it.
-      **hints: what the codelet's cycle formula wants to know beside.
+      operands: read by its vertices.
+      results: written by them.
+      epilogue: the supersteps after the vertices, if any.
+      hoists: whether loop-invariant operands may be copied before the loop.
+      **hints: further arguments of the codelet's cycle formula.
 
-    Where all results are empty there is nothing to do, and no step.
+    If all results are empty, no step is added.
     """
     if all(self.tensors[r.root].size == 0 for r in results):
       return
@@ -188,22 +188,22 @@ class Builder(Exchanges):
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
     """As `Exchanges.copy_to`. What is broadcast to all of a root is written by
-    vertices, on tiles that receive each element once, where that takes less."""
+    vertices, on tiles that receive each element once, if that takes less."""
     roots = {destination.root for _, destination in pairs}
-    spread, rest = [], []
+    filled, rest = [], []
     for source, to in pairs:
       fills = any(not s and n > 1 for s, n in zip(source.strides, source.shape))
       whole = self.is_identity(to) and to.shape == self.tensors[to.root].shape
       alone = source.root not in roots
       chosen = fills and whole and alone and self._fills_faster(source, to)
-      (spread if chosen else rest).append((source, to))
+      (filled if chosen else rest).append((source, to))
     super().copy_to(rest)
-    for source, to in spread:
+    for source, to in filled:
       self.fill(source, to.root)
 
   def _fills_faster(self, source: View, to: View) -> bool:
-    """Whether `fill` takes less than a copy, which moves nothing to places of
-    the same tile that are the same (`lower/local_copies.py`)."""
+    """Whether `fill` takes less than a copy, which moves nothing to the same
+    place of the same tile (`lower/local_copies.py`)."""
     if not source.size:
       return False
     info = self.tensors[to.root]
@@ -239,19 +239,19 @@ class Builder(Exchanges):
     )
     return schema.Map(code.bytes(), [number]), Operand(source, read)
 
-  # --- Walking graphs ------------------------------------------------------
+  # --- Lowering graphs -----------------------------------------------------
 
   def lower_graph(
     self, graph: Graph, freed: Collection[int] = ()
   ) -> list[View]:
-    """Lowers a graph's nodes, in an order of little SRAM (lower/schedule.py).
+    """Lowers a graph's nodes, in an order of low peak SRAM (lower/schedule.py).
 
     Args:
       graph: its parameters are defined.
-      freed: roots whose memory is free once the graph has read them.
+      freed: roots whose memory is free after the graph has read them.
 
     Returns:
-      Where its results are.
+      Views of its results.
     """
     begin = end = len(self.steps)
     tasks = []
@@ -278,7 +278,7 @@ class Builder(Exchanges):
     return results
 
   def readers(self, value: Value) -> list[Node]:
-    """The nodes of the present graph that have a value as an operand."""
+    """The nodes of the current graph that have a value as an operand."""
     if self._readers is None:
       self._readers = {}
       for node in self._graph.nodes if self._graph else ():
@@ -287,8 +287,8 @@ class Builder(Exchanges):
     return self._readers.get(id(value), [])
 
   def read_as(self, value: Value) -> Value:
-    """A value under the shape that others want, if that is all that they do
-    with it at first."""
+    """A value under the shape in which it is read, if all it is used for at
+    first is a reshape."""
     readers = self.readers(value)
     while len(readers) == 1 and readers[0].op == "stablehlo.reshape":
       (value,) = readers[0].results
@@ -296,9 +296,9 @@ class Builder(Exchanges):
     return value
 
   def wanted(self, value: Value) -> Layout | None:
-    """The mapping that a value has to have for those who read it: that of an
-    array of its shape that is there already, and is read with it element by
-    element; as a parameter is with its gradient."""
+    """The mapping that a value should have for its readers: that of an existing
+    array of its shape with which it is read element by element, as a parameter
+    is with its gradient."""
     for node in self.readers(value):
       if node.op != MAP:
         continue
@@ -312,7 +312,7 @@ class Builder(Exchanges):
     return None
 
   def enter(self, trips: int = 0, carried: Collection[int] = ()) -> None:
-    """Starts a list of steps inside the present one, which `leave` ends.
+    """Starts a nested list of steps, which `leave` ends.
 
     Args:
       trips: see `Scope`.

@@ -1,7 +1,7 @@
-"""What a lowering may do to save cycles at the price of SRAM, or the reverse.
+"""Choices of a lowering that trade cycles for SRAM.
 
-Whether it pays shows only when the whole program is lowered and its SRAM is
-planned. So a program may be lowered several times (pipeline.py).
+Whether they pay is only known after the whole program is lowered and its SRAM
+is planned, so a program may be lowered several times (pipeline.py).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 from jaxlib.ipu.plan.layout import Layout
 
-# Loops of fewer iterations do not gain from another mapping of what they carry,
-# which costs something before and after the loop. [G]
+# Loops of fewer iterations do not gain from another mapping of carried values,
+# which costs cycles before and after the loop. [G]
 LEAST_TRIPS = 3
 
-# By a loop's id and the number of a value that it carries.
+# By a loop's id and the index of a carried value.
 Carried = dict[tuple[int, int], Layout]
 
 
@@ -25,17 +25,17 @@ class Choices:
 
   Attributes:
     hoists: loops may take more SRAM to exchange less: loop-invariant exchanges
-      are made before the loop, and their copies stay; arrays that are written
-      slice by slice need not be spread evenly.
-    keeps: copies that exchanges have made stay for later operations.
+      are hoisted, and their copies stay; arrays that are written slice by slice
+      need not be distributed evenly.
+    keeps: copies made by exchanges stay for later operations.
     boxes: loops may lay out stencils in boxes.
-    layouts: arguments and loop state may be where products want them
+    layouts: arguments and loop state may have the mappings that products want
       (lower/consumer_layouts.py).
-    carried: other mappings than the usual of values that loops carry.
+    carried: mappings of loop-carried values other than the usual ones.
     wide: the matrix unit may load 128 bits of weights at a time, which then
       have to be in interleaved memory.
-    frugal: steps whose places are known at run time take as little SRAM as
-      they can, in more rounds.
+    frugal: steps with run-time indices take as little SRAM as they can, in more
+      rounds.
   """
 
   hoists: bool = True
@@ -52,12 +52,12 @@ class Used:
   """What a lowering did.
 
   Attributes:
-    hoists, keeps, boxes: whether it did what it might.
-    indexes: whether there are steps whose places are known at run time.
-    carries: whether loops carry anything where products want it.
-    layouts: of arguments that are not in their default layout, by number.
-    leaves: where bodies of loops leave what they carry, if it costs much to
-      move it back to where an iteration finds it.
+    hoists, keeps, boxes: whether it made use of these choices.
+    indexes: whether there are steps with run-time indices.
+    carries: whether loops carry state in mappings that products want.
+    layouts: the arguments that are not in their default layout, by number.
+    leaves: mappings in which loop bodies leave carried values, if it costs much
+      to move them back.
   """
 
   hoists: bool = False
@@ -70,8 +70,8 @@ class Used:
 
 
 def smaller(choices: Choices, used: Used) -> Iterator[Choices]:
-  """What takes less SRAM than a lowering that did not fit, the most cycles
-  last."""
+  """Choices that take less SRAM than a lowering that did not fit, those with
+  most cycles last."""
   if used.keeps:
     choices = dataclasses.replace(choices, keeps=False)
     yield choices

@@ -27,7 +27,7 @@ _FORMAT = {
 
 
 class Code:
-  """A register program in the making. Equal instructions are kept once."""
+  """A register program under construction. Equal instructions are shared."""
 
   def __init__(self) -> None:
     self._instructions: list[bytes] = []
@@ -48,12 +48,12 @@ class Code:
     return number
 
   def load(self, operand: int, dtype: DType) -> int:
-    """The element of an operand, in the register type of its dtype."""
+    """Loads the element of an operand, in the register type of its dtype."""
     return self.emit(Opcode.LOAD, REGISTER[dtype], imm=operand)
 
   def constant(self, value: Any, type_: RegisterType) -> int:
-    """A constant of a register type: a Python number, or a NumPy scalar,
-    whose bits are kept."""
+    """A constant of a register type: a Python number, or a NumPy scalar, whose
+    bits are preserved."""
     if type_ not in (RegisterType.F32, RegisterType.F64):
       bits = 64 if type_ in (RegisterType.I64, RegisterType.U64) else 32
       imm = int(value) & ((1 << bits) - 1)
@@ -67,7 +67,7 @@ class Code:
     return self.emit(Opcode.CONST, type_, imm=imm)
 
   def known(self, value: int) -> float | int | None:
-    """The number that a value is, if it is a constant."""
+    """The number of a constant value; None for other values."""
     op, type_, _, _, _, imm = INSTRUCTION.unpack(self._instructions[value])
     if op != Opcode.CONST:
       return None
@@ -78,12 +78,12 @@ class Code:
     return number
 
   def narrow(self, value: int, dtype: DType) -> int:
-    """Brings the result of arithmetic back into the range of `dtype`."""
+    """Wraps or rounds the result of arithmetic to the range of `dtype`."""
     op = NARROW.get(dtype)
     return value if op is None else self.emit(op, REGISTER[dtype], value)
 
   def convert(self, value: int, source: RegisterType, to: RegisterType) -> int:
-    """Converts between register types; nothing if they are equal."""
+    """Converts between register types; no-op if they are equal."""
     if source == to:
       return value
     return self.emit(Opcode.CONVERT, to, value, source)
@@ -112,8 +112,8 @@ def extract(
   """The part of a program that some of its values depend on.
 
   Returns:
-    The shorter program; the values' numbers in it; the operands that it
-    still loads, ascending, which are its operands 0, 1, ... now.
+    The shorter program; the values' numbers in it; the operands that it still
+    loads, ascending, which are now its operands 0, 1, ...
   """
   words = list(INSTRUCTION.iter_unpack(program))
   needed = set(outputs)

@@ -1,16 +1,16 @@
-"""Tile mappings of arguments and loop state, chosen for what reads them.
+"""Tile mappings of arguments and loop state, chosen for their consumers.
 
 By default an array has the layout that its shape and type imply
-(plan/default_layout.py), and every product that reads it elsewhere pays for an
-exchange in every run. A parameter that a product reads, each element on one
-tile, is better off where that product wants it: then it does not move at all.
+(plan/default_layout.py), and every product that needs another one pays for an
+exchange in every run. A weight that a product reads, each element on exactly
+one tile, does not have to move at all if it is laid out for that product.
 
-Arrays keep their layout between programs (runtime/pjrt/array_layouts.h). Where
-an argument's is not the program's, the run begins with moving it, for which the
-program states the cycles (`schema.ArrayLayout`); from then on the array is
-there. So parameters move once, and donated state, whose results have the
-layouts of the arguments that they replace, never again. What a loop carries
-moves before the loop.
+Arrays keep their layout between programs (runtime/pjrt/array_layouts.h). If an
+argument arrives in another layout than its program expects, the run begins with
+moving it, at a cost stated in the program (`schema.ArrayLayout`), and the array
+stays there. So weights move once; donated state, whose results have the layouts
+of the arguments that they replace, moves before the first step only. State
+carried by a loop moves before the loop.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from jaxlib.ipu.plan.default_layout import (
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 
-# How much more than the default the fullest tile may hold of an array that is
-# only read. What is updated is computed where it is, so its elements have to be
-# as even as those of any other element-wise work (COARSER). [G]
+# The fullest tile may hold this many times as much of a read-only array as under
+# the default layout. Updated arrays take part in element-wise work, which needs
+# an even distribution (COARSER). [G]
 _FULLER = 2.0
 
 _LOOPS = ("ipu.repeat", "stablehlo.while")
 
-# (parameter, result) of a graph: the result replaces the parameter.
+# (parameter, result) numbers of a graph: the result replaces the parameter.
 _Pairs = Sequence[tuple[int, int]]
 
 
 def for_arguments(target: Target, module: Module) -> dict[int, Layout]:
-  """Layouts of a program's arguments, by number, where not the default one.
+  """The arguments of a program that get a layout of their own, by number.
 
-  Only arguments that outlive a run count: others would move in every one.
+  Arguments that a run consumes keep the default: they would move in every run.
   """
   placed = {i for is_result, i in module.placements if not is_result}
   ignored = placed.union(module.donors)
@@ -54,7 +54,7 @@ def for_arguments(target: Target, module: Module) -> dict[int, Layout]:
 
 
 def for_loop(target: Target, body: Graph) -> dict[int, Layout]:
-  """The same of what a loop carries and changes."""
+  """The same for the values that a loop carries and changes."""
   numbers = range(len(body.parameters))
   changed = [i for i in numbers if body.results[i] is not body.parameters[i]]
   ignored = set(numbers).difference(changed)
@@ -84,8 +84,8 @@ def _choose(
 
 
 def _is_large(target: Target, value: Value) -> bool:
-  """Whether there is some of an array on every tile, so that its exchange takes
-  more than a synchronisation."""
+  """Whether the default layout uses all tiles: only then does the exchange cost
+  much more than its synchronisation."""
   size = math.prod(value.shape) * SIZE[value.dtype]
   return len(value.shape) > 1 and size >= SMALLEST_BYTES * target.num_tiles
 
@@ -93,8 +93,8 @@ def _is_large(target: Target, value: Value) -> bool:
 def _groups(
   graph: Graph, pairs: _Pairs, large: dict[int, Value], used_by: Users
 ) -> list[list[int]]:
-  """Parameters that need one layout: those of one shape that are updated
-  together, as weights and an optimiser's moments are."""
+  """Groups parameters that must share a layout: those of one shape that are
+  updated by the same map, as weights and an optimiser's moments are."""
   parent = {i: i for i in large}
 
   def find(i: int) -> int:
@@ -121,12 +121,12 @@ def _groups(
 def _first(
   target: Target, values: list[Value], fuller: float, used_by: Users
 ) -> Layout | None:
-  """The first layout wanted for one of some arrays that suits them.
+  """The first suitable layout that a consumer of one of the arrays prefers.
 
-  Where several tiles want an element, the array would still have to travel.
-  Sharing each block among them was tried: it took 0 to 3 % off products of few
-  rows, but nothing off training steps, and laid out data that are new in each
-  run.
+  Layouts with replicas are not suitable: the array would still be exchanged.
+  Splitting each block among its replicas was tried. It saved 0 to 3 % of the
+  cycles of products with few rows and none of training steps, and also applied
+  to input data, which are new in each run.
   """
   for value in values:
     usual = default_layout(target, value.shape, SIZE[value.dtype])
@@ -144,8 +144,8 @@ def _first(
 def _preferred(
   target: Target, value: Value, used_by: Users
 ) -> Iterator[Layout]:
-  """Where the operations that read an array, or a transpose of it, or its
-  elements converted to another type, would like to have it."""
+  """Yields what the operations that read an array prefer. They may read it
+  through transposes, reshapes, conversions and loops that do not change it."""
   strides = dense_strides(value.shape)
   todo = [(value, View(-1, 0, strides, value.shape, value.dtype))]
   while todo:
@@ -166,7 +166,8 @@ def _preferred(
 def _same_elements(
   node: Node, read: Value, view: View
 ) -> Iterator[tuple[Value, View]]:
-  """Values that have the elements of a node's operand, and how they view it."""
+  """Yields the node's results (or a loop's parameters) that hold the elements of
+  `read`, each with its view of the array."""
   if node.op == "stablehlo.transpose":
     yield node.results[0], view.transpose(node.attributes)
   elif node.op == "stablehlo.reshape":
@@ -174,7 +175,7 @@ def _same_elements(
     if reshaped is not None:
       yield node.results[0], reshaped
   elif node.op == MAP:
-    # A conversion, say: computed where its one array is.
+    # Such as a conversion, which is computed where its only array is.
     if all(v is read or not v.shape for v in node.inputs):
       for result in node.results:
         if result.shape == read.shape:

@@ -1,4 +1,4 @@
-"""Puts the program's record together, when everything in it is decided."""
+"""Assembles the program's record once everything in it is decided."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def program(
 def _host_types(
   builder: Builder, module: Module, arguments: list[int], results: list[int]
 ) -> list[schema.HostType]:
-  """Those types of the signature that are not the tensors'."""
+  """The types of the signature that differ from the tensors'."""
   out = []
   ends = zip((False, True), module.signature, (arguments, results))
   for is_result, types, roots in ends:
@@ -83,8 +83,8 @@ def _host_types(
 def _layouts(
   builder: Builder, module: Module, arguments: list[int]
 ) -> list[schema.ArrayLayout]:
-  """Those arguments, and results that replace them, that are not in their
-  default layout."""
+  """The arguments, and the results that replace them, whose layout is not the
+  default one."""
   out = []
   for i, layout in builder.used.layouts.items():
     info = builder.tensors[arguments[i]]

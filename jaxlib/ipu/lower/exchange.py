@@ -1,8 +1,8 @@
-"""Exchanges: what a compute set needs on other tiles than those that have it.
+"""Exchanges: move the operands of compute sets to their vertices' tiles.
 
-An operand that is not where its vertices are is copied there, to a placed
-tensor. Copies are looked for before they are made: an earlier one may serve,
-and what a loop leaves alone is copied once, before the loop.
+An operand that is not on its vertices' tiles is copied there, to a placed
+tensor. Existing copies are reused where possible, and loop-invariant operands
+are copied once, before the loop.
 
 A write invalidates the copies of its root (`wrote`), and so does a loop that
 carries it, which is copied in each iteration (`Scope.carried`).
@@ -41,11 +41,11 @@ from jaxlib.ipu.target import Target
 
 
 class Operand(NamedTuple):
-  """What a compute set reads: a view, and for each dimension of the iteration
-  space the view's dimension that goes with it, or -1.
+  """An operand of a compute set: a view, and for each dimension of the
+  iteration space the view's dimension with the same index, or -1.
 
-  `layout` overrides where the operand must be; None takes what the partition
-  implies.
+  `layout` overrides the mapping that the operand needs; None takes that of the
+  partition.
   """
 
   view: View
@@ -54,7 +54,7 @@ class Operand(NamedTuple):
 
 
 # A copy that takes more than this part of a tile does not stay for later
-# operations: what happens meanwhile needs the SRAM. [G]
+# operations: those in between need the SRAM. [G]
 _LARGEST_KEPT = 1 / 16
 
 
@@ -64,9 +64,9 @@ class Exchanges(Tensors):
   Attributes:
     choices: what it may do.
     used: what it did.
-    staying: of copies from root to root, by their ids, what each move copies
-      on its tile (`messages.staying`): what it costs shows when storage has
-      been given out (lower/local_copies.py).
+    staying: of copies from root to root, by their ids, the bytes that each move
+      copies on its tile (`messages.staying`): their cost is only known once
+      storage is assigned (lower/local_copies.py).
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
@@ -75,11 +75,11 @@ class Exchanges(Tensors):
     self.used = Used()
     self._scopes = [Scope(1, 0, ())]
     self.staying: dict[int, tuple[schema.Copy, list[Any]]] = {}
-    self._rounds = math.inf  # tensors from here on are of the present rounds
+    self._rounds = math.inf  # tensors from here on belong to the current rounds
 
   @property
   def steps(self) -> list[Any]:
-    """The list that new steps go to."""
+    """The list that new steps are added to."""
     return self._scopes[-1].steps
 
   def place(
@@ -91,10 +91,10 @@ class Exchanges(Tensors):
     hoists: bool = True,
     apart: bool = False,
   ) -> int:
-    """The tensor that holds `view` under `layout`: its root, or a new placed
-    one with its move and what the move costs added to the lists; or to those
-    of the outermost loop that leaves the root alone. `apart`: as
-    `Codelet.reads_apart`."""
+    """The tensor that holds `view` under `layout`: its root, an existing copy,
+    or a new placed tensor. A new one's move and traffic are added to the lists,
+    or to those of the outermost loop in which the root is invariant. `apart`:
+    see `Codelet.reads_apart`."""
     info = self.tensors[view.root]
     identity = self.is_identity(view)
     if identity and info.layout == layout and info.shape == view.shape:
@@ -133,11 +133,10 @@ class Exchanges(Tensors):
     moves: Sequence[schema.Move] = (),
     apart: bool = False,
   ) -> Iterator[tuple[Layout, int, bool]]:
-    """What a view has been placed as, if that may be used by vertices that read
-    vectors, or elements apart: mappings, tensors, and whether they are there in
-    any case: for all of a loop around the present step, or made by `moves`.
-    Others have to stay for it, for all iterations of a loop that began
-    later."""
+    """Existing copies of a view that may be used by vertices that read vectors,
+    or single elements: mappings, tensors, and whether they are live anyway: for
+    all of a loop around the current step, or made by `moves`. Others have to be
+    kept for it, throughout all iterations of loops that began later."""
     for scope in self._scopes:
       copies = scope.placed.get(view.root, {}).get(view, {})
       for layout, (number, loop, whole) in copies.items():
@@ -153,21 +152,21 @@ class Exchanges(Tensors):
 
   @contextlib.contextmanager
   def rounds(self) -> Iterator[None]:
-    """Within it are one operation's rounds, which are planned to have room for
-    what the first one has brought."""
+    """A context for one operation's rounds, which are planned to leave room for
+    the copies that the first one makes."""
     before, self._rounds = self._rounds, min(self._rounds, len(self.tensors))
     yield
     self._rounds = before
 
   def wrote(self, root: int) -> None:
-    """Forgets the copies of a root, which a step has written since."""
+    """Invalidates the copies of a root that a step has written."""
     for scope in self._scopes:
       scope.placed.pop(root, None)
 
   def homes(self, operand: Operand) -> list[tuple[Layout, tuple[int, ...]]]:
-    """Where all of an operand is already: the mappings of its copies, and of
-    its root if that is no more; with the dimensions of the iteration space
-    that the operand's go with, in the mapping's order."""
+    """Mappings under which all of an operand exists: those of its copies, and
+    of its root if it is all of it; with the operand's dimensions of the
+    iteration space, in the mapping's order."""
     view, dims = as_in_memory(operand.view, operand.dims)
     along = tuple(dims.index(to) for to in range(len(view.shape)))
     found = [layout for layout, _, _ in self._copies(view)]
@@ -176,8 +175,8 @@ class Exchanges(Tensors):
     return [(layout, along) for layout in found]
 
   def _level(self, root: int) -> int:
-    """The scope in which an exchange of a root is made, rather than in each
-    iteration of a loop within it."""
+    """The outermost scope in which an exchange of a root can be made, instead
+    of in each iteration of loops inside it."""
     level = len(self._scopes) - 1
     if self.choices.hoists:
       constant = self.tensors[root].space == schema.CONSTANT
@@ -188,19 +187,19 @@ class Exchanges(Tensors):
     return level
 
   def weight(self, view: View) -> float:
-    """The share of an exchange of a view that each iteration of the loops
-    around pays for."""
+    """The fraction of a view's exchange that is charged to each iteration of
+    the enclosing loops."""
     inner = self._scopes[self._level(view.root) + 1 :]
     return 1 / math.prod(scope.trips for scope in inner)
 
   def _traffic(self, view: View, layout: Layout, apart: bool) -> Traffic:
-    """What it takes to move a view's elements to a layout, for vertices that
-    read elements apart, or vectors."""
+    """The traffic of moving a view to a layout, for vertices that read single
+    elements, or vectors."""
     sides = self._placing(view, layout)
     return moved(*sides, view.shape, SIZE[view.dtype], True, not apart)
 
   def _lies_apart(self, view: View, layout: Layout) -> bool:
-    """Whether vectors cannot be loaded of what stays on its tile."""
+    """Whether what stays on its tile cannot be loaded as vectors."""
     sides = self._placing(view, layout)
     size = SIZE[view.dtype]
     return staying(*sides, view.shape, size, narrow=True) is not None
@@ -213,7 +212,7 @@ class Exchanges(Tensors):
     )
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
-    """One exchange: each source view's elements go to its destination view."""
+    """One exchange that copies each source view to its destination view."""
     moves, traffic, kept = [], [], []
     for source, destination in pairs:
       if source.size == 0:
@@ -238,7 +237,7 @@ class Exchanges(Tensors):
   def copy_cost(
     self, pairs: Sequence[tuple[View, View]], stays: bool = True
   ) -> schema.Cost:
-    """What `copy_to` would cost; `stays`: what stays on its tile does so in its
+    """The cost of `copy_to`; `stays`: what stays on its tile also keeps its
     place."""
     some = [(s, d) for s, d in pairs if s.size]
     ends = [(*self._ends(s, d), s.shape, SIZE[s.dtype]) for s, d in some]
@@ -249,7 +248,7 @@ class Exchanges(Tensors):
     return cost.add(total, cost.local_copies(self.target, kept))
 
   def copy_cost_to(self, source: View, layout: Layout) -> schema.Cost:
-    """What a copy to a new root of such a mapping would cost."""
+    """The cost of a copy to a new root of such a mapping."""
     a = self.tensors[source.root]
     moving = moved(
       Side(a.layout, source.offset, source.strides),
@@ -266,7 +265,7 @@ class Exchanges(Tensors):
     )
 
   def materialise(self, view: View, layout: Layout | None = None) -> View:
-    """A view as a dense root of its own; nothing if it is one already."""
+    """A view as a dense root of its own; no-op if it is one already."""
     if self.is_identity(view) and self.tensors[view.root].shape == view.shape:
       return view
     root = self.new_root(view.shape, view.dtype, layout)
@@ -286,10 +285,12 @@ class Exchanges(Tensors):
     ordered: Sequence[DType] = (),
     apart: bool = False,
   ) -> schema.Cost:
-    """What the exchange before such a compute set costs; `ordered`: where its
-    vertices go through all in one order, the types of what they write in that
-    of the iteration space, and what tiles copy for that (plan/orders.py);
-    `apart`: as `Codelet.reads_apart`."""
+    """The cost of the exchange before such a compute set.
+
+    `ordered`: the result types of vertices that access all operands in one
+    order, the iteration space's; includes the copies that this takes
+    (plan/orders.py). `apart`: see `Codelet.reads_apart`.
+    """
     traffic, packed, lying = [], [], []
     for i, operand in enumerate(operands):
       layout, dims, view = self.needed(operand, shape, partition, bool(ordered))
@@ -320,8 +321,8 @@ class Exchanges(Tensors):
   def turned(
     self, shape: Shape, partition: Layout, lying: Sequence[Lying]
   ) -> dict[Lying, int]:
-    """What tiles copy for vertices to go through all in one order, and how many
-    bytes in vectors."""
+    """The copies that tiles make for vertices that access all operands in one
+    order, with their bytes in vectors."""
     if all(ascending(one.order) for one in lying):
       return {}
     cell = cost.largest_cell(partition, shape)
@@ -334,34 +335,35 @@ class Exchanges(Tensors):
     partition: Layout,
     ordered: bool = False,
   ) -> tuple[Layout, tuple[int, ...], View]:
-    """How an operand must be: its mapping, the view's dimension that goes with
-    each of the iteration space's, the view. As it lies in memory; what has to
-    be brought to vertices that go through all in one order (`ordered`) in that
-    of the iteration space, if this takes less."""
+    """The mapping that an operand needs, its dimension for each one of the
+    iteration space, and the view. The view is in memory order; an operand that
+    is moved to vertices that access all in one order (`ordered`) is in the
+    iteration space's order instead, if this takes less."""
     view, dims, layout = operand
     if layout is not None:
       return layout, dims, view
     found = self._needed(as_in_memory(view, dims), operand, shape, partition)
     if not ordered or ascending(in_memory(found[1])):
       return found
-    layout, _, brought = found
-    if self.is_identity(brought) and self.tensors[view.root].layout == layout:
+    layout, _, needed_view = found
+    if (
+      self.is_identity(needed_view) and self.tensors[view.root].layout == layout
+    ):
       return found
     in_order = self._needed(as_walked(view, dims), operand, shape, partition)
     return min(
       (in_order, found),
-      key=lambda way: self._bringing(way, shape, partition),
+      key=lambda way: self._move_cycles(way, shape, partition),
     )
 
-  def _bringing(
+  def _move_cycles(
     self,
     way: tuple[Layout, tuple[int, ...], View],
     shape: Shape,
     partition: Layout,
   ) -> float:
-    """Cycles to bring an operand, alone, if it is not there, and to copy it
-    into the order of the iteration space, which each iteration of a loop does
-    anew."""
+    """Cycles of moving an operand alone, if needed, and of copying it into the
+    iteration space's order, which each iteration of a loop repeats."""
     layout, dims, view = way
     size = SIZE[view.dtype]
     cycles = 0.0
@@ -382,12 +384,12 @@ class Exchanges(Tensors):
     shape: Shape,
     partition: Layout,
   ) -> tuple[Layout, tuple[int, ...], View]:
-    """The same, where a part of an operand's view is all that differs."""
+    """Like `needed`, given the operand's view without broadcast dimensions."""
     small, renumbered = part
     kept = tuple(renumbered.index(to) for to in range(len(small.shape)))
     projected = project(partition, shape, kept)
     if projected is None:
-      # A block straddles dimensions: give each tile its elements one by one.
+      # A block straddles dimensions: send each tile its elements one by one.
       view, dims, _ = operand
       full = tuple(view.strides[to] if to >= 0 else 0 for to in dims)
       expanded = view._replace(shape=shape, strides=full)

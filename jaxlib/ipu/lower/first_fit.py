@@ -1,9 +1,9 @@
-"""The lowest address for each of many pieces of memory where it is free all
-its life.
+"""First fit: the lowest address for each piece of memory that is free for its
+whole lifetime.
 
-Those that weigh most come first. If there are many, only so many of them do;
-the others are placed around these in the order of their birth, in a time that
-grows with their number and not with its square.
+Pieces of the highest weight come first. If there are many, only so many of them
+do; the others are placed around these in order of birth, in time that grows
+linearly with their number, not quadratically.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def place(
   weights: Sequence[int],
   taken: Iterable[tuple[int, int, list[Interval]]] = (),
 ) -> list[int]:
-  """An address for each piece.
+  """Assigns an address to each piece.
 
   Args:
-    lives: when each is there: closed intervals, ascending.
+    lives: lifetimes: closed intervals, ascending.
     sizes: bytes of each.
-    steps: what its address is a multiple of; a divisor of its size.
+    steps: alignment of each; a divisor of its size.
     base: the lowest address.
     count: how many are placed in the order of their weights, the others in
-      that of their birth.
+      order of birth.
     weights: the highest come first.
-    taken: what has its address: where it begins and ends, and when it is there.
+    taken: existing pieces: begin, end and lifetime.
   """
   addresses = [base] * len(sizes)
   births = [live[0][0] for live in lives]
@@ -84,9 +84,8 @@ def _by_birth(
   base: int,
   addresses: list[int],
 ) -> None:
-  """Places pieces around those that are placed, each for all the time from its
-  birth to its death. `order` has a piece's birth, less its size, its number and
-  its death."""
+  """Places pieces around the existing ones, each for all the time from birth to
+  death. `order` has a piece's birth, negative size, number and death."""
   coming = [
     (begin, end, low, high)
     for low, high, _, _, _, intervals in placed
@@ -119,7 +118,7 @@ def _by_birth(
 
 
 class _Free:
-  """What is free at a time: ascending pieces, the last one without an end."""
+  """The free pieces at a time, ascending; the last one is unbounded."""
 
   def __init__(self, base: int) -> None:
     self._lows = [base]
@@ -141,7 +140,7 @@ class _Free:
     raise AssertionError("the last piece has no end")
 
   def take(self, low: int, high: int) -> None:
-    """Of what is free."""
+    """Takes bytes from a free piece."""
     i = bisect.bisect_right(self._lows, low) - 1
     left = self._lows[i] < low
     right = high < self._highs[i]
@@ -156,7 +155,7 @@ class _Free:
       del self._lows[i], self._highs[i]
 
   def release(self, low: int, high: int) -> None:
-    """Joined with the pieces beside it."""
+    """Frees bytes, and joins them with adjacent pieces."""
     i = bisect.bisect_left(self._lows, low)
     left = i > 0 and self._highs[i - 1] == low
     right = self._lows[i] == high

@@ -1,7 +1,7 @@
 """The steps as a flow graph: what each of them reads and writes.
 
-Liveness walks it backwards. What a loop or a branch touches is summed up when
-its node is made, from the sums of the nodes in it.
+Liveness analysis traverses it backwards. A loop's or a branch's accesses are
+summarised when its node is made, from the summaries of the nodes in it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ class Event:
   """One step: the roots that it reads and writes."""
 
   time: int
-  early_reads: list[int]  # done at an index before that index is written
-  reads: list[int]  # done when all is written
+  early_reads: list[int]  # each index is read before it is written
+  reads: list[int]  # may be read until everything is written
   full_writes: list[int]
-  partial_writes: list[int]  # what is not written keeps its values
-  copies: list[schema.Move]  # whole root to whole root
+  partial_writes: list[int]  # other elements keep their values
+  copies: list[schema.Move]  # from whole root to whole root
 
 
 @dataclasses.dataclass(slots=True)
 class Summary:
-  """What a list of nodes does to roots.
+  """The effect of a list of nodes on roots.
 
   Attributes:
-    exposed: those that it may read before it has written them.
+    exposed: those that it may read before it writes them.
     written: those that it certainly writes in full.
     touched: those that it may read or write.
   """
@@ -95,7 +95,7 @@ class Fork:
 
 
 def summarise(nodes: list[Any]) -> Summary:
-  """What the nodes do, in their order."""
+  """Summarises nodes in their order."""
   exposed: set[int] = set()
   written: set[int] = set()
   touched: set[int] = set()

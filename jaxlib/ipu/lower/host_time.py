@@ -1,5 +1,5 @@
-"""A guess of what a run takes on the host, by which the engine decides where
-to run a program."""
+"""Estimates a run's time on the host, by which the engine decides where to run
+a program."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
 
-# What the model takes on the host, roughly: bytes through the caches, flops,
-# and a step's own overhead. A loop of unknown length counts as 100 iterations:
-# one over a few scalars is then run by the calling thread, since waking another
-# takes as long as a thousand iterations.
+# Rough costs of the model on the host: bytes through the caches, flops, and a
+# step's own overhead. A loop of unknown length counts as 100 iterations: one
+# over a few scalars then runs on the calling thread, since waking another takes
+# as long as a thousand iterations.
 _BYTES_PER_SECOND = 20e9
 _FLOPS_PER_SECOND = 50e9
 _STEP_SECONDS = 30e-9
@@ -20,7 +20,7 @@ _CALLBACK_SECONDS = 50e-6
 
 
 def host_seconds(steps: list[Any], tensors: list[TensorInfo]) -> float:
-  """A guess of one run's wall time on the model, seconds."""
+  """A guess of one run's wall time on the model, in seconds."""
   seconds = 0.0
   for step in steps:
     if isinstance(step, schema.Execute):

@@ -1,10 +1,10 @@
-"""Concatenations written in place.
+"""Writes concatenations in place.
 
 A concatenation copies its parts into a new root. Where the vertices of one map
-make all of them, for this copy alone, and on the tiles that have them in the
-concatenation, they write them where they belong: neither the parts nor the copy
-take anything. So are random bits, of which a counter gives several words, the
-gradients of an LSTM's gates, rotated halves.
+compute all of them, for this copy only and on the tiles that have them in the
+concatenation, they write them to their place in it: neither the parts nor the
+copy take anything. Examples are random bits, of which a counter gives several
+words, the gradients of an LSTM's gates, rotated halves.
 
 Vertices store 8 bytes at a time. Parts that are no multiple of that are packed
 in registers first, which is charged as a copy of what is written. [D]
@@ -51,7 +51,7 @@ def write_in_place(builder: Builder, replacing: Collection[int]) -> None:
 
 @dataclasses.dataclass(slots=True)
 class _Use:
-  """A step that writes or reads a root: which, when, and the list it is in."""
+  """A use of a root: the step, its time, and the list that contains it."""
 
   step: Any
   time: int
@@ -59,7 +59,7 @@ class _Use:
 
 
 class _Uses:
-  """Who uses each root."""
+  """The uses of each root."""
 
   def __init__(self, builder: Builder, replacing: Collection[int]) -> None:
     self._builder = builder
@@ -102,7 +102,7 @@ class _Uses:
           self._writes[number].append(use)
 
   def merge(self, copy: schema.Copy, root: int) -> None:
-    """Lets the step that makes all parts of a root write it, if one does."""
+    """Lets the step that computes all parts of a root write it, if one does."""
     tensors = self._builder.tensors
     moves = [m for m in copy.moves if m.destination == root]
     sources = [m.source for m in moves]
@@ -131,10 +131,10 @@ class _Uses:
   def _only_for(
     self, copy: schema.Copy, root: int, time: int, sources: list[int]
   ) -> bool:
-    """Whether nobody else reads the sources, and the root is read later only.
+    """Whether only the copy reads the sources, and the root is read later.
 
-    A root that is copied to another may have its place, which what a loop
-    carries and donated memory would not be free for yet.
+    A root that is copied to another may share its memory, which a loop-carried
+    value's and donated memory would not be free for yet.
     """
     tensors = self._builder.tensors
     for source in sources:
@@ -153,14 +153,14 @@ class _Uses:
     return True
 
   def _copied_to(self, step: Any, root: int) -> list[int]:
-    """The roots to which a step copies one."""
+    """The roots to which a step copies `root`."""
     if not isinstance(step, schema.Copy):
       return []
     found = [m.destination for m in step.moves if m.source == root]
     return [n for n in found if self._builder.tensors[n].root == n]
 
   def _destination(self, move: schema.Move) -> View | None:
-    """All of a move's source as a view of where it goes."""
+    """A move's whole source as a view of its destination."""
     source = self._builder.tensors[move.source]
     read = View(
       move.source, move.source_offset, tuple(move.source_strides),
@@ -203,7 +203,7 @@ class _Uses:
 
 
 def _in_vectors(root: TensorInfo, views: list[View]) -> bool:
-  """Whether all parts come in whole vectors."""
+  """Whether all parts consist of whole vectors."""
   vector = max(VECTOR // SIZE[root.dtype], 1)
   for view in views:
     run = 1

@@ -1,11 +1,11 @@
-"""When each root's values are needed.
+"""Liveness: when each root's values are needed.
 
 Times are places in program order, two per step: a step reads at its time and
-writes at the odd time after it. A backward walk keeps the set of live roots;
-loops and branches are walked as the flow graph they are (`flow.py`): what a
-loop reads before it writes is live round the back edge, and each branch starts
-from what is live after all of them. Roots that a loop or a branch does not
-touch cost nothing there, however many are live.
+writes at the odd time after it. A backward traversal keeps the set of live
+roots and follows loops and branches in the flow graph (`flow.py`): what a loop
+reads before it writes is live around the back edge, and each branch starts from
+what is live after all of them. Roots that a loop or a branch does not touch
+cost nothing there, however many are live.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Timeline:
     self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
     self._open: dict[int, int] = {}
     self.times: dict[int, int] = {}  # of steps, by their ids
-    # Copies by their times, and the roots that they both read and write, but
-    # for elements that stay in their places.
+    # Copies by their times, and the roots that they both read and write, except
+    # for elements that stay in place.
     self.permuted: dict[int, tuple[schema.Copy, set[int]]] = {}
-    # The loops around the present step, by their begin; what was placed before
-    # one of them and is used in it.
+    # The begins of the loops around the current step; tensors placed before one
+    # of them and used in it.
     self._loops: list[int] = []
     self._held: list[set[int]] = []
     self.events: list[Event] = []
@@ -92,15 +92,15 @@ class Timeline:
     body = self._number(step.body)
     end = self._tick()
     self._loops.pop()
-    # What was placed before a loop and is used in it stays for all iterations.
+    # Tensors placed before a loop and used in it stay for all iterations.
     for number in self._held.pop():
       ((placed, _),) = self.placed_intervals[number]
       self.placed_intervals[number] = [(placed, end)]
     return Loop.of(condition, condition_end, body, end)
 
   def _use(self, number: int, early: bool) -> None:
-    """A placed tensor is read by the step of now, and maybe done with before
-    anything is written."""
+    """Records that the current step reads a placed tensor; `early`: before it
+    writes anything."""
     ((begin, _),) = self.placed_intervals[number]
     end = self._now + (0 if early else 1)
     self.placed_intervals[number] = [(begin, end)]
@@ -127,7 +127,7 @@ class Timeline:
     tensors = self._tensors
     results = list(dict.fromkeys(tensors[a.tensor].root for a in step.results))
     codelet = CODELETS[type(step.fields)]
-    # What is written to a part of a root does not begin where an operand does.
+    # A result that is part of a root does not begin where an operand does.
     in_place = codelet.in_place and results == [a.tensor for a in step.results]
     sizes = {SIZE[tensors[r].dtype] for r in results}
     # The one element of a scalar map is read before any result is written.
@@ -210,16 +210,16 @@ class Timeline:
     for root in event.partial_writes:
       self._open.setdefault(root, event.time + 1)
     for root in event.reads:
-      # A copy that becomes free reads and writes at once; `allocate` looks
-      # at the others again.
+      # A coalesced copy reads and writes at once; `allocate` extends the
+      # lifetimes of others.
       late = 0 if root in copied else 1
       self._open.setdefault(root, event.time + late)
     for root in event.early_reads:
       self._open.setdefault(root, event.time)
 
   def _loop(self, loop: Loop) -> None:
-    # The body may not run at all: what it writes and is needed after it is
-    # needed before it too.
+    # The body may not run at all: values that it writes and that are needed
+    # after it are needed before it, too.
     after = [root for root in loop.body_touched if root in self._open]
     for root in loop.summary.exposed:
       self._open.setdefault(root, loop.end)

@@ -1,10 +1,9 @@
-"""Charges what copies move within a tile.
+"""Charges for copies within a tile.
 
-Whether a copy of a root to another moves anything on a tile is known when
-storage is given out: source and destination may have become one place. What an
-exchange brings to vertices (placed tensors) is charged for what it receives
-alone: vertices read the rest where it is, unless it lies apart
-(plan/messages.py).
+Whether a copy from root to root moves anything on a tile is known once storage
+is assigned: source and destination may have been coalesced. Exchanges to placed
+tensors are only charged for what they receive: vertices read the rest in place,
+unless it is scattered (plan/messages.py).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def charge(target: Target, copied: Copied) -> None:
 def within(
   builder: Builder, module: Module, arguments: list[int], results: list[int]
 ) -> Copied:
-  """The builder's copies that move something on a tile, and the bytes that
-  each tile moves so."""
+  """The builder's copies that move something within a tile, and the bytes that
+  each tile moves."""
   tensors = builder.tensors
   aliased = {(arguments[i], results[j]) for i, j in module.aliases}
 
@@ -62,7 +61,7 @@ def within(
 
 
 def copies(steps: list[Any]) -> Iterator[schema.Copy]:
-  """The exchanges of a program, those in loops and branches included."""
+  """The exchanges of a program, including those in loops and branches."""
   for step in steps:
     if isinstance(step, schema.Copy):
       yield step

@@ -1,4 +1,4 @@
-"""`ipu.map`: what a group of element-wise operations becomes in the graph."""
+"""`ipu.map`: a fused group of element-wise operations in the graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MapProgram:
   Attributes:
     shape: the iteration space.
     code: the register program; LOAD k reads the node's input k.
-    outputs: the value that each result gets.
+    outputs: the value of each result.
   """
 
   shape: Shape
@@ -39,7 +39,7 @@ def iota(code: Code, dtype: DType, dim: int) -> int:
 
 
 def make_source(code: Code, value: Value, shape: Shape) -> int | None:
-  """A constant or an index as an instruction, if the value is one everywhere.
+  """A value as an instruction, if it is a splat constant or an index.
 
   Args:
     code: the program that gets the instruction.

@@ -34,26 +34,25 @@ Buffers = dict[int, StepBuffers]  # by the time of the step
 
 @dataclasses.dataclass(slots=True)
 class MemoryPlan:
-  """Bytes over all tiles, and the fullest tile's at its fullest moment.
+  """Bytes over all tiles, and the peak of the fullest tile.
 
-  Storage is given out before a run, so a tile takes what it needs at its own
-  fullest moment: arguments, results less aliases, temporaries and code are the
-  sum of that over all tiles.
+  Storage is assigned before a run, so a tile takes its own peak: arguments,
+  results less aliases, temporaries and code add up to that over all tiles.
 
   Attributes:
     argument_bytes, result_bytes: of the signature.
     alias_bytes: results that are written over donated arguments.
-    temporary_bytes: all else but code, exchanged copies included.
-    code: what is no data, on each tile, as far as it has room: see `_room`.
-    code_parts: all that is no data.
-    peak_tile_bytes: of the fullest tile, exchanged copies included.
+    temporary_bytes: everything else except code, including exchanged copies.
+    code: non-tensor memory of each tile, as far as it fits: see `_room`.
+    code_parts: all non-tensor memory.
+    peak_tile_bytes: of the fullest tile, including exchanged copies.
     peak_tile: its number.
-    always_bytes: of these, what is there all the time.
+    always_bytes: of these, bytes that are live all the time.
     lives: when each tensor takes SRAM.
     used: when each root is used; an argument that the caller keeps lives on.
-    buffers: what single steps take beside tensors.
-    addresses: where all that is.
-    copied: copies that move something on a tile, and the bytes on each.
+    buffers: buffers of single steps.
+    addresses: of everything.
+    copied: copies that move something within a tile, and the bytes on each.
   """
 
   argument_bytes: int
@@ -73,16 +72,16 @@ class MemoryPlan:
 
   @property
   def code_bytes(self) -> int:
-    """Over all tiles, whether there is room or not."""
+    """Over all tiles, whether it fits or not."""
     return int(self.code_parts.total.sum())
 
   @property
   def bytes_with_gaps(self) -> int:
-    """Of the tile that needs most, with the gaps between tensors."""
+    """Of the tile that needs most, including gaps between tensors."""
     return self.addresses.fullest.needed
 
   def record(self) -> schema.Memory:
-    """The program's form of it."""
+    """The plan as a record of the program."""
     return schema.Memory(
       self.argument_bytes,
       self.result_bytes,
@@ -106,7 +105,7 @@ def plan(
   Args:
     builder: with all roots allocated.
     line: the analysed steps.
-    module: says what is donated.
+    module: with its donated arguments.
     arguments, results: their roots.
   """
   tensors = builder.tensors
@@ -152,7 +151,7 @@ def plan(
     argument_bytes=argument_bytes,
     result_bytes=result_bytes,
     alias_bytes=alias_bytes,
-    # Donated arguments that nothing replaces may be gone by then.
+    # Donated arguments that nothing replaces may be dead at the peak.
     temporary_bytes=max(int((peaks - code).sum()) - signature, 0),
     code=code,
     code_parts=parts,
@@ -170,9 +169,9 @@ def plan(
 def _buffers(
   builder: Builder, line: Timeline, messages: list[StepBuffers]
 ) -> Buffers:
-  """What steps hold beside tensors, `messages` among it. No exchange writes
-  where it has yet to read: it has a buffer for what it reads of a root that it
-  writes."""
+  """Buffers of steps, including `messages`. An exchange that permutes a root in
+  place has a buffer for what it reads of it, so that no element is overwritten
+  before it is read."""
   found = {}
   for step, needed in (*builder.buffers.values(), *messages):
     share = np.zeros(builder.target.num_tiles, np.int64)
@@ -188,7 +187,7 @@ def _buffers(
 
 
 def peaks_of(builder: Builder, lives: Lives, buffers: Buffers) -> Array:
-  """What tensors and buffers take of each tile at its own fullest moment."""
+  """Bytes that tensors and buffers take of each tile at its own peak."""
   shares = Shares(builder.tensors, builder.target.num_tiles)
   return shares.peaks(_taken(shares, lives, buffers))
 
@@ -196,7 +195,7 @@ def peaks_of(builder: Builder, lives: Lives, buffers: Buffers) -> Array:
 def _taken(
   shares: Shares, lives: Lives, buffers: Buffers
 ) -> Iterator[tuple[int, list[Interval]]]:
-  """Shares, and when they are taken."""
+  """Shares, and when they are live."""
   for number, intervals in lives.items():
     yield shares.of_tensor(number), intervals
   for time, step in buffers.items():
@@ -216,7 +215,7 @@ def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
 
 
 def _joined(intervals: list[Interval]) -> list[Interval]:
-  """The same times without those that are said twice, ascending."""
+  """The same times, merged and ascending."""
   out: list[Interval] = []
   for begin, end in intervals:
     if out and begin <= out[-1][1]:
@@ -227,18 +226,18 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
 
 
 def _room(builder: Builder, parts: TileCode) -> Array:
-  """What is no data, with no more code than a tile can hold.
+  """Non-tensor memory, with no more code than a tile can hold.
 
-  Of long programs there is more: each step has code of its own here, where
-  Poplar outlines what repeats. So they are not refused; `check` warns of it.
+  Long programs have more: each step has its own code here, where Poplar
+  outlines repetitions. So they are not refused; `check` warns of it.
   """
   room = np.maximum(parts.vertices, builder.target.executable_bytes)
   return parts.state + parts.stacks + np.minimum(parts.executable, room)
 
 
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:
-  """Whether a tile needs more than its SRAM, or the code of its vertices more
-  than the part of it that can hold any."""
+  """Whether a tile needs more than its SRAM, or its vertices' code more than
+  the region that can hold code."""
   target = builder.target
   return memory.bytes_with_gaps > target.bytes_per_tile or bool(
     memory.code_parts.vertices.max(initial=0) > target.executable_bytes
@@ -248,12 +247,12 @@ def overflows(builder: Builder, memory: MemoryPlan) -> bool:
 def check(
   builder: Builder, module: Module, memory: MemoryPlan, allow: bool
 ) -> None:
-  """Raises RESOURCE_EXHAUSTED if a tile is over its SRAM, unless allowed; warns
-  of more code than there is room for."""
+  """Raises RESOURCE_EXHAUSTED if a tile exceeds its SRAM, unless allowed; warns
+  of code that exceeds its region."""
   refused = overflows(builder, memory) and not allow
   code = memory.code_parts.executable.max(initial=0)
   if refused or code > builder.target.executable_bytes:
-    from jaxlib.ipu.lower import overflow  # imports what few programs need
+    from jaxlib.ipu.lower import overflow  # few programs need its imports
 
     if refused:
       raise overflow.error(builder, module, memory)

@@ -1,8 +1,8 @@
-"""What to tell whoever's program takes more SRAM than a tile has.
+"""Errors and reports for programs that exceed a tile's SRAM.
 
-The fullest tile at its fullest moment: what is largest there by the names that
-the user gave them, and what would help, each with the bytes of the fullest
-tile that the plan says it saves.
+They show the fullest tile at its peak: the largest tensors by the user's names,
+and advice, each with the bytes of the fullest tile that it saves according to
+the plan.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from jaxlib.ipu.target import TARGETS
 _NAMED = 5  # tensors, and pieces of advice of one kind
 
 
-# What has bytes on a tile: a tensor, the buffers of a step, or by its name what
-# is no data.
+# Something with bytes on a tile: a tensor, a step (its buffers), or the name of
+# a kind of non-tensor memory.
 _What = int | str | schema.Execute | schema.Copy | schema.HostCallback
 
 
 class _Live(NamedTuple):
-  """What is on the tile at the moment, and its bytes there."""
+  """Something on the tile at the peak, and its bytes there."""
 
   bytes: int
   what: _What
 
 
 def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
-  """RESOURCE_EXHAUSTED, with all of `report` and what helps."""
+  """RESOURCE_EXHAUSTED, with `report` and advice."""
   if memory.bytes_with_gaps <= builder.target.bytes_per_tile:
     return resource_exhausted(f"out of memory: {code(builder, module, memory)}")
   advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
@@ -53,7 +53,7 @@ def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
 
 
 def code(builder: Builder, module: Module, memory: MemoryPlan) -> str:
-  """By how much a tile's code is more than it has room for."""
+  """By how much a tile's code exceeds the region for it."""
   target, parts = builder.target, memory.code_parts
   tile = int(parts.executable.argmax())
   needed, room = int(parts.executable[tile]), target.executable_bytes
@@ -64,12 +64,12 @@ def code(builder: Builder, module: Module, memory: MemoryPlan) -> str:
     f"{needed - room:,} more than the {room:,} of an {target.version} tile's "
     "SRAM that can hold code\n"
     "  What would help: loops (jax.lax.scan, jax.lax.fori_loop) instead of "
-    "code that is unrolled, fewer different operations in one program"
+    "unrolled code, fewer different operations in one program"
   )
 
 
 def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
-  """The fullest tile and its largest tensors at its fullest moment."""
+  """The fullest tile and its largest tensors at its peak."""
   target = builder.target
   limit = target.bytes_per_tile
   bare, whole = memory.peak_tile_bytes, memory.bytes_with_gaps
@@ -106,7 +106,7 @@ def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
 
 
 def addresses(builder: Builder, module: Module, memory: MemoryPlan) -> str:
-  """What has which address on the tiles that need most SRAM, and when."""
+  """Addresses on the tiles that need most SRAM, with lifetimes."""
   plan = memory.addresses
   group = plan.fullest
   tile = int(group.tiles.argmax())
@@ -130,7 +130,7 @@ def addresses(builder: Builder, module: Module, memory: MemoryPlan) -> str:
 
 
 def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
-  """What is on the fullest tile at its fullest moment, the largest first."""
+  """What is on the fullest tile at its peak, largest first."""
   changes: dict[int, int] = defaultdict(int)
   held = {}
   for number, intervals in memory.lives.items():
@@ -162,13 +162,13 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
 
 
 def _no_data(memory: MemoryPlan) -> list[_Live]:
-  """What of the fullest tile is no data, as far as it was given room."""
+  """The fullest tile's non-tensor memory, as far as it fits."""
   tile, parts = memory.peak_tile, memory.code_parts
   named = {name: int(getattr(parts, x)[tile]) for x, name in NAMES.items()}
   room = int(memory.code[tile] - parts.state[tile] - parts.stacks[tile])
   if room < parts.executable[tile]:
     named = {
-      "as much code as there is room for": room,
+      "code, as much as fits": room,
       "state of vertices": int(parts.state[tile]),
       "stacks": int(parts.stacks[tile]),
     }
@@ -176,12 +176,12 @@ def _no_data(memory: MemoryPlan) -> list[_Live]:
 
 
 def _size(live: _Live) -> tuple[int, int]:
-  """Of alike ones the youngest first."""
+  """Sort key; of equal sizes the youngest first."""
   return live.bytes, live.what if isinstance(live.what, int) else -1
 
 
 def _describe(builder: Builder, module: Module, live: _Live) -> str:
-  """In the user's words: `argument params[0]['w'] f32[3,4]`."""
+  """A description in the user's terms: `argument params[0]['w'] f32[3,4]`."""
   if isinstance(live.what, str):
     return live.what
   if not isinstance(live.what, int):
@@ -212,18 +212,18 @@ def _where(builder: Builder, location: int) -> str:
 
 
 def _type(shape: Shape, dtype: DType) -> str:
-  """As JAX's compilers write it: f32[3,4]."""
+  """The type as XLA writes it: f32[3,4]."""
   return f"{NAME[dtype]}[{','.join(map(str, shape))}]"
 
 
-# --- What would help --------------------------------------------------------
+# --- Advice -----------------------------------------------------------------
 
 
 def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
   target = builder.target
   lines = []
   if memory.peak_tile_bytes <= target.bytes_per_tile:
-    # Gaps arise among large tensors of different sizes.
+    # Gaps arise between large tensors of different sizes.
     lines.append(
       "products and convolutions in smaller blocks, which leave smaller gaps, "
       "by a lower ipu_available_memory_proportion (now "
@@ -255,7 +255,7 @@ def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
 def _donations(
   builder: Builder, module: Module, memory: MemoryPlan
 ) -> list[str]:
-  """What it saves to donate each of the user's arguments of which there is a
+  """The savings of donating each of the user's arguments for which there is a
   result of the same type."""
   arguments, _ = module.names()
   inputs, outputs = module.signature
@@ -278,7 +278,7 @@ def _donations(
       count = f" ({len(numbers)} arrays)" if len(numbers) > 1 else ""
       saved.append((saves, name, count))
   saved.sort(reverse=True)
-  # Of what `*args` and `**kwargs` take, JAX tells no other parameter's name.
+  # For `*args` and `**kwargs` JAX gives no other parameter name.
   return [
     f"donating {name}{count}, by jax.jit's donate_argnums or donate_argnames: "
     f"{saves:,} bytes"
@@ -287,15 +287,15 @@ def _donations(
 
 
 def _parameter(name: str) -> str:
-  """The parameter of the user's function that an argument is part of."""
+  """The parameter of the user's function that contains an argument."""
   return re.split(r"\W", name, maxsplit=1)[0] or name
 
 
 def _lives_if(
   builder: Builder, module: Module, memory: MemoryPlan
 ) -> dict[int, list[tuple[int, int]]]:
-  """When tensors take SRAM if the module's arguments are donated so: no longer
-  than they are used."""
+  """When tensors take SRAM with the module's donated arguments: no longer than
+  they are used."""
   lives = dict(memory.lives)
   for number in lives:
     info = builder.tensors[number]
@@ -311,9 +311,9 @@ def _lives_if(
 def _halves(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
   """What half of a batch might save.
 
-  A batch is taken to be the leading dimension of an argument which is no
-  state, that is, of which there is no result of the same type; of those, the
-  one that most of what is live there, parameters aside, has.
+  The batch is taken to be the leading dimension of an argument that is no
+  state, i.e. has no result of the same type; of those, the one that most of
+  what is live at the peak has, parameters aside.
   """
   batched: dict[int, set[int]] = defaultdict(set)
   for i, (shape, dtype) in enumerate(module.signature[0]):
@@ -338,7 +338,7 @@ def _has(
   builder: Builder, live: _Live, extent: int, arguments: set[int]
 ) -> bool:
   """Whether a tensor has the leading dimension of these arguments: one of them,
-  or what is computed, in whose copies it may be another dimension."""
+  or a computed one, in whose copies it may be another dimension."""
   if not isinstance(live.what, int):
     return False
   info = builder.tensors[live.what]

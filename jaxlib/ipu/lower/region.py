@@ -59,11 +59,11 @@ def monoid(region: Graph) -> ReduceKind | None:
 
 
 def argument_kind(region: Graph) -> ReduceKind | None:
-  """ARGMAX or ARGMIN if the region picks as JAX's arg-reductions do.
+  """ARGMAX or ARGMIN if the region selects as JAX's arg-reductions do.
 
-  Two forms are known: the larger (smaller) value wins, NaN before all, ties
-  go to the smaller index. The region's register program is compared with
-  the one that says just that.
+  Two forms are recognised: the larger (smaller) value wins, NaN before all,
+  ties go to the smaller index. The region's register program is compared with
+  the reference one.
   """
   if len(region.parameters) != 4:
     return None
@@ -102,7 +102,7 @@ def _argument_combiner(opcode: Opcode, dtypes: list[DType]) -> Combiner:
 
 
 def combiner(region: Graph) -> Combiner:
-  """Any scalar region.
+  """The register program of any scalar region.
 
   Raises:
     CompileError: the region holds an operation that is not element-wise.
@@ -117,7 +117,7 @@ def inline(code: Code, region: Graph, inputs: list[int]) -> list[int]:
   """Writes a scalar region's instructions.
 
   Args:
-    code: the program that gets them.
+    code: the program to write to.
     region: its parameters and results are scalars.
     inputs: the values of the region's parameters.
 

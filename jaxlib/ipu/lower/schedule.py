@@ -1,12 +1,12 @@
-"""Orders the steps of operations that do not depend on each other.
+"""Orders independent operations for a low SRAM peak.
 
-JAX's order is the one in which the user wrote things down: two large values may
-wait side by side for what uses either. So the operations of a graph, each with
-its steps, are also listed by what they leave behind: always the one that frees
-most, or takes least, next. Of operations that take alike, the one that goes on
-with what a result needs. The order with the lower peak is kept, the program's
-own if they are alike. What has an effect stays in order. The time is near
-linear in the number of operations and of what they touch.
+JAX keeps the order in which the user wrote things down, where two large values
+may wait for a consumer of either. So a list scheduler also orders the
+operations of a graph, each with its steps: always the one next that frees most,
+or takes least; among equal ones the one that continues towards a result. The
+order with the lower peak is kept, the program's own if they are equal.
+Operations with effects stay in order. Takes near-linear time in the number of
+operations and of the tensors that they access.
 
 A tensor counts by its bytes on its fullest tile.
 """
@@ -26,10 +26,10 @@ from jaxlib.ipu.lower.tensors import TensorInfo, is_root_itself
 from jaxlib.ipu.plan.distinct import distinct, overlapping
 from jaxlib.ipu.program import schema
 
-# An order is looked for where the program's own is this much above what no
-# order goes below. [G]
+# Other orders are tried if the program's own exceeds the lower bound of all
+# orders by this factor. [G]
 _LEAST_GAIN = 1.02
-# Up to so many tasks are listed in two ways, for the sake of compile time.
+# Up to this number of tasks, two heuristics are tried; limits compile time.
 _FEW_TASKS = 100
 
 
@@ -38,13 +38,13 @@ class Task:
   """The steps of an operation.
 
   Attributes:
-    steps: them.
-    has_effect: whether they come after all others with an effect before them.
-    reads: tensors from elsewhere that they touch.
-    made: bytes of the tensors that they make for others.
-    inner: bytes of those that they make for themselves.
-    replaced: those of `reads` whose place a result may take.
-    before, after: tasks that they must follow, and that must follow them.
+    steps: of the operation.
+    has_effect: whether they follow all earlier ones with an effect.
+    reads: tensors from elsewhere that they access.
+    made: bytes of tensors that they make for others.
+    inner: bytes of tensors that they make for themselves.
+    replaced: those of `reads` whose memory a result may take.
+    before, after: tasks that must precede and follow them.
   """
 
   steps: list[Any]
@@ -64,7 +64,7 @@ def schedule(
   freed: Collection[int],
   kept: Collection[int],
 ) -> list[Any]:
-  """The tasks' steps in an order of little SRAM.
+  """The tasks' steps in an order of low peak SRAM.
 
   Args:
     tasks: in the program's order.
@@ -88,12 +88,13 @@ def schedule(
 
 
 class _Work:
-  """Tasks and what they touch.
+  """Tasks and the tensors that they access.
 
   Attributes:
     tasks: in the program's order.
-    sizes: bytes of each tensor that comes and goes.
-    readers: the tasks that read it; one more than there are if it is kept.
+    sizes: bytes of each tensor whose lifetime depends on the order.
+    readers: the tasks that read it; the number of tasks stands for a reader
+      after all of them.
   """
 
   def __init__(
@@ -161,7 +162,7 @@ class _Work:
     return all(i in task.before for i, task in enumerate(self.tasks[1:]))
 
   def peak(self, order: list[int]) -> int:
-    """Bytes at the fullest moment of an order."""
+    """The peak bytes of an order."""
     left = {tensor: len(r) for tensor, r in self.readers.items()}
     sizes = self.sizes
     live = most = self._start
@@ -179,7 +180,7 @@ class _Work:
     return most
 
   def least(self) -> int:
-    """Bytes that no order goes below."""
+    """A lower bound of the peak of all orders."""
     end = sum(
       self.sizes[t]
       for t, r in self.readers.items()
@@ -193,8 +194,8 @@ class _Work:
     return max(self._start, end, *each)
 
   def listed(self, place: list[int], most: float) -> list[int]:
-    """What frees most, or takes least, first, in the order of `place` if they
-    are alike; what takes more than `most` counts as taking so much."""
+    """List schedule: tasks that free most, or take least, first, ties in the
+    order of `place`; tasks that take more than `most` count as that much."""
     tasks = self.tasks
     left = {tensor: len(r) for tensor, r in self.readers.items()}
     waiting = [len(task.before) for task in tasks]
@@ -211,7 +212,7 @@ class _Work:
     while ready:
       grown, _, number = heapq.heappop(ready)
       if done[number] or grown != min(grows[number], most):
-        continue  # it frees more by now, and stands elsewhere
+        continue  # it now frees more, and has another entry
       done[number] = True
       order.append(number)
       for tensor in tasks[number].reads:
@@ -231,8 +232,8 @@ class _Work:
     return order
 
   def depth_first(self) -> list[int]:
-    """The place of each task, if each result came with all that it needs; of
-    two operands the one first whose own needs exceed its size more."""
+    """The place of each task in a depth-first order; of two operands first the
+    one whose peak exceeds its size more."""
     tasks = self.tasks
     need: list[int] = []  # as if nothing were shared
     rank: list[int] = []
@@ -266,8 +267,7 @@ class _Work:
 def _tile_bytes(
   tensors: Sequence[TensorInfo], number: int, num_tiles: int
 ) -> int:
-  """What the fullest tile holds of a tensor; nothing more if it is a root
-  where it is, under another shape."""
+  """Bytes of a tensor on its fullest tile; 0 for a root under another shape."""
   info = tensors[number]
   if info.root != number:
     if is_root_itself(tensors, number):
@@ -281,8 +281,8 @@ def _tile_bytes(
 def _touched(
   steps: list[Any], tensors: Sequence[TensorInfo]
 ) -> Iterator[tuple[int, bool]]:
-  """The tensors, and roots, that steps and those in them use, one after the
-  other; whether they are written."""
+  """The tensors, and their roots, that steps and nested steps access, in order;
+  whether they are written."""
   for step in steps:
     if isinstance(step, schema.Execute | schema.HostCallback):
       for access in step.operands:
@@ -308,7 +308,7 @@ def _touched(
 
 
 def _replaced(task: Task, tensors: Sequence[TensorInfo]) -> set[int]:
-  """What a task reads index by index, or copies as a whole."""
+  """Tensors that a task reads index by index, or copies as a whole."""
   found = set()
   for step in task.steps:
     if isinstance(step, schema.Execute):

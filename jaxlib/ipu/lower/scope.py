@@ -1,4 +1,4 @@
-"""Lists of steps within each other, while a program is built."""
+"""Nested lists of steps while a program is built."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jaxlib.ipu.plan.traffic import Traffic
 
 
 class Placed(NamedTuple):
-  """A copy that an exchange has made.
+  """A copy made by an exchange.
 
   Attributes:
-    number: the placed tensor's.
-    loop: the loop, if any, before which it was made for all its iterations.
-    whole: whether what stays on its tile was copied if vertices could not load
-      it as vectors, or they can; else it serves those alone that read elements
-      apart.
+    number: of the placed tensor.
+    loop: the loop, if any, before which it was made for all iterations.
+    whole: whether vertices can load it as vectors, copying what stays on its
+      tile if needed; otherwise only vertices that read single elements can use
+      it.
   """
 
   number: int
@@ -32,14 +32,14 @@ class Scope:
   """A list of steps: the program's, a loop's body or condition, a branch.
 
   Attributes:
-    trips: how often it runs for each run of the list around it, as far as that
-      is known; 0 for a branch, which may not run.
-    first: the number of the first tensor that is made in it.
+    trips: how often it runs for each run of the enclosing list, if known; 0 for
+      a branch, which may not run.
+    first: the number of the first tensor made in it.
     carried: roots from outside that it writes.
     steps: so far.
-    placed: the copies that were made in it, or before it for a loop; by root,
+    placed: copies made in it, or hoisted before it if it is a loop; by root,
       view and mapping.
-    moves, traffic: exchanges that are made once, before the list.
+    moves, traffic: hoisted exchanges, made once before the list.
   """
 
   trips: int
@@ -53,5 +53,5 @@ class Scope:
   traffic: list[Traffic] = dataclasses.field(default_factory=list)
 
   def keeps(self, root: int) -> bool:
-    """Whether a root holds the same before this list and all through it."""
+    """Whether a root is invariant in this list."""
     return root < self.first and root not in self.carried

@@ -1,4 +1,4 @@
-"""What each tile holds of tensors: bytes by tile, each distinct row once."""
+"""Bytes of tensors on each tile; each distinct row is stored once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MASK = (1 << _BITS) - 1
 
 @functools.lru_cache(maxsize=4096)
 def bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
-  """What each tile holds of elements of so many bytes under a mapping."""
+  """Bytes of each tile for a mapping and element size."""
   return layout.elements(np.arange(num_tiles)) * item_bytes
 
 
 def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
-  """What each tile holds of a tensor; windows that overlap share elements."""
+  """Bytes of a tensor on each tile; overlapping windows share elements."""
   if overlapping(info.shape, info.strides):
     held = distinct(info.layout, info.shape, info.strides, num_tiles)
     return held * SIZE[info.dtype]
@@ -34,7 +34,7 @@ def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
 
 
 class Shares:
-  """Shares by their numbers.
+  """Shares by number.
 
   Tensors of one mapping and element size have one number.
   """
@@ -44,7 +44,7 @@ class Shares:
     self._tiles = num_tiles
     self._rows: list[Array] = []
     self._most: list[int] = []
-    # By the identity of the mapping or the row, which are kept.
+    # By the identity of the mapping or row, which are kept alive.
     self._mappings: dict[tuple[int, int], int] = {}
     self._numbers: dict[int, int] = {}
 
@@ -77,7 +77,7 @@ class Shares:
     return self._rows[number]
 
   def most(self) -> list[int]:
-    """What each share takes of a tile at most."""
+    """The maximum of each share over tiles."""
     return self._most
 
   def equal(self, one: int, other: int) -> bool:
@@ -88,7 +88,7 @@ class Shares:
     )
 
   def on(self, tile: int) -> list[int]:
-    """What each share takes of a tile."""
+    """The bytes of each share on one tile."""
     return [int(row[tile]) for row in self._rows]
 
   def rows(self) -> Array:
@@ -96,10 +96,10 @@ class Shares:
     return np.stack(self._rows)
 
   def peaks(self, live: Iterable[tuple[int, Iterable[Interval]]]) -> Array:
-    """What shares take of each tile at its own fullest moment.
+    """Peak bytes of each tile.
 
     Args:
-      live: shares, and when they are taken: closed intervals.
+      live: shares, and when they are live: closed intervals.
     """
     changes: dict[int, int] = defaultdict(int)  # by time and share
     for number, intervals in live:

@@ -1,10 +1,10 @@
-"""Binds a program's arguments and results to roots, while it is lowered.
+"""Binds a program's arguments and results to roots during lowering.
 
 Arrays live on the device between programs, in the layout that
-`Builder.default_layout` gives their shape and type, unless consumer_layouts.py
-has found a better one: so a result of one program is mostly an argument of the
-next without moving. What crosses the host link does so when it is put on the
-device or read from it, in no program's time.
+`Builder.default_layout` gives their shape and type unless consumer_layouts.py
+finds a better one: so a result of one program is usually an argument of the
+next without moving. Transfers over the host link happen when an array is put on
+the device or read from it, outside of any program's time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from jaxlib.ipu.program import schema
 
 
 def bind_arguments(builder: Builder, module: Module) -> list[int]:
-  """A root for each argument, to which that of an array in the host's memory
-  streams."""
+  """Makes a root for each argument; arrays in the host's memory are streamed to
+  theirs."""
   roots = []
   if builder.choices.layouts:
     builder.used.layouts = consumer_layouts.for_arguments(
@@ -51,7 +51,7 @@ def bind_arguments(builder: Builder, module: Module) -> list[int]:
 
 def _memory_order(placement: Placement, rank: int) -> tuple[int, ...]:
   """Dimensions from the outermost in memory; that of a complex number's parts,
-  of which the caller does not know, stays the innermost."""
+  which is hidden from the caller, stays innermost."""
   order = placement.minor_to_major[::-1]
   return (*order, *range(len(order), rank))
 
@@ -59,8 +59,8 @@ def _memory_order(placement: Placement, rank: int) -> tuple[int, ...]:
 def _stream(
   builder: Builder, module: Module, roots: list[int], to_device: bool
 ) -> None:
-  """One stream of all arrays in the host's memory; the first one pays for its
-  begin and its end."""
+  """Streams all arrays in the host's memory at once; the first one is charged
+  for the stream's begin and end."""
   target = builder.target
   begun = False
   for (is_result, i), placement in module.placements.items():
@@ -80,8 +80,8 @@ def _stream(
 def bind_results(
   builder: Builder, module: Module, views: list[View]
 ) -> list[int]:
-  """Makes each result a root of the result space, where arrays live, by a copy
-  if it must be."""
+  """Makes each result a root of the result space in its default layout, by a
+  copy if needed."""
   roots: list[int] = []
   copies = []
   replaced = {j: i for i, j in module.aliases}
@@ -111,7 +111,7 @@ def bind_results(
 
 
 def _has_mapping(info: TensorInfo, mapping: Layout) -> bool:
-  """Whether each tile has what it has of an array under a mapping."""
+  """Whether each tile has exactly its part of an array under a mapping."""
   if info.layout == mapping:
     return True
   strides = dense_strides(info.shape)

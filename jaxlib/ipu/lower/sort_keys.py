@@ -1,4 +1,4 @@
-"""What a sort's comparator compares, if it is a plain order of keys."""
+"""Recognises comparators of sorts that are a plain order of keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jaxlib.ipu.program.isa import Opcode
 def sort_keys(region: Graph) -> list[schema.SortKey] | None:
   """The keys of a comparator, the most significant first.
 
-  Known are comparisons by LT or GT of two elements of one operand, of any
-  type and as JAX makes floats comparable (-0 is 0, all NaN are one), and
+  Recognised are comparisons by LT or GT of two elements of one operand, of any
+  type and as JAX makes floats comparable (-0 equals 0, all NaNs are equal), and
   their lexicographic combinations: first or (equal and rest).
 
   Returns:
@@ -52,7 +52,7 @@ def _less(region: Graph, value: Value) -> list[schema.SortKey] | None:
 
 
 def _is_equality(value: Value, less: Node) -> bool:
-  """Whether a value compares the same things as `less`, for equality."""
+  """Whether a value compares the operands of `less` for equality."""
   node = value.node
   return (
     node is not None
@@ -80,7 +80,7 @@ def _key(region: Graph, node: Node) -> schema.SortKey | None:
   dtype = region.parameters[a.parameter].dtype
   if b != a._replace(parameter=a.parameter ^ 1) or dtype not in KEY_DTYPES:
     return None
-  # Without a total order, equal zeros are equal, and no order is asked of NaN.
+  # Without a total order, zeros are equal, and NaN may be ordered anywhere.
   partial = dtype in FLOATS and not node.attributes.total_order
   return schema.SortKey(
     operand,
@@ -134,7 +134,7 @@ def _chosen(
 
 
 def _scalar(value: Value) -> np.ndarray | None:
-  """A constant, as float64 if it is a float: NumPy knows no signs of others."""
+  """A constant scalar; floats as float64, whose signs NumPy supports."""
   node = value.node
   if node is None or node.op != "stablehlo.constant" or value.shape != ():
     return None

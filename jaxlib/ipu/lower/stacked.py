@@ -1,10 +1,10 @@
-"""Where a loop keeps an array of which each iteration writes a slice.
+"""Layouts of loop-carried arrays of which each iteration writes a slice.
 
-What `scan` stacks up: if an array's sliced dimensions are whole on each tile,
-and it is cut along the others (as popops' `createSliceableTensor` makes them),
-a slice is spread over all tiles that hold any of the array, and each writes its
-own part. In any other mapping tiles that share a slice's place receive all of
-it, for only at run time they know whose it is.
+`scan` stacks its outputs in this way. If an array's sliced dimensions are whole
+on each tile, and it is cut along the others (as popops' `createSliceableTensor`
+does), a slice is distributed over all tiles that hold any of the array, and
+each writes its own part. In any other mapping the tiles that share a slice's
+place all receive it, as its owner is only known at run time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from jaxlib.ipu.program import schema
 _SLICE = "stablehlo.dynamic_slice"
 _UPDATE = "stablehlo.dynamic_update_slice"
 
-# The fullest tile may hold so many times what an even share is, or so many
-# bytes. [G]
+# The fullest tile may hold this multiple of an even share, or this many bytes.
+# [G]
 _MOST_UNEVEN, _FEW_BYTES = 2, 4096
 
 
@@ -42,17 +42,17 @@ def stacked(
   layout: Layout,
   trips: int,
 ) -> Layout:
-  """The mapping of a value that a loop carries: `layout`, or one in which the
+  """The mapping of a loop-carried value: `layout`, or one in which the
   dimensions that iterations slice are whole, if over all of them that saves
-  more than it takes to get there and back.
+  more than it takes to convert there and back.
 
   Args:
     builder: of the program.
     body: the loop's.
     index: of the value among the body's parameters.
-    used: who uses what in the body.
-    layout: where it would be.
-    trips: how many iterations there are.
+    used: users of values in the body.
+    layout: its mapping before the loop.
+    trips: number of iterations.
   """
   value = body.parameters[index]
   if trips < LEAST_TRIPS or not builder.choices.hoists:
@@ -80,9 +80,9 @@ def stacked(
 def _slices(
   body: Graph, index: int, used: Users
 ) -> tuple[list[Value], set[int]]:
-  """What iterations write into a value, and the dimensions in which that, or
-  what they read, is less than the value; nothing if they do anything else
-  with it."""
+  """The updates that iterations write into a value, and the dimensions in which
+  these, or slices that they read, are smaller than the value; empty if it has
+  any other use."""
   value = body.parameters[index]
   updates: list[Value] = []
   sliced: set[int] = set()
@@ -104,14 +104,14 @@ def _slices(
     if following is None:
       return [], set()
     (value,) = following.results
-  # The next iteration is all that reads the last.
+  # Only the next iteration may read the last one.
   return (updates, sliced) if len(used[id(value)]) == 1 else ([], set())
 
 
 def _whole(
   builder: Builder, value: Value, sliced: set[int], smallest: int
 ) -> Layout:
-  """The sliced dimensions whole, a slice spread over tiles."""
+  """The mapping with whole sliced dimensions, a slice being distributed."""
   shape = value.shape
   one = tuple(1 if d in sliced else n for d, n in enumerate(shape))
   spreading = default_layout(builder.target, one, SIZE[value.dtype], smallest)
@@ -128,7 +128,7 @@ def _whole(
 def _each(
   builder: Builder, value: Value, updates: list[Value], mapping: Layout
 ) -> float:
-  """Cycles of an iteration's updates, where the value is."""
+  """Cycles of an iteration's updates under a mapping of the value."""
   target, item = builder.target, SIZE[value.dtype]
   total = 0.0
   for update in updates:

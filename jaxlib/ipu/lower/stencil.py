@@ -1,5 +1,5 @@
-"""Boxes for what a loop reads shifted: elements meet their neighbours in all
-directions, so a tile's own should have little surface."""
+"""Box layouts of stencils in loops: elements meet their neighbours in all
+directions, so a tile's block should have little surface."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.messages import move
 
 _SLICE = "stablehlo.slice"
-# What works as well in one mapping as in another.
+# Operations that work equally well in either mapping.
 _INDIFFERENT = (MAP, "ipu.update_slice", "stablehlo.concatenate")
 
 
 def boxes(
   builder: Builder, value: Value, used: Users, layout: Layout, trips: int
 ) -> Layout:
-  """The mapping of a value that a loop carries: its own, or boxes, if over all
-  iterations they save more than it takes to get there and back.
+  """The mapping of a loop-carried value: its own, or boxes, if over all
+  iterations they save more than it takes to convert there and back.
 
   Args:
     builder: of the program.
     value: a parameter of the loop's body.
-    used: who uses what in that body.
-    layout: where it is before the loop.
-    trips: how many iterations there are.
+    used: users of values in that body.
+    layout: its mapping before the loop.
+    trips: number of iterations.
   """
   found = blocks(builder.target, value.shape)
   if (
@@ -61,7 +61,7 @@ def boxes(
   item = SIZE[value.dtype]
 
   def each(mapping: Layout) -> float:
-    """Cycles to bring all views to those who use them."""
+    """Cycles of moving all views to their users."""
     root = TensorInfo(value.dtype, value.shape, mapping, 0, 0, strides)
     moves = []
     for view in views:

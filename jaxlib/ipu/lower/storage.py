@@ -1,4 +1,4 @@
-"""Gives out storage: donated memory first, then the arena."""
+"""Assigns storage: donated memory first, then the arena."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def place_storage(
   """Allocates; returns the timeline and the arena's bytes.
 
   A result that may be written over a donated argument must not be written
-  while the argument is still read: then it is made in the arena and copied
-  at the end, when all arguments are dead.
+  while the argument is still read: then it is made in the arena and copied at
+  the end, when all arguments are dead.
   """
   aliases = {results[j]: arguments[i] for i, j in module.aliases}
   line, reserved = _analysed(builder, results, aliases)
@@ -45,11 +45,11 @@ def place_storage(
 def _analysed(
   builder: Builder, results: list[int], aliases: dict[int, int]
 ) -> tuple[Timeline, dict[int, list[Interval]]]:
-  """When roots are live, and for each result root that a donated argument's
-  memory may become (`aliases`), when that memory still holds the argument.
+  """When roots are live, and for each result root that may take a donated
+  argument's memory (`aliases`), when that memory still holds the argument.
 
-  A copy reads its sources until it is done: only the copy of an argument to
-  its own result, which moves nothing, may write while it reads.
+  A copy reads its sources until it is done: only the copy of an argument to its
+  own result, which moves nothing, may write while it reads.
   """
   line = Timeline(builder.steps, builder.tensors)
   line.analyse(results)

@@ -1,4 +1,4 @@
-"""The tensors of a program, and where values and steps are."""
+"""The tensors of a program, and the views of values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TensorInfo:
 
 
 def is_root_itself(tensors: Sequence[TensorInfo], number: int) -> bool:
-  """Whether a tensor is its root, maybe under another shape, where that is."""
+  """Whether a tensor is a view of all of its root, in the same mapping."""
   placed = tensors[number]
   root = tensors[placed.root]
   return (
@@ -62,9 +62,9 @@ class Tensors:
     tensors: all tensors, by number.
     layouts: the tile mappings in use, with their numbers.
     constants: the bytes of constant roots.
-    locations: where steps come from, with their numbers; the keys are the
-      fields of `schema.Location`.
-    location: the number of the location that new steps and tensors get.
+    locations: of steps, with their numbers; the keys are the fields of
+      `schema.Location`.
+    location: the number of the location of new steps and tensors.
   """
 
   def __init__(self, target: Target) -> None:
@@ -79,21 +79,21 @@ class Tensors:
     self.location = self._intern(UNKNOWN)
 
   def view(self, value: Value) -> View:
-    """Where a value is."""
+    """The view of a value."""
     return self._values[id(value)]
 
   def define(self, value: Value, view: View) -> None:
-    """Says where a value is."""
+    """Defines the view of a value."""
     self._values[id(value)] = view
-    self._keep.append(value)  # an id is only unique while its owner lives
+    self._keep.append(value)  # keeps its id unique
 
   def root_view(self, root: int) -> View:
-    """The whole of a root."""
+    """A view of a whole root."""
     t = self.tensors[root]
     return View(root, 0, dense_strides(t.shape), t.shape, t.dtype)
 
   def default_layout(self, shape: Shape, dtype: DType) -> Layout:
-    """Where a tensor goes that has no better place (plan/default_layout.py)."""
+    """The default layout of a tensor (plan/default_layout.py)."""
     return default_layout(self.target, shape, SIZE[dtype])
 
   def new_root(
@@ -121,7 +121,7 @@ class Tensors:
     return root
 
   def constant(self, array: np.ndarray, dtype: DType) -> View:
-    """A constant; a splat is kept as one element."""
+    """A constant; a splat is stored as one element."""
     splat = array.size > 0 and not any(array.strides)
     data = np.ascontiguousarray(array.flat[0] if splat else array)
     raw = data.tobytes()
@@ -152,7 +152,7 @@ class Tensors:
     return self.layouts.setdefault(layout, len(self.layouts))
 
   def locate(self, node: Node) -> None:
-    """From here on steps and tensors come from this node."""
+    """Sets the location of new steps and tensors to this node's."""
     if node.location is not None:
       self.location = self._intern(resolve(node.location, node.op))
 

@@ -1,10 +1,10 @@
-"""What of each tile's SRAM is no data: code, vertices, stacks, packet headers.
+"""Non-tensor memory of each tile: code, vertex state, stacks, packet headers.
 
-All of it is there for the whole run, each step's once, however often a loop
+All of it is there for the whole run, once for each step, however often a loop
 repeats it. A tile has the code of the exchanges in which it sends or receives
 (plan/messages.py) and of its own vertices. It takes part in all
-synchronisations, so where others exchange it has the words that wait for them,
-and loops around them.
+synchronisations, so for exchanges of other tiles it has the words that wait for
+them, and loops around them.
 
 Words of control code are those that ipu-stack's code generator emits for the
 supervisor of a tile (crates/ipu-target/src/emit.rs) [S], one instruction each.
@@ -42,18 +42,18 @@ _VERTICES = 3
 _ENTRY = 8
 # A loop: its frame, its count, the count's decrement, test and jump [S].
 _LOOP = 10
-# A decision after the word that it depends on has come: load, branch, jump [D].
+# A decision after the word that it depends on arrived: load, branch, jump [D].
 _DECISION = 4
 # A copy on a tile: two addresses, the length, the call [S].
 _COPY = 4
 # A host phase: packets, their table, the row's address, the call [S].
 _HOST = 4
 # Of a host stream's row: the mux, the synchronisations and the return; counts
-# and the closing request. For each packet from the host its request, for each
-# to it a header, a payload and a delay (exchange.rs) [S].
+# and the closing request. For each packet from the host a request, for each one
+# to the host a header, a payload and a delay (exchange.rs) [S].
 _HOST_ROW, _FROM_HOST, _TO_HOST = 12, 1, 3
 _PACKET_HEADER = 8  # bytes, on the tile (exchange.rs) [S]
-# What comes from the host arrives in a window at a fixed address (memory.rs,
+# Data from the host arrives in a window at a fixed address (memory.rs,
 # exchange.rs) [S], and is copied to its place.
 _HOST_WINDOW = 16 * 1024
 
@@ -61,7 +61,7 @@ _HOST_WINDOW = 16 * 1024
 # of a tile in the memory report that Graphcore's guide to TensorFlow shows [S];
 # PopART and PopLibs' tools ask for 512 too.
 _WORKER_STACK, _SUPERVISOR_STACK = 512, 96
-# Code of the copies on a tile, as of a typical codelet [G].
+# Code of the copies on a tile, as large as a typical codelet's [G].
 _COPIES = 512
 
 
@@ -87,16 +87,16 @@ class TileCode:
 
   @functools.cached_property
   def total(self) -> Array:
-    """All of it."""
+    """The sum of all parts."""
     return self.executable + self.state + self.stacks
 
   @functools.cached_property
   def executable(self) -> Array:
-    """What has to lie where instructions are fetched."""
+    """The parts that have to be in executable memory."""
     return self.vertices + self.exchange + self.control + self.host
 
 
-# How each part is called in errors and reports.
+# Names of the parts in errors and reports.
 NAMES = {
   "vertices": "code of vertices",
   "state": "state of vertices",
@@ -110,11 +110,11 @@ NAMES = {
 def tile_code(
   builder: Builder, copied: Iterable[npt.NDArray[np.int64]] = ()
 ) -> tuple[TileCode, list[StepBuffers]]:
-  """All of it, and what exchanges need for messages while they happen.
+  """All non-tensor memory, and the message buffers of exchanges.
 
   Args:
     builder: with all steps.
-    copied: bytes that each tile copies to another place of its own, of each
+    copied: bytes that each tile copies to another place of its own, for each
       copy.
   """
   count = _Count(builder)
@@ -130,15 +130,15 @@ def _active(layout: Layout, num_tiles: int) -> npt.NDArray[np.bool_]:
 
 
 class _Part(NamedTuple):
-  """Of a list of steps: the partitions of its compute sets, and whether all
-  tiles take part."""
+  """A list of steps: the partitions of its compute sets, and whether all tiles
+  take part."""
 
   partitions: set[int]
   everywhere: bool
 
 
 class _Count:
-  """What has been counted; words by partition, or over all tiles."""
+  """Running counts; words by partition, or over all tiles."""
 
   def __init__(self, builder: Builder) -> None:
     tiles = builder.target.num_tiles
@@ -185,7 +185,7 @@ class _Count:
     self._users[code].add(p)
     self._sizes[code] = codelet.code_bytes(step.fields)
     if codelet.one_order and id(step) in self._builder.buffers:
-      # What lies in another order is copied (plan/orders.py).
+      # Operands in another order are copied (plan/orders.py).
       self.copies(self._builder.buffers[id(step)].bytes > 0)
     _, epilogue = self._builder.epilogues.get(id(step), (step, None))
     if epilogue is None:
@@ -240,7 +240,7 @@ class _Count:
     return True
 
   def copies(self, where: npt.NDArray[np.bool_]) -> None:
-    """A copy within each of some tiles."""
+    """Counts a copy within each of some tiles."""
     self._own[: len(where)] += _COPY * where
     self._copying[: len(where)] |= where
 
@@ -296,7 +296,7 @@ class _Count:
       self.buffers.append(StepBuffers(step, window))
 
   def finish(self) -> TileCode:
-    """Bytes of each tile."""
+    """The bytes of each tile."""
     exchange = (self._exchange + ROW * self._rows) * WORD
     control = self._own + self._all + (_EXCHANGE - _WAIT) * self._rows
     state, vertices = (np.zeros(self._tiles, np.int64) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What a whole program costs: the figures of `compiled.cost_analysis()`."""
+"""The cost of a whole program: the figures of `compiled.cost_analysis()`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
-# What each key of `compiled.cost_analysis()` means. Keys without "ipu" are
+# The meaning of each key of `compiled.cost_analysis()`. Keys without "ipu" are
 # XLA's own.
 KEYS: dict[str, str] = {
   "flops": "arithmetic operations of one run, over all tiles",
@@ -88,7 +88,7 @@ class Totals:
   """Sums over the steps of one run.
 
   A loop whose trip count is only known at run time counts as one iteration, as
-  XLA's own analysis has it; a branch as the costliest one.
+  in XLA's own analysis; a branch as the costliest one.
   """
 
   cycles: float = 0.0
@@ -106,7 +106,7 @@ class Totals:
   host_calls: float = 0.0
 
   def add(self, other: Totals, times: float = 1.0) -> None:
-    """Adds `times` the other's figures."""
+    """Adds the other's figures, `times` times."""
     for field in dataclasses.fields(Totals):
       value = getattr(self, field.name) + times * getattr(other, field.name)
       setattr(self, field.name, value)

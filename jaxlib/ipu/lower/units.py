@@ -1,10 +1,10 @@
-"""Which tensors are one place in the SRAM of tiles.
+"""Groups tensors that share one address in the SRAM of tiles.
 
-Tensors that are never there at once and have the same share of each tile can
-have one address, and some must, or a copy that is charged nothing would move
-something: those that copies join (`allocate.py`), and donated arguments with
-the results that replace them. An element-wise result takes the place of an
-operand that dies with it.
+Tensors that are never live at once and have the same share of each tile can
+have one address. Some must, or a copy that is charged nothing would move
+something: those that coalesced copies join (`allocate.py`), and donated
+arguments with the results that replace them. An element-wise result takes the
+place of an operand that dies with it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from jaxlib.ipu.lower.tensors import TensorInfo
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Unit:
-  """What has one address on a tile.
+  """Tensors with one address on a tile.
 
   Attributes:
-    tensors: their numbers; none are a step's buffers.
-    intervals: when it is there: closed, ascending.
+    tensors: their numbers; none for a step's buffers.
+    intervals: when it is live: closed, ascending.
     share: the number of its bytes on each tile (`shares.py`).
     wide: whether loads of 128 bits may read it.
   """
@@ -36,12 +36,12 @@ class Unit:
   wide: bool = False
 
   def always(self, end: int) -> bool:
-    """Whether it is there all the time of a run that is over then."""
+    """Whether it is live throughout a run that ends at `end`."""
     begin, last = self.intervals[0]
     return begin <= 0 and last >= end
 
   def join(self, other: Unit) -> None:
-    """Takes another one in."""
+    """Merges another unit into this one."""
     self.tensors += other.tensors
     self.intervals = union(self.intervals, other.intervals)
     self.wide |= other.wide
@@ -55,13 +55,13 @@ def units(
   aliased: Iterable[tuple[int, int]],
   wide: Iterable[int],
 ) -> list[Unit]:
-  """The tensors in SRAM by their places.
+  """Groups the tensors in SRAM into units.
 
   Args:
-    tensors: all, with the storage that `allocate` gave them.
+    tensors: all, with the storage assigned by `allocate`.
     line: the analysed steps.
     lives: when each tensor takes SRAM.
-    shares: what they take of each tile.
+    shares: their bytes on each tile.
     aliased: donated arguments and the results that replace them.
     wide: tensors that loads of 128 bits may read.
   """
@@ -73,7 +73,7 @@ def units(
       one is other or one.joined == other.joined
     )
 
-  # A placed tensor that is its root has no life of its own.
+  # A placed tensor that is its root has no lifetime of its own.
   read = {n if n in lives else tensors[n].root for n in wide}
   found = {
     n: Unit([n], list(live), shares.of_tensor(n), n in read)
@@ -98,7 +98,7 @@ def units(
       for number in b.tensors:
         found[number] = a
   places = sorted({id(u): u for u in found.values()}.values(), key=_begin)
-  # A copy has read its source when its destination is written, and no sooner.
+  # A copy has read its source only when its destination is written.
   times = {event.time for event in line.events if not event.copies}
   return _replaced(places, alike, times)
 
@@ -112,9 +112,9 @@ def _replaced(
 ) -> list[Unit]:
   """Joins results with operands that die as they are written.
 
-  What a compute set is done with before it writes ends at its time, which is
-  even; its results begin at the odd one after it. Whatever else they are, they
-  must not overlap: vertices would overwrite what others have yet to read.
+  An operand that a compute set has read before it writes ends at its time,
+  which is even; its results begin at the next, odd one. Any other pair must not
+  overlap: vertices would overwrite elements that others have yet to read.
   """
   out = []
   ending: dict[int, list[Unit]] = defaultdict(list)

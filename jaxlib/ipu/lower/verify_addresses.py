@@ -1,8 +1,9 @@
-"""Checks the addresses of `addresses.py`, by what each tensor takes and when.
+"""Checks the addresses of `addresses.py` against the tensors' bytes and
+lifetimes.
 
-Of units it believes nothing: tensors that have common bytes of a tile are never
-there at once, and where one replaces another as it is read, it is in the very
-same place.
+Does not rely on units: tensors that share bytes of a tile are never live at
+once, and a tensor that replaces another as it is read has the same address and
+size.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.lower.shares import Shares
 from jaxlib.ipu.plan.layout import Array
 
-# Begin and end in time, address and end, what.
+# First and last time, begin and end address, name.
 _Piece = tuple[int, int, int, int, str]
 
 
 class InvalidAddresses(Exception):
-  """What is wrong with addresses, and on which tile."""
+  """Invalid addresses; names the tile."""
 
 
 def verify(builder: Builder, memory: MemoryPlan) -> None:
@@ -32,10 +33,10 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
 
   Args:
     builder: with the tensors, and those of them that have to be interleaved.
-    memory: their lives and their addresses.
+    memory: their lifetimes and addresses.
 
   Raises:
-    InvalidAddresses: names the first that is wrong.
+    InvalidAddresses: names the first defect.
   """
   groups = memory.addresses.groups
   together = np.stack([g.tiles for g in groups]).sum(0)
@@ -70,8 +71,8 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
 
 
 def _copied(builder: Builder, pieces: dict[str, _Piece], tile: int) -> None:
-  """A copy's source is there until its destination is written, unless both are
-  one place and nothing moves."""
+  """Checks that a copy's source is live until its destination is written,
+  unless they are coalesced and nothing moves."""
   for step in copies(builder.steps):
     for move in step.moves:
       source = pieces.get(f"tensor {move.source}")
@@ -91,8 +92,8 @@ def _copied(builder: Builder, pieces: dict[str, _Piece], tile: int) -> None:
 
 
 def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:
-  """What is in the SRAM of a group's tiles, each with the most bytes that one
-  of them has of it."""
+  """The tensors and buffers on a group's tiles, each with the most bytes that
+  one of them has of it."""
 
   def most(row: Array) -> int:
     return int(row[group.tiles].max())
@@ -124,10 +125,10 @@ def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:
 
 
 def _apart(pieces: list[_Piece], tile: int) -> None:
-  """Sweeps over time; what is there at once must not overlap.
+  """Sweeps over time; pieces that are live at once must not overlap.
 
-  What is read by the step of an even time, and no later, is there until the
-  step has written, but for a result in the very same place.
+  A piece whose last read is at an even time is live until that step has
+  written, except for a result in the very same place.
   """
   lows: list[int] = []
   there: list[_Piece] = []

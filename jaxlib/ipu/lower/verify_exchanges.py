@@ -1,4 +1,4 @@
-"""Counts what exchanges move, element by element, and holds closed forms to it.
+"""Counts what exchanges move, element by element, and checks closed forms.
 
 What a tile receives and sends (plan/traffic.py), and in how many pieces and
 stretches from how many tiles (plan/messages.py), is charged by closed forms,
@@ -25,26 +25,26 @@ from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.program.tile_memory import strided
 
-# Elements of the moves that are counted. Larger ones take too long.
+# Maximum elements of a move that is counted; larger ones take too long.
 _LARGEST = 1 << 15
 
 
 class InvalidExchange(Exception):
-  """What was charged for less than it is."""
+  """An exchange that is charged too little."""
 
 
 class Counted(NamedTuple):
-  """What a move is; all but the first two of the tile that has most.
+  """Counts of a move; all but the first two of the fullest tile.
 
   Attributes:
     received, sent: elements, by tile.
     pieces: that arrive, contiguous in the memories of both tiles.
     partners: tiles that they come from.
-    leaving_pieces: the same of what leaves. What several tiles listen to is
-      one.
+    leaving_pieces: the same of what leaves. A piece that several tiles listen
+      to counts once.
     arriving, leaving: stretches, whose elements come from, or go to, the same
       tiles.
-    even: whether stretches that arrive begin and end where words do.
+    even: whether stretches that arrive begin and end at words.
   """
 
   received: Array
@@ -102,8 +102,8 @@ def _verify(
     return
   leaving, arriving, even = stretched(both, *move[:-1])
   bounds = [("partners", both.end.partners, found.partners)]
-  # What goes to several places of a tile may come once, and be there as in its
-  # root.
+  # Elements needed in several places of a tile may arrive once, laid out as in
+  # their root.
   steps = [s for n, s in zip(shape, source.strides) if n > 1]
   alone = all(steps) and not overlapping(shape, source.strides)
   if alone:
@@ -127,11 +127,11 @@ def counted(
   grain: int,
   once: bool = True,
 ) -> Counted:
-  """A move, element by element.
+  """Counts a move element by element.
 
   Args:
-    source, destination, shape, once: as of `traffic.traffic`. What a tile needs
-      in several places comes to the first of them, if it comes once.
+    source, destination, shape, once: see `traffic.traffic`. An element that a
+      tile needs in several places goes to the first of them, if it comes once.
     grain: elements of a word.
   """
   begin = strided(source.offset, shape, source.strides).reshape(-1)
@@ -173,13 +173,14 @@ def counted(
 
 def _leaving(sender: Array, at: Array, tile: Array, shift: Array) -> int:
   """Intervals of the fullest sender's memory whose elements go to the same
-  tiles, each by so many places."""
+  tiles, each shifted by a constant."""
   found = np.unique(np.stack((sender, at, tile, shift)), axis=1)
   sender, at, *goes = found
   new = np.append(True, (sender[1:] != sender[:-1]) | (at[1:] != at[:-1]))
   starts = np.flatnonzero(new)
   count = np.diff(starts, append=len(at))
-  # Where two elements go to as many places, these are as far apart.
+  # Offset from an element's destinations to the next element's, if both have
+  # equally many.
   group = np.cumsum(new) - 1
   there = np.minimum(np.arange(len(at)) + count[group], len(at) - 1)
   other = np.any([x != x[there] for x in goes], 0)
@@ -190,18 +191,18 @@ def _leaving(sender: Array, at: Array, tile: Array, shift: Array) -> int:
 
 
 def _follow(tile: Array, at: Array) -> npt.NDArray[np.bool_]:
-  """Which places are behind the ones before them."""
+  """Which places follow the ones before them."""
   return (tile[1:] == tile[:-1]) & (at[1:] == at[:-1] + 1)
 
 
 def _most(tiles: Array) -> int:
-  """How often the tile is there that is there most."""
+  """The count of the most frequent tile."""
   return int(np.bincount(tiles).max())
 
 
 def _places(layout: Layout, elements: Array) -> tuple[Array, Array]:
-  """The tile that has each element, of replicas the first, and where in its
-  memory."""
+  """The tile of each element (of replicas the first), and its place in the
+  tile's memory."""
   tile = np.full_like(elements, layout.base)
   at = np.zeros_like(elements)
   unit = layout.num_elements

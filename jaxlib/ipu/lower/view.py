@@ -1,7 +1,7 @@
 """Views: a value as strides over a root tensor.
 
 Slices, transposes, reshapes, reversals and broadcasts only change the view;
-nothing moves until a compute set needs the elements somewhere else.
+nothing moves until a compute set needs the elements on other tiles.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class View(NamedTuple):
     return math.prod(self.shape)
 
   def is_dense(self) -> bool:
-    """Whether it walks consecutive elements in row-major order."""
+    """Whether it accesses consecutive elements in row-major order."""
     step = 1
     for extent, stride in zip(reversed(self.shape), reversed(self.strides)):
       if extent != 1:
@@ -94,7 +94,7 @@ class View(NamedTuple):
     """All windows along some dimensions, which may overlap.
 
     Dimension d becomes the window's place, `steps` indices from one to the
-    next; a new dimension for each of `dimensions`, behind all others, is the
+    next; a new dimension for each of `dimensions`, after all others, is the
     place in the window, `dilations` indices from one to the next.
     """
     shape, strides = list(self.shape), list(self.strides)
@@ -106,10 +106,10 @@ class View(NamedTuple):
     return self._replace(shape=tuple(shape), strides=tuple(strides))
 
   def reshape(self, shape: Shape) -> View | None:
-    """The same elements in another shape; None if no strides say it."""
+    """The same elements in another shape; None if that is not strided."""
     if math.prod(shape) == 0:
       return self._replace(shape=shape, strides=dense_strides(shape))
-    # Runs of dimensions that step through memory evenly, innermost last.
+    # Runs of dimensions with a common stride, innermost last.
     runs: list[list[int]] = []
     for extent, stride in zip(self.shape, self.strides):
       if extent == 1:
@@ -136,7 +136,7 @@ class View(NamedTuple):
 
 
 def positions(extent: int, size: int, step: int, dilation: int) -> int:
-  """How many windows of `size` elements a dimension has."""
+  """Number of windows of `size` elements along a dimension."""
   reach = (size - 1) * dilation + 1 if size else 0
   return max(0, (extent - reach) // step + 1) if extent >= reach else 0
 
@@ -149,8 +149,8 @@ def merge(view: View, groups: Sequence[Sequence[int]]) -> View | None:
 
 
 def adjoin(views: Sequence[View], dimension: int) -> View | None:
-  """Views one after the other along a dimension, if they are one view: slices
-  of an array that are put together again. Empty ones are left out."""
+  """Views one after the other along a dimension as one view, if they are
+  adjacent slices of an array; None if not. Empty views are skipped."""
   views = [v for v in views if v.size]
   if not views:
     return None
@@ -179,15 +179,15 @@ def adjoin(views: Sequence[View], dimension: int) -> View | None:
 def as_in_memory(
   view: View, dims: tuple[int, ...]
 ) -> tuple[View, tuple[int, ...]]:
-  """An operand as it lies in memory, outer dimensions first: all who need the
-  same elements so find the same view.
+  """An operand in memory order, outer dimensions first, so that all readers of
+  the same elements find the same view.
 
   Args:
-    view: what is read.
+    view: the operand.
     dims: for each dimension of the iteration space the view's, or -1.
 
   Returns:
-    A view without what is broadcast, and its dimensions.
+    A view without broadcast dimensions, and its dimensions.
   """
   moving = _moving(view)
   return _taken(
@@ -198,12 +198,12 @@ def as_in_memory(
 def as_walked(
   view: View, dims: tuple[int, ...]
 ) -> tuple[View, tuple[int, ...]]:
-  """The same in the order in which the iteration space walks it."""
+  """Like `as_in_memory`, in the order of the iteration space."""
   return _taken(view, dims, sorted(_moving(view), key=dims.index))
 
 
 def _moving(view: View) -> list[int]:
-  """The dimensions of a view but those that are broadcast (stride 0), which
+  """The dimensions of a view that are not broadcast (stride 0): broadcast ones
   cost neither SRAM nor exchange."""
   return [
     to

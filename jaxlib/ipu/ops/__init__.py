@@ -1,8 +1,8 @@
 """StableHLO operations: one file per operation or family.
 
-A file registers its operations with `ir.registry.define`; the files are found
-by listing this folder. Files whose names start with an underscore are what
-several of them share.
+A file registers its operations with `ir.registry.define`; files are found by
+listing this folder. Files whose names start with an underscore are shared
+helpers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Powers, quotients and remainders by constants, in instructions that take less
-than those for any operand.
+"""Cheaper instructions for powers, quotients and remainders by constants.
 
 popops does the same for powers of 2, 1, 1/2, -1/2 and -1, and for unsigned
 integers by powers of two (ElementWiseInternal.cpp, `optimiseBinary`).
@@ -12,12 +11,12 @@ from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
 _WIDE = (RegisterType.I64, RegisterType.U64)
-_MOST = 4  # what more multiplications round is no longer a power
+_MOST = 4  # beyond this, the multiplications' rounding errors are too large
 
 
 def power(code: Code, base: int, exponent: int, dtype: DType) -> int | None:
-  """The value of a power of a float, if its exponent is a small multiple of
-  1/2; else None. Signed zeros, infinities and NaN are those of POW."""
+  """A power of a float whose exponent is a small multiple of 1/2; else None.
+  Signed zeros, infinities and NaN are those of POW."""
   known = code.known(exponent)
   if known is None or dtype not in FLOATS:
     return None
@@ -25,7 +24,7 @@ def power(code: Code, base: int, exponent: int, dtype: DType) -> int | None:
   if not 0 < abs(known) <= _MOST or half not in (0, 0.5):
     return None
   type_ = REGISTER[dtype]
-  if not half and known < 0:  # no multiple of a small base's inverse is lost
+  if not half and known < 0:  # invert first: keeps powers of small bases exact
     base = code.emit(Opcode.DIV, type_, code.constant(1, type_), base)
   factors = [base] if whole % 2 else []
   if whole >= 2:
@@ -38,7 +37,7 @@ def power(code: Code, base: int, exponent: int, dtype: DType) -> int | None:
     product = code.emit(Opcode.MUL, type_, product, factor)
   if not half:
     return product
-  # The root of -0 is -0, that of -infinity is no number.
+  # The root of -0 is -0, that of -infinity is NaN.
   infinity = code.constant(float("inf"), type_)
   lowest = code.constant(float("-inf"), type_)
   positive = code.emit(Opcode.ADD, type_, product, code.constant(0, type_))
@@ -50,8 +49,8 @@ def power(code: Code, base: int, exponent: int, dtype: DType) -> int | None:
 
 
 def quotient(code: Code, value: int, divisor: int, dtype: DType) -> int | None:
-  """The value of an integer's quotient, rounded towards zero, if the divisor is
-  a power of two; else None."""
+  """An integer's quotient by a power of two, rounded towards zero; None for
+  other divisors."""
   shift = _exponent(code, divisor, dtype)
   if shift is None:
     return None
@@ -73,8 +72,8 @@ def quotient(code: Code, value: int, divisor: int, dtype: DType) -> int | None:
 
 
 def remainder(code: Code, value: int, divisor: int, dtype: DType) -> int | None:
-  """The value of an integer's remainder, which has its sign, if the divisor is
-  a power of two; else None."""
+  """An integer's remainder by a power of two, with its sign; None for other
+  divisors."""
   shift = _exponent(code, divisor, dtype)
   if shift is None:
     return None
@@ -89,7 +88,7 @@ def remainder(code: Code, value: int, divisor: int, dtype: DType) -> int | None:
 
 
 def _exponent(code: Code, divisor: int, dtype: DType) -> int | None:
-  """Of the power of two that a constant integer is."""
+  """The exponent of a constant power of two; None for other values."""
   if dtype in FLOATS or dtype is DType.BOOL:
     return None
   known = code.known(divisor)

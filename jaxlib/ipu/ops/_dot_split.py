@@ -1,5 +1,5 @@
-"""How a product is split over tiles: by the plan for operands that come from
-anywhere (plan/matmul.py), or as its operands' places and shapes suggest."""
+"""Chooses a product's split over tiles: by the plan for operands from anywhere
+(plan/matmul.py), or by its operands' mappings and shapes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class Product:
       and n, the others those of k.
     counts: see `shape`.
     sides: both operands.
-    kept: the dimensions of the result, in its order, without those of one
-      element.
+    kept: the dimensions of the result, in its order, without those of extent 1.
     value: the result.
     f16_sums: the matrix unit adds up in f16, where it can.
   """
@@ -50,7 +49,7 @@ class Product:
 
   @property
   def outer(self) -> int:
-    """The number of dimensions that are not summed."""
+    """The number of parallel dimensions."""
     return sum(self.counts)
 
   @property
@@ -60,7 +59,7 @@ class Product:
 
   @property
   def dtypes(self) -> tuple[DType, DType, DType]:
-    """Of the operands and of the result."""
+    """The types of the operands and of the result."""
     left, right = (side.view.dtype for side in self.sides)
     return left, right, self.value.dtype
 
@@ -70,12 +69,12 @@ class Choice:
   """A split of a product.
 
   Attributes:
-    steps: into how many steps its terms are cut, one after the other.
+    steps: number of sequential steps into which the terms are cut.
     first: the iteration space of the first step; the last may be smaller.
-    parts: of each dimension, for a step; none if there is one step.
+    parts: of each dimension, for a step; empty if there is one step.
     partition: of the first step's iteration space.
     partial: whether tiles make partial products of a result.
-    accumulate: the type of the partial products, and of what is kept between
+    accumulate: the type of the partial products, and of sums kept between
       steps.
   """
 
@@ -88,7 +87,7 @@ class Choice:
 
 
 def choose(builder: Builder, product: Product) -> Choice:
-  """The split that costs least."""
+  """The cheapest split."""
   plan = _planned_here(builder, product)
   first, parts, partition = _partition(product, plan)
   found = _Cheaper(builder, product).than(plan, partition)
@@ -105,8 +104,8 @@ def choose(builder: Builder, product: Product) -> Choice:
 
 
 def preferred(target: Target, product: Product, number: int) -> Layout | None:
-  """Where the product would like to find an operand, all of a root, if that
-  comes from anywhere: the mapping of its plan."""
+  """The mapping that the plan for operands from anywhere gives an operand that
+  is a whole root."""
   if 0 in product.shape:
     return None
   plan = _planned(target, product)
@@ -116,9 +115,8 @@ def preferred(target: Target, product: Product, number: int) -> Layout | None:
   view, dims = as_in_memory(*product.sides[number][:2])
   if not view.is_dense():
     return None
-  return project(
-    partition, shape, tuple(map(dims.index, range(len(view.shape))))
-  )
+  kept = tuple(dims.index(d) for d in range(len(view.shape)))
+  return project(partition, shape, kept)
 
 
 def _planned_here(
@@ -134,8 +132,8 @@ def _planned(
   shares: tuple[float, float] = (1.0, 1.0),
   grains: Sequence[int] | None = None,
 ) -> matmul.MatmulPlan:
-  """The plan for operands that come from anywhere; `shares` as for
-  `matmul.plan`; in blocks of multiples of `grains` along each dimension."""
+  """The plan for operands from anywhere, in blocks of multiples of `grains`
+  along each dimension; `shares` as for `matmul.plan`."""
   spans = product.spans
   b, m, n, k = (math.prod(product.shape[s]) for s in spans)
   _, rows, columns, terms = (
@@ -148,8 +146,8 @@ def _planned(
 
 
 def _grains(product: Product, size: int) -> list[int]:
-  """Multiples along each dimension of which the operands' rows, as they lie in
-  memory, are so many bytes."""
+  """Multiples along each dimension for which rows of the operands in memory are
+  `size` bytes."""
   grains = [1] * len(product.shape)
   for side in product.sides:
     view = side.view
@@ -179,7 +177,7 @@ def _partition(
 
 
 def blocks(steps: int, terms: Sequence[int]) -> tuple[int, ...]:
-  """The terms of one of several steps."""
+  """The extents of the terms of one of several steps."""
   counts = cuts.distribute(steps, tuple(terms))
   return tuple(-(-n // c) for n, c in zip(terms, counts, strict=True))
 
@@ -187,10 +185,10 @@ def blocks(steps: int, terms: Sequence[int]) -> tuple[int, ...]:
 class _Cheaper:
   """Splits that may cost less than moving both operands to a plan's.
 
-  Either operand may stay where it is, or where an earlier product had it: the
+  Either operand may stay in place, or where an earlier product had it: the
   backward products of a layer read what its forward product has read. Or the
-  result is made where it is wanted, as a gradient is beside its parameter; or
-  windows are whole and other dimensions are cut.
+  result is computed where it is wanted, as a gradient is with its parameter;
+  or windows are whole and other dimensions are cut.
   """
 
   def __init__(self, builder: Builder, product: Product) -> None:
@@ -200,13 +198,13 @@ class _Cheaper:
   def than(
     self, plan: matmul.MatmulPlan, partition: Layout
   ) -> matmul.Split | None:
-    """The cheapest, if it is cheaper than a plan and its partition."""
+    """The cheapest such split, if it is cheaper than a plan's."""
     product = self._product
     if 0 in product.shape:
       return None
     best, chosen, packs = math.inf, None, False
     if plan.fits and plan.steps == 1:
-      # The plan counts all that the operands' blocks hold, wherever they are.
+      # The plan charges for all of the operands' blocks, wherever they are.
       moving = self._moving(partition)
       packs = moving.compute_cycles > 0
       best = plan.at_hand + cost.cycles(moving)
@@ -230,13 +228,13 @@ class _Cheaper:
     return chosen
 
   def _moving(self, way: Layout) -> schema.Cost:
-    """What it costs to move the operands to a partition."""
+    """The cost of moving the operands to a partition."""
     return self._builder.exchange_cost(
       self._product.shape, way, self._product.sides
     )
 
   def _leaving(self, way: Layout, partial: bool) -> float:
-    """Cycles to move the result where it is wanted."""
+    """Cycles of moving the result to the mapping that its readers want."""
     product, wanted = self._product, self._wanted
     here = result_layout(self._builder, product, way, partial)
     if wanted is None or here == wanted:
@@ -248,7 +246,7 @@ class _Cheaper:
 
   def _ways(self, plan: matmul.MatmulPlan, packs: bool) -> Iterator[_Way]:
     product = self._product
-    # What is moved in blocks that cut words, or of single ones, is packed.
+    # Moving blocks that cut words, or of single words, requires packing.
     for size in (WORD, WIDE) if packs else ():
       grains = _grains(product, size)
       wide = _planned_here(self._builder, product, grains)
@@ -275,7 +273,8 @@ def result_layout(
   shape: tuple[int, ...] | None = None,
   dtype: DType | None = None,
 ) -> Layout:
-  """Where the results are made, or evenly spread if they are partial.
+  """The results' mapping: that of the computation, or the default one if they
+  are partial.
 
   Args:
     builder: of the program.
@@ -283,7 +282,7 @@ def result_layout(
     partition: of its iteration space, or of that of a step, `shape`.
     partial: whether tiles make partial products of a result.
     shape: see `partition`.
-    dtype: of the results, if it is not the product's.
+    dtype: of the results, if not the product's.
   """
   shape = product.shape if shape is None else shape
   if not partial and 0 not in shape:
@@ -296,14 +295,14 @@ def result_layout(
 
 
 def windowed(view: View) -> set[int]:
-  """Dimensions of windows that overlap."""
+  """Dimensions of overlapping windows."""
   groups = overlapping(view.shape, view.strides)
   return {d for group in groups for d in group}
 
 
 def _whole_windows(product: Product, plan: matmul.MatmulPlan) -> Iterator[_Way]:
-  """About the plan's parts, but cut along windows last: what a tile needs of
-  several windows that overlap is little more than what it needs of one."""
+  """Variants of the plan that cut along windows last: several overlapping
+  windows on a tile need little more than one of them."""
   shape = product.shape
   last = {o.dims.index(d) for o in product.sides for d in windowed(o.view)}
   if not last or plan.steps > 1:
@@ -323,7 +322,7 @@ def _whole_windows(product: Product, plan: matmul.MatmulPlan) -> Iterator[_Way]:
 def _parts(
   count: int, shape: tuple[int, ...], order: Sequence[Sequence[int]]
 ) -> dict[int, int]:
-  """Parts of each dimension, those of the first dimensions first."""
+  """Parts of each dimension, cutting the first group of dimensions first."""
   parts = {}
   for dims in order:
     found = cuts.distribute(count, tuple(shape[d] for d in dims))

@@ -1,4 +1,4 @@
-"""What gather and scatter share: how their work is split over tiles."""
+"""Splits of gathers, scatters and dynamic slices over tiles."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def indexed_windows(
   operand: View,
   indices: View,
 ) -> Windows:
-  """What a gather or a scatter walks; indices as `index_view` has them."""
+  """The windows of a gather or a scatter; `indices` as from `index_view`."""
   return Windows(
     shape,
     operand.shape,
@@ -59,34 +59,34 @@ def indexed_windows(
 def index_operand(
   view: View, rank: int, num_batch: int, split: Layout, shape: Shape
 ) -> Operand:
-  """The start indices, with all components of those that a tile's cell of
-  the iteration space uses on that tile."""
+  """The start indices; each tile gets all components of those in its cell of
+  the iteration space."""
   dims = tuple(range(num_batch)) + (-1,) * (rank - num_batch)
   own = project(split, shape, tuple(range(num_batch)))
   if own is None:
     assert 0 in shape, "a grid's blocks do not straddle dimensions"
-    own = single(math.prod(view.shape[:-1]))  # nothing is looked up
+    own = single(math.prod(view.shape[:-1]))  # there are no lookups
   components = view.shape[-1]
   factors = (*own.factors, Factor(components, max(components, 1), 0))
   return Operand(view, dims, dataclasses.replace(own, factors=factors))
 
 
 def whole_root(builder: Builder, view: View) -> bool:
-  """Whether an indexed operand is a root, so that it has a place of its own."""
+  """Whether an indexed operand is a whole root, which can stay in place."""
   info = builder.tensors[view.root]
   return builder.is_identity(view) and info.shape == view.shape
 
 
 def operand_layout(builder: Builder, view: View) -> Layout:
-  """Where an indexed operand is, or would be."""
+  """The mapping that an indexed operand has, or would get."""
   if whole_root(builder, view):
     return builder.tensors[view.root].layout
   return builder.default_layout(view.shape, view.dtype)
 
 
 def bringing(builder: Builder, operand: View) -> indexed.Exchanges:
-  """What it will be charged to bring slices' operand where a split has it; in
-  one exchange with the indices, which synchronises."""
+  """Computes the charge of moving slices' operand to a split's mapping, in one
+  exchange with the indices, which synchronises."""
 
   def charged(w: Windows, plan: IndexedPlan) -> tuple[float, float]:
     rank = len(w.shape)
@@ -104,14 +104,14 @@ def exchanging(
   operands: Callable[[Sequence[View], IndexedPlan], list[Operand]],
   w: Windows,
 ) -> indexed.Exchanges:
-  """What the exchanges of updates will be charged.
+  """Computes the charges of the exchanges of updates.
 
   Args:
     builder: of the program.
-    operand: what is copied to be updated, and goes back.
-    read: what rounds take a part of.
-    operands: of parts of these and a split: what vertices read.
-    w: what all rounds walk.
+    operand: copied to be updated, and moved back.
+    read: views that rounds take a part of.
+    operands: makes the vertices' operands, given parts of these and a split.
+    w: the windows of all rounds.
   """
   d = w.rounds_along
   home = Side(operand_layout(builder, operand), 0, dense_strides(operand.shape))
@@ -135,7 +135,7 @@ def exchanging(
 def partials(
   codelet: UpdatingCodelet, fields: Any, dtype: DType
 ) -> indexed_cycles.Partials:
-  """What a team of tiles adds up of updates of `dtype`."""
+  """The partial results that a team of tiles adds up for updates."""
   item_bytes = codelet.partial_bytes(fields, dtype)
   each = codelet.combining(fields, dtype) if item_bytes else Cycles(0.0)
   cleared_bytes = codelet.cleared_bytes(fields, dtype)
@@ -144,8 +144,8 @@ def partials(
 
 @dataclasses.dataclass(frozen=True)
 class SliceCycles:
-  """What a slice takes (plan/indexed.py): each index along what moves counts
-  as a lookup of what lies together there."""
+  """The cycles of a slice (plan/indexed.py): each index along moving dimensions
+  counts as a lookup of contiguous elements."""
 
   target: Target
   dtype: DType
@@ -158,6 +158,6 @@ class SliceCycles:
 
 
 def moving_windows(shape: Shape, windowed: Shape, dtype: DType) -> Windows:
-  """What a dynamic slice of `shape` walks, or an update."""
+  """The windows of a dynamic slice or update of `shape`."""
   along = along_dynamic(shape, windowed)
   return Windows(shape, windowed, along, len(shape), SIZE[dtype], 0)

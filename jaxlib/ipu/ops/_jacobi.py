@@ -2,9 +2,9 @@
 
 In a round each row has a partner, and all pairs are rotated at once; then the
 rows move on as in a tournament, so that after n - 1 rounds, a sweep, each row
-has met each other and all are back in their places (Brent and Luk, "The
-solution of singular-value and symmetric eigenvalue problems on multiprocessor
-arrays", 1985). The first half of the rows meets the second.
+has met each other one and all are back in place (Brent and Luk, "The solution
+of singular-value and symmetric eigenvalue problems on multiprocessor arrays",
+1985). The first half of the rows meets the second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxlib.ipu.ops import _matrices
 from jaxlib.ipu.ops._matrices import broadcast
 
 # Sweeps converge quadratically: one that meets nothing larger than this,
-# relative to what it acts on, leaves what rounding leaves.
+# relative to what it rotates, leaves only rounding errors.
 _CONVERGED = {DType.F32: 1e-5, DType.F64: 1e-11}
 _MOST_SWEEPS = 40
 
@@ -27,8 +27,8 @@ _MOST_SWEEPS = 40
 def rotation(
   e: Emitter, p: Value, q: Value, between: Value
 ) -> tuple[Value, Value]:
-  """The sine of the angle that makes [[p, between], [between, q]] diagonal,
-  and the tangent of its half."""
+  """The sine of the angle that makes [[p, between], [between, q]] diagonal, and
+  the tangent of half the angle."""
   none = e.compare(between, 0, "EQ")
   twice = e.select(none, 1, e.multiply(between, 2))
   zeta = e.divide(e.subtract(q, p), twice)
@@ -44,11 +44,11 @@ def rotation(
 def rotate(
   e: Emitter, first: Value, second: Value, s: Value, h: Value
 ) -> tuple[Value, Value]:
-  """Both, real or complex, after a rotation; what `rotation` gives has extent
-  1 where it repeats.
+  """Rotates two arrays, real or complex; results of `rotation` have extent 1
+  where they are broadcast.
 
-  c * first - s * second and s * first + c * second in Rutishauser's form, in
-  which the rounding of c, which would add up over the rounds, has no place.
+  c * first - s * second and s * first + c * second in Rutishauser's form, which
+  avoids the rounding of c that would add up over the rounds.
   """
   s, h = broadcast(e, s, first.shape), broadcast(e, h, first.shape)
   times = _matrices.scale
@@ -67,7 +67,7 @@ def halves(e: Emitter, value: Value, dimension: int) -> tuple[Value, Value]:
 
 
 def move_on(e: Emitter, first: Value, second: Value, dimension: int) -> Value:
-  """Both halves, arranged for the next round: the very first stays."""
+  """Both halves, arranged for the next round; the very first row stays."""
   n = first.shape[dimension]
   if n == 1:
     return e.concatenate([first, second], dimension)
@@ -88,14 +88,14 @@ def sweeps(
   turn: Callable[..., Sequence[Value]],
   met: Value | None = None,
 ) -> list[Value]:
-  """Carries values through sweeps until nothing is left to rotate.
+  """Runs sweeps until nothing is left to rotate.
 
   Args:
-    values: what rounds change.
+    values: changed by rounds.
     rounds: of a sweep.
-    turn: (values) -> the largest thing met, a scalar relative to what is
-      rotated; then the new values.
-    met: the largest thing that is there before, if that is known.
+    turn: (values) -> the largest element to rotate, a scalar relative to what
+      it rotates; then the new values.
+    met: the largest such element before the first sweep, if known.
   """
   dtype = PLANE.get(values[0].dtype, values[0].dtype)
 
@@ -117,15 +117,15 @@ def sweeps(
 
 
 def largest(e: Emitter, value: Value) -> Value:
-  """The largest of all elements, which are not negative."""
+  """The largest of all elements, which are nonnegative."""
   return e.reduce(value, 0, range(len(value.shape)), "maximum")
 
 
 def orthogonal_rows(
   e: Emitter, rows: Value, n: int, met: Value | None = None
 ) -> Value:
-  """Rows of which the first n elements are orthogonal, by rotations; as they
-  are if `met`, a scalar, is 0."""
+  """Rotates rows until their first n elements are orthogonal; unchanged if
+  `met`, a scalar, is 0."""
   *batch, even, width = rows.shape
   rank = len(batch)
   half = even // 2
@@ -136,7 +136,7 @@ def orthogonal_rows(
     products = [_matrices.square(e, v) for v in (x, y)]
     products.append(e.multiply(x, _matrices.conjugate(e, y)))
     p, q, between = (e.reduce(v, 0, (rank + 1,), "add") for v in products)
-    if rows.dtype in COMPLEX:  # turned, so that their product is real
+    if rows.dtype in COMPLEX:  # multiply by a phase to make the product real
       phase = e.reshape(_matrices.phase(e, between), (*batch, half, 1))
       second = e.multiply(second, broadcast(e, phase, second.shape))
       between = e.abs(between)

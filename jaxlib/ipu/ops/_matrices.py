@@ -1,9 +1,9 @@
-"""What factorisations share. Matrices are the last two dimensions; those
-before them are batches.
+"""Helpers of factorisations. Matrices are the last two dimensions; those before
+them are batches.
 
 Factorisations work on blocks: narrow panels of columns (factorise.py, or a loop
-over the columns), and matrix products for the rest, which are what tiles are
-good at.
+over the columns), and matrix products for the rest, at which tiles are
+efficient.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from jaxlib.ipu.ir.graph import Shape, Value
 from jaxlib.ipu.ops.factorise import factors
 from jaxlib.ipu.program.isa import FactorKind
 
-# Up to this size there is one block. [G]
+# Matrices up to this size are one block. [G]
 _ONE_BLOCK = 64
-# Blocks are unrolled: beyond this many they get larger. [G]
+# Blocks are unrolled; above this number they get larger. [G]
 _MOST_BLOCKS = 16
 _LEAST_BLOCK = 32
-# Triangles up to this size are inverted whole, larger ones by blocks. [G]
+# Triangles up to this size are inverted in one, larger ones by blocks. [G]
 _DOUBLED = 16
 
 
-# Element types that are computed in; others are converted to f32.
+# Element types for computation; others are converted to f32.
 COMPUTED = frozenset({DType.F32, DType.F64}) | COMPLEX
 
 
@@ -43,7 +43,7 @@ def rows_columns(e: Emitter, shape: Shape) -> tuple[Value, Value]:
 
 
 def broadcast(e: Emitter, operand: Value, shape: Sequence[int]) -> Value:
-  """Dimensions of extent 1 repeated."""
+  """Broadcasts dimensions of extent 1."""
   return e.broadcast_in_dim(operand, shape, range(len(shape)))
 
 
@@ -54,7 +54,7 @@ def transpose(e: Emitter, matrix: Value) -> Value:
 
 
 def conjugate(e: Emitter, value: Value) -> Value:
-  """The complex conjugate; real values as they are."""
+  """The complex conjugate; real values are unchanged."""
   if value.dtype not in COMPLEX:
     return value
   return e.complex(e.real(value), e.negate(e.imag(value)))
@@ -69,7 +69,7 @@ def square(e: Emitter, value: Value) -> Value:
 
 
 def scale(e: Emitter, value: Value, factor: Value) -> Value:
-  """Elements times real numbers."""
+  """Multiplies elements by real numbers."""
   if value.dtype not in COMPLEX:
     return e.multiply(value, factor)
   parts = e.real(value), e.imag(value)
@@ -77,7 +77,8 @@ def scale(e: Emitter, value: Value, factor: Value) -> Value:
 
 
 def phase(e: Emitter, value: Value) -> Value:
-  """value / |value|, 1 for 0: what makes an element real and positive."""
+  """value / |value|, 1 for 0: dividing by it makes an element real and
+  positive."""
   one = e.constant(1, value.dtype, ())
   return e.select(e.compare(value, 0, "EQ"), one, e.sign(value))
 
@@ -102,7 +103,7 @@ def part(
 def put(
   e: Emitter, matrix: Value, piece: Value, row: int, column: int
 ) -> Value:
-  """The matrix with a part replaced, where it is."""
+  """The matrix with a part replaced, in place."""
   start = [0] * (len(matrix.shape) - 2)
   return e.dynamic_update_slice(matrix, piece, [*start, row, column])
 
@@ -128,8 +129,8 @@ def identity(e: Emitter, shape: Shape, dtype: DType) -> Value:
 
 
 def scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
-  """The matrices divided by powers of two, so that squares do not overflow,
-  and these powers [..., 1, 1]."""
+  """The matrices divided by powers of two, so that squares do not overflow, and
+  these powers [..., 1, 1]."""
   *batch, m, n = matrix.shape
   rank = len(batch)
   largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
@@ -141,7 +142,7 @@ def scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
 
 
 def diagonal(e: Emitter, matrix: Value, offset: int, count: int) -> Value:
-  """Elements (i, i + offset) of square matrices, which is a strided view."""
+  """Elements (i, i + offset) of square matrices, as a strided view."""
   *batch, n, _ = matrix.shape
   flat = e.reshape(matrix, (*batch, n * n))
   end = offset + (count - 1) * (n + 1) + 1
@@ -156,8 +157,8 @@ def diagonal(e: Emitter, matrix: Value, offset: int, count: int) -> Value:
 def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
   """The inverses of lower triangular matrices [..., n, n].
 
-  What is above the diagonal is not read, nor a unit diagonal. The inverses of
-  diagonal blocks, all of one size at once, are put together pairwise:
+  Elements above the diagonal are not read, nor is a unit diagonal. The inverses
+  of diagonal blocks, computed together, are combined in pairs:
   inv([[A, 0], [C, D]]) = [[inv A, 0], [-inv(D) C inv(A), inv D]].
   """
   n = lower.shape[-1]
@@ -177,8 +178,8 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
     lower = _complete(e, lower, n + extra, extra)
 
   def blocks(down: int, step: int) -> Value:
-    """[..., blocks, size, size] of every `step`-th block column, `down` below
-    the diagonal."""
+    """[..., blocks, size, size] of every `step`-th block column, `down` blocks
+    below the diagonal."""
     places = range(0, n + extra, step * size)
     parts = [
       part(e, lower, (c + down * size, c + (down + 1) * size), (c, c + size))
@@ -211,7 +212,8 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
 
 
 def _doubled_inverse(e: Emitter, lower: Value, unit: bool) -> Value:
-  """The same for small matrices: blocks of size 1, 2, 4, ... in place."""
+  """Like `lower_inverse`, for small matrices: blocks of size 1, 2, 4, ... in
+  place."""
   n = lower.shape[-1]
   r, c = rows_columns(e, lower.shape)
   differs = e.xor(r, c)
@@ -271,7 +273,7 @@ def solve_lower(
 
 
 def _complete(e: Emitter, block: Value, size: int, extra: int) -> Value:
-  """A smaller block with the identity below it."""
+  """A smaller block, extended by an identity on the diagonal."""
   rank = len(block.shape)
   high = [0] * (rank - 2) + [extra, extra]
   padded = e.pad(block, 0, [0] * rank, high)

@@ -1,4 +1,4 @@
-"""Functions of scalars, applied to arrays."""
+"""Applies scalar functions to arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxlib.ipu.ir.graph import Graph, Shape, Value
 def on_elements(
   e: Emitter, region: Graph, arguments: list[Value], shape: Shape
 ) -> list[Value]:
-  """A function of scalars on each element of arrays of one shape."""
+  """Applies a scalar function to each element of arrays of one shape."""
   new = dict(zip(region.parameters, arguments, strict=True))
 
   def array(value: Value) -> Value:

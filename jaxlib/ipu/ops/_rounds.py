@@ -1,11 +1,10 @@
-"""Steps whose places are known at run time, in rounds.
+"""Runs steps with run-time indices in rounds.
 
-What all lookups take may have no room on the tiles that share a tensor: then
-some come after the others, as many at once as the plan says
-(plan/indexed.py). A few rounds are a few steps. Many are a loop's iterations,
-which slice what they read, and update what they make: copies in which a
-dimension that counts the rounds is whole on each tile; or, where SRAM is short,
-the arrays where they are.
+All lookups at once may not fit on the tiles that share a tensor: then they are
+processed in sequence, as many at once as the plan says (plan/indexed.py). A few
+rounds are separate steps. Many are a loop's iterations, which slice what they
+read and update what they make: copies in which a dimension that counts the
+rounds is whole on each tile or, if SRAM is short, the arrays in place.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from jaxlib.ipu.plan.layout import Factor, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
-# More rounds than this are a loop: programs stay small. [G]
+# More rounds than this become a loop, to keep programs small. [G]
 _MOST_UNROLLED = 16
-# The fullest tile may have so many times an even share of what is whole along
-# the rounds; what would have more is cut along them, too. [G]
+# The fullest tile may have this multiple of an even share of an array that is
+# whole along the rounds; otherwise it is cut along them, too. [G]
 _MOST_UNEVEN = 1.3
 
 
@@ -52,23 +51,22 @@ class Cut(NamedTuple):
 
 
 class Along(NamedTuple):
-  """What rounds read a part of each: a view, and the dimension that is cut."""
+  """A view of which rounds read a part each, and the dimension that is cut."""
 
   view: View
   dim: int
 
 
 class Made(NamedTuple):
-  """What rounds make a part of each: a value, and the dimension that is cut."""
+  """A value of which rounds make a part each, and the dimension that is cut."""
 
   shape: Shape
   dtype: DType
   dim: int
 
 
-# Puts a round's steps into the program: its parts of what is cut, where it
-# starts (None if the whole's start is its own), its size -> its part of what is
-# made.
+# Adds a round's steps to the program: its parts of what is cut, its start index
+# (None: that of the whole), its size -> its part of the result.
 Round = Callable[[Sequence[View], View | None, int], View | None]
 
 
@@ -87,14 +85,14 @@ def in_rounds(
   Args:
     builder: of the program.
     cut: how many rounds there are.
-    read: what is cut.
+    read: views that are cut.
     step: a round.
-    start: a scalar I32 that grows by what earlier rounds had.
-    made: what the rounds' results are put together to.
+    start: a scalar I32 that is advanced by the size of earlier rounds.
+    made: the value assembled from the rounds' results.
     changed: roots that every round writes a part of.
 
   Returns:
-    What was made, if anything.
+    The value, if any.
   """
   if cut.size >= cut.extent:
     return step([view for view, _ in read], start, cut.extent)
@@ -127,20 +125,20 @@ def updates_in_rounds(
   root: int,
   start: View | None = None,
 ) -> None:
-  """Runs the rounds of updates of `root`, which a plan has found.
+  """Runs the planned rounds of updates of `root`.
 
-  Teams have the same tiles in all rounds. What is left over goes to all of a
-  team's tiles, each of which applies what falls on its own elements.
+  Teams have the same tiles in all rounds. Remaining updates go to all of a
+  team's tiles, each of which applies those that fall on its own elements.
 
   Args:
     builder: of the program.
-    w: what all rounds walk.
+    w: the windows of all rounds.
     found: the plan.
-    own: where the tensor was.
-    read: what is cut along `w.rounds_along`.
-    step: a round, of parts of these.
-    root: what is updated.
-    start: as for `in_rounds`.
+    own: the tensor's original mapping.
+    read: views that are cut along `w.rounds_along`.
+    step: a round, given parts of these.
+    root: to be updated.
+    start: see `in_rounds`.
   """
   d = w.rounds_along or 0
   extent = w.most_rounds
@@ -222,7 +220,7 @@ def _looped(
 
 
 def clamped(builder: Builder, value: View, limit: int) -> View:
-  """A start index brought into [0, limit], as I32."""
+  """A start index clamped to [0, limit], as I32."""
   code = Code()
   type_ = REGISTER[value.dtype]
   low, high = code.constant(0, type_), code.constant(limit, type_)
@@ -255,24 +253,24 @@ def _scalar(builder: Builder, value: View, code: Code, output: int) -> View:
 
 
 def _variable(builder: Builder, value: View) -> View:
-  """A root that holds a scalar at first."""
+  """A root that is initialised with a scalar."""
   view = builder.root_view(builder.new_root((), value.dtype))
   builder.copy_to([(value, view)])
   return view
 
 
-# --- What iterations read and make a part of each ----------------------------
+# --- Parts that iterations read and make --------------------------------------
 
 
 class _Parts(NamedTuple):
-  """A root that a loop's iterations take parts of, or put them into.
+  """A root that a loop's iterations read or write in parts.
 
   Attributes:
     view: all of the root.
-    dim: which dimension of the value is cut.
+    dim: the dimension of the value that is cut.
     stacked: whether the parts are along a dimension of their own, the first,
       which is whole on each tile: nothing moves for them, but it takes another
-      copy. `dim` is the second one then.
+      copy. `dim` is then the second one.
   """
 
   view: View
@@ -312,7 +310,7 @@ def _results(
 
 
 def _stack(builder: Builder, rounds: int, shape: Shape, dtype: DType) -> View:
-  """A new root of `rounds` parts, each spread over the tiles alike."""
+  """A new root of `rounds` parts, all distributed over tiles alike."""
   target = builder.target
   each = default_layout(target, shape, SIZE[dtype], target.data_path_bytes)
   layout = Layout((Factor(rounds, rounds, 0), *each.factors))
@@ -323,7 +321,7 @@ def _stack(builder: Builder, rounds: int, shape: Shape, dtype: DType) -> View:
 
 
 def _whole(parts: _Parts, size: int) -> View:
-  """The value, and what the last part has beyond it."""
+  """The value, plus the padding of the last part."""
   if not parts.stacked:
     return parts.view
   shape = parts.view.shape
@@ -335,7 +333,7 @@ def _whole(parts: _Parts, size: int) -> View:
 def _slice(
   builder: Builder, parts: _Parts, nth: View, begin: View, size: int
 ) -> View:
-  """A round's part, by those who have any of the root."""
+  """Slices a round's part, on the tiles that hold any of the root."""
   view, dim, stacked = parts
   d, at, extent = (0, nth, 1) if stacked else (dim, begin, size)
   shape = _resized(view.shape, d, extent)
@@ -361,7 +359,7 @@ def _slice(
 def _update(
   builder: Builder, parts: _Parts, some: View, nth: View, begin: View
 ) -> None:
-  """Puts a round's part where it belongs."""
+  """Writes a round's part to its place."""
   view, dim, stacked = parts
   d, at = (0, nth) if stacked else (dim, begin)
   if stacked:
@@ -385,7 +383,7 @@ def _resized(shape: Shape, d: int, extent: int) -> Shape:
 
 
 def _moved(view: View, source: int, to: int) -> View:
-  """A view with dimension `source` where `to` is."""
+  """A view with dimension `source` moved to `to`."""
   order = [d for d in range(len(view.shape)) if d != source]
   order.insert(to, source)
   return view.transpose(order)

@@ -12,8 +12,8 @@ from jaxlib.ipu.lower.region import monoid
 
 
 def decompose(e: Emitter, node: Node) -> list[Value] | None:
-  """The same with its lookups along one dimension, so that what comes in rounds
-  comes in order; None where they are, or where no order matters."""
+  """Moves lookups to one dimension, so that rounds keep their order; None if
+  they are there already, or if order does not matter."""
   operand, indices, updates = node.inputs
   indexing: Indexing = node.attributes
   (region,) = node.regions

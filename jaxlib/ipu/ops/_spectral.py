@@ -1,10 +1,9 @@
 """Eigenvectors of symmetric matrices from their tridiagonal form.
 
-Eigenvalues are found by bisection and vectors by inverse iteration, each on its
-own. Vectors of close values come out independent of each other, but skew: QR
-makes them orthonormal. What it leaves of other vectors in them, more than
-rounding where many values agree, a refinement removes that consists of matrix
-products.
+Eigenvalues are found by bisection and vectors by inverse iteration, each
+independently. Vectors of close values are therefore not orthogonal: QR makes
+them orthonormal. They may still contain parts of other vectors, above rounding
+where many values agree; a refinement by matrix products removes these.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from jaxlib.ipu.ops._matrices import broadcast, diagonal, part, put, transpose
 from jaxlib.ipu.ops.inverse_iteration import tridiagonal_vectors
 from jaxlib.ipu.program.isa import FactorKind
 
-# What the model charges, read off compiled programs of many shapes [D]. Of what
-# is here: at least; for each row; for each element that a tile has, and that
-# times the rows. Of rotations: for a round at least and for each element that a
-# tile has; how many sweeps more there are than the logarithm of n.
+# Cycles charged by the model, read off compiled programs of many shapes [D].
+# Of this method: a minimum; for each row; for each element of a tile, and that
+# times the rows. Of rotations: the minimum of a round and for each element of a
+# tile; how many more sweeps there are than the logarithm of n.
 _CHARGED = {
   DType.F32: (22e3, 6e3, 1030.0, 0.0),
   DType.F64: (0.0, 250e3, 70e3, 5e3),
 }
 _ROUND = {DType.F32: (4200.0, 9.0, 2), DType.F64: (65e3, 950.0, 3)}
-# How much more than rotations this may be charged, since it runs faster [G].
+# How much more than rotations this may be charged, as it runs faster [G].
 _NEARLY = 1.25
 
 _MOST_STEPS = 4
-# No angle between a vector and its correction is larger than this.
+# Bounds the angle between a vector and its correction.
 _LARGEST_ANGLE = 0.1
 
 
 def suits(e: Emitter, matrix: Value, left: float = 0) -> bool:
   """Whether rotations (_jacobi.py) of real matrices would not be charged much
-  less, as they are for many that are very small; even if so many sweeps are
-  still to do afterwards."""
+  less, as they are for many very small ones; `left`: sweeps still needed
+  afterwards."""
   if matrix.dtype not in _CHARGED:
     return False
   n, share = matrix.shape[-1], math.prod(matrix.shape) / e.machine.num_tiles
@@ -81,10 +80,10 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
 
   A step of quadratic convergence (Ogita and Aishima, "Iterative refinement for
   symmetric eigenvalue decomposition", 2018). With R = I - X^T X and
-  S = X^T A X, X becomes X (I + R / 2 + K + K^2 / 2), where the skew K turns
-  vectors i and j by (s_ij + (x_i + x_j) r_ij / 2) / (x_j - x_i). Where values
-  nearly agree, or the numerator may be rounding alone, they stay as they are.
-  The first step is nearly always enough.
+  S = X^T A X, X becomes X (I + R / 2 + K + K^2 / 2), where the skew-symmetric
+  K rotates vectors i and j by (s_ij + (x_i + x_j) r_ij / 2) / (x_j - x_i).
+  Where values nearly agree, or the numerator may be rounding alone, they are
+  not rotated. The first step is nearly always enough.
   """
   *batch, n, _ = vectors.shape
   rank = len(batch)
@@ -97,8 +96,8 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
   gap = e.subtract(across, down)
   mean = e.multiply(e.add(across, down), 0.5)
   rounding = e.multiply(norm, 2 * eps)
-  # It turns vectors that are further apart by eps ** (1 / 3) at most,
-  # of which no power higher than the second counts.
+  # Rotations of vectors that are further apart are eps ** (1 / 3) at most, so
+  # third and higher powers are negligible.
   nearest = e.multiply(norm, 4 * eps ** (2 / 3))
   apart = e.compare(e.abs(gap), nearest, "GT")
   gap = e.select(apart, gap, np.inf)

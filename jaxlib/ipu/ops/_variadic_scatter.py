@@ -1,4 +1,4 @@
-"""Scatters into several arrays at once, by simpler operations."""
+"""Decomposes scatters into several arrays at once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jaxlib.ipu.ops._regions import on_elements
 
 
 def decompose(e: Emitter, node: Node) -> list[Value] | None:
-  """A scatter for each array if they do not depend on each other, else a loop
-  over the updates. None for a scatter into one array."""
+  """A scatter for each array if they are independent, else a loop over the
+  updates. None for a scatter into one array."""
   count = len(node.results)
   if count == 1:
     return None
@@ -38,8 +38,8 @@ def decompose(e: Emitter, node: Node) -> list[Value] | None:
 
 
 def _part(region: Graph, i: int) -> Graph | None:
-  """What result i depends on, as a function of the old and the new element of
-  array i; None if it depends on others."""
+  """The part of a region that computes result i from the old and the new
+  element of array i; None if it depends on others."""
   count = len(region.results)
   needed = {region.results[i]}
   nodes = []
@@ -61,7 +61,7 @@ def _loop(
   updates: tuple[Value, ...],
   region: Graph,
 ) -> list[Value]:
-  """One update after the other; those that do not fit change nothing."""
+  """Applies updates one by one; those that do not fit are skipped."""
   shape = operands[0].shape
   rank = len(updates[0].shape)
   batch = indexing.batch_dims(rank)
@@ -105,7 +105,7 @@ def _starts(
   sizes: Shape,
   batch_shape: Shape,
 ) -> tuple[list[Value], Value]:
-  """For each dimension where the updates' windows start, and which fit."""
+  """The start of the updates' windows in each dimension, and which fit."""
   count = math.prod(batch_shape)
   last = indexing.index_vector_dim
   order = [d for d in range(len(indices.shape)) if d != last]
@@ -117,7 +117,7 @@ def _starts(
   fits = e.constant(True, DType.BOOL, (count,))
   for k, d in enumerate(indexing.index_map):
     column = e.reshape(e.slice(vectors, [0, k], [count, k + 1]), (count,))
-    # A narrow index may not reach the limit.
+    # A narrow index type may not reach the limit.
     limit = min(shape[d] - sizes[d], np.iinfo(NUMPY[column.dtype]).max)
     inside = e.and_(e.compare(column, 0, "GE"), e.compare(column, limit, "LE"))
     fits = e.and_(fits, inside)

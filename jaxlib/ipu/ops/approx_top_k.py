@@ -1,5 +1,5 @@
-"""The custom call of `lax.approx_max_k` and `approx_min_k`: an exact sort, of
-which as many elements are kept as the caller asks for."""
+"""The custom call of `lax.approx_max_k` and `approx_min_k`: an exact sort that
+keeps as many elements as the caller asks for."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jaxlib.mlir import ir
 
 
 def _read(operation: Any) -> int:
-  """The dimension along which the best are searched."""
+  """The dimension that is searched."""
   config = ir.DictAttr(operation.attributes["backend_config"])
   return ir.IntegerAttr(config["reduction_dim"]).value
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
   dimension: int = node.attributes
-  # Behind the operands come the values that pad them: a sort needs none.
+  # Padding values follow the operands: a sort needs none.
   operands = node.inputs[: len(node.results)]
   sorted_ = e.node(
     SORT,

@@ -13,7 +13,7 @@ from jaxlib.ipu.ir.registry import Decompose, Operation, define
 
 @dataclasses.dataclass(frozen=True)
 class BatchNorm:
-  """What is added to the variance, and the dimension of features."""
+  """The epsilon added to the variance, and the feature dimension."""
 
   epsilon: float
   feature_index: int

@@ -1,5 +1,5 @@
-"""`ipu.bisect`: eigenvalues of symmetric tridiagonal matrices, and what comes
-down to them where no vectors are asked for."""
+"""`ipu.bisect`: eigenvalues of symmetric tridiagonal matrices; eigenvalues and
+singular values without vectors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tridiagonal_values(
   e: Emitter, main: Value, beside: Value, first: int = 0
 ) -> Value:
   """The ascending eigenvalues of symmetric tridiagonal matrices, from number
-  `first` on: diagonals [..., n], what is beside them [..., n - 1]."""
+  `first` on, given diagonals [..., n] and off-diagonals [..., n - 1]."""
   *batch, n = main.shape
   count = math.prod(batch)
   (found,) = e.node(
@@ -38,8 +38,8 @@ def tridiagonal_values(
 
 
 def eigenvalues(e: Emitter, matrix: Value) -> Value:
-  """The ascending eigenvalues [..., n] of Hermitian matrices [..., n, n]: of
-  the tridiagonal form."""
+  """The ascending eigenvalues [..., n] of Hermitian matrices [..., n, n], by
+  their tridiagonal form."""
   n = matrix.shape[-1]
   a, scale = _matrices.scaled(e, matrix)
   packed, _ = hessenberg.reduced(e, a, FactorKind.TRIDIAGONAL)
@@ -49,8 +49,8 @@ def eigenvalues(e: Emitter, matrix: Value) -> Value:
 
 
 def singular_values(e: Emitter, matrix: Value) -> Value | None:
-  """The descending singular values [..., n] of matrices [..., m, n], m >= n, of
-  the bidiagonal form B; None where a tile or a few cannot make it.
+  """The descending singular values [..., n] of matrices [..., m, n], m >= n, by
+  the bidiagonal form B; None if one or a few tiles cannot compute it.
 
   [[0, B], [B^T, 0]], its rows and columns shuffled, is tridiagonal with a zero
   diagonal; its upper eigenvalues are B's singular values (Golub and Kahan,
@@ -87,7 +87,7 @@ def _lower(builder: Builder, node: Node) -> None:
   partition = grid(shape, parts)
   operands = []
   for view in (main, beside):
-    # The rows of a tile's matrices, whole.
+    # Whole rows of a tile's matrices.
     whole = (*shape, view.shape[1])
     layout = project(grid(whole, (*parts, 1)), whole, (0, 2))
     operands.append(Operand(view, (0, -1), layout))

@@ -1,5 +1,5 @@
-"""bitcast_convert. Between types of one width it is an element-wise
-instruction; otherwise elements are taken apart, or put together, by shifts."""
+"""bitcast_convert: an element-wise instruction between types of one width;
+otherwise elements are split or combined by shifts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _take_apart(builder: Builder, node: Node, source: DType, to: DType) -> None:
 def _put_together(
   builder: Builder, node: Node, source: DType, to: DType
 ) -> None:
-  """The groups along the last dimension, shifted to their places."""
+  """Combines the groups along the last dimension by shifts."""
   value = node.results[0]
   view = builder.view(node.inputs[0])
   last = len(view.shape) - 1

@@ -17,7 +17,7 @@ _KIND = FactorKind.CHOLESKY
 
 
 def _read(operation: Any) -> bool:
-  """Whether the lower factor is asked for, of the lower triangle."""
+  """Whether the lower factor is requested, from the lower triangle."""
   attributes = operation.attributes
   return "lower" in attributes and attributes["lower"].value
 
@@ -36,7 +36,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
 
 
 def factorise(e: Emitter, matrix: Value) -> Value:
-  """The lower Cholesky factors of [..., n, n]; NaN in all of the triangle if a
+  """The lower Cholesky factors of [..., n, n]; NaN in the whole triangle if a
   matrix is not positive definite."""
   n = matrix.shape[-1]
   b = panel_width(e, _KIND, matrix.shape, matrix.dtype, _matrices.block_size(n))
@@ -58,7 +58,7 @@ def factorise(e: Emitter, matrix: Value) -> Value:
     whole = e.concatenate(pieces, len(a.shape) - 2)
     a = _matrices.put(e, a, whole, begin, begin)
   r, c = _matrices.rows_columns(e, a.shape)
-  # A NaN reaches the last diagonal element, whichever column it began in.
+  # A NaN in any column reaches the last diagonal element.
   last = part(e, a, (n - 1, n), (n - 1, n)) if n else a
   failed = broadcast(e, e.compare(last, last, "NE"), a.shape)
   a = e.select(failed, e.constant(float("nan"), a.dtype, ()), a)
@@ -66,7 +66,7 @@ def factorise(e: Emitter, matrix: Value) -> Value:
 
 
 def _factorise_block(e: Emitter, block: Value) -> Value:
-  """One column after the other: scale it, take its square off the rest."""
+  """Column by column: scales it, and subtracts its outer square."""
   found = factors(e, _KIND, block)
   if found is not None:
     return found[0]

@@ -1,7 +1,7 @@
-"""Collectives of a program that runs on one device: each gives what it takes.
+"""Collectives of a program that runs on one device, where they are no-ops.
 
-Programs for several devices do not reach the compiler yet; a group of several
-would be refused here.
+Programs for several devices do not reach the compiler yet; groups of several
+devices would be refused here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _read_pairs(operation: Any) -> bool:
 
 
 def _permute(e: Emitter, node: Node) -> list[Value]:
-  """What nobody is sent is zero."""
+  """Results that no device sends are zero."""
   if node.attributes:
     return _identity(e, node)
   return [e.constant(0, v.dtype, v.shape) for v in node.results]
@@ -77,6 +77,6 @@ define(
 )
 for _name in ("partition_id", "replica_id"):
   define(Operation(f"stablehlo.{_name}", decompose=_first))
-# What Shardy and GSPMD leave in programs of one device.
+# Left by Shardy and GSPMD in programs of one device.
 for _name in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"):
   define(Operation(f"stablehlo.custom_call @{_name}", decompose=_identity))

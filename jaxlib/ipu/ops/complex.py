@@ -1,6 +1,6 @@
 """complex, real and imag, which passes/complex_planes.py removes.
 
-The real part of a real number is the number itself, its imaginary part 0."""
+The real part of a real number is the number itself, its imaginary part is 0."""
 
 from __future__ import annotations
 

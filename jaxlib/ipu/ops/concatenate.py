@@ -1,5 +1,5 @@
-"""concatenate and pad: exchanges into parts of a new tensor; parts of an array
-that are put together again stay where they are."""
+"""concatenate and pad: exchanges into parts of a new tensor. Adjacent slices of
+an array that are concatenated again are a view."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _concatenate(builder: Builder, node: Node) -> None:
     (view, part(whole, dimension, *bound))
     for view, bound in zip(views, bounds, strict=True)
   ]
-  # Parts of an array in another order (`jnp.roll`) may stay as that one is,
-  # and others where they are, side by side (`jnp.stack`).
+  # Parts of an array in another order (`jnp.roll`) may keep its mapping, and
+  # others may stay in place, side by side (`jnp.stack`).
   result = builder.tensors[root]
   layouts = [result.layout]
   for view in views:
@@ -100,7 +100,7 @@ def _pad(builder: Builder, node: Node) -> None:
   result = node.results[0]
   root = builder.result(node)
   builder.fill(fill, root)
-  # Along each dimension the input's indices whose places lie inside.
+  # Along each dimension, the input indices that land inside the result.
   starts, limits, targets, ends, steps = [], [], [], [], []
   for d, extent in enumerate(result.shape):
     step = padding.interior[d] + 1

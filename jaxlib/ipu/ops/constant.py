@@ -1,5 +1,5 @@
-"""constant and iota. Register programs make both by themselves; these are for
-the other operations that use them."""
+"""constant and iota, for operations other than register programs, which
+generate both themselves."""
 
 from __future__ import annotations
 

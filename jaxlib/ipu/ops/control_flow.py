@@ -1,8 +1,8 @@
 """while, case and if: steps around the steps of their regions.
 
-A loop's carried values live in roots of their own. The loop starts with an
+A loop's carried values have roots of their own. The loop starts with an
 exchange from the initial values, and each iteration ends with one from the new
-values; where the allocator can give both the same storage it costs nothing.
+values; if the allocator gives both the same storage it is free.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _repeat(builder: Builder, node: Node) -> None:
   (body,) = node.regions
   roots = _carry(builder, node, [body], node.attributes)
   steps = _iteration(builder, node, roots, node.attributes)
-  if steps:  # a step that moves nothing: what the loop's control takes
+  if steps:  # a step that moves nothing: the loop's control overhead
     steps.append(schema.Copy([], cost.iteration(), builder.location))
   builder.steps.append(schema.Repeat(node.attributes, steps, builder.location))
 
@@ -55,8 +55,8 @@ def _repeat(builder: Builder, node: Node) -> None:
 def _carry(
   builder: Builder, node: Node, regions: list[Graph], trips: int
 ) -> dict[int, View]:
-  """Roots for what a loop changes, holding the initial values; what it does
-  not change stays where it is."""
+  """Roots of loop-carried values, with the initial values; loop-invariant ones
+  stay in place."""
   body = regions[-1]
   used = users(body)
   roots: dict[int, View] = {}
@@ -93,7 +93,7 @@ def _written(roots: dict[int, View]) -> set[int]:
 def _iteration(
   builder: Builder, node: Node, roots: dict[int, View], trips: int
 ) -> list[Any]:
-  """The steps of an iteration, with the new values where the old were."""
+  """The steps of an iteration, which ends with the new values in place."""
   builder.enter(trips, _written(roots))
   results = builder.lower_graph(node.regions[-1], _written(roots))
   pairs = [(results[i], root) for i, root in roots.items()]
@@ -108,7 +108,7 @@ def _iteration(
 def _wish(
   builder: Builder, node: Node, roots: dict[int, View], results: list[View]
 ) -> None:
-  """Asks for what the loop carries to be where an iteration leaves it."""
+  """Records the mappings in which an iteration leaves carried values."""
   for i, root in roots.items():
     view = results[i]
     made = builder.tensors[view.root]
@@ -120,8 +120,8 @@ def _wish(
       builder.used.leaves[id(node), i] = made.layout
 
 
-# What an iteration leaves elsewhere moves back to where the next one finds it:
-# less than this share of the iteration is no reason for another mapping. [G]
+# Moving carried values back at the end of an iteration justifies another
+# mapping only above this share of the iteration's cycles. [G]
 _LEAST_SHARE = 0.015
 
 

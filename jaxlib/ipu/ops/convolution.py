@@ -1,8 +1,7 @@
 """convolution: the product of the padded operand's windows and the kernel.
 
-The windows are a view (`ops/windows.py`) and the matrix product reads them
-where they are, so nothing is copied K * K times. Groups are the product's
-batch.
+The windows are a view (`ops/windows.py`) and the matrix product reads them in
+place, so nothing is copied K * K times. Groups are the product's batch.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops.windows import read_padding, windows
 from jaxlib.mlir.dialects import stablehlo
 
-# Products of this many columns and terms, or fewer, are no matrix products
-# that anything is gained by: a channel-wise convolution's have one column.
+# Products of at most this many columns and terms do not profit from matrix
+# products: a channel-wise convolution's have one column.
 _FEWEST = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Convolution:
-  """StableHLO's attributes; dimensions of each array by what they are."""
+  """StableHLO's attributes; dimensions of each array by role."""
 
   input_batch: int
   input_feature: int
@@ -94,7 +93,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
   # (groups, window..., input features, output features), by views.
   split = c.input_batch if c.batch_groups > 1 else c.input_feature
   left = _split(e, padded, split, groups)
-  at = lambda d: d + (d > split)  # where a dimension went
+  at = lambda d: d + (d > split)  # the new position of a dimension
   batch = at(c.input_batch) + (split == c.input_batch)
   feature = at(c.input_feature) + (split == c.input_feature)
   spatial = [at(d) for d in c.input_spatial]
@@ -140,8 +139,8 @@ def _interleaved(
   """A convolution whose left operand is dilated along spatial dimension i,
   without the products with the zeros between its elements.
 
-  Of the results q * dilation + f, those of one f meet the same elements of
-  the kernel: they are a convolution of their own.
+  Results q * dilation + f of one f use the same elements of the kernel: they
+  are a convolution of their own.
   """
   step, spread = c.lhs_dilation[i], c.rhs_dilation[i]
   d, kernel, out = c.input_spatial[i], c.kernel_spatial[i], c.output_spatial[i]
@@ -151,7 +150,7 @@ def _interleaved(
   shape[out] = count
   phases = []
   for f in range(step):
-    # Element k meets operand q + (f + k * spread - low) / step, if whole.
+    # Element k meets operand q + (f + k * spread - low) / step, if integral.
     met = [k for k in range(size) if (f + k * spread - c.low[i]) % step == 0]
     if not met:
       phases.append(e.constant(0, result.dtype, shape))
@@ -229,8 +228,8 @@ def _sum(
   order: list[int],
   dtype: DType,
 ) -> Value:
-  """Element-wise products, summed: neighbouring groups side by side in the
-  vectors, where a matrix product would have a few columns in each."""
+  """Element-wise products, summed: neighbouring groups share vectors, where a
+  matrix product would have a few columns in each."""
   wide = DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
   left, right = e.convert(left, wide), e.convert(right, wide)
   kept = (*left.shape[: 2 + n], right.shape[-1])

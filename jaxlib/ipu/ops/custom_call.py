@@ -1,4 +1,4 @@
-"""custom_call: functions of the host, Python's and those of XLA's FFI.
+"""custom_call: host functions, Python's and XLA FFI targets.
 
 The device streams the operands to the host, waits, and streams the results
 back. JAX's callbacks are custom calls of `host_functions.PYTHON_TARGET`; any
@@ -24,21 +24,21 @@ from jaxlib.ipu.program import schema
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-# An array's element type, and its dimensions in memory's order.
+# An array's element type, and its dimensions in memory order.
 HostType = tuple[DType, tuple[int, ...]]
 
-# Typed FFI: what the operation is told is a dictionary.
+# Typed FFI: attributes are a dictionary.
 _TYPED = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class CustomCall:
-  """What a custom call says.
+  """The attributes of a custom call.
 
   Attributes:
     target: the function.
-    attributes: what it is told, as the program holds it.
-    has_side_effect: it runs even if nobody uses its results.
+    attributes: passed to it, in the program's format.
+    has_side_effect: it runs even if its results are unused.
     operands, results: for each array its element type and its dimensions
       from the outermost in memory to the innermost; None for a token, which
       only orders calls.
@@ -91,8 +91,8 @@ def _get(attributes: Any, name: str) -> Any:
 
 
 def _types(values: Any, layouts: Any, where: Any) -> list[HostType | None]:
-  """What the function sees of each value; `layouts`, if there are any, name
-  its dimensions from the innermost in memory."""
+  """The host types of values; `layouts`, if given, list their dimensions from
+  the innermost in memory."""
   types: list[HostType | None] = []
   for i, value in enumerate(values):
     if str(value.type) == "!stablehlo.token":
@@ -105,14 +105,16 @@ def _types(values: Any, layouts: Any, where: Any) -> list[HostType | None]:
     dtype = MLIR_NAME[str(type_.element_type)]
     if dtype in UNBUFFERED:
       raise unimplemented(
-        f"a function of the host on {type_}", where, "convert it before"
+        f"a function of the host on {type_}",
+        where,
+        "convert it before the call",
       )
     types.append((dtype, order))
   return types
 
 
 def _dictionary(items: Any, where: Any) -> Iterator[schema.Attribute]:
-  """A dictionary's entries, sorted by name as the FFI wants them."""
+  """A dictionary's entries, sorted by name as the FFI requires."""
   for name in sorted(item.name for item in items):
     yield from _attribute(name, items[name], where)
 
@@ -186,8 +188,8 @@ def _lower(builder: Builder, node: Node) -> None:
 
 
 def _whole(type_: HostType) -> tuple[int, ...]:
-  """The order of a root's dimensions; those of a complex number's parts, which
-  are values of their own in a last dimension, stay next to each other."""
+  """The order of a root's dimensions; the last dimension of a complex root, its
+  real and imaginary parts, stays innermost."""
   dtype, order = type_
   return (*order, len(order)) if dtype in COMPLEX else order
 
@@ -198,7 +200,7 @@ def _host_array(root: int, type_: HostType) -> schema.HostArray:
 
 
 def _places(order: tuple[int, ...]) -> list[int]:
-  """Where in memory's order each dimension stands."""
+  """The place of each dimension in memory order."""
   return [order.index(d) for d in range(len(order))]
 
 

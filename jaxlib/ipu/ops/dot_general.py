@@ -1,8 +1,8 @@
 """dot_general: batched matrix products, planned by plan/matmul.py.
 
-Each of a product's four groups of dimensions (batch, rows, columns, terms)
-may be of several that no one stride walks; so operands never have to be
-rearranged, and a convolution is a product with a view of overlapping windows.
+Each of a product's four groups of dimensions (batch, rows, columns, terms) may
+have several without a common stride; so operands never have to be rearranged,
+and a convolution is a product with a view of overlapping windows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from jaxlib.mlir.dialects import stablehlo
 def free(
   rank: int, batch: Sequence[int], contract: Sequence[int]
 ) -> tuple[int, ...]:
-  """The dimensions of an operand that are neither."""
+  """The dimensions of an operand that are neither batch nor contracting."""
   return tuple(d for d in range(rank) if d not in batch and d not in contract)
 
 
@@ -70,7 +70,7 @@ def _sums_in_f16(operation: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Loop:
-  """Dimensions that go together: those of each operand, and of the result."""
+  """Joined dimensions: those of each operand, and of the result."""
 
   lhs: tuple[int, ...] = ()
   rhs: tuple[int, ...] = ()
@@ -88,7 +88,7 @@ def _lower(builder: Builder, node: Node) -> None:
     )
   lhs, rhs = (builder.view(v) for v in node.inputs)
   product, loops, left, right = _as_product(node, lhs, rhs)
-  if 0 in product.shape:  # nothing, or sums of nothing
+  if 0 in product.shape:  # an empty result, or empty sums
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     builder.fill(zero, builder.result(node))
     return
@@ -103,8 +103,8 @@ def _lower(builder: Builder, node: Node) -> None:
 def _as_product(
   node: Node, lhs: View, rhs: View
 ) -> tuple[Product, list[_Loop], View, View]:
-  """A node as an iteration space, its dimensions, and its operands as matrices
-  of one dimension for each of these."""
+  """A node's iteration space, its dimensions, and both operands with one
+  dimension for each of these."""
   groups = _loops(node.attributes, lhs, rhs)
   loops = [loop for group in groups for loop in group]
   left = _matrix(lhs, [loop.lhs for loop in loops])
@@ -117,7 +117,7 @@ def _as_product(
 def _prefers(
   target: Target, node: Node, number: int, view: View
 ) -> Layout | None:
-  """See `Operation.prefers`. The other operand is taken to be dense."""
+  """See `Operation.prefers`; assumes that the other operand is dense."""
   other = node.inputs[1 - number]
   strides = dense_strides(other.shape)
   views = [view, View(-2, 0, strides, other.shape, other.dtype)]
@@ -163,7 +163,7 @@ def _compute(
   left: View,
   right: View,
 ) -> int:
-  """A product's steps; the root with its result, or with its sums."""
+  """Adds a product's steps; returns the root of its result, or of its sums."""
   shape, outer, counts = product.shape, product.outer, product.counts
   choice = choose(builder, product)
   many = choice.steps > 1
@@ -206,15 +206,15 @@ def _compute(
           builder.target, fields, part, split, product.dtypes[:2], **hints
         ),
       ),
-      hoists=not many,  # steps are for those whose operands take too much
+      hoists=not many,  # steps save the SRAM that it takes
       **hints,
     )  # fmt: skip
   return root
 
 
 def _loops(d: DotDimensions, lhs: View, rhs: View) -> list[list[_Loop]]:
-  """The dimensions of each group, joined where one stride walks several;
-  without those of one element, but at least one for each group."""
+  """The dimensions of each group, joined where they have a common stride;
+  without those of extent 1, but at least one for each group."""
   lhs_free = free(len(lhs.shape), d.lhs_batch, d.lhs_contract)
   rhs_free = free(len(rhs.shape), d.rhs_batch, d.rhs_contract)
   rank = len(d.lhs_batch) + len(lhs_free) + len(rhs_free)
@@ -234,11 +234,11 @@ def _loops(d: DotDimensions, lhs: View, rhs: View) -> list[list[_Loop]]:
     return lhs.shape[loop.lhs[0]] if loop.lhs else rhs.shape[loop.rhs[0]]
 
   ones = {loop.result[0] for g in groups[:3] for loop in g if extent(loop) == 1}
-  # Places in the result, those of one element left out.
+  # Places in the result without dimensions of extent 1.
   rest = [p for p in range(rank) if p not in ones]
 
-  # Dimensions of windows that overlap stay apart from all others: these can
-  # be cut without more of a halo.
+  # Dimensions of overlapping windows are not joined with others, which can be
+  # cut without a larger halo.
   windows = [windowed(view) for view in (lhs, rhs)]
 
   def joins(a: _Loop, b: _Loop) -> bool:
@@ -271,8 +271,8 @@ def _loops(d: DotDimensions, lhs: View, rhs: View) -> list[list[_Loop]]:
 
 
 def _matrix(view: View, loops: Sequence[tuple[int, ...]]) -> View:
-  """The operand with one dimension for each loop; of one element along those
-  that it does not have."""
+  """The operand with one dimension for each loop; extent 1 along loops that it
+  does not have."""
   used = {d for loop in loops for d in loop}
   ones = [d for d in range(len(view.shape)) if d not in used]
   merged = merge(view, [*loops, ones])
@@ -289,7 +289,7 @@ def _operand(
   ends: Sequence[int],
   loops: Sequence[tuple[int, ...]],
 ) -> Operand:
-  """A part of an operand, and which of its dimensions goes with each loop."""
+  """A part of an operand, with its dimension for each loop."""
   own = [d for d, loop in enumerate(loops) if loop]
   some = matrix.slice(
     [begins[d] if loop else 0 for d, loop in enumerate(loops)],
@@ -307,7 +307,7 @@ def _operand(
 def _steps(
   kept: Sequence[int], terms: Sequence[int], steps: int
 ) -> Iterator[tuple[list[int], list[int]]]:
-  """The parts of the iteration space that follow each other."""
+  """The consecutive parts of the iteration space."""
   sizes = blocks(steps, terms)
   for begins in itertools.product(
     *(range(0, n, b) for n, b in zip(terms, sizes, strict=True))
@@ -317,7 +317,7 @@ def _steps(
 
 
 def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
-  """A root's values as another type, where they are."""
+  """Converts a root's values to another type, in place on their tiles."""
   info = builder.tensors[sums]
   root = builder.new_root(info.shape, dtype, info.layout)
   code = Code()
@@ -334,8 +334,8 @@ def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
 
 
 def _outer(e: Emitter, node: Node) -> list[Value] | None:
-  """A product that sums nothing, element by element: it joins what comes after
-  it in one compute set, and -0 stays."""
+  """A product without sums as an element-wise one: it fuses with its users, and
+  keeps -0."""
   d: DotDimensions = node.attributes
   lhs, rhs = node.inputs
   value = node.results[0]
@@ -345,7 +345,7 @@ def _outer(e: Emitter, node: Node) -> list[Value] | None:
   dtypes = {value.dtype, lhs.dtype, rhs.dtype}
   dtype = value.dtype
   if dtype in FLOATS and len(dtypes) > 1:
-    # No operand loses anything before the product, which is rounded once.
+    # Operands are exact before the product, which is rounded once.
     dtype = DType.F64 if DType.F64 in dtypes else DType.F32
   order = d.result or range(len(value.shape))
   sides = []

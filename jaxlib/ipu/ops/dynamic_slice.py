@@ -1,5 +1,5 @@
-"""dynamic_slice and dynamic_update_slice: slices whose place is only known at
-run time."""
+"""dynamic_slice and dynamic_update_slice: slices with run-time start
+indices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from jaxlib.ipu.program import schema
 def _starts(
   builder: Builder, values: tuple[Value, ...], sizes: Shape, shape: Shape
 ) -> dict[int, View]:
-  """The dimensions in which the slice can move, and where it starts."""
+  """The start indices of the dimensions in which the slice can move."""
   return {
     d: builder.view(v) for d, v in enumerate(values) if sizes[d] != shape[d]
   }
@@ -51,7 +51,8 @@ def _start_operands(starts: dict[int, View], rank: int) -> list[Operand]:
 def _start_of_rounds(
   builder: Builder, w: Windows, starts: dict[int, View], size: int
 ) -> View | None:
-  """Where the first round starts, along what is cut; None if all is one."""
+  """The start of the first round, along the dimension that is cut; None if
+  there is one round."""
   d = w.rounds_along
   if d is None or size >= w.shape[d]:
     return None

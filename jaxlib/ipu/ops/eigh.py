@@ -1,7 +1,7 @@
-"""Eigenvalues of symmetric and Hermitian matrices: of the tridiagonal form; or,
-of complex and of many small matrices with vectors, by Jacobi's method.
+"""Eigenvalues of symmetric and Hermitian matrices, by the tridiagonal form; of
+complex and of many small matrices with vectors, by Jacobi's method.
 
-`ipu_eigh` is what `jax_plugins/ipu/lowerings.py` makes of JAX's `eigh`.
+`jax_plugins/ipu/lowerings.py` lowers JAX's `eigh` to `ipu_eigh`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxlib.ipu.ops._matrices import broadcast, part
 
 
 def _read(operation: Any) -> bool:
-  """Whether anyone wants the vectors."""
+  """Whether the vectors are used."""
   return any(True for _ in operation.results[0].uses)
 
 
@@ -68,16 +68,16 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
 
 
 def _closer(e: Emitter, rows: Value) -> Value:
-  """Rows that are orthonormal but for the rounding of many rotations, without
-  it: a step of Newton's iteration for the closest unitary matrix."""
+  """Rows that are orthonormal up to rounding of many rotations, without it: a
+  step of Newton's iteration for the closest unitary matrix."""
   gram = e.matmul(rows, _matrices.adjoint(e, rows))
   change = e.matmul(e.multiply(gram, -0.5), rows)
   return e.add(e.multiply(rows, 1.5), change)
 
 
 def _bound(e: Emitter, matrix: Value) -> Value:
-  """More than the largest |eigenvalue| and, up to thousands of rows, less than
-  four times of it: from the sum of their eighth powers."""
+  """An upper bound of the largest |eigenvalue|, at most four times of it for up
+  to thousands of rows: from the sum of their eighth powers."""
   rank = len(matrix.shape) - 2
   power = e.matmul(matrix, matrix)
   power = _matrices.square(e, e.matmul(power, power))

@@ -1,8 +1,8 @@
 """Element-wise operations: rows of a table, no C++.
 
-A row says which instructions compute the operation for each element type.
-Most are one opcode; what differs between types (bool arithmetic, narrow
-integers, total order) stands in the small functions below the tables.
+A row defines which instructions compute the operation for each element type.
+Most are one opcode; special cases of types (bool arithmetic, narrow integers,
+total order) are in the small functions below the tables.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from jaxlib.mlir.dialects import stablehlo
 
 U32 = RegisterType.U32
 
-# Takes a register program, two of its values and their type.
+# (register program, two of its values, their type) -> value, or None.
 ByConstant = Callable[[Code, int, int, DType], int | None]
 
 
 def left_outside(builder: Any, node: Node) -> None:
-  """The lowering of operations that register programs take in."""
-  raise internal(f"{node.op} was left outside every register program")
+  """The lowering of operations that are always fused into register programs."""
+  raise internal(f"{node.op} was not fused into a register program")
 
 
 def define_row(name: str, emit: Emit, read: Read | None = None) -> None:
@@ -40,7 +40,7 @@ def define_row(name: str, emit: Emit, read: Read | None = None) -> None:
 
 
 def _arithmetic(opcode: Opcode, bool_opcode: Opcode | None = None) -> Emit:
-  """One opcode whose result is brought back into the element's range."""
+  """One opcode whose result is wrapped or rounded to the element's range."""
 
   def emit(code: Code, args: list[int], node: Node) -> int:
     dtype = node.results[0].dtype
@@ -110,7 +110,7 @@ def _not(code: Code, args: list[int], node: Node) -> int:
 
 
 def unsigned_bits(code: Code, value: int, dtype: DType) -> int:
-  """A narrow signed value without the sign bits above its own width."""
+  """A narrow signed value with the sign bits above its width cleared."""
   if dtype in SIGNED and SIZE[dtype] < 4:
     mask = code.constant((1 << 8 * SIZE[dtype]) - 1, REGISTER[dtype])
     return code.emit(Opcode.AND, REGISTER[dtype], value, mask)
@@ -160,7 +160,7 @@ for _name, _opcode, _bool_opcode in (
 
 
 def _by_constant(by: ByConstant, otherwise: Emit) -> Emit:
-  """What takes less if the second operand is some constant."""
+  """Uses a cheaper form for some constant second operands."""
 
   def emit(code: Code, args: list[int], node: Node) -> int:
     dtype = node.results[0].dtype
@@ -174,9 +174,9 @@ def _by_constant(by: ByConstant, otherwise: Emit) -> Emit:
 
 
 def _remainder(code: Code, args: list[int], node: Node) -> int:
-  """Of integers by a quotient, which most programs that want the one want too:
-  a REMAINDER of PopLibs takes longer than a DIVIDE. Right for divisors of 0 and
-  -1 as well, where quotients are -1 and wrap."""
+  """Integer remainders by a quotient, which most programs with a remainder also
+  need: a REMAINDER of PopLibs takes longer than a DIVIDE. Correct for divisors
+  of 0 and -1 as well, where quotients are -1 and wrap."""
   dtype = node.results[0].dtype
   type_ = REGISTER[dtype]
   if dtype in FLOATS:
@@ -196,7 +196,7 @@ for _name, _by, _otherwise in (
 
 
 def _shift(opcode: Opcode) -> Emit:
-  """Shifts by the width or more: narrow types must meet their own width."""
+  """Shifts; narrow types must treat counts of their own width or more alike."""
 
   def emit(code: Code, args: list[int], node: Node) -> int:
     dtype = node.results[0].dtype
@@ -214,7 +214,7 @@ def _shift(opcode: Opcode) -> Emit:
 
 
 def _sign_extend(code: Code, value: int, dtype: DType) -> int:
-  """An unsigned narrow value with its top bit repeated upwards."""
+  """An unsigned narrow value with its top bit extended upwards."""
   by = code.constant(32 - 8 * SIZE[dtype], U32)
   up = code.emit(Opcode.SHL, U32, value, by)
   return code.emit(Opcode.SHR_ARITHMETIC, U32, up, by)
@@ -241,7 +241,7 @@ def _read_compare(operation: Any) -> Comparison:
 
 
 def _ordered_bits(code: Code, value: int, type_: RegisterType) -> int:
-  """An integer that orders as the total order of floats does."""
+  """An integer with the order of floats' total order."""
   wide = type_ is RegisterType.F64
   int_type = RegisterType.I64 if wide else RegisterType.I32
   bits = code.emit(Opcode.BITCAST, int_type, value, type_)
@@ -273,8 +273,8 @@ define_row("clamp", _exact(Opcode.CLAMP))
 
 # --- Convert ---------------------------------------------------------------
 
-# What a conversion from float saturates to, for types narrower than their
-# register.
+# The range to which a conversion from float saturates, for types narrower than
+# their register.
 _RANGE = {
   DType.I8: (-128, 127),
   DType.I16: (-32768, 32767),
@@ -308,11 +308,11 @@ def _convert(code: Code, args: list[int], node: Node) -> int:
 define_row("convert", _convert)
 
 
-# --- A function of scalars ---------------------------------------------------
+# --- Scalar functions --------------------------------------------------------
 
 
 def _map(code: Code, args: list[int], node: Node) -> int:
-  """StableHLO's map; a scatter over a whole operand is simplified to it."""
+  """StableHLO's map; scatters over a whole operand are simplified to it."""
   return inline(code, node.regions[0], args)[0]
 
 

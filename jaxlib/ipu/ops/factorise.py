@@ -1,9 +1,9 @@
-"""`ipu.factorise`: factors of matrices by a vertex that has them whole, or by
-a few that share their rows; and when that is worth while.
+"""`ipu.factorise`: factors matrices on one tile, or on a few that share their
+rows, where that pays.
 
-Written as a loop over the columns, a factorisation takes many supersteps for
-each. A tile alone has none of these, but no more than its own workers either;
-a few tiles that share a matrix need one or two (codelets/_factor_cycles.py).
+As a loop over the columns, a factorisation takes many supersteps for each. A
+single tile needs none of these, but has only its own workers; a few tiles that
+share a matrix need one or two (codelets/_factor_cycles.py).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from jaxlib.ipu.program.isa import FactorKind
 
 FACTORISE = "ipu.factorise"
 
-# What the model charges for an iteration of the loop over the columns of f32
-# matrices, at least: of few matrices, for each of their rows, and for each
-# element that a tile has. For f64, whose arithmetic is emulated, times _SOFT.
+# Minimum cycles that the model charges for an iteration of the loop over the
+# columns of f32 matrices: for few matrices, for each of their rows, and for
+# each element of a tile. For f64, whose arithmetic is emulated, times _SOFT.
 # Of triangular inverses: for each column of the products that double the size
 # of what is inverted. Read off programs in which nothing fits a tile, as
-# tests/ipu/test_factorise.py compiles them [D].
+# compiled by tests/ipu/test_factorise.py [D].
 _ITERATION = {
   FactorKind.CHOLESKY: (3400, 0, 16),
   FactorKind.LU: (11300, 5, 16),
@@ -44,19 +44,19 @@ _ITERATION = {
 _SOFT = 3
 # A panel's products with the rest of the matrix, and their exchange [D].
 _UPDATE = 13000
-# Widths of panels that are tried; how many panels are unrolled; and how much
-# longer than the best fewer ones may take, since each is some steps more [G].
+# Widths of panels to try; the maximum number of unrolled panels; and how much
+# longer than the best fewer panels may take, since each adds steps [G].
 _WIDTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
 _MOST_PANELS = 16
-# Loops over f64 panels are charged their steps, however wide these are, but run
+# Loops over f64 panels are charged by their steps, regardless of width, but run
 # faster if an iteration works on no more columns than this [G].
 _WIDEST_SOFT = 64
 _NEARLY = 1.2
 
 
 def factors(e: Emitter, kind: FactorKind, matrix: Value) -> list[Value] | None:
-  """What `kind` makes of matrices [..., m, n]; None where they do not fit or a
-  loop is charged less."""
+  """The results of `kind` for matrices [..., m, n]; None if they do not fit or
+  a loop is charged less."""
   *batch, m, n = matrix.shape
   if _planned(e, kind, matrix.shape, matrix.dtype) is None:
     return None
@@ -99,9 +99,9 @@ def _loop_cycles(
 def panel_width(
   e: Emitter, kind: FactorKind, shape: Shape, dtype: DType, otherwise: int
 ) -> int:
-  """The columns of a panel for which a factorisation of matrices [..., m, n] by
-  panels is charged least, or nearly; `otherwise` for types that have only the
-  loop, and for sizes that no panels here suit."""
+  """The panel width for which a factorisation of matrices [..., m, n] is
+  charged least, or nearly; `otherwise` for types that only have the loop, and
+  for sizes for which no width fits."""
   *batch, m, n = shape
   k = min(m, n)
   if dtype not in (DType.F32, DType.F64) or k < 2:
@@ -109,7 +109,7 @@ def panel_width(
   tall = kind is not FactorKind.CHOLESKY
 
   def cycles(width: int) -> float:
-    """Of as many panels as there are, all like the one in the middle."""
+    """Cycles of all panels, each counted as the middle one."""
     rows = m - (k - width) // 2 if tall else width
     panel = (*batch, rows, width)
     found = _planned(e, kind, panel, dtype)
@@ -142,7 +142,7 @@ def _lower(builder: Builder, node: Node) -> None:
   teams, parts = found.teams, found.parts
   each = -(-count // teams)
   layout = grid(view.shape, (teams, parts, 1))
-  # What is no matrix lies on the first of the tiles that share one.
+  # Results that are not matrices are on the first tile of each team.
   spread = Factor(count, each, parts if count > each else 0)
   written = [Written(builder.result(node, layout), (0, 1))]
   for i, value in enumerate(node.results[1:], 1):

@@ -1,15 +1,15 @@
-"""fft: Fourier transforms as matrix products, which is what tiles do well.
+"""fft: Fourier transforms as matrix products, at which tiles are efficient.
 
 A transform of length n = a * b is one of length a, a rotation, and one of
 length b, over a matrix (Bailey's four steps); short ones are products with the
 transform's matrix, long primes a convolution of a length that has factors
-(Bluestein). Numbers are kept as (planes, rows, length, columns), planes being
+(Bluestein). Numbers are stored as (planes, rows, length, columns), planes being
 real and imaginary part, so that a complex product is one real product over
 both, and a rotation an element-wise step with the planes reversed; a product
-writes its result where the next reads it, so that nothing is transposed. Real
-signals have one plane; of coefficients that nobody wants, and terms that are
-zero, whole steps of the products are left out. All angles are constants
-from double precision: sines of f32 cost tiles some 2,300 cycles each.
+writes its result in the order that the next one reads, so nothing is
+transposed. Real signals have one plane; unused coefficients and zero terms are
+omitted from whole steps of the products. All angles are constants computed in
+double precision: sines of f32 cost tiles some 2,300 cycles each.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.mlir.dialects import stablehlo
 
-# One product up to this length: a matrix of 64 KB in f32.
+# Lengths up to this are one product: a matrix of 64 KB in f32.
 _DIRECT = 64
 # The same for lengths without factors.
 _DIRECT_PRIME = 128
 # Rows of fewer elements are short.
 _SHORT_ROW = 16
 _REAL = {DType.C64: DType.F32, DType.C128: DType.F64}
-# Rotations of more elements are made of two smaller tables.
+# Larger rotations are the product of two smaller tables.
 _LARGEST_TABLE = 1 << 14
 
 
@@ -88,7 +88,7 @@ def _decompose(e: Emitter, node: Node) -> Sequence[Value]:
 
 
 def _planes(e: Emitter, x: Value) -> Value:
-  """A complex array as (2, ...); as (1, ...) if it was real before."""
+  """A complex array as (2, ...); as (1, ...) if it was converted from real."""
   before = x.node
   if before is not None and before.op == "stablehlo.convert":
     (real,) = before.inputs
@@ -105,7 +105,7 @@ def _planes(e: Emitter, x: Value) -> Value:
 
 def _doubled(e: Emitter, t: Value, n: int) -> Value:
   """The first n // 2 + 1 coefficients of a real signal as terms of a sum whose
-  real part is the signal: those that stand for two count twice."""
+  real part is the signal: those that stand for two are doubled."""
   count = np.full(n // 2 + 1, 2, NUMPY[t.dtype])
   count[0] = 1
   if n % 2 == 0:
@@ -132,7 +132,7 @@ def _along(
     shape[0], math.prod(shape[1:axis]), shape[axis], math.prod(inner)
   )  # fmt: skip
   t = e.reshape(t, whole)
-  # Short rows are worse than to have them moved.
+  # Transposing is cheaper than computing on short rows.
   moved = 1 < whole[3] < _SHORT_ROW
   if moved:
     t = e.transpose(t, (0, 1, 3, 2))
@@ -163,10 +163,10 @@ def _transform(
     x: (planes, rows, terms, columns); one plane if all numbers are real, and
       zero from `terms` to n.
     n: the transform's length.
-    sign: -1 forwards, 1 back.
-    out: how many planes of the result are wanted.
-    scale: what it is multiplied by.
-    keep: how many coefficients are wanted; all by default.
+    sign: -1 forwards, 1 backwards.
+    out: number of planes of the result.
+    scale: of the result.
+    keep: number of coefficients; all by default.
 
   Returns:
     (out, rows, keep, columns).
@@ -182,7 +182,7 @@ def _transform(
     x = _product(e, x, matrix)
     return e.reshape(x, (out, rows, keep, columns))
   if planes == 1 and keep == n:
-    a = n // a  # the second step has both planes, and more work
+    a = n // a  # the second step works on both planes
   b = n // a
   if terms % b:
     x = e.pad(x, 0, (0, 0, 0, 0), (0, 0, -terms % b, 0))
@@ -212,7 +212,7 @@ def _product(e: Emitter, x: Value, matrix: np.ndarray) -> Value:
   planes, rows, terms, b, columns = x.shape
   out, k = matrix.shape[2:]
   constant = e.constant(np.ascontiguousarray(matrix, NUMPY[x.dtype]))
-  # Without dimensions of one element it shows which are the result's rows.
+  # Dimensions of extent 1 would obscure which rows are the result's.
   x = e.reshape(
     x, (planes, rows, terms, b) + ((columns,) if columns > 1 else ())
   )
@@ -222,7 +222,7 @@ def _product(e: Emitter, x: Value, matrix: np.ndarray) -> Value:
 
 
 def _factor(n: int) -> int | None:
-  """The factor that splits a length most evenly; None: do not split it."""
+  """The factor that splits a length most evenly; None if not to be split."""
   if n <= _DIRECT:
     return None
   return next((a for a in range(math.isqrt(n), 1, -1) if n % a == 0), None)
@@ -279,8 +279,8 @@ def _rotate(e: Emitter, x: Value, n: int, sign: int) -> Value:
 def _times(
   e: Emitter, x: Value, factors: np.ndarray, dims: tuple[int, ...]
 ) -> Value:
-  """Complex factors times planes, x's first dimension; `dims`: where the
-  factors' dimensions are."""
+  """Complex factors times planes, x's first dimension; `dims`: the factors'
+  dimensions in x."""
   real = e.constant(factors.real.astype(NUMPY[x.dtype]))
   cross = np.stack([-factors.imag, factors.imag]).astype(NUMPY[x.dtype])
   real = e.broadcast_in_dim(real, x.shape, dims)

@@ -1,5 +1,5 @@
-"""gather: each tile picks what it has of the slices; where tiles share what
-the indices name, candidates go to their owners in a second superstep."""
+"""gather: each tile picks what it has of the slices; where tiles share the
+indexed dimensions, candidates go to their owners in a second superstep."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _read(operation: Any) -> Indexing:
 
 @dataclasses.dataclass(frozen=True)
 class _Cycles:
-  """What slices take (plan/indexed.py)."""
+  """The cycles of slices (plan/indexed.py)."""
 
   target: Target
   dtype: DType

@@ -1,9 +1,9 @@
-"""Hessenberg and tridiagonal form, and QR with column pivoting: reflectors one
-after the other, as each depends on what the last one left.
+"""Hessenberg and tridiagonal form, and QR with column pivoting: reflectors in
+sequence, as each depends on the result of the last.
 
-`ipu_gehrd`, `ipu_sytrd` and `ipu_geqp3` are what `jax_plugins/ipu/lowerings.py`
-makes of JAX's `hessenberg`, `tridiagonal` and `geqp3`; results are packed as
-LAPACK does it.
+`jax_plugins/ipu/lowerings.py` lowers JAX's `hessenberg`, `tridiagonal` and
+`geqp3` to `ipu_gehrd`, `ipu_sytrd` and `ipu_geqp3`; results are packed as in
+LAPACK.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def _gehrd(e: Emitter, node: Node) -> list[Value]:
 def hessenberg(
   e: Emitter, matrix: Value, kind: FactorKind = FactorKind.HESSENBERG
 ) -> tuple[Value, Value]:
-  """Q^H A Q and the reflectors of Q [..., n, n], and tau [..., n - 1]. Of a
-  symmetric matrix, `kind` may be TRIDIAGONAL: what is above the diagonal of
-  the result is then not of use."""
+  """Q^H A Q and the reflectors of Q [..., n, n], and tau [..., n - 1]. For
+  symmetric matrices `kind` may be TRIDIAGONAL: the result above the diagonal
+  is then unspecified."""
   *batch, n, _ = matrix.shape
   if n < 2 or 0 in batch:
     return matrix, e.constant(0, matrix.dtype, (*batch, max(n - 1, 0)))
@@ -49,7 +49,8 @@ def hessenberg(
 
 
 def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
-  """The same of matrices of two rows or more whose squares do not overflow."""
+  """Like `hessenberg`, for matrices of at least two rows whose squares do not
+  overflow."""
   found = factors(e, kind, a)
   if found is not None:
     return found[0], found[1]
@@ -75,7 +76,7 @@ def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
     return [a, e.select(here, broadcast(e, tau, wide), taus)]
 
   def symmetric(j: Value, a: Value, taus: Value) -> list[Value]:
-    """From both sides at once: A - w v^H - v w^H."""
+    """Updates from both sides at once: A - w v^H - v w^H."""
     _, c = _matrices.rows_columns(e, shape)
     x = _matrices.column(e, a, j)
     v, tau, packed = reflector(e, x, place, e.add(j, 1))
@@ -102,7 +103,7 @@ def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
 
 def _sytrd(lower: bool) -> Decompose:
   """(a) -> (the reduced triangle and its reflectors, d, e, tau). The upper
-  triangle is the lower one from the other end."""
+  triangle is the lower one in reverse order."""
 
   def rule(e: Emitter, node: Node) -> list[Value]:
     (matrix,) = node.inputs
@@ -113,7 +114,7 @@ def _sytrd(lower: bool) -> Decompose:
     a = matrix if lower else e.reverse(matrix, ends)
     a = e.convert(a, wide)
     r, c = _matrices.rows_columns(e, a.shape)
-    if wide in COMPLEX:  # of a diagonal only the real part counts
+    if wide in COMPLEX:  # only the real part of a diagonal counts
       real = e.complex(e.real(a), e.constant(0, PLANE[wide], a.shape))
       a = e.select(e.compare(r, c, "EQ"), real, a)
     own = e.compare(r, c, "GE")
@@ -134,8 +135,8 @@ def _sytrd(lower: bool) -> Decompose:
 
 
 def _geqp3(e: Emitter, node: Node) -> list[Value]:
-  """(a, columns that stay in front are not 0) -> (R and the reflectors, columns
-  in order from 1, tau)."""
+  """(a, nonzero for columns that stay in front) -> (R and the reflectors,
+  column order from 1, tau)."""
   matrix, fixed = node.inputs
   wide = matrix.dtype if matrix.dtype in _matrices.COMPUTED else DType.F32
   packed, order, tau = pivoted(e, e.convert(matrix, wide), fixed)
@@ -150,8 +151,8 @@ def pivoted(
   e: Emitter, matrix: Value, fixed: Value
 ) -> tuple[Value, Value, Value]:
   """R and the reflectors [..., m, n], the columns' order [..., n], and tau:
-  each step takes the first column that is fixed (not 0, [..., n]), then the
-  longest that is left."""
+  each step takes the first fixed column (not 0, [..., n]), then the longest
+  remaining one."""
   *batch, m, n = matrix.shape
   rank = len(batch)
   k = min(m, n)
@@ -180,7 +181,7 @@ def pivoted(
     pivot = e.select(e.compare(pivot, n, "EQ"), j, pivot)  # all are NaN
 
     def swapped(values: Value, c: Value) -> tuple[Value, Value]:
-      """Columns j and `pivot` exchanged; what is in column j now."""
+      """Exchanges columns j and `pivot`; also returns the new column j."""
       tall = (*values.shape[:-1], 1)
       chosen = e.compare(c, broadcast(e, pivot, values.shape), "EQ")
       theirs = e.select(chosen, values, 0)

@@ -1,9 +1,10 @@
 """QR by Householder reflectors: the custom calls of `geqrf` and
 `householder_product`.
 
-A panel's reflectors are found column by column; they act on the rest of the
-matrix at once, as I - V T V^H (Schreiber and Van Loan, "A storage-efficient WY
-representation for products of Householder transformations", 1989).
+A panel's reflectors are found column by column; they are applied to the rest of
+the matrix together, as I - V T V^H (Schreiber and Van Loan, "A
+storage-efficient WY representation for products of Householder
+transformations", 1989).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from jaxlib.ipu.ops._matrices import broadcast, part, put
 from jaxlib.ipu.ops.factorise import factors, panel_width
 from jaxlib.ipu.program.isa import FactorKind
 
-# Of a product so many reflectors act at once, at least: of fewer there are more
-# steps, and no fewer cycles, up to matrices of 300 rows [D].
+# Minimum number of a product's reflectors that are applied together: fewer take
+# more steps, and no fewer cycles, up to matrices of 300 rows [D].
 _AT_ONCE = 64
 
 
@@ -115,7 +116,7 @@ def reflector(
 
   Returns:
     v [..., m, 1], zero above `head` and one there; tau [..., 1, 1]; the column
-    with the element's new value and below it v, as LAPACK packs it.
+    with the element's new value and v below it, packed as in LAPACK.
   """
   tall, rank = x.shape, len(x.shape) - 2
   one = (*tall[:-2], 1, 1)
@@ -128,10 +129,10 @@ def reflector(
   norm = e.sqrt(e.add(_matrices.square(e, alpha), square))
   beta = e.select(e.compare(e.real(alpha), 0, "GE"), e.negate(norm), norm)
   rest = square
-  if x.dtype in COMPLEX:  # an imaginary alpha alone has to be turned
+  if x.dtype in COMPLEX:  # even a purely imaginary alpha has to be rotated
     turned = e.imag(alpha)
     rest = e.add(rest, e.multiply(turned, turned))
-  # Of less the squares have few digits, if any: that is left as it is.
+  # Squares of smaller numbers have few digits, if any: these are left as is.
   tiny = float(np.finfo(NUMPY[square.dtype]).tiny)
   zero = e.compare(rest, tiny, "LT")
   beta = e.convert(beta, x.dtype)
@@ -146,7 +147,7 @@ def reflector(
 def _reflectors(e: Emitter, panel: Value, tau: Value) -> tuple[Value, Value]:
   """V [..., m, b] and T^T [..., b, b] of the product of a panel's reflectors.
 
-  With D = diag(tau) and S what of V^H V is above the diagonal, T is
+  With D = diag(tau) and S the part of V^H V above the diagonal, T is
   (I + D S)^-1 D, which allows zeros in tau.
   """
   r, c = _matrices.rows_columns(e, panel.shape)
@@ -172,7 +173,7 @@ def product(
     q = _matrices.identity(e, matrix.shape, matrix.dtype)
   width = q.shape[-1]
   for begin in range(0, k, size)[::-1]:
-    # Of the identity the reflectors so far change no columns before these.
+    # The reflectors so far leave earlier columns of the identity unchanged.
     left = begin if factor is None else 0
     end = min(k, begin + size)
     panel = part(e, matrix, (begin, m), (begin, end))

@@ -1,5 +1,5 @@
 """`ipu.inverse_iteration`: eigenvectors of symmetric tridiagonal matrices, each
-on its own."""
+independently."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ INVERSE_ITERATION = "ipu.inverse_iteration"
 def tridiagonal_vectors(
   e: Emitter, main: Value, beside: Value, values: Value
 ) -> Value:
-  """Rows [..., k, n] of length 1, which are eigenvectors of tridiagonal
-  matrices: diagonals [..., n], what is beside them [..., n - 1], and
-  eigenvalues [..., k]. Those of close values are not orthogonal."""
+  """Rows [..., k, n] of length 1, eigenvectors of tridiagonal matrices with
+  diagonals [..., n], off-diagonals [..., n - 1] and eigenvalues [..., k]. Those
+  of close values are not orthogonal."""
   *batch, n = main.shape
   count, k = math.prod(batch), values.shape[-1]
   (found,) = e.node(
@@ -47,7 +47,7 @@ def _lower(builder: Builder, node: Node) -> None:
   partition = grid(shape, parts)
   operands = []
   for view in diagonals:
-    # The rows of a tile's matrices, whole.
+    # Whole rows of a tile's matrices.
     whole = (*shape, view.shape[1])
     layout = project(grid(whole, (*parts, 1)), whole, (0, 2))
     operands.append(Operand(view, (0, -1), layout))

@@ -1,6 +1,6 @@
 """LU factors with partial pivoting: panels of columns from left to right.
 
-`ipu_lu` is what `jax_plugins/ipu/lowerings.py` makes of JAX's `lu`.
+`jax_plugins/ipu/lowerings.py` lowers JAX's `lu` to `ipu_lu`.
 """
 
 from __future__ import annotations

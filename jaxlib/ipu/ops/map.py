@@ -1,4 +1,4 @@
-"""`ipu.map`: a group of element-wise operations (see passes/fuse.py)."""
+"""`ipu.map`: a fused group of element-wise operations (see passes/fuse.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jaxlib.ipu.target import Target
 
 
 def lower(builder: Builder, node: Node) -> None:
-  """One compute set; its partition is the layout of all its results."""
+  """One compute set; its partition is the mapping of all its results."""
   program: MapProgram = node.attributes
   shape = program.shape
   views = [builder.view(v) for v in node.inputs]
@@ -44,8 +44,8 @@ def lower(builder: Builder, node: Node) -> None:
 def choose_partition(builder: Builder, node: Node, views: list[View]) -> Layout:
   """Computes where most of the operands' bytes already are.
 
-  An operand's layout counts only if it spreads the work as well as the
-  default does: an exchange is cheaper than idle tiles.
+  An operand's layout counts only if it distributes the work as evenly as the
+  default: an exchange is cheaper than idle tiles.
   """
   result = node.results[0]
   default = builder.default_layout(result.shape, result.dtype)
@@ -69,8 +69,8 @@ def choose_partition(builder: Builder, node: Node, views: list[View]) -> Layout:
 
 
 def _for_concatenation(builder: Builder, node: Node, default: Layout) -> Layout:
-  """The partition in which results that are only concatenated are where their
-  concatenation has them, if its default keeps its parts together."""
+  """The partition in which results that are only concatenated already have the
+  mapping of their concatenation, if its default keeps its parts together."""
   if len(node.results) < 2 or 0 in node.results[0].shape:
     return default
   found: Node | None = None
@@ -104,8 +104,8 @@ def _cheapest(
   operands: list[Operand],
   known: Layout,
 ) -> Layout:
-  """A known partition, or one over more tiles, or one in which parts and
-  transposes of tensors are where they are, if that is clearly cheaper."""
+  """A known partition, or a finer one, or one in which parts and transposes of
+  tensors stay in place, if that is clearly cheaper."""
   shape = node.results[0].shape
   dtypes = [o.view.dtype for o in operands], [v.dtype for v in node.results]
   scalars = tuple(
@@ -144,8 +144,8 @@ def _cheapest(
 
 
 def _way_back(target: Target, known: Layout, results: list[DType]) -> float:
-  """Cycles that bring each result to where it is known to serve, for others
-  that may want it there, each in an exchange of its own."""
+  """Cycles of moving each result, in its own exchange, to the known partition,
+  for readers that may expect it there."""
   sizes = [known.max_elements * SIZE[dtype] for dtype in results]
   return sum(
     cost.exchange_cycles(target, size, size) + target.sync_cycles
@@ -185,9 +185,9 @@ def _finer(
   results: list[DType],
   known: Layout,
 ) -> Layout | None:
-  """A partition that leaves each worker of a tile one vector, or one element if
-  most of the work is done by elements, if a known one leaves tiles idle while
-  others take long."""
+  """A partition that gives each worker of a tile one vector, or one element if
+  most of the work is scalar, if the known one leaves tiles idle while others
+  take long."""
   each = profile.per_element.total
   least = 1 if 2 * profile.single.total > each else profile.unit
   # Powers of two divide most dimensions.
@@ -202,11 +202,11 @@ def _finer(
   return default_layout(target, shape, item_bytes, least * item_bytes)
 
 
-# Smaller tensors take less than an exchange: the way back counts.
+# Smaller tensors take less than an exchange: the way back is counted.
 _SMALL = 4096
-# Synchronisations that take as long as what may be worth more tiles.
+# Minimum work for a finer partition, in synchronisations.
 _LONG = 8
-# What follows is not looked at, so a gain has to be more than a trifle.
+# Later steps are not considered, so a gain has to be significant.
 _CLEARLY = 0.95
 
 

@@ -1,4 +1,4 @@
-"""Operations that compute nothing: tokens, and marks for other compilers."""
+"""Operations that compute nothing: tokens, and markers for other compilers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jaxlib.ipu.ir.registry import Operation, define
 
 
 def _token(e: Emitter, node: Node) -> list[Value]:
-  """Steps run in the order of the program, which respects that of tokens;
-  the value of a token has no elements."""
+  """Tokens have no elements: steps run in program order, which respects their
+  order."""
   return [e.constant(False, v.dtype, v.shape) for v in node.results]
 
 
@@ -19,9 +19,9 @@ def _same(e: Emitter, node: Node) -> list[Value]:
 
 for _name in ("after_all", "create_token"):
   define(Operation(f"stablehlo.{_name}", decompose=_token))
-# `dce_sink` and `control_dep` (an order of operations that users wish for) have
-# no results. Only arguments and results can be in the host's
-# memory: in between all values are in that of the tiles.
+# `dce_sink` and `control_dep` (a requested order of operations) have no
+# results. Only arguments and results can be in the host's memory: all other
+# values are on the tiles.
 for _name in (
   "annotate_device_placement",
   "control_dep",
@@ -29,5 +29,5 @@ for _name in (
   "LayoutConstraint",
 ):
   define(Operation(f"stablehlo.custom_call @{_name}", decompose=_same))
-# Arrays that are to be sharded alike, of which one device has all.
+# Arrays that are to be sharded alike; one device has all of each.
 define(Operation("sdy.sharding_group", decompose=_same))

@@ -1,10 +1,11 @@
 """Integers and floats of at most 8 bits: bytes to wider numbers and back.
 
-`ipu.decode` takes the bytes (u8) of a narrow type to its wide type: i32, u32
-or f32. `ipu.encode` goes back, as XLA:CPU does: integers are cut, floats
-rounded to nearest, ties to even. Both are element-wise, by integer arithmetic
-on the bits: tiles have no instruction for these formats. Bits of a byte above
-the type's own are ignored by the one and zero after the other.
+`ipu.decode` converts the bytes (u8) of a narrow type to its wide type: i32, u32
+or f32. `ipu.encode` converts back, as XLA:CPU does: integers are truncated,
+floats rounded to nearest, ties to even. Both are element-wise integer
+arithmetic on the bits: tiles have no instruction for these formats. Bits of a
+byte above the type's own are ignored by `ipu.decode` and zero after
+`ipu.encode`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ I32, U32, U64 = RegisterType.I32, RegisterType.U32, RegisterType.U64
 
 
 def wide(dtype: DType) -> DType:
-  """The type that a narrow type is computed in."""
+  """The type in which a narrow type is computed."""
   if dtype in NARROW_INTEGERS:
     return DType.I32 if dtype.name.startswith("I") else DType.U32
   return DType.F32
@@ -38,11 +39,11 @@ class Format:
 
   Attributes:
     exponent, mantissa: bits.
-    bias: what the exponent's field is too large by.
-    largest: the magnitude's bits of the largest finite number; above it come
+    bias: of the exponent.
+    largest: the magnitude's bits of the largest finite number; above it are
       infinity (if there is one) and NaN.
-    overflow: the bits that a larger magnitude becomes.
-    nan: the bits that NaN becomes, without its sign.
+    overflow: the bits of larger magnitudes.
+    nan: the bits of NaN, without its sign.
   """
 
   exponent: int
@@ -54,12 +55,12 @@ class Format:
 
   @property
   def sign(self) -> int:
-    """The sign's bit."""
+    """The sign bit."""
     return 1 << (self.exponent + self.mantissa)
 
   @property
   def has_minus_zero(self) -> bool:
-    """Where there is none, its bits are NaN."""
+    """Whether -0 exists; otherwise its bits are NaN."""
     return self.nan != self.sign or self.overflow != self.nan
 
 
@@ -106,7 +107,7 @@ _NAN = 0x7FC00000
 
 
 class _Bits:
-  """Short names for integer instructions of one register type."""
+  """Shorthands for integer instructions of one register type."""
 
   def __init__(self, code: Code, type_: RegisterType) -> None:
     self.code = code
@@ -151,7 +152,7 @@ def _decode_float(code: Code, value: int, f: Format) -> int:
   place = _F32_MANTISSA - f.mantissa
   bits = u.op(Opcode.SHL, magnitude, place)
   bits = u.op(Opcode.ADD, bits, (_F32_BIAS - f.bias) << _F32_MANTISSA)
-  # Below the normal numbers: multiples of the smallest.
+  # Denormals: multiples of the smallest.
   unit = code.constant(2.0 ** (1 - f.bias - f.mantissa), F32)
   small = code.emit(Opcode.CONVERT, F32, magnitude, U32)
   small = code.emit(Opcode.MUL, F32, small, unit)
@@ -192,7 +193,7 @@ def encode(code: Code, value: int, source: DType, dtype: DType) -> int:
 
 
 class _Encoder:
-  """The bits of an f32 or f64, to be rounded."""
+  """Rounds the bits of an f32 or f64."""
 
   def __init__(self, code: Code, value: int, source: DType) -> None:
     self.code = code
@@ -217,7 +218,7 @@ class _Encoder:
     rounded = emit(Opcode.ADD, type_, half, odd)
     rounded = u.op(Opcode.SHR_LOGICAL, rounded, drop)
     rounded = u.op(Opcode.SUB, rounded, (self.bias - f.bias) << f.mantissa)
-    # Below the normal numbers: a multiple of the smallest, as an integer.
+    # Denormals: a multiple of the smallest, as an integer.
     smallest = (self.bias - f.bias + 1) << self.mantissa
     is_small = u.op(Opcode.LT, self.magnitude, smallest)
     rounded = u.select(is_small, self._multiple(f), rounded)
@@ -242,7 +243,7 @@ class _Encoder:
 
   def exponent(self) -> int:
     """A byte of F8E8M0FNU: the nearest power of two, ties upwards; zero,
-    negative numbers and what overflows are NaN."""
+    negative numbers and overflow give NaN."""
     u = self.u
     half = u.op(Opcode.ADD, self.magnitude, 1 << (self.mantissa - 1))
     rounded = u.op(Opcode.SHR_LOGICAL, half, self.mantissa)
@@ -251,7 +252,7 @@ class _Encoder:
       is_small = u.op(Opcode.LT, rounded, first)
       rounded = u.op(Opcode.SUB, rounded, first)
       rounded = u.select(is_small, u.const(0), rounded)
-    else:  # denormal: above 2**-127 all become 2**-126, as in ml_dtypes
+    else:  # denormal: all above 2**-127 become 2**-126, as in ml_dtypes
       upper = u.op(Opcode.GT, self.magnitude, 1 << (self.mantissa - 1))
       small = u.select(upper, u.const(1), u.const(0))
       is_small = u.op(Opcode.LT, self.magnitude, 1 << self.mantissa)

@@ -1,5 +1,4 @@
-"""real_dynamic_slice of a known size: a dynamic slice, then every n-th
-element."""
+"""real_dynamic_slice of a known size: a dynamic slice, then a strided one."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ def _decompose(e: Emitter, node: Node) -> Sequence[Value]:
   operand, starts, _, strides = node.inputs
   if strides.node is None or strides.node.op != "stablehlo.constant":
     raise unimplemented(
-      "real_dynamic_slice with strides that are computed", node.location
+      "real_dynamic_slice with strides that are not constant", node.location
     )
   steps = [int(n) for n in np.asarray(strides.node.attributes).reshape(-1)]
   shape = node.results[0].shape
-  # The specification wants all of the slice inside, so nothing is clamped.
+  # The specification requires the slice to be inside, so nothing is clamped.
   spans = [max((n - 1) * step + 1, 0) for n, step in zip(shape, steps)]
   at = [
     e.reshape(e.slice(starts, (d,), (d + 1,)), ()) for d in range(len(shape))

@@ -41,7 +41,7 @@ from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
 from jaxlib.ipu.target import Target
 
 REDUCE = "stablehlo.reduce"
-# Partial sums of these are f32.
+# Types whose partial sums are f32.
 _NARROW = (DType.F16, DType.BF16)
 
 
@@ -102,7 +102,7 @@ def _reduce(
 ) -> None:
   """One compute set over (kept dimensions, reduced dimensions).
 
-  Without a start, one more output says whether anything was combined yet.
+  Without a start, one more output tells whether anything was combined yet.
   """
   count = len(node.results)
   reduced = node.attributes.dimensions
@@ -193,8 +193,8 @@ def _work(
 def _reduced_values(
   node: Node, order: tuple[int, ...], views: list[View]
 ) -> tuple[bytes, list[int]]:
-  """The register program, over dimensions in `order`, that makes what is
-  reduced, and the numbers of these values."""
+  """The register program, over dimensions in `order`, that computes the reduced
+  values, and their numbers."""
   prologue: MapProgram | None = node.attributes.prologue
   if prologue is not None:
     return permute(prologue.code, order), list(prologue.outputs)
@@ -204,7 +204,7 @@ def _reduced_values(
 
 
 def _with_true(code: bytes, outputs: list[int]) -> tuple[bytes, list[int]]:
-  """The same with one more value: true, for there is an element."""
+  """Adds one more output: true, as there is an element."""
   true = Code()
   true.constant(1, REGISTER[DType.BOOL])
   number = len(code) // INSTRUCTION.size
@@ -219,7 +219,7 @@ def _split(
   operands: list[Operand],
   work: reduction.Work,
 ) -> tuple[reduction.ReductionPlan, Layout, Order]:
-  """The cheaper of reducing the largest operand where it is and of moving
+  """The cheaper of reducing the largest operand in place and of moving
   everything to the best split."""
   shape = tuple(full[d] for d in order)
   views = [operand.view for operand in operands]
@@ -250,7 +250,7 @@ def _split(
   if 0 not in shape:
     estimate, cycles = cycles, at_hand + moving(plan)
     if cycles > estimate:
-      # Blocks of a word or two of each row take long to be packed.
+      # Blocks of a word or two of each row take long to pack.
       wide, _, own = reduction.plan(builder.target, *extents, work, WIDE)
       own += moving(wide)
       if own < cycles:
@@ -263,7 +263,7 @@ def _split(
 def _combine_init(
   builder: Builder, node: Node, inits: tuple[Value, ...]
 ) -> None:
-  """Applies the region once more, to start values that are no identity."""
+  """Applies the region once more, to start values that are not the identity."""
   shape = node.results[0].shape
   reduced = [builder.view(v) for v in node.results]
   info = builder.tensors[reduced[0].root]
@@ -311,7 +311,7 @@ def starts_empty(node: Node, kind: ReduceKind) -> bool:
 
 
 def _start(inits: tuple[Value, ...]) -> bytes | None:
-  """The start values as `schema.Reduce.init`, None if they are no constants."""
+  """The start values as `schema.Reduce.init`; None if they are not constant."""
   words = []
   for init in inits:
     scalar = _scalar(init)
@@ -324,9 +324,9 @@ def _start(inits: tuple[Value, ...]) -> bytes | None:
 
 
 def _started(region: Graph) -> Combiner:
-  """A region that takes its first elements as they are.
+  """A region that returns its first elements unchanged.
 
-  Its last value, a bool, says whether the accumulators hold anything.
+  Its last value, a bool, tells whether the accumulators hold anything.
   """
   code = Code()
   dtypes = [p.dtype for p in region.parameters]

@@ -1,4 +1,4 @@
-"""reduce_precision: rounding to fewer bits, by integer arithmetic on them."""
+"""reduce_precision: rounds to fewer bits, by integer arithmetic on them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _read(operation: Any) -> tuple[int, int]:
 
 
 def _emit(code: Code, args: list[int], node: Node) -> int:
-  """NaN stays NaN, overflow gives infinity; where the exponent gets shorter,
-  what is below its smallest normal number becomes a zero of its sign."""
+  """NaN stays NaN, overflow gives infinity; if the exponent gets shorter,
+  numbers below its smallest normal number become a zero of their sign."""
   (value,) = args
   dtype = node.results[0].dtype
   rounded = _Rounding(code, dtype, *node.attributes).apply(value)
@@ -37,7 +37,7 @@ def _emit(code: Code, args: list[int], node: Node) -> int:
 
 
 class _Rounding:
-  """The bits of a float, rounded to nearest even at a shorter mantissa."""
+  """Rounds the bits of a float to a shorter mantissa, to nearest even."""
 
   def __init__(
     self, code: Code, dtype: DType, exponent: int, mantissa: int
@@ -56,7 +56,7 @@ class _Rounding:
     return self.code.constant(value, self.type)
 
   def apply(self, value: int) -> int:
-    """The rounded value; of a NaN, anything."""
+    """The rounded value; unspecified for NaN."""
     bits = bitcast(self.code, value, self.dtype, self.bits)
     sign_bit = 1 << (8 * SIZE[self.dtype] - 1)
     sign = self._op(Opcode.AND, bits, self._const(sign_bit))

@@ -1,8 +1,8 @@
-"""rng_bit_generator and rng: counters through Threefry or Philox.
+"""rng_bit_generator and rng: counter-based, by Threefry or Philox.
 
 The bits are those of XLA:CPU. Both functions are Salmon et al.'s, "Parallel
-random numbers: as easy as 1, 2, 3" (SC 2011); which counter an element has,
-and where its bits go, follows XLA's expander.
+random numbers: as easy as 1, 2, 3" (SC 2011); the counter of each element, and
+the order of its bits, follow XLA's expander.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _halves(e: Emitter, wide: Value) -> tuple[Value, Value]:
 
 
 def _join(e: Emitter, low: Value, high: Value) -> Value:
-  """64 bits of 32 low and 32 high ones."""
+  """64 bits from the low and the high 32."""
   return e.or_(e.convert(low, U64), e.shift_left(e.convert(high, U64), 32))
 
 
@@ -105,8 +105,8 @@ def _generate(e: Emitter, node: Node) -> list[Value]:
 
 
 def _low(e: Emitter, bits: Value, dtype: DType) -> Value:
-  """As many bits as an element type has: the low ones if it is narrower. They
-  are taken before they are put together: the others take no SRAM."""
+  """As many bits as the element type has, the low ones if it is narrower. They
+  are taken before concatenation, so that the others take no SRAM."""
   unsigned = {1: DType.U8, 2: DType.U16, 4: U32, 8: U64}[SIZE[dtype]]
   return e.convert(bits, unsigned)
 
@@ -116,8 +116,8 @@ def _threefry_bits(
 ) -> tuple[list[Value], Value]:
   """The state's new counter, and bits.
 
-  A counter gives 64 bits: one element, or two narrower ones that stand beside
-  each other along the first even dimension, else the largest.
+  A counter gives 64 bits: one element, or two narrower ones next to each other
+  along the first even dimension, else the largest.
   """
   key = _halves(e, _word(e, state, 0))
   start = _word(e, state, 1)
@@ -168,7 +168,7 @@ def _philox_bits(
 
 
 def _advance(e: Emitter, low: Value, high: Value, by: Value) -> list[Value]:
-  """128 bits plus 64."""
+  """Adds 64 bits to 128."""
   moved = e.add(low, by)
   carry = e.convert(e.compare(moved, low, "LT"), U64)
   return [moved, e.add(high, carry)]
@@ -198,8 +198,8 @@ class Distribution:
 
 
 def _read_rng(operation: Any) -> Distribution:
-  """A program has no state of its own, so the key is fixed when it is
-  compiled: different for each operation, the same in each run."""
+  """Programs have no state of their own, so the key is fixed at compile time:
+  different for each operation, the same in each run."""
   name = stablehlo.RngDistributionAttr(
     operation.attributes["rng_distribution"]
   ).value
@@ -243,7 +243,7 @@ def _rng(e: Emitter, node: Node) -> list[Value]:
 
 
 def _fractions(e: Emitter, bits: Value) -> Value:
-  """Floats in [0, 1), all that the bits of a significand can say."""
+  """Floats in [0, 1), with all bits of a significand."""
   wide = bits.dtype is U64
   dtype, kept = (DType.F64, 53) if wide else (DType.F32, 24)
   top = e.shift_right_logical(bits, (64 if wide else 32) - kept)

@@ -1,9 +1,9 @@
-"""Running totals: cumsum and its like, in linear work.
+"""Running totals such as cumsum, in linear work.
 
 JAX writes them as a reduce_window whose window is as long as the dimension,
 which would combine each element n times. `ipu.scan` keeps the total of each
 sequence instead. A long sequence is cut into blocks: each block's total is
-reduced, the totals are scanned in turn, and each block starts from what is
+reduced, the totals are scanned in turn, and each block starts from the total
 before it.
 """
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 SCAN = "ipu.scan"
 
-# Blocks are this long at least [G].
+# Minimum length of blocks [G].
 _SHORTEST_BLOCK = 8
-# Of totals that are reduced, scanned in turn and given to the blocks. An
+# Of totals that are reduced, scanned in turn and passed to the blocks. An
 # exchange takes about as long as its synchronisation [D].
 _MORE_SUPERSTEPS = 3 * 2
 _WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32}
@@ -50,8 +50,8 @@ _WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32}
 class Scan:
   """The attributes of `ipu.scan`.
 
-  Input 0 has the elements, input 1 what totals start from: a scalar, or one
-  number for each sequence.
+  Input 0 has the elements, input 1 the start values: a scalar, or one number
+  for each sequence.
   """
 
   dimension: int
@@ -59,7 +59,7 @@ class Scan:
 
 
 def running_total(e: Emitter, node: Node, w: Window) -> Value | None:
-  """A reduce_window as a scan; None if it is none."""
+  """A reduce_window as a scan; None if it is not a running total."""
   dims = [d for d, n in enumerate(w.sizes) if n != 1]
   if len(node.results) != 1 or len(dims) != 1:
     return None
@@ -82,7 +82,7 @@ def running_total(e: Emitter, node: Node, w: Window) -> Value | None:
   kind = monoid(region)
   wide = _WIDER.get(operand.dtype)
   if wide and kind in (ReduceKind.SUM, ReduceKind.PRODUCT):
-    # Narrow floats are summed in f32, as reductions do.
+    # Narrow floats are summed in f32, as in reductions.
     name = "add" if kind is ReduceKind.SUM else "multiply"
     region = e.region([((), wide)] * 2, lambda a, b: e.elementwise(name, a, b))
     operand, init = e.convert(operand, wide), e.convert(init, wide)
@@ -91,8 +91,8 @@ def running_total(e: Emitter, node: Node, w: Window) -> Value | None:
 
 
 def _absorbs(region: Graph, init: Value) -> bool:
-  """Whether the start value combined with itself is itself: the padding that
-  a window reads before the first element then changes nothing."""
+  """Whether the start value combined with itself is itself: padding that a
+  window reads before the first element then changes nothing."""
   node = init.node
   if node is None or node.op != "stablehlo.constant":
     return False
@@ -114,7 +114,7 @@ def _scan(
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value] | None:
-  """A few long sequences as many short ones."""
+  """Splits a few long sequences into many short ones."""
   x, start = node.inputs
   a: Scan = node.attributes
   (region,) = node.regions
@@ -142,7 +142,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value] | None:
     [e.region(types, lambda *values: e.call(region, values))],
   )
   ends = _scan(e, totals, start, d, a.reverse, region)
-  # What is before each block: the end of the one before it.
+  # Each block's start: the end of the block before it.
   first, last = [0] * len(x.shape), [0] * len(x.shape)
   first[d], last[d] = (-1, 1) if a.reverse else (1, -1)
   before = e.pad(ends, start, first, last)
@@ -154,7 +154,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value] | None:
 
 
 class _Sums(NamedTuple):
-  """What is scanned: how two elements are combined, and their type."""
+  """How two elements are combined, and their type."""
 
   combine: bytes
   output: int
@@ -165,8 +165,7 @@ class _Sums(NamedTuple):
 def _cheapest(
   target: Target, sums: _Sums, sequences: int, n: int
 ) -> tuple[int | None, float]:
-  """The length of blocks that takes least, None if whole sequences do; and what
-  it takes, in cycles."""
+  """The cheapest block length, None for whole sequences; and its cycles."""
   size = SIZE[sums.dtype]
   each = per_element(*sums)
   fields = schema.Scan(sums.combine, sums.output, 0)
@@ -200,7 +199,7 @@ def _cheapest(
 
 
 def _block(n: int, least: int) -> int:
-  """The length of a block: one that divides n, if there is any near."""
+  """The length of a block: one that divides n, if there is any nearby."""
   for steps in range(least, min(2 * least, n) + 1):
     if n % steps == 0:
       return steps
@@ -216,7 +215,7 @@ def _lower(builder: Builder, node: Node) -> None:
   shape = (*(x.shape[d] for d in kept), x.shape[a.dimension])
   parts = cuts.distribute(builder.target.num_tiles, shape[:-1])
   partition = grid(shape, (*parts, 1))
-  # The dimension of the iteration space behind each of the array's.
+  # The iteration dimension of each of the array's.
   behind = tuple([*kept, a.dimension].index(d) for d in range(rank))
   function = combiner(region)
   layout = project(partition, shape, behind) if 0 not in shape else None

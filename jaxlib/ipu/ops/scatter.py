@@ -1,8 +1,8 @@
-"""scatter: updates go to all tiles that may own their place, each applies its
-own; plan/indexed.py says who they are.
+"""scatter: updates go to all tiles that may own their place, and each applies
+its own; plan/indexed.py chooses these.
 
-The result starts as a copy of the operand, which costs nothing where the
-allocator can give both the same storage.
+The result starts as a copy of the operand, which is free if the allocator gives
+both the same storage.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _kind(region: Graph) -> tuple[ReduceKind, Combiner]:
 
 @dataclasses.dataclass(frozen=True)
 class _Cycles:
-  """What updates take (plan/indexed.py)."""
+  """The cycles of updates (plan/indexed.py)."""
 
   target: Target
   dtype: DType

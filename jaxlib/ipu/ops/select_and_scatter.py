@@ -1,10 +1,10 @@
-"""select_and_scatter: the gradient of max-pooling, and its like.
+"""select_and_scatter: the gradient of max-pooling and similar functions.
 
 Each window selects a place in it. Then each element of the operand collects,
-of the few windows that hold it, the sources of those that selected it. Along
-a dimension, padded element q * stride + r lies in windows q - j, at place
-r + j * stride in them, for j below window / stride: so no source travels
-farther than its window, and nothing is scattered.
+from the few windows that contain it, the sources of those that selected it.
+Along a dimension, padded element q * stride + r is in windows q - j, at place
+r + j * stride, for j below window / stride: so no source moves farther than
+its window, and nothing is scattered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
     return [operand]
   if 0 in source.shape:
     return [e.broadcast_in_dim(init, operand.shape, [])]
-  # Dimensions along which a window is one element of its own drop out.
+  # Dimensions along which windows are single, separate elements drop out.
   dims = [d for d, n in enumerate(w.sizes) if (n, w.strides[d]) != (1, 1)]
   dims += [d for d in range(len(w.sizes)) if d not in dims
            and (w.low[d] or w.high[d])]  # fmt: skip
@@ -49,13 +49,13 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
 
 
 def _reach(w: Window, d: int) -> int:
-  """Windows along a dimension that may hold one element."""
+  """Maximum windows along a dimension that contain one element."""
   return -(-w.sizes[d] // w.strides[d])
 
 
 def _numbers(w: Window, dims: Sequence[int]) -> list[int]:
-  """What a step along each dimension adds to a place's number; with room for
-  the places up to the next multiple of the stride, which no window has."""
+  """What a step along each dimension adds to a place's number, counting places
+  up to the next multiple of the stride, which no window has."""
   steps, step = [], 1
   for d in reversed(dims):
     steps.append(step)
@@ -63,7 +63,7 @@ def _numbers(w: Window, dims: Sequence[int]) -> list[int]:
   return steps[::-1]
 
 
-# What the number of a place outside of the operand is changed by, for each
+# The offset of the number of a place outside of the operand, for each
 # dimension.
 _OUTSIDE = {DType.I32: 1 << 28, DType.F32: 1 << 28, DType.F16: 4096}
 # Integers up to this are exact.
@@ -71,18 +71,18 @@ _EXACT = {DType.F32: 1 << 24, DType.F16: 2048}
 
 
 class _Marks(NamedTuple):
-  """How places in a window are marked: `first` plus or minus their number.
+  """The encoding of places in a window: `first` plus or minus their number.
 
-  A window of which the first or last extreme is selected has floats for marks,
-  from 1, where its numbers are not too large; the highest is selected. They
-  are compared and selected like the elements themselves. All others have
-  their numbers.
+  If the first or last extreme of a window is selected, marks are floats from 1
+  on, unless numbers are too large; the highest is selected. They are compared
+  and selected like the elements themselves. In all other cases marks are the
+  numbers.
 
   Attributes:
     dtype: of the marks.
     first: of the place of number 0.
     sign: whether marks rise or fall with the number.
-    none: the mark of no place at all.
+    none: the mark of no place.
   """
 
   dtype: DType
@@ -92,7 +92,7 @@ class _Marks(NamedTuple):
 
 
 class _Extreme(NamedTuple):
-  """What a selection finds: the first or last of a window's extremes."""
+  """A selection of the first or last of a window's extremes."""
 
   kind: ReduceKind
   name: str
@@ -143,7 +143,7 @@ def _total(
   shape: Sequence[int],
   marks: _Marks,
 ) -> Value:
-  """The marks of places whose numbers are the sums of tables, each along some
+  """The marks of places whose numbers are sums of tables, each along some
   dimensions of a shape."""
   values = []
   for i, (table, dims) in enumerate(zip(tables, walked, strict=True)):
@@ -179,7 +179,7 @@ def _selected(
     [1] * len(dims),
   )
   shape = values.shape
-  # Where the highest mark is selected, those outside are negative.
+  # If the highest mark is selected, marks outside are negative.
   outside = _OUTSIDE[marks.dtype] * (1 if extreme is None else -marks.sign)
   tables, walked, padded_dims = [], [], False
   for i, (d, step) in enumerate(zip(dims, _numbers(w, dims), strict=True)):
@@ -233,7 +233,7 @@ def _collected(
 ) -> Value:
   rank = len(operand.shape)
   reach = [_reach(w, d) for d in dims]
-  # How often the stride goes into what is padded in front and the operand.
+  # How often the stride fits into the leading padding and the operand.
   quotients = {
     d: (w.low[d] + operand.shape[d] - 1) // w.strides[d] + 1 for d in dims
   }
@@ -285,7 +285,7 @@ def _collected(
 def _combined(
   e: Emitter, here: Value, value: Value, init: Value, kept: int, scatter: Graph
 ) -> Value:
-  """The values that are here, combined along the dimensions behind `kept`."""
+  """Combines the values marked by `here` along the dimensions after `kept`."""
   rank = len(value.shape)
   reduced = tuple(range(kept, rank))
   shape = value.shape[:kept]

@@ -1,5 +1,5 @@
-"""sort: rows are spread over tiles; where one needs several, sorted parts are
-merged between them."""
+"""sort: rows are distributed over tiles; if a row needs several tiles, sorted
+parts are merged between them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SORT = "stablehlo.sort"
 
 @dataclasses.dataclass(frozen=True)
 class Sorting:
-  """What is sorted.
+  """The attributes of a sort.
 
   Attributes:
-    dimension: along which.
-    keep: how many of the first elements are used (passes/partial_sorts.py),
-      the results' extent along the dimension; None for all.
-    number: the result, if any, that is no operand's but the places in their
-      row that elements had (passes/partial_sorts.py).
+    dimension: the sorted one.
+    keep: number of first elements that are used (passes/partial_sorts.py), the
+      results' extent along the dimension; None for all.
+    number: the result, if any, that has no operand but the elements' indices in
+      their row (passes/partial_sorts.py).
   """
 
   dimension: int
@@ -45,9 +45,9 @@ def _read(operation: Any) -> Sorting:
 
 
 def _splits(shape: Shape, tiles: int) -> Iterator[tuple[int, int]]:
-  """Tiles that have one part each of the rows, which are last, and parts of a
-  row: powers of two, since parts are sorted in pairs, pairs of pairs and so on,
-  and as many as there are tiles for."""
+  """Pairs of (tiles with one part of each row, parts of a row); rows are last.
+  Parts are powers of two, as they are sorted in pairs, pairs of pairs and so
+  on, and as many as tiles allow."""
   rows = max(min(math.prod(shape[:-1]), tiles), 1)
   most = min(shape[-1], tiles)
   powers = {1 << i for i in range(most.bit_length())}
@@ -56,7 +56,7 @@ def _splits(shape: Shape, tiles: int) -> Iterator[tuple[int, int]]:
 
 
 def _grid(shape: Shape, tiles: int, parts: int) -> Layout:
-  """A mapping with each row in `parts`, and rows over so many tiles."""
+  """A mapping with each row in `parts`, and rows over `tiles` tiles."""
   counts = []
   for extent in shape[:-1]:
     counts.append(max(1, min(tiles, extent)))
@@ -65,8 +65,8 @@ def _grid(shape: Shape, tiles: int, parts: int) -> Layout:
 
 
 class _Way(NamedTuple):
-  """How rows are sorted: whether all of them, where that is, where the results
-  end, what merges the parts."""
+  """A way to sort: the fields, the mapping of rows, that of the results, and
+  the merge of the parts."""
 
   fields: schema.Sort
   split: Layout
@@ -81,8 +81,8 @@ def _cheapest(
   operands: Sequence[View],
   results: Sequence[DType],
 ) -> _Way:
-  """Where many of a long row's elements are wanted, all are sorted: one tile
-  merges those that are kept."""
+  """The cheapest way. If many of a long row's elements are kept, it sorts all:
+  otherwise a single tile would merge them."""
   ways, cycles = [], []
   dtypes = [v.dtype for v in operands], results
   every = [fields]
@@ -128,7 +128,7 @@ def _lower(builder: Builder, node: Node) -> None:
       builder.define(result, builder.view(value))
     return
   values = list(node.results)
-  if attributes.number is not None:  # the last of the codelet's
+  if attributes.number is not None:  # the last result of the codelet
     values.append(values.pop(attributes.number))
   views = [builder.view(v).transpose(order) for v in node.inputs]
   way = _cheapest(

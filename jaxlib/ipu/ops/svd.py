@@ -1,7 +1,7 @@
 """Singular values, by one-sided Jacobi rotations of a triangular factor;
 without vectors by bisection.
 
-`ipu_svd` is what `jax_plugins/ipu/lowerings.py` makes of JAX's `svd`.
+`jax_plugins/ipu/lowerings.py` lowers JAX's `svd` to `ipu_svd`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection, householder
 from jaxlib.ipu.ops._matrices import broadcast, part, transpose
 
-# Rows that eigenvectors of their products have turned hardly ever need any more
-# rotations [D]. Where they do, only small ones are skew: so many sweeps [G].
+# Rows multiplied by eigenvectors of their products rarely need more rotations
+# [D]. If they do, only small ones are not orthogonal: so many sweeps [G].
 _SWEEPS_LEFT = 1
-# Products of rows that are rounding, relative to the longer one and the longest
+# The rounding of products of rows, relative to the longer one and the longest
 # of all, in units of the last place [G].
 _ROUNDING = 8
 
 
 def _read(operation: Any) -> bool:
-  """Whether anyone wants the vectors."""
+  """Whether the vectors are used."""
   return any(True for v in list(operation.results)[1:] for _ in v.uses)
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
-  """(a) -> (descending values), or (values, U, V^H) of the sizes asked for."""
+  """(a) -> (descending values), or (values, U, V^H) of the requested sizes."""
   (matrix,) = node.inputs
   dtype = matrix.dtype
   wide = dtype if dtype in _matrices.COMPUTED else DType.F32
@@ -47,7 +47,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
     max(m, n),
   )
   s, u, vt = factorise(e, a, vectors, full)
-  if not vectors:  # anything of their shapes
+  if not vectors:  # unused results of any value
     unused = [e.constant(0, wide, v.shape) for v in node.results[1:]]
     return [e.convert(x, v.dtype) for x, v in zip([s, *unused], node.results)]
   if m < n:
@@ -56,7 +56,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
 
 
 def _empty(e: Emitter, value: Value) -> Value:
-  """What the factors of a matrix without elements are."""
+  """The factors of a matrix without elements."""
   if len(value.shape) < 2:
     return e.constant(0, value.dtype, value.shape)
   return _matrices.identity(e, value.shape, value.dtype)
@@ -68,9 +68,9 @@ def factorise(
   """S [..., n], U [..., m, n or m] and V^H [..., n, n] of [..., m, n], m >= n.
 
   With A = Q R, rotations J make the rows of R orthogonal: J R = S V^H. The
-  columns of A V are those of U times S, to the rounding of A. Of real matrices
-  the eigenvectors of R R^T are J, but for what their squares lose. Without
-  vectors U and V^H are not of use.
+  columns of A V are those of U times S, up to the rounding of A. For real
+  matrices J are the eigenvectors of R R^T, except for digits lost by squaring.
+  Without vectors U and V^H are unspecified.
   """
   *batch, m, n = matrix.shape
   rank = len(batch)
@@ -114,7 +114,7 @@ def factorise(
 
 
 def _skew(e: Emitter, rows: Value) -> Value:
-  """1 if products of real rows [..., n, n] are more than rounding, else 0."""
+  """1 if products of real rows [..., n, n] exceed rounding, else 0."""
   *batch, n, _ = rows.shape
   rank, shape = len(batch), rows.shape
   gram = e.abs(e.matmul(rows, transpose(e, rows)))
@@ -135,9 +135,9 @@ def _skew(e: Emitter, rows: Value) -> Value:
 
 
 def _directions(e: Emitter, columns: Value, count: int) -> Value:
-  """Columns [..., m, n], orthogonal to their rounding, the longest first, at
-  length 1. Those of length 0, and the last of `count` > n, become anything that
-  is orthogonal to the others."""
+  """Normalises columns [..., m, n], orthogonal up to rounding, longest first.
+  Those of length 0, and the last of `count` > n, become arbitrary vectors
+  orthogonal to the others."""
   *batch, _, n = columns.shape
   packed, tau = householder.factorise(e, columns)
   pad = [0] * (len(batch) + 1) + [count - n]

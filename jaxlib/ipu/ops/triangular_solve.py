@@ -15,7 +15,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 @dataclasses.dataclass(frozen=True)
 class TriangularSolve:
-  """Which system is solved, and what of `a` is read."""
+  """Which system is solved, and which part of `a` is read."""
 
   left_side: bool
   lower: bool
@@ -34,8 +34,8 @@ def _read(operation: Any) -> TriangularSolve:
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
-  """All forms as L X = B with a lower triangular L: X A = B is transposed,
-  an upper triangle is a lower one from the other end."""
+  """Reduces all forms to L X = B with a lower triangular L: X A = B is
+  transposed, an upper triangle is reversed."""
   solve: TriangularSolve = node.attributes
   dtype = node.results[0].dtype
   wide = dtype if dtype in _matrices.COMPUTED else DType.F32

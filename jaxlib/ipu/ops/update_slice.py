@@ -1,8 +1,8 @@
-"""`ipu.update_slice`: new elements for a part of an array whose place is known.
+"""`ipu.update_slice`: replaces a part of an array at a known place.
 
-Gathers, scatters and dynamic_update_slices whose indices are constants are
-slices and updates of slices: plain copies, planned when the program is
-compiled. `x.at[1:-1].set(y)` and `x.at[::2].add(y)` are such.
+Gathers, scatters and dynamic_update_slices with constant indices are slices and
+updates of slices: plain copies, planned at compile time. Examples are
+`x.at[1:-1].set(y)` and `x.at[::2].add(y)`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Part:
   steps: tuple[int, ...]
 
   def limits(self, shape: Shape) -> tuple[int, ...]:
-    """Where a part of this shape ends."""
+    """The limits of a part of this shape."""
     return tuple(
       start + (extent - 1) * step + 1
       for start, step, extent in zip(self.starts, self.steps, shape)
@@ -53,7 +53,7 @@ def _lower(builder: Builder, node: Node) -> None:
 def update_slice(
   e: Emitter, operand: Value, update: Value, part: Part
 ) -> Value:
-  """The operand with `update` in a part of it, which is inside."""
+  """The operand with a part replaced by `update`; the part is inside."""
   if update.shape == operand.shape:
     return update
   type_ = (operand.shape, operand.dtype)
@@ -76,13 +76,13 @@ def dynamic_update_slice(e: Emitter, node: Node) -> list[Value] | None:
 
 
 class _Windows(NamedTuple):
-  """What constant indices name: windows at even distances.
+  """Windows at even distances, named by constant indices.
 
   Attributes:
-    part: where they are in the operand.
-    shape: of all of them in the operand, which they may leave.
-    order: for each dimension of the operand the dimension of the result (or
-      updates) that goes with it, -1 where there is none.
+    part: their place in the operand.
+    shape: of all of them in the operand, which they may exceed.
+    order: for each dimension of the operand that of the result (or updates),
+      -1 if there is none.
     backwards: the dimension of the result that counts down, if any.
     alone: there is one window.
   """
@@ -100,20 +100,20 @@ class _Windows(NamedTuple):
     )
 
 
-# Larger arrays of indices are not looked into.
+# Larger arrays of indices are not evaluated.
 _MOST_INDICES = 1 << 20
-# Nor is what more operations than this make: `x[::2]` takes a few.
+# Nor are those computed by more operations: `x[::2]` takes a few.
 _MOST_NODES = 32
 
 
 def _constant(
   value: Value, known: dict[Value, np.ndarray | None] | None = None
 ) -> np.ndarray | None:
-  """What a value is known to be: how `x[::2]` writes its indices.
+  """The constant value of a value, if known; `x[::2]` computes its indices.
 
   Args:
     value: the value.
-    known: what has been looked at; each value is, once.
+    known: values evaluated before; each is evaluated once.
   """
   known = {} if known is None else known
   if value not in known and len(known) < _MOST_NODES:
@@ -159,7 +159,7 @@ def _computed(
 def _windows(
   operand: Value, indices: Value, indexed: Value, d: Indexing
 ) -> _Windows | None:
-  """The windows of a gather or scatter; None if they are not known, or not
+  """The windows of a gather or scatter; None if they are not constant, or not
   at even distances along one dimension."""
   array = _constant(indices)
   if array is None or d.operand_batch or 0 in indexed.shape:
@@ -200,7 +200,7 @@ def _windows(
 
 
 def scatter(e: Emitter, node: Node) -> list[Value] | None:
-  """A scatter to places that are known; None for others."""
+  """A scatter with constant indices; None for others."""
   if len(node.results) != 1:
     return None
   operand, indices, updates = node.inputs
@@ -208,7 +208,7 @@ def scatter(e: Emitter, node: Node) -> list[Value] | None:
   if found is None:
     return None
   if not found.inside(operand.shape):
-    # Of several windows some may fit.
+    # Some of several windows may fit.
     return [operand] if found.alone else None
   update = e.reverse(updates, found.backwards) if found.backwards else updates
   kept = [d for d in found.order if d >= 0]
@@ -224,7 +224,7 @@ def scatter(e: Emitter, node: Node) -> list[Value] | None:
 
 
 def gather(e: Emitter, node: Node) -> list[Value] | None:
-  """A gather from places that are known; None for others."""
+  """A gather with constant indices; None for others."""
   operand, indices = node.inputs
   (result,) = node.results
   found = _windows(operand, indices, result, node.attributes)
@@ -233,7 +233,7 @@ def gather(e: Emitter, node: Node) -> list[Value] | None:
   part = found.part
   limits = part.limits(found.shape)
   value = e.slice(operand, part.starts, limits, part.steps)
-  # The dimensions that stay, in the operand's order, then in the result's.
+  # The remaining dimensions, in the operand's order, then in the result's.
   kept = [d for d in found.order if d >= 0]
   value = e.reshape(value, [result.shape[d] for d in kept])
   value = e.transpose(value, [kept.index(d) for d in sorted(kept)])

@@ -1,8 +1,8 @@
 """Operations that only change the view of a tensor: no codelet, no bytes.
 
-reshape, broadcast_in_dim, transpose, slice and reverse give views; where a
-reshape has no strides (of a transposed tensor, say) the elements are first
-rearranged by an exchange.
+reshape, broadcast_in_dim, transpose, slice and reverse give views; if a reshape
+is not strided (of a transposed tensor, say) the elements are first rearranged
+by an exchange.
 """
 
 from __future__ import annotations

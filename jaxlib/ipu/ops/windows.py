@@ -1,4 +1,4 @@
-"""Windows along some dimensions, as a view; what is computed over them.
+"""Windows along some dimensions, as a view, and reductions over them.
 
 `ipu.windows` moves nothing: neighbouring windows overlap in the root. A
 reduce_window is a reduction over the places in each window of the padded
@@ -46,7 +46,7 @@ def windows(
   dilations: Sequence[int],
 ) -> Value:
   """All windows of a value: dimension d counts them, a new dimension for each
-  of `dimensions`, behind all others, is the place in the window."""
+  of `dimensions`, after all others, is the place in the window."""
   if not dimensions:
     return operand
   shape = list(operand.shape)
@@ -156,10 +156,10 @@ def _reduce_window(e: Emitter, node: Node) -> list[Value]:
 def _without_padding(
   e: Emitter, function: Graph, inits: Sequence[Value]
 ) -> Graph:
-  """A general function, which padding must not reach: as XLA:CPU has it,
-  padding does not count even where the start value does.
+  """A general function that ignores padding: as in XLA:CPU, padding does not
+  count even where the start value does.
 
-  The last of `inits` says of the others whether they are in the operand.
+  The last of `inits` tells whether the others are in the operand.
   """
 
   def body(*values: Value) -> list[Value]:

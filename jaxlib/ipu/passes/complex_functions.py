@@ -1,8 +1,8 @@
 """Functions of complex numbers, in terms of their real and imaginary parts.
 
-Every function takes an emitter and pairs (real, imaginary) of values and gives
-a pair. Magnitudes are scaled, so that squares neither overflow nor vanish, and
-infinities come out as C's Annex G asks where XLA:CPU does so too.
+Every function takes an emitter and pairs (real, imaginary) of values and
+returns a pair. Magnitudes are scaled, so that squares neither overflow nor
+underflow, and infinities follow C's Annex G where XLA:CPU does so too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _sorted(e: Emitter, z: Pair) -> Pair:
 
 
 def magnitude(e: Emitter, z: Pair) -> Value:
-  """|z|; infinite if a part is, whatever the other."""
+  """|z|; infinite if either part is, even if the other is NaN."""
   x, y = e.abs(z[0]), e.abs(z[1])
   large, small = e.maximum(x, y), e.minimum(x, y)
   ratio = e.divide(small, large)
@@ -100,7 +100,7 @@ def multiply(e: Emitter, a: Pair, b: Pair) -> Pair:
 
 
 def divide(e: Emitter, a: Pair, b: Pair) -> Pair:
-  """a / b by Smith's method: the divisor's larger part is taken out."""
+  """a / b by Smith's method: scales by the divisor's larger part."""
   (x, y), (u, v) = a, b
   by_real = e.compare(e.abs(u), e.abs(v), "GE")
   large, small = e.select(by_real, u, v), e.select(by_real, v, u)
@@ -114,18 +114,18 @@ def divide(e: Emitter, a: Pair, b: Pair) -> Pair:
 
 
 def _recover_quotient(e: Emitter, a: Pair, b: Pair, result: Pair) -> Pair:
-  """Zero and infinite operands, where the method gave NaN (C, Annex G)."""
+  """Zero and infinite operands, where Smith's method gives NaN (C, Annex G)."""
   (x, y), (u, v) = a, b
   nan = [e.compare(part, part, "NE") for part in result]
   both_nan = e.and_(*nan)
   infinite = [_equal(e, e.abs(p), math.inf) for p in (x, y, u, v)]
   finite = [e.is_finite(p) for p in (x, y, u, v)]
-  # Something over zero is infinite.
+  # Division by 0 is infinite unless both parts of a are NaN.
   zero = e.and_(_equal(e, u, 0), _equal(e, v, 0))
   something = e.or_(e.compare(x, x, "EQ"), e.compare(y, y, "EQ"))
   huge = _copysign(e, e.constant(math.inf, u.dtype, u.shape), u)
   over_zero = e.multiply(huge, x), e.multiply(huge, y)
-  # Infinity over something finite is infinite; its parts count as +-1 or 0.
+  # Infinity over a finite number is infinite; its parts count as +-1 or 0.
   top = e.and_(e.or_(infinite[0], infinite[1]), e.and_(finite[2], finite[3]))
   unit = tuple(_box(e, p, i) for p, i in zip((x, y), infinite))
   product = multiply(e, (unit[0], unit[1]), (u, e.negate(v)))
@@ -133,7 +133,7 @@ def _recover_quotient(e: Emitter, a: Pair, b: Pair, result: Pair) -> Pair:
     e.multiply(product[0], math.inf),
     e.multiply(product[1], math.inf),
   )
-  # Something finite over infinity is zero.
+  # A finite number over infinity is zero.
   bottom = e.and_(e.or_(infinite[2], infinite[3]), e.and_(finite[0], finite[1]))
   unit = tuple(_box(e, p, i) for p, i in zip((u, v), infinite[2:]))
   product = multiply(e, a, (unit[0], e.negate(unit[1])))
@@ -145,7 +145,7 @@ def _recover_quotient(e: Emitter, a: Pair, b: Pair, result: Pair) -> Pair:
 
 
 def _box(e: Emitter, part: Value, infinite: Value) -> Value:
-  """1 for infinity, 0 for what is finite, with the sign."""
+  """1 for infinity, 0 for finite numbers, with the sign of `part`."""
   return _copysign(e, e.convert(infinite, part.dtype), part)
 
 
@@ -161,7 +161,7 @@ def sign(e: Emitter, z: Pair) -> Pair:
 
 
 def exponential(e: Emitter, z: Pair) -> Pair:
-  """exp(z); the magnitude is applied in halves, which reaches further."""
+  """exp(z); the magnitude is applied in halves, to overflow later."""
   half = e.exponential(e.multiply(z[0], 0.5))
   return _polar(e, half, z[0], z[1])
 
@@ -171,7 +171,7 @@ def _polar(e: Emitter, root: Value, power: Value, angle: Value) -> Pair:
   real = e.multiply(e.multiply(root, e.cosine(angle)), root)
   imaginary = e.multiply(e.multiply(root, e.sine(angle)), root)
   size = e.multiply(root, root)
-  # A real argument stays one, at infinity too; exp(-inf + i y) is 0.
+  # Real arguments stay real, at infinity too; exp(-inf + i y) is 0.
   imaginary = e.select(_equal(e, angle, 0), angle, imaginary)
   real = e.select(_equal(e, angle, 0), size, real)
   vanishes = _equal(e, power, -math.inf)
@@ -212,7 +212,7 @@ def log_plus_one(e: Emitter, z: Pair) -> Pair:
 
 
 def sqrt(e: Emitter, z: Pair) -> Pair:
-  """The root with a real part that is not negative."""
+  """The square root with nonnegative real part."""
   x, y = z
   size = magnitude(e, z)
   part = e.add(e.multiply(e.abs(x), 0.5), e.multiply(size, 0.5))
@@ -224,7 +224,7 @@ def sqrt(e: Emitter, z: Pair) -> Pair:
   zero = _equal(e, part, 0)
   real = e.select(zero, 0, real)
   imaginary = e.select(zero, y, imaginary)
-  # Infinities: of y both parts, of x one.
+  # Infinities: an infinite y gives two infinite parts, an infinite x one.
   tall = _equal(e, e.abs(y), math.inf)
   real = e.select(tall, math.inf, real)
   imaginary = e.select(tall, y, imaginary)
@@ -272,18 +272,18 @@ def cbrt(e: Emitter, z: Pair) -> Pair:
 
 
 def _greater(e: Emitter, a: Pair, b: Pair) -> Value:
-  """By the real parts; by the imaginary ones where these are the same."""
+  """Lexicographic order: by real parts, then by imaginary parts."""
   same = e.and_(e.compare(a[0], b[0], "EQ"), e.compare(a[1], b[1], "GT"))
   return e.or_(e.compare(a[0], b[0], "GT"), same)
 
 
 def maximum(e: Emitter, a: Pair, b: Pair) -> Pair:
-  """In lexicographic order."""
+  """The maximum in lexicographic order."""
   return _select(e, _greater(e, a, b), a, b)
 
 
 def minimum(e: Emitter, a: Pair, b: Pair) -> Pair:
-  """In lexicographic order."""
+  """The minimum in lexicographic order."""
   return _select(e, _greater(e, b, a), a, b)
 
 
@@ -291,7 +291,7 @@ def minimum(e: Emitter, a: Pair, b: Pair) -> Pair:
 
 
 def clamp(e: Emitter, low: Pair, z: Pair, high: Pair) -> Pair:
-  """By real parts alone, as XLA has it; a NaN there is `high`."""
+  """Clamps in the order of real parts only, as XLA does; NaN gives `high`."""
 
   def whole(bound: Pair) -> Pair:
     x, y = (
@@ -341,7 +341,7 @@ def cosine(e: Emitter, z: Pair) -> Pair:
 
 
 def tanh(e: Emitter, z: Pair) -> Pair:
-  """tanh(z), as Kahan computes it; far out it is +-1."""
+  """tanh(z) by Kahan's method; +-1 for large real parts."""
   x, y = z
   _, sinh = _hyperbolic(e, x)
   t = e.tan(y)

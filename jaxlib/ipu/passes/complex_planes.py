@@ -1,11 +1,11 @@
-"""Complex numbers leave the graph: each value becomes two real ones.
+"""Replaces each complex value by two real ones.
 
-Planes, not interleaved pairs: element-wise work then needs no shuffles, a
-product is real products of operands as they are, and fusion, reductions and
-data movement know nothing of complex numbers. Arguments and results are
-interleaved, as hosts keep them: an argument is a real array with a last
-dimension of 2, and its planes are strided views of it, brought to their tiles
-by the exchange that any operand needs; a result is put together by one copy.
+They are separate planes, not interleaved pairs: element-wise work then needs no
+shuffles, a product is real products of its operands in place, and fusion,
+reductions and data movement need not support complex numbers. Arguments and
+results are interleaved, as on the host: an argument is a real array with a last
+dimension of 2, and its planes are strided views of it, moved to their tiles by
+the exchange that any operand needs; a result is assembled by one copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxlib.ipu.program.isa import Opcode
 
 Parts = tuple[Value, ...]
 
-# The same for each plane; operands that are real go with both.
+# Applied to each plane; real operands are used for both.
 _MOVES = frozenset(
   f"stablehlo.{name}"
   for name in (
@@ -33,14 +33,14 @@ _MOVES = frozenset(
     "select",
   )
 )  # fmt: skip
-# Planes are more operands, results and parameters.
+# Planes become further operands, results and parameters.
 _FLAT = frozenset(
   f"stablehlo.{name}"
   for name in (
     "while", "case", "if", "sort", "reduce", "reduce_window", "scatter",
   )
 )  # fmt: skip
-# Of these, a sum is that of each plane.
+# Of these, sums are applied to each plane.
 _SUMS = frozenset(
   f"stablehlo.{name}" for name in ("reduce", "reduce_window", "scatter")
 )
@@ -54,8 +54,8 @@ def split_complex(graph: Graph) -> Graph:
 
 
 def handles(node: Node) -> bool:
-  """Whether a node is one of complex numbers that this pass rewrites; the
-  others' decompositions come first."""
+  """Whether this pass rewrites a node, which has complex numbers; other nodes
+  are decomposed first."""
   return node.op in _HANDLED and _is_complex(node)
 
 
@@ -69,7 +69,7 @@ class _Planes:
     self.emitter = Emitter([])
 
   def entry(self, graph: Graph) -> Graph:
-    """The program's own graph, whose ends are interleaved."""
+    """The entry graph, whose parameters and results are interleaved."""
     e = self.emitter
 
     def body(*parameters: Value) -> list[Value]:
@@ -97,7 +97,7 @@ class _Planes:
     return e.concatenate(columns, len(parts[0].shape))
 
   def region(self, graph: Graph, group: int = 1) -> Graph:
-    """A region whose complex parameters and results are two each.
+    """A region whose complex parameters and results are replaced by two each.
 
     Parameters come in groups of one type: their real parts, then their
     imaginary ones. A sort compares two elements of each operand.
@@ -127,7 +127,7 @@ class _Planes:
   # --- Operations ----------------------------------------------------------
 
   def node(self, node: Node) -> Sequence[Parts]:
-    """Writes a node; gives the parts of each of its results."""
+    """Rewrites a node; returns the parts of each of its results."""
     if not _is_complex(node):
       return self.flat(node)
     if node.op in _SUMS and self._combines(node):
@@ -152,7 +152,7 @@ class _Planes:
     return [rule(self.emitter, node, inputs)]
 
   def flat(self, node: Node) -> Sequence[Parts]:
-    """The same operation with two operands and results for each."""
+    """The same operation with two operands and results for each complex one."""
     group = 2 if node.op == "stablehlo.sort" else 1
     regions = [self.region(r, group) for r in node.regions]
     inputs = [p for v in node.inputs for p in self.new[v]]
@@ -163,7 +163,7 @@ class _Planes:
     return [tuple(next(made) for _ in _types(v)) for v in node.results]
 
   def host_call(self, node: Node) -> Sequence[Parts]:
-    """The same call, of arrays as hosts keep them."""
+    """The same call on interleaved arrays, the host's format."""
     results = self.emitter.node(
       node.op,
       [self._interleaved(self.new[v]) for v in node.inputs],
@@ -178,7 +178,7 @@ class _Planes:
     ]
 
   def mapped(self, node: Node) -> Parts:
-    """A map has one result: one map for each part."""
+    """One map for each part, as a map has one result."""
     inputs = [p for v in node.inputs for p in self.new[v]]
     parts: list[Value] = []
     for k, part in enumerate(_types(node.results[0])):
@@ -190,7 +190,7 @@ class _Planes:
     return tuple(parts)
 
   def by_plane(self, node: Node) -> Sequence[Parts]:
-    """The same operation twice, on real and on imaginary parts."""
+    """The same operation on real parts and on imaginary parts."""
     halves = []
     values = [self.new[v] for v in node.inputs]
     for k in (0, 1):
@@ -203,7 +203,7 @@ class _Planes:
     return list(zip(*halves, strict=True))
 
   def _real_region(self, region: Graph) -> Graph:
-    """A combination of parts one by one, on one of them."""
+    """One plane's region, given a region that works on parts separately."""
     dtypes = [PLANE[p.dtype] for p in region.parameters]
     types = [((), d) for d in dtypes]
     count = len(dtypes) // 2
@@ -214,7 +214,7 @@ class _Planes:
     return self.emitter.region(types, lambda *x: x[count:])
 
   def _combines(self, node: Node) -> bool:
-    """Whether a region adds, or takes the new: part by part."""
+    """Whether a region adds or replaces: parts are independent."""
     (region,) = node.regions
     count = len(region.results)
     old, new = region.parameters[:count], region.parameters[count:]
@@ -229,7 +229,7 @@ class _Planes:
     )
 
   def product(self, node: Node) -> Parts:
-    """Four real products, fewer where an imaginary part is nothing."""
+    """Four real products; fewer if an imaginary part is zero."""
     e = self.emitter
     types = [_types(v)[0] for v in node.results]
     lhs, rhs = (self.new[v] for v in node.inputs)
@@ -268,14 +268,14 @@ def _types(value: Value) -> list[tuple[tuple[int, ...], DType]]:
 
 
 def _at_the_host(value: Value) -> tuple[tuple[int, ...], DType]:
-  """The type of a value whose parts lie next to each other."""
+  """The type of an interleaved value."""
   if value.dtype in COMPLEX:
     return (*value.shape, 2), PLANE[value.dtype]
   return value.shape, value.dtype
 
 
 def _is_zero(value: Value) -> bool:
-  """Whether a plane is zero everywhere, as that of a real number is."""
+  """Whether a plane is a zero constant, as that of a real number is."""
   node = value.node
   while node is not None and node.op == "stablehlo.broadcast_in_dim":
     node = node.inputs[0].node
@@ -318,7 +318,7 @@ def _abs(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
 
 
 def _convert(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
-  """A real number gets an imaginary part 0, a complex one loses its own."""
+  """Adds an imaginary part of 0 to real numbers, drops that of complex ones."""
   value = node.results[0]
   if value.dtype not in COMPLEX:
     return (e.convert(inputs[0][0], value.dtype),)
@@ -330,7 +330,7 @@ def _convert(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
 
 
 def _bitcast(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
-  """Of both parts side by side, as hosts keep them."""
+  """Bitcasts interleaved parts, the host's format."""
   to = node.results[0]
   shape, dtype = (*to.shape, 2), PLANE[to.dtype]
   columns = [e.reshape(p, (*p.shape, 1)) for p in inputs[0]]

@@ -1,8 +1,8 @@
-"""Removes nodes that nothing uses, and loop values that only feed themselves.
+"""Removes unused nodes, and loop values that only feed themselves.
 
-Fusion leaves nodes behind: constants and indices that register programs now
-make by themselves, and the views between them. A counted loop leaves its
-counter behind when the body does not look at it. What has an effect stays.
+Fusion leaves unused nodes: constants and indices that register programs now
+make themselves, and views of these. A counted loop leaves its counter if the
+body does not read it. Nodes with effects stay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def eliminate(graph: Graph) -> Graph:
 
 
 def _eliminate(graph: Graph, live: set[int]) -> None:
-  """Keeps what `live` needs, and adds to `live` what that needs itself."""
+  """Keeps the nodes that `live` needs, and adds their inputs to `live`."""
   kept = []
   for node in reversed(graph.nodes):
     if not (any(id(v) in live for v in node.results) or has_effect(node)):
@@ -65,13 +65,12 @@ def _narrow(node: Node, live: set[int]) -> None:
 def _used(
   graph: Graph, values: list[Value], carried: dict[int, Value]
 ) -> set[int]:
-  """The ids of all values that some values of a graph depend on, and what has
-  an effect in it.
+  """The ids of all values that `values` and effects in a graph depend on.
 
   Args:
-    graph: what is outside it is not followed further.
+    graph: values from outside it are not followed further.
     values: to start from.
-    carried: for the id of a parameter the value that becomes it.
+    carried: for the id of a parameter, the value of its next iteration.
   """
   inside = set()
   graphs = [graph]

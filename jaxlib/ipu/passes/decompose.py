@@ -1,7 +1,7 @@
 """Rewrites operations in terms of simpler ones, by the rules in `ops/`.
 
-A rule is applied where a node stands; what it emits is looked at in turn,
-regions included, until nothing has a rule. Each node is visited once.
+A rule is applied to a node in its place; emitted nodes are visited in turn,
+regions included, until none has a rule. Each node is visited once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def decompose(
   """Rewrites a graph and its regions in place.
 
   Args:
-    graph: what is rewritten.
+    graph: the graph.
     target: the machine, for rules that choose by cost.
-    keep: says which nodes another pass will see to.
+    keep: whether to leave a node to another pass.
 
   Returns:
     Whether any node has a rule.
@@ -50,7 +50,7 @@ class _Decomposer:
   def __init__(self, target: Target | None, keep: Keep | None) -> None:
     self._target = target
     self._keep = keep
-    # Results of nodes that are gone, and the values that took their place.
+    # Results of replaced nodes, and the values that replace them.
     self._new: dict[Value, Value] = {}
 
   def graph(self, graph: Graph) -> None:
@@ -61,7 +61,7 @@ class _Decomposer:
     graph.results = [self._new.get(v, v) for v in graph.results]
 
   def _visit(self, node: Node, out: list[Node]) -> None:
-    """Appends the node, or what it decomposes to."""
+    """Appends the node, or its decomposition."""
     new = self._new
     if new:
       node.inputs = tuple([new.get(v, v) for v in node.inputs])

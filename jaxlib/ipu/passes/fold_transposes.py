@@ -1,7 +1,7 @@
-"""Folds transposes into the matrix products that make what they transpose.
+"""Folds transposes into the matrix products that compute their operands.
 
 A product can write its result's dimensions in any order; JAX's gradients of
-weights come out of autodiff transposed and would otherwise be moved once more.
+weights come out of autodiff transposed and would otherwise be copied again.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from jaxlib.ipu.ir.graph import Graph, Node, Users, users
 
 
 def fold_transposes(graph: Graph) -> Graph:
-  """The graph with such pairs rewritten, regions included."""
+  """Rewrites such pairs, regions included."""
   _fold(graph, users(graph))
   return graph
 
 
 def _fold(graph: Graph, used_by: Users) -> None:
-  # A product outside a loop stays outside, where it is made once.
+  # A product outside a loop stays outside, where it is computed once.
   here: set[int] = set()
   for index, node in enumerate(graph.nodes):
     for region in node.regions:
@@ -63,7 +63,7 @@ def _permuted(dot: Node, transpose: Node) -> Node:
     ),
     location=dot.location,
   )
-  # The same values, so that their users need not be told.
+  # Reusing the values avoids updating their users.
   merged.results = transpose.results
   for value in merged.results:
     value.node = merged

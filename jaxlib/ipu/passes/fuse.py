@@ -1,9 +1,9 @@
-"""Groups element-wise nodes into register programs.
+"""Fuses element-wise nodes into register programs.
 
-Every node gets a depth such that a path which leaves a group and comes back
-must grow deeper on the way. Nodes of one shape and one depth can then be
-merged in any combination without making a cycle; those that share an edge or
-an operand are. A group becomes one `ipu.map` node.
+Each node gets a depth that increases along any path that leaves a group and
+comes back. Nodes of equal shape and depth can then be merged in any combination
+without making a cycle; those that share an edge or an operand are. A group
+becomes one `ipu.map` node.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.map_program import MAP, MapProgram, make_source
 from jaxlib.ipu.ops.control_flow import REPEAT
 
-# Nodes of a group. Longer programs gain nothing and crowd the engine's block
-# buffers.
+# Maximum nodes of a group. Longer programs gain nothing and fill the engine's
+# block buffers.
 LARGEST_GROUP = 256
-# Different operands of a group, for the same reason.
+# Maximum distinct operands of a group, for the same reason.
 MOST_OPERANDS = 24
-# Nodes this small are merged whether they have anything in common or not: a
-# compute set costs more than they do.
+# Nodes up to this size are merged even if they share nothing: a compute set
+# costs more than they do.
 SMALL = 1024
 _CONTROL_FLOW = frozenset(
   {"stablehlo.while", "stablehlo.case", "stablehlo.if", REPEAT}
@@ -32,7 +32,7 @@ _CONTROL_FLOW = frozenset(
 
 
 def fuse(graph: Graph) -> Graph:
-  """The graph with its element-wise nodes grouped, regions included."""
+  """Fuses the element-wise nodes of a graph, regions included."""
   for node in graph.nodes:
     if node.op in _CONTROL_FLOW:
       node.regions = tuple(fuse(r) for r in node.regions)
@@ -45,7 +45,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _is_source(node: Node) -> bool:
-  """Constants and indices are made where they are needed."""
+  """Constants and indices are made in each group that uses them."""
   return node.op in ("stablehlo.constant", "stablehlo.iota")
 
 
@@ -60,7 +60,7 @@ class _Fuser:
         self.users[id(value)].append(node)
       for region in node.regions:
         self._note_captures(region)
-    # What has an effect comes after what has one before it.
+    # Nodes with effects stay in order.
     self.effect_before: dict[int, Node] = {}
     effects = [n for n in graph.nodes if has_effect(n)]
     for before, node in zip(effects, effects[1:]):
@@ -104,7 +104,7 @@ class _Fuser:
     return depth
 
   def _raise(self, node: Node, depth: dict[int, int]) -> None:
-    """Moves a node down to its only users, rather than keeping its result."""
+    """Delays a node to its users' depth, instead of storing its result."""
     value = node.results[0]
     if id(value) in self.escapes:
       return
@@ -117,7 +117,7 @@ class _Fuser:
         depth[id(node)] = max(depth[id(node)], levels.pop())
 
   def run(self) -> Graph:
-    """The graph with each group as one node, after what the group reads."""
+    """The graph with each group as one node, after its operands."""
     groups = self._groups()
     group_of = {id(n): g for g in groups for n in g}
     order: list[Node] = []
@@ -231,7 +231,7 @@ class _Fuser:
         id(u) not in inside for u in self.users[id(value)]
       ):
         made.append(value)
-    # What nodes compute alike, and store alike, is one output.
+    # Nodes of equal value and type share one output.
     outputs: dict[tuple[int, DType], list[Value]] = defaultdict(list)
     for value in made or [group[-1].results[0]]:
       outputs[numbers[id(value)], value.dtype].append(value)
@@ -248,8 +248,8 @@ class _Fuser:
 
 
 def _chunks(group: list[Node]) -> list[list[Node]]:
-  """Splits an oversized group, where it can between nodes that do not depend on
-  each other: what one piece makes for another has to be stored."""
+  """Splits an oversized group, if possible between independent nodes: values
+  that one piece computes for another have to be stored."""
   if _fits(len(group), _reads(group)):
     return [group]
   pieces: list[list[Node]] = []
@@ -270,7 +270,7 @@ def _fits(count: int, operands: set[int]) -> bool:
 
 
 def _reads(nodes: list[Node]) -> set[int]:
-  """What nodes read that others make."""
+  """The ids of values that nodes read and do not compute."""
   inside = {id(n) for n in nodes}
   return {
     id(v)
@@ -281,8 +281,7 @@ def _reads(nodes: list[Node]) -> set[int]:
 
 
 def _connected(nodes: list[Node]) -> list[list[Node]]:
-  """The nodes by what they have to do with each other's results, each part in
-  their order."""
+  """Splits nodes into connected parts by their data flow, each in order."""
   parts: dict[int, list[Node]] = {}  # by node
   for node in nodes:
     found = [parts[id(v.node)] for v in node.inputs if id(v.node) in parts]
@@ -298,10 +297,10 @@ def _connected(nodes: list[Node]) -> list[list[Node]]:
 
 
 def _cut(group: list[Node]) -> list[list[Node]]:
-  """Pieces of what depends on each other; its order keeps them acyclic."""
+  """Cuts dependent nodes into pieces; keeping their order avoids cycles."""
   pieces: list[list[Node]] = [[]]
   inner: set[int] = set()  # the last piece's nodes
-  operands: set[int] = set()  # what it reads from elsewhere
+  operands: set[int] = set()  # values that it reads from elsewhere
   for node in group:
     operands |= {
       id(v)

@@ -1,13 +1,13 @@
-"""Moves register programs into the reductions that use them.
+"""Fuses register programs into the reductions that use them.
 
-`sum(x * x)` then reads x once and keeps no product. A value that only
-reductions use is computed anew in each of them, if that is cheap: reading
-its operands again costs less than writing and reading the value. What it is
-computed from is read, not computed anew, where others need it stored anyway:
-in a variance `x - mean` is, and the reduction squares it.
+`sum(x * x)` then reads x once and stores no product. A value that only
+reductions use is recomputed in each of them if that is cheap: reading its
+operands again costs less than writing and reading the value. Values that have
+to be stored anyway are read, not recomputed: in a variance `x - mean` is, and
+the reduction squares it.
 
-A sum in f32 that is rounded to a narrower type, as JAX sums these, is stored
-in that type by the reduction itself.
+A sum in f32 that is rounded to a narrower type, as in JAX's sums of these, is
+stored in that type by the reduction itself.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from jaxlib.ipu.lower.region import monoid
 from jaxlib.ipu.ops.reduce import REDUCE
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, encode
 
-# What a value may cost to be computed again, in simple instructions.
+# Maximum cost of recomputing a value, in simple instructions.
 CHEAP = 16
-# ... and how many operands of full size that may read.
+# Maximum operands of full size that this may read.
 FEW_OPERANDS = 2
 
 _WEIGHT = {
@@ -42,7 +42,7 @@ _WEIGHT = {
 
 
 def fuse_producers(graph: Graph) -> Graph:
-  """The graph with such reductions rewritten, regions included."""
+  """Rewrites such reductions, regions included."""
   _fuse(graph, users(graph))
   return graph
 
@@ -72,13 +72,13 @@ def _fuse(graph: Graph, used_by: Users) -> None:
 
 
 def _data(node: Node) -> tuple[Value, ...]:
-  """What is reduced; an arg-reduction may make its indices itself."""
+  """The reduced inputs; an arg-reduction may make its indices itself."""
   return node.inputs[: -len(node.results)]
 
 
 def _worthwhile(node: Node, used_by: Users, maps: set[int]) -> bool:
   """Whether a reduction's inputs all come from one of these maps, only
-  reductions use them, and they are cheap or nobody else needs them."""
+  reductions use them, and they are cheap or have no other users."""
   data = _data(node)
   source = data[0].node
   if source is None or id(source) not in maps:
@@ -117,7 +117,7 @@ def _merge(node: Node, used_by: Users) -> Node:
     node.regions,
     node.location,
   )
-  # The same values, so that their users need not be told.
+  # Reusing the values avoids updating their users.
   merged.results = node.results
   for value in merged.results:
     value.node = merged
@@ -131,8 +131,8 @@ def _merge(node: Node, used_by: Users) -> Node:
 def _computing(
   data: tuple[Value, ...], used_by: Users
 ) -> tuple[bytes, tuple[int, ...], tuple[Value, ...]]:
-  """The program of a map's results, their numbers in it, and what it loads:
-  among that the map's other results that are stored in any case."""
+  """The program of some of a map's results, their numbers in it, and its
+  inputs: among these other results of the map that are stored anyway."""
   source = data[0].node
   assert source is not None
   program: MapProgram = source.attributes
@@ -142,7 +142,7 @@ def _computing(
   for value in source.results:
     number = program.outputs[value.index]
     if number in numbers or words[number][0] <= Opcode.BITCAST:
-      continue  # wanted itself, or as good as loaded
+      continue  # an output itself, or as cheap as a load
     if any(u is None or u.op != REDUCE for u in used_by[id(value)]):
       load = encode(Opcode.LOAD, REGISTER[value.dtype], imm=len(inputs))
       (words[number],) = INSTRUCTION.iter_unpack(load)
@@ -153,13 +153,14 @@ def _computing(
 
 
 def _rounding(node: Node, used_by: Users) -> Node | None:
-  """The map that does nothing but round a sum, whose only user it is."""
+  """The map that only rounds a sum and is its only user; None if there is
+  none."""
   if len(node.results) != 1 or node.results[0].dtype is not DType.F32:
     return None
   prologue = node.attributes.prologue
   shape = prologue.shape if prologue else node.inputs[0].shape
   extents = [shape[d] for d in node.attributes.dimensions]
-  # What adds nothing up is a reshape, or its start: nothing rounds there.
+  # Sums of at most one element are reshapes or start values: nothing rounds.
   if 0 in extents or (prologue is None and max(extents, default=1) == 1):
     return None
   (user, *others) = used_by[id(node.results[0])] or [None]
@@ -179,10 +180,10 @@ def _rounding(node: Node, used_by: Users) -> Node | None:
 
 
 def _prune(node: Node, used_by: Users) -> Node:
-  """A map without the results that nobody uses any more."""
+  """A map without its unused results."""
   used = [v for v in node.results if used_by[id(v)]]
   if len(used) == len(node.results) or not used:
-    return node  # whole, or dead: then `dce` removes it
+    return node  # all are used, or `dce` removes the node
   program: MapProgram = node.attributes
   code, outputs, operands = extract(
     program.code, tuple(program.outputs[v.index] for v in used)

@@ -1,9 +1,9 @@
-"""Narrow types leave the graph: their values become bytes (u8).
+"""Replaces values of narrow types by bytes (u8).
 
-What only moves elements moves bytes. What computes does so on the wide type
-(f32, i32, u32), between `ipu.decode` and `ipu.encode`; a function of scalars
+Operations that move elements move bytes. Those that compute do so on the wide
+type (f32, i32, u32), between `ipu.decode` and `ipu.encode`; a scalar function
 inside a reduction, a scatter or a sort works on wide numbers throughout, so
-that a sum is rounded once. Nothing after this pass knows narrow types.
+that a sum is rounded once. No phase after this pass sees narrow types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ops.narrow import DECODE, ENCODE, wide
 
-# They take elements as they are.
+# Operations that do not depend on their elements' type.
 _MOVES = frozenset(
   {
     f"stablehlo.{name}"
@@ -36,7 +36,7 @@ _MOVES = frozenset(
   }
 )  # fmt: skip
 
-# These look at all bits, or at the sign's place.
+# Operations that depend on the element's width, or on its sign bit.
 _AS_UNSIGNED = frozenset(
   {
     "stablehlo.shift_right_logical",
@@ -63,7 +63,7 @@ def _wide(dtype: DType) -> DType:
 
 
 def _read_as(node: Node) -> DType | None:
-  """The type that a node of narrow integers takes them for, if another."""
+  """The type as which an operation reads narrow integers, if another one."""
   dtype = node.results[0].dtype
   if dtype in NARROW_INTEGERS:
     if node.op in _AS_UNSIGNED:
@@ -81,7 +81,7 @@ class _Narrow:
   def graph(
     self, graph: Graph, to: Callable[[DType], DType] = _stored
   ) -> Graph:
-    """A graph whose narrow values become `to`'s type: bytes, or wide."""
+    """A graph whose narrow values become bytes, or wide, as `to` says."""
 
     def body(*parameters: Value) -> list[Value]:
       self.new.update(zip(graph.parameters, parameters, strict=True))
@@ -108,7 +108,7 @@ class _Narrow:
   # --- Numbers -------------------------------------------------------------
 
   def decode(self, old: Value, as_: DType | None = None) -> Value:
-    """The wide number of a value; what is not narrow stays."""
+    """The wide number of a value; values of other types are unchanged."""
     value = self.new[old]
     if old.dtype not in NARROW or value.dtype is not DType.U8:
       return value
@@ -138,7 +138,7 @@ class _Narrow:
   # --- Operations ----------------------------------------------------------
 
   def bytes(self, node: Node) -> Sequence[Value]:
-    """A node where narrow values are bytes."""
+    """Rewrites a node; narrow values are bytes."""
     if not any(v.dtype in NARROW for v in (*node.inputs, *node.results)):
       return self.moved(node)
     if node.op == "stablehlo.constant":
@@ -149,7 +149,7 @@ class _Narrow:
       region = node.regions[0]
       if region.results == region.parameters[len(node.results) :]:
         return self.moved(node)
-    if not node.results:  # a mark, such as dce_sink
+    if not node.results:  # a marker, such as dce_sink
       return self.moved(node)
     if node.op == "stablehlo.bitcast_convert":
       return [self.bitcast(node)]
@@ -161,11 +161,11 @@ class _Narrow:
     return self.computed(node)
 
   def moved(self, node: Node) -> Sequence[Value]:
-    """The operation itself, on bytes."""
+    """The same operation on bytes."""
     return self.rebuilt(node, [self.new[v] for v in node.inputs], _stored)
 
   def computed(self, node: Node) -> Sequence[Value]:
-    """The operation on wide numbers, and its results as bytes."""
+    """The operation on wide numbers, with its results as bytes."""
     as_ = _read_as(node)
     inputs = [self.decode(v, as_) for v in node.inputs]
     results = self.rebuilt(node, inputs, lambda d: _wide(as_ or d))
@@ -179,7 +179,7 @@ class _Narrow:
     return out
 
   def widened(self, node: Node) -> Sequence[Value]:
-    """A node of a function of scalars, where narrow values are wide."""
+    """Rewrites a node of a scalar function; narrow values are wide."""
     dtype = node.results[0].dtype
     if dtype in NARROW and node.op == "stablehlo.constant":
       (value,) = self.bytes(node)
@@ -192,8 +192,8 @@ class _Narrow:
   # --- Bits ----------------------------------------------------------------
 
   def bitcast(self, node: Node) -> Value:
-    """Through bytes. Several elements of less than 8 bits make one, the first
-    in the lowest bits."""
+    """Bitcasts through bytes. Several elements of less than 8 bits make one
+    byte, the first in the lowest bits."""
     e = self.emitter
     old, new = node.inputs[0], node.results[0]
     value = self.new[old]

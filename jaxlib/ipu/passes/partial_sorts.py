@@ -1,9 +1,9 @@
-"""Sorts of which only the first elements are used give no others; sorts and
-arg-reductions of elements with their numbers make the numbers.
+"""Shortens sorts whose first elements alone are used, and drops operands that
+are the elements' own indices from sorts and arg-reductions.
 
-`lax.top_k` arrives as a sort of values and an iota, and a slice of each; a
-median or the best ten of a ranking look alike. `jnp.argmax` is a reduction of
-values and an iota.
+`lax.top_k` arrives as a sort of values and an iota, and a slice of each; so do
+a median or the best ten of a ranking. `jnp.argmax` is a reduction of values and
+an iota.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxlib.ipu.passes import dce
 
 
 def shorten_sorts(graph: Graph) -> Graph:
-  """The graph with such sorts and reductions, regions included."""
+  """Rewrites such sorts and reductions, regions included."""
   sorts: list[Node] = []
   reductions: list[Node] = []
   _find(graph, sorts, reductions)
@@ -63,8 +63,8 @@ def _shorten(node: Node, used_by: list[Node | None]) -> None:
 
 
 def _number(node: Node) -> bool:
-  """Leaves out an operand that is each element's place in its row, if it is no
-  key: the sort knows it."""
+  """Drops an operand that is each element's index in its row, if it is no key:
+  the sort computes it."""
   sorting: Sorting = node.attributes
   (region,) = node.regions
   keys = sort_keys(region)
@@ -85,14 +85,14 @@ def _number(node: Node) -> bool:
 
 
 def _position(node: Node) -> bool:
-  """Leaves out the indices of an arg-reduction along one dimension, if each is
-  its element's: the reduction knows them."""
+  """Drops the indices of an arg-reduction along one dimension, if each is its
+  element's: the reduction computes them."""
   values, indices = node.inputs[:2]
   long = [d for d in node.attributes.dimensions if values.shape[d] != 1]
   if len(long) != 1 or not _counts(indices, long[0]):
     return False
   if indices.dtype not in NUMBER_DTYPES:
-    return False  # narrow ones begin anew, floats are no indices
+    return False  # narrow ones wrap, floats are no indices
   kind = argument_kind(node.regions[0])
   if kind is None or not starts_empty(node, kind):
     return False

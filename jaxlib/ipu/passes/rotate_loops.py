@@ -1,8 +1,8 @@
-"""Moves a loop's test to the end of its body.
+"""Rotates loops: moves a loop's condition to the end of its body.
 
-The test of the first iteration is made before the loop, that of each next one
-with the values the body has just made: there it joins the body's register
-programs, and an iteration has one compute set less.
+The condition is evaluated once before the loop, then with the values that the
+body has just computed: there it is fused into the body's register programs, and
+an iteration has one compute set less.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import is_elementwise
 
-# A longer test is not worth having twice.
+# Maximum nodes of a condition: longer ones are not worth duplicating.
 LONGEST = 16
 
 
 def rotate_loops(graph: Graph) -> Graph:
-  """The graph with its loops rewritten, regions included."""
+  """Rotates a graph's loops, regions included."""
   nodes: list[Node] = []
   for node in graph.nodes:
     for region in node.regions:
@@ -29,7 +29,7 @@ def rotate_loops(graph: Graph) -> Graph:
 
 
 def _is_simple(condition: Graph) -> bool:
-  """Whether a test is a few element-wise operations on scalars."""
+  """Whether a condition is a few element-wise operations on scalars."""
   if not 0 < len(condition.nodes) <= LONGEST:
     return False
   return all(
@@ -40,7 +40,7 @@ def _is_simple(condition: Graph) -> bool:
 
 
 def _rotate(node: Node) -> list[Node]:
-  """The nodes of the first test, and the loop with the test in its body."""
+  """The nodes of the first evaluation, and the rotated loop."""
   condition, body = node.regions
   first, start = _clone(condition, list(node.inputs))
   again, following = _clone(condition, body.results)
@@ -53,7 +53,7 @@ def _rotate(node: Node) -> list[Node]:
     node.attributes,
     location=node.location,
   )
-  # The old results stay, so that their users need not be told.
+  # Keeping the old results avoids updating their users.
   loop.results = (*node.results, loop.results[place])
   for value in node.results:
     value.node = loop

@@ -1,8 +1,8 @@
-"""Moves programs of scalars into the maps that alone use them.
+"""Fuses maps of scalars into the maps that are their only users.
 
 `x - (a * b) * v` then multiplies a and b in the workers that need the product,
 before their loops, instead of in a compute set on one tile, whose launch and
-whose exchange take longer.
+exchange take longer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VIEWS = (_BROADCAST, "stablehlo.reshape")
 
 
 def sink_scalars(graph: Graph) -> Graph:
-  """The graph with such maps merged, regions included."""
+  """Merges such maps, regions included."""
   if _any(graph):
     _merge_all(graph, users(graph))
   return graph
@@ -63,15 +63,15 @@ def _merge_all(graph: Graph, used_by: Users) -> None:
 
 
 def _scalar(value: Value) -> Value:
-  """What is broadcast to a value."""
+  """The value that views broadcast to this one."""
   while value.node is not None and value.node.op in _VIEWS:
     value = value.node.inputs[0]
   return value
 
 
 def _between(source: Node, node: Node, used_by: Users) -> list[Node] | None:
-  """The views through which a node alone uses another's results; None if
-  there are other users."""
+  """The views through which a node uses another's results; None if there are
+  other users."""
   views: list[Node] = []
   todo = list(source.results)
   while todo:
@@ -97,13 +97,13 @@ def _fits(source: Node, node: Node) -> bool:
 
 
 def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
-  """A map with the programs of others before its own, and the broadcasts that
-  it reads now."""
+  """A map that starts with the programs of others, and the broadcasts that it
+  now reads."""
   program: MapProgram = node.attributes
   code = Code()
   inputs: list[Value] = []
   views: list[Node] = []
-  outputs: dict[int, int] = {}  # of the programs taken, by value
+  outputs: dict[int, int] = {}  # of the merged programs, by value
 
   def load(value: Value, type_: int) -> int:
     known = [i for i, v in enumerate(inputs) if v is value]
@@ -149,7 +149,7 @@ def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
     ),
     location=node.location,
   )
-  # The same values, so that their users need not be told.
+  # Reusing the values avoids updating their users.
   merged.results = node.results
   for value in merged.results:
     value.node = merged

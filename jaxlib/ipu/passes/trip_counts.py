@@ -1,4 +1,4 @@
-"""Finds loops whose trip count is known: they need no condition.
+"""Finds loops with a known trip count, which need no condition.
 
 `fori_loop` and `scan` count a scalar from a constant up to a constant by a
 constant step; such a `while` becomes an `ipu.repeat`.
@@ -15,7 +15,7 @@ from jaxlib.ipu.program.isa import Opcode
 
 
 def find_trip_counts(graph: Graph) -> Graph:
-  """The graph with such loops rewritten, regions included."""
+  """Rewrites such loops, regions included."""
   for node in graph.nodes:
     for region in node.regions:
       find_trip_counts(region)
@@ -29,7 +29,7 @@ def find_trip_counts(graph: Graph) -> Graph:
 
 
 def _trip_count(node: Node) -> int | None:
-  """How often the body runs, None if that is not known."""
+  """How often the body runs; None if unknown."""
   condition, body = node.regions
   (predicate,) = condition.results
   compare = predicate.node
@@ -51,12 +51,12 @@ def _trip_count(node: Node) -> int | None:
     return None
   trips = max(0, -(-(end - start) // step))
   if start + trips * step > np.iinfo(NUMPY[parameter.dtype]).max:
-    return None  # it wraps past the limit, and goes on
+    return None  # it wraps past the limit and continues
   return trips
 
 
 def _step(value: Value, parameter: Value) -> int | None:
-  """The positive constant that is added to a parameter to give a value."""
+  """The positive constant that `value` adds to a parameter; None if not."""
   add = value.node
   if add is None or add.op != "stablehlo.add":
     return None

@@ -1,9 +1,9 @@
 """Affine accesses of tensors, in the digits that tile mappings cut.
 
-An index of a tensor splits into digits, one for each factor of the tensor's
-mapping (plan/layout.py), and a tile holds an interval of every digit. An access
-that never carries from one digit into the next is a product of accesses of
-single digits.
+An index of a tensor splits into digits, one per factor of the tensor's mapping
+(plan/layout.py), and a tile holds an interval of every digit. An access that
+never carries from one digit into the next is a product of accesses of single
+digits.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Side(NamedTuple):
 
 
 class Touched(NamedTuple):
-  """What of a walked tensor tiles hold.
+  """The part of an accessed tensor that each tile holds.
 
   Attributes:
-    parts: of each factor.
-    active: which tiles hold anything that is walked.
+    parts: for each factor, the part that each tile holds.
+    active: which tiles hold any accessed element.
     first: which of them are the first replica.
   """
 
@@ -45,13 +45,13 @@ class Touched(NamedTuple):
 
 
 class AffineAccess:
-  """One side's view of the iteration space, in digits.
+  """One side's access of the iteration space, in digits.
 
   Attributes:
     factors: of the mapping, some of them joined.
     starts: the digit at index 0, for each factor.
-    digits: for each dimension its factor and the digit's step, or None for
-      a broadcast one.
+    digits: for each dimension its factor and the digit's step; None if the
+      access is broadcast along it.
   """
 
   def __init__(self, side: Side):
@@ -62,11 +62,11 @@ class AffineAccess:
     self.reset()
 
   def reset(self) -> None:
-    """Starts again with the mapping's own factors."""
+    """Restores the mapping's own factors."""
     self.factors = [f for f in self.side.layout.factors if f.extent != 1]
 
   def units(self) -> list[int]:
-    """Elements from one digit of each factor to the next."""
+    """The stride of each factor's digit, in elements."""
     units = []
     unit = 1
     for f in reversed(self.factors):
@@ -75,8 +75,8 @@ class AffineAccess:
     return units[::-1]
 
   def join(self, k: int) -> bool:
-    """Makes one factor of factor k and the one outside it, where whole rows
-    of the inner one stay together."""
+    """Joins factor k with the one outside it, if the inner one is not cut;
+    returns whether it did."""
     if k == 0 or self.factors[k].parts > 1:
       return False
     outer, inner = self.factors[k - 1 : k + 1]
@@ -91,8 +91,8 @@ class AffineAccess:
     """Finds the digits.
 
     Returns:
-      Whether there are any, or (dimension, inner extent) of a dimension that
-      has to be split for it.
+      True if there are any; (dimension, inner extent) if a dimension has to be
+      split first; False otherwise.
     """
     while True:
       fitted = self._try(shape, strides)
@@ -106,7 +106,7 @@ class AffineAccess:
   def _try(
     self, shape: Sequence[int], strides: Sequence[int]
   ) -> bool | tuple[int, tuple[int, int] | None]:
-    """As `fit`; else the factor to join, and the split that would do too."""
+    """Like `fit`; on failure, the factor to join and the alternative split."""
     units = self.units()
     self.starts = [
       self.side.offset // unit % f.extent
@@ -140,24 +140,24 @@ class AffineAccess:
     return None
 
   def cut(self, d: int) -> int | None:
-    """The factor of dimension d, if it is cut in parts."""
+    """The factor that cuts dimension d into parts; None if none does."""
     digit = self.digits[d]
     if digit is None or self.factors[digit[0]].parts <= 1:
       return None
     return digit[0]
 
   def dims(self, k: int) -> list[int]:
-    """The dimensions that access along a factor."""
+    """The dimensions that step along factor k."""
     return [d for d, digit in enumerate(self.digits) if digit and digit[0] == k]
 
   def step(self, d: int) -> int:
-    """How a dimension steps in its digit."""
+    """The step of dimension d in its digit; 0 if broadcast."""
     digit = self.digits[d]
     return 0 if digit is None else digit[1]
 
   def touched(self, tiles: Array) -> Touched:
-    """The parts that tiles hold, and which tiles hold the digits along which
-    the access is broadcast."""
+    """The parts that tiles hold. Only tiles that hold the start digit of every
+    factor along which the access is broadcast are active."""
     layout = self.side.layout
     if tuple(self.factors) != layout.factors:
       layout = dataclasses.replace(layout, factors=tuple(self.factors))
@@ -177,14 +177,14 @@ class AffineAccess:
     return np.minimum(np.arange(f.parts + 1) * f.block, f.extent)
 
   def begin(self, k: int, dims: Sequence[int], shape: Sequence[int]) -> int:
-    """The least digit to which some of a factor's dimensions lead."""
+    """The smallest digit that these dimensions of a factor reach."""
     back = (self.step(d) * (shape[d] - 1) for d in dims)
     return self.starts[k] + sum(step for step in back if step < 0)
 
 
 def nested(dims: Sequence[tuple[int, int]]) -> bool:
-  """Whether (extent, step) pairs, outermost first, count different numbers in
-  ascending order."""
+  """Whether (extent, step) pairs, outermost first, enumerate distinct numbers
+  in ascending order."""
   reach = 0
   for extent, step in reversed(dims):
     if step <= reach:
@@ -199,8 +199,8 @@ def _within(limit: Array, extent: int, step: int) -> Array:
 
 
 def rank(limit: Array, dims: Sequence[tuple[int, int]]) -> Array:
-  """How many of the numbers that nested (extent, step) pairs count, from 0 on,
-  are less than a limit."""
+  """How many of the numbers that nested (extent, step) pairs enumerate from 0
+  are below a limit."""
   *outer, (last, step) = dims
   if not outer:
     return _within(limit, last, step)

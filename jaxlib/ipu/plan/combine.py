@@ -1,16 +1,16 @@
 """Combining the partial results of a split sum, in stages.
 
 Several tiles hold a partial result for each element of a block. In a stage the
-tiles of a group share the block's elements between them: each receives the
+tiles of a group divide the block's elements between them: each receives the
 others' partials of its share and reduces them; the next stage does the same
 with the groups' results. There are as many stages as poplin takes for products
-(ConvReducePlan.cpp) and popops for reductions (ReductionPlan.hpp) [S], each of
-about as many partials [D]. Last, the results go to
-the tiles that own them; where that saves a superstep, these receive the last
-stage's partials at once.
+(ConvReducePlan.cpp) and popops for reductions (ReductionPlan.hpp) [S], with
+about equal fan-in [D]. Finally the results are sent to the tiles that own
+them; where that saves a superstep, the owners receive the last stage's
+partials directly.
 
-`stages` is what a step's cost (`epilogue`) and the interpreter go by; planners
-ask for `combination`.
+A step's cost (`epilogue`) and the interpreter use `stages`; planners use
+`combination`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jaxlib.ipu.target import Target
 
 PRODUCTS, REDUCTIONS = DOT.many_partials, REDUCE.many_partials
 
-# So many elements more may a tile receive to save a superstep: about what
+# A tile may receive this many extra elements to save a superstep: about what
 # arrives in the time of a synchronisation [D].
 _WORTH = 100
 
@@ -47,16 +47,16 @@ def combination(
   reduce_cycles: ReduceCycles,
   many: tuple[int, ...] = PRODUCTS,
 ) -> float:
-  """Cycles of all stages, while nobody knows where the results will be: the
-  tiles that reduce last count as their owners.
+  """Cycles of all stages while the results' mapping is unknown: the tiles that
+  reduce last count as their owners.
 
   Args:
     target: the machine.
     block: elements that each tile holds partial results of.
-    parts: how many tiles hold partials of the same elements; from 2.
+    parts: number of tiles with partials of the same elements; at least 2.
     item_bytes: of a partial.
-    reduce_cycles: what a tile's share of a stage takes, launch included.
-    many: from how many partials on there is one stage more.
+    reduce_cycles: cycles of a tile's share of a stage, launch included.
+    many: numbers of partials from which on there is one more stage.
   """
   total = 0.0
   far = block + _WORTH + 1
@@ -75,7 +75,7 @@ def combination_cycles(
   reduce_cycles: ReduceCycles,
   many: tuple[int, ...] = PRODUCTS,
 ) -> npt.NDArray[np.float64]:
-  """`combination` of many candidates; 0 where there is one part."""
+  """`combination` for arrays of candidates; 0 where there is one part."""
   share, left = block, parts
   stages = np.searchsorted(many, parts, side="right") + 1
   total = np.zeros(len(parts))
@@ -95,17 +95,17 @@ def combination_cycles(
 
 
 class Stage(NamedTuple):
-  """An exchange of partials and what is reduced after it.
+  """An exchange of partials and the reduction that follows it.
 
   Attributes:
-    groups: of the tiles that hold partials of an element.
-    shares: into how many shares each group cuts its elements; 0: all of them
-      send theirs to the results' owners.
-    sent: elements that a tile sends, at most.
-    received: elements that a tile receives, at most.
-    fan: partials of an element that a tile reduces, at most.
+    groups: number of groups of the tiles that hold partials of an element.
+    shares: number of shares into which each group cuts its elements; 0 if all
+      tiles send theirs to the results' owners.
+    sent: maximum elements that a tile sends.
+    received: maximum elements that a tile receives.
+    fan: maximum partials of an element that a tile reduces.
     share: elements that it reduces.
-    moved: partials of an element that change tile, at most.
+    moved: maximum partials of an element that change tile.
   """
 
   groups: int
@@ -120,13 +120,13 @@ class Stage(NamedTuple):
 def stages(
   block: int, parts: int, owned: int, many: tuple[int, ...]
 ) -> list[Stage]:
-  """What combines the partials.
+  """The stages that combine the partials.
 
   Args:
     block: elements that each tile holds partial results of.
-    parts: how many tiles hold partials of the same elements.
-    owned: results on the tile that has most.
-    many: from how many partials on there is one stage more.
+    parts: number of tiles with partials of the same elements.
+    owned: results on the fullest tile.
+    many: numbers of partials from which on there is one more stage.
   """
   found = []
   share, left = block, parts
@@ -152,7 +152,7 @@ def stages(
 def cell(
   partition: Layout, shape: tuple[int, ...], num_kept: int
 ) -> tuple[int, int]:
-  """The elements of the largest block of results, and its parts."""
+  """The elements of the largest block of results, and its number of parts."""
   extents = math.prod(shape[:num_kept]), math.prod(shape[num_kept:])
   halves = refine(partition.factors, extents)
   if halves is None:
@@ -174,15 +174,15 @@ def epilogue(
   reduce_cycles: ReduceCycles,
   many: tuple[int, ...],
 ) -> cost.Epilogue | None:
-  """What combines a step's partial results; None if there are none.
+  """The supersteps that combine a step's partial results; None if it has none.
 
   Args:
     target: the machine.
     partition: of the iteration space `shape`, of which the first `num_kept`
-      dimensions are not summed.
-    owner: where the results are.
+      dimensions are parallel.
+    owner: the results' mapping.
     item_bytes: of a partial.
-    reduce_cycles, many: as for `combination`.
+    reduce_cycles, many: see `combination`.
   """
   block, parts = cell(partition, shape, num_kept)
   if parts <= 1:
@@ -212,8 +212,8 @@ def epilogue(
 
 
 def _words(s: Stage) -> int:
-  """Of a tile's exchange code for a stage: a share goes to each of its group,
-  or to the owners of its results, whose blocks begin anywhere."""
+  """Words of a tile's exchange code for a stage: each share goes to one tile of
+  its group, or to the results' owners, whose blocks begin anywhere."""
   if s.shares:
     return messages.between(s.shares, s.fan - 1)
   owners = -(-s.sent // s.share) + 1

@@ -1,7 +1,7 @@
-"""Brings both sides of a move to dimensions that each access along one factor.
+"""Splits both sides of a move into dimensions that step along one factor each.
 
-Then figures of a dimension are independent of the others', but for those that
-one factor cuts together (traffic.py).
+Figures of a dimension are then independent of the others', except for
+dimensions that one factor cuts together (traffic.py).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Strides = tuple[list[int], list[int]]  # of both sides, by dimension
 
 
 def unify(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
-  """Finds the digits of both sides; whether there are any.
+  """Finds the digits of both sides; returns whether there are any.
 
   Args:
-    accesses: the sides; their factors are joined and split where that helps.
-    shape: the iteration space, whose dimensions are split for it.
-    strides: as `shape`.
+    accesses: both sides; factors are joined and split in place where needed.
+    shape: the iteration space, whose dimensions are split in place.
+    strides: split along with `shape`.
   """
   fits = _fit(accesses, shape, strides)
   while fits and _untie(accesses, shape, strides):
@@ -38,7 +38,7 @@ def _fit(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
         return False
       if found is not True:
         _split(shape, strides, *found)
-        # Factors that were joined may fit the smaller dimensions apart.
+        # Joined factors may fit the smaller dimensions separately.
         for other in accesses:
           other.reset()
         again = True
@@ -54,8 +54,8 @@ def _split(shape: list[int], strides: Strides, d: int, inner: int) -> None:
 
 
 def _untie(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
-  """Splits a factor that cuts dimensions together, where the other side's
-  factors cut them apart or in another order; whether there was one."""
+  """Splits a factor that cuts dimensions together while the other side's
+  factors cut them separately or in another order; returns whether it did."""
   for access, other, steps in zip(
     accesses, accesses[::-1], strides, strict=True
   ):
@@ -80,8 +80,8 @@ def _fits_with(
   shape: list[int],
   steps: list[int],
 ) -> bool:
-  """Takes `pieces` for factor k, if there are digits with them, and none are
-  joined for it: there are not more factors than dimensions."""
+  """Replaces factor k by `pieces`, if the digits exist without joining factors
+  again: there are never more factors than dimensions."""
   before = access.factors
   access.factors = [*before[:k], *pieces, *before[k + 1 :]]
   if access.fit(shape, steps) is True and len(access.factors) > len(before):

@@ -1,7 +1,7 @@
-"""What supersteps cost: exchange, sync, vertices, host streams.
+"""The cost of supersteps: exchange, sync, vertices, host streams.
 
 A superstep is a synchronisation, an exchange, and the vertices of a compute
-set, whose cycles the codelets know. All estimates are of the slowest tile, in
+set, whose cycles the codelets define. All estimates are of the slowest tile, in
 tile cycles.
 """
 
@@ -26,33 +26,33 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
 # ForLoopCounter, the vertex that ends a loop (popopsCycleEstimators.cpp) [S].
-# A condition is tested in the same way: a word is read, then all tiles learn
-# of it by a synchronisation [D].
+# A condition is tested in the same way: a word is read, then broadcast to all
+# tiles by a synchronisation [D].
 _BRANCH_CYCLES = 43
 
-# A copy on a tile by all of its workers, without its 8 bytes a cycle
-# (`Target::getMemcpyBytesPerCycle`; ipu-stack, cost.rs); Poplar's ShortMemcpy,
-# 72 to 76 cycles in profiles of tutorials [S].
+# The fixed cycles of a tile-local copy by all workers, in addition to its 8
+# bytes a cycle (`Target::getMemcpyBytesPerCycle`; ipu-stack, cost.rs), and of
+# Poplar's ShortMemcpy, 72 to 76 cycles in profiles of tutorials [S].
 _COPY_CALL, _SHORT_COPY = 288, 72
 
-# Bytes of a packet from the host and to it, and what a stream brings to a tile
-# before the host has to be asked again, which takes a command's routing and a
-# synchronisation with the host (ipu-stack, exchange.rs) [S].
+# Bytes of a packet from the host and to it; bytes that a stream loads to a tile
+# before it has to ask the host again, which costs the routing of a command and
+# a synchronisation with the host (ipu-stack, exchange.rs) [S].
 PACKET_FROM_HOST, PACKET_TO_HOST = 1024, 256
 _HOST_WINDOW, _HOST_COMMAND_CYCLES = 16 * 1024, 73
-# Of PCIe, per packet: 4 bytes of framing, a header of 16, a checksum of 4 [D].
+# PCIe overhead per packet: 4 bytes framing, 16 header, 4 checksum [D].
 _PACKET_HEADER = 24
 
 
 @dataclasses.dataclass(slots=True)
 class Sourced(schema.Cost):
-  """A cost that knows what its cycles rest on.
+  """A cost that records the sources of its cycles.
 
   Attributes:
-    derived: cycles that follow from published figures.
+    derived: cycles derived from published figures.
     guessed: cycles that rest on guesses. All others are read in public sources
       or measured.
-    syncs: how often all tiles wait for each other, or for the host.
+    syncs: number of synchronisations of all tiles, or with the host.
   """
 
   derived: float = 0.0
@@ -61,7 +61,7 @@ class Sourced(schema.Cost):
 
 
 def sourced(cost: schema.Cost) -> Sourced:
-  """A cost with its sources; one of which nothing is known is a guess."""
+  """A cost with its sources; one without any counts as guessed."""
   if isinstance(cost, Sourced):
     return cost
   found = Sourced(*_figures(cost))
@@ -70,13 +70,13 @@ def sourced(cost: schema.Cost) -> Sourced:
 
 
 class Epilogue(NamedTuple):
-  """What follows a step's vertices, as candidates or partial results travel.
+  """The supersteps after a step's vertices, e.g. to combine partial results.
 
   Attributes:
     cost: of all supersteps.
-    buffers: bytes that each tile needs for them; None where nobody counts them.
-    exchanges: how many exchanges' code a tile has for them.
-    words: of this code, at most (plan/messages.py).
+    buffers: bytes that each tile needs for them; None if not counted.
+    exchanges: number of exchanges for which a tile has code.
+    words: upper bound of this code (plan/messages.py).
   """
 
   cost: schema.Cost
@@ -91,7 +91,8 @@ def exchange_cycles(
   """Cycles in which the busiest tile has sent and received its share.
 
   Four bytes per cycle each way at once: PopLibs' popops/ExchangeEstimator.cpp
-  [S]; and the last word's way (`Target.route_cycles`). Takes numbers or arrays.
+  [S]; plus the latency of the last word (`Target.route_cycles`). Takes numbers
+  or arrays.
   """
   rate = target.exchange_bytes_per_cycle
   if isinstance(max_bytes_in, np.ndarray):
@@ -113,11 +114,11 @@ def superstep(
   """A synchronisation, an exchange and the compute set after it.
 
   Args:
-    compute: of the slowest tile's vertices, launch included.
-    bytes_in: what the busiest receiver receives.
-    bytes_out: what the busiest sender sends.
-    total_bytes: what all tiles receive. Where nothing moves there is no
-      exchange, and no synchronisation either.
+    compute: cycles of the slowest tile's vertices, launch included.
+    bytes_in: bytes that the busiest receiver receives.
+    bytes_out: bytes that the busiest sender sends.
+    total_bytes: bytes that all tiles receive. If 0, there is no exchange and
+      no synchronisation.
     flops: arithmetic operations of all tiles.
   """
   exchanged = exchange_cycles(target, bytes_in, bytes_out)
@@ -138,7 +139,7 @@ def superstep(
 
 
 def exchange(target: Target, moves: Sequence[Traffic]) -> Sourced:
-  """One exchange of several moves; nobody changes what is returned."""
+  """One exchange of several moves. The result must not be modified."""
   return _exchange(target, tuple(moves))
 
 
@@ -170,9 +171,11 @@ def _exchange(target: Target, moves: tuple[Traffic, ...]) -> Sourced:
 def packing(
   target: Target, moves: Sequence[Traffic], share: float = 1.0
 ) -> Sourced | None:
-  """What tiles copy before an exchange, to pack messages, and after it, to
-  unpack them; `share` of it, where the iterations of a loop share it. None
-  where no tile does."""
+  """The copies that pack messages before an exchange and unpack them after it.
+
+  `share` of it is charged, where a loop's iterations share the exchange. None
+  if no tile copies.
+  """
   cycles = 0.0
   for copied in (t.packed for t in moves), (t.unpacked for t in moves):
     some = [x for x in copied if x is not None]
@@ -183,9 +186,9 @@ def packing(
 
 
 def copies(target: Target, vectors: Any) -> Any:
-  """Cycles of a tile's copy of so many vectors to another place of its own.
+  """Cycles of a tile-local copy of so many vectors.
 
-  All workers take a part, or one of them all of a short copy: it issues a
+  All workers take part, or one worker does all of a short copy: it issues a
   vector in the time in which all six issue one each [D]. Takes numbers or
   arrays.
   """
@@ -197,7 +200,7 @@ def copies(target: Target, vectors: Any) -> Any:
 def together(
   sizes: Sequence[npt.NDArray[np.int64]],
 ) -> npt.NDArray[np.int64]:
-  """The sum of what several copies take of each tile."""
+  """Sums several copies tile by tile."""
   total = np.zeros(max((len(x) for x in sizes), default=1), np.int64)
   for x in sizes:
     total[: len(x)] += x
@@ -207,14 +210,14 @@ def together(
 def local_copies(
   target: Target, sizes: Sequence[npt.NDArray[np.int64]]
 ) -> Sourced:
-  """Copies of each tile in one go, given the bytes in vectors that each takes
-  of each tile; nothing where there are none."""
+  """Tile-local copies done together; `sizes` are bytes in vectors of each tile.
+  Zero if there are none."""
   size = int(together(sizes).max())
   return local_copy(target, size) if size else Sourced(*[0.0] * 5)
 
 
 def local_copy(target: Target, size: float) -> Sourced:
-  """A tile's copy of so many bytes to another place of its own."""
+  """A tile-local copy of so many bytes."""
   cycles = float(copies(target, math.ceil(size / target.data_path_bytes)))
   return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
 
@@ -235,9 +238,9 @@ def compute_set(
     fields: the codelet's record.
     shape: the iteration space.
     partition: how its elements are split over tiles.
-    operand_dtypes: what its vertices read.
-    result_dtypes: what they write.
-    **hints: what the codelet's `cycles` wants to know beside.
+    operand_dtypes: types that its vertices read.
+    result_dtypes: types that they write.
+    **hints: further arguments of the codelet's `cycles`.
   """
   codelet = CODELETS[type(fields)]
   cell = largest_cell(partition, shape)
@@ -248,8 +251,8 @@ def compute_set(
 
 
 def has_weights(target: Target, fields: schema.Fields) -> bool:
-  """Whether `weights` may say that a compute set's operand has to be in
-  interleaved memory."""
+  """Whether a compute set may have an operand that has to be in interleaved
+  memory; see `weights`."""
   return (
     target.has_regions
     and target.coefficient_load_bytes > target.data_path_bytes
@@ -265,8 +268,8 @@ def weights(
   operand_dtypes: Sequence[DType],
   **hints: Any,
 ) -> int | None:
-  """The operand of a compute set that has to be in interleaved memory for it to
-  take what `compute_set` says; None if there is none."""
+  """The operand that has to be in interleaved memory for a compute set to take
+  the cycles of `compute_set`; None if there is none."""
   if not has_weights(target, fields):
     return None
   codelet = CODELETS[type(fields)]
@@ -282,15 +285,15 @@ def casts(
   operand_dtypes: Sequence[DType],
   **hints: Any,
 ) -> bool:
-  """Whether a product's vertices leave sums in a buffer, for others to cast,
-  given the arguments of `compute_set`."""
+  """Whether a product's vertices leave sums in a buffer, to be cast by other
+  vertices; the arguments of `compute_set`."""
   cell = largest_cell(partition, shape)
   return DOT.casts(target, fields, operand_dtypes, cell, **hints)
 
 
 def largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-  """The largest cell's extent along each dimension of the iteration space;
-  its size alone where blocks straddle dimensions."""
+  """The largest cell's extent along each dimension of the iteration space; only
+  its size if blocks straddle dimensions."""
   refined = partition.over(shape)
   if refined is None:
     return (partition.max_elements,)
@@ -307,14 +310,14 @@ def largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def iteration() -> Sourced:
-  """What an iteration of a loop of known trip count takes beside its body: the
-  tiles count by themselves, as ForLoopCounter does [D]."""
+  """The overhead of an iteration of a loop of known trip count: tiles count by
+  themselves, as ForLoopCounter does [D]."""
   cycles = float(_BRANCH_CYCLES)
   return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
 
 
 def branch(target: Target) -> schema.Cost:
-  """Deciding once, on all tiles, by a word on one of them."""
+  """A decision of all tiles by a word on one of them."""
   sync = float(target.sync_cycles)
   return Sourced(
     float(_BRANCH_CYCLES), 0.0, sync, 0.0, 0.0, derived=sync, syncs=1.0
@@ -324,13 +327,13 @@ def branch(target: Target) -> schema.Cost:
 def host_stream(
   target: Target, sizes: Iterable[int], to_host: bool = False
 ) -> Sourced:
-  """Arrays of so many bytes that come from the host, or go to it, together.
+  """Streams arrays of so many bytes from the host, or to it, together.
 
   The stream's begin and end, a fixed part for each array, and its packets over
-  the host link; beyond what a window holds, tiles and host agree anew. They
-  stand in the fields of an exchange: a step's kind says that it is with the
-  host (lower/totals.py). What was measured of begin and end holds the first
-  synchronisation with the host. No arrays, no stream.
+  the host link; beyond each window, tiles and host synchronise again. The
+  cycles are in the fields of an exchange: a step's kind says that it is with
+  the host (lower/totals.py). The measured cycles of begin and end include the
+  first synchronisation with the host. No arrays, no stream.
   """
   given = list(sizes)
   if not given:
@@ -357,11 +360,11 @@ def host_stream(
 def host_callback(
   target: Target, sent: Iterable[int], received: Iterable[int]
 ) -> schema.Cost:
-  """A round trip to the host: streams of arrays of so many bytes there and
+  """A round trip to the host: streams of arrays of so many bytes to it and
   back, and the host's answer.
 
-  Without arrays, a word says that it is time, or done. What the function
-  itself takes is the host's affair.
+  Without arrays, one word signals the call or its completion. The run time of
+  the function itself is not charged.
   """
   there = host_stream(target, list(sent) or [0], to_host=True)
   answer = math.ceil(target.host_call_seconds * target.clock_hz)
@@ -375,13 +378,13 @@ def _figures(cost: schema.Cost) -> list[float]:
 
 
 def add(a: schema.Cost, b: schema.Cost) -> Sourced:
-  """Both, one after the other."""
+  """The sum of two costs."""
   both = zip(_figures(sourced(a)), _figures(sourced(b)), strict=True)
   return Sourced(*(x + y for x, y in both))
 
 
 def beyond(a: schema.Cost, b: schema.Cost) -> Sourced:
-  """What `a` costs more than `b`, which is a part of it."""
+  """The difference of two costs, of which `b` is a part of `a`."""
   both = zip(_figures(sourced(a)), _figures(sourced(b)), strict=True)
   return Sourced(*(x - y for x, y in both))
 

@@ -10,31 +10,31 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-# Into how many parts a dimension may go; more only in proportion.
+# Numbers of parts to try for a dimension; larger ones only in proportion.
 _PARTS = np.array(
   [1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 46, 64, 92, 128, 184, 256, 368, 512,
    736, 1024, 1472]
 )  # fmt: skip
 # Blocks that fill the matrix unit: whole groups of output channels (rows or
 # columns) and of input channels (terms). poplin's planner splits these
-# dimensions in such grains only (ConvPlan.cpp, `inChanGrainSize`) [S].
+# dimensions only in such grains (ConvPlan.cpp, `inChanGrainSize`) [S].
 _OUTPUTS = np.array([16, 32, 48, 64, 96, 128])
 _INPUTS = np.array([8, 16, 24, 32, 40, 48, 64, 80, 96, 128])
 _ANY = np.array([], np.int64)
-# Of more splits than this, those that cut terms are only looked at if they use
-# at least this share of the tiles. [G]
+# Beyond this number of splits, those that cut terms are only considered if they
+# use at least this share of the tiles. [G]
 _MANY_SPLITS, _LEAST_USED = 256, 0.7
 
 
 @functools.lru_cache(maxsize=1024)
 def _choices(extent: int, tiles: int) -> Ints:
-  """Numbers of parts worth trying for a dimension, as blocks make them."""
+  """Numbers of parts to try for a dimension, as block sizes give them."""
   return _parts(extent, tiles, _ANY)
 
 
 def _parts(extent: int, tiles: int, blocks: Ints, grain: int = 1) -> Ints:
-  """The same, and those that make some of `blocks`; all of them multiples of a
-  grain."""
+  """Like `_choices`, plus those that give one of `blocks`; blocks are multiples
+  of `grain`."""
   most = min(extent, tiles)
   tried = np.append(_PARTS[_PARTS <= most], most)
   blocks = np.append(-(-extent // tried), blocks[blocks < extent])
@@ -43,8 +43,8 @@ def _parts(extent: int, tiles: int, blocks: Ints, grain: int = 1) -> Ints:
 
 @functools.lru_cache(maxsize=4096)
 def distribute(parts: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-  """At most `parts` parts of several dimensions, with the smallest blocks; of
-  two ways the one that cuts outer dimensions."""
+  """Cuts several dimensions into at most `parts` parts with the smallest
+  blocks; ties go to the split that cuts outer dimensions."""
   if len(extents) <= 1 or parts <= 1:
     return tuple(min(parts, max(e, 1)) for e in extents)
   best, chosen = math.inf, (1,) * len(extents)
@@ -62,9 +62,9 @@ def distribute(parts: int, extents: tuple[int, ...]) -> tuple[int, ...]:
 def candidates(
   tiles: int, b: int, m: int, n: int, k: int, grains: tuple[int, int, int]
 ) -> Ints:
-  """Splits along (b, m, n, k) worth a look, one per column: those of a few
-  numbers of parts for each dimension, and where one of (m, n, k) is whole, as
-  many parts of it as there are tiles for."""
+  """Splits along (b, m, n, k) to consider, one per column: a few numbers of
+  parts for each dimension, and, where one of (m, n, k) is whole, as many parts
+  of it as tiles allow."""
   parts = np.ones((1, 1), np.int64)  # the first row: tiles in use
   for extent, blocks, grain in (
     (b, _ANY, 1),

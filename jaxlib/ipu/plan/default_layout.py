@@ -1,4 +1,4 @@
-"""Where tensors go that have no better place."""
+"""The default layout of tensors, and boxes for stencils."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.target import Target
 
 # Poplar gives no tile less than 128 bytes of a tensor (PopLibs,
-# TileMapping.hpp), so small tensors sit on few tiles.
+# TileMapping.hpp), so small tensors occupy few tiles.
 SMALLEST_BYTES = 128
-# Cells may be so much larger than those of a mapping that spreads evenly [G].
+# Cells may be this much larger than those of an even distribution [G].
 COARSER = 1.25
 
 
@@ -24,10 +24,10 @@ def default_layout(
   item_bytes: int,
   smallest: int = SMALLEST_BYTES,
 ) -> Layout:
-  """Rows over tiles, then columns, never less than 128 bytes a tile.
+  """Splits rows over tiles, then columns, at least 128 bytes a tile.
 
-  Blocks never straddle dimensions, so that operands broadcast along any of
-  them still project onto the partition.
+  Blocks never straddle dimensions, so operands broadcast along any of them
+  still project onto the partition.
   """
   size = math.prod(shape)
   grain = max(1, target.data_path_bytes // item_bytes)
@@ -38,14 +38,14 @@ def default_layout(
   return _rows(shape, tiles, grain, max(WORD // item_bytes, 1), worth)
 
 
-# Blocks that are boxes may be this much larger than the least.
+# Box-shaped blocks may be this much larger than the smallest possible.
 _LARGER = 1.1
 
 
 @functools.lru_cache(maxsize=4096)
 def blocks(target: Target, shape: tuple[int, ...]) -> Layout | None:
-  """Boxes with little surface, for those who look at elements beside their own:
-  an array's last two dimensions cut alike; None for fewer."""
+  """Boxes of small surface, for stencils: the last two dimensions are cut
+  alike; None for arrays of lower rank or without elements."""
   if len(shape) < 2 or 0 in shape:
     return None
   rows, columns = shape[-2:]
@@ -63,7 +63,7 @@ def blocks(target: Target, shape: tuple[int, ...]) -> Layout | None:
   return grid(shape, [*front, int(down[best]), int(across[best])])
 
 
-# How coarse a dimension's blocks may get to use more of the tiles.
+# How many indices a block may have to use more of the tiles.
 _COARSEST = 8
 
 
@@ -73,10 +73,11 @@ def _rows(
 ) -> Layout:
   """A grid that splits outer dimensions first.
 
-  A dimension that has more than an eighth as many indices as there are tiles
-  may get blocks of several, where that leaves fewer tiles idle: cells have to
-  get smaller by a factor of `worth`. Small arrays stay in whole rows for less,
-  which is what most look for. Blocks of the last dimension are whole words.
+  A dimension with more than an eighth as many indices as there are tiles may
+  get blocks of several indices, if that leaves fewer tiles idle: cells have to
+  get smaller by a factor of `worth`. This keeps whole rows of small arrays
+  together, which most consumers read. Blocks of the last dimension are whole
+  words.
   """
   grains = [1] * (len(shape) - 1) + [word]
   return grid(shape, _parts(shape, tiles, grain, worth)[1], grains=grains)

@@ -1,5 +1,5 @@
-"""How many elements a tile holds of a view, where the view may walk some of
-them more than once: windows that overlap."""
+"""Counts the distinct elements that each tile holds of a view whose windows may
+overlap."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from jaxlib.ipu.plan.layout import Array, Layout, refine, sizes_of_parts
 def overlapping(
   shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
-  """The dimensions of a view whose strides do not nest, in groups: windows
-  that overlap. Indices along dimensions of different groups, or of none,
-  always lead to different elements."""
+  """Groups of a view's dimensions whose strides do not nest: overlapping
+  windows. Indices along dimensions of different groups, or of none, always
+  lead to different elements."""
   order = sorted(
     (d for d, n in enumerate(shape) if n > 1 and strides[d]),
     key=lambda d: abs(strides[d]),
@@ -41,10 +41,10 @@ def distinct(
   strides: tuple[int, ...],
   num_tiles: int,
 ) -> Array:
-  """Elements of its root that each tile holds of a view, each counted once.
+  """Elements of the root that each tile holds of a view, each counted once.
 
-  A tile that holds windows that overlap holds what they cover, and vertices
-  walk it by the view's strides. Exact for one window along each dimension;
+  A tile that holds overlapping windows holds what they cover, and vertices
+  access it by the view's strides. Exact for one window along each dimension;
   where blocks straddle the view's dimensions, every index counts.
   """
   tiles = np.arange(num_tiles)
@@ -56,7 +56,7 @@ def distinct(
   parts, active = dataclasses.replace(layout, factors=flat).coordinates(tiles)
   part = iter(parts)
   sizes = []
-  runs = []  # whether a tile's indices follow each other
+  runs = []  # whether a tile's indices are consecutive
   for factors in refined:
     size = np.ones(num_tiles, np.int64)
     for f in factors:
@@ -73,8 +73,8 @@ def distinct(
       i, j = group
       unit = math.gcd(strides[i], strides[j])
       a, b = abs(strides[i]) // unit, abs(strides[j]) // unit
-      # i * a + j * b is also (i - b) * a + (j + a) * b: count it where there
-      # is no such index.
+      # i * a + j * b equals (i - b) * a + (j + a) * b: count it only where
+      # there is no such index.
       again = np.maximum(sizes[i] - b, 0) * np.maximum(sizes[j] - a, 0)
       count *= sizes[i] * sizes[j] - again
     else:

@@ -1,5 +1,5 @@
-"""Over how many tiles the rows of a matrix that is factored are spread, and
-what that costs."""
+"""Plans how many tiles share the rows of a matrix factorisation, and what it
+costs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jaxlib.ipu.target import Target
 
 
 class Teams(NamedTuple):
-  """How matrices are spread over tiles.
+  """How matrices are distributed over tiles.
 
   Attributes:
-    teams: how many matrices are worked on at a time.
+    teams: matrices that are factored at a time.
     parts: tiles that share the rows of one.
-    cycles: of all that follows, vertices and exchange.
+    cycles: of all matrices, vertices and exchange.
   """
 
   teams: int
@@ -39,7 +39,7 @@ def plan(
   for parts in _candidates(target, kind, m):
     teams = min(count, target.num_tiles // parts)
     each = -(-count // teams)
-    # What comes in and what goes out; what the others send.
+    # Arguments and results; what the other tiles send.
     room = 2 * each * -(-m // parts) * n + (parts > 1) * (parts + 1) * (n + 2)
     if room * SIZE[dtype] > target.bytes_for_products:
       continue
@@ -52,8 +52,8 @@ def plan(
 
 
 def _candidates(target: Target, kind: FactorKind, m: int) -> list[int]:
-  """So many tiles that share a matrix: each worker has a row, or two, four and
-  so on; all rows are on one tile. Columns of an inverse are apart."""
+  """Numbers of tiles to try: each worker has one row, two, four and so on, or
+  all rows are on one tile. Columns of an inverse are independent."""
   found = {1}
   own = target.num_workers
   while own < m and kind not in INVERSES:
@@ -75,14 +75,14 @@ def epilogue(
   layout: Layout | None = None,
   count: int = 1,
 ) -> cost.Epilogue:
-  """What tiles that share matrices exchange, in all supersteps.
+  """The exchanges between tiles that share matrices, in all supersteps.
 
   Args:
     target: the machine.
-    kind, m, n, dtype, parts: as of `factoring`.
-    each: how many matrices tiles have one after the other.
-    layout: of the matrices, to say what buffers tiles need.
-    count: how many matrices there are.
+    kind, m, n, dtype, parts: see `factoring`.
+    each: matrices that a tile factors one after the other.
+    layout: of the matrices; if given, the buffers are counted.
+    count: number of matrices.
   """
   took = factoring(target, kind, m, n, dtype, parts)
   supersteps = len(took.received)

@@ -1,25 +1,26 @@
-"""How steps whose places are only known at run time are split over tiles.
+"""Plans how steps with run-time indices (gather, scatter, dynamic slices and
+updates) are split over tiles.
 
-An exchange is fixed when a program is compiled, so whoever has an element has
-to find out for itself that it is wanted. As PopLibs plans it (popops/
-DynamicSlice.cpp): all tiles that share a tensor along what the indices name
-get the indices. For slices each picks what it has; its candidates then go to
-the tiles of the same cell, which share the cell's results between them and
-know from the indices whose candidate to take. For updates each applies those
-that fall on its elements; where tiles take a part of the lookups each, a team
-of them shares a block of elements: each adds up partial results for all of it,
-and combines the team's for its own share.
+An exchange is fixed when a program is compiled, so a tile has to find out for
+itself which of its elements are needed. As PopLibs plans it (popops/
+DynamicSlice.cpp): all tiles that share a tensor along the indexed dimensions
+get the indices. For slices each picks the elements it has; its candidates then
+go to the tiles of the same cell, which divide the cell's results between them
+and know from the indices whose candidate to take. For updates each applies
+those that fall on its elements; where tiles take a part of the lookups each, a
+team of them shares a block of elements: each adds up partial results for all of
+it, and combines the team's for its own share.
 
-A split has parts of the lookups, of the dimension that the indices name and of
-the others (popops: lookupParallelSplit, slicedDimSplit, unslicedDimSplit;
-lookups in several rounds: lookupSerialSplit). It is chosen by cost, in which
-leaving the tensor where it is competes with bringing it elsewhere; and by the
-room that a step's candidates, indices and updates take, for as many rounds as
-they need (ops/_rounds.py runs them).
+A split has parts of the lookups, of the indexed dimension and of the others
+(popops: lookupParallelSplit, slicedDimSplit, unslicedDimSplit; lookups in
+several rounds: lookupSerialSplit). It is chosen by cost, where leaving the
+tensor in place competes with moving it; and by the memory that a step's
+candidates, indices and updates take, in as many rounds as they need
+(ops/_rounds.py runs them).
 
-The search rates all splits by closed forms, what packs the messages of the
-tensor among them; of the best the builder says what their exchanges will be
-charged, and the cheapest of these is taken.
+The search estimates all splits by closed forms, including the packing of the
+tensor's messages; for the best ones the builder computes what their exchanges
+will be charged, and the cheapest is taken.
 """
 
 from __future__ import annotations
@@ -51,23 +52,23 @@ from jaxlib.ipu.plan.indexed_split import (
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 
-# Splits of which the builder says what their exchanges are charged. [G]
+# Splits for which the builder computes the exchanges' charges. [G]
 _TRIED = 3
-# An estimate that is exceeded by no more than this is right, and so is the
+# An estimate that is exceeded by no more than this is accepted, and so is the
 # order of estimates. [G]
 _AS_ESTIMATED = 1.05
-# The shares of a tile's SRAM that a step is planned to stay within together
-# with the tensor that it is about: at first, and where a program does not fit;
-# and of what is left of it, the share of updates that arrive at once [G].
+# The shares of a tile's SRAM that a step may use together with the tensor that
+# it indexes: at first, and after a program did not fit; and the share of the
+# rest for updates that arrive at once [G].
 ROOMY, FRUGAL = 0.6, 1 / 32
 _ARRIVES = 0.25
 
 Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# What exchanges of a split will be charged: once, those that bring the tensor,
-# and take it back where it is updated; and each round, those that bring updates
-# and their indices. The split is that of a round.
+# What a split's exchanges will be charged: once, for moving the tensor (and
+# back, if it is updated); and per round, for updates and their indices. The
+# plan is that of a round.
 Exchanges = Callable[[Windows, IndexedPlan], tuple[float, float]]
 
 
@@ -77,11 +78,11 @@ class Found(NamedTuple):
   Attributes:
     plan: of a round.
     size: of a round, along `Windows.rounds_along`.
-    estimate: what a round takes, that the tensor comes included.
+    estimate: of a round, moving the tensor included.
     split: parts of the sliced axis, of the free dimensions and of the others;
-      None where the tensor stays where it is.
-    alone: the size of a round in which no lookups are shared, for what full
-      rounds leave over.
+      None if the tensor stays in place.
+    alone: the size of a round in which no lookups are shared, for the remainder
+      after full rounds.
   """
 
   plan: IndexedPlan
@@ -91,7 +92,7 @@ class Found(NamedTuple):
   alone: int
 
   def slices(self, w: Windows, own: Layout) -> IndexedPlan:
-    """The same split of the slices of another round."""
+    """The same split for the slices of another round."""
     if self.split:
       return split_slices(w, *self.split)
     there = slices_in_place(w, own)
@@ -99,7 +100,7 @@ class Found(NamedTuple):
     return there
 
   def updates(self, w: Windows, own: Layout) -> IndexedPlan:
-    """The same split of the updates of another round."""
+    """The same split for the updates of another round."""
     if self.split:
       return split_updates(w, *self.split)
     there = updates_in_place(w, own)
@@ -108,13 +109,13 @@ class Found(NamedTuple):
 
 
 class _Way(NamedTuple):
-  """A split that may be the cheapest.
+  """A candidate for the cheapest split.
 
   Attributes:
-    split: as of `Found`.
+    split: see `Found`.
     rounds: how many.
     cycles: of all of them, by the estimate.
-    inside: of these, what its vertices and the exchanges between them take.
+    inside: of these, cycles of its vertices and the exchanges between them.
   """
 
   split: tuple[int, int, int] | None
@@ -124,16 +125,16 @@ class _Way(NamedTuple):
 
 
 class _Problem(NamedTuple):
-  """What is searched: how to split, and what that takes.
+  """A search problem: how to split, and the cost of a split.
 
   Attributes:
     room: bytes that a round may take, the tensor included.
-    arrives: of these, that the lookups may take.
-    teams: whether tiles may have lookups of one element each.
-    estimate: of splits.
-    tile: what the busiest tile has if the tensor is brought.
-    split: the split with so many parts.
-    there: the split of the tensor where it is, if it can stay there.
+    arrives: of these, bytes that the lookups may take.
+    teams: whether lookups may be split over tiles.
+    estimate: the cost of splits.
+    tile: figures of the busiest tile if the tensor is moved.
+    split: makes the split with so many parts.
+    there: makes the split of the tensor in place, if it can stay there.
   """
 
   room: float
@@ -158,12 +159,12 @@ def slicing(
 
   Args:
     target: the machine.
-    w: what is walked.
-    own: where the tensor is.
-    stays: whether it can be sliced where it is.
+    w: the windows.
+    own: the tensor's mapping.
+    stays: whether it can be sliced in place.
     cycles: of the vertices.
-    share: of a tile's SRAM that is for the step and its tensor.
-    exchanges: what they will be charged; by the estimate if nobody says.
+    share: of a tile's SRAM, for the step and its tensor.
+    exchanges: computes their charges; None uses the estimate.
   """
   p, ways = _slicing_ways(target, w, own, stays, cycles, share)
   return _cheapest(w, p, ways, exchanges)
@@ -208,9 +209,9 @@ def updating(
   """The cheapest split of updates.
 
   Args:
-    target, w, own, cycles, share, exchanges: as for `slicing`.
-    stays: whether the tensor can be updated where it is.
-    partial: what a team's tiles add up.
+    target, w, own, cycles, share, exchanges: see `slicing`.
+    stays: whether the tensor can be updated in place.
+    partial: the partial results that a team's tiles add up.
   """
   p, ways = _updating_ways(target, w, own, stays, partial, cycles, share)
   return _cheapest(w, p, ways, exchanges)
@@ -248,12 +249,12 @@ def _updating_ways(
 
 
 def _nowhere(w: Windows) -> None:
-  """Of a tensor that is a part of another one."""
+  """For a tensor that is a part of another one: it cannot stay in place."""
 
 
 def _room(target: Target, w: Windows, own: Layout, share: float) -> float:
-  """Bytes that a round may take beside the tensor where it is, the lookups and
-  their slices or updates."""
+  """Bytes that a round may take in addition to the tensor in place, the lookups
+  and their slices or updates."""
   lookups = math.prod(w.shape[: w.num_batch])
   elsewhere = math.prod(w.shape) * w.item_bytes + lookups * w.index_bytes
   taken = own.max_elements * w.item_bytes + elsewhere / target.num_tiles
@@ -266,13 +267,13 @@ def _room(target: Target, w: Windows, own: Layout, share: float) -> float:
 
 
 def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
-  """Splits: of the tensor where it is, if it can stay there, and the cheapest
-  ones of it elsewhere."""
+  """Splits, cheapest first: the tensor in place, if possible, and the cheapest
+  ones that move it."""
   free = math.prod(w.shape[d] for d in w.free)
   rest = math.prod(w.shape[to] for to in w.along if to >= 0)
   parts, groups = _choices(target.num_tiles, w.places, free if p.teams else 1)
   others = np.minimum(np.maximum(target.num_tiles // (parts * groups), 1), rest)
-  # The same with blocks that are a few words wide, which go as they are.
+  # The same with blocks that are a few words wide, which need no packing.
   wide = max(messages.WIDE // w.item_bytes, 1)
   few = np.maximum(-(-rest // (-(-rest // (others * wide)) * wide)), 1)
   cut = few != others
@@ -301,7 +302,7 @@ def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
 def _cheapest(
   w: Windows, p: _Problem, ways: list[_Way], exchanges: Exchanges | None
 ) -> Found:
-  """The cheapest of some ways, the ones with the best estimates first."""
+  """The cheapest of several ways, tried in the order of their estimates."""
   least, best = math.inf, ways[0]
   plans: set[IndexedPlan] = set()
   for way in ways:
@@ -328,7 +329,7 @@ def _cheapest(
 def _of_round(
   w: Windows, p: _Problem, way: _Way, size: int
 ) -> tuple[Windows, IndexedPlan]:
-  """What a round of some size walks, and its split."""
+  """The windows of a round of some size, and its split."""
   some = w.of_round(size)
   plan = p.split(some, *way.split) if way.split else p.there(some)
   assert plan is not None, "it could stay where it is with all lookups"
@@ -337,7 +338,7 @@ def _of_round(
 
 @functools.lru_cache(maxsize=4096)
 def _found(w: Windows, p: _Problem, best: _Way) -> Found:
-  """The split of one way, in rounds that have room."""
+  """The split of one way, in rounds that fit."""
   cut, count, stays = best.split or (), best.rounds, best.split is None
   extent = w.most_rounds
   size = max(extent // count, 1)
@@ -345,7 +346,7 @@ def _found(w: Windows, p: _Problem, best: _Way) -> Found:
     some, plan = _of_round(w, p, best, size)
     tile = indexed_cycles.of_plan(some, plan) if stays else p.tile(some, *cut)
     taken = p.estimate(tile)
-    # What is rounded up to whole blocks may take more than its share.
+    # Rounding up to whole blocks may exceed the share.
     if count == 1 or size == 1 or taken.held + taken.step <= p.room:
       break
     size //= 2
@@ -360,10 +361,10 @@ def _found(w: Windows, p: _Problem, best: _Way) -> Found:
 def _rated(
   target: Target, w: Windows, p: _Problem, t: indexed_cycles.Tile
 ) -> tuple[Floats, Floats, Floats]:
-  """Cycles of splits, in as many rounds as each needs; how many these are; and
-  of the cycles, those of the exchanges that `Exchanges` knows.
+  """Cycles of splits, in as many rounds as each needs; the number of rounds;
+  and the cycles of the exchanges that `Exchanges` covers.
 
-  What has no room is worse than all that does, the larger the worse.
+  A split that does not fit ranks after all that do, larger ones last.
   """
   taken = p.estimate(t)
   held, step = taken.held, taken.step
@@ -377,7 +378,7 @@ def _rated(
 
 @functools.lru_cache(maxsize=1024)
 def _choices(tiles: int, sliced: int, free: int) -> tuple[Array, Array]:
-  """Parts of the sliced axis and of the free dimensions worth trying."""
+  """Parts of the sliced axis and of the free dimensions to try."""
 
   def powers(extent: int) -> list[int]:
     most = min(extent, tiles)

@@ -1,10 +1,10 @@
-"""What is walked where indices name windows of a tensor at run time, and what
-the fullest tile has of it under a split, or under each of several.
+"""Windows of a tensor named by run-time indices, and the fullest tile's part of
+them under a split, or under each of several.
 
-Dimensions of the tensor that adjoin and that indices name are cut as one, by
-their row-major index: a histogram of 16 x 16 x 16 bins is split as one of 4096.
-Who owns what of a block that several tiles share is decided by `_share`, for
-the search over splits (plan/indexed.py) and for the split that it finds
+Adjacent dimensions of the tensor that indices name are cut as one, by their
+row-major index: a histogram of 16 x 16 x 16 bins is split as one of 4096.
+`_share` decides who owns what of a block that several tiles share, both for the
+search over splits (plan/indexed.py) and for the split that it finds
 (plan/indexed_split.py).
 """
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from jaxlib.ipu.plan.cuts import distribute
 from jaxlib.ipu.plan.layout import Layout, refine
 
-# A number of each of several splits, or of one.
+# One number for each of several splits, or a single one.
 Counts = npt.NDArray[np.int64] | np.int64 | int
 
 
@@ -31,7 +31,7 @@ class Axis(NamedTuple):
 
   Attributes:
     extent: their elements, row-major.
-    along: the dimension of the iteration space that has the same index; -1 if
+    along: the dimension of the iteration space with the same index; -1 if
       indices name it.
   """
 
@@ -40,15 +40,15 @@ class Axis(NamedTuple):
 
 
 class Windows(NamedTuple):
-  """What a step walks.
+  """The windows of a tensor that a step accesses.
 
   Attributes:
     shape: the iteration space.
-    windowed: the shape of the tensor whose elements indices name.
+    windowed: the shape of the indexed tensor.
     along: for each of its dimensions that of the iteration space with the
-      same index, -1 where the indices name it.
-    num_batch: the dimensions of the iteration space that count lookups come
-      first.
+      same index; -1 where the indices name it.
+    num_batch: number of leading dimensions of the iteration space that count
+      lookups.
     item_bytes: of an element.
     index_bytes: of all components of an index.
   """
@@ -62,36 +62,36 @@ class Windows(NamedTuple):
 
   @property
   def free(self) -> tuple[int, ...]:
-    """Dimensions of the iteration space that walk none of the tensor's: the
-    lookups, and places in a window along what the indices name."""
+    """Dimensions of the iteration space that are none of the tensor's: the
+    lookups, and places in a window along indexed dimensions."""
     return tuple(d for d in range(len(self.shape)) if d not in self.along)
 
   @property
   def axes(self) -> tuple[Axis, ...]:
-    """The tensor's dimensions, as far as they are cut separately."""
+    """The tensor's dimensions, joined where they are cut as one."""
     return _axes(self.windowed, self.along)
 
   @property
   def sliced(self) -> int | None:
-    """The longest of the axes that indices name."""
+    """The longest of the indexed axes."""
     named = [i for i, axis in enumerate(self.axes) if axis.along < 0]
     return max(named, key=lambda i: self.axes[i].extent, default=None)
 
   @property
   def rounds_along(self) -> int | None:
-    """The dimension along which lookups can come one after the other: the
-    longest that counts them; None if there is one lookup."""
+    """The dimension along which lookups can be split into rounds: the longest
+    that counts them; None if there is one lookup."""
     lookups = [d for d in self.free if d < self.num_batch]
     return max(lookups, key=lambda d: self.shape[d], default=None)
 
   @property
   def most_rounds(self) -> int:
-    """How many there can be."""
+    """The maximum number of rounds."""
     d = self.rounds_along
     return 1 if d is None else self.shape[d]
 
   def of_round(self, size: int) -> Windows:
-    """What a round of `size` indices along that dimension walks."""
+    """The windows of a round of `size` indices along that dimension."""
     shape = list(self.shape)
     if self.rounds_along is not None:
       shape[self.rounds_along] = size
@@ -99,7 +99,7 @@ class Windows(NamedTuple):
 
   @property
   def places(self) -> int:
-    """How many parts the sliced axis may have."""
+    """The maximum number of parts of the sliced axis."""
     return 1 if self.sliced is None else max(self.axes[self.sliced].extent, 1)
 
 
@@ -131,15 +131,14 @@ def largest_cell(w: Windows, partition: Layout) -> tuple[int, int]:
 
 
 class Blocks(NamedTuple):
-  """What the fullest tile has under a split, or under each of several.
+  """The fullest tile's part of a split, or of each of several.
 
   Attributes:
     cell: indices along each dimension of the iteration space.
-    parts: tiles that share the tensor along what indices name.
-    window: the elements of the tensor that the tiles of a cell, or of a team,
-      have.
+    parts: tiles that share the tensor along indexed dimensions.
+    window: elements of the tensor on the tiles of a cell, or of a team.
     team: tiles that share an element's updates.
-    shared: of the result's axes those that are cut further, by those who share
+    shared: the result's axes that are cut further, among the tiles that share
       a block.
   """
 
@@ -150,8 +149,8 @@ class Blocks(NamedTuple):
   shared: Shared
 
   def side_by_side(self, w: Windows, shares: bool) -> Any:
-    """Elements of the tensor that lie side by side on a tile, of a block or of
-    its share of one."""
+    """Contiguous elements of the tensor on a tile, of a block or of the tile's
+    share of one."""
     blocks = tensor_blocks(w, self.cell, self.parts)
     run, whole = 1 + 0 * self.parts, 0 * self.parts == 0
     for d in reversed(range(len(w.axes))):
@@ -170,14 +169,14 @@ class Blocks(NamedTuple):
 
 
 class Shared(NamedTuple):
-  """How a block is divided among tiles that share it.
+  """How a block is divided among the tiles that share it.
 
   Attributes:
     first, last: the axes whose row-major index is cut.
     extent: of that index.
     run: indices of a block.
-    share: of these, a tile's.
-    elements: a tile's.
+    share: indices of a tile.
+    elements: of a tile.
   """
 
   first: Counts
@@ -191,13 +190,13 @@ class Shared(NamedTuple):
 def slice_blocks(
   w: Windows, parts: Counts, groups: Counts, others: Counts
 ) -> Blocks:
-  """Slices of a tensor that is brought.
+  """Slices of a tensor that is moved.
 
   Args:
-    w: what is walked.
+    w: the windows.
     parts: of the sliced axis.
     groups: of the lookups.
-    others: of the dimensions that walk the tensor's.
+    others: of the dimensions that are the tensor's.
   """
   cell = _cells(w, groups, others)
   shared = _share(w.shape, cell, parts)
@@ -209,7 +208,7 @@ def slice_blocks(
 def update_blocks(
   w: Windows, parts: Counts, groups: Counts, others: Counts
 ) -> Blocks:
-  """Updates of a tensor that is brought; the arguments of `slice_blocks`."""
+  """Updates of a tensor that is moved; the arguments of `slice_blocks`."""
   cell = _cells(w, groups, others)
   team = _volume([-(-w.shape[d] // cell[d]) for d in w.free])
   blocks = tensor_blocks(w, cell, parts)
@@ -220,14 +219,14 @@ def update_blocks(
       cell[w.axes[i].along] = block
   window = shared.elements // shared.share * shared.run
   if w.sliced is not None:
-    # A run that is cut has fewer parts if its blocks became larger.
+    # A cut run has fewer parts if its blocks became larger.
     inside = (shared.first <= w.sliced) & (w.sliced <= shared.last)
     parts = np.where(inside, -(-shared.extent // shared.run), parts)
   return Blocks(cell, parts, window, team, shared)
 
 
 def walked(w: Windows, cell: Sequence[Counts]) -> Any:
-  """Elements of a cell along what walks the tensor's dimensions."""
+  """Elements of a cell along dimensions that are the tensor's."""
   return _volume(cell[axis.along] for axis in w.axes if axis.along >= 0)
 
 
@@ -271,9 +270,9 @@ def _share(
 ) -> Shared:
   """Divides a block among `count` tiles: the longest run of its elements.
 
-  A run is an axis, with those after it that are not cut. Before these stands
-  at most one that is cut, and only the axis `straddling`: tiles that share a
-  block have the same updates wherever blocks begin along what indices name.
+  A run is an axis with the uncut axes after it. At most one cut axis may come
+  before these, and only the axis `straddling`: tiles that share a block have
+  the same updates wherever blocks begin along indexed dimensions.
   """
   first, last, longest = 0 * count, 0 * count, 0 * count + 1
   size, end = longest, 0 * count + max(len(extents) - 1, 0)
@@ -292,7 +291,7 @@ def _share(
   extent = _volume(
     np.where((first <= d) & (d <= last), n, 1) for d, n in enumerate(extents)
   )
-  # Blocks of what is cut are a multiple of what each of the tiles has.
+  # Blocks of what is cut are a multiple of each tile's share.
   run = np.minimum(share * count, extent)
   return Shared(first, last, extent, run, share, elements)
 
@@ -300,8 +299,8 @@ def _share(
 def _rounded(
   extents: Sequence[int], blocks: Sequence[Counts], shared: Shared
 ) -> list[Counts]:
-  """Blocks, once what is shared of an axis that is cut is a multiple of what
-  each tile has."""
+  """Blocks, where that of a single shared axis is a multiple of each tile's
+  share."""
   alone = shared.first == shared.last
   return [
     np.where(alone & (shared.first == d), shared.run, block)

@@ -1,8 +1,8 @@
-"""What slices and updates at places known at run time take, for given splits.
+"""The cost of slices and updates with run-time indices, for given splits.
 
-Closed forms over what the busiest tile has: `plan/indexed.py` searches with
-them. What a step costs beside its vertices, `candidates` and `partials`, is
-charged as it is estimated.
+Closed forms over the busiest tile's figures, which `plan/indexed.py` searches
+with. The other supersteps of a step, `candidates` and `partials`, are charged
+by the same estimates.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from jaxlib.ipu.target import Target
 Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Cycles of a tile with so many lookups of so many elements each, on one of so
-# many tiles (`parts`) that share the tensor, each with so many entries and in a
-# team of so many (1 if left out). Takes numbers or arrays, and can be hashed.
+# Cycles of a tile with so many lookups of so many elements each, on one of
+# `parts` tiles that share the tensor, each with so many entries and in a team
+# of so many (1 if left out). Takes numbers or arrays; hashable.
 LookupCycles = Callable[..., Cycles]
 
 
@@ -43,10 +43,10 @@ class Partials(NamedTuple):
   """Partial results of updates.
 
   Attributes:
-    item_bytes: of one; 0 where an element's updates have to be applied one
-      after the other.
+    item_bytes: of one; 0 if an element's updates have to be applied in
+      sequence.
     each: a worker's cycles to combine one more.
-    cleared_bytes: of `item_bytes`, what is set before the first update.
+    cleared_bytes: of `item_bytes`, those cleared before the first update.
   """
 
   item_bytes: int
@@ -55,18 +55,18 @@ class Partials(NamedTuple):
 
 
 class Tile(NamedTuple):
-  """What the busiest tile has, of each of several splits.
+  """The busiest tile's figures, for each of several splits.
 
   Attributes:
-    lookups: how many.
-    window: elements of a lookup that it looks for.
-    parts: tiles that share the tensor along what indices name.
-    entries: places along what indices name.
+    lookups: number of lookups.
+    window: elements of each lookup.
+    parts: tiles that share the tensor along indexed dimensions.
+    entries: places along indexed dimensions.
     share: elements that it owns of its cell's, or of its team's.
     team: tiles that share an element's updates.
-    block: elements of the tensor that its cell, or its team, has.
-    comes: of those it has, elements that do not stay where they are.
-    run: of these, how many lie side by side, and did before they came.
+    block: elements of the tensor on its cell, or its team.
+    comes: elements of the tensor that are moved to it.
+    run: of these, contiguous ones, on this tile and before the move.
   """
 
   lookups: Floats
@@ -81,16 +81,16 @@ class Tile(NamedTuple):
 
 
 class Estimate(NamedTuple):
-  """What a split takes, by the estimate that it was chosen by.
+  """The estimated cost of a split.
 
   Attributes:
-    cycles: all of them, in one round.
-    again: of these, that each round takes, whatever its size.
-    held: bytes on the fullest tile that are the same in all rounds: the tensor,
-      where it is brought, and partial results.
-    step: bytes on it that the lookups take: indices, updates, candidates.
+    cycles: total, in one round.
+    again: of these, cycles of each round regardless of its size.
+    held: bytes on the fullest tile in all rounds: the tensor, if it is moved,
+      and partial results.
+    step: bytes on it for the lookups: indices, updates, candidates.
     before: of the cycles, those of the exchanges before the vertices.
-    packing: cycles beside that pack and unpack what comes of the tensor.
+    packing: additional cycles that pack and unpack the moved tensor.
   """
 
   cycles: Floats
@@ -104,7 +104,7 @@ class Estimate(NamedTuple):
 def of_blocks(
   w: Windows, own: Layout, found: Blocks, comes: Counts, run: Counts
 ) -> Tile:
-  """Of tensors that are brought to where their splits have them."""
+  """Figures of a tensor that is moved to its split's mapping."""
   lookups = math.prod(found.cell[d] for d in w.free if d < w.num_batch)
   each = math.prod(found.cell) // lookups
   entries = -(-found.window // walked(w, found.cell))
@@ -117,7 +117,7 @@ def of_blocks(
 
 
 def of_plan(w: Windows, plan: IndexedPlan) -> Tile:
-  """Of a tensor where it is."""
+  """Figures of a tensor in place."""
   lookups, window = largest_cell(w, plan.partition)
   figures = (
     lookups, window, plan.parts, plan.entries, plan.result.max_elements, 1,
@@ -127,7 +127,7 @@ def of_plan(w: Windows, plan: IndexedPlan) -> Tile:
 
 
 def _exchange(target: Target, received: Floats, sent: Any) -> Floats:
-  """Cycles of an exchange, 0 where there is none."""
+  """Cycles of an exchange; 0 if nothing is received."""
   cycles = cost.exchange_cycles(target, received, sent)
   return cycles + np.where(received > 0, target.sync_cycles, 0.0)
 
@@ -168,7 +168,7 @@ def updating(
   t: Tile,
 ) -> Estimate:
   item = w.item_bytes
-  # It comes, and goes back where it was (popops: rearrangeBase).
+  # The tensor moves there and back (popops: rearrangeBase).
   leaves = (t.comes > 0) * own.max_elements * item
   before = 2 * _exchange(target, t.comes * item, leaves)
   arrives = t.lookups * (w.index_bytes + t.window * item)
@@ -196,11 +196,11 @@ def updating(
 def _packing(
   target: Target, w: Windows, own: Layout, t: Tile
 ) -> tuple[Floats, Floats]:
-  """Cycles that pack and unpack what comes, and the same of its way back: those
-  of runs that are no longer than messages' instructions (plan/messages.py).
+  """Cycles of packing and unpacking the moved tensor, and those of its way
+  back: for runs no longer than messages' instructions (plan/messages.py).
 
-  What is of one owner is in one interval where it comes, so that words are
-  packed and unpacked by owners only.
+  Elements of one owner are one interval where they arrive, so words are only
+  packed and unpacked by owners.
   """
   run = t.run * w.item_bytes
   odd = contiguous(own).block * w.item_bytes % messages.WORD > 0
@@ -217,15 +217,15 @@ def _packing(
 
 
 def _superstep(target: Target) -> int:
-  """Cycles of one that does nothing."""
+  """Cycles of an empty superstep."""
   return target.sync_cycles + target.route_cycles + target.launch_cycles
 
 
 def _combine_cycles(
   target: Target, block: Any, share: Any, fan: Any, partial: Partials
 ) -> Cycles:
-  """Clearing a team's partial results of a block, and combining `fan` of them,
-  side by side, of each of `share` elements with the element."""
+  """Clears a team's partial results of a block, and combines `fan` of them,
+  side by side, with each of `share` elements."""
   width = max(target.data_path_bytes // max(partial.item_bytes, 1), 1)
   order = Order.COLUMNS
   found = cell_cycles(target, share, fan + 1, partial.each, width, order)
@@ -235,7 +235,7 @@ def _combine_cycles(
   return found + derived(cost.copies(target, vectors))
 
 
-# --- What a step costs beside its vertices -----------------------------------
+# --- The further supersteps of a step -----------------------------------------
 
 
 @functools.lru_cache(maxsize=512)
@@ -244,8 +244,8 @@ def candidates(
 ) -> cost.Epilogue | None:
   """Candidates go to the tiles that own them; None if each picks its own.
 
-  Every tile sends its cell but for its share, and receives its share from all
-  others that picked of the cell.
+  Every tile sends its cell except for its share, and receives its share from
+  all other tiles of the cell.
   """
   if plan.parts <= 1:
     return None
@@ -265,8 +265,8 @@ def candidates(
 def partials(
   target: Target, plan: IndexedPlan, partial: Partials
 ) -> cost.Epilogue | None:
-  """A team's partial results go to the elements' owners; None if there is
-  none."""
+  """A team's partial results go to the elements' owners; None if there are no
+  teams."""
   if plan.team <= 1:
     return None
   last = max(plan.partition.last_tile, plan.windowed.last_tile)
@@ -295,7 +295,7 @@ def _epilogue(
   tiles: int,
   flops: float = 0.0,
 ) -> cost.Epilogue:
-  """Each of so many tiles sends to all others, and receives from them."""
+  """Each of `tiles` tiles sends to all others, and receives from them."""
   return cost.Epilogue(
     cost.superstep(
       target,

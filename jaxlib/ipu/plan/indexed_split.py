@@ -1,5 +1,5 @@
-"""Where windows of a tensor are that indices name at run time, and their
-owners, for a given split; plan/indexed.py chooses one.
+"""Mappings of windows named by run-time indices, and of their owners, for a
+given split; plan/indexed.py chooses one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class IndexedPlan(NamedTuple):
 
   Attributes:
     partition: of the iteration space.
-    windowed: where the tensor is that indices name.
-    result: where slices end; for updates the same as `windowed`.
-    parts: tiles that share the tensor along what indices name.
+    windowed: the mapping of the indexed tensor.
+    result: the mapping of slices; for updates the same as `windowed`.
+    parts: tiles that share the tensor along indexed dimensions.
+    entries: places along indexed dimensions on a tile.
     team: tiles that share an element's updates between them.
-    entries: places along what indices name on a tile.
-    apart: tiles from one of a team to the next.
+    apart: tile distance between members of a team.
   """
 
   partition: Layout
@@ -45,7 +45,7 @@ class IndexedPlan(NamedTuple):
 def split_slices(
   w: Windows, parts: int, groups: int, others: int
 ) -> IndexedPlan:
-  """Slices of a tensor that is brought."""
+  """Slices of a tensor that is moved."""
   found = slice_blocks(w, parts, groups, others)
   coarse, fine, stride = _grid(w.shape, found.cell, found.shared, parts)
   tensor = []
@@ -72,7 +72,7 @@ def split_slices(
 def split_updates(
   w: Windows, parts: int, groups: int, others: int
 ) -> IndexedPlan:
-  """Updates of a tensor that is brought."""
+  """Updates of a tensor that is moved."""
   found = update_blocks(w, parts, groups, others)
   team = int(found.team)
   extents = [axis.extent for axis in w.axes]
@@ -104,12 +104,12 @@ def split_updates(
 
 
 def one_by_one(w: Windows, other: Windows, plan: IndexedPlan) -> IndexedPlan:
-  """Updates by the owners that a split with teams has: each applies those that
-  fall on its elements. The tensor stays where it is.
+  """Updates by the owners of a split with teams: each applies those that fall
+  on its elements. The tensor stays in place.
 
   Args:
-    w: what a round of the split walks.
-    other: what is walked, the same but for the number of lookups.
+    w: the windows of a round of the split.
+    other: the same but for the number of lookups.
     plan: the split of `w`.
   """
   groups = refine(plan.partition.factors, w.shape)
@@ -131,8 +131,8 @@ def _grid(
   """A grid of blocks, each shared by `count` tiles.
 
   Returns:
-    Factors of the blocks, one for each axis, and of the shares; how far apart
-    those are who share a block.
+    Factors of the blocks, one for each axis, and of the shares; the tile
+    distance between those that share a block.
   """
   first, last = int(shared.first), int(shared.last)
   coarse = [_whole(n) for n in extents]
@@ -144,7 +144,7 @@ def _grid(
       stride *= factor.parts
   if not extents:
     return coarse, [], stride
-  # The shares nest with all other parts: theirs come last.
+  # The shares, then the shared axis's blocks, have the largest strides.
   extent, run, share = int(shared.extent), int(shared.run), int(shared.share)
   fine = Factor(extent, share, stride) if share < extent else _whole(extent)
   if run < extent:
@@ -153,12 +153,12 @@ def _grid(
 
 
 def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
-  """Slices of a tensor where it is; None if its blocks straddle dimensions."""
+  """Slices of a tensor in place; None if its blocks straddle dimensions."""
   found = _cut_as(w, own)
   if found is None:
     return None
   factors, shared, _ = found
-  # Those who share a cell own a part of it each, along what is not cut.
+  # Each tile that shares a cell owns a part of it, along uncut dimensions.
   owned = list(factors)
   whole = [d for d, g in enumerate(factors) if all(f.parts <= 1 for f in g)]
   whole.sort(key=lambda d: -w.shape[d])
@@ -172,14 +172,14 @@ def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
 
 
 def updates_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
-  """Updates of a tensor where it is; None if its blocks straddle dimensions."""
+  """Updates of a tensor in place; None if its blocks straddle dimensions."""
   found = _cut_as(w, own)
   return None if found is None else _in_place(own, own, found)
 
 
 class _Cut(NamedTuple):
   """A tensor's cuts: factors of the iteration space's dimensions, replicas of
-  its cells, and the places along what indices name on a tile."""
+  its cells, and the places along indexed dimensions on a tile."""
 
   factors: list[tuple[Factor, ...]]
   shared: list[Replica]

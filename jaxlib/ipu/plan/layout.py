@@ -1,16 +1,16 @@
 """Tile mappings: which tile holds which elements, in closed form.
 
-One family serves tensors and the partitions of compute sets alike. The
+One family serves both tensors and the partitions of compute sets. The
 row-major index of an element is split over factors (extents whose product is
 the number of elements); factor f is cut into blocks, and part p of it adds
 `p * stride` to the tile number. A linear mapping is one factor, a single tile
-no split at all, the operands of a partitioned matrix product are grids with
-replicas. The family is closed under what programs do: it does not know the
-tensor's shape, so reshapes keep it; broadcasts turn factors into replicas;
-and the overlap of two mappings is a product of one-dimensional overlaps.
+an uncut one, the operands of a partitioned matrix product are grids with
+replicas. The family does not depend on the tensor's shape, so reshapes keep a
+mapping; broadcasts turn factors into replicas; and the overlap of two mappings
+is a product of one-dimensional overlaps.
 
-The tile strides of one mapping nest (mixed radix, if not without gaps), so that
-a tile's number tells its part along every factor. Nothing here loops over
+The tile strides of one mapping nest (mixed radix, possibly with gaps), so a
+tile's number determines its part along every factor. Nothing here loops over
 tiles.
 """
 
@@ -52,11 +52,11 @@ class Replica(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """A tile mapping (see the module's text).
+  """A tile mapping (see the module's docstring).
 
   Attributes:
     factors: outermost first; their extents multiply to the element count.
-    replicas: every combination of them holds the same elements again.
+    replicas: each combination of them holds the same elements.
     base: the first tile.
   """
 
@@ -73,12 +73,12 @@ class Layout:
 
   @functools.cached_property
   def num_elements(self) -> int:
-    """Elements of what is mapped, each counted once."""
+    """Number of elements, each counted once."""
     return math.prod(f.extent for f in self.factors)
 
   @functools.cached_property
   def max_elements(self) -> int:
-    """Elements on the fullest tile, the first."""
+    """Elements on the fullest tile, which is the first."""
     return math.prod(min(f.block, f.extent) for f in self.factors)
 
   @functools.cached_property
@@ -98,8 +98,8 @@ class Layout:
 
   @functools.cached_property
   def pairs_alike(self) -> bool:
-    """Whether tiles 2i and 2i + 1 hold the same elements, wherever one of
-    them holds any; or all tiles do."""
+    """Whether tiles 2i and 2i + 1 hold the same elements whenever one of them
+    holds any, or all tiles hold the same."""
     inner = [r.count for r in self.replicas if r.stride == 1 and r.count > 1]
     steps = [f.stride for f in self.factors if f.parts > 1]
     steps += [r.stride for r in self.replicas if r.count > 1 and r.stride != 1]
@@ -109,8 +109,8 @@ class Layout:
 
   @functools.cached_property
   def joined(self) -> Layout:
-    """The same mapping with as few factors as they can be joined to: the same
-    for most ways to write one mapping."""
+    """The same mapping with factors joined where possible: a normal form for
+    most mappings."""
     factors: list[Factor] = []
     for f in self.factors:
       if f.extent == 1:
@@ -126,8 +126,8 @@ class Layout:
     return Layout(tuple(factors), replicas, self.base)
 
   def covers(self, other: Layout) -> bool:
-    """Whether each tile has what it has under another mapping, or more, since
-    this one holds more copies."""
+    """Whether each tile holds at least what it holds under `other`: the same
+    mapping, perhaps with more replicas."""
     return (
       self.factors == other.factors
       and self.base == other.base
@@ -140,12 +140,12 @@ class Layout:
   def coordinates(
     self, tiles: Array
   ) -> tuple[list[Array], npt.NDArray[np.bool_]]:
-    """For each factor the part that each tile has, and which tiles have any."""
+    """For each factor the part that each tile has, and which tiles are used."""
     left = np.maximum(tiles - self.base, 0)
     parts = [np.zeros_like(left)] * len(self.factors)
     spread = [(f.stride, f.parts, i) for i, f in enumerate(self.factors)]
     spread += [(r.stride, r.count, -1) for r in self.replicas]
-    # Strides nest, but there may be gaps: the longest one tells first.
+    # Strides nest, but there may be gaps: start with the longest one.
     for stride, count, i in sorted(spread, reverse=True):
       if count > 1 and stride:
         part = np.minimum(left // stride, count - 1)
@@ -198,7 +198,7 @@ class Layout:
     return dataclasses.replace(self, factors=flat)
 
   def record(self) -> schema.Mapping:
-    """The program's form of it."""
+    """The mapping as a record of the program."""
     return schema.Mapping(
       base=self.base,
       extents=[f.extent for f in self.factors],
@@ -227,8 +227,8 @@ def sizes_of_parts(f: Factor, part: Array) -> Array:
 def linear(n: int, num_tiles: int, grain: int = 1, smallest: int = 1) -> Layout:
   """`n` elements in equal contiguous runs over up to `num_tiles` tiles.
 
-  A run is a multiple of `grain` and at least `smallest` elements, as Poplar's
-  linear mapping has it (PopLibs, TileMapping.hpp).
+  A run is a multiple of `grain` and at least `smallest` elements, as in
+  Poplar's linear mapping (PopLibs, TileMapping.hpp).
   """
   block = max(-(-n // num_tiles), smallest, 1)
   block = -(-block // grain) * grain
@@ -246,10 +246,11 @@ def grid(
   order: Sequence[int] | None = None,
   grains: Sequence[int] | None = None,
 ) -> Layout:
-  """Dimension d in `parts[d]` blocks; the last dimension's parts adjoin, or
-  those of the last one in `order`. Blocks are multiples of `grains`.
+  """Cuts dimension d into `parts[d]` blocks; the last dimension's parts are on
+  adjacent tiles, or those of the last one in `order`. Blocks are multiples of
+  `grains`.
 
-  Dimensions of extent 1 get no factor: equal mappings are equal layouts.
+  Dimensions of extent 1 get no factor, so equal mappings are equal layouts.
   """
   stride = 1
   factors: dict[int, Factor] = {}
@@ -272,7 +273,7 @@ def refine(
 ) -> tuple[tuple[Factor, ...], ...] | None:
   """Splits factors so that each group's extents multiply to one of `extents`.
 
-  Works from the innermost factor outwards. None where a block straddles a
+  Works from the innermost factor outwards. None if a block straddles a
   boundary.
   """
   todo = [f for f in factors if f.extent != 1]
@@ -317,13 +318,12 @@ def split_factor(f: Factor, inner: int) -> tuple[Factor, Factor] | None:
 def project(
   partition: Layout, shape: tuple[int, ...], kept: tuple[int, ...]
 ) -> Layout | None:
-  """What each cell of a partition touches of an operand.
+  """The mapping of an operand as the cells of a partition access it.
 
-  `shape` is the iteration space, `kept` the iteration dimension behind each
-  dimension of the operand, in the operand's order. The other dimensions are
-  those along which the operand is broadcast: its elements are needed in each
-  of their parts, so they become replicas. None if a block of the partition
-  straddles dimensions.
+  `shape` is the iteration space, `kept` the iteration dimension of each
+  dimension of the operand, in the operand's order. The operand is broadcast
+  along the other dimensions: each of their parts needs its elements, so they
+  become replicas. None if a block of the partition straddles dimensions.
   """
   if kept == tuple(range(len(shape))):
     return partition
@@ -346,8 +346,8 @@ def overlap(
 ) -> Array | None:
   """Elements that each tile holds under both mappings of one tensor.
 
-  None if the two cut the index space in ways that have no common factors;
-  counting nothing as local then gives an upper bound of what must move.
+  None if their cuts have no common factors; counting nothing as local then
+  gives an upper bound of what must move.
   """
   common = _common(source.factors, destination.factors)
   if common is None:

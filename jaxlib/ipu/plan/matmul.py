@@ -1,4 +1,4 @@
-"""How a matrix product is split over tiles.
+"""Plans how a matrix product is split over tiles.
 
 The iteration space (b, m, n, k) is cut into a grid; each tile multiplies one
 block and receives its block of either operand. Cutting k gives partial
@@ -10,12 +10,12 @@ share of a tile's SRAM, the planner's `availableMemoryProportion` [S]. All
 candidates (plan/cuts.py) are costed at once.
 
 A product whose blocks do not fit takes k in several steps, one after the other:
-each receives its part of the operands and adds to the sums that the tiles keep,
-so operands take less SRAM and no more exchange (poplin's serial splits).
+each receives its part of the operands and adds to the tiles' sums, so operands
+take less SRAM and no more exchange (poplin's serial splits).
 
-An operand can also stay where it is (`in_place`): its own mapping is then the
-split, only the other operand travels, and partial products are added up. A
-large matrix times a vector is best done so.
+An operand can also stay in place (`in_place`): its own mapping is then the
+split, only the other operand moves, and partial products are added up. This is
+best for a large matrix times a vector.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from jaxlib.ipu.plan.partials import adding_cycles
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
-# Narrow floats are summed in f32 and rounded once. What is kept between steps
-# is at least as wide.
+# Narrow floats are summed in f32 and rounded once. Sums kept between steps are
+# at least as wide.
 _ACCUMULATE = {DType.F16: DType.F32, DType.BF16: DType.F32}
 _KEPT = {
   **_ACCUMULATE,
@@ -49,7 +49,7 @@ _KEPT = {
   DType.U8: DType.U32,
   DType.U16: DType.U32,
 }
-# How many steps are tried where one does not fit.
+# Numbers of steps to try if one step does not fit.
 _STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -58,14 +58,13 @@ class MatmulPlan:
   """A split and what it costs.
 
   Attributes:
-    steps: into how many steps k is cut, one after the other.
-    accumulate_dtype: of the partial products, and of what is kept between
-      steps.
+    steps: number of sequential steps into which k is cut.
+    accumulate_dtype: of the partial products, and of sums kept between steps.
     parts: blocks of a step along (b, m, n, k).
-    cycles: of everything: operands, products, partials.
-    at_hand: the same for operands that are there already.
+    cycles: total: operands, products, partials.
+    at_hand: the same without the operands' exchange.
     tile_bytes: operand and result blocks of one tile.
-    fits: they fit in the share of SRAM that a product may use.
+    fits: whether they fit in the share of SRAM that a product may use.
   """
 
   steps: int
@@ -78,7 +77,7 @@ class MatmulPlan:
 
 
 class Split(NamedTuple):
-  """A split that follows from where something is.
+  """A split given by a mapping.
 
   Attributes:
     partition: of the iteration space.
@@ -86,7 +85,7 @@ class Split(NamedTuple):
       add up.
     accumulate: the type of the partial products.
     cycles: of products and partials, without the operands' exchange.
-    fits: blocks fit in the share of SRAM that a product may use.
+    fits: whether blocks fit in the share of SRAM that a product may use.
   """
 
   partition: Layout
@@ -110,10 +109,12 @@ def plan(
   shares: tuple[float, float] = (1.0, 1.0),
   grains: tuple[int, int, int] = (1, 1, 1),
 ) -> MatmulPlan:
-  """The cheapest split of result[b, m, n] = sum over k of lhs * rhs; with
-  `f16_sums` the matrix unit adds up in f16, where it can. `shares` is what of
-  an operand's exchange counts: a loop's iterations share that of one that is
-  loop-invariant. Blocks of m, n and k are multiples of `grains`."""
+  """The cheapest split of result[b, m, n] = sum over k of lhs * rhs.
+
+  With `f16_sums` the matrix unit adds up in f16, where it can. `shares` is the
+  charged fraction of each operand's exchange: a loop's iterations share a
+  loop-invariant one. Blocks of m, n and k are multiples of `grains`.
+  """
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
     one = (1, 1, 1, 1)
@@ -170,11 +171,11 @@ def _plan_step(
   total = at_hand + target.sync_cycles
   paid = (size * share for size, share in zip(sizes, shares, strict=True))
   total += cost.exchange_cycles(target, _received(target, parts, *paid), 0.0)
-  # Partials stay while a share of the others' arrives; sums, over all steps.
+  # Partials stay while a share of the others' arrives; so do sums in all steps.
   blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
   if steps == 1 and SIZE[out_dtype] < partial_bytes:
-    memory += np.where(gk == 1, outputs * SIZE[out_dtype], 0)  # what is cast
+    memory += np.where(gk == 1, outputs * SIZE[out_dtype], 0)  # cast result
   fits = memory <= target.bytes_for_products
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
@@ -191,10 +192,10 @@ def _plan_step(
 
 
 def _received(target: Target, parts: Ints, lhs: Any, rhs: Any) -> Any:
-  """Bytes of both operands as a tile's bus carries them.
+  """Bytes of both operands as carried by a tile's bus.
 
-  Tiles with the same rows adjoin (`partition`), as poplin has its output
-  channels, and a pair that receives the same does so at twice the rate
+  Tiles with the same rows are adjacent (`partition`), as are poplin's output
+  channels, and a pair that receives the same data does so at twice the rate
   (poplin/ExchangeEstimator.hpp) [S].
   """
   if target.tiles_per_bus == 1:
@@ -212,8 +213,8 @@ def partition(
   grains: Sequence[int] | None = None,
 ) -> Layout:
   """A plan's mapping of the iteration space; its first `counts` dimensions are
-  those of b, m and n, the others those of k. Parts along n adjoin, and blocks
-  are multiples of `grains`."""
+  those of b, m and n, the others those of k. Parts along n are on adjacent
+  tiles, and blocks are multiples of `grains`."""
   first, last = sum(counts[:2]), sum(counts)
   dims = range(len(shape))
   order = [*dims[:first], *dims[last:], *dims[first:last]]
@@ -229,19 +230,19 @@ def in_place(
 
   Args:
     home: the mapping.
-    along: the dimensions that the operand has, in its mapping's order.
+    along: the operand's dimensions, in its mapping's order.
     shape: the iteration space.
 
   Returns:
-    None where the mapping's blocks straddle dimensions, and where copies could
-    share several.
+    None if the mapping's blocks straddle dimensions, or if its replicas could
+    split several dimensions.
   """
   groups = refine(home.factors, tuple(shape[d] for d in along))
   if groups is None:
     return None
   own = dict(zip(along, groups, strict=True))
   if home.replicas:
-    # They share the one dimension along which the operand is broadcast.
+    # Replicas split the one dimension along which the operand is broadcast.
     rest = [d for d, n in enumerate(shape) if n > 1 and d not in along]
     if len(rest) != 1 or len(home.replicas) != 1:
       return None
@@ -299,7 +300,7 @@ def split(
   moved: tuple[bool, bool] = (True, True),
   f16_sums: bool = False,
 ) -> Split:
-  """What a partition of the iteration space costs.
+  """The cost of a partition of the iteration space.
 
   Args:
     target: the machine.
@@ -308,8 +309,8 @@ def split(
       and n, the others those of k.
     counts: see `shape`.
     dtypes: of both operands and of the result.
-    moved: which operands take SRAM for blocks of their own.
-    f16_sums: as for `plan`.
+    moved: which operands take SRAM for their own blocks.
+    f16_sums: see `plan`.
   """
   b, m, n, k, parts = _block(partition, shape, counts)
   *operands, out_dtype = dtypes
@@ -331,7 +332,7 @@ def split(
     cycles += combination(target, outputs, parts, partial_bytes, adding)
   memory = outputs * partial_bytes * (2 if parts > 1 else 1)
   if parts == 1 and SIZE[out_dtype] < partial_bytes:
-    memory += outputs * SIZE[out_dtype]  # what is cast
+    memory += outputs * SIZE[out_dtype]  # cast result
   for size, dtype, counts_here in zip((m, n), operands, moved, strict=True):
     memory += counts_here * b * k * size * SIZE[dtype]
   return Split(

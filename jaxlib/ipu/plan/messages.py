@@ -1,13 +1,13 @@
-"""What an exchange takes of the tiles' SRAM: its code, and message buffers.
+"""SRAM that an exchange takes on its tiles: code and message buffers.
 
-Exchanges are timed when a program is compiled, so a tile's part of one is a row
-of instructions, one after the other. ipu-stack has taken them off a C600, and
-off rows of Poplar's own (crates/ipu-target/src/exchange.rs and
+Exchanges are timed when a program is compiled, so a tile's part of one is a
+straight-line sequence (row) of instructions. ipu-stack has read them off a
+C600, and off rows of Poplar's own (crates/ipu-target/src/exchange.rs and
 docs/EXCHANGE_INSTRUCTION_REFERENCE.md) [S]:
 
 - a message that is sent: `delay` until its time, `send` for its first 64
-  words, `sendoff` for each 4,096 words more;
-- one that is received: the pointer to where it goes (PIC), and where the last
+  words, `sendoff` for each further 4,096 words;
+- one that is received: the pointer to its destination (PIC), and if the last
   one came from another tile, its source (XPIC);
 - once: the neutral source, `delay` until the end, the return.
 
@@ -15,27 +15,28 @@ A message is contiguous in the sender's memory and in the receiver's. Where its
 instructions take no less than its data, one of the two tiles copies: less code,
 and a buffer while the exchange lasts [D]. A sender that packs what it sends to
 a tile in the order of that tile's memory leaves nothing to unpack: it arrives
-at its place, in as many parts as it has there (plan/stretches.py), and the
-pointer is set anew while the message goes on. What is in few parts where it
-comes from is sent as it is, and the receiver receives all in one piece and
-unpacks it. Where both have it in too many parts, or in parts that do not begin
-and end where words do, the sender packs in one side's order, so that the other
-side copies no more than these parts [D]. The cheapest copies are taken, and of
-those the least code. Where that is one piece of each other tile, it is sent
-from its place, and received in the order of places, without a copy [D]. Poplar
-packs so (the strided copies in its profile of a halo exchange) [S], and
-ipu-stack, unless the copy takes longer than 160 cycles for each piece that is
-sent as it is (`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S], which pieces as small as
-these never do. Of a part that does not begin and end where words do, the words
-that have it are sent, and the receiver takes it out of them.
+at its destination, in as many parts as it has there (plan/stretches.py), and
+the pointer is set anew during the message. What has few parts at its source is
+sent as it is, and the receiver receives all in one piece and unpacks it. Where
+both sides have too many parts, or parts that do not begin and end at words,
+the sender packs in one side's order, so that the other side copies no more than
+these parts [D]. The cheapest copies are taken, and among those the least code.
+One piece from each other tile is sent in place, and received in the order of
+destinations, without a copy [D]. Poplar packs in this way (the strided copies
+in its profile of a halo exchange) [S], and so does ipu-stack, unless the copy
+takes longer than 160 cycles for each piece that is sent as it is
+(`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S], which pieces as small as these never do.
+For a part that does not begin and end at words, the words that contain it are
+sent, and the receiver extracts it.
 
 Packing and unpacking are copies on the tile, each of all moves of an exchange
-(`cost.local_copy`), as is what a copy of a root leaves on its tile: 8 bytes a
-cycle, as poplin has it for what is contiguous (ConvModel.cpp,
-`reorderBytesPerCycle`) [S], and a cycle more for each piece, whose first load
-has no store beside it [D]. So is what is on the tile of vertices that read
-vectors, but in pieces of less than one; all else is read where it is [D]. A
-move's pieces and partners are bounds for all tiles (plan/runs.py).
+(`cost.local_copy`), as is the part of a root's copy that stays on its tile: 8
+bytes a cycle, as in poplin for contiguous data (ConvModel.cpp,
+`reorderBytesPerCycle`) [S], and one more cycle for each piece, whose first load
+has no parallel store [D]. Operands of vertices that read vectors are copied
+too, if they are on the tile in pieces smaller than a vector; all others are
+read in place [D]. A move's pieces and partners are bounds for all tiles
+(plan/runs.py).
 """
 
 from __future__ import annotations
@@ -54,19 +55,21 @@ from jaxlib.ipu.plan.traffic import Traffic, traffic
 
 Array = npt.NDArray[np.int64]
 
-# What a copy on a tile moves at once (`Target::getMemcpyBytesPerCycle`) [S].
+# Bytes that a copy on a tile moves at once (`Target::getMemcpyBytesPerCycle`)
+# [S].
 VECTOR = 8
-# Bytes of pieces that go as they are: their instructions take half as much.
+# Bytes of pieces that are sent as they are: their instructions take half that.
 WIDE = 16
-# Words that `send` and `sendoff` send, at most (ipu-stack) [S].
+# Maximum words of `send` and of `sendoff` (ipu-stack) [S].
 _SEND, _SEND_ON = 64, 4096
-# Of a row, beside its messages: neutral source, delay, return (ipu-stack) [S].
+# Words of a row besides its messages: neutral source, delay, return
+# (ipu-stack) [S].
 ROW = 3
 
 
 class End(NamedTuple):
-  """Of the fullest tile that sends, or receives: pieces, tiles of the other
-  side, bytes."""
+  """Figures of the fullest sender or receiver: pieces, tiles of the other side,
+  bytes."""
 
   pieces: int
   partners: int
@@ -78,7 +81,7 @@ class Ends(NamedTuple):
 
   Attributes:
     begin, end: the tiles that send and receive most.
-    whole: whether all pieces begin and end where words do.
+    whole: whether all pieces begin and end at words.
     keeps: whether every tile has some of what it needs.
   """
 
@@ -89,14 +92,14 @@ class Ends(NamedTuple):
 
 
 class Messages(NamedTuple):
-  """What a move takes of each tile.
+  """A move's code and buffers on each tile.
 
   Attributes:
-    words: of exchange code, without what a row has once.
+    words: of exchange code, without the fixed part of a row.
     busy: which tiles have any.
     packs, unpacks: pieces that the fullest tile copies to what it sends, or
-      from what it has received; 0 where tiles do not.
-    buffers: bytes in which a tile does; None where no tile does.
+      from what it has received; 0 if tiles do not.
+    buffers: bytes of each tile's buffer; None if no tile has one.
   """
 
   words: Array
@@ -114,10 +117,10 @@ def messages(
   item_bytes: int,
   once: bool,
 ) -> Messages | None:
-  """What a move takes of each tile; None if nothing changes its tile.
+  """A move's code and buffers on each tile; None if nothing changes its tile.
 
   Args:
-    source, destination, shape, item_bytes, once: as of `traffic.traffic`.
+    source, destination, shape, item_bytes, once: see `traffic.traffic`.
   """
   found = ends(source, destination, shape, item_bytes, once)
   if found is None:
@@ -156,7 +159,7 @@ def ends(
   """The tiles that send and receive most; None if nothing changes its tile.
 
   Args:
-    source, destination, shape, item_bytes, once: as of `traffic.traffic`.
+    source, destination, shape, item_bytes, once: see `traffic.traffic`.
   """
   moved = traffic(source, destination, shape, item_bytes, once)
   most = int(moved.received.max(initial=0)) // item_bytes
@@ -177,13 +180,13 @@ def stretched(
   shape: tuple[int, ...],
   item_bytes: int,
 ) -> tuple[int, int, bool]:
-  """Stretches that the ends of a move send and receive, and whether those that
-  arrive begin and end where words do."""
+  """Numbers of stretches that the ends of a move send and receive, and whether
+  those that arrive begin and end at words."""
   to, of = runs(destination, source, shape, item_bytes)
   grain = max(WORD // item_bytes, 1)
   arriving, even = stretches(destination, source, shape, to.elements, grain)
   leaving, _ = stretches(source, destination, shape, of.elements, grain)
-  # What a tile keeps is a stretch of its own, if nobody else wants it.
+  # What a tile keeps is a stretch of its own, if no other tile reads it.
   arriving = max(min(arriving - found.keeps, found.end.pieces), 1)
   keeps = found.keeps and _one_reader(source, destination, shape)
   leaving = max(min(leaving - keeps, found.begin.pieces), 1)
@@ -199,13 +202,13 @@ def move(
   once: bool = False,
   gathers: bool = False,
 ) -> Traffic:
-  """What a move makes each tile receive and send, or more, and what it copies
-  to pack and unpack messages.
+  """A move's traffic, or an upper bound, with the copies that pack and unpack
+  its messages.
 
   Args:
-    source, destination, shape, item_bytes, once: as of `traffic.traffic`.
-    gathers: what stays on its tile is copied, too, if it lies in pieces of less
-      than a vector.
+    source, destination, shape, item_bytes, once: see `traffic.traffic`.
+    gathers: also copy what stays on its tile, if it is in pieces smaller than
+      a vector.
   """
   moved = traffic(source, destination, shape, item_bytes, once)
   found = messages(source, destination, shape, item_bytes, once)
@@ -230,12 +233,12 @@ def staying(
   item_bytes: int,
   narrow: bool = False,
 ) -> Array | None:
-  """Bytes in vectors that each tile copies to other places of its own; None
-  where nobody counts them.
+  """Bytes in vectors that each tile copies to other places of its own; None if
+  not counted.
 
   Args:
-    source, destination, shape, item_bytes: as of `traffic.traffic`.
-    narrow: only where they lie in pieces of less than a vector.
+    source, destination, shape, item_bytes: see `traffic.traffic`.
+    narrow: only if they are in pieces smaller than a vector.
   """
   kept = traffic(source, destination, shape, item_bytes).kept
   if kept is None or not kept.any():
@@ -251,7 +254,7 @@ def staying(
 
 
 def _copied(size: Array, pieces: int) -> Array | None:
-  """Bytes in vectors, and one vector for each piece, where the fullest tile has
+  """Bytes in vectors, plus one vector for each piece, if the fullest tile has
   so many pieces and the others no smaller ones."""
   most = int(size.max())
   if not pieces or not most:
@@ -260,15 +263,15 @@ def _copied(size: Array, pieces: int) -> Array | None:
 
 
 def vectors(size: int, pieces: int) -> int:
-  """Bytes in vectors of a copy of so many bytes in so many pieces, with one
-  vector for each."""
+  """Bytes in vectors of a copy of so many bytes in so many pieces, plus one
+  vector for each piece."""
   return pieces * (1 - (-size // (pieces * VECTOR))) * VECTOR
 
 
 def _one_reader(
   source: Side, destination: Side, shape: tuple[int, ...]
 ) -> bool:
-  """Whether no element goes to several places."""
+  """Whether each element goes to a single place."""
   steps = [s for n, s in zip(shape, source.strides) if n > 1]
   return (
     destination.layout.num_replicas == 1
@@ -278,12 +281,12 @@ def _one_reader(
 
 
 class _Way(NamedTuple):
-  """How pieces become messages.
+  """A way to turn pieces into messages.
 
   Attributes:
     copies: bytes in vectors, of the fullest tiles.
     sends, receives: words of exchange code.
-    packs, unpacks: pieces that are copied; 0 where tiles do not.
+    packs, unpacks: pieces that are copied; 0 if tiles do not.
   """
 
   copies: int
@@ -293,12 +296,12 @@ class _Way(NamedTuple):
   unpacks: int = 0
 
   def rank(self) -> tuple[int, int]:
-    """The less the better."""
+    """Sort key; lower is better."""
     return self.copies, self.sends + self.receives
 
 
 def _plain(begin: End, end: End) -> _Way | None:
-  """Each piece is a message; None if their code is no less than data."""
+  """Each piece is a message; None if code is no smaller than the data."""
   sends = _sent(begin, begin.pieces)
   receives = _received(end, end.pieces)
   if sends is None or receives is None:
@@ -307,8 +310,8 @@ def _plain(begin: End, end: End) -> _Way | None:
 
 
 def _packed(begin: End, end: End, stretches: int) -> _Way | None:
-  """Tiles pack what they send in the order of those that receive it, and they
-  receive so many stretches."""
+  """Senders pack in the order of the receivers' memory; these receive so many
+  stretches."""
   sends = _sent(begin, begin.partners)
   receives = _received(end, stretches)
   if sends is None or receives is None:
@@ -318,8 +321,7 @@ def _packed(begin: End, end: End, stretches: int) -> _Way | None:
 
 
 def _unpacked(begin: End, stretches: int, end: End) -> _Way | None:
-  """Tiles send so many stretches as they are, and those that receive them
-  unpack them."""
+  """Senders send so many stretches in place; receivers unpack them."""
   sends = _sent(begin, stretches)
   if sends is None:
     return None
@@ -328,8 +330,8 @@ def _unpacked(begin: End, stretches: int, end: End) -> _Way | None:
 
 
 def _both(begin: End, packs: int, end: End, unpacks: int) -> _Way:
-  """One message for each two tiles, in the order of one of them: the other
-  copies pieces, and it copies stretches."""
+  """One message for each pair of tiles, in the order of one of them: the other
+  one copies pieces, that one copies stretches."""
   sends = _sent(begin, begin.partners)
   assert sends is not None
   copies = _vectors(begin, packs) + _vectors(end, unpacks)
@@ -342,11 +344,11 @@ def _vectors(end: End, pieces: int) -> int:
 
 
 def _received(end: End, messages: int) -> int | None:
-  """Words that receive so many messages each at its place; None if they are
+  """Words that receive so many messages, each in its place; None if they are
   too many."""
   if messages > 1 and WORD * messages >= end.size:
-    # One from each: they may come in the order of their places, and the
-    # pointer runs on.
+    # One from each: they can arrive in the order of their places without
+    # setting the pointer anew.
     return 1 + end.partners if messages <= end.partners else None
   return messages + end.partners
 
@@ -360,6 +362,6 @@ def _sent(end: End, messages: int) -> int | None:
 
 
 def between(sends: int, receives: int) -> int:
-  """Words of a tile's part of an exchange of so many messages, each of
-  another tile."""
+  """Words of a tile's part of an exchange with so many messages, each from or
+  to another tile."""
   return 2 * (sends + receives) + ROW

@@ -1,10 +1,10 @@
-"""Operands that lie in another order than vertices go through them.
+"""Operands whose order in memory differs from their vertices' iteration order.
 
-Vertices load and store vectors, so all that they go through side by side has to
-lie in one order. What does not is copied: as Poplar does before a compute set
-with what is not contiguous, and after it with results [D]. Where the orders
-share their inner dimensions, and these fill a vector, vertices go through rows
-of them instead.
+Vertices load and store vectors, so all operands that they iterate over together
+need one order. Others are copied: as Poplar does before a compute set with
+non-contiguous operands, and after it with results [D]. Where the orders share
+their inner dimensions, and these fill a vector, vertices iterate over rows
+instead.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jaxlib.ipu.plan.messages import VECTOR, vectors
 
 
 class Lying(NamedTuple):
-  """What a compute set reads or writes.
+  """An operand or result of a compute set.
 
   Attributes:
     tensor: its number.
-    order: the dimensions of the iteration space that it has, as they lie in
-      memory, the outermost first.
+    order: its dimensions of the iteration space in memory order, outermost
+      first.
     item_bytes: bytes of an element.
   """
 
@@ -35,8 +35,8 @@ class Lying(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def in_memory(dims: tuple[int, ...]) -> tuple[int, ...]:
-  """The order of an access: for each dimension of the iteration space, `dims`
-  has the tensor's own or -1."""
+  """The memory order of an access; for each dimension of the iteration space,
+  `dims` has the tensor's own or -1."""
   return tuple(
     sorted((d for d, own in enumerate(dims) if own >= 0), key=dims.__getitem__)
   )
@@ -44,14 +44,13 @@ def in_memory(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def ascending(order: tuple[int, ...]) -> bool:
-  """Whether something lies in the order of the iteration space."""
+  """Whether a memory order is that of the iteration space."""
   return order == tuple(sorted(order))
 
 
 def turned(cell: Extents, given: Sequence[Lying]) -> dict[Lying, int]:
-  """What a tile has to copy for vertices that go through a cell, and the bytes
-  in vectors that each copy takes; of the orders that something lies in, the one
-  with the least of them.
+  """The operands and results that a tile has to copy, and the bytes in vectors
+  of each copy, for the cheapest of the orders that they have.
 
   Args:
     cell: the cell's extent along each dimension of the iteration space.
@@ -76,7 +75,8 @@ def turned(cell: Extents, given: Sequence[Lying]) -> dict[Lying, int]:
 def _copied(
   cell: Extents, own: tuple[int, ...], order: tuple[int, ...], item_bytes: int
 ) -> int:
-  """Bytes in vectors that it takes to bring one order into another."""
+  """Bytes in vectors of a copy from one order into another; 0 if vectors can be
+  loaded as they are."""
   wanted = [d for d in order if d in own]
   inner, same = 1, len(own)
   while same and own[same - 1] == wanted[same - 1]:

@@ -1,9 +1,9 @@
-"""What follows the vertices of a product: partials are added up, or cast.
+"""The addition or cast of a product's partials, after its vertices.
 
-Where tiles have parts of the same sums, some of them add these up and store
+Where tiles have partials of the same sums, some of them add these up and store
 results (plan/combine.py). Where a tile has all of a sum, and the vertex leaves
 it in the type of partials, the cast after it is among the codelet's cycles
-(codelets/dot.py); the buffer of partials is said here.
+(codelets/dot.py); the buffer of partials is accounted for here.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from jaxlib.ipu.target import Target
 
 def adding_cycles(target: Target, dtype: DType) -> ReduceCycles:
   """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * (parts -
-  1) + 8)) for four f32 at a time; the tile's own partials are where they are
+  1) + 8)) for four f32 at a time; the tile's own partials stay in place
   (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]. Integers and
-  f64, which no vector unit adds, take what they do in reductions."""
+  f64, which no vector unit adds, take as long as in reductions."""
 
   def cycles(share: Any, fan: Any) -> Cycles:
     steps = up(up(share / (16 / SIZE[dtype])) / target.num_workers)
@@ -51,7 +51,7 @@ def epilogue(
   owner: Layout,
   casts: bool,
 ) -> cost.Epilogue | None:
-  """What follows the vertices of a product; None if nothing does.
+  """The supersteps after the vertices of a product; None if there are none.
 
   Args:
     target: the machine.
@@ -59,7 +59,7 @@ def epilogue(
     partition: of the iteration space `shape`, of which the first `num_kept`
       dimensions are not summed.
     shape, num_kept: see `partition`.
-    owner: where the results are.
+    owner: the results' mapping.
     casts: whether the vertices leave sums to be cast.
   """
   dtype = DType(fields.accumulate_dtype)

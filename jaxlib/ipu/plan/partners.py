@@ -1,6 +1,5 @@
-"""With how many tiles of the other side a tile exchanges, at most.
-
-A bound for all tiles, from the mappings' blocks and the strides.
+"""Upper bounds of the number of tiles of the other side that a tile exchanges
+with, from the mappings' blocks and the strides.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from jaxlib.ipu.plan.layout import Factor, Layout
 
 
 class Held(NamedTuple):
-  """What a tile has of a dimension of the iteration space.
+  """A tile's indices of a dimension of the iteration space.
 
   Attributes:
-    indices: how many, at most.
-    span: how many lie from the first to the last.
-    even: whether every tile's first one is a multiple of that.
-    turns: how many intervals of that span they are in: 2 where the end of one
-      row and the beginning of the next are far apart on the other side.
+    indices: maximum number of them.
+    span: maximum distance from the first to the last, inclusive.
+    even: whether every tile's first one is a multiple of `indices`.
+    turns: number of intervals of this span: 2 where the end of one row and the
+      beginning of the next are far apart on the other side.
   """
 
   indices: int
@@ -31,7 +30,7 @@ class Held(NamedTuple):
 
 
 def held(near: Side, far: Side, shape: Sequence[int], d: int) -> Held:
-  """What a tile of one side has of a dimension, where the other is known."""
+  """A tile's indices of a dimension on one side, given the other side."""
   found = _alone(near, shape, d)
   if found.even or found.indices == shape[d]:
     return found
@@ -51,11 +50,11 @@ def held(near: Side, far: Side, shape: Sequence[int], d: int) -> Held:
 
 
 def met(near: Sequence[Held], far: Side, shape: Sequence[int]) -> int:
-  """Of how many tiles of the other side a tile's elements are, if it has `near`
-  of each dimension."""
+  """On how many tiles of the other side a tile's elements are, if `near` are
+  its indices of each dimension."""
   most = math.prod(h.indices for h in near)
   tiles, unit = 1, 1
-  # What a tile's elements, and all of them, lead on along the next factor.
+  # Carry into the next factor: of a tile's elements, and of all elements.
   carry, beyond = 0, 0
   lowest = _lowest(far, shape)
   for f in reversed(far.layout.factors):
@@ -87,9 +86,9 @@ def _parts(
   dims: Sequence[tuple[int, int, Held]],
   over: bool,
 ) -> int:
-  """In how many parts of a factor some digits lie: those to which dimensions
-  lead from a start, each (step, extent, held), the largest step first; `over`:
-  and beyond the factor's end, where the digits begin anew."""
+  """The number of parts of a factor that contain some digits: those that
+  dimensions reach from a start, each (step, extent, held), largest step first.
+  `over`: they also reach beyond the factor's end, where digits wrap."""
   if f.parts <= 1 or not (carry or any(h.indices > 1 for _, _, h in dims)):
     return 1
   if len(dims) == 1 and not carry and dims[0][2].even:
@@ -101,8 +100,8 @@ def _parts(
         return min(width // f.block, f.parts)
   # Each index along the outer dimensions, and spans of the inner ones.
   found, outer = f.parts, math.prod(h.turns for _, _, h in dims)
-  # Blocks that digits have only a part of: the first, the last, and what may be
-  # short at the factor's end.
+  # Partial blocks: the first, the last, and the one that may be short at the
+  # factor's end.
   torn = 2 + (over and f.extent % f.block > 0)
   span = carry + sum((h.span - 1) * step for step, _, h in dims)
   for step, _, h in dims:
@@ -113,7 +112,7 @@ def _parts(
 
 
 def _alone(side: Side, shape: Sequence[int], d: int) -> Held:
-  """The same, whatever the other side is."""
+  """Like `held`, whatever the other side is."""
   extent, stride = shape[d], abs(side.strides[d])
   if extent == 1 or not stride:
     return Held(1, 1, True)
@@ -124,13 +123,13 @@ def _alone(side: Side, shape: Sequence[int], d: int) -> Held:
   if rest:
     return Held(extent, extent, False)
   start = _lowest(side, shape) // unit % f.extent
-  # How far smaller steps lead along the same factor, or carry to it.
+  # How far smaller steps reach along the same factor, or carry into it.
   inside = _lowest(side, shape) % unit + sum(
     (n - 1) * abs(s) for n, s in zip(shape, side.strides) if abs(s) < stride
   )
   inside -= inside % unit
   even = not start % f.block and not f.block % step and inside < stride
-  # Where longer steps lead, blocks must begin as well.
+  # Longer steps have to lead to the beginning of blocks.
   even &= not any(
     s % (unit * f.block) and s % (unit * f.extent)
     for n, s in zip(shape, side.strides)
@@ -139,7 +138,7 @@ def _alone(side: Side, shape: Sequence[int], d: int) -> Held:
   count = (f.block - 1) // step + 1 + (inside > 0 and not even)
   reach = start + (extent - 1) * step
   if reach >= f.extent:
-    # Once in each of the blocks to which it carries.
+    # Once in each of the blocks into which it carries.
     count *= (extent - 1) * step // f.extent + 2
     return Held(min(count, extent), extent, False)
   count = min(count, extent)
@@ -147,14 +146,14 @@ def _alone(side: Side, shape: Sequence[int], d: int) -> Held:
 
 
 def _backwards(held: Held, stride: int, extent: int) -> Held:
-  """The same of a dimension counted from its end where a stride leads back."""
+  """The same for a dimension counted from its end if its stride is negative."""
   if stride > 0 or not held.even:
     return held
   return held._replace(even=not extent % held.indices)
 
 
 def _lowest(side: Side, shape: Sequence[int]) -> int:
-  """The first element of its root that a side has any of."""
+  """The lowest element of its root that a side accesses."""
   back = (s * (n - 1) for s, n in zip(side.strides, shape) if s < 0)
   return side.offset + sum(back)
 

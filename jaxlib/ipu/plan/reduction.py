@@ -1,11 +1,11 @@
-"""How a reduction is split over tiles.
+"""Plans how a reduction is split over tiles.
 
-Kept elements go to tiles first; when there are fewer of them than tiles, the
+Parallel elements go to tiles first; if there are fewer of them than tiles, the
 reduced dimension is split too and the partial results are combined: a second
 superstep in which each result's owner receives and reduces its partials.
 As in PopLibs' reduction planner (ReductionPlan.cpp) the cost of a split is the
 exchange of its elements, the slowest tile's vertices, and the stages that
-combine partial results: the same formulas that the step is charged by.
+combine partial results: the formulas by which the step is charged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from jaxlib.ipu.target import Target
 
 
 class ReductionPlan(NamedTuple):
-  """Blocks of kept and of reduced elements, and the parts they make."""
+  """Blocks of parallel (kept) and of reduced elements, and their numbers."""
 
   kept_block: int
   reduced_block: int
@@ -48,15 +48,15 @@ class ReductionPlan(NamedTuple):
 
 
 class Work(NamedTuple):
-  """What reducing takes.
+  """Parameters of a reduction's cost.
 
   Attributes:
     item_bytes: of an element, over all operands.
     each: cycles to combine one more element.
-    made: cycles to make it.
     partial_bytes: of a partial result.
     combine: cycles to combine one more partial result.
-    width: elements that the vertex for columns takes at a time, 0 for none.
+    width: elements that the vertex for columns takes at a time; 0 if none.
+    made: cycles to compute an element by a fused producer.
   """
 
   item_bytes: int
@@ -71,12 +71,12 @@ class Work(NamedTuple):
 def plan(
   target: Target, kept: int, reduced: int, work: Work, row_bytes: int = WORD
 ) -> tuple[ReductionPlan, float, float]:
-  """The cheapest split of (kept, reduced) elements into blocks with `row_bytes`
-  of kept elements at least.
+  """The cheapest split of (kept, reduced) elements into blocks with at least
+  `row_bytes` of kept elements.
 
   Returns:
-    The split and how many cycles it takes, with an exchange that brings all of
-    the elements there and without it.
+    The split and its cycles, with and without an exchange that moves all of
+    the elements.
   """
   if kept == 0 or reduced == 0:
     return ReductionPlan(max(kept, 1), max(reduced, 1), 1, 1), 0.0, 0.0
@@ -87,7 +87,7 @@ def plan(
   reduced_block = -(-reduced // parts)
   parts = -(-reduced // reduced_block)
   kept_parts = np.minimum(kept, np.maximum(1, tiles // parts))
-  # In whole words, as PopLibs has it (`Target::getAtomicStoreGranularity`) [S].
+  # Whole words, as in PopLibs (`Target::getAtomicStoreGranularity`) [S].
   grain = max(row_bytes // work.item_bytes, 1)
   kept_block = -(-kept // (kept_parts * grain)) * grain
   cycles = cell_cycles(
@@ -97,8 +97,8 @@ def plan(
     target, kept_block * reduced_block * work.item_bytes, 0
   )
   cycles += moving
-  # The first is whole; splits that save less than a stage's launch are not
-  # worth a look.
+  # The first has one part; splits that save less than a stage's launch are not
+  # considered.
   least = target.sync_cycles + target.launch_cycles
   split = np.flatnonzero((parts > 1) & (cycles + least < cycles[0]))
   combined = np.where(parts > 1, np.inf, 0.0)
@@ -140,16 +140,19 @@ def in_place(
   num_kept: int,
   work: Work,
 ) -> tuple[ReductionPlan, Layout, Order, float] | None:
-  """Reducing elements where they are.
+  """Reduces elements in place.
 
   Args:
-    layout: where they are.
+    target: the machine.
+    layout: the elements' mapping.
     shape: theirs; `order` permutes it to the kept and the reduced
       dimensions, of which the first `num_kept` are kept.
+    order, num_kept: see `shape`.
+    work: see `plan`.
 
   Returns:
-    The split, its mapping, what lies side by side on a tile, and the cycles;
-    None if the layout's blocks straddle dimensions.
+    The split, its mapping, the memory order on a tile, and the cycles; None if
+    the layout's blocks straddle dimensions.
   """
   groups = refine(layout.factors, shape)
   if groups is None or layout.replicas:
@@ -205,8 +208,8 @@ def partition(
 def boxes(
   shape: tuple[int, ...], num_kept: int, p: ReductionPlan
 ) -> tuple[ReductionPlan, Layout]:
-  """About the same plan in blocks that are boxes: what overlapping windows
-  need on a tile is then the elements that they cover."""
+  """About the same plan in box-shaped blocks: overlapping windows on a tile
+  then need only the elements that they cover."""
   halves = (shape[:num_kept], shape[num_kept:])
   parts = [
     count
@@ -231,9 +234,9 @@ def result_layout(
   num_kept: int,
   item_bytes: int,
 ) -> Layout:
-  """Where the results, the smallest of so many bytes, are: with their partials'
-  first part if there is only one part, spread evenly otherwise, in whole words
-  as PopLibs has it (`Target::getAtomicStoreGranularity`) [S]."""
+  """The results' mapping: with their partials if there is only one part,
+  otherwise distributed evenly in whole words of the smallest result, as in
+  PopLibs (`Target::getAtomicStoreGranularity`) [S]."""
   kept, reduced = math.prod(shape[:num_kept]), math.prod(shape[num_kept:])
   if p.reduced_parts <= 1:
     own = project(split, (kept, reduced), (0,))

@@ -1,7 +1,7 @@
-"""The contiguous pieces of a move, and how many tiles they go to or come from.
+"""Counts a move's contiguous pieces and the tiles of the other side.
 
-Both are found for the fullest tile of each side, from the mappings' blocks and
-the strides: they are bounds for all tiles.
+Both are counted for the fullest tile of each side, from the mappings' blocks
+and the strides: they are bounds for all tiles.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ WORD = 4
 
 
 class Runs(NamedTuple):
-  """Of one side of a move: the fullest tile's, and so any tile's at most.
+  """Figures of one side of a move: the fullest tile's, a bound for all tiles.
 
   Attributes:
     pieces: contiguous in its memory and in that of the other side's tile.
     partners: tiles of the other side. What several tiles listen to is one
       message, and of replicas the first one sends.
-    piece: elements of each piece; 1 where they may differ.
-    cut: into how many pieces a row of `block` elements is cut, at most.
+    piece: elements of each piece; 1 if they may differ.
+    cut: maximum pieces into which a row of `block` elements is cut.
     block: elements that are contiguous in its memory.
-    whole: whether all pieces begin and end where words do.
+    whole: whether all pieces begin and end at words.
     elements: on it.
-    even: whether its blocks begin and end where words do.
+    even: whether its blocks begin and end at words.
   """
 
   pieces: int
@@ -48,8 +48,8 @@ class Runs(NamedTuple):
   def crossing(
     self, most: int, keeps: bool, lines: Lines | None = None
   ) -> tuple[int, int]:
-    """Pieces and partners of a tile of which so many elements cross to other
-    tiles at most; `keeps`: itself is among the partners; `lines`: of what
+    """Pieces and partners of a tile of which at most `most` elements cross to
+    other tiles; `keeps`: the tile is its own partner; `lines`: of what
     crosses."""
     pieces = max(min(self.pieces, -(-most // self.piece)), 1)
     if lines is not None and pieces > 1:
@@ -63,8 +63,7 @@ class Runs(NamedTuple):
 def runs(
   one: Side, other: Side, shape: tuple[int, ...], item_bytes: int
 ) -> tuple[Runs, Runs]:
-  """What the fullest tile of one side of a move sends to, or receives from,
-  the other side's; and the other way round."""
+  """The figures of both sides of a move, in either direction."""
   if 0 in shape:
     nothing = Runs(0, 0, 1, 1, 1, True, 0, True)
     return nothing, nothing
@@ -101,8 +100,8 @@ def runs(
 def _joined(
   shape: tuple[int, ...], *sides: Side
 ) -> tuple[tuple[int, ...], list[Side]]:
-  """A shape, and the sides of a move, where dimensions of which one goes on
-  where the next ends, on both sides and along one factor, are one."""
+  """Joins dimensions that continue each other on both sides, each along one
+  factor; returns the shape and the sides."""
   found: list[tuple[int, ...]] = []
   for n, *steps in zip(shape, *(side.strides for side in sides)):
     if n == 1:
@@ -123,8 +122,8 @@ def _alike(layout: Layout, *strides: int) -> bool:
 
 
 def _images(shape: Sequence[int], near: Side, far: _End) -> int:
-  """At how many places that blocks of the other side cut differently an element
-  is there."""
+  """At how many places, cut differently by the other side's blocks, an element
+  appears."""
   spacing = far.row if far.row % far.block else far.block
   cut = (
     n
@@ -137,8 +136,8 @@ def _images(shape: Sequence[int], near: Side, far: _End) -> int:
 def _line(
   shape: Sequence[int], near: Sequence[int], far: Sequence[int]
 ) -> tuple[int, list[tuple[int, int]]]:
-  """Elements that are contiguous in both roots: a line; in both, the strides
-  from there to other lines."""
+  """The number of elements that are contiguous in both roots, a line; and the
+  strides, in both, from there to other lines."""
   length, apart = 1, []
   for s, t, n in sorted(zip(near, far, shape)):
     if n == 1:
@@ -154,11 +153,11 @@ class _End(NamedTuple):
   """One side of a move.
 
   Attributes:
-    side: its mapping and walk.
+    side: its mapping and access.
     block: elements that are contiguous in the memory of a tile.
     row: the interval in which blocks begin anew; its last one may be short.
     apart: strides from a line to others.
-    beside: what each of them is less than on the other side.
+    beside: how much less each of them is than on the other side.
   """
 
   side: Side
@@ -175,8 +174,8 @@ class _End(NamedTuple):
 
 
 def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
-  """How many messages what a tile holds contiguously of a line is, at most;
-  and their length, 1 where that may differ."""
+  """The maximum number of messages for a tile's contiguous part of a line; and
+  their length, 1 if it may differ."""
   own, block, row = near.side.offset, near.block, near.row
   if line <= block:
     even = _fits(line, own, (*near.apart, block, row))
@@ -214,15 +213,15 @@ def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
 def _cuts(
   run: int, start: int, steps: Sequence[int], far: _End, alike: bool = False
 ) -> int:
-  """In how many blocks of the other side a run may lie, where runs begin at a
-  start and multiples of steps from there; `alike`: and anew where the other
-  side's blocks do, where they end."""
+  """The maximum number of the other side's blocks that a run spans, where runs
+  begin at a start and multiples of steps from there; `alike`: and anew at the
+  beginning of the other side's blocks, where they end."""
   ends, grid = 0, math.gcd(far.block, *steps)
   if not alike and far.row % far.block:
     grid = math.gcd(grid, far.row)
     if not _fits(run, start, (*steps, far.row)):
       ends, grid = (run - 1) // far.row + 1, 1
-  first = grid - start % grid  # as little of a block may come first
+  first = grid - start % grid  # the least of a block that may come first
   return 1 - min((first - run) // far.block, 0) + ends
 
 
@@ -238,16 +237,16 @@ def _off(starts: Sequence[int], spacing: int) -> bool:
 
 
 class Blocks(NamedTuple):
-  """Elements that are contiguous in the memory of a tile, and the interval in
-  which such blocks begin anew, where the last may be short."""
+  """The size of blocks that are contiguous in the memory of a tile, and the
+  interval in which such blocks begin anew; its last one may be short."""
 
   block: int
   row: int
 
 
 def _padded(one: Layout, other: Layout, grain: int) -> tuple[Blocks, Blocks]:
-  """The blocks of two mappings, where what only a root's end cuts short is
-  whole, to the next word."""
+  """The blocks of two mappings. Blocks that only a root's end cuts short count
+  as whole, rounded up to words."""
   found = [(contiguous(x), x.num_elements) for x in (one, other)]
   unit = math.lcm(max(grain, 1), *(b.block for b, n in found if b.block < n))
   first, second = (

@@ -28,15 +28,15 @@ def merge(
   operand_dtypes: Sequence[DType],
   result_dtypes: Sequence[DType],
 ) -> cost.Epilogue:
-  """Brings sorted parts of rows together (see codelets/sort.py).
+  """Merges sorted parts of rows (see codelets/sort.py).
 
   Args:
     target: the machine.
-    fields: of the sort.
-    split: where the parts of rows are, the last factor's.
-    to: where the results end.
-    operand_dtypes: of what is sorted.
-    result_dtypes: the operands', and maybe one for the elements' numbers.
+    fields: the codelet's record.
+    split: the mapping of rows' parts, by the last factor.
+    to: the results' mapping.
+    operand_dtypes: of the sorted operands.
+    result_dtypes: the operands', plus one for the elements' numbers if any.
   """
   keep = fields.keep
   row_bytes = sum(SIZE[d] for d in result_dtypes)
@@ -66,7 +66,7 @@ def merge(
         ),
       )
   elif parts > 1:
-    # Of each pair of elements one goes to the other's tile, and one comes back.
+    # Of each pair of elements one goes to the other tile, and one comes back.
     received = rows * -(-length // 2) * moved_bytes
     rounds = int(levels(parts))
     step = cost.superstep(
@@ -97,7 +97,7 @@ def merge(
 
 
 def _leaving(split: Layout, to: Layout) -> int:
-  """Words of a tile's exchange code where sorted rows go to their owners."""
+  """Words of a tile's exchange code that moves sorted rows to their owners."""
   ends = Side(split, 0, (1,)), Side(to, 0, (1,))
   shape = (to.num_elements,)
   sends, receives = messages.runs(*ends, shape, messages.WORD)
@@ -105,7 +105,7 @@ def _leaving(split: Layout, to: Layout) -> int:
 
 
 def _meetings(parts: int) -> list[int]:
-  """How many pairs of tiles merge in each round until one has all."""
+  """How many pairs of tiles merge in each round until one tile has all."""
   pairs = []
   while parts > 1:
     pairs.append(parts // 2)

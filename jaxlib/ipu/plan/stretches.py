@@ -1,15 +1,15 @@
 """The stretches of a move: intervals of a tile's memory whose elements are all
-on one tile of the other side, in whatever order.
+on one tile of the other side, in any order.
 
 A piece (plan/runs.py) is contiguous in both tiles' memories, a stretch in one
-of them: what is reversed or transposed has as many pieces as elements, and
-often one stretch for each tile of the other side. What the other side packs in
-the order of this one goes to its place stretch by stretch.
+of them: a reversed or transposed view has as many pieces as elements, and often
+one stretch for each tile of the other side. What the other side packs in this
+side's order is moved to its place stretch by stretch.
 
-What a tile holds is split into dimensions in the order of its memory. As many
-of the innermost as always lie on one tile of the other side are a box; the next
-dimension leads from box to box, and to another tile where it crosses the end of
-a block. All further ones are taken to begin a stretch with each index.
+A tile's elements are split into dimensions in the order of its memory. The
+innermost of these that always lie on one tile of the other side form a box; the
+next dimension leads from box to box, and to another tile where it crosses the
+end of a block. All outer ones are assumed to begin a stretch with each index.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from jaxlib.ipu.plan.layout import Factor, Layout
 
 
 class _Dim(NamedTuple):
-  """Indices, and the stride between them on the other side.
+  """A dimension and its stride on the other side.
 
   Attributes:
-    short: how much less of that there is at the last one.
+    extent: number of indices.
+    far: the stride.
+    short: how much less the last index's inner dimensions reach.
   """
 
   extent: int
@@ -50,13 +52,13 @@ class _Tail(NamedTuple):
 
 
 class _Memory(NamedTuple):
-  """What a tile holds, in the order of its memory.
+  """A tile's elements, in the order of its memory.
 
   Attributes:
     held: dimensions, innermost first.
-    tail: what comes next, if it is no dimension.
+    tail: the interval outside these, if it is no dimension.
     times: how often the tile has all that.
-    rest: how tiles and those times differ.
+    rest: dimensions along which tiles and those times differ.
   """
 
   held: list[_Dim]
@@ -70,8 +72,8 @@ class _Digit(NamedTuple):
   digit passes from one block to the next.
 
   Attributes:
-    unit: elements that a step of the digit is.
-    extent: after which it begins anew.
+    unit: elements per step of the digit.
+    extent: after which the digit wraps.
     block: digits on one tile.
     start: the digit of the first element.
     wraps: whether any element is beyond the extent.
@@ -84,7 +86,7 @@ class _Digit(NamedTuple):
   wraps: bool
 
   def step(self, dim: _Dim) -> int:
-    """How far a dimension's index leads."""
+    """How far a dimension's index steps in the digit."""
     if abs(dim.far) < self.unit:
       return 0
     step = dim.far // self.unit
@@ -93,10 +95,11 @@ class _Digit(NamedTuple):
   def _begins(
     self, box: Sequence[_Dim], rest: Sequence[_Dim]
   ) -> Iterator[tuple[int, int]]:
-    """Where a box may begin: grids, and the last place in them, or beyond.
+    """Where a box may begin: pairs of a grid and the last place in it, or
+    beyond.
 
-    Long steps of the rest lead from place to place of a grid, short ones from
-    there on; which ones are short is up to who asks.
+    Long steps of `rest` lead from place to place of a grid, short ones on from
+    there; each pair divides them differently.
     """
     low = self.start
     low += sum(min((d.extent - 1) * self.step(d), 0) for d in box)
@@ -115,14 +118,14 @@ class _Digit(NamedTuple):
       yield grid, low % grid + spread
 
   def has(self, box: Sequence[_Dim], rest: Sequence[_Dim]) -> bool:
-    """Whether a box lies in one block, wherever the rest leads."""
+    """Whether a box lies in one block, for all indices of `rest`."""
     size = 1 + sum((d.extent - 1) * abs(self.step(d)) for d in box)
     return any(last + size <= grid for grid, last in self._begins(box, rest))
 
   def changes(
     self, box: Sequence[_Dim], dim: _Dim, rest: Sequence[_Dim]
   ) -> int:
-    """How often the block changes from box to box, at most."""
+    """The maximum number of block changes from box to box."""
     span = (dim.extent - 1) * abs(self.step(dim))
     if not span:
       return 0
@@ -150,18 +153,18 @@ class _Digit(NamedTuple):
 def stretches(
   near: Side, far: Side, shape: Sequence[int], elements: int, grain: int
 ) -> tuple[int, bool]:
-  """Stretches of a tile of one side, at most, and whether they begin and end
-  where words do if its blocks do; each element is one where nobody counts.
+  """The maximum number of stretches of a tile of one side, and whether they
+  begin and end at words if its blocks do; one per element if not counted.
 
   Args:
     near, far, shape: the sides, and the iteration space.
-    elements: that the fullest tile holds, or more.
+    elements: of the fullest tile, or a bound.
     grain: elements of a word.
   """
   single = elements, grain == 1
   if any(overlapping(tuple(shape), x.strides) for x in (near, far)):
     return single
-  # The near side is walked forwards.
+  # The near side is accessed forwards.
   first, start, walked, many = near.offset, far.offset, [], []
   for n, s, t in zip(shape, near.strides, far.strides):
     if n == 1:
@@ -176,7 +179,7 @@ def stretches(
   dims = [d for _, d in walked]
   digits = _digits(far.layout, start, [*dims, *many])
   for x in digits:
-    # What one element goes to many places by must not move where blocks end.
+    # Places of an element that goes to many must not shift block boundaries.
     if any(x.step(d) % x.block for d in many) or (many and x.wraps):
       return single
   memory = _memory(near.layout, first, walked, elements)
@@ -186,8 +189,7 @@ def stretches(
 
 
 def _joined(walked: list[tuple[int, _Dim]]) -> list[tuple[int, _Dim]]:
-  """Joins dimensions of which one goes on where the other ends, on both
-  sides."""
+  """Joins dimensions that continue each other on both sides."""
   found: list[tuple[int, _Dim]] = []
   for s, d in walked:
     if found:
@@ -202,8 +204,8 @@ def _joined(walked: list[tuple[int, _Dim]]) -> list[tuple[int, _Dim]]:
 def _split(
   walked: list[tuple[int, _Dim]], layout: Layout
 ) -> list[tuple[int, _Dim]]:
-  """Splits dimensions where they lead from one factor of the other side to the
-  next, if they do so evenly."""
+  """Splits dimensions that lead from one factor of the other side to the next,
+  if they do so evenly."""
   unit = 1
   for f in reversed(layout.joined.factors[1:]):
     unit *= f.extent
@@ -219,8 +221,8 @@ def _split(
 
 
 def _digits(layout: Layout, start: int, dims: Sequence[_Dim]) -> list[_Digit]:
-  """Of the factors that are cut, where an index has carried from none into the
-  next; else of elements."""
+  """The factors that are cut, in their units if no index carries into them,
+  otherwise in elements."""
   found = []
   lowest = start + sum(min((d.extent - 1) * d.far, 0) for d in dims)
   unit = layout.num_elements
@@ -246,13 +248,13 @@ def _digits(layout: Layout, start: int, dims: Sequence[_Dim]) -> list[_Digit]:
 def _memory(
   layout: Layout, first: int, walked: list[tuple[int, _Dim]], elements: int
 ) -> _Memory:
-  """Splits what a tile holds into dimensions.
+  """Splits a tile's elements into dimensions.
 
   Args:
     layout: the mapping.
     first: the first element.
-    walked: dimensions and their strides, the smallest stride first.
-    elements: that a tile holds, at most.
+    walked: dimensions and their strides, smallest stride first.
+    elements: maximum of a tile.
   """
   todo = walked[::-1]
   held: list[_Dim] = []
@@ -262,7 +264,7 @@ def _memory(
     group, whole = _take(todo, root, f.extent)
     offs = (first, *(s for s, _ in todo))
     if not whole or any(x % (root * f.extent) for x in offs):
-      # The rest is not dense, or not even: so many intervals of what is.
+      # The rest is not dense, or not even: count intervals of what is.
       size = math.prod(d.extent for d in group)
       rest += [d for _, d in todo]
       if tail is not None:
@@ -272,7 +274,7 @@ def _memory(
       times = -(-elements // (count * length))
       begins = math.gcd(root * f.extent, *(s for s, _ in todo))
       if first % begins + root * size > begins:
-        times *= 2  # an interval that ends and begins anew
+        times *= 2  # an interval that wraps
       grid = math.gcd(*offs, root * f.block, root * f.extent)
       grid = 1 if grid % root else grid // root
       tail = _Tail(group, length, grid) if group else None
@@ -293,8 +295,8 @@ def _memory(
 def _take(
   todo: list[tuple[int, _Dim]], root: int, extent: int
 ) -> tuple[list[_Dim], bool]:
-  """Takes dimensions that walk a factor element by element, and whether they
-  are just all of it; leaves the others."""
+  """Removes dimensions from `todo` that step through a factor element by
+  element; returns them, and whether they cover exactly the factor."""
   group, left = [], extent
   while left > 1 and todo and todo[-1][0] == root:
     s, d = todo[-1]
@@ -312,8 +314,8 @@ def _take(
 def _cut(
   group: list[_Dim], f: Factor
 ) -> tuple[list[_Dim], list[_Dim], _Tail | None]:
-  """Of dimensions that are a factor: what a tile holds of them, and along what
-  tiles differ; the rest, if its interval does not nest in them."""
+  """Splits the dimensions of a factor into those that a tile holds and those
+  along which tiles differ; the tail if its interval does not nest in them."""
   size = min(f.block, f.extent)
   held, rest = [], []
   for i, d in enumerate(group):
@@ -350,7 +352,7 @@ def _count(
 def _boxes(
   dims: list[_Dim], digits: list[_Digit], rest: list[_Dim], grain: int
 ) -> tuple[int, list[_Dim], bool]:
-  """Stretches of dimensions of which a tile holds all; the inner ones that lie
+  """Stretches of dimensions that a tile holds entirely; the inner ones that lie
   on one tile; and whether stretches consist of words."""
   for i, d in enumerate(dims):
     box, outer = dims[:i], [*dims[i + 1 :], *rest]
@@ -371,8 +373,8 @@ def _boxes(
 def _intervals(
   tail: _Tail, box: list[_Dim], digits: list[_Digit], rest: list[_Dim]
 ) -> tuple[int, int]:
-  """Stretches of an interval of so many boxes; and a number of boxes such that
-  they begin and end at multiples of it."""
+  """Stretches of an interval of boxes; and a number of boxes such that they
+  begin and end at multiples of it."""
   inside, unit = 0, 1
   while unit * tail.dims[inside].extent < tail.length:
     unit *= tail.dims[inside].extent
@@ -391,7 +393,7 @@ def _intervals(
     return touched * each, unit
   if not dim.far:
     return touched, unit
-  # It may begin at multiples of the grid, and anew in the next dimension.
+  # It may begin at multiples of the grid, and wrap into the next dimension.
   step = 1 if tail.grid % unit else tail.grid // unit
   if outer:
     step = math.gcd(step, dim.extent)

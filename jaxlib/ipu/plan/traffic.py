@@ -1,13 +1,12 @@
-"""What an exchange moves: for every tile, what it receives and what it sends.
+"""Bytes that an exchange makes each tile receive and send.
 
 A move reads one view of a tensor and writes another: two affine accesses of one
 iteration space. Each side's index splits into digits, one for each factor of
 the side's mapping, and a tile holds an interval of every digit. Dimensions of
-the iteration space that no factor cut in parts ties together count apart, so
-that every figure is a product over independent groups, each a closed form
-over the tile axis. Where an access carries from one digit into the next, and
-the factors cannot be joined, the figures are bounds: all that a tile holds
-moves.
+the iteration space that are not cut together by a factor are independent, so
+every figure is a product over groups of dimensions, each a closed form over the
+tile axis. Where an access carries from one digit into the next, and the factors
+cannot be joined, the figures are bounds: all that a tile holds moves.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ Array = npt.NDArray[np.int64]
 
 
 class Lines(NamedTuple):
-  """What each tile holds of one side of a move, along dimensions of which one
-  has stride 1 in memory (inner), and along all others (outer); what of both
+  """Each tile's part of one side of a move, along dimensions of which one has
+  stride 1 in memory (inner), and along all others (outer); and how much of both
   stays on its tile.
 
   Attributes:
@@ -43,28 +42,28 @@ class Lines(NamedTuple):
   length: int
 
   def crossing(self, pieces: int) -> int:
-    """Pieces that change tile, at most, where an outer index has so many."""
+    """Maximum pieces that change tile, if an outer index has so many."""
     some = np.minimum(self.inner - self.inner_kept, pieces)
     gone = self.outer - self.outer_kept
     return int((gone * pieces + self.outer_kept * some).max())
 
 
 class Traffic(NamedTuple):
-  """What a move costs each tile. Equal to itself alone, so that what follows
-  from it can be remembered.
+  """Figures of a move for each tile. Compared by identity, so that functions of
+  it can be cached.
 
   Attributes:
-    received: bytes that reach each tile which did not have them.
+    received: bytes that each tile receives and did not have.
     sent: bytes that each tile sends. What several tiles listen to is sent
       once: the exchange is a broadcast medium. Of several tiles with one
       element the first replica sends it.
     alike: the tiles of each pair (2i, 2i + 1) receive the same.
-    kept: bytes that each tile copies to another place of its own; None where
-      nobody counts them.
-    arriving, leaving: what of each tile's share crosses, where that is known.
+    kept: bytes that each tile copies to another place of its own; None if not
+      counted.
+    arriving, leaving: what of each tile's share crosses, if known.
     packed, unpacked: bytes in vectors that each tile copies to pack what it
-      sends, and to unpack what it has received (plan/messages.py); None where
-      no tile does.
+      sends, and to unpack what it has received (plan/messages.py); None if no
+      tile does.
   """
 
   received: Array
@@ -83,10 +82,10 @@ class Traffic(NamedTuple):
     return id(self)
 
   def load(self) -> tuple[Array, Array]:
-    """Received and sent bytes as a tile's own bus has to carry them.
+    """Received and sent bytes as carried by a tile's own bus.
 
-    What both tiles of a pair receive comes in words of 64 bits over both their
-    buses, and leaves by those of the sender's pair.
+    Words that both tiles of a pair receive are 64 bits wide and use both their
+    buses, and those of the sender's pair.
     """
     if not self.alike:
       return self.received, self.sent
@@ -107,17 +106,17 @@ def traffic(
   item_bytes: int,
   once: bool = False,
 ) -> Traffic:
-  """What a move makes each tile receive and send, or more.
+  """Bytes that a move makes each tile receive and send, or upper bounds.
 
   Args:
-    source: where the elements are.
-    destination: where they have to be; no element is written twice.
+    source: the elements' mapping and access.
+    destination: the same of where they go; no element is written twice.
     shape: the iteration space.
     item_bytes: bytes per element.
-    once: a tile that needs an element in several places gets it once.
+    once: a tile that needs an element in several places receives it once.
 
   Returns:
-    Arrays over the tiles up to the last that takes part.
+    Arrays over the tiles up to the last one that takes part.
   """
   last = max(source.layout.last_tile, destination.layout.last_tile)
   tiles = np.arange(last + 1)
@@ -142,12 +141,12 @@ class _Figures(NamedTuple):
   alone: Array
 
   def times(self, other: _Figures) -> _Figures:
-    """Along both groups of dimensions."""
+    """The product over both groups of dimensions."""
     return _Figures(*(x * y for x, y in zip(self, other, strict=True)))
 
 
 class _Move:
-  """A move whose figures are being found (see the module's text)."""
+  """Counts a move's elements (see the module's docstring)."""
 
   def __init__(
     self, source: Side, destination: Side, shape: tuple[int, ...], once: bool
@@ -159,7 +158,7 @@ class _Move:
       AffineAccess(source),
       AffineAccess(destination),
     )
-    # Steps of 1 are left out, and the source is walked forwards.
+    # Dimensions of extent 1 are left out.
     dims = [
       (n, s, d)
       for n, s, d in zip(shape, source.strides, destination.strides)
@@ -210,7 +209,7 @@ class _Move:
 
   def _walked(self, group: Sequence[int]) -> int:
     """Elements that are contiguous along a group's dimensions, on both sides;
-    0 where it does not access them one by one."""
+    0 if it does not access them one by one."""
     near, far = self._strides
     length = 1
     for d in sorted(group, key=lambda d: near[d]):
@@ -219,7 +218,7 @@ class _Move:
     return length if length > 1 else 0
 
   def _groups(self) -> list[list[int]]:
-    """Dimensions that have to be counted together."""
+    """Groups of dimensions that have to be counted together."""
     groups = [[d] for d in range(len(self._shape))]
 
     def tie(dims: Sequence[int]) -> None:
@@ -250,7 +249,8 @@ class _Move:
   def _one_side(
     self, access: AffineAccess, parts: list[Array], dims: Sequence[int]
   ) -> Array:
-    """Different elements that a side's tiles hold along dimensions, or more."""
+    """Distinct elements that a side's tiles hold along dimensions, or a
+    bound."""
     count = np.array(1)
     for k, factor in enumerate(access.factors):
       mine = [d for d in access.dims(k) if d in dims]
@@ -298,7 +298,7 @@ class _Move:
   def _intervals(
     self, dims: list[int], wanted: Array, held: Array
   ) -> _Figures | None:
-    """Where both sides hold intervals of one order of the dimensions."""
+    """Both sides' intervals in one order of the dimensions, if there is one."""
     source, destination = self._source, self._destination
     ours = [d for d in dims if source.cut(d) is not None]
     theirs = [d for d in dims if destination.cut(d) is not None]
@@ -341,8 +341,8 @@ class _Move:
     mine: list[int],
     order: list[int],
   ) -> tuple[Array, Array]:
-    """The interval of an order of dimensions that each tile holds; `mine`,
-    which one factor cuts, comes first in it."""
+    """The interval that each tile holds in an order of dimensions, which begins
+    with `mine`, those that one factor cuts."""
     k = access.cut(mine[0])
     assert k is not None
     ranks = self._edges(access, k, mine)
@@ -351,7 +351,7 @@ class _Move:
     return ranks[parts[k]], ranks[1:][parts[k]]
 
   def _edges(self, access: AffineAccess, k: int, mine: Sequence[int]) -> Array:
-    """How many indices of dimensions that nest lie before each edge of a
+    """How many indices of nested dimensions lie before each edge of a
     factor."""
     key = (access is self._source, k, *sorted(mine))
     if key not in self._ranked:
@@ -360,7 +360,7 @@ class _Move:
     return self._ranked[key]
 
   def _windows(self, dims: list[int]) -> _Figures | None:
-    """Windows of one digit that overlap: a tile needs all from the begin of
+    """Overlapping windows of one digit: a tile needs all from the beginning of
     its first to the end of its last."""
     source, destination = self._source, self._destination
     cut = [d for d in dims if destination.cut(d) is not None]
@@ -379,7 +379,7 @@ class _Move:
     if cut:
       first, last = self._ranks(destination, self._to.parts, cut, cut)
     some = last > first
-    # What the tile needs, and what of it no neighbour does.
+    # What the tile needs, and the part of it that no neighbour needs.
     low, high = first * step, (last - 1) * step + reach + 1
     before = np.where(first > 0, (first - 1) * step + reach + 1, low)
     after = np.where(last < self._shape[place], last * step, high)

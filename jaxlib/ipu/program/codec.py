@@ -1,9 +1,9 @@
 """Encodes and decodes the schema's records.
 
-For each record class one encoder and one decoder are put together from its
-field types, once, at first use. The wire format is little-endian without
-padding: scalars as `struct` writes them, strings and lists with a 32-bit
-count, a union with an 8-bit tag that counts its alternatives.
+For each record class an encoder and a decoder are built from its field types,
+once, at first use. The wire format is little-endian without padding: scalars as
+written by `struct`, strings and lists with a 32-bit count, a union with an
+8-bit tag, the index of its alternative.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def field_types(cls: type) -> dict[str, Any]:
 
 
 def scalar_letter(t: Any) -> str | None:
-  """The `struct` letter of a scalar wire type, None if it is no scalar."""
+  """The `struct` letter of a scalar wire type; None for other types."""
   if typing.get_origin(t) is typing.Annotated:
     return str(typing.get_args(t)[1])
   return None
@@ -44,7 +44,7 @@ def union_alternatives(t: Any) -> tuple[type, ...] | None:
 
 
 def list_element(t: Any) -> Any | None:
-  """The element type of a list, None if it is no list."""
+  """The element type of a list; None for other types."""
   return typing.get_args(t)[0] if typing.get_origin(t) is list else None
 
 
@@ -94,7 +94,7 @@ def _list_encoder(element: Any) -> Encoder:
 
   def encode_list(value: Any, out: list[bytes]) -> None:
     nonlocal one
-    if one is None:  # made at first use: records contain themselves
+    if one is None:  # made at first use: records are recursive
       one = encoder(element)
     out.append(_COUNT.pack(len(value)))
     for v in value:
@@ -108,8 +108,8 @@ def _record_encoder(cls: type) -> Encoder:
 
   def encode_record(value: Any, out: list[bytes]) -> None:
     nonlocal fields
-    if fields is None:  # made at first use: records contain themselves
-      fields = _field_encoders(cls)  # whole, as threads may do so at once
+    if fields is None:  # made at first use: records are recursive
+      fields = _field_encoders(cls)  # assigned at once: threads may race
     for encode in fields:
       encode(value, out)
 
@@ -117,7 +117,7 @@ def _record_encoder(cls: type) -> Encoder:
 
 
 def _field_encoders(cls: type) -> list[Encoder]:
-  """Encoders that take the record; one `struct` call for a run of scalars."""
+  """Encoders that take the record; one `struct` call per run of scalars."""
   encoders: list[Encoder] = []
   typed = [(n, t, scalar_letter(t)) for n, t in field_types(cls).items()]
   for scalar, run in itertools.groupby(typed, lambda f: f[2] is not None):
@@ -143,7 +143,7 @@ def _field_encoder(name: str, encode: Encoder) -> Encoder:
 
 
 def resolve(t: Any) -> Any:
-  """Turns the forward references of recursive records into types."""
+  """Resolves the forward references of recursive records."""
   if isinstance(t, typing.ForwardRef):
     t = t.__forward_arg__
   if isinstance(t, str):
@@ -157,8 +157,8 @@ def resolve(t: Any) -> Any:
 def decoder(t: Any) -> Decoder:
   """A function (buffer, position) -> (value, next position).
 
-  Raises struct.error, ValueError or IndexError on bytes that are no `t`;
-  the reader turns these into one error.
+  Raises struct.error, ValueError or IndexError for invalid bytes; `container`
+  turns these into one error.
   """
   if letter := scalar_letter(t):
     packed = struct.Struct("<" + letter)

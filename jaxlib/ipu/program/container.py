@@ -27,7 +27,7 @@ _HEADER = struct.Struct("<8sIIQQQQ")
 
 @functools.cache
 def fingerprint() -> int:
-  """64 bits that change whenever the schema or the instruction set does."""
+  """64 bits that change with the schema and the instruction set."""
   seen: set[type] = set()
   text: list[str] = []
 
@@ -79,8 +79,7 @@ def read(data: bytes) -> tuple[schema.Program, memoryview]:
   """The program and its constants.
 
   Raises:
-    ValueError: the bytes are cut, bent, or of another format version; says
-      which.
+    ValueError: the bytes are truncated, corrupt, or of another format version.
   """
   if len(data) < _HEADER.size or data[:8] != MAGIC:
     raise ValueError(

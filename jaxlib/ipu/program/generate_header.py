@@ -1,11 +1,11 @@
-"""Prints what C++ knows of programs.
+"""Generates the C++ headers for programs.
 
   python3 jaxlib/ipu/program/generate_header.py schema > schema.h
   python3 jaxlib/ipu/program/generate_header.py codelets > codelets.h
 
-The first has structs, their decoders, enums, the instructions' signatures, the
-second a factory of kernels for each codelet. The build runs this; the headers
-are never edited or checked in.
+The first has structs, their decoders, enums and the instructions' signatures,
+the second declares a kernel factory for each codelet. The build runs this; the
+headers are never edited or checked in.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def reachable(root: type, unions: dict[Any, str]) -> list[Any]:
 def struct_text(t: type, unions: dict[Any, str]) -> str:
   """The definition of a record.
 
-  `Each` calls a function with one field after the other for as long as it
-  gives true.
+  `Each` calls a function with one field after the other, as long as it returns
+  true.
   """
   fields = codec.field_types(t)
   lines = [f"struct {t.__name__} {{"]
@@ -256,7 +256,7 @@ def registers_text() -> str:
 
 
 def signatures_text() -> str:
-  """The fused instructions, and the signatures of all."""
+  """The fused instructions, and the signatures of all instructions."""
   rows = []
   for op, s in sorted(isa.SIGNATURES.items()):
     types = sum(1 << t for t in s.types)

@@ -1,13 +1,13 @@
 """The definition of a program: a slow, obvious interpreter in NumPy.
 
-Every tile has a private memory that holds just the elements that the tensors'
-mappings give it. A compute set runs tile by tile, each vertex on its tile's
-memory alone; an exchange is the only way from one memory to another. What
-real tiles could not do raises a `Trap`. Engines take short cuts; they are
-right when they agree with this.
+Every tile has a private memory with exactly the elements that the tensors'
+mappings assign to it. A compute set runs tile by tile, each vertex on its
+tile's memory alone; only an exchange moves data between memories. What real
+tiles could not do raises a `Trap`. Engines may take shortcuts; they are correct
+if they agree with this.
 
-What is not modelled: that roots share storage in the arena. Peak memory
-counts every tensor while it is live, from its first write to its last use.
+Not modelled: roots that share storage in the arena. Peak memory counts every
+tensor while it is live, from its first write to its last use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from jaxlib.ipu.program.tile_memory import (
 
 @dataclasses.dataclass(frozen=True)
 class Exchanged:
-  """Bytes that changed tile in one run of a step, and what was planned."""
+  """Bytes that changed tile in one run of a step, and the planned bytes."""
 
   step: str
   actual: float
@@ -44,14 +44,15 @@ class Exchanged:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """What a run gave.
+  """The outcome of a run.
 
   Attributes:
     outputs: the results, in order.
-    steps: how many steps ran.
-    exchanges: one entry for each run of a step that moved or might have.
+    steps: number of steps run.
+    exchanges: one entry for each run of a step that moved or may have moved
+      data.
     host_bytes: over host streams.
-    peak_bytes: for each tile the most it held at a time.
+    peak_bytes: maximum bytes live at a time, for each tile.
   """
 
   outputs: list[Array]
@@ -72,15 +73,15 @@ def run(
   """Runs a serialised program.
 
   Args:
-    data: what `container.write` made.
-    arguments: of the shapes and types that the program says.
-    check_sram: trap when a tile holds more than the target has.
-    max_steps: trap when a loop does not end.
-    exchange_rate: bytes that a tile can send, and receive, in a cycle.
+    data: the bytes that `container.write` returned.
+    arguments: of the program's shapes and types.
+    check_sram: trap if a tile holds more than the target has.
+    max_steps: trap after so many steps, for loops that do not end.
+    exchange_rate: bytes that a tile can send, and receive, per cycle.
 
   Raises:
-    Trap: the program did what tiles cannot do.
-    ValueError: `data` is no program, or the arguments do not fit it.
+    Trap: the program did something impossible for tiles.
+    ValueError: `data` is not a program, or the arguments do not match it.
   """
   program, constants = container.read(data)
   machine = Machine(program, constants, max_steps, exchange_rate)
@@ -105,10 +106,10 @@ def run(
 
 
 class Machine:
-  """The tiles' memories, and what runs on them.
+  """The tiles' memories and the execution of steps on them.
 
   Attributes:
-    memory: for each tensor what each tile holds of it.
+    memory: for each tensor the elements that each tile holds.
     layouts: the program's mappings.
   """
 
@@ -135,7 +136,7 @@ class Machine:
     self._views: dict[int, Elements] = {}
     # (time, tensor, whether it reads old contents) for `peak_bytes`.
     self.uses: list[tuple[int, int, bool]] = []
-    # (time, bytes of each tile) of what lives within a step.
+    # (time, bytes of each tile) of buffers that live within a step.
     self.brief: list[tuple[int, Array]] = []
     for i, t in enumerate(program.tensors):
       if t.root == i and t.space == schema.CONSTANT:
@@ -154,7 +155,7 @@ class Machine:
     self.uses.append((0, tensor, False))
 
   def bind(self, arguments: Sequence[Array]) -> None:
-    """Arguments are on their tiles when a run starts."""
+    """Writes the arguments to their tiles."""
     numbers = self.program.arguments
     if len(arguments) != len(numbers):
       raise ValueError(
@@ -188,7 +189,7 @@ class Machine:
   # --- Control flow ---------------------------------------------------------
 
   def run(self, steps: Sequence[schema.Step], path: str) -> None:
-    """Runs steps in order; `path` says where they are in the tree."""
+    """Runs steps in order; `path` is their place in the tree."""
     for i, step in enumerate(steps):
       self.path = f"{path}{i}"
       self.steps += 1
@@ -246,13 +247,13 @@ class Machine:
   # --- Reading and writing --------------------------------------------------
 
   def read(self, tile: int, tensor: int, elements: Elements) -> Array:
-    """A tile reads its own memory."""
+    """Reads elements from a tile's own memory."""
     values = self.memory[tensor].read(tile, elements)
     self.fresh(tile, tensor, elements)
     return values
 
   def fresh(self, tile: int, tensor: int, elements: Elements) -> None:
-    """A placed tensor still equals the view of its root."""
+    """Checks that a placed tensor still equals the view of its root."""
     self.used(tensor)
     t = self.program.tensors[tensor]
     if t.root == tensor or not elements.size:
@@ -271,7 +272,7 @@ class Machine:
       )
 
   def _view(self, tensor: int) -> Elements:
-    """The elements of the root that a placed tensor stands for."""
+    """The elements of the root that a placed tensor views."""
     if tensor not in self._views:
       t = self.program.tensors[tensor]
       view = strided(t.offset, t.shape, t.strides).reshape(-1)
@@ -279,11 +280,11 @@ class Machine:
     return self._views[tensor]
 
   def used(self, tensor: int) -> None:
-    """Notes that a tensor is live."""
+    """Records that a tensor is live."""
     self.uses.append((self.steps, tensor, True))
 
   def held_briefly(self, sizes: Array) -> None:
-    """Notes the bytes that each tile holds within a step."""
+    """Records the bytes that each tile holds within a step."""
     self.brief.append((self.steps, sizes))
 
   def writable(self, tensor: int) -> TileMemory:
@@ -297,7 +298,7 @@ class Machine:
     return self.memory[tensor]
 
   def computed(self, tensor: int) -> TileMemory:
-    """A compute set's result: no placed tensor, those come by exchange."""
+    """The memory of a compute set's result, which must be a root."""
     root = self.program.tensors[tensor].root
     if root != tensor:
       raise Trap(
@@ -308,12 +309,12 @@ class Machine:
   def part(
     self, tensor: int, views: bool
   ) -> tuple[TileMemory, TileMemory, Array]:
-    """A result of vertices that write where they compute: a root, or if they
-    may, a view of one.
+    """The result of vertices that write where they compute: a root or, if
+    `views`, a view of one.
 
     Returns:
-      The root's memory; the result's, for its shape; and which elements of the
-      root the result's are.
+      The root's memory; the result's, for its shape; and the elements of the
+      root that the result views.
     """
     t = self.program.tensors[tensor]
     place = strided(t.offset, t.shape, t.strides).reshape(-1)
@@ -321,18 +322,18 @@ class Machine:
     return root, self.memory[tensor], place
 
   def wrote(self, tensor: int, written: Mask) -> None:
-    """Notes a write; one of all elements starts a new life."""
+    """Records a write; a write of all elements starts a new lifetime."""
     self.uses.append((self.steps, tensor, not written.all()))
 
   def count(
     self, cost: schema.Cost, actual: float, busiest: float = 0.0
   ) -> None:
-    """Notes what changed tile; no more than was planned may.
+    """Records bytes that changed tile; traps if they exceed the plan.
 
     Args:
-      cost: what was planned.
-      actual: bytes that reached a tile.
-      busiest: the most bytes that one tile's bus carried either way.
+      cost: the planned cost.
+      actual: bytes received by all tiles.
+      busiest: maximum bytes over one tile's bus in either direction.
     """
     self.exchanges.append(
       Exchanged(self.path, float(actual), cost.exchange_bytes)
@@ -354,8 +355,8 @@ class Machine:
   # --- Memory ----------------------------------------------------------------
 
   def _held(self, tensor: int, tiles: Array) -> Array:
-    """The elements that each tile holds; of a view whose windows overlap,
-    each element of the root once."""
+    """Number of elements that each tile holds; of overlapping windows, each
+    element of the root once."""
     m = self.memory[tensor]
     if self.program.tensors[tensor].root == tensor:
       return m.layout.elements(tiles)
@@ -366,7 +367,7 @@ class Machine:
     return held
 
   def peak_bytes(self) -> Array:
-    """For each tile the most bytes that were live at a time."""
+    """Maximum bytes live at a time, for each tile."""
     lives: dict[int, list[list[int]]] = {}
     for time, tensor, reads in self.uses:
       mine = lives.setdefault(tensor, [])
@@ -374,7 +375,7 @@ class Machine:
         mine[-1][1] = time
       else:
         mine.append([time, time])
-    # Arguments, results and constants stay.
+    # Arguments, results and constants are live throughout.
     stay = self.read_only | set(self.program.results)
     tiles = np.arange(self.program.target.num_tiles)
     change: dict[int, Array] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def cells(layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[int, Cell]]:
-  """The tiles that compute something, and what."""
+  """The tiles that compute something, with their cells."""
   if 0 in shape:
     return
   groups = refine(layout.factors, shape)
@@ -36,7 +36,7 @@ def _box(
   shape: tuple[int, ...],
   tile: int,
 ) -> Cell:
-  """A tile's cell if the factors keep to dimensions: one index list each."""
+  """A tile's cell if blocks do not straddle dimensions: one index list each."""
   flat = tuple(f for group in groups for f in group)
   whole = Layout(flat, layout.replicas, layout.base)
   parts, _ = whole.coordinates(np.array([tile]))
@@ -53,8 +53,8 @@ def _box(
 
 
 def boxes(machine: Machine, step: schema.Execute) -> Iterator[tuple[int, Cell]]:
-  """The cells of a codelet that needs boxes; each cell once, on the first of
-  the tiles that compute it."""
+  """The cells of a codelet that needs boxes; each cell once, on the first tile
+  that computes it."""
   seen = set()
   for tile, cell in all_boxes(machine, step):
     first = first_point(cell)
@@ -81,7 +81,7 @@ def all_boxes(
 def folds(
   machine: Machine, step: schema.Execute, num_kept: int
 ) -> Iterator[tuple[int, Cell]]:
-  """The cells of a reduction: some kept points, some reduced ones.
+  """The cells of a reduction: some parallel points, some reduced ones.
 
   Either may be any run of row-major indices; the cell has two axes.
   """
@@ -124,7 +124,7 @@ def elements(
   """The numbers of a tensor's elements at each point of a cell.
 
   Size 1 along dimensions along which the tensor is broadcast. With `whole`, the
-  tensor's dimensions that the iteration space does not walk come last, whole;
+  tensor's dimensions that are not in the iteration space come last, whole;
   otherwise they are at index 0.
   """
   rank = len(cell.extents)
@@ -151,7 +151,7 @@ def operands(
   cell: Cell,
   accesses: Sequence[schema.Access],
 ) -> list[Array]:
-  """A vertex's operands, from its tile's memory alone."""
+  """A vertex's operands, read from its tile's memory."""
   whole = CODELETS[type(step.fields)].reads_whole
   operands = []
   for access in accesses:
@@ -164,8 +164,8 @@ def operands(
 def targets(
   m: TileMemory, access: schema.Access, cell: Cell, whole: bool = False
 ) -> Elements:
-  """The elements of a result that a cell's points give: one per point, or with
-  `whole` all of those that `elements` names for it."""
+  """The elements of a result that a cell's points write: one per point, or with
+  `whole` all that `elements` gives for it."""
   numbers = elements(access, m.shape, cell, whole)
   shape = (*cell.extents, *numbers.shape[len(cell.extents) :])
   return np.broadcast_to(numbers, shape).reshape(-1)

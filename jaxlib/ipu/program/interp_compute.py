@@ -1,4 +1,4 @@
-"""How the interpreter runs a compute set: tile by tile, on private copies.
+"""Runs compute sets in the interpreter: tile by tile, on private memories.
 
 Partial results, slices that owners serve and updates that owners apply travel
 inside the step; what changes tile is counted as its exchange.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def execute(machine: Machine, step: schema.Execute) -> None:
-  """Runs a compute set on the machine's memories, as its codelet says."""
+  """Runs a compute set with its codelet's executor."""
   codelet = CODELETS[type(step.fields)]
   executor = importlib.import_module(
     f"jaxlib.ipu.program.interp_{codelet.executor}"

@@ -1,4 +1,4 @@
-"""How the interpreter runs factorisations: a tile has matrices whole, or tiles
+"""Runs factorisations in the interpreter: a tile has whole matrices, or tiles
 that share the rows of some exchange words for each column."""
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def execute(
       own = [matrices]
     else:
       own, others, sent, most = _together(codelet, fields, sharing)
-      # Teams work at the same time.
+      # Teams work in parallel.
       words, busiest = words + sent, max(busiest, most)
     for j, (m, access) in enumerate(zip(memories, step.results, strict=True)):
-      # What is no matrix is on the first of the tiles.
+      # Results that are not matrices are on the first of the tiles.
       for i, (tile, cell, _) in enumerate(sharing if j == 0 else sharing[:1]):
         to = elements(access, m.shape, cell, True).reshape(-1)
         m.write(tile, to, (others[j - 1] if j else own[i]).reshape(-1))
@@ -64,11 +64,11 @@ def _rows(cell: Cell) -> Array:
 
 
 def _check_rows(fields: Any, sharing: list[_Part]) -> None:
-  """Traps unless tiles have rows that adjoin, and share none of triangles that
-  are inverted."""
+  """Traps unless tiles have consecutive rows, and share no triangles that are
+  inverted."""
   rows = np.concatenate([_rows(cell) for _, cell, _ in sharing])
   if (rows != np.arange(fields.rows)).any():
-    raise Trap("partition", "rows of a matrix are not dealt in order")
+    raise Trap("partition", "rows of a matrix are not distributed in order")
   if len(sharing) > 1 and fields.kind in INVERSES:
     raise Trap("partition", "no tiles share the inverse of a triangle")
 
@@ -76,8 +76,8 @@ def _check_rows(fields: Any, sharing: list[_Part]) -> None:
 def _together(
   codelet: FactoriseCodelet, fields: Any, sharing: list[_Part]
 ) -> tuple[list[Array], list[Array], int, int]:
-  """The rows that each tile has in the end, what is no matrix, words that
-  moved, and those of the busiest tile."""
+  """Each tile's final rows, the other results, words that moved, and those of
+  the busiest tile."""
   matrices: list[list[Array]] = []
   others: list[list[Array]] = []
   words = busiest = 0

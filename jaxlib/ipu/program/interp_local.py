@@ -1,4 +1,4 @@
-"""How the interpreter runs codelets whose vertices write where they compute."""
+"""Runs codelets whose vertices write where they compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def execute(
   machine: Machine, step: schema.Execute, codelet: LocalCodelet
 ) -> None:
-  """Runs the vertices, then writes: none sees what another has written."""
+  """Runs the vertices, then writes, so that none sees another's results."""
   parts = [machine.part(a.tensor, codelet.writes_parts) for a in step.results]
   memories = {m.number: m for m, _, _ in parts}
   times = {
@@ -46,7 +46,7 @@ def execute(
 
 
 def _written(m: TileMemory, counts: dict[int, Elements]) -> Any:
-  """Which elements were written: none twice, and all copies or none."""
+  """Which elements were written: none twice, and on all replicas or none."""
   total = np.zeros(m.size, np.int64)
   for tile, count in counts.items():
     if (count > 1).any():

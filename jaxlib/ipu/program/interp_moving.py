@@ -1,5 +1,4 @@
-"""How the interpreter moves elements from tile to tile, and to and from the
-host; what arrives is counted."""
+"""Runs exchanges and host calls in the interpreter; what arrives is counted."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def copy(machine: Machine, step: schema.Copy) -> None:
-  """Runs the moves of an exchange: all read before any is delivered."""
+  """Runs the moves of an exchange; all read before any writes."""
   num_tiles = machine.program.target.num_tiles
   received = np.zeros(num_tiles, np.int64)
   sent = np.zeros(num_tiles, np.int64)
@@ -65,7 +64,7 @@ def copy(machine: Machine, step: schema.Copy) -> None:
 
 
 def call_host(machine: Machine, step: schema.HostCallback) -> None:
-  """Calls a function of the host: everything goes there and comes back."""
+  """Calls a host function: operands stream there, results stream back."""
   operands = []
   for array in step.operands:
     m = machine.memory[array.tensor]

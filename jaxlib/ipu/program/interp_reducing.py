@@ -1,7 +1,7 @@
-"""How the interpreter runs codelets that make partial results.
+"""Runs codelets that make partial results.
 
-Each tile makes its own; further supersteps combine them in stages and bring
-the results to their owners (plan/combine.py).
+Each tile makes its own; further supersteps combine them in stages and move the
+results to their owners (plan/combine.py).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class _Partial(NamedTuple):
-  """What one tile computed of the results: `points` are row-major numbers
-  over the kept dimensions."""
+  """The results that one tile computed: `points` are row-major numbers over the
+  parallel dimensions."""
 
   part: tuple[int, ...]
   tile: int
@@ -56,7 +56,7 @@ class _Holder(NamedTuple):
 def execute(
   machine: Machine, step: schema.Execute, codelet: ReducingCodelet
 ) -> None:
-  """Partial results, combined in ascending order of part, then delivered."""
+  """Combines partial results in ascending order of part, then delivers them."""
   memories = [machine.computed(a.tensor) for a in step.results]
   num_kept = codelet.num_kept(step.fields, len(step.shape))
   partials = _partials(machine, step, codelet, num_kept)
@@ -103,10 +103,10 @@ def _partials(
 class _Combining:
   """The supersteps that combine partial results.
 
-  Counts what each tile sends and receives in each of them, and what it holds.
+  Counts what each tile sends, receives and holds in each of them.
 
   Attributes:
-    targets: for each result the elements that the kept points are.
+    targets: for each result, its elements at the parallel points.
   """
 
   def __init__(
@@ -150,8 +150,8 @@ class _Combining:
       self._combine(holders, block[0].points, todo, 0)
 
   def _value_bytes(self, count: int, partial: bool) -> list[int]:
-    """Of each value on its way: partial ones are as wide as they are summed,
-    whole ones as results. An arg-reduction may be asked for indices alone."""
+    """Bytes of each value sent: partial results have the accumulator's type,
+    complete ones the result's. Arg-reductions may return indices only."""
     sizes = []
     for i in range(count):
       m = self._memories[min(i, len(self._memories) - 1)]
@@ -169,7 +169,7 @@ class _Combining:
     todo: list[Stage],
     number: int,
   ) -> None:
-    """The stage `number` of what some tiles have of some points."""
+    """Runs stage `number` on the partial results of some points."""
     stage = todo[number]
     if not stage.shares:
       self._deliver(holders, points, number)
@@ -214,7 +214,7 @@ class _Combining:
   def _deliver(
     self, holders: list[_Holder], points: Elements, number: int
   ) -> None:
-    """What the holders have goes to the results' owners, who reduce it."""
+    """Sends partial results to the results' owners, which reduce them."""
     total: list[Array] | None = None
     for h in holders:
       total = self._merged(total, h.values)
@@ -222,7 +222,7 @@ class _Combining:
     count = len(self._memories)
     received = self._counter(self._received, number)
     sent = self._counter(self._sent, number)
-    # What an index alone is asked for travels with it.
+    # If only indices are results, the values travel with them.
     sizes = self._sizes[-count:]
     sizes[0] += sum(self._sizes[:-count])
     for m, to, size, values in zip(
@@ -240,7 +240,7 @@ class _Combining:
   def write(
     self, m: TileMemory, tile: int, to: Elements, values: Array
   ) -> None:
-    """A tile writes those results of `to` that it owns."""
+    """Writes those results of `to` that a tile owns."""
     here = m.has(tile, to)
     to, values = to[here], values[here]
     if self._codelet.updates(self._step.fields):
@@ -259,7 +259,7 @@ class _Combining:
     self._copies[id(m)][to] += 1
 
   def finish(self) -> None:
-    """Notes what was written, moved and held."""
+    """Records what was written, moved and held."""
     for m in self._memories:
       self._machine.wrote(m.number, self._copies[id(m)] > 0)
     received = sum(int(r.sum()) for r in self._received.values())
@@ -268,6 +268,6 @@ class _Combining:
       for number, r in self._received.items()
     )
     self._machine.count(self._step.cost, float(received), float(busiest))
-    # What a stage has reduced takes no more room than what it received.
+    # A stage's results take no more memory than what it received.
     most = np.max([self._own * 0, *self._received.values()], axis=0)
     self._machine.held_briefly(self._own + most)

@@ -1,4 +1,4 @@
-"""How the interpreter runs codelets whose vertices pick what indices name.
+"""Runs codelets whose vertices select elements by run-time indices.
 
 Two supersteps: each tile picks what it has of its cell's slices; the tiles of
 a cell send their candidates to those of them that own the results.
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class _Candidates(NamedTuple):
-  """What a tile has of its cell: the results' elements, which of them it
-  could pick, and all values (0 where it could not)."""
+  """A tile's part of its cell: the results' elements, which of them it could
+  pick, and all values (0 where it could not)."""
 
   tile: int
   to: Elements
@@ -45,7 +45,7 @@ class _Candidates(NamedTuple):
 def execute(
   machine: Machine, step: schema.Execute, codelet: SlicingCodelet
 ) -> None:
-  """Picks on all tiles, then hands over."""
+  """Picks on all tiles, then sends the candidates to the owners."""
   (access,) = step.results
   m = machine.computed(access.tensor)
   cells = _pick(machine, step, codelet, m)
@@ -90,7 +90,7 @@ def _pick(
 ) -> list[list[_Candidates]]:
   """The candidates of each cell.
 
-  The vertices run on the numbers of the operand's elements, which says where
+  The vertices run on the numbers of the operand's elements, which tells where
   each element of the result comes from.
   """
   operand, *others = step.operands
@@ -110,7 +110,7 @@ def _pick(
 
 
 def _selected(m: TileMemory, group: list[_Candidates], here: Mask) -> Array:
-  """For some of a cell's elements the one candidate that there is."""
+  """For some of a cell's elements the single candidate of each."""
   found = np.zeros(int(here.sum()), np.int64)
   values = np.zeros(found.size, NUMPY[m.dtype])
   for candidate in group:

@@ -1,8 +1,8 @@
-"""How the interpreter runs a sort, superstep by superstep.
+"""Runs a sort, superstep by superstep.
 
 Each tile sorts its own part of a row. Then pairs of tiles compare and swap in
-rounds of a bitonic network, or, where few elements are kept, merge what they
-keep two by two; at last the results go to their owners.
+rounds of a bitonic network or, if few elements are kept, merge in pairs;
+finally the results go to their owners.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Part:
 
   Attributes:
     values: of the operands and the elements' numbers, [rows..., elements].
-    own: bytes that it holds all the time, beside the results.
+    own: bytes that it holds throughout, besides the results.
   """
 
   tile: int
@@ -74,8 +74,8 @@ def execute(
 
 
 class _Sorting:
-  """The supersteps after the first. All rows take them at once; each counts
-  what every tile sends and receives."""
+  """The supersteps after the first. All rows share them; they count what every
+  tile sends and receives."""
 
   def __init__(
     self,
@@ -93,12 +93,12 @@ class _Sorting:
     operands = (machine.memory[a.tensor] for a in step.operands)
     self._item = sum(SIZE[m.dtype] for m in operands)
     self._item += NUMBER_BYTES * is_numbered(fields, len(step.results))
-    # Of each superstep, by name: bytes received and sent by tile.
+    # Of each superstep, by name: bytes received and sent by each tile.
     self._traffic: dict[tuple[int, ...], Array] = defaultdict(
       lambda: np.zeros((2, self._tiles), np.int64)
     )
     self._held = np.zeros(self._tiles, np.int64)
-    # Where each result's elements are, and what they are.
+    # The tile of each result's elements, and their values.
     self._found: list[tuple[Array, Array]] = [
       (np.full(m.size, -1, np.int64), np.zeros(m.size, NUMPY[m.dtype]))
       for m in self._memories
@@ -142,8 +142,8 @@ class _Sorting:
   # --- All of the row is sorted ----------------------------------------------
 
   def _network(self, parts: list[_Part]) -> None:
-    """Rounds of a bitonic sort in which lower tiles get the lower elements, so
-    that tiles and places that are not there need no exchange."""
+    """Runs a bitonic sort in which lower tiles get the lower elements, so that
+    missing tiles and places need no exchange."""
     for round_ in range(1, int(levels(len(parts))) + 1):
       for bit in reversed(range(round_)):
         first = bit == round_ - 1
@@ -158,7 +158,7 @@ class _Sorting:
   def _compare(
     self, name: tuple[int, int], a: _Part, b: _Part, mirrored: bool
   ) -> None:
-    """The lower of each pair to `a`; each tile compares half of the pairs."""
+    """Moves the lower of each pair to `a`; each tile compares half of them."""
     places = np.arange(a.length)
     others = a.length - 1 - places if mirrored else places
     there = others < b.length
@@ -190,12 +190,12 @@ class _Sorting:
     sent[source.tile] += count * self._item
 
   def _hold(self, part: _Part, count: int) -> None:
-    """Notes what arrives beside a tile's own elements."""
+    """Records what arrives in addition to a tile's own elements."""
     needed = part.own + count * self._item
     self._held[part.tile] = max(self._held[part.tile], needed)
 
   def _note(self, part: _Part, begin: int) -> None:
-    """Where a part's elements belong in the results, from place `begin` on."""
+    """Records where a part's elements, from place `begin` on, belong."""
     count = min(part.length, self._fields.keep - begin)
     if count <= 0:
       return
@@ -212,7 +212,7 @@ class _Sorting:
       values[to] = np.broadcast_to(mine[..., :count], to.shape)
 
   def deliver(self) -> None:
-    """The last superstep: results to whoever holds them."""
+    """The last superstep: sends results to their owners."""
     name = (np.iinfo(np.int64).max,)
     for m, (tiles, values) in zip(self._memories, self._found, strict=True):
       self._deliver(name, m, tiles, values)

@@ -1,8 +1,8 @@
-"""How the interpreter runs codelets whose updates the result's owners apply.
+"""Runs codelets whose updates are applied by the result's owners.
 
-Tiles apply the updates of their cells to what they own. A team of tiles, whose
-cells differ in lookups alone, shares a block: each adds up partial results for
-all of it, which go to their elements' owners in a second superstep.
+Tiles apply the updates of their cells to the elements they own. A team of
+tiles, whose cells differ only in lookups, shares a block: each adds up partial
+results for all of it, which go to their elements' owners in a second superstep.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class _Updates(NamedTuple):
-  """A tile's updates in their order: numbers of elements, values, and which
-  of all updates they are."""
+  """A tile's updates in order: element numbers, values, and the update's index
+  among all updates."""
 
   tile: int
   cell: tuple[int, ...]
@@ -82,7 +82,7 @@ def _teams(
   codelet: UpdatingCodelet,
   m: TileMemory,
 ) -> list[list[_Updates]]:
-  """What the vertices of each team make, for the elements of its block."""
+  """The updates of each team's vertices, for the elements of its block."""
   shape = tuple(step.shape)
   layout = machine.layouts[step.partition]
   walked = set(codelet.along(step.fields, shape, m.shape))
@@ -109,7 +109,7 @@ def _which(cell: Cell) -> Elements:
 def _place(
   layout: Layout, shape: tuple[int, ...], walked: set[int], tile: int
 ) -> int:
-  """A tile's place in its team: how its number differs from the first one's."""
+  """A tile's place in its team: the distance to the team's first tile."""
   groups = refine(layout.factors, shape)
   assert groups is not None, "blocks keep to dimensions"
   flat = tuple(f for group in groups for f in group)
@@ -125,13 +125,13 @@ def _place(
 
 
 def _block(m: TileMemory, team: list[_Updates]) -> Elements:
-  """The elements that a team has, ascending."""
+  """The elements of a team, ascending."""
   owned = [m.tiles[u.tile] for u in team if u.tile in m.tiles]
   return np.unique(np.concatenate([*owned, np.zeros(0, np.int64)]))
 
 
 def _check_owners(m: TileMemory, teams: list[list[_Updates]]) -> None:
-  """Every update is applied where its element is, and nowhere else twice."""
+  """Checks that every update is applied where its element is, and only once."""
   applied: dict[tuple[int, ...], Elements] = {}
   named: dict[tuple[int, ...], Elements] = {}
   for team in teams:
@@ -150,14 +150,14 @@ def _check_owners(m: TileMemory, teams: list[list[_Updates]]) -> None:
       i = int(np.argmax(bad))
       raise Trap(
         "absent",
-        f"an update of element {to[i]}, which is on {m.copies} tiles, gets to "
+        f"an update of element {to[i]}, which is on {m.copies} tiles, reaches "
         f"{applied[cell][i]} of them",
         tensor=m.number,
       )
 
 
 def _check_unique(m: TileMemory, teams: list[list[_Updates]]) -> None:
-  """No element is named by two updates."""
+  """Checks that no element is updated twice."""
   seen: dict[tuple[int, ...], Elements] = {}
   for team in teams:
     for u in team:
@@ -167,8 +167,8 @@ def _check_unique(m: TileMemory, teams: list[list[_Updates]]) -> None:
   if (times > 1).any():
     raise Trap(
       "race",
-      f"two updates of element {elements[times > 1][0]}, which are said to be "
-      "unique",
+      f"two updates of element {elements[times > 1][0]}, which are "
+      "declared unique",
       tensor=m.number,
     )
 
@@ -180,7 +180,7 @@ def _apply(
   u: _Updates,
   written: Mask,
 ) -> None:
-  """A tile applies its updates to its own elements, one after the other."""
+  """Applies a tile's updates to its own elements, in order."""
   here = (u.to >= 0) & m.has(u.tile, u.to)
   to, values = u.to[here], u.values[here]
   written[to] = True
@@ -201,7 +201,7 @@ def _apply_together(
   team: list[_Updates],
   written: Mask,
 ) -> None:
-  """A team's partial results, combined by the owners of the elements."""
+  """Applies a team's partial results, combined by the elements' owners."""
   fields = step.fields
   combines = codelet.combines(fields)
   if not codelet.partial_bytes(fields, m.dtype):
@@ -214,7 +214,7 @@ def _apply_together(
   block = _block(m, team)
   total: Array | None = None
   has = np.zeros(block.size, np.bool_)
-  last = np.full(block.size, -1)  # the update that wrote it
+  last = np.full(block.size, -1)  # the last update of each element
   for u in team:
     here = (u.to >= 0) & np.isin(u.to, block)
     at = np.searchsorted(block, u.to[here])
@@ -251,7 +251,7 @@ def _join(
   at: Elements,
   values: Array,
 ) -> None:
-  """Combines values, each at another place, with what there is already."""
+  """Combines values of distinct elements with the existing ones."""
   old = has[at]
   if old.any() and codelet.combines(fields):
     both = codelet.combine(fields, total[at[old]], values[old])
@@ -262,7 +262,7 @@ def _join(
 
 
 def _turns(to: Elements) -> list[Mask]:
-  """Updates in their order: each element at most once a turn."""
+  """Splits updates, in order, into turns with each element at most once."""
   by_value = np.argsort(to, kind="stable")
   ordered = to[by_value]
   first = np.searchsorted(ordered, ordered)

@@ -3,7 +3,7 @@
 A register program is a list of 16-byte instructions in static single
 assignment: instruction i defines value i, operands name earlier values.
 Values have one of six register types; narrower element types live in wider
-registers and are brought back to their own range by the `WRAP_*` and
+registers and are wrapped or rounded to their own range by the `WRAP_*` and
 `ROUND_*` instructions, so that arithmetic exists once:
 
   element type        register  after arithmetic
@@ -12,8 +12,8 @@ registers and are brought back to their own range by the `WRAP_*` and
   f16, bf16           F32       ROUND_F16, ROUND_BF16
   i32, u32, i64, u64, f32, f64  their own
 
-The numbers below are the wire format. They and what each instruction takes
-and gives (`SIGNATURES`) reach C++ by `generate_header.py`.
+The numbers below are the wire format. They and the instructions' signatures
+(`SIGNATURES`) reach C++ through `generate_header.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 
 class RegisterType(enum.IntEnum):
-  """What a value of a register program is."""
+  """The type of a value of a register program."""
 
   F32 = 0
   F64 = 1
@@ -35,7 +35,7 @@ class RegisterType(enum.IntEnum):
 
 
 class Opcode(enum.IntEnum):
-  """Instructions. The comment gives (operands) and what `imm` means."""
+  """Instructions. Comments give the (operands) and the meaning of `imm`."""
 
   # Sources.
   LOAD = 0  # (): imm = operand; converts from its element type
@@ -56,7 +56,7 @@ class Opcode(enum.IntEnum):
   BITS_BF16 = 12
   FROM_BITS_F16 = 13  # (a) on U32 -> F32
   FROM_BITS_BF16 = 14
-  # Unary. `type` is the type of operand and result unless said.
+  # Unary. Operand and result have type `type` unless noted.
   NEGATE = 20
   ABS = 21
   SIGN = 22  # NaN stays NaN, -0 stays -0
@@ -112,9 +112,9 @@ class Opcode(enum.IntEnum):
 class ReduceKind(enum.IntEnum):
   """How a reduction or a scatter combines two elements.
 
-  As the instruction of the same name, but for one thing: of zeros of both
-  signs MAX and MIN may give either. The order in which elements meet is not
-  defined, nor is that of what a machine's own reductions do with zeros.
+  As the instruction of the same name, except that MAX and MIN of zeros of both
+  signs may give either. The order in which elements are combined is undefined,
+  as is what a machine's own reductions do with zeros.
   """
 
   SET = 0  # scatter only: the new one
@@ -131,10 +131,10 @@ class ReduceKind(enum.IntEnum):
 
 
 class FactorKind(enum.IntEnum):
-  """What `schema.Factorise` makes of each matrix A [m, n]; k = min(m, n).
+  """What `schema.Factorise` computes of each matrix A [m, n]; k = min(m, n).
 
-  Reflectors I - tau v v^T are packed as LAPACK does it: v is 1 in its first
-  row, and what is below lies in the column that it made zero.
+  Reflectors I - tau v v^T are packed as in LAPACK: v is 1 in its first row, and
+  the rest is stored in the column that it made zero.
   """
 
   CHOLESKY = 0  # L of A = L L^T; NaN in all of the triangle if there is none
@@ -148,8 +148,8 @@ class FactorKind(enum.IntEnum):
 
 
 class Fused(enum.IntEnum):
-  """Several instructions as one. No program holds them: the engine makes them
-  when it loads one. Nothing changes in how they round."""
+  """Several instructions fused. Programs do not contain them: the engine makes
+  them when it loads a program. They round as the separate ones."""
 
   ROTATE_LEFT = 200  # (a): by imm bits
   ROTATE_XOR = 201  # (a, b): rotates a left by imm, xor b
@@ -162,17 +162,16 @@ class Fused(enum.IntEnum):
   SUB_MUL = 216  # (a - b) * c
 
 
-# Types that depend on the instruction: its own, and the one that `b` says.
+# Types that depend on the instruction: its own, and the one given by `b`.
 OWN, SOURCE = 254, 255
 
 
 class Signature(NamedTuple):
-  """What an instruction takes and gives.
+  """The types of an instruction.
 
   Attributes:
-    types: what `type` may be.
-    operands: the types of the values that a, b, c name; what is not here names
-      none.
+    types: allowed values of `type`.
+    operands: the types of the values named by a, b, c, as many as there are.
     result: the type of the instruction's value.
   """
 

@@ -1,20 +1,20 @@
 """The program: what the compiler writes and an engine runs.
 
 These records are the only contract between the Python compiler and the C++
-engines. Both sides' readers are made from the field types below (`codec.py`,
-`generate_header.py`), so there is nothing to keep in step by hand.
+engines. Both sides' readers are generated from the field types below
+(`codec.py`, `generate_header.py`), so nothing is kept in step by hand.
 
 A program is a tile-level program in the sense of the Poplar programming
 model: tensors mapped to tiles, compute sets of vertices, exchanges between
 tiles, control flow around them. Everything that can be known before running
 is written into it.
 
-How memory is described. A *root* tensor owns dense, row-major storage (in
-the device arena, an argument, a result or the constants). A *placed* tensor
-(`root != own index`) is what an exchange brought elsewhere: its own tile
-mapping, its own SRAM, the same values as the view (offset, strides) of its
-root. A machine of many memories must move the bytes; an engine that has one
-memory reads them through the view and moves nothing.
+Memory. A *root* tensor owns dense, row-major storage (in the device arena, an
+argument, a result or the constants). A *placed* tensor (`root != own index`) is
+a copy made by an exchange: its own tile mapping, its own SRAM, the same values
+as the view (offset, strides) of its root. A machine of many memories must move
+the bytes; an engine with one memory reads them through the view and moves
+nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ F64 = Annotated[float, "d"]
 
 @dataclass_transform()
 def record(cls: type) -> type:
-  """A dataclass that the format knows."""
+  """A dataclass of the format."""
   return dataclasses.dataclass(slots=True)(cls)
 
 
@@ -46,7 +46,7 @@ ARENA, ARGUMENT, RESULT, CONSTANT = range(4)
 
 @record
 class Target:
-  """The machine that the program was planned for (see `target.py`)."""
+  """The machine that the program was compiled for (see `target.py`)."""
 
   version: str
   num_tiles: U32
@@ -93,8 +93,8 @@ class Tensor:
 
 @record
 class Access:
-  """How a vertex walks a tensor: for each dimension of the iteration space
-  the tensor's dimension that goes with it, or -1 where it is broadcast."""
+  """How a vertex accesses a tensor: for each dimension of the iteration space
+  the tensor's dimension with the same index, or -1 where it is broadcast."""
 
   tensor: U32
   dims: list[I32]
@@ -102,7 +102,7 @@ class Access:
 
 @record
 class Cost:
-  """What a step costs each time it runs. Cycles are of the slowest tile."""
+  """The cost of each run of a step. Cycles are of the slowest tile."""
 
   compute_cycles: F64
   exchange_cycles: F64
@@ -140,14 +140,14 @@ class Map:
 class Reduce:
   """Reduces the last `num_reduced` dimensions of the iteration space.
 
-  The operands pass through the register program `code` first (its `outputs`
-  are what is reduced). `kind` is a monoid of `isa.ReduceKind`; ARGMAX and
-  ARGMIN take (values, indices) or, with one output, make the indices
-  themselves: the row-major index over the reduced dimensions. GENERAL
-  combines by the register program `combine`: values 0..k-1 are the
-  accumulators, k..2k-1 the elements, `combine_outputs` the new accumulators;
-  it starts once from the operands' `init`, raw little-endian bytes, 8 per
-  output. Arg-reductions break ties towards the smaller index.
+  The operands pass through the register program `code` first; its `outputs`
+  are reduced. `kind` is a monoid of `isa.ReduceKind`; ARGMAX and ARGMIN take
+  (values, indices) or, with one output, make the indices themselves: the
+  row-major index over the reduced dimensions. GENERAL combines by the register
+  program `combine`: values 0..k-1 are the accumulators, k..2k-1 the elements,
+  `combine_outputs` the new accumulators; it starts once from the operands'
+  `init`, raw little-endian bytes, 8 per output. Arg-reductions break ties
+  towards the smaller index.
   """
 
   num_reduced: U32
@@ -165,12 +165,12 @@ class Dot:
 
   result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], where each index
   stands for some dimensions: `num_batch`, `num_rows` and `num_columns` of
-  them, the rest are summed. An operand's dimensions may overlap in its root:
+  them; the rest are summed. An operand's dimensions may overlap in its root:
   a convolution is the product of its windows and its kernel. Products and
-  sums are of `accumulate_dtype`, the result is rounded once at the end. The
-  partition of k says how many partial products a machine of tiles adds up.
-  With `adds`, the sums are added to what result 0, of the accumulator's own
-  type, holds: one of several steps that each take some of k.
+  sums are of `accumulate_dtype`; the result is rounded once at the end. The
+  partition of k determines how many partial products tiles add up. With
+  `adds`, the sums are added to result 0, which has the accumulator's type: one
+  of several steps that each take a part of k.
   """
 
   accumulate_dtype: U8
@@ -184,8 +184,8 @@ class Dot:
 class Scan:
   """Running totals along the last dimension of the iteration space.
 
-  Operand 0 has the elements, operand 1, which is broadcast along the last
-  dimension, what they start from: result[..., i] = f(f(start, x[..., 0]), ...
+  Operand 0 has the elements; operand 1, which is broadcast along the last
+  dimension, the start values: result[..., i] = f(f(start, x[..., 0]), ...
   x[..., i]), or with `reverse` from the last element on. f is the register
   program `combine`, whose value `combine_output` is the new total: operand 0
   is the total so far, operand 1 the element. The partition does not cut the
@@ -208,7 +208,7 @@ class Gather:
   `start_index_map[k] == d` else 0; clamped to [0, shape[d] - slice_sizes[d]];
   `batch_dims[d]` is the batch dimension that indexes operand dimension d
   directly (operand_batching_dims), else -1; `window_dims[d]` is the window
-  dimension that walks operand dimension d, else -1 (collapsed).
+  dimension of operand dimension d, else -1 (collapsed).
   """
 
   num_batch_dims: U32
@@ -225,8 +225,8 @@ class Scatter:
   Iteration space: (batch..., window...), the update's dimensions in that
   order. Operand 0 is the start indices (batch..., index_depth), operand 1
   the updates; result 0 holds the operand's values before the step. The
-  maps are those of `Gather`. An update whose window does not lie inside the
-  operand is dropped whole. `kind` combines old and new (SET, or a monoid of
+  maps are those of `Gather`. An update whose window is not entirely inside the
+  operand is dropped. `kind` combines old and new (SET, or a monoid of
   `isa.ReduceKind`; GENERAL by `combine`: value 0 is the old, 1 the new).
   """
 
@@ -247,8 +247,8 @@ class DynamicSlice:
   """result[i] = operand[start + i]; iteration space: the result's.
 
   Operand 0 is the operand; operands 1.. are the scalar start indices, one
-  for each dimension in `dynamic_dims` (the others start at 0), clamped so
-  that the slice lies inside.
+  for each dimension in `dynamic_dims` (the others start at 0), clamped so that
+  the slice is inside.
   """
 
   dynamic_dims: list[I32]
@@ -270,8 +270,8 @@ class SortKey:
   """A key of a sort: the operand whose elements are compared.
 
   Floats are in total order: NaN with a sign bit, -inf, ..., -0, 0, ..., inf,
-  NaN. With `zeros_equal` both zeros are one key, with `nans_equal` all NaN
-  are, the largest.
+  NaN. With `zeros_equal` both zeros are equal, with `nans_equal` all NaNs are,
+  and largest.
   """
 
   operand: U32
@@ -285,11 +285,11 @@ class Sort:
   """A stable sort along the last dimension of the iteration space.
 
   Result j gets the first `keep` elements of operand j in the order of `keys`,
-  the most significant first; the results' last dimension has that extent, and
-  no iteration dimension walks it. Without keys, the register program `compare`
-  says (value `compare_output`) whether an element is less than another: value
-  2j is operand j's element, 2j + 1 that of the other. `whole`: tiles that share
-  a row sort all of it, however few of its elements are kept.
+  the most significant first; the results' last dimension has that extent and is
+  not in the iteration space. Without keys, value `compare_output` of the
+  register program `compare` tells whether an element is less than another:
+  value 2j is operand j's element, 2j + 1 that of the other. `whole`: tiles that
+  share a row sort all of it, however few of its elements are kept.
   """
 
   keys: list[SortKey]
@@ -301,14 +301,14 @@ class Sort:
 
 @record
 class Factorise:
-  """Factors of matrices.
+  """Factors matrices.
 
   Iteration space: (matrix, row). Operand 0 holds the matrices, [count, rows,
-  columns], result 0 what `kind`, an `isa.FactorKind`, makes of them in the
-  same shape; further results [count, ...] are what the kind says. Dimensions
-  other than the first two are walked by none: a vertex takes them whole. Where
-  the partition cuts rows, the tiles that share a matrix exchange for each
-  column what they need of each other.
+  columns], result 0 what `kind`, an `isa.FactorKind`, computes of them in the
+  same shape; further results [count, ...] depend on the kind. Dimensions other
+  than the first two are not in the iteration space: a vertex takes them whole.
+  Where the partition cuts rows, the tiles that share a matrix exchange words
+  for each column.
   """
 
   kind: U8
@@ -321,7 +321,7 @@ class Bisect:
   """Eigenvalues of symmetric tridiagonal matrices in ascending order.
 
   Iteration space: (matrix, eigenvalue). Operand 0 has the diagonals [count,
-  rows], operand 1 the elements beside them [count, rows - 1]; a vertex reads
+  rows], operand 1 the off-diagonal elements [count, rows - 1]; a vertex reads
   those of its matrices whole. Result 0 [count, values] gets the eigenvalues
   `first`, `first` + 1, ...: number k is the smallest x for which more than k
   pivots of the elimination of T - x are not positive. All of a matrix are NaN
@@ -334,15 +334,15 @@ class Bisect:
 
 @record
 class InverseIteration:
-  """Eigenvectors of symmetric tridiagonal matrices T, each on its own.
+  """Eigenvectors of symmetric tridiagonal matrices T, each independently.
 
   Iteration space: (matrix, value). Operand 0 has the diagonals [count, rows],
-  operand 1 the elements beside them [count, rows - 1]; a vertex reads those of
+  operand 1 the off-diagonal elements [count, rows - 1]; a vertex reads those of
   its matrices whole. Operand 2 has eigenvalues x [count, values]. Result 0
   [count, values, rows] gets for each a vector of length 1: two steps of inverse
-  iteration near x, from a start that depends on nothing but the value's number
-  and the row (`codelets/inverse_iteration.py`). Those of equal or close values
-  are independent of each other, but not orthogonal.
+  iteration near x, from a start that depends only on the value's number and the
+  row (`codelets/inverse_iteration.py`). Those of equal or close values are
+  independent of each other, but not orthogonal.
   """
 
   rows: I64
@@ -385,7 +385,8 @@ class Execute:
 
 @record
 class Move:
-  """Part of an exchange: a view of one root becomes a view of another tensor.
+  """One move of an exchange: a view of one root becomes a view of another
+  tensor.
 
   Offsets and strides count elements, row-major, of the tensor they belong
   to (a placed destination's own dense index space). `shape` is shared.
@@ -425,10 +426,10 @@ SCALAR, ARRAY, STRING, DICTIONARY = range(4)
 
 @record
 class Attribute:
-  """Something that a host function is told when it is called.
+  """An attribute passed to a host function at each call.
 
   `data` holds a scalar's or an array's elements of `dtype`, or a string's
-  bytes; `count` says how many. The `count` entries of a dictionary follow it.
+  bytes; `count` is their number. The `count` entries of a dictionary follow it.
   """
 
   name: str
@@ -440,12 +441,12 @@ class Attribute:
 
 @record
 class HostArray:
-  """A root as a function of the host sees it: dense, its dimension d being
-  `dims[d]` of the root's.
+  """A root as a host function sees it: dense, its dimension d being `dims[d]`
+  of the root's.
 
-  A root of real numbers holds complex ones in pairs, along a last dimension
-  that `dims` leaves out; elements of less than 8 bits, and floats of 8, are
-  bytes of the root.
+  A real root holds complex numbers in pairs, along a last dimension that `dims`
+  leaves out; elements of less than 8 bits, and floats of 8, are bytes of the
+  root.
   """
 
   tensor: U32
@@ -455,7 +456,7 @@ class HostArray:
 
 @record
 class HostCallback:
-  """The device waits while the host runs a function.
+  """Runs a function on the host while the device waits.
 
   The operands stream to the host, the function runs, the results stream back.
   Result j is written over operand `aliases[j]`, or over nothing (-1).
@@ -524,13 +525,13 @@ class Alias:
 
 @record
 class HostType:
-  """What the caller knows an argument or a result as, if it is not the tensor:
-  complex numbers, elements of less than 8 bits, dimensions in another order,
-  and arrays in the host's memory.
+  """The caller's type of an argument or a result, if it differs from the
+  tensor: complex numbers, elements of less than 8 bits, dimensions in another
+  order, and arrays in the host's memory.
 
-  A buffer has as many bytes as the tensor. `is_result` says which of the two
-  `number` counts. `minor_to_major` lists the dimensions from the innermost in
-  memory; it is empty for a row-major array.
+  A buffer has as many bytes as the tensor. `is_result` tells whether `number`
+  counts results or arguments. `minor_to_major` lists the dimensions from the
+  innermost in memory; it is empty for a row-major array.
   """
 
   is_result: U8
@@ -546,10 +547,10 @@ class ArrayLayout:
   """An argument or a result whose mapping is not the default one of its shape
   and type (`plan/default_layout.py`).
 
-  Arrays keep their mapping between programs. One that has another than the
-  program wants moves before the run, by way of the default mapping, and is
-  there from then on. `is_result` says which of the two `number` counts,
-  `tile_bytes` is what the fullest tile has of it.
+  Arrays keep their mapping between programs. An argument whose mapping is not
+  this one moves here before the run, through the default mapping, and stays.
+  `is_result` says which of the two `number` counts; `tile_bytes` is the size of
+  its part on the fullest tile.
   """
 
   is_result: U8
@@ -583,7 +584,7 @@ class Memory:
 
 @record
 class Program:
-  """A compiled program. `module` is the StableHLO it came from."""
+  """A compiled program. `module` is the StableHLO it was compiled from."""
 
   name: str
   target: Target

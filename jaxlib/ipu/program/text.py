@@ -127,7 +127,7 @@ def _move(move: schema.Move) -> str:
 
 
 def location_text(location: schema.Location) -> str:
-  """Where something is, in words, or as much of it as is known.
+  """A location in words, as far as it is known.
 
   `NAME at train.py:31`, or `NAME at flax/linen/linear.py:700, called from
   train.py:31`.
@@ -144,7 +144,7 @@ def _location(location: schema.Location) -> str:
 
 
 def _code(fields: Any) -> list[str]:
-  """The register programs of a codelet that has some."""
+  """The register programs of a codelet, if any."""
   lines = []
   if code := getattr(fields, "code", b""):
     lines += [*isa.text(code), f"outputs {fields.outputs}"]

@@ -1,4 +1,4 @@
-"""The private memories of the interpreter's tiles, and the traps in them."""
+"""The private memories of the interpreter's tiles, and their traps."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Trap(Exception):
-  """A program did what tiles cannot do.
+  """A program did something impossible for tiles.
 
   Attributes:
     kind: `absent` (an element that is not on the tile), `undefined` (one that
       was never written), `stale` (a placed tensor whose root has changed
       since its exchange), `race` (two writers of one element), `replica` (a
-      copy of an element that was left behind), `read-only`, `sram`,
-      `exchange` (more bytes than planned), `partition`, `runaway`.
-    step: where in the tree of steps.
-    tile: which tile, or -1.
-    tensor: which tensor, or -1.
+      replica that was not written), `read-only`, `sram`, `exchange` (more bytes
+      than planned), `partition`, `runaway`.
+    step: its place in the tree of steps.
+    tile: the tile, or -1.
+    tensor: the tensor, or -1.
   """
 
   def __init__(
@@ -57,10 +57,10 @@ class Trap(Exception):
 
 
 class TileMemory:
-  """One tensor's elements, each on the tiles that its mapping gives it.
+  """One tensor's elements, each on the tiles that its mapping assigns.
 
-  Elements go by their row-major numbers. Nothing but `gather_all` and
-  `write_all` looks at more than one tile.
+  Elements are named by their row-major numbers. Only `gather_all` and
+  `write_all` access more than one tile.
   """
 
   def __init__(self, number: int, tensor: schema.Tensor, layout: Layout):
@@ -86,7 +86,7 @@ class TileMemory:
 
   @functools.cached_property
   def owners(self) -> Elements:
-    """The tiles that hold each element, by copy and element."""
+    """The tiles that hold each element, by replica and element."""
     found = np.zeros((self.copies, self.size), np.int64)
     seen = np.zeros(self.size, np.int64)
     for tile, owned in self.tiles.items():
@@ -103,7 +103,7 @@ class TileMemory:
     return owned[at] == elements
 
   def local(self, tile: int, elements: Elements) -> Elements:
-    """Where elements are in the tile's own memory."""
+    """The places of elements in the tile's own memory."""
     present = self.has(tile, elements)
     if not present.all():
       missing = elements[~present].reshape(-1)
@@ -118,7 +118,7 @@ class TileMemory:
     return np.searchsorted(self.tiles[tile], elements)
 
   def read(self, tile: int, elements: Elements) -> Array:
-    """Elements from the tile's own memory."""
+    """Reads elements from the tile's own memory."""
     at = self.local(tile, elements)
     if not elements.size:
       return np.zeros(elements.shape, NUMPY[self.dtype])
@@ -134,7 +134,7 @@ class TileMemory:
     return self.values[tile][at]
 
   def write(self, tile: int, elements: Elements, values: Array) -> None:
-    """Elements into the tile's own memory."""
+    """Writes elements to the tile's own memory."""
     at = self.local(tile, elements)
     self._all = None
     if elements.size:
@@ -142,7 +142,7 @@ class TileMemory:
       self.defined[tile][at] = True
 
   def gather_all(self) -> tuple[Array, Mask]:
-    """All elements and which of them are defined: what the owners have."""
+    """All elements, and which of them are defined on their owners."""
     if self._all is None:
       values = np.zeros(self.size, NUMPY[self.dtype])
       defined = np.zeros(self.size, np.bool_)
@@ -180,9 +180,9 @@ def arriving(
 ) -> tuple[Elements, Elements]:
   """The elements that each tile receives, and those that each tile sends.
 
-  `origin` gives for each of the destination's elements the source's element
-  that it gets, -1 for none. With `once` a tile that needs an element in
-  several places, in windows that overlap, gets and keeps it once. However
+  `origin` gives for each of the destination's elements the source element that
+  it receives, -1 for none. With `once` a tile that needs an element in several
+  places, in overlapping windows, receives and keeps it once. Regardless of how
   many tiles listen, the first replica of an element sends it once.
   """
   received = np.zeros(num_tiles, np.int64)

@@ -1,11 +1,10 @@
 """Checks a program without running it.
 
-Where the interpreter traps, this often knows beforehand: indices that lead
-nowhere, views that leave their root, operands that are not on the tiles that
-read them, placed tensors used before their exchange or after their root
-changed, memory that another tensor has overwritten, costs that are missing.
-It never refuses what is right; what has no closed form and is too large to
-count it lets pass.
+Finds statically much of what the interpreter traps on: invalid indices, views
+that leave their root, operands that are not on the tiles that read them, placed
+tensors used before their exchange or after their root changed, memory that
+another tensor has overwritten, missing costs. It never refuses a valid program;
+checks that have no closed form and are too large to count are skipped.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ _SPACES = (schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT)
 
 
 class InvalidProgram(Exception):
-  """What is wrong with a program, and where."""
+  """An invalid program; names the defect and its place."""
 
 
 def verify(program: schema.Program) -> None:
   """Checks a whole program.
 
   Raises:
-    InvalidProgram: names the first thing that is wrong.
+    InvalidProgram: names the first defect.
   """
   _Verifier(program).run()
 
 
 class _Verifier:
-  """Walks over a program.
+  """Checks the steps of a program in order.
 
   Attributes:
-    defined: roots that some earlier step has written, and no other root with
-      memory in common since.
+    defined: roots that an earlier step has written, and whose memory no other
+      root has overwritten since.
     fresh: placed tensors that equal the view of their root here.
   """
 
@@ -197,7 +196,7 @@ class _Verifier:
     shape: Sequence[int],
     strides: Sequence[int],
   ) -> None:
-    """A view lies in its tensor."""
+    """Checks that a view is inside its tensor."""
     self.require(len(shape) == len(strides), "a view without its strides")
     if 0 in shape:
       return
@@ -214,7 +213,7 @@ class _Verifier:
   # --- Data flow ------------------------------------------------------------
 
   def reads(self, number: int) -> None:
-    """A step uses a tensor."""
+    """Checks a step's read of a tensor."""
     t = self.tensor(number)
     if not math.prod(t.shape):
       return
@@ -228,7 +227,7 @@ class _Verifier:
     )
 
   def writes(self, number: int) -> None:
-    """A step changes a root."""
+    """Checks and records a step's write of a root."""
     t = self.tensor(number)
     self.require(t.root == number, f"writes to {number}, a view of {t.root}")
     self.require(
@@ -240,7 +239,7 @@ class _Verifier:
     self.fresh.difference_update(self.views.get(number, ()))
 
   def writes_part(self, number: int) -> None:
-    """A step changes what a view of a root has."""
+    """Checks and records a step's write of a view of a root."""
     t = self.tensor(number)
     shape, strides = tuple(t.shape), tuple(t.strides)
     self.require(
@@ -251,14 +250,14 @@ class _Verifier:
     self.writes(t.root)
 
   def keeps_apart(self, source: int, result: int, in_place: bool) -> None:
-    """A compute set that reads one root and writes another keeps them apart.
-    (The moves of a copy happen at once, wherever their tensors are.)
+    """Checks that a compute set's root that is read and one that is written do
+    not overlap. (The moves of a copy happen at once, wherever tensors are.)
 
     Args:
       source: a root that is read.
       result: a root that is written.
-      in_place: whether it reads each element of `source` from where
-        it then writes the same element of `result`.
+      in_place: whether each element of `source` is read where the same
+        element of `result` is then written.
     """
     if result not in self.sharers.get(source, ()):
       return
@@ -267,7 +266,7 @@ class _Verifier:
     )
     self.require(
       same and in_place,
-      f"writes to tensor {result} where tensor {source} is that it reads",
+      f"writes to tensor {result}, which overlaps its operand {source}",
     )
 
   # --- Steps ----------------------------------------------------------------
@@ -336,7 +335,7 @@ class _Verifier:
       self.require(
         same, f"tensor {m.destination} gets another view than its own"
       )
-    # A root that changes in the same exchange leaves its views behind.
+    # A root that changes in the same exchange makes its views stale.
     written = {m.destination for m in step.moves}
     for m in step.moves:
       t = self.tensor(m.destination)
@@ -381,12 +380,13 @@ class _Verifier:
     )
 
   def _loop(self, step: schema.Repeat | schema.While, path: str) -> None:
-    """What an iteration changes is not what the next one starts with."""
+    """Checks a loop; placed tensors that an iteration makes stale are stale in
+    the next one."""
     where = self.where
     for number in written_in([step], self.tensors):
       self.fresh.difference_update(self.views.get(number, ()))
     exits: list[tuple[set[int], set[int]]] = []
-    for _ in range(2):  # the second iteration meets what the first one left
+    for _ in range(2):  # the second iteration starts from the first one's state
       if isinstance(step, schema.While):
         self.steps(step.condition, f"{path}.condition.")
         self.where = where
@@ -420,7 +420,7 @@ class _Verifier:
 def written_in(
   steps: Sequence[schema.Step], tensors: Sequence[schema.Tensor]
 ) -> set[int]:
-  """All tensors that these steps, and those inside them, may write."""
+  """All tensors that these steps and their nested steps may write."""
   found: set[int] = set()
   for step in steps:
     match step:

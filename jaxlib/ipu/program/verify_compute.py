@@ -1,5 +1,5 @@
-"""Checks of compute sets: accesses, and that operands are where the vertices
-are. What is right for the fields, each codelet says (`codelets/`)."""
+"""Checks of compute sets: accesses, and that operands are on the vertices'
+tiles. Each codelet checks its own fields (`codelets/`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxlib.ipu.program.verify_memory import dense
 if TYPE_CHECKING:
   from jaxlib.ipu.program.verify import _Verifier
 
-# What is small enough to be counted element by element.
+# Maximum size to count element by element.
 _SMALL = 1 << 16
 
 
@@ -69,7 +69,7 @@ def _access(v: _Verifier, step: schema.Execute, a: schema.Access) -> None:
   v.require(
     len(a.dims) == len(step.shape)
     and all(-1 <= k < len(t.shape) for k in a.dims),
-    f"walks tensor {a.tensor} of shape {t.shape} by {a.dims}",
+    f"accesses tensor {a.tensor} of shape {t.shape} by {a.dims}",
   )
   if 0 in step.shape:
     return
@@ -122,9 +122,9 @@ def _missing(
   whole: bool,
   tiles: int,
 ) -> int | None:
-  """The first tile that lacks an element its cell touches, -1 if none does.
+  """The first tile that lacks an element its cell accesses, -1 if none does.
 
-  None where it can neither be told from the mappings nor counted.
+  None if the mappings do not tell and it is too large to count.
   """
   needed = _needed(partition, shape, dims, tensor_shape, whole)
   if needed is not None:
@@ -144,7 +144,7 @@ def _needed(
   tensor_shape: tuple[int, ...],
   whole: bool,
 ) -> Layout | None:
-  """What each cell touches of a tensor, as a mapping of the tensor."""
+  """The accesses of each cell to a tensor, as a mapping of the tensor."""
   walked = [k for k in dims if k >= 0]
   if len(set(walked)) != len(walked):
     return None
@@ -152,7 +152,7 @@ def _needed(
   for k, extent in enumerate(tensor_shape):
     if k in walked:
       if shape[dims.index(k)] != extent:
-        return None  # a part of it only
+        return None  # only a part of it
     elif extent != 1 and not whole:
       return None
   found = project(partition, shape, kept)
@@ -175,7 +175,7 @@ def _count_missing(
   dims: tuple[int, ...],
   tensor_shape: tuple[int, ...],
 ) -> int:
-  """The same, element by element."""
+  """Like `_missing`, element by element."""
   for tile in partition.tiles().tolist():
     points = np.unravel_index(partition.owned(tile), shape)
     number = np.zeros(1, np.int64)

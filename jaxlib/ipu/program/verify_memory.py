@@ -1,4 +1,4 @@
-"""Where tensors lie, and which roots of a program share memory."""
+"""The storage of roots, and which of them share memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def dense(shape: Sequence[int]) -> list[int]:
 
 
 def place(program: schema.Program, number: int) -> Place:
-  """Where a root lies: the space and which of its buffers, begin, end.
+  """The storage of a root: its space and buffer, begin, end.
 
-  A result that aliases an argument lies where the argument does.
+  A result that aliases an argument is stored in the argument's buffer.
   """
   t = program.tensors[number]
   size = SIZE[DType(t.dtype)] * math.prod(t.shape)
@@ -50,7 +50,7 @@ def sharers(program: schema.Program) -> dict[int, set[int]]:
   shared: dict[int, set[int]] = defaultdict(set)
   for pieces in buffers.values():
     pieces.sort()
-    open_: list[tuple[int, int]] = []  # (end, root) of what began before
+    open_: list[tuple[int, int]] = []  # (end, root) of earlier ones
     for begin, end, number in pieces:
       open_ = [(last, other) for last, other in open_ if last > begin]
       for _, other in open_:
