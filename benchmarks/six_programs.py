@@ -36,9 +36,9 @@ _HEAD = """# Six programs
 The costs of six programs on a GC200, according to `cost_analysis()` and
 `memory_analysis()`. *Before* is before tensors were laid out for their
 consumers and operations were scheduled for the least SRAM, with the cost model
-of commit {commit}. Only the figures of *now* include what has been charged since:
-copies within tiles, packing and unpacking of messages, the control code of
-counted loops, and the start of each row of a broadcast operand.
+of commit {commit}. Only the figures of *now* include what has been charged
+since: copies within tiles, packing and unpacking of messages, the control code
+of counted loops, and the start of each row of a broadcast operand.
 [six_programs.py](../../benchmarks/six_programs.py) has the programs.
 """
 

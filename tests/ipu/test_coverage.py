@@ -35,7 +35,7 @@ def test_every_operation_stands_there_as_it_is_made(coverage):
   for name in coverage.operations():
     definition = REGISTRY[f"stablehlo.{name}"]
     assert f"| {coverage.implemented_by(definition)} |" in page[name], (
-      f"the implementation of {name} has changed: run `python build/coverage.py`"
+      f"{name} is implemented differently now: run `python build/coverage.py`"
     )
 
 
