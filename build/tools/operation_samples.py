@@ -20,7 +20,7 @@ from jax import lax
 
 
 def _over_one_device(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-  """f in a shard_map over one device, whose axis is i."""
+  """f in a shard_map over one device, with the axis name i."""
 
   def mapped(x: Any) -> Any:
     mesh = jax.make_mesh(
@@ -271,7 +271,7 @@ SAMPLES: dict[str, Callable[[Any], Any] | str] = {
   "exponential_minus_one": lax.expm1,
   "fft": _fft,
   "floor": lax.floor,
-  # Places at even distances would be copies.
+  # Evenly spaced indices would be compiled to copies.
   "gather": lambda x: x[jnp.array([0, 1, 3])],
   "if": _IF,
   "imag": lax.imag,

@@ -97,19 +97,19 @@ def test_idx_files_are_read(mnist_data, tmp_path, compress):
 
 
 BROKEN = {
-  "no IDX file": {"train_images": b"not an IDX file"},
+  "not an IDX file": {"train_images": b"not an IDX file"},
   "empty": {"t10k_labels": b""},
-  "cut": {"train_images": idx(np.zeros((6, 28, 28)))[:-1]},
+  "wrong size": {"train_images": idx(np.zeros((6, 28, 28)))[:-1]},
   "do not belong together": {"train_labels": idx(np.zeros(5))},
   r"\(27, 28\)": {"train_images": idx(np.zeros((6, 27, 28)))},
-  "digits are 0 to 9": {"train_labels": idx(np.full(6, 10))},
+  "expected 0 to 9": {"train_labels": idx(np.full(6, 10))},
 }
 
 
 @pytest.mark.parametrize("message", BROKEN)
 def test_broken_idx_files_are_refused(mnist_data, tmp_path, message):
   write(tmp_path, **BROKEN[message])
-  message = "no IDX file" if message == "empty" else message
+  message = "not an IDX file" if message == "empty" else message
   with pytest.raises(mnist_data.DataError, match=message):
     mnist_data.load(tmp_path, seed=0)
 
