@@ -192,8 +192,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> int:
   """Runs the files.
 
-  Returns 1 if a test failed unexpectedly, or if a file did not run to completion,
-  in which case its tests are not counted.
+  Returns 1 if a test failed unexpectedly, or if a file did not run to
+  completion, in which case its tests are not counted.
   """
   options = _parse(argv)
   options.logs.mkdir(parents=True, exist_ok=True)

@@ -83,8 +83,8 @@ class Bazel:
     """Writes .jax_configure.bazelrc, so that plain `bazel test` works too.
 
     Args:
-      generator_python: the Python that runs generators during the build; its base
-        installation is used, so that a venv may be deleted.
+      generator_python: the Python that runs generators during the build; its
+        base installation is used, so that a venv may be deleted.
       pip_python: a Python with pip, which downloads XLA's headers.
 
     Raises:

@@ -34,7 +34,8 @@ class Environment:
     """Creates the venv with the running Python, unless it exists.
 
     Raises:
-      BuildError: this Python cannot create one, or the folder holds something else.
+      BuildError: this Python cannot create one, or the folder holds something
+        else.
     """
     config = self._folder / "pyvenv.cfg"
     if not self._folder.exists():

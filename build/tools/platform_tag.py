@@ -44,8 +44,8 @@ def glibc_needed(readelf: str) -> tuple[int, int]:
 def of_library(library: pathlib.Path) -> str:
   """The most compatible tag that is valid for `library`.
 
-  `manylinux_X_Y_x86_64`, or `linux_x86_64` if it was built against the Poplar SDK
-  and needs its libraries.
+  `manylinux_X_Y_x86_64`, or `linux_x86_64` if it was built against the Poplar
+  SDK and needs its libraries.
   """
   printed = command.run(
     ["readelf", "--wide", "--dynamic", "--version-info", library],

@@ -27,7 +27,7 @@ def venv_package() -> str | None:
 
 
 def find_python(path: str) -> str:
-  """The interpreter that `path` starts, which for pyenv's shims is another file.
+  """The interpreter that `path` starts; pyenv's shims start another file.
 
   Raises:
     BuildError: it is not a Python.
