@@ -1,4 +1,4 @@
-"""build.py's parts, as far as they need neither network nor compiler."""
+"""Parts of build.py that need neither network nor compiler."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TestPython:
       tools.system.find_python(path)
 
   def test_build_py_continues_in_it(self, tmp_path):
-    """Its pins would be changed, were the other Python not started first."""
+    """The pins would be changed if the other Python were not started first."""
     other = program(
       tmp_path / "python",
       f'if [ "$1" = -c ]; then echo {tmp_path}/python; else echo "$@"; fi',

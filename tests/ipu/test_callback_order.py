@@ -1,4 +1,4 @@
-"""When functions that programs call run: in which order, while who waits."""
+"""When functions called by programs run: their order, and who waits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PRINTS = {
 @pytest.mark.parametrize("name", PRINTS)
 @pytest.mark.parametrize("jitted", [True, False], ids=["jit", "eager"])
 def test_prints_come_in_order(ipu, cpu, capsys, name, jitted):
-  """Those that are not said to be ordered, too; XLA:CPU mixes them up."""
+  """Even unordered callbacks; XLA:CPU reorders them."""
   in_order = PRINTS[name]
   said = []
   for f, device in ((in_order, cpu), (in_order, ipu)):
@@ -60,7 +60,7 @@ def test_prints_come_in_order(ipu, cpu, capsys, name, jitted):
 
 
 def test_effects_stay_where_values_die(ipu):
-  """Nothing uses what these loops and branches make."""
+  """The results of these loops and branches are unused."""
   log = []
 
   @jax.jit
@@ -97,7 +97,7 @@ def test_pure_functions_that_nobody_needs_do_not_run(ipu):
 
 
 def test_element_wise_work_around_effects_keeps_their_order(ipu):
-  """Fusion may move what is between calls, not the calls."""
+  """Fusion may move what is between calls, but not the calls."""
   log = []
 
   def say(name, x):
@@ -156,7 +156,7 @@ def test_dispatch_does_not_wait_for_the_function(ipu):
 
 
 def test_functions_may_use_jax(ipu, cpu):
-  """On any device, compiling included, however much waits for the program."""
+  """On any device, compilation included, however much work is queued."""
   double = jax.jit(lambda x: x * 2)
   give = jax.jit(lambda x: x + 1, donate_argnums=0)
 
