@@ -163,9 +163,8 @@ def check(ipu, cpu) -> Callable[..., None]:
 
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
-  """SRAM plans only contain tensors and the buffers of vertices: no code, state of
-  vertices, stacks or message buffers.
-  """
+  """SRAM plans only contain tensors and the buffers of vertices: no code, state
+  of vertices, stacks or message buffers."""
   from jaxlib.ipu.lower import memory
 
   count = memory.tile_code

@@ -95,7 +95,8 @@ def same(
   atol: float = 0.0,
   zero_signs: bool = True,
 ) -> None:
-  """Bits are equal except for NaN; floats may differ by `ulps` units and `atol`.
+  """Bits are equal except for NaN; floats may differ by `ulps` units and
+  `atol`.
 
   Zeros have the same sign, unless `zero_signs` is false.
   """

@@ -170,8 +170,8 @@ def check_no_fall(few: dict[str, float], many: dict[str, float]) -> None:
   """More work takes no fewer cycles, according to two `costs`.
 
   Work that spreads over more tiles may be cheaper by no more than the exchange
-  that spreading the smaller arrays would have cost, and by synchronisations that
-  are no longer needed.
+  that spreading the smaller arrays would have cost, and by synchronisations
+  that are no longer needed.
   """
   machine = target.resolve("ipu2")
   slack = machine.sync_cycles + machine.route_cycles
@@ -197,8 +197,8 @@ def check(
   """jit(f) gives the same results on both devices.
 
   Args:
-    f: from arrays to a pytree of arrays; a dict's keys name the cases in failure
-      messages.
+    f: from arrays to a pytree of arrays; a dict's keys name the cases in
+      failure messages.
     *args: NumPy arrays or trees of them.
     devices: under test, and reference.
     exact: whether floats must be bit-identical too (integers always must).

@@ -1,6 +1,5 @@
-"""Compiles functions without JAX's runtime, and compares how interpreter, engine
-and XLA:CPU run the programs.
-"""
+"""Compiles functions without JAX's runtime, and compares how interpreter,
+engine and XLA:CPU run the programs."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ def lowered_code(lowered: Any) -> bytes:
   """The input that a plugin gets for a lowered function; changes its module."""
   module = lowered.compiler_ir("stablehlo")
   with module.context:
-    # As jaxlib does before it passes a module to a plugin, except for shardings,
-    # which VHLO does not know.
+    # As jaxlib does before it passes a module to a plugin, except for
+    # shardings, which VHLO does not know.
     stablehlo.register_stablehlo_passes()
     module.operation.walk(_without_sharding_rule)
     passes = "sdy-drop-sharding-and-mesh,func.func(chlo-legalize-to-stablehlo)"
@@ -67,9 +66,8 @@ def _without_sharding_rule(op: Any) -> ir.WalkResult:
 def _stored(
   values: list[Any], program: schema.Program, tensors: list[int]
 ) -> list[np.ndarray]:
-  """Arguments or results as the program's tensors store them: complex numbers as
-  pairs, narrow types as bytes.
-  """
+  """Arguments or results as the program's tensors store them: complex numbers
+  as pairs, narrow types as bytes."""
   out = []
   for value, number in zip(values, tensors, strict=True):
     t = program.tensors[number]
@@ -85,8 +83,8 @@ def check(
   tiles: int | machines.Target,
   ulps: int = 0,
 ) -> interp.Result:
-  """All three agree, floats to within `ulps` units and, where these are allowed,
-  1e-6.
+  """All three agree, floats to within `ulps` units and, where these are
+  allowed, 1e-6.
 
   Returns the interpreter's results.
 

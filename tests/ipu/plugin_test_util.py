@@ -1,7 +1,7 @@
 """New interpreters, for what can only be done once per process.
 
-The default backend, the number of IPUs and the end of a process are settled when
-JAX first looks for devices.
+The default backend, the number of IPUs and the end of a process are settled
+when JAX first looks for devices.
 """
 
 from __future__ import annotations

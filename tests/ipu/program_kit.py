@@ -56,9 +56,8 @@ def everywhere(n: int, tiles: int) -> Layout:
 
 
 class Kit:
-  """A program under construction. Methods return the numbers of tensors; steps are
-  appended to `steps`, or to a list that a test passes.
-  """
+  """A program under construction. Methods return the numbers of tensors; steps
+  are appended to `steps`, or to a list that a test passes."""
 
   def __init__(self, tiles: int = 4, bytes_per_tile: int = 1 << 16) -> None:
     self.target = schema.Target("test", tiles, bytes_per_tile, 1e9)
@@ -183,9 +182,8 @@ class Kit:
     view: tuple[Sequence[int], int, Sequence[int]] | None = None,
     into: list[Any] | None = None,
   ) -> int:
-    """A placed tensor with what each cell of a partition reads of a view (shape,
-    offset, strides) of a root, and the exchange that fills it.
-    """
+    """A placed tensor with what each cell of a partition reads of a view
+    (shape, offset, strides) of a root, and the exchange that fills it."""
     t = self.tensors[root]
     extents, offset, strides = view or (t.shape, 0, t.strides)
     kept = tuple(list(dims).index(k) for k in range(len(extents)))

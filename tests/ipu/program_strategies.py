@@ -39,9 +39,8 @@ def partitions(draw: st.DrawFn, shape: tuple[int, ...]) -> Layout:
 def views(
   draw: st.DrawFn, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], int, list[int]]:
-  """A root's shape, and the offset and strides of a view of it: permuted, reversed,
-  strided, broadcast, with padding around it.
-  """
+  """A root's shape, and the offset and strides of a view of it: permuted,
+  reversed, strided, broadcast, with padding around it."""
   order = draw(st.permutations(range(len(shape))))
   root, offset = [], 0
   strides = [0] * len(shape)

@@ -95,8 +95,9 @@ def test_a_cache_brings_no_function_of_another_process(tmp_path):
   for factor in (2, 3):
     ended = plugin_test_util.run(code % factor, **flags)
     assert float(ended.stdout) == 2 * factor
-  # Newer versions of JAX cache programs with functions, under a key that contains
-  # the process' number and so keeps other processes away; older ones do not.
+  # Newer versions of JAX cache programs with functions, under a key that
+  # contains the process' number and so keeps other processes away; older ones
+  # do not.
   names = [p.name for p in tmp_path.iterdir() if p.name.endswith("-cache")]
   written = 3 if internals.jaxlib_version() >= (0, 11) else 1
   assert len(names) == written, names

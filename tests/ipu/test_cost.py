@@ -131,8 +131,8 @@ def test_a_chain_loads_and_stores_once():
   load = encode(Opcode.LOAD, RegisterType.F32)
   adds = [encode(Opcode.ADD, RegisterType.F32, n, 0) for n in range(3)]
   one, two, three = (chain(load, *adds[:n]) for n in (1, 2, 3))
-  # Two additions issue alongside a load and a store; a third takes an extra cycle
-  # for two elements.
+  # Two additions issue alongside a load and a store; a third takes an extra
+  # cycle for two elements.
   assert one == two
   assert three - two == pytest.approx(6000 / 2)
 
@@ -176,8 +176,8 @@ def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
 
 @pytest.mark.parametrize("cell, worker", [
   # popopsCycleEstimators.cpp, BroadcastVectorOuter: each worker has whole rows,
-  # at 7 cycles each if they begin at a vector and 25 otherwise, plus 3 cycles for
-  # two elements.
+  # at 7 cycles each if they begin at a vector and 25 otherwise, plus 3 cycles
+  # for two elements.
   ((12, 100), 2 * (7 + 150)),
   ((12, 101), 2 * (25 + 153)),
   # Few rows: the workers share the elements of each row.
@@ -292,15 +292,15 @@ def test_every_instruction_has_a_cost_where_it_has_a_meaning(op):
 
 @pytest.mark.parametrize("dtype, block, expected", [
   # poplin/PerformanceEstimation.hpp, getConvPartialHorizontalMac*: a dot
-  # product of two f32 takes 3 + 3 + 1 + 2 / 2 = 8; a worker 16 + 19 + (7 + 8), and
-  # 16 outside its loop, which is 396 for six workers; the supervisor 58 + 6 * 9 +
-  # 23 + 15 + 10 + 396. Zeroing: 6 * (1 + 14 - 9).
+  # product of two f32 takes 3 + 3 + 1 + 2 / 2 = 8; a worker 16 + 19 + (7 + 8),
+  # and 16 outside its loop, which is 396 for six workers; the supervisor 58 + 6
+  # * 9 + 23 + 15 + 10 + 396. Zeroing: 6 * (1 + 14 - 9).
   (F32, (1, 6, 1, 2), 556 + 36),
   # Two columns and three batches, two rows per worker, 8 terms: a dot product
   # takes 11, a worker 16 + 19 + 2 * (7 + 11) + 16 = 87, zeroing 6 * (1 + 5).
   (F32, (3, 12, 2, 8), 112 + 3 * (23 + 15 + 2 * (10 + 6 * 87 + 36))),
-  # The vertex for 1x1 kernels: a dot product of eight f16 takes 7 + 2 - 1 = 8; a
-  # worker 16 - 15 + 13 + 1 + 2 * (2 + 8) + 16 = 51; 55 + 6 * 9 + 6 * 15.
+  # The vertex for 1x1 kernels: a dot product of eight f16 takes 7 + 2 - 1 = 8;
+  # a worker 16 - 15 + 13 + 1 + 2 * (2 + 8) + 16 = 51; 55 + 6 * 9 + 6 * 15.
   (F16, (1, 12, 1, 8), 199 + 23 + 15 + 10 + 6 * 51),
 ], ids=str)  # fmt: skip
 def test_dot_products_on_the_vector_unit(dtype, block, expected):
@@ -342,8 +342,8 @@ def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
 
 
 @pytest.mark.parametrize("dtype, block, expected", [
-  # poplin/PerformanceEstimation.hpp, getOuterProductCycleEstimate, the slow path,
-  # groups of four and of two channels: 10 + 5 / 2 * 4 and 10 + 2 * 2.
+  # poplin/PerformanceEstimation.hpp, getOuterProductCycleEstimate, the slow
+  # path, groups of four and of two channels: 10 + 5 / 2 * 4 and 10 + 2 * 2.
   (F16, (1, 6, 8, 1), 6 * (25 + 2 * (10 + 20))),
   (F16, (1, 18, 5, 1), 6 * (25 + 2 * (10 + 3 * 20))),
   (F32, (1, 18, 4, 1), 6 * (25 + 2 * (11 + 3 * 14))),
@@ -357,8 +357,9 @@ def test_outer_products(dtype, block, expected):
 
 
 @pytest.mark.parametrize("dtype, lookups, window, parts, expected", [
-  # popops/PerformanceEstimation.cpp, getMultiSliceCycleEstimate: 30, plus 19 and
-  # two cycles per vector for an index that is served, 8 for one that is skipped.
+  # popops/PerformanceEstimation.cpp, getMultiSliceCycleEstimate: 30, plus 19
+  # and two cycles per vector for an index that is served, 8 for one that is
+  # skipped.
   (F32, 6, 64, 1, 30 + 19 + 2 * 32),
   (F16, 12, 5, 1, 30 + 2 * (19 + 2 * 3)),
   (DType.I8, 12, 9, 1, 30 + 2 * (19 + 3 * 3)),
@@ -374,9 +375,9 @@ def test_slices(dtype, lookups, window, parts, expected):
 
 
 @pytest.mark.parametrize("kind, dtype, window, expected", [
-  # popops/PerformanceEstimation.cpp: of twelve updates to six entries, two fall to
-  # a worker. getMultiSliceCycleEstimate, an update: 29, 19 and two cycles per vector,
-  # 8.
+  # popops/PerformanceEstimation.cpp: of twelve updates to six entries, two fall
+  # to a worker. getMultiSliceCycleEstimate, an update: 29, 19 and two cycles
+  # per vector, 8.
   (ReduceKind.SET, F32, 8, 29 + 2 * (19 + 2 * 4) + 10 * 8),
   # getMultiUpdateOpCycleEstimate: 3 + 29, 11 and 3 per further atom, 5.
   (ReduceKind.MAX, F32, 8, 32 + 2 * (11 + 7 * 3) + 10 * 5),

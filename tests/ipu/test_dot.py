@@ -370,9 +370,8 @@ def test_small_products_of_halves_are_no_dearer(ipu, m, k, n):
 
 @pytest.mark.ipu_only
 def test_sums_of_halves_are_f32_until_they_are_cast(ipu):
-  """Long sums have a buffer and are charged for a cast; sums of no more terms than
-  the matrix unit chains are rounded as they are stored.
-  """
+  """Long sums have a buffer and are charged for a cast; sums of no more terms
+  than the matrix unit chains are rounded as they are stored."""
 
   def product(terms, to):
     left, right = (
