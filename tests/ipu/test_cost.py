@@ -293,8 +293,8 @@ def test_every_instruction_has_a_cost_where_it_has_a_meaning(op):
 @pytest.mark.parametrize("dtype, block, expected", [
   # poplin/PerformanceEstimation.hpp, getConvPartialHorizontalMac*: a dot
   # product of two f32 takes 3 + 3 + 1 + 2 / 2 = 8; a worker 16 + 19 + (7 + 8),
-  # and 16 outside its loop, which is 396 for six workers; the supervisor 58 + 6
-  # * 9 + 23 + 15 + 10 + 396. Zeroing: 6 * (1 + 14 - 9).
+  # and 16 outside its loop, which is 396 for six workers; the supervisor
+  # 58 + 6 * 9 + 23 + 15 + 10 + 396. Zeroing: 6 * (1 + 14 - 9).
   (F32, (1, 6, 1, 2), 556 + 36),
   # Two columns and three batches, two rows per worker, 8 terms: a dot product
   # takes 11, a worker 16 + 19 + 2 * (7 + 11) + 16 = 87, zeroing 6 * (1 + 5).

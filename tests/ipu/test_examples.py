@@ -1,4 +1,4 @@
-"""The examples, and the reader of MNIST's files."""
+"""The examples, and the reader of MNIST files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "ipu" / "examples"
 
 
 def run(script: str, *args: str, expect: int = 0) -> str:
-  """Runs an example as users do; gives stdout, or stderr of a failure."""
+  """Runs an example; returns stdout, or stderr of a failure."""
   done = subprocess.run(
     [sys.executable, str(EXAMPLES / script), *args],
     capture_output=True,
@@ -39,7 +39,7 @@ def test_minimal():
 
 @pytest.mark.ipu_only
 def test_custom_kernel():
-  """The same on the IPU and the CPU."""
+  """The same results on the IPU and the CPU."""
   out = run("custom_kernel.py")
   ipu, cpu = (re.findall(r"[-\d.]+", part.split("]]")[0].split("[[")[1])
               for part in out.split("on ")[1:])  # fmt: skip
@@ -49,7 +49,7 @@ def test_custom_kernel():
 
 @pytest.mark.ipu_only
 def test_mnist_on_both_backends():
-  """Fifteen steps have the same losses; the IPU also has cycles."""
+  """Fifteen steps have the same losses; the IPU also reports cycles."""
   args = ("--epochs", "1", "--batch-size", "256")
   outs = [run("mnist_classifier.py", *args, "--backend", b)
           for b in ("ipu", "cpu")]  # fmt: skip
@@ -74,7 +74,7 @@ def idx(values: np.ndarray) -> bytes:
 
 
 def write(folder: Path, compress: bool = False, **replace: bytes) -> None:
-  """Small files of MNIST's format: 6 digits to train on, 4 held out."""
+  """Small files in MNIST's format: 6 training digits, 4 held out."""
   for part, n in (("train", 6), ("t10k", 4)):
     files = {
       "images-idx3-ubyte": idx(np.arange(n * 784).reshape(n, 28, 28) % 256),

@@ -1,4 +1,4 @@
-"""Where tensors are, and what it takes to bring them to those who use them."""
+"""Where tensors are placed, and the cost of moving them to their users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cost(ipu, f, *shapes, **options) -> dict[str, float]:
 
 
 def per_turn(ipu, loop, *shapes, first=4) -> dict[str, float]:
-  """What one more turn costs; `loop(turns)` is a function."""
+  """The cost of one more iteration; `loop(turns)` is a function."""
   few, many = (cost(ipu, loop(n), *shapes) for n in (first, first + 10))
   return {key: (many[key] - few[key]) / 10 for key in few}
 
@@ -83,7 +83,7 @@ def test_results_with_what_was_brought_before_loops(check):
 
 
 def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
-  """Operands of several products, each brought to many tiles."""
+  """Operands of several products, each sent to many tiles."""
   shapes = (512, 2048), *((2048, 2048),) * 9
 
   def step(x, *ws):
@@ -98,7 +98,7 @@ def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
 
 
 def test_backward_products_read_what_the_forward_one_has(ipu):
-  """The gradient of the weights finds one operand where it is, transposed."""
+  """The weight gradient finds one operand in place, transposed."""
   x, w, dy = (64, 1024), (1024, 1024), (64, 1024)
   layer = [
     lambda x, w, dy: x @ w,
@@ -113,7 +113,7 @@ def test_backward_products_read_what_the_forward_one_has(ipu):
 
 @pytest.mark.usefixtures("without_code")
 def test_copies_do_not_stay_where_they_would_not_fit(ipu):
-  """Many operands that are all used once more when all products are there."""
+  """Many operands that are all used again when all products are done."""
 
   def twice(w, *xs):
     first = [x @ w for x in xs]
@@ -164,9 +164,10 @@ def test_what_does_not_fit_anyhow_is_not_made_slower(ipu, monkeypatch):
   ], ids=["zeros", "rows", "columns", "loop"],
 )  # fmt: skip
 def test_what_is_broadcast_is_sent_once_to_each_tile(ipu, f, each):
-  """Not as often as a tile has it: vertices write it there."""
+  """Once per tile, however many elements it fills: vertices write them
+  there."""
   found = cost(ipu, f, (1000,))
-  # Some hundred bytes, of what fills an array or counts a loop's turns.
+  # Some hundred bytes, of what fills an array or counts iterations.
   assert found["ipu exchange bytes"] < ipu.num_tiles * (4 * each + 100)
 
 
@@ -205,7 +206,7 @@ def test_broadcasts_that_loops_carry_and_return(check, dtype):
 
 
 def test_weights_that_would_be_packed_stay_where_they_are(ipu):
-  """A tile has some rows of them, and would get a column of words."""
+  """A tile has some of the rows, and would get a column of words."""
   rows, columns = 50_176, 32
   args = [util.spec(*s, dtype=np.float16) for s in ((1, rows), (rows, columns))]
   found = util.costs(ipu, jnp.matmul, *args)
@@ -213,7 +214,8 @@ def test_weights_that_would_be_packed_stay_where_they_are(ipu):
 
 
 def test_a_gradient_is_made_where_its_parameter_is(ipu):
-  """Of a batch of one, which takes about as long in one mapping as another."""
+  """With a batch of one, which takes about as long in one mapping as in
+  another."""
 
   def step(w, x, dy):
     return w - 0.01 * (x[None].T @ dy[None])
@@ -230,7 +232,7 @@ def test_a_result_takes_the_place_of_a_copy_that_dies_with_it(ipu):
   size = 1472 * 1024
   found = cost(ipu, lambda x: x[::-1] * 2, (size,))
   assert found["ipu peak tile bytes"] < 2.3 * 4 * size / ipu.num_tiles
-  # Of two copies it takes one.
+  # It replaces one of the two copies.
   found = cost(ipu, lambda x, y: x[::-1] * y[::-1], (size,), (size,))
   assert found["ipu peak tile bytes"] == 4 * 4 * size / ipu.num_tiles
 
@@ -247,7 +249,7 @@ def test_narrow_random_numbers_are_never_wide_all_at_once(ipu, dtype):
 
   key = util.spec(4, dtype=np.uint32)
   found = util.costs(ipu, draw, key)["ipu peak tile bytes"]
-  # As they are drawn, and put together; all but a few hundred words.
+  # As generated and as concatenated, all but a few hundred words.
   assert found < 2.5 * np.dtype(dtype).itemsize * 1024 + 2048
 
 
@@ -265,7 +267,8 @@ def test_products_of_one_operand_in_all_its_orders(check):
 
 
 def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
-  """No tile receives a slice that it does not keep, and each keeps as much."""
+  """No tile receives a slice that it does not keep, and all keep the same
+  amount."""
   turn = lambda x, _: (jnp.tanh(x), jnp.tanh(x))
   stacking = cost(ipu, lambda x: lax.scan(turn, x, length=64), (32, 256))
   alone = cost(ipu, turns_of(jnp.tanh)(64), (32, 256))
@@ -312,14 +315,14 @@ def periodic(x):
 
 
 def test_a_stencil_exchanges_halos_of_boxes(ipu, six_programs):
-  """A tile has some 53 x 53 elements, and meets two more rows and columns."""
+  """A tile has some 53 x 53 elements, and reads two more rows and columns."""
   step = per_turn(
     ipu, turns_of(six_programs.five_point), (2000, 2000), first=90
   )
   side = (4e6 / ipu.num_tiles) ** 0.5
-  # The four neighbours each on their own, and what is written one further.
+  # The four neighbours are read one by one, and the result is shifted by one.
   assert step["ipu exchange bytes"] < ipu.num_tiles * 4 * 14 * side
-  # Rows would be long ones.
+  # Rows would be long.
   once = cost(ipu, six_programs.five_point, (2000, 2000))
   assert step["ipu exchange cycles"] < 0.6 * once["ipu exchange cycles"]
 
@@ -357,7 +360,7 @@ def test_blocks_use_all_tiles_and_have_little_surface():
 def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(
   ipu, six_programs
 ):
-  """Rows are summed in every turn: boxes would have to be combined."""
+  """Rows are summed in every iteration: boxes would have to be combined."""
 
   def step(x):
     inner = six_programs.five_point(x)
@@ -380,8 +383,8 @@ def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(
   ids=["add", "product", "stencil", "products", "branches"],
 )
 def test_arrays_have_one_mapping_in_all_programs(f):
-  """So state that one program leaves is where the next expects it; whatever a
-  program makes elsewhere it brings there, and is charged for it."""
+  """State that one program leaves is where the next one expects it; a program
+  moves whatever it computes elsewhere, and is charged for that."""
   machine = target.resolve("ipu2")
   x = np.ones((300, 300), np.float32)
   program, _ = container.read(lowering_kit.compiled(f, [x], machine))
@@ -398,7 +401,7 @@ def test_what_a_loop_carries_is_where_its_turns_leave_it(
   ours = cost(ipu, six_programs.lstm, *shapes)
   monkeypatch.setattr(control_flow, "_LEAST_SHARE", float("inf"))
   theirs = cost(ipu, six_programs.lstm, *shapes)
-  # A synchronisation less in each turn.
+  # One synchronisation less per iteration.
   assert ours["ipu sync cycles"] < theirs["ipu sync cycles"] - 20 * 100
   assert ours["ipu cycles"] < theirs["ipu cycles"]
 
@@ -425,14 +428,14 @@ def test_long_programs_use_tiles_that_tensors_do_not(ipu):
 
 
 def test_dear_functions_of_few_elements_use_more_tiles(ipu):
-  """64 elements are on two tiles; a cosine of one takes 2,300 cycles of one of
-  six workers."""
+  """64 elements are on two tiles; a cosine takes 2,300 cycles on one of six
+  workers."""
   sine = cost(ipu, jnp.cos, (64,))
   assert (
     sine["ipu compute cycles"]
     < 1.1 * cost(ipu, jnp.cos, (1,))["ipu compute cycles"]
   )
-  # An exchange there and back is dearer than what is done quickly.
+  # An exchange both ways costs more than a short computation.
   quick = cost(ipu, lambda x: x * 2 + 1, (64,))
   assert quick["ipu exchange cycles"] == 0
   step = per_turn(ipu, turns_of(lambda x: jnp.cos(x) * 2), (64,))
@@ -440,7 +443,7 @@ def test_dear_functions_of_few_elements_use_more_tiles(ipu):
 
 
 def test_few_rows_are_taken_apart_where_they_are(ipu):
-  """16 rows of three on two tiles: their columns need not come to one."""
+  """16 rows of three on two tiles: their columns need not move to one."""
 
   def rotated(x):
     a, b, c = x.T
@@ -458,6 +461,6 @@ def test_rows_of_nothing_are_taken_apart_as_well(check, n):
 @pytest.mark.parametrize("axis, shape", [(-1, (50_000,)), (1, (3000, 20))])
 def test_what_is_stacked_stays_on_its_tile(ipu, axis, shape):
   found = cost(ipu, lambda x, y: jnp.stack([x, y], axis) + 1, shape, shape)
-  # Only the result goes where all of its shape are.
+  # Only the result goes to the default mapping of its shape.
   size = 2 * 4 * math.prod(shape)
   assert found["ipu exchange bytes"] <= size
