@@ -28,7 +28,7 @@ from drawn.choices import Choices, shrink
 from drawn.compare import Outcome, Verdict
 from drawn.operations import FAMILIES
 from drawn.program import Program
-from drawn.worker import Worker, quiet, seldom_collect
+from drawn.worker import Worker, quiet, raise_gc_threshold
 
 _SHRINKS = 2  # failures of one kind to shrink; others are only counted
 _TRIES = 250  # programs to try for shrinking a failure
@@ -147,7 +147,7 @@ def _counts(outcomes: collections.Counter[Outcome]) -> str:
 def _job(
   options: argparse.Namespace, number: int
 ) -> collections.Counter[Outcome]:
-  seldom_collect()
+  raise_gc_threshold()
   job = Job(options, number)
   try:
     job.run()

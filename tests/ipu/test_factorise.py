@@ -307,7 +307,7 @@ def spectra(n: int):
     "pairs": (
       w * 1.0,
       1 + 0 * e,
-    ),  # Wilkinson's matrix: eigenvalues agree to all digits
+    ),  # Wilkinson's: eigenvalues agree to all digits
     "steps": (0 * d + 2, -1 + 0 * e),
   }
 

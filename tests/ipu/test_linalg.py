@@ -225,7 +225,7 @@ def test_qr_gradient(check):
   check(f, triangles(5, 5), rtol=1e-3, atol=1e-3)
 
 
-# --- What JAX builds on them ---------------------------------------------------
+# --- What JAX builds on them -------------------------------------------------
 
 
 @pytest.mark.parametrize(

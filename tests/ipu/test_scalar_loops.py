@@ -1,6 +1,6 @@
 """Loops whose state is single elements or short vectors, which the engine runs
-in its own way: random recurrences, whose carries of several dtypes change
-places each turn."""
+from a tape: random recurrences, whose carries of several dtypes are permuted in
+each iteration."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.program import container, schema
 
-# What a turn makes of a carry x and another one y, already of x's dtype: one
-# operation, so that there is one rounding, whatever is fused.
+# How an iteration updates a carry x, given another carry y converted to x's
+# dtype: one operation, so that it is rounded once, whatever is fused.
 STEPS = {
   "as it is": lambda x, y, i: x,
   "the other": lambda x, y, i: y,
@@ -40,7 +40,8 @@ def recurrences(draw):
 
 
 def convert(x, dtype):
-  """To a dtype, without what is left open: NaN and overflow to integers."""
+  """Converts to a dtype, avoiding undefined cases: NaN and overflow to
+  integers."""
   if util.is_float(x.dtype) and not util.is_float(dtype):
     x = jnp.where((x >= 0) & (x <= 100), x, jnp.zeros_like(x))
   return x.astype(dtype)
@@ -103,8 +104,8 @@ def test_short_vectors_that_are_sliced_and_stacked(
   starts=st.lists(st.integers(-3, 90), min_size=1, max_size=6),
 )
 def test_windows_that_starts_lead_to(check, dtype, index, width, starts):
-  """Of each size, from where one turn finds it to where the next one does;
-  starts beyond the ends are moved there."""
+  """Windows of every size, copied from the start of one iteration to that of
+  the next; starts out of bounds are clamped."""
 
   def f(table, starts):
     def turn(i, table):
@@ -141,7 +142,7 @@ def test_a_value_that_is_two_outputs(check):
 
 @pytest.mark.ipu_only
 def test_what_is_computed_alike_is_one_output():
-  """So are two conversions of one operand, by as many products."""
+  """Likewise two conversions of one operand, by as many products."""
 
   def f(x, y, z):
     products = (
@@ -171,7 +172,7 @@ def test_carries_that_change_places(check):
 
 
 def test_a_search_that_reads_its_bounds_until_the_end(check):
-  """Bisection: the test and both halves read what a turn writes."""
+  """Bisection: the test and both halves read what an iteration writes."""
 
   def root(x):
     def more(s):
