@@ -22,14 +22,14 @@ from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 # --- Control flow ------------------------------------------------------------
 
 
-def repeat(turns: int) -> Kit:
+def repeat(trips: int) -> Kit:
   """f32[8], doubled in each iteration."""
   kit = Kit(tiles=2)
   a, r = kit.argument((8,)), kit.result((8,))
   kit.copy(kit.whole(a, r))
   body: list = []
   kit.execute(double(), (8,), [(r, (0,))], [(r, (0,))], into=body)
-  kit.steps.append(schema.Repeat(turns, body, 0))
+  kit.steps.append(schema.Repeat(trips, body, 0))
   return kit
 
 

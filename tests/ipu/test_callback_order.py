@@ -22,7 +22,7 @@ PRINTS = {
   ),
   "while": lambda x: lax.while_loop(
     lambda c: (jax.debug.print("test {}", c), c < 3)[1],
-    lambda c: (jax.debug.print("turn {}", c), c + 1)[1],
+    lambda c: (jax.debug.print("iteration {}", c), c + 1)[1],
     x,
   ),
   "cond": lambda x: lax.cond(
@@ -66,7 +66,7 @@ def test_effects_stay_where_values_die(ipu):
   @jax.jit
   def f(x):
     def body(c, i):
-      io_callback(lambda i: log.append(("turn", int(i))), None, i)
+      io_callback(lambda i: log.append(("iteration", int(i))), None, i)
       return c * 2, c
 
     lax.scan(body, x, jnp.arange(2))
@@ -81,7 +81,7 @@ def test_effects_stay_where_values_die(ipu):
 
   f(jax.device_put(np.float32(1), ipu))
   jax.effects_barrier()
-  assert log == [("turn", 0), ("turn", 1), "branch", "result"]
+  assert log == [("iteration", 0), ("iteration", 1), "branch", "result"]
 
 
 def test_pure_functions_that_nobody_needs_do_not_run(ipu):

@@ -29,11 +29,11 @@ def test_fori_loop(check, trips):
 def test_a_counter_that_wraps_past_its_limit(check, dtype, limit, step):
   limit, step = dtype(limit), dtype(step)
 
-  def f(turns):
+  def f(trips):
     return lax.while_loop(
       lambda s: s[0] < limit,
       lambda s: (s[0] + step, s[1] + 1),
-      (dtype(0), turns),
+      (dtype(0), trips),
     )
 
   check(f, np.int32(0))

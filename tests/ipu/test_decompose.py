@@ -119,10 +119,10 @@ def loops(e, x, i):
     lambda y, n: (e.add(y, e.multiply(x, x)), e.add(n, 1)),
   )
 
-  def turn(k, y):
+  def iteration(k, y):
     return e.add(y, e.convert(k, F32))
 
-  (y,) = e.fori_loop(4, [y], turn)
+  (y,) = e.fori_loop(4, [y], iteration)
   (y,) = e.case(n, [lambda: e.negate(y), lambda: x, lambda: x, lambda: y])
   return y
 

@@ -195,9 +195,9 @@ def moving_update(d, x):
 
 
 def repeated(d, x):
-  turns = d.integer(0, 3)
+  trips = d.integer(0, 3)
   return lambda x: lax.fori_loop(
-    0, turns, lambda i, c: jnp.where(i % 2 == 0, c[::-1], small(c)), x
+    0, trips, lambda i, c: jnp.where(i % 2 == 0, c[::-1], small(c)), x
   )
 
 

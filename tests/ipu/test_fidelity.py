@@ -28,7 +28,7 @@ def modelled(fidelity, ipu):
 def test_the_page_is_what_the_command_writes(fidelity, measured, modelled):
   written = fidelity.PAGE.read_text()
   assert written == fidelity.page.page(measured, modelled), (
-    "costs have changed: python -m benchmarks --fidelity writes the page anew"
+    "costs have changed: python -m benchmarks --fidelity rewrites the page"
   )
 
 

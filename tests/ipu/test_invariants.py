@@ -133,24 +133,24 @@ def test_what_is_stored_anyway_is_not_computed_twice(ipu):
 
 
 def test_what_a_loop_does_not_change_is_computed_outside_of_it(ipu):
-  def product(turns):
+  def product(trips):
     def f(x):
       y = x @ x
-      return lax.fori_loop(0, turns, lambda i, c: c + y.T, x)
+      return lax.fori_loop(0, trips, lambda i, c: c + y.T, x)
 
     return f
 
-  def sums(turns):
+  def sums(trips):
     def f(x):
       y = jnp.exp(jnp.sin(x) * jnp.tanh(x))
-      return lax.fori_loop(0, turns, lambda i, c: c * 2 + y.sum(0), x[0])
+      return lax.fori_loop(0, trips, lambda i, c: c * 2 + y.sum(0), x[0])
 
     return f
 
   x = np.ones((32, 32), np.float32)
-  for f, turn in ((product, 32 * 32), (sums, 32 * 32 + 2 * 32)):
+  for f, iteration in ((product, 32 * 32), (sums, 32 * 32 + 2 * 32)):
     few, many = (util.costs(ipu, f(n), x)["flops"] for n in (2, 12))
-    assert many - few == 10 * turn
+    assert many - few == 10 * iteration
 
 
 def test_cost_analysis_has_the_keys_that_are_documented(ipu):

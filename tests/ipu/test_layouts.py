@@ -26,13 +26,13 @@ def cost(ipu, f, *shapes, **options) -> dict[str, float]:
   return util.costs(ipu, f, *(util.spec(*s) for s in shapes), **options)
 
 
-def per_turn(ipu, loop, *shapes, first=4) -> dict[str, float]:
-  """The cost of one more iteration; `loop(turns)` is a function."""
+def per_iteration(ipu, loop, *shapes, first=4) -> dict[str, float]:
+  """The cost of one more iteration; `loop(trips)` is a function."""
   few, many = (cost(ipu, loop(n), *shapes) for n in (first, first + 10))
   return {key: (many[key] - few[key]) / 10 for key in few}
 
 
-def turns_of(step):
+def loop_of(step):
   return lambda n: (
     lambda x, *ws: lax.fori_loop(0, n, lambda _, x: step(x, *ws), x)
   )
@@ -41,7 +41,9 @@ def turns_of(step):
 def test_what_a_loop_leaves_alone_is_brought_before_it(ipu):
   """The weights of a recurrent layer, and the vector that is added."""
   shapes = (8, 512), (512, 512), (512,)
-  step = per_turn(ipu, turns_of(lambda x, w, b: jnp.tanh(x @ w + b)), *shapes)
+  step = per_iteration(
+    ipu, loop_of(lambda x, w, b: jnp.tanh(x @ w + b)), *shapes
+  )
   # Each tile that multiplies gets its share of x, and of partial products.
   assert step["ipu exchange bytes"] < 1472 * 8 * 512 * 4 / 8
   once = cost(ipu, lambda x, w, b: jnp.tanh(x @ w + b), *shapes)
@@ -51,12 +53,12 @@ def test_what_a_loop_leaves_alone_is_brought_before_it(ipu):
 def test_it_is_brought_before_all_loops_that_leave_it_alone(ipu):
   def nested(step):
     inner = lambda x, w: lax.fori_loop(0, 3, lambda _, x: step(x, w), x)
-    return turns_of(inner)
+    return loop_of(inner)
 
   shapes = (8, 640), (640, 640)
   step = lambda x, w: jnp.tanh(x @ w)
-  flat = per_turn(ipu, turns_of(step), *shapes)
-  three = per_turn(ipu, nested(step), *shapes)
+  flat = per_iteration(ipu, loop_of(step), *shapes)
+  three = per_iteration(ipu, nested(step), *shapes)
   once = cost(ipu, step, *shapes)
   for key in ("ipu exchange bytes", "ipu cycles"):
     assert three[key] == pytest.approx(3 * flat[key], rel=0.1)
@@ -71,13 +73,13 @@ def test_results_with_what_was_brought_before_loops(check):
   )
 
   def f(x, w, b):
-    def turn(i, carry):
+    def iteration(i, carry):
       x, w2 = carry
       x = lax.cond(i % 2 == 0, lambda x: x @ w + b, lambda x: x @ w.T, x)
       x = lax.while_loop(lambda x: jnp.abs(x).max() > 1, lambda x: x @ w2, x)
       return jnp.tanh(x), w2.T * 0.5 + w
 
-    return lax.fori_loop(0, 5, turn, (x, w))
+    return lax.fori_loop(0, 5, iteration, (x, w))
 
   check(f, x, w, b, rtol=1e-4, atol=1e-5)
 
@@ -91,9 +93,9 @@ def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
       x = jnp.tanh(x @ w)
     return x
 
-  found = cost(ipu, turns_of(step)(3), *shapes)
+  found = cost(ipu, loop_of(step)(3), *shapes)
   assert found["ipu peak tile bytes"] <= 624 * 1024
-  alone = cost(ipu, turns_of(step)(3), *shapes[:2])
+  alone = cost(ipu, loop_of(step)(3), *shapes[:2])
   assert found["ipu peak tile bytes"] > alone["ipu peak tile bytes"]
 
 
@@ -269,9 +271,9 @@ def test_products_of_one_operand_in_all_its_orders(check):
 def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
   """No tile receives a slice that it does not keep, and all keep the same
   amount."""
-  turn = lambda x, _: (jnp.tanh(x), jnp.tanh(x))
-  stacking = cost(ipu, lambda x: lax.scan(turn, x, length=64), (32, 256))
-  alone = cost(ipu, turns_of(jnp.tanh)(64), (32, 256))
+  iteration = lambda x, _: (jnp.tanh(x), jnp.tanh(x))
+  stacking = cost(ipu, lambda x: lax.scan(iteration, x, length=64), (32, 256))
+  alone = cost(ipu, loop_of(jnp.tanh)(64), (32, 256))
   key = "ipu exchange bytes"
   each = 32 * 256 * 4 + ipu.num_tiles * 4  # a slice, its number
   there_and_back = 2 * 64 * 32 * 256 * 4
@@ -281,8 +283,8 @@ def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
 
 
 def test_few_elements_of_many_iterations_are_on_several_tiles(ipu):
-  turn = lambda x, _: (x * 0.5, x[:2])
-  found = cost(ipu, lambda x: lax.scan(turn, x, length=100_000), (8,))
+  iteration = lambda x, _: (x * 0.5, x[:2])
+  found = cost(ipu, lambda x: lax.scan(iteration, x, length=100_000), (8,))
   assert found["ipu peak tile bytes"] < 100_000 * 2 * 4 / 10
 
 
@@ -291,8 +293,8 @@ def test_scans_that_stack_and_take_apart(check, shape):
   xs = np.random.default_rng(0).normal(size=(9, *shape)).astype(np.float32)
 
   def loss(xs):
-    turn = lambda c, x: (jnp.tanh(c + x), (c, 2 * x))
-    end, (a, b) = lax.scan(turn, jnp.zeros(shape), xs, reverse=True)
+    iteration = lambda c, x: (jnp.tanh(c + x), (c, 2 * x))
+    end, (a, b) = lax.scan(iteration, jnp.zeros(shape), xs, reverse=True)
     return (end.sum() + (a * b).sum()).sum()
 
   check(jax.value_and_grad(loss), xs, rtol=1e-4, atol=1e-5)
@@ -301,12 +303,12 @@ def test_scans_that_stack_and_take_apart(check, shape):
 def test_a_loop_reads_what_it_has_written_along_several_dimensions(check):
   cache = np.random.default_rng(0).normal(size=(6, 40, 5)).astype(np.float32)
 
-  def turn(i, cache):
+  def iteration(i, cache):
     old = lax.dynamic_slice(cache, (i % 3, 0, i), (2, 40, 1))
     cache = lax.dynamic_update_slice(cache, old * 0.5, (i, 0, i % 4))
     return lax.dynamic_update_slice(cache, old[:1], (5 - i, 0, 0))
 
-  check(lambda c: lax.fori_loop(0, 6, turn, c), cache)
+  check(lambda c: lax.fori_loop(0, 6, iteration, c), cache)
 
 
 def periodic(x):
@@ -316,8 +318,8 @@ def periodic(x):
 
 def test_a_stencil_exchanges_halos_of_boxes(ipu, six_programs):
   """A tile has some 53 x 53 elements, and reads two more rows and columns."""
-  step = per_turn(
-    ipu, turns_of(six_programs.five_point), (2000, 2000), first=90
+  step = per_iteration(
+    ipu, loop_of(six_programs.five_point), (2000, 2000), first=90
   )
   side = (4e6 / ipu.num_tiles) ** 0.5
   # The four neighbours are read one by one, and the result is shifted by one.
@@ -330,7 +332,7 @@ def test_a_stencil_exchanges_halos_of_boxes(ipu, six_programs):
 def test_boxes_that_pack_columns_for_longer_than_rows_take_are_none(
   ipu, six_programs
 ):
-  loop = turns_of(six_programs.five_point)(104)
+  loop = loop_of(six_programs.five_point)(104)
   found = cost(ipu, loop, (1000, 1000))
   once = cost(ipu, six_programs.five_point, (1000, 1000))
   assert found["ipu cycles"] <= 104 * once["ipu cycles"]
@@ -366,7 +368,7 @@ def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(
     inner = six_programs.five_point(x)
     return inner - jnp.tanh(inner).sum(1, keepdims=True) * 1e-3
 
-  found = cost(ipu, turns_of(step)(3), (1000, 1000))
+  found = cost(ipu, loop_of(step)(3), (1000, 1000))
   rows = cost(ipu, step, (1000, 1000))
   assert found["ipu cycles"] <= 3.05 * rows["ipu cycles"]
 
@@ -438,7 +440,7 @@ def test_dear_functions_of_few_elements_use_more_tiles(ipu):
   # An exchange both ways costs more than a short computation.
   quick = cost(ipu, lambda x: x * 2 + 1, (64,))
   assert quick["ipu exchange cycles"] == 0
-  step = per_turn(ipu, turns_of(lambda x: jnp.cos(x) * 2), (64,))
+  step = per_iteration(ipu, loop_of(lambda x: jnp.cos(x) * 2), (64,))
   assert step["ipu cycles"] < 1.1 * sine["ipu cycles"]
 
 
@@ -449,7 +451,7 @@ def test_few_rows_are_taken_apart_where_they_are(ipu):
     a, b, c = x.T
     return jnp.stack([b - c, c - a, a - b], 1)
 
-  step = per_turn(ipu, turns_of(rotated), (16, 3))
+  step = per_iteration(ipu, loop_of(rotated), (16, 3))
   assert step["ipu exchange bytes"] == 0
 
 

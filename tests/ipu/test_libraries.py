@@ -316,7 +316,7 @@ def test_sparse_matrices(compare):
 def test_checkify(ipu, cpu):
   """Errors of each kind match the CPU's, also in loops and batches."""
 
-  def turn(total, i):
+  def iteration(total, i):
     checkify.check(i < 3, "{i} is too many", i=i)
     return total + i, total
 
@@ -324,8 +324,8 @@ def test_checkify(ipu, cpu):
     "division by zero": lambda x: x / (x - x),
     "nan generated": lambda x: jnp.log(-x),
     "out-of-bounds": lambda x: jnp.arange(3.0)[jnp.int32(x) + 7],
-    "3.0 is too many": lambda x: jax.lax.scan(turn, x, jnp.arange(5.0)),
-    "4.0 is too many": jax.vmap(lambda x: turn(x, x)),
+    "3.0 is too many": lambda x: jax.lax.scan(iteration, x, jnp.arange(5.0)),
+    "4.0 is too many": jax.vmap(lambda x: iteration(x, x)),
   }
   for words, f in cases.items():
     x = jnp.full(1, 4.0) if words.startswith("4") else jnp.array(1.0)

@@ -142,11 +142,11 @@ def test_what_a_loop_reads_stays_on_its_tiles(cpu):
   """The row is sent to all tiles once, before the loop, and kept."""
 
   def f(x, row):
-    def turn(i, s):
+    def iteration(i, s):
       y = jnp.sin(x * s + row)
       return s + jnp.sin((y @ y.T) * 1e-3).sum() * 1e-3
 
-    return jnp.sin(x + row), lax.fori_loop(0, 3, turn, jnp.float32(1))
+    return jnp.sin(x + row), lax.fori_loop(0, 3, iteration, jnp.float32(1))
 
   x = util.sample(np.float32, (16, 64))
   row = util.sample(np.float32, (64,))

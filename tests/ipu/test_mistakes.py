@@ -344,7 +344,7 @@ def test_an_end_while_a_program_compiles():
         time.sleep(0.01)
     x = jax.device_put(np.ones(2), jax.devices("ipu")[0])
     pipeline.compile_program = endless
-    # Whoever runs the tests may ignore it.
+    # The test runner may ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
       jax.jit(lambda x: x * 3)(x)

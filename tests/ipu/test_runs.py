@@ -33,7 +33,7 @@ def test_there_are_no_more_pieces_than_said(move):
 
 
 MOVES = {
-  "copies cut anew": (linear(3, 1), 0, (0, 1), (4, 3), linear(12, 6), 3),
+  "copies cut differently": (linear(3, 1), 0, (0, 1), (4, 3), linear(12, 6), 3),
   "blocks of two rows": (linear(18, 9), 0, (3, 1), (6, 3), linear(40, 5), 5),
   "a row's end and the next begin": (
     linear(180, 24), 0, (0, 0, 1), (4, 1, 45), linear(180, 24), 45,

@@ -120,11 +120,11 @@ def side_by_side(x, y):
 
 
 def in_a_loop(f):
-  def turn(_, state):
+  def iteration(_, state):
     x, y = state
     return x + f(x, y), y + 1
 
-  return lambda x, y: jax.lax.fori_loop(0, 3, turn, (x, y))
+  return lambda x, y: jax.lax.fori_loop(0, 3, iteration, (x, y))
 
 
 @pytest.mark.parametrize("around", [lambda f: f, in_a_loop], ids=["", "loop"])

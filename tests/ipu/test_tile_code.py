@@ -112,14 +112,14 @@ def test_twice_as_many_exchanges_take_twice_the_code(code):
 
 
 def test_a_loop_has_the_code_of_an_iteration(code):
-  def turns(count):
+  def trips(count):
     body = lambda i, x: jnp.sin(x.T)
     return code(
       lambda x: lax.fori_loop(0, count, body, x), ones(16, 16), tiles=2
     )
 
-  assert turns(10) == turns(1000)
-  assert turns(10)["exchange code"] > 0
+  assert trips(10) == trips(1000)
+  assert trips(10)["exchange code"] > 0
 
 
 def test_long_messages_take_no_more_code_than_short_ones(code):

@@ -68,8 +68,8 @@ def _whole(d: Block) -> str:
 def fori(d: Block) -> Drawn:
   start = _carry(d)
   i, c = d.root.name("p"), _parameter(d, start)
-  turn = Value(i, (), types.INTS[0], True, 8)
-  block = d.nested([turn, c])
+  counter = Value(i, (), types.INTS[0], True, 8)
+  block = d.nested([counter, c])
   block.statements(FAMILIES)
   f = d.root.name("f")
   lines = block.function(f, [i, c.text], [_fit(block, c)])
@@ -187,7 +187,7 @@ def inner_jit(d: Block) -> Drawn:
 
 
 def gradient(d: Block) -> Drawn:
-  """A derivative, within 4; exact only where JAX's rules are."""
+  """A derivative, clipped to magnitude 4; never exact."""
   floats = [t for t in d.floats() if t.itemsize >= 4]
   v = d.value(floats, empty=False).small(4)
   p = _parameter(d, v)
