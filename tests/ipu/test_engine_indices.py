@@ -140,7 +140,7 @@ def test_scatter(data):
   everyone = kit.placed(i, everywhere(math.prod(named), TILES))
   kit.copy(kit.move(everyone), kit.whole(a, r))
   every = tuple(range(len(shape)))
-  updates = kit.loaded(u, shape, every, split)
+  updates = kit.brought(u, shape, every, split)
   dims = tuple(range(len(w["batch"]))) + (-1,) * len(w["window"])
   kit.execute(fields, shape, [(everyone, dims), (updates, every)],
               [(r, (-1,) * len(shape))], split)  # fmt: skip
@@ -186,7 +186,7 @@ def test_dynamic_slice_and_update(data):
   kit.execute(schema.DynamicSlice(moving), sizes, [(there, still), *starts],
               [(s, every)], plan.partition)  # fmt: skip
   kit.copy(kit.whole(a, r))
-  update = kit.loaded(u, sizes, every, update_plan.partition)
+  update = kit.brought(u, sizes, every, update_plan.partition)
   kit.execute(schema.DynamicUpdate(moving), sizes,
               [(update, every), *starts], [(r, still)],
               update_plan.partition)  # fmt: skip
