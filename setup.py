@@ -1,6 +1,6 @@
-"""Makes the wheel of jax with the IPU overlay: python setup.py bdist_wheel.
+"""Builds the wheel of jax with the IPU overlay: python setup.py bdist_wheel.
 
-The wheel of jaxlib, which has the backend, is made by build/build.py.
+The wheel of jaxlib, which contains the backend, is built by build/build.py.
 """
 
 import pathlib

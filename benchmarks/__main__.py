@@ -1,4 +1,4 @@
-"""`python -m benchmarks` is `python benchmarks/run.py`."""
+"""`python -m benchmarks` runs benchmarks/run.py."""
 
 from benchmarks.run import main
 

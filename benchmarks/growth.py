@@ -1,9 +1,10 @@
-"""How compile time and memory grow with a program.
+"""Measures how compile time and memory grow with program size.
 
 Unrolled programs of 1,000 to 50,000 operations, and as many donated arguments
-as large models have. A process per program and size traces and lowers it, then
-compiles it: only that is timed, by the processor's clock, so that a busy
-machine matters less. Memory is what compiling adds to the process's peak.
+as large models have. Each program and size has its own process, which traces
+and lowers the program, then compiles it. Only compilation is timed, in CPU time
+so that other load on the machine matters less. Memory is what compilation adds
+to the peak of the process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks import memory
 from benchmarks.report import align
 
 SIZES = (1_000, 5_000, 20_000, 50_000)
-# Seconds of the largest over those of the smallest, per operation.
+# Largest allowed ratio of the seconds per operation, largest to smallest size.
 LIMIT = 2.5
 
 
@@ -31,10 +32,10 @@ class Program:
   """A program of any size.
 
   Attributes:
-    function: function(size) is to be jitted.
-    arguments: arguments(size) are what it takes.
-    sizes: about how many operations or arguments it may have.
-    donated: whether it is given its first argument.
+    function: function(size) is the function to jit.
+    arguments: arguments(size) are its arguments.
+    sizes: approximate numbers of operations or arguments.
+    donated: whether the first argument is donated.
   """
 
   function: Callable[[int], Callable[..., Any]]
@@ -44,7 +45,7 @@ class Program:
 
 
 def chain(size: int) -> Callable[..., Any]:
-  """Element-wise operations, each on the last one's result."""
+  """Element-wise operations, each on the result of the last one."""
 
   def f(x):
     for i in range(size // 2):
@@ -55,7 +56,7 @@ def chain(size: int) -> Callable[..., Any]:
 
 
 def products(size: int) -> Callable[..., Any]:
-  """Products and reductions by turns."""
+  """Alternating products and reductions."""
 
   def f(x, w):
     for _ in range(size // 4):
@@ -67,7 +68,7 @@ def products(size: int) -> Callable[..., Any]:
 
 
 def outputs(size: int) -> Callable[..., Any]:
-  """Many small results that have nothing to do with each other."""
+  """Many small independent results."""
 
   def f(x):
     return [jnp.sin(x[i % 64] * i) for i in range(size // 4)]
@@ -76,7 +77,7 @@ def outputs(size: int) -> Callable[..., Any]:
 
 
 def loops(size: int) -> Callable[..., Any]:
-  """Loop after loop, beside values that live past them all."""
+  """A sequence of loops, with values that are live across all of them."""
 
   def f(x, kept):
     for i in range(size // 6):
@@ -87,7 +88,7 @@ def loops(size: int) -> Callable[..., Any]:
 
 
 def branches(size: int) -> Callable[..., Any]:
-  """Switch after switch, beside values that live past them all."""
+  """A sequence of switches, with values that are live across all of them."""
 
   def f(x, i, kept):
     for _ in range(size // 8):
@@ -98,7 +99,7 @@ def branches(size: int) -> Callable[..., Any]:
 
 
 def donated(size: int) -> Callable[..., Any]:
-  """Every argument's memory becomes a result's."""
+  """Each argument's memory is reused for a result."""
 
   def f(state, g):
     return [x * 0.9 + jnp.sum(x @ g) for x in state]
@@ -138,16 +139,16 @@ PROGRAMS = {
 
 
 def child(name: str, size: int, platform: str) -> None:
-  """Compiles one program and prints what that took."""
+  """Compiles one program and prints the time and memory that it took."""
   program = PROGRAMS[name]
   device = jax.devices(platform)[0]
-  # What only the first compilation of a process pays.
+  # Warm-up: what only the first compilation of a process pays.
   jax.jit(lambda x: x + 1).lower(jax.device_put(_ones(2), device)).compile()
   arguments = jax.device_put(tuple(program.arguments(size)), device)
   jitted = jax.jit(
     program.function(size),
     donate_argnums=0 if program.donated else (),
-    # The largest have more vertices than the SRAM has room for.
+    # The largest programs have more vertices than fit the SRAM.
     compiler_options=(
       {"ipu_allow_out_of_memory": True} if platform == "ipu" else None
     ),
@@ -163,7 +164,7 @@ def child(name: str, size: int, platform: str) -> None:
 
 
 def measure(platform: str, pattern: Callable[[str], bool]) -> list[dict]:
-  """What each program takes at each of its sizes, in seconds and bytes."""
+  """The seconds and bytes that each program takes, for each of its sizes."""
   return [
     {
       "program": name,
@@ -177,7 +178,7 @@ def measure(platform: str, pattern: Callable[[str], bool]) -> list[dict]:
 
 
 def over_limit(rows: Sequence[dict[str, Any]]) -> list[str]:
-  """The programs whose time grows faster than they do."""
+  """The programs whose compile time grows faster than their size."""
   slow = []
   for name in dict.fromkeys(row["program"] for row in rows):
     first, *_, last = (row for row in rows if row["program"] == name)

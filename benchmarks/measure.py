@@ -1,4 +1,4 @@
-"""Times a workload on two devices, interleaved, after comparing results."""
+"""Compares a workload's results on two devices, then times it, interleaved."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import jax
 from benchmarks.workload import Case, Workload
 
-# A sample is long enough for the clock, and a workload short enough for the
-# patience of who waits.
+# The target length of a sample, which the clock has to resolve, and of a
+# workload, so that the whole run does not take too long.
 _SAMPLE_SECONDS = 2e-3
 _WORKLOAD_SECONDS = 4.0
 _LEAST_REPEAT = 5
@@ -25,12 +25,13 @@ class WrongResultError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-  """Seconds per unit of a workload, sample by sample, on both devices.
+  """Samples of the seconds per unit of a workload, on both devices.
 
   Attributes:
-    workload: what was measured.
-    seconds: of the device under test.
-    baseline: of the one it is compared with, taken in turns with `seconds`.
+    workload: the measured workload.
+    seconds: samples on the device under test.
+    baseline: samples on the device it is compared with, interleaved with
+      `seconds`.
   """
 
   workload: Workload
@@ -53,10 +54,10 @@ class Measurement:
 def measure(
   workload: Workload, device: jax.Device, baseline: jax.Device, repeat: int
 ) -> Measurement:
-  """Takes up to `repeat` samples on each device: A B A B and so on.
+  """Takes up to `repeat` samples on each device, alternating.
 
   Raises:
-    WrongResultError: when the results differ by more than the tolerance.
+    WrongResultError: the results differ by more than the tolerance.
   """
   cases = [workload.make(d) for d in (device, baseline)]
   compare(workload, *(jax.device_get(case.result()) for case in cases))
@@ -76,14 +77,14 @@ def measure(
 
 
 def _units_per_sample(case: Case) -> int:
-  """Enough units that a sample of a warm case is no blink of the clock."""
+  """The number of units for a sample that is long enough to time."""
   case.sample(2)
   seconds = max(case.sample(1), 1e-7)
   return min(max(1, math.ceil(_SAMPLE_SECONDS / seconds)), 500)
 
 
 def compare(workload: Workload, actual, expected) -> None:
-  """Checks a result; integers exactly, floats relative to the largest."""
+  """Checks a result: integers exactly, floats relative to the largest value."""
   pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
   for i, (a, b) in enumerate(pairs):
     a, b = np.asarray(a), np.asarray(b)

@@ -1,7 +1,8 @@
 """Peak memory of a process that runs a workload, per platform.
 
-A process per workload and platform, because a peak can't be reset: it
-imports JAX, sets the workload up, runs it ten times, and prints its peak.
+Each workload and platform has its own process, because a peak cannot be reset.
+The process imports JAX, sets up the workload, runs it ten times, and prints its
+peak.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _RUNS = 10
 
 
 def peak_rss() -> int:
-  """Bytes. VmHWM and not getrusage: a child inherits the latter's maximum."""
+  """The peak in bytes.
+
+  Reads VmHWM, because a child process inherits the maximum of getrusage.
+  """
   for line in Path("/proc/self/status").read_text().splitlines():
     if line.startswith("VmHWM:"):
       return int(line.split()[1]) * 1024
@@ -48,8 +52,9 @@ def run(name: str, platform: str) -> int:
 
 
 def answer(arguments: Sequence[str], platform: str, **environment: str) -> Any:
-  """What a new process of the benchmarks prints as JSON; the CPU's own has no
-  other plugin."""
+  """The JSON output of a new benchmark process; one for the CPU loads no other
+  plugin.
+  """
   platforms = "cpu" if platform == "cpu" else f"{platform},cpu"
   root = str(Path(__file__).parents[1])
   path = os.environ.get("PYTHONPATH")
@@ -73,7 +78,7 @@ def answer(arguments: Sequence[str], platform: str, **environment: str) -> Any:
 def compare(
   names: Sequence[str], platform: str, baseline: str
 ) -> list[dict[str, Any]]:
-  """Peaks of both platforms for every workload named, and for none."""
+  """The peaks on both platforms for each named workload, and for none."""
   rows = []
   for name in (IDLE, *names):
     ours, theirs = run(name, platform), run(name, baseline)

@@ -1,6 +1,6 @@
-"""The models that benchmarks train: an MLP, a CNN and a small transformer.
+"""The models trained by benchmarks: an MLP, a CNN and a small transformer.
 
-Plain JAX, with the optimisers written out. Arrays are float32 unless said.
+Plain JAX, with hand-written optimisers. Arrays are float32 unless noted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ MNIST = (784, 1024, 1024, 10)
 
 
 def digits(size: int) -> tuple[np.ndarray, np.ndarray]:
-  """A batch of noise of MNIST's shape: [size, 784] and labels i32[size]."""
+  """A batch of noise in the shape of MNIST: [size, 784] and labels
+  i32[size]."""
   rng = np.random.default_rng(0)
   images = rng.random((size, 784), dtype=np.float32)
   return images, rng.integers(0, 10, size).astype(np.int32)
@@ -112,7 +113,7 @@ def _adam_moments(params):
 
 
 def _adamw(params, grads, moments, rate, decay):
-  """Loshchilov and Hutter's decoupled weight decay over Adam."""
+  """Adam with the decoupled weight decay of Loshchilov and Hutter."""
   mean, square, step = moments
   step = step + 1
   mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, grads)
@@ -132,7 +133,7 @@ _LAYERS, _WIDTH, _HEADS, _LENGTH, _VOCABULARY, _BATCH = 2, 64, 4, 32, 128, 4
 
 
 def tokens() -> np.ndarray:
-  """i32[4, 33]: inputs and, one to the right, what is to be predicted."""
+  """i32[4, 33]: inputs and, shifted by one, the targets."""
   rng = np.random.default_rng(2)
   shape = (_BATCH, _LENGTH + 1)
   return rng.integers(0, _VOCABULARY, shape).astype(np.int32)

@@ -1,4 +1,5 @@
-"""Measurements as an aligned table and as JSON, with geometric means."""
+"""Formats measurements as an aligned table and as JSON, with geometric
+means."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from typing import Any
 import jax
 from benchmarks.measure import Measurement
 
-# Families that stay out of the mean of run time; they have limits of their own.
+# Families that do not count in the mean run time; they have their own limits.
 NOT_RUN_TIME = ("dispatch", "compile")
 GEOMEAN_LIMIT = 1.2
 
 
 def human(seconds: float) -> str:
-  """3.42 us, 12.0 ms: three digits and a unit."""
+  """Formats seconds with three digits and a unit: 3.42 us, 12 ms."""
   for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
     if seconds >= scale or unit == "ns":
       return f"{seconds / scale:.3g} {unit}"
@@ -26,7 +27,7 @@ def human(seconds: float) -> str:
 
 
 def align(rows: Sequence[Sequence[str]], left: int = 2) -> str:
-  """Rows as lines; the first `left` columns flush left, others right."""
+  """Formats rows as lines; the first `left` columns are left-aligned."""
   widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
   lines = []
   for row in rows:
@@ -57,7 +58,7 @@ def table(measurements: Sequence[Measurement], names: tuple[str, str]) -> str:
 
 
 def geometric_means(measurements: Sequence[Measurement]) -> dict[str, float]:
-  """Mean ratio of each family, and of all run time as `run time`."""
+  """The mean ratio of each family, and of all run times as `run time`."""
   families: dict[str, list[float]] = {}
   for m in measurements:
     families.setdefault(m.workload.family, []).append(m.ratio)
@@ -77,7 +78,7 @@ def means_table(means: dict[str, float]) -> str:
 
 
 def over_limit(measurements: Sequence[Measurement]) -> list[str]:
-  """What is slower than it may be, in words."""
+  """Describes what exceeds its limit."""
   faults = [
     f"{m.workload.full_name}: {m.ratio:.2f}, limit {m.workload.limit:g}"
     for m in measurements
@@ -94,7 +95,7 @@ def as_json(
   failures: dict[str, str],
   devices: tuple[jax.Device, jax.Device],
 ) -> dict[str, Any]:
-  """Everything measured, and on what."""
+  """All measurements, with the machine and devices."""
   return {
     "machine": machine(),
     "jax": jax.__version__,
@@ -118,7 +119,7 @@ def as_json(
 
 
 def machine() -> dict[str, Any]:
-  """The processor that everything ran on."""
+  """The processor of this machine."""
   model = platform.processor()
   info = Path("/proc/cpuinfo")
   if info.exists():
@@ -128,7 +129,7 @@ def machine() -> dict[str, Any]:
 
 
 def describe(device: jax.Device) -> dict[str, Any]:
-  """A device and, if it has any, its tiles."""
+  """A device and, if it has any, its number of tiles."""
   return {
     "platform": device.platform,
     "kind": device.device_kind,

@@ -1,16 +1,16 @@
-"""Compares the IPU backend with XLA:CPU, in one process and interleaved.
+"""Compares the IPU backend with XLA:CPU, interleaved in one process.
 
-  python -m benchmarks                       everything, as a table
+  python -m benchmarks                       all workloads, as a table
   python -m benchmarks --filter 'matmul|loops'
   python -m benchmarks --json results.json --check
-  python -m benchmarks --memory              peak memory, a process each
+  python -m benchmarks --memory              peak memory, one process each
   python -m benchmarks --growth              compile time of large programs
-  python -m benchmarks --fidelity            ipu/docs/model_fidelity.md and
-                                             six_programs.md, anew
-  python -m benchmarks --programs            six_programs.md; compile time
+  python -m benchmarks --fidelity            rewrites model_fidelity.md and
+                                             six_programs.md in ipu/docs
+  python -m benchmarks --programs            six_programs.md, compile times
 
-`--platform cpu` compares XLA:CPU with itself: how much two equals differ is
-the noise of the machine.
+`--platform cpu` compares XLA:CPU with itself, which shows the noise of the
+machine.
 """
 
 from __future__ import annotations
@@ -36,15 +36,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   parser.add_argument(
-    "--filter", metavar="REGEX", help="only family/name that match anywhere"
+    "--filter", metavar="REGEX", help="only workloads whose family/name matches"
   )
   parser.add_argument(
     "--repeat", type=int, default=21, help="samples per device (default 21)"
   )
-  parser.add_argument("--list", action="store_true", help="name them and stop")
-  parser.add_argument("--json", type=Path, metavar="FILE", help="write there")
   parser.add_argument(
-    "--check", action="store_true", help="fail when a limit is exceeded"
+    "--list", action="store_true", help="list the workloads and exit"
+  )
+  parser.add_argument(
+    "--json", type=Path, metavar="FILE", help="write results there"
+  )
+  parser.add_argument(
+    "--check", action="store_true", help="fail if a limit is exceeded"
   )
   parser.add_argument(
     "--memory", action="store_true", help="compare peak memory instead"
@@ -55,17 +59,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   )  # fmt: skip
   parser.add_argument(
     "--fidelity", action="store_true",
-    help="compare modelled costs with published measurements, on a page",
+    help="write the page that compares the model with measurements",
   )  # fmt: skip
   parser.add_argument(
     "--programs", action="store_true",
-    help="write a page about six programs' modelled cycles and SRAM",
+    help="write the page about modelled costs of six programs",
   )  # fmt: skip
   parser.add_argument(
-    "--platform", default="ipu", help="to be measured (default ipu)"
+    "--platform", default="ipu", help="platform to measure (default ipu)"
   )
   parser.add_argument(
-    "--baseline", default="cpu", help="to compare with (default cpu)"
+    "--baseline", default="cpu", help="platform to compare with (default cpu)"
   )
   parser.add_argument(
     "--memory-child", nargs=2, metavar=("NAME", "PLATFORM"),
@@ -80,14 +84,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   )
   args = parser.parse_args(argv)
   if args.repeat < 1:
-    parser.error(f"--repeat {args.repeat}: at least one sample is needed")
+    parser.error(f"--repeat {args.repeat}: expected at least 1")
   try:
     re.compile(args.filter or "")
   except re.error as e:
-    parser.error(f"--filter {args.filter}: no regular expression: {e}")
-  # Now, and not when minutes of measuring have been for nothing.
+    parser.error(f"--filter {args.filter}: invalid regular expression: {e}")
+  # Fail now rather than after minutes of measuring.
   if args.json and not args.json.absolute().parent.is_dir():
-    parser.error(f"--json {args.json}: there is no folder to write it to")
+    parser.error(f"--json {args.json}: its folder does not exist")
   return args
 
 
@@ -159,7 +163,9 @@ def run_growth(args: argparse.Namespace) -> int:
     args.json.write_text(json.dumps({"growth": rows}, indent=1))
   slow = growth.over_limit(rows) if args.check else []
   if slow:
-    print("\nslower than the program grows:\n  " + "\n  ".join(slow))
+    print(
+      "\ncompile time grows faster than the program:\n  " + "\n  ".join(slow)
+    )
   return 1 if slow else 0
 
 
@@ -168,7 +174,7 @@ def run_fidelity() -> int:
   from benchmarks.fidelity.page import page
 
   fidelity.PAGE.write_text(page(fidelity.measurements(), fidelity.modelled()))
-  six_programs.write()  # costs have changed there, too
+  six_programs.write()  # the same costs have changed there
   return 0
 
 
@@ -181,7 +187,7 @@ def run_times(args: argparse.Namespace, chosen: list[Workload]) -> int:
   measurements, failures = [], {}
   for i, workload in enumerate(chosen):
     progress(f"[{i + 1}/{len(chosen)}] {workload.full_name}")
-    # Whatever goes wrong with one workload, the others are still measured.
+    # If one workload fails, the others are still measured.
     try:
       measurements.append(measure(workload, *devices, args.repeat))
     except Exception as e:
@@ -204,7 +210,7 @@ def run_times(args: argparse.Namespace, chosen: list[Workload]) -> int:
 
 
 def progress(text: str) -> None:
-  """A line that the next one overwrites; nothing where no one looks."""
+  """Prints a line that the next one overwrites, if stderr is a terminal."""
   if sys.stderr.isatty():
     print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 

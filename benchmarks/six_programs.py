@@ -1,9 +1,10 @@
-"""Six programs' modelled cycles and SRAM: `ipu/docs/six_programs.md`.
+"""Modelled cycles and SRAM of six programs: `ipu/docs/six_programs.md`.
 
-  python -m benchmarks --programs            writes the page; compile time
+  python -m benchmarks --programs        writes the page, prints compile times
 
-Beside each figure stands what it was before tensors were laid out for those who
-use them, with the costs of the commit that `six_programs_before.json` names.
+Each figure is shown next to its value before tensors were laid out for their
+consumers, with the cost model of the commit named in
+`six_programs_before.json`.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ _HEAD = """# Six programs
 
 <!-- written by: python -m benchmarks --programs -->
 
-What `cost_analysis()` and `memory_analysis()` say of six programs on a GC200,
-and what they said before tensors were laid out for those who use them and
-operations were ordered for the least SRAM, with the costs of commit {commit}.
-What is charged since then is in the figures of now alone: copies within tiles,
-those that pack and unpack messages, the control of counted loops, the begin of
-each row of a broadcast.
+The costs of six programs on a GC200, according to `cost_analysis()` and
+`memory_analysis()`. *Before* is before tensors were laid out for their
+consumers and operations were scheduled for the least SRAM, with the cost model
+of commit {commit}. Only the figures of *now* include what has been charged
+since: copies within tiles, packing and unpacking of messages, the control code
+of counted loops, and the start of each row of a broadcast operand.
 [six_programs.py](../../benchmarks/six_programs.py) has the programs.
 """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-  """A program to look at.
+  """A program to report on.
 
   Attributes:
-    function: what is jitted.
-    arguments: what it takes.
-    donated: whether it is given its first argument.
-    about: what it is.
+    function: the function to jit.
+    arguments: makes its arguments.
+    donated: whether the first argument is donated.
+    about: a short description.
   """
 
   function: Callable[..., Any]
@@ -74,7 +75,7 @@ _WIDTH, _HEADS = 256, 8
 
 
 def transformer_block(x, qkv, out, up, down):
-  """The gradients of a block: attention, two dense layers, two norms."""
+  """Gradients of a block: attention, two dense layers, two norms."""
 
   def norm(x):
     x = x - x.mean(-1, keepdims=True)
@@ -94,7 +95,7 @@ def transformer_block(x, qkv, out, up, down):
 
 
 def lstm(xs, w, u, b):
-  """Hidden states of a layer over time."""
+  """The hidden states of an LSTM layer over time."""
 
   def step(state, x):
     h, c = state
@@ -108,14 +109,14 @@ def lstm(xs, w, u, b):
 
 
 def five_point(grid):
-  """A Jacobi step of the heat equation, with fixed edges."""
+  """A Jacobi step of the heat equation, with fixed boundaries."""
   columns = grid[:-2, 1:-1] + grid[2:, 1:-1]
   around = columns + grid[1:-1, :-2] + grid[1:-1, 2:]
   return grid.at[1:-1, 1:-1].set(0.25 * around)
 
 
 def stencil(grid):
-  """Steps of the heat equation."""
+  """100 steps of the heat equation."""
   return lax.fori_loop(0, 100, lambda _, g: five_point(g), grid)
 
 
@@ -161,7 +162,7 @@ PROGRAMS = {
   ),
 }
 
-# In the order of the page's columns: cycles, their parts, and bytes.
+# In the order of the page's columns: cycles, their parts, bytes.
 FIGURES = (
   "cycles", "compute", "exchange", "sync", "tile bytes", "arguments",
   "temporaries", "code",
@@ -169,7 +170,7 @@ FIGURES = (
 
 
 def figures(name: str, device: jax.Device) -> dict[str, float]:
-  """What the model says of a program: cycles, bytes of the fullest tile, and
+  """The modelled costs of a program: cycles, bytes of the fullest tile, and
   bytes over all tiles by kind."""
   compiled = _lowered(name, device).compile()
   costs, memory = compiled.cost_analysis(), compiled.memory_analysis()
@@ -185,7 +186,7 @@ def figures(name: str, device: jax.Device) -> dict[str, float]:
 
 
 def compile_seconds(name: str, device: jax.Device) -> float:
-  """Of the processor, the least of several compilations."""
+  """CPU time to compile a program, the minimum of several compilations."""
   seconds = []
   for _ in range(_COMPILATIONS):
     lowered = _lowered(name, device)
@@ -202,14 +203,14 @@ def _lowered(name: str, device: jax.Device) -> Any:
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
     tuple(program.arguments()),
   )
-  # A function of its own, or JAX would know that it is compiled.
+  # A new function object, so that JAX does not reuse the last compilation.
   function = functools.partial(program.function)
   donated = 0 if program.donated else ()
   return jax.jit(function, donate_argnums=donated).lower(*arguments)
 
 
 def before() -> dict[str, dict[str, float]]:
-  """The figures of each program as they were."""
+  """The earlier figures of each program."""
   return json.loads(_BEFORE.read_text())["programs"]
 
 
@@ -220,7 +221,7 @@ def write(platform: str = "ipu") -> None:
 
 
 def compile_times(platform: str = "ipu") -> str:
-  """A table of what compiling takes."""
+  """A table of compile times."""
   device = jax.devices(platform)[0]
   lines = [("compiling", "ms")]
   for name in PROGRAMS:
@@ -229,7 +230,7 @@ def compile_times(platform: str = "ipu") -> str:
 
 
 def page(now: Mapping[str, Mapping[str, float]]) -> str:
-  """The page as Markdown; `now` has the figures of each program."""
+  """The page as Markdown; `now` maps programs to their figures."""
   then = before()
   cycles, sram = FIGURES[:4], FIGURES[4:]
   parts = [
@@ -239,12 +240,13 @@ def page(now: Mapping[str, Mapping[str, float]]) -> str:
     *_heads(cycles),
     *(row(name, then[name], now[name], cycles) for name in PROGRAMS),
     "\n## SRAM\n",
-    "Bytes of the fullest tile at its fullest moment, copies that exchanges",
-    "make included; and over all tiles arguments and results, temporaries and",
-    "constants, and code. What temporaries were before is their storage,",
-    "without these copies and without message buffers, and code was that of",
-    "vertices, on all tiles; now each has what it needs at its fullest moment,",
-    "and code is that of exchanges and of control, too, and stacks.\n",
+    "*Tile bytes* are those of the fullest tile at its fullest moment,",
+    "including the copies that exchanges make. The other columns are totals",
+    "over all tiles: arguments and results; temporaries and constants; code.",
+    "Before, temporaries were only their storage, without these copies and",
+    "message buffers, and code was that of vertices, on all tiles. Now each",
+    "tile counts what it needs at its fullest moment, and code includes",
+    "exchange code, control code and stacks.\n",
     *_heads(sram),
     *(row(name, then[name], now[name], sram) for name in PROGRAMS),
   ]
@@ -265,6 +267,6 @@ def row(
   now: Mapping[str, float],
   columns: Sequence[str],
 ) -> str:
-  """A program's line of a table."""
+  """A program's row of a table."""
   cells = [f"{f[c]:,.0f}" for c in columns for f in (then, now)]
   return f"| {name} | {' | '.join(cells)} |"

@@ -1,9 +1,9 @@
-"""What a benchmark is: a workload, and its case on one device.
+"""Defines benchmarks: a workload, and its case on one device.
 
-A `Workload` knows how to set itself up on a device; the `Case` it makes there
-can be timed and can give its result, which must agree between devices before
-anything is timed. Every timed unit waits for its results, except where the
-time to enqueue is the question.
+A `Workload` can be set up on a device. The resulting `Case` can be timed and
+returns its result, which has to agree between devices before anything is timed.
+Every timed unit waits for its results, except where the time to enqueue is
+measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-# How many times as long as XLA:CPU a workload may take.
+# Default limit of a workload's run time, relative to XLA:CPU.
 RUN_LIMIT = 3.0
 
 
@@ -24,9 +24,9 @@ class Case:
   """A workload that is set up on a device.
 
   Attributes:
-    sample: sample(n) runs n units and returns the seconds they took; what it
-      does before and after is not counted.
-    result: a pytree of arrays to compare with another device's.
+    sample: sample(n) runs n units and returns the seconds they took, excluding
+      set-up and clean-up.
+    result: returns a pytree of arrays to compare with another device's.
   """
 
   sample: Callable[[int], float]
@@ -35,16 +35,17 @@ class Case:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workload:
-  """Something to time.
+  """A workload to time.
 
   Attributes:
-    family: what it belongs to; `dispatch` and `compile` are not run time and
-      stay out of the overall mean.
+    family: its group; `dispatch` and `compile` are not run time and do not
+      count in the overall mean.
     name: unique within the family.
     make: sets up the case on a device.
-    limit: largest ratio to XLA:CPU that is acceptable.
-    tolerance: error allowed to results, relative to the largest of an array.
-    memory: one of the workloads that `--memory` runs by default.
+    limit: the largest acceptable ratio to XLA:CPU.
+    tolerance: allowed error of results, relative to the largest value of an
+      array.
+    memory: whether `--memory` runs it by default.
   """
 
   family: str
@@ -60,7 +61,7 @@ class Workload:
 
 
 def blocking(call: Callable[[], Any], result: Any = None) -> Case:
-  """Times call(), waiting for what it returns, each time."""
+  """Times call(), blocking on its results each time."""
 
   def sample(n: int) -> float:
     start = time.perf_counter()
@@ -72,7 +73,7 @@ def blocking(call: Callable[[], Any], result: Any = None) -> Case:
 
 
 def enqueuing(call: Callable[[], Any]) -> Case:
-  """Times call() without waiting; waits after the clock has stopped."""
+  """Times call() without blocking; blocks after the clock has stopped."""
 
   def sample(n: int) -> float:
     results = [None] * n
@@ -91,7 +92,7 @@ def prepared(
   call: Callable[[Any], Any],
   result: Callable[[], Any],
 ) -> Case:
-  """Times call(x) alone, with a fresh x = prepare() each time."""
+  """Times only call(x), with a fresh x = prepare() each time."""
 
   def sample(n: int) -> float:
     seconds = 0.0
@@ -113,13 +114,13 @@ def jitted(
   make_args: Callable[[], Sequence[Any]],
   **options: Any,
 ) -> Workload:
-  """The warm, blocking call of jit(function) on arrays of the device.
+  """A workload that times warm, blocking calls of jit(function).
 
   Args:
     family, name: see `Workload`.
-    function: to be jitted.
-    make_args: gives NumPy arrays or trees of them; called only when the
-      workload is set up, so that a list of workloads costs no memory.
+    function: the function to jit.
+    make_args: returns NumPy arrays or pytrees of them; called only when the
+      workload is set up, so that a list of workloads takes no memory.
     **options: further attributes of the `Workload`.
   """
 
@@ -132,7 +133,7 @@ def jitted(
 
 
 def wide(workload: Workload) -> Workload:
-  """The same with 64-bit types."""
+  """The same workload with 64-bit types."""
 
   def make(device: jax.Device) -> Case:
     with jax.enable_x64(True):
@@ -159,9 +160,9 @@ def training(
   make_batch: Callable[[], Sequence[Any]],
   **options: Any,
 ) -> Workload:
-  """state, loss = step(state, *batch) with the state donated, as users do.
+  """A workload that times state, loss = step(state, *batch), donating state.
 
-  The result compared is the loss after three steps.
+  Results are compared by the loss after three steps.
   """
 
   def make(device: jax.Device) -> Case:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds JAX on IPU: the wheels, and on request a venv to run things in.
+"""Builds JAX on IPU: the wheels, and optionally a venv to run programs in.
 
 python3 build/build.py --enable_ipu
 python3 build/build.py --help
@@ -9,7 +9,7 @@ import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036
   sys.exit(
-    "build.py: error: JAX on IPU needs Python 3.11 or later, and this is "
+    "build.py: error: JAX on IPU needs Python 3.11 or later, but this is "
     + f"{sys.executable}, version {sys.version.split()[0]}. "
     + "Type: python3.11 build/build.py"
   )
@@ -29,7 +29,7 @@ from tools import (
 
 
 def main(argv: list[str]) -> int:
-  """Does what the command line says; returns the exit code."""
+  """Runs the command line; returns the exit code."""
   opts = options.parse(argv)
   if opts.python is not None:
     python = system.find_python(opts.python)

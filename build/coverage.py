@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes ipu/docs/coverage.md: what is compiled for the IPU, and how.
 
-python build/coverage.py, with a Python that has JAX on IPU. Everything goes the
-way of a user's program, `jax.jit(f).lower(x).compile()`; how an operation is
-made is read from the compiler's registry and from the programs themselves.
+Run `python build/coverage.py` with a Python that has JAX on IPU installed.
+Everything is compiled like a user's program, `jax.jit(f).lower(x).compile()`.
+How an operation is implemented is read from the compiler's registry and from
+the compiled programs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from tools.operation_samples import SAMPLES
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ipu" / "docs" / "coverage.md"
-# What build/jax_tests.py has counted, a file for each version of JAX.
+# The results of build/jax_tests.py, one file per version of JAX.
 PASS_RATES = ROOT / "tests" / "ipu" / "data"
 _COUNTED = "jax_tests_"
 
@@ -58,19 +59,19 @@ GROUPS: dict[str, list[DType]] = {
   "float16 to float64": [DType.F16, DType.BF16, DType.F32, DType.F64],
   "complex": [d for d in DType if d in COMPLEX],
 }
-# The element type whose program tells how an operation is made: the first of
-# these that JAX has it for.
+# The element type of the program that is shown: the first of these for which
+# JAX has the operation.
 _SHOWN = (DType.F32, DType.I32, DType.BOOL, DType.C64)
 
 
 @dataclasses.dataclass
 class Outcome:
-  """What came of compiling one program.
+  """The outcome of compiling one program.
 
   Attributes:
     known: whether JAX has the operation for the type at all.
-    program: what was compiled; None if it was refused.
-    stablehlo: the program that the compiler was asked for.
+    program: the compiled program; None if it was refused.
+    stablehlo: the input of the compiler.
   """
 
   known: bool
@@ -81,8 +82,8 @@ class Outcome:
 def compile_for_ipu(f: Callable[..., Any], *arguments: Any) -> Outcome:
   """Compiles f for arguments of the given shapes and types.
 
-  Errors of JAX before the compiler is asked mean that it has no such program,
-  and so do refusals of XLA:CPU.
+  If JAX raises an error before it calls the compiler, or if XLA:CPU refuses the
+  program too, then JAX has no such program.
   """
   with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     warnings.simplefilter("ignore")
@@ -118,7 +119,7 @@ def _lower(f: Callable[..., Any], arguments: Any, platform: str) -> Any:
 
 
 def compile_sample(name: str, dtype: DType) -> Outcome:
-  """Compiles the sample of an operation for an array of an element type."""
+  """Compiles the sample of an operation for an element type."""
   sample = SAMPLES[name]
   boundary = NUMPY[DType.F32 if dtype in UNBUFFERED else dtype]
 
@@ -134,12 +135,12 @@ def compile_sample(name: str, dtype: DType) -> Outcome:
   with jax.enable_x64(True) if wide else contextlib.nullcontext():
     outcome = compile_for_ipu(f, np.ones((4, 4), boundary))
   if f"stablehlo.{name}" not in outcome.stablehlo.replace('"', ""):
-    return Outcome(known=False)  # JAX says it otherwise for this type
+    return Outcome(known=False)  # JAX emits something else for this type
   return outcome
 
 
 def _from_text(text: str, dtype: DType, x: Any) -> Any:
-  """Calls a StableHLO function."""
+  """Calls a StableHLO function given as text."""
   text = string.Template(text).substitute(
     T=f"tensor<4x4x{NAME[dtype]}>", E=NAME[dtype]
   )
@@ -156,7 +157,7 @@ def _from_text(text: str, dtype: DType, x: Any) -> Any:
 
 
 def _steps(steps: Sequence[Any]) -> Iterator[Any]:
-  """All steps, those of bodies included."""
+  """All steps, including those of loop bodies and branches."""
   for step in steps:
     yield step
     for name in ("condition", "body"):
@@ -165,8 +166,8 @@ def _steps(steps: Sequence[Any]) -> Iterator[Any]:
       yield from _steps(branch.steps)
 
 
-def made_by(definition: Operation) -> str:
-  """How an operation is made, by the registry."""
+def implemented_by(definition: Operation) -> str:
+  """How an operation is implemented, according to the registry."""
 
   def file(function: Callable[..., Any]) -> str:
     return function.__module__.removeprefix("jaxlib.ipu.ops.") + ".py"
@@ -186,7 +187,7 @@ def made_by(definition: Operation) -> str:
 
 
 def runs_as(program: schema.Program) -> str:
-  """The codelets and the control flow of a program, or what else it is."""
+  """The codelets and control flow of a program; "copies" if there are none."""
   found: dict[str, None] = {}
   for step in _steps(program.steps):
     if isinstance(step, schema.Execute):
@@ -199,20 +200,20 @@ def runs_as(program: schema.Program) -> str:
 
 
 def operations() -> list[str]:
-  """Of StableHLO, without its name before them."""
+  """The StableHLO operations, without the `stablehlo.` prefix."""
   ops.load()
   prefix = "stablehlo."
   names = sorted(n.removeprefix(prefix) for n in REGISTRY if prefix in n)
   if missing := sorted(set(names) ^ set(SAMPLES)):
     raise AssertionError(
-      f"build/tools/operation_samples.py must have a sample of {missing}, or "
-      "the compiler the operation"
+      f"{missing}: missing from build/tools/operation_samples.py, or unknown "
+      "to the compiler"
     )
   return names
 
 
 def operation_row(name: str) -> str:
-  """The line of the table of operations."""
+  """An operation's row of the table."""
   outcomes = {
     dtype: compile_sample(name, dtype)
     for group in GROUPS.values()
@@ -221,8 +222,12 @@ def operation_row(name: str) -> str:
   programs = (outcomes[d].program for d in (*_SHOWN, *outcomes))
   shown = next((p for p in programs if p is not None), None)
   if shown is None:
-    raise AssertionError(f"no sample of {name} is compiled")
-  cells = [f"`{name}`", made_by(REGISTRY["stablehlo." + name]), runs_as(shown)]
+    raise AssertionError(f"no sample of {name} compiles")
+  cells = [
+    f"`{name}`",
+    implemented_by(REGISTRY["stablehlo." + name]),
+    runs_as(shown),
+  ]
   for group in GROUPS.values():
     known = [d for d in group if outcomes[d].known]
     refused = [NAME[d] for d in known if outcomes[d].program is None]
@@ -238,7 +243,7 @@ def operation_row(name: str) -> str:
 
 
 def pass_rates() -> list[str]:
-  """The table of JAX's own tests, from what was counted."""
+  """The table of JAX's own tests, from the recorded results."""
   found = {
     path.stem.removeprefix(_COUNTED): json.loads(path.read_text())
     for path in PASS_RATES.glob(f"{_COUNTED}*.json")
@@ -264,36 +269,37 @@ def pass_rates() -> list[str]:
 
 
 _TESTS = """\
-Tests of JAX that pass on the CPU, and how many of them pass on `ipu`:
+JAX's tests that pass on the CPU, and how many of them pass on `ipu`:
 `python build/jax_tests.py CHECKOUT`,
 with {runs}.
-More cases are a longer run. Files without numbers have not been counted with
-that JAX, or have no test that passes on the CPU."""
+More cases make a longer run. Files without numbers have not been run with that
+version of JAX, or have no test that passes on the CPU."""
 
 _HEAD = """\
-# What is compiled, and how
+# Coverage
 
-Written by `python build/coverage.py`; do not edit. All of it was compiled as a
-user's program is, `jax.jit(f).lower(x).compile()` on a device of `ipu`, with
-JAX {version}. `tests/ipu` checks the results, against those of XLA:CPU.
+Generated by `python build/coverage.py`; do not edit. Everything was compiled
+like a user's program, by `jax.jit(f).lower(x).compile()` on an `ipu` device,
+with JAX {version}. `tests/ipu` checks the results against XLA:CPU.
 
-## Operations of StableHLO
+## StableHLO operations
 
-*made by*: element-wise operations are **instructions** of a register program,
-fused with their neighbours; **views** move nothing by themselves; a
-**lowering** is a file of `jaxlib/ipu/ops`, a **decomposition** writes simpler
-operations. *program*: the codelets and control flow of a small program with
-the operation in it, for float32 if JAX has it for that; all of them run on
-tiles, but what says *host*. *element types*, of the array that the function of
-JAX is called with: yes, all for which XLA:CPU compiles the operation too; –, it
-does for none, or JAX uses other operations.
+*implemented by*: element-wise operations are **instructions** of a register
+program, fused with their neighbours; **views** move nothing by themselves; a
+**lowering** is in the given file of `jaxlib/ipu/ops`; a **decomposition**
+rewrites the operation in terms of simpler ones. *program*: the codelets and
+control flow of a small program that contains the operation, for float32 where
+JAX has it for that type. Everything runs on tiles, except for *host*. *Element
+types* are those of the array that the JAX function is called with: yes, all for
+which XLA:CPU compiles the operation too; –, XLA:CPU compiles it for none, or
+JAX uses other operations.
 """
 
 
 def page() -> str:
-  """The whole document."""
+  """The whole page."""
   lines = [_HEAD.format(version=jax.__version__)]
-  titles = ["operation", "made by", "program", *GROUPS]
+  titles = ["operation", "implemented by", "program", *GROUPS]
   lines.append(f"| {' | '.join(titles)} |")
   lines.append("|---" * len(titles) + "|")
   lines += [operation_row(name) for name in operations()]

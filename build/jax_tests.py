@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 """Runs JAX's own tests on the IPU.
 
-CHECKOUT is a copy of JAX's sources at the tag of the JAX that PYTHON has
-installed, beside JAX on IPU and build/requirements-jax-tests.txt:
+CHECKOUT is a copy of JAX's sources at the tag of the JAX installed in PYTHON,
+which also needs JAX on IPU and build/requirements-jax-tests.txt:
 
 python3 build/jax_tests.py CHECKOUT
 python3 build/jax_tests.py CHECKOUT lax_test.py 'linalg*' -k cholesky
 
-Each file runs under pytest-xdist: a test that crashes or takes too long costs
-its worker, not the run. What fails runs on the CPU as well, and only what
-passes there counts. What is expected to fail stands in
-third_party/jax/expected_failures.toml, with reasons; a test that passes against
-that expectation fails the run.
+Each file runs under pytest-xdist: a test that crashes or times out costs its
+worker, not the run. Failing tests are repeated on the CPU, and only those that
+pass there count. Expected failures are listed, with reasons, in
+third_party/jax/expected_failures.toml; an unexpected pass fails the run.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ _RECORD = ROOT / "tests" / "ipu" / "data"
 _COUNTS = ("passed", "of")
 _LOST = ("failed", "expected")
 
-# What the plugin wrote of each test, by name.
+# The plugin's record of each test, by name.
 Rows = dict[str, dict[str, Any]]
-# Of each file how many tests passed, of those that pass on the CPU.
+# The number of passed tests per file, of those that pass on the CPU.
 Counts = dict[str, dict[str, int]]
 
 
@@ -56,7 +55,7 @@ def _jax_version(python: str) -> str:
 
 
 class Expectations:
-  """What stands in third_party/jax/expected_failures.toml for one JAX."""
+  """The entries of third_party/jax/expected_failures.toml for one JAX."""
 
   def __init__(self, release: str):
     number = tuple(map(int, re.findall(r"\d+", release)[:2]))
@@ -78,14 +77,14 @@ class Expectations:
 
 
 class Run:
-  """Runs of files of one checkout, with one Python."""
+  """Runs test files of one checkout with one Python."""
 
   def __init__(self, options: argparse.Namespace, expected: Expectations):
     self._options = options
     self._expected = expected.failures
 
   def file(self, name: str, platform: str, only: Sequence[str] = ()) -> Rows:
-    """Runs a file of tests, or some of them; the outcome of each by name."""
+    """Runs a test file, or some of its tests; returns the outcomes by name."""
     options = self._options
     with tempfile.TemporaryDirectory(prefix="jax-ipu-tests-") as folder:
       results = pathlib.Path(folder) / "results"
@@ -105,7 +104,7 @@ class Run:
         "JAX_NUM_GENERATED_CASES": str(options.cases),
         jax_tests_plugin.EXPECTED: str(expected),
         jax_tests_plugin.RESULTS: str(results),
-        # Else JAX's tests leave out what they reserve for the CPU by name.
+        # Without this, JAX's tests omit those they reserve for the CPU by name.
         jax_tests_plugin.DUT: options.dut,
       }
       words = [options.python, "-m", "pytest", "-q", "--tb=short"]
@@ -123,7 +122,7 @@ class Run:
           stdout=file,
           stderr=subprocess.STDOUT,
         )
-      # 0: all passed, 1: some failed, 5: there are none.
+      # 0: all passed, 1: some failed, 5: no tests were collected.
       if done.returncode not in (0, 1, 5):
         raise BuildError(
           f"{name}: pytest ended with {done.returncode}, see {log}"
@@ -143,7 +142,9 @@ def _files(
   folder = checkout / "tests"
   names = sorted(str(p.relative_to(folder)) for p in folder.glob("*_test.py"))
   if not names:
-    raise BuildError(f"{folder} has no tests: {checkout} is no checkout of JAX")
+    raise BuildError(
+      f"no tests in {folder}: {checkout} is not a checkout of JAX"
+    )
   for pattern in patterns:
     if not fnmatch.filter(names, pattern):
       raise BuildError(f"no file of {folder} matches {pattern}")
@@ -161,28 +162,39 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   add = parser.add_argument
-  add("checkout", type=pathlib.Path, help="a folder with JAX's sources")
-  add("files", nargs="*", help="patterns of names of files; else all")
+  add("checkout", type=pathlib.Path, help="folder with JAX's sources")
+  add("files", nargs="*", help="file name patterns (default: all)")
   add("--python", default=sys.executable, help="the Python to run them with")
   add("--jobs", type=int, default=os.cpu_count(), help="processes")
-  add("--timeout", type=int, default=300, help="seconds that a test may take")
-  add("--dut", default="cpu", help="the platform that tests believe to be on")
+  add(
+    "--timeout", type=int, default=300, help="time limit of a test in seconds"
+  )
+  add("--dut", default="cpu", help="the platform reported to the tests")
   add("--x64", type=int, choices=(0, 1), default=0, help="jax_enable_x64")
-  add("--cases", type=int, default=10, help="drawn for each test with many")
-  add("-k", help="pytest's choice of tests")
+  add(
+    "--cases", type=int, default=10, help="cases per test with generated cases"
+  )
+  add("-k", help="selects tests, as in pytest")
   add(
     "--logs",
     type=pathlib.Path,
     default=command.CACHE / "jax_tests" / "logs",
-    help="a folder for what pytest prints and for failures.json",
+    help="folder for the output of pytest and failures.json",
   )
-  add("--record", action="store_true", help="keep the counts for the documents")
+  add(
+    "--record",
+    action="store_true",
+    help="save the counts for the documentation",
+  )
   return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str]) -> int:
-  """Runs the files; returns 1 if a test failed that is not expected to, or a
-  file could not be run to its end: its tests are not counted then."""
+  """Runs the files.
+
+  Returns 1 if a test failed unexpectedly, or if a file did not run to
+  completion, in which case its tests are not counted.
+  """
   options = _parse(argv)
   options.logs.mkdir(parents=True, exist_ok=True)
   release = _jax_version(options.python)
@@ -228,7 +240,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _record(release: str, cases: int, table: Counts) -> None:
-  """Adds counts to those of the files that ran with as many cases before."""
+  """Merges counts into those of earlier runs with the same number of cases."""
   path = _RECORD / f"jax_tests_{release.partition('+')[0]}.json"
   known = json.loads(path.read_text()) if path.exists() else {}
   files = known["files"] if known.get("cases") == cases else {}

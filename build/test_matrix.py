@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the tests on the pairs of Python and JAX that are supported.
+"""Runs the tests on the supported pairs of Python and JAX.
 
-Every pinned release of JAX is tested with one Python: the newest here that it
-is the newest release for, or else the newest here that it has a wheel for. On
-each pair whole suites run with the wheels of the fork, where this release
-makes one, or with the plugin beside an unmodified JAX; then the benchmarks, a
-single repetition of each, and on pairs with a fork the plugin's own tests.
+Every pinned release of JAX is tested with one Python on this machine: the
+newest one for which it is the newest release, otherwise the newest one for
+which it has a wheel. On each pair the full test suite runs with the fork's
+wheels, if this release makes a fork, or else with the plugin and an unmodified
+JAX. Then the benchmarks run, with a single repetition, and for forks also the
+plugin's own tests.
 
 python3 build/test_matrix.py
 python3 build/test_matrix.py --full -- -n 2 -k conv
@@ -27,7 +28,7 @@ from tools import command, matrix, pins, upstream
 from tools.command import ROOT, BuildError
 
 _REQUIREMENTS = ROOT / "build" / "requirements-test.txt"
-# What asks how the backend is installed, rather than what it computes.
+# Tests of how the backend is installed, rather than of what it computes.
 _OWN_TESTS = ["test_internals.py", "test_eager.py", "test_plugin_*.py"]
 
 
@@ -42,7 +43,7 @@ class Run:
     self.failed = False
 
   def build(self, python: str, kind: str) -> list[str]:
-    """The wheels of build.py's --wheels=`kind` for a Python."""
+    """Builds wheels with build.py --wheels=`kind` for a Python."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=self._folder))
     script = str(ROOT / "build" / "build.py")
     command.run(
@@ -64,7 +65,7 @@ class Run:
     venv = self._folder / f"{pair.tag}-{pair.release}-{kind}"
     name = f"Python 3.{matrix.minor(pair.tag)}, JAX {pair.release}, {kind}"
     print(f"\n=== {name}", flush=True)
-    hint = f"The environment of {name} could not be made."
+    hint = f"The environment of {name} could not be created."
     command.run([pair.python, "-m", "venv", venv], hint=hint)
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
@@ -89,7 +90,8 @@ class Run:
     self.rows.append((name, counts or "failed", seconds, benchmarks))
 
   def _follow(self, words: Sequence[str], last: str) -> tuple[str, bool]:
-    """Runs a program; its last line that matches, and whether it succeeded."""
+    """Runs a program; returns the last matching line, and whether it
+    succeeded."""
     environment = {**os.environ, "JAX_IPU_USE_MODEL": "true"}
     for name in ("JAX_PLATFORMS", "PYTHONPATH", "PYTHONHOME"):
       environment.pop(name, None)
@@ -113,18 +115,18 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
   parser.add_argument(
     "--full",
     action="store_true",
-    help="whole suites with the fork's wheels and with the plugin everywhere",
+    help="run the full suites with the fork's wheels and with the plugin",
   )
   parser.add_argument(
     "--record",
     action="store_true",
-    help="write down what was tested, for the table in the documents",
+    help="record what was tested, for the table in the documentation",
   )
   parser.add_argument(
-    "--markdown", action="store_true", help="print that table and stop"
+    "--markdown", action="store_true", help="print that table and exit"
   )
   parser.add_argument(
-    "--list", action="store_true", help="name the pairs and stop"
+    "--list", action="store_true", help="list the pairs and exit"
   )
   parser.add_argument(
     "pytest", nargs="*", default=["-n", "2"], help="options of pytest, after --"

@@ -1,9 +1,9 @@
-"""The model against published measurements: `ipu/docs/model_fidelity.md`.
+"""Compares the model with published measurements.
 
-  python -m benchmarks --fidelity            writes the page
+  python -m benchmarks --fidelity        writes `ipu/docs/model_fidelity.md`
 
-Each measurement's program goes through `jax.jit(...).lower().compile()` on the
-machine that it was measured on, in a process for each machine.
+Each measured program is compiled by `jax.jit(...).lower().compile()` for the
+machine that it was measured on, in one process per machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE = HERE.parents[1] / "ipu" / "docs" / "model_fidelity.md"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-  """What was measured, and by which program (see measurements.toml)."""
+  """A measured value and the program to compare (see measurements.toml)."""
 
   name: str
   kind: str
@@ -41,7 +41,7 @@ class Measurement:
 
   @property
   def measured(self) -> float:
-    """Without what it takes to measure."""
+    """The value without the overhead of measuring."""
     return self.value - self.counter
 
 
@@ -49,27 +49,30 @@ def _cycles(*names: str) -> Any:
   return lambda costs, memory: sum(costs[f"ipu {n} cycles"] for n in names)
 
 
-# Graphcore's own model of IPUs compiles no code unless it is told to
-# (`compile_ipu_code`): its reports have exchanges and vertices' state then, and
-# no code of vertices or of the program, nor the stacks that follow from it.
+# Graphcore's own model of IPUs compiles no code unless told to
+# (`compile_ipu_code`). Its reports then include exchanges and the state of
+# vertices, but neither the code of vertices and of the program nor the stacks,
+# whose size follows from it.
 _COMPILED = ("vertex code", "control code", "stack")
 
 
 def _total_bytes(costs: dict[str, float], memory: Any) -> float:
-  """Over all tiles, without compiled code: the tests in Graphcore's TensorFlow
-  add up `tile.memory.total.excludingGaps` (assert_total_tile_memory)."""
+  """Bytes over all tiles, without compiled code.
+
+  The tests in Graphcore's TensorFlow add up `tile.memory.total.excludingGaps`
+  (assert_total_tile_memory).
+  """
   code = sum(costs[f"ipu {kind} bytes"] for kind in _COMPILED)
   return memory.peak_memory_in_bytes - code
 
 
 def _tile_bytes(costs: dict[str, float], memory: Any) -> float:
-  """Of the fullest tile, without compiled code."""
+  """Bytes of the fullest tile, without compiled code."""
   return costs["ipu peak tile bytes"] - costs["ipu peak tile code bytes"]
 
 
-# How a measured quantity is found in what compiled programs say of themselves:
-# functions of `cost_analysis()` and `memory_analysis()`, and the machine's
-# number of tiles.
+# How to compute each measured quantity from `cost_analysis()` and
+# `memory_analysis()`.
 QUANTITIES = {
   "compute": _cycles("compute"),
   "exchange": _cycles("exchange"),
@@ -88,7 +91,7 @@ QUANTITIES = {
 
 
 def measurements() -> list[Measurement]:
-  """All of them, in the page's order."""
+  """All measurements, in the order of the page."""
   found = [
     Measurement(**{**m, "args": tuple(m["args"])})
     for m in _data()["measurement"]
@@ -113,7 +116,7 @@ def measurements() -> list[Measurement]:
 
 
 def inexpressible() -> list[dict[str, str]]:
-  """What was measured and is no program of JAX's: `what` and `why`."""
+  """Measurements that no JAX program can express: `what` and `why`."""
   return _data()["inexpressible"]
 
 
@@ -123,8 +126,8 @@ def _data() -> dict[str, Any]:
 
 
 def model(machine: str) -> list[float]:
-  """What the model says of each measurement on `machine`, in this process,
-  whose IPU is that machine."""
+  """The modelled value of each measurement on `machine`, in this process,
+  whose IPU has to be that machine."""
   import jax
   from benchmarks.fidelity import programs
   from jax.sharding import SingleDeviceSharding
@@ -140,7 +143,7 @@ def model(machine: str) -> list[float]:
       shapes,
     )
     options = {"ipu_num_tiles": tiles, "ipu_allow_out_of_memory": True}
-    # Within another jit, what a jitted function is donated would not be.
+    # An outer jit would drop the donations of an inner one.
     jitted = f if hasattr(f, "lower") else jax.jit(f)
     compiled = jitted.lower(*shapes).compile(options)
     return compiled.cost_analysis(), compiled.memory_analysis()
@@ -153,7 +156,7 @@ def model(machine: str) -> list[float]:
 
 
 def modelled() -> list[float]:
-  """What the model says of each measurement; a process for each machine."""
+  """The modelled value of each measurement, using one process per machine."""
   every = measurements()
   answers = {
     machine: iter(
@@ -170,5 +173,5 @@ def modelled() -> list[float]:
 
 
 def child(machine: str) -> None:
-  """Prints what `model` says."""
+  """Prints the result of `model`."""
   print(json.dumps(model(machine)))

@@ -1,4 +1,4 @@
-"""The page about the model's errors."""
+"""Renders the page about the model's errors."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Sequence
 
 from benchmarks.fidelity import Measurement, inexpressible
 
-# The kind that has as many points as all others: one vertex, many sizes.
+# The kind that outnumbers all others: one vertex in many sizes.
 SERIES = "products f16"
 
-_HEAD = """# How far the model is off
+_HEAD = """# Model fidelity
 
 <!-- written by: python -m benchmarks --fidelity -->
 
-Every published measurement of IPUs, or of Graphcore's own model of them, that a
-JAX program can express, beside what `cost_analysis()` and `memory_analysis()`
-say of that program, compiled by `jax.jit` for the same machine and number of
-tiles. None is left out. "Beside" names what was measured, and how it differs
-from what JAX runs.
+Every published measurement of an IPU, or of Graphcore's own model of IPUs, that
+a JAX program can express, compared with what `cost_analysis()` and
+`memory_analysis()` report for that program, compiled by `jax.jit` for the same
+machine and number of tiles. None is left out. The notes name the measured
+quantity, and how the measured program differs from the JAX program.
 [measurements.toml](../../benchmarks/fidelity/measurements.toml) has the figures
 and their sources,
 [programs.py](../../benchmarks/fidelity/programs.py) the programs.
 
-Graphcore's own model compiles no code unless it is told to, so most of its
-figures of memory have no code of vertices or of the program's steps, and no
-stacks, which follow from that code: they are compared without it. What
-TensorFlow is fed has no memory of its own once it has been used: here it is
-donated.
+Graphcore's own model compiles no code unless told to, so most of its memory
+figures lack the code of vertices and of the program's steps, and the stacks,
+whose size follows from that code. They are compared with figures without them.
+Data that is fed to TensorFlow takes no memory once it has been used; here such
+arguments are donated.
 
-No constant of the model is fitted to one of them, but these are read off them:
-what it takes to launch a vertex, off the additions and the products in f16, and
-what it takes to begin and end a host stream, off the stream of one int32.
+No constant of the model is fitted to these measurements, with these exceptions:
+the cycles to launch a vertex are read off the additions and the f16 products,
+and the cycles to begin and end a host stream off the stream of one int32.
 """
 
 
 def page(measured: Sequence[Measurement], modelled: Sequence[float]) -> str:
-  """The page as Markdown: each measurement with what the model says of it."""
+  """The page as Markdown: each measurement and its modelled value."""
   pairs = list(zip(measured, modelled, strict=True))
   points = [(m, v) for m, v in pairs if not m.bound]
   kinds = list(dict.fromkeys(m.kind for m, _ in points))
@@ -59,15 +59,15 @@ def page(measured: Sequence[Measurement], modelled: Sequence[float]) -> str:
     parts += [
       f"## {kind.capitalize()}\n",
       _table(
-        ("what", "measured", "model", "error", "beside"),
+        ("what", "measured", "model", "error", "notes"),
         [_row(m, v) for m, v in points if m.kind == kind],
       ),
     ]
   parts += [
     "## Limits\n",
-    "What a source only says to be at most so much.\n",
+    "Values for which the source only gives an upper bound.\n",
     _table(
-      ("what", "at most", "model", "", "beside"),
+      ("what", "at most", "model", "", "notes"),
       [_limit(m, v) for m, v in pairs if m.bound],
     ),
     "## What JAX cannot express\n",
@@ -77,7 +77,7 @@ def page(measured: Sequence[Measurement], modelled: Sequence[float]) -> str:
 
 
 def error(m: Measurement, value: float) -> float:
-  """Relative, with its sign."""
+  """The signed relative error."""
   return (value - m.measured) / m.measured
 
 
@@ -103,16 +103,16 @@ def _row(m: Measurement, value: float) -> Sequence[str]:
     f"{m.measured:,.0f}",
     f"{value:,.0f}",
     f"{error(m, value):+.1%}",
-    _beside(m),
+    _notes(m),
   )
 
 
 def _limit(m: Measurement, value: float) -> Sequence[str]:
   verdict = "within" if value <= m.measured else f"{value / m.measured:.1f} x"
-  return m.name, f"{m.measured:,.0f}", f"{value:,.0f}", verdict, _beside(m)
+  return m.name, f"{m.measured:,.0f}", f"{value:,.0f}", verdict, _notes(m)
 
 
-def _beside(m: Measurement) -> str:
+def _notes(m: Measurement) -> str:
   return f"{m.quantity}; {m.about}" if m.about else m.quantity
 
 

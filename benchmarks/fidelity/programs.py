@@ -1,6 +1,8 @@
-"""The measured programs, in JAX. Each function here returns what `jax.jit` is
-given and its arguments' shapes; what is measured on one tile has its operands
-there."""
+"""The measured programs, in JAX.
+
+Each function returns the function to jit and the shapes of its arguments.
+Programs that were measured on one tile have their operands there.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def _shape(*shape: int, dtype: Any = F32) -> jax.ShapeDtypeStruct:
 
 
 def amp_1x1(tiles: int, rows: int) -> Case:
-  """On each tile (rows, 16) times (16, 16), f16 sums."""
+  """(rows, 16) times (16, 16) on each tile, summed in f16."""
 
   def f(x, w):
     return jnp.einsum("tnk,tkm->tnm", x, w, precision="F16_F16_F16")
@@ -90,8 +92,8 @@ def one_word() -> Case:
 
 # --- Memory ------------------------------------------------------------------
 
-# What TensorFlow is fed is streamed to the device at each run, and its memory
-# is free after its last use: here it is donated. Variables stay.
+# Data that is fed to TensorFlow is streamed to the device at each run and freed
+# after its last use; here such arguments are donated. Variables stay.
 
 _LAYERS = (50176, 32, 64, 64)
 

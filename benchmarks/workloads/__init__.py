@@ -1,4 +1,4 @@
-"""The workloads, one file per family; each has a list `WORKLOADS`."""
+"""The workloads, one file per family, each with a list `WORKLOADS`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pkgutil
 
 from benchmarks.workload import Workload
 
-# Order of the table; a family that is not named here comes last.
+# The order of the table; families that are not listed come last.
 _ORDER = (
   "dispatch",
   "compilation",
@@ -32,7 +32,7 @@ def all_workloads() -> list[Workload]:
   """Every workload of every module in this folder.
 
   Raises:
-    ValueError: two have the same name.
+    ValueError: two workloads have the same name.
   """
   modules = [m.name for m in pkgutil.iter_modules(__path__)]
   modules.sort(key=lambda m: _ORDER.index(m) if m in _ORDER else len(_ORDER))
@@ -47,7 +47,7 @@ def all_workloads() -> list[Workload]:
 
 
 def find(full_name: str) -> Workload:
-  """The workload of that family/name."""
+  """The workload with the given family/name."""
   for workload in all_workloads():
     if workload.full_name == full_name:
       return workload

@@ -1,4 +1,4 @@
-"""Functions of the host within programs."""
+"""Host callbacks within programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Time of lowered.compile(), on modules never seen before.
+"""Time of lowered.compile(), for modules that have not been seen before.
 
-Every sample compiles a new function whose constant differs, so no cache of
-JAX, the backend or the plugin can answer. Tracing and lowering are the same
-for all backends and are not timed.
+Each sample compiles a new function with a different constant, so that no cache
+of JAX, the backend or the plugin applies. Tracing and lowering are the same for
+all backends and are not timed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def compiling(
   function: Callable[..., object],
   make_args: Callable[[], tuple[object, ...]],
 ) -> Workload:
-  """Compiles partial(function, constant) for ever new constants."""
+  """Compiles partial(function, constant), with a new constant each time."""
 
   def make(device: jax.Device) -> Case:
     args = jax.device_put(make_args(), device)

@@ -1,5 +1,5 @@
-"""Convolutions forward and backward: a LeNet, a residual block, a depthwise
-one; pooling."""
+"""Convolutions, forward and backward (LeNet, residual, depthwise), and
+pooling."""
 
 from __future__ import annotations
 

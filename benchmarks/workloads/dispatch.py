@@ -1,4 +1,4 @@
-"""What a call costs when it does next to nothing."""
+"""The overhead of a call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add(device: jax.Device):
 
 
 def eight(device: jax.Device):
-  """Eight arguments and eight results."""
+  """A warm call with eight arguments and eight results."""
   xs = jax.device_put([np.full(4, i, np.float32) for i in range(8)], device)
   f = jax.jit(lambda *xs: [x + 1 for x in xs])
   jax.block_until_ready(f(*xs))
@@ -27,14 +27,14 @@ def eight(device: jax.Device):
 
 
 def ahead_of_time(device: jax.Device):
-  """The call of an executable that .lower().compile() gave."""
+  """A call of an executable from .lower().compile()."""
   x = jax.device_put(np.ones(4, np.float32), device)
   f = jax.jit(lambda x: x + 1).lower(x).compile()
   return lambda: f(x)
 
 
 def chain(device: jax.Device) -> Case:
-  """Ten dependent calls, one wait."""
+  """Ten dependent calls, blocking once."""
   call = jax.jit(lambda x: x + 1)
   x = jax.device_put(np.zeros(4, np.float32), device)
 

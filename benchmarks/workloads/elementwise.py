@@ -1,4 +1,4 @@
-"""Element-wise chains, cheap and transcendental; softmax and its kin."""
+"""Element-wise chains, cheap and transcendental; softmax and layer norm."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def divide(x):
 
 
 def bytes_chain(x):
-  """Wraps around."""
+  """Arithmetic that wraps around."""
   y = x * 3 + 7
   y = jnp.maximum(y, x) ^ (x >> 1)
   return jnp.where(y > 100, y - 100, y) + jnp.minimum(x, 50)

@@ -1,4 +1,4 @@
-"""Decompositions and what is solved with them; Fourier transforms."""
+"""Decompositions and solvers; Fourier transforms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.workload import jitted
 from benchmarks.workloads.movement import values
 from jax import lax
 
-# What LAPACK does for XLA:CPU in iterations on single columns.
+# The limit where LAPACK, called by XLA:CPU, iterates over single columns.
 ITERATIVE_LIMIT = 5.0
 
 
@@ -47,7 +47,7 @@ def triangular_solve(a, b):
 
 
 def absolute(x):
-  """Of R, whose rows have no sign of their own."""
+  """The absolute values of R, the signs of whose rows are arbitrary."""
   return jnp.abs(jnp.linalg.qr(x)[1])
 
 

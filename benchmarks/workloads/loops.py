@@ -1,4 +1,4 @@
-"""while loops and scans with small bodies."""
+"""While loops and scans with small bodies."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from benchmarks.workload import jitted
 from jax import lax
 
-# XLA:CPU makes a loop over a few scalars one native loop of some 10 ns a
-# trip; a program of tiles pays for every compute set.
+# XLA:CPU compiles a loop over a few scalars to one native loop, at some 10 ns
+# per iteration; a tile program pays for each compute set.
 SCALAR_LIMIT = 3.0
 
 
@@ -37,7 +37,7 @@ def recurrence(x, n):
 
 
 def lorenz(x, n):
-  """Runge-Kutta steps of three numbers that are sliced and stacked."""
+  """Runge-Kutta steps on three numbers that are sliced and stacked."""
 
   def slope(s):
     x, y, z = s

@@ -52,7 +52,7 @@ def one_column(table, rows, values):
 
 
 def many_small_updates(table, rows, values):
-  """Ten elements of a large array at a time, in a loop."""
+  """Updates ten elements of a large array at a time, in a loop."""
 
   def step(i, table):
     return lax.dynamic_update_slice(table, values[i], (rows[i],))

@@ -1,4 +1,4 @@
-"""Sums, extrema and arg-reductions over rows, columns and everything."""
+"""Sums, extrema and arg-reductions over rows, columns and whole arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cumulative sums and their like."""
+"""Cumulative sums and similar scans."""
 
 from __future__ import annotations
 

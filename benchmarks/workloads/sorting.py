@@ -1,4 +1,4 @@
-"""Sorts, and what is sorted only as far as needed."""
+"""Full and partial sorts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays to the device and back."""
+"""Transfers to the device and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def to_device(size: int):
 
 
 def to_host(size: int):
-  """Of a fresh array each time, for JAX keeps what it has copied."""
+  """Reads a fresh array each time, because JAX caches what it has copied."""
 
   def make(device: jax.Device) -> Case:
     x = jax.device_put(values(size)()[0], device)

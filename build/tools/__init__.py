@@ -1,1 +1,1 @@
-"""The parts of build.py; setup.py uses them too. Standard library only."""
+"""The parts of build.py, also used by setup.py. Standard library only."""

@@ -1,4 +1,4 @@
-"""Finding Bazel, telling it about this machine, and building with it."""
+"""Finds Bazel, configures it for this machine, and builds with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tools import command, system
 from tools.command import ROOT, BuildError
 
-# The distribution's Bazel, and what it needs beside itself.
+# The distribution's Bazel and its missing dependencies.
 _PACKAGES = (
   "bazel-bootstrap",
   "bazel-platforms",
@@ -19,7 +19,7 @@ _PACKAGES = (
   "bazel-rules-proto",
 )
 _NAMES = ("bazel", "bazelisk")
-# The major versions that build a workspace described by WORKSPACE.
+# The major versions that support WORKSPACE.
 _OLDEST, _NEWEST = 4, 7
 _TARGET = "//jaxlib/ipu:libjaxipu.so"
 _CONFIGS = {"release": [], "native": ["native"], "default": ["default_cpu"]}
@@ -31,14 +31,14 @@ def _find(path: pathlib.Path | None) -> str | None:
   found = shutil.which(path.absolute())
   if found is None:
     raise BuildError(
-      f"--bazel_path={path} is no program. Give it the path of a bazel or"
-      " bazelisk, or leave it away to use the one on the PATH."
+      f"--bazel_path={path} is not a program. Pass the path of a bazel or"
+      " bazelisk, or omit the option to use the one on the PATH."
     )
   return found
 
 
 def wanted_packages(path: pathlib.Path | None) -> Sequence[str]:
-  """Debian packages to install: none if the user has a Bazel of their own."""
+  """Debian packages to install: none if the user already has a Bazel."""
   found = _find(path)
   if found is None or os.path.realpath(found) == "/usr/bin/bazel":
     return _PACKAGES
@@ -46,7 +46,7 @@ def wanted_packages(path: pathlib.Path | None) -> Sequence[str]:
 
 
 class Bazel:
-  """A Bazel that works, with the options it is always started with."""
+  """A working Bazel, with its startup options."""
 
   def __init__(
     self,
@@ -57,16 +57,17 @@ class Bazel:
     found = _find(path)
     if found is None:
       raise BuildError(
-        "there is no bazel or bazelisk on the PATH. Type:"
-        f" {system.install_command(_PACKAGES)} (or add --install_deps, or name"
-        " one with --bazel_path)"
+        "no bazel or bazelisk on the PATH. Type:"
+        f" {system.install_command(_PACKAGES)} (or add --install_deps, or pass"
+        " --bazel_path)"
       )
     self._start = [found, *startup_options]
     self._verbose = verbose
     self._path = found
 
   def _version(self) -> tuple[int, ...]:
-    """(4, 2, 3), or () for the distribution's Bazel, which has no number."""
+    """(4, 2, 3), or () for the distribution's Bazel, which reports no
+    version."""
     words = command.run(
       [self._path, "--version"],
       quiet=True,
@@ -83,18 +84,18 @@ class Bazel:
 
     Args:
       generator_python: the Python that runs generators during the build; its
-        base installation is named, so that a venv may go away.
+        base installation is used, so that a venv may be deleted.
       pip_python: a Python with pip, which downloads XLA's headers.
 
     Raises:
-      BuildError: for a Bazel that cannot build this.
+      BuildError: this Bazel is not supported.
     """
     version = self._version()
     if version and not _OLDEST <= version[0] <= _NEWEST:
       raise BuildError(
-        f"{self._path} is Bazel {'.'.join(map(str, version))}, which does not"
-        f" build this: Bazel {_OLDEST} to {_NEWEST} does. Name another one with"
-        f" --bazel_path; bazelisk takes USE_BAZEL_VERSION={_NEWEST}.x."
+        f"{self._path} is Bazel {'.'.join(map(str, version))}, expected Bazel"
+        f" {_OLDEST} to {_NEWEST}. Choose another one with --bazel_path, or set"
+        f" USE_BAZEL_VERSION={_NEWEST}.x for bazelisk."
       )
     lines = [
       "# Written by build/build.py.",
@@ -102,7 +103,7 @@ class Bazel:
       f"build --repo_env=PYTHON_BIN_PATH={pip_python}",
     ]
     if version >= (6,):
-      # The workspace is described by WORKSPACE alone.
+      # There is no MODULE.bazel, only WORKSPACE.
       lines.append("common --noenable_bzlmod")
     text = "\n".join(lines) + "\n"
     path = ROOT / ".jax_configure.bazelrc"
@@ -112,11 +113,11 @@ class Bazel:
   def build_library(
     self, cpu_features: str, options: Sequence[str]
   ) -> pathlib.Path:
-    """Builds libjaxipu.so and returns where it is.
+    """Builds libjaxipu.so and returns its path.
 
     Args:
       cpu_features: `release`, `native` or `default`.
-      options: further options of `bazel build`; they win over ours.
+      options: further options of `bazel build`, which override ours.
     """
     configs = ["monolithic", "opt", *_CONFIGS[cpu_features]]
     flags = [f"--config={name}" for name in configs] + list(options)
@@ -128,11 +129,11 @@ class Bazel:
     command.say(f"building {_TARGET} with {self._path}")
     command.run(
       [*self._start, "build", *shown, *flags, _TARGET],
-      hint="What Bazel printed says why.",
+      hint="See the output of Bazel.",
     )
     folder = command.run(
       [*self._start, "info", *flags, "bazel-bin"],
-      hint="It ran a moment ago: please report this.",
+      hint="It has just worked: please report this.",
       quiet=True,
     ).strip()
     return pathlib.Path(folder) / _TARGET[2:].replace(":", "/")

@@ -1,4 +1,4 @@
-"""Running other programs, and saying what went wrong."""
+"""Runs other programs and reports errors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CACHE = ROOT / "build" / ".cache"
 
 
 class BuildError(Exception):
-  """Something the user can mend; the message says how."""
+  """An error that the user can fix; the message says how."""
 
 
 def say(text: str) -> None:
-  """One line about the progress, in order with what other programs print."""
+  """Prints a line of progress, in order with the output of other programs."""
   print(f"build.py: {text}", file=sys.stderr, flush=True)
 
 
@@ -30,7 +30,7 @@ def run(
   env: Mapping[str, str] | None = None,
   quiet: bool = False,
 ) -> str:
-  """Runs a program to its end and returns what it printed, if `quiet`.
+  """Runs a program to completion and returns its output, if `quiet`.
 
   Raises:
     BuildError: the program is missing or failed; `hint` says what to do.

@@ -1,4 +1,4 @@
-"""The virtual environment that build.py makes, fills and runs things in."""
+"""The virtual environment that build.py creates, fills and runs programs in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tools import command, system
 from tools.command import ROOT, BuildError
 
-# Whatever of these is installed goes before new wheels come.
+# Any of these is uninstalled before new wheels are installed.
 _OURS = ("jax", "jaxlib", "jax-ipu-plugin")
 
 
@@ -23,7 +23,7 @@ def _sha256(path: pathlib.Path) -> str:
 
 
 class Environment:
-  """A venv in a folder. Nothing is created before it is needed."""
+  """A venv in a folder, created only when it is needed."""
 
   def __init__(self, folder: pathlib.Path):
     self._folder = folder
@@ -31,40 +31,41 @@ class Environment:
     self.python = folder / "bin" / "python"
 
   def create(self) -> None:
-    """Makes the venv with the Python that runs this, unless it is there.
+    """Creates the venv with the running Python, unless it exists.
 
     Raises:
-      BuildError: this Python can make none, or the folder holds something else.
+      BuildError: this Python cannot create one, or the folder holds something
+        else.
     """
     config = self._folder / "pyvenv.cfg"
     if not self._folder.exists():
       if package := system.venv_package():
         raise BuildError(
-          f"{sys.executable} cannot make a virtual environment. Type:"
+          f"{sys.executable} cannot create virtual environments. Type:"
           f" {system.install_command([package])} (or add --install_deps)"
         )
       command.say(f"making the virtual environment {self._folder}")
       command.run(
         [sys.executable, "-m", "venv", self._folder],
-        hint="Name another folder with --venv.",
+        hint="Choose another folder with --venv.",
       )
     elif not config.is_file() or not self.python.exists():
       raise BuildError(
-        f"--venv={self._folder} exists and is no virtual environment that"
-        " works. Remove it or name another folder."
+        f"--venv={self._folder} exists, but is not a working virtual"
+        " environment. Remove it or choose another folder."
       )
     wanted = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if f"version = {wanted}." not in config.read_text():
       raise BuildError(
-        f"--venv={self._folder} was made by another Python than {wanted}."
-        " Remove it or name another folder."
+        f"--venv={self._folder} was created by another Python than {wanted}."
+        " Remove it or choose another folder."
       )
 
   def _pip(self, *words: str | os.PathLike[str]) -> None:
     options = ("-m", "pip", "--disable-pip-version-check")
     command.run(
       [self.python, *options, *words],
-      hint="What pip printed says why; its settings are your own"
+      hint="See the output of pip, which uses your own settings"
       " (`pip config list`).",
     )
 
@@ -75,7 +76,7 @@ class Environment:
     self._stamp.write_text(json.dumps({**self._recall(), key: value}))
 
   def install_build_requirements(self) -> None:
-    """Installs what `setup.py bdist_wheel` needs."""
+    """Installs the requirements of `setup.py bdist_wheel`."""
     self.create()
     path = ROOT / "build" / "requirements-build.txt"
     if self._recall().get("build") != _sha256(path):
@@ -85,7 +86,7 @@ class Environment:
   def install(
     self, wheels: Sequence[pathlib.Path], requirements: pathlib.Path
   ) -> None:
-    """Installs wheels and what the file `requirements` names, once."""
+    """Installs wheels and, once, the packages in the file `requirements`."""
     new = {path.name: _sha256(path) for path in wheels}
     if self._recall().get("wheels") != new:
       names = ", ".join(new)

@@ -1,7 +1,7 @@
-"""Functions of JAX, called with whatever arguments fit them.
+"""JAX's functions, called with whatever arguments they accept.
 
-No list of functions is kept: of each public module all functions are tried
-with a few lists of arguments, and the first that JAX itself can trace counts.
+There is no hand-kept list of functions: all functions of each public module are
+tried with a few argument lists, and the first list that JAX can trace is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MODULES = (
   "jax.scipy.ndimage",
 )
 DTYPES = (np.float32, np.int32, np.bool_, np.complex64)
-# They would change NumPy's settings, or write files.
+# These would change NumPy's settings or write files.
 _LEFT_OUT = ("save", "savez", "set_printoptions", "printoptions")
 
 
@@ -73,13 +73,13 @@ def _random_lists(dtype: Any) -> list[tuple[Any, ...]]:
   return lists
 
 
-def fitting(
+def traceable(
   module: str, function: Callable[..., Any], dtype: Any
 ) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
   """A function of arrays, and arrays to call it with.
 
-  Whatever is no array stays the same in every call. None: JAX can trace the
-  function with none of the lists.
+  Arguments other than arrays are bound. None if JAX cannot trace the function
+  with any of the argument lists.
   """
   lists = _random_lists if module == "jax.random" else _argument_lists
   for arguments in lists(dtype):
@@ -111,18 +111,18 @@ def _is_fixed(leaf: Any) -> bool:
 
 
 _HEAD = """
-## Functions of JAX
+## JAX functions
 
-Each public function is called with small arrays of float32, int32, bool and
-complex64, for the types that JAX itself takes. *not called*: functions that fit
-none of the argument lists that are tried, mostly because they take functions.
+Each public function is called with small float32, int32, bool and complex64
+arrays, where JAX itself accepts the type. *not called*: functions that accept
+none of the tried argument lists, mostly because they take functions.
 
 | module | functions | compiled | of | refused | not called |
 |---|---|---|---|---|---|"""
 
 
 def section(compile_for_ipu: Callable[..., Any]) -> list[str]:
-  """The lines of the document.
+  """The lines of this section of the page.
 
   Args:
     compile_for_ipu: see build/coverage.py.
@@ -133,7 +133,7 @@ def section(compile_for_ipu: Callable[..., Any]) -> list[str]:
     refused: list[str] = []
     left: list[str] = []
     for name, function in functions(module).items():
-      calls = [c for d in DTYPES if (c := fitting(module, function, d))]
+      calls = [c for d in DTYPES if (c := traceable(module, function, d))]
       outcomes = [compile_for_ipu(call, *arrays) for call, arrays in calls]
       outcomes = [o for o in outcomes if o.known]
       if not outcomes:

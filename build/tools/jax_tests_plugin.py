@@ -1,9 +1,9 @@
-"""A pytest plugin: expected failures of JAX's own tests, and who passed.
+"""A pytest plugin: expected failures of JAX's own tests, and their outcomes.
 
-Loaded by jax_tests.py, also in the workers of pytest-xdist. Reads what it has
-to know from the environment: EXPECTED names a JSON file of {pattern: reason},
-RESULTS a file that gets one JSON line for each test, DUT is the platform that
-tests are to believe to be on.
+Loaded by jax_tests.py, also in the workers of pytest-xdist. It is configured
+through the environment: EXPECTED names a JSON file of {pattern: reason},
+RESULTS a file that gets one JSON line per test, and DUT is the platform
+reported to the tests.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ DUT = "IPU_JAX_TESTS_DUT"
 
 
 def short_name(nodeid: str) -> str:
-  """A test's name, from the name of its file on."""
+  """A test's name, starting with the name of its file."""
   return nodeid.rpartition("tests/")[2]
 
 
 def pytest_configure() -> None:
-  """JAX's tests read its flags from the command line, which workers have
-  none of; no variable stands for this one. They fail where flags are added
-  while they run, so the IPU's are added here."""
+  """Sets the platform reported to the tests, and adds the IPU's flags.
+
+  JAX's tests read --jax_test_dut from the command line, which workers do not
+  have, and no environment variable replaces it. They fail if flags are added
+  while they run, so this is done here.
+  """
   importlib.import_module("jax.ipu")
   sys.argv.append(f"--jax_test_dut={os.environ[DUT]}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-  """Marks what is expected to fail; it fails if it passes."""
+  """Marks expected failures as strict, so that an unexpected pass fails."""
   with open(os.environ[EXPECTED], encoding="utf-8") as file:
     expected: dict[str, str] = json.load(file)
   for item in items:
@@ -52,7 +55,7 @@ def _write(row: dict[str, Any]) -> None:
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-  """A file that cannot be imported is a test that fails."""
+  """A file that cannot be imported counts as a failed test."""
   if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
     name = short_name(report.nodeid)
     reason = report.longreprtext[-4000:]
@@ -66,10 +69,10 @@ def _outcome(report: pytest.TestReport) -> str:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-  """Writes down how a test ended, in the process that controls the run."""
+  """Records how a test ended, in the process that controls the run."""
   if "PYTEST_XDIST_WORKER" in os.environ:
     return
-  # A phase before or after the test itself counts only if it went wrong.
+  # The phases before and after the test only count if they failed.
   if report.when != "call" and report.passed:
     return
   row: dict[str, Any] = {

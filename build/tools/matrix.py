@@ -14,13 +14,14 @@ from collections.abc import Iterable, Sequence
 from tools import pins
 from tools.command import ROOT
 
-# Release -> minor version of the Python it was last tested with.
+# Release -> minor version of the Python that it was last tested with.
 TESTED = ROOT / "third_party" / "jax" / "tested.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-  """A release of JAX on a Python, whose path is None where there is none."""
+  """A release of JAX and a Python, whose path is None if it is not
+  installed."""
 
   tag: str
   python: str | None
@@ -29,12 +30,12 @@ class Pair:
 
 
 def minor(tag: str) -> int:
-  """`cp313` as 13."""
+  """13 for `cp313`."""
   return int(tag.removeprefix("cp3"))
 
 
 def find_pythons(tags: Iterable[str]) -> dict[str, str]:
-  """The Pythons of this machine by tag, those of `PATH` before pyenv's."""
+  """The Pythons of this machine by tag, with those on `PATH` before pyenv's."""
   found = {}
   pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home()))
   for tag in tags:
@@ -73,7 +74,7 @@ def choose(rows: Sequence[pins.Pin], found: dict[str, str]) -> list[Pair]:
   for release in dict.fromkeys(row.version for row in reversed(wheels)):
     able = [row.python for row in wheels if row.version == release]
     own = [tag for tag in able if newest[tag] == release]
-    # Prefer a Python that gets this release, then one that is here.
+    # Prefer a Python for which this release is built, then an installed one.
     tag = max(able, key=lambda tag: (tag in found, tag in own, minor(tag)))
     forked = newest[tag] == release
     pairs.append(Pair(tag, found.get(tag), release, forked))
@@ -81,7 +82,7 @@ def choose(rows: Sequence[pins.Pin], found: dict[str, str]) -> list[Pair]:
 
 
 def record(tested: Sequence[Pair]) -> None:
-  """Writes down the pairs that passed, for the tables in the documents."""
+  """Records the pairs that passed, for the tables in the documentation."""
   rows = {pair.release: minor(pair.tag) for pair in tested}
   TESTED.write_text(json.dumps(rows) + "\n")
 

@@ -22,7 +22,7 @@ about the backend go to the JAX on IPU project, not to the authors of JAX.
 def edit(
   text: str, *, version: str, summary: str, requirements: Sequence[str] = ()
 ) -> str:
-  """Upstream's METADATA, made that of a wheel with the backend in it.
+  """Upstream's METADATA, adapted for a wheel that includes the backend.
 
   Args:
     text: upstream's METADATA.
@@ -50,16 +50,16 @@ def edit(
 
 
 def _minor(python: str) -> str:
-  """`cp313` as 3.13."""
+  """3.13 for `cp313`."""
   return f"3.{python.removeprefix('cp3')}"
 
 
 def plugin(span: Supported, description: str) -> str:
-  """METADATA of the wheel that has nothing but the backend.
+  """METADATA of the wheel that contains only the backend.
 
   Args:
-    span: the versions of jax, jaxlib and Python that it goes with.
-    description: the long description, Markdown.
+    span: the supported versions of jax, jaxlib and Python.
+    description: the long description, in Markdown.
   """
   versions = f">={span.oldest},<{span.below}"
   pythons = [_minor(python) for python in span.pythons]
@@ -87,7 +87,7 @@ def plugin(span: Supported, description: str) -> str:
 
 
 def wheel(tag: str) -> New:
-  """The file WHEEL of a wheel with this tag."""
+  """The WHEEL file of a wheel with this tag."""
   lines = [
     "Wheel-Version: 1.0",
     "Generator: jax-ipu build.py",

@@ -1,10 +1,10 @@
 """One small program for each StableHLO operation that the compiler knows.
 
-`SAMPLES[name](x)` is a function of JAX with the operation in it; x is a 4 x 4
-array of ones of any element type. A sample may raise what JAX raises for a type
-that the operation does not have. A text is a StableHLO function, for operations
-that JAX itself emits seldom or never, with $T for the array's type and $E for
-that of its elements.
+`SAMPLES[name](x)` is a JAX program that contains the operation; x is a 4 x 4
+array of ones of any element type. A sample may raise what JAX raises for types
+that the operation does not support. A sample given as text is a StableHLO
+function, for operations that JAX rarely or never emits, with $T for the type of
+the array and $E for its element type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jax import lax
 
 
 def _over_one_device(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-  """f in a shard_map over one device, whose axis is i."""
+  """f in a shard_map over one device, with the axis name i."""
 
   def mapped(x: Any) -> Any:
     mesh = jax.make_mesh(
@@ -271,7 +271,7 @@ SAMPLES: dict[str, Callable[[Any], Any] | str] = {
   "exponential_minus_one": lax.expm1,
   "fft": _fft,
   "floor": lax.floor,
-  # Places at even distances would be copies.
+  # Evenly spaced indices would be compiled to copies.
   "gather": lambda x: x[jnp.array([0, 1, 3])],
   "if": _IF,
   "imag": lax.imag,

@@ -17,7 +17,7 @@ CPU_FEATURES = ("release", "native", "default")
 
 @dataclasses.dataclass(frozen=True)
 class Then:
-  """What to run with the built wheels: Python's arguments, and its needs."""
+  """What to run with the built wheels: Python's arguments and requirements."""
 
   arguments: list[str]
   requirements: pathlib.Path
@@ -36,8 +36,8 @@ def _wheels(text: str) -> list[str]:
   for name in names:
     if name not in WHEELS:
       raise argparse.ArgumentTypeError(
-        f"{name!r} is no wheel of this project; type one or more of"
-        f" {', '.join(WHEELS)} with commas between"
+        f"unknown wheel {name!r}: expected a comma-separated list of"
+        f" {', '.join(WHEELS)}"
       )
   return list(dict.fromkeys(names))
 
@@ -61,32 +61,32 @@ def _parser() -> argparse.ArgumentParser:
     type=_wheels,
     default=["jaxlib"],
     metavar="NAME[,NAME]",
-    help="jaxlib: upstream's jaxlib with the backend in it (default). jax:"
-    " upstream's jax with our overlay, as `setup.py bdist_wheel` makes it."
-    " plugin: the backend alone, for an unmodified jax and jaxlib",
+    help="jaxlib: upstream's jaxlib plus the backend (default). jax:"
+    " upstream's jax plus our overlay, as built by `setup.py bdist_wheel`."
+    " plugin: only the backend, for an unmodified jax and jaxlib",
   )
   what.add_argument(
     "--target_cpu_features",
     choices=CPU_FEATURES,
     default="release",
-    help="release: kernels for AVX2 and for AVX-512, chosen at start-up, all"
-    " else for any x86-64 since 2009 (default). native: for this machine's"
-    " processor only (-march=native). default: as release, but all else for"
-    " whatever processor the compiler takes",
+    help="release: kernels for AVX2 and AVX-512, chosen at start-up, and"
+    " everything else for any x86-64 since 2009 (default). native: only for"
+    " this machine's processor (-march=native). default: like release, but"
+    " everything else for the compiler's default processor",
   )
   what.add_argument(
     "--output_path",
     type=pathlib.Path,
     default=ROOT / "dist",
     metavar="DIR",
-    help="where the wheels go (default: dist)",
+    help="folder for the wheels (default: dist)",
   )
   how = parser.add_argument_group("how to build it")
   how.add_argument(
     "--python",
     metavar="FILE",
-    help="the Python to build for, which decides which JAX (default: the one"
-    " that runs this)",
+    help="the Python to build for, which determines the version of JAX"
+    " (default: the Python that runs this script)",
   )
   how.add_argument(
     "--bazel_path",
@@ -113,15 +113,15 @@ def _parser() -> argparse.ArgumentParser:
   how.add_argument(
     "--install_deps",
     action="store_true",
-    help="install what is missing first: compiler, Bazel and GoogleTest with"
-    " apt-get (through sudo unless root), Python's build requirements into"
-    " the venv",
+    help="first install what is missing: the compiler, Bazel and GoogleTest"
+    " with apt-get (through sudo unless root), Python's build requirements"
+    " into the venv",
   )
   how.add_argument(
     "--venv",
     type=pathlib.Path,
     metavar="DIR",
-    help="the virtual environment to make and use (default: .venv; with"
+    help="the virtual environment to create and use (default: .venv; with"
     " --python, .venv-3.13 and so on)",
   )
   how.add_argument(
@@ -132,25 +132,25 @@ def _parser() -> argparse.ArgumentParser:
   how.add_argument(
     "--update_pins",
     metavar="VERSION",
-    help="pin this release of JAX for every Python that your package index has"
-    " it for, and stop: it takes the place of the pinned one of its series",
+    help="pin this release of JAX for every Python for which your package"
+    " index has it, and exit; it replaces the pinned release of its series",
   )
   then = parser.add_argument_group(
-    "what to do with it", "The last option: all that follows it is passed on."
+    "what to do with it", "Has to be last: all further arguments are passed on."
   )
   then.add_argument(
     "--run",
     nargs=argparse.REMAINDER,
     metavar="SCRIPT [ARGS]",
-    help="install the wheels (jax's too) into the venv and run a Python script"
-    " there, on the IPU model",
+    help="install the wheels, including jax's, into the venv and run a Python"
+    " script there, on the IPU model",
   )
   then.add_argument(
     "--test",
     nargs=argparse.REMAINDER,
     metavar="PYTEST ARGS",
-    help="install the wheels (jax's too) into the venv and run the tests there"
-    " (default: all of tests/ipu)",
+    help="install the wheels, including jax's, into the venv and run the tests"
+    " there (default: all of tests/ipu)",
   )
   return parser
 
@@ -162,9 +162,9 @@ def _venv(python: str | None) -> pathlib.Path:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-  """The options, paths made absolute; `then` is a Then or None.
+  """Parses the options, with absolute paths; `then` is a Then or None.
 
-  Ends the program with a message on wrong options.
+  Exits with a message if the options are invalid.
   """
   parser = _parser()
   options = parser.parse_args(argv)
@@ -172,9 +172,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
   options.then = None
   if options.run is not None:
     if not options.run:
-      parser.error("--run needs a script: --run ipu/examples/minimal.py")
+      parser.error("--run expects a script: --run ipu/examples/minimal.py")
     if not pathlib.Path(options.run[0]).is_file():
-      parser.error(f"--run: there is no script {options.run[0]!r}")
+      parser.error(f"--run: no such script {options.run[0]!r}")
     options.then = Then(options.run, build / "requirements-run.txt")
   elif options.test is not None:
     options.then = Then(

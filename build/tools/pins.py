@@ -1,9 +1,9 @@
 """The releases of JAX that the backend is built into and tested with.
 
 `third_party/jax/pins.json` maps the file name of each upstream wheel to its
-sha256; the name says project, version and Python. One release of each minor
-series is pinned, and a fork of JAX is made from the newest one that the
-building Python can have.
+sha256; the name contains project, version and Python. One release of each minor
+series is pinned. A fork of JAX is made from the newest one that supports the
+Python used for building.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from tools.command import ROOT, BuildError
 PATH = ROOT / "third_party" / "jax" / "pins.json"
 PROJECTS = ("jax", "jaxlib")
 
-# Minor versions of Python 3 that --update_pins asks for.
+# Minor versions of Python 3 that --update_pins queries.
 _MINORS = range(11, 20)
-# Any Linux whose glibc is newer than what a manylinux tag names can run it.
+# A manylinux wheel runs on any Linux with at least the glibc in its tag.
 _PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in range(17, 46)]
 
 
 def numbers(version: str) -> tuple[int, ...]:
-  """`1.12.0.1+ipu` as (1, 12, 0, 1), which compares as versions do.
+  """(1, 12, 0, 1) for `1.12.0.1+ipu`, which compares as versions do.
 
   Raises:
-    BuildError: it is not a release's version.
+    BuildError: it is not a release version.
   """
   parts = version.partition("+")[0].split(".")
   if len(parts) < 2 or not all(part.isdecimal() for part in parts):
-    raise BuildError(f"{version!r} is not the version of a release")
+    raise BuildError(f"{version!r} is not a release version")
   return tuple(map(int, parts))
 
 
 @dataclasses.dataclass(frozen=True)
 class Pin:
-  """An upstream wheel: `python` is its tag, `cp311` or `py3`."""
+  """An upstream wheel; `python` is its tag, `cp311` or `py3`."""
 
   project: str
   version: str
@@ -52,13 +52,13 @@ class Pin:
 
   @classmethod
   def parse(cls, file: str, sha256: str) -> Self:
-    """A row of the data file. Raises BuildError for one that is malformed."""
+    """Parses a row of the data file. Raises BuildError if it is malformed."""
     parts = file.removesuffix(".whl").split("-")
     well_formed = file.endswith(".whl") and len(parts) == 5
     if not well_formed or parts[0] not in PROJECTS or len(sha256) != 64:
       raise BuildError(
-        f"{PATH}: {file!r}: {sha256!r} is not a pin. Each maps the file name"
-        f" of a wheel of {' or '.join(PROJECTS)} to its sha256; build/build.py"
+        f"{PATH}: {file!r}: {sha256!r} is not a pin. Pins map the file name of"
+        f" a wheel of {' or '.join(PROJECTS)} to its sha256; build/build.py"
         " --update_pins VERSION writes them."
       )
     numbers(parts[1])
@@ -67,7 +67,7 @@ class Pin:
     return cls(parts[0], parts[1], python, file, sha256)
 
   def requirement(self) -> str:
-    """The pin as pip reads it."""
+    """The pin in the format of pip's requirements."""
     return f"{self.project}=={self.version} --hash=sha256:{self.sha256}\n"
 
 
@@ -80,7 +80,7 @@ def read(path: pathlib.Path = PATH) -> list[Pin]:
   pins = [Pin.parse(file, sha256) for file, sha256 in rows.items()]
   pins.sort(key=lambda p: numbers(p.version), reverse=True)
   if not pins:
-    raise BuildError(f"{path} pins nothing")
+    raise BuildError(f"{path} contains no pins")
   return pins
 
 
@@ -90,7 +90,7 @@ def this_python() -> str:
 
 
 def release(python: str | None = None) -> str:
-  """The newest pinned release that a Python can have.
+  """The newest pinned release that supports a Python.
 
   Args:
     python: its tag; the running Python's by default.
@@ -106,7 +106,7 @@ def release(python: str | None = None) -> str:
   known = ", ".join(sorted({pin.python for pin in pins}))
   raise BuildError(
     f"no wheel of jaxlib is pinned for this Python ({wanted}), only for"
-    f" {known}. Take one of those (--python), or pin a newer release:"
+    f" {known}. Use one of those (--python), or pin a newer release:"
     " build/build.py --update_pins VERSION"
   )
 
@@ -124,11 +124,11 @@ def pin(project: str, version: str, python: str | None = None) -> Pin:
 
 @dataclasses.dataclass(frozen=True)
 class Supported:
-  """What one build of the backend runs beside, from the pins.
+  """The versions that one build of the backend supports, from the pins.
 
   Attributes:
-    oldest: the oldest version of jax and jaxlib that works.
-    newest: the newest version that is tested.
+    oldest: the oldest supported version of jax and jaxlib.
+    newest: the newest tested version.
     below: versions from this one on are not tested.
     pythons: the tags of the Pythons that have any of them, oldest first.
   """
@@ -154,7 +154,7 @@ def supported() -> Supported:
 def _ask_index(version: str, minor: int, python: str) -> list[Pin]:
   """The wheels of a release for Python 3.`minor`; [] if there are none.
 
-  pip is asked, so that the user's own index and settings count.
+  Uses pip, so that the user's own index and settings apply.
   """
   pip = [python, "-m", "pip", "--disable-pip-version-check"]
   options = ["install", "--quiet", "--dry-run", "--ignore-installed"]
@@ -168,7 +168,7 @@ def _ask_index(version: str, minor: int, python: str) -> list[Pin]:
   if done.returncode:
     if "No matching distribution" in done.stderr:
       return []
-    raise BuildError(f"pip could not look for JAX {version}:\n{done.stderr}")
+    raise BuildError(f"pip could not look up JAX {version}:\n{done.stderr}")
   infos = [row["download_info"] for row in json.loads(done.stdout)["install"]]
   return [
     Pin.parse(
@@ -179,9 +179,9 @@ def _ask_index(version: str, minor: int, python: str) -> list[Pin]:
 
 
 def renewed(old: Iterable[Pin], new: Sequence[Pin]) -> dict[str, str]:
-  """The data file's contents when the release `new` joins the pins `old`.
+  """The data file's contents after adding the release `new` to the pins `old`.
 
-  It takes the place of the release of its own minor series, if there is one.
+  It replaces the release of its own minor series, if there is one.
   """
   series = {numbers(pin.version)[:2] for pin in new}
   kept = [pin for pin in old if numbers(pin.version)[:2] not in series]
@@ -194,12 +194,12 @@ def renewed(old: Iterable[Pin], new: Sequence[Pin]) -> dict[str, str]:
 def update(
   version: str, path: pathlib.Path = PATH, python: str = sys.executable
 ) -> None:
-  """Pins a release for every Python that the package index has it for.
+  """Pins a release for every Python for which the package index has it.
 
   Args:
     version: the release.
     path: the data file.
-    python: a Python whose pip is asked.
+    python: a Python whose pip is used.
 
   Raises:
     BuildError: the index has no such release.
@@ -223,6 +223,7 @@ def update(
 
 
 if __name__ == "__main__":
-  # PYTHONPATH=build python -m tools.pins: what pip needs for this Python.
+  # PYTHONPATH=build python -m tools.pins prints pip requirements for this
+  # Python.
   newest = release()
   print("".join(pin(name, newest).requirement() for name in PROJECTS), end="")

@@ -1,4 +1,4 @@
-"""The platform tag that a shared library deserves (PEP 600)."""
+"""Determines the platform tag of a shared library (PEP 600)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from tools import command
 from tools.command import BuildError
 
-# What PEP 600 lets a wheel expect of any Linux with the right glibc.
+# Libraries that PEP 600 lets a wheel expect on any Linux with the right glibc.
 _ALLOWED = {
   "ld-linux-x86-64.so.2",
   "libc.so.6",
@@ -26,7 +26,7 @@ _LINUX = "linux_x86_64"
 
 
 def glibc_needed(readelf: str) -> tuple[int, int]:
-  """The glibc that a library needs, of what `readelf -d -V` prints of it.
+  """The glibc that a library needs, from the output of `readelf -d -V`.
 
   Raises:
     BuildError: it needs a library that is not on every Linux.
@@ -34,18 +34,18 @@ def glibc_needed(readelf: str) -> tuple[int, int]:
   needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", readelf))
   if extra := needed - _ALLOWED:
     raise BuildError(
-      f"the library needs {', '.join(sorted(extra))}, which a manylinux wheel"
-      " must not. Link it statically; did --bazel_options undo it?"
+      f"the library needs {', '.join(sorted(extra))}, which manylinux wheels"
+      " may not. Link it statically; did --bazel_options disable that?"
     )
   versions = re.findall(r"\bGLIBC_(\d+)\.(\d+)", readelf)
   return max((int(major), int(minor)) for major, minor in versions)
 
 
 def of_library(library: pathlib.Path) -> str:
-  """The tag that is true for `library` and fits most machines.
+  """The most compatible tag that is valid for `library`.
 
-  `manylinux_X_Y_x86_64`, but `linux_x86_64` for one that was built against the
-  Poplar SDK and needs its libraries.
+  `manylinux_X_Y_x86_64`, or `linux_x86_64` if it was built against the Poplar
+  SDK and needs its libraries.
   """
   printed = command.run(
     ["readelf", "--wide", "--dynamic", "--version-info", library],
@@ -59,14 +59,14 @@ def of_library(library: pathlib.Path) -> str:
 
 
 def newest(tags: Iterable[str]) -> str:
-  """Of such tags the one that is true for all."""
+  """The most restrictive of these tags."""
 
   def glibc(tag: str) -> tuple[float, ...]:
     if tag == _LINUX:
       return (math.inf,)
     match = re.fullmatch(r"manylinux_(\d+)_(\d+)_x86_64", tag)
     if match is None:
-      raise BuildError(f"{tag!r} is no tag of x86-64 Linux")
+      raise BuildError(f"{tag!r} is not a tag for x86-64 Linux")
     return tuple(map(int, match.groups()))
 
   return max(tags, key=glibc)

@@ -1,4 +1,4 @@
-"""Which machine the build is for."""
+"""Reports which machine the build is for."""
 
 from __future__ import annotations
 

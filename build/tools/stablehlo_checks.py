@@ -1,6 +1,6 @@
 """Runs StableHLO's self-checking programs on the IPU; see stablehlo_tests.py.
 
-A process of its own: reads names of files, one a line, and writes a line of
+Runs in its own process: reads file names, one per line, and writes a line of
 JSON for each program in them.
 """
 
@@ -23,8 +23,8 @@ from jax import export
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import stablehlo
 
-# Check operations: operands, a constant perhaps, settings, types. They are of
-# a dialect that is not known here, so they need MLIR's general form.
+# Check operations: operands, an optional constant, attributes, types. Their
+# dialect is not registered here, so they need MLIR's generic form.
 _TENSOR = r"tensor<(?:[^<>]|<[^<>]*>)*>"
 _SETTINGS = r"(?P<settings>(?:\s*,\s*\w+\s*=\s*[-+.\de]+)*)"
 _BRACES = r"(?P<braces>(?:\s*\{[^{}]*\})?)"
@@ -55,7 +55,7 @@ _DTYPES = {
 
 
 def _legalize() -> Any:
-  """As JAX does before it hands a module to a plugin."""
+  """As JAX does before it passes a module to a plugin."""
   stablehlo.register_stablehlo_passes()
   return passmanager.PassManager.parse(
     "builtin.module(func.func(chlo-legalize-to-stablehlo))"
@@ -63,12 +63,13 @@ def _legalize() -> Any:
 
 
 class NotHere(Exception):
-  """A program asks for what these tests, or this jaxlib, cannot give."""
+  """The program needs something that these tests, or this jaxlib, do not
+  support."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-  """A comparison of two results, and how it is made."""
+  """A comparison of two results, and its kind."""
 
   kind: str
   tolerance: float = 1e-4
@@ -76,7 +77,7 @@ class Check:
   least_ulps: int = 0
 
   def differs(self, actual: np.ndarray, expected: np.ndarray) -> str | None:
-    """What is not as the program expects, if anything."""
+    """A description of any disagreement with the expected result."""
     kind = self.kind.removesuffix("_const")
     if kind in ("expect_eq", "eq"):
       wrong = ~((actual == expected) | _both_nan(actual, expected))
@@ -110,7 +111,8 @@ def _near(a: np.ndarray, b: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def _ulps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-  """Steps of the type between elements; of complex ones the larger part's."""
+  """The distance in units of the last place; for complex values the larger
+  part's."""
   if a.dtype.kind == "c":
     return np.maximum(_ulps(a.real, b.real), _ulps(a.imag, b.imag))
   unsigned = np.dtype(f"u{a.dtype.itemsize}")
@@ -128,7 +130,7 @@ def _ulps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _general(text: str) -> str:
-  """The text with check operations in MLIR's general form."""
+  """The text with check operations in MLIR's generic form."""
   count = 0
 
   def check(match: re.Match[str], operands: str) -> str:
@@ -151,7 +153,7 @@ def _general(text: str) -> str:
 
 
 def _checks(function: Any) -> Iterator[tuple[Any, Check]]:
-  """The function's operations that compare."""
+  """The function's check operations."""
   for op in function.body.blocks[0].operations:
     if op.operation.name == "check.c":
       settings = {
@@ -188,7 +190,7 @@ def _dtype(type_: Any) -> np.dtype:
 
 
 def _programs(path: pathlib.Path) -> Iterator[tuple[str, str]]:
-  """Names of a file's programs, and their texts."""
+  """The names of a file's programs, and their texts."""
   chunks = re.split(r"^// -----.*$", path.read_text(), flags=re.MULTILINE)
   for chunk in chunks:
     names = re.findall(r"func\.func (?:public )?@(\w+)", chunk)
@@ -223,7 +225,7 @@ def _hide_constants(module: Any) -> None:
 
 
 def _run(text: str, device: Any, folded: bool) -> str | None:
-  """Runs a program; what differs, if anything."""
+  """Runs a program; returns a description of any disagreement."""
   if "interpreter." in text:
     raise NotHere("it runs several devices, or probes of the interpreter")
   module: Any = jax.jit(lambda: 0).lower().compiler_ir("stablehlo")
@@ -289,7 +291,7 @@ def _run(text: str, device: Any, folded: bool) -> str | None:
 
 
 def main() -> None:
-  """Runs what stands on the standard input."""
+  """Runs the files named on standard input."""
   jax.config.update("jax_enable_x64", True)
   device = jax.devices("ipu")[0]
   for line in sys.stdin:
@@ -298,7 +300,7 @@ def main() -> None:
       row = {"file": str(path), "program": name}
       print(json.dumps({**row, "outcome": "started"}), flush=True)
       try:
-        # Shapes that are computed need constants.
+        # Computed shapes need constants.
         ways = (True,) if _COMPUTED.search(text) else (True, False)
         faults = [_run(text, device, folded) for folded in ways]
         fault = next((f for f in faults if f), None)
@@ -306,7 +308,7 @@ def main() -> None:
         row |= {"message": fault or ""}
       except NotHere as error:
         row |= {"outcome": "not run", "message": str(error)}
-      except Exception as error:  # whatever the compiler or JAX raises
+      except Exception as error:  # anything that the compiler or JAX raises
         what = f"{type(error).__name__}: {error}"
         row |= {"outcome": "refuse", "message": what}
       print(json.dumps(row), flush=True)

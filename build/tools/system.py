@@ -1,4 +1,4 @@
-"""What the build needs of the operating system, and installing it."""
+"""What the build needs from the operating system, and how to install it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from tools import command
 from tools.command import BuildError
 
-# GoogleTest is for the C++ tests only.
+# GoogleTest is only needed for the C++ tests.
 _PACKAGES = ("g++", "libgtest-dev")
 
 
 def venv_package() -> str | None:
-  """The Debian package without which Python makes no venv; None if there."""
+  """The Debian package that this Python needs to create venvs, or None."""
   if importlib.util.find_spec("ensurepip"):
     return None
   if os.path.dirname(os.path.realpath(sys.executable)) != "/usr/bin":
@@ -27,7 +27,7 @@ def venv_package() -> str | None:
 
 
 def find_python(path: str) -> str:
-  """The interpreter that `path` starts; pyenv's shims lead elsewhere.
+  """The interpreter that `path` starts; pyenv's shims start another file.
 
   Raises:
     BuildError: it is not a Python.
@@ -35,7 +35,7 @@ def find_python(path: str) -> str:
   return command.run(
     [path, "-c", "import sys; print(sys.executable)"],
     quiet=True,
-    hint=f"--python={path} must be a Python 3.11 or later.",
+    hint=f"--python={path} must be Python 3.11 or later.",
   ).strip()
 
 
@@ -46,13 +46,13 @@ def _is_installed(package: str) -> bool:
 
 
 def install_command(packages: Sequence[str]) -> str:
-  """What to type to install Debian packages."""
+  """The command that installs Debian packages."""
   sudo = "" if os.geteuid() == 0 else "sudo "
   return f"{sudo}apt-get install -y {' '.join(packages)}"
 
 
 def install(bazel_packages: Sequence[str]) -> None:
-  """Installs what is missing of compiler, Bazel, GoogleTest and venv.
+  """Installs the compiler, Bazel, GoogleTest and venv, as far as missing.
 
   Raises:
     BuildError: there is no apt-get, no sudo, or they failed.
@@ -62,9 +62,9 @@ def install(bazel_packages: Sequence[str]) -> None:
     packages.append(package)
   if not shutil.which("apt-get"):
     raise BuildError(
-      "--install_deps knows apt-get only, and this system has none. Install"
-      " Bazel 4 to 7, g++ 12 or later and GoogleTest with your system's"
-      " package manager, and leave --install_deps away."
+      "--install_deps only supports apt-get, which this system does not have."
+      " Install Bazel 4 to 7, g++ 12 or later and GoogleTest with your system's"
+      " package manager, and omit --install_deps."
     )
   missing = [package for package in packages if not _is_installed(package)]
   if not missing:
@@ -74,7 +74,7 @@ def install(bazel_packages: Sequence[str]) -> None:
   if os.geteuid() != 0:
     if not shutil.which("sudo"):
       raise BuildError(
-        "--install_deps must be root or have sudo. As root, type:"
+        "--install_deps needs root or sudo. As root, type:"
         f" apt-get update && apt-get install -y {' '.join(missing)}"
       )
     prefix = ["sudo", *prefix]
@@ -82,32 +82,31 @@ def install(bazel_packages: Sequence[str]) -> None:
   for words in (["update"], ["install", *options, *missing]):
     command.run(
       [*prefix, "apt-get", *words],
-      hint="What apt-get printed says why.",
+      hint="See the output of apt-get.",
       quiet=True,
     )
 
 
 def check_folder(folder: pathlib.Path) -> None:
-  """Makes the folder for the wheels; raises BuildError when that is no use.
+  """Creates the folder for the wheels; raises BuildError if it cannot be used.
 
-  Before the build, which takes longer than a typing error deserves.
+  Runs before the build, which would take too long to fail on a typing error.
   """
   try:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
-      raise PermissionError(f"{folder} may not be written to")
+      raise PermissionError(f"{folder} is not writable")
   except OSError as error:
     raise BuildError(
-      f"--output_path={folder} cannot take the wheels: {error}. Name another"
-      " folder."
+      f"--output_path={folder} cannot be used: {error}. Choose another folder."
     ) from None
 
 
 def check_compiler() -> None:
-  """Raises BuildError unless there are g++, ld and objcopy."""
+  """Raises BuildError unless g++, ld and objcopy are installed."""
   for tool, package in (("g++", "g++"), ("ld", "binutils")):
     if not shutil.which(tool):
       raise BuildError(
-        f"there is no {tool} on the PATH. Type: {install_command([package])}"
+        f"no {tool} on the PATH. Type: {install_command([package])}"
         " (or add --install_deps)"
       )

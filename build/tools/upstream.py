@@ -1,4 +1,4 @@
-"""Upstream's pinned wheels of JAX, which ours are made of."""
+"""Upstream's pinned wheels of JAX, from which ours are made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.command import CACHE, ROOT, BuildError
 
 
 def _in_cache(pin: pins.Pin, folder: pathlib.Path) -> pathlib.Path | None:
-  """The wheel of `pin`, if it was downloaded before."""
+  """The wheel of `pin`, if it has been downloaded before."""
   path = folder / pin.file
   if path.exists():
     with path.open("rb") as file:
@@ -29,10 +29,10 @@ def wheel(
   """A pinned wheel, downloaded at most once.
 
   Args:
-    pin: which one.
+    pin: the wheel's pin.
     python: a Python of the pinned version that has pip. pip does the download,
-      with the user's own settings, and compares the hash.
-    folder: where downloads are kept.
+      with the user's own settings, and checks the hash.
+    folder: the download folder.
 
   Raises:
     BuildError: pip could not get it.

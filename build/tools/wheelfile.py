@@ -1,4 +1,4 @@
-"""Reading and writing wheels, the same bytes for the same contents."""
+"""Reads and writes wheels reproducibly."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 
-# The earliest time that a zip file can hold.
+# The earliest time that a zip file can represent.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class New:
-  """A file of our own, stored in the wheel."""
+  """A file of our own to store in the wheel."""
 
   data: bytes
   executable: bool = False
 
   def record(self) -> str:
-    """Hash and size as RECORD has them."""
+    """Hash and size in the format of RECORD."""
     digest = hashlib.sha256(self.data).digest()
     text = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
     return f"sha256={text},{len(self.data)}"
@@ -32,14 +32,14 @@ class New:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-  """A file of another wheel, taken over as it is, still compressed."""
+  """A file of another wheel, copied as it is, still compressed."""
 
   archive: zipfile.ZipFile
   info: zipfile.ZipInfo
   hash_and_size: str
 
   def record(self) -> str:
-    """Hash and size as RECORD has them."""
+    """Hash and size in the format of RECORD."""
     return self.hash_and_size
 
 
@@ -74,7 +74,7 @@ def _add_new(target: zipfile.ZipFile, name: str, file: New) -> None:
 
 
 def _add_kept(target: zipfile.ZipFile, name: str, file: Kept) -> None:
-  """Copies a member without unpacking it: 80 MB in no time."""
+  """Copies a member without unpacking it, which is fast even for 80 MB."""
   source, old = file.archive.fp, file.info
   assert source is not None and target.fp is not None
   source.seek(old.header_offset)
@@ -97,17 +97,17 @@ def _add_kept(target: zipfile.ZipFile, name: str, file: Kept) -> None:
 
 
 def record_name(files: Mapping[str, New | Kept]) -> str:
-  """Where the RECORD of a wheel with these files stands."""
+  """The path of RECORD in a wheel with these files."""
   metadata = next(n for n in files if n.endswith(".dist-info/METADATA"))
   return metadata.replace("METADATA", "RECORD")
 
 
 def write(path: pathlib.Path, files: Mapping[str, New | Kept]) -> bool:
-  """Writes a wheel unless it is there with the same contents.
+  """Writes a wheel unless it exists with the same contents.
 
   Args:
-    path: the wheel; its folder is made.
-    files: all its files by name, but for RECORD, which is made here.
+    path: the wheel; its folder is created.
+    files: all its files by name, except for RECORD, which is generated.
 
   Returns:
     Whether it was written.
@@ -123,7 +123,7 @@ def write(path: pathlib.Path, files: Mapping[str, New | Kept]) -> bool:
   path.parent.mkdir(parents=True, exist_ok=True)
   unfinished = path.with_suffix(".part")
   with zipfile.ZipFile(unfinished, "w") as target:
-    # dist-info goes last, as the specification of wheels would like.
+    # dist-info goes last, as the wheel specification recommends.
     for n in sorted(files, key=lambda n: (".dist-info/" in n, n)):
       file = files[n]
       if isinstance(file, New):

@@ -1,4 +1,4 @@
-"""What goes into each of the three wheels."""
+"""The contents of each of the three wheels."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tools.wheelfile import Kept, New
 
 Files = dict[str, New | Kept]
 
-# What a package holds: no C++, no build files, nothing an editor left behind.
+# The files of a package: no C++, no build files, no leftovers of editors.
 _SUFFIXES = {".py", ".pyi", ".typed", ".toml", ".json", ".html", ".css", ".js"}
 
-# `import jax` brings the flags and the names that programs for the IPU expect.
+# `import jax` adds the flags and the names that IPU programs expect.
 _HOOK = b"\nfrom jax import ipu as ipu\n"
 
 
 def version() -> str:
-  """Of the jax and jaxlib wheels that this Python makes."""
+  """The version of the jax and jaxlib wheels built with this Python."""
   return f"{pins.release()}+ipu"
 
 
@@ -29,7 +29,7 @@ def _package(folder: str) -> Iterator[tuple[str, New]]:
   """The files of a Python package in the source tree."""
   root = ROOT / folder
   if not root.is_dir():
-    raise BuildError(f"there is no {root}: is this checkout complete?")
+    raise BuildError(f"{root} does not exist: is this checkout complete?")
   for path in sorted(root.rglob("*")):
     if path.suffix in _SUFFIXES and path.is_file():
       yield path.relative_to(ROOT).as_posix(), New(path.read_bytes())
@@ -57,7 +57,7 @@ def _overlay() -> Files:
 
 
 def _renamed(kept: dict[str, Kept], name: str) -> Files:
-  """Upstream's files, in the dist-info folder of our version."""
+  """Upstream's files, with the dist-info folder renamed to our version."""
   old = f"{name}-{pins.release()}.dist-info/"
   new = f"{name}-{version()}.dist-info/"
   return {path.replace(old, new): file for path, file in kept.items()}
@@ -67,7 +67,7 @@ def _save(
   files: Files, folder: pathlib.Path, project: str, tag: str
 ) -> pathlib.Path:
   path = folder / f"{project}-{tag}.whl"
-  # `pip install dist/*.whl` takes one wheel of a project only.
+  # `pip install dist/*.whl` accepts only one wheel per project.
   for other in folder.glob(f"{project.partition('-')[0]}-*.whl"):
     if other != path:
       command.say(f"removing {other}: a folder holds one wheel of a project")
@@ -80,7 +80,7 @@ def _save(
 def jaxlib(
   library: pathlib.Path, folder: pathlib.Path, python: str | os.PathLike[str]
 ) -> pathlib.Path:
-  """Upstream's jaxlib with the backend in it."""
+  """Upstream's jaxlib plus the backend."""
   source = upstream.wheel(pins.pin("jaxlib", pins.release()), python)
   dist_info = f"jaxlib-{version()}.dist-info"
   *_, interpreter, abi, platform = source.stem.split("-")
@@ -100,7 +100,7 @@ def jaxlib(
 
 
 def jax(folder: pathlib.Path, python: str | os.PathLike[str]) -> pathlib.Path:
-  """Upstream's jax with the overlay in it."""
+  """Upstream's jax plus the overlay."""
   source = upstream.wheel(pins.pin("jax", pins.release()), python)
   dist_info = f"jax-{version()}.dist-info"
   tag = "py3-none-any"
@@ -123,7 +123,7 @@ def jax(folder: pathlib.Path, python: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def plugin(library: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-  """The backend alone, for every unmodified jax and jaxlib it supports.
+  """The backend alone, for every unmodified jax and jaxlib that it supports.
 
   Its version is that of the newest JAX it was tested with.
   """
@@ -152,12 +152,12 @@ def build(
   folder: pathlib.Path,
   python: str | os.PathLike[str],
 ) -> pathlib.Path:
-  """Makes a wheel in `folder` unless it is there already.
+  """Builds a wheel in `folder` unless it exists already.
 
   Args:
     kind: `jaxlib`, `jax` or `plugin`.
     library: libjaxipu.so.
-    folder: where the wheel goes.
+    folder: the folder for the wheel.
     python: a Python with pip, which downloads upstream's wheels.
   """
   if kind == "jaxlib":

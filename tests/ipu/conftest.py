@@ -1,12 +1,12 @@
 """Fixtures for the tests of the IPU backend.
 
-The suite compares the IPU with XLA:CPU in one process, so both platforms
-have to exist; the CPU stays the default, as it is for users. Flags that the
-plugin reads when its client is made (`JAX_IPU_DEVICE_COUNT`,
-`JAX_IPU_MODEL_NUM_TILES`, ...) may be set outside and are left alone.
+The suite compares the IPU with XLA:CPU in one process, so both platforms have
+to exist; the CPU remains the default, as for users. Flags that the plugin reads
+when its client is created (`JAX_IPU_DEVICE_COUNT`, `JAX_IPU_MODEL_NUM_TILES`,
+...) may be set outside and are not changed.
 
-`--ipu-platform=cpu` runs the comparisons of XLA:CPU with itself. That proves
-nothing about the IPU; it shows that a test asks for something XLA:CPU does.
+`--ipu-platform=cpu` compares XLA:CPU with itself. This says nothing about the
+IPU, but shows whether a test only requires what XLA:CPU does.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# So that tests find ipu_test_util, whatever pytest's import mode.
+# Makes ipu_test_util importable, whatever pytest's import mode.
 sys.path.insert(0, str(Path(__file__).parent))
 
 os.environ.setdefault("JAX_IPU_USE_MODEL", "true")
 os.environ.setdefault("JAX_IPU_VERIFY", "true")
 if "JAX_IPU_MODEL_NUM_TILES" in os.environ:
-  # The sizes of the tests fit a whole IPU; on a few tiles let them overflow.
+  # The sizes of the tests fit a whole IPU; on a few tiles they may overflow.
   os.environ.setdefault(
     "POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "true"}'
   )
 if "cpu" not in os.environ.get("JAX_PLATFORMS", "cpu").split(","):
   os.environ["JAX_PLATFORMS"] += ",cpu"
 
-# Compilations take as long as they take, and a failure must be seen again by
-# whoever reads about it: no deadline, the same examples on every run.
+# Compile times vary, and failures have to be reproducible: no deadline, and the
+# same examples in every run.
 hypothesis.settings.register_profile(
   "ipu",
   deadline=None,
@@ -53,7 +53,7 @@ hypothesis.settings.load_profile("ipu")
 
 @pytest.fixture(scope="module")
 def from_repository() -> Iterator[Callable[[str], types.ModuleType]]:
-  """Imports a module that is in the repository and in no wheel."""
+  """Imports a module that is in the repository but not in the wheels."""
   with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2]))
     yield importlib.import_module
@@ -147,7 +147,7 @@ def ipu(request: pytest.FixtureRequest):
 
 @pytest.fixture(scope="session")
 def cpu():
-  """The device that says what is right."""
+  """The reference device."""
   import jax
 
   return jax.devices("cpu")[0]
@@ -163,8 +163,8 @@ def check(ipu, cpu) -> Callable[..., None]:
 
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Plans of the SRAM have tensors and what vertices need alone: no code, state
-  of vertices, stacks and message buffers."""
+  """SRAM plans only contain tensors and the buffers of vertices: no code, state
+  of vertices, stacks or message buffers."""
   from jaxlib.ipu.lower import memory
 
   count = memory.tile_code
@@ -174,7 +174,7 @@ def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def on_ipu(ipu):
-  """Eager calls inside the test run on the device under test."""
+  """Eager calls in the test run on the device under test."""
   import jax
 
   with jax.default_device(ipu):

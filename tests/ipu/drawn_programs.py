@@ -1,10 +1,10 @@
-"""Compares JAX programs drawn at random with XLA:CPU.
+"""Compares random JAX programs with XLA:CPU.
 
 python tests/ipu/drawn_programs.py --count 100000 --jobs 2
 python tests/ipu/drawn_programs.py --seed 7 --first 5000 --count 1000
 python tests/ipu/drawn_programs.py --only 7:123
 
-What fails is shrunk and printed as a script. Exits with 1 if anything failed.
+Failures are shrunk and printed as scripts. Exits with 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from drawn.choices import Choices, shrink
 from drawn.compare import Outcome, Verdict
 from drawn.operations import FAMILIES
 from drawn.program import Program
-from drawn.worker import Worker, quiet, seldom_collect
+from drawn.worker import Worker, quiet, raise_gc_threshold
 
-_SHRINKS = 2  # failures of one kind that are shrunk; others are counted
-_TRIES = 250  # programs that a failure may be shrunk by
+_SHRINKS = 2  # failures of one kind to shrink; others are only counted
+_TRIES = 250  # programs to try for shrinking a failure
 
 
 def draw(choices: Choices, x64: bool) -> Program | None:
-  """The program that the choices make, if they make one."""
+  """The program that the choices produce, if they produce one."""
   try:
     return program(choices, FAMILIES, x64)[0]
   except Reject:
@@ -43,13 +43,14 @@ def draw(choices: Choices, x64: bool) -> Program | None:
 
 
 def drawn_at(seed: int, number: int) -> tuple[list[int], Program | None]:
-  """The program of a number, and its choices; a quarter has 64-bit types."""
+  """The program with a given number, and its choices; a quarter use 64-bit
+  types."""
   choices = Choices(rng=random.Random(f"{seed}:{number}"))
   return choices.made, draw(choices, number % 4 == 3)
 
 
 def kind(verdict: Verdict) -> str:
-  """What failures of one cause have in common."""
+  """A key that failures with the same cause share."""
   text = verdict.message.splitlines()[0] if verdict.message else ""
   text = re.sub(r"\d+|\[.*?\]|0x\w+", "#", text)
   if verdict.outcome is Outcome.DIFFER:
@@ -58,7 +59,7 @@ def kind(verdict: Verdict) -> str:
 
 
 class Job:
-  """Every `jobs`-th program from a number on."""
+  """Every `jobs`-th program, starting from a number."""
 
   def __init__(self, options: argparse.Namespace, number: int) -> None:
     self._options, self._number = options, number
@@ -67,7 +68,7 @@ class Job:
     self._kinds: collections.Counter[str] = collections.Counter()
 
   def run(self) -> None:
-    """Draws the next program while one runs."""
+    """Generates the next program while one runs."""
     options = self._options
     end = options.first + options.count
     numbers = range(options.first + self._number, end, options.jobs)
@@ -146,12 +147,12 @@ def _counts(outcomes: collections.Counter[Outcome]) -> str:
 def _job(
   options: argparse.Namespace, number: int
 ) -> collections.Counter[Outcome]:
-  seldom_collect()
+  raise_gc_threshold()
   job = Job(options, number)
   try:
     job.run()
   except Exception:
-    # The others go on: nobody would hear of it before they end.
+    # The other workers continue; report now rather than when they end.
     _say(f"job {number} has ended: {traceback.format_exc()}")
     raise
   return job.outcomes

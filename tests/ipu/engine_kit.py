@@ -1,5 +1,6 @@
-"""Runs a program's bytes on the engine alone, without PJRT, and holds what
-comes out against the interpreter."""
+"""Runs serialised programs on the engine alone, without PJRT, and compares the
+results with the interpreter's.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def run(data: bytes, arguments: Sequence[np.ndarray]) -> EngineResult:
   outputs = []
   for number in program.results:
     t = program.tensors[number]
-    # What a run leaves unwritten shows.
+    # Makes unwritten elements visible.
     raw = np.full(
       int(np.prod(t.shape)) * NUMPY[DType(t.dtype)].itemsize, 0xA5, np.uint8
     )
@@ -62,10 +63,10 @@ def run(data: bytes, arguments: Sequence[np.ndarray]) -> EngineResult:
 def call(
   data: bytes, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
 ) -> tuple[float, float]:
-  """Hands bytes, a program or not, to the engine; fills `outputs`.
+  """Passes bytes, valid or not, to the engine; fills `outputs`.
 
   Returns:
-    The cycles and the exchanged bytes of the run.
+    The cycles and exchanged bytes of the run.
 
   Raises:
     EngineError: the program is refused.
@@ -94,9 +95,10 @@ def same(
   atol: float = 0.0,
   zero_signs: bool = True,
 ) -> None:
-  """Equal bits but for NaN; floats may differ by `ulps` units and `atol`.
+  """Bits are equal except for NaN; floats may differ by `ulps` units and
+  `atol`.
 
-  Where both are zero their signs agree, unless `zero_signs` is false.
+  Zeros have the same sign, unless `zero_signs` is false.
   """
   assert actual.shape == expected.shape and actual.dtype == expected.dtype
   dtype = expected.dtype
@@ -122,7 +124,7 @@ def check(
   zero_signs: bool = True,
   **options: Any,
 ) -> list[np.ndarray]:
-  """The engine gives what the interpreter gives, and counts as it does."""
+  """The engine's results and counters match the interpreter's."""
   expected = interp.run(data, arguments, **options)
   actual = run(data, arguments)
   for a, e in zip(actual.outputs, expected.outputs, strict=True):

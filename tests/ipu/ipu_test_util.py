@@ -1,4 +1,4 @@
-"""Comparison of two devices, and samples of values to compare them on."""
+"""Compares two devices, and provides sample values for that."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ ALL = BOOL + NUMBERS
 # Only with jax.enable_x64: see test_x64.py.
 WIDE = tuple(np.dtype(t) for t in (np.int64, np.uint64, np.float64))
 
-# A scalar, a vector that no vector width divides, an empty array, and a
-# matrix with more elements than the machine has worker threads.
+# A scalar, a vector that no vector width divides, an empty array, and a matrix
+# with more elements than the machine has worker threads.
 SHAPES: tuple[tuple[int, ...], ...] = ((), (7,), (3, 0), (129, 81))
 
-# Relative error that two good implementations of one function may differ by:
-# some units in the last place.
+# Relative error by which two good implementations of a function may differ, a
+# few units in the last place.
 RTOL = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 4e-6, "float64": 1e-13}
 
 
@@ -48,12 +48,12 @@ def is_float(dtype: Any) -> bool:
 
 
 def rng_of(*key: Any) -> np.random.Generator:
-  """A generator that depends on nothing but `key`."""
+  """A generator that only depends on `key`."""
   return np.random.default_rng(zlib.crc32(repr(key).encode()))
 
 
 def special_values(dtype: np.dtype) -> np.ndarray:
-  """The values of `dtype` where implementations differ."""
+  """The values of `dtype` for which implementations differ."""
   if dtype == np.bool_:
     return np.array([False, True])
   if is_float(dtype):
@@ -83,9 +83,9 @@ def sample(
   Args:
     dtype: any element type of the backend.
     shape: of the result.
-    low: least value; integers start at their least, floats at -4.
-    high: bound from above; integers end at their largest, floats at 4.
-    special: replace a part by `special_values`.
+    low: lower bound; defaults to the smallest integer, or -4 for floats.
+    high: upper bound; defaults to the largest integer, or 4 for floats.
+    special: whether some are replaced by `special_values`.
     key: different keys give different values.
   """
   dtype = np.dtype(dtype)
@@ -111,10 +111,10 @@ def sample(
 
 
 def from_stablehlo(text: str, *arguments: Any) -> Callable[..., Any]:
-  """A function that computes what a StableHLO module does.
+  """A function that computes what a StableHLO module computes.
 
   Args:
-    text: its @main takes the number of a platform, i32, before the arguments
+    text: its @main takes the number of a platform, i32, before the arguments,
       and has results of the arguments' types.
     *arguments: of these types.
   """
@@ -132,7 +132,7 @@ def from_stablehlo(text: str, *arguments: Any) -> Callable[..., Any]:
 
 def run_on(device: jax.Device, f: Callable[..., Any], *args: Any) -> Any:
   """jit(f)(*args) with everything on `device`; leaves are NumPy arrays."""
-  # The default device counts where no argument says where to run.
+  # The default device matters where no argument determines the device.
   with jax.default_device(device):
     out = jax.jit(f)(*jax.device_put(args, device))
   for leaf in jax.tree.leaves(out):
@@ -142,7 +142,7 @@ def run_on(device: jax.Device, f: Callable[..., Any], *args: Any) -> Any:
 
 
 def spec(*shape: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
-  """What has a shape and a type, and no values."""
+  """Anything with a shape and a type, but no values."""
   return jax.ShapeDtypeStruct(shape, dtype)
 
 
@@ -154,23 +154,24 @@ def costs(
   Args:
     device: to compile for.
     f: from trees of arrays to a tree of arrays.
-    *args: trees of arrays, or of what has a shape and a dtype like them.
+    *args: trees of arrays, or of objects with a shape and a dtype.
     **options: of the compiler, such as ipu_num_tiles=16.
   """
   on = SingleDeviceSharding(device)
   there = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=on), args
   )
-  # A function of its own, or JAX would know that it is compiled.
+  # A new function object, so that JAX does not reuse the last compilation.
   lowered = jax.jit(functools.partial(f)).lower(*there)
   return lowered.compile(options or None).cost_analysis()
 
 
 def check_no_fall(few: dict[str, float], many: dict[str, float]) -> None:
-  """More work takes no fewer cycles, as two `costs` say.
+  """More work takes no fewer cycles, according to two `costs`.
 
-  What spreads over more tiles may lose less than the exchange that spreading
-  the smaller arrays would have cost, and synchronisations that are gone.
+  Work that spreads over more tiles may be cheaper by no more than the exchange
+  that spreading the smaller arrays would have cost, and by synchronisations
+  that are no longer needed.
   """
   machine = target.resolve("ipu2")
   slack = machine.sync_cycles + machine.route_cycles
@@ -179,7 +180,7 @@ def check_no_fall(few: dict[str, float], many: dict[str, float]) -> None:
 
 
 def to_numpy(x: jax.Array) -> np.ndarray:
-  """The array's values; a key array's bits."""
+  """The array's values; for key arrays their bits."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     x = jax.random.key_data(x)
   return np.asarray(x)
@@ -193,16 +194,16 @@ def check(
   rtol: float | None = None,
   atol: float = 0.0,
 ) -> None:
-  """f, jitted, gives on the first device what it gives on the second.
+  """jit(f) gives the same results on both devices.
 
   Args:
-    f: from arrays to a pytree of arrays; a dict's keys name the cases in the
-      message of a failure.
+    f: from arrays to a pytree of arrays; a dict's keys name the cases in
+      failure messages.
     *args: NumPy arrays or trees of them.
     devices: under test, and reference.
-    exact: floats must have the same bits as well (integers always must).
-    rtol: relative error allowed to floats, instead of `RTOL` of the dtype.
-    atol: absolute error allowed to floats.
+    exact: whether floats must be bit-identical too (integers always must).
+    rtol: allowed relative error of floats, instead of `RTOL` of the dtype.
+    atol: allowed absolute error of floats.
   """
   actual, expected = (run_on(device, f, *args) for device in devices)
   check_equal(actual, expected, exact=exact, rtol=rtol, atol=atol)
@@ -236,14 +237,14 @@ def difference(
   rtol: float | None = None,
   atol: float = 0.0,
 ) -> str | None:
-  """What distinguishes `a` from `b`, in words; None if nothing does."""
+  """Describes how `a` differs from `b`; None if it does not."""
   if (a.dtype, a.shape) != (b.dtype, b.shape):
     return f"is {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
   if exact or not is_float(a.dtype):
     wrong = _bits(a) != _bits(b)
   else:
     rtol = RTOL[a.dtype.name] if rtol is None else rtol
-    # XLA:CPU takes denormal results for zero; whoever keeps them is right.
+    # XLA:CPU flushes denormal results to zero; keeping them is correct.
     atol = max(atol, float(ml_dtypes.finfo(a.dtype).tiny))
     x, y = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -264,11 +265,11 @@ def _bits(x: np.ndarray) -> np.ndarray:
 
 
 def run_python(code: str, **env: str) -> str:
-  """Runs code in a process of its own and gives what it printed.
+  """Runs code in a separate process and returns its output.
 
   Args:
     code: a script; a failed assertion in it fails the test.
-    **env: more environment variables.
+    **env: additional environment variables.
   """
   done = subprocess.run(
     [sys.executable, "-c", code],

@@ -1,5 +1,5 @@
-"""Compiles functions without JAX's runtime, and holds what runs the programs
-against each other: interpreter, engine and XLA:CPU."""
+"""Compiles functions without JAX's runtime, and compares how interpreter,
+engine and XLA:CPU run the programs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def compiled(
 def phases(
   f: Callable[..., Any], arguments: list[Any], tiles: int | machines.Target
 ) -> pipeline.State:
-  """What every phase leaves of a function."""
-  # A function of its own: serialising changes the module that JAX keeps.
+  """The result of each phase for a function."""
+  # A new function object: serialising changes the module that JAX keeps.
   traced = jax.jit(lambda *a: f(*a), keep_unused=True).trace(*arguments)
   code = lowered_code(traced.lower(lowering_platforms=("ipu",)))
   if isinstance(tiles, int):
@@ -42,11 +42,11 @@ def phases(
 
 
 def lowered_code(lowered: Any) -> bytes:
-  """What a plugin gets of a lowered function; its module changes."""
+  """The input that a plugin gets for a lowered function; changes its module."""
   module = lowered.compiler_ir("stablehlo")
   with module.context:
-    # As jaxlib does before it hands a module to a plugin, but for shardings,
-    # of which VHLO knows nothing.
+    # As jaxlib does before it passes a module to a plugin, except for
+    # shardings, which VHLO does not know.
     stablehlo.register_stablehlo_passes()
     module.operation.walk(_without_sharding_rule)
     passes = "sdy-drop-sharding-and-mesh,func.func(chlo-legalize-to-stablehlo)"
@@ -66,7 +66,7 @@ def _without_sharding_rule(op: Any) -> ir.WalkResult:
 def _stored(
   values: list[Any], program: schema.Program, tensors: list[int]
 ) -> list[np.ndarray]:
-  """Arguments or results as the program's tensors hold them: complex numbers
+  """Arguments or results as the program's tensors store them: complex numbers
   as pairs, narrow types as bytes."""
   out = []
   for value, number in zip(values, tensors, strict=True):
@@ -83,15 +83,17 @@ def check(
   tiles: int | machines.Target,
   ulps: int = 0,
 ) -> interp.Result:
-  """All three give the same, floats to within `ulps` units and, where these
-  are allowed, 1e-6; returns what the interpreter says.
+  """All three agree, floats to within `ulps` units and, where these are
+  allowed, 1e-6.
+
+  Returns the interpreter's results.
 
   Args:
     cpu: XLA:CPU's device.
     f: from arrays to a tree of arrays.
     arguments: of `f`.
     tiles: of an ipu2, or the machine to plan for.
-    ulps: units in the last place that floats may differ by.
+    ulps: units in the last place by which floats may differ.
   """
   with jax.default_device(cpu):
     expected = jax.tree.leaves(jax.jit(f)(*arguments))

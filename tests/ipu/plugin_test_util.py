@@ -1,7 +1,7 @@
-"""Fresh interpreters, for what a process can only do once.
+"""New interpreters, for what can only be done once per process.
 
-Which backend is the default, how many IPUs there are, how a process ends: all
-that is settled when JAX first looks for devices.
+The default backend, the number of IPUs and the end of a process are settled
+when JAX first looks for devices.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 
-# What the tests set for themselves must not reach a test of flags.
+# Variables that the test run sets must not affect tests of flags.
 _FLAGS = (
   "JAX_IPU_USE_MODEL",
   "JAX_IPU_MODEL_NUM_TILES",
@@ -28,7 +28,7 @@ _FLAGS = (
   "TF_CPP_MIN_LOG_LEVEL",
 )
 
-# Long enough for a machine with much else to do; a hang ends here.
+# Long enough for a busy machine; a hang ends here.
 _PATIENCE_SECONDS = 300
 
 
@@ -38,10 +38,10 @@ def run(
   """Runs `code` in a new interpreter, with `environment` and no other flags.
 
   Args:
-    code: Python; indented as one likes.
-    check: fail, showing the output, unless it ends with exit status 0.
-    **environment: variables to set. The model is asked for unless
-      `JAX_IPU_USE_MODEL` says otherwise ("" leaves it unset).
+    code: Python, with any indentation.
+    check: whether to fail, showing the output, unless the exit status is 0.
+    **environment: variables to set. The model is requested unless
+      `JAX_IPU_USE_MODEL` is given ("" leaves it unset).
   """
   env = {k: v for k, v in os.environ.items() if k not in _FLAGS}
   env |= {"JAX_IPU_USE_MODEL": "true"} | environment
@@ -61,5 +61,5 @@ def run(
 
 
 def output(code: str, **environment: str) -> str:
-  """What `code` printed, without the line break at the end."""
+  """The output of `code`, without the final line break."""
   return run(code, **environment).stdout.strip()

@@ -1,4 +1,4 @@
-"""Builds small programs by hand, for tests of what runs programs."""
+"""Builds small programs by hand, for tests of their executors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FREE = schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def cost(exchange_bytes: float = 0.0) -> schema.Cost:
-  """One byte a cycle, more time than any exchange of them takes."""
+  """One byte per cycle, more time than any of their exchanges takes."""
   return dataclasses.replace(
     FREE,
     exchange_bytes=float(exchange_bytes),
@@ -29,7 +29,7 @@ def cost(exchange_bytes: float = 0.0) -> schema.Cost:
 
 
 def code(*instructions: tuple[int, ...]) -> bytes:
-  """Instructions as (opcode, type, a, b, c, imm), zeros left out."""
+  """Instructions as (opcode, type, a, b, c, imm); zeros may be omitted."""
   return b"".join(encode(*i) for i in instructions)
 
 
@@ -56,8 +56,8 @@ def everywhere(n: int, tiles: int) -> Layout:
 
 
 class Kit:
-  """A program in the making. Methods return tensors' numbers; steps are put
-  into `steps`, or into the list a test gives instead."""
+  """A program under construction. Methods return the numbers of tensors; steps
+  are appended to `steps`, or to a list that a test passes."""
 
   def __init__(self, tiles: int = 4, bytes_per_tile: int = 1 << 16) -> None:
     self.target = schema.Target("test", tiles, bytes_per_tile, 1e9)
@@ -84,7 +84,7 @@ class Kit:
     space: int = schema.ARENA,
     address: int = 0,
   ) -> int:
-    """A root; in the arena it gets an address of its own."""
+    """A root; in the arena it gets its own address."""
     number = len(self.tensors)
     size = math.prod(shape)
     if space == schema.ARENA:
@@ -135,7 +135,7 @@ class Kit:
     offset: int = 0,
     strides: Sequence[int] | None = None,
   ) -> int:
-    """A view of a root under a mapping of its own."""
+    """A view of a root under its own mapping."""
     r = self.tensors[root]
     shape = r.shape if shape is None else list(shape)
     strides = r.strides if strides is None else list(strides)
@@ -149,7 +149,7 @@ class Kit:
     return number
 
   def move(self, placed: int) -> schema.Move:
-    """What brings a placed tensor to its tiles."""
+    """The exchange that fills a placed tensor."""
     t = self.tensors[placed]
     return schema.Move(
       t.root, t.offset, list(t.strides), placed, 0, dense(t.shape),
@@ -182,8 +182,8 @@ class Kit:
     view: tuple[Sequence[int], int, Sequence[int]] | None = None,
     into: list[Any] | None = None,
   ) -> int:
-    """A placed tensor that has what each cell of a partition reads of a view
-    (shape, offset, strides) of a root, and the exchange that brings it."""
+    """A placed tensor with what each cell of a partition reads of a view
+    (shape, offset, strides) of a root, and the exchange that fills it."""
     t = self.tensors[root]
     extents, offset, strides = view or (t.shape, 0, t.strides)
     kept = tuple(list(dims).index(k) for k in range(len(extents)))
@@ -203,7 +203,7 @@ class Kit:
     exchange_bytes: float = 1e9,
     into: list[Any] | None = None,
   ) -> None:
-    """A compute set; operands and results as (tensor, dims)."""
+    """A compute set, with operands and results as (tensor, dims)."""
     step = schema.Execute(
       fields,
       list(shape),
@@ -241,10 +241,10 @@ class Kit:
 
 
 def run(kit: Kit, *arguments: np.ndarray, **options: Any) -> interp.Result:
-  """What the interpreter makes of it."""
+  """The interpreter's results."""
   return interp.run(kit.bytes(), arguments, **options)
 
 
 def moved_bytes(result: interp.Result) -> list[float]:
-  """What changed tile, by step."""
+  """The bytes that changed tile, by step."""
   return [e.actual for e in result.exchanges]

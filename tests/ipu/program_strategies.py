@@ -1,5 +1,6 @@
-"""Parts of tile programs drawn at random: partitions, views, register
-programs, windows, and values that go with them."""
+"""Hypothesis strategies for parts of tile programs: partitions, views, register
+programs, windows, and matching values.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def views(
   draw: st.DrawFn, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], int, list[int]]:
   """A root's shape, and the offset and strides of a view of it: permuted,
-  reversed, stepped, broadcast, with room around it."""
+  reversed, strided, broadcast, with padding around it."""
   order = draw(st.permutations(range(len(shape))))
   root, offset = [], 0
   strides = [0] * len(shape)
@@ -70,7 +71,8 @@ shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
 
 # --- Register programs -------------------------------------------------------
 
-# By kind of register; approximated functions apart, where bits may differ.
+# By kind of register; approximated functions, whose bits may differ, are
+# separate.
 _COMMON = [Opcode.ADD, Opcode.SUB, Opcode.MUL, Opcode.MAX, Opcode.MIN,
            Opcode.DIV, Opcode.NEGATE, Opcode.SIGN, Opcode.CLAMP]  # fmt: skip
 _FLOAT = [*_COMMON, Opcode.ABS, Opcode.FLOOR, Opcode.CEIL, Opcode.ROUND_AFZ,
@@ -122,7 +124,7 @@ def register_programs(
         emit(Opcode.CONVERT, to, value, of)
     elif how == "compare":
       emit(draw(st.sampled_from(_COMPARE)), of, value, more[0])
-      # The instruction's type is its operands'; the value is a U32.
+      # The instruction's type is that of its operands; the value is a U32.
       types[-1] = RegisterType.U32
     elif how == "narrow" and of in _NARROW:
       emit(draw(st.sampled_from(_NARROW[of])), of, value)
@@ -146,7 +148,7 @@ def result_types(of: RegisterType) -> list[DType]:
 
 @st.composite
 def window_maps(draw: st.DrawFn) -> dict[str, Any]:
-  """A windowed tensor, and how indices and windows walk it."""
+  """A windowed tensor, and how indices and windows access it."""
   rank = draw(st.integers(1, 3))
   shape = [draw(st.integers(1, 6)) for _ in range(rank)]
   batch = [draw(st.integers(1, 5)) for _ in range(draw(st.integers(0, 2)))]

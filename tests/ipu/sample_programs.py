@@ -22,19 +22,19 @@ from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 # --- Control flow ------------------------------------------------------------
 
 
-def repeat(turns: int) -> Kit:
-  """f32[8], doubled in each turn."""
+def repeat(trips: int) -> Kit:
+  """f32[8], doubled in each iteration."""
   kit = Kit(tiles=2)
   a, r = kit.argument((8,)), kit.result((8,))
   kit.copy(kit.whole(a, r))
   body: list = []
   kit.execute(double(), (8,), [(r, (0,))], [(r, (0,))], into=body)
-  kit.steps.append(schema.Repeat(turns, body, 0))
+  kit.steps.append(schema.Repeat(trips, body, 0))
   return kit
 
 
 def doubling() -> Kit:
-  """Doubles its first f32 until it is not below the second."""
+  """Doubles its first f32 until it is no smaller than the second."""
   kit = Kit(tiles=1)
   a, limit, r = kit.argument(()), kit.argument(()), kit.result(())
   go = kit.tensor((), BOOL)
@@ -64,7 +64,7 @@ def switch(dtype: DType) -> Kit:
   return kit
 
 
-# --- Indices at run time -----------------------------------------------------
+# --- Run-time indices ---------------------------------------------------------
 
 
 def rows(count: int, columns: int, tiles: int) -> Layout:
@@ -73,14 +73,17 @@ def rows(count: int, columns: int, tiles: int) -> Layout:
 
 
 def on_all(rows: int, columns: int, tiles: int) -> Layout:
-  """A partition whose one cell several tiles share."""
+  """A partition with one cell that several tiles share."""
   whole = Factor(rows, rows, 0), Factor(columns, columns, 0)
   return Layout(whole, (Replica(tiles, 1),))
 
 
 def gather(index_dtype: DType = I32) -> Kit:
-  """Four of six rows, by index; each of three tiles has two of the rows and
-  the indices, two of them own the result."""
+  """Four of six rows, by index.
+
+  Each of three tiles has two of the rows and all indices; two of them own the
+  result.
+  """
   kit = Kit(tiles=3)
   a = kit.argument((6, 2), layout=rows(6, 2, 3))
   i = kit.argument((4, 1), index_dtype, layout=everywhere(4, 3))
@@ -108,8 +111,9 @@ def scatter(kind: ReduceKind, unique: int = 0) -> Kit:
 
 
 def team(kind: ReduceKind, unique: int = 0) -> Kit:
-  """As `scatter`, with two updates on each of two tiles, which share six rows
-  and own three of them each."""
+  """Like `scatter`, with two updates on each of two tiles, which share six rows
+  and own three of them each.
+  """
   kit = Kit(tiles=2)
   a = kit.argument((6, 2), layout=rows(6, 2, 2))
   i = kit.argument((4, 1), I32, layout=rows(4, 1, 2))

@@ -1,5 +1,6 @@
-"""Addresses in the SRAM of whole programs: little is lost to gaps, and what has
-no address does not fit."""
+"""SRAM addresses of whole programs: gaps are small, and programs whose tensors
+cannot all be placed do not fit.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.ipu_only
 
 
 def strings(seed: int, count: int = 14):
-  """A program of pieces of several lengths, which come and go."""
+  """A program with tensors of several sizes and lifetimes."""
   rng = random.Random(seed)
   plan = [
     [
@@ -93,23 +94,23 @@ def test_figures_of_a_tile_agree(ipu, tiles):
   lambda f, x: lax.fori_loop(0, 3, lambda i, c: (f(c[1]), c[0]), (x, x)),
 ], ids=["fori", "while", "scan", "swap"])  # fmt: skip
 def test_what_a_loop_permutes_has_a_buffer(check, ipu, loop, f):
-  """No exchange writes where it has yet to read."""
+  """No exchange overwrites data that it has yet to read."""
   x = util.sample(np.float32, (120, 120))
   check(lambda x: loop(f, x), x, exact=True)
   found = util.costs(ipu, lambda x: loop(f, x), x, ipu_num_tiles=1)
-  # The argument, what is carried, and the buffer.
+  # The argument, the loop-carried value, and the buffer.
   assert 3 * 4 * x.size < found[PLAIN] <= found[WHOLE]
 
 
 def test_large_programs_lose_little_to_gaps(ipu):
-  """Those of which only the largest tensors are placed by size."""
+  """Large programs, in which only the largest tensors are placed by size."""
   args = [np.ones((256, 256), np.float32)] * 40, np.ones((256, 256), np.float32)
   found = util.costs(ipu, step, *args)
   assert found[PLAIN] <= found[WHOLE] < 1.15 * found[PLAIN]
 
 
 def test_what_fits_but_for_gaps_is_refused(ipu, monkeypatch, tmp_path):
-  """All tensors would fit, could they be moved about while others stay."""
+  """All tensors would fit if live ones could be moved."""
   x = np.ones(3000, np.float32)
   f = strings(3)
   found = util.costs(ipu, f, x, ipu_num_tiles=1)
@@ -136,7 +137,7 @@ def test_what_fits_but_for_gaps_is_refused(ipu, monkeypatch, tmp_path):
     r"ipu_available_memory_proportion .*: up to ([\d,]+) bytes", message
   )
   assert saved == f"{needed - plain:,}"
-  # With room for the gaps it is compiled.
+  # With room for the gaps it compiles.
   target = dataclasses.replace(tight.target, bytes_per_tile=needed)
   fits = lowering_kit.phases(f, [x], target).memory
   assert fits.bytes_with_gaps == needed
@@ -155,7 +156,7 @@ def tight_machine(tmp_path, **properties):
 
 
 def unlike(x):
-  """Different operations, whose vertices each have code of their own."""
+  """Different operations, whose vertices all have their own code."""
   return jnp.sort(jnp.cumsum(x)) + jnp.sort(x)[::-1], x @ x
 
 
@@ -185,7 +186,7 @@ def test_code_of_vertices_beyond_the_first_region_is_refused(
 
 
 def test_unrolled_code_beyond_the_first_region_is_warned_of(caplog):
-  """An IPU's program would be outlined."""
+  """Poplar would outline this program."""
   machine = machines.resolve("ipu2", 1)
   x = np.ones(64, np.float32)
   whole = lowering_kit.phases(unlike, [x], machine).memory
@@ -213,7 +214,8 @@ def weights_of(state):
 
 
 def test_what_the_matrix_unit_loads_is_interleaved():
-  """Only it, and only where loads are of 128 bits."""
+  """Only the weights are interleaved, and only where loads are 128 bits
+  wide."""
 
   def f(x, w, v):
     return jnp.tanh(x @ w).sum(0) * v
@@ -269,7 +271,7 @@ def test_reports_list_addresses(ipu, tmp_path):
   assert any(what.startswith("buffers of a Sort") for *_, what in lines)
 
 
-# --- What is one place ------------------------------------------------------
+# --- Units -----------------------------------------------------------------
 
 
 def places(f, *shapes, donate=()):

@@ -1,5 +1,5 @@
-"""The assigner of addresses in the SRAM of tiles: nothing overlaps, and each
-tile has room for its share."""
+"""Address assignment in tiles' SRAM: no overlaps, and room for every tile's
+share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ END = 60
 
 @st.composite
 def intervals(draw):
-  """Of one unit: closed, ascending, ending at odd times as units do."""
+  """The lifetime of a unit: closed intervals, ascending, ending at odd
+  times."""
   times = draw(
     st.lists(st.integers(0, END // 2), min_size=1, max_size=4, unique=True)
   )
@@ -42,7 +43,7 @@ def at_once(units: list[Unit], sizes: list[int]) -> int:
 def require_apart(
   units: list[Unit], sizes: list[int], found: list[int]
 ) -> None:
-  """No byte is taken twice at any time."""
+  """No byte is used twice at any time."""
   for i, a in enumerate(units):
     for j, b in enumerate(units[:i]):
       if any(x <= w and v <= y for x, y in a.intervals for v, w in b.intervals):
@@ -61,7 +62,7 @@ def require_apart(
   st.integers(0, 15),
 )
 def test_nothing_overlaps_in_space_and_time(drawn, base, count):
-  """However many are placed by their size, the others by their birth."""
+  """However many are placed by size, with the others placed by birth."""
   units = [Unit([], i, 0) for i, _ in drawn]
   sizes = [size for _, size in drawn]
   lives = [i for i, _ in drawn]
@@ -75,7 +76,7 @@ def test_nothing_overlaps_in_space_and_time(drawn, base, count):
       assert address % step == 0 or not size
     top = max(map(sum, zip(found, sizes, strict=True)), default=base)
     assert top >= base + at_once(units, sizes)
-    # Around what has its place.
+    # Around a unit that is already placed.
     half = len(lives) // 2
     taken = [
       (found[i], found[i] + sizes[i], lives[i]) for i in range(half) if sizes[i]
@@ -88,12 +89,12 @@ def test_nothing_overlaps_in_space_and_time(drawn, base, count):
 
 
 def is_wide(unit: Unit) -> bool:
-  """All that loads of 128 bits may read has to be interleaved."""
+  """Everything that 128-bit loads may read has to be interleaved."""
   return unit.wide
 
 
 def machine(code: int, data: int, tiles: int = 1) -> Target:
-  """Its first `code` bytes can hold code, the next are interleaved."""
+  """The first `code` bytes can hold code, the next ones are interleaved."""
   return Target(
     version="small",
     num_tiles=tiles,
@@ -144,7 +145,7 @@ def test_each_tile_has_room_for_its_share(data):
 
 
 def test_tiles_that_hold_different_things_have_different_addresses():
-  """As if there were one kind of tile, both would need the sum."""
+  """With a single group of tiles, both would need the sum."""
   shares = Shares([], 4)
   halves = [np.array(row) for row in ([800, 800, 0, 0], [0, 0, 800, 800])]
   units = [Unit([], [(0, 9)], shares.of(row)) for row in halves]
@@ -157,7 +158,8 @@ def test_tiles_that_hold_different_things_have_different_addresses():
 
 @pytest.mark.parametrize("always", [False, True])
 def test_weights_are_interleaved(always):
-  """Below all else if there is room, otherwise from the last byte down."""
+  """Below everything else if there is room, otherwise from the last byte
+  down."""
 
   def found(data: int, plain: int, size: int = 40):
     shares = Shares([], 1)
@@ -178,10 +180,10 @@ def test_weights_are_interleaved(always):
   group, where = found(400, 800)
   assert where == [(48, False), (1056, True), (1104, True)]
   assert group.needed == 48 + 800 + 144 and not group.crowded
-  # What is no data goes beyond the first region.
+  # Data other than code may lie beyond the first region.
   group, where = found(600, 208, 1000)
   assert where[0][0] == 1008 and group.needed == 1008 + 208 + 144
-  # All bytes would do, but too few of them are interleaved.
+  # The bytes would suffice, but too few of them are interleaved.
   group, where = found(128, 608)
   assert group.crowded and group.needed > 928
   assert min(where)[0] == 48

@@ -1,4 +1,4 @@
-"""The arena: pieces are given out, put back and joined."""
+"""The arena: pieces are allocated, freed and merged."""
 
 from __future__ import annotations
 

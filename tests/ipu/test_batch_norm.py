@@ -1,4 +1,4 @@
-"""StableHLO's batch normalisations, which JAX has no name for."""
+"""StableHLO's batch normalisations, for which JAX has no functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def trained(x, scale, offset, axis):
 
 @pytest.fixture
 def batch_norm(ipu, monkeypatch):
-  """`batch_norm(name, axis, *args)`: the operation's results on the IPU."""
+  """`batch_norm(name, axis, *args)` returns the operation's results on the
+  IPU."""
 
   def run(name, axis, results, *args):
     def rule(e, node):

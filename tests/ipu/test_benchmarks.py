@@ -15,9 +15,9 @@ def run(from_repository) -> types.ModuleType:
 @pytest.mark.parametrize(
   ("arguments", "answer"),
   [
-    (["--repeat", "0"], "at least one sample"),
-    (["--filter", "["], "no regular expression"),
-    (["--json", "/no/such/folder/results.json"], "no folder"),
+    (["--repeat", "0"], "expected at least 1"),
+    (["--filter", "["], "invalid regular expression"),
+    (["--json", "/no/such/folder/results.json"], "does not exist"),
   ],
 )
 def test_what_is_wrong_is_said_first(run, capsys, arguments, answer):

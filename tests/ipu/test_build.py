@@ -1,4 +1,4 @@
-"""build.py's parts, as far as they need neither network nor compiler."""
+"""Parts of build.py that need neither network nor compiler."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class TestOptions:
     [
       ([], "python3 build/build.py --enable_ipu"),
       (["--test"], "python3 build/build.py --enable_ipu"),
-      (["--enable_ipu", "--wheels=jax,torch"], "'torch' is no wheel"),
-      (["--enable_ipu", "--run"], "--run needs a script"),
-      (["--enable_ipu", "--run", "nowhere.py"], "no script 'nowhere.py'"),
+      (["--enable_ipu", "--wheels=jax,torch"], "unknown wheel 'torch'"),
+      (["--enable_ipu", "--run"], "--run expects a script"),
+      (["--enable_ipu", "--run", "nowhere.py"], "no such script 'nowhere.py'"),
       (["--enable_ipu", "--target_cpu_features=z80"], "'release', 'native'"),
       (["--enable_ipu", "--bazel_options='-c opt"], "No closing quotation"),
     ],
@@ -101,7 +101,7 @@ class TestPython:
       tools.system.find_python(path)
 
   def test_build_py_continues_in_it(self, tmp_path):
-    """Its pins would be changed, were the other Python not started first."""
+    """The pins would be changed if the other Python were not started first."""
     other = program(
       tmp_path / "python",
       f'if [ "$1" = -c ]; then echo {tmp_path}/python; else echo "$@"; fi',
@@ -116,7 +116,7 @@ class TestPython:
 class TestBazel:
   def test_wrong_path(self, tools, tmp_path):
     missing = tmp_path / "bazel"
-    with pytest.raises(tools.BuildError, match="is no program"):
+    with pytest.raises(tools.BuildError, match="is not a program"):
       tools.bazel.Bazel(missing, [], verbose=False)
 
   def test_none_at_all(self, tools, tmp_path, monkeypatch):
@@ -158,7 +158,9 @@ class TestBazel:
 
 class TestEnvironment:
   def test_a_folder_that_is_no_venv(self, tools, tmp_path):
-    with pytest.raises(tools.BuildError, match="--venv=.* is no virtual"):
+    with pytest.raises(
+      tools.BuildError, match="--venv=.* not a working virtual"
+    ):
       tools.environment.Environment(tmp_path).create()
 
   def test_a_venv_of_another_python(self, tools, tmp_path):

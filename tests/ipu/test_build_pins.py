@@ -1,4 +1,4 @@
-"""The versions of JAX that are built for: pins, documents, pairs to test."""
+"""The supported versions of JAX: pins, documents, pairs to test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TestPins:
     assert tested == {"oldest": span.oldest, "newest": span.newest}
 
   def test_every_release_is_whole(self, tools):
-    """jax for every jaxlib, a series once, and the file in order."""
+    """A jax for every jaxlib, one release per series, and a sorted file."""
     pins = tools.pins.read()
     for pin in pins:
       assert tools.pins.pin("jax", pin.version, pin.python).python == "py3"
@@ -78,7 +78,7 @@ class TestPins:
     ]  # fmt: skip
 
   def test_the_index_is_asked_for_every_python(self, tools, tmp_path):
-    """A pip that has one release for Python 3.13 only."""
+    """A pip that has one release, for Python 3.13 only."""
     name = "-1.2-cp313-cp313-manylinux_2_27_x86_64.whl"
     sha256 = {"archive_info": {"hashes": {"sha256": "ab" * 32}}}
     report = {
@@ -105,7 +105,7 @@ class TestPins:
       tools.pins.update("1.3", path, str(python))
 
 
-# A version of JAX; other projects' stand in build/requirements-*.txt.
+# A version of JAX; versions of other projects are in build/requirements-*.txt.
 _VERSION = re.compile(r"(?<![\d.])0\.(?:10\.2|1[1-9](?:\.\d+)+)(?!\.?\d)")
 _DOCUMENTS = {
   "README.md", "CHANGELOG.md", "ipu/docs/build.md", "ipu/docs/coverage.md",
@@ -133,7 +133,7 @@ def test_versions_of_jax_stand_in_one_file(tools):
 
 
 class TestSupportedPairs:
-  """The tables of README.md and build.md are what the pins say."""
+  """The tables in README.md and build.md match the pins."""
 
   @pytest.mark.parametrize("name", ["README.md", "ipu/docs/build.md"])
   def test_the_table(self, tools, name):

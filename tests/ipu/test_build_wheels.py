@@ -1,4 +1,4 @@
-"""The wheels that are read and written: contents, tags, metadata."""
+"""Reading and writing wheels: contents, tags, metadata."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TestWheelFile:
       assert archive.read("a/b.py") == b"new"
       assert archive.getinfo("a/run").external_attr >> 16 & 0o111
       names = archive.namelist()
-    # Nothing is left out and nothing is there twice.
+    # Nothing is missing or duplicated.
     assert len(names) == len(set(names)) == 5
 
   def test_record_is_true(self, tools, upstream_wheel, tmp_path):

@@ -1,4 +1,5 @@
-"""How long functions that programs call live, and where they are known."""
+"""The lifetime of functions called by programs, and where they are
+registered."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_functions_outlive_programs_under_way(ipu):
     g = jax.jit(lambda x: jax.pure_callback(lambda x: x * 2, typed(x), x))
     return g(f(x))
 
-  # The second has not started when its program goes.
+  # The second one has not started when its program is deleted.
   y = start(jax.device_put(np.float32(1), ipu))
   jax.clear_caches()
   gc.collect()
@@ -94,8 +95,9 @@ def test_a_cache_brings_no_function_of_another_process(tmp_path):
   for factor in (2, 3):
     ended = plugin_test_util.run(code % factor, **flags)
     assert float(ended.stdout) == 2 * factor
-  # Newer versions of JAX write programs with functions, which a key with the
-  # process' number keeps from other processes; older ones do not.
+  # Newer versions of JAX cache programs with functions, under a key that
+  # contains the process' number and so keeps other processes away; older ones
+  # do not.
   names = [p.name for p in tmp_path.iterdir() if p.name.endswith("-cache")]
   written = 3 if internals.jaxlib_version() >= (0, 11) else 1
   assert len(names) == written, names

@@ -1,4 +1,4 @@
-"""When functions that programs call run: in which order, while who waits."""
+"""When functions called by programs run: their order, and who waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRINTS = {
   ),
   "while": lambda x: lax.while_loop(
     lambda c: (jax.debug.print("test {}", c), c < 3)[1],
-    lambda c: (jax.debug.print("turn {}", c), c + 1)[1],
+    lambda c: (jax.debug.print("iteration {}", c), c + 1)[1],
     x,
   ),
   "cond": lambda x: lax.cond(
@@ -46,7 +46,7 @@ PRINTS = {
 @pytest.mark.parametrize("name", PRINTS)
 @pytest.mark.parametrize("jitted", [True, False], ids=["jit", "eager"])
 def test_prints_come_in_order(ipu, cpu, capsys, name, jitted):
-  """Those that are not said to be ordered, too; XLA:CPU mixes them up."""
+  """Even unordered callbacks; XLA:CPU reorders them."""
   in_order = PRINTS[name]
   said = []
   for f, device in ((in_order, cpu), (in_order, ipu)):
@@ -60,13 +60,13 @@ def test_prints_come_in_order(ipu, cpu, capsys, name, jitted):
 
 
 def test_effects_stay_where_values_die(ipu):
-  """Nothing uses what these loops and branches make."""
+  """The results of these loops and branches are unused."""
   log = []
 
   @jax.jit
   def f(x):
     def body(c, i):
-      io_callback(lambda i: log.append(("turn", int(i))), None, i)
+      io_callback(lambda i: log.append(("iteration", int(i))), None, i)
       return c * 2, c
 
     lax.scan(body, x, jnp.arange(2))
@@ -81,7 +81,7 @@ def test_effects_stay_where_values_die(ipu):
 
   f(jax.device_put(np.float32(1), ipu))
   jax.effects_barrier()
-  assert log == [("turn", 0), ("turn", 1), "branch", "result"]
+  assert log == [("iteration", 0), ("iteration", 1), "branch", "result"]
 
 
 def test_pure_functions_that_nobody_needs_do_not_run(ipu):
@@ -97,7 +97,7 @@ def test_pure_functions_that_nobody_needs_do_not_run(ipu):
 
 
 def test_element_wise_work_around_effects_keeps_their_order(ipu):
-  """Fusion may move what is between calls, not the calls."""
+  """Fusion may move what is between calls, but not the calls."""
   log = []
 
   def say(name, x):
@@ -156,7 +156,7 @@ def test_dispatch_does_not_wait_for_the_function(ipu):
 
 
 def test_functions_may_use_jax(ipu, cpu):
-  """On any device, compiling included, however much waits for the program."""
+  """On any device, compilation included, however much work is queued."""
   double = jax.jit(lambda x: x * 2)
   give = jax.jit(lambda x: x + 1, donate_argnums=0)
 

@@ -1,5 +1,6 @@
-"""What JAX builds on functions of the host, and beside them: checkify, flags of
-debugging, interpreted Pallas kernels, buffer callbacks."""
+"""JAX features that build on host functions, or resemble them: checkify, debug
+flags, interpreted Pallas kernels, buffer callbacks.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from jax import lax
 from jax.experimental import buffer_callback, checkify
 from jaxlib.ipu import internals
 
-# --- What JAX builds on it ----------------------------------------------------
+# --- JAX features built on callbacks ---------------------------------------
 
 
 def test_checkify(check, ipu):
@@ -101,7 +102,7 @@ def test_pallas_kernels_are_interpreted(ipu, interpret):
       f(x)
 
 
-# --- Functions that fill the memory of their results --------------------------
+# --- Functions that write to their results' memory -------------------------
 
 
 @pytest.mark.ipu_only

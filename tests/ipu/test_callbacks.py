@@ -1,5 +1,4 @@
-"""Python functions that programs call: what they get, and what becomes of their
-errors."""
+"""Python functions called by programs: their arguments, results and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import io_callback
 
-# --- What goes there and back ------------------------------------------------
+# --- Arguments and results --------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", util.ALL, ids=str)
@@ -31,7 +30,7 @@ def test_arrays_keep_their_bits(check, dtype, shape):
   check(f, x)
 
 
-# The host sees them as they are, though no tensor of a program holds them.
+# The host sees these types, although no tensor of a program has them.
 BOUNDARY_TYPES = (
   np.complex64, jnp.int2, jnp.uint4, jnp.float8_e4m3fn, jnp.float8_e5m2,
   jnp.float4_e2m1fn,
@@ -101,7 +100,7 @@ def test_neither_operands_nor_results(ipu):
 
 
 def test_kept_operands_stay_what_they_were(ipu):
-  """A function may keep its arrays; the device goes on with its memory."""
+  """A function may keep its arrays while the device reuses its own memory."""
   kept = []
 
   @jax.jit
@@ -198,7 +197,7 @@ def test_errors_reach_whoever_waits(ipu):
   assert "ValueError: what the user said" in text
   assert "in function" in text  # the traceback
   assert Path(__file__).name in text
-  assert f"{jax.jit(host_sin)(x):.3f}" == "0.841"  # the device goes on
+  assert f"{jax.jit(host_sin)(x):.3f}" == "0.841"  # the device is still usable
 
 
 def test_errors_of_effects_reach_the_barrier(ipu):
@@ -227,7 +226,7 @@ def test_results_of_other_types_are_refused(ipu, value, message):
   forget_effects()
 
 
-# --- What it costs -----------------------------------------------------------
+# --- Costs -------------------------------------------------------------------
 
 
 @pytest.mark.ipu_only

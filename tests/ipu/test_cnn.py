@@ -1,4 +1,5 @@
-"""Convolutional networks as people write them, in flax: the CPU's numbers."""
+"""Convolutional networks written in flax give the same results as on the
+CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class LeNet(nn.Module):
 
 
 class Residual(nn.Module):
-  """Two residual blocks, one with stride, with group normalisation."""
+  """Two residual blocks, one strided, with group normalisation."""
 
   @nn.compact
   def __call__(self, x):
@@ -39,7 +40,7 @@ class Residual(nn.Module):
 
 
 class Separable(nn.Module):
-  """Depthwise and pointwise convolutions, and a transposed one."""
+  """Depthwise, pointwise and transposed convolutions."""
 
   @nn.compact
   def __call__(self, x):

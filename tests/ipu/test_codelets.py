@@ -1,4 +1,4 @@
-"""What holds of every codelet; only codelets know which one they are."""
+"""Properties of every codelet; no other code distinguishes between codelets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxlib.ipu.program import schema
 RECORDS = typing.get_args(schema.Fields)
 NAMES = {record.__name__ for record in RECORDS}
 ROOT = Path(jaxlib.ipu.__file__).parent.resolve()
-# Wheels hold no C++.
+# Wheels contain no C++.
 SOURCE = Path(__file__).parents[2] / "jaxlib" / "ipu"
 FILES = sorted(p.relative_to(ROOT) for p in ROOT.rglob("*.py"))
 
@@ -39,7 +39,7 @@ def test_every_codelet_is_whole(record):
 
 
 def asked(tree: ast.AST) -> set[str]:
-  """The codelets' records that a file tells apart."""
+  """The codelet records that a file mentions."""
   found = set()
   for node in ast.walk(tree):
     where: list[ast.AST] = []

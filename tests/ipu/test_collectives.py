@@ -1,4 +1,4 @@
-"""Collectives over one device, tokens, and marks that compute nothing."""
+"""Collectives over one device, tokens, and markers that compute nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Complex numbers: pairs of real planes inside, pairs of numbers outside."""
+"""Complex numbers: pairs of real planes inside programs, interleaved
+outside."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from jax import lax
 
 
 def sample(shape: tuple[int, ...], key: Any = 0, scale: float = 1.0):
-  """complex64, normal."""
+  """Normally distributed complex64 values."""
   rng = rng_of("complex", shape, key)
   parts = rng.normal(size=(2, *shape)) * scale
   return (parts[0] + 1j * parts[1]).astype(np.complex64)
@@ -32,8 +33,9 @@ def sample(shape: tuple[int, ...], key: Any = 0, scale: float = 1.0):
 
 @pytest.fixture
 def check_complex(ipu, cpu):
-  """f gives the same on both devices, within `tol` of the largest result or,
-  if `each`, of each one's magnitude."""
+  """f gives the same on both devices, within `tol` of the largest result or, if
+  `each`, of each result's magnitude.
+  """
 
   def check(f, *args, tol: float = 2e-6, each: bool = False) -> None:
     got, want = (jax.tree.leaves(run_on(d, f, *args)) for d in (ipu, cpu))
@@ -62,14 +64,14 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(check_complex, name):
-  # Results of some 1e-3, 1 and 30, and arguments near 1.
+  # Results of about 1e-3, 1 and 30, and arguments near 1.
   scales = [sample((150,), s, s) for s in (1e-3, 1.0, 4.0)]
   x = np.concatenate([*scales, 1 + sample((50,), 1, 1e-4)])
   check_complex(FUNCTIONS[name], x, each=True)
 
 
 def test_sinh(check_complex):
-  """Its real part is a difference of exponentials."""
+  """The real part is a difference of exponentials."""
   check_complex(jnp.sinh, sample((300,)))
 
 
@@ -114,7 +116,7 @@ def test_map(check):
   check(lambda x: (f(x)[0].real, f(x)[0].imag), x)
 
 
-# Where C's Annex G and XLA:CPU say the same.
+# Cases where C's Annex G and XLA:CPU agree.
 EDGES = (0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan)
 
 
@@ -235,7 +237,7 @@ def test_windows(check_complex):
 
 def test_sort(check_complex):
   x = sample((6, 7))
-  x.real[::2] = 1  # then imaginary parts decide
+  x.real[::2] = 1  # ties are broken by imaginary parts
   check_complex(lambda x: (jnp.sort(x, 0), jnp.argsort(x, 1)), x)
 
 
@@ -250,7 +252,7 @@ def test_products(check_complex):
 
 
 def test_real_operands_take_half_of_the_products(ipu):
-  """A product with what is real is two real products, not four."""
+  """A product with a real operand takes two real products, not four."""
 
   def flops(f):
     return costs(ipu, f, spec(32, 32, dtype=np.complex64))["flops"]
@@ -262,7 +264,7 @@ def test_real_operands_take_half_of_the_products(ipu):
 
 
 def test_infinity_times_a_real_matrix(ipu):
-  """A real number's imaginary part is no zero that could make it NaN."""
+  """The imaginary part of a real operand is not a zero that could make NaN."""
   real = np.array([[1, 2], [-3, 4]], np.float32)
   other = np.array([[np.inf + 1j, 1], [2, 3j]], np.complex64)
   f = jax.jit(lambda a, b: a.astype(b.dtype) @ b)

@@ -1,4 +1,4 @@
-"""Linear algebra on complex matrices, against XLA:CPU or by its definition."""
+"""Linear algebra on complex matrices, against XLA:CPU or by definition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sample(*shape: int) -> np.ndarray:
 
 
 def hermitian(*shape: int) -> np.ndarray:
-  """Positive definite."""
+  """A positive definite matrix."""
   a = sample(*shape)
   identity = np.eye(shape[-1], dtype=np.complex64)
   return a @ np.swapaxes(a.conj(), -1, -2) + 3 * identity
@@ -31,7 +31,7 @@ def adjoint(a: jax.Array) -> jax.Array:
 
 @pytest.fixture
 def check_norm(ipu, cpu) -> Callable[..., None]:
-  """The largest error, in terms of the largest number."""
+  """The largest error, relative to the largest number."""
 
   def check(f, *args, tol=2e-5):
     got, want = (jax.tree.leaves(run_on(d, f, *args)) for d in (ipu, cpu))

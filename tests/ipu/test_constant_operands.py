@@ -23,7 +23,7 @@ INTEGERS = [
   "dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16], ids=str
 )
 def test_powers(check, dtype):
-  """Multiples of 1/2, and some that are none; zeros keep their signs."""
+  """Multiples of 1/2 and other values; zeros keep their signs."""
   with jax.enable_x64(True):
     x = np.array(EDGES, np.float64).astype(dtype)
 
@@ -40,7 +40,7 @@ def test_powers(check, dtype):
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.__name__)
 def test_quotients_and_remainders(check, dtype):
-  """By powers of two, their neighbours, and the least and the largest."""
+  """Divisors: powers of two, their neighbours, and the smallest and largest."""
   info = np.iinfo(dtype)
   near = [n + k for n in (0, info.max, info.min) for k in range(-9, 10)]
   x = np.array([n for n in near if info.min <= n <= info.max], dtype)
@@ -65,14 +65,15 @@ def test_quotients_and_remainders(check, dtype):
   (lambda x: x.astype(jnp.uint32) % 8, lambda x: x.astype(jnp.uint32) % 7),
 ])  # fmt: skip
 def test_they_take_a_tenth_of_what_others_take(ipu, f, g):
-  """Powers by POW take 312 cycles an element, quotients 277."""
+  """A POW takes 312 cycles per element, a quotient 277."""
   few, many = (util.costs(ipu, h, util.spec(100_000)) for h in (f, g))
   assert few["ipu compute cycles"] < 0.11 * many["ipu compute cycles"]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.__name__)
 def test_divisors_known_at_run_time(check, dtype):
-  """0, -1 and others; a remainder shares the division of its quotient."""
+  """Divisors 0, -1 and others; a remainder shares the division of its
+  quotient."""
   info = np.iinfo(dtype)
   numbers = [0, 1, 2, 7, info.max - 1, info.max, info.min, info.min + 1]
   numbers += [-1, -2, -7] if info.min else []

@@ -1,4 +1,4 @@
-"""Programs survive being written; damaged ones are refused, never misread."""
+"""Programs survive serialisation; damaged ones are refused, never misread."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DATA = container.write(PROGRAM, CONSTANTS)
 
 
 def resealed(data: bytes) -> bytes:
-  """With the checksum that fits, so that what follows it is tested."""
+  """With a matching checksum, so that later checks are reached."""
   crc = zlib.crc32(data[16:])
   return data[:12] + struct.pack("<I", crc) + data[16:]
 
@@ -140,7 +140,7 @@ def test_other_schema():
 
 @functools.cache
 def wire(t: Any, depth: int = 1) -> st.SearchStrategy[Any]:
-  """Values of a wire type, steps inside steps down to a depth."""
+  """Values of a wire type; steps are nested down to a depth."""
   t = codec.resolve(t)
   if letter := codec.scalar_letter(t):
     if letter == "d":
@@ -207,13 +207,14 @@ def test_encoders_that_threads_make_at_once(monkeypatch):
 
 
 def another_fingerprint() -> bool:
-  """Whether the fingerprint, taken anew, is another than before."""
+  """Whether recomputing the fingerprint gives another value than before."""
   return container.fingerprint.__wrapped__() != container.fingerprint()
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.__name__)
 def test_a_field_more_is_another_format(monkeypatch, record):
-  # Of every record: one that nothing refers to is not part of the format.
+  # Every record is part of it; a record that nothing refers to is not part of
+  # the format.
   fields_of = codec.field_types
   assert not another_fingerprint()
   monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""while, if, case, call and what lax builds of them."""
+"""while, if, case, call and what lax builds on them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_fori_loop(check, trips):
 def test_a_counter_that_wraps_past_its_limit(check, dtype, limit, step):
   limit, step = dtype(limit), dtype(step)
 
-  def f(turns):
+  def f(trips):
     return lax.while_loop(
       lambda s: s[0] < limit,
       lambda s: (s[0] + step, s[1] + 1),
-      (dtype(0), turns),
+      (dtype(0), trips),
     )
 
   check(f, np.int32(0))
@@ -52,7 +52,7 @@ def test_while_loop_with_a_data_dependent_end(check):
 
 
 def test_while_loop_that_swaps_its_state(check):
-  """The state of one step must be read before the next one is written."""
+  """The state of one step has to be read before the next one is written."""
 
   def f(n, a, b, c):
     def step(state):
@@ -172,7 +172,7 @@ def test_cond_inside_while_inside_cond(check):
 
 
 def test_vmap_of_while_and_cond(check):
-  """A batched predicate turns branches into selects, loops into masks."""
+  """A batched predicate turns branches into selects and loops into masks."""
 
   def newton(x):
     def step(state):
@@ -224,7 +224,7 @@ def test_associative_scan(check):
 
 
 def test_a_small_loop_that_runs_long(check):
-  """A linear congruential generator, 20,000 steps, to the last bit."""
+  """A linear congruential generator, bit-exact after 20,000 steps."""
 
   def generator(seed):
     return lax.fori_loop(

@@ -34,7 +34,7 @@ def operands(x, w, dtype=np.float32):
 
 
 def close(check, f, *args, **tolerance):
-  """Sums of many terms differ in the last places of their largest."""
+  """Compares with a bound that scales with the largest of the long sums."""
   check(f, *args, **{"rtol": 1e-5, "atol": 1e-4, **tolerance})
 
 
@@ -46,7 +46,7 @@ def with_gradients(f):
   return g
 
 
-# Strides and dilations of either operand, padding that adds and cuts.
+# Strides and dilations of either operand, positive and negative padding.
 CASES = {
   "same": conv(),
   "valid": conv(padding="VALID"),
@@ -82,8 +82,8 @@ def test_dimension_numbers(check, numbers, strides):
 @pytest.mark.parametrize("numbers", [NHWC, NCHW], ids=lambda n: n[0])
 @pytest.mark.parametrize("features", [(6, 6), (6, 12), (12, 18), (24, 48)])
 def test_feature_groups(check, numbers, features):
-  """Six groups: of one channel and of several; gradients of the kernel have
-  batch groups."""
+  """Six groups, of one channel and of several; kernel gradients have batch
+  groups."""
   channels, out = features
   shape = {"N": 2, "C": channels, "H": 7, "W": 6}
   kernel = {"H": 3, "W": 3, "I": channels // 6, "O": out}
@@ -137,7 +137,7 @@ DTYPES = [
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 @pytest.mark.parametrize("groups", [1, 4])
 def test_element_types(check, dtype, groups):
-  """Small whole numbers, whose sums every type holds."""
+  """Small integers, whose sums are exact in every type."""
   low = 0 if np.dtype(dtype).kind == "u" else -2
   x = util.sample(np.int32, (2, 6, 6, 4), low=low, high=2).astype(dtype)
   w = util.sample(np.int32, (2, 3, 4 // groups, 4), low=low, high=2)
@@ -251,7 +251,7 @@ def test_convolve_and_correlate(check):
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 @pytest.mark.parametrize("taps", [1, 2])
 def test_narrow_sums_of_hardly_anything(check, taps, dtype):
-  """A depthwise convolution of one tap sums over dimensions of extent 1."""
+  """A depthwise convolution with one tap sums over dimensions of extent 1."""
   x = np.arange(10).reshape(1, 2, 5).astype(dtype)
   kernel = np.arange(1, 2 * taps + 1).reshape(2, 1, taps).astype(dtype)
 

@@ -1,5 +1,7 @@
-"""Modelled cycles of vertices against the tables they come from. Measurements
-are in test_fidelity.py."""
+"""Modelled cycles of vertices against the tables they come from.
+
+Comparisons with measurements are in test_fidelity.py.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def map_cycles(op: Opcode, loads: int, dtype: DType, n: int) -> float:
 @pytest.mark.parametrize(
   "op, loads, dtype, unit, expected",
   [
-    # Rows of PopLibs' tables: cycles for `unit` elements of one worker.
+    # Rows of PopLibs' tables: cycles for `unit` elements on one worker.
     (Opcode.ADD, 2, F32, 2, 3),
     (Opcode.ADD, 2, F16, 4, 3),
     (Opcode.MAX, 2, F32, 2, 3),
@@ -81,7 +83,7 @@ def test_one_operation_costs_what_the_table_says(
 @pytest.mark.parametrize(
   "op, dtype, unit, expected",
   [
-    # BroadcastScalar's and INVERSE's rows: one operand is one element.
+    # The rows of BroadcastScalar and INVERSE: one operand is a single element.
     (Opcode.ADD, F32, 2, 2),
     (Opcode.MUL, F16, 4, 2),
     (Opcode.MAX, F32, 2, 3),
@@ -129,14 +131,14 @@ def test_a_chain_loads_and_stores_once():
   load = encode(Opcode.LOAD, RegisterType.F32)
   adds = [encode(Opcode.ADD, RegisterType.F32, n, 0) for n in range(3)]
   one, two, three = (chain(load, *adds[:n]) for n in (1, 2, 3))
-  # Two additions issue beside a load and a store; a third takes a cycle of its
-  # own for two elements.
+  # Two additions issue alongside a load and a store; a third takes an extra
+  # cycle for two elements.
   assert one == two
   assert three - two == pytest.approx(6000 / 2)
 
 
 def test_what_takes_one_element_at_a_time_is_not_rounded_to_vectors():
-  """A power takes 312 cycles an element, an addition 3 for two."""
+  """A power takes 312 cycles per element, an addition 3 for two elements."""
   power = elementwise(Opcode.POW, 2, F32).code
   code = power + encode(Opcode.ADD, RegisterType.F32, 2, 0)
   fields = schema.Map(code, [len(code) // 16 - 1])
@@ -164,24 +166,25 @@ def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
     codelet = CODELETS[schema.Map]
     return codelet.cycles(IPU2, fields, [F32] * 2, [F32], [6000]).total
 
-  # ScaledAdd's loop: 3 cycles of a worker for two elements.
+  # The loop of ScaledAdd: 3 cycles of a worker for two elements.
   start = 37 + 57 + 6 * 21
   assert cycles(encode(Opcode.ADD, register, 3, 1)) == start + 6000 / 2 * 3
   assert cycles(encode(Opcode.SUB, register, 1, 3)) == start + 7 + 6000 / 2 * 3
-  # What is taken from the product is not such a loop.
+  # Subtracting from the product is not such a loop.
   assert cycles(encode(Opcode.SUB, register, 3, 1)) > start + 7 + 6000 / 2 * 3
 
 
 @pytest.mark.parametrize("cell, worker", [
-  # popopsCycleEstimators.cpp, BroadcastVectorOuter: each worker has rows, 7
-  # cycles each where they begin at a vector, or 25; 3 cycles for two elements.
+  # popopsCycleEstimators.cpp, BroadcastVectorOuter: each worker has whole rows,
+  # at 7 cycles each if they begin at a vector and 25 otherwise, plus 3 cycles
+  # for two elements.
   ((12, 100), 2 * (7 + 150)),
   ((12, 101), 2 * (25 + 153)),
-  # Few rows: the workers share each row's elements.
+  # Few rows: the workers share the elements of each row.
   ((2, 600), 2 * (7 + 150)),
-  # One row is no row.
+  # A single row is not treated as rows.
   ((1, 600), 150),
-  # One element of each row: on this tile the vector is an operand like others.
+  # With one element per row, the vector is an ordinary operand on this tile.
   ((600, 1), 150),
 ], ids=str)  # fmt: skip
 def test_rows_have_their_price(cell, worker):
@@ -196,8 +199,9 @@ def test_rows_have_their_price(cell, worker):
 
 @pytest.mark.parametrize("dtype, width", [(F32, 2), (F16, 4)])
 def test_what_only_puts_zeros_is_a_mask(dtype, width):
-  """The gradient of relu: popnn's NonLinearityGrad1D has three cycles for a
-  vector of two floats or four halves."""
+  """The gradient of relu: popnn's NonLinearityGrad1D takes three cycles for a
+  vector of two floats or four halves.
+  """
   register = RegisterType.F32
   x, other = (encode(Opcode.LOAD, register, imm=i) for i in (0, 1))
   zero, one = (encode(Opcode.CONST, register, imm=i) for i in (0, 0x3F800000))
@@ -228,7 +232,8 @@ def test_what_only_puts_zeros_is_a_mask(dtype, width):
   begin = x, other, zero, positive
   assert worker(*begin, select(3)) == 3
   assert worker(*begin, nan, either, select(5)) == 5
-  # A comparison that is stored is no mask, nor is what selects other values.
+  # A comparison whose result is stored is not a mask, nor is one that selects
+  # other values.
   assert worker(*begin, select(3), outputs=2) > 6
   assert worker(x, other, one, positive, select(3)) > 6
 
@@ -255,7 +260,7 @@ def test_a_missing_cost_is_an_error():
 
 @pytest.mark.parametrize("op", list(Opcode), ids=lambda o: o.name)
 def test_every_instruction_has_a_cost_where_it_has_a_meaning(op):
-  """As in test_isa: functions on floats, bits on integers."""
+  """As in test_isa: float functions on floats, bit functions on integers."""
   if op < Opcode.NEGATE:
     return
   bits = {
@@ -282,20 +287,20 @@ def test_every_instruction_has_a_cost_where_it_has_a_meaning(op):
     assert work.proper > 0 and work.loop >= 0
 
 
-# --- Rows worked out by hand -------------------------------------------------
+# --- Rows worked out by hand ------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype, block, expected", [
   # poplin/PerformanceEstimation.hpp, getConvPartialHorizontalMac*: a dot
-  # product of two f32 is 3 + 3 + 1 + 2 / 2 = 8; a worker 16 + 19 + (7 + 8), and
-  # 16 outside its loop, six of them 396; the supervisor 58 + 6 * 9 + 23 + 15 +
-  # 10 + 396. Zeros: 6 * (1 + 14 - 9).
+  # product of two f32 takes 3 + 3 + 1 + 2 / 2 = 8; a worker 16 + 19 + (7 + 8),
+  # and 16 outside its loop, which is 396 for six workers; the supervisor
+  # 58 + 6 * 9 + 23 + 15 + 10 + 396. Zeroing: 6 * (1 + 14 - 9).
   (F32, (1, 6, 1, 2), 556 + 36),
-  # Two columns and three batches, two rows a worker, 8 terms: a dot product 11,
-  # a worker 16 + 19 + 2 * (7 + 11) + 16 = 87, zeros 6 * (1 + 5).
+  # Two columns and three batches, two rows per worker, 8 terms: a dot product
+  # takes 11, a worker 16 + 19 + 2 * (7 + 11) + 16 = 87, zeroing 6 * (1 + 5).
   (F32, (3, 12, 2, 8), 112 + 3 * (23 + 15 + 2 * (10 + 6 * 87 + 36))),
-  # The vertex for 1x1 kernels: a dot product of eight f16 is 7 + 2 - 1 = 8; a
-  # worker 16 - 15 + 13 + 1 + 2 * (2 + 8) + 16 = 51; 55 + 6 * 9 + 6 * 15.
+  # The vertex for 1x1 kernels: a dot product of eight f16 takes 7 + 2 - 1 = 8;
+  # a worker 16 - 15 + 13 + 1 + 2 * (2 + 8) + 16 = 51; 55 + 6 * 9 + 6 * 15.
   (F16, (1, 12, 1, 8), 199 + 23 + 15 + 10 + 6 * 51),
 ], ids=str)  # fmt: skip
 def test_dot_products_on_the_vector_unit(dtype, block, expected):
@@ -309,7 +314,7 @@ def test_dot_products_on_the_vector_unit(dtype, block, expected):
   (F32, DType.F64), (F16, DType.F64), (I32, DType.F64), (I32, DType.I64),
 ], ids=str)  # fmt: skip
 def test_sums_of_8_bytes_are_of_products_of_8_bytes(given, sums):
-  """JAX's `preferred_element_type` asks for them."""
+  """JAX's `preferred_element_type` requests f16 sums."""
   codelet, block = CODELETS[schema.Dot], (1, 12, 6, 20)
   narrow, wide = (
     codelet.cycles(IPU2, schema.Dot(sums, 0), [d, d], [sums], block).total
@@ -319,15 +324,15 @@ def test_sums_of_8_bytes_are_of_products_of_8_bytes(given, sums):
 
 
 def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
-  # Seven rows of 1000 in six parts each: 84 vectors and 7 + 7 cycles a part,
-  # seven parts a worker; then a worker adds up six sums of each of two rows.
+  # Seven rows of 1000 in six parts each: 84 vectors and 7 + 7 cycles per part,
+  # seven parts per worker; then a worker adds six sums for each of two rows.
   found = _dot_cycles.shared_cycles(
     IPU2, F32, F32, _dot_cycles.Block(1, 7, 1, 1000)
   )
   worker = 16 + 19 + 16 + 7 * (7 + 7 + 84)
   dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (4 + 5)
   assert found == dots + 11 + 6 * (17 + 2 * (12 + 3))
-  # Nine rows: two parts each are enough.
+  # Nine rows: two parts each suffice.
   nine = _dot_cycles.shared_cycles(
     IPU2, F32, F32, _dot_cycles.Block(1, 9, 1, 1000)
   )
@@ -352,14 +357,15 @@ def test_outer_products(dtype, block, expected):
 
 
 @pytest.mark.parametrize("dtype, lookups, window, parts, expected", [
-  # popops/PerformanceEstimation.cpp, getMultiSliceCycleEstimate: 30; 19 and two
-  # cycles per vector of an index served, 8 of one skipped.
+  # popops/PerformanceEstimation.cpp, getMultiSliceCycleEstimate: 30, plus 19
+  # and two cycles per vector for an index that is served, 8 for one that is
+  # skipped.
   (F32, 6, 64, 1, 30 + 19 + 2 * 32),
   (F16, 12, 5, 1, 30 + 2 * (19 + 2 * 3)),
   (DType.I8, 12, 9, 1, 30 + 2 * (19 + 3 * 3)),
   # A single index: the workers share its 32 vectors.
   (F32, 1, 64, 1, 30 + 19 + 2 * 6),
-  # One of four tiles that share the array serves a quarter of 24 / 6.
+  # One of four tiles that share the array serves a quarter of 24 / 6 indices.
   (F32, 24, 64, 4, 30 + 19 + 2 * 32 + 3 * 8),
 ], ids=str)  # fmt: skip
 def test_slices(dtype, lookups, window, parts, expected):
@@ -369,14 +375,14 @@ def test_slices(dtype, lookups, window, parts, expected):
 
 
 @pytest.mark.parametrize("kind, dtype, window, expected", [
-  # popops/PerformanceEstimation.cpp: of twelve updates to six entries two are a
-  # worker's. getMultiSliceCycleEstimate, an update: 29, 19 and two cycles per
-  # vector, 8.
+  # popops/PerformanceEstimation.cpp: of twelve updates to six entries, two fall
+  # to a worker. getMultiSliceCycleEstimate, an update: 29, 19 and two cycles
+  # per vector, 8.
   (ReduceKind.SET, F32, 8, 29 + 2 * (19 + 2 * 4) + 10 * 8),
   # getMultiUpdateOpCycleEstimate: 3 + 29, 11 and 3 per further atom, 5.
   (ReduceKind.MAX, F32, 8, 32 + 2 * (11 + 7 * 3) + 10 * 5),
   (ReduceKind.MAX, F16, 8, 33 + 2 * (12 + 3 * 3) + 10 * 5),
-  # Sums have a scale.
+  # Sums are scaled.
   (ReduceKind.SUM, F32, 8, 32 + 6 + 2 * (11 + 7 * 3) + 10 * 5),
   (ReduceKind.SUM, F16, 8, 33 + 4 + 2 * (13 + 3 * 3) + 10 * 5),
 ], ids=str)  # fmt: skip
@@ -411,9 +417,9 @@ def test_what_updates_rest_on(kind, dtype, derived, guessed):
 
 @pytest.mark.parametrize("kept, reduced, order, expected", [
   # popops/reduction/CycleEstimationFunctions.cpp. ALL_REGIONS_CONTINUOUS: 17,
-  # and 12 and a cycle per two f32 of each output; two outputs a worker.
+  # plus 12 and a cycle per two f32 for each output; two outputs per worker.
   (12, 100, reduce.Order.ROWS, 17 + 2 * (50 + 12)),
-  # STRIDED_REDUCE: 16, and per vector of two outputs 3 + 5 + 3 and a cycle for
+  # STRIDED_REDUCE: 16, and per vector of two outputs 3 + 5 + 3 plus a cycle for
   # each further row.
   (12, 100, reduce.Order.COLUMNS, 16 + (11 + 99)),
   (24, 100, reduce.Order.ANY, 16 + 2 * (11 + 99)),
@@ -427,7 +433,8 @@ def test_reductions(kept, reduced, order, expected):
 @pytest.mark.parametrize("order", list(reduce.Order), ids=str)
 @pytest.mark.parametrize("kept, reduced", [(1, 1), (12, 1), (12, 50), (1, 60)])
 def test_elements_that_are_made_first(kept, reduced, order):
-  """All elements are made, once, whatever is combined how often."""
+  """All elements are produced once, whatever the number of partials
+  combined."""
 
   def total(made: float) -> float:
     each = Cycles(0.5)
@@ -440,7 +447,7 @@ def test_elements_that_are_made_first(kept, reduced, order):
 
 
 def test_workers_that_share_an_output_are_derived():
-  # Three workers a row of 900, then one adds up their partial sums.
+  # Three workers share a row of 900, then one adds their partial sums.
   found = reduce.cell_cycles(IPU2, 2, 900, Cycles(0.5), 2, reduce.Order.ROWS)
   assert found.total == MULTI_VERTEX + 6 * (2 * (17 + 12) + 150 + 2)
   assert found.derived == found.total - 11

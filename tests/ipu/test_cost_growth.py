@@ -1,5 +1,6 @@
-"""Modelled cycles: more work never takes less, twice the tiles take about half,
-narrower types less."""
+"""Modelled cycles grow with the work, halve with twice the tiles, and shrink
+with narrower types.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from jaxlib.ipu.plan import cost
 
 pytestmark = pytest.mark.ipu_only
 
-# --- Drawn sizes -------------------------------------------------------------
+# --- Random sizes ------------------------------------------------------------
 
-# Programs of arrays of (rows, columns).
+# Programs on arrays of (rows, columns).
 PROGRAMS = {
   "add": (lambda x: x * 2 + 1, lambda a, b: [(a, b)]),
   "tanh": (jnp.tanh, lambda a, b: [(a, b)]),
@@ -39,7 +40,7 @@ def costs(ipu, name, extents, dtype=jnp.float32, **options):
 
 
 def extents(most: int) -> st.SearchStrategy[int]:
-  """From 2 to about `most`, as many small ones as large ones."""
+  """Sizes from 2 to about `most`, small and large ones equally likely."""
   powers = st.floats(1, most.bit_length() - 1)
   return powers.map(lambda power: round(2**power))
 
@@ -60,7 +61,7 @@ def test_cycles_do_not_fall_when_a_dimension_grows(ipu, name, shape, d, more):
 
 @pytest.mark.parametrize("n", [1, 8, 64, 1000, 10_000])
 def test_what_is_made_for_a_reduction_has_its_price(ipu, n):
-  """One element of each tile, which nothing is added to, was once for free."""
+  """A single element per tile, which needs no addition, was once free."""
   made, reduced = (
     util.costs(ipu, f, util.spec(n))["ipu compute cycles"]
     for f in (jnp.sin, lambda x: jnp.sin(x).sum())
@@ -72,7 +73,7 @@ def test_what_is_made_for_a_reduction_has_its_price(ipu, n):
 @settings(max_examples=4)
 @given(st.integers(3, 6), st.integers(3, 6))
 def test_twice_the_tiles_take_half_the_cycles_of_large_work(ipu, name, a, b):
-  # All of it fits the SRAM of half the tiles, without steps.
+  # Everything fits the SRAM of half the tiles, without serial steps.
   columns = {"all": 1024, "rows": 1024, "product": 128}.get(name, 512)
   shape = (a * 1472, b * columns)
   few, many = (
@@ -86,7 +87,7 @@ def test_twice_the_tiles_take_half_the_cycles_of_large_work(ipu, name, a, b):
 @settings(max_examples=5)
 @given(extents(4096), extents(4096))
 def test_f16_takes_no_longer_than_f32(ipu, name, a, b):
-  """Blocks of odd numbers of elements take a copy that puts words together."""
+  """Blocks with odd numbers of elements need a copy that assembles words."""
   f32, f16 = (
     costs(ipu, name, (a + 512, b + 512), dtype)["ipu cycles"]
     for dtype in (jnp.float32, jnp.float16)
@@ -95,7 +96,7 @@ def test_f16_takes_no_longer_than_f32(ipu, name, a, b):
   assert f16 <= f32 + cost.cycles(words)
 
 
-# --- Sizes that were chosen --------------------------------------------------
+# --- Chosen sizes -------------------------------------------------------------
 
 GROWING = {
   "add": (lambda x: x + 1, lambda n: (n,)),
@@ -190,14 +191,14 @@ def test_cycles_do_not_fall_when_work_grows(ipu, name):
 
 
 def test_rows_times_a_vector_keep_all_workers_busy(ipu):
-  """However many of them are a tile's."""
+  """However many of them fall to a tile."""
   cycles = []
   for rows in (1, 2, 5, 6, 7, 8, 12, 13, 24):
     found = util.costs(
       ipu, jnp.matmul, util.spec(1472 * rows, 1000), util.spec(1000)
     )
     cycles.append(found["ipu compute cycles"])
-    # A worker takes two f32 a cycle.
+    # A worker processes two f32 per cycle.
     assert cycles[-1] < 1.3 * rows * 1000 / 2 + 1000
   assert sorted(cycles) == cycles
 

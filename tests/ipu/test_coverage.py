@@ -1,4 +1,4 @@
-"""ipu/docs/coverage.md is what build/coverage.py writes."""
+"""ipu/docs/coverage.md matches the output of build/coverage.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def coverage(monkeypatch: pytest.MonkeyPatch):
 
 
 def rows(text: str) -> dict[str, str]:
-  """The lines of the tables by what stands in their first cell."""
+  """The rows of the tables, keyed by their first cell."""
   lines = [line for line in text.splitlines() if line.startswith("| `")]
   return {line.split("`")[1]: line for line in lines}
 
@@ -34,8 +34,8 @@ def test_every_operation_stands_there_as_it_is_made(coverage):
   page = rows(PAGE.read_text())
   for name in coverage.operations():
     definition = REGISTRY[f"stablehlo.{name}"]
-    assert f"| {coverage.made_by(definition)} |" in page[name], (
-      f"{name} is made otherwise now: run `python build/coverage.py`"
+    assert f"| {coverage.implemented_by(definition)} |" in page[name], (
+      f"{name} is implemented differently now: run `python build/coverage.py`"
     )
 
 
@@ -57,7 +57,7 @@ def test_rows_of_functions(coverage, monkeypatch):
   monkeypatch.setattr(function_samples, "MODULES", ("jax.numpy.fft",))
   head, row = function_samples.section(coverage.compile_for_ipu)
   assert head.endswith("|---|") and row.startswith("| `jax.numpy.fft` | ")
-  assert "`fft`" not in row  # it is compiled for every type
+  assert "`fft`" not in row  # it compiles for every type
 
 
 def test_the_page_has_what_was_counted(coverage):

@@ -1,4 +1,4 @@
-"""Operations that move data and compute nothing: every bit must arrive."""
+"""Operations that only move data: every bit has to arrive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES = st.sampled_from([np.bool_, np.int8, np.uint16, np.float16, np.float32])
 
 @st.composite
 def arrays(draw, min_rank: int = 0, max_rank: int = 4, least: int = 0):
-  """An array of a small shape, empty ones included."""
+  """Arrays of small shapes, including empty ones."""
   sizes = st.integers(least, 7)
   shape = draw(st.lists(sizes, min_size=min_rank, max_size=max_rank))
   return util.sample(draw(DTYPES), shape, special=True)
@@ -55,7 +55,7 @@ def test_transpose(check, x, data):
 
 @given(arrays(), st.data())
 def test_reshape_of_a_transpose(check, x, data):
-  """A reshape that no view can express has to copy."""
+  """A reshape that no view can express requires a copy."""
   axes = data.draw(st.permutations(range(x.ndim)))
   factors = data.draw(st.permutations(x.shape))
   shapes = [tuple(factors), (x.size,), (1, x.size, 1)]
@@ -194,7 +194,7 @@ def test_arguments_without_use(check):
 
 
 def test_large_moves(check):
-  """More than a tile holds, sizes that no tile count divides."""
+  """More than fits on a tile, in sizes that no tile count divides."""
 
   def moves(x):
     y = x.reshape(997, 31, 17)
@@ -272,7 +272,7 @@ def test_parts_in_any_order(check, data):
 
 
 def test_device_copies(ipu, cpu):
-  """Arrays survive the way to the device and back, in any memory order."""
+  """Arrays survive transfers in any memory order."""
   for dtype in ALL:
     x = util.sample(dtype, (5, 6, 7), special=True)
     for view in (x, x.T, x[::-1, ::2], np.asfortranarray(x), x[:0], x[0, 0, 0]):

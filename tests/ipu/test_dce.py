@@ -1,4 +1,4 @@
-"""What a loop carries for itself alone is gone."""
+"""Loop-carried values that only feed themselves are eliminated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 
 def carried(f, *arguments) -> list[int]:
-  """How many values each loop of a function carries, the outer ones first."""
+  """The number of values carried by each loop of a function, outer ones
+  first."""
   module = jax.jit(lambda *a: f(*a)).lower(*arguments).compiler_ir("stablehlo")
   with module.context:
     code = stablehlo.serialize_portable_artifact(
@@ -51,7 +52,7 @@ def test_a_chain_of_values_that_the_last_depends_on():
 
     return jax.lax.fori_loop(0, 9, body, (x,) * 30)[-1]
 
-  # The first is the same in all turns.
+  # The first value is loop-invariant.
   assert carried(f, X) in ([29], [30])
 
 
@@ -81,6 +82,6 @@ def test_what_an_inner_loop_and_the_test_need_stays():
     return jax.lax.while_loop(lambda c: c[2][0] < 3, body, (x, x, x, x))[0]
 
   outer, inner = carried(f, X)
-  # Two values, the count and, since loops test at their end, the test.
+  # Two values, the counter and, since loops test at their end, the predicate.
   assert outer in (3, 4)
   assert inner == 1

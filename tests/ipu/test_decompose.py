@@ -1,4 +1,4 @@
-"""Operations in terms of others: the stage itself, and what rules are written
+"""Decomposition: the phase itself, and the emitter that rules are written
 with."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ F32, I32, U8 = DType.F32, DType.I32, DType.U8
 
 @pytest.fixture
 def rule(monkeypatch):
-  """`rule(function, op)`: until the test ends, `op` decomposes by it."""
+  """`rule(function, op)`: `op` decomposes by the rule until the test ends."""
 
   def define(function, op="stablehlo.custom_call @test"):
     operation = Operation(op, decompose=function)
@@ -42,7 +42,7 @@ def rule(monkeypatch):
   return define
 
 
-# Each takes the emitter and two arrays, f32 and i32 of shape 4x6.
+# Each function takes the emitter and two arrays, f32 and i32 of shape 4x6.
 def elements(e, x, i):
   y = e.select(e.compare(i, 500, "GT"), e.sqrt(x), e.add(x, -1.5))
   return e.clamp(-1, y, e.reshape(e.slice(x, (0, 0), (1, 1)), ()))
@@ -119,10 +119,10 @@ def loops(e, x, i):
     lambda y, n: (e.add(y, e.multiply(x, x)), e.add(n, 1)),
   )
 
-  def turn(k, y):
+  def iteration(k, y):
     return e.add(y, e.convert(k, F32))
 
-  (y,) = e.fori_loop(4, [y], turn)
+  (y,) = e.fori_loop(4, [y], iteration)
   (y,) = e.case(n, [lambda: e.negate(y), lambda: x, lambda: x, lambda: y])
   return y
 
@@ -194,13 +194,13 @@ def test_what_the_emitter_writes(function, rule, tiles):
 
 
 def module(function, *types) -> Module:
-  """The module of a function that is written for the emitter."""
+  """A module with a function that is written with the emitter."""
   e = Emitter([])
   return Module("m", e.region(types, lambda *v: function(e, *v)), [], [])
 
 
 def operations(graph: Graph) -> list:
-  """Names of a graph's operations, regions as lists behind their node."""
+  """Names of a graph's operations, with regions as lists after their node."""
   names = []
   for node in graph.nodes:
     names.append(node.op.removeprefix("stablehlo."))
@@ -265,7 +265,8 @@ def test_regions_are_rewritten_and_see_new_values(rule):
 
 
 def test_a_region_moves_and_is_copied(rule):
-  """What is replaced may have regions, and in them what has rules."""
+  """The replaced operation may have regions that contain operations with
+  rules."""
 
   def twice(e, node):
     (x,), (region,) = node.inputs, node.regions

@@ -1,5 +1,6 @@
-"""Donated arguments whose memory becomes a result's, in programs that still
-need them: JAX pairs donated arguments with results by shape, not by meaning."""
+"""Donated arguments whose memory a result takes, in programs that still need
+them: JAX pairs donated arguments with results by shape, not by meaning.
+"""
 
 from __future__ import annotations
 

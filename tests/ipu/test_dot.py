@@ -62,7 +62,7 @@ def test_a_product_that_takes_several_steps(check, dtype):
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
 def test_steps_of_every_type_keep_wide_sums(ipu, cpu, dtype):
-  """On one tile, whose SRAM has no room for the operands' copies."""
+  """On one tile, whose SRAM has no room for copies of the operands."""
   a = util.sample(dtype, (301, 2900), **_range(dtype))
   b = util.sample(dtype, (2900, 317), **_range(dtype), key=1)
   options = {"ipu_num_tiles": 1, "ipu_allow_out_of_memory": True}
@@ -209,7 +209,7 @@ def test_a_product_of_a_product_with_a_bias_and_an_activation(check):
 
 
 def test_operands_that_are_views(check):
-  """Slices, reversals and broadcasts go into a product without harm."""
+  """Slices, reversals and broadcasts as operands of products."""
 
   def products(a):
     return [
@@ -232,7 +232,7 @@ def test_infinity_and_nan_propagate(check):
   check(jnp.matmul, a, b, rtol=1e-5)
 
 
-# --- Operands that stay where they are ---------------------------------------
+# --- Operands that stay in place ----------------------------------------------
 
 
 @pytest.mark.ipu_only
@@ -260,7 +260,7 @@ def test_only_the_vector_travels(ipu):
 
 @pytest.mark.ipu_only
 def test_any_operand_may_stay(cpu, monkeypatch):
-  """Whatever it costs: as if no other plan fitted the tiles."""
+  """Regardless of cost: pretends that no other plan fits the tiles."""
   planned, choose, stayed = matmul.plan, dot_general.choose, []
 
   def fits_nowhere(*args):
@@ -315,7 +315,7 @@ def _convolution(x, w):
   ids=["product", "convolution"],
 )
 def test_products_stay_within_their_share_of_sram(ipu, f, shapes):
-  """With less they do it in steps or smaller parts, and take longer."""
+  """With less SRAM they use serial steps or smaller blocks, and take longer."""
   arguments = jax.device_put([np.ones(s, np.float32) for s in shapes], ipu)
 
   def compiled(**options):
@@ -337,7 +337,7 @@ def test_products_stay_within_their_share_of_sram(ipu, f, shapes):
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("n", [100, 512, 1000, 1024])
 def test_products_of_halves_are_cut_in_whole_words(ipu, n):
-  """Blocks that cut words would be put together where they arrive."""
+  """Blocks that split words would have to be reassembled on arrival."""
   for f in (jnp.matmul, lambda x, y: x @ y.T):
     f32, f16 = (
       util.costs(ipu, f, *[util.spec(n, n, dtype=dtype)] * 2)["ipu cycles"]
@@ -370,8 +370,8 @@ def test_small_products_of_halves_are_no_dearer(ipu, m, k, n):
 
 @pytest.mark.ipu_only
 def test_sums_of_halves_are_f32_until_they_are_cast(ipu):
-  """They have a buffer, and their cast takes cycles; sums of as many terms as
-  the matrix unit chains are rounded as they are stored."""
+  """Long sums have a buffer and are charged for a cast; sums of no more terms
+  than the matrix unit chains are rounded as they are stored."""
 
   def product(terms, to):
     left, right = (
@@ -391,7 +391,7 @@ def test_sums_of_halves_are_f32_until_they_are_cast(ipu):
 
 
 def test_means_of_huge_numbers(check):
-  # No sum of two of them is a float, those of their shares are.
+  # The sum of any two of them overflows; sums of their shares do not.
   x = np.full((400, 16), 3e38, np.float32)
   check(lambda x: x @ jnp.full((16, 4), 1 / 16, jnp.float32), x)
 
@@ -432,8 +432,9 @@ def test_products_that_sum_nothing_join_what_follows(ipu):
 
 @st.composite
 def small_products(draw):
-  """Many products of a few elements, of which one may be for all: an equation
-  and the operands' shapes."""
+  """Many products of a few elements, of which one may be shared by all: an
+  equation and the operands' shapes.
+  """
   sizes = {d: draw(st.integers(1, 5)) for d in "mkn"}
   sizes["b"] = draw(st.sampled_from([1, 15, 16, 63, 64, 65, 200]))
   lhs, rhs = (draw(st.permutations(x)) for x in ("bmk", "bkn"))

@@ -1,6 +1,6 @@
-"""A drawn program for every operation, and the tool that draws many.
+"""A random program for every operation, and the tool that generates many.
 
-`--drawn-seed=N` draws others; drawn_programs.py runs as many as wanted.
+`--drawn-seed=N` generates others; drawn_programs.py runs any number of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OPERATIONS = {
 
 @pytest.fixture(scope="module")
 def patient():
-  """A process apart: XLA:CPU crashes at times."""
+  """Uses a separate process, because XLA:CPU crashes at times."""
   worker = Worker(seconds=300)
   yield worker
   worker.stop()
@@ -75,7 +75,7 @@ def test_shrinking_finds_the_least_that_fails():
   assert shrink([7, 1, 9, 4, 0, 3, 8], fails, 1000) in ([6, 4], [4, 6])
 
 
-# Something else on one platform, when the program runs.
+# A program that differs or fails on one platform, at run time.
 BROKEN = """
 def f(x0):
   def broken(x):
@@ -93,7 +93,7 @@ def broken(what: str, platform: str = "ipu") -> Program:
 
 @pytest.fixture(scope="module")
 def worker():
-  # The first program of a process has much to load.
+  # The first program of a process takes long to load.
   worker = Worker(seconds=300)
   assert worker.run(broken("pass")).outcome is Outcome.AGREE
   worker.seconds = 3

@@ -1,7 +1,7 @@
-"""JAX programs drawn at random: interpreter, engine and XLA:CPU agree.
+"""Random JAX programs: interpreter, engine and XLA:CPU agree.
 
-They compute with small whole numbers, which every float type holds and every
-order of summation gives alike: results are equal to the bit.
+They compute with small integers, which are exact in every float type and in
+every order of summation, so results are bit-identical.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST = 400  # elements of a value
 
 
 def small(x: jax.Array) -> jax.Array:
-  """Whole numbers that products and sums of a few keep exact."""
+  """Integers small enough for exact products and sums of a few."""
   if x.dtype == jnp.bool_:
     return x
   low = 0 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else -3
@@ -40,7 +40,7 @@ def small(x: jax.Array) -> jax.Array:
 
 
 class Drawn:
-  """Draws one operation at a time; all it needs are the values so far."""
+  """Adds one random operation at a time; its state is the values so far."""
 
   def __init__(self, data: st.DataObject) -> None:
     self.draw = data.draw
@@ -195,9 +195,9 @@ def moving_update(d, x):
 
 
 def repeated(d, x):
-  turns = d.integer(0, 3)
+  trips = d.integer(0, 3)
   return lambda x: lax.fori_loop(
-    0, turns, lambda i, c: jnp.where(i % 2 == 0, c[::-1], small(c)), x
+    0, trips, lambda i, c: jnp.where(i % 2 == 0, c[::-1], small(c)), x
   )
 
 

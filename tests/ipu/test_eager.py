@@ -1,4 +1,4 @@
-"""Eager calls: every one is a program of its own, results stay on the IPU."""
+"""Eager calls: each is its own program, and results stay on the IPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 
 def eager(ipu, cpu, f, *args, rtol=1e-5, atol=1e-6):
-  """f, called without jit under either default device, gives the same."""
+  """f, called without jit, gives the same under either default device."""
   results = []
   for device in (ipu, cpu):
     with jax.default_device(device):

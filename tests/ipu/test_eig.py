@@ -1,4 +1,4 @@
-"""Eigenvalues of general matrices and Schur's form, which the host computes."""
+"""Eigenvalues of general matrices and the Schur form, computed on the host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def drawn(dtype, *shape):
 
 
 def parts(f):
-  """The function with real and imaginary parts as results of their own."""
+  """The function with real and imaginary parts as separate results."""
   return lambda *a: jax.tree.map(lambda x: (x.real, x.imag), f(*a))
 
 
@@ -126,7 +126,8 @@ for a in (a, a + 1j * a.mT):
 
 
 def test_another_process_runs_a_serialised_program(tmp_path):
-  """LAPACK itself is found when a program is lowered, which is not done."""
+  """LAPACK itself is looked up when a program is lowered, which is not done
+  here."""
   util.run_python(f"""
 import pickle
 import jax, jax.numpy as jnp

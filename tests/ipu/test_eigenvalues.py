@@ -1,4 +1,5 @@
-"""eigh and svd: values as XLA:CPU's, vectors by what they are for."""
+"""eigh and svd: values are compared with XLA:CPU, vectors checked by
+definition."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def test_double_precision(ipu, check):
 
 @pytest.mark.ipu_only
 def test_narrow_floats(ipu):
-  """XLA:CPU has none; computed in f32 and rounded once."""
+  """XLA:CPU has no kernel for these types: computed in f32 and rounded once."""
   a = symmetric(5, 5).astype(jnp.bfloat16)
   try:
     jax.eval_shape(lax.linalg.eigh, a)
@@ -203,13 +204,13 @@ def test_what_is_made_of_singular_values(check):
 
 @pytest.mark.ipu_only
 def test_on_tiles(cpu):
-  """Values only: the signs of vectors are nobody's promise."""
+  """Only values: the signs of vectors are arbitrary."""
   f = lambda a: (jnp.linalg.eigvalsh(a), jnp.linalg.svd(a, compute_uv=False))
   on_tiles(cpu, f, positive(5, 5), tiles=(1, 16))
 
 
 def test_multivariate_normal(check):
-  """By cholesky: the factors of the other methods have any signs."""
+  """By cholesky: the factors of the other methods have arbitrary signs."""
 
   def f(seed):
     key, a = jax.random.key(seed), positive(4, 4)

@@ -1,8 +1,8 @@
 """Element-wise operations: every dtype, values where implementations differ.
 
-Each row of a table is an operation and the range its floats are drawn from.
-One program per row holds all dtypes and shapes, so a failure lists all that
-are wrong with the operation at once.
+Each row of a table is an operation and the range from which its floats are
+drawn. One program per row covers all dtypes and shapes, so a failure lists
+everything that is wrong with the operation at once.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from jax.scipy import special as jsp
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """An operation to try.
+  """An operation to test.
 
   Attributes:
     name: shown in the test's id.
-    function: of as many arrays as `arity`.
-    dtypes: it is defined for.
-    low, high: the range floats are drawn from.
-    special: also try infinities, NaN, signed zeros, largest and least.
-    rtol: error allowed to f32; half types keep theirs.
+    function: takes as many arrays as `arity`.
+    dtypes: the types it is defined for.
+    low, high: the range from which floats are drawn.
+    special: whether to include infinities, NaN, signed zeros, largest and
+      smallest values.
+    rtol: allowed relative error of f32; half types keep their own.
     atol: absolute error, for functions that have zeros in the range.
-    exact: floats must agree to the bit.
+    exact: whether floats have to be bit-identical.
   """
 
   name: str
@@ -145,7 +146,7 @@ def test_operation(check, row: Row):
 
 
 def _bound(value: float | None, dtype: np.dtype) -> float | None:
-  """A row's bound where `dtype` can hold it."""
+  """A row's bound where `dtype` can represent it."""
   if value is None or util.is_float(dtype):
     return value
   info = np.iinfo(dtype) if dtype != np.bool_ else None
@@ -154,8 +155,8 @@ def _bound(value: float | None, dtype: np.dtype) -> float | None:
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=str)
 def test_reduce_precision_of_every_number(check, dtype):
-  """All numbers of the type, to formats that are shorter, equal, longer; but
-  denormals of f32, which XLA:CPU flushes at times."""
+  """All numbers of the type, converted to shorter, equal and longer formats,
+  except for f32 denormals, which XLA:CPU sometimes flushes."""
   bits = np.arange(1 << 16, dtype=np.uint16)
   with np.errstate(invalid="ignore"):
     x = bits.view(dtype)[~np.isnan(bits.view(dtype))]
@@ -188,12 +189,12 @@ COMPARISONS = (lax.eq, lax.ne, lax.lt, lax.le, lax.gt, lax.ge)
 
 
 def all_pairs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Two vectors in which every value meets every value."""
+  """Two vectors that pair every value with every value."""
   return np.repeat(values, len(values)), np.tile(values, len(values))
 
 
 def test_compare(check):
-  """NaN, signed zeros and the largest and least values meet each other."""
+  """NaN, signed zeros, the largest and the smallest values, in all pairs."""
 
   def compare(cases):
     return {
@@ -249,9 +250,9 @@ def test_clamp(check):
 
 @pytest.mark.parametrize("source", ALL, ids=str)
 def test_convert(check, source):
-  """Conversions between all pairs, for values both types can hold.
+  """Conversions between all pairs of types, for values that both can hold.
 
-  A float out of an integer's range is undefined in StableHLO and left out.
+  A float outside an integer's range is undefined in StableHLO and left out.
   """
 
   def convert(cases):
@@ -288,8 +289,8 @@ def test_convert_a_float_special_to_bool_and_float(check):
 
 
 def quiet(x):
-  """f16 goes through f32 registers, as F16C converts it: a signalling NaN
-  comes out as a quiet one. Every other value keeps its bits."""
+  """f16 passes through f32 registers, as F16C converts it: a signalling NaN
+  becomes a quiet one. All other values keep their bits."""
   return jnp.where(jnp.isnan(x), jnp.nan, x) if x.dtype == np.float16 else x
 
 
@@ -310,7 +311,7 @@ def test_bitcast(check):
 
 @st.composite
 def broadcast_shapes(draw):
-  """Two shapes that broadcast with each other."""
+  """Two shapes that broadcast against each other."""
   shape = draw(st.lists(st.integers(0, 9), max_size=4))
   shapes = []
   for _ in range(2):
@@ -330,7 +331,7 @@ def test_broadcast_operands(check, shapes, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int16], ids=str)
 def test_long_rows_of_views(check, dtype):
-  """Blocks within a row of the view, at its beginning and across its end."""
+  """Blocks within a row of the view, at its start and across its end."""
   x = util.sample(dtype, (3, 9001), low=-8, high=8)
 
   def f(x):

@@ -1,10 +1,10 @@
-"""The engine gives what the interpreter defines: places named at run time.
+"""The engine matches the interpreter: run-time indices.
 
-Their splits are those that `plan/indexed_split` makes: such a step is several
-supersteps, and its partition says which tiles hand candidates or partial
-results to which owners. The interpreter, which does them one by one, refuses
+The splits are made by `plan/indexed_split`: such a step takes several
+supersteps, and its partition determines which tiles send candidates or partial
+results to which owners. The interpreter performs them one by one and refuses
 other partitions (`test_interp_indices.py`); the engine computes the result at
-once and never looks at the partition.
+once and ignores the partition.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _windows(
 
 @st.composite
 def _splits(draw, w: indexed_blocks.Windows, lookups: bool = True):
-  """At most TILES parts of what indices name, of the rest, of the lookups."""
+  """At most TILES parts of the indexed dimensions, of the others, and of the
+  lookups."""
   parts = [1, 1, 1]
   left = TILES
   for i in draw(st.permutations(range(3))):
@@ -62,7 +63,7 @@ def _splits(draw, w: indexed_blocks.Windows, lookups: bool = True):
 def _drawn(
   data, w: indexed_blocks.Windows, own: Layout, slices: bool, teams: bool
 ):
-  """A plan: of a tensor where it is, or brought."""
+  """A plan in which the tensor stays in place, or is moved."""
   stay = (
     indexed_split.slices_in_place if slices else indexed_split.updates_in_place
   )

@@ -1,5 +1,7 @@
-"""The engine gives what the interpreter defines: reductions, products, scans,
-sorts. The programs are drawn as in `test_engine_vs_interp.py`."""
+"""The engine matches the interpreter: reductions, products, scans, sorts.
+
+The programs are generated as in `test_engine_vs_interp.py`.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +73,8 @@ def test_reduce(data):
   argument = util.sample(
     NUMPY[dtype], root, special=arg or extreme, low=0, high=4
   )
-  # Another order of additions: as many roundings as there are elements. Of
-  # zeros of both signs either may be the extreme.
+  # Additions are in another order, with as many roundings as there are
+  # elements. Of zeros with both signs, either may be the extreme.
   count = math.prod(shape[kept:])
   engine_kit.check(
     kit.bytes(), [argument], ulps=count, zero_signs=not (arg or extreme)
@@ -125,8 +127,8 @@ def test_reduction_of_nothing(dtype):
 @given(st.data())
 @hypothesis.settings(max_examples=150)
 def test_dot(data):
-  """Each group of dimensions is of several; those of an operand may overlap,
-  as windows do."""
+  """Each group has several dimensions; those of an operand may overlap, as
+  windows do."""
   groups = [
     data.draw(st.lists(st.integers(1, most), min_size=0, max_size=2))
     for most in (2, 5, 5, 6)
@@ -167,7 +169,7 @@ def test_dot(data):
              for d in range(len(shape))]  # fmt: skip
   kit.execute(schema.Dot(accumulate, 0, b, m, n), shape, operands,
               [(r, tuple(written))], split)  # fmt: skip
-  # Terms are below 16 in size; they are added in another order.
+  # Terms are smaller than 16 in magnitude; they are added in another order.
   eps = float(np.finfo(np.float64 if dtype == DType.F64 else np.float32).eps)
   engine_kit.check(kit.bytes(), arguments, ulps=2, atol=16 * 36 * 36 * eps)
 
@@ -243,7 +245,7 @@ def test_sort(data):
     kept = (*shape[:-1], keep)
     results.append((kit.result(kept, dtype), (*every[:-1], -1)))
     low, high = (0, 1) if dtype == BOOL else (0, 3)
-    # A comparison that NaN makes inconsistent orders nothing.
+    # A comparison that NaN makes inconsistent defines no order.
     arguments.append(
       util.sample(
         NUMPY[dtype], root, low=low, high=high, special=not compares, key=i

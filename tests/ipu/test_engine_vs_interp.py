@@ -1,10 +1,10 @@
-"""The engine gives what the interpreter defines.
+"""The engine matches the interpreter.
 
-Programs are drawn at random at the level of the tile program itself, so that
-they reach what no lowering makes today: odd views, any partition, any element
-type. Here are maps, exchanges and control flow; `test_engine_reductions.py` and
-`test_engine_indices.py` have the other steps. `test_lowering_vs_interp.py` does
-the same from JAX's side.
+Random programs are generated at the level of the tile program itself, so that
+they cover what no lowering emits today: odd views, any partition, any element
+type. This file has maps, exchanges and control flow; other steps are in
+`test_engine_reductions.py` and `test_engine_indices.py`.
+`test_lowering_vs_interp.py` does the same starting from JAX.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ def test_copy(data):
 @given(st.data())
 @hypothesis.settings(max_examples=150)
 def test_maps_in_a_loop(data):
-  """Of few elements, which the engine runs in its own way: they read and write
-  what others do, and a value may be several results."""
+  """Maps of few elements, which the engine runs specially: they share operands,
+  and a value may be several results."""
   shape = data.draw(
     st.sampled_from([(), (1,), (2,), (4,), (5,), (2, 2), (40,)])
   )
@@ -202,7 +202,7 @@ def test_maps_in_a_loop(data):
     if not results:
       continue
     for i in read:
-      # As it is, backwards, or one element for all.
+      # As it is, reversed, or one element for all.
       step = data.draw(st.integers(-1, 1)) if i not in targets else 1
       number = roots[i]
       if step < 1:
@@ -220,7 +220,7 @@ def test_maps_in_a_loop(data):
 
 @pytest.mark.parametrize("shape", [(), (3,), (9,)])
 def test_a_value_that_is_two_results(shape):
-  """Of single elements, a few and more, in a loop."""
+  """Single elements, a few and more, in a loop."""
   kit = Kit(tiles=1)
   a, r, s = kit.argument(shape), kit.result(shape), kit.result(shape)
   twice = schema.Map(double().code, [1, 1])
@@ -232,9 +232,9 @@ def test_a_value_that_is_two_results(shape):
   engine_kit.check(kit.bytes(), [argument + 1])
 
 
-@pytest.mark.parametrize("turns", [0, 1, 5])
-def test_repeat(turns):
-  kit = sample_programs.repeat(turns)
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_repeat(trips):
+  kit = sample_programs.repeat(trips)
   engine_kit.check(kit.bytes(), [np.arange(8, dtype=np.float32)])
 
 
@@ -255,7 +255,7 @@ def test_switch(dtype, selector):
   engine_kit.check(kit.bytes(), [np.array(selector, NUMPY[dtype])])
 
 
-# --- Bytes that are no program -----------------------------------------------
+# --- Bytes that are not a program --------------------------------------------
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))

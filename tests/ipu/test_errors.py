@@ -1,4 +1,4 @@
-"""What cannot be compiled is refused in words that help."""
+"""Programs that cannot be compiled are refused with helpful messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ipu_only
 
 
 def no_such_kernel(x):
-  """All operations of JAX are lowered; what users call may not be there."""
+  """All JAX operations are lowered; what users call by name may not exist."""
   return jax.ffi.ffi_call("no_such_kernel", x)(x)
 
 
@@ -30,7 +30,7 @@ def test_an_operation_that_is_not_lowered(ipu):
   message = str(caught.value)
   assert "stablehlo.custom_call @no_such_kernel" in message
   assert f"{Path(__file__).name}:{_line_of_return(no_such_kernel)}" in message
-  # What to do instead, and no list of what there is.
+  # What to do instead, rather than a list of what exists.
   assert "jax.numpy" in message
   assert "dot_general" not in message
   assert "UNIMPLEMENTED" in message

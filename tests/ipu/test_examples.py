@@ -1,4 +1,4 @@
-"""The examples, and the reader of MNIST's files."""
+"""The examples, and the reader of MNIST files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "ipu" / "examples"
 
 
 def run(script: str, *args: str, expect: int = 0) -> str:
-  """Runs an example as users do; gives stdout, or stderr of a failure."""
+  """Runs an example; returns stdout, or stderr of a failure."""
   done = subprocess.run(
     [sys.executable, str(EXAMPLES / script), *args],
     capture_output=True,
@@ -39,7 +39,7 @@ def test_minimal():
 
 @pytest.mark.ipu_only
 def test_custom_kernel():
-  """The same on the IPU and the CPU."""
+  """The same results on the IPU and the CPU."""
   out = run("custom_kernel.py")
   ipu, cpu = (re.findall(r"[-\d.]+", part.split("]]")[0].split("[[")[1])
               for part in out.split("on ")[1:])  # fmt: skip
@@ -49,7 +49,7 @@ def test_custom_kernel():
 
 @pytest.mark.ipu_only
 def test_mnist_on_both_backends():
-  """Fifteen steps have the same losses; the IPU also has cycles."""
+  """Fifteen steps have the same losses; the IPU also reports cycles."""
   args = ("--epochs", "1", "--batch-size", "256")
   outs = [run("mnist_classifier.py", *args, "--backend", b)
           for b in ("ipu", "cpu")]  # fmt: skip
@@ -74,7 +74,7 @@ def idx(values: np.ndarray) -> bytes:
 
 
 def write(folder: Path, compress: bool = False, **replace: bytes) -> None:
-  """Small files of MNIST's format: 6 digits to train on, 4 held out."""
+  """Small files in MNIST's format: 6 training digits, 4 held out."""
   for part, n in (("train", 6), ("t10k", 4)):
     files = {
       "images-idx3-ubyte": idx(np.arange(n * 784).reshape(n, 28, 28) % 256),
@@ -97,19 +97,19 @@ def test_idx_files_are_read(mnist_data, tmp_path, compress):
 
 
 BROKEN = {
-  "no IDX file": {"train_images": b"not an IDX file"},
+  "not an IDX file": {"train_images": b"not an IDX file"},
   "empty": {"t10k_labels": b""},
-  "cut": {"train_images": idx(np.zeros((6, 28, 28)))[:-1]},
+  "wrong size": {"train_images": idx(np.zeros((6, 28, 28)))[:-1]},
   "do not belong together": {"train_labels": idx(np.zeros(5))},
   r"\(27, 28\)": {"train_images": idx(np.zeros((6, 27, 28)))},
-  "digits are 0 to 9": {"train_labels": idx(np.full(6, 10))},
+  "expected 0 to 9": {"train_labels": idx(np.full(6, 10))},
 }
 
 
 @pytest.mark.parametrize("message", BROKEN)
 def test_broken_idx_files_are_refused(mnist_data, tmp_path, message):
   write(tmp_path, **BROKEN[message])
-  message = "no IDX file" if message == "empty" else message
+  message = "not an IDX file" if message == "empty" else message
   with pytest.raises(mnist_data.DataError, match=message):
     mnist_data.load(tmp_path, seed=0)
 

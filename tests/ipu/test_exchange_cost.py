@@ -1,4 +1,4 @@
-"""What exchanges and host streams cost."""
+"""The cost of exchanges and host streams."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_pairs_of_tiles_receive_the_same_at_twice_the_rate():
   step = cost.exchange(IPU2, [move])
   assert step.exchange_bytes == 7 * 40
   assert step.exchange_cycles == 5 + IPU2.route_cycles
-  # Eight parts, each on two tiles; then each part's tiles eight apart.
+  # Eight parts, each on two adjacent tiles; then on tiles that are eight apart.
   adjoining, apart = (
     layout.Layout((layout.Factor(80, 10, step),), (layout.Replica(2, replica),))
     for step, replica in ((2, 1), (1, 8))
@@ -52,7 +52,7 @@ def test_pairs_of_tiles_receive_the_same_at_twice_the_rate():
   assert adjoining.pairs_alike and not apart.pairs_alike
   assert not dataclasses.replace(adjoining, base=1).pairs_alike
   source = layout.single(80, 20)
-  # The sender has 80 elements to send, 8 bytes a cycle with its neighbour.
+  # The sender has 80 elements to send, at 8 bytes per cycle with its neighbour.
   step = cost.exchange(IPU2, [moved(source, adjoining)])
   assert step.exchange_cycles == 40 + IPU2.route_cycles
   step = cost.exchange(IPU2, [moved(source, apart)])
@@ -62,7 +62,7 @@ def test_pairs_of_tiles_receive_the_same_at_twice_the_rate():
 def test_transposition_is_all_to_all():
   rows = layout.grid((8, 8), (8, 1))
   columns = layout.grid((8, 8), (1, 8))
-  # Each tile keeps one element of its eight.
+  # Each tile keeps one of its eight elements.
   step = cost.exchange(IPU2, [moved(rows, columns)])
   assert step.exchange_bytes == 8 * 7 * 4
   assert step.exchange_cycles == 7 + IPU2.route_cycles
@@ -80,12 +80,12 @@ def test_what_stays_on_a_tile_is_known():
 @pytest.mark.ipu_only
 def test_single_words_are_copied_to_messages(ipu):
   """Each takes a load and a store; what is one piece of another tile, and rows,
-  go as they are."""
+  are sent as they are."""
   n = ipu.num_tiles
   found = util.costs(ipu, lambda x: x.T, np.ones((n, n), np.float32))
   assert found["ipu compute cycles"] == 72 + 12  # the word that stays
   two = util.costs(ipu, lambda x: x.T, np.ones((2 * n, n), np.float32))
-  # Two words for each other tile, which has them side by side: they are packed.
+  # Two words for each other tile, where they are adjacent: they are packed.
   assert two["ipu compute cycles"] == 288 + 4 * (n - 1) + 72 + 24
   rows = util.costs(ipu, lambda x: x[::-1], np.ones((n, n), np.float32))
   assert rows["ipu compute cycles"] == 0
@@ -126,7 +126,7 @@ def test_the_busiest_tile_counts_over_all_moves():
 def test_host_streams_take_the_link():
   small, large = (cost.host_stream(IPU2, [n]) for n in (4, 32_000_000))
   begin_and_end = IPU2.host_stream_seconds * IPU2.clock_hz
-  # The measured begin and end hold a synchronisation.
+  # The measured begin and end include a synchronisation.
   assert cost.cycles(small) == pytest.approx(
     begin_and_end + IPU2.host_copy_cycles, abs=2
   )
@@ -135,7 +135,7 @@ def test_host_streams_take_the_link():
   packets = 32_000_000 / 1024
   link = (32_000_000 + packets * 24) / IPU2.host_bytes_per_second
   assert seconds == pytest.approx(link, rel=1e-3)
-  # Packets to the host are smaller; a tile takes 16 KiB at once.
+  # Packets to the host are smaller; a tile receives 16 KiB at once.
   back = cost.host_stream(IPU2, [32_000_000], to_host=True)
   assert back.exchange_cycles > 1.05 * large.exchange_cycles
   assert large.sync_cycles == 2 * small.sync_cycles == 2 * IPU2.host_sync_cycles
@@ -153,7 +153,7 @@ def test_arrays_of_one_stream_begin_and_end_together():
   "dtype", [np.float16, np.int8], ids=lambda d: d.__name__
 )
 def test_an_odd_element_at_the_end_is_no_packing(ipu, n, dtype):
-  """One tile has a part of a word then, at the end of an array."""
+  """One tile then has part of a word, at the end of an array."""
   f = jnp.sin if dtype is np.float16 else lambda x: x + 1
   odd, even = (
     util.costs(ipu, f, util.spec(k, dtype=dtype))["ipu cycles"]

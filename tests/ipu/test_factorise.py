@@ -1,5 +1,5 @@
-"""Factors of matrices on a tile or a few, and bisection: the engine against the
-interpreter, LAPACK against both, and when they are taken."""
+"""Matrix factors on one or a few tiles, and bisection: the engine against the
+interpreter, LAPACK against both, and when these codelets are used."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ SQUARE = (
 )  # fmt: skip
 
 
-# How the rest is turned may hang on the last digits of what is nearly zero:
-# their elements can be compared in double precision only.
+# Transformations of the rest may depend on the last digits of values near zero:
+# their elements can only be compared in double precision.
 REDUCED = (
   FactorKind.HESSENBERG, FactorKind.TRIDIAGONAL, FactorKind.BIDIAGONAL,
 )  # fmt: skip
 
 
 def sample(kind: FactorKind, dtype: DType, shape: tuple[int, ...]):
-  """Matrices whose factors hardly change with their last digits."""
+  """Matrices whose factors are insensitive to their last digits."""
   a = util.sample(NUMPY[dtype], shape, low=-1, high=1)
   if kind in SQUARE and kind not in REDUCED:
     a = a / shape[-1] + np.eye(shape[-1]) * 2
@@ -131,7 +131,7 @@ def test_reduced_forms_have_the_same_values(kind, n):
 @pytest.mark.parametrize("dtype", [DType.F32, F64], ids=lambda d: d.name)
 @pytest.mark.parametrize("factor", [1e-3, 1e-15])
 def test_reflectors_of_tiny_columns(dtype, factor):
-  """Their squares are no numbers of the type."""
+  """Their squares are out of the type's range."""
   tiny = np.sqrt(np.finfo(NUMPY[dtype]).tiny) * factor
   a = np.array([[[3, 0], [4, 1], [0, 7]]]) * tiny
   data = program(FactorKind.QR, 1, 3, 2, dtype, 1)
@@ -151,7 +151,7 @@ SPECIAL = {
   "infinite beside": [(4, 2, np.inf), (2, 4, 1)],
   "singular triangle": [(1, 1, 0), (2, 0, 3), (4, 3, 2)],
 }
-# Of these the very elements that are not finite are the same.
+# The same elements are not finite.
 ELEMENTS = {FactorKind.CHOLESKY, FactorKind.LU, *INVERSES}
 
 
@@ -163,7 +163,7 @@ ELEMENTS = {FactorKind.CHOLESKY, FactorKind.LU, *INVERSES}
   if parts < 2 or kind not in INVERSES
 ], ids=str)  # fmt: skip
 def test_special_matrices(kind, parts, name):
-  """Of the engine (0), and of the interpreter's tiles."""
+  """On the engine (0 parts), and on the interpreter's tiles."""
   n = 5
   a = np.eye(n, dtype=np.float32)
   for row, column, value in SPECIAL[name]:
@@ -177,7 +177,7 @@ def test_special_matrices(kind, parts, name):
       np.testing.assert_allclose(x[0], y, atol=2e-6)
     elif kind in ELEMENTS:
       np.testing.assert_array_equal(np.isfinite(x[0]), np.isfinite(y))
-    else:  # products with reflectors: the same columns are of no use
+    else:  # products with reflectors: the same columns are not finite
       np.testing.assert_array_equal(
         np.isfinite(x[0]).all(0), np.isfinite(y).all(0)
       )
@@ -266,7 +266,7 @@ def test_tiles_have_rows_that_adjoin():
 
 
 def bisected(d, e, first=0, parts=(1, 1)):
-  """What engine and interpreter find, which is the same bit by bit."""
+  """The result of engine and interpreter, which agree bit by bit."""
   kit = Kit(TILES, bytes_per_tile=1 << 20)
   count, n = d.shape
   shape, dtype = (count, n - first), DType[d.dtype.name.replace("float", "F")]
@@ -285,7 +285,7 @@ def bisected(d, e, first=0, parts=(1, 1)):
 
 
 def exact(d, e):
-  """In double precision, whatever d and e are."""
+  """In double precision, whatever the types of d and e."""
   full = np.diag(d.astype(np.float64))
   return np.linalg.eigvalsh(
     full + np.diag(e.astype(np.float64), 1) + np.diag(e.astype(np.float64), -1)
@@ -293,7 +293,7 @@ def exact(d, e):
 
 
 def spectra(n: int):
-  """Diagonals and what is beside them."""
+  """Diagonals and off-diagonals."""
   rng = np.random.default_rng(n)
   d, e = rng.normal(size=n), rng.normal(size=n - 1)
   w = np.abs(np.arange(n) - n // 2)
@@ -304,7 +304,10 @@ def spectra(n: int):
     "split": (d, np.where(np.arange(n - 1) % 3, e, 0)),
     "zero": (0 * d, 0 * e),
     "no diagonal": (0 * d, e),
-    "pairs": (w * 1.0, 1 + 0 * e),  # Wilkinson's: they agree to all digits
+    "pairs": (
+      w * 1.0,
+      1 + 0 * e,
+    ),  # Wilkinson's: eigenvalues agree to all digits
     "steps": (0 * d + 2, -1 + 0 * e),
   }
 
@@ -320,7 +323,7 @@ def test_bisection(name, n, dtype):
   assert (np.diff(found) >= 0).all()
   atol = 16 * eps * max(np.abs(expected).max(), 1e-30)
   np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-  if name == "spread":  # what does not interact is exact
+  if name == "spread":  # blocks that do not interact are exact
     np.testing.assert_array_equal(found, np.sort(d))
 
 
@@ -340,11 +343,11 @@ def test_bisection_of_what_is_not_finite(bad):
   assert np.isnan(found[[0, 2]]).all() and np.isfinite(found[1]).all()
 
 
-# --- What is charged ---------------------------------------------------------
+# --- Costs --------------------------------------------------------------------
 
 
 def steps(f, *shapes, tiles=1472):
-  """Fields of the compute sets, and all cycles."""
+  """Fields of the compute sets, and the total cycles."""
   arguments = [np.zeros(s, np.float32) for s in shapes]
   program = lowering_kit.phases(f, arguments, tiles).program
   fields = [s.fields for s in program.steps if hasattr(s, "fields")]
@@ -385,7 +388,7 @@ def test_what_fits_no_tiles_is_a_loop():
 
 
 def test_soft_arithmetic_is_spread_over_more_tiles():
-  """A tile takes longer for doubles than a loop over many."""
+  """For doubles, a single tile takes longer than a loop over many."""
   with jax.enable_x64(True):
     a = np.zeros((40, 40))
     found = lowering_kit.phases(lax.linalg.hessenberg, [a], 1472).program

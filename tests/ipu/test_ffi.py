@@ -1,4 +1,4 @@
-"""Compiled functions that programs call: `jax.ffi` on the IPU."""
+"""Compiled host functions: `jax.ffi` on the IPU."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_arrays_of_all_types(check, kernels, shape):
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", (np.complex64, jnp.float8_e4m3fn, jnp.int4))
 def test_arrays_of_types_that_only_hosts_know(ipu, kernels, dtype):
-  """XLA:CPU ends the process over an int4."""
+  """XLA:CPU aborts the process for an int4."""
   x = util.sample(np.float32, (6, 5), low=0, high=4).astype(dtype)
 
   def f(x):
@@ -117,7 +117,7 @@ def test_results_over_operands(check, kernels):
 
 
 def test_layouts(check, kernels):
-  """What the function sees and makes, in other orders of dimensions."""
+  """Arguments and results in other dimension orders."""
   x = util.sample(np.float32, (2, 3, 4))
 
   def f(x):

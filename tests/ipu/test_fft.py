@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jax.scipy import signal
 from jaxlib.ipu.ops import fft as fft_module
 
-# Direct products, primes and not; powers of two; mixed factors; long primes.
+# Direct products, of primes and others; powers of two; mixed factors; long
+# primes.
 LENGTHS = (1, 2, 3, 16, 64, 65, 127, 128, 131, 200, 509, 1000, 1024, 2 * 257)
 
 
@@ -28,7 +29,7 @@ def sample(*shape: int) -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def check_norm(ipu, cpu):
-  """The largest error, in terms of the largest number."""
+  """The largest error, relative to the largest number."""
 
   def check(f, *args, tol=1e-6):
     got, want = (jax.tree.leaves(run_on(d, f, *args)) for d in (ipu, cpu))
@@ -115,7 +116,7 @@ def test_error_is_of_the_order_of_rounding(ipu):
 
 
 def test_programs_of_long_transforms_stay_small(cpu):
-  """Constants are a fraction of the data."""
+  """Constants are a fraction of the size of the data."""
   n = 1 << 18
   with jax.default_device(cpu):
     data = lowering_kit.compiled(

@@ -1,4 +1,4 @@
-"""The model against published measurements, each through `jax.jit`."""
+"""The model against published measurements, each compiled by `jax.jit`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def modelled(fidelity, ipu):
 def test_the_page_is_what_the_command_writes(fidelity, measured, modelled):
   written = fidelity.PAGE.read_text()
   assert written == fidelity.page.page(measured, modelled), (
-    "costs have changed: python -m benchmarks --fidelity writes the page anew"
+    "costs have changed: python -m benchmarks --fidelity rewrites the page"
   )
 
 
@@ -45,7 +45,7 @@ def errors(measured, modelled, choose):
 def test_matrix_unit(measured, modelled):
   found = errors(measured, modelled, lambda m: m.program == "amp_1x1")
   assert len(found) == 64
-  # The smallest field is the one point that stands out, by 12 cycles.
+  # The smallest field is the only outlier, by 12 cycles.
   assert found[0] < 0.04 and max(found[1:]) < 0.01
 
 
@@ -54,16 +54,17 @@ def test_additions(measured, modelled):
   assert len(found) == 5 and max(found) < 0.01
 
 
-# The largest and the median error of each kind, a little rounded up: who makes
-# one larger has to say why.
+# The largest and the median error of each kind, rounded up a little: to
+# increase one, state the reason.
 LIMITS = {
   "vertices": (0.05, 0.005),
   "products f32": (0.83, 0.31),
   "exchange and synchronisation": (1.0, 0.87),
   "host streams": (0.7, 0.22),
   "whole programs": (0.92, 0.7),
-  # Larger since exchange code and message buffers are counted: in training with
-  # a batch of one and in the product in six parts, operands come in columns.
+  # Increased since exchange code and message buffers are counted: when training
+  # with a batch of one, and in the product in six parts, operands arrive as
+  # columns.
   "memory totals": (1.3, 0.45),
   "memory maxima": (0.71, 0.18),
   "products f16": (0.03, 0.001),

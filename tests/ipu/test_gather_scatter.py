@@ -1,4 +1,4 @@
-"""Gather and scatter: indexing as users write it, and any dimension numbers."""
+"""Gather and scatter: user-level indexing, and arbitrary dimension numbers."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_indices_out_of_bounds_are_written(check, mode):
 
 
 def test_a_window_out_of_bounds_is_dropped_whole(check):
-  """StableHLO skips an update whose window does not fit."""
+  """StableHLO skips updates whose window does not fit."""
   numbers = lax.ScatterDimensionNumbers((1,), (), (0,))
   x = util.sample(np.float32, (10,))
   u = util.sample(np.float32, (4, 3), key="u")
@@ -169,7 +169,7 @@ def test_a_scatter_over_the_whole_operand(check):
 
 
 def test_set_at_equal_indices_writes_one_of_the_updates(ipu):
-  """Which one is not defined; that it is none of the others is."""
+  """Which update wins is undefined, but it has to be one of them."""
   x = np.zeros((8, 3), np.float32)
   i = np.array([5, 5, 5, 2], np.int32)
   u = util.sample(np.float32, (4, 3))
@@ -181,7 +181,7 @@ def test_set_at_equal_indices_writes_one_of_the_updates(ipu):
 
 @st.composite
 def gathers(draw):
-  """An operand shape, start indices, and what `lax.gather` asks for."""
+  """An operand shape, start indices, and the arguments of `lax.gather`."""
   shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
   dims = st.sets(st.integers(0, len(shape) - 1))
   mapped = draw(st.permutations(range(len(shape))))
@@ -213,7 +213,8 @@ def test_gather_of_any_dimension_numbers(check, case, mode):
 
 @given(gathers(), st.sampled_from(["clip", "drop"]))
 def test_scatter_of_any_dimension_numbers(check, case, mode):
-  """The scatter that mirrors the gather; integers, so order is no matter."""
+  """The scatter that mirrors the gather; with integers the order does not
+  matter."""
   shape, index_shape, gather, sizes = case
   numbers = lax.ScatterDimensionNumbers(
     gather.offset_dims, gather.collapsed_slice_dims, gather.start_index_map
@@ -234,7 +235,7 @@ def test_scatter_of_any_dimension_numbers(check, case, mode):
 
 
 def test_batching_dimensions(check):
-  """vmap of an index makes batching dimensions."""
+  """vmap of an index creates batching dimensions."""
 
   def batched(x, i, u):
     return {
@@ -270,7 +271,8 @@ def test_index_dtypes(check, dtype):
 
 
 def test_no_indices(check):
-  """Exported functions gather nothing where JAX itself sees that early."""
+  """With empty indices, whose gathers JAX itself removes, except when
+  exported."""
   (n,) = export.symbolic_shape("n")
   exported = export.export(
     jax.jit(lambda x, i: (x[i[1:]], x.at[i[1:]].add(1))),
@@ -280,12 +282,12 @@ def test_no_indices(check):
     jax.ShapeDtypeStruct((n,), np.int32),
   )
   x = util.sample(np.float32, (4, 6))
-  for count in (1, 4):  # an extent that is a name is not 0
+  for count in (1, 4):  # a symbolic extent is not 0
     check(exported.call, x, np.zeros(count, np.int32))
 
 
 def test_embedding_and_its_gradient(check):
-  """Repeated tokens add up; 4,000 of them over 1,000 rows."""
+  """Repeated tokens add up; 4,000 tokens over 1,000 rows."""
 
   def loss(table, tokens, weight):
     return (table[tokens] * weight).sum()

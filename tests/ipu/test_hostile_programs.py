@@ -1,5 +1,7 @@
-"""Serialised executables that were changed with care: their checksum is right,
-what they say is not. Loading one is an error, never a crash."""
+"""Carefully modified executables, with a valid checksum but invalid contents.
+
+Loading one is an error, never a crash.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def serialised(ipu):
 
 
 def load(ipu, serialised, change):
-  """Loads the executable after `change(program)`, which keeps its length."""
+  """Loads the executable after `change(program)`, which preserves its
+  length."""
   payload, *trees = serialised
   start = payload.index(container.MAGIC)
   begin, size = struct.unpack_from("<QQ", payload, start + 32)

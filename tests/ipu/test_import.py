@@ -1,4 +1,4 @@
-"""The import ends, and keeps what a program computes."""
+"""The import terminates, and preserves what a program computes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def imported(f, *arguments) -> list[str]:
 
 
 def context() -> ir.Context:
-  """One with JAX's dialects."""
+  """A context with JAX's dialects."""
   return jax.jit(lambda: 0).lower().compiler_ir("stablehlo").context
 
 

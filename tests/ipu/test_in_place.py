@@ -1,4 +1,4 @@
-"""Concatenations that the vertices of their parts write."""
+"""Concatenations that are written in place by the vertices of their parts."""
 
 from __future__ import annotations
 

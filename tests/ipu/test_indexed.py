@@ -1,5 +1,5 @@
-"""Slices and updates whose place is only known at run time: what each tile
-sends and receives is what was planned."""
+"""Slices and updates at run-time indices: each tile sends and receives what was
+planned."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ INDEXED = (
 
 
 def moved_as_planned(cpu, f, arguments, tiles) -> int:
-  """All agree on the result, and indexed steps move exactly what was planned:
-  so many bytes of candidates and partial results."""
+  """All executors agree on the result, and indexed steps move exactly the
+  planned bytes of candidates and partial results."""
   result = check(cpu, f, arguments, tiles, ulps=64)
   program, _ = container.read(phases(f, arguments, tiles).data)
   steps = {
@@ -70,7 +70,7 @@ def look_up(how, axis, shape, lookups, dtype):
 def test_gathers_and_scatters(cpu, data):
   machine = data.draw(tiles)
   rows = st.integers(1, 70)
-  if machine > 5:  # fewer have no room for more
+  if machine > 5:  # fewer would not have enough room
     rows |= st.integers(1000, 4000)
   shape = data.draw(rows), data.draw(st.integers(1, 9))
   sizes = st.lists(st.sampled_from([1, 3, 12, 60]), min_size=1, max_size=2)
@@ -84,7 +84,8 @@ def test_gathers_and_scatters(cpu, data):
 
 @pytest.mark.parametrize("how", ["get", "add", "max", "set", "unique"])
 def test_tiles_hand_over_candidates_and_partial_results(cpu, how):
-  """A table's rows are on many tiles; so are, for updates, its lookups."""
+  """A table's rows are spread over many tiles; for updates, so are its
+  lookups."""
   f, arguments = look_up(how, 0, (1000, 3), (900,), np.float32)
   assert moved_as_planned(cpu, f, arguments, 64) > 0
 
@@ -114,8 +115,8 @@ def row(x, i):
 
 
 def test_a_slice_moves_what_the_machine_must(ipu):
-  """A row of an array whose rows are spread: the array is brought to where
-  columns are whole, or all that share the rows send candidates."""
+  """A row of an array whose rows are spread: the array is moved so that columns
+  are whole, or all tiles that share the rows send candidates."""
   x = util.spec(1472, 1024)
   found = util.costs(ipu, row, x, util.spec(dtype=np.int32))
   least = 1472 * 1024 * 4 / 1472 / 4
@@ -138,7 +139,7 @@ def test_more_lookups_cost_more(ipu):
 
 
 def test_sums_of_many_updates_are_added_up_in_parts(ipu):
-  """A million scalars into a thousand: no tile hears all of them."""
+  """A million scalars into a thousand: no tile receives all of them."""
   add = lambda x, i: x.at[i].add(1.0)
   found = util.costs(
     ipu, add, util.spec(1000), util.spec(10**6, dtype=np.int32)
@@ -153,7 +154,7 @@ def test_sums_of_many_updates_are_added_up_in_parts(ipu):
 
 @pytest.mark.parametrize("rows, lookups", [(1000, 10**6), (10**5, 1000)])
 def test_what_overwrites_is_shared_by_teams_as_sums_are(ipu, rows, lookups):
-  """The last update of an element wins, whoever has it; what says so costs
+  """The last update of an element wins, on whichever tile; its number costs
   something, and less if no element is updated twice."""
 
   def cycles(update):
@@ -172,8 +173,8 @@ def test_what_overwrites_is_shared_by_teams_as_sums_are(ipu, rows, lookups):
 
 @pytest.mark.parametrize("lookups", [(3, 400_000), (2, 3, 200_000)])
 def test_the_last_of_many_updates_wins(check, lookups):
-  """In rounds, too, which take some of the lookups after others; XLA's order
-  is row-major."""
+  """Also in rounds, which process the lookups in parts; XLA's order is
+  row-major."""
   i = util.sample(np.int32, lookups, low=0, high=999)
   u = np.arange(i.size, dtype=np.int32).reshape(lookups)
   x = np.zeros(1000, np.int32)
@@ -185,8 +186,8 @@ def test_the_last_of_many_updates_wins(check, lookups):
 def test_tables_come_in_blocks_that_need_little_packing(
   ipu, rows, columns, dtype
 ):
-  """Not in columns of a word or less: what comes, and what looks it up, takes
-  longer than that."""
+  """Not in columns of a word or less, for which the exchange and the lookups
+  would take longer."""
   table = util.spec(rows, columns, dtype=dtype)
   found = util.costs(ipu, row, table, util.spec(20, dtype=np.int32))
   assert found["ipu compute cycles"] < 2500

@@ -1,5 +1,5 @@
-"""Splits of slices and updates: what the search estimates is what the split
-that it returns is charged for."""
+"""Splits of slices and updates: the search's estimate is what the split that it
+returns is charged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cycles(lookups, window, parts, entries, team=1):
 
 @st.composite
 def windows(draw):
-  """A tensor of up to four dimensions, some of which lookups name."""
+  """A tensor of up to four dimensions, some of which are indexed."""
   windowed = tuple(draw(st.lists(st.integers(1, 60), min_size=1, max_size=4)))
   named = draw(st.sets(st.integers(0, len(windowed) - 1), min_size=1))
   batch = tuple(draw(st.lists(st.integers(1, 3000), min_size=1, max_size=2)))
@@ -98,7 +98,7 @@ def test_slices_take_what_was_estimated(w, target):
 @given(windows(), targets, st.booleans())
 @hypothesis.settings(max_examples=40)
 def test_rounds_stay_within_their_room(w, target, stays):
-  """As far as single lookups do; together they are all there is."""
+  """As far as a single lookup does; together, rounds cover all lookups."""
   w = w._replace(shape=(40 * w.shape[0], *w.shape[1:]))
   own = default_layout(target, w.windowed, 4)
   for share in (indexed.ROOMY, indexed.FRUGAL):
@@ -116,7 +116,8 @@ def test_rounds_stay_within_their_room(w, target, stays):
 
 @given(st.data(), targets)
 def test_dimensions_that_indices_name_are_cut_as_one(data, target):
-  """However an array is reshaped along them, the split is the same."""
+  """Reshaping an array along the indexed dimensions does not change the
+  split."""
   named = tuple(data.draw(st.lists(st.integers(2, 20), min_size=2, max_size=4)))
   lookups, row = data.draw(st.integers(1, 10**6)), data.draw(st.integers(1, 50))
   found = []
@@ -159,7 +160,7 @@ def test_large_histograms_fit(ipu, shape):
 
 @pytest.mark.parametrize("proportion", [0, 1e-6, 1])
 def test_the_memory_of_products_is_no_budget_of_indices(ipu, proportion):
-  """Scatters and gathers are planned with one of their own."""
+  """Scatters and gathers have a memory budget of their own."""
   option = {"ipu_available_memory_proportion": proportion}
   lookups = util.spec(2000, dtype=jnp.int32)
   with jax.default_device(ipu):

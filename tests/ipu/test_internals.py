@@ -1,7 +1,7 @@
-"""What we use of JAX's internals has the shape that we know.
+"""The JAX internals that we use have the shape that we expect.
 
-These tests fail on a JAX that has changed one of them, and name it; what then
-is to be done stands in `jaxlib/ipu/internals.py`.
+These tests fail on a JAX that has changed one of them, and name it;
+`jaxlib/ipu/internals.py` says what to do then.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_the_installed_jax_has_it(feature, name):
 
 
 def test_no_feature_was_given_up(ipu):
-  assert ipu.platform  # the client is there
+  assert ipu.platform  # the client exists
   assert not internals.given_up
 
 
@@ -128,7 +128,7 @@ def test_version_tuple(version, numbers):
   assert internals.version_tuple(version) == numbers
 
 
-# What is private by its name or by its place.
+# Private by name or by location.
 _PRIVATE = re.compile(r"^(jax\._src|jaxlib\._|jaxlib\.mlir\._)")
 
 

@@ -1,4 +1,4 @@
-"""The interpreter on programs built by hand: what they give."""
+"""The interpreter's results for hand-written programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ X = np.arange(8, dtype=np.float32) + 1
 
 @given(st.data())
 def test_bytes_exchanged_are_bytes_planned(data):
-  """Exactly, wherever the overlap of two mappings has a closed form."""
+  """Exact wherever the overlap of two mappings has a closed form."""
   extents = tuple(
     data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
   )
@@ -76,7 +76,7 @@ def test_map_reads_what_an_exchange_brought():
   kit = Kit(tiles=4)
   a = kit.argument((2, 4), layout=grid((2, 4), (2, 1)))
   r = kit.result((4, 2), layout=grid((4, 2), (4, 1)))
-  # Two broadcast copies are not needed: each tile gets its column only.
+  # Two copies of the broadcast are not needed: each tile only gets its column.
   view = kit.placed(a, grid((4, 2), (4, 1)), (4, 2), 0, (1, 4))
   kit.copy(kit.move(view))
   kit.execute(double(), (4, 2), [(view, (0, 1))], [(r, (0, 1))],
@@ -187,7 +187,7 @@ def test_partial_sums_are_combined(parts):
 
 
 def test_many_parts_are_combined_in_stages():
-  """18 parts of 36 products: 4 groups of 4 or 5, then one of these 4."""
+  """18 parts of 36 products: 4 groups of 4 or 5, then one group of these 4."""
   kit = Kit(tiles=18)
   split = grid((36, 1, 18), (1, 1, 18))
   a = kit.argument((36, 18), layout=split)
@@ -226,7 +226,7 @@ def test_stages_bring_every_partial_to_its_owner(block, parts, owned):
 
 
 def test_parts_are_combined_in_order():
-  # Subtraction: what comes first is not what comes last.
+  # Subtraction: the order of operands matters.
   kit = Kit(tiles=3)
   split = layouts.linear(6, 3)
   a, r = kit.argument((6,), layout=split), kit.result(())

@@ -1,4 +1,4 @@
-"""The interpreter on programs whose slices are named at run time."""
+"""The interpreter on programs with run-time indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_gather_hands_candidates_over():
   indices = np.array([[5], [0], [9], [-3]], np.int32)
   result = run(sample_programs.gather(), x, indices)
   np.testing.assert_array_equal(result.outputs[0], x[[5, 0, 5, 0]])
-  # Tiles 0 and 1 own two rows each and hear what two others picked of them.
+  # Tiles 0 and 1 own two rows each and receive the picks of two other tiles.
   assert moved_bytes(result) == [2 * 2 * 2 * 2 * 4]
 
 
@@ -87,7 +87,7 @@ def test_a_team_adds_up_partial_results():
 
 
 def test_the_last_update_of_a_team_wins():
-  """With each value goes the number of its update, 4 bytes."""
+  """Each value is sent with the number of its update, 4 bytes."""
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
   updates = np.arange(8, dtype=np.float32).reshape(4, 2) * 100
   for order in itertools.permutations([5, 0, 5, 0]):
@@ -101,7 +101,7 @@ def test_the_last_update_of_a_team_wins():
 
 
 def test_a_team_whose_updates_overwrite():
-  """With each value goes a byte that says whether it was written."""
+  """Each value is sent with a byte that says whether it was written."""
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
   indices = np.array([[5], [0], [2], [7]], np.int32)
   updates = np.arange(8, dtype=np.float32).reshape(4, 2) * 100
@@ -126,7 +126,7 @@ def test_scatter_applies_updates_in_order(kind):
   updates = np.arange(8, dtype=np.float32).reshape(4, 2) * 100
   result = run(sample_programs.scatter(kind), x, indices, updates)
   expected = x.copy()
-  for row in (0, 2):  # 6 and -1 are outside and dropped
+  for row in (0, 2):  # 6 and -1 are out of bounds and dropped
     if kind == ReduceKind.SET:
       expected[1] = updates[row]
     else:

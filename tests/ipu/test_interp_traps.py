@@ -1,5 +1,4 @@
-"""Each way in which a program can do what tiles cannot: the interpreter traps
-it, and says where."""
+"""The interpreter traps everything that tiles cannot do, and says where."""
 
 from __future__ import annotations
 
@@ -157,7 +156,7 @@ def test_placed_tensor_whose_root_changed():
   kit.execute(double(), (8,), [(view, (0,))], [(r, (0,))], single(8, 1))
   problem = trap(kit, X)
   assert (problem.kind, problem.step, problem.tensor) == ("stale", "3", view)
-  # Brought again, it is what it stands for.
+  # After another exchange it is valid again.
   kit.steps.insert(3, kit.steps[1])
   np.testing.assert_array_equal(run(kit, X).outputs[0], 4 * X)
 

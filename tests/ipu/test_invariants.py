@@ -1,4 +1,4 @@
-"""What must hold of every program, whatever the machine it is planned for."""
+"""Invariants of all programs, whatever machine they are planned for."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_copies_within_tiles_take_time_where_places_differ(ipu):
       jax.jit(lambda x: x, donate_argnums=d).lower(x).compile().cost_analysis()
       for d in ((), 0)
     )
-  # 8 bytes a cycle, one for the piece, and a call of the workers.
+  # 8 bytes per cycle, one for the piece, and a call of the workers.
   assert copied["ipu cycles"] == copied["ipu compute cycles"] == 288 + 501
   assert kept["ipu cycles"] == 0
 
@@ -126,31 +126,31 @@ def test_what_is_stored_anyway_is_not_computed_twice(ipu):
     return c, (c * c).sum(1)
 
   x = np.ones((1472, 100), np.float32)
-  # A difference, an exponential, a square and a sum of each element.
+  # A difference, an exponential, a square and a sum per element.
   assert util.costs(ipu, f, x)["flops"] == 4 * x.size
   for dtype in ("float16", "bfloat16"):
     assert util.costs(ipu, f, x.astype(dtype))["flops"] == 4 * x.size
 
 
 def test_what_a_loop_does_not_change_is_computed_outside_of_it(ipu):
-  def product(turns):
+  def product(trips):
     def f(x):
       y = x @ x
-      return lax.fori_loop(0, turns, lambda i, c: c + y.T, x)
+      return lax.fori_loop(0, trips, lambda i, c: c + y.T, x)
 
     return f
 
-  def sums(turns):
+  def sums(trips):
     def f(x):
       y = jnp.exp(jnp.sin(x) * jnp.tanh(x))
-      return lax.fori_loop(0, turns, lambda i, c: c * 2 + y.sum(0), x[0])
+      return lax.fori_loop(0, trips, lambda i, c: c * 2 + y.sum(0), x[0])
 
     return f
 
   x = np.ones((32, 32), np.float32)
-  for f, turn in ((product, 32 * 32), (sums, 32 * 32 + 2 * 32)):
+  for f, iteration in ((product, 32 * 32), (sums, 32 * 32 + 2 * 32)):
     few, many = (util.costs(ipu, f(n), x)["flops"] for n in (2, 12))
-    assert many - few == 10 * turn
+    assert many - few == 10 * iteration
 
 
 def test_cost_analysis_has_the_keys_that_are_documented(ipu):
@@ -171,18 +171,18 @@ def test_cost_analysis_has_the_keys_that_are_documented(ipu):
 
 
 @pytest.mark.parametrize("f, dtype, derived, guessed", [
-  (lambda x: x + x, "f", (0, 0.3), (0, 0)),  # a row of PopLibs' and a launch
+  (lambda x: x + x, "f", (0, 0.3), (0, 0)),  # a row of PopLibs and a launch
   (lambda x: jnp.tanh(x) * x + 1, "f", (0.9, 1), (0, 0)),  # chained
   (lambda x: x / 3, "bfloat16", (0, 0.5), (0.3, 1)),
   (lambda x: x @ x.T, "f", (0, 0.3), (0, 0)),
-  # What is cast before rests on guesses, the product does not.
+  # The cast before rests on guesses, the product does not.
   (lambda x: x @ x.T, "bfloat16", (0, 0.1), (0.1, 0.3)),
   (lambda x: x @ x.T, "i", (0.8, 1), (0, 0)),
   (lambda x: jax.pure_callback(np.sin, x, x), "f", (0, 0.2), (0.01, 0.2)),
   (lambda x: x.sum(1), "f", (0.9, 1), (0, 0)),  # workers share a row
   (lambda x: x.reshape(-1, 32).sum(1), "f", (0, 0.3), (0, 0)),
   (lambda x: x.sum(1), "i", (0.8, 1), (0, 0)),
-  # Each receives 64 elements of 64 tiles, and puts them together.
+  # Each receives 64 elements from 64 tiles, and assembles them.
   (lambda x: x.sum(1), "bfloat16", (0.6, 0.8), (0.2, 0.4)),
   (lambda x: jnp.exp(x).sum(1), "f", (0.9, 1), (0, 0)),
   (lambda x: jnp.cumsum(x, 1), "f", (0.7, 1), (0, 0)),
@@ -236,7 +236,7 @@ def test_arrays_on_the_device_are_not_streamed(ipu):
   costs = util.costs(ipu, lambda x, y: (x + y, x - y), x, x)
   assert costs["ipu cycles"] == costs["ipu compute cycles"]
   assert costs["ipu host cycles"] == costs["ipu host bytes"] == 0
-  # Two arrays each way, at the speed of the host's link.
+  # Two arrays each way, at the bandwidth of the host link.
   machine = resolve("ipu2")
   for key, packet in (("argument", 1024), ("result", 256)):
     seconds = machine.host_stream_seconds
@@ -262,8 +262,8 @@ def test_the_host_is_charged_for_what_it_computes_alone(ipu):
 
 
 def test_a_result_is_laid_out_as_the_argument_that_it_becomes(ipu):
-  """A product's blocks lie as its plan has them: it is charged for bringing
-  its result to where the next program expects it."""
+  """A product's blocks are placed by its plan: it is charged for moving its
+  result to where the next program expects it."""
   x = np.ones((96, 96), np.float32)
   product = util.costs(ipu, lambda x: x @ x, x)
   both = util.costs(ipu, lambda x: (x @ x) @ x, x)
@@ -272,9 +272,9 @@ def test_a_result_is_laid_out_as_the_argument_that_it_becomes(ipu):
 
 
 @pytest.mark.parametrize("f, busiest", [
-  # One tile has the row, and sends what 32 bytes a tile leave it.
+  # One tile has the row, and sends what remains after 32 bytes per tile.
   (lambda x: x[0], 1024 - 32),
-  # Whole rows stay on their tile, whatever is taken of them.
+  # Whole rows stay on their tile, whatever is read of them.
   (lambda x: x[:, 1:] - x[:, :-1], 0),
   (lambda x: jnp.concatenate([x[:700], x[700:]]), 0),
   (lambda x: x.reshape(1472, 32, 32)[:, ::-1, 3], 0),
@@ -291,7 +291,8 @@ def test_exchanges_take_what_the_busiest_tile_sends_or_receives(
 
 @pytest.mark.parametrize("dtype", util.ALL, ids=str)
 def test_compiling_takes_no_memory_for_the_elements_of_tensors(ipu, dtype):
-  """64 Mi elements: one array of them would be 64 MiB or more."""
+  """64 Mi elements: an array with one entry per element would be 64 MiB or
+  more."""
   x = jax.ShapeDtypeStruct(
     (1 << 13, 1 << 13), dtype, sharding=SingleDeviceSharding(ipu)
   )
@@ -307,7 +308,7 @@ def test_compiling_takes_no_memory_for_the_elements_of_tensors(ipu, dtype):
     jax.jit(g, compiler_options=options).lower(x)
     for g in (f, lambda x: f(x)[::-1])
   )
-  first.compile()  # imports what there is to import
+  first.compile()  # does all imports
   tracemalloc.start()
   try:
     second.compile()
@@ -327,7 +328,7 @@ def _compiled_bytes(ipu, f, *args) -> bytes:
 def test_compiling_twice_gives_the_same_bytes(ipu, f):
   x = util.sample(np.float32, (30, 22))
   i = util.sample(np.int32, (30, 22), key="i")
-  # On one line, because programs know the lines they came from.
+  # On one line, because programs record their source lines.
   one, two = (_compiled_bytes(ipu, f, x, i) for _ in range(2))
   assert one == two
 

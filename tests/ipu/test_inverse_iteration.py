@@ -1,5 +1,5 @@
 """Eigenvectors by inverse iteration: the codelet on engine and interpreter, and
-eigh and svd of matrices that are hard for it."""
+eigh and svd of difficult matrices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def program(d, e, w, parts=(1, 1), fields=None):
 
 
 def iterated(d, e, w, parts=(1, 1)):
-  """What engine and interpreter find, which is the same bit by bit."""
+  """The result of engine and interpreter, which agree bit by bit."""
   (found,) = engine_kit.check(program(d, e, w, parts), [d, e, w])
   return found
 
@@ -68,7 +68,7 @@ def check_vectors(d, e):
 @pytest.mark.parametrize("n", [1, 2, 21])
 def test_vectors(name, n, dtype):
   x = check_vectors(*(v.astype(dtype) for v in spectra(n)[name]))
-  if name in ("random", "steps"):  # values that are well apart
+  if name in ("random", "steps"):  # values that are well separated
     eps = np.finfo(dtype).eps
     np.testing.assert_allclose(x @ x.T, np.eye(n), rtol=0, atol=1e3 * eps)
   assert np.linalg.matrix_rank(x, tol=1e-6) == n
@@ -78,8 +78,8 @@ def test_vectors(name, n, dtype):
 @given(st.data())
 @hypothesis.settings(max_examples=40)
 def test_drawn_vectors(data):
-  """Elements of few values, so that many eigenvalues agree and matrices
-  split."""
+  """Elements with few distinct values, so that many eigenvalues agree and
+  matrices split."""
   n = data.draw(st.integers(1, 40))
   dtype = data.draw(st.sampled_from([np.float32, np.float64]))
   values = st.sampled_from([0, 1, -1, 2, 1e-3, 1e-9, 1e-30, 0.3])
@@ -102,7 +102,7 @@ def test_batches_on_tiles():
 def test_nan_stays_in_its_matrix():
   d, e, w = (np.ones((3, n), np.float32) for n in (4, 3, 4))
   d[0, 2] = e[2, 0] = np.nan
-  w[[0, 2]] = np.nan  # as bisection makes them
+  w[[0, 2]] = np.nan  # as bisection produces them
   found = iterated(d, e, w)
   assert np.isnan(found[[0, 2]]).all() and np.isfinite(found[1]).all()
 

@@ -29,7 +29,7 @@ REGISTER = _instructions.NUMPY_REGISTER
 
 away = lax.RoundingMethod.AWAY_FROM_ZERO
 even = lax.RoundingMethod.TO_NEAREST_EVEN
-# opcode: (its operation in JAX, the register types it is for)
+# opcode: (its operation in JAX, the register types it supports)
 UNARY: dict[Opcode, tuple[Callable[..., Any], tuple[RegisterType, ...]]] = {
   Opcode.NEGATE: (lax.neg, FLOATS + INTEGERS),
   Opcode.ABS: (lax.abs, FLOATS + SIGNED),
@@ -78,8 +78,8 @@ BINARY: dict[Opcode, tuple[Callable[..., Any], tuple[RegisterType, ...]]] = {
   Opcode.GT: (lax.gt, ALL),
   Opcode.GE: (lax.ge, ALL),
 }
-# XLA:CPU approximates these; it may be wrong by so many units in the last
-# place, and far off where its argument reduction gives out.
+# XLA:CPU approximates these; it may be off by this many units in the last
+# place, and by more where its argument reduction fails.
 ULPS = {RegisterType.F32: 16, RegisterType.F64: 16}
 EXACT = (
   Opcode.NEGATE, Opcode.ABS, Opcode.SIGN, Opcode.FLOOR, Opcode.CEIL,
@@ -107,13 +107,13 @@ def run(op: Opcode, type_: RegisterType, *operands: np.ndarray) -> np.ndarray:
 
 
 def values(type_: RegisterType) -> np.ndarray:
-  """Edge cases and others; float ones in a range that functions like."""
+  """Edge cases and other values; floats in a range that suits functions."""
   dtype = REGISTER[type_]
   some = util.sample(dtype, (64,))
   small = util.sample(dtype, (16,), low=0, high=9, key="small")
   out = np.concatenate([util.special_values(dtype), some, small])
   if dtype.kind == "f":
-    # XLA:CPU may flush what is not normal.
+    # XLA:CPU may flush subnormal values.
     out = out[~((np.abs(out) <= np.finfo(dtype).tiny) & (out != 0))]
   return out
 
@@ -181,8 +181,8 @@ def test_integer_power(type_):
     exponents = np.append(exponents, np.array([-1, -2, -3], dtype))
   x = np.repeat(bases, len(exponents))
   y = np.tile(exponents, len(bases))
-  # JAX has no such operation; StableHLO has. Python's integers know it all;
-  # XLA looks at six bits of the exponent.
+  # JAX has no such operation, StableHLO has. Python's integers are exact; XLA
+  # only looks at six bits of the exponent.
   bits = dtype.itemsize * 8
   expected = []
   for base, exponent in zip(x.tolist(), y.tolist(), strict=True):
@@ -224,7 +224,7 @@ def test_convert(source, to):
   x = values(source)
   code = loads([source]) + encode(Opcode.CONVERT, to, 0, source)
   (actual,) = evaluate(code, [1], [x])
-  # Of a NumPy array, newer versions of JAX make NumPy's conversion.
+  # For a NumPy array, newer versions of JAX use NumPy's conversion.
   expected = lax.convert_element_type(jnp.asarray(x), REGISTER[to])
   np.testing.assert_array_equal(actual, expected)
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 
-# The lowest first. A file belongs to the longest prefix that names it.
+# The lowest first. A file belongs to the longest matching prefix.
 LAYERS = [
   ["internals"],
   ["dtypes"],
@@ -57,7 +57,8 @@ def layer(module: str) -> int:
 
 
 def imported(tree: ast.AST) -> set[str]:
-  """Modules of the compiler that a file imports at its top level or within."""
+  """The compiler modules that a file imports, at top level or within
+  functions."""
   prefix = "jaxlib.ipu"
   names = set()
   for node in ast.walk(tree):
@@ -77,7 +78,7 @@ def imported(tree: ast.AST) -> set[str]:
 def test_imports_go_downwards(path):
   module = module_name(path)
   if module == "__init__" or path.name == "generate_header.py":
-    return  # the package itself; a script of the build
+    return  # the package itself; a build script
   tree = ast.parse((ROOT / path).read_text())
   own = layer(module)
   upwards = [m for m in imported(tree) if layer(m) > own]

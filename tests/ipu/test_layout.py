@@ -1,4 +1,4 @@
-"""Properties of tile mappings, against counting element by element."""
+"""Properties of tile mappings, checked by counting elements."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mappings(draw: st.DrawFn, extents: tuple[int, ...] | None = None) -> Layout:
 
 
 def brute(layout: Layout) -> list[set[int]]:
-  """For each element the tiles that hold it, from the definition."""
+  """For each element the tiles that hold it, by definition."""
   extents = [f.extent for f in layout.factors]
   shifts = [0]
   for r in layout.replicas:
@@ -236,7 +236,7 @@ def test_grid_makes_no_more_parts_than_asked(dimensions):
 
 @given(st.data())
 def test_windows_that_overlap_are_held_once(data):
-  """By one window along each dimension, in either order, and the rest."""
+  """One window along each dimension, in either order, and the rest."""
   places, size, channels = (data.draw(st.integers(1, 6)) for _ in range(3))
   step, dilation = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
   sign = data.draw(st.sampled_from([1, -1]))

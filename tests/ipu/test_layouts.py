@@ -1,4 +1,4 @@
-"""Where tensors are, and what it takes to bring them to those who use them."""
+"""Where tensors are placed, and the cost of moving them to their users."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def cost(ipu, f, *shapes, **options) -> dict[str, float]:
   return util.costs(ipu, f, *(util.spec(*s) for s in shapes), **options)
 
 
-def per_turn(ipu, loop, *shapes, first=4) -> dict[str, float]:
-  """What one more turn costs; `loop(turns)` is a function."""
+def per_iteration(ipu, loop, *shapes, first=4) -> dict[str, float]:
+  """The cost of one more iteration; `loop(trips)` is a function."""
   few, many = (cost(ipu, loop(n), *shapes) for n in (first, first + 10))
   return {key: (many[key] - few[key]) / 10 for key in few}
 
 
-def turns_of(step):
+def loop_of(step):
   return lambda n: (
     lambda x, *ws: lax.fori_loop(0, n, lambda _, x: step(x, *ws), x)
   )
@@ -41,7 +41,9 @@ def turns_of(step):
 def test_what_a_loop_leaves_alone_is_brought_before_it(ipu):
   """The weights of a recurrent layer, and the vector that is added."""
   shapes = (8, 512), (512, 512), (512,)
-  step = per_turn(ipu, turns_of(lambda x, w, b: jnp.tanh(x @ w + b)), *shapes)
+  step = per_iteration(
+    ipu, loop_of(lambda x, w, b: jnp.tanh(x @ w + b)), *shapes
+  )
   # Each tile that multiplies gets its share of x, and of partial products.
   assert step["ipu exchange bytes"] < 1472 * 8 * 512 * 4 / 8
   once = cost(ipu, lambda x, w, b: jnp.tanh(x @ w + b), *shapes)
@@ -51,12 +53,12 @@ def test_what_a_loop_leaves_alone_is_brought_before_it(ipu):
 def test_it_is_brought_before_all_loops_that_leave_it_alone(ipu):
   def nested(step):
     inner = lambda x, w: lax.fori_loop(0, 3, lambda _, x: step(x, w), x)
-    return turns_of(inner)
+    return loop_of(inner)
 
   shapes = (8, 640), (640, 640)
   step = lambda x, w: jnp.tanh(x @ w)
-  flat = per_turn(ipu, turns_of(step), *shapes)
-  three = per_turn(ipu, nested(step), *shapes)
+  flat = per_iteration(ipu, loop_of(step), *shapes)
+  three = per_iteration(ipu, nested(step), *shapes)
   once = cost(ipu, step, *shapes)
   for key in ("ipu exchange bytes", "ipu cycles"):
     assert three[key] == pytest.approx(3 * flat[key], rel=0.1)
@@ -71,19 +73,19 @@ def test_results_with_what_was_brought_before_loops(check):
   )
 
   def f(x, w, b):
-    def turn(i, carry):
+    def iteration(i, carry):
       x, w2 = carry
       x = lax.cond(i % 2 == 0, lambda x: x @ w + b, lambda x: x @ w.T, x)
       x = lax.while_loop(lambda x: jnp.abs(x).max() > 1, lambda x: x @ w2, x)
       return jnp.tanh(x), w2.T * 0.5 + w
 
-    return lax.fori_loop(0, 5, turn, (x, w))
+    return lax.fori_loop(0, 5, iteration, (x, w))
 
   check(f, x, w, b, rtol=1e-4, atol=1e-5)
 
 
 def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
-  """Operands of several products, each brought to many tiles."""
+  """Operands of several products, each sent to many tiles."""
   shapes = (512, 2048), *((2048, 2048),) * 9
 
   def step(x, *ws):
@@ -91,14 +93,14 @@ def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
       x = jnp.tanh(x @ w)
     return x
 
-  found = cost(ipu, turns_of(step)(3), *shapes)
+  found = cost(ipu, loop_of(step)(3), *shapes)
   assert found["ipu peak tile bytes"] <= 624 * 1024
-  alone = cost(ipu, turns_of(step)(3), *shapes[:2])
+  alone = cost(ipu, loop_of(step)(3), *shapes[:2])
   assert found["ipu peak tile bytes"] > alone["ipu peak tile bytes"]
 
 
 def test_backward_products_read_what_the_forward_one_has(ipu):
-  """The gradient of the weights finds one operand where it is, transposed."""
+  """The weight gradient finds one operand in place, transposed."""
   x, w, dy = (64, 1024), (1024, 1024), (64, 1024)
   layer = [
     lambda x, w, dy: x @ w,
@@ -113,7 +115,7 @@ def test_backward_products_read_what_the_forward_one_has(ipu):
 
 @pytest.mark.usefixtures("without_code")
 def test_copies_do_not_stay_where_they_would_not_fit(ipu):
-  """Many operands that are all used once more when all products are there."""
+  """Many operands that are all used again when all products are done."""
 
   def twice(w, *xs):
     first = [x @ w for x in xs]
@@ -164,9 +166,10 @@ def test_what_does_not_fit_anyhow_is_not_made_slower(ipu, monkeypatch):
   ], ids=["zeros", "rows", "columns", "loop"],
 )  # fmt: skip
 def test_what_is_broadcast_is_sent_once_to_each_tile(ipu, f, each):
-  """Not as often as a tile has it: vertices write it there."""
+  """Once per tile, however many elements it fills: vertices write them
+  there."""
   found = cost(ipu, f, (1000,))
-  # Some hundred bytes, of what fills an array or counts a loop's turns.
+  # Some hundred bytes, of what fills an array or counts iterations.
   assert found["ipu exchange bytes"] < ipu.num_tiles * (4 * each + 100)
 
 
@@ -205,7 +208,7 @@ def test_broadcasts_that_loops_carry_and_return(check, dtype):
 
 
 def test_weights_that_would_be_packed_stay_where_they_are(ipu):
-  """A tile has some rows of them, and would get a column of words."""
+  """A tile has some of the rows, and would get a column of words."""
   rows, columns = 50_176, 32
   args = [util.spec(*s, dtype=np.float16) for s in ((1, rows), (rows, columns))]
   found = util.costs(ipu, jnp.matmul, *args)
@@ -213,7 +216,8 @@ def test_weights_that_would_be_packed_stay_where_they_are(ipu):
 
 
 def test_a_gradient_is_made_where_its_parameter_is(ipu):
-  """Of a batch of one, which takes about as long in one mapping as another."""
+  """With a batch of one, which takes about as long in one mapping as in
+  another."""
 
   def step(w, x, dy):
     return w - 0.01 * (x[None].T @ dy[None])
@@ -230,7 +234,7 @@ def test_a_result_takes_the_place_of_a_copy_that_dies_with_it(ipu):
   size = 1472 * 1024
   found = cost(ipu, lambda x: x[::-1] * 2, (size,))
   assert found["ipu peak tile bytes"] < 2.3 * 4 * size / ipu.num_tiles
-  # Of two copies it takes one.
+  # It replaces one of the two copies.
   found = cost(ipu, lambda x, y: x[::-1] * y[::-1], (size,), (size,))
   assert found["ipu peak tile bytes"] == 4 * 4 * size / ipu.num_tiles
 
@@ -247,7 +251,7 @@ def test_narrow_random_numbers_are_never_wide_all_at_once(ipu, dtype):
 
   key = util.spec(4, dtype=np.uint32)
   found = util.costs(ipu, draw, key)["ipu peak tile bytes"]
-  # As they are drawn, and put together; all but a few hundred words.
+  # As generated and as concatenated, all but a few hundred words.
   assert found < 2.5 * np.dtype(dtype).itemsize * 1024 + 2048
 
 
@@ -265,10 +269,11 @@ def test_products_of_one_operand_in_all_its_orders(check):
 
 
 def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
-  """No tile receives a slice that it does not keep, and each keeps as much."""
-  turn = lambda x, _: (jnp.tanh(x), jnp.tanh(x))
-  stacking = cost(ipu, lambda x: lax.scan(turn, x, length=64), (32, 256))
-  alone = cost(ipu, turns_of(jnp.tanh)(64), (32, 256))
+  """No tile receives a slice that it does not keep, and all keep the same
+  amount."""
+  iteration = lambda x, _: (jnp.tanh(x), jnp.tanh(x))
+  stacking = cost(ipu, lambda x: lax.scan(iteration, x, length=64), (32, 256))
+  alone = cost(ipu, loop_of(jnp.tanh)(64), (32, 256))
   key = "ipu exchange bytes"
   each = 32 * 256 * 4 + ipu.num_tiles * 4  # a slice, its number
   there_and_back = 2 * 64 * 32 * 256 * 4
@@ -278,8 +283,8 @@ def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
 
 
 def test_few_elements_of_many_iterations_are_on_several_tiles(ipu):
-  turn = lambda x, _: (x * 0.5, x[:2])
-  found = cost(ipu, lambda x: lax.scan(turn, x, length=100_000), (8,))
+  iteration = lambda x, _: (x * 0.5, x[:2])
+  found = cost(ipu, lambda x: lax.scan(iteration, x, length=100_000), (8,))
   assert found["ipu peak tile bytes"] < 100_000 * 2 * 4 / 10
 
 
@@ -288,8 +293,8 @@ def test_scans_that_stack_and_take_apart(check, shape):
   xs = np.random.default_rng(0).normal(size=(9, *shape)).astype(np.float32)
 
   def loss(xs):
-    turn = lambda c, x: (jnp.tanh(c + x), (c, 2 * x))
-    end, (a, b) = lax.scan(turn, jnp.zeros(shape), xs, reverse=True)
+    iteration = lambda c, x: (jnp.tanh(c + x), (c, 2 * x))
+    end, (a, b) = lax.scan(iteration, jnp.zeros(shape), xs, reverse=True)
     return (end.sum() + (a * b).sum()).sum()
 
   check(jax.value_and_grad(loss), xs, rtol=1e-4, atol=1e-5)
@@ -298,12 +303,12 @@ def test_scans_that_stack_and_take_apart(check, shape):
 def test_a_loop_reads_what_it_has_written_along_several_dimensions(check):
   cache = np.random.default_rng(0).normal(size=(6, 40, 5)).astype(np.float32)
 
-  def turn(i, cache):
+  def iteration(i, cache):
     old = lax.dynamic_slice(cache, (i % 3, 0, i), (2, 40, 1))
     cache = lax.dynamic_update_slice(cache, old * 0.5, (i, 0, i % 4))
     return lax.dynamic_update_slice(cache, old[:1], (5 - i, 0, 0))
 
-  check(lambda c: lax.fori_loop(0, 6, turn, c), cache)
+  check(lambda c: lax.fori_loop(0, 6, iteration, c), cache)
 
 
 def periodic(x):
@@ -312,14 +317,14 @@ def periodic(x):
 
 
 def test_a_stencil_exchanges_halos_of_boxes(ipu, six_programs):
-  """A tile has some 53 x 53 elements, and meets two more rows and columns."""
-  step = per_turn(
-    ipu, turns_of(six_programs.five_point), (2000, 2000), first=90
+  """A tile has some 53 x 53 elements, and reads two more rows and columns."""
+  step = per_iteration(
+    ipu, loop_of(six_programs.five_point), (2000, 2000), first=90
   )
   side = (4e6 / ipu.num_tiles) ** 0.5
-  # The four neighbours each on their own, and what is written one further.
+  # The four neighbours are read one by one, and the result is shifted by one.
   assert step["ipu exchange bytes"] < ipu.num_tiles * 4 * 14 * side
-  # Rows would be long ones.
+  # Rows would be long.
   once = cost(ipu, six_programs.five_point, (2000, 2000))
   assert step["ipu exchange cycles"] < 0.6 * once["ipu exchange cycles"]
 
@@ -327,7 +332,7 @@ def test_a_stencil_exchanges_halos_of_boxes(ipu, six_programs):
 def test_boxes_that_pack_columns_for_longer_than_rows_take_are_none(
   ipu, six_programs
 ):
-  loop = turns_of(six_programs.five_point)(104)
+  loop = loop_of(six_programs.five_point)(104)
   found = cost(ipu, loop, (1000, 1000))
   once = cost(ipu, six_programs.five_point, (1000, 1000))
   assert found["ipu cycles"] <= 104 * once["ipu cycles"]
@@ -357,13 +362,13 @@ def test_blocks_use_all_tiles_and_have_little_surface():
 def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(
   ipu, six_programs
 ):
-  """Rows are summed in every turn: boxes would have to be combined."""
+  """Rows are summed in every iteration: boxes would have to be combined."""
 
   def step(x):
     inner = six_programs.five_point(x)
     return inner - jnp.tanh(inner).sum(1, keepdims=True) * 1e-3
 
-  found = cost(ipu, turns_of(step)(3), (1000, 1000))
+  found = cost(ipu, loop_of(step)(3), (1000, 1000))
   rows = cost(ipu, step, (1000, 1000))
   assert found["ipu cycles"] <= 3.05 * rows["ipu cycles"]
 
@@ -380,8 +385,8 @@ def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(
   ids=["add", "product", "stencil", "products", "branches"],
 )
 def test_arrays_have_one_mapping_in_all_programs(f):
-  """So state that one program leaves is where the next expects it; whatever a
-  program makes elsewhere it brings there, and is charged for it."""
+  """State that one program leaves is where the next one expects it; a program
+  moves whatever it computes elsewhere, and is charged for that."""
   machine = target.resolve("ipu2")
   x = np.ones((300, 300), np.float32)
   program, _ = container.read(lowering_kit.compiled(f, [x], machine))
@@ -398,7 +403,7 @@ def test_what_a_loop_carries_is_where_its_turns_leave_it(
   ours = cost(ipu, six_programs.lstm, *shapes)
   monkeypatch.setattr(control_flow, "_LEAST_SHARE", float("inf"))
   theirs = cost(ipu, six_programs.lstm, *shapes)
-  # A synchronisation less in each turn.
+  # One synchronisation less per iteration.
   assert ours["ipu sync cycles"] < theirs["ipu sync cycles"] - 20 * 100
   assert ours["ipu cycles"] < theirs["ipu cycles"]
 
@@ -425,28 +430,28 @@ def test_long_programs_use_tiles_that_tensors_do_not(ipu):
 
 
 def test_dear_functions_of_few_elements_use_more_tiles(ipu):
-  """64 elements are on two tiles; a cosine of one takes 2,300 cycles of one of
-  six workers."""
+  """64 elements are on two tiles; a cosine takes 2,300 cycles on one of six
+  workers."""
   sine = cost(ipu, jnp.cos, (64,))
   assert (
     sine["ipu compute cycles"]
     < 1.1 * cost(ipu, jnp.cos, (1,))["ipu compute cycles"]
   )
-  # An exchange there and back is dearer than what is done quickly.
+  # An exchange both ways costs more than a short computation.
   quick = cost(ipu, lambda x: x * 2 + 1, (64,))
   assert quick["ipu exchange cycles"] == 0
-  step = per_turn(ipu, turns_of(lambda x: jnp.cos(x) * 2), (64,))
+  step = per_iteration(ipu, loop_of(lambda x: jnp.cos(x) * 2), (64,))
   assert step["ipu cycles"] < 1.1 * sine["ipu cycles"]
 
 
 def test_few_rows_are_taken_apart_where_they_are(ipu):
-  """16 rows of three on two tiles: their columns need not come to one."""
+  """16 rows of three on two tiles: their columns need not move to one."""
 
   def rotated(x):
     a, b, c = x.T
     return jnp.stack([b - c, c - a, a - b], 1)
 
-  step = per_turn(ipu, turns_of(rotated), (16, 3))
+  step = per_iteration(ipu, loop_of(rotated), (16, 3))
   assert step["ipu exchange bytes"] == 0
 
 
@@ -458,6 +463,6 @@ def test_rows_of_nothing_are_taken_apart_as_well(check, n):
 @pytest.mark.parametrize("axis, shape", [(-1, (50_000,)), (1, (3000, 20))])
 def test_what_is_stacked_stays_on_its_tile(ipu, axis, shape):
   found = cost(ipu, lambda x, y: jnp.stack([x, y], axis) + 1, shape, shape)
-  # Only the result goes where all of its shape are.
+  # Only the result goes to the default mapping of its shape.
   size = 2 * 4 * math.prod(shape)
   assert found["ipu exchange bytes"] <= size

@@ -1,6 +1,6 @@
-"""Programs of the kind that users of JAX's libraries write, against the CPU.
+"""Typical programs of JAX libraries, compared with the CPU.
 
-A sample of each library, each small. Those that are not installed are skipped.
+A small sample of each library. Libraries that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import checkify, sparse
 
-# The libraries are not all ready for the newest JAX.
+# Not all libraries support the newest JAX yet.
 pytestmark = [pytest.mark.ipu_only, pytest.mark.filterwarnings("ignore")]
 
 IMAGES = util.sample(np.float32, (4, 10, 10, 1), low=-1, high=1)
@@ -38,7 +38,7 @@ def library(name: str) -> Any:
 
 @pytest.fixture
 def compare(ipu, cpu) -> Callable[..., None]:
-  """`compare(f)`: f() gives the same where the default device is either."""
+  """`compare(f)`: f() gives the same on either default device."""
 
   def run(f: Callable[[], Any], rtol: float = 1e-4, atol: float = 1e-5) -> None:
     results = []
@@ -52,7 +52,7 @@ def compare(ipu, cpu) -> Callable[..., None]:
 
 
 def losses(apply: Callable[..., Any], params: Any) -> list[jax.Array]:
-  """Of steps of training on the images."""
+  """The losses of training steps on the images."""
   optax = library("optax")
   optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2))
   state = optimizer.init(params)
@@ -294,7 +294,7 @@ def test_jaxopt(check):
   check(f, np.float32(0.3), rtol=5e-3, atol=5e-3)
 
 
-# --- Parts of JAX that libraries are made of ---------------------------------
+# --- JAX features that libraries build on ------------------------------------
 
 
 def test_sparse_matrices(compare):
@@ -314,9 +314,9 @@ def test_sparse_matrices(compare):
 
 
 def test_checkify(ipu, cpu):
-  """The errors of each kind are the CPU's, in loops and batches too."""
+  """Errors of each kind match the CPU's, also in loops and batches."""
 
-  def turn(total, i):
+  def iteration(total, i):
     checkify.check(i < 3, "{i} is too many", i=i)
     return total + i, total
 
@@ -324,8 +324,8 @@ def test_checkify(ipu, cpu):
     "division by zero": lambda x: x / (x - x),
     "nan generated": lambda x: jnp.log(-x),
     "out-of-bounds": lambda x: jnp.arange(3.0)[jnp.int32(x) + 7],
-    "3.0 is too many": lambda x: jax.lax.scan(turn, x, jnp.arange(5.0)),
-    "4.0 is too many": jax.vmap(lambda x: turn(x, x)),
+    "3.0 is too many": lambda x: jax.lax.scan(iteration, x, jnp.arange(5.0)),
+    "4.0 is too many": jax.vmap(lambda x: iteration(x, x)),
   }
   for words, f in cases.items():
     x = jnp.full(1, 4.0) if words.startswith("4") else jnp.array(1.0)

@@ -14,7 +14,7 @@ from jaxlib.ipu import internals
 
 F32 = np.float32
 GEQRF = internals.resolve("jax._src.lax.linalg.geqrf")
-# One block with odd sizes, several blocks, the last of them smaller.
+# One block with odd sizes; several blocks, the last of them smaller.
 SIZES = (0, 1, 2, 7, 33, 70, 130)
 
 
@@ -36,7 +36,7 @@ def triangles(*shape):
 
 
 def on_tiles(cpu, f, *args, tiles=(1, 3, 16)):
-  """On few tiles, in the interpreter too."""
+  """On few tiles, also in the interpreter."""
   for n in tiles:
     lowering_kit.check(cpu, f, list(args), n, ulps=1 << 10)
 
@@ -80,7 +80,7 @@ def test_cholesky_of_what_is_not_positive_is_nan(check):
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 @pytest.mark.ipu_only
 def test_cholesky_of_narrow_floats(ipu, dtype):
-  """XLA:CPU has none; computed in f32 and rounded once."""
+  """XLA:CPU has no kernel for these types: computed in f32 and rounded once."""
   a = positive(5, 5).astype(jnp.dtype(dtype))
   try:
     jax.eval_shape(lax.linalg.cholesky, a)
@@ -225,7 +225,7 @@ def test_qr_gradient(check):
   check(f, triangles(5, 5), rtol=1e-3, atol=1e-3)
 
 
-# --- What JAX makes of them --------------------------------------------------
+# --- What JAX builds on them -------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_qr_gradient(check):
    (100, 70), (70, 100), (5, 0), (0, 3), (6, 1)],
 )  # fmt: skip
 def test_lu(check, shape):
-  """Pivots and permutations are the CPU's."""
+  """Pivots and permutations match the CPU's."""
   check(lax.linalg.lu, matrices(*shape), rtol=1e-3, atol=1e-4)
 
 

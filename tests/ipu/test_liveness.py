@@ -1,4 +1,4 @@
-"""When values are needed: what loops and branches may leave unwritten."""
+"""Liveness: loops and branches may leave values unwritten."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def forks(branches: list[list]) -> schema.Step:
   ],
 )  # fmt: skip
 def test_what_a_turn_may_not_write_lives_round_the_loop(inner, stays):
-  """A turn reads `t` after a step that writes it for certain, or does not."""
+  """An iteration reads `t` after a step that certainly writes it, or may
+  not."""
   kit = Kit(tiles=1)
   kit.argument((), BOOL)
   a, t, r = kit.argument((8,)), kit.tensor((8,)), kit.result((8,))
@@ -56,12 +57,13 @@ def test_what_a_turn_may_not_write_lives_round_the_loop(inner, stays):
   kit.execute(double(), (8,), [(t, (0,))], [(r, (0,))], into=body)
   kit.steps.append(schema.Repeat(2, body, 0))
   line = analysed(kit)
-  last = line.end - 2  # the end of a turn
+  last = line.end - 2  # the end of an iteration
   assert overlap(sorted(line.intervals[t]), [(last, last)]) == stays
 
 
 def test_what_branches_and_loops_do_not_touch_lives_on():
-  """Values that live past many switches and loops are one interval each."""
+  """Values that are live across many switches and loops have one interval
+  each."""
   kit = Kit(tiles=1)
   kit.argument((), BOOL)
   a, r = kit.argument((8,)), kit.result((8,))
@@ -79,7 +81,7 @@ def test_what_branches_and_loops_do_not_touch_lives_on():
 
 
 def test_placed_before_a_loop_and_used_in_an_inner_one():
-  """It is held for all turns of the outermost loop that came after it."""
+  """It is live for all iterations of the outermost loop that came after it."""
   kit = Kit(tiles=2)
   a, r = kit.argument((8,)), kit.result((8,))
   placed = kit.placed(a, everywhere(8, 2))

@@ -59,7 +59,7 @@ def library(tmp_path_factory):
 
 
 def located(f, operation: str) -> schema.Location:
-  """Where the only operation of this name in jit(f) comes from."""
+  """The location of the only operation of this name in jit(f)."""
   x = np.ones(4, np.float32)
   module = jax.jit(lambda x: f(x)).lower(x).compiler_ir("stablehlo")
   found = []
@@ -79,7 +79,7 @@ def line_of(text: str) -> int:
 
 def test_an_operation_of_ones_own():
   def f(x):
-    return jnp.exp(x)  # an own line
+    return jnp.exp(x)  # the user's line
 
   at = located(f, "exponential")
   assert (at.file, at.line) == (HERE, line_of("# an own line"))
@@ -182,7 +182,7 @@ def test_functions_within_functions_keep_the_names_of_their_callers(
   x = jax.device_put(np.ones(4, np.float32), ipu)
   with pytest.raises(jax.errors.JaxRuntimeError) as caught:
     jax.jit(model)(x)
-  # How JAX calls the body itself is its version's.
+  # How JAX calls the body itself depends on its version.
   body = r"in jit\(model\)/while/body/(\w+/)?"
   inside = re.escape("layer/jit(attention)/scores/jit(jitted)/ffi_call at")
   assert re.search(body + inside, str(caught.value)), caught.value

@@ -1,6 +1,5 @@
-"""What the compiler makes of JAX programs: it passes the verifier, runs on the
-interpreter's tiles without a trap, and interpreter, engine and XLA:CPU agree.
-"""
+"""Compiled JAX programs pass the verifier and run on the interpreter's tiles
+without traps, and interpreter, engine and XLA:CPU agree."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ def test_nothing_moves_on_one_tile(cpu, f):
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("rows", [(5, 16), (16, 20, 20), (8, 64, 64, 20)])
 def test_dead_operands_beside_free_memory(cpu, rows, tiles):
-  """The products are read for the last time where their functions are made,
+  """The products are read for the last time where their functions are computed,
   and the memory before the first of them is free by then."""
 
   def f(w, *xs):
@@ -120,7 +119,7 @@ def test_dead_operands_beside_free_memory(cpu, rows, tiles):
   ids=lambda d: np.dtype(d).name,
 )
 def test_a_product_that_takes_several_steps(cpu, dtype):
-  """On tiles too small for the blocks of one step; whole numbers, exactly."""
+  """On tiles too small for the blocks of one step; integers, exactly."""
   terms = 4608 // np.dtype(dtype).itemsize
   x = util.sample(np.int32, (60, terms), low=0, high=3).astype(dtype)
   y = util.sample(np.int32, (terms, 48), low=0, high=3).astype(dtype)
@@ -140,14 +139,14 @@ def test_a_product_that_takes_several_steps(cpu, dtype):
 
 
 def test_what_a_loop_reads_stays_on_its_tiles(cpu):
-  """The row is brought to all tiles once, before the loop, and kept."""
+  """The row is sent to all tiles once, before the loop, and kept."""
 
   def f(x, row):
-    def turn(i, s):
+    def iteration(i, s):
       y = jnp.sin(x * s + row)
       return s + jnp.sin((y @ y.T) * 1e-3).sum() * 1e-3
 
-    return jnp.sin(x + row), lax.fori_loop(0, 3, turn, jnp.float32(1))
+    return jnp.sin(x + row), lax.fori_loop(0, 3, iteration, jnp.float32(1))
 
   x = util.sample(np.float32, (16, 64))
   row = util.sample(np.float32, (64,))

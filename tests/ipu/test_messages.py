@@ -1,4 +1,4 @@
-"""The messages of an exchange, against counting those of every tile."""
+"""The messages of an exchange, checked by counting those of every tile."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from jaxlib.ipu.program.tile_memory import strided
 
 
 def counted(source: Side, destination: Side, shape: tuple[int, ...]):
-  """Of the tile that receives most: messages, and tiles that they are from;
-  of the one that sends most: messages. An element that several places of a
-  tile need comes once, to the first of them."""
+  """For the tile that receives most, its messages and source tiles; for the one
+  that sends most, its messages. An element that is needed in several places of
+  a tile is sent once, to the first of them."""
   found = verify_exchanges.counted(source, destination, shape, 1)
   return found.pieces, found.partners, found.leaving_pieces
 

@@ -1,6 +1,6 @@
-"""What users get wrong: each message names the thing, and says what to do.
+"""User errors: each message names the problem and says what to do.
 
-Some are JAX's own words, which hold on the IPU as on any platform.
+Some messages are JAX's own, which are the same on every platform.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ REFUSALS = [
 
 
 def line(f) -> str:
-  """File and line of the operation that is refused in f."""
+  """File and line of the refused operation in f."""
   lines, first = inspect.getsourcelines(inspect.unwrap(f))
   (i,) = (i for i, text in enumerate(lines) if "return" in text)
   return f"{Path(__file__).name}:{first + i}"
@@ -272,7 +272,7 @@ def test_float64_without_x64_is_a_warning(on_ipu):
   assert x.dtype == F32
 
 
-# What a process can only do once.
+# Tests that can only be done once per process.
 PROCESSES = [
   ({"JAX_PLATFORMS": "IPU"}, "jax.devices()", "known backends: ['cpu', 'tpu'"),
   ({"JAX_PLATFORMS": "ipu, cpu"}, "jax.devices()", "backend ' cpu'"),
@@ -332,7 +332,7 @@ def test_damaged_entries_of_the_compilation_cache(tmp_path):
 
 
 def test_an_end_while_a_program_compiles():
-  """Ctrl-C ends the wait for the compiler, which is stopped at the end."""
+  """Ctrl-C interrupts the wait for the compiler, which is stopped at exit."""
   code = """
     import os, signal, time
     import numpy as np
@@ -344,7 +344,7 @@ def test_an_end_while_a_program_compiles():
         time.sleep(0.01)
     x = jax.device_put(np.ones(2), jax.devices("ipu")[0])
     pipeline.compile_program = endless
-    # Whoever runs the tests may ignore it.
+    # The test runner may ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
       jax.jit(lambda x: x * 3)(x)
@@ -355,7 +355,7 @@ def test_an_end_while_a_program_compiles():
 
 
 def test_the_end_of_a_fork_while_a_program_compiles():
-  """It has not the thread that compiles, and does not wait for it."""
+  """The fork does not have the compiling thread, and does not wait for it."""
   code = """
     import atexit, os, threading, time
     def end():

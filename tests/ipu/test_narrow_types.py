@@ -21,9 +21,9 @@ FLOATS = tuple(
     ml_dtypes.float8_e8m0fnu, ml_dtypes.float4_e2m1fn,
   )
 )  # fmt: skip
-# They have a zero and a sign.
+# Types with a zero and a sign.
 SIGNED_FLOATS = tuple(t for t in FLOATS if t != ml_dtypes.float8_e8m0fnu)
-# XLA has none: only values inside a program can be of these types.
+# XLA has no buffers of these types: they only occur inside programs.
 INNER = tuple(
   np.dtype(t) for t in (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)
 )
@@ -56,7 +56,7 @@ def sample(dtype: np.dtype, shape: tuple[int, ...], key: Any = 0) -> np.ndarray:
 
 
 def plain(x: np.ndarray) -> np.ndarray:
-  """A narrow array as f32 or i32; others as they are."""
+  """A narrow array as f32 or i32; others unchanged."""
   if x.dtype in FLOATS:
     return x.astype(np.float32)
   return x.astype(np.int32) if x.dtype in INTEGERS else x
@@ -64,7 +64,7 @@ def plain(x: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def check_values(ipu, cpu):
-  """f gives the same numbers on both devices, of the same types."""
+  """f gives the same numbers and types on both devices."""
 
   def check(f, *args, **tolerance):
     actual, expected = (run_on(device, f, *args) for device in (ipu, cpu))
@@ -86,7 +86,7 @@ def test_every_pattern_widens(check_values, dtype):
     return {np.dtype(t).name: x.astype(t) for t in wider}
 
   values = patterns(dtype)
-  if dtype in FLOATS:  # what XLA:CPU makes of infinity is not an integer
+  if dtype in FLOATS:  # XLA:CPU does not convert infinity to a defined integer
     with np.errstate(all="ignore"):
       values = values[np.abs(values.astype(np.float32)) < 2**31]
   check_values(f, values, rtol=0)
@@ -112,7 +112,7 @@ def test_singles_narrow(check_values, dtype):
 @pytest.mark.parametrize("dtype", INNER, ids=str)
 def test_types_without_buffers_live_inside_programs(ipu, dtype):
   x = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
-  x = x[~np.isnan(x.astype(np.float32))]  # NaN has no place in these
+  x = x[~np.isnan(x.astype(np.float32))]  # these types have no NaN
   f = lambda x: x.astype(dtype).astype(jnp.float32)
   want = x.astype(np.float32).astype(dtype).astype(np.float32)
   check_equal(run_on(ipu, f, x), want, rtol=0)
@@ -169,7 +169,7 @@ def test_population_count(ipu, dtype):
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_data_movement(ipu, cpu, dtype):
-  """As that of plain numbers: XLA:CPU aborts on some of these types."""
+  """Compared with plain numbers: XLA:CPU aborts on some of these types."""
 
   def f(x, i):
     return {
@@ -223,7 +223,7 @@ def test_windows_are_computed_wide(ipu):
 
 @pytest.mark.parametrize("dtype", SIGNED_FLOATS + INTEGERS, ids=str)
 def test_products(ipu, dtype):
-  """XLA:CPU refuses those of less than 8 bits."""
+  """XLA:CPU refuses types of less than 8 bits."""
   x, y = sample(dtype, (9, 12)), sample(dtype, (12, 4), 1)
   wide = jnp.float32 if dtype in FLOATS else jnp.int32
   dot = lambda x, y: jnp.matmul(x, y, preferred_element_type=wide)

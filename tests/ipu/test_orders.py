@@ -1,4 +1,4 @@
-"""What vertices read that does not lie as they go through it."""
+"""Operands that are stored in another order than vertices access them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ipu_only
 
 
 def pieces(cell, own, order):
-  """Runs of elements that follow each other in memory where a cell is walked in
+  """Runs of elements that are consecutive in memory when a cell is traversed in
   an order."""
   sizes = (cell[d] for d in reversed(own))
   steps = itertools.accumulate(sizes, operator.mul, initial=1)
@@ -108,7 +108,8 @@ def test_parts_that_are_wide_are_read_where_they_are(ipu):
 
 @pytest.mark.parametrize("first", [0, 1], ids=["read apart", "as vectors"])
 def test_it_does_not_matter_who_reads_first(ipu, first):
-  """A reduction reads elements apart; the map after it still has its copy."""
+  """A reduction reads elements one by one; the map after it still needs its
+  copy."""
   both = [lambda x: x[:, ::2].sum(1), lambda x: x[:, ::2] * 2]
   alone = sum(took(ipu, f, (1472, 512))[0] for f in both)
   one, other = both[first], both[1 - first]
@@ -140,7 +141,7 @@ def test_a_loop_does_not_turn_what_it_leaves_alone(ipu):
 
 
 def test_what_is_brought_anyway_is_brought_in_order(ipu):
-  """Packing turns it: no copy beside."""
+  """Packing transposes it: no further copy."""
   added, _ = took(ipu, lambda x, y: x.T + y, (1024, 1024), (1024, 1024))
   turned, _ = took(ipu, lambda x: x.T, (1024, 1024))
   plain, _ = took(ipu, jnp.add, (1024, 1024), (1024, 1024))

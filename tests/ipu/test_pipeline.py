@@ -1,4 +1,4 @@
-"""The compiler as a whole: what it leaves as it was, what it stands."""
+"""The compiler as a whole: its side effects and its limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ipu_only
 
 @pytest.fixture
 def collecting():
-  """Python's collection is on, as for most users."""
+  """Garbage collection is enabled, as for most users."""
   gc.enable()
   yield
   gc.enable()
@@ -47,7 +47,7 @@ def test_thousands_of_operations_need_no_deep_recursion(ipu):
     for i in range(1200):
       x = np_.sin(x + i)
       if i % 100 == 50:
-        x = x + np_.sum(x)  # so that it is not one group
+        x = x + np_.sum(x)  # prevents fusion into one group
     return x
 
   x = np.linspace(0, 1, 50, dtype=np.float32)

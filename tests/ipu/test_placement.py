@@ -1,5 +1,5 @@
-"""Where and how arrays lie that users place themselves: the order of their
-dimensions in memory, the device's memory or the host's."""
+"""User-defined placement of arrays: dimension order in memory, and device or
+host memory."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_arrays_of_other_layouts_go_where_any_do(ipu, cpu):
 
 @pytest.mark.parametrize("out", [(1, 0), (0, 1)])
 def test_donation(ipu, out):
-  """Memory is taken over only where elements stay in their places."""
+  """Memory is only reused if elements keep their positions."""
   x = drawn(np.float32, (5, 5))
   y = jax.device_put(x, placed(ipu, 1, 0))
   f = jax.jit(
@@ -167,7 +167,8 @@ def test_interpreter_and_engine_agree(ipu, tiles):
 
 
 def test_placement_inside_a_program(ipu):
-  """Results land where they are put; in between values stay on the tiles."""
+  """Results go where they are put; inside a program values stay on the
+  tiles."""
   x = drawn(np.float32, (4, 6))
 
   @jax.jit

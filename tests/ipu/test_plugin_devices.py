@@ -1,4 +1,4 @@
-"""How IPUs show up in JAX, and how one chooses them."""
+"""How IPUs appear in JAX, and how to select them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_default_device(ipu, cpu):
 def test_an_array_knows_its_device(ipu):
   x = jax.device_put(np.ones(3, np.float32), ipu)
   assert x.device == ipu
-  assert x.device() == ipu  # as programs for the predecessor write it
+  assert x.device() == ipu  # the style of programs for the predecessor
 
 
 def test_only_ipus_can_be_called(cpu):
@@ -135,7 +135,7 @@ def test_options_of_jax_config():
   print(jax.config.jax_ipu_model_num_tiles,
         [(d.num_tiles, d.local_hardware_id) for d in jax.devices("ipu")])
   """
-  # They come before the environment.
+  # Options take precedence over the environment.
   assert (
     plugin_test_util.output(code, JAX_IPU_MODEL_NUM_TILES="16")
     == "8 [(8, 3), (8, 4)]"
@@ -157,7 +157,7 @@ def test_one_line_says_that_the_model_is_used():
   code = 'import jax; jax.devices("ipu")'
   lines = plugin_test_util.run(code, JAX_IPU_USE_MODEL="").stderr.splitlines()
   assert len([line for line in lines if "IPU model" in line]) == 1
-  # Whoever asks for the model knows.
+  # With an explicit request for the model, there is no message.
   assert "IPU model" not in plugin_test_util.run(code).stderr
 
 

@@ -1,4 +1,4 @@
-"""When work is done, by whom, and what happens when it fails."""
+"""When work runs, on which thread, and what happens when it fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax import lax
 
 pytestmark = pytest.mark.ipu_only
 
-# A program that takes the model long enough to be seen at it.
+# A program that keeps the model busy long enough to be observed.
 LONG = """
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
@@ -161,7 +161,7 @@ def test_a_second_client_after_the_first():
 
 
 def test_a_result_without_memory_poisons_what_depends_on_it():
-  """No memory is an error where one waits, for all that needs the result."""
+  """Running out of memory is reported when waiting for any dependent result."""
   plugin_test_util.run(
     """
     import resource

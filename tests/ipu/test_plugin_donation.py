@@ -1,4 +1,4 @@
-"""Donated arguments give their memory to results."""
+"""Donated arguments pass their memory on to results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def increment(x):
   return x + 1
 
 
-# The first is done at once, the second goes through the device's queue.
+# The first runs immediately, the second goes through the device's queue.
 SIZES = [4, 4_000_000]
 
 

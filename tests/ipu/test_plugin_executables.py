@@ -1,4 +1,4 @@
-"""Compiled programs: what they show of themselves, and how they are kept."""
+"""Compiled programs: introspection, serialisation and caching."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_persistent_compilation_cache(tmp_path):
   assert calls() != "0"
   assert list(tmp_path.iterdir())
   assert calls() == "0"
-  # Another machine is another program.
+  # Another machine means another program.
   assert calls(JAX_IPU_MODEL_NUM_TILES="16") != "0"
 
 

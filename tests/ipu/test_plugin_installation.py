@@ -1,4 +1,4 @@
-"""An installation that does not fit says so, and what to do."""
+"""Mismatched installations say so, and what to do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_without_its_versions_a_backend_is_incomplete(monkeypatch, tmp_path):
     plugin.check_installation(NEWEST)
 
 
-# The CPU works on, and whoever asks for an IPU reads why there is none.
+# The CPU keeps working, and requesting an IPU shows why there is none.
 BROKEN = """
 import jax
 from pathlib import Path

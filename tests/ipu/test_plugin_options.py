@@ -1,4 +1,4 @@
-"""Flags: what they set, and what they say to a bad value."""
+"""Flags: their effects, and their messages for invalid values."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_good_values(environment, fields):
     assert getattr(settings, name) == value
 
 
-# A flag, its value, and what the message must say beside the two.
+# A flag, a value, and what the message must contain besides these two.
 BAD = [
   ("JAX_IPU_USE_MODEL", "maybe", "true or false"),
   ("JAX_IPU_VERIFY", "2", "true or false"),
@@ -124,7 +124,7 @@ def test_bad_values(flag, value, allowed):
 
 
 def wrong_part(value: str) -> object:
-  """Of several options in one variable the value of the only one."""
+  """The value of the only option in a variable that may hold several."""
   if value.startswith('{"'):
     (wrong,) = json.loads(value).values()
     return wrong
@@ -251,7 +251,7 @@ def test_what_has_not_changed_since_the_client(caplog):
   settings = read(environment, config)
   caplog.clear()
   assert options.late_changes(settings, environment, config) == []
-  # What is gone again has done no harm.
+  # Changes that have been reverted do not matter.
   assert options.late_changes(settings, {}, {}) == []
   assert not caplog.records
 
@@ -362,7 +362,7 @@ def test_jax_config_shows_what_the_environment_says():
   ]
 
 
-# Through JAX: whoever asks for an IPU reads the message, nobody else suffers.
+# Through JAX: the message appears when an IPU is requested; nothing else fails.
 @pytest.mark.ipu_only
 def test_a_bad_value_reaches_the_user():
   code = """

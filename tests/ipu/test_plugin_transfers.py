@@ -1,4 +1,4 @@
-"""Arrays on their way to an IPU, from it, and between IPUs."""
+"""Array transfers to, from and between IPUs."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_a_view_outlives_its_array(ipu):
   view = np.asarray(x)
   before = ipu.memory_stats()["bytes_in_use"]
   x.delete()
-  # On a machine NumPy would look at a copy.
+  # On hardware NumPy would see a copy.
   assert ipu.memory_stats()["bytes_in_use"] == before - x.nbytes
-  # Whatever is allocated now must not lie there.
+  # New allocations must not reuse the memory of the view.
   others = [jax.device_put(np.full(1000, i, np.float32), ipu) for i in range(8)]
   np.testing.assert_array_equal(view, np.arange(1000))
   del others

@@ -1,4 +1,4 @@
-"""Plans of matrix products against exhaustive search, and what combines partial
+"""Plans of matrix products against exhaustive search, and combining partial
 results."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ F32, F16, BF16, I32 = DType.F32, DType.F16, DType.BF16, DType.I32
 
 
 def products_cost(target, extents, parts, dtype):
-  """The plan's cost of one split, by itself."""
+  """The cost of one split, computed separately."""
   blocks = [-(-e // p) for e, p in zip(extents, parts, strict=True)]
   b, m, n, k = blocks
   lhs, rhs = 4 * b * k * m, 4 * b * k * n
@@ -60,7 +60,7 @@ def products_cost(target, extents, parts, dtype):
     (24, (3, 5, 5, 9)),
     (24, (1, 1, 1, 300)),
     (24, (2, 64, 1, 64)),
-    # Blocks that fill the matrix unit, and as many of them as there are tiles.
+    # Blocks that fill the matrix unit, as many as there are tiles.
     (92, (1, 80, 96, 256)),
     (92, (1, 64, 100, 320)),
     (92, (1, 256, 256, 100)),
@@ -97,7 +97,7 @@ def combining(
   plan: reduction.ReductionPlan,
   work: reduction.Work = SUMS,
 ) -> schema.Cost:
-  """Of the partial results of a reduction by such a plan."""
+  """The partial results of a reduction by such a plan."""
   shape = (
     plan.kept_block * plan.kept_parts,
     plan.reduced_block * plan.reduced_parts,
@@ -125,7 +125,7 @@ def test_the_workers_of_a_tile_share_what_a_reduction_combines():
     )
     for n in (3, 6)
   )
-  # 720 results a tile: 60 vectors for each of six workers, 120 for three.
+  # 720 results per tile: 60 vectors for each of six workers, 120 for three.
   assert combining(six, plan).compute_cycles == 11 + 6 * (16 + 60 * (11 + 1))
   assert combining(three, plan).compute_cycles == 11 + 3 * (16 + 120 * (11 + 1))
 
@@ -160,7 +160,7 @@ def test_what_does_not_fit_in_one_step_takes_several(dtype):
   assert plan.tile_bytes <= 0.6 * IPU2.bytes_per_tile
   whole = matmul.plan(IPU2, 1, 512, 512, 512, dtype, dtype, dtype)
   assert whole.steps == 1
-  # The same rate as of products that fit at once, or a better one.
+  # The same rate as products that fit at once, or a better one.
   assert plan.cycles / 6144**3 < whole.cycles / 512**3
 
 
@@ -205,7 +205,8 @@ CASTS = st.tuples(
 
 @given(st.lists(CASTS, min_size=1, max_size=5))
 def test_sums_are_cast_where_they_are_whole(cases):
-  """Of many candidates as of each; partials and f16 sums are not cast."""
+  """Costing many candidates at once matches costing each; partials and f16 sums
+  are not cast."""
   dtype = cases[0][0]
   fields = schema.Dot(F32, 0, 1, 1, 1)
   how = IPU2, fields, [dtype] * 2

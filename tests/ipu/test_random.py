@@ -1,4 +1,4 @@
-"""jax.random gives on the IPU the numbers it gives everywhere."""
+"""jax.random gives the same numbers on the IPU as everywhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DISTRIBUTIONS = {
 }
 
 
-# Every pair of Threefry and Philox that jax.random can make keys of.
+# Every pair of Threefry and Philox from which jax.random can make keys.
 KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
 
 
@@ -117,7 +117,7 @@ def test_bit_generators_of_wide_elements(check, algorithm):
 
 @pytest.mark.ipu_only
 def test_stateful_uniform_numbers(on_ipu):
-  """Inside their bounds, even, and different for each operation."""
+  """Within their bounds, uniform, and different for each operation."""
 
   @jax.jit
   def f(low, high):
@@ -169,7 +169,7 @@ def test_vmap_over_keys(check):
 
 
 def test_random_numbers_in_a_loop(check):
-  """Estimates pi: keys are carried and split by a scan."""
+  """Estimates pi, with keys carried and split by a scan."""
 
   def pi(seed):
     def step(key, _):
@@ -192,7 +192,7 @@ def test_dropout(check):
 
 
 def test_moments(ipu):
-  """A million draws on the device look like what they are named for."""
+  """A million draws on the device have the named distribution."""
 
   def moments(seed):
     a, b = random.split(random.key(seed))
@@ -219,7 +219,7 @@ def test_initializers(check):
 
 @pytest.mark.ipu_only
 def test_stateful_normal_numbers(on_ipu, monkeypatch):
-  """JAX has no name for them; StableHLO does."""
+  """StableHLO operations for which JAX has no functions."""
   name = "stablehlo.custom_call @normal"
 
   def rule(e, node):

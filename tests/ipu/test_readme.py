@@ -1,4 +1,4 @@
-"""What the README repeats of the code is what the code says."""
+"""Everything that the README repeats from the code is up to date."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_every_block_runs_by_itself_and_prints_what_is_shown(code, output):
   printed = plugin_test_util.output(code)
   shown = output.rstrip("\n")
   texts, numbers = zip(*(_parts(text) for text in (printed, shown)))
-  # Costs may be modelled a little better without a change of the README.
+  # Small improvements of the cost model do not require a change of the README.
   assert texts[0] == texts[1] and numbers[0] == pytest.approx(
     numbers[1], rel=0.25
   ), f"README.md: show what it prints now\n{textwrap.indent(printed, '  ')}"
 
 
 def _parts(text: str) -> tuple[str, list[float]]:
-  """A text without its numbers, and these."""
+  """A text without its numbers, and the numbers."""
   number = r"\d[\d,]*(?:\.\d+)?"
   found = re.findall(number, text)
   return re.sub(number, "#", text), [float(n.replace(",", "")) for n in found]

@@ -1,4 +1,4 @@
-"""Reductions: the usual monoids, arg-reductions, and regions of any kind."""
+"""Reductions: the usual monoids, arg-reductions, and arbitrary regions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_monoids(check, dtype):
   x = util.sample(dtype, SHAPE, low=0, high=1)
   half = dtype.itemsize == 2
   check(reductions, x, rtol=2e-2 if half else 1e-5, atol=1e-5)
-  # XLA:CPU rounds every half product, which adds up.
+  # XLA:CPU rounds every half-precision product, which accumulates.
   check(products, x, rtol=8e-2 if half else 1e-5)
 
 
@@ -59,7 +59,7 @@ def test_bitwise_reductions(check, dtype):
 
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)
 def test_argmax_and_argmin_take_the_first(check, dtype):
-  """Few distinct values, so ties are everywhere."""
+  """Few distinct values, so that ties are common."""
 
   def reductions(x):
     cases = {"flat": [jnp.argmax(x), jnp.argmin(x)]}
@@ -74,7 +74,7 @@ def test_argmax_and_argmin_take_the_first(check, dtype):
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("f", [jnp.argmax, lambda x, a: jnp.argmin(-x, a)])
 def test_arg_reductions_make_their_indices(ipu, f):
-  """Nothing but the reduction takes a superstep: there is no iota."""
+  """The reduction is the only superstep: there is no iota."""
   costs = util.costs(ipu, lambda x: f(x, 1), util.spec(20000, 10))
   assert costs["ipu supersteps"] == 1
 
@@ -137,7 +137,7 @@ def test_reductions_of_little(check, shape):
 
 @pytest.mark.parametrize("shape", [(33, 0), (0,), (4, 0, 2)])
 def test_constants_without_elements(check, shape):
-  """The compiler sees that all of their elements are alike."""
+  """The compiler sees that all of their elements are equal."""
   monoids = (lax.bitwise_and, -1), (lax.bitwise_or, 0), (lax.max, -5)
 
   def reduced():
@@ -272,7 +272,7 @@ def test_several_operands(check):
 
 
 def test_several_values_of_one_operand(check):
-  """More is reduced than is read."""
+  """There are more reduced values than operands."""
 
   def both(a, b):
     return a[0] + b[0], jnp.maximum(a[1], b[1])
@@ -287,7 +287,8 @@ def test_several_values_of_one_operand(check):
 
 
 def test_reductions_of_indices_alone(check):
-  """Nothing is read: what is reduced is computed from its places."""
+  """There are no operands: the reduced values are computed from their
+  indices."""
 
   def reductions():
     i = lax.broadcasted_iota(jnp.int32, (7, 100), 0) * 100
@@ -332,7 +333,9 @@ def test_sums_are_rounded_once_and_where_they_are_made(ipu, dtype):
   x = util.sample(np.dtype(jnp.dtype(dtype)), (300, 70), low=-1, high=1)
 
   def f(x):
-    def body(i, c):  # rounds anew what is summed outside
+    def body(
+      i, c
+    ):  # rounds again, in each iteration, a sum from outside the loop
       return c + total.astype(x.dtype)
 
     total = x.astype(jnp.float32).sum(1)

@@ -19,7 +19,7 @@ SQUARES = [(1, 1), (2, 2), (7, 7), (2, 3, 5, 5), (40, 40)]
 
 
 def parts(f):
-  """The function with real and imaginary parts as results of their own."""
+  """The function with real and imaginary parts as separate results."""
   return lambda *a: jax.tree.map(lambda x: (x.real, x.imag), f(*a))
 
 
@@ -37,8 +37,8 @@ def test_hessenberg(check, shape, dtype):
 
 
 def rebuilt(packed, d, e, taus, lower):
-  """Q T Q^H in double precision: of reflectors packed by LAPACK's sytrd, and of
-  a tridiagonal matrix's diagonals."""
+  """Q T Q^H in double precision, from reflectors packed by LAPACK's sytrd and
+  the diagonals of a tridiagonal matrix."""
   n = len(d)
   t = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
   q = np.eye(n)
@@ -59,10 +59,11 @@ def rebuilt(packed, d, e, taus, lower):
 def test_tridiagonal(check, ipu, shape, lower, dtype):
   """The other triangle and imaginary parts of the diagonal are not read."""
   a = drawn(dtype, *shape)
-  # Of a large upper triangle LAPACK leaves the last one's in its result.
+  # For a large upper triangle, LAPACK leaves the last imaginary part in its
+  # result.
   a[..., -1, -1] = a[..., -1, -1].real
   f = lambda a: lax.linalg.tridiagonal(a, lower=lower)
-  if shape[-1] < 40:  # of large matrices two good results differ
+  if shape[-1] < 40:  # for large matrices two good results differ
     check(parts(f), a, rtol=1e-3, atol=2e-4)
   found = util.run_on(ipu, f, a)
   for at in np.ndindex(shape[:-2]):

@@ -1,4 +1,4 @@
-"""The reports: what the phases of the compiler leave behind, as text."""
+"""The reports: the result of each compiler phase as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices and updates at places known at run time, in rounds."""
+"""Slices and updates at run-time indices, in rounds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_lookups(check, x):
 
 
 def test_lookups_of_batches(check, x):
-  """The dimension that goes with the operand's is not cut."""
+  """The batching dimension is not split."""
   table = x.reshape(4, -1)
   indices = np.random.default_rng(0).integers(0, N // 4, (4, N // 4, 1))
 
@@ -151,7 +151,7 @@ def test_slices_fit_few_tiles(ipu, n):
 
 @pytest.mark.ipu_only
 def test_what_fits_does_so_in_smaller_pieces(ipu):
-  """On 16 tiles, until arguments and results alone have no room."""
+  """On 16 tiles, until arguments and results alone do not fit."""
   x = floats(2**20)
   for f in (_slice, lambda n: lambda x, i: x[jnp.arange(n[0]) * i]):
     fit = [
@@ -163,7 +163,7 @@ def test_what_fits_does_so_in_smaller_pieces(ipu):
 
 @pytest.mark.ipu_only
 def test_programs_of_many_rounds_are_small(ipu):
-  """They are loops."""
+  """The rounds are loops."""
   target = machines.TARGETS["ipu2"]
   x, u = np.zeros(10**7, np.float32), np.zeros(8 * 10**6, np.float32)
   i = np.int32(3)
@@ -186,7 +186,7 @@ def test_the_table_comes_once_for_all_rounds():
 
 @pytest.fixture(params=["steps", "loop", "loop, frugal"])
 def rounds(request, monkeypatch):
-  """Each of the ways in which rounds run; a third of the SRAM is code."""
+  """Each way in which rounds run; a third of the SRAM is code."""
   monkeypatch.setattr(indexed, "ROOMY", 0.4)
   if "loop" in request.param:
     monkeypatch.setattr(_rounds, "_MOST_UNROLLED", 1)
@@ -226,7 +226,7 @@ def _columns(x, i, u):
   "f", [_counts, _largest, _last, _rows, _columns], ids=lambda f: f.__name__
 )
 def test_lookups_on_little_sram(cpu, f, rounds):
-  """Each round does its own, in order, and what is left over comes last."""
+  """Each round applies its own updates, in order; the remainder comes last."""
   rows = 613
   x = np.round(util.sample(np.float32, (rows, 3), low=0, high=9))
   i = np.random.RandomState(0).permutation(rows + 9).astype(np.int32)

@@ -1,4 +1,5 @@
-"""The pieces of a move and its partners, against counting every tile's."""
+"""The pieces of a move and its partners, checked by counting those of every
+tile."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ def check(source: Side, destination: Side, shape: tuple[int, ...]) -> None:
 @given(moves())
 def test_there_are_no_more_pieces_than_said(move):
   source, _, shape = move
-  # A tile holds windows that overlap as they are in their root.
+  # A tile holds overlapping windows as they are in their root.
   assume(not overlapping(shape, source.strides))
   check(*move)
 
 
 MOVES = {
-  "copies cut anew": (linear(3, 1), 0, (0, 1), (4, 3), linear(12, 6), 3),
+  "copies cut differently": (linear(3, 1), 0, (0, 1), (4, 3), linear(12, 6), 3),
   "blocks of two rows": (linear(18, 9), 0, (3, 1), (6, 3), linear(40, 5), 5),
   "a row's end and the next begin": (
     linear(180, 24), 0, (0, 0, 1), (4, 1, 45), linear(180, 24), 45,
@@ -52,8 +53,8 @@ def test_pieces_of_uneven_moves(name):
 
 
 def test_blocks_lie_in_as_many_others_as_their_sizes_let_them():
-  """Of 8 and of 6 columns: each begins at an even one, and ends in the next;
-  of rows of 10, blocks of 3 begin anew where those of 4 do."""
+  """Blocks of 8 columns and of 6: each begins at an even one and ends in the
+  next; in rows of 10, blocks of 3 start afresh where those of 4 do."""
   for columns, cut in ((24, (3, 4)), (10, (4, 3))):
     one, other = (layouts.grid((12, columns), (1, n)) for n in cut)
     sides = (Side(x, 0, (columns, 1)) for x in (one, other))

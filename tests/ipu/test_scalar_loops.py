@@ -1,6 +1,6 @@
 """Loops whose state is single elements or short vectors, which the engine runs
-in its own way: random recurrences, whose carries of several dtypes change
-places each turn."""
+from a tape: random recurrences, whose carries of several dtypes are permuted in
+each iteration."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.program import container, schema
 
-# What a turn makes of a carry x and another one y, already of x's dtype: one
-# operation, so that there is one rounding, whatever is fused.
+# How an iteration updates a carry x, given another carry y converted to x's
+# dtype: one operation, so that it is rounded once, whatever is fused.
 STEPS = {
   "as it is": lambda x, y, i: x,
   "the other": lambda x, y, i: y,
@@ -26,7 +26,9 @@ STEPS = {
   "the sum": lambda x, y, i: x ^ y if x.dtype == bool else x + y,
   "the product": lambda x, y, i: x & y if x.dtype == bool else x * y,
   "a constant": lambda x, y, i: jnp.ones_like(x),
-  "the turn": lambda x, y, i: (i + jnp.zeros(x.shape, i.dtype)).astype(x.dtype),
+  "the counter": lambda x, y, i: (i + jnp.zeros(x.shape, i.dtype)).astype(
+    x.dtype
+  ),
 }
 
 
@@ -40,7 +42,8 @@ def recurrences(draw):
 
 
 def convert(x, dtype):
-  """To a dtype, without what is left open: NaN and overflow to integers."""
+  """Converts to a dtype, avoiding undefined cases: NaN and overflow to
+  integers."""
   if util.is_float(x.dtype) and not util.is_float(dtype):
     x = jnp.where((x >= 0) & (x <= 100), x, jnp.zeros_like(x))
   return x.astype(dtype)
@@ -49,25 +52,25 @@ def convert(x, dtype):
 @given(
   recurrence=recurrences(),
   shape=st.sampled_from([(), (1,), (1, 1), (2,), (3,), (4,), (8,), (2, 8)]),
-  turns=st.integers(0, 9),
+  trips=st.integers(0, 9),
   fixed=st.booleans(),
 )
-def test_a_random_recurrence(check, recurrence, shape, turns, fixed):
+def test_a_random_recurrence(check, recurrence, shape, trips, fixed):
   dtypes, steps = recurrence
 
   def f(n, *carries):
-    def turn(i, carries):
+    def iteration(i, carries):
       return tuple(
         STEPS[step](x, convert(carries[other], x.dtype), i)
         for x, (step, other) in zip(carries, steps, strict=True)
       )
 
-    return lax.fori_loop(0, turns if fixed else n, turn, carries)
+    return lax.fori_loop(0, trips if fixed else n, iteration, carries)
 
   carries = [
     util.sample(d, shape, low=0, high=3, key=k) for k, d in enumerate(dtypes)
   ]
-  check(f, np.int32(turns), *carries, rtol=0)
+  check(f, np.int32(trips), *carries, rtol=0)
 
 
 @given(
@@ -82,15 +85,15 @@ def test_short_vectors_that_are_sliced_and_stacked(
   """Elements of vectors next to the vectors themselves."""
   step = STEPS["the smaller" if dtype == np.dtype(bool) else "the sum"]
 
-  def f(turns, x, y):
-    def turn(i, carry):
+  def f(trips, x, y):
+    def iteration(i, carry):
       x, y = carry
       z = jnp.stack([step(x[p % n], y[q % n], i)
                      for p, q in zip(places[:n], places[5:])])  # fmt: skip
       w = jnp.where(x > z, y, z)
       return step(x[::-1] if reversed_ else x, w, i), jnp.minimum(w, z)
 
-    return lax.fori_loop(0, turns, turn, (x, y))
+    return lax.fori_loop(0, trips, iteration, (x, y))
 
   x, y = (util.sample(dtype, (n,), low=0, high=3, key=k) for k in (1, 2))
   check(f, np.int32(4), x, y, rtol=0)
@@ -103,17 +106,17 @@ def test_short_vectors_that_are_sliced_and_stacked(
   starts=st.lists(st.integers(-3, 90), min_size=1, max_size=6),
 )
 def test_windows_that_starts_lead_to(check, dtype, index, width, starts):
-  """Of each size, from where one turn finds it to where the next one does;
-  starts beyond the ends are moved there."""
+  """Windows of every size, copied from the start of one iteration to that of
+  the next; starts out of bounds are clamped."""
 
   def f(table, starts):
-    def turn(i, table):
+    def iteration(i, table):
       start = starts[i]
       window = lax.dynamic_slice(table, (start,), (width,))
       to = (start + index(3),)
       return lax.dynamic_update_slice(table, window, to)
 
-    return lax.fori_loop(0, starts.shape[0], turn, table)
+    return lax.fori_loop(0, starts.shape[0], iteration, table)
 
   starts = np.array(starts).astype(index)
   check(f, util.sample(dtype, (80,)), starts, rtol=0)
@@ -123,7 +126,7 @@ def test_a_value_that_is_two_outputs(check):
   """Two products convert the same operand, in one map; each run has another."""
 
   def f(x, grid):
-    def turn(_, grid):
+    def iteration(_, grid):
       for _ in range(2):
         product = lax.dot_general(
           jnp.minimum(x, 3), grid[:1, 0], (((), ()), ((), ())),
@@ -132,7 +135,7 @@ def test_a_value_that_is_two_outputs(check):
         grid = jnp.broadcast_to(product % 5, grid.shape).astype(grid.dtype)
       return grid
 
-    return lax.fori_loop(0, 2, turn, grid)
+    return lax.fori_loop(0, 2, iteration, grid)
 
   for x in (2, 3, 1):
     grid = np.full((4, 5), x + 1, np.int16)
@@ -141,7 +144,7 @@ def test_a_value_that_is_two_outputs(check):
 
 @pytest.mark.ipu_only
 def test_what_is_computed_alike_is_one_output():
-  """So are two conversions of one operand, by as many products."""
+  """Likewise two conversions of one operand, by as many products."""
 
   def f(x, y, z):
     products = (
@@ -160,18 +163,18 @@ def test_what_is_computed_alike_is_one_output():
 
 def test_carries_that_change_places(check):
   def f(n, a, b, c):
-    def turn(i, carries):
+    def iteration(i, carries):
       a, b, c = carries
       return b * 1, c + 0, a
 
-    return lax.fori_loop(0, n, turn, (a, b, c))
+    return lax.fori_loop(0, n, iteration, (a, b, c))
 
   for n in range(5):
     check(f, np.int32(n), np.int32(1), np.int32(2), np.int32(3))
 
 
 def test_a_search_that_reads_its_bounds_until_the_end(check):
-  """Bisection: the test and both halves read what a turn writes."""
+  """Bisection: the test and both halves read what an iteration writes."""
 
   def root(x):
     def more(s):
@@ -179,13 +182,13 @@ def test_a_search_that_reads_its_bounds_until_the_end(check):
       return high - low > 1
 
     def halve(s):
-      low, high, turns = s
+      low, high, trips = s
       middle = (low + high) // 2
       below = middle * middle <= x
       return (
         jnp.where(below, middle, low),
         jnp.where(below, high, middle),
-        turns + 1,
+        trips + 1,
       )
 
     return lax.while_loop(more, halve, (0, x + 1, 0))
@@ -198,9 +201,9 @@ def test_a_loop_of_many_carries(check):
   """More values than the engine keeps ready at once."""
 
   def f(n, *carries):
-    def turn(i, carries):
+    def iteration(i, carries):
       return (*carries[1:], carries[0] + i)
 
-    return lax.fori_loop(0, n, turn, carries)
+    return lax.fori_loop(0, n, iteration, carries)
 
   check(f, np.int32(301), *(np.float32(k) for k in range(300)))

@@ -1,4 +1,4 @@
-"""Programs of scalars move into the maps that alone use them."""
+"""Scalar programs are sunk into the maps that are their only users."""
 
 from __future__ import annotations
 

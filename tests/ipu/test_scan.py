@@ -1,4 +1,5 @@
-"""Running totals: cumsum and its like, of every length, type and direction."""
+"""Prefix sums: cumsum and similar scans, of every length, type and
+direction."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def test_totals(check, dtype):
       for reverse in (False, True)
     }
 
-  # XLA:CPU rounds half sums on the way.
+  # XLA:CPU rounds intermediate half-precision sums.
   check(f, x, rtol=3e-2 if dtype.itemsize == 2 else 1e-5, atol=1e-6)
 
 
@@ -93,7 +94,7 @@ def test_associative_scan(check):
 
 
 def test_work_is_linear(ipu):
-  """Of a window as long as the array it would be n * n."""
+  """A window as long as the array would take n * n."""
 
   def flops(n):
     return util.costs(ipu, jnp.cumsum, util.spec(n))["flops"]
@@ -103,8 +104,8 @@ def test_work_is_linear(ipu):
 
 @pytest.mark.ipu_only
 def test_long_work_is_cut_into_short_blocks(ipu):
-  """As long as what is saved is more than the blocks' totals take: soft double
-  precision is worth more of them."""
+  """As long as that saves more than the block totals cost, which allows more
+  blocks in emulated double precision."""
   with jax.enable_x64(True):
     found = [
       util.costs(ipu, jnp.cumsum, util.spec(n, dtype=np.float64))["ipu cycles"]

@@ -1,4 +1,4 @@
-"""Operations that do not depend on each other, in the order of least SRAM."""
+"""Independent operations are scheduled for the least SRAM."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ OPERATIONS = {
 }
 SIDE = 1536
 _BINARY = ("multiply", "product")
-SCALARS = ("sum", "rows")  # no operand of others
+SCALARS = ("sum", "rows")  # not an operand of others
 
 
 def draw(rng: random.Random, count: int) -> list[tuple]:
-  """Statements (name, operation, operands), each after what it needs."""
+  """Statements (name, operation, operands), each after its operands."""
   matrices = ["x", "y"]
   statements = []
   for i in range(count):
@@ -43,7 +43,7 @@ def draw(rng: random.Random, count: int) -> list[tuple]:
 
 
 def shuffled(rng: random.Random, statements: list[tuple]) -> list[tuple]:
-  """The same statements in another order in which they can run."""
+  """The same statements in another valid order."""
   left, done, out = list(statements), {"x", "y"}, []
   while left:
     chosen = rng.choice([s for s in left if done.issuperset(s[2])])
@@ -91,7 +91,7 @@ def test_any_order_of_independent_operations_takes_as_much(
 
   peaks, cycles = analyse()
   assert max(peaks) <= 1.1 * min(peaks)
-  # It is never more than in the order of the program, and costs nothing.
+  # The peak never exceeds that of program order, and cycles are equal.
   monkeypatch.setattr(
     builder, "schedule", lambda tasks, *_: [s for t in tasks for s in t.steps]
   )
@@ -120,11 +120,11 @@ def side_by_side(x, y):
 
 
 def in_a_loop(f):
-  def turn(_, state):
+  def iteration(_, state):
     x, y = state
     return x + f(x, y), y + 1
 
-  return lambda x, y: jax.lax.fori_loop(0, 3, turn, (x, y))
+  return lambda x, y: jax.lax.fori_loop(0, 3, iteration, (x, y))
 
 
 @pytest.mark.parametrize("around", [lambda f: f, in_a_loop], ids=["", "loop"])

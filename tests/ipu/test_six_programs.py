@@ -1,4 +1,4 @@
-"""The page about six programs' modelled cycles and SRAM."""
+"""The page about modelled cycles and SRAM of six programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def modelled(six_programs, ipu):
 
 
 def numbers(row: str) -> list[float]:
-  """What stands in a row of a table, but for its name."""
+  """The cells of a table row, except for its name."""
   return [float(n.replace(",", "")) for n in row.split("|")[2:-1]]
 
 
@@ -33,7 +33,7 @@ def test_the_page_is_what_the_command_writes(six_programs, modelled):
   if jax.__version__.startswith(oldest):
     assert written == page, hint
     return
-  # Other versions of JAX write some of these programs a little differently.
+  # Other versions of JAX emit some of these programs slightly differently.
   rows = tuple(f"| {name} |" for name in modelled)
   for old, new in zip(written.splitlines(), page.splitlines(), strict=True):
     if new.startswith(rows):

@@ -1,4 +1,4 @@
-"""Sorts of any keys, along any dimension, by any comparator; top_k."""
+"""Sorts by any keys, along any dimension, with any comparator; top_k."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES = ((1,), (7,), (193,), (3, 0), (0, 3), (4, 40), (37, 3, 5))
 
 
 def ties(dtype, shape, key=None):
-  """Values of which many are equal, the special ones among them."""
+  """Values with many ties, special ones included."""
   values = util.sample(dtype, shape, low=0, high=9, special=True, key=key)
   if util.is_float(dtype):
     values = np.where(np.isnan(values), values, np.round(values)).astype(dtype)
@@ -41,7 +41,7 @@ def test_sort(check, dtype, shape):
       "descending": jnp.sort(x, descending=True),
       "argsort": jnp.argsort(x),
       "argsort descending": jnp.argsort(x, 0, descending=True),
-      # Which of two equal zeros comes first is open.
+      # Either of two equal zeros may come first.
       "unstable": lax.sort(x, x.ndim - 1, is_stable=False) == 0,
     }
 
@@ -294,7 +294,7 @@ def test_any_sort(check, data):
 
 
 def moved_by_sort(cpu, f, x, tiles: int) -> tuple[float, float]:
-  """Bytes that change tile in a function's only sort, and bytes planned."""
+  """Bytes that change tile in a function's only sort, and planned bytes."""
   result = check_tiles(cpu, f, [x], tiles)
   program, _ = container.read(phases(f, [x], tiles).data)
   (sort,) = (
@@ -336,7 +336,7 @@ def test_any_number_of_tiles(cpu, shape, tiles):
 
 
 def test_places_of_elements_are_no_operand(check):
-  """Nothing stores an iota; what is a key, or counts along others, stays."""
+  """No iota is stored, unless it is a key or counts along another dimension."""
 
   def places(f, *shape):
     module = phases(f, [np.zeros(shape, np.float32)], 16).module

@@ -1,4 +1,4 @@
-"""Sparse systems of equations, `jax.experimental.sparse.linalg.spsolve`."""
+"""Sparse systems of equations: `jax.experimental.sparse.linalg.spsolve`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jax.experimental.sparse import linalg
 
 
 def system(n, dtype, seed=0):
-  """A matrix with some rows' diagonals left out, in compressed rows, dense,
-  and a right-hand side."""
+  """A matrix with some diagonal elements left out, in compressed rows and
+  dense, and a right-hand side."""
   rng = np.random.default_rng(seed)
   draw = lambda *shape: rng.standard_normal(shape).astype(dtype)
   a = np.where(rng.random((n, n)) < 0.15, draw(n, n), 0)

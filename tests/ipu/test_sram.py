@@ -1,5 +1,5 @@
-"""The SRAM of the device: what lives there between calls, and that all figures
-speak of the same SRAM."""
+"""The SRAM of the device: what is resident between calls, and consistency of
+all figures about it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fullest_tile_bytes():
 def test_arrays_take_what_their_layout_gives_the_fullest_tile(
   fullest_tile_bytes, dtype, shape, num_tiles
 ):
-  """The two halves know the same layout; its first tile is the fullest."""
+  """Both halves know the same layout, whose first tile is the fullest."""
   machine = target.resolve("ipu2", num_tiles)
   layout = default_layout(machine, tuple(shape), SIZE[dtype])
   held = layout.elements(np.arange(num_tiles)) * SIZE[dtype]
@@ -122,7 +122,7 @@ def test_donated_memory_counts_once(ipu):
   f(x).delete()
   x = jax.device_put(np.ones(1000, np.float32), ipu)
   before = in_use(ipu)
-  view = np.asarray(x)  # the result cannot take its place on the host
+  view = np.asarray(x)  # keeps the result from taking its place on the host
   for _ in range(3):
     x = f(x)
     assert in_use(ipu) == before
@@ -130,7 +130,7 @@ def test_donated_memory_counts_once(ipu):
 
 
 def test_results_count_from_their_dispatch_on(ipu):
-  """Not from when they are there, which nobody could tell beforehand."""
+  """Not from their completion, which could not be known beforehand."""
   f = jax.jit(lambda x: (x @ x, x + 1))
   x = jax.device_put(np.ones((64, 64), np.float32), ipu)
   jax.block_until_ready(f(x))

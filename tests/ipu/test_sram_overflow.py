@@ -1,4 +1,4 @@
-"""What does not fit the SRAM: what is refused, and in which words."""
+"""SRAM overflow: what is refused, and with which message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jax.sharding import SingleDeviceSharding
 pytestmark = pytest.mark.ipu_only
 
 
-# --- What is refused --------------------------------------------------------
+# --- Refusals ---------------------------------------------------------------
 
 # Four tiles of 638,976 bytes; f32[n] takes n bytes of each.
 FOUR = {"JAX_IPU_MODEL_NUM_TILES": "4"}
@@ -103,7 +103,7 @@ np.testing.assert_allclose(x, 2 * np.sin(2 * np.sin(1)), rtol=1e-6)
 
 
 def test_results_under_way_count():
-  """However fast they are asked for."""
+  """However fast they are dispatched."""
   run_on_four_tiles("""
 f = jax.jit(lambda x: x @ x)
 x = jax.device_put(np.ones((256, 256), np.float32), ipu)  # 65,536 of a tile
@@ -158,7 +158,7 @@ for _ in range(3):
     "program jit__lambda",
   ]
   assert found[0][1] == "61,024"
-  # Beside both arrays the result, and what the program is made of.
+  # Both arrays, the result, and the program's own code and data.
   more = int(found[1][1].replace(",", ""))
   assert 461_024 < more < 480_000
   quiet = {"POPLAR_ENGINE_OPTIONS": allow, "POPLAR_LOG_LEVEL": "ERR"}
@@ -166,7 +166,7 @@ for _ in range(3):
 
 
 def test_want_of_host_memory_is_an_error_and_the_process_lives():
-  """More than the process may have: arrays, results, and temporaries."""
+  """More than the process may allocate: arrays, results, and temporaries."""
   allow = '{"debug.allowOutOfMemory": "true"}'
   run_on_four_tiles(
     """
@@ -191,7 +191,7 @@ for attempt in (lambda: f(large), lambda: g(large)):
   )
 
 
-# --- Words ------------------------------------------------------------------
+# --- Messages ---------------------------------------------------------------
 
 
 def shapes(tree, ipu):
@@ -222,7 +222,7 @@ LAYERS = next(
 
 
 def refusal(f, *args, **kwargs) -> str:
-  """The error of a compilation for want of SRAM."""
+  """The error of a compilation that runs out of SRAM."""
   options = {"ipu_allow_out_of_memory": False, **kwargs.pop("options", {})}
   lowered = jax.jit(f, compiler_options=options).lower(*args, **kwargs)
   with pytest.raises(jax.errors.JaxRuntimeError) as caught:
@@ -233,7 +233,7 @@ def refusal(f, *args, **kwargs) -> str:
 
 
 def saved(message, words) -> int:
-  """The bytes that a piece of advice ends with."""
+  """The number of bytes at the end of a piece of advice."""
   (found,) = re.findall(rf"{words}.*?: (?:about )?([\d,]+) bytes", message)
   return int(found.replace(",", ""))
 
@@ -262,7 +262,7 @@ def descend(params, gradients, rates):
 
 
 def test_what_donation_saves(ipu):
-  """What the plan of the program that donates them says."""
+  """As much as in the plan of the program that donates them."""
   params = [{"w": (1024, 1024), "b": (1024,)} for _ in range(3)]
   args = shapes([params, params, (3,)], ipu)
   options = {"ipu_num_tiles": 16}

@@ -1,7 +1,7 @@
-"""What StableHLO can say and JAX does not: against NumPy.
+"""StableHLO operations that JAX does not emit: against NumPy.
 
-build/stablehlo_tests.py runs StableHLO's own tests, of which this is the part
-that needed code of ours.
+build/stablehlo_tests.py runs StableHLO's own tests; this is the part that
+needed code of ours.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_complex_cube_root(ipu):
 
 
 def test_complex_bitcasts(ipu):
-  """To larger numbers, where something is computed, and back."""
+  """To a wider type, in which something is computed, and back."""
   x = complex_numbers(0)
   small, large = "tensor<6x2xcomplex<f32>>", "tensor<6xcomplex<f64>>"
   body = f"""
@@ -97,7 +97,7 @@ def test_slices_from_a_computed_start(ipu, start):
 
 
 def test_asynchronous_collectives(ipu):
-  """JAX makes them, too, but not by a public name."""
+  """JAX emits these too, but not from a public function."""
   x, y = (util.sample(np.float32, (4,), key=k) for k in (0, 1))
   type_ = "tensor<4xf32>"
   body = f"""

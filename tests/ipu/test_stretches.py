@@ -1,4 +1,4 @@
-"""The stretches of a move, against counting those of every tile."""
+"""The stretches of a move, checked by counting those of every tile."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ GRAIN = 2  # elements of a word
 def arrivals(
   source: Side, destination: Side, shape: tuple[int, ...], kept: bool
 ) -> Iterator[list[tuple[int | None, int | None]]]:
-  """For each tile, in the order of its memory: the tile that each element
-  comes from, None where nothing comes; and which of its root it is. `kept`:
-  what a tile has already comes from itself."""
+  """For each tile, in memory order: the tile that each element comes from, or
+  None, and its index in the root. `kept`: elements that a tile already has come
+  from itself."""
   begin = strided(source.offset, shape, source.strides).reshape(-1)
   end = strided(destination.offset, shape, destination.strides).reshape(-1)
   origin = dict(zip(end.tolist(), begin.tolist(), strict=True))
@@ -47,7 +47,7 @@ def counted(
   kept: bool = False,
 ) -> tuple[int, int, bool]:
   """The most intervals of a tile's memory that come from one tile, and that go
-  to the same ones; whether what comes begins and ends where words do."""
+  to one tile; and whether arriving intervals begin and end at words."""
   wanted: dict[int, set[int]] = {}
   arriving = leaving = 0
   even = True
@@ -71,7 +71,7 @@ def counted(
 def bounds(
   source: Side, destination: Side, shape: tuple[int, ...]
 ) -> tuple[int, int, bool]:
-  """The same by closed forms."""
+  """The same in closed form."""
   to, of = runs(destination, source, shape, 4 // GRAIN)
   arriving, even = stretches(destination, source, shape, to.elements, GRAIN)
   leaving, _ = stretches(source, destination, shape, of.elements, GRAIN)
@@ -80,7 +80,8 @@ def bounds(
 
 @st.composite
 def layout_of(draw, shape: tuple[int, ...]) -> Layout:
-  """A mapping as of other moves, or in blocks of words, from any tile on."""
+  """A mapping as for other moves, or in blocks of words, starting at any
+  tile."""
   if draw(st.booleans()):
     return draw(mapped(shape))
   grain = draw(st.sampled_from([1, 2, 4]))

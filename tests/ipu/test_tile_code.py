@@ -1,4 +1,4 @@
-"""The SRAM that holds no data: code, vertices, stacks, packet headers."""
+"""SRAM that holds no tensors: code, vertices, stacks, packet headers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def code(ipu):
 
 
 def test_a_scalar_takes_the_code_of_one_tile(code):
-  """Not of those that have no part in it: nothing is exchanged."""
+  """Tiles that take no part have none: nothing is exchanged."""
   found = code(lambda x: x + 1, np.float32(1), tiles=1472)
   # Six workers' stacks and a supervisor's; the list's address, runall, sync;
   # pointers, scalars and the list's entry.
@@ -75,9 +75,9 @@ def test_a_transpose_between_two_tiles_is_a_message_for_each_row(code):
 
 
 def test_single_words_are_packed(code):
-  """What goes to the other tile is one message, packed in that one's order: 64
-  elements, none of which are neighbours in both memories. They arrive in rows,
-  each half of one, of which one at least stays: one source, 15 pointers."""
+  """Data for the other tile is one message, packed in that tile's order: 64
+  elements, none of which are adjacent in both memories. They arrive in rows,
+  each half of one, of which at least one stays: one source, 15 pointers."""
   found = code(lambda x: jnp.sin(x).T.reshape(-1) * 2, ones(16, 16), tiles=2)
   assert found["exchange code"] == 2 * (2 + 1 + 15 + 3) * 4
 
@@ -98,8 +98,8 @@ def test_tiles_that_only_wait_have_a_few_words(code):
   found = code(lambda x: -x.T, ones(16, 16), tiles=100)
   computing = found["vertex state"] // (16 + 4 + 8)
   assert 1 < computing < 10 < found["exchange code"]
-  # All wait; those that exchange call it, pack, copy what stays in the order of
-  # the results, and run their vertices.
+  # All tiles wait; those that exchange call it, pack, copy what stays in the
+  # order of the results, and run their vertices.
   assert found["control code"] == (100 * 3 + computing * (5 + 4 + 4 + 3)) * 4
   assert found["stack"] == 100 * 96 + computing * 6 * 512
 
@@ -112,18 +112,18 @@ def test_twice_as_many_exchanges_take_twice_the_code(code):
 
 
 def test_a_loop_has_the_code_of_an_iteration(code):
-  def turns(count):
+  def trips(count):
     body = lambda i, x: jnp.sin(x.T)
     return code(
       lambda x: lax.fori_loop(0, count, body, x), ones(16, 16), tiles=2
     )
 
-  assert turns(10) == turns(1000)
-  assert turns(10)["exchange code"] > 0
+  assert trips(10) == trips(1000)
+  assert trips(10)["exchange code"] > 0
 
 
 def test_long_messages_take_no_more_code_than_short_ones(code):
-  """But for `sendoff` after 64 words."""
+  """Except for `sendoff` after 64 words."""
   f = lambda x: jnp.sin(x[::-1])
   short = code(f, ones(2, 64), tiles=2)
   long = code(f, ones(2, 4096), tiles=2)
@@ -137,8 +137,8 @@ def test_only_programs_with_functions_of_the_host_stream(code):
 
   x = ones(2, 256)
   assert code(jnp.sin, x, tiles=2)["exchange code"] == 0
-  # Of each tile: 1 KiB there, in four packets, and back in one; a header of
-  # two words each, two rows.
+  # Of each tile: 1 KiB there, in four packets, and back in one; a header of two
+  # words each, two rows.
   there = (12 + 4 * 3) * 4 + 4 * 8
   back = (12 + 1) * 4 + 8
   assert code(f, x, tiles=2)["exchange code"] == 2 * (there + back)

@@ -1,4 +1,4 @@
-"""What an exchange moves, against counting every element of every tile."""
+"""The traffic of exchanges, checked by counting every element of every tile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TILES = 24
 def counted(
   source: Side, destination: Side, shape: tuple[int, ...], once: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Elements that each tile receives and sends, one by one."""
+  """Elements that each tile receives and sends, counted one by one."""
   begin = strided(source.offset, shape, source.strides).reshape(-1)
   end = strided(destination.offset, shape, destination.strides).reshape(-1)
   origin = dict(zip(end.tolist(), begin.tolist(), strict=True))
@@ -78,7 +78,7 @@ def mapped(draw, shape: tuple[int, ...]) -> Layout:
 
 @st.composite
 def views(draw) -> View:
-  """A view of a root: slices, steps, reversals, permutations, windows."""
+  """A view of a root: slices, strides, reversals, permutations, windows."""
   shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
   view = View(0, 0, dense_strides(shape), shape, DType.F32)
   for _ in range(draw(st.integers(0, 3))):
@@ -131,7 +131,7 @@ def test_nothing_moves_that_is_not_charged(data):
 @settings(max_examples=200)
 @given(st.data())
 def test_nothing_is_written_that_is_not_charged(data):
-  """Into a part of a tensor, as a concatenation does."""
+  """Into a part of a tensor, as for a concatenation."""
   view = data.draw(views())
   size = int(strided(view.offset, view.shape, view.strides).max(initial=0) + 1)
   lows = [data.draw(st.integers(0, 2)) for _ in view.shape]
@@ -207,7 +207,7 @@ def test_exact_figures(name):
 
 
 def test_blocks_on_the_diagonal():
-  """A dimension walks along two factors, one of which cannot stay split."""
+  """A dimension steps along two factors, one of which cannot stay split."""
   layout, to = layouts.grid((4, 4), (4, 1)), layouts.grid((2, 2, 2), (2, 2, 1))
   sides = Side(layout, 0, (10, 4, 1)), Side(to, 0, (4, 2, 1))
   check(*sides, (2, 2, 2))

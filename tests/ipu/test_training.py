@@ -1,4 +1,4 @@
-"""What people train: losses, normalisations, optimisers, gradients."""
+"""Typical training code: losses, normalisations, optimisers, gradients."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_training_steps(ipu, cpu, name):
 
 
 def test_training_inside_a_scan(check):
-  """The whole of training as one program."""
+  """A whole training run as one program."""
 
   def train(params, x, labels):
     def step(params, _):

@@ -1,7 +1,7 @@
-"""Mistakes that are easy to make and silent: each has its test.
+"""Mistakes that are easy to make and go unnoticed: each has a test.
 
 Where the right answer is known without another backend it is written down, so
-that no test here rests on XLA:CPU alone.
+that no test here relies on XLA:CPU alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_large_integers_are_not_computed_in_float(ipu):
 
 
 def test_integer_division_by_zero_is_defined(check):
-  """-1 or all ones as quotient, the dividend as remainder; no trap."""
+  """-1 or all ones as the quotient, the dividend as the remainder; no trap."""
   for dtype in util.INTEGERS:
     x = util.special_values(dtype)
     check(lambda x: [lax.div(x, x * 0), lax.rem(x, x * 0)], x)
@@ -116,7 +116,7 @@ def test_f32_to_u32_above_2_to_the_31(ipu):
 
 @pytest.mark.parametrize("dtype", FLOATS[:2], ids=str)
 def test_half_products_accumulate_in_more_than_half(ipu, dtype):
-  """4,096 ones add up to 4,096, which half sums stop far short of."""
+  """4,096 ones add up to 4,096, far more than half-precision sums reach."""
   a = np.ones((3, 4096), dtype)
   product, total = run(ipu, lambda a: (a @ a.T, a.sum(1)), a)
   np.testing.assert_array_equal(product.astype(np.float32), 4096.0)
@@ -153,7 +153,7 @@ def test_comparisons_with_nan_are_false(ipu):
 
 
 def test_signed_zero(ipu):
-  """XLA takes x + 0 for x, so that sum is left out."""
+  """XLA simplifies x + 0 to x, so that sum is left out."""
   x = np.array([0.0, -0.0], np.float32)
 
   def f(x):
@@ -188,7 +188,7 @@ def test_variance_over_an_axis_of_a_large_square(ipu):
 
 
 def test_key_42(on_ipu):
-  """The seed is a constant here, so its path is not the one of test_random."""
+  """The seed is a constant here, unlike in test_random."""
   key = jax.random.key(42)
   assert key.devices() == {on_ipu}
   np.testing.assert_array_equal(jax.random.key_data(key), [0, 42])
@@ -199,7 +199,7 @@ def test_key_42(on_ipu):
 
 
 def test_a_loop_that_contains_a_cond(ipu):
-  """Both branches run in turn, and the untaken one leaves no trace."""
+  """Both branches are taken in turn, and the other one has no effect."""
 
   def f(n):
     def step(i, state):
@@ -232,7 +232,7 @@ def test_a_condition_that_reads_what_the_body_updates_in_place(ipu):
 
 
 def test_arguments_survive_programs_that_overwrite_their_copies(ipu):
-  """A loop that updates an argument in place must not touch the argument."""
+  """A loop that updates an argument in place must not modify the argument."""
   x = jax.device_put(np.ones((4, 4), np.float32), ipu)
 
   def f(x):
@@ -243,7 +243,7 @@ def test_arguments_survive_programs_that_overwrite_their_copies(ipu):
 
 
 def test_results_do_not_share_memory(ipu):
-  """The same value returned twice can be donated once."""
+  """The same value, returned twice, can be donated once."""
   x = jax.device_put(np.arange(4, dtype=np.float32), ipu)
   a, b = jax.jit(lambda x: (x + 1, x + 1))(x)
   c = jax.jit(lambda a: a * 10, donate_argnums=0)(a)
@@ -323,7 +323,8 @@ assert largest == 77, largest
 def test_arrays_over_2_gib():
   """Element offsets beyond 2**31, with a byte per element to keep it small.
 
-  No IPU has the SRAM for it, so a process of its own lets memory overflow.
+  No IPU has enough SRAM for it, so it runs in a separate process that lets
+  memory overflow.
   """
   allow = '{"debug.allowOutOfMemory": "true"}'
   util.run_python(OVER_2_GIB, POPLAR_ENGINE_OPTIONS=allow)

@@ -21,7 +21,7 @@ def draw(shape, dtype, seed):
 
 
 def dense(dl, d, du):
-  """The matrices of these diagonals."""
+  """The matrices with these diagonals."""
   a = np.zeros((*d.shape, d.shape[-1]), d.dtype)
   at = np.arange(d.shape[-1])
   a[..., at, at] = d
@@ -38,7 +38,7 @@ def dense(dl, d, du):
   seed=st.integers(0, 1000),
 )
 def test_solve(ipu, batch, n, k, dtype, seed):
-  """Pivots are exchanged: the diagonal is no larger than what is beside it."""
+  """Pivots are exchanged: the diagonal is no larger than the off-diagonals."""
   dl, d, du = (draw((*batch, n), dtype, seed + i) for i in range(3))
   dl[..., 0] = du[..., -1] = 0
   b = draw((*batch, n, k), dtype, seed + 3)
@@ -102,7 +102,7 @@ def test_eigenvalues(check, ipu, n):
   d, e = draw((n,), np.float32, 0), draw((n - 1,), np.float32, 1)
   f = jax.scipy.linalg.eigh_tridiagonal
   check(lambda d, e: f(d, e, eigvals_only=True), d, e, rtol=1e-4, atol=1e-5)
-  with jax.numpy_rank_promotion("raise"):  # nor do systems rely on it
+  with jax.numpy_rank_promotion("raise"):  # does not rely on rank promotion
     w, v = util.run_on(ipu, f, d, e)
   a = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
   np.testing.assert_allclose(a @ v, v * w, atol=1e-4)

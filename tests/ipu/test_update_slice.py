@@ -1,4 +1,4 @@
-"""Gathers, scatters and updates whose indices are known when compiling."""
+"""Gathers, scatters and updates whose indices are known at compile time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_what_does_not_fit_or_is_uneven(check, name):
 
 
 def test_indices_that_many_operations_make(check):
-  """Nobody looks into what makes them, again and again least of all."""
+  """The compiler does not evaluate long index computations, least of all
+  repeatedly."""
 
   def f(x):
     i = lax.iota(jnp.int32, 12)
@@ -99,7 +100,7 @@ def test_drawn(check, data):
     part = x[at]
     return part, getattr(x.at[at], method)(part * 2 - 30)
 
-  # Where an element is set twice, who comes last is not said.
+  # If an element is set twice, the order is undefined.
   numbers = np.arange(84).reshape(12, 7)[at].reshape(-1)
   if method == "add" or len(set(numbers.tolist())) == numbers.size:
     check(f, X)

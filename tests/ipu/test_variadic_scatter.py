@@ -1,4 +1,4 @@
-"""Scatters into several arrays at once, which JAX itself does not write."""
+"""Scatters into several arrays at once, which JAX itself does not emit."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_scatter_into_two_arrays(check, body, form):
   arguments = [
     util.sample(np.float32, x),
     util.sample(np.float32, x, key=1),
-    # Some do not fit, some are there twice.
+    # Some are out of bounds, some are duplicates.
     util.sample(np.int32, i, low=-2, high=max(x)),
     util.sample(np.float32, u, low=-2, high=2),
     util.sample(np.float32, u, low=-2, high=2, key=1),

@@ -1,4 +1,4 @@
-"""The verifier refuses what the interpreter would trap, before it runs."""
+"""The verifier refuses programs that the interpreter would trap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verifier of addresses finds what is wrong with them."""
+"""The address verifier finds wrong addresses."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_other_mistakes_are_found(compiled, by, words):
 
 
 def test_results_replace_operands_only_in_the_same_place():
-  """What is read index by index until a result is written."""
+  """An operand that is read element by element until a result is written."""
   operand = (0, 4, 0, 80, "operand")
   verify_addresses._apart([operand, (5, 9, 0, 80, "result")], 0)
   verify_addresses._apart([(0, 5, 0, 80, "x"), (6, 9, 8, 88, "y")], 0)
@@ -93,7 +93,8 @@ def test_results_replace_operands_only_in_the_same_place():
 
 
 def test_copies_over_their_sources_are_found(compiled):
-  """Of what a copy reads nothing is overwritten, but by itself."""
+  """The sources of a copy are not overwritten, except by the copy of
+  themselves."""
   builder = compiled.builder
   tensors = builder.tensors
   a, b = next(
@@ -125,7 +126,7 @@ def test_tiles_without_addresses_are_found(compiled):
 
 
 def test_the_verifier_runs_when_programs_are_verified(ipu, monkeypatch):
-  """JAX_IPU_VERIFY, or the option of a compilation."""
+  """JAX_IPU_VERIFY, or the compiler option."""
 
   def broken(lives, sizes, steps, base, *_):
     return [base] * len(lives)

@@ -1,5 +1,5 @@
-"""Counting what exchanges move: against counting in other words, and whether
-what is charged for less is seen."""
+"""The exchange counter against a separate count, and whether it finds exchanges
+that are charged too little."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from jaxlib.ipu.program.tile_memory import strided
 
 
 def pieces(source: Side, destination: Side, shape: tuple[int, ...]):
-  """Of the tile that receives most: messages, and tiles that they are from;
-  of the one that sends most: messages. An element that several places of a
-  tile need comes once, to the first of them."""
+  """For the tile that receives most, its messages and source tiles; for the one
+  that sends most, its messages. An element that is needed in several places of
+  a tile is sent once, to the first of them."""
   begin = strided(source.offset, shape, source.strides).reshape(-1)
   end = strided(destination.offset, shape, destination.strides).reshape(-1)
   origin = dict(zip(end.tolist(), begin.tolist(), strict=True))
@@ -116,7 +116,7 @@ def test_messages_that_are_not_charged(monkeypatch, name, less, message):
 
 
 def wrong(monkeypatch, name, less, message):
-  """A program is refused if a closed form says less than it does."""
+  """A program is refused if a closed form gives less than it moves."""
   verify_exchanges._verify.cache_clear()
   compiled(transposed, ARGUMENTS, 7)
   form = getattr(verify_exchanges, name)

@@ -1,4 +1,4 @@
-"""The verifier of graphs refuses what no phase may leave behind."""
+"""The graph verifier refuses graphs that no phase may produce."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_start_that_is_no_identity(check):
 
 
 def test_windows_of_one_element(check):
-  """Parts of the operand, to which the start value still comes."""
+  """Single elements, which are still combined with the initial value."""
   x = util.sample(np.float32, (16, 17))
 
   def f(x):
@@ -152,19 +152,19 @@ def test_gradients_of_pooling(check, window, strides, padding):
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
 def test_places_in_windows_are_compared_as_elements_are(ipu, dtype):
-  """What selects and what is selected are vectors of floats."""
+  """Comparisons and selections are on vectors of floats."""
   pooled = pool(-np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1))
   x = util.spec(32, 28, 28, 32, dtype=dtype)
   found = util.costs(ipu, lambda x: jax.vjp(pooled, x)[1](pooled(x)), x)
   each = 32 * 28 * 28 * 32 / ipu.num_tiles
-  # Every other half, into messages and out of them; words need no packing.
+  # Every other half-precision element is packed and unpacked; words are not.
   packing = 8 * each if dtype is np.float16 else 0
   comparing = found["ipu compute cycles"] - packing
   assert comparing < 20 * each * np.dtype(dtype).itemsize / 4
 
 
 def test_large_windows_of_halves_number_their_places(check):
-  """More than halves can count: the last of 2,500 is the largest."""
+  """More than half precision can count: the last of 2,500 is the largest."""
   x = np.zeros((50, 50), np.float16)
   x[49, 49] = x[48, 49] = 1
   f = pool(-np.inf, lax.max, (50, 50))
@@ -188,7 +188,7 @@ def test_second_derivatives_of_max_pooling(check):
   check(lambda x: jax.jvp(jax.grad(loss), (x,), (x,)), x, rtol=1e-5)
 
 
-# Public JAX has its gradients' use of it only.
+# Public JAX only uses it in gradients.
 NAME = operator.attrgetter("__name__")
 SELECT_AND_SCATTER = internals.resolve(
   "jax._src.lax.windowed_reductions._select_and_scatter"

@@ -1,4 +1,4 @@
-"""64-bit types, which the IPU has in software only: jax.enable_x64."""
+"""64-bit types, which an IPU emulates in software: jax.enable_x64."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""JAX programs drawn at random, over all operations, as Python text.
+"""Random JAX programs over all operations, as Python text.
 
-`python tests/ipu/drawn_programs.py --count 100000` compares as many with
-XLA:CPU, each kept from the others' crashes and hangs; what fails is shrunk and
-printed as a script. `test_drawn_operations.py` runs a fixed sample.
+`python tests/ipu/drawn_programs.py --count 100000` compares that many with
+XLA:CPU, isolated from each other's crashes and hangs; failures are shrunk and
+printed as scripts. `test_drawn_operations.py` runs a fixed sample.
 
-`block` draws statements and keeps account of the values; the files beside it
-hold the operations: a function each that draws one.
+`block` generates statements and tracks their values. The other files contain
+the operations, one generator function each.
 """

@@ -1,4 +1,4 @@
-"""Draws the statements of a program, and keeps account of its values."""
+"""Generates the statements of a program, and tracks its values."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .choices import Choices
 from .program import NAMES, Program
 from .values import Value
 
-# What an operation draws: an expression, whether each of its results is exact
-# and how large its elements may be, and functions it needs.
+# What the generator of an operation returns: an expression, whether each result
+# is exact and how large its elements may be, and functions it needs.
 Facts = tuple[bool, float]
 Operation = Callable[["Block"], "Drawn"]
 
@@ -25,7 +25,7 @@ _TILES = (1472, 1, 2, 3, 7, 16, 64, 500)
 
 
 class Reject(Exception):
-  """An operation does not apply to what was drawn."""
+  """An operation does not apply to the generated operands."""
 
 
 class Drawn:
@@ -38,7 +38,7 @@ class Drawn:
 
 
 class Root:
-  """What the blocks of one program share."""
+  """State that the blocks of one program share."""
 
   def __init__(self, choices: Choices, x64: bool) -> None:
     self.choices = choices
@@ -46,7 +46,7 @@ class Root:
     self.arguments: list[Value] = []
     self.sources: list[str] = []
     self.count = 0
-    self.left = 9  # statements, nested ones too
+    self.left = 9  # statements, including nested ones
     self.used: list[str] = []  # names of operations
 
   def name(self, letter: str) -> str:
@@ -57,7 +57,7 @@ class Root:
 class Block:
   """The body of a function: statements, and the values they may use.
 
-  Values of the functions around it are used as well.
+  These include values of the enclosing functions.
   """
 
   def __init__(self, root: Root, seen: list[Value], depth: int) -> None:
@@ -72,7 +72,7 @@ class Block:
     return options[self.root.choices.below(len(options))]
 
   def integer(self, low: int, high: int) -> int:
-    """From low to high. What is nearest to 0 counts as the simplest."""
+    """An integer from low to high. Values nearer to 0 count as simpler."""
     values = sorted(range(low, max(low, high) + 1), key=abs)
     return self.one(values)
 
@@ -170,11 +170,11 @@ class Block:
     exact: bool | None = None,
     empty: bool = True,
   ) -> Value:
-    """One of the values so far that is as asked for, or a new argument.
+    """An existing value that meets the requirements, or a new argument.
 
     Args:
-      dtypes: allowed.
-      rank: least and most allowed.
+      dtypes: the allowed types.
+      rank: the smallest and largest allowed rank.
       exact: whether it must be, or must not be, exact.
       empty: whether it may have no elements.
     """
@@ -197,7 +197,7 @@ class Block:
   def array(
     self, dtype: np.dtype, shape: tuple[int, ...], exact: bool | None = None
   ) -> Value:
-    """A value of this type and shape: an argument, or one that is resized."""
+    """A value of this type and shape: an argument, or a resized value."""
     for v in reversed(self.values):
       if v.dtype == dtype and v.shape == shape and exact in (None, v.exact):
         return v
@@ -226,7 +226,7 @@ class Block:
     return Block(self.root, [*self.values, *parameters], self.depth + 1)
 
   def statement(self, operation: Operation) -> bool:
-    """Draws an operation; returns whether there is one more statement."""
+    """Generates an operation; returns whether a statement was added."""
     try:
       drawn = operation(self)
       results, unpack = self._results(drawn)
@@ -250,7 +250,7 @@ class Block:
     return True
 
   def statements(self, operations: Sequence[Sequence[Operation]]) -> None:
-    """Draws some statements."""
+    """Generates some statements."""
     more, failed = True, 0
     while more and self.root.left > 0 and failed < 9:
       if not self.statement(self.one(self.one(operations))):
@@ -259,7 +259,7 @@ class Block:
       more = bool(self.integer(0, 4 if self.depth == 0 else 2))
 
   def _results(self, drawn: Drawn) -> tuple[list[Value], bool]:
-    """The results, and whether they come in a tuple."""
+    """The results, and whether they are returned as a tuple."""
     lines = [line for lines in drawn.functions for line in lines]
     code = "\n".join(["", *lines, f"return {drawn.text}"])
     known = {v.text: v for v in self.values + self.root.arguments}
@@ -273,9 +273,9 @@ class Block:
     except (
       TypeError, ValueError, NotImplementedError, OverflowError
     ) as error:  # fmt: skip
-      # No rule for what is differentiated or batched, or for a type; an index
-      # of 8 bits into more elements. That each operation is drawn all the same
-      # is for test_drawn_operations.py to see.
+      # No rule for differentiation, batching or a type; or an 8-bit index into
+      # more elements. test_drawn_operations.py checks that each operation is
+      # generated nevertheless.
       raise Reject from error
     unpack = isinstance(out, tuple | list)
     leaves = list(out) if unpack else [out]
@@ -296,7 +296,7 @@ class Block:
   def function(
     self, name: str, parameters: Sequence[str], results: Sequence[Value]
   ) -> list[str]:
-    """This block's lines as a function of a name."""
+    """This block's lines as a function with a name."""
     result = ", ".join(v.text for v in results)
     if len(results) != 1:
       result = f"({result},)" if results else "()"
@@ -306,7 +306,7 @@ class Block:
 
 
 def require(condition: Any) -> None:
-  """What is drawn must be so."""
+  """Rejects the choices unless a condition holds."""
   if not condition:
     raise Reject
 
@@ -314,10 +314,10 @@ def require(condition: Any) -> None:
 def program(
   choices: Choices, operations: Sequence[Sequence[Operation]], x64: bool
 ) -> tuple[Program, list[str]]:
-  """Draws a program of families of operations, and says which it uses.
+  """Generates a program from families of operations, and says which it uses.
 
   Raises:
-    Reject: the choices make none.
+    Reject: the choices produce no program.
   """
   with jax.enable_x64(x64):
     root = Root(choices, x64)

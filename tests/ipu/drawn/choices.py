@@ -1,8 +1,9 @@
-"""Choices that make a program: drawn, recorded, replayed and shrunk.
+"""The choices that determine a program: generated, recorded, replayed and
+shrunk.
 
-All is drawn as integers from 0, of which smaller ones mean simpler programs. A
-program is what a list of them makes, so a list that is shorter, or smaller
-element by element, makes a simpler one.
+All choices are integers >= 0, where smaller ones mean simpler programs. A list
+of them determines a program, so a list that is shorter, or smaller element by
+element, determines a simpler one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 
 class Choices:
-  """Integers: those of a list, then zeros; or drawn at random."""
+  """Integers, from a list followed by zeros, or random."""
 
   def __init__(
     self, given: Sequence[int] = (), rng: random.Random | None = None
@@ -22,7 +23,7 @@ class Choices:
     self._rng = rng
 
   def below(self, n: int) -> int:
-    """An integer of [0, n)."""
+    """An integer in [0, n)."""
     at = len(self.made)
     if self._rng:
       choice = self._rng.randrange(n)
@@ -35,12 +36,12 @@ class Choices:
 def shrink(
   choices: list[int], fails: Callable[[list[int]], bool], most: int
 ) -> list[int]:
-  """A list that is shorter or smaller and for which `fails` holds too.
+  """A shorter or smaller list for which `fails` still holds.
 
   Args:
-    choices: for which it holds.
-    fails: tells whether the list makes a program that fails.
-    most: calls of it allowed.
+    choices: a list for which it holds.
+    fails: whether the list produces a program that fails.
+    most: the maximum number of calls to it.
   """
   tried: set[tuple[int, ...]] = set()
 
@@ -59,13 +60,13 @@ def shrink(
   while choices != before and len(tried) < most:
     before = choices
     size = len(choices) // 2
-    while size:  # spans go
+    while size:  # remove spans
       start = 0
       while start < len(choices):
         if not try_(choices[:start] + choices[start + size :]):
           start += size
       size //= 2
-    for i in range(len(choices)):  # elements become smaller
+    for i in range(len(choices)):  # decrease elements
       if i >= len(choices):
         break
       for value in (0, choices[i] // 2, choices[i] - 1):

@@ -1,4 +1,4 @@
-"""Runs a drawn program on the IPU and on XLA:CPU and compares results."""
+"""Runs a program on the IPU and on XLA:CPU and compares results."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ import jax.numpy as jnp
 from . import values as types
 from .program import Program
 
-# Absolute error, for results of a magnitude up to 4, larger in proportion:
-# what several functions in a row may make of some units in the last place.
+# Absolute error for results of a magnitude up to 4, proportionally larger
+# otherwise: what several functions in a row may make of some units in the last
+# place.
 _TOLERANCE = {
   "float16": 0.06, "bfloat16": 0.4, "float32": 1e-3, "float64": 1e-8,
 }  # fmt: skip
-# XLA:CPU compiles small programs in half the time, and closer to their text.
+# Halves the time that XLA:CPU takes to compile small programs, and follows
+# their text more closely.
 _CPU = {
   "xla_backend_optimization_level": 0,
   "xla_llvm_disable_expensive_passes": True,
   "xla_cpu_parallel_codegen_split_count": 1,
 }
-# Takes another half of it, but crashes where types are narrower than a byte,
-# and is not in every release.
+# Halves it again, but crashes for types narrower than a byte, and is not in
+# every release.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
 
 
 class Outcome(enum.Enum):
-  """What became of a program."""
+  """The outcome of a program."""
 
   AGREE = "agree"
   UNSTABLE = "differ where a last bit of the arguments matters as much"
@@ -77,8 +79,8 @@ def check(
   """Runs and compares.
 
   Args:
-    program: what to run.
-    stage: told what runs next, `cpu` or `ipu`.
+    program: the program to run.
+    stage: called with what runs next, `cpu` or `ipu`.
   """
   with jax.enable_x64(program.x64):
     arguments = program.values()
@@ -87,7 +89,7 @@ def check(
       traced = _traced(program, arguments)
       reference = run(traced, "cpu", _cpu_options(program))
       expected = reference(arguments)
-    except Exception as error:  # whatever it is, it is not ours
+    except Exception as error:  # an error of the reference, not of the IPU
       return Verdict(Outcome.REFERENCE, _line(error))
     stage("ipu")
     options = {"ipu_num_tiles": program.tiles, "ipu_allow_out_of_memory": True}
@@ -106,10 +108,10 @@ def check(
 
 
 def _traced(program: Program, arguments: list[np.ndarray]) -> jax.stages.Traced:
-  """The program as both devices get it: tracing takes a sixth of the time."""
+  """The program for both devices: tracing takes a sixth of the time."""
   f = jax.jit(program.function(), donate_argnums=program.donated)
   with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of integers cut short
+    warnings.simplefilter("ignore")  # of truncated integers
     return f.trace(*arguments)
 
 
@@ -138,7 +140,7 @@ def _wide(x: np.ndarray) -> np.ndarray:
 
 
 def _error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-  """Of each element; the same infinity or NaN has none."""
+  """The error of each element; 0 for equal infinities and for NaN."""
   x, y = _wide(a), _wide(b)
   with np.errstate(all="ignore"):
     same = (x == y) | (np.isnan(x) & np.isnan(y))
@@ -154,7 +156,8 @@ def _allowed(b: np.ndarray, worst: np.dtype) -> float:
 def _differences(
   program: Program, actual: list[np.ndarray], expected: list[np.ndarray]
 ) -> tuple[str, bool]:
-  """What differs, and whether it is something that must not at all."""
+  """Describes differences, and whether any of them is not a matter of
+  rounding."""
   worst = _worst(program, expected)
   lines, jumps = [], False
   for n, (a, b) in enumerate(zip(actual, expected, strict=True)):
@@ -184,7 +187,7 @@ def _worst(program: Program, results: list[np.ndarray]) -> np.dtype:
     return np.dtype(jnp.bfloat16)
   if "float16" in code:
     return np.dtype(np.float16)
-  # Without any other, Python's numbers and JAX's functions are of this type.
+  # By default, Python's numbers and JAX's functions have this type.
   wide = program.x64 and "float32" not in code and "complex64" not in code
   return np.dtype(np.float64 if wide else np.float32)
 
@@ -196,9 +199,10 @@ def _unstable(
   actual: list[np.ndarray],
   expected: list[np.ndarray],
 ) -> bool:
-  """Whether XLA:CPU's own results move as much with its arguments' last bits.
+  """Whether XLA:CPU's own results change as much if the last bits of its
+  arguments do.
 
-  Results that are exact are not asked.
+  Exact results are ignored.
   """
   moved = [np.zeros(e.shape) for e in expected]
   worst = _worst(program, expected)

@@ -104,7 +104,7 @@ def convolution(d: Block) -> Drawn:
     require((n - 1) * b + 1 + p + q >= 0)
 
   def permuted(dims: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A shape whose dimensions are permuted, and where each of them is."""
+    """A shape with permuted dimensions, and the position of each of them."""
     order = d.order(len(dims))
     return tuple(dims[o] for o in order), tuple(
       order.index(i) for i in range(len(dims))

@@ -19,7 +19,7 @@ _WHOLE = ("jnp.floor({x})", "jnp.ceil({x})", "jnp.trunc({x})",
           "lax.integer_pow({x}, 3)", "jnp.signbit({x})", "jnp.isfinite({x})",
           "jnp.isnan({x})", "lax.reduce_precision({x}, 5, 8)",
           "jnp.frexp({x})[1]", "jnp.heaviside({x}, 1)")  # fmt: skip
-# Of elements no larger than 4; where a derivative is infinite, not near it.
+# Of elements no larger than 4; not near points with infinite derivatives.
 _FUNCTIONS = (
   "jnp.sin({x})", "jnp.cos({x})", "jnp.tan({x} / 4)", "jnp.tanh({x})",
   "jnp.exp({x})", "jnp.expm1({x})", "jnp.exp2({x})",
@@ -155,7 +155,7 @@ def mixed(d: Block) -> Drawn:
   y = d.array(d.one(d.computing()), x.shape)
   exact = x.exact and y.exact
   require(exact or not types.is_int(x.dtype) and not types.is_int(y.dtype))
-  # A whole number of 32 bits is no f32.
+  # 32-bit integers are not exact in f32.
   x, y = (v.cast(t) if types.is_int(v.dtype) and v.dtype.itemsize > 1 else v
           for v, t in ((x, types.INTS[1]), (y, types.INTS[2])))  # fmt: skip
   factor = 2 * max(x.bound * y.bound, x.bound + y.bound)
@@ -220,7 +220,7 @@ def bits(d: Block) -> Drawn:
     n = size // v.dtype.itemsize
     require(v.rank)
     text = d.resize(v, (*v.shape[:-1], n)).text
-  # -0 and 0 are alike to whoever compares, but not their bits.
+  # -0 and 0 compare equal, but their bits differ.
   zero = f"({text} + 0)" if types.is_float(v.dtype) else text
   return Drawn(f"lax.bitcast_convert_type({zero}, jnp.{to})", (True, math.inf))
 

@@ -13,7 +13,7 @@ _MODES = ("clip", "fill", "promise_in_bounds")
 def _indices(
   d: Block, shape: tuple[int, ...], inside: int | None = None
 ) -> str:
-  """An expression of whole numbers, below `inside` if that is given."""
+  """An integer expression, below `inside` if that is given."""
   signed = [t for t in d.ints() if not types.is_unsigned(t)]
   v = d.array(d.one(signed), shape, exact=True)
   if inside is None:
@@ -64,7 +64,7 @@ def update(d: Block) -> Drawn:
   index = _indices(d, (rows,))
   how = d.one(["add", "max", "min", "multiply", "set"])
   mode = d.one(["drop", "clip", "fill"])
-  if how == "set":  # of several writes to one element any may win
+  if how == "set":  # any of several writes to one element may win
     index = f"(({index})[:1])"
     rows = min(rows, 1)
   require(not types.is_complex(v.dtype) or how in ("add", "set"))
@@ -82,7 +82,7 @@ def segments(d: Block) -> Drawn:
   f = d.one(["sum", "max", "min", "prod"])
   if f == "prod":
     v = v.small(1)
-  # An empty segment has the type's least value, or infinity.
+  # An empty segment has the type's smallest value, or infinity.
   text = f"jax.ops.segment_{f}({v.text}, {ids}, 4)"
   if f in ("max", "min") and types.is_float(v.dtype):
     text = f"jnp.clip({text}, -4, 4)"
@@ -113,7 +113,7 @@ def gather(d: Block) -> Drawn:
 def scatter(d: Block) -> Drawn:
   v = d.value(d.numbers(), rank=(1, 4), empty=False).small(2)
   batch = d.shape(0, 2)
-  # Without an indexed dimension XLA:CPU makes one update of several.
+  # Without an indexed dimension XLA:CPU merges several updates into one.
   indexed = tuple(a for a in range(v.rank) if d.flip()) or (0,)
   inserted = tuple(a for a in range(v.rank) if d.rarely())
   window = [d.integer(0, n) for a, n in enumerate(v.shape) if a not in inserted]

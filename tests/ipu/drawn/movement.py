@@ -1,4 +1,4 @@
-"""What moves elements and leaves them as they are."""
+"""Operations that move elements without changing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control flow and transformations: what takes functions."""
+"""Control flow and transformations: operations that take functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import values as types
 from .block import Block, Drawn, Operation, require
 from .values import Value
 
-# The families of operations; filled by `operations.py`, this one among them.
+# The families of operations; filled by `operations.py`, including this one.
 FAMILIES: list[tuple[Operation, ...]] = []
 
 
@@ -24,8 +24,8 @@ def _indexed(v: Value, axis: int = 0) -> Value:
 
 
 def _fit(d: Block, like: Value) -> Value:
-  """A value that can take the place of another: of its shape and type, no
-  less exact and no larger."""
+  """A value that can replace another: of its shape and type, no less exact and
+  no larger."""
   own = [v for v in reversed(d.own) if v.exact or not like.exact]
   own = [v for v in own if v.dtype not in types.NARROW]
   if like.dtype in types.NARROW or not own:
@@ -49,8 +49,8 @@ def _fit(d: Block, like: Value) -> Value:
 
 
 def _carry(d: Block, *, empty: bool = True) -> Value:
-  """What a loop carries; what is not exact is kept within 4, integers may
-  become any."""
+  """Loop-carried values; inexact ones are kept within 4, integers may become
+  anything."""
   v = d.value(d.computing(), rank=(0, 3), empty=empty)
   if types.is_int(v.dtype):
     return dataclasses.replace(v, bound=types.reach(v.dtype))
@@ -61,15 +61,15 @@ def _carry(d: Block, *, empty: bool = True) -> Value:
 
 
 def _whole(d: Block) -> str:
-  """A scalar of the program's own, an integer."""
+  """A generated scalar integer."""
   return d.array(types.INTS[0], (), exact=True).text
 
 
 def fori(d: Block) -> Drawn:
   start = _carry(d)
   i, c = d.root.name("p"), _parameter(d, start)
-  turn = Value(i, (), types.INTS[0], True, 8)
-  block = d.nested([turn, c])
+  counter = Value(i, (), types.INTS[0], True, 8)
+  block = d.nested([counter, c])
   block.statements(FAMILIES)
   f = d.root.name("f")
   lines = block.function(f, [i, c.text], [_fit(block, c)])
@@ -128,7 +128,7 @@ def conditional(d: Block) -> Drawn:
       result = likes
       exact, bound = likes.exact, likes.bound
     else:
-      # Without a value of its own a branch gives one of this type.
+      # If a branch has no value of its own, it returns one of this type.
       seed = d.array(likes.dtype, likes.shape, exact=likes.exact)
       result = _fit(block, dataclasses.replace(seed, exact=likes.exact))
       if result.text == seed.text:
@@ -167,7 +167,7 @@ def vmap(d: Block) -> Drawn:
   to = d.integer(0, result.rank)
   second = None if q.shape == w.shape and q.rank == w.rank else b
   text = f"jax.vmap({f}, ({a}, {second}), {to})({v.text}, {w.text})"
-  # A batch of no elements decides nothing.
+  # A batch without elements tests nothing.
   require(n)
   return Drawn(text, (result.exact, result.bound), functions=[lines])
 
@@ -187,7 +187,7 @@ def inner_jit(d: Block) -> Drawn:
 
 
 def gradient(d: Block) -> Drawn:
-  """A derivative, within 4: exact where JAX's rules are no better known."""
+  """A derivative, clipped to magnitude 4; never exact."""
   floats = [t for t in d.floats() if t.itemsize >= 4]
   v = d.value(floats, empty=False).small(4)
   p = _parameter(d, v)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from . import values as types
 from .block import Block, Drawn, require
 
-# Of a matrix {x}; {s} is symmetric and positive, {w} well-conditioned; {b} has
-# as many rows. What is unique only up to signs is multiplied together.
+# {x} is a matrix; {s} is symmetric and positive definite, {w} well-conditioned;
+# {b} has as many rows. Factors that are only unique up to signs are multiplied.
 _MATRICES = (
   "jnp.linalg.cholesky({s})", "jnp.linalg.cholesky({s}, upper=True)",
   "jnp.linalg.solve({w}, {b})", "jnp.linalg.inv({w})", "jnp.linalg.det({w})",
@@ -82,7 +82,8 @@ def fourier(d: Block) -> Drawn:
 
 
 def back_again(d: Block) -> Drawn:
-  """A real transform's inverse, of a transform, so that it has meaning."""
+  """The inverse of a real transform is applied to a transform, so that it is
+  meaningful."""
   large = [t for t in d.floats() if t.itemsize >= 4]
   v = d.value(large, rank=(1, 3), empty=False).small()
   n = v.shape[-1]

@@ -1,4 +1,4 @@
-"""All families of operations that programs are drawn of."""
+"""All families of operations for random programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A drawn program: text of Python that computes with JAX."""
+"""A generated program: Python text that computes with JAX."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Program:
 
   Attributes:
     text: defines `f`.
-    arguments: an expression of NumPy for each.
-    exact: of each result, whether it is the same to the last bit whatever the
-      order of additions and the implementation of functions.
-    tiles: to plan for.
-    donated: numbers of arguments.
-    x64: whether types of 64 bits are enabled.
+    arguments: a NumPy expression for each.
+    exact: whether each result is bit-identical whatever the order of additions
+      and the implementation of functions.
+    tiles: the number of tiles to plan for.
+    donated: the numbers of donated arguments.
+    x64: whether 64-bit types are enabled.
   """
 
   text: str
@@ -49,7 +49,7 @@ class Program:
     return [np.asarray(eval(a, dict(NAMES))) for a in self.arguments]
 
   def script(self) -> str:
-    """A program of its own that shows what both platforms compute."""
+    """A standalone script that shows the results of both platforms."""
     head = "import numpy as np\n\nimport jax\nimport jax.numpy as jnp\n"
     head += "import jax.scipy\nfrom jax import lax\n\n"
     if self.x64:

@@ -1,4 +1,4 @@
-"""Reductions, windows, cumulative operations and orders."""
+"""Reductions, windows, cumulative operations and sorting."""
 
 from __future__ import annotations
 
@@ -67,17 +67,18 @@ def argument_of(d: Block) -> Drawn:
 
 
 def _leaves_out_start(v: types.Value, axes: tuple[int, ...]) -> bool:
-  """Whether XLA:CPU does: where one element is all that is reduced."""
+  """Whether XLA:CPU ignores the initial value: if a single element is
+  reduced."""
   return bool(axes) and math.prod(v.shape[a] for a in axes) == 1
 
 
 def _least(v: types.Value, bound: int) -> str:
-  """A start that no element of at most `bound` is less than."""
+  """An initial value no larger than any element of magnitude up to `bound`."""
   return "0" if types.is_unsigned(v.dtype) else f"-{bound}"
 
 
 def reduce(d: Block) -> Drawn:
-  """By a function of the program's own."""
+  """A reduction by a generated function."""
   v = d.value(d.reals(), exact=True).small()
   f = d.one(["lambda a, b: a + b", "lambda a, b: jnp.maximum(a, b)",
              "lambda a, b: jnp.where(a > b, a, b)", "lax.add", "lax.bitwise_or",
@@ -98,7 +99,7 @@ def reduce_two(d: Block) -> Drawn:
   v = d.value(d.reals(), rank=(1, 3), exact=True).small()
   w = d.array(d.one(d.ints()), v.shape, exact=True)
   axes = d.axes(v)
-  # A start that shows where no element is larger.
+  # An initial value that is visible where no element is larger.
   least = "2"
   if _leaves_out_start(v, axes):
     least = _least(v, math.ceil(max(v.bound, 3)))

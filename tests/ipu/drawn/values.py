@@ -1,4 +1,4 @@
-"""Element types of drawn programs, and what is known of a value."""
+"""Element types of random programs, and known properties of values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOOL = np.dtype(np.bool_)
 FLOATS = _types("float32", "float16", "bfloat16")
 INTS = _types("int32", "int8", "uint8", "int16", "uint16", "uint32")
 COMPLEX = _types("complex64")
-# Stored as such; what computes is cast first.
+# Storage types; values are cast before they are computed with.
 NARROW = _types("int4", "uint4", "int2", "uint2", "float8_e4m3fn",
                 "float8_e5m2", "float8_e4m3b11fnuz", "float8_e3m4",
                 "float4_e2m1fn")  # fmt: skip
@@ -28,7 +28,7 @@ WIDE_INTS = _types("int64", "uint64")
 WIDE_COMPLEX = _types("complex128")
 
 MOST = 400  # elements of a value
-_TAME = 1000.0  # what is larger is clipped before it is used
+_TAME = 1000.0  # larger values are clipped before they are used
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -53,14 +53,14 @@ def text(dtype: np.dtype) -> str:
 
 
 def part(dtype: np.dtype) -> np.dtype:
-  """The type of a complex number's parts; other types are their own."""
+  """The type of a complex number's parts; other types are unchanged."""
   return np.zeros((), dtype).real.dtype if is_complex(dtype) else dtype
 
 
 def whole(dtype: np.dtype) -> float:
-  """All whole numbers up to this one are values of the type."""
+  """All integers up to this one are exact in the type."""
   if is_int(dtype) or dtype == BOOL:
-    return math.inf  # they wrap around, alike everywhere
+    return math.inf  # they wrap around, the same everywhere
   return 2.0 ** (ml_dtypes.finfo(part(dtype)).nmant + 1)
 
 
@@ -78,12 +78,13 @@ class Value:
   """An expression of a program.
 
   Attributes:
-    text: a name, or an expression that can stand as an operand.
+    text: a name, or an expression that can be used as an operand.
     shape: its shape.
     dtype: its element type.
-    exact: whole numbers, the same whatever the order of additions; what jumps
-      (comparisons, rounding, indices) is only drawn of these.
-    bound: no element's magnitude is larger, but for rounding.
+    exact: whether its elements are integers that are the same whatever the
+      order of additions; discontinuous functions (comparisons, rounding,
+      indices) are only generated for these.
+    bound: no element's magnitude is larger, up to rounding.
   """
 
   text: str
@@ -118,7 +119,7 @@ class Value:
     return self if self.bound <= _TAME else self.small(4)
 
   def cast(self, dtype: np.dtype) -> Value:
-    """The value as another type; it must be exact if that type is coarser in
+    """The value as another type; it must be exact if that type is of a coarser
     kind (from floats to integers or bool)."""
     if dtype == self.dtype:
       return self

@@ -1,4 +1,4 @@
-"""A process that runs drawn programs, so that crashes and hangs stay there."""
+"""A process that runs random programs, to isolate crashes and hangs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .program import Program
 
 _READY = "ready"
 _STARTS = 600.0  # seconds: a process needs some, on a busy machine many
-_PROGRAMS = 600  # a process runs: JAX keeps some 0.8 MB of each
+_PROGRAMS = 600  # programs per process: JAX keeps some 0.8 MB of each
 
 
 def serve(pipe: Connection) -> None:
-  """Runs what comes, until the other end is closed."""
+  """Runs programs until the other end is closed."""
   import jax
 
   jax.config.update("jax_num_cpu_devices", 1)
   jax.devices("ipu")
-  seldom_collect()
+  raise_gc_threshold()
   pipe.send(_READY)
   while True:
     try:
@@ -33,10 +33,10 @@ def serve(pipe: Connection) -> None:
 
 
 class Worker:
-  """Runs programs in a process that is replaced when it dies or is stuck.
+  """Runs programs in a process that is replaced if it dies or hangs.
 
   Attributes:
-    seconds: what a program may take.
+    seconds: the time limit of a program.
   """
 
   def __init__(self, seconds: float) -> None:
@@ -46,7 +46,7 @@ class Worker:
     self._ran = 0
 
   def start(self, program: Program) -> None:
-    """Hands a program over; `wait` has the verdict."""
+    """Starts a program; `wait` returns the verdict."""
     if self._ran >= _PROGRAMS:
       self.stop()
     if self._process is None:
@@ -102,14 +102,15 @@ class Worker:
     return Verdict(outcome, f"in {stage}: {how}")
 
 
-def seldom_collect() -> None:
-  """Spares what JAX keeps being looked at again and again for garbage."""
+def raise_gc_threshold() -> None:
+  """Avoids scanning the many objects that JAX keeps for garbage again and
+  again."""
   gc.freeze()
   gc.set_threshold(200_000)
 
 
 def quiet() -> None:
-  """Settings of the processes that draw and run programs."""
+  """Settings of the processes that generate and run programs."""
   os.environ.setdefault("JAX_IPU_USE_MODEL", "true")
   os.environ.setdefault("JAX_IPU_VERIFY", "true")
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
