@@ -32,9 +32,9 @@ from jaxlib.ipu.plan.default_layout import (
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 
-# The fullest tile may hold this many times as much of a read-only array as under
-# the default layout. Updated arrays take part in element-wise work, which needs
-# an even distribution (COARSER). [G]
+# The fullest tile may hold this many times its default share of a read-only
+# array. Updated arrays take part in element-wise work, which needs an even
+# distribution (COARSER). [G]
 _FULLER = 2.0
 
 _LOOPS = ("ipu.repeat", "stablehlo.while")
@@ -166,8 +166,8 @@ def _preferred(
 def _same_elements(
   node: Node, read: Value, view: View
 ) -> Iterator[tuple[Value, View]]:
-  """Yields the node's results (or a loop's parameters) that hold the elements of
-  `read`, each with its view of the array."""
+  """Yields the node's results (or a loop's parameters) that hold the elements
+  of `read`, each with its view of the array."""
   if node.op == "stablehlo.transpose":
     yield node.results[0], view.transpose(node.attributes)
   elif node.op == "stablehlo.reshape":
