@@ -17,68 +17,70 @@ from jaxlib.ipu.target import Target
 KEYS: dict[str, str] = {
   "flops": "arithmetic operations of one run, over all tiles",
   "bytes accessed": "bytes that vertices read and write, over all tiles",
-  "optimal_seconds": "as `ipu seconds`",
+  "optimal_seconds": "same as `ipu seconds`",
   "ipu cycles": (
-    "tile clock cycles of one run on arrays that are on the device: the sum of "
-    "the compute, exchange, sync and host cycles"
+    "tile clock cycles of one run whose arguments are on the device: the sum "
+    "of the compute, exchange, sync and host cycles"
   ),
   "ipu seconds": "`ipu cycles` at the modelled machine's clock",
-  "ipu compute cycles": "vertices, in each superstep those of the slowest tile",
-  "ipu exchange cycles": "data between tiles, by the busiest tile's share",
+  "ipu compute cycles": "vertices, on the slowest tile of each superstep",
+  "ipu exchange cycles": "data between tiles, on the busiest tile",
   "ipu sync cycles": "synchronisations of all tiles",
   "ipu host cycles": (
-    "round trips to functions of the host (callbacks, FFI): both streams and "
-    "the host's answer, without the function's own time"
+    "round trips to host functions (callbacks, FFI): both streams and the "
+    "host's response, excluding the function's own time"
   ),
   "ipu cycles from sources": (
-    "of `ipu cycles`: read in public sources (PopLibs' cycle estimators above "
-    "all) or measured"
+    "part of `ipu cycles` that was measured, or read in public sources (mostly "
+    "PopLibs' cycle estimators)"
   ),
   "ipu cycles derived": (
-    "of `ipu cycles`: follow from such figures: vertex launches, "
-    "synchronisations, loops that chain several operations"
+    "part of `ipu cycles` that follows from such figures: vertex launches, "
+    "synchronisations, loops over several chained operations"
   ),
-  "ipu cycles guessed": "of `ipu cycles`: nothing public says them",
-  "ipu exchange bytes": "bytes that reach a tile which did not have them",
-  "ipu host bytes": "bytes to and from functions of the host",
-  "ipu host calls": "calls of functions of the host",
+  "ipu cycles guessed": "part of `ipu cycles` without any public source",
+  "ipu exchange bytes": "bytes received by tiles that did not hold them",
+  "ipu host bytes": "bytes to and from host functions",
+  "ipu host calls": "calls of host functions",
   "ipu supersteps": (
-    "synchronisations, of tiles or with the host, each with the exchange and "
-    "the vertices after it"
+    "synchronisations between tiles or with the host, each with its exchange "
+    "and the vertices that follow"
   ),
-  "ipu peak tile bytes": "SRAM of the fullest tile at its fullest moment",
+  "ipu peak tile bytes": "SRAM used on the fullest tile at its peak",
   "ipu always live tile bytes": (
-    "of these: what is there all the time: code, constants, arguments that are "
-    "not donated, state"
+    "part of the peak that is always live: code, constants, state, arguments "
+    "that are not donated"
   ),
-  "ipu not always live tile bytes": "of these: the rest",
+  "ipu not always live tile bytes": "the rest of the peak",
   "ipu peak tile bytes with gaps": (
-    "SRAM that the fullest tile needs when everything has its address, with "
-    "the gaps between tensors; this has to fit"
+    "SRAM required on the fullest tile once everything has an address, gaps "
+    "between tensors included; this has to fit"
   ),
   "ipu peak tile code bytes": (
-    "of these: code of vertices and of the program's steps, and stacks"
+    "part of the peak taken by vertex code, control code and stacks"
   ),
-  "ipu code bytes": "all that is no data, over all tiles: the five below",
-  "ipu vertex code bytes": "code of vertices, once on each tile that runs any",
-  "ipu vertex state bytes": "state of vertices, and the lists of them",
+  "ipu code bytes": (
+    "everything but data, over all tiles: the sum of the next five"
+  ),
+  "ipu vertex code bytes": "codelets, once on each tile that runs them",
+  "ipu vertex state bytes": "vertex state and vertex lists",
   "ipu exchange code bytes": (
-    "code of exchanges: it grows with the messages that tiles send and "
-    "receive; packet headers of streams to and from functions of the host"
+    "exchange code, which grows with the messages that tiles send and "
+    "receive; packet headers of streams to and from host functions"
   ),
   "ipu control code bytes": "code of the program's steps",
-  "ipu stack bytes": "of workers, and of the supervisors that lead them",
+  "ipu stack bytes": "worker and supervisor stacks",
   "ipu argument layout cycles": (
-    "not in `ipu cycles`: what it takes to move arguments from the default "
-    "layout to the one that this program has chosen for them; an array stays "
-    "there, so later runs do not pay it again"
+    "not part of `ipu cycles`: moving the arguments from their default layout "
+    "to the one that this program has chosen; an array stays there, so later "
+    "runs do not pay for it again"
   ),
   "ipu argument stream cycles": (
-    "not in `ipu cycles`: what it takes to bring all arguments from the host, "
-    "as a call with NumPy arrays or `jax.device_put` does"
+    "not part of `ipu cycles`: transferring all arguments from the host, as a "
+    "call with NumPy arrays or `jax.device_put` does"
   ),
   "ipu result stream cycles": (
-    "not in `ipu cycles`: what it takes to read all results on the host"
+    "not part of `ipu cycles`: transferring all results to the host"
   ),
 }
 
