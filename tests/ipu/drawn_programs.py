@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import multiprocessing
+import os
 import random
 import re
 import sys
@@ -76,8 +77,11 @@ class Job:
       numbers = [options.only[1]][self._number :]
     running: tuple[int, list[int], Program] | None = None
     until = time.monotonic() + 60 * options.minutes
+    parent = os.getppid()
     for number in [*numbers, None]:
       following = None
+      if os.getppid() != parent:
+        break  # the command was killed
       if number is not None and time.monotonic() > until:
         _say(f"job {self._number}: no time for {number} and what follows")
         number = None

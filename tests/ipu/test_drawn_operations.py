@@ -120,3 +120,13 @@ def test_small_differences_count_where_results_are_exact():
   for exact, outcome in ((True, Outcome.DIFFER), (False, Outcome.AGREE)):
     drawn = Program(text, ("np.zeros(3, np.float32)",), (exact,))
     assert compare.check(drawn).outcome is outcome
+
+
+def test_xla_cpu_may_contradict_itself():
+  """The IPU is right if XLA:CPU agrees with it one operation at a time."""
+  text = "def f(x0):\n"
+  text += "  wrong = lambda x: x + isinstance(x0, jax.core.Tracer)\n"
+  text += "  return (lax.platform_dependent(x0, cpu=wrong, default=abs),)\n"
+  verdict = compare.check(Program(text, ("np.zeros(3, np.float32)",), (False,)))
+  assert verdict.outcome is Outcome.REFERENCE
+  assert "agrees without jit" in verdict.message
