@@ -173,7 +173,7 @@ class Kit:
     step = schema.Copy(list(moves), cost(exchange_bytes), 0)
     (self.steps if into is None else into).append(step)
 
-  def brought(
+  def loaded(
     self,
     root: int,
     shape: Sequence[int],

@@ -60,7 +60,7 @@ def test_reduce(data):
   root, offset, strides = data.draw(views(shape))
   a = kit.argument(root, dtype)
   every = tuple(range(len(shape)))
-  placed = kit.brought(a, shape, every, split, (shape, offset, strides))
+  placed = kit.loaded(a, shape, every, split, (shape, offset, strides))
   dims = tuple(range(kept)) + (-1,) * num_reduced
   results = [(kit.result(shape[:kept], dtype), dims)]
   if arg:
@@ -89,7 +89,7 @@ def test_general_reduction_of_two_values(data):
   kit = Kit(TILES)
   a, b = kit.argument(shape), kit.argument(shape, I32)
   every = (0, 1)
-  operands = [(kit.brought(t, shape, every, split), every) for t in (a, b)]
+  operands = [(kit.loaded(t, shape, every, split), every) for t in (a, b)]
   i32 = RegisterType.I32
   combine = code(
     load(0), load(1, i32), load(2), load(3, i32),
@@ -158,7 +158,7 @@ def test_dot(data):
       reach = sum((e - 1) * s for e, s in zip(extents, strides, strict=True))
       root, offset = (reach + 3,), 2
     number = kit.argument(root, dtype)
-    placed = kit.brought(number, shape, dims, split,
+    placed = kit.loaded(number, shape, dims, split,
                          (extents, offset, strides))  # fmt: skip
     operands.append((placed, dims))
     arguments.append(util.sample(NUMPY[dtype], root, key=key))
@@ -210,7 +210,7 @@ def test_scan(data):
     dims = (*range(len(shape) - 1), len(shape) - 1 if key == "x" else -1)
     root, offset, strides = data.draw(views(extents))
     number = kit.argument(root, dtype)
-    placed = kit.brought(number, shape, dims, split,
+    placed = kit.loaded(number, shape, dims, split,
                          (extents, offset, strides))  # fmt: skip
     operands.append((placed, dims))
     sample = util.sample(NUMPY[dtype], root, low=0, high=1, key=key)
@@ -240,7 +240,7 @@ def test_sort(data):
   for i, dtype in enumerate(dtypes):
     root, offset, strides = data.draw(views(shape))
     a = kit.argument(root, dtype)
-    placed = kit.brought(a, shape, every, split, (shape, offset, strides))
+    placed = kit.loaded(a, shape, every, split, (shape, offset, strides))
     operands.append((placed, every))
     kept = (*shape[:-1], keep)
     results.append((kit.result(kept, dtype), (*every[:-1], -1)))

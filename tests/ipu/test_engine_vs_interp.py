@@ -58,7 +58,7 @@ def test_map(data):
     root, offset, strides = data.draw(views(shape))
     number = kit.argument(root, dtype)
     arguments.append(values(dtype, root, i))
-    placed = kit.brought(number, shape, every, split, (shape, offset, strides))
+    placed = kit.loaded(number, shape, every, split, (shape, offset, strides))
     operands.append((placed, every))
   count = data.draw(st.integers(1, min(3, len(types))))
   outputs = list(range(len(types) - count, len(types)))
@@ -209,7 +209,7 @@ def test_maps_in_a_loop(data):
         strides = [step * n for n in dense(shape)]
         view = (shape, math.prod(shape) - 1, strides)
         here = linear(math.prod(shape), 1)
-        number = kit.brought(number, shape, every, here, view, into=body)
+        number = kit.loaded(number, shape, every, here, view, into=body)
       operands.append((number, every))
     fields = schema.Map(code(*program), outputs)
     kit.execute(fields, shape, operands, results, into=body)
