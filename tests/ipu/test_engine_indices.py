@@ -146,9 +146,9 @@ def test_scatter(data):
               [(r, (-1,) * len(shape))], split)  # fmt: skip
   # Sums and products of these are exact, however a team splits them.
   arguments = [
-    util.sample(np.int32, w["shape"], low=0, high=2).astype(NUMPY[dtype]),
+    util.sample("int32", w["shape"], low=0, high=2).astype(NUMPY[dtype]),
     near_and_far(index, named),
-    util.sample(np.int32, shape, low=0, high=2, key=1).astype(NUMPY[dtype]),
+    util.sample("int32", shape, low=0, high=2, key=1).astype(NUMPY[dtype]),
   ]
   engine_kit.check(kit.bytes(), arguments)
 
