@@ -2,7 +2,7 @@
 
 Every function takes an emitter and pairs (real, imaginary) of values and
 returns a pair. Magnitudes are scaled, so that squares neither overflow nor
-underflow, and infinities follow C's Annex G where XLA:CPU does so too.
+underflow, and infinities follow C's Annex G.
 """
 
 from __future__ import annotations
