@@ -247,7 +247,7 @@ def test_a_large_matrix_stays_where_it_is(check, ipu, dtype):
 
   check_product(check, products, a, x, y)
   found = util.costs(ipu, products, a, x, y)
-  assert found["ipu exchange bytes"] < a.nbytes / 3
+  assert found["ipu exchange bytes"] < a.nbytes / 2.5
 
 
 @pytest.mark.ipu_only

@@ -79,7 +79,7 @@ def line_of(text: str) -> int:
 
 def test_an_operation_of_ones_own():
   def f(x):
-    return jnp.exp(x)  # the user's line
+    return jnp.exp(x)  # an own line
 
   at = located(f, "exponential")
   assert (at.file, at.line) == (HERE, line_of("# an own line"))

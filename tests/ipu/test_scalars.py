@@ -40,7 +40,9 @@ def test_scalars_with_other_users_stay(ipu, monkeypatch):
     return [util.costs(ipu, f, *args) for f in (alone, shared)]
 
   moved = both()
-  monkeypatch.setattr(pipeline.scalars, "scalars", lambda graph: graph)
+  monkeypatch.setattr(
+    pipeline.sink_scalars, "sink_scalars", lambda graph: graph
+  )
   stayed = both()
   assert moved[0]["ipu cycles"] < stayed[0]["ipu cycles"]
   assert moved[1] == stayed[1]

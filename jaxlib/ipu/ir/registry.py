@@ -24,6 +24,8 @@ Read = Callable[[Any], Any]
 # (target, node, operand number, view of a whole root) -> the mapping that the
 # node would like the root to have, or None.
 Prefers = Callable[[Any, "Node", int, Any], Any]
+# The same with such a mapping -> the cycles that the node takes with it.
+CyclesWith = Callable[[Any, "Node", int, Any, Any], float]
 # (code, values of the inputs, node) -> value of the result
 Emit = Callable[[Any, list[int], "Node"], int]
 
@@ -56,6 +58,8 @@ class Operation:
     is_view: lowering moves nothing (the result is a view of its input).
     prefers: the tile mapping that a node would like an operand's root to have
       (lower/consumer_layouts.py).
+    cycles_with: the cycles of a node whose operand's root has a mapping;
+      operations have it that have `prefers`.
     has_effect: whether a node has side effects: such nodes are never dead and
       stay in order. None: no node has.
   """
@@ -67,6 +71,7 @@ class Operation:
   decompose: Decompose | None = None
   is_view: bool = False
   prefers: Prefers | None = None
+  cycles_with: CyclesWith | None = None
   has_effect: Callable[[Node], bool] | None = None
 
 

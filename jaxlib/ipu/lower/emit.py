@@ -6,13 +6,10 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower import totals
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.consumer_layouts import moving_cost
 from jaxlib.ipu.lower.host_time import host_seconds
 from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.lower.tensors import TensorInfo
-from jaxlib.ipu.lower.view import dense_strides
-from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
 
 
@@ -88,18 +85,15 @@ def _layouts(
   out = []
   for i, layout in builder.used.layouts.items():
     info = builder.tensors[arguments[i]]
-    size = SIZE[info.dtype]
     default = builder.default_layout(info.shape, info.dtype)
-    strides = dense_strides(info.shape)
-    sides = Side(default, 0, strides), Side(layout, 0, strides)
     there, back = (
-      cost.exchange(builder.target, [move(*way, info.shape, size, False)])
-      for way in (sides, sides[::-1])
+      moving_cost(builder.target, info.shape, info.dtype, *ends)
+      for ends in ((default, layout), (layout, default))
     )
     ends = [(0, i), *((1, b) for a, b in module.aliases if a == i)]
     out += [
       schema.ArrayLayout(
-        is_result, number, builder.mapping(layout), layout.max_elements * size,
+        is_result, number, builder.mapping(layout), layout.max_elements * SIZE[info.dtype],
         there, back,
       )
       for is_result, number in ends

@@ -76,6 +76,7 @@ class Choice:
     partial: whether tiles make partial products of a result.
     accumulate: the type of the partial products, and of sums kept between
       steps.
+    cycles: of everything, the operands' exchange included.
   """
 
   steps: int
@@ -84,15 +85,16 @@ class Choice:
   partition: Layout
   partial: bool
   accumulate: DType
+  cycles: float
 
 
 def choose(builder: Builder, product: Product) -> Choice:
   """The cheapest split."""
   plan = _planned_here(builder, product)
   first, parts, partition = _partition(product, plan)
-  found = _Cheaper(builder, product).than(plan, partition)
+  found, cycles = _Cheaper(builder, product).than(plan, partition)
   if found is not None:
-    return Choice(1, product.shape, (), *found[:3])
+    return Choice(1, product.shape, (), *found[:3], cycles)
   return Choice(
     plan.steps,
     first,
@@ -100,6 +102,7 @@ def choose(builder: Builder, product: Product) -> Choice:
     partition,
     plan.parts[3] > 1,
     plan.accumulate_dtype,
+    cycles,
   )
 
 
@@ -197,11 +200,12 @@ class _Cheaper:
 
   def than(
     self, plan: matmul.MatmulPlan, partition: Layout
-  ) -> matmul.Split | None:
-    """The cheapest such split, if it is cheaper than a plan's."""
+  ) -> tuple[matmul.Split | None, float]:
+    """The cheapest such split, if it is cheaper than a plan's, and the cycles
+    of the cheaper one."""
     product = self._product
     if 0 in product.shape:
-      return None
+      return None, 0.0
     best, chosen, packs = math.inf, None, False
     if plan.fits and plan.steps == 1:
       # The plan charges for all of the operands' blocks, wherever they are.
@@ -225,7 +229,7 @@ class _Cheaper:
       cycles += self._leaving(way, found.partial)
       if cycles < best:
         best, chosen = cycles, found
-    return chosen
+    return chosen, best
 
   def _moving(self, way: Layout) -> schema.Cost:
     """The cost of moving the operands to a partition."""

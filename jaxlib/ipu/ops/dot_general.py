@@ -118,11 +118,30 @@ def _prefers(
   target: Target, node: Node, number: int, view: View
 ) -> Layout | None:
   """See `Operation.prefers`; assumes that the other operand is dense."""
+  return preferred(target, _as_if(node, number, view, -2), number)
+
+
+def _cycles_with(
+  target: Target, node: Node, number: int, view: View, layout: Layout
+) -> float:
+  """See `Operation.cycles_with`; the other operand has its default layout."""
+  builder = Builder(target)
+  other = node.inputs[1 - number]
+  roots = [
+    builder.new_root((view.size,), view.dtype, layout),
+    builder.new_root(other.shape, other.dtype),
+  ]
+  view = view._replace(root=roots[0])
+  return choose(builder, _as_if(node, number, view, roots[1])).cycles
+
+
+def _as_if(node: Node, number: int, view: View, root: int) -> Product:
+  """A node's product if one operand is a view and the other one all of a
+  root."""
   other = node.inputs[1 - number]
   strides = dense_strides(other.shape)
-  views = [view, View(-2, 0, strides, other.shape, other.dtype)]
-  product, *_ = _as_product(node, views[number], views[1 - number])
-  return preferred(target, product, number)
+  views = [view, View(root, 0, strides, other.shape, other.dtype)]
+  return _as_product(node, views[number], views[1 - number])[0]
 
 
 def _product(
@@ -363,6 +382,11 @@ def _outer(e: Emitter, node: Node) -> list[Value] | None:
 
 define(
   Operation(
-    "stablehlo.dot_general", _lower, _read, decompose=_outer, prefers=_prefers
+    "stablehlo.dot_general",
+    _lower,
+    _read,
+    decompose=_outer,
+    prefers=_prefers,
+    cycles_with=_cycles_with,
   )
 )
