@@ -32,6 +32,8 @@ class Choices:
     carried: other mappings than the usual of values that loops carry.
     wide: the matrix unit may load 128 bits of weights at a time, which then
       have to be in interleaved memory.
+    divides: copies may be made in several, whatever it costs
+      (lower/assembled.py).
     frugal: steps whose places are known at run time take as little SRAM as
       they can, in more rounds.
   """
@@ -41,6 +43,7 @@ class Choices:
   boxes: bool = True
   carried: Carried = dataclasses.field(default_factory=dict)
   wide: bool = True
+  divides: bool = False
   frugal: bool = False
 
 
@@ -51,6 +54,7 @@ class Used:
   Attributes:
     hoists, keeps, boxes: whether it did what it might.
     indexes: whether there are steps whose places are known at run time.
+    divisible: whether a copy was not made in several, for it costs too much.
     leaves: where bodies of loops leave what they carry, if it costs much to
       move it back to where an iteration finds it.
   """
@@ -59,12 +63,22 @@ class Used:
   keeps: bool = False
   boxes: bool = False
   indexes: bool = False
+  divisible: bool = False
   leaves: Carried = dataclasses.field(default_factory=dict)
 
 
 def smaller(choices: Choices, used: Used) -> Iterator[Choices]:
   """What takes less SRAM than a lowering that did not fit, the most cycles
   last."""
+  if used.divisible:
+    yield dataclasses.replace(choices, divides=True)
+  for other in _smaller(choices, used):
+    yield other
+    if used.divisible:
+      yield dataclasses.replace(other, divides=True)
+
+
+def _smaller(choices: Choices, used: Used) -> Iterator[Choices]:
   if used.keeps:
     choices = dataclasses.replace(choices, keeps=False)
     yield choices
