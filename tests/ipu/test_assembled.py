@@ -14,10 +14,13 @@ from program_kit import Kit
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower import assembled
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.lower.tensors import TensorInfo
+from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
 
 pytestmark = pytest.mark.ipu_only
@@ -199,6 +202,34 @@ def test_programs_fit_that_would_not(ipu, at_once):
 
 
 # --- Lives ------------------------------------------------------------------
+
+
+def test_what_rounds_put_together_lives_from_the_first_one_on(monkeypatch):
+  monkeypatch.setattr(indexed, "ROOMY", 0.4)
+  small = machines.Target(
+    version="small", num_tiles=4, bytes_per_tile=21000, clock_hz=1e9
+  )
+  x, i = np.zeros((613, 3), np.float32), np.zeros(613, np.int32)
+  state = phases(lambda x, i: (jnp.sort(x, 0) * 2)[i], [x, i], small)
+  (root,) = state.builder.assembled
+  ((begin, _),) = state.memory.lives[root]
+  assert begin > 0
+
+
+def test_reading_too_early_is_noticed():
+  x = np.ones((4096, 2048), np.float32)
+  builder = phases(last, [x], 1472).builder
+  assembled.verify(builder)
+  (root,) = builder.assembled
+  parts = [
+    step
+    for step in builder.steps
+    if isinstance(step, schema.Copy) and step.moves[0].destination == root
+  ]
+  assert len(parts) == 4
+  builder.steps.remove(parts[-1])
+  with pytest.raises(CompileError, match="before all of it is written"):
+    assembled.verify(builder)
 
 
 def assembling() -> tuple[Kit, list[TensorInfo], int]:
