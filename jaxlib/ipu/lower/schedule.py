@@ -86,9 +86,10 @@ def schedule(
     best, peak = work.ordered()
     if divide is not None and not work.is_chain():
       some = divide(work, best)
-      other, least = Work(some, *given).ordered() if some else ([], peak)
-      if _LEAST_GAIN * least < peak:
-        tasks, best = some, other
+      if some:
+        other, least = Work(some, *given).ordered()
+        if _LEAST_GAIN * least < peak:
+          tasks, best = some, other
   return [step for number in best for step in tasks[number].steps]
 
 
