@@ -10,7 +10,12 @@ from typing import Any
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.ir import importer, verifier
 from jaxlib.ipu.ir.printer import module_text
-from jaxlib.ipu.lower import overflow, verify_addresses, verify_exchanges
+from jaxlib.ipu.lower import (
+  assembled,
+  overflow,
+  verify_addresses,
+  verify_exchanges,
+)
 from jaxlib.ipu.program import verify
 from jaxlib.ipu.program.text import program_text
 
@@ -59,6 +64,7 @@ def _verify(phase: Any, state: Any) -> None:
     verifier.verify(state.module, lowerable=phase.value != "import")
   elif phase.value == "lower":
     verify_exchanges.verify(state.builder)
+    assembled.verify(state.builder)
   elif phase.value == "allocate":
     verify_addresses.verify(state.builder, state.memory)
   elif phase.value == "emit":

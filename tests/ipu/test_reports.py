@@ -53,3 +53,9 @@ def test_functions_that_reduce_are_shown(ipu, tmp_path):
 
   *_, text = reports(ipu, tmp_path, program, np.ones(7, np.float32)).values()
   assert "combine" in text and "mul.f32" in text
+
+
+def test_running_totals_are_shown(ipu, tmp_path):
+  x = np.ones(7, np.float32)
+  *_, text = reports(ipu, tmp_path, jnp.cumsum, x).values()
+  assert "Scan" in text and "add.f32" in text

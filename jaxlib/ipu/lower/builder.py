@@ -18,6 +18,7 @@ from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
+from jaxlib.ipu.lower.assembled import Division
 from jaxlib.ipu.lower.choices import Choices
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Exchanges, Operand
@@ -268,13 +269,16 @@ class Builder(Exchanges):
         end = len(self.steps)
     self.location, self._graph, self._readers = outer
     results = [self.view(v) for v in graph.results]
+    division = Division(self)
     self.steps[begin:] = schedule(
       tasks,
       self.tensors,
       self.target.num_tiles,
       freed,
       {v.root for v in results},
+      division.divide,
     )
+    division.take(self.steps[begin:])
     return results
 
   def readers(self, value: Value) -> list[Node]:

@@ -34,6 +34,7 @@ class Choices:
     carried: mappings of loop-carried values other than the usual ones.
     wide: the matrix unit may load 128 bits of weights at a time, which then
       have to be in interleaved memory.
+    divides: copies may be divided at any cost (lower/assembled.py).
     frugal: steps with run-time indices take as little SRAM as they can, in more
       rounds.
   """
@@ -44,6 +45,7 @@ class Choices:
   layouts: bool = True
   carried: Carried = dataclasses.field(default_factory=dict)
   wide: bool = True
+  divides: bool = False
   frugal: bool = False
 
 
@@ -54,6 +56,7 @@ class Used:
   Attributes:
     hoists, keeps, boxes: whether it made use of these choices.
     indexes: whether there are steps with run-time indices.
+    divisible: whether a copy was not divided because of the cost.
     carries: whether loops carry state in mappings that products want.
     layouts: the arguments that are not in their default layout, by number.
     leaves: mappings in which loop bodies leave carried values, if it costs much
@@ -64,6 +67,7 @@ class Used:
   keeps: bool = False
   boxes: bool = False
   indexes: bool = False
+  divisible: bool = False
   carries: bool = False
   layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
   leaves: Carried = dataclasses.field(default_factory=dict)
@@ -72,6 +76,15 @@ class Used:
 def smaller(choices: Choices, used: Used) -> Iterator[Choices]:
   """Choices that take less SRAM than a lowering that did not fit, those with
   most cycles last."""
+  if used.divisible:
+    yield dataclasses.replace(choices, divides=True)
+  for other in _smaller(choices, used):
+    yield other
+    if used.divisible:
+      yield dataclasses.replace(other, divides=True)
+
+
+def _smaller(choices: Choices, used: Used) -> Iterator[Choices]:
   if used.keeps:
     choices = dataclasses.replace(choices, keeps=False)
     yield choices

@@ -90,14 +90,12 @@ def _layouts(
       moving_cost(builder.target, info.shape, info.dtype, *ends)
       for ends in ((default, layout), (layout, default))
     )
+    mapping = builder.mapping(layout)
+    size = layout.max_elements * SIZE[info.dtype]
     ends = [(0, i), *((1, b) for a, b in module.aliases if a == i)]
     out += [
-      schema.ArrayLayout(
-        is_result, number, builder.mapping(layout), layout.max_elements * SIZE[info.dtype],
-        there, back,
-      )
-      for is_result, number in ends
-    ]  # fmt: skip
+      schema.ArrayLayout(*end, mapping, size, there, back) for end in ends
+    ]
   return out
 
 

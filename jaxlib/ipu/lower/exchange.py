@@ -67,6 +67,8 @@ class Exchanges(Tensors):
     staying: of copies from root to root, by their ids, the bytes that each move
       copies on its tile (`messages.staying`): their cost is only known once
       storage is assigned (lower/local_copies.py).
+    assembled: roots that are written by several copies, one part each, before
+      any part is read (lower/assembled.py).
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
@@ -75,6 +77,7 @@ class Exchanges(Tensors):
     self.used = Used()
     self._scopes = [Scope(1, 0, ())]
     self.staying: dict[int, tuple[schema.Copy, list[Any]]] = {}
+    self.assembled: set[int] = set()
     self._rounds = math.inf  # tensors from here on belong to the current rounds
 
   @property

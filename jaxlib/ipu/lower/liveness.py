@@ -6,6 +6,10 @@ roots and follows loops and branches in the flow graph (`flow.py`): what a loop
 reads before it writes is live around the back edge, and each branch starts from
 what is live after all of them. Roots that a loop or a branch does not touch
 cost nothing there, however many are live.
+
+A partial write keeps the rest of its root, which is therefore live before it.
+The exception is the first write to a root that is assembled from parts, all of
+which are written before any is read.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 from jaxlib.ipu.codelets import CODELETS
@@ -26,8 +31,14 @@ from jaxlib.ipu.program import schema
 class Timeline:
   """The steps with times; `intervals` of each root after `analyse`."""
 
-  def __init__(self, steps: list[Any], tensors: list[TensorInfo]) -> None:
+  def __init__(
+    self,
+    steps: list[Any],
+    tensors: list[TensorInfo],
+    assembled: Collection[int] = (),
+  ) -> None:
     self._tensors = tensors
+    self._unbegun = set(assembled)  # roots whose first part is yet to come
     self._now = 0
     self.intervals: dict[int, list[tuple[int, int]]] = defaultdict(list)
     # Placed tensors: from their exchange to their last use.
@@ -178,8 +189,13 @@ class Timeline:
         and _equal_strides(move.destination_strides, dense, move.shape)
       ):
         copies.append(move)
-    full = [r for r, n in written.items() if n == tensors[r].size]
-    partial = [r for r, n in written.items() if n != tensors[r].size]
+    full = [
+      r
+      for r, n in written.items()
+      if n == tensors[r].size or r in self._unbegun
+    ]
+    partial = [r for r in written if r not in full]
+    self._unbegun.difference_update(full)
     return self._event(self._tick(), [], reads, full, partial, copies)
 
   # --- Backward: liveness --------------------------------------------------

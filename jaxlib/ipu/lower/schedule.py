@@ -8,6 +8,9 @@ order with the lower peak is kept, the program's own if they are equal.
 Operations with effects stay in order. Takes near-linear time in the number of
 operations and of the tensors that they access.
 
+If the peak is a copy that assembles a root, its parts may also be copied one by
+one, as soon as they are made (lower/assembled.py), if that lowers the peak.
+
 A tensor counts by its bytes on its fullest tile.
 """
 
@@ -17,7 +20,7 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from jaxlib.ipu.codelets import CODELETS
@@ -63,6 +66,7 @@ def schedule(
   num_tiles: int,
   freed: Collection[int],
   kept: Collection[int],
+  divide: Callable[[Work, list[int]], list[Task]] | None = None,
 ) -> list[Any]:
   """The tasks' steps in an order of low peak SRAM.
 
@@ -72,29 +76,33 @@ def schedule(
     num_tiles: of the machine.
     freed: roots from elsewhere whose memory is free after their last use.
     kept: roots that are needed after the last task.
+    divide: tasks of an order with several copies instead of one, where that
+      may take less; none if there are no such.
   """
   best = list(range(len(tasks)))
   if len(tasks) > 2:
-    work = _Work(tasks, tensors, num_tiles, freed, kept)
-    peak = work.peak(best)
-    if not work.is_chain() and peak > _LEAST_GAIN * work.least():
-      place = work.depth_first()
-      for most in (math.inf, 0) if len(tasks) <= _FEW_TASKS else (math.inf,):
-        other = work.listed(place, most)
-        found = work.peak(other)
-        if found < peak:
-          best, peak = other, found
+    given = tensors, num_tiles, freed, kept
+    work = Work(tasks, *given)
+    best, peak = work.ordered()
+    if divide is not None and not work.is_chain():
+      some = divide(work, best)
+      if some:
+        other, least = Work(some, *given).ordered()
+        if _LEAST_GAIN * least < peak:
+          tasks, best = some, other
   return [step for number in best for step in tasks[number].steps]
 
 
-class _Work:
+class Work:
   """Tasks and the tensors that they access.
 
   Attributes:
     tasks: in the program's order.
+    tensors: all of the program's.
     sizes: bytes of each tensor whose lifetime depends on the order.
     readers: the tasks that read it; the number of tasks stands for a reader
       after all of them.
+    writer: the last task that writes it.
   """
 
   def __init__(
@@ -106,11 +114,13 @@ class _Work:
     kept: Collection[int],
   ) -> None:
     self.tasks = tasks
+    self.tensors = tensors
     sizes = self.sizes = {r: _tile_bytes(tensors, r, num_tiles) for r in freed}
     readers = self.readers = {r: [] for r in freed}
     self._start = sum(sizes.values())
     made: list[list[tuple[int, int, int]]] = []
-    maker: dict[int, int] = {}
+    writer: dict[int, int] = {}
+    self.writer = writer
     effect = -1
     for number, task in enumerate(tasks):
       first: dict[int, int] = {}
@@ -129,10 +139,12 @@ class _Work:
         if tensor in sizes:
           task.reads.append(tensor)
           readers[tensor].append(number)
-          if tensor in maker:
-            before.add(maker[tensor])
+          if tensor in writer:
+            before.add(writer[tensor])
+            if tensor in writes:
+              writer[tensor] = number
         elif tensor in writes:
-          maker[tensor] = number
+          writer[tensor] = number
           mine.append((tensor, begin, last[tensor]))
           sizes[tensor] = _tile_bytes(tensors, tensor, num_tiles)
           readers[tensor] = []
@@ -161,11 +173,29 @@ class _Work:
     """Whether there is only one order."""
     return all(i in task.before for i, task in enumerate(self.tasks[1:]))
 
+  def ordered(self) -> tuple[list[int], int]:
+    """The best order found, and its peak."""
+    tasks = self.tasks
+    best = list(range(len(tasks)))
+    peak = self.peak(best)
+    if not self.is_chain() and peak > _LEAST_GAIN * self.least():
+      place = self.depth_first()
+      for most in (math.inf, 0) if len(tasks) <= _FEW_TASKS else (math.inf,):
+        other = self.listed(place, most)
+        found = self.peak(other)
+        if found < peak:
+          best, peak = other, found
+    return best, peak
+
   def peak(self, order: list[int]) -> int:
     """The peak bytes of an order."""
+    return max(self._start, max(self.moments(order)))
+
+  def moments(self, order: list[int]) -> Iterator[int]:
+    """The peak bytes during each task of an order."""
     left = {tensor: len(r) for tensor, r in self.readers.items()}
     sizes = self.sizes
-    live = most = self._start
+    live = self._start
     for number in order:
       task = self.tasks[number]
       dying = taken = 0
@@ -175,9 +205,8 @@ class _Work:
           dying += sizes[tensor]
           if tensor in task.replaced:
             taken += sizes[tensor]
-      most = max(most, live + task.inner + task.made - min(taken, task.made))
+      yield live + task.inner + task.made - min(taken, task.made)
       live += task.made - dying
-    return most
 
   def least(self) -> int:
     """A lower bound of the peak of all orders."""

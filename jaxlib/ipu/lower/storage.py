@@ -51,7 +51,7 @@ def _analysed(
   A copy reads its sources until it is done: only the copy of an argument to its
   own result, which moves nothing, may write while it reads.
   """
-  line = Timeline(builder.steps, builder.tensors)
+  line = Timeline(builder.steps, builder.tensors, builder.assembled)
   line.analyse(results)
   reads: dict[int, list[tuple[int, int]]] = defaultdict(list)
   for event in line.events:

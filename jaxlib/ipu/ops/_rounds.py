@@ -102,6 +102,7 @@ def in_rounds(
   whole = None
   if made is not None:
     whole = builder.root_view(builder.new_root(made.shape, made.dtype))
+    builder.assembled.add(whole.root)
   with builder.rounds():
     for begin in range(0, cut.extent, cut.size):
       end = min(begin + cut.size, cut.extent)

@@ -150,5 +150,8 @@ def _code(fields: Any) -> list[str]:
     lines += [*isa.text(code), f"outputs {fields.outputs}"]
   if combine := getattr(fields, "combine", b""):
     lines += ["combine", *isa.text(combine)]
-    lines.append(f"outputs {fields.combine_outputs}")
+    if isinstance(fields, schema.Scan):
+      lines.append(f"outputs {[fields.combine_output]}")
+    else:
+      lines.append(f"outputs {fields.combine_outputs}")
   return lines

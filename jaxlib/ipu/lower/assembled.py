@@ -1,0 +1,216 @@
+"""Roots that several copies assemble from parts.
+
+A concatenation is lowered as one copy of all its parts, which are in SRAM at
+once with the result. If that is the peak of the chosen order, each part may be
+copied as soon as it is made instead, so that its memory is free before the next
+part is made (lower/schedule.py). The result is live from the first of these
+copies on, so this does not help where making the parts needs more than they do;
+the scheduler compares the peaks.
+
+Each further copy adds a synchronisation, and parts that go to few tiles each
+take longer one by one. While a program fits, a copy is therefore divided only
+if it takes a good part of a tile and hardly more cycles than at once; a program
+that does not fit is lowered again without these limits (lower/choices.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.ipu.diagnostics import internal
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.lower.exchange import Exchanges
+from jaxlib.ipu.lower.schedule import Task, Work
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.plan.messages import move as moved
+from jaxlib.ipu.plan.traffic import Traffic
+from jaxlib.ipu.program import schema
+
+# The least share of a tile's SRAM that the result takes, and the most that the
+# several copies may cost, relative to one copy. [G]
+_LEAST_SHARE = 1 / 8
+_MOST_CYCLES = 1.1
+# A copy becomes at most so many. A part with more other readers than this was
+# not made for the copy. [G]
+_MOST_PARTS, _FEW_READERS = 8, 8
+
+# A copy, and what each of its moves copies on its tile (`Exchanges.staying`).
+_Staying = tuple[schema.Copy, list[Any]]
+
+
+class Division:
+  """The copies of a graph that may be divided."""
+
+  def __init__(self, builder: Exchanges) -> None:
+    self._builder = builder
+    self._divided: list[tuple[schema.Copy, list[_Staying]]] = []
+
+  def divide(self, work: Work, order: list[int]) -> list[Task]:
+    """The tasks in an order, with each copy that assembles a root and is the
+    peak divided, its parts placed as soon as they are made. Empty if there is
+    no such copy."""
+    some = {n for n in order if self._puts_together(work.tasks[n])}
+    if not some:
+      return []
+    moments = dict(zip(order, work.moments(order), strict=True))
+    rest = max((moments[n] for n in order if n not in some), default=0)
+    place = {n: i for i, n in enumerate(order)}
+    after: dict[int, list[schema.Copy]] = defaultdict(list)
+    instead = set()
+    for number in sorted(some):
+      if moments[number] <= rest:
+        continue
+      (copy,) = work.tasks[number].steps
+      places, groups = self._groups(work, number, place)
+      copies = self._copies(copy, groups) if len(groups) > 1 else None
+      if copies is not None:
+        instead.add(number)
+        for at, part in zip(places, copies, strict=True):
+          after[at].append(part)
+    found = []
+    for at, number in enumerate(order if instead else ()):
+      task = work.tasks[number]
+      if number not in instead:
+        found.append(Task(task.steps, task.has_effect))
+      found += [Task([part], False) for part in after[at]]
+    return found
+
+  def _puts_together(self, task: Task) -> bool:
+    """Whether a task does nothing but copy parts to all of a new root."""
+    if len(task.steps) != 1 or not isinstance(task.steps[0], schema.Copy):
+      return False
+    tensors = self._builder.tensors
+    moves = task.steps[0].moves
+    root = moves[0].destination
+    return (
+      len(moves) > 1
+      and id(task.steps[0]) in self._builder.staying
+      and all(m.destination == root != m.source for m in moves)
+      and sum(math.prod(m.shape) for m in moves) == tensors[root].size
+    )
+
+  def _groups(
+    self, work: Work, number: int, place: dict[int, int]
+  ) -> tuple[list[int], list[list[int]]]:
+    """Groups the moves of a task's copy by the place in the order at which they
+    can be made: once their sources are made and all others have read them."""
+    (copy,) = work.tasks[number].steps
+    end = place[number]
+    found: dict[int, list[int]] = defaultdict(list)
+    for i, move in enumerate(copy.moves):
+      at = end
+      readers = work.readers.get(move.source, ())
+      if move.source in work.writer and len(readers) <= _FEW_READERS:
+        others = (place.get(n, end) for n in readers if n != number)
+        at = min(max(place[work.writer[move.source]], *others, 0), end)
+      found[at].append(i)
+    sizes = [math.prod(m.shape) for m in copy.moves]
+    least = sum(sizes) / _MOST_PARTS
+    places: list[int] = []
+    groups: list[list[int]] = []
+    size = least
+    for at, moves in sorted(found.items()):
+      if size >= least:
+        places.append(at)
+        groups.append([])
+        size = 0
+      places[-1] = at
+      groups[-1] += moves
+      size += sum(sizes[i] for i in moves)
+    return places, groups
+
+  def _copies(
+    self, copy: schema.Copy, groups: Sequence[Sequence[int]]
+  ) -> list[schema.Copy] | None:
+    """One copy per group of moves; None if they cost too much."""
+    b = self._builder
+    traffic = [self._traffic(m) for m in copy.moves]
+    _, kept = b.staying[id(copy)]
+    found = []
+    cycles = 0.0
+    for group in groups:
+      price = cost.exchange(b.target, [traffic[i] for i in group])
+      some = [kept[i] for i in group]
+      moves = [copy.moves[i] for i in group]
+      found.append((schema.Copy(moves, price, copy.location), some))
+      cycles += self._cycles(price, some)
+    if not b.choices.divides:
+      info = b.tensors[copy.moves[0].destination]
+      share = info.layout.max_elements * SIZE[info.dtype]
+      if (
+        share < _LEAST_SHARE * b.target.bytes_per_tile
+        or cycles > _MOST_CYCLES * self._cycles(copy.cost, kept)
+      ):
+        b.used.divisible = True
+        return None
+    self._divided.append((copy, found))
+    return [step for step, _ in found]
+
+  def _traffic(self, m: schema.Move) -> Traffic:
+    tensors = self._builder.tensors
+    a, b = tensors[m.source], tensors[m.destination]
+    return moved(
+      Side(a.layout, m.source_offset, tuple(m.source_strides)),
+      Side(b.layout, m.destination_offset, tuple(m.destination_strides)),
+      tuple(m.shape),
+      SIZE[a.dtype],
+    )
+
+  def _cycles(self, price: schema.Cost, kept: list[Any]) -> float:
+    """Cycles of a copy, local copies on the tiles included."""
+    some = [x for x in kept if x is not None]
+    local = cost.local_copies(self._builder.target, some)
+    return cost.cycles(price) + cost.cycles(local)
+
+  def take(self, steps: Sequence[Any]) -> None:
+    """Registers the divided copies that are among the steps."""
+    if not self._divided:
+      return
+    taken = {id(step) for step in steps}
+    for copy, parts in self._divided:
+      if id(copy) not in taken:
+        self._builder.assembled.add(copy.moves[0].destination)
+        del self._builder.staying[id(copy)]
+        for part, kept in parts:
+          self._builder.staying[id(part)] = part, kept
+
+
+def verify(builder: Exchanges) -> None:
+  """Checks that assembled roots are written completely before they are read.
+
+  Raises:
+    CompileError: a root is read too early.
+  """
+  _verify(builder, builder.steps, dict.fromkeys(builder.assembled, 0))
+
+
+def _verify(
+  builder: Exchanges, steps: Sequence[Any], written: dict[int, int]
+) -> None:
+  tensors = builder.tensors
+  for step in steps:
+    read: list[int] = []
+    if isinstance(step, schema.Copy):
+      read = [m.source for m in step.moves]
+    elif isinstance(step, schema.Execute | schema.HostCallback):
+      read = [a.tensor for a in step.operands]
+    for number in read:
+      root = tensors[number].root
+      if written.get(root, tensors[root].size) < tensors[root].size:
+        raise internal(f"tensor {root} is read before all of it is written")
+    if isinstance(step, schema.Copy):
+      for m in step.moves:
+        if m.destination in written:
+          written[m.destination] += math.prod(m.shape)
+    elif isinstance(step, schema.While):
+      _verify(builder, step.condition, written)
+      _verify(builder, step.body, written)
+    elif isinstance(step, schema.Repeat):
+      _verify(builder, step.body, written)
+    elif isinstance(step, schema.Switch):
+      for branch in step.branches:
+        _verify(builder, branch.steps, written)
