@@ -92,7 +92,7 @@ POSITIVE = Kind("an integer >= 1", lambda text: _number(text, 1))
 NATURAL = Kind("an integer >= 0", lambda text: _number(text, 0))
 TILE = Kind("a tile's number, or -1 for none", lambda text: _number(text, -1))
 DEVICES = Kind(
-  "`all`, or numbers from 0 with commas between them, each once", _device_list
+  "`all`, or distinct integers >= 0, separated by commas", _device_list
 )
 VERSION = Kind(
   f"{', '.join(target_lib.TARGETS)}, or a .toml file that describes a machine",
@@ -146,14 +146,14 @@ JAX_FLAGS = (
     "num_tiles",
     POSITIVE,
     "tiles of a modelled IPU",
-    "all that the machine has",
+    "all of the machine's",
   ),
   Flag("JAX_IPU_DEVICE_COUNT", "device_count", POSITIVE, "IPUs to open", "1"),
   Flag(
     "JAX_IPU_VISIBLE_DEVICES",
     "visible_devices",
     DEVICES,
-    "hardware ids of the IPUs that may be opened, in the order of JAX's ids",
+    "hardware ids of the IPUs to use, in the order of JAX's device ids",
     "`all`",
   ),
 )
@@ -170,21 +170,21 @@ ENVIRONMENT_FLAGS = (
     "JAX_IPU_VERIFY",
     "verify",
     BOOL,
-    "check what each phase of the compiler leaves behind",
+    "check the output of each compiler phase",
     "false",
   ),
   Flag(
     "POPLAR_LOG_LEVEL",
     "log_level",
     POPLAR_LEVEL,
-    "what the backend writes to the standard error stream",
+    "lowest level of the backend's log messages on stderr",
     "WARN",
   ),
   Flag(
     "TF_CPP_MIN_LOG_LEVEL",
     "",
     NATURAL,
-    "least level of jaxlib's own messages: 0 all, 1 warnings, 2 errors",
+    "lowest level of jaxlib's own messages: 0 all, 1 warnings, 2 errors",
     "1",
   ),
 )
@@ -206,8 +206,8 @@ POPLAR_FLAGS = (
     "--log_cycle_count",
     "logged_tile",
     TILE,
-    "write what every run took, in cycles, to the standard error stream; tiles"
-    " wait for each other, so any one stands for all",
+    "log the cycles of every run to stderr; since tiles wait for each other, "
+    "any tile stands for all",
     "-1",
   ),
 )
@@ -217,7 +217,7 @@ ENGINE_OPTIONS = (
     "autoReport.all",
     "report",
     BOOL,
-    "write every program as text: graph, tile mappings, steps, costs",
+    "dump every program as text: graph, tile mappings, steps, costs",
     "false",
   ),
   Flag(
@@ -238,8 +238,8 @@ ENGINE_OPTIONS = (
     "availableMemoryProportion",
     "available_memory_proportion",
     SHARE,
-    "share of a tile's SRAM that a product or a convolution may take before it "
-    "is done in steps (poplin's option)",
+    "share of a tile's SRAM that a product or convolution may take before it "
+    "is split into serial steps (poplin's option)",
     "0.6",
   ),
 )
