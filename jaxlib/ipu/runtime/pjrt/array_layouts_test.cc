@@ -80,17 +80,22 @@ TEST_F(ArrayLayoutsTest, TheFullestTileCountsWhatItHasInThatLayout) {
   EXPECT_EQ(InUse(), 0);
 }
 
-TEST_F(ArrayLayoutsTest, AnArrayStaysWhereItIsIfTheProgramHasNoRoom) {
+TEST_F(ArrayLayoutsTest, AnArrayStaysInPlaceIfTheProgramDoesNotFit) {
   auto x = Put(std::vector<float>(kCount));
-  auto large = Wanting(a_, nullptr, 2000);
+  auto others = Put(std::vector<float>(4 * 150));  // 600 bytes of each tile
+  auto large = Wanting(a_, nullptr, 800);
   Outcome outcome = Execute(large.get(), {x.get()});
   EXPECT_NE(Get(outcome.results[0].get()).second, "");
   EXPECT_EQ(x->layout, nullptr);
-  // The array is there twice while it moves.
-  auto wide = Wanting(LayoutOf({3}, 1000, 0, 0), nullptr, 1000);
+  // Needs no more than its argument, which exists twice while it moves.
+  auto wide = Wanting(LayoutOf({3}, 400, 0, 0), nullptr, 400);
   outcome = Execute(wide.get(), {x.get()});
   EXPECT_NE(Get(outcome.results[0].get()).second, "");
-  EXPECT_EQ(InUse(), kDefault);
+  EXPECT_EQ(InUse(), kDefault + 600);
+  others.reset();
+  outcome = Execute(wide.get(), {x.get()});
+  EXPECT_EQ(Get(outcome.results[0].get()).second, "");
+  EXPECT_EQ(InUse(), 400 + kDefault);
 }
 
 }  // namespace
