@@ -33,6 +33,8 @@ struct View {
   uint32_t item_size = 0;  // bytes
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // elements; 0 and negative ones occur
+  // Element (0, ..., 0) of what never changes and is known by now, or null.
+  const char* constant = nullptr;
 
   char* Data(const Memory& memory) const { return memory.bases[base] + offset; }
 };

@@ -49,8 +49,6 @@ class Loader {
 
   StatusOr<std::unique_ptr<const Executable>> Load(
       std::span<const uint8_t> constants) {
-    IPU_RETURN_IF_ERROR(AddBlock(p_.steps, &executable_->entry));
-    executable_->arena_bytes = scratch_offset_ + scratch_bytes_;
     executable_->constants = Arena::Allocate(constants.size());
     if (!executable_->constants.data) {
       return ResourceExhausted("no memory for the " +
@@ -61,6 +59,8 @@ class Loader {
       std::memcpy(executable_->constants.data.get(), constants.data(),
                   constants.size());
     }
+    IPU_RETURN_IF_ERROR(AddBlock(p_.steps, &executable_->entry));
+    executable_->arena_bytes = scratch_offset_ + scratch_bytes_;
     return std::unique_ptr<const Executable>(std::move(executable_));
   }
 
@@ -287,6 +287,9 @@ class Loader {
     view.offset += t.offset * view.item_size;
     view.shape = t.shape;
     view.strides = t.strides;
+    if (view.base == kConstantsBase) {
+      view.constant = executable_->constants.data.get() + view.offset;
+    }
     return view;
   }
 

@@ -7,15 +7,22 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_H_
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
-#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_mirror.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
 #include "jaxlib/ipu/runtime/model/thread_pool.h"
 
 namespace ipu::model::IPU_SIMD_NS {
+
+namespace gemm {
+
+template <typename T>
+class FourierProduct;
+
+}  // namespace gemm
 
 template <typename T>
 class Gemm {
@@ -31,25 +38,7 @@ class Gemm {
   using Range = IndexRange;
   struct Grid;
   struct ResultRows;
-  using Mirrored = gemm::Mirrored<T>;
 
-  // Which operand may be Fourier matrices: how many there are for the same
-  // data, 0 if it cannot be.
-  struct Fourier {
-    bool lhs = false;
-    int64_t matrices = 0;
-  };
-
-  Fourier FindFourier() const;
-  // The parts of the Fourier matrices; none if they are others.
-  std::vector<Mirrored> MirroredParts(const char* lhs, const char* rhs) const;
-  void RunFourier(const char* lhs, const char* rhs, char* result,
-                  const std::vector<Mirrored>& parts,
-                  ThreadPool& threads) const;
-  // Of the rows or columns of the data in a range.
-  void RunFourierPart(const char* lhs, const char* rhs, char* result,
-                      const std::vector<Mirrored>& parts, int64_t batch,
-                      Range range) const;
   Grid Split(int threads) const;
   void RunPart(const char* lhs, const char* rhs, char* result, int64_t batch,
                Range m, Range n) const;
@@ -87,7 +76,7 @@ class Gemm {
   bool rhs_native_;
   bool result_native_;
   bool short_;  // all elements fit in 16 bits
-  Fourier fourier_;
+  std::shared_ptr<const gemm::FourierProduct<T>> fourier_;  // if it is one
   LoadRun<T> load_lhs_;
   LoadRun<T> load_rhs_;
   StoreRun<T> store_;
