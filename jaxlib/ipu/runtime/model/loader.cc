@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "jaxlib/ipu/runtime/model/bands.h"
 #include "jaxlib/ipu/runtime/model/move_view.h"
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
@@ -72,10 +73,13 @@ class Loader {
 
   Status AddBlock(const std::vector<program::Step>& steps, uint32_t* index) {
     Block block;
+    StepRun outer = std::exchange(run_, {});
     for (const program::Step& step : steps) {
       IPU_RETURN_IF_ERROR(std::visit(
           [&](const auto& s) { return AddStep(s, block); }, step.value));
     }
+    RunInBands(run_, storage_, factories_, block, *executable_);
+    run_ = std::move(outer);
     *index = static_cast<uint32_t>(executable_->blocks.size());
     executable_->blocks.push_back(std::move(block));
     return Status();
@@ -90,7 +94,18 @@ class Loader {
     for (const program::Access& a : s.results) {
       set.results.push_back({ViewOf(a.tensor), a.dims});
     }
-    return AddKernel(factories_.kernel(set, s.fields), s.location, block);
+    if (block.instructions.size() != run_.begin + run_.steps.size()) {
+      RunInBands(run_, storage_, factories_, block, *executable_);
+      run_ = {block.instructions.size(), {}, {}};
+    }
+    const size_t before = block.instructions.size();
+    IPU_RETURN_IF_ERROR(
+        AddKernel(factories_.kernel(set, s.fields), s.location, block));
+    if (block.instructions.size() > before) {
+      run_.steps.push_back(std::move(set));
+      run_.kernels.push_back(executable_->kernels.size() - 1);
+    }
+    return Status();
   }
 
   Status AddStep(const program::Copy& s, Block& block) {
@@ -309,6 +324,7 @@ class Loader {
 
   const program::Program& p_;
   const Factories& factories_;
+  StepRun run_;  // in the block that is being made
   const int64_t scratch_offset_;
   int64_t scratch_bytes_ = 0;
   std::vector<uint32_t> storage_;  // see ScheduleCopies
