@@ -54,7 +54,7 @@ bool IsBroadcast(const std::vector<ProductLoop>& loops,
 }
 
 ElementType TypeOf(const Operand& operand) {
-  return {operand.view.dtype, operand.view.item_size};
+  return {operand.view.dtype, operand.view.item_size, operand.view.constant};
 }
 
 template <typename T>

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "jaxlib/ipu/runtime/model/bands.h"
 #include "jaxlib/ipu/runtime/model/move_view.h"
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
@@ -49,8 +50,6 @@ class Loader {
 
   StatusOr<std::unique_ptr<const Executable>> Load(
       std::span<const uint8_t> constants) {
-    IPU_RETURN_IF_ERROR(AddBlock(p_.steps, &executable_->entry));
-    executable_->arena_bytes = scratch_offset_ + scratch_bytes_;
     executable_->constants = Arena::Allocate(constants.size());
     if (!executable_->constants.data) {
       return ResourceExhausted("out of host memory for the " +
@@ -61,6 +60,8 @@ class Loader {
       std::memcpy(executable_->constants.data.get(), constants.data(),
                   constants.size());
     }
+    IPU_RETURN_IF_ERROR(AddBlock(p_.steps, &executable_->entry));
+    executable_->arena_bytes = scratch_offset_ + scratch_bytes_;
     return std::unique_ptr<const Executable>(std::move(executable_));
   }
 
@@ -72,10 +73,13 @@ class Loader {
 
   Status AddBlock(const std::vector<program::Step>& steps, uint32_t* index) {
     Block block;
+    StepRun outer = std::exchange(run_, {});
     for (const program::Step& step : steps) {
       IPU_RETURN_IF_ERROR(std::visit(
           [&](const auto& s) { return AddStep(s, block); }, step.value));
     }
+    RunInBands(run_, storage_, factories_, block, *executable_);
+    run_ = std::move(outer);
     *index = static_cast<uint32_t>(executable_->blocks.size());
     executable_->blocks.push_back(std::move(block));
     return Status();
@@ -90,7 +94,18 @@ class Loader {
     for (const program::Access& a : s.results) {
       set.results.push_back({ViewOf(a.tensor), a.dims});
     }
-    return AddKernel(factories_.kernel(set, s.fields), s.location, block);
+    if (block.instructions.size() != run_.begin + run_.steps.size()) {
+      RunInBands(run_, storage_, factories_, block, *executable_);
+      run_ = {block.instructions.size(), {}, {}};
+    }
+    const size_t before = block.instructions.size();
+    IPU_RETURN_IF_ERROR(
+        AddKernel(factories_.kernel(set, s.fields), s.location, block));
+    if (block.instructions.size() > before) {
+      run_.steps.push_back(std::move(set));
+      run_.kernels.push_back(executable_->kernels.size() - 1);
+    }
+    return Status();
   }
 
   Status AddStep(const program::Copy& s, Block& block) {
@@ -101,14 +116,14 @@ class Loader {
       if (p_.tensors[m.destination].root != m.destination) continue;
       if (std::count(m.shape.begin(), m.shape.end(), 0) > 0) continue;
       const program::Tensor& source = p_.tensors[m.source];
-      StatusOr<MoveWalk> iterator =
-          WalkSource(m, source, /*placed=*/source.root != m.source);
-      if (!iterator.ok()) return At(iterator.status(), s.location);
+      StatusOr<MoveDims> source_dims =
+          SourceDims(m, source, /*placed=*/source.root != m.source);
+      if (!iterator.ok()) return At(source_dims.status(), s.location);
       CopyPlan plan{StorageOf(m.source), StorageOf(m.destination)};
-      plan.source.offset += iterator->source_offset * plan.source.item_size;
+      plan.source.offset += source_dims->source_offset * plan.source.item_size;
       plan.destination.offset +=
           m.destination_offset * plan.destination.item_size;
-      for (const MoveDim& dim : iterator->dims) {
+      for (const MoveDim& dim : source_dims->dims) {
         plan.source.shape.push_back(dim.extent);
         plan.source.strides.push_back(dim.source_stride);
         plan.destination.strides.push_back(dim.destination_stride);
@@ -287,6 +302,9 @@ class Loader {
     view.offset += t.offset * view.item_size;
     view.shape = t.shape;
     view.strides = t.strides;
+    if (view.base == kConstantsBase) {
+      view.constant = executable_->constants.data.get() + view.offset;
+    }
     return view;
   }
 
@@ -306,6 +324,7 @@ class Loader {
 
   const program::Program& p_;
   const Factories& factories_;
+  StepRun run_;  // in the block that is being made
   const int64_t scratch_offset_;
   int64_t scratch_bytes_ = 0;
   std::vector<uint32_t> storage_;  // see ScheduleCopies

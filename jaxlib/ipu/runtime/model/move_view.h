@@ -19,7 +19,7 @@ struct MoveDim {
   int64_t destination_stride;
 };
 
-struct MoveWalk {
+struct MoveDims {
   int64_t source_offset;
   std::vector<MoveDim> dims;
 };
@@ -29,7 +29,7 @@ struct MoveWalk {
 // strided view of its root. Dimensions of the move are split where they cross
 // from one dimension of the tensor into the next. UNIMPLEMENTED if the source
 // is not a strided view even then.
-StatusOr<MoveWalk> WalkSource(const program::Move& move,
+StatusOr<MoveDims> SourceDims(const program::Move& move,
                               const program::Tensor& source, bool placed);
 
 }  // namespace ipu::model

@@ -9,15 +9,22 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_H_
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
-#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_mirror.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
 #include "jaxlib/ipu/runtime/model/thread_pool.h"
 
 namespace ipu::model::IPU_SIMD_NS {
+
+namespace gemm {
+
+template <typename T>
+class FourierProduct;
+
+}  // namespace gemm
 
 template <typename T>
 class Gemm {
@@ -33,26 +40,7 @@ class Gemm {
   using Range = IndexRange;
   struct Grid;
   struct ResultRows;
-  using Mirrored = gemm::Mirrored<T>;
 
-  // Whether an operand may be a Fourier matrix: which one, and how many
-  // matrices are multiplied with the same data; 0 matrices if none may be.
-  struct Fourier {
-    bool lhs = false;
-    int64_t matrices = 0;
-  };
-
-  Fourier FindFourier() const;
-  // The mirrored parts of the Fourier matrices; empty if they are not Fourier
-  // matrices.
-  std::vector<Mirrored> MirroredParts(const char* lhs, const char* rhs) const;
-  void RunFourier(const char* lhs, const char* rhs, char* result,
-                  const std::vector<Mirrored>& parts,
-                  ThreadPool& threads) const;
-  // The same for a range of the data's rows or columns.
-  void RunFourierPart(const char* lhs, const char* rhs, char* result,
-                      const std::vector<Mirrored>& parts, int64_t batch,
-                      Range range) const;
   Grid Split(int threads) const;
   void RunPart(const char* lhs, const char* rhs, char* result, int64_t batch,
                Range m, Range n) const;
@@ -71,8 +59,8 @@ class Gemm {
   static bool IsSmall(const NormalProduct& p);
   void RunSmall(const char* lhs, const char* rhs, char* result,
                 ThreadPool& threads) const;
-  void BringSide(const Matrix& of, LoadRun<T> load, const char* from,
-                 int64_t rows, Range side, bool first, T* to) const;
+  void PackSide(const Matrix& of, LoadRun<T> load, const char* from,
+                int64_t rows, Range side, bool first, T* to) const;
   void SumSide(const T* a, const T* b, int64_t size, T* c) const;
   void StoreSide(const T* from, Range side, char* result) const;
 
@@ -89,8 +77,8 @@ class Gemm {
   bool lhs_native_;
   bool rhs_native_;
   bool result_native_;
-  bool short_;  // all elements fit into 16 bits
-  Fourier fourier_;
+  bool short_;  // all elements fit in 16 bits
+  std::shared_ptr<const gemm::FourierProduct<T>> fourier_;  // if it is one
   LoadRun<T> load_lhs_;
   LoadRun<T> load_rhs_;
   StoreRun<T> store_;

@@ -1,175 +1,314 @@
-// Products with Fourier matrices: detection and loops; see gemm_mirror.h.
-// Included only by gemm_*.cc.
+// Products with the matrix of a Fourier transform, by a fast transform;
+// included by gemm_*.cc alone.
+//
+// Programs transform by products (ops/fft.py), of which each element takes as
+// many multiply-adds as there are terms. A matrix that never changes is read
+// when the product is made; if it is a transform's, none is multiplied.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_FOURIER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_FOURIER_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
-#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_blocks.h"
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_matrix.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_transform.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
-#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_mirror.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pack.h"
-#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_tile.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
+#include "jaxlib/ipu/runtime/model/thread_pool.h"
 
-namespace ipu::model::IPU_SIMD_NS {
+namespace ipu::model::IPU_SIMD_NS::gemm {
 
 template <typename T>
-typename Gemm<T>::Fourier Gemm<T>::FindFourier() const {
-  // With few terms little is saved. The matrix is scanned before each product,
-  // so the other operand must have at least kWorthMatrix elements for each
-  // element of the matrix.
-  constexpr int64_t kLeastTerms = 8, kMostTerms = 256, kWorthMatrix = 16;
-  constexpr int64_t kMostMatrices = 4;
-  if (p_.k < kLeastTerms || p_.k > kMostTerms || !result_native_ ||
-      p_.batch == 0 || !std::is_floating_point_v<T>) {
-    return {};
+class FourierProduct {
+ public:
+  // Null if the product is none, or not with a matrix that is known.
+  static std::shared_ptr<const FourierProduct> Make(const NormalProduct& p,
+                                                    uint8_t native);
+
+  void Run(const char* lhs, const char* rhs, char* result,
+           ThreadPool& threads) const;
+
+ private:
+  using Planes = ComplexPlanes<T>;
+  static constexpr int64_t kLane = kLanes<T>;
+  // A product of fewer terms is soon done.
+  static constexpr int64_t kShortest = 8, kLongest = 256;
+
+  FourierProduct(const NormalProduct& p, bool lhs, uint8_t native,
+                 const FourierMatrix& f, int64_t matrices);
+
+  // How many of the batch's matrices together are the transform's.
+  static int64_t MatricesOf(const NormalProduct& p, bool lhs);
+  // From one index to the next in [first, first + count); 0 if that varies.
+  static int64_t StepOf(const Axis& axis, int64_t first, int64_t count);
+
+  // `count` transforms from `first` on.
+  void RunBlock(const char* data, const std::array<T*, 2>& result,
+                int64_t first, int64_t count) const;
+  // Where the terms are, or where they have been packed.
+  Planes Terms(const char* data, int64_t first, int64_t count,
+               Planes packed) const;
+  void Split(Planes half, Planes out) const;
+  void StoreBlock(Planes from, const std::array<T*, 2>& result, int64_t first,
+                  int64_t count) const;
+
+  FourierMatrix f_;
+  bool lhs_;          // the matrix is the left operand
+  int64_t matrices_;  // planes of the result are of as many of the batch
+  int64_t batch_, size_;
+  Matrix data_, result_;
+  bool native_;
+  LoadRun<T> load_;
+  int64_t term_step_;  // 0: they are not evenly spaced
+  int64_t kept_step_;  // of coefficients, if the matrix is the left operand
+  // Real terms are transformed as half as many complex ones.
+  bool halved_;
+  FourierTransform<T> transform_;
+  std::vector<T> rotation_;  // (cos, sin) for each coefficient of the half
+};
+
+template <typename T>
+std::shared_ptr<const FourierProduct<T>> FourierProduct<T>::Make(
+    const NormalProduct& p, uint8_t native) {
+  if (p.k < kShortest || p.k > 2 * kLongest || p.batch * p.m * p.n == 0 ||
+      p.adds || p.result.dtype != native || p.result.column.stride() != 1) {
+    return nullptr;
   }
   for (bool lhs : {false, true}) {
-    const Matrix& matrix = lhs ? p_.lhs : p_.rhs;
-    const Matrix& data = lhs ? p_.rhs : p_.lhs;
-    const int64_t size = lhs ? p_.m : p_.n, others = lhs ? p_.n : p_.m;
-    if (!(lhs ? lhs_native_ : rhs_native_) || !matrix.row.even() ||
-        !matrix.column.even()) {
+    const Matrix& matrix = lhs ? p.lhs : p.rhs;
+    const int64_t columns = lhs ? p.m : p.n;
+    const int64_t matrices = MatricesOf(p, lhs);
+    if (matrix.constant == nullptr || matrix.dtype != native || matrices == 0 ||
+        columns < 2 || columns > 2 * kLongest) {
       continue;
     }
-    // The innermost part of the batch must apply `count` matrices to the same
-    // data, and the rest of the batch must repeat the same matrices.
-    int64_t count = 1;
-    while (count < p_.batch && count <= kMostMatrices &&
-           data.batch.At(count) == data.batch.At(0)) {
-      ++count;
-    }
-    if (count > kMostMatrices || p_.batch % count != 0 ||
-        others * (p_.batch / count) < kWorthMatrix * size * count) {
+    const T* const elements = reinterpret_cast<const T*>(matrix.constant);
+    const auto at = [&](int64_t term, int64_t column) {
+      return elements[matrix.batch.At(column / columns) +
+                      matrix.row.At(column % columns) + matrix.column.At(term)];
+    };
+    const std::optional<FourierMatrix> f =
+        FindFourierMatrix<T>(p.k, columns * matrices, kLongest, at);
+    if (!f || columns % f->kept != 0 ||
+        !FourierTransform<T>::Transforms(f->length)) {
       continue;
     }
-    bool again = true;
-    for (int64_t b = 0; again && b < p_.batch; ++b) {
-      again = matrix.batch.At(b) == matrix.batch.At(b % count) &&
-              data.batch.At(b) == data.batch.At(b - b % count);
-    }
-    if (again) return {.lhs = lhs, .matrices = count};
+    std::shared_ptr<const FourierProduct> made(
+        new FourierProduct(p, lhs, native, *f, matrices));
+    if (!lhs || made->kept_step_ != 0) return made;
   }
-  return {};
+  return nullptr;
 }
 
 template <typename T>
-std::vector<typename Gemm<T>::Mirrored> Gemm<T>::MirroredParts(
-    const char* lhs, const char* rhs) const {
-  if (fourier_.matrices == 0) return {};
-  const Matrix& matrix = fourier_.lhs ? p_.lhs : p_.rhs;
-  const T* const data = reinterpret_cast<const T*>(fourier_.lhs ? lhs : rhs);
-  // Rows have one plane, or two.
-  for (int64_t planes = 1; planes <= 2 && p_.k % planes == 0; ++planes) {
-    std::vector<Mirrored> parts;
-    int64_t i = 0;
-    for (; i < fourier_.matrices; ++i) {
-      if (!gemm::AddMirroredColumns<T>(
-              {data + matrix.batch.At(i), p_.k, matrix.column.stride(),
-               fourier_.lhs ? p_.m : p_.n, matrix.row.stride()},
-              p_.k / planes, i, parts)) {
-        break;
-      }
+int64_t FourierProduct<T>::MatricesOf(const NormalProduct& p, bool lhs) {
+  const Axis& matrix = lhs ? p.lhs.batch : p.rhs.batch;
+  const Axis& data = lhs ? p.rhs.batch : p.lhs.batch;
+  // Real and imaginary parts of the result may be two products, one after the
+  // other, of the same data.
+  const int64_t count = p.batch > 1 && data.At(1) == data.At(0) ? 2 : 1;
+  if (p.batch % count != 0) return 0;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    if (matrix.At(b) != matrix.At(b % count) ||
+        data.At(b) != data.At(b - b % count)) {
+      return 0;
     }
-    if (i == fourier_.matrices && gemm::AreFourier(parts)) return parts;
   }
-  return {};
+  return count;
 }
 
 template <typename T>
-void Gemm<T>::RunFourier(const char* lhs, const char* rhs, char* result,
-                         const std::vector<Mirrored>& parts,
-                         ThreadPool& threads) const {
-  using gemm::CeilDiv;
-  constexpr int64_t kWidth = kTileColumns<T>;
-  // Rows or columns of the data that are packed at a time.
-  const int64_t unit = fourier_.lhs ? kWidth : kTileRows;
-  const int64_t size = fourier_.lhs ? p_.n : p_.m;
-  const int64_t units = CeilDiv(size, unit);
-  const double work = static_cast<double>(p_.m) * p_.n * p_.k * p_.batch;
-  const int64_t all = units * (p_.batch / fourier_.matrices);
-  const int64_t grain = gemm::kWorthThread * all / (work + 1);
-  threads.For(all, std::max<int64_t>(1, grain),
-              [&](int64_t begin, int64_t end) {
-                while (begin < end) {
-                  const int64_t batch = begin / units, first = begin % units;
-                  const int64_t count = std::min(end - begin, units - first);
-                  RunFourierPart(
-                      lhs, rhs, result, parts, batch * fourier_.matrices,
-                      {first * unit, std::min(size, (first + count) * unit)});
-                  begin += count;
-                }
-              });
+int64_t FourierProduct<T>::StepOf(const Axis& axis, int64_t first,
+                                  int64_t count) {
+  const int64_t step = axis.At(first + 1) - axis.At(first);
+  for (int64_t i = 2; i < count; ++i) {
+    if (axis.At(first + i) - axis.At(first) != i * step) return 0;
+  }
+  return step;
 }
 
 template <typename T>
-void Gemm<T>::RunFourierPart(const char* lhs, const char* rhs, char* result,
-                             const std::vector<Mirrored>& parts, int64_t batch,
-                             Range range) const {
-  constexpr int64_t kWidth = kTileColumns<T>;
-  gemm::Buffers& buffers = gemm::ThreadBuffers();
-  const auto result_of = [&](const Mirrored& part) {
-    return reinterpret_cast<T*>(result) +
-           p_.result.batch.At(batch + part.matrix);
+FourierProduct<T>::FourierProduct(const NormalProduct& p, bool lhs,
+                                  uint8_t native, const FourierMatrix& f,
+                                  int64_t matrices)
+    : f_(f),
+      lhs_(lhs),
+      matrices_(matrices),
+      batch_(p.batch),
+      size_(lhs ? p.n : p.m),
+      data_(lhs ? p.rhs : p.lhs),
+      result_(p.result),
+      native_(data_.dtype == native),
+      load_(LoadRunOf<T>(data_.dtype)),
+      term_step_(StepOf(data_.column, 0, f.terms)),
+      kept_step_(lhs ? StepOf(p.result.row, 0, f.kept) : 1),
+      halved_(f.planes == 1 && f.length % 2 == 0),
+      transform_(halved_ ? f.length / 2 : f.length) {
+  if (f.planes == 2 && StepOf(data_.column, f.terms, f.terms) != term_step_) {
+    term_step_ = 0;
+  }
+  if (lhs && f.out_planes > matrices &&
+      StepOf(p.result.row, f.kept, f.kept) != kept_step_) {
+    kept_step_ = 0;
+  }
+  if (!halved_) return;
+  const UnitRoots roots(f.length);
+  for (int64_t k = 0; k <= f.length / 2; ++k) {
+    rotation_.push_back(static_cast<T>(roots.cosine[k]));
+    rotation_.push_back(static_cast<T>(roots.sine[k]));
+  }
+}
+
+template <typename T>
+void FourierProduct<T>::Run(const char* lhs, const char* rhs, char* result,
+                            ThreadPool& threads) const {
+  const int64_t blocks = CeilDiv(size_, kLane);
+  const char* const data = lhs_ ? rhs : lhs;
+  const auto nanoseconds = static_cast<double>(4 * f_.length);
+  threads.ForItems(
+      batch_ / matrices_ * blocks, nanoseconds,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t b = i / blocks * matrices_;
+          std::array<T*, 2> planes{};
+          for (int64_t plane = 0; plane < f_.out_planes; ++plane) {
+            const int64_t column = plane * f_.kept;
+            const int64_t columns = f_.out_planes * f_.kept / matrices_;
+            planes[plane] =
+                reinterpret_cast<T*>(result) +
+                result_.batch.At(b + column / columns) +
+                (lhs_ ? result_.row.At(column % columns) : column % columns);
+          }
+          const int64_t first = i % blocks * kLane;
+          RunBlock(data + data_.batch.At(b) * data_.item_size, planes, first,
+                   std::min(kLane, size_ - first));
+        }
+      });
+}
+
+template <typename T>
+void FourierProduct<T>::RunBlock(const char* data,
+                                 const std::array<T*, 2>& result, int64_t first,
+                                 int64_t count) const {
+  // A vector of padding keeps the planes out of each other's cache sets.
+  const int64_t plane = (f_.length + 1) * kLane;
+  T* const buffer = ThreadBuffers().columns.Get<T>(6 * plane);
+  const auto planes = [&](int64_t i) {
+    return Planes{buffer + 2 * i * plane, buffer + (2 * i + 1) * plane, kLane};
   };
-  TileArgs<T> tile{};
-  tile.add = p_.adds;
-  if (fourier_.lhs) {
-    rhs += p_.rhs.batch.At(batch) * p_.rhs.item_size;
-    T* packed = buffers.columns.Get<T>(2 * kWidth * p_.k + kWidth);
-    T* added = packed + kWidth * p_.k + kWidth;
-    const gemm::Packer<T> packer{p_.rhs, rhs_native_, load_rhs_};
-    tile.b = added;
-    for (int64_t j = range.begin; j < range.end; j += kWidth) {
-      tile.columns = std::min(kWidth, range.end - j);
-      // Round up to one or two whole vectors.
-      tile.b_k = gemm::CeilDiv(tile.columns, kLanes<T>) * kLanes<T>;
-      packer.Pack(rhs, {j, j + tile.columns}, {0, p_.k}, packed, tile.b_k);
-      for (const Mirrored& part : parts) {
-        gemm::AddPairs(packed, tile.b_k, part, added);
-        const ResultRows to = {result_of(part) + j, 0, &p_.result.row};
-        tile.k = part.terms();
-        tile.a_k = part.columns.size();
-        to.ForStrips(part.columns, [&](int64_t first, int64_t rows, T* c,
-                                       int64_t c_row) {
-          tile.a = part.rows.data() + first;
-          tile.c = c;
-          tile.c_row = c_row;
-          TileFor<T>(rows, tile.columns, TileKind::kDenseRows)(tile);
-        });
-      }
-    }
+  const Planes packed = planes(0), work = planes(1);
+  const bool direct = lhs_ && count == kLane && f_.out_planes == 2;
+  const Planes in = Terms(data, first, count, packed);
+  const Planes memory = {result[0] + first, result[1] + first, kept_step_};
+  if (halved_) {
+    transform_.Run(in, work, packed, planes(2));
+    const Planes out = direct ? memory : packed;
+    Split(planes(2), out);
+    if (!direct) StoreBlock(out, result, first, count);
     return;
   }
-  lhs += p_.lhs.batch.At(batch) * p_.lhs.item_size;
-  T* packed = buffers.rows.Get<T>(2 * kTileRows * p_.k + 2 * kWidth);
-  T* added = packed + kTileRows * p_.k + kWidth;
-  const gemm::Packer<T> packer{p_.lhs, lhs_native_, load_lhs_};
-  const ResultRows to = {nullptr, 0, &p_.result.row};
-  tile.a = added;
-  to.ForStrips(range, [&](int64_t first, int64_t rows, T* c, int64_t c_row) {
-    first += range.begin;
-    packer.Pack(lhs, {first, first + rows}, {0, p_.k}, packed, rows);
-    tile.a_k = rows;
-    tile.c_row = c_row;
-    for (const Mirrored& part : parts) {
-      gemm::AddPairs(packed, rows, part, added);
-      tile.k = part.terms();
-      tile.b_k = part.columns.size();
-      for (int64_t j = 0; j < part.columns.size(); j += kWidth) {
-        tile.columns = std::min(kWidth, part.columns.size() - j);
-        tile.b = part.rows.data() + j;
-        tile.c = result_of(part) + (c - to.to) + part.columns.begin + j;
-        TileFor<T>(rows, tile.columns, TileKind::kDenseRows)(tile);
-      }
-    }
-  });
+  const bool written = direct && f_.kept == f_.length;
+  const Planes out = written ? memory : planes(2);
+  if (f_.sign < 0) {
+    transform_.Run(in, work, packed, out);
+  } else {
+    transform_.Run(in.Exchanged(), work, packed, out.Exchanged());
+  }
+  if (!written) StoreBlock(out, result, first, count);
 }
 
-}  // namespace ipu::model::IPU_SIMD_NS
+template <typename T>
+typename FourierProduct<T>::Planes FourierProduct<T>::Terms(
+    const char* data, int64_t first, int64_t count, Planes packed) const {
+  const IndexRange rows = {first, first + count};
+  const bool complete = f_.terms == f_.length && (halved_ || f_.planes == 2);
+  if (native_ && count == kLane && term_step_ != 0 && data_.row.stride() == 1 &&
+      data_.row.InOneRun(rows) && complete && (halved_ || f_.scale == 1)) {
+    T* const terms = const_cast<T*>(reinterpret_cast<const T*>(data)) +
+                     data_.row.At(first) + data_.column.At(0);
+    if (halved_) return {terms, terms + term_step_, 2 * term_step_};
+    return {terms, terms + data_.column.At(f_.terms) - data_.column.At(0),
+            term_step_};
+  }
+  const Packer<T> packer{data_, native_, load_};
+  for (int64_t plane = 0; plane < (halved_ ? 1 : 2); ++plane) {
+    T* const to = plane == 0 ? packed.re : packed.im;
+    const int64_t terms = plane < f_.planes ? f_.terms : 0;
+    if (terms > 0) {
+      packer.Pack(data, rows, {plane * terms, (plane + 1) * terms}, to, kLane);
+    }
+    std::fill(to + terms * kLane, to + f_.length * kLane, T{});
+    if (halved_ || f_.scale == 1) continue;
+    const Vector<T> scale = Broadcast(static_cast<T>(f_.scale));
+    for (int64_t i = 0; i < terms * kLane; i += kLane) {
+      Store(to + i, scale * Load<Vector<T>>(to + i));
+    }
+  }
+  if (halved_) return {packed.re, packed.re + kLane, 2 * kLane};
+  return packed;
+}
+
+// Real terms were taken as half as many numbers: those of even places plus i
+// times those of odd ones. Their transforms are what is symmetric in that of
+// the numbers, and what is not.
+template <typename T>
+void FourierProduct<T>::Split(Planes half, Planes out) const {
+  const int64_t n = f_.length;
+  const Vector<T> scale = Broadcast(static_cast<T>(f_.scale / 2));
+  const Vector<T> conjugate =
+      Broadcast(static_cast<T>(f_.sign < 0 ? f_.scale / 2 : -f_.scale / 2));
+  for (int64_t k = 0; k <= n / 2; ++k) {
+    const ComplexLanes<T> a = half.At(k % (n / 2));
+    const ComplexLanes<T> b = half.At((n / 2 - k) % (n / 2));
+    const ComplexLanes<T> even = {a.re + b.re, a.im - b.im};
+    const ComplexLanes<T> odd = {a.im + b.im, b.re - a.re};
+    ComplexLanes<T> x =
+        even + odd.Rotated(rotation_[2 * k], rotation_[2 * k + 1]);
+    x = {scale * x.re, conjugate * x.im};
+    if (k < f_.kept) out.Set(k, x);
+    if (k > 0 && 2 * k < n && n - k < f_.kept) out.Set(n - k, {x.re, -x.im});
+  }
+}
+
+template <typename T>
+void FourierProduct<T>::StoreBlock(Planes from, const std::array<T*, 2>& result,
+                                   int64_t first, int64_t count) const {
+  for (int64_t plane = 0; plane < f_.out_planes; ++plane) {
+    const T* const kept = plane == 0 ? from.re : from.im;
+    if (lhs_) {
+      const Mask<T> mask(count);
+      for (int64_t k = 0; k < f_.kept; ++k) {
+        mask.Store(result[plane] + k * kept_step_ + first,
+                   Load<Vector<T>>(kept + k * kLane));
+      }
+      continue;
+    }
+    result_.row.ForRuns(
+        {first, first + count}, [&](int64_t at, int64_t lane, int64_t lanes) {
+          T* const to = result[plane] + at;
+          const int64_t step = result_.row.stride();
+          // Of fewer than a square it may write behind the last.
+          if (f_.kept >= kLane) {
+            return TransposeRun(kept + lane, kLane, f_.kept, lanes, to, step);
+          }
+          for (int64_t i = 0; i < lanes; ++i) {
+            for (int64_t k = 0; k < f_.kept; ++k) {
+              to[i * step + k] = kept[k * kLane + lane + i];
+            }
+          }
+        });
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS::gemm
 
 #endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_FOURIER_H_

@@ -49,7 +49,9 @@ Gemm<T>::Gemm(const Product& product, uint8_t native)
   load_lhs_ = LoadRunOf<T>(p_.lhs.dtype);
   load_rhs_ = LoadRunOf<T>(p_.rhs.dtype);
   store_ = StoreRunOf<T>(p_.result.dtype);
-  fourier_ = FindFourier();
+  if constexpr (std::is_floating_point_v<T>) {
+    fourier_ = gemm::FourierProduct<T>::Make(p_, native);
+  }
 }
 
 template <typename T>
@@ -58,8 +60,7 @@ void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
   if (p_.exchanged) std::swap(lhs, rhs);
   if (IsSmall(small_)) return RunSmall(lhs, rhs, result, threads);
   if constexpr (std::is_floating_point_v<T>) {
-    const std::vector<Mirrored> parts = MirroredParts(lhs, rhs);
-    if (!parts.empty()) return RunFourier(lhs, rhs, result, parts, threads);
+    if (fourier_) return fourier_->Run(lhs, rhs, result, threads);
   }
   const Grid grid = Split(threads.threads());
   const int64_t parts = p_.batch * grid.m * grid.n;

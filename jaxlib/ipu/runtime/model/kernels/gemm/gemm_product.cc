@@ -112,13 +112,24 @@ NormalProduct::NormalProduct(Product p) : adds(p.adds) {
   for (Loops* loops : {&p.batch, &p.m, &p.n, &p.k}) {
     if (Extent(*loops) == 0) loops->clear();  // an empty axis has no offsets
   }
-  lhs = {p.lhs.dtype, p.lhs.item_size, AxisOf(p.batch, &ProductLoop::lhs),
-         AxisOf(p.m, &ProductLoop::lhs), AxisOf(p.k, &ProductLoop::lhs)};
-  rhs = {p.rhs.dtype, p.rhs.item_size, AxisOf(p.batch, &ProductLoop::rhs),
-         AxisOf(p.n, &ProductLoop::rhs), AxisOf(p.k, &ProductLoop::rhs)};
-  result = {
-      p.result.dtype, p.result.item_size, AxisOf(p.batch, &ProductLoop::result),
-      AxisOf(p.m, &ProductLoop::result), AxisOf(p.n, &ProductLoop::result)};
+  lhs = {p.lhs.dtype,
+         p.lhs.item_size,
+         p.lhs.constant,
+         AxisOf(p.batch, &ProductLoop::lhs),
+         AxisOf(p.m, &ProductLoop::lhs),
+         AxisOf(p.k, &ProductLoop::lhs)};
+  rhs = {p.rhs.dtype,
+         p.rhs.item_size,
+         p.rhs.constant,
+         AxisOf(p.batch, &ProductLoop::rhs),
+         AxisOf(p.n, &ProductLoop::rhs),
+         AxisOf(p.k, &ProductLoop::rhs)};
+  result = {p.result.dtype,
+            p.result.item_size,
+            p.result.constant,
+            AxisOf(p.batch, &ProductLoop::result),
+            AxisOf(p.m, &ProductLoop::result),
+            AxisOf(p.n, &ProductLoop::result)};
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -19,7 +19,8 @@ struct ProductLoop {
 
 struct ElementType {
   uint8_t dtype;
-  uint32_t item_size;  // bytes
+  uint32_t item_size;              // bytes
+  const char* constant = nullptr;  // see View
 };
 
 // result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, n, k], where each index
@@ -35,6 +36,7 @@ struct Product {
 struct Matrix {
   uint8_t dtype;
   uint32_t item_size;
+  const char* constant;
   Axis batch, row, column;
 };
 

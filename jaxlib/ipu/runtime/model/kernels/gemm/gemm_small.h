@@ -70,8 +70,8 @@ void Gemm<T>::RunSmall(const char* lhs, const char* rhs, char* result,
           const int64_t first = block * gemm::kSide;
           const Range side = {first,
                               std::min(small_.batch, first + gemm::kSide)};
-          BringSide(small_.lhs, load_lhs_, lhs, m, side, block == begin, a);
-          BringSide(small_.rhs, load_rhs_, rhs, n, side, block == begin, b);
+          PackSide(small_.lhs, load_lhs_, lhs, m, side, block == begin, a);
+          PackSide(small_.rhs, load_rhs_, rhs, n, side, block == begin, b);
           SumSide(a, b, side.size(), c);
           StoreSide(c, side, result);
         }
@@ -81,8 +81,8 @@ void Gemm<T>::RunSmall(const char* lhs, const char* rhs, char* result,
 // Loads all elements of an operand for a range of products, grouped by element.
 // An operand shared by all products is loaded only for the first block.
 template <typename T>
-void Gemm<T>::BringSide(const Matrix& of, LoadRun<T> load, const char* from,
-                        int64_t rows, Range side, bool first, T* to) const {
+void Gemm<T>::PackSide(const Matrix& of, LoadRun<T> load, const char* from,
+                       int64_t rows, Range side, bool first, T* to) const {
   const bool same = of.batch.even() && of.batch.stride() == 0;
   if (same && !first) return;
   // The last block may be partial, but a shared operand is loaded for a full

@@ -183,7 +183,7 @@ class Compiler {
     State& state = states_[value];
     if (state.reg >= 0) return state.reg;
     const NativeValue& v = values_[value];
-    if (v.kind == NativeValue::kStill) {
+    if (v.kind == NativeValue::kInvariant) {
       const int reg = emit_.NewHoisted();
       Assembler& to = reg < 0 ? body_ : emit_.hoisted();
       state.hoisted = reg >= 0;

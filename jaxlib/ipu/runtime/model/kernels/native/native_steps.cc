@@ -167,7 +167,7 @@ class Maker {
     failed_ |= native.code == nullptr;
     for (const NativeValue& v : values) {
       const bool in_slot =
-          v.kind == NativeValue::kStill || v.kind == NativeValue::kBlock;
+          v.kind == NativeValue::kInvariant || v.kind == NativeValue::kBlock;
       if (in_slot) native.slots.push_back(v.slot);
       if (v.stored < 0) continue;
       native.slots.push_back(static_cast<uint16_t>(v.stored));

@@ -6,7 +6,7 @@ int NativeValues::InSlot(uint16_t slot, uint32_t width, bool still) {
   const auto next = static_cast<int>(values_.size());
   const auto [at, is_new] = in_slot_.insert({slot, next});
   if (is_new) {
-    const auto kind = still ? NativeValue::kStill : NativeValue::kBlock;
+    const auto kind = still ? NativeValue::kInvariant : NativeValue::kBlock;
     values_.push_back({kind, width, slot});
   }
   return at->second;

@@ -17,14 +17,14 @@ namespace ipu::model::IPU_SIMD_NS {
 
 struct NativeValue {
   enum Kind : uint8_t {
-    kStill,     // uniform: one vector in a slot, the same for all elements
-    kBlock,     // a block in a slot
-    kElements,  // a dense operand in memory, converted when loaded
+    kInvariant,  // uniform: one vector in a slot, the same for all elements
+    kBlock,      // a block in a slot
+    kElements,   // a dense operand in memory, converted when loaded
     kComputed,
   };
   Kind kind;
   uint32_t width;                      // bytes in a register
-  uint16_t slot = 0;                   // kStill, kBlock
+  uint16_t slot = 0;                   // kInvariant, kBlock
   const Source* source = nullptr;      // kElements
   program::Instruction instruction{};  // kComputed
   int operands[3] = {-1, -1, -1};      // kComputed: indices of values

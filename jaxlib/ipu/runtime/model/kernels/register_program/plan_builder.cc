@@ -66,8 +66,8 @@ void PlanBuilder::AddPanel(Source& source) {
   ++count_[Place::kPanel];
 }
 
-void PlanBuilder::AddBringing(StepFn fn, const Source& source, Place d,
-                              Rate rate) {
+void PlanBuilder::AddLoads(StepFn fn, const Source& source, Place d,
+                           Rate rate) {
   PendingStep pending;
   pending.step.fn = fn;
   pending.step.imm = reinterpret_cast<uint64_t>(&source);

@@ -71,7 +71,7 @@ class PlanBuilder {
 
   void Add(const PendingStep& step) { steps_.push_back(step); }
   // Adds a step that loads `source` into a place.
-  void AddBringing(StepFn fn, const Source& source, Place d, Rate rate);
+  void AddLoads(StepFn fn, const Source& source, Place d, Rate rate);
   void AddBlockOperand(uint16_t operand, Place place, uint32_t width);
 
   // Adds to the estimated nanoseconds per element.

@@ -12,8 +12,8 @@ constexpr int64_t kLongRow = 4096;
 
 }  // namespace
 
-Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
-                     uint32_t width, Rate rate, PlanBuilder& builder) {
+Loaded LoadOperand(const std::vector<int64_t>& shape, const Operand& operand,
+                   uint32_t width, Rate rate, PlanBuilder& builder) {
   Source& source = builder.AddSource(Source{StridedIterator(shape, operand),
                                             FindLoad(operand.view.dtype), width,
                                             operand.view.dtype});
@@ -22,19 +22,19 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
   const int64_t period = iterator.period();
   if (rate != Rate::kBlock && !builder.single()) {
     const Place cell = builder.NewCell();
-    builder.AddBringing(LoadUniform, source, cell, rate);
+    builder.AddLoads(LoadUniform, source, cell, rate);
     return {cell};
   }
   if (iterator.dense() && in_place) {
     const Place place = builder.NewMoving(width);
-    builder.AddBringing(PointAtOperand, source, place, rate);
+    builder.AddLoads(PointAtOperand, source, place, rate);
     builder.Charge(0.01 * width);
     return {place};
   }
   if (iterator.dense()) {
     const Place place =
         builder.single() ? builder.NewCell() : builder.NewRegister(width);
-    builder.AddBringing(LoadDense, source, place, rate);
+    builder.AddLoads(LoadDense, source, place, rate);
     builder.Charge(0.02 * width);
     return {place};
   }
@@ -44,7 +44,7 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     source.pattern = true;
     builder.SetHome(source, builder.NewPattern(source));
     const Place place = builder.NewMoving(width);
-    builder.AddBringing(PointIntoPattern, source, place, rate);
+    builder.AddLoads(PointIntoPattern, source, place, rate);
     return {place};
   }
   const bool long_rows = iterator.row() >= kLongRow;
@@ -53,7 +53,7 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     const Place home = builder.NewRegister(width);
     builder.SetHome(source, home);
     const Place place = builder.NewMoving();
-    builder.AddBringing(PointIntoRow, source, place, rate);
+    builder.AddLoads(PointIntoRow, source, place, rate);
     builder.Charge(0.01 * width);
     return {place, home};
   }
@@ -63,24 +63,24 @@ Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
     const Place home = builder.NewRegister(width);
     builder.SetHome(source, home);
     const Place place = builder.NewMoving(width);
-    builder.AddBringing(PointIntoPanel, source, place, rate);
+    builder.AddLoads(PointIntoPanel, source, place, rate);
     builder.Charge(0.1 * width);
     return {place, home};
   }
   const Place place = builder.NewRegister(width);
-  builder.AddBringing(LoadGather, source, place, rate);
+  builder.AddLoads(LoadGather, source, place, rate);
   builder.Charge(0.5);
   return {place};
 }
 
-Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder) {
+Loaded LoadBlock(uint16_t operand, uint32_t width, PlanBuilder& builder) {
   const Place place = builder.NewMoving(width);
   builder.AddBlockOperand(operand, place, width);
   return {place};
 }
 
-Brought BringIota(const std::vector<int64_t>& shape,
-                  const program::Instruction& iota, PlanBuilder& builder) {
+Loaded LoadIota(const std::vector<int64_t>& shape,
+                const program::Instruction& iota, PlanBuilder& builder) {
   const uint32_t width = program::RegisterBytes(iota.type);
   if (builder.single()) {
     const uint64_t zero = 0;
@@ -93,7 +93,7 @@ Brought BringIota(const std::vector<int64_t>& shape,
   for (size_t d = iota.imm + 1; d < shape.size(); ++d) source.inner *= shape[d];
   source.extent = shape[iota.imm];
   const Place place = builder.NewRegister(width);
-  builder.AddBringing(FindIota(iota.type), source, place, Rate::kBlock);
+  builder.AddLoads(FindIota(iota.type), source, place, Rate::kBlock);
   builder.Charge(0.1);
   return {place};
 }

@@ -12,21 +12,21 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-struct Brought {
+struct Loaded {
   Place place;        // where steps read the value
   Place buffer = {};  // a register that is in use for as long as `place` is
 };
 
 // A LOAD of an operand of the iteration space.
-Brought BringOperand(const std::vector<int64_t>& shape, const Operand& operand,
-                     uint32_t width, Rate rate, PlanBuilder& builder);
+Loaded LoadOperand(const std::vector<int64_t>& shape, const Operand& operand,
+                   uint32_t width, Rate rate, PlanBuilder& builder);
 
 // A LOAD of a block that a function's caller provides.
-Brought BringBlock(uint16_t operand, uint32_t width, PlanBuilder& builder);
+Loaded LoadBlock(uint16_t operand, uint32_t width, PlanBuilder& builder);
 
 // An IOTA along dimension `imm`.
-Brought BringIota(const std::vector<int64_t>& shape,
-                  const program::Instruction& iota, PlanBuilder& builder);
+Loaded LoadIota(const std::vector<int64_t>& shape,
+                const program::Instruction& iota, PlanBuilder& builder);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -60,11 +60,11 @@ void ForwardAliases(RegisterCode& program) {
 
 class Planner {
  public:
-  Planner(RegisterCode code, const Surroundings& surroundings, Plan* plan)
+  Planner(RegisterCode code, const ProgramContext& context, Plan* plan)
       : program_(std::move(code)),
-        around_(surroundings),
+        context_(context),
         plan_(*plan),
-        builder_(plan, /*function=*/surroundings.operands == nullptr) {}
+        builder_(plan, /*function=*/context.operands == nullptr) {}
 
   Status Run();
 
@@ -107,7 +107,7 @@ class Planner {
   }
 
   RegisterCode program_;
-  const Surroundings& around_;
+  const ProgramContext& context_;
   Plan& plan_;
   PlanBuilder builder_;
   std::vector<Value> values_;
@@ -115,10 +115,10 @@ class Planner {
 };
 
 Status Planner::CheckLoads() {
-  if (!around_.operands) return Status();
+  if (!context_.operands) return Status();
   for (const Instruction& i : program_.code) {
     if (i.op != Opcode::kLoad) continue;
-    const uint8_t dtype = (*around_.operands)[i.imm].view.dtype;
+    const uint8_t dtype = (*context_.operands)[i.imm].view.dtype;
     if (program::RegisterTypeOf(dtype) != i.type) {
       return DataLoss("malformed register program: operand " +
                       std::to_string(i.imm) + " of element type " +
@@ -147,11 +147,11 @@ int64_t Planner::ChooseRow(
 
 // Sets how often each value is computed and when it is last used.
 void Planner::Classify() {
-  std::vector<bool> uniform(around_.num_operands, false), row = uniform;
-  if (around_.operands) {
+  std::vector<bool> uniform(context_.num_operands, false), row = uniform;
+  if (context_.operands) {
     std::vector<StridedIterator> iterators;
-    for (const Operand& operand : *around_.operands) {
-      iterators.emplace_back(around_.shape, operand);
+    for (const Operand& operand : *context_.operands) {
+      iterators.emplace_back(context_.shape, operand);
     }
     plan_.row = ChooseRow(iterators);
     for (size_t k = 0; k < iterators.size(); ++k) {
@@ -176,9 +176,9 @@ void Planner::Classify() {
 
 // Whether writing an output may overwrite elements of an operand.
 bool Planner::MayOverwrite(size_t output, uint64_t operand) const {
-  if (!around_.operands) return true;
-  return around_.results && MayShare((*around_.operands)[operand].view,
-                                     (*around_.results)[output].view);
+  if (!context_.operands) return true;
+  return context_.results && MayShare((*context_.operands)[operand].view,
+                                      (*context_.results)[output].view);
 }
 
 // Lets a value be written directly to its output if no operand that is read
@@ -232,16 +232,16 @@ void Planner::LoadSource(uint16_t at) {
   value.loaded = true;
   const Instruction& i = program_.code[at];
   const uint32_t width = WidthOf(at);
-  Brought loaded;
+  Loaded loaded;
   if (i.op == Opcode::kConst) {
     loaded.place = builder_.NewConstant(&i.imm, width);
   } else if (i.op == Opcode::kIota) {
-    loaded = BringIota(around_.shape, i, builder_);
-  } else if (around_.operands) {
-    loaded = BringOperand(around_.shape, (*around_.operands)[i.imm], width,
-                          value.rate, builder_);
+    loaded = LoadIota(context_.shape, i, builder_);
+  } else if (context_.operands) {
+    loaded = LoadOperand(context_.shape, (*context_.operands)[i.imm], width,
+                         value.rate, builder_);
   } else {
-    loaded = BringBlock(static_cast<uint16_t>(i.imm), width, builder_);
+    loaded = LoadBlock(static_cast<uint16_t>(i.imm), width, builder_);
   }
   value.place = loaded.place;
   value.buffer = loaded.buffer;
@@ -361,10 +361,10 @@ void Planner::PlaceOutputs() {
 // The element types of outputs that are stored as dense elements; 0 for others.
 std::vector<uint8_t> Planner::StoredTypes() const {
   std::vector<uint8_t> dtypes(plan_.outputs.size());
-  if (around_.results == nullptr) return dtypes;
+  if (context_.results == nullptr) return dtypes;
   for (size_t j = 0; j < dtypes.size(); ++j) {
-    const Operand& result = (*around_.results)[j];
-    if (StridedIterator(around_.shape, result).dense())
+    const Operand& result = (*context_.results)[j];
+    if (StridedIterator(context_.shape, result).dense())
       dtypes[j] = result.view.dtype;
   }
   return dtypes;
@@ -391,18 +391,17 @@ Status Planner::Run() {
   }
   FinishOutputs();
   MakeNative(builder_.instructions(), StoredTypes(),
-             /*whole=*/around_.results != nullptr, &plan_);
+             /*whole=*/context_.results != nullptr, &plan_);
   builder_.LayOut();
   return Status();
 }
 
 }  // namespace
 
-Status MakePlan(RegisterCode code, const Surroundings& surroundings,
-                Plan* plan) {
+Status MakePlan(RegisterCode code, const ProgramContext& context, Plan* plan) {
   plan->size = 1;
-  for (int64_t extent : surroundings.shape) plan->size *= extent;
-  return Planner(std::move(code), surroundings, plan).Run();
+  for (int64_t extent : context.shape) plan->size *= extent;
+  return Planner(std::move(code), context, plan).Run();
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -101,7 +101,7 @@ struct Plan {
 // The context in which a program runs. Results only state what may share
 // storage: a result has exactly the elements of an operand, or overlaps none.
 // The results of a function may be any of its operands.
-struct Surroundings {
+struct ProgramContext {
   const std::vector<int64_t>& shape;
   const std::vector<Operand>* operands;  // null: a function of dense blocks,
   size_t num_operands;                   // this many
@@ -112,7 +112,7 @@ struct Surroundings {
 
 // `code` must have been checked. Fails if an operand's type differs from that
 // of its LOAD.
-Status MakePlan(program::RegisterCode code, const Surroundings& surroundings,
+Status MakePlan(program::RegisterCode code, const ProgramContext& context,
                 Plan* plan);
 
 }  // namespace ipu::model::IPU_SIMD_NS

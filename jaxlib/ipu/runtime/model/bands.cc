@@ -1,0 +1,340 @@
+#include "jaxlib/ipu/runtime/model/bands.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "jaxlib/ipu/runtime/program/register_code.h"
+
+namespace ipu::model {
+namespace {
+
+// What steps of fewer bytes write is still in the cache when the next one reads
+// it.
+constexpr int64_t kWorthBytes = int64_t{2} << 20;
+// The size of a band, which shares the second-level cache with what all bands
+// read.
+constexpr int64_t kBandBytes = 384 << 10;
+// Larger rows do not fit that cache.
+constexpr int64_t kMostRowBytes = 768 << 10;
+// So that every thread has some.
+constexpr int64_t kFewestBands = 8;
+// Bands are multiples of so many rows: whole vectors, and whole cache lines of
+// the smallest tensors.
+constexpr int64_t kUnit = 16;
+// The rows of a band should form contiguous pieces of at least this size, which
+// memory delivers at full speed.
+constexpr int64_t kLeastPiece = 4 << 10;
+// A product's operand that each band packs again may have so many bytes.
+constexpr int64_t kMostShared = 64 << 10;
+constexpr size_t kMostSteps = 16;
+
+// The bytes of a storage that a step reads or writes.
+struct Region {
+  uint32_t storage;
+  bool written;
+  int64_t begin, end;  // all of them
+  // Those of row i lie in [start + i * step, start + i * step + span), or
+  // whole multiples of all rows' steps from there. No step: they do not.
+  int64_t start, span, step;
+  bool scattered = false;  // there are such multiples
+};
+
+int64_t Mod(int64_t a, int64_t b) { return (a % b + b) % b; }
+
+Region RegionOf(const ComputeSet& set, const Operand& o, bool written, size_t d,
+                const std::vector<uint32_t>& storage) {
+  const int64_t item = o.view.item_size;
+  Region r{storage[o.view.base],
+           written,
+           o.view.offset,
+           o.view.offset + item,
+           o.view.offset,
+           item,
+           0};
+  const int64_t step = o.Stride(d) * item;
+  for (size_t j = 0; j < set.shape.size(); ++j) {
+    const int64_t stride = o.Stride(j) * item;
+    const int64_t reach = (set.shape[j] - 1) * stride;
+    (reach < 0 ? r.begin : r.end) += reach;
+    if (j == d) continue;
+    if (step > 0 && stride % (step * set.shape[d]) == 0) {
+      r.scattered |= reach != 0;
+      continue;
+    }
+    r.span += std::abs(reach);
+    r.start += std::min<int64_t>(reach, 0);
+  }
+  if (step > 0 && r.span <= step) r.step = step;
+  return r;
+}
+
+// Whether no row of one touches bytes of another row of the other.
+bool RowsApart(const Region& a, const Region& b, int64_t rows) {
+  if (a.storage != b.storage || !(a.written || b.written) || a.end <= b.begin ||
+      b.end <= a.begin) {
+    return true;
+  }
+  if (a.step == 0 || a.step != b.step) return false;
+  // The wider one's rows begin where rows do.
+  const Region& wide = a.span >= b.span ? a : b;
+  const Region& narrow = a.span >= b.span ? b : a;
+  const int64_t distance = Mod(narrow.start - wide.start, a.step * rows);
+  return distance + narrow.span <= a.step;
+}
+
+bool UsesIota(const std::string& code, size_t d) {
+  // Instructions have been checked when the kernel was made.
+  for (size_t at = 0; at < code.size(); at += sizeof(program::Instruction)) {
+    program::Instruction i;
+    std::memcpy(&i, code.data() + at, sizeof i);
+    if (i.op == program::Opcode::kIota && i.imm == d) return true;
+  }
+  return false;
+}
+
+// Whether a step's rows along dimension d are independent of each other.
+bool Separable(const ComputeSet& set, size_t d) {
+  if (set.shape[d] < kFewestBands) return false;
+  if (const auto* map = std::get_if<program::Map>(&set.step.fields.value)) {
+    return !UsesIota(map->code, d);
+  }
+  if (const auto* reduce =
+          std::get_if<program::Reduce>(&set.step.fields.value)) {
+    return d + reduce->num_reduced < set.shape.size() &&
+           !UsesIota(reduce->code, d);
+  }
+  if (const auto* dot = std::get_if<program::Dot>(&set.step.fields.value)) {
+    if (d >= dot->num_batch + dot->num_rows + dot->num_columns) return false;
+    for (const Operand& o : set.operands) {
+      int64_t bytes = o.view.item_size;
+      for (size_t j = 0; j < set.shape.size(); ++j) {
+        if (o.Stride(j) != 0) bytes *= set.shape[j];
+      }
+      if (o.Stride(d) == 0 && bytes > kMostShared) return false;
+    }
+    return true;
+  }
+  return false;
+}
+
+// Steps that are being put together.
+class Group {
+ public:
+  Group(int64_t rows, const std::vector<uint32_t>& storage)
+      : rows_(rows), storage_(storage) {}
+
+  const std::vector<size_t>& dims() const { return dims_; }
+
+  // Adds a step, by the first of its dimensions that will do.
+  bool Add(const ComputeSet& set) {
+    for (size_t d = 0; d < set.shape.size(); ++d) {
+      if (Add(set, d)) return true;
+    }
+    return false;
+  }
+
+  bool Add(const ComputeSet& set, size_t d) {
+    if (set.shape[d] != rows_ || !Separable(set, d)) return false;
+    const size_t before = regions_.size();
+    const auto add = [&](const std::vector<Operand>& operands, bool written) {
+      for (const Operand& o : operands) {
+        regions_.push_back(RegionOf(set, o, written, d, storage_));
+        for (const Region& r : regions_) {
+          if (!RowsApart(regions_.back(), r, rows_)) return false;
+        }
+      }
+      return true;
+    };
+    if (!add(set.operands, false) || !add(set.results, true)) {
+      regions_.resize(before);
+      return false;
+    }
+    dims_.push_back(d);
+    return true;
+  }
+
+  // Whether all regions have pieces of some size in so many rows.
+  bool IsWhole(int64_t rows) const {
+    return std::all_of(regions_.begin(), regions_.end(), [&](const Region& r) {
+      return !r.scattered || r.step * rows >= kLeastPiece;
+    });
+  }
+
+  // Bytes of all rows, each once, however many steps touch them.
+  int64_t Footprint() const {
+    std::vector<Region> sorted = regions_;
+    std::erase_if(sorted, [](const Region& r) { return r.step == 0; });
+    std::sort(
+        sorted.begin(), sorted.end(), [](const Region& a, const Region& b) {
+          return std::pair(a.storage, a.begin) < std::pair(b.storage, b.begin);
+        });
+    int64_t bytes = 0, end = 0;
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      const Region& r = sorted[i];
+      if (i == 0 || r.storage != sorted[i - 1].storage) end = r.begin;
+      bytes += std::max<int64_t>(r.end - std::max(r.begin, end), 0);
+      end = std::max(end, r.end);
+    }
+    return bytes;
+  }
+
+ private:
+  const int64_t rows_;
+  const std::vector<uint32_t>& storage_;
+  std::vector<Region> regions_;
+  std::vector<size_t> dims_;
+};
+
+int64_t BytesOf(const ComputeSet& set) {
+  int64_t bytes = 0;
+  for (const auto* operands : {&set.operands, &set.results}) {
+    for (const Operand& o : *operands) {
+      int64_t of_one = o.view.item_size;
+      for (size_t d = 0; d < set.shape.size(); ++d) {
+        if (o.Stride(d) != 0) of_one *= set.shape[d];
+      }
+      bytes += of_one;
+    }
+  }
+  return bytes;
+}
+
+class BandKernel final : public Kernel {
+ public:
+  BandKernel(int64_t extent, int64_t rows) : extent_(extent), rows_(rows) {}
+
+  Status Add(const ComputeSet& step, size_t d, const Factories& factories) {
+    for (const int64_t rows : {rows_, extent_ % rows_}) {
+      if (rows == 0) continue;
+      ComputeSet band = step;
+      band.shape[d] = rows;
+      for (Operand& o : band.operands) Cut(o, d, rows);
+      for (Operand& o : band.results) Cut(o, d, rows);
+      KernelOr kernel = factories.kernel(band, step.step.fields);
+      if (!kernel.ok()) return kernel.status();
+      if (*kernel == nullptr) continue;
+      (rows == rows_ ? whole_ : rest_).push_back(std::move(*kernel));
+    }
+    return Status();
+  }
+
+  void Run(const Memory& memory, ThreadPool& threads) const override {
+    // Without workers, so that any number of threads may call it.
+    static ThreadPool alone(1);
+    threads.For(
+        (extent_ + rows_ - 1) / rows_, 1, [&](int64_t begin, int64_t end) {
+          std::vector<char*> bases(kFirst + slots_.size());
+          for (int64_t band = begin; band < end; ++band) {
+            const int64_t row = band * rows_;
+            for (size_t i = 0; i < slots_.size(); ++i) {
+              bases[kFirst + i] =
+                  memory.bases[slots_[i].base] + row * slots_[i].step;
+            }
+            const auto& kernels = row + rows_ <= extent_ ? whole_ : rest_;
+            for (const auto& kernel : kernels) {
+              kernel->Run(Memory{bases.data()}, alone);
+            }
+          }
+        });
+  }
+
+ private:
+  // A kernel takes those of bases from 2 on to be the same storage, perhaps.
+  static constexpr size_t kFirst = 2;
+
+  // What a kernel knows as a base: one of the program's, moved on by `step`
+  // bytes for each row.
+  struct Slot {
+    uint32_t base;
+    int64_t step;
+  };
+
+  void Cut(Operand& o, size_t d, int64_t rows) {
+    const int64_t step = o.Stride(d) * o.view.item_size;
+    size_t i = 0;
+    while (i < slots_.size() &&
+           (slots_[i].base != o.view.base || slots_[i].step != step)) {
+      ++i;
+    }
+    if (i == slots_.size()) slots_.push_back({o.view.base, step});
+    o.view.base = static_cast<uint32_t>(kFirst + i);
+    if (step != 0) o.view.constant = nullptr;
+    if (o.dims[d] >= 0) o.view.shape[o.dims[d]] = rows;
+  }
+
+  const int64_t extent_, rows_;
+  std::vector<Slot> slots_;
+  std::vector<std::unique_ptr<Kernel>> whole_, rest_;
+};
+
+}  // namespace
+
+std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
+                             const std::vector<uint32_t>& storage) {
+  std::vector<Bands> found;
+  for (size_t first = 0; first + 1 < steps.size();) {
+    Bands best{first, first + 1, {}, 0, 0};
+    // A step that is small itself is worth it only between larger ones.
+    const size_t rank = steps[first].shape.size();
+    const bool large = BytesOf(steps[first]) >= kWorthBytes / 2;
+    for (size_t d = 0; large && d < rank; ++d) {
+      Group group(steps[first].shape[d], storage);
+      if (!group.Add(steps[first], d)) continue;
+      size_t end = first + 1;
+      while (end < steps.size() && end - first < kMostSteps &&
+             group.Add(steps[end])) {
+        ++end;
+      }
+      const int64_t extent = steps[first].shape[d];
+      const int64_t bytes = group.Footprint();
+      if (end <= best.end || bytes < kWorthBytes ||
+          bytes / extent > kMostRowBytes) {
+        continue;
+      }
+      int64_t rows =
+          std::min(kBandBytes * extent / bytes, extent / kFewestBands);
+      rows = std::max<int64_t>(rows > kUnit ? rows - rows % kUnit : rows, 1);
+      if (!group.IsWhole(rows)) continue;
+      best = {first, end, group.dims(), extent, rows};
+    }
+    first = best.end;
+    if (best.end - best.begin > 1) found.push_back(std::move(best));
+  }
+  return found;
+}
+
+KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
+                        const Factories& factories) {
+  auto kernel = std::make_unique<BandKernel>(bands.extent, bands.rows);
+  for (size_t i = bands.begin; i < bands.end; ++i) {
+    IPU_RETURN_IF_ERROR(
+        kernel->Add(steps[i], bands.dims[i - bands.begin], factories));
+  }
+  return KernelOr(std::move(kernel));
+}
+
+void RunInBands(const StepRun& run, const std::vector<uint32_t>& storage,
+                const Factories& factories, Block& block,
+                Executable& executable) {
+  const std::vector<Bands> found = FindBands(run.steps, storage);
+  // From behind, so that the places of those before stay the same.
+  for (auto bands = found.rbegin(); bands != found.rend(); ++bands) {
+    KernelOr kernel = MakeBandKernel(run.steps, *bands, factories);
+    if (!kernel.ok()) continue;  // one after the other, then
+    const auto first = block.instructions.begin() +
+                       static_cast<ptrdiff_t>(run.begin + bands->begin);
+    first->kernel = kernel->get();
+    block.instructions.erase(
+        first + 1, first + static_cast<ptrdiff_t>(bands->end - bands->begin));
+    for (size_t i = bands->begin; i < bands->end; ++i) {
+      executable.kernels[run.kernels[i]] = nullptr;
+    }
+    executable.kernels[run.kernels[bands->begin]] = std::move(*kernel);
+  }
+}
+
+}  // namespace ipu::model

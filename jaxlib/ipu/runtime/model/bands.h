@@ -1,0 +1,55 @@
+// Runs consecutive steps band by band instead of one after the other.
+//
+// A step goes through whole tensors. If these are larger than a cache, the next
+// step reads from memory what this one has just written. Consecutive steps
+// often work on rows that do not depend on each other: a softmax reduces each
+// row to its maximum, subtracts it, sums up and divides. Such rows are cut into
+// bands that fit the second-level cache; each band goes through all of the
+// steps before the next one does, and the threads share the bands.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_BANDS_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_BANDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/executable.h"
+#include "jaxlib/ipu/runtime/model/factories.h"
+#include "jaxlib/ipu/runtime/model/kernel.h"
+
+namespace ipu::model {
+
+// Steps [begin, end), whose dimension dims[i - begin] is cut into bands.
+struct Bands {
+  size_t begin, end;
+  std::vector<size_t> dims;
+  int64_t extent;  // of that dimension
+  int64_t rows;    // indices of it in a band
+};
+
+// The runs of consecutive steps that are worth running in bands.
+// `storage` is as for ScheduleCopies.
+std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
+                             const std::vector<uint32_t>& storage);
+
+// One kernel for all steps of `bands`.
+KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
+                        const Factories& factories);
+
+// Consecutive steps of a block.
+struct StepRun {
+  size_t begin = 0;  // the first one's instruction
+  std::vector<ComputeSet> steps;
+  std::vector<size_t> kernels;  // of each, in the executable
+};
+
+// Replaces kernels of the run by band kernels where that is faster.
+void RunInBands(const StepRun& run, const std::vector<uint32_t>& storage,
+                const Factories& factories, Block& block,
+                Executable& executable);
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_BANDS_H_

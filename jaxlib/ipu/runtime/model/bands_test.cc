@@ -1,0 +1,163 @@
+// Steps that run in bands: which do, and that their results are the same.
+
+#include "jaxlib/ipu/runtime/model/bands.h"
+
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/map_test_util.h"
+
+namespace ipu::model {
+namespace {
+
+// Some rows of a kilobyte or so.
+constexpr int64_t kRows = 1003, kColumns = 300;
+constexpr uint32_t kScratch = 0, kArgument = 1, kResult = 2;
+const std::vector<uint32_t> kStorage = {0, 1, 2};
+
+program::Execute Step(program::Fields fields) {
+  program::Execute step;
+  step.fields = std::move(fields);
+  return step;
+}
+
+// f(x) or f(x, y), of floats.
+program::Execute MapOf(Opcode op, int operands) {
+  Builder code;
+  std::vector<uint16_t> values;
+  for (int i = 0; i < operands; ++i) values.push_back(code.Load<float>(i));
+  code.map.outputs = {code.Add(op, RegisterType::kF32, values)};
+  return Step({code.map});
+}
+
+program::Execute SumOf() {
+  Builder code;
+  program::Reduce sum;
+  sum.num_reduced = 1;
+  sum.kind = static_cast<uint8_t>(program::ReduceKind::kSum);
+  sum.outputs = {code.Load<float>(0)};
+  sum.code = code.map.code;
+  return Step({sum});
+}
+
+Operand Matrix(uint32_t base, int64_t offset = 0) {
+  Operand o = Strided(base, program::kF32, {kRows, kColumns}, {kColumns, 1});
+  o.view.offset = offset;
+  return o;
+}
+
+// A number for each row, the same for all columns.
+Operand Column(uint32_t base, int64_t offset) {
+  Operand o = Strided(base, program::kF32, {kRows}, {1});
+  o.view.offset = offset;
+  o.dims = {0, -1};
+  return o;
+}
+
+std::vector<float> Counted(size_t size) {
+  std::vector<float> x(size);
+  for (size_t i = 0; i < size; ++i) x[i] = static_cast<float>(i % 97);
+  return x;
+}
+
+// -x to the scratch, its rows' sums beside, and their differences.
+struct Centred {
+  const program::Execute negate = MapOf(Opcode::kNegate, 1), sum = SumOf(),
+                         subtract = MapOf(Opcode::kSub, 2);
+  static constexpr int64_t kSums = kRows * kColumns * 4;
+  const std::vector<int64_t> shape = {kRows, kColumns};
+  const std::vector<ComputeSet> steps = {
+      {negate, shape, {Matrix(kArgument)}, {Matrix(kScratch)}},
+      {sum, shape, {Matrix(kScratch)}, {Column(kScratch, kSums)}},
+      {subtract,
+       shape,
+       {Matrix(kScratch), Column(kScratch, kSums)},
+       {Matrix(kResult)}}};
+};
+
+TEST(BandsTest, StepsOnRowsRunInBands) {
+  const Centred centred;
+  const std::vector<Bands> found = FindBands(centred.steps, kStorage);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].begin, 0u);
+  EXPECT_EQ(found[0].end, 3u);
+  EXPECT_EQ(found[0].dims, (std::vector<size_t>{0, 0, 0}));
+  EXPECT_EQ(found[0].extent, kRows);
+  EXPECT_NE(kRows % found[0].rows, 0);  // so that the last one is smaller
+
+  std::vector<float> x = Counted(kRows * kColumns);
+  for (const Factories* table : AllTables()) {
+    const KernelOr kernel = MakeBandKernel(centred.steps, found[0], *table);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    std::vector<float> scratch(kRows * (kColumns + 1)), result(x.size(), -1);
+    char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                     reinterpret_cast<char*>(x.data()),
+                     reinterpret_cast<char*>(result.data())};
+    ThreadPool threads(2);
+    (*kernel)->Run(Memory{bases}, threads);
+    for (int64_t i = 0; i < kRows; ++i) {
+      const float* const row = x.data() + i * kColumns;
+      const float sum = std::accumulate(row, row + kColumns, 0.f);  // exact
+      for (int64_t j = 0; j < kColumns; ++j) {
+        ASSERT_EQ(result[i * kColumns + j], sum - row[j]);
+      }
+    }
+  }
+}
+
+// The second step reads rows that other bands of the first one write.
+TEST(BandsTest, ReversedRowsDoNot) {
+  const program::Execute negate = MapOf(Opcode::kNegate, 1);
+  const auto bands = [&](const Operand& read, const Operand& read_then) {
+    const std::vector<int64_t> shape = {kRows, kColumns};
+    const std::vector<ComputeSet> steps = {
+        {negate, shape, {read}, {Matrix(kScratch)}},
+        {negate, shape, {read_then}, {Matrix(kResult)}}};
+    return FindBands(steps, kStorage).size();
+  };
+  Operand reversed = Matrix(kScratch, (kRows - 1) * kColumns * 4);
+  reversed.view.strides[0] = -kColumns;
+  EXPECT_EQ(bands(Matrix(kArgument), reversed), 0u);
+  // Of an argument they may be read in any order.
+  reversed.view.base = kArgument;
+  EXPECT_EQ(bands(reversed, Matrix(kScratch)), 1u);
+}
+
+// An address that one step reads is written by the next one for another row.
+TEST(BandsTest, RowsThatShareAddressesDoNot) {
+  const program::Execute negate = MapOf(Opcode::kNegate, 1);
+  const std::vector<int64_t> shape = {kRows, kColumns};
+  for (int64_t offset : {int64_t{0}, kColumns * 4, int64_t{4}}) {
+    const std::vector<ComputeSet> steps = {
+        {negate, shape, {Matrix(kScratch)}, {Matrix(kResult)}},
+        {negate, shape, {Matrix(kArgument)}, {Matrix(kScratch, offset)}}};
+    EXPECT_EQ(FindBands(steps, kStorage).size(), offset == 0) << offset;
+  }
+  // Nor do two bases that are one storage.
+  const std::vector<ComputeSet> steps = {
+      {negate, shape, {Matrix(kScratch)}, {Matrix(kResult)}},
+      {negate, shape, {Matrix(kScratch)}, {Matrix(kArgument, 4)}}};
+  EXPECT_EQ(FindBands(steps, kStorage).size(), 1u);
+  EXPECT_TRUE(FindBands(steps, {0, 1, 1}).empty());
+}
+
+TEST(BandsTest, StepsThatAreSmallOrCountRowsDoNot) {
+  const program::Execute negate = MapOf(Opcode::kNegate, 1);
+  Builder code;
+  code.map.outputs = {code.Add(Opcode::kIota, RegisterType::kF32, {}, 0)};
+  const program::Execute count = Step({code.map});
+  const auto bands = [&](const program::Execute& first, int64_t rows) {
+    const std::vector<int64_t> shape = {rows, kColumns};
+    const std::vector<ComputeSet> steps = {
+        {first, shape, {Matrix(kArgument)}, {Matrix(kScratch)}},
+        {negate, shape, {Matrix(kScratch)}, {Matrix(kResult)}}};
+    return FindBands(steps, kStorage).size();
+  };
+  EXPECT_EQ(bands(negate, kRows), 1u);
+  EXPECT_EQ(bands(negate, 20), 0u);
+  EXPECT_EQ(bands(count, kRows), 0u);
+}
+
+}  // namespace
+}  // namespace ipu::model

@@ -1,0 +1,185 @@
+// Fast Fourier transforms of moderate length, as many at once as a vector has
+// lanes; included by gemm_fourier.h alone.
+//
+// Stages as in Stockham's algorithm: each reads all terms and writes all of
+// them in the order of the next one, so that the last has them in their own.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_TRANSFORM_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_TRANSFORM_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_butterflies.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_matrix.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+
+namespace ipu::model::IPU_SIMD_NS::gemm {
+
+// A vector of real and one of imaginary parts for each term, `step` apart.
+template <typename T>
+struct ComplexPlanes {
+  T* re;
+  T* im;
+  int64_t step;
+
+  ComplexLanes<T> At(int64_t i) const {
+    return {Load<Vector<T>>(re + i * step), Load<Vector<T>>(im + i * step)};
+  }
+  void Set(int64_t i, const ComplexLanes<T>& x) const {
+    Store(re + i * step, x.re);
+    Store(im + i * step, x.im);
+  }
+  // Transforming these transforms with the other sign.
+  ComplexPlanes Exchanged() const { return {im, re, step}; }
+};
+
+template <typename T>
+class FourierTransform {
+ public:
+  // Whether all of its factors are small enough.
+  static bool Transforms(int64_t n) {
+    const std::vector<int> radices = Radices(n);
+    return *std::max_element(radices.begin(), radices.end()) <= kLargestPrime;
+  }
+
+  explicit FourierTransform(int64_t n) {
+    int64_t done = 1;
+    for (int radix : Radices(n)) {
+      stages_.push_back(MakeStage(radix, n / done, done));
+      done *= radix;
+    }
+  }
+
+  // Writes the transform of `in` to `out`; uses `work`, and `other` where
+  // there are more than two stages, which may be `in`.
+  void Run(ComplexPlanes<T> in, ComplexPlanes<T> work, ComplexPlanes<T> other,
+           ComplexPlanes<T> out) const {
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      const ComplexPlanes<T> to = i + 1 == stages_.size() ? out : work;
+      RunStage(stages_[i], in, to);
+      in = to;
+      std::swap(work, other);
+    }
+  }
+
+ private:
+  static constexpr int kLargestPrime = 127;
+
+  struct Stage {
+    int radix;
+    int64_t groups;           // of terms of all later stages, less one radix
+    int64_t together;         // coefficients of earlier stages
+    std::vector<T> roots;     // of an odd radix
+    std::vector<T> rotation;  // pairs (cos, sin) for each group and term
+  };
+
+  // The largest ones of even length first, which need fewest operations.
+  static std::vector<int> Radices(int64_t n) {
+    std::vector<int> radices;
+    const auto take = [&](int radix) {
+      radices.push_back(radix);
+      n /= radix;
+    };
+    while (n % 8 == 0 && n % 32 != 16) take(8);
+    while (n % 4 == 0) take(4);
+    if (n % 2 == 0) take(2);
+    for (int radix = 3; n > 1; radix += 2) {
+      while (n % radix == 0) take(radix);
+    }
+    if (radices.empty()) radices.push_back(1);
+    return radices;
+  }
+
+  static Stage MakeStage(int radix, int64_t length, int64_t done) {
+    Stage stage{radix, length / radix, done, {}, {}};
+    const auto add = [](const UnitRoots& from, int64_t i, std::vector<T>& to) {
+      to.push_back(static_cast<T>(from.cosine[i]));
+      to.push_back(static_cast<T>(from.sine[i]));
+    };
+    const UnitRoots of_radix(radix), of_length(length);
+    if (radix % 2 == 1) {
+      for (int k = 1; k <= radix / 2; ++k) {
+        for (int j = 1; j <= radix / 2; ++j) {
+          add(of_radix, j * k % radix, stage.roots);
+        }
+      }
+    }
+    for (int64_t p = 0; p < stage.groups; ++p) {
+      for (int r = 1; r < radix; ++r) {
+        add(of_length, p * r, stage.rotation);
+      }
+    }
+    return stage;
+  }
+
+  static void RunStage(const Stage& stage, ComplexPlanes<T> in,
+                       ComplexPlanes<T> out) {
+    switch (stage.radix) {
+      case 2:
+        return RunStage<2>(stage, in, out);
+      case 3:
+        return RunStage<3>(stage, in, out);
+      case 4:
+        return RunStage<4>(stage, in, out);
+      case 5:
+        return RunStage<5>(stage, in, out);
+      case 7:
+        return RunStage<7>(stage, in, out);
+      case 8:
+        return RunStage<8>(stage, in, out);
+      default:
+        return RunStage<0>(stage, in, out);
+    }
+  }
+
+  // kRadix 0: any odd one.
+  template <int kRadix>
+  static void RunStage(const Stage& stage, ComplexPlanes<T> in,
+                       ComplexPlanes<T> out) {
+    constexpr int kMost = kRadix == 0 ? kLargestPrime : kRadix;
+    const int radix = kRadix == 0 ? stage.radix : kRadix;
+    const T* const roots = stage.roots.data();
+    const T* rotation = stage.rotation.data();
+    for (int64_t p = 0; p < stage.groups; ++p) {
+      for (int64_t q = 0; q < stage.together; ++q) {
+        ComplexLanes<T> x[kMost];
+        const int64_t from = q + stage.together * p;
+        const int64_t to = q + stage.together * radix * p;
+#pragma GCC unroll 8
+        for (int r = 0; r < radix; ++r) {
+          x[r] = in.At(from + stage.together * stage.groups * r);
+        }
+        if constexpr (kRadix == 0) {
+          ComplexLanes<T> pairs[kMost];
+          ButterflyOdd(x, radix, roots, pairs);
+        } else if constexpr (kRadix == 2) {
+          Butterfly2(x);
+        } else if constexpr (kRadix == 4) {
+          Butterfly4(x);
+        } else if constexpr (kRadix == 8) {
+          Butterfly8(x);
+        } else {
+          ButterflyOdd<T, kRadix>(x, roots);
+        }
+        out.Set(to, x[0]);
+#pragma GCC unroll 8
+        for (int r = 1; r < radix; ++r) {
+          if (p > 0) {
+            x[r] = x[r].Rotated(rotation[2 * r - 2], rotation[2 * r - 1]);
+          }
+          out.Set(to + stage.together * r, x[r]);
+        }
+      }
+      rotation += 2 * (radix - 1);
+    }
+  }
+
+  std::vector<Stage> stages_;
+};
+
+}  // namespace ipu::model::IPU_SIMD_NS::gemm
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_TRANSFORM_H_
