@@ -118,7 +118,7 @@ class Loader {
       const program::Tensor& source = p_.tensors[m.source];
       StatusOr<MoveDims> source_dims =
           SourceDims(m, source, /*placed=*/source.root != m.source);
-      if (!iterator.ok()) return At(source_dims.status(), s.location);
+      if (!source_dims.ok()) return At(source_dims.status(), s.location);
       CopyPlan plan{StorageOf(m.source), StorageOf(m.destination)};
       plan.source.offset += source_dims->source_offset * plan.source.item_size;
       plan.destination.offset +=

@@ -55,16 +55,16 @@ void Split(MoveDim dim, const std::vector<Axis>& axes,
 
 StatusOr<MoveDims> SourceDims(const program::Move& move,
                               const program::Tensor& source, bool placed) {
-  MoveDims dims{move.source_offset, {}};
+  MoveDims found{move.source_offset, {}};
   for (size_t d = 0; d < move.shape.size(); ++d) {
-    dims.dims.push_back(
+    found.dims.push_back(
         {move.shape[d], move.source_strides[d], move.destination_strides[d]});
   }
-  if (!placed) return dims;
+  if (!placed) return found;
 
   const std::vector<Axis> axes = AxesOf(source);
   std::vector<MoveDim> dims;
-  for (const MoveDim& dim : dims.dims) Split(dim, axes, dims);
+  for (const MoveDim& dim : found.dims) Split(dim, axes, dims);
 
   // The lowest and highest index reached along each axis. No index may carry
   // from one axis into the next, because the stride in the root changes there.
@@ -73,7 +73,7 @@ StatusOr<MoveDims> SourceDims(const program::Move& move,
   std::vector<int64_t> highest(axes.size());
   for (size_t k = 0; k < axes.size(); ++k) {
     const Axis& axis = axes[k];
-    const int64_t index = dims.source_offset / axis.dense % axis.extent;
+    const int64_t index = found.source_offset / axis.dense % axis.extent;
     offset += index * axis.stride;
     lowest[k] = highest[k] = index;
   }
@@ -99,9 +99,9 @@ StatusOr<MoveDims> SourceDims(const program::Move& move,
                            "use the root as the source of the move instead");
     }
   }
-  dims.source_offset = offset;
-  dims.dims = std::move(dims);
-  return dims;
+  found.source_offset = offset;
+  found.dims = std::move(dims);
+  return found;
 }
 
 }  // namespace ipu::model
