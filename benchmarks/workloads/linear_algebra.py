@@ -40,6 +40,15 @@ def symmetric(n: int):
   return make
 
 
+def hermitian(n: int):
+  def make():
+    a, b = square(n, n)()
+    a = a + 1j * b / np.float32(n**0.5)
+    return [(a + a.conj().T) / 2]
+
+  return make
+
+
 def triangular_solve(a, b):
   return lax.linalg.triangular_solve(
     a, b, left_side=True, lower=True, transpose_a=False
@@ -49,6 +58,13 @@ def triangular_solve(a, b):
 def absolute(x):
   """The absolute values of R, the signs of whose rows are arbitrary."""
   return jnp.abs(jnp.linalg.qr(x)[1])
+
+
+def eigenspaces(a):
+  """Eigenvalues and absolute values of eigenvectors, whose phases are
+  arbitrary."""
+  w, v = jnp.linalg.eigh(a)
+  return w, jnp.abs(v)
 
 
 def fourier(name: str, f, *shape: int):
@@ -69,6 +85,8 @@ WORKLOADS = [
        {"limit": ITERATIVE_LIMIT}),
       ((64, 128), "eigh with vectors", lambda a: jnp.abs(jnp.linalg.eigh(a)[1]),
        symmetric, {"limit": ITERATIVE_LIMIT}),
+      ((64, 128), "eigh of complex64", eigenspaces, hermitian,
+       {"limit": ITERATIVE_LIMIT}),
       ((64, 128), "svd", lambda a, b: jnp.linalg.svd(a)[1], square,
        {"limit": ITERATIVE_LIMIT}),
     )

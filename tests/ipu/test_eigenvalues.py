@@ -41,7 +41,7 @@ def check_eigh(ipu, check, a, **options):
   v, w = util.run_on(ipu, f, a)
   assert (np.diff(w) >= 0).all()
   unit = np.eye(a.shape[-1])
-  np.testing.assert_allclose(v.mT @ v, unit + 0 * v, atol=eps)
+  np.testing.assert_allclose(v.mT.conj() @ v, unit + 0 * v, atol=eps)
   np.testing.assert_allclose(a @ v, v * w[..., None, :], atol=atol, rtol=0)
 
 

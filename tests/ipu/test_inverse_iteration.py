@@ -233,9 +233,10 @@ def test_svd_of_hard_matrices(ipu, dtype):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("f", [jnp.linalg.eigh, jnp.linalg.svd])
-def test_many_small_matrices_are_rotated(f):
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_many_small_matrices_are_rotated(f, dtype):
   for shape, expected in (((9, 9), True), ((10_000, 4, 4), False)):
-    a = np.zeros(shape, np.float32)
+    a = np.zeros(shape, dtype)
     steps = lowering_kit.phases(f, [a], 1472).program.steps
     fields = [getattr(s, "fields", None) for s in steps]
     found = any(isinstance(x, schema.InverseIteration) for x in fields)

@@ -1,4 +1,5 @@
-"""Eigenvectors of symmetric matrices from their tridiagonal form.
+"""Eigenvectors of symmetric and Hermitian matrices from their tridiagonal form,
+which is real.
 
 Eigenvalues are found by bisection and vectors by inverse iteration, each
 independently. Vectors of close values are therefore not orthogonal: QR makes
@@ -9,14 +10,23 @@ where many values agree; a refinement by matrix products removes these.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.ops import _matrices, bisection, hessenberg, householder
-from jaxlib.ipu.ops._matrices import broadcast, diagonal, part, put, transpose
+from jaxlib.ipu.ops._matrices import (
+  adjoint,
+  broadcast,
+  conjugate,
+  diagonal,
+  part,
+  put,
+  transpose,
+)
 from jaxlib.ipu.ops.inverse_iteration import tridiagonal_vectors
 from jaxlib.ipu.program.isa import FactorKind
 
@@ -27,8 +37,15 @@ from jaxlib.ipu.program.isa import FactorKind
 _CHARGED = {
   DType.F32: (22e3, 6e3, 1030.0, 0.0),
   DType.F64: (0.0, 250e3, 70e3, 5e3),
+  DType.C64: (10e3, 21e3, 3000.0, 0.0),
+  DType.C128: (0.0, 320e3, 100e3, 11e3),
 }
-_ROUND = {DType.F32: (4200.0, 9.0, 2), DType.F64: (65e3, 950.0, 3)}
+_ROUND = {
+  DType.F32: (4200.0, 9.0, 2),
+  DType.F64: (65e3, 950.0, 3),
+  DType.C64: (9500.0, 60.0, 2),
+  DType.C128: (125e3, 7500.0, 3),
+}
 # How much more than rotations this may be charged, as it runs faster [G].
 _NEARLY = 1.25
 
@@ -38,11 +55,8 @@ _LARGEST_ANGLE = 0.1
 
 
 def suits(e: Emitter, matrix: Value, left: float = 0) -> bool:
-  """Whether rotations (_jacobi.py) of real matrices would not be charged much
-  less, as they are for many very small ones; `left`: sweeps still needed
-  afterwards."""
-  if matrix.dtype not in _CHARGED:
-    return False
+  """Whether rotations (_jacobi.py) would not be charged much less, as they are
+  for many very small matrices; `left`: sweeps still needed afterwards."""
   n, share = matrix.shape[-1], math.prod(matrix.shape) / e.machine.num_tiles
   least, row, element, more = _CHARGED[matrix.dtype]
   charged = least + row * n + (element + more * n) * share
@@ -53,17 +67,18 @@ def suits(e: Emitter, matrix: Value, left: float = 0) -> bool:
 
 def eigenvectors(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   """Eigenvectors as columns [..., n, n] and ascending eigenvalues [..., n] of
-  symmetric matrices [..., n, n], n >= 2."""
+  Hermitian matrices [..., n, n], n >= 2."""
   *batch, n, _ = matrix.shape
   a, scale = _matrices.scaled(e, matrix)
   packed, tau = hessenberg.reduced(e, a, FactorKind.TRIDIAGONAL)
-  main = diagonal(e, packed, 0, n)
-  beside = diagonal(e, transpose(e, packed), 1, n - 1)
+  main = e.real(diagonal(e, packed, 0, n))
+  beside = e.real(diagonal(e, transpose(e, packed), 1, n - 1))
   values = bisection.tridiagonal_values(e, main, beside)
   rows = tridiagonal_vectors(e, main, beside, values)
   vectors = householder.product(
     e, *householder.factorise(e, transpose(e, rows))
   )
+  vectors = e.convert(vectors, a.dtype)
   lower = householder.product(
     e,
     part(e, packed, (1, n), (0, n - 1)),
@@ -79,8 +94,8 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
   """Orthonormal eigenvectors, from columns that nearly are.
 
   A step of quadratic convergence (Ogita and Aishima, "Iterative refinement for
-  symmetric eigenvalue decomposition", 2018). With R = I - X^T X and
-  S = X^T A X, X becomes X (I + R / 2 + K + K^2 / 2), where the skew-symmetric
+  symmetric eigenvalue decomposition", 2018). With R = I - X^H X and
+  S = X^H A X, X becomes X (I + R / 2 + K + K^2 / 2), where the skew-Hermitian
   K rotates vectors i and j by (s_ij + (x_i + x_j) r_ij / 2) / (x_j - x_i).
   Where values nearly agree, or the numerator may be rounding alone, they are
   not rotated. The first step is nearly always enough.
@@ -101,28 +116,51 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
   nearest = e.multiply(norm, 4 * eps ** (2 / 3))
   apart = e.compare(e.abs(gap), nearest, "GT")
   gap = e.select(apart, gap, np.inf)
-  unit = _matrices.identity(e, shape, values.dtype)
+  unit = _matrices.identity(e, shape, vectors.dtype)
 
   def unfinished(i: Value, left: Value, x: Value) -> Value:
     more = e.compare(left, 0, "GT")
     return e.and_(more, e.compare(i, _MOST_STEPS, "LT"))
 
   def step(i: Value, left: Value, x: Value) -> list[Value]:
-    r = e.subtract(unit, e.matmul(x, x, transpose_lhs=True))
-    s = e.matmul(x, e.matmul(a, x), transpose_lhs=True)
-    between = e.add(s, e.multiply(mean, r))
-    certain = e.compare(e.abs(between), rounding, "GT")
-    k = e.divide(e.select(certain, between, 0), gap)
-    k = e.minimum(e.maximum(k, -_LARGEST_ANGLE), _LARGEST_ANGLE)
-    k = e.multiply(e.subtract(k, transpose(e, k)), 0.5)
+    inverse = conjugate(e, x)
+    r = e.subtract(unit, e.matmul(inverse, x, transpose_lhs=True))
+    s = e.matmul(inverse, e.matmul(a, x), transpose_lhs=True)
+    between = e.add(s, _matrices.scale(e, r, mean))
+
+    def angle(between: Value) -> Value:
+      certain = e.compare(e.abs(between), rounding, "GT")
+      k = e.divide(e.select(certain, between, 0), gap)
+      return e.minimum(e.maximum(k, -_LARGEST_ANGLE), _LARGEST_ANGLE)
+
+    def halved(x: Value) -> Value:
+      return _by_part(e, lambda part: e.multiply(part, 0.5), x)
+
+    k = _by_part(e, angle, between)
+    k = halved(e.subtract(k, adjoint(e, k)))
     change = e.add(r, e.matmul(k, k))
-    change = e.add(e.multiply(change, 0.5), k)
+    change = e.add(halved(change), k)
     # Second-order terms of the residual and of the orthogonality.
-    residual = e.abs(e.multiply(k, between))
+    size = _largest_part(e, k)
+    residual = e.multiply(size, _largest_part(e, between))
     large = e.compare(residual, rounding, "GT")
-    large = e.or_(large, e.compare(e.abs(k), 2 * eps ** (1 / 3), "GT"))
+    large = e.or_(large, e.compare(size, 2 * eps ** (1 / 3), "GT"))
     left = e.reduce(e.convert(large, DType.I32), 0, range(rank + 2), "maximum")
     return [e.add(i, 1), left, e.add(x, e.matmul(x, change))]
 
   start = [e.constant(0, DType.I32, ()), e.constant(1, DType.I32, ()), vectors]
   return e.while_loop(start, unfinished, step)[2]
+
+
+def _by_part(e: Emitter, f: Callable[[Value], Value], value: Value) -> Value:
+  """f(x), or f(x) + i f(y) of complex x + i y."""
+  if value.dtype not in COMPLEX:
+    return f(value)
+  return e.complex(f(e.real(value)), f(e.imag(value)))
+
+
+def _largest_part(e: Emitter, value: Value) -> Value:
+  """|x|, or of complex x + i y the larger of |x| and |y|."""
+  if value.dtype not in COMPLEX:
+    return e.abs(value)
+  return e.maximum(e.abs(e.real(value)), e.abs(e.imag(value)))

@@ -1,5 +1,5 @@
 """Eigenvalues of symmetric and Hermitian matrices, by the tridiagonal form; of
-complex and of many small matrices with vectors, by Jacobi's method.
+many small matrices with vectors, by Jacobi's method.
 
 `jax_plugins/ipu/lowerings.py` lowers JAX's `eigh` to `ipu_eigh`.
 """

@@ -76,13 +76,17 @@ def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
     return [a, e.select(here, broadcast(e, tau, wide), taus)]
 
   def symmetric(j: Value, a: Value, taus: Value) -> list[Value]:
-    """Updates from both sides at once: A - w v^H - v w^H."""
+    """Updates from both sides at once: A - w v^H - v w^H, with
+    w = tau A v - |tau|^2 / 2 (v^H A v) v."""
     _, c = _matrices.rows_columns(e, shape)
     x = _matrices.column(e, a, j)
     v, tau, packed = reflector(e, x, place, e.add(j, 1))
-    w = e.multiply(e.matmul(a, v), broadcast(e, tau, tall))
-    both = e.multiply(e.matmul(adjoint(e, v), w), conjugate(e, tau))
-    both = e.multiply(v, broadcast(e, e.multiply(both, 0.5), tall))
+    turned = e.matmul(a, v)
+    w = e.multiply(turned, broadcast(e, tau, tall))
+    both = e.real(e.multiply(conjugate(e, v), turned))
+    both = e.reshape(e.reduce(both, 0, (rank,), "add"), (*batch, 1, 1))
+    both = e.multiply(both, e.multiply(_matrices.square(e, tau), 0.5))
+    both = _matrices.scale(e, v, broadcast(e, both, tall))
     w = e.select(e.compare(place, j, "GT"), e.subtract(w, both), 0)
 
     def outer(column: Value, row: Value) -> Value:

@@ -135,12 +135,20 @@ def reflector(
   # Squares of smaller numbers have few digits, if any: these are left as is.
   tiny = float(np.finfo(NUMPY[square.dtype]).tiny)
   zero = e.compare(rest, tiny, "LT")
-  beta = e.convert(beta, x.dtype)
-  tau = e.select(zero, 0, e.divide(e.subtract(beta, alpha), beta))
-  beta = e.select(zero, alpha, beta)
-  shift = e.select(zero, 1, e.subtract(alpha, beta))
-  tail = e.divide(tail, broadcast(e, shift, tall))
-  packed = e.select(at, broadcast(e, beta, tall), x)
+  diagonal = e.select(zero, alpha, e.convert(beta, x.dtype))
+  shift = e.select(zero, 1, e.subtract(e.real(alpha), beta))
+  tau = e.select(zero, 0, e.divide(e.negate(shift), beta))
+  if x.dtype in COMPLEX:
+    # With t = imag(alpha) / shift, alpha - beta is shift (1 + i t).
+    t = e.select(zero, 0, e.divide(e.imag(alpha), shift))
+    size = e.multiply(shift, e.add(e.multiply(t, t), 1))
+    inverse = e.divide(1, size)
+    inverse = e.complex(inverse, e.negate(e.multiply(t, inverse)))
+    tail = e.multiply(tail, broadcast(e, inverse, tall))
+    tau = e.complex(tau, e.multiply(tau, t))
+  else:
+    tail = e.divide(tail, broadcast(e, shift, tall))
+  packed = e.select(at, broadcast(e, diagonal, tall), x)
   return e.select(at, 1, tail), tau, e.select(below, tail, packed)
 
 

@@ -15,7 +15,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection, householder
-from jaxlib.ipu.ops._matrices import broadcast, part, transpose
+from jaxlib.ipu.ops._matrices import adjoint, broadcast, conjugate, part
 
 # Rows multiplied by eigenvectors of their products rarely need more rotations
 # [D]. If they do, only small ones are not orthogonal: so many sweeps [G].
@@ -68,9 +68,9 @@ def factorise(
   """S [..., n], U [..., m, n or m] and V^H [..., n, n] of [..., m, n], m >= n.
 
   With A = Q R, rotations J make the rows of R orthogonal: J R = S V^H. The
-  columns of A V are those of U times S, up to the rounding of A. For real
-  matrices J are the eigenvectors of R R^T, except for digits lost by squaring.
-  Without vectors U and V^H are unspecified.
+  columns of A V are those of U times S, up to the rounding of A. The columns of
+  J^H are the eigenvectors of R R^H, except for digits lost by squaring. Without
+  vectors U and V^H are unspecified.
   """
   *batch, m, n = matrix.shape
   rank = len(batch)
@@ -86,9 +86,9 @@ def factorise(
       return e.multiply(found, broadcast(e, back, found.shape)), matrix, matrix
   skew = None
   if n > 1 and _spectral.suits(e, rows, _SWEEPS_LEFT):
-    gram = e.matmul(rows, transpose(e, rows))
+    gram = e.matmul(rows, adjoint(e, rows))
     turns, _ = _spectral.eigenvectors(e, gram)
-    rows = e.matmul(turns, rows, transpose_lhs=True)
+    rows = e.matmul(conjugate(e, turns), rows, transpose_lhs=True)
     skew = _skew(e, rows)
   if n > 1:
     pad = [0] * rank + [n % 2, 0]
@@ -114,10 +114,10 @@ def factorise(
 
 
 def _skew(e: Emitter, rows: Value) -> Value:
-  """1 if products of real rows [..., n, n] exceed rounding, else 0."""
+  """1 if products of rows [..., n, n] exceed rounding, else 0."""
   *batch, n, _ = rows.shape
   rank, shape = len(batch), rows.shape
-  gram = e.abs(e.matmul(rows, transpose(e, rows)))
+  gram = e.abs(e.matmul(rows, adjoint(e, rows)))
   norm = e.sqrt(_matrices.diagonal(e, gram, 0, n))
   most = e.reduce(norm, 0, (rank,), "maximum")
   longer = e.maximum(
@@ -127,11 +127,11 @@ def _skew(e: Emitter, rows: Value) -> Value:
   bound = e.multiply(
     longer, broadcast(e, e.reshape(most, (*batch, 1, 1)), shape)
   )
-  eps = float(np.finfo(NUMPY[rows.dtype]).eps)
+  eps = float(np.finfo(NUMPY[gram.dtype]).eps)
   skew = e.compare(gram, e.multiply(bound, _ROUNDING * eps), "GT")
   r, c = _matrices.rows_columns(e, shape)
   skew = e.and_(skew, e.compare(r, c, "NE"))
-  return _jacobi.largest(e, e.convert(skew, rows.dtype))
+  return _jacobi.largest(e, e.convert(skew, gram.dtype))
 
 
 def _directions(e: Emitter, columns: Value, count: int) -> Value:

@@ -33,6 +33,11 @@ _MOVES = frozenset(
     "select",
   )
 )  # fmt: skip
+# Those whose first operand is all that they read.
+_VIEWS = frozenset(
+  f"stablehlo.{name}"
+  for name in ("reshape", "broadcast_in_dim", "transpose", "slice", "reverse")
+)
 # Planes become further operands, results and parameters.
 _FLAT = frozenset(
   f"stablehlo.{name}"
@@ -277,7 +282,7 @@ def _at_the_host(value: Value) -> tuple[tuple[int, ...], DType]:
 def _is_zero(value: Value) -> bool:
   """Whether a plane is a zero constant, as that of a real number is."""
   node = value.node
-  while node is not None and node.op == "stablehlo.broadcast_in_dim":
+  while node is not None and node.op in _VIEWS:
     node = node.inputs[0].node
   if node is None or node.op != "stablehlo.constant":
     return False
