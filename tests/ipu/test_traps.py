@@ -258,6 +258,16 @@ def test_denormals_are_not_lost_in_data_movement(ipu):
   np.testing.assert_array_equal(chosen, x)
 
 
+def test_all_threads_keep_denormals(ipu):
+  """The compiler runs on threads that flush them; workers must not inherit
+  that."""
+  x = np.full((256, 256), 1e-40, np.float32)
+  with jax.default_device(ipu):
+    product = jax.jit(jnp.matmul)
+    for _ in range(30):
+      np.testing.assert_array_equal(product(x, np.eye(256, dtype=x.dtype)), x)
+
+
 def test_denormal_constants_keep_their_bits(ipu):
   bits = {jnp.float32: 7, jnp.bfloat16: 11, jnp.float16: 3}
 

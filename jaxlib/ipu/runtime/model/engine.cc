@@ -13,6 +13,7 @@
 #include "jaxlib/ipu/runtime/model/loader.h"
 #include "jaxlib/ipu/runtime/program/container.h"
 #include "jaxlib/ipu/runtime/program/validate.h"
+#include "jaxlib/ipu/runtime/support/ieee_arithmetic.h"
 
 namespace ipu {
 namespace model {
@@ -37,6 +38,7 @@ class ModelProgram : public LoadedProgram {
 
   Status Run(std::span<const void* const> arguments,
              std::span<void* const> results, RunCounters* counters) override {
+    const IeeeArithmetic arithmetic;
     try {
       return RunInMemory(arguments, results, counters);
     } catch (const std::bad_alloc&) {

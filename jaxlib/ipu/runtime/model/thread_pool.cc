@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/support/ieee_arithmetic.h"
+
 namespace ipu::model {
 namespace {
 
@@ -85,6 +87,7 @@ struct ThreadPool::State {
   }
 
   void Work() {
+    const IeeeArithmetic arithmetic;
     uint32_t seen = gate.load();
     while (!stop.load(std::memory_order_relaxed)) {
       for (int i = 0; i < kSpins && Waiting(seen); ++i) _mm_pause();

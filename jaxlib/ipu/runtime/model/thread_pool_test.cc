@@ -1,5 +1,7 @@
 #include "jaxlib/ipu/runtime/model/thread_pool.h"
 
+#include <immintrin.h>
+
 #include <atomic>
 #include <chrono>
 #include <new>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "jaxlib/ipu/runtime/support/ieee_arithmetic.h"
 
 namespace ipu::model {
 namespace {
@@ -57,6 +60,26 @@ TEST(ThreadPool, WakesUpAfterASleep) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     CheckCovers(pool, 100, 1);
   }
+}
+
+// Threads inherit the mode of the one that makes the pool.
+TEST(ThreadPool, WorkersKeepDenormals) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // flushed to zero, as results and as operands
+  ThreadPool pool(3);
+  {
+    const IeeeArithmetic arithmetic;
+    volatile float tiny = 1e-39f;
+    std::atomic<int> flushed = 0;
+    for (int loop = 0; loop < 100; ++loop) {
+      pool.For(64, 1, [&](int64_t, int64_t) {
+        if (tiny * 0.5f == 0) ++flushed;
+      });
+    }
+    EXPECT_EQ(flushed, 0);
+  }
+  EXPECT_EQ(_mm_getcsr() & 0x8040u, 0x8040u);
+  _mm_setcsr(before);
 }
 
 TEST(ThreadPool, AnotherCallersLoopRunsToo) {
