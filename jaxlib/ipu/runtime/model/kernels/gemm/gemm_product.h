@@ -19,7 +19,7 @@ struct ProductLoop {
 
 struct ElementType {
   uint8_t dtype;
-  uint32_t item_size;  // bytes
+  uint32_t item_size;              // bytes
   const char* constant = nullptr;  // see View
 };
 
