@@ -150,8 +150,6 @@ def _code(fields: Any) -> list[str]:
     lines += [*isa.text(code), f"outputs {fields.outputs}"]
   if combine := getattr(fields, "combine", b""):
     lines += ["combine", *isa.text(combine)]
-    if isinstance(fields, schema.Scan):
-      lines.append(f"outputs {[fields.combine_output]}")
-    else:
-      lines.append(f"outputs {fields.combine_outputs}")
+    one = [getattr(fields, "combine_output", None)]
+    lines.append(f"outputs {getattr(fields, 'combine_outputs', one)}")
   return lines
