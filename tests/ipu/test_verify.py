@@ -53,6 +53,27 @@ def doubling(tiles: int = 2) -> tuple[Kit, int, int]:
   return kit, a, r
 
 
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({"number": 1}, "there is no argument 1"),
+    ({"mapping": 9}, "there is no mapping 9"),
+    ({"tile_bytes": 4}, "argument 0 takes 16 bytes of a tile, not 4"),
+  ],
+  ids=str,
+)
+def test_layouts_of_arguments(change, message):
+  kit, a, _ = doubling()
+  program = kit.program()
+  free = schema.Cost(0, 0, 0, 0, 0)
+  right = schema.ArrayLayout(0, 0, program.tensors[a].mapping, 16, free, free)
+  program.layouts = [right]
+  verify(program)
+  program.layouts = [dataclasses.replace(right, **change)]
+  with pytest.raises(InvalidProgram, match=message):
+    verify(program)
+
+
 def test_what_is_right_passes():
   kit, _, _ = doubling()
   verify(kit.program())

@@ -81,6 +81,8 @@ class _Verifier:
         )
     for h in p.host_types:
       self._host_type(h)
+    for one in p.layouts:
+      self._array_layout(one)
     for a in p.aliases:
       self.require(
         a.argument < len(p.arguments) and a.result < len(p.results),
@@ -115,21 +117,40 @@ class _Verifier:
     )
     return self.layouts[number]
 
+  def _end(
+    self, end: schema.HostType | schema.ArrayLayout
+  ) -> tuple[str, schema.Tensor]:
+    """The name and the tensor of an argument or a result."""
+    ends = self.program.results if end.is_result else self.program.arguments
+    kind = "result" if end.is_result else "argument"
+    self.require(end.number < len(ends), f"there is no {kind} {end.number}")
+    return f"{kind} {end.number}", self.tensor(ends[end.number])
+
+  def _array_layout(self, one: schema.ArrayLayout) -> None:
+    name, t = self._end(one)
+    layout = self.layout(one.mapping)
+    self.require(
+      layout.num_elements == math.prod(t.shape),
+      f"{name} of shape {t.shape} has the layout {one.mapping} of "
+      f"{layout.num_elements} elements",
+    )
+    held = layout.max_elements * SIZE[DType(t.dtype)]
+    self.require(
+      one.tile_bytes == held,
+      f"{name} takes {held} bytes of a tile, not {one.tile_bytes}",
+    )
+
   def _host_type(self, h: schema.HostType) -> None:
-    ends = self.program.results if h.is_result else self.program.arguments
-    kind = "result" if h.is_result else "argument"
-    self.require(h.number < len(ends), f"there is no {kind} {h.number}")
-    t = self.tensor(ends[h.number])
+    name, t = self._end(h)
     size = math.prod(t.shape) * SIZE[DType(t.dtype)]
     self.require(
       h.dtype in SIZE and math.prod(h.shape) * SIZE[DType(h.dtype)] == size,
-      f"{kind} {h.number} of {size} bytes is {h.shape} of type {h.dtype} to "
-      "the caller",
+      f"{name} of {size} bytes is {h.shape} of type {h.dtype} to the caller",
     )
     self.require(
       not h.minor_to_major
       or sorted(h.minor_to_major) == list(range(len(h.shape))),
-      f"{kind} {h.number} of shape {h.shape} in the order {h.minor_to_major}",
+      f"{name} of shape {h.shape} in the order {h.minor_to_major}",
     )
 
   def _mapping(self, m: schema.Mapping, layout: Layout) -> None:
