@@ -15,6 +15,7 @@ from ipu_test_util import FLOATS, INTEGERS
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.ops import dot_general
 from jaxlib.ipu.plan import matmul
 
@@ -237,7 +238,7 @@ def test_infinity_and_nan_propagate(check):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32], ids=str)
-def test_a_large_matrix_stays_where_it_is(check, ipu, dtype):
+def test_a_large_matrix_stays_where_it_is(check, ipu, monkeypatch, dtype):
   a = util.sample(dtype, (30000, 64), **_range(dtype))
   x = util.sample(dtype, (64,), **_range(dtype), key=1)
   y = util.sample(dtype, (30000,), **_range(dtype), key=2)
@@ -246,8 +247,12 @@ def test_a_large_matrix_stays_where_it_is(check, ipu, dtype):
     return a @ x, y @ a, (a * 2) @ x
 
   check_product(check, products, a, x, y)
-  found = util.costs(ipu, products, a, x, y)
-  assert found["ipu exchange bytes"] < a.nbytes / 2.5
+  chosen = util.costs(ipu, products, a, x, y)
+  monkeypatch.setattr(consumer_layouts, "_choose", lambda *_: {})
+  # A function of its own: JAX keeps what it has compiled.
+  usual = util.costs(ipu, lambda a, x, y: products(a, x, y)[::-1], a, x, y)
+  assert usual["ipu exchange bytes"] < a.nbytes / 3
+  assert chosen["ipu cycles"] <= usual["ipu cycles"]
 
 
 @pytest.mark.ipu_only

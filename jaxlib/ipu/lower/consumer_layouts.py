@@ -162,11 +162,12 @@ def _cheapest(
   if not layouts:
     return None
 
-  def cycles(layout: Layout) -> float:
-    return sum(c.cycles(target, layout) for c in consumers)
-
-  best = min(layouts, key=cycles)
-  before, after = cycles(usual), cycles(best)
+  cycles = {
+    layout: sum(c.cycles(target, layout) for c in consumers)
+    for layout in (usual, *layouts)
+  }
+  best = min(layouts, key=lambda layout: cycles[layout])
+  before, after = cycles[usual], cycles[best]
   if after >= _CLEARLY * before:
     return None
   moving = sum(
