@@ -15,6 +15,7 @@ from jax import lax
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.plan.default_layout import default_layout
+from jaxlib.ipu.plan.layout import Layout
 
 pytestmark = pytest.mark.ipu_only
 
@@ -189,12 +190,20 @@ def test_an_array_moves_once_and_every_move_is_charged():
   assert third == first  # `double` wants the default layout
 
 
-def test_sram_counts_arrays_where_they_are(ipu):
-  before = ipu.memory_stats()["bytes_in_use"]
-  w = jax.device_put(np.ones((512, 512), F32), ipu)
-  x = jax.device_put(np.ones((1, 512), F32), ipu)
-  jax.jit(lambda w, x: x @ w)(w, x).block_until_ready()
-  assert ipu.memory_stats()["bytes_in_use"] - before == w.nbytes + x.nbytes
+def test_sram_counts_an_array_by_its_layout(ipu):
+  def free():
+    return ipu.memory_stats()["largest_free_block_bytes"] // 1472
+
+  f, spec = lambda w, x: x @ w, (zeros(512, 512), zeros(1, 512))
+  own = Layout.from_record(layouts(f, *spec)[0][0]).max_elements * 4
+  usual = default_layout(machines.resolve("ipu2"), (512, 512), 4)
+  assert own != usual.max_elements * 4
+  empty = free()
+  w, x = (jax.device_put(a, ipu) for a in spec)
+  full = free()
+  y = jax.jit(f)(w, x).block_until_ready()
+  y.delete()
+  assert free() == full + usual.max_elements * 4 - own
   w.delete()
   x.delete()
-  assert ipu.memory_stats()["bytes_in_use"] == before
+  assert free() == empty
