@@ -324,21 +324,21 @@ def test_sums_of_8_bytes_are_of_products_of_8_bytes(given, sums):
 
 
 def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
-  # Seven rows of 1000 in six parts each: 84 vectors and 7 + 7 cycles per part,
-  # seven parts per worker; then a worker adds six sums for each of two rows.
+  # Seven rows of 500 vectors: 584 for each worker, which are of two rows at
+  # most; then a worker adds two sums for each of two rows.
   found = _dot_cycles.shared_cycles(
     IPU2, F32, F32, _dot_cycles.Block(1, 7, 1, 1000)
   )
-  worker = 16 + 19 + 16 + 7 * (7 + 7 + 84)
-  dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (4 + 5)
-  assert found == dots + 11 + 6 * (17 + 2 * (12 + 3))
-  # Nine rows: two parts each suffice.
-  nine = _dot_cycles.shared_cycles(
-    IPU2, F32, F32, _dot_cycles.Block(1, 9, 1, 1000)
+  worker = 16 + 19 + 16 + 2 * (7 + 7) + 584
+  dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (1 + 5)
+  assert found == dots + 11 + 6 * (17 + 2 * (12 + 1))
+  # Three rows: half of one for each worker, and up to three in a row.
+  three = _dot_cycles.shared_cycles(
+    IPU2, F32, F32, _dot_cycles.Block(1, 3, 1, 1000)
   )
-  worker = 16 + 19 + 16 + 3 * (7 + 7 + 250)
-  dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (2 + 5)
-  assert nine == dots + 11 + 6 * (17 + 2 * (12 + 1))
+  worker = 16 + 19 + 16 + (7 + 7) + 250
+  dots = 58 + 54 + 23 + 15 + 10 + 6 * worker + 6 * (1 + 5)
+  assert three == dots + 11 + 6 * (17 + 12 + 2)
 
 
 @pytest.mark.parametrize("dtype, block, expected", [

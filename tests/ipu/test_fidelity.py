@@ -44,7 +44,7 @@ def errors(measured, modelled, choose):
 
 def test_matrix_unit(measured, modelled):
   found = errors(measured, modelled, lambda m: m.program == "amp_1x1")
-  assert len(found) == 64
+  assert len(found) == 74
   # The smallest field is the only outlier, by 12 cycles.
   assert found[0] < 0.04 and max(found[1:]) < 0.01
 
@@ -58,7 +58,9 @@ def test_additions(measured, modelled):
 # increase one, state the reason.
 LIMITS = {
   "vertices": (0.05, 0.005),
-  "products f32": (0.83, 0.31),
+  # The largest is of a Mk2, 7.4 times what Graphcore's model has for it: it
+  # grows as vertices get faster.
+  "products f32": (0.85, 0.25),
   "exchange and synchronisation": (1.0, 0.87),
   "host streams": (0.7, 0.22),
   "whole programs": (0.92, 0.7),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,58 +131,86 @@ def amp_cycles(
   return launch + batch * (13 + accumulated + zeroed)
 
 
+class _HorizontalMac(NamedTuple):
+  """ConvPartialHorizontalMac: dot products on the vector unit.
+
+  poplin/PerformanceEstimation.hpp [S], with all of the depth as one group. f16
+  operands with f32 partials have the vertex for 1x1 kernels.
+
+  Attributes:
+    start: cycles of the supervisor.
+    worker: of a worker, once for each column.
+    row: of a dot product, without its terms.
+    zeroes: whether each column's partials are zeroed first.
+    columns: columns that a worker takes at a time.
+  """
+
+  start: int
+  worker: int
+  row: int
+  zeroes: bool
+  columns: int
+
+  @classmethod
+  def of(cls, dtype: DType, accumulate: DType) -> _HorizontalMac:
+    if dtype == DType.F32:
+      return cls(58 + 54, 16 + 19 + 16, 7 + 7, True, 1)
+    if accumulate == DType.F16:
+      return cls(65 + 60 + 36, 10 + 19 + 16, 7 + 10, True, 2)
+    return cls(55 + 54 + 90, 1 + 13 + 1 + 16, 2 + 6, False, 1)
+
+  def cycles(
+    self, workers: int, batch: Any, columns: Any, rows: Any, terms: Any
+  ) -> Any:
+    """Cycles of `batch` products if in each of `columns` the slowest worker has
+    `rows` dot products, `terms` vectors of terms in all."""
+    column = 10 + workers * (self.worker + rows * self.row + terms)
+    if self.zeroes:
+      column = column + workers * (up(rows / 2) + 5)
+    return self.start + batch * (23 + 15 + up(columns / self.columns) * column)
+
+
 def hmac_cycles(
   target: Target,
   dtype: DType,
   accumulate: DType,
   block: Block,
 ) -> Any:
-  """ConvPartialHorizontalMac: dot products on the vector unit, one per row and
-  column, shared by the workers.
-
-  poplin/PerformanceEstimation.hpp [S], with all of the depth as one group. f16
-  operands with f32 partials have the vertex for 1x1 kernels; it needs no
-  zeroed partials. f16 partials come in pairs of columns.
-  """
-  batch, rows, columns, depth = block
-  workers = target.num_workers
-  dot = up(depth / _inner_loops.VECTOR[dtype])
-  mine = up(rows / workers)
-  if dtype == DType.F32 or accumulate == DType.F16:
-    # Each column's partials are zeroed first.
-    zeroed = workers * (up(mine / 2) + 5)
-    if dtype == DType.F32:
-      start, worker = 58 + 54, 16 + 19 + 16 + mine * (7 + 7 + dot)
-    else:
-      start, worker = 65 + 60 + 36, 10 + 19 + 16 + mine * (7 + 10 + dot)
-      columns = up(columns / 2)
-  else:
-    zeroed = 0
-    start, worker = 55 + 54 + 90, 1 + 13 + 1 + 16 + mine * (2 + 6 + dot)
-  column = 10 + workers * worker + zeroed
-  return start + batch * (23 + 15 + columns * column)
+  """Dot products on the vector unit, one per row and column; the workers share
+  the rows."""
+  rows = up(block.rows / target.num_workers)
+  terms = rows * up(block.depth / _inner_loops.VECTOR[dtype])
+  vertex = _HorizontalMac.of(dtype, accumulate)
+  return vertex.cycles(
+    target.num_workers, block.batch, block.columns, rows, terms
+  )
 
 
 def shared_cycles(
   target: Target, dtype: DType, accumulate: DType, block: Block
 ) -> Any:
-  """Like `hmac_cycles`, for one column, where each row is cut into enough parts
-  to occupy all workers equally, however few rows there are. A second pass adds
-  up the parts' sums, as in reductions whose outputs several workers share
-  [D]."""
+  """Like `hmac_cycles`, for one column, where each worker takes as many terms,
+  wherever they begin and end in the rows, one after the other. A second pass
+  adds up the sums of rows that several workers have terms of, as in reductions
+  whose outputs several workers share [D]."""
   workers = target.num_workers
   batch, rows, _, depth = block
-  parts: Any
-  if isinstance(rows, np.ndarray):
-    parts = workers // np.gcd(rows.astype(np.int64), workers)
-  else:
-    parts = workers // math.gcd(int(rows), workers)
-  cut = Block(batch, rows * parts, 1, up(depth / parts))
-  outputs = up(batch * rows / workers)
-  adding = reduce.region_cycles(
-    outputs, up(parts / _inner_loops.VECTOR[accumulate])
+  row = up(depth / _inner_loops.VECTOR[dtype])
+  share = up(rows * row / workers)
+  started = [worker * share // row for worker in range(workers)]
+  ended = [
+    up(least((worker + 1) * share, rows * row) / row)
+    for worker in range(workers)
+  ]
+  pieces = functools.reduce(
+    most, (e - s for s, e in zip(started, ended, strict=True))
   )
-  dots = hmac_cycles(target, dtype, accumulate, cut)
+  vertex = _HorizontalMac.of(dtype, accumulate)
+  dots = vertex.cycles(workers, batch, 1, pieces, share)
+  parts = up((row - 1) / share) + 1
+  adding = reduce.region_cycles(
+    up(batch * rows / workers), up(parts / _inner_loops.VECTOR[accumulate])
+  )
   return dots + MULTI_VERTEX + workers * adding
 
 
