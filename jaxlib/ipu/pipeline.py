@@ -219,6 +219,9 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
   if not choices.wide:
     narrow = min(target.coefficient_load_bytes, target.data_path_bytes)
     target = replace(target, coefficient_load_bytes=narrow)
+  if choices.products < 1:
+    share = choices.products * target.available_memory_proportion
+    target = replace(target, available_memory_proportion=share)
   builder = state.builder = Builder(target, choices)
   state.arguments = signature.bind_arguments(builder, state.module)
   donated = {state.arguments[i] for i in state.module.donated}

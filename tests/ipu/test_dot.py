@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.lower import consumer_layouts
-from jaxlib.ipu.ops import dot_general
+from jaxlib.ipu.ops import _dot_split, dot_general
 from jaxlib.ipu.plan import matmul
 
 # Error of a sum of products, relative to the largest result.
@@ -231,6 +231,76 @@ def test_infinity_and_nan_propagate(check):
   a[1, 2], a[3, 4], a[5, 6] = np.inf, np.nan, -np.inf
   b = util.sample(np.float32, (16, 8), low=0.5, high=1)
   check(jnp.matmul, a, b, rtol=1e-5)
+
+
+# --- Serial steps -------------------------------------------------------------
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32], ids=str)
+def test_parts_of_results_and_of_terms(cpu, monkeypatch, dtype):
+  """In any number of steps, as if none with fewer fitted."""
+  steps = matmul.ONE
+  seen = set()
+
+  def in_steps(target, b, m, n, k, lhs, rhs, out, f16_sums=False, *_):
+    few = matmul.Steps(*map(min, steps, (m, n, k)))
+    seen.add(few)
+    sums = matmul._KEPT.get(out, out)
+    found = matmul._plan_step(
+      target, (b, m, n, k), (lhs, rhs, out, sums), few, f16_sums
+    )
+    return dataclasses.replace(found, fits=True)
+
+  monkeypatch.setattr(matmul, "plan", in_steps)
+  # Nor do operands stay in place.
+  monkeypatch.setattr(_dot_split._Cheaper, "_ways", lambda *_: iter(()))
+
+  @given(
+    extents=st.tuples(*[st.integers(1, 40)] * 3),
+    several=st.tuples(*[st.integers(1, 4)] * 3),
+    transposed=st.tuples(st.booleans(), st.booleans()),
+    loop=st.booleans(),
+    tiles=st.sampled_from(lowering_kit.TILES),
+  )
+  def products(extents, several, transposed, loop, tiles):
+    nonlocal steps
+    steps = matmul.Steps(*several)
+    m, n, k = extents
+    # Integers: sums do not depend on their order, and halves hold them.
+    a = util.sample(np.int8, (2, m, 3, k), low=-3, high=4).astype(dtype)
+    b = util.sample(np.int8, (k, 3, n), low=-3, high=4, key=1).astype(dtype)
+
+    def product(a, b):
+      out = "bnm" if transposed[0] else "mbn"
+      if transposed[1]:
+        found = jnp.einsum(f"bmik,kin->{out}", a, b)
+      else:
+        found = jnp.einsum(f"bmik,kjn->{out}ij", a, b)
+      return found + 1
+
+    def repeated(a, b):
+      total = jnp.zeros_like(product(a, b))
+      return lax.fori_loop(0, 3, lambda i, x: x + product(a, b), total)
+
+    f = repeated if loop else product
+    lowering_kit.check(cpu, f, [a, b], tiles)
+
+  products()
+  assert any(s.rows > 1 < s.terms for s in seen)
+  assert any(s.columns > 1 < s.rows for s in seen)
+
+
+@pytest.mark.ipu_only
+def test_large_products_fit(ipu):
+  """Operands and result take 43 % of the SRAM, or 48 %; sums of halves in f32
+  as much as both operands."""
+  for dtype, n in (np.float16, 8192), (np.float32, 6144):
+    costs = util.costs(ipu, jnp.matmul, *[util.spec(n, n, dtype=dtype)] * 2)
+    assert costs["ipu peak tile bytes with gaps"] <= 624 * 1024
+    # At least 70 % of the matrix unit's rate.
+    rate = 32 if dtype is np.float16 else 16
+    assert n**3 / (1472 * rate) > 0.7 * costs["ipu cycles"]
 
 
 # --- Operands that stay in place ----------------------------------------------

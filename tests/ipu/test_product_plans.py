@@ -156,12 +156,20 @@ def test_combining_more_does_not_take_less(block, parts, each):
 @pytest.mark.parametrize("dtype", [F32, F16, I32])
 def test_what_does_not_fit_in_one_step_takes_several(dtype):
   plan = matmul.plan(IPU2, 1, 6144, 6144, 6144, dtype, dtype, dtype)
-  assert plan.fits and plan.steps > 1
+  assert plan.fits and plan.steps.terms > 1 == plan.steps.results
   assert plan.tile_bytes <= 0.6 * IPU2.bytes_per_tile
   whole = matmul.plan(IPU2, 1, 512, 512, 512, dtype, dtype, dtype)
-  assert whole.steps == 1
+  assert whole.steps == matmul.ONE
   # The same rate as products that fit at once, or a better one.
   assert plan.cycles / 6144**3 < whole.cycles / 512**3
+
+
+def test_results_whose_sums_do_not_fit_are_made_in_parts():
+  plan = matmul.plan(IPU2, 1, 8192, 8192, 8192, F16, F16, F16)
+  assert plan.fits and plan.steps.results > 1 < plan.steps.terms
+  # Without much more exchange.
+  whole = matmul.plan(IPU2, 1, 512, 512, 512, F16, F16, F16)
+  assert plan.cycles / 8192**3 < whole.cycles / 512**3
 
 
 @pytest.mark.parametrize("dtype", [DType.I32, DType.I64, DType.F64], ids=str)

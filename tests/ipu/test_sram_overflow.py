@@ -245,9 +245,16 @@ def test_an_overflow_is_told_in_the_users_words(ipu):
   options = {"ipu_num_tiles": 16}
   message = refusal(train, *args, rate=0.1, options=options)
   assert "argument params[1]['w'] f32[1024,1024]" in message
-  assert "copy of argument batch['x']" in message
   assert "program jit_train" in message
   assert f"dot_general at {Path(__file__)}:{LAYERS}" in message
+
+
+def test_copies_are_told_in_the_users_words(ipu):
+  def product(batch):
+    return batch["x"] @ batch["y"]
+
+  (batch,) = shapes([{"x": (7168, 7168), "y": (7168, 7168)}], ipu)
+  assert "copy of argument batch['x']" in refusal(product, batch)
 
 
 def test_buffers_of_single_steps_are_named(ipu):

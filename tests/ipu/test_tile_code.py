@@ -66,10 +66,11 @@ def test_what_is_not_exchanged_has_no_code_of_exchanges(code):
 
 
 def test_a_transpose_between_two_tiles_is_a_message_for_each_row(code):
-  """A tile has eight rows, and sends eight columns of each: `delay` and `send`;
-  one source, a pointer for each; the neutral source, `delay`, the return."""
+  """A tile has eight rows, and sends eight columns of each: `delay` and `send`.
+  They arrive one after the other at one place: a source and a pointer; the
+  neutral source, `delay`, the return."""
   found = code(lambda x: jnp.sin(x.T), ones(16, 16), tiles=2)
-  assert found["exchange code"] == 2 * (8 * 2 + 1 + 8 + 3) * 4
+  assert found["exchange code"] == 2 * (8 * 2 + 1 + 1 + 3) * 4
   # The exchange's call, a copy into the order of the results, the vertices.
   assert found["control code"] == 2 * (8 + 4 + 3) * 4
 

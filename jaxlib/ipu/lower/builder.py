@@ -104,6 +104,7 @@ class Builder(Exchanges):
     results: Sequence[Written],
     epilogue: cost.Epilogue | None = None,
     hoists: bool = True,
+    keeps: bool = True,
     **hints: Any,
   ) -> None:
     """Adds a compute set and the exchange it needs.
@@ -116,6 +117,7 @@ class Builder(Exchanges):
       results: written by them.
       epilogue: the supersteps after the vertices, if any.
       hoists: whether loop-invariant operands may be copied before the loop.
+      keeps: whether copies made for earlier steps may be kept for this one.
       **hints: further arguments of the codelet's cycle formula.
 
     If all results are empty, no step is added.
@@ -129,7 +131,7 @@ class Builder(Exchanges):
     ordered, apart = codelet.one_order, codelet.reads_apart
     for operand in operands:
       layout, dims, view = self.needed(operand, shape, partition, ordered)
-      number = self.place(view, layout, moves, traffic, hoists, apart)
+      number = self.place(view, layout, moves, traffic, hoists, apart, keeps)
       accesses.append(schema.Access(number, list(dims)))
     if moves:
       self._exchange(moves, traffic)

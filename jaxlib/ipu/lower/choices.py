@@ -15,6 +15,9 @@ from jaxlib.ipu.plan.layout import Layout
 # which costs cycles before and after the loop. [G]
 LEAST_TRIPS = 3
 
+# Shares of the SRAM that products otherwise may use. [G]
+_SHARES = (3 / 4, 1 / 2, 1 / 4)
+
 # By a loop's id and the index of a carried value.
 Carried = dict[tuple[int, int], Layout]
 
@@ -37,6 +40,8 @@ class Choices:
     divides: copies may be divided at any cost (lower/assembled.py).
     frugal: steps with run-time indices take as little SRAM as they can, in more
       rounds.
+    products: the share of the SRAM that products may otherwise use
+      (`Target.bytes_for_products`) that they may use.
   """
 
   hoists: bool = True
@@ -47,6 +52,7 @@ class Choices:
   wide: bool = True
   divides: bool = False
   frugal: bool = False
+  products: float = 1.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -57,6 +63,7 @@ class Used:
     hoists, keeps, boxes: whether it made use of these choices.
     indexes: whether there are steps with run-time indices.
     divisible: whether a copy was not divided because of the cost.
+    products: the share of the SRAM for products that the largest one takes.
     carries: whether loops carry state in mappings that products want.
     layouts: the arguments that are not in their default layout, by number.
     leaves: mappings in which loop bodies leave carried values, if it costs much
@@ -68,6 +75,7 @@ class Used:
   boxes: bool = False
   indexes: bool = False
   divisible: bool = False
+  products: float = 0.0
   carries: bool = False
   layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
   leaves: Carried = dataclasses.field(default_factory=dict)
@@ -93,8 +101,13 @@ def _smaller(choices: Choices, used: Used) -> Iterator[Choices]:
   )
   used_layouts = used.layouts or used.carries or choices.carried
   if used.hoists or used.boxes or used_layouts:
-    yield least
+    choices = least
+    yield choices
+  for share in _SHARES:
+    if share < used.products:
+      choices = dataclasses.replace(choices, products=share)
+      yield choices
   if used.indexes:
-    frugal = dataclasses.replace(least, frugal=True)
+    frugal = dataclasses.replace(least, frugal=True, products=choices.products)
     yield dataclasses.replace(frugal, hoists=True)
     yield frugal

@@ -93,17 +93,19 @@ class Exchanges(Tensors):
     traffic: list[Traffic],
     hoists: bool = True,
     apart: bool = False,
+    keeps: bool = True,
   ) -> int:
     """The tensor that holds `view` under `layout`: its root, an existing copy,
     or a new placed tensor. A new one's move and traffic are added to the lists,
-    or to those of the outermost loop in which the root is invariant. `apart`:
+    or, if it `hoists`, to those of the outermost loop in which the root is
+    invariant. `keeps`: copies that are dead by now may be kept for it. `apart`:
     see `Codelet.reads_apart`."""
     info = self.tensors[view.root]
     identity = self.is_identity(view)
     if identity and info.layout == layout and info.shape == view.shape:
       return view.root
     for there, copy, stays in self._copies(view, moves, apart):
-      if there.covers(layout):
+      if there.covers(layout) and (stays or keeps):
         self.used.keeps |= not stays
         return copy
     level = self._level(view.root) if hoists else len(self._scopes) - 1

@@ -69,8 +69,9 @@ class Choice:
   """A split of a product.
 
   Attributes:
-    steps: number of sequential steps into which the terms are cut.
-    first: the iteration space of the first step; the last may be smaller.
+    steps: serial steps.
+    first: the iteration space of the first step; the last of a dimension may be
+      smaller.
     parts: of each dimension, for a step; empty if there is one step.
     partition: of the first step's iteration space.
     partial: whether tiles make partial products of a result.
@@ -79,7 +80,7 @@ class Choice:
     cycles: of everything, the operands' exchange included.
   """
 
-  steps: int
+  steps: matmul.Steps
   first: tuple[int, ...]
   parts: tuple[int, ...]
   partition: Layout
@@ -91,10 +92,12 @@ class Choice:
 def choose(builder: Builder, product: Product) -> Choice:
   """The cheapest split."""
   plan = _planned_here(builder, product)
+  share = plan.tile_bytes / max(builder.target.bytes_for_products, 1)
+  builder.used.products = max(builder.used.products, share)
   first, parts, partition = _partition(product, plan)
   found, cycles = _Cheaper(builder, product).than(plan, partition)
   if found is not None:
-    return Choice(1, product.shape, (), *found[:3], cycles)
+    return Choice(matmul.ONE, product.shape, (), *found[:3], cycles)
   return Choice(
     plan.steps,
     first,
@@ -112,7 +115,7 @@ def preferred(target: Target, product: Product, number: int) -> Layout | None:
   if 0 in product.shape:
     return None
   plan = _planned(target, product)
-  if plan.steps > 1 or not plan.fits:
+  if plan.steps != matmul.ONE or not plan.fits:
     return None
   shape, _, partition = _partition(product, plan)
   view, dims = as_in_memory(*product.sides[number][:2])
@@ -174,15 +177,19 @@ def _partition(
     for count, span in zip(plan.parts, spans, strict=True)
     for p in cuts.distribute(count, shape[span])
   ]
-  first = (*shape[: product.outer], *blocks(plan.steps, shape[spans[3]]))
+  first = step_shape(product, plan.steps)
   split = matmul.partition(first, parts, product.counts, grains)
   return first, parts, split
 
 
-def blocks(steps: int, terms: Sequence[int]) -> tuple[int, ...]:
-  """The extents of the terms of one of several steps."""
-  counts = cuts.distribute(steps, tuple(terms))
-  return tuple(-(-n // c) for n, c in zip(terms, counts, strict=True))
+def step_shape(product: Product, steps: matmul.Steps) -> tuple[int, ...]:
+  """The iteration space of the first of several steps."""
+  found: list[int] = []
+  for count, span in zip((1, *steps), product.spans, strict=True):
+    extents = product.shape[span]
+    counts = cuts.distribute(count, extents)
+    found += (-(-n // c) for n, c in zip(extents, counts, strict=True))
+  return tuple(found)
 
 
 class _Cheaper:
@@ -207,7 +214,7 @@ class _Cheaper:
     if 0 in product.shape:
       return None, 0.0
     best, chosen, packs = math.inf, None, False
-    if plan.fits and plan.steps == 1:
+    if plan.fits and plan.steps == matmul.ONE:
       # The plan charges for all of the operands' blocks, wherever they are.
       moving = self._moving(partition)
       packs = moving.compute_cycles > 0
@@ -254,7 +261,7 @@ class _Cheaper:
     for size in (WORD, WIDE) if packs else ():
       grains = _grains(product, size)
       wide = _planned_here(self._builder, product, grains)
-      if wide.fits and wide.steps == 1:
+      if wide.fits and wide.steps == matmul.ONE:
         ways = [_partition(product, wide, g)[2] for g in (grains, None)]
         yield from ((split, (True, True)) for split in dict.fromkeys(ways))
     for number, side in enumerate(product.sides):
@@ -309,7 +316,7 @@ def _whole_windows(product: Product, plan: matmul.MatmulPlan) -> Iterator[_Way]:
   windows on a tile need little more than one of them."""
   shape = product.shape
   last = {o.dims.index(d) for o in product.sides for d in windowed(o.view)}
-  if not last or plan.steps > 1:
+  if not last or plan.steps != matmul.ONE:
     return
   ways = []
   for count, span in zip(plan.parts, product.spans, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View, dense_strides, merge
 from jaxlib.ipu.ops._dot_split import (
+  Choice,
   Product,
-  blocks,
   choose,
   preferred,
   result_layout,
@@ -77,6 +77,10 @@ class _Loop:
   result: tuple[int, ...] = ()
 
 
+# Where a block begins and ends along each dimension.
+_Block = tuple[tuple[int, ...], tuple[int, ...]]
+
+
 def _lower(builder: Builder, node: Node) -> None:
   value = node.results[0]
   if value.dtype in INTEGERS and any(v.dtype in FLOATS for v in node.inputs):
@@ -93,8 +97,6 @@ def _lower(builder: Builder, node: Node) -> None:
     builder.fill(zero, builder.result(node))
     return
   root = _compute(builder, product, loops, left, right)
-  if builder.tensors[root].dtype is not value.dtype:
-    root = _rounded(builder, root, value.dtype)
   result = builder.root_view(root).reshape(value.shape)
   assert result is not None
   builder.define(value, result)
@@ -182,28 +184,63 @@ def _compute(
   left: View,
   right: View,
 ) -> int:
-  """Adds a product's steps; returns the root of its result, or of its sums."""
-  shape, outer, counts = product.shape, product.outer, product.counts
+  """Adds a product's steps; returns the root of its result."""
   choice = choose(builder, product)
-  many = choice.steps > 1
-  sums = choice.accumulate if many else product.value.dtype
-  layout = result_layout(
-    builder, product, choice.partition, choice.partial, choice.first, sums
+  outer = product.outer
+  parts = _blocks(product.shape[:outer], choice.first[:outer])
+  if choice.steps.results == 1:
+    (whole,) = parts
+    return _compute_part(builder, product, choice, loops, left, right, whole)
+  dtype = product.value.dtype
+  result = builder.new_root(
+    tuple(product.shape[d] for d in product.kept),
+    dtype,
+    builder.wanted(product.value),
   )
-  root = builder.new_root(tuple(shape[d] for d in product.kept), sums, layout)
+  every = builder.root_view(result)
+  for part in parts:
+    root = _compute_part(builder, product, choice, loops, left, right, part)
+    begins, ends = ([place[d] for d in product.kept] for place in part)
+    place = every.slice(begins, ends, [1] * len(begins))
+    builder.copy_to([(builder.root_view(root), place)])
+  builder.assembled.add(result)
+  return result
+
+
+def _compute_part(
+  builder: Builder,
+  product: Product,
+  choice: Choice,
+  loops: Sequence[_Loop],
+  left: View,
+  right: View,
+  place: _Block,
+) -> int:
+  """Adds the steps that make a part of a product's result; returns its root."""
+  shape, outer, counts = product.shape, product.outer, product.counts
+  dtype = product.value.dtype
+  many = choice.steps.terms > 1
+  sums = choice.accumulate if many else dtype
   written = tuple(
     product.kept.index(d) if d in product.kept else -1
     for d in range(len(shape))
   )
   _, m, n, _ = (math.prod(shape[s]) for s in product.spans)
-  for count, (begins, ends) in enumerate(
-    _steps(shape[:outer], shape[outer:], choice.steps)
-  ):
+  root = -1
+  for terms in _blocks(shape[outer:], choice.first[outer:]):
+    begins, ends = (a + b for a, b in zip(place, terms, strict=True))
     part = tuple(e - b for b, e in zip(begins, ends, strict=True))
     split = choice.partition
     if part != choice.first:
       split = matmul.partition(part, choice.parts, counts)
-    fields = schema.Dot(choice.accumulate, int(count > 0), *counts)
+    first = root < 0
+    if first:
+      layout = result_layout(
+        builder, product, split, choice.partial, part, sums
+      )
+      kept = tuple(part[d] for d in product.kept)
+      root = builder.new_root(kept, sums, layout)
+    fields = schema.Dot(choice.accumulate, int(not first), *counts)
     hints = {
       "f16_sums": product.f16_sums,
       "vector": min(m, n) == 1,
@@ -225,10 +262,12 @@ def _compute(
           builder.target, fields, part, split, product.dtypes[:2], **hints
         ),
       ),
-      hoists=not many,  # steps save the SRAM that it takes
+      # Steps save the SRAM that this takes.
+      hoists=choice.steps == matmul.ONE,
+      keeps=not many,
       **hints,
     )  # fmt: skip
-  return root
+  return root if sums is dtype else _rounded(builder, root, dtype)
 
 
 def _loops(d: DotDimensions, lhs: View, rhs: View) -> list[list[_Loop]]:
@@ -323,16 +362,16 @@ def _operand(
   return Operand(some, dims)
 
 
-def _steps(
-  kept: Sequence[int], terms: Sequence[int], steps: int
-) -> Iterator[tuple[list[int], list[int]]]:
-  """The consecutive parts of the iteration space."""
-  sizes = blocks(steps, terms)
+def _blocks(extents: Sequence[int], sizes: Sequence[int]) -> list[_Block]:
+  """The consecutive blocks of some size, the last of a dimension maybe
+  smaller."""
+  found = []
   for begins in itertools.product(
-    *(range(0, n, b) for n, b in zip(terms, sizes, strict=True))
+    *(range(0, n, b) for n, b in zip(extents, sizes, strict=True))
   ):
-    ends = [min(a + b, n) for a, b, n in zip(begins, sizes, terms)]
-    yield [0] * len(kept) + list(begins), [*kept, *ends]
+    ends = (min(a + b, n) for a, b, n in zip(begins, sizes, extents))
+    found.append((begins, tuple(ends)))
+  return found
 
 
 def _rounded(builder: Builder, sums: int, dtype: DType) -> int:

@@ -9,9 +9,11 @@ addition of partials, or their cast (plan/partials.py); blocks must fit in a
 share of a tile's SRAM, the planner's `availableMemoryProportion` [S]. All
 candidates (plan/cuts.py) are costed at once.
 
-A product whose blocks do not fit takes k in several steps, one after the other:
-each receives its part of the operands and adds to the tiles' sums, so operands
-take less SRAM and no more exchange (poplin's serial splits).
+A product whose blocks do not fit is made in several steps, one after the other
+(poplin's serial splits). Steps along k receive their part of the operands and
+add to the tiles' sums, so operands take less SRAM and no more exchange. If the
+sums themselves take too much, the result is made in parts as well, along m or
+n, each with its own sums; then one operand is exchanged for each part.
 
 An operand can also stay in place (`in_place`): its own mapping is then the
 split, only the other operand moves, and partial products are added up. This is
@@ -49,8 +51,31 @@ _KEPT = {
   DType.U8: DType.U32,
   DType.U16: DType.U32,
 }
-# Numbers of steps to try if one step does not fit.
+# Numbers of steps along k to try if one step does not fit, and numbers of parts
+# of the result if these do not.
 _STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_RESULT_PARTS = (2, 4, 8, 16)
+
+
+class Steps(NamedTuple):
+  """The numbers of serial steps along m, n and k."""
+
+  rows: int = 1
+  columns: int = 1
+  terms: int = 1
+
+  @property
+  def total(self) -> int:
+    """The number of all steps."""
+    return self.rows * self.columns * self.terms
+
+  @property
+  def results(self) -> int:
+    """The number of parts into which the result is cut."""
+    return self.rows * self.columns
+
+
+ONE = Steps()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +83,7 @@ class MatmulPlan:
   """A split and what it costs.
 
   Attributes:
-    steps: number of sequential steps into which k is cut.
+    steps: serial steps.
     accumulate_dtype: of the partial products, and of sums kept between steps.
     parts: blocks of a step along (b, m, n, k).
     cycles: total: operands, products, partials.
@@ -67,7 +92,7 @@ class MatmulPlan:
     fits: whether they fit in the share of SRAM that a product may use.
   """
 
-  steps: int
+  steps: Steps
   accumulate_dtype: DType
   parts: tuple[int, int, int, int]
   cycles: float
@@ -118,34 +143,44 @@ def plan(
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
     one = (1, 1, 1, 1)
-    return MatmulPlan(1, accumulate_dtype, one, 0.0, 0.0, 0, True)
+    return MatmulPlan(ONE, accumulate_dtype, one, 0.0, 0.0, 0, True)
+  space = (b, m, n, k)
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
-  best = _plan_step(target, (b, m, n, k), dtypes, 1, f16_sums, shares, grains)
+  best = _plan_step(target, space, dtypes, ONE, f16_sums, shares, grains)
   if best.fits or out_dtype is DType.BOOL:
     return best
-  dtypes = (lhs_dtype, rhs_dtype, out_dtype, _KEPT.get(out_dtype, out_dtype))
-  for steps in _STEPS:
-    if steps > k:
+  kept = _KEPT.get(out_dtype, out_dtype)
+  for count in (1, *_RESULT_PARTS):
+    results = dict.fromkeys([Steps(rows=count), Steps(columns=count)])
+    for result, terms in itertools.product(results, (1, *_STEPS)):
+      steps = result._replace(terms=terms)
+      if steps == ONE or not all(a <= b for a, b in zip(steps, space[1:])):
+        continue
+      sums = kept if terms > 1 else accumulate_dtype
+      dtypes = (lhs_dtype, rhs_dtype, out_dtype, sums)
+      found = _plan_step(target, space, dtypes, steps, f16_sums)
+      best = min(best, found, key=_rank)
+    if best.fits:
       break
-    extents = (b, m, n, -(-k // steps))
-    found = _plan_step(target, extents, dtypes, steps, f16_sums, (1.0, 1.0))
-    rank = (not found.fits, found.cycles if found.fits else found.tile_bytes)
-    if rank < (not best.fits, best.cycles if best.fits else best.tile_bytes):
-      best = found
   return best
+
+
+def _rank(plan: MatmulPlan) -> tuple[bool, float]:
+  """Plans that fit come first, by their cycles; then those that need least."""
+  return not plan.fits, plan.cycles if plan.fits else plan.tile_bytes
 
 
 def _plan_step(
   target: Target,
-  extents: tuple[int, int, int, int],
+  space: tuple[int, int, int, int],
   dtypes: tuple[DType, DType, DType, DType],
-  steps: int,
+  steps: Steps,
   f16_sums: bool,
-  shares: tuple[float, float],
+  shares: tuple[float, float] = (1.0, 1.0),
   grains: tuple[int, int, int] = (1, 1, 1),
 ) -> MatmulPlan:
-  """The cheapest split of each of `steps` steps over `extents`."""
-  b, m, n, k = extents
+  """The cheapest split of each of a product's steps."""
+  b, m, n, k = (-(-x // s) for x, s in zip(space, (1, *steps), strict=True))
   lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype = dtypes
   parts = candidates(target.num_tiles, b, m, n, k, grains)
   blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
@@ -157,13 +192,13 @@ def _plan_step(
   gk = parts[3].astype(np.float64)
   at_hand = CODELET.cycles(
     target,
-    schema.Dot(accumulate_dtype, int(steps > 1)),
+    schema.Dot(accumulate_dtype, int(steps.terms > 1)),
     [lhs_dtype, rhs_dtype],
     [out_dtype],
     (bb, mb, nb, kb),
     f16_sums=f16_sums,
     vector=min(m, n) == 1,
-    stored=out_dtype if steps == 1 else accumulate_dtype,
+    stored=out_dtype if steps.terms == 1 else accumulate_dtype,
     whole=gk == 1,
   ).total
   adding = adding_cycles(target, accumulate_dtype)
@@ -171,11 +206,15 @@ def _plan_step(
   total = at_hand + target.sync_cycles
   paid = (size * share for size, share in zip(sizes, shares, strict=True))
   total += cost.exchange_cycles(target, _received(target, parts, *paid), 0.0)
-  # Partials stay while a share of the others' arrives; so do sums in all steps.
-  blocks_of_sums = np.where(gk > 1, 2, 1) + (steps > 1)
+  # Partials stay while a share of the others' arrives, beside the sums of the
+  # steps before; on its own, a tile adds to these in place.
+  blocks_of_sums = np.where(gk > 1, 2 + (steps.terms > 1), 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
-  if steps == 1 and SIZE[out_dtype] < partial_bytes:
-    memory += np.where(gk == 1, outputs * SIZE[out_dtype], 0)  # cast result
+  if SIZE[out_dtype] < partial_bytes:  # a cast result
+    whole = (gk == 1) | (steps.terms > 1)
+    memory += np.where(whole, outputs * SIZE[out_dtype], 0)
+  if steps.results > 1:  # all of them
+    memory += math.prod(space[:3]) * SIZE[out_dtype] / target.num_tiles
   fits = memory <= target.bytes_for_products
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
@@ -184,8 +223,8 @@ def _plan_step(
     steps,
     accumulate_dtype,
     (best[0], best[1], best[2], best[3]),
-    steps * float(total[chosen]),
-    steps * float(at_hand[chosen]),
+    steps.total * float(total[chosen]),
+    steps.total * float(at_hand[chosen]),
     int(memory[chosen]),
     bool(fits[chosen]),
   )

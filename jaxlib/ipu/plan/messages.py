@@ -126,10 +126,13 @@ def messages(
   if found is None:
     return None
   begin, end, whole, _ = found
-  way = _plain(begin, end) if whole else None
-  if way is None:
-    sides = source, destination, shape, item_bytes
+  sides = source, destination, shape, item_bytes
+  way = _plain(begin, end, end.pieces) if whole else None
+  if way is None or end.pieces > end.partners:
     leaving, arriving, even = stretched(found, *sides)
+    if way is not None and even:
+      way = _plain(begin, end, arriving) or way
+  if way is None:
     ways = [
       _both(begin, begin.pieces, end, arriving),
       _both(begin, leaving, end, end.pieces),
@@ -300,10 +303,11 @@ class _Way(NamedTuple):
     return self.copies, self.sends + self.receives
 
 
-def _plain(begin: End, end: End) -> _Way | None:
-  """Each piece is a message; None if code is no smaller than the data."""
+def _plain(begin: End, end: End, stretches: int) -> _Way | None:
+  """Each piece is sent as it is, in the order of the receivers' memory, where
+  so many stretches arrive; None if code is no smaller than the data."""
   sends = _sent(begin, begin.pieces)
-  receives = _received(end, end.pieces)
+  receives = _received(end, stretches)
   if sends is None or receives is None:
     return None
   return _Way(0, sends, receives)
