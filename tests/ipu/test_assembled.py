@@ -8,18 +8,14 @@ import math
 import ipu_test_util as util
 import numpy as np
 import pytest
-from lowering_kit import TILES, check, phases
-from program_kit import Kit
+from lowering_kit import TILES, check_on_digits, phases
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.diagnostics import CompileError
-from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower import assembled
-from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
 
@@ -130,9 +126,7 @@ def assembled_roots(f, x, tiles) -> int:
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_engine_interpreter_and_oracle_agree(f, tiles, cpu):
-  for dtype, shape in ("float32", (6, 8)), ("float16", (12, 10)):
-    x = util.rng_of(f.__name__, dtype).integers(0, 9, shape).astype(dtype)
-    check(cpu, f, [x], tiles, ulps=2)
+  check_on_digits(cpu, f, tiles, {"float32": (6, 8), "float16": (12, 10)})
 
 
 @pytest.mark.usefixtures("whatever_it_costs")
@@ -201,7 +195,7 @@ def test_programs_fit_that_would_not(ipu, at_once):
     util.costs(ipu, f, x)
 
 
-# --- Lives ------------------------------------------------------------------
+# --- Liveness --------------------------------------------------------------
 
 
 def test_what_rounds_put_together_lives_from_the_first_one_on(monkeypatch):
@@ -230,33 +224,3 @@ def test_reading_too_early_is_noticed():
   builder.steps.remove(parts[-1])
   with pytest.raises(CompileError, match="before all of it is written"):
     assembled.verify(builder)
-
-
-def assembling() -> tuple[Kit, list[TensorInfo], int]:
-  """A program that writes both halves of a root, with a step between."""
-  kit = Kit(tiles=1)
-  a, t, r = kit.argument((4,)), kit.tensor((8,)), kit.result((8,))
-  u = kit.tensor((4,))
-  kit.copy(kit.whole(a, u))
-  kit.copy(schema.Move(a, 0, [1], t, 0, [1], [4]))
-  kit.copy(kit.whole(a, u))
-  kit.copy(schema.Move(u, 0, [1], t, 4, [1], [4]))
-  kit.copy(kit.whole(t, r))
-  tensors = [
-    TensorInfo(
-      DType(x.dtype), tuple(x.shape), kit.mappings[x.mapping], x.root,
-      x.offset, tuple(x.strides), x.space, x.address,
-    )
-    for x in kit.tensors
-  ]  # fmt: skip
-  return kit, tensors, t
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_the_first_part_begins_the_life_of_all(known):
-  kit, tensors, t = assembling()
-  line = Timeline(kit.steps, tensors, [t] if known else [])
-  line.analyse(kit.results)
-  ((begin, end),) = line.intervals[t]
-  assert begin == (line.times[id(kit.steps[1])] + 1 if known else 0)
-  assert end == line.times[id(kit.steps[4])]
