@@ -103,13 +103,13 @@ PROGRAMS = [
 
 
 @pytest.fixture
-def whatever_it_costs(monkeypatch):
+def regardless_of_cost(monkeypatch):
   monkeypatch.setattr(assembled, "_LEAST_SHARE", 0)
   monkeypatch.setattr(assembled, "_MOST_CYCLES", math.inf)
 
 
 @pytest.fixture
-def at_once(monkeypatch):
+def undivided(monkeypatch):
   """A way to have each concatenation in one copy."""
 
   def undo():
@@ -122,22 +122,22 @@ def assembled_roots(f, x, tiles) -> int:
   return len(phases(f, [x], tiles).builder.assembled)
 
 
-@pytest.mark.usefixtures("whatever_it_costs")
+@pytest.mark.usefixtures("regardless_of_cost")
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_engine_interpreter_and_oracle_agree(f, tiles, cpu):
   check_on_digits(cpu, f, tiles, {"float32": (6, 8), "float16": (12, 10)})
 
 
-@pytest.mark.usefixtures("whatever_it_costs")
+@pytest.mark.usefixtures("regardless_of_cost")
 @pytest.mark.parametrize(
   "f", [last, first, returned, nested, in_a_loop, in_a_branch]
 )
-def test_parts_move_one_by_one(f):
+def test_parts_are_copied_one_by_one(f):
   assert assembled_roots(f, np.ones((96, 64), np.float32), 16)
 
 
-def test_small_ones_move_at_once():
+def test_parts_of_small_arrays_are_copied_at_once():
   x = np.ones((96, 64), np.float32)
   assert not any(assembled_roots(f, x, 16) for f in PROGRAMS)
 
@@ -152,18 +152,18 @@ LARGE = [
 @pytest.mark.parametrize(
   ("f", "share"), LARGE, ids=["joined", "stacked", "loop"]
 )
-def test_large_parts_take_less(ipu, f, share, at_once):
+def test_large_parts_take_less_sram_one_by_one(ipu, f, share, undivided):
   x = util.spec(4096, 2048)
   costs = functools.partial(util.costs, ipu, f, x, ipu_verify=True)
   divided = costs()
-  at_once()
+  undivided()
   whole = costs()
   key = "ipu peak tile bytes"
   assert divided[key] < share * whole[key]
   assert divided["ipu cycles"] < 1.02 * whole["ipu cycles"]
 
 
-def test_it_costs_nothing_where_it_gains_nothing(ipu, at_once):
+def test_programs_that_gain_nothing_take_the_same_cycles(ipu, undivided):
   """Most programs stay as they are."""
 
   def products(x, w):
@@ -177,11 +177,11 @@ def test_it_costs_nothing_where_it_gains_nothing(ipu, at_once):
     return [util.costs(ipu, f, *a)["ipu cycles"] for f, a in programs]
 
   divided = costs()
-  at_once()
+  undivided()
   assert divided == costs()
 
 
-def test_programs_fit_that_would_not(ipu, at_once):
+def test_a_program_that_fits_only_part_by_part(ipu, undivided):
   """Rows of the parts go to few tiles each: one by one that takes longer, and
   is done for the room alone."""
   x = util.spec(14336, 2048)
@@ -190,7 +190,7 @@ def test_programs_fit_that_would_not(ipu, at_once):
     return joined(x, 0).max(1)
 
   assert util.costs(ipu, f, x)
-  at_once()
+  undivided()
   with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
     util.costs(ipu, f, x)
 
@@ -198,7 +198,7 @@ def test_programs_fit_that_would_not(ipu, at_once):
 # --- Liveness --------------------------------------------------------------
 
 
-def test_what_rounds_put_together_lives_from_the_first_one_on(monkeypatch):
+def test_results_of_rounds_are_live_from_the_first_round_on(monkeypatch):
   monkeypatch.setattr(indexed, "ROOMY", 0.4)
   small = machines.Target(
     version="small", num_tiles=4, bytes_per_tile=21000, clock_hz=1e9
@@ -210,7 +210,7 @@ def test_what_rounds_put_together_lives_from_the_first_one_on(monkeypatch):
   assert begin > 0
 
 
-def test_reading_too_early_is_noticed():
+def test_reading_an_incomplete_root_is_an_error():
   x = np.ones((4096, 2048), np.float32)
   builder = phases(last, [x], 1472).builder
   assembled.verify(builder)

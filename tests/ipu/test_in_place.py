@@ -109,14 +109,14 @@ def parts_written(f, x, tiles=16):
   return len(list(walk(program.steps)))
 
 
-def test_parts_are_written_where_they_belong():
+def test_parts_are_written_in_place():
   x = np.ones((64, 64), np.float32)
   assert parts_written(interleaved, x) == 4
   assert parts_written(blocks, x) == 3
   assert parts_written(multiplied, x) == 2
 
 
-def test_what_others_need_is_made_and_copied():
+def test_parts_with_other_users_are_copied():
   x = np.ones((64, 64), np.float32)
   assert not parts_written(twice, x)
   assert not parts_written(part_kept, x)
@@ -127,7 +127,7 @@ def random_bits(n):
   return lambda s: lax.rng_bit_generator(s, (n,), np.uint16)[1], [state]
 
 
-def test_random_words_are_not_there_twice(ipu):
+def test_random_bits_are_stored_once(ipu):
   n = 1472 * 16384
   f, arguments = random_bits(n)
   costs = util.costs(ipu, f, *arguments)
@@ -136,7 +136,7 @@ def test_random_words_are_not_there_twice(ipu):
   assert costs["ipu peak tile bytes"] < 1.5 * 2 * n / 1472 + code
 
 
-def test_initial_weights_take_nothing_beside_them(ipu):
+def test_initializers_need_almost_no_temporary_memory(ipu):
   weights = jax.nn.initializers.truncated_normal(0.01)
   key = jax.eval_shape(lambda: jax.random.key(0, impl="unsafe_rbg"))
 

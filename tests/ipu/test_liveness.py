@@ -47,7 +47,9 @@ def forks(branches: list[list]) -> schema.Step:
     "body", "condition",
   ],
 )  # fmt: skip
-def test_what_a_turn_may_not_write_lives_round_the_loop(inner, stays):
+def test_values_that_an_iteration_may_not_write_are_live_across_iterations(
+  inner, stays
+):
   """An iteration reads `t` after a step that certainly writes it, or may
   not."""
   kit = Kit(tiles=1)
@@ -64,7 +66,7 @@ def test_what_a_turn_may_not_write_lives_round_the_loop(inner, stays):
   assert overlap(sorted(line.intervals[t]), [(last, last)]) == stays
 
 
-def test_what_branches_and_loops_do_not_touch_lives_on():
+def test_values_that_are_live_across_branches_and_loops_have_one_interval():
   """Values that are live across many switches and loops have one interval
   each."""
   kit = Kit(tiles=1)
