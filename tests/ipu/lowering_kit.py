@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import engine_kit
+import ipu_test_util as util
 import numpy as np
 
 import jax
@@ -106,3 +107,15 @@ def check(
   for actual, e in zip(result.outputs, expected, strict=True):
     engine_kit.same(actual, np.asarray(e), ulps, 1e-6 * bool(ulps))
   return result
+
+
+def check_on_digits(
+  cpu: Any,
+  f: Callable[..., Any],
+  tiles: int,
+  shapes: dict[str, tuple[int, ...]],
+) -> None:
+  """All three agree on arrays of random digits, one shape for each type."""
+  for dtype, shape in shapes.items():
+    x = util.rng_of(f.__name__, dtype).integers(0, 9, shape).astype(dtype)
+    check(cpu, f, [x], tiles, ulps=2)

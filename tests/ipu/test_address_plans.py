@@ -63,7 +63,7 @@ WHOLE = "ipu peak tile bytes with gaps"
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_drawn_programs_lose_little_to_gaps(ipu, seed):
+def test_gaps_of_random_programs_are_small(ipu, seed):
   x = np.ones(3000, np.float32)
   first, again = (
     util.costs(ipu, strings(seed), x, ipu_num_tiles=1) for _ in range(2)
@@ -73,7 +73,7 @@ def test_drawn_programs_lose_little_to_gaps(ipu, seed):
 
 
 @pytest.mark.parametrize("tiles", [1, 7, 1472])
-def test_figures_of_a_tile_agree(ipu, tiles):
+def test_reported_tile_bytes_are_consistent(ipu, tiles):
   args = [np.ones((64, 64), np.float32)] * 6, np.ones((32, 64), np.float32)
   found = util.costs(ipu, step, *args, ipu_num_tiles=tiles)
   always = found["ipu always live tile bytes"]
@@ -93,7 +93,7 @@ def test_figures_of_a_tile_agree(ipu, tiles):
   lambda f, x: lax.scan(lambda c, _: (f(c), c[0]), x, None, 3),
   lambda f, x: lax.fori_loop(0, 3, lambda i, c: (f(c[1]), c[0]), (x, x)),
 ], ids=["fori", "while", "scan", "swap"])  # fmt: skip
-def test_what_a_loop_permutes_has_a_buffer(check, ipu, loop, f):
+def test_permuted_loop_state_has_a_buffer(check, ipu, loop, f):
   """No exchange overwrites data that it has yet to read."""
   x = util.sample(np.float32, (120, 120))
   check(lambda x: loop(f, x), x, exact=True)
@@ -102,14 +102,16 @@ def test_what_a_loop_permutes_has_a_buffer(check, ipu, loop, f):
   assert 3 * 4 * x.size < found[PLAIN] <= found[WHOLE]
 
 
-def test_large_programs_lose_little_to_gaps(ipu):
+def test_gaps_of_large_programs_are_small(ipu):
   """Large programs, in which only the largest tensors are placed by size."""
   args = [np.ones((256, 256), np.float32)] * 40, np.ones((256, 256), np.float32)
   found = util.costs(ipu, step, *args)
   assert found[PLAIN] <= found[WHOLE] < 1.15 * found[PLAIN]
 
 
-def test_what_fits_but_for_gaps_is_refused(ipu, monkeypatch, tmp_path):
+def test_programs_that_fit_only_without_gaps_are_refused(
+  ipu, monkeypatch, tmp_path
+):
   """All tensors would fit if live ones could be moved."""
   # On a small machine the copies would be divided, which is another plan.
   monkeypatch.setattr(assembled.Division, "divide", lambda *_: [])
@@ -187,7 +189,7 @@ def test_code_of_vertices_beyond_the_first_region_is_refused(
   check_too_much(message, 1000)
 
 
-def test_unrolled_code_beyond_the_first_region_is_warned_of(caplog):
+def test_unrolled_code_beyond_the_first_region_is_a_warning(caplog):
   """Poplar would outline this program."""
   machine = machines.resolve("ipu2", 1)
   x = np.ones(64, np.float32)
@@ -215,7 +217,7 @@ def weights_of(state):
   ]
 
 
-def test_what_the_matrix_unit_loads_is_interleaved():
+def test_weights_that_the_matrix_unit_loads_are_interleaved():
   """Only the weights are interleaved, and only where loads are 128 bits
   wide."""
 
@@ -233,7 +235,7 @@ def test_what_the_matrix_unit_loads_is_interleaved():
   assert not weights_of(lowering_kit.phases(f, args, old))
 
 
-def test_where_too_little_is_interleaved_loads_are_of_64_bits():
+def test_loads_are_64_bits_wide_if_interleaved_memory_is_full():
   """The program is slower and fits."""
 
   def f(x, w):
@@ -289,7 +291,7 @@ def places(f, *shapes, donate=()):
   return state, [u.tensors for u in state.memory.addresses.units]
 
 
-def test_donated_state_stays_where_it_is():
+def test_donated_state_is_updated_in_place():
   def f(w, x):
     return w - 0.1 * jnp.outer(x, x), x.sum()
 
@@ -299,7 +301,7 @@ def test_donated_state_stays_where_it_is():
     assert (state.results[0] in unit) == bool(donate)
 
 
-def test_what_a_loop_carries_stays_where_it_is():
+def test_loop_carried_state_is_updated_in_place():
   def f(x):
     return lax.fori_loop(0, 9, lambda _, x: jnp.sort(x) - x, x)
 

@@ -61,7 +61,7 @@ def require_apart(
   st.sampled_from([0, 24]),
   st.integers(0, 15),
 )
-def test_nothing_overlaps_in_space_and_time(drawn, base, count):
+def test_live_tensors_do_not_overlap(drawn, base, count):
   """However many are placed by size, with the others placed by birth."""
   units = [Unit([], i, 0) for i, _ in drawn]
   sizes = [size for _, size in drawn]
@@ -144,7 +144,7 @@ def test_each_tile_has_room_for_its_share(data):
         assert not fits or address >= target.executable_bytes
 
 
-def test_tiles_that_hold_different_things_have_different_addresses():
+def test_tiles_with_different_tensors_have_different_addresses():
   """With a single group of tiles, both would need the sum."""
   shares = Shares([], 4)
   halves = [np.array(row) for row in ([800, 800, 0, 0], [0, 0, 800, 800])]
@@ -189,7 +189,7 @@ def test_weights_are_interleaved(always):
   assert min(where)[0] == 48
 
 
-def test_no_more_groups_than_a_few():
+def test_the_number_of_tile_groups_is_bounded():
   tiles = 64
   shares = Shares([], tiles)
   units = [

@@ -8,18 +8,14 @@ import math
 import ipu_test_util as util
 import numpy as np
 import pytest
-from lowering_kit import TILES, check, phases
-from program_kit import Kit
+from lowering_kit import TILES, check_on_digits, phases
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.diagnostics import CompileError
-from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower import assembled
-from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import schema
 
@@ -107,13 +103,13 @@ PROGRAMS = [
 
 
 @pytest.fixture
-def whatever_it_costs(monkeypatch):
+def regardless_of_cost(monkeypatch):
   monkeypatch.setattr(assembled, "_LEAST_SHARE", 0)
   monkeypatch.setattr(assembled, "_MOST_CYCLES", math.inf)
 
 
 @pytest.fixture
-def at_once(monkeypatch):
+def undivided(monkeypatch):
   """A way to have each concatenation in one copy."""
 
   def undo():
@@ -126,24 +122,22 @@ def assembled_roots(f, x, tiles) -> int:
   return len(phases(f, [x], tiles).builder.assembled)
 
 
-@pytest.mark.usefixtures("whatever_it_costs")
+@pytest.mark.usefixtures("regardless_of_cost")
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_engine_interpreter_and_oracle_agree(f, tiles, cpu):
-  for dtype, shape in ("float32", (6, 8)), ("float16", (12, 10)):
-    x = util.rng_of(f.__name__, dtype).integers(0, 9, shape).astype(dtype)
-    check(cpu, f, [x], tiles, ulps=2)
+  check_on_digits(cpu, f, tiles, {"float32": (6, 8), "float16": (12, 10)})
 
 
-@pytest.mark.usefixtures("whatever_it_costs")
+@pytest.mark.usefixtures("regardless_of_cost")
 @pytest.mark.parametrize(
   "f", [last, first, returned, nested, in_a_loop, in_a_branch]
 )
-def test_parts_move_one_by_one(f):
+def test_parts_are_copied_one_by_one(f):
   assert assembled_roots(f, np.ones((96, 64), np.float32), 16)
 
 
-def test_small_ones_move_at_once():
+def test_parts_of_small_arrays_are_copied_at_once():
   x = np.ones((96, 64), np.float32)
   assert not any(assembled_roots(f, x, 16) for f in PROGRAMS)
 
@@ -158,18 +152,18 @@ LARGE = [
 @pytest.mark.parametrize(
   ("f", "share"), LARGE, ids=["joined", "stacked", "loop"]
 )
-def test_large_parts_take_less(ipu, f, share, at_once):
+def test_large_parts_take_less_sram_one_by_one(ipu, f, share, undivided):
   x = util.spec(4096, 2048)
   costs = functools.partial(util.costs, ipu, f, x, ipu_verify=True)
   divided = costs()
-  at_once()
+  undivided()
   whole = costs()
   key = "ipu peak tile bytes"
   assert divided[key] < share * whole[key]
   assert divided["ipu cycles"] < 1.02 * whole["ipu cycles"]
 
 
-def test_it_costs_nothing_where_it_gains_nothing(ipu, at_once):
+def test_programs_that_gain_nothing_take_the_same_cycles(ipu, undivided):
   """Most programs stay as they are."""
 
   def products(x, w):
@@ -183,11 +177,11 @@ def test_it_costs_nothing_where_it_gains_nothing(ipu, at_once):
     return [util.costs(ipu, f, *a)["ipu cycles"] for f, a in programs]
 
   divided = costs()
-  at_once()
+  undivided()
   assert divided == costs()
 
 
-def test_programs_fit_that_would_not(ipu, at_once):
+def test_a_program_that_fits_only_part_by_part(ipu, undivided):
   """Rows of the parts go to few tiles each: one by one that takes longer, and
   is done for the room alone."""
   x = util.spec(14336, 2048)
@@ -196,15 +190,15 @@ def test_programs_fit_that_would_not(ipu, at_once):
     return joined(x, 0).max(1)
 
   assert util.costs(ipu, f, x)
-  at_once()
+  undivided()
   with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
     util.costs(ipu, f, x)
 
 
-# --- Lives ------------------------------------------------------------------
+# --- Liveness --------------------------------------------------------------
 
 
-def test_what_rounds_put_together_lives_from_the_first_one_on(monkeypatch):
+def test_results_of_rounds_are_live_from_the_first_round_on(monkeypatch):
   monkeypatch.setattr(indexed, "ROOMY", 0.4)
   small = machines.Target(
     version="small", num_tiles=4, bytes_per_tile=21000, clock_hz=1e9
@@ -216,7 +210,7 @@ def test_what_rounds_put_together_lives_from_the_first_one_on(monkeypatch):
   assert begin > 0
 
 
-def test_reading_too_early_is_noticed():
+def test_reading_an_incomplete_root_is_an_error():
   x = np.ones((4096, 2048), np.float32)
   builder = phases(last, [x], 1472).builder
   assembled.verify(builder)
@@ -230,33 +224,3 @@ def test_reading_too_early_is_noticed():
   builder.steps.remove(parts[-1])
   with pytest.raises(CompileError, match="before all of it is written"):
     assembled.verify(builder)
-
-
-def assembling() -> tuple[Kit, list[TensorInfo], int]:
-  """A program that writes both halves of a root, with a step between."""
-  kit = Kit(tiles=1)
-  a, t, r = kit.argument((4,)), kit.tensor((8,)), kit.result((8,))
-  u = kit.tensor((4,))
-  kit.copy(kit.whole(a, u))
-  kit.copy(schema.Move(a, 0, [1], t, 0, [1], [4]))
-  kit.copy(kit.whole(a, u))
-  kit.copy(schema.Move(u, 0, [1], t, 4, [1], [4]))
-  kit.copy(kit.whole(t, r))
-  tensors = [
-    TensorInfo(
-      DType(x.dtype), tuple(x.shape), kit.mappings[x.mapping], x.root,
-      x.offset, tuple(x.strides), x.space, x.address,
-    )
-    for x in kit.tensors
-  ]  # fmt: skip
-  return kit, tensors, t
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_the_first_part_begins_the_life_of_all(known):
-  kit, tensors, t = assembling()
-  line = Timeline(kit.steps, tensors, [t] if known else [])
-  line.analyse(kit.results)
-  ((begin, end),) = line.intervals[t]
-  assert begin == (line.times[id(kit.steps[1])] + 1 if known else 0)
-  assert end == line.times[id(kit.steps[4])]

@@ -20,14 +20,14 @@ def run(from_repository) -> types.ModuleType:
     (["--json", "/no/such/folder/results.json"], "does not exist"),
   ],
 )
-def test_what_is_wrong_is_said_first(run, capsys, arguments, answer):
+def test_invalid_arguments(run, capsys, arguments, answer):
   with pytest.raises(SystemExit) as caught:
     run.parse(arguments)
   assert caught.value.code == 2
   assert answer in capsys.readouterr().err
 
 
-def test_a_filter_chooses(run, capsys):
+def test_filter(run, capsys):
   assert run.main(["--list", "--filter", "^loops/"]) == 0
   names = capsys.readouterr().out.splitlines()
   assert names
@@ -45,7 +45,7 @@ def test_growth_compiles_each_program(run, capsys):
     assert '"seconds"' in capsys.readouterr().out
 
 
-def test_what_grows_faster_than_its_program_is_named(run):
+def test_superlinear_growth_is_reported(run):
   from benchmarks import growth
 
   rows = [

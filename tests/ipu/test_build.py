@@ -18,14 +18,14 @@ class TestOptions:
     assert options.venv == ROOT / ".venv"
     assert options.then is None
 
-  def test_another_python_has_a_venv_of_its_own(self, tools):
+  def test_another_python_has_its_own_venv(self, tools):
     options = tools.options.parse(["--enable_ipu", "--python=python3"])
     version = "{}.{}".format(*sys.version_info)
     assert options.venv == ROOT / f".venv-{version}"
     options = tools.options.parse(["--update_pins=1.0"])
     assert options.update_pins == "1.0"
 
-  def test_repeated_options_add_up(self, tools):
+  def test_repeated_options_accumulate(self, tools):
     flags = ["--copt=-g3", "--strip=never", "--copt=-DX=a b"]
     options = tools.options.parse(
       [
@@ -36,14 +36,14 @@ class TestOptions:
     )
     assert options.bazel_options == flags
 
-  def test_test_passes_on_all_that_follows(self, tools):
+  def test_test_passes_on_the_remaining_arguments(self, tools):
     options = tools.options.parse(
       ["--enable_ipu", "--test", "-k", "dot", "--wheels=x"]
     )
     assert options.then.arguments == ["-m", "pytest", "-k", "dot", "--wheels=x"]
     assert options.wheels == ["jaxlib"]
 
-  def test_run_passes_on_all_that_follows(self, tools):
+  def test_run_passes_on_the_remaining_arguments(self, tools):
     options = tools.options.parse(["--enable_ipu", "--run", __file__, "--help"])
     assert options.then.arguments == [__file__, "--help"]
     assert options.then.requirements.is_file()
@@ -60,7 +60,7 @@ class TestOptions:
       (["--enable_ipu", "--bazel_options='-c opt"], "No closing quotation"),
     ],
   )
-  def test_what_is_wrong_is_said(self, tools, capsys, arguments, answer):
+  def test_invalid_arguments(self, tools, capsys, arguments, answer):
     with pytest.raises(SystemExit) as exit_:
       tools.options.parse(arguments)
     assert exit_.value.code == 2
@@ -82,7 +82,7 @@ class TestOptions:
       assert f"\n  {option}" in text
 
 
-def test_a_folder_for_the_wheels(tools, tmp_path):
+def test_output_folder(tools, tmp_path):
   tools.system.check_folder(tmp_path / "a" / "b")
   (tmp_path / "file").write_text("")
   for path in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -91,16 +91,16 @@ def test_a_folder_for_the_wheels(tools, tmp_path):
 
 
 class TestPython:
-  def test_a_shim_leads_to_its_python(self, tools, tmp_path):
+  def test_a_shim_is_resolved(self, tools, tmp_path):
     shim = program(tmp_path / "shim", f'exec {sys.executable} "$@"')
     assert tools.system.find_python(str(shim)) == sys.executable
 
   @pytest.mark.parametrize("path", ["/nowhere/python", "/bin/false"])
-  def test_what_is_none(self, tools, path):
+  def test_invalid_paths(self, tools, path):
     with pytest.raises(tools.BuildError, match=f"--python={path} must be"):
       tools.system.find_python(path)
 
-  def test_build_py_continues_in_it(self, tmp_path):
+  def test_build_py_restarts_in_the_given_python(self, tmp_path):
     """The pins would be changed if the other Python were not started first."""
     other = program(
       tmp_path / "python",
@@ -119,13 +119,15 @@ class TestBazel:
     with pytest.raises(tools.BuildError, match="is not a program"):
       tools.bazel.Bazel(missing, [], verbose=False)
 
-  def test_none_at_all(self, tools, tmp_path, monkeypatch):
+  def test_missing_bazel(self, tools, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(tools.BuildError, match="apt-get install -y bazel"):
       tools.bazel.Bazel(None, [], verbose=False)
     assert "bazel-bootstrap" in tools.bazel.wanted_packages(None)
 
-  def test_ones_own_needs_no_packages(self, tools, tmp_path, monkeypatch):
+  def test_an_installed_bazel_needs_no_packages(
+    self, tools, tmp_path, monkeypatch
+  ):
     program(tmp_path / "bazelisk", "echo bazel 7.4.1")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not tools.bazel.wanted_packages(None)
@@ -143,14 +145,14 @@ class TestBazel:
     assert tools.bazel.Bazel(path, [], verbose=False)._version() == version
 
   @pytest.mark.parametrize("version", ["3.7.2", "8.0.0"])
-  def test_versions_that_cannot_build_this(self, tools, tmp_path, version):
+  def test_unsupported_versions(self, tools, tmp_path, version):
     path = program(tmp_path / "bazel", f"echo bazel {version}")
     with pytest.raises(tools.BuildError, match=f"{version}(?s:.)*--bazel_path"):
       tools.bazel.Bazel(path, [], verbose=False).configure(
         generator_python=sys.executable, pip_python=tmp_path / "python"
       )
 
-  def test_what_is_no_bazel(self, tools, tmp_path):
+  def test_a_program_that_is_not_bazel(self, tools, tmp_path):
     path = program(tmp_path / "bazel", "exit 3")
     with pytest.raises(tools.BuildError, match=r"code 3(?s:.)*--bazel_path"):
       tools.bazel.Bazel(path, [], verbose=False)._version()
@@ -181,7 +183,7 @@ class TestEnvironment:
     assert (tmp_path / "out").read_text() == "true,,x.py\n"
 
 
-def test_the_line_about_poplar(tools, monkeypatch):
+def test_description_of_poplar(tools, monkeypatch):
   monkeypatch.delenv("TF_POPLAR_BASE", raising=False)
   assert "model only" in tools.poplar.describe()
   monkeypatch.setenv("TF_POPLAR_BASE", "/opt/poplar")

@@ -19,12 +19,12 @@ class TestPins:
     assert jax.__version__ in versions
     assert jaxlib.__version__ in versions
 
-  def test_what_the_wheel_says_is_what_is_pinned(self, tools):
+  def test_the_versions_in_the_wheel_are_pinned(self, tools):
     span = tools.pins.supported()
     tested = json.loads(plugin.VERSIONS.read_text())
     assert tested == {"oldest": span.oldest, "newest": span.newest}
 
-  def test_every_release_is_whole(self, tools):
+  def test_every_release_is_complete(self, tools):
     """A jax for every jaxlib, one release per series, and a sorted file."""
     pins = tools.pins.read()
     for pin in pins:
@@ -46,7 +46,7 @@ class TestPins:
       "not json",
     ],
   )
-  def test_a_damaged_file_says_so(self, tools, tmp_path, row):
+  def test_a_damaged_file_is_an_error(self, tools, tmp_path, row):
     path = tmp_path / "pins.json"
     path.write_text(row if isinstance(row, str) else json.dumps(row))
     with pytest.raises(tools.BuildError):
@@ -69,7 +69,7 @@ class TestPins:
       oldest="1.9", newest="1.10", below="1.11", pythons=("cp314", "cp315")
     )
 
-  def test_a_release_takes_the_place_of_its_series(self, tools):
+  def test_a_release_replaces_its_series(self, tools):
     old = self.pins(tools, "1.9/cp314", "1.10/cp315")
     new = self.pins(tools, "1.10.1/cp315", "1.10.1/cp316")
     names = list(tools.pins.renewed(old, new))
@@ -112,7 +112,7 @@ _DOCUMENTS = {
 }  # fmt: skip
 
 
-def test_versions_of_jax_stand_in_one_file(tools):
+def test_versions_of_jax_are_in_one_file(tools):
   kinds = {".py", ".md", ".toml", ".bzl", ".bazel", ".bazelrc"}
   folders = (
     ".ci", "benchmarks", "build", "ipu", "jax", "jax_plugins", "jaxlib",
@@ -157,24 +157,24 @@ class TestSupportedPairs:
   PINS = ("1.2/cp313", "1.2/cp312", "1.1/cp313", "1.1/cp312", "1.0/cp312",
           "1.0/cp311")  # fmt: skip
 
-  def test_each_release_has_the_newest_python_it_is_made_for(self, tools):
+  def test_each_release_is_paired_with_its_newest_python(self, tools):
     assert self.choose(tools, self.PINS, ["cp311", "cp312", "cp313"]) == [
       ("1.0", "cp311", "/cp311", True),
       ("1.1", "cp313", "/cp313", False),
       ("1.2", "cp313", "/cp313", True),
     ]
 
-  def test_or_another_that_is_there(self, tools):
+  def test_another_python_if_that_is_missing(self, tools):
     assert self.choose(tools, self.PINS, ["cp312"]) == [
       ("1.0", "cp312", "/cp312", False),
       ("1.1", "cp312", "/cp312", False),
       ("1.2", "cp312", "/cp312", True),
     ]
 
-  def test_or_is_not_tested(self, tools):
+  def test_a_release_without_a_python_is_not_tested(self, tools):
     (row,) = self.choose(tools, ["1.0/cp311"], ["cp313"])
     assert row == ("1.0", "cp311", None, True)
 
-  def test_a_python_without_the_version_is_not_taken(self, tools, tmp_path):
+  def test_missing_pythons_are_skipped(self, tools, tmp_path):
     found = tools.matrix.find_pythons(["cp3999", tools.pins.this_python()])
     assert list(found) == [tools.pins.this_python()]

@@ -24,7 +24,7 @@ class TestUpstream:
     with pytest.raises(tools.BuildError, match="pins.json"):
       tools.upstream.wheel(pin, python, tmp_path)
 
-  def test_pip_is_told_to_check_the_hash(self, tools, tmp_path, pin):
+  def test_pip_checks_the_hash(self, tools, tmp_path, pin):
     python = program(
       tmp_path / "python",
       f'echo "$@" > {tmp_path}/args; for a; do case $a in '
@@ -81,7 +81,9 @@ class TestWheelFile:
       files = {**kept, "a/b.py": tools.wheelfile.New(data)}
       return tools.wheelfile.write(target, files)
 
-  def test_keeps_what_it_takes_over(self, tools, upstream_wheel, tmp_path):
+  def test_keeps_the_files_of_the_original(
+    self, tools, upstream_wheel, tmp_path
+  ):
     target = tmp_path / "b.whl"
     assert self.add_to(tools, upstream_wheel, target)
     with zipfile.ZipFile(target) as archive:
@@ -93,7 +95,7 @@ class TestWheelFile:
     # Nothing is missing or duplicated.
     assert len(names) == len(set(names)) == 5
 
-  def test_record_is_true(self, tools, upstream_wheel, tmp_path):
+  def test_record_matches_the_contents(self, tools, upstream_wheel, tmp_path):
     target = tmp_path / "b.whl"
     self.add_to(tools, upstream_wheel, target)
     with zipfile.ZipFile(target) as archive:

@@ -22,7 +22,7 @@ class Probe:
     return np.asarray(x)
 
 
-def test_functions_go_with_their_programs(ipu):
+def test_functions_are_freed_with_their_programs(ipu):
   def run():
     probe = Probe()
     f = jax.jit(lambda x: jax.pure_callback(probe, typed(x), x))
@@ -35,7 +35,7 @@ def test_functions_go_with_their_programs(ipu):
   assert gone() is None
 
 
-def test_functions_outlive_programs_under_way(ipu):
+def test_functions_outlive_pending_programs(ipu):
   go = threading.Event()
 
   def function(x):
@@ -56,7 +56,7 @@ def test_functions_outlive_programs_under_way(ipu):
 
 
 @pytest.mark.ipu_only
-def test_the_process_ends_well():
+def test_exit_with_pending_callbacks():
   ended = plugin_test_util.run(
     """
     import jax, numpy as np, time
@@ -79,7 +79,7 @@ def test_the_process_ends_well():
 
 
 @pytest.mark.ipu_only
-def test_a_cache_brings_no_function_of_another_process(tmp_path):
+def test_cached_programs_do_not_call_functions_of_another_process(tmp_path):
   code = """
     import jax, numpy as np
     x = jax.device_put(np.float32(1), jax.devices("ipu")[0])
@@ -104,7 +104,7 @@ def test_a_cache_brings_no_function_of_another_process(tmp_path):
 
 
 @pytest.mark.ipu_only
-def test_programs_with_functions_stay_in_their_process(ipu):
+def test_programs_with_functions_cannot_be_serialised(ipu):
   x = jax.device_put(np.float32(1), ipu)
   compiled = jax.jit(host_sin).lower(x).compile()
   with pytest.raises(TypeError, match="calls a Python function"):

@@ -59,7 +59,7 @@ def test_prints_come_in_order(ipu, cpu, capsys, name, jitted):
   assert said[0] == said[1] != ""
 
 
-def test_effects_stay_where_values_die(ipu):
+def test_effects_with_unused_results_are_kept(ipu):
   """The results of these loops and branches are unused."""
   log = []
 
@@ -84,7 +84,7 @@ def test_effects_stay_where_values_die(ipu):
   assert log == [("iteration", 0), ("iteration", 1), "branch", "result"]
 
 
-def test_pure_functions_that_nobody_needs_do_not_run(ipu):
+def test_unused_pure_functions_do_not_run(ipu):
   calls = []
 
   @jax.jit
@@ -177,7 +177,7 @@ def test_functions_may_use_jax(ipu, cpu):
   np.testing.assert_allclose(results, [expected] * 100, rtol=1e-6)
 
 
-def test_functions_whose_programs_call_functions(ipu):
+def test_nested_callbacks(ipu):
   def level(n, x):
     if n == 0:
       return np.asarray(x) + 1

@@ -62,7 +62,7 @@ def test_complex_and_narrow_arrays_keep_their_bits(ipu, dtype, shape):
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_views_and_constants_arrive_whole(check):
+def test_views_and_constants_as_operands(check):
   x = util.sample(np.float32, (6, 8))
 
   def f(x):
@@ -85,7 +85,7 @@ def test_trees_and_keywords(check):
   check(f, util.sample(np.float32, (4,)), util.sample(np.float32, (4,)))
 
 
-def test_neither_operands_nor_results(ipu):
+def test_functions_without_operands_and_results(ipu):
   calls = []
   x = jax.device_put(1.0, ipu)
 
@@ -99,7 +99,7 @@ def test_neither_operands_nor_results(ipu):
   assert calls == [1]
 
 
-def test_kept_operands_stay_what_they_were(ipu):
+def test_operands_that_a_function_keeps_do_not_change(ipu):
   """A function may keep its arrays while the device reuses its own memory."""
   kept = []
 
@@ -159,7 +159,7 @@ def test_loops_and_branches(check):
   check(f, util.sample(np.float32, (5,)), np.int32(4))
 
 
-def test_a_loop_whose_test_asks_the_host(ipu):
+def test_a_loop_whose_condition_is_a_callback(ipu):
   def test(i):
     return jax.pure_callback(lambda i: i < 3, typed(np.bool_(0)), i)
 
@@ -170,7 +170,7 @@ def test_a_loop_whose_test_asks_the_host(ipu):
 # --- Errors -------------------------------------------------------------------
 
 
-def test_threads_that_call_keep_what_is_local_to_them(ipu):
+def test_thread_local_state_of_calling_threads(ipu):
   local = threading.local()
 
   def count(x):
@@ -185,7 +185,7 @@ def test_threads_that_call_keep_what_is_local_to_them(ipu):
   assert [int(f(x)) for _ in range(3)] == [first + 1, first + 2, first + 3]
 
 
-def test_errors_reach_whoever_waits(ipu):
+def test_errors_are_raised_when_waiting_for_a_result(ipu):
   def function(x):
     raise ValueError("what the user said")
 

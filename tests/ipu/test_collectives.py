@@ -68,7 +68,7 @@ def test_pmap(ipu, cpu):
   util.check_equal(*results)
 
 
-def test_marks(check):
+def test_dce_sinks_tokens_and_barriers(check):
   def f(x):
     lax.dce_sink(x * 2, prevent_mlir_dce=True)
     lax.dce_sink(x.astype(jnp.int4), prevent_mlir_dce=True)

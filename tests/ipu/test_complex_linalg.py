@@ -54,7 +54,7 @@ def test_cholesky(check_norm, shape):
   check_norm(jnp.linalg.cholesky, hermitian(*shape))
 
 
-def test_cholesky_of_what_is_not_positive_definite(check_norm):
+def test_cholesky_of_matrices_that_are_not_positive_definite(check_norm):
   check_norm(lambda a: jnp.isnan(jnp.linalg.cholesky(a)), -hermitian(5, 5))
 
 
@@ -99,7 +99,7 @@ def test_eigh(check_norm, n):
   check_norm(f, hermitian(2, n, n))
 
 
-def test_eigenvalues_that_coincide(check_norm):
+def test_eigh_of_multiple_eigenvalues(check_norm):
   q, _ = np.linalg.qr(sample(6, 6))
   a = (q * np.array([2, 2, 2, 1, 1, -1])) @ adjoint(q)
 
@@ -178,7 +178,7 @@ def test_eigh_reads_one_triangle(check_norm, part):
 
 
 @pytest.mark.parametrize("bad", (np.nan, np.inf, 1j * np.nan))
-def test_eigh_of_what_is_not_finite(ipu, bad):
+def test_eigh_of_nan_and_infinity(ipu, bad):
   a = hermitian(2, 9, 9)
   a[0, 3, 4], a[0, 4, 3] = bad, np.conj(bad)
   for x in run_on(ipu, jnp.linalg.eigh, a):
@@ -194,7 +194,7 @@ def test_gradients_of_eigenvectors(check_norm):
 
 
 @pytest.mark.ipu_only
-def test_steps_of_a_column(ipu):
+def test_cycles_of_loops_over_columns(ipu):
   """Cycles of loops over 64 columns, which before took 1.4 and 1.1 million."""
   like = jax.ShapeDtypeStruct((64, 64), np.complex64)
   for f, most in ((jax.lax.linalg.tridiagonal, 1.1e6), (jnp.linalg.qr, 1e6)):
@@ -234,7 +234,7 @@ def test_svd(check_norm, shape, full):
   check_norm(f, sample(*shape))
 
 
-def test_what_follows_from_the_singular_values(check_norm):
+def test_functions_based_on_svd(check_norm):
   def f(a, b):
     return (
       jnp.linalg.pinv(a), jnp.linalg.lstsq(a, b)[0], jnp.linalg.cond(a),

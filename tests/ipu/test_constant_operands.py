@@ -64,7 +64,7 @@ def test_quotients_and_remainders(check, dtype):
   (lambda x: x.astype(int) % 8, lambda x: x.astype(int) % 7),
   (lambda x: x.astype(jnp.uint32) % 8, lambda x: x.astype(jnp.uint32) % 7),
 ])  # fmt: skip
-def test_they_take_a_tenth_of_what_others_take(ipu, f, g):
+def test_constant_operands_take_a_tenth_of_the_cycles(ipu, f, g):
   """A POW takes 312 cycles per element, a quotient 277."""
   few, many = (util.costs(ipu, h, util.spec(100_000)) for h in (f, g))
   assert few["ipu compute cycles"] < 0.11 * many["ipu compute cycles"]
@@ -83,7 +83,7 @@ def test_divisors_known_at_run_time(check, dtype):
 
 
 @pytest.mark.ipu_only
-def test_a_remainder_takes_no_division_of_its_own(ipu):
+def test_a_remainder_shares_the_division_of_its_quotient(ipu):
   x, y = util.spec(100_000, dtype=np.int32), util.spec(100_000, dtype=np.int32)
   one = util.costs(ipu, lax.div, x, y)
   both = util.costs(ipu, lambda x, y: (lax.div(x, y), lax.rem(x, y)), x, y)

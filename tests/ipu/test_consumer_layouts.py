@@ -41,7 +41,7 @@ def layouts(f, *arguments, donated=()):
   return found
 
 
-def test_a_parameter_is_where_its_product_wants_it():
+def test_a_parameter_gets_the_layout_that_its_product_prefers():
   arguments, results = layouts(
     lambda w, x: x @ w, zeros(512, 512), zeros(1, 512)
   )
@@ -60,7 +60,7 @@ def test_a_parameter_is_where_its_product_wants_it():
   ],
   ids=["transposed", "einsum", "reshaped", "converted", "in a loop"],
 )
-def test_it_is_found_behind_what_moves_nothing(f):
+def test_the_product_is_found_through_views(f):
   assert 0 in layouts(f, zeros(1024, 1024), zeros(16, 1024))[0]
 
 
@@ -75,11 +75,11 @@ def test_it_is_found_behind_what_moves_nothing(f):
   ],
   ids=["small", "no product", "copies", "in place"],
 )
-def test_others_keep_the_default(f, arguments):
+def test_other_arguments_keep_the_default_layout(f, arguments):
   assert not layouts(f, *arguments)[0]
 
 
-def test_what_a_run_consumes_keeps_the_default():
+def test_donated_arguments_without_a_result_keep_the_default_layout():
   """It would move in every run."""
   target = machines.resolve("ipu2")
   arguments = [zeros(512, 512), zeros(1, 512)]
@@ -104,7 +104,7 @@ def test_donated_state_has_one_layout():
   assert arguments[0] == arguments[1]
 
 
-def test_what_a_loop_carries_is_laid_out_too():
+def test_loop_carried_state_gets_the_preferred_layout():
   """A training loop takes less than as many steps with arrays that have their
   default layout."""
   target = machines.resolve("ipu2")
@@ -136,7 +136,7 @@ def test_interpreter_engine_and_cpu_agree(cpu, tiles, rows):
   lowering_kit.check(cpu, lambda w, x: x @ w, arguments, tiles)
 
 
-def test_fewer_cycles_than_by_default(ipu, monkeypatch):
+def test_preferred_layouts_take_fewer_cycles(ipu, monkeypatch):
   def cycles(verify):
     x, w = zeros(16, 1024), zeros(1024, 1024)
     options = {"ipu_verify": verify}  # one compilation is not the other's

@@ -84,17 +84,17 @@ def test_empty_program():
 
 
 @pytest.mark.parametrize("size", [0, 7, 47])
-def test_what_is_too_short(size):
+def test_data_shorter_than_the_header(size):
   with pytest.raises(ValueError, match="not an IPU program"):
     container.read(DATA[:size])
 
 
-def test_what_is_something_else():
+def test_wrong_magic_number():
   with pytest.raises(ValueError, match="not an IPU program"):
     container.read(b"ML\xefR" + DATA[4:])
 
 
-def test_cut_anywhere():
+def test_truncation():
   for size in range(48, len(DATA)):
     with pytest.raises(ValueError, match="corrupt IPU program"):
       container.read(DATA[:size])
@@ -108,7 +108,7 @@ def test_bytes_after_the_end():
 
 
 @given(st.integers(16, len(DATA) - 1), st.integers(1, 255))
-def test_a_bent_byte_breaks_the_checksum(position, flip):
+def test_a_corrupted_byte_breaks_the_checksum(position, flip):
   bent = bytearray(DATA)
   bent[position] ^= flip
   with pytest.raises(ValueError):
@@ -116,7 +116,7 @@ def test_a_bent_byte_breaks_the_checksum(position, flip):
 
 
 @given(st.integers(24, len(DATA) - 1), st.integers(1, 255))
-def test_what_is_bent_and_sealed_again_is_read_or_refused(position, flip):
+def test_corruption_with_a_valid_checksum_is_read_or_refused(position, flip):
   bent = bytearray(DATA)
   bent[position] ^= flip
   try:
@@ -183,7 +183,7 @@ def test_every_record_round_trips(record, data):
   assert decoded == value and end == len(encoded)
 
 
-def test_encoders_that_threads_make_at_once(monkeypatch):
+def test_encoders_made_by_several_threads(monkeypatch):
   value = schema.Access(3, [1, 2])
 
   def encoded(*_) -> bytes:
@@ -212,7 +212,7 @@ def another_fingerprint() -> bool:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.__name__)
-def test_a_field_more_is_another_format(monkeypatch, record):
+def test_an_added_field_changes_the_fingerprint(monkeypatch, record):
   # Every record is part of it; a record that nothing refers to is not part of
   # the format.
   fields_of = codec.field_types
@@ -228,7 +228,7 @@ def test_a_field_more_is_another_format(monkeypatch, record):
 @pytest.mark.parametrize(
   "name", ["Opcode", "RegisterType", "ReduceKind", "FactorKind"]
 )
-def test_another_number_is_another_format(monkeypatch, name):
+def test_an_added_enumerator_changes_the_fingerprint(monkeypatch, name):
   numbers = {member.name: member.value for member in getattr(isa, name)}
   changed = enum.IntEnum(name, numbers | {"MORE": 200})
   monkeypatch.setattr(isa, name, changed)

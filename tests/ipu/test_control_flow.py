@@ -66,7 +66,7 @@ def test_while_loop_that_swaps_its_state(check):
     check(f, np.int32(n), *state)
 
 
-def test_state_that_does_not_change_and_state_without_use(check):
+def test_loop_invariant_and_unused_state(check):
   def f(x, w):
     def step(i, state):
       x, w, unused = state

@@ -250,7 +250,7 @@ def test_convolve_and_correlate(check):
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 @pytest.mark.parametrize("taps", [1, 2])
-def test_narrow_sums_of_hardly_anything(check, taps, dtype):
+def test_narrow_sums_of_single_terms(check, taps, dtype):
   """A depthwise convolution with one tap sums over dimensions of extent 1."""
   x = np.arange(10).reshape(1, 2, 5).astype(dtype)
   kernel = np.arange(1, 2 * taps + 1).reshape(2, 1, taps).astype(dtype)

@@ -137,7 +137,7 @@ def test_a_chain_loads_and_stores_once():
   assert three - two == pytest.approx(6000 / 2)
 
 
-def test_what_takes_one_element_at_a_time_is_not_rounded_to_vectors():
+def test_scalar_operations_are_not_rounded_up_to_vectors():
   """A power takes 312 cycles per element, an addition 3 for two elements."""
   power = elementwise(Opcode.POW, 2, F32).code
   code = power + encode(Opcode.ADD, RegisterType.F32, 2, 0)
@@ -187,7 +187,7 @@ def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
   # With one element per row, the vector is an ordinary operand on this tile.
   ((600, 1), 150),
 ], ids=str)  # fmt: skip
-def test_rows_have_their_price(cell, worker):
+def test_operands_broadcast_along_rows_are_charged_per_row(cell, worker):
   fields = elementwise(Opcode.ADD, 2, F32)
   walks = broadcast((1200, 600), [(0, 1), (0, -1)])
   assert walks == ((True, False),)
@@ -198,7 +198,7 @@ def test_rows_have_their_price(cell, worker):
 
 
 @pytest.mark.parametrize("dtype, width", [(F32, 2), (F16, 4)])
-def test_what_only_puts_zeros_is_a_mask(dtype, width):
+def test_selecting_zeros_is_charged_as_a_mask(dtype, width):
   """The gradient of relu: popnn's NonLinearityGrad1D takes three cycles for a
   vector of two floats or four halves.
   """
@@ -313,8 +313,10 @@ def test_dot_products_on_the_vector_unit(dtype, block, expected):
 @pytest.mark.parametrize("given, sums", [
   (F32, DType.F64), (F16, DType.F64), (I32, DType.F64), (I32, DType.I64),
 ], ids=str)  # fmt: skip
-def test_sums_of_8_bytes_are_of_products_of_8_bytes(given, sums):
-  """JAX's `preferred_element_type` requests f16 sums."""
+def test_narrow_operands_with_8_byte_sums_cost_like_8_byte_operands(
+  given, sums
+):
+  """As JAX's `preferred_element_type` may request."""
   codelet, block = CODELETS[schema.Dot], (1, 12, 6, 20)
   narrow, wide = (
     codelet.cycles(IPU2, schema.Dot(sums, 0), [d, d], [sums], block).total
@@ -323,7 +325,7 @@ def test_sums_of_8_bytes_are_of_products_of_8_bytes(given, sums):
   assert wide <= narrow <= 2 * wide
 
 
-def test_workers_share_the_rows_that_a_vector_is_multiplied_with():
+def test_workers_share_the_terms_of_a_matrix_vector_product():
   # Seven rows of 500 vectors: 584 for each worker, which are of two rows at
   # most; then a worker adds two sums for each of two rows.
   found = _dot_cycles.shared_cycles(
@@ -404,7 +406,7 @@ def test_updates(kind, dtype, window, expected):
   (ReduceKind.SET, F32, False, False),
   (ReduceKind.SET, DType.I64, True, False),
 ], ids=str)  # fmt: skip
-def test_what_updates_rest_on(kind, dtype, derived, guessed):
+def test_sources_of_the_cost_of_updates(kind, dtype, derived, guessed):
   fields = schema.Scatter(1, [], [], [], [], kind, 0, b"", [], 0)
   found = CODELETS[schema.Scatter].cycles(
     IPU2, fields, (), (dtype,), (600, 8), entries=6
@@ -432,7 +434,7 @@ def test_reductions(kept, reduced, order, expected):
 
 @pytest.mark.parametrize("order", list(reduce.Order), ids=str)
 @pytest.mark.parametrize("kept, reduced", [(1, 1), (12, 1), (12, 50), (1, 60)])
-def test_elements_that_are_made_first(kept, reduced, order):
+def test_reductions_of_computed_elements(kept, reduced, order):
   """All elements are produced once, whatever the number of partials
   combined."""
 
@@ -446,7 +448,7 @@ def test_elements_that_are_made_first(kept, reduced, order):
   assert 100 * least <= total(100) - total(0) <= 2 * 100 * least
 
 
-def test_workers_that_share_an_output_are_derived():
+def test_the_cost_of_a_shared_output_is_derived():
   # Three workers share a row of 900, then one adds their partial sums.
   found = reduce.cell_cycles(IPU2, 2, 900, Cycles(0.5), 2, reduce.Order.ROWS)
   assert found.total == MULTI_VERTEX + 6 * (2 * (17 + 12) + 150 + 2)

@@ -60,7 +60,7 @@ def test_cycles_do_not_fall_when_a_dimension_grows(ipu, name, shape, d, more):
 
 
 @pytest.mark.parametrize("n", [1, 8, 64, 1000, 10_000])
-def test_what_is_made_for_a_reduction_has_its_price(ipu, n):
+def test_fused_producers_of_reductions_are_charged(ipu, n):
   """A single element per tile, which needs no addition, was once free."""
   made, reduced = (
     util.costs(ipu, f, util.spec(n))["ipu compute cycles"]
@@ -126,7 +126,7 @@ def test_cycles_of_reductions_do_not_fall_when_work_grows(ipu, f):
   assert costs[-1]["ipu cycles"] > 1.5 * costs[0]["ipu cycles"]
 
 
-def test_sums_are_of_what_elements_are_converted_to(ipu):
+def test_sums_are_charged_in_the_type_of_the_sum(ipu):
   def took(f, dtype):
     spec = jax.ShapeDtypeStruct((1472, 512), dtype)
     return util.costs(ipu, f, spec)["ipu compute cycles"]

@@ -28,7 +28,7 @@ def rows(text: str) -> dict[str, str]:
   return {line.split("`")[1]: line for line in lines}
 
 
-def test_every_operation_stands_there_as_it_is_made(coverage):
+def test_every_operation_has_a_row(coverage):
   from jaxlib.ipu.ir.registry import REGISTRY
 
   page = rows(PAGE.read_text())
@@ -46,7 +46,7 @@ def test_every_operation_stands_there_as_it_is_made(coverage):
 @pytest.mark.parametrize(
   "name", ["add", "atan2", "custom_call", "if", "reverse", "scatter", "while"]
 )
-def test_rows_are_what_is_compiled(coverage, name):
+def test_rows_match_what_is_compiled(coverage, name):
   expected = rows(PAGE.read_text())[name]
   assert coverage.operation_row(name) == expected, "run build/coverage.py"
 
@@ -60,7 +60,7 @@ def test_rows_of_functions(coverage, monkeypatch):
   assert "`fft`" not in row  # it compiles for every type
 
 
-def test_the_page_has_what_was_counted(coverage):
+def test_the_page_has_the_pass_rates(coverage):
   assert PAGE.read_text().endswith("\n".join(coverage.pass_rates()) + "\n")
 
 

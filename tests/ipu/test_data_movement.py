@@ -186,7 +186,7 @@ def test_a_result_may_be_an_argument_or_appear_twice(check):
   check(f, x, y, exact=True)
 
 
-def test_arguments_without_use(check):
+def test_unused_arguments(check):
   x, y = (util.sample(np.float32, (6, 5), key=i) for i in (0, 1))
   check(lambda x, y: y, x, y, exact=True)
   check(lambda x, y: jnp.arange(5), x, y, exact=True)
@@ -247,7 +247,7 @@ def test_rotate_and_interleave(check):
   lambda x: jnp.stack(list(x[::-1]))[::-1],
   lambda x: jnp.stack([x[:, 0]] * 4, 1),
 ])  # fmt: skip
-def test_parts_that_are_put_together_again_do_not_move(check, f):
+def test_reassembled_parts_do_not_move(check, f):
   x = util.sample(np.float32, (40, 4))
   check(lambda x: f(x) * 2, x, exact=True)
   program = lowering_kit.phases(lambda x: f(x) * 2, [x], 16).program

@@ -45,7 +45,7 @@ def test_a_value_that_only_feeds_itself():
   assert carried(f, X) == [1]
 
 
-def test_a_chain_of_values_that_the_last_depends_on():
+def test_a_chain_of_values_whose_last_is_used():
   def f(x):
     def body(i, c):
       return (x * 2, *c[:-1])
@@ -56,7 +56,7 @@ def test_a_chain_of_values_that_the_last_depends_on():
   assert carried(f, X) in ([29], [30])
 
 
-def test_a_chain_that_nobody_looks_at():
+def test_an_unused_chain_of_values():
   def f(x):
     def body(i, c):
       return (c[0] + 1, x * c[0], *c[1:-1])
@@ -66,7 +66,7 @@ def test_a_chain_that_nobody_looks_at():
   assert carried(f, X) == [1]
 
 
-def test_what_an_inner_loop_and_the_test_need_stays():
+def test_values_used_by_inner_loops_and_conditions_stay():
   def f(x):
     def inner(i, c):
       return c[0] * c[1], c[1], c[2] + 1

@@ -183,7 +183,7 @@ EXPECTED = {
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("function", EXPECTED, ids=lambda f: f.__name__)
-def test_what_the_emitter_writes(function, rule, tiles):
+def test_emitted_operations(function, rule, tiles):
   rule(lambda e, node: [function(e, *node.inputs)])
   expected = np.asarray(EXPECTED[function](X, I))
   result = jax.ShapeDtypeStruct(expected.shape, expected.dtype)
@@ -223,7 +223,7 @@ def call(e, op, *inputs):
   return e.node(op, inputs, [(inputs[0].shape, inputs[0].dtype)])[0]
 
 
-def test_rules_use_rules(rule):
+def test_emitted_operations_are_decomposed_in_turn(rule):
   rule(lambda e, n: [e.sine(call(e, "test.b", *n.inputs))], "test.a")
   rule(lambda e, n: [call(e, "test.c", e.negate(n.inputs[0]))], "test.b")
   rule(lambda e, n: [n.inputs[0]], "test.c")
@@ -264,7 +264,7 @@ def test_regions_are_rewritten_and_see_new_values(rule):
   ]
 
 
-def test_a_region_moves_and_is_copied(rule):
+def test_regions_are_moved_and_copied(rule):
   """The replaced operation may have regions that contain operations with
   rules."""
 
@@ -308,7 +308,7 @@ def test_a_rule_may_leave_a_node_as_it_is(monkeypatch):
   assert operations(m.graph) == ["negate", "constant", "subtract", "add"]
 
 
-def test_wrong_rules_are_errors(rule):
+def test_invalid_rules_are_errors(rule):
   f = lambda e, x: call(e, "test.a", x)
   rule(lambda e, n: [e.compare(n.inputs[0], 0, "LT")], "test.a")
   with pytest.raises(CompileError, match="test.a decomposes to .'2xi1'., not"):
@@ -322,7 +322,7 @@ def test_wrong_rules_are_errors(rule):
     registry.define(Operation("test.b"))
 
 
-def test_what_only_decomposes_may_not_remain(rule):
+def test_operations_without_a_lowering_have_to_be_decomposed(rule):
   rule(lambda e, n: list(n.inputs), "test.a")
   m = module(lambda e, x: call(e, "test.a", x), A)
   verifier.verify(m)
@@ -330,7 +330,7 @@ def test_what_only_decomposes_may_not_remain(rule):
     verifier.verify(m, lowerable=True)
 
 
-def test_time_grows_with_the_program(rule):
+def test_each_node_is_visited_once(rule):
   """Each node is visited once: rules see as many nodes as there are."""
   seen = []
 

@@ -54,7 +54,7 @@ def test_orientations(check, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
-def test_a_product_that_takes_several_steps(check, dtype):
+def test_a_product_in_serial_steps(check, dtype):
   a = util.sample(dtype, (2500, 3072), **_range(dtype))
   b = util.sample(dtype, (3072, 2000), **_range(dtype), key=1)
   check_product(check, lambda a, b: a @ b, a, b)
@@ -62,7 +62,7 @@ def test_a_product_that_takes_several_steps(check, dtype):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
-def test_steps_of_every_type_keep_wide_sums(ipu, cpu, dtype):
+def test_serial_steps_keep_sums_in_a_wide_type(ipu, cpu, dtype):
   """On one tile, whose SRAM has no room for copies of the operands."""
   a = util.sample(dtype, (301, 2900), **_range(dtype))
   b = util.sample(dtype, (2900, 317), **_range(dtype), key=1)
@@ -101,7 +101,7 @@ def test_shapes(check, m, k, n):
 @pytest.mark.parametrize(
   "m,k,n", [(2, 3, 4), (0, 3, 4), (2, 0, 4), (2, 3, 0), (1, 1, 0)]
 )
-def test_batches_of_little(check, b, m, k, n):
+def test_batches_of_small_products(check, b, m, k, n):
   lhs = util.sample(np.float32, (b, m, k), low=-1, high=1)
   rhs = util.sample(np.float32, (b, k, n), low=-1, high=1)
   check_product(check, jnp.matmul, lhs, rhs)
@@ -175,14 +175,14 @@ def test_preferred_element_type(check):
   check(products, f16, bf16, i8, u8, rtol=1e-4, atol=1e-3)
 
 
-def test_precision_may_be_asked_for(check):
+def test_precision_argument(check):
   a = util.sample(np.float32, (64, 64), low=-1, high=1)
   for precision in ("default", "high", "highest"):
     check_product(check, lambda a: jnp.matmul(a, a, precision=precision), a)
 
 
 @pytest.mark.ipu_only
-def test_sums_in_f16_take_fewer_cycles_and_give_the_same(ipu):
+def test_f16_accumulation_takes_fewer_cycles(ipu):
   x = jax.device_put(util.sample(np.float16, (1472, 96), low=-1, high=1), ipu)
 
   def compiled(algorithm):
@@ -308,7 +308,7 @@ def test_large_products_fit(ipu):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32], ids=str)
-def test_a_large_matrix_stays_where_it_is(check, ipu, monkeypatch, dtype):
+def test_a_large_matrix_stays_in_place(check, ipu, monkeypatch, dtype):
   a = util.sample(dtype, (30000, 64), **_range(dtype))
   x = util.sample(dtype, (64,), **_range(dtype), key=1)
   y = util.sample(dtype, (30000,), **_range(dtype), key=2)
@@ -326,7 +326,7 @@ def test_a_large_matrix_stays_where_it_is(check, ipu, monkeypatch, dtype):
 
 
 @pytest.mark.ipu_only
-def test_only_the_vector_travels(ipu):
+def test_only_the_vector_is_exchanged(ipu):
   costs = util.costs(ipu, jnp.matmul, util.spec(10000, 1000), util.spec(1000))
   tiles = -(-10000 // 7)  # seven rows each
   assert costs["ipu exchange bytes"] < tiles * 4000 * 1.1
@@ -334,7 +334,7 @@ def test_only_the_vector_travels(ipu):
 
 
 @pytest.mark.ipu_only
-def test_any_operand_may_stay(cpu, monkeypatch):
+def test_any_operand_may_stay_in_place(cpu, monkeypatch):
   """Regardless of cost: pretends that no other plan fits the tiles."""
   planned, choose, stayed = matmul.plan, dot_general.choose, []
 
@@ -389,7 +389,7 @@ def _convolution(x, w):
   ],
   ids=["product", "convolution"],
 )
-def test_products_stay_within_their_share_of_sram(ipu, f, shapes):
+def test_products_respect_the_available_memory_proportion(ipu, f, shapes):
   """With less SRAM they use serial steps or smaller blocks, and take longer."""
   arguments = jax.device_put([np.ones(s, np.float32) for s in shapes], ipu)
 
@@ -411,7 +411,7 @@ def test_products_stay_within_their_share_of_sram(ipu, f, shapes):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("n", [100, 512, 1000, 1024])
-def test_products_of_halves_are_cut_in_whole_words(ipu, n):
+def test_f16_products_are_split_at_whole_words(ipu, n):
   """Blocks that split words would have to be reassembled on arrival."""
   for f in (jnp.matmul, lambda x, y: x @ y.T):
     f32, f16 = (
@@ -429,7 +429,7 @@ CAST = 222
 @pytest.mark.parametrize(
   "m, k, n", [(2, 33, 512), (3, 15, 512), (300, 20, 512)]
 )
-def test_small_products_of_halves_are_no_dearer(ipu, m, k, n):
+def test_small_f16_products_cost_no_more_than_f32(ipu, m, k, n):
   f32, f16 = (
     util.costs(
       ipu,
@@ -444,7 +444,7 @@ def test_small_products_of_halves_are_no_dearer(ipu, m, k, n):
 
 
 @pytest.mark.ipu_only
-def test_sums_of_halves_are_f32_until_they_are_cast(ipu):
+def test_f16_products_are_summed_in_f32_and_cast(ipu):
   """Long sums have a buffer and are charged for a cast; sums of no more terms
   than the matrix unit chains are rounded as they are stored."""
 
@@ -472,7 +472,7 @@ def test_means_of_huge_numbers(check):
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, np.int8, np.int32], ids=str)
-def test_products_that_sum_nothing(check, dtype):
+def test_outer_products(check, dtype):
   def products(a, b, c):
     outer = jnp.einsum("bi,bj->bij", a, b)
     wide = np.float32 if dtype in FLOATS else np.int32
@@ -495,7 +495,7 @@ def test_products_that_sum_nothing(check, dtype):
 
 
 @pytest.mark.ipu_only
-def test_products_that_sum_nothing_join_what_follows(ipu):
+def test_outer_products_are_fused_into_their_users(ipu):
   """One compute set, and its exchange."""
 
   def step(w, x, y):
@@ -545,7 +545,7 @@ def test_few_terms_for_each_of_many_columns(check, k):
   check_product(check, lambda a, b: (a @ b, b @ a.T, a[::2] @ b), a, b)
 
 
-def test_mixed_products_that_sum_nothing(check):
+def test_outer_products_of_mixed_types(check):
   def product(a, b):
     return lax.dot_general(
       a, b, (((), ()), ((), ())), preferred_element_type=jnp.float32

@@ -49,14 +49,14 @@ def test_a_program_of_every_operation(request, patient, name):
   assert not verdict.outcome.bad, f"{verdict.message}\n{drawn.script()}"
 
 
-def test_a_program_is_drawn_again():
+def test_drawing_is_reproducible():
   choices = Choices(rng=random.Random(3))
   first, _ = block.program(choices, operations.FAMILIES, False)
   again, _ = block.program(Choices(choices.made), operations.FAMILIES, False)
   assert first == again
 
 
-def test_a_search_goes_on_where_one_ended(capsys):
+def test_a_search_can_be_resumed(capsys):
   shown = []
   for arguments in (
     ["--seed", "3", "--count", "4"],
@@ -70,7 +70,7 @@ def test_a_search_goes_on_where_one_ended(capsys):
   assert len(whole) > len(rest) > len(last) > 0
 
 
-def test_shrinking_finds_the_least_that_fails():
+def test_shrinking_finds_a_minimal_failure():
   fails = lambda made: sum(made) >= 10 and 4 in made
   assert shrink([7, 1, 9, 4, 0, 3, 8], fails, 1000) in ([6, 4], [4, 6])
 
@@ -107,7 +107,7 @@ def worker():
   ("import os; os._exit(3)", Outcome.CRASH),
   ("import time; time.sleep(300)", Outcome.HANG),
 ])  # fmt: skip
-def test_what_goes_wrong_has_a_name(worker, what, outcome):
+def test_failures_are_classified(worker, what, outcome):
   assert worker.run(broken(what)).outcome is outcome
   assert worker.run(broken(what, "cpu")).outcome in (
     Outcome.REFERENCE, Outcome.DIFFER,

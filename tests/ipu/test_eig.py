@@ -77,7 +77,7 @@ def test_gradients(check):
   check(jax.grad(vectors), a, rtol=1e-3, atol=1e-3)
 
 
-def test_what_is_made_of_them(check):
+def test_functions_based_on_eig_and_schur(check):
   a = drawn(np.float32, 5, 5)
   check(parts(lambda p: jnp.roots(p, strip_zeros=False)), a[0], atol=1e-4)
   check(parts(jsp.linalg.sqrtm), a @ a.T, rtol=1e-3, atol=1e-3)

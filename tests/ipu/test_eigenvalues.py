@@ -174,7 +174,7 @@ def test_svd_of_special_matrices(ipu, check, name):
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 0)])
-def test_svd_of_nothing(check, shape):
+def test_empty_svd(check, shape):
   check(jnp.linalg.svd, np.zeros(shape, F32))
 
 
@@ -186,7 +186,7 @@ def test_svd_gradients(check):
   check(jax.grad(f), matrices(5, 4), rtol=2e-3, atol=2e-3)
 
 
-def test_what_is_made_of_singular_values(check):
+def test_functions_based_on_svd(check):
   a = matrices(6, 4)
   functions = {
     "pinv": jnp.linalg.pinv,

@@ -360,7 +360,7 @@ def test_chain_of_everything(check):
   )
 
 
-def test_long_chains_that_share_a_scalar_store_nothing_but_their_results(ipu):
+def test_long_chains_that_share_a_scalar_store_only_their_results(ipu):
   def f(s, *xs):
     return [jax.lax.erf_inv(x * s) for x in xs]
 

@@ -111,7 +111,7 @@ def test_general_reduction_of_two_values(data):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
-def test_reduction_of_nothing(dtype):
+def test_empty_reductions(dtype):
   kit = Kit(TILES)
   a, r = kit.argument((3, 0), dtype), kit.result((3,), dtype)
   register = register_type(dtype)

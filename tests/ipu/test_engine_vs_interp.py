@@ -113,7 +113,7 @@ def test_powers_of_integers(dtype):
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64], ids=str)
 @pytest.mark.parametrize("op", [Opcode.MAX, Opcode.MIN], ids=lambda o: o.name)
-def test_extremes_order_zeros(op, dtype):
+def test_maximum_and_minimum_order_zeros(op, dtype):
   some = np.array([-0.0, 0.0, 1, -1, np.nan, np.inf, -np.inf], NUMPY[dtype])
   x, y = (m.reshape(-1) for m in np.meshgrid(some, some))
   kit, register, n = Kit(TILES), register_type(dtype), len(x)
@@ -129,7 +129,7 @@ def test_extremes_order_zeros(op, dtype):
   np.testing.assert_array_equal(np.signbit(found)[zeros], expected[zeros])
 
 
-def test_the_comparison_sees_the_sign_of_zero():
+def test_the_comparison_distinguishes_signed_zeros():
   plus, minus = np.zeros(3, np.float32), -np.zeros(3, np.float32)
   with pytest.raises(AssertionError):
     engine_kit.same(plus, minus)
@@ -260,7 +260,7 @@ def test_switch(dtype, selector):
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
 @hypothesis.settings(max_examples=200)
-def test_bent_programs_are_refused(position, flip):
+def test_corrupted_programs_are_refused(position, flip):
   kit = Kit(TILES)
   a, r = kit.argument((8,)), kit.result((8,))
   kit.execute(double(), (8,), [(a, (0,))], [(r, (0,))])

@@ -78,7 +78,7 @@ def six_bits(x):
   return x.astype(jnp.float6_e2m3fn)
 
 
-def test_a_dtype_that_no_buffer_can_hold(ipu):
+def test_an_unsupported_dtype(ipu):
   x = jax.device_put(np.ones(8, np.float32), ipu)
   with pytest.raises(jax.errors.JaxRuntimeError, match="f6E2M3FN") as caught:
     jax.jit(six_bits)(x)
@@ -87,7 +87,7 @@ def test_a_dtype_that_no_buffer_can_hold(ipu):
   assert "UNIMPLEMENTED" in message
 
 
-def test_a_custom_call_is_known_by_what_it_calls(ipu):
+def test_an_unknown_custom_call_is_named_by_its_target(ipu):
   call = jax.ffi.ffi_call("my_own", jax.ShapeDtypeStruct((4,), np.float32))
   x = jax.device_put(np.ones(4, np.float32), ipu)
   with pytest.raises(
@@ -109,7 +109,7 @@ def test_a_custom_call_is_known_by_what_it_calls(ipu):
     ("stablehlo.no_such", 'jax.devices("cpu")'),
   ],
 )
-def test_what_to_do_instead(operation, advice):
+def test_suggested_alternatives(operation, advice):
   assert advice in refusals.instead_of(operation)
 
 
@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_written(ipu, tmp_path):
     ("no_such", 7, "known: ipu_num_tiles,"),
   ],
 )
-def test_wrong_compiler_options(ipu, option, value, said):
+def test_invalid_compiler_options(ipu, option, value, said):
   lowered = jax.jit(lambda x: x + 1).lower(jax.device_put(1.0, ipu))
   with pytest.raises(jax.errors.JaxRuntimeError, match=re.escape(said)):
     lowered.compile(compiler_options={option: value})
@@ -155,7 +155,7 @@ def test_options_of_xla_are_ignored(ipu):
 
 
 @pytest.mark.parametrize("tiles", [0, -1, 1473, 2.5, True, "many"])
-def test_a_bad_number_of_tiles(ipu, tiles):
+def test_an_invalid_number_of_tiles(ipu, tiles):
   x = jax.device_put(np.ones(4, np.float32), ipu)
   f = jax.jit(lambda x: x + 1, compiler_options={"ipu_num_tiles": tiles})
   with pytest.raises(jax.errors.JaxRuntimeError, match="ipu_num_tiles") as e:

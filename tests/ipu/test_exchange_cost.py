@@ -26,7 +26,7 @@ def moved(a: layout.Layout, b: layout.Layout) -> Traffic:
   return traffic(Side(a, 0, (1,)), Side(b, 0, (1,)), shape, 4)
 
 
-def test_nothing_moves_onto_itself():
+def test_a_move_between_equal_mappings_is_free():
   a = layout.linear(1000, 16)
   step = cost.exchange(IPU2, [moved(a, a)])
   assert not any(dataclasses.astuple(step))
@@ -69,7 +69,7 @@ def test_transposition_is_all_to_all():
   assert step.sync_cycles == IPU2.sync_cycles
 
 
-def test_what_stays_on_a_tile_is_known():
+def test_elements_that_stay_on_their_tile_are_counted():
   here, there = layout.linear(100, 4), layout.grid((100,), (4,))
   assert moved(here, there).kept.tolist() == [100] * 4
   # Rows to columns: one element of eight stays.
@@ -78,7 +78,7 @@ def test_what_stays_on_a_tile_is_known():
 
 
 @pytest.mark.ipu_only
-def test_single_words_are_copied_to_messages(ipu):
+def test_single_words_are_packed(ipu):
   """Each takes a load and a store; what is one piece of another tile, and rows,
   are sent as they are."""
   n = ipu.num_tiles
@@ -91,7 +91,7 @@ def test_single_words_are_copied_to_messages(ipu):
   assert rows["ipu compute cycles"] == 0
 
 
-def test_halves_of_words_are_put_together_where_they_arrive():
+def test_half_words_are_unpacked_by_the_receiver():
   far, near = layout.linear(64, 64), layout.single(64)
   single = move(Side(far, 0, (1,)), Side(near, 0, (1,)), (64,), 2)
   assert single.packed is None and single.unpacked.max() == 8 * 2 * 63
@@ -103,19 +103,19 @@ def test_halves_of_words_are_put_together_where_they_arrive():
   assert cost.exchange(IPU2, [words]).compute_cycles == 0
 
 
-def test_a_loop_shares_what_packing_takes_before_it():
+def test_packing_before_a_loop_is_charged_by_share():
   far, near = layout.linear(64, 64), layout.single(64)
   single = move(Side(far, 0, (1,)), Side(near, 0, (1,)), (64,), 2)
   whole, part = (cost.packing(IPU2, [single], share) for share in (1, 0.25))
   assert cost.cycles(part) == 0.25 * cost.cycles(whole) > 0
 
 
-def test_one_worker_makes_short_copies():
+def test_short_copies_use_one_worker():
   assert cost.cycles(cost.local_copy(IPU2, 8)) == 72 + 6
   assert cost.cycles(cost.local_copy(IPU2, 8000)) == 288 + 1000
 
 
-def test_the_busiest_tile_counts_over_all_moves():
+def test_an_exchange_costs_what_its_busiest_tile_moves():
   one, other = layout.single(10, 0), layout.single(10, 1)
   there, back = moved(one, other), moved(other, one)
   way = IPU2.route_cycles
@@ -123,7 +123,7 @@ def test_the_busiest_tile_counts_over_all_moves():
   assert cost.exchange(IPU2, [there, there]).exchange_cycles == 20 + way
 
 
-def test_host_streams_take_the_link():
+def test_host_streams_run_at_the_rate_of_the_link():
   small, large = (cost.host_stream(IPU2, [n]) for n in (4, 32_000_000))
   begin_and_end = IPU2.host_stream_seconds * IPU2.clock_hz
   # The measured begin and end include a synchronisation.
@@ -141,7 +141,7 @@ def test_host_streams_take_the_link():
   assert large.sync_cycles == 2 * small.sync_cycles == 2 * IPU2.host_sync_cycles
 
 
-def test_arrays_of_one_stream_begin_and_end_together():
+def test_arrays_of_one_stream_share_its_start_and_end():
   one, three = (cost.host_stream(IPU2, [4] * n) for n in (1, 3))
   more = three.exchange_cycles - one.exchange_cycles
   assert more == pytest.approx(2 * IPU2.host_copy_cycles, abs=2)
@@ -152,7 +152,7 @@ def test_arrays_of_one_stream_begin_and_end_together():
 @pytest.mark.parametrize(
   "dtype", [np.float16, np.int8], ids=lambda d: d.__name__
 )
-def test_an_odd_element_at_the_end_is_no_packing(ipu, n, dtype):
+def test_an_odd_number_of_elements_needs_no_packing(ipu, n, dtype):
   """One tile then has part of a word, at the end of an array."""
   f = jnp.sin if dtype is np.float16 else lambda x: x + 1
   odd, even = (

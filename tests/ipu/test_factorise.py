@@ -197,7 +197,7 @@ def test_matrices_of_ones(kind, parts):
     np.testing.assert_array_equal(x[0], y)
 
 
-def test_what_tiles_exchange_is_counted():
+def test_exchanged_bytes_are_counted():
   data = program(FactorKind.QR, 2, 7, 4, DType.F32, 2)
   read, constants = container.read(data)
   a = np.ones((2, 7, 4), np.float32)
@@ -229,7 +229,7 @@ def test_first_of_equal_pivots():
   ],
   ids=str,
 )  # fmt: skip
-def test_the_engine_refuses_what_is_wrong(change):
+def test_the_engine_refuses_invalid_fields(change):
   data = program(FactorKind.QR, 2, 6, 4, DType.F32, 1)
   read, constants = container.read(data)
   for name, value in change.items():
@@ -240,13 +240,13 @@ def test_the_engine_refuses_what_is_wrong(change):
     )
 
 
-def test_tiles_share_no_inverse():
+def test_an_inverse_on_several_tiles_traps():
   data = program(FactorKind.INVERSE, 1, 6, 6, DType.F32, 2)
   with pytest.raises(interp.Trap, match="share the inverse"):
     interp.run(data, [np.eye(6, dtype=np.float32)[None]])
 
 
-def test_tiles_have_rows_that_adjoin():
+def test_rows_that_are_not_adjacent_on_a_tile_trap():
   kit = Kit(TILES, bytes_per_tile=1 << 20)
   a = kit.placed(kit.argument((1, 6, 4), DType.F32), everywhere(24, TILES))
   kit.copy(kit.move(a))
@@ -336,7 +336,7 @@ def test_bisection_of_batches_on_tiles():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_bisection_of_what_is_not_finite(bad):
+def test_bisection_of_nan_and_infinity(bad):
   d, e = np.ones((3, 4), np.float32), np.ones((3, 3), np.float32)
   d[0, 2] = e[2, 0] = bad
   found = bisected(d, e)
@@ -374,20 +374,20 @@ def test_factors_are_cheaper_than_loops(monkeypatch, f, shape, tiles):
   assert cycles < 0.6 * loop
 
 
-def test_values_alone_are_bisected():
+def test_eigenvalues_without_vectors_are_bisected():
   for f in (jnp.linalg.eigvalsh, lambda a: jnp.linalg.svd(a)[1]):
     fields, _ = steps(f, (9, 9))
     found = {type(x) for x in fields}
     assert schema.Bisect in found and schema.InverseIteration not in found
 
 
-def test_what_fits_no_tiles_is_a_loop():
+def test_matrices_that_do_not_fit_have_no_plan():
   small = resolve("ipu2", 2)
   assert factoring.plan(small, FactorKind.QR, 1, 30000, 30, DType.F32) is None
   assert factoring.plan(small, FactorKind.QR, 1, 300, 30, DType.F32) is not None
 
 
-def test_soft_arithmetic_is_spread_over_more_tiles():
+def test_f64_factorisations_are_loops():
   """For doubles, a single tile takes longer than a loop over many."""
   with jax.enable_x64(True):
     a = np.zeros((40, 40))
@@ -421,7 +421,7 @@ def test_rows_on_several_tiles(cpu, tiles):
   lowering_kit.check(cpu, values, [a], tiles, ulps=1 << 12)
 
 
-def test_the_interpreter_wants_rows_where_they_are_read():
+def test_rows_on_another_tile_trap():
   data = program(FactorKind.QR, 2, 7, 4, DType.F32, 2)
   read, constants = container.read(data)
   moves = read.steps[0].moves

@@ -58,7 +58,7 @@ def test_arrays_of_all_types(check, kernels, shape):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", (np.complex64, jnp.float8_e4m3fn, jnp.int4))
-def test_arrays_of_types_that_only_hosts_know(ipu, kernels, dtype):
+def test_arrays_of_host_only_types(ipu, kernels, dtype):
   """XLA:CPU aborts the process for an int4."""
   x = util.sample(np.float32, (6, 5), low=0, high=4).astype(dtype)
 
@@ -108,7 +108,7 @@ def test_attributes(check, kernels):
   check(f)
 
 
-def test_results_over_operands(check, kernels):
+def test_results_in_the_memory_of_operands(check, kernels):
   def f(x):
     y = jax.ffi.ffi_call("in_place", like(x), input_output_aliases={0: 0})(x)
     return x, y
@@ -150,7 +150,7 @@ def test_loops_and_vmap(check, kernels):
 
 
 @pytest.mark.ipu_only
-def test_what_handlers_ask_for(kernels, ipu):
+def test_memory_threads_and_time_of_handlers(kernels, ipu):
   """Memory and threads (XLA:CPU has no memory for them), and time."""
   x = util.sample(np.float32, (1000,))
 
@@ -230,7 +230,7 @@ def test_errors_name_the_target(kernels, ipu, name, attributes, message):
 
 
 @pytest.mark.ipu_only
-def test_errors_may_come_late(kernels, ipu):
+def test_asynchronous_errors(kernels, ipu):
   f = jax.jit(lambda x: jax.ffi.ffi_call("later", like(x))(x, fails=True))
   with pytest.raises(jax.errors.JaxRuntimeError, match="failed later"):
     f(jax.device_put(np.float32(1), ipu)).block_until_ready()
@@ -247,7 +247,7 @@ def test_an_unknown_target_is_refused_when_it_is_compiled(ipu):
 
 
 @pytest.mark.ipu_only
-def test_what_cannot_be_registered(kernels, ipu):
+def test_invalid_registrations(kernels, ipu):
   capsule = jax.ffi.pycapsule(kernels.flat)
   with pytest.raises(ValueError, match="api_version=1"):
     jax.ffi.register_ffi_target("x", capsule, platform="ipu", api_version=0)

@@ -53,7 +53,7 @@ def test_lengths(check_norm, n):
 
 
 @pytest.mark.parametrize("n", (1 << 14, 9973, 3 * 5 * 7 * 11 * 13))
-def test_long_ones(check_norm, n):
+def test_long_transforms(check_norm, n):
   check_norm(lambda x, r: [jnp.fft.fft(x), jnp.fft.rfft(r)], sample(n), real(n))
 
 
@@ -69,7 +69,7 @@ def test_several_dimensions(check_norm):
 
 
 @pytest.mark.parametrize("shape", ((0, 4), (2, 0, 4)))
-def test_nothing_to_transform(check_norm, shape):
+def test_empty_transforms(check_norm, shape):
   check_norm(lambda x: (jnp.fft.fft(x), jnp.fft.rfft(x.real)), sample(*shape))
 
 
@@ -90,7 +90,7 @@ def test_gradients(check_norm):
   check_norm(f, sample(3, 30), real(3, 30))
 
 
-def test_users(check_norm):
+def test_functions_based_on_fft(check_norm):
   def f(x, y):
     return [
       signal.fftconvolve(x, y),

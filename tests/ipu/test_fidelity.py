@@ -25,7 +25,7 @@ def modelled(fidelity, ipu):
   return fidelity.modelled()
 
 
-def test_the_page_is_what_the_command_writes(fidelity, measured, modelled):
+def test_the_page_is_up_to_date(fidelity, measured, modelled):
   written = fidelity.PAGE.read_text()
   assert written == fidelity.page.page(measured, modelled), (
     "costs have changed: python -m benchmarks --fidelity rewrites the page"

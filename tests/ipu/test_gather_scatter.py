@@ -134,7 +134,7 @@ def test_a_window_out_of_bounds_is_dropped_whole(check):
     )
 
 
-def test_a_combiner_of_any_kind(check):
+def test_general_combiners(check):
   x = util.sample(np.float32, (30,), low=0.5, high=2)
   i = np.array([3, 8, 29, 0], np.int32)
   check(

@@ -102,7 +102,7 @@ CHANGES = [
 ]
 
 
-def test_nothing_changed(ipu, serialised):
+def test_unchanged_programs_run(ipu, serialised):
   loaded = load(ipu, serialised, lambda program: None)
   x = jax.device_put(np.arange(64, dtype=np.float32), ipu)
   np.testing.assert_array_equal(loaded(x)[0], np.arange(64) + 1)

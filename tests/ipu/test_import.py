@@ -37,7 +37,7 @@ def context() -> ir.Context:
   return jax.jit(lambda: 0).lower().compiler_ir("stablehlo").context
 
 
-def test_a_module_that_mhlo_folds_for_ever():
+def test_a_module_on_which_the_mhlo_folder_does_not_terminate():
   text = (DATA / "scatter_of_constants.mlir").read_text()
   module = ir.Module.parse(text, context())
   target = options.Settings().target
@@ -73,13 +73,13 @@ func.func @main() -> tensor<3xf32> {
 """
 
 
-def test_an_update_that_keeps_the_old_is_not_folded_to_the_new():
+def test_a_scatter_that_keeps_its_operand_is_not_folded_to_the_update():
   code = artifact(ir.Module.parse(KEEPS_OLD, context()))
   graph = importer.import_module(importer.parse(code)).graph
   assert [node.op for node in graph.nodes][-1] == "stablehlo.scatter"
 
 
-def test_a_scatter_of_nothing(check):
+def test_an_empty_scatter(check):
   nothing = np.zeros(0, np.int32)
   check(lambda: jnp.full(3, 2.0).at[nothing].set(1.0))
   check(lambda: jnp.full(3, 2.0).at[nothing].add(nothing))
@@ -107,7 +107,7 @@ def sine() -> bytes:
   return artifact(lowered.compiler_ir("stablehlo"))
 
 
-def test_threads_that_compile_at_once():
+def test_concurrent_compilation():
   device = jax.devices("ipu")[0]
   x = jax.device_put(np.arange(8, dtype=np.float32), device)
 

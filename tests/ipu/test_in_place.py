@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipu_test_util as util
 import numpy as np
 import pytest
-from lowering_kit import TILES, check, compiled
+from lowering_kit import TILES, check, check_on_digits, compiled
 
 import jax
 import jax.numpy as jnp
@@ -80,9 +80,7 @@ PROGRAMS = [
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_engine_interpreter_and_oracle_agree(f, tiles, cpu):
-  for dtype, shape in ("float32", (6, 8)), ("float16", (5, 34)):
-    x = util.rng_of(f.__name__, dtype).integers(0, 9, shape).astype(dtype)
-    check(cpu, f, [x], tiles, ulps=2)
+  check_on_digits(cpu, f, tiles, {"float32": (6, 8), "float16": (5, 34)})
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "uint32", "bool"])
@@ -111,14 +109,14 @@ def parts_written(f, x, tiles=16):
   return len(list(walk(program.steps)))
 
 
-def test_parts_are_written_where_they_belong():
+def test_parts_are_written_in_place():
   x = np.ones((64, 64), np.float32)
   assert parts_written(interleaved, x) == 4
   assert parts_written(blocks, x) == 3
   assert parts_written(multiplied, x) == 2
 
 
-def test_what_others_need_is_made_and_copied():
+def test_parts_with_other_users_are_copied():
   x = np.ones((64, 64), np.float32)
   assert not parts_written(twice, x)
   assert not parts_written(part_kept, x)
@@ -129,7 +127,7 @@ def random_bits(n):
   return lambda s: lax.rng_bit_generator(s, (n,), np.uint16)[1], [state]
 
 
-def test_random_words_are_not_there_twice(ipu):
+def test_random_bits_are_stored_once(ipu):
   n = 1472 * 16384
   f, arguments = random_bits(n)
   costs = util.costs(ipu, f, *arguments)
@@ -138,7 +136,7 @@ def test_random_words_are_not_there_twice(ipu):
   assert costs["ipu peak tile bytes"] < 1.5 * 2 * n / 1472 + code
 
 
-def test_initial_weights_take_nothing_beside_them(ipu):
+def test_initializers_need_almost_no_temporary_memory(ipu):
   weights = jax.nn.initializers.truncated_normal(0.01)
   key = jax.eval_shape(lambda: jax.random.key(0, impl="unsafe_rbg"))
 

@@ -83,7 +83,7 @@ def test_gathers_and_scatters(cpu, data):
 
 
 @pytest.mark.parametrize("how", ["get", "add", "max", "set", "unique"])
-def test_tiles_hand_over_candidates_and_partial_results(cpu, how):
+def test_candidates_and_partial_results_are_exchanged(cpu, how):
   """A table's rows are spread over many tiles; for updates, so are its
   lookups."""
   f, arguments = look_up(how, 0, (1000, 3), (900,), np.float32)
@@ -114,7 +114,7 @@ def row(x, i):
   return x[i]
 
 
-def test_a_slice_moves_what_the_machine_must(ipu):
+def test_exchange_cycles_of_a_slice_are_near_the_minimum(ipu):
   """A row of an array whose rows are spread: the array is moved so that columns
   are whole, or all tiles that share the rows send candidates."""
   x = util.spec(1472, 1024)
@@ -123,7 +123,7 @@ def test_a_slice_moves_what_the_machine_must(ipu):
   assert least <= found["ipu exchange cycles"] <= 2 * least
 
 
-def test_what_is_whole_on_a_tile_is_sliced_there(ipu):
+def test_arrays_on_one_tile_are_sliced_in_place(ipu):
   """A vector on one tile: only the index and the result move."""
   found = util.costs(ipu, row, util.spec(32), util.spec(dtype=np.int32))
   assert found["ipu exchange bytes"] == 0
@@ -138,22 +138,22 @@ def test_more_lookups_cost_more(ipu):
     before = found["ipu cycles"]
 
 
-def test_sums_of_many_updates_are_added_up_in_parts(ipu):
+def test_sums_of_many_updates_are_split_into_partial_sums(ipu):
   """A million scalars into a thousand: no tile receives all of them."""
   add = lambda x, i: x.at[i].add(1.0)
   found = util.costs(
     ipu, add, util.spec(1000), util.spec(10**6, dtype=np.int32)
   )
   assert found["ipu exchange cycles"] < 10**4
-  hears_all = lambda x, i: x.at[i].apply(jnp.sin)
+  receives_all = lambda x, i: x.at[i].apply(jnp.sin)
   found = util.costs(
-    ipu, hears_all, util.spec(1000), util.spec(10**5, dtype=np.int32)
+    ipu, receives_all, util.spec(1000), util.spec(10**5, dtype=np.int32)
   )
   assert found["ipu exchange cycles"] >= 5 * 10**4
 
 
 @pytest.mark.parametrize("rows, lookups", [(1000, 10**6), (10**5, 1000)])
-def test_what_overwrites_is_shared_by_teams_as_sums_are(ipu, rows, lookups):
+def test_overwriting_updates_are_split_over_teams(ipu, rows, lookups):
   """The last update of an element wins, on whichever tile; its number costs
   something, and less if no element is updated twice."""
 
@@ -183,9 +183,7 @@ def test_the_last_of_many_updates_wins(check, lookups):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("rows, columns", [(1000, 1000), (784, 784)])
-def test_tables_come_in_blocks_that_need_little_packing(
-  ipu, rows, columns, dtype
-):
+def test_blocks_of_tables_need_little_packing(ipu, rows, columns, dtype):
   """Not in columns of a word or less, for which the exchange and the lookups
   would take longer."""
   table = util.spec(rows, columns, dtype=dtype)
@@ -202,7 +200,7 @@ def test_tables_come_in_blocks_that_need_little_packing(
 @pytest.mark.parametrize(
   "shape", [(784, 784), (64, 64), (60, 66), (24, 388), (100_000,)]
 )
-def test_tables_of_halves_are_no_dearer(ipu, shape):
+def test_f16_tables_cost_no_more_than_f32(ipu, shape):
   f32, f16 = (
     util.costs(
       ipu, row, util.spec(*shape, dtype=dtype), util.spec(20, dtype=np.int32)

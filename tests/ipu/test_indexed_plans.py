@@ -63,7 +63,7 @@ def figures(epilogue):
 
 @given(windows(), targets)
 @hypothesis.settings(max_examples=60)
-def test_updates_take_what_was_estimated(w, target):
+def test_estimates_of_updates_match_their_costs(w, target):
   own = default_layout(target, w.windowed, 4)
   found = indexed.updating(target, w, own, False, SUMS, cycles)
   plan, taken, w = found.plan, found.estimate, w.of_round(found.size)
@@ -80,7 +80,7 @@ def test_updates_take_what_was_estimated(w, target):
 
 @given(windows(), targets)
 @hypothesis.settings(max_examples=60)
-def test_slices_take_what_was_estimated(w, target):
+def test_estimates_of_slices_match_their_costs(w, target):
   own = default_layout(target, w.windowed, 4)
   found = indexed.slicing(target, w, own, False, cycles)
   plan, taken, w = found.plan, found.estimate, w.of_round(found.size)
@@ -97,7 +97,7 @@ def test_slices_take_what_was_estimated(w, target):
 
 @given(windows(), targets, st.booleans())
 @hypothesis.settings(max_examples=40)
-def test_rounds_stay_within_their_room(w, target, stays):
+def test_rounds_stay_within_their_memory_budget(w, target, stays):
   """As far as a single lookup does; together, rounds cover all lookups."""
   w = w._replace(shape=(40 * w.shape[0], *w.shape[1:]))
   own = default_layout(target, w.windowed, 4)
@@ -115,7 +115,7 @@ def test_rounds_stay_within_their_room(w, target, stays):
 
 
 @given(st.data(), targets)
-def test_dimensions_that_indices_name_are_cut_as_one(data, target):
+def test_indexed_dimensions_are_split_jointly(data, target):
   """Reshaping an array along the indexed dimensions does not change the
   split."""
   named = tuple(data.draw(st.lists(st.integers(2, 20), min_size=2, max_size=4)))
@@ -159,7 +159,9 @@ def test_large_histograms_fit(ipu, shape):
 
 
 @pytest.mark.parametrize("proportion", [0, 1e-6, 1])
-def test_the_memory_of_products_is_no_budget_of_indices(ipu, proportion):
+def test_available_memory_proportion_does_not_limit_indexed_operations(
+  ipu, proportion
+):
   """Scatters and gathers have a memory budget of their own."""
   option = {"ipu_available_memory_proportion": proportion}
   lookups = util.spec(2000, dtype=jnp.int32)

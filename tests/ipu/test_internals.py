@@ -68,21 +68,21 @@ importlib.reload(jax.ipu)
 
 
 @pytest.mark.parametrize(("feature", "name"), NAMES)
-def test_the_installed_jax_has_it(feature, name):
+def test_the_installed_jax_has_the_internals(feature, name):
   shape = internals.FEATURES[feature].shape()
   assert shape is not None, f"{feature} knows no shape for this jaxlib"
   if name in shape.names:
     internals.resolve(name)
 
 
-def test_no_feature_was_given_up(ipu):
+def test_no_feature_is_lost(ipu):
   assert ipu.platform  # the client exists
   assert not internals.given_up
 
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("feature", OPTIONAL)
-def test_a_change_costs_one_feature_only(feature):
+def test_a_changed_internal_disables_one_feature(feature):
   code = PROGRAM.format(feature=feature, patch=PATCH)
   result = plugin_test_util.run(code)
   assert result.stdout.strip() == "[1. 2. 3. 4.]"
@@ -96,7 +96,7 @@ def test_a_change_costs_one_feature_only(feature):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("feature", NEEDED)
-def test_a_change_of_what_is_needed_is_an_error(feature):
+def test_a_changed_required_internal_is_an_error(feature):
   code = PROGRAM.format(feature=feature, patch=PATCH)
   result = plugin_test_util.run(code, check=False)
   assert result.returncode != 0

@@ -72,7 +72,7 @@ def test_map_on_tiles():
   assert result.steps == 1 and moved_bytes(result) == [0]
 
 
-def test_map_reads_what_an_exchange_brought():
+def test_map_reads_exchanged_operands():
   kit = Kit(tiles=4)
   a = kit.argument((2, 4), layout=grid((2, 4), (2, 1)))
   r = kit.result((4, 2), layout=grid((4, 2), (4, 1)))
@@ -88,7 +88,7 @@ def test_map_reads_what_an_exchange_brought():
   assert moved_bytes(result) == [6 * 4, 0]
 
 
-def test_broadcast_operand_stands_still():
+def test_operand_broadcast_along_a_dimension():
   kit = Kit(tiles=2)
   row = kit.argument((4,))
   x = kit.argument((2, 4), layout=grid((2, 4), (2, 1)))
@@ -101,7 +101,7 @@ def test_broadcast_operand_stands_still():
   np.testing.assert_array_equal(result.outputs[0], X[:4] + X.reshape(2, 4))
 
 
-def test_dimensions_that_nothing_walks_stay_at_zero():
+def test_unindexed_dimensions_are_read_at_zero():
   kit = Kit(tiles=1)
   a, r = kit.argument((3, 3)), kit.result((3,))
   both = code(load(0))
@@ -110,7 +110,7 @@ def test_dimensions_that_nothing_walks_stay_at_zero():
   np.testing.assert_array_equal(run(kit, x).outputs[0], x[:, 0])
 
 
-def test_blocks_may_straddle_dimensions_of_a_map():
+def test_blocks_of_a_map_may_cross_rows():
   kit = Kit(tiles=3)
   flat = layouts.linear(12, 3, smallest=5)
   a = kit.argument((3, 4), layout=flat)
@@ -128,7 +128,7 @@ def test_blocks_may_straddle_dimensions_of_a_map():
   )
 
 
-def test_scalars_empties_and_constants():
+def test_scalars_empty_arrays_and_constants():
   kit = Kit(tiles=2)
   s, e = kit.argument(()), kit.argument((0, 3))
   c = kit.constant(np.array(5, np.float32))
@@ -212,7 +212,7 @@ def test_many_parts_are_combined_in_stages():
 @given(
   st.integers(1, 60), st.integers(2, 200), st.integers(1, 60),
 )  # fmt: skip
-def test_stages_bring_every_partial_to_its_owner(block, parts, owned):
+def test_stages_send_every_partial_to_its_owner(block, parts, owned):
   left, share = parts, block
   for s in combine.stages(block, parts, owned, combine.PRODUCTS):
     assert s.sent == share
@@ -259,7 +259,7 @@ def test_arg_reductions(parts, kind):
   assert index == best and value == clean[best]
 
 
-def test_reduction_of_nothing():
+def test_empty_reduction():
   kit = Kit(tiles=2)
   a, r = kit.argument((2, 0)), kit.result((2,))
   kit.execute(reduce_fields(ReduceKind.PRODUCT), (2, 0), [(a, (0, 1))],
@@ -268,7 +268,7 @@ def test_reduction_of_nothing():
   assert result.outputs[0].tolist() == [1, 1]
 
 
-def test_reduction_over_runs_that_straddle_dimensions():
+def test_reduction_of_blocks_that_cross_rows():
   kit = Kit(tiles=4)
   split = layouts.linear(15, 4)
   a, r = kit.argument((3, 5), layout=split), kit.result(())
@@ -301,7 +301,7 @@ def test_matrix_product(parts):
   np.testing.assert_array_equal(run(kit, x, y).outputs[0], x @ y)
 
 
-def test_product_over_nothing_is_zero():
+def test_empty_product_is_zero():
   kit = Kit(tiles=2)
   lhs, rhs = kit.argument((1, 2, 0)), kit.argument((1, 0, 2))
   r = kit.result((1, 2, 2))
@@ -349,7 +349,7 @@ def test_switch(dtype, selector, branch):
 # --- Tiles and counters ------------------------------------------------------
 
 
-def test_replicas_computed_everywhere():
+def test_replicated_computation():
   kit = Kit(tiles=2)
   a = kit.argument((4,), layout=everywhere(4, 2))
   r = kit.result((4,), layout=everywhere(4, 2))
@@ -357,7 +357,7 @@ def test_replicas_computed_everywhere():
   np.testing.assert_array_equal(run(kit, X[:4]).outputs[0], 2 * X[:4])
 
 
-def test_peak_counts_tensors_while_they_live():
+def test_peak_counts_live_tensors():
   kit = Kit(tiles=1)
   a, r = kit.argument((8,)), kit.result((8,))
   chain = [a, *(kit.tensor((8,)) for _ in range(5)), r]

@@ -16,7 +16,7 @@ from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.program.tile_memory import Trap
 
 
-def test_a_gather_hands_candidates_over():
+def test_a_gather_exchanges_candidates():
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
   indices = np.array([[5], [0], [9], [-3]], np.int32)
   result = run(sample_programs.gather(), x, indices)
@@ -25,7 +25,7 @@ def test_a_gather_hands_candidates_over():
   assert moved_bytes(result) == [2 * 2 * 2 * 2 * 4]
 
 
-def test_a_busy_sender_is_counted():
+def test_the_busiest_sender_limits_the_exchange():
   """Tile 2 owns nothing and sends all four rows of candidates, 32 bytes."""
   kit = sample_programs.gather()
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -37,7 +37,7 @@ def test_a_busy_sender_is_counted():
     run(kit, x, indices)
 
 
-def test_an_owner_without_the_indices():
+def test_an_owner_without_the_indices_traps():
   kit = sample_programs.gather()
   kit.steps[0].partition = kit.mapping(sample_programs.on_all(4, 2, 2), 8)
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -49,7 +49,7 @@ def test_an_owner_without_the_indices():
     run(kit, x, np.zeros((4, 1), np.int32))
 
 
-def test_candidates_of_two_tiles():
+def test_candidates_of_two_tiles_trap():
   kit = sample_programs.gather()
   kit.tensors[0].mapping = kit.mapping(everywhere(12, 3), 12)
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -57,7 +57,7 @@ def test_candidates_of_two_tiles():
     run(kit, x, np.zeros((4, 1), np.int32))
 
 
-def test_an_update_that_does_not_get_to_its_owner():
+def test_an_update_that_misses_its_owner_traps():
   kit = sample_programs.scatter(ReduceKind.SUM)
   kit.steps[-1].partition = kit.mapping(sample_programs.on_all(4, 2, 2), 8)
   x = np.zeros((6, 2), np.float32)
@@ -67,7 +67,7 @@ def test_an_update_that_does_not_get_to_its_owner():
     run(kit, x, np.full((4, 1), 5, np.int32), updates)
 
 
-def test_a_team_adds_up_partial_results():
+def test_a_team_combines_partial_results():
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
   indices = np.array([[5], [0], [5], [7]], np.int32)
   updates = np.arange(8, dtype=np.float32).reshape(4, 2) * 100
@@ -100,7 +100,7 @@ def test_the_last_update_of_a_team_wins():
     assert moved_bytes(result)[-1] == 2 * 3 * 2 * 8
 
 
-def test_a_team_whose_updates_overwrite():
+def test_overwriting_updates_of_a_team():
   """Each value is sent with a byte that says whether it was written."""
   x = np.arange(12, dtype=np.float32).reshape(6, 2)
   indices = np.array([[5], [0], [2], [7]], np.int32)

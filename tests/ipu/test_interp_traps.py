@@ -29,7 +29,7 @@ def test_endless_loop():
   assert problem.kind == "runaway" and problem.step.startswith("1.")
 
 
-def test_scatter_said_to_be_unique():
+def test_scatter_with_equal_indices_declared_unique():
   arguments = (
     np.zeros((6, 2), np.float32),
     np.array([[1], [2], [1], [3]], np.int32),
@@ -90,7 +90,7 @@ def test_two_points_write_one_element():
   assert (problem.kind, problem.tensor) == ("race", r)
 
 
-def test_replica_that_is_left_behind():
+def test_replica_that_is_not_written():
   kit = Kit(tiles=2)
   a = kit.argument((4,), layout=everywhere(4, 2))
   r = kit.result((4,), layout=everywhere(4, 2))
@@ -99,7 +99,7 @@ def test_replica_that_is_left_behind():
   assert (problem.kind, problem.tensor) == ("replica", r)
 
 
-def test_reading_what_was_never_written():
+def test_reading_unwritten_elements():
   kit = Kit(tiles=2)
   t, r = kit.tensor((8,)), kit.result((8,))
   kit.execute(double(), (8,), [(t, (0,))], [(r, (0,))])
@@ -107,7 +107,7 @@ def test_reading_what_was_never_written():
   assert (problem.kind, problem.tensor) == ("undefined", t)
 
 
-def test_moving_what_was_never_written():
+def test_moving_unwritten_elements():
   kit = Kit(tiles=2)
   t, r = kit.tensor((8,)), kit.result((8,))
   kit.copy(kit.whole(t, r))
@@ -115,7 +115,7 @@ def test_moving_what_was_never_written():
   assert (problem.kind, problem.tensor) == ("undefined", t)
 
 
-def test_adding_to_what_was_never_written():
+def test_accumulating_into_unwritten_elements():
   kit = sample_programs.scatter(ReduceKind.SUM)
   del kit.steps[0]
   problem = trap(
@@ -127,7 +127,7 @@ def test_adding_to_what_was_never_written():
   assert (problem.kind, problem.tensor) == ("undefined", kit.results[0])
 
 
-def test_result_with_a_hole():
+def test_incomplete_result():
   kit = Kit(tiles=2)
   a, r = kit.argument((8,)), kit.result((8,))
   kit.copy(schema.Move(a, 0, [1], r, 0, [1], [7]))
@@ -162,7 +162,7 @@ def test_placed_tensor_whose_root_changed():
 
 
 @pytest.mark.parametrize("what", ["argument", "constant"])
-def test_writing_what_is_not_the_programs_own(what):
+def test_writing_to_arguments_and_constants(what):
   kit = Kit(tiles=2)
   a = kit.argument((8,))
   c = kit.constant(X)
@@ -209,7 +209,7 @@ def test_more_bytes_than_planned():
   assert trap(kit, X).kind == "exchange"
 
 
-def test_partition_that_no_codelet_can_follow():
+def test_partition_that_is_no_box_of_dimensions():
   kit = Kit(tiles=3)
   a, r = kit.argument((1, 3, 2)), kit.result((1, 3, 2))
   c = kit.constant(np.zeros((1, 2, 2), np.float32), everywhere(4, 3))
@@ -220,7 +220,7 @@ def test_partition_that_no_codelet_can_follow():
   assert trap(kit, np.zeros((1, 3, 2), np.float32)).kind == "partition"
 
 
-def test_tile_over_its_memory():
+def test_tile_out_of_memory():
   kit = Kit(tiles=2, bytes_per_tile=63)
   a, r = (
     kit.argument((8,), layout=single(8)),
@@ -233,7 +233,7 @@ def test_tile_over_its_memory():
   assert result.peak_bytes.tolist() == [64, 0]
 
 
-def test_arguments_that_do_not_fit():
+def test_arguments_of_wrong_number_or_type():
   kit = Kit(tiles=1)
   kit.argument((8,))
   with pytest.raises(ValueError, match="1 arguments|takes 1"):

@@ -83,7 +83,7 @@ def _fault(result, expected) -> str | None:
   return None
 
 
-def test_cycles_follow_the_trips_of_a_loop(ipu):
+def test_cycles_are_proportional_to_the_trip_count(ipu):
   def f(n):
     return lambda x: lax.fori_loop(0, n, lambda _, x: jnp.sin(x), x)
 
@@ -101,7 +101,7 @@ def test_flops_of_a_product_are_exact(ipu):
   assert util.costs(ipu, jnp.matmul, a, b)["flops"] == 2 * 64 * 32 * 48
 
 
-def test_copies_within_tiles_take_time_where_places_differ(ipu):
+def test_local_copies_are_charged_unless_they_are_in_place(ipu):
   x = jax.ShapeDtypeStruct((1472, 1000), np.float32)
   with jax.default_device(ipu):
     copied, kept = (
@@ -120,7 +120,7 @@ def test_copies_within_tiles_take_time_where_places_differ(ipu):
   assert swapped(12) - swapped(2) == 10 * (288 + 1002 + 43)
 
 
-def test_what_is_stored_anyway_is_not_computed_twice(ipu):
+def test_stored_values_are_not_recomputed(ipu):
   def f(x):
     c = jnp.exp(x - 1)
     return c, (c * c).sum(1)
@@ -132,7 +132,7 @@ def test_what_is_stored_anyway_is_not_computed_twice(ipu):
     assert util.costs(ipu, f, x.astype(dtype))["flops"] == 4 * x.size
 
 
-def test_what_a_loop_does_not_change_is_computed_outside_of_it(ipu):
+def test_loop_invariant_values_are_hoisted(ipu):
   def product(trips):
     def f(x):
       y = x @ x
@@ -189,7 +189,7 @@ def test_cost_analysis_has_the_keys_that_are_documented(ipu):
   "row", "chain", "bf16", "product", "bf16 product", "i32 product", "callback",
   "long sum", "sum", "i32 sum", "bf16 sum", "chain and sum", "scan",
 ])  # fmt: skip
-def test_cycles_say_what_they_rest_on(ipu, f, dtype, derived, guessed):
+def test_cycles_are_split_by_source(ipu, f, dtype, derived, guessed):
   costs = util.costs(ipu, f, np.ones((1472, 512), jnp.dtype(dtype)))
   parts = [
     costs[f"ipu cycles {source}"] / costs["ipu cycles"]
@@ -200,7 +200,7 @@ def test_cycles_say_what_they_rest_on(ipu, f, dtype, derived, guessed):
   assert guessed[0] <= parts[2] <= guessed[1]
 
 
-def test_wide_types_rest_on_soft_float(ipu):
+def test_cycles_of_f64_are_guessed(ipu):
   x = jax.ShapeDtypeStruct((1472, 512), np.float64)
   with jax.enable_x64(True), jax.default_device(ipu):
     for f in (lambda x: x + x, lambda x: x.sum(1)):
@@ -245,7 +245,7 @@ def test_arrays_on_the_device_are_not_streamed(ipu):
     assert costs[f"ipu {key} stream cycles"] == pytest.approx(cycles, rel=0.02)
 
 
-def test_the_host_is_charged_for_what_it_computes_alone(ipu):
+def test_host_functions_do_not_change_cycles_on_the_device(ipu):
   x = np.ones((ipu.num_tiles, 1000), np.float32)
   without, beside = (
     util.costs(ipu, f, x)
@@ -260,7 +260,7 @@ def test_the_host_is_charged_for_what_it_computes_alone(ipu):
   assert beside["ipu host calls"] == 1
 
 
-def test_a_result_is_laid_out_as_the_argument_that_it_becomes(ipu):
+def test_moving_a_result_to_the_default_layout_is_charged(ipu):
   """A product's blocks are placed by its plan: it is charged for moving its
   result to where the next program expects it."""
   x = np.ones((96, 96), np.float32)

@@ -109,7 +109,7 @@ def test_nan_stays_in_its_matrix():
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("rows", [0, 3, 5, -1, 2**40])
-def test_wrong_fields_are_refused(rows):
+def test_invalid_fields_are_refused(rows):
   d, e, w = (np.ones((2, n), np.float32) for n in (4, 3, 4))
   data = program(d, e, w, fields=schema.InverseIteration(rows))
   with pytest.raises(engine_kit.EngineError, match="InverseIteration"):
@@ -200,7 +200,7 @@ def test_eigh_of_sparse_and_badly_scaled_matrices(ipu, check, n, dtype):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_eigh_of_what_is_not_finite(ipu, bad):
+def test_eigh_of_nan_and_infinity(ipu, bad):
   a = np.stack([symmetric(20, 20)] * 2)
   a[0, 3, 4] = a[0, 4, 3] = bad
   for x in util.run_on(ipu, jnp.linalg.eigh, a):
@@ -234,7 +234,7 @@ def test_svd_of_hard_matrices(ipu, dtype):
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("f", [jnp.linalg.eigh, jnp.linalg.svd])
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
-def test_many_small_matrices_are_rotated(f, dtype):
+def test_many_small_matrices_use_jacobi_rotations(f, dtype):
   for shape, expected in (((9, 9), True), ((10_000, 4, 4), False)):
     a = np.zeros(shape, dtype)
     steps = lowering_kit.phases(f, [a], 1472).program.steps

@@ -295,7 +295,7 @@ def test_load_and_store_keep_every_element(dtype):
   assert back.tobytes() == x.tobytes()
 
 
-def test_sources_and_reuse():
+def test_iota_and_constants():
   code = encode(Opcode.IOTA, RegisterType.I32, imm=1)
   code += encode(Opcode.CONST, RegisterType.I32, imm=2**32 - 5)
   code += encode(Opcode.MUL, RegisterType.I32, 0, 1)

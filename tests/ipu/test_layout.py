@@ -82,7 +82,7 @@ def test_owned_and_elements_agree_with_the_definition(layout):
 
 
 @given(mappings())
-def test_every_element_has_as_many_places_as_there_are_replicas(layout):
+def test_every_element_is_on_one_tile_per_replica(layout):
   for tiles in brute(layout):
     assert len(tiles) == layout.num_replicas
 
@@ -107,12 +107,12 @@ def test_coordinates_tell_which_tiles_are_in_use(layout):
 
 
 @given(mappings())
-def test_records_keep_everything(layout):
+def test_records_round_trip(layout):
   assert Layout.from_record(layout.record()) == layout
 
 
 @given(mappings(), st.data())
-def test_refined_mappings_hold_the_same(layout, data):
+def test_refined_mappings_are_equivalent(layout, data):
   n = layout.num_elements
   divisors = [d for d in range(1, n + 1) if n % d == 0]
   inner = data.draw(st.sampled_from(divisors))
@@ -133,7 +133,7 @@ def test_a_mapping_refines_over_its_own_extents(layout):
 
 
 @given(mappings())
-def test_joined_factors_are_the_same_mapping(layout):
+def test_joined_factors_are_equivalent(layout):
   joined = layout.joined
   assert brute(joined) == brute(layout)
   assert joined.joined == joined
@@ -158,7 +158,7 @@ def projections(draw: st.DrawFn) -> tuple[Layout, tuple[int, ...], list[int]]:
 
 
 @given(projections())
-def test_a_projection_holds_just_what_the_cells_touch(case):
+def test_a_projection_holds_exactly_the_accessed_elements(case):
   partition, shape, kept = case
   projected = layouts.project(partition, shape, tuple(kept))
   if projected is None:
@@ -177,7 +177,7 @@ def test_a_projection_holds_just_what_the_cells_touch(case):
 
 
 @given(st.data())
-def test_overlap_counts_what_is_already_there(data):
+def test_overlap_counts_common_elements(data):
   extents = tuple(
     data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
   )
@@ -201,7 +201,7 @@ def test_overlap_counts_what_is_already_there(data):
 
 
 @given(mappings())
-def test_a_mapping_overlaps_itself_wholly(layout):
+def test_a_mapping_overlaps_itself_completely(layout):
   count = layouts.overlap(layout, layout, TILES)
   np.testing.assert_array_equal(count, layout.elements(ALL_TILES))
 
@@ -235,7 +235,7 @@ def test_grid_makes_no_more_parts_than_asked(dimensions):
 
 
 @given(st.data())
-def test_windows_that_overlap_are_held_once(data):
+def test_overlapping_windows_are_counted_once(data):
   """One window along each dimension, in either order, and the rest."""
   places, size, channels = (data.draw(st.integers(1, 6)) for _ in range(3))
   step, dilation = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
@@ -262,7 +262,7 @@ def test_everything_on_one_tile():
   assert layouts.single(3, 7).owned(7).tolist() == [0, 1, 2]
 
 
-def test_empty_tensors_are_nowhere():
+def test_empty_tensors_are_on_no_tile():
   for layout in (
     layouts.linear(0, 8),
     layouts.single(0),
@@ -274,7 +274,7 @@ def test_empty_tensors_are_nowhere():
 
 
 @given(mappings(), st.data())
-def test_a_mapping_covers_those_of_fewer_copies(mapping, data):
+def test_a_mapping_covers_those_with_fewer_replicas(mapping, data):
   fewer = tuple(
     Replica(data.draw(st.integers(1, r.count)), r.stride)
     for r in mapping.replicas

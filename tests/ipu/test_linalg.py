@@ -69,7 +69,7 @@ def test_cholesky_reads_one_triangle(check):
   check(f, a.astype(F32), rtol=1e-4, atol=1e-5)
 
 
-def test_cholesky_of_what_is_not_positive_is_nan(check):
+def test_cholesky_of_matrices_that_are_not_positive_definite_is_nan(check):
   late = np.eye(70)
   late[68, 68] = -1
   singular = [np.ones((3, 3)), np.zeros((3, 3))]
@@ -146,7 +146,7 @@ def test_triangular_solve_on_tiles(cpu):
   on_tiles(cpu, f, triangles(67, 67), matrices(67, 2), tiles=(16,))
 
 
-def test_a_zero_on_the_diagonal_spoils_what_follows(ipu, cpu):
+def test_a_zero_on_the_diagonal_gives_nan_from_its_row_on(ipu, cpu):
   a = np.tril(np.ones((70, 70), np.float32)) + np.eye(70, dtype=np.float32)
   a[40, 40] = 0
   b = np.arange(70, dtype=np.float32)

@@ -1,6 +1,9 @@
-"""Liveness: loops and branches may leave values unwritten."""
+"""Liveness: loops and branches may leave values unwritten; concatenations are
+written part by part."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 from program_kit import BOOL, FREE, Kit, double, everywhere
@@ -12,7 +15,7 @@ from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
 
 
-def analysed(kit: Kit) -> Timeline:
+def analysed(kit: Kit, assembled: Sequence[int] = ()) -> Timeline:
   tensors = [
     TensorInfo(
       DType(t.dtype), tuple(t.shape), kit.mappings[t.mapping], t.root,
@@ -20,7 +23,7 @@ def analysed(kit: Kit) -> Timeline:
     )
     for t in kit.tensors
   ]  # fmt: skip
-  line = Timeline(kit.steps, tensors)
+  line = Timeline(kit.steps, tensors, assembled)
   line.analyse(kit.results)
   return line
 
@@ -44,7 +47,9 @@ def forks(branches: list[list]) -> schema.Step:
     "body", "condition",
   ],
 )  # fmt: skip
-def test_what_a_turn_may_not_write_lives_round_the_loop(inner, stays):
+def test_values_that_an_iteration_may_not_write_are_live_across_iterations(
+  inner, stays
+):
   """An iteration reads `t` after a step that certainly writes it, or may
   not."""
   kit = Kit(tiles=1)
@@ -61,7 +66,7 @@ def test_what_a_turn_may_not_write_lives_round_the_loop(inner, stays):
   assert overlap(sorted(line.intervals[t]), [(last, last)]) == stays
 
 
-def test_what_branches_and_loops_do_not_touch_lives_on():
+def test_values_that_are_live_across_branches_and_loops_have_one_interval():
   """Values that are live across many switches and loops have one interval
   each."""
   kit = Kit(tiles=1)
@@ -93,3 +98,21 @@ def test_placed_before_a_loop_and_used_in_an_inner_one():
   line = analysed(kit)
   ((begin, end),) = line.placed_intervals[placed]
   assert (begin, end) == (0, line.end - 2)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_assembled_root_is_live_from_its_first_part_on(known):
+  """If it is not known to be assembled, it is live from the start, since no
+  step writes all of it."""
+  kit = Kit(tiles=1)
+  a, t, r = kit.argument((4,)), kit.tensor((8,)), kit.result((8,))
+  u = kit.tensor((4,))
+  kit.copy(kit.whole(a, u))
+  kit.copy(schema.Move(a, 0, [1], t, 0, [1], [4]))
+  kit.copy(kit.whole(a, u))
+  kit.copy(schema.Move(u, 0, [1], t, 4, [1], [4]))
+  kit.copy(kit.whole(t, r))
+  line = analysed(kit, [t] if known else [])
+  ((begin, end),) = line.intervals[t]
+  assert begin == (line.times[id(kit.steps[1])] + 1 if known else 0)
+  assert end == line.times[id(kit.steps[4])]

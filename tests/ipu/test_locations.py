@@ -77,7 +77,7 @@ def line_of(text: str) -> int:
   return 1 + next(i for i, line in enumerate(lines) if line.endswith(text))
 
 
-def test_an_operation_of_ones_own():
+def test_an_operation_in_user_code():
   def f(x):
     return jnp.exp(x)  # an own line
 
@@ -86,7 +86,7 @@ def test_an_operation_of_ones_own():
   assert re.search(rf"exp at {re.escape(HERE)}:\d+$", location_text(at))
 
 
-def test_an_operation_of_a_package(library):
+def test_an_operation_in_a_package(library):
   def f(x):
     return library.outer(x)  # a call of a package
 
@@ -97,7 +97,7 @@ def test_an_operation_of_a_package(library):
   )
 
 
-def test_an_own_function_that_a_package_calls(library):
+def test_a_user_function_that_a_package_calls(library):
   def f(x):
     return library.layer(lambda y: jnp.sin(y), x)  # called back
 
@@ -105,7 +105,7 @@ def test_an_own_function_that_a_package_calls(library):
   assert (at.file, at.line) == (HERE, line_of("# called back"))
 
 
-def test_the_standard_library_is_not_the_users():
+def test_frames_of_the_standard_library_are_skipped():
   import functools
 
   def f(x):
@@ -130,11 +130,11 @@ def test_the_standard_library_is_not_the_users():
     (os.path.join(sys.prefix, "train.py"), None),
   ],
 )
-def test_what_is_installed(file, expected):
+def test_installed_files(file, expected):
   assert location.installed(file) == expected
 
 
-def test_only_packages_and_nothing():
+def test_locations_without_user_code():
   context = jax.jit(lambda: 0).lower().compiler_ir("stablehlo").context
   from jaxlib.mlir import ir
 
@@ -164,9 +164,7 @@ def test_a_refusal_names_both_lines(ipu, library, name):
 
 
 @pytest.mark.ipu_only
-def test_functions_within_functions_keep_the_names_of_their_callers(
-  ipu, library
-):
+def test_nested_functions_keep_the_names_of_their_callers(ipu, library):
   @jax.jit
   def attention(x):
     with jax.named_scope("scores"):
@@ -188,7 +186,7 @@ def test_functions_within_functions_keep_the_names_of_their_callers(
   assert re.search(body + inside, str(caught.value)), caught.value
 
 
-def test_names_of_python_functions_are_no_callers():
+def test_names_of_python_functions_are_not_callers():
   context = jax.jit(lambda: 0).lower().compiler_ir("stablehlo").context
   from jaxlib.mlir import ir
 

@@ -99,7 +99,9 @@ def test_nothing_moves_on_one_tile(cpu, f):
 
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("rows", [(5, 16), (16, 20, 20), (8, 64, 64, 20)])
-def test_dead_operands_beside_free_memory(cpu, rows, tiles):
+def test_results_that_replace_dead_operands_next_to_free_memory(
+  cpu, rows, tiles
+):
   """The products are read for the last time where their functions are computed,
   and the memory before the first of them is free by then."""
 
@@ -118,7 +120,7 @@ def test_dead_operands_beside_free_memory(cpu, rows, tiles):
   [np.float32, np.float16, ml_dtypes.bfloat16, np.int32],
   ids=lambda d: np.dtype(d).name,
 )
-def test_a_product_that_takes_several_steps(cpu, dtype):
+def test_a_product_in_serial_steps(cpu, dtype):
   """On tiles too small for the blocks of one step; integers, exactly."""
   terms = 4608 // np.dtype(dtype).itemsize
   x = util.sample(np.int32, (60, terms), low=0, high=3).astype(dtype)
@@ -138,7 +140,7 @@ def test_a_product_that_takes_several_steps(cpu, dtype):
   assert len(dots) > 1
 
 
-def test_what_a_loop_reads_stays_on_its_tiles(cpu):
+def test_a_broadcast_is_hoisted_and_reused_in_a_loop(cpu):
   """The row is sent to all tiles once, before the loop, and kept."""
 
   def f(x, row):

@@ -40,7 +40,7 @@ def ends(source, destination, shape):
 
 @settings(max_examples=400)
 @given(st.data())
-def test_there_are_no_more_messages_than_charged(data):
+def test_charged_messages_are_an_upper_bound(data):
   view = data.draw(views())
   at = strided(view.offset, view.shape, view.strides)
   root = root_shape(data.draw, max(int(at.max(initial=0)) + 1, view.size))
@@ -95,7 +95,7 @@ BEGUN_ANEW = {
 
 
 @pytest.mark.parametrize("name", BEGUN_ANEW)
-def test_what_goes_on_in_the_next_row_has_a_sender_more(name):
+def test_blocks_that_cross_rows_have_one_more_sender(name):
   parts, shape, each, senders = BEGUN_ANEW[name]
   n = math.prod(shape)
   source = Side(layouts.grid(shape, parts), 0, (1,))
@@ -104,7 +104,7 @@ def test_what_goes_on_in_the_next_row_has_a_sender_more(name):
   assert ends(source, to, (n,))[1] >= partners == senders
 
 
-def test_a_tile_has_parts_of_two_rows_where_smaller_steps_carry():
+def test_indices_that_carry_give_a_tile_parts_of_two_rows():
   source = Side(layouts.grid((3, 66), (3, 1)), 0, (66, 2, 1))
   blocks = Layout((Factor(66, 10, 1), Factor(3, 3, 0)))
   to = Side(blocks, 0, (66, 2, 1))
@@ -112,7 +112,7 @@ def test_a_tile_has_parts_of_two_rows_where_smaller_steps_carry():
   assert counted(source, to, (3, 33, 2))[1] == 2
 
 
-def test_what_stays_is_copied_by_pieces():
+def test_local_copies_are_charged_by_piece():
   rows = Side(layouts.single(64), 0, (8, 1))
   columns = Side(layouts.single(64), 0, (1, 8))
   assert staying(rows, columns, (8, 8), 4).tolist() == [2 * VECTOR * 64]
@@ -120,7 +120,7 @@ def test_what_stays_is_copied_by_pieces():
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_messages_of_even_blocks_are_counted(name):
+def test_messages_of_even_blocks_are_exact(name):
   mapping, offset, strides, shape, to = EXACT[name]
   source = Side(mapping, offset, strides)
   destination = Side(to, 0, dense_strides(shape))

@@ -77,7 +77,7 @@ def check_values(ipu, cpu):
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_every_pattern_widens(check_values, dtype):
+def test_every_bit_pattern_is_widened(check_values, dtype):
   wider = [jnp.float32, jnp.float16, jnp.bfloat16, jnp.bool_]
   if dtype != ml_dtypes.float4_e2m1fn:
     wider.append(jnp.int32)  # XLA:CPU gives INT_MAX for 6.0
@@ -94,13 +94,13 @@ def test_every_pattern_widens(check_values, dtype):
 
 @pytest.mark.parametrize("source", ("float16", "bfloat16"))
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_every_half_narrows(check_values, dtype, source):
+def test_every_half_is_narrowed(check_values, dtype, source):
   x = np.arange(1 << 16, dtype=np.uint16).view(np.dtype(source))
   check_values(lambda x: x.astype(dtype), x, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_singles_narrow(check_values, dtype):
+def test_singles_are_narrowed(check_values, dtype):
   x = rng_of("single").integers(0, 1 << 32, 100_000, np.uint32).view(np.float32)
   near = sample(dtype, (50_000,)).astype(np.float32)
   near = near * rng_of("near").uniform(0.9, 1.1, near.shape).astype(np.float32)
@@ -119,7 +119,7 @@ def test_types_without_buffers_live_inside_programs(ipu, dtype):
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_integers_narrow(check_values, dtype):
+def test_integers_are_narrowed(check_values, dtype):
   x = np.arange(-300, 300, dtype=np.int32) * 3
   check_values(
     lambda x: [x.astype(dtype), x.astype(jnp.uint8).astype(dtype)], x, rtol=0

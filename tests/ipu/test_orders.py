@@ -46,7 +46,7 @@ def cells(draw):
 
 
 @given(cells())
-def test_copies_are_of_what_is_in_narrow_pieces(drawn):
+def test_operands_in_narrow_pieces_are_copied(drawn):
   cell, given = drawn
   costs = []
   for order in (one.order for one in given if len(one.order) == len(cell)):
@@ -60,7 +60,7 @@ def test_copies_are_of_what_is_in_narrow_pieces(drawn):
   assert sum(turned(cell, given).values()) == min(costs)
 
 
-def test_orders_are_those_of_memory():
+def test_dimension_order_in_memory():
   assert in_memory((1, -1, 0)) == (2, 0)
 
 
@@ -73,7 +73,7 @@ SQUARES = (1472, 16, 16)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_what_lies_in_another_order_is_copied(ipu, dtype):
+def test_operands_in_another_order_are_copied(ipu, dtype):
   same, less = took(ipu, lambda x, y: x + y, SQUARES, SQUARES, dtype=dtype)
   turned, more = took(
     ipu, lambda x, y: x.swapaxes(1, 2) + y, SQUARES, SQUARES, dtype=dtype
@@ -82,7 +82,7 @@ def test_what_lies_in_another_order_is_copied(ipu, dtype):
   assert more >= less + 256 * np.dtype(dtype).itemsize
 
 
-def test_rows_that_fill_vectors_are_read_where_they_are(ipu):
+def test_rows_of_whole_vectors_are_read_in_place(ipu):
   shape = (1472, 4, 4, 16)
   same, _ = took(ipu, lambda x, y: x + y, shape, shape)
   turned, _ = took(ipu, lambda x, y: x.swapaxes(1, 2) + y, shape, shape)
@@ -94,20 +94,20 @@ def test_rows_that_fill_vectors_are_read_where_they_are(ipu):
   [lambda x: x[:, ::2], lambda x: x[:, ::-1], lambda x: x[:, 1::4]],
   ids=["even", "reversed", "fourths"],
 )
-def test_reading_elements_apart_takes_what_their_copy_does(ipu, part):
+def test_strided_reads_cost_at_least_a_copy(ipu, part):
   copied, _ = took(ipu, part, (1472, 512))
   read, _ = took(ipu, lambda x: part(x) * 2, (1472, 512))
   assert read >= copied
 
 
-def test_parts_that_are_wide_are_read_where_they_are(ipu):
+def test_wide_slices_are_read_in_place(ipu):
   wide, _ = took(ipu, lambda x: x[:, 100:400] * 2, (1472, 512))
   whole, _ = took(ipu, lambda x: x * 2, (1472, 300))
   assert wide == whole
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["read apart", "as vectors"])
-def test_it_does_not_matter_who_reads_first(ipu, first):
+def test_cost_does_not_depend_on_the_order_of_readers(ipu, first):
   """A reduction reads elements one by one; the map after it still needs its
   copy."""
   both = [lambda x: x[:, ::2].sum(1), lambda x: x[:, ::2] * 2]
@@ -117,7 +117,7 @@ def test_it_does_not_matter_who_reads_first(ipu, first):
   assert found == alone
 
 
-def test_copies_have_code(ipu):
+def test_copies_take_code_memory(ipu):
   def code(f, *shapes):
     found = util.costs(ipu, f, *(util.spec(*s) for s in shapes))
     return found["ipu peak tile code bytes"]
@@ -130,7 +130,7 @@ def test_copies_have_code(ipu):
   )
 
 
-def test_a_loop_does_not_turn_what_it_leaves_alone(ipu):
+def test_transposes_of_loop_invariant_operands_are_hoisted(ipu):
   def loop(trips):
     f = lambda w, y: lax.fori_loop(0, trips, lambda i, c: w.T[None] + c / 2, y)
     return took(ipu, f, (50, 60), (30, 60, 50))[0]
@@ -140,7 +140,7 @@ def test_a_loop_does_not_turn_what_it_leaves_alone(ipu):
   assert loop(50) < 1.1 * most
 
 
-def test_what_is_brought_anyway_is_brought_in_order(ipu):
+def test_exchanged_operands_arrive_in_order(ipu):
   """Packing transposes it: no further copy."""
   added, _ = took(ipu, lambda x, y: x.T + y, (1024, 1024), (1024, 1024))
   turned, _ = took(ipu, lambda x: x.T, (1024, 1024))

@@ -21,13 +21,13 @@ def collecting():
   gc.enable()
 
 
-def test_collection_goes_on_after_a_compilation(ipu, collecting):
+def test_garbage_collection_is_on_after_a_compilation(ipu, collecting):
   x = jax.device_put(np.ones(3, np.float32), ipu)
   jax.jit(lambda x: x * 3 + 1)(x)
   assert gc.isenabled()
 
 
-def test_collection_goes_on_after_a_refusal(ipu, collecting):
+def test_garbage_collection_is_on_after_a_refusal(ipu, collecting):
   call = jax.ffi.ffi_call("no_such", jax.ShapeDtypeStruct((3,), np.float32))
   x = jax.device_put(np.ones(3, np.float32), ipu)
   with pytest.raises(jax.errors.JaxRuntimeError, match="no_such"):
@@ -35,7 +35,7 @@ def test_collection_goes_on_after_a_refusal(ipu, collecting):
   assert gc.isenabled()
 
 
-def test_collection_that_is_off_stays_off(ipu, collecting):
+def test_garbage_collection_that_is_off_stays_off(ipu, collecting):
   gc.disable()
   x = jax.device_put(np.ones(3, np.float32), ipu)
   jax.jit(lambda x: x * 5 + 1)(x)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.ipu_only
 DEFAULT = "import jax; print(jax.default_backend())"
 
 
-def test_a_device_says_what_it_is(ipu):
+def test_attributes_of_a_device(ipu):
   assert ipu.platform == "ipu"
   assert ipu.num_tiles >= 1
   assert ipu.version in ("ipu1", "ipu2", "bow", "ipu21")
@@ -25,7 +25,7 @@ def test_a_device_says_what_it_is(ipu):
   assert f"num_tiles={ipu.num_tiles}" in repr(ipu)
 
 
-def test_a_device_has_one_memory(ipu):
+def test_the_default_memory_is_sram(ipu):
   kinds = [m.kind for m in ipu.addressable_memories()]
   assert kinds == ["device", "pinned_host"]
   assert ipu.default_memory().kind == "device"
@@ -142,7 +142,7 @@ def test_options_of_jax_config():
   )
 
 
-def test_the_old_way_to_the_configuration():
+def test_config_import_of_older_programs():
   code = """
   import jax, jax.ipu
   from jax.config import config
@@ -153,7 +153,7 @@ def test_the_old_way_to_the_configuration():
   assert plugin_test_util.output(code) == "4"
 
 
-def test_one_line_says_that_the_model_is_used():
+def test_use_of_the_model_is_logged_once():
   code = 'import jax; jax.devices("ipu")'
   lines = plugin_test_util.run(code, JAX_IPU_USE_MODEL="").stderr.splitlines()
   assert len([line for line in lines if "IPU model" in line]) == 1

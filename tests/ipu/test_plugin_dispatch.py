@@ -34,7 +34,7 @@ def x(ipu):
   return jax.device_put(np.ones((384, 384), np.float32), ipu)
 
 
-def test_a_long_program_is_not_waited_for(x):
+def test_dispatch_does_not_wait_for_a_long_program(x):
   f = jax.jit(long).lower(x).compile()
   y = f(x)
   assert not y.is_ready()
@@ -42,7 +42,7 @@ def test_a_long_program_is_not_waited_for(x):
   assert y.is_ready()
 
 
-def test_work_is_done_in_order(x):
+def test_programs_run_in_order(x):
   f = jax.jit(long).lower(x).compile()
   add = jax.jit(lambda a, b: a + b)
   y = f(x)
@@ -50,7 +50,7 @@ def test_work_is_done_in_order(x):
   np.testing.assert_allclose(z, np.asarray(y) + 1, rtol=1e-6)
 
 
-def test_many_calls_may_be_under_way(ipu):
+def test_many_calls_may_be_pending(ipu):
   f = jax.jit(lambda x: x + 1)
   x = jax.device_put(np.zeros(100_000, np.float32), ipu)
   for _ in range(500):
@@ -95,7 +95,7 @@ def test_several_threads_compile(ipu):
   assert results == {i: i * i + 1 for i in range(8)}
 
 
-def test_python_runs_on_while_the_device_works(x):
+def test_running_programs_do_not_hold_the_gil(x):
   """No thread of the backend holds the interpreter's lock."""
   f = jax.jit(long).lower(x).compile()
   y = f(x)
@@ -105,18 +105,18 @@ def test_python_runs_on_while_the_device_works(x):
   assert count > 100
 
 
-def test_a_process_may_end_with_work_under_way():
+def test_exit_with_pending_programs():
   plugin_test_util.run(LONG + "results = [long(x) for _ in range(20)]")
 
 
-def test_a_process_may_end_in_an_exception():
+def test_exit_by_an_exception():
   result = plugin_test_util.run(
     LONG + "y = long(x)\nraise SystemExit(3)", check=False
   )
   assert result.returncode == 3, result.stderr
 
 
-def test_a_forked_child_is_told():
+def test_use_in_a_forked_child_is_an_error():
   """The device's threads stay with the parent: an error, not a hang."""
   assert (
     plugin_test_util.output(
@@ -160,7 +160,7 @@ def test_a_second_client_after_the_first():
   )
 
 
-def test_a_result_without_memory_poisons_what_depends_on_it():
+def test_running_out_of_memory_poisons_dependent_results():
   """Running out of memory is reported when waiting for any dependent result."""
   plugin_test_util.run(
     """

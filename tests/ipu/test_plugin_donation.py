@@ -87,7 +87,7 @@ def test_an_array_donated_and_used_in_one_call_is_an_error(put):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_numpy_looks_at_is_not_written_over(put, size):
+def test_memory_that_numpy_views_is_not_overwritten(put, size):
   f = jax.jit(increment, donate_argnums=0)
   x = put(np.zeros(size))
   view = np.asarray(x)
@@ -98,7 +98,7 @@ def test_what_numpy_looks_at_is_not_written_over(put, size):
   assert np.asarray(y).min() == 1
 
 
-def test_donated_numpy_arrays_are_left_alone(ipu):
+def test_donated_numpy_arrays_are_not_modified(ipu):
   f = jax.jit(increment, donate_argnums=0)
   x = np.zeros(4, np.float32)
   with jax.default_device(ipu):
@@ -106,7 +106,7 @@ def test_donated_numpy_arrays_are_left_alone(ipu):
   np.testing.assert_array_equal(x, np.zeros(4))
 
 
-def test_an_argument_that_no_result_can_take_stays(put):
+def test_an_unusable_donation_is_ignored(put):
   """JAX warns and donates nothing, as on the CPU."""
   f = jax.jit(lambda x: x.sum(), donate_argnums=0)
   x = put(np.ones(1000))

@@ -173,7 +173,7 @@ def test_the_persistent_compilation_cache(tmp_path):
   assert calls(JAX_IPU_MODEL_NUM_TILES="16") != "0"
 
 
-def test_a_folder_for_the_compilation_cache_may_come_late(tmp_path):
+def test_the_compilation_cache_may_be_enabled_late(tmp_path):
   """After programs that were compiled without one."""
   late = f"""jax.config.update("jax_compilation_cache_dir", {str(tmp_path)!r})
 x = x[:3]
@@ -215,7 +215,7 @@ def test_programs_without_arguments_or_results(ipu):
     assert jax.jit(lambda x: ())(np.float32(1)) == ()
 
 
-def test_logged_cycles_are_those_of_the_turns_that_a_loop_made():
+def test_logged_cycles_count_the_actual_iterations():
   result = plugin_test_util.run(
     """
     import jax

@@ -18,12 +18,12 @@ OLDEST, NEWEST = TESTED["oldest"], TESTED["newest"]
 
 
 @pytest.mark.parametrize("version", [OLDEST, f"{OLDEST}+ipu", NEWEST])
-def test_tested_versions_are_taken_silently(caplog, version):
+def test_tested_versions_give_no_warning(caplog, version):
   plugin.check_installation(version)
   assert not caplog.records
 
 
-def test_the_installed_version_is_one_of_them(caplog):
+def test_the_installed_version_gives_no_warning(caplog):
   plugin.check_installation(jaxlib.version.__version__)
   assert not caplog.records
 
@@ -37,14 +37,14 @@ def test_an_older_jaxlib_is_an_error(version):
 
 
 @pytest.mark.parametrize("version", [f"{NEWEST}.1", "1.0", "99.1.dev20300101"])
-def test_a_newer_jaxlib_is_one_line(caplog, version):
+def test_a_newer_jaxlib_is_a_warning(caplog, version):
   plugin.check_installation(version)
   (record,) = caplog.records
   assert record.levelname == "WARNING"
   assert version in record.getMessage() and NEWEST in record.getMessage()
 
 
-def test_without_its_versions_a_backend_is_incomplete(monkeypatch, tmp_path):
+def test_a_missing_list_of_versions_is_an_error(monkeypatch, tmp_path):
   monkeypatch.setattr(plugin, "VERSIONS", tmp_path / "versions.json")
   with pytest.raises(plugin.PluginError, match="versions.json is missing"):
     plugin.check_installation(NEWEST)
@@ -71,7 +71,7 @@ def test_a_missing_library(tmp_path):
   assert "build/build.py --enable_ipu" in message
 
 
-def test_a_library_that_is_none(tmp_path):
+def test_a_damaged_library(tmp_path):
   path = tmp_path / "libjaxipu.so"
   path.write_bytes(b"not a library")
   message = plugin_test_util.output(BROKEN.format(path=str(path)))

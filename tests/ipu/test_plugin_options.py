@@ -14,7 +14,7 @@ from jaxlib.ipu import flags, options
 read = options.read
 
 
-def test_nothing_set():
+def test_defaults():
   settings = read({})
   assert settings.use_model is None
   assert settings.hardware_ids == (0,)
@@ -23,7 +23,7 @@ def test_nothing_set():
 
 
 @pytest.mark.parametrize("text", ["true", "True", "1", "yes", "on"])
-def test_ways_to_say_yes(text):
+def test_spellings_of_true(text):
   assert read({"JAX_IPU_USE_MODEL": text}).use_model is True
 
 
@@ -60,7 +60,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("environment, fields", GOOD, ids=str)
-def test_good_values(environment, fields):
+def test_valid_values(environment, fields):
   settings = read(environment)
   for name, value in fields.items():
     assert getattr(settings, name) == value
@@ -113,7 +113,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("flag, value, allowed", BAD)
-def test_bad_values(flag, value, allowed):
+def test_invalid_values(flag, value, allowed):
   with pytest.raises(flags.OptionError) as caught:
     read({flag: value})
   message = str(caught.value)
@@ -132,7 +132,7 @@ def wrong_part(value: str) -> object:
   return wrong if name.startswith("--") and wrong != '"' else value
 
 
-def test_every_flag_has_a_test_with_a_bad_value():
+def test_every_flag_has_a_test_with_an_invalid_value():
   tested = {flag for flag, _, _ in BAD} | {allowed for _, _, allowed in BAD}
   tested |= {
     name
@@ -195,7 +195,7 @@ def test_unknown_flags_are_named(caplog, flag, value, name):
   assert [name in record.getMessage() for record in caplog.records] == [True]
 
 
-def test_a_variable_of_another_program_is_not_ours(caplog):
+def test_unrelated_variables_are_ignored(caplog):
   read({"MY_JAX_IPU_X": "1", "JAX_PLATFORMS": "ipu", "IPUS": "3"})
   assert not caplog.records
 
@@ -215,7 +215,7 @@ TILES = "JAX_IPU_MODEL_NUM_TILES"
     ),
   ],
 )
-def test_what_is_set_after_the_client(environment, config, named):
+def test_changes_after_the_client_was_created(environment, config, named):
   settings = read({TILES: "4"})
   (message,) = options.late_changes(settings, environment, config)
   assert "before the first use of a device" in message
@@ -223,12 +223,12 @@ def test_what_is_set_after_the_client(environment, config, named):
     assert part in message
 
 
-def test_what_is_set_for_the_first_time_after_the_client():
+def test_variables_first_set_after_the_client_was_created():
   (message,) = options.late_changes(read(), {TILES: "4"})
   assert "the IPU client was made without it: set it before" in message
 
 
-def test_variables_are_watched(caplog, monkeypatch):
+def test_late_changes_of_variables_are_logged_once(caplog, monkeypatch):
   monkeypatch.setenv(TILES, "4")
   watch = options.Watch(read())
   watch.look()
@@ -245,7 +245,7 @@ def test_variables_are_watched(caplog, monkeypatch):
     assert said in record.getMessage()
 
 
-def test_what_has_not_changed_since_the_client(caplog):
+def test_unchanged_settings_give_no_warning(caplog):
   environment = {TILES: "2", "JAX_IPU_UNKNOWN": "1"}
   config = {"jax_ipu_model_num_tiles": 3}
   settings = read(environment, config)
@@ -267,12 +267,12 @@ def test_what_has_not_changed_since_the_client(caplog):
     ("jax_ipu_device_count", "", None),
   ],
 )
-def test_what_jax_config_shows_of_the_environment(name, text, value):
+def test_config_values_from_the_environment(name, text, value):
   assert options.from_environment(name, {name.upper(): text}) == value
   assert options.from_environment(name, {}) is None
 
 
-def test_a_described_machine(tmp_path):
+def test_a_machine_from_a_file(tmp_path):
   machine = tmp_path / "small.toml"
   machine.write_text('base = "ipu2"\nnum_tiles = 64\n')
   settings = read({"JAX_IPU_MODEL_VERSION": str(machine)})
@@ -294,14 +294,14 @@ def test_a_described_machine(tmp_path):
     ("num_tiles =", "is not TOML"),
   ],
 )
-def test_a_machine_that_cannot_be(tmp_path, line, problem):
+def test_an_invalid_machine_in_a_file(tmp_path, line, problem):
   machine = tmp_path / "odd.toml"
   machine.write_text(line + "\n")
   with pytest.raises(flags.OptionError, match=re.escape(problem)):
     read({"JAX_IPU_MODEL_VERSION": str(machine)})
 
 
-def test_the_table_for_the_documents():
+def test_the_table_of_flags():
   table = flags.markdown()
   for flag in flags.JAX_FLAGS + flags.ENGINE_OPTIONS:
     assert f"`{flag.name}`" in table
@@ -309,7 +309,7 @@ def test_the_table_for_the_documents():
   assert widths == {5}
 
 
-def test_the_client_that_compiles_has_the_settings():
+def test_compilation_uses_the_settings_of_its_client():
   settings = read({"JAX_IPU_MODEL_NUM_TILES": "4"})
   with options.use(settings):
     assert options.active() is settings
@@ -344,7 +344,7 @@ def test_changes_after_the_first_use_of_a_device():
 
 
 @pytest.mark.ipu_only
-def test_jax_config_shows_what_the_environment_says():
+def test_jax_config_shows_environment_variables():
   code = """
   import jax, jax.ipu
   c = jax.config
@@ -364,7 +364,7 @@ def test_jax_config_shows_what_the_environment_says():
 
 # Through JAX: the message appears when an IPU is requested; nothing else fails.
 @pytest.mark.ipu_only
-def test_a_bad_value_reaches_the_user():
+def test_invalid_values_are_reported_to_the_user():
   code = """
   import jax
   assert float(jax.numpy.ones(3).sum()) == 3

@@ -66,7 +66,7 @@ def products_cost(target, extents, parts, dtype):
     (92, (1, 256, 256, 100)),
   ],
 )
-def test_plans_are_near_the_best_of_all_splits(tiles, extents):
+def test_plans_are_near_the_optimum_of_all_splits(tiles, extents):
   target = machines.resolve("ipu2", tiles)
   plan = matmul.plan(target, *extents, F32, F32, F32)
   ways = (
@@ -117,7 +117,7 @@ def combining(
   return found.cost
 
 
-def test_the_workers_of_a_tile_share_what_a_reduction_combines():
+def test_workers_share_the_combination_of_partial_results():
   plan = reduction.ReductionPlan(1440, 512, 5, 2)
   three, six = (
     dataclasses.replace(
@@ -144,7 +144,7 @@ def test_many_partials_are_combined_in_stages():
 
 
 @given(st.integers(1, 2000), st.integers(2, 1471), st.sampled_from([0.5, 4.0]))
-def test_combining_more_does_not_take_less(block, parts, each):
+def test_cycles_to_combine_are_monotonic(block, parts, each):
   cycles = reduction.combining_cycles(IPU2, SUMS._replace(combine=Cycles(each)))
 
   def combined(block: int) -> float:
@@ -154,7 +154,7 @@ def test_combining_more_does_not_take_less(block, parts, each):
 
 
 @pytest.mark.parametrize("dtype", [F32, F16, I32])
-def test_what_does_not_fit_in_one_step_takes_several(dtype):
+def test_large_products_take_serial_steps(dtype):
   plan = matmul.plan(IPU2, 1, 6144, 6144, 6144, dtype, dtype, dtype)
   assert plan.fits and plan.steps.terms > 1 == plan.steps.results
   assert plan.tile_bytes <= 0.6 * IPU2.bytes_per_tile
@@ -173,14 +173,14 @@ def test_results_whose_sums_do_not_fit_are_made_in_parts():
 
 
 @pytest.mark.parametrize("dtype", [DType.I32, DType.I64, DType.F64], ids=str)
-def test_no_vector_unit_adds_partials_of_integers_and_f64(dtype):
+def test_adding_partials_of_integers_and_f64_takes_longer(dtype):
   f32, other = (
     partials.adding_cycles(IPU2, d)(600, 8).total for d in (F32, dtype)
   )
   assert other > 2 * f32
 
 
-def test_what_does_not_fit_says_so():
+def test_plans_that_do_not_fit_are_marked():
   tiny = machines.resolve("ipu2", 1)
   plan = matmul.plan(tiny, 1, 4096, 4096, 4096, F32, F32, F32)
   assert not plan.fits
@@ -212,7 +212,7 @@ CASTS = st.tuples(
 
 
 @given(st.lists(CASTS, min_size=1, max_size=5))
-def test_sums_are_cast_where_they_are_whole(cases):
+def test_only_complete_sums_are_cast(cases):
   """Costing many candidates at once matches costing each; partials and f16 sums
   are not cast."""
   dtype = cases[0][0]

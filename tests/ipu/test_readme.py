@@ -65,7 +65,7 @@ def _parts(text: str) -> tuple[str, list[float]]:
   return re.sub(number, "#", text), [float(n.replace(",", "")) for n in found]
 
 
-def test_it_is_short():
+def test_length_is_limited():
   assert len(README.splitlines()) < 400
 
 
@@ -82,7 +82,7 @@ def test_the_minimal_example():
   assert f"```python\n{body}```" in README
 
 
-def test_links_lead_somewhere():
+def test_linked_files_exist():
   links = re.findall(r"\]\(([^)#:]+)\)", README)
   missing = [link for link in links if not (ROOT / link).exists()]
   assert links and not missing

@@ -73,14 +73,14 @@ def test_argmax_and_argmin_take_the_first(check, dtype):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("f", [jnp.argmax, lambda x, a: jnp.argmin(-x, a)])
-def test_arg_reductions_make_their_indices(ipu, f):
+def test_arg_reductions_need_no_iota(ipu, f):
   """The reduction is the only superstep: there is no iota."""
   costs = util.costs(ipu, lambda x: f(x, 1), util.spec(20000, 10))
   assert costs["ipu supersteps"] == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint32], ids=str)
-def test_places_of_any_type(check, dtype):
+def test_arg_reductions_with_any_index_type(check, dtype):
   """A user's own reduction of pairs that looks like argmax."""
 
   def larger(old, new):
@@ -122,7 +122,7 @@ def test_infinities_and_nan_in_reductions(check):
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (1, 1), (1,)], ids=str)
-def test_reductions_of_little(check, shape):
+def test_small_and_empty_reductions(check, shape):
   x = util.sample(np.float32, shape)
 
   def reductions(x):
@@ -136,7 +136,7 @@ def test_reductions_of_little(check, shape):
 
 
 @pytest.mark.parametrize("shape", [(33, 0), (0,), (4, 0, 2)])
-def test_constants_without_elements(check, shape):
+def test_reductions_of_empty_constants(check, shape):
   """The compiler sees that all of their elements are equal."""
   monoids = (lax.bitwise_and, -1), (lax.bitwise_or, 0), (lax.max, -5)
 
@@ -186,7 +186,7 @@ def test_large(check, shape):
   check(reductions, util.sample(np.int32, shape))
 
 
-def test_the_initial_value_takes_part_once(check):
+def test_the_initial_value_is_applied_once(check):
   x = util.sample(np.float32, (7, 11))
   init = np.float32(100)
   check(
@@ -202,7 +202,7 @@ def test_the_initial_value_takes_part_once(check):
 
 
 @pytest.mark.parametrize("shape", [(7, 11), (3, 50000), (50000, 3)], ids=str)
-def test_a_general_function_starts_from_a_value_known_late(check, shape):
+def test_general_reductions_with_run_time_initial_values(check, shape):
   """Several operands, an arg-reduction and one operand with a function."""
 
   def reductions(x, i, start, index):
@@ -231,7 +231,7 @@ def test_a_general_function_starts_from_a_value_known_late(check, shape):
     check(reductions, x, i, start, np.int32(3), rtol=2e-5, atol=2e-2)
 
 
-def test_a_region_that_is_no_monoid_of_the_list(check):
+def test_regions_that_are_no_known_monoid(check):
   """log-sum-exp of pairs, and a product of 2x2 matrices as four operands."""
 
   def logsumexp(x):
@@ -286,7 +286,7 @@ def test_several_values_of_one_operand(check):
   )
 
 
-def test_reductions_of_indices_alone(check):
+def test_reductions_without_operands(check):
   """There are no operands: the reduced values are computed from their
   indices."""
 
@@ -329,7 +329,7 @@ def test_statistics(check):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_sums_are_rounded_once_and_where_they_are_made(ipu, dtype):
+def test_narrow_sums_are_rounded_once_at_their_definition(ipu, dtype):
   x = util.sample(np.dtype(jnp.dtype(dtype)), (300, 70), low=-1, high=1)
 
   def f(x):

@@ -18,7 +18,7 @@ def reports(ipu, folder, f, *args) -> dict[str, str]:
   return {path.name: path.read_text() for path in sorted(folder.iterdir())}
 
 
-def test_a_file_for_each_form_of_the_program_in_order(ipu, tmp_path):
+def test_a_file_for_each_phase_in_order(ipu, tmp_path):
   def scaled(x):
     return jnp.sin(x) * 2
 
@@ -35,7 +35,7 @@ def test_a_file_for_each_form_of_the_program_in_order(ipu, tmp_path):
   assert "ipu cycles" in program
 
 
-def test_register_programs_name_what_they_read(ipu, tmp_path):
+def test_register_programs_name_their_operands(ipu, tmp_path):
   def program(x, i):
     return jnp.where(i > 0, x, -x) + i.astype(jnp.float32)
 
@@ -47,7 +47,7 @@ def test_register_programs_name_what_they_read(ipu, tmp_path):
   assert any(line.endswith("from i32") for line in values)
 
 
-def test_functions_that_reduce_are_shown(ipu, tmp_path):
+def test_functions_of_general_reductions_are_shown(ipu, tmp_path):
   def program(x):
     return jax.lax.reduce(x, 1.0, lambda a, b: a + b * 2, (0,))
 
@@ -55,7 +55,7 @@ def test_functions_that_reduce_are_shown(ipu, tmp_path):
   assert "combine" in text and "mul.f32" in text
 
 
-def test_running_totals_are_shown(ipu, tmp_path):
+def test_functions_of_scans_are_shown(ipu, tmp_path):
   x = np.ones(7, np.float32)
   *_, text = reports(ipu, tmp_path, jnp.cumsum, x).values()
   assert "Scan" in text and "add.f32" in text

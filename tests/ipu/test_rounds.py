@@ -150,7 +150,7 @@ def test_slices_fit_few_tiles(ipu, n):
 
 
 @pytest.mark.ipu_only
-def test_what_fits_does_so_in_smaller_pieces(ipu):
+def test_smaller_sizes_fit_if_larger_ones_do(ipu):
   """On 16 tiles, until arguments and results alone do not fit."""
   x = floats(2**20)
   for f in (_slice, lambda n: lambda x, i: x[jnp.arange(n[0]) * i]):
@@ -174,7 +174,7 @@ def test_programs_of_many_rounds_are_small(ipu):
 
 
 @pytest.mark.ipu_only
-def test_the_table_comes_once_for_all_rounds():
+def test_the_table_is_exchanged_once_for_all_rounds():
   x, i = np.zeros(10**6, np.float32), np.zeros(10**6, np.int32)
   done = phases(lambda x, i: x[i], [x, i], machines.TARGETS["ipu2"])
   program, _ = container.read(done.data)
@@ -270,7 +270,7 @@ def test_slices_on_little_sram(cpu, start, rounds):
   ],
   ids=["roll", "update", "lookups"],
 )
-def test_they_fit(ipu, f):
+def test_indexed_operations_on_large_arrays_fit(ipu, f):
   shapes = [((10**7,), np.float32), ((), np.int32), ((5 * 10**6,), np.float32)]
   arguments = [jax.ShapeDtypeStruct(*s) for s in shapes]
   with jax.default_device(ipu):

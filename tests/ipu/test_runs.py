@@ -25,7 +25,7 @@ def check(source: Side, destination: Side, shape: tuple[int, ...]) -> None:
 
 @settings(max_examples=600)
 @given(moves())
-def test_there_are_no_more_pieces_than_said(move):
+def test_pieces_are_an_upper_bound(move):
   source, _, shape = move
   # A tile holds overlapping windows as they are in their root.
   assume(not overlapping(shape, source.strides))
@@ -52,7 +52,7 @@ def test_pieces_of_uneven_moves(name):
   check(source, Side(to, 0, dense), shape)
 
 
-def test_blocks_lie_in_as_many_others_as_their_sizes_let_them():
+def test_pieces_of_blocks_of_different_sizes():
   """Blocks of 8 columns and of 6: each begins at an even one and ends in the
   next; in rows of 10, blocks of 3 start afresh where those of 4 do."""
   for columns, cut in ((24, (3, 4)), (10, (4, 3))):
@@ -61,7 +61,7 @@ def test_blocks_lie_in_as_many_others_as_their_sizes_let_them():
     assert [end.pieces for end in runs(*sides, (12, columns), 4)] == [24, 24]
 
 
-def test_what_is_reversed_comes_from_a_tile_or_two():
+def test_a_reversal_has_one_or_two_partners():
   """Both sides pack it, however many tiles there are."""
   for n, partners in ((500, 2), (512, 1), (1024, 1)):
     mapping = layouts.linear(n, -(-n // 32))

@@ -105,7 +105,9 @@ def test_short_vectors_that_are_sliced_and_stacked(
   width=st.integers(1, 34),
   starts=st.lists(st.integers(-3, 90), min_size=1, max_size=6),
 )
-def test_windows_that_starts_lead_to(check, dtype, index, width, starts):
+def test_windows_copied_between_run_time_starts(
+  check, dtype, index, width, starts
+):
   """Windows of every size, copied from the start of one iteration to that of
   the next; starts out of bounds are clamped."""
 
@@ -122,7 +124,7 @@ def test_windows_that_starts_lead_to(check, dtype, index, width, starts):
   check(f, util.sample(dtype, (80,)), starts, rtol=0)
 
 
-def test_a_value_that_is_two_outputs(check):
+def test_a_value_that_is_two_outputs_of_a_map(check):
   """Two products convert the same operand, in one map; each run has another."""
 
   def f(x, grid):
@@ -143,7 +145,7 @@ def test_a_value_that_is_two_outputs(check):
 
 
 @pytest.mark.ipu_only
-def test_what_is_computed_alike_is_one_output():
+def test_equal_outputs_of_a_map_are_merged():
   """Likewise two conversions of one operand, by as many products."""
 
   def f(x, y, z):
@@ -161,7 +163,7 @@ def test_what_is_computed_alike_is_one_output():
   assert all(len({*m.outputs}) == len(m.outputs) for m in maps)
 
 
-def test_carries_that_change_places(check):
+def test_permuted_carries(check):
   def f(n, a, b, c):
     def iteration(i, carries):
       a, b, c = carries
@@ -173,7 +175,7 @@ def test_carries_that_change_places(check):
     check(f, np.int32(n), np.int32(1), np.int32(2), np.int32(3))
 
 
-def test_a_search_that_reads_its_bounds_until_the_end(check):
+def test_bisection(check):
   """Bisection: the test and both halves read what an iteration writes."""
 
   def root(x):

@@ -16,7 +16,7 @@ def row_update(x, v, a, b):
 
 
 @pytest.mark.ipu_only
-def test_a_scalar_takes_no_compute_set_of_its_own(ipu):
+def test_a_scalar_is_sunk_into_its_only_user(ipu):
   x = np.ones(256, np.float32)
   a = np.float32(2)
   both = util.costs(ipu, row_update, x, x, a, a)
@@ -27,7 +27,7 @@ def test_a_scalar_takes_no_compute_set_of_its_own(ipu):
 
 
 @pytest.mark.ipu_only
-def test_scalars_with_other_users_stay(ipu, monkeypatch):
+def test_scalars_with_several_users_are_not_sunk(ipu, monkeypatch):
   def alone(x, a):
     return x * (jnp.exp(a) + 1)
 

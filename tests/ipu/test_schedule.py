@@ -76,7 +76,7 @@ def tile_bytes(ipu, f, side: int) -> float:
 
 @pytest.mark.usefixtures("without_code")
 @pytest.mark.parametrize("seed", (133, 146, 149, 288, 294))
-def test_any_order_of_independent_operations_takes_as_much(
+def test_peak_memory_does_not_depend_on_the_program_order(
   ipu, seed, monkeypatch
 ):
   rng = random.Random(seed)
@@ -128,7 +128,7 @@ def in_a_loop(f):
 
 
 @pytest.mark.parametrize("around", [lambda f: f, in_a_loop], ids=["", "loop"])
-def test_values_do_not_wait_side_by_side(ipu, around):
+def test_independent_chains_are_scheduled_one_after_another(ipu, around):
   good = tile_bytes(ipu, around(one_by_one), 1024)
   assert tile_bytes(ipu, around(side_by_side), 1024) <= 1.05 * good
 

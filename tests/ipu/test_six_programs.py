@@ -26,7 +26,7 @@ def numbers(row: str) -> list[float]:
   return [float(n.replace(",", "")) for n in row.split("|")[2:-1]]
 
 
-def test_the_page_is_what_the_command_writes(six_programs, modelled):
+def test_the_page_is_up_to_date(six_programs, modelled):
   written, page = six_programs.PAGE.read_text(), six_programs.page(modelled)
   hint = "costs have changed: python -m benchmarks --programs writes the page"
   oldest = json.loads(plugin.VERSIONS.read_text())["oldest"]

@@ -96,19 +96,19 @@ def test_top_k(check, dtype, k):
 
 
 @pytest.mark.parametrize("shape, k", [((0, 3), 0), ((0, 3), 2), ((5, 3), 0)])
-def test_top_k_of_nothing(check, shape, k):
+def test_empty_top_k(check, shape, k):
   check(lambda x: lax.top_k(x, k), np.zeros(shape, np.float32), exact=True)
 
 
 @pytest.mark.parametrize("k", [1, 10, 2000, 20_000])
-def test_top_k_of_many(check, k):
+def test_top_k_of_long_rows(check, k):
   x = util.sample(np.float32, (2, 50_000))
   check(lambda x: lax.top_k(x, k), x, exact=True)
   check(lambda x: lax.top_k(jnp.round(x), k), x, exact=True)
   check(lambda x: lax.top_k(jnp.sort(x), k), x, exact=True)
 
 
-def test_only_wanted_elements_are_sorted():
+def test_sliced_sorts_become_partial_sorts():
   def kept(f):
     state = phases(f, [np.zeros((4, 90), np.float32)], 16)
     nodes = [n for n in state.module.graph.nodes if n.op == SORT]
@@ -124,7 +124,7 @@ def cycles(ipu, f, *args):
   return util.costs(ipu, f, *args)["ipu cycles"]
 
 
-def test_many_of_a_long_row_are_not_merged_on_one_tile(ipu):
+def test_top_k_with_a_large_k_takes_no_longer_than_a_sort(ipu):
   x = np.zeros(100_000, np.float32)
   many = cycles(ipu, lambda x: lax.top_k(x, 40_000), x)
   assert many < 1.1 * cycles(ipu, jnp.argsort, x)
@@ -156,7 +156,7 @@ def test_approximate_top_k(check):
   check(jax.grad(lambda x: lax.approx_max_k(x, 10)[0].sum()), x)
 
 
-def test_users_of_sort(check):
+def test_functions_based_on_sort(check):
   x = ties(np.float32, (7, 31), "users")
   i = ties(np.int32, (60,), "users")
 
@@ -180,7 +180,7 @@ def test_users_of_sort(check):
   check(uses, x, i)
 
 
-def test_random_orders(check):
+def test_random_permutations(check):
   def draw(n):
     key = jax.random.key(n[0, 0])
     return {
@@ -213,7 +213,7 @@ def test_gradients_and_vmap(check):
   check(lambda x: jax.jvp(jnp.sort, (x,), (x * 2,)), x)
 
 
-def test_loops_sort(check):
+def test_sorts_in_loops(check):
   def body(x, y):
     x = jnp.sort(x + y)
     return x, lax.top_k(x, 2)[1]
@@ -316,7 +316,7 @@ def test_pairs_of_tiles_exchange_halves_both_ways(cpu, tiles):
     assert actual == planned == supersteps * x.size / 2 * item
 
 
-def test_few_elements_are_merged_two_by_two(cpu):
+def test_top_k_merges_tiles_pairwise(cpu):
   x = ties(np.float32, (11 * 64,))
   # Of 11 tiles 5, 3, 1 and 1 send 5 keys with their numbers to another.
   actual, planned = moved_by_sort(cpu, lambda x: lax.top_k(x, 5), x, 11)
@@ -335,7 +335,7 @@ def test_any_number_of_tiles(cpu, shape, tiles):
   )
 
 
-def test_places_of_elements_are_no_operand(check):
+def test_element_indices_are_no_operand(check):
   """No iota is stored, unless it is a key or counts along another dimension."""
 
   def places(f, *shape):

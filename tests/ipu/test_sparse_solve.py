@@ -39,7 +39,7 @@ def test_solve(ipu, n, dtype):
   assert (abs(a @ x - b) <= 60 * eps * (abs(a) @ abs(x) + abs(b))).all()
 
 
-def test_elements_of_one_place_are_added_and_those_after_the_rows_left_out(ipu):
+def test_duplicate_elements_are_added_and_padding_is_ignored(ipu):
   data = np.array([1, 3, 5, 2, 9, 9], np.float32)
   indices = np.array([0, 0, 1, 0, 1, 7], np.int32)
   indptr = np.array([0, 2, 4], np.int32)  # [[1 + 3, 0], [2, 5]]

@@ -51,7 +51,7 @@ def fullest_tile_bytes():
   ),
   st.sampled_from([1, 2, 7, 64, 1472]),
 )
-def test_arrays_take_what_their_layout_gives_the_fullest_tile(
+def test_arrays_take_the_bytes_of_their_fullest_tile(
   fullest_tile_bytes, dtype, shape, num_tiles
 ):
   """Both halves know the same layout, whose first tile is the fullest."""
@@ -62,7 +62,7 @@ def test_arrays_take_what_their_layout_gives_the_fullest_tile(
   assert fullest_tile_bytes(dtype, shape, num_tiles) == held[0]
 
 
-def test_complex_numbers_take_the_layout_of_pairs(fullest_tile_bytes):
+def test_complex_arrays_have_the_layout_of_pairs(fullest_tile_bytes):
   layout = default_layout(target.resolve("ipu2", None), (1000, 3, 2), 4)
   expected = 4 * layout.max_elements
   assert fullest_tile_bytes(DType.C64, (1000, 3), 1472) == expected
@@ -92,7 +92,7 @@ def in_use(device) -> int:
   return device.memory_stats()["bytes_in_use"]
 
 
-def test_arrays_count_until_nobody_has_them(ipu):
+def test_arrays_count_until_they_are_freed(ipu):
   gc.collect()
   before = in_use(ipu)
   x = jax.device_put(np.ones((100, 7), np.float32), ipu)
@@ -104,7 +104,7 @@ def test_arrays_count_until_nobody_has_them(ipu):
   assert in_use(ipu) == before
 
 
-def test_what_numpy_looks_at_does_not_count_after_its_deletion(ipu):
+def test_deleted_arrays_that_numpy_views_do_not_count(ipu):
   before = in_use(ipu)
   x = jax.device_put(np.arange(1000.0, dtype=np.float32), ipu)
   view = np.asarray(x)
@@ -160,7 +160,7 @@ def test_limits_are_those_of_the_machine(ipu):
   assert after["largest_alloc_size"] >= x.nbytes
 
 
-def test_the_peak_counts_what_programs_need(ipu):
+def test_the_peak_includes_programs(ipu):
   x = jax.device_put(np.ones((ipu.num_tiles, 2000), np.float32), ipu)
   f = jax.jit(lambda x: jnp.sort(x, axis=0).sum())
   compiled = f.lower(x).compile()

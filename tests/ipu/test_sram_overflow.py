@@ -63,7 +63,7 @@ assert free() == 638_976
 """)
 
 
-def test_programs_run_beside_what_is_there():
+def test_programs_run_beside_resident_arrays():
   run_on_four_tiles("""
 f = jax.jit(lambda x: jnp.sin(x) * 2)
 x = put(150_000)
@@ -102,7 +102,7 @@ np.testing.assert_allclose(x, 2 * np.sin(2 * np.sin(1)), rtol=1e-6)
 """)
 
 
-def test_results_under_way_count():
+def test_pending_results_count():
   """However fast they are dispatched."""
   run_on_four_tiles("""
 f = jax.jit(lambda x: x @ x)
@@ -126,7 +126,7 @@ f(x)
 """)
 
 
-def test_arrays_of_the_host_are_no_residents():
+def test_arrays_in_host_memory_are_not_resident():
   run_on_four_tiles("""
 x = put(400_000)
 host = x.sharding.with_memory_kind("pinned_host")
@@ -141,7 +141,7 @@ np.testing.assert_array_equal(z, 1)
 """)
 
 
-def test_memory_may_overflow_and_says_by_how_much():
+def test_an_allowed_overflow_is_reported():
   allow = '{"debug.allowOutOfMemory": "true"}'
   code = """
 x, y = put(400_000), put(300_000)
@@ -165,7 +165,7 @@ for _ in range(3):
   assert "out of memory" not in run_on_four_tiles(code, **quiet).stderr
 
 
-def test_want_of_host_memory_is_an_error_and_the_process_lives():
+def test_running_out_of_host_memory_is_an_error():
   """More than the process may allocate: arrays, results, and temporaries."""
   allow = '{"debug.allowOutOfMemory": "true"}'
   run_on_four_tiles(
@@ -238,7 +238,7 @@ def saved(message, words) -> int:
   return int(found.replace(",", ""))
 
 
-def test_an_overflow_is_told_in_the_users_words(ipu):
+def test_overflow_messages_use_the_users_names(ipu):
   params = [{"w": (1024, 1024), "b": (1024,)} for _ in range(2)]
   batch = {"x": (128, 1024), "y": (128, 1024)}
   args = shapes([params, (3,), batch], ipu)
@@ -249,7 +249,7 @@ def test_an_overflow_is_told_in_the_users_words(ipu):
   assert f"dot_general at {Path(__file__)}:{LAYERS}" in message
 
 
-def test_copies_are_told_in_the_users_words(ipu):
+def test_overflow_messages_name_copies_of_arguments(ipu):
   def product(batch):
     return batch["x"] @ batch["y"]
 
@@ -257,7 +257,7 @@ def test_copies_are_told_in_the_users_words(ipu):
   assert "copy of argument batch['x']" in refusal(product, batch)
 
 
-def test_buffers_of_single_steps_are_named(ipu):
+def test_overflow_messages_name_buffers_of_steps(ipu):
   (x,) = shapes([(2**20,)], ipu)
   message = refusal(jnp.sort, x, options={"ipu_num_tiles": 16})
   (line,) = [l for l in message.splitlines() if "buffers of a Sort" in l]
@@ -268,7 +268,7 @@ def descend(params, gradients, rates):
   return jax.tree.map(lambda p, g: p - rates[0] * g, params, gradients)
 
 
-def test_what_donation_saves(ipu):
+def test_overflow_messages_say_what_donation_saves(ipu):
   """As much as in the plan of the program that donates them."""
   params = [{"w": (1024, 1024), "b": (1024,)} for _ in range(3)]
   args = shapes([params, params, (3,)], ipu)
@@ -288,7 +288,7 @@ def test_what_donation_saves(ipu):
   assert f"{int(lend) - ipu.bytes_per_tile:,} more than" in message
 
 
-def test_what_a_smaller_batch_saves(ipu):
+def test_overflow_messages_say_what_a_smaller_batch_saves(ipu):
   args = [
     shapes([[{"w": (256, 256), "b": (256,)}], (3,), {"x": b, "y": b}], ipu)
     for b in ((16384, 256), (8192, 256))
@@ -307,7 +307,7 @@ def test_what_a_smaller_batch_saves(ipu):
   assert less == pytest.approx(whole - half, rel=0.1)
 
 
-def test_how_many_tiles_it_would_take(ipu):
+def test_overflow_messages_say_how_many_tiles_are_needed(ipu):
   x = shapes((1024, 1024), ipu)
   message = refusal(lambda x: x + 1, x, options={"ipu_num_tiles": 2})
   (least,) = re.findall(r"which ([\d,]+) tiles have: raise ipu_num", message)

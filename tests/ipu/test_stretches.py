@@ -118,7 +118,7 @@ def moves(draw) -> tuple[Side, Side, tuple[int, ...]]:
 
 @settings(max_examples=600)
 @given(moves())
-def test_there_are_no_more_stretches_than_said(move):
+def test_stretches_are_an_upper_bound(move):
   arriving, leaving, even = bounds(*move)
   found = counted(*move)
   assert arriving >= found[0] and leaving >= found[1]

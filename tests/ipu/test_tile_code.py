@@ -58,7 +58,7 @@ def test_a_scalar_takes_the_code_of_one_tile(code):
   assert 96 < found["vertex code"] < 512
 
 
-def test_what_is_not_exchanged_has_no_code_of_exchanges(code):
+def test_programs_without_exchanges_have_no_exchange_code(code):
   found = code(lambda x: x * x + 1, ones(64, 8), tiles=64)
   computing = found["vertex state"] // (16 + 4 + 8)
   assert found["exchange code"] == 0
@@ -94,7 +94,7 @@ def test_a_broadcast_is_sent_once(code):
   assert scalar["exchange code"] == ((2 + 3) + 15 * (2 + 3)) * 4
 
 
-def test_tiles_that_only_wait_have_a_few_words(code):
+def test_idle_tiles_have_synchronisation_code_only(code):
   """Of a hundred tiles a few exchange; all take part in the synchronisation."""
   found = code(lambda x: -x.T, ones(16, 16), tiles=100)
   computing = found["vertex state"] // (16 + 4 + 8)
@@ -112,7 +112,7 @@ def test_twice_as_many_exchanges_take_twice_the_code(code):
   assert twice["exchange code"] == 2 * once["exchange code"] > 0
 
 
-def test_a_loop_has_the_code_of_an_iteration(code):
+def test_code_of_a_loop_does_not_depend_on_its_trip_count(code):
   def trips(count):
     body = lambda i, x: jnp.sin(x.T)
     return code(
@@ -131,7 +131,7 @@ def test_long_messages_take_no_more_code_than_short_ones(code):
   assert long["exchange code"] == short["exchange code"] + 2 * 4 > 8
 
 
-def test_only_programs_with_functions_of_the_host_stream(code):
+def test_only_programs_with_host_functions_have_stream_code(code):
   def f(x):
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return jax.pure_callback(np.sin, shape, x)

@@ -115,7 +115,7 @@ def root_shape(draw, size: int) -> tuple[int, ...]:
 
 @settings(max_examples=400)
 @given(st.data())
-def test_nothing_moves_that_is_not_charged(data):
+def test_charged_traffic_is_an_upper_bound(data):
   view = data.draw(views())
   size = max(
     strided(view.offset, view.shape, view.strides).max(initial=0) + 1, view.size
@@ -130,7 +130,7 @@ def test_nothing_moves_that_is_not_charged(data):
 
 @settings(max_examples=200)
 @given(st.data())
-def test_nothing_is_written_that_is_not_charged(data):
+def test_charged_traffic_into_a_part_is_an_upper_bound(data):
   """Into a part of a tensor, as for a concatenation."""
   view = data.draw(views())
   size = int(strided(view.offset, view.shape, view.strides).max(initial=0) + 1)
@@ -213,7 +213,7 @@ def test_blocks_on_the_diagonal():
   check(*sides, (2, 2, 2))
 
 
-def test_a_row_leaves_the_one_tile_that_has_it():
+def test_a_row_is_sent_by_its_owner_alone():
   source = Side(layouts.linear(1472 * 1024, 1472), 0, (1,))
   found = traffic(source, Side(layouts.linear(1024, 32), 0, (1,)), (1024,), 4)
   assert found.sent.max() == found.sent[0] == 4 * (1024 - 32)

@@ -59,7 +59,7 @@ def test_gradients(check):
   check(jax.grad(f, (0, 1, 2, 3)), dl, d + 4, du, b, rtol=1e-4, atol=1e-4)
 
 
-def test_a_zero_before_others(check):
+def test_a_zero_pivot(check):
   """The first pivot is 0; the matrix is not singular."""
   ones, d = np.ones(4, np.float32), np.zeros(4, np.float32)
   check(

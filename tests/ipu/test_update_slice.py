@@ -34,7 +34,7 @@ STATIC = {
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_known_places_are_copied(check, name):
+def test_constant_indices_become_copies(check, name):
   check(STATIC[name], X)
   graph = lowering_kit.phases(STATIC[name], [X], 16).module.graph
   indexed = {"stablehlo.gather", "stablehlo.scatter"}
@@ -59,11 +59,11 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_what_does_not_fit_or_is_uneven(check, name):
+def test_indices_out_of_bounds_uneven_or_equal(check, name):
   check(OUTSIDE[name], X)
 
 
-def test_indices_that_many_operations_make(check):
+def test_indices_computed_by_many_operations(check):
   """The compiler does not evaluate long index computations, least of all
   repeatedly."""
 

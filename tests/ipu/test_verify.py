@@ -74,13 +74,13 @@ def test_layouts_of_arguments(change, message):
     verify(program)
 
 
-def test_what_is_right_passes():
+def test_a_valid_program_passes():
   kit, _, _ = doubling()
   verify(kit.program())
   np.testing.assert_array_equal(interp.run(kit.bytes(), [X]).outputs[0], 2 * X)
 
 
-def test_costs_have_to_be_there():
+def test_missing_and_invalid_costs():
   kit, _, _ = doubling()
   kit.steps[0].cost.compute_cycles = 0.0
   with pytest.raises(InvalidProgram, match="vertices that cost nothing"):
@@ -137,7 +137,7 @@ def test_arena_holds_its_roots():
   refused(kit, "32 bytes at 0 of an arena of 16")
 
 
-def test_steps_name_what_exists():
+def test_steps_refer_to_existing_records():
   kit, _, _ = doubling()
   kit.steps[0].location = 1
   refused(kit, "no location 1")
@@ -305,7 +305,7 @@ def test_placed_tensors_go_stale():
     interp.run(kit.bytes(), [X + 1])
 
 
-def test_placed_tensors_go_stale_at_the_end_of_a_turn():
+def test_placed_tensors_go_stale_at_the_end_of_an_iteration():
   kit, t, view, r = stale_kit()
   body: list = []
   kit.execute(
@@ -331,7 +331,7 @@ def overlapping(shift: int) -> tuple[Kit, int, int, int]:
   return kit, t, u, r
 
 
-def test_results_take_the_whole_place_of_an_operand():
+def test_results_replace_whole_operands_only():
   for shift, message in (
     (0, None),
     (4, "which overlaps its operand"),
@@ -347,7 +347,7 @@ def test_results_take_the_whole_place_of_an_operand():
       refused(kit, message)
 
 
-def test_each_element_is_read_where_it_is_written():
+def test_results_replace_operands_element_by_element():
   kit, t, u, _ = overlapping(0)
   reversed_ = kit.placed(t, linear(8, 2), (8,), 7, (-1,))
   kit.copy(kit.move(reversed_))
@@ -362,7 +362,7 @@ def test_overwritten_memory_is_not_read():
   refused(kit, f"tensor {t} is read before it is written")
 
 
-def test_memory_is_overwritten_at_the_end_of_a_turn():
+def test_memory_is_overwritten_at_the_end_of_an_iteration():
   kit, t, u, r = overlapping(4)
   body: list = []
   kit.execute(double(), (8,), [(t, (0,))], [(r, (0,))], into=body)
@@ -375,7 +375,7 @@ def test_memory_is_overwritten_at_the_end_of_a_turn():
   refused(kit, f"tensor {t} is read before it is written")
 
 
-def test_one_branch_is_not_enough():
+def test_results_are_written_in_every_branch():
   kit = Kit(tiles=1)
   s, a = kit.argument((), BOOL), kit.argument((8,))
   r = kit.result((8,))
@@ -388,14 +388,14 @@ def test_one_branch_is_not_enough():
   verify(kit.program())
 
 
-def test_tests_are_of_scalars():
+def test_predicates_are_scalars():
   kit = Kit(tiles=1)
   a = kit.argument((8,), BOOL)
   kit.steps.append(schema.While([], a, [], FREE, 0))
   refused(kit, "tests tensor 0")
 
 
-def test_a_view_is_brought_as_it_is():
+def test_placed_tensors_receive_the_whole_view():
   kit, t, view, _ = stale_kit()
   kit.steps[1].moves[0].source_offset = 1
   kit.steps[1].moves[0].shape = [7]

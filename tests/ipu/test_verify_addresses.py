@@ -35,11 +35,11 @@ def changed(state, change):
   return dataclasses.replace(memory, addresses=plan)
 
 
-def test_addresses_that_are_right_pass(compiled):
+def test_valid_addresses_pass(compiled):
   verify(compiled.builder, changed(compiled, lambda plan: None))
 
 
-def test_one_address_for_two_is_found(compiled):
+def test_overlapping_tensors_are_found(compiled):
   def collide(plan):
     (group,) = plan.groups
     there = [i for i, u in enumerate(plan.units) if u.tensors]
@@ -83,7 +83,7 @@ def test_other_mistakes_are_found(compiled, by, words):
     verify(compiled.builder, changed(compiled, mistake))
 
 
-def test_results_replace_operands_only_in_the_same_place():
+def test_results_replace_operands_only_at_the_same_address():
   """An operand that is read element by element until a result is written."""
   operand = (0, 4, 0, 80, "operand")
   verify_addresses._apart([operand, (5, 9, 0, 80, "result")], 0)
@@ -125,7 +125,7 @@ def test_tiles_without_addresses_are_found(compiled):
     verify(compiled.builder, changed(compiled, drop))
 
 
-def test_the_verifier_runs_when_programs_are_verified(ipu, monkeypatch):
+def test_the_verifier_runs_with_ipu_verify(ipu, monkeypatch):
   """JAX_IPU_VERIFY, or the compiler option."""
 
   def broken(lives, sizes, steps, base, *_):

@@ -56,7 +56,7 @@ def test_dilations(check, kwargs):
     check(f, x, atol=1e-5)
 
 
-def test_a_start_that_is_no_identity(check):
+def test_initial_values_other_than_the_identity(check):
   x = util.sample(np.float32, (6, 7))
   check(pool(3.0, lax.add, (2, 3), padding="SAME"), x, atol=1e-5)
   check(pool(1.0, lax.max, (2, 3), (2, 1), "SAME"), x)
@@ -98,7 +98,7 @@ def test_several_operands_and_any_region(check):
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"base_dilation": (2, 1)}])
-def test_padding_does_not_reach_a_region(check, kwargs):
+def test_padding_with_a_general_region(check, kwargs):
   x = util.sample(np.float32, (5, 6))
 
   def f(x, start):
@@ -151,7 +151,7 @@ def test_gradients_of_pooling(check, window, strides, padding):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
-def test_places_in_windows_are_compared_as_elements_are(ipu, dtype):
+def test_window_positions_are_compared_in_vectors(ipu, dtype):
   """Comparisons and selections are on vectors of floats."""
   pooled = pool(-np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1))
   x = util.spec(32, 28, 28, 32, dtype=dtype)
@@ -163,7 +163,7 @@ def test_places_in_windows_are_compared_as_elements_are(ipu, dtype):
   assert comparing < 20 * each * np.dtype(dtype).itemsize / 4
 
 
-def test_large_windows_of_halves_number_their_places(check):
+def test_positions_in_large_f16_windows(check):
   """More than half precision can count: the last of 2,500 is the largest."""
   x = np.zeros((50, 50), np.float16)
   x[49, 49] = x[48, 49] = 1
@@ -215,7 +215,7 @@ def test_select_and_scatter(check, scatter, select, window, strides, padding):
 
 
 @given(st.data())
-def test_drawn(check, data):
+def test_random_windows(check, data):
   draw = data.draw
   rank = draw(st.integers(1, 3))
   small = st.integers(1, 3)

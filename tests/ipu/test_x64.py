@@ -107,7 +107,7 @@ def test_reductions_and_products(check):
     check(f, x, rtol=1e-12, atol=1e-12)
 
 
-def test_truth_of_wide_numbers(check):
+def test_any_and_all_of_wide_numbers(check):
   def f(cases):
     return {
       dtype: [

@@ -20,12 +20,8 @@ import functools
 
 from jaxlib.ipu.codelets import _inner_loops
 from jaxlib.ipu.codelets._cycles import Cycles, all_derived, up
-from jaxlib.ipu.codelets._instructions import (
-  NARROW,
-  Instruction,
-  arguments,
-  decode,
-)
+from jaxlib.ipu.codelets._data_flow import COMPARES, TO_BOOL, DataFlow
+from jaxlib.ipu.codelets._instructions import NARROW, Instruction, decode
 from jaxlib.ipu.dtypes import SIGNED, UNSIGNED, DType
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 
@@ -37,20 +33,6 @@ _EXACT = frozenset(
     Opcode.ROUND_AFZ, Opcode.ROUND_EVEN, Opcode.MAX, Opcode.MIN,
     Opcode.SELECT, Opcode.CLAMP, Opcode.IS_FINITE, Opcode.EQ, Opcode.NE,
     Opcode.LT, Opcode.LE, Opcode.GT, Opcode.GE,
-  }
-)  # fmt: skip
-_TO_BOOL = frozenset(
-  {
-    Opcode.IS_FINITE, Opcode.EQ, Opcode.NE, Opcode.LT, Opcode.LE, Opcode.GT,
-    Opcode.GE,
-  }
-)  # fmt: skip
-_COMPARES = _TO_BOOL - {Opcode.IS_FINITE}
-_FLOATS = (DType.F16, DType.BF16, DType.F32, DType.F64)
-_COMMUTATIVE = frozenset(
-  {
-    Opcode.ADD, Opcode.MUL, Opcode.MAX, Opcode.MIN, Opcode.AND, Opcode.OR,
-    Opcode.XOR, Opcode.EQ, Opcode.NE,
   }
 )  # fmt: skip
 _NATURAL = {
@@ -112,21 +94,11 @@ class _Pass:
     operand_dtypes: tuple[DType, ...],
     scalars: tuple[int, ...],
   ) -> None:
-    self.outputs = outputs
+    self.flow = DataFlow(code, outputs, operand_dtypes, scalars)
     self.masks: dict[int, DType] = {}
-    self.instructions = decode(code)
-    self.inputs = [arguments(i) for i in self.instructions]
     self.dtypes = operand_dtypes
     self.scalars = scalars
     self.elements: list[DType | None] = []
-    # Which values are the same for all elements.
-    self.invariant: list[bool] = []
-    for i, inputs in zip(self.instructions, self.inputs, strict=True):
-      self.invariant.append(
-        i.imm in scalars
-        if i.op == Opcode.LOAD
-        else i.op != Opcode.IOTA and all(self.invariant[a] for a in inputs)
-      )
     self.proper = self.loop = self.issued = self.guessed = 0.0
     # Cycles of scalar operations, and the guessed part of these.
     self.single = self.single_guessed = 0.0
@@ -138,15 +110,11 @@ class _Pass:
     self.scaled: Opcode | None = None
     self.computed = 0
     self.converted: set[tuple[int, DType]] = set()
-    self.users: dict[int, list[int]] = {}
-    for index, inputs in enumerate(self.inputs):
-      for a in inputs:
-        self.users.setdefault(a, []).append(index)
 
-  def walk(self) -> None:
+  def run(self) -> None:
     """Visits all instructions in order."""
-    for index, i in enumerate(self.instructions):
-      if not self.invariant[index]:
+    for index, i in enumerate(self.flow.instructions):
+      if not self.flow.invariant[index]:
         self.elements.append(self.visit(index, i))
       else:
         before = self.proper, self.loop, self.issued, self.unit, self.guessed
@@ -214,7 +182,7 @@ class _Pass:
     return to
 
   def _compute(self, index: int, i: Instruction) -> DType:
-    inputs = self.inputs[index]
+    inputs = self.flow.inputs[index]
     typed = inputs[1:] if i.op == Opcode.SELECT else inputs
     elements = {e for v in typed if (e := self.elements[v]) is not None}
     dtype = self._computed_in(index, i, elements)
@@ -222,22 +190,22 @@ class _Pass:
       e = self.elements[v]
       if e in (DType.F16, DType.BF16) and dtype == DType.F32:
         self.cast(v, dtype)
-    to = DType.BOOL if i.op in _TO_BOOL else dtype
-    if self.invariant[index]:
+    to = DType.BOOL if i.op in TO_BOOL else dtype
+    if self.flow.invariant[index]:
       self.add(_inner_loops.work(i.op, dtype))
       return to
     self.computes = True
     self.computed += 1
     self.binary |= len(inputs) > 1
-    by_scalar = len(inputs) == 2 and self._by_scalar(index)
-    added_by = self._added_by(index) if by_scalar else None
+    by_scalar = len(inputs) == 2 and self.flow.by_scalar(index)
+    added_by = self.flow.added_by(index) if by_scalar else None
     if added_by is not None and i.op == Opcode.MUL:
       if dtype in _inner_loops.ISSUE:
         self.scaled = added_by
         return to
     if self._is_mask(index, i, dtype):
       return to
-    if i.op == Opcode.DIV and self.invariant[inputs[0]]:
+    if i.op == Opcode.DIV and self.flow.invariant[inputs[0]]:
       work = _inner_loops.inverse(dtype)
     else:
       work = _inner_loops.work(i.op, dtype, by_scalar)
@@ -257,16 +225,16 @@ class _Pass:
     popnn/PerformanceEstimation.hpp) [S]: one for the comparison, two for the
     select. One more joins two masks.
     """
-    inputs = self.inputs[index]
+    inputs = self.flow.inputs[index]
     of = self.masks.get(inputs[0])
     count = 1
-    if i.op in _COMPARES:
+    if i.op in COMPARES:
       of = dtype if dtype in _inner_loops.ISSUE else None
     elif i.op == Opcode.SELECT:
       count = 2
     elif i.op not in (Opcode.AND, Opcode.OR) or of != self.masks.get(inputs[1]):
       return False
-    if of is None or (count == 1 and not self._zeroes(index, of)):
+    if of is None or (count == 1 and not self.flow.only_zeroes(index, of)):
       return False
     if count == 1:
       self.masks[index] = of
@@ -274,72 +242,6 @@ class _Pass:
     self.add(_inner_loops.Work(count * each, 0.0, _inner_loops.VECTOR[of]))
     self.issued += count * each
     return True
-
-  def _zeroes(self, mask: int, of: DType) -> bool:
-    """Whether a comparison, perhaps joined with others, is only used to replace
-    floats of a type by zeros."""
-    users = self.users.get(mask, [])
-    if not users or mask in self.outputs:
-      return False
-    for user in users:
-      i = self.instructions[user]
-      first, *others = self.inputs[user]
-      if i.op == Opcode.SELECT:
-        good = first == mask and any(
-          self.instructions[v].op == Opcode.CONST
-          and not self.instructions[v].imm
-          for v in others
-        )
-        good = good and all(self._is_float(v, of) for v in others)
-      else:
-        (other,) = others or (mask,)
-        other = first if other == mask else other
-        good = (
-          i.op in (Opcode.AND, Opcode.OR)
-          and self.instructions[other].op in _COMPARES
-          and not self.invariant[other]
-          and self.users[other] == [user]
-          and other not in self.outputs
-          and all(self._is_float(v, of) for v in self.inputs[other])
-          and self._zeroes(user, of)
-        )
-      if not good:
-        return False
-    return True
-
-  def _is_float(self, value: int, dtype: DType) -> bool:
-    """Whether a value is of a type; constants are of any."""
-    i = self.instructions[value]
-    if i.op == Opcode.CONST:
-      return i.type == RegisterType.F32
-    if i.op == Opcode.LOAD:
-      return self.dtypes[i.imm] == dtype
-    return i.type == RegisterType.F32 and all(
-      d == dtype for d in self.dtypes if d in _FLOATS
-    )
-
-  def _by_scalar(self, index: int) -> bool:
-    """Whether an instruction's second operand is the same for all elements."""
-    a, b = self.inputs[index]
-    swaps = self.instructions[index].op in _COMMUTATIVE and self.invariant[a]
-    return swaps or self.invariant[b]
-
-  def _added_by(self, index: int) -> Opcode | None:
-    """The only user of a value, if it adds it to, or subtracts it from,
-    another."""
-    users = self.users.get(index, [])
-    if len(users) == 1 and self.instructions[users[0]].op == Opcode.ROUND_F16:
-      index, users = users[0], self.users.get(users[0], [])
-    if len(users) != 1:
-      return None
-    user = self.instructions[users[0]]
-    if user.op not in (Opcode.ADD, Opcode.SUB):
-      return None
-    a, b = self.inputs[users[0]]
-    other = a if b == index else b
-    if other == index or self.invariant[other]:
-      return None
-    return user.op if user.op == Opcode.ADD or b == index else None
 
   def _computed_in(
     self, index: int, i: Instruction, elements: set[DType]
@@ -349,8 +251,7 @@ class _Pass:
       return natural
     (dtype,) = elements
     if dtype == DType.F16:
-      users = [self.instructions[u].op for u in self.users.get(index, [])]
-      rounded = users and all(u == Opcode.ROUND_F16 for u in users)
+      rounded = self.flow.only_rounded_to_f16(index)
       return dtype if i.op in _EXACT or rounded else natural
     if dtype == DType.BOOL and natural == DType.U32:
       return dtype
@@ -383,7 +284,7 @@ def profile(
     CompileError: an instruction has no known cost on its type.
   """
   p = _Pass(code, outputs, operand_dtypes, scalars)
-  p.walk()
+  p.run()
   loads = sum(_inner_loops.LOAD[d] for d in p.loaded.values())
   stores = 0.0
   moved = loads  # and stores, which issue with float instructions
@@ -428,7 +329,7 @@ def profile(
     loads=len(p.loaded),
     scalars=len(scalars),
     unary=not p.binary,
-    has_exp=any(i.op == Opcode.EXP for i in p.instructions),
+    has_exp=any(i.op == Opcode.EXP for i in p.flow.instructions),
     first_dtype=first,
     scaled_add=p.scaled if alone else None,
   )

@@ -141,7 +141,7 @@ TEST(DotFourierTest, PartsOfTransforms) {
 }
 
 // One element of the matrix is another: it is no transform's.
-TEST(DotFourierTest, NearlyAMatrix) {
+TEST(DotFourierTest, AlmostAFourierMatrix) {
   std::mt19937 random(4);
   for (const Factories* table : AllTables()) {
     Product<float> product({25, 2, 25, 2, 25, -1, 1}, 20, true, random);

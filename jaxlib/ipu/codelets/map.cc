@@ -11,7 +11,7 @@
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
-#include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/is_native.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"

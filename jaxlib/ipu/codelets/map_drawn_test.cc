@@ -155,7 +155,7 @@ class Drawn {
   std::vector<uint16_t> outputs_;
 };
 
-TEST_P(MapTest, ElementsAreWhatTheyAreAlone) {
+TEST_P(MapTest, RandomProgramsEqualSingleElements) {
   std::mt19937 random(1);
   for (int round = 0; round < 150; ++round) {
     Drawn drawn(random);

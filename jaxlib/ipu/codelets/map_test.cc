@@ -114,7 +114,7 @@ TEST_P(MapTest, Layouts) {
 
 // Values that change only from row to row: as outputs, next to an operand that
 // is an output, and in what is computed for each element.
-TEST_P(MapTest, RowsOfOneValue) {
+TEST_P(MapTest, OperandsBroadcastAlongRows) {
   for (int64_t columns : {512, 700, 5000}) {
     const std::vector<int64_t> shape = {3, 4, columns};
     const std::vector<int64_t> dense = DenseStrides(shape);
@@ -208,7 +208,7 @@ TEST_P(MapTest, ResultsInTheStorageOfOperands) {
 }
 
 // (a, b, c) <- (b, c, a), in the storage of a, b and c.
-TEST_P(MapTest, ResultsThatChangePlaces) {
+TEST_P(MapTest, ResultsThatPermuteOperands) {
   for (int64_t n : {1, 10, 5000}) {
     Builder code;
     for (uint64_t k = 0; k < 3; ++k) code.Load<float>(k);

@@ -261,7 +261,7 @@ class Drawn {
   std::vector<int> in_place_;  // the operand that each result overwrites, or -1
 };
 
-TEST_P(MapTest, ElementsOfAllTypesAreWhatTheyAreAlone) {
+TEST_P(MapTest, RandomProgramsOfAllTypesEqualSingleElements) {
   std::mt19937 random(7);
   for (int round = 0; round < 1500; ++round) {
     Drawn(random).Check(table());

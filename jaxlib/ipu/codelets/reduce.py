@@ -27,8 +27,15 @@ from jaxlib.ipu.codelets._cycles import (
   multi_vertex,
   up,
 )
-from jaxlib.ipu.codelets._instructions import FUNCTIONS, evaluate
+from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
+from jaxlib.ipu.codelets._monoids import (
+  ARG,
+  MONOIDS,
+  apply,
+  identity,
+  right_wins,
+)
 from jaxlib.ipu.codelets._profile import operations, profile
 from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
 from jaxlib.ipu.program import schema
@@ -47,16 +54,6 @@ _ARG_FLOAT, _ARG_INTEGER = 3.0, 6.0
 _ARG_FLOATS = (DType.F32, DType.F16, DType.BF16)
 _ARG_SOURCED = (DType.F32, DType.F16, DType.I32, DType.U32)
 
-MONOIDS = {
-  ReduceKind.SUM: Opcode.ADD,
-  ReduceKind.PRODUCT: Opcode.MUL,
-  ReduceKind.MAX: Opcode.MAX,
-  ReduceKind.MIN: Opcode.MIN,
-  ReduceKind.AND: Opcode.AND,
-  ReduceKind.OR: Opcode.OR,
-  ReduceKind.XOR: Opcode.XOR,
-}
-ARG = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
 _NOTHING = Cycles(0.0)
 
 
@@ -99,42 +96,6 @@ def per_element(
 def partial_bytes(dtype: DType) -> int:
   """Bytes of a partial result: narrow floats are summed as f32."""
   return max(SIZE[dtype], 4) if dtype in FLOATS else SIZE[dtype]
-
-
-def identity(kind: ReduceKind, dtype: np.dtype[Any]) -> Any:
-  """The identity element: a scalar of an element or a register type.
-
-  For ARGMAX and ARGMIN, the value that loses against every other.
-  """
-  if kind in (ReduceKind.MAX, ReduceKind.ARGMAX):
-    return _limits(dtype)[0]
-  if kind in (ReduceKind.MIN, ReduceKind.ARGMIN):
-    return _limits(dtype)[1]
-  if kind == ReduceKind.AND:
-    return ~dtype.type(0)
-  return dtype.type(1 if kind == ReduceKind.PRODUCT else 0)
-
-
-def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-  if dtype.kind in "fV":
-    return dtype.type(-np.inf), dtype.type(np.inf)
-  if dtype.kind == "b":
-    return np.False_, np.True_
-  info = np.iinfo(dtype)
-  return dtype.type(info.min), dtype.type(info.max)
-
-
-def apply(kind: ReduceKind, x: Array, y: Array) -> Array:
-  """Combines registers by a monoid."""
-  return FUNCTIONS[MONOIDS[kind]](x, y)
-
-
-def _better(kind: ReduceKind, left: list[Array], right: list[Array]) -> Array:
-  """Where the right element wins: NaN first, then value, then low index."""
-  (a, i), (b, j) = left, right
-  better = b > a if kind == ReduceKind.ARGMAX else b < a
-  tie = (a == b) | ((a != a) & (b != b))
-  return np.where(tie, j < i, ((b != b) & (a == a)) | (better & (a == a)))
 
 
 class Order(enum.Enum):
@@ -418,7 +379,7 @@ class ReduceCodelet(ReducingCodelet):
       if kind == ReduceKind.GENERAL:
         return evaluate(fields.combine, fields.combine_outputs, [*left, *right])
       if kind in ARG:
-        take = _better(kind, left, right)
+        take = right_wins(kind, left, right)
         return [np.where(take, r, l) for l, r in zip(left, right, strict=True)]
       return [apply(kind, left[0], right[0])]
 

@@ -114,7 +114,7 @@ void CheckOwnIndices(uint8_t dtype, RegisterType type) {
   }
 }
 
-TEST(ReduceTest, ElementsBringTheirIndices) {
+TEST(ReduceTest, ArgReductionsOfGivenIndices) {
   CheckOwnIndices<int32_t>(program::kI32, RegisterType::kI32);
   CheckOwnIndices<uint32_t>(program::kU32, RegisterType::kU32);
   CheckOwnIndices<int64_t>(program::kI64, RegisterType::kI64);

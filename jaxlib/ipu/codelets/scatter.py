@@ -26,6 +26,7 @@ from jaxlib.ipu.codelets._cycles import (
 from jaxlib.ipu.codelets._inner_loops import LOAD
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
+from jaxlib.ipu.codelets._monoids import MONOIDS, apply
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
@@ -151,7 +152,7 @@ class ScatterCodelet(UpdatingCodelet):
     """Narrow floats are summed as f32; overwritten values have a mark."""
     if fields.kind == ReduceKind.SET:
       return SIZE[dtype] + SIZE[self._mark(fields)]
-    return reduce.partial_bytes(dtype) if fields.kind in reduce.MONOIDS else 0
+    return reduce.partial_bytes(dtype) if fields.kind in MONOIDS else 0
 
   def cleared_bytes(self, fields: schema.Scatter, dtype: DType) -> int:
     """Sums begin with zeros; if values have numbers, only these are read."""
@@ -182,7 +183,7 @@ class ScatterCodelet(UpdatingCodelet):
     with np.errstate(all="ignore"):
       if kind == ReduceKind.GENERAL:
         return evaluate(fields.combine, fields.combine_outputs, [old, new])[0]
-      return reduce.apply(kind, old, new)
+      return apply(kind, old, new)
 
   def along(
     self,

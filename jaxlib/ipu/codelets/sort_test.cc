@@ -101,7 +101,7 @@ TEST(Sort, AnyType) {
   CheckSizes<double>(program::kF64);
 }
 
-TEST(Sort, FewOfSortedRows) {
+TEST(Sort, TopElementsOfSortedRows) {
   std::vector<int32_t> values(100'000);
   std::iota(values.begin(), values.end(), -50'000);
   CheckSort(program::kI32, 1, 100'000, 500, true, values);

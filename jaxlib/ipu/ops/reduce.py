@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 
+from jaxlib.ipu.codelets._monoids import MONOIDS, identity
 from jaxlib.ipu.codelets.reduce import (
   CODELET,
-  MONOIDS,
   Order,
-  identity,
   partial_bytes,
   per_element,
   vector,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.codelets.reduce import identity
+from jaxlib.ipu.codelets._monoids import identity
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.emitter import Emitter

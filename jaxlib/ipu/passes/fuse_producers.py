@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from jaxlib.ipu.codelets._instructions import NARROW
-from jaxlib.ipu.codelets.reduce import identity
+from jaxlib.ipu.codelets._monoids import identity
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users

@@ -1,7 +1,7 @@
 """Splits both sides of a move into dimensions that step along one factor each.
 
 Figures of a dimension are then independent of the others', except for
-dimensions that one factor cuts together (traffic.py).
+dimensions that one factor cuts together (moved_elements.py).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import numpy as np
 
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.moved_elements import Lines
 from jaxlib.ipu.plan.partners import factor, held, met
-from jaxlib.ipu.plan.traffic import Lines
 
 WORD = 4
 

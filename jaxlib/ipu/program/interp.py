@@ -23,6 +23,7 @@ from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.program import interp_compute as compute
 from jaxlib.ipu.program import interp_moving as moving
+from jaxlib.ipu.program.interp_lifetimes import Lifetimes
 from jaxlib.ipu.program.tile_memory import (
   Array,
   Elements,
@@ -87,7 +88,7 @@ def run(
   machine = Machine(program, constants, max_steps, exchange_rate)
   machine.bind(arguments)
   machine.run(program.steps, "")
-  peak = machine.peak_bytes()
+  peak = machine.lifetimes.peak_bytes(machine)
   worst = int(peak.argmax())
   if check_sram and peak[worst] > program.target.bytes_per_tile:
     raise Trap(
@@ -134,10 +135,7 @@ class Machine:
     self.exchanges: list[Exchanged] = []
     self.path = ""
     self._views: dict[int, Elements] = {}
-    # (time, tensor, whether it reads old contents) for `peak_bytes`.
-    self.uses: list[tuple[int, int, bool]] = []
-    # (time, bytes of each tile) of buffers that live within a step.
-    self.brief: list[tuple[int, Array]] = []
+    self.lifetimes = Lifetimes()
     for i, t in enumerate(program.tensors):
       if t.root == i and t.space == schema.CONSTANT:
         self.read_only.add(i)
@@ -152,7 +150,7 @@ class Machine:
     self.memory[tensor].write_all(
       values.reshape(-1), np.ones(values.size, np.bool_)
     )
-    self.uses.append((0, tensor, False))
+    self.lifetimes.write(0, tensor)
 
   def bind(self, arguments: Sequence[Array]) -> None:
     """Writes the arguments to their tiles."""
@@ -182,7 +180,7 @@ class Machine:
           f"element {int(np.argmin(defined))} of a result was never written",
           tensor=number,
         )
-      self.uses.append((self.steps + 1, number, True))
+      self.lifetimes.read(self.steps + 1, number)
       out.append(values.reshape(self.memory[number].shape))
     return out
 
@@ -260,7 +258,7 @@ class Machine:
       return
     values = self.memory[tensor].read(tile, elements)
     root, defined = self.memory[t.root].gather_all()
-    origin = self._view(tensor)[elements]
+    origin = self.view(tensor)[elements]
     same = (_bits(root[origin]) == _bits(values)) & defined[origin]
     if not same.all():
       raise Trap(
@@ -271,7 +269,7 @@ class Machine:
         tensor,
       )
 
-  def _view(self, tensor: int) -> Elements:
+  def view(self, tensor: int) -> Elements:
     """The elements of the root that a placed tensor views."""
     if tensor not in self._views:
       t = self.program.tensors[tensor]
@@ -281,11 +279,11 @@ class Machine:
 
   def used(self, tensor: int) -> None:
     """Records that a tensor is live."""
-    self.uses.append((self.steps, tensor, True))
+    self.lifetimes.read(self.steps, tensor)
 
   def held_briefly(self, sizes: Array) -> None:
     """Records the bytes that each tile holds within a step."""
-    self.brief.append((self.steps, sizes))
+    self.lifetimes.hold_briefly(self.steps, sizes)
 
   def writable(self, tensor: int) -> TileMemory:
     """A tensor's memory, for writing."""
@@ -323,7 +321,10 @@ class Machine:
 
   def wrote(self, tensor: int, written: Mask) -> None:
     """Records a write; a write of all elements starts a new lifetime."""
-    self.uses.append((self.steps, tensor, not written.all()))
+    if written.all():
+      self.lifetimes.write(self.steps, tensor)
+    else:
+      self.lifetimes.read(self.steps, tensor)
 
   def count(
     self, cost: schema.Cost, actual: float, busiest: float = 0.0
@@ -351,51 +352,6 @@ class Machine:
         f"a tile sends or receives {busiest:g} bytes, {rate:g} a cycle; the "
         f"step's cost has {cost.exchange_cycles} cycles",
       )
-
-  # --- Memory ----------------------------------------------------------------
-
-  def _held(self, tensor: int, tiles: Array) -> Array:
-    """Number of elements that each tile holds; of overlapping windows, each
-    element of the root once."""
-    m = self.memory[tensor]
-    if self.program.tensors[tensor].root == tensor:
-      return m.layout.elements(tiles)
-    view = self._view(tensor)
-    held = np.zeros(len(tiles), np.int64)
-    for tile, owned in m.tiles.items():
-      held[tile] = len(np.unique(view[owned]))
-    return held
-
-  def peak_bytes(self) -> Array:
-    """Maximum bytes live at a time, for each tile."""
-    lives: dict[int, list[list[int]]] = {}
-    for time, tensor, reads in self.uses:
-      mine = lives.setdefault(tensor, [])
-      if mine and (reads or mine[-1][1] == time):
-        mine[-1][1] = time
-      else:
-        mine.append([time, time])
-    # Arguments, results and constants are live throughout.
-    stay = self.read_only | set(self.program.results)
-    tiles = np.arange(self.program.target.num_tiles)
-    change: dict[int, Array] = {}
-    for tensor, intervals in lives.items():
-      m = self.memory[tensor]
-      held = self._held(tensor, tiles) * SIZE[m.dtype]
-      if tensor in stay:
-        intervals = [[0, self.steps + 1]]
-      for begin, end in intervals:
-        for time, sign in ((begin, 1), (end + 1, -1)):
-          change[time] = change.get(time, 0) + sign * held
-    for time, sizes in self.brief:
-      for at, sign in ((time, 1), (time + 1, -1)):
-        change[at] = change.get(at, 0) + sign * sizes
-    now = np.zeros(len(tiles), np.int64)
-    peak = now.copy()
-    for time in sorted(change):
-      now = now + change[time]
-      peak = np.maximum(peak, now)
-    return peak
 
 
 def _bits(values: Array) -> Array:

@@ -12,13 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from jaxlib.ipu.dtypes import COMPLEX, SIZE, STORED, DType, stored
+from jaxlib.ipu.dtypes import COMPLEX, SIZE, DType, stored
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.program import schema, verify_compute, verify_memory
+from jaxlib.ipu.program import (
+  schema,
+  verify_compute,
+  verify_memory,
+  verify_tables,
+)
 from jaxlib.ipu.program.verify_memory import dense
-
-_SPACES = (schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT)
 
 
 class InvalidProgram(Exception):
@@ -41,6 +44,7 @@ class _Verifier:
     defined: roots that an earlier step has written, and whose memory no other
       root has overwritten since.
     fresh: placed tensors that equal the view of their root here.
+    views: the placed tensors of each root.
   """
 
   def __init__(self, program: schema.Program) -> None:
@@ -62,34 +66,7 @@ class _Verifier:
 
   def run(self) -> None:
     p = self.program
-    for i, layout in enumerate(self.layouts):
-      self.where = f"mapping {i}"
-      self._mapping(p.mappings[i], layout)
-    for i, t in enumerate(self.tensors):
-      self.where = f"tensor {i}"
-      self._tensor(i, t)
-    self.where = "program"
-    for name, ends, space in (
-      ("argument", p.arguments, schema.ARGUMENT),
-      ("result", p.results, schema.RESULT),
-    ):
-      for i, number in enumerate(ends):
-        t = self.tensor(number)
-        self.require(
-          t.root == number and (t.space, t.address) == (space, i),
-          f"{name} {i} is tensor {number}, which is not stored there",
-        )
-    for h in p.host_types:
-      self._host_type(h)
-    for one in p.layouts:
-      self._array_layout(one)
-    for a in p.aliases:
-      self.require(
-        a.argument < len(p.arguments) and a.result < len(p.results),
-        f"argument {a.argument} aliases result {a.result}; one is missing",
-      )
-    for d in p.donors:
-      self.require(d < len(p.arguments), f"argument {d} is donated, missing")
+    verify_tables.check(self)
     self.sharers = verify_memory.sharers(p)
     self.defined = set(p.arguments)
     for i, t in enumerate(self.tensors):
@@ -103,7 +80,7 @@ class _Verifier:
     } - self.defined
     self.require(not missing, f"no step writes the results {sorted(missing)}")
 
-  # --- Tables ---------------------------------------------------------------
+  # --- Tensors and mappings -------------------------------------------------
 
   def tensor(self, number: int) -> schema.Tensor:
     self.require(
@@ -116,99 +93,6 @@ class _Verifier:
       0 <= number < len(self.layouts), f"there is no mapping {number}"
     )
     return self.layouts[number]
-
-  def _end(
-    self, end: schema.HostType | schema.ArrayLayout
-  ) -> tuple[str, schema.Tensor]:
-    """The name and the tensor of an argument or a result."""
-    ends = self.program.results if end.is_result else self.program.arguments
-    kind = "result" if end.is_result else "argument"
-    self.require(end.number < len(ends), f"there is no {kind} {end.number}")
-    return f"{kind} {end.number}", self.tensor(ends[end.number])
-
-  def _array_layout(self, one: schema.ArrayLayout) -> None:
-    name, t = self._end(one)
-    layout = self.layout(one.mapping)
-    self.require(
-      layout.num_elements == math.prod(t.shape),
-      f"{name} of shape {t.shape} has the layout {one.mapping} of "
-      f"{layout.num_elements} elements",
-    )
-    held = layout.max_elements * SIZE[DType(t.dtype)]
-    self.require(
-      one.tile_bytes == held,
-      f"{name} takes {held} bytes of a tile, not {one.tile_bytes}",
-    )
-
-  def _host_type(self, h: schema.HostType) -> None:
-    name, t = self._end(h)
-    size = math.prod(t.shape) * SIZE[DType(t.dtype)]
-    self.require(
-      h.dtype in SIZE and math.prod(h.shape) * SIZE[DType(h.dtype)] == size,
-      f"{name} of {size} bytes is {h.shape} of type {h.dtype} to the caller",
-    )
-    self.require(
-      not h.minor_to_major
-      or sorted(h.minor_to_major) == list(range(len(h.shape))),
-      f"{name} of shape {h.shape} in the order {h.minor_to_major}",
-    )
-
-  def _mapping(self, m: schema.Mapping, layout: Layout) -> None:
-    self.require(
-      len(m.extents) == len(m.blocks) == len(m.strides)
-      and len(m.replica_counts) == len(m.replica_strides),
-      "its lists differ in length",
-    )
-    self.require(
-      all(b >= 1 for b in m.blocks) and all(e >= 0 for e in m.extents),
-      f"blocks {m.blocks} of extents {m.extents}",
-    )
-    spread = [(f.stride, f.parts) for f in layout.factors if f.parts > 1]
-    spread += [(r.stride, r.count) for r in layout.replicas if r.count > 1]
-    reach = 1
-    for stride, count in sorted(spread):
-      self.require(
-        stride >= reach,
-        f"tile strides do not nest: {count} parts {stride} tiles apart, "
-        f"inside of which there are {reach}",
-      )
-      reach = stride * count
-    tiles = self.program.target.num_tiles
-    self.require(
-      layout.last_tile < tiles,
-      f"uses tile {layout.last_tile} of {tiles}",
-    )
-
-  def _tensor(self, number: int, t: schema.Tensor) -> None:
-    self.require(t.dtype in STORED, f"unknown element type {t.dtype}")
-    self.require(
-      len(t.shape) == len(t.strides) and all(n >= 0 for n in t.shape),
-      f"shape {t.shape} with strides {t.strides}",
-    )
-    size = math.prod(t.shape)
-    elements = self.layout(t.mapping).num_elements
-    self.require(
-      elements == size, f"{size} elements under a mapping of {elements}"
-    )
-    root = self.tensor(t.root)
-    self.require(root.root == t.root, f"its root {t.root} is no root")
-    if t.root != number:
-      self.require(root.dtype == t.dtype, "its root has another element type")
-      self.inside(t.root, t.offset, t.shape, t.strides)
-      self.views.setdefault(t.root, []).append(number)
-      return
-    self.require(
-      t.offset == 0 and t.strides == dense(t.shape), "a root must be dense"
-    )
-    self.require(t.space in _SPACES, f"unknown space {t.space}")
-    if t.space == schema.ARENA:
-      item = SIZE[DType(t.dtype)]
-      self.require(
-        t.address + size * item <= self.program.arena_bytes
-        and t.address % item == 0,
-        f"{size * item} bytes at {t.address} of an arena of "
-        f"{self.program.arena_bytes}",
-      )
 
   def inside(
     self,

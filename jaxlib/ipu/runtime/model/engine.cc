@@ -11,6 +11,7 @@
 #include "jaxlib/ipu/runtime/model/executable.h"
 #include "jaxlib/ipu/runtime/model/factories.h"
 #include "jaxlib/ipu/runtime/model/loader.h"
+#include "jaxlib/ipu/runtime/model/program_info.h"
 #include "jaxlib/ipu/runtime/program/container.h"
 #include "jaxlib/ipu/runtime/program/validate.h"
 #include "jaxlib/ipu/runtime/support/ieee_arithmetic.h"

@@ -61,7 +61,7 @@ uint32_t Below(Builder& b, int n) {
   return b.Constant<uint8_t>(kBool, {64}, flags);
 }
 
-TEST(Engine, TellsWhatTheProgramSays) {
+TEST(Engine, ReportsTheProgramsInfo) {
   Builder b;
   const uint32_t x = b.Argument(kF32, {2, 3});
   b.Argument(kI8, {});
@@ -155,7 +155,7 @@ TEST(Engine, SwitchTakesTheLastBranchWhenOutOfRange) {
   }
 }
 
-TEST(Engine, ARepeatedExchangeThatOnlyPlacesCostsAndDoesNothing) {
+TEST(Engine, ARepeatedExchangeOfPlacedTensorsIsChargedButCopiesNothing) {
   Builder b;
   const uint32_t x = b.Argument(kF32, {2, 3});
   const uint32_t y = b.Result(kF32, {3, 2});

@@ -126,7 +126,7 @@ void RunOnExactBuffers(LoadedProgram& program) {
   EXPECT_TRUE(program.Run(arguments, results, nullptr).ok());
 }
 
-TEST(Fuzz, BentProgramsAreRefusedOrRun) {
+TEST(Fuzz, CorruptedProgramsAreRefusedOrRun) {
   const Builder b = Example();
   const std::vector<uint8_t> good = Encode(b.program, b.constants);
   const auto engine = MakeModelEngine(1);

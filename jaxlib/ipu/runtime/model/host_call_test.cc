@@ -94,7 +94,7 @@ class HostCall : public testing::Test {
   void TearDown() override { ipu_set_host_caller(nullptr); }
 };
 
-TEST_F(HostCall, GetsArraysAndGivesThem) {
+TEST_F(HostCall, PassesOperandsAndReturnsResults) {
   ipu_set_host_caller(AddUp);
   Calls program(4);
   RunCounters counters;

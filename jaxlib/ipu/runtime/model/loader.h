@@ -17,9 +17,6 @@ namespace ipu::model {
 StatusOr<std::unique_ptr<const Executable>> MakeExecutable(
     const program::Contents& contents, const Factories& factories);
 
-// Extracts the program's description of itself.
-ProgramInfo MakeInfo(program::Program program);
-
 }  // namespace ipu::model
 
 #endif  // JAXLIB_IPU_RUNTIME_MODEL_LOADER_H_

@@ -33,7 +33,7 @@ TEST(ApiTest, TheVersionIsThatOfTheHeader) {
   EXPECT_EQ(GetPjrtApi()->pjrt_api_version.minor_version, PJRT_API_MINOR);
 }
 
-TEST(ApiTest, ARefusedSlotSaysItsName) {
+TEST(ApiTest, AnUnimplementedSlotReportsItsName) {
   PJRT_Client_DmaMap_Args args = {};
   PJRT_Error* error = GetPjrtApi()->PJRT_Client_DmaMap(&args);
   ASSERT_NE(error, nullptr);
@@ -45,7 +45,7 @@ TEST(ApiTest, ARefusedSlotSaysItsName) {
 }
 
 // PJRT_Device_GetAttributes of PJRT 0.92 has slot 128, after the last of 0.90.
-TEST(ApiTest, SlotsOfLaterVersionsSayTheirNames) {
+TEST(ApiTest, SlotsOfLaterVersionsReportTheirNames) {
   const auto refusal = [](size_t slot) {
     PJRT_Error* (*function)(void*);
     std::memcpy(&function,
@@ -87,7 +87,7 @@ void AddMachine(NamedValues* options) {
   options->Add("version", "ipu2");
 }
 
-TEST(ClientOptionsTest, TypedAndSpelledValuesAreTheSame) {
+TEST(ClientOptionsTest, TypedValuesAndStringsAreEquivalent) {
   NamedValues typed, spelled;
   AddMachine(&typed);
   AddMachine(&spelled);
@@ -125,7 +125,7 @@ TEST(ClientOptionsTest, ErrorsNameOptionAndValue) {
   EXPECT_NE(message("num_tiles", "0").find("positive"), std::string::npos);
 }
 
-TEST(NamedValuesTest, WholeNumbersKeepTheirDigits) {
+TEST(NamedValuesTest, IntegersAreNotRoundedToFloat) {
   NamedValues values;
   values.AddNumber("cycles", 123456789.0);
   values.AddNumber("seconds", 0.5);

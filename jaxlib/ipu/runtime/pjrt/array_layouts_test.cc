@@ -61,14 +61,14 @@ TEST_F(ArrayLayoutsTest, AnArrayMovesOnceAndStays) {
   EXPECT_EQ(x->layout, nullptr);
 }
 
-TEST_F(ArrayLayoutsTest, ResultsAreWhereTheirProgramLeavesThem) {
+TEST_F(ArrayLayoutsTest, ResultsHaveTheLayoutOfTheirProgram) {
   auto step = Wanting(a_, a_);
   auto x = Put(std::vector<float>(kCount));
   Outcome outcome = Execute(step.get(), {x.get()});
   EXPECT_EQ(Cycles(step.get(), outcome.results[0].get()), 0);
 }
 
-TEST_F(ArrayLayoutsTest, TheFullestTileCountsWhatItHasInThatLayout) {
+TEST_F(ArrayLayoutsTest, SramCountsTheFullestTileOfTheLayout) {
   auto x = Put(std::vector<float>(kCount));
   EXPECT_EQ(InUse(), kDefault);
   auto wants_a = Wanting(a_, b_);

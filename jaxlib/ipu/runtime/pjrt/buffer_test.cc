@@ -22,7 +22,7 @@ TEST_F(BufferTest, HostArraysAreCopied) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(x->Data()) % 64, 0);
 }
 
-TEST_F(BufferTest, HostArraysMayLieInAnyOrder) {
+TEST_F(BufferTest, HostArraysMayHaveAnyStrides) {
   const Vector host = {1, 2, 3, 4, 5, 6};  // 2 x 3, column-major
   const int64_t dims[] = {2, 3}, strides[] = {4, 8};
   PJRT_Client_BufferFromHostBuffer_Args args = {};
@@ -54,7 +54,7 @@ TEST_F(BufferTest, HostArraysMayLieInAnyOrder) {
   EXPECT_EQ(back, host);
 }
 
-TEST_F(BufferTest, ToHostBufferSaysHowMuchItNeeds) {
+TEST_F(BufferTest, ToHostBufferReportsTheSizeItNeeds) {
   auto x = Put({1, 2, 3});
   PJRT_Buffer_ToHostBuffer_Args args = {};
   args.src = x.get();
@@ -67,7 +67,7 @@ TEST_F(BufferTest, ToHostBufferSaysHowMuchItNeeds) {
             std::string::npos);
 }
 
-TEST_F(BufferTest, RawCopiesStayInside) {
+TEST_F(BufferTest, RawCopiesAreBoundsChecked) {
   auto x = Put({1, 2, 3});
   float value = 0;
   PJRT_Buffer_CopyRawToHost_Args args = {};
@@ -82,7 +82,7 @@ TEST_F(BufferTest, RawCopiesStayInside) {
             std::string::npos);
 }
 
-TEST_F(BufferTest, DeletionGivesTheMemoryBackAndSaysSo) {
+TEST_F(BufferTest, DeletionFreesMemoryAndReadingIsAnError) {
   auto x = Put({1, 2, 3});
   EXPECT_EQ(device()->sram.figures().in_use, 12);
   x->Delete();
@@ -93,7 +93,7 @@ TEST_F(BufferTest, DeletionGivesTheMemoryBackAndSaysSo) {
   EXPECT_EQ(x->Data(), nullptr);
 }
 
-TEST_F(BufferTest, DeletedContentsStayWhileSomebodyLooks) {
+TEST_F(BufferTest, DeletedContentsStayWhileReferenced) {
   const size_t before = HostAllocator::Global().live_bytes();
   auto x = Put({1, 2, 3});
   x->IncreaseExternalReferences();

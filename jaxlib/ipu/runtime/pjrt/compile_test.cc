@@ -51,7 +51,7 @@ TEST(CompileOptionsTest, ReadsCountsAndDevice) {
   EXPECT_EQ(options->device_id, 1234);
 }
 
-TEST(CompileOptionsTest, NothingMeansOneOfEach) {
+TEST(CompileOptionsTest, EmptyOptionsMeanOneReplicaAndPartition) {
   auto options = ParseCompileOptions("");
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->num_replicas, 1);
@@ -74,7 +74,7 @@ TEST(CompileOptionsTest, TheDeviceAndTheOrderOfMapsDoNotMatter) {
   EXPECT_EQ(again->portable, a->portable);
 }
 
-TEST(CompileOptionsTest, CutBytesAreAnError) {
+TEST(CompileOptionsTest, TruncationIsAnError) {
   const std::string whole = Serialize({});
   for (size_t size = 1; size < whole.size(); ++size) {
     const auto options = ParseCompileOptions(whole.substr(0, size));
@@ -155,7 +155,7 @@ TEST_F(CompilerTest, ErrorsKeepCodeAndMessage) {
             Code::kFailedPrecondition);
 }
 
-TEST(SerializedExecutableTest, ComesBackWhole) {
+TEST(SerializedExecutableTest, RoundTrips) {
   const std::string bytes = SerializeExecutable("options", "program");
   auto parts = ParseExecutable(bytes);
   ASSERT_TRUE(parts.ok());
@@ -163,7 +163,7 @@ TEST(SerializedExecutableTest, ComesBackWhole) {
   EXPECT_EQ(parts->program, "program");
 }
 
-TEST(SerializedExecutableTest, AnyCutIsAnError) {
+TEST(SerializedExecutableTest, TruncationIsAnError) {
   const std::string bytes = SerializeExecutable("options", "program");
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_EQ(ParseExecutable(bytes.substr(0, size)).status().code(),
@@ -173,7 +173,7 @@ TEST(SerializedExecutableTest, AnyCutIsAnError) {
 }
 
 // The program has its own checksum and is left out.
-TEST(SerializedExecutableTest, AnyChangedBitIsAnError) {
+TEST(SerializedExecutableTest, AnyFlippedBitIsAnError) {
   const std::string bytes = SerializeExecutable("options", "");
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
     std::string damaged = bytes;
@@ -250,7 +250,7 @@ TEST_F(LoadTest, AProgramForAnotherMachineIsRefused) {
   }
 }
 
-TEST_F(LoadTest, AProgramThatLiesAboutItsAliasesIsRefused) {
+TEST_F(LoadTest, WrongAliasesAreRefused) {
   FakeProgram program = Increment(4);
   program.info.aliases = {{0, 0}};
   program.info.results = {Floats(5)};

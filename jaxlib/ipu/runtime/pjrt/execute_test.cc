@@ -49,7 +49,7 @@ TEST_F(ExecuteTest, ShortProgramsRunOnTheCallingThread) {
   EXPECT_EQ(Values(outcome.results[0].get()), (Vector{2, 3, 4, 5}));
 }
 
-TEST_F(ExecuteTest, WhatRunsTakeCorrectsTheGuess) {
+TEST_F(ExecuteTest, MeasuredTimesCorrectTheEstimate) {
   std::thread::id thread;
   FakeProgram program = Increment(4);
   program.info.estimated_seconds = kLong;
@@ -70,7 +70,7 @@ TEST_F(ExecuteTest, WhatRunsTakeCorrectsTheGuess) {
   EXPECT_EQ(thread, std::this_thread::get_id());
 }
 
-TEST_F(ExecuteTest, LongProgramsAreQueuedAndWhatFollowsKeepsTheOrder) {
+TEST_F(ExecuteTest, LongProgramsAreQueuedAndLaterOnesStayInOrder) {
   Event gate;
   auto slow = Load(Gated(&gate));
   auto fast = Load(Increment(4));
@@ -107,7 +107,7 @@ TEST_F(ExecuteTest, ResultsTakeNoMemoryBeforeTheProgramRuns) {
   EXPECT_EQ(device()->sram.figures().in_use, in_use + 16);
 }
 
-TEST_F(ExecuteTest, FailuresPoisonResultsAndWhatDependsOnThem) {
+TEST_F(ExecuteTest, FailuresPoisonResultsAndTheirDependents) {
   for (const double seconds : {0.0, kLong}) {
     FakeProgram bad = Increment(4);
     bad.info.estimated_seconds = seconds;
@@ -166,7 +166,7 @@ TEST_F(ExecuteTest, DonationOfAPendingArrayReusesItsMemoryToo) {
   EXPECT_EQ(second.results[0]->Data(), data);
 }
 
-TEST_F(ExecuteTest, DonationLeavesWhatOthersLookAtAlone) {
+TEST_F(ExecuteTest, DonationDoesNotOverwriteReferencedMemory) {
   auto executable = Load(Donating(Increment(4)));
   auto x = Put({1, 2, 3, 4});
   x->IncreaseExternalReferences();
@@ -194,7 +194,7 @@ TEST_F(ExecuteTest, ADonatedArrayIsNotReadTwiceInOneCall) {
   EXPECT_FALSE(y->IsDeleted());
 }
 
-TEST_F(ExecuteTest, CallersMayKeepWhatAProgramDonates) {
+TEST_F(ExecuteTest, CallersMayExcludeArgumentsFromDonation) {
   auto executable = Load(Donating(Increment(4)));
   auto x = Put({1, 2, 3, 4});
   Outcome outcome = Execute(executable.get(), {x.get()}, /*keep=*/{0});
@@ -203,7 +203,7 @@ TEST_F(ExecuteTest, CallersMayKeepWhatAProgramDonates) {
   EXPECT_EQ(Values(outcome.results[0].get()), (Vector{2, 3, 4, 5}));
 }
 
-TEST_F(ExecuteTest, DonorsAreFreedThoughNothingReplacesThem) {
+TEST_F(ExecuteTest, DonatedArgumentsWithoutAliasAreFreed) {
   FakeProgram program = Increment(4);
   program.info.donors = {0};
   auto executable = Load(program);
@@ -270,7 +270,7 @@ TEST_F(ExecuteTest, SeveralThreadsShareADevice) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(ExecuteTest, ClosingTheClientCancelsWhatHasNotStarted) {
+TEST_F(ExecuteTest, ClosingTheClientCancelsQueuedPrograms) {
   Event gate, started;
   FakeProgram program = Gated(&gate);
   program.run = [&, run = program.run](auto arguments, auto results) {

@@ -43,7 +43,7 @@ FakeProgram Needing(int64_t tile_bytes, int64_t count) {
   return program;
 }
 
-TEST_F(SramTest, AnArrayTakesWhatItsLayoutSays) {
+TEST_F(SramTest, AnArrayTakesTheBytesOfItsFullestTile) {
   EXPECT_EQ(ipu_fullest_tile_bytes(PJRT_Buffer_Type_F32, nullptr, 0, 4, 8), 4);
   const auto bytes = [](DType dtype, std::vector<int64_t> shape) {
     return ipu_fullest_tile_bytes(dtype, shape.data(), shape.size(), 1472, 8);
@@ -72,7 +72,7 @@ TEST_F(SramTest, ArraysBeyondItAreRefused) {
   EXPECT_EQ(Refusal(4 * 100, &z), "");
 }
 
-TEST_F(SramTest, WhatTheHostLooksAtDoesNotCountAfterItsDeletion) {
+TEST_F(SramTest, ReferencedMemoryDoesNotCountAfterDeletion) {
   auto x = Put(Vector(100));
   x->IncreaseExternalReferences();
   x->Delete();
@@ -82,7 +82,7 @@ TEST_F(SramTest, WhatTheHostLooksAtDoesNotCountAfterItsDeletion) {
   EXPECT_EQ(figures().in_use, 0);
 }
 
-TEST_F(SramTest, ProgramsRunBesideWhatIsThere) {
+TEST_F(SramTest, ProgramsRunBesideResidentArrays) {
   auto executable = Load(Needing(500, 4 * 26));  // 104 + 104 on each tile
   auto x = Put(Vector(4 * 26));
   auto other = Put(Vector(4 * 130));  // 520 on each tile
@@ -114,7 +114,7 @@ TEST_F(SramTest, DonatedMemoryCountsOnce) {
   EXPECT_EQ(Values(y.results[0].get())[0], 1);
 }
 
-TEST_F(SramTest, AnArgumentThatIsPassedTwiceIsThereOnce) {
+TEST_F(SramTest, AnArgumentPassedTwiceCountsOnce) {
   FakeProgram program = Needing(900, 4 * 100);  // 400 of that per argument
   program.info.arguments.push_back(program.info.arguments[0]);
   auto executable = Load(program);
@@ -152,7 +152,7 @@ TEST_F(SramTest, MemoryOfTheHostDoesNotCount) {
   EXPECT_EQ(figures().in_use, 400);
 }
 
-TEST_F(SramTest, ThePeakCountsRuns) {
+TEST_F(SramTest, ThePeakIncludesRuns) {
   FakeProgram program = Increment(4);
   program.info.argument_bytes = program.info.result_bytes = 16;
   program.info.temporary_bytes = 1000;
@@ -164,7 +164,7 @@ TEST_F(SramTest, ThePeakCountsRuns) {
   EXPECT_EQ(figures().count, 3);
 }
 
-TEST_F(SramTest, WantOfHostMemoryIsAnError) {
+TEST_F(SramTest, RunningOutOfHostMemoryIsAnError) {
   for (const double seconds : {0.0, kLong}) {
     FakeProgram program = Increment(4);
     program.info.estimated_seconds = seconds;

@@ -23,14 +23,14 @@ Builder Example() {
   return b;
 }
 
-TEST(Crc32, IsTheOneOfZlib) {
+TEST(Crc32, MatchesZlib) {
   const std::string check = "123456789";
   const auto* p = reinterpret_cast<const uint8_t*>(check.data());
   EXPECT_EQ(Crc32({p, check.size()}), 0xCBF43926u);
   EXPECT_EQ(Crc32({p, size_t{0}}), 0u);
 }
 
-TEST(Read, GivesBackWhatWasWritten) {
+TEST(Read, RoundTrips) {
   const Builder b = Example();
   const std::vector<uint8_t> bytes = Encode(b.program, b.constants);
   StatusOr<Contents> contents = Read(bytes);
@@ -45,7 +45,7 @@ TEST(Read, GivesBackWhatWasWritten) {
   EXPECT_EQ(Encode(contents->program, b.constants), bytes);
 }
 
-TEST(Read, AnyCutIsDataLoss) {
+TEST(Read, TruncationIsDataLoss) {
   const Builder b = Example();
   const std::vector<uint8_t> bytes = Encode(b.program, b.constants);
   for (size_t n = 0; n < bytes.size(); ++n) {
@@ -53,7 +53,7 @@ TEST(Read, AnyCutIsDataLoss) {
   }
 }
 
-TEST(Read, AnyBentByteIsFound) {
+TEST(Read, AnyCorruptedByteIsDetected) {
   const Builder b = Example();
   const std::vector<uint8_t> bytes = Encode(b.program, b.constants);
   for (size_t i = 0; i < bytes.size(); ++i) {
@@ -66,7 +66,7 @@ TEST(Read, AnyBentByteIsFound) {
   }
 }
 
-TEST(Read, CountsThatNoMemoryHoldsAreDataLoss) {
+TEST(Read, ImpossiblyLargeCountsAreDataLoss) {
   const Builder b = Example();
   std::vector<uint8_t> bytes = Encode(b.program, b.constants);
   const uint32_t huge = 0xffffffff;

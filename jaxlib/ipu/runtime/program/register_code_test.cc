@@ -69,7 +69,7 @@ Instruction Binary(Opcode op, uint16_t a, uint16_t b) {
   return {op, U32, a, b, 0, 0};
 }
 
-TEST(RegisterCode, ReadsWhatWasWritten) {
+TEST(RegisterCode, RoundTrips) {
   const auto decoded =
       Decode({kLoad0, Constant(7), Binary(Opcode::kAdd, 0, 1)}, {2, 0});
   ASSERT_TRUE(decoded.ok());
@@ -102,7 +102,7 @@ TEST(RegisterCode, RefusesMalformedCode) {
   EXPECT_FALSE(DecodeRegisterCode("too short", {}, 0, 0).ok());
 }
 
-TEST(RegisterCode, ComparisonsGiveFlags) {
+TEST(RegisterCode, ResultTypes) {
   const Instruction less{Opcode::kLt, I64, 0, 0, 0, 0};
   EXPECT_EQ(ResultType(less), U32);
   const Instruction finite{Opcode::kIsFinite, F32, 0, 0, 0, 0};
@@ -118,7 +118,7 @@ TEST(Simplify, DropsDeadCode) {
             (std::vector<Opcode>{Opcode::kLoad, Opcode::kNegate}));
 }
 
-TEST(Simplify, MakesRotations) {
+TEST(Simplify, RecognisesRotations) {
   for (const Opcode join : {Opcode::kOr, Opcode::kXor, Opcode::kAdd}) {
     EXPECT_EQ(
         Simplified(
@@ -154,7 +154,7 @@ TEST(Simplify, ARoundOfThreefryIsTwoInstructions) {
                                  kRotateXor}));
 }
 
-TEST(Simplify, FusesArithmeticOfOneUse) {
+TEST(Simplify, FusesArithmeticWithOneUse) {
   EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 0, 1),
                         Binary(Opcode::kAdd, 0, 2)},
                        {3}),
@@ -178,7 +178,7 @@ TEST(Simplify, FusesArithmeticOfOneUse) {
             Opcode::kAdd);
 }
 
-TEST(Simplify, KnowsWhatIsUniform) {
+TEST(Simplify, FindsUniformValues) {
   const auto decoded = Decode({kLoad0,
                                kLoad1,
                                Constant(3),

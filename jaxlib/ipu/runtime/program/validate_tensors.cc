@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
@@ -158,19 +159,32 @@ class TensorValidator {
     return Status();
   }
 
+  // An argument or a result that another table describes.
+  struct End {
+    std::string name;
+    const Tensor* tensor;  // null if there is no such argument or result
+  };
+
+  template <typename Description>
+  End EndOf(const Description& of) const {
+    const auto& ends = of.is_result ? p_.results : p_.arguments;
+    const bool exists = of.number < ends.size();
+    return {
+        (of.is_result ? "result " : "argument ") + std::to_string(of.number),
+        exists ? &p_.tensors[ends[of.number]] : nullptr};
+  }
+
   // The caller's buffer must have as many bytes as the tensor.
   Status CheckHostType(const HostType& type) {
-    const auto& ends = type.is_result ? p_.results : p_.arguments;
-    const char* name = type.is_result ? "result " : "argument ";
-    if (type.number >= ends.size()) {
-      return Corrupt(name, type.number, " has a host type but does not exist");
+    const auto [name, tensor] = EndOf(type);
+    if (tensor == nullptr) {
+      return Corrupt(name, " has a host type but does not exist");
     }
     const int64_t count = Count(type.shape);
-    const int64_t bytes = Bytes(p_.tensors[ends[type.number]]);
+    const int64_t bytes = Bytes(*tensor);
     if (count < 0 || count * int64_t{HostItemSize(type.dtype)} != bytes) {
-      return Corrupt(name, type.number, " has ", bytes,
-                     " bytes, unlike its host type ", type.dtype, " of ", count,
-                     " elements");
+      return Corrupt(name, " has ", bytes, " bytes, unlike its host type ",
+                     type.dtype, " of ", count, " elements");
     }
     std::vector<int64_t> order(type.shape.size());
     std::iota(order.begin(), order.end(), 0);
@@ -178,24 +192,22 @@ class TensorValidator {
         !std::is_permutation(order.begin(), order.end(),
                              type.minor_to_major.begin(),
                              type.minor_to_major.end())) {
-      return Corrupt(name, type.number, " has a layout of other dimensions");
+      return Corrupt(name, " has a layout of other dimensions");
     }
     return Status();
   }
 
   // Checks that the mapping covers the tensor's elements, and the costs.
   Status CheckLayout(const ArrayLayout& layout) {
-    const auto& ends = layout.is_result ? p_.results : p_.arguments;
-    const char* name = layout.is_result ? "result " : "argument ";
-    if (layout.number >= ends.size()) {
-      return Corrupt(name, layout.number, " has a layout but does not exist");
+    const auto [name, tensor] = EndOf(layout);
+    if (tensor == nullptr) {
+      return Corrupt(name, " has a layout but does not exist");
     }
     if (layout.mapping >= p_.mappings.size() ||
-        Count(p_.mappings[layout.mapping].extents) !=
-            Count(p_.tensors[ends[layout.number]].shape) ||
+        Count(p_.mappings[layout.mapping].extents) != Count(tensor->shape) ||
         layout.tile_bytes > kMostBytes) {
-      return Corrupt(name, layout.number, " has the layout ", layout.mapping,
-                     " of ", layout.tile_bytes,
+      return Corrupt(name, " has the layout ", layout.mapping, " of ",
+                     layout.tile_bytes,
                      " bytes, which is none of its elements");
     }
     for (const Cost* cost : {&layout.from_default, &layout.to_default}) {

@@ -55,7 +55,7 @@ T& StepOf(Program& p, size_t i) {
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 
-TEST(Validate, TakesTheExample) {
+TEST(Validate, AcceptsTheExample) {
   EXPECT_FALSE(Refused([](Program&) {}));
 }
 
@@ -147,7 +147,7 @@ TEST(Validate, ComputeSets) {
   EXPECT_FALSE(refused([](Execute& e) { e.shape = {8}; }));
 }
 
-TEST(Validate, AReductionOverNothingStillWrites) {
+TEST(Validate, AnEmptyReductionHasToFitItsResult) {
   const auto refused = [](std::vector<int64_t> shape) {
     return Refused([&](Program& p) {
       p.tensors[3].space = static_cast<uint8_t>(Space::kResult);
@@ -224,7 +224,7 @@ TEST(Validate, Mappings) {
   EXPECT_TRUE(refused([](Mapping& m) { m.extents = {5}; }));
 }
 
-TEST(Validate, Figures) {
+TEST(Validate, TargetMemoryAndCosts) {
   EXPECT_TRUE(Refused([](Program& p) { p.target.num_tiles = 0; }));
   EXPECT_TRUE(Refused([](Program& p) { p.target.num_tiles = ~0u; }));
   EXPECT_TRUE(Refused([](Program& p) { p.target.clock_hz = 0; }));
@@ -239,7 +239,7 @@ TEST(Validate, Figures) {
 }
 
 // Of the example's tensors, 0 is an argument, 3 a constant, 5 a view.
-TEST(Validate, WhatIsWrittenMayBeWritten) {
+TEST(Validate, ArgumentsConstantsAndViewsAreNotWritten) {
   for (const uint32_t tensor : {0u, 3u, 5u}) {
     EXPECT_TRUE(Refused(
         [=](Program& p) { StepOf<Execute>(p, 1).results[0].tensor = tensor; }));
@@ -256,7 +256,7 @@ TEST(Validate, WhatIsWrittenMayBeWritten) {
   }));
 }
 
-TEST(Validate, AMapMayWriteAViewThatHasNothingTwice) {
+TEST(Validate, AMapMayWriteAViewWithoutOverlaps) {
   const auto refused = [](std::vector<int64_t> strides, bool map) {
     return Refused([&](Program& p) {
       p.tensors[5].root = 1;  // the result, [4, 6]

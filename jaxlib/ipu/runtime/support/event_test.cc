@@ -17,7 +17,7 @@ TEST(EventTest, StartsPendingAndIsSetOnce) {
   EXPECT_EQ(event.status().message(), "first");
 }
 
-TEST(EventTest, NullStandsForDoneWithoutError) {
+TEST(EventTest, NullMeansDoneWithoutError) {
   EXPECT_TRUE(IsReady(nullptr));
   EXPECT_TRUE(StatusOfReady(nullptr).ok());
 }

@@ -36,7 +36,7 @@ TEST(HostAllocatorTest, SizeClassesNeverMixSizes) {
   }
 }
 
-TEST(HostAllocatorTest, HandsTheLastFreedBlockOutAgain) {
+TEST(HostAllocatorTest, ReusesTheLastFreedBlockFirst) {
   HostAllocator allocator;
   void* first = allocator.Allocate(3 * kMiB);
   allocator.Free(first, 3 * kMiB);
@@ -44,7 +44,7 @@ TEST(HostAllocatorTest, HandsTheLastFreedBlockOutAgain) {
   allocator.Free(first, 3 * kMiB);
 }
 
-TEST(HostAllocatorTest, LiveAndKeptStayBelowTheMostThatWasLive) {
+TEST(HostAllocatorTest, LiveAndCachedBytesStayBelowThePeak) {
   HostAllocator allocator;
   void* a = allocator.Allocate(32 * kMiB);
   void* b = allocator.Allocate(32 * kMiB);
@@ -57,7 +57,7 @@ TEST(HostAllocatorTest, LiveAndKeptStayBelowTheMostThatWasLive) {
   allocator.Free(c, 48 * kMiB);
 }
 
-TEST(HostAllocatorTest, KeepsNoMoreThanTheLimit) {
+TEST(HostAllocatorTest, CachesNoMoreThanTheLimit) {
   HostAllocator allocator(8 * kMiB);
   std::vector<void*> blocks;
   for (int i = 0; i < 20; ++i) blocks.push_back(allocator.Allocate(kMiB));
@@ -68,7 +68,7 @@ TEST(HostAllocatorTest, KeepsNoMoreThanTheLimit) {
   EXPECT_LE(allocator.kept_bytes(), 8 * kMiB);
 }
 
-TEST(HostAllocatorTest, GivesBackWhatNobodyWants) {
+TEST(HostAllocatorTest, ReleasesBlocksThatStayUnused) {
   HostAllocator allocator;
   allocator.Free(allocator.Allocate(32 * kMiB), 32 * kMiB);
   EXPECT_GE(allocator.kept_bytes(), 32 * kMiB);
@@ -76,7 +76,7 @@ TEST(HostAllocatorTest, GivesBackWhatNobodyWants) {
   EXPECT_LT(allocator.kept_bytes(), kMiB);
 }
 
-TEST(HostAllocatorTest, RefusesWhatTheSystemHasNot) {
+TEST(HostAllocatorTest, FailsWhenTheSystemIsOutOfMemory) {
   HostAllocator allocator;
   EXPECT_EQ(allocator.Allocate(size_t{1} << 60), nullptr);
   EXPECT_EQ(allocator.Allocate(SIZE_MAX), nullptr);

@@ -7,7 +7,7 @@
 namespace ipu {
 namespace {
 
-TEST(WireFormatTest, ReadsWhatItWrote) {
+TEST(WireFormatTest, RoundTrips) {
   std::string message;
   AppendVarintField(1, 300, &message);
   AppendBytesField(200, "text", &message);

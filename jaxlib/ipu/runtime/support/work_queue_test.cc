@@ -51,7 +51,7 @@ TEST(WorkQueueTest, RunsInOrderOnOneOtherThread) {
   EXPECT_NE(worker, std::this_thread::get_id());
 }
 
-TEST(WorkQueueTest, IsBusyUntilTheTaskHasLetGo) {
+TEST(WorkQueueTest, IsBusyUntilTheTaskIsDestroyed) {
   Event started, release, gone;
   WorkQueue queue(4);
   std::shared_ptr<Event> witness(&gone, [](Event* e) { e->Set(Status()); });
@@ -67,7 +67,7 @@ TEST(WorkQueueTest, IsBusyUntilTheTaskHasLetGo) {
   EXPECT_TRUE(gone.IsReady());
 }
 
-TEST(WorkQueueTest, DestructionCancelsWhatHasNotStarted) {
+TEST(WorkQueueTest, DestructionCancelsQueuedTasks) {
   Event started, release;
   bool ran = false, cancelled = false;
   auto queue = std::make_unique<WorkQueue>(4);

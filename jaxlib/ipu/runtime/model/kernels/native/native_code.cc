@@ -9,6 +9,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -18,7 +19,6 @@ namespace {
 
 using program::Instruction;
 using program::Opcode;
-using program::RegisterType;
 
 // Registers that hold block pointers; rcx is used if they do not suffice.
 constexpr Gpr kPointers[] = {Gpr::kR8,  Gpr::kR9,  Gpr::kR10, Gpr::kR11,
@@ -364,68 +364,6 @@ class Compiler {
 
 }  // namespace
 
-bool IsNative(const Instruction& i) {
-  using enum RegisterType;
-  if (i.op == program::kRotateLeft || i.op == program::kRotateXor ||
-      (i.op >= program::kMulAdd && i.op <= program::kSubMul)) {
-    return true;
-  }
-  switch (i.op) {
-    case Opcode::kConvert: {
-      const RegisterType from = program::TypeBefore(i);
-      if (!program::IsFloat(from) && !program::IsFloat(i.type)) return true;
-      if (from == i.type) return true;
-      const auto wide_integer = [](RegisterType t) {
-        return t == kI64 || t == kU64;
-      };
-      if (wide_integer(from) || wide_integer(i.type)) return false;
-      return from != kF64 || i.type == kF32;
-    }
-    case Opcode::kDiv:
-      return program::IsFloat(i.type);
-    case Opcode::kWrapI8:
-    case Opcode::kWrapI16:
-    case Opcode::kWrapU8:
-    case Opcode::kWrapU16:
-    case Opcode::kRoundF16:
-    case Opcode::kRoundBf16:
-    case Opcode::kBitsBf16:
-    case Opcode::kFromBitsBf16:
-    case Opcode::kNegate:
-    case Opcode::kAbs:
-    case Opcode::kSign:
-    case Opcode::kNot:
-    case Opcode::kFloor:
-    case Opcode::kCeil:
-    case Opcode::kRoundEven:
-    case Opcode::kSqrt:
-    case Opcode::kRsqrt:
-    case Opcode::kClz:
-    case Opcode::kAdd:
-    case Opcode::kSub:
-    case Opcode::kMul:
-    case Opcode::kMax:
-    case Opcode::kMin:
-    case Opcode::kAnd:
-    case Opcode::kOr:
-    case Opcode::kXor:
-    case Opcode::kShl:
-    case Opcode::kShrLogical:
-    case Opcode::kShrArithmetic:
-    case Opcode::kEq:
-    case Opcode::kNe:
-    case Opcode::kLt:
-    case Opcode::kLe:
-    case Opcode::kGt:
-    case Opcode::kGe:
-    case Opcode::kSelect:
-    case Opcode::kClamp:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count) {
   return Compiler(values, count).Run();
@@ -433,7 +371,6 @@ std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
 
 #else
 
-bool IsNative(const program::Instruction&) { return false; }
 std::vector<uint8_t> CompileNative(std::span<const NativeValue>, int64_t) {
   return {};
 }

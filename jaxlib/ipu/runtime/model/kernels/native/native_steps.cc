@@ -7,6 +7,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step_cost.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/is_native.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
 #include "jaxlib/ipu/runtime/program/dtype.h"

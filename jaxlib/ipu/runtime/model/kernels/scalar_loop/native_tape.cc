@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "jaxlib/ipu/runtime/model/kernels/native/is_native.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_steps.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/tape_step.h"

@@ -88,7 +88,7 @@ def line(f) -> str:
 @pytest.mark.parametrize(
   "f, said", REFUSALS, ids=[f.__name__ for f, _ in REFUSALS]
 )
-def test_what_is_refused_names_the_line(ipu, f, said, way):
+def test_refusals_name_the_users_line(ipu, f, said, way):
   with pytest.raises(jax.errors.JaxRuntimeError) as caught:
     if way == "argument":
       jax.jit(f)(jax.device_put(X, ipu))
@@ -104,7 +104,7 @@ def test_what_is_refused_names_the_line(ipu, f, said, way):
     assert part in message
 
 
-def test_a_primitive_of_nobodys_result_is_not_refused(ipu):
+def test_an_unused_primitive_is_not_refused(ipu):
   def f(x):
     without_rule.bind(x)
     return x + 1
@@ -132,7 +132,7 @@ def raising(x):
   ],
   ids=["raises", "shape", "dtype"],
 )
-def test_a_callback_that_fails_names_the_line(ipu, function, said):
+def test_a_failing_callback_names_the_users_line(ipu, function, said):
   def f(x):
     return jax.pure_callback(function, jax.typeof(x), x)
 
@@ -260,7 +260,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake, error, said", MISTAKES)
-def test_mistakes(ipu, cpu, mistake, error, said):
+def test_user_errors(ipu, cpu, mistake, error, said):
   with pytest.raises(error) as caught:
     mistake(ipu, cpu)
   assert said in str(caught.value)
@@ -297,7 +297,7 @@ PROCESSES = [
 
 
 @pytest.mark.parametrize("environment, code, said", PROCESSES)
-def test_how_a_process_is_started(environment, code, said):
+def test_invalid_environments(environment, code, said):
   script = f"import jax\ntry:\n  {code}\nexcept Exception as e:\n  print(e)"
   assert said in plugin_test_util.output(script, **environment)
 
@@ -331,7 +331,7 @@ def test_damaged_entries_of_the_compilation_cache(tmp_path):
   assert lines == ["[3. 3.] True"] * 3
 
 
-def test_an_end_while_a_program_compiles():
+def test_exit_during_compilation():
   """Ctrl-C interrupts the wait for the compiler, which is stopped at exit."""
   code = """
     import os, signal, time
@@ -354,7 +354,7 @@ def test_an_end_while_a_program_compiles():
   assert plugin_test_util.output(code) == "interrupted"
 
 
-def test_the_end_of_a_fork_while_a_program_compiles():
+def test_exit_of_a_fork_during_compilation():
   """The fork does not have the compiling thread, and does not wait for it."""
   code = """
     import atexit, os, threading, time

@@ -46,7 +46,7 @@ def default_layouts(monkeypatch):
 
 
 @pytest.mark.usefixtures("default_layouts")
-def test_loop_invariant_operands_are_loaded_before_the_loop(ipu):
+def test_loop_invariant_operands_are_hoisted(ipu):
   """The weights of a recurrent layer, and the vector that is added."""
   shapes = (8, 512), (512, 512), (512,)
   step = per_iteration(
@@ -59,7 +59,7 @@ def test_loop_invariant_operands_are_loaded_before_the_loop(ipu):
 
 
 @pytest.mark.usefixtures("default_layouts")
-def test_they_are_loaded_before_all_loops_that_do_not_change_them(ipu):
+def test_loop_invariant_operands_are_hoisted_out_of_nested_loops(ipu):
   def nested(step):
     inner = lambda x, w: lax.fori_loop(0, 3, lambda _, x: step(x, w), x)
     return loop_of(inner)
@@ -74,7 +74,7 @@ def test_they_are_loaded_before_all_loops_that_do_not_change_them(ipu):
     assert three[key] < 0.95 * 3 * once[key]
 
 
-def test_results_with_operands_loaded_before_loops(check):
+def test_results_with_hoisted_operands(check):
   rng = np.random.default_rng(0)
   x, w, b = (
     rng.normal(size=s).astype(np.float32) / 8
@@ -93,7 +93,7 @@ def test_results_with_operands_loaded_before_loops(check):
   check(f, x, w, b, rtol=1e-4, atol=1e-5)
 
 
-def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
+def test_operands_are_not_hoisted_if_their_copies_would_not_fit(ipu):
   """Operands of several products, each sent to many tiles."""
   shapes = (512, 2048), *((2048, 2048),) * 9
 
@@ -108,7 +108,7 @@ def test_it_stays_where_it_is_if_it_would_not_fit(ipu):
   assert found["ipu peak tile bytes"] > alone["ipu peak tile bytes"]
 
 
-def test_backward_products_read_what_the_forward_one_has(ipu):
+def test_backward_products_reuse_copies_of_the_forward_product(ipu):
   """The weight gradient finds one operand in place, transposed."""
   x, w, dy = (64, 1024), (1024, 1024), (64, 1024)
   layer = [
@@ -123,7 +123,7 @@ def test_backward_products_read_what_the_forward_one_has(ipu):
 
 
 @pytest.mark.usefixtures("without_code")
-def test_copies_do_not_stay_where_they_would_not_fit(ipu):
+def test_copies_for_reuse_are_limited_by_sram(ipu):
   """Many operands that are all used again when all products are done."""
 
   def twice(w, *xs):
@@ -140,7 +140,7 @@ def test_copies_do_not_stay_where_they_would_not_fit(ipu):
 
 
 @pytest.mark.usefixtures("without_code")
-def test_copies_stay_for_a_loop_only_where_they_fit(ipu):
+def test_copies_for_reuse_in_a_loop_are_limited_by_sram(ipu):
   """The product before the loop leaves copies that iterations could read."""
 
   def f(x, w):
@@ -152,7 +152,7 @@ def test_copies_stay_for_a_loop_only_where_they_fit(ipu):
   assert costs["ipu peak tile bytes"] < 450_000
 
 
-def test_what_does_not_fit_anyhow_is_not_made_slower(ipu, monkeypatch):
+def test_programs_that_never_fit_are_not_made_slower(ipu, monkeypatch):
   args = util.spec(3000, 70), util.spec(200_000, dtype=np.int32)
   options = {"ipu_num_tiles": "16", "ipu_allow_out_of_memory": True}
 
@@ -174,7 +174,7 @@ def test_what_does_not_fit_anyhow_is_not_made_slower(ipu, monkeypatch):
                              jnp.zeros((1472, 1000))), 1000),
   ], ids=["zeros", "rows", "columns", "loop"],
 )  # fmt: skip
-def test_what_is_broadcast_is_sent_once_to_each_tile(ipu, f, each):
+def test_a_broadcast_is_sent_once_to_each_tile(ipu, f, each):
   """Once per tile, however many elements it fills: vertices write them
   there."""
   found = cost(ipu, f, (1000,))
@@ -187,7 +187,7 @@ def test_what_is_broadcast_is_sent_once_to_each_tile(ipu, f, each):
   (lambda x: jnp.tile(x, (10, 1)), (1000, 50), "float32"),
   (lambda x: jnp.broadcast_to(x, (4, 4)), (4,), "float32"),
 ], ids=["bytes", "tile", "small"])  # fmt: skip
-def test_what_vertices_would_write_for_longer_is_copied(
+def test_broadcasts_are_copied_where_vertices_would_be_slower(
   ipu, monkeypatch, f, shape, dtype
 ):
   def cycles():
@@ -200,7 +200,7 @@ def test_what_vertices_would_write_for_longer_is_copied(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bool", "int8"])
-def test_broadcasts_that_loops_carry_and_return(check, dtype):
+def test_loop_carried_and_returned_broadcasts(check, dtype):
   x = np.random.default_rng(0).integers(0, 2, (5, 7)).astype(dtype)
 
   def step(_, state):
@@ -216,7 +216,7 @@ def test_broadcasts_that_loops_carry_and_return(check, dtype):
   check(f, x)
 
 
-def test_weights_that_would_be_packed_stay_where_they_are(ipu):
+def test_weights_stay_in_place_if_moving_them_needs_packing(ipu):
   """A tile has some of the rows, and would get a column of words."""
   rows, columns = 50_176, 32
   args = [util.spec(*s, dtype=np.float16) for s in ((1, rows), (rows, columns))]
@@ -224,7 +224,7 @@ def test_weights_that_would_be_packed_stay_where_they_are(ipu):
   assert found["ipu exchange bytes"] < 0.2 * 2 * rows * columns
 
 
-def test_a_gradient_is_made_where_its_parameter_is(ipu):
+def test_a_gradient_is_computed_on_the_tiles_of_its_parameter(ipu):
   """With a batch of one, which takes about as long in one mapping as in
   another."""
 
@@ -239,7 +239,7 @@ def test_a_gradient_is_made_where_its_parameter_is(ipu):
 
 
 @pytest.mark.usefixtures("without_code")
-def test_a_result_takes_the_place_of_a_copy_that_dies_with_it(ipu):
+def test_a_result_reuses_the_memory_of_a_dead_copy(ipu):
   size = 1472 * 1024
   found = cost(ipu, lambda x: x[::-1] * 2, (size,))
   assert found["ipu peak tile bytes"] < 2.3 * 4 * size / ipu.num_tiles
@@ -250,7 +250,7 @@ def test_a_result_takes_the_place_of_a_copy_that_dies_with_it(ipu):
 
 @pytest.mark.usefixtures("without_code")
 @pytest.mark.parametrize("dtype", ["float16", "uint8"])
-def test_narrow_random_numbers_are_never_wide_all_at_once(ipu, dtype):
+def test_narrow_random_numbers_need_no_wide_array(ipu, dtype):
   size = 1472 * 1024
 
   def draw(key):
@@ -264,7 +264,7 @@ def test_narrow_random_numbers_are_never_wide_all_at_once(ipu, dtype):
   assert found < 2.5 * np.dtype(dtype).itemsize * 1024 + 2048
 
 
-def test_products_of_one_operand_in_all_its_orders(check):
+def test_products_of_one_operand_in_all_dimension_orders(check):
   rng = np.random.default_rng(0)
   x, y = (rng.normal(size=s).astype(np.float32) for s in ((40, 56), (40, 24)))
   b = rng.normal(size=(3, 40, 56)).astype(np.float32)
@@ -277,7 +277,7 @@ def test_products_of_one_operand_in_all_its_orders(check):
   check(f, x, y, b, rtol=1e-4, atol=1e-3)
 
 
-def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
+def test_stacked_outputs_of_a_scan_are_on_the_tiles_of_their_slices(ipu):
   """No tile receives a slice that it does not keep, and all keep the same
   amount."""
   iteration = lambda x, _: (jnp.tanh(x), jnp.tanh(x))
@@ -291,14 +291,14 @@ def test_what_a_scan_stacks_up_lies_where_slices_are_made(ipu):
   assert stacking[key] < 3 * alone[key] + 2 * 64 * 32 * 256 * 4 / ipu.num_tiles
 
 
-def test_few_elements_of_many_iterations_are_on_several_tiles(ipu):
+def test_small_slices_of_many_iterations_use_several_tiles(ipu):
   iteration = lambda x, _: (x * 0.5, x[:2])
   found = cost(ipu, lambda x: lax.scan(iteration, x, length=100_000), (8,))
   assert found["ipu peak tile bytes"] < 100_000 * 2 * 4 / 10
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (5, 33), (3, 4, 130)])
-def test_scans_that_stack_and_take_apart(check, shape):
+def test_gradient_of_a_scan_with_stacked_inputs_and_outputs(check, shape):
   xs = np.random.default_rng(0).normal(size=(9, *shape)).astype(np.float32)
 
   def loss(xs):
@@ -309,7 +309,7 @@ def test_scans_that_stack_and_take_apart(check, shape):
   check(jax.value_and_grad(loss), xs, rtol=1e-4, atol=1e-5)
 
 
-def test_a_loop_reads_what_it_has_written_along_several_dimensions(check):
+def test_a_loop_that_reads_and_updates_slices_of_its_state(check):
   cache = np.random.default_rng(0).normal(size=(6, 40, 5)).astype(np.float32)
 
   def iteration(i, cache):
@@ -338,7 +338,7 @@ def test_a_stencil_exchanges_halos_of_boxes(ipu, six_programs):
   assert step["ipu exchange cycles"] < 0.6 * once["ipu exchange cycles"]
 
 
-def test_boxes_that_pack_columns_for_longer_than_rows_take_are_none(
+def test_a_stencil_keeps_rows_where_packing_makes_boxes_slower(
   ipu, six_programs
 ):
   loop = loop_of(six_programs.five_point)(104)
@@ -356,7 +356,7 @@ def test_stencils_in_loops(check, six_programs, name, shape):
         atol=1e-6)  # fmt: skip
 
 
-def test_blocks_use_all_tiles_and_have_little_surface():
+def test_boxes_of_a_stencil_use_all_tiles_and_have_short_borders():
   machine = target.resolve("ipu2")
   for shape in ((1000, 1000), (64, 4096), (3, 500, 700), (10**6, 3), (2, 2)):
     found = blocks(machine, shape)
@@ -368,9 +368,7 @@ def test_blocks_use_all_tiles_and_have_little_surface():
   assert blocks(machine, (5,)) is None and blocks(machine, (0, 5)) is None
 
 
-def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(
-  ipu, six_programs
-):
+def test_a_stencil_with_a_reduction_is_not_cut_into_boxes(ipu, six_programs):
   """Rows are summed in every iteration: boxes would have to be combined."""
 
   def step(x):
@@ -393,7 +391,7 @@ def test_what_looks_like_a_stencil_and_is_none_stays_as_it_is(
   ],
   ids=["add", "product", "stencil", "products", "branches"],
 )
-def test_arrays_have_one_mapping_in_all_programs(f):
+def test_arguments_and_results_have_the_default_layout(f):
   """State that one program leaves is where the next one expects it; a program
   moves whatever it computes elsewhere, and is charged for that."""
   machine = target.resolve("ipu2")
@@ -405,7 +403,7 @@ def test_arrays_have_one_mapping_in_all_programs(f):
     assert Layout.from_record(program.mappings[tensor.mapping]) == home
 
 
-def test_what_a_loop_carries_is_where_its_turns_leave_it(
+def test_loop_carried_values_stay_where_iterations_leave_them(
   ipu, six_programs, monkeypatch
 ):
   shapes = (20, 32, 64), (64, 1024), (256, 1024), (1024,)
@@ -424,7 +422,7 @@ def test_a_recurrent_layer(check, six_programs):
   check(six_programs.lstm, *arrays, rtol=1e-4, atol=1e-5)
 
 
-def test_long_programs_use_tiles_that_tensors_do_not(ipu):
+def test_long_element_wise_programs_use_more_tiles_than_their_operands(ipu):
   """32 x 256 elements: 128 bytes on each of 256 tiles by default."""
 
   def long(x):
@@ -438,7 +436,7 @@ def test_long_programs_use_tiles_that_tensors_do_not(ipu):
   assert all_["ipu cycles"] < 0.7 * alone["ipu cycles"]
 
 
-def test_dear_functions_of_few_elements_use_more_tiles(ipu):
+def test_expensive_functions_of_few_elements_use_more_tiles(ipu):
   """64 elements are on two tiles; a cosine takes 2,300 cycles on one of six
   workers."""
   sine = cost(ipu, jnp.cos, (64,))
@@ -453,7 +451,7 @@ def test_dear_functions_of_few_elements_use_more_tiles(ipu):
   assert step["ipu cycles"] < 1.1 * sine["ipu cycles"]
 
 
-def test_few_rows_are_taken_apart_where_they_are(ipu):
+def test_columns_of_few_rows_are_sliced_in_place(ipu):
   """16 rows of three on two tiles: their columns need not move to one."""
 
   def rotated(x):
@@ -465,12 +463,12 @@ def test_few_rows_are_taken_apart_where_they_are(ipu):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
-def test_rows_of_nothing_are_taken_apart_as_well(check, n):
+def test_columns_of_arrays_with_two_rows_or_fewer(check, n):
   check(lambda x: [c * 2 for c in x.T] + [x.T - 1], np.ones((n, 3), np.float32))
 
 
 @pytest.mark.parametrize("axis, shape", [(-1, (50_000,)), (1, (3000, 20))])
-def test_what_is_stacked_stays_on_its_tile(ipu, axis, shape):
+def test_stacked_operands_stay_on_their_tiles(ipu, axis, shape):
   found = cost(ipu, lambda x, y: jnp.stack([x, y], axis) + 1, shape, shape)
   # Only the result goes to the default mapping of its shape.
   size = 2 * 4 * math.prod(shape)

@@ -52,7 +52,7 @@ def test_arguments_and_results(ipu, dtype, order):
   np.testing.assert_array_equal(again, x + x + x + x)
 
 
-def test_what_is_compiled_says_its_formats(ipu):
+def test_compiled_programs_report_their_formats(ipu):
   order = placed(ipu, 1, 0)
   f = jax.jit(lambda x, y: (x @ y, x), in_shardings=(order, None),
               out_shardings=(None, order))  # fmt: skip
@@ -75,7 +75,7 @@ def test_layouts_that_the_compiler_chooses_are_row_major(ipu):
   assert compiled.output_formats.layout.major_to_minor == (0, 1)
 
 
-def test_arrays_of_other_layouts_go_where_any_do(ipu, cpu):
+def test_arrays_of_other_layouts_can_be_transferred_and_sliced(ipu, cpu):
   x = drawn(np.float32, (5, 7))
   y = jax.device_put(x, placed(ipu, 1, 0))
   np.testing.assert_array_equal(jax.device_put(y, cpu), x)
@@ -116,7 +116,7 @@ def test_memories_of_a_device(ipu):
 
 
 @pytest.mark.parametrize("target", ["sharding", "space"])
-def test_there_and_back(ipu, target):
+def test_transfers_to_host_memory_and_back(ipu, target):
   x = drawn(np.float32, (4, 6))
   y = jax.device_put(x, ipu)
   used = ipu.memory_stats()["bytes_in_use"]
@@ -132,7 +132,7 @@ def test_there_and_back(ipu, target):
   np.testing.assert_array_equal(back, x)
 
 
-def test_programs_stream_what_lies_on_the_host(ipu):
+def test_programs_stream_arrays_in_host_memory(ipu):
   x = drawn(np.float32, (64, 64))
   device = SingleDeviceSharding(ipu)
   jit = functools.partial(jax.jit, lambda x: x * 2)
@@ -205,7 +205,7 @@ def test_residuals_are_offloaded(check):
 # --- Transfer guards ---------------------------------------------------------
 
 
-def test_transfer_guards_see_what_is_read():
+def test_transfer_guards_notice_reads():
   util.run_python("""
 import jax, numpy as np
 ipu, = jax.devices("ipu")
@@ -222,7 +222,7 @@ assert (np.asarray(x) == 1).all()
 """)
 
 
-def test_guards_of_the_environment_are_heard():
+def test_transfer_guards_from_the_environment():
   code = """
 import jax, numpy as np
 x = jax.device_put(np.ones(3), jax.devices("ipu")[0])

@@ -1,0 +1,16 @@
+// What PJRT has to know of a program: its types, layouts, memory and costs.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_PROGRAM_INFO_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_PROGRAM_INFO_H_
+
+#include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/program/schema.h"
+
+namespace ipu::model {
+
+// Extracts a validated program's description of itself.
+ProgramInfo MakeInfo(program::Program program);
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_PROGRAM_INFO_H_
