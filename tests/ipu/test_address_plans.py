@@ -135,12 +135,7 @@ def test_programs_that_fit_only_without_gaps_are_refused(
     r"needs more than ([\d,]+) bytes",
     message,
   )
-  plain = int(plain.replace(",", ""))
-  assert plain <= limit
-  (saved,) = re.findall(
-    r"ipu_available_memory_proportion .*: up to ([\d,]+) bytes", message
-  )
-  assert saved == f"{needed - plain:,}"
+  assert int(plain.replace(",", "")) <= limit
   # With room for the gaps it compiles.
   target = dataclasses.replace(tight.target, bytes_per_tile=needed)
   fits = lowering_kit.phases(f, [x], target).memory

@@ -238,7 +238,7 @@ def test_infinity_and_nan_propagate(check):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32], ids=str)
-def test_parts_of_results_and_of_terms(cpu, monkeypatch, dtype):
+def test_serial_steps_over_results_and_terms(cpu, monkeypatch, dtype):
   """In any number of steps, as if none with fewer fitted."""
   steps = matmul.ONE
   seen = set()

@@ -164,7 +164,7 @@ def test_large_products_take_serial_steps(dtype):
   assert plan.cycles / 6144**3 < whole.cycles / 512**3
 
 
-def test_results_whose_sums_do_not_fit_are_made_in_parts():
+def test_results_are_cut_if_their_sums_do_not_fit():
   plan = matmul.plan(IPU2, 1, 8192, 8192, 8192, F16, F16, F16)
   assert plan.fits and plan.steps.results > 1 < plan.steps.terms
   # Without much more exchange.

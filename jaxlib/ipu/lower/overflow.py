@@ -221,16 +221,7 @@ def _type(shape: Shape, dtype: DType) -> str:
 
 def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
   target = builder.target
-  lines = []
-  if memory.peak_tile_bytes <= target.bytes_per_tile:
-    # Gaps arise between large tensors of different sizes.
-    lines.append(
-      "products and convolutions in smaller blocks, which leave smaller gaps, "
-      "by a lower ipu_available_memory_proportion (now "
-      f"{target.available_memory_proportion:g}): up to "
-      f"{memory.bytes_with_gaps - memory.peak_tile_bytes:,} bytes"
-    )
-  lines += _donations(builder, module, memory)
+  lines = _donations(builder, module, memory)
   lines += _halves(builder, module, memory)
   total = memory.code_bytes + (
     memory.argument_bytes

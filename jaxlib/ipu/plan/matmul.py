@@ -207,7 +207,8 @@ def _plan_step(
   paid = (size * share for size, share in zip(sizes, shares, strict=True))
   total += cost.exchange_cycles(target, _received(target, parts, *paid), 0.0)
   # Partials stay while a share of the others' arrives, beside the sums of the
-  # steps before; on its own, a tile adds to these in place.
+  # steps before; on its own, a tile adds to these in place, where poplin's
+  # planner has a buffer for each step's partials (`addInPlace`).
   blocks_of_sums = np.where(gk > 1, 2 + (steps.terms > 1), 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
   if SIZE[out_dtype] < partial_bytes:  # a cast result

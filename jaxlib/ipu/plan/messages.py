@@ -11,23 +11,24 @@ docs/EXCHANGE_INSTRUCTION_REFERENCE.md) [S]:
   one came from another tile, its source (XPIC);
 - once: the neutral source, `delay` until the end, the return.
 
-A message is contiguous in the sender's memory and in the receiver's. Where its
-instructions take no less than its data, one of the two tiles copies: less code,
-and a buffer while the exchange lasts [D]. A sender that packs what it sends to
-a tile in the order of that tile's memory leaves nothing to unpack: it arrives
-at its destination, in as many parts as it has there (plan/stretches.py), and
-the pointer is set anew during the message. What has few parts at its source is
-sent as it is, and the receiver receives all in one piece and unpacks it. Where
-both sides have too many parts, or parts that do not begin and end at words,
-the sender packs in one side's order, so that the other side copies no more than
-these parts [D]. The cheapest copies are taken, and among those the least code.
-One piece from each other tile is sent in place, and received in the order of
-destinations, without a copy [D]. Poplar packs in this way (the strided copies
-in its profile of a halo exchange) [S], and so does ipu-stack, unless the copy
-takes longer than 160 cycles for each piece that is sent as it is
-(`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S], which pieces as small as these never do.
-For a part that does not begin and end at words, the words that contain it are
-sent, and the receiver extracts it.
+A message is contiguous in the sender's memory and in the receiver's. It is sent
+in the order of the latter, where the pointer is set once for all that continues
+in one stretch (plan/stretches.py) [D]. Where its instructions take no less than
+its data, one of the two tiles copies: less code, and a buffer while the
+exchange lasts [D]. A sender that packs what it sends to a tile in the order of
+that tile's memory leaves nothing to unpack: it arrives at its destination, in
+as many parts as it has there, and the pointer is set anew during the message.
+What has few parts at its source is sent as it is, and the receiver receives all
+in one piece and unpacks it. Where both sides have too many parts, or parts that
+do not begin and end at words, the sender packs in one side's order, so that the
+other side copies no more than these parts [D]. The cheapest copies are taken,
+and among those the least code. One piece from each other tile is sent in place,
+and received in the order of destinations, without a copy [D]. Poplar packs in
+this way (the strided copies in its profile of a halo exchange) [S], and so does
+ipu-stack, unless the copy takes longer than 160 cycles for each piece that is
+sent as it is (`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S], which pieces as small as
+these never do. For a part that does not begin and end at words, the words that
+contain it are sent, and the receiver extracts it.
 
 Packing and unpacking are copies on the tile, each of all moves of an exchange
 (`cost.local_copy`), as is the part of a root's copy that stays on its tile: 8
