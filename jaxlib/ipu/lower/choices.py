@@ -100,14 +100,17 @@ def _smaller(choices: Choices, used: Used) -> Iterator[Choices]:
     hoists=False, keeps=False, boxes=False, layouts=False, wide=choices.wide
   )
   used_layouts = used.layouts or used.carries or choices.carried
+  both = [choices]
   if used.hoists or used.boxes or used_layouts:
-    choices = least
-    yield choices
-  for share in _SHARES:
-    if share < used.products:
-      choices = dataclasses.replace(choices, products=share)
-      yield choices
+    both.append(least)
+    yield least
+  shares = [share for share in _SHARES if share < used.products]
+  for share in shares:
+    for other in both:
+      yield dataclasses.replace(other, products=share)
   if used.indexes:
-    frugal = dataclasses.replace(least, frugal=True, products=choices.products)
+    frugal = dataclasses.replace(
+      least, frugal=True, products=min(shares, default=1.0)
+    )
     yield dataclasses.replace(frugal, hoists=True)
     yield frugal
