@@ -104,6 +104,28 @@ def test_donated_state_has_one_layout():
   assert arguments[0] == arguments[1]
 
 
+@pytest.mark.parametrize("looped", [False, True])
+def test_swapped_state_shares_a_layout(looped):
+  def f(w, v, x):
+    return v, w, jnp.tanh(x @ w)
+
+  def loop(*state):
+    return lax.fori_loop(0, 10, lambda _, s: f(*s), state)
+
+  state = [zeros(1024, 1024), zeros(1024, 1024), zeros(16, 1024)]
+  if not looped:
+    arguments, results = layouts(f, *state, donated=(0, 1))
+    assert arguments == results
+    assert arguments[0] == arguments[1]
+    return
+  target = machines.resolve("ipu2")
+  module = lowering_kit.phases(loop, state, target).module
+  (node,) = (n for n in module.graph.nodes if n.op == "ipu.repeat")
+  chosen = consumer_layouts.for_loop(target, node.regions[-1])
+  assert len(chosen) == 2
+  assert len(set(chosen.values())) == 1
+
+
 def test_loop_carried_state_gets_the_preferred_layout():
   """A training loop takes less than as many steps with arrays that have their
   default layout."""

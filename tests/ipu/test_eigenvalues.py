@@ -173,6 +173,19 @@ def test_svd_of_special_matrices(ipu, check, name):
   check_svd(ipu, check, special()[name].astype(F32)[:, :4])
 
 
+@pytest.mark.ipu_only  # XLA:CPU flushes denormals
+def test_denormals(ipu):
+  least = np.finfo(F32).smallest_subnormal
+  a = np.diag([3000, 0, 5000]).astype(F32) * least
+
+  def f(a):
+    return jnp.linalg.svd(a)[1], jnp.linalg.eigh(a)[0]
+
+  s, w = util.run_on(ipu, f, a)
+  np.testing.assert_array_equal(s / least, [5000, 3000, 0])
+  np.testing.assert_array_equal(w / least, [0, 3000, 5000])
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 0)])
 def test_empty_svd(check, shape):
   check(jnp.linalg.svd, np.zeros(shape, F32))

@@ -85,7 +85,9 @@ class Product {
                    i[5] = i[6] = 0;
                    const double found = result_.template At<T>(i);
                    // A transform has fewer NaNs: it multiplies with no zeros.
-                   if (!std::isnan(sum)) ASSERT_NEAR(found, sum, bound);
+                   if (!std::isnan(sum)) {
+                     ASSERT_NEAR(found, sum, bound);
+                   }
                  });
   }
 
@@ -138,6 +140,21 @@ TEST(DotFourierTest, PartsOfTransforms) {
   CheckAll<float>({40, 2, 40, 2, 7, 1, 3}, random);
   CheckAll<float>({26, 1, 12, 2, 13, -1, 1}, random);
   CheckAll<float>({27, 1, 12, 2, 13, 1, 1}, random);
+}
+
+// Half of the largest number and more.
+TEST(DotFourierTest, NothingOverflowsThatFits) {
+  std::mt19937 random(6);
+  for (int64_t planes : {1, 2}) {
+    for (bool coefficients_inside : {false, true}) {
+      Product<float> product({16, planes, 16, 2, 16, -1, 1}, 20,
+                             coefficients_inside, random);
+      ForEachIndex({1, 3, 20, 1, 1, planes, 16}, [&](const auto& i) {
+        product.x().At<float>(i) = i[5] + i[6] == 0 ? 3e38f : 0;
+      });
+      for (const Factories* table : AllTables()) product.Check(*table);
+    }
+  }
 }
 
 // One element of the matrix is another: it is no transform's.

@@ -113,7 +113,8 @@ def _groups(
   graph: Graph, pairs: _Pairs, large: dict[int, Value], used_by: Users
 ) -> list[list[int]]:
   """Groups parameters that must share a layout: those of one shape that are
-  updated by the same map, as weights and an optimiser's moments are."""
+  updated by the same map, as weights and an optimiser's moments are, and those
+  that replace each other, such as the state of two time steps."""
   parent = {i: i for i in large}
 
   def find(i: int) -> int:
@@ -121,11 +122,16 @@ def _groups(
       i = parent[i]
     return i
 
+  numbers = {id(value): i for i, value in large.items()}
   updates: dict[int, list[int]] = defaultdict(list)
   for i, j in pairs:
-    node = graph.results[j].node
-    if i in large and node is not None and node.op == MAP:
-      updates[id(node)].append(i)
+    if i not in large:
+      continue
+    replacing = graph.results[j]
+    if id(replacing) in numbers:
+      parent[find(numbers[id(replacing)])] = find(i)
+    elif replacing.node is not None and replacing.node.op == MAP:
+      updates[id(replacing.node)].append(i)
   for i, value in large.items():
     for node in used_by[id(value)]:
       for other in updates.get(id(node), ()):

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxlib.ipu.dtypes import COMPLEX, DType
+import numpy as np
+
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Shape, Value
 from jaxlib.ipu.ops.factorise import factors
@@ -135,9 +137,11 @@ def scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   rank = len(batch)
   largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
   bits = 11 if largest.dtype is DType.F64 else 8
-  power = e.reduce_precision(largest, bits, 0)
-  usable = e.and_(e.compare(power, 0, "GT"), e.is_finite(power))
-  power = e.reshape(e.select(usable, power, 1), (*batch, 1, 1))
+  # At least the smallest normal number, whose reciprocal is finite.
+  least = float(np.finfo(NUMPY[largest.dtype]).tiny)
+  power = e.maximum(e.reduce_precision(largest, bits, 0), least)
+  power = e.select(e.is_finite(power), power, 1)
+  power = e.reshape(power, (*batch, 1, 1))
   return scale(e, matrix, broadcast(e, e.divide(1, power), matrix.shape)), power
 
 

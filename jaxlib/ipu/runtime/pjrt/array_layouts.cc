@@ -1,5 +1,7 @@
 #include "jaxlib/ipu/runtime/pjrt/array_layouts.h"
 
+#include <algorithm>
+
 namespace ipu {
 namespace {
 
@@ -18,6 +20,11 @@ ArgumentMoves FindMoves(const Executable& executable,
     const ArrayLayoutPtr& here = arguments[i]->layout;
     const ArrayLayoutPtr& there = wanted[i].layout;
     if (Same(here, there)) [[likely]]
+      continue;
+    const auto moves_both = [&](size_t j) {
+      return arguments[j] == arguments[i] && Same(wanted[j].layout, there);
+    };
+    if (std::any_of(found.numbers.begin(), found.numbers.end(), moves_both))
       continue;
     if (here != nullptr) {
       found.cycles += here->cycles_to_default;

@@ -61,7 +61,23 @@ TEST_F(ArrayLayoutsTest, AnArrayMovesOnceAndStays) {
   EXPECT_EQ(x->layout, nullptr);
 }
 
+<<<<<<< HEAD
 TEST_F(ArrayLayoutsTest, ResultsHaveTheLayoutOfTheirProgram) {
+=======
+TEST_F(ArrayLayoutsTest, AnArrayThatIsPassedTwiceMovesOnce) {
+  FakeProgram program = Increment(kCount);
+  program.info.arguments.push_back(program.info.arguments[0]);
+  for (TensorInfo& argument : program.info.arguments) argument.layout = a_;
+  auto executable = Load(std::move(program));
+  auto x = Put(std::vector<float>(kCount)), y = Put(std::vector<float>(kCount));
+  PJRT_Buffer* const same[] = {x.get(), x.get()};
+  EXPECT_EQ(FindMoves(*executable->Get(), same).cycles, 10);
+  PJRT_Buffer* const others[] = {x.get(), y.get()};
+  EXPECT_EQ(FindMoves(*executable->Get(), others).cycles, 2 * 10);
+}
+
+TEST_F(ArrayLayoutsTest, ResultsAreWhereTheirProgramLeavesThem) {
+>>>>>>> h_a
   auto step = Wanting(a_, a_);
   auto x = Put(std::vector<float>(kCount));
   Outcome outcome = Execute(step.get(), {x.get()});
@@ -77,6 +93,31 @@ TEST_F(ArrayLayoutsTest, SramCountsTheFullestTileOfTheLayout) {
   x.reset();
   EXPECT_EQ(InUse(), 300);
   outcome.results.clear();
+  EXPECT_EQ(InUse(), 0);
+}
+
+TEST_F(ArrayLayoutsTest, HostMemoryHasNoLayouts) {
+  auto step = Wanting(a_, a_);
+  auto x = Put(std::vector<float>(kCount));
+  Outcome outcome = Execute(step.get(), {x.get()});
+  PJRT_Buffer_CopyToMemory_Args args = {};
+  args.buffer = outcome.results[0].get();
+  args.dst_memory = &device()->host_memory;
+  Check(api_->PJRT_Buffer_CopyToMemory(&args));
+  std::unique_ptr<PJRT_Buffer> y(args.dst_buffer);
+  EXPECT_EQ(y->layout, nullptr);
+}
+
+TEST_F(ArrayLayoutsTest, AnArrayThatIsDeletedMeanwhileDoesNotCount) {
+  auto wants_a = Wanting(a_, nullptr);
+  auto x = Put(std::vector<float>(kCount));
+  PJRT_Buffer* const arguments[] = {x.get()};
+  const ArgumentMoves moves = FindMoves(*wants_a->Get(), arguments);
+  x->Delete();
+  {
+    Sram::Room results;
+    EXPECT_EQ(device()->sram.Admit({}, moves.moves, {}, &results), 0);
+  }
   EXPECT_EQ(InUse(), 0);
 }
 

@@ -39,7 +39,7 @@ struct PJRT_Buffer {
         memory(memory),
         info(std::move(info)),
         ready(std::move(ready)),
-        layout(this->info->layout),
+        layout(memory->sram == nullptr ? nullptr : this->info->layout),
         storage_(std::move(storage)) {}
 
   // Charges the buffer to its device's SRAM until its contents are released.
@@ -74,8 +74,8 @@ struct PJRT_Buffer {
   const ipu::TensorInfoPtr info;
   const ipu::EventPtr ready;  // null: ready
 
-  // The array's present layout, which programs change (array_layouts.h);
-  // guarded by the device's dispatch lock.
+  // The array's present layout, which programs change (array_layouts.h); null
+  // in host memory. Guarded by the device's dispatch lock.
   ipu::ArrayLayoutPtr layout;
 
   // Scratch flags with which a call finds arguments that it was passed twice;

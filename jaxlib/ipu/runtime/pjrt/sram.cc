@@ -164,7 +164,12 @@ int64_t Sram::Admit(const SramNeed& need, std::span<const SramMove> moves,
   std::lock_guard lock(mutex_);
   int64_t change = 0;
   int64_t largest = 0;  // is there twice while it moves, before the run
+  // An argument may be deleted meanwhile by another thread.
+  const auto counts = [this](const SramMove& move) {
+    return move.resident->sram_ == this;
+  };
   for (const SramMove& move : moves) {
+    if (!counts(move)) continue;
     change += move.tile_bytes - move.resident->tile_bytes_;
     largest = std::max(largest, move.tile_bytes);
   }
@@ -174,6 +179,7 @@ int64_t Sram::Admit(const SramNeed& need, std::span<const SramMove> moves,
   if (excess > 0 && !overflows_ && !need.overflows) [[unlikely]]
     return excess;
   for (const SramMove& move : moves) {
+    if (!counts(move)) continue;
     Count(move.tile_bytes - move.resident->tile_bytes_, 0);
     move.resident->tile_bytes_ = move.tile_bytes;
   }

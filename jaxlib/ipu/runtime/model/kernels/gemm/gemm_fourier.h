@@ -264,16 +264,19 @@ template <typename T>
 void FourierProduct<T>::Split(Planes half, Planes out) const {
   const int64_t n = f_.length;
   const Vector<T> scale = Broadcast(static_cast<T>(f_.scale / 2));
-  const Vector<T> conjugate =
-      Broadcast(static_cast<T>(f_.sign < 0 ? f_.scale / 2 : -f_.scale / 2));
+  const Vector<T> sign = Broadcast(static_cast<T>(-f_.sign));
+  // Halves first, so that the sum of two does not overflow.
+  const auto at = [&](int64_t k) -> ComplexLanes<T> {
+    const ComplexLanes<T> x = half.At(k % (n / 2));
+    return {scale * x.re, scale * x.im};
+  };
   for (int64_t k = 0; k <= n / 2; ++k) {
-    const ComplexLanes<T> a = half.At(k % (n / 2));
-    const ComplexLanes<T> b = half.At((n / 2 - k) % (n / 2));
+    const ComplexLanes<T> a = at(k), b = at(n / 2 - k);
     const ComplexLanes<T> even = {a.re + b.re, a.im - b.im};
     const ComplexLanes<T> odd = {a.im + b.im, b.re - a.re};
     ComplexLanes<T> x =
         even + odd.Rotated(rotation_[2 * k], rotation_[2 * k + 1]);
-    x = {scale * x.re, conjugate * x.im};
+    x.im = sign * x.im;
     if (k < f_.kept) out.Set(k, x);
     if (k > 0 && 2 * k < n && n - k < f_.kept) out.Set(n - k, {x.re, -x.im});
   }
