@@ -188,8 +188,10 @@ def _fuse(state: State, options: Options) -> None:
 
 def _lower(state: State, options: Options) -> None:
   builder = _lower_once(state, options, Choices())
-  # Layouts of loop-carried values are chosen before the bodies are lowered;
-  # whether they were right shows afterwards.
+  # Layouts of arguments and loop-carried values are chosen before their readers
+  # are lowered; whether they were right shows afterwards.
+  if builder.used.unpriced:
+    builder = _try(state, options, replace(builder.choices, layouts=False))
   if builder.used.boxes:
     builder = _try(state, options, replace(builder.choices, boxes=False))
   if builder.used.leaves:

@@ -79,6 +79,28 @@ def test_other_arguments_keep_the_default_layout(f, arguments):
   assert not layouts(f, *arguments)[0]
 
 
+def test_other_readers_decide_as_well(monkeypatch):
+  """Products alone would have `w` in another layout; a softmax takes longer
+  there, which only a second lowering shows."""
+  once, lowerings = lowering_kit.pipeline._lower_once, []
+
+  def lower(state, options, choices):
+    lowerings.append(choices.layouts)
+    return once(state, options, choices)
+
+  monkeypatch.setattr(lowering_kit.pipeline, "_lower_once", lower)
+  arguments = zeros(1024, 1024), zeros(16, 1024)
+  both = lambda w, x: (jax.nn.softmax(w), x @ w)
+  assert layouts(lambda w, x: both(w, x)[1], *arguments)[0]
+  assert lowerings == [True]
+  assert not layouts(both, *arguments)[0]
+  assert lowerings == [True, True, False]
+  # An update is on the same tiles, whatever the layout.
+  state = zeros(1024, 1024), zeros(1024, 1024)
+  assert layouts(momentum, state, arguments[1], donated=(0,))[0]
+  assert lowerings == [True, True, False, True]
+
+
 def test_donated_arguments_without_a_result_keep_the_default_layout():
   """It would move in every run."""
   target = machines.resolve("ipu2")

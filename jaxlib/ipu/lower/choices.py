@@ -66,6 +66,8 @@ class Used:
     products: the share of the SRAM for products that the largest one takes.
     carries: whether loops carry state in mappings that products want.
     layouts: the arguments that are not in their default layout, by number.
+    unpriced: whether operations whose cycles were not compared read arrays that
+      are laid out for products.
     leaves: mappings in which loop bodies leave carried values, if it costs much
       to move them back.
   """
@@ -78,6 +80,7 @@ class Used:
   products: float = 0.0
   carries: bool = False
   layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
+  unpriced: bool = False
   leaves: Carried = dataclasses.field(default_factory=dict)
 
 

@@ -80,6 +80,34 @@ def for_loop(target: Target, body: Graph) -> dict[int, Layout]:
   return _choose(target, body, [(i, i) for i in changed], ignored)
 
 
+def has_other_readers(
+  graph: Graph, pairs: _Pairs, chosen: Collection[int]
+) -> bool:
+  """Whether operations whose cycles were not compared read the parameters whose
+  layouts were chosen: others than products and updates. Then only lowering the
+  program with and without these layouts shows whether they pay."""
+  used_by = users(graph)
+  updates = {id(graph.results[j].node) for _, j in pairs}
+  for i in chosen:
+    value = graph.parameters[i]
+    todo = [(value, _whole(value))]
+    while todo:
+      read, view = todo.pop()
+      for node in used_by[id(read)]:
+        if node is None:
+          if read is not value:
+            return True
+          continue
+        operation = REGISTRY.get(node.op)
+        if operation is not None and operation.prefers is not None:
+          continue
+        same = list(_same_elements(node, read, view))
+        if not same and (node.op != MAP or id(node) not in updates):
+          return True
+        todo += same
+  return False
+
+
 def _choose(
   target: Target, graph: Graph, pairs: _Pairs, ignored: Collection[int]
 ) -> dict[int, Layout]:
@@ -214,8 +242,7 @@ class _Consumer(NamedTuple):
 def _consumers(value: Value, used_by: Users) -> Iterator[_Consumer]:
   """The operations with preferences that read an array. They may read it
   through transposes, reshapes, conversions and loops that do not change it."""
-  strides = dense_strides(value.shape)
-  todo = [(value, View(-1, 0, strides, value.shape, value.dtype))]
+  todo = [(value, _whole(value))]
   while todo:
     read, view = todo.pop(0)
     for node in dict.fromkeys(used_by[id(read)]):
@@ -227,6 +254,12 @@ def _consumers(value: Value, used_by: Users) -> Iterator[_Consumer]:
           if operand is read:
             yield _Consumer(operation, node, i, view)
       todo += _same_elements(node, read, view)
+
+
+def _whole(value: Value) -> View:
+  """A view of all of a value, whatever its root is."""
+  strides = dense_strides(value.shape)
+  return View(-1, 0, strides, value.shape, value.dtype)
 
 
 def _same_elements(

@@ -27,9 +27,12 @@ def bind_arguments(builder: Builder, module: Module) -> list[int]:
   theirs."""
   roots = []
   if builder.choices.layouts:
-    builder.used.layouts = consumer_layouts.for_arguments(
-      builder.target, module
-    )
+    chosen = consumer_layouts.for_arguments(builder.target, module)
+    builder.used.layouts = chosen
+    if chosen and consumer_layouts.has_other_readers(
+      module.graph, module.aliases, chosen
+    ):
+      builder.used.unpriced = True
   for i, value in enumerate(module.graph.parameters):
     placement = module.placements.get((False, i), Placement())
     order = _memory_order(placement, len(value.shape))

@@ -65,6 +65,10 @@ def _carry(
   if builder.choices.layouts and trips >= LEAST_TRIPS:
     wanted = consumer_layouts.for_loop(builder.target, body)
     builder.used.carries |= bool(wanted)
+    if wanted and consumer_layouts.has_other_readers(
+      body, [(i, i) for i in wanted], wanted
+    ):
+      builder.used.unpriced = True
   for i, value in enumerate(node.results):
     view = builder.view(node.inputs[i])
     if body.results[i] is not body.parameters[i]:
