@@ -68,7 +68,9 @@ LIMITS = {
   # with a batch of one, and in the product in six parts, operands arrive as
   # columns.
   "memory totals": (1.3, 0.45),
-  "memory maxima": (0.71, 0.18),
+  # Increased since plans count the sums of serial steps once, as tiles add to
+  # them in place: poplin, which does not, takes more steps for a convolution.
+  "memory maxima": (0.71, 0.23),
   "products f16": (0.03, 0.001),
 }
 

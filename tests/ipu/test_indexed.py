@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lowering_kit import check, phases
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.program import container, schema
@@ -127,6 +128,26 @@ def test_arrays_on_one_tile_are_sliced_in_place(ipu):
   """A vector on one tile: only the index and the result move."""
   found = util.costs(ipu, row, util.spec(32), util.spec(dtype=np.int32))
   assert found["ipu exchange bytes"] == 0
+
+
+def test_gradients_of_tables_are_made_on_their_tiles():
+  """A table that is also the weight of a product (tied embeddings)."""
+  x, y = np.zeros((50257, 768), np.float32), np.zeros((128, 768), np.float32)
+  i = np.zeros(128, np.int32)
+
+  def step(table, y, i):
+    loss = lambda table: jnp.sum(jnp.tanh(table[i] @ table.T))
+    return table - 0.1 * jax.grad(loss)(table)
+
+  state = phases(step, [x, y, i], 1472)
+  tensors = state.builder.tensors
+  (table, *_) = state.arguments
+  (scatter,) = (
+    s for s in state.builder.steps
+    if isinstance(s, schema.Execute) and isinstance(s.fields, schema.Scatter)
+  )  # fmt: skip
+  (result,) = scatter.results
+  assert tensors[result.tensor].layout == tensors[table].layout
 
 
 def test_more_lookups_cost_more(ipu):

@@ -13,7 +13,7 @@ from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Indexing
-from jaxlib.ipu.ir.graph import Shape
+from jaxlib.ipu.ir.graph import Shape, Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.view import View, dense_strides
@@ -84,6 +84,20 @@ def operand_layout(builder: Builder, view: View) -> Layout:
   return builder.default_layout(view.shape, view.dtype)
 
 
+def updated_layout(
+  builder: Builder, operand: View, result: Value
+) -> tuple[Layout, bool]:
+  """The mapping that an updated operand has, or that its result should have,
+  and whether it can be updated there: a whole root can, and so can one element
+  that is broadcast, such as the zeros to which gradients are added."""
+  if whole_root(builder, operand):
+    return builder.tensors[operand.root].layout, True
+  if any(operand.strides):
+    return operand_layout(builder, operand), False
+  wanted = builder.wanted(result)
+  return wanted or builder.default_layout(operand.shape, operand.dtype), True
+
+
 def bringing(builder: Builder, operand: View) -> indexed.Exchanges:
   """Computes the charge of moving slices' operand to a split's mapping, in one
   exchange with the indices, which synchronises."""
@@ -100,6 +114,7 @@ def bringing(builder: Builder, operand: View) -> indexed.Exchanges:
 def exchanging(
   builder: Builder,
   operand: View,
+  own: Layout,
   read: Sequence[View],
   operands: Callable[[Sequence[View], IndexedPlan], list[Operand]],
   w: Windows,
@@ -108,13 +123,14 @@ def exchanging(
 
   Args:
     builder: of the program.
-    operand: copied to be updated, and moved back.
+    operand: copied to be updated, and moved to its own mapping afterwards.
+    own: see `updated_layout`.
     read: views that rounds take a part of.
     operands: makes the vertices' operands, given parts of these and a split.
     w: the windows of all rounds.
   """
   d = w.rounds_along
-  home = Side(operand_layout(builder, operand), 0, dense_strides(operand.shape))
+  home = Side(own, 0, dense_strides(operand.shape))
 
   def charged(some: Windows, plan: IndexedPlan) -> tuple[float, float]:
     there = builder.copy_cost_to(operand, plan.windowed)

@@ -19,6 +19,7 @@ from jaxlib.ipu.ops._indexing import (
   moving_windows,
   operand_layout,
   partials,
+  updated_layout,
   whole_root,
 )
 from jaxlib.ipu.ops._rounds import (
@@ -134,15 +135,15 @@ def _update(builder: Builder, node: Node) -> None:
   fields = schema.DynamicUpdate(list(starts))
   partial = partials(CODELET, fields, update.dtype)
   windows = moving_windows(shape, operand.shape, update.dtype)
-  own = operand_layout(builder, operand)
+  own, stays = updated_layout(builder, operand, node.results[0])
 
   def read(parts: Sequence[View], plan: IndexedPlan) -> list[Operand]:
     return [Operand(parts[0], tuple(range(rank)))]
 
   found = indexed.updating(
-    target, windows, own, whole_root(builder, operand), partial,
+    target, windows, own, stays, partial,
     SliceCycles(target, update.dtype), builder.share_of_steps(),
-    exchanging(builder, operand, [update], read, windows),
+    exchanging(builder, operand, own, [update], read, windows),
   )  # fmt: skip
   root = builder.result(node, found.plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])

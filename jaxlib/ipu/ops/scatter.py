@@ -28,9 +28,8 @@ from jaxlib.ipu.ops._indexing import (
   index_operand,
   index_view,
   indexed_windows,
-  operand_layout,
   partials,
-  whole_root,
+  updated_layout,
 )
 from jaxlib.ipu.ops._rounds import updates_in_rounds
 from jaxlib.ipu.plan import indexed, indexed_cycles
@@ -121,7 +120,7 @@ def _lower(builder: Builder, node: Node) -> None:
   target = builder.target
   windows = indexed_windows(CODELET, fields, shape, operand, indices)
   partial = partials(CODELET, fields, updates.dtype)
-  own = operand_layout(builder, operand)
+  own, stays = updated_layout(builder, operand, node.results[0])
 
   def read(parts: Sequence[View], plan: IndexedPlan) -> list[Operand]:
     named, some = parts
@@ -131,10 +130,10 @@ def _lower(builder: Builder, node: Node) -> None:
     ]
 
   found = indexed.updating(
-    target, windows, own, whole_root(builder, operand), partial,
+    target, windows, own, stays, partial,
     _Cycles(target, updates.dtype, kind, combine, indexing.unique),
     builder.share_of_steps(),
-    exchanging(builder, operand, [indices, updates], read, windows),
+    exchanging(builder, operand, own, [indices, updates], read, windows),
   )  # fmt: skip
   root = builder.result(node, found.plan.windowed)
   builder.copy_to([(operand, builder.root_view(root))])
