@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
-from jaxlib.ipu.lower import verify_exchanges
+from jaxlib.ipu.lower import count_moves
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.affine import Side
@@ -25,7 +25,7 @@ def counted(source: Side, destination: Side, shape: tuple[int, ...]):
   """For the tile that receives most, its messages and source tiles; for the one
   that sends most, its messages. An element that is needed in several places of
   a tile is sent once, to the first of them."""
-  found = verify_exchanges.counted(source, destination, shape, 1)
+  found = count_moves.counted(source, destination, shape, 1)
   return found.pieces, found.partners, found.leaving_pieces
 
 

@@ -14,7 +14,7 @@ from lowering_kit import compiled
 from test_stretches import moves
 from test_traffic import TILES
 
-from jaxlib.ipu.lower import verify_exchanges
+from jaxlib.ipu.lower import count_moves, moved_runs, verify_exchanges
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.program.tile_memory import strided
@@ -68,7 +68,7 @@ def by_tile(elements: np.ndarray) -> list[int]:
 @given(moves())
 def test_elements_are_counted(move):
   source, _, shape = move
-  found = verify_exchanges.counted(*move, test_stretches.GRAIN)
+  found = count_moves.counted(*move, test_stretches.GRAIN)
   received, sent = test_traffic.counted(*move, True)
   assert by_tile(found.received) == received.tolist()
   assert by_tile(found.sent) == sent.tolist()
@@ -76,6 +76,32 @@ def test_elements_are_counted(move):
   if all(source.strides) and not overlapping(shape, source.strides):
     said = found.arriving, found.leaving, found.even
     assert said == test_stretches.counted(*move)
+
+
+@settings(max_examples=60)
+@given(moves())
+def test_every_tile_is_counted_alone(move):
+  found = count_moves.counted(*move, test_stretches.GRAIN)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(moved_runs, "_CHUNK", 4)
+    each = [
+      count_moves.counted(*move, test_stretches.GRAIN, tiles=np.array([tile]))
+      for tile in range(TILES)
+    ]
+  for side in ("received", "sent"):
+    alone = np.stack([by_tile(getattr(one, side)) for one in each])
+    assert not alone[~np.eye(TILES, dtype=bool)].any()
+    assert alone.sum(0).tolist() == by_tile(getattr(found, side))
+  for one, *of in zip(found[2:-1], *(x[2:-1] for x in each), strict=True):
+    assert one == max(of)
+  assert found.even == all(one.even for one in each)
+
+
+@settings(max_examples=100)
+@given(moves())
+def test_runs_are_no_more_than_estimated(move):
+  runs = moved_runs.runs_of(*move)
+  assert len(runs.near) <= moved_runs.number_of_runs(*move)
 
 
 def transposed(x, y):
