@@ -104,6 +104,34 @@ def test_what_goes_on_in_the_next_row_has_a_sender_more(name):
   assert ends(source, to, (n,))[1] >= partners == senders
 
 
+# A tile receives the end of one row and the beginning of the next: from how
+# many tiles.
+ENDS_OF_ROWS = {
+  "a short block": (
+    layouts.grid((8, 7), (1, 3)), 0, (7, 1), (8, 7), 3, 3,
+  ),
+  "begin within a block": (
+    layouts.grid((8, 32), (1, 8)), 1, (32, 1), (8, 8), 3, 3,
+  ),
+  "of windows": (
+    layouts.grid((8, 16), (1, 8)), 0, (16, 1, 1), (8, 13, 4), 16, 6,
+  ),
+  "longer than a factor": (
+    layouts.grid((14, 4), (7, 1)), 0, (0, 1), (6, 17), 3, 3,
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS_OF_ROWS)
+def test_ends_of_rows_have_senders_of_their_own(name):
+  mapping, offset, strides, shape, each, senders = ENDS_OF_ROWS[name]
+  n = math.prod(shape)
+  source = Side(mapping, offset, strides)
+  to = Side(linear(n, -(-n // each)), 0, dense_strides(shape))
+  _, partners, _ = counted(source, to, shape)
+  assert ends(source, to, shape)[1] >= partners == senders
+
+
 def test_a_tile_has_parts_of_two_rows_where_smaller_steps_carry():
   source = Side(layouts.grid((3, 66), (3, 1)), 0, (66, 2, 1))
   blocks = Layout((Factor(66, 10, 1), Factor(3, 3, 0)))
