@@ -15,6 +15,7 @@ from test_stretches import moves
 from test_traffic import TILES
 
 from jaxlib.ipu.lower import count_moves, moved_runs, verify_exchanges
+from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.program.tile_memory import strided
@@ -139,6 +140,25 @@ def fewer(side: str, field: str):
 ])  # fmt: skip
 def test_messages_that_are_not_charged(monkeypatch, name, less, message):
   wrong(monkeypatch, name, less, message)
+
+
+@pytest.mark.parametrize("runs", [1 << 20, 1 << 12])
+def test_large_moves_are_counted(monkeypatch, runs):
+  """All tiles of them, or the fullest ones and some more."""
+  rows, columns = layouts.grid((300, 400), (100, 1)), (400, 300)
+  source = Side(rows, 0, (1, 400))
+  destination = Side(layouts.grid(columns, (80, 1)), 0, (300, 1))
+  move = source, destination, columns, 4, False
+  monkeypatch.setattr(verify_exchanges, "_RUNS", runs)
+  check = verify_exchanges._verify.__wrapped__
+  check(*move)
+  said = verify_exchanges.traffic(*move)
+  for side in ("received", "sent"):
+    each = np.maximum(getattr(said, side) - 4, 0)
+    less = said._replace(**{side: each})
+    monkeypatch.setattr(verify_exchanges, "traffic", lambda *_, less=less: less)
+    with pytest.raises(verify_exchanges.InvalidExchange, match=side):
+      check(*move)
 
 
 def wrong(monkeypatch, name, less, message):
