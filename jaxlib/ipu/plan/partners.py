@@ -162,6 +162,14 @@ def _alone(side: Side, shape: Sequence[int], d: int) -> Held:
     if n > 1 and abs(s) > stride
   )
   count = (f.block - 1) // step + 1 + (inside > 0 and not even)
+  row = unit * f.extent
+  apart = [
+    abs(s) for n, s in zip(shape, side.strides) if n > 1 and abs(s) > row
+  ]
+  if any(s % row for s in apart):
+    # Later rows begin elsewhere in the factor: take the last such place.
+    grid = math.gcd(f.extent, *(1 if s % unit else s // unit for s in apart))
+    start = f.extent - grid + start % grid
   reach = start + (extent - 1) * step
   if reach >= f.extent:
     # Once in each of the blocks into which it carries.
