@@ -31,6 +31,8 @@ LAYERS = [
     "program.interp",
     "program.tile_memory",
     "program.verify",
+    "lower.count_moves",
+    "lower.moved_runs",
     "lower.verify_exchanges",
   ],
   ["inspection"],

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
-from jaxlib.ipu.lower import verify_exchanges
+from jaxlib.ipu.lower import count_moves
 from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.affine import Side
@@ -25,7 +25,7 @@ def counted(source: Side, destination: Side, shape: tuple[int, ...]):
   """For the tile that receives most, its messages and source tiles; for the one
   that sends most, its messages. An element that is needed in several places of
   a tile is sent once, to the first of them."""
-  found = verify_exchanges.counted(source, destination, shape, 1)
+  found = count_moves.counted(source, destination, shape, 1)
   return found.pieces, found.partners, found.leaving_pieces
 
 
@@ -102,6 +102,34 @@ def test_blocks_that_cross_rows_have_one_more_sender(name):
   to = Side(linear(n, -(-n // each)), 0, (1,))
   _, partners, _ = counted(source, to, (n,))
   assert ends(source, to, (n,))[1] >= partners == senders
+
+
+# A tile receives the end of one row and the beginning of the next: from how
+# many tiles.
+ENDS_OF_ROWS = {
+  "a short block": (
+    layouts.grid((8, 7), (1, 3)), 0, (7, 1), (8, 7), 3, 3,
+  ),
+  "begin within a block": (
+    layouts.grid((8, 32), (1, 8)), 1, (32, 1), (8, 8), 3, 3,
+  ),
+  "of windows": (
+    layouts.grid((8, 16), (1, 8)), 0, (16, 1, 1), (8, 13, 4), 16, 6,
+  ),
+  "longer than a factor": (
+    layouts.grid((14, 4), (7, 1)), 0, (0, 1), (6, 17), 3, 3,
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS_OF_ROWS)
+def test_ends_of_rows_have_senders_of_their_own(name):
+  mapping, offset, strides, shape, each, senders = ENDS_OF_ROWS[name]
+  n = math.prod(shape)
+  source = Side(mapping, offset, strides)
+  to = Side(linear(n, -(-n // each)), 0, dense_strides(shape))
+  _, partners, _ = counted(source, to, shape)
+  assert ends(source, to, shape)[1] >= partners == senders
 
 
 def test_indices_that_carry_give_a_tile_parts_of_two_rows():

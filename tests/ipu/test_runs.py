@@ -41,6 +41,10 @@ MOVES = {
   "rows that lead back": (
     linear(100, 7), 3, (-1, 20, 4), (4, 5, 5), linear(100, 13), 5,
   ),
+  "rows that begin elsewhere in a factor": (
+    layouts.grid((48, 9), (1, 3), grains=(1, 4)), 288, (48, 2), (3, 5),
+    layouts.Layout((layouts.Factor(15, 15, 0),), (layouts.Replica(2, 1),)), 5,
+  ),
 }  # fmt: skip
 
 

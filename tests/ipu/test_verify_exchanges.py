@@ -14,7 +14,8 @@ from lowering_kit import compiled
 from test_stretches import moves
 from test_traffic import TILES
 
-from jaxlib.ipu.lower import verify_exchanges
+from jaxlib.ipu.lower import count_moves, moved_runs, verify_exchanges
+from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.program.tile_memory import strided
@@ -68,7 +69,7 @@ def by_tile(elements: np.ndarray) -> list[int]:
 @given(moves())
 def test_elements_are_counted(move):
   source, _, shape = move
-  found = verify_exchanges.counted(*move, test_stretches.GRAIN)
+  found = count_moves.counted(*move, test_stretches.GRAIN)
   received, sent = test_traffic.counted(*move, True)
   assert by_tile(found.received) == received.tolist()
   assert by_tile(found.sent) == sent.tolist()
@@ -76,6 +77,32 @@ def test_elements_are_counted(move):
   if all(source.strides) and not overlapping(shape, source.strides):
     said = found.arriving, found.leaving, found.even
     assert said == test_stretches.counted(*move)
+
+
+@settings(max_examples=60)
+@given(moves())
+def test_every_tile_is_counted_alone(move):
+  found = count_moves.counted(*move, test_stretches.GRAIN)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(moved_runs, "_CHUNK", 4)
+    each = [
+      count_moves.counted(*move, test_stretches.GRAIN, tiles=np.array([tile]))
+      for tile in range(TILES)
+    ]
+  for side in ("received", "sent"):
+    alone = np.stack([by_tile(getattr(one, side)) for one in each])
+    assert not alone[~np.eye(TILES, dtype=bool)].any()
+    assert alone.sum(0).tolist() == by_tile(getattr(found, side))
+  for one, *of in zip(found[2:-1], *(x[2:-1] for x in each), strict=True):
+    assert one == max(of)
+  assert found.even == all(one.even for one in each)
+
+
+@settings(max_examples=100)
+@given(moves())
+def test_runs_are_no_more_than_estimated(move):
+  runs = moved_runs.runs_of(*move)
+  assert len(runs.near) <= moved_runs.number_of_runs(*move)
 
 
 def transposed(x, y):
@@ -113,6 +140,25 @@ def fewer(side: str, field: str):
 ])  # fmt: skip
 def test_messages_that_are_not_charged(monkeypatch, name, less, message):
   wrong(monkeypatch, name, less, message)
+
+
+@pytest.mark.parametrize("runs", [1 << 20, 1 << 12])
+def test_large_moves_are_counted(monkeypatch, runs):
+  """All tiles of them, or the fullest ones and some more."""
+  rows, columns = layouts.grid((300, 400), (100, 1)), (400, 300)
+  source = Side(rows, 0, (1, 400))
+  destination = Side(layouts.grid(columns, (80, 1)), 0, (300, 1))
+  move = source, destination, columns, 4, False
+  monkeypatch.setattr(verify_exchanges, "_RUNS", runs)
+  check = verify_exchanges._verify.__wrapped__
+  check(*move)
+  said = verify_exchanges.traffic(*move)
+  for side in ("received", "sent"):
+    each = np.maximum(getattr(said, side) - 4, 0)
+    less = said._replace(**{side: each})
+    monkeypatch.setattr(verify_exchanges, "traffic", lambda *_, less=less: less)
+    with pytest.raises(verify_exchanges.InvalidExchange, match=side):
+      check(*move)
 
 
 def wrong(monkeypatch, name, less, message):

@@ -21,12 +21,14 @@ class Held(NamedTuple):
     even: whether every tile's first one is a multiple of `indices`.
     turns: number of intervals of this span: 2 where the end of one row and the
       beginning of the next are far apart on the other side.
+    wraps: whether they may be the end of a row and the beginning of the next.
   """
 
   indices: int
   span: int
   even: bool
   turns: int = 1
+  wraps: bool = False
 
 
 def held(near: Side, far: Side, shape: Sequence[int], d: int) -> Held:
@@ -42,11 +44,13 @@ def held(near: Side, far: Side, shape: Sequence[int], d: int) -> Held:
   ]
   if not outer:
     return found
+  reach, e = min(outer)
+  if factor(near.layout, reach) != factor(near.layout, stride):
+    return found  # an interval of each, not of both
   # The next row follows this one on the other side as well, or is elsewhere.
-  e = min(outer)[1]
   ways = [far.strides[x] * (1 if near.strides[x] > 0 else -1) for x in (d, e)]
   follows = ways[0] * ways[1] > 0 and abs(ways[1]) >= abs(ways[0]) * shape[d]
-  return found if follows else found._replace(turns=2)
+  return found._replace(turns=1 if follows else 2, wraps=True)
 
 
 def met(near: Sequence[Held], far: Side, shape: Sequence[int]) -> int:
@@ -56,6 +60,7 @@ def met(near: Sequence[Held], far: Side, shape: Sequence[int]) -> int:
   tiles, unit = 1, 1
   # Carry into the next factor: of a tile's elements, and of all elements.
   carry, beyond = 0, 0
+  wraps = False  # whether what carries may begin a row anew
   lowest = _lowest(far, shape)
   for f in reversed(far.layout.factors):
     if f.extent == 1:
@@ -72,9 +77,10 @@ def met(near: Sequence[Held], far: Side, shape: Sequence[int]) -> int:
     beyond += start + sum((n - 1) * step for step, n, _ in dims)
     beyond //= f.extent
     over = beyond > 0
-    tiles *= _parts(f, start, carry, dims, over)
-    span = carry + sum((h.span - 1) * step for step, _, h in dims)
+    tiles *= _parts(f, start, carry, dims, over, wraps)
+    span = carry + _reach(dims)
     carry = span // f.extent + 1 if over else 0
+    wraps = over and (wraps or any(h.wraps for _, _, h in dims))
     unit *= f.extent
   return min(most, tiles)
 
@@ -85,10 +91,12 @@ def _parts(
   carry: int,
   dims: Sequence[tuple[int, int, Held]],
   over: bool,
+  wraps: bool,
 ) -> int:
   """The number of parts of a factor that contain some digits: those that
   dimensions reach from a start, each (step, extent, held), largest step first.
-  `over`: they also reach beyond the factor's end, where digits wrap."""
+  `over`: they also reach beyond the factor's end, where digits wrap. `wraps`:
+  what carries into them may begin a row anew."""
   if f.parts <= 1 or not (carry or any(h.indices > 1 for _, _, h in dims)):
     return 1
   if len(dims) == 1 and not carry and dims[0][2].even:
@@ -100,15 +108,33 @@ def _parts(
         return min(width // f.block, f.parts)
   # Each index along the outer dimensions, and spans of the inner ones.
   found, outer = f.parts, math.prod(h.turns for _, _, h in dims)
-  # Partial blocks: the first, the last, and the one that may be short at the
-  # factor's end.
+  # Partial blocks: the first, the last, the one that may be short at the
+  # factor's end, and those at the ends of rows.
   torn = 2 + (over and f.extent % f.block > 0)
-  span = carry + sum((h.span - 1) * step for step, _, h in dims)
+  span = carry + _reach(dims)
+  row = [dim for dim in dims if dim[2].wraps and dim[2].turns == 1]
+  if wraps or (row and over):
+    torn += 2
+  elif row:
+    last = start + sum((n - 1) * step for step, n, _ in dims)
+    ends = (last + 1) % f.block, -start % f.block
+    if any(ends):
+      # Two intervals reach one less than one of as many indices.
+      torn += sum(size > 0 for size in ends)
+      span -= 1 + sum(ends)
+  if row:
+    # Both ends of rows reach as far in the other dimensions.
+    span += carry + _reach(dims) - _reach(row)
   for step, _, h in dims:
     found = min(found, outer * (span // f.block + torn))
     outer *= h.indices
     span -= (h.span - 1) * step
   return min(found, outer * (span // f.block + torn))
+
+
+def _reach(dims: Sequence[tuple[int, int, Held]]) -> int:
+  """How far a tile's indices reach along a factor."""
+  return sum((h.span - 1) * step for step, _, h in dims)
 
 
 def _alone(side: Side, shape: Sequence[int], d: int) -> Held:
@@ -136,6 +162,14 @@ def _alone(side: Side, shape: Sequence[int], d: int) -> Held:
     if n > 1 and abs(s) > stride
   )
   count = (f.block - 1) // step + 1 + (inside > 0 and not even)
+  row = unit * f.extent
+  apart = [
+    abs(s) for n, s in zip(shape, side.strides) if n > 1 and abs(s) > row
+  ]
+  if any(s % row for s in apart):
+    # Later rows begin elsewhere in the factor: take the last such place.
+    grid = math.gcd(f.extent, *(1 if s % unit else s // unit for s in apart))
+    start = f.extent - grid + start % grid
   reach = start + (extent - 1) * step
   if reach >= f.extent:
     # Once in each of the blocks into which it carries.

@@ -1,0 +1,238 @@
+"""Divides a move's elements into runs, which are counted together.
+
+A run is consecutive in both roots, and on one tile on each side. A move whose
+views have no such elements, a transpose for instance, has as many runs as
+elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.plan.layout import Array, Factor, Layout, sizes_of_parts
+from jaxlib.ipu.program.tile_memory import strided
+
+Mask = npt.NDArray[np.bool_]
+
+# Runs that are found at once: their arrays fit into a cache.
+_CHUNK = 1 << 15
+
+
+class Runs(NamedTuple):
+  """Runs of a move.
+
+  Attributes:
+    near: the tile that needs it, of replicas the first.
+    to: its place in the memory of that tile.
+    sender: the tile that has it, of replicas the first.
+    at: its place in the memory of that tile.
+    begin: its first element of the source.
+    length: elements.
+  """
+
+  near: Array
+  to: Array
+  sender: Array
+  at: Array
+  begin: Array
+  length: Array
+
+  def part(self, which: Array | Mask) -> Runs:
+    """Some of the runs, or all in another order."""
+    return Runs(*(x[which] for x in self))
+
+
+class _Space(NamedTuple):
+  """An iteration space.
+
+  Attributes:
+    begin, end: the first elements of the source and of the destination.
+    dims: for each dimension its extent, and the strides of both.
+  """
+
+  begin: int
+  end: int
+  dims: list[tuple[int, int, int]]
+
+  @property
+  def size(self) -> int:
+    """Its number of elements."""
+    return math.prod(n for n, _, _ in self.dims)
+
+
+def number_of_runs(
+  source: Side, destination: Side, shape: tuple[int, ...]
+) -> int:
+  """How many runs `runs_of` finds, or a few more."""
+  space = _lines(source, destination, shape)
+  length = space.dims[-1][0]
+  blocks = 1
+  for side in (source, destination):
+    block, row = _block(side.layout)
+    blocks += -(-length // block) + (length // row if row % block else 0)
+  return space.size // length * min(length, blocks)
+
+
+def runs_of(
+  source: Side,
+  destination: Side,
+  shape: tuple[int, ...],
+  chosen: Mask | None = None,
+) -> Runs:
+  """The runs of a move, or of what `chosen` tiles receive or send."""
+  first = chosen
+  if chosen is not None:
+    # The first replica of each of them.
+    copies = Layout((), destination.layout.replicas).tiles()
+    back = np.flatnonzero(chosen)[:, None] - copies
+    first = np.zeros_like(chosen)
+    first[back[back >= 0]] = True
+  space = _lines(source, destination, shape)
+  many = number_of_runs(source, destination, shape)
+  found = []
+  for part in _parts(space, max(space.size * _CHUNK // many, 1)):
+    *around, (length, _, _) = part.dims
+    extents = [n for n, _, _ in around]
+    begin = strided(part.begin, extents, [s for _, s, _ in around]).reshape(-1)
+    end = strided(part.end, extents, [t for _, _, t in around]).reshape(-1)
+    sizes = np.full_like(begin, length)
+    if length > 1:
+      begin, end, sizes = _cut(
+        source.layout, destination.layout, begin, end, length
+      )
+    sender = _tile(source.layout, begin)
+    near = _tile(destination.layout, end)
+    if chosen is not None and first is not None:
+      some = first[near] | chosen[sender]
+      begin, end, sizes, sender, near = (
+        x[some] for x in (begin, end, sizes, sender, near)
+      )
+    to, at = _place(destination.layout, end), _place(source.layout, begin)
+    found.append(Runs(near, to, sender, at, begin, sizes))
+  return Runs(*map(np.concatenate, zip(*found)))
+
+
+def _lines(source: Side, destination: Side, shape: tuple[int, ...]) -> _Space:
+  """A move's iteration space, in the order of the destination. The last
+  dimension is a line: elements that are consecutive in both roots."""
+  begin, end, dims = source.offset, destination.offset, []
+  for n, s, t in zip(shape, source.strides, destination.strides):
+    if n == 1:
+      continue
+    if t < 0:
+      begin, end, s, t = begin + (n - 1) * s, end + (n - 1) * t, -s, -t
+    dims.append((n, s, t))
+  dims.sort(key=lambda dim: -dim[2])
+  length = 1
+  while dims and dims[-1][1] == dims[-1][2] == length:
+    length *= dims.pop()[0]
+  return _Space(begin, end, [*dims, (length, 1, 1)])
+
+
+def _parts(space: _Space, most: int) -> Iterator[_Space]:
+  """Divides an iteration space into parts of no more than so many elements."""
+  if space.size <= most:
+    yield space
+    return
+  begin, end, dims = space
+  d = next(d for d, (n, _, _) in enumerate(dims) if n > 1)
+  n, s, t = dims[d]
+  half = n // 2
+  for first, size in ((0, half), (half, n - half)):
+    part = [*dims[:d], (size, s, t), *dims[d + 1 :]]
+    yield from _parts(_Space(begin + first * s, end + first * t, part), most)
+
+
+def _block(layout: Layout) -> tuple[int, int]:
+  """Elements that are contiguous in the memory of a tile; and the interval in
+  which such blocks begin anew, whose last one may be short."""
+  unit = 1
+  for f in reversed(layout.factors):
+    if f.parts > 1:
+      return f.block * unit, f.extent * unit
+    unit *= f.extent
+  return unit, unit
+
+
+def _cut(
+  source: Layout, destination: Layout, begin: Array, end: Array, length: int
+) -> tuple[Array, Array, Array]:
+  """Cuts lines of equal length where either mapping's blocks end; returns
+  first elements and lengths."""
+  # A line's number times its length, plus an index in it.
+  cuts = [np.arange(len(begin)) * length]
+  for layout, first in ((source, begin), (destination, end)):
+    block, row = _block(layout)
+    blocks = -(-row // block)  # of a row
+    low, high = (
+      x // row * blocks + x % row // block for x in (first, first + length - 1)
+    )
+    line, later = _counting(low + 1, high - low)
+    edge = later // blocks * row + later % blocks * block
+    cuts.append(line * length + edge - first[line])
+  at = _distinct(np.concatenate(cuts))
+  sizes = np.diff(at, append=len(begin) * length)
+  line, index = at // length, at % length
+  return begin[line] + index, end[line] + index, sizes
+
+
+def alike(runs: Runs) -> Runs:
+  """Cuts runs so that any two have all of the source's elements in common, or
+  none."""
+  behind = runs.begin + runs.length
+  cuts = _distinct(np.concatenate((runs.begin, behind)))
+  low, high = np.searchsorted(cuts, runs.begin), np.searchsorted(cuts, behind)
+  run, k = _counting(low, high - low)
+  begin, length = cuts[k], cuts[k + 1] - cuts[k]
+  runs = runs.part(run)
+  on = begin - runs.begin
+  return runs._replace(
+    to=runs.to + on, at=runs.at + on, begin=begin, length=length
+  )
+
+
+def _counting(first: Array, count: Array) -> tuple[Array, Array]:
+  """Counts from each of some numbers on; returns their places, and what is
+  counted."""
+  place = np.repeat(np.arange(len(first)), count)
+  before = np.cumsum(count) - count
+  return place, np.arange(len(place)) + (first - before)[place]
+
+
+def _distinct(numbers: Array) -> Array:
+  """The different numbers, ascending. Much faster than `np.unique`, which
+  hashes, for numbers of which most are sorted."""
+  ordered = np.sort(numbers, kind="stable")
+  return ordered[np.diff(ordered, prepend=-1) > 0]
+
+
+def _digits(layout: Layout, elements: Array) -> Iterator[tuple[Factor, Array]]:
+  """The factors of a mapping, innermost first, with each element's digit."""
+  for f in reversed(layout.joined.factors):
+    above = elements // f.extent
+    yield f, elements - above * f.extent
+    elements = above
+
+
+def _tile(layout: Layout, elements: Array) -> Array:
+  """The tile of each element, of replicas the first."""
+  tile = np.full_like(elements, layout.base)
+  for f, digit in _digits(layout, elements):
+    tile += digit // f.block * f.stride
+  return tile
+
+
+def _place(layout: Layout, elements: Array) -> Array:
+  """The place of each element in its tile's memory."""
+  at, size = np.zeros_like(elements), np.array(1)
+  for f, digit in _digits(layout, elements):
+    part = digit // f.block
+    at += (digit - part * f.block) * size
+    size = size * sizes_of_parts(f, part)
+  return at
