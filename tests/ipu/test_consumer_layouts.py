@@ -126,6 +126,12 @@ def test_donated_state_has_one_layout():
   assert arguments[0] == arguments[1]
 
 
+def test_state_that_is_not_donated_keeps_the_default_layout():
+  """Its results have the default layout, and so has the next call's state."""
+  state = zeros(1024, 1024), zeros(1024, 1024)
+  assert not layouts(momentum, state, zeros(64, 1024))[0]
+
+
 @pytest.mark.parametrize("looped", [False, True])
 def test_swapped_state_shares_a_layout(looped):
   def f(w, v, x):

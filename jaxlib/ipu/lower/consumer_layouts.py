@@ -84,8 +84,9 @@ def has_other_readers(
   graph: Graph, pairs: _Pairs, chosen: Collection[int]
 ) -> bool:
   """Whether operations whose cycles were not compared read the parameters whose
-  layouts were chosen: others than products and updates. Then only lowering the
-  program with and without these layouts shows whether they pay."""
+  layouts were chosen: others than products, updates, and maps with other
+  parameters and with what products make on the same tiles. Then only lowering
+  the program with and without these layouts shows whether they pay."""
   used_by = users(graph)
   updates = {id(graph.results[j].node) for _, j in pairs}
   for i in chosen:
@@ -98,14 +99,25 @@ def has_other_readers(
           if read is not value:
             return True
           continue
-        operation = REGISTRY.get(node.op)
-        if operation is not None and operation.prefers is not None:
+        if _has_preferences(node):
           continue
         same = list(_same_elements(node, read, view))
-        if not same and (node.op != MAP or id(node) not in updates):
+        updated = node.op == MAP and (
+          id(node) in updates
+          or all(
+            v.node is None or not v.shape or _has_preferences(v.node)
+            for v in node.inputs
+          )
+        )
+        if not same and not updated:
           return True
         todo += same
   return False
+
+
+def _has_preferences(node: Node | None) -> bool:
+  operation = REGISTRY.get(node.op) if node is not None else None
+  return operation is not None and operation.prefers is not None
 
 
 def _choose(
@@ -124,7 +136,9 @@ def _choose(
   for group in _groups(graph, pairs, large, used_by):
     fuller = _FULLER if updated.isdisjoint(group) else COARSER
     values = [large[i] for i in group]
-    layout = _cheapest(target, values, fuller, used_by)
+    replacing = [graph.results[j] for i, j in pairs if i in group]
+    beside = _beside(values, replacing, used_by)
+    layout = _cheapest(target, values, beside, fuller, used_by)
     if layout is not None:
       chosen.update(dict.fromkeys(group, layout))
   return chosen
@@ -171,11 +185,35 @@ def _groups(
   return list(groups.values())
 
 
+def _beside(
+  values: list[Value], replacing: list[Value], used_by: Users
+) -> list[Value]:
+  """Other parameters and results that the maps of some parameters read and
+  write element by element; not the results that replace these."""
+  own = {id(value) for value in (*values, *replacing)}
+  found = {}
+  for value in values:
+    for node in used_by[id(value)]:
+      if node is None or node.op != MAP:
+        continue
+      read = [v for v in node.inputs if v.node is None]
+      made = [v for v in node.results if None in used_by[id(v)]]
+      for v in (*read, *made):
+        if v.shape == value.shape and id(v) not in own:
+          found[id(v)] = v
+  return list(found.values())
+
+
 def _cheapest(
-  target: Target, values: list[Value], fuller: float, used_by: Users
+  target: Target,
+  values: list[Value],
+  beside: list[Value],
+  fuller: float,
+  used_by: Users,
 ) -> Layout | None:
   """The layout with which the consumers of some arrays take the fewest cycles;
-  None for the default one.
+  None for the default one. What is read and written beside these arrays has its
+  default layout and is moved.
 
   Layouts with replicas are not considered: the array would still be exchanged.
   Splitting each block among its replicas was tried. It saved 0 to 3 % of the
@@ -200,6 +238,11 @@ def _cheapest(
     layout: sum(c.cycles(target, layout) for c in consumers)
     for layout in (usual, *layouts)
   }
+  for layout in layouts:
+    for v in beside:
+      there = default_layout(target, v.shape, SIZE[v.dtype])
+      moved = moving_cost(target, v.shape, v.dtype, there, layout)
+      cycles[layout] += cost.cycles(moved)
   best = min(layouts, key=lambda layout: cycles[layout])
   before, after = cycles[usual], cycles[best]
   if after >= _CLEARLY * before:
@@ -248,11 +291,10 @@ def _consumers(value: Value, used_by: Users) -> Iterator[_Consumer]:
     for node in dict.fromkeys(used_by[id(read)]):
       if node is None:
         continue
-      operation = REGISTRY.get(node.op)
-      if operation is not None and operation.prefers is not None:
+      if _has_preferences(node):
         for i, operand in enumerate(node.inputs):
           if operand is read:
-            yield _Consumer(operation, node, i, view)
+            yield _Consumer(REGISTRY[node.op], node, i, view)
       todo += _same_elements(node, read, view)
 
 
