@@ -243,8 +243,9 @@ def _allocate(state: State, options: Options) -> None:
   builder, first = state.builder, copy.copy(state)
   assert state.module is not None and builder is not None
   builder, plan = _uncrowded(state, options, builder, plan)
+  sram = options.target.num_tiles * options.target.bytes_per_tile
   for choices in smaller(builder.choices, builder.used):
-    if not memory.overflows(builder, plan):
+    if not memory.overflows(builder, plan) or plan.argument_bytes > sram:
       break
     builder = _lower_once(state, options, choices)
     builder, plan = _uncrowded(state, options, builder, _plan_memory(state))

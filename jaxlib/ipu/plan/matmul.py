@@ -159,7 +159,8 @@ def plan(
       sums = kept if terms > 1 else accumulate_dtype
       dtypes = (lhs_dtype, rhs_dtype, out_dtype, sums)
       found = _plan_step(target, space, dtypes, steps, f16_sums)
-      best = min(best, found, key=_rank)
+      if count == 1 or found.fits:  # many steps only if they help
+        best = min(best, found, key=_rank)
     if best.fits:
       break
   return best
