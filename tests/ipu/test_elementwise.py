@@ -248,6 +248,15 @@ def test_clamp(check):
   check(clamp, cases)
 
 
+def test_clamp_a_comparison(check):
+  def clamp(x, low, high):
+    found = (x > 0).astype(jnp.uint32)
+    return lax.clamp(low, found, high), lax.clamp(low[0], found, high[0])
+
+  x = np.arange(-3, 3, dtype=np.float32)
+  check(clamp, x, np.arange(6, dtype=np.uint32), np.full(6, 4, np.uint32))
+
+
 @pytest.mark.parametrize("source", ALL, ids=str)
 def test_convert(check, source):
   """Conversions between all pairs of types, for values that both can hold.

@@ -72,12 +72,13 @@ class DataFlow:
           for v in others
         )
         good = good and all(self._is_float(v, of) for v in others)
+      elif i.op not in (Opcode.AND, Opcode.OR):
+        good = False
       else:
-        (other,) = others or (mask,)
+        (other,) = others
         other = first if other == mask else other
         good = (
-          i.op in (Opcode.AND, Opcode.OR)
-          and self.instructions[other].op in COMPARES
+          self.instructions[other].op in COMPARES
           and not self.invariant[other]
           and self.users[other] == [user]
           and other not in self.outputs
