@@ -71,7 +71,7 @@ struct ShiftRightArithmetic {
 struct RotateLeft {
   template <typename V>
   static V Do(V a, V n) {  // 0 < n < width
-#ifdef IPU_AVX512
+#if IPU_AVX512
     if constexpr (sizeof(V) == 64 && sizeof(Element<V>) == 4) {
       return BitCast<V>(
           _mm512_rolv_epi32(BitCast<__m512i>(a), BitCast<__m512i>(n)));

@@ -1,8 +1,10 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/is_native.h"
 
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+
 namespace ipu::model::IPU_SIMD_NS {
 
-#ifdef IPU_AVX512
+#if IPU_AVX512
 
 bool IsNative(const program::Instruction& i) {
   using program::Opcode;

@@ -13,7 +13,7 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-#ifdef IPU_AVX512
+#if IPU_AVX512
 
 namespace {
 

@@ -33,7 +33,7 @@ inline Words Bf16Bits(const Floats& x) {
 }
 
 inline Floats FromF16(const Halves& bits) {
-#ifdef IPU_AVX512
+#if IPU_AVX512
   return BitCast<Floats>(_mm512_cvtph_ps(BitCast<__m256i>(bits)));
 #elif defined(__F16C__) && defined(__AVX2__)
   return BitCast<Floats>(_mm256_cvtph_ps(BitCast<__m128i>(bits)));
@@ -53,7 +53,7 @@ inline Floats FromF16(const Halves& bits) {
 
 // Rounds to nearest, ties to even.
 inline Halves F16Bits(const Floats& x) {
-#ifdef IPU_AVX512
+#if IPU_AVX512
   return BitCast<Halves>(_mm512_cvtps_ph(
       BitCast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(__F16C__) && defined(__AVX2__)

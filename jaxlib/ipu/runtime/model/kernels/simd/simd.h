@@ -28,10 +28,13 @@ namespace ipu::model::IPU_SIMD_NS {
     defined(__AVX512VL__)
 #define IPU_AVX512 1
 inline constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
+#else
+#define IPU_AVX512 0
+#ifdef __AVX2__
 inline constexpr int kVectorBytes = 32;
 #else
 inline constexpr int kVectorBytes = 16;
+#endif
 #endif
 
 template <typename T>
@@ -122,7 +125,7 @@ inline __m256i FirstLanes(int64_t n) {
 template <typename V>
 inline V LoadSome(const void* from, int64_t n) {
   [[maybe_unused]] constexpr int kLaneBytes = sizeof(Element<V>);
-#ifdef IPU_AVX512
+#if IPU_AVX512
   if constexpr (sizeof(V) == 64 && kLaneBytes == 4) {
     return BitCast<V>(
         _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), from));
@@ -148,7 +151,7 @@ inline V LoadSome(const void* from, int64_t n) {
 template <typename V>
 inline void StoreSome(void* to, int64_t n, const V& v) {
   [[maybe_unused]] constexpr int kLaneBytes = sizeof(Element<V>);
-#ifdef IPU_AVX512
+#if IPU_AVX512
   if constexpr (sizeof(V) == 64 && kLaneBytes == 4) {
     return _mm512_mask_storeu_epi32(to, (__mmask16)((1u << n) - 1),
                                     BitCast<__m512i>(v));
@@ -173,7 +176,7 @@ inline void StoreSome(void* to, int64_t n, const V& v) {
 template <typename V>
 inline V Fma(const V& a, const V& b, const V& c) {
   [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
-#ifdef IPU_AVX512
+#if IPU_AVX512
   if constexpr (sizeof(V) == 64 && kF32) {
     return BitCast<V>(_mm512_fmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b),
                                       BitCast<__m512>(c)));
@@ -198,7 +201,7 @@ inline V Fma(const V& a, const V& b, const V& c) {
 template <typename V>
 inline V SquareRoot(const V& a) {
   [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
-#ifdef IPU_AVX512
+#if IPU_AVX512
   if constexpr (sizeof(V) == 64 && kF32) {
     return BitCast<V>(_mm512_sqrt_ps(BitCast<__m512>(a)));
   } else if constexpr (sizeof(V) == 64) {
@@ -220,7 +223,7 @@ inline V SquareRoot(const V& a) {
 // Whether any lane of a comparison is true.
 template <typename Mask>
 inline bool Any(const Mask& mask) {
-#ifdef IPU_AVX512
+#if IPU_AVX512
   if constexpr (sizeof(Mask) == 64) {
     const __m512i m = BitCast<__m512i>(mask);
     return _mm512_test_epi64_mask(m, m) != 0;
@@ -242,7 +245,7 @@ inline bool Any(const Mask& mask) {
 template <typename To, typename V>
 inline To CutLanes(const V& v) {  // 32 bits to 16 or 8
   constexpr bool kHalf = sizeof(Element<To>) == 2;
-#ifdef IPU_AVX512
+#if IPU_AVX512
   if constexpr (kHalf) {
     return BitCast<To>(_mm512_cvtepi32_epi16(BitCast<__m512i>(v)));
   } else {
@@ -271,7 +274,7 @@ inline To WidenLanes(const V& v) {  // 16 or 8 bits to 32
   using From = Element<V>;
   __m128i bytes = {};
   std::memcpy(&bytes, &v, std::min(sizeof v, sizeof bytes));
-#ifdef IPU_AVX512
+#if IPU_AVX512
   if constexpr (std::is_same_v<From, uint8_t>) {
     return BitCast<To>(_mm512_cvtepu8_epi32(bytes));
   } else if constexpr (std::is_same_v<From, int8_t>) {
