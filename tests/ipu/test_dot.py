@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.lower import consumer_layouts
-from jaxlib.ipu.ops import _dot_split, dot_general
+from jaxlib.ipu.ops import _dot_split, _dot_steps
 from jaxlib.ipu.plan import matmul
 
 # Error of a sum of products, relative to the largest result.
@@ -337,7 +337,7 @@ def test_only_the_vector_is_exchanged(ipu):
 @pytest.mark.ipu_only
 def test_any_operand_may_stay_in_place(cpu, monkeypatch):
   """Regardless of cost: pretends that no other plan fits the tiles."""
-  planned, choose, stayed = matmul.plan, dot_general.choose, []
+  planned, choose, stayed = matmul.plan, _dot_steps.choose, []
 
   def fits_nowhere(*args):
     return dataclasses.replace(planned(*args), fits=False)
@@ -348,7 +348,7 @@ def test_any_operand_may_stay_in_place(cpu, monkeypatch):
     return found
 
   monkeypatch.setattr(matmul, "plan", fits_nowhere)
-  monkeypatch.setattr(dot_general, "choose", chosen)
+  monkeypatch.setattr(_dot_steps, "choose", chosen)
 
   @given(
     extents=st.tuples(*[st.integers(1, 70)] * 3),
