@@ -30,11 +30,15 @@ def compiled(
 
 
 def phases(
-  f: Callable[..., Any], arguments: list[Any], tiles: int | machines.Target
+  f: Callable[..., Any],
+  arguments: list[Any],
+  tiles: int | machines.Target,
+  donated: tuple[int, ...] = (),
 ) -> pipeline.State:
   """The result of each phase for a function."""
   # A new function object: serialising changes the module that JAX keeps.
-  traced = jax.jit(lambda *a: f(*a), keep_unused=True).trace(*arguments)
+  g = jax.jit(lambda *a: f(*a), keep_unused=True, donate_argnums=donated)
+  traced = g.trace(*arguments)
   code = lowered_code(traced.lower(lowering_platforms=("ipu",)))
   if isinstance(tiles, int):
     tiles = machines.resolve("ipu2", tiles)

@@ -139,7 +139,7 @@ def test_gradients_of_tables_are_made_on_their_tiles():
     loss = lambda table: jnp.sum(jnp.tanh(table[i] @ table.T))
     return table - 0.1 * jax.grad(loss)(table)
 
-  state = phases(step, [x, y, i], 1472)
+  state = phases(step, [x, y, i], 1472, donated=(0,))
   tensors = state.builder.tensors
   (table, *_) = state.arguments
   (scatter,) = (
