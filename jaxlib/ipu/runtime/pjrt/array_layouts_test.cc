@@ -61,9 +61,6 @@ TEST_F(ArrayLayoutsTest, AnArrayMovesOnceAndStays) {
   EXPECT_EQ(x->layout, nullptr);
 }
 
-<<<<<<< HEAD
-TEST_F(ArrayLayoutsTest, ResultsHaveTheLayoutOfTheirProgram) {
-=======
 TEST_F(ArrayLayoutsTest, AnArrayThatIsPassedTwiceMovesOnce) {
   FakeProgram program = Increment(kCount);
   program.info.arguments.push_back(program.info.arguments[0]);
@@ -76,8 +73,7 @@ TEST_F(ArrayLayoutsTest, AnArrayThatIsPassedTwiceMovesOnce) {
   EXPECT_EQ(FindMoves(*executable->Get(), others).cycles, 2 * 10);
 }
 
-TEST_F(ArrayLayoutsTest, ResultsAreWhereTheirProgramLeavesThem) {
->>>>>>> h_a
+TEST_F(ArrayLayoutsTest, ResultsHaveTheLayoutOfTheirProgram) {
   auto step = Wanting(a_, a_);
   auto x = Put(std::vector<float>(kCount));
   Outcome outcome = Execute(step.get(), {x.get()});
