@@ -70,6 +70,13 @@ def branches(x, n):
   return lax.fori_loop(0, n, step, x)
 
 
+def cheap_branches(x, n):
+  def step(i, x):
+    return lax.cond(i % 3 == 0, lambda x: x * 1.01, lambda x: x * 0.9 + 0.5, x)
+
+  return lax.fori_loop(0, n, step, x)
+
+
 def scan(xs, w):
   def cell(h, x):
     h = jnp.tanh(h @ w + x)
@@ -108,6 +115,8 @@ WORKLOADS = [
   jitted("loops", "vector of 4096, 100 trips", vector, state(100, 4096)),
   jitted("loops", "newton, 1024", newton, state(0, 1024)),
   jitted("loops", "cond in a loop, 256, 300 trips", branches, state(300, 256)),
+  jitted("loops", "cond in a loop, 8, 1000 trips", cheap_branches,
+         state(1000, 8), limit=SCALAR_LIMIT),
   jitted("scan", "RNN, 64 steps, 8x32", scan, sequence(64, 8, 32)),
   jitted("scan", "RNN, 32 steps, 32x128", scan, sequence(32, 32, 128)),
   jitted("scan", "gradient, 64 steps, 8x32", scan_gradient,

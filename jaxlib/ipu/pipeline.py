@@ -32,6 +32,7 @@ from jaxlib.ipu.options import active
 from jaxlib.ipu.passes import (
   dce,
   decompose,
+  flatten_branches,
   fold_transposes,
   fuse,
   fuse_producers,
@@ -180,6 +181,7 @@ def _decompose(state: State, options: Options) -> None:
 def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
   graph = fold_transposes.fold_transposes(state.module.graph)
+  graph = flatten_branches.flatten_branches(graph, options.target)
   graph = rotate_loops.rotate_loops(trip_counts.find_trip_counts(graph))
   graph = partial_sorts.shorten_sorts(dce.eliminate(graph))
   graph = sink_scalars.sink_scalars(fuse.fuse(graph))
