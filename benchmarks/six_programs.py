@@ -1,17 +1,12 @@
 """Modelled cycles and SRAM of six programs: `ipu/docs/six_programs.md`.
 
-  python -m benchmarks --programs        writes the page, prints compile times
-
-Each figure is shown next to its value before tensors were laid out for their
-consumers, with the cost model of the commit named in
-`six_programs_before.json`.
+python -m benchmarks --programs        writes the page, prints compile times
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +21,6 @@ from benchmarks.report import align
 from jax import lax
 
 PAGE = Path(__file__).parents[1] / "ipu" / "docs" / "six_programs.md"
-_BEFORE = Path(__file__).parent / "six_programs_before.json"
 _COMPILATIONS = 5
 
 _HEAD = """# Six programs
@@ -34,11 +28,7 @@ _HEAD = """# Six programs
 <!-- written by: python -m benchmarks --programs -->
 
 The costs of six programs on a GC200, according to `cost_analysis()` and
-`memory_analysis()`. *Before* is before tensors were laid out for their
-consumers and operations were scheduled for the least SRAM, with the cost model
-of commit {commit}. Only the figures of *now* include what has been charged
-since: copies within tiles, packing and unpacking of messages, the control code
-of counted loops, and the start of each row of a broadcast operand.
+`memory_analysis()`.
 [six_programs.py](../../benchmarks/six_programs.py) has the programs.
 """
 
@@ -209,11 +199,6 @@ def _lowered(name: str, device: jax.Device) -> Any:
   return jax.jit(function, donate_argnums=donated).lower(*arguments)
 
 
-def before() -> dict[str, dict[str, float]]:
-  """The earlier figures of each program."""
-  return json.loads(_BEFORE.read_text())["programs"]
-
-
 def write(platform: str = "ipu") -> None:
   """Writes the page."""
   device = jax.devices(platform)[0]
@@ -229,44 +214,32 @@ def compile_times(platform: str = "ipu") -> str:
   return align(lines, left=1)
 
 
-def page(now: Mapping[str, Mapping[str, float]]) -> str:
-  """The page as Markdown; `now` maps programs to their figures."""
-  then = before()
-  cycles, sram = FIGURES[:4], FIGURES[4:]
+def page(costs: Mapping[str, Mapping[str, float]]) -> str:
+  """The page as Markdown; `costs` maps programs to their figures."""
   parts = [
-    _HEAD.format(commit=json.loads(_BEFORE.read_text())["costs of commit"]),
+    _HEAD,
     *(f"- **{name}**: {p.about}" for name, p in PROGRAMS.items()),
     "\n## Cycles\n",
-    *_heads(cycles),
-    *(row(name, then[name], now[name], cycles) for name in PROGRAMS),
+    *_table(costs, FIGURES[:4]),
     "\n## SRAM\n",
     "*Tile bytes* are those of the fullest tile at its fullest moment,",
     "including the copies that exchanges make. The other columns are totals",
-    "over all tiles: arguments and results; temporaries and constants; code.",
-    "Before, temporaries were only their storage, without these copies and",
-    "message buffers, and code was that of vertices, on all tiles. Now each",
-    "tile counts what it needs at its fullest moment, and code includes",
-    "exchange code, control code and stacks.\n",
-    *_heads(sram),
-    *(row(name, then[name], now[name], sram) for name in PROGRAMS),
+    "over all tiles, each counted at its own fullest moment: arguments and",
+    "results; temporaries, constants and message buffers; code of vertices,",
+    "exchanges and control, and stacks.\n",
+    *_table(costs, FIGURES[4:]),
   ]
   return "\n".join(parts) + "\n"
 
 
-def _heads(columns: Sequence[str]) -> list[str]:
-  heads = [h for c in columns for h in (f"{c} before", "now")]
+def _table(
+  costs: Mapping[str, Mapping[str, float]], columns: Sequence[str]
+) -> list[str]:
   return [
-    f"| program | {' | '.join(heads)} |",
-    f"| --- |{' --: |' * len(heads)}",
+    f"| program | {' | '.join(columns)} |",
+    f"| --- |{' --: |' * len(columns)}",
+    *(
+      f"| {name} | {' | '.join(f'{found[c]:,.0f}' for c in columns)} |"
+      for name, found in costs.items()
+    ),
   ]
-
-
-def row(
-  name: str,
-  then: Mapping[str, float],
-  now: Mapping[str, float],
-  columns: Sequence[str],
-) -> str:
-  """A program's row of a table."""
-  cells = [f"{f[c]:,.0f}" for c in columns for f in (then, now)]
-  return f"| {name} | {' | '.join(cells)} |"
