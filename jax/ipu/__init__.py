@@ -19,6 +19,7 @@ _OPTIONS = {
   "jax_ipu_model_num_tiles": (int, "Tiles of a modelled IPU."),
   "jax_ipu_device_count": (int, "IPUs to open."),
   "jax_ipu_visible_devices": (str, "Hardware ids of the IPUs to open."),
+  "jax_ipu_model_version": (str, "The machine to model."),
 }
 # Options that `jax.config` has.
 _defined: list[Any] = []
