@@ -468,10 +468,31 @@ def make_devices_callable(
 
 
 @uses(
+  "jax._src.array.ArrayImpl",
+  lost="jax.ipu.compat does not give back array.platform() and so on",
+)
+def array_class(found: Any) -> Any:
+  """The class of concrete arrays, to which `jax.ipu.compat` adds methods."""
+  return found
+
+
+@uses(
+  "jax._src.mesh.thread_resources",
+  lost="jax.ipu.compat does not give back pjit with axis resources",
+)
+def context_mesh(resources: Any) -> Any:
+  """The mesh of the innermost `with mesh:`."""
+  return resources.env.physical_mesh
+
+
+@uses(
   "jaxlib._jax.Device",
+  "jaxlib._jax.Device.__dir__",
   lost="dir(device) does not list what an IPU has",
 )
-def list_device_attributes(device_class: Any, names: Iterable[str]) -> None:
+def list_device_attributes(
+  device_class: Any, listed: Any, names: Iterable[str]
+) -> None:
   """Shows an IPU's attributes in `dir(device)`; jaxlib looks them up by
   name."""
   if "__dir__" in vars(device_class):
@@ -480,7 +501,7 @@ def list_device_attributes(device_class: Any, names: Iterable[str]) -> None:
 
   def list_names(device: Any) -> list[str]:
     of_ipu = found if device.platform == PLATFORM else ()
-    return sorted({*object.__dir__(device), *of_ipu})
+    return sorted({*listed(device), *of_ipu})
 
   device_class.__dir__ = list_names
 

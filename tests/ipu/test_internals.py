@@ -41,6 +41,8 @@ def changed(name):
     raise AttributeError("it was renamed")
   return resolve(name)
 {patch}
+import jax.ipu.compat
+internals.context_mesh()
 device = jax.devices("ipu")[0]
 x = jax.device_put(np.arange(4, dtype=np.float32), device)
 callback = jax.experimental.io_callback

@@ -3,10 +3,12 @@
 // A call takes its arguments' storage, allocates that of its results (or
 // reuses a donated argument's where the program allows it) and runs: at once on
 // this thread if the program is short and the device is idle, otherwise in the
-// device's queue. A program that calls host functions never runs on the calling
-// thread, since the caller may hold a lock that the function waits for. Calls
-// made by such a function run at once, because their device's queue is waiting
-// for the function to return.
+// device's queue. A program that calls host functions runs in the queue, since
+// functions of several devices may wait for each other. One that prints (with
+// jax.debug.print or jax.debug.callback) has run when its call returns, as in
+// JAX on CPU: the queue lends the device to the calling thread, so that a
+// function may take a lock that its caller holds. Calls made by a host function
+// run at once, because their device waits for the function to return.
 //
 // Failures, including running out of SRAM (sram.h), poison the results, whether
 // they happen now or later, so that they surface where the user waits.
@@ -109,8 +111,44 @@ class CallTask : public Task {
   EventPtr done_;
 };
 
-// Runs a call that a host function makes on the device of its own program.
-EventPtr RunNested(Call call, Status status) {
+// Holds a device's queue while another thread uses the device.
+class LoanTask : public Task {
+ public:
+  LoanTask(EventPtr begin, EventPtr end)
+      : begin_(std::move(begin)), end_(std::move(end)) {}
+
+  void Run() override {
+    begin_->Set(Status());
+    end_->Wait();
+  }
+  void Cancel(const Status& why) override { begin_->Set(why); }
+
+ private:
+  const EventPtr begin_;
+  const EventPtr end_;
+};
+
+// The calling thread's turn on a device, once all that was queued before has
+// run. Ends with this object.
+class Loan {
+ public:
+  explicit Loan(WorkQueue& queue) {
+    queue.Push(std::make_unique<LoanTask>(begin_, end_));
+  }
+  ~Loan() { end_->Set(Status()); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+  // Blocks. An error if the queue is shutting down.
+  const Status& Await() const { return begin_->Wait(); }
+
+ private:
+  const EventPtr begin_ = std::make_shared<Event>();
+  const EventPtr end_ = std::make_shared<Event>();
+};
+
+// Runs a call on this thread, whose device is waiting for it.
+EventPtr RunHere(Call call, Status status) {
   for (const EventPtr& event : call.pending) {
     if (status.ok()) status = event->Wait();
   }
@@ -333,7 +371,12 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     results = call.results;
     if (nested) {
       lock.unlock();  // the program may itself call host functions
-      done = RunNested(std::move(call), std::move(poison));
+      done = RunHere(std::move(call), std::move(poison));
+    } else if (executable->info().caller_waits && poison.ok() &&
+               !HostCalls::Any()) {
+      const Loan loan(device->queue);
+      lock.unlock();
+      done = RunHere(std::move(call), loan.Await());
     } else {
       done = Dispatch(std::move(call), poison);
     }
