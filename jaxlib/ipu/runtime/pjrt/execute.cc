@@ -6,14 +6,16 @@
 // device's queue. A program that calls host functions runs in the queue, since
 // functions of several devices may wait for each other. One that prints (with
 // jax.debug.print or jax.debug.callback) has run when its call returns, as in
-// JAX on CPU: the queue lends the device to the calling thread, so that a
-// function may take a lock that its caller holds. Calls made by a host function
-// run at once, because their device waits for the function to return.
+// JAX on CPU, if its arguments are ready: the queue lends the device to the
+// calling thread, so that a function may take a lock that its caller holds.
+// Calls made by a host function run at once, because their device waits for the
+// function to return.
 //
 // Failures, including running out of SRAM (sram.h), poison the results, whether
 // they happen now or later, so that they surface where the user waits.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <span>
@@ -91,7 +93,12 @@ Status RunProgram(const Call& call) {
 class CallTask : public Task {
  public:
   CallTask(Call call, EventPtr done)
-      : call_(std::move(call)), done_(std::move(done)) {}
+      : call_(std::move(call)), done_(std::move(done)) {
+    if (call_.executable->info().calls_host) {
+      host_programs_ = &call_.executable->device()->host_programs;
+      ++*host_programs_;
+    }
+  }
 
   void Run() override {
     Status status;
@@ -102,13 +109,19 @@ class CallTask : public Task {
     if (status.ok()) status = Caught([this] { return RunProgram(call_); });
     // Release the memory before anyone can act on the event.
     call_ = Call();
-    done_->Set(std::move(status));
+    Finish(std::move(status));
   }
-  void Cancel(const Status& why) override { done_->Set(why); }
+  void Cancel(const Status& why) override { Finish(why); }
 
  private:
+  void Finish(Status status) {
+    if (host_programs_ != nullptr) --*host_programs_;
+    done_->Set(std::move(status));
+  }
+
   Call call_;
   EventPtr done_;
+  std::atomic<int>* host_programs_ = nullptr;  // of the device
 };
 
 // Holds a device's queue while another thread uses the device.
@@ -306,6 +319,13 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
   }
 }
 
+// Whether the calling thread waits for a call and runs it, which must not delay
+// it for host functions: they may wait for what the caller does next.
+bool RunsOnCaller(const Call& call) {
+  return call.executable->info().caller_waits && call.pending.empty() &&
+         call.executable->device()->host_programs == 0 && !HostCalls::Any();
+}
+
 // Runs or queues `call`. The returned event signals its completion.
 EventPtr Dispatch(Call call, const Status& poison) {
   if (!poison.ok()) return std::make_shared<Event>(poison);
@@ -372,8 +392,7 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     if (nested) {
       lock.unlock();  // the program may itself call host functions
       done = RunHere(std::move(call), std::move(poison));
-    } else if (executable->info().caller_waits && poison.ok() &&
-               !HostCalls::Any()) {
+    } else if (poison.ok() && RunsOnCaller(call)) {
       const Loan loan(device->queue);
       lock.unlock();
       done = RunHere(std::move(call), loan.Await());
