@@ -244,7 +244,11 @@ def _give_back(name: Name) -> None:
       return  # internals has logged it
     if hasattr(owner, attribute) and not name.replaces:
       return
-    value = _resolve(name.today) if name.value is None else name.value
+    try:
+      value = _resolve(name.today) if name.value is None else name.value
+    except (AttributeError, ImportError):
+      logger.warning("this JAX has neither %s nor %s", name.old, name.today)
+      return
   setattr(owner, attribute, value)
   if isinstance(value, types.ModuleType):
     sys.modules.setdefault(name.old, value)

@@ -254,15 +254,23 @@ def test_a_program_that_prints_does_not_wait_for_host_functions(ipu):
   assert results == (2, 2) and seen == [1, 1]
 
 
-def test_errors_of_debugging_functions_surface_with_the_results(ipu):
-  def function(x):
-    raise ValueError("what the user said")
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_of_a_debugging_function_is_raised_by_the_call(
+  ipu, cpu, error
+):
+  """As in JAX on CPU; Ctrl-C reaches such a function too."""
 
-  f = jax.jit(lambda x: (jax.debug.callback(function, x), x + 1)[1])
-  y = f(jax.device_put(np.float32(1), ipu))
-  with pytest.raises(jax.errors.JaxRuntimeError, match="what the user said"):
-    y.block_until_ready()
-  forget_effects()
+  def function(x):
+    if x == 2:
+      raise error("what the user said")
+
+  for device in (cpu, ipu):
+    f = jax.jit(lambda x: (jax.debug.callback(function, x), x + 1)[1])
+    y = f(f(jax.device_put(np.float32(0), device)))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="what the user said"):
+      f(y)
+    forget_effects()
+    assert f(y + 1) == 4  # the device is free again
 
 
 def test_functions_may_use_jax(ipu, cpu):

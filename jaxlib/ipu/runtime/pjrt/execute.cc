@@ -12,7 +12,8 @@
 // function to return.
 //
 // Failures, including running out of SRAM (sram.h), poison the results, whether
-// they happen now or later, so that they surface where the user waits.
+// they happen now or later, so that they surface where the user waits: in the
+// call itself if the calling thread ran the program.
 
 #include <algorithm>
 #include <atomic>
@@ -396,6 +397,8 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       const Loan loan(device->queue);
       lock.unlock();
       done = RunHere(std::move(call), loan.Await());
+      // The caller has waited, so it learns now what a function raised.
+      if (done != nullptr) return MakeError(done->status());
     } else {
       done = Dispatch(std::move(call), poison);
     }
