@@ -58,10 +58,10 @@ def main(argv: list[str]) -> int:
 
   if opts.then is not None and "plugin" not in wanted:
     wanted = ["jaxlib", "jax"]
-  built = [
-    wheels.build(kind, library, opts.output_path, venv.python)
-    for kind in wanted
-  ]
+  built = []
+  for kind in wanted:
+    with command.stage(f"making the {kind} wheel"):
+      built.append(wheels.build(kind, library, opts.output_path, venv.python))
   if opts.then is None:
     return 0
   venv.install(built, opts.then.requirements)

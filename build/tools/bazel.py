@@ -22,6 +22,8 @@ _NAMES = ("bazel", "bazelisk")
 # The major versions that support WORKSPACE.
 _OLDEST, _NEWEST = 4, 7
 _TARGET = "//jaxlib/ipu:libjaxipu.so"
+# Some 15 minutes of processor time, mostly for the kernels.
+_FIRST_BUILD = "5 to 10 minutes on two cores"
 _CONFIGS = {"release": [], "native": ["native"], "default": ["default_cpu"]}
 
 
@@ -125,12 +127,18 @@ class Bazel:
     if self._verbose:
       shown.append("--subcommands")
     if not sys.stderr.isatty():
-      shown.append("--noshow_progress")
-    command.say(f"building {_TARGET} with {self._path}")
-    command.run(
-      [*self._start, "build", *shown, *flags, _TARGET],
-      hint="See the output of Bazel.",
-    )
+      # A line now and then, which names what is being compiled.
+      rate = f"--show_progress_rate_limit={command.REMINDER_SECONDS}"
+      shown += ["--curses=no", "--color=no", rate]
+    if not (ROOT / "bazel-bin").exists():
+      command.say(f"the first build takes {_FIRST_BUILD}, later ones seconds")
+    with command.stage(
+      f"building {_TARGET} with {self._path}", reminders=False
+    ):
+      command.run(
+        [*self._start, "build", *shown, *flags, _TARGET],
+        hint="See the output of Bazel.",
+      )
     folder = command.run(
       [*self._start, "info", *flags, "bazel-bin"],
       hint="It has just worked: please report this.",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / ".cache"
+# Between two lines that say that a stage still goes on.
+REMINDER_SECONDS = 30
 
 
 class BuildError(Exception):
@@ -20,6 +25,42 @@ class BuildError(Exception):
 def say(text: str) -> None:
   """Prints a line of progress, in order with the output of other programs."""
   print(f"build.py: {text}", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+  """`41 s` or `3 min 5 s`."""
+  minutes, rest = divmod(round(seconds), 60)
+  return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@contextlib.contextmanager
+def stage(what: str, *, reminders: bool = True) -> Iterator[None]:
+  """Prints that a stage begins, and at its end how long it took.
+
+  Args:
+    what: it does, such as `installing g++`.
+    reminders: whether to print, meanwhile, that it goes on; False for programs
+      that report their progress themselves.
+  """
+  say(what)
+  begin = time.monotonic()
+  done = threading.Event()
+
+  def remind() -> None:
+    while not done.wait(REMINDER_SECONDS):
+      say(f"still {what}, {duration(time.monotonic() - begin)}")
+
+  thread = threading.Thread(target=remind, daemon=True)
+  if reminders:
+    thread.start()
+  try:
+    yield
+    took = duration(time.monotonic() - begin)
+  finally:
+    done.set()
+    if reminders:
+      thread.join()
+  say(f"{what} took {took}")
 
 
 def run(

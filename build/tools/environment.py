@@ -44,11 +44,11 @@ class Environment:
           f"{sys.executable} cannot create virtual environments. Type:"
           f" {system.install_command([package])} (or add --install_deps)"
         )
-      command.say(f"making the virtual environment {self._folder}")
-      command.run(
-        [sys.executable, "-m", "venv", self._folder],
-        hint="Choose another folder with --venv.",
-      )
+      with command.stage(f"making the virtual environment {self._folder}"):
+        command.run(
+          [sys.executable, "-m", "venv", self._folder],
+          hint="Choose another folder with --venv.",
+        )
     elif not config.is_file() or not self.python.exists():
       raise BuildError(
         f"--venv={self._folder} exists, but is not a working virtual"
@@ -80,7 +80,8 @@ class Environment:
     self.create()
     path = ROOT / "build" / "requirements-build.txt"
     if self._recall().get("build") != _sha256(path):
-      self._pip("install", "--quiet", "--requirement", path)
+      with command.stage(f"installing what {path.name} names"):
+        self._pip("install", "--quiet", "--requirement", path)
       self._remember("build", _sha256(path))
 
   def install(
@@ -90,16 +91,16 @@ class Environment:
     new = {path.name: _sha256(path) for path in wheels}
     if self._recall().get("wheels") != new:
       names = ", ".join(new)
-      command.say(f"installing {names} into {self._folder}")
       self._remember("wheels", None)
-      self._pip("uninstall", "-qq", "--yes", *_OURS)
-      self._pip("install", "--quiet", *wheels)
+      with command.stage(f"installing {names} into {self._folder}"):
+        self._pip("uninstall", "-qq", "--yes", *_OURS)
+        self._pip("install", "--quiet", *wheels)
       self._remember("wheels", new)
       self._remember(requirements.name, None)
     if self._recall().get(requirements.name) != _sha256(requirements):
-      command.say(f"installing what {requirements.name} names")
-      self._pip("install", "--quiet", *wheels, "--requirement", requirements)
-      self._pip("check")
+      with command.stage(f"installing what {requirements.name} names"):
+        self._pip("install", "--quiet", *wheels, "--requirement", requirements)
+        self._pip("check")
       self._remember(requirements.name, _sha256(requirements))
 
   def run(self, arguments: Sequence[str]) -> int:

@@ -69,7 +69,6 @@ def install(bazel_packages: Sequence[str]) -> None:
   missing = [package for package in packages if not _is_installed(package)]
   if not missing:
     return
-  command.say(f"installing {' '.join(missing)}")
   prefix = ["env", "DEBIAN_FRONTEND=noninteractive"]
   if os.geteuid() != 0:
     if not shutil.which("sudo"):
@@ -79,12 +78,13 @@ def install(bazel_packages: Sequence[str]) -> None:
       )
     prefix = ["sudo", *prefix]
   options = ["-qq", "-y", "--no-install-recommends"]
-  for words in (["update"], ["install", *options, *missing]):
-    command.run(
-      [*prefix, "apt-get", *words],
-      hint="See the output of apt-get.",
-      quiet=True,
-    )
+  with command.stage(f"installing {' '.join(missing)}"):
+    for words in (["update"], ["install", *options, *missing]):
+      command.run(
+        [*prefix, "apt-get", *words],
+        hint="See the output of apt-get.",
+        quiet=True,
+      )
 
 
 def check_folder(folder: pathlib.Path) -> None:

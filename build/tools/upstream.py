@@ -39,9 +39,11 @@ def wheel(
   """
   if path := _in_cache(pin, folder):
     return path
-  command.say(f"downloading {pin.file}")
   folder.mkdir(parents=True, exist_ok=True)
-  with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+  with (
+    command.stage(f"downloading {pin.file}"),
+    tempfile.NamedTemporaryFile("w", suffix=".txt") as file,
+  ):
     file.write(pin.requirement())
     file.flush()
     pip = [python, "-m", "pip", "--disable-pip-version-check", "download"]

@@ -19,6 +19,7 @@ _OPTIONS = {
   "jax_ipu_model_num_tiles": (int, "Tiles of a modelled IPU."),
   "jax_ipu_device_count": (int, "IPUs to open."),
   "jax_ipu_visible_devices": (str, "Hardware ids of the IPUs to open."),
+  "jax_ipu_model_version": (str, "The machine to model."),
 }
 # Options that `jax.config` has.
 _defined: list[Any] = []
@@ -62,12 +63,16 @@ def _restore_config_module() -> None:
   sys.modules.setdefault("jax.config", module)
 
 
+# The platforms with `array.device()`; None: all, see `jax.ipu.compat`.
+callable_platforms: tuple[str, ...] | None = ("ipu",)
+
+
 def _call_device(device: Any) -> Any:
   """Supports `array.device()` for arrays on an IPU, next to `array.device`.
 
   Other platforms keep JAX's own behaviour.
   """
-  if device.platform != "ipu":
+  if callable_platforms and device.platform not in callable_platforms:
     raise TypeError(f"{type(device).__name__!r} object is not callable")
   return device
 

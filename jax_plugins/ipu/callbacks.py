@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import contextvars
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 PLATFORM = "ipu"
+
+logger = logging.getLogger("jaxlib.ipu")
 
 
 def register() -> None:
@@ -25,8 +29,9 @@ def register() -> None:
   from jaxlib.ipu import internals
 
   internals.allow_callbacks(_wrap)
-  internals.register_debug_rules()
-  internals.register_ffi_handlers(_register_target, _register_type)
+  internals.register_debug_rules(_as_debugging)
+  with _reporting():
+    internals.register_ffi_handlers(_register_target, _register_type)
 
 
 def _wrap(emit: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,6 +42,27 @@ def _wrap(emit: Callable[..., Any]) -> Callable[..., Any]:
     if tuple(ctx.module_context.platforms) != (PLATFORM,):
       return emit(ctx, *args, **kwargs)
     return _emit(ctx, *args, **kwargs)
+
+  return wrapper
+
+
+# Whether the rule of a debugging primitive is running on this thread.
+_debugging: contextvars.ContextVar[bool] = contextvars.ContextVar(
+  "debugging", default=False
+)
+
+
+def _as_debugging(rule: Callable[..., Any]) -> Callable[..., Any]:
+  """Marks the callbacks that a rule emits: what they print comes before what
+  the caller prints after its call, as in JAX on CPU."""
+
+  @functools.wraps(rule)
+  def wrapper(*args: Any, **kwargs: Any) -> Any:
+    token = _debugging.set(True)
+    try:
+      return rule(*args, **kwargs)
+    finally:
+      _debugging.reset(token)
 
   return wrapper
 
@@ -96,6 +122,7 @@ def _emit(
     *operands,
     process=np.uint64(host_functions.PROCESS),
     function=np.uint64(function.number),
+    caller_waits=np.uint64(_debugging.get()),
   )
   assert operation is not None  # a required feature, which raises instead
   results = list(operation.results)
@@ -118,17 +145,27 @@ def _canonical(
 ) -> Callable[..., list[Any]]:
   """Converts results to NumPy arrays of the types that JAX gives such
   values."""
-  from jaxlib.ipu import internals
 
   def call(*args: Any) -> list[Any]:
     values = [np.asarray(v) for v in callback(*args)]
     for i, (value, dtype) in enumerate(zip(values, expected)):
       if value.dtype != dtype:
-        canonical = internals.canonical(value)
-        values[i] = value if canonical is None else canonical
+        values[i] = _canonical_array(value)
     return values
 
   return call
+
+
+def _canonical_array(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+  import jax
+
+  kinds = (np.number, np.bool_)  # jax.dtypes knows more types than NumPy
+  if not any(jax.dtypes.issubdtype(value.dtype, kind) for kind in kinds):
+    raise TypeError(
+      f"Dtype {value.dtype} is not a valid JAX array type. Only arrays of "
+      "numeric types are supported by JAX."
+    )
+  return value.astype(jax.dtypes.canonicalize_dtype(value.dtype))
 
 
 def array_types(
@@ -160,6 +197,28 @@ def finish_at_exit() -> None:
   atexit.register(finish)
 
 
+# Whether JAX is passing on what users registered before there was a client.
+_passing_on = False
+
+
+@contextlib.contextmanager
+def _reporting() -> Iterator[None]:
+  """Meanwhile, a registration that is refused does not prevent others."""
+  global _passing_on
+  _passing_on = True
+  try:
+    yield
+  finally:
+    _passing_on = False
+
+
+def _refuse(what: str, error: Exception) -> None:
+  """Raises the error of a registration, or logs it if its caller is gone."""
+  if not _passing_on:
+    raise error
+  logger.warning("%s for the IPU is refused: %s", what, error)
+
+
 def _register_target(
   name: str,
   function: Any,
@@ -172,11 +231,17 @@ def _register_target(
   del platform, traits
   from jaxlib.ipu import ffi_targets, plugin
 
-  ffi_targets.register(plugin.load(), name, function, api_version)
+  try:
+    ffi_targets.register(plugin.load(), name, function, api_version)
+  except Exception as error:
+    _refuse(f"FFI target {name!r}", error)
 
 
 def _register_type(name: str, registration: Any) -> None:
   """The handler of `jax.ffi.register_ffi_type(..., platform="ipu")`."""
   from jaxlib.ipu import ffi_targets, plugin
 
-  ffi_targets.register_type(plugin.load(), name, registration)
+  try:
+    ffi_targets.register_type(plugin.load(), name, registration)
+  except Exception as error:
+    _refuse(f"FFI type {name!r}", error)

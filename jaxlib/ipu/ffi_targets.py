@@ -48,6 +48,7 @@ def register(
       have been compiled and serialised by another process.)
 
   Raises:
+    TypeError: a handler is not a PyCapsule.
     ValueError: the version or the handlers are not supported.
   """
   if api_version != _TYPED:
@@ -59,11 +60,16 @@ def register(
   unknown = [s for s in stages if s not in STAGES]
   if unknown or "execute" not in stages:
     raise ValueError(
-      f"FFI target {name!r} has handlers for {', '.join(stages)}: expected "
+      f"FFI target {name!r} has handlers for {list(stages)}: expected "
       f"'execute', and any of {', '.join(STAGES[:-1])}"
     )
   handlers = (ctypes.c_void_p * len(STAGES))(
-    *(_address(stages[s]) if s in stages else None for s in STAGES)
+    *(
+      _address(stages[s], f"FFI target {name!r}, {s!r}")
+      if s in stages
+      else None
+      for s in STAGES
+    )
   )
   called = _Prepare(prepare) if prepare else _Prepare(0)
   _run(library.ipu_register_ffi_target, name.encode(), handlers, called)
@@ -103,13 +109,17 @@ def register_type(
       `type_id`, and optionally its XLA_FFI_TypeInfo, `type_info`.
 
   Raises:
+    TypeError, KeyError: the registration has another form.
     ValueError: the type is already registered with another destructor.
   """
+  what = f"FFI type {name!r}"
   info = registration.get("type_info")
   _run(
     library.ipu_register_ffi_type,
-    ctypes.c_void_p(_address(registration["type_id"])),
-    ctypes.c_void_p(_address(info) if info is not None else None),
+    ctypes.c_void_p(_address(registration["type_id"], f"{what}, 'type_id'")),
+    ctypes.c_void_p(
+      _address(info, f"{what}, 'type_info'") if info is not None else None
+    ),
   )
 
 
@@ -121,7 +131,12 @@ def _run(function: Any, *args: Any) -> None:
     raise ValueError(error.value.decode(errors="replace"))
 
 
-def _address(capsule: Any) -> int:
+def _address(capsule: Any, what: str) -> int:
+  if type(capsule).__name__ != "PyCapsule":
+    raise TypeError(
+      f"{what} is {capsule!r}: expected a PyCapsule with an address, as from "
+      "jax.ffi.pycapsule"
+    )
   name = ctypes.pythonapi.PyCapsule_GetName
   name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
   pointer = ctypes.pythonapi.PyCapsule_GetPointer

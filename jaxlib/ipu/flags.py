@@ -81,6 +81,13 @@ def _device_list(text: str) -> tuple[int, ...] | None:
   return ids
 
 
+def _machine(text: str) -> str:
+  version = target_lib.version_of(_text(text))
+  if version not in target_lib.TARGETS and not text.endswith(".toml"):
+    raise ValueError("unknown")
+  return version
+
+
 def _text(text: str) -> str:
   if not text:
     raise ValueError("empty")
@@ -95,8 +102,8 @@ DEVICES = Kind(
   "`all`, or distinct integers >= 0, separated by commas", _device_list
 )
 VERSION = Kind(
-  f"{', '.join(target_lib.TARGETS)}, or a .toml file that describes a machine",
-  _text,
+  f"{target_lib.names()}, or a .toml file that describes a machine",
+  _machine,
 )
 FOLDER = Kind("a folder", _text)
 SHARE = Kind("a number from 0 to 1", _share)
@@ -156,9 +163,6 @@ JAX_FLAGS = (
     "hardware ids of the IPUs to use, in the order of JAX's device ids",
     "`all`",
   ),
-)
-
-ENVIRONMENT_FLAGS = (
   Flag(
     "JAX_IPU_MODEL_VERSION",
     "version",
@@ -166,6 +170,9 @@ ENVIRONMENT_FLAGS = (
     "the machine to model",
     target_lib.DEFAULT,
   ),
+)
+
+ENVIRONMENT_FLAGS = (
   Flag(
     "JAX_IPU_VERIFY",
     "verify",

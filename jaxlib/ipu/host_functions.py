@@ -267,8 +267,8 @@ def _keep_thread_state() -> None:
   """Keeps the Python thread state of this thread, which Python did not create.
 
   Otherwise it is freed after each call, together with all thread-local data: to
-  make it again takes longer than most host functions. The threads are those of
-  the devices' queues, so there are few.
+  make it again takes longer than most host functions. Such threads are those of
+  the devices' queues, so there are few; those of Python keep theirs anyway.
   """
   if not hasattr(_thread, "kept"):
     _thread.kept = True

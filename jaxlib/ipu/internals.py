@@ -125,6 +125,7 @@ def uses(
   lost: str | None,
   since: tuple[int, ...] = (),
   until: tuple[int, ...] | None = None,
+  users: bool = False,
 ) -> Callable[[Callable[..., R]], Callable[..., R | None]]:
   """Declares a function that uses internals of JAX.
 
@@ -134,6 +135,9 @@ def uses(
       required, and calling it then raises InternalsError.
     since, until: the versions of jaxlib with this shape; `()` is the oldest
       supported one.
+    users: the function works on what users pass, or calls their functions. An
+      error is then taken for a change of the internals only if they are missing
+      or cannot be called this way; what they raise is the user's.
 
   Returns:
     A decorator. The decorated function takes the remaining arguments, and
@@ -148,18 +152,30 @@ def uses(
     @functools.wraps(use)
     def wrapper(*args: Any, **kwargs: Any) -> R | None:
       shape = feature.shape()
+      found = None
       try:
         if shape is None:
           raise AttributeError("no shape of it is known for this version")
         found = [resolve(name) for name in shape.names]
         return shape.use(*found, *args, **kwargs)
       except (ImportError, AttributeError, TypeError, LookupError) as error:
+        if users and found is not None and not _raised_here(error):
+          raise
         _give_up(feature, shape or feature.shapes[-1], error)
         return None
 
     return wrapper
 
   return decorate
+
+
+def _raised_here(error: Exception) -> bool:
+  """Whether an error was raised in this file, not in a function it called."""
+  trace = error.__traceback__
+  assert trace is not None
+  while trace.tb_next is not None:
+    trace = trace.tb_next
+  return trace.tb_frame.f_code.co_filename == __file__
 
 
 def _give_up(feature: Feature, shape: Shape, error: Exception) -> None:
@@ -452,6 +468,45 @@ def make_devices_callable(
 
 
 @uses(
+  "jax._src.array.ArrayImpl",
+  lost="jax.ipu.compat does not give back array.platform() and so on",
+)
+def array_class(found: Any) -> Any:
+  """The class of concrete arrays, to which `jax.ipu.compat` adds methods."""
+  return found
+
+
+@uses(
+  "jax._src.mesh.thread_resources",
+  lost="jax.ipu.compat does not give back pjit with axis resources",
+)
+def context_mesh(resources: Any) -> Any:
+  """The mesh of the innermost `with mesh:`."""
+  return resources.env.physical_mesh
+
+
+@uses(
+  "jaxlib._jax.Device",
+  "jaxlib._jax.Device.__dir__",
+  lost="dir(device) does not list what an IPU has",
+)
+def list_device_attributes(
+  device_class: Any, listed: Any, names: Iterable[str]
+) -> None:
+  """Shows an IPU's attributes in `dir(device)`; jaxlib looks them up by
+  name."""
+  if "__dir__" in vars(device_class):
+    return
+  found = frozenset(names)
+
+  def list_names(device: Any) -> list[str]:
+    of_ipu = found if device.platform == PLATFORM else ()
+    return sorted({*listed(device), *of_ipu})
+
+  device_class.__dir__ = list_names
+
+
+@uses(
   "jax._src.config.transfer_guard_device_to_host",
   "jax._src.config.transfer_guard_device_to_host._add_hooks",
   "jax._src.config.transfer_guard_device_to_host._update_global_hook",
@@ -506,11 +561,13 @@ def allow_callbacks(module: Any, emit: Any, wrap: Callable[[Any], Any]) -> None:
   "jax._src.debugging.debug_print_lowering_rule",
   lost="jax.debug.callback and jax.debug.print are refused",
 )
-def register_debug_rules(register: Any, *pairs: Any) -> None:
-  """Registers rules for primitives whose rules name their platforms."""
+def register_debug_rules(register: Any, *args: Any) -> None:
+  """Registers rules for primitives whose rules name their platforms, each
+  wrapped by the last argument."""
+  *pairs, wrap = args
   for primitive, rule in zip(pairs[::2], pairs[1::2]):
     # A callback's number is part of the module, so it must not be cached.
-    register(primitive, rule, PLATFORM, cacheable=False)
+    register(primitive, wrap(rule), PLATFORM, cacheable=False)
 
 
 @uses(
@@ -527,6 +584,7 @@ def add_late_rules(module: Any, lower: Any, wrap: Callable[[Any], Any]) -> None:
 @uses(
   "jax._src.checkify.check_lowering_rule",
   lost="checkify.debug_check is refused",
+  users=True,
 )
 def lower_check(rule: Any, *args: Any, **kwargs: Any) -> Any:
   """JAX's own rule, whose module `import jax` does not import."""
@@ -537,6 +595,7 @@ def lower_check(rule: Any, *args: Any, **kwargs: Any) -> Any:
   "jax._src.ffi.build_ffi_lowering_function",
   "jax._src.interpreters.mlir.set_sharding",
   lost=None,
+  users=True,
 )
 def emit_call(
   build: Any,
@@ -571,19 +630,11 @@ def abstract_token(token: Any) -> Any:
 @uses(
   "jax._src.core.physical_aval",
   lost="callbacks of values with extended dtypes, such as keys, are refused",
+  users=True,
 )
 def physical_aval(physical: Any, aval: Any) -> Any:
   """The storage type of values of an extended dtype, such as keys."""
   return physical(aval)
-
-
-@uses(
-  "jax._src.dtypes.canonicalize_value",
-  lost="callbacks must return arrays of the exact types they promise",
-)
-def canonical(canonicalize: Any, value: Any) -> Any:
-  """A callback's result in the dtype that JAX gives such a value."""
-  return canonicalize(value)
 
 
 @uses(

@@ -30,6 +30,15 @@ VERSIONS = Path(__file__).with_name("jax_versions.json")
 
 LIBRARY = Path(__file__).with_name("libjaxipu.so")
 
+# What a device has besides what every JAX device has (pjrt/device.cc).
+DEVICE_ATTRIBUTES = (
+  "num_tiles",
+  "version",
+  "tile_clock_frequency",
+  "bytes_per_tile",
+  "is_ipu_model",
+)
+
 # void (code, size, format, options, size, machine, sink)
 _CompileFunction = ctypes.CFUNCTYPE(
   None,

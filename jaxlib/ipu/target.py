@@ -161,6 +161,32 @@ TARGETS: dict[str, Target] = {
   ),
 }
 DEFAULT = "ipu2"
+# Other names of the same chips: Graphcore calls the Colossus Mk1 GC2 (1,216
+# tiles) and the Mk2 GC200 (1,472) [S]; a C600 card has an ipu21 (the topology
+# `c600` of ipu-stack's `ipu21`) [S]. Devices call themselves by the version.
+ALIASES = {
+  "mk1": "ipu1",
+  "gc2": "ipu1",
+  "mk2": "ipu2",
+  "gc200": "ipu2",
+  "c600": "ipu21",
+}
+
+
+def names() -> str:
+  """The known machines with their other names, for errors and documents."""
+  texts = []
+  for version in TARGETS:
+    others = [alias for alias, of in ALIASES.items() if of == version]
+    texts.append(f"{version} ({', '.join(others)})" if others else version)
+  return ", ".join(texts)
+
+
+def version_of(name: str) -> str:
+  """The version that a machine's name stands for, in any case; else `name`."""
+  lower = name.strip().lower()
+  lower = ALIASES.get(lower, lower)
+  return lower if lower in TARGETS else name
 
 
 @functools.lru_cache
@@ -168,9 +194,9 @@ def resolve(version: str = DEFAULT, num_tiles: int | None = None) -> Target:
   """The machine called `version`, or described by a TOML file of that name.
 
   Args:
-    version: a key of `TARGETS`, or a path that ends in `.toml`. The file's
-      keys are the attributes of `Target`; `base = "ipu2"` starts from a known
-      one.
+    version: a key of `TARGETS` or `ALIASES`, or a path that ends in `.toml`.
+      The file's keys are the attributes of `Target`; `base = "ipu2"` starts
+      from a known one.
     num_tiles: use only so many tiles.
 
   Raises:
@@ -178,12 +204,12 @@ def resolve(version: str = DEFAULT, num_tiles: int | None = None) -> Target:
   """
   if version.endswith(".toml"):
     target = _read(Path(version))
-  elif version in TARGETS:
-    target = TARGETS[version]
+  elif (known := version_of(version)) in TARGETS:
+    target = TARGETS[known]
   else:
     raise ValueError(
-      f"unknown IPU version {version!r}: use one of {', '.join(TARGETS)}, or "
-      "a .toml file that describes a machine"
+      f"unknown IPU version {version!r}: use one of {names()}, or a .toml file "
+      "that describes a machine"
     )
   if num_tiles is None:
     return target
@@ -203,10 +229,10 @@ def _read(path: Path) -> Target:
   except tomllib.TOMLDecodeError as e:
     raise ValueError(f"{path} is not TOML: {e}") from e
   base = values.pop("base", DEFAULT)
+  if isinstance(base, str):
+    base = version_of(base)
   if base not in TARGETS:
-    raise ValueError(
-      f"{path}: base = {base!r} is not one of {', '.join(TARGETS)}"
-    )
+    raise ValueError(f"{path}: base = {base!r} is not one of {names()}")
   known = {f.name: f for f in dataclasses.fields(Target)}
   for name, value in values.items():
     if name not in known:

@@ -86,6 +86,7 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
 
   yield types.SimpleNamespace(
     bazel=bazel,
+    command=command,
     environment=environment,
     matrix=matrix,
     metadata=metadata,

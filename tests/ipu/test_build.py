@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from build_kit import ROOT, program
@@ -156,6 +159,52 @@ class TestBazel:
     path = program(tmp_path / "bazel", "exit 3")
     with pytest.raises(tools.BuildError, match=r"code 3(?s:.)*--bazel_path"):
       tools.bazel.Bazel(path, [], verbose=False)._version()
+
+
+class TestProgress:
+  def test_a_stage_says_that_it_goes_on_and_how_long_it_took(
+    self, tools, capsys, monkeypatch
+  ):
+    monkeypatch.setattr(tools.command, "REMINDER_SECONDS", 0.01)
+    with tools.command.stage("waiting"):
+      time.sleep(0.2)
+    first, *reminders, last = capsys.readouterr().err.splitlines()
+    assert first == "build.py: waiting"
+    assert set(reminders) == {"build.py: still waiting, 0 s"}
+    assert last == "build.py: waiting took 0 s"
+
+  def test_a_stage_that_fails_took_no_time(self, tools, capsys):
+    threads = threading.active_count()
+    with pytest.raises(KeyError), tools.command.stage("failing"):
+      raise KeyError
+    assert capsys.readouterr().err == "build.py: failing\n"
+    assert threading.active_count() == threads
+
+  @pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (185, "3 min 5 s")]
+  )
+  def test_duration(self, tools, seconds, text):
+    assert tools.command.duration(seconds) == text
+
+  @pytest.mark.parametrize("first", [True, False])
+  def test_the_library(self, tools, tmp_path, capfd, monkeypatch, first):
+    """Without a terminal, Bazel's progress comes in lines, but rarely."""
+    path = program(
+      tmp_path / "bazel",
+      f'if [ "$1" = info ]; then echo {tmp_path}; else echo "$@" >&2; fi',
+    )
+    if not first:
+      (tmp_path / "bazel-bin").mkdir()
+    monkeypatch.setattr(tools.bazel, "ROOT", tmp_path)
+    bazel = tools.bazel.Bazel(path, [], verbose=False)
+    bazel.build_library("release", [])
+    printed = capfd.readouterr().err
+    assert "--show_progress_rate_limit=30" in printed
+    assert "--noshow_progress" not in printed
+    assert ("the first build takes 5 to 10 minutes" in printed) is first
+    assert re.search(
+      r"building //jaxlib/ipu:libjaxipu.so .*took \d+ s", printed
+    )
 
 
 class TestEnvironment:

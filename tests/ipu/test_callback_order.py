@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import plugin_test_util
 import pytest
-from callback_kit import host_sin, typed
+from callback_kit import forget_effects, host_sin, typed
 
 import jax
 import jax.numpy as jnp
@@ -153,6 +154,123 @@ def test_dispatch_does_not_wait_for_the_function(ipu):
   assert not y.is_ready()
   go.set()
   assert y == 2
+
+
+WAITING = {
+  "print": lambda x, say: jax.debug.print("{}", x),
+  "callback": lambda x, say: jax.debug.callback(say, x),
+  "ordered": lambda x, say: jax.debug.callback(say, x, ordered=True),
+  "loop": lambda x, say: lax.fori_loop(
+    0, 2, lambda i, y: (jax.debug.callback(say, y), y + 1)[1], x
+  ),
+  "vmap": lambda x, say: jax.vmap(lambda y: jax.debug.callback(say, y))(
+    jnp.stack([x, x + 1])
+  ),
+}
+
+
+@pytest.mark.parametrize("form", WAITING)
+def test_what_a_program_prints_comes_before_what_the_caller_prints(
+  ipu, cpu, capsys, form
+):
+  """As in JAX on CPU, though the caller reads no result."""
+  said = []
+  go = jax.jit(lambda x: lax.fori_loop(0, 50, lambda i, y: jnp.sin(y) @ y, x))
+  for device in (cpu, ipu):
+    f = jax.jit(lambda x: (WAITING[form](x[0, 0], print), jnp.sin(x))[1])
+    x = jax.device_put(np.eye(64, dtype=np.float32), device)
+    f(x).block_until_ready()
+    capsys.readouterr()
+    for i in range(3):
+      if device is ipu:
+        go(x)  # still running; on the CPU, f would not wait for it
+      f(x)
+      print("host", i)
+    said.append(capsys.readouterr().out)
+  assert said[0] == said[1] and said[0].count("host") == 3
+
+
+@pytest.mark.ipu_only
+def test_a_debugging_function_may_take_a_lock_of_its_caller(ipu):
+  """It runs on the caller's thread."""
+  lock = threading.RLock()
+  threads = []
+
+  def function(x):
+    with lock:
+      threads.append(threading.current_thread())
+
+  f = jax.jit(lambda x: (jax.debug.callback(function, x), x + 1)[1])
+  x = jax.device_put(np.float32(1), ipu)
+  with lock:
+    for _ in range(40):  # more than a queue holds
+      x = f(x)
+  assert x == 41 and set(threads) == {threading.current_thread()}
+
+
+def test_debugging_functions_of_several_threads(ipu):
+  """Each thread gets its turn on the device, and calls from functions too."""
+  double = jax.jit(lambda x: x * 2)
+  seen = []
+
+  def function(x):
+    seen.append(float(double(jax.device_put(np.asarray(x), ipu))))
+
+  f = jax.jit(lambda x: (jax.debug.callback(function, x), x + 1)[1])
+  wait = jax.jit(
+    lambda x: jax.pure_callback(lambda v: np.asarray(v), typed(x), x)
+  )
+
+  def work(start):
+    x = jax.device_put(np.float32(start), ipu)
+    for _ in range(10):
+      x = wait(f(x))
+    assert x == start + 10
+
+  with ThreadPoolExecutor(4) as pool:
+    list(pool.map(work, (0, 100, 200, 300)))
+  assert sorted(seen) == [
+    2.0 * (s + i) for s in (0, 100, 200, 300) for i in range(10)
+  ]
+
+
+@pytest.mark.ipu_only
+def test_a_program_that_prints_does_not_wait_for_host_functions(ipu):
+  """They may wait for what the caller does next."""
+  go = threading.Event()
+
+  def function(x):
+    assert go.wait(60)
+    return np.asarray(x)
+
+  wait = jax.jit(lambda x: jax.pure_callback(function, typed(x), x))
+  seen = []
+  f = jax.jit(lambda x: (jax.debug.callback(seen.append, x), x + 1)[1])
+  x = jax.device_put(np.float32(1), ipu)
+  y = wait(x)
+  results = f(x), f(y)  # behind it in the queue, and with its result
+  assert not seen
+  go.set()
+  assert results == (2, 2) and seen == [1, 1]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_of_a_debugging_function_is_raised_by_the_call(
+  ipu, cpu, error
+):
+  """As in JAX on CPU; Ctrl-C reaches such a function too."""
+
+  def function(x):
+    if x == 2:
+      raise error("what the user said")
+
+  for device in (cpu, ipu):
+    f = jax.jit(lambda x: (jax.debug.callback(function, x), x + 1)[1])
+    y = f(f(jax.device_put(np.float32(0), device)))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="what the user said"):
+      f(y)
+    forget_effects()
+    assert f(y + 1) == 4  # the device is free again
 
 
 def test_functions_may_use_jax(ipu, cpu):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import io_callback
+from jaxlib.ipu import internals
 
 # --- Arguments and results --------------------------------------------------
 
@@ -224,6 +226,30 @@ def test_results_of_other_types_are_refused(ipu, value, message):
   with pytest.raises(jax.errors.JaxRuntimeError, match=message):
     f(jax.device_put(np.float32(1), ipu)).block_until_ready()
   forget_effects()
+
+
+@pytest.mark.parametrize(
+  "value",
+  [
+    np.array([None, "a"], object),
+    np.array(["a", "b"]),
+    np.zeros(2, "datetime64[s]"),
+    np.zeros(2, [("a", np.int32)]),
+  ],
+  ids=lambda value: str(value.dtype),
+)
+def test_results_that_are_no_arrays_of_jax(ipu, cpu, caplog, value):
+  """JAX's own error; no change of its internals is suspected."""
+  lost = dict(internals.given_up)
+  said = []
+  for device in (cpu, ipu):
+    f = jax.jit(lambda x: jax.pure_callback(lambda x: value, typed(x), x))
+    with pytest.raises(jax.errors.JaxRuntimeError) as error:
+      f(jax.device_put(np.ones(2, np.float32), device)).block_until_ready()
+    said.append(re.search("TypeError: .*", str(error.value))[0])
+    forget_effects()
+  assert said[0] == said[1]
+  assert internals.given_up == lost and not caplog.records
 
 
 # --- Costs -------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 import ipu_test_util as util
 import lowering_kit
 import numpy as np
+import plugin_test_util
 import pytest
 from callback_kit import forget_effects
 
@@ -253,6 +254,40 @@ def test_invalid_registrations(kernels, ipu):
     jax.ffi.register_ffi_target("x", capsule, platform="ipu", api_version=0)
   with pytest.raises(ValueError, match="expected 'execute'"):
     jax.ffi.register_ffi_target("x", {"prepare": capsule}, platform="ipu")
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("handler", [42, None, "flat"], ids=repr)
+def test_a_handler_that_is_no_capsule(ipu, handler):
+  with pytest.raises(TypeError, match=f"'x', 'execute' is {handler!r}: expect"):
+    jax.ffi.register_ffi_target("x", handler, platform="ipu")
+  with pytest.raises(TypeError, match=f"'x', 'type_id' is {handler!r}: expect"):
+    jax.ffi.register_ffi_type("x", {"type_id": handler}, platform="ipu")
+
+
+@pytest.mark.ipu_only
+def test_refused_registrations_before_the_client():
+  """JAX passes them on with the client: each is named, none stops another."""
+  result = plugin_test_util.run(
+    """
+    import jax, numpy as np
+    from jaxlib.ipu import host_functions
+    jax.ffi.register_ffi_target("bad", 42, platform="ipu")
+    jax.ffi.register_ffi_target("worse", {1: 2}, platform="ipu")
+    jax.ffi.register_ffi_type("odd", {}, platform="ipu")
+    x = jax.device_put(np.float32(1), jax.devices("ipu")[0])
+    assert x + 1 == 2
+    f = jax.jit(lambda x: jax.ffi.ffi_call("bad", x)(x))
+    try:
+      f(x)
+    except jax.errors.JaxRuntimeError as error:
+      print(error)
+    """
+  )
+  assert "bad" in result.stdout and "register_ffi_target" in result.stdout
+  for what in ("target 'bad'", "target 'worse'", "type 'odd'"):
+    assert f"FFI {what} for the IPU is refused" in result.stderr
+  assert "has changed" not in result.stderr
 
 
 @pytest.mark.ipu_only

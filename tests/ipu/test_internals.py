@@ -41,6 +41,8 @@ def changed(name):
     raise AttributeError("it was renamed")
   return resolve(name)
 {patch}
+import jax.ipu.compat
+internals.context_mesh()
 device = jax.devices("ipu")[0]
 x = jax.device_put(np.arange(4, dtype=np.float32), device)
 callback = jax.experimental.io_callback
@@ -118,6 +120,35 @@ def test_a_shape_is_chosen_by_version(monkeypatch):
   define(since=(), until=(5,))
   define(since=(5,), until=(5, 2))
   assert define(since=(5, 2))() == {"since": (5,), "until": (5, 2)}
+
+
+@pytest.mark.parametrize(
+  "call, is_users",
+  [
+    (lambda function: function("x", missing=1), False),  # as if it had changed
+    (lambda function: function.gone, False),
+    (lambda function: function(object(), "x"), True),
+  ],
+)
+def test_an_error_of_what_users_pass_is_theirs(
+  monkeypatch, caplog, call, is_users
+):
+  monkeypatch.setattr(internals, "FEATURES", {})
+  monkeypatch.setattr(internals, "given_up", {})
+  # The function that makes the call stands in internals.py, as features do.
+  here = {"call": call}
+  source = "def feature(function): return call(function)"
+  exec(compile(source, internals.__file__, "exec"), here)
+  call.__code__ = call.__code__.replace(co_filename=internals.__file__)
+  declare = internals.uses("os.path.join", lost="nothing", users=True)
+  feature = declare(here["feature"])
+  if is_users:
+    with pytest.raises(TypeError, match="not object"):
+      feature()
+  else:
+    assert feature() is None
+  assert bool(internals.given_up) is not is_users
+  assert bool(caplog.records) is not is_users
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import plugin_test_util
 import pytest
@@ -140,6 +143,34 @@ def test_options_of_jax_config():
     plugin_test_util.output(code, JAX_IPU_MODEL_NUM_TILES="16")
     == "8 [(8, 3), (8, 4)]"
   )
+
+
+def test_the_machine_by_jax_config():
+  code = """
+  import jax, jax.ipu
+  jax.config.update("jax_ipu_model_version", "GC2")
+  try:
+    jax.config.update("jax_ipu_model_version", "gc3")
+  except ValueError as error:
+    assert "jax_ipu_model_version='gc3': expected ipu1 (mk1, gc2)" in str(error)
+  assert jax.config.jax_ipu_model_version == "GC2"
+  device, = jax.devices("ipu")
+  print(device.version, device.num_tiles, device.device_kind)
+  """
+  assert (
+    plugin_test_util.output(code, JAX_IPU_MODEL_VERSION="bow")
+    == "ipu1 1216 IPU model ipu1"
+  )
+
+
+def test_dir_lists_what_a_device_has(ipu, cpu):
+  listed = set(dir(ipu)) - set(dir(cpu))
+  source = Path(__file__).parents[2] / "jaxlib/ipu/runtime/pjrt/device.cc"
+  assert listed == set(
+    re.findall(r'attributes.Add\("(\w+)"', source.read_text())
+  )
+  assert all(getattr(ipu, name) is not None for name in dir(ipu))
+  assert "platform" in dir(cpu) and not hasattr(cpu, "num_tiles")
 
 
 def test_config_import_of_older_programs():

@@ -37,6 +37,12 @@ GOOD = [
   ({"JAX_IPU_VISIBLE_DEVICES": "all"}, {"visible_devices": None}),
   ({"JAX_IPU_VISIBLE_DEVICES": "2,0"}, {"visible_devices": (2, 0)}),
   ({"JAX_IPU_MODEL_VERSION": "bow"}, {"version": "bow"}),
+  ({"JAX_IPU_MODEL_VERSION": "Bow"}, {"version": "bow"}),
+  ({"JAX_IPU_MODEL_VERSION": "gc200"}, {"version": "ipu2"}),
+  ({"JAX_IPU_MODEL_VERSION": "MK2"}, {"version": "ipu2"}),
+  ({"JAX_IPU_MODEL_VERSION": "C600"}, {"version": "ipu21"}),
+  ({"JAX_IPU_MODEL_VERSION": "gc2"}, {"version": "ipu1"}),
+  ({"JAX_IPU_MODEL_VERSION": "mk1"}, {"version": "ipu1"}),
   ({"POPLAR_LOG_LEVEL": "info"}, {"log_level": logging.INFO}),
   (
     {"TF_POPLAR_FLAGS": "--use_ipu_model --ipu_model_tiles=7"},
@@ -83,7 +89,11 @@ BAD = [
   ("JAX_IPU_VISIBLE_DEVICES", "0,-1", "commas"),
   ("JAX_IPU_VISIBLE_DEVICES", "1,1", "distinct integers"),
   ("JAX_IPU_VISIBLE_DEVICES", "0,2147483648", "distinct integers"),
-  ("JAX_IPU_MODEL_VERSION", "ipu3", "ipu1, ipu2, bow, ipu21"),
+  (
+    "JAX_IPU_MODEL_VERSION",
+    "ipu3",
+    "ipu1 (mk1, gc2), ipu2 (mk2, gc200), bow, ipu21 (c600)",
+  ),
   ("JAX_IPU_MODEL_VERSION", "missing.toml", "cannot read"),
   ("POPLAR_LOG_LEVEL", "LOUD", "TRACE, DEBUG"),
   ("TF_CPP_MIN_LOG_LEVEL", "x", "integer >= 0"),
@@ -263,6 +273,7 @@ def test_unchanged_settings_give_no_warning(caplog):
     ("jax_ipu_model_num_tiles", "8", 8),
     ("jax_ipu_visible_devices", "3,4", "3,4"),
     ("jax_ipu_visible_devices", "all", "all"),
+    ("jax_ipu_model_version", "gc200", "gc200"),
     ("jax_ipu_device_count", "many", "many"),
     ("jax_ipu_device_count", "", None),
   ],
@@ -279,6 +290,21 @@ def test_a_machine_from_a_file(tmp_path):
   assert settings.target.num_tiles == 64
 
 
+def test_a_machine_from_a_file_starts_from_any_name_of_a_machine(tmp_path):
+  machine = tmp_path / "small.toml"
+  machine.write_text('base = "C600"\nnum_tiles = 64\n')
+  target = read({"JAX_IPU_MODEL_VERSION": str(machine)}).target
+  assert (target.version, target.clock_hz) == ("small", 1.49e9)
+
+
+def test_another_name_of_the_same_machine_is_no_change():
+  made = read({"JAX_IPU_MODEL_VERSION": "gc200"})
+  changed = {"jax_ipu_model_version": "mk2"}
+  assert not options.late_changes(made, {}, changed)
+  changed = {"jax_ipu_model_version": "mk1"}
+  assert "'ipu1' comes too late" in options.late_changes(made, {}, changed)[0]
+
+
 @pytest.mark.parametrize(
   "line, problem",
   [
@@ -290,7 +316,7 @@ def test_a_machine_from_a_file(tmp_path):
     ("num_tiles = 10_000_000_000", "from 1 to 1,048,576"),
     ("num_tiles = true", "num_tiles = True must be of type int"),
     ("tiles = 3", "unknown property 'tiles'"),
-    ('base = "ipu9"', "not one of ipu1, ipu2"),
+    ('base = "ipu9"', "not one of ipu1 (mk1, gc2), ipu2"),
     ("num_tiles =", "is not TOML"),
   ],
 )

@@ -89,6 +89,8 @@ struct ProgramInfo {
   std::string module;
   // The program calls host functions, which may in turn call this engine.
   bool calls_host = false;
+  // One of them should have run when a call of the program returns.
+  bool caller_waits = false;
   // Estimated wall time of one run on the model, in seconds. The PJRT layer
   // runs short programs on the calling thread.
   double estimated_seconds = 0;

@@ -36,6 +36,10 @@ class Function {
   // Thread-safe.
   virtual Status Call(std::span<const void* const> operands,
                       std::span<void* const> results) = 0;
+
+  // Whether the program's caller expects it to have been called by the time
+  // that the program's call returns, as with jax.debug.print.
+  virtual bool caller_waits() const { return false; }
 };
 
 using FunctionOr = StatusOr<std::unique_ptr<Function>>;

@@ -16,8 +16,8 @@ Gate<ipu_host_caller>& Callers() {
 
 class PythonFunction : public Function {
  public:
-  PythonFunction(uint64_t process, uint64_t number)
-      : process_(process), number_(number) {}
+  PythonFunction(uint64_t process, uint64_t number, bool caller_waits)
+      : process_(process), number_(number), caller_waits_(caller_waits) {}
 
   Status Call(std::span<const void* const> operands,
               std::span<void* const> results) override {
@@ -36,9 +36,12 @@ class PythonFunction : public Function {
     return Internal("error in a Python callback: " + message);
   }
 
+  bool caller_waits() const override { return caller_waits_; }
+
  private:
   const uint64_t process_;
   const uint64_t number_;
+  const bool caller_waits_;
 };
 
 std::optional<uint64_t> Number(const CallSite& site, std::string_view name) {
@@ -59,8 +62,8 @@ FunctionOr BindPython(const CallSite& site) {
   if (!process || !number) {
     return DataLoss("a call of a Python function does not name the function");
   }
-  return std::unique_ptr<Function>(
-      std::make_unique<PythonFunction>(*process, *number));
+  return std::unique_ptr<Function>(std::make_unique<PythonFunction>(
+      *process, *number, Number(site, "caller_waits").value_or(0) != 0));
 }
 
 }  // namespace ipu::host

@@ -128,6 +128,9 @@ class ModelEngine : public Engine {
       if (!executable.ok()) return executable.status();
       ProgramInfo info = MakeInfo(std::move(contents->program));
       info.calls_host = !(*executable)->host_calls.empty();
+      for (const auto& call : (*executable)->host_calls) {
+        info.caller_waits = info.caller_waits || call->caller_waits();
+      }
       return std::unique_ptr<LoadedProgram>(std::make_unique<ModelProgram>(
           std::move(info), std::move(*executable), machine_));
     } catch (...) {

@@ -25,6 +25,8 @@ class HostCall {
 
   Status Run(const Memory& memory) const;
 
+  bool caller_waits() const { return function_->caller_waits(); }
+
  private:
   const std::unique_ptr<host::Function> function_;
   const std::vector<View> operands_;

@@ -3,15 +3,20 @@
 // A call takes its arguments' storage, allocates that of its results (or
 // reuses a donated argument's where the program allows it) and runs: at once on
 // this thread if the program is short and the device is idle, otherwise in the
-// device's queue. A program that calls host functions never runs on the calling
-// thread, since the caller may hold a lock that the function waits for. Calls
-// made by such a function run at once, because their device's queue is waiting
-// for the function to return.
+// device's queue. A program that calls host functions runs in the queue, since
+// functions of several devices may wait for each other. One that prints (with
+// jax.debug.print or jax.debug.callback) has run when its call returns, as in
+// JAX on CPU, if its arguments are ready: the queue lends the device to the
+// calling thread, so that a function may take a lock that its caller holds.
+// Calls made by a host function run at once, because their device waits for the
+// function to return.
 //
 // Failures, including running out of SRAM (sram.h), poison the results, whether
-// they happen now or later, so that they surface where the user waits.
+// they happen now or later, so that they surface where the user waits: in the
+// call itself if the calling thread ran the program.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <span>
@@ -89,7 +94,12 @@ Status RunProgram(const Call& call) {
 class CallTask : public Task {
  public:
   CallTask(Call call, EventPtr done)
-      : call_(std::move(call)), done_(std::move(done)) {}
+      : call_(std::move(call)), done_(std::move(done)) {
+    if (call_.executable->info().calls_host) {
+      host_programs_ = &call_.executable->device()->host_programs;
+      ++*host_programs_;
+    }
+  }
 
   void Run() override {
     Status status;
@@ -100,17 +110,59 @@ class CallTask : public Task {
     if (status.ok()) status = Caught([this] { return RunProgram(call_); });
     // Release the memory before anyone can act on the event.
     call_ = Call();
-    done_->Set(std::move(status));
+    Finish(std::move(status));
   }
-  void Cancel(const Status& why) override { done_->Set(why); }
+  void Cancel(const Status& why) override { Finish(why); }
 
  private:
+  void Finish(Status status) {
+    if (host_programs_ != nullptr) --*host_programs_;
+    done_->Set(std::move(status));
+  }
+
   Call call_;
   EventPtr done_;
+  std::atomic<int>* host_programs_ = nullptr;  // of the device
 };
 
-// Runs a call that a host function makes on the device of its own program.
-EventPtr RunNested(Call call, Status status) {
+// Holds a device's queue while another thread uses the device.
+class LoanTask : public Task {
+ public:
+  LoanTask(EventPtr begin, EventPtr end)
+      : begin_(std::move(begin)), end_(std::move(end)) {}
+
+  void Run() override {
+    begin_->Set(Status());
+    end_->Wait();
+  }
+  void Cancel(const Status& why) override { begin_->Set(why); }
+
+ private:
+  const EventPtr begin_;
+  const EventPtr end_;
+};
+
+// The calling thread's turn on a device, once all that was queued before has
+// run. Ends with this object.
+class Loan {
+ public:
+  explicit Loan(WorkQueue& queue) {
+    queue.Push(std::make_unique<LoanTask>(begin_, end_));
+  }
+  ~Loan() { end_->Set(Status()); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+  // Blocks. An error if the queue is shutting down.
+  const Status& Await() const { return begin_->Wait(); }
+
+ private:
+  const EventPtr begin_ = std::make_shared<Event>();
+  const EventPtr end_ = std::make_shared<Event>();
+};
+
+// Runs a call on this thread, whose device is waiting for it.
+EventPtr RunHere(Call call, Status status) {
   for (const EventPtr& event : call.pending) {
     if (status.ok()) status = event->Wait();
   }
@@ -268,6 +320,13 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
   }
 }
 
+// Whether the calling thread waits for a call and runs it, which must not delay
+// it for host functions: they may wait for what the caller does next.
+bool RunsOnCaller(const Call& call) {
+  return call.executable->info().caller_waits && call.pending.empty() &&
+         call.executable->device()->host_programs == 0 && !HostCalls::Any();
+}
+
 // Runs or queues `call`. The returned event signals its completion.
 EventPtr Dispatch(Call call, const Status& poison) {
   if (!poison.ok()) return std::make_shared<Event>(poison);
@@ -333,7 +392,13 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     results = call.results;
     if (nested) {
       lock.unlock();  // the program may itself call host functions
-      done = RunNested(std::move(call), std::move(poison));
+      done = RunHere(std::move(call), std::move(poison));
+    } else if (poison.ok() && RunsOnCaller(call)) {
+      const Loan loan(device->queue);
+      lock.unlock();
+      done = RunHere(std::move(call), loan.Await());
+      // The caller has waited, so it learns now what a function raised.
+      if (done != nullptr) return MakeError(done->status());
     } else {
       done = Dispatch(std::move(call), poison);
     }

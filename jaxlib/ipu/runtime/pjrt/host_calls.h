@@ -21,6 +21,9 @@ class HostCalls {
   HostCalls(const HostCalls&) = delete;
   HostCalls& operator=(const HostCalls&) = delete;
 
+  // Whether this thread runs a host function.
+  static bool Any() { return innermost_ != nullptr; }
+
   // Whether `device` waits for the work of this thread.
   static bool WaitFor(const PJRT_Device* device) {
     for (const HostCalls* c = innermost_; c != nullptr; c = c->outer_) {
