@@ -56,11 +56,12 @@ _POPLAR_LEVELS = {
 
 # The range of the library's 32-bit integers.
 _LARGEST = 2**31 - 1
+_MOST_DEVICES = 1024
 
 
-def _number(text: str, least: int) -> int:
+def _number(text: str, least: int, most: int = _LARGEST) -> int:
   value = int(text)
-  if not least <= value <= _LARGEST:
+  if not least <= value <= most:
     raise ValueError(value)
   return value
 
@@ -89,13 +90,18 @@ def _machine(text: str) -> str:
 
 
 def _text(text: str) -> str:
-  if not text:
-    raise ValueError("empty")
+  if not text or "\0" in text:
+    raise ValueError("no name of a file")
   return text
 
 
 BOOL = Kind("true or false", lambda text: _TRUTH[text.strip().lower()])
 POSITIVE = Kind("an integer >= 1", lambda text: _number(text, 1))
+# Each device has a queue with a thread of its own.
+DEVICE_COUNT = Kind(
+  f"an integer from 1 to {_MOST_DEVICES:,}",
+  lambda text: _number(text, 1, _MOST_DEVICES),
+)
 NATURAL = Kind("an integer >= 0", lambda text: _number(text, 0))
 TILE = Kind("a tile's number, or -1 for none", lambda text: _number(text, -1))
 DEVICES = Kind(
@@ -155,7 +161,9 @@ JAX_FLAGS = (
     "tiles of a modelled IPU",
     "all of the machine's",
   ),
-  Flag("JAX_IPU_DEVICE_COUNT", "device_count", POSITIVE, "IPUs to open", "1"),
+  Flag(
+    "JAX_IPU_DEVICE_COUNT", "device_count", DEVICE_COUNT, "IPUs to open", "1"
+  ),
   Flag(
     "JAX_IPU_VISIBLE_DEVICES",
     "visible_devices",

@@ -125,6 +125,9 @@ def _read_json(
     values = json.loads(text)
   except json.JSONDecodeError as error:
     raise OptionError(variable, text, f"{expected} ({error})") from error
+  except RecursionError as error:
+    allowed = f"{expected} that is not nested so deeply"
+    raise OptionError(variable, f"{text[:100]}...", allowed) from error
   if not isinstance(values, dict):
     raise OptionError(variable, text, expected)
   known = {flag.name: flag for flag in known_flags}

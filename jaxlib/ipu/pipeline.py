@@ -379,7 +379,7 @@ def _read_share(value: Any, options: Options) -> dict[str, Any]:
 
 
 def _read_folder(value: Any, options: Options) -> dict[str, Any]:
-  if not isinstance(value, str) or not value:
+  if not isinstance(value, str) or not value or "\0" in value:
     raise ValueError("expected a folder's name")
   return {"dump": Path(value)}
 

@@ -68,6 +68,12 @@ _compiling: set[int] = set()
 _ended = threading.Event()
 _STOP_SECONDS = 0.2
 
+_NO_MEMORY = "the host ran out of memory while compiling"
+_TOO_DEEP = (
+  "control flow of the program is nested deeper than Python's recursion limit "
+  "allows the IPU compiler to follow: let inner functions return before outer "
+  "ones continue, or raise sys.setrecursionlimit"
+)
 _INTERRUPTED = "the compiler was interrupted by Ctrl-C"
 
 
@@ -193,10 +199,15 @@ def _compile(
   except SystemExit:
     _compiling.discard(thread)
     _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
+  except RecursionError:
+    code_ = diagnostics.Code.UNIMPLEMENTED
+    _fail(library, sink, code_, _TOO_DEEP)
   except MemoryError:
-    code_ = diagnostics.Code.RESOURCE_EXHAUSTED
-    _fail(library, sink, code_, "the host ran out of memory")
+    _fail(library, sink, diagnostics.Code.RESOURCE_EXHAUSTED, _NO_MEMORY)
   except BaseException as error:  # reported here or never
+    if "bad_alloc" in str(error):  # a MemoryError of MLIR's C++
+      code_ = diagnostics.Code.RESOURCE_EXHAUSTED
+      return _fail(library, sink, code_, _NO_MEMORY)
     _fail(
       library,
       sink,

@@ -228,11 +228,14 @@ def _read(path: Path) -> Target:
     raise ValueError(f"cannot read the machine in {path}: {e}") from e
   except tomllib.TOMLDecodeError as e:
     raise ValueError(f"{path} is not TOML: {e}") from e
+  except RecursionError as e:
+    raise ValueError(f"{path} is nested too deeply") from e
+  except ValueError as e:  # not UTF-8, or a NUL in the path
+    raise ValueError(f"cannot read the machine in {str(path)!r}: {e}") from e
   base = values.pop("base", DEFAULT)
-  if isinstance(base, str):
-    base = version_of(base)
-  if base not in TARGETS:
+  if not isinstance(base, str) or version_of(base) not in TARGETS:
     raise ValueError(f"{path}: base = {base!r} is not one of {names()}")
+  base = version_of(base)
   known = {f.name: f for f in dataclasses.fields(Target)}
   for name, value in values.items():
     if name not in known:

@@ -82,9 +82,9 @@ BAD = [
   ("JAX_IPU_MODEL_NUM_TILES", "-3", "integer >= 1"),
   ("JAX_IPU_MODEL_NUM_TILES", "1473", "1 to 1472"),
   ("JAX_IPU_MODEL_NUM_TILES", "1.5", "integer >= 1"),
-  ("JAX_IPU_DEVICE_COUNT", "0", "integer >= 1"),
-  ("JAX_IPU_DEVICE_COUNT", "two", "integer >= 1"),
-  ("JAX_IPU_DEVICE_COUNT", "9" * 20, "integer >= 1"),
+  ("JAX_IPU_DEVICE_COUNT", "0", "integer from 1 to"),
+  ("JAX_IPU_DEVICE_COUNT", "two", "integer from 1 to"),
+  ("JAX_IPU_DEVICE_COUNT", "9" * 20, "integer from 1 to"),
   ("JAX_IPU_VISIBLE_DEVICES", "0;1", "commas"),
   ("JAX_IPU_VISIBLE_DEVICES", "0,-1", "commas"),
   ("JAX_IPU_VISIBLE_DEVICES", "1,1", "distinct integers"),
@@ -119,7 +119,18 @@ BAD = [
   ("PVTI_OPTIONS", "true", "JSON object"),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": 7}', "true or false"),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": ""}', "a folder"),
+  (
+    "POPLAR_ENGINE_OPTIONS",
+    '{"autoReport.directory": "a\\u0000b"}',
+    "a folder",
+  ),
+  ("JAX_IPU_DEVICE_COUNT", "2000000000", "an integer from 1 to 1,024"),
 ]
+
+
+def test_options_that_are_nested_too_deeply():
+  with pytest.raises(flags.OptionError, match="not nested so deeply"):
+    read({"POPLAR_ENGINE_OPTIONS": '{"a": ' + "[" * 100_000})
 
 
 @pytest.mark.parametrize("flag, value, allowed", BAD)
@@ -317,7 +328,10 @@ def test_another_name_of_the_same_machine_is_no_change():
     ("num_tiles = true", "num_tiles = True must be of type int"),
     ("tiles = 3", "unknown property 'tiles'"),
     ('base = "ipu9"', "not one of ipu1 (mk1, gc2), ipu2"),
+    ("base = []", "base = [] is not one of ipu1"),
     ("num_tiles =", "is not TOML"),
+    (f"num_tiles = {'[' * 5000}", "is nested too deeply"),
+    ("num_tiles = {a = 1}", "num_tiles = {'a': 1} must be of type int"),
   ],
 )
 def test_an_invalid_machine_in_a_file(tmp_path, line, problem):
@@ -384,7 +398,8 @@ def test_jax_config_shows_environment_variables():
   assert plugin_test_util.output(code, **{TILES: "8"}).splitlines() == [
     "8 None True",
     "8",
-    "invalid jax.config.jax_ipu_device_count='two': expected an integer >= 1",
+    "invalid jax.config.jax_ipu_device_count='two': expected an integer from 1 "
+    "to 1,024",
   ]
 
 

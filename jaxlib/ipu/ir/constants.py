@@ -24,8 +24,15 @@ from jaxlib.ipu.ir.graph import Shape
 
 # Types that the bindings expose as buffers.
 _BUFFERED = SIGNED | UNSIGNED | {DType.BOOL, DType.F16, DType.F32, DType.F64}
+# ... of at most this rank.
+_MOST_BUFFERED = 32
 # Exponent and mantissa bits.
-_FORMAT = {DType.BF16: (8, 7), DType.F32: (8, 23), DType.F64: (11, 52)}
+_FORMAT = {
+  DType.F16: (5, 10),
+  DType.BF16: (8, 7),
+  DType.F32: (8, 23),
+  DType.F64: (11, 52),
+}
 
 
 def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
@@ -46,7 +53,7 @@ def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The values of a dense attribute; a splat stays a stride-0 view."""
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
-  if dtype not in _BUFFERED:
+  if dtype not in _BUFFERED or len(shape) > _MOST_BUFFERED:
     return _read_text(str(attribute), shape, dtype)
   if attribute.is_splat:
     # A stride-0 view: bits are preserved, those of signalling NaNs too.
@@ -88,7 +95,11 @@ def _encode(numbers: list[str], dtype: DType) -> bytes:
 def _bits(number: str, dtype: DType) -> int:
   if dtype in NARROW:
     return _narrow_bits(number, dtype)
+  if number in ("true", "false"):
+    return int(number == "true")
   dtype = PLANE.get(dtype, dtype)
+  if dtype in SIGNED | UNSIGNED:
+    return int(number)
   value = float(number)
   if dtype is DType.F64 and abs(value) < 1e-300:
     # By integers too: a denormal's bits count the smallest denormal.

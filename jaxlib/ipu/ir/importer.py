@@ -20,6 +20,7 @@ from jaxlib.ipu.diagnostics import (
 from jaxlib.ipu.dtypes import MLIR_NAME, NAME, UNBUFFERED, DType
 from jaxlib.ipu.ir import (
   async_operations,
+  bytecode_strings,
   canonical,
   convolution_guard,
   reduction_guard,
@@ -44,8 +45,10 @@ def parse(code: bytes) -> ir.Module:
   """The canonical StableHLO module of a portable artifact.
 
   Raises:
-    CompileError: the bytes are not StableHLO that this jaxlib can read.
+    CompileError: the bytes are not StableHLO that this jaxlib can read, or have
+      a string that is not UTF-8.
   """
+  bytecode_strings.check(code)
   try:
     with canonical.passes(len(code)) as passes:
       module = stablehlo.deserialize_portable_artifact(passes.context, code)
@@ -205,12 +208,20 @@ class _Importer:
 
   def __init__(self, functions: dict[str, Any]) -> None:
     self._functions = functions
+    self._depth = 0
     self._values: dict[Any, Value] = {}
     self._types: dict[Any, tuple[Shape, DType]] = {}
 
   def graph(self, block: Any) -> Graph:
     """The graph of a function's or a region's only block."""
     parameters = []
+    self._depth += 1
+    if self._depth > _MOST_NESTED:
+      raise unimplemented(
+        f"control flow nested more than {_MOST_NESTED} deep",
+        block.owner.location,
+        "let inner functions return before outer ones continue",
+      )
     for argument in block.arguments:
       shape, dtype = self._type(argument.type, argument.owner)
       value = Value(None, len(parameters), shape, dtype)
@@ -227,6 +238,7 @@ class _Importer:
       node = self._node(name, operation)
       if node is not None:
         nodes.append(node)
+    self._depth -= 1
     return Graph(parameters, nodes, results)
 
   def _node(self, name: str, operation: Any) -> Node | None:
@@ -268,6 +280,11 @@ class _Importer:
     return known
 
 
+# Regions within each other, which a program may have: its decoder allows for
+# twice as many records, and stacks of threads are small.
+_MOST_NESTED = 90
+# NumPy's limit, and that of programs (runtime/program/shape.h).
+MOST_DIMENSIONS = 64
 _CALLED = "called_computations"
 # These compute nothing: a barrier only orders, and the order is already fixed.
 _IDENTITIES = frozenset(
@@ -282,6 +299,13 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
   if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
     raise unimplemented(
       f"values of type {type_}", location, instead_of_type(str(type_))
+    )
+  if type_.rank > MOST_DIMENSIONS:
+    raise unimplemented(
+      f"an array of {type_.rank} dimensions ({type_})",
+      location,
+      f"at most {MOST_DIMENSIONS} are supported, as in NumPy: leave out those "
+      "of one element, or reshape adjacent ones into one",
     )
   dtype = MLIR_NAME.get(str(type_.element_type))
   if dtype is None:

@@ -52,7 +52,7 @@ def make_source(code: Code, value: Value, shape: Shape) -> int | None:
   if node.op == "stablehlo.constant":
     array: np.ndarray = node.attributes
     if array.size and (array.size == 1 or not any(array.strides)):
-      return code.constant(array.flat[0], REGISTER[value.dtype])
+      return code.constant(array[(0,) * array.ndim], REGISTER[value.dtype])
     return None
   dims = tuple(range(len(shape)))
   if node.op == "stablehlo.broadcast_in_dim" and node.inputs[0].node:

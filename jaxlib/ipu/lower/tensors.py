@@ -123,7 +123,7 @@ class Tensors:
   def constant(self, array: np.ndarray, dtype: DType) -> View:
     """A constant; a splat is stored as one element."""
     splat = array.size > 0 and not any(array.strides)
-    data = np.ascontiguousarray(array.flat[0] if splat else array)
+    data = np.ascontiguousarray(array[(0,) * array.ndim] if splat else array)
     raw = data.tobytes()
     shape = () if splat else array.shape
     key = (dtype, raw, shape)

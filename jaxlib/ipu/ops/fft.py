@@ -22,11 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 # Lengths up to this are one product: a matrix of 64 KB in f32.
@@ -51,7 +53,16 @@ class Transform:
 def _read(operation: Any) -> Transform:
   a = operation.attributes
   kind = stablehlo.FftTypeAttr(a["fft_type"]).value
-  return Transform(kind, tuple(a["fft_length"]))
+  length = tuple(a["fft_length"])
+  expected = [*length[:-1], length[-1] // 2 + 1] if kind == "IRFFT" else length
+  shape = ir.RankedTensorType(operation.operands[0].type).shape
+  if [*shape[-len(length) :]] != [*expected]:
+    raise invalid_argument(
+      f"{kind} of length {list(length)} of an array of shape {list(shape)}, "
+      f"whose last dimensions must be {list(expected)}",
+      operation.location,
+    )
+  return Transform(kind, length)
 
 
 def _decompose(e: Emitter, node: Node) -> Sequence[Value]:

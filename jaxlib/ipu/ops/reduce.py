@@ -291,7 +291,7 @@ def _scalar(value: Value) -> np.generic | None:
   node = value.node
   if node is None or node.op != "stablehlo.constant":
     return None
-  return node.attributes.flat[0]
+  return node.attributes[(0,) * node.attributes.ndim]
 
 
 def _is_identity(kind: ReduceKind, init: Value) -> bool:

@@ -288,7 +288,7 @@ def _is_zero(value: Value) -> bool:
     return False
   array: np.ndarray = node.attributes
   splat = array.size == 1 or not any(array.strides)
-  return splat and array.size > 0 and array.flat[0] == 0
+  return splat and array.size > 0 and array[(0,) * array.ndim] == 0
 
 
 # --- Between complex and real numbers ----------------------------------------

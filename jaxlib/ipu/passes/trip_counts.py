@@ -13,6 +13,9 @@ from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ops.control_flow import REPEAT
 from jaxlib.ipu.program.isa import Opcode
 
+# Of a counted loop; more are never reached, and only have to compile.
+_MOST_TRIPS = 1 << 62
+
 
 def find_trip_counts(graph: Graph) -> Graph:
   """Rewrites such loops, regions included."""
@@ -52,7 +55,7 @@ def _trip_count(node: Node) -> int | None:
   trips = max(0, -(-(end - start) // step))
   if start + trips * step > np.iinfo(NUMPY[parameter.dtype]).max:
     return None  # it wraps past the limit and continues
-  return trips
+  return trips if trips <= _MOST_TRIPS else None
 
 
 def _step(value: Value, parameter: Value) -> int | None:

@@ -29,7 +29,12 @@ StatusOr<std::string> CallCompiler(std::string_view code,
   function(code.data(), code.size(), std::string(format).c_str(),
            options.data(), options.size(), machine.c_str(), &answer);
   Compilers().Leave();
-  if (!answer) return Internal("the compiler returned no result");
+  if (!answer) {
+    // An exception that could not even be reported: in practice, MemoryError.
+    return ResourceExhausted(
+        "the compiler returned no result; the host has probably run out of "
+        "memory");
+  }
   return std::move(*answer);
 }
 

@@ -1,0 +1,78 @@
+"""Checks the strings of an MLIR bytecode artifact before it is parsed.
+
+Names, files, symbols, call targets and string attributes are all in one section
+of the artifact, as bytes. jaxlib's bindings hand them to Python as text: one
+that is not UTF-8 raises a UnicodeDecodeError or, in a location, ends the
+process.
+
+The format is described at https://mlir.llvm.org/docs/BytecodeFormat.
+"""
+
+from __future__ import annotations
+
+from jaxlib.ipu.diagnostics import invalid_argument
+
+_MAGIC = b"ML\xefR"
+_STRINGS = 0  # the section's number
+_ALIGNED = 0x80  # set in a section's number if padding follows
+
+
+def check(code: bytes) -> None:
+  """Raises INVALID_ARGUMENT if a string of the artifact is not UTF-8. What is
+  no bytecode, or is cut, is left to MLIR's parser."""
+  try:
+    strings = _strings(code)
+  except IndexError:
+    return
+  try:
+    strings.decode()
+  except UnicodeDecodeError as e:
+    begin = strings.rfind(b"\0", 0, e.start) + 1
+    end = strings.find(b"\0", e.start)
+    text = strings[begin : end if end >= 0 else None]
+    raise invalid_argument(
+      f"the StableHLO module is damaged: the string {text[:200]!r} (a name, a "
+      "file or an attribute) is not UTF-8"
+    ) from e
+
+
+def _strings(code: bytes) -> bytes:
+  """All strings, each with a NUL after it.
+
+  Raises:
+    IndexError: the artifact is cut.
+  """
+  if not code.startswith(_MAGIC):
+    return b""
+  _, at = _number(code, len(_MAGIC))  # the format's version
+  at = code.find(b"\0", at) + 1  # the producer
+  while at < len(code):
+    section = code[at]
+    size, at = _number(code, at + 1)
+    if section & _ALIGNED:
+      alignment, at = _number(code, at)
+      if alignment:
+        at += -at % alignment
+    if section & ~_ALIGNED != _STRINGS:
+      at += size
+      continue
+    end = at + size
+    count, at = _number(code, at)
+    for _ in range(count):  # the lengths
+      at += _WIDTH[code[at]]
+    return code[at:end]
+  return b""
+
+
+# The bytes of a number, by its first one: as many more as that has trailing
+# zeros.
+_WIDTH = [9] + [(n & -n).bit_length() for n in range(1, 256)]
+
+
+def _number(code: bytes, at: int) -> tuple[int, int]:
+  """A number of variable width, and where it ends."""
+  width = _WIDTH[code[at]]
+  end = at + width
+  if width == 9:
+    return int.from_bytes(code[at + 1 : end], "little"), end
+  return int.from_bytes(code[at:end], "little") >> width, end

@@ -1,0 +1,236 @@
+"""Programs at the limits: damaged strings, high ranks, deep nests, long loops,
+and a host without memory."""
+
+from __future__ import annotations
+
+import random
+
+import ipu_test_util as util
+import numpy as np
+import plugin_test_util
+import pytest
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxlib.ipu import pipeline
+from jaxlib.ipu.diagnostics import CompileError
+from jaxlib.ipu.ir import bytecode_strings, importer
+
+pytestmark = pytest.mark.ipu_only
+X = np.arange(8, dtype=np.float32)
+
+
+def exported(f, *args) -> bytes:
+  lowered = jax.export.export(jax.jit(f), platforms=["ipu"])
+  return lowered(*args).mlir_module_serialized
+
+
+# --- Strings ------------------------------------------------------------------
+
+
+def scoped(x):
+  with jax.named_scope("größe"):
+    return jnp.sin(x) @ x
+
+
+@pytest.mark.parametrize(
+  "part", [b"gr\xc3\xb6", b"test_limits.py", b"jit_scoped", b"jax.result_info"]
+)
+def test_a_string_that_is_not_utf8_is_an_error(part):
+  """Some of jaxlib's getters of names and files would end the process."""
+  code = exported(scoped, X)
+  assert code.count(part) == 1 or part == b"gr\xc3\xb6"
+  bytecode_strings.check(code)
+  with pytest.raises(CompileError, match=r"string b'.*\\xff.*is not UTF-8"):
+    importer.parse(code.replace(part, part[:2] + b"\xff" + part[3:]))
+
+
+def test_a_damaged_export_raises_where_it_is_called():
+  """In a process of its own, which has to survive."""
+  printed = plugin_test_util.output("""
+import dataclasses
+import numpy as np
+import jax
+import jax.numpy as jnp
+
+def scoped(x):
+  with jax.named_scope("layer"):
+    return jnp.sin(x) @ x
+
+ipu = jax.devices("ipu")[0]
+x = np.ones(8, np.float32)
+good = jax.export.export(jax.jit(scoped), platforms=["ipu"])(x)
+code = good.mlir_module_serialized
+bad = code.replace(b"layer", b"\\xffayer")
+assert bad != code
+exported = dataclasses.replace(good, mlir_module_serialized=bad)
+try:
+  with jax.default_device(ipu):
+    jax.jit(exported.call)(x)
+except jax.errors.JaxRuntimeError as error:
+  print(str(error).splitlines()[0])
+""")
+  assert "is not UTF-8" in printed and "layer" not in printed
+
+
+def test_flipped_bytes_are_errors_or_programs():
+  code = bytearray(exported(scoped, X))
+  rng = random.Random(0)
+  outcomes = set()
+  for _ in range(300):
+    at, bit = rng.randrange(len(code)), 1 << rng.randrange(8)
+    code[at] ^= bit
+    try:
+      bytecode_strings.check(bytes(code))
+      outcomes.add("passed")
+    except CompileError as error:
+      assert "is not UTF-8" in error.message
+      outcomes.add("refused")
+    code[at] ^= bit
+  assert outcomes == {"passed", "refused"}
+
+
+# --- Ranks --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [31, 33, 40, 64])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_, np.float16])
+def test_literals_of_high_rank(check, rank, dtype):
+  shape = (2, 2, 2) + (1,) * (rank - 3)
+  literal = (np.arange(8) % 3).astype(dtype)
+
+  def f(x):
+    y = lax.reshape(x.astype(dtype), shape)
+    several = lax.reshape(jnp.asarray(literal), shape)
+    one = lax.full(shape, dtype(1))
+    both = lax.select(y == several, several, one)
+    return lax.reshape(lax.transpose(both, range(rank)[::-1]), (8,))
+
+  check(f, X)
+
+
+def test_a_rank_beyond_the_limit_is_named(ipu):
+  shape = (2, 2, 2) + (1,) * 67
+  with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+    util.run_on(ipu, lambda x: lax.reshape(x, shape).sum(), X)
+  message = str(caught.value)
+  for words in (
+    "UNIMPLEMENTED",
+    "70 dimensions",
+    "at most 64",
+    "test_limits.py",
+  ):
+    assert words in message, message
+
+
+# --- Control flow -------------------------------------------------------------
+
+
+def nested(depth: int, f):
+  """`depth` conditionals within each other around f."""
+  if not depth:
+    return f
+  inner = nested(depth - 1, f)
+  return lambda i, x: lax.cond(i > depth, inner, lambda i, x: jnp.cos(x), i, x)
+
+
+def test_deep_nests(check, monkeypatch):
+  f = nested(60, lambda i, x: jnp.sin(x))
+  check(f, np.int32(400), X, atol=1e-6)
+  check(f, np.int32(3), X, atol=1e-6)
+
+
+def test_deeper_nests_are_an_error_that_says_so(ipu):
+  printed = plugin_test_util.output("""
+import sys
+import numpy as np
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+sys.setrecursionlimit(100_000)
+
+def nested(depth):
+  if not depth:
+    return lambda i, x: jnp.sin(x)
+  inner = nested(depth - 1)
+  return lambda i, x: lax.cond(i > depth, inner, lambda i, x: jnp.cos(x), i, x)
+
+ipu = jax.devices("ipu")[0]
+args = jax.device_put((np.int32(1), np.ones(3, np.float32)), ipu)
+try:
+  jax.jit(nested(300))(*args)
+except jax.errors.JaxRuntimeError as error:
+  print(str(error).splitlines()[0])
+""")
+  assert "control flow nested more than" in printed, printed
+
+
+@pytest.mark.parametrize("trips", [2**62, 2**62 + 5])
+def test_loops_that_never_end_compile(ipu, trips):
+  with jax.enable_x64(True):
+
+    def f(x):
+      return lax.fori_loop(0, trips, lambda i, x: x + 1, x)
+
+    costs = util.costs(ipu, f, X)
+  assert 0 < costs["ipu cycles"] < np.inf
+
+
+# --- Memory of the host -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  "error",
+  [MemoryError(), RuntimeError("std::bad_alloc")],
+  ids=["Python's", "MLIR's"],
+)
+def test_no_memory_while_compiling(ipu, monkeypatch, error):
+  def compile_program(*args):
+    raise error
+
+  monkeypatch.setattr(pipeline, "compile_program", compile_program)
+  with pytest.raises(
+    jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED: the host ran out"
+  ):
+    util.run_on(ipu, lambda x: x + 1, X)
+
+
+def test_a_compiler_that_cannot_even_report(ipu, monkeypatch):
+  """What cannot be raised is taken for a lack of memory."""
+  from jaxlib.ipu import plugin
+
+  def compile_program(*args):
+    raise MemoryError
+
+  def fail(*args):
+    raise MemoryError
+
+  monkeypatch.setattr(pipeline, "compile_program", compile_program)
+  monkeypatch.setattr(plugin, "_fail", fail)
+  with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+    util.run_on(ipu, lambda x: x + 2, X)
+
+
+# --- Attributes ---------------------------------------------------------------
+
+
+def test_an_fft_of_another_length(ipu):
+  x = np.ones((3, 8), np.complex64)
+  f = util.from_stablehlo(
+    """
+func.func @main(
+  %platform: tensor<i32>, %x: tensor<3x8xcomplex<f32>>
+) -> tensor<3x8xcomplex<f32>> {
+  %y = "stablehlo.fft"(%x) {
+    fft_type = #stablehlo<fft_type FFT>, fft_length = array<i64: 7>
+  } : (tensor<3x8xcomplex<f32>>) -> tensor<3x8xcomplex<f32>>
+  return %y : tensor<3x8xcomplex<f32>>
+}""",
+    x,
+  )
+  with pytest.raises(
+    jax.errors.JaxRuntimeError, match=r"FFT of length \[7\].*\[3, 8\]"
+  ):
+    util.run_on(ipu, f, x)
