@@ -6,7 +6,8 @@
 // device's queue. A program that calls host functions never runs on the calling
 // thread, since the caller may hold a lock that the function waits for. Calls
 // made by such a function run at once, because their device's queue is waiting
-// for the function to return.
+// for the function to return (host_calls.h). Calls of other threads, for which
+// it may wait as well, run when it takes long (work_queue.h).
 //
 // Failures, including running out of SRAM (sram.h), poison the results, whether
 // they happen now or later, so that they surface where the user waits.
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,6 +38,7 @@ struct Call {
   std::vector<StoragePtr> arguments;
   std::vector<StoragePtr> results;
   std::vector<EventPtr> pending;  // arguments that are not ready yet
+  HostCallPtr submitter;
   // Of the exchanges that move arguments first (array_layouts.h).
   double moving_cycles = 0;
   double moving_bytes = 0;
@@ -70,7 +73,7 @@ Status RunProgram(const Call& call) {
     results.push_back(storage->data());
     if (results.back() == nullptr) return none("a result", *storage);
   }
-  const HostCalls calls(*call.executable);
+  const HostCalls calls(*call.executable, call.submitter);
   RunCounters counters;
   const auto begin = std::chrono::steady_clock::now();
   Status status = call.executable->program().Run(arguments, results, &counters);
@@ -89,7 +92,13 @@ Status RunProgram(const Call& call) {
 class CallTask : public Task {
  public:
   CallTask(Call call, EventPtr done)
-      : call_(std::move(call)), done_(std::move(done)) {}
+      : call_(std::move(call)),
+        done_(std::move(done)),
+        may_wait_(call_.executable->info().calls_host ||
+                  std::any_of(
+                      call_.pending.begin(), call_.pending.end(),
+                      [](const EventPtr& event) { return event->elsewhere; })) {
+  }
 
   void Run() override {
     Status status;
@@ -104,9 +113,16 @@ class CallTask : public Task {
   }
   void Cancel(const Status& why) override { done_->Set(why); }
 
+  bool MayWait() const override { return may_wait_; }
+  bool IsReady() const override {
+    return std::all_of(call_.pending.begin(), call_.pending.end(),
+                       [](const EventPtr& event) { return event->IsReady(); });
+  }
+
  private:
   Call call_;
   EventPtr done_;
+  const bool may_wait_;
 };
 
 // Runs a call that a host function makes on the device of its own program.
@@ -247,10 +263,10 @@ Status CheckSram(std::span<PJRT_Buffer* const> arguments,
 }
 
 // Allocates the results, or reuses the storage of the arguments they replace if
-// nothing else reads it: neither a pending call nor a program that is waiting
-// for the host function that makes this call.
+// nothing else reads it: neither a pending call nor one that this call may
+// overtake.
 void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
-                       std::span<const uint32_t> donated, bool nested,
+                       std::span<const uint32_t> donated, bool in_order,
                        Call* call) {
   const Executable& executable = *call->executable;
   const std::vector<TensorInfo>& results = executable.info().results;
@@ -261,7 +277,7 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
   for (const TensorInfo& result : results) {
     call->results.push_back(std::make_shared<Storage>(result.bytes));
   }
-  for (uint32_t i : donated) reusable[i] = arguments[i]->Donate() && !nested;
+  for (uint32_t i : donated) reusable[i] = arguments[i]->Donate() && in_order;
   for (size_t j = 0; j < results.size() && !donated.empty(); ++j) {
     const int i = executable.alias_of_result(j);
     if (i >= 0 && reusable[i]) call->results[j] = call->arguments[i];
@@ -313,9 +329,12 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   EventPtr done;
   Status poison;
   const bool nested = HostCalls::WaitFor(device);
+  std::optional<WorkQueue::Beside> beside;
   if (!nested) device->queue.WaitForRoom();
+  call.submitter = HostCalls::Current();
   {
     std::unique_lock lock(device->dispatch);
+    if (nested) beside.emplace(device->queue);
     IPU_PJRT_RETURN_IF_ERROR(TakeArguments(arguments, donated, &call, &poison));
     const bool calculable = poison.ok();
     if (calculable) {
@@ -328,8 +347,8 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     // A call that is refused for lack of SRAM consumes nothing.
     const bool refused = calculable && !poison.ok();
     GiveResultsMemory(arguments,
-                      refused ? std::span<const uint32_t>() : donated, nested,
-                      &call);
+                      refused ? std::span<const uint32_t>() : donated,
+                      /*in_order=*/!device->queue.MayReorder(), &call);
     results = call.results;
     if (nested) {
       lock.unlock();  // the program may itself call host functions
