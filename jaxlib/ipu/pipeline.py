@@ -298,7 +298,7 @@ def _emit(state: State, options: Options) -> None:
     state.memory,
     importer.bytecode(state.stablehlo),
   )
-  state.data = container.write(state.program, bytes(state.builder.constants))
+  state.data = container.write(state.program, *state.builder.constants)
 
 
 _RUN = {

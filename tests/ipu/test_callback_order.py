@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -337,3 +338,111 @@ def test_several_devices():
     """,
     JAX_IPU_DEVICE_COUNT="3",
   )
+
+
+_TWO_DEVICES = """
+  import jax, numpy as np, signal, threading
+  from concurrent.futures import ThreadPoolExecutor
+  signal.alarm(100)  # a deadlock ends the process
+  a, b = jax.devices("ipu")
+
+  def calls(function):
+    return jax.jit(
+      lambda x: jax.pure_callback(function, jax.ShapeDtypeStruct((), "f4"), x)
+    )
+
+  def on(device, program):
+    \"\"\"A host function that runs a program on a device and waits.\"\"\"
+    return lambda x: np.asarray(program(jax.device_put(x, device)))
+
+  add = jax.jit(lambda x: x + 1)
+"""
+# Callbacks that wait, through another device or thread, for work on a device
+# that waits for a callback.
+_WAITING = {
+  "there and back": """
+    back = calls(on(a, add))
+    there = calls(on(b, back))
+    assert there(jax.device_put(np.float32(1), a)) == 2
+    """,
+  "there and back, five times": """
+    program = add
+    for device in (a, b, a, b, a):
+      program = calls(on(device, program))
+    assert program(jax.device_put(np.float32(1), b)) == 2
+    """,
+  "crossing": """
+    both = threading.Barrier(2, timeout=60)
+    def cross(device):
+      wait = on(device, calls(on(device, add)))
+      return calls(lambda x: (both.wait(), wait(x))[1])
+    ab, ba = cross(b), cross(a)
+    for i in range(3):
+      y = ab(jax.device_put(np.float32(i), a))
+      z = ba(jax.device_put(np.float32(-i), b))
+      assert (y, z) == (i + 1, 1 - i)
+    """,
+  "crossing there and back": """
+    both = threading.Barrier(2, timeout=60)
+    def cross(other, own):
+      wait = on(other, calls(on(own, add)))
+      return calls(lambda x: (both.wait(), wait(x))[1])
+    y = cross(b, a)(jax.device_put(np.float32(1), a))
+    z = cross(a, b)(jax.device_put(np.float32(2), b))
+    assert (y, z) == (2, 3)
+    """,
+  "another thread": """
+    pool = ThreadPoolExecutor(1)
+    deep = calls(on(a, add))
+    hand_over = calls(lambda x: pool.submit(on(a, deep), x).result())
+    assert hand_over(jax.device_put(np.float32(1), a)) == 2
+    through = calls(lambda x: pool.submit(on(b, hand_over2), x).result())
+    pool2 = ThreadPoolExecutor(1)
+    hand_over2 = calls(lambda x: pool2.submit(on(a, add), x).result())
+    assert through(jax.device_put(np.float32(1), a)) == 2
+    """,
+  "another thread, more than a queue holds": """
+    pool = ThreadPoolExecutor(1)
+    def many(x):
+      ys = [add(jax.device_put(x + i, a)) for i in range(200)]
+      return np.float32(sum(float(y) for y in ys))
+    f = calls(lambda x: pool.submit(many, x).result())
+    assert f(jax.device_put(np.float32(1), a)) == sum(i + 2 for i in range(200))
+    """,
+  "behind arguments from another device": """
+    y = None
+    sent = threading.Event()
+    def function(x):
+      assert sent.wait(60)
+      return on(a, add)(x)
+    y = calls(function)(jax.device_put(np.float32(1), b))
+    z = add(jax.device_put(y, a))  # waits for b, which waits for a
+    sent.set()
+    assert z == 3
+    """,
+  "donation": """
+    # Overtaken programs still read what later ones overwrite.
+    give = jax.jit(lambda x: x * 0, donate_argnums=0)
+    go, started = threading.Event(), threading.Event()
+    def function(x):
+      started.set()
+      assert go.wait(60)
+      return np.asarray(x)
+    f = calls(function)
+    x = jax.device_put(np.arange(2**20, dtype=np.float32), a)
+    y = f(jax.device_put(np.float32(3), a))
+    assert started.wait(60)
+    z = jax.jit(lambda x, y: x + y)(x, y)  # behind f, waits for it
+    assert np.asarray(give(x)).max() == 0  # overtakes both
+    go.set()
+    np.testing.assert_array_equal(z, np.arange(2**20, dtype=np.float32) + 3)
+    """,
+}
+
+
+@pytest.mark.ipu_only
+def test_waiting_across_devices_and_threads():
+  script = [textwrap.dedent(_TWO_DEVICES)]
+  for name, case in _WAITING.items():
+    script += [f"print({name!r}, flush=True)", textwrap.dedent(case)]
+  plugin_test_util.run("\n".join(script), JAX_IPU_DEVICE_COUNT="2")

@@ -59,7 +59,8 @@ def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
     # A stride-0 view: bits are preserved, those of signalling NaNs too.
     one = np.asarray(attribute)[(slice(0, 1),) * len(shape)]
     return np.broadcast_to(one.astype(NUMPY[dtype]).reshape(()), shape)
-  return np.array(attribute).astype(NUMPY[dtype], copy=False).reshape(shape)
+  # Not copied: the array shares the attribute's memory and keeps it alive.
+  return np.asarray(attribute).astype(NUMPY[dtype], copy=False).reshape(shape)
 
 
 def _read_text(text: str, shape: Shape, dtype: DType) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -61,7 +62,8 @@ class Tensors:
     target: the machine.
     tensors: all tensors, by number.
     layouts: the tile mappings in use, with their numbers.
-    constants: the bytes of constant roots.
+    constants: the bytes of constant roots, in pieces that follow each other.
+      Those of large constants are not copied: they may belong to the module.
     locations: of steps, with their numbers; the keys are the fields of
       `schema.Location`.
     location: the number of the location of new steps and tensors.
@@ -71,7 +73,8 @@ class Tensors:
     self.target = target
     self.tensors: list[TensorInfo] = []
     self.layouts: dict[Layout, int] = {}
-    self.constants = bytearray()
+    self.constants: list[bytes | memoryview] = []
+    self._constant_bytes = 0
     self.locations: dict[tuple[str, str, str, int], int] = {}
     self._values: dict[int, View] = {}
     self._keep: list[Value] = []
@@ -124,17 +127,18 @@ class Tensors:
     """A constant; a splat is stored as one element."""
     splat = array.size > 0 and not any(array.strides)
     data = np.ascontiguousarray(array[(0,) * array.ndim] if splat else array)
-    raw = data.tobytes()
+    raw = data.reshape(-1).view(np.uint8).data
     shape = () if splat else array.shape
-    key = (dtype, raw, shape)
+    key = (dtype, hashlib.sha256(raw).digest(), shape)
     root = self._constant_roots.get(key)
     if root is None:
-      root = self.new_root(shape, dtype)
+      root = self._constant_roots[key] = self.new_root(shape, dtype)
       info = self.tensors[root]
-      self.constants += bytes(-len(self.constants) % 64)
-      info.space, info.address = schema.CONSTANT, len(self.constants)
-      self.constants += raw
-      self._constant_roots[key] = root
+      gap = bytes(-self._constant_bytes % 64)
+      self.constants += [gap, raw]
+      info.space = schema.CONSTANT
+      info.address = self._constant_bytes + len(gap)
+      self._constant_bytes = info.address + len(raw)
     if not splat:
       return self.root_view(root)
     return View(root, 0, (0,) * array.ndim, array.shape, dtype)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import struct
 import zlib
 
@@ -22,6 +23,7 @@ from jaxlib.ipu.program import codec, isa, schema
 
 MAGIC = b"JAXIPU\0\n"
 ALIGNMENT = 64
+_LARGE = 1 << 16  # bytes
 _HEADER = struct.Struct("<8sIIQQQQ")
 
 
@@ -60,19 +62,25 @@ def fingerprint() -> int:
   return int.from_bytes(digest[:8], "little")
 
 
-def write(program: schema.Program, constants: bytes) -> bytes:
-  """The bytes of a program and its constants."""
-  chunks: list[bytes] = []
-  codec.encoder(schema.Program)(program, chunks)
-  body = b"".join(chunks)
-  end = _HEADER.size + len(body)
+def write(program: schema.Program, *constants: bytes | memoryview) -> bytes:
+  """The bytes of a program and its constants, which may be given in pieces."""
+  records: list[bytes] = []
+  codec.encoder(schema.Program)(program, records)
+  size = sum(map(len, records))
+  end = _HEADER.size + size
   start = -(-end // ALIGNMENT) * ALIGNMENT
   header = _HEADER.pack(
-    MAGIC, schema.FORMAT_VERSION, 0, fingerprint(), len(body), start,
-    len(constants),
+    MAGIC, schema.FORMAT_VERSION, 0, fingerprint(), size, start,
+    sum(map(len, constants)),
   )  # fmt: skip
-  rest = b"".join([header[16:], body, bytes(start - end), constants])
-  return header[:12] + struct.pack("<I", zlib.crc32(rest)) + rest
+  # Large parts (constants, the module) are copied once, into the result.
+  body: list[bytes | memoryview] = [header[16:]]
+  for large, run in itertools.groupby(records, lambda r: len(r) > _LARGE):
+    parts = list(run)
+    body += parts if large else [b"".join(parts)]
+  body += [bytes(start - end), *constants]
+  crc = functools.reduce(lambda c, part: zlib.crc32(part, c), body, 0)
+  return b"".join([header[:12], struct.pack("<I", crc), *body])
 
 
 def read(data: bytes) -> tuple[schema.Program, memoryview]:

@@ -9,16 +9,17 @@
 // JAX on CPU, if its arguments are ready: the queue lends the device to the
 // calling thread, so that a function may take a lock that its caller holds.
 // Calls made by a host function run at once, because their device waits for the
-// function to return.
+// function to return (host_calls.h). Calls of other threads, for which it may
+// wait as well, run when it takes long (work_queue.h).
 //
 // Failures, including running out of SRAM (sram.h), poison the results, whether
 // they happen now or later, so that they surface where the user waits: in the
 // call itself if the calling thread ran the program.
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -41,6 +42,7 @@ struct Call {
   std::vector<StoragePtr> arguments;
   std::vector<StoragePtr> results;
   std::vector<EventPtr> pending;  // arguments that are not ready yet
+  HostCallPtr submitter;
   // Of the exchanges that move arguments first (array_layouts.h).
   double moving_cycles = 0;
   double moving_bytes = 0;
@@ -75,7 +77,7 @@ Status RunProgram(const Call& call) {
     results.push_back(storage->data());
     if (results.back() == nullptr) return none("a result", *storage);
   }
-  const HostCalls calls(*call.executable);
+  const HostCalls calls(*call.executable, call.submitter);
   RunCounters counters;
   const auto begin = std::chrono::steady_clock::now();
   Status status = call.executable->program().Run(arguments, results, &counters);
@@ -94,11 +96,12 @@ Status RunProgram(const Call& call) {
 class CallTask : public Task {
  public:
   CallTask(Call call, EventPtr done)
-      : call_(std::move(call)), done_(std::move(done)) {
-    if (call_.executable->info().calls_host) {
-      host_programs_ = &call_.executable->device()->host_programs;
-      ++*host_programs_;
-    }
+      : call_(std::move(call)),
+        done_(std::move(done)),
+        may_wait_(call_.executable->info().calls_host ||
+                  std::any_of(
+                      call_.pending.begin(), call_.pending.end(),
+                      [](const EventPtr& event) { return event->elsewhere; })) {
   }
 
   void Run() override {
@@ -110,19 +113,20 @@ class CallTask : public Task {
     if (status.ok()) status = Caught([this] { return RunProgram(call_); });
     // Release the memory before anyone can act on the event.
     call_ = Call();
-    Finish(std::move(status));
-  }
-  void Cancel(const Status& why) override { Finish(why); }
-
- private:
-  void Finish(Status status) {
-    if (host_programs_ != nullptr) --*host_programs_;
     done_->Set(std::move(status));
   }
+  void Cancel(const Status& why) override { done_->Set(why); }
 
+  bool MayWait() const override { return may_wait_; }
+  bool IsReady() const override {
+    return std::all_of(call_.pending.begin(), call_.pending.end(),
+                       [](const EventPtr& event) { return event->IsReady(); });
+  }
+
+ private:
   Call call_;
   EventPtr done_;
-  std::atomic<int>* host_programs_ = nullptr;  // of the device
+  const bool may_wait_;
 };
 
 // Holds a device's queue while another thread uses the device.
@@ -136,6 +140,7 @@ class LoanTask : public Task {
     end_->Wait();
   }
   void Cancel(const Status& why) override { begin_->Set(why); }
+  bool MayWait() const override { return true; }
 
  private:
   const EventPtr begin_;
@@ -299,10 +304,10 @@ Status CheckSram(std::span<PJRT_Buffer* const> arguments,
 }
 
 // Allocates the results, or reuses the storage of the arguments they replace if
-// nothing else reads it: neither a pending call nor a program that is waiting
-// for the host function that makes this call.
+// nothing else reads it: neither a pending call nor one that this call may
+// overtake.
 void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
-                       std::span<const uint32_t> donated, bool nested,
+                       std::span<const uint32_t> donated, bool in_order,
                        Call* call) {
   const Executable& executable = *call->executable;
   const std::vector<TensorInfo>& results = executable.info().results;
@@ -313,7 +318,7 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
   for (const TensorInfo& result : results) {
     call->results.push_back(std::make_shared<Storage>(result.bytes));
   }
-  for (uint32_t i : donated) reusable[i] = arguments[i]->Donate() && !nested;
+  for (uint32_t i : donated) reusable[i] = arguments[i]->Donate() && in_order;
   for (size_t j = 0; j < results.size() && !donated.empty(); ++j) {
     const int i = executable.alias_of_result(j);
     if (i >= 0 && reusable[i]) call->results[j] = call->arguments[i];
@@ -324,7 +329,8 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
 // it for host functions: they may wait for what the caller does next.
 bool RunsOnCaller(const Call& call) {
   return call.executable->info().caller_waits && call.pending.empty() &&
-         call.executable->device()->host_programs == 0 && !HostCalls::Any();
+         !call.executable->device()->queue.MayReorder() &&
+         HostCalls::Current() == nullptr;
 }
 
 // Runs or queues `call`. The returned event signals its completion.
@@ -372,9 +378,12 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   EventPtr done;
   Status poison;
   const bool nested = HostCalls::WaitFor(device);
+  std::optional<WorkQueue::Beside> beside;
   if (!nested) device->queue.WaitForRoom();
+  call.submitter = HostCalls::Current();
   {
     std::unique_lock lock(device->dispatch);
+    if (nested) beside.emplace(device->queue);
     IPU_PJRT_RETURN_IF_ERROR(TakeArguments(arguments, donated, &call, &poison));
     const bool calculable = poison.ok();
     if (calculable) {
@@ -387,8 +396,8 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     // A call that is refused for lack of SRAM consumes nothing.
     const bool refused = calculable && !poison.ok();
     GiveResultsMemory(arguments,
-                      refused ? std::span<const uint32_t>() : donated, nested,
-                      &call);
+                      refused ? std::span<const uint32_t>() : donated,
+                      /*in_order=*/!device->queue.MayReorder(), &call);
     results = call.results;
     if (nested) {
       lock.unlock();  // the program may itself call host functions

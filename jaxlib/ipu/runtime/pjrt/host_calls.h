@@ -1,42 +1,65 @@
-// Tracks, per thread, the devices that wait for a host function to return.
+// Tracks the devices that wait for the host function on whose behalf a thread
+// works.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_HOST_CALLS_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_HOST_CALLS_H_
+
+#include <atomic>
+#include <memory>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/pjrt/executable.h"
 
 namespace ipu {
 
+// A device whose queue is blocked by a program that may call host functions.
+struct HostCall {
+  const PJRT_Device* device;
+  std::shared_ptr<const HostCall> submitter;  // of the program; null: none
+  std::atomic<bool> runs{true};               // the program
+};
+
+// Null outside host functions.
+using HostCallPtr = std::shared_ptr<const HostCall>;
+
 // Lives while this thread runs a program that may call host functions. The
 // device's queue is blocked for that long, so work that the host function
-// submits to the device must run at once instead of being queued.
+// submits to the device must run at once instead of being queued. The same is
+// true of the host functions of programs that it submits to other devices, for
+// which it may wait: a call takes its submitter with it from queue to queue.
 class HostCalls {
  public:
-  explicit HostCalls(const Executable& executable)
-      : device_(executable.info().calls_host ? executable.device() : nullptr),
-        outer_(innermost_) {
-    innermost_ = this;
+  HostCalls(const Executable& executable, HostCallPtr submitter) {
+    if (!executable.info().calls_host) return;
+    call_ =
+        std::make_shared<HostCall>(executable.device(), std::move(submitter));
+    outer_ = std::exchange(current_, call_);
   }
-  ~HostCalls() { innermost_ = outer_; }
+  ~HostCalls() {
+    if (call_ == nullptr) return;
+    call_->runs = false;
+    current_ = std::move(outer_);
+  }
   HostCalls(const HostCalls&) = delete;
   HostCalls& operator=(const HostCalls&) = delete;
 
-  // Whether this thread runs a host function.
-  static bool Any() { return innermost_ != nullptr; }
+  // The innermost call on this thread.
+  static const HostCallPtr& Current() { return current_; }
 
   // Whether `device` waits for the work of this thread.
   static bool WaitFor(const PJRT_Device* device) {
-    for (const HostCalls* c = innermost_; c != nullptr; c = c->outer_) {
-      if (c->device_ == device) return true;
+    for (const HostCall* c = current_.get(); c != nullptr;
+         c = c->submitter.get()) {
+      if (c->device == device && c->runs) return true;
     }
     return false;
   }
 
  private:
-  static inline thread_local const HostCalls* innermost_ = nullptr;
+  static inline thread_local HostCallPtr current_;
 
-  const PJRT_Device* const device_;
-  const HostCalls* const outer_;
+  std::shared_ptr<HostCall> call_;
+  HostCallPtr outer_;
 };
 
 }  // namespace ipu

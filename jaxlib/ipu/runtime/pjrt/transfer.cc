@@ -274,6 +274,11 @@ class CopyTask : public Task {
   }
   void Cancel(const Status& why) override { done_->Set(why); }
 
+  bool MayWait() const override {
+    return ready_ != nullptr && ready_->elsewhere;
+  }
+  bool IsReady() const override { return ipu::IsReady(ready_); }
+
  private:
   StoragePtr source_;
   StoragePtr destination_;
@@ -286,18 +291,22 @@ StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Memory* target) {
   IPU_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
   auto destination = std::make_shared<Storage>(source->info->bytes);
   const bool nested = HostCalls::WaitFor(device);
+  std::optional<WorkQueue::Beside> beside;
   if (!nested) device->queue.WaitForRoom();
-  std::lock_guard lock(device->dispatch);
+  std::unique_lock lock(device->dispatch);
+  if (nested) beside.emplace(device->queue);
   StoragePtr storage = source->Get();
   if (storage == nullptr) return DeletedError();
   const bool now = nested || (source->info->bytes <= kInlineCopyBytes &&
                               device->queue.IsIdle() && IsReady(source->ready));
   auto task = std::make_unique<CopyTask>(std::move(storage), destination,
                                          source->ready);
+  task->done()->elsewhere = target->device != device;
   auto copy = std::make_unique<PJRT_Buffer>(target, source->info, destination,
                                             task->done());
   IPU_RETURN_IF_ERROR(copy->EnterSram());
   if (now) {
+    if (nested) lock.unlock();  // what produces the source may need it
     task->Run();
   } else {
     device->queue.Push(std::move(task));

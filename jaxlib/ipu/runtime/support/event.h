@@ -40,6 +40,10 @@ class Event {
   // Blocks. The caller must not hold a lock that the work may need.
   const Status& Wait() const;
 
+  // Set before anything else sees the event: work of another device than that
+  // of the array whose event this is sets it.
+  bool elsewhere = false;
+
  private:
   std::atomic<bool> ready_{false};
   Status status_;  // written before ready_, constant afterwards

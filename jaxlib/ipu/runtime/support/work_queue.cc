@@ -1,5 +1,6 @@
 #include "jaxlib/ipu/runtime/support/work_queue.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -11,7 +12,7 @@ Status Closed() { return Status(Code::kCancelled, "the client was closed"); }
 }  // namespace
 
 WorkQueue::~WorkQueue() {
-  std::deque<std::unique_ptr<Task>> unstarted;
+  Tasks unstarted;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -21,7 +22,7 @@ WorkQueue::~WorkQueue() {
   drained_.notify_all();
   // Cancel before joining: the running task may wait for one of these.
   for (auto& task : unstarted) task->Cancel(Closed());
-  if (worker_) worker_->join();
+  for (std::thread& worker : workers_) worker.join();
 }
 
 void WorkQueue::Push(std::unique_ptr<Task> task) {
@@ -39,40 +40,110 @@ void WorkQueue::Push(std::unique_ptr<Task> task) {
 
 // Leaves `task` unchanged on failure.
 Status WorkQueue::Add(std::unique_ptr<Task>& task) {
+  const bool may_wait = task->MayWait();
   try {
-    if (!worker_) {
-      worker_ = std::make_unique<std::thread>([this] { Work(); });
-    }
+    if (workers_.empty()) StartWorker();
     tasks_.push_back(std::move(task));
   } catch (...) {
     return StatusOfException();
   }
   unfinished_.fetch_add(1);
+  may_wait_.fetch_add(may_wait);
   return Status();
+}
+
+// Requires the lock, without which a new worker does nothing and the destructor
+// joins none.
+void WorkQueue::StartWorker() {
+  running_.reserve(workers_.size() + 1);
+  workers_.emplace_back([this] { Work(); });
+}
+
+bool WorkQueue::AllMayWait() const {
+  return std::all_of(running_.begin(), running_.end(),
+                     [](const Running* r) { return r->may_wait; });
+}
+
+bool WorkQueue::AllLate() const {
+  const Clock::time_point now = Clock::now();
+  return std::all_of(running_.begin(), running_.end(), [now](const Running* r) {
+    return r->may_wait && r->late <= now;
+  });
+}
+
+// The task to start now, or the end.
+WorkQueue::Tasks::iterator WorkQueue::Next() {
+  if (running_.empty()) return tasks_.begin();
+  if (tasks_.empty() || !AllLate()) return tasks_.end();
+  return std::find_if(tasks_.begin(), tasks_.end(),
+                      [](const auto& task) { return task->IsReady(); });
+}
+
+// Waits for `done`, which time alone may bring about.
+template <typename Done>
+void WorkQueue::WaitUntil(std::condition_variable& changed,
+                          std::unique_lock<std::mutex>& lock, Done done) {
+  while (!stopping_ && !done()) {
+    if (running_.empty() || tasks_.empty() || !AllMayWait()) {
+      changed.wait(lock);
+      continue;
+    }
+    Clock::time_point until = Clock::now() + kPollInterval;
+    for (const Running* r : running_) until = std::max(until, r->late);
+    changed.wait_until(lock, until);
+  }
 }
 
 void WorkQueue::WaitForRoom() {
   if (unfinished_.load() < capacity_) return;
   std::unique_lock lock(mutex_);
-  drained_.wait(lock,
-                [this] { return tasks_.size() < capacity_ || stopping_; });
+  WaitUntil(drained_, lock, [this] {
+    return tasks_.size() < capacity_ || (!running_.empty() && AllLate());
+  });
 }
 
 void WorkQueue::Work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    filled_.wait(lock, [this] { return !tasks_.empty() || stopping_; });
+    Tasks::iterator next;
+    ++idle_;
+    WaitUntil(filled_, lock, [&] {
+      next = Next();
+      return next != tasks_.end();
+    });
+    --idle_;
     if (stopping_) return;
-    std::unique_ptr<Task> task = std::move(tasks_.front());
-    tasks_.pop_front();
-    const bool has_room = tasks_.size() + 1 == capacity_;
-    lock.unlock();
-    if (has_room) drained_.notify_all();
-    task->Run();
-    task.reset();  // release its resources before the queue appears idle
-    unfinished_.fetch_sub(1);
-    lock.lock();
+    std::unique_ptr<Task> task = std::move(*next);
+    tasks_.erase(next);
+    RunTask(std::move(task), lock);
   }
+}
+
+void WorkQueue::RunTask(std::unique_ptr<Task> task,
+                        std::unique_lock<std::mutex>& lock) {
+  const Running running{task->MayWait(), Clock::now() + kPatience};
+  running_.push_back(&running);
+  if (running.may_wait) WatchTask();
+  const bool has_room = tasks_.size() + 1 == capacity_;
+  lock.unlock();
+  if (has_room || running.may_wait) drained_.notify_all();
+  task->Run();
+  task.reset();  // release its resources before the queue appears idle
+  may_wait_.fetch_sub(running.may_wait);
+  unfinished_.fetch_sub(1);
+  lock.lock();
+  std::erase(running_, &running);
+  if (!running_.empty()) drained_.notify_all();  // the rest may be late
+}
+
+// Makes sure that a worker waits for the task that was just started to be late.
+// If the system refuses a thread, all tasks run in order.
+void WorkQueue::WatchTask() {
+  if (idle_ > 0) return filled_.notify_one();
+  (void)Caught([this] {
+    StartWorker();
+    return Status();
+  });
 }
 
 }  // namespace ipu

@@ -1,19 +1,29 @@
-// A first-in-first-out task queue with one worker thread: a device's stream.
+// A first-in-first-out task queue that runs one task at a time: a device's
+// stream.
 //
-// The queue itself never calls Python. The worker starts with the first task,
-// so that an unused client costs no thread. When the queue is destroyed, it
-// waits for the running task and cancels all that were not started.
+// There is one exception. A task that waits for a host function may, through
+// other threads and devices, wait for work that is queued behind it. If it has
+// run for longer than kPatience, the queue therefore goes on with the first
+// task whose inputs are ready, on another thread. Tasks may be overtaken only
+// by tasks that were pushed while MayReorder(), so only these have to be
+// independent of everything before them but their inputs.
+//
+// The queue itself never calls Python. A worker starts with the first task, so
+// that an unused client costs no thread. When the queue is destroyed, it waits
+// for the running tasks and cancels all that were not started.
 
 #ifndef JAXLIB_IPU_RUNTIME_SUPPORT_WORK_QUEUE_H_
 #define JAXLIB_IPU_RUNTIME_SUPPORT_WORK_QUEUE_H_
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/support/status.h"
 
@@ -25,6 +35,10 @@ class Task {
   // Exactly one of these is called, once.
   virtual void Run() = 0;
   virtual void Cancel(const Status& why) = 0;
+  // Whether Run may wait for a host function or another queue. Constant.
+  virtual bool MayWait() const { return false; }
+  // Whether Run can start without waiting for another task.
+  virtual bool IsReady() const { return true; }
 };
 
 class WorkQueue {
@@ -39,26 +53,69 @@ class WorkQueue {
   void Push(std::unique_ptr<Task> task);
 
   // Blocks while `capacity` tasks are waiting, so that a caller that only
-  // dispatches cannot accumulate memory without bound. Call before Push,
-  // without holding any lock that a task may need.
+  // dispatches cannot accumulate memory without bound. Does not block while a
+  // task that may wait for this caller takes long. Call before Push, without
+  // holding any lock that a task may need.
   void WaitForRoom();
 
   // Whether no task waits or runs. Remains true while the caller prevents
   // others from pushing.
   bool IsIdle() const { return unfinished_.load() == 0; }
 
+  // Whether a task pushed now may run before tasks pushed earlier, because one
+  // of them may wait.
+  bool MayReorder() const { return may_wait_.load() != 0; }
+
+  // Lives while work runs beside the queue, which is as if a task that may wait
+  // were in it.
+  class Beside {
+   public:
+    explicit Beside(WorkQueue& queue) : queue_(queue) { ++queue_.may_wait_; }
+    ~Beside() { --queue_.may_wait_; }
+    Beside(const Beside&) = delete;
+    Beside& operator=(const Beside&) = delete;
+
+   private:
+    WorkQueue& queue_;
+  };
+
  private:
+  using Clock = std::chrono::steady_clock;
+  using Tasks = std::deque<std::unique_ptr<Task>>;
+
+  // Most host functions return sooner, and then everything runs in order.
+  static constexpr auto kPatience = std::chrono::milliseconds(100);
+  // How often a task that has become ready is looked for after that.
+  static constexpr auto kPollInterval = std::chrono::milliseconds(5);
+
+  struct Running {
+    bool may_wait;
+    Clock::time_point late;  // when other tasks may run if it `may_wait`
+  };
+
   void Work();
   Status Add(std::unique_ptr<Task>& task);
+  void StartWorker();
+  bool AllMayWait() const;
+  bool AllLate() const;
+  Tasks::iterator Next();
+  template <typename Done>
+  void WaitUntil(std::condition_variable& changed,
+                 std::unique_lock<std::mutex>& lock, Done done);
+  void RunTask(std::unique_ptr<Task> task, std::unique_lock<std::mutex>& lock);
+  void WatchTask();
 
   const size_t capacity_;
   std::atomic<size_t> unfinished_{0};  // waiting or running
+  std::atomic<size_t> may_wait_{0};    // those of them that MayWait()
   std::mutex mutex_;
   std::condition_variable filled_;
   std::condition_variable drained_;
-  std::deque<std::unique_ptr<Task>> tasks_;
+  Tasks tasks_;
+  std::vector<const Running*> running_;  // has room for one per worker
+  size_t idle_ = 0;                      // workers that wait for a task
   bool stopping_ = false;
-  std::unique_ptr<std::thread> worker_;
+  std::vector<std::thread> workers_;
 };
 
 }  // namespace ipu

@@ -67,6 +67,36 @@ TEST(WorkQueueTest, IsBusyUntilTheTaskIsDestroyed) {
   EXPECT_TRUE(gone.IsReady());
 }
 
+class WaitingTask : public FunctionTask {
+ public:
+  using FunctionTask::FunctionTask;
+  bool MayWait() const override { return true; }
+};
+
+TEST(WorkQueueTest, GoesOnBehindATaskThatWaits) {
+  Event release, last;
+  std::string order;
+  WorkQueue queue(1);
+  queue.Push(std::make_unique<WaitingTask>(
+      [&] {
+        release.Wait();
+        order += 'c';
+      },
+      [] {}));
+  EXPECT_TRUE(queue.MayReorder());
+  queue.WaitForRoom();
+  queue.Push(MakeTask([&] { order += 'a'; }));
+  queue.WaitForRoom();  // does not wait for the first task to end
+  queue.Push(MakeTask([&] {
+    order += 'b';
+    release.Set(Status());
+  }));
+  release.Wait();
+  while (!queue.IsIdle()) std::this_thread::yield();
+  EXPECT_EQ(order, "abc");
+  EXPECT_FALSE(queue.MayReorder());
+}
+
 TEST(WorkQueueTest, DestructionCancelsQueuedTasks) {
   Event started, release;
   bool ran = false, cancelled = false;

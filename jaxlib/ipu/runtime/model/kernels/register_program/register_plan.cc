@@ -35,7 +35,8 @@ bool MayShare(const View& operand, const View& result) {
 }
 
 // Replaces values that are aliases of others: bitcasts, and repeated loads of
-// the same operand.
+// the same operand. A value may then be used as another type of its width than
+// its instruction states.
 void ForwardAliases(RegisterCode& program) {
   std::vector<uint16_t> name(program.code.size());
   std::vector<std::pair<uint64_t, uint16_t>> loads;
@@ -64,7 +65,11 @@ class Planner {
       : program_(std::move(code)),
         context_(context),
         plan_(*plan),
-        builder_(plan, /*function=*/context.operands == nullptr) {}
+        builder_(plan, /*function=*/context.operands == nullptr) {
+    for (uint16_t value : program_.outputs) {
+      output_types_.push_back(program::ResultType(program_.code[value]));
+    }
+  }
 
   Status Run();
 
@@ -111,6 +116,7 @@ class Planner {
   Plan& plan_;
   PlanBuilder builder_;
   std::vector<Value> values_;
+  std::vector<program::RegisterType> output_types_;  // as the caller sees them
   std::vector<OutputPlaces> output_places_;
 };
 
@@ -205,7 +211,7 @@ void Planner::PlanOutputs() {
     const uint16_t at = program_.outputs[j];
     const Value& value = values_[at];
     Output output{};
-    output.type = program::ResultType(program_.code[at]);
+    output.type = output_types_[j];
     output.width = RegisterBytes(output.type);
     output.way = value.output == static_cast<int>(j) ? Output::kDirect
                  : value.rate != Rate::kBlock        ? Output::kUniform
