@@ -33,7 +33,9 @@ bool IsNative(const program::Instruction& i) {
     case Opcode::kWrapU16:
     case Opcode::kRoundF16:
     case Opcode::kRoundBf16:
+    case Opcode::kBitsF16:
     case Opcode::kBitsBf16:
+    case Opcode::kFromBitsF16:
     case Opcode::kFromBitsBf16:
     case Opcode::kNegate:
     case Opcode::kAbs:

@@ -52,7 +52,7 @@ constexpr int kRotate = 1, kLogicalRight = 2, kArithmeticRight = 4, kLeft = 6;
 // Results in a mask register.
 constexpr VectorOp kCompareSigned{k0F3A, k66, 0x1f};
 constexpr VectorOp kCompareUnsigned{k0F3A, k66, 0x1e};
-constexpr VectorOp kTest{k0F38, k66, 0x27};
+constexpr VectorOp kTest{k0F38, k66, 0x27}, kTestNone{k0F38, kF3, 0x27};
 // Selects rm where the mask is set and vvvv elsewhere.
 constexpr VectorOp kBlend{k0F38, k66, 0x64};
 

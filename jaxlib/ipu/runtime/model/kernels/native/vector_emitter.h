@@ -58,7 +58,12 @@ class VectorEmitter {
   void Blend(uint32_t width, int mask, int d, int no, int yes);
 
   void Shift(int which, uint32_t width, int d, int a, int by);
-  void Bf16Bits(int d, int x);
+  void Copy(int d, int a) { OpI(x86::kMove, 4, d, 0, a); }
+  // The same conversions as in half.h, of 16 bits in lanes of 32. Unless
+  // `moved`, a NaN becomes quiet, which is faster.
+  void Bf16Bits(int d, int x, bool moved);
+  void F16Bits(int d, int x);
+  void FromF16(int d, int bits);
 
  private:
   using RegisterType = program::RegisterType;
@@ -74,6 +79,8 @@ class VectorEmitter {
     Op(x86::Float(code, width == 8), width, d, a, b);
   }
   void CompareF(int mask, uint32_t width, int a, int b, int how);
+  // d <- d with the bits of `from` that `which` selects, in lanes of kMask
+  void Insert(int d, int from, uint32_t which);
   int Zero(uint32_t width) { return Number(width, 0); }
   int One(uint32_t width, bool is_float);
   int SignBit(uint32_t width);

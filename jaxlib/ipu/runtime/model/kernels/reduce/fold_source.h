@@ -57,7 +57,7 @@ struct Widened {
   }
 };
 using Bf16Elements = Widened<FromBf16>;
-using F16Elements = Widened<FromF16>;
+using F16Elements = Widened<QuietFromF16>;
 
 }  // namespace ipu::model::IPU_SIMD_NS
 
