@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/register_division.h"
 
 namespace ipu::program {
 namespace {
@@ -224,6 +225,7 @@ std::vector<bool> MovedValues(const RegisterCode& program,
 }
 
 void Simplify(RegisterCode& program, const std::vector<bool>& uniform) {
+  DivideByMultiplying(program);
   DropDeadCode(program);
   Simplifier(program, UniformValues(program, uniform)).Run();
   DropDeadCode(program);

@@ -14,6 +14,7 @@ bool IsNative(const program::Instruction& i) {
       (i.op >= program::kMulAdd && i.op <= program::kSubMul)) {
     return true;
   }
+  if (i.op == program::kMulHigh) return program::RegisterBytes(i.type) == 4;
   switch (i.op) {
     case Opcode::kConvert: {
       const RegisterType from = program::TypeBefore(i);

@@ -33,6 +33,9 @@ constexpr VectorOp kRoundF64{k0F3A, k66, 0x09, true};
 constexpr VectorOp kAdd{k0F, k66, 0xfe}, kAddWide{k0F, k66, 0xd4, true};
 constexpr VectorOp kSub{k0F, k66, 0xfa}, kSubWide{k0F, k66, 0xfb, true};
 constexpr VectorOp kMul{k0F38, k66, 0x40};
+// The 64-bit products of even 32-bit lanes.
+constexpr VectorOp kMulSigned{k0F38, k66, 0x28, true};
+constexpr VectorOp kMulUnsigned{k0F, k66, 0xf4, true};
 constexpr VectorOp kAnd{k0F, k66, 0xdb};
 constexpr VectorOp kOr{k0F, k66, 0xeb};
 constexpr VectorOp kXor{k0F, k66, 0xef};

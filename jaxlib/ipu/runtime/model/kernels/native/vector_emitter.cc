@@ -178,6 +178,25 @@ void VectorEmitter::Mul(bool is_float, uint32_t w, int d, int a, int b) {
   OpI(x86::kMul, w, d, a, b);
 }
 
+// The high half of the product of 32-bit lanes: even and odd lanes apart.
+void VectorEmitter::MulHigh(RegisterType type, int d, int a, int b) {
+  const VectorOp multiply =
+      IsSigned(type) ? x86::kMulSigned : x86::kMulUnsigned;
+  const auto shift = [&](int which, int to, int from) {
+    body_.Vector(x86::kShift64, Of(4), which, to, from, 32);
+  };
+  const int odd = NewRegister();
+  shift(x86::kLogicalRight, odd, a);
+  shift(x86::kLogicalRight, d, b);
+  Op(multiply, 4, odd, odd, d);
+  Op(multiply, 4, d, a, b);
+  shift(x86::kLogicalRight, d, d);
+  shift(x86::kLogicalRight, odd, odd);
+  shift(x86::kLeft, odd, odd);
+  Op(x86::kOr, 4, d, d, odd);
+  Free(odd);
+}
+
 void VectorEmitter::Compare(const Instruction& i, int mask, int a, int b) {
   const uint32_t w = program::RegisterBytes(i.type);
   const auto k = static_cast<int>(i.op) - static_cast<int>(Opcode::kEq);
@@ -272,6 +291,9 @@ bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
       return true;
     case OpNumber(program::kRotateLeft):
       Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
+      return true;
+    case OpNumber(program::kMulHigh):
+      MulHigh(i.type, d, a, b);
       return true;
     case OpNumber(program::kRotateXor):
       Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
