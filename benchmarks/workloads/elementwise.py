@@ -44,6 +44,10 @@ def divide(x):
   return x // (x % 17 + 3) + x % 1000
 
 
+def by(function, constant):
+  return lambda x: function(x, x.dtype.type(constant))
+
+
 def bytes_chain(x):
   """Arithmetic that wraps around."""
   y = x * 3 + 7
@@ -83,6 +87,13 @@ WORKLOADS = [
          values(2**20, dtype=np.int32)),
   jitted("elementwise", "divide, remainder, 1 Mi", divide,
          values(2**20, dtype=np.int32)),
+  *[
+    jitted("elementwise", f"{name} by 7, i32, 1 Mi", by(f, 7),
+           values(2**20, dtype=np.int32))
+    for name, f in (("divide", jax.lax.div), ("remainder", jax.lax.rem))
+  ],
+  wide(jitted("elementwise", "divide by 1000, i64, 1 Mi",
+              by(jax.lax.div, 1000), values(2**20, dtype=np.int64))),
   jitted("elementwise", "u8 chain, 10^6", bytes_chain,
          values(10**6, dtype=np.uint8)),
   jitted("elementwise", "i8 add, 10^6", lambda x: x + x,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import jax
 import jax.numpy as jnp
 from benchmarks.workload import jitted
 
@@ -14,6 +15,17 @@ def values(*shape: int):
 
 def over(function, axis):
   return lambda x: function(x, axis=axis)
+
+
+def equal(size: int):
+  return lambda: [np.full(size, 7, np.uint8)]
+
+
+def pool(window: tuple[int, ...]):
+  """A max-pool whose windows do not overlap."""
+  return lambda x: jax.lax.reduce_window(
+    x, -np.inf, jax.lax.max, window, window, "VALID"
+  )
 
 
 SQUARE = values(1024, 1024)
@@ -37,4 +49,9 @@ WORKLOADS = [
          over(jnp.argmax, 1), values(20000, 10)),
   jitted("reductions", "long rows, 4x262144",
          over(jnp.max, 1), values(4, 2**18)),
+  jitted("reductions", "argmax of 10^8 equal u8", jnp.argmax, equal(10**8)),
+  jitted("reductions", "max-pool 2x2, 64x28x28x32",
+         pool((1, 2, 2, 1)), values(64, 28, 28, 32)),
+  jitted("reductions", "max-pool 2x2, 64x32x28x28",
+         pool((1, 1, 2, 2)), values(64, 32, 28, 28)),
 ]  # fmt: skip

@@ -354,3 +354,24 @@ def test_narrow_sums_are_rounded_once_at_their_definition(ipu, dtype):
   assert (
     narrow <= util.costs(ipu, lambda x: x.sum(0, dtype=jnp.float32), x)[key]
   )
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("f", [jnp.argmax, jnp.argmin])
+def test_arg_reductions_of_every_type_are_recognised(ipu, f, wide):
+  # Those of integers arrive without a test for NaN.
+  dtypes = [bool, *INTEGERS]
+  numpy = np.argmax if f is jnp.argmax else np.argmin
+  rng = np.random.default_rng(0)
+  with jax.enable_x64(wide), jax.default_device(ipu):
+    for dtype in dtypes:
+      if np.dtype(dtype).itemsize == 8 and not wide:
+        continue
+      equal = np.full(70_000, 1, dtype)
+      ties = rng.integers(0, 3, (7, 10_001)).astype(dtype)
+      compiled = jax.jit(lambda x, y: (f(x), f(y, axis=1), f(y, axis=0)))
+      compiled = compiled.lower(equal, ties).compile()
+      found = compiled(equal, ties)
+      np.testing.assert_array_equal(found[0], 0)
+      np.testing.assert_array_equal(found[1], numpy(ties, axis=1))
+      np.testing.assert_array_equal(found[2], numpy(ties, axis=0))

@@ -104,6 +104,8 @@ def store(values: Array, dtype: DType) -> Array:
   """Stores registers as elements: narrower types wrap or round."""
   if dtype == DType.BOOL:
     return values != 0
+  if dtype in (DType.F16, DType.BF16):
+    return _to_half(NUMPY[dtype])(values)
   with np.errstate(all="ignore"):
     return values.astype(NUMPY[dtype])
 
@@ -113,8 +115,34 @@ def _widen(values: Array) -> Array:
   if kind in "biu" and values.dtype.itemsize < 4:
     return values.astype(np.int32 if kind == "i" else np.uint32)
   if kind in "fV" and values.dtype.itemsize < 4:
-    return values.astype(np.float32)
+    return _from_half(values)
   return values
+
+
+# A 16-bit float that is only moved keeps all of its bits. Conversions by NumPy
+# may make a signalling NaN quiet.
+def _from_half(values: Array) -> Array:
+  bits = values.view(np.uint16).astype(np.uint32)
+  if values.dtype != np.float16:
+    return (bits << 16).view(np.float32)
+  wide = values.astype(np.float32)
+  nan = (bits & 0x8000) << 16 | 0x7F800000 | bits << 13 & 0x7FFFFF
+  return np.where(np.isnan(wide), nan, wide.view(np.uint32)).view(np.float32)
+
+
+def _to_half(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
+  def narrow(values: Array) -> Array:
+    with np.errstate(all="ignore"):
+      half = values.astype(dtype)
+    shift = 13 if dtype == np.float16 else 16
+    mantissa = (1 << 23 - shift) - 1
+    wide = values.view(np.uint32)
+    fits = np.isnan(values) & (wide & ((1 << shift) - 1) == 0)
+    bits = half.view(np.uint16)
+    nan = (bits & ~np.uint16(mantissa)) | (wide >> shift & mantissa)
+    return np.where(fits, nan, bits).astype(np.uint16).view(dtype)
+
+  return narrow
 
 
 def convert(values: Array, type_: RegisterType) -> Array:
@@ -234,11 +262,12 @@ def _wrap(to: type) -> Callable[[Array], Array]:
 
 
 def _to_bits(to: type) -> Callable[[Array], Array]:
-  return lambda x: x.astype(to).view(np.uint16).astype(np.uint32)
+  narrow = _to_half(np.dtype(to))
+  return lambda x: narrow(x).view(np.uint16).astype(np.uint32)
 
 
 def _from_bits(of: type) -> Callable[[Array], Array]:
-  return lambda x: x.astype(np.uint16).view(of).astype(np.float32)
+  return lambda x: _from_half(x.astype(np.uint16).view(of))
 
 
 def _select(condition: Array, x: Array, y: Array) -> Array:

@@ -27,6 +27,7 @@ class ReduceKernel final : public Kernel {
   void Start(int64_t n, char* totals) const;
   void Finish(const char* totals, const ReducePart& part,
               const Memory& memory) const;
+  void RunWindows(const Memory& memory, ThreadPool& threads) const;
 
   const ReducePlan plan_;
 };
@@ -55,7 +56,39 @@ void ReduceKernel::Finish(const char* totals, const ReducePart& part,
   plan_.fold->finish(totals, part.end - part.begin, outputs);
 }
 
+void ReduceKernel::RunWindows(const Memory& memory, ThreadPool& threads) const {
+  const size_t i = plan_.direct;
+  const ReduceAxis &x = plan_.x, &rows = plan_.rows;
+  const char* from = plan_.source.Data(memory);
+  char* to = plan_.results[0].Data(memory);
+  const double row = plan_.nanoseconds * static_cast<double>(x.extent) *
+                     static_cast<double>(plan_.places.size());
+  const int64_t n = plan_.outer.kept_size() * rows.extent;
+  const double grain = ThreadPool::kWorthNanoseconds / (row + 1) + 1;
+  threads.For(n, static_cast<int64_t>(grain), [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t outer = begin / rows.extent, first = begin % rows.extent;
+      const int64_t last = std::min(rows.extent, first + end - begin);
+      const int64_t source = OperandOffset(plan_.outer.kept, i, outer);
+      const int64_t result = ResultOffset(plan_.outer.kept, 0, outer);
+      for (int64_t r = first; r < last; ++r) {
+        const int64_t at = source + r * rows.operands[i];
+        const int64_t made = result + r * rows.results[0];
+        plan_.fold->windows(
+            {.values = from + at * plan_.item_size,
+             .step = x.operands[i],
+             .count = x.extent,
+             .places = plan_.places.data(),
+             .num_places = static_cast<int64_t>(plan_.places.size()),
+             .to = to + made * plan_.item_size});
+      }
+      begin += last - first;
+    }
+  });
+}
+
 void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
+  if (!plan_.places.empty()) return RunWindows(memory, threads);
   constexpr int64_t kMostX = 1024, kUnit = 16;
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t outer = plan_.outer.kept_size(), kept = outer * plan_.x.extent;

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jaxlib.ipu.codelets._instructions import NARROW, register_type
+from jaxlib.ipu.codelets._instructions import NARROW, load, register_type
 from jaxlib.ipu.dtypes import STORED, DType
 from jaxlib.ipu.program.isa import (
   INSTRUCTION,
@@ -24,6 +24,7 @@ _FORMAT = {
   RegisterType.F32: "<f", RegisterType.F64: "<d", RegisterType.I32: "<i",
   RegisterType.U32: "<I", RegisterType.I64: "<q", RegisterType.U64: "<Q",
 }  # fmt: skip
+_HELD_IN_F32 = (np.float16, ml_dtypes.bfloat16, np.float32)
 
 
 class Code:
@@ -57,10 +58,8 @@ class Code:
     if type_ not in (RegisterType.F32, RegisterType.F64):
       bits = 64 if type_ in (RegisterType.I64, RegisterType.U64) else 32
       imm = int(value) & ((1 << bits) - 1)
-    elif isinstance(value, np.generic) and value.dtype == np.float32:
-      imm = int(value.view(np.uint32))
-    elif isinstance(value, np.generic) and value.dtype == ml_dtypes.bfloat16:
-      imm = int(value.view(np.uint16)) << 16
+    elif isinstance(value, np.generic) and value.dtype in _HELD_IN_F32:
+      imm = int(load(np.asarray(value), RegisterType.F32).view(np.uint32))
     else:
       raw = struct.pack(_FORMAT[type_], float(value))
       imm = int.from_bytes(raw, "little")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxlib.ipu.diagnostics import unimplemented
-from jaxlib.ipu.dtypes import INTEGERS, DType
+from jaxlib.ipu.dtypes import FLOATS, INTEGERS, DType
 from jaxlib.ipu.ir.graph import Graph, Value
 from jaxlib.ipu.ir.registry import REGISTRY
 from jaxlib.ipu.lower.code import REGISTER, Code
@@ -61,9 +61,10 @@ def monoid(region: Graph) -> ReduceKind | None:
 def argument_kind(region: Graph) -> ReduceKind | None:
   """ARGMAX or ARGMIN if the region selects as JAX's arg-reductions do.
 
-  Two forms are recognised: the larger (smaller) value wins, NaN before all,
-  ties go to the smaller index. The region's register program is compared with
-  the reference one.
+  The larger (smaller) value wins, NaN before all, ties go to the smaller index.
+  The region's register program is compared with the reference one. An integer
+  is no NaN: the test for it is folded when a program is parsed, and may be
+  missing.
   """
   if len(region.parameters) != 4:
     return None
@@ -77,21 +78,25 @@ def argument_kind(region: Graph) -> ReduceKind | None:
     (ReduceKind.ARGMAX, Opcode.GT),
     (ReduceKind.ARGMIN, Opcode.LT),
   ):
-    if actual == _argument_combiner(opcode, dtypes):
+    tests = (True,) if dtypes[0] in FLOATS else (True, False)
+    if any(actual == _argument_combiner(opcode, dtypes, t) for t in tests):
       return kind
   return None
 
 
-def _argument_combiner(opcode: Opcode, dtypes: list[DType]) -> Combiner:
+def _argument_combiner(
+  opcode: Opcode, dtypes: list[DType], tests_nan: bool
+) -> Combiner:
   code = Code()
   value, index = REGISTER[dtypes[0]], REGISTER[dtypes[1]]
   old, old_index, new, new_index = (
     code.load(i, d) for i, d in enumerate(dtypes)
   )
   bool_ = REGISTER[DType.BOOL]
-  better = code.emit(opcode, value, old, new)
-  nan = code.emit(Opcode.NE, value, old, old)
-  keep = code.emit(Opcode.OR, bool_, better, nan)
+  keep = code.emit(opcode, value, old, new)
+  if tests_nan:
+    nan = code.emit(Opcode.NE, value, old, old)
+    keep = code.emit(Opcode.OR, bool_, keep, nan)
   tie = code.emit(Opcode.EQ, value, old, new)
   first = code.emit(Opcode.LT, index, old_index, new_index)
   both = code.emit(Opcode.AND, bool_, tie, first)

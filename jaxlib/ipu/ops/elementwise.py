@@ -64,6 +64,16 @@ def _exact(opcode: Opcode, bool_opcode: Opcode | None = None) -> Emit:
   return emit
 
 
+def _signed(opcode: Opcode) -> Emit:
+  """Changes the sign: exact for floats, where NaN keeps its other bits."""
+
+  def emit(code: Code, args: list[int], node: Node) -> int:
+    way = _exact if node.results[0].dtype in FLOATS else _arithmetic
+    return way(opcode)(code, args, node)
+
+  return emit
+
+
 def _input_dtype(node: Node) -> DType:
   return node.inputs[0].dtype
 
@@ -83,10 +93,11 @@ for _name, _opcode in {
   "tan": Opcode.TAN,
   "tanh": Opcode.TANH,
   "logistic": Opcode.LOGISTIC,
-  "negate": Opcode.NEGATE,
-  "abs": Opcode.ABS,
 }.items():
   define_row(_name, _arithmetic(_opcode))
+
+for _name, _opcode in {"negate": Opcode.NEGATE, "abs": Opcode.ABS}.items():
+  define_row(_name, _signed(_opcode))
 
 for _name, _opcode in {
   "sign": Opcode.SIGN,

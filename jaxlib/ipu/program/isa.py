@@ -153,6 +153,7 @@ class Fused(enum.IntEnum):
 
   ROTATE_LEFT = 200  # (a): by imm bits
   ROTATE_XOR = 201  # (a, b): rotates a left by imm, xor b
+  MUL_HIGH = 202  # (a, b): the high half of the product of integers
   MUL_ADD = 210  # a * b + c
   MUL_SUB = 211  # a * b - c
   NEG_MUL_ADD = 212  # c - a * b
@@ -220,7 +221,7 @@ def _signatures() -> dict[int, Signature]:
       Signature(_INTEGERS, _TWO),
       (
         o.AND, o.OR, o.XOR, o.SHL, o.SHR_LOGICAL, o.SHR_ARITHMETIC,
-        f.ROTATE_XOR,
+        f.ROTATE_XOR, f.MUL_HIGH,
       ),
     ),
     (Signature(_ALL, _TWO, _U32), (o.EQ, o.NE, o.LT, o.LE, o.GT, o.GE)),

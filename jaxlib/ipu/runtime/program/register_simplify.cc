@@ -1,9 +1,11 @@
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
 
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/register_division.h"
 
 namespace ipu::program {
 namespace {
@@ -144,6 +146,20 @@ void DropDeadCode(RegisterCode& program) {
   for (uint16_t& value : program.outputs) value = renamed[value];
 }
 
+// The operands that an instruction moves to its result, changing at most the
+// sign.
+std::span<const uint16_t> MovedBy(const Instruction& i) {
+  if (i.op == Opcode::kSelect) return i.operands().subspan(1);
+  const bool moves =
+      i.op == Opcode::kNegate || i.op == Opcode::kAbs || i.op == Opcode::kSign;
+  return moves ? i.operands() : std::span<const uint16_t>();
+}
+
+bool IsSignallingNan(uint64_t bits) {
+  const uint64_t magnitude = bits & 0x7fffffff;
+  return magnitude > 0x7f800000 && magnitude < 0x7fc00000;
+}
+
 // The dtype whose range an instruction reduces its operand to; 0 if none.
 uint8_t NarrowedTo(Opcode op) {
   switch (op) {
@@ -179,7 +195,37 @@ std::vector<bool> UniformValues(const RegisterCode& program,
   return values;
 }
 
+std::vector<bool> MovedValues(const RegisterCode& program,
+                              const std::vector<uint8_t>& dtypes) {
+  const std::vector<Instruction>& code = program.code;
+  std::vector<bool> from(code.size()), to(code.size());
+  for (size_t at = 0; at < code.size(); ++at) {
+    const Instruction& i = code[at];
+    if (i.op == Opcode::kLoad) {
+      from[at] = dtypes[i.imm] == kF16 || dtypes[i.imm] == kBF16;
+    } else if (i.op == Opcode::kConst) {
+      from[at] = i.type == RegisterType::kF32 && IsSignallingNan(i.imm);
+    } else {
+      // Integers are the bits of a float that a BITCAST makes of them.
+      from[at] = !IsFloat(ResultType(i)) || i.op == Opcode::kFromBitsF16 ||
+                 i.op == Opcode::kFromBitsBf16;
+    }
+    for (uint16_t value : MovedBy(i)) from[at] = from[at] || from[value];
+  }
+  for (uint16_t value : program.outputs) to[value] = true;
+  for (size_t at = code.size(); at-- > 0;) {
+    const Instruction& i = code[at];
+    if (i.op == Opcode::kBitsF16 || i.op == Opcode::kBitsBf16) {
+      to[i.values[0]] = true;
+    }
+    for (uint16_t value : MovedBy(i)) to[value] = to[value] || to[at];
+  }
+  for (size_t at = 0; at < code.size(); ++at) to[at] = to[at] && from[at];
+  return to;
+}
+
 void Simplify(RegisterCode& program, const std::vector<bool>& uniform) {
+  DivideByMultiplying(program);
   DropDeadCode(program);
   Simplifier(program, UniformValues(program, uniform)).Run();
   DropDeadCode(program);

@@ -12,7 +12,8 @@
 namespace ipu::program {
 
 // Fuses instructions into super-instructions, each of which replaces two passes
-// over the values by one, and removes dead code. Outputs keep their bits.
+// over the values by one, divides integers by constants without a division, and
+// removes dead code. Outputs keep their bits.
 // `uniform[k]` means that operand k has the same value for all or for many
 // elements; what depends only on such values is not fused, because it is
 // hoisted.
@@ -21,6 +22,13 @@ void Simplify(RegisterCode& code, const std::vector<bool>& uniform);
 // Which values are the same for all elements, given the operands that are.
 std::vector<bool> UniformValues(const RegisterCode& code,
                                 const std::vector<bool>& uniform);
+
+// Which values are 16-bit floats on their way from an operand, from bits or
+// from a constant to an output or to bits, without arithmetic in between. They
+// have to keep their bits, even those of a signalling NaN. `dtypes` are those
+// of the operands.
+std::vector<bool> MovedValues(const RegisterCode& code,
+                              const std::vector<uint8_t>& dtypes);
 
 // Removes roundings and wraps to the narrow type that an output is stored as,
 // since the store does them. `stored[j]` is the dtype of output j, 0 if it is

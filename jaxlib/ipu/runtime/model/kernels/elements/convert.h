@@ -1,4 +1,5 @@
-// Conversion of dense arrays between element types and register types.
+// Conversion of dense arrays between element types and register types. A 16-bit
+// float survives a load and a store with all of its bits, NaN included.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_CONVERT_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_ELEMENTS_CONVERT_H_

@@ -160,6 +160,51 @@ struct RemInteger {
   }
 };
 
+// The high half of a product of twice the width.
+struct MulHigh {
+  template <typename V>
+  static V Do(V a, V b) {
+    using T = Element<V>;
+    if constexpr (sizeof(T) == 4) {
+      using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+      using W = Vector<Wide, kSize<V> / 2>;
+      const W odd_a = BitCast<W>(a) >> 32, odd_b = BitCast<W>(b) >> 32;
+      const auto even = BitCast<Vector<uint64_t, kSize<V> / 2>>(Even(a, b));
+      const auto odd = BitCast<Vector<uint64_t, kSize<V> / 2>>(
+          Even(BitCast<V>(odd_a), BitCast<V>(odd_b)));
+      return BitCast<V>(even >> 32 | (odd >> 32 << 32));
+    } else {
+      using Wide =
+          std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
+      for (int i = 0; i < kSize<V>; ++i) {
+        a[i] = static_cast<T>(static_cast<Wide>(a[i]) * b[i] >> 64);
+      }
+      return a;
+    }
+  }
+
+ private:
+  // The products of the even lanes.
+  template <typename V>
+  static auto Even(V a, V b) {
+    constexpr bool kSigned = std::is_signed_v<Element<V>>;
+    using Wide = std::conditional_t<kSigned, int64_t, uint64_t>;
+    using W = Vector<Wide, kSize<V> / 2>;
+#if IPU_AVX512
+    const auto x = BitCast<__m512i>(a), y = BitCast<__m512i>(b);
+    return BitCast<W>(kSigned ? _mm512_mul_epi32(x, y)
+                              : _mm512_mul_epu32(x, y));
+#elif defined(__AVX2__)
+    const auto x = BitCast<__m256i>(a), y = BitCast<__m256i>(b);
+    return BitCast<W>(kSigned ? _mm256_mul_epi32(x, y)
+                              : _mm256_mul_epu32(x, y));
+#else
+    const W x = BitCast<W>(a) << 32, y = BitCast<W>(b) << 32;
+    return (x >> 32) * (y >> 32);
+#endif
+  }
+};
+
 // Same as XLA: repeated squaring with the low 6 bits of the exponent. A
 // negative exponent (as a signed number) gives the reciprocal truncated to an
 // integer, which is 0 except for bases 1 and -1.

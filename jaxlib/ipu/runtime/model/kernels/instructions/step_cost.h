@@ -43,6 +43,7 @@ inline double StepCost(const program::Instruction& i) {
     case Opcode::kClz:
       return 0.4;
     default:
+      if (i.op == program::kMulHigh) return wide ? 0.5 : 0.1;
       return wide ? 0.1 : 0.05;
   }
 }

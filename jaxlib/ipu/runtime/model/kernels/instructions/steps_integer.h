@@ -64,6 +64,7 @@ StepFn FindInteger(program::Opcode op) {
     default:
       break;
   }
+  if (op == program::kMulHigh) return RunStep<MulHigh, T, T, T>;
   const StepFn ordering = FindOrdering<T>(op);
   return ordering != nullptr ? ordering : FindUnsigned<U>(op);
 }

@@ -14,6 +14,7 @@ bool IsNative(const program::Instruction& i) {
       (i.op >= program::kMulAdd && i.op <= program::kSubMul)) {
     return true;
   }
+  if (i.op == program::kMulHigh) return program::RegisterBytes(i.type) == 4;
   switch (i.op) {
     case Opcode::kConvert: {
       const RegisterType from = program::TypeBefore(i);
@@ -33,7 +34,9 @@ bool IsNative(const program::Instruction& i) {
     case Opcode::kWrapU16:
     case Opcode::kRoundF16:
     case Opcode::kRoundBf16:
+    case Opcode::kBitsF16:
     case Opcode::kBitsBf16:
+    case Opcode::kFromBitsF16:
     case Opcode::kFromBitsBf16:
     case Opcode::kNegate:
     case Opcode::kAbs:

@@ -199,7 +199,7 @@ class Compiler {
     } else if (v.kind == NativeValue::kBlock) {
       LoadWhole(v.width, state.reg, At({v.slot, nullptr}, v.width));
     } else {
-      LoadElements(*v.source, v.width, state.reg);
+      LoadElements(v, state.reg);
     }
     return state.reg;
   }
@@ -208,10 +208,11 @@ class Compiler {
     return {Pointer(target), true, static_cast<uint8_t>(scale)};
   }
 
-  void LoadElements(const Source& source, uint32_t width, int reg) {
+  void LoadElements(const NativeValue& v, int reg) {
+    const Source& source = *v.source;
     const Address at = At({0, &source}, source.iterator.item_size());
     const auto load = [&](VectorOp op) {
-      body_.Vector(op, Memory(width, true), reg, 0, at);
+      body_.Vector(op, Memory(v.width, true), reg, 0, at);
     };
     switch (source.dtype) {
       case program::kBool:
@@ -223,13 +224,19 @@ class Compiler {
         return load(x86::kExtendU16);
       case program::kI16:
         return load(x86::kExtendI16);
-      case program::kF16:
-        return load(x86::kFromF16);
+      case program::kF16: {
+        if (!v.moved) return load(x86::kFromF16);
+        load(x86::kExtendU16);
+        const int bits = emit_.NewRegister();
+        emit_.Copy(bits, reg);
+        emit_.FromF16(reg, bits);
+        return emit_.Free(bits);
+      }
       case program::kBF16:
         load(x86::kExtendU16);
         return emit_.Shift(x86::kLeft, 4, reg, reg, 16);
       default:
-        return LoadWhole(width, reg, at);
+        return LoadWhole(v.width, reg, at);
     }
   }
 
@@ -261,11 +268,18 @@ class Compiler {
       case program::kU16:
         return store(x86::kCut16, reg);
       case program::kF16:
-        store(x86::kToF16, reg);
-        return body_.Bytes({0});  // round to nearest, ties to even
+        if (!v.moved) {
+          store(x86::kToF16, reg);
+          return body_.Bytes({0});  // round to nearest, ties to even
+        }
+        [[fallthrough]];
       case program::kBF16: {
         const int bits = emit_.NewRegister();
-        emit_.Bf16Bits(bits, reg);
+        if (v.stored_dtype == program::kF16) {
+          emit_.F16Bits(bits, reg);
+        } else {
+          emit_.Bf16Bits(bits, reg, v.moved);
+        }
         store(x86::kCut16, bits);
         return emit_.Free(bits);
       }

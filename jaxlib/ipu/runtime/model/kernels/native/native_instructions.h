@@ -33,6 +33,9 @@ constexpr VectorOp kRoundF64{k0F3A, k66, 0x09, true};
 constexpr VectorOp kAdd{k0F, k66, 0xfe}, kAddWide{k0F, k66, 0xd4, true};
 constexpr VectorOp kSub{k0F, k66, 0xfa}, kSubWide{k0F, k66, 0xfb, true};
 constexpr VectorOp kMul{k0F38, k66, 0x40};
+// The 64-bit products of even 32-bit lanes.
+constexpr VectorOp kMulSigned{k0F38, k66, 0x28, true};
+constexpr VectorOp kMulUnsigned{k0F, k66, 0xf4, true};
 constexpr VectorOp kAnd{k0F, k66, 0xdb};
 constexpr VectorOp kOr{k0F, k66, 0xeb};
 constexpr VectorOp kXor{k0F, k66, 0xef};
@@ -52,7 +55,7 @@ constexpr int kRotate = 1, kLogicalRight = 2, kArithmeticRight = 4, kLeft = 6;
 // Results in a mask register.
 constexpr VectorOp kCompareSigned{k0F3A, k66, 0x1f};
 constexpr VectorOp kCompareUnsigned{k0F3A, k66, 0x1e};
-constexpr VectorOp kTest{k0F38, k66, 0x27};
+constexpr VectorOp kTest{k0F38, k66, 0x27}, kTestNone{k0F38, kF3, 0x27};
 // Selects rm where the mask is set and vvvv elsewhere.
 constexpr VectorOp kBlend{k0F38, k66, 0x64};
 

@@ -208,8 +208,15 @@ class Maker {
       if (!NeededAfter(run.back(), slot)) continue;
       value.stored = slot;
       value.stored_dtype = StoredType(run.back(), slot);
+      value.moved = IsMoved(slot);
     }
     return values;
+  }
+
+  bool IsMoved(uint16_t slot) const {
+    return std::any_of(
+        plan_.outputs.begin(), plan_.outputs.end(),
+        [slot](const Output& o) { return o.slot == slot && o.moved; });
   }
 
   // The element type as which an output can be stored directly; 0 if none.

@@ -17,6 +17,7 @@ int NativeValues::Elements(const Source& source, uint32_t width) {
   const auto [at, is_new] = of_source_.insert({&source, next});
   if (is_new) {
     values_.push_back({NativeValue::kElements, width, 0, &source});
+    values_.back().moved = source.moved;
   }
   return at->second;
 }

@@ -31,6 +31,8 @@ struct NativeValue {
   int last_use = -1;                   // the last value that reads this one
   int stored = -1;                     // the slot that it is stored to
   uint8_t stored_dtype = 0;            // ... as elements; 0: as register values
+  bool moved = true;  // loaded and stored without arithmetic in between: keeps
+                      // the bits of a NaN
 };
 
 // The values of a run of steps, which read and write slots.

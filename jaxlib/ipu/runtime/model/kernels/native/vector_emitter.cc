@@ -99,13 +99,44 @@ int VectorEmitter::SignBit(uint32_t width) {
   return Number(width, uint64_t{1} << (8 * width - 1));
 }
 
-void VectorEmitter::Bf16Bits(int d, int x) {
+void VectorEmitter::Insert(int d, int from, uint32_t which) {
+  body_.Vector(x86::kTernary, Of(4, kMask), d, from, Number(4, which), 0xd8);
+}
+
+void VectorEmitter::F16Bits(int d, int x) {
+  body_.Vector(x86::kToF16, Of(4), x, 0, d, 0);
+  Op(x86::kExtendU16, 4, d, 0, d);
+  const int narrowed = NewRegister();
+  Shift(x86::kLogicalRight, 4, narrowed, x, 13);
+  CompareF(kMask, 4, x, x, kUnorderedF);
+  body_.Vector(x86::kTestNone, Of(4, kMask), kMask, x, Number(4, 0x1fff));
+  Insert(d, narrowed, 0x200);
+  Free(narrowed);
+}
+
+void VectorEmitter::FromF16(int d, int bits) {
+  Op(x86::kCut16, 4, bits, 0, d);
+  Op(x86::kFromF16, 4, d, 0, d);
+  const int widened = NewRegister();
+  Shift(x86::kLeft, 4, widened, bits, 13);
+  CompareF(kMask, 4, d, d, kUnorderedF);
+  Insert(d, widened, 0x400000);
+  Free(widened);
+}
+
+void VectorEmitter::Bf16Bits(int d, int x, bool moved) {
   const int quiet = NewRegister();
   Shift(x86::kLogicalRight, 4, d, x, 16);
   Op(x86::kAnd, 4, d, d, Number(4, 1));
   Op(x86::kAdd, 4, d, d, Number(4, 0x7fff));
   Op(x86::kAdd, 4, d, d, x);
-  Op(x86::kOr, 4, quiet, x, Number(4, 0x400000));
+  int mask = 0;
+  if (moved) {  // quiet only if the payload does not fit
+    mask = kMask;
+    body_.Vector(x86::kTest, Of(4), kMask, x, Number(4, 0xffff));
+    Copy(quiet, x);
+  }
+  body_.Vector(x86::kOr, Of(4, mask), quiet, x, Number(4, 0x400000));
   CompareF(kMask, 4, x, x, kUnorderedF);
   Blend(4, kMask, d, d, quiet);
   Shift(x86::kLogicalRight, 4, d, d, 16);
@@ -145,6 +176,25 @@ void VectorEmitter::Sub(bool is_float, uint32_t w, int d, int a, int b) {
 void VectorEmitter::Mul(bool is_float, uint32_t w, int d, int a, int b) {
   if (is_float) return OpF(x86::kMulF, w, d, a, b);
   OpI(x86::kMul, w, d, a, b);
+}
+
+// The high half of the product of 32-bit lanes: even and odd lanes apart.
+void VectorEmitter::MulHigh(RegisterType type, int d, int a, int b) {
+  const VectorOp multiply =
+      IsSigned(type) ? x86::kMulSigned : x86::kMulUnsigned;
+  const auto shift = [&](int which, int to, int from) {
+    body_.Vector(x86::kShift64, Of(4), which, to, from, 32);
+  };
+  const int odd = NewRegister();
+  shift(x86::kLogicalRight, odd, a);
+  shift(x86::kLogicalRight, d, b);
+  Op(multiply, 4, odd, odd, d);
+  Op(multiply, 4, d, a, b);
+  shift(x86::kLogicalRight, d, d);
+  shift(x86::kLogicalRight, odd, odd);
+  shift(x86::kLeft, odd, odd);
+  Op(x86::kOr, 4, d, d, odd);
+  Free(odd);
 }
 
 void VectorEmitter::Compare(const Instruction& i, int mask, int a, int b) {
@@ -242,6 +292,9 @@ bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
     case OpNumber(program::kRotateLeft):
       Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
       return true;
+    case OpNumber(program::kMulHigh):
+      MulHigh(i.type, d, a, b);
+      return true;
     case OpNumber(program::kRotateXor):
       Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
       OpI(x86::kXor, w, d, d, b);
@@ -272,10 +325,14 @@ void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c) {
       body_.Vector(x86::kToF16, Of(4), a, 0, d, 0);
       return Op(x86::kFromF16, 4, d, 0, d);
     case Opcode::kRoundBf16:
-      Bf16Bits(d, a);
+      Bf16Bits(d, a, /*moved=*/false);
       return Shift(x86::kLeft, 4, d, d, 16);
+    case Opcode::kBitsF16:
+      return F16Bits(d, a);
     case Opcode::kBitsBf16:
-      return Bf16Bits(d, a);
+      return Bf16Bits(d, a, /*moved=*/true);
+    case Opcode::kFromBitsF16:
+      return FromF16(d, a);
     case Opcode::kFromBitsBf16:
       return Shift(x86::kLeft, 4, d, a, 16);
     case Opcode::kNegate:

@@ -58,7 +58,12 @@ class VectorEmitter {
   void Blend(uint32_t width, int mask, int d, int no, int yes);
 
   void Shift(int which, uint32_t width, int d, int a, int by);
-  void Bf16Bits(int d, int x);
+  void Copy(int d, int a) { OpI(x86::kMove, 4, d, 0, a); }
+  // The same conversions as in half.h, of 16 bits in lanes of 32. Unless
+  // `moved`, a NaN becomes quiet, which is faster.
+  void Bf16Bits(int d, int x, bool moved);
+  void F16Bits(int d, int x);
+  void FromF16(int d, int bits);
 
  private:
   using RegisterType = program::RegisterType;
@@ -74,12 +79,15 @@ class VectorEmitter {
     Op(x86::Float(code, width == 8), width, d, a, b);
   }
   void CompareF(int mask, uint32_t width, int a, int b, int how);
+  // d <- d with the bits of `from` that `which` selects, in lanes of kMask
+  void Insert(int d, int from, uint32_t which);
   int Zero(uint32_t width) { return Number(width, 0); }
   int One(uint32_t width, bool is_float);
   int SignBit(uint32_t width);
   void Add(bool is_float, uint32_t w, int d, int a, int b);
   void Sub(bool is_float, uint32_t w, int d, int a, int b);
   void Mul(bool is_float, uint32_t w, int d, int a, int b);
+  void MulHigh(RegisterType type, int d, int a, int b);
   void ExtremeF(bool max, uint32_t w, int d, int a, int b);
   void Extreme(bool max, RegisterType type, int d, int a, int b);
   void SignF(uint32_t w, int d, int a);

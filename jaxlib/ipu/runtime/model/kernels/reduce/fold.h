@@ -33,6 +33,17 @@ struct FoldOutput {
   uint8_t dtype;
 };
 
+// A row of windows, each folded on its own.
+struct FoldWindows {
+  const char* values;  // the first element of the first window
+  int64_t step;        // from one window to the next, in elements
+  int64_t count;       // windows
+  // The elements of a window, relative to the first.
+  const int64_t* places;
+  int64_t num_places;
+  char* to;  // dense, of the elements' type
+};
+
 struct Fold {
   int64_t total_size;  // bytes of a running total, at most kMostTotalSize
   // Initialises n totals with the identity.
@@ -44,6 +55,8 @@ struct Fold {
   void (*merge)(const char* from, int64_t n, char* totals);
   // Writes one output, or two (value and index).
   void (*finish)(const char* totals, int64_t n, const FoldOutput* outputs);
+  // Folds windows of few elements. Null if there is no such function.
+  void (*windows)(const FoldWindows& input) = nullptr;
 };
 
 inline constexpr int64_t kMostTotalSize = 16;

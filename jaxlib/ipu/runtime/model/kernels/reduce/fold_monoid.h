@@ -32,7 +32,8 @@ class MonoidFold {
                                    .rows = Rows,
                                    .columns = Columns,
                                    .merge = Merge,
-                                   .finish = Finish};
+                                   .finish = Finish,
+                                   .windows = kWindows};
     return &kFold;
   }
 
@@ -109,6 +110,71 @@ class MonoidFold {
   }
 
  private:
+  // n elements that are kStep apart, or `step` if that is 0. At least one more
+  // follows if kStep is 2.
+  template <int kStep>
+  static V LoadApart(const Item* p, int64_t step, int64_t n,
+                     const Mask<T>& mask) {
+    if constexpr (kStep == 1) {
+      if (n == kN) return Source::Whole(p);
+      return Source::Some(p, mask, n, V{});
+    }
+    alignas(64) Item lanes[kN] = {};
+    if constexpr (kStep == 2) {
+      using Items = Vector<Item, kN>;
+      Store(lanes, EvenLanes(Load<Items>(p), Load<Items>(p + kN),
+                             std::make_integer_sequence<int, kN>()));
+    } else {
+      for (int64_t i = 0; i < n; ++i) lanes[i] = p[i * step];
+    }
+    return Source::Whole(lanes);
+  }
+
+  template <typename Items, int... k>
+  static Items EvenLanes(Items a, Items b, std::integer_sequence<int, k...>) {
+    return __builtin_shufflevector(a, b, 2 * k...);
+  }
+
+  // Folds windows i to i + n.
+  template <int kStep>
+  static void WindowsFrom(const FoldWindows& in, int64_t i, int64_t n) {
+    const Item* p = reinterpret_cast<const Item*>(in.values) + i * in.step;
+    Item* to = reinterpret_cast<Item*>(in.to) + i;
+    const Mask<T> mask(n);
+    V folded = LoadApart<kStep>(p + in.places[0], in.step, n, mask);
+    for (int64_t k = 1; k < in.num_places; ++k) {
+      folded =
+          Apply(folded, LoadApart<kStep>(p + in.places[k], in.step, n, mask));
+    }
+    if (n == kN) return Source::Put(to, folded);
+    alignas(64) Item lanes[kN];
+    Source::Put(lanes, folded);
+    std::copy_n(lanes, n, to);
+  }
+
+  template <int kStep>
+  static void WindowsAll(const FoldWindows& in) {
+    int64_t i = 0;
+    for (; i + kN < in.count; i += kN) WindowsFrom<kStep>(in, i, kN);
+    // A vector of elements two apart might reach beyond the last of them.
+    WindowsFrom<kStep == 2 ? 0 : kStep>(in, i, in.count - i);
+  }
+
+  static void Windows(const FoldWindows& in) {
+    if (in.step == 1) return WindowsAll<1>(in);
+    if (in.step == 2) return WindowsAll<2>(in);
+    WindowsAll<0>(in);
+  }
+
+  // Squares are not stored.
+  static constexpr auto kWindows = [] {
+    if constexpr (requires { &Source::Put; }) {
+      return &Windows;
+    } else {
+      return static_cast<void (*)(const FoldWindows&)>(nullptr);
+    }
+  }();
+
   // rows[i] and rows[i + kBlock] hold groups of 2 * kBlock lanes, one group per
   // row. Folds the halves of each group and interleaves the groups of both
   // vectors.

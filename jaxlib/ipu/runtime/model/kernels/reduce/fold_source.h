@@ -16,6 +16,7 @@ template <typename T>
 struct Plain {
   using Item = T;
   static Vector<T> Whole(const T* p) { return Load<Vector<T>>(p); }
+  static void Put(T* p, const Vector<T>& v) { Store(p, v); }
   // Loads the first n lanes, those of `mask`; the others are `otherwise`.
   static Vector<T> Some(const T* p, const Mask<T>& mask, int64_t n,
                         Vector<T> otherwise) {
@@ -38,11 +39,12 @@ struct Squares {
   }
 };
 
-// 16-bit floats, widened to f32 by kWiden.
-template <Floats (*kWiden)(const Halves&)>
+// 16-bit floats, widened to f32 by kWiden and rounded by kNarrow.
+template <Floats (*kWiden)(const Halves&), Halves (*kNarrow)(const Floats&)>
 struct Widened {
   using Item = uint16_t;
   static Floats Whole(const uint16_t* p) { return kWiden(Load<Halves>(p)); }
+  static void Put(uint16_t* p, const Floats& v) { Store(p, kNarrow(v)); }
   static Floats Some(const uint16_t* p, const Mask<float>& mask, int64_t n,
                      Floats otherwise) {
 #if IPU_AVX512
@@ -56,8 +58,9 @@ struct Widened {
     return mask.Select(kWiden(halves), otherwise);
   }
 };
-using Bf16Elements = Widened<FromBf16>;
-using F16Elements = Widened<FromF16>;
+inline Halves NarrowToBf16(const Floats& x) { return Narrow(QuietBf16Bits(x)); }
+using Bf16Elements = Widened<FromBf16, NarrowToBf16>;
+using F16Elements = Widened<QuietFromF16, QuietF16Bits>;
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -14,6 +14,9 @@ namespace {
 
 constexpr int64_t kFewColumns = 8;
 constexpr int64_t kFewReduced = 64;
+// Longer rows of windows pay for the overhead of a fold of columns, which
+// reads each operand row once.
+constexpr int64_t kLongWindows = 1024;
 
 using program::Instruction;
 using program::Opcode;
@@ -87,6 +90,26 @@ void JoinKept(std::vector<ReduceAxis>& kept, ReduceAxis& x) {
     x.extent *= kept.back().extent;
     kept.pop_back();
   }
+}
+
+// Whether a reduction of operand `primary` is a pooling that FoldWindows does:
+// few elements, adjacent results, and rows too short for the other folds.
+bool FoldsWindows(const ReducePlan& plan, const ReduceAxis& x,
+                  const ReduceSpace& space) {
+  return plan.fold->windows != nullptr && plan.reduced > 1 &&
+         plan.reduced <= kFewReduced && x.extent >= kFewColumns &&
+         x.extent <= kLongWindows && x.results[0] == 1 &&
+         plan.results[0].dtype == plan.source.dtype &&
+         (!plan.by_rows || !space.reduced.empty());
+}
+
+void MakeWindows(size_t primary, const ReduceAxis& y, ReducePlan& plan,
+                 ReduceSpace& space, const ComputeSet& set) {
+  space.reduced.push_back(y);
+  for (int64_t i = 0; i < plan.reduced; ++i) {
+    plan.places.push_back(OperandOffset(space.reduced, primary, i));
+  }
+  plan.rows = TakeLast(space.kept, set);
 }
 
 Status CheckValues(const program::RegisterCode& code, const ComputeSet& set,
@@ -171,6 +194,7 @@ StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
     plan.fold = direct.fold;
     plan.item_size = plan.source.item_size;
     plan.nanoseconds = 0.03 * plan.item_size;
+    if (FoldsWindows(plan, x, space)) MakeWindows(primary, y, plan, space, set);
   } else {
     auto program = MakeReduceProgram(set, order, std::move(*code));
     if (!program.ok()) return program.status();

@@ -36,6 +36,11 @@ struct ReducePlan {
   bool wide_indices = false;  // of 64 bits
   bool signed_indices = false;
 
+  // Small windows of operand `direct`, as in pooling: folded each on its own,
+  // vectorised along x, in rows along `rows`. Empty for other reductions.
+  std::vector<int64_t> places;  // a window's elements, from its first
+  ReduceAxis rows;
+
   std::vector<View> results;
   std::string init;  // ARGMAX, ARGMIN: the total if there are no elements
 };

@@ -13,10 +13,11 @@ constexpr int64_t kLongRow = 4096;
 }  // namespace
 
 Loaded LoadOperand(const std::vector<int64_t>& shape, const Operand& operand,
-                   uint32_t width, Rate rate, PlanBuilder& builder) {
+                   uint32_t width, bool moved, Rate rate,
+                   PlanBuilder& builder) {
   Source& source = builder.AddSource(Source{StridedIterator(shape, operand),
                                             FindLoad(operand.view.dtype), width,
-                                            operand.view.dtype});
+                                            operand.view.dtype, moved});
   const StridedIterator& iterator = source.iterator;
   const bool in_place = source.convert == nullptr;
   const int64_t period = iterator.period();

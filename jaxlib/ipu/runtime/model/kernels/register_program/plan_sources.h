@@ -17,9 +17,9 @@ struct Loaded {
   Place buffer = {};  // a register that is in use for as long as `place` is
 };
 
-// A LOAD of an operand of the iteration space.
+// A LOAD of an operand of the iteration space; `moved` as in MovedValues.
 Loaded LoadOperand(const std::vector<int64_t>& shape, const Operand& operand,
-                   uint32_t width, Rate rate, PlanBuilder& builder);
+                   uint32_t width, bool moved, Rate rate, PlanBuilder& builder);
 
 // A LOAD of a block that a function's caller provides.
 Loaded LoadBlock(uint16_t operand, uint32_t width, PlanBuilder& builder);

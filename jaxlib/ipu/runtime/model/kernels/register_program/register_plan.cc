@@ -92,6 +92,7 @@ class Planner {
   Status CheckLoads();
   int64_t ChooseRow(const std::vector<StridedIterator>& iterators) const;
   void Classify();
+  void FindMoved();
   void FindDirectOutputs();
   void PlanOutputs();
   void LoadSource(uint16_t value);
@@ -115,6 +116,7 @@ class Planner {
   const ProgramContext& context_;
   Plan& plan_;
   PlanBuilder builder_;
+  std::vector<bool> moved_;  // see MovedValues
   std::vector<Value> values_;
   std::vector<program::RegisterType> output_types_;  // as the caller sees them
   std::vector<OutputPlaces> output_places_;
@@ -167,6 +169,7 @@ void Planner::Classify() {
   }
   program::Simplify(program_, row);
   ForwardAliases(program_);
+  FindMoved();
   values_.resize(program_.code.size());
   const std::vector<bool> once = program::UniformValues(program_, uniform);
   const std::vector<bool> in_row = program::UniformValues(program_, row);
@@ -178,6 +181,14 @@ void Planner::Classify() {
     for (uint16_t value : i.operands()) values_[value].last_use = at;
   }
   for (uint16_t value : program_.outputs) values_[value].last_use = kForever;
+}
+
+void Planner::FindMoved() {
+  std::vector<uint8_t> dtypes(context_.num_operands);
+  for (size_t k = 0; k < dtypes.size() && context_.operands; ++k) {
+    dtypes[k] = (*context_.operands)[k].view.dtype;
+  }
+  moved_ = program::MovedValues(program_, dtypes);
 }
 
 // Whether writing an output may overwrite elements of an operand.
@@ -213,6 +224,7 @@ void Planner::PlanOutputs() {
     Output output{};
     output.type = output_types_[j];
     output.width = RegisterBytes(output.type);
+    output.moved = moved_[at];
     output.way = value.output == static_cast<int>(j) ? Output::kDirect
                  : value.rate != Rate::kBlock        ? Output::kUniform
                                                      : Output::kCopied;
@@ -245,7 +257,7 @@ void Planner::LoadSource(uint16_t at) {
     loaded = LoadIota(context_.shape, i, builder_);
   } else if (context_.operands) {
     loaded = LoadOperand(context_.shape, (*context_.operands)[i.imm], width,
-                         value.rate, builder_);
+                         moved_[at], value.rate, builder_);
   } else {
     loaded = LoadBlock(static_cast<uint16_t>(i.imm), width, builder_);
   }

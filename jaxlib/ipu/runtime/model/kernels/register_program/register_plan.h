@@ -36,6 +36,7 @@ struct Output {
   uint16_t slot;          // of its values
   uint16_t home = 0;      // of the buffer used if the caller provides none
   bool elements = false;  // stored as elements of `width` bytes
+  bool moved = true;      // see MovedValues
 };
 
 // An operand of a function; each call provides its address.

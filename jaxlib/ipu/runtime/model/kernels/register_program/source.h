@@ -19,6 +19,7 @@ struct Source {
   ConvertFn convert;       // null if elements are register values
   uint32_t width;          // bytes of a register value
   uint8_t dtype = 0;       // of the elements
+  bool moved = true;       // see MovedValues
   uint16_t home = 0;       // slot of this value's own buffer
   int64_t period = 0;      // elements in a row that repeats, or in each row
   bool pattern = false;    // home holds a period and a block, filled once

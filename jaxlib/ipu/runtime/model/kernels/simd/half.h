@@ -1,5 +1,10 @@
 // Conversion between f32 vectors and f16 or bf16, which are held as 16-bit
 // lanes or in the low 16 bits of 32-bit lanes.
+//
+// Values that are only moved must keep their bits, those of a signalling NaN
+// too, which the processor's instructions and arithmetic make quiet. Functions
+// whose names do not say otherwise therefore keep the bits of a NaN that the
+// narrower type can represent.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_HALF_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_HALF_H_
@@ -25,14 +30,27 @@ inline Floats FromBf16(const Halves& bits) {
   return BitCast<Floats>(Widen(bits) << 16);
 }
 
-// Rounds to nearest, ties to even. NaN becomes quiet.
+// Sets the quiet bit of a NaN whose payload does not fit, as it might become an
+// infinity otherwise.
+inline constexpr uint32_t kQuietF32 = 0x400000;
+
+// Rounds to nearest, ties to even.
 inline Words Bf16Bits(const Floats& x) {
   const Words bits = BitCast<Words>(x);
   const Words rounded = bits + 0x7fff + (bits >> 16 & 1);
-  return (x == x ? rounded : (bits | 0x400000)) >> 16;
+  const Words nan = (bits & 0xffff) == 0 ? bits : bits | kQuietF32;
+  return (x == x ? rounded : nan) >> 16;
 }
 
-inline Floats FromF16(const Halves& bits) {
+// A NaN becomes quiet.
+inline Words QuietBf16Bits(const Floats& x) {
+  const Words bits = BitCast<Words>(x);
+  const Words rounded = bits + 0x7fff + (bits >> 16 & 1);
+  return (x == x ? rounded : bits | kQuietF32) >> 16;
+}
+
+// A NaN becomes quiet.
+inline Floats QuietFromF16(const Halves& bits) {
 #if IPU_AVX512
   return BitCast<Floats>(_mm512_cvtph_ps(BitCast<__m256i>(bits)));
 #elif defined(__F16C__) && defined(__AVX2__)
@@ -51,8 +69,15 @@ inline Floats FromF16(const Halves& bits) {
 #endif
 }
 
-// Rounds to nearest, ties to even.
-inline Halves F16Bits(const Floats& x) {
+inline Floats FromF16(const Halves& bits) {
+  const Floats x = QuietFromF16(bits);
+  const Words nan =
+      (BitCast<Words>(x) & ~kQuietF32) | (Widen(bits) << 13 & kQuietF32);
+  return x == x ? x : BitCast<Floats>(nan);
+}
+
+// Rounds to nearest, ties to even. A NaN becomes quiet.
+inline Halves QuietF16Bits(const Floats& x) {
 #if IPU_AVX512
   return BitCast<Halves>(_mm512_cvtps_ph(
       BitCast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -74,9 +99,21 @@ inline Halves F16Bits(const Floats& x) {
 #endif
 }
 
-inline Floats RoundToF16(const Floats& x) { return FromF16(F16Bits(x)); }
+// Rounds to nearest, ties to even.
+inline Halves F16Bits(const Floats& x) {
+  const Words wide = BitCast<Words>(x);
+  const Words half = Widen(QuietF16Bits(x));
+  const Words nan = (half & ~0x200u) | (wide >> 13 & 0x200);
+  const auto fits = (x != x) & BitCast<Vector<int32_t>>((wide & 0x1fff) == 0);
+  return Narrow(fits != 0 ? nan : half);
+}
+
+// Rounding is arithmetic: a NaN becomes quiet.
+inline Floats RoundToF16(const Floats& x) {
+  return QuietFromF16(QuietF16Bits(x));
+}
 inline Floats RoundToBf16(const Floats& x) {
-  return BitCast<Floats>(Bf16Bits(x) << 16);
+  return BitCast<Floats>(QuietBf16Bits(x) << 16);
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

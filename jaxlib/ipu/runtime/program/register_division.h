@@ -1,0 +1,17 @@
+// Division by constants in register programs.
+
+#ifndef JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_DIVISION_H_
+#define JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_DIVISION_H_
+
+#include "jaxlib/ipu/runtime/program/register_code.h"
+
+namespace ipu::program {
+
+// Replaces divisions and remainders of integers by a constant with
+// multiplications (MUL_HIGH) and shifts, which give the same values. Divisors
+// -1, 0 and 1 remain. What becomes dead is not removed.
+void DivideByMultiplying(RegisterCode& code);
+
+}  // namespace ipu::program
+
+#endif  // JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_DIVISION_H_
