@@ -66,6 +66,7 @@ def _make_client() -> Any:
   internals.allow_donation()
   internals.allow_compilation_cache()
   internals.wrap_program_text(plugin.whole_programs)
+  internals.add_last_run(plugin.last_run)
   internals.watch_transfer_guard(plugin.guard_transfers)
   internals.hide_frames(os.path.dirname(__file__))
   internals.translate_compile_errors(plugin.interrupt)

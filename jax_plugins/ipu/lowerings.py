@@ -44,6 +44,7 @@ def register() -> None:
   solve = linalg.tridiagonal_solve_p
   mlir.register_lowering(solve, rule, platform=PLATFORM)
   internals.guarantee_custom_calls(_TARGETS)
+  internals.keep_memory_kinds()
   handlers, find_lapack = internals.lapack_handlers() or ({}, None)
   for name, handler in handlers.items():
     ffi_targets.register(plugin.load(), name, handler, 1, find_lapack)

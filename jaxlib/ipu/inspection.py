@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import fcntl
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,6 @@ from jaxlib.ipu.lower import (
 from jaxlib.ipu.program import verify
 from jaxlib.ipu.program.text import program_text
 
-_numbers = itertools.count()
-
 
 def after(phase: Any, state: Any, options: Any) -> None:
   """Checks and dumps the state after a phase, if the options ask for it.
@@ -33,12 +34,10 @@ def after(phase: Any, state: Any, options: Any) -> None:
   if options.dump is not None:
     text = _text(phase, state)
     if text:
-      if state.number is None:
-        state.number = next(_numbers)
-      name = importer.module_name(state.stablehlo)
       index = [*phase.__class__].index(phase)
-      file = f"{state.number:04}.{_plain(name)}.{index}_{phase.value}.txt"
-      _write(options.dump, file, text)
+      name = _plain(importer.module_name(state.stablehlo))
+      ending = f"{name}.{index}_{phase.value}.txt"
+      state.number = _write(options.dump, state.number, ending, text)
 
 
 def _plain(name: str) -> str:
@@ -46,16 +45,39 @@ def _plain(name: str) -> str:
   return re.sub(r"[^\w.-]", "_", name)[:100]
 
 
-def _write(folder: Path, file: str, text: str) -> None:
+def _write(folder: Path, number: int | None, ending: str, text: str) -> int:
+  """Writes a new file, and returns the program's number in the folder: the
+  next one, if it has none.
+
+  Programs of all processes that use a folder have different numbers. What
+  exists is neither overwritten nor opened, as it may be a link or a pipe.
+  """
   try:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_text(text)
+    with _locked(folder):
+      if number is None:
+        found = (re.match(r"\d+(?=\.)", name) for name in os.listdir(folder))
+        number = 1 + max((int(m[0]) for m in found if m), default=-1)
+      with (folder / f"{number:04}.{ending}").open("x") as file:
+        file.write(text)
   except OSError as e:
     raise invalid_argument(
       f"cannot write a report to {folder}: {e}; autoReport.directory in "
       "POPLAR_ENGINE_OPTIONS or the compiler option ipu_dump_to names another "
       "folder"
     ) from e
+  return number
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+  """Holds a folder against other processes and threads that write reports."""
+  handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+  try:
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    yield
+  finally:
+    os.close(handle)
 
 
 def _verify(phase: Any, state: Any) -> None:

@@ -507,6 +507,31 @@ def list_device_attributes(
 
 
 @uses(
+  "jax.interpreters.mlir.register_lowering",
+  "jax._src.dispatch.device_put_p",
+  "jax._src.dispatch._tpu_gpu_device_put_lowering",
+  lost="jax.device_put to host memory inside programs is ignored silently",
+)
+def keep_memory_kinds(register: Any, primitive: Any, rule: Any) -> None:
+  """Marks values that programs put into another memory. JAX has a rule for this
+  on accelerators, and drops the memory on platforms that it does not know."""
+  register(primitive, rule, platform=PLATFORM)
+
+
+@uses("jaxlib._jax.Device", lost="device.ipu_last_run() is missing")
+def add_last_run(device_class: Any, last_run: Callable[[Any], Any]) -> None:
+  """Adds `device.ipu_last_run()`, to IPUs alone: jaxlib has one class for the
+  devices of all platforms."""
+
+  def method(device: Any) -> Callable[[], Any]:
+    if device.platform != PLATFORM:
+      raise AttributeError(f"{device} has no attribute 'ipu_last_run'")
+    return functools.partial(last_run, device)
+
+  device_class.ipu_last_run = property(method)
+
+
+@uses(
   "jax._src.config.transfer_guard_device_to_host",
   "jax._src.config.transfer_guard_device_to_host._add_hooks",
   "jax._src.config.transfer_guard_device_to_host._update_global_hook",

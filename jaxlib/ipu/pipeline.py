@@ -158,6 +158,10 @@ def _parse(state: State, options: Options) -> None:
 
 def _import(state: State, options: Options) -> None:
   state.module = importer.import_module(state.stablehlo)
+  if b"annotate_device_placement" in state.code:
+    from jaxlib.ipu.passes import host_memory  # few programs need it
+
+    host_memory.warn(state.module)
 
 
 def _decompose(state: State, options: Options) -> None:

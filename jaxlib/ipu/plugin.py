@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -50,6 +51,38 @@ _CompileFunction = ctypes.CFUNCTYPE(
   ctypes.c_char_p,
   ctypes.c_void_p,
 )
+# void (program, cycles, exchange bytes, loops, lines, trips)
+_RunReader = ctypes.CFUNCTYPE(
+  None,
+  ctypes.c_char_p,
+  ctypes.c_double,
+  ctypes.c_double,
+  ctypes.c_size_t,
+  ctypes.POINTER(ctypes.c_char_p),
+  ctypes.POINTER(ctypes.c_uint64),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A finished run of a program on the model.
+
+  Attributes:
+    program: its name.
+    cycles: of the modelled machine, with the actual trip counts and the
+      branches that were taken; including those of arguments that had to move
+      to the layout that the program expects.
+    seconds: the same at its clock.
+    exchange_bytes: received by tiles that did not hold them.
+    trips: the loops whose trip count data decided, outer ones first: the user's
+      line, and iterations over the whole run.
+  """
+
+  program: str
+  cycles: float
+  seconds: float
+  exchange_bytes: float
+  trips: tuple[tuple[str, int], ...]
 
 
 class PluginError(RuntimeError):
@@ -135,6 +168,8 @@ def load() -> ctypes.CDLL:
   library.ipu_set_compiler.restype = None
   library.ipu_show_whole_programs.argtypes = [ctypes.c_int]
   library.ipu_show_whole_programs.restype = ctypes.c_int
+  library.ipu_read_last_run.argtypes = [ctypes.c_int, _RunReader]
+  library.ipu_read_last_run.restype = None
 
   host_functions.connect(library)
   callback = _CompileFunction(functools.partial(_compile, library))
@@ -321,6 +356,22 @@ def announce(settings: options.Settings) -> None:
 
 def _count(number: int, thing: str) -> str:
   return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def last_run(device: Any) -> Run | None:
+  """`device.ipu_last_run()`: the last finished run on an IPU; None before the
+  first. Runs are asynchronous: wait for their results first."""
+  found: list[Run] = []
+
+  def read(
+    program: bytes, cycles: float, moved: float, n: int, lines: Any, trips: Any
+  ) -> None:
+    loops = tuple((lines[i].decode(), trips[i]) for i in range(n))
+    seconds = cycles / device.tile_clock_frequency
+    found.append(Run(program.decode(), cycles, seconds, moved, loops))
+
+  load().ipu_read_last_run(device.id, _RunReader(read))
+  return found[0] if found else None
 
 
 def whole_programs(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -139,7 +139,7 @@ def test_programs_that_fit_only_without_gaps_are_refused(
   # With room for the gaps it compiles.
   target = dataclasses.replace(tight.target, bytes_per_tile=needed)
   fits = lowering_kit.phases(f, [x], target).memory
-  assert fits.bytes_with_gaps == needed
+  assert fits.bytes_with_gaps == fits.admitted_bytes == needed
 
 
 def tight_machine(tmp_path, **properties):
@@ -160,7 +160,8 @@ def unlike(x):
 
 
 TOO_MUCH = (
-  r"needs ([\d,]+) bytes for the code of program jit_unlike \(exchanges .*\), "
+  r"program jit_unlike would not run on an IPU: tile 0 needs ([\d,]+) "
+  r"bytes for its code \(exchanges .*\), "
   r"([\d,]+) more than the ([\d,]+) of"
 )
 
@@ -189,16 +190,39 @@ def test_unrolled_code_beyond_the_first_region_is_a_warning(caplog):
   machine = machines.resolve("ipu2", 1)
   x = np.ones(64, np.float32)
   whole = lowering_kit.phases(unlike, [x], machine).memory
-  vertices = int(whole.code_parts.vertices[0])
+  vertices = int(whole.code.vertices[0])
   tight = dataclasses.replace(machine, executable_bytes=vertices)
   with caplog.at_level("WARNING", logger="jaxlib.ipu"):
     state = lowering_kit.phases(unlike, [x], tight)
   found = state.memory
   check_too_much(caplog.text.replace("jit__lambda", "jit_unlike"), vertices)
   assert found.code_bytes == whole.code_bytes
-  assert found.peak_tile_bytes < whole.peak_tile_bytes
+  assert found.peak_tile_bytes == whole.peak_tile_bytes
+  assert found.admitted_peak_bytes < whole.admitted_peak_bytes
   report = overflow.report(state.builder, state.module, found)
   assert f"{vertices:,} bytes: code, as much as fits" in report
+
+
+def test_figures_count_all_code(ipu, monkeypatch, tmp_path):
+  """What is refused counts only what fits: it runs, and says what is true."""
+  x = np.ones(64, np.float32)
+  wide = tight_machine(tmp_path)
+  vertices = int(lowering_kit.phases(unlike, [x], 1).memory.code.vertices[0])
+  tight = tight_machine(tmp_path, executable_bytes=vertices)
+  costs = []
+  for machine in (wide, tight):
+    with monkeypatch.context() as patch:
+      patch.setattr(pipeline, "active", lambda machine=machine: machine)
+      costs.append(util.costs(ipu, unlike, x))
+  whole, found = costs
+  code, limit = "ipu executable tile bytes", "ipu executable tile limit"
+  assert found[code] == whole[code] > found[limit] == vertices
+  for key in (PLAIN, "ipu always live tile bytes", "ipu peak tile code bytes"):
+    assert found[key] == whole[key]
+  assert found[WHOLE] >= found[PLAIN]
+  assert whole["ipu admitted tile bytes"] == whole[WHOLE]
+  over = found[code] - vertices
+  assert found["ipu admitted tile bytes"] == found[WHOLE] - over
 
 
 def weights_of(state):

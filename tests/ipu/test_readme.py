@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import textwrap
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import plugin_test_util
 import pytest
 
-from jaxlib.ipu import flags, pipeline
+import jax
+from jaxlib.ipu import flags, pipeline, plugin
 from jaxlib.ipu.lower import totals
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+COSTS = (ROOT / "ipu" / "docs" / "costs.md").read_text()
 
 
 def test_the_table_of_flags():
@@ -29,17 +32,17 @@ def test_the_table_of_flags():
 
 def test_the_table_of_costs():
   table = re.search(
-    r"<!-- cost: .* -->\n(.*)<!-- cost end -->", README, re.DOTALL
+    r"<!-- cost: .* -->\n(.*)<!-- cost end -->", COSTS, re.DOTALL
   )
   rows = ["| key of `cost_analysis()` | meaning |", "|---|---|"]
   rows += [f"| `{key}` | {meaning} |" for key, meaning in totals.KEYS.items()]
   assert table and table[1].splitlines() == rows, (
-    "README.md: the table of costs is not that of jaxlib.ipu.lower.totals.KEYS"
+    "costs.md: the table of costs is not that of jaxlib.ipu.lower.totals.KEYS"
   )
 
 
 BLOCKS = re.findall(
-  r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", README, re.DOTALL
+  r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", README + COSTS, re.DOTALL
 )
 
 
@@ -51,11 +54,15 @@ def test_every_block_runs_by_itself_and_prints_what_is_shown(code, output):
   assert output, "show what it prints"
   printed = plugin_test_util.output(code)
   shown = output.rstrip("\n")
+  hint = f"show what it prints now\n{textwrap.indent(printed, '  ')}"
+  oldest = json.loads(plugin.VERSIONS.read_text())["oldest"]
+  if jax.__version__.startswith(oldest):
+    assert printed == shown, hint
+    return
+  # Other versions of JAX emit some programs slightly differently.
   texts, numbers = zip(*(_parts(text) for text in (printed, shown)))
-  # Small improvements of the cost model do not require a change of the README.
-  assert texts[0] == texts[1] and numbers[0] == pytest.approx(
-    numbers[1], rel=0.25
-  ), f"README.md: show what it prints now\n{textwrap.indent(printed, '  ')}"
+  assert texts[0] == texts[1], hint
+  assert numbers[0] == pytest.approx(numbers[1], rel=0.1), hint
 
 
 def _parts(text: str) -> tuple[str, list[float]]:

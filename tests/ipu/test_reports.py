@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -59,3 +64,64 @@ def test_functions_of_scans_are_shown(ipu, tmp_path):
   x = np.ones(7, np.float32)
   *_, text = reports(ipu, tmp_path, jnp.cumsum, x).values()
   assert "Scan" in text and "add.f32" in text
+
+
+def names(folder):
+  return sorted(path.name for path in folder.iterdir())
+
+
+def test_programs_of_several_processes_do_not_share_a_number(tmp_path):
+  code = f"""
+import numpy as np
+import jax
+x = jax.device_put(np.ones(3, np.float32), jax.devices("ipu")[0])
+options = {{"ipu_dump_to": {str(tmp_path)!r}}}
+for n in range(3):
+  f = lambda x: x + n
+  jax.jit(f).lower(x).compile(compiler_options=options)
+"""
+  processes = [
+    subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    for _ in range(2)
+  ]
+  for process in processes:
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors.decode()
+  parts = [name.split(".") for name in names(tmp_path)]
+  assert [n for n, *_, phase, _ in parts if phase == "0_parse"] == [
+    f"{i:04}" for i in range(6)
+  ]
+  assert len(parts) == 6 * 5
+
+
+def test_what_is_in_the_folder_stays_as_it_is(ipu, tmp_path):
+  """Links are not followed, and pipes not opened, whatever their names."""
+  outside = tmp_path / "outside"
+  outside.write_text("mine")
+  folder = tmp_path / "reports"
+  folder.mkdir()
+  (folder / "0007.jit_f.0_parse.txt").write_text("old")
+  (folder / "0008.jit_f.0_parse.txt").symlink_to(outside)
+  os.mkfifo(folder / "0009.jit_f.1_import.txt")
+  f = lambda x: x * 3
+  lowered = jax.jit(f).lower(jax.device_put(np.ones(3, np.float32), ipu))
+  lowered.compile(compiler_options={"ipu_dump_to": str(folder)})
+  assert outside.read_text() == "mine"
+  assert (folder / "0007.jit_f.0_parse.txt").read_text() == "old"
+  made = [name for name in names(folder) if name > "0009.z"]
+  assert len(made) == 5 and all(name.startswith("0010.") for name in made)
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "no permission"])
+def test_a_folder_that_is_none_is_an_error(ipu, tmp_path, kind):
+  folder = tmp_path / "reports"
+  if kind == "file":
+    folder.write_text("")
+  elif kind == "pipe":
+    os.mkfifo(folder)
+  else:
+    folder = Path("/proc/1/reports")
+  f = lambda x: x * 5
+  lowered = jax.jit(f).lower(jax.device_put(np.ones(3, np.float32), ipu))
+  with pytest.raises(jax.errors.JaxRuntimeError, match="cannot write a report"):
+    lowered.compile(compiler_options={"ipu_dump_to": str(folder)})

@@ -29,6 +29,7 @@ def program(
   layouts = _layouts(builder, module, arguments)
   analysis = totals.analysis(
     target,
+    builder.steps,
     sums,
     memory,
     layouts,

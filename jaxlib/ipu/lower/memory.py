@@ -39,19 +39,26 @@ class MemoryPlan:
   Storage is assigned before a run, so a tile takes its own peak: arguments,
   results less aliases, temporaries and code add up to that over all tiles.
 
+  There are two accounts. What a tile needs includes all code. What programs are
+  refused for, lowered again for, and admitted by beside resident arrays, is
+  *admitted*: code counts only as far as a tile can hold it, see
+  `_admitted_code`.
+
   Attributes:
     argument_bytes, result_bytes: of the signature.
     alias_bytes: results that are written over donated arguments.
     temporary_bytes: everything else except code, including exchanged copies.
-    code: non-tensor memory of each tile, as far as it fits: see `_room`.
-    code_parts: all non-tensor memory.
+    code: non-tensor memory.
     peak_tile_bytes: of the fullest tile, including exchanged copies.
     peak_tile: its number.
     always_bytes: of these, bytes that are live all the time.
+    admitted_code: non-tensor memory of each tile that is admitted.
+    admitted_peak_bytes: as `peak_tile_bytes`, with that code.
+    admitted_peak_tile: the tile that has it.
     lives: when each tensor takes SRAM.
     used: when each root is used; an argument that the caller keeps lives on.
     buffers: buffers of single steps.
-    addresses: of everything.
+    addresses: of everything, above the admitted code.
     copied: copies that move something within a tile, and the bytes on each.
   """
 
@@ -59,11 +66,13 @@ class MemoryPlan:
   result_bytes: int
   alias_bytes: int
   temporary_bytes: int
-  code: Array
-  code_parts: TileCode
+  code: TileCode
   peak_tile_bytes: int
   peak_tile: int
   always_bytes: int
+  admitted_code: Array
+  admitted_peak_bytes: int
+  admitted_peak_tile: int
   lives: Lives
   used: Lives
   buffers: Buffers
@@ -73,12 +82,21 @@ class MemoryPlan:
   @property
   def code_bytes(self) -> int:
     """Over all tiles, whether it fits or not."""
-    return int(self.code_parts.total.sum())
+    return int(self.code.total.sum())
+
+  @property
+  def admitted_bytes(self) -> int:
+    """Of the tile that needs most, including gaps between tensors."""
+    return self.addresses.fullest.needed
 
   @property
   def bytes_with_gaps(self) -> int:
-    """Of the tile that needs most, including gaps between tensors."""
-    return self.addresses.fullest.needed
+    """The same with all code."""
+    more = self.code.total - self.admitted_code
+    return max(
+      group.needed + int(more[group.tiles].max())
+      for group in self.addresses.groups
+    )
 
   def record(self) -> schema.Memory:
     """The plan as a record of the program."""
@@ -88,8 +106,8 @@ class MemoryPlan:
       self.alias_bytes,
       self.temporary_bytes,
       self.code_bytes,
-      self.bytes_with_gaps,
-      self.peak_tile,
+      self.admitted_bytes,
+      self.admitted_peak_tile,
     )
 
 
@@ -112,12 +130,14 @@ def plan(
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
   copied = local_copies.within(builder, module, arguments, results)
-  parts, messages = tile_code(builder, (size for _, size in copied))
-  code = _room(builder, parts)
+  code, messages = tile_code(builder, (size for _, size in copied))
+  admitted_code = _admitted_code(builder, code)
   buffers = _buffers(builder, line, messages)
   shares = Shares(tensors, builder.target.num_tiles)
-  peaks = shares.peaks(_taken(shares, lives, buffers)) + code
+  data = shares.peaks(_taken(shares, lives, buffers))
+  peaks = data + code.total
   peak_tile = int(peaks.argmax())
+  admitted = data + admitted_code
   aliased = [(arguments[i], results[j]) for i, j in module.aliases]
   wide = {n for product in builder.products for n in product.operands}
   places = units(tensors, line, lives, shares, aliased, wide)
@@ -125,7 +145,7 @@ def plan(
     Unit([], [(time, time + 1)], shares.of(step.bytes))
     for time, step in buffers.items()
   ]
-  always = int(code[peak_tile]) + sum(
+  always = int(code.total[peak_tile]) + sum(
     int(shares.row(u.share)[peak_tile]) for u in places if u.always(line.end)
   )
 
@@ -138,10 +158,10 @@ def plan(
       weights = {n if n in lives else tensors[n].root for n in found}
     return unit.wide and not weights.isdisjoint(unit.tensors)
 
-  given = builder.target, places, interleaved, shares, code, peaks, line.end
+  target = builder.target
+  given = target, places, interleaved, shares, admitted_code, admitted, line.end
   placed = assign(*given)
-  limit = builder.target.bytes_per_tile
-  if peaks[peak_tile] <= limit < placed.fullest.needed:
+  if admitted.max() <= target.bytes_per_tile < placed.fullest.needed:
     placed = assign(*given, thorough=True)
   argument_bytes = sum(tensors[a].bytes for a in arguments)
   result_bytes = sum(tensors[r].bytes for r in results)
@@ -152,12 +172,14 @@ def plan(
     result_bytes=result_bytes,
     alias_bytes=alias_bytes,
     # Donated arguments that nothing replaces may be dead at the peak.
-    temporary_bytes=max(int((peaks - code).sum()) - signature, 0),
+    temporary_bytes=max(int(data.sum()) - signature, 0),
     code=code,
-    code_parts=parts,
     peak_tile_bytes=int(peaks[peak_tile]),
     peak_tile=peak_tile,
     always_bytes=always,
+    admitted_code=admitted_code,
+    admitted_peak_bytes=int(admitted.max()),
+    admitted_peak_tile=int(admitted.argmax()),
     lives=lives,
     used=line.intervals,
     buffers=buffers,
@@ -225,22 +247,22 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
   return out
 
 
-def _room(builder: Builder, parts: TileCode) -> Array:
+def _admitted_code(builder: Builder, code: TileCode) -> Array:
   """Non-tensor memory, with no more code than a tile can hold.
 
   Long programs have more: each step has its own code here, where Poplar
   outlines repetitions. So they are not refused; `check` warns of it.
   """
-  room = np.maximum(parts.vertices, builder.target.executable_bytes)
-  return parts.state + parts.stacks + np.minimum(parts.executable, room)
+  most = np.maximum(code.vertices, builder.target.executable_bytes)
+  return code.state + code.stacks + np.minimum(code.executable, most)
 
 
 def overflows(builder: Builder, memory: MemoryPlan) -> bool:
   """Whether a tile needs more than its SRAM, or its vertices' code more than
   the region that can hold code."""
   target = builder.target
-  return memory.bytes_with_gaps > target.bytes_per_tile or bool(
-    memory.code_parts.vertices.max(initial=0) > target.executable_bytes
+  return memory.admitted_bytes > target.bytes_per_tile or bool(
+    memory.code.vertices.max(initial=0) > target.executable_bytes
   )
 
 
@@ -250,7 +272,7 @@ def check(
   """Raises RESOURCE_EXHAUSTED if a tile exceeds its SRAM, unless allowed; warns
   of code that exceeds its region."""
   refused = overflows(builder, memory) and not allow
-  code = memory.code_parts.executable.max(initial=0)
+  code = memory.code.executable.max(initial=0)
   if refused or code > builder.target.executable_bytes:
     from jaxlib.ipu.lower import overflow  # few programs need its imports
 

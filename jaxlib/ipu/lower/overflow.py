@@ -40,7 +40,7 @@ class _Live(NamedTuple):
 
 def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
   """RESOURCE_EXHAUSTED, with `report` and advice."""
-  if memory.bytes_with_gaps <= builder.target.bytes_per_tile:
+  if memory.admitted_bytes <= builder.target.bytes_per_tile:
     return resource_exhausted(f"out of memory: {code(builder, module, memory)}")
   advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
   return resource_exhausted(
@@ -54,13 +54,13 @@ def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
 
 def code(builder: Builder, module: Module, memory: MemoryPlan) -> str:
   """By how much a tile's code exceeds the region for it."""
-  target, parts = builder.target, memory.code_parts
+  target, parts = builder.target, memory.code
   tile = int(parts.executable.argmax())
   needed, room = int(parts.executable[tile]), target.executable_bytes
   return (
-    f"tile {tile} needs {needed:,} bytes for the code of program "
-    f"{module.name} (exchanges {parts.exchange[tile]:,}, vertices "
-    f"{parts.vertices[tile]:,}, control {parts.control[tile]:,}), "
+    f"program {module.name} would not run on an IPU: tile {tile} needs "
+    f"{needed:,} bytes for its code (exchanges {parts.exchange[tile]:,}, "
+    f"vertices {parts.vertices[tile]:,}, control {parts.control[tile]:,}), "
     f"{needed - room:,} more than the {room:,} of an {target.version} tile's "
     "SRAM that can hold code\n"
     "  What would help: loops (jax.lax.scan, jax.lax.fori_loop) instead of "
@@ -72,12 +72,12 @@ def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
   """The fullest tile and its largest tensors at its peak."""
   target = builder.target
   limit = target.bytes_per_tile
-  bare, whole = memory.peak_tile_bytes, memory.bytes_with_gaps
+  bare, whole = memory.admitted_peak_bytes, memory.admitted_bytes
   gaps = bare <= limit < whole
   needed = whole if gaps else bare
   over = needed - limit
   fullest = memory.addresses.fullest.tiles
-  tile = memory.peak_tile
+  tile = memory.admitted_peak_tile
   if gaps and not fullest[tile]:
     tile = int(fullest.argmax())
   lines = [
@@ -135,13 +135,13 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
   held = {}
   for number, intervals in memory.lives.items():
     share = tile_bytes(builder.tensors[number], builder.target.num_tiles)
-    held[number] = int(share[memory.peak_tile])
+    held[number] = int(share[memory.admitted_peak_tile])
     for begin, end in intervals:
       changes[begin] += held[number]
       changes[end + 1] -= held[number]
   for time, buffers in memory.buffers.items():
-    changes[time] += int(buffers.bytes[memory.peak_tile])
-    changes[time + 2] -= int(buffers.bytes[memory.peak_tile])
+    changes[time] += int(buffers.bytes[memory.admitted_peak_tile])
+    changes[time + 2] -= int(buffers.bytes[memory.admitted_peak_tile])
   now = most = moment = 0
   for time in sorted(changes):
     now += changes[time]
@@ -153,9 +153,9 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
     if held[number] and any(b <= moment <= e for b, e in intervals)
   ]
   live += [
-    _Live(int(buffers.bytes[memory.peak_tile]), buffers.step)
+    _Live(int(buffers.bytes[memory.admitted_peak_tile]), buffers.step)
     for time, buffers in memory.buffers.items()
-    if time <= moment <= time + 1 and buffers.bytes[memory.peak_tile]
+    if time <= moment <= time + 1 and buffers.bytes[memory.admitted_peak_tile]
   ]
   live += _no_data(memory)
   return sorted(live, key=_size, reverse=True)
@@ -163,9 +163,11 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
 
 def _no_data(memory: MemoryPlan) -> list[_Live]:
   """The fullest tile's non-tensor memory, as far as it fits."""
-  tile, parts = memory.peak_tile, memory.code_parts
+  tile, parts = memory.admitted_peak_tile, memory.code
   named = {name: int(getattr(parts, x)[tile]) for x, name in NAMES.items()}
-  room = int(memory.code[tile] - parts.state[tile] - parts.stacks[tile])
+  room = int(
+    memory.admitted_code[tile] - parts.state[tile] - parts.stacks[tile]
+  )
   if room < parts.executable[tile]:
     named = {
       "code, as much as fits": room,
@@ -264,7 +266,9 @@ def _donations(
     peaks = peaks_of(
       builder, _lives_if(builder, donated, memory), memory.buffers
     )
-    saves = memory.peak_tile_bytes - int((peaks + memory.code).max())
+    saves = memory.admitted_peak_bytes - int(
+      (peaks + memory.admitted_code).max()
+    )
     if saves > 0:
       count = f" ({len(numbers)} arrays)" if len(numbers) > 1 else ""
       saved.append((saves, name, count))

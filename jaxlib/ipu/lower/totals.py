@@ -39,6 +39,11 @@ KEYS: dict[str, str] = {
     "synchronisations, loops over several chained operations"
   ),
   "ipu cycles guessed": "part of `ipu cycles` without any public source",
+  "ipu loops counted once": (
+    "loops whose trip count only data decide: one iteration of each is part of "
+    "these figures; `device.ipu_last_run()` has those of a run. A `cond` or "
+    "`switch` counts as its costliest branch"
+  ),
   "ipu exchange bytes": "bytes received by tiles that did not hold them",
   "ipu host bytes": "bytes to and from host functions",
   "ipu host calls": "calls of host functions",
@@ -46,7 +51,9 @@ KEYS: dict[str, str] = {
     "synchronisations between tiles or with the host, each with its exchange "
     "and the vertices that follow"
   ),
-  "ipu peak tile bytes": "SRAM used on the fullest tile at its peak",
+  "ipu peak tile bytes": (
+    "SRAM used on the fullest tile at its peak, all code included"
+  ),
   "ipu always live tile bytes": (
     "part of the peak that is always live: code, constants, state, arguments "
     "that are not donated"
@@ -54,10 +61,19 @@ KEYS: dict[str, str] = {
   "ipu not always live tile bytes": "the rest of the peak",
   "ipu peak tile bytes with gaps": (
     "SRAM required on the fullest tile once everything has an address, gaps "
-    "between tensors included; this has to fit"
+    "between tensors included; on an IPU this has to fit"
   ),
   "ipu peak tile code bytes": (
     "part of the peak taken by vertex code, control code and stacks"
+  ),
+  "ipu executable tile bytes": (
+    "vertex, exchange, control and host stream code on the tile that has most "
+    "of it; on an IPU this has to fit the region that can hold code"
+  ),
+  "ipu executable tile limit": "bytes of that region",
+  "ipu admitted tile bytes": (
+    "as `ipu peak tile bytes with gaps`, but with no more code than a tile can "
+    "hold: the model refuses programs by this figure"
   ),
   "ipu code bytes": (
     "everything but data, over all tiles: the sum of the next five"
@@ -163,8 +179,22 @@ def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
   return sums
 
 
+def loops_counted_once(steps: list[Any]) -> int:
+  """The number of loops whose trip count is only known at run time."""
+  count = 0
+  for step in steps:
+    if isinstance(step, schema.While):
+      count += 1 + loops_counted_once(step.condition + step.body)
+    elif isinstance(step, schema.Repeat):
+      count += loops_counted_once(step.body)
+    elif isinstance(step, schema.Switch):
+      count += sum(loops_counted_once(b.steps) for b in step.branches)
+  return count
+
+
 def analysis(
   target: Target,
+  steps: list[Any],
   sums: Totals,
   memory: MemoryPlan,
   layouts: Iterable[schema.ArrayLayout],
@@ -172,7 +202,7 @@ def analysis(
   results: Iterable[TensorInfo],
 ) -> dict[str, float]:
   """The entries of `compiled.cost_analysis()`, as `KEYS` describes them."""
-  code, peak = memory.code_parts, memory.peak_tile
+  code, peak = memory.code, memory.peak_tile
   return {
     "flops": sums.flops,
     "bytes accessed": sums.bytes_accessed,
@@ -188,6 +218,7 @@ def analysis(
     ),
     "ipu cycles derived": sums.derived_cycles,
     "ipu cycles guessed": sums.guessed_cycles,
+    "ipu loops counted once": float(loops_counted_once(steps)),
     "ipu exchange bytes": sums.exchange_bytes,
     "ipu host bytes": sums.host_bytes,
     "ipu host calls": sums.host_calls,
@@ -199,11 +230,11 @@ def analysis(
     ),
     "ipu peak tile bytes with gaps": float(memory.bytes_with_gaps),
     "ipu peak tile code bytes": float(
-      min(
-        code.vertices[peak] + code.control[peak] + code.stacks[peak],
-        memory.code[peak],
-      )
+      code.vertices[peak] + code.control[peak] + code.stacks[peak]
     ),
+    "ipu executable tile bytes": float(code.executable.max(initial=0)),
+    "ipu executable tile limit": float(target.executable_bytes),
+    "ipu admitted tile bytes": float(memory.admitted_bytes),
     "ipu code bytes": float(memory.code_bytes),
     "ipu vertex code bytes": float(code.vertices.sum()),
     "ipu vertex state bytes": float(code.state.sum()),

@@ -43,7 +43,7 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
   if (together != 1).any():
     tile = int(np.argmax(together != 1))
     raise InvalidAddresses(f"tile {tile} is in {together[tile]} groups")
-  shares = Shares(builder.tensors, len(memory.code))
+  shares = Shares(builder.tensors, len(memory.admitted_code))
   target = builder.target
   weights = builder.interleaved()
   wide = {
@@ -99,7 +99,7 @@ def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:
     return int(row[group.tiles].max())
 
   found: list[_Piece] = []
-  code = most(memory.code)
+  code = most(memory.admitted_code)
   if code:
     found.append((-2, 1 << 62, 0, code, "code"))
   steps = dict(memory.buffers)

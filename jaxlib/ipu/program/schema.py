@@ -571,7 +571,8 @@ class NamedValue:
 
 @record
 class Memory:
-  """The SRAM plan: bytes over all tiles, and of the fullest tile."""
+  """The SRAM plan: bytes over all tiles, and those of the fullest tile by which
+  a program is admitted (`lower/memory.py`)."""
 
   argument_bytes: U64
   result_bytes: U64

@@ -16,8 +16,8 @@ def program_text(program: schema.Program) -> str:
   lines = [
     f"program {program.name} for {t.version}, {t.num_tiles} tiles of "
     f"{t.bytes_per_tile} bytes, {t.clock_hz / 1e9:g} GHz",
-    f"arena {program.arena_bytes} bytes, fullest tile "
-    f"{program.memory.peak_tile_bytes} bytes",
+    f"arena {program.arena_bytes} bytes, admitted "
+    f"{program.memory.peak_tile_bytes} bytes of a tile",
     "tensors",
   ]
   for number in range(len(program.tensors)):

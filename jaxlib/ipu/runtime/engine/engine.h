@@ -85,6 +85,8 @@ struct ProgramInfo {
     return argument_bytes + result_bytes - alias_bytes + temporary_bytes +
            code_bytes;
   }
+  // The user's lines of the loops whose trip counts are only known at run time.
+  std::vector<std::string> loops;
   // The optimised module: StableHLO, MLIR bytecode or text.
   std::string module;
   // The program calls host functions, which may in turn call this engine.
@@ -96,11 +98,16 @@ struct ProgramInfo {
   double estimated_seconds = 0;
 };
 
-// Filled by Run. Cycles are those of the modelled machine, summed over all
-// supersteps.
-struct RunCounters {
+// Cycles are those of the modelled machine, summed over all supersteps.
+struct Counters {
   double cycles = 0;
   double exchange_bytes = 0;
+};
+
+// Filled by Run.
+struct RunCounters : Counters {
+  // The iterations of each of ProgramInfo::loops.
+  std::vector<uint64_t> trips;
 };
 
 class LoadedProgram {

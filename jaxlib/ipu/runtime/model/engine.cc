@@ -96,7 +96,7 @@ class ModelProgram : public LoadedProgram {
     RunCounters run;
     const Status status =
         Execute(*executable_, Memory{bases}, machine_->threads, run);
-    if (counters != nullptr) *counters = run;
+    if (counters != nullptr) *counters = std::move(run);
     if (!small) machine_->arenas.Return(std::move(arena));
     return status;
   }

@@ -38,12 +38,13 @@ struct Instruction {
   // body. kWhile: condition, body. kSwitch: `branches` of them.
   uint32_t target = 0;
   uint32_t branches = 0;
-  RunCounters cost;  // kWhile: of one test. kSwitch: of the selection
+  uint32_t number = 0;  // kWhile: of the loop, among these
+  Counters cost;        // kWhile: of one test. kSwitch: of the selection
 };
 
 struct Block {
   std::vector<Instruction> instructions;
-  RunCounters cost;  // of everything except nested blocks and their control
+  Counters cost;  // of everything except nested blocks and their control
 };
 
 struct Executable {
@@ -53,12 +54,13 @@ struct Executable {
   std::vector<Block> blocks;
   std::vector<uint32_t> targets;  // indices into `blocks`
   uint32_t entry = 0;             // the block of the program
+  uint32_t num_loops = 0;         // kWhile instructions
   size_t arena_bytes = 0;
   Arena constants;
 };
 
-// Runs the whole program once and adds its cost to `counters`. Only host
-// functions can fail.
+// Runs the whole program once and fills `counters`. Only host functions can
+// fail.
 Status Execute(const Executable& executable, const Memory& memory,
                ThreadPool& threads, RunCounters& counters);
 

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/model/executable.h"
 
@@ -9,9 +10,11 @@ class Executor {
  public:
   Executor(const Executable& executable, const Memory& memory,
            ThreadPool& threads)
-      : x_(executable), memory_(memory), threads_(threads) {}
+      : x_(executable), memory_(memory), threads_(threads) {
+    counters_.trips.resize(x_.num_loops);
+  }
 
-  const RunCounters& counters() const { return counters_; }
+  RunCounters& counters() { return counters_; }
 
   const Status& status() const { return status_; }
 
@@ -65,6 +68,7 @@ class Executor {
       Add(x_.blocks[condition].cost, trips + 1);
       Add(i.cost, trips + 1);
       Add(x_.blocks[body].cost, trips);
+      counters_.trips[i.number] += trips;
       return true;
     }
     const char* predicate = memory_.bases[i.base] + i.offset;
@@ -73,6 +77,7 @@ class Executor {
       Add(i.cost);
       if (!*predicate) return true;
       if (!Run(body)) return false;
+      ++counters_.trips[i.number];
     }
   }
 
@@ -88,7 +93,7 @@ class Executor {
     return index < i.branches ? index : i.branches - 1;
   }
 
-  void Add(const RunCounters& cost, uint64_t times = 1) {
+  void Add(const Counters& cost, uint64_t times = 1) {
     counters_.cycles += cost.cycles * static_cast<double>(times);
     counters_.exchange_bytes +=
         cost.exchange_bytes * static_cast<double>(times);
@@ -107,8 +112,7 @@ Status Execute(const Executable& executable, const Memory& memory,
                ThreadPool& threads, RunCounters& counters) {
   Executor executor(executable, memory, threads);
   executor.Run(executable.entry);
-  counters.cycles += executor.counters().cycles;
-  counters.exchange_bytes += executor.counters().exchange_bytes;
+  counters = std::move(executor.counters());
   return executor.status();
 }
 

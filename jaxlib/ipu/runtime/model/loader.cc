@@ -23,12 +23,12 @@ int64_t AlignUp(uint64_t bytes) {
                               kCacheLine);
 }
 
-RunCounters CountersOf(const program::Cost& cost) {
+Counters CountersOf(const program::Cost& cost) {
   return {cost.compute_cycles + cost.exchange_cycles + cost.sync_cycles,
           cost.exchange_bytes};
 }
 
-void Add(RunCounters& sum, const RunCounters& cost, double times = 1) {
+void Add(Counters& sum, const Counters& cost, double times = 1) {
   sum.cycles += times * cost.cycles;
   sum.exchange_bytes += times * cost.exchange_bytes;
 }
@@ -198,6 +198,7 @@ class Loader {
     Instruction i;
     i.op = Instruction::Op::kWhile;
     SetScalar(s.predicate, i);
+    i.number = executable_->num_loops++;  // as in MakeInfo
     i.cost = CountersOf(s.cost);
     uint32_t condition;
     uint32_t body;

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/program/shape.h"
@@ -29,6 +31,24 @@ ArrayLayoutPtr MakeLayout(const program::ArrayLayout& layout,
   made->bytes_from_default = layout.from_default.exchange_bytes;
   made->bytes_to_default = layout.to_default.exchange_bytes;
   return made;
+}
+
+// Appends the lines of loops of unknown trip count, outer ones first.
+void AddLoops(const program::Program& p,
+              const std::vector<program::Step>& steps,
+              std::vector<std::string>& loops) {
+  for (const program::Step& step : steps) {
+    if (const auto* s = std::get_if<program::While>(&step.value)) {
+      const program::Location& at = p.locations[s->location];
+      loops.push_back(at.file + ':' + std::to_string(at.line));
+      AddLoops(p, s->condition, loops);
+      AddLoops(p, s->body, loops);
+    } else if (const auto* s = std::get_if<program::Repeat>(&step.value)) {
+      AddLoops(p, s->body, loops);
+    } else if (const auto* s = std::get_if<program::Switch>(&step.value)) {
+      for (const program::Branch& b : s->branches) AddLoops(p, b.steps, loops);
+    }
+  }
 }
 
 }  // namespace
@@ -65,6 +85,7 @@ ProgramInfo MakeInfo(program::Program p) {
   for (program::NamedValue& v : p.cost_analysis) {
     info.cost_analysis.emplace_back(std::move(v.name), v.value);
   }
+  AddLoops(p, p.steps, info.loops);
   info.name = std::move(p.name);
   info.plan = {std::move(p.target.version), p.target.num_tiles,
                static_cast<int64_t>(p.target.bytes_per_tile)};

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/pjrt/last_run.h"
 #include "jaxlib/ipu/runtime/pjrt/named_values.h"
 #include "jaxlib/ipu/runtime/pjrt/sram.h"
 #include "jaxlib/ipu/runtime/support/work_queue.h"
@@ -64,6 +65,7 @@ struct PJRT_Device {
   const ipu::Machine machine;
   PJRT_DeviceDescription description;
   ipu::Sram sram;
+  ipu::LastRun last_run;
   PJRT_Memory memory;
   PJRT_Memory host_memory;
   PJRT_Device* const addressed_by[1] = {this};

@@ -90,6 +90,10 @@ Status RunProgram(const Call& call) {
   if (machine.logs_cycles && status.ok()) [[unlikely]] {
     LogCycles(*call.executable, machine, counters);
   }
+  if (status.ok()) {
+    call.executable->device()->last_run.Set(call.executable->info(),
+                                            std::move(counters));
+  }
   return status;
 }
 
