@@ -37,6 +37,7 @@ from jaxlib.ipu.passes import (
   fuse_producers,
   partial_sorts,
   rotate_loops,
+  simplify,
   sink_scalars,
   trip_counts,
 )
@@ -50,7 +51,7 @@ class Phase(enum.Enum):
   """The phases, in order, with their results."""
 
   PARSE = "parse"  # canonical StableHLO, calls inlined
-  IMPORT = "import"  # a graph of StableHLO operations
+  IMPORT = "import"  # a graph of StableHLO operations, simplified
   DECOMPOSE = "decompose"  # no operation that has a rule
   FUSE = "fuse"  # element-wise operations grouped, dead nodes gone
   LOWER = "lower"  # tensors with tile mappings, steps with costs
@@ -157,6 +158,7 @@ def _parse(state: State, options: Options) -> None:
 
 def _import(state: State, options: Options) -> None:
   state.module = importer.import_module(state.stablehlo)
+  simplify.simplify(state.module.graph)
 
 
 def _decompose(state: State, options: Options) -> None:

@@ -1,7 +1,7 @@
 """StableHLO to graph.
 
 jaxlib's own MLIR passes run first (composites and CHLO legalised, calls
-inlined, canonicalisation, common subexpressions); then one traversal creates
+inlined, common subexpressions); then one traversal creates
 the nodes. Each operation reads its own attributes (`ops/`).
 """
 
@@ -21,10 +21,7 @@ from jaxlib.ipu.dtypes import MLIR_NAME, NAME, UNBUFFERED, DType
 from jaxlib.ipu.ir import (
   async_operations,
   canonical,
-  convolution_guard,
-  reduction_guard,
   registry,
-  scatter_guard,
 )
 from jaxlib.ipu.ir.graph import (
   Graph,
@@ -50,12 +47,6 @@ def parse(code: bytes) -> ir.Module:
     with canonical.passes(len(code)) as passes:
       module = stablehlo.deserialize_portable_artifact(passes.context, code)
       with passes.context:
-        if b"scatter" in code:  # the name of the operation, if there is one
-          scatter_guard.guard(module)
-        if b"convolution" in code:
-          convolution_guard.guard(module)
-        if b"reduce" in code and (b"and_v" in code or b"or_v" in code):
-          reduction_guard.guard(module)
         if b"async_start" in code:
           async_operations.make_synchronous(module)
         passes.run(module, code)
