@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -270,7 +271,7 @@ def _arithmetic(
   return rule
 
 
-def _is_one_of(value: np.generic, numbers: tuple[int, ...]) -> bool:
+def _is_one_of(value: Any, numbers: tuple[int, ...]) -> bool:
   ones = ~value.dtype.type(0)
   return any(bool(value == (ones if n == _ONES else n)) for n in numbers)
 
