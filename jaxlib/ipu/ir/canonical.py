@@ -23,6 +23,17 @@ _PIPELINE = (
   ("func.func(stablehlo-legalize-composite-to-call)", (b"composite",)),
   ("inline{default-pipeline=}", (b"composite", b"call")),
   ("func.func(chlo-legalize-to-stablehlo)", (b"chlo",)),
+  (
+    "func.func(stablehlo-canonicalize-dynamism)",  # shapes that are constant
+    (
+      b"dynamic_broadcast_in_dim",
+      b"dynamic_conv",
+      b"dynamic_gather",
+      b"dynamic_iota",
+      b"dynamic_pad",
+      b"dynamic_reshape",
+    ),
+  ),
   ("cse", (b"",)),
 )
 
