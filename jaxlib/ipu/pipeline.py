@@ -38,6 +38,7 @@ from jaxlib.ipu.passes import (
   fuse_producers,
   partial_sorts,
   rotate_loops,
+  simplify,
   sink_scalars,
   trip_counts,
 )
@@ -51,7 +52,7 @@ class Phase(enum.Enum):
   """The phases, in order, with their results."""
 
   PARSE = "parse"  # canonical StableHLO, calls inlined
-  IMPORT = "import"  # a graph of StableHLO operations
+  IMPORT = "import"  # a graph of StableHLO operations, simplified
   DECOMPOSE = "decompose"  # no operation that has a rule
   FUSE = "fuse"  # element-wise operations grouped, dead nodes gone
   LOWER = "lower"  # tensors with tile mappings, steps with costs
@@ -162,6 +163,7 @@ def _import(state: State, options: Options) -> None:
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
     host_memory.warn(state.module)
+  simplify.simplify(state.module.graph)
 
 
 def _decompose(state: State, options: Options) -> None:

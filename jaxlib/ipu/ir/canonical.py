@@ -1,4 +1,4 @@
-"""Canonicalises a StableHLO module with jaxlib's own MLIR passes.
+"""Makes a StableHLO module ready for import, with jaxlib's own MLIR passes.
 
 A context with its dialects and patterns takes longer to make than a small
 program to parse, so contexts are reused. They have no locks: jaxlib holds the
@@ -16,21 +16,25 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
-# Far more than any program needs; bounds patterns that undo each other.
-_CANONICALIZE = "canonicalize{max-num-rewrites=10000000}"
-# The order matters: composites become calls, calls are inlined into loop
-# bodies too, and only MHLO's canonicaliser folds constants and broadcasts.
-# Passes for rare operations run only if one of their words is in the artifact,
-# which names its operations and dialects.
+# Composites become calls, and calls are inlined into loop bodies too. Passes
+# for rare operations run only if one of their words is in the artifact, which
+# names its operations and dialects. None folds: `passes/simplify.py` does.
 _PIPELINE = (
   ("func.func(stablehlo-legalize-composite-to-call)", (b"composite",)),
   ("inline{default-pipeline=}", (b"composite", b"call")),
   ("func.func(chlo-legalize-to-stablehlo)", (b"chlo",)),
   (
-    f"stablehlo-legalize-to-hlo,cse,{_CANONICALIZE},cse,"
-    "hlo-legalize-to-stablehlo",
-    (b"",),
+    "func.func(stablehlo-canonicalize-dynamism)",  # shapes that are constant
+    (
+      b"dynamic_broadcast_in_dim",
+      b"dynamic_conv",
+      b"dynamic_gather",
+      b"dynamic_iota",
+      b"dynamic_pad",
+      b"dynamic_reshape",
+    ),
   ),
+  ("cse", (b"",)),
 )
 
 # A context never frees types, constants, locations or folding results: one that
@@ -41,7 +45,6 @@ _MOST_PROGRAMS, _MOST_BYTES = 64, 1 << 20
 @functools.cache
 def _register() -> None:
   stablehlo.register_stablehlo_passes()
-  mhlo.register_mhlo_passes()
 
 
 class Passes:
@@ -70,7 +73,7 @@ class Passes:
     self.programs = self.bytes = 0
 
   def run(self, module: ir.Module, code: bytes) -> None:
-    """Canonicalises the module that was read from an artifact."""
+    """Runs on the module that was read from an artifact."""
     for passes, words in self._passes:
       if any(word in code for word in words):
         passes.run(module.operation)

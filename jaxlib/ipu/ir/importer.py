@@ -1,7 +1,7 @@
 """StableHLO to graph.
 
 jaxlib's own MLIR passes run first (composites and CHLO legalised, calls
-inlined, canonicalisation, common subexpressions); then one traversal creates
+inlined, common subexpressions); then one traversal creates
 the nodes. Each operation reads its own attributes (`ops/`).
 """
 
@@ -22,10 +22,7 @@ from jaxlib.ipu.ir import (
   async_operations,
   bytecode_strings,
   canonical,
-  convolution_guard,
-  reduction_guard,
   registry,
-  scatter_guard,
 )
 from jaxlib.ipu.ir.graph import (
   Graph,
@@ -53,12 +50,6 @@ def parse(code: bytes) -> ir.Module:
     with canonical.passes(len(code)) as passes:
       module = stablehlo.deserialize_portable_artifact(passes.context, code)
       with passes.context:
-        if b"scatter" in code:  # the name of the operation, if there is one
-          scatter_guard.guard(module)
-        if b"convolution" in code:
-          convolution_guard.guard(module)
-        if b"reduce" in code and (b"and_v" in code or b"or_v" in code):
-          reduction_guard.guard(module)
         if b"async_start" in code:
           async_operations.make_synchronous(module)
         passes.run(module, code)

@@ -14,7 +14,10 @@ from jaxlib.mlir import ir
 
 def _read(operation: Any) -> int:
   """The dimension that is searched."""
-  config = ir.DictAttr(operation.attributes["backend_config"])
+  attributes = operation.attributes
+  portable = "mhlo.backend_config"  # the name in portable artifacts
+  name = portable if portable in attributes else "backend_config"
+  config = ir.DictAttr(attributes[name])
   return ir.IntegerAttr(config["reduction_dim"]).value
 
 

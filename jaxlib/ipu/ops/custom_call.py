@@ -62,8 +62,16 @@ def _read(operation: Any) -> CustomCall:
     raise unimplemented(
       describe(operation_name), where, instead_of(operation_name)
     )
-  version = ir.IntegerAttr(attributes["api_version"]).value
-  config = _get(attributes, "backend_config")
+  # Portable artifacts write the typed FFI's dictionary under this name, and
+  # leave the version out.
+  config = _get(attributes, "mhlo.backend_config")
+  version = _TYPED
+  if config is None:
+    config = _get(attributes, "backend_config")
+    if "api_version" in attributes:
+      version = ir.IntegerAttr(attributes["api_version"]).value
+    else:
+      version = 1
   if version != _TYPED or not isinstance(config, ir.DictAttr | None):
     raise unimplemented(
       f"custom call @{target} of API version {version}",

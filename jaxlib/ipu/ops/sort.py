@@ -41,7 +41,12 @@ class Sorting:
 
 
 def _read(operation: Any) -> Sorting:
-  return Sorting(operation.attributes["dimension"].value)
+  attributes = operation.attributes
+  rank = len(operation.operands[0].type.shape)
+  dimension = -1  # the default: the last
+  if "dimension" in attributes:
+    dimension = attributes["dimension"].value
+  return Sorting(dimension % rank if rank else 0)
 
 
 def _splits(shape: Shape, tiles: int) -> Iterator[tuple[int, int]]:
