@@ -140,7 +140,7 @@ def orthogonal_rows(
       phase = e.reshape(_matrices.phase(e, between), (*batch, half, 1))
       second = e.multiply(second, broadcast(e, phase, second.shape))
       between = e.abs(between)
-    norm = e.sqrt(e.multiply(p, q))
+    norm = e.multiply(e.sqrt(p), e.sqrt(q))
     norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
     met = largest(e, e.divide(e.abs(between), norm))
     angles = (
@@ -155,6 +155,11 @@ def orthogonal_rows(
 
 def sort_rows(e: Emitter, keys: Value, rows: Value, descending: bool) -> Value:
   """Rows [..., n, m] in the order of their keys [..., n]."""
+  return moved_rows(e, rows, places(e, keys, descending))
+
+
+def places(e: Emitter, keys: Value, descending: bool) -> Value:
+  """The place of each key [..., n] in their order."""
   *batch, n = keys.shape
   rank = len(batch)
   shape = (*batch, n, n)
@@ -165,10 +170,24 @@ def sort_rows(e: Emitter, keys: Value, rows: Value, descending: bool) -> Value:
   r, c = _matrices.rows_columns(e, shape)
   earlier = e.and_(e.not_(e.compare(mine, other, "LT")), e.compare(c, r, "LT"))
   before = e.or_(e.compare(other, mine, "LT"), earlier)
-  place = e.reduce(e.convert(before, DType.I32), 0, (rank + 1,), "add")
+  return e.reduce(e.convert(before, DType.I32), 0, (rank + 1,), "add")
+
+
+def moved_rows(e: Emitter, rows: Value, place: Value) -> Value:
+  """Rows [..., n, m], each at its place [..., n]: a permutation."""
+  *batch, n = place.shape
+  rank = len(batch)
   dims = tuple(range(rank))
   to_rows = Indexing(
     (rank + 1,), (rank,), dims, dims, (rank,), rank + 1, unique=True
   )
   index = e.reshape(place, (*batch, n, 1))
   return e.scatter(rows, index, rows, to_rows, "set")
+
+
+def closer(e: Emitter, rows: Value) -> Value:
+  """Rows that are orthonormal up to rounding of many rotations, without it: a
+  step of Newton's iteration for the closest unitary matrix."""
+  gram = e.matmul(rows, _matrices.adjoint(e, rows))
+  change = e.matmul(e.multiply(gram, -0.5), rows)
+  return e.add(e.multiply(rows, 1.5), change)

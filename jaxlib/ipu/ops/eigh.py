@@ -55,7 +55,7 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   length = e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add")
   length = e.reshape(e.rsqrt(length), (*batch, n, 1))
   rows = _matrices.scale(e, rows, broadcast(e, length, rows.shape))
-  rows = _closer(e, rows)
+  rows = _jacobi.closer(e, rows)
   values = e.multiply(e.matmul(rows, a), _matrices.conjugate(e, rows))
   values = e.reduce(e.real(values), 0, (rank + 1,), "add")
   column = e.reshape(values, (*batch, n, 1))
@@ -65,14 +65,6 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   vectors = _matrices.adjoint(e, part(e, rows, (0, n), (0, n)))
   values = e.real(part(e, rows, (0, n), (n, n + 1)))
   return vectors, e.reshape(values, (*batch, n))
-
-
-def _closer(e: Emitter, rows: Value) -> Value:
-  """Rows that are orthonormal up to rounding of many rotations, without it: a
-  step of Newton's iteration for the closest unitary matrix."""
-  gram = e.matmul(rows, _matrices.adjoint(e, rows))
-  change = e.matmul(e.multiply(gram, -0.5), rows)
-  return e.add(e.multiply(rows, 1.5), change)
 
 
 def _bound(e: Emitter, matrix: Value) -> Value:
