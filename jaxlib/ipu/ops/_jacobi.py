@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jaxlib.ipu.dtypes import COMPLEX, PLANE, DType
+import numpy as np
+
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, PLANE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Value
@@ -151,6 +153,66 @@ def orthogonal_rows(
 
   (rows,) = sweeps(e, [rows], even - 1, turn, met)
   return rows
+
+
+def diagonal_rows(e: Emitter, rows: Value) -> tuple[Value, Value]:
+  """Rotates rows and columns of Hermitian matrices A until they are diagonal.
+
+  Args:
+    rows: [A, V^H], of shape [..., n, 2 n].
+
+  Returns:
+    The diagonal [..., n], and the rotated rows of V^H [..., n, n].
+  """
+  *batch, n, _ = rows.shape
+  rank = len(batch)
+  if n % 2:  # one more row and column of zeros
+    a, v = (_matrices.part(e, rows, (0, n), (i, i + n)) for i in (0, n))
+    pad = [0] * rank
+    a, v = (e.pad(x, 0, [0] * (rank + 2), [*pad, 1, 1]) for x in (a, v))
+    rows = e.concatenate([a, v], rank + 1)
+  even = n + n % 2
+  half = even // 2
+  dtype = PLANE.get(rows.dtype, rows.dtype)
+  eps = float(np.finfo(NUMPY[dtype]).eps)
+
+  def turn(rows: Value) -> list[Value]:
+    a = _matrices.part(e, rows, (0, even), (0, even))
+    p, q = halves(e, e.real(_matrices.diagonal(e, a, 0, even)), rank)
+    between = _matrices.diagonal(e, a, half, half)
+    phase = None
+    if rows.dtype in COMPLEX:  # multiply by a phase to make the element real
+      phase = _matrices.phase(e, between)
+      between = e.abs(between)
+    p_size, q_size = e.abs(p), e.abs(q)
+    norm = e.multiply(e.sqrt(p_size), e.sqrt(q_size))
+    norm = e.maximum(norm, e.multiply(e.maximum(p_size, q_size), eps))
+    norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
+    met = largest(e, e.divide(e.abs(between), norm))
+    s, h = rotation(e, p, q, between)
+
+    def rotated(value: Value, dimension: int, phase: Value | None) -> Value:
+      wide = list(value.shape[:rank]) + [1, 1]
+      wide[dimension] = half
+      first, second = halves(e, value, dimension)
+      if phase is not None:
+        phase = broadcast(e, e.reshape(phase, wide), second.shape)
+        second = e.multiply(second, phase)
+      angles = (e.reshape(v, wide) for v in (s, h))
+      return move_on(e, *rotate(e, first, second, *angles), dimension)
+
+    rows = rotated(rows, rank, phase)
+    a = _matrices.part(e, rows, (0, even), (0, even))
+    v = _matrices.part(e, rows, (0, even), (even, 2 * even))
+    if phase is not None:
+      phase = _matrices.conjugate(e, phase)
+    a = rotated(a, rank + 1, phase)
+    return [met, e.concatenate([a, v], rank + 1)]
+
+  (rows,) = sweeps(e, [rows], even - 1, turn)
+  a = _matrices.part(e, rows, (0, even), (0, even))
+  values = e.real(_matrices.diagonal(e, a, 0, n))
+  return values, _matrices.part(e, rows, (0, n), (even, even + n))
 
 
 def sort_rows(e: Emitter, keys: Value, rows: Value, descending: bool) -> Value:

@@ -44,20 +44,11 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   if _spectral.suits(e, matrix):
     return _spectral.eigenvectors(e, matrix)
   a, scale = _matrices.scaled(e, matrix)
-  one = (*batch, 1, 1)
-  shift = e.reshape(_bound(e, a), one)
-  unit = _matrices.identity(e, a.shape, shift.dtype)
-  unit = e.multiply(unit, broadcast(e, shift, a.shape))
-  rows = e.add(a, e.convert(unit, a.dtype))
-  pad = [0] * rank + [n % 2, 0]
-  rows = e.pad(rows, 0, [0] * len(pad), pad)
-  rows = part(e, _jacobi.orthogonal_rows(e, rows, n), (0, n), (0, n))
-  length = e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add")
-  length = e.reshape(e.rsqrt(length), (*batch, n, 1))
-  rows = _matrices.scale(e, rows, broadcast(e, length, rows.shape))
+  rows = e.concatenate(
+    [a, _matrices.identity(e, a.shape, a.dtype)], rank + 1
+  )
+  values, rows = _jacobi.diagonal_rows(e, rows)
   rows = _jacobi.closer(e, rows)
-  values = e.multiply(e.matmul(rows, a), _matrices.conjugate(e, rows))
-  values = e.reduce(e.real(values), 0, (rank + 1,), "add")
   column = e.reshape(values, (*batch, n, 1))
   column = e.multiply(column, broadcast(e, scale, column.shape))
   rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
@@ -65,18 +56,6 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   vectors = _matrices.adjoint(e, part(e, rows, (0, n), (0, n)))
   values = e.real(part(e, rows, (0, n), (n, n + 1)))
   return vectors, e.reshape(values, (*batch, n))
-
-
-def _bound(e: Emitter, matrix: Value) -> Value:
-  """An upper bound of the largest |eigenvalue|, at most four times of it for up
-  to thousands of rows: from the sum of their eighth powers."""
-  rank = len(matrix.shape) - 2
-  power = e.matmul(matrix, matrix)
-  power = _matrices.square(e, e.matmul(power, power))
-  total = e.reduce(power, 0, (rank, rank + 1), "add")
-  for _ in range(3):
-    total = e.sqrt(total)
-  return e.select(e.compare(total, 0, "EQ"), 1, e.multiply(total, 1.25))
 
 
 define(

@@ -26,8 +26,6 @@ _ROUNDING = 8
 # A matrix is graded if the lengths of its rows or columns differ by more: fewer
 # digits than these are lost by an error relative to the longest [G].
 _GRADED = 16
-# Powers of two whose squares, added up, do not overflow.
-_LARGE = {DType.F32: 2.0**50, DType.F64: 2.0**450}
 
 
 def _read(operation: Any) -> bool:
@@ -113,12 +111,13 @@ def factorise(
     rows = e.concatenate([rows, unit], rank + 1)
   if n > 1:
     # Squares of small rows do not underflow if large ones are near overflow.
-    rows = e.multiply(rows, _LARGE[_real(rows.dtype)])
+    large = bisection.LARGE[PLANE.get(rows.dtype, rows.dtype)]
+    rows = e.multiply(rows, large)
     pad = [0] * rank + [n % 2, 0]
     rows = e.pad(rows, 0, [0] * len(pad), pad)
     rows = _jacobi.orthogonal_rows(e, rows, n, skew)
     rows = part(e, rows, (0, n), (0, 2 * n))
-    rows = e.multiply(rows, 1 / _LARGE[_real(rows.dtype)])
+    rows = e.multiply(rows, 1 / large)
   s = _lengths(e, part(e, rows, (0, n), (0, n)))
   column = e.reshape(s, (*batch, n, 1))
   rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
@@ -143,10 +142,6 @@ def factorise(
     u = put(e, rest, u, 0, 0)
   u = householder.product(e, packed, tau, u)
   return values, _reordered(e, u, row_order), vt
-
-
-def _real(dtype: DType) -> DType:
-  return PLANE.get(dtype, dtype)
 
 
 def _lengths(e: Emitter, rows: Value) -> Value:
