@@ -82,11 +82,10 @@ class InverseIterationKernel final : public Kernel {
   void Find(const Memory& memory, int64_t matrix, int64_t begin) const {
     static thread_local Scratch scratch;
     auto* const rows =
-        reinterpret_cast<Row*>(scratch.Get<char>(Bytes() + 3 * n_ * sizeof(T)));
+        reinterpret_cast<Row*>(scratch.Get<char>(Bytes() + 2 * n_ * sizeof(T)));
     T* const d = reinterpret_cast<T*>(rows + n_);
     T* const e = d + n_;  // the last element is zero
-    T* const floor = e + n_;
-    Read(memory, matrix, d, e, floor);
+    const V floor = Broadcast(Read(memory, matrix, d, e));
     const int64_t count = std::min<int64_t>(kGroup, values_ - begin);
     V value[kVectors] = {};
     const T* const eigenvalues = eigenvalues_.At<T>(memory, matrix);
@@ -131,39 +130,37 @@ class InverseIterationKernel final : public Kernel {
 
   int64_t Bytes() const { return n_ * sizeof(Row); }
 
-  // Reads a matrix. `floor`: of each row, the least magnitude of a pivot of
-  // T - x, which is also the amount by which its diagonal element is shifted.
-  void Read(const Memory& memory, int64_t matrix, T* d, T* e, T* floor) const {
+  // Reads a matrix. Returns the least magnitude of a pivot of T - x, which is
+  // also the amount by which eigenvalues are shifted.
+  T Read(const Memory& memory, int64_t matrix, T* d, T* e) const {
     const T* const diagonal = diagonal_.At<T>(memory, matrix);
     const T* const beside = beside_.At<T>(memory, matrix);
+    T largest = 0;
     for (int64_t i = 0; i < n_; ++i) {
       d[i] = diagonal[i * diagonal_.view.strides[1]];
       e[i] = i + 1 < n_ ? beside[i * beside_.view.strides[1]] : T{0};
-      const T before = i > 0 ? e[i - 1] : T{0};
-      const T largest =
-          std::max({std::abs(d[i]), std::abs(before), std::abs(e[i])});
-      floor[i] = std::max(largest * std::numeric_limits<T>::epsilon(), Small());
+      largest = std::max({largest, std::abs(d[i]), std::abs(e[i])});
     }
+    return std::max(largest * std::numeric_limits<T>::epsilon(), Small());
   }
 
   // Factors T - x - floor = P L U and stores the inverse of U's diagonal.
-  void Factor(const T* d, const T* e, const V* value, const T* floor,
+  void Factor(const T* d, const T* e, const V* value, const V& floor,
               Row* rows) const {
     V pivot[kVectors], next[kVectors];
     for (int k = 0; k < kVectors; ++k) {
-      pivot[k] = (d[0] - value[k]) - floor[0];
+      pivot[k] = (d[0] - value[k]) - floor;
       next[k] = Broadcast(e[0]);
     }
     for (int64_t i = 0; i + 1 < n_; ++i) {
       Row& row = rows[i];
       const V beside = Broadcast(e[i]), beyond = Broadcast(e[i + 1]);
-      const V least = Broadcast(floor[i]);
       for (int k = 0; k < kVectors; ++k) {
         const Keys exchanged = Absolute(beside) > Absolute(pivot[k]);
-        const V below = (d[i + 1] - value[k]) - floor[i + 1];
+        const V below = (d[i + 1] - value[k]) - floor;
         const V above = exchanged ? below : next[k];
         const V other = exchanged ? next[k] : below;
-        const V p = Pivot(exchanged ? beside : pivot[k], least);
+        const V p = Pivot(exchanged ? beside : pivot[k], floor);
         row.inverse[k] = T{1} / p;
         row.multiple[k] = (exchanged ? pivot[k] : beside) * row.inverse[k];
         row.next[k] = above;
@@ -175,7 +172,7 @@ class InverseIterationKernel final : public Kernel {
     }
     Row& last = rows[n_ - 1];
     for (int k = 0; k < kVectors; ++k) {
-      last.inverse[k] = T{1} / Pivot(pivot[k], Broadcast(floor[n_ - 1]));
+      last.inverse[k] = T{1} / Pivot(pivot[k], floor);
       last.next[k] = last.after[k] = V{};
     }
   }

@@ -28,13 +28,12 @@ from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.target import Target
 
 # A worker's state for each row: four numbers of the factors, an element of the
-# vector, the least pivot, and whether rows were exchanged.
-_KEPT = 7
+# vector, and whether rows were exchanged.
+_KEPT = 6
 # A test and what follows it; an address [D].
 _BRANCH = 2
 
 _FACTOR = (
-  *(Opcode.ABS, Opcode.MAX, Opcode.ABS, Opcode.MAX, Opcode.MUL, Opcode.MAX),
   *(Opcode.SUB, Opcode.SUB, Opcode.ABS, Opcode.GT, Opcode.ABS, Opcode.LT),
   *(Opcode.DIV, Opcode.MUL, Opcode.MUL, Opcode.SUB),
 )
@@ -68,7 +67,7 @@ def per_row(dtype: DType) -> Cycles:
   """Total cycles for a row of a matrix and one of its eigenvalues."""
   words = max(SIZE[dtype] // 4, 1)
   found = _work(_HASH, DType.U32, 1)
-  found += _work(_FACTOR, dtype, 8 * words) + _BRANCH
+  found += _work(_FACTOR, dtype, 7 * words) + _BRANCH
   found += 2 * _work(_BACKWARD, dtype, 5 * words)
   found += _work(_FORWARD, dtype, 4 * words) + _BRANCH
   return found + _work(_SCALE, dtype, 6 * words)
@@ -158,33 +157,31 @@ def _vectors(d: Array, beside: Array, values: Array, numbers: Array) -> Array:
   matrices, n = d.shape
   d = d.T[:, :, None]  # [n, matrices, 1]
   e = np.concatenate([beside.T, np.zeros((1, matrices), dtype)])[:, :, None]
-  largest = np.maximum(np.abs(d), np.abs(e))
-  largest[1:] = np.maximum(largest[1:], np.abs(e[:-1]))
-  floor = np.maximum(largest * limits.eps, small)  # of each row
+  largest = np.maximum(np.abs(d).max(0), np.abs(e).max(0))
+  floor = np.maximum(largest * limits.eps, small)
 
-  def kept_off_zero(p: Array, floor: Array) -> Array:
+  def kept_off_zero(p: Array) -> Array:
     return np.where(np.abs(p) < floor, np.where(p < 0, -floor, floor), p)
 
   # T - x - floor = P L U; of U the inverse of its diagonal, and two diagonals
   # above. At this distance from a multiple eigenvalue all its vectors grow
   # alike; at the eigenvalue itself rounding decides how much each does, and all
-  # might become one of them. The floor is that of the row: one of the largest row
-  # would mix the vectors of a decoupled block of smaller elements.
+  # might become one of them.
   shape = (n, *values.shape)
   inverse, multiple, exchanged = np.empty((3, *shape), dtype)
   above, after = np.zeros((2, *shape), dtype)
   exchanged = exchanged.astype(bool)
-  pivot, beyond = (d[0] - values) - floor[0], e[0] + 0 * values
+  pivot, beyond = (d[0] - values) - floor, e[0] + 0 * values
   for i in range(n - 1):
     s = exchanged[i] = np.abs(e[i]) > np.abs(pivot)
-    below = (d[i + 1] - values) - floor[i + 1]
-    inverse[i] = one / kept_off_zero(np.where(s, e[i], pivot), floor[i])
+    below = (d[i + 1] - values) - floor
+    inverse[i] = one / kept_off_zero(np.where(s, e[i], pivot))
     multiple[i] = np.where(s, pivot, e[i]) * inverse[i]
     above[i] = np.where(s, below, beyond)
     after[i] = np.where(s, e[i + 1], 0)
     pivot = np.where(s, beyond, below) - multiple[i] * above[i]
     beyond = np.where(s, -(multiple[i] * e[i + 1]), e[i + 1])
-  inverse[-1] = one / kept_off_zero(pivot, floor[-1])
+  inverse[-1] = one / kept_off_zero(pivot)
 
   def backward(x: Array) -> Array:
     """U^-1 x, scaled to a largest element of 1."""

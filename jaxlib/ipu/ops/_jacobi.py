@@ -24,6 +24,9 @@ from jaxlib.ipu.ops._matrices import broadcast
 # relative to what it rotates, leaves only rounding errors.
 _CONVERGED = {DType.F32: 1e-5, DType.F64: 1e-11}
 _MOST_SWEEPS = 40
+# A matrix is graded if the lengths of its rows or columns differ by more: fewer
+# digits than these are lost by an error relative to the longest [G].
+_GRADED = 16
 
 
 def rotation(
@@ -155,11 +158,26 @@ def orthogonal_rows(
   return rows
 
 
-def diagonal_rows(e: Emitter, rows: Value) -> tuple[Value, Value]:
+def graded(e: Emitter, lengths: Value) -> Value:
+  """Whether the lengths [..., n] of rows, other than 0, differ much: [..., 1,
+  1]. Matrices that are not finite are not graded."""
+  *batch, _ = lengths.shape
+  rank = len(batch)
+  most = e.reduce(lengths, 0, (rank,), "maximum")
+  least = e.select(e.compare(lengths, 0, "GT"), lengths, np.inf)
+  least = e.reduce(least, np.inf, (rank,), "minimum")
+  found = e.compare(e.multiply(least, _GRADED), most, "LT")
+  return e.reshape(e.and_(found, e.is_finite(most)), (*batch, 1, 1))
+
+
+def diagonal_rows(
+  e: Emitter, rows: Value, met: Value | None = None
+) -> tuple[Value, Value]:
   """Rotates rows and columns of Hermitian matrices A until they are diagonal.
 
   Args:
     rows: [A, V^H], of shape [..., n, 2 n].
+    met: 0 if nothing has to be rotated.
 
   Returns:
     The diagonal [..., n], and the rotated rows of V^H [..., n, n].
@@ -209,7 +227,7 @@ def diagonal_rows(e: Emitter, rows: Value) -> tuple[Value, Value]:
     a = rotated(a, rank + 1, phase)
     return [met, e.concatenate([a, v], rank + 1)]
 
-  (rows,) = sweeps(e, [rows], even - 1, turn)
+  (rows,) = sweeps(e, [rows], even - 1, turn, met)
   a = _matrices.part(e, rows, (0, even), (0, even))
   values = e.real(_matrices.diagonal(e, a, 0, n))
   return values, _matrices.part(e, rows, (0, n), (even, even + n))

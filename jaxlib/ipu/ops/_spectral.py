@@ -99,26 +99,23 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
   K rotates vectors i and j by (s_ij + (x_i + x_j) r_ij / 2) / (x_j - x_i).
   Where values nearly agree, or the numerator may be rounding alone, they are
   not rotated. The first step is nearly always enough.
-
-  Rounding of column j of S is relative to the lengths of those rows of A that
-  x_j reads, not to all of A: so vectors of a block of small elements keep off
-  the axes of another block. Of s_ij and s_ji the more certain one counts.
   """
   *batch, n, _ = vectors.shape
   rank = len(batch)
-  shape = vectors.shape
+  shape, one = vectors.shape, (*batch, 1, 1)
   eps = float(np.finfo(NUMPY[values.dtype]).eps)
-  large = bisection.LARGE[values.dtype]
-  lengths = _matrices.square(e, _by_part(e, lambda p: e.multiply(p, large), a))
-  lengths = e.sqrt(e.reduce(lengths, 0, (rank + 1,), "add"))
-  lengths = broadcast(e, e.reshape(lengths, (*batch, n, 1)), shape)
-  least = e.reduce(e.abs(values), 0, (rank,), "maximum")
-  least = e.multiply(e.reshape(least, (*batch, 1)), eps**4)
-  least = broadcast(e, least, values.shape)
+  norm = e.reduce(e.abs(values), 0, (rank,), "maximum")
+  norm = broadcast(e, e.reshape(norm, one), shape)
   down = broadcast(e, e.reshape(values, (*batch, n, 1)), shape)
   across = broadcast(e, e.reshape(values, (*batch, 1, n)), shape)
   gap = e.subtract(across, down)
   mean = e.multiply(e.add(across, down), 0.5)
+  rounding = e.multiply(norm, 2 * eps)
+  # Rotations of vectors that are further apart are eps ** (1 / 3) at most, so
+  # third and higher powers are negligible.
+  nearest = e.multiply(norm, 4 * eps ** (2 / 3))
+  apart = e.compare(e.abs(gap), nearest, "GT")
+  gap = e.select(apart, gap, np.inf)
   unit = _matrices.identity(e, shape, vectors.dtype)
 
   def unfinished(i: Value, left: Value, x: Value) -> Value:
@@ -130,46 +127,25 @@ def _refined(e: Emitter, a: Value, vectors: Value, values: Value) -> Value:
     r = e.subtract(unit, e.matmul(inverse, x, transpose_lhs=True))
     s = e.matmul(inverse, e.matmul(a, x), transpose_lhs=True)
     between = e.add(s, _matrices.scale(e, r, mean))
-    local = _matrices.square(e, _matrices.scale(e, x, lengths))
-    local = e.sqrt(e.reduce(local, 0, (rank,), "add"))
-    local = e.maximum(e.multiply(local, 1 / large), least)
-    mine = broadcast(e, e.reshape(local, (*batch, 1, n)), shape)
-    other = broadcast(e, e.reshape(local, (*batch, n, 1)), shape)
-    rounding = e.multiply(mine, 4 * eps)
-    # Rotations of vectors that are further apart are eps ** (1 / 3) at most, so
-    # third and higher powers are negligible.
-    nearest = e.multiply(e.maximum(mine, other), 8 * eps ** (2 / 3))
-    # Nor may the values be wrong by more: they may be, by the rounding of A's
-    # largest elements, if blocks of large and small ones are coupled.
-    wrong = e.reshape(e.real(diagonal(e, s, 0, n)), values.shape)
-    wrong = e.multiply(e.abs(e.subtract(wrong, values)), 8)
-    for place in ((*batch, 1, n), (*batch, n, 1)):
-      error = broadcast(e, e.reshape(wrong, place), shape)
-      nearest = e.maximum(nearest, error)
-    apart = e.compare(e.abs(gap), nearest, "GT")
-    apart = e.and_(apart, e.compare(mine, other, "LE"))
-    half = e.constant(0.5, gap.dtype, ())
-    share = e.select(e.compare(mine, other, "EQ"), half, 1)
-    factor = e.select(apart, e.divide(share, gap), 0)
 
     def angle(between: Value) -> Value:
       certain = e.compare(e.abs(between), rounding, "GT")
-      k = e.multiply(e.select(certain, between, 0), factor)
+      k = e.divide(e.select(certain, between, 0), gap)
       return e.minimum(e.maximum(k, -_LARGEST_ANGLE), _LARGEST_ANGLE)
 
     def halved(x: Value) -> Value:
       return _by_part(e, lambda part: e.multiply(part, 0.5), x)
 
     k = _by_part(e, angle, between)
-    k = e.subtract(k, adjoint(e, k))
+    k = halved(e.subtract(k, adjoint(e, k)))
     change = e.add(r, e.matmul(k, k))
     change = e.add(halved(change), k)
     # Second-order terms of the residual and of the orthogonality.
     size = _largest_part(e, k)
     residual = e.multiply(size, _largest_part(e, between))
-    more = e.compare(residual, rounding, "GT")
-    more = e.or_(more, e.compare(size, 2 * eps ** (1 / 3), "GT"))
-    left = e.reduce(e.convert(more, DType.I32), 0, range(rank + 2), "maximum")
+    large = e.compare(residual, rounding, "GT")
+    large = e.or_(large, e.compare(size, 2 * eps ** (1 / 3), "GT"))
+    left = e.reduce(e.convert(large, DType.I32), 0, range(rank + 2), "maximum")
     return [e.add(i, 1), left, e.add(x, e.matmul(x, change))]
 
   start = [e.constant(0, DType.I32, ()), e.constant(1, DType.I32, ()), vectors]

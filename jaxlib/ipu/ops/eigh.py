@@ -1,5 +1,5 @@
 """Eigenvalues of symmetric and Hermitian matrices, by the tridiagonal form; of
-many small matrices with vectors, by Jacobi's method.
+many small matrices with vectors, and of graded ones, by Jacobi's method.
 
 `jax_plugins/ipu/lowerings.py` lowers JAX's `eigh` to `ipu_eigh`.
 """
@@ -41,13 +41,24 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   if n < 2 or 0 in batch:
     values = e.real(e.reshape(matrix, (*batch, n)))
     return _matrices.identity(e, matrix.shape, matrix.dtype), values
-  if _spectral.suits(e, matrix):
-    return _spectral.eigenvectors(e, matrix)
   a, scale = _matrices.scaled(e, matrix)
-  rows = e.concatenate(
-    [a, _matrices.identity(e, a.shape, a.dtype)], rank + 1
-  )
-  values, rows = _jacobi.diagonal_rows(e, rows)
+  start, met = a, None
+  turns = _matrices.identity(e, a.shape, a.dtype)
+  if _spectral.suits(e, a):
+    # Errors of the tridiagonal form are relative to the largest elements.
+    # Rotations of graded matrices are relative to what they rotate, so blocks
+    # of small elements keep their digits; other matrices are not rotated.
+    length = e.reduce(e.abs(a), 0, (rank + 1,), "maximum")
+    graded = _jacobi.graded(e, length)
+    vectors, values = _spectral.eigenvectors(e, a)
+    across = broadcast(e, e.reshape(values, (*batch, n, 1)), a.shape)
+    found = _matrices.scale(e, turns, across)
+    rotated = broadcast(e, graded, a.shape)
+    start = e.select(rotated, a, found)
+    turns = e.select(rotated, turns, _matrices.adjoint(e, vectors))
+    met = _jacobi.largest(e, e.convert(graded, values.dtype))
+  rows = e.concatenate([start, turns], rank + 1)
+  values, rows = _jacobi.diagonal_rows(e, rows, met)
   rows = _jacobi.closer(e, rows)
   column = e.reshape(values, (*batch, n, 1))
   column = e.multiply(column, broadcast(e, scale, column.shape))

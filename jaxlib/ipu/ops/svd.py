@@ -23,9 +23,6 @@ _SWEEPS_LEFT = 1
 # The rounding of products of rows, relative to the longer one and the longest
 # of all, in units of the last place [G].
 _ROUNDING = 8
-# A matrix is graded if the lengths of its rows or columns differ by more: fewer
-# digits than these are lost by an error relative to the longest [G].
-_GRADED = 16
 
 
 def _read(operation: Any) -> bool:
@@ -123,9 +120,7 @@ def factorise(
   rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
   rows = _jacobi.sort_rows(e, s, rows, descending=True)
   s = e.real(part(e, rows, (0, n), (2 * n, 2 * n + 1)))
-  values = e.reshape(
-    e.multiply(s, broadcast(e, scale, s.shape)), (*batch, n)
-  )
+  values = e.reshape(e.multiply(s, broadcast(e, scale, s.shape)), (*batch, n))
   if not vectors:
     return values, matrix, matrix
   inverse = e.divide(1, e.select(e.compare(s, 0, "GT"), s, 1))
@@ -151,9 +146,7 @@ def _lengths(e: Emitter, rows: Value) -> Value:
   largest = e.reduce(e.abs(rows), 0, (rank + 1,), "maximum")
   unit = e.select(e.compare(largest, 0, "GT"), largest, 1)
   unit = e.reshape(unit, (*batch, m, 1))
-  rows = _matrices.scale(
-    e, rows, broadcast(e, e.divide(1, unit), rows.shape)
-  )
+  rows = _matrices.scale(e, rows, broadcast(e, e.divide(1, unit), rows.shape))
   total = e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add")
   return e.multiply(e.sqrt(total), largest)
 
@@ -161,18 +154,13 @@ def _lengths(e: Emitter, rows: Value) -> Value:
 def _longest_first(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
   """The matrices with their longest rows first, the place of each row, and
   whether the lengths of rows other than 0 differ much [..., 1, 1]."""
-  *batch, m, _ = matrix.shape
-  rank = len(batch)
+  rank = len(matrix.shape) - 2
   length = e.reduce(e.abs(matrix), 0, (rank + 1,), "maximum")
   # Equal keys for rows that are not finite: none may be lost.
   length = e.select(e.is_finite(length), length, np.inf)
   place = _jacobi.places(e, length, descending=True)
-  most = e.reduce(length, 0, (rank,), "maximum")
-  least = e.select(e.compare(length, 0, "GT"), length, np.inf)
-  least = e.reduce(least, np.inf, (rank,), "minimum")
-  graded = e.compare(e.multiply(least, _GRADED), most, "LT")
   moved = _jacobi.moved_rows(e, matrix, place)
-  return moved, place, e.reshape(graded, (*batch, 1, 1))
+  return moved, place, _jacobi.graded(e, length)
 
 
 def _reordered(e: Emitter, rows: Value, place: Value) -> Value:
