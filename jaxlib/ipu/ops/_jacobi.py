@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jaxlib.ipu.dtypes import COMPLEX, PLANE, DType
+import numpy as np
+
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, PLANE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Value
@@ -22,6 +24,9 @@ from jaxlib.ipu.ops._matrices import broadcast
 # relative to what it rotates, leaves only rounding errors.
 _CONVERGED = {DType.F32: 1e-5, DType.F64: 1e-11}
 _MOST_SWEEPS = 40
+# A matrix is graded if the lengths of its rows or columns differ by more: fewer
+# digits than these are lost by an error relative to the longest [G].
+_GRADED = 16
 
 
 def rotation(
@@ -140,7 +145,7 @@ def orthogonal_rows(
       phase = e.reshape(_matrices.phase(e, between), (*batch, half, 1))
       second = e.multiply(second, broadcast(e, phase, second.shape))
       between = e.abs(between)
-    norm = e.sqrt(e.multiply(p, q))
+    norm = e.multiply(e.sqrt(p), e.sqrt(q))
     norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
     met = largest(e, e.divide(e.abs(between), norm))
     angles = (
@@ -153,8 +158,88 @@ def orthogonal_rows(
   return rows
 
 
+def graded(e: Emitter, lengths: Value) -> Value:
+  """Whether the lengths [..., n] of rows, other than 0, differ much: [..., 1,
+  1]. Matrices that are not finite are not graded."""
+  *batch, _ = lengths.shape
+  rank = len(batch)
+  most = e.reduce(lengths, 0, (rank,), "maximum")
+  least = e.select(e.compare(lengths, 0, "GT"), lengths, np.inf)
+  least = e.reduce(least, np.inf, (rank,), "minimum")
+  found = e.compare(e.multiply(least, _GRADED), most, "LT")
+  return e.reshape(e.and_(found, e.is_finite(most)), (*batch, 1, 1))
+
+
+def diagonal_rows(
+  e: Emitter, rows: Value, met: Value | None = None
+) -> tuple[Value, Value]:
+  """Rotates rows and columns of Hermitian matrices A until they are diagonal.
+
+  Args:
+    rows: [A, V^H], of shape [..., n, 2 n].
+    met: 0 if nothing has to be rotated.
+
+  Returns:
+    The diagonal [..., n], and the rotated rows of V^H [..., n, n].
+  """
+  *batch, n, _ = rows.shape
+  rank = len(batch)
+  if n % 2:  # one more row and column of zeros
+    a, v = (_matrices.part(e, rows, (0, n), (i, i + n)) for i in (0, n))
+    pad = [0] * rank
+    a, v = (e.pad(x, 0, [0] * (rank + 2), [*pad, 1, 1]) for x in (a, v))
+    rows = e.concatenate([a, v], rank + 1)
+  even = n + n % 2
+  half = even // 2
+  dtype = PLANE.get(rows.dtype, rows.dtype)
+  eps = float(np.finfo(NUMPY[dtype]).eps)
+
+  def turn(rows: Value) -> list[Value]:
+    a = _matrices.part(e, rows, (0, even), (0, even))
+    p, q = halves(e, e.real(_matrices.diagonal(e, a, 0, even)), rank)
+    between = _matrices.diagonal(e, a, half, half)
+    phase = None
+    if rows.dtype in COMPLEX:  # multiply by a phase to make the element real
+      phase = _matrices.phase(e, between)
+      between = e.abs(between)
+    p_size, q_size = e.abs(p), e.abs(q)
+    norm = e.multiply(e.sqrt(p_size), e.sqrt(q_size))
+    norm = e.maximum(norm, e.multiply(e.maximum(p_size, q_size), eps))
+    norm = e.select(e.compare(norm, 0, "GT"), norm, 1)
+    met = largest(e, e.divide(e.abs(between), norm))
+    s, h = rotation(e, p, q, between)
+
+    def rotated(value: Value, dimension: int, phase: Value | None) -> Value:
+      wide = list(value.shape[:rank]) + [1, 1]
+      wide[dimension] = half
+      first, second = halves(e, value, dimension)
+      if phase is not None:
+        phase = broadcast(e, e.reshape(phase, wide), second.shape)
+        second = e.multiply(second, phase)
+      angles = (e.reshape(v, wide) for v in (s, h))
+      return move_on(e, *rotate(e, first, second, *angles), dimension)
+
+    rows = rotated(rows, rank, phase)
+    a = _matrices.part(e, rows, (0, even), (0, even))
+    v = _matrices.part(e, rows, (0, even), (even, 2 * even))
+    if phase is not None:
+      phase = _matrices.conjugate(e, phase)
+    a = rotated(a, rank + 1, phase)
+    return [met, e.concatenate([a, v], rank + 1)]
+
+  (rows,) = sweeps(e, [rows], even - 1, turn, met)
+  a = _matrices.part(e, rows, (0, even), (0, even))
+  values = e.real(_matrices.diagonal(e, a, 0, n))
+  return values, _matrices.part(e, rows, (0, n), (even, even + n))
+
+
 def sort_rows(e: Emitter, keys: Value, rows: Value, descending: bool) -> Value:
   """Rows [..., n, m] in the order of their keys [..., n]."""
+  return moved_rows(e, rows, places(e, keys, descending))
+
+
+def places(e: Emitter, keys: Value, descending: bool) -> Value:
+  """The place of each key [..., n] in their order."""
   *batch, n = keys.shape
   rank = len(batch)
   shape = (*batch, n, n)
@@ -165,10 +250,24 @@ def sort_rows(e: Emitter, keys: Value, rows: Value, descending: bool) -> Value:
   r, c = _matrices.rows_columns(e, shape)
   earlier = e.and_(e.not_(e.compare(mine, other, "LT")), e.compare(c, r, "LT"))
   before = e.or_(e.compare(other, mine, "LT"), earlier)
-  place = e.reduce(e.convert(before, DType.I32), 0, (rank + 1,), "add")
+  return e.reduce(e.convert(before, DType.I32), 0, (rank + 1,), "add")
+
+
+def moved_rows(e: Emitter, rows: Value, place: Value) -> Value:
+  """Rows [..., n, m], each at its place [..., n]: a permutation."""
+  *batch, n = place.shape
+  rank = len(batch)
   dims = tuple(range(rank))
   to_rows = Indexing(
     (rank + 1,), (rank,), dims, dims, (rank,), rank + 1, unique=True
   )
   index = e.reshape(place, (*batch, n, 1))
   return e.scatter(rows, index, rows, to_rows, "set")
+
+
+def closer(e: Emitter, rows: Value) -> Value:
+  """Rows that are orthonormal up to rounding of many rotations, without it: a
+  step of Newton's iteration for the closest unitary matrix."""
+  gram = e.matmul(rows, _matrices.adjoint(e, rows))
+  change = e.matmul(e.multiply(gram, -0.5), rows)
+  return e.add(e.multiply(rows, 1.5), change)

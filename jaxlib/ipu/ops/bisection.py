@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -19,6 +20,10 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import FactorKind
 
 BISECT = "ipu.bisect"
+
+# Powers of two whose squares, added up, do not overflow: squares of elements
+# that are much smaller than these do not underflow.
+LARGE = {DType.F32: 2.0**50, DType.F64: 2.0**450}
 
 
 def tridiagonal_values(
@@ -70,7 +75,9 @@ def singular_values(e: Emitter, matrix: Value) -> Value | None:
   both = e.reshape(e.concatenate([main, beside], rank + 1), (*batch, 2 * n))
   both = e.slice_in_dim(both, 0, 2 * n - 1, rank)
   zero = e.constant(0, both.dtype, (*batch, 2 * n))
-  values = e.reverse(tridiagonal_values(e, zero, both, n), (rank,))
+  large = LARGE[both.dtype]
+  values = tridiagonal_values(e, zero, e.multiply(both, large), n)
+  values = e.multiply(e.reverse(values, (rank,)), 1 / large)
   return _scaled_back(e, values, scale)
 
 

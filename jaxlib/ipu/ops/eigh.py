@@ -1,5 +1,5 @@
 """Eigenvalues of symmetric and Hermitian matrices, by the tridiagonal form; of
-many small matrices with vectors, by Jacobi's method.
+many small matrices with vectors, and of graded ones, by Jacobi's method.
 
 `jax_plugins/ipu/lowerings.py` lowers JAX's `eigh` to `ipu_eigh`.
 """
@@ -41,23 +41,25 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   if n < 2 or 0 in batch:
     values = e.real(e.reshape(matrix, (*batch, n)))
     return _matrices.identity(e, matrix.shape, matrix.dtype), values
-  if _spectral.suits(e, matrix):
-    return _spectral.eigenvectors(e, matrix)
   a, scale = _matrices.scaled(e, matrix)
-  one = (*batch, 1, 1)
-  shift = e.reshape(_bound(e, a), one)
-  unit = _matrices.identity(e, a.shape, shift.dtype)
-  unit = e.multiply(unit, broadcast(e, shift, a.shape))
-  rows = e.add(a, e.convert(unit, a.dtype))
-  pad = [0] * rank + [n % 2, 0]
-  rows = e.pad(rows, 0, [0] * len(pad), pad)
-  rows = part(e, _jacobi.orthogonal_rows(e, rows, n), (0, n), (0, n))
-  length = e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add")
-  length = e.reshape(e.rsqrt(length), (*batch, n, 1))
-  rows = _matrices.scale(e, rows, broadcast(e, length, rows.shape))
-  rows = _closer(e, rows)
-  values = e.multiply(e.matmul(rows, a), _matrices.conjugate(e, rows))
-  values = e.reduce(e.real(values), 0, (rank + 1,), "add")
+  start, met = a, None
+  turns = _matrices.identity(e, a.shape, a.dtype)
+  if _spectral.suits(e, a):
+    # Errors of the tridiagonal form are relative to the largest elements.
+    # Rotations of graded matrices are relative to what they rotate, so blocks
+    # of small elements keep their digits; other matrices are not rotated.
+    length = e.reduce(e.abs(a), 0, (rank + 1,), "maximum")
+    graded = _jacobi.graded(e, length)
+    vectors, values = _spectral.eigenvectors(e, a)
+    across = broadcast(e, e.reshape(values, (*batch, n, 1)), a.shape)
+    found = _matrices.scale(e, turns, across)
+    rotated = broadcast(e, graded, a.shape)
+    start = e.select(rotated, a, found)
+    turns = e.select(rotated, turns, _matrices.adjoint(e, vectors))
+    met = _jacobi.largest(e, e.convert(graded, values.dtype))
+  rows = e.concatenate([start, turns], rank + 1)
+  values, rows = _jacobi.diagonal_rows(e, rows, met)
+  rows = _jacobi.closer(e, rows)
   column = e.reshape(values, (*batch, n, 1))
   column = e.multiply(column, broadcast(e, scale, column.shape))
   rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
@@ -65,26 +67,6 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   vectors = _matrices.adjoint(e, part(e, rows, (0, n), (0, n)))
   values = e.real(part(e, rows, (0, n), (n, n + 1)))
   return vectors, e.reshape(values, (*batch, n))
-
-
-def _closer(e: Emitter, rows: Value) -> Value:
-  """Rows that are orthonormal up to rounding of many rotations, without it: a
-  step of Newton's iteration for the closest unitary matrix."""
-  gram = e.matmul(rows, _matrices.adjoint(e, rows))
-  change = e.matmul(e.multiply(gram, -0.5), rows)
-  return e.add(e.multiply(rows, 1.5), change)
-
-
-def _bound(e: Emitter, matrix: Value) -> Value:
-  """An upper bound of the largest |eigenvalue|, at most four times of it for up
-  to thousands of rows: from the sum of their eighth powers."""
-  rank = len(matrix.shape) - 2
-  power = e.matmul(matrix, matrix)
-  power = _matrices.square(e, e.matmul(power, power))
-  total = e.reduce(power, 0, (rank, rank + 1), "add")
-  for _ in range(3):
-    total = e.sqrt(total)
-  return e.select(e.compare(total, 0, "EQ"), 1, e.multiply(total, 1.25))
 
 
 define(

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.dtypes import NUMPY, PLANE, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection, householder
-from jaxlib.ipu.ops._matrices import adjoint, broadcast, conjugate, part
+from jaxlib.ipu.ops._matrices import adjoint, broadcast, part, put
 
 # Rows multiplied by eigenvectors of their products rarely need more rotations
 # [D]. If they do, only small ones are not orthogonal: so many sweeps [G].
@@ -67,16 +67,26 @@ def factorise(
 ) -> tuple[Value, Value, Value]:
   """S [..., n], U [..., m, n or m] and V^H [..., n, n] of [..., m, n], m >= n.
 
-  With A = Q R, rotations J make the rows of R orthogonal: J R = S V^H. The
-  columns of A V are those of U times S, up to the rounding of A. The columns of
-  J^H are the eigenvectors of R R^H, except for digits lost by squaring. Without
-  vectors U and V^H are unspecified.
+  With A = Q R, a unitary J makes the rows of R orthogonal: J R = S V^H, and U
+  is Q J^H. Without vectors U and V^H are unspecified.
+
+  Rotations find small singular values of graded matrices to high relative
+  accuracy if R is a diagonal matrix times a well-conditioned one, and the
+  longest rows come first (Drmac and Veselic, "New fast and accurate Jacobi SVD
+  algorithm", 2008). Sorting rows and columns makes R so if A is the product of
+  a well-conditioned matrix and a diagonal one. J of other matrices begins with
+  the eigenvectors of R R^H, which are found faster, and are wrong by rounding
+  relative to the largest singular value.
   """
   *batch, m, n = matrix.shape
   rank = len(batch)
   a, scale = _matrices.scaled(e, matrix)
-  packed, _ = householder.factorise(e, a)
+  a, row_order, rows_graded = _longest_first(e, a)
+  turned, order, graded = _longest_first(e, _matrices.transpose(e, a))
+  a, power = _equilibrated(e, _matrices.transpose(e, turned))
+  packed, tau = householder.factorise(e, a)
   r = part(e, packed, (0, n), (0, n))
+  r = _matrices.scale(e, r, broadcast(e, power, r.shape))
   rows_, columns = _matrices.rows_columns(e, r.shape)
   rows = e.select(e.compare(rows_, columns, "LE"), r, 0)
   if not vectors:
@@ -84,37 +94,103 @@ def factorise(
     if found is not None:
       back = e.reshape(scale, (*batch, 1))
       return e.multiply(found, broadcast(e, back, found.shape)), matrix, matrix
+  graded = e.or_(graded, rows_graded)
+  unit = _matrices.identity(e, rows.shape, rows.dtype)
   skew = None
   if n > 1 and _spectral.suits(e, rows, _SWEEPS_LEFT):
     gram = e.matmul(rows, adjoint(e, rows))
     turns, _ = _spectral.eigenvectors(e, gram)
-    rows = e.matmul(conjugate(e, turns), rows, transpose_lhs=True)
-    skew = _skew(e, rows)
+    turns = e.select(broadcast(e, graded, turns.shape), unit, turns)
+    turns = adjoint(e, turns)
+    rows = e.concatenate([e.matmul(turns, rows), turns], rank + 1)
+    skew = _skew(e, part(e, rows, (0, n), (0, n)), graded)
+  else:
+    rows = e.concatenate([rows, unit], rank + 1)
   if n > 1:
+    # Squares of small rows do not underflow if large ones are near overflow.
+    large = bisection.LARGE[PLANE.get(rows.dtype, rows.dtype)]
+    rows = e.multiply(rows, large)
     pad = [0] * rank + [n % 2, 0]
     rows = e.pad(rows, 0, [0] * len(pad), pad)
     rows = _jacobi.orthogonal_rows(e, rows, n, skew)
-    rows = part(e, rows, (0, n), (0, n))
-  s = e.sqrt(e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add"))
+    rows = part(e, rows, (0, n), (0, 2 * n))
+    rows = e.multiply(rows, 1 / large)
+  s = _lengths(e, part(e, rows, (0, n), (0, n)))
   column = e.reshape(s, (*batch, n, 1))
   rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
   rows = _jacobi.sort_rows(e, s, rows, descending=True)
-  column = e.real(part(e, rows, (0, n), (n, n + 1)))
-  s = e.reshape(
-    e.multiply(column, broadcast(e, scale, column.shape)), (*batch, n)
-  )
+  s = e.real(part(e, rows, (0, n), (2 * n, 2 * n + 1)))
+  values = e.reshape(e.multiply(s, broadcast(e, scale, s.shape)), (*batch, n))
   if not vectors:
-    return s, matrix, matrix
-  rows = part(e, rows, (0, n), (0, n))
-  v = _directions(e, _matrices.transpose(e, rows), n)
+    return values, matrix, matrix
+  inverse = e.divide(1, e.select(e.compare(s, 0, "GT"), s, 1))
+  v = part(e, rows, (0, n), (0, n))
+  v = _matrices.scale(e, v, broadcast(e, inverse, v.shape))
   # V^H of the rows S V^H: their transpose has conj(V) for columns.
-  vt = _matrices.transpose(e, v)
-  u = _directions(e, e.matmul(a, _matrices.adjoint(e, vt)), m if full else n)
-  return s, u, vt
+  v = _directions(e, _matrices.transpose(e, v))
+  vt = _matrices.transpose(e, _reordered(e, v, order))
+  turns = _jacobi.closer(e, part(e, rows, (0, n), (n, 2 * n)))
+  u = adjoint(e, turns)
+  width = m if full else n
+  if m > n:
+    rest = _matrices.identity(e, (*batch, m, width), u.dtype)
+    u = put(e, rest, u, 0, 0)
+  u = householder.product(e, packed, tau, u)
+  return values, _reordered(e, u, row_order), vt
 
 
-def _skew(e: Emitter, rows: Value) -> Value:
-  """1 if products of rows [..., n, n] exceed rounding, else 0."""
+def _lengths(e: Emitter, rows: Value) -> Value:
+  """The lengths [..., m] of rows [..., m, n], whatever their magnitude."""
+  *batch, m, _ = rows.shape
+  rank = len(batch)
+  largest = e.reduce(e.abs(rows), 0, (rank + 1,), "maximum")
+  unit = e.select(e.compare(largest, 0, "GT"), largest, 1)
+  unit = e.reshape(unit, (*batch, m, 1))
+  rows = _matrices.scale(e, rows, broadcast(e, e.divide(1, unit), rows.shape))
+  total = e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add")
+  return e.multiply(e.sqrt(total), largest)
+
+
+def _longest_first(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+  """The matrices with their longest rows first, the place of each row, and
+  whether the lengths of rows other than 0 differ much [..., 1, 1]."""
+  rank = len(matrix.shape) - 2
+  length = e.reduce(e.abs(matrix), 0, (rank + 1,), "maximum")
+  # Equal keys for rows that are not finite: none may be lost.
+  length = e.select(e.is_finite(length), length, np.inf)
+  place = _jacobi.places(e, length, descending=True)
+  moved = _jacobi.moved_rows(e, matrix, place)
+  return moved, place, _jacobi.graded(e, length)
+
+
+def _reordered(e: Emitter, rows: Value, place: Value) -> Value:
+  """Rows [..., m, n] moved back from their places [..., m]."""
+  rank = len(rows.shape) - 2
+  index = e.iota(DType.I32, place.shape, rank)
+  # Where the row of each place came from.
+  column = (*place.shape, 1)
+  origin = _jacobi.moved_rows(e, e.reshape(index, column), place)
+  return _jacobi.moved_rows(e, rows, e.reshape(origin, place.shape))
+
+
+def _equilibrated(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+  """Columns divided by powers of two, so that none is so short that its squares
+  underflow, and these powers [..., 1, n]."""
+  *batch, _, n = matrix.shape
+  rank = len(batch)
+  largest = e.reduce(e.abs(matrix), 0, (rank,), "maximum")
+  bits = 11 if largest.dtype is DType.F64 else 8
+  least = float(np.finfo(NUMPY[largest.dtype]).tiny)
+  power = e.maximum(e.reduce_precision(largest, bits, 0), least)
+  power = e.select(e.is_finite(power), power, 1)
+  power = e.reshape(power, (*batch, 1, n))
+  inverse = broadcast(e, e.divide(1, power), matrix.shape)
+  return _matrices.scale(e, matrix, inverse), power
+
+
+def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
+  """1 if products of rows [..., n, n] exceed rounding, or a matrix is graded,
+  else 0."""
   *batch, n, _ = rows.shape
   rank, shape = len(batch), rows.shape
   gram = e.abs(e.matmul(rows, adjoint(e, rows)))
@@ -129,28 +205,26 @@ def _skew(e: Emitter, rows: Value) -> Value:
   )
   eps = float(np.finfo(NUMPY[gram.dtype]).eps)
   skew = e.compare(gram, e.multiply(bound, _ROUNDING * eps), "GT")
+  skew = e.or_(skew, broadcast(e, graded, shape))
   r, c = _matrices.rows_columns(e, shape)
   skew = e.and_(skew, e.compare(r, c, "NE"))
   return _jacobi.largest(e, e.convert(skew, gram.dtype))
 
 
-def _directions(e: Emitter, columns: Value, count: int) -> Value:
-  """Normalises columns [..., m, n], orthogonal up to rounding, longest first.
-  Those of length 0, and the last of `count` > n, become arbitrary vectors
+def _directions(e: Emitter, columns: Value) -> Value:
+  """Columns [..., m, n] of length 1, orthogonal up to rounding, made
+  orthonormal in their order. Those of length 0 become arbitrary vectors
   orthogonal to the others."""
   *batch, _, n = columns.shape
   packed, tau = householder.factorise(e, columns)
-  pad = [0] * (len(batch) + 1) + [count - n]
-  wide = e.pad(packed, 0, [0] * len(pad), pad)
-  q = householder.product(e, wide, tau)
+  q = householder.product(e, packed, tau)
   r = part(e, packed, (0, n), (0, n))
   diagonal = e.real(_matrices.diagonal(e, r, 0, n))
   one = e.constant(1, diagonal.dtype, ())
   sign = e.select(
     e.compare(diagonal, 0, "LT"), e.constant(-1, one.dtype, ()), 1
   )
-  sign = e.pad(sign, one, [0] * len(pad[1:]), pad[1:])
-  sign = e.reshape(sign, (*batch, 1, count))
+  sign = e.reshape(sign, (*batch, 1, n))
   return _matrices.scale(e, q, broadcast(e, sign, q.shape))
 
 
