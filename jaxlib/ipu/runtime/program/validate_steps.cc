@@ -23,6 +23,9 @@ static_assert(std::is_same_v<std::variant_alternative_t<
 // be finite.
 constexpr uint64_t kMostTrips = uint64_t{1} << 62;
 
+// The maximum nesting depth of an attribute's dictionaries.
+constexpr int kMostDictionaries = 1000;
+
 class StepValidator {
  public:
   explicit StepValidator(const Program& program)
@@ -134,6 +137,7 @@ class StepValidator {
   Status CheckStep(const Copy& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    uint64_t bytes = 0;  // of all moves
     for (const Move& m : s.moves) {
       if (m.source >= p_.tensors.size() || m.destination >= p_.tensors.size()) {
         return Corrupt("a move refers to tensors ", m.source, " and ",
@@ -158,6 +162,16 @@ class StepValidator {
         return Corrupt("a move from tensor ", m.source, " to ", m.destination,
                        " reaches outside of one of them");
       }
+      // Each element is written once.
+      if (Count(m.shape) > Count(to.shape)) {
+        return Corrupt("a move from tensor ", m.source, " to ", m.destination,
+                       " writes ", Count(m.shape), " elements, more than the ",
+                       Count(to.shape), " there are");
+      }
+      bytes += static_cast<uint64_t>(Count(m.shape)) * ItemSize(to.dtype);
+      if (bytes > kMostBytes) {
+        return Corrupt("an exchange moves ", bytes, " bytes or more");
+      }
       // Nothing is written to a placed tensor, which has no storage of its own,
       // or by a move of no elements.
       if (to.root != m.destination || Count(m.shape) == 0) continue;
@@ -178,6 +192,10 @@ class StepValidator {
   Status CheckStep(const HostCallback& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    size_t next = 0;
+    while (next < s.attributes.size()) {
+      IPU_RETURN_IF_ERROR(CheckAttribute(s.attributes, &next, 0));
+    }
     for (const HostArray& a : s.operands) IPU_RETURN_IF_ERROR(CheckArray(a));
     for (const HostArray& a : s.results) {
       IPU_RETURN_IF_ERROR(CheckArray(a));
@@ -198,6 +216,56 @@ class StepValidator {
         return Corrupt("a host callback writes result ", j, " over operand ", i,
                        ", which has a different size");
       }
+    }
+    return Status();
+  }
+
+  // Checks an attribute and, of a dictionary, its entries, which follow it.
+  Status CheckAttribute(const std::vector<Attribute>& all, size_t* next,
+                        int depth) {
+    if (depth > kMostDictionaries) {
+      return Corrupt("attributes are nested more than ", kMostDictionaries,
+                     " deep");
+    }
+    const Attribute& a = all[(*next)++];
+    size_t bytes = 0;  // of an element
+    switch (a.kind) {
+      case kScalar:
+      case kArray:
+        bytes = HostItemSize(a.dtype);
+        if (bytes == 0) {
+          return Corrupt("attribute ", a.name, " has the unknown element type ",
+                         a.dtype);
+        }
+        if (a.kind == kScalar && a.count != 1) {
+          return Corrupt("attribute ", a.name, " is a scalar of ", a.count,
+                         " elements");
+        }
+        break;
+      case kString:
+        bytes = 1;
+        break;
+      case kDictionary:
+        if (a.count > all.size() - *next) {
+          return Corrupt("attribute ", a.name, " has ", a.count,
+                         " entries, but only ", all.size() - *next,
+                         " attributes follow it");
+        }
+        break;
+      default:
+        return Corrupt("attribute ", a.name, " has the unknown kind ", a.kind);
+    }
+    if (a.data.size() != bytes * a.count) {
+      return Corrupt("attribute ", a.name, " of kind ", a.kind, " has ",
+                     a.count, " elements in ", a.data.size(), " bytes");
+    }
+    if (a.kind != kDictionary) return Status();
+    for (uint32_t n = 0; n < a.count; ++n) {
+      if (*next == all.size()) {
+        return Corrupt("attribute ", a.name, " ends after ", n, " of ", a.count,
+                       " entries");
+      }
+      IPU_RETURN_IF_ERROR(CheckAttribute(all, next, depth + 1));
     }
     return Status();
   }
