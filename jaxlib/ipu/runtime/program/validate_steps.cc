@@ -2,6 +2,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <numeric>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -51,6 +52,19 @@ class StepValidator {
     return Status();
   }
 
+  void SetWritten(uint64_t result) {
+    if (written_[result]) return;
+    written_[result] = true;
+    trail_.push_back(result);
+  }
+
+  // Undoes all SetWritten but the first `count`.
+  void Forget(size_t count) {
+    for (; trail_.size() > count; trail_.pop_back()) {
+      written_[trail_.back()] = false;
+    }
+  }
+
   // Steps may write to roots in the arena and to results, but not to constants,
   // which all runs share, or arguments, which belong to the caller. A Map may
   // also write to views of such roots in which no element occurs twice.
@@ -68,7 +82,7 @@ class StepValidator {
     }
     if (t.space == static_cast<uint8_t>(Space::kResult) &&
         p_.results[t.address] == root) {
-      written_[t.address] = true;
+      SetWritten(t.address);
     }
     return Status();
   }
@@ -301,9 +315,9 @@ class StepValidator {
     if (s.count > kMostTrips) {
       return Corrupt("a loop of ", s.count, " iterations");
     }
-    const std::vector<bool> before = written_;
+    const size_t before = trail_.size();
     IPU_RETURN_IF_ERROR(CheckSteps(s.body));
-    if (s.count == 0) written_ = before;
+    if (s.count == 0) Forget(before);
     return Status();
   }
 
@@ -312,9 +326,9 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     IPU_RETURN_IF_ERROR(CheckScalar(s.predicate, "while", {kBool}));
     IPU_RETURN_IF_ERROR(CheckSteps(s.condition));
-    const std::vector<bool> before = written_;
+    const size_t before = trail_.size();
     IPU_RETURN_IF_ERROR(CheckSteps(s.body));
-    written_ = before;  // the body may not run at all
+    Forget(before);  // the body may not run at all
     return Status();
   }
 
@@ -323,16 +337,17 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     IPU_RETURN_IF_ERROR(CheckScalar(s.selector, "switch", {kBool, kI32}));
     if (s.branches.empty()) return Corrupt("a switch without branches");
-    const std::vector<bool> before = written_;
-    std::vector<bool> by_all(before.size(), true);
+    // The number of branches that write a result.
+    std::unordered_map<uint64_t, size_t> branches;
     for (const Branch& branch : s.branches) {
-      written_ = before;
+      const size_t before = trail_.size();
       IPU_RETURN_IF_ERROR(CheckSteps(branch.steps));
-      for (size_t j = 0; j < by_all.size(); ++j) {
-        by_all[j] = by_all[j] && written_[j];
-      }
+      for (size_t i = before; i < trail_.size(); ++i) ++branches[trail_[i]];
+      Forget(before);
     }
-    written_ = by_all;
+    for (const auto& [result, count] : branches) {
+      if (count == s.branches.size()) SetWritten(result);
+    }
     return Status();
   }
 
@@ -358,7 +373,8 @@ class StepValidator {
   }
 
   const Program& p_;
-  std::vector<bool> written_;  // results that the steps so far surely write
+  std::vector<bool> written_;    // results that the steps so far surely write
+  std::vector<uint64_t> trail_;  // the same in order
 };
 
 }  // namespace
