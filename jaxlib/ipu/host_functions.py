@@ -53,6 +53,11 @@ class PythonFunction:
     self._function = function
     self.operands = tuple(operands)
     self.results = tuple(results)
+    self._sizes = (
+      len(self.operands),
+      len(self.results),
+      *(_bytes(*t) for t in (*self.operands, *self.results)),
+    )
     with _lock:
       self.number = next(_numbers)
       _functions[self.number] = self
@@ -80,6 +85,26 @@ class PythonFunction:
             f"{expected}, Actual: {actual}"
           )
     return tuple(values)
+
+  def check(self, sizes: int) -> None:
+    """Compares the arrays of a call with those that the function takes: the
+    program may have been changed since it was compiled.
+
+    Args:
+      sizes: the address of the numbers of operands and results, followed by
+        the bytes of each.
+
+    Raises:
+      ValueError: they differ.
+    """
+    count = sum(_addresses(sizes, 2))
+    found = tuple(_addresses(sizes, 2 + count))
+    if found != self._sizes:
+      raise ValueError(
+        f"a program calls Python function {self.number} with arrays of "
+        f"{list(found[2:])} bytes, which takes and returns {self._sizes[0]} "
+        f"and {self._sizes[1]} of {list(self._sizes[2:])} bytes"
+      )
 
   def __reduce__(self) -> str:
     raise TypeError(
@@ -219,11 +244,12 @@ def call(
   return run(step.attributes, operands, results, step.aliases)
 
 
-# int (process, number, operands, results, sink); returns 1 on success
+# int (process, number, sizes, operands, results, sink); returns 1 on success
 _CallFunction = ctypes.CFUNCTYPE(
   ctypes.c_int,
   ctypes.c_uint64,
   ctypes.c_uint64,
+  ctypes.c_void_p,
   ctypes.c_void_p,
   ctypes.c_void_p,
   ctypes.c_void_p,
@@ -242,11 +268,18 @@ def connect(library: ctypes.CDLL) -> None:
   library.ipu_set_host_caller.restype = None
 
   def call(
-    process: int, number: int, operands: int, results: int, sink: int
+    process: int,
+    number: int,
+    sizes: int,
+    operands: int,
+    results: int,
+    sink: int,
   ) -> int:
     _keep_thread_state()
     try:
-      _call(find(process, number), operands, results)
+      function = find(process, number)
+      function.check(sizes)
+      _call(function, operands, results)
       return 1
     except BaseException:  # reported here or never
       text = traceback.format_exc().encode(errors="replace")
@@ -286,9 +319,13 @@ def _addresses(table: int, count: int) -> Sequence[int]:
   return (ctypes.c_size_t * count).from_address(table)[:] if count else []
 
 
+def _bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+  return math.prod(shape) * dtype.itemsize
+
+
 def _at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
   """The array at an address, valid only during the call."""
-  size = math.prod(shape) * dtype.itemsize
+  size = _bytes(dtype, shape)
   if not size:
     return np.empty(shape, dtype)
   memory: Any = (ctypes.c_byte * size).from_address(address)

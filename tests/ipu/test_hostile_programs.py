@@ -5,13 +5,18 @@ Loading one is an error, never a crash.
 
 from __future__ import annotations
 
+import functools
 import struct
 
+import engine_kit
 import numpy as np
 import pytest
+from program_kit import FREE, Kit
 
 import jax
 from jax.experimental import serialize_executable
+from jaxlib.ipu import host_functions
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import container, schema
 
 pytestmark = pytest.mark.ipu_only
@@ -125,6 +130,96 @@ def test_changed_layouts_are_refused(ipu, change, said):
   serialised = serialize_executable.serialize(compiled)
   with pytest.raises(jax.errors.JaxRuntimeError, match=said):
     load(ipu, serialised, change)
+
+
+def result_for_vectors(program):
+  call = next(s for s in program.steps if isinstance(s, schema.HostCallback))
+  call.results[:2] = call.results[1::-1]
+
+
+def order_that_is_none(program):
+  call = next(s for s in program.steps if isinstance(s, schema.HostCallback))
+  by_name = {a.name: a for a in call.attributes}
+  by_name["compute_left"].data = b"?"
+
+
+@pytest.mark.parametrize("change", [result_for_vectors, order_that_is_none])
+def test_lapack_is_called_with_shapes_that_belong_together(ipu, change):
+  a = np.eye(8, dtype=np.complex64)
+  with jax.default_device(ipu):
+    compiled = jax.jit(jax.lax.linalg.eig).lower(a).compile()
+  serialised = serialize_executable.serialize(compiled)
+  load(ipu, serialised, lambda program: None)
+  with pytest.raises(
+    jax.errors.JaxRuntimeError,
+    match=r"INVALID_ARGUMENT.*lapack_cgeev_ffi .*do not belong together",
+  ):
+    load(ipu, serialised, change)
+
+
+# name, operands, results, attributes, and a result's shape that is wrong
+LAPACK = [
+  ("geqrf", [(2, 5, 3)], [(2, 5, 3), (2, 3)], {}, (1, (2, 2))),
+  ("geqrf", [(2, 5, 3)], [(2, 5, 3), (2, 3)], {}, (0, (2, 3, 3))),
+  ("geqrf", [(2, 5, 3)], [(2, 5, 3), (2, 3)], {}, (1, (1, 3))),
+  ("orgqr", [(5, 3), (3,)], [(5, 3)], {}, (0, (3, 3))),
+]
+
+
+@pytest.mark.parametrize("name, operands, results, attributes, wrong", LAPACK)
+def test_ffi_calls_of_lapack_check_shapes(
+  ipu, name, operands, results, attributes, wrong
+):
+  arrays = [np.ones(shape, np.float32) for shape in operands]
+
+  def call(shapes, *arrays):
+    types = [jax.ShapeDtypeStruct(s, np.float32) for s in shapes]
+    target = f"lapack_s{name}_ffi"
+    return jax.ffi.ffi_call(target, types)(*arrays, **attributes)
+
+  with jax.default_device(ipu):
+    found = jax.jit(functools.partial(call, results))(*arrays)
+    assert [f.shape for f in found] == results
+    index, shape = wrong
+    shapes = [*results[:index], shape, *results[index + 1 :]]
+    with pytest.raises(jax.errors.JaxRuntimeError, match="belong together"):
+      jax.jit(functools.partial(call, shapes))(*arrays)
+
+
+def test_python_functions_are_called_with_their_own_arrays(ipu):
+  function = host_functions.PythonFunction(
+    lambda x: [x + 1], [(np.dtype(np.float32), (8,))],
+    [(np.dtype(np.float32), (8,))],
+  )  # fmt: skip
+
+  def run(size):
+    kit = Kit()
+    a, r = kit.argument((size,)), kit.result((size,))
+    attributes = [
+      schema.Attribute(
+        name, schema.SCALAR, DType.U64, 1, number.to_bytes(8, "little")
+      )
+      for name, number in (
+        ("function", function.number),
+        ("process", host_functions.PROCESS),
+      )
+    ]
+    kit.steps.append(
+      schema.HostCallback(
+        host_functions.PYTHON_TARGET,
+        attributes,
+        [schema.HostArray(a, [0], DType.F32)],
+        [schema.HostArray(r, [0], DType.F32)],
+        [-1],
+        FREE,
+        0,
+      )
+    )
+    return engine_kit.run(kit.bytes(), [np.zeros(size, np.float32)])
+
+  np.testing.assert_array_equal(run(8).outputs[0], np.ones(8))
+  with pytest.raises(engine_kit.EngineError, match=r"\[16, 16\] bytes"):
+    run(4)
 
 
 @pytest.mark.parametrize(

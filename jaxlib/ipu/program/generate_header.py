@@ -11,7 +11,10 @@ headers are never edited or checked in.
 from __future__ import annotations
 
 import enum
+import functools
+import operator
 import os
+import struct
 import sys
 import types
 from typing import Any
@@ -47,6 +50,7 @@ _PRELUDE = """\
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -105,8 +109,9 @@ bool Decode(Reader& r, std::vector<T>& v) {
     v.resize(n);
     return r.Take(v.data(), n * sizeof(T));
   } else {
-    if (!r.Count(&n, 1)) return false;
-    v.reserve(n);
+    if (!r.Count(&n, T::kSmallest)) return false;
+    // A count is only a claim: memory grows with what has been decoded.
+    v.reserve(std::min<size_t>(n, 64));
     for (uint32_t i = 0; i < n; ++i) {
       if (!Decode(r, v.emplace_back())) return false;
     }
@@ -157,17 +162,35 @@ def reachable(root: type, unions: dict[Any, str]) -> list[Any]:
   return order
 
 
+def smallest(t: Any) -> int:
+  """The bytes that a value of a wire type takes at least."""
+  t = codec.resolve(t)
+  if letter := codec.scalar_letter(t):
+    return struct.calcsize("<" + letter)
+  if t in (str, bytes) or codec.list_element(t) is not None:
+    return 4  # a count
+  if alternatives := codec.union_alternatives(t):
+    return 1 + min(map(smallest, alternatives))
+  return sum(map(smallest, codec.field_types(t).values()))
+
+
 def struct_text(t: type, unions: dict[Any, str]) -> str:
   """The definition of a record.
 
   `Each` calls a function with one field after the other, as long as it returns
-  true.
+  true. `kFields` has their names, `kSmallest` is the size of the smallest
+  encoding.
   """
   fields = codec.field_types(t)
   lines = [f"struct {t.__name__} {{"]
   lines += [f"  {cc_type(f, unions)} {n}{{}};" for n, f in fields.items()]
   calls = " && ".join(f"f(v.{n})" for n in fields) or "true"
   lines += [
+    f"  static constexpr size_t kSmallest = {smallest(t)};",
+    f'  static constexpr const char* kName = "{t.__name__}";',
+    "  static constexpr const char* kFields[] = {",
+    *(f'      "{n}",' for n in fields),
+    "  };",
     "  template <typename Self, typename F>",
     "  static bool Each(Self& v, F f) {",
     f"    return {calls};",
@@ -190,7 +213,11 @@ def decoder_text(t: type) -> str:
 def union_text(name: str, alternatives: tuple[type, ...]) -> str:
   """A union: a struct around a variant, in the order of the tags."""
   kinds = ", ".join(a.__name__ for a in alternatives)
-  return f"struct {name} {{\n  std::variant<{kinds}> value;\n}};"
+  size = smallest(functools.reduce(operator.or_, alternatives))
+  return (
+    f"struct {name} {{\n  static constexpr size_t kSmallest = {size};\n"
+    f"  std::variant<{kinds}> value;\n}};"
+  )
 
 
 def union_decoder_text(name: str, alternatives: tuple[type, ...]) -> str:
@@ -289,7 +316,10 @@ def schema_header() -> str:
     f"inline constexpr size_t kAlignment = {container.ALIGNMENT};\n"
     f"enum class Space : uint8_t {{ kArena = {schema.ARENA}, "
     f"kArgument = {schema.ARGUMENT}, kResult = {schema.RESULT}, "
-    f"kConstant = {schema.CONSTANT} }};"
+    f"kConstant = {schema.CONSTANT} }};\n"
+    f"enum AttributeKind : uint8_t {{ kScalar = {schema.SCALAR}, "
+    f"kArray = {schema.ARRAY}, kString = {schema.STRING}, "
+    f"kDictionary = {schema.DICTIONARY} }};"
   )
   parts += [
     enum_text(e)

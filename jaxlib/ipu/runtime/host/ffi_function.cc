@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/host/ffi_api.h"
+#include "jaxlib/ipu/runtime/host/lapack_shapes.h"
 
 namespace ipu::host {
 namespace {
@@ -112,22 +113,22 @@ class Attributes {
       names_.push_back({a.name.data(), a.name.size()});
       const void* data = a.data.data();
       switch (a.kind) {
-        case 0:
+        case program::kScalar:
           types_.push_back(ffi::kScalar);
           values_.push_back(
               &scalars_.emplace_back(ffi::Scalar{XlaDType(a.dtype), data}));
           break;
-        case 1:
+        case program::kArray:
           types_.push_back(ffi::kArray);
           values_.push_back(&arrays_.emplace_back(
               ffi::Array{XlaDType(a.dtype), a.count, data}));
           break;
-        case 2:
+        case program::kString:
           types_.push_back(ffi::kString);
           values_.push_back(&strings_.emplace_back(
               ffi::Bytes{static_cast<const char*>(data), a.data.size()}));
           break;
-        case 3: {
+        case program::kDictionary: {
           auto inner = std::make_unique<Attributes>();
           IPU_RETURN_IF_ERROR(inner->Read(all, next, a.count));
           types_.push_back(ffi::kDictionary);
@@ -229,7 +230,7 @@ class FfiFunction : public Function {
   // Moves past an attribute and, if it is a dictionary, its entries.
   void Skip(size_t* i) const {
     const program::Attribute& a = site_.attributes[(*i)++];
-    if (a.kind != 3) return;
+    if (a.kind != program::kDictionary) return;
     for (uint32_t n = 0; n < a.count && *i < site_.attributes.size(); ++n) {
       Skip(i);
     }
@@ -299,6 +300,7 @@ FunctionOr BindFfi(CallSite site) {
     }
     target = known->second;
   }
+  IPU_RETURN_IF_ERROR(CheckLapackCall(site));
   if (target.prepare != nullptr) target.prepare();
   auto function =
       std::make_unique<FfiFunction>(std::move(site), target.handlers);

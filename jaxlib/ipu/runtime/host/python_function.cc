@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/support/gate.h"
 
@@ -16,8 +17,16 @@ Gate<ipu_host_caller>& Callers() {
 
 class PythonFunction : public Function {
  public:
-  PythonFunction(uint64_t process, uint64_t number, bool caller_waits)
-      : process_(process), number_(number), caller_waits_(caller_waits) {}
+  PythonFunction(uint64_t process, uint64_t number, bool caller_waits,
+                 const CallSite& site)
+      : process_(process),
+        number_(number),
+        caller_waits_(caller_waits),
+        sizes_{site.operands.size(), site.results.size()} {
+    for (const auto* infos : {&site.operands, &site.results}) {
+      for (const TensorInfo& info : *infos) sizes_.push_back(info.bytes);
+    }
+  }
 
   Status Call(std::span<const void* const> operands,
               std::span<void* const> results) override {
@@ -29,8 +38,8 @@ class PythonFunction : public Function {
                     "loaded through jaxlib.ipu.plugin");
     }
     std::string message;
-    const int answer =
-        caller(process_, number_, operands.data(), results.data(), &message);
+    const int answer = caller(process_, number_, sizes_.data(), operands.data(),
+                              results.data(), &message);
     Callers().Leave();
     if (answer == 1) return Status();
     return Internal("error in a Python callback: " + message);
@@ -42,6 +51,7 @@ class PythonFunction : public Function {
   const uint64_t process_;
   const uint64_t number_;
   const bool caller_waits_;
+  std::vector<size_t> sizes_;
 };
 
 std::optional<uint64_t> Number(const CallSite& site, std::string_view name) {
@@ -63,7 +73,7 @@ FunctionOr BindPython(const CallSite& site) {
     return DataLoss("a call of a Python function does not name the function");
   }
   return std::unique_ptr<Function>(std::make_unique<PythonFunction>(
-      *process, *number, Number(site, "caller_waits").value_or(0) != 0));
+      *process, *number, Number(site, "caller_waits").value_or(0) != 0, site));
 }
 
 }  // namespace ipu::host

@@ -1,15 +1,26 @@
 // Corrupted programs with correct checksums: the loader must return either an
 // error or a program that is safe to run. Best run under AddressSanitizer.
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/host/python_function.h"
 #include "jaxlib/ipu/runtime/program/build_for_tests.h"
 #include "jaxlib/ipu/runtime/program/container.h"
 #include "jaxlib/ipu/runtime/program/encode_for_tests.h"
+#include "jaxlib/ipu/runtime/program/mutate_for_tests.h"
 
 namespace ipu {
 namespace {
@@ -41,16 +52,23 @@ std::string Code(const std::vector<std::pair<Opcode, std::vector<int>>>& code) {
   return bytes;
 }
 
-// A program with codelets and steps of many kinds, but no loops.
+// A program with an instance of every record of the schema but a While, so that
+// its runs end.
 Builder Example() {
   Builder b;
   const uint32_t x = b.Argument(kF32, {6, 8});
   const uint32_t i = b.Argument(kI32, {4, 1});
   const uint32_t y = b.Result(kF32, {6, 8});
   const uint32_t t = b.Temporary(kF32, {6, 8});
+  const uint32_t u = b.Temporary(kF32, {6, 8});
   const uint32_t rows = b.Temporary(kF32, {4, 8});
   const uint32_t sums = b.Temporary(kF32, {6});
   const uint32_t square = b.Temporary(kF32, {6, 6});
+  const uint32_t matrix = b.Temporary(kF32, {1, 6, 6});
+  const uint32_t diagonal = b.Temporary(kF32, {1, 6});
+  const uint32_t beside = b.Temporary(kF32, {1, 5});
+  const uint32_t values = b.Temporary(kF32, {1, 3});
+  const uint32_t vectors = b.Temporary(kF32, {1, 3, 6});
   const uint32_t start = b.Constant<int32_t>(kI32, {}, {2});
   const uint32_t turned = b.Placed(x, {8, 6}, 0, {1, 8});
   const std::string load = Code({{Opcode::kLoad, {0, 0, 0, 0}}});
@@ -59,51 +77,147 @@ Builder Example() {
                                 {Opcode::kAdd, {0, 1}}});
   Gather gather{1, {0}, {1, 8}, {-1, -1}, {-1, 0}};
   Scatter scatter{1, {0}, {1, 8}, {-1, -1}, {-1, 0}, 10, 0, add, {2}, 0};
-  Reduce reduce{1, 1, load, {0}, "", {}, std::string(4, '\0')};
+  Reduce sum{1, 1, load, {0}, "", {}, std::string(4, '\0')};
+  Reduce general{1,
+                 static_cast<uint8_t>(ReduceKind::kGeneral),
+                 load,
+                 {0},
+                 add,
+                 {2},
+                 std::string(8, '\0')};
+  const auto number = [](uint64_t n) {
+    return std::string(reinterpret_cast<const char*>(&n), sizeof n);
+  };
+  HostCallback call{"ipu_python_callback",
+                    {{"function", kScalar, kU64, 1, number(5)},
+                     {"names", kDictionary, 0, 2, ""},
+                     {"a", kString, 0, 3, "abc"},
+                     {"b", kArray, kI16, 2, "\1\2\3\4"},
+                     {"process", kScalar, kU64, 1, number(3)}},
+                    {{x, {0, 1}, kF32}, {t, {1, 0}, kF32}},
+                    {{u, {0, 1}, kF32}},
+                    {1},
+                    Builder::cost,
+                    0};
+  const Step copy = Builder::CopyOf({b.Whole(t, y)});
   b.program.steps = {
+      {HostCopy{x, 1, Builder::cost, 0}},
       Builder::CopyOf({b.Whole(x, t), b.Whole(x, turned)}),
       Set(Map{add, {2}}, {6, 8}, {{x, {0, 1}}, {t, {0, 1}}}, {t, {0, 1}}),
-      Set(reduce, {6, 8}, {{t, {0, 1}}}, {sums, {0, -1}}),
+      Set(sum, {6, 8}, {{t, {0, 1}}}, {sums, {0, -1}}),
+      Set(general, {6, 8}, {{t, {0, 1}}}, {sums, {0, -1}}),
       Set(Dot{kF32, 0, 1, 1, 1}, {1, 6, 6, 8},
           {{x, {-1, 0, -1, 1}}, {turned, {-1, -1, 1, 0}}},
           {square, {-1, 0, 1, -1}}),
+      Set(Scan{add, 2, 0}, {6, 8}, {{t, {0, 1}}, {sums, {0, -1}}}, {u, {0, 1}}),
+      Set(Sort{{{0, 0, 0, 0}}, "", 0, 8, 0}, {6, 8}, {{u, {0, 1}}},
+          {t, {0, -1}}),
       Set(gather, {4, 8}, {{x, {-1, -1}}, {i, {0, -1}}}, {rows, {0, 1}}),
       Set(scatter, {4, 8}, {{i, {0, -1}}, {rows, {0, 1}}}, {t, {-1, -1}}),
       Set(DynamicSlice{{0, 1}}, {3, 3},
           {{t, {0, 1}}, {start, {-1, -1}}, {start, {-1, -1}}}, {rows, {0, 1}}),
       Set(DynamicUpdate{{0}}, {2, 8}, {{rows, {0, 1}}, {start, {-1, -1}}},
           {t, {0, 1}}),
-      {Switch{start, {{{Builder::CopyOf({b.Whole(t, y)})}}, {}}, {}, 0}},
-      Builder::CopyOf({b.Whole(t, y)}),
+      Builder::CopyOf(
+          {{square, 0, {36, 6, 1}, matrix, 0, {36, 6, 1}, {1, 6, 6}}}),
+      Set(Factorise{static_cast<uint8_t>(FactorKind::kCholesky), 6, 6}, {1, 6},
+          {{matrix, {0, 1}}}, {matrix, {0, 1}}),
+      Builder::CopyOf({{square, 0, {0, 7}, diagonal, 0, {6, 1}, {1, 6}},
+                       {square, 1, {0, 7}, beside, 0, {5, 1}, {1, 5}}}),
+      Set(Bisect{6, 1}, {1, 3}, {{diagonal, {0, -1}}, {beside, {0, -1}}},
+          {values, {0, 1}}),
+      Set(InverseIteration{6}, {1, 3},
+          {{diagonal, {0, -1}}, {beside, {0, -1}}, {values, {0, 1}}},
+          {vectors, {0, 1}}),
+      {call},
+      {Repeat{2, {Builder::CopyOf({b.Whole(u, t)})}, 0}},
+      {Switch{start, {{{copy}}, {}}, {}, 0}},
+      copy,
   };
+  Program& p = b.program;
+  p.mappings[1].replica_counts = {2};
+  p.mappings[1].replica_strides = {1};
+  p.aliases = {{0, 0}};
+  p.donors = {1};
+  p.host_types = {{0, 0, kF32, {8, 6}, {0, 1}, 0}};
+  p.layouts = {{1, 0, p.tensors[y].mapping, 64, Builder::cost, Builder::cost}};
+  p.cost_analysis = {{"flops", 1.5}, {"ipu cycles", 7}};
+  p.memory = {192, 192, 192, 64, 32, 1000, 1};
+  p.estimated_seconds = 1e-6;
+  p.module = "module";
   return b;
 }
 
-// Whether a run would be short. Corrupted shapes may be huge where nothing
-// moves.
-bool IsSmall(const std::vector<Step>& steps) {
-  constexpr double kMost = 1e5;
+// Counts down from 3: a While, on single elements.
+Builder Countdown() {
+  Builder b;
+  const uint32_t y = b.Result(kI32, {});
+  const uint32_t go = b.Temporary(kBool, {});
+  const uint32_t three = b.Constant<int32_t>(kI32, {}, {3});
+  const auto number = [](Opcode op, std::vector<int> operands, uint64_t imm) {
+    Encoder e;
+    e.Put(static_cast<uint8_t>(op));
+    e.Put(static_cast<uint8_t>(RegisterType::kI32));
+    operands.resize(3);
+    for (const int k : operands) e.Put(static_cast<uint16_t>(k));
+    e.Put(imm);
+    return std::string(e.bytes.begin(), e.bytes.end());
+  };
+  const std::string one =
+      number(Opcode::kLoad, {}, 0) + number(Opcode::kConst, {}, 1);
+  const Map less{one + number(Opcode::kSub, {0, 1}, 0), {2}};
+  const Map positive{one + number(Opcode::kGe, {0, 1}, 0), {2}};
+  b.program.steps = {Builder::CopyOf({b.Whole(three, y)}),
+                     {While{{Set(positive, {}, {{y, {}}}, {go, {}})},
+                            go,
+                            {Set(less, {}, {{y, {}}}, {y, {}})},
+                            Builder::cost,
+                            0}}};
+  return b;
+}
+
+// How many elements the steps work on, at most; infinity for loops that may not
+// end.
+double Work(const std::vector<Step>& steps) {
   const auto count = [](const std::vector<int64_t>& shape) {
     double n = 1;
     for (int64_t extent : shape) n *= static_cast<double>(extent);
     return n;
   };
+  double work = 0;
   for (const Step& step : steps) {
     if (const auto* e = std::get_if<Execute>(&step.value)) {
-      if (count(e->shape) > kMost) return false;
+      work += count(e->shape);
     } else if (const auto* c = std::get_if<Copy>(&step.value)) {
-      for (const Move& m : c->moves) {
-        if (count(m.shape) > kMost) return false;
-      }
+      for (const Move& m : c->moves) work += count(m.shape);
+    } else if (const auto* r = std::get_if<Repeat>(&step.value)) {
+      work += static_cast<double>(r->count) * (1 + Work(r->body));
     } else if (const auto* s = std::get_if<Switch>(&step.value)) {
-      for (const Branch& branch : s->branches) {
-        if (!IsSmall(branch.steps)) return false;
-      }
-    } else if (!std::holds_alternative<HostCopy>(step.value)) {
-      return false;  // loops
+      for (const Branch& branch : s->branches) work += Work(branch.steps);
+    } else if (std::holds_alternative<While>(step.value)) {
+      work = std::numeric_limits<double>::infinity();
     }
   }
-  return true;
+  return work;
+}
+
+// Corrupted shapes may be huge where nothing moves.
+bool IsShort(const Program& p) {
+  return p.arena_bytes < 1 << 17 && Work(p.steps) < 1e5;
+}
+
+// A host function that reads its operands and writes its results, all of them.
+int Touch(uint64_t, uint64_t, const size_t* sizes, const void* const* operands,
+          void* const* results, void*) {
+  const size_t* bytes = sizes + 2;
+  uint8_t sum = 0;
+  for (size_t i = 0; i < sizes[0]; ++i) {
+    const auto* data = static_cast<const uint8_t*>(operands[i]);
+    for (size_t k = 0; k < *bytes; ++k) sum ^= data[k];
+    ++bytes;
+  }
+  for (size_t j = 0; j < sizes[1]; ++j) std::memset(results[j], sum, *bytes++);
+  return 1;
 }
 
 void RunOnExactBuffers(LoadedProgram& program) {
@@ -116,11 +230,11 @@ void RunOnExactBuffers(LoadedProgram& program) {
   };
   buffers.reserve(info.arguments.size() + info.results.size());
   for (const TensorInfo& t : info.arguments) {
-    if (t.bytes > 1 << 20) return;
+    if (t.bytes > 1 << 17) return;
     arguments.push_back(buffer(t));
   }
   for (const TensorInfo& t : info.results) {
-    if (t.bytes > 1 << 20) return;
+    if (t.bytes > 1 << 17) return;
     results.push_back(buffer(t));
   }
   EXPECT_TRUE(program.Run(arguments, results, nullptr).ok());
@@ -128,6 +242,7 @@ void RunOnExactBuffers(LoadedProgram& program) {
 
 TEST(Fuzz, CorruptedProgramsAreRefusedOrRun) {
   const Builder b = Example();
+  ipu_set_host_caller(Touch);
   const std::vector<uint8_t> good = Encode(b.program, b.constants);
   const auto engine = MakeModelEngine(1);
   ASSERT_TRUE(engine->Load(good).ok()) << engine->Load(good).status().message();
@@ -154,14 +269,93 @@ TEST(Fuzz, CorruptedProgramsAreRefusedOrRun) {
       continue;
     }
     const auto contents = Read(bytes);
-    if (contents->program.arena_bytes < 1 << 20 &&
-        IsSmall(contents->program.steps)) {
+    if (IsShort(contents->program)) {
       RunOnExactBuffers(**loaded);
       ++ran;
     }
   }
   EXPECT_GT(refused, 1000);
   EXPECT_GT(ran, 1000);
+}
+
+// A number from the environment.
+int Setting(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+// The programs that are mutated: the two above, and those in the files of the
+// folder IPU_PROGRAMS.
+std::vector<std::pair<Program, std::vector<uint8_t>>> Originals() {
+  std::vector<std::pair<Program, std::vector<uint8_t>>> originals;
+  for (const Builder& b : {Example(), Countdown()}) {
+    originals.emplace_back(b.program, b.constants);
+  }
+  if (const char* folder = std::getenv("IPU_PROGRAMS")) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      const std::vector<uint8_t> bytes(std::istreambuf_iterator<char>(file),
+                                       {});
+      const auto contents = Read(bytes);
+      EXPECT_TRUE(contents.ok())
+          << entry.path() << ": " << contents.status().message();
+      if (!contents.ok()) continue;
+      originals.emplace_back(contents->program,
+                             std::vector<uint8_t>(contents->constants.begin(),
+                                                  contents->constants.end()));
+    }
+  }
+  return originals;
+}
+
+// IPU_MUTATIONS sets how many programs are tried; the field that is mutated
+// goes round, so that all are reached.
+TEST(Fuzz, ProgramsWithAnyFieldMutatedAreRefusedOrRun) {
+  ipu_set_host_caller(Touch);
+  const auto engine = MakeModelEngine(1);
+  const auto originals = Originals();
+  for (const auto& [program, constants] : originals) {
+    const auto loaded = engine->Load(Encode(program, constants));
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    if (IsShort(program)) RunOnExactBuffers(**loaded);
+  }
+  const std::vector<std::string> fields = AllFields<Program>();
+  std::map<std::string, int> reached;
+  const unsigned seed = testing::UnitTest::GetInstance()->random_seed();
+  int refused = 0;
+  int ran = 0;
+  const int rounds = Setting("IPU_MUTATIONS", 20000);
+  for (int round = 0; round < rounds; ++round) {
+    // Each round can be repeated by itself.
+    std::mt19937 random(seed + static_cast<unsigned>(round));
+    const size_t turn = static_cast<size_t>(round) / fields.size();
+    const auto& [original, constants] = originals[turn % originals.size()];
+    Program program = original;
+    const std::string& field =
+        fields[static_cast<size_t>(round) % fields.size()];
+    if (!Mutate(program, field, random)) continue;
+    ++reached[field];
+    for (int more = random() % 3; more > 0; --more) {
+      Mutate(program, fields[random() % fields.size()], random);
+    }
+    const auto loaded = engine->Load(Encode(program, constants));
+    if (!loaded.ok()) {
+      EXPECT_FALSE(loaded.status().message().empty());
+      ++refused;
+    } else if (IsShort(program)) {
+      RunOnExactBuffers(**loaded);
+      ++ran;
+    }
+  }
+  for (const std::string& field : fields) {
+    EXPECT_GT(reached[field], 0) << field << " was never mutated";
+  }
+  std::printf(
+      "%d mutated programs of %zu originals in %zu fields: %d refused, "
+      "%d ran\n",
+      rounds, originals.size(), fields.size(), refused, ran);
+  EXPECT_GT(refused, rounds / 10);
+  EXPECT_GT(ran, rounds / 10);
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ Status HostCall::Run(const Memory& memory) const {
     char* result = results_[j].Data(memory);
     results.push_back(result);
     if (aliases_[j] < 0) continue;
-    std::memcpy(result, operands[aliases_[j]], Bytes(results_[j]));
+    // Operands may overlap results where they are not needed afterwards.
+    std::memmove(result, operands[aliases_[j]], Bytes(results_[j]));
     operands[aliases_[j]] = result;
   }
   const Status status = function_->Call(operands, results);

@@ -59,11 +59,13 @@ struct Calls {
 
 int calls;
 
-int AddUp(uint64_t process, uint64_t number, const void* const* operands,
-          void* const* results, void*) {
+int AddUp(uint64_t process, uint64_t number, const size_t* sizes,
+          const void* const* operands, void* const* results, void*) {
   ++calls;
   EXPECT_EQ(process, 3u);
   EXPECT_EQ(number, 5u);
+  EXPECT_EQ((std::vector<size_t>(sizes, sizes + 5)),
+            (std::vector<size_t>{2, 1, 24, 24, 24}));
   for (int i = 0; i < 6; ++i) {
     static_cast<float*>(results[0])[i] =
         static_cast<const float*>(operands[0])[i] +
@@ -72,15 +74,15 @@ int AddUp(uint64_t process, uint64_t number, const void* const* operands,
   return 1;
 }
 
-int FailLater(uint64_t, uint64_t, const void* const*, void* const*,
-              void* sink) {
+int FailLater(uint64_t, uint64_t, const size_t*, const void* const*,
+              void* const*, void* sink) {
   if (++calls < 3) return 1;
   ipu_host_call_failed(sink, "no more", 7);
   return 0;
 }
 
 // The second operand must be in the memory of the result.
-int Negate(uint64_t, uint64_t, const void* const* operands,
+int Negate(uint64_t, uint64_t, const size_t*, const void* const* operands,
            void* const* results, void*) {
   auto* y = static_cast<float*>(results[0]);
   if (operands[1] != y) return 0;

@@ -309,13 +309,19 @@ class Loader {
     return view;
   }
 
-  // The user's source line, for error messages.
+  // The user's source line, for error messages. Each host call keeps one, so
+  // they must not be as long as a file may make them.
   std::string Where(uint32_t location) const {
+    const auto shown = [](const std::string& text) {
+      return text.size() <= 1000 ? text : text.substr(0, 1000) + "...";
+    };
     const program::Location& l = p_.locations[location];
-    std::string where = " (program " + p_.name;
-    if (!l.operation.empty()) where += ", operation " + l.operation;
-    if (!l.name.empty()) where += " \"" + l.name + '"';
-    if (!l.file.empty()) where += ", " + l.file + ':' + std::to_string(l.line);
+    std::string where = " (program " + shown(p_.name);
+    if (!l.operation.empty()) where += ", operation " + shown(l.operation);
+    if (!l.name.empty()) where += " \"" + shown(l.name) + '"';
+    if (!l.file.empty()) {
+      where += ", " + shown(l.file) + ':' + std::to_string(l.line);
+    }
     return where + ')';
   }
 

@@ -14,10 +14,6 @@ struct Extent {
   uint32_t storage;
   int64_t begin;
   int64_t end;
-
-  bool Overlaps(const Extent& other) const {
-    return storage == other.storage && begin < other.end && other.begin < end;
-  }
 };
 
 Extent ExtentOf(const View& view, const std::vector<uint32_t>& storage) {
@@ -57,6 +53,85 @@ bool AnyOverlap(const std::vector<Extent>& sources,
   return false;
 }
 
+// The pairs of a source and a destination that overlap. Extents are not empty,
+// so one of a pair begins within the other: in lists that are sorted by where
+// extents begin, those that begin within a given one are next to each other.
+class Overlaps {
+ public:
+  Overlaps(const std::vector<Extent>& sources,
+           const std::vector<Extent>& destinations)
+      : sources_(Sorted(sources)), destinations_(Sorted(destinations)) {}
+
+  // In O(n log n).
+  size_t count() const {
+    size_t count = 0;
+    for (const Entry& source : sources_) {
+      const auto [first, last] =
+          BegunIn(source.extent, destinations_, /*at_the_begin=*/true);
+      count += static_cast<size_t>(last - first);
+    }
+    for (const Entry& destination : destinations_) {
+      const auto [first, last] =
+          BegunIn(destination.extent, sources_, /*at_the_begin=*/false);
+      count += static_cast<size_t>(last - first);
+    }
+    return count;
+  }
+
+  // Calls f(source, destination) for each pair.
+  template <typename F>
+  void ForEach(F f) const {
+    for (const Entry& source : sources_) {
+      const auto [first, last] =
+          BegunIn(source.extent, destinations_, /*at_the_begin=*/true);
+      for (auto it = first; it != last; ++it) f(source.index, it->index);
+    }
+    for (const Entry& destination : destinations_) {
+      const auto [first, last] =
+          BegunIn(destination.extent, sources_, /*at_the_begin=*/false);
+      for (auto it = first; it != last; ++it) f(it->index, destination.index);
+    }
+  }
+
+ private:
+  struct Entry {
+    Extent extent;
+    uint32_t index;
+  };
+  using Entries = std::vector<Entry>;
+
+  static bool Before(const Entry& a, const Entry& b) {
+    return std::pair(a.extent.storage, a.extent.begin) <
+           std::pair(b.extent.storage, b.extent.begin);
+  }
+
+  static Entries Sorted(const std::vector<Extent>& extents) {
+    Entries entries;
+    entries.reserve(extents.size());
+    for (const Extent& extent : extents) {
+      entries.push_back({extent, static_cast<uint32_t>(entries.size())});
+    }
+    std::sort(entries.begin(), entries.end(), Before);
+    return entries;
+  }
+
+  static std::pair<Entries::const_iterator, Entries::const_iterator> BegunIn(
+      const Extent& extent, const Entries& entries, bool at_the_begin) {
+    Entry from{extent, 0};
+    Entry to{extent, 0};
+    if (!at_the_begin) ++from.extent.begin;
+    to.extent.begin = extent.end;
+    return {std::lower_bound(entries.begin(), entries.end(), from, Before),
+            std::lower_bound(entries.begin(), entries.end(), to, Before)};
+  }
+
+  const Entries sources_;
+  const Entries destinations_;
+};
+
+// More overlaps than this are not worth the time and memory to order moves by.
+constexpr size_t kMostOverlaps = size_t{1} << 20;
+
 // Whether both views have the same layout relative to their bases.
 bool SameLayout(const View& a, const View& b) {
   if (a.offset != b.offset) return false;
@@ -84,6 +159,27 @@ int64_t BytesOf(const View& view) {
   return bytes;
 }
 
+// Memory for a dense copy of a view, behind what `copy` already uses.
+View Scratch(const View& view, int64_t scratch_offset, ParallelCopy& copy) {
+  const View scratch =
+      DenseView(view, kArenaBase, scratch_offset + copy.scratch_bytes);
+  copy.scratch_bytes += (BytesOf(scratch) + 63) / 64 * 64;
+  return scratch;
+}
+
+// Reads everything before anything is written.
+ParallelCopy StageAll(std::vector<CopyPlan>& plans, int64_t scratch_offset) {
+  ParallelCopy result;
+  std::vector<CopyPlan> reads;
+  for (CopyPlan& plan : plans) {
+    reads.push_back(
+        {plan.source, Scratch(plan.source, scratch_offset, result)});
+    plan.source = reads.back().destination;
+  }
+  result.groups = {std::move(reads), std::move(plans)};
+  return result;
+}
+
 }  // namespace
 
 bool SamePlaces(const View& a, const View& b) {
@@ -109,22 +205,21 @@ ParallelCopy ScheduleCopies(std::vector<CopyPlan> plans,
   // When all remaining moves wait, one of them is first staged to scratch
   // memory, which breaks the cycle.
   const size_t n = plans.size();
-  std::vector<std::vector<size_t>> waiting(n);  // moves that wait for this read
+  const Overlaps overlaps(sources, destinations);
+  if (overlaps.count() > kMostOverlaps) return StageAll(plans, scratch_offset);
+  std::vector<std::vector<uint32_t>> waiting(n);  // moves that wait for a read
   std::vector<int> blockers(n, 0);
-  for (size_t reader = 0; reader < n; ++reader) {
-    for (size_t writer = 0; writer < n; ++writer) {
-      // Source and destination with the same layout (an argument returned as a
-      // result): they are either identical or disjoint, so the copy is safe.
-      if (reader == writer &&
-          SameLayout(plans[reader].source, plans[reader].destination)) {
-        continue;
-      }
-      if (sources[reader].Overlaps(destinations[writer])) {
-        waiting[reader].push_back(writer);
-        ++blockers[writer];
-      }
+  overlaps.ForEach([&](uint32_t reader, uint32_t writer) {
+    // Source and destination with the same layout (an argument returned as a
+    // result): they are either identical or disjoint, so the copy is safe.
+    if (reader == writer &&
+        SameLayout(plans[reader].source, plans[reader].destination)) {
+      return;
     }
-  }
+    waiting[reader].push_back(writer);
+    ++blockers[writer];
+  });
+  for (auto& writers : waiting) std::sort(writers.begin(), writers.end());
   std::vector<CopyPlan> staged;
   std::vector<CopyPlan> ordered;
   std::vector<bool> done(n, false);
@@ -133,7 +228,7 @@ ParallelCopy ScheduleCopies(std::vector<CopyPlan> plans,
     if (blockers[i] == 0) ready.push_back(i);
   }
   const auto was_read = [&](size_t i) {
-    for (size_t writer : waiting[i]) {
+    for (const uint32_t writer : waiting[i]) {
       if (--blockers[writer] == 0 && writer != i) ready.push_back(writer);
     }
     waiting[i].clear();
@@ -150,9 +245,7 @@ ParallelCopy ScheduleCopies(std::vector<CopyPlan> plans,
     while (next < n && (done[next] || waiting[next].empty())) ++next;
     if (next == n) break;
     CopyPlan& plan = plans[next];
-    const View scratch = DenseView(plan.source, kArenaBase,
-                                   scratch_offset + result.scratch_bytes);
-    result.scratch_bytes += (BytesOf(scratch) + 63) / 64 * 64;
+    const View scratch = Scratch(plan.source, scratch_offset, result);
     staged.push_back({plan.source, scratch});
     plan.source = scratch;
     was_read(next);

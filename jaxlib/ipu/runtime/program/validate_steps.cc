@@ -2,6 +2,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <numeric>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -22,6 +23,9 @@ static_assert(std::is_same_v<std::variant_alternative_t<
 // More iterations than any run can do, but few enough for their total cost to
 // be finite.
 constexpr uint64_t kMostTrips = uint64_t{1} << 62;
+
+// The maximum nesting depth of an attribute's dictionaries.
+constexpr int kMostDictionaries = 1000;
 
 class StepValidator {
  public:
@@ -48,6 +52,19 @@ class StepValidator {
     return Status();
   }
 
+  void SetWritten(uint64_t result) {
+    if (written_[result]) return;
+    written_[result] = true;
+    trail_.push_back(result);
+  }
+
+  // Undoes all SetWritten but the first `count`.
+  void Forget(size_t count) {
+    for (; trail_.size() > count; trail_.pop_back()) {
+      written_[trail_.back()] = false;
+    }
+  }
+
   // Steps may write to roots in the arena and to results, but not to constants,
   // which all runs share, or arguments, which belong to the caller. A Map may
   // also write to views of such roots in which no element occurs twice.
@@ -65,7 +82,7 @@ class StepValidator {
     }
     if (t.space == static_cast<uint8_t>(Space::kResult) &&
         p_.results[t.address] == root) {
-      written_[t.address] = true;
+      SetWritten(t.address);
     }
     return Status();
   }
@@ -134,6 +151,7 @@ class StepValidator {
   Status CheckStep(const Copy& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    uint64_t bytes = 0;  // of all moves
     for (const Move& m : s.moves) {
       if (m.source >= p_.tensors.size() || m.destination >= p_.tensors.size()) {
         return Corrupt("a move refers to tensors ", m.source, " and ",
@@ -158,6 +176,16 @@ class StepValidator {
         return Corrupt("a move from tensor ", m.source, " to ", m.destination,
                        " reaches outside of one of them");
       }
+      // Each element is written once.
+      if (Count(m.shape) > Count(to.shape)) {
+        return Corrupt("a move from tensor ", m.source, " to ", m.destination,
+                       " writes ", Count(m.shape), " elements, more than the ",
+                       Count(to.shape), " there are");
+      }
+      bytes += static_cast<uint64_t>(Count(m.shape)) * ItemSize(to.dtype);
+      if (bytes > kMostBytes) {
+        return Corrupt("an exchange moves ", bytes, " bytes or more");
+      }
       // Nothing is written to a placed tensor, which has no storage of its own,
       // or by a move of no elements.
       if (to.root != m.destination || Count(m.shape) == 0) continue;
@@ -178,6 +206,10 @@ class StepValidator {
   Status CheckStep(const HostCallback& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    size_t next = 0;
+    while (next < s.attributes.size()) {
+      IPU_RETURN_IF_ERROR(CheckAttribute(s.attributes, &next, 0));
+    }
     for (const HostArray& a : s.operands) IPU_RETURN_IF_ERROR(CheckArray(a));
     for (const HostArray& a : s.results) {
       IPU_RETURN_IF_ERROR(CheckArray(a));
@@ -198,6 +230,56 @@ class StepValidator {
         return Corrupt("a host callback writes result ", j, " over operand ", i,
                        ", which has a different size");
       }
+    }
+    return Status();
+  }
+
+  // Checks an attribute and, of a dictionary, its entries, which follow it.
+  Status CheckAttribute(const std::vector<Attribute>& all, size_t* next,
+                        int depth) {
+    if (depth > kMostDictionaries) {
+      return Corrupt("attributes are nested more than ", kMostDictionaries,
+                     " deep");
+    }
+    const Attribute& a = all[(*next)++];
+    size_t bytes = 0;  // of an element
+    switch (a.kind) {
+      case kScalar:
+      case kArray:
+        bytes = HostItemSize(a.dtype);
+        if (bytes == 0) {
+          return Corrupt("attribute ", a.name, " has the unknown element type ",
+                         a.dtype);
+        }
+        if (a.kind == kScalar && a.count != 1) {
+          return Corrupt("attribute ", a.name, " is a scalar of ", a.count,
+                         " elements");
+        }
+        break;
+      case kString:
+        bytes = 1;
+        break;
+      case kDictionary:
+        if (a.count > all.size() - *next) {
+          return Corrupt("attribute ", a.name, " has ", a.count,
+                         " entries, but only ", all.size() - *next,
+                         " attributes follow it");
+        }
+        break;
+      default:
+        return Corrupt("attribute ", a.name, " has the unknown kind ", a.kind);
+    }
+    if (a.data.size() != bytes * a.count) {
+      return Corrupt("attribute ", a.name, " of kind ", a.kind, " has ",
+                     a.count, " elements in ", a.data.size(), " bytes");
+    }
+    if (a.kind != kDictionary) return Status();
+    for (uint32_t n = 0; n < a.count; ++n) {
+      if (*next == all.size()) {
+        return Corrupt("attribute ", a.name, " ends after ", n, " of ", a.count,
+                       " entries");
+      }
+      IPU_RETURN_IF_ERROR(CheckAttribute(all, next, depth + 1));
     }
     return Status();
   }
@@ -233,9 +315,9 @@ class StepValidator {
     if (s.count > kMostTrips) {
       return Corrupt("a loop of ", s.count, " iterations");
     }
-    const std::vector<bool> before = written_;
+    const size_t before = trail_.size();
     IPU_RETURN_IF_ERROR(CheckSteps(s.body));
-    if (s.count == 0) written_ = before;
+    if (s.count == 0) Forget(before);
     return Status();
   }
 
@@ -244,9 +326,9 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     IPU_RETURN_IF_ERROR(CheckScalar(s.predicate, "while", {kBool}));
     IPU_RETURN_IF_ERROR(CheckSteps(s.condition));
-    const std::vector<bool> before = written_;
+    const size_t before = trail_.size();
     IPU_RETURN_IF_ERROR(CheckSteps(s.body));
-    written_ = before;  // the body may not run at all
+    Forget(before);  // the body may not run at all
     return Status();
   }
 
@@ -255,16 +337,17 @@ class StepValidator {
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     IPU_RETURN_IF_ERROR(CheckScalar(s.selector, "switch", {kBool, kI32}));
     if (s.branches.empty()) return Corrupt("a switch without branches");
-    const std::vector<bool> before = written_;
-    std::vector<bool> by_all(before.size(), true);
+    // The number of branches that write a result.
+    std::unordered_map<uint64_t, size_t> branches;
     for (const Branch& branch : s.branches) {
-      written_ = before;
+      const size_t before = trail_.size();
       IPU_RETURN_IF_ERROR(CheckSteps(branch.steps));
-      for (size_t j = 0; j < by_all.size(); ++j) {
-        by_all[j] = by_all[j] && written_[j];
-      }
+      for (size_t i = before; i < trail_.size(); ++i) ++branches[trail_[i]];
+      Forget(before);
     }
-    written_ = by_all;
+    for (const auto& [result, count] : branches) {
+      if (count == s.branches.size()) SetWritten(result);
+    }
     return Status();
   }
 
@@ -290,7 +373,8 @@ class StepValidator {
   }
 
   const Program& p_;
-  std::vector<bool> written_;  // results that the steps so far surely write
+  std::vector<bool> written_;    // results that the steps so far surely write
+  std::vector<uint64_t> trail_;  // the same in order
 };
 
 }  // namespace

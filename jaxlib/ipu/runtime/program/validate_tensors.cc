@@ -90,6 +90,7 @@ class TensorValidator {
     bool valid = m.extents.size() == m.blocks.size() &&
                  m.extents.size() == m.strides.size() &&
                  m.replica_counts.size() == m.replica_strides.size() &&
+                 m.replica_counts.size() <= kHighestRank &&
                  Count(m.extents) >= 0;
     int64_t last = m.base;
     for (size_t f = 0; valid && f < m.extents.size(); ++f) {

@@ -187,6 +187,45 @@ TEST(Validate, HostCallbacks) {
   EXPECT_TRUE(refused([](auto& s) { s.location = 99; }));
 }
 
+TEST(Validate, Attributes) {
+  const auto refused = [](const std::vector<Attribute>& attributes) {
+    return Refused([&](Program& p) {
+      StepOf<HostCallback>(p, 5).attributes = attributes;
+    });
+  };
+  const std::string eight(8, '\0');
+  EXPECT_FALSE(refused({{"a", kScalar, kU64, 1, eight}}));
+  EXPECT_TRUE(refused({{"a", kScalar, kU32, 1, eight}}));
+  EXPECT_TRUE(refused({{"a", kScalar, kU64, 2, eight + eight}}));
+  EXPECT_TRUE(refused({{"a", kScalar, 200, 1, eight}}));
+  EXPECT_FALSE(refused({{"a", kArray, kI16, 4, eight}}));
+  EXPECT_TRUE(refused({{"a", kArray, kI16, 5, eight}}));
+  EXPECT_TRUE(refused({{"a", kArray, kI16, 1u << 31, eight}}));
+  EXPECT_FALSE(refused({{"a", kString, 0, 8, eight}}));
+  EXPECT_TRUE(refused({{"a", kString, 0, 9, eight}}));
+  EXPECT_TRUE(refused({{"a", 4, 0, 0, ""}}));
+  const Attribute leaf = {"b", kString, 0, 0, ""};
+  EXPECT_FALSE(refused({{"a", kDictionary, 0, 1, ""}, leaf}));
+  EXPECT_TRUE(refused({{"a", kDictionary, 0, 2, ""}, leaf}));
+  EXPECT_TRUE(refused({{"a", kDictionary, 0, ~0u, ""}, leaf}));
+  EXPECT_TRUE(refused(
+      {{"a", kDictionary, 0, 2, ""}, {"c", kDictionary, 0, 1, ""}, leaf}));
+  EXPECT_TRUE(refused({{"a", kDictionary, 0, 1, "x"}, leaf}));
+  std::vector<Attribute> nested(20000, {"a", kDictionary, 0, 1, ""});
+  nested.push_back(leaf);
+  EXPECT_TRUE(refused(nested));
+  nested.erase(nested.begin() + 900, nested.end() - 1);
+  EXPECT_FALSE(refused(nested));
+}
+
+TEST(Validate, MovesOfMoreElementsThanThereAre) {
+  EXPECT_TRUE(Refused([](Program& p) {
+    Move& move = StepOf<Copy>(p, 0).moves[0];
+    move.shape = {int64_t{1} << 40};
+    move.source_strides = move.destination_strides = {0};
+  }));
+}
+
 TEST(Validate, HostTypes) {
   const auto refused = [](const std::vector<int64_t>& minor_to_major) {
     return Refused([&](Program& p) {
