@@ -49,6 +49,25 @@ def of_several_types(i, x):
   return lax.cond(i == 1, first, second)
 
 
+DTYPES = (
+  jnp.bfloat16, jnp.float16, jnp.float32, jnp.float8_e4m3fn, jnp.int4,
+  jnp.int8, jnp.uint8, jnp.int16, jnp.uint32, jnp.bool_, jnp.complex64,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+def test_results_of_every_type(check, dtype):
+  values = jnp.arange(8).astype(dtype)
+
+  def f(i, x):
+    return lax.cond(i == 1, lambda: x, lambda: x[::-1]), lax.cond(
+      i == 1, lambda: x[0], lambda: x[1]
+    )
+
+  for i in (0, 1):
+    check(f, np.int32(i), np.asarray(values), rtol=0)
+
+
 def with_an_empty_result(i, x):
   return lax.cond(i == 1, lambda: x[:0], lambda: x[:0] + 1), x + 1
 

@@ -100,5 +100,5 @@ def test_threads_may_ask_while_programs_run(ipu):
 
 def test_only_ipus_have_it(ipu, cpu):
   assert hasattr(ipu, "ipu_last_run") and not hasattr(cpu, "ipu_last_run")
-  with pytest.raises(AttributeError, match="ipu_last_run"):
+  with pytest.raises(AttributeError):
     cpu.ipu_last_run()

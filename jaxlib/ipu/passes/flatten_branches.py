@@ -13,14 +13,13 @@ from __future__ import annotations
 import math
 
 from jaxlib.ipu.codelets._cycles import ceil_div
-from jaxlib.ipu.codelets._inner_loops import work
 from jaxlib.ipu.codelets._profile import profile
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, is_elementwise
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.target import Target
 
 # Constants and indices are made where they are used; a reshape moves nothing.
@@ -69,12 +68,15 @@ class _Flattener:
         if more is None or (cycles := cycles + more) > self._decision:
           return False
       branches.append(cycles)
-    selects = sum(
-      self._spread(v.shape, work(Opcode.SELECT, v.dtype).proper)
-      for v in node.results
-    )
+    selects = sum(map(self._select_cycles, node.results))
     selects *= len(branches) - 1
     return sum(branches) + selects <= self._decision + min(branches)
+
+  def _select_cycles(self, value: Value) -> float:
+    test = Value(None, 0, value.shape, DType.BOOL)
+    operands = (test, value, value)
+    select = Node("stablehlo.select", operands, [(value.shape, value.dtype)])
+    return self._spread(value.shape, _arithmetic(select))
 
   def _cycles(self, node: Node) -> float | None:
     """Cycles of a node in a larger compute set; None if it is never cheap."""

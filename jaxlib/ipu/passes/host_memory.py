@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from jaxlib.ipu.ir.graph import Graph, Module, Node, users
+from jaxlib.ipu.location import resolve
 from jaxlib.ipu.ops.markers import PLACEMENT
 from jaxlib.ipu.program.text import location_text
 
@@ -29,7 +30,7 @@ def warn(module: Module) -> None:
   if not ignored:
     return
   lines = dict.fromkeys(
-    location_text(node.location) for node in ignored if node.location
+    location_text(resolve(node.location)) for node in ignored
   )
   shown = "".join(f"\n  {line}" for line in list(lines)[:_NAMED])
   if len(lines) > _NAMED:

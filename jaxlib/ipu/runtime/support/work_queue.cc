@@ -32,7 +32,7 @@ void WorkQueue::Push(std::unique_ptr<Task> task) {
     added = stopping_ ? Closed() : Add(task);
   }
   if (added.ok()) {
-    filled_.notify_one();
+    filled_.notify_all();  // the first worker may not be the only one
   } else {
     task->Cancel(added);
   }
@@ -56,7 +56,7 @@ Status WorkQueue::Add(std::unique_ptr<Task>& task) {
 // joins none.
 void WorkQueue::StartWorker() {
   running_.reserve(workers_.size() + 1);
-  workers_.emplace_back([this] { Work(); });
+  workers_.emplace_back([this, first = workers_.empty()] { Work(first); });
 }
 
 bool WorkQueue::AllMayWait() const {
@@ -71,9 +71,11 @@ bool WorkQueue::AllLate() const {
   });
 }
 
-// The task to start now, or the end.
-WorkQueue::Tasks::iterator WorkQueue::Next() {
-  if (running_.empty()) return tasks_.begin();
+// The task that the first, or another, worker is to start now, or the end.
+// Others only help the first one when it is late, so that host functions usually
+// run on the same thread.
+WorkQueue::Tasks::iterator WorkQueue::Next(bool first) {
+  if (running_.empty()) return first ? tasks_.begin() : tasks_.end();
   if (tasks_.empty() || !AllLate()) return tasks_.end();
   return std::find_if(tasks_.begin(), tasks_.end(),
                       [](const auto& task) { return task->IsReady(); });
@@ -102,13 +104,13 @@ void WorkQueue::WaitForRoom() {
   });
 }
 
-void WorkQueue::Work() {
+void WorkQueue::Work(bool first) {
   std::unique_lock lock(mutex_);
   while (true) {
     Tasks::iterator next;
     ++idle_;
     WaitUntil(filled_, lock, [&] {
-      next = Next();
+      next = Next(first);
       return next != tasks_.end();
     });
     --idle_;
@@ -139,7 +141,7 @@ void WorkQueue::RunTask(std::unique_ptr<Task> task,
 // Makes sure that a worker waits for the task that was just started to be late.
 // If the system refuses a thread, all tasks run in order.
 void WorkQueue::WatchTask() {
-  if (idle_ > 0) return filled_.notify_one();
+  if (idle_ > 0) return filled_.notify_all();
   (void)Caught([this] {
     StartWorker();
     return Status();

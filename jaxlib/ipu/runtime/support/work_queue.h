@@ -93,12 +93,12 @@ class WorkQueue {
     Clock::time_point late;  // when other tasks may run if it `may_wait`
   };
 
-  void Work();
+  void Work(bool first);
   Status Add(std::unique_ptr<Task>& task);
   void StartWorker();
   bool AllMayWait() const;
   bool AllLate() const;
-  Tasks::iterator Next();
+  Tasks::iterator Next(bool first);
   template <typename Done>
   void WaitUntil(std::condition_variable& changed,
                  std::unique_lock<std::mutex>& lock, Done done);
