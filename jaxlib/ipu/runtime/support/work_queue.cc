@@ -72,8 +72,8 @@ bool WorkQueue::AllLate() const {
 }
 
 // The task that the first, or another, worker is to start now, or the end.
-// Others only help the first one when it is late, so that host functions usually
-// run on the same thread.
+// Others only help the first one when it is late, so that host functions
+// usually run on the same thread.
 WorkQueue::Tasks::iterator WorkQueue::Next(bool first) {
   if (running_.empty()) return first ? tasks_.begin() : tasks_.end();
   if (tasks_.empty() || !AllLate()) return tasks_.end();
@@ -135,7 +135,11 @@ void WorkQueue::RunTask(std::unique_ptr<Task> task,
   unfinished_.fetch_sub(1);
   lock.lock();
   std::erase(running_, &running);
-  if (!running_.empty()) drained_.notify_all();  // the rest may be late
+  if (running_.empty()) {
+    filled_.notify_all();  // the first worker, if this is another one
+  } else {
+    drained_.notify_all();  // the rest may be late
+  }
 }
 
 // Makes sure that a worker waits for the task that was just started to be late.
