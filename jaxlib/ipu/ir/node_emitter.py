@@ -146,8 +146,8 @@ class NodeEmitter:
     array = np.asarray(value, None if dtype is None else NUMPY[dtype])
     if shape is not None and len(shape) > MOST_DIMENSIONS:
       type_ = (tuple(shape), _DTYPE[array.dtype])
-      one = self.constant(array)
-      return self.node("stablehlo.broadcast_in_dim", [one], [type_], ())[0]
+      scalar = self.constant(array)
+      return self.node("stablehlo.broadcast_in_dim", [scalar], [type_], ())[0]
     if shape is not None:
       array = np.broadcast_to(array, tuple(shape))
     type_ = (array.shape, _DTYPE[array.dtype])

@@ -50,9 +50,9 @@ PJRT_Error* GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
   const TensorInfo& info = *args->buffer->info;
   const size_t rank = info.shape.size();
   if (rank > kMaxRank) {
-    return MakeError(Unimplemented(
-        "PJRT_Buffer_GetMemoryLayout: rank " + std::to_string(rank) +
-        " exceeds " + std::to_string(kMaxRank)));
+    return MakeError(Unimplemented("PJRT_Buffer_GetMemoryLayout: rank " +
+                                   std::to_string(rank) + " exceeds " +
+                                   std::to_string(kMaxRank)));
   }
   args->layout = {};
   args->layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
