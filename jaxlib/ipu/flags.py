@@ -8,10 +8,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from jaxlib.ipu import target as target_lib
+
+_MOST_SHOWN = 300  # characters of an invalid value
 
 
 class OptionError(ValueError):
@@ -23,7 +26,10 @@ class OptionError(ValueError):
   """
 
   def __init__(self, flag: str, value: object, expected: str) -> None:
-    super().__init__(f"invalid {flag}={value!r}: expected {expected}")
+    shown = repr(value)
+    if len(shown) > _MOST_SHOWN:
+      shown = f"{shown[:_MOST_SHOWN]}..."
+    super().__init__(f"invalid {flag}={shown}: expected {expected}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,8 @@ def _device_list(text: str) -> tuple[int, ...] | None:
   ids = tuple(_number(part, 0) for part in text.split(","))
   if len(set(ids)) != len(ids):
     raise ValueError("an IPU is named twice")
+  if len(ids) > _MOST_DEVICES:
+    raise ValueError("too many")
   return ids
 
 
@@ -90,7 +98,7 @@ def _machine(text: str) -> str:
 
 
 def _text(text: str) -> str:
-  if not text or "\0" in text:
+  if not text or b"\0" in os.fsencode(text):  # which refuses lone surrogates
     raise ValueError("no name of a file")
   return text
 
@@ -105,7 +113,9 @@ DEVICE_COUNT = Kind(
 NATURAL = Kind("an integer >= 0", lambda text: _number(text, 0))
 TILE = Kind("a tile's number, or -1 for none", lambda text: _number(text, -1))
 DEVICES = Kind(
-  "`all`, or distinct integers >= 0, separated by commas", _device_list
+  f"`all`, or up to {_MOST_DEVICES:,} distinct integers >= 0, separated by "
+  "commas",
+  _device_list,
 )
 VERSION = Kind(
   f"{target_lib.names()}, or a .toml file that describes a machine",

@@ -123,17 +123,19 @@ def _read_json(
   expected = "a JSON object"
   try:
     values = json.loads(text)
-  except json.JSONDecodeError as error:
+  except ValueError as error:  # no JSON, or an integer of too many digits
     raise OptionError(variable, text, f"{expected} ({error})") from error
   except RecursionError as error:
     allowed = f"{expected} that is not nested so deeply"
-    raise OptionError(variable, f"{text[:100]}...", allowed) from error
+    raise OptionError(variable, text, allowed) from error
   if not isinstance(values, dict):
     raise OptionError(variable, text, expected)
   known = {flag.name: flag for flag in known_flags}
   for name, value in values.items():
     if name in known:
       shown = f"{variable} {name}"
+      if not isinstance(value, str | int | float):
+        raise OptionError(shown, value, known[name].kind.allowed)
       found.add(known[name].field, known[name].parse(value, shown), shown)
     else:
       found.warnings.append(f"{variable}: {flags.unknown(name, known)}")

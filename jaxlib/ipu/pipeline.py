@@ -385,9 +385,10 @@ def _read_share(value: Any, options: Options) -> dict[str, Any]:
 
 
 def _read_folder(value: Any, options: Options) -> dict[str, Any]:
-  if not isinstance(value, str) or not value or "\0" in value:
-    raise ValueError("expected a folder's name")
-  return {"dump": Path(value)}
+  try:
+    return {"dump": Path(flags.FOLDER.parse(value))}
+  except (TypeError, ValueError) as e:
+    raise ValueError("expected a folder's name") from e
 
 
 def _read_bool(value: Any) -> bool:

@@ -123,6 +123,8 @@ class Target:
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
       if isinstance(value, str):
+        if not value or not value.isprintable():
+          raise ValueError(f"{field.name} is {value!r}, it must be a name")
         continue
       least, most = _LIMITS.get(field.name, (1, _MOST))
       if not least <= value <= most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
@@ -9,7 +10,7 @@ import re
 import plugin_test_util
 import pytest
 
-from jaxlib.ipu import flags, options
+from jaxlib.ipu import flags, options, target
 
 read = options.read
 
@@ -125,12 +126,79 @@ BAD = [
     "a folder",
   ),
   ("JAX_IPU_DEVICE_COUNT", "2000000000", "an integer from 1 to 1,024"),
+  ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": null}', "a folder"),
+  ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": []}', "a folder"),
+  (
+    "POPLAR_ENGINE_OPTIONS",
+    '{"autoReport.directory": "\\ud800"}',
+    "a folder",
+  ),
 ]
+
+
+@pytest.mark.parametrize(
+  "flag, value, allowed",
+  [
+    ("JAX_IPU_VISIBLE_DEVICES", ",".join(map(str, range(1025))), "up to 1,024"),
+    ("POPLAR_ENGINE_OPTIONS", "9" * 5000, "JSON object"),
+  ],
+)
+def test_long_invalid_values_are_cut(flag, value, allowed):
+  with pytest.raises(flags.OptionError, match=allowed) as caught:
+    read({flag: value})
+  assert f"{flag}={value[:9]!r}"[:-1] in str(caught.value)
+  assert len(str(caught.value)) < 600
 
 
 def test_options_that_are_nested_too_deeply():
   with pytest.raises(flags.OptionError, match="not nested so deeply"):
     read({"POPLAR_ENGINE_OPTIONS": '{"a": ' + "[" * 100_000})
+
+
+# Texts that no flag may answer with anything but a value or an OptionError.
+ODD = [
+  "",
+  "-1",
+  "9" * 5000,
+  "\u0663",
+  "nan",
+  "1e400",
+  "a\0b",
+  "\udcff",
+  "[" * 9999,
+]
+ODD += [
+  "[]",
+  "{}",
+  "null",
+  "true",
+  '"\\ud800"',
+  "NaN",
+  "-Infinity",
+  "é",
+  ",",
+  "\n",
+]
+
+
+@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
+def test_every_flag_with_odd_values(text):
+  sources = [{f.name: text} for f in flags.JAX_FLAGS + flags.ENVIRONMENT_FLAGS]
+  for f in flags.POPLAR_FLAGS:
+    sources.append({"TF_POPLAR_FLAGS": f"{f.name}={text}"})
+  for f in flags.ENGINE_OPTIONS:
+    sources.append({"POPLAR_ENGINE_OPTIONS": f'{{"{f.name}": {text}}}'})
+  for environ in sources:
+    try:
+      read(environ, {})
+    except flags.OptionError as error:
+      assert next(iter(environ)) in str(error)
+      assert len(str(error)) < 1000
+  for f in flags.JAX_FLAGS:
+    try:
+      read({}, {f.name.lower(): text})
+    except flags.OptionError as error:
+      assert f"jax.config.{f.name.lower()}" in str(error)
 
 
 @pytest.mark.parametrize("flag, value, allowed", BAD)
@@ -339,6 +407,29 @@ def test_an_invalid_machine_in_a_file(tmp_path, line, problem):
   machine.write_text(line + "\n")
   with pytest.raises(flags.OptionError, match=re.escape(problem)):
     read({"JAX_IPU_MODEL_VERSION": str(machine)})
+
+
+@pytest.mark.parametrize(
+  "field", ["base", *(f.name for f in dataclasses.fields(target.Target))]
+)
+def test_every_property_of_a_machine_with_odd_values(tmp_path, field):
+  """Each is an error that names the property and the file, or a machine."""
+  odd = ["[]", "{}", "{a = 1}", "nan", "inf", "-inf", "1e400", "-1", "true"]
+  odd += ["9" * 30, '""', '"\\u0000"', "1979-05-27", "07:32:00", "1e-320"]
+  for i, text in enumerate(odd):
+    file = tmp_path / f"machine{i}.toml"
+    file.write_text(f"{field} = {text}\n")
+    try:
+      read({"JAX_IPU_MODEL_VERSION": str(file)}, {})
+      assert text == "1e-320" and least(field) == 0, text
+    except flags.OptionError as error:
+      assert field in str(error) and str(file) in str(error)
+      assert len(str(error)) < 2000
+
+
+def least(field: str) -> float:
+  """What a property has to be at least."""
+  return target._LIMITS.get(field, (1, 0))[0]
 
 
 def test_the_table_of_flags():

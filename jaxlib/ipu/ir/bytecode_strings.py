@@ -10,6 +10,9 @@ The format is described at https://mlir.llvm.org/docs/BytecodeFormat.
 
 from __future__ import annotations
 
+import itertools
+import operator
+
 from jaxlib.ipu.diagnostics import invalid_argument
 
 _MAGIC = b"ML\xefR"
@@ -21,23 +24,21 @@ def check(code: bytes) -> None:
   """Raises INVALID_ARGUMENT if a string of the artifact is not UTF-8. What is
   no bytecode, or is cut, is left to MLIR's parser."""
   try:
-    strings = _strings(code)
+    strings = _strings(_section(code))
   except IndexError:
     return
-  try:
-    strings.decode()
-  except UnicodeDecodeError as e:
-    begin = strings.rfind(b"\0", 0, e.start) + 1
-    end = strings.find(b"\0", e.start)
-    text = strings[begin : end if end >= 0 else None]
-    raise invalid_argument(
-      f"the StableHLO module is damaged: the string {text[:200]!r} (a name, a "
-      "file or an attribute) is not UTF-8"
-    ) from e
+  for string in strings:
+    try:
+      string.decode()
+    except UnicodeDecodeError as e:
+      raise invalid_argument(
+        f"the StableHLO module is damaged: the string {string[:200]!r} (a name,"
+        " a file or an attribute) is not UTF-8"
+      ) from e
 
 
-def _strings(code: bytes) -> bytes:
-  """All strings, each with a NUL after it.
+def _section(code: bytes) -> bytes:
+  """The section of strings.
 
   Raises:
     IndexError: the artifact is cut.
@@ -53,15 +54,28 @@ def _strings(code: bytes) -> bytes:
       alignment, at = _number(code, at)
       if alignment:
         at += -at % alignment
-    if section & ~_ALIGNED != _STRINGS:
-      at += size
-      continue
-    end = at + size
-    count, at = _number(code, at)
-    for _ in range(count):  # the lengths
-      at += _WIDTH[code[at]]
-    return code[at:end]
+    if section & ~_ALIGNED == _STRINGS:
+      return code[at : at + size]
+    at += size
   return b""
+
+
+def _strings(section: bytes) -> list[bytes]:
+  """The strings, without the NUL after each; none if all are ASCII. Their
+  lengths, which come first, begin with the last one's; a damaged length cuts a
+  character."""
+  count, at = _number(section, 0)
+  sizes = []
+  for _ in range(count):
+    size, at = _number(section, at)
+    sizes.append(size)
+  if section[at:].isascii():
+    return []
+  ends = itertools.accumulate(sizes, operator.sub, initial=len(section))
+  return [
+    section[max(end - size, 0) : max(end - 1, 0)]
+    for end, size in zip(ends, sizes)
+  ]
 
 
 # The bytes of a number, by its first one: as many more as that has trailing

@@ -26,6 +26,8 @@ from jaxlib.ipu.ir.graph import Shape
 _BUFFERED = SIGNED | UNSIGNED | {DType.BOOL, DType.F16, DType.F32, DType.F64}
 # ... of at most this rank.
 _MOST_BUFFERED = 32
+# NumPy's limit.
+MOST_DIMENSIONS = 64
 # Exponent and mantissa bits.
 _FORMAT = {
   DType.F16: (5, 10),
@@ -38,6 +40,7 @@ _FORMAT = {
 def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The value of a `stablehlo.constant`; a splat stays a stride-0 view.
 
+  `shape` may have other dimensions than the constant, but as many elements.
   Types without a buffer in the bindings are read from what MLIR prints.
   """
   if 0 in shape:
@@ -53,7 +56,7 @@ def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The values of a dense attribute; a splat stays a stride-0 view."""
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
-  if dtype not in _BUFFERED or len(shape) > _MOST_BUFFERED:
+  if dtype not in _BUFFERED or attribute.type.rank > _MOST_BUFFERED:
     return _read_text(str(attribute), shape, dtype)
   if attribute.is_splat:
     # A stride-0 view: bits are preserved, those of signalling NaNs too.

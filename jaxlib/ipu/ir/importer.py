@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import re
 from typing import Any
 
@@ -17,23 +18,33 @@ from jaxlib.ipu.diagnostics import (
   invalid_argument,
   unimplemented,
 )
-from jaxlib.ipu.dtypes import MLIR_NAME, NAME, UNBUFFERED, DType
+from jaxlib.ipu.dtypes import (
+  MLIR_NAME,
+  NAME,
+  NUMPY,
+  UNBUFFERED,
+  DType,
+  type_text,
+)
 from jaxlib.ipu.ir import (
   async_operations,
   bytecode_strings,
   canonical,
   registry,
 )
+from jaxlib.ipu.ir.constants import MOST_DIMENSIONS, read_constant
 from jaxlib.ipu.ir.graph import (
   Graph,
   Module,
   Node,
   Placement,
   Shape,
+  Signature,
   Value,
 )
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
 from jaxlib.ipu.location import resolve
+from jaxlib.ipu.program import schema
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -77,9 +88,8 @@ def import_module(module: ir.Module) -> Module:
     elif name != "sdy.mesh":
       raise _unimplemented(f"{name} beside @main", op.location)
   main = functions.get("main")
-  if main is None:
+  if main is None or not main.regions[0].blocks:
     raise invalid_argument("the StableHLO module has no function @main")
-  aliases, donors = _donations(main)
   block = main.regions[0].blocks[0]
   walk = _Importer(functions)
   graph = walk.graph(block)
@@ -95,7 +105,8 @@ def import_module(module: ir.Module) -> Module:
         value.node.location if value.node else None,
         "convert it inside the program",
       )
-  placements = _placements(main)
+  aliases, donors = _donations(main, signature)
+  placements = _placements(main, signature)
   for i, j in list(aliases) if placements else ():
     if placements.get((False, i)) != placements.get((True, j)):
       aliases.remove((i, j))  # their memory layouts differ
@@ -123,9 +134,7 @@ def _names(main: Any) -> tuple[list[str], list[str]]:
   if "res_attrs" in main.attributes:
     for j, attributes in enumerate(main.attributes["res_attrs"]):
       results.append(
-        ir.StringAttr(attributes["jax.result_info"]).value
-        if "jax.result_info" in attributes
-        else f"result {j}"
+        _text(attributes, "jax.result_info", main.location) or f"result {j}"
       )
   return arguments, results
 
@@ -138,39 +147,70 @@ def module_name(module: ir.Module) -> str:
   return "program"
 
 
-def _donations(main: Any) -> tuple[list[tuple[int, int]], list[int]]:
+def _donations(
+  main: Any, signature: Signature
+) -> tuple[list[tuple[int, int]], list[int]]:
+  parameters, results = signature
   aliases: list[tuple[int, int]] = []
   donors: list[int] = []
   if "arg_attrs" not in main.attributes:
     return aliases, donors
   for i, attributes in enumerate(main.attributes["arg_attrs"]):
     if "tf.aliasing_output" in attributes:
-      aliases.append((i, attributes["tf.aliasing_output"].value))
+      alias = attributes["tf.aliasing_output"]
+      j = alias.value if isinstance(alias, ir.IntegerAttr) else -1
+      if (
+        not 0 <= j < len(results)
+        or any(j == other for _, other in aliases)
+        or _bytes(results[j]) != _bytes(parameters[i])
+      ):
+        raise invalid_argument(
+          f"argument {i} of @main, {type_text(*parameters[i])}, has "
+          f"tf.aliasing_output = {alias}, which is none of the {len(results)} "
+          "results of its size, or another argument's",
+          main.location,
+        )
+      aliases.append((i, j))
     elif "jax.buffer_donor" in attributes:
       donors.append(i)
   return aliases, donors
 
 
-def _placements(main: Any) -> dict[tuple[bool, int], Placement]:
+def _bytes(type_: tuple[Shape, DType]) -> int:
+  shape, dtype = type_
+  return math.prod(shape) * NUMPY[dtype].itemsize
+
+
+def _placements(
+  main: Any, signature: Signature
+) -> dict[tuple[bool, int], Placement]:
   found = {}
   for is_result, name in ((False, "arg_attrs"), (True, "res_attrs")):
     if name not in main.attributes:
       continue
     for i, attributes in enumerate(main.attributes[name]):
-      order: tuple[int, ...] = ()
-      if "mhlo.layout_mode" in attributes:
-        mode = ir.StringAttr(attributes["mhlo.layout_mode"]).value
-        order = _minor_to_major(mode, main.location)
-      on_host = (
-        "mhlo.memory_kind" in attributes
-        and ir.StringAttr(attributes["mhlo.memory_kind"]).value == "pinned_host"
-      )
+      rank = len(signature[is_result][i][0])
+      mode = _text(attributes, "mhlo.layout_mode", main.location)
+      order = _minor_to_major(mode or "default", rank, main.location)
+      kind = _text(attributes, "mhlo.memory_kind", main.location)
+      on_host = kind == "pinned_host"
       if order or on_host:
         found[is_result, i] = Placement(order, on_host)
   return found
 
 
-def _minor_to_major(mode: str, where: Any) -> tuple[int, ...]:
+def _text(attributes: Any, name: str, where: Any) -> str:
+  """A string among the attributes of an argument or a result; "" if there is
+  none of that name."""
+  if name not in attributes:
+    return ""
+  found = attributes[name]
+  if not isinstance(found, ir.StringAttr):
+    raise invalid_argument(f"{name} = {found}: expected a string", where)
+  return found.value
+
+
+def _minor_to_major(mode: str, rank: int, where: Any) -> tuple[int, ...]:
   """Parses a layout as written by XLA, {0,1}; `default` and `auto` are
   row-major."""
   if mode in ("default", "auto"):
@@ -184,7 +224,13 @@ def _minor_to_major(mode: str, where: Any) -> tuple[int, ...]:
       "jax.experimental.layout.Layout(major_to_minor)",
     )
   order = tuple(int(d) for d in layout[1].split(",") if d)
-  return () if order == tuple(range(len(order)))[::-1] else order
+  if sorted(order) != list(range(rank)):
+    raise invalid_argument(
+      f"layout {mode} of an array of {rank} dimensions: expected each of them "
+      "once",
+      where,
+    )
+  return () if order == tuple(range(rank))[::-1] else order
 
 
 def bytecode(module: ir.Module) -> bytes:
@@ -226,6 +272,9 @@ class _Importer:
       if name in ("func.return", "stablehlo.return"):
         results = [self._values[v] for v in operation.operands]
         break
+      if name == _CONSTANT and operation.results[0].type.rank > MOST_DIMENSIONS:
+        nodes += self._flat_constant(operation)
+        continue
       node = self._node(name, operation)
       if node is not None:
         nodes.append(node)
@@ -250,14 +299,44 @@ class _Importer:
     types = [self._type(r.type, operation) for r in results]
     bodies = [r.blocks[0] for r in operation.regions]
     for symbol in called:  # a custom call's functions become its regions
-      function = self._functions[ir.FlatSymbolRefAttr(symbol).value]
+      function = self._functions.get(ir.FlatSymbolRefAttr(symbol).value)
+      if function is None or not function.regions[0].blocks:
+        raise invalid_argument(
+          f"{name} calls {symbol}, which the module does not define",
+          operation.location,
+        )
       bodies.append(function.regions[0].blocks[0])
     regions = tuple([self.graph(body) for body in bodies])
     attributes = definition.read(operation) if definition.read else None
     node = Node(name, inputs, types, attributes, regions, operation.location)
+    if definition.check is not None and (expected := definition.check(node)):
+      raise invalid_argument(
+        f"{name} of {[v.type for v in inputs]} with results "
+        f"{[v.type for v in node.results]}: expected {expected}",
+        operation.location,
+      )
     for result, value in zip(results, node.results):
       self._values[result] = value
     return node
+
+  def _flat_constant(self, operation: Any) -> list[Node]:
+    """A constant of more dimensions than an array of NumPy may have: one of
+    one dimension, and its reshape; a splat is a broadcast scalar."""
+    (result,) = operation.results
+    shape, dtype = self._type(result.type, operation)
+    array = read_constant(operation, (math.prod(shape),), dtype)
+    name, attributes = "stablehlo.reshape", None
+    if array.size and not any(array.strides):
+      array = array[0:1].reshape(())
+      name, attributes = "stablehlo.broadcast_in_dim", ()
+    where = operation.location
+    types = [(array.shape, dtype)]
+    constant = Node(_CONSTANT, (), types, array, location=where)
+    node = Node(
+      name, constant.results, [(shape, dtype)], attributes, location=where
+    )
+    self._values[result] = node.results[0]
+    return [constant, node]
 
   @property
   def dtypes(self) -> frozenset[DType]:
@@ -274,8 +353,10 @@ class _Importer:
 # Regions within each other, which a program may have: its decoder allows for
 # twice as many records, and stacks of threads are small.
 _MOST_NESTED = 90
-# NumPy's limit, and that of programs (runtime/program/shape.h).
-MOST_DIMENSIONS = 64
+# Of the module's arrays. The iteration space of an operation over windows has
+# up to twice as many dimensions, and a complex array is a real one of one more.
+_HIGHEST_RANK = schema.HIGHEST_RANK // 2 - 1
+_CONSTANT = "stablehlo.constant"
 _CALLED = "called_computations"
 # These compute nothing: a barrier only orders, and the order is already fixed.
 _IDENTITIES = frozenset(
@@ -291,12 +372,12 @@ def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
     raise unimplemented(
       f"values of type {type_}", location, instead_of_type(str(type_))
     )
-  if type_.rank > MOST_DIMENSIONS:
+  if type_.rank > _HIGHEST_RANK:
     raise unimplemented(
       f"an array of {type_.rank} dimensions ({type_})",
       location,
-      f"at most {MOST_DIMENSIONS} are supported, as in NumPy: leave out those "
-      "of one element, or reshape adjacent ones into one",
+      f"at most {_HIGHEST_RANK} are supported: leave out those of one element, "
+      "or reshape adjacent ones into one",
     )
   dtype = MLIR_NAME.get(str(type_.element_type))
   if dtype is None:
@@ -313,7 +394,7 @@ def _custom_call(operation: Any) -> str:
   """The registered name of a custom call, including its target unless it is a
   host function."""
   target = ir.StringAttr(operation.attributes["call_target_name"]).value
-  name = f"stablehlo.custom_call @{target}"
+  name = f"{registry.CUSTOM_CALL}{target}"
   return name if name in registry.REGISTRY else "stablehlo.custom_call"
 
 

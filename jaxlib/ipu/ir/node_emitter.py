@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.ir.constants import MOST_DIMENSIONS
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.target import Target
 
@@ -143,6 +144,10 @@ class NodeEmitter:
       shape: None: that of the array.
     """
     array = np.asarray(value, None if dtype is None else NUMPY[dtype])
+    if shape is not None and len(shape) > MOST_DIMENSIONS:
+      type_ = (tuple(shape), _DTYPE[array.dtype])
+      scalar = self.constant(array)
+      return self.node("stablehlo.broadcast_in_dim", [scalar], [type_], ())[0]
     if shape is not None:
       array = np.broadcast_to(array, tuple(shape))
     type_ = (array.shape, _DTYPE[array.dtype])

@@ -21,6 +21,8 @@ Lower = Callable[[Any, "Node"], None]
 Decompose = Callable[["Emitter", "Node"], "Sequence[Value] | None"]
 # MLIR operation -> `Node.attributes`.
 Read = Callable[[Any], Any]
+# node -> what its operands and results have to be, if they are not.
+Check = Callable[["Node"], "str | None"]
 # (target, node, operand number, view of a whole root) -> the mapping that the
 # node would like the root to have, or None.
 Prefers = Callable[[Any, "Node", int, Any], Any]
@@ -53,6 +55,8 @@ class Operation:
     lower: adds the node's steps to the program; None if `decompose` replaces
       every node.
     read: reads its attributes; None if there are none.
+    check: checks a node's types as far as StableHLO's verifier does not; None:
+      it checks them all.
     elementwise: the register-program row of an operation that fuses.
     decompose: replaces the node by simpler ones (passes/decompose.py).
     is_view: lowering moves nothing (the result is a view of its input).
@@ -67,6 +71,7 @@ class Operation:
   name: str
   lower: Lower | None = None
   read: Read | None = None
+  check: Check | None = None
   elementwise: Row | None = None
   decompose: Decompose | None = None
   is_view: bool = False
@@ -75,6 +80,8 @@ class Operation:
   has_effect: Callable[[Node], bool] | None = None
 
 
+# The beginning of the names of custom calls.
+CUSTOM_CALL = "stablehlo.custom_call @"
 REGISTRY: dict[str, Operation] = {}
 
 

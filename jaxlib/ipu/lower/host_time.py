@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlib.ipu.lower.tensors import TensorInfo
+from jaxlib.ipu.lower.totals import MOST
 from jaxlib.ipu.program import schema
 
 # Rough costs of the model on the host: bytes through the caches, flops, and a
@@ -43,4 +44,4 @@ def host_seconds(steps: list[Any], tensors: list[TensorInfo]) -> float:
       seconds += step.count * host_seconds(step.body, tensors)
     elif isinstance(step, schema.Switch):
       seconds += max(host_seconds(b.steps, tensors) for b in step.branches)
-  return seconds
+  return min(seconds, MOST)

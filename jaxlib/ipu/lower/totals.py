@@ -12,6 +12,9 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
+# Figures of loops that no run gets to the end of are at most this: jaxlib
+# passes figures on as float32, and all of them are finite.
+MOST = 3e38
 # The meaning of each key of `compiled.cost_analysis()`. Keys without "ipu" are
 # XLA's own.
 KEYS: dict[str, str] = {
@@ -131,7 +134,7 @@ class Totals:
     """Adds the other's figures, `times` times."""
     for field in dataclasses.fields(Totals):
       value = getattr(self, field.name) + times * getattr(other, field.name)
-      setattr(self, field.name, value)
+      setattr(self, field.name, min(value, MOST))
 
   def step(self, c: schema.Cost) -> None:
     """Adds a step on the tiles."""

@@ -8,13 +8,14 @@ efficient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
-from jaxlib.ipu.ir.graph import Shape, Value
+from jaxlib.ipu.ir.graph import Node, Shape, Value
+from jaxlib.ipu.ir.registry import Check
 from jaxlib.ipu.ops.factorise import factors
 from jaxlib.ipu.program.isa import FactorKind
 
@@ -29,6 +30,30 @@ _DOUBLED = 16
 
 # Element types for computation; others are converted to f32.
 COMPUTED = frozenset({DType.F32, DType.F64}) | COMPLEX
+
+
+def operands(*shapes: Callable[[Shape], Shape], square: bool = False) -> Check:
+  """A check that a node's first operand has matrices.
+
+  Args:
+    *shapes: of further operands, from the first one's.
+    square: whether the matrices have to be square.
+  """
+
+  def check(node: Node) -> str | None:
+    count = 1 + len(shapes)
+    found = [v.shape for v in node.inputs]
+    if len(found) != count:
+      return f"{count} operands"
+    matrix, *others = found
+    if len(matrix) < 2 or (square and matrix[-1] != matrix[-2]):
+      return f"{'square ' * square}matrices as the first operand"
+    for i, (shape, other) in enumerate(zip(shapes, others), 1):
+      if other != shape(matrix):
+        return f"operand {i} to have shape {list(shape(matrix))}"
+    return None
+
+  return check
 
 
 def block_size(n: int) -> int:

@@ -70,5 +70,10 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
 
 
 define(
-  Operation("stablehlo.custom_call @ipu_eigh", read=_read, decompose=_decompose)
+  Operation(
+    "stablehlo.custom_call @ipu_eigh",
+    read=_read,
+    check=_matrices.operands(square=True),
+    decompose=_decompose,
+  )
 )

@@ -218,10 +218,13 @@ def pivoted(
   return a, e.reshape(order, (*batch, n)), e.reshape(tau, (*batch, k))
 
 
-for _name, _rule in (
-  ("ipu_gehrd", _gehrd),
-  ("ipu_sytrd_lower", _sytrd(lower=True)),
-  ("ipu_sytrd_upper", _sytrd(lower=False)),
-  ("ipu_geqp3", _geqp3),
+_SQUARE = _matrices.operands(square=True)
+for _name, _check, _rule in (
+  ("ipu_gehrd", _SQUARE, _gehrd),
+  ("ipu_sytrd_lower", _SQUARE, _sytrd(lower=True)),
+  ("ipu_sytrd_upper", _SQUARE, _sytrd(lower=False)),
+  ("ipu_geqp3", _matrices.operands(lambda a: (*a[:-2], a[-1])), _geqp3),
 ):
-  define(Operation(f"stablehlo.custom_call @{_name}", decompose=_rule))
+  define(
+    Operation(f"stablehlo.custom_call @{_name}", check=_check, decompose=_rule)
+  )

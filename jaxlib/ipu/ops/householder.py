@@ -43,6 +43,20 @@ def _product(e: Emitter, node: Node) -> list[Value]:
   return [e.convert(q, dtype)]
 
 
+def _check_product(node: Node) -> str | None:
+  if len(node.inputs) != 2:
+    return "2 operands"
+  matrix, tau = (v.shape for v in node.inputs)
+  if (
+    len(matrix) < 2
+    or tau[:-1] != matrix[:-2]
+    or not tau
+    or not tau[-1] <= matrix[-1] <= matrix[-2]
+  ):
+    return "matrices of at least as many rows as columns, and their factors"
+  return None
+
+
 def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   """R with the reflectors below it, [..., m, n], and tau [..., min(m, n)]."""
   *batch, m, n = matrix.shape
@@ -195,8 +209,17 @@ def product(
   return q
 
 
-for _name, _rule in (
-  ("Qr", _geqrf),
-  ("ProductOfElementaryHouseholderReflectors", _product),
-):
-  define(Operation(f"stablehlo.custom_call @{_name}", decompose=_rule))
+define(
+  Operation(
+    "stablehlo.custom_call @Qr",
+    check=_matrices.operands(),
+    decompose=_geqrf,
+  )
+)
+define(
+  Operation(
+    "stablehlo.custom_call @ProductOfElementaryHouseholderReflectors",
+    check=_check_product,
+    decompose=_product,
+  )
+)

@@ -149,4 +149,10 @@ def _take_rows(e: Emitter, matrix: Value, rows: Value) -> Value:
   return e.gather(matrix, rows, indexing)
 
 
-define(Operation("stablehlo.custom_call @ipu_lu", decompose=_decompose))
+define(
+  Operation(
+    "stablehlo.custom_call @ipu_lu",
+    check=_matrices.operands(),
+    decompose=_decompose,
+  )
+)

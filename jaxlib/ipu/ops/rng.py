@@ -179,9 +179,20 @@ def _read_algorithm(operation: Any) -> str:
   return stablehlo.RngAlgorithmAttr(attribute).value
 
 
+def _check_state(node: Node) -> str | None:
+  (state,) = node.inputs
+  sizes = (2,) if node.attributes == "THREE_FRY" else (2, 3)
+  if state.dtype is U64 and state.shape in [(n,) for n in sizes]:
+    return None
+  return f"a state of {' or '.join(f'{n}xui64' for n in sizes)}"
+
+
 define(
   Operation(
-    "stablehlo.rng_bit_generator", read=_read_algorithm, decompose=_generate
+    "stablehlo.rng_bit_generator",
+    read=_read_algorithm,
+    check=_check_state,
+    decompose=_generate,
   )
 )
 

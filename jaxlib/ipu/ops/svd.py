@@ -30,6 +30,13 @@ def _read(operation: Any) -> bool:
   return any(True for v in list(operation.results)[1:] for _ in v.uses)
 
 
+def _check(node: Node) -> str | None:
+  wrong = _matrices.operands()(node)
+  if wrong is None and len(node.results) not in (1, 3):
+    return "the values, or the values, U and V^H, as results"
+  return wrong
+
+
 def _decompose(e: Emitter, node: Node) -> list[Value]:
   """(a) -> (descending values), or (values, U, V^H) of the requested sizes."""
   (matrix,) = node.inputs
@@ -229,5 +236,10 @@ def _directions(e: Emitter, columns: Value) -> Value:
 
 
 define(
-  Operation("stablehlo.custom_call @ipu_svd", read=_read, decompose=_decompose)
+  Operation(
+    "stablehlo.custom_call @ipu_svd",
+    read=_read,
+    check=_check,
+    decompose=_decompose,
+  )
 )

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY
 from jaxlib.ipu.ir.attributes import Indexing
+from jaxlib.ipu.ir.constants import MOST_DIMENSIONS
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -127,6 +128,8 @@ def _computed(
 ) -> np.ndarray | None:
   node = value.node
   if node is None or math.prod(value.shape) > _MOST_INDICES:
+    return None
+  if len(value.shape) >= MOST_DIMENSIONS:  # one more dimension is added
     return None
   name = node.op.removeprefix("stablehlo.")
   if name == "constant":

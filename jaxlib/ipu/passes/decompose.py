@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxlib.ipu.diagnostics import internal
+from jaxlib.ipu.diagnostics import internal, invalid_argument
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
-from jaxlib.ipu.ir.registry import REGISTRY
+from jaxlib.ipu.ir.registry import CUSTOM_CALL, REGISTRY
 from jaxlib.ipu.target import Target
 
 Keep = Callable[[Node], bool]
@@ -84,6 +84,12 @@ class _Decomposer:
   def _replace(self, node: Node, values: list[Value]) -> None:
     types, wanted = ([v.type for v in vs] for vs in (values, node.results))
     if types != wanted:
+      if node.op.startswith(CUSTOM_CALL):  # unknown to StableHLO's verifier
+        raise invalid_argument(
+          f"{node.op} of {[v.type for v in node.inputs]}: expected results "
+          f"{types}, the module has {wanted}",
+          node.location,
+        )
       raise internal(f"{node.op} decomposes to {types}, not {wanted}",
                      node.location)  # fmt: skip
     self._new.update(zip(node.results, values))

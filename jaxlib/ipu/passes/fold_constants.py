@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets import _instructions as instructions
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, STORED, DType
+from jaxlib.ipu.ir.constants import MOST_DIMENSIONS
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import REGISTRY, is_elementwise
 from jaxlib.ipu.lower.code import Code
@@ -63,6 +64,8 @@ def fold(node: Node) -> np.ndarray | None:
   """
   inputs = [constant(v) for v in node.inputs]
   if any(a is None for a in inputs):
+    return None
+  if len(node.results[0].shape) > MOST_DIMENSIONS:
     return None
   move = _MOVEMENT.get(node.op)
   result = None

@@ -13,7 +13,7 @@ from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ops.control_flow import REPEAT
 from jaxlib.ipu.program.isa import Opcode
 
-# Of a counted loop; more are never reached, and only have to compile.
+# A program's limit for a counted loop, whose end no run reaches.
 _MOST_TRIPS = 1 << 62
 
 
@@ -55,7 +55,7 @@ def _trip_count(node: Node) -> int | None:
   trips = max(0, -(-(end - start) // step))
   if start + trips * step > np.iinfo(NUMPY[parameter.dtype]).max:
     return None  # it wraps past the limit and continues
-  return trips if trips <= _MOST_TRIPS else None
+  return min(trips, _MOST_TRIPS)
 
 
 def _step(value: Value, parameter: Value) -> int | None:

@@ -314,6 +314,7 @@ def schema_header() -> str:
     f"inline constexpr uint32_t kFormatVersion = {schema.FORMAT_VERSION};\n"
     f"inline constexpr uint64_t kFingerprint = {container.fingerprint():#x};\n"
     f"inline constexpr size_t kAlignment = {container.ALIGNMENT};\n"
+    f"inline constexpr size_t kHighestRank = {schema.HIGHEST_RANK};\n"
     f"enum class Space : uint8_t {{ kArena = {schema.ARENA}, "
     f"kArgument = {schema.ARGUMENT}, kResult = {schema.RESULT}, "
     f"kConstant = {schema.CONSTANT} }};\n"

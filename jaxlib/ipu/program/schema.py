@@ -24,6 +24,9 @@ from typing import Annotated, dataclass_transform
 
 FORMAT_VERSION = 2
 
+# The maximum rank of a shape, iteration spaces and views included.
+HIGHEST_RANK = 256
+
 # Scalar wire types: `struct` letters, little-endian.
 U8 = Annotated[int, "B"]
 U16 = Annotated[int, "H"]

@@ -5,6 +5,7 @@
 
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/event.h"
+#include "jaxlib/ipu/runtime/program/schema.h"
 
 namespace ipu {
 namespace {
@@ -40,17 +41,18 @@ PJRT_Error* DynamicDimensionIndices(
 
 // Dense; row-major ([rank - 1, ..., 1, 0]) unless the tensor has another order.
 PJRT_Error* GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
-  constexpr int64_t kMaxRank = 64;
+  constexpr size_t kMaxRank = program::kHighestRank;
   static const auto* descending = [] {
     auto* order = new int64_t[kMaxRank];
-    for (int64_t i = 0; i < kMaxRank; ++i) order[i] = kMaxRank - 1 - i;
+    for (size_t i = 0; i < kMaxRank; ++i) order[i] = kMaxRank - 1 - i;
     return order;
   }();
   const TensorInfo& info = *args->buffer->info;
   const size_t rank = info.shape.size();
   if (rank > kMaxRank) {
     return MakeError(Unimplemented("PJRT_Buffer_GetMemoryLayout: rank " +
-                                   std::to_string(rank) + " exceeds 64"));
+                                   std::to_string(rank) + " exceeds " +
+                                   std::to_string(kMaxRank)));
   }
   args->layout = {};
   args->layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;

@@ -16,9 +16,6 @@ namespace ipu::program {
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 inline constexpr uint64_t kMostBytes = uint64_t{1} << 48;
 
-// The maximum rank of a valid shape.
-inline constexpr size_t kHighestRank = 64;
-
 // The number of elements of a shape, or -1 if the shape is invalid.
 int64_t Count(const std::vector<int64_t>& shape);
 
