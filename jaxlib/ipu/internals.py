@@ -518,13 +518,19 @@ def keep_memory_kinds(register: Any, primitive: Any, rule: Any) -> None:
   register(primitive, rule, platform=PLATFORM)
 
 
-@uses("jaxlib._jax.Device", lost="device.ipu_last_run() is missing")
-def add_last_run(device_class: Any, last_run: Callable[[Any], Any]) -> None:
+@uses(
+  "jaxlib._jax.Device",
+  "jaxlib._jax.Device.platform",
+  lost="device.ipu_last_run() is missing",
+)
+def add_last_run(
+  device_class: Any, platform: Any, last_run: Callable[[Any], Any]
+) -> None:
   """Adds `device.ipu_last_run()`, to IPUs alone: jaxlib has one class for the
   devices of all platforms."""
 
   def method(device: Any) -> Callable[[], Any]:
-    if device.platform != PLATFORM:
+    if platform.__get__(device) != PLATFORM:
       raise AttributeError(f"{device} has no attribute 'ipu_last_run'")
     return functools.partial(last_run, device)
 

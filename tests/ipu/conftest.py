@@ -11,6 +11,7 @@ IPU, but shows whether a test only requires what XLA:CPU does.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import os
@@ -18,6 +19,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -169,8 +171,13 @@ def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
   from jaxlib.ipu.lower import memory
 
   count = memory.tile_code
-  monkeypatch.setattr(memory, "tile_code", lambda *a: (count(*a)[0], []))
-  monkeypatch.setattr(memory, "_room", lambda builder, parts: 0 * parts.total)
+
+  def none(*args: Any) -> Any:
+    code = count(*args)[0]
+    fields = (0 * getattr(code, f.name) for f in dataclasses.fields(code))
+    return type(code)(*fields), []
+
+  monkeypatch.setattr(memory, "tile_code", none)
 
 
 @pytest.fixture

@@ -203,18 +203,19 @@ def test_unrolled_code_beyond_the_first_region_is_a_warning(caplog):
   assert f"{vertices:,} bytes: code, as much as fits" in report
 
 
-def test_figures_count_all_code(ipu, monkeypatch, tmp_path):
+def test_figures_count_all_code():
   """What is refused counts only what fits: it runs, and says what is true."""
   x = np.ones(64, np.float32)
-  wide = tight_machine(tmp_path)
-  vertices = int(lowering_kit.phases(unlike, [x], 1).memory.code.vertices[0])
-  tight = tight_machine(tmp_path, executable_bytes=vertices)
-  costs = []
-  for machine in (wide, tight):
-    with monkeypatch.context() as patch:
-      patch.setattr(pipeline, "active", lambda machine=machine: machine)
-      costs.append(util.costs(ipu, unlike, x))
-  whole, found = costs
+  wide = machines.resolve("ipu2", 1)
+  vertices = int(lowering_kit.phases(unlike, [x], wide).memory.code.vertices[0])
+  tight = dataclasses.replace(wide, executable_bytes=vertices)
+  whole, found = (
+    {
+      entry.name: entry.value
+      for entry in lowering_kit.phases(unlike, [x], m).program.cost_analysis
+    }
+    for m in (wide, tight)
+  )
   code, limit = "ipu executable tile bytes", "ipu executable tile limit"
   assert found[code] == whole[code] > found[limit] == vertices
   for key in (PLAIN, "ipu always live tile bytes", "ipu peak tile code bytes"):

@@ -31,8 +31,9 @@ def simpler(e: Emitter, node: Node) -> Value | None:
 
 
 def without_elements(e: Emitter, node: Node) -> list[Value] | None:
-  """The results of a node with regions if it has no elements to work on: no
-  results, nothing to reduce, or nothing to scatter."""
+  """The results of a node with regions if it has nothing to do: no results,
+  nothing to reduce or to scatter, or no dimensions to reduce (where XLA applies
+  no initial value either)."""
   if has_effect(node):
     return None
   if all(0 in v.shape for v in node.results):
@@ -43,6 +44,8 @@ def without_elements(e: Emitter, node: Node) -> list[Value] | None:
       e.broadcast_in_dim(init, v.shape, ())
       for v, init in zip(node.results, node.inputs[half:])
     ]
+  if node.op == "stablehlo.reduce" and not node.attributes.dimensions:
+    return list(node.inputs[:half])
   if node.op == "stablehlo.scatter" and 0 in node.inputs[-1].shape:
     return list(node.inputs[:half])
   return None

@@ -3,6 +3,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -81,6 +82,8 @@ struct PJRT_Device {
   // (or done). This serialises calls from several threads, so that the order of
   // the queue is the order in which buffers were read and donated.
   std::mutex dispatch;
+  // Programs in the queue that call host functions.
+  std::atomic<int> host_programs{0};
   // Declared last so that it is destroyed, and so stopped, first.
   ipu::WorkQueue queue;
 };

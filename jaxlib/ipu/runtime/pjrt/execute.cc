@@ -17,6 +17,7 @@
 // call itself if the calling thread ran the program.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -106,6 +107,10 @@ class CallTask : public Task {
                   std::any_of(
                       call_.pending.begin(), call_.pending.end(),
                       [](const EventPtr& event) { return event->elsewhere; })) {
+    if (call_.executable->info().calls_host) {
+      host_programs_ = &call_.executable->device()->host_programs;
+      ++*host_programs_;
+    }
   }
 
   void Run() override {
@@ -117,9 +122,9 @@ class CallTask : public Task {
     if (status.ok()) status = Caught([this] { return RunProgram(call_); });
     // Release the memory before anyone can act on the event.
     call_ = Call();
-    done_->Set(std::move(status));
+    Finish(std::move(status));
   }
-  void Cancel(const Status& why) override { done_->Set(why); }
+  void Cancel(const Status& why) override { Finish(why); }
 
   bool MayWait() const override { return may_wait_; }
   bool IsReady() const override {
@@ -128,9 +133,15 @@ class CallTask : public Task {
   }
 
  private:
+  void Finish(Status status) {
+    if (host_programs_ != nullptr) --*host_programs_;
+    done_->Set(std::move(status));
+  }
+
   Call call_;
   EventPtr done_;
   const bool may_wait_;
+  std::atomic<int>* host_programs_ = nullptr;  // of the device
 };
 
 // Holds a device's queue while another thread uses the device.
@@ -333,7 +344,7 @@ void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
 // it for host functions: they may wait for what the caller does next.
 bool RunsOnCaller(const Call& call) {
   return call.executable->info().caller_waits && call.pending.empty() &&
-         !call.executable->device()->queue.MayReorder() &&
+         call.executable->device()->host_programs == 0 &&
          HostCalls::Current() == nullptr;
 }
 
