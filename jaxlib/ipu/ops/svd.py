@@ -130,7 +130,8 @@ def factorise(
   values = e.reshape(e.multiply(s, broadcast(e, scale, s.shape)), (*batch, n))
   if not vectors:
     return values, matrix, matrix
-  inverse = e.divide(1, e.select(e.compare(s, 0, "GT"), s, 1))
+  least = float(np.finfo(NUMPY[s.dtype]).tiny)
+  inverse = e.divide(1, e.maximum(s, least))
   v = part(e, rows, (0, n), (0, n))
   v = _matrices.scale(e, v, broadcast(e, inverse, v.shape))
   # V^H of the rows S V^H: their transpose has conj(V) for columns.
@@ -151,11 +152,12 @@ def _lengths(e: Emitter, rows: Value) -> Value:
   *batch, m, _ = rows.shape
   rank = len(batch)
   largest = e.reduce(e.abs(rows), 0, (rank + 1,), "maximum")
-  unit = e.select(e.compare(largest, 0, "GT"), largest, 1)
-  unit = e.reshape(unit, (*batch, m, 1))
-  rows = _matrices.scale(e, rows, broadcast(e, e.divide(1, unit), rows.shape))
+  # The inverse of a smaller number would be infinite.
+  unit = e.maximum(largest, float(np.finfo(NUMPY[largest.dtype]).tiny))
+  inverse = e.reshape(e.divide(1, unit), (*batch, m, 1))
+  rows = _matrices.scale(e, rows, broadcast(e, inverse, rows.shape))
   total = e.reduce(_matrices.square(e, rows), 0, (rank + 1,), "add")
-  return e.multiply(e.sqrt(total), largest)
+  return e.multiply(e.sqrt(total), unit)
 
 
 def _longest_first(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
