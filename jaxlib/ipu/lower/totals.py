@@ -31,7 +31,8 @@ KEYS: dict[str, str] = {
   "ipu sync cycles": "synchronisations of all tiles",
   "ipu host cycles": (
     "round trips to host functions (callbacks, FFI): both streams and the "
-    "host's response, excluding the function's own time"
+    "host's response, excluding the function's own time; streams of arguments "
+    "and results in host memory"
   ),
   "ipu cycles from sources": (
     "part of `ipu cycles` that was measured, or read in public sources (mostly "
@@ -48,7 +49,10 @@ KEYS: dict[str, str] = {
     "`switch` counts as its costliest branch"
   ),
   "ipu exchange bytes": "bytes received by tiles that did not hold them",
-  "ipu host bytes": "bytes to and from host functions",
+  "ipu host bytes": (
+    "bytes to and from host functions, and of arguments and results in host "
+    "memory (`pinned_host`)"
+  ),
   "ipu host calls": "calls of host functions",
   "ipu supersteps": (
     "synchronisations between tiles or with the host, each with its exchange "
