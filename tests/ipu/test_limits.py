@@ -252,7 +252,7 @@ def nested(depth: int, f):
 
 
 def test_deep_nests(check, monkeypatch):
-  f = nested(60, lambda i, x: jnp.sin(x))
+  f = nested(90, lambda i, x: jnp.sin(x))
   check(f, np.int32(400), X, atol=1e-6)
   check(f, np.int32(3), X, atol=1e-6)
 
