@@ -252,13 +252,13 @@ class _Importer:
   def graph(self, block: Any) -> Graph:
     """The graph of a function's or a region's only block."""
     parameters = []
-    self._depth += 1
     if self._depth > _MOST_NESTED:
       raise unimplemented(
         f"control flow nested more than {_MOST_NESTED} deep",
         block.owner.location,
         "let inner functions return before outer ones continue",
       )
+    self._depth += 1
     for argument in block.arguments:
       shape, dtype = self._type(argument.type, argument.owner)
       value = Value(None, len(parameters), shape, dtype)
