@@ -149,7 +149,7 @@ TEST_F(CompilerTest, ErrorsKeepCodeAndMessage) {
   EXPECT_EQ(program.status().code(), Code::kUnimplemented);
   EXPECT_EQ(program.status().message(), "not lowered");
   EXPECT_EQ(compiler_.Compile("silent", "mlir", "").status().code(),
-            Code::kInternal);
+            Code::kResourceExhausted);
   ipu_set_compiler(nullptr);
   EXPECT_EQ(compiler_.Compile("code", "mlir", "").status().code(),
             Code::kFailedPrecondition);
