@@ -38,16 +38,18 @@ def platform(array: jax.Array) -> str:
   return found
 
 
-@property  # type: ignore[misc]
-def device_buffers(array: jax.Array) -> list[jax.Array]:
+def _device_buffers(array: jax.Array) -> list[jax.Array]:
   """`array.device_buffers`: the part on each device."""
   return [shard.data for shard in array.addressable_shards]
 
 
-@property  # type: ignore[misc]
-def device_buffer(array: jax.Array) -> jax.Array:
+def _device_buffer(array: jax.Array) -> jax.Array:
   """`array.device_buffer`: the part on the first device."""
   return array.addressable_data(0)
+
+
+device_buffers = property(_device_buffers)
+device_buffer = property(_device_buffer)
 
 
 def to_py(array: jax.Array) -> np.ndarray:
