@@ -318,6 +318,17 @@ def test_deep_loops_whose_trip_counts_data_decide(check):
   check(lambda n, x: nested(36, n, x), np.int32(1), X)
 
 
+def test_a_nest_beyond_pythons_recursion_limit(ipu, monkeypatch):
+  def compile_program(*args):
+    return compile_program(*args)
+
+  monkeypatch.setattr(pipeline, "compile_program", compile_program)
+  with pytest.raises(
+    jax.errors.JaxRuntimeError, match="UNIMPLEMENTED: .*setrecursionlimit"
+  ):
+    util.run_on(ipu, lambda x: x + 3, X)
+
+
 # --- Memory of the host -------------------------------------------------------
 
 
