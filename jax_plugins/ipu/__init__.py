@@ -62,7 +62,7 @@ def _make_client() -> Any:
   plugin.set_up_logging(settings)
   plugin.check_installation(jaxlib.version.__version__)
   plugin.load()
-  internals.list_device_attributes(plugin.DEVICE_ATTRIBUTES)
+  internals.list_device_attributes((*plugin.DEVICE_ATTRIBUTES, "ipu_last_run"))
   internals.allow_donation()
   internals.allow_compilation_cache()
   internals.wrap_program_text(plugin.whole_programs)

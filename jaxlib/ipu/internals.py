@@ -493,15 +493,17 @@ def context_mesh(resources: Any) -> Any:
 def list_device_attributes(
   device_class: Any, listed: Any, names: Iterable[str]
 ) -> None:
-  """Shows an IPU's attributes in `dir(device)`; jaxlib looks them up by
-  name."""
+  """Shows an IPU's attributes in `dir(device)`, and only an IPU's; jaxlib looks
+  them up by name."""
   if "__dir__" in vars(device_class):
     return
   found = frozenset(names)
 
   def list_names(device: Any) -> list[str]:
-    of_ipu = found if device.platform == PLATFORM else ()
-    return sorted({*listed(device), *of_ipu})
+    shown = {*listed(device)}
+    return sorted(
+      shown | found if device.platform == PLATFORM else shown - found
+    )
 
   device_class.__dir__ = list_names
 

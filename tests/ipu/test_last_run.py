@@ -100,5 +100,6 @@ def test_threads_may_ask_while_programs_run(ipu):
 
 def test_only_ipus_have_it(ipu, cpu):
   assert hasattr(ipu, "ipu_last_run") and not hasattr(cpu, "ipu_last_run")
+  assert "ipu_last_run" in dir(ipu) and "ipu_last_run" not in dir(cpu)
   with pytest.raises(AttributeError):
     cpu.ipu_last_run()
