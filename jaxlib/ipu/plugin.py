@@ -237,10 +237,8 @@ def _compile(
   except RecursionError:
     code_ = diagnostics.Code.UNIMPLEMENTED
     _fail(library, sink, code_, _TOO_DEEP)
-  except MemoryError:
-    _fail(library, sink, diagnostics.Code.RESOURCE_EXHAUSTED, _NO_MEMORY)
   except BaseException as error:  # reported here or never
-    if "bad_alloc" in str(error):  # a MemoryError of MLIR's C++
+    if _lacks_memory(error):
       code_ = diagnostics.Code.RESOURCE_EXHAUSTED
       return _fail(library, sink, code_, _NO_MEMORY)
     _fail(
@@ -252,6 +250,22 @@ def _compile(
     )
   finally:
     _compiling.discard(thread)
+
+
+def _lacks_memory(error: BaseException) -> bool:
+  """Whether an error says, in one of its forms, that the host's memory is
+  used up."""
+  if isinstance(error, MemoryError) or "bad_alloc" in str(error):  # MLIR's C++
+    return True
+  if not isinstance(error, SystemError):
+    return False
+  # CPython's and nanobind's functions may fail without an exception when there
+  # is no memory for one. What the compiler holds is still held here.
+  try:
+    bytearray(16 << 20)
+  except MemoryError:
+    return True
+  return False
 
 
 def interrupt(error: Exception) -> BaseException | None:

@@ -388,6 +388,39 @@ print(jax.jit(lambda x: x * 3)(x)[0])
   ]
 
 
+def test_a_function_that_fails_without_an_exception():
+  """If there is memory for one, the function is wrong."""
+  printed = plugin_test_util.output(
+    """
+import resource
+import jax
+import jax.numpy as jnp
+from jaxlib.ipu import pipeline
+
+before = resource.getrlimit(resource.RLIMIT_AS)
+
+def compile_program(*args):
+  if used_up:
+    pages = int(open("/proc/self/statm").read().split()[0])
+    limit = pages * resource.getpagesize() + (1 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+  raise SystemError("error return without exception set")
+
+pipeline.compile_program = compile_program
+ipu = jax.devices("ipu")[0]
+lowered = jax.jit(lambda x: x + 1, device=ipu).lower(jnp.zeros(3))
+for used_up in False, True:
+  try:
+    lowered.compile()
+  except jax.errors.JaxRuntimeError as error:
+    resource.setrlimit(resource.RLIMIT_AS, before)
+    print(str(error).partition(":")[0])
+""",
+    MALLOC_ARENA_MAX="1",
+  )
+  assert printed.split() == ["INTERNAL", "RESOURCE_EXHAUSTED"]
+
+
 @pytest.mark.filterwarnings("ignore:Exception ignored on calling ctypes")
 def test_a_compiler_that_cannot_even_report(ipu, monkeypatch):
   """What cannot be raised is taken for a lack of memory."""
