@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.tile.execute import Execute
 
 pytestmark = pytest.mark.ipu_only
 
@@ -144,7 +145,7 @@ def test_gradients_of_tables_are_made_on_their_tiles():
   (table, *_) = state.arguments
   (scatter,) = (
     s for s in state.builder.steps
-    if isinstance(s, schema.Execute) and isinstance(s.fields, schema.Scatter)
+    if isinstance(s, Execute) and isinstance(s.fields, schema.Scatter)
   )  # fmt: skip
   (result,) = scatter.results
   assert tensors[result.tensor].layout == tensors[table].layout

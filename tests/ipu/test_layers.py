@@ -24,6 +24,7 @@ LAYERS = [
   ["codelets"],
   ["plan"],
   ["ir"],
+  ["tile"],
   ["lower"],
   ["ops"],
   ["passes"],

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
 from jaxlib.ipu.lower import count_moves
-from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Factor, Layout
@@ -19,6 +18,7 @@ from jaxlib.ipu.plan.messages import VECTOR, messages, move, staying
 from jaxlib.ipu.plan.runs import runs
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.program.tile_memory import strided
+from jaxlib.ipu.tile.tensor import dense_strides
 
 
 def counted(source: Side, destination: Side, shape: tuple[int, ...]):

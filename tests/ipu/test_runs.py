@@ -8,12 +8,12 @@ from hypothesis import assume, given, settings
 from test_messages import counted, ends
 from test_stretches import moves
 
-from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import linear
 from jaxlib.ipu.plan.runs import runs
+from jaxlib.ipu.tile.tensor import dense_strides
 
 
 def check(source: Side, destination: Side, shape: tuple[int, ...]) -> None:

@@ -13,7 +13,7 @@ from lowering_kit import TILES, phases
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu.lower.tile_code import tile_code
+from jaxlib.ipu.lower.memory import tile_code
 
 pytestmark = pytest.mark.ipu_only
 
@@ -172,10 +172,10 @@ def test_code_does_not_shrink_when_steps_are_added(names, tiles):
   assert state.builder is not None and state.memory is not None
   steps = list(state.builder.steps)
   parts = operator.attrgetter("state", "exchange", "control", "host")
-  last = tile_code(state.builder)[0]
+  last = tile_code(state.builder)
   for count in reversed(range(len(steps))):
     state.builder.steps[:] = steps[:count]
-    less = tile_code(state.builder)[0]
+    less = tile_code(state.builder)
     assert all((a <= b).all() for a, b in zip(parts(less), parts(last)))
     assert (less.total >= 0).all()
     last = less

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxlib.ipu.lower import addresses, allocate, verify_addresses
 from jaxlib.ipu.lower.verify_addresses import InvalidAddresses, verify
-from jaxlib.ipu.program import schema
 
 pytestmark = pytest.mark.ipu_only
 
@@ -100,7 +99,6 @@ def test_copies_over_their_sources_are_found(compiled):
   a, b = next(
     (m.source, m.destination)
     for step in builder.steps
-    if isinstance(step, schema.Copy)
     for m in step.moves
     if tensors[m.source].layout.joined != tensors[m.destination].layout.joined
   )

@@ -12,8 +12,8 @@ import dataclasses
 import heapq
 
 from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.tensor import TensorInfo
 
 ALIGNMENT = 64
 

@@ -29,6 +29,9 @@ from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.messages import move as moved
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.copy import Copy
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.walk import walk
 
 # The least share of a tile's SRAM that the result takes, and the most that the
 # several copies may cost, relative to one copy. [G]
@@ -38,16 +41,13 @@ _MOST_CYCLES = 1.1
 # not made for the copy. [G]
 _MOST_PARTS, _FEW_READERS = 8, 8
 
-# A copy, and what each of its moves copies on its tile (`Exchanges.staying`).
-_Staying = tuple[schema.Copy, list[Any]]
-
 
 class Division:
   """The copies of a graph that may be divided."""
 
   def __init__(self, builder: Exchanges) -> None:
     self._builder = builder
-    self._divided: list[tuple[schema.Copy, list[_Staying]]] = []
+    self._divided: list[Step] = []
 
   def divide(self, work: Work, order: list[int]) -> list[Task]:
     """The tasks in an order, with each copy that assembles a root and is the
@@ -59,7 +59,7 @@ class Division:
     moments = dict(zip(order, work.moments(order), strict=True))
     rest = max((moments[n] for n in order if n not in some), default=0)
     place = {n: i for i, n in enumerate(order)}
-    after: dict[int, list[schema.Copy]] = defaultdict(list)
+    after: dict[int, list[Copy]] = defaultdict(list)
     instead = set()
     for number in sorted(some):
       if moments[number] <= rest:
@@ -81,14 +81,13 @@ class Division:
 
   def _puts_together(self, task: Task) -> bool:
     """Whether a task does nothing but copy parts to all of a new root."""
-    if len(task.steps) != 1 or not isinstance(task.steps[0], schema.Copy):
+    if len(task.steps) != 1 or len(task.steps[0].moves) <= 1:
       return False
     tensors = self._builder.tensors
     moves = task.steps[0].moves
     root = moves[0].destination
     return (
-      len(moves) > 1
-      and id(task.steps[0]) in self._builder.staying
+      task.steps[0].staying is not None
       and all(m.destination == root != m.source for m in moves)
       and sum(math.prod(m.shape) for m in moves) == tensors[root].size
     )
@@ -124,19 +123,22 @@ class Division:
     return places, groups
 
   def _copies(
-    self, copy: schema.Copy, groups: Sequence[Sequence[int]]
-  ) -> list[schema.Copy] | None:
+    self, copy: Step, groups: Sequence[Sequence[int]]
+  ) -> list[Copy] | None:
     """One copy per group of moves; None if they cost too much."""
     b = self._builder
     traffic = [self._traffic(m) for m in copy.moves]
-    _, kept = b.staying[id(copy)]
+    kept = copy.staying
+    assert kept is not None
     found = []
     cycles = 0.0
     for group in groups:
       price = cost.exchange(b.target, [traffic[i] for i in group])
       some = [kept[i] for i in group]
       moves = [copy.moves[i] for i in group]
-      found.append((schema.Copy(moves, price, copy.location), some))
+      found.append(
+        Copy(moves=moves, staying=some, cost=price, location=copy.location)
+      )
       cycles += self._cycles(price, some)
     if not b.choices.divides:
       info = b.tensors[copy.moves[0].destination]
@@ -147,8 +149,8 @@ class Division:
       ):
         b.used.divisible = True
         return None
-    self._divided.append((copy, found))
-    return [step for step, _ in found]
+    self._divided.append(copy)
+    return found
 
   def _traffic(self, m: schema.Move) -> Traffic:
     tensors = self._builder.tensors
@@ -160,23 +162,18 @@ class Division:
       SIZE[a.dtype],
     )
 
-  def _cycles(self, price: schema.Cost, kept: list[Any]) -> float:
+  def _cycles(self, price: schema.Cost, kept: Sequence[Any]) -> float:
     """Cycles of a copy, local copies on the tiles included."""
     some = [x for x in kept if x is not None]
     local = cost.local_copies(self._builder.target, some)
     return cost.cycles(price) + cost.cycles(local)
 
-  def take(self, steps: Sequence[Any]) -> None:
-    """Registers the divided copies that are among the steps."""
-    if not self._divided:
-      return
-    taken = {id(step) for step in steps}
-    for copy, parts in self._divided:
-      if id(copy) not in taken:
+  def take(self, steps: Sequence[Step]) -> None:
+    """Registers the roots whose copies among the steps are divided."""
+    taken = set(steps) if self._divided else ()
+    for copy in self._divided:
+      if copy not in taken:
         self._builder.assembled.add(copy.moves[0].destination)
-        del self._builder.staying[id(copy)]
-        for part, kept in parts:
-          self._builder.staying[id(part)] = part, kept
 
 
 def verify(builder: Exchanges) -> None:
@@ -185,32 +182,13 @@ def verify(builder: Exchanges) -> None:
   Raises:
     CompileError: a root is read too early.
   """
-  _verify(builder, builder.steps, dict.fromkeys(builder.assembled, 0))
-
-
-def _verify(
-  builder: Exchanges, steps: Sequence[Any], written: dict[int, int]
-) -> None:
   tensors = builder.tensors
-  for step in steps:
-    read: list[int] = []
-    if isinstance(step, schema.Copy):
-      read = [m.source for m in step.moves]
-    elif isinstance(step, schema.Execute | schema.HostCallback):
-      read = [a.tensor for a in step.operands]
-    for number in read:
+  written = dict.fromkeys(builder.assembled, 0)
+  for step in walk(builder.steps):
+    for number in step.reads():
       root = tensors[number].root
       if written.get(root, tensors[root].size) < tensors[root].size:
         raise internal(f"tensor {root} is read before all of it is written")
-    if isinstance(step, schema.Copy):
-      for m in step.moves:
-        if m.destination in written:
-          written[m.destination] += math.prod(m.shape)
-    elif isinstance(step, schema.While):
-      _verify(builder, step.condition, written)
-      _verify(builder, step.body, written)
-    elif isinstance(step, schema.Repeat):
-      _verify(builder, step.body, written)
-    elif isinstance(step, schema.Switch):
-      for branch in step.branches:
-        _verify(builder, branch.steps, written)
+    for m in step.moves:
+      if m.destination in written:
+        written[m.destination] += math.prod(m.shape)

@@ -33,6 +33,8 @@ from jaxlib.ipu.plan.orders import Lying, in_memory
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.execute import Execute
+from jaxlib.ipu.tile.step import Step
 
 
 class Written(NamedTuple):
@@ -40,15 +42,6 @@ class Written(NamedTuple):
 
   root: int
   dims: tuple[int, ...]
-
-
-class StepBuffers(NamedTuple):
-  """A step, and the bytes that each tile needs while it runs, besides tensors:
-  for candidates, partial results, parts of sorted rows, messages, in-place
-  permutations and copies in another order."""
-
-  step: Any
-  bytes: np.ndarray
 
 
 class _Product(NamedTuple):
@@ -64,16 +57,12 @@ class Builder(Exchanges):
   """The program under construction.
 
   Attributes:
-    buffers: steps that need buffers while they run, by their id.
     products: compute sets that may load one operand 128 bits at a time.
-    epilogues: the supersteps after steps' vertices, by the steps' id.
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
     super().__init__(target, choices)
-    self.buffers: dict[int, StepBuffers] = {}
     self.products: list[_Product] = []
-    self.epilogues: dict[int, tuple[schema.Execute, cost.Epilogue]] = {}
     self._graph: Graph | None = None
     self._readers: dict[int, list[Node]] | None = None
 
@@ -124,7 +113,7 @@ class Builder(Exchanges):
     """
     if all(self.tensors[r.root].size == 0 for r in results):
       return
-    moves: list[Any] = []
+    moves: list[schema.Move] = []
     traffic: list[Traffic] = []
     accesses = []
     codelet = CODELETS[type(fields)]
@@ -162,24 +151,25 @@ class Builder(Exchanges):
     if copies:
       size = sum(copies.values())
       total = cost.add(total, cost.local_copy(self.target, size))
-    step = schema.Execute(
-      fields,
-      list(shape),
-      self.mapping(partition),
-      accesses,
-      written,
-      total,
-      self.location,
+    buffers = self._room(copies) if copies else None
+    if epilogue is not None and epilogue.buffers is not None:
+      buffers = epilogue.buffers
+    self.mapping(partition)
+    self.steps.append(
+      Execute(
+        fields=fields,
+        shape=tuple(shape),
+        partition=partition,
+        operands=accesses,
+        results=written,
+        cost=total,
+        location=self.location,
+        buffers=buffers,
+        epilogue=epilogue,
+      )
     )
-    self.steps.append(step)
-    if copies:
-      self.buffers[id(step)] = StepBuffers(step, self._room(copies))
     for result in results:
       self.wrote(result.root)
-    if epilogue is not None:
-      self.epilogues[id(step)] = step, epilogue
-    if epilogue is not None and epilogue.buffers is not None:
-      self.buffers[id(step)] = StepBuffers(step, epilogue.buffers)
 
   def _room(self, copies: Collection[Lying]) -> np.ndarray:
     """The bytes that each tile needs for such copies."""
@@ -328,7 +318,7 @@ class Builder(Exchanges):
       self.wrote(root)
     self._scopes.append(Scope(trips, len(self.tensors), carried))
 
-  def leave(self) -> list[Any]:
+  def leave(self) -> list[Step]:
     """Ends the list of steps and returns it."""
     scope = self._scopes.pop()
     if scope.moves:

@@ -9,8 +9,8 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.consumer_layouts import moving_cost
 from jaxlib.ipu.lower.host_time import host_seconds
 from jaxlib.ipu.lower.memory import MemoryPlan
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.tensor import TensorInfo
 
 
 def program(
@@ -50,7 +50,7 @@ def program(
     aliases=[schema.Alias(i, j) for i, j in module.aliases],
     donors=module.donors,
     arena_bytes=arena_bytes,
-    steps=builder.steps,
+    steps=[step.record(builder.mapping) for step in builder.steps],
     locations=[schema.Location(*key) for key in builder.locations],
     cost_analysis=[schema.NamedValue(n, v) for n, v in analysis.items()],
     memory=memory.record(),

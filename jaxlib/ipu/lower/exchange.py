@@ -22,7 +22,7 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.choices import Choices, Used
 from jaxlib.ipu.lower.scope import Placed, Scope
-from jaxlib.ipu.lower.tensors import TensorInfo, Tensors
+from jaxlib.ipu.lower.tensors import Tensors
 from jaxlib.ipu.lower.view import (
   View,
   as_in_memory,
@@ -38,6 +38,9 @@ from jaxlib.ipu.plan.orders import Lying, ascending, in_memory, turned
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.copy import Copy
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.tensor import TensorInfo
 
 
 class Operand(NamedTuple):
@@ -64,9 +67,6 @@ class Exchanges(Tensors):
   Attributes:
     choices: what it may do.
     used: what it did.
-    staying: of copies from root to root, by their ids, the bytes that each move
-      copies on its tile (`messages.staying`): their cost is only known once
-      storage is assigned (lower/local_copies.py).
     assembled: roots that are written by several copies, one part each, before
       any part is read (lower/assembled.py).
   """
@@ -76,12 +76,11 @@ class Exchanges(Tensors):
     self.choices = choices or Choices()
     self.used = Used()
     self._scopes = [Scope(1, 0, ())]
-    self.staying: dict[int, tuple[schema.Copy, list[Any]]] = {}
     self.assembled: set[int] = set()
     self._rounds = math.inf  # tensors from here on belong to the current rounds
 
   @property
-  def steps(self) -> list[Any]:
+  def steps(self) -> list[Step]:
     """The list that new steps are added to."""
     return self._scopes[-1].steps
 
@@ -233,11 +232,9 @@ class Exchanges(Tensors):
       traffic.append(moved(*sides, source.shape, SIZE[source.dtype]))
       kept.append(staying(*sides, source.shape, SIZE[source.dtype]))
     if moves:
-      self._exchange(moves, traffic)
+      self._exchange(moves, traffic, kept)
       for _, destination in pairs:
         self.wrote(destination.root)
-      step = self.steps[-1]
-      self.staying[id(step)] = step, kept
 
   def copy_cost(
     self, pairs: Sequence[tuple[View, View]], stays: bool = True
@@ -277,9 +274,19 @@ class Exchanges(Tensors):
     self.copy_to([(view, self.root_view(root))])
     return self.root_view(root)
 
-  def _exchange(self, moves: list[Any], traffic: list[Traffic]) -> None:
+  def _exchange(
+    self,
+    moves: list[schema.Move],
+    traffic: list[Traffic],
+    kept: list[Any] | None = None,
+  ) -> None:
     self.steps.append(
-      schema.Copy(moves, cost.exchange(self.target, traffic), self.location)
+      Copy(
+        moves=moves,
+        staying=kept,
+        cost=cost.exchange(self.target, traffic),
+        location=self.location,
+      )
     )
 
   def exchange_cost(

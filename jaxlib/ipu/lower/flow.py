@@ -9,19 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jaxlib.ipu.program import schema
-
-
-@dataclasses.dataclass(slots=True)
-class Event:
-  """One step: the roots that it reads and writes."""
-
-  time: int
-  early_reads: list[int]  # each index is read before it is written
-  reads: list[int]  # may be read until everything is written
-  full_writes: list[int]
-  partial_writes: list[int]  # other elements keep their values
-  copies: list[schema.Move]  # from whole root to whole root
+from jaxlib.ipu.tile.step import Effects
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,7 +29,7 @@ class Summary:
 
 @dataclasses.dataclass(slots=True)
 class Loop:
-  """A While or a Repeat (whose condition is empty).
+  """A loop; the condition of one with a known trip count is empty.
 
   Attributes:
     condition, body: the nodes.
@@ -73,7 +61,7 @@ class Loop:
 
 @dataclasses.dataclass(slots=True)
 class Fork:
-  """A Switch; each branch is (start, nodes, end)."""
+  """Alternatives; each branch is (start, nodes, end)."""
 
   time: int
   branches: list[tuple[int, list[Any], int]]
@@ -100,7 +88,7 @@ def summarise(nodes: list[Any]) -> Summary:
   written: set[int] = set()
   touched: set[int] = set()
   for node in nodes:
-    if isinstance(node, Event):
+    if isinstance(node, Effects):
       needs = (*node.early_reads, *node.reads, *node.partial_writes)
       exposed.update(root for root in needs if root not in written)
       written.update(node.full_writes)

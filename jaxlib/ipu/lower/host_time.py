@@ -3,11 +3,11 @@ a program."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.totals import MOST
-from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.tensor import TensorInfo
 
 # Rough costs of the model on the host: bytes through the caches, flops, and a
 # step's own overhead. A loop of unknown length counts as 100 iterations: one
@@ -20,28 +20,17 @@ _LOOP_TRIPS = 100
 _CALLBACK_SECONDS = 50e-6
 
 
-def host_seconds(steps: list[Any], tensors: list[TensorInfo]) -> float:
+def host_seconds(steps: Sequence[Step], tensors: Sequence[TensorInfo]) -> float:
   """A guess of one run's wall time on the model, in seconds."""
   seconds = 0.0
   for step in steps:
-    if isinstance(step, schema.Execute):
-      touched = sum(tensors[a.tensor].bytes for a in step.operands)
-      touched += sum(tensors[a.tensor].bytes for a in step.results)
-      seconds += _STEP_SECONDS + touched / _BYTES_PER_SECOND
-      seconds += step.cost.flops / _FLOPS_PER_SECOND
-    elif isinstance(step, schema.Copy):
-      for move in step.moves:
-        info = tensors[move.destination]
-        if info.root == move.destination:
-          seconds += _STEP_SECONDS + info.bytes / _BYTES_PER_SECOND
-    elif isinstance(step, schema.HostCallback):
+    for work in step.host_work(tensors):
+      seconds += _STEP_SECONDS + work.bytes / _BYTES_PER_SECOND
+      seconds += work.flops / _FLOPS_PER_SECOND
+    if step.calls_host:
       seconds += _CALLBACK_SECONDS
-    elif isinstance(step, schema.While):
-      inner = host_seconds(step.condition, tensors)
-      inner += host_seconds(step.body, tensors)
-      seconds += _LOOP_TRIPS * inner
-    elif isinstance(step, schema.Repeat):
-      seconds += step.count * host_seconds(step.body, tensors)
-    elif isinstance(step, schema.Switch):
-      seconds += max(host_seconds(b.steps, tensors) for b in step.branches)
+    inner = [host_seconds(region, tensors) for region in step.regions]
+    if inner:
+      trips = _LOOP_TRIPS if step.trips is None else step.trips
+      seconds += trips * (max(inner) if step.exclusive else sum(inner))
   return min(seconds, MOST)

@@ -15,16 +15,16 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Collection
-from typing import Any
 
-from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.messages import VECTOR
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.tensor import TensorInfo
+from jaxlib.ipu.tile.walk import exchanges, with_lists
 
 
 def write_in_place(builder: Builder, replacing: Collection[int]) -> None:
@@ -37,8 +37,10 @@ def write_in_place(builder: Builder, replacing: Collection[int]) -> None:
   """
   copies = [
     step
-    for step, _ in builder.staying.values()
-    if len(step.moves) > 1 and not step.cost.exchange_bytes
+    for step in exchanges(builder.steps)
+    if step.staying is not None
+    and len(step.moves) > 1
+    and not step.cost.exchange_bytes
   ]
   if not copies:
     return
@@ -53,9 +55,9 @@ def write_in_place(builder: Builder, replacing: Collection[int]) -> None:
 class _Use:
   """A use of a root: the step, its time, and the list that contains it."""
 
-  step: Any
+  step: Step
   time: int
-  steps: list[Any]
+  steps: list[Step]
 
 
 class _Uses:
@@ -66,42 +68,19 @@ class _Uses:
     self._replacing = replacing
     self._writes: dict[int, list[_Use]] = defaultdict(list)
     self._reads: dict[int, list[_Use]] = defaultdict(list)
-    self._time = 0
-    self._walk(builder.steps)
-
-  def _walk(self, steps: list[Any]) -> None:
-    tensors = self._builder.tensors
-    for step in steps:
-      self._time += 1
-      use = _Use(step, self._time, steps)
-      read: list[int] = []
-      written: list[int] = []
-      if isinstance(step, schema.Execute | schema.HostCallback):
-        read += [a.tensor for a in step.operands]
-        written += [a.tensor for a in step.results]
-      elif isinstance(step, schema.Copy):
-        read += [m.source for m in step.moves]
-        written += dict.fromkeys(m.destination for m in step.moves)
-      elif isinstance(step, schema.HostCopy):
-        read.append(step.tensor)
-        written.append(step.tensor)
-      elif isinstance(step, schema.While):
-        self._walk(step.condition)
-        read.append(step.predicate)
-        self._walk(step.body)
-      elif isinstance(step, schema.Repeat):
-        self._walk(step.body)
-      elif isinstance(step, schema.Switch):
-        read.append(step.selector)
-        for branch in step.branches:
-          self._walk(branch.steps)
+    tensors = builder.tensors
+    for time, (step, steps) in enumerate(with_lists(builder.steps)):
+      use = _Use(step, time, steps)
+      read, written = step.reads(), dict.fromkeys(step.writes())
+      if step.decision is not None:
+        read.append(step.decision.tensor)
       for number in read:
         self._reads[tensors[number].root].append(use)
       for number in written:
         if tensors[number].root == number:
           self._writes[number].append(use)
 
-  def merge(self, copy: schema.Copy, root: int) -> None:
+  def merge(self, copy: Step, root: int) -> None:
     """Lets the step that computes all parts of a root write it, if one does."""
     tensors = self._builder.tensors
     moves = [m for m in copy.moves if m.destination == root]
@@ -114,8 +93,7 @@ class _Uses:
     if (
       any(w.step is not step for w in makers)
       or makers[0].steps is not use.steps
-      or not isinstance(step, schema.Execute)
-      or not CODELETS[type(step.fields)].writes_parts
+      or not step.writes_parts
       or not self._only_for(copy, root, use.time, sources)
     ):
       return
@@ -126,10 +104,9 @@ class _Uses:
     self._rewrite(copy, root, step, moves, [v for v in views if v is not None])
     if not copy.moves:
       use.steps[:] = [s for s in use.steps if s is not copy]
-      del self._builder.staying[id(copy)]
 
   def _only_for(
-    self, copy: schema.Copy, root: int, time: int, sources: list[int]
+    self, copy: Step, root: int, time: int, sources: list[int]
   ) -> bool:
     """Whether only the copy reads the sources, and the root is read later.
 
@@ -152,10 +129,8 @@ class _Uses:
           return False
     return True
 
-  def _copied_to(self, step: Any, root: int) -> list[int]:
+  def _copied_to(self, step: Step, root: int) -> list[int]:
     """The roots to which a step copies `root`."""
-    if not isinstance(step, schema.Copy):
-      return []
     found = [m.destination for m in step.moves if m.source == root]
     return [n for n in found if self._builder.tensors[n].root == n]
 
@@ -175,18 +150,18 @@ class _Uses:
 
   def _rewrite(
     self,
-    copy: schema.Copy,
+    copy: Step,
     root: int,
-    step: schema.Execute,
+    step: Step,
     moves: list[schema.Move],
     views: list[View],
   ) -> None:
     builder = self._builder
     tensors = builder.tensors
-    _, kept = builder.staying[id(copy)]
+    assert copy.staying is not None
     left = [
       (move, stays)
-      for move, stays in zip(copy.moves, kept, strict=True)
+      for move, stays in zip(copy.moves, copy.staying, strict=True)
       if move.destination != root
     ]
     if not _in_vectors(tensors[root], views):
@@ -198,8 +173,8 @@ class _Uses:
       source = tensors[move.source]
       source.root, source.offset = root, view.offset
       source.strides = view.strides
-    copy.moves[:] = [move for move, _ in left]
-    builder.staying[id(copy)] = copy, [stays for _, stays in left]
+    copy.moves = [move for move, _ in left]
+    copy.staying = [stays for _, stays in left]
 
 
 def _in_vectors(root: TensorInfo, views: list[View]) -> bool:

@@ -15,17 +15,13 @@ which are written before any is read.
 from __future__ import annotations
 
 import bisect
-import math
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from jaxlib.ipu.codelets import CODELETS
-from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.lower.flow import Event, Fork, Loop
-from jaxlib.ipu.lower.tensors import TensorInfo
-from jaxlib.ipu.lower.view import dense_strides
-from jaxlib.ipu.program import schema
+from jaxlib.ipu.lower.flow import Fork, Loop
+from jaxlib.ipu.tile.step import Decision, Effects, Step
+from jaxlib.ipu.tile.tensor import TensorInfo
 
 
 class Timeline:
@@ -33,8 +29,8 @@ class Timeline:
 
   def __init__(
     self,
-    steps: list[Any],
-    tensors: list[TensorInfo],
+    steps: Sequence[Step],
+    tensors: Sequence[TensorInfo],
     assembled: Collection[int] = (),
   ) -> None:
     self._tensors = tensors
@@ -44,15 +40,14 @@ class Timeline:
     # Placed tensors: from their exchange to their last use.
     self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
     self._open: dict[int, int] = {}
-    self.times: dict[int, int] = {}  # of steps, by their ids
-    # Copies by their times, and the roots that they both read and write, except
-    # for elements that stay in place.
-    self.permuted: dict[int, tuple[schema.Copy, set[int]]] = {}
+    # Steps, and the roots that they both read and write, except for elements
+    # that stay in place.
+    self.permuted: list[tuple[Step, set[int]]] = []
     # The begins of the loops around the current step; tensors placed before one
     # of them and used in it.
     self._loops: list[int] = []
     self._held: list[set[int]] = []
-    self.events: list[Event] = []
+    self.events: list[Effects] = []
     self._tree = self._number(steps)
     self.end = self._now
 
@@ -63,51 +58,49 @@ class Timeline:
     self._now += 2
     return now
 
-  def _number(self, steps: list[Any]) -> list[Any]:
+  def _number(self, steps: Sequence[Step]) -> list[Any]:
     out: list[Any] = []
     for step in steps:
-      self.times[id(step)] = self._now
-      if isinstance(step, (schema.While, schema.Repeat)):
-        out.append(self._number_loop(step))
-      elif isinstance(step, schema.Switch):
-        out.append(self._event(self._tick(), reads=[step.selector]))
-        time = self._tick()
-        branches = []
-        for branch in step.branches:
-          start = self._tick()
-          nodes = self._number(branch.steps)
-          branches.append((start, nodes, self._tick()))
-        out.append(Fork.of(time, branches, self._tick()))
-      elif isinstance(step, schema.Execute):
-        out.append(self._execute(step))
-      elif isinstance(step, schema.Copy):
-        out.append(self._copy(step))
-      elif isinstance(step, schema.HostCopy):
-        out.append(self._event(self._tick(), reads=[step.tensor]))
-      elif isinstance(step, schema.HostCallback):
-        reads = [a.tensor for a in step.operands]
-        full = [a.tensor for a in step.results]
-        out.append(self._event(self._tick(), reads=reads, full=full))
+      step.time = self._now
+      if not step.regions:
+        out.append(self._effects(step))
+      elif step.exclusive:
+        if step.decision is not None:
+          out.append(self._decided(step.decision))
+        out.append(self._fork_of(step))
+      else:
+        out.append(self._loop_of(step))
     return out
 
-  def _number_loop(self, step: schema.While | schema.Repeat) -> Loop:
+  def _loop_of(self, step: Step) -> Loop:
     begin = self._tick()
     self._loops.append(begin)
     self._held.append(set())
     condition: list[Any] = []
     condition_end = begin
-    if isinstance(step, schema.While):
-      condition = self._number(step.condition)
-      condition.append(self._event(self._tick(), reads=[step.predicate]))
+    *conditions, body = step.regions
+    for region in conditions:
+      condition += self._number(region)
+    if step.decision is not None:
+      condition.append(self._decided(step.decision))
       condition_end = self._now
-    body = self._number(step.body)
+    nodes = self._number(body)
     end = self._tick()
     self._loops.pop()
     # Tensors placed before a loop and used in it stay for all iterations.
     for number in self._held.pop():
       ((placed, _),) = self.placed_intervals[number]
       self.placed_intervals[number] = [(placed, end)]
-    return Loop.of(condition, condition_end, body, end)
+    return Loop.of(condition, condition_end, nodes, end)
+
+  def _fork_of(self, step: Step) -> Fork:
+    time = self._tick()
+    branches = []
+    for region in step.regions:
+      start = self._tick()
+      nodes = self._number(region)
+      branches.append((start, nodes, self._tick()))
+    return Fork.of(time, branches, self._tick())
 
   def _use(self, number: int, early: bool) -> None:
     """Records that the current step reads a placed tensor; `early`: before it
@@ -119,84 +112,30 @@ class Timeline:
     if outermost < len(self._loops):
       self._held[outermost].add(number)
 
-  def _event(
-    self,
-    time: int,
-    early: list[int] | None = None,
-    reads: list[int] | None = None,
-    full: list[int] | None = None,
-    partial: list[int] | None = None,
-    copies: list[schema.Move] | None = None,
-  ) -> Event:
-    event = Event(
-      time, early or [], reads or [], full or [], partial or [], copies or []
-    )
-    self.events.append(event)
-    return event
+  def _effects(self, step: Step) -> Effects:
+    found = step.effects(self._tensors)
+    for number, early in found.used:
+      self._use(number, early)
+    for number in found.placed:
+      self.placed_intervals[number] = [(self._now, self._now + 1)]
+    if found.permuted:
+      self.permuted.append((step, found.permuted))
+    begun = [r for r in found.partial_writes if r in self._unbegun]
+    if begun:
+      found.full_writes += begun
+      found.partial_writes = [
+        r for r in found.partial_writes if r not in self._unbegun
+      ]
+    self._unbegun.difference_update(found.full_writes)
+    return self._event(found)
 
-  def _execute(self, step: schema.Execute) -> Event:
-    tensors = self._tensors
-    results = list(dict.fromkeys(tensors[a.tensor].root for a in step.results))
-    codelet = CODELETS[type(step.fields)]
-    # A result that is part of a root does not begin where an operand does.
-    in_place = codelet.in_place and results == [a.tensor for a in step.results]
-    sizes = {SIZE[tensors[r].dtype] for r in results}
-    # The one element of a scalar map is read before any result is written.
-    scalar = in_place and math.prod(step.shape) == 1
-    early, reads = [], []
-    identity = list(range(len(step.shape)))
-    for access in step.operands:
-      t = tensors[access.tensor]
-      if t.root != access.tensor:
-        replaced = in_place and sizes == {SIZE[t.dtype]}
-        self._use(access.tensor, replaced and _in_order(access, t, step))
-      same_index = scalar or (
-        in_place
-        and sizes == {SIZE[t.dtype]}
-        and access.dims == identity
-        and t.offset == 0
-        and t.size == tensors[t.root].size
-        and tuple(t.strides) == dense_strides(t.shape)
-      )
-      (early if same_index else reads).append(t.root)
-    if codelet.updates(step.fields):
-      return self._event(self._tick(), early, reads, partial=results)
-    return self._event(self._tick(), early, reads, full=results)
+  def _decided(self, decision: Decision) -> Effects:
+    return self._event(Effects(reads=[decision.tensor]))
 
-  def _copy(self, step: schema.Copy) -> Event:
-    tensors = self._tensors
-    reads, copies = [], []
-    written: dict[int, int] = defaultdict(int)
-    for move in step.moves:
-      size = math.prod(move.shape)
-      reads.append(move.source)
-      root = tensors[move.destination].root
-      if root != move.destination:
-        self.placed_intervals[move.destination] = [(self._now, self._now + 1)]
-        continue
-      written[root] += size
-      if move.source == root and not (
-        move.source_offset == move.destination_offset
-        and _equal_strides(
-          move.source_strides, move.destination_strides, move.shape
-        )
-      ):
-        self.permuted.setdefault(self._now, (step, set()))[1].add(root)
-      dense = list(dense_strides(move.shape))
-      if (
-        size == tensors[root].size == tensors[move.source].size
-        and _equal_strides(move.source_strides, dense, move.shape)
-        and _equal_strides(move.destination_strides, dense, move.shape)
-      ):
-        copies.append(move)
-    full = [
-      r
-      for r, n in written.items()
-      if n == tensors[r].size or r in self._unbegun
-    ]
-    partial = [r for r in written if r not in full]
-    self._unbegun.difference_update(full)
-    return self._event(self._tick(), [], reads, full, partial, copies)
+  def _event(self, found: Effects) -> Effects:
+    found.time = self._tick()
+    self.events.append(found)
+    return found
 
   # --- Backward: liveness --------------------------------------------------
 
@@ -211,14 +150,14 @@ class Timeline:
 
   def _walk(self, nodes: list[Any]) -> None:
     for node in reversed(nodes):
-      if isinstance(node, Event):
+      if isinstance(node, Effects):
         self._step(node)
       elif isinstance(node, Loop):
         self._loop(node)
       else:
         self._fork(node)
 
-  def _step(self, event: Event) -> None:
+  def _step(self, event: Effects) -> None:
     copied = {m.source for m in event.copies}
     for root in event.full_writes:
       end = self._open.pop(root, event.time + 1)
@@ -260,23 +199,3 @@ class Timeline:
           before.add(root)
     for root in before:
       self._open[root] = fork.time
-
-
-def _in_order(
-  access: schema.Access, t: TensorInfo, step: schema.Execute
-) -> bool:
-  """Whether a step reads each element of a placed tensor once, in the order of
-  its iteration space: then a result can take its place."""
-  walked = [d for d in access.dims if d >= 0]
-  return (
-    t.size == math.prod(step.shape)
-    and not t.layout.replicas
-    and walked == sorted(walked)
-    and all(
-      a.dims == access.dims for a in step.operands if a.tensor == access.tensor
-    )
-  )
-
-
-def _equal_strides(a: list[int], b: list[int], shape: list[int]) -> bool:
-  return all(x == y or n == 1 for x, y, n in zip(a, b, shape))

@@ -8,9 +8,6 @@ unless it is scattered (plan/messages.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,8 +16,10 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.walk import walk
 
-Copied = list[tuple[schema.Copy, npt.NDArray[np.int64]]]
+Copied = list[tuple[Step, npt.NDArray[np.int64]]]
 
 
 def charge(target: Target, copied: Copied) -> None:
@@ -47,29 +46,15 @@ def within(
     )
 
   found = []
-  for step in copies(builder.steps):
-    _, kept = builder.staying.get(id(step), (step, ()))
+  for step in walk(builder.steps):
+    if step.staying is None:
+      continue
     moved = [
       x
-      for x, move in zip(kept, step.moves)
+      for x, move in zip(step.staying, step.moves, strict=True)
       if x is not None and not stays(move)
     ]
     total = cost.together(moved)
     if total.any():
       found.append((step, total))
   return found
-
-
-def copies(steps: list[Any]) -> Iterator[schema.Copy]:
-  """The exchanges of a program, including those in loops and branches."""
-  for step in steps:
-    if isinstance(step, schema.Copy):
-      yield step
-    elif isinstance(step, schema.While):
-      yield from copies(step.condition)
-      yield from copies(step.body)
-    elif isinstance(step, schema.Repeat):
-      yield from copies(step.body)
-    elif isinstance(step, schema.Switch):
-      for branch in step.branches:
-        yield from copies(branch.steps)

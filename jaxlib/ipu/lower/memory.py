@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,16 +18,27 @@ from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import local_copies
 from jaxlib.ipu.lower.addresses import Addresses, assign
 from jaxlib.ipu.lower.allocate import Interval
-from jaxlib.ipu.lower.builder import Builder, StepBuffers
+from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.lower.shares import Shares, tile_bytes
-from jaxlib.ipu.lower.tensors import is_root_itself
-from jaxlib.ipu.lower.tile_code import TileCode, tile_code
 from jaxlib.ipu.lower.units import Unit, units
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.code import CodeCount, TileCode
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.tensor import is_root_itself
+from jaxlib.ipu.tile.walk import walk
 
 logger = logging.getLogger("jaxlib.ipu")
+
+
+class StepBuffers(NamedTuple):
+  """A step, and the bytes that each tile needs while it runs, besides
+  tensors."""
+
+  step: Step
+  bytes: Array
+
 
 Lives = dict[int, list[tuple[int, int]]]
 Buffers = dict[int, StepBuffers]  # by the time of the step
@@ -130,9 +142,9 @@ def plan(
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
   copied = local_copies.within(builder, module, arguments, results)
-  code, messages = tile_code(builder, (size for _, size in copied))
+  code = tile_code(builder, (size for _, size in copied))
   admitted_code = _admitted_code(builder, code)
-  buffers = _buffers(builder, line, messages)
+  buffers = _buffers(builder, line)
   shares = Shares(tensors, builder.target.num_tiles)
   data = shares.peaks(_taken(shares, lives, buffers))
   peaks = data + code.total
@@ -188,23 +200,36 @@ def plan(
   )
 
 
-def _buffers(
-  builder: Builder, line: Timeline, messages: list[StepBuffers]
-) -> Buffers:
-  """Buffers of steps, including `messages`. An exchange that permutes a root in
-  place has a buffer for what it reads of it, so that no element is overwritten
-  before it is read."""
+def tile_code(builder: Builder, copied: Iterable[Array] = ()) -> TileCode:
+  """Non-tensor memory.
+
+  Args:
+    builder: with all steps.
+    copied: bytes that each tile copies to another place of its own, for each
+      copy.
+  """
+  count = CodeCount(builder.target, builder.tensors)
+  count.steps(builder.steps)
+  for kept in copied:
+    count.copies(kept > 0)
+  return count.finish()
+
+
+def _buffers(builder: Builder, line: Timeline) -> Buffers:
+  """Buffers of steps. A step that permutes a root in place has a buffer for
+  what it reads of it, so that no element is overwritten before it is read."""
   found = {}
-  for step, needed in (*builder.buffers.values(), *messages):
-    share = np.zeros(builder.target.num_tiles, np.int64)
-    share[: len(needed)] = needed[: len(share)]
-    found[line.times[id(step)]] = StepBuffers(step, share)
   tiles = builder.target.num_tiles
-  for time, (copy, roots) in line.permuted.items():
+  for step in walk(builder.steps):
+    if step.buffers is not None:
+      share = np.zeros(tiles, np.int64)
+      share[: len(step.buffers)] = step.buffers[:tiles]
+      found[step.time] = StepBuffers(step, share)
+  for step, roots in line.permuted:
     shares = [tile_bytes(builder.tensors[r], tiles) for r in roots]
-    if time in found:
-      shares.append(found[time].bytes)
-    found[time] = StepBuffers(copy, np.sum(shares, 0))
+    if step.time in found:
+      shares.append(found[step.time].bytes)
+    found[step.time] = StepBuffers(step, np.sum(shares, 0))
   return found
 
 

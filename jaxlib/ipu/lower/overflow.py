@@ -18,17 +18,18 @@ from jaxlib.ipu.ir.graph import Module, Placement, Shape
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.memory import MemoryPlan, peaks_of
 from jaxlib.ipu.lower.shares import tile_bytes
-from jaxlib.ipu.lower.tile_code import NAMES
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.text import location_text
 from jaxlib.ipu.target import TARGETS
+from jaxlib.ipu.tile.code import NAMES
+from jaxlib.ipu.tile.step import Step
 
 _NAMED = 5  # tensors, and pieces of advice of one kind
 
 
 # Something with bytes on a tile: a tensor, a step (its buffers), or the name of
 # a kind of non-tensor memory.
-_What = int | str | schema.Execute | schema.Copy | schema.HostCallback
+_What = int | str | Step
 
 
 class _Live(NamedTuple):
@@ -187,10 +188,8 @@ def _describe(builder: Builder, module: Module, live: _Live) -> str:
   if isinstance(live.what, str):
     return live.what
   if not isinstance(live.what, int):
-    kind = "message buffers"
-    if isinstance(live.what, schema.Execute):
-      kind = f"buffers of a {type(live.what.fields).__name__}"
-    return f"{kind} {_where(builder, live.what.location)}".rstrip()
+    step = live.what
+    return f"{step.buffers_of} {_where(builder, step.location)}".rstrip()
   info = builder.tensors[live.what]
   root = builder.tensors[info.root]
   arguments, results = module.names()

@@ -21,13 +21,12 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
-from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.lower.tensors import TensorInfo, is_root_itself
 from jaxlib.ipu.plan.distinct import distinct, overlapping
-from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.tensor import TensorInfo, is_root_itself
+from jaxlib.ipu.tile.walk import accesses
 
 # Other orders are tried if the program's own exceeds the lower bound of all
 # orders by this factor. [G]
@@ -50,7 +49,7 @@ class Task:
     before, after: tasks that must precede and follow them.
   """
 
-  steps: list[Any]
+  steps: list[Step]
   has_effect: bool
   reads: list[int] = dataclasses.field(default_factory=list)
   made: int = 0
@@ -67,7 +66,7 @@ def schedule(
   freed: Collection[int],
   kept: Collection[int],
   divide: Callable[[Work, list[int]], list[Task]] | None = None,
-) -> list[Any]:
+) -> list[Step]:
   """The tasks' steps in an order of low peak SRAM.
 
   Args:
@@ -308,57 +307,16 @@ def _tile_bytes(
 
 
 def _touched(
-  steps: list[Any], tensors: Sequence[TensorInfo]
+  steps: list[Step], tensors: Sequence[TensorInfo]
 ) -> Iterator[tuple[int, bool]]:
-  """The tensors, and their roots, that steps and nested steps access, in order;
-  whether they are written."""
-  for step in steps:
-    if isinstance(step, schema.Execute | schema.HostCallback):
-      for access in step.operands:
-        yield access.tensor, False
-        if (root := tensors[access.tensor].root) != access.tensor:
-          yield root, False
-      for access in step.results:
-        yield access.tensor, True
-    elif isinstance(step, schema.Copy):
-      for move in step.moves:
-        yield move.source, False
-        yield move.destination, True
-    elif isinstance(step, schema.While):
-      yield from _touched(step.condition, tensors)
-      yield step.predicate, False
-      yield from _touched(step.body, tensors)
-    elif isinstance(step, schema.Repeat):
-      yield from _touched(step.body, tensors)
-    elif isinstance(step, schema.Switch):
-      yield step.selector, False
-      for branch in step.branches:
-        yield from _touched(branch.steps, tensors)
+  """The tensors, and the roots of those that are read, that steps and nested
+  steps access, in order; whether they are written."""
+  for tensor, written in accesses(steps):
+    yield tensor, written
+    if not written and (root := tensors[tensor].root) != tensor:
+      yield root, False
 
 
 def _replaced(task: Task, tensors: Sequence[TensorInfo]) -> set[int]:
   """Tensors that a task reads index by index, or copies as a whole."""
-  found = set()
-  for step in task.steps:
-    if isinstance(step, schema.Execute):
-      if not step.results or not CODELETS[type(step.fields)].in_place:
-        continue
-      dims = step.results[0].dims
-      size = SIZE[tensors[step.results[0].tensor].dtype]
-      for access in step.operands:
-        info = tensors[access.tensor]
-        if (
-          access.dims == dims
-          and info.root == access.tensor
-          and SIZE[info.dtype] == size
-        ):
-          found.add(access.tensor)
-    elif isinstance(step, schema.Copy):
-      for move in step.moves:
-        if (
-          move.source_strides == move.destination_strides
-          and tensors[move.destination].root == move.destination
-          and tensors[move.destination].shape == tensors[move.source].shape
-        ):
-          found.add(move.source)
-  return found
+  return {n for step in task.steps for n in step.replaceable(tensors)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import Traffic
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.step import Step
 
 
 class Placed(NamedTuple):
@@ -45,11 +47,11 @@ class Scope:
   trips: int
   first: int
   carried: Collection[int]
-  steps: list[Any] = dataclasses.field(default_factory=list)
+  steps: list[Step] = dataclasses.field(default_factory=list)
   placed: dict[int, dict[View, dict[Layout, Placed]]] = dataclasses.field(
     default_factory=dict
   )
-  moves: list[Any] = dataclasses.field(default_factory=list)
+  moves: list[schema.Move] = dataclasses.field(default_factory=list)
   traffic: list[Traffic] = dataclasses.field(default_factory=list)
 
   def keeps(self, root: int) -> bool:

@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.allocate import Interval
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.plan.distinct import distinct, overlapping
 from jaxlib.ipu.plan.layout import Array, Layout
+from jaxlib.ipu.tile.tensor import TensorInfo
 
 # A time and a share as one number.
 _BITS = 32

@@ -13,13 +13,14 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.tensors import TensorInfo
-from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.host import HostCopy
+from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 
 
 def bind_arguments(builder: Builder, module: Module) -> list[int]:
@@ -76,7 +77,12 @@ def _stream(
       price = cost.beyond(both, price)
     begun = True
     builder.steps.append(
-      schema.HostCopy(roots[i], int(to_device), price, builder.location)
+      HostCopy(
+        tensor=roots[i],
+        to_device=to_device,
+        cost=price,
+        location=builder.location,
+      )
     )
 
 

@@ -16,7 +16,6 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.choices import LEAST_TRIPS
-from jaxlib.ipu.lower.view import dense_strides
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.default_layout import SMALLEST_BYTES, default_layout
@@ -25,6 +24,7 @@ from jaxlib.ipu.plan.indexed_split import updates_in_place
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.tensor import dense_strides
 
 _SLICE = "stablehlo.dynamic_slice"
 _UPDATE = "stablehlo.dynamic_update_slice"

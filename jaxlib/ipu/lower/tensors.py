@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,46 +10,12 @@ import numpy as np
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.location import UNKNOWN, resolve
-from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan.default_layout import default_layout
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-
-
-@dataclasses.dataclass(slots=True)
-class TensorInfo:
-  """A tensor while the program is being built (see `schema.Tensor`)."""
-
-  dtype: DType
-  shape: Shape
-  layout: Layout
-  root: int
-  offset: int
-  strides: tuple[int, ...]
-  space: int = schema.ARENA
-  address: int = 0
-  location: Any = None
-
-  @property
-  def size(self) -> int:
-    return math.prod(self.shape)
-
-  @property
-  def bytes(self) -> int:
-    return self.size * SIZE[self.dtype]
-
-
-def is_root_itself(tensors: Sequence[TensorInfo], number: int) -> bool:
-  """Whether a tensor is a view of all of its root, in the same mapping."""
-  placed = tensors[number]
-  root = tensors[placed.root]
-  return (
-    placed.layout == root.layout
-    and placed.offset == 0
-    and placed.size == root.size
-    and tuple(placed.strides) == dense_strides(placed.shape)
-  )
+from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 
 
 class Tensors:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from jaxlib.ipu.lower.memory import MemoryPlan
-from jaxlib.ipu.lower.tensors import TensorInfo
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.tensor import TensorInfo
+from jaxlib.ipu.tile.walk import walk
 
 # Figures of loops that no run gets to the end of are at most this: jaxlib
 # passes figures on as float32, and all of them are finite.
@@ -160,48 +161,30 @@ class Totals:
     self.sync_cycles += c.sync_cycles
 
 
-def totals(steps: list[Any], tensors: list[TensorInfo]) -> Totals:
+def totals(steps: Sequence[Step], tensors: Sequence[TensorInfo]) -> Totals:
   """Adds up a list of steps."""
   sums = Totals()
   for step in steps:
-    if isinstance(step, schema.Execute):
-      sums.step(step.cost)
-      for access in (*step.operands, *step.results):
-        sums.bytes_accessed += tensors[access.tensor].bytes
-    elif isinstance(step, schema.Copy):
-      sums.step(step.cost)
-    elif isinstance(step, schema.HostCopy | schema.HostCallback):
-      sums.host_step(step.cost)
-      sums.host_calls += isinstance(step, schema.HostCallback)
-    elif isinstance(step, schema.While):
-      sums.step(step.cost)
-      sums.add(totals(step.condition, tensors))
-      sums.add(totals(step.body, tensors))
-    elif isinstance(step, schema.Repeat):
-      sums.add(totals(step.body, tensors), step.count)
-    elif isinstance(step, schema.Switch):
-      sums.step(step.cost)
-      branches = [totals(b.steps, tensors) for b in step.branches]
-      sums.add(max(branches, key=lambda t: t.cycles))
+    (sums.host_step if step.on_host else sums.step)(step.cost)
+    sums.host_calls += step.calls_host
+    for number in step.loaded:
+      sums.bytes_accessed += tensors[number].bytes
+    inner = [totals(region, tensors) for region in step.regions]
+    if step.exclusive:
+      inner = [max(inner, key=lambda t: t.cycles)]
+    for each in inner:
+      sums.add(each, 1 if step.trips is None else step.trips)
   return sums
 
 
-def loops_counted_once(steps: list[Any]) -> int:
+def loops_counted_once(steps: Sequence[Step]) -> int:
   """The number of loops whose trip count is only known at run time."""
-  count = 0
-  for step in steps:
-    if isinstance(step, schema.While):
-      count += 1 + loops_counted_once(step.condition + step.body)
-    elif isinstance(step, schema.Repeat):
-      count += loops_counted_once(step.body)
-    elif isinstance(step, schema.Switch):
-      count += sum(loops_counted_once(b.steps) for b in step.branches)
-  return count
+  return sum(step.trips is None for step in walk(steps))
 
 
 def analysis(
   target: Target,
-  steps: list[Any],
+  steps: Sequence[Step],
   sums: Totals,
   memory: MemoryPlan,
   layouts: Iterable[schema.ArrayLayout],

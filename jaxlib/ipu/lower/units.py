@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from jaxlib.ipu.lower.allocate import Interval, overlap, union
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.lower.shares import Shares
-from jaxlib.ipu.lower.tensors import TensorInfo
+from jaxlib.ipu.tile.tensor import TensorInfo
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -15,10 +15,10 @@ import numpy as np
 
 from jaxlib.ipu.lower.addresses import Group
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.local_copies import copies
 from jaxlib.ipu.lower.memory import MemoryPlan
 from jaxlib.ipu.lower.shares import Shares
 from jaxlib.ipu.plan.layout import Array
+from jaxlib.ipu.tile.walk import exchanges
 
 # First and last time, begin and end address, name.
 _Piece = tuple[int, int, int, int, str]
@@ -73,7 +73,7 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
 def _copied(builder: Builder, pieces: dict[str, _Piece], tile: int) -> None:
   """Checks that a copy's source is live until its destination is written,
   unless they are coalesced and nothing moves."""
-  for step in copies(builder.steps):
+  for step in exchanges(builder.steps):
     for move in step.moves:
       source = pieces.get(f"tensor {move.source}")
       written = pieces.get(f"tensor {move.destination}")

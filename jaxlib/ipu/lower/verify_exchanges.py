@@ -17,13 +17,13 @@ import numpy as np
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.count_moves import counted, one_to_one
-from jaxlib.ipu.lower.local_copies import copies
 from jaxlib.ipu.lower.moved_runs import number_of_runs
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.plan.messages import ends, stretched
 from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.plan.traffic import Traffic, traffic
+from jaxlib.ipu.tile.walk import exchanges
 
 # Runs of a move that are counted, in about half a second.
 _RUNS = 1 << 20
@@ -42,7 +42,7 @@ def verify(builder: Builder) -> None:
     InvalidExchange: names the first that is charged for less than it is.
   """
   tensors = builder.tensors
-  for step in copies(builder.steps):
+  for step in exchanges(builder.steps):
     for m in step.moves:
       a, b = tensors[m.source], tensors[m.destination]
       _verify(

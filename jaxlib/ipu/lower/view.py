@@ -12,16 +12,7 @@ from typing import NamedTuple
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Shape
-
-
-def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-  """Row-major strides in elements."""
-  strides = []
-  step = 1
-  for extent in reversed(shape):
-    strides.append(step)
-    step *= max(extent, 1)
-  return tuple(reversed(strides))
+from jaxlib.ipu.tile.tensor import dense_strides
 
 
 class View(NamedTuple):

@@ -16,7 +16,7 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape, Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View, dense_strides
+from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
 from jaxlib.ipu.plan.affine import Side
@@ -26,6 +26,7 @@ from jaxlib.ipu.plan.layout import Factor, Layout, project, single
 from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.tensor import dense_strides
 
 
 def index_view(view: View, indexing: Indexing) -> View:

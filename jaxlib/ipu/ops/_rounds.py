@@ -35,6 +35,7 @@ from jaxlib.ipu.plan.indexed_split import (
 from jaxlib.ipu.plan.layout import Factor, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType
+from jaxlib.ipu.tile.control_flow import Repeat
 
 # More rounds than this become a loop, to keep programs small. [G]
 _MOST_UNROLLED = 16
@@ -204,7 +205,9 @@ def _looped(
     _update(builder, results, found, nth, begin)
   builder.copy_to([(_plus(builder, v, by), v) for v, by in variables])
   body = builder.leave()
-  builder.steps.append(schema.Repeat(count, body, builder.location))
+  builder.steps.append(
+    Repeat(count=count, body=body, location=builder.location)
+  )
   if rest:
     parts = [part(view, d, count * size, cut.extent) for view, d in read]
     found = step(parts, start, rest)

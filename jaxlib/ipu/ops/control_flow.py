@@ -7,8 +7,6 @@ values; if the allocator gives both the same storage it is free.
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxlib.ipu.ir.graph import Graph, Node, users
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower import consumer_layouts
@@ -19,7 +17,9 @@ from jaxlib.ipu.lower.stencil import boxes
 from jaxlib.ipu.lower.totals import totals
 from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.control_flow import Repeat, Switch, While
+from jaxlib.ipu.tile.copy import Copy
+from jaxlib.ipu.tile.step import Step
 
 REPEAT = "ipu.repeat"
 
@@ -32,12 +32,12 @@ def _while(builder: Builder, node: Node) -> None:
   predicate = builder.materialise(predicate)
   condition_steps = builder.leave()
   builder.steps.append(
-    schema.While(
-      condition_steps,
-      predicate.root,
-      _iteration(builder, node, roots, 1),
-      cost.branch(builder.target),
-      builder.location,
+    While(
+      condition=condition_steps,
+      predicate=predicate.root,
+      body=_iteration(builder, node, roots, 1),
+      cost=cost.branch(builder.target),
+      location=builder.location,
     )
   )
 
@@ -48,8 +48,12 @@ def _repeat(builder: Builder, node: Node) -> None:
   roots = _carry(builder, node, [body], node.attributes)
   steps = _iteration(builder, node, roots, node.attributes)
   if steps:  # a step that moves nothing: the loop's control overhead
-    steps.append(schema.Copy([], cost.iteration(), builder.location))
-  builder.steps.append(schema.Repeat(node.attributes, steps, builder.location))
+    steps.append(
+      Copy(moves=[], cost=cost.iteration(), location=builder.location)
+    )
+  builder.steps.append(
+    Repeat(count=node.attributes, body=steps, location=builder.location)
+  )
 
 
 def _carry(
@@ -96,7 +100,7 @@ def _written(roots: dict[int, View]) -> set[int]:
 
 def _iteration(
   builder: Builder, node: Node, roots: dict[int, View], trips: int
-) -> list[Any]:
+) -> list[Step]:
   """The steps of an iteration, which ends with the new values in place."""
   builder.enter(trips, _written(roots))
   results = builder.lower_graph(node.regions[-1], _written(roots))
@@ -140,24 +144,22 @@ def _switch(builder: Builder, node: Node) -> None:
   ]
   branches = [_branch(builder, region, roots) for region in node.regions]
   builder.steps.append(
-    schema.Switch(
-      selector.root,
-      branches,
-      cost.branch(builder.target),
-      builder.location,
+    Switch(
+      selector=selector.root,
+      branches=branches,
+      cost=cost.branch(builder.target),
+      location=builder.location,
     )
   )
   for result, view in zip(node.results, roots):
     builder.define(result, view)
 
 
-def _branch(
-  builder: Builder, region: Graph, roots: list[View]
-) -> schema.Branch:
+def _branch(builder: Builder, region: Graph, roots: list[View]) -> list[Step]:
   builder.enter()
   views = builder.lower_graph(region)
   builder.copy_to(list(zip(views, roots)))
-  return schema.Branch(builder.leave())
+  return builder.leave()
 
 
 for _name, _lower in (

@@ -21,6 +21,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.host import HostCallback
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -183,14 +184,14 @@ def _lower(builder: Builder, node: Node) -> None:
     if type_ is not None
   ]
   builder.steps.append(
-    schema.HostCallback(
-      call.target,
-      call.attributes,
-      operands,
-      results,
-      aliases,
-      cost.host_callback(builder.target, sent, received),
-      builder.location,
+    HostCallback(
+      target=call.target,
+      attributes=call.attributes,
+      operands=operands,
+      results=results,
+      aliases=aliases,
+      cost=cost.host_callback(builder.target, sent, received),
+      location=builder.location,
     )
   )
 

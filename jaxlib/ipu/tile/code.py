@@ -1,0 +1,257 @@
+"""Non-tensor memory of each tile: code, vertex state, stacks, packet headers.
+
+All of it is there for the whole run, once for each step, however often a loop
+repeats it. A tile has the code of the exchanges in which it sends or receives
+(plan/messages.py) and of its own vertices. It takes part in all
+synchronisations, so for exchanges of other tiles it has the words that wait for
+them, and loops around them.
+
+What a step adds is its own business (`Step.count_code`). Words of control code
+are those that ipu-stack's code generator emits for the supervisor of a tile
+(crates/ipu-target/src/emit.rs) [S], one instruction each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.layout import Array, Layout
+from jaxlib.ipu.plan.messages import ROW
+from jaxlib.ipu.plan.runs import WORD
+from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.tensor import TensorInfo
+
+# The call of an exchange's row: two base registers, the workers' barrier, the
+# count of what arrives, a synchronisation, the call [S]; without the barrier
+# and the count on tiles that only wait: registers, `sans`, `sync` [S].
+EXCHANGE, WAIT = 8, 3
+# Vertices: the list's address, `runall`, `sync` [D], as PopLibs' supervisor
+# codelets start their workers (PerformanceEstimation.hpp).
+_VERTICES = 3
+# An entry in the list of a compute set's vertices, bytes [G].
+_ENTRY = 8
+# A copy on a tile: two addresses, the length, the call [S].
+_COPY = 4
+# A host phase: packets, their table, the row's address, the call [S].
+_HOST = 4
+# Of a host stream's row: the mux, the synchronisations and the return; counts
+# and the closing request. For each packet from the host a request, for each one
+# to the host a header, a payload and a delay (exchange.rs) [S].
+_HOST_ROW, _FROM_HOST, _TO_HOST = 12, 1, 3
+_PACKET_HEADER = 8  # bytes, on the tile (exchange.rs) [S]
+# Data from the host arrives in a window at a fixed address (memory.rs,
+# exchange.rs) [S], and is copied to its place.
+_HOST_WINDOW = 16 * 1024
+
+# Six workers' stacks of 512 bytes and the supervisor's of 96: the 3,168 bytes
+# of a tile in the memory report that Graphcore's guide to TensorFlow shows [S];
+# PopART and PopLibs' tools ask for 512 too.
+_WORKER_STACK, _SUPERVISOR_STACK = 512, 96
+# Code of the copies on a tile, as large as a typical codelet's [G].
+_COPIES = 512
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TileCode:
+  """Bytes on each tile.
+
+  Attributes:
+    vertices: code of codelets, each once.
+    state: of vertices, and their lists.
+    exchange: code of exchanges.
+    control: code of the program's steps.
+    host: code and packet headers of streams to and from the host.
+    stacks: of workers and supervisors.
+  """
+
+  vertices: Array
+  state: Array
+  exchange: Array
+  control: Array
+  host: Array
+  stacks: Array
+
+  @functools.cached_property
+  def total(self) -> Array:
+    """The sum of all parts."""
+    return self.executable + self.state + self.stacks
+
+  @functools.cached_property
+  def executable(self) -> Array:
+    """The parts that have to be in executable memory."""
+    return self.vertices + self.exchange + self.control + self.host
+
+
+# Names of the parts in errors and reports.
+NAMES = {
+  "vertices": "code of vertices",
+  "state": "state of vertices",
+  "exchange": "exchange code",
+  "control": "control code",
+  "host": "code and packet headers of host streams",
+  "stacks": "stacks",
+}
+
+
+# Names of the parts in errors and reports.
+NAMES = {
+  "vertices": "code of vertices",
+  "state": "state of vertices",
+  "exchange": "exchange code",
+  "control": "control code",
+  "host": "code and packet headers of host streams",
+  "stacks": "stacks",
+}
+
+
+@functools.lru_cache(maxsize=1024)
+def active(layout: Layout, num_tiles: int) -> Mask:
+  """The tiles that have any element of a mapping."""
+  return layout.elements(np.arange(num_tiles)) > 0
+
+
+class Part(NamedTuple):
+  """A list of steps: the partitions of its compute sets, and whether all tiles
+  take part."""
+
+  partitions: set[Layout]
+  everywhere: bool
+
+  @classmethod
+  def joined(cls, parts: Sequence[Part]) -> Part:
+    """The parts together."""
+    partitions = set().union(*(p.partitions for p in parts))
+    return cls(partitions, any(p.everywhere for p in parts))
+
+
+NOWHERE = Part(set(), False)
+
+
+class Counted(Protocol):
+  """A step."""
+
+  def count_code(self, count: CodeCount) -> Part: ...
+
+
+class CodeCount:
+  """Counts the code of steps on each tile.
+
+  Attributes:
+    target: the machine.
+    tensors: of the program.
+  """
+
+  def __init__(self, target: Target, tensors: Sequence[TensorInfo]) -> None:
+    tiles = target.num_tiles
+    self.target = target
+    self.tensors = tensors
+    self._state: dict[Layout, int] = defaultdict(int)
+    self._control: dict[Layout, int] = defaultdict(int)
+    self._users: dict[Any, set[Layout]] = defaultdict(set)
+    self._sizes: dict[Any, int] = {}
+    self._all = 0  # control code of every tile, words
+    # Words of exchange code, rows of it, control code, and bytes for the host.
+    self._exchange, self._rows, self._own, self._host = (
+      np.zeros(tiles, np.int64) for _ in range(4)
+    )
+    self._copying = np.zeros(tiles, np.bool_)
+
+  def steps(self, steps: Sequence[Counted]) -> Part:
+    """Counts a list of steps."""
+    return Part.joined([step.count_code(self) for step in steps])
+
+  def vertices(
+    self, partition: Layout, state_bytes: int, code: Any, code_bytes: int
+  ) -> None:
+    """Counts a compute set whose vertices have so much state, and share code of
+    that size with all that have the same `code`."""
+    self._state[partition] += state_bytes + _ENTRY
+    self._control[partition] += _VERTICES
+    self._users[code].add(partition)
+    self._sizes[code] = code_bytes
+
+  def exchange(self, words: npt.NDArray[np.int64], busy: Mask) -> None:
+    """Counts an exchange: words of code on each tile, and which tiles send or
+    receive."""
+    self._exchange[: len(words)] += words
+    self._rows[: len(busy)] += busy
+    self._all += WAIT
+
+  def inner_exchanges(self, number: int, words: int, busy: Mask) -> None:
+    """Counts the exchanges between the supersteps of a compute set, with so
+    many words of code in all on each busy tile."""
+    self._exchange += words * busy
+    self._own += (EXCHANGE - WAIT) * number * busy
+    self._all += WAIT * number
+
+  def decision(self, instructions: int, words: int) -> None:
+    """Counts a decision of all tiles: one has the word, all others receive it
+    by an exchange with so much code."""
+    self._all += EXCHANGE + instructions
+    self._exchange += words
+
+  def loop(self, instructions: int, body: Part) -> None:
+    """Counts a loop's own instructions, on the tiles that take part in it."""
+    if body.everywhere:
+      self._all += instructions
+    elif body.partitions:
+      self._own += instructions * self._anywhere(body.partitions)
+
+  def copies(self, where: Mask) -> None:
+    """Counts a copy within each of some tiles."""
+    self._own[: len(where)] += _COPY * where
+    self._copying[: len(where)] |= where
+
+  def stream(self, numbers: Sequence[int], to_device: bool) -> Array:
+    """Counts a stream of tensors from or to the host; returns the bytes of each
+    tile's window for it."""
+    tiles = self.target.num_tiles
+    self._all += WAIT
+    size = cost.PACKET_FROM_HOST if to_device else cost.PACKET_TO_HOST
+    packets, window = (np.zeros(tiles, np.int64) for _ in range(2))
+    for number in numbers:
+      info = self.tensors[number]
+      held = info.layout.elements(np.arange(tiles)) * SIZE[info.dtype]
+      packets += -(-held // size)
+      if to_device:
+        window = np.maximum(window, np.minimum(held, _HOST_WINDOW))
+    busy = packets > 0
+    each = _FROM_HOST if to_device else _TO_HOST
+    self._host += (_HOST_ROW * busy + each * packets) * WORD
+    self._host += _PACKET_HEADER * packets
+    self._own += (_HOST - WAIT) * busy
+    if to_device:
+      self.copies(busy)
+    return window
+
+  def _anywhere(self, partitions: Iterable[Layout]) -> Mask:
+    masks = [active(p, self.target.num_tiles) for p in partitions]
+    return functools.reduce(np.logical_or, masks)
+
+  def finish(self) -> TileCode:
+    """The bytes of each tile."""
+    tiles = self.target.num_tiles
+    exchange = (self._exchange + ROW * self._rows) * WORD
+    control = self._own + self._all + (EXCHANGE - WAIT) * self._rows
+    state, vertices = (np.zeros(tiles, np.int64) for _ in range(2))
+    for p, size in self._state.items():
+      state += size * active(p, tiles)
+      control += self._control[p] * active(p, tiles)
+    for code, partitions in self._users.items():
+      vertices += self._sizes[code] * self._anywhere(partitions)
+    vertices += _COPIES * self._copying
+    control *= WORD
+    workers = _WORKER_STACK * self.target.num_workers
+    stacks = (vertices > 0) * workers + (control > 0) * _SUPERVISOR_STACK
+    return TileCode(vertices, state, exchange, control, self._host, stacks)

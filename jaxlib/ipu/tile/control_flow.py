@@ -1,0 +1,112 @@
+"""Loops and branches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.plan.messages import between
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.code import CodeCount, Part
+from jaxlib.ipu.tile.step import Decision, Step
+
+# A loop: its frame, its count, the count's decrement, test and jump [S].
+_LOOP = 10
+# A decision after the word that it depends on arrived: load, branch, jump [D].
+_DECISION = 4
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class Repeat(Step):
+  """Runs `body` `count` times."""
+
+  count: int
+  body: list[Step]
+
+  @property
+  def regions(self) -> Sequence[list[Step]]:
+    return (self.body,)
+
+  @property
+  def trips(self) -> int | None:
+    return self.count
+
+  def count_code(self, count: CodeCount) -> Part:
+    body = count.steps(self.body)
+    count.loop(_LOOP, body)
+    return body
+
+  def record(self, number: Callable[[Layout], int]) -> Any:
+    body = [step.record(number) for step in self.body]
+    return schema.Repeat(self.count, body, self.location)
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class While(Step):
+  """Runs `condition`, then `body` for as long as the tensor `predicate`
+  holds."""
+
+  condition: list[Step]
+  predicate: int
+  body: list[Step]
+
+  @property
+  def regions(self) -> Sequence[list[Step]]:
+    return self.condition, self.body
+
+  @property
+  def trips(self) -> int | None:
+    return None
+
+  @property
+  def decision(self) -> Decision | None:
+    return Decision(self.predicate, 1)
+
+  def count_code(self, count: CodeCount) -> Part:
+    return _decided(self.regions, count)
+
+  def record(self, number: Callable[[Layout], int]) -> Any:
+    return schema.While(
+      [step.record(number) for step in self.condition],
+      self.predicate,
+      [step.record(number) for step in self.body],
+      self.cost,
+      self.location,
+    )
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class Switch(Step):
+  """Runs the branch that the tensor `selector` names (see `schema.Switch`)."""
+
+  selector: int
+  branches: list[list[Step]]
+
+  exclusive: ClassVar[bool] = True
+
+  @property
+  def regions(self) -> Sequence[list[Step]]:
+    return self.branches
+
+  @property
+  def decision(self) -> Decision | None:
+    return Decision(self.selector, 0)
+
+  def count_code(self, count: CodeCount) -> Part:
+    return _decided(self.regions, count)
+
+  def record(self, number: Callable[[Layout], int]) -> Any:
+    branches = [
+      schema.Branch([step.record(number) for step in branch])
+      for branch in self.branches
+    ]
+    return schema.Switch(self.selector, branches, self.cost, self.location)
+
+
+def _decided(regions: Sequence[list[Step]], count: CodeCount) -> Part:
+  """Counts regions and the decision, in which all tiles take part."""
+  parts = [count.steps(region) for region in regions]
+  count.decision(_DECISION * max(len(regions) - 1, 1), between(0, 1))
+  return Part(Part.joined(parts).partitions, True)

@@ -1,0 +1,161 @@
+"""Compute sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jaxlib.ipu.codelets import CODELETS
+from jaxlib.ipu.codelets._codelet import Codelet
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.plan.cost import Epilogue
+from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.code import CodeCount, Part, active
+from jaxlib.ipu.tile.step import Access, Effects, HostWork, Step
+from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class Execute(Step):
+  """A compute set: vertices of one codelet.
+
+  Attributes:
+    fields: the codelet's record.
+    shape: the iteration space.
+    partition: how its elements are split over tiles.
+    operands: read by the vertices.
+    results: written by them.
+    epilogue: the supersteps after the vertices, if any.
+  """
+
+  fields: schema.Fields
+  shape: tuple[int, ...]
+  partition: Layout
+  operands: list[schema.Access]
+  results: list[schema.Access]
+  epilogue: Epilogue | None = None
+
+  @property
+  def codelet(self) -> Codelet:
+    return CODELETS[type(self.fields)]
+
+  def accesses(self) -> Iterator[Access]:
+    for a in self.operands:
+      yield Access(a.tensor, False)
+    for a in self.results:
+      yield Access(a.tensor, True)
+
+  def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
+    found = Effects()
+    results = list(dict.fromkeys(tensors[a.tensor].root for a in self.results))
+    codelet = self.codelet
+    # A result that is part of a root does not begin where an operand does.
+    in_place = codelet.in_place and results == [a.tensor for a in self.results]
+    sizes = {SIZE[tensors[r].dtype] for r in results}
+    # The one element of a scalar map is read before any result is written.
+    scalar = in_place and math.prod(self.shape) == 1
+    identity = list(range(len(self.shape)))
+    for access in self.operands:
+      t = tensors[access.tensor]
+      if t.root != access.tensor:
+        replaced = in_place and sizes == {SIZE[t.dtype]}
+        early = replaced and self._in_order(access, t)
+        found.used.append((access.tensor, early))
+      same_index = scalar or (
+        in_place
+        and sizes == {SIZE[t.dtype]}
+        and access.dims == identity
+        and t.offset == 0
+        and t.size == tensors[t.root].size
+        and tuple(t.strides) == dense_strides(t.shape)
+      )
+      (found.early_reads if same_index else found.reads).append(t.root)
+    if codelet.updates(self.fields):
+      found.partial_writes = results
+    else:
+      found.full_writes = results
+    return found
+
+  def _in_order(self, access: schema.Access, t: TensorInfo) -> bool:
+    """Whether it reads each element of a placed tensor once, in the order of
+    its iteration space: then a result can take its place."""
+    walked = [d for d in access.dims if d >= 0]
+    return (
+      t.size == math.prod(self.shape)
+      and not t.layout.replicas
+      and walked == sorted(walked)
+      and all(
+        a.dims == access.dims
+        for a in self.operands
+        if a.tensor == access.tensor
+      )
+    )
+
+  def replaceable(self, tensors: Sequence[TensorInfo]) -> Iterator[int]:
+    if not self.results or not self.codelet.in_place:
+      return
+    dims = self.results[0].dims
+    size = SIZE[tensors[self.results[0].tensor].dtype]
+    for access in self.operands:
+      info = tensors[access.tensor]
+      if (
+        access.dims == dims
+        and info.root == access.tensor
+        and SIZE[info.dtype] == size
+      ):
+        yield access.tensor
+
+  @property
+  def writes_parts(self) -> bool:
+    return self.codelet.writes_parts
+
+  @property
+  def loaded(self) -> list[int]:
+    return [a.tensor for a in (*self.operands, *self.results)]
+
+  @property
+  def buffers_of(self) -> str:
+    return f"buffers of a {type(self.fields).__name__}"
+
+  def host_work(self, tensors: Sequence[TensorInfo]) -> Iterator[HostWork]:
+    touched = sum(tensors[number].bytes for number in self.loaded)
+    yield HostWork(touched, self.cost.flops)
+
+  def count_code(self, count: CodeCount) -> Part:
+    codelet = self.codelet
+    # Vertices of one codelet, or of one generated program, share its code.
+    code = codelet, getattr(self.fields, "code", b"")
+    count.vertices(
+      self.partition,
+      codelet.state_bytes(len(self.operands)),
+      code,
+      codelet.code_bytes(self.fields),
+    )
+    if codelet.one_order and self.buffers is not None:
+      # Operands in another order are copied (plan/orders.py).
+      count.copies(self.buffers > 0)
+    epilogue = self.epilogue
+    if epilogue is None or not epilogue.exchanges:
+      return Part({self.partition}, False)
+    # Tiles without a vertex may own results.
+    busy = active(self.partition, count.target.num_tiles)
+    if epilogue.buffers is not None:
+      busy = busy.copy()
+      some = epilogue.buffers[: len(busy)] > 0
+      busy[: len(some)] |= some
+    count.inner_exchanges(epilogue.exchanges, epilogue.words, busy)
+    return Part({self.partition}, True)
+
+  def record(self, number: Callable[[Layout], int]) -> Any:
+    return schema.Execute(
+      self.fields,
+      list(self.shape),
+      number(self.partition),
+      self.operands,
+      self.results,
+      self.cost,
+      self.location,
+    )

@@ -1,0 +1,185 @@
+"""What every step of a tile program can be asked.
+
+A step either does something to tensors, or it is control flow around the lists
+of steps that are its regions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from jaxlib.ipu.plan.layout import Array, Layout
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.code import CodeCount, Part
+from jaxlib.ipu.tile.tensor import TensorInfo
+
+
+def _free() -> schema.Cost:
+  """The cost of a step that takes nothing itself."""
+  return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class Access(NamedTuple):
+  """A tensor that a step reads or writes."""
+
+  tensor: int
+  written: bool
+
+
+class Decision(NamedTuple):
+  """A scalar tensor that control flow depends on, which is read after the first
+  `after` regions."""
+
+  tensor: int
+  after: int
+
+
+class HostWork(NamedTuple):
+  """An operation of the model on the host: bytes that it reads and writes, and
+  floating-point operations."""
+
+  bytes: float
+  flops: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class Effects:
+  """What a step does to roots and placed tensors.
+
+  Attributes:
+    early_reads: roots of which each index is read before it is written.
+    reads: roots that may be read until everything is written.
+    full_writes: roots that are written completely.
+    partial_writes: roots of which other elements keep their values.
+    copies: moves from a whole root to a whole root.
+    placed: placed tensors that it makes.
+    used: placed tensors that it reads, and whether before it writes anything.
+    permuted: roots that it both reads and writes, elements that stay in place
+      apart.
+    time: when it reads; it writes at the time after that.
+  """
+
+  early_reads: list[int] = dataclasses.field(default_factory=list)
+  reads: list[int] = dataclasses.field(default_factory=list)
+  full_writes: list[int] = dataclasses.field(default_factory=list)
+  partial_writes: list[int] = dataclasses.field(default_factory=list)
+  copies: list[schema.Move] = dataclasses.field(default_factory=list)
+  placed: list[int] = dataclasses.field(default_factory=list)
+  used: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
+  permuted: set[int] = dataclasses.field(default_factory=set)
+  time: int = -1
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class Step:
+  """A step of a tile program.
+
+  Attributes:
+    location: number of the source location.
+    cost: of the step itself, without its regions.
+    buffers: bytes that each tile needs while it runs, besides tensors: for
+      candidates, partial results, parts of sorted rows, messages and copies in
+      another order.
+    time: its place in program order, after liveness analysis.
+    moves: of an exchange.
+    staying: of moves from roots to roots, the bytes that each copies on its
+      tile (`messages.staying`), unless both have one address in the end.
+    on_host: whether its exchange is with the host.
+    calls_host: whether it waits for a function on the host.
+    exclusive: whether only one of its regions runs.
+    buffers_of: what its buffers are, in words.
+  """
+
+  location: int
+  cost: schema.Cost = dataclasses.field(default_factory=_free)
+  buffers: Array | None = None
+  time: int = -1
+  moves: Sequence[schema.Move] = ()
+  staying: Sequence[Any] | None = None
+
+  on_host: ClassVar[bool] = False
+  calls_host: ClassVar[bool] = False
+  exclusive: ClassVar[bool] = False
+
+  # --- Control flow --------------------------------------------------------
+
+  @property
+  def regions(self) -> Sequence[list[Step]]:
+    """The lists of steps that it runs."""
+    return ()
+
+  @property
+  def trips(self) -> int | None:
+    """How often it runs each region; None if data decide."""
+    return 1
+
+  @property
+  def decision(self) -> Decision | None:
+    """What decides which region runs, or how often."""
+    return None
+
+  # --- Data ----------------------------------------------------------------
+
+  def accesses(self) -> Iterator[Access]:
+    """The tensors that it accesses itself, in order."""
+    return iter(())
+
+  def reads(self) -> list[int]:
+    """The tensors that it reads itself."""
+    return [a.tensor for a in self.accesses() if not a.written]
+
+  def writes(self) -> list[int]:
+    """The tensors that it writes itself."""
+    return [a.tensor for a in self.accesses() if a.written]
+
+  def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
+    """Its effects, if it has no regions: as far as is known of any step, it
+    reads until it has written all of its results."""
+    reads, writes = self.reads(), self.writes()
+    return Effects(
+      reads=[tensors[n].root for n in reads],
+      full_writes=list(dict.fromkeys(tensors[n].root for n in writes)),
+      used=[(n, False) for n in reads if tensors[n].root != n],
+    )
+
+  def replaceable(self, tensors: Sequence[TensorInfo]) -> Iterator[int]:
+    """Tensors whose memory a result may take, as it reads them index by index
+    or copies them as a whole."""
+    return iter(())
+
+  @property
+  def writes_parts(self) -> bool:
+    """Whether its vertices can write results to parts of roots."""
+    return False
+
+  # --- Figures -------------------------------------------------------------
+
+  @property
+  def loaded(self) -> list[int]:
+    """The tensors that vertices load or store."""
+    return []
+
+  @property
+  def buffers_of(self) -> str:
+    return "message buffers"
+
+  def host_work(self, tensors: Sequence[TensorInfo]) -> Iterator[HostWork]:
+    """What the model does for it on the host, without its regions."""
+    return iter(())
+
+  def count_code(self, count: CodeCount) -> Part:
+    """Adds its code on each tile, that of its regions included, and sets its
+    message buffers."""
+    return Part.joined([count.steps(region) for region in self.regions])
+
+  # --- Emission ------------------------------------------------------------
+
+  def record(self, number: Callable[[Layout], int]) -> Any:
+    """The step in the wire format.
+
+    Args:
+      number: of a mapping in the program.
+    """
+    raise NotImplementedError(f"{type(self).__name__} has no wire format")

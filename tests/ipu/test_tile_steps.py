@@ -1,0 +1,174 @@
+"""Steps of tile programs: a kind of step is one class, and their text can be
+read again."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lowering_kit import phases
+from program_kit import double
+from tile_kit import TileKit
+
+import jax.numpy as jnp
+from jax import lax
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.lower import assembled, memory, totals, verify_exchanges
+from jaxlib.ipu.lower.host_time import host_seconds
+from jaxlib.ipu.lower.liveness import Timeline
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.tile import text
+from jaxlib.ipu.tile.control_flow import Repeat
+from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.walk import accesses, walk
+
+ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
+
+
+# --- Kinds ------------------------------------------------------------------
+
+# Modules that may ask of which kind a step is: those that define them, and the
+# format's own interpreter, verifier and printer.
+APART = ("tile/", "program/")
+KINDS = {
+  "Execute", "Copy", "HostCopy", "HostCallback", "Repeat", "While", "Switch",
+}  # fmt: skip
+
+
+def asks_for_kinds(tree: ast.AST) -> list[int]:
+  """The lines on which a kind of step is used for anything but to make one, or
+  as a type."""
+  fine = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Call):
+      fine.add(node.func)
+    if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
+      fine.update(ast.walk(node.annotation))
+    if isinstance(node, ast.FunctionDef) and node.returns:
+      fine.update(ast.walk(node.returns))
+  return [
+    node.lineno
+    for node in ast.walk(tree)
+    if node not in fine
+    and (
+      (isinstance(node, ast.Name) and node.id in KINDS)
+      or (isinstance(node, ast.Attribute) and node.attr in KINDS)
+    )
+  ]
+
+
+def test_only_the_format_takes_steps_apart_by_kind():
+  found = {}
+  for path in sorted(ROOT.rglob("*.py")):
+    name = str(path.relative_to(ROOT))
+    if not name.startswith(APART):
+      found[name] = asks_for_kinds(ast.parse(path.read_text()))
+  assert len(found) > 100
+  assert not {name: lines for name, lines in found.items() if lines}
+
+
+@pytest.mark.parametrize(
+  ("code", "asks"),
+  [
+    ("isinstance(s, Copy)", True),
+    ("type(s) is schema.Execute", True),
+    ("match s:\n  case schema.While(): pass", True),
+    ("table = {Repeat: 1}", True),
+    ("s = Repeat(count=1)", False),
+    ("def f(s: schema.Execute) -> Copy: ...", False),
+  ],
+)
+def test_questions_for_a_kind_are_found(code, asks):
+  assert bool(asks_for_kinds(ast.parse(code))) == asks
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class Wait(Step):
+  """A new kind of step, which says nothing of itself."""
+
+  cycles: int
+
+
+def test_a_new_kind_of_step_needs_no_other_change():
+  kit = TileKit(tiles=2)
+  a, b = kit.tensor((8,)), kit.tensor((8,))
+  price = cost.Sourced(7.0, 0.0, 0.0, 0.0, 0.0)
+  wait = Wait(location=0, cycles=7, cost=price)
+  steps: list[Step] = [
+    kit.execute(double(), (8,), [a], [b]),
+    Repeat(location=0, count=3, body=[wait]),
+  ]
+  written = text.program_text(kit.tensors, steps)
+  assert "Wait(location=0, cost=Sourced(compute_cycles=7.0" in written
+  tensors, steps = text.parse(written)
+  assert text.program_text(tensors, steps) == written
+  assert [type(s).__name__ for s in walk(steps)] == [
+    "Execute",
+    "Repeat",
+    "Wait",
+  ]
+  assert totals.totals(steps, tensors).cycles == 21
+  assert host_seconds(steps, tensors) > 0
+  line = Timeline(steps, tensors)
+  line.analyse([b])
+  assert line.end > 0 and steps[1].time > steps[0].time
+  builder = types.SimpleNamespace(
+    steps=steps,
+    tensors=tensors,
+    target=machines.resolve("ipu2", 2),
+    assembled=set(),
+  )
+  verify_exchanges.verify(builder)
+  assembled.verify(builder)
+  assert memory.tile_code(builder).total.max() > 0
+
+
+# --- Text -------------------------------------------------------------------
+
+
+def control_flow(x):
+  def inner(i, v):
+    return lax.cond(v[0, 0] > i, lambda: v @ v.T @ v, lambda: jnp.sin(v))
+
+  x = lax.fori_loop(0, 5, inner, x)
+  return lax.while_loop(lambda v: v[0, 0] < 5, lambda v: v + 1, x)
+
+
+PROGRAMS = {
+  "control flow": control_flow,
+  "sort": lambda x: jnp.sort(x)[:, ::-1],
+  "indices": lambda x: x.at[jnp.argmax(x, 1)].add(1.0),
+  "reduction": lambda x: jnp.cumsum(x, 1) / x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_text_of_a_program_can_be_read_again(name):
+  state = phases(PROGRAMS[name], [np.ones((6, 4), np.float32)], 8)
+  assert state.builder is not None
+  written = text.program_text(state.builder.tensors, state.builder.steps)
+  tensors, steps = text.parse(written)
+  assert text.program_text(tensors, steps) == written
+  before = state.builder.steps, state.builder.tensors
+  assert [*accesses(steps)] == [*accesses(before[0])]
+  assert totals.totals(steps, tensors) == totals.totals(*before)
+
+
+@pytest.mark.parametrize(
+  ("wrong", "message"),
+  [
+    ("t1 = TensorInfo()", r"line 1: expected a step, or `t0 = TensorInfo\(\)`"),
+    ("Nothing(location=0)", "line 1: expected a literal or a constructor"),
+    ("\nCopy(location=0, to=1)", "line 2: expected fields of a Copy .*'to'"),
+    ("Move(1, 0, [], 0, 0, [], [])", "line 1: expected a Step"),
+    ("__import__('os')", "line 1: expected a literal or a constructor"),
+    ("Copy(", "was never closed"),
+  ],
+)
+def test_text_that_is_wrong(wrong, message):
+  with pytest.raises(SyntaxError, match=message):
+    text.parse(wrong)
