@@ -20,7 +20,6 @@ from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import (
   emit,
   in_place,
-  local_copies,
   memory,
   signature,
   storage,
@@ -243,7 +242,7 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
 
 
 def _cycles(builder: Builder) -> float:
-  return totals.totals(builder.steps, builder.tensors).cycles
+  return totals.totals(builder.target, builder.steps, builder.tensors).cycles
 
 
 def _allocate(state: State, options: Options) -> None:
@@ -263,7 +262,6 @@ def _allocate(state: State, options: Options) -> None:
     assert first.builder is not None and first.memory is not None
     builder, plan = first.builder, first.memory
   memory.check(builder, state.module, plan, options.allow_out_of_memory)
-  local_copies.charge(options.target, plan.copied)
 
 
 def _uncrowded(

@@ -97,13 +97,14 @@ def test_a_new_kind_of_step_needs_no_other_change():
   kit = TileKit(tiles=2)
   a, b = kit.tensor((8,)), kit.tensor((8,))
   price = cost.Sourced(7.0, 0.0, 0.0, 0.0, 0.0)
-  wait = Wait(location=0, cycles=7, cost=price)
+  wait = Wait(location=0, cycles=7, own=price)
   steps: list[Step] = [
     kit.execute(double(), (8,), [a], [b]),
     Repeat(location=0, count=3, body=[wait]),
   ]
+  target = machines.resolve("ipu2", 2)
   written = text.program_text(kit.tensors, steps)
-  assert "Wait(location=0, cost=Sourced(compute_cycles=7.0" in written
+  assert "Wait(location=0, own=Sourced(compute_cycles=7.0" in written
   tensors, steps = text.parse(written)
   assert text.program_text(tensors, steps) == written
   assert [type(s).__name__ for s in walk(steps)] == [
@@ -111,15 +112,15 @@ def test_a_new_kind_of_step_needs_no_other_change():
     "Repeat",
     "Wait",
   ]
-  assert totals.totals(steps, tensors).cycles == 21
-  assert host_seconds(steps, tensors) > 0
+  assert totals.totals(target, steps, tensors).cycles == 21
+  assert host_seconds(target, steps, tensors) > 0
   line = Timeline(steps, tensors)
   line.analyse([b])
   assert line.end > 0 and steps[1].time > steps[0].time
   builder = types.SimpleNamespace(
     steps=steps,
     tensors=tensors,
-    target=machines.resolve("ipu2", 2),
+    target=target,
     assembled=set(),
   )
   verify_exchanges.verify(builder)
@@ -153,9 +154,12 @@ def test_the_text_of_a_program_can_be_read_again(name):
   written = text.program_text(state.builder.tensors, state.builder.steps)
   tensors, steps = text.parse(written)
   assert text.program_text(tensors, steps) == written
-  before = state.builder.steps, state.builder.tensors
+  target, before = (
+    state.builder.target,
+    (state.builder.steps, state.builder.tensors),
+  )
   assert [*accesses(steps)] == [*accesses(before[0])]
-  assert totals.totals(steps, tensors) == totals.totals(*before)
+  assert totals.totals(target, steps, tensors) == totals.totals(target, *before)
 
 
 @pytest.mark.parametrize(

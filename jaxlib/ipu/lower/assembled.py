@@ -137,7 +137,7 @@ class Division:
       some = [kept[i] for i in group]
       moves = [copy.moves[i] for i in group]
       found.append(
-        Copy(moves=moves, staying=some, cost=price, location=copy.location)
+        Copy(moves=moves, staying=some, own=price, location=copy.location)
       )
       cycles += self._cycles(price, some)
     if not b.choices.divides:
@@ -145,7 +145,7 @@ class Division:
       share = info.layout.max_elements * SIZE[info.dtype]
       if (
         share < _LEAST_SHARE * b.target.bytes_per_tile
-        or cycles > _MOST_CYCLES * self._cycles(copy.cost, kept)
+        or cycles > _MOST_CYCLES * self._cycles(copy.own, kept)
       ):
         b.used.divisible = True
         return None

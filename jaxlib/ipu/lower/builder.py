@@ -148,9 +148,6 @@ class Builder(Exchanges):
         for info in (self.tensors[a.tensor],)
       ]
       copies = self.turned(shape, partition, every)
-    if copies:
-      size = sum(copies.values())
-      total = cost.add(total, cost.local_copy(self.target, size))
     buffers = self._room(copies) if copies else None
     if epilogue is not None and epilogue.buffers is not None:
       buffers = epilogue.buffers
@@ -162,10 +159,11 @@ class Builder(Exchanges):
         partition=partition,
         operands=accesses,
         results=written,
-        cost=total,
+        own=total,
         location=self.location,
         buffers=buffers,
         epilogue=epilogue,
+        packed=(sum(copies.values()),) if copies else (),
       )
     )
     for result in results:

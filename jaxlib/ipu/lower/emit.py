@@ -24,8 +24,8 @@ def program(
 ) -> schema.Program:
   """The finished record."""
   tensors = [_tensor(builder, t) for t in builder.tensors]
-  sums = totals.totals(builder.steps, builder.tensors)
   target = builder.target
+  sums = totals.totals(target, builder.steps, builder.tensors)
   layouts = _layouts(builder, module, arguments)
   analysis = totals.analysis(
     target,
@@ -50,11 +50,11 @@ def program(
     aliases=[schema.Alias(i, j) for i, j in module.aliases],
     donors=module.donors,
     arena_bytes=arena_bytes,
-    steps=[step.record(builder.mapping) for step in builder.steps],
+    steps=[step.record(target, builder.mapping) for step in builder.steps],
     locations=[schema.Location(*key) for key in builder.locations],
     cost_analysis=[schema.NamedValue(n, v) for n, v in analysis.items()],
     memory=memory.record(),
-    estimated_seconds=host_seconds(builder.steps, builder.tensors),
+    estimated_seconds=host_seconds(target, builder.steps, builder.tensors),
     module=code,
   )
 

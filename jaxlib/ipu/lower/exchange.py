@@ -284,7 +284,7 @@ class Exchanges(Tensors):
       Copy(
         moves=moves,
         staying=kept,
-        cost=cost.exchange(self.target, traffic),
+        own=cost.exchange(self.target, traffic),
         location=self.location,
       )
     )

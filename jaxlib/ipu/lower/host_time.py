@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxlib.ipu.lower.totals import MOST
+from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 
@@ -20,16 +21,18 @@ _LOOP_TRIPS = 100
 _CALLBACK_SECONDS = 50e-6
 
 
-def host_seconds(steps: Sequence[Step], tensors: Sequence[TensorInfo]) -> float:
+def host_seconds(
+  target: Target, steps: Sequence[Step], tensors: Sequence[TensorInfo]
+) -> float:
   """A guess of one run's wall time on the model, in seconds."""
   seconds = 0.0
   for step in steps:
-    for work in step.host_work(tensors):
+    for work in step.host_work(target, tensors):
       seconds += _STEP_SECONDS + work.bytes / _BYTES_PER_SECOND
       seconds += work.flops / _FLOPS_PER_SECOND
     if step.calls_host:
       seconds += _CALLBACK_SECONDS
-    inner = [host_seconds(region, tensors) for region in step.regions]
+    inner = [host_seconds(target, region, tensors) for region in step.regions]
     if inner:
       trips = _LOOP_TRIPS if step.trips is None else step.trips
       seconds += trips * (max(inner) if step.exclusive else sum(inner))

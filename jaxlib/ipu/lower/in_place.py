@@ -19,7 +19,6 @@ from collections.abc import Collection
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.view import View
-from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.messages import VECTOR
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.step import Step
@@ -40,7 +39,7 @@ def write_in_place(builder: Builder, replacing: Collection[int]) -> None:
     for step in exchanges(builder.steps)
     if step.staying is not None
     and len(step.moves) > 1
-    and not step.cost.exchange_bytes
+    and not step.own.exchange_bytes
   ]
   if not copies:
     return
@@ -167,8 +166,7 @@ class _Uses:
     if not _in_vectors(tensors[root], views):
       item = SIZE[tensors[root].dtype]
       size = tensors[root].layout.max_elements * item
-      packing = cost.local_copy(builder.target, size)
-      step.cost = cost.add(step.cost, packing)
+      step.packed += (size,)
     for move, view in zip(moves, views, strict=True):
       source = tensors[move.source]
       source.root, source.offset = root, view.offset

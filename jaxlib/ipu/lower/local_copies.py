@@ -8,32 +8,18 @@ unless it is scattered (plan/messages.py).
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.step import Step
-from jaxlib.ipu.tile.walk import walk
-
-Copied = list[tuple[Step, npt.NDArray[np.int64]]]
+from jaxlib.ipu.tile.walk import exchanges
 
 
-def charge(target: Target, copied: Copied) -> None:
-  """Adds what `within` has found to the costs of the copies."""
-  for step, size in copied:
-    own = cost.local_copy(target, int(size.max()))
-    step.cost = cost.add(step.cost, own)
-
-
-def within(
+def find(
   builder: Builder, module: Module, arguments: list[int], results: list[int]
-) -> Copied:
-  """The builder's copies that move something within a tile, and the bytes that
-  each tile moves."""
+) -> None:
+  """Finds what each of the builder's copies moves within a tile
+  (`Step.within`)."""
   tensors = builder.tensors
   aliased = {(arguments[i], results[j]) for i, j in module.aliases}
 
@@ -45,8 +31,7 @@ def within(
       and move.source_strides == move.destination_strides
     )
 
-  found = []
-  for step in walk(builder.steps):
+  for step in exchanges(builder.steps):
     if step.staying is None:
       continue
     moved = [
@@ -55,6 +40,4 @@ def within(
       if x is not None and not stays(move)
     ]
     total = cost.together(moved)
-    if total.any():
-      found.append((step, total))
-  return found
+    step.within = total if total.any() else None

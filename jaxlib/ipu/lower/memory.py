@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +71,6 @@ class MemoryPlan:
     used: when each root is used; an argument that the caller keeps lives on.
     buffers: buffers of single steps.
     addresses: of everything, above the admitted code.
-    copied: copies that move something within a tile, and the bytes on each.
   """
 
   argument_bytes: int
@@ -89,7 +88,6 @@ class MemoryPlan:
   used: Lives
   buffers: Buffers
   addresses: Addresses
-  copied: local_copies.Copied
 
   @property
   def code_bytes(self) -> int:
@@ -141,8 +139,8 @@ def plan(
   tensors = builder.tensors
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
-  copied = local_copies.within(builder, module, arguments, results)
-  code = tile_code(builder, (size for _, size in copied))
+  local_copies.find(builder, module, arguments, results)
+  code = tile_code(builder)
   admitted_code = _admitted_code(builder, code)
   buffers = _buffers(builder, line)
   shares = Shares(tensors, builder.target.num_tiles)
@@ -196,22 +194,13 @@ def plan(
     used=line.intervals,
     buffers=buffers,
     addresses=placed,
-    copied=copied,
   )
 
 
-def tile_code(builder: Builder, copied: Iterable[Array] = ()) -> TileCode:
-  """Non-tensor memory.
-
-  Args:
-    builder: with all steps.
-    copied: bytes that each tile copies to another place of its own, for each
-      copy.
-  """
+def tile_code(builder: Builder) -> TileCode:
+  """Non-tensor memory."""
   count = CodeCount(builder.target, builder.tensors)
   count.steps(builder.steps)
-  for kept in copied:
-    count.copies(kept > 0)
   return count.finish()
 
 

@@ -80,7 +80,7 @@ def _stream(
       HostCopy(
         tensor=roots[i],
         to_device=to_device,
-        cost=price,
+        own=price,
         location=builder.location,
       )
     )

@@ -161,15 +161,17 @@ class Totals:
     self.sync_cycles += c.sync_cycles
 
 
-def totals(steps: Sequence[Step], tensors: Sequence[TensorInfo]) -> Totals:
+def totals(
+  target: Target, steps: Sequence[Step], tensors: Sequence[TensorInfo]
+) -> Totals:
   """Adds up a list of steps."""
   sums = Totals()
   for step in steps:
-    (sums.host_step if step.on_host else sums.step)(step.cost)
+    (sums.host_step if step.on_host else sums.step)(step.price(target))
     sums.host_calls += step.calls_host
     for number in step.loaded:
       sums.bytes_accessed += tensors[number].bytes
-    inner = [totals(region, tensors) for region in step.regions]
+    inner = [totals(target, region, tensors) for region in step.regions]
     if step.exclusive:
       inner = [max(inner, key=lambda t: t.cycles)]
     for each in inner:

@@ -36,7 +36,7 @@ def _while(builder: Builder, node: Node) -> None:
       condition=condition_steps,
       predicate=predicate.root,
       body=_iteration(builder, node, roots, 1),
-      cost=cost.branch(builder.target),
+      own=cost.branch(builder.target),
       location=builder.location,
     )
   )
@@ -49,7 +49,7 @@ def _repeat(builder: Builder, node: Node) -> None:
   steps = _iteration(builder, node, roots, node.attributes)
   if steps:  # a step that moves nothing: the loop's control overhead
     steps.append(
-      Copy(moves=[], cost=cost.iteration(), location=builder.location)
+      Copy(moves=[], own=cost.iteration(), location=builder.location)
     )
   builder.steps.append(
     Repeat(count=node.attributes, body=steps, location=builder.location)
@@ -107,7 +107,11 @@ def _iteration(
   pairs = [(results[i], root) for i, root in roots.items()]
   if pairs and trips >= LEAST_TRIPS:
     back = cost.cycles(builder.copy_cost(pairs))
-    if back > _LEAST_SHARE * totals(builder.steps, builder.tensors).cycles:
+    if (
+      back
+      > _LEAST_SHARE
+      * totals(builder.target, builder.steps, builder.tensors).cycles
+    ):
       _wish(builder, node, roots, results)
   builder.copy_to(pairs)
   return builder.leave()
@@ -147,7 +151,7 @@ def _switch(builder: Builder, node: Node) -> None:
     Switch(
       selector=selector.root,
       branches=branches,
-      cost=cost.branch(builder.target),
+      own=cost.branch(builder.target),
       location=builder.location,
     )
   )

@@ -190,7 +190,7 @@ def _lower(builder: Builder, node: Node) -> None:
       operands=operands,
       results=results,
       aliases=aliases,
-      cost=cost.host_callback(builder.target, sent, received),
+      own=cost.host_callback(builder.target, sent, received),
       location=builder.location,
     )
   )

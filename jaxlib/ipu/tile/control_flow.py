@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.messages import between
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Part
 from jaxlib.ipu.tile.step import Decision, Step
 
@@ -38,8 +39,8 @@ class Repeat(Step):
     count.loop(_LOOP, body)
     return body
 
-  def record(self, number: Callable[[Layout], int]) -> Any:
-    body = [step.record(number) for step in self.body]
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
+    body = [step.record(target, number) for step in self.body]
     return schema.Repeat(self.count, body, self.location)
 
 
@@ -67,12 +68,12 @@ class While(Step):
   def count_code(self, count: CodeCount) -> Part:
     return _decided(self.regions, count)
 
-  def record(self, number: Callable[[Layout], int]) -> Any:
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.While(
-      [step.record(number) for step in self.condition],
+      [step.record(target, number) for step in self.condition],
       self.predicate,
-      [step.record(number) for step in self.body],
-      self.cost,
+      [step.record(target, number) for step in self.body],
+      self.own,
       self.location,
     )
 
@@ -97,12 +98,12 @@ class Switch(Step):
   def count_code(self, count: CodeCount) -> Part:
     return _decided(self.regions, count)
 
-  def record(self, number: Callable[[Layout], int]) -> Any:
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     branches = [
-      schema.Branch([step.record(number) for step in branch])
+      schema.Branch([step.record(target, number) for step in branch])
       for branch in self.branches
     ]
-    return schema.Switch(self.selector, branches, self.cost, self.location)
+    return schema.Switch(self.selector, branches, self.own, self.location)
 
 
 def _decided(regions: Sequence[list[Step]], count: CodeCount) -> Part:

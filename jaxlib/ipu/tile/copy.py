@@ -15,6 +15,7 @@ from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.messages import messages, staying
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import NOWHERE, CodeCount, Part
 from jaxlib.ipu.tile.step import Access, Effects, HostWork, Step
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
@@ -68,13 +69,17 @@ class Copy(Step):
       ):
         yield move.source
 
-  def host_work(self, tensors: Sequence[TensorInfo]) -> Iterator[HostWork]:
+  def host_work(
+    self, target: Target, tensors: Sequence[TensorInfo]
+  ) -> Iterator[HostWork]:
     for move in self.moves:
       info = tensors[move.destination]
       if info.root == move.destination:
         yield HostWork(info.bytes)
 
   def count_code(self, count: CodeCount) -> Part:
+    if self.within is not None:
+      count.copies(self.within > 0)
     tiles = count.target.num_tiles
     words = np.zeros(tiles, np.int64)
     busy, buffers = [], None
@@ -111,8 +116,8 @@ class Copy(Step):
     self.buffers = buffers
     return Part(set(), True)
 
-  def record(self, number: Callable[[Layout], int]) -> Any:
-    return schema.Copy(list(self.moves), self.cost, self.location)
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
+    return schema.Copy(list(self.moves), self.price(target), self.location)
 
 
 def _equal_strides(a: list[int], b: list[int], shape: list[int]) -> bool:

@@ -13,6 +13,7 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.plan.cost import Epilogue
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Part, active
 from jaxlib.ipu.tile.step import Access, Effects, HostWork, Step
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
@@ -28,7 +29,8 @@ class Execute(Step):
     partition: how its elements are split over tiles.
     operands: read by the vertices.
     results: written by them.
-    epilogue: the supersteps after the vertices, if any.
+    epilogue: the supersteps after the vertices, if any; `own` includes their
+      cost.
   """
 
   fields: schema.Fields
@@ -120,9 +122,11 @@ class Execute(Step):
   def buffers_of(self) -> str:
     return f"buffers of a {type(self.fields).__name__}"
 
-  def host_work(self, tensors: Sequence[TensorInfo]) -> Iterator[HostWork]:
+  def host_work(
+    self, target: Target, tensors: Sequence[TensorInfo]
+  ) -> Iterator[HostWork]:
     touched = sum(tensors[number].bytes for number in self.loaded)
-    yield HostWork(touched, self.cost.flops)
+    yield HostWork(touched, self.price(target).flops)
 
   def count_code(self, count: CodeCount) -> Part:
     codelet = self.codelet
@@ -149,13 +153,13 @@ class Execute(Step):
     count.inner_exchanges(epilogue.exchanges, epilogue.words, busy)
     return Part({self.partition}, True)
 
-  def record(self, number: Callable[[Layout], int]) -> Any:
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.Execute(
       self.fields,
       list(self.shape),
       number(self.partition),
       self.operands,
       self.results,
-      self.cost,
+      self.price(target),
       self.location,
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Part
 from jaxlib.ipu.tile.step import Access, Effects, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
@@ -41,9 +42,9 @@ class HostCopy(Step):
     self.buffers = _some(count.stream([self.tensor], self.to_device))
     return Part(set(), True)
 
-  def record(self, number: Callable[[Layout], int]) -> Any:
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.HostCopy(
-      self.tensor, int(self.to_device), self.cost, self.location
+      self.tensor, int(self.to_device), self.own, self.location
     )
 
 
@@ -71,14 +72,14 @@ class HostCallback(Step):
     self.buffers = _some(count.stream(self.writes(), to_device=True))
     return Part(set(), True)
 
-  def record(self, number: Callable[[Layout], int]) -> Any:
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.HostCallback(
       self.target,
       self.attributes,
       self.operands,
       self.results,
       self.aliases,
-      self.cost,
+      self.own,
       self.location,
     )
 

@@ -10,8 +10,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Part
 from jaxlib.ipu.tile.tensor import TensorInfo
 
@@ -78,7 +80,8 @@ class Step:
 
   Attributes:
     location: number of the source location.
-    cost: of the step itself, without its regions.
+    own: the cost of its vertices, its exchange or its decision alone; `price`
+      adds what comes with them.
     buffers: bytes that each tile needs while it runs, besides tensors: for
       candidates, partial results, parts of sorted rows, messages and copies in
       another order.
@@ -86,6 +89,10 @@ class Step:
     moves: of an exchange.
     staying: of moves from roots to roots, the bytes that each copies on its
       tile (`messages.staying`), unless both have one address in the end.
+    within: bytes that each tile therefore copies to another place of its own,
+      once storage is assigned (lower/local_copies.py).
+    packed: bytes of each copy that the slowest tile makes for its vertices: of
+      operands in another order, of results that they cannot store as vectors.
     on_host: whether its exchange is with the host.
     calls_host: whether it waits for a function on the host.
     exclusive: whether only one of its regions runs.
@@ -93,11 +100,13 @@ class Step:
   """
 
   location: int
-  cost: schema.Cost = dataclasses.field(default_factory=_free)
+  own: schema.Cost = dataclasses.field(default_factory=_free)
   buffers: Array | None = None
   time: int = -1
   moves: Sequence[schema.Move] = ()
   staying: Sequence[Any] | None = None
+  within: Array | None = None
+  packed: tuple[int, ...] = ()
 
   on_host: ClassVar[bool] = False
   calls_host: ClassVar[bool] = False
@@ -156,6 +165,16 @@ class Step:
 
   # --- Figures -------------------------------------------------------------
 
+  def price(self, target: Target) -> schema.Cost:
+    """Its cost on a machine, without its regions."""
+    total = self.own
+    for size in self.packed:
+      total = cost.add(total, cost.local_copy(target, size))
+    if self.within is not None:
+      size = int(self.within.max())
+      total = cost.add(total, cost.local_copy(target, size))
+    return total
+
   @property
   def loaded(self) -> list[int]:
     """The tensors that vertices load or store."""
@@ -165,7 +184,9 @@ class Step:
   def buffers_of(self) -> str:
     return "message buffers"
 
-  def host_work(self, tensors: Sequence[TensorInfo]) -> Iterator[HostWork]:
+  def host_work(
+    self, target: Target, tensors: Sequence[TensorInfo]
+  ) -> Iterator[HostWork]:
     """What the model does for it on the host, without its regions."""
     return iter(())
 
@@ -176,10 +197,11 @@ class Step:
 
   # --- Emission ------------------------------------------------------------
 
-  def record(self, number: Callable[[Layout], int]) -> Any:
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     """The step in the wire format.
 
     Args:
+      target: the machine, for its price.
       number: of a mapping in the program.
     """
     raise NotImplementedError(f"{type(self).__name__} has no wire format")
