@@ -21,6 +21,8 @@ from jaxlib.ipu.lower import (
 )
 from jaxlib.ipu.program import verify
 from jaxlib.ipu.program.text import program_text
+from jaxlib.ipu.tile import text as tile_text
+from jaxlib.ipu.tile import verify as tile_verify
 
 
 def after(phase: Any, state: Any, options: Any) -> None:
@@ -38,6 +40,24 @@ def after(phase: Any, state: Any, options: Any) -> None:
       name = _plain(importer.module_name(state.stablehlo))
       ending = f"{name}.{index}_{phase.value}.txt"
       state.number = _write(options.dump, state.number, ending, text)
+
+
+def after_pass(name: str, state: Any, options: Any) -> None:
+  """Checks and dumps the tile program after a pass over it, if the options ask
+  for it.
+
+  Args:
+    name: of the pass.
+    state, options: `pipeline`'s State and Options.
+  """
+  if options.verify:
+    tile_verify.verify(state.tiles)
+    assembled.verify(state.tiles)
+  if options.dump is not None:
+    module = _plain(importer.module_name(state.stablehlo))
+    written = tile_text.program_text(state.tiles.tensors, state.tiles.steps)
+    ending = f"{module}.4_lower_{name}.txt"
+    state.number = _write(options.dump, state.number, ending, written)
 
 
 def _plain(name: str) -> str:
@@ -86,7 +106,6 @@ def _verify(phase: Any, state: Any) -> None:
     verifier.verify(state.module, lowerable=phase.value != "import")
   elif phase.value == "lower":
     verify_exchanges.verify(state.builder)
-    assembled.verify(state.builder)
   elif phase.value == "allocate":
     verify_addresses.verify(state.builder, state.memory)
   elif phase.value == "emit":

@@ -8,6 +8,7 @@ import enum
 import functools
 import gc
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import (
   emit,
   in_place,
+  local_copies,
   memory,
+  order,
   signature,
   storage,
   totals,
 )
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.choices import Choices, smaller
 from jaxlib.ipu.options import active
 from jaxlib.ipu.passes import (
   dce,
@@ -43,6 +45,8 @@ from jaxlib.ipu.passes import (
 )
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.choices import Choices, smaller
+from jaxlib.ipu.tile.program import TileProgram
 
 ops.load()
 
@@ -87,6 +91,7 @@ class State:
   module: Module | None = None
   decomposed: bool = False  # whether any operation was
   builder: Builder | None = None
+  tiles: TileProgram | None = None
   arguments: list[int] = dataclasses.field(default_factory=list)
   results: list[int] = dataclasses.field(default_factory=list)
   arena_bytes: int = 0
@@ -236,9 +241,42 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
   donated = {state.arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
   state.results = signature.bind_results(builder, state.module, views)
-  replacing = {state.results[j] for _, j in state.module.aliases}
-  in_place.write_in_place(builder, replacing)
+  state.tiles = TileProgram(
+    builder.target,
+    builder.tensors,
+    builder.steps,
+    state.arguments,
+    state.results,
+    state.module.aliases,
+    builder.assembled,
+    builder.location,
+    builder.choices,
+    builder.used,
+  )
+  _run_passes(state, options, _LOWERED)
   return builder
+
+
+Passes = dict[str, Callable[[TileProgram], None]]
+
+# Passes over the tile program as it was lowered, and before storage is
+# assigned.
+_LOWERED: Passes = {"order": order.run, "in_place": in_place.run}
+_STORED: Passes = {"copy_late": storage.copy_late}
+
+
+def _run_passes(
+  state: State,
+  options: Options,
+  passes: Passes,
+) -> None:
+  assert state.tiles is not None
+  for name, run in passes.items():
+    run(state.tiles)
+    if options.verify or options.dump:
+      from jaxlib.ipu import inspection
+
+      inspection.after_pass(name, state, options)
 
 
 def _cycles(builder: Builder) -> float:
@@ -246,7 +284,7 @@ def _cycles(builder: Builder) -> float:
 
 
 def _allocate(state: State, options: Options) -> None:
-  plan = _plan_memory(state)
+  plan = _plan_memory(state, options)
   builder, first = state.builder, copy.copy(state)
   assert state.module is not None and builder is not None
   builder, plan = _uncrowded(state, options, builder, plan)
@@ -255,7 +293,9 @@ def _allocate(state: State, options: Options) -> None:
     if not memory.overflows(builder, plan) or plan.argument_bytes > sram:
       break
     builder = _lower_once(state, options, choices)
-    builder, plan = _uncrowded(state, options, builder, _plan_memory(state))
+    builder, plan = _uncrowded(
+      state, options, builder, _plan_memory(state, options)
+    )
   if memory.overflows(builder, plan):
     # Nothing fits: keep the first, faster program.
     _go_back(state, first)
@@ -271,17 +311,17 @@ def _uncrowded(
   if not plan.addresses.fullest.crowded:
     return builder, plan
   builder = _lower_once(state, options, replace(builder.choices, wide=False))
-  return builder, _plan_memory(state)
+  return builder, _plan_memory(state, options)
 
 
-def _plan_memory(state: State) -> memory.MemoryPlan:
+def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   assert state.module is not None and state.builder is not None
-  builder = state.builder
-  line, state.arena_bytes = storage.place_storage(
-    builder, state.module, state.arguments, state.results
-  )
+  assert state.tiles is not None
+  _run_passes(state, options, _STORED)
+  line, state.arena_bytes = storage.place(state.tiles)
+  local_copies.find(state.tiles)
   state.memory = memory.plan(
-    builder,
+    state.builder,
     line,
     state.module,
     state.arguments,

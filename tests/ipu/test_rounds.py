@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.lower.choices import Choices
 from jaxlib.ipu.ops import _rounds
 from jaxlib.ipu.plan import indexed
 from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.tile.choices import Choices
 
 N = 2_000_000
 BATCHED = lax.GatherDimensionNumbers(

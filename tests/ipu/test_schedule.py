@@ -9,7 +9,7 @@ import pytest
 
 import jax
 import jax.numpy as jnp
-from jaxlib.ipu.lower import builder
+from jaxlib.ipu.lower import order
 
 pytestmark = pytest.mark.ipu_only
 
@@ -93,7 +93,7 @@ def test_peak_memory_does_not_depend_on_the_program_order(
   assert max(peaks) <= 1.1 * min(peaks)
   # The peak never exceeds that of program order, and cycles are equal.
   monkeypatch.setattr(
-    builder, "schedule", lambda tasks, *_: [s for t in tasks for s in t.steps]
+    order, "schedule", lambda tasks, *_: [s for t in tasks for s in t.steps]
   )
   as_written, same = analyse()
   assert all(a <= b for a, b in zip(peaks, as_written, strict=True))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
@@ -20,6 +19,7 @@ from jaxlib.ipu.plan.runs import runs
 from jaxlib.ipu.plan.stretches import stretches
 from jaxlib.ipu.program.tile_memory import strided
 from jaxlib.ipu.tile.tensor import dense_strides
+from jaxlib.ipu.tile.view import View
 
 GRAIN = 2  # elements of a word
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 from jaxlib.ipu.plan.traffic import Side, traffic
 from jaxlib.ipu.program.tile_memory import strided
 from jaxlib.ipu.tile.tensor import dense_strides
+from jaxlib.ipu.tile.view import View
 
 TILES = 24
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+from jaxlib.ipu.tile.view import View
 
 
 def aligned(view: View, root: TensorInfo) -> Layout | None:

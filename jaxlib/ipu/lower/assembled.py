@@ -10,7 +10,7 @@ the scheduler compares the peaks.
 Each further copy adds a synchronisation, and parts that go to few tiles each
 take longer one by one. While a program fits, a copy is therefore divided only
 if it takes a good part of a tile and hardly more cycles than at once; a program
-that does not fit is lowered again without these limits (lower/choices.py).
+that does not fit is lowered again without these limits (tile/choices.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.lower.exchange import Exchanges
 from jaxlib.ipu.lower.schedule import Task, Work
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
@@ -30,6 +29,7 @@ from jaxlib.ipu.plan.messages import move as moved
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.copy import Copy
+from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.walk import walk
 
@@ -45,8 +45,8 @@ _MOST_PARTS, _FEW_READERS = 8, 8
 class Division:
   """The copies of a graph that may be divided."""
 
-  def __init__(self, builder: Exchanges) -> None:
-    self._builder = builder
+  def __init__(self, program: TileProgram) -> None:
+    self._program = program
     self._divided: list[Step] = []
 
   def divide(self, work: Work, order: list[int]) -> list[Task]:
@@ -83,7 +83,7 @@ class Division:
     """Whether a task does nothing but copy parts to all of a new root."""
     if len(task.steps) != 1 or len(task.steps[0].moves) <= 1:
       return False
-    tensors = self._builder.tensors
+    tensors = self._program.tensors
     moves = task.steps[0].moves
     root = moves[0].destination
     return (
@@ -126,7 +126,7 @@ class Division:
     self, copy: Step, groups: Sequence[Sequence[int]]
   ) -> list[Copy] | None:
     """One copy per group of moves; None if they cost too much."""
-    b = self._builder
+    b = self._program
     traffic = [self._traffic(m) for m in copy.moves]
     kept = copy.staying
     assert kept is not None
@@ -153,7 +153,7 @@ class Division:
     return found
 
   def _traffic(self, m: schema.Move) -> Traffic:
-    tensors = self._builder.tensors
+    tensors = self._program.tensors
     a, b = tensors[m.source], tensors[m.destination]
     return moved(
       Side(a.layout, m.source_offset, tuple(m.source_strides)),
@@ -165,7 +165,7 @@ class Division:
   def _cycles(self, price: schema.Cost, kept: Sequence[Any]) -> float:
     """Cycles of a copy, local copies on the tiles included."""
     some = [x for x in kept if x is not None]
-    local = cost.local_copies(self._builder.target, some)
+    local = cost.local_copies(self._program.target, some)
     return cost.cycles(price) + cost.cycles(local)
 
   def take(self, steps: Sequence[Step]) -> None:
@@ -173,18 +173,18 @@ class Division:
     taken = set(steps) if self._divided else ()
     for copy in self._divided:
       if copy not in taken:
-        self._builder.assembled.add(copy.moves[0].destination)
+        self._program.assembled.add(copy.moves[0].destination)
 
 
-def verify(builder: Exchanges) -> None:
+def verify(program: TileProgram) -> None:
   """Checks that assembled roots are written completely before they are read.
 
   Raises:
     CompileError: a root is read too early.
   """
-  tensors = builder.tensors
-  written = dict.fromkeys(builder.assembled, 0)
-  for step in walk(builder.steps):
+  tensors = program.tensors
+  written = dict.fromkeys(program.assembled, 0)
+  for step in walk(program.steps):
     for number in step.reads():
       root = tensors[number].root
       if written.get(root, tensors[root].size) < tensors[root].size:

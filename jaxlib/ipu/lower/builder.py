@@ -18,23 +18,21 @@ from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
-from jaxlib.ipu.lower.assembled import Division
-from jaxlib.ipu.lower.choices import Choices
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Exchanges, Operand
 from jaxlib.ipu.lower.map_program import MAP
-from jaxlib.ipu.lower.schedule import Task, schedule
 from jaxlib.ipu.lower.scope import Scope
 from jaxlib.ipu.lower.shares import bytes_of
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost, indexed
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.orders import Lying, in_memory
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.choices import Choices
 from jaxlib.ipu.tile.execute import Execute
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.step import Region
+from jaxlib.ipu.tile.view import View
 
 
 class Written(NamedTuple):
@@ -235,7 +233,7 @@ class Builder(Exchanges):
   def lower_graph(
     self, graph: Graph, freed: Collection[int] = ()
   ) -> list[View]:
-    """Lowers a graph's nodes, in an order of low peak SRAM (lower/schedule.py).
+    """Lowers a graph's nodes in program order (lower/schedule.py).
 
     Args:
       graph: its parameters are defined.
@@ -244,31 +242,25 @@ class Builder(Exchanges):
     Returns:
       Views of its results.
     """
-    begin = end = len(self.steps)
-    tasks = []
+    steps = self.steps
+    begin = len(steps)
     outer = self.location, self._graph, self._readers
     self._graph, self._readers = graph, None
-    for node in graph.nodes:
+    for operation, node in enumerate(graph.nodes):
       self.locate(node)
       definition = REGISTRY.get(node.op)
       if definition is None or definition.lower is None:
         raise internal(f"nothing lowers {node.op}", node.location)
       definition.lower(self, node)
-      if len(self.steps) > end:
-        tasks.append(Task(self.steps[end:], has_effect(node)))
-        end = len(self.steps)
+      if len(steps) > begin:
+        effect = has_effect(node)
+        for step in steps[begin:]:
+          step.operation, step.has_effect = operation, effect
+        begin = len(steps)
     self.location, self._graph, self._readers = outer
     results = [self.view(v) for v in graph.results]
-    division = Division(self)
-    self.steps[begin:] = schedule(
-      tasks,
-      self.tensors,
-      self.target.num_tiles,
-      freed,
-      {v.root for v in results},
-      division.divide,
-    )
-    division.take(self.steps[begin:])
+    steps.freed = set(freed)
+    steps.kept = {v.root for v in results}
     return results
 
   def readers(self, value: Value) -> list[Node]:
@@ -316,7 +308,7 @@ class Builder(Exchanges):
       self.wrote(root)
     self._scopes.append(Scope(trips, len(self.tensors), carried))
 
-  def leave(self) -> list[Step]:
+  def leave(self) -> Region:
     """Ends the list of steps and returns it."""
     scope = self._scopes.pop()
     if scope.moves:

@@ -32,7 +32,6 @@ from jaxlib.ipu.ir.graph import (
 )
 from jaxlib.ipu.ir.registry import REGISTRY, Operation
 from jaxlib.ipu.lower.map_program import MAP
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.default_layout import (
@@ -45,6 +44,7 @@ from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import dense_strides
+from jaxlib.ipu.tile.view import View
 
 # The fullest tile may hold this many times its default share of a read-only
 # array. Updated arrays take part in element-wise work, which needs an even

@@ -20,15 +20,8 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Shape
-from jaxlib.ipu.lower.choices import Choices, Used
 from jaxlib.ipu.lower.scope import Placed, Scope
 from jaxlib.ipu.lower.tensors import Tensors
-from jaxlib.ipu.lower.view import (
-  View,
-  as_in_memory,
-  as_walked,
-  dense_strides,
-)
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout, project
@@ -38,9 +31,16 @@ from jaxlib.ipu.plan.orders import Lying, ascending, in_memory, turned
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.copy import Copy
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.choices import Choices, Used
+from jaxlib.ipu.tile.copy import Copy, copy_views, ends
+from jaxlib.ipu.tile.step import Region
 from jaxlib.ipu.tile.tensor import TensorInfo
+from jaxlib.ipu.tile.view import (
+  View,
+  as_in_memory,
+  as_walked,
+  dense_strides,
+)
 
 
 class Operand(NamedTuple):
@@ -80,7 +80,7 @@ class Exchanges(Tensors):
     self._rounds = math.inf  # tensors from here on belong to the current rounds
 
   @property
-  def steps(self) -> list[Step]:
+  def steps(self) -> Region:
     """The list that new steps are added to."""
     return self._scopes[-1].steps
 
@@ -217,22 +217,9 @@ class Exchanges(Tensors):
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
     """One exchange that copies each source view to its destination view."""
-    moves, traffic, kept = [], [], []
-    for source, destination in pairs:
-      if source.size == 0:
-        continue
-      moves.append(
-        schema.Move(
-          source.root, source.offset, list(source.strides),
-          destination.root, destination.offset, list(destination.strides),
-          list(source.shape),
-        )
-      )  # fmt: skip
-      sides = self._ends(source, destination)
-      traffic.append(moved(*sides, source.shape, SIZE[source.dtype]))
-      kept.append(staying(*sides, source.shape, SIZE[source.dtype]))
-    if moves:
-      self._exchange(moves, traffic, kept)
+    step = copy_views(self.target, self.tensors, pairs, self.location)
+    if step is not None:
+      self.steps.append(step)
       for _, destination in pairs:
         self.wrote(destination.root)
 
@@ -242,11 +229,13 @@ class Exchanges(Tensors):
     """The cost of `copy_to`; `stays`: what stays on its tile also keeps its
     place."""
     some = [(s, d) for s, d in pairs if s.size]
-    ends = [(*self._ends(s, d), s.shape, SIZE[s.dtype]) for s, d in some]
-    total = cost.exchange(self.target, [moved(*end) for end in ends])
+    sides = [
+      (*ends(self.tensors, s, d), s.shape, SIZE[s.dtype]) for s, d in some
+    ]
+    total = cost.exchange(self.target, [moved(*end) for end in sides])
     if stays:
       return total
-    kept = [x for end in ends if (x := staying(*end)) is not None]
+    kept = [x for end in sides if (x := staying(*end)) is not None]
     return cost.add(total, cost.local_copies(self.target, kept))
 
   def copy_cost_to(self, source: View, layout: Layout) -> schema.Cost:
@@ -259,13 +248,6 @@ class Exchanges(Tensors):
     )  # fmt: skip
     return cost.exchange(self.target, [moving])
 
-  def _ends(self, source: View, destination: View) -> tuple[Side, Side]:
-    a, b = self.tensors[source.root], self.tensors[destination.root]
-    return (
-      Side(a.layout, source.offset, source.strides),
-      Side(b.layout, destination.offset, destination.strides),
-    )
-
   def materialise(self, view: View, layout: Layout | None = None) -> View:
     """A view as a dense root of its own; no-op if it is one already."""
     if self.is_identity(view) and self.tensors[view.root].shape == view.shape:
@@ -274,16 +256,10 @@ class Exchanges(Tensors):
     self.copy_to([(view, self.root_view(root))])
     return self.root_view(root)
 
-  def _exchange(
-    self,
-    moves: list[schema.Move],
-    traffic: list[Traffic],
-    kept: list[Any] | None = None,
-  ) -> None:
+  def _exchange(self, moves: list[schema.Move], traffic: list[Traffic]) -> None:
     self.steps.append(
       Copy(
         moves=moves,
-        staying=kept,
         own=cost.exchange(self.target, traffic),
         location=self.location,
       )

@@ -17,33 +17,29 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan.messages import VECTOR
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
-from jaxlib.ipu.tile.walk import exchanges, with_lists
+from jaxlib.ipu.tile.view import View
+from jaxlib.ipu.tile.walk import exchanges, with_regions
 
 
-def write_in_place(builder: Builder, replacing: Collection[int]) -> None:
-  """Rewrites such maps and copies.
-
-  Args:
-    builder: with all steps.
-    replacing: results that take the memory of donated arguments; they are
-      written as late as possible.
-  """
+def run(program: TileProgram) -> None:
+  """Rewrites such maps and copies. Results that take the memory of donated
+  arguments are written as late as possible instead."""
+  replacing = {program.results[j] for _, j in program.aliases}
   copies = [
     step
-    for step in exchanges(builder.steps)
+    for step in exchanges(program.steps)
     if step.staying is not None
     and len(step.moves) > 1
     and not step.own.exchange_bytes
   ]
   if not copies:
     return
-  uses = _Uses(builder, replacing)
+  uses = _Uses(program, replacing)
   for copy in copies:
     for root in dict.fromkeys(m.destination for m in copy.moves):
       if root not in replacing:
@@ -56,19 +52,19 @@ class _Use:
 
   step: Step
   time: int
-  steps: list[Step]
+  steps: Region
 
 
 class _Uses:
   """The uses of each root."""
 
-  def __init__(self, builder: Builder, replacing: Collection[int]) -> None:
-    self._builder = builder
+  def __init__(self, program: TileProgram, replacing: Collection[int]) -> None:
+    self._program = program
     self._replacing = replacing
     self._writes: dict[int, list[_Use]] = defaultdict(list)
     self._reads: dict[int, list[_Use]] = defaultdict(list)
-    tensors = builder.tensors
-    for time, (step, steps) in enumerate(with_lists(builder.steps)):
+    tensors = program.tensors
+    for time, (step, steps) in enumerate(with_regions(program.steps)):
       use = _Use(step, time, steps)
       read, written = step.reads(), dict.fromkeys(step.writes())
       if step.decision is not None:
@@ -81,7 +77,7 @@ class _Uses:
 
   def merge(self, copy: Step, root: int) -> None:
     """Lets the step that computes all parts of a root write it, if one does."""
-    tensors = self._builder.tensors
+    tensors = self._program.tensors
     moves = [m for m in copy.moves if m.destination == root]
     sources = [m.source for m in moves]
     (use, *others) = self._writes[root]
@@ -112,7 +108,7 @@ class _Uses:
     A root that is copied to another may share its memory, which a loop-carried
     value's and donated memory would not be free for yet.
     """
-    tensors = self._builder.tensors
+    tensors = self._program.tensors
     for source in sources:
       info = tensors[source]
       (reader, *others) = self._reads[source]
@@ -131,16 +127,16 @@ class _Uses:
   def _copied_to(self, step: Step, root: int) -> list[int]:
     """The roots to which a step copies `root`."""
     found = [m.destination for m in step.moves if m.source == root]
-    return [n for n in found if self._builder.tensors[n].root == n]
+    return [n for n in found if self._program.tensors[n].root == n]
 
   def _destination(self, move: schema.Move) -> View | None:
     """A move's whole source as a view of its destination."""
-    source = self._builder.tensors[move.source]
+    source = self._program.tensors[move.source]
     read = View(
       move.source, move.source_offset, tuple(move.source_strides),
       tuple(move.shape), source.dtype,
     )  # fmt: skip
-    if not self._builder.is_identity(read):
+    if not (read.offset == 0 and read.size == source.size and read.is_dense()):
       return None
     return View(
       move.destination, move.destination_offset,
@@ -155,8 +151,7 @@ class _Uses:
     moves: list[schema.Move],
     views: list[View],
   ) -> None:
-    builder = self._builder
-    tensors = builder.tensors
+    tensors = self._program.tensors
     assert copy.staying is not None
     left = [
       (move, stays)

@@ -8,20 +8,18 @@ unless it is scattered (plan/messages.py).
 
 from __future__ import annotations
 
-from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.walk import exchanges
 
 
-def find(
-  builder: Builder, module: Module, arguments: list[int], results: list[int]
-) -> None:
-  """Finds what each of the builder's copies moves within a tile
-  (`Step.within`)."""
-  tensors = builder.tensors
-  aliased = {(arguments[i], results[j]) for i, j in module.aliases}
+def find(program: TileProgram) -> None:
+  """Finds what each copy moves within a tile (`Step.within`)."""
+  tensors = program.tensors
+  aliased = {
+    (program.arguments[i], program.results[j]) for i, j in program.aliases
+  }
 
   def stays(move: schema.Move) -> bool:
     a, b = tensors[move.source], tensors[move.destination]
@@ -31,7 +29,7 @@ def find(
       and move.source_strides == move.destination_strides
     )
 
-  for step in exchanges(builder.steps):
+  for step in exchanges(program.steps):
     if step.staying is None:
       continue
     moved = [

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower import local_copies
 from jaxlib.ipu.lower.addresses import Addresses, assign
 from jaxlib.ipu.lower.allocate import Interval
 from jaxlib.ipu.lower.builder import Builder
@@ -139,7 +138,6 @@ def plan(
   tensors = builder.tensors
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
-  local_copies.find(builder, module, arguments, results)
   code = tile_code(builder)
   admitted_code = _admitted_code(builder, code)
   buffers = _buffers(builder, line)

@@ -1,17 +1,9 @@
-"""Orders independent operations for a low SRAM peak.
+"""Orders of independent operations, and the SRAM that they need.
 
-JAX keeps the order in which the user wrote things down, where two large values
-may wait for a consumer of either. So a list scheduler also orders the
-operations of a graph, each with its steps: always the one next that frees most,
-or takes least; among equal ones the one that continues towards a result. The
-order with the lower peak is kept, the program's own if they are equal.
-Operations with effects stay in order. Takes near-linear time in the number of
-operations and of the tensors that they access.
-
-If the peak is a copy that assembles a root, its parts may also be copied one by
-one, as soon as they are made (lower/assembled.py), if that lowers the peak.
-
-A tensor counts by its bytes on its fullest tile.
+A list scheduler always takes the operation next that frees most, or takes
+least; among equal ones the one that continues towards a result. Takes
+near-linear time in the number of operations and of the tensors that they
+access. A tensor counts by its bytes on its fullest tile.
 """
 
 from __future__ import annotations
@@ -20,17 +12,18 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.plan.distinct import distinct, overlapping
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo, is_root_itself
 from jaxlib.ipu.tile.walk import accesses
 
 # Other orders are tried if the program's own exceeds the lower bound of all
 # orders by this factor. [G]
-_LEAST_GAIN = 1.02
+LEAST_GAIN = 1.02
 # Up to this number of tasks, two heuristics are tried; limits compile time.
 _FEW_TASKS = 100
 
@@ -59,39 +52,6 @@ class Task:
   after: list[int] = dataclasses.field(default_factory=list)
 
 
-def schedule(
-  tasks: list[Task],
-  tensors: Sequence[TensorInfo],
-  num_tiles: int,
-  freed: Collection[int],
-  kept: Collection[int],
-  divide: Callable[[Work, list[int]], list[Task]] | None = None,
-) -> list[Step]:
-  """The tasks' steps in an order of low peak SRAM.
-
-  Args:
-    tasks: in the program's order.
-    tensors: all of the program's.
-    num_tiles: of the machine.
-    freed: roots from elsewhere whose memory is free after their last use.
-    kept: roots that are needed after the last task.
-    divide: tasks of an order with several copies instead of one, where that
-      may take less; none if there are no such.
-  """
-  best = list(range(len(tasks)))
-  if len(tasks) > 2:
-    given = tensors, num_tiles, freed, kept
-    work = Work(tasks, *given)
-    best, peak = work.ordered()
-    if divide is not None and not work.is_chain():
-      some = divide(work, best)
-      if some:
-        other, least = Work(some, *given).ordered()
-        if _LEAST_GAIN * least < peak:
-          tasks, best = some, other
-  return [step for number in best for step in tasks[number].steps]
-
-
 class Work:
   """Tasks and the tensors that they access.
 
@@ -105,13 +65,10 @@ class Work:
   """
 
   def __init__(
-    self,
-    tasks: list[Task],
-    tensors: Sequence[TensorInfo],
-    num_tiles: int,
-    freed: Collection[int],
-    kept: Collection[int],
+    self, tasks: list[Task], program: TileProgram, region: Region
   ) -> None:
+    tensors, freed = program.tensors, region.freed
+    num_tiles = program.target.num_tiles
     self.tasks = tasks
     self.tensors = tensors
     sizes = self.sizes = {r: _tile_bytes(tensors, r, num_tiles) for r in freed}
@@ -154,7 +111,7 @@ class Work:
       for other in before:
         tasks[other].after.append(number)
       task.replaced = _replaced(task, tensors)
-    for root in kept:
+    for root in region.kept:
       if root in readers:
         readers[root].append(len(tasks))
     for task, mine in zip(tasks, made, strict=True):
@@ -177,7 +134,7 @@ class Work:
     tasks = self.tasks
     best = list(range(len(tasks)))
     peak = self.peak(best)
-    if not self.is_chain() and peak > _LEAST_GAIN * self.least():
+    if not self.is_chain() and peak > LEAST_GAIN * self.least():
       place = self.depth_first()
       for most in (math.inf, 0) if len(tasks) <= _FEW_TASKS else (math.inf,):
         other = self.listed(place, most)

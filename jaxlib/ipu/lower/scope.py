@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Collection
 from typing import NamedTuple
 
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.step import Region
+from jaxlib.ipu.tile.view import View
 
 
 class Placed(NamedTuple):
@@ -47,7 +47,7 @@ class Scope:
   trips: int
   first: int
   carried: Collection[int]
-  steps: list[Step] = dataclasses.field(default_factory=list)
+  steps: Region = dataclasses.field(default_factory=Region)
   placed: dict[int, dict[View, dict[Layout, Placed]]] = dataclasses.field(
     default_factory=dict
   )

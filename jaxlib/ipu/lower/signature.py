@@ -13,7 +13,6 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
@@ -21,6 +20,7 @@ from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.host import HostCopy
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+from jaxlib.ipu.tile.view import View
 
 
 def bind_arguments(builder: Builder, module: Module) -> list[int]:

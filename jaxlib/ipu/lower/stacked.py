@@ -15,7 +15,6 @@ from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.default_layout import SMALLEST_BYTES, default_layout
@@ -24,6 +23,7 @@ from jaxlib.ipu.plan.indexed_split import updates_in_place
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.tensor import dense_strides
 
 _SLICE = "stablehlo.dynamic_slice"

@@ -9,15 +9,15 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Shape, Users, Value
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.lower.map_program import MAP
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.default_layout import blocks
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.messages import move
+from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+from jaxlib.ipu.tile.view import View
 
 _SLICE = "stablehlo.slice"
 # Operations that work equally well in either mapping.

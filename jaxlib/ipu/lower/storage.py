@@ -3,60 +3,80 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
-from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.allocate import Interval, allocate, overlap, union
-from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.copy import copy_views
+from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+from jaxlib.ipu.tile.view import whole_view
 
 
-def place_storage(
-  builder: Builder, module: Module, arguments: list[int], results: list[int]
-) -> tuple[Timeline, int]:
-  """Allocates; returns the timeline and the arena's bytes.
+class _Analysis(NamedTuple):
+  """When roots are live, and for each result root that may take a donated
+  argument's memory, when that memory still holds the argument."""
 
-  A result that may be written over a donated argument must not be written
-  while the argument is still read: then it is made in the arena and copied at
-  the end, when all arguments are dead.
+  line: Timeline
+  reserved: dict[int, list[Interval]]
+
+
+def copy_late(program: TileProgram) -> None:
+  """Copies results over donated arguments at the end, where they are written
+  while the argument is still read.
+
+  Such a result is made in the arena; at the end all arguments are dead.
   """
-  aliases = {results[j]: arguments[i] for i, j in module.aliases}
-  line, reserved = _analysed(builder, results, aliases)
-  copies = []
-  for j, made in enumerate(results):
+  if not program.aliases:
+    return
+  line, reserved = _analysed(program)
+  pairs = []
+  for j, made in enumerate(program.results):
     free = made not in reserved or not overlap(
       reserved[made], union(line.intervals.get(made, []), [])
     )
     if free:
       continue
-    info = builder.tensors[made]
+    info = program.tensors[made]
     info.space, info.address = schema.ARENA, 0
-    results[j] = builder.new_root(info.shape, info.dtype, info.layout)
-    final = builder.tensors[results[j]]
-    final.space, final.address = schema.RESULT, j
-    aliases[results[j]] = aliases.pop(made)
-    copies.append((builder.root_view(made), builder.root_view(results[j])))
-  if copies:
-    builder.copy_to(copies)
-    line, reserved = _analysed(builder, results, aliases)
-  return line, allocate(line, builder.tensors, reserved)
+    program.results[j] = root = len(program.tensors)
+    program.tensors.append(
+      TensorInfo(
+        info.dtype, info.shape, info.layout, root, 0,
+        dense_strides(info.shape), schema.RESULT, j, program.location,
+      )
+    )  # fmt: skip
+    pairs.append(
+      (whole_view(program.tensors, made), whole_view(program.tensors, root))
+    )
+  target, tensors = program.target, program.tensors
+  step = copy_views(target, tensors, pairs, program.location)
+  if step is not None:
+    program.steps.append(step)
 
 
-def _analysed(
-  builder: Builder, results: list[int], aliases: dict[int, int]
-) -> tuple[Timeline, dict[int, list[Interval]]]:
-  """When roots are live, and for each result root that may take a donated
-  argument's memory (`aliases`), when that memory still holds the argument.
+def place(program: TileProgram) -> tuple[Timeline, int]:
+  """Allocates; returns the timeline and the arena's bytes."""
+  line, reserved = _analysed(program)
+  return line, allocate(line, program.tensors, reserved)
+
+
+def _analysed(program: TileProgram) -> _Analysis:
+  """Analyses the steps.
 
   A copy reads its sources until it is done: only the copy of an argument to its
   own result, which moves nothing, may write while it reads.
   """
-  line = Timeline(builder.steps, builder.tensors, builder.assembled)
-  line.analyse(results)
+  line = Timeline(program.steps, program.tensors, program.assembled)
+  line.analyse(program.results)
   reads: dict[int, list[tuple[int, int]]] = defaultdict(list)
   for event in line.events:
     for move in event.copies:
       reads[move.source].append((move.destination, event.time))
+  aliases = {
+    program.results[j]: program.arguments[i] for i, j in program.aliases
+  }
   reserved = {
     result: union(
       line.intervals.get(argument, []),
@@ -68,4 +88,4 @@ def _analysed(
     )
     for result, argument in aliases.items()
   }
-  return line, reserved
+  return _Analysis(line, reserved)

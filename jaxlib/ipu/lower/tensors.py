@@ -10,12 +10,12 @@ import numpy as np
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.location import UNKNOWN, resolve
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan.default_layout import default_layout
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+from jaxlib.ipu.tile.view import View, whole_view
 
 
 class Tensors:
@@ -55,8 +55,7 @@ class Tensors:
 
   def root_view(self, root: int) -> View:
     """A view of a whole root."""
-    t = self.tensors[root]
-    return View(root, 0, dense_strides(t.shape), t.shape, t.dtype)
+    return whole_view(self.tensors, root)
 
   def default_layout(self, shape: Shape, dtype: DType) -> Layout:
     """The default layout of a tensor (plan/default_layout.py)."""

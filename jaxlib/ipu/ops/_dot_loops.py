@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.ops._dot_split import windowed
+from jaxlib.ipu.tile.view import View, merge
 
 
 def free(

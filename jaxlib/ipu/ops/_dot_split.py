@@ -12,7 +12,6 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View, as_in_memory
 from jaxlib.ipu.plan import cost, cuts, matmul
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.distinct import overlapping
@@ -21,6 +20,7 @@ from jaxlib.ipu.plan.messages import WIDE, move
 from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.view import View, as_in_memory
 
 # A partition, and which operands have to be moved to it.
 _Way = tuple[Layout, tuple[bool, bool]]

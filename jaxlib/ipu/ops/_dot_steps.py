@@ -10,12 +10,12 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._dot_loops import Loop, part_of
 from jaxlib.ipu.ops._dot_split import Choice, Product, choose, result_layout
 from jaxlib.ipu.ops.elementwise import convert
 from jaxlib.ipu.plan import cost, matmul, partials
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.view import View
 
 # Where a block begins and ends along each dimension.
 _Block = tuple[tuple[int, ...], tuple[int, ...]]

@@ -16,7 +16,6 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape, Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
 from jaxlib.ipu.plan.affine import Side
@@ -27,6 +26,7 @@ from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import dense_strides
+from jaxlib.ipu.tile.view import View
 
 
 def index_view(view: View, indexing: Indexing) -> View:

@@ -19,7 +19,6 @@ from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan.default_layout import default_layout
@@ -36,6 +35,7 @@ from jaxlib.ipu.plan.layout import Factor, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, RegisterType
 from jaxlib.ipu.tile.control_flow import Repeat
+from jaxlib.ipu.tile.view import View
 
 # More rounds than this become a loop, to keep programs small. [G]
 _MOST_UNROLLED = 16

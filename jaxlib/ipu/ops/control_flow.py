@@ -11,15 +11,15 @@ from jaxlib.ipu.ir.graph import Graph, Node, users
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.choices import LEAST_TRIPS
 from jaxlib.ipu.lower.stacked import stacked
 from jaxlib.ipu.lower.stencil import boxes
 from jaxlib.ipu.lower.totals import totals
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost
+from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.control_flow import Repeat, Switch, While
 from jaxlib.ipu.tile.copy import Copy
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.step import Region
+from jaxlib.ipu.tile.view import View
 
 REPEAT = "ipu.repeat"
 
@@ -100,7 +100,7 @@ def _written(roots: dict[int, View]) -> set[int]:
 
 def _iteration(
   builder: Builder, node: Node, roots: dict[int, View], trips: int
-) -> list[Step]:
+) -> Region:
   """The steps of an iteration, which ends with the new values in place."""
   builder.enter(trips, _written(roots))
   results = builder.lower_graph(node.regions[-1], _written(roots))
@@ -159,7 +159,7 @@ def _switch(builder: Builder, node: Node) -> None:
     builder.define(result, view)
 
 
-def _branch(builder: Builder, region: Graph, roots: list[View]) -> list[Step]:
+def _branch(builder: Builder, region: Graph, roots: list[View]) -> Region:
   builder.enter()
   views = builder.lower_graph(region)
   builder.copy_to(list(zip(views, roots)))

@@ -19,13 +19,13 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops._dot_loops import Loop, as_loops, free, loops_of, part_of
 from jaxlib.ipu.ops._dot_split import Product, choose, preferred
 from jaxlib.ipu.ops._dot_steps import compute
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import dense_strides
+from jaxlib.ipu.tile.view import View
 from jaxlib.mlir.dialects import stablehlo
 
 

@@ -10,7 +10,6 @@ from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import (
   SliceCycles,
@@ -33,6 +32,7 @@ from jaxlib.ipu.plan import indexed, indexed_cycles
 from jaxlib.ipu.plan.indexed_blocks import Windows
 from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.view import View
 
 
 def _starts(

@@ -15,7 +15,6 @@ from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import update_slice
 from jaxlib.ipu.ops._indexing import (
   bringing,
@@ -29,6 +28,7 @@ from jaxlib.ipu.ops._rounds import Along, Cut, Made, in_rounds
 from jaxlib.ipu.plan import indexed, indexed_cycles
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.view import View
 from jaxlib.mlir.dialects import stablehlo
 
 

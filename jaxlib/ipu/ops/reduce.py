@@ -29,7 +29,6 @@ from jaxlib.ipu.lower.region import (
   inline,
   monoid,
 )
-from jaxlib.ipu.lower.view import View, merge
 from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import cost, reduction
 from jaxlib.ipu.plan.distinct import overlapping
@@ -38,6 +37,7 @@ from jaxlib.ipu.plan.messages import WIDE
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.view import View, merge
 
 REDUCE = "stablehlo.reduce"
 # Types whose partial sums are f32.

@@ -21,7 +21,6 @@ from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import REGISTER
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import Combiner, combiner, monoid
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.ops import _scatter_order, _variadic_scatter, update_slice
 from jaxlib.ipu.ops._indexing import (
   exchanging,
@@ -37,6 +36,7 @@ from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.view import View
 from jaxlib.mlir.dialects import stablehlo
 
 

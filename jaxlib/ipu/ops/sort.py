@@ -15,10 +15,10 @@ from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.lower.region import combiner
 from jaxlib.ipu.lower.sort_keys import sort_keys
-from jaxlib.ipu.lower.view import View
 from jaxlib.ipu.plan import cost, sorting
 from jaxlib.ipu.plan.layout import Layout, grid
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.view import View
 
 SORT = "stablehlo.sort"
 

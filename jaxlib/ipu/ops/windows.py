@@ -21,8 +21,8 @@ from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.region import monoid
-from jaxlib.ipu.lower.view import positions
 from jaxlib.ipu.ops import scan
+from jaxlib.ipu.tile.view import positions
 
 WINDOWS = "ipu.windows"
 

@@ -11,7 +11,7 @@ from jaxlib.ipu.plan.messages import between
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Part
-from jaxlib.ipu.tile.step import Decision, Step
+from jaxlib.ipu.tile.step import Decision, Region, Step
 
 # A loop: its frame, its count, the count's decrement, test and jump [S].
 _LOOP = 10
@@ -24,10 +24,10 @@ class Repeat(Step):
   """Runs `body` `count` times."""
 
   count: int
-  body: list[Step]
+  body: Region
 
   @property
-  def regions(self) -> Sequence[list[Step]]:
+  def regions(self) -> Sequence[Region]:
     return (self.body,)
 
   @property
@@ -49,12 +49,12 @@ class While(Step):
   """Runs `condition`, then `body` for as long as the tensor `predicate`
   holds."""
 
-  condition: list[Step]
+  condition: Region
   predicate: int
-  body: list[Step]
+  body: Region
 
   @property
-  def regions(self) -> Sequence[list[Step]]:
+  def regions(self) -> Sequence[Region]:
     return self.condition, self.body
 
   @property
@@ -83,12 +83,12 @@ class Switch(Step):
   """Runs the branch that the tensor `selector` names (see `schema.Switch`)."""
 
   selector: int
-  branches: list[list[Step]]
+  branches: list[Region]
 
   exclusive: ClassVar[bool] = True
 
   @property
-  def regions(self) -> Sequence[list[Step]]:
+  def regions(self) -> Sequence[Region]:
     return self.branches
 
   @property
@@ -106,7 +106,7 @@ class Switch(Step):
     return schema.Switch(self.selector, branches, self.own, self.location)
 
 
-def _decided(regions: Sequence[list[Step]], count: CodeCount) -> Part:
+def _decided(regions: Sequence[Region], count: CodeCount) -> Part:
   """Counts regions and the decision, in which all tiles take part."""
   parts = [count.steps(region) for region in regions]
   count.decision(_DECISION * max(len(regions) - 1, 1), between(0, 1))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.messages import messages, staying
+from jaxlib.ipu.plan.messages import messages, move, staying
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import NOWHERE, CodeCount, Part
 from jaxlib.ipu.tile.step import Access, Effects, HostWork, Step
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+from jaxlib.ipu.tile.view import View
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -26,55 +28,53 @@ class Copy(Step):
   """An exchange: all moves happen in one superstep."""
 
   def accesses(self) -> Iterator[Access]:
-    for move in self.moves:
-      yield Access(move.source, False)
-      yield Access(move.destination, True)
+    for m in self.moves:
+      yield Access(m.source, False)
+      yield Access(m.destination, True)
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     found = Effects()
     written: dict[int, int] = defaultdict(int)
-    for move in self.moves:
-      size = math.prod(move.shape)
-      found.reads.append(move.source)
-      root = tensors[move.destination].root
-      if root != move.destination:
-        found.placed.append(move.destination)
+    for m in self.moves:
+      size = math.prod(m.shape)
+      found.reads.append(m.source)
+      root = tensors[m.destination].root
+      if root != m.destination:
+        found.placed.append(m.destination)
         continue
       written[root] += size
-      if move.source == root and not (
-        move.source_offset == move.destination_offset
-        and _equal_strides(
-          move.source_strides, move.destination_strides, move.shape
-        )
+      if m.source == root and not (
+        m.source_offset == m.destination_offset
+        and _equal_strides(m.source_strides, m.destination_strides, m.shape)
       ):
         found.permuted.add(root)
-      dense = list(dense_strides(move.shape))
+      dense = list(dense_strides(m.shape))
       if (
-        size == tensors[root].size == tensors[move.source].size
-        and _equal_strides(move.source_strides, dense, move.shape)
-        and _equal_strides(move.destination_strides, dense, move.shape)
+        size == tensors[root].size == tensors[m.source].size
+        and _equal_strides(m.source_strides, dense, m.shape)
+        and _equal_strides(m.destination_strides, dense, m.shape)
       ):
-        found.copies.append(move)
+        found.copies.append(m)
     for root, size in written.items():
       full = size == tensors[root].size
       (found.full_writes if full else found.partial_writes).append(root)
     return found
 
   def replaceable(self, tensors: Sequence[TensorInfo]) -> Iterator[int]:
-    for move in self.moves:
+    for m in self.moves:
       if (
-        move.source_strides == move.destination_strides
-        and tensors[move.destination].root == move.destination
-        and tensors[move.destination].shape == tensors[move.source].shape
+        m.source_strides == m.destination_strides
+        and tensors[m.destination].root == m.destination
+        and tensors[m.destination].shape == tensors[m.source].shape
       ):
-        yield move.source
+        yield m.source
 
   def host_work(
     self, target: Target, tensors: Sequence[TensorInfo]
   ) -> Iterator[HostWork]:
-    for move in self.moves:
-      info = tensors[move.destination]
-      if info.root == move.destination:
+    for m in self.moves:
+      info = tensors[m.destination]
+      if info.root == m.destination:
         yield HostWork(info.bytes)
 
   def count_code(self, count: CodeCount) -> Part:
@@ -83,15 +83,15 @@ class Copy(Step):
     tiles = count.target.num_tiles
     words = np.zeros(tiles, np.int64)
     busy, buffers = [], None
-    for move in self.moves:
-      source, to = count.tensors[move.source], count.tensors[move.destination]
+    for m in self.moves:
+      source, to = count.tensors[m.source], count.tensors[m.destination]
       moving = (
-        Side(source.layout, move.source_offset, tuple(move.source_strides)),
-        Side(to.layout, move.destination_offset,
-             tuple(move.destination_strides)),
-        tuple(move.shape), SIZE[source.dtype],
+        Side(source.layout, m.source_offset, tuple(m.source_strides)),
+        Side(to.layout, m.destination_offset,
+             tuple(m.destination_strides)),
+        tuple(m.shape), SIZE[source.dtype],
       )  # fmt: skip
-      placed = to.root != move.destination
+      placed = to.root != m.destination
       found = messages(*moving, placed)
       beside = staying(*moving, narrow=True) if placed else None
       if beside is not None:
@@ -122,3 +122,41 @@ class Copy(Step):
 
 def _equal_strides(a: list[int], b: list[int], shape: list[int]) -> bool:
   return all(x == y or n == 1 for x, y, n in zip(a, b, shape))
+
+
+def copy_views(
+  target: Target,
+  tensors: Sequence[TensorInfo],
+  pairs: Iterable[tuple[View, View]],
+  location: int,
+) -> Copy | None:
+  """One exchange that copies each source view to its destination view; None if
+  all are empty."""
+  moves, traffic, kept = [], [], []
+  for source, to in pairs:
+    if source.size == 0:
+      continue
+    moves.append(
+      schema.Move(
+        source.root, source.offset, list(source.strides),
+        to.root, to.offset, list(to.strides), list(source.shape),
+      )
+    )  # fmt: skip
+    sides = ends(tensors, source, to)
+    traffic.append(move(*sides, source.shape, SIZE[source.dtype]))
+    kept.append(staying(*sides, source.shape, SIZE[source.dtype]))
+  if not moves:
+    return None
+  price = cost.exchange(target, traffic)
+  return Copy(moves=moves, staying=kept, own=price, location=location)
+
+
+def ends(
+  tensors: Sequence[TensorInfo], source: View, to: View
+) -> tuple[Side, Side]:
+  """Both sides of a move from one view to another."""
+  a, b = tensors[source.root], tensors[to.root]
+  return (
+    Side(a.layout, source.offset, source.strides),
+    Side(b.layout, to.offset, to.strides),
+  )

@@ -7,7 +7,7 @@ of steps that are its regions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from jaxlib.ipu.plan import cost
@@ -74,6 +74,27 @@ class Effects:
   time: int = -1
 
 
+class Region(list["Step"]):
+  """A list of steps: a program's, a loop's body, a branch.
+
+  Attributes:
+    freed: roots from elsewhere whose memory is free after their last use in it.
+    kept: roots that are needed after its operations.
+  """
+
+  __slots__ = ("freed", "kept")
+
+  def __init__(
+    self,
+    steps: Iterable[Step] = (),
+    freed: Iterable[int] = (),
+    kept: Iterable[int] = (),
+  ) -> None:
+    super().__init__(steps)
+    self.freed = set(freed)
+    self.kept = set(kept)
+
+
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class Step:
   """A step of a tile program.
@@ -85,6 +106,9 @@ class Step:
     buffers: bytes that each tile needs while it runs, besides tensors: for
       candidates, partial results, parts of sorted rows, messages and copies in
       another order.
+    operation: the place of its operation among those of its region; -1 for
+      steps before and after all of them.
+    has_effect: whether it follows all earlier steps with an effect.
     time: its place in program order, after liveness analysis.
     moves: of an exchange.
     staying: of moves from roots to roots, the bytes that each copies on its
@@ -102,6 +126,8 @@ class Step:
   location: int
   own: schema.Cost = dataclasses.field(default_factory=_free)
   buffers: Array | None = None
+  operation: int = -1
+  has_effect: bool = False
   time: int = -1
   moves: Sequence[schema.Move] = ()
   staying: Sequence[Any] | None = None
@@ -115,7 +141,7 @@ class Step:
   # --- Control flow --------------------------------------------------------
 
   @property
-  def regions(self) -> Sequence[list[Step]]:
+  def regions(self) -> Sequence[Region]:
     """The lists of steps that it runs."""
     return ()
 

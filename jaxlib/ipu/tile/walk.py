@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jaxlib.ipu.tile.step import Access, Step
+from jaxlib.ipu.tile.step import Access, Region, Step
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:
@@ -15,12 +15,20 @@ def walk(steps: Sequence[Step]) -> Iterator[Step]:
       yield from walk(region)
 
 
-def with_lists(steps: list[Step]) -> Iterator[tuple[Step, list[Step]]]:
-  """As `walk`, each step with the list that contains it."""
-  for step in steps:
-    yield step, steps
+def with_regions(region: Region) -> Iterator[tuple[Step, Region]]:
+  """As `walk`, each step with the region that contains it."""
+  for step in region:
+    yield step, region
+    for inner in step.regions:
+      yield from with_regions(inner)
+
+
+def regions(outer: Region) -> Iterator[Region]:
+  """A region and all regions in it, each after those in it."""
+  for step in outer:
     for region in step.regions:
-      yield from with_lists(region)
+      yield from regions(region)
+  yield outer
 
 
 def exchanges(steps: Sequence[Step]) -> Iterator[Step]:

@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Shape
-from jaxlib.ipu.tile.tensor import dense_strides
+from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+
+
+def whole_view(tensors: Sequence[TensorInfo], root: int) -> View:
+  """A view of a whole root."""
+  t = tensors[root]
+  return View(root, 0, dense_strides(t.shape), t.shape, t.dtype)
 
 
 class View(NamedTuple):

@@ -1,0 +1,41 @@
+"""A tile program as passes see it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.choices import Choices, Used
+from jaxlib.ipu.tile.step import Region
+from jaxlib.ipu.tile.tensor import TensorInfo
+
+
+@dataclasses.dataclass(slots=True)
+class TileProgram:
+  """Tensors and steps, which passes rewrite.
+
+  Attributes:
+    target: the machine.
+    tensors: by number.
+    steps: of the program.
+    arguments: their roots.
+    results: their roots.
+    aliases: numbers of donated arguments and of the results that may take
+      their memory.
+    assembled: roots that are written by several copies, one part each, before
+      any part is read (lower/assembled.py).
+    location: the number of the location of steps that passes add.
+    choices: what passes may do.
+    used: what the lowering and the passes did.
+  """
+
+  target: Target
+  tensors: list[TensorInfo]
+  steps: Region
+  arguments: list[int] = dataclasses.field(default_factory=list)
+  results: list[int] = dataclasses.field(default_factory=list)
+  aliases: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+  assembled: set[int] = dataclasses.field(default_factory=set)
+  location: int = 0
+  choices: Choices = dataclasses.field(default_factory=Choices)
+  used: Used = dataclasses.field(default_factory=Used)
