@@ -55,7 +55,7 @@ def after_pass(name: str, state: Any, options: Any) -> None:
     assembled.verify(state.tiles)
   if options.dump is not None:
     module = _plain(importer.module_name(state.stablehlo))
-    written = tile_text.program_text(state.tiles.tensors, state.tiles.steps)
+    written = tile_text.program_text(state.tiles)
     ending = f"{module}.4_lower_{name}.txt"
     state.number = _write(options.dump, state.number, ending, written)
 
@@ -105,7 +105,7 @@ def _verify(phase: Any, state: Any) -> None:
     assert state.module is not None
     verifier.verify(state.module, lowerable=phase.value != "import")
   elif phase.value == "lower":
-    verify_exchanges.verify(state.builder)
+    verify_exchanges.verify(state.tiles)
   elif phase.value == "allocate":
     verify_addresses.verify(state.builder, state.memory)
   elif phase.value == "emit":

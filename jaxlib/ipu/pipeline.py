@@ -320,13 +320,7 @@ def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   _run_passes(state, options, _STORED)
   line, state.arena_bytes = storage.place(state.tiles)
   local_copies.find(state.tiles)
-  state.memory = memory.plan(
-    state.builder,
-    line,
-    state.module,
-    state.arguments,
-    state.results,
-  )
+  state.memory = memory.plan(state.builder, state.tiles, line, state.module)
   return state.memory
 
 

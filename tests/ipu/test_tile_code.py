@@ -169,13 +169,13 @@ def test_code_does_not_shrink_when_steps_are_added(names, tiles):
     return x
 
   state = phases(f, [ones(12, 12)], tiles)
-  assert state.builder is not None and state.memory is not None
-  steps = list(state.builder.steps)
+  assert state.tiles is not None and state.memory is not None
+  steps = list(state.tiles.steps)
   parts = operator.attrgetter("state", "exchange", "control", "host")
-  last = tile_code(state.builder)
+  last = tile_code(state.tiles)
   for count in reversed(range(len(steps))):
-    state.builder.steps[:] = steps[:count]
-    less = tile_code(state.builder)
+    state.tiles.steps[:] = steps[:count]
+    less = tile_code(state.tiles)
     assert all((a <= b).all() for a, b in zip(parts(less), parts(last)))
     assert (less.total >= 0).all()
     last = less

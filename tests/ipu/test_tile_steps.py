@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import types
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +16,22 @@ from tile_kit import TileKit
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.lower import assembled, memory, totals, verify_exchanges
+from jaxlib.ipu.lower import (
+  assembled,
+  in_place,
+  local_copies,
+  memory,
+  order,
+  storage,
+  totals,
+  verify_exchanges,
+)
 from jaxlib.ipu.lower.host_time import host_seconds
-from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.tile import text
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile import text, verify
 from jaxlib.ipu.tile.control_flow import Repeat
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.walk import accesses, walk
 
 ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
@@ -96,36 +104,36 @@ class Wait(Step):
 def test_a_new_kind_of_step_needs_no_other_change():
   kit = TileKit(tiles=2)
   a, b = kit.tensor((8,)), kit.tensor((8,))
+  kit.tensors[a].space = schema.ARGUMENT
   price = cost.Sourced(7.0, 0.0, 0.0, 0.0, 0.0)
   wait = Wait(location=0, cycles=7, own=price)
-  steps: list[Step] = [
-    kit.execute(double(), (8,), [a], [b]),
-    Repeat(location=0, count=3, body=[wait]),
-  ]
-  target = machines.resolve("ipu2", 2)
-  written = text.program_text(kit.tensors, steps)
-  assert "Wait(location=0, own=Sourced(compute_cycles=7.0" in written
-  tensors, steps = text.parse(written)
-  assert text.program_text(tensors, steps) == written
+  written = text.program_text(
+    kit.program(
+      [
+        kit.execute(double(), (8,), [a], [b]),
+        Repeat(location=0, count=3, body=Region([wait])),
+      ],
+      results=[b],
+    )
+  )
+  assert "  Wait(location=0, own=Sourced(compute_cycles=7.0" in written
+  program = text.parse(written, kit.target)
+  assert text.program_text(program) == written
+  steps, tensors = program.steps, program.tensors
   assert [type(s).__name__ for s in walk(steps)] == [
     "Execute",
     "Repeat",
     "Wait",
   ]
-  assert totals.totals(target, steps, tensors).cycles == 21
-  assert host_seconds(target, steps, tensors) > 0
-  line = Timeline(steps, tensors)
-  line.analyse([b])
+  assert totals.totals(kit.target, steps, tensors).cycles == 21
+  assert host_seconds(kit.target, steps, tensors) > 0
+  for check in (verify.verify, assembled.verify, verify_exchanges.verify):
+    check(program)
+  for run in (order.run, in_place.run, storage.copy_late, local_copies.find):
+    run(program)
+  line, _ = storage.place(program)
   assert line.end > 0 and steps[1].time > steps[0].time
-  builder = types.SimpleNamespace(
-    steps=steps,
-    tensors=tensors,
-    target=target,
-    assembled=set(),
-  )
-  verify_exchanges.verify(builder)
-  assembled.verify(builder)
-  assert memory.tile_code(builder).total.max() > 0
+  assert memory.tile_code(program).total.max() > 0
 
 
 # --- Text -------------------------------------------------------------------
@@ -150,29 +158,30 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_text_of_a_program_can_be_read_again(name):
   state = phases(PROGRAMS[name], [np.ones((6, 4), np.float32)], 8)
-  assert state.builder is not None
-  written = text.program_text(state.builder.tensors, state.builder.steps)
-  tensors, steps = text.parse(written)
-  assert text.program_text(tensors, steps) == written
-  target, before = (
-    state.builder.target,
-    (state.builder.steps, state.builder.tensors),
+  assert state.tiles is not None
+  written = text.program_text(state.tiles)
+  program = text.parse(written, state.tiles.target)
+  assert text.program_text(program) == written
+  assert [*accesses(program.steps)] == [*accesses(state.tiles.steps)]
+  before, after = (
+    totals.totals(p.target, p.steps, p.tensors) for p in (state.tiles, program)
   )
-  assert [*accesses(steps)] == [*accesses(before[0])]
-  assert totals.totals(target, steps, tensors) == totals.totals(target, *before)
+  assert before == after
 
 
 @pytest.mark.parametrize(
   ("wrong", "message"),
   [
-    ("t1 = TensorInfo()", r"line 1: expected a step, or `t0 = TensorInfo\(\)`"),
-    ("Nothing(location=0)", "line 1: expected a literal or a constructor"),
-    ("\nCopy(location=0, to=1)", "line 2: expected fields of a Copy .*'to'"),
-    ("Move(1, 0, [], 0, 0, [], [])", "line 1: expected a Step"),
+    ("", "expected the program's Ends"),
+    ("t0 = 1", "line 1: expected the program's Ends"),
+    ("Ends()\nt1 = Ends()", r"line 2: expected a step, or `t0 = TensorInfo"),
+    ("Ends()\nNo(location=0)", "line 2: expected a literal or a constructor"),
+    ("Ends()\nCopy(location=0, to=1)", "expected fields of a Copy .*'to'"),
+    ("Ends()\nMove(1, 0, [], 0, 0, [], [])", "line 2: expected a Step"),
     ("__import__('os')", "line 1: expected a literal or a constructor"),
     ("Copy(", "was never closed"),
   ],
 )
 def test_text_that_is_wrong(wrong, message):
   with pytest.raises(SyntaxError, match=message):
-    text.parse(wrong)
+    text.parse(wrong, machines.resolve("ipu2", 2))

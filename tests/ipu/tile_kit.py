@@ -6,10 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from jaxlib.ipu import target as machines
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan.layout import Layout, linear
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.execute import Execute
+from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 
 
@@ -18,6 +21,7 @@ class TileKit:
 
   def __init__(self, tiles: int) -> None:
     self.tiles = tiles
+    self.target = machines.resolve("ipu2", tiles)
     self.tensors: list[TensorInfo] = []
 
   def tensor(
@@ -64,3 +68,17 @@ class TileKit:
       source, 0, list(a.strides), destination, offset, list(b.strides),
       list(a.shape),
     )  # fmt: skip
+
+  def program(
+    self, steps: Sequence[Step], results: Sequence[int] = ()
+  ) -> TileProgram:
+    """The program of these steps, with the arguments among the tensors."""
+    arguments = [
+      number
+      for number, info in enumerate(self.tensors)
+      if info.space == schema.ARGUMENT
+    ]
+    region = Region(steps, kept=results)
+    return TileProgram(
+      self.target, self.tensors, region, arguments, list(results)
+    )

@@ -24,6 +24,7 @@ from jaxlib.ipu.lower.units import Unit, units
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.code import CodeCount, TileCode
+from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import is_root_itself
 from jaxlib.ipu.tile.walk import walk
@@ -121,24 +122,22 @@ class MemoryPlan:
 
 
 def plan(
-  builder: Builder,
-  line: Timeline,
-  module: Module,
-  arguments: list[int],
-  results: list[int],
+  builder: Builder, program: TileProgram, line: Timeline, module: Module
 ) -> MemoryPlan:
   """Adds up what is live on each tile over the run.
 
   Args:
-    builder: with all roots allocated.
+    builder: that the program was lowered by.
+    program: with all roots allocated.
     line: the analysed steps.
     module: with its donated arguments.
-    arguments, results: their roots.
   """
-  tensors = builder.tensors
+  tensors, arguments, results = (
+    program.tensors, program.arguments, program.results,
+  )  # fmt: skip
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
-  code = tile_code(builder)
+  code = tile_code(program)
   admitted_code = _admitted_code(builder, code)
   buffers = _buffers(builder, line)
   shares = Shares(tensors, builder.target.num_tiles)
@@ -195,10 +194,10 @@ def plan(
   )
 
 
-def tile_code(builder: Builder) -> TileCode:
+def tile_code(program: TileProgram) -> TileCode:
   """Non-tensor memory."""
-  count = CodeCount(builder.target, builder.tensors)
-  count.steps(builder.steps)
+  count = CodeCount(program.target, program.tensors)
+  count.steps(program.steps)
   return count.finish()
 
 

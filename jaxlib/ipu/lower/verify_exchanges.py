@@ -15,7 +15,6 @@ import math
 import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.count_moves import counted, one_to_one
 from jaxlib.ipu.lower.moved_runs import number_of_runs
 from jaxlib.ipu.plan.affine import Side
@@ -23,6 +22,7 @@ from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.plan.messages import ends, stretched
 from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.plan.traffic import Traffic, traffic
+from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.walk import exchanges
 
 # Runs of a move that are counted, in about half a second.
@@ -35,14 +35,14 @@ class InvalidExchange(Exception):
   """An exchange that is charged too little."""
 
 
-def verify(builder: Builder) -> None:
+def verify(program: TileProgram) -> None:
   """Counts the moves of a program.
 
   Raises:
     InvalidExchange: names the first that is charged for less than it is.
   """
-  tensors = builder.tensors
-  for step in exchanges(builder.steps):
+  tensors = program.tensors
+  for step in exchanges(program.steps):
     for m in step.moves:
       a, b = tensors[m.source], tensors[m.destination]
       _verify(

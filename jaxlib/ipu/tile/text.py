@@ -1,12 +1,14 @@
 """The text of a tile program, which can be read again.
 
-A tensor is a line `t3 = TensorInfo(...)`, a step a call of its kind with the
-fields that differ from their defaults; nested lists of steps are indented:
+The first line has the program's ends, a tensor is a line, a step a call of its
+kind with the fields that differ from their defaults; the steps of regions are
+indented:
 
+  Ends(arguments=[0], results=[1])
   t0 = TensorInfo(dtype=DType.F32, shape=(8,), layout=Layout(...), ...)
-  Repeat(location=0, count=10, body=[
+  Repeat(location=0, count=10, body=Region([
     Copy(location=0, moves=[Move(...)]),
-  ])
+  ]))
 
 Everything is an expression of Python's syntax, so its parser reads it; only
 the constructors that are named here are called.
@@ -17,7 +19,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,20 +28,44 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 from jaxlib.ipu.program import isa, schema
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 
-def program_text(tensors: Iterable[TensorInfo], steps: Sequence[Step]) -> str:
-  """The tensors and steps, one to a line."""
-  lines = [f"t{n} = {_text(info)}" for n, info in enumerate(tensors)]
-  for step in steps:
+@dataclasses.dataclass(slots=True)
+class Ends:
+  """The fields of a `TileProgram` beside its tensors and steps, and those of
+  its outermost region."""
+
+  arguments: list[int] = dataclasses.field(default_factory=list)
+  results: list[int] = dataclasses.field(default_factory=list)
+  aliases: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+  assembled: list[int] = dataclasses.field(default_factory=list)
+  freed: list[int] = dataclasses.field(default_factory=list)
+  kept: list[int] = dataclasses.field(default_factory=list)
+
+
+def program_text(program: TileProgram) -> str:
+  """A program, one tensor or step to a line."""
+  ends = Ends(
+    program.arguments,
+    program.results,
+    program.aliases,
+    sorted(program.assembled),
+    sorted(program.steps.freed),
+    sorted(program.steps.kept),
+  )
+  lines = [_text(ends)]
+  lines += [f"t{n} = {_text(info)}" for n, info in enumerate(program.tensors)]
+  for step in program.steps:
     lines += _lines(step)
   return "\n".join(lines) + "\n"
 
 
-def parse(text: str) -> tuple[list[TensorInfo], list[Step]]:
-  """The tensors and steps of a text.
+def parse(text: str, target: Target) -> TileProgram:
+  """The program of a text, for a machine.
 
   Raises:
     SyntaxError: names the line, and what is wrong with it.
@@ -47,7 +73,11 @@ def parse(text: str) -> tuple[list[TensorInfo], list[Step]]:
   tensors: list[TensorInfo] = []
   steps: list[Step] = []
   names = _constructors()
-  for statement in ast.parse(text).body:
+  first, *rest = ast.parse(text).body or [ast.Pass()]
+  if not isinstance(first, ast.Expr):
+    raise _error(first, "the program's Ends")
+  ends: Ends = _made(first.value, names, Ends)
+  for statement in rest:
     match statement:
       case ast.Assign(targets=[ast.Name(id=name)], value=value) if (
         name == f"t{len(tensors)}"
@@ -57,7 +87,15 @@ def parse(text: str) -> tuple[list[TensorInfo], list[Step]]:
         steps.append(_made(value, names, Step))
       case _:
         raise _error(statement, f"a step, or `t{len(tensors)} = TensorInfo()`")
-  return tensors, steps
+  return TileProgram(
+    target,
+    tensors,
+    Region(steps, ends.freed, ends.kept),
+    ends.arguments,
+    ends.results,
+    ends.aliases,
+    set(ends.assembled),
+  )
 
 
 # --- Printing ---------------------------------------------------------------
@@ -65,26 +103,37 @@ def parse(text: str) -> tuple[list[TensorInfo], list[Step]]:
 
 def _lines(step: Step) -> Iterator[str]:
   """The lines of a step; each one of its regions begins at a line's end."""
-  regions = {id(region) for region in step.regions}
   line = f"{type(step).__name__}("
   comma = ""
   for name, value in _fields(step):
     line += f"{comma}{name}="
     comma = ", "
-    many = isinstance(value, list) and any(id(v) in regions for v in value)
-    line += "[" * many
-    for region in value if many else [value]:
-      if id(region) not in regions:
-        line += _text(region)
-        continue
-      yield f"{line}["
-      for inner in region:
-        *most, last = _lines(inner)
-        yield from (f"  {text}" for text in most)
-        yield f"  {last},"
-      line = "]" + ", " * many
-    line += "]" * many
+    if isinstance(value, Region):
+      line = yield from _region(line, value)
+    elif isinstance(value, list) and isinstance((*value, 0)[0], Region):
+      line += "["
+      for i, region in enumerate(value):
+        line = yield from _region(line + ", " * bool(i), region)
+      line += "]"
+    else:
+      line += _text(value)
   yield f"{line})"
+
+
+def _region(line: str, region: Region) -> Generator[str, None, str]:
+  """The lines of a region, which begins at the end of one; returns the last
+  one."""
+  yield f"{line}Region(["
+  for step in region:
+    *most, last = _lines(step)
+    yield from (f"  {text}" for text in most)
+    yield f"  {last},"
+  facts = "".join(
+    f", {name}={sorted(roots)}"
+    for name, roots in (("freed", region.freed), ("kept", region.kept))
+    if roots
+  )
+  return f"]{facts})"
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
@@ -126,7 +175,17 @@ def _constructors() -> dict[str, Any]:
     for name, found in (*vars(schema).items(), *vars(isa).items())
     if dataclasses.is_dataclass(found) or isinstance(found, enum.EnumType)
   }
-  own = (TensorInfo, Layout, Factor, Replica, Sourced, Epilogue, DType)
+  own = (
+    Ends,
+    Region,
+    TensorInfo,
+    Layout,
+    Factor,
+    Replica,
+    Sourced,
+    Epilogue,
+    DType,
+  )
   named = {kind.__name__: kind for kind in (*own, *_kinds(Step))}
   return {**records, **named, "array": np.array}
 
