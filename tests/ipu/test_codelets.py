@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import typing
 from pathlib import Path
@@ -10,9 +11,15 @@ from pathlib import Path
 import pytest
 
 import jaxlib.ipu
+from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS
+from jaxlib.ipu.codelets._hints import Hints
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan.layout import grid
 from jaxlib.ipu.program import schema
 
+F32 = DType.F32
 RECORDS = typing.get_args(schema.Fields)
 NAMES = {record.__name__ for record in RECORDS}
 ROOT = Path(jaxlib.ipu.__file__).parent.resolve()
@@ -36,6 +43,35 @@ def test_every_codelet_is_whole(record):
   assert callable(executor.execute)
   path = Path("codelets") / f"{type(codelet).__module__.split('.')[-1]}.cc"
   assert (SOURCE / path).exists(), f"no kernel in {path}"
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.__name__)
+def test_cycles_take_the_hints_of_their_codelet(record):
+  codelet = CODELETS[record]
+  given = typing.get_type_hints(type(codelet).cycles)["hints"]
+  assert given is codelet.hints
+  hints = codelet.hints()
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    hints.scalars = (0,)
+  with pytest.raises(TypeError, match="part"):
+    codelet.hints(part=2)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.__name__)
+def test_hints_of_another_codelet_are_an_error(record):
+  fields, rank = CODELETS[record].example()
+  shape = (4,) * rank
+  one = grid(shape, (1,) * rank)
+  target = machines.resolve("ipu2")
+
+  def price(hints: Hints) -> None:
+    cost.compute_set(target, fields, shape, one, [F32, F32], [F32], hints)
+
+  own = CODELETS[record].hints
+  price(own())
+  for other in {c.hints for c in CODELETS.values()} - {own}:
+    with pytest.raises(TypeError, match=f"{record.__name__} takes"):
+      price(other())
 
 
 def asked(tree: ast.AST) -> set[str]:

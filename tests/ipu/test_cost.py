@@ -18,8 +18,9 @@ from jaxlib.ipu.codelets import (
   gather,
   reduce,
 )
-from jaxlib.ipu.codelets._codelet import broadcast
 from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets._hints import Hints
+from jaxlib.ipu.codelets.scatter import ScatterHints
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import INTEGERS, DType
 from jaxlib.ipu.program import schema
@@ -105,12 +106,12 @@ def test_scalars_stay_in_registers(op, dtype, unit, expected, constant):
     code[at : at + 16] = encode(Opcode.CONST, register, imm=1)
     fields = schema.Map(bytes(code), fields.outputs)
   result = DType.BOOL if op == Opcode.GT else dtype
-  scalars = () if constant else (0,) if inverse else (1,)
+  hints = Hints(scalars=() if constant else (0,) if inverse else (1,))
 
   def cycles(n: int) -> float:
     return (
       CODELETS[schema.Map]
-      .cycles(IPU2, fields, [dtype, dtype], [result], [n], scalars=scalars)
+      .cycles(IPU2, fields, [dtype, dtype], [result], [n], hints)
       .total
     )
 
@@ -189,10 +190,10 @@ def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
 ], ids=str)  # fmt: skip
 def test_operands_broadcast_along_rows_are_charged_per_row(cell, worker):
   fields = elementwise(Opcode.ADD, 2, F32)
-  walks = broadcast((1200, 600), [(0, 1), (0, -1)])
-  assert walks == ((True, False),)
+  hints = Hints().reading((1200, 600), [(0, 1), (0, -1)])
+  assert hints.walks == ((True, False),)
   found = CODELETS[schema.Map].cycles(
-    IPU2, fields, [F32, F32], [F32], cell, walks=walks
+    IPU2, fields, [F32, F32], [F32], cell, hints
   )
   assert found.total == MULTI_VERTEX + 6 * (29 + worker)
 
@@ -391,7 +392,7 @@ def test_slices(dtype, lookups, window, parts, expected):
 def test_updates(kind, dtype, window, expected):
   fields = schema.Scatter(1, [], [], [], [], kind, 0, b"", [], 0)
   found = CODELETS[schema.Scatter].cycles(
-    IPU2, fields, (), (dtype,), (12, window), entries=6
+    IPU2, fields, (), (dtype,), (12, window), ScatterHints(entries=6)
   )
   assert found.total == MULTI_VERTEX + 6 * expected
   assert (found.derived, found.guessed) == (IPU2.launch_cycles, 0)
@@ -409,7 +410,7 @@ def test_updates(kind, dtype, window, expected):
 def test_sources_of_the_cost_of_updates(kind, dtype, derived, guessed):
   fields = schema.Scatter(1, [], [], [], [], kind, 0, b"", [], 0)
   found = CODELETS[schema.Scatter].cycles(
-    IPU2, fields, (), (dtype,), (600, 8), entries=6
+    IPU2, fields, (), (dtype,), (600, 8), ScatterHints(entries=6)
   )
   assert (found.derived > IPU2.launch_cycles) == (derived or guessed)
   assert (found.guessed > 0) == guessed

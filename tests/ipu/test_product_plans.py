@@ -16,6 +16,7 @@ from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS, _dot_cycles
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.dot import CODELET as DOT
+from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.codelets.map import CODELET as MAP
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan import combine, cost, matmul, partials, reduction
@@ -42,7 +43,7 @@ def products_cost(target, extents, parts, dtype):
     [dtype, dtype],
     [dtype],
     blocks,
-    vector=min(extents[1:3]) == 1,
+    DotHints(vector=min(extents[1:3]) == 1),
   )
   total += vertices.total
   total += target.sync_cycles
@@ -219,23 +220,25 @@ def test_only_complete_sums_are_cast(cases):
   fields = schema.Dot(F32, 0, 1, 1, 1)
   how = IPU2, fields, [dtype] * 2
 
-  def taken(block, **hints):
-    return DOT.cycles(*how, [dtype], block, stored=dtype, **hints)
+  def taken(block, whole):
+    hints = DotHints(vector=vector, stored=dtype, whole=whole)
+    return DOT.cycles(*how, [dtype], block, hints)
 
   blocks = np.array([c[1:5] for c in cases], float).T
   whole = np.array([c[5] for c in cases])
   vector = cases[0][6]
-  found = taken(tuple(blocks), whole=whole, vector=vector).total
+  found = taken(tuple(blocks), whole).total
   for i, case in enumerate(cases):
-    block, hints = case[1:5], {"vector": vector}
-    alone = taken(block, whole=case[5], **hints).total
+    block = case[1:5]
+    alone = taken(block, case[5]).total
     assert found[i] == alone
-    kept = taken(block, whole=False, **hints).total
+    kept = taken(block, False).total
     cast = MAP.cycles(IPU2, CAST, [F32], [dtype], (math.prod(block[:3]),))
     assert alone <= kept + cast.total * case[5]
-    hints["stored"] = dtype
-    casts = DOT.casts(*how, block, whole=case[5], **hints)
+    hints = DotHints(vector=vector, stored=dtype, whole=case[5])
+    casts = DOT.casts(*how, block, hints)
     assert case[5] or not casts
     assert not casts or alone > kept
-    hints |= {"f16_sums": True} if dtype is F16 else {"stored": F32}
-    assert not DOT.casts(*how, block, whole=True, **hints)
+    same = {"f16_sums": True} if dtype is F16 else {"stored": F32}
+    hints = dataclasses.replace(hints, whole=True, **same)
+    assert not DOT.casts(*how, block, hints)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -70,6 +71,7 @@ class Codelet(abc.ABC):
 
   Attributes:
     record: its fields.
+    hints: the type of its hints.
     executor: the module of the interpreter that runs its compute sets,
       `program/interp_<executor>.py`.
     in_place: whether a result may take the memory of an operand that is read
@@ -89,6 +91,7 @@ class Codelet(abc.ABC):
   """
 
   record: ClassVar[type]
+  hints: ClassVar[type[Hints]] = Hints
   executor: ClassVar[str]
   in_place: ClassVar[bool] = False
   writes_parts: ClassVar[bool] = False
@@ -107,7 +110,7 @@ class Codelet(abc.ABC):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: Any = NO_HINTS,
   ) -> Cycles:
     """Cycles of the tile with the largest cell, launch included, with their
     sources.
@@ -115,7 +118,7 @@ class Codelet(abc.ABC):
     Args:
       cell: the cell's extent along each dimension of the iteration space;
         arrays to cost many candidates at once.
-      **extra: see each codelet's docstring.
+      hints: of the type `Codelet.hints`.
 
     Raises:
       CompileError: no cost is known for an instruction and a type.
@@ -127,7 +130,7 @@ class Codelet(abc.ABC):
     fields: Any,
     operand_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: Any = NO_HINTS,
   ) -> int | None:
     """The operand whose elements the matrix unit loads 128 bits at a time, as
     charged by `cycles` for targets with such loads; None if there is none. It
@@ -182,25 +185,3 @@ def volume(extents: Extents) -> Any:
   for extent in extents:
     result = result * extent
   return result
-
-
-def broadcast(
-  shape: Sequence[int], accesses: Iterable[Sequence[int]]
-) -> tuple[tuple[bool, ...], ...]:
-  """The access patterns of operands that are broadcast along some dimensions,
-  not all: for each dimension of the iteration space whether they vary.
-
-  Args:
-    shape: the iteration space.
-    accesses: for each operand its dimension for each one of the iteration
-      space, or -1 where it is broadcast.
-  """
-  found = []
-  for dims in accesses:
-    if -1 not in dims:
-      continue
-    moves = tuple(d >= 0 for d in dims)
-    still = any(n > 1 and not m for n, m in zip(shape, moves, strict=True))
-    if still and any(moves):
-      found.append(moves)
-  return tuple(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from jaxlib.ipu.codelets._cycles import (
   up,
 )
 from jaxlib.ipu.codelets._factor_cycles import START, STEP
+from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
@@ -54,7 +54,7 @@ class BisectCodelet(LocalCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: Hints = NO_HINTS,
   ) -> Cycles:
     n, dtype = fields.rows, operand_dtypes[0]
     values = most(volume(cell), 1.0)

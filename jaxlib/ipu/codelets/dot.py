@@ -9,6 +9,7 @@ the workers share. Types without such vertices run a multiply-add loop.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ from jaxlib.ipu.codelets._dot_cycles import (
   rounding_once,
   ways_of,
 )
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._instructions import (
   NUMPY_REGISTER,
   load,
@@ -55,19 +57,40 @@ from jaxlib.ipu.target import Target
 _STORE = schema.Map(encode(Opcode.LOAD, RegisterType.F32), [0])
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DotHints(Hints):
+  """What a product's vertices depend on. Arrays are of many candidates.
+
+  Attributes:
+    f16_sums: whether f16 operands have f16 partial sums, as users may ask.
+    vector: whether it is a matrix times a vector: all of it, not only a tile's
+      block, since a product has one kind of vertex.
+    stored: the type of the result; by default that of the sums.
+    whole: whether sums are complete on their tile, and thus may be stored in
+      another type.
+  """
+
+  f16_sums: bool = False
+  vector: bool = False
+  stored: DType | None = None
+  whole: bool | Array = False
+
+
+_NO_HINTS = DotHints()
+
+
 class DotCodelet(ReducingCodelet):
   """Cycles: the cheapest of `amp_cycles`, `hmac_cycles`, `shared_cycles` and
   `outer_cycles`, each for either operand.
 
   bf16 is cast to f32 on the tile first and computed as f32; operands of sums in
-  8-byte types are cast to these. Integers and f64 run `loop_cycles`. `vector`:
-  the product is a matrix times a vector: all of it, not only a tile's block,
-  since a product has one kind of vertex. `stored` is the type of the result,
-  for sums that are `whole`, i.e. complete on their tile: vertices that store
-  partials need a cast, those that round a sum once store f16.
+  8-byte types are cast to these. Integers and f64 run `loop_cycles`. If a sum's
+  type is not the result's, vertices that store partials need a cast, those that
+  round a sum once store f16.
   """
 
   record = schema.Dot
+  hints = DotHints
   has_weights = True
   # poplin's stages (ConvReducePlan.cpp) [S].
   many_partials = (16, 125)
@@ -80,14 +103,14 @@ class DotCodelet(ReducingCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: DotHints = _NO_HINTS,
   ) -> Cycles:
     block = Block(*matrix_extents(fields, cell))
     launch = derived(_inner_loops.SUPERVISOR_LAUNCH)
     dtype, casting = _computed_in(fields, operand_dtypes, block)
     if dtype not in (DType.F16, DType.F32):
       return launch + casting + loop_cycles(target, dtype, block)
-    ways = _ways(target, fields, dtype, block, extra)
+    ways = _ways(target, fields, dtype, block, hints)
     total = functools.reduce(least, (way.cycles for way in ways))
     return launch + casting + total
 
@@ -97,9 +120,9 @@ class DotCodelet(ReducingCodelet):
     fields: schema.Dot,
     operand_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: DotHints = _NO_HINTS,
   ) -> int | None:
-    found = self._way(target, fields, operand_dtypes, cell, extra)
+    found = self._way(target, fields, operand_dtypes, cell, hints)
     return found.weights if found else None
 
   def casts(
@@ -108,11 +131,11 @@ class DotCodelet(ReducingCodelet):
     fields: schema.Dot,
     operand_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: DotHints = _NO_HINTS,
   ) -> bool:
-    """Whether vertices leave sums in a buffer, to be cast by others; takes the
-    hints with which `cycles` charges that."""
-    found = self._way(target, fields, operand_dtypes, cell, extra)
+    """Whether vertices leave sums in a buffer, to be cast by others, as
+    charged by `cycles` with the same hints."""
+    found = self._way(target, fields, operand_dtypes, cell, hints)
     return found is not None and found.casts
 
   def _way(
@@ -121,14 +144,14 @@ class DotCodelet(ReducingCodelet):
     fields: schema.Dot,
     operand_dtypes: Sequence[DType],
     cell: Extents,
-    extra: dict[str, Any],
+    hints: DotHints,
   ) -> Way | None:
     """The cheapest vertex; None for types that run a loop."""
     block = Block(*matrix_extents(fields, cell))
     dtype, _ = _computed_in(fields, operand_dtypes, block)
     if dtype not in (DType.F16, DType.F32):
       return None
-    ways = _ways(target, fields, dtype, block, extra)
+    ways = _ways(target, fields, dtype, block, hints)
     return min(ways, key=lambda way: plain(way.cycles))
 
   def flops(self, fields: schema.Dot, shape: Sequence[int]) -> float:
@@ -191,20 +214,18 @@ class DotCodelet(ReducingCodelet):
   _CODE = 1024
 
 
-def _accumulated_in(
-  fields: schema.Dot, dtype: DType, extra: dict[str, Any]
-) -> DType:
+def _accumulated_in(fields: schema.Dot, dtype: DType, hints: DotHints) -> DType:
   """The type of partial sums: f32 (poplin's `partialsType`, ConvOptions.hpp)
   [S], unless the user asks for f16."""
-  f16 = extra.get("f16_sums", False) and dtype is DType.F16
+  f16 = hints.f16_sums and dtype is DType.F16
   return DType.F16 if f16 else DType(fields.accumulate_dtype)
 
 
-def _cast_to(accumulate: DType, extra: dict[str, Any]) -> DType | None:
+def _cast_to(accumulate: DType, hints: DotHints) -> DType | None:
   """The type to which a separate compute set casts sums; None if none does."""
-  stored: DType = extra.get("stored", accumulate)
+  stored = accumulate if hints.stored is None else hints.stored
   narrow = stored in FLOATS and SIZE[stored] < SIZE[accumulate]
-  return stored if narrow and np.any(extra.get("whole", False)) else None
+  return stored if narrow and np.any(hints.whole) else None
 
 
 def _ways(
@@ -212,27 +233,25 @@ def _ways(
   fields: schema.Dot,
   dtype: DType,
   block: Block,
-  extra: dict[str, Any],
+  hints: DotHints,
 ) -> list[Way]:
   """The vertices for a block that is multiplied in a type, with the cast after
   it (ConvModel.cpp, a reduction depth of 1) [S]."""
-  accumulate = _accumulated_in(fields, dtype, extra)
-  vector = extra.get("vector", False)
-  ways = ways_of(target, dtype, accumulate, block, vector)
-  stored = _cast_to(accumulate, extra)
+  accumulate = _accumulated_in(fields, dtype, hints)
+  ways = ways_of(target, dtype, accumulate, block, hints.vector)
+  stored = _cast_to(accumulate, hints)
   if stored is None:
     return ways
-  whole = extra["whole"]
   outputs = block.batch * block.rows * block.columns
   cast = MAP.cycles(target, _STORE, [accumulate], [stored], (outputs,))
-  cast *= choose(whole, 1.0, 0.0)
+  cast *= choose(hints.whole, 1.0, 0.0)
   found = [
     way._replace(cycles=cast + way.cycles, casts=True) if way.partials else way
     for way in ways
   ]
   if dtype is stored:
     found += [
-      way._replace(cycles=choose(whole, 0.0, np.inf) + way.cycles)
+      way._replace(cycles=choose(hints.whole, 0.0, np.inf) + way.cycles)
       for way in rounding_once(target, block)
     ]
   return found

@@ -13,6 +13,7 @@ from jaxlib.ipu.codelets._codelet import (
   Extents,
 )
 from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, multi_vertex
+from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._inner_loops import VECTOR
 from jaxlib.ipu.codelets._kinds import SlicingCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
@@ -54,7 +55,7 @@ class DynamicSliceCodelet(SlicingCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: Hints = NO_HINTS,
   ) -> Cycles:
     return copy_cycles(target, fields.dynamic_dims, operand_dtypes[0], cell)
 

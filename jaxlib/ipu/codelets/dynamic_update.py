@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from jaxlib.ipu.codelets import _windows, reduce
 from jaxlib.ipu.codelets._checks import Checker
 from jaxlib.ipu.codelets._codelet import Array, Cell, Extents
 from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
 from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.dtypes import SIZE, DType
@@ -31,7 +31,7 @@ class DynamicUpdateCodelet(UpdatingCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: Hints = NO_HINTS,
   ) -> Cycles:
     return copy_cycles(target, fields.dynamic_dims, operand_dtypes[0], cell)
 

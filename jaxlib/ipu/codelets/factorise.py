@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from jaxlib.ipu.codelets._cycles import (
 from jaxlib.ipu.codelets._factor_cycles import factoring
 from jaxlib.ipu.codelets._factor_teams import TEAMS, Team
 from jaxlib.ipu.codelets._factors import DEFINITIONS
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._inner_loops import ISSUE
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
@@ -37,12 +38,27 @@ _SQUARE = frozenset(FactorKind) - {
 }
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FactoriseHints(Hints):
+  """How matrices are distributed.
+
+  Attributes:
+    parts: the number of tiles that share a matrix.
+  """
+
+  parts: int = 1
+
+
+_NO_HINTS = FactoriseHints()
+
+
 class FactoriseCodelet(Codelet):
-  """Cycles: the workers share the columns or rows of a matrix, and so do tiles
-  (`parts`, default 1); matrices are processed in sequence. PopLibs also factors
-  a diagonal block within one vertex, with a single worker."""
+  """Cycles: the workers share the columns or rows of a matrix, and so do its
+  tiles; matrices are processed in sequence. PopLibs also factors a diagonal
+  block within one vertex, with a single worker."""
 
   record = schema.Factorise
+  hints = FactoriseHints
   executor = "factoring"
   reads_whole = True
   _CODE = 1024  # [G]
@@ -54,16 +70,15 @@ class FactoriseCodelet(Codelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: FactoriseHints = _NO_HINTS,
   ) -> Cycles:
-    parts = extra.get("parts", 1)
     took = factoring(
       target,
       FactorKind(fields.kind),
       fields.rows,
       fields.columns,
       operand_dtypes[0],
-      parts,
+      hints.parts,
     )
     soft = operand_dtypes[0] not in ISSUE
     taken = (guessed if soft else derived)(cell[0] * took.cycles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from jaxlib.ipu.codelets._cycles import (
   derived,
   multi_vertex,
 )
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._kinds import SlicingCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
@@ -52,15 +54,29 @@ def slice_cycles(
   return multi_vertex(target, worker)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GatherHints(Hints):
+  """How the operand is distributed.
+
+  Attributes:
+    parts: the number of tiles that share it along its indexed dimensions.
+  """
+
+  parts: int = 1
+
+
+_NO_HINTS = GatherHints()
+
+
 class GatherCodelet(SlicingCodelet):
   """Cycles: MultiSlice, the indices shared by the workers, or the one slice.
 
-  `parts` (default 1) is the number of tiles over which the operand is
-  distributed along its indexed dimensions. Each of them scans all indices and
-  serves an equal share, as PopLibs' planner assumes.
+  Each of the tiles that share the operand scans all indices and serves an equal
+  share, as PopLibs' planner assumes.
   """
 
   record = schema.Gather
+  hints = GatherHints
   reads_whole = True
 
   def cycles(
@@ -70,13 +86,11 @@ class GatherCodelet(SlicingCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: GatherHints = _NO_HINTS,
   ) -> Cycles:
     batch = volume(cell[: fields.num_batch_dims])
     window = volume(cell[fields.num_batch_dims :])
-    return slice_cycles(
-      target, operand_dtypes[0], batch, window, extra.get("parts", 1)
-    )
+    return slice_cycles(target, operand_dtypes[0], batch, window, hints.parts)
 
   def vertex(
     self, fields: schema.Gather, cell: Cell, operands: Sequence[Array]

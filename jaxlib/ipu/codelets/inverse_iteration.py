@@ -21,6 +21,7 @@ from jaxlib.ipu.codelets._cycles import (
   up,
 )
 from jaxlib.ipu.codelets._factor_cycles import START, STEP
+from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.program import schema
@@ -87,7 +88,7 @@ class InverseIterationCodelet(LocalCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: Hints = NO_HINTS,
   ) -> Cycles:
     workers = target.num_workers
     each = ceil_div(volume(cell), workers * 1.0)

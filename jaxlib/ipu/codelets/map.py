@@ -21,6 +21,7 @@ from jaxlib.ipu.codelets._cycles import (
   least,
   multi_vertex,
 )
+from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._inner_loops import SUPERVISOR_LAUNCH
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import LocalCodelet
@@ -80,9 +81,8 @@ class MapCodelet(LocalCodelet):
   and ScaledAdd.
 
   A single f32 addition reproduces the two measured points (10 and 1024
-  elements on a tile) with the target's launch cost to the cycle. `scalars` are
-  the numbers of one-element operands, `walks` the result of `broadcast`: each
-  row then takes as long as in BroadcastVectorOuter.
+  elements on a tile) with the target's launch cost to the cycle. With operands
+  that are broadcast, each row takes as long as in BroadcastVectorOuter.
   """
 
   record = schema.Map
@@ -97,14 +97,10 @@ class MapCodelet(LocalCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: Hints = NO_HINTS,
   ) -> Cycles:
-    p = self.profile(
-      fields, operand_dtypes, result_dtypes, extra.get("scalars", ())
-    )
-    loop = p.hoisted + self._elements(
-      target.num_workers, p, cell, extra.get("walks", ())
-    )
+    p = self.profile(fields, operand_dtypes, result_dtypes, hints.scalars)
+    loop = p.hoisted + self._elements(target.num_workers, p, cell, hints.walks)
     if p.scaled_add is None:
       start, supervisor = worker_start(p)
       return multi_vertex(target, start + loop) + supervisor

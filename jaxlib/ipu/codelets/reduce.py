@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from jaxlib.ipu.codelets._cycles import (
   multi_vertex,
   up,
 )
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
 from jaxlib.ipu.codelets._monoids import (
@@ -191,14 +193,29 @@ def vector(
   return max(target.data_path_bytes // max(SIZE[d] for d in dtypes), 1)
 
 
-class ReduceCodelet(ReducingCodelet):
-  """Cycles: popops' reductions of rows or columns (`cell_cycles`).
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceHints(Hints):
+  """What is known of the cells, which may be no boxes.
 
-  If a cell is no box, `kept` and `reduced` give its extents instead; `order` is
-  the memory order.
+  Attributes:
+    kept: the number of a cell's results; by default from its extents.
+    reduced: the number of elements of each; by default from its extents.
+    order: the elements' order in memory.
   """
 
+  kept: int | None = None
+  reduced: int | None = None
+  order: Order = Order.ANY
+
+
+_NO_HINTS = ReduceHints()
+
+
+class ReduceCodelet(ReducingCodelet):
+  """Cycles: popops' reductions of rows or columns (`cell_cycles`)."""
+
   record = schema.Reduce
+  hints = ReduceHints
   # popops never gives a piece less than 64 partials (ReductionPlan.hpp) [S].
   many_partials = (65, 64 * 64 + 1)
   reads_apart = True  # a column of one element takes as long as of a vector
@@ -210,16 +227,16 @@ class ReduceCodelet(ReducingCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: ReduceHints = _NO_HINTS,
   ) -> Cycles:
     rank = len(cell) - fields.num_reduced
-    kept = extra.get("kept", volume(cell[:rank]))
-    reduced = extra.get("reduced", volume(cell[rank:]))
+    kept = volume(cell[:rank]) if hints.kept is None else hints.kept
+    reduced = volume(cell[rank:]) if hints.reduced is None else hints.reduced
     each, made = self.per_element(
       fields,
       tuple(operand_dtypes),
       tuple(result_dtypes),
-      extra.get("scalars", ()),
+      hints.scalars,
     )
     return cell_cycles(
       target,
@@ -227,7 +244,7 @@ class ReduceCodelet(ReducingCodelet):
       reduced,
       each,
       vector(target, fields, operand_dtypes),
-      extra.get("order", Order.ANY),
+      hints.order,
       made,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from jaxlib.ipu.codelets._cycles import (
   multi_vertex,
   up,
 )
+from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.codelets._profile import operations, profile
@@ -56,7 +56,7 @@ class ScanCodelet(LocalCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: Hints = NO_HINTS,
   ) -> Cycles:
     each = per_element(fields.combine, fields.combine_output, operand_dtypes[0])
     sequences = ceil_div(volume(cell[:-1]), target.num_workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from jaxlib.ipu.codelets._cycles import (
   multi_vertex,
   up,
 )
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._inner_loops import LOAD
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
@@ -47,21 +49,40 @@ _FLAG, _NUMBER = DType.U8, DType.U32
 _IN_ASSEMBLY = (ReduceKind.SUM, ReduceKind.PRODUCT, ReduceKind.MAX)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterHints(Hints):
+  """How the result is distributed. Arrays are of many candidates.
+
+  Attributes:
+    parts: the number of tiles that share it along its indexed dimensions.
+    entries: a tile's places along these; by default one for each worker.
+    team: the number of tiles that share an element's updates.
+  """
+
+  parts: int | Array = 1
+  entries: int | Array | None = None
+  team: int | Array = 1
+
+
+_NO_HINTS = ScatterHints()
+
+
 class ScatterCodelet(UpdatingCodelet):
   """Cycles: MultiUpdate for SET, MultiUpdateOp for combining kinds.
 
-  `parts` as for a gather; `entries` are a tile's places along the indexed
-  dimensions. A worker has a share of these places and scans all indices
-  (codelets/MultiSliceUpdateCommon.cpp) [S], of which an equal share are its own
-  on average [D]. Floats are added, multiplied or compared an atom at a time;
-  other kinds and types take the element-wise loop's cycles per element [D].
+  A worker has a share of a tile's places along the indexed dimensions and scans
+  all indices (codelets/MultiSliceUpdateCommon.cpp) [S], of which an equal share
+  are its own on average [D]. Floats are added, multiplied or compared an atom
+  at a time; other kinds and types take the element-wise loop's cycles per
+  element [D].
 
-  In a `team` of tiles that share an element's updates each stores next to an
+  In a team of tiles that share an element's updates each stores next to an
   overwritten value which update wrote it, so that the last one wins; if no
   element is updated twice, it stores only that one did [D].
   """
 
   record = schema.Scatter
+  hints = ScatterHints
   reads_whole = True
 
   def cycles(
@@ -71,14 +92,15 @@ class ScatterCodelet(UpdatingCodelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: ScatterHints = _NO_HINTS,
   ) -> Cycles:
     batch = volume(cell[: fields.num_batch_dims])
     window = volume(cell[fields.num_batch_dims :])
     dtype = result_dtypes[0]
-    entries = most(extra.get("entries", target.num_workers), 1.0)
+    entries = target.num_workers if hints.entries is None else hints.entries
+    entries = most(entries, 1.0)
     places = up(entries / target.num_workers) / entries
-    served = up(batch * places / extra.get("parts", 1))
+    served = up(batch * places / hints.parts)
     skipped = batch - served
     kind = ReduceKind(fields.kind)
     if kind == ReduceKind.SET:
@@ -87,7 +109,7 @@ class ScatterCodelet(UpdatingCodelet):
       each = gather.SERVED + cycles * ceil_div(window, vector)
       marked, cycles = gather.COPY[SIZE[self._mark(fields)]]
       marks = all_derived(cycles * ceil_div(window, marked))
-      each = each + choose(extra.get("team", 1) > 1, marks, 0.0)
+      each = each + choose(hints.team > 1, marks, 0.0)
       skip = gather.SKIPPED
     else:
       start, skip = _OP_START, _OP_SKIPPED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from jaxlib.ipu.codelets._cycles import (
   derived,
   most,
 )
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._inner_loops import LOAD
 from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._profile import profile
@@ -51,6 +53,20 @@ NUMBER_BYTES = 4
 NUMBER_DTYPES = (DType.I32, DType.U32, DType.I64, DType.U64)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SortHints(Hints):
+  """How rows are distributed.
+
+  Attributes:
+    parts: the number of tiles that share a row.
+  """
+
+  parts: int = 1
+
+
+_NO_HINTS = SortHints()
+
+
 class SortCodelet(Codelet):
   """Cycles: PopLibs' bitonic sort, steps of compare-and-swap of pairs.
 
@@ -58,14 +74,15 @@ class SortCodelet(Codelet):
   unless there are only keys. A further key costs as much as a secondary one
   [D].
 
-  `parts` (default 1) is the number of tiles that share a row. If few elements
-  of many are kept, tiles sort their own and merge them in pairs.
+  If few elements of many are kept, the tiles that share a row sort their own
+  and merge them in pairs.
 
   A further result, beyond the operands', gets the elements' numbers: their
   original places in their rows.
   """
 
   record = schema.Sort
+  hints = SortHints
   executor = "sorting"
 
   def cycles(
@@ -75,7 +92,7 @@ class SortCodelet(Codelet):
     operand_dtypes: Sequence[DType],
     result_dtypes: Sequence[DType],
     cell: Extents,
-    **extra: Any,
+    hints: SortHints = _NO_HINTS,
   ) -> Cycles:
     rows, length = volume(cell[:-1]), cell[-1]
     each = self._pair(fields, operand_dtypes, len(result_dtypes))
@@ -85,7 +102,7 @@ class SortCodelet(Codelet):
       launch = derived(float(target.launch_cycles)) + _SUPERVISOR
       return (launch + worker * target.num_workers) * count
 
-    parts = extra.get("parts", 1)
+    parts = hints.parts
     own, rounds = levels(length), levels(parts)
     pairs = ceil_div(length, 2)
     if parts == 1 or not merges(fields, length, parts):

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxlib.ipu.codelets import CODELETS
-from jaxlib.ipu.codelets._codelet import broadcast
+from jaxlib.ipu.codelets._codelet import Codelet
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
@@ -47,7 +48,7 @@ class _Product(NamedTuple):
 
   step: tuple[Target, Any, Shape, Layout]
   dtypes: list[DType]
-  hints: dict[str, Any]
+  hints: Hints
   operands: list[int]
 
 
@@ -75,7 +76,7 @@ class Builder(Exchanges):
     loaded 128 bits at a time."""
     found = set()
     for product in self.products:
-      weights = cost.weights(*product.step, product.dtypes, **product.hints)
+      weights = cost.weights(*product.step, product.dtypes, product.hints)
       if weights is not None:
         found.add(product.operands[weights])
     return found
@@ -92,7 +93,7 @@ class Builder(Exchanges):
     epilogue: cost.Epilogue | None = None,
     hoists: bool = True,
     keeps: bool = True,
-    **hints: Any,
+    hints: Hints | None = None,
   ) -> None:
     """Adds a compute set and the exchange it needs.
 
@@ -105,16 +106,63 @@ class Builder(Exchanges):
       epilogue: the supersteps after the vertices, if any.
       hoists: whether loop-invariant operands may be copied before the loop.
       keeps: whether copies made for earlier steps may be kept for this one.
-      **hints: further arguments of the codelet's cycle formula.
+      hints: of the type `Codelet.hints`; none by default. The operands' scalars
+        and walks are added.
 
     If all results are empty, no step is added.
     """
     if all(self.tensors[r.root].size == 0 for r in results):
       return
+    codelet = CODELETS[type(fields)]
+    read = self._bring(codelet, shape, partition, operands, hoists, keeps)
+    written = [schema.Access(r.root, list(r.dims)) for r in results]
+    hints = codelet.hints() if hints is None else hints
+    if math.prod(shape) > 1:
+      hints = hints.reading(shape, [a.dims for a in read])
+    computing = self.target, fields, shape, partition
+    dtypes = [o.view.dtype for o in operands]
+    own = cost.compute_set(
+      *computing, dtypes, [self.tensors[r.root].dtype for r in results], hints
+    )
+    if cost.has_weights(self.target, fields):
+      numbers = [a.tensor for a in read]
+      self.products.append(_Product(computing, dtypes, hints, numbers))
+    packed, buffers = self._packed(codelet, shape, partition, read, written)
+    if epilogue is not None:
+      own = cost.add(own, epilogue.cost)
+      buffers = buffers if epilogue.buffers is None else epilogue.buffers
+    self.mapping(partition)
+    self.steps.append(
+      Execute(
+        fields=fields,
+        shape=tuple(shape),
+        partition=partition,
+        operands=read,
+        results=written,
+        own=own,
+        location=self.location,
+        buffers=buffers,
+        epilogue=epilogue,
+        packed=packed,
+      )
+    )
+    for result in results:
+      self.wrote(result.root)
+
+  def _bring(
+    self,
+    codelet: Codelet,
+    shape: Shape,
+    partition: Layout,
+    operands: Sequence[Operand],
+    hoists: bool,
+    keeps: bool,
+  ) -> list[schema.Access]:
+    """Adds the exchange after which vertices have all operands on their tiles;
+    returns how they access them there. For the arguments see `execute`."""
     moves: list[schema.Move] = []
     traffic: list[Traffic] = []
     accesses = []
-    codelet = CODELETS[type(fields)]
     ordered, apart = codelet.one_order, codelet.reads_apart
     for operand in operands:
       layout, dims, view = self.needed(operand, shape, partition, ordered)
@@ -122,58 +170,33 @@ class Builder(Exchanges):
       accesses.append(schema.Access(number, list(dims)))
     if moves:
       self._exchange(moves, traffic)
-    if math.prod(shape) > 1:
-      hints["scalars"] = tuple(
-        i for i, a in enumerate(accesses) if all(d < 0 for d in a.dims)
-      )
-      hints["walks"] = broadcast(shape, (a.dims for a in accesses))
-    computing = self.target, fields, shape, partition
-    dtypes = [o.view.dtype for o in operands]
-    total = cost.compute_set(
-      *computing, dtypes, [self.tensors[r.root].dtype for r in results], **hints
-    )
-    if cost.has_weights(self.target, fields):
-      read = [a.tensor for a in accesses]
-      self.products.append(_Product(computing, dtypes, hints, read))
-    if epilogue is not None:
-      total = cost.add(total, epilogue.cost)
-    written = [schema.Access(r.root, list(r.dims)) for r in results]
-    copies = {}
-    if ordered:
-      every = [
-        Lying(a.tensor, in_memory(tuple(a.dims)), SIZE[info.dtype])
-        for a in (*accesses, *written)
-        for info in (self.tensors[a.tensor],)
-      ]
-      copies = self.turned(shape, partition, every)
-    buffers = self._room(copies) if copies else None
-    if epilogue is not None and epilogue.buffers is not None:
-      buffers = epilogue.buffers
-    self.mapping(partition)
-    self.steps.append(
-      Execute(
-        fields=fields,
-        shape=tuple(shape),
-        partition=partition,
-        operands=accesses,
-        results=written,
-        own=total,
-        location=self.location,
-        buffers=buffers,
-        epilogue=epilogue,
-        packed=(sum(copies.values()),) if copies else (),
-      )
-    )
-    for result in results:
-      self.wrote(result.root)
+    return accesses
 
-  def _room(self, copies: Collection[Lying]) -> np.ndarray:
-    """The bytes that each tile needs for such copies."""
+  def _packed(
+    self,
+    codelet: Codelet,
+    shape: Shape,
+    partition: Layout,
+    read: Sequence[schema.Access],
+    written: Sequence[schema.Access],
+  ) -> tuple[tuple[int, ...], np.ndarray | None]:
+    """The copies that tiles make for vertices that access all in one order: the
+    slowest tile's bytes, as `Step.packed`, and the bytes each tile needs."""
+    if not codelet.one_order:
+      return (), None
+    lying = [
+      Lying(a.tensor, in_memory(tuple(a.dims)), SIZE[info.dtype])
+      for a in (*read, *written)
+      for info in (self.tensors[a.tensor],)
+    ]
+    copies = self.turned(shape, partition, lying)
+    if not copies:
+      return (), None
     room = np.zeros(self.target.num_tiles, np.int64)
     for one in copies:
       layout = self.tensors[one.tensor].layout
       room += bytes_of(layout, one.item_bytes, self.target.num_tiles)
-    return room
+    return (sum(copies.values()),), room
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
     """As `Exchanges.copy_to`. What is broadcast to all of a root is written by
@@ -203,8 +226,7 @@ class Builder(Exchanges):
       self.exchange_cost(*space, [operand], [info.dtype]),
       cost.compute_set(
         self.target, fields, *space, [source.dtype], [info.dtype],
-        scalars=() if any(d >= 0 for d in dims) else (0,),
-        walks=broadcast(info.shape, [dims]),
+        Hints().reading(info.shape, [dims]),
       ),
     )  # fmt: skip
     copied = self.copy_cost([(source, to)], stays=False)

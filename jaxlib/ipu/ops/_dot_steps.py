@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import Code
@@ -85,12 +86,12 @@ def _compute_part(
       kept = tuple(part[d] for d in product.kept)
       root = builder.new_root(kept, sums, layout)
     fields = schema.Dot(choice.accumulate, int(not first), *counts)
-    hints = {
-      "f16_sums": product.f16_sums,
-      "vector": min(m, n) == 1,
-      "stored": sums,
-      "whole": not choice.partial,
-    }
+    hints = DotHints(
+      f16_sums=product.f16_sums,
+      vector=min(m, n) == 1,
+      stored=sums,
+      whole=not choice.partial,
+    )
     builder.execute(
       fields,
       part,
@@ -103,13 +104,13 @@ def _compute_part(
       epilogue=partials.epilogue(
         builder.target, fields, split, part, outer, layout,
         cost.casts(
-          builder.target, fields, part, split, product.dtypes[:2], **hints
+          builder.target, fields, part, split, product.dtypes[:2], hints
         ),
       ),
       # Steps save the SRAM that this takes.
       hoists=choice.steps == matmul.ONE,
       keeps=not many,
-      **hints,
+      hints=hints,
     )  # fmt: skip
   return root if sums is dtype else _rounded(builder, root, dtype)
 

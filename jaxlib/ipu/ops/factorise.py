@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from jaxlib.ipu.codelets.factorise import results
+from jaxlib.ipu.codelets.factorise import FactoriseHints, results
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
@@ -158,7 +158,7 @@ def _lower(builder: Builder, node: Node) -> None:
     epilogue=factoring.epilogue(
       target, kind, m, n, dtype, parts, each, layout, count
     ),
-    parts=parts,
+    hints=FactoriseHints(parts=parts),
   )
 
 

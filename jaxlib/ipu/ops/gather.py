@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.ipu.codelets._cycles import Cycles
-from jaxlib.ipu.codelets.gather import CODELET, slice_cycles
+from jaxlib.ipu.codelets.gather import CODELET, GatherHints, slice_cycles
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Node
@@ -105,7 +105,7 @@ def _lower(builder: Builder, node: Node) -> None:
       ],
       [Written(root, dims)],
       epilogue=indexed_cycles.candidates(target, some, plan, cycles),
-      parts=plan.parts,
+      hints=GatherHints(parts=plan.parts),
     )
     return builder.root_view(root)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from jaxlib.ipu.codelets._codelet import broadcast
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._profile import Profile
 from jaxlib.ipu.codelets.map import CODELET
 from jaxlib.ipu.dtypes import SIZE, DType
@@ -108,12 +108,9 @@ def _cheapest(
   tensors stay in place, if that is clearly cheaper."""
   shape = node.results[0].shape
   dtypes = [o.view.dtype for o in operands], [v.dtype for v in node.results]
-  scalars = tuple(
-    i for i, o in enumerate(operands) if all(d < 0 for d in o.dims)
-  )
-  walks = broadcast(shape, (o.dims for o in operands))
+  hints = Hints().reading(shape, [o.dims for o in operands])
   candidates = [known, *_where_they_are(builder, shape, operands, known)]
-  profile = CODELET.profile(fields, *dtypes, scalars)
+  profile = CODELET.profile(fields, *dtypes, hints.scalars)
   finer = _finer(builder.target, shape, profile, dtypes[1], known)
   if finer is not None:
     candidates.append(finer)
@@ -122,13 +119,7 @@ def _cheapest(
 
   def cycles(partition: Layout) -> float:
     computing = cost.compute_set(
-      builder.target,
-      fields,
-      shape,
-      partition,
-      *dtypes,
-      scalars=scalars,
-      walks=walks,
+      builder.target, fields, shape, partition, *dtypes, hints
     )
     moving = builder.exchange_cost(shape, partition, operands, dtypes[1])
     return cost.cycles(computing) + cost.cycles(moving)

@@ -10,6 +10,7 @@ from jaxlib.ipu.codelets._monoids import MONOIDS, identity
 from jaxlib.ipu.codelets.reduce import (
   CODELET,
   Order,
+  ReduceHints,
   partial_bytes,
   per_element,
   vector,
@@ -160,9 +161,9 @@ def _reduce(
     operands,
     results,
     epilogue=epilogue,
-    kept=plan.kept_block,
-    reduced=plan.reduced_block,
-    order=beside,
+    hints=ReduceHints(
+      kept=plan.kept_block, reduced=plan.reduced_block, order=beside
+    ),
   )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.ipu.codelets._cycles import Cycles
-from jaxlib.ipu.codelets.scatter import CODELET
+from jaxlib.ipu.codelets.scatter import CODELET, ScatterHints
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Graph, Node
@@ -84,7 +84,7 @@ class _Cycles:
     )  # fmt: skip
     return CODELET.cycles(
       self.target, fields, (), (self.dtype,), (lookups, window),
-      parts=parts, entries=entries, team=team,
+      ScatterHints(parts=parts, entries=entries, team=team),
     )  # fmt: skip
 
 
@@ -148,9 +148,9 @@ def _lower(builder: Builder, node: Node) -> None:
       read(parts, plan),
       [Written(root, (-1,) * rank)],
       epilogue=indexed_cycles.partials(target, plan, partial),
-      parts=plan.parts,
-      entries=plan.entries,
-      team=plan.team,
+      hints=ScatterHints(
+        parts=plan.parts, entries=plan.entries, team=plan.team
+      ),
     )
 
   updates_in_rounds(

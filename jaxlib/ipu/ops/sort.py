@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from jaxlib.ipu.codelets.sort import SortHints
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape
 from jaxlib.ipu.ir.registry import Operation, define
@@ -104,7 +105,7 @@ def _cheapest(
       merged = sorting.merge(builder.target, tried, split, to, *dtypes)
       vertices = cost.compute_set(
         builder.target, tried, shape, split, *dtypes,
-        parts=split.factors[-1].parts,
+        SortHints(parts=split.factors[-1].parts),
       )  # fmt: skip
       ways.append(_Way(tried, split, to, merged))
       cycles.append(sum(map(cost.cycles, (vertices, merged.cost, *moving))))
@@ -157,7 +158,7 @@ def _lower(builder: Builder, node: Node) -> None:
     operands,
     results,
     epilogue=way.epilogue,
-    parts=way.split.factors[-1].parts,
+    hints=SortHints(parts=way.split.factors[-1].parts),
   )
 
 

@@ -18,7 +18,9 @@ import numpy.typing as npt
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._cycles import Cycles
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets.dot import CODELET as DOT
+from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.plan.traffic import Traffic
@@ -229,7 +231,7 @@ def compute_set(
   partition: Layout,
   operand_dtypes: Sequence[DType],
   result_dtypes: Sequence[DType],
-  **hints: Any,
+  hints: Hints | None = None,
 ) -> Sourced:
   """A compute set whose operands are in place.
 
@@ -240,12 +242,22 @@ def compute_set(
     partition: how its elements are split over tiles.
     operand_dtypes: types that its vertices read.
     result_dtypes: types that they write.
-    **hints: further arguments of the codelet's `cycles`.
+    hints: of the type `Codelet.hints`; none by default.
+
+  Raises:
+    TypeError: the hints are another codelet's.
   """
   codelet = CODELETS[type(fields)]
+  if hints is None:
+    hints = codelet.hints()
+  elif type(hints) is not codelet.hints:
+    raise TypeError(
+      f"a {type(fields).__name__} takes {codelet.hints.__name__}, "
+      f"not {type(hints).__name__}"
+    )
   cell = largest_cell(partition, shape)
   taken = codelet.cycles(
-    target, fields, operand_dtypes, result_dtypes, cell, **hints
+    target, fields, operand_dtypes, result_dtypes, cell, hints
   )
   return superstep(target, compute=taken, flops=codelet.flops(fields, shape))
 
@@ -266,15 +278,15 @@ def weights(
   shape: tuple[int, ...],
   partition: Layout,
   operand_dtypes: Sequence[DType],
-  **hints: Any,
+  hints: Hints,
 ) -> int | None:
   """The operand that has to be in interleaved memory for a compute set to take
-  the cycles of `compute_set`; None if there is none."""
+  the cycles of `compute_set`, with the same hints; None if there is none."""
   if not has_weights(target, fields):
     return None
   codelet = CODELETS[type(fields)]
   cell = largest_cell(partition, shape)
-  return codelet.weights(target, fields, operand_dtypes, cell, **hints)
+  return codelet.weights(target, fields, operand_dtypes, cell, hints)
 
 
 def casts(
@@ -283,12 +295,12 @@ def casts(
   shape: tuple[int, ...],
   partition: Layout,
   operand_dtypes: Sequence[DType],
-  **hints: Any,
+  hints: DotHints,
 ) -> bool:
   """Whether a product's vertices leave sums in a buffer, to be cast by other
-  vertices; the arguments of `compute_set`."""
+  vertices, as charged by `compute_set` with the same hints."""
   cell = largest_cell(partition, shape)
-  return DOT.casts(target, fields, operand_dtypes, cell, **hints)
+  return DOT.casts(target, fields, operand_dtypes, cell, hints)
 
 
 def largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:

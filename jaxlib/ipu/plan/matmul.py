@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.codelets.dot import CODELET
+from jaxlib.ipu.codelets.dot import CODELET, DotHints
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.combine import combination, combination_cycles
@@ -197,10 +197,12 @@ def _plan_step(
     [lhs_dtype, rhs_dtype],
     [out_dtype],
     (bb, mb, nb, kb),
-    f16_sums=f16_sums,
-    vector=min(m, n) == 1,
-    stored=out_dtype if steps.terms == 1 else accumulate_dtype,
-    whole=gk == 1,
+    DotHints(
+      f16_sums=f16_sums,
+      vector=min(m, n) == 1,
+      stored=out_dtype if steps.terms == 1 else accumulate_dtype,
+      whole=gk == 1,
+    ),
   ).total
   adding = adding_cycles(target, accumulate_dtype)
   at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
@@ -362,10 +364,12 @@ def split(
     operands,
     [out_dtype],
     (b, m, n, k),
-    f16_sums=f16_sums,
-    vector=1 in (math.prod(shape[s]) for s in spans(shape, counts)[1:3]),
-    stored=out_dtype,
-    whole=parts == 1,
+    DotHints(
+      f16_sums=f16_sums,
+      vector=1 in (math.prod(shape[s]) for s in spans(shape, counts)[1:3]),
+      stored=out_dtype,
+      whole=parts == 1,
+    ),
   ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   if parts > 1:
