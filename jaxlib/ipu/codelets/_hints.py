@@ -32,13 +32,13 @@ class Hints:
       accesses: for each operand its dimension for each one of the iteration
         space, or -1 where it is broadcast.
     """
-    return dataclasses.replace(
-      self,
-      scalars=tuple(
-        i for i, dims in enumerate(accesses) if all(d < 0 for d in dims)
-      ),
-      walks=tuple(_walks(shape, accesses)),
+    scalars = tuple(
+      i for i, dims in enumerate(accesses) if all(d < 0 for d in dims)
     )
+    walks = tuple(_walks(shape, accesses))
+    if (scalars, walks) == (self.scalars, self.walks):
+      return self  # most have neither, and a replacement takes longer
+    return dataclasses.replace(self, scalars=scalars, walks=walks)
 
 
 def _walks(
