@@ -8,6 +8,7 @@ import enum
 import functools
 import gc
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from jaxlib.ipu import flags, internals, ops
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
-from jaxlib.ipu.ir import importer
+from jaxlib.ipu.ir import bytecode_strings, importer
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import (
   emit,
@@ -83,7 +84,7 @@ class Options:
 class State:
   """The results of the phases so far."""
 
-  code: bytes
+  code: bytes | memoryview
   stablehlo: Any = None
   module: Module | None = None
   decomposed: bool = False  # whether any operation was
@@ -93,11 +94,16 @@ class State:
   arena_bytes: int = 0
   memory: memory.MemoryPlan | None = None
   program: schema.Program | None = None
-  data: bytes = b""
+  pieces: Sequence[bytes | memoryview] = ()
   number: int | None = None  # of this compilation, in dump names
 
+  @property
+  def data(self) -> bytes:
+    """The program's bytes; a copy of the pieces."""
+    return b"".join(self.pieces)
 
-def compile_module(code: bytes, options: Options) -> State:
+
+def compile_module(code: bytes | memoryview, options: Options) -> State:
   """Runs the phases.
 
   Args:
@@ -159,7 +165,7 @@ def _parse(state: State, options: Options) -> None:
 
 def _import(state: State, options: Options) -> None:
   state.module = importer.import_module(state.stablehlo)
-  if b"annotate_device_placement" in state.code:
+  if bytecode_strings.mentions(state.code, b"annotate_device_placement"):
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
     host_memory.warn(state.module)
@@ -302,9 +308,9 @@ def _emit(state: State, options: Options) -> None:
     state.results,
     state.arena_bytes,
     state.memory,
-    importer.bytecode(state.stablehlo),
+    *importer.bytecode(state.stablehlo, state.builder.constants),
   )
-  state.data = container.write(state.program, *state.builder.constants)
+  state.pieces = container.pieces(state.program, *state.builder.constants)
 
 
 _RUN = {
@@ -319,15 +325,17 @@ _RUN = {
 assert list(_RUN) == list(Phase)
 
 
-def compile_program(code: bytes, compile_options: bytes) -> bytes:
-  """Compiles a module to a program's bytes; called by the plugin.
+def compile_program(
+  code: bytes | memoryview, compile_options: bytes
+) -> Sequence[bytes | memoryview]:
+  """Compiles a module to a program's bytes, in pieces; called by the plugin.
 
   Args:
     code: a StableHLO portable artifact.
     compile_options: a serialised `CompileOptionsProto`, including the user's
       `jax.jit(..., compiler_options={"ipu_...": ...})`.
   """
-  return compile_module(code, read_options(compile_options)).data
+  return compile_module(code, read_options(compile_options)).pieces
 
 
 def read_options(compile_options: bytes) -> Options:

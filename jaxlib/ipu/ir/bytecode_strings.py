@@ -1,7 +1,8 @@
-"""Checks the strings of an MLIR bytecode artifact before it is parsed.
+"""Reads the strings of an MLIR bytecode artifact before it is parsed.
 
 Names, files, symbols, call targets and string attributes are all in one section
-of the artifact, as bytes. jaxlib's bindings hand them to Python as text: one
+of the artifact, as bytes: which operations a module has can be seen there,
+without a search of its constants. jaxlib's bindings hand them to Python as text: one
 that is not UTF-8 raises a UnicodeDecodeError or, in a location, ends the
 process.
 
@@ -20,7 +21,17 @@ _STRINGS = 0  # the section's number
 _ALIGNED = 0x80  # set in a section's number if padding follows
 
 
-def check(code: bytes) -> None:
+def mentions(code: bytes | memoryview, *words: bytes) -> bool:
+  """Whether one of the words is in a string of the artifact. What is no
+  bytecode, or is cut, is searched as a whole."""
+  try:
+    strings = _section(code)
+  except IndexError:
+    strings = b""
+  return any(word in (strings or bytes(code)) for word in words)
+
+
+def check(code: bytes | memoryview) -> None:
   """Raises INVALID_ARGUMENT if a string of the artifact is not UTF-8. What is
   no bytecode, or is cut, is left to MLIR's parser."""
   try:
@@ -37,16 +48,18 @@ def check(code: bytes) -> None:
       ) from e
 
 
-def _section(code: bytes) -> bytes:
+def _section(code: bytes | memoryview) -> bytes:
   """The section of strings.
 
   Raises:
     IndexError: the artifact is cut.
   """
-  if not code.startswith(_MAGIC):
+  if bytes(code[: len(_MAGIC)]) != _MAGIC:
     return b""
   _, at = _number(code, len(_MAGIC))  # the format's version
-  at = code.find(b"\0", at) + 1  # the producer
+  while code[at]:  # the producer
+    at += 1
+  at += 1
   while at < len(code):
     section = code[at]
     size, at = _number(code, at + 1)
@@ -55,7 +68,7 @@ def _section(code: bytes) -> bytes:
       if alignment:
         at += -at % alignment
     if section & ~_ALIGNED == _STRINGS:
-      return code[at : at + size]
+      return bytes(code[at : at + size])
     at += size
   return b""
 
@@ -83,7 +96,7 @@ def _strings(section: bytes) -> list[bytes]:
 _WIDTH = [9] + [(n & -n).bit_length() for n in range(1, 256)]
 
 
-def _number(code: bytes, at: int) -> tuple[int, int]:
+def _number(code: bytes | memoryview, at: int) -> tuple[int, int]:
   """A number of variable width, and where it ends."""
   width = _WIDTH[code[at]]
   end = at + width

@@ -26,6 +26,8 @@ from jaxlib.ipu.ir.graph import Shape
 _BUFFERED = SIGNED | UNSIGNED | {DType.BOOL, DType.F16, DType.F32, DType.F64}
 # ... of at most this rank.
 _MOST_BUFFERED = 32
+# Bytes that are not read from text, which is twice as long.
+_LARGE = 1 << 12
 # NumPy's limit.
 MOST_DIMENSIONS = 64
 # Exponent and mantissa bits.
@@ -41,10 +43,17 @@ def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The value of a `stablehlo.constant`; a splat stays a stride-0 view.
 
   `shape` may have other dimensions than the constant, but as many elements.
-  Types without a buffer in the bindings are read from what MLIR prints.
+  Types without a buffer in the bindings are read from the operation's bytecode
+  or, if they are small, from what MLIR prints.
   """
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
+  size = math.prod(shape) * NUMPY[dtype].itemsize
+  if size > _LARGE and not _is_buffered(dtype, len(shape)):
+    elements = _Elements(size)
+    operation.write_bytecode(elements)
+    if elements.found is not None:
+      return np.frombuffer(elements.found, NUMPY[dtype]).reshape(shape)
   if dtype not in COMPLEX:
     return read_dense(operation.attributes["value"], shape, dtype)
   # The bindings cannot even return an attribute of complex numbers.
@@ -52,11 +61,29 @@ def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
   return _read_text(text, shape, dtype)
 
 
+def _is_buffered(dtype: DType, rank: int) -> bool:
+  return dtype in _BUFFERED and rank <= _MOST_BUFFERED
+
+
+class _Elements:
+  """A file for an operation's bytecode that keeps an array of `size` bytes,
+  which MLIR writes as a part of its own. A splat is one element there."""
+
+  def __init__(self, size: int) -> None:
+    self._size = size
+    self.found: bytes | None = None
+
+  def write(self, part: bytes) -> int:
+    if len(part) == self._size:
+      self.found = part
+    return len(part)
+
+
 def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The values of a dense attribute; a splat stays a stride-0 view."""
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
-  if dtype not in _BUFFERED or attribute.type.rank > _MOST_BUFFERED:
+  if not _is_buffered(dtype, attribute.type.rank):
     return _read_text(str(attribute), shape, dtype)
   if attribute.is_splat:
     # A stride-0 view: bits are preserved, those of signalling NaNs too.

@@ -8,9 +8,10 @@ the nodes. Each operation reads its own attributes (`ops/`).
 from __future__ import annotations
 
 import functools
-import io
+import itertools
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.ipu.diagnostics import (
@@ -49,7 +50,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 
-def parse(code: bytes) -> ir.Module:
+def parse(code: bytes | memoryview) -> ir.Module:
   """The canonical StableHLO module of a portable artifact.
 
   Raises:
@@ -59,9 +60,12 @@ def parse(code: bytes) -> ir.Module:
   bytecode_strings.check(code)
   try:
     with canonical.passes(len(code)) as passes:
-      module = stablehlo.deserialize_portable_artifact(passes.context, code)
+      # The bindings read nothing but bytes; the copy is freed at once.
+      module = stablehlo.deserialize_portable_artifact(
+        passes.context, bytes(code)
+      )
       with passes.context:
-        if b"async_start" in code:
+        if bytecode_strings.mentions(code, b"async_start"):
           async_operations.make_synchronous(module)
         passes.run(module, code)
   except (ir.MLIRError, ValueError) as e:
@@ -233,11 +237,39 @@ def _minor_to_major(mode: str, rank: int, where: Any) -> tuple[int, ...]:
   return () if order == tuple(range(rank))[::-1] else order
 
 
-def bytecode(module: ir.Module) -> bytes:
-  """The canonical module as MLIR bytecode, without locations."""
-  out = io.BytesIO()
+def bytecode(
+  module: ir.Module, constants: Sequence[bytes | memoryview]
+) -> tuple[bytes, list[schema.Omission]]:
+  """The canonical module as MLIR bytecode, without locations, and without those
+  of a program's `constants` that are in it as they are."""
+  out = _Bytecode(constants)
   module.operation.write_bytecode(out)
-  return out.getvalue()
+  return b"".join(out.parts), out.omissions
+
+
+class _Bytecode:
+  """A file for bytecode. MLIR writes an array as a part of its own."""
+
+  def __init__(self, constants: Sequence[bytes | memoryview]) -> None:
+    self.parts: list[bytes] = []
+    self.omissions: list[schema.Omission] = []
+    self._size = 0
+    addresses = itertools.accumulate(map(len, constants), initial=0)
+    self._constants: dict[int, list[tuple[int, bytes | memoryview]]] = {}
+    for constant, address in zip(constants, addresses):
+      if len(constant) > _LARGE:
+        same_size = self._constants.setdefault(len(constant), [])
+        same_size.append((address, constant))
+
+  def write(self, part: bytes) -> int:
+    size = len(part)
+    for address, constant in self._constants.get(size, ()):
+      if part.startswith(constant):  # compares buffers, which == is slow at
+        self.omissions.append(schema.Omission(self._size, address, size))
+        return size
+    self.parts.append(part)
+    self._size += size
+    return size
 
 
 class _Importer:
@@ -350,6 +382,8 @@ class _Importer:
     return known
 
 
+# Bytes of a constant that are worth an `Omission`.
+_LARGE = 1 << 12
 # Regions within each other, which a program may have: its decoder allows for
 # twice as many records, and stacks of threads are small.
 _MOST_NESTED = 90

@@ -21,8 +21,9 @@ def program(
   arena_bytes: int,
   memory: MemoryPlan,
   code: bytes,
+  omissions: list[schema.Omission],
 ) -> schema.Program:
-  """The finished record."""
+  """The finished record; `code` is the module, without `omissions`."""
   tensors = [_tensor(builder, t) for t in builder.tensors]
   sums = totals.totals(builder.steps, builder.tensors)
   target = builder.target
@@ -56,6 +57,7 @@ def program(
     memory=memory.record(),
     estimated_seconds=host_seconds(builder.steps, builder.tensors),
     module=code,
+    omissions=omissions,
   )
 
 

@@ -18,7 +18,8 @@ using namespace program;  // NOLINT
 
 std::unique_ptr<LoadedProgram> Load(const Builder& b) {
   static Engine* engine = MakeModelEngine(2).release();
-  auto loaded = engine->Load(Encode(b.program, b.constants));
+  auto loaded =
+      engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
   EXPECT_TRUE(loaded.ok()) << loaded.status().message();
   return loaded.ok() ? std::move(*loaded) : nullptr;
 }
@@ -84,7 +85,7 @@ TEST(Engine, ReportsTheProgramsInfo) {
   EXPECT_EQ(info.cost_analysis[0].first, "flops");
   EXPECT_EQ(info.temporary_bytes, 5);
   EXPECT_EQ(info.estimated_seconds, 0.5);
-  EXPECT_EQ(info.module, "module");
+  EXPECT_EQ(info.module.text, "module");
   EXPECT_EQ(program->Run({}, {}, nullptr).code(), Code::kInvalidArgument);
 }
 
@@ -240,7 +241,8 @@ TEST(Engine, PlacedSourcesAreReadThroughTheirRoots) {
   // Crosses rows unevenly, so it is not a strided view of the root.
   b.program.steps = {Builder::CopyOf({{placed, 1, {1}, y, 0, {1}, {5}}})};
   const auto engine = MakeModelEngine(1);
-  const auto refused = engine->Load(Encode(b.program, b.constants));
+  const auto refused =
+      engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
   EXPECT_EQ(refused.status().code(), Code::kUnimplemented);
   EXPECT_NE(refused.status().message().find("test.py:1"), std::string::npos);
 }
