@@ -17,6 +17,7 @@ from jaxlib.ipu import flags, internals, ops
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
 from jaxlib.ipu.ir import bytecode_strings, importer
+from jaxlib.ipu.ir.detached_arrays import Arrays, Detached, detach
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import (
   emit,
@@ -86,6 +87,7 @@ class State:
 
   code: bytes | memoryview
   stablehlo: Any = None
+  arrays: Arrays = dataclasses.field(default_factory=dict)
   module: Module | None = None
   decomposed: bool = False  # whether any operation was
   builder: Builder | None = None
@@ -160,11 +162,17 @@ _no_collection = _NoCollection()
 
 
 def _parse(state: State, options: Options) -> None:
-  state.stablehlo = importer.parse(state.code)
+  # Dumps show the arrays.
+  found = detach(state.code) if options.dump is None else Detached(state.code)
+  state.stablehlo, state.arrays = importer.parse(found.code), found.arrays
 
 
 def _import(state: State, options: Options) -> None:
-  state.module = importer.import_module(state.stablehlo)
+  try:
+    state.module = importer.import_module(state.stablehlo, state.arrays)
+  except importer.ArrayLost:
+    state.stablehlo, state.arrays = importer.parse(state.code), {}
+    state.module = importer.import_module(state.stablehlo)
   if bytecode_strings.mentions(state.code, b"annotate_device_placement"):
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
@@ -301,6 +309,11 @@ def _plan_memory(state: State) -> memory.MemoryPlan:
 def _emit(state: State, options: Options) -> None:
   assert state.module is not None and state.builder is not None
   assert state.memory is not None
+  constants = state.builder.constants
+  try:
+    code = importer.bytecode(state.stablehlo, state.arrays, constants)
+  except (ValueError, IndexError):  # of a form that is not known
+    code = importer.bytecode(importer.parse(state.code), {}, constants)
   state.program = emit.program(
     state.builder,
     state.module,
@@ -308,9 +321,9 @@ def _emit(state: State, options: Options) -> None:
     state.results,
     state.arena_bytes,
     state.memory,
-    *importer.bytecode(state.stablehlo, state.builder.constants),
+    *code,
   )
-  state.pieces = container.pieces(state.program, *state.builder.constants)
+  state.pieces = container.pieces(state.program, *constants)
 
 
 _RUN = {

@@ -19,7 +19,8 @@ from jaxlib.mlir.passmanager import PassManager
 
 # Composites become calls, and calls are inlined into loop bodies too. Passes
 # for rare operations run only if one of their words is in a string of the
-# artifact, which names its operations and dialects. None folds: `passes/simplify.py` does.
+# artifact, which names its operations and dialects. None folds:
+# `passes/simplify.py` does.
 _PIPELINE = (
   ("func.func(stablehlo-legalize-composite-to-call)", (b"composite",)),
   ("inline{default-pipeline=}", (b"composite", b"call")),

@@ -7,12 +7,16 @@ the nodes. Each operation reads its own attributes (`ops/`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import itertools
 import math
 import re
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from jaxlib.ipu.diagnostics import (
   CompileError,
@@ -31,8 +35,10 @@ from jaxlib.ipu.ir import (
   async_operations,
   bytecode_strings,
   canonical,
+  detached_arrays,
   registry,
 )
+from jaxlib.ipu.ir.bytecode import Bytes
 from jaxlib.ipu.ir.constants import MOST_DIMENSIONS, read_constant
 from jaxlib.ipu.ir.graph import (
   Graph,
@@ -50,7 +56,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 
-def parse(code: bytes | memoryview) -> ir.Module:
+def parse(code: Bytes) -> ir.Module:
   """The canonical StableHLO module of a portable artifact.
 
   Raises:
@@ -75,14 +81,23 @@ def parse(code: bytes | memoryview) -> ir.Module:
   return module
 
 
-def import_module(module: ir.Module) -> Module:
+class ArrayLost(Exception):
+  """The mark of a detached array is not in the module."""
+
+
+def import_module(
+  module: ir.Module, arrays: detached_arrays.Arrays | None = None
+) -> Module:
   """The graph of a canonical module's `main`.
+
+  `arrays` take the places of their marks.
 
   The module must outlive the graph, which reads locations lazily.
 
   Raises:
     CompileError: an operation or an element type is not supported; names it,
       the user's line, and what to do instead.
+    ArrayLost: of no use any more, or of a type whose marks cannot be read.
   """
   functions = {}
   for op in module.body.operations:
@@ -95,8 +110,10 @@ def import_module(module: ir.Module) -> Module:
   if main is None or not main.regions[0].blocks:
     raise invalid_argument("the StableHLO module has no function @main")
   block = main.regions[0].blocks[0]
-  walk = _Importer(functions)
+  walk = _Importer(functions, arrays or {})
   graph = walk.graph(block)
+  if walk.attached != walk.arrays.keys():
+    raise ArrayLost
   signature = (
     [(v.shape, v.dtype) for v in graph.parameters],
     [(v.shape, v.dtype) for v in graph.results],
@@ -238,45 +255,67 @@ def _minor_to_major(mode: str, rank: int, where: Any) -> tuple[int, ...]:
 
 
 def bytecode(
-  module: ir.Module, constants: Sequence[bytes | memoryview]
+  module: ir.Module,
+  arrays: detached_arrays.Arrays,
+  constants: Sequence[Bytes],
 ) -> tuple[bytes, list[schema.Omission]]:
   """The canonical module as MLIR bytecode, without locations, and without those
-  of a program's `constants` that are in it as they are."""
-  out = _Bytecode(constants)
+  of a program's `constants` that are in it as they are.
+
+  Args:
+    module: the module.
+    arrays: those that it has marks of.
+    constants: the pieces of the program's constants.
+
+  Raises:
+    ValueError, IndexError: the arrays cannot be put into it.
+  """
+  out = io.BytesIO()
   module.operation.write_bytecode(out)
-  return b"".join(out.parts), out.omissions
+  pieces: Sequence[Bytes] = [out.getbuffer()]
+  with contextlib.nullcontext() if arrays else _left_as_it_is:
+    pieces = detached_arrays.attach(pieces[0], arrays, _LARGE)
+  addresses = itertools.accumulate(map(len, constants), initial=0)
+  known: dict[tuple[int, bytes], list[tuple[int, Bytes]]] = {}
+  for constant, address in zip(constants, addresses):
+    known.setdefault(_start(constant), []).append((address, constant))
+  code, omissions = bytearray(), []
+  for piece in pieces:
+    for address, constant in known.get(_start(piece), ()):
+      if len(piece) >= _LARGE and _equal(piece, constant):
+        omissions.append(schema.Omission(len(code), address, len(piece)))
+        break
+    else:
+      code += piece
+  return bytes(code), omissions
 
 
-class _Bytecode:
-  """A file for bytecode. MLIR writes an array as a part of its own."""
+# Bytecode that is not understood is stored whole.
+_left_as_it_is = contextlib.suppress(ValueError, IndexError)
 
-  def __init__(self, constants: Sequence[bytes | memoryview]) -> None:
-    self.parts: list[bytes] = []
-    self.omissions: list[schema.Omission] = []
-    self._size = 0
-    addresses = itertools.accumulate(map(len, constants), initial=0)
-    self._constants: dict[int, list[tuple[int, bytes | memoryview]]] = {}
-    for constant, address in zip(constants, addresses):
-      if len(constant) > _LARGE:
-        same_size = self._constants.setdefault(len(constant), [])
-        same_size.append((address, constant))
 
-  def write(self, part: bytes) -> int:
-    size = len(part)
-    for address, constant in self._constants.get(size, ()):
-      if part.startswith(constant):  # compares buffers, which == is slow at
-        self.omissions.append(schema.Omission(self._size, address, size))
-        return size
-    self.parts.append(part)
-    self._size += size
-    return size
+def _start(piece: Bytes) -> tuple[int, bytes]:
+  return len(piece), bytes(piece[:64])
+
+
+def _equal(a: Bytes, b: Bytes) -> bool:
+  """Whether the bytes, of which there are as many, are equal."""
+  x, y = np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8)
+  return x.ctypes.data == y.ctypes.data or all(
+    np.array_equal(x[i : i + _STEP], y[i : i + _STEP])
+    for i in range(0, x.size, _STEP)
+  )
 
 
 class _Importer:
   """Traverses a function; regions see the values of enclosing graphs."""
 
-  def __init__(self, functions: dict[str, Any]) -> None:
+  def __init__(
+    self, functions: dict[str, Any], arrays: detached_arrays.Arrays
+  ) -> None:
     self._functions = functions
+    self.arrays = arrays
+    self.attached: set[bytes] = set()
     self._depth = 0
     self._values: dict[Any, Value] = {}
     self._types: dict[Any, tuple[Shape, DType]] = {}
@@ -340,6 +379,8 @@ class _Importer:
       bodies.append(function.regions[0].blocks[0])
     regions = tuple([self.graph(body) for body in bodies])
     attributes = definition.read(operation) if definition.read else None
+    if isinstance(attributes, np.ndarray):  # a constant
+      attributes = self._attach(attributes)
     node = Node(name, inputs, types, attributes, regions, operation.location)
     if definition.check is not None and (expected := definition.check(node)):
       raise invalid_argument(
@@ -356,7 +397,7 @@ class _Importer:
     one dimension, and its reshape; a splat is a broadcast scalar."""
     (result,) = operation.results
     shape, dtype = self._type(result.type, operation)
-    array = read_constant(operation, (math.prod(shape),), dtype)
+    array = self._attach(read_constant(operation, (math.prod(shape),), dtype))
     name, attributes = "stablehlo.reshape", None
     if array.size and not any(array.strides):
       array = array[0:1].reshape(())
@@ -370,6 +411,17 @@ class _Importer:
     self._values[result] = node.results[0]
     return [constant, node]
 
+  def _attach(self, array: np.ndarray) -> np.ndarray:
+    """The array itself for the mark of a detached one."""
+    if not self.arrays or not array.size or any(array.strides):
+      return array
+    mark = array[(0,) * array.ndim].tobytes()
+    bits = self.arrays.get(mark, b"")
+    if len(bits) != array.nbytes:
+      return array
+    self.attached.add(mark)
+    return np.frombuffer(bits, array.dtype).reshape(array.shape)
+
   @property
   def dtypes(self) -> frozenset[DType]:
     """All element types so far."""
@@ -382,8 +434,9 @@ class _Importer:
     return known
 
 
-# Bytes of a constant that are worth an `Omission`.
-_LARGE = 1 << 12
+# Bytes of a constant that are worth an `Omission`, and that are compared at
+# once.
+_LARGE, _STEP = 1 << 12, 1 << 20
 # Regions within each other, which a program may have: its decoder allows for
 # twice as many records, and stacks of threads are small.
 _MOST_NESTED = 90
