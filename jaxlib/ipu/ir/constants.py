@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import struct
@@ -20,6 +21,7 @@ from jaxlib.ipu.dtypes import (
   UNSIGNED,
   DType,
 )
+from jaxlib.ipu.ir import detached_arrays
 from jaxlib.ipu.ir.graph import Shape
 
 # Types that the bindings expose as buffers.
@@ -48,12 +50,10 @@ def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
-  size = math.prod(shape) * NUMPY[dtype].itemsize
-  if size > _LARGE and not _is_buffered(dtype, len(shape)):
-    elements = _Elements(size)
-    operation.write_bytecode(elements)
-    if elements.found is not None:
-      return np.frombuffer(elements.found, NUMPY[dtype]).reshape(shape)
+  if not _is_buffered(dtype, len(shape)) and (
+    (bits := _bits_of(operation, shape, dtype)) is not None
+  ):
+    return bits
   if dtype not in COMPLEX:
     return read_dense(operation.attributes["value"], shape, dtype)
   # The bindings cannot even return an attribute of complex numbers.
@@ -65,18 +65,22 @@ def _is_buffered(dtype: DType, rank: int) -> bool:
   return dtype in _BUFFERED and rank <= _MOST_BUFFERED
 
 
-class _Elements:
-  """A file for an operation's bytecode that keeps an array of `size` bytes,
-  which MLIR writes as a part of its own. A splat is one element there."""
-
-  def __init__(self, size: int) -> None:
-    self._size = size
-    self.found: bytes | None = None
-
-  def write(self, part: bytes) -> int:
-    if len(part) == self._size:
-      self.found = part
-    return len(part)
+def _bits_of(operation: Any, shape: Shape, dtype: DType) -> np.ndarray | None:
+  """The value of a large constant, from the bytecode of its operation; None for
+  small ones, and if that is not understood."""
+  item = NUMPY[dtype].itemsize
+  size = math.prod(shape) * item
+  if size < _LARGE:
+    return None
+  out = io.BytesIO()
+  operation.write_bytecode(out)
+  bits = detached_arrays.only_array(out.getbuffer())
+  if len(bits) == item:
+    one = np.frombuffer(bits, NUMPY[dtype]).reshape(())
+    return np.broadcast_to(one, shape)
+  if len(bits) == size:
+    return np.frombuffer(bits, NUMPY[dtype]).reshape(shape)
+  return None
 
 
 def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:

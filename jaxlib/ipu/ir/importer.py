@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -275,19 +274,22 @@ def bytecode(
   pieces: Sequence[Bytes] = [out.getbuffer()]
   with contextlib.nullcontext() if arrays else _left_as_it_is:
     pieces = detached_arrays.attach(pieces[0], arrays, _LARGE)
-  addresses = itertools.accumulate(map(len, constants), initial=0)
   known: dict[tuple[int, bytes], list[tuple[int, Bytes]]] = {}
-  for constant, address in zip(constants, addresses):
+  address = 0
+  for constant in constants:
     known.setdefault(_start(constant), []).append((address, constant))
-  code, omissions = bytearray(), []
+    address += len(constant)
+  kept: list[Bytes] = []
+  omissions, position = [], 0
   for piece in pieces:
-    for address, constant in known.get(_start(piece), ()):
-      if len(piece) >= _LARGE and _equal(piece, constant):
-        omissions.append(schema.Omission(len(code), address, len(piece)))
-        break
-    else:
-      code += piece
-  return bytes(code), omissions
+    if len(piece) >= _LARGE:
+      same = (a for a, c in known.get(_start(piece), ()) if _equal(piece, c))
+      if (found := next(same, None)) is not None:
+        omissions.append(schema.Omission(position, found, len(piece)))
+        continue
+    kept.append(piece)
+    position += len(piece)
+  return b"".join(kept), omissions
 
 
 # Bytecode that is not understood is stored whole.
