@@ -89,6 +89,18 @@ TEST(Engine, ReportsTheProgramsInfo) {
   EXPECT_EQ(program->Run({}, {}, nullptr).code(), Code::kInvalidArgument);
 }
 
+TEST(Engine, TheModuleIsPutTogether) {
+  Builder b;
+  b.Constant<uint8_t>(kBool, {4}, {'a', 'b', 'c', 'd'});
+  b.program.module = "module";
+  b.program.omissions = {{0, 0, 1}, {3, 1, 2}, {3, 3, 1}, {6, 0, 0}, {6, 2, 1}};
+  const auto program = Load(b);
+  const ModuleText& module = program->info().module;
+  std::string whole(module.size(), '?');
+  module.CopyTo(whole.data());
+  EXPECT_EQ(whole, "amodbcdulec");
+}
+
 TEST(Engine, WhileAddsUpItsCosts) {
   Builder b;
   Counter i(b);

@@ -145,6 +145,7 @@ Builder Example() {
   p.memory = {192, 192, 192, 64, 32, 1000, 1};
   p.estimated_seconds = 1e-6;
   p.module = "module";
+  p.omissions = {{3, 0, 4}, {6, 4, 8}};
   return b;
 }
 
