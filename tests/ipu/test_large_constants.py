@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.ipu_only, pytest.mark.usefixtures("on_ipu")]
 MIB = 1 << 20
 
 # Compiles and runs a program with a constant, and prints the peak of what that
-# takes, and what stays while the executable lives.
+# takes, and what stays while the executable lives and after that.
 MEASURED = """
 import gc, json, ml_dtypes, numpy as np, jax, jax.numpy as jnp
 
@@ -43,8 +43,8 @@ jax.jit(warm_up).lower(x).compile()(x)
 words = np.arange(size // 2, dtype=np.uint16) % 0x3f80
 constant = words.view(dtype)  # no NaN, and no splat
 scalar = jax.device_put(np.ones((), dtype), jax.devices("ipu")[0])
+empty = status("VmRSS")
 lowered = jax.jit(lambda x: (constant * x).max()).lower(scalar)
-gc.collect()
 before = status("VmRSS")
 compiled = lowered.compile()
 peak = status("VmHWM") - before
@@ -52,9 +52,10 @@ kept = status("VmRSS") - before
 result = compiled(scalar)
 assert np.asarray(result) == constant.max(), (result, constant.max())
 ran = status("VmRSS") - before
-del compiled
+del lowered, compiled
+jax.clear_caches()
 gc.collect()
-print(json.dumps([peak, kept, ran, status("VmRSS") - before]))
+print(json.dumps([peak, kept, ran, status("VmRSS") - empty]))
 """
 
 
@@ -327,7 +328,7 @@ def test_damaged_bytecode_is_left_to_mlir(c):
   code = artifact(c[:4], c[4:8])
   start = code.index(c[:4].tobytes())
   for at in range(start):
-    for bit in (1, 2, 16, 128):
+    for bit in (1, 64):
       damaged = bytearray(code)
       damaged[at] ^= bit
       detached_arrays.detach(bytes(damaged))
