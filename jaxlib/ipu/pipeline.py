@@ -311,9 +311,13 @@ def _emit(state: State, options: Options) -> None:
   assert state.memory is not None
   constants = state.builder.constants
   try:
-    code = importer.bytecode(state.stablehlo, state.arrays, constants)
+    code, omissions, more = importer.bytecode(
+      state.stablehlo, state.arrays, constants
+    )
   except (ValueError, IndexError):  # of a form that is not known
-    code = importer.bytecode(importer.parse(state.code), {}, constants)
+    code, omissions, more = importer.bytecode(
+      importer.parse(state.code), {}, constants
+    )
   state.program = emit.program(
     state.builder,
     state.module,
@@ -321,9 +325,10 @@ def _emit(state: State, options: Options) -> None:
     state.results,
     state.arena_bytes,
     state.memory,
-    *code,
+    code,
+    omissions,
   )
-  state.pieces = container.pieces(state.program, *constants)
+  state.pieces = container.pieces(state.program, *constants, *more)
 
 
 _RUN = {

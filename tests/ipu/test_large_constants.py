@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import threading
@@ -259,17 +260,18 @@ def artifact(*constants: np.ndarray) -> bytes:
 
 def test_omissions(c):
   module = importer.parse(artifact(c, c + 1, np.arange(8)))
-  whole, none = importer.bytecode(module, {}, [])
-  assert not none
-  constants = [b"", c.tobytes(), bytes(24), (c + 1).tobytes()]
-  code, omissions = importer.bytecode(module, {}, constants)
-  data = b"".join(constants)
+  out = io.BytesIO()
+  module.operation.write_bytecode(out)
+  given = [b"", c.tobytes(), bytes(24)]
+  code, omissions, more = importer.bytecode(module, {}, given)
+  assert [bytes(piece) for piece in more] == [(c + 1).tobytes()]
+  data = b"".join([*given, *more])
   rest, parts = 0, []
   for o in omissions:
     parts += [code[rest : o.position], data[o.address : o.address + o.size]]
     rest = o.position
-  assert b"".join([*parts, code[rest:]]) == whole
-  assert len(code) == len(whole) - 2 * c.nbytes
+  assert b"".join([*parts, code[rest:]]) == out.getvalue()
+  assert len(code) == len(out.getvalue()) - 2 * c.nbytes
 
 
 @pytest.fixture

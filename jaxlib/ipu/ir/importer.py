@@ -257,9 +257,10 @@ def bytecode(
   module: ir.Module,
   arrays: detached_arrays.Arrays,
   constants: Sequence[Bytes],
-) -> tuple[bytes, list[schema.Omission]]:
-  """The canonical module as MLIR bytecode, without locations, and without those
-  of a program's `constants` that are in it as they are.
+) -> tuple[bytes, list[schema.Omission], list[Bytes]]:
+  """The canonical module as MLIR bytecode, without locations and large arrays.
+  Those that are not among a program's `constants` as they are have to follow
+  them: they are returned too.
 
   Args:
     module: the module.
@@ -280,16 +281,20 @@ def bytecode(
     known.setdefault(_start(constant), []).append((address, constant))
     address += len(constant)
   kept: list[Bytes] = []
+  more: list[Bytes] = []
   omissions, position = [], 0
   for piece in pieces:
     if len(piece) >= _LARGE:
       same = (a for a, c in known.get(_start(piece), ()) if _equal(piece, c))
-      if (found := next(same, None)) is not None:
-        omissions.append(schema.Omission(position, found, len(piece)))
-        continue
-    kept.append(piece)
-    position += len(piece)
-  return b"".join(kept), omissions
+      if (found := next(same, None)) is None:
+        found = address
+        more.append(piece)
+        address += len(piece)
+      omissions.append(schema.Omission(position, found, len(piece)))
+    else:
+      kept.append(piece)
+      position += len(piece)
+  return b"".join(kept), omissions, more
 
 
 # Bytecode that is not understood is stored whole.
