@@ -22,6 +22,7 @@ _ORDER = (
   "linear_algebra",
   "movement",
   "loops",
+  "constants",
   "callbacks",
   "random_numbers",
   "training",

@@ -209,5 +209,6 @@ def _program(
     memory=schema.Memory(0, 0, 0, 0, 0, 0, 0),
     estimated_seconds=0.0,
     module=b"",
+    omissions=[],
   )
   return container.write(program, b"")

@@ -8,7 +8,7 @@ import enum
 import functools
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 from jaxlib.ipu import flags, internals, ops
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
-from jaxlib.ipu.ir import importer
+from jaxlib.ipu.ir import bytecode_strings, importer
+from jaxlib.ipu.ir.detached_arrays import Arrays, Detached, detach
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import (
   emit,
@@ -86,8 +87,9 @@ class Options:
 class State:
   """The results of the phases so far."""
 
-  code: bytes
+  code: bytes | memoryview
   stablehlo: Any = None
+  arrays: Arrays = dataclasses.field(default_factory=dict)
   module: Module | None = None
   decomposed: bool = False  # whether any operation was
   builder: Builder | None = None
@@ -97,11 +99,16 @@ class State:
   arena_bytes: int = 0
   memory: memory.MemoryPlan | None = None
   program: schema.Program | None = None
-  data: bytes = b""
+  pieces: Sequence[bytes | memoryview] = ()
   number: int | None = None  # of this compilation, in dump names
 
+  @property
+  def data(self) -> bytes:
+    """The program's bytes; a copy of the pieces."""
+    return b"".join(self.pieces)
 
-def compile_module(code: bytes, options: Options) -> State:
+
+def compile_module(code: bytes | memoryview, options: Options) -> State:
   """Runs the phases.
 
   Args:
@@ -158,12 +165,18 @@ _no_collection = _NoCollection()
 
 
 def _parse(state: State, options: Options) -> None:
-  state.stablehlo = importer.parse(state.code)
+  # Dumps show the arrays.
+  found = detach(state.code) if options.dump is None else Detached(state.code)
+  state.stablehlo, state.arrays = importer.parse(found.code), found.arrays
 
 
 def _import(state: State, options: Options) -> None:
-  state.module = importer.import_module(state.stablehlo)
-  if b"annotate_device_placement" in state.code:
+  try:
+    state.module = importer.import_module(state.stablehlo, state.arrays)
+  except importer.ArrayLost:
+    state.stablehlo, state.arrays = importer.parse(state.code), {}
+    state.module = importer.import_module(state.stablehlo)
+  if bytecode_strings.mentions(state.code, b"annotate_device_placement"):
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
     host_memory.warn(state.module)
@@ -327,6 +340,15 @@ def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
 def _emit(state: State, options: Options) -> None:
   assert state.module is not None and state.builder is not None
   assert state.memory is not None
+  constants = state.builder.constants
+  try:
+    code, omissions, more = importer.bytecode(
+      state.stablehlo, state.arrays, constants
+    )
+  except (ValueError, IndexError):  # of a form that is not known
+    code, omissions, more = importer.bytecode(
+      importer.parse(state.code), {}, constants
+    )
   state.program = emit.program(
     state.builder,
     state.module,
@@ -334,9 +356,10 @@ def _emit(state: State, options: Options) -> None:
     state.results,
     state.arena_bytes,
     state.memory,
-    importer.bytecode(state.stablehlo),
+    code,
+    omissions,
   )
-  state.data = container.write(state.program, *state.builder.constants)
+  state.pieces = container.pieces(state.program, *constants, *more)
 
 
 _RUN = {
@@ -351,15 +374,17 @@ _RUN = {
 assert list(_RUN) == list(Phase)
 
 
-def compile_program(code: bytes, compile_options: bytes) -> bytes:
-  """Compiles a module to a program's bytes; called by the plugin.
+def compile_program(
+  code: bytes | memoryview, compile_options: bytes
+) -> Sequence[bytes | memoryview]:
+  """Compiles a module to a program's bytes, in pieces; called by the plugin.
 
   Args:
     code: a StableHLO portable artifact.
     compile_options: a serialised `CompileOptionsProto`, including the user's
       `jax.jit(..., compiler_options={"ipu_...": ...})`.
   """
-  return compile_module(code, read_options(compile_options)).data
+  return compile_module(code, read_options(compile_options)).pieces
 
 
 def read_options(compile_options: bytes) -> Options:

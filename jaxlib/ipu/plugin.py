@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +160,8 @@ def load() -> ctypes.CDLL:
       f"the IPU backend's library {LIBRARY} cannot be loaded: {error}"
     ) from error
   text: list[Any] = [ctypes.c_char_p, ctypes.c_size_t]
-  library.ipu_compile_succeeded.argtypes = [ctypes.c_void_p, *text]
-  library.ipu_compile_succeeded.restype = None
+  library.ipu_compile_succeeded.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+  library.ipu_compile_succeeded.restype = ctypes.c_void_p
   library.ipu_compile_failed.argtypes = [ctypes.c_void_p, ctypes.c_int, *text]
   library.ipu_compile_failed.restype = None
   library.ipu_set_compiler.argtypes = [_CompileFunction]
@@ -223,10 +223,10 @@ def _compile(
     watch.look()
     with options.use(watch.settings):
       program = pipeline.compile_program(
-        ctypes.string_at(code, code_size),
+        _memory(code, code_size),
         ctypes.string_at(compile_options, compile_options_size),
       )
-    library.ipu_compile_succeeded(sink, program, len(program))
+    _succeed(library, sink, program)
   except diagnostics.CompileError as error:
     _fail(library, sink, error.code, error.message)
   except KeyboardInterrupt:  # if JAX compiles on the calling thread
@@ -272,6 +272,26 @@ def interrupt(error: Exception) -> BaseException | None:
   """The exception to raise instead of a compiler's `error` after Ctrl-C: none
   can cross the C++ between `_compile` and JAX."""
   return KeyboardInterrupt() if _INTERRUPTED in str(error) else None
+
+
+def _succeed(
+  library: ctypes.CDLL, sink: int, program: Sequence[bytes | memoryview]
+) -> None:
+  """Answers with a program, in pieces. They are written directly to where the
+  executable reads them: constants may be large."""
+  size = sum(map(len, program))
+  address = library.ipu_compile_succeeded(sink, size)
+  if address is None:
+    return  # out of memory, which the library reports
+  memory, at = _memory(address, size), 0
+  for piece in program:
+    memory[at : at + len(piece)] = piece
+    at += len(piece)
+
+
+def _memory(address: int, size: int) -> memoryview:
+  """Memory of the library."""
+  return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
 
 
 def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:

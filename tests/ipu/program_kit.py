@@ -234,6 +234,7 @@ class Kit:
       memory=schema.Memory(0, 0, 0, 0, 0, 0, 0),
       estimated_seconds=0.0,
       module=b"",
+      omissions=[],
     )
 
   def bytes(self) -> bytes:

@@ -47,6 +47,7 @@ def sample() -> tuple[schema.Program, bytes]:
     memory=schema.Memory(1, 2, 3, 4, 5, 6, 7),
     estimated_seconds=1e-6,
     module=bytes(range(256)),
+    omissions=[schema.Omission(7, 0, 32)],
   )
   return program, kit.constants
 

@@ -12,13 +12,15 @@ import functools
 from collections.abc import Iterator
 
 from jaxlib.ipu import internals
+from jaxlib.ipu.ir import bytecode_strings
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 # Composites become calls, and calls are inlined into loop bodies too. Passes
-# for rare operations run only if one of their words is in the artifact, which
-# names its operations and dialects. None folds: `passes/simplify.py` does.
+# for rare operations run only if one of their words is in a string of the
+# artifact, which names its operations and dialects. None folds:
+# `passes/simplify.py` does.
 _PIPELINE = (
   ("func.func(stablehlo-legalize-composite-to-call)", (b"composite",)),
   ("inline{default-pipeline=}", (b"composite", b"call")),
@@ -34,7 +36,7 @@ _PIPELINE = (
       b"dynamic_reshape",
     ),
   ),
-  ("cse", (b"",)),
+  ("cse", ()),
 )
 
 # A context never frees types, constants, locations or folding results: one that
@@ -72,10 +74,10 @@ class Passes:
       passes.enable_verifier(False)  # `run` does, once
     self.programs = self.bytes = 0
 
-  def run(self, module: ir.Module, code: bytes) -> None:
+  def run(self, module: ir.Module, code: bytes | memoryview) -> None:
     """Runs on the module that was read from an artifact."""
     for passes, words in self._passes:
-      if any(word in code for word in words):
+      if not words or bytecode_strings.mentions(code, *words):
         passes.run(module.operation)
     module.operation.verify()
 

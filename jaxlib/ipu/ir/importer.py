@@ -7,11 +7,15 @@ the nodes. Each operation reads its own attributes (`ops/`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from jaxlib.ipu.diagnostics import (
   CompileError,
@@ -30,8 +34,10 @@ from jaxlib.ipu.ir import (
   async_operations,
   bytecode_strings,
   canonical,
+  detached_arrays,
   registry,
 )
+from jaxlib.ipu.ir.bytecode import Bytes
 from jaxlib.ipu.ir.constants import MOST_DIMENSIONS, read_constant
 from jaxlib.ipu.ir.graph import (
   Graph,
@@ -49,7 +55,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 
-def parse(code: bytes) -> ir.Module:
+def parse(code: Bytes) -> ir.Module:
   """The canonical StableHLO module of a portable artifact.
 
   Raises:
@@ -59,9 +65,12 @@ def parse(code: bytes) -> ir.Module:
   bytecode_strings.check(code)
   try:
     with canonical.passes(len(code)) as passes:
-      module = stablehlo.deserialize_portable_artifact(passes.context, code)
+      # The bindings read nothing but bytes; the copy is freed at once.
+      module = stablehlo.deserialize_portable_artifact(
+        passes.context, bytes(code)
+      )
       with passes.context:
-        if b"async_start" in code:
+        if bytecode_strings.mentions(code, b"async_start"):
           async_operations.make_synchronous(module)
         passes.run(module, code)
   except (ir.MLIRError, ValueError) as e:
@@ -71,14 +80,23 @@ def parse(code: bytes) -> ir.Module:
   return module
 
 
-def import_module(module: ir.Module) -> Module:
+class ArrayLost(Exception):
+  """The mark of a detached array is not in the module."""
+
+
+def import_module(
+  module: ir.Module, arrays: detached_arrays.Arrays | None = None
+) -> Module:
   """The graph of a canonical module's `main`.
+
+  `arrays` take the places of their marks.
 
   The module must outlive the graph, which reads locations lazily.
 
   Raises:
     CompileError: an operation or an element type is not supported; names it,
       the user's line, and what to do instead.
+    ArrayLost: of no use any more, or of a type whose marks cannot be read.
   """
   functions = {}
   for op in module.body.operations:
@@ -91,8 +109,10 @@ def import_module(module: ir.Module) -> Module:
   if main is None or not main.regions[0].blocks:
     raise invalid_argument("the StableHLO module has no function @main")
   block = main.regions[0].blocks[0]
-  walk = _Importer(functions)
+  walk = _Importer(functions, arrays or {})
   graph = walk.graph(block)
+  if walk.attached != walk.arrays.keys():
+    raise ArrayLost
   signature = (
     [(v.shape, v.dtype) for v in graph.parameters],
     [(v.shape, v.dtype) for v in graph.results],
@@ -233,18 +253,76 @@ def _minor_to_major(mode: str, rank: int, where: Any) -> tuple[int, ...]:
   return () if order == tuple(range(rank))[::-1] else order
 
 
-def bytecode(module: ir.Module) -> bytes:
-  """The canonical module as MLIR bytecode, without locations."""
+def bytecode(
+  module: ir.Module,
+  arrays: detached_arrays.Arrays,
+  constants: Sequence[Bytes],
+) -> tuple[bytes, list[schema.Omission], list[Bytes]]:
+  """The canonical module as MLIR bytecode, without locations and large arrays.
+  Those that are not among a program's `constants` as they are have to follow
+  them: they are returned too.
+
+  Args:
+    module: the module.
+    arrays: those that it has marks of.
+    constants: the pieces of the program's constants.
+
+  Raises:
+    ValueError, IndexError: the arrays cannot be put into it.
+  """
   out = io.BytesIO()
   module.operation.write_bytecode(out)
-  return out.getvalue()
+  pieces: Sequence[Bytes] = [out.getbuffer()]
+  with contextlib.nullcontext() if arrays else _left_as_it_is:
+    pieces = detached_arrays.attach(pieces[0], arrays, _LARGE)
+  known: dict[tuple[int, bytes], list[tuple[int, Bytes]]] = {}
+  address = 0
+  for constant in constants:
+    known.setdefault(_start(constant), []).append((address, constant))
+    address += len(constant)
+  kept: list[Bytes] = []
+  more: list[Bytes] = []
+  omissions, position = [], 0
+  for piece in pieces:
+    if len(piece) >= _LARGE:
+      same = (a for a, c in known.get(_start(piece), ()) if _equal(piece, c))
+      if (found := next(same, None)) is None:
+        found = address
+        more.append(piece)
+        address += len(piece)
+      omissions.append(schema.Omission(position, found, len(piece)))
+    else:
+      kept.append(piece)
+      position += len(piece)
+  return b"".join(kept), omissions, more
+
+
+# Bytecode that is not understood is stored whole.
+_left_as_it_is = contextlib.suppress(ValueError, IndexError)
+
+
+def _start(piece: Bytes) -> tuple[int, bytes]:
+  return len(piece), bytes(piece[:64])
+
+
+def _equal(a: Bytes, b: Bytes) -> bool:
+  """Whether the bytes, of which there are as many, are equal."""
+  x, y = np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8)
+  return x.ctypes.data == y.ctypes.data or all(
+    np.array_equal(x[i : i + _STEP], y[i : i + _STEP])
+    for i in range(0, x.size, _STEP)
+  )
 
 
 class _Importer:
   """Traverses a function; regions see the values of enclosing graphs."""
 
-  def __init__(self, functions: dict[str, Any]) -> None:
+  def __init__(
+    self, functions: dict[str, Any], arrays: detached_arrays.Arrays
+  ) -> None:
     self._functions = functions
+    self.arrays = arrays
+    self.attached: set[bytes] = set()
     self._depth = 0
     self._values: dict[Any, Value] = {}
     self._types: dict[Any, tuple[Shape, DType]] = {}
@@ -308,6 +386,8 @@ class _Importer:
       bodies.append(function.regions[0].blocks[0])
     regions = tuple([self.graph(body) for body in bodies])
     attributes = definition.read(operation) if definition.read else None
+    if isinstance(attributes, np.ndarray):  # a constant
+      attributes = self._attach(attributes)
     node = Node(name, inputs, types, attributes, regions, operation.location)
     if definition.check is not None and (expected := definition.check(node)):
       raise invalid_argument(
@@ -324,7 +404,7 @@ class _Importer:
     one dimension, and its reshape; a splat is a broadcast scalar."""
     (result,) = operation.results
     shape, dtype = self._type(result.type, operation)
-    array = read_constant(operation, (math.prod(shape),), dtype)
+    array = self._attach(read_constant(operation, (math.prod(shape),), dtype))
     name, attributes = "stablehlo.reshape", None
     if array.size and not any(array.strides):
       array = array[0:1].reshape(())
@@ -338,6 +418,17 @@ class _Importer:
     self._values[result] = node.results[0]
     return [constant, node]
 
+  def _attach(self, array: np.ndarray) -> np.ndarray:
+    """The array itself for the mark of a detached one."""
+    if not self.arrays or not array.size or any(array.strides):
+      return array
+    mark = array[(0,) * array.ndim].tobytes()
+    bits = self.arrays.get(mark, b"")
+    if len(bits) != array.nbytes:
+      return array
+    self.attached.add(mark)
+    return np.frombuffer(bits, array.dtype).reshape(array.shape)
+
   @property
   def dtypes(self) -> frozenset[DType]:
     """All element types so far."""
@@ -350,6 +441,9 @@ class _Importer:
     return known
 
 
+# Bytes of a constant that are worth an `Omission`, and that are compared at
+# once.
+_LARGE, _STEP = 1 << 12, 1 << 20
 # Regions within each other, which a program may have: its decoder allows for
 # twice as many records, and stacks of threads are small.
 _MOST_NESTED = 90

@@ -21,8 +21,9 @@ def program(
   arena_bytes: int,
   memory: MemoryPlan,
   code: bytes,
+  omissions: list[schema.Omission],
 ) -> schema.Program:
-  """The finished record."""
+  """The finished record; `code` is the module, without `omissions`."""
   tensors = [_tensor(builder, t) for t in builder.tensors]
   target = builder.target
   sums = totals.totals(target, builder.steps, builder.tensors)
@@ -56,6 +57,7 @@ def program(
     memory=memory.record(),
     estimated_seconds=host_seconds(target, builder.steps, builder.tensors),
     module=code,
+    omissions=omissions,
   )
 
 

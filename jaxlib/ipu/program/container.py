@@ -64,6 +64,13 @@ def fingerprint() -> int:
 
 def write(program: schema.Program, *constants: bytes | memoryview) -> bytes:
   """The bytes of a program and its constants, which may be given in pieces."""
+  return b"".join(pieces(program, *constants))
+
+
+def pieces(
+  program: schema.Program, *constants: bytes | memoryview
+) -> list[bytes | memoryview]:
+  """What `write` joins; `constants` are among it as they are."""
   records: list[bytes] = []
   codec.encoder(schema.Program)(program, records)
   size = sum(map(len, records))
@@ -73,14 +80,13 @@ def write(program: schema.Program, *constants: bytes | memoryview) -> bytes:
     MAGIC, schema.FORMAT_VERSION, 0, fingerprint(), size, start,
     sum(map(len, constants)),
   )  # fmt: skip
-  # Large parts (constants, the module) are copied once, into the result.
   body: list[bytes | memoryview] = [header[16:]]
   for large, run in itertools.groupby(records, lambda r: len(r) > _LARGE):
     parts = list(run)
     body += parts if large else [b"".join(parts)]
   body += [bytes(start - end), *constants]
   crc = functools.reduce(lambda c, part: zlib.crc32(part, c), body, 0)
-  return b"".join([header[:12], struct.pack("<I", crc), *body])
+  return [header[:12], struct.pack("<I", crc), *body]
 
 
 def read(data: bytes) -> tuple[schema.Program, memoryview]:

@@ -587,8 +587,20 @@ class Memory:
 
 
 @record
+class Omission:
+  """Bytes of `Program.module` that are among the constants, and are therefore
+  left out: `size` bytes from `address` on of the constants precede byte
+  `position` of what is left."""
+
+  position: U64
+  address: U64
+  size: U64
+
+
+@record
 class Program:
-  """A compiled program. `module` is the StableHLO it was compiled from."""
+  """A compiled program. `module` is the StableHLO it was compiled from, without
+  `omissions`, which are in order."""
 
   name: str
   target: Target
@@ -607,3 +619,4 @@ class Program:
   memory: Memory
   estimated_seconds: F64
   module: bytes
+  omissions: list[Omission]

@@ -48,6 +48,8 @@ def check(v: _Verifier) -> None:
     )
   for d in p.donors:
     v.require(d < len(p.arguments), f"argument {d} is donated, missing")
+  ends = [0, *(o.position for o in p.omissions), len(p.module)]
+  v.require(ends == sorted(ends), f"omissions from the module at {ends[1:-1]}")
 
 
 def _mapping(v: _Verifier, m: schema.Mapping, layout: Layout) -> None:

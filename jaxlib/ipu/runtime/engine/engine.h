@@ -13,12 +13,17 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/support/aligned_bytes.h"
 #include "jaxlib/ipu/runtime/support/status.h"
 
 namespace ipu {
+
+// A serialised program. It is read in place: constants are used where they are.
+using ProgramBytes = std::shared_ptr<const AlignedBytes>;
 
 // Element types, with the numbers of PJRT_Buffer_Type.
 using DType = uint8_t;
@@ -58,6 +63,18 @@ struct Plan {
   int64_t bytes_per_tile = 0;
 };
 
+// The optimised module: StableHLO, MLIR bytecode or text.
+struct ModuleText {
+  std::string text;  // without what the program's constants hold
+  // What was left out, and before which byte of `text`, in order. It belongs to
+  // the program.
+  std::vector<std::pair<size_t, std::string_view>> omitted;
+
+  size_t size() const;
+  // Writes the whole of it.
+  void CopyTo(char* to) const;
+};
+
 // A program's description of itself; all of it is known at compile time.
 struct ProgramInfo {
   std::string name;
@@ -87,8 +104,7 @@ struct ProgramInfo {
   }
   // The user's lines of the loops whose trip counts are only known at run time.
   std::vector<std::string> loops;
-  // The optimised module: StableHLO, MLIR bytecode or text.
-  std::string module;
+  ModuleText module;
   // The program calls host functions, which may in turn call this engine.
   bool calls_host = false;
   // One of them should have run when a call of the program returns.
@@ -131,9 +147,10 @@ class Engine {
 
   // Checks everything it reads. Returns DATA_LOSS for truncated or corrupted
   // bytes and INVALID_ARGUMENT for a program of another format version. The
-  // caller must check that the program was compiled for this machine.
+  // caller must check that the program was compiled for this machine. The
+  // loaded program shares the bytes.
   virtual StatusOr<std::unique_ptr<LoadedProgram>> Load(
-      std::span<const uint8_t> program) = 0;
+      ProgramBytes program) = 0;
 };
 
 // The engine that models an IPU on the host's processor, with `threads` threads

@@ -1,6 +1,5 @@
 #include "jaxlib/ipu/runtime/engine/run_program.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -10,18 +9,6 @@
 namespace ipu {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
-struct FreeDeleter {
-  void operator()(void* block) const { std::free(block); }
-};
-using Block = std::unique_ptr<void, FreeDeleter>;
-
-Block Allocate(size_t bytes) {
-  return Block(std::aligned_alloc(
-      kAlignment, (bytes + kAlignment) / kAlignment * kAlignment));
-}
-
 // One engine for all callers, so that its threads are created once.
 Engine& TheEngine() {
   static Engine* engine = MakeModelEngine(0).release();
@@ -30,30 +17,33 @@ Engine& TheEngine() {
 
 Status RunProgram(std::span<const uint8_t> bytes, const void* const* arguments,
                   void* const* results, RunCounters* counters) {
-  StatusOr<std::unique_ptr<LoadedProgram>> program = TheEngine().Load(bytes);
+  StatusOr<std::unique_ptr<LoadedProgram>> program =
+      TheEngine().Load(AlignedBytes::Copy(bytes));
   if (!program.ok()) return program.status();
   const ProgramInfo& info = (*program)->info();
 
-  std::vector<Block> blocks;  // aligned copies: arguments, then results
+  std::vector<AlignedBytes> blocks;  // aligned copies: arguments, then results
   std::vector<const void*> run_arguments;
   std::vector<void*> run_results;
   for (size_t i = 0; i < info.arguments.size(); ++i) {
-    blocks.push_back(Allocate(info.arguments[i].bytes));
-    if (!blocks.back()) return ResourceExhausted("out of memory for arguments");
-    std::memcpy(blocks.back().get(), arguments[i], info.arguments[i].bytes);
-    run_arguments.push_back(blocks.back().get());
+    blocks.push_back(AlignedBytes::Allocate(info.arguments[i].bytes));
+    if (blocks.back().data() == nullptr)
+      return ResourceExhausted("out of memory for arguments");
+    std::memcpy(blocks.back().data(), arguments[i], info.arguments[i].bytes);
+    run_arguments.push_back(blocks.back().data());
   }
   for (size_t j = 0; j < info.results.size(); ++j) {
     void* donated = nullptr;
     for (const ProgramInfo::Alias& alias : info.aliases) {
       if (alias.result == j && arguments[alias.argument] == results[j]) {
-        donated = blocks[alias.argument].get();
+        donated = blocks[alias.argument].data();
       }
     }
     if (donated == nullptr) {
-      blocks.push_back(Allocate(info.results[j].bytes));
-      if (!blocks.back()) return ResourceExhausted("out of memory for results");
-      donated = blocks.back().get();
+      blocks.push_back(AlignedBytes::Allocate(info.results[j].bytes));
+      if (blocks.back().data() == nullptr)
+        return ResourceExhausted("out of memory for results");
+      donated = blocks.back().data();
     }
     run_results.push_back(donated);
   }

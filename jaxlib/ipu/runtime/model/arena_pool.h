@@ -9,38 +9,25 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_ARENA_POOL_H_
 
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/support/aligned_bytes.h"
+
 namespace ipu::model {
-
-struct FreeDeleter {
-  void operator()(char* block) const { std::free(block); }
-};
-
-// Uninitialised memory. Large blocks request huge pages.
-struct Arena {
-  std::unique_ptr<char, FreeDeleter> data;  // null if out of memory
-  size_t capacity = 0;
-
-  // Aligned to 64 bytes.
-  static Arena Allocate(size_t bytes);
-};
 
 class ArenaPool {
  public:
   ArenaPool() { free_.reserve(kKept); }  // so that Return cannot fail
 
-  Arena Take(size_t bytes);
-  void Return(Arena arena);
+  AlignedBytes Take(size_t bytes);
+  void Return(AlignedBytes arena);
 
  private:
   static constexpr size_t kKept = 4;
 
   std::mutex mutex_;
-  std::vector<Arena> free_;  // the most recently used is last
+  std::vector<AlignedBytes> free_;  // the most recently used is last
 };
 
 }  // namespace ipu::model

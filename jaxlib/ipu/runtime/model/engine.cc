@@ -29,9 +29,11 @@ struct Machine {
 
 class ModelProgram : public LoadedProgram {
  public:
-  ModelProgram(ProgramInfo info, std::unique_ptr<const Executable> executable,
+  ModelProgram(ProgramBytes bytes, ProgramInfo info,
+               std::unique_ptr<const Executable> executable,
                std::shared_ptr<Machine> machine)
-      : info_(std::move(info)),
+      : bytes_(std::move(bytes)),
+        info_(std::move(info)),
         executable_(std::move(executable)),
         machine_(std::move(machine)) {}
 
@@ -64,11 +66,11 @@ class ModelProgram : public LoadedProgram {
     // The temporaries of most programs fit on the stack: no lock, and warm in
     // the cache.
     alignas(64) char small_arena[16 << 10];
-    Arena arena;
+    AlignedBytes arena;
     const bool small = executable_->arena_bytes <= sizeof small_arena;
     if (!small) {
       arena = machine_->arenas.Take(executable_->arena_bytes);
-      if (!arena.data) {
+      if (arena.data() == nullptr) {
         return ResourceExhausted("out of host memory for the " +
                                  std::to_string(executable_->arena_bytes) +
                                  " bytes of temporaries of program " +
@@ -84,10 +86,10 @@ class ModelProgram : public LoadedProgram {
       bases = many_bases.get();
     }
     char** base = bases;
-    *base++ = small ? small_arena : arena.data.get();
-    *base++ = executable_->constants.data.get();
-    // The const_cast is safe: kernels write to an argument only if it was
-    // donated.
+    *base++ = small ? small_arena : arena.data();
+    // The const_casts are safe: nothing is written to constants, as Validate
+    // has checked, and to an argument only if it was donated.
+    *base++ = const_cast<char*>(executable_->constants);
     for (const void* argument : arguments) {
       *base++ = static_cast<char*>(const_cast<void*>(argument));
     }
@@ -101,6 +103,7 @@ class ModelProgram : public LoadedProgram {
     return status;
   }
 
+  const ProgramBytes bytes_;  // what follows points into them
   const ProgramInfo info_;
   const std::unique_ptr<const Executable> executable_;
   const std::shared_ptr<Machine> machine_;
@@ -111,28 +114,27 @@ class ModelEngine : public Engine {
   explicit ModelEngine(int threads)
       : machine_(std::make_shared<Machine>(threads)) {}
 
-  StatusOr<std::unique_ptr<LoadedProgram>> Load(
-      std::span<const uint8_t> bytes) override {
+  StatusOr<std::unique_ptr<LoadedProgram>> Load(ProgramBytes bytes) override {
     const Factories* factories = BestFactories();
     if (factories == nullptr) {
       return Status(Code::kFailedPrecondition,
                     "the IPU model needs a processor with AVX2");
     }
     try {
-      StatusOr<program::Contents> contents = program::Read(bytes);
+      StatusOr<program::Contents> contents = program::Read(bytes->span());
       if (!contents.ok()) return contents.status();
       IPU_RETURN_IF_ERROR(
           program::Validate(contents->program, contents->constants.size()));
       StatusOr<std::unique_ptr<const Executable>> executable =
           MakeExecutable(*contents, *factories);
       if (!executable.ok()) return executable.status();
-      ProgramInfo info = MakeInfo(std::move(contents->program));
+      ProgramInfo info = MakeInfo(std::move(*contents));
       info.calls_host = !(*executable)->host_calls.empty();
       for (const auto& call : (*executable)->host_calls) {
         info.caller_waits = info.caller_waits || call->caller_waits();
       }
       return std::unique_ptr<LoadedProgram>(std::make_unique<ModelProgram>(
-          std::move(info), std::move(*executable), machine_));
+          std::move(bytes), std::move(info), std::move(*executable), machine_));
     } catch (...) {
       return StatusOfException();
     }

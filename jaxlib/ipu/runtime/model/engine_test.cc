@@ -18,7 +18,8 @@ using namespace program;  // NOLINT
 
 std::unique_ptr<LoadedProgram> Load(const Builder& b) {
   static Engine* engine = MakeModelEngine(2).release();
-  auto loaded = engine->Load(Encode(b.program, b.constants));
+  auto loaded =
+      engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
   EXPECT_TRUE(loaded.ok()) << loaded.status().message();
   return loaded.ok() ? std::move(*loaded) : nullptr;
 }
@@ -84,8 +85,20 @@ TEST(Engine, ReportsTheProgramsInfo) {
   EXPECT_EQ(info.cost_analysis[0].first, "flops");
   EXPECT_EQ(info.temporary_bytes, 5);
   EXPECT_EQ(info.estimated_seconds, 0.5);
-  EXPECT_EQ(info.module, "module");
+  EXPECT_EQ(info.module.text, "module");
   EXPECT_EQ(program->Run({}, {}, nullptr).code(), Code::kInvalidArgument);
+}
+
+TEST(Engine, TheModuleIsPutTogether) {
+  Builder b;
+  b.Constant<uint8_t>(kBool, {4}, {'a', 'b', 'c', 'd'});
+  b.program.module = "module";
+  b.program.omissions = {{0, 0, 1}, {3, 1, 2}, {3, 3, 1}, {6, 0, 0}, {6, 2, 1}};
+  const auto program = Load(b);
+  const ModuleText& module = program->info().module;
+  std::string whole(module.size(), '?');
+  module.CopyTo(whole.data());
+  EXPECT_EQ(whole, "amodbcdulec");
 }
 
 TEST(Engine, WhileAddsUpItsCosts) {
@@ -240,7 +253,8 @@ TEST(Engine, PlacedSourcesAreReadThroughTheirRoots) {
   // Crosses rows unevenly, so it is not a strided view of the root.
   b.program.steps = {Builder::CopyOf({{placed, 1, {1}, y, 0, {1}, {5}}})};
   const auto engine = MakeModelEngine(1);
-  const auto refused = engine->Load(Encode(b.program, b.constants));
+  const auto refused =
+      engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
   EXPECT_EQ(refused.status().code(), Code::kUnimplemented);
   EXPECT_NE(refused.status().message().find("test.py:1"), std::string::npos);
 }

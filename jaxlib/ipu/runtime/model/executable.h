@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
-#include "jaxlib/ipu/runtime/model/arena_pool.h"
 #include "jaxlib/ipu/runtime/model/host_call.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 
@@ -56,7 +55,7 @@ struct Executable {
   uint32_t entry = 0;             // the block of the program
   uint32_t num_loops = 0;         // kWhile instructions
   size_t arena_bytes = 0;
-  Arena constants;
+  const char* constants = nullptr;  // within the bytes of the program
 };
 
 // Runs the whole program once and fills `counters`. Only host functions can

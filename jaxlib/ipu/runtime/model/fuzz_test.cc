@@ -145,6 +145,7 @@ Builder Example() {
   p.memory = {192, 192, 192, 64, 32, 1000, 1};
   p.estimated_seconds = 1e-6;
   p.module = "module";
+  p.omissions = {{3, 0, 4}, {6, 4, 8}};
   return b;
 }
 
@@ -245,7 +246,8 @@ TEST(Fuzz, CorruptedProgramsAreRefusedOrRun) {
   ipu_set_host_caller(Touch);
   const std::vector<uint8_t> good = Encode(b.program, b.constants);
   const auto engine = MakeModelEngine(1);
-  ASSERT_TRUE(engine->Load(good).ok()) << engine->Load(good).status().message();
+  ASSERT_TRUE(engine->Load(AlignedBytes::Copy(good)).ok())
+      << engine->Load(AlignedBytes::Copy(good)).status().message();
   constexpr size_t kBody = 48;
   const size_t end = good.size() - b.constants.size();
   constexpr uint8_t kInteresting[] = {0, 1, 2, 3, 4, 5, 7, 8, 127, 128, 255};
@@ -262,7 +264,7 @@ TEST(Fuzz, CorruptedProgramsAreRefusedOrRun) {
                       : static_cast<uint8_t>(random());
     }
     FixChecksum(bytes);
-    auto loaded = engine->Load(bytes);
+    auto loaded = engine->Load(AlignedBytes::Copy(bytes));
     if (!loaded.ok()) {
       EXPECT_FALSE(loaded.status().message().empty());
       ++refused;
@@ -315,7 +317,8 @@ TEST(Fuzz, ProgramsWithAnyFieldMutatedAreRefusedOrRun) {
   const auto engine = MakeModelEngine(1);
   const auto originals = Originals();
   for (const auto& [program, constants] : originals) {
-    const auto loaded = engine->Load(Encode(program, constants));
+    const auto loaded =
+        engine->Load(AlignedBytes::Copy(Encode(program, constants)));
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     if (IsShort(program)) RunOnExactBuffers(**loaded);
   }
@@ -338,7 +341,8 @@ TEST(Fuzz, ProgramsWithAnyFieldMutatedAreRefusedOrRun) {
     for (int more = random() % 3; more > 0; --more) {
       Mutate(program, fields[random() % fields.size()], random);
     }
-    const auto loaded = engine->Load(Encode(program, constants));
+    const auto loaded =
+        engine->Load(AlignedBytes::Copy(Encode(program, constants)));
     if (!loaded.ok()) {
       EXPECT_FALSE(loaded.status().message().empty());
       ++refused;

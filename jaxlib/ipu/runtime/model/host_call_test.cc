@@ -43,7 +43,8 @@ struct Calls {
 
   Status Run(RunCounters* counters = nullptr) {
     static Engine* engine = MakeModelEngine(1).release();
-    auto loaded = engine->Load(Encode(b.program, b.constants));
+    auto loaded =
+        engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
     if (!loaded.ok()) return loaded.status();
     calls_host = (*loaded)->info().calls_host;
     const void* arguments[] = {argument.data()};

@@ -50,16 +50,7 @@ class Loader {
 
   StatusOr<std::unique_ptr<const Executable>> Load(
       std::span<const uint8_t> constants) {
-    executable_->constants = Arena::Allocate(constants.size());
-    if (!executable_->constants.data) {
-      return ResourceExhausted("out of host memory for the " +
-                               std::to_string(constants.size()) +
-                               " bytes of constants of program " + p_.name);
-    }
-    if (!constants.empty()) {
-      std::memcpy(executable_->constants.data.get(), constants.data(),
-                  constants.size());
-    }
+    executable_->constants = reinterpret_cast<const char*>(constants.data());
     IPU_RETURN_IF_ERROR(AddBlock(p_.steps, &executable_->entry));
     executable_->arena_bytes = scratch_offset_ + scratch_bytes_;
     return std::unique_ptr<const Executable>(std::move(executable_));
@@ -304,7 +295,7 @@ class Loader {
     view.shape = t.shape;
     view.strides = t.strides;
     if (view.base == kConstantsBase) {
-      view.constant = executable_->constants.data.get() + view.offset;
+      view.constant = executable_->constants + view.offset;
     }
     return view;
   }

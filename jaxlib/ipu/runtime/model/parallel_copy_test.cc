@@ -120,7 +120,7 @@ TEST(ScheduleCopies, AProgramOfManyOverlappingMovesRuns) {
                      Builder::CopyOf(std::move(moves)),
                      Builder::CopyOf({b.Whole(t, y)})};
   const auto engine = MakeModelEngine(1);
-  auto loaded = engine->Load(Encode(b.program));
+  auto loaded = engine->Load(AlignedBytes::Copy(Encode(b.program)));
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   std::vector<int32_t> in(kRows * kCount), out(kRows * kCount);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i);

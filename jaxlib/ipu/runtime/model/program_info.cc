@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -53,7 +54,8 @@ void AddLoops(const program::Program& p,
 
 }  // namespace
 
-ProgramInfo MakeInfo(program::Program p) {
+ProgramInfo MakeInfo(program::Contents contents) {
+  program::Program& p = contents.program;
   const auto describe = [&](const std::vector<uint32_t>& tensors) {
     std::vector<TensorInfo> infos;
     infos.reserve(tensors.size());
@@ -96,7 +98,13 @@ ProgramInfo MakeInfo(program::Program p) {
   info.temporary_bytes = static_cast<int64_t>(p.memory.temporary_bytes);
   info.code_bytes = static_cast<int64_t>(p.memory.code_bytes);
   info.peak_tile_bytes = static_cast<int64_t>(p.memory.peak_tile_bytes);
-  info.module = std::move(p.module);
+  info.module.text = std::move(p.module);
+  for (const program::Omission& o : p.omissions) {
+    const auto bytes = contents.constants.subspan(o.address, o.size);
+    info.module.omitted.emplace_back(
+        o.position,
+        std::string_view(reinterpret_cast<const char*>(bytes.data()), o.size));
+  }
   info.estimated_seconds = p.estimated_seconds;
   return info;
 }

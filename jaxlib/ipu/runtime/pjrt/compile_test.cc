@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -88,6 +89,10 @@ TEST(CompileOptionsTest, TruncationIsAnError) {
   EXPECT_FALSE(ParseCompileOptions("\xff\xff").ok());
 }
 
+std::string Text(std::span<const uint8_t> bytes) {
+  return std::string(bytes.begin(), bytes.end());
+}
+
 // The number of calls of FakeCompiler.
 std::atomic<int> compilations{0};
 
@@ -101,7 +106,8 @@ void FakeCompiler(const char* code, size_t code_size, const char* format,
     return;
   }
   const std::string answer = text + " as " + format + " for " + machine;
-  ipu_compile_succeeded(sink, answer.data(), answer.size());
+  std::memcpy(ipu_compile_succeeded(sink, answer.size()), answer.data(),
+              answer.size());
 }
 
 class CompilerTest : public ::testing::Test {
@@ -118,7 +124,7 @@ class CompilerTest : public ::testing::Test {
 TEST_F(CompilerTest, HandsOverCodeFormatAndMachine) {
   auto program = compiler_.Compile("code", "mlir", "");
   ASSERT_TRUE(program.ok());
-  EXPECT_EQ(**program, "code as mlir for m0");
+  EXPECT_EQ(Text((*program)->span()), "code as mlir for m0");
 }
 
 TEST_F(CompilerTest, CompilesEqualRequestsOnceWhileTheyAreUsed) {
@@ -135,8 +141,8 @@ TEST_F(CompilerTest, CompilesEqualRequestsOnceWhileTheyAreUsed) {
 
 TEST_F(CompilerTest, SimultaneousRequestsShareTheWork) {
   std::vector<std::thread> threads;
-  std::vector<CompiledProgram> programs(4);
-  for (CompiledProgram& program : programs) {
+  std::vector<ProgramBytes> programs(4);
+  for (ProgramBytes& program : programs) {
     threads.emplace_back(
         [&] { program = *compiler_.Compile("code", "mlir", ""); });
   }
@@ -160,7 +166,7 @@ TEST(SerializedExecutableTest, RoundTrips) {
   auto parts = ParseExecutable(bytes);
   ASSERT_TRUE(parts.ok());
   EXPECT_EQ(parts->options, "options");
-  EXPECT_EQ(parts->program, "program");
+  EXPECT_EQ(Text(parts->program), "program");
 }
 
 TEST(SerializedExecutableTest, TruncationIsAnError) {
@@ -236,9 +242,7 @@ TEST_F(LoadTest, AProgramForAnotherMachineIsRefused) {
   const auto load = [this](Plan plan) {
     programs_["planned"] = Increment(4);
     programs_["planned"].info.plan = std::move(plan);
-    return Executable::Load(std::make_shared<const std::string>("planned"), "",
-                            device())
-        .status();
+    return Executable::Load(BytesOf("planned"), "", device()).status();
   };
   EXPECT_TRUE(load({"ipu2", 4, 1024}).ok());
   EXPECT_TRUE(load({"ipu2", 3, 1024}).ok());
@@ -255,10 +259,7 @@ TEST_F(LoadTest, WrongAliasesAreRefused) {
   program.info.aliases = {{0, 0}};
   program.info.results = {Floats(5)};
   programs_["liar"] = program;
-  EXPECT_EQ(Executable::Load(std::make_shared<const std::string>("liar"), "",
-                             device())
-                .status()
-                .code(),
+  EXPECT_EQ(Executable::Load(BytesOf("liar"), "", device()).status().code(),
             Code::kInternal);
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/support/digest.h"
 #include "jaxlib/ipu/runtime/support/gate.h"
 
 namespace ipu {
@@ -13,12 +14,12 @@ Gate<ipu_compile_function>& Compilers() {
   return *gate;
 }
 
-using Answer = std::optional<StatusOr<std::string>>;
+using Answer = std::optional<StatusOr<ProgramBytes>>;
 
-StatusOr<std::string> CallCompiler(std::string_view code,
-                                   std::string_view format,
-                                   std::string_view options,
-                                   const std::string& machine) {
+StatusOr<ProgramBytes> CallCompiler(std::string_view code,
+                                    std::string_view format,
+                                    std::string_view options,
+                                    const std::string& machine) {
   const ipu_compile_function function = Compilers().Enter();
   if (function == nullptr) {
     return Status(Code::kFailedPrecondition,
@@ -38,21 +39,21 @@ StatusOr<std::string> CallCompiler(std::string_view code,
   return std::move(*answer);
 }
 
-void Append(std::string_view part, std::string* key) {
-  key->append(std::to_string(part.size())).append(":").append(part);
+void Add(std::string_view part, Digest* key) {
+  key->Add(std::to_string(part.size()) + ':');
+  key->Add(part);
 }
 
 }  // namespace
 
-StatusOr<CompiledProgram> Compiler::Compile(std::string_view code,
-                                            std::string_view format,
-                                            std::string_view options) {
-  // The key is the bytes themselves: no hash can collide, and they are small
-  // compared with the program compiled from them.
-  std::string key;
-  Append(format, &key);
-  Append(options, &key);
-  Append(code, &key);
+StatusOr<ProgramBytes> Compiler::Compile(std::string_view code,
+                                         std::string_view format,
+                                         std::string_view options) {
+  // Modules hold constants, of which a key must not keep a copy.
+  Digest key;
+  Add(format, &key);
+  Add(options, &key);
+  Add(code, &key);
 
   std::shared_ptr<Entry> entry;
   {
@@ -61,21 +62,21 @@ StatusOr<CompiledProgram> Compiler::Compile(std::string_view code,
     std::erase_if(entries_, [](const auto& item) {
       return item.second.use_count() == 1 && item.second->program.expired();
     });
-    std::shared_ptr<Entry>& known = entries_[std::move(key)];
+    std::shared_ptr<Entry>& known = entries_[key.Finish()];
     if (known == nullptr) known = std::make_shared<Entry>();
     entry = known;
   }
   std::lock_guard compiling(entry->compiling);
   {
     std::lock_guard lock(mutex_);
-    if (CompiledProgram program = entry->program.lock()) return program;
+    if (ProgramBytes program = entry->program.lock()) return program;
   }
-  StatusOr<std::string> bytes = CallCompiler(code, format, options, machine_);
-  if (!bytes.ok()) return bytes.status();
-  auto program = std::make_shared<const std::string>(std::move(*bytes));
+  StatusOr<ProgramBytes> program =
+      CallCompiler(code, format, options, machine_);
+  if (!program.ok()) return program;
   std::lock_guard lock(mutex_);
-  entry->program = program;
-  return CompiledProgram(std::move(program));
+  entry->program = *program;
+  return program;
 }
 
 }  // namespace ipu
@@ -84,13 +85,19 @@ void ipu_set_compiler(ipu_compile_function function) {
   ipu::Compilers().Set(function);
 }
 
-void ipu_compile_succeeded(void* sink, const char* program, size_t size) {
+char* ipu_compile_succeeded(void* sink, size_t size) {
   auto* answer = static_cast<ipu::Answer*>(sink);
+  char* data = nullptr;
   const ipu::Status status = ipu::Caught([&] {
-    answer->emplace(std::string(program, size));
+    auto bytes =
+        std::make_shared<ipu::AlignedBytes>(ipu::AlignedBytes::Allocate(size));
+    if (bytes->data() == nullptr) return ipu::NoHostMemory();
+    answer->emplace(ipu::ProgramBytes(bytes));
+    data = bytes->data();
     return ipu::Status();
   });
   if (!status.ok()) answer->emplace(status);
+  return data;
 }
 
 void ipu_compile_failed(void* sink, int code, const char* message,

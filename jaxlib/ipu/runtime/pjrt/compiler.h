@@ -2,8 +2,8 @@
 //
 // Takes the bytes of a module and of its compile options and returns the bytes
 // of a program. This library does not depend on Python: ipu_set_compiler
-// decides what compiles. Results are copied, so no object of the compiler's is
-// ever held here.
+// decides what compiles. It writes its result into memory of this library, so
+// no object of the compiler's is ever held here.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_COMPILER_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_COMPILER_H_
@@ -15,6 +15,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "jaxlib/ipu/runtime/engine/engine.h"
 #include "jaxlib/ipu/runtime/support/status.h"
 
 extern "C" {
@@ -32,8 +33,10 @@ typedef void (*ipu_compile_function)(const char* code, size_t code_size,
 __attribute__((visibility("default"))) void ipu_set_compiler(
     ipu_compile_function function);
 
-__attribute__((visibility("default"))) void ipu_compile_succeeded(
-    void* sink, const char* program, size_t size);
+// Returns where to write the `size` bytes of the program before the compile
+// function returns; null, and the call is answered, if there is no memory.
+__attribute__((visibility("default"))) char* ipu_compile_succeeded(void* sink,
+                                                                   size_t size);
 
 // `code`: a PJRT_Error_Code other than OK.
 __attribute__((visibility("default"))) void ipu_compile_failed(
@@ -43,8 +46,6 @@ __attribute__((visibility("default"))) void ipu_compile_failed(
 
 namespace ipu {
 
-using CompiledProgram = std::shared_ptr<const std::string>;
-
 // Deduplicates compilation: a program is cached for as long as it is in use,
 // because JAX compiles the same module once per device.
 class Compiler {
@@ -52,19 +53,19 @@ class Compiler {
   explicit Compiler(std::string machine) : machine_(std::move(machine)) {}
 
   // Thread-safe. Concurrent requests for the same program compile it once.
-  StatusOr<CompiledProgram> Compile(std::string_view code,
-                                    std::string_view format,
-                                    std::string_view options);
+  StatusOr<ProgramBytes> Compile(std::string_view code, std::string_view format,
+                                 std::string_view options);
 
  private:
   struct Entry {
     std::mutex compiling;
-    std::weak_ptr<const std::string> program;  // guarded by mutex_
+    std::weak_ptr<const AlignedBytes> program;  // guarded by mutex_
   };
 
   const std::string machine_;
   std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
+  std::unordered_map<std::string, std::shared_ptr<Entry>>
+      entries_;  // by digest
 };
 
 }  // namespace ipu

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <span>
+#include <cstring>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/serialized_executable.h"
 #include "jaxlib/ipu/runtime/pjrt/signature.h"
+#include "jaxlib/ipu/runtime/support/digest.h"
 
 namespace ipu {
 namespace {
@@ -20,15 +21,15 @@ namespace {
 // still be recognised as short.
 constexpr double kShortSeconds = 1e-3;
 
-// FNV-1a, 64 bits: the same in every process; read by people and profilers.
+// The same in every process; read by people and profilers.
 std::string Fingerprint(std::string_view bytes) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char byte : bytes) {
-    hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
-  }
+  Digest digest;
+  digest.Add(bytes);
+  uint64_t start;
+  std::memcpy(&start, digest.Finish().data(), sizeof start);
   char text[17];
   std::snprintf(text, sizeof(text), "%016llx",
-                static_cast<unsigned long long>(hash));
+                static_cast<unsigned long long>(start));
   return text;
 }
 
@@ -147,11 +148,9 @@ PJRT_Error* GetCompileOptions(PJRT_Executable_GetCompileOptions_Args* args) {
 }  // namespace
 
 StatusOr<std::shared_ptr<const Executable>> Executable::Load(
-    CompiledProgram bytes, std::string options, PJRT_Device* device) {
-  const std::span<const uint8_t> program_bytes(
-      reinterpret_cast<const uint8_t*>(bytes->data()), bytes->size());
+    ProgramBytes bytes, std::string options, PJRT_Device* device) {
   StatusOr<std::unique_ptr<LoadedProgram>> program =
-      device->engine().Load(program_bytes);
+      device->engine().Load(bytes);
   IPU_RETURN_IF_ERROR(program.status());
   std::shared_ptr<const Executable> executable(new Executable(
       std::move(bytes), std::move(options), device, std::move(*program)));
@@ -181,7 +180,7 @@ PJRT_Layouts_MemoryLayout** Executable::result_layouts() const {
   return layouts_.data();
 }
 
-Executable::Executable(CompiledProgram bytes, std::string options,
+Executable::Executable(ProgramBytes bytes, std::string options,
                        PJRT_Device* device,
                        std::unique_ptr<LoadedProgram> program)
     : bytes_(std::move(bytes)),
@@ -191,7 +190,7 @@ Executable::Executable(CompiledProgram bytes, std::string options,
       seconds_(info().estimated_seconds),
       alias_of_result_(info().results.size(), -1),
       donated_(info().donors),
-      fingerprint_(Fingerprint(*bytes_)),
+      fingerprint_(Fingerprint(this->bytes())),
       signature_(MakeSignature(info())) {
   for (const ProgramInfo::Alias& alias : info().aliases) {
     if (alias.result < alias_of_result_.size()) {

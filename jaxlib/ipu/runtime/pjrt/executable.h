@@ -30,14 +30,14 @@ namespace ipu {
 class Executable {
  public:
   // `options` are the compile options without a device.
-  static StatusOr<std::shared_ptr<const Executable>> Load(CompiledProgram bytes,
+  static StatusOr<std::shared_ptr<const Executable>> Load(ProgramBytes bytes,
                                                           std::string options,
                                                           PJRT_Device* device);
 
   const ProgramInfo& info() const { return program_->info(); }
   LoadedProgram& program() const { return *program_; }
   PJRT_Device* device() const { return device_; }
-  const std::string& bytes() const { return *bytes_; }
+  std::string_view bytes() const { return {bytes_->data(), bytes_->size()}; }
   const std::string& options() const { return options_; }
 
   // The argument whose memory result `j` reuses, or -1.
@@ -77,13 +77,13 @@ class Executable {
   PJRT_Layouts_MemoryLayout** result_layouts() const;
 
  private:
-  Executable(CompiledProgram bytes, std::string options, PJRT_Device* device,
+  Executable(ProgramBytes bytes, std::string options, PJRT_Device* device,
              std::unique_ptr<LoadedProgram> program);
   void PlanSram();
   Status CheckPlan() const;
   Status CheckInfo() const;
 
-  const CompiledProgram bytes_;
+  const ProgramBytes bytes_;
   const std::string options_;
   PJRT_Device* const device_;
   const std::unique_ptr<LoadedProgram> program_;

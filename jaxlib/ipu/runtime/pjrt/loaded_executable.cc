@@ -42,7 +42,7 @@ PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
   StatusOr<PJRT_Device*> device = SelectDevice(args->client, *options);
   IPU_PJRT_RETURN_IF_ERROR(device.status());
   IPU_PJRT_RETURN_IF_ERROR(CheckNotForked((*device)->fork_generation));
-  StatusOr<CompiledProgram> bytes = args->client->compiler.Compile(
+  StatusOr<ProgramBytes> bytes = args->client->compiler.Compile(
       {program.code, program.code_size}, {program.format, program.format_size},
       options->portable);
   IPU_PJRT_RETURN_IF_ERROR(bytes.status());
@@ -67,9 +67,9 @@ PJRT_Error* DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
   IPU_PJRT_RETURN_IF_ERROR(options.status());
   StatusOr<PJRT_Device*> device = SelectDevice(args->client, *options);
   IPU_PJRT_RETURN_IF_ERROR(device.status());
-  StatusOr<ExecutablePtr> executable = Executable::Load(
-      std::make_shared<const std::string>(std::move(parts->program)),
-      std::move(options->portable), *device);
+  StatusOr<ExecutablePtr> executable =
+      Executable::Load(AlignedBytes::Copy(parts->program),
+                       std::move(options->portable), *device);
   IPU_PJRT_RETURN_IF_ERROR(executable.status());
   args->loaded_executable = new PJRT_LoadedExecutable(std::move(*executable));
   return nullptr;

@@ -32,21 +32,26 @@ PJRT_Error* OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) {
   const Executable& executable = *args->executable->executable;
   const std::string_view format =
       show_whole_programs ? "mlir" : "hlo_with_config";
-  const std::string& module =
-      show_whole_programs ? executable.info().module : executable.signature();
+  const ModuleText& whole = executable.info().module;
+  const std::string& signature = executable.signature();
+  const size_t size = show_whole_programs ? whole.size() : signature.size();
   PJRT_Program* program = args->program;
   program->format = format.data();
   program->format_size = format.size();
   if (program->code != nullptr) {
-    if (program->code_size < module.size()) {
-      return MakeError(InvalidArgument(
-          "PJRT_Executable_OptimizedProgram: the module has " +
-          std::to_string(module.size()) + " bytes, the buffer only " +
-          std::to_string(program->code_size)));
+    if (program->code_size < size) {
+      return MakeError(
+          InvalidArgument("PJRT_Executable_OptimizedProgram: the module has " +
+                          std::to_string(size) + " bytes, the buffer only " +
+                          std::to_string(program->code_size)));
     }
-    std::memcpy(program->code, module.data(), module.size());
+    if (show_whole_programs) {
+      whole.CopyTo(program->code);
+    } else {
+      std::memcpy(program->code, signature.data(), size);
+    }
   }
-  program->code_size = module.size();
+  program->code_size = size;
   return nullptr;
 }
 

@@ -1,8 +1,5 @@
 #include "jaxlib/ipu/runtime/pjrt/serialized_executable.h"
 
-#include <cstdint>
-#include <span>
-
 #include "jaxlib/ipu/runtime/support/crc32.h"
 #include "jaxlib/ipu/runtime/support/wire_format.h"
 
@@ -18,9 +15,11 @@ constexpr uint32_t kOptionsField = 2;
 constexpr uint32_t kProgramField = 3;
 constexpr uint32_t kOptionsChecksumField = 4;
 
-uint32_t Checksum(std::string_view text) {
-  return Crc32({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+std::span<const uint8_t> Bytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
+
+uint32_t Checksum(std::string_view text) { return Crc32(Bytes(text)); }
 
 }  // namespace
 
@@ -48,7 +47,7 @@ StatusOr<ExecutableParts> ParseExecutable(std::string_view bytes) {
     } else if (reader.number() == kOptionsChecksumField) {
       checksum = reader.varint();
     } else if (reader.number() == kProgramField && reader.has_bytes()) {
-      parts.program = reader.bytes();
+      parts.program = Bytes(reader.bytes());
       complete = true;
     }
   }

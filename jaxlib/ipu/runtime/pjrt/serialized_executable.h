@@ -4,6 +4,8 @@
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,8 +25,8 @@ struct PJRT_DeviceAssignmentSerialized {
 namespace ipu {
 
 struct ExecutableParts {
-  std::string options;  // without a device
-  std::string program;
+  std::string options;               // without a device
+  std::span<const uint8_t> program;  // within the bytes that were parsed
 };
 
 std::string SerializeExecutable(std::string_view options,

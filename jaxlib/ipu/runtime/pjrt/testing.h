@@ -37,9 +37,9 @@ class FakeEngine : public Engine {
  public:
   explicit FakeEngine(const FakePrograms* programs) : programs_(programs) {}
 
-  StatusOr<std::unique_ptr<LoadedProgram>> Load(
-      std::span<const uint8_t> bytes) override {
-    const auto found = programs_->find(std::string(bytes.begin(), bytes.end()));
+  StatusOr<std::unique_ptr<LoadedProgram>> Load(ProgramBytes bytes) override {
+    const auto found =
+        programs_->find(std::string(bytes->data(), bytes->size()));
     if (found == programs_->end()) return DataLoss("no such program");
     return std::unique_ptr<LoadedProgram>(new Loaded(found->second));
   }
@@ -60,6 +60,11 @@ class FakeEngine : public Engine {
 
   const FakePrograms* programs_;
 };
+
+inline ProgramBytes BytesOf(std::string_view text) {
+  return AlignedBytes::Copy(
+      {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+}
 
 inline TensorInfo Floats(int64_t count) {
   return {PJRT_Buffer_Type_F32, {count}, static_cast<size_t>(4 * count)};
@@ -102,8 +107,8 @@ class PjrtTest : public ::testing::Test {
                                               int device_index = 0) {
     const std::string key = "program" + std::to_string(programs_.size());
     programs_[key] = std::move(program);
-    auto executable = Executable::Load(std::make_shared<const std::string>(key),
-                                       "options", device(device_index));
+    auto executable =
+        Executable::Load(BytesOf(key), "options", device(device_index));
     EXPECT_TRUE(executable.ok()) << executable.status().message();
     return std::make_unique<PJRT_LoadedExecutable>(std::move(*executable));
   }

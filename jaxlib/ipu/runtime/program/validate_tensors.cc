@@ -43,6 +43,7 @@ class TensorValidator {
       const bool root = p_.tensors[i].root == i;
       IPU_RETURN_IF_ERROR(root ? CheckRoot(i) : CheckPlaced(i));
     }
+    IPU_RETURN_IF_ERROR(CheckOmissions());
     return CheckDonation();
   }
 
@@ -299,6 +300,21 @@ class TensorValidator {
       if (donor >= p_.arguments.size()) {
         return Corrupt("argument ", donor, " is donated but does not exist");
       }
+    }
+    return Status();
+  }
+
+  // Checks that what was left out of the module can be put back.
+  Status CheckOmissions() {
+    uint64_t position = 0;
+    for (const Omission& o : p_.omissions) {
+      if (o.position < position || o.position > p_.module.size() ||
+          o.size > constants_bytes_ || o.address > constants_bytes_ - o.size) {
+        return Corrupt("byte ", o.position, " of a module of ",
+                       p_.module.size(), " follows ", o.size, " bytes at ",
+                       o.address, " of ", constants_bytes_, " of constants");
+      }
+      position = o.position;
     }
     return Status();
   }

@@ -110,6 +110,14 @@ TEST(Validate, ArgumentsAndResults) {
   EXPECT_TRUE(Refused([](Program& p) { p.aliases[0].argument = 1; }));
   EXPECT_TRUE(Refused([](Program& p) { p.aliases.push_back({0, 0}); }));
   EXPECT_TRUE(Refused([](Program& p) { p.donors = {1}; }));
+  EXPECT_FALSE(Refused([](Program& p) { p.omissions = {{0, 0, 0}}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.omissions = {{1, 0, 0}}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.omissions = {{0, 0, 1 << 30}}; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.omissions = {{0, ~0ull, 1}}; }));
+  EXPECT_TRUE(Refused([](Program& p) {
+    p.module = "module";
+    p.omissions = {{3, 0, 0}, {2, 0, 0}};
+  }));
   EXPECT_TRUE(Refused([](Program& p) {
     p.tensors[1].shape = {4, 7};
     p.tensors[1].strides = {7, 1};
