@@ -184,9 +184,15 @@ def test_eigenvectors_of_decoupled_matrices(ipu, monkeypatch, name, rotations):
   monkeypatch.setattr(_spectral, "suits", lambda *_: not rotations)
   blocks = [np.array(b) for b in decoupled()[name]]
   a = narrow(block_diagonal(*blocks))
-  n, eps = len(a), np.finfo(np.float32).eps
   w, v = util.run_on(ipu, lambda a: tuple(jnp.linalg.eigh(a)), a)
+  check_pairs(a, blocks, w, v)
   alone = util.run_on(ipu, jnp.linalg.eigvalsh, a)
+  check_pairs(a, blocks, alone, v)
+
+
+def check_pairs(a, blocks, w, v):
+  """Eigenpairs of a matrix of diagonal blocks, relative to these."""
+  n, eps = len(a), np.finfo(np.float32).eps
   assert np.abs(v.T.conj() @ v - np.eye(n)).max() <= 4 * n * eps
   v = v.astype(np.complex128)
   residual = np.linalg.norm(a @ v - v * w, axis=0)
@@ -200,7 +206,14 @@ def test_eigenvectors_of_decoupled_matrices(ipu, monkeypatch, name, rotations):
     assert residual[mine].max() <= bound
     expected = np.linalg.eigvalsh(a[own, own].astype(v.dtype))
     np.testing.assert_allclose(w[mine], expected, rtol=0, atol=bound)
-    np.testing.assert_allclose(alone[mine], expected, rtol=0, atol=bound)
+
+
+def test_eigenvectors_of_a_batch_of_graded_and_other_matrices(ipu):
+  batch = [[1e5 * hermitian(6), hermitian(6)], [hermitian(12)]]
+  a = narrow(np.stack([block_diagonal(*blocks) for blocks in batch]))
+  w, v = util.run_on(ipu, lambda a: tuple(jnp.linalg.eigh(a)), a)
+  for found in zip(a, batch, w, v, strict=True):
+    check_pairs(*found)
 
 
 def coupled():
@@ -234,3 +247,16 @@ def test_eigenvectors_of_coupled_matrices(ipu, monkeypatch, name, rotations):
   assert np.abs(w - expected).max() <= bound * scale
   v = v.astype(np.float64)
   assert np.abs(a @ v - v * w).max() <= bound * scale
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize("f", (jnp.linalg.eigh, jnp.linalg.svd))
+def test_cycles_of_ordinary_matrices_are_the_counted_ones(ipu, f):
+  """No sweep runs, and the cost analysis hardly counts any."""
+  a = jax.device_put(narrow(hermitian(64)), ipu)
+  compiled = jax.jit(f).lower(a).compile()
+  jax.block_until_ready(compiled(a))
+  run = ipu.ipu_last_run()
+  assert [trips for _, trips in run.trips] == [1, 0]
+  counted = compiled.cost_analysis()["ipu cycles"]
+  assert run.cycles <= counted <= 1.05 * run.cycles

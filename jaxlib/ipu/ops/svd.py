@@ -102,29 +102,10 @@ def factorise(
       back = e.reshape(scale, (*batch, 1))
       return e.multiply(found, broadcast(e, back, found.shape)), matrix, matrix
   graded = e.or_(graded, rows_graded)
-  unit = _matrices.identity(e, rows.shape, rows.dtype)
-  skew = None
-  if n > 1 and _spectral.suits(e, rows, _SWEEPS_LEFT):
-    gram = e.matmul(rows, adjoint(e, rows))
-    turns, _ = _spectral.eigenvectors(e, gram)
-    turns = e.select(broadcast(e, graded, turns.shape), unit, turns)
-    turns = adjoint(e, turns)
-    rows = e.concatenate([e.matmul(turns, rows), turns], rank + 1)
-    skew = _skew(e, part(e, rows, (0, n), (0, n)), graded)
-  else:
-    rows = e.concatenate([rows, unit], rank + 1)
-  if n > 1:
-    # Squares of small rows do not underflow if large ones are near overflow.
-    large = bisection.LARGE[PLANE.get(rows.dtype, rows.dtype)]
-    rows = e.multiply(rows, large)
-    pad = [0] * rank + [n % 2, 0]
-    rows = e.pad(rows, 0, [0] * len(pad), pad)
-    rows = _jacobi.orthogonal_rows(e, rows, n, skew)
-    rows = part(e, rows, (0, n), (0, 2 * n))
-    rows = e.multiply(rows, 1 / large)
-  s = _lengths(e, part(e, rows, (0, n), (0, n)))
-  column = e.reshape(s, (*batch, n, 1))
-  rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
+  rows, turns = _orthogonal(e, rows, graded)
+  s = _lengths(e, rows)
+  column = e.convert(e.reshape(s, (*batch, n, 1)), rows.dtype)
+  rows = e.concatenate([rows, turns, column], rank + 1)
   rows = _jacobi.sort_rows(e, s, rows, descending=True)
   s = e.real(part(e, rows, (0, n), (2 * n, 2 * n + 1)))
   values = e.reshape(e.multiply(s, broadcast(e, scale, s.shape)), (*batch, n))
@@ -137,14 +118,47 @@ def factorise(
   # V^H of the rows S V^H: their transpose has conj(V) for columns.
   v = _directions(e, _matrices.transpose(e, v))
   vt = _matrices.transpose(e, _reordered(e, v, order))
-  turns = _jacobi.closer(e, part(e, rows, (0, n), (n, 2 * n)))
-  u = adjoint(e, turns)
+  u = adjoint(e, part(e, rows, (0, n), (n, 2 * n)))
   width = m if full else n
   if m > n:
     rest = _matrices.identity(e, (*batch, m, width), u.dtype)
     u = put(e, rest, u, 0, 0)
   u = householder.product(e, packed, tau, u)
   return values, _reordered(e, u, row_order), vt
+
+
+def _orthogonal(e: Emitter, r: Value, graded: Value) -> list[Value]:
+  """J R with orthogonal rows, and the unitary J, of triangular R [..., n, n];
+  whether matrices are graded decides how J is found."""
+  *batch, n, _ = r.shape
+  unit = _matrices.identity(e, r.shape, r.dtype)
+  if n < 2:
+    return [r, unit]
+  if not _spectral.suits(e, r, _SWEEPS_LEFT):
+    return _rotated(e, r, unit, rare=False)
+  graded = broadcast(e, e.reshape(graded, (*batch, 1, 1)), r.shape)
+  vectors, _ = _spectral.eigenvectors(e, e.matmul(r, adjoint(e, r)))
+  turns = adjoint(e, e.select(graded, unit, vectors))
+  rows = e.matmul(turns, r)
+  return e.case(
+    _skew(e, rows, graded),
+    [lambda: [rows, turns], lambda: _rotated(e, rows, turns, rare=True)],
+  )
+
+
+def _rotated(e: Emitter, rows: Value, turns: Value, rare: bool) -> list[Value]:
+  """Rows J R, rotated until they are orthogonal, and the new J, given J as
+  `turns`; `rare` as in `_jacobi.sweeps`."""
+  *batch, n, _ = rows.shape
+  rank = len(batch)
+  # Squares of small rows do not underflow if large ones are near overflow.
+  large = bisection.LARGE[PLANE.get(rows.dtype, rows.dtype)]
+  both = e.concatenate([e.multiply(rows, large), turns], rank + 1)
+  pad = [0] * rank + [n % 2, 0]
+  both = e.pad(both, 0, [0] * len(pad), pad)
+  both = _jacobi.orthogonal_rows(e, both, n, rare)
+  rows = e.multiply(part(e, both, (0, n), (0, n)), 1 / large)
+  return [rows, _jacobi.closer(e, part(e, both, (0, n), (n, 2 * n)))]
 
 
 def _lengths(e: Emitter, rows: Value) -> Value:
@@ -162,7 +176,7 @@ def _lengths(e: Emitter, rows: Value) -> Value:
 
 def _longest_first(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
   """The matrices with their longest rows first, the place of each row, and
-  whether the lengths of rows other than 0 differ much [..., 1, 1]."""
+  whether the lengths of rows other than 0 differ much [...]."""
   rank = len(matrix.shape) - 2
   length = e.reduce(e.abs(matrix), 0, (rank + 1,), "maximum")
   # Equal keys for rows that are not finite: none may be lost.
@@ -198,8 +212,8 @@ def _equilibrated(e: Emitter, matrix: Value) -> tuple[Value, Value]:
 
 
 def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
-  """1 if products of rows [..., n, n] exceed rounding, or a matrix is graded,
-  else 0."""
+  """1 if products of rows [..., n, n] exceed rounding, or a matrix is graded
+  [..., n, n], else 0."""
   *batch, n, _ = rows.shape
   rank, shape = len(batch), rows.shape
   gram = e.abs(e.matmul(rows, adjoint(e, rows)))
@@ -214,10 +228,10 @@ def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
   )
   eps = float(np.finfo(NUMPY[gram.dtype]).eps)
   skew = e.compare(gram, e.multiply(bound, _ROUNDING * eps), "GT")
-  skew = e.or_(skew, broadcast(e, graded, shape))
+  skew = e.or_(skew, graded)
   r, c = _matrices.rows_columns(e, shape)
   skew = e.and_(skew, e.compare(r, c, "NE"))
-  return _jacobi.largest(e, e.convert(skew, gram.dtype))
+  return _jacobi.largest(e, e.convert(skew, DType.I32))
 
 
 def _directions(e: Emitter, columns: Value) -> Value:
