@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import COMPLEX, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -55,7 +55,7 @@ def eigenvalues(e: Emitter, matrix: Value) -> Value:
 
 def singular_values(e: Emitter, matrix: Value) -> Value | None:
   """The descending singular values [..., n] of matrices [..., m, n], m >= n, by
-  the bidiagonal form B; None if one or a few tiles cannot compute it.
+  the bidiagonal form B; None if rotations find them faster.
 
   [[0, B], [B^T, 0]], its rows and columns shuffled, is tridiagonal with a zero
   diagonal; its upper eigenvalues are B's singular values (Golub and Kahan,
@@ -63,13 +63,16 @@ def singular_values(e: Emitter, matrix: Value) -> Value | None:
   """
   *batch, _, n = matrix.shape
   a, scale = _matrices.scaled(e, matrix)
-  found = factors(e, FactorKind.BIDIAGONAL, a)
-  if found is None:
-    return None
   rank = len(batch)
-  square = _matrices.part(e, found[0], (0, n), (0, n))
-  main = e.reshape(diagonal(e, square, 0, n), (*batch, n, 1))
-  beside = diagonal(e, square, 1, n - 1)
+  if matrix.dtype in COMPLEX:
+    main, beside = hessenberg.bidiagonal(e, a)
+  else:
+    found = factors(e, FactorKind.BIDIAGONAL, a)
+    if found is None:
+      return None
+    square = _matrices.part(e, found[0], (0, n), (0, n))
+    main, beside = diagonal(e, square, 0, n), diagonal(e, square, 1, n - 1)
+  main = e.reshape(main, (*batch, n, 1))
   beside = e.pad(beside, 0, [0] * (rank + 1), [0] * rank + [1])
   beside = e.reshape(beside, (*batch, n, 1))
   both = e.reshape(e.concatenate([main, beside], rank + 1), (*batch, 2 * n))

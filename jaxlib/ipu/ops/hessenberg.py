@@ -105,6 +105,46 @@ def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
   return a, e.reshape(tau, (*batch, n - 1))
 
 
+def bidiagonal(e: Emitter, a: Value) -> tuple[Value, Value]:
+  """The diagonal [..., n] and the elements right of it [..., n - 1] of Q^H A P,
+  which is bidiagonal and real, of complex matrices [..., m, n], m >= n, whose
+  squares do not overflow."""
+  *batch, m, n = a.shape
+  rank, shape = len(batch), a.shape
+  tall, wide = (*batch, m, 1), (*batch, n, 1)
+  row, column = e.iota(I32, tall, rank), e.iota(I32, wide, rank)
+
+  def put(values: Value, packed: Value, head: Value, j: Value) -> Value:
+    """Element j becomes the one that a reflector has made real."""
+    found = e.real(_matrices.row(e, packed, head))
+    return e.select(
+      e.compare(column, j, "EQ"), broadcast(e, found, wide), values
+    )
+
+  def step(j: Value, a: Value, main: Value, beside: Value) -> list[Value]:
+    v, tau, packed = reflector(e, _matrices.column(e, a, j), row, j)
+    main = put(main, packed, j, j)
+    turned = e.matmul(adjoint(e, v), a)
+    turned = e.multiply(turned, broadcast(e, conjugate(e, tau), turned.shape))
+    turned = broadcast(e, turned, shape)
+    a = e.subtract(a, e.multiply(broadcast(e, v, shape), turned))
+    # The row as a column of A^H. Nothing is right of the last element.
+    right = e.minimum(e.add(j, 1), n - 1)
+    x = adjoint(e, _matrices.row(e, a, j))
+    x = e.select(e.compare(column, j, "GT"), x, 0)
+    v, tau, packed = reflector(e, x, column, right)
+    beside = put(beside, packed, right, j)
+    turned = e.multiply(e.matmul(a, v), broadcast(e, tau, tall))
+    across = broadcast(e, adjoint(e, v), shape)
+    a = e.subtract(a, e.multiply(broadcast(e, turned, shape), across))
+    return [a, main, beside]
+
+  zero = e.constant(0, PLANE[a.dtype], wide)
+  _, main, beside = e.fori_loop(n, [a, zero, zero], step)
+  main, beside = (e.reshape(v, (*batch, n)) for v in (main, beside))
+  return main, e.slice_in_dim(beside, 0, n - 1, rank)
+
+
 def _sytrd(lower: bool) -> Decompose:
   """(a) -> (the reduced triangle and its reflectors, d, e, tau). The upper
   triangle is the lower one in reverse order."""
