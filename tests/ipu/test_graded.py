@@ -22,10 +22,14 @@ def orthogonal(n):
   return np.linalg.qr(draw(n, n))[0]
 
 
-def well(m, n):
+def unitary(n):
+  return np.linalg.qr(draw(n, n) + 1j * draw(n, n, seed=1))[0]
+
+
+def well(m, n, vectors=orthogonal):
   """A matrix whose singular values are between 1 and 2."""
   k = min(m, n)
-  return orthogonal(m)[:, :k] * np.linspace(2, 1, k) @ orthogonal(n)[:k]
+  return vectors(m)[:, :k] * np.linspace(2, 1, k) @ vectors(n)[:k]
 
 
 def products():
@@ -44,6 +48,11 @@ def products():
     "many columns": well(50, 40) * wide,
     "many rows": wide[:, None] * well(40, 40),
     "complex": (well(9, 9) + 1j * np.eye(9)) * np.logspace(6, -6, 9),
+    "complex, upwards": well(9, 9, unitary) * np.logspace(-6, 6, 9),
+    "complex, short": well(9, 9, unitary) * np.logspace(0, -30, 9),
+    "complex rows": np.logspace(6, -6, 9)[:, None] * well(9, 9, unitary),
+    "complex, tall": well(12, 5, unitary) * np.logspace(6, -6, 5),
+    "complex, wide": np.logspace(6, -6, 5)[:, None] * well(5, 12, unitary),
     "batch": np.stack([np.diag(GRADES), well(3, 3), well(3, 3) * GRADES]),
   }
 
@@ -99,6 +108,9 @@ def others():
   low = draw(30, 3) @ draw(3, 30)
   return {
     "rank three": low,
+    "rank three, complex": low[:, :20] * (1 + np.arange(20) * 1j),
+    "clustered, complex": unitary(20) * (1 + 1e-6 * np.arange(20)),
+    "zero, complex": np.zeros((4, 3), complex),
     "rank three, graded": low * np.logspace(4, -4, 30),
     "both": GRADES[::-1, None] * well(3, 3) * GRADES,
     "repeated": orthogonal(20) * np.repeat([1, 1e-2], 10) @ orthogonal(20),

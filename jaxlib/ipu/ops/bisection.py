@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from jaxlib.ipu.dtypes import COMPLEX, DType
+from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -61,17 +61,21 @@ def singular_values(e: Emitter, matrix: Value) -> Value | None:
   diagonal; its upper eigenvalues are B's singular values (Golub and Kahan,
   "Calculating the singular values and pseudo-inverse of a matrix", 1965).
   """
-  *batch, _, n = matrix.shape
+  n = matrix.shape[-1]
   a, scale = _matrices.scaled(e, matrix)
+  found = factors(e, FactorKind.BIDIAGONAL, a)
+  if found is None:
+    return None
+  square = _matrices.part(e, found[0], (0, n), (0, n))
+  main, beside = diagonal(e, square, 0, n), diagonal(e, square, 1, n - 1)
+  return _scaled_back(e, bidiagonal_values(e, main, beside), scale)
+
+
+def bidiagonal_values(e: Emitter, main: Value, beside: Value) -> Value:
+  """The descending singular values [..., n] of bidiagonal matrices, given
+  diagonals [..., n] and off-diagonals [..., n - 1] without large elements."""
+  *batch, n = main.shape
   rank = len(batch)
-  if matrix.dtype in COMPLEX:
-    main, beside = hessenberg.bidiagonal(e, a)
-  else:
-    found = factors(e, FactorKind.BIDIAGONAL, a)
-    if found is None:
-      return None
-    square = _matrices.part(e, found[0], (0, n), (0, n))
-    main, beside = diagonal(e, square, 0, n), diagonal(e, square, 1, n - 1)
   main = e.reshape(main, (*batch, n, 1))
   beside = e.pad(beside, 0, [0] * (rank + 1), [0] * rank + [1])
   beside = e.reshape(beside, (*batch, n, 1))
@@ -80,8 +84,7 @@ def singular_values(e: Emitter, matrix: Value) -> Value | None:
   zero = e.constant(0, both.dtype, (*batch, 2 * n))
   large = LARGE[both.dtype]
   values = tridiagonal_values(e, zero, e.multiply(both, large), n)
-  values = e.multiply(e.reverse(values, (rank,)), 1 / large)
-  return _scaled_back(e, values, scale)
+  return e.multiply(e.reverse(values, (rank,)), 1 / large)
 
 
 def _scaled_back(e: Emitter, values: Value, scale: Value) -> Value:

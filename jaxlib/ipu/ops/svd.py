@@ -6,15 +6,23 @@ without vectors by bisection.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import NUMPY, PLANE, DType
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, PLANE, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection, householder
+from jaxlib.ipu.ops import (
+  _jacobi,
+  _matrices,
+  _spectral,
+  bisection,
+  hessenberg,
+  householder,
+)
 from jaxlib.ipu.ops._matrices import adjoint, broadcast, part, put
 
 # Rows multiplied by eigenvectors of their products rarely need more rotations
@@ -84,47 +92,101 @@ def factorise(
   a well-conditioned matrix and a diagonal one. J of other matrices begins with
   the eigenvectors of R R^H, which are found faster, and are wrong by rounding
   relative to the largest singular value.
+
+  Complex matrices, unless they are many small ones, are A = Q B P^H instead,
+  with a real bidiagonal B in place of R.
   """
   *batch, m, n = matrix.shape
-  rank = len(batch)
   a, scale = _matrices.scaled(e, matrix)
+  scale = e.reshape(scale, (*batch, 1))
   a, row_order, rows_graded = _longest_first(e, a)
   turned, order, graded = _longest_first(e, _matrices.transpose(e, a))
-  a, power = _equilibrated(e, _matrices.transpose(e, turned))
+  a, graded = _matrices.transpose(e, turned), e.or_(graded, rows_graded)
+  right = None
+  suits = functools.partial(_spectral.suits, e, part(e, a, (0, n), (0, n)))
+  if a.dtype in COMPLEX and n > 1 and (not vectors or suits(_SWEEPS_LEFT)):
+    left, right, main, beside = _bidiagonal(e, a)
+    values = None if vectors else bisection.bidiagonal_values(e, main, beside)
+    square = _upper(e, main, beside)
+  else:
+    left, square = _triangular(e, a)
+    values = None if vectors else bisection.singular_values(e, square)
+  if values is None:
+    values, u, v = _of_square(e, square, graded)
+  values = e.multiply(values, broadcast(e, scale, values.shape))
+  if not vectors:
+    return values, matrix, matrix
+  u, v = (e.convert(x, a.dtype) for x in (u, v))
+  if m > n:
+    rest = _matrices.identity(e, (*batch, m, m if full else n), u.dtype)
+    u = put(e, rest, u, 0, 0)
+  u = householder.product(e, *left, u)
+  if right is not None:
+    lower = householder.product(e, *right, part(e, v, (1, n), (0, n)))
+    v = put(e, v, lower, 1, 0)
+  vt = adjoint(e, _reordered(e, v, order))
+  return values, _reordered(e, u, row_order), vt
+
+
+def _triangular(e: Emitter, a: Value) -> tuple[tuple[Value, Value], Value]:
+  """Q as reflectors and their factors, and R [..., n, n]."""
+  n = a.shape[-1]
+  a, power = _equilibrated(e, a)
   packed, tau = householder.factorise(e, a)
   r = part(e, packed, (0, n), (0, n))
   r = _matrices.scale(e, r, broadcast(e, power, r.shape))
-  rows_, columns = _matrices.rows_columns(e, r.shape)
-  rows = e.select(e.compare(rows_, columns, "LE"), r, 0)
-  if not vectors:
-    found = bisection.singular_values(e, rows)
-    if found is not None:
-      back = e.reshape(scale, (*batch, 1))
-      return e.multiply(found, broadcast(e, back, found.shape)), matrix, matrix
-  graded = e.or_(graded, rows_graded)
-  rows, turns = _orthogonal(e, rows, graded)
+  rows, columns = _matrices.rows_columns(e, r.shape)
+  return (packed, tau), e.select(e.compare(rows, columns, "LE"), r, 0)
+
+
+def _bidiagonal(
+  e: Emitter, a: Value
+) -> tuple[tuple[Value, Value], tuple[Value, Value], Value, Value]:
+  """Q and P as reflectors and their factors, and B's two diagonals."""
+  n = a.shape[-1]
+  # Squares of small elements do not underflow if large ones are near overflow.
+  dtype = PLANE[a.dtype]
+  large = e.constant(bisection.LARGE[dtype], dtype, a.shape)
+  left, right = hessenberg.bidiagonal(e, _matrices.scale(e, a, large))
+  main = _matrices.diagonal(e, part(e, left[0], (0, n), (0, n)), 0, n)
+  beside = _matrices.diagonal(e, right[0], 0, n - 1)
+  main, beside = (
+    e.multiply(e.real(v), 1 / bisection.LARGE[dtype]) for v in (main, beside)
+  )
+  return left, right, main, beside
+
+
+def _upper(e: Emitter, main: Value, beside: Value) -> Value:
+  """The matrices [..., n, n] of these diagonals."""
+  *batch, n = main.shape
+  shape = (*batch, n, n)
+  beside = e.pad(beside, 0, [0] * len(main.shape), [0] * len(batch) + [1])
+  main, beside = (
+    broadcast(e, e.reshape(v, (*batch, n, 1)), shape) for v in (main, beside)
+  )
+  r, c = _matrices.rows_columns(e, shape)
+  upper = e.select(e.compare(c, e.add(r, 1), "EQ"), beside, 0)
+  return e.select(e.compare(c, r, "EQ"), main, upper)
+
+
+def _of_square(
+  e: Emitter, matrix: Value, graded: Value
+) -> tuple[Value, Value, Value]:
+  """Descending S [..., n], U and V [..., n, n] of a triangular matrix."""
+  *batch, n, _ = matrix.shape
+  rank = len(batch)
+  rows, turns = _orthogonal(e, matrix, graded)
   s = _lengths(e, rows)
   column = e.convert(e.reshape(s, (*batch, n, 1)), rows.dtype)
   rows = e.concatenate([rows, turns, column], rank + 1)
   rows = _jacobi.sort_rows(e, s, rows, descending=True)
   s = e.real(part(e, rows, (0, n), (2 * n, 2 * n + 1)))
-  values = e.reshape(e.multiply(s, broadcast(e, scale, s.shape)), (*batch, n))
-  if not vectors:
-    return values, matrix, matrix
   least = float(np.finfo(NUMPY[s.dtype]).tiny)
   inverse = e.divide(1, e.maximum(s, least))
   v = part(e, rows, (0, n), (0, n))
-  v = _matrices.scale(e, v, broadcast(e, inverse, v.shape))
-  # V^H of the rows S V^H: their transpose has conj(V) for columns.
-  v = _directions(e, _matrices.transpose(e, v))
-  vt = _matrices.transpose(e, _reordered(e, v, order))
+  v = adjoint(e, _matrices.scale(e, v, broadcast(e, inverse, v.shape)))
   u = adjoint(e, part(e, rows, (0, n), (n, 2 * n)))
-  width = m if full else n
-  if m > n:
-    rest = _matrices.identity(e, (*batch, m, width), u.dtype)
-    u = put(e, rest, u, 0, 0)
-  u = householder.product(e, packed, tau, u)
-  return values, _reordered(e, u, row_order), vt
+  return e.reshape(s, (*batch, n)), u, _directions(e, v)
 
 
 def _orthogonal(e: Emitter, r: Value, graded: Value) -> list[Value]:
