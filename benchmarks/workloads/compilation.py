@@ -7,6 +7,7 @@ all backends and are not timed.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ def compiling(
   name: str,
   function: Callable[..., object],
   make_args: Callable[[], tuple[object, ...]],
+  limit: float = LIMIT,
 ) -> Workload:
   """Compiles partial(function, constant), with a new constant each time."""
 
@@ -42,7 +44,7 @@ def compiling(
     )
 
   return Workload(
-    family="compile", name=name, make=make, limit=LIMIT, tolerance=1e-3
+    family="compile", name=name, make=make, limit=limit, tolerance=1e-3
   )
 
 
@@ -72,6 +74,29 @@ def eager_call(constant, x):
   return jnp.sum(x * constant, 0)
 
 
+def products(constant, a):
+  u, s, vt = jnp.linalg.svd(a * constant)
+  return (u * s) @ vt
+
+
+def values_alone(constant, a):
+  return jnp.linalg.svd(a * constant, compute_uv=False)
+
+
+def hermitian(constant, a):
+  w, v = jnp.linalg.eigh((a + a.T.conj()) * constant)
+  return (v * w) @ v.T.conj()
+
+
+def complex_matrix(n: int) -> tuple[np.ndarray]:
+  real, imaginary = np.random.default_rng(0).normal(size=(2, n, n))
+  return ((real + 1j * imaginary).astype(np.complex64),)
+
+
+# XLA:CPU only has to compile calls of LAPACK.
+FACTORED = 3.0
+
+
 WORKLOADS = [
   compiling("x + 1", lambda c, x: x + c, lambda: (np.ones(4, np.float32),)),
   compiling("row sum", eager_call, lambda: (np.ones((8, 4), np.float32),)),
@@ -90,4 +115,18 @@ WORKLOADS = [
     transformer_step,
     lambda: (models.transformer_state(), models.tokens()),
   ),
+  *[
+    compiling(
+      f"{name} of complex64, {n}x{n}",
+      f,
+      functools.partial(complex_matrix, n),
+      FACTORED,
+    )
+    for n in (8, 64)
+    for name, f in (
+      ("svd", products),
+      ("svd, values alone", values_alone),
+      ("eigh", hermitian),
+    )
+  ],
 ]

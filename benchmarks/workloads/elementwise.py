@@ -88,8 +88,10 @@ WORKLOADS = [
   jitted("elementwise", "divide, remainder, 1 Mi", divide,
          values(2**20, dtype=np.int32)),
   *[
-    jitted("elementwise", f"{name} by 7, i32, 1 Mi", by(f, 7),
-           values(2**20, dtype=np.int32))
+    jitted("elementwise", f"{name} by 7, {kind}, 1 Mi", by(f, 7),
+           values(2**20, dtype=dtype))
+    for kind, dtype in (("i32", np.int32), ("u32", np.uint32),
+                        ("i8", np.int8))
     for name, f in (("divide", jax.lax.div), ("remainder", jax.lax.rem))
   ],
   wide(jitted("elementwise", "divide by 1000, i64, 1 Mi",

@@ -196,7 +196,7 @@ def _decompose(state: State, options: Options) -> None:
     from jaxlib.ipu.passes import complex_planes
 
     decompose.decompose(module.graph, options.target, complex_planes.handles)
-    module.graph = complex_planes.split_complex(module.graph)
+    module.graph = complex_planes.split_complex(module.graph, options.target)
     state.decomposed = True
   state.decomposed |= decompose.decompose(module.graph, options.target)
 

@@ -251,6 +251,28 @@ def test_products(check_complex):
   check_complex(f, sample((6, 9)), sample((9, 6), 1))
 
 
+@pytest.mark.parametrize(
+  "dims", ("bij,bjk->bik", "ijb,jkb->kbi", "ijk,kjl->il", "ij,kl->likj")
+)
+def test_products_over_any_dimensions(check_complex, dims):
+  def f(x, y):
+    pairs = (x, y), (x.real + 0j, y), (x, y.imag), (1j * x.imag, y)
+    return [jnp.einsum(dims, *p) for p in pairs]
+
+  sizes = dict(zip("bijkl", (2, 3, 4, 5, 6)))
+  shapes = ([sizes[n] for n in side] for side in dims.split("->")[0].split(","))
+  check_complex(f, *(sample(tuple(s), k) for k, s in enumerate(shapes)))
+
+
+@pytest.mark.ipu_only
+@pytest.mark.parametrize(("n", "count"), ((8, 1), (1024, 4)))
+def test_all_planes_of_small_matrices_are_one_product(n, count):
+  a = np.zeros((n, n), np.complex64)
+  graph = lowering_kit.phases(lambda a: a @ a, [a], 1472).module.graph
+  ops = [node.op for node in graph.nodes]
+  assert ops.count("stablehlo.dot_general") == count
+
+
 def test_real_operands_take_half_of_the_products(ipu):
   """A product with a real operand takes two real products, not four."""
 

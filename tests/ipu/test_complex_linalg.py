@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import lowering_kit
 import numpy as np
 import pytest
 from ipu_test_util import rng_of, run_on
@@ -12,6 +13,7 @@ from test_eigenvalues import check_eigh
 import jax
 import jax.numpy as jnp
 from jax.scipy import linalg
+from jaxlib.ipu.program import schema
 
 
 def sample(*shape: int) -> np.ndarray:
@@ -52,6 +54,26 @@ SIZES = ((1, 1), (5, 5), (2, 6, 6), (70, 70))
 @pytest.mark.parametrize("shape", SIZES, ids=str)
 def test_cholesky(check_norm, shape):
   check_norm(jnp.linalg.cholesky, hermitian(*shape))
+
+
+@pytest.mark.parametrize("shape", (*SIZES, (2, 6, 4), (4, 7)), ids=str)
+def test_singular_values_alone(ipu, shape):
+  a = sample(*shape)
+  s = run_on(ipu, lambda a: jnp.linalg.svd(a, compute_uv=False), a)
+  expected = np.linalg.svd(a.astype(np.complex128), compute_uv=False)
+  assert np.abs(s - expected).max() <= 1e-6 * expected.max()
+
+
+@pytest.mark.ipu_only
+def test_singular_values_alone_take_no_vectors():
+  a = np.zeros((9, 9), np.complex64)
+  for values in (True, False):
+    f = lambda a: jnp.linalg.svd(a, compute_uv=not values)
+    steps = lowering_kit.phases(f, [a], 1472).program.steps
+    fields = [getattr(s, "fields", None) for s in steps]
+    assert any(isinstance(x, schema.Bisect) for x in fields)
+    vectors = any(isinstance(x, schema.InverseIteration) for x in fields)
+    assert vectors != values
 
 
 def test_cholesky_of_matrices_that_are_not_positive_definite(check_norm):

@@ -39,6 +39,7 @@ class Tensors:
     self.constants: list[bytes | memoryview] = []
     self._constant_bytes = 0
     self.locations: dict[tuple[str, str, str, int], int] = {}
+    self._located: dict[tuple[int, str], tuple[Any, int]] = {}
     self._values: dict[int, View] = {}
     self._keep: list[Value] = []
     self._constant_roots: dict[Any, int] = {}
@@ -119,8 +120,15 @@ class Tensors:
 
   def locate(self, node: Node) -> None:
     """Sets the location of new steps and tensors to this node's."""
-    if node.location is not None:
-      self.location = self._intern(resolve(node.location, node.op))
+    location = node.location
+    if location is None:
+      return
+    # Nodes that replace the same operation share its location.
+    key = (id(location), node.op)
+    if key not in self._located:
+      number = self._intern(resolve(location, node.op))
+      self._located[key] = location, number
+    self.location = self._located[key][1]
 
   def _intern(self, location: schema.Location) -> int:
     key = (location.operation, location.name, location.file, location.line)

@@ -91,24 +91,47 @@ def sweeps(
   values: Sequence[Value],
   rounds: int,
   turn: Callable[..., Sequence[Value]],
-  met: Value | None = None,
+  rare: bool,
 ) -> list[Value]:
-  """Runs sweeps until nothing is left to rotate.
+  """Runs sweeps until one meets nothing that is left to rotate.
 
   Args:
     values: changed by rounds.
     rounds: of a sweep.
     turn: (values) -> the largest element to rotate, a scalar relative to what
       it rotates; then the new values.
-    met: the largest such element before the first sweep, if known.
+    rare: whether the cost analysis, which counts one iteration of a loop whose
+      end data decide, is to count a round, since few matrices need any.
+      Otherwise it counts a sweep, and each round is a little cheaper.
   """
   dtype = PLANE.get(values[0].dtype, values[0].dtype)
+  zero = e.constant(0, DType.I32, ())
 
-  def unfinished(i: Value, met: Value, *values: Value) -> Value:
-    more = e.compare(met, _CONVERGED[dtype], "GT")
-    return e.and_(more, e.compare(i, _MOST_SWEEPS, "LT"))
+  def left(met: Value) -> Value:
+    return e.compare(met, _CONVERGED[dtype], "GT")
 
-  def sweep(i: Value, met: Value, *values: Value) -> list[Value]:
+  def some(_: Value, ahead: Value, *__: Value) -> Value:
+    return e.compare(ahead, 0, "GT")
+
+  def a_round(i: Value, ahead: Value, *values: Value) -> list[Value]:
+    met, *values_ = turn(*values)
+    # The rounds ahead are those of this sweep, or also those of the next.
+    last = e.compare(ahead, rounds, "LE")
+    last = e.and_(last, e.compare(i, (_MOST_SWEEPS - 1) * rounds, "LT"))
+    more = e.constant(rounds - 1, DType.I32, ())
+    more = e.select(
+      e.and_(last, left(met)), more, e.constant(-1, DType.I32, ())
+    )
+    return [e.add(i, 1), e.add(ahead, more), *values_]
+
+  if rare:
+    first = [zero, e.constant(rounds, DType.I32, ())]
+    return e.while_loop([*first, *values], some, a_round)[2:]
+
+  def unfinished(i: Value, met: Value, *_: Value) -> Value:
+    return e.and_(left(met), e.compare(i, _MOST_SWEEPS, "LT"))
+
+  def sweep(i: Value, _: Value, *values: Value) -> list[Value]:
     def one(_: Value, most: Value, *values: Value) -> list[Value]:
       met, *values_ = turn(*values)
       return [e.maximum(most, met), *values_]
@@ -116,8 +139,7 @@ def sweeps(
     start = e.constant(0, dtype, ())
     return [e.add(i, 1), *e.fori_loop(rounds, [start, *values], one)]
 
-  met = e.constant(1, dtype, ()) if met is None else met
-  first = [e.constant(0, DType.I32, ()), met]
+  first = [zero, e.constant(1, dtype, ())]
   return e.while_loop([*first, *values], unfinished, sweep)[2:]
 
 
@@ -126,11 +148,9 @@ def largest(e: Emitter, value: Value) -> Value:
   return e.reduce(value, 0, range(len(value.shape)), "maximum")
 
 
-def orthogonal_rows(
-  e: Emitter, rows: Value, n: int, met: Value | None = None
-) -> Value:
-  """Rotates rows until their first n elements are orthogonal; unchanged if
-  `met`, a scalar, is 0."""
+def orthogonal_rows(e: Emitter, rows: Value, n: int, rare: bool) -> Value:
+  """Rotates rows until their first n elements are orthogonal; `rare` as in
+  `sweeps`."""
   *batch, even, width = rows.shape
   rank = len(batch)
   half = even // 2
@@ -154,30 +174,27 @@ def orthogonal_rows(
     moved = rotate(e, first, second, *angles)
     return [met, move_on(e, *moved, rank)]
 
-  (rows,) = sweeps(e, [rows], even - 1, turn, met)
+  (rows,) = sweeps(e, [rows], even - 1, turn, rare)
   return rows
 
 
 def graded(e: Emitter, lengths: Value) -> Value:
-  """Whether the lengths [..., n] of rows, other than 0, differ much: [..., 1,
-  1]. Matrices that are not finite are not graded."""
-  *batch, _ = lengths.shape
-  rank = len(batch)
+  """Whether the lengths [..., n] of rows, other than 0, differ much: [...].
+  Matrices that are not finite are not graded."""
+  rank = len(lengths.shape) - 1
   most = e.reduce(lengths, 0, (rank,), "maximum")
   least = e.select(e.compare(lengths, 0, "GT"), lengths, np.inf)
   least = e.reduce(least, np.inf, (rank,), "minimum")
   found = e.compare(e.multiply(least, _GRADED), most, "LT")
-  return e.reshape(e.and_(found, e.is_finite(most)), (*batch, 1, 1))
+  return e.and_(found, e.is_finite(most))
 
 
-def diagonal_rows(
-  e: Emitter, rows: Value, met: Value | None = None
-) -> tuple[Value, Value]:
+def diagonal_rows(e: Emitter, rows: Value, rare: bool) -> tuple[Value, Value]:
   """Rotates rows and columns of Hermitian matrices A until they are diagonal.
 
   Args:
     rows: [A, V^H], of shape [..., n, 2 n].
-    met: 0 if nothing has to be rotated.
+    rare: as in `sweeps`.
 
   Returns:
     The diagonal [..., n], and the rotated rows of V^H [..., n, n].
@@ -227,7 +244,7 @@ def diagonal_rows(
     a = rotated(a, rank + 1, phase)
     return [met, e.concatenate([a, v], rank + 1)]
 
-  (rows,) = sweeps(e, [rows], even - 1, turn, met)
+  (rows,) = sweeps(e, [rows], even - 1, turn, rare)
   a = _matrices.part(e, rows, (0, even), (0, even))
   values = e.real(_matrices.diagonal(e, a, 0, n))
   return values, _matrices.part(e, rows, (0, n), (even, even + n))

@@ -195,6 +195,8 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
   found = factors(e, kind, lower)
   if found is not None:
     return found[0]
+  if lower.dtype in COMPLEX:
+    return _complex_inverse(e, lower, unit)
   if n <= _DOUBLED:
     return _doubled_inverse(e, lower, unit)
   rank = len(lower.shape) - 2
@@ -238,6 +240,36 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
     size *= 2
   inverse = e.reshape(inverse, lower.shape)
   return part(e, inverse, (0, n), (0, n)) if extra else inverse
+
+
+def _complex_inverse(e: Emitter, lower: Value, unit: bool) -> Value:
+  """Like `lower_inverse`, of complex matrices as real ones of twice the size.
+
+  With x + i y as [[x, -y], [y, x]], a unit triangular matrix remains one.
+  """
+  *batch, n, _ = lower.shape
+  rank, one = len(batch), e.constant(1, lower.dtype, ())
+  r, c = rows_columns(e, lower.shape)
+  columns = None
+  if not unit:
+    inverse = e.reshape(e.divide(one, diagonal(e, lower, 0, n)), (*batch, n, 1))
+    lower = e.multiply(lower, broadcast(e, inverse, lower.shape))
+    columns = broadcast(e, transpose(e, inverse), lower.shape)
+  lower = e.select(e.compare(r, c, "GT"), lower, 0)
+  x, y = e.real(lower), e.imag(lower)
+
+  def between(values: Sequence[Value], shape: Sequence[int]) -> Value:
+    """Values [..., n, n] beside one another as columns of a last dimension."""
+    values = [e.reshape(v, (*v.shape, 1)) for v in values]
+    return e.reshape(e.concatenate(values, rank + 2), shape)
+
+  rows = [between(v, (*batch, n, 1, 2 * n)) for v in ((x, e.negate(y)), (y, x))]
+  real = e.reshape(e.concatenate(rows, rank + 1), (*batch, 2 * n, 2 * n))
+  real = lower_inverse(e, real, unit=True)
+  ends, steps = (*batch, 2 * n, 2 * n), [*[1] * rank, 2, 2]
+  x, y = (e.slice(real, [*[0] * rank, k, 0], ends, steps) for k in (0, 1))
+  inverse = e.complex(x, y)
+  return inverse if columns is None else e.multiply(inverse, columns)
 
 
 def _doubled_inverse(e: Emitter, lower: Value, unit: bool) -> Value:

@@ -55,21 +55,28 @@ def eigenvalues(e: Emitter, matrix: Value) -> Value:
 
 def singular_values(e: Emitter, matrix: Value) -> Value | None:
   """The descending singular values [..., n] of matrices [..., m, n], m >= n, by
-  the bidiagonal form B; None if one or a few tiles cannot compute it.
+  the bidiagonal form B; None if rotations find them faster.
 
   [[0, B], [B^T, 0]], its rows and columns shuffled, is tridiagonal with a zero
   diagonal; its upper eigenvalues are B's singular values (Golub and Kahan,
   "Calculating the singular values and pseudo-inverse of a matrix", 1965).
   """
-  *batch, _, n = matrix.shape
+  n = matrix.shape[-1]
   a, scale = _matrices.scaled(e, matrix)
   found = factors(e, FactorKind.BIDIAGONAL, a)
   if found is None:
     return None
-  rank = len(batch)
   square = _matrices.part(e, found[0], (0, n), (0, n))
-  main = e.reshape(diagonal(e, square, 0, n), (*batch, n, 1))
-  beside = diagonal(e, square, 1, n - 1)
+  main, beside = diagonal(e, square, 0, n), diagonal(e, square, 1, n - 1)
+  return _scaled_back(e, bidiagonal_values(e, main, beside), scale)
+
+
+def bidiagonal_values(e: Emitter, main: Value, beside: Value) -> Value:
+  """The descending singular values [..., n] of bidiagonal matrices, given
+  diagonals [..., n] and off-diagonals [..., n - 1] without large elements."""
+  *batch, n = main.shape
+  rank = len(batch)
+  main = e.reshape(main, (*batch, n, 1))
   beside = e.pad(beside, 0, [0] * (rank + 1), [0] * rank + [1])
   beside = e.reshape(beside, (*batch, n, 1))
   both = e.reshape(e.concatenate([main, beside], rank + 1), (*batch, 2 * n))
@@ -77,8 +84,7 @@ def singular_values(e: Emitter, matrix: Value) -> Value | None:
   zero = e.constant(0, both.dtype, (*batch, 2 * n))
   large = LARGE[both.dtype]
   values = tridiagonal_values(e, zero, e.multiply(both, large), n)
-  values = e.multiply(e.reverse(values, (rank,)), 1 / large)
-  return _scaled_back(e, values, scale)
+  return e.multiply(e.reverse(values, (rank,)), 1 / large)
 
 
 def _scaled_back(e: Emitter, values: Value, scale: Value) -> Value:

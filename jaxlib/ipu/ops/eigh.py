@@ -37,32 +37,57 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
 def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   """Eigenvectors [..., n, n] and eigenvalues [..., n] of [..., n, n]."""
   *batch, n, _ = matrix.shape
-  rank = len(batch)
   if n < 2 or 0 in batch:
     values = e.real(e.reshape(matrix, (*batch, n)))
     return _matrices.identity(e, matrix.shape, matrix.dtype), values
   a, scale = _matrices.scaled(e, matrix)
-  start, met = a, None
-  turns = _matrices.identity(e, a.shape, a.dtype)
   if _spectral.suits(e, a):
-    # Errors of the tridiagonal form are relative to the largest elements.
-    # Rotations of graded matrices are relative to what they rotate, so blocks
-    # of small elements keep their digits; other matrices are not rotated.
-    length = e.reduce(e.abs(a), 0, (rank + 1,), "maximum")
-    graded = _jacobi.graded(e, length)
-    vectors, values = _spectral.eigenvectors(e, a)
+    vectors, values = _of_graded(e, a, *_spectral.eigenvectors(e, a))
+  else:
+    unit = _matrices.identity(e, a.shape, a.dtype)
+    vectors, values = _rotated(e, a, unit, rare=False)
+  scale = broadcast(e, e.reshape(scale, (*batch, 1)), values.shape)
+  return vectors, e.multiply(values, scale)
+
+
+def _of_graded(
+  e: Emitter, a: Value, vectors: Value, values: Value
+) -> list[Value]:
+  """The eigenvectors and values of graded matrices by rotations, those of
+  others as they are.
+
+  Errors of the tridiagonal form are relative to the largest elements. Rotations
+  are relative to what they rotate, so blocks of small elements keep their
+  digits. Matrices that are not graded, beside those that are, are not rotated.
+  """
+  *batch, n, _ = a.shape
+  rank = len(batch)
+  graded = _jacobi.graded(e, e.reduce(e.abs(a), 0, (rank + 1,), "maximum"))
+  some = e.reduce(e.convert(graded, DType.I32), 0, range(rank), "maximum")
+
+  def rotated() -> list[Value]:
+    unit = _matrices.identity(e, a.shape, a.dtype)
     across = broadcast(e, e.reshape(values, (*batch, n, 1)), a.shape)
-    found = _matrices.scale(e, turns, across)
-    rotated = broadcast(e, graded, a.shape)
-    start = e.select(rotated, a, found)
-    turns = e.select(rotated, turns, _matrices.adjoint(e, vectors))
-    met = _jacobi.largest(e, e.convert(graded, values.dtype))
-  rows = e.concatenate([start, turns], rank + 1)
-  values, rows = _jacobi.diagonal_rows(e, rows, met)
+    which = broadcast(e, e.reshape(graded, (*batch, 1, 1)), a.shape)
+    start = e.select(which, a, _matrices.scale(e, unit, across))
+    turns = e.select(which, unit, _matrices.adjoint(e, vectors))
+    return list(_rotated(e, start, turns, rare=True))
+
+  return e.case(some, [lambda: [vectors, values], rotated])
+
+
+def _rotated(
+  e: Emitter, a: Value, turns: Value, rare: bool
+) -> tuple[Value, Value]:
+  """Eigenvectors and ascending eigenvalues of V A V^H, given V^H as `turns`;
+  `rare` as in `_jacobi.sweeps`."""
+  *batch, n, _ = a.shape
+  rank = len(batch)
+  rows = e.concatenate([a, turns], rank + 1)
+  values, rows = _jacobi.diagonal_rows(e, rows, rare)
   rows = _jacobi.closer(e, rows)
-  column = e.reshape(values, (*batch, n, 1))
-  column = e.multiply(column, broadcast(e, scale, column.shape))
-  rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
+  column = e.convert(e.reshape(values, (*batch, n, 1)), rows.dtype)
+  rows = e.concatenate([rows, column], rank + 1)
   rows = _jacobi.sort_rows(e, values, rows, descending=False)
   vectors = _matrices.adjoint(e, part(e, rows, (0, n), (0, n)))
   values = e.real(part(e, rows, (0, n), (n, n + 1)))

@@ -105,6 +105,53 @@ def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
   return a, e.reshape(tau, (*batch, n - 1))
 
 
+def bidiagonal(
+  e: Emitter, a: Value
+) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
+  """Reflectors of Q and of P that make Q^H A P bidiagonal, and real, for
+  matrices [..., m, n], m >= n >= 2, whose squares do not overflow.
+
+  Each is packed like a QR factorisation, [..., m, n] and [..., n - 1, n - 1],
+  with tau: their diagonals are Q^H A P's, and the elements right of it.
+  """
+  *batch, m, n = a.shape
+  rank, shape = len(batch), a.shape
+  tall, wide = (*batch, m, 1), (*batch, n, 1)
+  row, column = e.iota(I32, tall, rank), e.iota(I32, wide, rank)
+  zero = e.constant(0, I32, ())
+
+  def put(matrix: Value, value: Value, j: Value) -> Value:
+    return e.dynamic_update_slice(matrix, value, [*[zero] * (rank + 1), j])
+
+  def step(j: Value, a: Value, *found: Value) -> list[Value]:
+    left, left_tau, right, right_tau = found
+    v, tau, packed = reflector(e, _matrices.column(e, a, j), row, j)
+    left, left_tau = put(left, packed, j), put(left_tau, tau, j)
+    turned = e.matmul(adjoint(e, v), a)
+    turned = e.multiply(turned, broadcast(e, conjugate(e, tau), turned.shape))
+    turned = broadcast(e, turned, shape)
+    a = e.subtract(a, e.multiply(broadcast(e, v, shape), turned))
+    # The row as a column of A^H. Nothing is right of the last element.
+    head = e.minimum(e.add(j, 1), n - 1)
+    x = adjoint(e, _matrices.row(e, a, j))
+    x = e.select(e.compare(column, j, "GT"), x, 0)
+    v, tau, packed = reflector(e, x, column, head)
+    right, right_tau = put(right, packed, j), put(right_tau, tau, j)
+    turned = e.multiply(e.matmul(a, v), broadcast(e, tau, tall))
+    across = broadcast(e, adjoint(e, v), shape)
+    a = e.subtract(a, e.multiply(broadcast(e, turned, shape), across))
+    return [a, left, left_tau, right, right_tau]
+
+  sizes = (shape, (*batch, 1, n), (*batch, n, n), (*batch, 1, n))
+  first = [a, *(e.constant(0, a.dtype, s) for s in sizes)]
+  _, left, left_tau, right, right_tau = e.fori_loop(n, first, step)
+  right = _matrices.part(e, right, (1, n), (0, n - 1))
+  taus = (e.reshape(tau, (*batch, n)) for tau in (left_tau, right_tau))
+  left_tau, right_tau = taus
+  right_tau = e.slice_in_dim(right_tau, 0, n - 1, rank)
+  return (left, left_tau), (right, right_tau)
+
+
 def _sytrd(lower: bool) -> Decompose:
   """(a) -> (the reduced triangle and its reflectors, d, e, tau). The upper
   triangle is the lower one in reverse order."""

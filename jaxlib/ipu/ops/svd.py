@@ -6,15 +6,23 @@ without vectors by bisection.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import NUMPY, PLANE, DType
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, PLANE, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.ops import _jacobi, _matrices, _spectral, bisection, householder
+from jaxlib.ipu.ops import (
+  _jacobi,
+  _matrices,
+  _spectral,
+  bisection,
+  hessenberg,
+  householder,
+)
 from jaxlib.ipu.ops._matrices import adjoint, broadcast, part, put
 
 # Rows multiplied by eigenvectors of their products rarely need more rotations
@@ -84,67 +92,135 @@ def factorise(
   a well-conditioned matrix and a diagonal one. J of other matrices begins with
   the eigenvectors of R R^H, which are found faster, and are wrong by rounding
   relative to the largest singular value.
+
+  Complex matrices, unless they are many small ones, are A = Q B P^H instead,
+  with a real bidiagonal B in place of R.
   """
   *batch, m, n = matrix.shape
-  rank = len(batch)
   a, scale = _matrices.scaled(e, matrix)
+  scale = e.reshape(scale, (*batch, 1))
   a, row_order, rows_graded = _longest_first(e, a)
   turned, order, graded = _longest_first(e, _matrices.transpose(e, a))
-  a, power = _equilibrated(e, _matrices.transpose(e, turned))
+  a, graded = _matrices.transpose(e, turned), e.or_(graded, rows_graded)
+  right = None
+  suits = functools.partial(_spectral.suits, e, part(e, a, (0, n), (0, n)))
+  if a.dtype in COMPLEX and n > 1 and (not vectors or suits(_SWEEPS_LEFT)):
+    left, right, main, beside = _bidiagonal(e, a)
+    values = None if vectors else bisection.bidiagonal_values(e, main, beside)
+    square = _upper(e, main, beside)
+  else:
+    left, square = _triangular(e, a)
+    values = None if vectors else bisection.singular_values(e, square)
+  if values is None:
+    values, u, v = _of_square(e, square, graded)
+  values = e.multiply(values, broadcast(e, scale, values.shape))
+  if not vectors:
+    return values, matrix, matrix
+  u, v = (e.convert(x, a.dtype) for x in (u, v))
+  if m > n:
+    rest = _matrices.identity(e, (*batch, m, m if full else n), u.dtype)
+    u = put(e, rest, u, 0, 0)
+  u = householder.product(e, *left, u)
+  if right is not None:
+    lower = householder.product(e, *right, part(e, v, (1, n), (0, n)))
+    v = put(e, v, lower, 1, 0)
+  vt = adjoint(e, _reordered(e, v, order))
+  return values, _reordered(e, u, row_order), vt
+
+
+def _triangular(e: Emitter, a: Value) -> tuple[tuple[Value, Value], Value]:
+  """Q as reflectors and their factors, and R [..., n, n]."""
+  n = a.shape[-1]
+  a, power = _equilibrated(e, a)
   packed, tau = householder.factorise(e, a)
   r = part(e, packed, (0, n), (0, n))
   r = _matrices.scale(e, r, broadcast(e, power, r.shape))
-  rows_, columns = _matrices.rows_columns(e, r.shape)
-  rows = e.select(e.compare(rows_, columns, "LE"), r, 0)
-  if not vectors:
-    found = bisection.singular_values(e, rows)
-    if found is not None:
-      back = e.reshape(scale, (*batch, 1))
-      return e.multiply(found, broadcast(e, back, found.shape)), matrix, matrix
-  graded = e.or_(graded, rows_graded)
-  unit = _matrices.identity(e, rows.shape, rows.dtype)
-  skew = None
-  if n > 1 and _spectral.suits(e, rows, _SWEEPS_LEFT):
-    gram = e.matmul(rows, adjoint(e, rows))
-    turns, _ = _spectral.eigenvectors(e, gram)
-    turns = e.select(broadcast(e, graded, turns.shape), unit, turns)
-    turns = adjoint(e, turns)
-    rows = e.concatenate([e.matmul(turns, rows), turns], rank + 1)
-    skew = _skew(e, part(e, rows, (0, n), (0, n)), graded)
-  else:
-    rows = e.concatenate([rows, unit], rank + 1)
-  if n > 1:
-    # Squares of small rows do not underflow if large ones are near overflow.
-    large = bisection.LARGE[PLANE.get(rows.dtype, rows.dtype)]
-    rows = e.multiply(rows, large)
-    pad = [0] * rank + [n % 2, 0]
-    rows = e.pad(rows, 0, [0] * len(pad), pad)
-    rows = _jacobi.orthogonal_rows(e, rows, n, skew)
-    rows = part(e, rows, (0, n), (0, 2 * n))
-    rows = e.multiply(rows, 1 / large)
-  s = _lengths(e, part(e, rows, (0, n), (0, n)))
-  column = e.reshape(s, (*batch, n, 1))
-  rows = e.concatenate([rows, e.convert(column, rows.dtype)], rank + 1)
+  rows, columns = _matrices.rows_columns(e, r.shape)
+  return (packed, tau), e.select(e.compare(rows, columns, "LE"), r, 0)
+
+
+def _bidiagonal(
+  e: Emitter, a: Value
+) -> tuple[tuple[Value, Value], tuple[Value, Value], Value, Value]:
+  """Q and P as reflectors and their factors, and B's two diagonals."""
+  n = a.shape[-1]
+  # Squares of small elements do not underflow if large ones are near overflow.
+  dtype = PLANE[a.dtype]
+  large = e.constant(bisection.LARGE[dtype], dtype, a.shape)
+  left, right = hessenberg.bidiagonal(e, _matrices.scale(e, a, large))
+  main = _matrices.diagonal(e, part(e, left[0], (0, n), (0, n)), 0, n)
+  beside = _matrices.diagonal(e, right[0], 0, n - 1)
+  main, beside = (
+    e.multiply(e.real(v), 1 / bisection.LARGE[dtype]) for v in (main, beside)
+  )
+  return left, right, main, beside
+
+
+def _upper(e: Emitter, main: Value, beside: Value) -> Value:
+  """The matrices [..., n, n] of these diagonals."""
+  *batch, n = main.shape
+  shape = (*batch, n, n)
+  beside = e.pad(beside, 0, [0] * len(main.shape), [0] * len(batch) + [1])
+  main, beside = (
+    broadcast(e, e.reshape(v, (*batch, n, 1)), shape) for v in (main, beside)
+  )
+  r, c = _matrices.rows_columns(e, shape)
+  upper = e.select(e.compare(c, e.add(r, 1), "EQ"), beside, 0)
+  return e.select(e.compare(c, r, "EQ"), main, upper)
+
+
+def _of_square(
+  e: Emitter, matrix: Value, graded: Value
+) -> tuple[Value, Value, Value]:
+  """Descending S [..., n], U and V [..., n, n] of a triangular matrix."""
+  *batch, n, _ = matrix.shape
+  rank = len(batch)
+  rows, turns = _orthogonal(e, matrix, graded)
+  s = _lengths(e, rows)
+  column = e.convert(e.reshape(s, (*batch, n, 1)), rows.dtype)
+  rows = e.concatenate([rows, turns, column], rank + 1)
   rows = _jacobi.sort_rows(e, s, rows, descending=True)
   s = e.real(part(e, rows, (0, n), (2 * n, 2 * n + 1)))
-  values = e.reshape(e.multiply(s, broadcast(e, scale, s.shape)), (*batch, n))
-  if not vectors:
-    return values, matrix, matrix
   least = float(np.finfo(NUMPY[s.dtype]).tiny)
   inverse = e.divide(1, e.maximum(s, least))
   v = part(e, rows, (0, n), (0, n))
-  v = _matrices.scale(e, v, broadcast(e, inverse, v.shape))
-  # V^H of the rows S V^H: their transpose has conj(V) for columns.
-  v = _directions(e, _matrices.transpose(e, v))
-  vt = _matrices.transpose(e, _reordered(e, v, order))
-  turns = _jacobi.closer(e, part(e, rows, (0, n), (n, 2 * n)))
-  u = adjoint(e, turns)
-  width = m if full else n
-  if m > n:
-    rest = _matrices.identity(e, (*batch, m, width), u.dtype)
-    u = put(e, rest, u, 0, 0)
-  u = householder.product(e, packed, tau, u)
-  return values, _reordered(e, u, row_order), vt
+  v = adjoint(e, _matrices.scale(e, v, broadcast(e, inverse, v.shape)))
+  u = adjoint(e, part(e, rows, (0, n), (n, 2 * n)))
+  return e.reshape(s, (*batch, n)), u, _directions(e, v)
+
+
+def _orthogonal(e: Emitter, r: Value, graded: Value) -> list[Value]:
+  """J R with orthogonal rows, and the unitary J, of triangular R [..., n, n];
+  whether matrices are graded decides how J is found."""
+  *batch, n, _ = r.shape
+  unit = _matrices.identity(e, r.shape, r.dtype)
+  if n < 2:
+    return [r, unit]
+  if not _spectral.suits(e, r, _SWEEPS_LEFT):
+    return _rotated(e, r, unit, rare=False)
+  graded = broadcast(e, e.reshape(graded, (*batch, 1, 1)), r.shape)
+  vectors, _ = _spectral.eigenvectors(e, e.matmul(r, adjoint(e, r)))
+  turns = adjoint(e, e.select(graded, unit, vectors))
+  rows = e.matmul(turns, r)
+  return e.case(
+    _skew(e, rows, graded),
+    [lambda: [rows, turns], lambda: _rotated(e, rows, turns, rare=True)],
+  )
+
+
+def _rotated(e: Emitter, rows: Value, turns: Value, rare: bool) -> list[Value]:
+  """Rows J R, rotated until they are orthogonal, and the new J, given J as
+  `turns`; `rare` as in `_jacobi.sweeps`."""
+  *batch, n, _ = rows.shape
+  rank = len(batch)
+  # Squares of small rows do not underflow if large ones are near overflow.
+  large = bisection.LARGE[PLANE.get(rows.dtype, rows.dtype)]
+  both = e.concatenate([e.multiply(rows, large), turns], rank + 1)
+  pad = [0] * rank + [n % 2, 0]
+  both = e.pad(both, 0, [0] * len(pad), pad)
+  both = _jacobi.orthogonal_rows(e, both, n, rare)
+  rows = e.multiply(part(e, both, (0, n), (0, n)), 1 / large)
+  return [rows, _jacobi.closer(e, part(e, both, (0, n), (n, 2 * n)))]
 
 
 def _lengths(e: Emitter, rows: Value) -> Value:
@@ -162,7 +238,7 @@ def _lengths(e: Emitter, rows: Value) -> Value:
 
 def _longest_first(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
   """The matrices with their longest rows first, the place of each row, and
-  whether the lengths of rows other than 0 differ much [..., 1, 1]."""
+  whether the lengths of rows other than 0 differ much [...]."""
   rank = len(matrix.shape) - 2
   length = e.reduce(e.abs(matrix), 0, (rank + 1,), "maximum")
   # Equal keys for rows that are not finite: none may be lost.
@@ -198,8 +274,8 @@ def _equilibrated(e: Emitter, matrix: Value) -> tuple[Value, Value]:
 
 
 def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
-  """1 if products of rows [..., n, n] exceed rounding, or a matrix is graded,
-  else 0."""
+  """1 if products of rows [..., n, n] exceed rounding, or a matrix is graded
+  [..., n, n], else 0."""
   *batch, n, _ = rows.shape
   rank, shape = len(batch), rows.shape
   gram = e.abs(e.matmul(rows, adjoint(e, rows)))
@@ -214,10 +290,10 @@ def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
   )
   eps = float(np.finfo(NUMPY[gram.dtype]).eps)
   skew = e.compare(gram, e.multiply(bound, _ROUNDING * eps), "GT")
-  skew = e.or_(skew, broadcast(e, graded, shape))
+  skew = e.or_(skew, graded)
   r, c = _matrices.rows_columns(e, shape)
   skew = e.and_(skew, e.compare(r, c, "NE"))
-  return _jacobi.largest(e, e.convert(skew, gram.dtype))
+  return _jacobi.largest(e, e.convert(skew, DType.I32))
 
 
 def _directions(e: Emitter, columns: Value) -> Value:

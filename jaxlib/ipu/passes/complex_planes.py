@@ -10,17 +10,19 @@ the exchange that any operand needs; a result is assembled by one copy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import COMPLEX, PLANE, SIZE, DType
-from jaxlib.ipu.ir.attributes import Comparison
+from jaxlib.ipu.ir.attributes import Comparison, DotDimensions
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.passes import complex_functions
 from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.target import Target
 
 Parts = tuple[Value, ...]
 
@@ -50,12 +52,16 @@ _SUMS = frozenset(
   f"stablehlo.{name}" for name in ("reduce", "reduce_window", "scatter")
 )
 _MAP = "stablehlo.map"
-_PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
+_DOT = "stablehlo.dot_general"
+_PRODUCTS = frozenset({_DOT, "stablehlo.convolution"})
+# Planes of larger operands, in elements of a tile, are multiplied where they
+# are: they are not worth a copy [G].
+_MOST_COPIED = 1024
 
 
-def split_complex(graph: Graph) -> Graph:
+def split_complex(graph: Graph, target: Target) -> Graph:
   """The graph without complex values, regions included."""
-  return _Planes().entry(graph)
+  return _Planes(target).entry(graph)
 
 
 def handles(node: Node) -> bool:
@@ -69,9 +75,9 @@ def _is_complex(node: Node) -> bool:
 
 
 class _Planes:
-  def __init__(self) -> None:
+  def __init__(self, target: Target) -> None:
     self.new: dict[Value, Parts] = {}
-    self.emitter = Emitter([])
+    self.emitter = Emitter([], target=target)
 
   def entry(self, graph: Graph) -> Graph:
     """The entry graph, whose parameters and results are interleaved."""
@@ -234,36 +240,81 @@ class _Planes:
     )
 
   def product(self, node: Node) -> Parts:
-    """Four real products; fewer if an imaginary part is zero."""
+    """The sum of the products of planes, but for those that are zero."""
     e = self.emitter
-    types = [_types(v)[0] for v in node.results]
-    lhs, rhs = (self.new[v] for v in node.inputs)
-
-    def times(a: Value, b: Value) -> Value | None:
-      if _is_zero(a) or _is_zero(b):
-        return None
-      return e.node(node.op, [a, b], types, node.attributes)[0]
-
-    def total(a: Value | None, b: Value | None, minus: bool) -> Value:
-      if a is None:
-        if b is None:
-          ((shape, dtype),) = types
-          return e.constant(0, dtype, shape)
-        return e.negate(b) if minus else b
-      if b is None:
-        return a
-      return e.subtract(a, b) if minus else e.add(a, b)
-
-    if len(lhs) == 1 or len(rhs) == 1:  # one operand is real
-      return tuple(
-        total(times(lhs[min(k, len(lhs) - 1)], rhs[min(k, len(rhs) - 1)]),
-              None, False) for k in (0, 1)
-      )  # fmt: skip
-    (a, b), (c, d) = lhs, rhs
-    return (
-      total(times(a, c), times(b, d), True),
-      total(times(a, d), times(b, c), False),
+    lhs, rhs = (
+      {k: p for k, p in enumerate(self.new[v]) if not _is_zero(p)}
+      for v in node.inputs
     )
+    planes = (*lhs.values(), *rhs.values())
+    copied = sum(math.prod(p.shape) for p in planes) / e.machine.num_tiles
+    several = min(len(lhs), len(rhs)) > 0 and len(planes) > 2
+    if node.op == _DOT and several and copied <= _MOST_COPIED:
+      products = self._at_once(node, lhs, rhs)
+    else:
+      products = {
+        (i, j): self._product(node, [a, b], node.attributes)
+        for i, a in lhs.items()
+        for j, b in rhs.items()
+      }
+    parts: list[Value] = []
+    for first, second in (((0, 0), (1, 1)), ((0, 1), (1, 0))):
+      x, y = products.get(first), products.get(second)
+      if y is not None and not parts:
+        parts.append(e.negate(y) if x is None else e.subtract(x, y))
+      elif x is not None and y is not None:
+        parts.append(e.add(x, y))
+      else:
+        found = y if x is None else x
+        (shape, dtype), _ = _types(node.results[0])
+        parts.append(e.constant(0, dtype, shape) if found is None else found)
+    return tuple(parts)
+
+  def _product(
+    self, node: Node, operands: list[Value], attributes: object, *planes: int
+  ) -> Value:
+    """A real product, with further dimensions for `planes`."""
+    (shape, dtype), _ = _types(node.results[0])
+    (product,) = self.emitter.node(
+      node.op, operands, [((*planes, *shape), dtype)], attributes
+    )
+    return product
+
+  def _at_once(
+    self, node: Node, lhs: dict[int, Value], rhs: dict[int, Value]
+  ) -> dict[tuple[int, int], Value]:
+    """The products of all planes of two operands, as one product."""
+    e = self.emitter
+    d: DotDimensions = node.attributes
+    shape, lhs_rank = node.results[0].shape, len(node.inputs[0].shape)
+    stacks = []
+    for planes in (lhs, rhs):
+      rows = [e.reshape(p, (1, *p.shape)) for p in planes.values()]
+      stacks.append(e.concatenate(rows, 0))
+    # The planes' dimensions are the first of the result.
+    first = len(d.lhs_batch)
+    second = lhs_rank - len(d.lhs_contract) + 1
+    order = [n for n in range(2 + len(shape)) if n not in (first, second)]
+    order = [order[n] for n in d.result or range(len(shape))]
+    up = lambda dims: tuple(n + 1 for n in dims)
+    attributes = DotDimensions(
+      up(d.lhs_batch),
+      up(d.rhs_batch),
+      up(d.lhs_contract),
+      up(d.rhs_contract),
+      (first, second, *order),
+      d.f16_sums,
+    )
+    product = self._product(node, stacks, attributes, len(lhs), len(rhs))
+
+    def one(i: int, j: int) -> Value:
+      start = (i, j, *(0,) * len(shape))
+      part = e.slice(product, start, (i + 1, j + 1, *shape))
+      return e.reshape(part, shape)
+
+    return {
+      (k, l): one(i, j) for i, k in enumerate(lhs) for j, l in enumerate(rhs)
+    }
 
 
 def _types(value: Value) -> list[tuple[tuple[int, ...], DType]]:

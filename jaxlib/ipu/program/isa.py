@@ -153,7 +153,8 @@ class Fused(enum.IntEnum):
 
   ROTATE_LEFT = 200  # (a): by imm bits
   ROTATE_XOR = 201  # (a, b): rotates a left by imm, xor b
-  MUL_HIGH = 202  # (a, b): the high half of the product of integers
+  DIVIDE_BY = 202  # (a, reciprocal): the quotient by a constant; imm: a shift
+  REMAINDER_BY = 203  # (a, reciprocal, divisor): as DIVIDE_BY
   MUL_ADD = 210  # a * b + c
   MUL_SUB = 211  # a * b - c
   NEG_MUL_ADD = 212  # c - a * b
@@ -221,9 +222,10 @@ def _signatures() -> dict[int, Signature]:
       Signature(_INTEGERS, _TWO),
       (
         o.AND, o.OR, o.XOR, o.SHL, o.SHR_LOGICAL, o.SHR_ARITHMETIC,
-        f.ROTATE_XOR, f.MUL_HIGH,
+        f.ROTATE_XOR, f.DIVIDE_BY,
       ),
     ),
+    (Signature(_INTEGERS, _THREE), (f.REMAINDER_BY,)),
     (Signature(_ALL, _TWO, _U32), (o.EQ, o.NE, o.LT, o.LE, o.GT, o.GE)),
     (Signature(_ALL, (_U32, OWN, OWN)), (o.SELECT,)),
     (

@@ -154,6 +154,17 @@ TEST(Simplify, ARoundOfThreefryIsTwoInstructions) {
                                  kRotateXor}));
 }
 
+TEST(Simplify, DividesByConstantsInOneInstruction) {
+  EXPECT_EQ(Simplified({kLoad0, Constant(7), Binary(Opcode::kDiv, 0, 1)}, {2}),
+            (std::vector<Opcode>{Opcode::kLoad, Opcode::kConst, kDivideBy}));
+  EXPECT_EQ(Simplified({kLoad0, Constant(7), Binary(Opcode::kRem, 0, 1)}, {2}),
+            (std::vector<Opcode>{Opcode::kLoad, Opcode::kConst, Opcode::kConst,
+                                 kRemainderBy}));
+  EXPECT_EQ(
+      Simplified({kLoad0, Constant(0), Binary(Opcode::kDiv, 0, 1)}, {2}).back(),
+      Opcode::kDiv);
+}
+
 TEST(Simplify, FusesArithmeticWithOneUse) {
   EXPECT_EQ(Simplified({kLoad0, kLoad1, Binary(Opcode::kMul, 0, 1),
                         Binary(Opcode::kAdd, 0, 2)},

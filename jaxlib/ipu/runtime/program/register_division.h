@@ -7,9 +7,9 @@
 
 namespace ipu::program {
 
-// Replaces divisions and remainders of integers by a constant with
-// multiplications (MUL_HIGH) and shifts, which give the same values. Divisors
-// -1, 0 and 1 remain. What becomes dead is not removed.
+// Replaces divisions and remainders of integers by a constant with DIVIDE_BY
+// and REMAINDER_BY, which multiply and give the same values. Divisors -1, 0 and
+// 1 remain. What becomes dead is not removed.
 void DivideByMultiplying(RegisterCode& code);
 
 }  // namespace ipu::program

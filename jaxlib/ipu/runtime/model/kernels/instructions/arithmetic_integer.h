@@ -160,48 +160,94 @@ struct RemInteger {
   }
 };
 
-// The high half of a product of twice the width.
+// The products of the even lanes of 32-bit integers.
+template <typename V>
+auto MulEven(V a, V b) {
+  constexpr bool kSigned = std::is_signed_v<Element<V>>;
+  using U = Vector<uint64_t, kSize<V> / 2>;
+#if IPU_AVX512
+  const auto x = BitCast<__m512i>(a), y = BitCast<__m512i>(b);
+  return BitCast<U>(kSigned ? _mm512_mul_epi32(x, y) : _mm512_mul_epu32(x, y));
+#elif defined(__AVX2__)
+  const auto x = BitCast<__m256i>(a), y = BitCast<__m256i>(b);
+  return BitCast<U>(kSigned ? _mm256_mul_epi32(x, y) : _mm256_mul_epu32(x, y));
+#else
+  using Wide = std::conditional_t<kSigned, int64_t, uint64_t>;
+  using W = Vector<Wide, kSize<V> / 2>;
+  const W x = BitCast<W>(BitCast<U>(a) << 32);
+  const W y = BitCast<W>(BitCast<U>(b) << 32);
+  return BitCast<U>((x >> 32) * (y >> 32));
+#endif
+}
+
+// The high half of a product with a number that is the same in all lanes.
 struct MulHigh {
   template <typename V>
   static V Do(V a, V b) {
-    using T = Element<V>;
-    if constexpr (sizeof(T) == 4) {
-      using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
-      using W = Vector<Wide, kSize<V> / 2>;
-      const W odd_a = BitCast<W>(a) >> 32, odd_b = BitCast<W>(b) >> 32;
-      const auto even = BitCast<Vector<uint64_t, kSize<V> / 2>>(Even(a, b));
-      const auto odd = BitCast<Vector<uint64_t, kSize<V> / 2>>(
-          Even(BitCast<V>(odd_a), BitCast<V>(odd_b)));
-      return BitCast<V>(even >> 32 | (odd >> 32 << 32));
+    if constexpr (sizeof(Element<V>) == 4) {
+      return Of32(a, b);
     } else {
-      using Wide =
-          std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
-      for (int i = 0; i < kSize<V>; ++i) {
-        a[i] = static_cast<T>(static_cast<Wide>(a[i]) * b[i] >> 64);
-      }
-      return a;
+      return Of64(a, b);
     }
   }
 
  private:
-  // The products of the even lanes.
   template <typename V>
-  static auto Even(V a, V b) {
-    constexpr bool kSigned = std::is_signed_v<Element<V>>;
-    using Wide = std::conditional_t<kSigned, int64_t, uint64_t>;
-    using W = Vector<Wide, kSize<V> / 2>;
-#if IPU_AVX512
-    const auto x = BitCast<__m512i>(a), y = BitCast<__m512i>(b);
-    return BitCast<W>(kSigned ? _mm512_mul_epi32(x, y)
-                              : _mm512_mul_epu32(x, y));
-#elif defined(__AVX2__)
-    const auto x = BitCast<__m256i>(a), y = BitCast<__m256i>(b);
-    return BitCast<W>(kSigned ? _mm256_mul_epi32(x, y)
-                              : _mm256_mul_epu32(x, y));
+  static V Of64(V a, V b) {
+    using U = Vector<uint64_t, kSize<V>>;
+    const U x = BitCast<U>(a), y = BitCast<U>(b), kLow = U{} + 0xffffffff;
+    const U x_high = x >> 32, y_high = y >> 32;
+    const U carried = Product(x_high, y) + (Product(x, y) >> 32);
+    const U middle = Product(x, y_high) + (carried & kLow);
+    const U high = Product(x_high, y_high) + (carried >> 32) + (middle >> 32);
+    if constexpr (std::is_signed_v<Element<V>>) {
+      return BitCast<V>(high - (BitCast<U>(a < 0) & y) -
+                        (BitCast<U>(b < 0) & x));
+    } else {
+      return high;
+    }
+  }
+
+  template <typename V>
+  static V Of32(V a, V b) {
+    using U = Vector<uint64_t, kSize<V> / 2>;
+    const U even = MulEven(a, b) >> 32;
+    const U odd = MulEven(BitCast<V>(BitCast<U>(a) >> 32), b);
+#if !IPU_AVX512 && defined(__AVX2__)
+    return BitCast<V>(_mm256_blend_epi32(BitCast<__m256i>(even),
+                                         BitCast<__m256i>(odd), 0xaa));
 #else
-    const W x = BitCast<W>(a) << 32, y = BitCast<W>(b) << 32;
-    return (x >> 32) * (y >> 32);
+    return BitCast<V>(even | (odd & ~uint64_t{0xffffffff}));
 #endif
+  }
+
+  // Of the low halves.
+  template <typename U>
+  static U Product(U a, U b) {
+    using Halves = Vector<uint32_t, 2 * kSize<U>>;
+    return MulEven(BitCast<Halves>(a), BitCast<Halves>(b));
+  }
+};
+
+// Division by a constant, given its reciprocal and a shift, as found by
+// program::DivideByMultiplying.
+struct DivideBy {
+  template <typename V, typename U>
+  static V Do(V a, V reciprocal, U shift) {
+    const U high = BitCast<U>(MulHigh::Do(a, reciprocal)), x = BitCast<U>(a);
+    if constexpr (std::is_signed_v<Element<V>>) {
+      const V floor = BitCast<V>(high + x) >> BitCast<V>(shift);
+      return BitCast<V>(BitCast<U>(floor) + (x >> (kWidth<V> - 1)));
+    } else {
+      return (high + ((x - high) >> 1)) >> shift;  // the sum may not fit
+    }
+  }
+};
+struct RemainderBy {
+  template <typename V, typename U>
+  static V Do(V a, V reciprocal, V divisor, U shift) {
+    const U quotient = BitCast<U>(DivideBy::Do(a, reciprocal, shift));
+    return BitCast<V>(BitCast<U>(a) - quotient * BitCast<U>(divisor));
   }
 };
 

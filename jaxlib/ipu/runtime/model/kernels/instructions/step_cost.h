@@ -43,7 +43,9 @@ inline double StepCost(const program::Instruction& i) {
     case Opcode::kClz:
       return 0.4;
     default:
-      if (i.op == program::kMulHigh) return wide ? 0.5 : 0.1;
+      if (i.op == program::kDivideBy || i.op == program::kRemainderBy) {
+        return wide ? 0.7 : 0.2;
+      }
       return wide ? 0.1 : 0.05;
   }
 }

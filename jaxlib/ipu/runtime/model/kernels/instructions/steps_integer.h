@@ -64,7 +64,8 @@ StepFn FindInteger(program::Opcode op) {
     default:
       break;
   }
-  if (op == program::kMulHigh) return RunStep<MulHigh, T, T, T>;
+  if (op == program::kDivideBy) return RunStep<DivideBy, T, T, T>;
+  if (op == program::kRemainderBy) return RunStep<RemainderBy, T, T, T, T>;
   const StepFn ordering = FindOrdering<T>(op);
   return ordering != nullptr ? ordering : FindUnsigned<U>(op);
 }

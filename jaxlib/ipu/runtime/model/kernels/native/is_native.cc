@@ -14,7 +14,9 @@ bool IsNative(const program::Instruction& i) {
       (i.op >= program::kMulAdd && i.op <= program::kSubMul)) {
     return true;
   }
-  if (i.op == program::kMulHigh) return program::RegisterBytes(i.type) == 4;
+  if (i.op == program::kDivideBy || i.op == program::kRemainderBy) {
+    return program::RegisterBytes(i.type) == 4;
+  }
   switch (i.op) {
     case Opcode::kConvert: {
       const RegisterType from = program::TypeBefore(i);

@@ -178,7 +178,8 @@ void VectorEmitter::Mul(bool is_float, uint32_t w, int d, int a, int b) {
   OpI(x86::kMul, w, d, a, b);
 }
 
-// The high half of the product of 32-bit lanes: even and odd lanes apart.
+// The high half of the product of 32-bit lanes: even and odd lanes apart. All
+// lanes of b are the same.
 void VectorEmitter::MulHigh(RegisterType type, int d, int a, int b) {
   const VectorOp multiply =
       IsSigned(type) ? x86::kMulSigned : x86::kMulUnsigned;
@@ -187,14 +188,34 @@ void VectorEmitter::MulHigh(RegisterType type, int d, int a, int b) {
   };
   const int odd = NewRegister();
   shift(x86::kLogicalRight, odd, a);
-  shift(x86::kLogicalRight, d, b);
-  Op(multiply, 4, odd, odd, d);
+  Op(multiply, 4, odd, odd, b);
   Op(multiply, 4, d, a, b);
   shift(x86::kLogicalRight, d, d);
   shift(x86::kLogicalRight, odd, odd);
   shift(x86::kLeft, odd, odd);
   Op(x86::kOr, 4, d, d, odd);
   Free(odd);
+}
+
+// As DivideBy of arithmetic_integer.h.
+void VectorEmitter::DivideBy(const Instruction& i, int d, int a,
+                             int reciprocal) {
+  const bool is_signed = IsSigned(i.type);
+  const auto shift = static_cast<int>(i.imm);
+  const int rest = NewRegister();
+  MulHigh(i.type, d, a, reciprocal);
+  if (is_signed) {
+    Add(false, 4, d, d, a);
+    if (shift > 0) Shift(x86::kArithmeticRight, 4, d, d, shift);
+    Shift(x86::kLogicalRight, 4, rest, a, 31);
+    Add(false, 4, d, d, rest);
+  } else {
+    Sub(false, 4, rest, a, d);
+    Shift(x86::kLogicalRight, 4, rest, rest, 1);
+    Add(false, 4, d, d, rest);
+    if (shift > 0) Shift(x86::kLogicalRight, 4, d, d, shift);
+  }
+  Free(rest);
 }
 
 void VectorEmitter::Compare(const Instruction& i, int mask, int a, int b) {
@@ -292,8 +313,13 @@ bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
     case OpNumber(program::kRotateLeft):
       Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
       return true;
-    case OpNumber(program::kMulHigh):
-      MulHigh(i.type, d, a, b);
+    case OpNumber(program::kDivideBy):
+      DivideBy(i, d, a, b);
+      return true;
+    case OpNumber(program::kRemainderBy):
+      DivideBy(i, d, a, b);
+      Mul(false, w, d, d, c);
+      Sub(false, w, d, a, d);
       return true;
     case OpNumber(program::kRotateXor):
       Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));

@@ -88,6 +88,7 @@ class VectorEmitter {
   void Sub(bool is_float, uint32_t w, int d, int a, int b);
   void Mul(bool is_float, uint32_t w, int d, int a, int b);
   void MulHigh(RegisterType type, int d, int a, int b);
+  void DivideBy(const program::Instruction& i, int d, int a, int reciprocal);
   void ExtremeF(bool max, uint32_t w, int d, int a, int b);
   void Extreme(bool max, RegisterType type, int d, int a, int b);
   void SignF(uint32_t w, int d, int a);
