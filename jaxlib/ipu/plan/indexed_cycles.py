@@ -206,7 +206,7 @@ def _packing(
   them (plan/messages.py).
 
   What comes from one owner is an interval of the memory where it arrives, so if
-  segments are whole words, only the owners pack and unpack.
+  elements are at least words, only the owners pack and unpack.
   """
   run = t.run * w.item_bytes
   odd = contiguous(own).block * w.item_bytes % messages.WORD > 0
