@@ -22,7 +22,7 @@ def program(
   memory: MemoryPlan,
   code: bytes,
 ) -> schema.Program:
-  """The finished record."""
+  """The finished record of a program."""
   tensors = [_tensor(builder, t) for t in builder.tensors]
   target = builder.target
   sums = totals.totals(target, builder.steps, builder.tensors)
@@ -62,7 +62,8 @@ def program(
 def _host_types(
   builder: Builder, module: Module, arguments: list[int], results: list[int]
 ) -> list[schema.HostType]:
-  """The types of the signature that differ from the tensors'."""
+  """Those types of the user's arguments and results that differ from the types
+  of their tensors, or have a placement."""
   out = []
   ends = zip((False, True), module.signature, (arguments, results))
   for is_result, types, roots in ends:
@@ -81,8 +82,8 @@ def _host_types(
 def _layouts(
   builder: Builder, module: Module, arguments: list[int]
 ) -> list[schema.ArrayLayout]:
-  """The arguments, and the results that replace them, whose layout is not the
-  default one."""
+  """The layouts of arguments that are not the default one, and those of the
+  results that replace these arguments."""
   out = []
   for i, layout in builder.used.layouts.items():
     info = builder.tensors[arguments[i]]
