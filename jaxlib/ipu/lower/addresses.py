@@ -1,19 +1,21 @@
 """Assigns SRAM addresses on tiles.
 
-These are unrelated to those of `allocate.py`, which are addresses in the memory
-of the host that runs the model. Here each unit (`units.py`) takes its share,
-from one address on, on every tile that has any of it.
+These are addresses on the IPU. Those of `allocate.py` are unrelated: they are
+in the memory of the host that runs the model. A unit (`units.py`) is a set of
+tensors that share an address; on every tile that holds any of it, it takes its
+bytes on that tile from that address on.
 
-A tile that holds no more of any unit than the fullest one has the same
-addresses. The remaining tiles form a few groups, each with the addresses that
-its largest shares need. So the result does not depend on the number of tiles,
-and a program that is said to fit does.
+Tiles form groups with common addresses. The first group has the fullest tile
+and all tiles that hold no more of any unit than that one. The remaining tiles
+form a few more groups, in which a unit takes as much as on the tile of the
+group that has most of it. So a program that is said to fit does, whatever the
+number of tiles.
 
-Code is in the first region of the SRAM, the only one that can hold any, and
-what the matrix unit loads 128 bits of at a time in the second, which is
-interleaved. So is everything but code, if it fits there. Otherwise there are
-two stacks: what has to be interleaved, from the last byte down, and the rest,
-from the code up.
+Only the first region of the SRAM can hold code. What the matrix unit loads 128
+bits of at a time has to be in the second region, which is interleaved.
+Everything but code is put there if it fits. Otherwise there are two stacks:
+what has to be interleaved grows down from the last byte, and the rest grows up
+from the code.
 """
 
 from __future__ import annotations
@@ -55,13 +57,13 @@ class Group:
   """Tiles with the same addresses.
 
   Attributes:
-    tiles: whether each tile is one of them.
-    code: bytes of it.
-    sizes: bytes reserved for each unit: the most that one of these tiles has of
-      it, aligned.
-    addresses: of each unit, bytes from the beginning of the SRAM.
-    needed: bytes of SRAM that all units take, gaps included.
-    crowded: whether it does not fit, but would if all of the SRAM were
+    tiles: for each tile, whether it is in the group.
+    code: bytes of code.
+    sizes: bytes reserved for each unit: the most that any tile of the group has
+      of it, aligned.
+    addresses: of each unit, in bytes from the beginning of the SRAM.
+    needed: bytes of SRAM that code and all units take, gaps included.
+    crowded: whether they do not fit, but would if all of the SRAM were
       interleaved.
   """
 
@@ -78,8 +80,8 @@ class Addresses:
   """The addresses of all units on each tile.
 
   Attributes:
-    units: those with addresses; first those that are live all the time.
-    groups: of all tiles.
+    units: all units, first those that are live all the time.
+    groups: groups of tiles; each tile is in one of them.
   """
 
   units: list[Unit]
@@ -105,14 +107,14 @@ def assign(
 
   Args:
     target: the machine.
-    units: to be assigned.
-    interleaved: whether a unit has to be in interleaved memory; called only if
-      not everything is.
-    shares: their bytes.
-    code: bytes of it on each tile.
-    peaks: peak bytes of each tile.
-    end: the time of the end of the run.
-    thorough: take longer, for smaller gaps.
+    units: all units.
+    interleaved: tells whether a unit has to be in interleaved memory; called
+      only if not everything fits there.
+    shares: the bytes of units on each tile.
+    code: bytes of code on each tile.
+    peaks: peak bytes of each tile, without gaps.
+    end: the time at which the run ends.
+    thorough: whether to search longer for smaller gaps.
   """
   first = shares.of(code)
   most = shares.most()
@@ -143,11 +145,11 @@ def assign(
 
 
 class _Packer:
-  """Places units on one tile.
+  """Places the units of a group of tiles.
 
   Attributes:
-    units: first those that are live all the time, largest first, which leave no
-      gaps.
+    units: first those that are live all the time, which leave no gaps, largest
+      first.
   """
 
   def __init__(
@@ -175,10 +177,10 @@ class _Packer:
     """Assigns addresses to all units of a group.
 
     Args:
-      tiles: of the group.
-      rows: bytes by share.
-      code: bytes of it.
-      bound: bytes that are small enough to stop the search.
+      tiles: the tiles of the group.
+      rows: bytes of each share (shares.py), the most on any of these tiles.
+      code: bytes of code.
+      bound: a result of at most so many bytes ends the search.
     """
     sizes: list[int] = []
     steps: list[int] = []
@@ -213,8 +215,9 @@ class _Packer:
     begin: int,
     bound: int,
   ) -> tuple[list[int], int]:
-    """Addresses of all units, those that have to be interleaved above `begin`,
-    and the bytes that this needs."""
+    """Addresses of all units, with those that have to be interleaved at the end
+    of the SRAM, above `begin`; and the bytes needed, which exceed the SRAM if
+    that is not possible."""
     wide = [self._interleaved(u) for u in self.units]
     high = [n for n, interleaved in enumerate(wide) if interleaved]
     low = [n for n, interleaved in enumerate(wide) if not interleaved]
@@ -247,8 +250,9 @@ class _Packer:
     bound: int,
     taken: Sequence[tuple[int, int, list[Interval]]] = (),
   ) -> tuple[list[int], int]:
-    """Addresses of some units from `base` on, and the end of the highest; by
-    the first order that keeps all of them below a bound, or the best one."""
+    """Addresses of some units from `base` on, and the end of the highest one.
+    Several orders of placement are tried, until one keeps all units below
+    `bound`; if none does, the best is taken."""
     stay = [n for n in numbers if n < self._always]
     come = numbers[len(stay) :]
     addresses = []

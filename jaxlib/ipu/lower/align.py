@@ -8,12 +8,12 @@ from jaxlib.ipu.tile.view import View
 
 
 def aligned(view: View, root: TensorInfo) -> Layout | None:
-  """The mapping of a view's elements that moves the fewest: the root's blocks,
-  in the order of the view's dimensions and as long as the view is.
+  """The mapping of a view's elements that moves the fewest of them: the root's
+  blocks, in the order of the view's dimensions and clipped to its extents.
 
-  None for views that skip elements, fix an index or go backwards along a
-  dimension that is cut, or access one twice, as overlapping windows do; and for
-  roots whose blocks straddle dimensions.
+  Returns None if the view skips elements, goes backwards or accesses elements
+  twice, as overlapping windows do; if it fixes the index along a dimension that
+  is cut; or if the root has replicas or its blocks straddle dimensions.
   """
   if root.layout.replicas:
     return None

@@ -22,12 +22,19 @@ Interval = tuple[int, int]
 
 @dataclasses.dataclass(slots=True)
 class Storage:
-  """Roots that share an address, and when any of them is live."""
+  """Roots that share an address.
+
+  Attributes:
+    roots: their numbers.
+    intervals: when any of them is live: closed, ascending.
+    bytes: of each of them.
+    pinned: the root that is a result, if any: its address is the caller's.
+  """
 
   roots: list[int]
   intervals: list[Interval]
   bytes: int
-  pinned: TensorInfo | None  # a result: its address is the caller's
+  pinned: TensorInfo | None
 
 
 def overlap(a: list[Interval], b: list[Interval]) -> bool:
@@ -44,7 +51,8 @@ def overlap(a: list[Interval], b: list[Interval]) -> bool:
 
 
 def union(a: list[Interval], b: list[Interval]) -> list[Interval]:
-  """Both lists as one, ascending and merged."""
+  """The times in either of two lists of closed intervals, ascending and
+  merged."""
   out: list[Interval] = []
   for begin, end in sorted(a + b):
     if out and begin <= out[-1][1] + 1:
@@ -64,7 +72,8 @@ def allocate(
   Args:
     line: the analysed steps.
     tensors: all tensors.
-    reserved: times at which a result root's memory holds something else.
+    reserved: for roots that are results, the times at which their memory holds
+      something else.
 
   Returns:
     The arena's bytes.
@@ -94,7 +103,8 @@ def allocate(
 
 
 def _coalesce(line: Timeline, storage: dict[int, Storage]) -> None:
-  """Merges source and destination of whole copies that do not conflict."""
+  """Gives one storage to the source and the destination of each copy of a whole
+  root, if both are never live at once."""
   for event in line.events:
     for move in event.copies:
       a = storage.get(move.source)
@@ -122,17 +132,20 @@ def _coalesce(line: Timeline, storage: dict[int, Storage]) -> None:
 
 
 def _assign(classes: list[Storage], tensors: list[TensorInfo]) -> int:
-  """Best fit over the hulls of the classes' lifetimes, in order of birth.
+  """Best fit in order of birth. A storage takes its address from the beginning
+  of its first interval to the end of its last; returns the arena's bytes.
 
-  An operand that its last reader reads early, index by index, can become a
-  result of this reader, but only as a whole: a result at an offset in it would
-  overwrite elements before they are read. For everything else its memory is
-  free from the next step on.
+  If a step reads an operand for the last time before it writes, index by index,
+  one of its results can take the operand's memory, but only at the same address
+  and with the same size: a result at an offset in it would overwrite elements
+  that are yet to be read. For everything else this memory is free from the next
+  step on.
   """
   classes.sort(key=lambda s: (s.intervals[0][0], -s.bytes))
   ends: list[tuple[int, int, int]] = []  # (last time, address, bytes)
   holes = _Holes()
-  # Read early by the step at `now`: addresses by bytes.
+  # The memory of operands that the step at `now` reads before it writes:
+  # addresses by bytes.
   early: dict[int, list[int]] = {}
   now = 0
   for s in classes:
@@ -170,8 +183,8 @@ class _Holes:
     self._by_size: list[tuple[int, int]] = []  # (bytes, address)
 
   def take(self, size: int) -> int:
-    """The address of a piece: in the smallest hole that is large enough, at the
-    lowest address, or at the end of the arena."""
+    """Takes so many bytes, and returns their address: in the smallest hole that
+    is large enough (of equal ones the lowest), or at the end of the arena."""
     i = bisect.bisect_left(self._by_size, (size, 0))
     if i < len(self._by_size):
       room, address = self._by_size[i]
@@ -189,7 +202,7 @@ class _Holes:
     return address
 
   def release(self, address: int, size: int) -> None:
-    """Frees a piece, and joins it with adjacent holes."""
+    """Frees so many bytes at an address, and joins them with adjacent holes."""
     i = bisect.bisect_left(self._by_address, (address, 0))
     beside = self._by_address[max(i - 1, 0) : i + 1]
     for start, room in beside:

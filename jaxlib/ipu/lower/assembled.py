@@ -1,16 +1,17 @@
-"""Roots that several copies assemble from parts.
+"""Divides copies that assemble a root from parts into several copies.
 
-A concatenation is lowered as one copy of all its parts, which are in SRAM at
-once with the result. If that is the peak of the chosen order, each part may be
-copied as soon as it is made instead, so that its memory is free before the next
-part is made (lower/schedule.py). The result is live from the first of these
-copies on, so this does not help where making the parts needs more than they do;
-the scheduler compares the peaks.
+A concatenation is lowered as one copy of all its parts, so all parts are in
+SRAM together with the result. If that is the peak of the chosen order
+(lower/schedule.py), each part can instead be copied as soon as it is made: its
+memory is free before the next part is made. But the result is then live from
+the first of these copies on, which can be worse than the original peak, so the
+scheduler compares both.
 
 Each further copy adds a synchronisation, and parts that go to few tiles each
 take longer one by one. While a program fits, a copy is therefore divided only
-if it takes a good part of a tile and hardly more cycles than at once; a program
-that does not fit is lowered again without these limits (tile/choices.py).
+if its result takes a good part of a tile, and the copies take hardly more
+cycles than one. A program that does not fit is lowered again without these
+limits (tile/choices.py).
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class Division:
     self._divided: list[Step] = []
 
   def divide(self, work: Work, order: list[int]) -> list[Task]:
-    """The tasks in an order, with each copy that assembles a root and is the
-    peak divided, its parts placed as soon as they are made. Empty if there is
-    no such copy."""
+    """The tasks in the given order, in which each copy that assembles a root
+    and is the peak of the order is divided into copies as early as possible.
+    Empty if there is no such copy."""
     some = {n for n in order if self._puts_together(work.tasks[n])}
     if not some:
       return []
@@ -95,8 +96,9 @@ class Division:
   def _groups(
     self, work: Work, number: int, place: dict[int, int]
   ) -> tuple[list[int], list[list[int]]]:
-    """Groups the moves of a task's copy by the place in the order at which they
-    can be made: once their sources are made and all others have read them."""
+    """Groups the moves of a task's copy by the earliest place in the order at
+    which they should be made: once their source is made and all other tasks
+    have read it, so that its memory is free after the move."""
     (copy,) = work.tasks[number].steps
     end = place[number]
     found: dict[int, list[int]] = defaultdict(list)
@@ -169,7 +171,8 @@ class Division:
     return cost.cycles(price) + cost.cycles(local)
 
   def take(self, steps: Sequence[Step]) -> None:
-    """Registers the roots whose copies among the steps are divided."""
+    """Registers the roots whose copies have been divided: those that are no
+    longer among the steps of the chosen order."""
     taken = set(steps) if self._divided else ()
     for copy in self._divided:
       if copy not in taken:
@@ -177,7 +180,7 @@ class Division:
 
 
 def verify(program: TileProgram) -> None:
-  """Checks that assembled roots are written completely before they are read.
+  """Checks that all parts of assembled roots are written before any is read.
 
   Raises:
     CompileError: a root is read too early.

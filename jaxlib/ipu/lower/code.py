@@ -28,7 +28,8 @@ _HELD_IN_F32 = (np.float16, ml_dtypes.bfloat16, np.float32)
 
 
 class Code:
-  """A register program under construction. Equal instructions are shared."""
+  """A register program under construction. An instruction that the program
+  already has is not added again."""
 
   def __init__(self) -> None:
     self._instructions: list[bytes] = []
@@ -40,7 +41,7 @@ class Code:
   def emit(
     self, op: int, type_: int, a: int = 0, b: int = 0, c: int = 0, imm: int = 0
   ) -> int:
-    """Adds an instruction; returns its value's number."""
+    """Adds an instruction; returns the number of its value."""
     word = encode(op, type_, a, b, c, imm)
     number = self._known.get(word)
     if number is None:
@@ -53,8 +54,8 @@ class Code:
     return self.emit(Opcode.LOAD, REGISTER[dtype], imm=operand)
 
   def constant(self, value: Any, type_: RegisterType) -> int:
-    """A constant of a register type: a Python number, or a NumPy scalar, whose
-    bits are preserved."""
+    """Adds a constant of a register type. The bits of a NumPy scalar are
+    preserved."""
     if type_ not in (RegisterType.F32, RegisterType.F64):
       bits = 64 if type_ in (RegisterType.I64, RegisterType.U64) else 32
       imm = int(value) & ((1 << bits) - 1)
@@ -66,7 +67,7 @@ class Code:
     return self.emit(Opcode.CONST, type_, imm=imm)
 
   def known(self, value: int) -> float | int | None:
-    """The number of a constant value; None for other values."""
+    """The number that a value is, if it is a constant; otherwise None."""
     op, type_, _, _, _, imm = INSTRUCTION.unpack(self._instructions[value])
     if op != Opcode.CONST:
       return None
@@ -93,7 +94,8 @@ class Code:
 
 
 def permute(program: bytes, order: tuple[int, ...]) -> bytes:
-  """A program over permuted dimensions: new dimension i was `order[i]`."""
+  """The same program over permuted dimensions; dimension i is the former
+  dimension `order[i]`."""
   size = INSTRUCTION.size
   words = []
   for at in range(0, len(program), size):
@@ -108,11 +110,12 @@ def permute(program: bytes, order: tuple[int, ...]) -> bytes:
 def extract(
   program: bytes, outputs: tuple[int, ...]
 ) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
-  """The part of a program that some of its values depend on.
+  """The part of a program on which some of its values depend.
 
   Returns:
-    The shorter program; the values' numbers in it; the operands that it still
-    loads, ascending, which are now its operands 0, 1, ...
+    The shorter program; the numbers of these values in it; and the operands of
+    the original program that it loads, ascending. These are its own operands 0,
+    1, ...
   """
   words = list(INSTRUCTION.iter_unpack(program))
   needed = set(outputs)

@@ -64,9 +64,10 @@ _Pairs = Sequence[tuple[int, int]]
 
 
 def for_arguments(target: Target, module: Module) -> dict[int, Layout]:
-  """The arguments of a program that get a layout of their own, by number.
+  """The layouts of the arguments that do not get the default one, by number.
 
-  Arguments that a run consumes keep the default: they would move in every run.
+  Arguments whose memory the run consumes keep the default layout: otherwise
+  they would move in every run.
   """
   placed = {i for is_result, i in module.placements if not is_result}
   ignored = placed.union(module.donors)
@@ -74,7 +75,8 @@ def for_arguments(target: Target, module: Module) -> dict[int, Layout]:
 
 
 def for_loop(target: Target, body: Graph) -> dict[int, Layout]:
-  """The same for the values that a loop carries and changes."""
+  """The layouts of the values that a loop carries and changes, if they do not
+  get the default one, by number."""
   numbers = range(len(body.parameters))
   changed = [i for i in numbers if body.results[i] is not body.parameters[i]]
   ignored = set(numbers).difference(changed)
@@ -84,10 +86,14 @@ def for_loop(target: Target, body: Graph) -> dict[int, Layout]:
 def has_other_readers(
   graph: Graph, pairs: _Pairs, chosen: Collection[int]
 ) -> bool:
-  """Whether operations whose cycles were not compared read the parameters whose
-  layouts were chosen: others than products, updates, and maps with other
-  parameters and with what products make on the same tiles. Then only lowering
-  the program with and without these layouts shows whether they pay."""
+  """Whether any operation reads a parameter in `chosen` whose cycles were not
+  part of the comparison of layouts. Then only lowering the program with and
+  without these layouts shows whether they pay.
+
+  The comparison covers operations with preferences, such as products; maps that
+  compute the results of `pairs`; and maps of which all operands are parameters,
+  scalars or results of operations with preferences.
+  """
   used_by = users(graph)
   updates = {id(graph.results[j].node) for _, j in pairs}
   for i in chosen:
@@ -117,6 +123,7 @@ def has_other_readers(
 
 
 def _has_preferences(node: Node | None) -> bool:
+  """Whether a node's operation prefers layouts for its operands."""
   operation = REGISTRY.get(node.op) if node is not None else None
   return operation is not None and operation.prefers is not None
 
@@ -146,7 +153,7 @@ def _choose(
 
 
 def _is_large(target: Target, value: Value) -> bool:
-  """Whether the default layout uses all tiles: only then does the exchange cost
+  """Whether the default layout uses all tiles. Only then can an exchange cost
   much more than its synchronisation."""
   size = math.prod(value.shape) * SIZE[value.dtype]
   return len(value.shape) > 1 and size >= SMALLEST_BYTES * target.num_tiles
@@ -189,8 +196,9 @@ def _groups(
 def _beside(
   values: list[Value], replacing: list[Value], used_by: Users
 ) -> list[Value]:
-  """Other parameters and results that the maps of some parameters read and
-  write element by element; not the results that replace these."""
+  """Other parameters and results of the same shape that are operands or results
+  of maps over the parameters `values`. They are not among `values`, nor among
+  the results `replacing` that take their place."""
   own = {id(value) for value in (*values, *replacing)}
   found = {}
   for value in values:
@@ -213,8 +221,8 @@ def _cheapest(
   used_by: Users,
 ) -> Layout | None:
   """The layout with which the consumers of some arrays take the fewest cycles;
-  None for the default one. What is read and written beside these arrays has its
-  default layout and is moved.
+  None for the default one. The arrays `beside` them that maps read and write
+  have their default layout, so each has to be moved for every map.
 
   Layouts with replicas are not considered: the array would still be exchanged.
   Splitting each block among its replicas was tried. It saved 0 to 3 % of the
@@ -258,7 +266,7 @@ def _cheapest(
 def moving_cost(
   target: Target, shape: Shape, dtype: DType, here: Layout, there: Layout
 ) -> schema.Cost:
-  """The cost of moving an array from one mapping to another."""
+  """The cost of moving an array from mapping `here` to mapping `there`."""
   strides, size = dense_strides(shape), SIZE[dtype]
   ends = Side(here, 0, strides), Side(there, 0, strides)
   return cost.exchange(target, [move(*ends, shape, size, False)])
@@ -308,8 +316,10 @@ def _whole(value: Value) -> View:
 def _same_elements(
   node: Node, read: Value, view: View
 ) -> Iterator[tuple[Value, View]]:
-  """Yields the node's results (or a loop's parameters) that hold the elements
-  of `read`, each with its view of the array."""
+  """Yields the results of a node, or the parameters of a loop's body, that hold
+  the elements of its operand `read` in the same places. `view` has the elements
+  of the array that `read` holds; each result is yielded with its own such view.
+  """
   if node.op == "stablehlo.transpose":
     yield node.results[0], view.transpose(node.attributes)
   elif node.op == "stablehlo.reshape":
@@ -317,7 +327,7 @@ def _same_elements(
     if reshaped is not None:
       yield node.results[0], reshaped
   elif node.op == MAP:
-    # Such as a conversion, which is computed where its only array is.
+    # For example a conversion: a map is computed where its only array is.
     if all(v is read or not v.shape for v in node.inputs):
       for result in node.results:
         if result.shape == read.shape:

@@ -1,12 +1,15 @@
-"""Counts what a move makes tiles receive and send, without closed forms.
+"""Counts what a move makes tiles receive and send, element by element, to check
+the closed forms of `plan/`.
 
-- *Runs.* Elements that are consecutive, and on one tile, on both sides are
-  counted together (lower/moved_runs.py).
-- *Pairs.* Whether a run changes tile depends only on the tiles at both ends, so
-  what each pair of tiles exchanges is added up first. All replicas of the
-  destination need the same runs.
-- *Tiles.* Everything that a tile receives and sends can be counted for some
-  tiles, if a move is too large to count it for all of them.
+The count is made faster in three ways:
+
+- *Runs.* Elements that are consecutive and on one tile, on both sides of the
+  move, are counted together (lower/moved_runs.py).
+- *Pairs.* Whether a run changes tile depends only on its sender and receiver,
+  so what each pair of tiles exchanges is added up first, for the first replica
+  of the destination. The other replicas need the same runs.
+- *Tiles.* If a move is too large, only what some tiles receive and send is
+  counted.
 """
 
 from __future__ import annotations
@@ -22,17 +25,20 @@ from jaxlib.ipu.plan.layout import Array, Layout
 
 
 class Counted(NamedTuple):
-  """Counts of a move; all but the first two of the fullest tile.
+  """What a move makes tiles receive and send.
 
   Attributes:
-    received, sent: elements, by tile.
-    pieces: that arrive, contiguous in the memories of both tiles.
-    partners: tiles that they come from.
-    leaving_pieces: the same of what leaves. A piece that several tiles listen
-      to counts once.
-    arriving, leaving: stretches, whose elements come from, or go to, the same
-      tiles.
-    even: whether stretches that arrive begin and end at words.
+    received, sent: elements that each tile receives and sends.
+    pieces: segments, contiguous in the memories of both tiles, that the fullest
+      receiver receives.
+    partners: tiles from which they come.
+    leaving_pieces: segments that the fullest sender sends. A segment to which
+      several tiles listen counts once.
+    arriving: stretches of the fullest receiver: intervals of its memory whose
+      elements come from one tile.
+    leaving: stretches of the fullest sender: intervals of its memory whose
+      elements go to the same tiles.
+    even: whether stretches of receivers begin and end at words.
   """
 
   received: Array
@@ -56,10 +62,10 @@ def counted(
   """Counts a move.
 
   Args:
-    source, destination, shape, once: see `traffic.traffic`. An element that a
-      tile needs in several places goes to the first of them, if it comes once.
-    grain: elements of a word.
-    tiles: counts only what these receive, and what they send; None for all.
+    source, destination, shape, once: see `traffic.traffic`. If an element that
+      a tile needs in several places is sent once, it goes to the first of them.
+    grain: elements in a word.
+    tiles: tiles for which to count; None for all.
   """
   copies = Layout((), destination.layout.replicas).tiles()
   chosen = None
@@ -71,7 +77,7 @@ def counted(
   several = not one_to_one(shape, source.strides)
   if several:
     runs = alike(runs)
-  # In the order of the receivers' memories.
+  # Order by receiver, and by the receiver's storage order.
   runs = runs.part(_order(runs.near, runs.to))
   if several and once:
     elements = source.layout.num_elements
@@ -105,7 +111,7 @@ def counted(
     leaves = leaves.part(chosen[leaves.sender])
 
   def arriving(counts: Array) -> Array:
-    """What each tile receives of something that is given for each stretch."""
+    """Sums what each tile receives, given a number for each stretch."""
     total = np.bincount(pair, counts)
     each = np.broadcast_to(total[:, None], tile.shape)[moves]
     return np.bincount(tile[moves], each).astype(np.int64)
@@ -124,7 +130,8 @@ def counted(
 
 
 def _missing(apart: Array, source: Layout) -> Mask:
-  """Whether a tile lacks what a sender has, given how far it is from it."""
+  """Whether a tile does not hold what a sender in the first replica of the
+  source holds, given the difference of their tile numbers."""
   span = int(np.abs(apart).max(initial=0)) + source.last_tile
   held = np.zeros(2 * span + 1, np.bool_)
   held[span + Layout((), source.replicas).tiles()] = True
@@ -132,15 +139,16 @@ def _missing(apart: Array, source: Layout) -> Mask:
 
 
 def _leaving(runs: Runs) -> tuple[Array, int, int]:
-  """Elements that each tile sends; and pieces and stretches of the fullest
-  one: intervals of its memory whose elements go to the same tiles, each shifted
-  by a constant, or anywhere. The runs are in the order of the receivers."""
+  """The elements that each tile sends; and the numbers of segments and
+  stretches of the fullest sender. Both are intervals of its memory whose
+  elements go to the same tiles; those of a segment are also contiguous there.
+  Takes the runs in the order of the receivers."""
   if not runs.near.size:
     return np.zeros(0, np.int64), 0, 0
-  # In the order of the senders' memories.
+  # Order by sender, and by the sender's storage order.
   runs = runs.part(_order(runs.sender, runs.at))
   pieces = _intervals(runs, runs.near, runs.to - runs.at)
-  # To several places of one tile.
+  # Drop runs that go to another place of the same receiver.
   again = _same(runs.sender, runs.at, runs.near)
   if again.any():
     runs = runs.part(np.append(True, ~again))
@@ -150,13 +158,13 @@ def _leaving(runs: Runs) -> tuple[Array, int, int]:
 
 
 def _intervals(runs: Runs, *goes: Array) -> int:
-  """Intervals of the fullest sender's memory of which all elements go to the
-  same."""
+  """The maximum number of intervals of a sender's memory of which all elements
+  go to the same destinations, as given by the arrays `goes`."""
   new = np.append(True, ~_same(runs.sender, runs.at))
   starts = np.flatnonzero(new)
   count = np.diff(starts, append=len(new))
-  # Where an element's destinations end, those of the next one begin: compares
-  # both in order, if they are equally many.
+  # Runs of one place follow each other, one for each destination, and then come
+  # those of the next place: compare both in order, if they are equally many.
   there = np.arange(len(new)) + count[np.cumsum(new) - 1]
   there = np.minimum(there, len(new) - 1)
   other = np.any([x != x[there] for x in goes], 0)
@@ -168,23 +176,24 @@ def _intervals(runs: Runs, *goes: Array) -> int:
 
 
 def _order(tile: Array, at: Array) -> Array:
-  """The order of places in tiles' memories."""
+  """The order of runs by tile and by place in the tile's memory."""
   size = int(at.max(initial=0)) + 1
   return np.argsort(tile * size + at, kind="stable")
 
 
 def _same(*of: Array) -> Mask:
-  """Which are the same as the ones before them."""
+  """For each entry but the first, whether it equals the one before it in all of
+  the arrays."""
   return np.all([x[1:] == x[:-1] for x in of], 0)
 
 
 def _adjoin(at: Array, length: Array) -> Mask:
-  """Which places adjoin the ones before them."""
+  """For each run but the first, whether it begins where the one before ends."""
   return at[1:] == at[:-1] + length[:-1]
 
 
 def _follow(tile: Array, at: Array, length: Array) -> Mask:
-  """Which places adjoin the ones before them, on the same tile."""
+  """The same as `_adjoin`, on the same tile."""
   return _same(tile) & _adjoin(at, length)
 
 
@@ -194,6 +203,6 @@ def _most(counts: Array) -> int:
 
 
 def one_to_one(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-  """Whether a view has each element of its root once."""
+  """Whether a view has no element of its root more than once."""
   steps = [s for n, s in zip(shape, strides) if n > 1]
   return all(steps) and not overlapping(shape, strides)

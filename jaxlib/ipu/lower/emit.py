@@ -64,7 +64,8 @@ def program(
 def _host_types(
   builder: Builder, module: Module, arguments: list[int], results: list[int]
 ) -> list[schema.HostType]:
-  """The types of the signature that differ from the tensors'."""
+  """Those types of the user's arguments and results that differ from the types
+  of their tensors, or have a placement."""
   out = []
   ends = zip((False, True), module.signature, (arguments, results))
   for is_result, types, roots in ends:
@@ -83,8 +84,8 @@ def _host_types(
 def _layouts(
   builder: Builder, module: Module, arguments: list[int]
 ) -> list[schema.ArrayLayout]:
-  """The arguments, and the results that replace them, whose layout is not the
-  default one."""
+  """The layouts of arguments that are not the default one, and those of the
+  results that replace these arguments."""
   out = []
   for i, layout in builder.used.layouts.items():
     info = builder.tensors[arguments[i]]

@@ -1,11 +1,11 @@
-"""Exchanges: move the operands of compute sets to their vertices' tiles.
+"""Exchanges that move the operands of compute sets to their vertices' tiles.
 
 An operand that is not on its vertices' tiles is copied there, to a placed
 tensor. Existing copies are reused where possible, and loop-invariant operands
 are copied once, before the loop.
 
-A write invalidates the copies of its root (`wrote`), and so does a loop that
-carries it, which is copied in each iteration (`Scope.carried`).
+A write to a root invalidates its copies (`wrote`). A root that a loop carries
+is not invariant in it, so it is copied in each iteration (`Scope.carried`).
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ from jaxlib.ipu.tile.view import (
 
 
 class Operand(NamedTuple):
-  """An operand of a compute set: a view, and for each dimension of the
-  iteration space the view's dimension with the same index, or -1.
+  """An operand of a compute set.
 
-  `layout` overrides the mapping that the operand needs; None takes that of the
-  partition.
+  Attributes:
+    view: its elements.
+    dims: for each dimension of the iteration space, the view's dimension with
+      the same index; -1 where the operand is broadcast.
+    layout: the mapping that the operand needs; None for that which follows from
+      the partition.
   """
 
   view: View
@@ -62,11 +65,12 @@ _LARGEST_KEPT = 1 / 16
 
 
 class Exchanges(Tensors):
-  """Tensors, and the exchanges between them, of a program under construction.
+  """The tensors of a program under construction, and the exchanges between
+  them.
 
   Attributes:
-    choices: what it may do.
-    used: what it did.
+    choices: the optimisations that may be applied.
+    used: the optimisations that have been applied.
     assembled: roots that are written by several copies, one part each, before
       any part is read (lower/assembled.py).
   """
@@ -94,11 +98,19 @@ class Exchanges(Tensors):
     apart: bool = False,
     keeps: bool = True,
   ) -> int:
-    """The tensor that holds `view` under `layout`: its root, an existing copy,
-    or a new placed tensor. A new one's move and traffic are added to the lists,
-    or, if it `hoists`, to those of the outermost loop in which the root is
-    invariant. `keeps`: copies that are dead by now may be kept for it. `apart`:
-    see `Codelet.reads_apart`."""
+    """The tensor that holds a view under a layout: its root, an existing copy,
+    or a new placed tensor.
+
+    Args:
+      view: the elements.
+      layout: the mapping that they need.
+      moves, traffic: the exchange to which a new tensor's move and traffic are
+        added, unless the move is hoisted.
+      hoists: whether the move may be hoisted out of the loops in which the root
+        is invariant.
+      apart: see `Codelet.reads_apart`.
+      keeps: whether a copy that would be dead by now may be kept alive.
+    """
     info = self.tensors[view.root]
     identity = self.is_identity(view)
     if identity and info.layout == layout and info.shape == view.shape:
@@ -137,10 +149,19 @@ class Exchanges(Tensors):
     moves: Sequence[schema.Move] = (),
     apart: bool = False,
   ) -> Iterator[tuple[Layout, int, bool]]:
-    """Existing copies of a view that may be used by vertices that read vectors,
-    or single elements: mappings, tensors, and whether they are live anyway: for
-    all of a loop around the current step, or made by `moves`. Others have to be
-    kept for it, throughout all iterations of loops that began later."""
+    """Yields the existing copies of a view, as (mapping, tensor, stays).
+
+    `stays` says that the copy is live anyway: for all of a loop around the
+    current step, or because `moves` make it. Other copies have to be kept for
+    another use, throughout all iterations of loops that began after they were
+    made.
+
+    Args:
+      view: the elements.
+      moves: the exchange before the current step, as far as it is known.
+      apart: whether the copy is for vertices that read single elements; others
+        need copies that they can load as vectors.
+    """
     for scope in self._scopes:
       copies = scope.placed.get(view.root, {}).get(view, {})
       for layout, (number, loop, whole) in copies.items():
@@ -156,8 +177,9 @@ class Exchanges(Tensors):
 
   @contextlib.contextmanager
   def rounds(self) -> Iterator[None]:
-    """A context for one operation's rounds, which are planned to leave room for
-    the copies that the first one makes."""
+    """A context for the rounds of one operation. Copies made in it are kept for
+    later rounds regardless of their size: the rounds were planned to leave room
+    for the copies that the first one makes."""
     before, self._rounds = self._rounds, min(self._rounds, len(self.tensors))
     yield
     self._rounds = before
@@ -168,9 +190,9 @@ class Exchanges(Tensors):
       scope.placed.pop(root, None)
 
   def homes(self, operand: Operand) -> list[tuple[Layout, tuple[int, ...]]]:
-    """Mappings under which all of an operand exists: those of its copies, and
-    of its root if it is all of it; with the operand's dimensions of the
-    iteration space, in the mapping's order."""
+    """The mappings under which all of an operand exists: those of its copies,
+    and that of its root if the operand is the whole root. Each comes with the
+    operand's dimensions of the iteration space in the mapping's order."""
     view, dims = as_in_memory(operand.view, operand.dims)
     along = tuple(dims.index(to) for to in range(len(view.shape)))
     found = [layout for layout, _, _ in self._copies(view)]
@@ -179,8 +201,8 @@ class Exchanges(Tensors):
     return [(layout, along) for layout in found]
 
   def _level(self, root: int) -> int:
-    """The outermost scope in which an exchange of a root can be made, instead
-    of in each iteration of loops inside it."""
+    """The number of the outermost scope to which an exchange of a root can be
+    hoisted."""
     level = len(self._scopes) - 1
     if self.choices.hoists:
       constant = self.tensors[root].space == schema.CONSTANT
@@ -192,23 +214,25 @@ class Exchanges(Tensors):
 
   def weight(self, view: View) -> float:
     """The fraction of a view's exchange that is charged to each iteration of
-    the enclosing loops."""
+    the enclosing loops: less than 1 if it is hoisted."""
     inner = self._scopes[self._level(view.root) + 1 :]
     return 1 / math.prod(scope.trips for scope in inner)
 
   def _traffic(self, view: View, layout: Layout, apart: bool) -> Traffic:
     """The traffic of moving a view to a layout, for vertices that read single
-    elements, or vectors."""
+    elements (`apart`) or vectors."""
     sides = self._placing(view, layout)
     return moved(*sides, view.shape, SIZE[view.dtype], True, not apart)
 
   def _lies_apart(self, view: View, layout: Layout) -> bool:
-    """Whether what stays on its tile cannot be loaded as vectors."""
+    """Whether what stays on its tile when a view is moved to a layout cannot be
+    loaded as vectors there."""
     sides = self._placing(view, layout)
     size = SIZE[view.dtype]
     return staying(*sides, view.shape, size, narrow=True) is not None
 
   def _placing(self, view: View, layout: Layout) -> tuple[Side, Side]:
+    """The source and the destination of a move to a placed tensor."""
     info = self.tensors[view.root]
     return (
       Side(info.layout, view.offset, view.strides),
@@ -216,7 +240,8 @@ class Exchanges(Tensors):
     )
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
-    """One exchange that copies each source view to its destination view."""
+    """Adds one exchange that copies each source view to its destination
+    view."""
     step = copy_views(self.target, self.tensors, pairs, self.location)
     if step is not None:
       self.steps.append(step)
@@ -226,8 +251,8 @@ class Exchanges(Tensors):
   def copy_cost(
     self, pairs: Sequence[tuple[View, View]], stays: bool = True
   ) -> schema.Cost:
-    """The cost of `copy_to`; `stays`: what stays on its tile also keeps its
-    place."""
+    """The cost of `copy_to`. `stays` says that elements that stay on their tile
+    also stay in their place, so they need not be copied."""
     some = [(s, d) for s, d in pairs if s.size]
     sides = [
       (*ends(self.tensors, s, d), s.shape, SIZE[s.dtype]) for s, d in some
@@ -239,7 +264,7 @@ class Exchanges(Tensors):
     return cost.add(total, cost.local_copies(self.target, kept))
 
   def copy_cost_to(self, source: View, layout: Layout) -> schema.Cost:
-    """The cost of a copy to a new root of such a mapping."""
+    """The cost of copying a view to a new root with this mapping."""
     a = self.tensors[source.root]
     moving = moved(
       Side(a.layout, source.offset, source.strides),
@@ -249,7 +274,7 @@ class Exchanges(Tensors):
     return cost.exchange(self.target, [moving])
 
   def materialise(self, view: View, layout: Layout | None = None) -> View:
-    """A view as a dense root of its own; no-op if it is one already."""
+    """Copies a view to a root of its own, unless it is a whole root already."""
     if self.is_identity(view) and self.tensors[view.root].shape == view.shape:
       return view
     root = self.new_root(view.shape, view.dtype, layout)
@@ -273,11 +298,16 @@ class Exchanges(Tensors):
     ordered: Sequence[DType] = (),
     apart: bool = False,
   ) -> schema.Cost:
-    """The cost of the exchange before such a compute set.
+    """The cost of the exchange before a compute set.
 
-    `ordered`: the result types of vertices that access all operands in one
-    order, the iteration space's; includes the copies that this takes
-    (plan/orders.py). `apart`: see `Codelet.reads_apart`.
+    Args:
+      shape: the iteration space.
+      partition: its mapping.
+      operands: the compute set's operands.
+      ordered: the types of its results, if its vertices access all operands and
+        results in one storage order; the cost then includes the copies that
+        this takes (plan/orders.py).
+      apart: see `Codelet.reads_apart`.
     """
     traffic, packed, lying = [], [], []
     for i, operand in enumerate(operands):
@@ -309,8 +339,8 @@ class Exchanges(Tensors):
   def turned(
     self, shape: Shape, partition: Layout, lying: Sequence[Lying]
   ) -> dict[Lying, int]:
-    """The copies that tiles make for vertices that access all operands in one
-    order, with their bytes in vectors."""
+    """The operands and results that tiles have to copy because vertices access
+    all of them in one storage order, with the bytes of each copy in vectors."""
     if all(ascending(one.order) for one in lying):
       return {}
     cell = cost.largest_cell(partition, shape)
@@ -323,10 +353,14 @@ class Exchanges(Tensors):
     partition: Layout,
     ordered: bool = False,
   ) -> tuple[Layout, tuple[int, ...], View]:
-    """The mapping that an operand needs, its dimension for each one of the
-    iteration space, and the view. The view is in memory order; an operand that
-    is moved to vertices that access all in one order (`ordered`) is in the
-    iteration space's order instead, if this takes less."""
+    """The mapping that an operand needs; for each dimension of the iteration
+    space the operand's dimension; and the operand's view.
+
+    The view is in storage order. But if vertices access all operands in one
+    order (`ordered`) and the operand has to be moved in any case, it is moved
+    to the iteration space's order, if that takes fewer cycles than a copy on
+    the tiles afterwards.
+    """
     view, dims, layout = operand
     if layout is not None:
       return layout, dims, view
@@ -350,8 +384,9 @@ class Exchanges(Tensors):
     shape: Shape,
     partition: Layout,
   ) -> float:
-    """Cycles of moving an operand alone, if needed, and of copying it into the
-    iteration space's order, which each iteration of a loop repeats."""
+    """Cycles of moving a single operand, if needed, and of copying it on its
+    tiles into the iteration space's order, which is repeated in each iteration
+    of a loop even if the move is hoisted."""
     layout, dims, view = way
     size = SIZE[view.dtype]
     cycles = 0.0
@@ -372,12 +407,15 @@ class Exchanges(Tensors):
     shape: Shape,
     partition: Layout,
   ) -> tuple[Layout, tuple[int, ...], View]:
-    """Like `needed`, given the operand's view without broadcast dimensions."""
+    """Like `needed`, given the operand's view and dimensions without those
+    along which it is broadcast (`part`)."""
     small, renumbered = part
     kept = tuple(renumbered.index(to) for to in range(len(small.shape)))
     projected = project(partition, shape, kept)
     if projected is None:
-      # A block straddles dimensions: send each tile its elements one by one.
+      # A block of the partition straddles dimensions: the operand is expanded
+      # to the iteration space, and each tile receives an element for each of
+      # its indices.
       view, dims, _ = operand
       full = tuple(view.strides[to] if to >= 0 else 0 for to in dims)
       expanded = view._replace(shape=shape, strides=full)

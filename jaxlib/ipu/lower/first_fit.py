@@ -1,9 +1,10 @@
-"""First fit: the lowest address for each piece of memory that is free for its
-whole lifetime.
+"""First fit: gives each piece of memory the lowest address that is free for the
+piece's whole lifetime.
 
-Pieces of the highest weight come first. If there are many, only so many of them
-do; the others are placed around these in order of birth, in time that grows
-linearly with their number, not quadratically.
+Pieces are placed in the order of their weights, highest first, which takes
+quadratic time. If there are many pieces, only a limited number is placed in
+this way; the others are placed around these in order of birth, in time that is
+linear in their number.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from jaxlib.ipu.lower.allocate import Interval, overlap
 
-# Address and end, first and last time, number, times.
+# Begin and end address, first and last time, number, lifetime.
 _Placed = tuple[int, int, int, int, int, list[Interval]]
 
 
@@ -32,14 +33,14 @@ def place(
   """Assigns an address to each piece.
 
   Args:
-    lives: lifetimes: closed intervals, ascending.
-    sizes: bytes of each.
-    steps: alignment of each; a divisor of its size.
+    lives: the lifetime of each piece: closed intervals, ascending.
+    sizes: the bytes of each piece.
+    steps: the alignment of each piece; a divisor of its size.
     base: the lowest address.
-    count: how many are placed in the order of their weights, the others in
-      order of birth.
-    weights: the highest come first.
-    taken: existing pieces: begin, end and lifetime.
+    count: how many pieces are placed in the order of their weights; the others
+      are placed in order of birth.
+    weights: pieces of higher weight are placed first.
+    taken: pieces that are already placed: begin, end and lifetime.
   """
   addresses = [base] * len(sizes)
   births = [live[0][0] for live in lives]
@@ -84,8 +85,9 @@ def _by_birth(
   base: int,
   addresses: list[int],
 ) -> None:
-  """Places pieces around the existing ones, each for all the time from birth to
-  death. `order` has a piece's birth, negative size, number and death."""
+  """Places pieces in order of birth around those already placed. Each takes its
+  address for all the time from birth to death, gaps in its lifetime included.
+  `order` has each piece's birth, negative size, number and death."""
   coming = [
     (begin, end, low, high)
     for low, high, _, _, _, intervals in placed
@@ -118,14 +120,16 @@ def _by_birth(
 
 
 class _Free:
-  """The free pieces at a time, ascending; the last one is unbounded."""
+  """The free intervals of memory at a time, ascending; the last is
+  unbounded."""
 
   def __init__(self, base: int) -> None:
     self._lows = [base]
     self._highs: list[float] = [math.inf]
 
   def first(self, size: int, step: int, taken: list[tuple[int, int]]) -> int:
-    """The lowest address of so many bytes of which none is in `taken`."""
+    """The lowest free address of so many bytes that overlap none of the
+    intervals in `taken`."""
     for low, high in zip(self._lows, self._highs):
       at = -(-low // step) * step
       if at + size > high:
@@ -140,7 +144,7 @@ class _Free:
     raise AssertionError("the last piece has no end")
 
   def take(self, low: int, high: int) -> None:
-    """Takes bytes from a free piece."""
+    """Removes [low, high) from a free interval that contains it."""
     i = bisect.bisect_right(self._lows, low) - 1
     left = self._lows[i] < low
     right = high < self._highs[i]
@@ -155,7 +159,7 @@ class _Free:
       del self._lows[i], self._highs[i]
 
   def release(self, low: int, high: int) -> None:
-    """Frees bytes, and joins them with adjacent pieces."""
+    """Frees [low, high), and joins it with adjacent free intervals."""
     i = bisect.bisect_left(self._lows, low)
     left = i > 0 and self._highs[i - 1] == low
     right = self._lows[i] == high

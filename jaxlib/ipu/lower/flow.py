@@ -17,9 +17,9 @@ class Summary:
   """The effect of a list of nodes on roots.
 
   Attributes:
-    exposed: those that it may read before it writes them.
-    written: those that it certainly writes in full.
-    touched: those that it may read or write.
+    exposed: roots that the nodes may read before they write them.
+    written: roots that the nodes certainly write in full.
+    touched: roots that the nodes may read or write.
   """
 
   exposed: set[int]
@@ -29,12 +29,12 @@ class Summary:
 
 @dataclasses.dataclass(slots=True)
 class Loop:
-  """A loop; the condition of one with a known trip count is empty.
+  """A loop. If its trip count is known, the condition is empty.
 
   Attributes:
-    condition, body: the nodes.
-    condition_end, end: times.
-    summary: of the whole loop.
+    condition, body: their nodes.
+    condition_end, end: the times at which the condition and the body end.
+    summary: the effect of the whole loop.
     body_touched: roots that the body may read or write.
   """
 
@@ -61,7 +61,14 @@ class Loop:
 
 @dataclasses.dataclass(slots=True)
 class Fork:
-  """Alternatives; each branch is (start, nodes, end)."""
+  """Branches of which one runs.
+
+  Attributes:
+    time: the time before the branches.
+    branches: the start time, nodes and end time of each.
+    end: the time after the branches.
+    summary: the effect of whichever branch runs.
+  """
 
   time: int
   branches: list[tuple[int, list[Any], int]]
@@ -72,7 +79,7 @@ class Fork:
   def of(
     cls, time: int, branches: list[tuple[int, list[Any], int]], end: int
   ) -> Fork:
-    """A switch of these branches and times."""
+    """A fork of these branches and times."""
     sums = [summarise(nodes) for _, nodes, _ in branches]
     summary = Summary(
       set().union(*(s.exposed for s in sums)),
@@ -83,7 +90,7 @@ class Fork:
 
 
 def summarise(nodes: list[Any]) -> Summary:
-  """Summarises nodes in their order."""
+  """The effect of nodes that run one after the other."""
   exposed: set[int] = set()
   written: set[int] = set()
   touched: set[int] = set()

@@ -1,13 +1,15 @@
 """Writes concatenations in place.
 
-A concatenation copies its parts into a new root. Where the vertices of one map
-compute all of them, for this copy only and on the tiles that have them in the
-concatenation, they write them to their place in it: neither the parts nor the
-copy take anything. Examples are random bits, of which a counter gives several
-words, the gradients of an LSTM's gates, rotated halves.
+A concatenation copies its parts into a new root. If one map computes all parts,
+the copy moves nothing between tiles, and nothing else reads the parts, then the
+map's vertices can write them directly to their places in the root: this saves
+the memory of the parts and the copy. Examples are random bits, where each
+counter gives several words, the gradients of an LSTM's gates, and rotated
+halves.
 
-Vertices store 8 bytes at a time. Parts that are no multiple of that are packed
-in registers first, which is charged as a copy of what is written. [D]
+Vertices store 8 bytes at a time. Parts that do not consist of whole vectors of
+8 bytes are packed in registers first, which is charged as a copy of what is
+written. [D]
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from jaxlib.ipu.tile.walk import exchanges, with_regions
 
 
 def run(program: TileProgram) -> None:
-  """Rewrites such maps and copies. Results that take the memory of donated
-  arguments are written as late as possible instead."""
+  """Makes maps write the parts of concatenations in place. Roots that take the
+  memory of donated arguments are left alone: they have to be written as late as
+  possible."""
   replacing = {program.results[j] for _, j in program.aliases}
   copies = [
     step
@@ -48,7 +51,13 @@ def run(program: TileProgram) -> None:
 
 @dataclasses.dataclass(slots=True)
 class _Use:
-  """A use of a root: the step, its time, and the list that contains it."""
+  """A use of a root.
+
+  Attributes:
+    step: the step that uses it.
+    time: the step's place in the program's order.
+    steps: the list that contains the step.
+  """
 
   step: Step
   time: int
@@ -56,7 +65,7 @@ class _Use:
 
 
 class _Uses:
-  """The uses of each root."""
+  """The steps that read and write each root."""
 
   def __init__(self, program: TileProgram, replacing: Collection[int]) -> None:
     self._program = program
@@ -76,7 +85,8 @@ class _Uses:
           self._writes[number].append(use)
 
   def merge(self, copy: Step, root: int) -> None:
-    """Lets the step that computes all parts of a root write it, if one does."""
+    """Lets the step that computes all parts of a root write them in place, if
+    there is such a step and this is possible."""
     tensors = self._program.tensors
     moves = [m for m in copy.moves if m.destination == root]
     sources = [m.source for m in moves]
@@ -103,10 +113,11 @@ class _Uses:
   def _only_for(
     self, copy: Step, root: int, time: int, sources: list[int]
   ) -> bool:
-    """Whether only the copy reads the sources, and the root is read later.
+    """Whether only the copy reads the sources, and the root is read only later.
 
-    A root that is copied to another may share its memory, which a loop-carried
-    value's and donated memory would not be free for yet.
+    A root that is copied to another one may share the memory of that one. If it
+    is that of a loop-carried value or of a donated argument, it would not be
+    free yet when the parts are computed.
     """
     tensors = self._program.tensors
     for source in sources:
@@ -130,7 +141,8 @@ class _Uses:
     return [n for n in found if self._program.tensors[n].root == n]
 
   def _destination(self, move: schema.Move) -> View | None:
-    """A move's whole source as a view of its destination."""
+    """The place in a move's destination of its source, as a view of the
+    source's shape; None unless the move reads the whole source in order."""
     source = self._program.tensors[move.source]
     read = View(
       move.source, move.source_offset, tuple(move.source_strides),
@@ -151,6 +163,8 @@ class _Uses:
     moves: list[schema.Move],
     views: list[View],
   ) -> None:
+    """Turns the sources of `moves` into views of the root, and removes the
+    moves from the copy."""
     tensors = self._program.tensors
     assert copy.staying is not None
     left = [
@@ -171,7 +185,7 @@ class _Uses:
 
 
 def _in_vectors(root: TensorInfo, views: list[View]) -> bool:
-  """Whether all parts consist of whole vectors."""
+  """Whether the contiguous rows of all parts begin and end at whole vectors."""
   vector = max(VECTOR // SIZE[root.dtype], 1)
   for view in views:
     run = 1

@@ -1,15 +1,15 @@
 """Liveness: when each root's values are needed.
 
-Times are places in program order, two per step: a step reads at its time and
-writes at the odd time after it. A backward traversal keeps the set of live
-roots and follows loops and branches in the flow graph (`flow.py`): what a loop
-reads before it writes is live around the back edge, and each branch starts from
-what is live after all of them. Roots that a loop or a branch does not touch
-cost nothing there, however many are live.
+Times are places in program order, two per step: a step reads at an even time
+and writes at the odd time after it. A backward traversal of the flow graph
+(`flow.py`) keeps the set of live roots. What an iteration of a loop may read
+before it writes it is live from iteration to iteration. The traversal of each
+branch starts with the roots that are live after all of them. In a loop or
+branch, only the roots that it touches are considered, however many are live.
 
-A partial write keeps the rest of its root, which is therefore live before it.
-The exception is the first write to a root that is assembled from parts, all of
-which are written before any is read.
+A partial write keeps the rest of its root, which is therefore live before the
+write. The exception is the first write to a root that is assembled from parts,
+all of which are written before any is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ from jaxlib.ipu.tile.tensor import TensorInfo
 
 
 class Timeline:
-  """The steps with times; `intervals` of each root after `analyse`."""
+  """The steps of a program, with their times.
+
+  Attributes:
+    intervals: when each root is live: closed intervals; set by `analyse`.
+    placed_intervals: when each placed tensor is live: from its exchange to its
+      last use.
+    permuted: steps, and the roots that they both read and write, except for
+      elements that stay in place.
+    events: the effects of all steps, in order.
+    end: the time at which the run ends.
+  """
 
   def __init__(
     self,
@@ -37,14 +47,11 @@ class Timeline:
     self._unbegun = set(assembled)  # roots whose first part is yet to come
     self._now = 0
     self.intervals: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    # Placed tensors: from their exchange to their last use.
     self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
     self._open: dict[int, int] = {}
-    # Steps, and the roots that they both read and write, except for elements
-    # that stay in place.
     self.permuted: list[tuple[Step, set[int]]] = []
-    # The begins of the loops around the current step; tensors placed before one
-    # of them and used in it.
+    # For each loop around the current step: the time of its begin; the tensors
+    # that were placed before it and are used in it.
     self._loops: list[int] = []
     self._held: list[set[int]] = []
     self.events: list[Effects] = []
@@ -87,7 +94,7 @@ class Timeline:
     nodes = self._number(body)
     end = self._tick()
     self._loops.pop()
-    # Tensors placed before a loop and used in it stay for all iterations.
+    # Tensors placed before a loop and used in it are kept for all iterations.
     for number in self._held.pop():
       ((placed, _),) = self.placed_intervals[number]
       self.placed_intervals[number] = [(placed, end)]
@@ -103,8 +110,8 @@ class Timeline:
     return Fork.of(time, branches, self._tick())
 
   def _use(self, number: int, early: bool) -> None:
-    """Records that the current step reads a placed tensor; `early`: before it
-    writes anything."""
+    """Records that the current step reads a placed tensor. `early` says that it
+    does so before it writes anything."""
     ((begin, _),) = self.placed_intervals[number]
     end = self._now + (0 if early else 1)
     self.placed_intervals[number] = [(begin, end)]
@@ -140,7 +147,7 @@ class Timeline:
   # --- Backward: liveness --------------------------------------------------
 
   def analyse(self, live_at_end: list[int]) -> None:
-    """Fills `intervals`; `live_at_end` are the roots that outlive the run."""
+    """Sets `intervals`, given the roots that are still needed after the run."""
     self._open = {r: self.end + 1 for r in live_at_end}
     self._walk(self._tree)
     for root, end in self._open.items():
@@ -165,16 +172,17 @@ class Timeline:
     for root in event.partial_writes:
       self._open.setdefault(root, event.time + 1)
     for root in event.reads:
-      # A coalesced copy reads and writes at once; `allocate` extends the
-      # lifetimes of others.
+      # The source of a copy is taken to be free for the destination, so that
+      # the two can be coalesced. If they are not, `allocate` extends its
+      # lifetime.
       late = 0 if root in copied else 1
       self._open.setdefault(root, event.time + late)
     for root in event.early_reads:
       self._open.setdefault(root, event.time)
 
   def _loop(self, loop: Loop) -> None:
-    # The body may not run at all: values that it writes and that are needed
-    # after it are needed before it, too.
+    # The body may not run at all, so values that it writes and that are needed
+    # after the loop are needed before it, too.
     after = [root for root in loop.body_touched if root in self._open]
     for root in loop.summary.exposed:
       self._open.setdefault(root, loop.end)

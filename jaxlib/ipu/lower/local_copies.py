@@ -1,9 +1,10 @@
 """Charges for copies within a tile.
 
-Whether a copy from root to root moves anything on a tile is known once storage
-is assigned: source and destination may have been coalesced. Exchanges to placed
-tensors are only charged for what they receive: vertices read the rest in place,
-unless it is scattered (plan/messages.py).
+A copy from root to root also copies what stays on its tile, unless source and
+destination have been coalesced, which is known once storage is assigned. An
+exchange to a placed tensor is only charged for what tiles receive: vertices
+read the rest in its root, unless it lies there in segments smaller than a
+vector (plan/messages.py).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from jaxlib.ipu.tile.walk import exchanges
 
 
 def find(program: TileProgram) -> None:
-  """Finds what each copy moves within a tile (`Step.within`)."""
+  """Sets what each copy moves within each tile (`Step.within`)."""
   tensors = program.tensors
   aliased = {
     (program.arguments[i], program.results[j]) for i, j in program.aliases
   }
 
   def stays(move: schema.Move) -> bool:
+    """Whether source and destination are the same memory."""
     a, b = tensors[move.source], tensors[move.destination]
     same = (a.space, a.address) == (b.space, b.address)
     return (same or (move.source, move.destination) in aliased) and (

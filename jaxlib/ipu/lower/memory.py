@@ -48,27 +48,29 @@ Buffers = dict[int, StepBuffers]  # by the time of the step
 class MemoryPlan:
   """Bytes over all tiles, and the peak of the fullest tile.
 
-  Storage is assigned before a run, so a tile takes its own peak: arguments,
-  results less aliases, temporaries and code add up to that over all tiles.
+  Storage is assigned before a run, so each tile takes its own peak for the
+  whole run. Arguments, results less aliases, temporaries and code add up to the
+  sum of these peaks.
 
-  There are two accounts. What a tile needs includes all code. What programs are
-  refused for, lowered again for, and admitted by beside resident arrays, is
-  *admitted*: code counts only as far as a tile can hold it, see
-  `_admitted_code`.
+  There are two accounts. The bytes that a tile needs include all code. The
+  *admitted* bytes include code only as far as a tile can hold it (see
+  `_admitted_code`). They decide whether a program is refused or lowered again,
+  and whether it can run beside resident arrays.
 
   Attributes:
-    argument_bytes, result_bytes: of the signature.
+    argument_bytes, result_bytes: all arguments and all results.
     alias_bytes: results that are written over donated arguments.
     temporary_bytes: everything else except code, including exchanged copies.
-    code: non-tensor memory.
-    peak_tile_bytes: of the fullest tile, including exchanged copies.
-    peak_tile: its number.
-    always_bytes: of these, bytes that are live all the time.
-    admitted_code: non-tensor memory of each tile that is admitted.
-    admitted_peak_bytes: as `peak_tile_bytes`, with that code.
-    admitted_peak_tile: the tile that has it.
+    code: non-tensor memory of each tile.
+    peak_tile_bytes: peak bytes of the fullest tile, without gaps.
+    peak_tile: the number of that tile.
+    always_bytes: of its bytes, those that are live all the time.
+    admitted_code: non-tensor memory of each tile, as far as it is admitted.
+    admitted_peak_bytes: the same as `peak_tile_bytes`, with the admitted code.
+    admitted_peak_tile: the number of the tile with these bytes.
     lives: when each tensor takes SRAM.
-    used: when each root is used; an argument that the caller keeps lives on.
+    used: when each root is used; arguments that are not donated take SRAM for
+      longer.
     buffers: buffers of single steps.
     addresses: of everything, above the admitted code.
   """
@@ -91,17 +93,18 @@ class MemoryPlan:
 
   @property
   def code_bytes(self) -> int:
-    """Over all tiles, whether it fits or not."""
+    """Bytes of all code on all tiles, whether it fits or not."""
     return int(self.code.total.sum())
 
   @property
   def admitted_bytes(self) -> int:
-    """Of the tile that needs most, including gaps between tensors."""
+    """Admitted bytes of the tile that needs most, gaps between tensors
+    included."""
     return self.addresses.fullest.needed
 
   @property
   def bytes_with_gaps(self) -> int:
-    """The same with all code."""
+    """Bytes of the tile that needs most, gaps and all code included."""
     more = self.code.total - self.admitted_code
     return max(
       group.needed + int(more[group.tiles].max())
@@ -127,10 +130,10 @@ def plan(
   """Adds up what is live on each tile over the run.
 
   Args:
-    builder: that the program was lowered by.
-    program: with all roots allocated.
+    builder: the builder by which the program was lowered.
+    program: the program, with all roots allocated.
     line: the analysed steps.
-    module: with its donated arguments.
+    module: the module, which says what arguments are donated.
   """
   tensors, arguments, results = (
     program.tensors, program.arguments, program.results,
@@ -195,15 +198,16 @@ def plan(
 
 
 def tile_code(program: TileProgram) -> TileCode:
-  """Non-tensor memory."""
+  """The non-tensor memory of each tile."""
   count = CodeCount(program.target, program.tensors)
   count.steps(program.steps)
   return count.finish()
 
 
 def _buffers(builder: Builder, line: Timeline) -> Buffers:
-  """Buffers of steps. A step that permutes a root in place has a buffer for
-  what it reads of it, so that no element is overwritten before it is read."""
+  """The buffers of steps. A step that permutes the elements of a root in place
+  also has a copy of the root, so that no element is overwritten before it is
+  read."""
   found = {}
   tiles = builder.target.num_tiles
   for step in walk(builder.steps):
@@ -220,7 +224,7 @@ def _buffers(builder: Builder, line: Timeline) -> Buffers:
 
 
 def peaks_of(builder: Builder, lives: Lives, buffers: Buffers) -> Array:
-  """Bytes that tensors and buffers take of each tile at its own peak."""
+  """The bytes of tensors and buffers on each tile at the tile's own peak."""
   shares = Shares(builder.tensors, builder.target.num_tiles)
   return shares.peaks(_taken(shares, lives, buffers))
 
@@ -228,7 +232,8 @@ def peaks_of(builder: Builder, lives: Lives, buffers: Buffers) -> Array:
 def _taken(
   shares: Shares, lives: Lives, buffers: Buffers
 ) -> Iterator[tuple[int, list[Interval]]]:
-  """Shares, and when they are live."""
+  """Yields the numbers of shares (shares.py), each with the times at which the
+  tensor or buffer with that share is live."""
   for number, intervals in lives.items():
     yield shares.of_tensor(number), intervals
   for time, step in buffers.items():
@@ -236,7 +241,8 @@ def _taken(
 
 
 def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
-  """When each tensor takes SRAM; `lent` are the arguments not donated."""
+  """When each tensor takes SRAM. Constants, and the arguments `lent`, which are
+  not donated, do so throughout the run."""
   lives = {r: _joined(i) for r, i in line.intervals.items()}
   constants = [r for r in lives if builder.tensors[r].space == schema.CONSTANT]
   for root in (*constants, *lent):
@@ -261,8 +267,9 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
 def _admitted_code(builder: Builder, code: TileCode) -> Array:
   """Non-tensor memory, with no more code than a tile can hold.
 
-  Long programs have more: each step has its own code here, where Poplar
-  outlines repetitions. So they are not refused; `check` warns of it.
+  Long programs have more code, because each step has its own code here, whereas
+  Poplar outlines repetitions. So programs are not refused for it; `check` warns
+  instead.
   """
   most = np.maximum(code.vertices, builder.target.executable_bytes)
   return code.state + code.stacks + np.minimum(code.executable, most)

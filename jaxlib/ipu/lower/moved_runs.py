@@ -1,8 +1,8 @@
 """Divides a move's elements into runs, which are counted together.
 
-A run is consecutive in both roots, and on one tile on each side. A move whose
-views have no such elements, a transpose for instance, has as many runs as
-elements.
+The elements of a run are consecutive in both tensors, are sent by one tile and
+received by one tile. In a move without consecutive elements, such as a
+transpose, each element is a run.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from jaxlib.ipu.program.tile_memory import strided
 
 Mask = npt.NDArray[np.bool_]
 
-# Runs that are found at once: their arrays fit into a cache.
+# The number of runs that are found at once: their arrays fit into a cache.
 _CHUNK = 1 << 15
 
 
 class Runs(NamedTuple):
-  """Runs of a move.
+  """Runs of a move, as arrays over runs.
 
   Attributes:
-    near: the tile that needs it, of replicas the first.
-    to: its place in the memory of that tile.
-    sender: the tile that has it, of replicas the first.
-    at: its place in the memory of that tile.
-    begin: its first element of the source.
-    length: elements.
+    near: the receiver, in the first replica of the destination.
+    to: where the run begins in the receiver's memory, in elements.
+    sender: the sender, in the first replica of the source.
+    at: where the run begins in the sender's memory, in elements.
+    begin: the run's first element in the source tensor.
+    length: number of elements.
   """
 
   near: Array
@@ -44,7 +44,7 @@ class Runs(NamedTuple):
   length: Array
 
   def part(self, which: Array | Mask) -> Runs:
-    """Some of the runs, or all in another order."""
+    """The runs that an index array or a mask selects."""
     return Runs(*(x[which] for x in self))
 
 
@@ -52,8 +52,8 @@ class _Space(NamedTuple):
   """An iteration space.
 
   Attributes:
-    begin, end: the first elements of the source and of the destination.
-    dims: for each dimension its extent, and the strides of both.
+    begin, end: the first accessed elements of the source and of the
+    destination. dims: for each dimension its extent, and its strides in both.
   """
 
   begin: int
@@ -62,14 +62,14 @@ class _Space(NamedTuple):
 
   @property
   def size(self) -> int:
-    """Its number of elements."""
+    """The number of elements."""
     return math.prod(n for n, _, _ in self.dims)
 
 
 def number_of_runs(
   source: Side, destination: Side, shape: tuple[int, ...]
 ) -> int:
-  """How many runs `runs_of` finds, or a few more."""
+  """An upper bound of the number of runs that `runs_of` finds."""
   space = _lines(source, destination, shape)
   length = space.dims[-1][0]
   blocks = 1
@@ -85,10 +85,11 @@ def runs_of(
   shape: tuple[int, ...],
   chosen: Mask | None = None,
 ) -> Runs:
-  """The runs of a move, or of what `chosen` tiles receive or send."""
+  """The runs of a move. If tiles are `chosen`, only those that any of them
+  sends or receives."""
   first = chosen
   if chosen is not None:
-    # The first replica of each of them.
+    # The receivers in the first replica that stand for the chosen tiles.
     copies = Layout((), destination.layout.replicas).tiles()
     back = np.flatnonzero(chosen)[:, None] - copies
     first = np.zeros_like(chosen)
@@ -119,8 +120,8 @@ def runs_of(
 
 
 def _lines(source: Side, destination: Side, shape: tuple[int, ...]) -> _Space:
-  """A move's iteration space, in the order of the destination. The last
-  dimension is a line: elements that are consecutive in both roots."""
+  """A move's iteration space, in the destination's row-major order. The last
+  dimension is a line: elements that are consecutive in both tensors."""
   begin, end, dims = source.offset, destination.offset, []
   for n, s, t in zip(shape, source.strides, destination.strides):
     if n == 1:
@@ -136,7 +137,7 @@ def _lines(source: Side, destination: Side, shape: tuple[int, ...]) -> _Space:
 
 
 def _parts(space: _Space, most: int) -> Iterator[_Space]:
-  """Divides an iteration space into parts of no more than so many elements."""
+  """Divides an iteration space into parts of at most so many elements."""
   if space.size <= most:
     yield space
     return
@@ -150,8 +151,8 @@ def _parts(space: _Space, most: int) -> Iterator[_Space]:
 
 
 def _block(layout: Layout) -> tuple[int, int]:
-  """Elements that are contiguous in the memory of a tile; and the interval in
-  which such blocks begin anew, whose last one may be short."""
+  """The number of elements that are contiguous in the memory of a tile, a
+  block; and the number of elements, a row, after which blocks begin anew."""
   unit = 1
   for f in reversed(layout.factors):
     if f.parts > 1:
@@ -163,8 +164,9 @@ def _block(layout: Layout) -> tuple[int, int]:
 def _cut(
   source: Layout, destination: Layout, begin: Array, end: Array, length: int
 ) -> tuple[Array, Array, Array]:
-  """Cuts lines of equal length where either mapping's blocks end; returns
-  first elements and lengths."""
+  """Cuts lines of equal length where a block of either mapping ends; returns
+  the first elements of the resulting runs in both tensors, and their
+  lengths."""
   # A line's number times its length, plus an index in it.
   cuts = [np.arange(len(begin)) * length]
   for layout, first in ((source, begin), (destination, end)):
@@ -183,8 +185,8 @@ def _cut(
 
 
 def alike(runs: Runs) -> Runs:
-  """Cuts runs so that any two have all of the source's elements in common, or
-  none."""
+  """Cuts runs so that any two of them read either the same elements of the
+  source or different ones."""
   behind = runs.begin + runs.length
   cuts = _distinct(np.concatenate((runs.begin, behind)))
   low, high = np.searchsorted(cuts, runs.begin), np.searchsorted(cuts, behind)
@@ -198,22 +200,23 @@ def alike(runs: Runs) -> Runs:
 
 
 def _counting(first: Array, count: Array) -> tuple[Array, Array]:
-  """Counts from each of some numbers on; returns their places, and what is
-  counted."""
+  """The concatenation of range(f, f + c) for all pairs (f, c) of `first` and
+  `count`; returns, for each number, the place of its pair, and the number."""
   place = np.repeat(np.arange(len(first)), count)
   before = np.cumsum(count) - count
   return place, np.arange(len(place)) + (first - before)[place]
 
 
 def _distinct(numbers: Array) -> Array:
-  """The different numbers, ascending. Much faster than `np.unique`, which
-  hashes, for numbers of which most are sorted."""
+  """The different numbers, ascending. As most of them are already in order,
+  this is much faster than `np.unique`, which hashes."""
   ordered = np.sort(numbers, kind="stable")
   return ordered[np.diff(ordered, prepend=-1) > 0]
 
 
 def _digits(layout: Layout, elements: Array) -> Iterator[tuple[Factor, Array]]:
-  """The factors of a mapping, innermost first, with each element's digit."""
+  """Yields the factors of a mapping, innermost first, each with the digits of
+  the elements."""
   for f in reversed(layout.joined.factors):
     above = elements // f.extent
     yield f, elements - above * f.extent
@@ -221,7 +224,7 @@ def _digits(layout: Layout, elements: Array) -> Iterator[tuple[Factor, Array]]:
 
 
 def _tile(layout: Layout, elements: Array) -> Array:
-  """The tile of each element, of replicas the first."""
+  """The tile of each element, in the first replica."""
   tile = np.full_like(elements, layout.base)
   for f, digit in _digits(layout, elements):
     tile += digit // f.block * f.stride

@@ -1,13 +1,13 @@
 """The pass that orders independent operations for a low SRAM peak.
 
-JAX keeps the order in which the user wrote things down, where two large values
-may wait for a consumer of either. So the operations of each region, each with
-its steps, are also put into other orders (lower/schedule.py). The order with
-the lowest peak is kept, the program's own if they are equal. Operations with
-effects stay in order.
+JAX keeps the order in which operations were written down, so a program may make
+two large values before it uses either. The operations of each region, each with
+its steps, are therefore put into other orders as well (lower/schedule.py), and
+the order with the lowest peak is kept; the program's own order if no other is
+better. Operations with effects stay in order among themselves.
 
-If the peak is a copy that assembles a root, its parts may also be copied one by
-one, as soon as they are made (lower/assembled.py), if that lowers the peak.
+If the peak is a copy that assembles a root, its parts are copied one by one, as
+soon as each is made (lower/assembled.py), if that lowers the peak.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def schedule(
 
   Args:
     tasks: in the program's order.
-    program: the whole one.
-    region: that they are in.
-    divide: tasks of an order with several copies instead of one, where that
-      may take less; none if there are no such.
+    program: the whole program.
+    region: the region that contains the tasks.
+    divide: given an order, returns its tasks with some copies divided, where
+      that may lower the peak; empty if there is nothing to divide.
   """
   best = list(range(len(tasks)))
   if len(tasks) > 2:

@@ -1,8 +1,8 @@
 """Errors and reports for programs that exceed a tile's SRAM.
 
-They show the fullest tile at its peak: the largest tensors by the user's names,
-and advice, each with the bytes of the fullest tile that it saves according to
-the plan.
+They show what is on the fullest tile at its peak, with the largest tensors
+first and by the user's names, and give advice, with the bytes of that tile that
+each change would save according to the plan.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from jaxlib.ipu.tile.step import Step
 _NAMED = 5  # tensors, and pieces of advice of one kind
 
 
-# Something with bytes on a tile: a tensor, a step (its buffers), or the name of
-# a kind of non-tensor memory.
+# What takes memory on a tile: the tensor of this number, the buffers of a step,
+# or a kind of non-tensor memory, by name.
 _What = int | str | Step
 
 
 class _Live(NamedTuple):
-  """Something on the tile at the peak, and its bytes there."""
+  """What takes memory on the fullest tile at its peak, and its bytes there."""
 
   bytes: int
   what: _What
 
 
 def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
-  """RESOURCE_EXHAUSTED, with `report` and advice."""
+  """The error RESOURCE_EXHAUSTED, with the report and advice as its text."""
   if memory.admitted_bytes <= builder.target.bytes_per_tile:
     return resource_exhausted(f"out of memory: {code(builder, module, memory)}")
   advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
@@ -54,7 +54,8 @@ def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
 
 
 def code(builder: Builder, module: Module, memory: MemoryPlan) -> str:
-  """By how much a tile's code exceeds the region for it."""
+  """The text that says by how much the code of a tile exceeds the region that
+  can hold code."""
   target, parts = builder.target, memory.code
   tile = int(parts.executable.argmax())
   needed, room = int(parts.executable[tile]), target.executable_bytes
@@ -70,7 +71,8 @@ def code(builder: Builder, module: Module, memory: MemoryPlan) -> str:
 
 
 def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
-  """The fullest tile and its largest tensors at its peak."""
+  """The text that names the fullest tile and its largest tensors at its
+  peak."""
   target = builder.target
   limit = target.bytes_per_tile
   bare, whole = memory.admitted_peak_bytes, memory.admitted_bytes
@@ -107,7 +109,8 @@ def report(builder: Builder, module: Module, memory: MemoryPlan) -> str:
 
 
 def addresses(builder: Builder, module: Module, memory: MemoryPlan) -> str:
-  """Addresses on the tiles that need most SRAM, with lifetimes."""
+  """The text that lists all addresses on the tiles that need most SRAM, with
+  the times at which they are taken."""
   plan = memory.addresses
   group = plan.fullest
   tile = int(group.tiles.argmax())
@@ -131,7 +134,7 @@ def addresses(builder: Builder, module: Module, memory: MemoryPlan) -> str:
 
 
 def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
-  """What is on the fullest tile at its peak, largest first."""
+  """Everything on the fullest tile at its peak, largest first."""
   changes: dict[int, int] = defaultdict(int)
   held = {}
   for number, intervals in memory.lives.items():
@@ -179,7 +182,7 @@ def _no_data(memory: MemoryPlan) -> list[_Live]:
 
 
 def _size(live: _Live) -> tuple[int, int]:
-  """Sort key; of equal sizes the youngest first."""
+  """Sort key: by size, then by the tensor's number, i.e. by age."""
   return live.bytes, live.what if isinstance(live.what, int) else -1
 
 
@@ -247,8 +250,8 @@ def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
 def _donations(
   builder: Builder, module: Module, memory: MemoryPlan
 ) -> list[str]:
-  """The savings of donating each of the user's arguments for which there is a
-  result of the same type."""
+  """Advice to donate arguments: those of the user's parameters that contain
+  arrays for which there are results of the same type."""
   arguments, _ = module.names()
   inputs, outputs = module.signature
   taken = {j for _, j in module.aliases}
@@ -288,7 +291,7 @@ def _parameter(name: str) -> str:
 def _lives_if(
   builder: Builder, module: Module, memory: MemoryPlan
 ) -> dict[int, list[tuple[int, int]]]:
-  """When tensors take SRAM with the module's donated arguments: no longer than
+  """When tensors take SRAM if the module's donated arguments do so only while
   they are used."""
   lives = dict(memory.lives)
   for number in lives:
@@ -303,11 +306,12 @@ def _lives_if(
 
 
 def _halves(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
-  """What half of a batch might save.
+  """Advice to halve the batch.
 
-  The batch is taken to be the leading dimension of an argument that is no
-  state, i.e. has no result of the same type; of those, the one that most of
-  what is live at the peak has, parameters aside.
+  Which dimension is the batch is a guess. Candidates are the leading dimensions
+  of arguments that are not state, i.e. for which there is no result of the same
+  type. Of these, it is the one that tensors with the most bytes at the peak
+  have.
   """
   batched: dict[int, set[int]] = defaultdict(set)
   for i, (shape, dtype) in enumerate(module.signature[0]):
@@ -331,8 +335,13 @@ def _halves(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
 def _has(
   builder: Builder, live: _Live, extent: int, arguments: set[int]
 ) -> bool:
-  """Whether a tensor has the leading dimension of these arguments: one of them,
-  or a computed one, in whose copies it may be another dimension."""
+  """Whether a tensor seems to have the leading dimension of some arguments,
+  given its extent.
+
+  Of the arguments themselves only those given do, and constants do not. For
+  computed tensors the extent decides: that of the leading dimension, or in
+  exchanged copies, which may be transposed, that of any dimension.
+  """
   if not isinstance(live.what, int):
     return False
   info = builder.tensors[live.what]

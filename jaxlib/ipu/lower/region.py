@@ -62,9 +62,9 @@ def argument_kind(region: Graph) -> ReduceKind | None:
   """ARGMAX or ARGMIN if the region selects as JAX's arg-reductions do.
 
   The larger (smaller) value wins, NaN before all, ties go to the smaller index.
-  The region's register program is compared with the reference one. An integer
-  is no NaN: the test for it is folded when a program is parsed, and may be
-  missing.
+  The region's register program is compared with that of JAX's reducer. An
+  integer is never NaN, so the test for NaN is folded when a program is parsed,
+  and may be missing.
   """
   if len(region.parameters) != 4:
     return None

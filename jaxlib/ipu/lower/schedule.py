@@ -1,9 +1,10 @@
 """Orders of independent operations, and the SRAM that they need.
 
-A list scheduler always takes the operation next that frees most, or takes
-least; among equal ones the one that continues towards a result. Takes
-near-linear time in the number of operations and of the tensors that they
-access. A tensor counts by its bytes on its fullest tile.
+A list scheduler always chooses the operation next that frees the most memory,
+or takes the least. Of equal ones it chooses the first in a depth-first order,
+which continues towards a result. The time is nearly linear in the number of
+operations and of the tensors that they access. Each tensor counts with its
+bytes on its own fullest tile.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class Task:
   """The steps of an operation.
 
   Attributes:
-    steps: of the operation.
-    has_effect: whether they follow all earlier ones with an effect.
-    reads: tensors from elsewhere that they access.
-    made: bytes of tensors that they make for others.
-    inner: bytes of tensors that they make for themselves.
+    steps: the operation's steps.
+    has_effect: whether the task has to follow all earlier tasks with an effect.
+    reads: tensors made elsewhere that the steps access.
+    made: bytes of tensors that the steps make for other tasks.
+    inner: peak bytes of tensors that only the task itself uses.
     replaced: those of `reads` whose memory a result may take.
-    before, after: tasks that must precede and follow them.
+    before, after: tasks that must precede and follow this one.
   """
 
   steps: list[Step]
@@ -56,12 +57,12 @@ class Work:
   """Tasks and the tensors that they access.
 
   Attributes:
-    tasks: in the program's order.
-    tensors: all of the program's.
+    tasks: the tasks, in the program's order.
+    tensors: all tensors of the program.
     sizes: bytes of each tensor whose lifetime depends on the order.
-    readers: the tasks that read it; the number of tasks stands for a reader
-      after all of them.
-    writer: the last task that writes it.
+    readers: for each of these, the tasks that read it; the number of tasks
+      stands for a reader after all of them.
+    writer: for each of these, the last task that writes it.
   """
 
   def __init__(
@@ -179,8 +180,13 @@ class Work:
     return max(self._start, end, *each)
 
   def listed(self, place: list[int], most: float) -> list[int]:
-    """List schedule: tasks that free most, or take least, first, ties in the
-    order of `place`; tasks that take more than `most` count as that much."""
+    """A list schedule: of the tasks that can run, the one that frees the most
+    bytes, or takes the least, is next.
+
+    Args:
+      place: the place of each task in the order that decides ties.
+      most: tasks that take more bytes than this count as taking so many.
+    """
     tasks = self.tasks
     left = {tensor: len(r) for tensor, r in self.readers.items()}
     waiting = [len(task.before) for task in tasks]
@@ -217,10 +223,12 @@ class Work:
     return order
 
   def depth_first(self) -> list[int]:
-    """The place of each task in a depth-first order; of two operands first the
-    one whose peak exceeds its size more."""
+    """The place of each task in a depth-first order. Of two operands, the one
+    whose own peak exceeds its size by more comes first."""
     tasks = self.tasks
-    need: list[int] = []  # as if nothing were shared
+    # The peak of each task with everything before it, as if no tasks shared
+    # operands.
+    need: list[int] = []
     rank: list[int] = []
     for task in tasks:
       task.before.sort(key=lambda b: (-rank[b], b))
@@ -252,7 +260,8 @@ class Work:
 def _tile_bytes(
   tensors: Sequence[TensorInfo], number: int, num_tiles: int
 ) -> int:
-  """Bytes of a tensor on its fullest tile; 0 for a root under another shape."""
+  """Bytes of a tensor on its fullest tile; 0 for a placed tensor that occupies
+  its root's own memory."""
   info = tensors[number]
   if info.root != number:
     if is_root_itself(tensors, number):
@@ -266,8 +275,8 @@ def _tile_bytes(
 def _touched(
   steps: list[Step], tensors: Sequence[TensorInfo]
 ) -> Iterator[tuple[int, bool]]:
-  """The tensors, and the roots of those that are read, that steps and nested
-  steps access, in order; whether they are written."""
+  """Yields the tensors that steps and nested steps access, in order, with
+  whether they are written. After a tensor that is read, its root follows."""
   for tensor, written in accesses(steps):
     yield tensor, written
     if not written and (root := tensors[tensor].root) != tensor:
@@ -275,5 +284,6 @@ def _touched(
 
 
 def _replaced(task: Task, tensors: Sequence[TensorInfo]) -> set[int]:
-  """Tensors that a task reads index by index, or copies as a whole."""
+  """The tensors whose memory a result of the task may take: those that it reads
+  index by index, or copies as a whole."""
   return {n for step in task.steps for n in step.replaceable(tensors)}

@@ -17,11 +17,11 @@ class Placed(NamedTuple):
   """A copy made by an exchange.
 
   Attributes:
-    number: of the placed tensor.
-    loop: the loop, if any, before which it was made for all iterations.
-    whole: whether vertices can load it as vectors, copying what stays on its
-      tile if needed; otherwise only vertices that read single elements can use
-      it.
+    number: the number of the placed tensor.
+    loop: the loop before which the exchange was hoisted, if any.
+    whole: whether vertices can load the copy as vectors (to which end what
+      stays on its tile was copied, too, if needed). If not, it is of use only
+      to vertices that read single elements.
   """
 
   number: int
@@ -37,11 +37,11 @@ class Scope:
     trips: how often it runs for each run of the enclosing list, if known; 0 for
       a branch, which may not run.
     first: the number of the first tensor made in it.
-    carried: roots from outside that it writes.
-    steps: so far.
-    placed: copies made in it, or hoisted before it if it is a loop; by root,
+    carried: roots made outside of it that it writes.
+    steps: its steps so far.
+    placed: copies made in it, or hoisted into it from loops inside it; by root,
       view and mapping.
-    moves, traffic: hoisted exchanges, made once before the list.
+    moves, traffic: exchanges that were hoisted to before this list.
   """
 
   trips: int

@@ -1,4 +1,8 @@
-"""Bytes of tensors on each tile; each distinct row is stored once."""
+"""The bytes that tensors take on each tile.
+
+A *share* is an array of bytes by tile. Most tensors of a program have one of a
+few mappings, so shares are stored once and referred to by number.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from jaxlib.ipu.plan.distinct import distinct, overlapping
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.tile.tensor import TensorInfo
 
-# A time and a share as one number.
+# For sorting, a time and the number of a share are packed into one integer.
 _BITS = 32
 _MASK = (1 << _BITS) - 1
 
@@ -26,7 +30,8 @@ def bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
 
 
 def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
-  """Bytes of a tensor on each tile; overlapping windows share elements."""
+  """Bytes of a tensor on each tile. Elements that several overlapping windows
+  of a tile contain take memory once."""
   if overlapping(info.shape, info.strides):
     held = distinct(info.layout, info.shape, info.strides, num_tiles)
     return held * SIZE[info.dtype]
@@ -34,22 +39,20 @@ def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
 
 
 class Shares:
-  """Shares by number.
-
-  Tensors of one mapping and element size have one number.
-  """
+  """The shares of a program's tensors, by number. Tensors of the same mapping
+  and element size have the same number."""
 
   def __init__(self, tensors: list[TensorInfo], num_tiles: int) -> None:
     self._tensors = tensors
     self._tiles = num_tiles
     self._rows: list[Array] = []
     self._most: list[int] = []
-    # By the identity of the mapping or row, which are kept alive.
+    # The keys contain the identity of the mapping or row, which are kept alive.
     self._mappings: dict[tuple[int, int], int] = {}
     self._numbers: dict[int, int] = {}
 
   def of_tensor(self, number: int) -> int:
-    """A tensor's share."""
+    """The number of a tensor's share."""
     info = self._tensors[number]
     if info.root != number and overlapping(info.shape, info.strides):
       return self.of(tile_bytes(info, self._tiles))
@@ -62,7 +65,7 @@ class Shares:
     return found
 
   def of(self, row: Array) -> int:
-    """The share of so many bytes on each tile."""
+    """The number of the share with these bytes on each tile."""
     return self._number(row, int(row.max()))
 
   def _number(self, row: Array, most: int) -> int:
@@ -73,15 +76,15 @@ class Shares:
     return number
 
   def row(self, number: int) -> Array:
-    """A share's bytes on each tile."""
+    """The bytes of a share on each tile."""
     return self._rows[number]
 
   def most(self) -> list[int]:
-    """The maximum of each share over tiles."""
+    """For each share, its bytes on its fullest tile."""
     return self._most
 
   def equal(self, one: int, other: int) -> bool:
-    """Whether two shares are the same on every tile."""
+    """Whether two shares have the same bytes on every tile."""
     return one == other or (
       self._most[one] == self._most[other]
       and np.array_equal(self._rows[one], self._rows[other])
@@ -92,14 +95,15 @@ class Shares:
     return [int(row[tile]) for row in self._rows]
 
   def rows(self) -> Array:
-    """Bytes by share and tile, int64."""
+    """The bytes of all shares, int64[share, tile]."""
     return np.stack(self._rows)
 
   def peaks(self, live: Iterable[tuple[int, Iterable[Interval]]]) -> Array:
-    """Peak bytes of each tile.
+    """The peak bytes of each tile.
 
     Args:
-      live: shares, and when they are live: closed intervals.
+      live: pairs of a share's number and the closed intervals of time during
+        which a tensor with that share is live.
     """
     changes: dict[int, int] = defaultdict(int)  # by time and share
     for number, intervals in live:

@@ -1,10 +1,10 @@
 """Binds a program's arguments and results to roots during lowering.
 
-Arrays live on the device between programs, in the layout that
-`Builder.default_layout` gives their shape and type unless consumer_layouts.py
-finds a better one: so a result of one program is usually an argument of the
-next without moving. Transfers over the host link happen when an array is put on
-the device or read from it, outside of any program's time.
+Between programs, arrays stay on the device. Their layout follows from their
+shape and type (`Builder.default_layout`), unless consumer_layouts.py finds a
+better one, so the result of one program can usually be an argument of the next
+one without moving. Transfers over the host link happen when an array is put on
+the device or read from it, and are not part of a program's time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from jaxlib.ipu.tile.view import View
 
 
 def bind_arguments(builder: Builder, module: Module) -> list[int]:
-  """Makes a root for each argument; arrays in the host's memory are streamed to
-  theirs."""
+  """Makes a root for each argument, and returns the roots. Arguments in the
+  host's memory are streamed to theirs."""
   roots = []
   if builder.choices.layouts:
     chosen = consumer_layouts.for_arguments(builder.target, module)
@@ -54,8 +54,9 @@ def bind_arguments(builder: Builder, module: Module) -> list[int]:
 
 
 def _memory_order(placement: Placement, rank: int) -> tuple[int, ...]:
-  """Dimensions from the outermost in memory; that of a complex number's parts,
-  which is hidden from the caller, stays innermost."""
+  """The dimensions in memory order, outermost first. The dimension of the real
+  and imaginary parts of complex numbers, which the caller does not see, stays
+  innermost."""
   order = placement.minor_to_major[::-1]
   return (*order, *range(len(order), rank))
 
@@ -63,8 +64,9 @@ def _memory_order(placement: Placement, rank: int) -> tuple[int, ...]:
 def _stream(
   builder: Builder, module: Module, roots: list[int], to_device: bool
 ) -> None:
-  """Streams all arrays in the host's memory at once; the first one is charged
-  for the stream's begin and end."""
+  """Adds one stream of all arguments, or all results, in the host's memory.
+  Each array has a step of its own; the first is charged for the begin and end
+  of the stream."""
   target = builder.target
   begun = False
   for (is_result, i), placement in module.placements.items():
@@ -89,8 +91,8 @@ def _stream(
 def bind_results(
   builder: Builder, module: Module, views: list[View]
 ) -> list[int]:
-  """Makes each result a root of the result space in its default layout, by a
-  copy if needed."""
+  """Makes each result a root of the result space, in the layout that the caller
+  expects, by a copy if needed; returns the roots."""
   roots: list[int] = []
   copies = []
   replaced = {j: i for i, j in module.aliases}
@@ -120,7 +122,8 @@ def bind_results(
 
 
 def _has_mapping(info: TensorInfo, mapping: Layout) -> bool:
-  """Whether each tile has exactly its part of an array under a mapping."""
+  """Whether each tile already holds its part of an array under a mapping, even
+  if the mapping is written differently."""
   if info.layout == mapping:
     return True
   strides = dense_strides(info.shape)

@@ -1,4 +1,4 @@
-"""Recognises comparators of sorts that are a plain order of keys."""
+"""Recognises comparators of sorts that compare keys lexicographically."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from jaxlib.ipu.program.isa import Opcode
 def sort_keys(region: Graph) -> list[schema.SortKey] | None:
   """The keys of a comparator, the most significant first.
 
-  Recognised are comparisons by LT or GT of two elements of one operand, of any
-  type and as JAX makes floats comparable (-0 equals 0, all NaNs are equal), and
-  their lexicographic combinations: first or (equal and rest).
-
-  Returns:
-    None for any other comparator.
+  Recognises comparisons by LT or GT of two elements of one operand, directly or
+  as JAX makes floats comparable (-0 equals 0, all NaNs are equal), and their
+  lexicographic combinations: first or (equal and rest). Returns None for any
+  other comparator.
   """
   return _less(region, region.results[0])
 
@@ -64,7 +62,8 @@ def _is_equality(value: Value, less: Node) -> bool:
 
 
 class _Side(NamedTuple):
-  """One side of a comparison: a parameter, made comparable."""
+  """One side of a comparison: a parameter, and which of its values were made
+  equal before the comparison."""
 
   parameter: int
   zeros_equal: bool

@@ -1,10 +1,11 @@
 """Layouts of loop-carried arrays of which each iteration writes a slice.
 
-`scan` stacks its outputs in this way. If an array's sliced dimensions are whole
-on each tile, and it is cut along the others (as popops' `createSliceableTensor`
-does), a slice is distributed over all tiles that hold any of the array, and
-each writes its own part. In any other mapping the tiles that share a slice's
-place all receive it, as its owner is only known at run time.
+`scan` stacks its outputs in this way. If an array is not cut along the sliced
+dimensions, only along the others (as popops' `createSliceableTensor` does), a
+slice is distributed over all tiles that hold any of the array, and each of them
+writes its own part. In any other mapping the slice is sent to all tiles that
+hold different parts of the sliced dimensions, as only the index at run time
+tells which of them owns it.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ def stacked(
   layout: Layout,
   trips: int,
 ) -> Layout:
-  """The mapping of a loop-carried value: `layout`, or one in which the
-  dimensions that iterations slice are whole, if over all of them that saves
-  more than it takes to convert there and back.
+  """The mapping of a loop-carried value: `layout`, or one that does not cut the
+  dimensions that iterations slice, if that saves more cycles in all iterations
+  than the conversions before and after the loop take.
 
   Args:
-    builder: of the program.
-    body: the loop's.
-    index: of the value among the body's parameters.
+    builder: the program's builder.
+    body: the loop's body.
+    index: the value's number among the body's parameters.
     used: users of values in the body.
-    layout: its mapping before the loop.
+    layout: the value's mapping before the loop.
     trips: number of iterations.
   """
   value = body.parameters[index]
@@ -80,9 +81,9 @@ def stacked(
 def _slices(
   body: Graph, index: int, used: Users
 ) -> tuple[list[Value], set[int]]:
-  """The updates that iterations write into a value, and the dimensions in which
-  these, or slices that they read, are smaller than the value; empty if it has
-  any other use."""
+  """The updates that an iteration writes into a carried value, and the
+  dimensions along which these updates, or the slices that it reads, are smaller
+  than the value. Both are empty if the value is used in any other way."""
   value = body.parameters[index]
   updates: list[Value] = []
   sliced: set[int] = set()
@@ -104,14 +105,15 @@ def _slices(
     if following is None:
       return [], set()
     (value,) = following.results
-  # Only the next iteration may read the last one.
+  # Nothing but the next iteration may read the value with all updates.
   return (updates, sliced) if len(used[id(value)]) == 1 else ([], set())
 
 
 def _whole(
   builder: Builder, value: Value, sliced: set[int], smallest: int
 ) -> Layout:
-  """The mapping with whole sliced dimensions, a slice being distributed."""
+  """The mapping that distributes a slice over tiles, and does not cut the
+  sliced dimensions."""
   shape = value.shape
   one = tuple(1 if d in sliced else n for d, n in enumerate(shape))
   spreading = default_layout(builder.target, one, SIZE[value.dtype], smallest)
@@ -128,7 +130,7 @@ def _whole(
 def _each(
   builder: Builder, value: Value, updates: list[Value], mapping: Layout
 ) -> float:
-  """Cycles of an iteration's updates under a mapping of the value."""
+  """Cycles of all updates of an iteration, given the value's mapping."""
   target, item = builder.target, SIZE[value.dtype]
   total = 0.0
   for update in updates:

@@ -1,5 +1,6 @@
-"""Box layouts of stencils in loops: elements meet their neighbours in all
-directions, so a tile's block should have little surface."""
+"""Layouts of loop-carried arrays that stencils read. Each element is combined
+with its neighbours in all directions, so a tile's block should be a box of
+small surface."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ _INDIFFERENT = (MAP, "ipu.update_slice", "stablehlo.concatenate")
 def boxes(
   builder: Builder, value: Value, used: Users, layout: Layout, trips: int
 ) -> Layout:
-  """The mapping of a loop-carried value: its own, or boxes, if over all
-  iterations they save more than it takes to convert there and back.
+  """The mapping of a loop-carried value: `layout`, or boxes, if these save more
+  cycles in all iterations than the conversions before and after the loop take.
 
   Args:
-    builder: of the program.
+    builder: the program's builder.
     value: a parameter of the loop's body.
     used: users of values in that body.
-    layout: its mapping before the loop.
+    layout: the value's mapping before the loop.
     trips: number of iterations.
   """
   found = blocks(builder.target, value.shape)
@@ -61,7 +62,7 @@ def boxes(
   item = SIZE[value.dtype]
 
   def each(mapping: Layout) -> float:
-    """Cycles of moving all views to their users."""
+    """Cycles of the exchange that moves all slices to their users."""
     root = TensorInfo(value.dtype, value.shape, mapping, 0, 0, strides)
     moves = []
     for view in views:
@@ -83,5 +84,6 @@ def boxes(
 
 
 def _is_shifted(views: list[View], shape: Shape, d: int) -> bool:
-  """Whether some view has most of a dimension, but not all."""
+  """Whether some view has more than half of a dimension, but not all of it, as
+  the shifted operands of a stencil do."""
   return any(shape[d] // 2 < view.shape[d] < shape[d] for view in views)

@@ -1,4 +1,5 @@
-"""Assigns storage: donated memory first, then the arena."""
+"""Assigns storage to roots: decides which results are written over donated
+arguments, then allocates the arena."""
 
 from __future__ import annotations
 
@@ -15,19 +16,22 @@ from jaxlib.ipu.tile.view import whole_view
 
 
 class _Analysis(NamedTuple):
-  """When roots are live, and for each result root that may take a donated
-  argument's memory, when that memory still holds the argument."""
+  """When memory is in use.
+
+  Attributes:
+    line: the analysed steps, with the times at which roots are live.
+    reserved: for each result that may take a donated argument's memory, the
+      times at which that memory still holds the argument.
+  """
 
   line: Timeline
   reserved: dict[int, list[Interval]]
 
 
 def copy_late(program: TileProgram) -> None:
-  """Copies results over donated arguments at the end, where they are written
-  while the argument is still read.
-
-  Such a result is made in the arena; at the end all arguments are dead.
-  """
+  """Lets results that would overwrite a donated argument too early be computed
+  in the arena, and copies them over the argument at the end of the program,
+  when nothing reads it any more."""
   if not program.aliases:
     return
   line, reserved = _analysed(program)
@@ -57,16 +61,17 @@ def copy_late(program: TileProgram) -> None:
 
 
 def place(program: TileProgram) -> tuple[Timeline, int]:
-  """Allocates; returns the timeline and the arena's bytes."""
+  """Assigns all addresses; returns the timeline and the arena's bytes."""
   line, reserved = _analysed(program)
   return line, allocate(line, program.tensors, reserved)
 
 
 def _analysed(program: TileProgram) -> _Analysis:
-  """Analyses the steps.
+  """Analyses when roots are live, and when donated memory holds arguments.
 
-  A copy reads its sources until it is done: only the copy of an argument to its
-  own result, which moves nothing, may write while it reads.
+  A copy reads its sources until it has written everything, so an argument stays
+  until its copy is done. The copy of an argument to its own result is excepted,
+  as it moves nothing.
   """
   line = Timeline(program.steps, program.tensors, program.assembled)
   line.analyse(program.results)

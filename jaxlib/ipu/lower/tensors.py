@@ -25,11 +25,11 @@ class Tensors:
     target: the machine.
     tensors: all tensors, by number.
     layouts: the tile mappings in use, with their numbers.
-    constants: the bytes of constant roots, in pieces that follow each other.
-      Those of large constants are not copied: they may belong to the module.
-    locations: of steps, with their numbers; the keys are the fields of
-      `schema.Location`.
-    location: the number of the location of new steps and tensors.
+    constants: the bytes of constant roots, as buffers that follow each other
+      in memory. Large ones are not copied: they may belong to the module.
+    locations: the locations of steps, with their numbers; the keys are the
+      fields of `schema.Location`.
+    location: the number of the location that new steps and tensors get.
   """
 
   def __init__(self, target: Target) -> None:
@@ -55,7 +55,7 @@ class Tensors:
     self._keep.append(value)  # keeps its id unique
 
   def root_view(self, root: int) -> View:
-    """A view of a whole root."""
+    """The view of a whole root."""
     return whole_view(self.tensors, root)
 
   def default_layout(self, shape: Shape, dtype: DType) -> Layout:
@@ -87,7 +87,8 @@ class Tensors:
     return root
 
   def constant(self, array: np.ndarray, dtype: DType) -> View:
-    """A constant; a splat is stored as one element."""
+    """The view of a constant. A splat is stored as one element, and equal
+    constants share a root."""
     splat = array.size > 0 and not any(array.strides)
     data = np.ascontiguousarray(array[(0,) * array.ndim] if splat else array)
     raw = data.reshape(-1).view(np.uint8).data

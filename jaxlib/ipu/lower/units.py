@@ -1,10 +1,11 @@
 """Groups tensors that share one address in the SRAM of tiles.
 
-Tensors that are never live at once and have the same share of each tile can
-have one address. Some must, or a copy that is charged nothing would move
-something: those that coalesced copies join (`allocate.py`), and donated
-arguments with the results that replace them. An element-wise result takes the
-place of an operand that dies with it.
+Tensors can share an address if they are never live at once and take the same
+bytes on each tile. Some tensors have to, as otherwise a copy that is charged
+nothing would move something: the source and destination of coalesced copies
+(`allocate.py`), and donated arguments with the results that replace them. Also,
+an element-wise result takes the place of an operand whose last reader computes
+it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class Unit:
   """Tensors with one address on a tile.
 
   Attributes:
-    tensors: their numbers; none for a step's buffers.
-    intervals: when it is live: closed, ascending.
-    share: the number of its bytes on each tile (`shares.py`).
-    wide: whether loads of 128 bits may read it.
+    tensors: their numbers; empty for the buffers of a step.
+    intervals: when any of them is live: closed intervals, ascending.
+    share: the number under which `shares.py` has the unit's bytes on each tile.
+    wide: whether loads of 128 bits may read the unit.
   """
 
   tensors: list[int]
@@ -36,7 +37,7 @@ class Unit:
   wide: bool = False
 
   def always(self, end: int) -> bool:
-    """Whether it is live throughout a run that ends at `end`."""
+    """Whether the unit is live throughout a run that ends at time `end`."""
     begin, last = self.intervals[0]
     return begin <= 0 and last >= end
 
@@ -58,11 +59,11 @@ def units(
   """Groups the tensors in SRAM into units.
 
   Args:
-    tensors: all, with the storage assigned by `allocate`.
+    tensors: all tensors, with the storage assigned by `allocate`.
     line: the analysed steps.
     lives: when each tensor takes SRAM.
-    shares: their bytes on each tile.
-    aliased: donated arguments and the results that replace them.
+    shares: the tensors' bytes on each tile.
+    aliased: pairs of a donated argument and the result that replaces it.
     wide: tensors that loads of 128 bits may read.
   """
 
@@ -73,7 +74,8 @@ def units(
       one is other or one.joined == other.joined
     )
 
-  # A placed tensor that is its root has no lifetime of its own.
+  # A placed tensor that occupies its root's own memory has no lifetime of its
+  # own.
   read = {n if n in lives else tensors[n].root for n in wide}
   found = {
     n: Unit([n], list(live), shares.of_tensor(n), n in read)
@@ -98,7 +100,8 @@ def units(
       for number in b.tensors:
         found[number] = a
   places = sorted({id(u): u for u in found.values()}.values(), key=_begin)
-  # A copy has read its source only when its destination is written.
+  # Not the times of copies: these read their source until they have written all
+  # of their destination.
   times = {event.time for event in line.events if not event.copies}
   return _replaced(places, alike, times)
 
@@ -110,11 +113,13 @@ def _begin(unit: Unit) -> Interval:
 def _replaced(
   places: list[Unit], alike: Callable[[Unit, Unit], bool], times: set[int]
 ) -> list[Unit]:
-  """Joins results with operands that die as they are written.
+  """Joins results with operands whose last reader computes them.
 
-  An operand that a compute set has read before it writes ends at its time,
-  which is even; its results begin at the next, odd one. Any other pair must not
-  overlap: vertices would overwrite elements that others have yet to read.
+  If a compute set reads an operand before it writes, index by index, and is its
+  last reader, the operand is live until the step's own time, which is even, and
+  the step's results from the next, odd time on. An operand that lives until the
+  odd time must not share memory with a result: vertices would overwrite
+  elements that others have yet to read.
   """
   out = []
   ending: dict[int, list[Unit]] = defaultdict(list)

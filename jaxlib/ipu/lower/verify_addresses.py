@@ -1,9 +1,9 @@
 """Checks the addresses of `addresses.py` against the tensors' bytes and
 lifetimes.
 
-Does not rely on units: tensors that share bytes of a tile are never live at
-once, and a tensor that replaces another as it is read has the same address and
-size.
+The check does not rely on units. Tensors that share bytes of a tile must never
+be live at once, except that a result may replace an operand while a step reads
+it: then both have the same address and size.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
   """Checks the addresses of a program on all tiles.
 
   Args:
-    builder: with the tensors, and those of them that have to be interleaved.
-    memory: their lifetimes and addresses.
+    builder: has the tensors, and knows which of them have to be interleaved.
+    memory: has their lifetimes and addresses.
 
   Raises:
     InvalidAddresses: names the first defect.
@@ -92,8 +92,8 @@ def _copied(builder: Builder, pieces: dict[str, _Piece], tile: int) -> None:
 
 
 def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:
-  """The tensors and buffers on a group's tiles, each with the most bytes that
-  one of them has of it."""
+  """The tensors and buffers on the tiles of a group, each with the most bytes
+  that any of these tiles has of it."""
 
   def most(row: Array) -> int:
     return int(row[group.tiles].max())
@@ -125,10 +125,12 @@ def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:
 
 
 def _apart(pieces: list[_Piece], tile: int) -> None:
-  """Sweeps over time; pieces that are live at once must not overlap.
+  """Checks that pieces of memory that are live at once do not overlap, by a
+  sweep over time.
 
-  A piece whose last read is at an even time is live until that step has
-  written, except for a result in the very same place.
+  A piece that a step reads last at an even time stays until the step has
+  written, at the next odd time. Only a result at the very same place may begin
+  there at that time.
   """
   lows: list[int] = []
   there: list[_Piece] = []

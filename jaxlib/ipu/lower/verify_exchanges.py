@@ -1,10 +1,11 @@
 """Counts what exchanges move, and checks the closed forms that are charged.
 
-What a tile receives and sends (plan/traffic.py), and in how many pieces and
-stretches from how many tiles (plan/messages.py), is charged by closed forms,
-which are exact or bounds for all tiles. They are compared with a count of all
-elements (lower/count_moves.py). Of large moves in many runs, only what some
-tiles receive and send is counted; those in more than `_MOST_RUNS` are not.
+What a tile receives and sends (plan/traffic.py), in how many segments and
+stretches and from how many peers (plan/messages.py), is charged by closed
+forms, which are exact or upper bounds for all tiles. They are compared with a
+count of all elements (lower/count_moves.py). For large moves in many runs, only
+what some tiles receive and send is counted; moves in more than `_MOST_RUNS`
+runs are not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from jaxlib.ipu.plan.traffic import Traffic, traffic
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.walk import exchanges
 
-# Runs of a move that are counted, in about half a second.
+# All runs of a move are counted if there are at most so many, which takes about
+# half a second.
 _RUNS = 1 << 20
 # Finding more runs takes too long, and one tile may send all of them.
 _MOST_RUNS = 1 << 24
@@ -39,7 +41,7 @@ def verify(program: TileProgram) -> None:
   """Counts the moves of a program.
 
   Raises:
-    InvalidExchange: names the first that is charged for less than it is.
+    InvalidExchange: names the first move that is charged too little.
   """
   tensors = program.tensors
   for step in exchanges(program.steps):
@@ -100,8 +102,8 @@ def _verify(
 
 
 def _some(moved: Traffic, runs: int) -> Array | None:
-  """Tiles to count, for a move of so many runs; None for all. The fullest by
-  the closed form, the first and last ones, and others at random."""
+  """The tiles to count for a move of so many runs; None for all. These are the
+  fullest ones by the closed form, the first, the last, and others at random."""
   if runs <= _RUNS:
     return None
   size = len(moved.received)

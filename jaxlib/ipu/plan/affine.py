@@ -1,9 +1,10 @@
 """Affine accesses of tensors, in the digits that tile mappings cut.
 
-An index of a tensor splits into digits, one per factor of the tensor's mapping
-(plan/layout.py), and a tile holds an interval of every digit. An access that
-never carries from one digit into the next is a product of accesses of single
-digits.
+The row-major index of an element splits into digits, one per factor of the
+tensor's mapping (plan/layout.py), and a tile holds an interval of every digit.
+If an access never carries from one digit into the next, each digit depends only
+on the dimensions of the iteration space that step along its factor, so the
+factors can be counted one by one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ Array = npt.NDArray[np.int64]
 
 
 class Side(NamedTuple):
-  """One end of a move: element (i, j, ...) of the iteration space is element
-  `offset + i*strides[0] + ...` of a tensor with this mapping."""
+  """The source or the destination of a move.
+
+  Element (i, j, ...) of the move's iteration space is element
+  `offset + i*strides[0] + j*strides[1] + ...` of a tensor with this mapping.
+  """
 
   layout: Layout
   offset: int
@@ -31,12 +35,12 @@ class Side(NamedTuple):
 
 
 class Touched(NamedTuple):
-  """The part of an accessed tensor that each tile holds.
+  """The part of an accessed tensor that each tile holds, as arrays over tiles.
 
   Attributes:
     parts: for each factor, the part that each tile holds.
-    active: which tiles hold any accessed element.
-    first: which of them are the first replica.
+    active: whether the tile holds any accessed element.
+    first: whether it is also in the first of the mapping's replicas.
   """
 
   parts: list[Array]
@@ -45,13 +49,14 @@ class Touched(NamedTuple):
 
 
 class AffineAccess:
-  """One side's access of the iteration space, in digits.
+  """The access of one side of a move, in digits.
 
   Attributes:
-    factors: of the mapping, some of them joined.
-    starts: the digit at index 0, for each factor.
-    digits: for each dimension its factor and the digit's step; None if the
-      access is broadcast along it.
+    factors: those of the mapping, some of them joined.
+    starts: for each factor, its digit at index 0 of the iteration space.
+    digits: for each dimension of the iteration space, the factor along which
+      it steps, and by how many digits per index; None if the access is
+      broadcast along the dimension.
   """
 
   def __init__(self, side: Side):
@@ -66,7 +71,7 @@ class AffineAccess:
     self.factors = [f for f in self.side.layout.factors if f.extent != 1]
 
   def units(self) -> list[int]:
-    """The stride of each factor's digit, in elements."""
+    """For each factor, the elements by which a step of its digit moves."""
     units = []
     unit = 1
     for f in reversed(self.factors):
@@ -75,8 +80,8 @@ class AffineAccess:
     return units[::-1]
 
   def join(self, k: int) -> bool:
-    """Joins factor k with the one outside it, if the inner one is not cut;
-    returns whether it did."""
+    """Joins factor k with the next outer one, if factor k is not cut; returns
+    whether it did."""
     if k == 0 or self.factors[k].parts > 1:
       return False
     outer, inner = self.factors[k - 1 : k + 1]
@@ -88,11 +93,11 @@ class AffineAccess:
   def fit(
     self, shape: Sequence[int], strides: Sequence[int]
   ) -> tuple[int, int] | bool:
-    """Finds the digits.
+    """Sets `starts` and `digits`, and joins factors as far as this needs.
 
     Returns:
-      True if there are any; (dimension, inner extent) if a dimension has to be
-      split first; False otherwise.
+      True on success; (dimension, inner extent) if this dimension has to be
+      split first; False if the access carries from digit to digit in any case.
     """
     while True:
       fitted = self._try(shape, strides)
@@ -106,7 +111,8 @@ class AffineAccess:
   def _try(
     self, shape: Sequence[int], strides: Sequence[int]
   ) -> bool | tuple[int, tuple[int, int] | None]:
-    """Like `fit`; on failure, the factor to join and the alternative split."""
+    """Like `fit`, but joins nothing. On failure returns the factor to join with
+    the next outer one, and the split to make if they cannot be joined."""
     units = self.units()
     self.starts = [
       self.side.offset // unit % f.extent
@@ -130,6 +136,8 @@ class AffineAccess:
     return True
 
   def _split(self, k: int, shape: Sequence[int]) -> tuple[int, int] | None:
+    """The dimension to split, and its inner extent, so that it no longer
+    carries out of factor k; None if no even split does that."""
     extent = self.factors[k].extent
     for d, digit in enumerate(self.digits):
       if digit is None or digit[0] != k or extent % abs(digit[1]):
@@ -156,8 +164,9 @@ class AffineAccess:
     return 0 if digit is None else digit[1]
 
   def touched(self, tiles: Array) -> Touched:
-    """The parts that tiles hold. Only tiles that hold the start digit of every
-    factor along which the access is broadcast are active."""
+    """The parts that tiles hold. If no dimension steps along a factor, all
+    accessed elements have that factor's start digit, and only the tiles that
+    hold it are active."""
     layout = self.side.layout
     if tuple(self.factors) != layout.factors:
       layout = dataclasses.replace(layout, factors=tuple(self.factors))
@@ -172,12 +181,12 @@ class AffineAccess:
     return Touched(parts, active, first)
 
   def edges(self, k: int) -> Array:
-    """The digits at which the parts of a factor begin, and the end."""
+    """The digits at which the parts of factor k begin, then its extent."""
     f = self.factors[k]
     return np.minimum(np.arange(f.parts + 1) * f.block, f.extent)
 
   def begin(self, k: int, dims: Sequence[int], shape: Sequence[int]) -> int:
-    """The smallest digit that these dimensions of a factor reach."""
+    """The smallest digit of factor k that these dimensions reach."""
     back = (self.step(d) * (shape[d] - 1) for d in dims)
     return self.starts[k] + sum(step for step in back if step < 0)
 
@@ -194,6 +203,8 @@ def nested(dims: Sequence[tuple[int, int]]) -> bool:
 
 
 def _within(limit: Array, extent: int, step: int) -> Array:
+  """How many of the numbers 0, step, ..., (extent - 1) * step are below a
+  limit."""
   index = limit if step == 1 else -(-limit // step)
   return np.minimum(np.maximum(index, 0), extent)
 

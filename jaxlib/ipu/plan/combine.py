@@ -35,7 +35,8 @@ PRODUCTS, REDUCTIONS = DOT.many_partials, REDUCE.many_partials
 # arrives in the time of a synchronisation [D].
 _WORTH = 100
 
-# Cycles of a tile that reduces `fan` partials of each of `share` elements.
+# Given (share, fan): cycles of a tile that reduces `fan` partials of each of
+# `share` elements.
 ReduceCycles = Callable[[Any, Any], Cycles]
 
 
@@ -56,9 +57,11 @@ def combination(
     parts: number of tiles with partials of the same elements; at least 2.
     item_bytes: of a partial.
     reduce_cycles: cycles of a tile's share of a stage, launch included.
-    many: numbers of partials from which on there is one more stage.
+    many: ascending numbers of partials; each of them that `parts` reaches adds
+      a stage.
   """
   total = 0.0
+  # With so many results on one tile, no stage sends directly to the owners.
   far = block + _WORTH + 1
   for s in stages(block, parts, far, many)[:-1]:
     total += float(reduce_cycles(s.share, s.fan).total) + target.sync_cycles
@@ -100,11 +103,11 @@ class Stage(NamedTuple):
   Attributes:
     groups: number of groups of the tiles that hold partials of an element.
     shares: number of shares into which each group cuts its elements; 0 if all
-      tiles send theirs to the results' owners.
+      tiles send their partials directly to the results' owners.
     sent: maximum elements that a tile sends.
     received: maximum elements that a tile receives.
     fan: maximum partials of an element that a tile reduces.
-    share: elements that it reduces.
+    share: elements that a tile reduces.
     moved: maximum partials of an element that change tile.
   """
 
@@ -126,7 +129,7 @@ def stages(
     block: elements that each tile holds partial results of.
     parts: number of tiles with partials of the same elements.
     owned: results on the fullest tile.
-    many: numbers of partials from which on there is one more stage.
+    many: see `combination`.
   """
   found = []
   share, left = block, parts
@@ -212,8 +215,12 @@ def epilogue(
 
 
 def _words(s: Stage) -> int:
-  """Words of a tile's exchange code for a stage: each share goes to one tile of
-  its group, or to the results' owners, whose blocks begin anywhere."""
+  """Upper bound of a tile's words of exchange code in a stage.
+
+  A share goes to one tile of its group. Partials that go directly to the
+  results' owners are cut where the owners' blocks begin, which may be anywhere
+  in a block of partials.
+  """
   if s.shares:
     return messages.between(s.shares, s.fan - 1)
   owners = -(-s.sent // s.share) + 1

@@ -1,7 +1,8 @@
-"""Splits both sides of a move into dimensions that step along one factor each.
+"""Splits the iteration space of a move so that each dimension steps along one
+factor of either side's mapping.
 
-Figures of a dimension are then independent of the others', except for
-dimensions that one factor cuts together (moved_elements.py).
+What is counted along one dimension then does not depend on the others, except
+for dimensions that the same factor cuts (moved_elements.py).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ Strides = tuple[list[int], list[int]]  # of both sides, by dimension
 
 
 def unify(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
-  """Finds the digits of both sides; returns whether there are any.
+  """Splits dimensions, and joins and splits factors, until both sides' accesses
+  have digits; returns whether they have.
 
   Args:
-    accesses: both sides; factors are joined and split in place where needed.
+    accesses: both sides, modified in place.
     shape: the iteration space, whose dimensions are split in place.
-    strides: split along with `shape`.
+    strides: split in place along with `shape`.
   """
   fits = _fit(accesses, shape, strides)
   while fits and _untie(accesses, shape, strides):
@@ -38,7 +40,7 @@ def _fit(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
         return False
       if found is not True:
         _split(shape, strides, *found)
-        # Joined factors may fit the smaller dimensions separately.
+        # Factors that had to be joined may fit the smaller dimensions unjoined.
         for other in accesses:
           other.reset()
         again = True
@@ -54,8 +56,8 @@ def _split(shape: list[int], strides: Strides, d: int, inner: int) -> None:
 
 
 def _untie(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
-  """Splits a factor that cuts dimensions together while the other side's
-  factors cut them separately or in another order; returns whether it did."""
+  """Splits a factor that cuts several dimensions, if the other side cuts them
+  by several factors or in another order; returns whether it did."""
   for access, other, steps in zip(
     accesses, accesses[::-1], strides, strict=True
   ):
@@ -80,8 +82,9 @@ def _fits_with(
   shape: list[int],
   steps: list[int],
 ) -> bool:
-  """Replaces factor k by `pieces`, if the digits exist without joining factors
-  again: there are never more factors than dimensions."""
+  """Replaces factor k by `pieces` if the access then has digits without joining
+  factors again, and returns whether it did. This cannot go on for ever: there
+  are never more factors than dimensions."""
   before = access.factors
   access.factors = [*before[:k], *pieces, *before[k + 1 :]]
   if access.fit(shape, steps) is True and len(access.factors) > len(before):

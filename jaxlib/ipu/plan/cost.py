@@ -175,8 +175,8 @@ def packing(
 ) -> Sourced | None:
   """The copies that pack messages before an exchange and unpack them after it.
 
-  `share` of it is charged, where a loop's iterations share the exchange. None
-  if no tile copies.
+  Returns None if no tile copies anything. Where the iterations of a loop share
+  an exchange, only the fraction `share` of its copies is charged.
   """
   cycles = 0.0
   for copied in (t.packed for t in moves), (t.unpacked for t in moves):
@@ -212,8 +212,8 @@ def together(
 def local_copies(
   target: Target, sizes: Sequence[npt.NDArray[np.int64]]
 ) -> Sourced:
-  """Tile-local copies done together; `sizes` are bytes in vectors of each tile.
-  Zero if there are none."""
+  """The cost of tile-local copies that are done together; zero if there are
+  none. Each of `sizes` has the bytes that every tile copies, in vectors."""
   size = int(together(sizes).max())
   return local_copy(target, size) if size else Sourced(*[0.0] * 5)
 
@@ -263,8 +263,8 @@ def compute_set(
 
 
 def has_weights(target: Target, fields: schema.Fields) -> bool:
-  """Whether a compute set may have an operand that has to be in interleaved
-  memory; see `weights`."""
+  """Whether `weights` can find an operand: whether the target has interleaved
+  memory, loads coefficients faster from it, and the codelet uses such loads."""
   return (
     target.has_regions
     and target.coefficient_load_bytes > target.data_path_bytes
@@ -280,8 +280,8 @@ def weights(
   operand_dtypes: Sequence[DType],
   hints: Hints,
 ) -> int | None:
-  """The operand that has to be in interleaved memory for a compute set to take
-  the cycles of `compute_set`, with the same hints; None if there is none."""
+  """The number of the operand that has to be in interleaved memory, as the
+  cycles of `compute_set` assume; None if there is no such operand."""
   if not has_weights(target, fields):
     return None
   codelet = CODELETS[type(fields)]
@@ -297,15 +297,16 @@ def casts(
   operand_dtypes: Sequence[DType],
   hints: DotHints,
 ) -> bool:
-  """Whether a product's vertices leave sums in a buffer, to be cast by other
-  vertices, as charged by `compute_set` with the same hints."""
+  """Whether a product's vertices leave their sums in a buffer, from which other
+  vertices cast them to the result's type. Takes the arguments of
+  `compute_set`."""
   cell = largest_cell(partition, shape)
   return DOT.casts(target, fields, operand_dtypes, cell, hints)
 
 
 def largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-  """The largest cell's extent along each dimension of the iteration space; only
-  its size if blocks straddle dimensions."""
+  """The extent of the largest cell along each dimension of the iteration space;
+  if blocks straddle dimensions, only its number of elements."""
   refined = partition.over(shape)
   if refined is None:
     return (partition.max_elements,)
@@ -322,14 +323,16 @@ def largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def iteration() -> Sourced:
-  """The overhead of an iteration of a loop of known trip count: tiles count by
-  themselves, as ForLoopCounter does [D]."""
+  """The overhead of one iteration of a loop of known trip count. Each tile
+  counts iterations by itself, as ForLoopCounter does, without a synchronisation
+  [D]."""
   cycles = float(_BRANCH_CYCLES)
   return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
 
 
 def branch(target: Target) -> schema.Cost:
-  """A decision of all tiles by a word on one of them."""
+  """The cost of a branch or a loop's condition: all tiles decide by a word that
+  one of them holds, so they synchronise."""
   sync = float(target.sync_cycles)
   return Sourced(
     float(_BRANCH_CYCLES), 0.0, sync, 0.0, 0.0, derived=sync, syncs=1.0
@@ -339,13 +342,14 @@ def branch(target: Target) -> schema.Cost:
 def host_stream(
   target: Target, sizes: Iterable[int], to_host: bool = False
 ) -> Sourced:
-  """Streams arrays of so many bytes from the host, or to it, together.
+  """The cost of one stream of arrays from the host, or to it; `sizes` in bytes.
 
-  The stream's begin and end, a fixed part for each array, and its packets over
-  the host link; beyond each window, tiles and host synchronise again. The
-  cycles are in the fields of an exchange: a step's kind says that it is with
-  the host (lower/totals.py). The measured cycles of begin and end include the
-  first synchronisation with the host. No arrays, no stream.
+  The cost covers the begin and end of the stream, a fixed part for each array,
+  and all packets over the host link. After each window of bytes, tiles and host
+  synchronise again. The measured cycles of begin and end include the first of
+  these synchronisations. Transfers are stored in the fields of an exchange;
+  whether a step exchanges with the host is known from its kind
+  (lower/totals.py). The cost is zero if there are no arrays.
   """
   given = list(sizes)
   if not given:
@@ -372,11 +376,12 @@ def host_stream(
 def host_callback(
   target: Target, sent: Iterable[int], received: Iterable[int]
 ) -> schema.Cost:
-  """A round trip to the host: streams of arrays of so many bytes to it and
-  back, and the host's answer.
+  """The cost of calling a function on the host.
 
-  Without arrays, one word signals the call or its completion. The run time of
-  the function itself is not charged.
+  A stream carries the arguments (of `sent` bytes each) to the host, the host
+  answers, and a stream carries the results (of `received` bytes each) back.
+  Without arguments or results, one word signals the call or its completion. The
+  run time of the function itself is not charged.
   """
   there = host_stream(target, list(sent) or [0], to_host=True)
   answer = math.ceil(target.host_call_seconds * target.clock_hz)
@@ -396,7 +401,7 @@ def add(a: schema.Cost, b: schema.Cost) -> Sourced:
 
 
 def beyond(a: schema.Cost, b: schema.Cost) -> Sourced:
-  """The difference of two costs, of which `b` is a part of `a`."""
+  """The cost `a` without `b`, which is a part of it."""
   both = zip(_figures(sourced(a)), _figures(sourced(b)), strict=True)
   return Sourced(*(x - y for x, y in both))
 

@@ -28,13 +28,14 @@ _MANY_SPLITS, _LEAST_USED = 256, 0.7
 
 @functools.lru_cache(maxsize=1024)
 def _choices(extent: int, tiles: int) -> Ints:
-  """Numbers of parts to try for a dimension, as block sizes give them."""
+  """Numbers of parts to try for a dimension, each that of equal blocks of some
+  size."""
   return _parts(extent, tiles, _ANY)
 
 
 def _parts(extent: int, tiles: int, blocks: Ints, grain: int = 1) -> Ints:
-  """Like `_choices`, plus those that give one of `blocks`; blocks are multiples
-  of `grain`."""
+  """Like `_choices`, also with the numbers of parts that result from the sizes
+  `blocks`. All block sizes are rounded up to multiples of `grain`."""
   most = min(extent, tiles)
   tried = np.append(_PARTS[_PARTS <= most], most)
   blocks = np.append(-(-extent // tried), blocks[blocks < extent])

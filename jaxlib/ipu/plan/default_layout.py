@@ -44,8 +44,8 @@ _LARGER = 1.1
 
 @functools.lru_cache(maxsize=4096)
 def blocks(target: Target, shape: tuple[int, ...]) -> Layout | None:
-  """Boxes of small surface, for stencils: the last two dimensions are cut
-  alike; None for arrays of lower rank or without elements."""
+  """A mapping for stencils: the last two dimensions are cut into boxes of small
+  surface. None for arrays of rank below 2 or without elements."""
   if len(shape) < 2 or 0 in shape:
     return None
   rows, columns = shape[-2:]
@@ -63,7 +63,8 @@ def blocks(target: Target, shape: tuple[int, ...]) -> Layout | None:
   return grid(shape, [*front, int(down[best]), int(across[best])])
 
 
-# How many indices a block may have to use more of the tiles.
+# Blocks of a dimension may be up to this many times the smallest possible, if
+# more of the tiles can be used in this way.
 _COARSEST = 8
 
 

@@ -16,9 +16,10 @@ from jaxlib.ipu.plan.layout import Array, Layout, refine, sizes_of_parts
 def overlapping(
   shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
-  """Groups of a view's dimensions whose strides do not nest: overlapping
-  windows. Indices along dimensions of different groups, or of none, always
-  lead to different elements."""
+  """Groups of dimensions of a view whose strides do not nest, so that different
+  indices may lead to the same element: overlapping windows. Along dimensions of
+  different groups, or of no group, different indices always lead to different
+  elements."""
   order = sorted(
     (d for d, n in enumerate(shape) if n > 1 and strides[d]),
     key=lambda d: abs(strides[d]),
@@ -41,11 +42,13 @@ def distinct(
   strides: tuple[int, ...],
   num_tiles: int,
 ) -> Array:
-  """Elements of the root that each tile holds of a view, each counted once.
+  """The number of different root elements that each tile holds of a view.
 
-  A tile that holds overlapping windows holds what they cover, and vertices
-  access it by the view's strides. Exact for one window along each dimension;
-  where blocks straddle the view's dimensions, every index counts.
+  A tile that holds overlapping windows stores the elements that they cover
+  once, and vertices access them by the view's strides. The count is exact for
+  groups of two dimensions of which a tile holds consecutive indices. For other
+  groups, and where blocks straddle the view's dimensions, it counts every
+  index, which is an upper bound.
   """
   tiles = np.arange(num_tiles)
   groups = overlapping(shape, strides)

@@ -20,9 +20,9 @@ class Teams(NamedTuple):
   """How matrices are distributed over tiles.
 
   Attributes:
-    teams: matrices that are factored at a time.
-    parts: tiles that share the rows of one.
-    cycles: of all matrices, vertices and exchange.
+    teams: number of matrices that are factored at a time.
+    parts: number of tiles that share the rows of one matrix.
+    cycles: of vertices and exchanges, for all matrices.
   """
 
   teams: int
@@ -34,12 +34,13 @@ class Teams(NamedTuple):
 def plan(
   target: Target, kind: FactorKind, count: int, m: int, n: int, dtype: DType
 ) -> Teams | None:
-  """The cheapest way for `count` matrices [m, n]; None if none fits."""
+  """The cheapest distribution of `count` matrices [m, n]; None if none fits."""
   best = None
   for parts in _candidates(target, kind, m):
     teams = min(count, target.num_tiles // parts)
     each = -(-count // teams)
-    # Arguments and results; what the other tiles send.
+    # Elements on a tile: its rows of arguments and results, and the buffer for
+    # what the other tiles send.
     room = 2 * each * -(-m // parts) * n + (parts > 1) * (parts + 1) * (n + 2)
     if room * SIZE[dtype] > target.bytes_for_products:
       continue
@@ -52,8 +53,9 @@ def plan(
 
 
 def _candidates(target: Target, kind: FactorKind, m: int) -> list[int]:
-  """Numbers of tiles to try: each worker has one row, two, four and so on, or
-  all rows are on one tile. Columns of an inverse are independent."""
+  """Numbers of tiles per matrix to try: one tile, or so many that each worker
+  has one row, two, four and so on. An inverse, whose columns are independent,
+  is made on one tile."""
   found = {1}
   own = target.num_workers
   while own < m and kind not in INVERSES:
@@ -80,8 +82,8 @@ def epilogue(
   Args:
     target: the machine.
     kind, m, n, dtype, parts: see `factoring`.
-    each: matrices that a tile factors one after the other.
-    layout: of the matrices; if given, the buffers are counted.
+    each: number of matrices that a tile factors one after the other.
+    layout: the mapping of the matrices. If given, buffers are counted, too.
     count: number of matrices.
   """
   took = factoring(target, kind, m, n, dtype, parts)
@@ -105,7 +107,8 @@ def epilogue(
   if layout is not None:
     buffers = np.zeros(target.num_tiles, np.int64)
     buffers[layout.tiles()] = int(took.received.max()) * size
-  # In each superstep, one tile's words go to all, or all tiles' to each.
+  # In each superstep a tile sends one message, which all others listen to, and
+  # receives at most one from each of them, of at least one element.
   words = sum(
     messages.between(1, min(parts - 1, int(x))) for x in took.received.tolist()
   )

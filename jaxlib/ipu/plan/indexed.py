@@ -1,26 +1,28 @@
 """Plans how steps with run-time indices (gather, scatter, dynamic slices and
 updates) are split over tiles.
 
-An exchange is fixed when a program is compiled, so a tile has to find out for
-itself which of its elements are needed. As PopLibs plans it (popops/
-DynamicSlice.cpp): all tiles that share a tensor along the indexed dimensions
-get the indices. For slices each picks the elements it has; its candidates then
-go to the tiles of the same cell, which divide the cell's results between them
-and know from the indices whose candidate to take. For updates each applies
-those that fall on its elements; where tiles take a part of the lookups each, a
-team of them shares a block of elements: each adds up partial results for all of
-it, and combines the team's for its own share.
+An exchange is fixed when a program is compiled, so the elements that indices
+name at run time cannot be requested. Instead, as PopLibs plans it (popops/
+DynamicSlice.cpp), all tiles that share a tensor along the indexed dimensions
+receive the indices:
 
-A split has parts of the lookups, of the indexed dimension and of the others
-(popops: lookupParallelSplit, slicedDimSplit, unslicedDimSplit; lookups in
-several rounds: lookupSerialSplit). It is chosen by cost, where leaving the
-tensor in place competes with moving it; and by the memory that a step's
-candidates, indices and updates take, in as many rounds as they need
-(ops/_rounds.py runs them).
+- For slices, each tile picks the elements that it holds. These candidates go to
+  the tiles of the same cell, which divide the cell's results among them and
+  know from the indices which tile's candidate to take.
+- For updates, each tile applies those that fall on its elements. If the lookups
+  are divided as well, a team of tiles shares a block of elements. Each of them
+  adds up partial results for the whole block from its part of the lookups, then
+  receives and combines the partial results of its own share of the block.
 
-The search estimates all splits by closed forms, including the packing of the
-tensor's messages; for the best ones the builder computes what their exchanges
-will be charged, and the cheapest is taken.
+A split divides the lookups, the indexed dimensions and the other dimensions
+(popops: lookupParallelSplit, slicedDimSplit, unslicedDimSplit). If a step's
+candidates, indices and updates take too much memory at once, lookups are taken
+in several rounds (popops: lookupSerialSplit; ops/_rounds.py runs them). The
+tensor is either moved to the mapping that a split wants, or stays in place.
+
+The search estimates the cost of all splits by closed forms, including the
+packing of the tensor's messages. For the best ones the builder then computes
+what their exchanges will be charged, and the cheapest is taken.
 """
 
 from __future__ import annotations
@@ -54,21 +56,21 @@ from jaxlib.ipu.target import Target
 
 # Splits for which the builder computes the exchanges' charges. [G]
 _TRIED = 3
-# An estimate that is exceeded by no more than this is accepted, and so is the
-# order of estimates. [G]
+# If the computed cycles exceed the estimate by no more than this factor, the
+# search ends: the order of the estimates is then trusted. [G]
 _AS_ESTIMATED = 1.05
-# The shares of a tile's SRAM that a step may use together with the tensor that
-# it indexes: at first, and after a program did not fit; and the share of the
-# rest for updates that arrive at once [G].
+# The fraction of a tile's SRAM that a step may use together with the tensor
+# that it indexes, at first (ROOMY) and after a program did not fit (FRUGAL);
+# and the fraction of what is left for updates that arrive at once [G].
 ROOMY, FRUGAL = 0.6, 1 / 32
 _ARRIVES = 0.25
 
 Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# What a split's exchanges will be charged: once, for moving the tensor (and
-# back, if it is updated); and per round, for updates and their indices. The
-# plan is that of a round.
+# Given the windows and the plan of a round: cycles that a split's exchanges
+# will be charged, once for moving the tensor (and back, if it is updated), and
+# in each round for updates and their indices.
 Exchanges = Callable[[Windows, IndexedPlan], tuple[float, float]]
 
 
@@ -76,13 +78,13 @@ class Found(NamedTuple):
   """The cheapest split.
 
   Attributes:
-    plan: of a round.
-    size: of a round, along `Windows.rounds_along`.
-    estimate: of a round, moving the tensor included.
-    split: parts of the sliced axis, of the free dimensions and of the others;
-      None if the tensor stays in place.
-    alone: the size of a round in which no lookups are shared, for the remainder
-      after full rounds.
+    plan: the plan of a round.
+    size: the size of a round, in indices along `Windows.rounds_along`.
+    estimate: the cost of a round, moving the tensor included.
+    split: numbers of parts of the sliced axis, of the free dimensions and of
+      the other dimensions; None if the tensor stays in place.
+    alone: for the lookups that remain after full rounds, the size of a round in
+      which lookups are not divided among tiles.
   """
 
   plan: IndexedPlan
@@ -113,9 +115,9 @@ class _Way(NamedTuple):
 
   Attributes:
     split: see `Found`.
-    rounds: how many.
-    cycles: of all of them, by the estimate.
-    inside: of these, cycles of its vertices and the exchanges between them.
+    rounds: number of rounds.
+    cycles: estimate for all rounds.
+    inside: of these, the cycles of vertices and of the exchanges between them.
   """
 
   split: tuple[int, int, int] | None
@@ -125,16 +127,17 @@ class _Way(NamedTuple):
 
 
 class _Problem(NamedTuple):
-  """A search problem: how to split, and the cost of a split.
+  """A search problem: the limits of a split, its cost, and how to make it.
 
   Attributes:
-    room: bytes that a round may take, the tensor included.
+    room: bytes that a round may take on a tile, the moved tensor included.
     arrives: of these, bytes that the lookups may take.
-    teams: whether lookups may be split over tiles.
-    estimate: the cost of splits.
-    tile: figures of the busiest tile if the tensor is moved.
-    split: makes the split with so many parts.
-    there: makes the split of the tensor in place, if it can stay there.
+    teams: whether the lookups may be divided among tiles.
+    estimate: computes the cost of splits from the busiest tile's figures.
+    tile: computes these figures for splits that move the tensor.
+    split: makes the plan of a split with so many parts.
+    there: makes the plan that leaves the tensor in place; None if it has to
+      move.
   """
 
   room: float
@@ -161,10 +164,10 @@ def slicing(
     target: the machine.
     w: the windows.
     own: the tensor's mapping.
-    stays: whether it can be sliced in place.
-    cycles: of the vertices.
-    share: of a tile's SRAM, for the step and its tensor.
-    exchanges: computes their charges; None uses the estimate.
+    stays: whether the tensor can be sliced in place.
+    cycles: computes the cycles of the vertices.
+    share: fraction of a tile's SRAM for the step and its tensor.
+    exchanges: computes what exchanges are charged; None trusts the estimate.
   """
   p, ways = _slicing_ways(target, w, own, stays, cycles, share)
   return _cheapest(w, p, ways, exchanges)
@@ -211,7 +214,7 @@ def updating(
   Args:
     target, w, own, cycles, share, exchanges: see `slicing`.
     stays: whether the tensor can be updated in place.
-    partial: the partial results that a team's tiles add up.
+    partial: the partial results that the tiles of a team add up.
   """
   p, ways = _updating_ways(target, w, own, stays, partial, cycles, share)
   return _cheapest(w, p, ways, exchanges)
@@ -249,12 +252,13 @@ def _updating_ways(
 
 
 def _nowhere(w: Windows) -> None:
-  """For a tensor that is a part of another one: it cannot stay in place."""
+  """Returns None: a tensor that is only a part of its root cannot stay in
+  place."""
 
 
 def _room(target: Target, w: Windows, own: Layout, share: float) -> float:
-  """Bytes that a round may take in addition to the tensor in place, the lookups
-  and their slices or updates."""
+  """Bytes that a round may take on a tile, in addition to the tensor in place
+  and an even share of the indices and of the slices or updates."""
   lookups = math.prod(w.shape[: w.num_batch])
   elsewhere = math.prod(w.shape) * w.item_bytes + lookups * w.index_bytes
   taken = own.max_elements * w.item_bytes + elsewhere / target.num_tiles
@@ -267,13 +271,14 @@ def _room(target: Target, w: Windows, own: Layout, share: float) -> float:
 
 
 def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
-  """Splits, cheapest first: the tensor in place, if possible, and the cheapest
-  ones that move it."""
+  """The candidates, cheapest first: the split that leaves the tensor in place,
+  if possible, and the cheapest ones that move it."""
   free = math.prod(w.shape[d] for d in w.free)
   rest = math.prod(w.shape[to] for to in w.along if to >= 0)
   parts, groups = _choices(target.num_tiles, w.places, free if p.teams else 1)
   others = np.minimum(np.maximum(target.num_tiles // (parts * groups), 1), rest)
-  # The same with blocks that are a few words wide, which need no packing.
+  # The same splits with blocks of at least `messages.WIDE` contiguous bytes,
+  # which need no packing.
   wide = max(messages.WIDE // w.item_bytes, 1)
   few = np.maximum(-(-rest // (-(-rest // (others * wide)) * wide)), 1)
   cut = few != others
@@ -302,7 +307,8 @@ def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
 def _cheapest(
   w: Windows, p: _Problem, ways: list[_Way], exchanges: Exchanges | None
 ) -> Found:
-  """The cheapest of several ways, tried in the order of their estimates."""
+  """The cheapest of several candidates, whose exchanges are computed in the
+  order of their estimates."""
   least, best = math.inf, ways[0]
   plans: set[IndexedPlan] = set()
   for way in ways:
@@ -329,7 +335,7 @@ def _cheapest(
 def _of_round(
   w: Windows, p: _Problem, way: _Way, size: int
 ) -> tuple[Windows, IndexedPlan]:
-  """The windows of a round of some size, and its split."""
+  """The windows and the plan of a round of some size."""
   some = w.of_round(size)
   plan = p.split(some, *way.split) if way.split else p.there(some)
   assert plan is not None, "it could stay where it is with all lookups"
@@ -338,7 +344,7 @@ def _of_round(
 
 @functools.lru_cache(maxsize=4096)
 def _found(w: Windows, p: _Problem, best: _Way) -> Found:
-  """The split of one way, in rounds that fit."""
+  """The split of a candidate, in rounds that fit."""
   cut, count, stays = best.split or (), best.rounds, best.split is None
   extent = w.most_rounds
   size = max(extent // count, 1)
@@ -361,10 +367,11 @@ def _found(w: Windows, p: _Problem, best: _Way) -> Found:
 def _rated(
   target: Target, w: Windows, p: _Problem, t: indexed_cycles.Tile
 ) -> tuple[Floats, Floats, Floats]:
-  """Cycles of splits, in as many rounds as each needs; the number of rounds;
-  and the cycles of the exchanges that `Exchanges` covers.
+  """Cycles of splits, each in as many rounds as it needs; their numbers of
+  rounds; and the cycles of those exchanges that `Exchanges` computes.
 
-  A split that does not fit ranks after all that do, larger ones last.
+  Splits that do not fit get so many cycles that they rank behind all that do,
+  the larger the later.
   """
   taken = p.estimate(t)
   held, step = taken.held, taken.step
@@ -378,9 +385,11 @@ def _rated(
 
 @functools.lru_cache(maxsize=1024)
 def _choices(tiles: int, sliced: int, free: int) -> tuple[Array, Array]:
-  """Parts of the sliced axis and of the free dimensions to try."""
+  """Numbers of parts of the sliced axis and of the free dimensions to try."""
 
   def powers(extent: int) -> list[int]:
+    """Powers of two and the maximum, each reduced to the number of parts that
+    equal blocks give."""
     most = min(extent, tiles)
     tried = [1 << i for i in range(most.bit_length()) if 1 << i < most]
     return sorted({-(-extent // -(-extent // n)) for n in (*tried, most)})

@@ -1,10 +1,10 @@
-"""Windows of a tensor named by run-time indices, and the fullest tile's part of
-them under a split, or under each of several.
+"""The windows of a tensor that run-time indices select, and the blocks of them
+on the fullest tile under a split, or under each of several.
 
-Adjacent dimensions of the tensor that indices name are cut as one, by their
-row-major index: a histogram of 16 x 16 x 16 bins is split as one of 4096.
-`_share` decides who owns what of a block that several tiles share, both for the
-search over splits (plan/indexed.py) and for the split that it finds
+Adjacent dimensions of the tensor that are indexed at run time are cut as one
+axis, by their row-major index: a histogram of 16 x 16 x 16 bins is split like
+one of 4096. `_share` divides a block among the tiles that share it, both for
+the search over splits (plan/indexed.py) and for the split that it finds
 (plan/indexed_split.py).
 """
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from jaxlib.ipu.plan.cuts import distribute
 from jaxlib.ipu.plan.layout import Layout, refine
 
-# One number for each of several splits, or a single one.
+# An array with one number for each of several splits, or a single number.
 Counts = npt.NDArray[np.int64] | np.int64 | int
 
 
@@ -30,9 +30,9 @@ class Axis(NamedTuple):
   """Dimensions of a tensor that are cut as one.
 
   Attributes:
-    extent: their elements, row-major.
-    along: the dimension of the iteration space with the same index; -1 if
-      indices name it.
+    extent: the product of the dimensions' extents.
+    along: the dimension of the iteration space with the same index; -1 if the
+      axis is indexed at run time.
   """
 
   extent: int
@@ -45,12 +45,12 @@ class Windows(NamedTuple):
   Attributes:
     shape: the iteration space.
     windowed: the shape of the indexed tensor.
-    along: for each of its dimensions that of the iteration space with the
-      same index; -1 where the indices name it.
-    num_batch: number of leading dimensions of the iteration space that count
-      lookups.
-    item_bytes: of an element.
-    index_bytes: of all components of an index.
+    along: for each dimension of that tensor, the dimension of the iteration
+      space with the same index; -1 if it is indexed at run time.
+    num_batch: number of leading dimensions of the iteration space; the `free`
+      ones of these enumerate the lookups.
+    item_bytes: bytes of an element.
+    index_bytes: bytes of an index, all components together.
   """
 
   shape: tuple[int, ...]
@@ -62,25 +62,25 @@ class Windows(NamedTuple):
 
   @property
   def free(self) -> tuple[int, ...]:
-    """Dimensions of the iteration space that are none of the tensor's: the
-    lookups, and places in a window along indexed dimensions."""
+    """Dimensions of the iteration space that are not dimensions of the tensor:
+    the lookups, and the indices within a window along indexed dimensions."""
     return tuple(d for d in range(len(self.shape)) if d not in self.along)
 
   @property
   def axes(self) -> tuple[Axis, ...]:
-    """The tensor's dimensions, joined where they are cut as one."""
+    """The tensor's axes: dimensions that are cut as one are joined."""
     return _axes(self.windowed, self.along)
 
   @property
   def sliced(self) -> int | None:
-    """The longest of the indexed axes."""
+    """The longest of the axes that are indexed at run time."""
     named = [i for i, axis in enumerate(self.axes) if axis.along < 0]
     return max(named, key=lambda i: self.axes[i].extent, default=None)
 
   @property
   def rounds_along(self) -> int | None:
-    """The dimension along which lookups can be split into rounds: the longest
-    that counts them; None if there is one lookup."""
+    """The dimension of the iteration space along which lookups can be divided
+    into rounds: the longest that enumerates them; None if none does."""
     lookups = [d for d in self.free if d < self.num_batch]
     return max(lookups, key=lambda d: self.shape[d], default=None)
 
@@ -91,7 +91,7 @@ class Windows(NamedTuple):
     return 1 if d is None else self.shape[d]
 
   def of_round(self, size: int) -> Windows:
-    """The windows of a round of `size` indices along that dimension."""
+    """The windows of a round of `size` indices along `rounds_along`."""
     shape = list(self.shape)
     if self.rounds_along is not None:
       shape[self.rounds_along] = size
@@ -119,7 +119,7 @@ def _axes(
 
 
 def largest_cell(w: Windows, partition: Layout) -> tuple[int, int]:
-  """Lookups of the largest cell, and elements of each."""
+  """The number of lookups of the largest cell, and the elements of each."""
   refined = refine(partition.factors, w.shape)
   assert refined is not None, "partitions keep to dimensions"
   sizes = [
@@ -131,15 +131,14 @@ def largest_cell(w: Windows, partition: Layout) -> tuple[int, int]:
 
 
 class Blocks(NamedTuple):
-  """The fullest tile's part of a split, or of each of several.
+  """The blocks of the fullest tile under a split, or under each of several.
 
   Attributes:
-    cell: indices along each dimension of the iteration space.
-    parts: tiles that share the tensor along indexed dimensions.
-    window: elements of the tensor on the tiles of a cell, or of a team.
-    team: tiles that share an element's updates.
-    shared: the result's axes that are cut further, among the tiles that share
-      a block.
+    cell: number of indices along each dimension of the iteration space.
+    parts: number of tiles that share the tensor along indexed dimensions.
+    window: elements of the tensor on a tile; for updates, on a team.
+    team: number of tiles among which the updates of an element are divided.
+    shared: how the result's block is divided among the tiles that share it.
   """
 
   cell: list[Counts]
@@ -149,8 +148,8 @@ class Blocks(NamedTuple):
   shared: Shared
 
   def side_by_side(self, w: Windows, shares: bool) -> Any:
-    """Contiguous elements of the tensor on a tile, of a block or of the tile's
-    share of one."""
+    """Number of contiguous elements of the tensor in a tile's block; if
+    `shares`, in its share of the block."""
     blocks = tensor_blocks(w, self.cell, self.parts)
     run, whole = 1 + 0 * self.parts, 0 * self.parts == 0
     for d in reversed(range(len(w.axes))):
@@ -172,11 +171,12 @@ class Shared(NamedTuple):
   """How a block is divided among the tiles that share it.
 
   Attributes:
-    first, last: the axes whose row-major index is cut.
-    extent: of that index.
-    run: indices of a block.
-    share: indices of a tile.
-    elements: of a tile.
+    first, last: the first and last of the axes whose common row-major index
+      is cut.
+    extent: number of values of that index.
+    run: number of its values in a block.
+    share: number of its values on a tile.
+    elements: number of elements on a tile.
   """
 
   first: Counts
@@ -190,13 +190,13 @@ class Shared(NamedTuple):
 def slice_blocks(
   w: Windows, parts: Counts, groups: Counts, others: Counts
 ) -> Blocks:
-  """Slices of a tensor that is moved.
+  """The blocks of slices of a tensor that is moved.
 
   Args:
     w: the windows.
-    parts: of the sliced axis.
-    groups: of the lookups.
-    others: of the dimensions that are the tensor's.
+    parts: number of parts of the sliced axis.
+    groups: number of parts of the free dimensions, i.e. of the lookups.
+    others: number of parts of the other dimensions of the iteration space.
   """
   cell = _cells(w, groups, others)
   shared = _share(w.shape, cell, parts)
@@ -208,7 +208,8 @@ def slice_blocks(
 def update_blocks(
   w: Windows, parts: Counts, groups: Counts, others: Counts
 ) -> Blocks:
-  """Updates of a tensor that is moved; the arguments of `slice_blocks`."""
+  """The blocks of updates of a tensor that is moved; for the arguments see
+  `slice_blocks`."""
   cell = _cells(w, groups, others)
   team = _volume([-(-w.shape[d] // cell[d]) for d in w.free])
   blocks = tensor_blocks(w, cell, parts)
@@ -219,19 +220,21 @@ def update_blocks(
       cell[w.axes[i].along] = block
   window = shared.elements // shared.share * shared.run
   if w.sliced is not None:
-    # A cut run has fewer parts if its blocks became larger.
+    # If the sliced axis is cut further, its blocks may have been rounded up, so
+    # that there are fewer of them.
     inside = (shared.first <= w.sliced) & (w.sliced <= shared.last)
     parts = np.where(inside, -(-shared.extent // shared.run), parts)
   return Blocks(cell, parts, window, team, shared)
 
 
 def walked(w: Windows, cell: Sequence[Counts]) -> Any:
-  """Elements of a cell along dimensions that are the tensor's."""
+  """The number of elements of a cell along the dimensions of the iteration
+  space that are dimensions of the tensor."""
   return _volume(cell[axis.along] for axis in w.axes if axis.along >= 0)
 
 
 def _cells(w: Windows, groups: Counts, others: Counts) -> list[Counts]:
-  """Blocks of the iteration space's dimensions."""
+  """The block of each dimension of the iteration space."""
   cell: list[Counts] = [1] * len(w.shape)
   rest = tuple(sorted(to for to in w.along if to >= 0))
   for dims, count in ((w.free, groups), (rest, others)):
@@ -251,7 +254,7 @@ def _cells(w: Windows, groups: Counts, others: Counts) -> list[Counts]:
 def tensor_blocks(
   w: Windows, cell: Sequence[Counts], parts: Counts
 ) -> list[Counts]:
-  """Blocks of the tensor's axes."""
+  """The block of each axis of the tensor."""
   return [
     cell[axis.along]
     if axis.along >= 0
@@ -268,11 +271,12 @@ def _share(
   count: Counts,
   straddling: int | None = None,
 ) -> Shared:
-  """Divides a block among `count` tiles: the longest run of its elements.
+  """Divides a block among `count` tiles by cutting its longest run.
 
-  A run is an axis with the uncut axes after it. At most one cut axis may come
-  before these, and only the axis `straddling`: tiles that share a block have
-  the same updates wherever blocks begin along indexed dimensions.
+  A run is an axis with all axes behind it that are not cut into blocks
+  themselves. Of the cut axes only `straddling` may be joined to a run: it is
+  indexed at run time, and tiles that share a block have the same updates
+  wherever the block begins along such an axis.
   """
   first, last, longest = 0 * count, 0 * count, 0 * count + 1
   size, end = longest, 0 * count + max(len(extents) - 1, 0)
@@ -291,7 +295,7 @@ def _share(
   extent = _volume(
     np.where((first <= d) & (d <= last), n, 1) for d, n in enumerate(extents)
   )
-  # Blocks of what is cut are a multiple of each tile's share.
+  # A block is as many values of the common index as its tiles have together.
   run = np.minimum(share * count, extent)
   return Shared(first, last, extent, run, share, elements)
 
@@ -299,8 +303,8 @@ def _share(
 def _rounded(
   extents: Sequence[int], blocks: Sequence[Counts], shared: Shared
 ) -> list[Counts]:
-  """Blocks, where that of a single shared axis is a multiple of each tile's
-  share."""
+  """The blocks; that of an axis which is cut alone is rounded up to a multiple
+  of the tiles' shares."""
   alone = shared.first == shared.last
   return [
     np.where(alone & (shared.first == d), shared.run, block)

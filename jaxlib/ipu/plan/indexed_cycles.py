@@ -1,8 +1,8 @@
 """The cost of slices and updates with run-time indices, for given splits.
 
-Closed forms over the busiest tile's figures, which `plan/indexed.py` searches
-with. The other supersteps of a step, `candidates` and `partials`, are charged
-by the same estimates.
+The search of `plan/indexed.py` uses closed forms of the busiest tile's figures.
+The supersteps that follow a step's vertices, `candidates` and `partials`, are
+charged by the same formulas.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from jaxlib.ipu.target import Target
 Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Cycles of a tile with so many lookups of so many elements each, on one of
-# `parts` tiles that share the tensor, each with so many entries and in a team
-# of so many (1 if left out). Takes numbers or arrays; hashable.
+# Given (lookups, window, parts, entries, team=1), numbers or arrays as in
+# `Tile`: cycles of the vertices that look up `lookups` windows of `window`
+# elements. Hashable.
 LookupCycles = Callable[..., Cycles]
 
 
 class Partials(NamedTuple):
-  """Partial results of updates.
+  """The partial results of updates.
 
   Attributes:
-    item_bytes: of one; 0 if an element's updates have to be applied in
-      sequence.
-    each: a worker's cycles to combine one more.
-    cleared_bytes: of `item_bytes`, those cleared before the first update.
+    item_bytes: bytes of a partial result; 0 if the updates of an element have
+      to be applied in sequence, so that there are no partial results.
+    each: a worker's cycles to combine one more of them.
+    cleared_bytes: of `item_bytes`, those that are cleared before the first
+      update.
   """
 
   item_bytes: int
@@ -60,13 +61,13 @@ class Tile(NamedTuple):
   Attributes:
     lookups: number of lookups.
     window: elements of each lookup.
-    parts: tiles that share the tensor along indexed dimensions.
-    entries: places along indexed dimensions.
-    share: elements that it owns of its cell's, or of its team's.
-    team: tiles that share an element's updates.
-    block: elements of the tensor on its cell, or its team.
-    comes: elements of the tensor that are moved to it.
-    run: of these, contiguous ones, on this tile and before the move.
+    parts: number of tiles that share the tensor along indexed dimensions.
+    entries: indices along the indexed dimensions on the tile.
+    share: result elements that the tile owns.
+    team: number of tiles among which the updates of an element are divided.
+    block: elements of the tensor on the tile; for updates, on its team.
+    comes: elements of the tensor that are moved to the tile.
+    run: of these, elements that are contiguous before and after the move.
   """
 
   lookups: Floats
@@ -84,12 +85,14 @@ class Estimate(NamedTuple):
   """The estimated cost of a split.
 
   Attributes:
-    cycles: total, in one round.
-    again: of these, cycles of each round regardless of its size.
+    cycles: all cycles, if there is one round.
+    again: of these, the cycles of every round, regardless of its size.
     held: bytes on the fullest tile in all rounds: the tensor, if it is moved,
       and partial results.
-    step: bytes on it for the lookups: indices, updates, candidates.
-    before: of the cycles, those of the exchanges before the vertices.
+    step: bytes on the fullest tile for all lookups: indices, updates,
+      candidates.
+    before: of `cycles`, those of the exchanges that move operands (and an
+      updated tensor back).
     packing: additional cycles that pack and unpack the moved tensor.
   """
 
@@ -104,7 +107,8 @@ class Estimate(NamedTuple):
 def of_blocks(
   w: Windows, own: Layout, found: Blocks, comes: Counts, run: Counts
 ) -> Tile:
-  """Figures of a tensor that is moved to its split's mapping."""
+  """The busiest tile's figures if the tensor is moved to its split's
+  mapping."""
   lookups = math.prod(found.cell[d] for d in w.free if d < w.num_batch)
   each = math.prod(found.cell) // lookups
   entries = -(-found.window // walked(w, found.cell))
@@ -117,7 +121,7 @@ def of_blocks(
 
 
 def of_plan(w: Windows, plan: IndexedPlan) -> Tile:
-  """Figures of a tensor in place."""
+  """The busiest tile's figures if the tensor stays in place."""
   lookups, window = largest_cell(w, plan.partition)
   figures = (
     lookups, window, plan.parts, plan.entries, plan.result.max_elements, 1,
@@ -155,7 +159,8 @@ def slicing(
 
 
 def _select_cycles(share: Any, window: Any, cycles: LookupCycles) -> Cycles:
-  """A second slice, of the candidates of a share (popops: slice.1)."""
+  """A second slice, which selects from the candidates for a tile's share
+  (popops: slice.1)."""
   return cycles(np.ceil(share / window), np.minimum(share, window), 1.0, 1.0)
 
 
@@ -196,11 +201,12 @@ def updating(
 def _packing(
   target: Target, w: Windows, own: Layout, t: Tile
 ) -> tuple[Floats, Floats]:
-  """Cycles of packing and unpacking the moved tensor, and those of its way
-  back: for runs no longer than messages' instructions (plan/messages.py).
+  """Cycles of packing and unpacking the moved tensor, and those for moving it
+  back. They arise if its segments are no longer than the instructions that send
+  them (plan/messages.py).
 
-  Elements of one owner are one interval where they arrive, so words are only
-  packed and unpacked by owners.
+  What comes from one owner is an interval of the memory where it arrives, so if
+  elements are at least words, only the owners pack and unpack.
   """
   run = t.run * w.item_bytes
   odd = contiguous(own).block * w.item_bytes % messages.WORD > 0
@@ -224,8 +230,9 @@ def _superstep(target: Target) -> int:
 def _combine_cycles(
   target: Target, block: Any, share: Any, fan: Any, partial: Partials
 ) -> Cycles:
-  """Clears a team's partial results of a block, and combines `fan` of them,
-  side by side, with each of `share` elements."""
+  """Cycles to clear the partial results of a block, and to combine `fan` of
+  them with each of the `share` elements that a tile owns. The elements lie side
+  by side."""
   width = max(target.data_path_bytes // max(partial.item_bytes, 1), 1)
   order = Order.COLUMNS
   found = cell_cycles(target, share, fan + 1, partial.each, width, order)
@@ -242,10 +249,11 @@ def _combine_cycles(
 def candidates(
   target: Target, w: Windows, plan: IndexedPlan, cycles: LookupCycles
 ) -> cost.Epilogue | None:
-  """Candidates go to the tiles that own them; None if each picks its own.
+  """The superstep in which candidates go to the owners of the results; None if
+  no tiles share the tensor, so that each tile picks its own results.
 
-  Every tile sends its cell except for its share, and receives its share from
-  all other tiles of the cell.
+  A tile sends its candidates for all of the cell's results except for its own
+  share, and receives candidates for its share from all other tiles of the cell.
   """
   if plan.parts <= 1:
     return None
@@ -265,8 +273,8 @@ def candidates(
 def partials(
   target: Target, plan: IndexedPlan, partial: Partials
 ) -> cost.Epilogue | None:
-  """A team's partial results go to the elements' owners; None if there are no
-  teams."""
+  """The superstep in which partial results go to the owners of the elements;
+  None if there are no teams."""
   if plan.team <= 1:
     return None
   last = max(plan.partition.last_tile, plan.windowed.last_tile)
@@ -295,7 +303,8 @@ def _epilogue(
   tiles: int,
   flops: float = 0.0,
 ) -> cost.Epilogue:
-  """Each of `tiles` tiles sends to all others, and receives from them."""
+  """A superstep in which each of `tiles` tiles sends to all others and receives
+  from all others; elements are given for each tile."""
   return cost.Epilogue(
     cost.superstep(
       target,

@@ -1,5 +1,6 @@
-"""Mappings of windows named by run-time indices, and of their owners, for a
-given split; plan/indexed.py chooses one.
+"""The mappings of a given split of a step with run-time indices: of the
+iteration space, of the indexed tensor and of the results (plan/indexed.py
+chooses the split).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class IndexedPlan(NamedTuple):
   """A split.
 
   Attributes:
-    partition: of the iteration space.
+    partition: the mapping of the iteration space.
     windowed: the mapping of the indexed tensor.
     result: the mapping of slices; for updates the same as `windowed`.
-    parts: tiles that share the tensor along indexed dimensions.
-    entries: places along indexed dimensions on a tile.
-    team: tiles that share an element's updates between them.
-    apart: tile distance between members of a team.
+    parts: number of tiles that share the tensor along indexed dimensions.
+    entries: indices along the indexed dimensions on a tile.
+    team: number of tiles among which the updates of an element are divided.
+    apart: the difference between the tile numbers of members of a team.
   """
 
   partition: Layout
@@ -45,7 +46,7 @@ class IndexedPlan(NamedTuple):
 def split_slices(
   w: Windows, parts: int, groups: int, others: int
 ) -> IndexedPlan:
-  """Slices of a tensor that is moved."""
+  """The plan of slices of a tensor that is moved; see `slice_blocks`."""
   found = slice_blocks(w, parts, groups, others)
   coarse, fine, stride = _grid(w.shape, found.cell, found.shared, parts)
   tensor = []
@@ -72,7 +73,7 @@ def split_slices(
 def split_updates(
   w: Windows, parts: int, groups: int, others: int
 ) -> IndexedPlan:
-  """Updates of a tensor that is moved."""
+  """The plan of updates of a tensor that is moved; see `update_blocks`."""
   found = update_blocks(w, parts, groups, others)
   team = int(found.team)
   extents = [axis.extent for axis in w.axes]
@@ -104,13 +105,14 @@ def split_updates(
 
 
 def one_by_one(w: Windows, other: Windows, plan: IndexedPlan) -> IndexedPlan:
-  """Updates by the owners of a split with teams: each applies those that fall
-  on its elements. The tensor stays in place.
+  """The plan of a round without teams: each tile gets all lookups and applies
+  those that fall on its own elements. The tensor stays where `plan` has it.
 
   Args:
-    w: the windows of a round of the split.
-    other: the same but for the number of lookups.
-    plan: the split of `w`.
+    w: the windows of a round with teams.
+    other: the windows of the round without them; only the number of lookups
+      differs.
+    plan: the plan of `w`.
   """
   groups = refine(plan.partition.factors, w.shape)
   assert groups is not None, "partitions keep to dimensions"
@@ -128,11 +130,11 @@ def one_by_one(w: Windows, other: Windows, plan: IndexedPlan) -> IndexedPlan:
 def _grid(
   extents: Sequence[int], blocks: Sequence[Counts], shared: Shared, count: int
 ) -> tuple[list[Factor], list[Factor], int]:
-  """A grid of blocks, each shared by `count` tiles.
+  """A grid of blocks, each divided among `count` tiles.
 
   Returns:
-    Factors of the blocks, one for each axis, and of the shares; the tile
-    distance between those that share a block.
+    The factors of the blocks, one for each axis; those of the tiles' shares of
+    blocks; the difference between the numbers of tiles that share a block.
   """
   first, last = int(shared.first), int(shared.last)
   coarse = [_whole(n) for n in extents]
@@ -144,7 +146,8 @@ def _grid(
       stride *= factor.parts
   if not extents:
     return coarse, [], stride
-  # The shares, then the shared axis's blocks, have the largest strides.
+  # The shares, then the blocks of the shared axis, get the largest strides, so
+  # that all strides nest.
   extent, run, share = int(shared.extent), int(shared.run), int(shared.share)
   fine = Factor(extent, share, stride) if share < extent else _whole(extent)
   if run < extent:
@@ -158,7 +161,7 @@ def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
   if found is None:
     return None
   factors, shared, _ = found
-  # Each tile that shares a cell owns a part of it, along uncut dimensions.
+  # The tiles of a cell divide its results among them, along uncut dimensions.
   owned = list(factors)
   whole = [d for d, g in enumerate(factors) if all(f.parts <= 1 for f in g)]
   whole.sort(key=lambda d: -w.shape[d])
@@ -178,8 +181,14 @@ def updates_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
 
 
 class _Cut(NamedTuple):
-  """A tensor's cuts: factors of the iteration space's dimensions, replicas of
-  its cells, and the places along indexed dimensions on a tile."""
+  """How a tensor's mapping cuts the iteration space.
+
+  Attributes:
+    factors: of each dimension of the iteration space.
+    shared: replicas: the tiles that share a cell, as they hold different parts
+      of the tensor along indexed dimensions.
+    entries: indices along the indexed dimensions on a tile.
+  """
 
   factors: list[tuple[Factor, ...]]
   shared: list[Replica]
@@ -199,6 +208,8 @@ def _in_place(own: Layout, result: Layout, cut: _Cut) -> IndexedPlan:
 
 
 def _cut_as(w: Windows, own: Layout) -> _Cut | None:
+  """The cuts of the iteration space that leave a tensor of mapping `own` in
+  place; None if it has replicas or its blocks straddle dimensions."""
   axes = w.axes
   refined = refine(own.factors, tuple(axis.extent for axis in axes))
   if refined is None or own.replicas:
@@ -223,6 +234,7 @@ def _whole(extent: int) -> Factor:
 def _layout(
   factors: Iterable[Factor], replicas: Sequence[Replica] = (), base: int = 0
 ) -> Layout:
-  """A layout without factors of one element: equal mappings are equal."""
+  """A layout without factors of extent 1, so that equal mappings compare
+  equal."""
   kept = tuple(f for f in factors if f.extent != 1)
   return Layout(kept or (_whole(1),), tuple(replicas), base)

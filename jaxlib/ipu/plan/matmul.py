@@ -86,9 +86,9 @@ class MatmulPlan:
     steps: serial steps.
     accumulate_dtype: of the partial products, and of sums kept between steps.
     parts: blocks of a step along (b, m, n, k).
-    cycles: total: operands, products, partials.
+    cycles: all cycles: of the operands' exchange, products and partials.
     at_hand: the same without the operands' exchange.
-    tile_bytes: operand and result blocks of one tile.
+    tile_bytes: bytes of operand and result blocks on one tile.
     fits: whether they fit in the share of SRAM that a product may use.
   """
 
@@ -106,8 +106,7 @@ class Split(NamedTuple):
 
   Attributes:
     partition: of the iteration space.
-    partial: whether tiles make partial products of a result, which others
-      add up.
+    partial: whether several tiles have partial products of the same result.
     accumulate: the type of the partial products.
     cycles: of products and partials, without the operands' exchange.
     fits: whether blocks fit in the share of SRAM that a product may use.
@@ -167,7 +166,8 @@ def plan(
 
 
 def _rank(plan: MatmulPlan) -> tuple[bool, float]:
-  """Plans that fit come first, by their cycles; then those that need least."""
+  """Sort key: plans that fit, by their cycles, then the others by their
+  bytes."""
   return not plan.fits, plan.cycles if plan.fits else plan.tile_bytes
 
 
@@ -209,15 +209,16 @@ def _plan_step(
   total = at_hand + target.sync_cycles
   paid = (size * share for size, share in zip(sizes, shares, strict=True))
   total += cost.exchange_cycles(target, _received(target, parts, *paid), 0.0)
-  # Partials stay while a share of the others' arrives, beside the sums of the
-  # steps before; on its own, a tile adds to these in place, where poplin's
-  # planner has a buffer for each step's partials (`addInPlace`).
+  # A tile's partials stay in SRAM while its share of the other tiles' partials
+  # arrives, beside the sums of the steps before. A tile that has all terms of
+  # its sums adds to them in place, where poplin's planner has a buffer for each
+  # step's partials (`addInPlace`).
   blocks_of_sums = np.where(gk > 1, 2 + (steps.terms > 1), 1)
   memory = operands + outputs * partial_bytes * blocks_of_sums
   if SIZE[out_dtype] < partial_bytes:  # a cast result
     whole = (gk == 1) | (steps.terms > 1)
     memory += np.where(whole, outputs * SIZE[out_dtype], 0)
-  if steps.results > 1:  # all of them
+  if steps.results > 1:  # the whole result, which is made part by part
     memory += math.prod(space[:3]) * SIZE[out_dtype] / target.num_tiles
   fits = memory <= target.bytes_for_products
   worth = np.where(fits, total, np.inf) if fits.any() else memory
@@ -268,17 +269,17 @@ def partition(
 def in_place(
   home: Layout, along: tuple[int, ...], shape: tuple[int, ...]
 ) -> Layout | None:
-  """The partition of an iteration space by the mapping of an operand, or of a
-  copy of it.
+  """The partition of an iteration space in which an operand stays in place.
 
   Args:
-    home: the mapping.
-    along: the operand's dimensions, in its mapping's order.
+    home: the mapping of the operand or of a copy of it.
+    along: the iteration space's dimensions of the operand, in the order of the
+      mapping's factors.
     shape: the iteration space.
 
   Returns:
-    None if the mapping's blocks straddle dimensions, or if its replicas could
-    split several dimensions.
+    None if the mapping's blocks straddle dimensions, or if it has replicas and
+    these could split several dimensions.
   """
   groups = refine(home.factors, tuple(shape[d] for d in along))
   if groups is None:
@@ -326,8 +327,8 @@ def least_cycles(
   counts: tuple[int, int, int],
   dtypes: Sequence[DType],
 ) -> float:
-  """Cycles of a partition's largest block at the matrix unit's best rate; the
-  arguments of `split`."""
+  """A lower bound of the cycles of `split`, whose arguments it takes: those of
+  the largest block at the matrix unit's best rate."""
   both = all(dtype is DType.F16 for dtype in dtypes[:2])
   macs = math.prod(_block(partition, shape, counts)[:4])
   return macs / (2 * target.fp16_macs if both else target.fp32_macs)

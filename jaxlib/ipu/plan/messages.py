@@ -1,43 +1,52 @@
 """SRAM that an exchange takes on its tiles: code and message buffers.
 
-Exchanges are timed when a program is compiled, so a tile's part of one is a
-straight-line sequence (row) of instructions. ipu-stack has read them off a
-C600, and off rows of Poplar's own (crates/ipu-target/src/exchange.rs and
+Exchanges are timed when a program is compiled, so a tile's part of an exchange
+is a straight-line sequence of instructions, a *row*. ipu-stack has read them
+off a C600, and off rows of Poplar's own (crates/ipu-target/src/exchange.rs and
 docs/EXCHANGE_INSTRUCTION_REFERENCE.md) [S]:
 
-- a message that is sent: `delay` until its time, `send` for its first 64
-  words, `sendoff` for each further 4,096 words;
-- one that is received: the pointer to its destination (PIC), and if the last
-  one came from another tile, its source (XPIC);
+- to send a message: `delay` until its time, `send` for its first 64 words,
+  `sendoff` for each further 4,096 words;
+- to receive one: set the pointer to its destination (PIC) and, if the previous
+  message came from another tile, its source (XPIC);
 - once: the neutral source, `delay` until the end, the return.
 
-A message is contiguous in the sender's memory and in the receiver's. It is sent
-in the order of the latter, where the pointer is set once for all that continues
-in one stretch (plan/stretches.py) [D]. Where its instructions take no less than
-its data, one of the two tiles copies: less code, and a buffer while the
-exchange lasts [D]. A sender that packs what it sends to a tile in the order of
-that tile's memory leaves nothing to unpack: it arrives at its destination, in
-as many parts as it has there, and the pointer is set anew during the message.
-What has few parts at its source is sent as it is, and the receiver receives all
-in one piece and unpacks it. Where both sides have too many parts, or parts that
-do not begin and end at words, the sender packs in one side's order, so that the
-other side copies no more than these parts [D]. The cheapest copies are taken,
-and among those the least code. One piece from each other tile is sent in place,
-and received in the order of destinations, without a copy [D]. Poplar packs in
-this way (the strided copies in its profile of a halo exchange) [S], and so does
-ipu-stack, unless the copy takes longer than 160 cycles for each piece that is
-sent as it is (`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S], which pieces as small as
-these never do. For a part that does not begin and end at words, the words that
-contain it are sent, and the receiver extracts it.
+A segment (*piece*) is contiguous in the memories of both tiles, and can be sent
+from its place as one message. Messages are sent in the receiver's storage
+order, so the receiver sets its pointer once for each contiguous destination
+(*stretch*, plan/stretches.py) [D].
 
-Packing and unpacking are copies on the tile, each of all moves of an exchange
-(`cost.local_copy`), as is the part of a root's copy that stays on its tile: 8
-bytes a cycle, as in poplin for contiguous data (ConvModel.cpp,
-`reorderBytesPerCycle`) [S], and one more cycle for each piece, whose first load
-has no parallel store [D]. Operands of vertices that read vectors are copied
-too, if they are on the tile in pieces smaller than a vector; all others are
-read in place [D]. A move's pieces and partners are bounds for all tiles
-(plan/runs.py).
+If the instructions of so many messages took no less memory than the data, a
+tile copies instead, which takes less code, and a buffer while the exchange
+lasts [D]:
+
+- The sender packs what goes to one peer in that peer's storage order. It
+  arrives in place; the receiver sets the pointer anew for each contiguous
+  destination during the message.
+- Or the sender sends its own stretches, if they are few, from their place. The
+  receiver buffers everything and unpacks it.
+- Or both copy, if both have too many stretches, or stretches that do not begin
+  and end at words. The sender packs in the storage order of one side, so that
+  the other side only has to copy stretches [D].
+
+The alternative with the smallest copies is taken, and of equal ones that with
+the least code. No copy is needed for a single segment from each peer: these
+arrive in the order of their destinations, without setting the pointer anew [D].
+Poplar packs in this way (the strided copies in its profile of a halo exchange)
+[S], and so does ipu-stack, unless the copy takes longer than 160 cycles for
+each segment that is sent from its place (`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S],
+which segments as small as these never do. For a stretch that does not begin and
+end at words, the words that contain it are sent, and the receiver extracts it.
+
+Packing is one copy on the tile for all moves of an exchange, and so are
+unpacking and copying what stays on its tile when a root is copied to another
+(`cost.local_copy`). A copy moves 8 bytes a cycle, as in poplin for contiguous
+data (ConvModel.cpp, `reorderBytesPerCycle`) [S], and takes one more cycle for
+each segment, whose first load has no parallel store [D]. Operands that vertices
+read as vectors are copied as well, if they lie on their tile in segments
+smaller than a vector; all others are read in place [D].
+
+The numbers of segments and peers are upper bounds for all tiles (plan/runs.py).
 """
 
 from __future__ import annotations
@@ -59,7 +68,8 @@ Array = npt.NDArray[np.int64]
 # Bytes that a copy on a tile moves at once (`Target::getMemcpyBytesPerCycle`)
 # [S].
 VECTOR = 8
-# Bytes of pieces that are sent as they are: their instructions take half that.
+# Segments of at least so many bytes are sent from their place: their
+# instructions take half of that.
 WIDE = 16
 # Maximum words of `send` and of `sendoff` (ipu-stack) [S].
 _SEND, _SEND_ON = 64, 4096
@@ -69,8 +79,8 @@ ROW = 3
 
 
 class End(NamedTuple):
-  """Figures of the fullest sender or receiver: pieces, tiles of the other side,
-  bytes."""
+  """The tile that sends or receives most: its numbers of segments and of peers,
+  and its bytes."""
 
   pieces: int
   partners: int
@@ -78,12 +88,13 @@ class End(NamedTuple):
 
 
 class Ends(NamedTuple):
-  """Both ends of a move.
+  """The fullest sender and receiver of a move.
 
   Attributes:
-    begin, end: the tiles that send and receive most.
-    whole: whether all pieces begin and end at words.
-    keeps: whether every tile has some of what it needs.
+    begin: the sender.
+    end: the receiver.
+    whole: whether all segments begin and end at words.
+    keeps: whether every tile already holds some of what it needs.
   """
 
   begin: End
@@ -93,14 +104,14 @@ class Ends(NamedTuple):
 
 
 class Messages(NamedTuple):
-  """A move's code and buffers on each tile.
+  """The code and buffers that a move needs, as arrays over tiles.
 
   Attributes:
-    words: of exchange code, without the fixed part of a row.
-    busy: which tiles have any.
-    packs, unpacks: pieces that the fullest tile copies to what it sends, or
-      from what it has received; 0 if tiles do not.
-    buffers: bytes of each tile's buffer; None if no tile has one.
+    words: words of exchange code, without the fixed part of a row.
+    busy: whether the tile has any.
+    packs: segments that the fullest sender packs; 0 if senders do not pack.
+    unpacks: segments that the fullest receiver unpacks; 0 if receivers do not.
+    buffers: bytes of the tile's buffer; None if no tile needs one.
   """
 
   words: Array
@@ -118,7 +129,7 @@ def messages(
   item_bytes: int,
   once: bool,
 ) -> Messages | None:
-  """A move's code and buffers on each tile; None if nothing changes its tile.
+  """The code and buffers that a move needs; None if nothing changes its tile.
 
   Args:
     source, destination, shape, item_bytes, once: see `traffic.traffic`.
@@ -184,13 +195,14 @@ def stretched(
   shape: tuple[int, ...],
   item_bytes: int,
 ) -> tuple[int, int, bool]:
-  """Numbers of stretches that the ends of a move send and receive, and whether
-  those that arrive begin and end at words."""
+  """The numbers of stretches of the fullest sender and of the fullest receiver,
+  and whether those of receivers begin and end at words."""
   to, of = runs(destination, source, shape, item_bytes)
   grain = max(WORD // item_bytes, 1)
   arriving, even = stretches(destination, source, shape, to.elements, grain)
   leaving, _ = stretches(source, destination, shape, of.elements, grain)
-  # What a tile keeps is a stretch of its own, if no other tile reads it.
+  # What a receiver keeps is at least one stretch, which it does not receive. A
+  # sender does not send what it keeps, unless another tile reads it as well.
   arriving = max(min(arriving - found.keeps, found.end.pieces), 1)
   keeps = found.keeps and _one_reader(source, destination, shape)
   leaving = max(min(leaving - keeps, found.begin.pieces), 1)
@@ -211,8 +223,8 @@ def move(
 
   Args:
     source, destination, shape, item_bytes, once: see `traffic.traffic`.
-    gathers: also copy what stays on its tile, if it is in pieces smaller than
-      a vector.
+    gathers: whether what stays on its tile is also copied, if it lies there in
+      segments smaller than a vector.
   """
   moved = traffic(source, destination, shape, item_bytes, once)
   found = messages(source, destination, shape, item_bytes, once)
@@ -237,12 +249,13 @@ def staying(
   item_bytes: int,
   narrow: bool = False,
 ) -> Array | None:
-  """Bytes in vectors that each tile copies to other places of its own; None if
-  not counted.
+  """The size of the copy that each tile makes of what stays on it, in bytes of
+  whole vectors; None if there is none or it is not counted.
 
   Args:
     source, destination, shape, item_bytes: see `traffic.traffic`.
-    narrow: only if they are in pieces smaller than a vector.
+    narrow: whether to return None if segments fill vectors, so that vertices
+      can read them in place.
   """
   kept = traffic(source, destination, shape, item_bytes).kept
   if kept is None or not kept.any():
@@ -258,8 +271,8 @@ def staying(
 
 
 def _copied(size: Array, pieces: int) -> Array | None:
-  """Bytes in vectors, plus one vector for each piece, if the fullest tile has
-  so many pieces and the others no smaller ones."""
+  """The size of a copy on each tile (see `vectors`). The fullest tile has so
+  many segments, and the segments of the others are taken to be as large."""
   most = int(size.max())
   if not pieces or not most:
     return None
@@ -267,15 +280,20 @@ def _copied(size: Array, pieces: int) -> Array | None:
 
 
 def vectors(size: int, pieces: int) -> int:
-  """Bytes in vectors of a copy of so many bytes in so many pieces, plus one
-  vector for each piece."""
+  """The bytes that a copy is charged for: each segment in whole vectors, plus
+  one vector per segment, whose first load has no parallel store.
+
+  Args:
+    size: bytes copied.
+    pieces: number of segments, of equal sizes.
+  """
   return pieces * (1 - (-size // (pieces * VECTOR))) * VECTOR
 
 
 def _one_reader(
   source: Side, destination: Side, shape: tuple[int, ...]
 ) -> bool:
-  """Whether each element goes to a single place."""
+  """Whether each element is read for a single place on a single tile."""
   steps = [s for n, s in zip(shape, source.strides) if n > 1]
   return (
     destination.layout.num_replicas == 1
@@ -285,12 +303,12 @@ def _one_reader(
 
 
 class _Way(NamedTuple):
-  """A way to turn pieces into messages.
+  """A way to turn segments into messages; figures of the fullest tiles.
 
   Attributes:
-    copies: bytes in vectors, of the fullest tiles.
-    sends, receives: words of exchange code.
-    packs, unpacks: pieces that are copied; 0 if tiles do not.
+    copies: bytes copied, in whole vectors.
+    sends, receives: words of exchange code of a sender and of a receiver.
+    packs, unpacks: segments that a sender packs and a receiver unpacks.
   """
 
   copies: int
@@ -305,8 +323,9 @@ class _Way(NamedTuple):
 
 
 def _plain(begin: End, end: End, stretches: int) -> _Way | None:
-  """Each piece is sent as it is, in the order of the receivers' memory, where
-  so many stretches arrive; None if code is no smaller than the data."""
+  """Sends each segment from its place, in the receiver's storage order, in
+  which it has so many contiguous destinations (`stretches`). None if the code
+  would be no smaller than the data."""
   sends = _sent(begin, begin.pieces)
   receives = _received(end, stretches)
   if sends is None or receives is None:
@@ -315,8 +334,10 @@ def _plain(begin: End, end: End, stretches: int) -> _Way | None:
 
 
 def _packed(begin: End, end: End, stretches: int) -> _Way | None:
-  """Senders pack in the order of the receivers' memory; these receive so many
-  stretches."""
+  """Senders pack in the storage order of the receivers, each of which has so
+  many contiguous destinations. None if the code would be no smaller than the
+  data.
+  """
   sends = _sent(begin, begin.partners)
   receives = _received(end, stretches)
   if sends is None or receives is None:
@@ -326,7 +347,8 @@ def _packed(begin: End, end: End, stretches: int) -> _Way | None:
 
 
 def _unpacked(begin: End, stretches: int, end: End) -> _Way | None:
-  """Senders send so many stretches in place; receivers unpack them."""
+  """Senders send so many stretches from their place; receivers unpack them.
+  None if the code would be no smaller than the data."""
   sends = _sent(begin, stretches)
   if sends is None:
     return None
@@ -335,8 +357,8 @@ def _unpacked(begin: End, stretches: int, end: End) -> _Way | None:
 
 
 def _both(begin: End, packs: int, end: End, unpacks: int) -> _Way:
-  """One message for each pair of tiles, in the order of one of them: the other
-  one copies pieces, that one copies stretches."""
+  """Sends one message to each peer. Messages have the storage order of one
+  side, which copies stretches; the other side copies segments."""
   sends = _sent(begin, begin.partners)
   assert sends is not None
   copies = _vectors(begin, packs) + _vectors(end, unpacks)
@@ -344,22 +366,23 @@ def _both(begin: End, packs: int, end: End, unpacks: int) -> _Way:
 
 
 def _vectors(end: End, pieces: int) -> int:
-  """Bytes in vectors of a copy of so many pieces."""
+  """The size of the copy of all of a tile's bytes in so many segments."""
   return vectors(end.size, pieces) if pieces and end.size else 0
 
 
 def _received(end: End, messages: int) -> int | None:
-  """Words that receive so many messages, each in its place; None if they are
-  too many."""
+  """Words of code that receive so many messages, each at its own destination;
+  None if they would be no less than the data."""
   if messages > 1 and WORD * messages >= end.size:
-    # One from each: they can arrive in the order of their places without
-    # setting the pointer anew.
+    # A single message from each peer can arrive in the order of destinations,
+    # which does not need to set the pointer anew.
     return 1 + end.partners if messages <= end.partners else None
   return messages + end.partners
 
 
 def _sent(end: End, messages: int) -> int | None:
-  """Words that send so many messages; None if they are too many."""
+  """Words of code that send so many messages; None if they would be no less
+  than the data."""
   if messages > end.partners and 2 * WORD * messages >= end.size:
     return None
   longest = -(-end.size // (WORD * messages))
@@ -367,6 +390,6 @@ def _sent(end: End, messages: int) -> int | None:
 
 
 def between(sends: int, receives: int) -> int:
-  """Words of a tile's part of an exchange with so many messages, each from or
-  to another tile."""
+  """Words of code of a tile that sends and receives so many messages, each to
+  or from another tile."""
   return 2 * (sends + receives) + ROW

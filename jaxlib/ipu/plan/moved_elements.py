@@ -1,12 +1,13 @@
-"""Elements that each tile sends, receives and keeps in a move.
+"""Counts the elements that each tile sends, receives and keeps in a move.
 
 A move reads one view of a tensor and writes another: two affine accesses of one
-iteration space. Each side's index splits into digits, one for each factor of
-the side's mapping, and a tile holds an interval of every digit. Dimensions of
-the iteration space that are not cut together by a factor are independent, so
-every figure is a product over groups of dimensions, each a closed form over the
-tile axis. Where an access carries from one digit into the next, and the factors
-cannot be joined, the figures are bounds: all that a tile holds moves.
+iteration space. On each side the index splits into digits, one for each factor
+of that side's mapping, and a tile holds an interval of every digit. Dimensions
+that no factor cuts together are independent. So every count is a product over
+groups of dimensions, and each of the products' terms is a closed form,
+evaluated for all tiles at once. Where an access carries from one digit into the
+next, and the factors cannot be joined, the counts are upper bounds: everything
+that a tile holds is taken to move.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ Array = npt.NDArray[np.int64]
 
 
 class Lines(NamedTuple):
-  """Each tile's part of one side of a move, along dimensions of which one has
-  stride 1 in memory (inner), and along all others (outer); and how much of both
-  stays on its tile.
+  """Each tile's elements on one side of a move, as the product of inner and
+  outer indices. The inner dimensions include the one of stride 1.
 
   Attributes:
-    length: elements along the inner dimensions that are contiguous.
+    inner: number of indices along the inner dimensions, for each tile.
+    inner_kept: of these, those of elements that stay on the tile.
+    outer, outer_kept: the same along all other dimensions.
+    length: elements along the inner dimensions that are contiguous on both
+      sides.
   """
 
   inner: Array
@@ -41,15 +45,22 @@ class Lines(NamedTuple):
   length: int
 
   def crossing(self, pieces: int) -> int:
-    """Maximum pieces that change tile, if an outer index has so many."""
+    """Maximum number of segments that change tile, if each outer index has so
+    many segments (`pieces`)."""
     some = np.minimum(self.inner - self.inner_kept, pieces)
     gone = self.outer - self.outer_kept
     return int((gone * pieces + self.outer_kept * some).max())
 
 
 class _Figures(NamedTuple):
-  """Elements along some dimensions, for each tile: wanted at the destination,
-  held by the source, both, and held by both and wanted nowhere else."""
+  """Numbers of elements along some dimensions, for each tile.
+
+  Attributes:
+    wanted: elements of the destination on the tile.
+    held: elements of the source on the tile.
+    both: elements that the tile both holds and needs.
+    alone: of these, those that no other tile needs.
+  """
 
   wanted: Array
   held: Array
@@ -57,7 +68,7 @@ class _Figures(NamedTuple):
   alone: Array
 
   def times(self, other: _Figures) -> _Figures:
-    """The product over both groups of dimensions."""
+    """The numbers of elements along two groups of dimensions together."""
     return _Figures(*(x * y for x, y in zip(self, other, strict=True)))
 
 
@@ -65,8 +76,8 @@ class Move:
   """Counts a move's elements (see the module's docstring).
 
   Attributes:
-    lines: what each tile's shares of destination and source are made of; set by
-      `count`, if there are contiguous dimensions.
+    lines: each tile's elements of the destination and of the source; set by
+      `count` if some dimension is contiguous on both sides, otherwise empty.
   """
 
   def __init__(
@@ -79,7 +90,6 @@ class Move:
       AffineAccess(source),
       AffineAccess(destination),
     )
-    # Dimensions of extent 1 are left out.
     dims = [
       (n, s, d)
       for n, s, d in zip(shape, source.strides, destination.strides)
@@ -91,7 +101,8 @@ class Move:
     self._fits = unify(accesses, self._shape, self._strides)
 
   def count(self, tiles: Array) -> tuple[Array, Array, Array]:
-    """Elements that each tile receives, sends, and has already."""
+    """The numbers of elements that each tile receives, sends, and needs but
+    already holds."""
     source = self._source.side.layout
     destination = self._destination.side.layout
     if not self._fits:
@@ -113,7 +124,8 @@ class Move:
         inner, length = figures, contiguous
       else:
         outer = outer.times(figures)
-    # A copy on another tile is wanted there too.
+    # Elements that no other tile needs are not sent. If the destination has
+    # replicas, there are no such elements.
     only = self._to.active & (destination.num_replicas == 1)
     active, sends = self._to.active, self._at.first
     stays = active & self._at.active
@@ -129,8 +141,8 @@ class Move:
     return active * wanted - kept, sends * (held - only * alone), kept
 
   def _contiguous(self, group: Sequence[int]) -> int:
-    """Elements that are contiguous along a group's dimensions, on both sides;
-    0 if it does not access them one by one."""
+    """The number of elements along a group's dimensions that are contiguous on
+    both sides; 0 if none of the dimensions is."""
     near, far = self._strides
     length = 1
     for d in sorted(group, key=lambda d: near[d]):
@@ -139,7 +151,8 @@ class Move:
     return length if length > 1 else 0
 
   def _groups(self) -> list[list[int]]:
-    """Groups of dimensions that have to be counted together."""
+    """Groups of dimensions that have to be counted together: those that step
+    along one factor, if it is cut or their steps do not nest."""
     groups = [[d] for d in range(len(self._shape))]
 
     def tie(dims: Sequence[int]) -> None:
@@ -165,13 +178,14 @@ class Move:
     return sorted(pairs, key=lambda pair: -pair[1])
 
   def _nests(self, access: AffineAccess, dims: Sequence[int]) -> bool:
+    """Whether dimensions lead to distinct digits, in row-major order."""
     return nested(self._pairs(access, dims))
 
   def _one_side(
     self, access: AffineAccess, parts: list[Array], dims: Sequence[int]
   ) -> Array:
-    """Distinct elements that a side's tiles hold along dimensions, or a
-    bound."""
+    """The number of distinct elements that each tile of a side holds along some
+    dimensions, or an upper bound."""
     count = np.array(1)
     for k, factor in enumerate(access.factors):
       mine = [d for d in access.dims(k) if d in dims]
@@ -193,6 +207,7 @@ class Move:
     return count
 
   def _figures(self, dims: list[int]) -> _Figures:
+    """The numbers of elements along a group of dimensions."""
     source, destination = self._source, self._destination
     broadcast = [d for d in dims if source.step(d) == 0]
     moving = [d for d in dims if source.step(d) != 0]
@@ -200,7 +215,7 @@ class Move:
     wanted = self._one_side(destination, self._to.parts, dims)
     nothing = np.array(0)
     if not moving:
-      # One element, in many places.
+      # The source is broadcast along all of them: one element, many places.
       cut = any(destination.cut(d) is not None for d in dims)
       if self._once:
         wanted = np.minimum(wanted, 1)
@@ -219,7 +234,8 @@ class Move:
   def _intervals(
     self, dims: list[int], wanted: Array, held: Array
   ) -> _Figures | None:
-    """Both sides' intervals in one order of the dimensions, if there is one."""
+    """The numbers of elements where tiles of both sides hold intervals of the
+    same order of the dimensions; None if there is no such order."""
     source, destination = self._source, self._destination
     ours = [d for d in dims if source.cut(d) is not None]
     theirs = [d for d in dims if destination.cut(d) is not None]
@@ -262,8 +278,8 @@ class Move:
     mine: list[int],
     order: list[int],
   ) -> tuple[Array, Array]:
-    """The interval that each tile holds in an order of dimensions, which begins
-    with `mine`, those that one factor cuts."""
+    """The begin and end of the interval that each tile holds, if `order` is the
+    order of the dimensions; it begins with `mine`, which one factor cuts."""
     k = access.cut(mine[0])
     assert k is not None
     ranks = self._edges(access, k, mine)
@@ -272,8 +288,8 @@ class Move:
     return ranks[parts[k]], ranks[1:][parts[k]]
 
   def _edges(self, access: AffineAccess, k: int, mine: Sequence[int]) -> Array:
-    """How many indices of nested dimensions lie before each edge of a
-    factor."""
+    """For each edge between parts of factor k, how many indices of the nested
+    dimensions `mine` lie before it."""
     key = (access is self._source, k, *sorted(mine))
     if key not in self._ranked:
       limits = access.edges(k) - access.begin(k, mine, self._shape)
@@ -281,8 +297,9 @@ class Move:
     return self._ranked[key]
 
   def _windows(self, dims: list[int]) -> _Figures | None:
-    """Overlapping windows of one digit: a tile needs all from the beginning of
-    its first to the end of its last."""
+    """The numbers of elements of overlapping windows along one factor: a tile
+    needs everything from the beginning of its first window to the end of its
+    last. None if the dimensions are no such windows."""
     source, destination = self._source, self._destination
     cut = [d for d in dims if destination.cut(d) is not None]
     places = {digit[0] for d in dims if (digit := source.digits[d])}
@@ -300,7 +317,8 @@ class Move:
     if cut:
       first, last = self._ranks(destination, self._to.parts, cut, cut)
     some = last > first
-    # What the tile needs, and the part of it that no neighbour needs.
+    # What the tile needs is [low, high); what no other tile needs of it is
+    # [before, after).
     low, high = first * step, (last - 1) * step + reach + 1
     before = np.where(first > 0, (first - 1) * step + reach + 1, low)
     after = np.where(last < self._shape[place], last * step, high)

@@ -1,10 +1,10 @@
-"""Operands whose order in memory differs from their vertices' iteration order.
+"""Operands whose storage order differs from their vertices' iteration order.
 
-Vertices load and store vectors, so all operands that they iterate over together
-need one order. Others are copied: as Poplar does before a compute set with
-non-contiguous operands, and after it with results [D]. Where the orders share
-their inner dimensions, and these fill a vector, vertices iterate over rows
-instead.
+Vertices load and store whole vectors, so all operands over which they iterate
+together need one storage order. An operand in another order is copied before
+the compute set, and a result after it, as Poplar does for operands that are not
+contiguous [D]. If two orders share their inner dimensions, and these fill a
+vector, vertices iterate over rows instead of copying.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jaxlib.ipu.plan.messages import VECTOR, vectors
 
 
 class Lying(NamedTuple):
-  """An operand or result of a compute set.
+  """The storage order of an operand or result of a compute set.
 
   Attributes:
-    tensor: its number.
-    order: its dimensions of the iteration space in memory order, outermost
-      first.
+    tensor: a number that identifies the operand or result.
+    order: the iteration space's dimensions along which it is not broadcast, in
+      storage order, outermost first.
     item_bytes: bytes of an element.
   """
 
@@ -35,8 +35,11 @@ class Lying(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def in_memory(dims: tuple[int, ...]) -> tuple[int, ...]:
-  """The memory order of an access; for each dimension of the iteration space,
-  `dims` has the tensor's own or -1."""
+  """The storage order of an access, outermost dimension first.
+
+  For each dimension of the iteration space, `dims` has the tensor's dimension
+  with the same index, or -1 where the tensor is broadcast.
+  """
   return tuple(
     sorted((d for d, own in enumerate(dims) if own >= 0), key=dims.__getitem__)
   )
@@ -44,17 +47,20 @@ def in_memory(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def ascending(order: tuple[int, ...]) -> bool:
-  """Whether a memory order is that of the iteration space."""
+  """Whether a storage order is that of the iteration space."""
   return order == tuple(sorted(order))
 
 
 def turned(cell: Extents, given: Sequence[Lying]) -> dict[Lying, int]:
-  """The operands and results that a tile has to copy, and the bytes in vectors
-  of each copy, for the cheapest of the orders that they have.
+  """The operands and results that a tile has to copy into the common order, and
+  the bytes of each copy in whole vectors.
+
+  The common order is the storage order of one of them: the one for which the
+  copies of the others are the smallest.
 
   Args:
     cell: the cell's extent along each dimension of the iteration space.
-    given: operands and results.
+    given: all operands and results.
   """
   walked = sum(extent > 1 for extent in cell)
   lying = {
@@ -75,8 +81,9 @@ def turned(cell: Extents, given: Sequence[Lying]) -> dict[Lying, int]:
 def _copied(
   cell: Extents, own: tuple[int, ...], order: tuple[int, ...], item_bytes: int
 ) -> int:
-  """Bytes in vectors of a copy from one order into another; 0 if vectors can be
-  loaded as they are."""
+  """The size of a copy from storage order `own` into `order` (see
+  `messages.vectors`); 0 if the inner dimensions that both share fill a vector.
+  """
   wanted = [d for d in order if d in own]
   inner, same = 1, len(own)
   while same and own[same - 1] == wanted[same - 1]:

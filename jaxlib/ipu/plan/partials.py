@@ -1,9 +1,10 @@
 """The addition or cast of a product's partials, after its vertices.
 
-Where tiles have partials of the same sums, some of them add these up and store
-results (plan/combine.py). Where a tile has all of a sum, and the vertex leaves
-it in the type of partials, the cast after it is among the codelet's cycles
-(codelets/dot.py); the buffer of partials is accounted for here.
+Where several tiles have partials of the same sums, some of them add these up
+and store the results (plan/combine.py). Where one tile has all terms of a sum,
+and its vertex leaves the sum in the wider type of partials, another vertex
+casts it. The cycles of that cast are among the codelet's (codelets/dot.py); its
+buffer is accounted for here.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def epilogue(
       dimensions are not summed.
     shape, num_kept: see `partition`.
     owner: the results' mapping.
-    casts: whether the vertices leave sums to be cast.
+    casts: whether the vertices leave whole sums in a buffer, to be cast.
   """
   dtype = DType(fields.accumulate_dtype)
   item = SIZE[dtype]

@@ -39,7 +39,8 @@ from jaxlib.ipu.target import Target
 
 
 class ReductionPlan(NamedTuple):
-  """Blocks of parallel (kept) and of reduced elements, and their numbers."""
+  """The extents of blocks along the parallel (kept) and the reduced elements,
+  and the numbers of blocks."""
 
   kept_block: int
   reduced_block: int
@@ -51,12 +52,13 @@ class Work(NamedTuple):
   """Parameters of a reduction's cost.
 
   Attributes:
-    item_bytes: of an element, over all operands.
+    item_bytes: bytes of an element, over all operands.
     each: cycles to combine one more element.
-    partial_bytes: of a partial result.
+    partial_bytes: bytes of a partial result.
     combine: cycles to combine one more partial result.
-    width: elements that the vertex for columns takes at a time; 0 if none.
-    made: cycles to compute an element by a fused producer.
+    width: elements that the vertex for columns takes at a time; 0 if there is
+      no such vertex.
+    made: cycles in which a fused producer computes an element.
   """
 
   item_bytes: int
@@ -71,12 +73,12 @@ class Work(NamedTuple):
 def plan(
   target: Target, kept: int, reduced: int, work: Work, row_bytes: int = WORD
 ) -> tuple[ReductionPlan, float, float]:
-  """The cheapest split of (kept, reduced) elements into blocks with at least
-  `row_bytes` of kept elements.
+  """The cheapest split of (kept, reduced) elements. A block has at least
+  `row_bytes` along the kept elements.
 
   Returns:
-    The split and its cycles, with and without an exchange that moves all of
-    the elements.
+    The split, and its cycles with and without the exchange that moves all
+    elements to it.
   """
   if kept == 0 or reduced == 0:
     return ReductionPlan(max(kept, 1), max(reduced, 1), 1, 1), 0.0, 0.0
@@ -97,8 +99,8 @@ def plan(
     target, kept_block * reduced_block * work.item_bytes, 0
   )
   cycles += moving
-  # The first has one part; splits that save less than a stage's launch are not
-  # considered.
+  # The first candidate has one part, so no partial results. Those that save
+  # less than the launch of the stage that combines them are not considered.
   least = target.sync_cycles + target.launch_cycles
   split = np.flatnonzero((parts > 1) & (cycles + least < cycles[0]))
   combined = np.where(parts > 1, np.inf, 0.0)
@@ -121,8 +123,8 @@ def plan(
 
 
 def combining_cycles(target: Target, work: Work) -> ReduceCycles:
-  """Combining partial results, side by side or in vectors of several elements'
-  partials."""
+  """The cycles of combining partial results. If the partials of several
+  elements fit in a vector, they are combined at once."""
   width = max(target.data_path_bytes // work.partial_bytes, 1)
 
   def cycles(share: Any, fan: Any) -> Cycles:
@@ -140,19 +142,20 @@ def in_place(
   num_kept: int,
   work: Work,
 ) -> tuple[ReductionPlan, Layout, Order, float] | None:
-  """Reduces elements in place.
+  """The split that reduces elements where they are.
 
   Args:
     target: the machine.
     layout: the elements' mapping.
-    shape: theirs; `order` permutes it to the kept and the reduced
-      dimensions, of which the first `num_kept` are kept.
-    order, num_kept: see `shape`.
-    work: see `plan`.
+    shape: their shape.
+    order: its dimensions, first those that are kept, then those that are
+      reduced.
+    num_kept: number of dimensions that are kept.
+    work: the parameters of the cost.
 
   Returns:
-    The split, its mapping, the memory order on a tile, and the cycles; None if
-    the layout's blocks straddle dimensions.
+    The split, its mapping, the storage order on a tile, and the cycles; None if
+    the layout has replicas or its blocks straddle dimensions.
   """
   groups = refine(layout.factors, shape)
   if groups is None or layout.replicas:
@@ -208,8 +211,10 @@ def partition(
 def boxes(
   shape: tuple[int, ...], num_kept: int, p: ReductionPlan
 ) -> tuple[ReductionPlan, Layout]:
-  """About the same plan in box-shaped blocks: overlapping windows on a tile
-  then need only the elements that they cover."""
+  """About the same plan, with blocks that are boxes of all dimensions.
+  Overlapping windows then have most of their elements in common with others on
+  their tile.
+  """
   halves = (shape[:num_kept], shape[num_kept:])
   parts = [
     count

@@ -1,7 +1,10 @@
-"""Counts a move's contiguous pieces and the tiles of the other side.
+"""Counts the segments of a move, and the peers of its tiles.
 
-Both are counted for the fullest tile of each side, from the mappings' blocks
-and the strides: they are bounds for all tiles.
+A segment (*piece*) is contiguous in the memories of both its sender and its
+receiver, so it can be one message. A tile's peers (*partners*) are the tiles of
+the other side that it exchanges with. Both are counted for the fullest tile of
+either side, by closed forms of the mappings' blocks and of the accesses'
+strides; they are upper bounds for all tiles.
 """
 
 from __future__ import annotations
@@ -22,18 +25,18 @@ WORD = 4
 
 
 class Runs(NamedTuple):
-  """Figures of one side of a move: the fullest tile's, a bound for all tiles.
+  """Figures of the fullest tile of one side of a move; bounds for all tiles.
 
   Attributes:
-    pieces: contiguous in its memory and in that of the other side's tile.
-    partners: tiles of the other side. What several tiles listen to is one
-      message, and of replicas the first one sends.
-    piece: elements of each piece; 1 if they may differ.
-    cut: maximum pieces into which a row of `block` elements is cut.
-    block: elements that are contiguous in its memory.
-    whole: whether all pieces begin and end at words.
-    elements: on it.
-    even: whether its blocks begin and end at words.
+    pieces: number of segments.
+    partners: number of peers. A message to which several tiles listen counts
+      once, and of several replicas only the first one sends.
+    piece: elements of each segment; 1 if segments may differ in length.
+    cut: maximum number of segments of `block` contiguous elements.
+    block: elements that are contiguous in the tile's memory.
+    whole: whether all segments begin and end at words.
+    elements: number of elements.
+    even: whether contiguous blocks begin and end at words.
   """
 
   pieces: int
@@ -48,9 +51,14 @@ class Runs(NamedTuple):
   def crossing(
     self, most: int, keeps: bool, lines: Lines | None = None
   ) -> tuple[int, int]:
-    """Pieces and partners of a tile of which at most `most` elements cross to
-    other tiles; `keeps`: the tile is its own partner; `lines`: of what
-    crosses."""
+    """Segments and peers of a tile if it exchanges at most `most` elements.
+
+    Args:
+      most: maximum number of elements that cross from tile to tile.
+      keeps: whether the tile also keeps elements, so is one of its own peers.
+      lines: the tiles' elements in lines, from which the segments that stay on
+        their tile can be told.
+    """
     pieces = max(min(self.pieces, -(-most // self.piece)), 1)
     if lines is not None and pieces > 1:
       row = min(lines.length, self.block)
@@ -63,7 +71,7 @@ class Runs(NamedTuple):
 def runs(
   one: Side, other: Side, shape: tuple[int, ...], item_bytes: int
 ) -> tuple[Runs, Runs]:
-  """The figures of both sides of a move, in either direction."""
+  """The figures of both sides of a move, whichever of them sends."""
   if 0 in shape:
     nothing = Runs(0, 0, 1, 1, 1, True, 0, True)
     return nothing, nothing
@@ -72,7 +80,7 @@ def runs(
   grain = WORD // item_bytes
   first, second = _padded(one.layout, other.layout, grain)
   if line == one.layout.num_elements == other.layout.num_elements:
-    line = max(first.row, second.row)  # all of both
+    line = max(first.row, second.row)  # all of both tensors, in whole words
   spacings = [one.offset, other.offset, *first, *second]
   spacings += [line, *(x for pair in apart for x in pair)] if apart else []
   whole = grain < 2 or not _off(spacings, grain)
@@ -100,8 +108,8 @@ def runs(
 def _joined(
   shape: tuple[int, ...], *sides: Side
 ) -> tuple[tuple[int, ...], list[Side]]:
-  """Joins dimensions that continue each other on both sides, each along one
-  factor; returns the shape and the sides."""
+  """Joins adjacent dimensions that are one dimension of a longer extent on both
+  sides, each along one factor; returns the shape and the sides."""
   found: list[tuple[int, ...]] = []
   for n, *steps in zip(shape, *(side.strides for side in sides)):
     if n == 1:
@@ -117,13 +125,13 @@ def _joined(
 
 
 def _alike(layout: Layout, *strides: int) -> bool:
-  """Whether strides step along one factor."""
+  """Whether all strides step along the same factor."""
   return len({factor(layout, abs(s))[1] for s in strides}) == 1
 
 
 def _images(shape: Sequence[int], near: Side, far: _End) -> int:
-  """At how many places, cut differently by the other side's blocks, an element
-  appears."""
+  """In how many places of the other side an element appears that lie
+  differently in that side's blocks, so that the blocks cut it differently."""
   spacing = far.row if far.row % far.block else far.block
   cut = (
     n
@@ -136,8 +144,8 @@ def _images(shape: Sequence[int], near: Side, far: _End) -> int:
 def _line(
   shape: Sequence[int], near: Sequence[int], far: Sequence[int]
 ) -> tuple[int, list[tuple[int, int]]]:
-  """The number of elements that are contiguous in both roots, a line; and the
-  strides, in both, from there to other lines."""
+  """The number of elements that are contiguous in both tensors, called a line;
+  and the strides, in both tensors, that lead from line to line."""
   length, apart = 1, []
   for s, t, n in sorted(zip(near, far, shape)):
     if n == 1:
@@ -154,10 +162,9 @@ class _End(NamedTuple):
 
   Attributes:
     side: its mapping and access.
-    block: elements that are contiguous in the memory of a tile.
-    row: the interval in which blocks begin anew; its last one may be short.
-    apart: strides from a line to others.
-    beside: how much less each of them is than on the other side.
+    block, row: see `Blocks`.
+    apart: strides from line to line.
+    beside: the other side's strides from line to line, minus these.
   """
 
   side: Side
@@ -168,14 +175,14 @@ class _End(NamedTuple):
 
   @classmethod
   def of(cls, side: Side, blocks: Blocks, apart: list[tuple[int, int]]) -> _End:
-    """A side, given its strides and the other's."""
+    """A side, given (its own, the other side's) strides from line to line."""
     own = [s for s, _ in apart]
     return cls(side, *blocks, own, [t - s for s, t in apart])
 
 
 def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
-  """The maximum number of messages for a tile's contiguous part of a line; and
-  their length, 1 if it may differ."""
+  """The maximum number of segments of the part of a line that is contiguous on
+  a tile of the near side; and their length, 1 if it may differ."""
   own, block, row = near.side.offset, near.block, near.row
   if line <= block:
     even = _fits(line, own, (*near.apart, block, row))
@@ -213,40 +220,53 @@ def _pieces(line: int, near: _End, far: _End) -> tuple[int, int]:
 def _cuts(
   run: int, start: int, steps: Sequence[int], far: _End, alike: bool = False
 ) -> int:
-  """The maximum number of the other side's blocks that a run spans, where runs
-  begin at a start and multiples of steps from there; `alike`: and anew at the
-  beginning of the other side's blocks, where they end."""
+  """The maximum number of the other side's blocks that an interval spans.
+
+  Args:
+    run: elements of the interval.
+    start, steps: intervals begin at `start` plus any multiples of `steps`.
+    far: the other side.
+    alike: rows of blocks begin and end together on both sides, so no interval
+      crosses the end of the other side's rows.
+  """
   ends, grid = 0, math.gcd(far.block, *steps)
   if not alike and far.row % far.block:
     grid = math.gcd(grid, far.row)
     if not _fits(run, start, (*steps, far.row)):
       ends, grid = (run - 1) // far.row + 1, 1
-  first = grid - start % grid  # the least of a block that may come first
+  # The fewest elements of a block that an interval may begin with.
+  first = grid - start % grid
   return 1 - min((first - run) // far.block, 0) + ends
 
 
 def _fits(size: int, start: int, steps: Sequence[int]) -> bool:
-  """Whether intervals that begin at a start and multiples of steps from there
-  lie between multiples of all steps."""
+  """Whether intervals of `size` elements that begin at `start` plus any
+  multiples of `steps` never cross a multiple of one of the steps."""
   grid = math.gcd(*steps)
   return start % grid + size <= grid
 
 
 def _off(starts: Sequence[int], spacing: int) -> bool:
+  """Whether any of `starts` is no multiple of `spacing`."""
   return any(x % spacing for x in starts)
 
 
 class Blocks(NamedTuple):
-  """The size of blocks that are contiguous in the memory of a tile, and the
-  interval in which such blocks begin anew; its last one may be short."""
+  """The blocks of a mapping, in elements.
+
+  Attributes:
+    block: elements that are contiguous in the memory of a tile.
+    row: elements after which blocks begin anew; the last block of a row may be
+      short.
+  """
 
   block: int
   row: int
 
 
 def _padded(one: Layout, other: Layout, grain: int) -> tuple[Blocks, Blocks]:
-  """The blocks of two mappings. Blocks that only a root's end cuts short count
-  as whole, rounded up to words."""
+  """The blocks of two mappings. Nothing follows the end of a tensor, so a block
+  or row that ends there is rounded up to whole words and whole blocks."""
   found = [(contiguous(x), x.num_elements) for x in (one, other)]
   unit = math.lcm(max(grain, 1), *(b.block for b, n in found if b.block < n))
   first, second = (

@@ -1,4 +1,5 @@
-"""Costs of a sort's exchanges, which merge sorted parts of rows."""
+"""The cost of the exchanges of a sort, by which tiles merge sorted parts of
+rows."""
 
 from __future__ import annotations
 
@@ -28,15 +29,15 @@ def merge(
   operand_dtypes: Sequence[DType],
   result_dtypes: Sequence[DType],
 ) -> cost.Epilogue:
-  """Merges sorted parts of rows (see codelets/sort.py).
+  """The supersteps that merge sorted parts of rows (see codelets/sort.py).
 
   Args:
     target: the machine.
     fields: the codelet's record.
-    split: the mapping of rows' parts, by the last factor.
+    split: the mapping of the operands, whose last factor cuts the rows.
     to: the results' mapping.
-    operand_dtypes: of the sorted operands.
-    result_dtypes: the operands', plus one for the elements' numbers if any.
+    operand_dtypes: types of the sorted operands.
+    result_dtypes: the same, with one more for the elements' numbers, if any.
   """
   keep = fields.keep
   row_bytes = sum(SIZE[d] for d in result_dtypes)
@@ -48,7 +49,7 @@ def merge(
   all_rows = split.num_elements // row.extent
   few = merges(fields, length, parts)
   total = cost.superstep(target)
-  # Pairs of tiles exchange the part of each row, of each array.
+  # Two tiles that merge exchange one message for each row and each array.
   runs = rows * (len(operand_dtypes) + bool(numbers))
   received = exchanges = words = 0
   if parts > 1 and few:
@@ -66,7 +67,8 @@ def merge(
         ),
       )
   elif parts > 1:
-    # Of each pair of elements one goes to the other tile, and one comes back.
+    # Of each two elements that are compared, one goes to the other tile, and
+    # one of another two comes from there.
     received = rows * -(-length // 2) * moved_bytes
     rounds = int(levels(parts))
     step = cost.superstep(
@@ -97,7 +99,7 @@ def merge(
 
 
 def _leaving(split: Layout, to: Layout) -> int:
-  """Words of a tile's exchange code that moves sorted rows to their owners."""
+  """A tile's words of exchange code that moves sorted rows to their owners."""
   ends = Side(split, 0, (1,)), Side(to, 0, (1,))
   shape = (to.num_elements,)
   sends, receives = messages.runs(*ends, shape, messages.WORD)
@@ -105,7 +107,8 @@ def _leaving(split: Layout, to: Layout) -> int:
 
 
 def _meetings(parts: int) -> list[int]:
-  """How many pairs of tiles merge in each round until one tile has all."""
+  """For each round, the number of pairs of tiles that merge; after the last
+  one, a single tile has everything."""
   pairs = []
   while parts > 1:
     pairs.append(parts // 2)

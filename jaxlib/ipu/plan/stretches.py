@@ -1,15 +1,17 @@
-"""The stretches of a move: intervals of a tile's memory whose elements are all
-on one tile of the other side, in any order.
+"""Counts the stretches of a move: intervals of a tile's memory whose elements
+all come from, or all go to, one peer, where they may have any order.
 
-A piece (plan/runs.py) is contiguous in both tiles' memories, a stretch in one
-of them: a reversed or transposed view has as many pieces as elements, and often
-one stretch for each tile of the other side. What the other side packs in this
-side's order is moved to its place stretch by stretch.
+A segment (*piece*, plan/runs.py) is contiguous in both tiles' memories, a
+stretch in one of them. A reversed or transposed view has as many segments as
+elements, but often a single stretch for each peer. If a sender packs messages
+in the receiver's storage order, the receiver's stretches are its contiguous
+destinations.
 
-A tile's elements are split into dimensions in the order of its memory. The
-innermost of these that always lie on one tile of the other side form a box; the
-next dimension leads from box to box, and to another tile where it crosses the
-end of a block. All outer ones are assumed to begin a stretch with each index.
+A tile's elements are split into dimensions in the tile's storage order. The
+innermost dimensions along which the peer never changes form a box. The next
+dimension leads from box to box, and to another peer where it crosses the end of
+one of the other side's blocks. Each index along the dimensions outside that one
+is assumed to begin a new stretch.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ from jaxlib.ipu.plan.layout import Factor, Layout
 
 
 class _Dim(NamedTuple):
-  """A dimension and its stride on the other side.
+  """A dimension of a tile's elements.
 
   Attributes:
     extent: number of indices.
-    far: the stride.
-    short: how much less the last index's inner dimensions reach.
+    far: the stride on the other side, in elements.
+    short: by how many elements of the other side the dimensions inside the
+      last index reach less far than those inside the others.
   """
 
   extent: int
@@ -38,12 +41,13 @@ class _Dim(NamedTuple):
 
 
 class _Tail(NamedTuple):
-  """Dimensions of which a tile holds an interval that does not nest in them.
+  """An interval of indices that begins or ends within a row of the dimensions
+  that it spans.
 
   Attributes:
-    dims: innermost first.
-    length: elements of the interval, at most.
-    grid: intervals begin at multiples of it.
+    dims: the dimensions, innermost first.
+    length: maximum number of indices in the interval.
+    grid: the interval begins at a multiple of this number.
   """
 
   dims: list[_Dim]
@@ -52,13 +56,14 @@ class _Tail(NamedTuple):
 
 
 class _Memory(NamedTuple):
-  """A tile's elements, in the order of its memory.
+  """A tile's elements, in its storage order.
 
   Attributes:
-    held: dimensions, innermost first.
-    tail: the interval outside these, if it is no dimension.
-    times: how often the tile has all that.
-    rest: dimensions along which tiles and those times differ.
+    held: dimensions that the tile holds entirely, innermost first.
+    tail: the interval that it holds of the dimensions outside of these, if it
+      is not simply another dimension.
+    times: how often the tile holds all of that.
+    rest: dimensions along which tiles, or the repetitions on a tile, differ.
   """
 
   held: list[_Dim]
@@ -68,15 +73,15 @@ class _Memory(NamedTuple):
 
 
 class _Digit(NamedTuple):
-  """A factor that the other side cuts in blocks: the tile changes where its
-  digit passes from one block to the next.
+  """A factor that the other side cuts into blocks. The peer changes where the
+  factor's digit passes from one block to the next.
 
   Attributes:
     unit: elements per step of the digit.
-    extent: after which the digit wraps.
-    block: digits on one tile.
+    extent: number of steps after which the digit wraps.
+    block: steps from one block to the next.
     start: the digit of the first element.
-    wraps: whether any element is beyond the extent.
+    wraps: whether any element lies beyond the extent.
   """
 
   unit: int
@@ -86,7 +91,7 @@ class _Digit(NamedTuple):
   wraps: bool
 
   def step(self, dim: _Dim) -> int:
-    """How far a dimension's index steps in the digit."""
+    """By how much an index along a dimension moves the digit."""
     if abs(dim.far) < self.unit:
       return 0
     step = dim.far // self.unit
@@ -95,11 +100,12 @@ class _Digit(NamedTuple):
   def _begins(
     self, box: Sequence[_Dim], rest: Sequence[_Dim]
   ) -> Iterator[tuple[int, int]]:
-    """Where a box may begin: pairs of a grid and the last place in it, or
-    beyond.
+    """Yields bounds of the digits at which a box may begin, as (grid, last):
+    modulo `grid`, no begin exceeds `last` (which may itself exceed `grid`).
 
-    Long steps of `rest` lead from place to place of a grid, short ones on from
-    there; each pair divides them differently.
+    The dimensions of `rest` are divided into those of long steps, which are
+    multiples of the grid, and those of short steps, whose reach adds up to
+    `last`; each pair divides them at another place.
     """
     low = self.start
     low += sum(min((d.extent - 1) * self.step(d), 0) for d in box)
@@ -118,14 +124,14 @@ class _Digit(NamedTuple):
       yield grid, low % grid + spread
 
   def has(self, box: Sequence[_Dim], rest: Sequence[_Dim]) -> bool:
-    """Whether a box lies in one block, for all indices of `rest`."""
+    """Whether a box lies within one block, for all indices of `rest`."""
     size = 1 + sum((d.extent - 1) * abs(self.step(d)) for d in box)
     return any(last + size <= grid for grid, last in self._begins(box, rest))
 
   def changes(
     self, box: Sequence[_Dim], dim: _Dim, rest: Sequence[_Dim]
   ) -> int:
-    """The maximum number of block changes from box to box."""
+    """The maximum number of block changes between the boxes along `dim`."""
     span = (dim.extent - 1) * abs(self.step(dim))
     if not span:
       return 0
@@ -140,7 +146,7 @@ class _Digit(NamedTuple):
     return min(found, dim.extent - 1)
 
   def even(self, dim: _Dim, rest: Sequence[_Dim], grain: int) -> bool:
-    """Whether the block changes at multiples of a grain along a dimension."""
+    """Whether the block only changes at multiples of `grain` along `dim`."""
     step = self.step(dim)
     begin = self.start if step > 0 else self.start + 1
     steps = [self.step(d) for d in rest]
@@ -153,18 +159,23 @@ class _Digit(NamedTuple):
 def stretches(
   near: Side, far: Side, shape: Sequence[int], elements: int, grain: int
 ) -> tuple[int, bool]:
-  """The maximum number of stretches of a tile of one side, and whether they
-  begin and end at words if its blocks do; one per element if not counted.
+  """The maximum number of stretches of a tile of the side `near`; and whether
+  they begin and end at words, provided that its contiguous blocks do.
+
+  Where stretches cannot be counted, each element is taken for one.
 
   Args:
-    near, far, shape: the sides, and the iteration space.
-    elements: of the fullest tile, or a bound.
-    grain: elements of a word.
+    near: the side whose tiles' memories are considered.
+    far: the side of their peers.
+    shape: the iteration space.
+    elements: number of elements on the fullest tile, or an upper bound.
+    grain: elements in a word.
   """
   single = elements, grain == 1
   if any(overlapping(tuple(shape), x.strides) for x in (near, far)):
     return single
-  # The near side is accessed forwards.
+  # Reverse dimensions of negative strides, so that the near side is accessed
+  # forwards.
   first, start, walked, many = near.offset, far.offset, [], []
   for n, s, t in zip(shape, near.strides, far.strides):
     if n == 1:
@@ -179,7 +190,8 @@ def stretches(
   dims = [d for _, d in walked]
   digits = _digits(far.layout, start, [*dims, *many])
   for x in digits:
-    # Places of an element that goes to many must not shift block boundaries.
+    # An element that has many places on the other side must have the same
+    # distance from block boundaries in all of them.
     if any(x.step(d) % x.block for d in many) or (many and x.wraps):
       return single
   memory = _memory(near.layout, first, walked, elements)
@@ -189,7 +201,7 @@ def stretches(
 
 
 def _joined(walked: list[tuple[int, _Dim]]) -> list[tuple[int, _Dim]]:
-  """Joins dimensions that continue each other on both sides."""
+  """Joins adjacent dimensions that are one longer dimension on both sides."""
   found: list[tuple[int, _Dim]] = []
   for s, d in walked:
     if found:
@@ -204,8 +216,8 @@ def _joined(walked: list[tuple[int, _Dim]]) -> list[tuple[int, _Dim]]:
 def _split(
   walked: list[tuple[int, _Dim]], layout: Layout
 ) -> list[tuple[int, _Dim]]:
-  """Splits dimensions that lead from one factor of the other side to the next,
-  if they do so evenly."""
+  """Splits each dimension that carries from one factor of the other side into
+  the next, if its extent can be divided there."""
   unit = 1
   for f in reversed(layout.joined.factors[1:]):
     unit *= f.extent
@@ -221,8 +233,8 @@ def _split(
 
 
 def _digits(layout: Layout, start: int, dims: Sequence[_Dim]) -> list[_Digit]:
-  """The factors that are cut, in their units if no index carries into them,
-  otherwise in elements."""
+  """The factors that the other side cuts. Digits count steps of the factor if
+  no index carries into it from inner factors, otherwise elements."""
   found = []
   lowest = start + sum(min((d.extent - 1) * d.far, 0) for d in dims)
   unit = layout.num_elements
@@ -251,10 +263,10 @@ def _memory(
   """Splits a tile's elements into dimensions.
 
   Args:
-    layout: the mapping.
-    first: the first element.
-    walked: dimensions and their strides, smallest stride first.
-    elements: maximum of a tile.
+    layout: the mapping of the tile's side.
+    first: the first accessed element.
+    walked: (stride, dimension) in that side's tensor, smallest stride first.
+    elements: maximum number of elements on a tile.
   """
   todo = walked[::-1]
   held: list[_Dim] = []
@@ -264,7 +276,8 @@ def _memory(
     group, whole = _take(todo, root, f.extent)
     offs = (first, *(s for s, _ in todo))
     if not whole or any(x % (root * f.extent) for x in offs):
-      # The rest is not dense, or not even: count intervals of what is.
+      # The remaining dimensions leave gaps, or are not aligned with the
+      # factor: count the intervals of those that are dense.
       size = math.prod(d.extent for d in group)
       rest += [d for _, d in todo]
       if tail is not None:
@@ -295,8 +308,8 @@ def _memory(
 def _take(
   todo: list[tuple[int, _Dim]], root: int, extent: int
 ) -> tuple[list[_Dim], bool]:
-  """Removes dimensions from `todo` that step through a factor element by
-  element; returns them, and whether they cover exactly the factor."""
+  """Removes the dimensions from `todo` that step through a factor element by
+  element; returns them, and whether they cover the factor exactly."""
   group, left = [], extent
   while left > 1 and todo and todo[-1][0] == root:
     s, d = todo[-1]
@@ -314,8 +327,9 @@ def _take(
 def _cut(
   group: list[_Dim], f: Factor
 ) -> tuple[list[_Dim], list[_Dim], _Tail | None]:
-  """Splits the dimensions of a factor into those that a tile holds and those
-  along which tiles differ; the tail if its interval does not nest in them."""
+  """Splits the dimensions of a factor into those that a tile holds entirely and
+  those along which tiles differ; the third part is the interval of the others,
+  if the factor's blocks are not made of whole rows of them."""
   size = min(f.block, f.extent)
   held, rest = [], []
   for i, d in enumerate(group):
@@ -334,7 +348,8 @@ def _cut(
 def _count(
   memory: _Memory, digits: list[_Digit], many: list[_Dim], grain: int
 ) -> tuple[int, bool]:
-  """Stretches of a memory, and whether they consist of words."""
+  """The number of stretches of a tile's memory, and whether all of them consist
+  of whole words."""
   held, tail = memory.held, memory.tail
   beyond = [*memory.rest, *many]
   more = [*tail.dims, *beyond] if tail else beyond
@@ -352,8 +367,9 @@ def _count(
 def _boxes(
   dims: list[_Dim], digits: list[_Digit], rest: list[_Dim], grain: int
 ) -> tuple[int, list[_Dim], bool]:
-  """Stretches of dimensions that a tile holds entirely; the inner ones that lie
-  on one tile; and whether stretches consist of words."""
+  """The number of stretches of the dimensions that a tile holds entirely; those
+  of the dimensions that form a box; whether stretches consist of whole words.
+  """
   for i, d in enumerate(dims):
     box, outer = dims[:i], [*dims[i + 1 :], *rest]
     if d.far and all(x.has([*box, d], outer) for x in digits):
@@ -373,8 +389,8 @@ def _boxes(
 def _intervals(
   tail: _Tail, box: list[_Dim], digits: list[_Digit], rest: list[_Dim]
 ) -> tuple[int, int]:
-  """Stretches of an interval of boxes; and a number of boxes such that they
-  begin and end at multiples of it."""
+  """The number of stretches of an interval of boxes; and a number of boxes at
+  whose multiples all stretches begin and end."""
   inside, unit = 0, 1
   while unit * tail.dims[inside].extent < tail.length:
     unit *= tail.dims[inside].extent
@@ -393,7 +409,8 @@ def _intervals(
     return touched * each, unit
   if not dim.far:
     return touched, unit
-  # It may begin at multiples of the grid, and wrap into the next dimension.
+  # The interval may begin at any multiple of the grid, and wrap into the next
+  # dimension.
   step = 1 if tail.grid % unit else tail.grid // unit
   if outer:
     step = math.gcd(step, dim.extent)

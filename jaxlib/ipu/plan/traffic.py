@@ -1,5 +1,5 @@
-"""Bytes that an exchange makes each tile receive and send, and what of them its
-bus carries. The elements are counted in `moved_elements.py`."""
+"""Bytes that an exchange makes each tile receive and send, and how many of them
+the tile's own bus carries. Elements are counted in `moved_elements.py`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ Array = npt.NDArray[np.int64]
 
 
 class Traffic(NamedTuple):
-  """Figures of a move for each tile. Compared by identity, so that functions of
-  it can be cached.
+  """What a move makes each tile send, receive and copy. Compared by identity,
+  so that functions of it can be cached.
 
   Attributes:
-    received: bytes that each tile receives and did not have.
-    sent: bytes that each tile sends. What several tiles listen to is sent
-      once: the exchange is a broadcast medium. Of several tiles with one
-      element the first replica sends it.
-    alike: the tiles of each pair (2i, 2i + 1) receive the same.
-    kept: bytes that each tile copies to another place of its own; None if not
-      counted.
-    arriving, leaving: what of each tile's share crosses, if known.
-    packed, unpacked: bytes in vectors that each tile copies to pack what it
-      sends, and to unpack what it has received (plan/messages.py); None if no
-      tile does.
+    received: bytes that each tile receives because it does not hold them.
+    sent: bytes that each tile sends. A message to which several tiles listen
+      is sent once, as the exchange is a broadcast medium. If several tiles
+      hold an element, the one in the first replica sends it.
+    alike: whether the tiles of each pair (2i, 2i + 1) receive the same.
+    kept: bytes that each tile copies from place to place in its own memory;
+      None if not counted.
+    arriving, leaving: each tile's elements of the destination and of the
+      source, by lines; None if unknown.
+    packed, unpacked: bytes, in whole vectors, that each tile copies to pack
+      what it sends, and to unpack what it has received (plan/messages.py);
+      None if no tile does.
   """
 
   received: Array
@@ -50,10 +51,10 @@ class Traffic(NamedTuple):
     return id(self)
 
   def load(self) -> tuple[Array, Array]:
-    """Received and sent bytes as carried by a tile's own bus.
+    """The bytes received and sent that each tile's own bus carries.
 
-    Words that both tiles of a pair receive are 64 bits wide and use both their
-    buses, and those of the sender's pair.
+    What both tiles of a pair receive travels in words of 64 bits, which use the
+    buses of both of them, and both buses of the sender's pair.
     """
     if not self.alike:
       return self.received, self.sent
@@ -77,11 +78,12 @@ def traffic(
   """Bytes that a move makes each tile receive and send, or upper bounds.
 
   Args:
-    source: the elements' mapping and access.
-    destination: the same of where they go; no element is written twice.
+    source: the mapping and access of the tensor that is read.
+    destination: those of the tensor that is written, each element once.
     shape: the iteration space.
     item_bytes: bytes per element.
-    once: a tile that needs an element in several places receives it once.
+    once: whether a tile that needs an element in several places receives it
+      only once.
 
   Returns:
     Arrays over the tiles up to the last one that takes part.

@@ -12,39 +12,44 @@
 namespace ipu::model {
 namespace {
 
-// What steps of fewer bytes write is still in the cache when the next one reads
-// it.
+// Bands only pay for steps that access at least so many bytes. What smaller
+// ones write is still in the cache when the next step reads it.
 constexpr int64_t kWorthBytes = int64_t{2} << 20;
-// The size of a band, which shares the second-level cache with what all bands
-// read.
+// Bytes that the steps access in a band. The rest of the second-level cache is
+// for what all bands read.
 constexpr int64_t kBandBytes = 384 << 10;
-// Larger rows do not fit that cache.
+// Rows with more bytes do not fit in that cache.
 constexpr int64_t kMostRowBytes = 768 << 10;
-// So that every thread has some.
+// Enough bands for every thread to get some.
 constexpr int64_t kFewestBands = 8;
-// Bands are multiples of so many rows: whole vectors, and whole cache lines of
-// the smallest tensors.
+// Bands have a multiple of so many rows, so that they consist of whole vectors,
+// and of whole cache lines even if an element has a few bytes.
 constexpr int64_t kUnit = 16;
-// The rows of a band should form contiguous pieces of at least this size, which
-// memory delivers at full speed.
+// The least number of contiguous bytes in a band that memory delivers at full
+// speed.
 constexpr int64_t kLeastPiece = 4 << 10;
-// A product's operand that each band packs again may have so many bytes.
+// The maximum bytes of a product's operand that is broadcast along the rows,
+// and which every band therefore packs again.
 constexpr int64_t kMostShared = 64 << 10;
 constexpr size_t kMostSteps = 16;
 
-// The bytes of a storage that a step reads or writes.
+// The bytes that a step accesses of an operand or result.
 struct Region {
   uint32_t storage;
   bool written;
-  int64_t begin, end;  // all of them
-  // Those of row i lie in [start + i * step, start + i * step + span), or
-  // whole multiples of all rows' steps from there. No step: they do not.
+  int64_t begin, end;  // contain all accessed bytes
+  // If step > 0, rows are disjoint: row i lies in the interval
+  // [start + i * step, start + i * step + span). If `scattered`, it also lies
+  // in further intervals, at multiples of (number of rows) * step from that
+  // one. If step == 0, rows overlap, are interleaved or go backwards, or all
+  // rows access the same bytes.
   int64_t start, span, step;
-  bool scattered = false;  // there are such multiples
+  bool scattered = false;
 };
 
 int64_t Mod(int64_t a, int64_t b) { return (a % b + b) % b; }
 
+// The region of an operand or result whose rows are the indices of dimension d.
 Region RegionOf(const ComputeSet& set, const Operand& o, bool written, size_t d,
                 const std::vector<uint32_t>& storage) {
   const int64_t item = o.view.item_size;
@@ -72,22 +77,27 @@ Region RegionOf(const ComputeSet& set, const Operand& o, bool written, size_t d,
   return r;
 }
 
-// Whether no row of one touches bytes of another row of the other.
+// Whether different rows of two regions can be run in any order: row i of one
+// and row j != i of the other have no bytes in common, or neither region is
+// written.
 bool RowsApart(const Region& a, const Region& b, int64_t rows) {
   if (a.storage != b.storage || !(a.written || b.written) || a.end <= b.begin ||
       b.end <= a.begin) {
     return true;
   }
   if (a.step == 0 || a.step != b.step) return false;
-  // The wider one's rows begin where rows do.
+  // The wider region's rows define the intervals of `step` bytes, one for each
+  // row; the narrower region's rows have to lie in those of the same number.
   const Region& wide = a.span >= b.span ? a : b;
   const Region& narrow = a.span >= b.span ? b : a;
   const int64_t distance = Mod(narrow.start - wide.start, a.step * rows);
   return distance + narrow.span <= a.step;
 }
 
+// Whether a register program reads the index along dimension d, which a band
+// does not know.
 bool UsesIota(const std::string& code, size_t d) {
-  // Instructions have been checked when the kernel was made.
+  // The instructions were checked when the step's own kernel was made.
   for (size_t at = 0; at < code.size(); at += sizeof(program::Instruction)) {
     program::Instruction i;
     std::memcpy(&i, code.data() + at, sizeof i);
@@ -96,7 +106,8 @@ bool UsesIota(const std::string& code, size_t d) {
   return false;
 }
 
-// Whether a step's rows along dimension d are independent of each other.
+// Whether a step computes its rows along dimension d independently of each
+// other, and can do so band by band without much additional work.
 bool Separable(const ComputeSet& set, size_t d) {
   if (set.shape[d] < kFewestBands) return false;
   if (const auto* map = std::get_if<program::Map>(&set.step.fields.value)) {
@@ -121,7 +132,7 @@ bool Separable(const ComputeSet& set, size_t d) {
   return false;
 }
 
-// Steps that are being put together.
+// Consecutive steps that can go through their rows together.
 class Group {
  public:
   Group(int64_t rows, const std::vector<uint32_t>& storage)
@@ -129,7 +140,8 @@ class Group {
 
   const std::vector<size_t>& dims() const { return dims_; }
 
-  // Adds a step, by the first of its dimensions that will do.
+  // Adds a step that is cut along the first dimension for which that is
+  // possible. Returns false if there is none.
   bool Add(const ComputeSet& set) {
     for (size_t d = 0; d < set.shape.size(); ++d) {
       if (Add(set, d)) return true;
@@ -137,6 +149,8 @@ class Group {
     return false;
   }
 
+  // Adds a step that is cut along dimension d. Returns false if its rows depend
+  // on each other or on other rows of the group's steps.
   bool Add(const ComputeSet& set, size_t d) {
     if (set.shape[d] != rows_ || !Separable(set, d)) return false;
     const size_t before = regions_.size();
@@ -157,14 +171,15 @@ class Group {
     return true;
   }
 
-  // Whether all regions have pieces of some size in so many rows.
+  // Whether a band of so many rows is contiguous in pieces of at least
+  // kLeastPiece bytes, in all scattered regions.
   bool IsWhole(int64_t rows) const {
     return std::all_of(regions_.begin(), regions_.end(), [&](const Region& r) {
       return !r.scattered || r.step * rows >= kLeastPiece;
     });
   }
 
-  // Bytes of all rows, each once, however many steps touch them.
+  // Bytes of all rows, each counted once, however many steps access it.
   int64_t Footprint() const {
     std::vector<Region> sorted = regions_;
     std::erase_if(sorted, [](const Region& r) { return r.step == 0; });
@@ -189,6 +204,7 @@ class Group {
   std::vector<size_t> dims_;
 };
 
+// The bytes of all operands and results of a step.
 int64_t BytesOf(const ComputeSet& set) {
   int64_t bytes = 0;
   for (const auto* operands : {&set.operands, &set.results}) {
@@ -203,6 +219,9 @@ int64_t BytesOf(const ComputeSet& set) {
   return bytes;
 }
 
+// Runs several steps in bands. Each step has a kernel for a whole band, and one
+// for the last band if that has fewer rows. All bands use the same kernels: for
+// every band, Run moves the base pointers from which these address operands.
 class BandKernel final : public Kernel {
  public:
   BandKernel(int64_t extent, int64_t rows) : extent_(extent), rows_(rows) {}
@@ -223,7 +242,8 @@ class BandKernel final : public Kernel {
   }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
-    // Without workers, so that any number of threads may call it.
+    // A pool without workers: kernels run on the thread of their band, and any
+    // number of threads may use the pool at once.
     static ThreadPool alone(1);
     threads.For(
         (extent_ + rows_ - 1) / rows_, 1, [&](int64_t begin, int64_t end) {
@@ -243,16 +263,21 @@ class BandKernel final : public Kernel {
   }
 
  private:
-  // A kernel takes those of bases from 2 on to be the same storage, perhaps.
+  // The number of the kernels' first base pointer. Kernels assume that operands
+  // with different bases below 2 do not share storage, but that those from 2 on
+  // may (register_plan.cc). Here different slots may point to the same storage,
+  // so slots are numbered from 2.
   static constexpr size_t kFirst = 2;
 
-  // What a kernel knows as a base: one of the program's, moved on by `step`
-  // bytes for each row.
+  // A base pointer of the kernels: in row i, base `base` of the program plus
+  // i * step bytes.
   struct Slot {
     uint32_t base;
     int64_t step;
   };
 
+  // Restricts an operand to a band of `rows` rows along dimension d, addressed
+  // from a slot.
   void Cut(Operand& o, size_t d, int64_t rows) {
     const int64_t step = o.Stride(d) * o.view.item_size;
     size_t i = 0;
@@ -278,7 +303,7 @@ std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
   std::vector<Bands> found;
   for (size_t first = 0; first + 1 < steps.size();) {
     Bands best{first, first + 1, {}, 0, 0};
-    // A step that is small itself is worth it only between larger ones.
+    // A small step may be part of a group, but is not worth beginning one.
     const size_t rank = steps[first].shape.size();
     const bool large = BytesOf(steps[first]) >= kWorthBytes / 2;
     for (size_t d = 0; large && d < rank; ++d) {
@@ -321,10 +346,11 @@ void RunInBands(const StepRun& run, const std::vector<uint32_t>& storage,
                 const Factories& factories, Block& block,
                 Executable& executable) {
   const std::vector<Bands> found = FindBands(run.steps, storage);
-  // From behind, so that the places of those before stay the same.
+  // From the last to the first: erasing instructions then does not change the
+  // indices of those that are still to be replaced.
   for (auto bands = found.rbegin(); bands != found.rend(); ++bands) {
     KernelOr kernel = MakeBandKernel(run.steps, *bands, factories);
-    if (!kernel.ok()) continue;  // one after the other, then
+    if (!kernel.ok()) continue;  // keep the steps' own kernels
     const auto first = block.instructions.begin() +
                        static_cast<ptrdiff_t>(run.begin + bands->begin);
     first->kernel = kernel->get();

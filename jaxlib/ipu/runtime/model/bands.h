@@ -21,31 +21,32 @@
 
 namespace ipu::model {
 
-// Steps [begin, end), whose dimension dims[i - begin] is cut into bands.
+// Steps [begin, end), which are run in bands.
 struct Bands {
   size_t begin, end;
-  std::vector<size_t> dims;
-  int64_t extent;  // of that dimension
-  int64_t rows;    // indices of it in a band
+  std::vector<size_t> dims;  // step begin + i is cut along dimension dims[i]
+  int64_t extent;            // of each of these dimensions, in rows
+  int64_t rows;              // of a band; the last one may have fewer
 };
 
-// The runs of consecutive steps that are worth running in bands.
-// `storage` is as for ScheduleCopies.
+// Finds runs of consecutive steps that are worth running in bands. For
+// `storage` see ScheduleCopies.
 std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
                              const std::vector<uint32_t>& storage);
 
-// One kernel for all steps of `bands`.
+// Makes one kernel that runs all steps of `bands`.
 KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
                         const Factories& factories);
 
-// Consecutive steps of a block.
+// Compute sets that are consecutive instructions of a block.
 struct StepRun {
-  size_t begin = 0;  // the first one's instruction
+  size_t begin = 0;  // the index of the first step's instruction
   std::vector<ComputeSet> steps;
-  std::vector<size_t> kernels;  // of each, in the executable
+  std::vector<size_t> kernels;  // each step's index in Executable::kernels
 };
 
-// Replaces kernels of the run by band kernels where that is faster.
+// Replaces the kernels and instructions of steps by those of band kernels where
+// that is faster.
 void RunInBands(const StepRun& run, const std::vector<uint32_t>& storage,
                 const Factories& factories, Block& block,
                 Executable& executable);

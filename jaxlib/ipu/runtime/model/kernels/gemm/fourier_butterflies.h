@@ -1,8 +1,9 @@
-// Transforms of a few complex numbers, in registers; included by
-// fourier_transform.h alone.
+// Fourier transforms of a few complex numbers, in registers and in place;
+// included only by fourier_transform.h.
 //
-// All are forward transforms: X[k] = the sum of x[j] exp(-2 pi i j k / R). The
-// lanes of a vector belong to as many transforms.
+// All are forward transforms of R terms: X[k] = the sum over j of
+// x[j] exp(-2 pi i j k / R). Each lane of a vector belongs to another
+// transform.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_BUTTERFLIES_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_BUTTERFLIES_H_
@@ -14,6 +15,7 @@
 
 namespace ipu::model::IPU_SIMD_NS::gemm {
 
+// A complex number in each lane.
 template <typename T>
 struct ComplexLanes {
   Vector<T> re, im;
@@ -68,9 +70,10 @@ template <typename T>
   }
 }
 
-// Of an odd number of terms: those of j and R - j, added and subtracted, have
-// the same cosines and sines, and so have the coefficients of k and R - k.
-// `roots` has the pair (cos, sin) of 2 pi j k / R for j, k = 1 to (R - 1) / 2.
+// The transform of an odd number of terms R. The factors of x[j] and x[R - j]
+// are conjugates, so x[j] + x[R - j] is multiplied by the cosine and
+// x[j] - x[R - j] by the sine; X[k] and X[R - k] share these products. `roots`
+// has (cos, sin) of 2 pi j k / R for j and k from 1 to (R - 1) / 2.
 template <typename T, int kRadix>
 [[gnu::always_inline]] inline void ButterflyOdd(ComplexLanes<T>* x,
                                                 const T* roots) {
@@ -100,7 +103,8 @@ template <typename T, int kRadix>
   }
 }
 
-// The same for any odd number of terms, in memory.
+// The same for any odd number of terms; sums and differences are kept in
+// `pairs` instead of registers.
 template <typename T>
 void ButterflyOdd(ComplexLanes<T>* x, int radix, const T* roots,
                   ComplexLanes<T>* pairs) {

@@ -1,5 +1,5 @@
-// Which matrices are those of a Fourier transform; included by gemm_fourier.h
-// alone.
+// Recognises the matrices of discrete Fourier transforms; included only by
+// gemm_fourier.h.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_MATRIX_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_MATRIX_H_
@@ -13,17 +13,19 @@
 
 namespace ipu::model::IPU_SIMD_NS::gemm {
 
-// The matrix of a complex transform as a real one: its rows are the real parts
-// of `terms` numbers, then their imaginary parts; its columns are the same of
-// `kept` coefficients. Without imaginary parts there are half as many.
+// The matrix of a complex transform, written as a real one. Its rows are the
+// real parts of `terms` numbers, then their imaginary parts; its columns are
+// the real parts of the first `kept` coefficients, then their imaginary parts.
+// Rows or columns of imaginary parts may be missing: then there is only one
+// plane.
 struct FourierMatrix {
-  int64_t length;      // terms beyond `terms` are 0
-  int64_t planes;      // of terms: 1 if all are real
-  int64_t terms;       // in a plane
-  int64_t out_planes;  // of coefficients
-  int64_t kept;        // in a plane
+  int64_t length;      // of the transform; terms from `terms` on are 0
+  int64_t planes;      // of rows: 1 if all terms are real
+  int64_t terms;       // rows in a plane
+  int64_t out_planes;  // of columns: 1 if only real parts are computed
+  int64_t kept;        // columns in a plane
   int sign;            // of the exponent
-  double scale;
+  double scale;        // factor of all coefficients
 };
 
 // exp(2 pi i k / n) for k below n.
@@ -40,8 +42,8 @@ struct UnitRoots {
   std::vector<double> cosine, sine;
 };
 
-// Whether all of a matrix is as `f` says, but for the rounding of T. `at(i, j)`
-// is the element of row i in column j.
+// Whether all elements of a matrix are those of `f`, up to the rounding of type
+// T. `at(i, j)` is the element of row i and column j.
 template <typename T, typename At>
 bool IsFourier(const FourierMatrix& f, const At& at) {
   const UnitRoots roots(f.length);
@@ -63,7 +65,8 @@ bool IsFourier(const FourierMatrix& f, const At& at) {
   return true;
 }
 
-// What transform a matrix of `rows` by `columns` is, of up to `longest` terms.
+// The transform of length at most `longest` of which a matrix of `rows` by
+// `columns` elements is the matrix; nullopt if there is none.
 template <typename T, typename At>
 std::optional<FourierMatrix> FindFourierMatrix(int64_t rows, int64_t columns,
                                                int64_t longest, const At& at) {
@@ -79,7 +82,8 @@ std::optional<FourierMatrix> FindFourierMatrix(int64_t rows, int64_t columns,
         f.kept < 2 || !(f.scale > 0)) {
       continue;
     }
-    // The first coefficient that is not their sum has the first root.
+    // Term 1 of coefficient 1 has the first root of unity as its factor, whose
+    // angle is 2 pi / length or -2 pi / length.
     const double c = at(1, 1);
     const double s = out_planes == 2 ? at(1, f.kept + 1) : -at(f.terms + 1, 1);
     const double turn = std::atan2(s, c) / (2 * std::numbers::pi);

@@ -1,8 +1,9 @@
-// Fast Fourier transforms of moderate length, as many at once as a vector has
-// lanes; included by gemm_fourier.h alone.
+// Fast Fourier transforms of moderate length. Each lane of a vector belongs to
+// another transform. Included only by gemm_fourier.h.
 //
-// Stages as in Stockham's algorithm: each reads all terms and writes all of
-// them in the order of the next one, so that the last has them in their own.
+// This is Stockham's algorithm: each stage reads all terms and writes them to
+// another buffer in the order in which the next stage reads them, so that the
+// last stage writes the coefficients in their natural order.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_TRANSFORM_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_TRANSFORM_H_
@@ -18,7 +19,8 @@
 
 namespace ipu::model::IPU_SIMD_NS::gemm {
 
-// A vector of real and one of imaginary parts for each term, `step` apart.
+// Complex terms in two arrays: a vector of real and a vector of imaginary parts
+// for each term. Consecutive vectors of an array are `step` elements apart.
 template <typename T>
 struct ComplexPlanes {
   T* re;
@@ -32,14 +34,15 @@ struct ComplexPlanes {
     Store(re + i * step, x.re);
     Store(im + i * step, x.im);
   }
-  // Transforming these transforms with the other sign.
+  // The same terms with real and imaginary parts exchanged. If both input and
+  // output of a transform are exchanged, its exponent has the other sign.
   ComplexPlanes Exchanged() const { return {im, re, step}; }
 };
 
 template <typename T>
 class FourierTransform {
  public:
-  // Whether all of its factors are small enough.
+  // Whether this class can transform n terms: no prime factor is too large.
   static bool Transforms(int64_t n) {
     const std::vector<int> radices = Radices(n);
     return *std::max_element(radices.begin(), radices.end()) <= kLargestPrime;
@@ -53,8 +56,8 @@ class FourierTransform {
     }
   }
 
-  // Writes the transform of `in` to `out`; uses `work`, and `other` where
-  // there are more than two stages, which may be `in`.
+  // Writes the transform of `in` to `out`. With more than one stage it
+  // overwrites `work`, with more than two also `other`, which may be `in`.
   void Run(ComplexPlanes<T> in, ComplexPlanes<T> work, ComplexPlanes<T> other,
            ComplexPlanes<T> out) const {
     for (size_t i = 0; i < stages_.size(); ++i) {
@@ -70,13 +73,14 @@ class FourierTransform {
 
   struct Stage {
     int radix;
-    int64_t groups;           // of terms of all later stages, less one radix
-    int64_t together;         // coefficients of earlier stages
-    std::vector<T> roots;     // of an odd radix
-    std::vector<T> rotation;  // pairs (cos, sin) for each group and term
+    int64_t groups;           // product of the later stages' radices
+    int64_t together;         // product of the earlier stages' radices
+    std::vector<T> roots;     // for ButterflyOdd
+    std::vector<T> rotation;  // twiddle factors (cos, sin) by group and term
   };
 
-  // The largest ones of even length first, which need fewest operations.
+  // The radices of the stages: first powers of two, as large as possible, which
+  // need the fewest operations, then odd primes.
   static std::vector<int> Radices(int64_t n) {
     std::vector<int> radices;
     const auto take = [&](int radix) {
@@ -135,7 +139,7 @@ class FourierTransform {
     }
   }
 
-  // kRadix 0: any odd one.
+  // kRadix is 0 for any odd radix.
   template <int kRadix>
   static void RunStage(const Stage& stage, ComplexPlanes<T> in,
                        ComplexPlanes<T> out) {

@@ -1,9 +1,15 @@
-// Products with the matrix of a Fourier transform, by a fast transform;
-// included by gemm_*.cc alone.
+// Products with the matrix of a discrete Fourier transform, computed by a fast
+// transform; included only by gemm_*.cc.
 //
-// Programs transform by products (ops/fft.py), of which each element takes as
-// many multiply-adds as there are terms. A matrix that never changes is read
-// when the product is made; if it is a transform's, none is multiplied.
+// The compiler lowers FFTs to matrix products (ops/fft.py), in which each
+// coefficient takes as many multiply-adds as there are terms. If an operand is
+// constant, its elements are known when the kernel is made. If they turn out to
+// be the matrix of a Fourier transform, the kernel transforms the other operand
+// by a fast algorithm and multiplies no matrices.
+//
+// Each row of the other operand (the *data*) is transformed on its own; its
+// elements are the *terms* of the transform. The lanes of a vector hold as many
+// rows. A *plane* is the real or the imaginary part of complex numbers.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_FOURIER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_FOURIER_H_
@@ -30,7 +36,8 @@ namespace ipu::model::IPU_SIMD_NS::gemm {
 template <typename T>
 class FourierProduct {
  public:
-  // Null if the product is none, or not with a matrix that is known.
+  // Returns null if neither operand is a constant Fourier matrix, or if fast
+  // transforms do not support the length, the types or the result's layout.
   static std::shared_ptr<const FourierProduct> Make(const NormalProduct& p,
                                                     uint8_t native);
 
@@ -40,40 +47,51 @@ class FourierProduct {
  private:
   using Planes = ComplexPlanes<T>;
   static constexpr int64_t kLane = kLanes<T>;
-  // A product of fewer terms is soon done.
+  // A product of fewer terms is as fast as a transform.
   static constexpr int64_t kShortest = 8, kLongest = 256;
 
   FourierProduct(const NormalProduct& p, bool lhs, uint8_t native,
                  const FourierMatrix& f, int64_t matrices);
 
-  // How many of the batch's matrices together are the transform's.
+  // How many consecutive matrices of the batch form a transform's matrix: 2 if
+  // they compute the real and the imaginary parts of the same data, otherwise
+  // 1; 0 if the batch does not repeat the same matrices.
   static int64_t MatricesOf(const NormalProduct& p, bool lhs);
-  // From one index to the next in [first, first + count); 0 if that varies.
+  // The distance between neighbouring indices in [first, first + count); 0 if
+  // it varies.
   static int64_t StepOf(const Axis& axis, int64_t first, int64_t count);
 
-  // `count` transforms from `first` on.
+  // Transforms `count` rows of the data, at most as many as a vector has lanes,
+  // from row `first` on.
   void RunBlock(const char* data, const std::array<T*, 2>& result,
                 int64_t first, int64_t count) const;
-  // Where the terms are, or where they have been packed.
+  // Returns the terms of these rows: where they are, if they can be loaded as
+  // vectors from there; otherwise in `packed`, to which it copies them.
   Planes Terms(const char* data, int64_t first, int64_t count,
                Planes packed) const;
+  // Computes the transform of real terms from the half-length one (see
+  // `halved_`).
   void Split(Planes half, Planes out) const;
+  // Copies the coefficients of `count` rows to the result.
   void StoreBlock(Planes from, const std::array<T*, 2>& result, int64_t first,
                   int64_t count) const;
 
   FourierMatrix f_;
   bool lhs_;          // the matrix is the left operand
-  int64_t matrices_;  // planes of the result are of as many of the batch
-  int64_t batch_, size_;
+  int64_t matrices_;  // see MatricesOf
+  int64_t batch_;
+  int64_t size_;  // rows of the data in each of the batch's matrices
   Matrix data_, result_;
   bool native_;
   LoadRun<T> load_;
-  int64_t term_step_;  // 0: they are not evenly spaced
-  int64_t kept_step_;  // of coefficients, if the matrix is the left operand
-  // Real terms are transformed as half as many complex ones.
+  int64_t term_step_;  // between terms, in elements; 0 if it varies
+  // Between coefficients in the result, in elements; 0 if it varies.
+  int64_t kept_step_;
+  // The terms are real and of even number: they are transformed as half as many
+  // complex ones.
   bool halved_;
   FourierTransform<T> transform_;
-  std::vector<T> rotation_;  // (cos, sin) for each coefficient of the half
+  std::vector<T> rotation_;  // for Split: (cos, sin) of 2 pi k / length
 };
 
 template <typename T>
@@ -113,8 +131,8 @@ template <typename T>
 int64_t FourierProduct<T>::MatricesOf(const NormalProduct& p, bool lhs) {
   const Axis& matrix = lhs ? p.lhs.batch : p.rhs.batch;
   const Axis& data = lhs ? p.rhs.batch : p.lhs.batch;
-  // Real and imaginary parts of the result may be two products, one after the
-  // other, of the same data.
+  // The real and the imaginary parts of the result may be two consecutive
+  // products of the batch, with the same data.
   const int64_t count = p.batch > 1 && data.At(1) == data.At(0) ? 2 : 1;
   if (p.batch % count != 0) return 0;
   for (int64_t b = 0; b < p.batch; ++b) {
@@ -199,7 +217,8 @@ template <typename T>
 void FourierProduct<T>::RunBlock(const char* data,
                                  const std::array<T*, 2>& result, int64_t first,
                                  int64_t count) const {
-  // A vector of padding keeps the planes out of each other's cache sets.
+  // Without a vector of padding, equal terms of all planes would compete for
+  // the same sets of the cache if the length is a power of two.
   const int64_t plane = (f_.length + 1) * kLane;
   T* const buffer = ThreadBuffers().columns.Get<T>(6 * plane);
   const auto planes = [&](int64_t i) {
@@ -257,15 +276,18 @@ typename FourierProduct<T>::Planes FourierProduct<T>::Terms(
   return packed;
 }
 
-// Real terms were taken as half as many numbers: those of even places plus i
-// times those of odd ones. Their transforms are what is symmetric in that of
-// the numbers, and what is not.
+// The half-length transform took each pair of real terms (x[2j], x[2j + 1]) as
+// the complex number x[2j] + i x[2j + 1]. The transform of the terms at even
+// places is the conjugate-symmetric part of its result, and i times that of the
+// terms at odd places is the rest. Rotating the latter and adding both gives
+// the transform of all terms.
 template <typename T>
 void FourierProduct<T>::Split(Planes half, Planes out) const {
   const int64_t n = f_.length;
   const Vector<T> scale = Broadcast(static_cast<T>(f_.scale / 2));
   const Vector<T> sign = Broadcast(static_cast<T>(-f_.sign));
-  // Halves first, so that the sum of two does not overflow.
+  // Scales by a half before two values are added, so that the sum does not
+  // overflow.
   const auto at = [&](int64_t k) -> ComplexLanes<T> {
     const ComplexLanes<T> x = half.At(k % (n / 2));
     return {scale * x.re, scale * x.im};
@@ -299,7 +321,8 @@ void FourierProduct<T>::StoreBlock(Planes from, const std::array<T*, 2>& result,
         {first, first + count}, [&](int64_t at, int64_t lane, int64_t lanes) {
           T* const to = result[plane] + at;
           const int64_t step = result_.row.stride();
-          // Of fewer than a square it may write behind the last.
+          // TransposeRun may write beyond the end of rows of fewer than kLane
+          // elements.
           if (f_.kept >= kLane) {
             return TransposeRun(kept + lane, kLane, f_.kept, lanes, to, step);
           }

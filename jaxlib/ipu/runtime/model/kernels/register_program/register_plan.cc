@@ -27,8 +27,10 @@ constexpr int64_t kShortestWideRow = 128;
 
 constexpr size_t kForever = std::numeric_limits<size_t>::max();
 
-// Whether an operand and a result may share storage. Only results that reuse
-// donated arguments (bases 2 and up) may share it across bases.
+// Whether a result may be stored over an operand. The arena and the constants
+// (bases 0 and 1) share no storage with other bases. Arguments and results
+// (bases 2 and up) may, as a result may take the memory of a donated argument;
+// a kernel does not know which, so any two of them are taken to do so.
 bool MayShare(const View& operand, const View& result) {
   if (operand.base == result.base) return operand.offset == result.offset;
   return operand.base >= 2 && result.base >= 2;

@@ -99,9 +99,12 @@ struct Plan {
   std::vector<program::Instruction> one_instructions;
 };
 
-// The context in which a program runs. Results only state what may share
-// storage: a result has exactly the elements of an operand, or overlaps none.
-// The results of a function may be any of its operands.
+// The operands and results of a program.
+//
+// Results only serve to tell which operands a program overwrites. A result has
+// the elements of an operand at the same addresses, or it overlaps no operand:
+// so writing an element may overwrite that element of an operand, but no other.
+// The results of a function may be stored over any of its operands.
 struct ProgramContext {
   const std::vector<int64_t>& shape;
   const std::vector<Operand>* operands;  // null: a function of dense blocks,
