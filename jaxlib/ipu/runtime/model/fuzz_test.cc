@@ -139,7 +139,7 @@ Builder Example() {
   p.mappings[1].replica_strides = {1};
   p.aliases = {{0, 0}};
   p.donors = {1};
-  p.host_types = {{0, 0, kF32, {8, 6}, {0, 1}, 0}};
+  p.host_types = {{0, 0, kF32, {8, 6}, {0, 1}, 1}};
   p.layouts = {{1, 0, p.tensors[y].mapping, 64, Builder::cost, Builder::cost}};
   p.cost_analysis = {{"flops", 1.5}, {"ipu cycles", 7}};
   p.memory = {192, 192, 192, 64, 32, 1000, 1};
