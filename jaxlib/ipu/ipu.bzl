@@ -14,6 +14,10 @@ IPU_COPTS = [
     "-fvisibility=hidden",
     "-fvisibility-inlines-hidden",
 ] + select({
+    # Mutation tests spend their time here, their build in kernels.
+    "//:sanitized": ["-O1"],
+    "//conditions:default": [],
+}) + select({
     "//:native_cpu": ["-march=native"],
     "//:default_cpu": [],
     "//conditions:default": [

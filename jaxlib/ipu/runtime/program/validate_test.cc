@@ -346,7 +346,10 @@ TEST(Validate, AMapMayWriteAViewWithoutOverlaps) {
 
 TEST(Validate, ResultsAreWritten) {
   const auto refused = [](std::vector<Step> steps) {
-    return Refused([&](Program& p) { p.steps = std::move(steps); });
+    return Refused([&](Program& p) {
+      p.host_types = {};
+      p.steps = std::move(steps);
+    });
   };
   Builder b = Example();
   const Step write = Builder::CopyOf({b.Whole(0, 1)});
