@@ -2,7 +2,8 @@
 
 Everything is compiled for a processor of about 2009 (x86-64-v2) but for the
 kernels, which are compiled twice: for AVX2 and for AVX-512. The model picks one
-of the two when it starts. --target_cpu_features changes the -march.
+of the two when it starts. --target_cpu_features changes the -march, and
+--define=kernels=avx2 leaves AVX-512 out.
 """
 
 # Of everything but the kernels.
@@ -13,6 +14,10 @@ IPU_COPTS = [
     "-fvisibility=hidden",
     "-fvisibility-inlines-hidden",
 ] + select({
+    # Mutation tests spend their time here, their build in kernels.
+    "//:sanitized": ["-O1"],
+    "//conditions:default": [],
+}) + select({
     "//:native_cpu": ["-march=native"],
     "//:default_cpu": [],
     "//conditions:default": [
@@ -147,7 +152,15 @@ def ipu_kernels(name, srcs, hdrs = [], deps = []):
         )
     native.cc_library(
         name = name,
-        deps = [":%s_%s" % (name, variant) for variant in _VARIANTS],
+        # Whoever names the variants has to know which there are.
+        defines = select({
+            "//:avx2_kernels": ["IPU_NO_AVX512_KERNELS"],
+            "//conditions:default": [],
+        }),
+        deps = [":%s_avx2" % name] + select({
+            "//:avx2_kernels": [],
+            "//conditions:default": [":%s_avx512" % name],
+        }),
     )
 
 def ipu_tests(srcs, deps):

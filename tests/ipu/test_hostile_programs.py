@@ -132,6 +132,53 @@ def test_changed_layouts_are_refused(ipu, change, said):
     load(ipu, serialised, change)
 
 
+@pytest.fixture(scope="module")
+def complex_on_host(ipu):
+  """A complex argument, and a result in the host's memory."""
+  host = jax.sharding.SingleDeviceSharding(ipu, memory_kind="pinned_host")
+  z = jax.device_put(np.ones((2, 4), np.complex64), ipu)
+  compiled = jax.jit(lambda z: z * 2, out_shardings=host).lower(z).compile()
+  return serialize_executable.serialize(compiled)
+
+
+def host_type(program, is_result):
+  return next(h for h in program.host_types if h.is_result == is_result)
+
+
+def take_the_result_off_the_host(program):
+  host_type(program, 1).on_host = 0
+
+
+def put_the_argument_on_the_host(program):
+  host_type(program, 0).on_host = 1
+
+
+def take_complex_for_doubles(program):
+  host_type(program, 1).dtype = DType.F64
+
+
+def take_another_shape(program):
+  host_type(program, 0).shape.reverse()
+
+
+@pytest.mark.parametrize(
+  "change, said",
+  [
+    (take_the_result_off_the_host, "which is not in the host's memory"),
+    (put_the_argument_on_the_host, "argument 0 .* but not streamed"),
+    (take_complex_for_doubles, "result 0 has another host type, 12"),
+    (take_another_shape, "argument 0 has another host type, 14"),
+  ],
+  ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_host_types_that_contradict_the_tensors(
+  ipu, complex_on_host, change, said
+):
+  load(ipu, complex_on_host, lambda program: None)
+  with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+    load(ipu, complex_on_host, change)
+
+
 def result_for_vectors(program):
   call = next(s for s in program.steps if isinstance(s, schema.HostCallback))
   call.results[:2] = call.results[1::-1]

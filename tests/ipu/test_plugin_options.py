@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
-import re
 
 import plugin_test_util
 import pytest
 
-from jaxlib.ipu import flags, options, target
+from jaxlib.ipu import flags, options
 
 read = options.read
 
@@ -289,62 +287,6 @@ def test_unrelated_variables_are_ignored(caplog):
   assert not caplog.records
 
 
-TILES = "JAX_IPU_MODEL_NUM_TILES"
-
-
-@pytest.mark.parametrize(
-  "environment, config, named",
-  [
-    ({TILES: "8"}, {}, ["JAX_IPU_MODEL_NUM_TILES=8", "made with 4"]),
-    ({}, {"jax_ipu_device_count": 2}, ["jax.config.jax_ipu_device_count=2"]),
-    (
-      {"POPLAR_ENGINE_OPTIONS": '{"autoReport.all": true}'},
-      {},
-      ["POPLAR_ENGINE_OPTIONS autoReport.all=True"],
-    ),
-  ],
-)
-def test_changes_after_the_client_was_created(environment, config, named):
-  settings = read({TILES: "4"})
-  (message,) = options.late_changes(settings, environment, config)
-  assert "before the first use of a device" in message
-  for part in named:
-    assert part in message
-
-
-def test_variables_first_set_after_the_client_was_created():
-  (message,) = options.late_changes(read(), {TILES: "4"})
-  assert "the IPU client was made without it: set it before" in message
-
-
-def test_late_changes_of_variables_are_logged_once(caplog, monkeypatch):
-  monkeypatch.setenv(TILES, "4")
-  watch = options.Watch(read())
-  watch.look()
-  assert not caplog.records
-  for text, said in (
-    ("8", "NUM_TILES=8 comes too late"),
-    ("x", "NUM_TILES='x': expected an integer >= 1, and before the first use"),
-  ):
-    caplog.clear()
-    monkeypatch.setenv(TILES, text)
-    watch.look()
-    watch.look()
-    (record,) = caplog.records
-    assert said in record.getMessage()
-
-
-def test_unchanged_settings_give_no_warning(caplog):
-  environment = {TILES: "2", "JAX_IPU_UNKNOWN": "1"}
-  config = {"jax_ipu_model_num_tiles": 3}
-  settings = read(environment, config)
-  caplog.clear()
-  assert options.late_changes(settings, environment, config) == []
-  # Changes that have been reverted do not matter.
-  assert options.late_changes(settings, {}, {}) == []
-  assert not caplog.records
-
-
 @pytest.mark.parametrize(
   "name, text, value",
   [
@@ -362,116 +304,12 @@ def test_config_values_from_the_environment(name, text, value):
   assert options.from_environment(name, {}) is None
 
 
-def test_a_machine_from_a_file(tmp_path):
-  machine = tmp_path / "small.toml"
-  machine.write_text('base = "ipu2"\nnum_tiles = 64\n')
-  settings = read({"JAX_IPU_MODEL_VERSION": str(machine)})
-  assert settings.target.num_tiles == 64
-
-
-def test_a_machine_from_a_file_starts_from_any_name_of_a_machine(tmp_path):
-  machine = tmp_path / "small.toml"
-  machine.write_text('base = "C600"\nnum_tiles = 64\n')
-  target = read({"JAX_IPU_MODEL_VERSION": str(machine)}).target
-  assert (target.version, target.clock_hz) == ("small", 1.49e9)
-
-
-def test_another_name_of_the_same_machine_is_no_change():
-  made = read({"JAX_IPU_MODEL_VERSION": "gc200"})
-  changed = {"jax_ipu_model_version": "mk2"}
-  assert not options.late_changes(made, {}, changed)
-  changed = {"jax_ipu_model_version": "mk1"}
-  assert "'ipu1' comes too late" in options.late_changes(made, {}, changed)[0]
-
-
-@pytest.mark.parametrize(
-  "line, problem",
-  [
-    ("exchange_bytes_per_cycle = 0", "exchange_bytes_per_cycle is 0"),
-    ("sync_cycles = -1", "sync_cycles is -1"),
-    ("fp16_macs = 2", "fp16_macs is 2, it must be from 4"),
-    ("clock_hz = inf", "clock_hz is inf"),
-    ("host_bytes_per_second = nan", "host_bytes_per_second is nan"),
-    ("num_tiles = 10_000_000_000", "from 1 to 1,048,576"),
-    ("num_tiles = true", "num_tiles = True must be of type int"),
-    ("tiles = 3", "unknown property 'tiles'"),
-    ('base = "ipu9"', "not one of ipu1 (mk1, gc2), ipu2"),
-    ("base = []", "base = [] is not one of ipu1"),
-    ("num_tiles =", "is not TOML"),
-    (f"num_tiles = {'[' * 5000}", "is nested too deeply"),
-    ("num_tiles = {a = 1}", "num_tiles = {'a': 1} must be of type int"),
-  ],
-)
-def test_an_invalid_machine_in_a_file(tmp_path, line, problem):
-  machine = tmp_path / "odd.toml"
-  machine.write_text(line + "\n")
-  with pytest.raises(flags.OptionError, match=re.escape(problem)):
-    read({"JAX_IPU_MODEL_VERSION": str(machine)})
-
-
-@pytest.mark.parametrize(
-  "field", ["base", *(f.name for f in dataclasses.fields(target.Target))]
-)
-def test_every_property_of_a_machine_with_odd_values(tmp_path, field):
-  """Each is an error that names the property and the file, or a machine."""
-  odd = ["[]", "{}", "{a = 1}", "nan", "inf", "-inf", "1e400", "-1", "true"]
-  odd += ["9" * 30, '""', '"\\u0000"', "1979-05-27", "07:32:00", "1e-320"]
-  for i, text in enumerate(odd):
-    file = tmp_path / f"machine{i}.toml"
-    file.write_text(f"{field} = {text}\n")
-    try:
-      read({"JAX_IPU_MODEL_VERSION": str(file)}, {})
-      assert text == "1e-320" and least(field) == 0, text
-    except flags.OptionError as error:
-      assert field in str(error) and str(file) in str(error)
-      assert len(str(error)) < 2000
-
-
-def least(field: str) -> float:
-  """What a property has to be at least."""
-  return target._LIMITS.get(field, (1, 0))[0]
-
-
 def test_the_table_of_flags():
   table = flags.markdown()
   for flag in flags.JAX_FLAGS + flags.ENGINE_OPTIONS:
     assert f"`{flag.name}`" in table
   widths = {line.count("|") for line in table.splitlines()}
   assert widths == {5}
-
-
-def test_compilation_uses_the_settings_of_its_client():
-  settings = read({"JAX_IPU_MODEL_NUM_TILES": "4"})
-  with options.use(settings):
-    assert options.active() is settings
-
-
-@pytest.mark.ipu_only
-def test_changes_after_the_first_use_of_a_device():
-  code = """
-  import os
-  import jax, jax.ipu
-  jax.config.update("jax_ipu_device_count", 2)
-  (device, _) = jax.devices("ipu")
-  os.environ["JAX_IPU_MODEL_NUM_TILES"] = "8"
-  x = jax.device_put(1.0, device)
-  print(x + 1, x * 2)
-  jax.config.update("jax_ipu_device_count", 2)  # says nothing new
-  try:
-    jax.config.update("jax_ipu_device_count", 3)
-  except RuntimeError as e:
-    print(e)
-  from jax.extend import backend
-  backend.clear_backends()
-  jax.config.update("jax_ipu_device_count", 3)
-  print(len(jax.devices("ipu")), jax.devices("ipu")[0].num_tiles)
-  """
-  done = plugin_test_util.run(code)
-  sums, late, last = done.stdout.splitlines()
-  assert (sums, last) == ("2.0 2.0", "3 8")
-  assert "jax.config.jax_ipu_device_count=3 comes too late" in late
-  (warning,) = [line for line in done.stderr.splitlines() if "late" in line]
-  assert "JAX_IPU_MODEL_NUM_TILES=8" in warning
 
 
 @pytest.mark.ipu_only
@@ -486,7 +324,9 @@ def test_jax_config_shows_environment_variables():
   except ValueError as e:
     print(e)
   """
-  assert plugin_test_util.output(code, **{TILES: "8"}).splitlines() == [
+  assert plugin_test_util.output(
+    code, JAX_IPU_MODEL_NUM_TILES="8"
+  ).splitlines() == [
     "8 None True",
     "8",
     "invalid jax.config.jax_ipu_device_count='two': expected an integer from 1 "

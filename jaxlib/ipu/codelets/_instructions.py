@@ -219,16 +219,17 @@ def _remainder(x: Array, y: Array) -> Array:
 
 def _power(x: Array, y: Array) -> Array:
   if x.dtype.kind == "f":
-    return _in_double(np.power)(x, y)
+    # NumPy takes the square root if the exponent is a single 0.5, but
+    # (-0) ** 0.5 is +0, and that of -infinity is infinity.
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    x, y = (np.broadcast_to(v, shape).reshape(-1) for v in (x, y))
+    return _in_double(np.power)(x, y).reshape(shape)
   result = np.ones(np.broadcast_shapes(x.shape, y.shape), x.dtype)
-  base, exponent = x, _unsigned(y) & 63
+  base, exponent = x, _unsigned(y)
   while exponent.any():
     result = np.where(exponent & 1, result * base, result)
     base, exponent = base * base, exponent >> 1
-  signed = f"i{x.dtype.itemsize}"
-  unit = (x == 1) | (x.view(signed) == -1)
-  zero = (y.view(signed) < 0) & ~unit
-  return np.where(zero, x.dtype.type(0), result)
+  return np.where((y < 0) & (np.abs(x) != 1), x.dtype.type(0), result)
 
 
 def _shift(kind: Opcode, x: Array, y: Array) -> Array:

@@ -51,7 +51,7 @@ void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
   program::Dot fields = DotOf(result_dtype);
   fields.adds = adds;
   ThreadPool threads(2);
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     TestArray result(result_dtype, {size.b, size.m, size.n}, {0, 1, 2}, 4,
                      random, shuffle);
     const auto before = [&size](const auto& i) {
@@ -147,7 +147,7 @@ TEST(DotTest, ExtremesOfShortIntegers) {
     ForEachIndex({1, 1, 40, k},
                  [&](const auto& i) { rhs.At<int16_t>(i) = -32768; });
     ThreadPool threads(1);
-    for (const Factories* table : AllTables()) {
+    for (const Factories* table : SupportedFactories()) {
       TestArray result(program::kI32, {1, 20, 40}, {0, 1, 2}, 4, random, false);
       RunKernel(*table, DotOf(program::kI32), {1, 20, 40, k}, {&lhs, &rhs},
                 {&result}, threads);
@@ -197,7 +197,7 @@ TEST(DotTest, HalvesAreSummedInF32AndRoundedOnce) {
                [&](const auto& i) { rhs.At<uint16_t>(i) = kOne; });
   program::Dot fields = DotOf(program::kF32);
   ThreadPool threads(1);
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     TestArray result(program::kBF16, {2, 3}, {1, 2}, 4, random, true);
     RunKernel(*table, fields, {1, 2, 3, kTerms}, {&lhs, &rhs}, {&result},
               threads);
@@ -221,7 +221,7 @@ TEST(DotTest, BooleansAreOrOfAnds) {
   });
   program::Dot fields = DotOf(program::kBool);
   ThreadPool threads(1);
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     TestArray result(program::kBool, {4, 5}, {1, 2}, 4, random, true);
     RunKernel(*table, fields, {1, 4, 5, kTerms}, {&lhs, &rhs}, {&result},
               threads);
@@ -260,7 +260,7 @@ TEST(DotTest, WindowsThatOverlap) {
     program::Dot fields = DotOf(program::kF32);
     fields.num_rows = 2;
     ThreadPool threads(2);
-    for (const Factories* table : AllTables()) {
+    for (const Factories* table : SupportedFactories()) {
       // With columns that are not contiguous, too.
       for (bool shuffle : {false, true}) {
         TestArray result(program::kF32, {kRows, 20, kOut}, {1, 2, 3}, 6, random,
@@ -304,7 +304,7 @@ TEST(DotTest, RowsInAnotherOrderThanTheResults) {
       program::Dot fields = DotOf(program::kF32);
       fields.num_rows = 2;
       ThreadPool threads(2);
-      for (const Factories* table : AllTables()) {
+      for (const Factories* table : SupportedFactories()) {
         for (bool adds : {false, true}) {
           TestArray result(program::kF32, {inner, 6, columns}, {1, 2, 3}, 6,
                            random, false);

@@ -23,7 +23,7 @@ void CheckStart(uint8_t dtype, Index start, int64_t expected) {
   program::DynamicSlice fields;
   fields.dynamic_dims = {0};
   ThreadPool threads(1);
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     std::vector<float> result(2);
     char* bases[] = {Bytes(operand), Bytes(index), Bytes(result)};
     KernelOr kernel = table->kernel(set, {fields});
@@ -60,7 +60,7 @@ TEST(DynamicUpdate, WritesTheWindow) {
   program::DynamicUpdate fields;
   fields.dynamic_dims = {0, 1};
   ThreadPool threads(1);
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     std::vector<int16_t> result(12);
     char* bases[] = {Bytes(update), Bytes(row), Bytes(column), Bytes(result)};
     KernelOr kernel = table->kernel(set, {fields});

@@ -87,13 +87,6 @@ class TestArray {
   std::vector<char> storage_;
 };
 
-// The kernel tables that this processor can run.
-inline std::vector<const Factories*> AllTables() {
-  std::vector<const Factories*> tables = {&avx2::Table()};
-  if (BestFactories() == &avx512::Table()) tables.push_back(&avx512::Table());
-  return tables;
-}
-
 // Calls body(index) for every index of `shape`.
 inline void ForEachIndex(
     const std::vector<int64_t>& shape,

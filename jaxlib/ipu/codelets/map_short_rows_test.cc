@@ -45,7 +45,7 @@ void CheckDifference(const Index& shape, uint32_t left, uint32_t right,
       builder.Add(Opcode::kSub, TypeOf<T>::kRegister, {x, y})};
   for (const int count : {1, 2}) {
     ThreadPool threads(count);
-    for (const Factories* table : AllTables()) {
+    for (const Factories* table : SupportedFactories()) {
       ForEachIndex(shape, [&](const Index& index) { to.At<T>(index) = T{99}; });
       RunKernel(*table, builder.map, shape, {&a, &b}, {&to}, threads);
       ForEachIndex(shape, [&](const Index& index) {

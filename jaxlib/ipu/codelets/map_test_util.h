@@ -168,7 +168,7 @@ class MapTest : public testing::TestWithParam<const Factories*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, MapTest,
-                         testing::ValuesIn(AllTables()));
+                         testing::ValuesIn(SupportedFactories()));
 // Some files that include this one define no such test.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MapTest);
 

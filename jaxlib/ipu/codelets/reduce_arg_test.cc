@@ -26,7 +26,7 @@ TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
           operand.At<float>(i) =
               random() % 199 == 0 ? NAN : float(random() % 50);
         });
-        for (const Factories* table : AllTables()) {
+        for (const Factories* table : SupportedFactories()) {
           TestArray value(program::kF32, shape.kept,
                           FirstDims(shape.kept.size()), all.size(), random,
                           shuffle);
@@ -88,7 +88,7 @@ void CheckOwnIndices(uint8_t dtype, RegisterType type) {
     fields.code += Load(type, 1);
     fields.outputs = {0, 1};
     fields.init.assign(16, '\0');
-    for (const Factories* table : AllTables()) {
+    for (const Factories* table : SupportedFactories()) {
       const std::vector<int32_t> dims = FirstDims(shape.kept.size());
       TestArray value(program::kI32, shape.kept, dims, all.size(), random,
                       true);

@@ -39,7 +39,7 @@ void Check(ReduceKind kind, uint8_t dtype, RegisterType type, Exact identity,
           operand.At<T>(i) = static_cast<T>(random());
         }
       });
-      for (const Factories* table : AllTables()) {
+      for (const Factories* table : SupportedFactories()) {
         TestArray result(dtype, shape.kept, FirstDims(shape.kept.size()),
                          all.size(), random, shuffle);
         RunKernel(*table, Fields(kind, type, shape.reduced.size()), all,
@@ -133,7 +133,7 @@ TEST(ReduceTest, NaNWins) {
         const bool nan = i[0] % 2 == 0 && i[1] == i[0] * 3 % shape[1];
         operand.At<float>(i) = nan ? NAN : float(random() % 100);
       });
-      for (const Factories* table : AllTables()) {
+      for (const Factories* table : SupportedFactories()) {
         TestArray result(program::kF32, {shape[0]}, {0}, 2, random, false);
         RunKernel(*table, Fields(kind, RegisterType::kF32, 1), shape,
                   {&operand}, {&result}, threads);
@@ -161,7 +161,7 @@ TEST(ReduceTest, ElementsPassThroughTheProgram) {
       fields.code += Instruction(squares ? Opcode::kMul : Opcode::kAdd,
                                  RegisterType::kF32, 0, 0);
       fields.outputs = {1};
-      for (const Factories* table : AllTables()) {
+      for (const Factories* table : SupportedFactories()) {
         TestArray result(program::kF32, shape.kept,
                          FirstDims(shape.kept.size()), all.size(), random,
                          true);
@@ -189,7 +189,7 @@ TEST(ReduceTest, HalvesAreSummedInF32AndRoundedOnce) {
     ForEachIndex({5, size}, [&](const auto& i) {
       operand.At<uint16_t>(i) = 0x3f80;  // 1 as bf16
     });
-    for (const Factories* table : AllTables()) {
+    for (const Factories* table : SupportedFactories()) {
       TestArray result(program::kBF16, {5}, {0}, 2, random, true);
       RunKernel(*table, Fields(ReduceKind::kSum, RegisterType::kF32, 1),
                 {5, size}, {&operand}, {&result}, threads);
@@ -222,7 +222,7 @@ TEST(ReduceTest, ReadsNothingOfAnEmptySpace) {
     const program::Execute step;
     const ComputeSet set = {step, {3, 0}, {nothing}, {result.operand()}};
     char* const bases[] = {nullptr, result.data()};
-    for (const Factories* table : AllTables()) {
+    for (const Factories* table : SupportedFactories()) {
       const KernelOr kernel = table->kernel(set, {fields});
       ASSERT_TRUE(kernel.ok()) << kernel.status().message();
       (*kernel)->Run(Memory{bases}, threads);

@@ -39,7 +39,7 @@ void CheckScatter(Case c, uint8_t dtype, ReduceKind kind, Combine combine,
   }
   for (int count : {1, 2, 3}) {
     ThreadPool threads(count);
-    for (const Factories* table : AllTables()) {
+    for (const Factories* table : SupportedFactories()) {
       std::vector<T> result = old;
       char* bases[] = {Bytes(indices), Bytes(updates), Bytes(result)};
       KernelOr kernel = table->kernel(set, {c.fields});

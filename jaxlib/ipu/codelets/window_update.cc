@@ -191,14 +191,15 @@ class RowsUpdate : public WindowUpdate {
   }
 
  private:
-  // The bytes spanned by the starts of all possible windows.
-  static int64_t Reach(const Windows& windows) {
-    int64_t reach = 0;
+  // The bytes spanned by the starts of all possible windows. A double, because
+  // the limits of windows that do not fit may be any negative numbers.
+  static double Reach(const Windows& windows) {
+    double reach = 0;
     for (const auto& b : windows.batch) {
-      reach += (b.extent - 1) * std::abs(b.tensor);
+      reach += static_cast<double>(b.extent - 1) * std::abs(b.tensor);
     }
     for (const auto& c : windows.components) {
-      reach += c.limit * std::abs(c.tensor);
+      reach += static_cast<double>(c.limit) * std::abs(c.tensor);
     }
     return reach;
   }

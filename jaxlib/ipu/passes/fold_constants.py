@@ -2,7 +2,7 @@
 
 Element-wise operations are evaluated by the definition of the instructions
 that they would become, so that a folded value is the one that a program would
-compute; movement by NumPy. Nothing else is folded.
+compute, if these are exact; movement by NumPy. Nothing else is folded.
 """
 
 from __future__ import annotations
@@ -18,11 +18,18 @@ from jaxlib.ipu.ir.constants import MOST_DIMENSIONS
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import REGISTRY, is_elementwise
 from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.program.isa import Opcode, RegisterType
 
 CONSTANT = "stablehlo.constant"
 _MOST_ELEMENTS = 1 << 16  # of a folded constant that is no splat
 
 _FRACTION_BITS = {DType.F16: 10, DType.BF16: 7, DType.F32: 23, DType.F64: 52}
+# The engine's approximations may differ from NumPy's in the last bit.
+_APPROXIMATE = frozenset({
+  Opcode.EXP, Opcode.EXPM1, Opcode.LOG, Opcode.LOG1P, Opcode.RSQRT, Opcode.CBRT,
+  Opcode.SIN, Opcode.COS, Opcode.TAN, Opcode.TANH, Opcode.LOGISTIC,
+  Opcode.ATAN2,
+})  # fmt: skip
 # Their results are zero only if exact, whatever flushes denormals.
 _EXACT_ZEROS = frozenset(
   f"stablehlo.{name}"
@@ -92,6 +99,8 @@ def _evaluate(inputs: list[Any], node: Node) -> np.ndarray | None:
   number = row.emit(code, numbers, node)
   if not all(_is_plain(a, d) for a, d in zip(small, dtypes)):
     return None
+  if not _is_exact(code.bytes()):
+    return None
   (register,) = instructions.evaluate(code.bytes(), [number], small)
   out = instructions.store(np.asarray(register), result.dtype)
   if not _is_plain(out, result.dtype):
@@ -106,6 +115,15 @@ def _evaluate(inputs: list[Any], node: Node) -> np.ndarray | None:
     if np.any(zero & ~exact):
       return None
   return np.broadcast_to(out, result.shape)
+
+
+def _is_exact(code: bytes) -> bool:
+  """Whether a register program's value depends on its operands alone."""
+  return not any(
+    i.op in _APPROXIMATE
+    or (i.op is Opcode.POW and i.type in (RegisterType.F32, RegisterType.F64))
+    for i in instructions.decode(code)
+  )
 
 
 def _is_plain(array: np.ndarray, dtype: DType) -> bool:

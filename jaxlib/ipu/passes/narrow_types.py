@@ -73,6 +73,20 @@ def _read_as(node: Node) -> DType | None:
   return None
 
 
+def _indices(node: Node) -> range:
+  """The operands of a movement that are indices."""
+  match node.op:
+    case "stablehlo.dynamic_slice":
+      return range(1, len(node.inputs))
+    case "stablehlo.dynamic_update_slice":
+      return range(2, len(node.inputs))
+    case "stablehlo.gather":
+      return range(1, 2)
+    case "stablehlo.scatter":
+      return range(len(node.results), len(node.results) + 1)
+  return range(0, 0)
+
+
 class _Narrow:
   def __init__(self) -> None:
     self.new: dict[Value, Value] = {}
@@ -161,8 +175,13 @@ class _Narrow:
     return self.computed(node)
 
   def moved(self, node: Node) -> Sequence[Value]:
-    """The same operation on bytes."""
-    return self.rebuilt(node, [self.new[v] for v in node.inputs], _stored)
+    """The same operation on bytes. Indices are numbers."""
+    at = _indices(node)
+    inputs = [
+      self.decode(v) if i in at else self.new[v]
+      for i, v in enumerate(node.inputs)
+    ]
+    return self.rebuilt(node, inputs, _stored)
 
   def computed(self, node: Node) -> Sequence[Value]:
     """The operation on wide numbers, with its results as bytes."""

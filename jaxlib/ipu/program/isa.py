@@ -88,8 +88,7 @@ class Opcode(enum.IntEnum):
   REM = 64  # sign of the dividend; integers: x%0 = x, MIN%-1 = 0
   MAX = 65  # floats: NaN wins, -0 < +0
   MIN = 66
-  POW = 67  # integers, as XLA: base ** (exponent & 63), but 0 if the exponent
-  #           is negative as a signed number and the base neither 1 nor -1
+  POW = 67  # integers: wraps; a negative exponent gives 0 but for 1 and -1
   ATAN2 = 68
   AND = 69
   OR = 70

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from jaxlib.ipu.dtypes import SIZE, STORED, DType
+from jaxlib.ipu.dtypes import COMPLEX, SIZE, STORED, DType, stored
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.verify_memory import dense
@@ -121,15 +121,28 @@ def _end(
 
 def _host_type(v: _Verifier, h: schema.HostType) -> None:
   name, t = _end(v, h)
-  size = math.prod(t.shape) * SIZE[DType(t.dtype)]
+  order = h.minor_to_major or list(range(len(h.shape)))[::-1]
   v.require(
-    h.dtype in SIZE and math.prod(h.shape) * SIZE[DType(h.dtype)] == size,
-    f"{name} of {size} bytes is {h.shape} of type {h.dtype} to the caller",
+    sorted(order) == list(range(len(h.shape))),
+    f"{name} of shape {h.shape} in the order {h.minor_to_major}",
+  )
+  shape = [h.shape[d] for d in reversed(order)]
+  shape += [2] * (h.dtype in COMPLEX)
+  v.require(
+    h.dtype in SIZE and (stored(DType(h.dtype)), shape) == (t.dtype, t.shape),
+    f"{name} of shape {t.shape} and type {t.dtype} is {h.shape} of type "
+    f"{h.dtype} to the caller",
+  )
+  ends = v.program.results if h.is_result else v.program.arguments
+  streamed = any(
+    isinstance(s, schema.HostCopy)
+    and s.tensor == ends[h.number]
+    and bool(s.to_device) is not bool(h.is_result)
+    for s in v.program.steps
   )
   v.require(
-    not h.minor_to_major
-    or sorted(h.minor_to_major) == list(range(len(h.shape))),
-    f"{name} of shape {h.shape} in the order {h.minor_to_major}",
+    streamed is bool(h.on_host),
+    f"{name} is {'' if streamed else 'not '}streamed, on_host={h.on_host}",
   )
 
 

@@ -87,7 +87,7 @@ TEST(BandsTest, StepsOnRowsRunInBands) {
   EXPECT_NE(kRows % found[0].rows, 0);  // so that the last one is smaller
 
   std::vector<float> x = Counted(kRows * kColumns);
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     const KernelOr kernel = MakeBandKernel(centred.steps, found[0], *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     std::vector<float> scratch(kRows * (kColumns + 1)), result(x.size(), -1);

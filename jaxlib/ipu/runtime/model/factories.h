@@ -1,8 +1,8 @@
 // The kernel factories of this build, one table per instruction set.
 //
 // Kernel sources (model/kernels and codelets/*.cc) are compiled once for each
-// instruction set, in the namespace IPU_SIMD_NS. The loader picks one table at
-// start-up.
+// instruction set, in the namespace IPU_SIMD_NS. The loader picks the fastest
+// table at start-up.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_FACTORIES_H_
@@ -44,9 +44,9 @@ namespace avx512 {
 const Factories& Table();
 }
 
-// The fastest table that this processor supports, or null if it does not have
-// AVX2.
-const Factories* BestFactories();
+// The tables of this build that this processor supports, the fastest one last;
+// none if it does not have AVX2. --define=kernels=avx2 leaves AVX-512 out.
+const std::vector<const Factories*>& SupportedFactories();
 
 }  // namespace ipu::model
 

@@ -199,6 +199,16 @@ class StepValidator {
       return Corrupt("a host copy refers to tensor ", s.tensor, " of ",
                      p_.tensors.size());
     }
+    const auto& ends = s.to_device ? p_.arguments : p_.results;
+    const bool streamed = std::any_of(
+        p_.host_types.begin(), p_.host_types.end(), [&](const HostType& type) {
+          return type.on_host && !type.is_result == !!s.to_device &&
+                 type.number < ends.size() && ends[type.number] == s.tensor;
+        });
+    if (!streamed) {
+      return Corrupt("a host copy of tensor ", s.tensor,
+                     ", which is not in the host's memory");
+    }
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
     return CheckLocation(s.location);
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
@@ -14,6 +15,12 @@ namespace {
 
 // The limit for all machines together; far more than exist.
 constexpr int64_t kMostTiles = int64_t{1} << 24;
+
+// The type of a tensor's elements that hold elements of a host type.
+constexpr uint8_t StoredType(uint8_t dtype) {
+  if (IsComplex(dtype)) return dtype == kC64 ? kF32 : kF64;
+  return ItemSize(dtype) != 0 ? dtype : uint8_t{kU8};
+}
 
 class TensorValidator {
  public:
@@ -176,27 +183,47 @@ class TensorValidator {
         exists ? &p_.tensors[ends[of.number]] : nullptr};
   }
 
-  // The caller's buffer must have as many bytes as the tensor.
+  // The caller's buffer must have the elements of the tensor: its dimensions
+  // from the outermost in memory, and the parts of complex numbers.
   Status CheckHostType(const HostType& type) {
     const auto [name, tensor] = EndOf(type);
     if (tensor == nullptr) {
       return Corrupt(name, " has a host type but does not exist");
     }
-    const int64_t count = Count(type.shape);
-    const int64_t bytes = Bytes(*tensor);
-    if (count < 0 || count * int64_t{HostItemSize(type.dtype)} != bytes) {
-      return Corrupt(name, " has ", bytes, " bytes, unlike its host type ",
-                     type.dtype, " of ", count, " elements");
-    }
     std::vector<int64_t> order(type.shape.size());
-    std::iota(order.begin(), order.end(), 0);
-    if (!type.minor_to_major.empty() &&
-        !std::is_permutation(order.begin(), order.end(),
-                             type.minor_to_major.begin(),
-                             type.minor_to_major.end())) {
-      return Corrupt(name, " has a layout of other dimensions");
+    std::iota(order.rbegin(), order.rend(), 0);
+    if (!type.minor_to_major.empty()) {
+      if (!std::is_permutation(order.begin(), order.end(),
+                               type.minor_to_major.begin(),
+                               type.minor_to_major.end())) {
+        return Corrupt(name, " has a layout of other dimensions");
+      }
+      order = type.minor_to_major;
     }
-    return Status();
+    std::vector<int64_t> shape;
+    for (size_t d = order.size(); d-- > 0;) {
+      shape.push_back(type.shape[order[d]]);
+    }
+    if (IsComplex(type.dtype)) shape.push_back(2);
+    if (HostItemSize(type.dtype) == 0 ||
+        StoredType(type.dtype) != tensor->dtype || shape != tensor->shape) {
+      return Corrupt(name, " has another host type, ", type.dtype, " of ",
+                     type.shape.size(), " dimensions, than its tensor");
+    }
+    return type.on_host ? CheckStream(type, name) : Status();
+  }
+
+  // An array in the host's memory is streamed, once, outside of loops.
+  Status CheckStream(const HostType& type, const std::string& name) {
+    const auto& ends = type.is_result ? p_.results : p_.arguments;
+    for (const Step& step : p_.steps) {
+      const auto* copy = std::get_if<HostCopy>(&step.value);
+      if (copy != nullptr && copy->tensor == ends[type.number] &&
+          !copy->to_device == !!type.is_result) {
+        return Status();
+      }
+    }
+    return Corrupt(name, " is in the host's memory but not streamed");
   }
 
   // Checks that the mapping covers the tensor's elements, and the costs.

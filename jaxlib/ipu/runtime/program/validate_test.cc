@@ -22,6 +22,7 @@ Builder Example() {
   const uint32_t flag = b.Temporary(kBool, {});
   const uint32_t placed = b.Placed(x, {6, 4}, 0, {1, 6});
   b.program.aliases = {{0, 0}};
+  b.program.host_types = {{0, 0, kF32, {4, 6}, {}, 1}};
   b.program.steps = {
       Builder::CopyOf({b.Whole(x, y), b.Whole(x, placed)}),
       Builder::Pick(table, i, i),
@@ -235,16 +236,45 @@ TEST(Validate, MovesOfMoreElementsThanThereAre) {
 }
 
 TEST(Validate, HostTypes) {
-  const auto refused = [](const std::vector<int64_t>& minor_to_major) {
-    return Refused([&](Program& p) {
-      p.host_types = {{0, 0, kF32, {4, 6}, minor_to_major, 0}};
-    });
+  const auto refused = [](HostType type) {
+    type.on_host = 1;
+    return Refused([&](Program& p) { p.host_types = {type}; });
   };
-  EXPECT_FALSE(refused({}));
-  EXPECT_FALSE(refused({0, 1}));
-  EXPECT_TRUE(refused({0}));
-  EXPECT_TRUE(refused({0, 0}));
-  EXPECT_TRUE(refused({0, 2}));
+  EXPECT_FALSE(refused({0, 0, kF32, {4, 6}, {1, 0}}));
+  EXPECT_FALSE(refused({0, 0, kF32, {6, 4}, {0, 1}}));
+  EXPECT_TRUE(refused({0, 0, kF32, {4, 6}, {0, 1}}));
+  EXPECT_TRUE(refused({0, 0, kF32, {6, 4}, {}}));
+  EXPECT_TRUE(refused({0, 0, kF32, {24}, {}}));
+  EXPECT_TRUE(refused({0, 0, kF32, {4, 6}, {0}}));
+  EXPECT_TRUE(refused({0, 0, kF32, {4, 6}, {0, 0}}));
+  EXPECT_TRUE(refused({0, 0, kF32, {4, 6}, {0, 2}}));
+  EXPECT_TRUE(refused({0, 0, kI32, {4, 6}, {}}));
+  EXPECT_TRUE(refused({0, 0, kC64, {4, 3}, {}}));
+  EXPECT_TRUE(refused({0, 1, kF32, {4, 6}, {}}));
+  EXPECT_TRUE(refused({1, 0, kF32, {4, 6}, {}}));
+}
+
+TEST(Validate, HostTypesOfComplexNumbers) {
+  const auto refused = [](const HostType& type) {
+    Builder b;
+    b.Argument(kF32, {3, 4, 2});
+    b.program.host_types = {type};
+    return !Validate(b.program, 0).ok();
+  };
+  EXPECT_FALSE(refused({0, 0, kC64, {3, 4}, {}, 0}));
+  EXPECT_FALSE(refused({0, 0, kC64, {4, 3}, {0, 1}, 0}));
+  EXPECT_TRUE(refused({0, 0, kC64, {4, 3}, {}, 0}));
+  EXPECT_TRUE(refused({0, 0, kC128, {3, 4}, {}, 0}));
+  EXPECT_TRUE(refused({0, 0, kF64, {3, 4}, {}, 0}));
+}
+
+TEST(Validate, ArraysInTheHostsMemoryAreStreamed) {
+  EXPECT_TRUE(Refused([](Program& p) { p.host_types[0].on_host = 0; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.steps.erase(p.steps.begin() + 4); }));
+  EXPECT_TRUE(Refused(
+      [](Program& p) { p.host_types.push_back({1, 0, kF32, {4, 6}, {}, 1}); }));
+  EXPECT_TRUE(
+      Refused([](Program& p) { StepOf<HostCopy>(p, 4).to_device = 0; }));
 }
 
 TEST(Validate, Mappings) {
@@ -324,7 +354,10 @@ TEST(Validate, AMapMayWriteAViewWithoutOverlaps) {
 
 TEST(Validate, ResultsAreWritten) {
   const auto refused = [](std::vector<Step> steps) {
-    return Refused([&](Program& p) { p.steps = std::move(steps); });
+    return Refused([&](Program& p) {
+      p.host_types = {};
+      p.steps = std::move(steps);
+    });
   };
   Builder b = Example();
   const Step write = Builder::CopyOf({b.Whole(0, 1)});

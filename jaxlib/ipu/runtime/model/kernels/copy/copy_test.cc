@@ -1,4 +1,4 @@
-// Compares copies with a simple loop, for both instruction sets.
+// Compares copies with a simple loop, for each instruction set.
 
 #include <cstring>
 #include <numeric>
@@ -10,12 +10,6 @@
 
 namespace ipu::model {
 namespace {
-
-std::vector<const Factories*> AllTables() {
-  std::vector<const Factories*> tables = {&avx2::Table()};
-  if (BestFactories() != tables[0]) tables.push_back(BestFactories());
-  return tables;
-}
 
 struct Buffers {
   std::vector<char> source;
@@ -70,7 +64,7 @@ void Check(CopyPlan plan) {
   const Buffers start = expected;
   CopySlowly(plan, expected);
   ThreadPool threads(2);
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     Buffers buffers = start;
     char* bases[] = {buffers.source.data(), buffers.destination.data()};
     KernelOr kernel = table->copy({plan});
@@ -120,7 +114,7 @@ TEST(Copy, NothingToDo) {
   char* bases[] = {nullptr, nullptr};
   CopyPlan plan = Plan(4, {3, 0}, {1, 1}, {1, 1});
   plan.destination.base = 1;
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     KernelOr kernel = table->copy({plan});
     ASSERT_TRUE(kernel.ok());
     (*kernel)->Run(Memory{bases}, threads);
@@ -182,7 +176,7 @@ TEST(Copy, ManySmallMoves) {
     plans.push_back(plan);
   }
   ThreadPool threads(2);
-  for (const Factories* table : AllTables()) {
+  for (const Factories* table : SupportedFactories()) {
     std::vector<float> destination(source.size());
     char* bases[] = {reinterpret_cast<char*>(source.data()),
                      reinterpret_cast<char*>(destination.data())};

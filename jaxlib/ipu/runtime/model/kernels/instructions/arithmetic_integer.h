@@ -251,9 +251,9 @@ struct RemainderBy {
   }
 };
 
-// Same as XLA: repeated squaring with the low 6 bits of the exponent. A
-// negative exponent (as a signed number) gives the reciprocal truncated to an
-// integer, which is 0 except for bases 1 and -1.
+// Repeated squaring. A negative exponent gives the reciprocal truncated to an
+// integer, which is 0 except for bases 1 and -1; the powers of those depend on
+// the exponent's lowest bit only.
 struct PowInteger {
   template <typename V>
   static V Do(V base, V exponent) {
@@ -262,13 +262,13 @@ struct PowInteger {
     for (int i = 0; i < kSize<V>; ++i) {
       Bits<T> power = 1;
       Bits<T> square = base[i];
-      for (int e = exponent[i] & 63; e != 0; e >>= 1) {
+      for (Bits<T> e = exponent[i]; e != 0; e >>= 1) {
         if (e & 1) power *= square;
         square *= square;
       }
-      const bool unit = base[i] == 1 || base[i] == static_cast<T>(-1);
-      const bool negative = static_cast<SignedBits<T>>(exponent[i]) < 0;
-      result[i] = negative && !unit ? 0 : static_cast<T>(power);
+      const bool vanishes = std::is_signed_v<T> && exponent[i] < T(0) &&
+                            base[i] != 1 && base[i] != static_cast<T>(-1);
+      result[i] = vanishes ? 0 : static_cast<T>(power);
     }
     return result;
   }

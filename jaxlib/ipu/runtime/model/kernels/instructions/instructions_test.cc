@@ -104,9 +104,12 @@ TEST_P(MapTest, CountsOfBits) {
 }
 
 TEST_P(MapTest, PowersOfIntegers) {
-  ExpectSame(Do<int32_t>(Opcode::kPow, {{3, 0, 0, 1, -1, -1, 2, 2, 7},
-                                        {4, 0, -1, -5, -3, -2, -1, 31, 64}}),
-             {81, 1, 0, 1, -1, 1, 0, INT32_MIN, 1});
+  ExpectSame(
+      Do<int32_t>(Opcode::kPow, {{3, 0, 0, 1, -1, -1, 2, 2, 7, 0, -3},
+                                 {4, 0, -1, -5, -3, -2, -1, 31, 64, 64, 65}}),
+      {81, 1, 0, 1, -1, 1, 0, INT32_MIN, -1061456383, 0, -1820079875});
+  ExpectSame(Do<uint32_t>(Opcode::kPow, {{3, 5, 0}, {~0u, 1u << 31, 1u << 31}}),
+             {2863311531u, 1, 0});
 }
 
 TEST_P(MapTest, Conversions) {
