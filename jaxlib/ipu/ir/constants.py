@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import struct
@@ -21,15 +20,12 @@ from jaxlib.ipu.dtypes import (
   UNSIGNED,
   DType,
 )
-from jaxlib.ipu.ir import detached_arrays
 from jaxlib.ipu.ir.graph import Shape
 
 # Types that the bindings expose as buffers.
 _BUFFERED = SIGNED | UNSIGNED | {DType.BOOL, DType.F16, DType.F32, DType.F64}
 # ... of at most this rank.
 _MOST_BUFFERED = 32
-# Bytes that are not read from text, which is twice as long.
-_LARGE = 1 << 12
 # NumPy's limit.
 MOST_DIMENSIONS = 64
 # Exponent and mantissa bits.
@@ -45,15 +41,11 @@ def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The value of a `stablehlo.constant`; a splat stays a stride-0 view.
 
   `shape` may have other dimensions than the constant, but as many elements.
-  Types without a buffer in the bindings are read from the operation's bytecode
-  or, if they are small, from what MLIR prints.
+  Types without a buffer in the bindings are read from what MLIR prints. (Large
+  arrays are not even parsed: ir/detached_arrays.py.)
   """
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
-  if not _is_buffered(dtype, len(shape)) and (
-    (bits := _bits_of(operation, shape, dtype)) is not None
-  ):
-    return bits
   if dtype not in COMPLEX:
     return read_dense(operation.attributes["value"], shape, dtype)
   # The bindings cannot even return an attribute of complex numbers.
@@ -61,33 +53,11 @@ def read_constant(operation: Any, shape: Shape, dtype: DType) -> np.ndarray:
   return _read_text(text, shape, dtype)
 
 
-def _is_buffered(dtype: DType, rank: int) -> bool:
-  return dtype in _BUFFERED and rank <= _MOST_BUFFERED
-
-
-def _bits_of(operation: Any, shape: Shape, dtype: DType) -> np.ndarray | None:
-  """The value of a large constant, from the bytecode of its operation; None for
-  small ones, and if that is not understood."""
-  item = NUMPY[dtype].itemsize
-  size = math.prod(shape) * item
-  if size < _LARGE:
-    return None
-  out = io.BytesIO()
-  operation.write_bytecode(out)
-  bits = detached_arrays.only_array(out.getbuffer())
-  if len(bits) == item:
-    one = np.frombuffer(bits, NUMPY[dtype]).reshape(())
-    return np.broadcast_to(one, shape)
-  if len(bits) == size:
-    return np.frombuffer(bits, NUMPY[dtype]).reshape(shape)
-  return None
-
-
 def read_dense(attribute: Any, shape: Shape, dtype: DType) -> np.ndarray:
   """The values of a dense attribute; a splat stays a stride-0 view."""
   if 0 in shape:
     return np.zeros(shape, NUMPY[dtype])
-  if not _is_buffered(dtype, attribute.type.rank):
+  if dtype not in _BUFFERED or attribute.type.rank > _MOST_BUFFERED:
     return _read_text(str(attribute), shape, dtype)
   if attribute.is_splat:
     # A stride-0 view: bits are preserved, those of signalling NaNs too.

@@ -93,16 +93,6 @@ def attach(code: Bytes, arrays: Arrays, own_piece: int) -> list[Bytes]:
   return table.replace(replaced)
 
 
-def only_array(code: Bytes) -> Bytes:
-  """The bits of the only array in an operation's bytecode, as in `_Array`;
-  empty if there are others, or if the bytecode is not understood."""
-  try:
-    found = [a for a in _Table(memoryview(code)).arrays() if a is not None]
-  except (IndexError, ValueError):
-    return b""
-  return found[0].bits if len(found) == 1 else b""
-
-
 @dataclasses.dataclass(frozen=True)
 class _Array:
   """The attribute of an array: a kind, a type, a size, and its bits.
