@@ -47,7 +47,7 @@ def after_pass(name: str, state: Any, options: Any) -> None:
   for it.
 
   Args:
-    name: of the pass.
+    name: of the pass, after its number.
     state, options: `pipeline`'s State and Options.
   """
   if options.verify:

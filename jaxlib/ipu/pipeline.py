@@ -278,18 +278,15 @@ _LOWERED: Passes = {"order": order.run, "in_place": in_place.run}
 _STORED: Passes = {"copy_late": storage.copy_late}
 
 
-def _run_passes(
-  state: State,
-  options: Options,
-  passes: Passes,
-) -> None:
+def _run_passes(state: State, options: Options, passes: Passes) -> None:
   assert state.tiles is not None
   for name, run in passes.items():
     run(state.tiles)
     if options.verify or options.dump:
       from jaxlib.ipu import inspection
 
-      inspection.after_pass(name, state, options)
+      number = [*_LOWERED, *_STORED].index(name) + 1
+      inspection.after_pass(f"{number}_{name}", state, options)
 
 
 def _cycles(builder: Builder) -> float:

@@ -30,8 +30,12 @@ def test_a_file_for_each_phase_in_order(ipu, tmp_path):
   found = reports(ipu, tmp_path, scaled, np.ones((6, 5), np.float32))
   numbers, names, phases = zip(*(name.split(".")[:3] for name in found))
   assert len(set(numbers)) == 1 and set(names) == {"jit_scaled"}
-  assert phases == ("0_parse", "1_import", "3_fuse", "5_allocate", "6_emit")
-  parsed, imported, fused, memory, program = found.values()
+  assert phases == (
+    "0_parse", "1_import", "3_fuse", "4_lower_1_order", "4_lower_2_in_place",
+    "4_lower_3_copy_late", "5_allocate", "6_emit",
+  )  # fmt: skip
+  parsed, imported, fused, *tiles, memory, program = found.values()
+  assert all("Execute(" in text and "t0 = TensorInfo" in text for text in tiles)
   assert "stablehlo.sine" in parsed
   assert "stablehlo.sine" in imported and "test_reports.py" in imported
   assert "ipu.map" in fused and "stablehlo.sine" not in fused
@@ -91,7 +95,7 @@ for n in range(3):
   assert [n for n, *_, phase, _ in parts if phase == "0_parse"] == [
     f"{i:04}" for i in range(6)
   ]
-  assert len(parts) == 6 * 5
+  assert len(parts) == 6 * 8
 
 
 def test_what_is_in_the_folder_stays_as_it_is(ipu, tmp_path):
@@ -109,7 +113,7 @@ def test_what_is_in_the_folder_stays_as_it_is(ipu, tmp_path):
   assert outside.read_text() == "mine"
   assert (folder / "0007.jit_f.0_parse.txt").read_text() == "old"
   made = [name for name in names(folder) if name > "0009.z"]
-  assert len(made) == 5 and all(name.startswith("0010.") for name in made)
+  assert len(made) == 8 and all(name.startswith("0010.") for name in made)
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe", "no permission"])

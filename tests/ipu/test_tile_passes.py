@@ -192,6 +192,7 @@ START = (
   root(2, 8),
   # A placed tensor: all of t2 on the first tile.
   "t3 = TensorInfo(DType.F32, (8,), Layout((Factor(8, 8, 1),)), 2, 0, (1,))",
+  "t4 = TensorInfo(DType.F32, (8,), Layout((Factor(8, 8, 1),), base=1), 2, 0, (1,))",
 )
 PLACE = copy(move(2, 3, 8))
 
@@ -211,10 +212,12 @@ def switch(*branches: str) -> str:
     (double([0], [2], 8), PLACE, double([3], [1], 8)),
     (double([0], [2], 8), PLACE, repeat(double([3], [1], 8)),
      double([0], [1], 8)),
+    (double([0], [2], 8), PLACE,
+     repeat(double([3], [1], 8), copy(move(2, 4, 8))), double([0], [1], 8)),
     (switch(double([0], [1], 8), double([0], [1], 8)),),
     (double([0], [1], 8), switch("", double([0], [1], 8))),
   ],
-  ids=["placed", "placed before a loop", "both branches", "one more branch"],
+  ids=["placed", "placed before a loop", "another copy in a loop", "both branches", "one more branch"],
 )  # fmt: skip
 def test_programs_that_are_right(lines):
   verify.verify(program(*START, *lines))

@@ -82,6 +82,15 @@ class _Flow:
     self.defined.add(root)
     self._changed({root})
 
+  def _written(self, step: Step) -> set[int]:
+    """The roots that a step writes; an exchange does not write those of which
+    it places copies."""
+    return {
+      self._tensors[n].root
+      for n in step.writes()
+      if self._tensors[n].root == n or not step.moves
+    }
+
   def _changed(self, roots: set[int]) -> None:
     """Forgets placed tensors of roots that are written."""
     self.fresh = {n for n in self.fresh if self._tensors[n].root not in roots}
@@ -90,7 +99,7 @@ class _Flow:
     if not step.exclusive:
       # The next iteration begins with what this one has written.
       inner = (s for region in step.regions for s in walk(region))
-      self._changed({self._tensors[n].root for s in inner for n in s.writes()})
+      self._changed({root for s in inner for root in self._written(s)})
     before = self.defined, self.fresh
     ends = []  # of the ways that a run can take
     for i, region in enumerate(step.regions):
