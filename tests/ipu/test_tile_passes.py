@@ -190,9 +190,9 @@ START = (
   root(0, 8, ARGUMENT),
   root(1, 8, RESULT),
   root(2, 8),
-  # A placed tensor: all of t2 on the first tile.
+  # Placed tensors: all of t2 on one tile.
   "t3 = TensorInfo(DType.F32, (8,), Layout((Factor(8, 8, 1),)), 2, 0, (1,))",
-  "t4 = TensorInfo(DType.F32, (8,), Layout((Factor(8, 8, 1),), base=1), 2, 0, (1,))",
+  "t4 = TensorInfo(DType.F32, (8,), Layout((Factor(8, 8, 2),)), 2, 0, (1,))",
 )
 PLACE = copy(move(2, 3, 8))
 
@@ -217,7 +217,10 @@ def switch(*branches: str) -> str:
     (switch(double([0], [1], 8), double([0], [1], 8)),),
     (double([0], [1], 8), switch("", double([0], [1], 8))),
   ],
-  ids=["placed", "placed before a loop", "another copy in a loop", "both branches", "one more branch"],
+  ids=[
+    "placed", "placed before a loop", "another copy in a loop", "both branches",
+    "one more branch",
+  ],
 )  # fmt: skip
 def test_programs_that_are_right(lines):
   verify.verify(program(*START, *lines))

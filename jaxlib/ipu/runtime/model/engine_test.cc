@@ -173,6 +173,7 @@ TEST(Engine, ARepeatedExchangeOfPlacedTensorsIsChargedButCopiesNothing) {
   const uint32_t x = b.Argument(kF32, {2, 3});
   const uint32_t y = b.Result(kF32, {3, 2});
   const uint32_t placed = b.Placed(x, {3, 2}, 0, {1, 3});
+  b.program.host_types = {{0, 0, kF32, {2, 3}, {}, 1}};  // in host memory
   b.program.steps = {
       {Repeat{1000000000000, {Builder::CopyOf({b.Whole(x, placed)})}, 0}},
       {HostCopy{x, 1, Builder::cost, 0}},
