@@ -5,8 +5,8 @@ Every pinned release of JAX is tested with one Python on this machine: the
 newest one for which it is the newest release, otherwise the newest one for
 which it has a wheel. On each pair the full test suite runs with the fork's
 wheels, if this release makes a fork, or else with the plugin and an unmodified
-JAX. Then the benchmarks run, with a single repetition, and for forks also the
-plugin's own tests.
+JAX. For forks the benchmarks run too, with a single repetition, and the
+plugin's own tests with the plugin.
 
 python3 build/test_matrix.py
 python3 build/test_matrix.py --full -- -n 2 -k conv
@@ -81,7 +81,7 @@ class Run:
     counts, passed = self._follow(words, r"=* ?(\d+ (?:passed|failed).*?) ?=*$")
     seconds = f"{time.monotonic() - started:.0f} s"
     benchmarks = "-"
-    if whole or self._full:
+    if kind == "fork" or self._full:
       words = [python, "-m", "benchmarks", "--repeat=1"]
       text, ran = self._follow(words, r"(.* FAILED: .*)")
       benchmarks = "pass" if ran else text or "failed"
