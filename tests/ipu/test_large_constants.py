@@ -39,11 +39,12 @@ def warm_up(x):
   return (x * 2).sum(), -x
 
 dtype, size = np.dtype({dtype!r}), {size}
-x = jax.device_put(np.ones(8, dtype), jax.devices("ipu")[0])
+device = jax.devices({platform!r})[0]
+x = jax.device_put(np.ones(8, dtype), device)
 jax.jit(warm_up).lower(x).compile()(x)
 words = np.arange(size // 2, dtype=np.uint16) % 0x3f80
 constant = words.view(dtype)  # no NaN, and no splat
-scalar = jax.device_put(np.ones((), dtype), jax.devices("ipu")[0])
+scalar = jax.device_put(np.ones((), dtype), device)
 empty = status("VmRSS")
 lowered = jax.jit(lambda x: (constant * x).max()).lower(scalar)
 before = status("VmRSS")
@@ -60,19 +61,23 @@ print(json.dumps([peak, kept, ran, status("VmRSS") - empty]))
 """
 
 
+def measured(platform: str, dtype: str, size: int) -> list[int]:
+  code = MEASURED.format(platform=platform, dtype=dtype, size=size)
+  return json.loads(plugin_test_util.output(code))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_memory_of_a_large_constant(dtype):
   size = 64 * MIB
-  peak, kept, ran, left = json.loads(
-    plugin_test_util.output(MEASURED.format(dtype=dtype, size=size))
-  )
+  peak, kept, ran, left = measured("ipu", dtype, size)
   # Beside the array and JAX's attribute, which are there before: jaxlib's
   # bytecode, and the program.
   assert peak < 3 * size
   assert kept < 1.5 * size  # the program
   assert ran < 1.5 * size
-  assert left < 0.5 * size
+  *_, left_by_jax = measured("cpu", dtype, size)  # JAX 0.12 keeps the array
+  assert left < left_by_jax + 0.5 * size
 
 
 def array(dtype: str, *shape: int) -> np.ndarray:
