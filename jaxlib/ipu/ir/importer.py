@@ -272,6 +272,8 @@ def bytecode(
   """
   out = io.BytesIO()
   module.operation.write_bytecode(out)
+  if not arrays and all(len(c) < _LARGE for c in constants):
+    return out.getvalue(), [], []
   pieces: Sequence[Bytes] = [out.getbuffer()]
   with contextlib.nullcontext() if arrays else _left_as_it_is:
     pieces = detached_arrays.attach(pieces[0], arrays, _LARGE)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Any
 
 from jaxlib.ipu.lower.flow import Fork, Loop
@@ -49,7 +49,7 @@ class Timeline:
     self.intervals: dict[int, list[tuple[int, int]]] = defaultdict(list)
     self.placed_intervals: dict[int, list[tuple[int, int]]] = {}
     self._open: dict[int, int] = {}
-    self.permuted: list[tuple[Step, set[int]]] = []
+    self.permuted: list[tuple[Step, Set[int]]] = []
     # For each loop around the current step: the time of its begin; the tensors
     # that were placed before it and are used in it.
     self._loops: list[int] = []
@@ -129,7 +129,7 @@ class Timeline:
       self.permuted.append((step, found.permuted))
     begun = [r for r in found.partial_writes if r in self._unbegun]
     if begun:
-      found.full_writes += begun
+      found.full_writes = [*found.full_writes, *begun]
       found.partial_writes = [
         r for r in found.partial_writes if r not in self._unbegun
       ]

@@ -54,6 +54,9 @@ def copy_late(program: TileProgram) -> None:
     pairs.append(
       (whole_view(program.tensors, made), whole_view(program.tensors, root))
     )
+  if not pairs:
+    program.analysis = line, reserved
+    return
   target, tensors = program.target, program.tensors
   step = copy_views(target, tensors, pairs, program.location)
   if step is not None:
@@ -62,7 +65,8 @@ def copy_late(program: TileProgram) -> None:
 
 def place(program: TileProgram) -> tuple[Timeline, int]:
   """Assigns all addresses; returns the timeline and the arena's bytes."""
-  line, reserved = _analysed(program)
+  line, reserved = program.analysis or _analysed(program)
+  program.analysis = None
   return line, allocate(line, program.tensors, reserved)
 
 

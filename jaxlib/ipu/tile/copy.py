@@ -33,32 +33,41 @@ class Copy(Step):
       yield Access(m.destination, True)
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
-    found = Effects()
+    reads, copies, placed = [], [], []
+    full: list[int] = []
+    partial: list[int] = []
+    permuted: set[int] = set()
     written: dict[int, int] = defaultdict(int)
     for m in self.moves:
       size = math.prod(m.shape)
-      found.reads.append(m.source)
+      reads.append(m.source)
       root = tensors[m.destination].root
       if root != m.destination:
-        found.placed.append(m.destination)
+        placed.append(m.destination)
         continue
       written[root] += size
       if m.source == root and not (
         m.source_offset == m.destination_offset
         and _equal_strides(m.source_strides, m.destination_strides, m.shape)
       ):
-        found.permuted.add(root)
+        permuted.add(root)
       dense = list(dense_strides(m.shape))
       if (
         size == tensors[root].size == tensors[m.source].size
         and _equal_strides(m.source_strides, dense, m.shape)
         and _equal_strides(m.destination_strides, dense, m.shape)
       ):
-        found.copies.append(m)
+        copies.append(m)
     for root, size in written.items():
-      full = size == tensors[root].size
-      (found.full_writes if full else found.partial_writes).append(root)
-    return found
+      (full if size == tensors[root].size else partial).append(root)
+    return Effects(
+      reads=reads,
+      full_writes=full,
+      partial_writes=partial,
+      copies=copies,
+      placed=placed,
+      permuted=permuted,
+    )
 
   def replaceable(self, tensors: Sequence[TensorInfo]) -> Iterator[int]:
     for m in self.moves:

@@ -51,7 +51,9 @@ class Execute(Step):
       yield Access(a.tensor, True)
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
-    found = Effects()
+    early_reads: list[int] = []
+    reads: list[int] = []
+    used: list[tuple[int, bool]] = []
     results = list(dict.fromkeys(tensors[a.tensor].root for a in self.results))
     codelet = self.codelet
     # A result that is part of a root does not begin where an operand does.
@@ -65,7 +67,7 @@ class Execute(Step):
       if t.root != access.tensor:
         replaced = in_place and sizes == {SIZE[t.dtype]}
         early = replaced and self._in_order(access, t)
-        found.used.append((access.tensor, early))
+        used.append((access.tensor, early))
       same_index = scalar or (
         in_place
         and sizes == {SIZE[t.dtype]}
@@ -74,12 +76,10 @@ class Execute(Step):
         and t.size == tensors[t.root].size
         and tuple(t.strides) == dense_strides(t.shape)
       )
-      (found.early_reads if same_index else found.reads).append(t.root)
+      (early_reads if same_index else reads).append(t.root)
     if codelet.updates(self.fields):
-      found.partial_writes = results
-    else:
-      found.full_writes = results
-    return found
+      return Effects(early_reads, reads, partial_writes=results, used=used)
+    return Effects(early_reads, reads, results, used=used)
 
   def _in_order(self, access: schema.Access, t: TensorInfo) -> bool:
     """Whether it reads each element of a placed tensor once, in the order of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, Used
@@ -27,6 +28,8 @@ class TileProgram:
     location: the number of the location of steps that passes add.
     choices: what passes may do.
     used: what the lowering and the passes did.
+    analysis: the liveness of the steps as they are, if a pass knows it
+      (lower/storage.py).
   """
 
   target: Target
@@ -39,3 +42,4 @@ class TileProgram:
   location: int = 0
   choices: Choices = dataclasses.field(default_factory=Choices)
   used: Used = dataclasses.field(default_factory=Used)
+  analysis: Any = None

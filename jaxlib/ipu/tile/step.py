@@ -7,7 +7,7 @@ of steps that are its regions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, ClassVar, NamedTuple
 
 from jaxlib.ipu.plan import cost
@@ -63,14 +63,14 @@ class Effects:
     time: when it reads; it writes at the time after that.
   """
 
-  early_reads: list[int] = dataclasses.field(default_factory=list)
-  reads: list[int] = dataclasses.field(default_factory=list)
-  full_writes: list[int] = dataclasses.field(default_factory=list)
-  partial_writes: list[int] = dataclasses.field(default_factory=list)
-  copies: list[schema.Move] = dataclasses.field(default_factory=list)
-  placed: list[int] = dataclasses.field(default_factory=list)
-  used: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
-  permuted: set[int] = dataclasses.field(default_factory=set)
+  early_reads: Sequence[int] = ()
+  reads: Sequence[int] = ()
+  full_writes: Sequence[int] = ()
+  partial_writes: Sequence[int] = ()
+  copies: Sequence[schema.Move] = ()
+  placed: Sequence[int] = ()
+  used: Sequence[tuple[int, bool]] = ()
+  permuted: Set[int] = frozenset()
   time: int = -1
 
 
