@@ -48,6 +48,15 @@ def double(read: list[int], written: list[int], size: int) -> str:
   return execute(f"Map({code!r}, {outputs})", read, written, size)
 
 
+def call(read: int, number: int) -> str:
+  """An operation with an effect: a host function of one tensor."""
+  return (
+    f"HostCallback(location=0, operation={number}, has_effect=True, "
+    f"target='f', attributes=[], operands=[HostArray({read}, [0], DType.F32)], "
+    "results=[], aliases=[])"
+  )
+
+
 def operation(step: str, number: int) -> str:
   return step.replace("location=0", f"location=0, operation={number}", 1)
 
@@ -94,16 +103,14 @@ def test_order_frees_large_values_early():
 
 def test_order_keeps_effects_in_order_and_steps_outside_in_place():
   total = "Reduce(1, 0, b'', [0], b'', [], b'')"
-  effect = "operation=1, has_effect=True"
-  call = "HostCallback(location=0, {}, target='f', attributes=[], operands=[HostArray({}, [0], DType.F32)], results=[], aliases=[])"  # noqa: E501
   found = program(
     "Ends(arguments=[0], kept=[3, 4])",
     root(0, 8, ARGUMENT), root(1, 4096), root(2, 4096), root(3, 2), root(4, 2),
     "HostCopy(location=0, tensor=0, to_device=True)",
     operation(double([0], [1], 4096), 0),
-    call.format(effect, 1),
+    call(1, 1),
     operation(double([0], [2], 4096), 2),
-    call.format(effect.replace("1", "3"), 2),
+    call(2, 3),
     operation(execute(total, [1], [3], 4096), 4),
     operation(execute(total, [2], [4], 4096), 5),
     copy(),

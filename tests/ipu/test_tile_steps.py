@@ -16,6 +16,7 @@ from tile_kit import TileKit
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
+from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.lower import (
   assembled,
   in_place,
@@ -134,6 +135,8 @@ def test_a_new_kind_of_step_needs_no_other_change():
   line, _ = storage.place(program)
   assert line.end > 0 and steps[1].time > steps[0].time
   assert memory.tile_code(program).total.max() > 0
+  with pytest.raises(CompileError, match="a Wait cannot be emitted"):
+    steps[1].record(kit.target, lambda layout: 0)  # an engine has to know it
 
 
 # --- Text -------------------------------------------------------------------

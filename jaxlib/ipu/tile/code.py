@@ -104,17 +104,6 @@ NAMES = {
 }
 
 
-# Names of the parts in errors and reports.
-NAMES = {
-  "vertices": "code of vertices",
-  "state": "state of vertices",
-  "exchange": "exchange code",
-  "control": "control code",
-  "host": "code and packet headers of host streams",
-  "stacks": "stacks",
-}
-
-
 @functools.lru_cache(maxsize=1024)
 def active(layout: Layout, num_tiles: int) -> Mask:
   """The tiles that have any element of a mapping."""

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, ClassVar, NamedTuple
 
+from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
@@ -229,5 +230,9 @@ class Step:
     Args:
       target: the machine, for its price.
       number: of a mapping in the program.
+
+    Raises:
+      CompileError: this kind of step is only for passes, which should have
+        replaced it.
     """
-    raise NotImplementedError(f"{type(self).__name__} has no wire format")
+    raise internal(f"a {type(self).__name__} cannot be emitted")
