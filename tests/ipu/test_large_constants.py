@@ -10,6 +10,7 @@ import threading
 import lowering_kit
 import ml_dtypes
 import numpy as np
+import parse_kit
 import plugin_test_util
 import pytest
 
@@ -342,3 +343,43 @@ def test_damaged_bytecode_is_left_to_mlir(c):
   for size in range(0, len(code), 7):
     detached_arrays.detach(code[:size])
   assert detached_arrays.detach(b"module {}" * 200).arrays == {}
+
+
+def test_no_pass_of_mlirs_computes_with_constants():
+  """What it computed with a mark would be wrong. The dynamic operation makes
+  all passes run that could."""
+  operations = {
+    "add": "%c, %k : tensor<4xf32>",
+    "negate": "%c : tensor<4xf32>",
+    "reshape": "%c : (tensor<4xf32>) -> tensor<2x2xf32>",
+    "convert": "%c : (tensor<4xf32>) -> tensor<4xi32>",
+    "slice": "%c [0:2] : (tensor<4xf32>) -> tensor<2xf32>",
+    "transpose": "%c, dims = [0] : (tensor<4xf32>) -> tensor<4xf32>",
+    "broadcast_in_dim": ("%c, dims = [1] : (tensor<4xf32>) -> tensor<3x4xf32>"),
+    "concatenate": (
+      "%c, %c, dim = 0 : (tensor<4xf32>, tensor<4xf32>) -> tensor<8xf32>"
+    ),
+    "dynamic_reshape": (
+      "%c, %s : (tensor<4xf32>, tensor<1xi32>) -> tensor<4xf32>"
+    ),
+  }
+  lines = [
+    f"%{i} = stablehlo.{name} {rest}"
+    for i, (name, rest) in enumerate(operations.items())
+  ]
+  types = [
+    rest.split("-> ")[-1].split(" : ")[-1] for rest in operations.values()
+  ]
+  values = ", ".join(f"%{i}" for i in range(len(lines)))
+  text = f"""
+func.func public @main() -> ({", ".join(types)}) {{
+  %c = stablehlo.constant dense<2.5> : tensor<4xf32>
+  %k = stablehlo.constant dense<1.0> : tensor<4xf32>
+  %s = stablehlo.constant dense<[4]> : tensor<1xi32>
+  {chr(10).join(lines)}
+  return {values} : {", ".join(types)}
+}}"""
+  parsed = str(importer.parse(parse_kit.artifact(text)))
+  del operations["dynamic_reshape"]  # becomes a reshape, or its operand
+  for name in operations:
+    assert f"stablehlo.{name} %" in parsed, name
