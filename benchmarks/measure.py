@@ -84,7 +84,8 @@ def _units_per_sample(case: Case) -> int:
 
 
 def compare(workload: Workload, actual, expected) -> None:
-  """Checks a result: integers exactly, floats relative to the largest value."""
+  """Checks a result: integers exactly, floats and complex numbers relative to
+  the largest value."""
   pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
   for i, (a, b) in enumerate(pairs):
     a, b = np.asarray(a), np.asarray(b)
@@ -95,7 +96,8 @@ def compare(workload: Workload, actual, expected) -> None:
     if a.dtype.kind in "biu":
       wrong = a != b
     else:
-      a, b = a.astype(np.float64), b.astype(np.float64)
+      wide = np.complex128 if a.dtype.kind == "c" else np.float64
+      a, b = a.astype(wide), b.astype(wide)
       bound = workload.tolerance * max(np.abs(b).max(initial=0), 1e-30)
       wrong = ~(np.abs(a - b) <= bound)
     if wrong.any():

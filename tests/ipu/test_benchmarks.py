@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 
+import numpy as np
 import pytest
 
 
@@ -34,6 +35,18 @@ def test_filter(run, capsys):
   assert all(name.startswith("loops/") for name in names)
   with pytest.raises(SystemExit, match="see --list"):
     run.main(["--list", "--filter", "no such workload"])
+
+
+@pytest.mark.parametrize(
+  "wrong", [1.0, 1.0 + 2j, 2.0 + 1j], ids=["real alone", "imaginary", "real"]
+)
+def test_all_of_a_complex_number_is_compared(from_repository, wrong):
+  measure = from_repository("benchmarks.measure")
+  workload = types.SimpleNamespace(tolerance=1e-5)
+  right = np.array([1.0 + 1j], np.complex64)
+  measure.compare(workload, right, right)
+  with pytest.raises(measure.WrongResultError, match="1 of 1 values"):
+    measure.compare(workload, np.array([wrong], np.complex64), right)
 
 
 def test_growth_compiles_each_program(run, capsys):
