@@ -12,10 +12,10 @@ from program_kit import everywhere
 import jax.numpy as jnp
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import move_traffic
+from jaxlib.ipu.moves.traffic import Traffic, traffic
 from jaxlib.ipu.plan import cost, layout
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.messages import move
-from jaxlib.ipu.plan.traffic import Traffic, traffic
 
 IPU1, IPU2 = machines.resolve("ipu1"), machines.resolve("ipu2")
 F32, F16, I32 = DType.F32, DType.F16, DType.I32
@@ -23,7 +23,7 @@ F32, F16, I32 = DType.F32, DType.F16, DType.I32
 
 def moved(a: layout.Layout, b: layout.Layout) -> Traffic:
   shape = (a.num_elements,)
-  return traffic(Side(a, 0, (1,)), Side(b, 0, (1,)), shape, 4)
+  return traffic(MoveEnd(a, 0, (1,)), MoveEnd(b, 0, (1,)), shape, 4)
 
 
 def test_a_move_between_equal_mappings_is_free():
@@ -93,19 +93,19 @@ def test_single_words_are_packed(ipu):
 
 def test_half_words_are_unpacked_by_the_receiver():
   far, near = layout.linear(64, 64), layout.single(64)
-  single = move(Side(far, 0, (1,)), Side(near, 0, (1,)), (64,), 2)
+  single = move_traffic(MoveEnd(far, 0, (1,)), MoveEnd(near, 0, (1,)), (64,), 2)
   assert single.packed is None and single.unpacked.max() == 8 * 2 * 63
   step = cost.exchange(IPU2, [single])
   assert step.compute_cycles == cost.local_copy(IPU2, 8 * 2 * 63).compute_cycles
   assert step.derived >= step.compute_cycles > 0
-  words = move(Side(far, 0, (1,)), Side(near, 0, (1,)), (64,), 8)
+  words = move_traffic(MoveEnd(far, 0, (1,)), MoveEnd(near, 0, (1,)), (64,), 8)
   assert words.packed is words.unpacked is None
   assert cost.exchange(IPU2, [words]).compute_cycles == 0
 
 
 def test_packing_before_a_loop_is_charged_by_share():
   far, near = layout.linear(64, 64), layout.single(64)
-  single = move(Side(far, 0, (1,)), Side(near, 0, (1,)), (64,), 2)
+  single = move_traffic(MoveEnd(far, 0, (1,)), MoveEnd(near, 0, (1,)), (64,), 2)
   whole, part = (cost.packing(IPU2, [single], share) for share in (1, 0.25))
   assert cost.cycles(part) == 0.25 * cost.cycles(whole) > 0
 

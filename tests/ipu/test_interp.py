@@ -24,11 +24,11 @@ from program_kit import (
 from test_layout import mappings
 
 from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.traffic import traffic
 from jaxlib.ipu.plan import combine
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import grid, single
-from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 from jaxlib.ipu.program.tile_memory import Trap
@@ -50,7 +50,7 @@ def test_bytes_exchanged_are_bytes_planned(data):
   b = data.draw(st.one_of(mappings(extents), mappings((n,))))
   kit = Kit(tiles=256)
   argument, result = kit.argument((n,), layout=a), kit.result((n,), layout=b)
-  planned = traffic(Side(a, 0, (1,)), Side(b, 0, (1,)), (n,), 4)
+  planned = traffic(MoveEnd(a, 0, (1,)), MoveEnd(b, 0, (1,)), (n,), 4)
   total = planned.received.sum()
   kit.copy(kit.whole(argument, result), exchange_bytes=total)
   (step,) = run(kit, np.arange(n, dtype=np.float32)).exchanges

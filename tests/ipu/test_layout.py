@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxlib.ipu.moves.distinct import distinct
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.distinct import distinct
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 
 TILES = 256

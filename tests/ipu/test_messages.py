@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
 from jaxlib.ipu.lower import count_moves
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import VECTOR, messages, move_traffic, staying
+from jaxlib.ipu.moves.segments import count_segments
+from jaxlib.ipu.moves.traffic import traffic
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Factor, Layout
-from jaxlib.ipu.plan.messages import VECTOR, messages, move, staying
-from jaxlib.ipu.plan.runs import runs
-from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.program.tile_memory import strided
 from jaxlib.ipu.tile.tensor import dense_strides
 
 
-def counted(source: Side, destination: Side, shape: tuple[int, ...]):
+def counted(source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]):
   """For the tile that receives most, its messages and source tiles; for the one
   that sends most, its messages. An element that is needed in several places of
   a tile is sent once, to the first of them."""
   found = count_moves.counted(source, destination, shape, 1)
-  return found.pieces, found.partners, found.leaving_pieces
+  return found.segments, found.peers, found.leaving_segments
 
 
 def ends(source, destination, shape):
   moved = traffic(source, destination, shape, 4, True)
-  to, of = runs(destination, source, shape, 4)
+  to, of = count_segments(destination, source, shape, 4)
   keeps = bool(moved.kept.all())
   received = to.crossing(int(moved.received.max()) // 4, keeps, moved.arriving)
   sent = of.crossing(int(moved.sent.max()) // 4, keeps, moved.leaving)
@@ -44,22 +44,23 @@ def test_charged_messages_are_an_upper_bound(data):
   view = data.draw(views())
   at = strided(view.offset, view.shape, view.strides)
   root = root_shape(data.draw, max(int(at.max(initial=0)) + 1, view.size))
-  source = Side(data.draw(mapped(root)), view.offset, view.strides)
-  to = Side(data.draw(mapped(view.shape)), 0, dense_strides(view.shape))
+  source = MoveEnd(data.draw(mapped(root)), view.offset, view.strides)
+  to = MoveEnd(data.draw(mapped(view.shape)), 0, dense_strides(view.shape))
   most = ends(source, to, view.shape)
-  pieces, partners, sent = counted(source, to, view.shape)
+  segments, peers, sent = counted(source, to, view.shape)
   whole = len(np.unique(at)) == at.size  # no windows that overlap
-  assert (most[0] >= pieces) and (most[1] >= partners)
+  assert (most[0] >= segments) and (most[1] >= peers)
   for item_bytes in (1, 4, 8):
     found = messages(source, to, view.shape, item_bytes, True)
-    assert (found is not None and found.words.max() >= 2) or not pieces
+    assert (found is not None and found.words.max() >= 2) or not segments
     if found is not None and found.unpacks and not found.packs:
-      # A load and a store for each piece that is copied.
-      copied = move(source, to, view.shape, item_bytes, True).unpacked
-      assert copied.max() >= 2 * VECTOR * pieces
+      # A load and a store for each segment that is copied.
+      copied = move_traffic(source, to, view.shape, item_bytes, True).unpacked
+      assert copied.max() >= 2 * VECTOR * segments
     if found is not None and found.packs and found.unpacks:
-      # One side copies pieces, the other stretches.
-      assert found.packs >= sent * whole or found.unpacks >= pieces
+      # One end copies segments, the other contiguous
+      # intervals.
+      assert found.packs >= sent * whole or found.unpacks >= segments
   if whole:
     assert most[2] >= sent
 
@@ -98,10 +99,10 @@ BEGUN_ANEW = {
 def test_blocks_that_cross_rows_have_one_more_sender(name):
   parts, shape, each, senders = BEGUN_ANEW[name]
   n = math.prod(shape)
-  source = Side(layouts.grid(shape, parts), 0, (1,))
-  to = Side(linear(n, -(-n // each)), 0, (1,))
-  _, partners, _ = counted(source, to, (n,))
-  assert ends(source, to, (n,))[1] >= partners == senders
+  source = MoveEnd(layouts.grid(shape, parts), 0, (1,))
+  to = MoveEnd(linear(n, -(-n // each)), 0, (1,))
+  _, peers, _ = counted(source, to, (n,))
+  assert ends(source, to, (n,))[1] >= peers == senders
 
 
 # A tile receives the end of one row and the beginning of the next: from how
@@ -126,23 +127,23 @@ ENDS_OF_ROWS = {
 def test_ends_of_rows_have_senders_of_their_own(name):
   mapping, offset, strides, shape, each, senders = ENDS_OF_ROWS[name]
   n = math.prod(shape)
-  source = Side(mapping, offset, strides)
-  to = Side(linear(n, -(-n // each)), 0, dense_strides(shape))
-  _, partners, _ = counted(source, to, shape)
-  assert ends(source, to, shape)[1] >= partners == senders
+  source = MoveEnd(mapping, offset, strides)
+  to = MoveEnd(linear(n, -(-n // each)), 0, dense_strides(shape))
+  _, peers, _ = counted(source, to, shape)
+  assert ends(source, to, shape)[1] >= peers == senders
 
 
 def test_indices_that_carry_give_a_tile_parts_of_two_rows():
-  source = Side(layouts.grid((3, 66), (3, 1)), 0, (66, 2, 1))
+  source = MoveEnd(layouts.grid((3, 66), (3, 1)), 0, (66, 2, 1))
   blocks = Layout((Factor(66, 10, 1), Factor(3, 3, 0)))
-  to = Side(blocks, 0, (66, 2, 1))
+  to = MoveEnd(blocks, 0, (66, 2, 1))
   assert ends(source, to, (3, 33, 2))[1] >= 2
   assert counted(source, to, (3, 33, 2))[1] == 2
 
 
-def test_local_copies_are_charged_by_piece():
-  rows = Side(layouts.single(64), 0, (8, 1))
-  columns = Side(layouts.single(64), 0, (1, 8))
+def test_local_copies_are_charged_by_segment():
+  rows = MoveEnd(layouts.single(64), 0, (8, 1))
+  columns = MoveEnd(layouts.single(64), 0, (1, 8))
   assert staying(rows, columns, (8, 8), 4).tolist() == [2 * VECTOR * 64]
   assert staying(rows, rows, (8, 8), 4).tolist() == [64 * 4 + VECTOR]
 
@@ -150,8 +151,8 @@ def test_local_copies_are_charged_by_piece():
 @pytest.mark.parametrize("name", EXACT)
 def test_messages_of_even_blocks_are_exact(name):
   mapping, offset, strides, shape, to = EXACT[name]
-  source = Side(mapping, offset, strides)
-  destination = Side(to, 0, dense_strides(shape))
+  source = MoveEnd(mapping, offset, strides)
+  destination = MoveEnd(to, 0, dense_strides(shape))
   most = ends(source, destination, shape)
   found = counted(source, destination, shape)
   assert most == found

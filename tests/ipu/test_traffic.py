@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.moves.traffic import MoveEnd, traffic
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica
-from jaxlib.ipu.plan.traffic import Side, traffic
 from jaxlib.ipu.program.tile_memory import strided
 from jaxlib.ipu.tile.tensor import dense_strides
 from jaxlib.ipu.tile.view import View
@@ -21,7 +21,7 @@ TILES = 24
 
 
 def counted(
-  source: Side, destination: Side, shape: tuple[int, ...], once: bool
+  source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...], once: bool
 ) -> tuple[np.ndarray, np.ndarray]:
   """Elements that each tile receives and sends, counted one by one."""
   begin = strided(source.offset, shape, source.strides).reshape(-1)
@@ -122,8 +122,8 @@ def test_charged_traffic_is_an_upper_bound(data):
     strided(view.offset, view.shape, view.strides).max(initial=0) + 1, view.size
   )
   root = root_shape(data.draw, int(size))
-  source = Side(data.draw(mapped(root)), view.offset, view.strides)
-  destination = Side(
+  source = MoveEnd(data.draw(mapped(root)), view.offset, view.strides)
+  destination = MoveEnd(
     data.draw(mapped(view.shape)), 0, dense_strides(view.shape)
   )
   check(source, destination, view.shape, once=True)
@@ -141,8 +141,8 @@ def test_charged_traffic_into_a_part_is_an_upper_bound(data):
   part = View(0, 0, dense_strides(whole), whole, DType.F32).slice(
     lows, [a + n for a, n in zip(lows, view.shape)], [1] * len(lows)
   )
-  source = Side(data.draw(mapped((size,))), view.offset, view.strides)
-  destination = Side(data.draw(mapped(whole)), part.offset, part.strides)
+  source = MoveEnd(data.draw(mapped((size,))), view.offset, view.strides)
+  destination = MoveEnd(data.draw(mapped(whole)), part.offset, part.strides)
   check(source, destination, view.shape)
 
 
@@ -199,8 +199,8 @@ EXACT = {
 def test_exact_figures(name):
   layout, offset, strides, shape, to = EXACT[name]
   check(
-    Side(layout, offset, strides),
-    Side(to, 0, dense_strides(shape)),
+    MoveEnd(layout, offset, strides),
+    MoveEnd(to, 0, dense_strides(shape)),
     shape,
     once=True,
     exact=True,
@@ -210,12 +210,14 @@ def test_exact_figures(name):
 def test_blocks_on_the_diagonal():
   """A dimension steps along two factors, one of which cannot stay split."""
   layout, to = layouts.grid((4, 4), (4, 1)), layouts.grid((2, 2, 2), (2, 2, 1))
-  sides = Side(layout, 0, (10, 4, 1)), Side(to, 0, (4, 2, 1))
+  sides = MoveEnd(layout, 0, (10, 4, 1)), MoveEnd(to, 0, (4, 2, 1))
   check(*sides, (2, 2, 2))
 
 
 def test_a_row_is_sent_by_its_owner_alone():
-  source = Side(layouts.linear(1472 * 1024, 1472), 0, (1,))
-  found = traffic(source, Side(layouts.linear(1024, 32), 0, (1,)), (1024,), 4)
+  source = MoveEnd(layouts.linear(1472 * 1024, 1472), 0, (1,))
+  found = traffic(
+    source, MoveEnd(layouts.linear(1024, 32), 0, (1,)), (1024,), 4
+  )
   assert found.sent.max() == found.sent[0] == 4 * (1024 - 32)
   assert found.received.max() == 4 * 32

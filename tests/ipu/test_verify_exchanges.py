@@ -7,21 +7,21 @@ import dataclasses
 
 import numpy as np
 import pytest
-import test_stretches
+import test_contiguous_destinations
 import test_traffic
 from hypothesis import given, settings
 from lowering_kit import compiled
-from test_stretches import moves
+from test_contiguous_destinations import moves
 from test_traffic import TILES
 
-from jaxlib.ipu.lower import count_moves, moved_runs, verify_exchanges
+from jaxlib.ipu.lower import count_moves, moved_chunks, verify_exchanges
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.program.tile_memory import strided
 
 
-def pieces(source: Side, destination: Side, shape: tuple[int, ...]):
+def segments(source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]):
   """For the tile that receives most, its messages and source tiles; for the one
   that sends most, its messages. An element that is needed in several places of
   a tile is sent once, to the first of them."""
@@ -34,7 +34,7 @@ def pieces(source: Side, destination: Side, shape: tuple[int, ...]):
     for tile in range(TILES)
     for i, e in enumerate(first.owned(tile).tolist())
   }
-  most, partners = 0, 0
+  most, peers = 0, 0
   wanted: dict[tuple[int, int], set[tuple[int, int]]] = {}
   for tile in range(TILES):
     here = set(source.layout.owned(tile).tolist())
@@ -49,7 +49,7 @@ def pieces(source: Side, destination: Side, shape: tuple[int, ...]):
       count += last != (sender, at - 1, i - 1)
       senders.add(sender)
       last = sender, at, i
-    most, partners = max(most, count), max(partners, len(senders))
+    most, peers = max(most, count), max(peers, len(senders))
   sent = [
     sum(
       wanted[tile, at] != wanted.get((tile, at - 1))
@@ -58,7 +58,7 @@ def pieces(source: Side, destination: Side, shape: tuple[int, ...]):
     )
     for tile in range(TILES)
   ]
-  return most, partners, max(sent)
+  return most, peers, max(sent)
 
 
 def by_tile(elements: np.ndarray) -> list[int]:
@@ -69,24 +69,28 @@ def by_tile(elements: np.ndarray) -> list[int]:
 @given(moves())
 def test_elements_are_counted(move):
   source, _, shape = move
-  found = count_moves.counted(*move, test_stretches.GRAIN)
+  found = count_moves.counted(*move, test_contiguous_destinations.GRAIN)
   received, sent = test_traffic.counted(*move, True)
   assert by_tile(found.received) == received.tolist()
   assert by_tile(found.sent) == sent.tolist()
-  assert (found.pieces, found.partners, found.leaving_pieces) == pieces(*move)
+  assert (found.segments, found.peers, found.leaving_segments) == segments(
+    *move
+  )
   if all(source.strides) and not overlapping(shape, source.strides):
     said = found.arriving, found.leaving, found.even
-    assert said == test_stretches.counted(*move)
+    assert said == test_contiguous_destinations.counted(*move)
 
 
 @settings(max_examples=60)
 @given(moves())
 def test_every_tile_is_counted_alone(move):
-  found = count_moves.counted(*move, test_stretches.GRAIN)
+  found = count_moves.counted(*move, test_contiguous_destinations.GRAIN)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(moved_runs, "_CHUNK", 4)
+    patch.setattr(moved_chunks, "_AT_ONCE", 4)
     each = [
-      count_moves.counted(*move, test_stretches.GRAIN, tiles=np.array([tile]))
+      count_moves.counted(
+        *move, test_contiguous_destinations.GRAIN, tiles=np.array([tile])
+      )
       for tile in range(TILES)
     ]
   for side in ("received", "sent"):
@@ -100,9 +104,9 @@ def test_every_tile_is_counted_alone(move):
 
 @settings(max_examples=100)
 @given(moves())
-def test_runs_are_no_more_than_estimated(move):
-  runs = moved_runs.runs_of(*move)
-  assert len(runs.near) <= moved_runs.number_of_runs(*move)
+def test_chunks_are_no_more_than_estimated(move):
+  chunks = moved_chunks.chunks_of(*move)
+  assert len(chunks.near) <= moved_chunks.number_of_chunks(*move)
 
 
 def transposed(x, y):
@@ -131,25 +135,25 @@ def fewer(side: str, field: str):
 
 
 @pytest.mark.parametrize("name, less, message", [
-  ("ends", fewer("end", "pieces"), "0 charged"),
-  ("ends", fewer("end", "partners"), "partners, 0 charged"),
-  ("ends", fewer("begin", "pieces"), "pieces that leave, 0 charged"),
-  ("stretched", lambda found: (found[0], 0, False), "stretches, 0 charged"),
-  ("stretched", lambda found: (0, *found[1:]), "stretches that leave, 0"),
-  ("stretched", lambda found: (*found[:2], True), "words are torn"),
+  ("fullest_ends", fewer("receiver", "segments"), "0 charged"),
+  ("fullest_ends", fewer("receiver", "peers"), "peers, 0 charged"),
+  ("fullest_ends", fewer("sender", "segments"), "segments that leave, 0"),
+  ("contiguous_counts", lambda found: (found[0], 0, False), "destinations, 0"),
+  ("contiguous_counts", lambda found: (0, *found[1:]), "contiguous sources, 0"),
+  ("contiguous_counts", lambda found: (*found[:2], True), "words are torn"),
 ])  # fmt: skip
 def test_messages_that_are_not_charged(monkeypatch, name, less, message):
   wrong(monkeypatch, name, less, message)
 
 
-@pytest.mark.parametrize("runs", [1 << 20, 1 << 12])
-def test_large_moves_are_counted(monkeypatch, runs):
+@pytest.mark.parametrize("chunks", [1 << 20, 1 << 12])
+def test_large_moves_are_counted(monkeypatch, chunks):
   """All tiles of them, or the fullest ones and some more."""
   rows, columns = layouts.grid((300, 400), (100, 1)), (400, 300)
-  source = Side(rows, 0, (1, 400))
-  destination = Side(layouts.grid(columns, (80, 1)), 0, (300, 1))
+  source = MoveEnd(rows, 0, (1, 400))
+  destination = MoveEnd(layouts.grid(columns, (80, 1)), 0, (300, 1))
   move = source, destination, columns, 4, False
-  monkeypatch.setattr(verify_exchanges, "_RUNS", runs)
+  monkeypatch.setattr(verify_exchanges, "_CHUNKS", chunks)
   check = verify_exchanges._verify.__wrapped__
   check(*move)
   said = verify_exchanges.traffic(*move)

@@ -24,10 +24,10 @@ from typing import Any
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.schedule import Task, Work
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import move_traffic
+from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.messages import move as moved
-from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.copy import Copy
 from jaxlib.ipu.tile.program import TileProgram
@@ -157,9 +157,9 @@ class Division:
   def _traffic(self, m: schema.Move) -> Traffic:
     tensors = self._program.tensors
     a, b = tensors[m.source], tensors[m.destination]
-    return moved(
-      Side(a.layout, m.source_offset, tuple(m.source_strides)),
-      Side(b.layout, m.destination_offset, tuple(m.destination_strides)),
+    return move_traffic(
+      MoveEnd(a.layout, m.source_offset, tuple(m.source_strides)),
+      MoveEnd(b.layout, m.destination_offset, tuple(m.destination_strides)),
       tuple(m.shape),
       SIZE[a.dtype],
     )

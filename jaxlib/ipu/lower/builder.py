@@ -24,10 +24,10 @@ from jaxlib.ipu.lower.exchange import Exchanges, Operand
 from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.scope import Scope
 from jaxlib.ipu.lower.shares import bytes_of
+from jaxlib.ipu.moves.storage_order import StorageOrder, storage_order
+from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan import cost, indexed
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.orders import Lying, in_memory
-from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices
@@ -184,12 +184,12 @@ class Builder(Exchanges):
     slowest tile's bytes, as `Step.packed`, and the bytes each tile needs."""
     if not codelet.one_order:
       return (), None
-    lying = [
-      Lying(a.tensor, in_memory(tuple(a.dims)), SIZE[info.dtype])
+    orders = [
+      StorageOrder(a.tensor, storage_order(tuple(a.dims)), SIZE[info.dtype])
       for a in (*read, *written)
       for info in (self.tensors[a.tensor],)
     ]
-    copies = self.turned(shape, partition, lying)
+    copies = self.order_copies(shape, partition, orders)
     if not copies:
       return (), None
     room = np.zeros(self.target.num_tiles, np.int64)

@@ -32,15 +32,15 @@ from jaxlib.ipu.ir.graph import (
 )
 from jaxlib.ipu.ir.registry import REGISTRY, Operation
 from jaxlib.ipu.lower.map_program import MAP
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.default_layout import (
   COARSER,
   SMALLEST_BYTES,
   default_layout,
 )
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import dense_strides
@@ -268,8 +268,8 @@ def moving_cost(
 ) -> schema.Cost:
   """The cost of moving an array from mapping `here` to mapping `there`."""
   strides, size = dense_strides(shape), SIZE[dtype]
-  ends = Side(here, 0, strides), Side(there, 0, strides)
-  return cost.exchange(target, [move(*ends, shape, size, False)])
+  ends = MoveEnd(here, 0, strides), MoveEnd(there, 0, strides)
+  return cost.exchange(target, [move_traffic(*ends, shape, size, False)])
 
 
 class _Consumer(NamedTuple):

@@ -1,13 +1,13 @@
 """Counts what a move makes tiles receive and send, element by element, to check
-the closed forms of `plan/`.
+the closed forms of `moves/`.
 
 The count is made faster in three ways:
 
-- *Runs.* Elements that are consecutive and on one tile, on both sides of the
-  move, are counted together (lower/moved_runs.py).
-- *Pairs.* Whether a run changes tile depends only on its sender and receiver,
+- *Chunks.* Elements that are consecutive and on one tile, at both ends of the
+  move, are counted together (lower/moved_chunks.py).
+- *Pairs.* Whether a chunk changes tile depends only on its sender and receiver,
   so what each pair of tiles exchanges is added up first, for the first replica
-  of the destination. The other replicas need the same runs.
+  of the destination. The other replicas need the same chunks.
 - *Tiles.* If a move is too large, only what some tiles receive and send is
   counted.
 """
@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.lower.moved_runs import Mask, Runs, alike, runs_of
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.distinct import overlapping
+from jaxlib.ipu.lower.moved_chunks import Chunks, Mask, alike, chunks_of
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.plan.layout import Array, Layout
 
 
@@ -29,31 +29,31 @@ class Counted(NamedTuple):
 
   Attributes:
     received, sent: elements that each tile receives and sends.
-    pieces: segments, contiguous in the memories of both tiles, that the fullest
-      receiver receives.
-    partners: tiles from which they come.
-    leaving_pieces: segments that the fullest sender sends. A segment to which
+    segments: segments, contiguous in the memories of both tiles, that the
+      fullest receiver receives.
+    peers: tiles from which they come.
+    leaving_segments: segments that the fullest sender sends. A segment to which
       several tiles listen counts once.
-    arriving: stretches of the fullest receiver: intervals of its memory whose
-      elements come from one tile.
-    leaving: stretches of the fullest sender: intervals of its memory whose
-      elements go to the same tiles.
-    even: whether stretches of receivers begin and end at words.
+    arriving: contiguous destinations of the fullest receiver: intervals of its
+      memory whose elements come from one tile.
+    leaving: contiguous sources of the fullest sender: intervals of its memory
+      whose elements go to the same tiles.
+    even: whether contiguous destinations begin and end at words.
   """
 
   received: Array
   sent: Array
-  pieces: int
-  partners: int
-  leaving_pieces: int
+  segments: int
+  peers: int
+  leaving_segments: int
   arriving: int
   leaving: int
   even: bool
 
 
 def counted(
-  source: Side,
-  destination: Side,
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   grain: int,
   once: bool = True,
@@ -73,56 +73,59 @@ def counted(
     last = max(source.layout.last_tile, destination.layout.last_tile)
     chosen = np.zeros(last + 1, np.bool_)
     chosen[tiles[tiles <= last]] = True
-  runs = runs_of(source, destination, shape, chosen)
+  chunks = chunks_of(source, destination, shape, chosen)
   several = not one_to_one(shape, source.strides)
   if several:
-    runs = alike(runs)
+    chunks = alike(chunks)
   # Order by receiver, and by the receiver's storage order.
-  runs = runs.part(_order(runs.near, runs.to))
+  chunks = chunks.part(_order(chunks.near, chunks.to))
   if several and once:
     elements = source.layout.num_elements
-    each = runs.near * elements + runs.begin
-    runs = runs.part(np.sort(np.unique(each, return_index=True)[1]))
-  if not runs.near.size:
+    each = chunks.near * elements + chunks.begin
+    chunks = chunks.part(np.sort(np.unique(each, return_index=True)[1]))
+  if not chunks.near.size:
     nothing = np.zeros(0, np.int64)
     return Counted(nothing, nothing, 0, 0, 0, 0, 0, True)
 
-  follows = _follow(runs.near, runs.to, runs.length)
-  follows &= runs.sender[1:] == runs.sender[:-1]
-  stretch = np.append(True, ~follows)
-  piece = np.append(True, ~(follows & _adjoin(runs.at, runs.length)))
-  starts = np.flatnonzero(stretch)
-  ends = np.append(starts[1:], len(stretch)) - 1
-  size = destination.layout.elements(runs.near[starts])
-  behind = runs.to[ends] + runs.length[ends]
-  torn = (runs.to[starts] % grain > 0) | (behind % grain * (behind < size) > 0)
+  follows = _follow(chunks.near, chunks.to, chunks.length)
+  follows &= chunks.sender[1:] == chunks.sender[:-1]
+  new_interval = np.append(True, ~follows)
+  new_segment = np.append(True, ~(follows & _adjoin(chunks.at, chunks.length)))
+  starts = np.flatnonzero(new_interval)
+  ends = np.append(starts[1:], len(new_interval)) - 1
+  size = destination.layout.elements(chunks.near[starts])
+  behind = chunks.to[ends] + chunks.length[ends]
+  torn = (chunks.to[starts] % grain > 0) | (
+    behind % grain * (behind < size) > 0
+  )
 
   span = source.layout.last_tile + 1
   pairs, pair = np.unique(
-    runs.near[starts] * span + runs.sender[starts], return_inverse=True
+    chunks.near[starts] * span + chunks.sender[starts], return_inverse=True
   )
   tile = pairs[:, None] // span + copies
   moves = _missing(tile - pairs[:, None] % span, source.layout)
-  leaves = runs.part(
-    np.logical_or.reduce(moves, 1)[pair][np.cumsum(stretch) - 1]
+  leaves = chunks.part(
+    np.logical_or.reduce(moves, 1)[pair][np.cumsum(new_interval) - 1]
   )
   if chosen is not None:
     moves &= chosen[tile]
     leaves = leaves.part(chosen[leaves.sender])
 
   def arriving(counts: Array) -> Array:
-    """Sums what each tile receives, given a number for each stretch."""
+    """Sums what each tile receives, given a number for each contiguous
+    destination."""
     total = np.bincount(pair, counts)
     each = np.broadcast_to(total[:, None], tile.shape)[moves]
     return np.bincount(tile[moves], each).astype(np.int64)
 
-  sent, leaving_pieces, leaving = _leaving(leaves)
+  sent, leaving_segments, leaving = _leaving(leaves)
   return Counted(
-    arriving(np.add.reduceat(runs.length, starts)),
+    arriving(np.add.reduceat(chunks.length, starts)),
     sent,
-    _most(arriving(np.add.reduceat(piece.astype(np.int64), starts))),
+    _most(arriving(np.add.reduceat(new_segment.astype(np.int64), starts))),
     _most(np.bincount(tile[moves])),
-    leaving_pieces,
+    leaving_segments,
     _most(arriving(np.ones_like(starts))),
     leaving,
     not arriving(torn).any(),
@@ -138,45 +141,48 @@ def _missing(apart: Array, source: Layout) -> Mask:
   return ~held[span + apart]
 
 
-def _leaving(runs: Runs) -> tuple[Array, int, int]:
+def _leaving(chunks: Chunks) -> tuple[Array, int, int]:
   """The elements that each tile sends; and the numbers of segments and
-  stretches of the fullest sender. Both are intervals of its memory whose
-  elements go to the same tiles; those of a segment are also contiguous there.
-  Takes the runs in the order of the receivers."""
-  if not runs.near.size:
+  contiguous sources of the fullest sender. Both are intervals of its memory
+  whose elements go to the same tiles; those of a segment are also contiguous
+  there. Takes the chunks in the order of the receivers."""
+  if not chunks.near.size:
     return np.zeros(0, np.int64), 0, 0
   # Order by sender, and by the sender's storage order.
-  runs = runs.part(_order(runs.sender, runs.at))
-  pieces = _intervals(runs, runs.near, runs.to - runs.at)
-  # Drop runs that go to another place of the same receiver.
-  again = _same(runs.sender, runs.at, runs.near)
+  chunks = chunks.part(_order(chunks.sender, chunks.at))
+  segments = _intervals(chunks, chunks.near, chunks.to - chunks.at)
+  # Drop chunks that go to another place of the same receiver.
+  again = _same(chunks.sender, chunks.at, chunks.near)
   if again.any():
-    runs = runs.part(np.append(True, ~again))
-  first = runs.part(np.append(True, ~_same(runs.sender, runs.at)))
+    chunks = chunks.part(np.append(True, ~again))
+  first = chunks.part(np.append(True, ~_same(chunks.sender, chunks.at)))
   sent = np.bincount(first.sender, first.length).astype(np.int64)
-  return sent, pieces, _intervals(runs, runs.near)
+  return sent, segments, _intervals(chunks, chunks.near)
 
 
-def _intervals(runs: Runs, *goes: Array) -> int:
+def _intervals(chunks: Chunks, *goes: Array) -> int:
   """The maximum number of intervals of a sender's memory of which all elements
   go to the same destinations, as given by the arrays `goes`."""
-  new = np.append(True, ~_same(runs.sender, runs.at))
+  new = np.append(True, ~_same(chunks.sender, chunks.at))
   starts = np.flatnonzero(new)
   count = np.diff(starts, append=len(new))
-  # Runs of one place follow each other, one for each destination, and then come
-  # those of the next place: compare both in order, if they are equally many.
+  # Chunks of one place follow each other, one for each destination, and then
+  # come those of the next place: compare both in order, if they are equally
+  # many.
   there = np.arange(len(new)) + count[np.cumsum(new) - 1]
   there = np.minimum(there, len(new) - 1)
   other = np.any([x != x[there] for x in goes], 0)
   same = ~np.logical_or.reduceat(other, starts)[:-1]
   same &= count[1:] == count[:-1]
-  sender, at, length = (x[starts] for x in (runs.sender, runs.at, runs.length))
+  sender, at, length = (
+    x[starts] for x in (chunks.sender, chunks.at, chunks.length)
+  )
   same &= _follow(sender, at, length)
   return _most(np.bincount(sender[np.append(True, ~same)]))
 
 
 def _order(tile: Array, at: Array) -> Array:
-  """The order of runs by tile and by place in the tile's memory."""
+  """The order of chunks by tile and by place in the tile's memory."""
   size = int(at.max(initial=0)) + 1
   return np.argsort(tile * size + at, kind="stable")
 
@@ -188,7 +194,8 @@ def _same(*of: Array) -> Mask:
 
 
 def _adjoin(at: Array, length: Array) -> Mask:
-  """For each run but the first, whether it begins where the one before ends."""
+  """For each chunk but the first, whether it begins where the one before
+  ends."""
   return at[1:] == at[:-1] + length[:-1]
 
 

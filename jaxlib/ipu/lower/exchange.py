@@ -22,13 +22,17 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Shape
 from jaxlib.ipu.lower.scope import Placed, Scope
 from jaxlib.ipu.lower.tensors import Tensors
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import move_traffic, staying
+from jaxlib.ipu.moves.storage_order import (
+  StorageOrder,
+  ascending,
+  order_copies,
+  storage_order,
+)
+from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout, project
-from jaxlib.ipu.plan.messages import move as moved
-from jaxlib.ipu.plan.messages import staying
-from jaxlib.ipu.plan.orders import Lying, ascending, in_memory, turned
-from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, Used
@@ -189,7 +193,9 @@ class Exchanges(Tensors):
     for scope in self._scopes:
       scope.placed.pop(root, None)
 
-  def homes(self, operand: Operand) -> list[tuple[Layout, tuple[int, ...]]]:
+  def existing_mappings(
+    self, operand: Operand
+  ) -> list[tuple[Layout, tuple[int, ...]]]:
     """The mappings under which all of an operand exists: those of its copies,
     and that of its root if the operand is the whole root. Each comes with the
     operand's dimensions of the iteration space in the mapping's order."""
@@ -222,7 +228,7 @@ class Exchanges(Tensors):
     """The traffic of moving a view to a layout, for vertices that read single
     elements (`apart`) or vectors."""
     sides = self._placing(view, layout)
-    return moved(*sides, view.shape, SIZE[view.dtype], True, not apart)
+    return move_traffic(*sides, view.shape, SIZE[view.dtype], True, not apart)
 
   def _lies_apart(self, view: View, layout: Layout) -> bool:
     """Whether what stays on its tile when a view is moved to a layout cannot be
@@ -231,12 +237,12 @@ class Exchanges(Tensors):
     size = SIZE[view.dtype]
     return staying(*sides, view.shape, size, narrow=True) is not None
 
-  def _placing(self, view: View, layout: Layout) -> tuple[Side, Side]:
+  def _placing(self, view: View, layout: Layout) -> tuple[MoveEnd, MoveEnd]:
     """The source and the destination of a move to a placed tensor."""
     info = self.tensors[view.root]
     return (
-      Side(info.layout, view.offset, view.strides),
-      Side(layout, 0, dense_strides(view.shape)),
+      MoveEnd(info.layout, view.offset, view.strides),
+      MoveEnd(layout, 0, dense_strides(view.shape)),
     )
 
   def copy_to(self, pairs: Sequence[tuple[View, View]]) -> None:
@@ -257,7 +263,7 @@ class Exchanges(Tensors):
     sides = [
       (*ends(self.tensors, s, d), s.shape, SIZE[s.dtype]) for s, d in some
     ]
-    total = cost.exchange(self.target, [moved(*end) for end in sides])
+    total = cost.exchange(self.target, [move_traffic(*end) for end in sides])
     if stays:
       return total
     kept = [x for end in sides if (x := staying(*end)) is not None]
@@ -266,9 +272,9 @@ class Exchanges(Tensors):
   def copy_cost_to(self, source: View, layout: Layout) -> schema.Cost:
     """The cost of copying a view to a new root with this mapping."""
     a = self.tensors[source.root]
-    moving = moved(
-      Side(a.layout, source.offset, source.strides),
-      Side(layout, 0, dense_strides(source.shape)),
+    moving = move_traffic(
+      MoveEnd(a.layout, source.offset, source.strides),
+      MoveEnd(layout, 0, dense_strides(source.shape)),
       source.shape, SIZE[source.dtype], False,
     )  # fmt: skip
     return cost.exchange(self.target, [moving])
@@ -306,13 +312,13 @@ class Exchanges(Tensors):
       operands: the compute set's operands.
       ordered: the types of its results, if its vertices access all operands and
         results in one storage order; the cost then includes the copies that
-        this takes (plan/orders.py).
+        this takes (moves/storage_order.py).
       apart: see `Codelet.reads_apart`.
     """
-    traffic, packed, lying = [], [], []
+    traffic, packed, orders = [], [], []
     for i, operand in enumerate(operands):
       layout, dims, view = self.needed(operand, shape, partition, bool(ordered))
-      lying.append(Lying(i, in_memory(dims), SIZE[view.dtype]))
+      orders.append(StorageOrder(i, storage_order(dims), SIZE[view.dtype]))
       copies = self._copies(view, apart=apart)
       if not any(there.covers(layout) for there, _, _ in copies):
         found = self._traffic(view, layout, apart)
@@ -329,22 +335,24 @@ class Exchanges(Tensors):
         traffic.append(found)
     if ordered:
       every = tuple(range(len(shape)))
-      lying += [Lying(-1 - i, every, SIZE[d]) for i, d in enumerate(ordered)]
-      turned = self.turned(shape, partition, lying)
-      if turned:
-        packed.append(cost.local_copy(self.target, sum(turned.values())))
+      orders += [
+        StorageOrder(-1 - i, every, SIZE[d]) for i, d in enumerate(ordered)
+      ]
+      into_order = self.order_copies(shape, partition, orders)
+      if into_order:
+        packed.append(cost.local_copy(self.target, sum(into_order.values())))
     total = cost.exchange(self.target, traffic)
     return functools.reduce(cost.add, packed, total)
 
-  def turned(
-    self, shape: Shape, partition: Layout, lying: Sequence[Lying]
-  ) -> dict[Lying, int]:
+  def order_copies(
+    self, shape: Shape, partition: Layout, orders: Sequence[StorageOrder]
+  ) -> dict[StorageOrder, int]:
     """The operands and results that tiles have to copy because vertices access
     all of them in one storage order, with the bytes of each copy in vectors."""
-    if all(ascending(one.order) for one in lying):
+    if all(ascending(one.order) for one in orders):
       return {}
     cell = cost.largest_cell(partition, shape)
-    return turned(cell, lying) if len(cell) == len(shape) else {}
+    return order_copies(cell, orders) if len(cell) == len(shape) else {}
 
   def needed(
     self,
@@ -365,7 +373,7 @@ class Exchanges(Tensors):
     if layout is not None:
       return layout, dims, view
     found = self._needed(as_in_memory(view, dims), operand, shape, partition)
-    if not ordered or ascending(in_memory(found[1])):
+    if not ordered or ascending(storage_order(found[1])):
       return found
     layout, _, needed_view = found
     if (
@@ -393,9 +401,9 @@ class Exchanges(Tensors):
     if not any(there.covers(layout) for there, _, _ in self._copies(view)):
       moving = cost.exchange(self.target, [self._traffic(view, layout, False)])
       cycles = self.weight(view) * cost.cycles(moving)
-    results = Lying(-1, tuple(range(len(shape))), size)
-    lying = [Lying(0, in_memory(dims), size), results]
-    copied = sum(self.turned(shape, partition, lying).values())
+    results = StorageOrder(-1, tuple(range(len(shape))), size)
+    orders = [StorageOrder(0, storage_order(dims), size), results]
+    copied = sum(self.order_copies(shape, partition, orders).values())
     if copied:
       cycles += cost.cycles(cost.local_copy(self.target, copied))
     return cycles

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.plan.messages import VECTOR
+from jaxlib.ipu.moves.messages import VECTOR
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step

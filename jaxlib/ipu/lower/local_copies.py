@@ -4,7 +4,7 @@ A copy from root to root also copies what stays on its tile, unless source and
 destination have been coalesced, which is known once storage is assigned. An
 exchange to a placed tensor is only charged for what tiles receive: vertices
 read the rest in its root, unless it lies there in segments smaller than a
-vector (plan/messages.py).
+vector (moves/messages.py).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.plan.distinct import distinct, overlapping
+from jaxlib.ipu.moves.distinct import distinct, overlapping
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo, is_root_itself

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.lower.allocate import Interval
-from jaxlib.ipu.plan.distinct import distinct, overlapping
+from jaxlib.ipu.moves.distinct import distinct, overlapping
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.tile.tensor import TensorInfo
 

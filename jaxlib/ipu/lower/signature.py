@@ -13,10 +13,10 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.traffic import traffic
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.traffic import traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.host import HostCopy
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
@@ -127,6 +127,6 @@ def _has_mapping(info: TensorInfo, mapping: Layout) -> bool:
   if info.layout == mapping:
     return True
   strides = dense_strides(info.shape)
-  source, to = Side(info.layout, 0, strides), Side(mapping, 0, strides)
+  source, to = MoveEnd(info.layout, 0, strides), MoveEnd(mapping, 0, strides)
   moved = traffic(source, to, info.shape, SIZE[info.dtype])
   return not moved.received.any()

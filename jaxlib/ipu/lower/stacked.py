@@ -16,13 +16,13 @@ from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.default_layout import SMALLEST_BYTES, default_layout
 from jaxlib.ipu.plan.indexed_blocks import Windows
 from jaxlib.ipu.plan.indexed_split import updates_in_place
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
-from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.tensor import dense_strides
@@ -68,8 +68,8 @@ def stacked(
     found = _whole(builder, value, sliced, smallest)
     if found.max_elements * item > max(_MOST_UNEVEN * even, _FEW_BYTES):
       continue
-    sides = Side(layout, 0, (1,)), Side(found, 0, (1,))
-    there = cost.exchange(builder.target, [move(*sides, (size,), item)])
+    sides = MoveEnd(layout, 0, (1,)), MoveEnd(found, 0, (1,))
+    there = cost.exchange(builder.target, [move_traffic(*sides, (size,), item)])
     cycles = trips * _each(builder, value, updates, found)
     if cycles + 2 * cost.cycles(there) < least:
       best, least = found, cycles + 2 * cost.cycles(there)
@@ -141,8 +141,8 @@ def _each(
       return math.inf
     strides = dense_strides(update.shape)
     here = builder.default_layout(update.shape, update.dtype)
-    sides = Side(here, 0, strides), Side(plan.partition, 0, strides)
-    moved = move(*sides, update.shape, item, True)
+    sides = MoveEnd(here, 0, strides), MoveEnd(plan.partition, 0, strides)
+    moved = move_traffic(*sides, update.shape, item, True)
     total += cost.cycles(cost.exchange(target, [moved]))
     fields = schema.DynamicUpdate([d for d, to in enumerate(along) if to < 0])
     dtypes = [update.dtype]

@@ -11,11 +11,11 @@ from jaxlib.ipu.ir.graph import Shape, Users, Value
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.map_program import MAP
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.default_layout import blocks
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 from jaxlib.ipu.tile.view import View
@@ -69,13 +69,15 @@ def boxes(
       to = aligned(view, root)
       if to is None:
         to = builder.default_layout(view.shape, view.dtype)
-      there = Side(to, 0, dense_strides(view.shape))
-      here = Side(mapping, view.offset, view.strides)
-      moves.append(move(here, there, view.shape, item, True))
+      there = MoveEnd(to, 0, dense_strides(view.shape))
+      here = MoveEnd(mapping, view.offset, view.strides)
+      moves.append(move_traffic(here, there, view.shape, item, True))
     return cost.cycles(cost.exchange(builder.target, moves))
 
   size = (math.prod(value.shape),)
-  conversion = move(Side(layout, 0, (1,)), Side(found, 0, (1,)), size, item)
+  conversion = move_traffic(
+    MoveEnd(layout, 0, (1,)), MoveEnd(found, 0, (1,)), size, item
+  )
   there_and_back = 2 * cost.cycles(cost.exchange(builder.target, [conversion]))
   if trips * (each(layout) - each(found)) <= there_and_back:
     return layout

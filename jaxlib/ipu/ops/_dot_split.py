@@ -12,12 +12,12 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.distinct import overlapping
+from jaxlib.ipu.moves.messages import WIDE, move_traffic
+from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.plan import cost, cuts, matmul
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import Layout, project
-from jaxlib.ipu.plan.messages import WIDE, move
-from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.view import View, as_in_memory
@@ -250,9 +250,9 @@ class _Cheaper:
     here = result_layout(self._builder, product, way, partial)
     if wanted is None or here == wanted:
       return 0.0
-    sides = Side(here, 0, (1,)), Side(wanted, 0, (1,))
+    sides = MoveEnd(here, 0, (1,)), MoveEnd(wanted, 0, (1,))
     size = SIZE[product.value.dtype]
-    moved = move(*sides, (math.prod(product.value.shape),), size)
+    moved = move_traffic(*sides, (math.prod(product.value.shape),), size)
     return cost.cycles(cost.exchange(self._builder.target, [moved]))
 
   def _ways(self, plan: matmul.MatmulPlan, packs: bool) -> Iterator[_Way]:
@@ -265,7 +265,7 @@ class _Cheaper:
         ways = [_partition(product, wide, g)[2] for g in (grains, None)]
         yield from ((split, (True, True)) for split in dict.fromkeys(ways))
     for number, side in enumerate(product.sides):
-      for home in self._builder.homes(side):
+      for home in self._builder.existing_mappings(side):
         way = matmul.in_place(*home, product.shape)
         if way is not None:
           yield way, (number != 0, number != 1)

@@ -16,13 +16,13 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape, Value
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.indexed_blocks import Windows
 from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.plan.layout import Factor, Layout, project, single
-from jaxlib.ipu.plan.messages import move
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import dense_strides
@@ -131,12 +131,12 @@ def exchanging(
     w: the windows of all rounds.
   """
   d = w.rounds_along
-  home = Side(own, 0, dense_strides(operand.shape))
+  home = MoveEnd(own, 0, dense_strides(operand.shape))
 
   def charged(some: Windows, plan: IndexedPlan) -> tuple[float, float]:
     there = builder.copy_cost_to(operand, plan.windowed)
-    way = Side(plan.windowed, 0, home.strides), home
-    back = move(*way, operand.shape, w.item_bytes)
+    way = MoveEnd(plan.windowed, 0, home.strides), home
+    back = move_traffic(*way, operand.shape, w.item_bytes)
     whole = cost.add(there, cost.exchange(builder.target, [back]))
     parts = read
     if d is not None:

@@ -258,12 +258,14 @@ def _complex_inverse(e: Emitter, lower: Value, unit: bool) -> Value:
   lower = e.select(e.compare(r, c, "GT"), lower, 0)
   x, y = e.real(lower), e.imag(lower)
 
-  def between(values: Sequence[Value], shape: Sequence[int]) -> Value:
+  def row_words(values: Sequence[Value], shape: Sequence[int]) -> Value:
     """Values [..., n, n] beside one another as columns of a last dimension."""
     values = [e.reshape(v, (*v.shape, 1)) for v in values]
     return e.reshape(e.concatenate(values, rank + 2), shape)
 
-  rows = [between(v, (*batch, n, 1, 2 * n)) for v in ((x, e.negate(y)), (y, x))]
+  rows = [
+    row_words(v, (*batch, n, 1, 2 * n)) for v in ((x, e.negate(y)), (y, x))
+  ]
   real = e.reshape(e.concatenate(rows, rank + 1), (*batch, 2 * n, 2 * n))
   real = lower_inverse(e, real, unit=True)
   ends, steps = (*batch, 2 * n, 2 * n), [*[1] * rank, 2, 2]

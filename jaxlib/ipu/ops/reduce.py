@@ -30,11 +30,11 @@ from jaxlib.ipu.lower.region import (
   inline,
   monoid,
 )
+from jaxlib.ipu.moves.distinct import overlapping
+from jaxlib.ipu.moves.messages import WIDE
 from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import cost, reduction
-from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.messages import WIDE
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
 from jaxlib.ipu.target import Target

@@ -25,7 +25,8 @@ import numpy.typing as npt
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.codelets.reduce import CODELET as REDUCE
-from jaxlib.ipu.plan import cost, messages
+from jaxlib.ipu.moves import messages
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout, refine
 from jaxlib.ipu.target import Target
 
@@ -222,7 +223,7 @@ def _words(s: Stage) -> int:
   in a block of partials.
   """
   if s.shares:
-    return messages.between(s.shares, s.fan - 1)
+    return messages.row_words(s.shares, s.fan - 1)
   owners = -(-s.sent // s.share) + 1
   others = s.fan * (-(-s.share // s.sent) + 1)
-  return messages.between(min(owners, s.sent), min(others, s.received))
+  return messages.row_words(min(owners, s.sent), min(others, s.received))

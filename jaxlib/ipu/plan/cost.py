@@ -22,8 +22,8 @@ from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -78,7 +78,7 @@ class Epilogue(NamedTuple):
     cost: of all supersteps.
     buffers: bytes that each tile needs for them; None if not counted.
     exchanges: number of exchanges for which a tile has code.
-    words: upper bound of this code (plan/messages.py).
+    words: upper bound of this code (moves/messages.py).
   """
 
   cost: schema.Cost

@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxlib.ipu.codelets._factor_cycles import INVERSES, factoring
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.plan import cost, messages
+from jaxlib.ipu.moves import messages
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program.isa import FactorKind
 from jaxlib.ipu.target import Target
@@ -110,6 +111,7 @@ def epilogue(
   # In each superstep a tile sends one message, which all others listen to, and
   # receives at most one from each of them, of at least one element.
   words = sum(
-    messages.between(1, min(parts - 1, int(x))) for x in took.received.tolist()
+    messages.row_words(1, min(parts - 1, int(x)))
+    for x in took.received.tolist()
   )
   return cost.Epilogue(total, buffers, supersteps, words)

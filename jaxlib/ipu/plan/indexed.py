@@ -35,7 +35,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.plan import indexed_cycles, messages
+from jaxlib.ipu.moves import messages
+from jaxlib.ipu.plan import indexed_cycles
 from jaxlib.ipu.plan.indexed_blocks import (
   Counts,
   Windows,

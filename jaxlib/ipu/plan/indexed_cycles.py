@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, derived
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
-from jaxlib.ipu.plan import cost, messages
+from jaxlib.ipu.moves import messages
+from jaxlib.ipu.moves.segments import contiguous
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.indexed_blocks import (
   Blocks,
   Counts,
@@ -27,7 +29,6 @@ from jaxlib.ipu.plan.indexed_blocks import (
 )
 from jaxlib.ipu.plan.indexed_split import IndexedPlan
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.runs import contiguous
 from jaxlib.ipu.target import Target
 
 Array = npt.NDArray[np.int64]
@@ -203,7 +204,7 @@ def _packing(
 ) -> tuple[Floats, Floats]:
   """Cycles of packing and unpacking the moved tensor, and those for moving it
   back. They arise if its segments are no longer than the instructions that send
-  them (plan/messages.py).
+  them (moves/messages.py).
 
   What comes from one owner is an interval of the memory where it arrives, so if
   elements are at least words, only the owners pack and unpack.
@@ -316,5 +317,5 @@ def _epilogue(
     ),
     held * item_bytes,
     1,
-    messages.between(tiles - 1, tiles - 1),
+    messages.row_words(tiles - 1, tiles - 1),
   )

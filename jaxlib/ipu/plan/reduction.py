@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
+from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.combine import (
   REDUCTIONS,
@@ -34,7 +35,6 @@ from jaxlib.ipu.plan.layout import (
   project,
   refine,
 )
-from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.target import Target
 
 

@@ -14,8 +14,9 @@ from jaxlib.ipu.codelets.sort import (
   merges,
 )
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.plan import cost, messages
-from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.moves import messages
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -50,13 +51,13 @@ def merge(
   few = merges(fields, length, parts)
   total = cost.superstep(target)
   # Two tiles that merge exchange one message for each row and each array.
-  runs = rows * (len(operand_dtypes) + bool(numbers))
+  num_messages = rows * (len(operand_dtypes) + bool(numbers))
   received = exchanges = words = 0
   if parts > 1 and few:
     received = rows * keep * moved_bytes
     for pairs in _meetings(parts):
       exchanges += 1
-      words += messages.between(runs, runs)
+      words += messages.row_words(num_messages, num_messages)
       total = cost.add(
         total,
         cost.superstep(
@@ -79,7 +80,7 @@ def merge(
     )
     for _ in range(rounds * (rounds + 1)):
       exchanges += 1
-      words += messages.between(runs, runs)
+      words += messages.row_words(num_messages, num_messages)
       total = cost.add(total, step)
   if to != split or (parts > 1 and few):
     kept = rows * (keep if few else min(keep, length))
@@ -100,10 +101,10 @@ def merge(
 
 def _leaving(split: Layout, to: Layout) -> int:
   """A tile's words of exchange code that moves sorted rows to their owners."""
-  ends = Side(split, 0, (1,)), Side(to, 0, (1,))
+  ends = MoveEnd(split, 0, (1,)), MoveEnd(to, 0, (1,))
   shape = (to.num_elements,)
-  sends, receives = messages.runs(*ends, shape, messages.WORD)
-  return messages.between(sends.pieces, receives.pieces)
+  sends, receives = messages.count_segments(*ends, shape, messages.WORD)
+  return messages.row_words(sends.segments, receives.segments)
 
 
 def _meetings(parts: int) -> list[int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxlib.ipu import host_functions
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
-from jaxlib.ipu.plan.traffic import Traffic
+from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.tile_memory import Array, Mask, Trap, arriving, strided
 

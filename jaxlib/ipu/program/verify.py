@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from jaxlib.ipu.dtypes import COMPLEX, SIZE, DType, stored
-from jaxlib.ipu.plan.distinct import overlapping
+from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import (
   schema,

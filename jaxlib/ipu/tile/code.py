@@ -2,7 +2,7 @@
 
 All of it is there for the whole run, once for each step, however often a loop
 repeats it. A tile has the code of the exchanges in which it sends or receives
-(plan/messages.py) and of its own vertices. It takes part in all
+(moves/messages.py) and of its own vertices. It takes part in all
 synchronisations, so for exchanges of other tiles it has the words that wait for
 them, and loops around them.
 
@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.moves.messages import ROW
+from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Array, Layout
-from jaxlib.ipu.plan.messages import ROW
-from jaxlib.ipu.plan.runs import WORD
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import TensorInfo
 

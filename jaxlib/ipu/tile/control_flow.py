@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from jaxlib.ipu.moves.messages import row_words
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.messages import between
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Part
@@ -109,5 +109,5 @@ class Switch(Step):
 def _decided(regions: Sequence[Region], count: CodeCount) -> Part:
   """Counts regions and the decision, in which all tiles take part."""
   parts = [count.steps(region) for region in regions]
-  count.decision(_DECISION * max(len(regions) - 1, 1), between(0, 1))
+  count.decision(_DECISION * max(len(regions) - 1, 1), row_words(0, 1))
   return Part(Part.joined(parts).partitions, True)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.messages import messages, move_traffic, staying
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.messages import messages, move, staying
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import NOWHERE, CodeCount, Part
@@ -95,8 +95,8 @@ class Copy(Step):
     for m in self.moves:
       source, to = count.tensors[m.source], count.tensors[m.destination]
       moving = (
-        Side(source.layout, m.source_offset, tuple(m.source_strides)),
-        Side(to.layout, m.destination_offset,
+        MoveEnd(source.layout, m.source_offset, tuple(m.source_strides)),
+        MoveEnd(to.layout, m.destination_offset,
              tuple(m.destination_strides)),
         tuple(m.shape), SIZE[source.dtype],
       )  # fmt: skip
@@ -152,7 +152,7 @@ def copy_views(
       )
     )  # fmt: skip
     sides = ends(tensors, source, to)
-    traffic.append(move(*sides, source.shape, SIZE[source.dtype]))
+    traffic.append(move_traffic(*sides, source.shape, SIZE[source.dtype]))
     kept.append(staying(*sides, source.shape, SIZE[source.dtype]))
   if not moves:
     return None
@@ -162,10 +162,10 @@ def copy_views(
 
 def ends(
   tensors: Sequence[TensorInfo], source: View, to: View
-) -> tuple[Side, Side]:
+) -> tuple[MoveEnd, MoveEnd]:
   """Both sides of a move from one view to another."""
   a, b = tensors[source.root], tensors[to.root]
   return (
-    Side(a.layout, source.offset, source.strides),
-    Side(b.layout, to.offset, to.strides),
+    MoveEnd(a.layout, source.offset, source.strides),
+    MoveEnd(b.layout, to.offset, to.strides),
   )

@@ -139,7 +139,7 @@ class Execute(Step):
       codelet.code_bytes(self.fields),
     )
     if codelet.one_order and self.buffers is not None:
-      # Operands in another order are copied (plan/orders.py).
+      # Operands in another order are copied (moves/storage_order.py).
       count.copies(self.buffers > 0)
     epilogue = self.epilogue
     if epilogue is None or not epilogue.exchanges:

@@ -1,17 +1,18 @@
-"""Counts the stretches of a move: intervals of a tile's memory whose elements
-all come from, or all go to, one peer, where they may have any order.
+"""Counts the contiguous destinations of a move: intervals of a receiver's
+memory whose elements all come from one peer, where they may have any order.
 
-A segment (*piece*, plan/runs.py) is contiguous in both tiles' memories, a
-stretch in one of them. A reversed or transposed view has as many segments as
-elements, but often a single stretch for each peer. If a sender packs messages
-in the receiver's storage order, the receiver's stretches are its contiguous
-destinations.
+A segment (moves/segments.py) is contiguous in both tiles' memories, a
+contiguous destination in that of the receiver. A reversed or transposed view
+has as many segments as elements, but often a single contiguous destination for
+each peer. The same is counted for senders: intervals whose elements all go to
+one peer. Both are called intervals below, the tile whose memory they are in the
+near end, its peers the far end.
 
 A tile's elements are split into dimensions in the tile's storage order. The
 innermost dimensions along which the peer never changes form a box. The next
 dimension leads from box to box, and to another peer where it crosses the end of
-one of the other side's blocks. Each index along the dimensions outside that one
-is assumed to begin a new stretch.
+one of the far end's blocks. Each index along the dimensions outside that one is
+assumed to begin a new interval.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.distinct import overlapping
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.plan.layout import Factor, Layout
 
 
@@ -30,8 +31,8 @@ class _Dim(NamedTuple):
 
   Attributes:
     extent: number of indices.
-    far: the stride on the other side, in elements.
-    short: by how many elements of the other side the dimensions inside the
+    far: the stride at the far end, in elements.
+    short: by how many elements of the far end the dimensions inside the
       last index reach less far than those inside the others.
   """
 
@@ -73,7 +74,7 @@ class _Memory(NamedTuple):
 
 
 class _Digit(NamedTuple):
-  """A factor that the other side cuts into blocks. The peer changes where the
+  """A factor that the far end cuts into blocks. The peer changes where the
   factor's digit passes from one block to the next.
 
   Attributes:
@@ -156,17 +157,18 @@ class _Digit(NamedTuple):
     )
 
 
-def stretches(
-  near: Side, far: Side, shape: Sequence[int], elements: int, grain: int
+def contiguous_destinations(
+  near: MoveEnd, far: MoveEnd, shape: Sequence[int], elements: int, grain: int
 ) -> tuple[int, bool]:
-  """The maximum number of stretches of a tile of the side `near`; and whether
+  """The maximum number of intervals of a tile at the end `near`; and whether
   they begin and end at words, provided that its contiguous blocks do.
 
-  Where stretches cannot be counted, each element is taken for one.
+  Where intervals cannot be counted, each element is taken for one.
 
   Args:
-    near: the side whose tiles' memories are considered.
-    far: the side of their peers.
+    near: the receivers' end, for contiguous destinations; the senders' end to
+      count the intervals that go to one peer.
+    far: the end of their peers.
     shape: the iteration space.
     elements: number of elements on the fullest tile, or an upper bound.
     grain: elements in a word.
@@ -174,36 +176,36 @@ def stretches(
   single = elements, grain == 1
   if any(overlapping(tuple(shape), x.strides) for x in (near, far)):
     return single
-  # Reverse dimensions of negative strides, so that the near side is accessed
+  # Reverse dimensions of negative strides, so that the near end is accessed
   # forwards.
-  first, start, walked, many = near.offset, far.offset, [], []
+  first, start, stepped, many = near.offset, far.offset, [], []
   for n, s, t in zip(shape, near.strides, far.strides):
     if n == 1:
       continue
     if s < 0:
       first, start, s, t = first + (n - 1) * s, start + (n - 1) * t, -s, -t
     if s:
-      walked.append((s, _Dim(n, t)))
+      stepped.append((s, _Dim(n, t)))
     else:
       many.append(_Dim(n, t))
-  walked = _split(_joined(sorted(walked)), far.layout)
-  dims = [d for _, d in walked]
+  stepped = _split(_joined(sorted(stepped)), far.layout)
+  dims = [d for _, d in stepped]
   digits = _digits(far.layout, start, [*dims, *many])
   for x in digits:
-    # An element that has many places on the other side must have the same
+    # An element that has many places at the far end must have the same
     # distance from block boundaries in all of them.
     if any(x.step(d) % x.block for d in many) or (many and x.wraps):
       return single
-  memory = _memory(near.layout, first, walked, elements)
+  memory = _memory(near.layout, first, stepped, elements)
   count, even = _count(memory, digits, many, grain)
   size = math.prod(d.extent for d in dims)
   return count, even or (count == 1 and size == near.layout.num_elements)
 
 
-def _joined(walked: list[tuple[int, _Dim]]) -> list[tuple[int, _Dim]]:
-  """Joins adjacent dimensions that are one longer dimension on both sides."""
+def _joined(stepped: list[tuple[int, _Dim]]) -> list[tuple[int, _Dim]]:
+  """Joins adjacent dimensions that are one longer dimension at both ends."""
   found: list[tuple[int, _Dim]] = []
-  for s, d in walked:
+  for s, d in stepped:
     if found:
       t, e = found[-1]
       if s == t * e.extent and d.far == e.far * e.extent:
@@ -214,26 +216,26 @@ def _joined(walked: list[tuple[int, _Dim]]) -> list[tuple[int, _Dim]]:
 
 
 def _split(
-  walked: list[tuple[int, _Dim]], layout: Layout
+  stepped: list[tuple[int, _Dim]], layout: Layout
 ) -> list[tuple[int, _Dim]]:
-  """Splits each dimension that carries from one factor of the other side into
+  """Splits each dimension that carries from one factor of the far end into
   the next, if its extent can be divided there."""
   unit = 1
   for f in reversed(layout.joined.factors[1:]):
     unit *= f.extent
     found = []
-    for s, d in walked:
+    for s, d in stepped:
       size = unit // math.gcd(d.far, unit)
       if abs(d.far) < unit == size * abs(d.far) and not d.extent % size:
         found.append((s, _Dim(size, d.far)))
         s, d = s * size, _Dim(d.extent // size, d.far * size)
       found.append((s, d))
-    walked = found
-  return walked
+    stepped = found
+  return stepped
 
 
 def _digits(layout: Layout, start: int, dims: Sequence[_Dim]) -> list[_Digit]:
-  """The factors that the other side cuts. Digits count steps of the factor if
+  """The factors that the far end cuts. Digits count steps of the factor if
   no index carries into it from inner factors, otherwise elements."""
   found = []
   lowest = start + sum(min((d.extent - 1) * d.far, 0) for d in dims)
@@ -258,17 +260,17 @@ def _digits(layout: Layout, start: int, dims: Sequence[_Dim]) -> list[_Digit]:
 
 
 def _memory(
-  layout: Layout, first: int, walked: list[tuple[int, _Dim]], elements: int
+  layout: Layout, first: int, stepped: list[tuple[int, _Dim]], elements: int
 ) -> _Memory:
   """Splits a tile's elements into dimensions.
 
   Args:
-    layout: the mapping of the tile's side.
+    layout: the mapping of the tile's end.
     first: the first accessed element.
-    walked: (stride, dimension) in that side's tensor, smallest stride first.
+    stepped: (stride, dimension) in that end's tensor, smallest stride first.
     elements: maximum number of elements on a tile.
   """
-  todo = walked[::-1]
+  todo = stepped[::-1]
   held: list[_Dim] = []
   rest: list[_Dim] = []
   tail, times, root, count = None, 1, 1, 1
@@ -348,7 +350,7 @@ def _cut(
 def _count(
   memory: _Memory, digits: list[_Digit], many: list[_Dim], grain: int
 ) -> tuple[int, bool]:
-  """The number of stretches of a tile's memory, and whether all of them consist
+  """The number of intervals of a tile's memory, and whether all of them consist
   of whole words."""
   held, tail = memory.held, memory.tail
   beyond = [*memory.rest, *many]
@@ -367,8 +369,8 @@ def _count(
 def _boxes(
   dims: list[_Dim], digits: list[_Digit], rest: list[_Dim], grain: int
 ) -> tuple[int, list[_Dim], bool]:
-  """The number of stretches of the dimensions that a tile holds entirely; those
-  of the dimensions that form a box; whether stretches consist of whole words.
+  """The number of intervals of the dimensions that a tile holds entirely; those
+  of the dimensions that form a box; whether intervals consist of whole words.
   """
   for i, d in enumerate(dims):
     box, outer = dims[:i], [*dims[i + 1 :], *rest]
@@ -389,8 +391,8 @@ def _boxes(
 def _intervals(
   tail: _Tail, box: list[_Dim], digits: list[_Digit], rest: list[_Dim]
 ) -> tuple[int, int]:
-  """The number of stretches of an interval of boxes; and a number of boxes at
-  whose multiples all stretches begin and end."""
+  """The number of intervals of an interval of boxes; and a number of boxes at
+  whose multiples all intervals begin and end."""
   inside, unit = 0, 1
   while unit * tail.dims[inside].extent < tail.length:
     unit *= tail.dims[inside].extent

@@ -1,8 +1,8 @@
 """Counts the elements that each tile sends, receives and keeps in a move.
 
 A move reads one view of a tensor and writes another: two affine accesses of one
-iteration space. On each side the index splits into digits, one for each factor
-of that side's mapping, and a tile holds an interval of every digit. Dimensions
+iteration space. At each end the index splits into digits, one for each factor
+of that end's mapping, and a tile holds an interval of every digit. Dimensions
 that no factor cuts together are independent. So every count is a product over
 groups of dimensions, and each of the products' terms is a closed form,
 evaluated for all tiles at once. Where an access carries from one digit into the
@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.plan.affine import AffineAccess, Side, nested, rank
-from jaxlib.ipu.plan.common_factors import unify
+from jaxlib.ipu.moves.affine import AffineAccess, MoveEnd, nested, rank
+from jaxlib.ipu.moves.common_factors import unify
 
 Array = npt.NDArray[np.int64]
 
 
 class Lines(NamedTuple):
-  """Each tile's elements on one side of a move, as the product of inner and
+  """Each tile's elements at one end of a move, as the product of inner and
   outer indices. The inner dimensions include the one of stride 1.
 
   Attributes:
@@ -35,7 +35,7 @@ class Lines(NamedTuple):
     inner_kept: of these, those of elements that stay on the tile.
     outer, outer_kept: the same along all other dimensions.
     length: elements along the inner dimensions that are contiguous on both
-      sides.
+      ends.
   """
 
   inner: Array
@@ -72,16 +72,20 @@ class _Figures(NamedTuple):
     return _Figures(*(x * y for x, y in zip(self, other, strict=True)))
 
 
-class Move:
+class ElementCounter:
   """Counts a move's elements (see the module's docstring).
 
   Attributes:
     lines: each tile's elements of the destination and of the source; set by
-      `count` if some dimension is contiguous on both sides, otherwise empty.
+      `count` if some dimension is contiguous at both ends, otherwise empty.
   """
 
   def __init__(
-    self, source: Side, destination: Side, shape: tuple[int, ...], once: bool
+    self,
+    source: MoveEnd,
+    destination: MoveEnd,
+    shape: tuple[int, ...],
+    once: bool,
   ):
     self._once = once
     self._ranked: dict[tuple[int, ...], Array] = {}
@@ -103,8 +107,8 @@ class Move:
   def count(self, tiles: Array) -> tuple[Array, Array, Array]:
     """The numbers of elements that each tile receives, sends, and needs but
     already holds."""
-    source = self._source.side.layout
-    destination = self._destination.side.layout
+    source = self._source.end.layout
+    destination = self._destination.end.layout
     if not self._fits:
       size = math.prod(self._shape)
       first = dataclasses.replace(source, replicas=())
@@ -142,7 +146,7 @@ class Move:
 
   def _contiguous(self, group: Sequence[int]) -> int:
     """The number of elements along a group's dimensions that are contiguous on
-    both sides; 0 if none of the dimensions is."""
+    both ends; 0 if none of the dimensions is."""
     near, far = self._strides
     length = 1
     for d in sorted(group, key=lambda d: near[d]):
@@ -184,8 +188,8 @@ class Move:
   def _one_side(
     self, access: AffineAccess, parts: list[Array], dims: Sequence[int]
   ) -> Array:
-    """The number of distinct elements that each tile of a side holds along some
-    dimensions, or an upper bound."""
+    """The number of distinct elements that each tile at an end holds along
+    some dimensions, or an upper bound."""
     count = np.array(1)
     for k, factor in enumerate(access.factors):
       mine = [d for d in access.dims(k) if d in dims]
@@ -234,7 +238,7 @@ class Move:
   def _intervals(
     self, dims: list[int], wanted: Array, held: Array
   ) -> _Figures | None:
-    """The numbers of elements where tiles of both sides hold intervals of the
+    """The numbers of elements where tiles of both ends hold intervals of the
     same order of the dimensions; None if there is no such order."""
     source, destination = self._source, self._destination
     ours = [d for d in dims if source.cut(d) is not None]

@@ -11,23 +11,24 @@ docs/EXCHANGE_INSTRUCTION_REFERENCE.md) [S]:
   message came from another tile, its source (XPIC);
 - once: the neutral source, `delay` until the end, the return.
 
-A segment (*piece*) is contiguous in the memories of both tiles, and can be sent
-from its place as one message. Messages are sent in the receiver's storage
-order, so the receiver sets its pointer once for each contiguous destination
-(*stretch*, plan/stretches.py) [D].
+A *segment* is contiguous in the memories of both tiles, and can be sent from
+its place as one message. Messages are sent in the receiver's storage order, so
+the receiver sets its pointer once for each *contiguous destination*: an
+interval of its memory that one peer fills (moves/contiguous_destinations.py)
+[D].
 
-If the instructions of so many messages took no less memory than the data, a
+If the instructions of all these messages took no less memory than the data, a
 tile copies instead, which takes less code, and a buffer while the exchange
 lasts [D]:
 
 - The sender packs what goes to one peer in that peer's storage order. It
   arrives in place; the receiver sets the pointer anew for each contiguous
   destination during the message.
-- Or the sender sends its own stretches, if they are few, from their place. The
-  receiver buffers everything and unpacks it.
-- Or both copy, if both have too many stretches, or stretches that do not begin
-  and end at words. The sender packs in the storage order of one side, so that
-  the other side only has to copy stretches [D].
+- Or the sender sends its own contiguous sources, if they are few, from their
+  place. The receiver buffers everything and unpacks it.
+- Or both copy, if both have too many contiguous intervals, or intervals that
+  do not begin and end at words. The sender packs in the storage order of one
+  end, so that the other end only has to copy contiguous intervals [D].
 
 The alternative with the smallest copies is taken, and of equal ones that with
 the least code. No copy is needed for a single segment from each peer: these
@@ -35,8 +36,9 @@ arrive in the order of their destinations, without setting the pointer anew [D].
 Poplar packs in this way (the strided copies in its profile of a halo exchange)
 [S], and so does ipu-stack, unless the copy takes longer than 160 cycles for
 each segment that is sent from its place (`IPU21_LOGICAL_FRAGMENT_CYCLES`) [S],
-which segments as small as these never do. For a stretch that does not begin and
-end at words, the words that contain it are sent, and the receiver extracts it.
+which segments as small as these never do. For an interval that does not begin
+and end at words, the words that contain it are sent, and the receiver extracts
+it.
 
 Packing is one copy on the tile for all moves of an exchange, and so are
 unpacking and copying what stays on its tile when a root is copied to another
@@ -46,7 +48,8 @@ each segment, whose first load has no parallel store [D]. Operands that vertices
 read as vectors are copied as well, if they lie on their tile in segments
 smaller than a vector; all others are read in place [D].
 
-The numbers of segments and peers are upper bounds for all tiles (plan/runs.py).
+The numbers of segments and peers are upper bounds for all tiles
+(moves/segments.py).
 """
 
 from __future__ import annotations
@@ -57,11 +60,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.distinct import overlapping
-from jaxlib.ipu.plan.runs import WORD, runs
-from jaxlib.ipu.plan.stretches import stretches
-from jaxlib.ipu.plan.traffic import Traffic, traffic
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.contiguous_destinations import contiguous_destinations
+from jaxlib.ipu.moves.distinct import overlapping
+from jaxlib.ipu.moves.segments import WORD, count_segments
+from jaxlib.ipu.moves.traffic import Traffic, traffic
 
 Array = npt.NDArray[np.int64]
 
@@ -78,27 +81,26 @@ _SEND, _SEND_ON = 64, 4096
 ROW = 3
 
 
-class End(NamedTuple):
+class EndFigures(NamedTuple):
   """The tile that sends or receives most: its numbers of segments and of peers,
   and its bytes."""
 
-  pieces: int
-  partners: int
+  segments: int
+  peers: int
   size: int
 
 
-class Ends(NamedTuple):
+class FullestEnds(NamedTuple):
   """The fullest sender and receiver of a move.
 
   Attributes:
-    begin: the sender.
-    end: the receiver.
+    sender, receiver: their figures.
     whole: whether all segments begin and end at words.
     keeps: whether every tile already holds some of what it needs.
   """
 
-  begin: End
-  end: End
+  sender: EndFigures
+  receiver: EndFigures
   whole: bool
   keeps: bool
 
@@ -123,8 +125,8 @@ class Messages(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def messages(
-  source: Side,
-  destination: Side,
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   item_bytes: int,
   once: bool,
@@ -134,43 +136,45 @@ def messages(
   Args:
     source, destination, shape, item_bytes, once: see `traffic.traffic`.
   """
-  found = ends(source, destination, shape, item_bytes, once)
+  found = fullest_ends(source, destination, shape, item_bytes, once)
   if found is None:
     return None
-  begin, end, whole, _ = found
-  sides = source, destination, shape, item_bytes
-  way = _plain(begin, end, end.pieces) if whole else None
-  if way is None or end.pieces > end.partners:
-    leaving, arriving, even = stretched(found, *sides)
-    if way is not None and even:
-      way = _plain(begin, end, arriving) or way
-  if way is None:
-    ways = [
-      _both(begin, begin.pieces, end, arriving),
-      _both(begin, leaving, end, end.pieces),
-      _unpacked(begin, leaving, end),
+  sender, receiver, whole, _ = found
+  ends = source, destination, shape, item_bytes
+  scheme = _plain(sender, receiver, receiver.segments) if whole else None
+  if scheme is None or receiver.segments > receiver.peers:
+    sources, destinations, even = contiguous_counts(found, *ends)
+    if scheme is not None and even:
+      scheme = _plain(sender, receiver, destinations) or scheme
+  if scheme is None:
+    schemes = [
+      _both(sender, sender.segments, receiver, destinations),
+      _both(sender, sources, receiver, receiver.segments),
+      _unpacked(sender, sources, receiver),
     ]
     if even:
-      ways.append(_packed(begin, end, arriving))
+      schemes.append(_packed(sender, receiver, destinations))
     elif whole:
-      ways.append(_packed(begin, end, end.pieces))
-    way = min((w for w in ways if w is not None), key=_Way.rank)
+      schemes.append(_packed(sender, receiver, receiver.segments))
+    scheme = min((w for w in schemes if w is not None), key=_Scheme.rank)
   moved = traffic(source, destination, shape, item_bytes, once)
   arrives, leaves = moved.received > 0, moved.sent > 0
-  words = way.receives * arrives + way.sends * leaves
+  words = scheme.receives * arrives + scheme.sends * leaves
   buffers = None
-  if way.packs or way.unpacks:
-    buffers = (way.unpacks > 0) * moved.received + (way.packs > 0) * moved.sent
-  return Messages(words, words > 0, way.packs, way.unpacks, buffers)
+  if scheme.packs or scheme.unpacks:
+    buffers = (scheme.unpacks > 0) * moved.received + (
+      scheme.packs > 0
+    ) * moved.sent
+  return Messages(words, words > 0, scheme.packs, scheme.unpacks, buffers)
 
 
-def ends(
-  source: Side,
-  destination: Side,
+def fullest_ends(
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   item_bytes: int,
   once: bool,
-) -> Ends | None:
+) -> FullestEnds | None:
   """The tiles that send and receive most; None if nothing changes its tile.
 
   Args:
@@ -180,39 +184,48 @@ def ends(
   most = int(moved.received.max(initial=0)) // item_bytes
   if not most:
     return None
-  to, of = runs(destination, source, shape, item_bytes)
+  to, of = count_segments(destination, source, shape, item_bytes)
   keeps = moved.kept is not None and bool(moved.kept.all())
   left = int(moved.sent.max()) // item_bytes
-  end = End(*to.crossing(most, keeps, moved.arriving), most * item_bytes)
-  begin = End(*of.crossing(left, keeps, moved.leaving), left * item_bytes)
-  return Ends(begin, end, to.whole, keeps)
+  receiver = EndFigures(
+    *to.crossing(most, keeps, moved.arriving), most * item_bytes
+  )
+  sender = EndFigures(
+    *of.crossing(left, keeps, moved.leaving), left * item_bytes
+  )
+  return FullestEnds(sender, receiver, to.whole, keeps)
 
 
-def stretched(
-  found: Ends,
-  source: Side,
-  destination: Side,
+def contiguous_counts(
+  found: FullestEnds,
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   item_bytes: int,
 ) -> tuple[int, int, bool]:
-  """The numbers of stretches of the fullest sender and of the fullest receiver,
-  and whether those of receivers begin and end at words."""
-  to, of = runs(destination, source, shape, item_bytes)
+  """The contiguous sources of the fullest sender, the contiguous destinations
+  of the fullest receiver, and whether the latter begin and end at words."""
+  to, of = count_segments(destination, source, shape, item_bytes)
   grain = max(WORD // item_bytes, 1)
-  arriving, even = stretches(destination, source, shape, to.elements, grain)
-  leaving, _ = stretches(source, destination, shape, of.elements, grain)
-  # What a receiver keeps is at least one stretch, which it does not receive. A
-  # sender does not send what it keeps, unless another tile reads it as well.
-  arriving = max(min(arriving - found.keeps, found.end.pieces), 1)
+  destinations, even = contiguous_destinations(
+    destination, source, shape, to.elements, grain
+  )
+  sources, _ = contiguous_destinations(
+    source, destination, shape, of.elements, grain
+  )
+  # What a receiver keeps is at least one such interval, which it does not
+  # receive. A sender does not send what it keeps, unless another tile reads it
+  # as well.
+  destinations = min(destinations - found.keeps, found.receiver.segments)
   keeps = found.keeps and _one_reader(source, destination, shape)
-  leaving = max(min(leaving - keeps, found.begin.pieces), 1)
-  return leaving, arriving, even and to.even
+  sources = min(sources - keeps, found.sender.segments)
+  return max(sources, 1), max(destinations, 1), even and to.even
 
 
 @functools.lru_cache(maxsize=4096)
-def move(
-  source: Side,
-  destination: Side,
+def move_traffic(
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   item_bytes: int,
   once: bool = False,
@@ -243,8 +256,8 @@ def move(
 
 @functools.lru_cache(maxsize=4096)
 def staying(
-  source: Side,
-  destination: Side,
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   item_bytes: int,
   narrow: bool = False,
@@ -261,37 +274,37 @@ def staying(
   if kept is None or not kept.any():
     return None if narrow else kept
   most = int(kept.max()) // item_bytes
-  pieces = min(
-    side.crossing(most, False)[0]
-    for side in runs(source, destination, shape, item_bytes)
+  segments = min(
+    end.crossing(most, False)[0]
+    for end in count_segments(source, destination, shape, item_bytes)
   )
-  if narrow and (pieces == 1 or most * item_bytes >= VECTOR * pieces):
+  if narrow and (segments == 1 or most * item_bytes >= VECTOR * segments):
     return None
-  return _copied(kept, pieces)
+  return _copied(kept, segments)
 
 
-def _copied(size: Array, pieces: int) -> Array | None:
+def _copied(size: Array, segments: int) -> Array | None:
   """The size of a copy on each tile (see `vectors`). The fullest tile has so
   many segments, and the segments of the others are taken to be as large."""
   most = int(size.max())
-  if not pieces or not most:
+  if not segments or not most:
     return None
-  return -(-size * (vectors(most, pieces) // VECTOR) // most) * VECTOR
+  return -(-size * (vectors(most, segments) // VECTOR) // most) * VECTOR
 
 
-def vectors(size: int, pieces: int) -> int:
+def vectors(size: int, segments: int) -> int:
   """The bytes that a copy is charged for: each segment in whole vectors, plus
   one vector per segment, whose first load has no parallel store.
 
   Args:
     size: bytes copied.
-    pieces: number of segments, of equal sizes.
+    segments: number of segments, of equal sizes.
   """
-  return pieces * (1 - (-size // (pieces * VECTOR))) * VECTOR
+  return segments * (1 - (-size // (segments * VECTOR))) * VECTOR
 
 
 def _one_reader(
-  source: Side, destination: Side, shape: tuple[int, ...]
+  source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]
 ) -> bool:
   """Whether each element is read for a single place on a single tile."""
   steps = [s for n, s in zip(shape, source.strides) if n > 1]
@@ -302,8 +315,8 @@ def _one_reader(
   )
 
 
-class _Way(NamedTuple):
-  """A way to turn segments into messages; figures of the fullest tiles.
+class _Scheme(NamedTuple):
+  """How to turn segments into messages; figures of the fullest tiles.
 
   Attributes:
     copies: bytes copied, in whole vectors.
@@ -322,74 +335,81 @@ class _Way(NamedTuple):
     return self.copies, self.sends + self.receives
 
 
-def _plain(begin: End, end: End, stretches: int) -> _Way | None:
+def _plain(
+  sender: EndFigures, receiver: EndFigures, destinations: int
+) -> _Scheme | None:
   """Sends each segment from its place, in the receiver's storage order, in
-  which it has so many contiguous destinations (`stretches`). None if the code
-  would be no smaller than the data."""
-  sends = _sent(begin, begin.pieces)
-  receives = _received(end, stretches)
+  which it has so many contiguous `destinations`. Returns None if the code would
+  be no smaller than the data."""
+  sends = _sent(sender, sender.segments)
+  receives = _received(receiver, destinations)
   if sends is None or receives is None:
     return None
-  return _Way(0, sends, receives)
+  return _Scheme(0, sends, receives)
 
 
-def _packed(begin: End, end: End, stretches: int) -> _Way | None:
+def _packed(
+  sender: EndFigures, receiver: EndFigures, destinations: int
+) -> _Scheme | None:
   """Senders pack in the storage order of the receivers, each of which has so
-  many contiguous destinations. None if the code would be no smaller than the
-  data.
-  """
-  sends = _sent(begin, begin.partners)
-  receives = _received(end, stretches)
+  many contiguous `destinations`. Returns None if the code would be no smaller
+  than the data."""
+  sends = _sent(sender, sender.peers)
+  receives = _received(receiver, destinations)
   if sends is None or receives is None:
     return None
-  copies = _vectors(begin, begin.pieces)
-  return _Way(copies, sends, receives, packs=begin.pieces)
+  copies = _vectors(sender, sender.segments)
+  return _Scheme(copies, sends, receives, packs=sender.segments)
 
 
-def _unpacked(begin: End, stretches: int, end: End) -> _Way | None:
-  """Senders send so many stretches from their place; receivers unpack them.
-  None if the code would be no smaller than the data."""
-  sends = _sent(begin, stretches)
+def _unpacked(
+  sender: EndFigures, sources: int, receiver: EndFigures
+) -> _Scheme | None:
+  """Senders send so many contiguous `sources` from their place, and receivers
+  unpack them. Returns None if the code would be no smaller than the data."""
+  sends = _sent(sender, sources)
   if sends is None:
     return None
-  copies = _vectors(end, end.pieces)
-  return _Way(copies, sends, 1 + end.partners, unpacks=end.pieces)
+  copies = _vectors(receiver, receiver.segments)
+  return _Scheme(copies, sends, 1 + receiver.peers, unpacks=receiver.segments)
 
 
-def _both(begin: End, packs: int, end: End, unpacks: int) -> _Way:
+def _both(
+  sender: EndFigures, packs: int, receiver: EndFigures, unpacks: int
+) -> _Scheme:
   """Sends one message to each peer. Messages have the storage order of one
-  side, which copies stretches; the other side copies segments."""
-  sends = _sent(begin, begin.partners)
+  end, which copies contiguous intervals; the other end copies segments."""
+  sends = _sent(sender, sender.peers)
   assert sends is not None
-  copies = _vectors(begin, packs) + _vectors(end, unpacks)
-  return _Way(copies, sends, 1 + end.partners, packs, unpacks)
+  copies = _vectors(sender, packs) + _vectors(receiver, unpacks)
+  return _Scheme(copies, sends, 1 + receiver.peers, packs, unpacks)
 
 
-def _vectors(end: End, pieces: int) -> int:
+def _vectors(figures: EndFigures, segments: int) -> int:
   """The size of the copy of all of a tile's bytes in so many segments."""
-  return vectors(end.size, pieces) if pieces and end.size else 0
+  return vectors(figures.size, segments) if segments and figures.size else 0
 
 
-def _received(end: End, messages: int) -> int | None:
-  """Words of code that receive so many messages, each at its own destination;
-  None if they would be no less than the data."""
-  if messages > 1 and WORD * messages >= end.size:
+def _received(figures: EndFigures, messages: int) -> int | None:
+  """Words of code that receive so many messages, each at its own destination.
+  Returns None if they would take no less memory than the data."""
+  if messages > 1 and WORD * messages >= figures.size:
     # A single message from each peer can arrive in the order of destinations,
     # which does not need to set the pointer anew.
-    return 1 + end.partners if messages <= end.partners else None
-  return messages + end.partners
+    return 1 + figures.peers if messages <= figures.peers else None
+  return messages + figures.peers
 
 
-def _sent(end: End, messages: int) -> int | None:
-  """Words of code that send so many messages; None if they would be no less
-  than the data."""
-  if messages > end.partners and 2 * WORD * messages >= end.size:
+def _sent(figures: EndFigures, messages: int) -> int | None:
+  """Words of code that send so many messages. Returns None if they would take
+  no less memory than the data."""
+  if messages > figures.peers and 2 * WORD * messages >= figures.size:
     return None
-  longest = -(-end.size // (WORD * messages))
+  longest = -(-figures.size // (WORD * messages))
   return messages * (2 - (-max(longest - _SEND, 0) // _SEND_ON))
 
 
-def between(sends: int, receives: int) -> int:
+def row_words(sends: int, receives: int) -> int:
   """Words of code of a tile that sends and receives so many messages, each to
   or from another tile."""
   return 2 * (sends + receives) + ROW

@@ -14,11 +14,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxlib.ipu.codelets._codelet import Extents
-from jaxlib.ipu.plan.messages import VECTOR, vectors
+from jaxlib.ipu.moves.messages import VECTOR, vectors
 
 
-class Lying(NamedTuple):
+class StorageOrder(NamedTuple):
   """The storage order of an operand or result of a compute set.
 
   Attributes:
@@ -34,7 +33,7 @@ class Lying(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def in_memory(dims: tuple[int, ...]) -> tuple[int, ...]:
+def storage_order(dims: tuple[int, ...]) -> tuple[int, ...]:
   """The storage order of an access, outermost dimension first.
 
   For each dimension of the iteration space, `dims` has the tensor's dimension
@@ -51,7 +50,9 @@ def ascending(order: tuple[int, ...]) -> bool:
   return order == tuple(sorted(order))
 
 
-def turned(cell: Extents, given: Sequence[Lying]) -> dict[Lying, int]:
+def order_copies(
+  cell: Sequence[int], given: Sequence[StorageOrder]
+) -> dict[StorageOrder, int]:
   """The operands and results that a tile has to copy into the common order, and
   the bytes of each copy in whole vectors.
 
@@ -62,24 +63,27 @@ def turned(cell: Extents, given: Sequence[Lying]) -> dict[Lying, int]:
     cell: the cell's extent along each dimension of the iteration space.
     given: all operands and results.
   """
-  walked = sum(extent > 1 for extent in cell)
-  lying = {
+  iterated = sum(extent > 1 for extent in cell)
+  orders = {
     one: tuple(d for d in one.order if cell[d] > 1)
     for one in dict.fromkeys(given)
   }
   found = []
-  for order in dict.fromkeys(lying.values()):
-    if len(order) == walked:
+  for order in dict.fromkeys(orders.values()):
+    if len(order) == iterated:
       copies = {
         one: _copied(cell, own, order, one.item_bytes)
-        for one, own in lying.items()
+        for one, own in orders.items()
       }
       found.append({one: size for one, size in copies.items() if size})
   return min(found, key=lambda copies: sum(copies.values()), default={})
 
 
 def _copied(
-  cell: Extents, own: tuple[int, ...], order: tuple[int, ...], item_bytes: int
+  cell: Sequence[int],
+  own: tuple[int, ...],
+  order: tuple[int, ...],
+  item_bytes: int,
 ) -> int:
   """The size of a copy from storage order `own` into `order` (see
   `messages.vectors`); 0 if the inner dimensions that both share fill a vector.

@@ -1,4 +1,5 @@
-"""The stretches of a move, checked by counting those of every tile."""
+"""Contiguous destinations of a move, checked by counting those of every
+tile."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.contiguous_destinations import contiguous_destinations
+from jaxlib.ipu.moves.segments import count_segments
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.plan.runs import runs
-from jaxlib.ipu.plan.stretches import stretches
 from jaxlib.ipu.program.tile_memory import strided
 from jaxlib.ipu.tile.tensor import dense_strides
 from jaxlib.ipu.tile.view import View
@@ -25,7 +26,7 @@ GRAIN = 2  # elements of a word
 
 
 def arrivals(
-  source: Side, destination: Side, shape: tuple[int, ...], kept: bool
+  source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...], kept: bool
 ) -> Iterator[list[tuple[int | None, int | None]]]:
   """For each tile, in memory order: the tile that each element comes from, or
   None, and its index in the root. `kept`: elements that a tile already has come
@@ -42,8 +43,8 @@ def arrivals(
 
 
 def counted(
-  source: Side,
-  destination: Side,
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   kept: bool = False,
 ) -> tuple[int, int, bool]:
@@ -70,12 +71,16 @@ def counted(
 
 
 def bounds(
-  source: Side, destination: Side, shape: tuple[int, ...]
+  source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]
 ) -> tuple[int, int, bool]:
   """The same in closed form."""
-  to, of = runs(destination, source, shape, 4 // GRAIN)
-  arriving, even = stretches(destination, source, shape, to.elements, GRAIN)
-  leaving, _ = stretches(source, destination, shape, of.elements, GRAIN)
+  to, of = count_segments(destination, source, shape, 4 // GRAIN)
+  arriving, even = contiguous_destinations(
+    destination, source, shape, to.elements, GRAIN
+  )
+  leaving, _ = contiguous_destinations(
+    source, destination, shape, of.elements, GRAIN
+  )
   return arriving, leaving, even and to.even
 
 
@@ -92,7 +97,7 @@ def layout_of(draw, shape: tuple[int, ...]) -> Layout:
 
 
 @st.composite
-def moves(draw) -> tuple[Side, Side, tuple[int, ...]]:
+def moves(draw) -> tuple[MoveEnd, MoveEnd, tuple[int, ...]]:
   """A view into a part of a tensor; of several elements each, and broadcast."""
   view = draw(views())
   offset, strides, shape = view.offset, view.strides, view.shape
@@ -113,13 +118,17 @@ def moves(draw) -> tuple[Side, Side, tuple[int, ...]]:
   part = View(0, 0, dense_strides(whole), whole, DType.F32).slice(
     [pads[0]] * len(shape), [pads[0] + n for n in shape], [1] * len(shape)
   )
-  source = Side(draw(layout_of(root)), offset, strides)
-  return source, Side(draw(layout_of(whole)), part.offset, part.strides), shape
+  source = MoveEnd(draw(layout_of(root)), offset, strides)
+  return (
+    source,
+    MoveEnd(draw(layout_of(whole)), part.offset, part.strides),
+    shape,
+  )
 
 
 @settings(max_examples=600)
 @given(moves())
-def test_stretches_are_an_upper_bound(move):
+def test_contiguous_destinations_are_an_upper_bound(move):
   arriving, leaving, even = bounds(*move)
   found = counted(*move)
   assert arriving >= found[0] and leaving >= found[1]
@@ -164,9 +173,9 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_stretches_of_plain_moves(name):
+def test_contiguous_destinations_of_plain_moves(name):
   mapping, offset, strides, shape, to, said = PLAIN[name]
-  source = Side(mapping, offset, strides)
-  destination = Side(to, 0, dense_strides(shape))
+  source = MoveEnd(mapping, offset, strides)
+  destination = MoveEnd(to, 0, dense_strides(shape))
   assert bounds(source, destination, shape)[:2] == said
   assert counted(source, destination, shape, kept=True)[:2] == said

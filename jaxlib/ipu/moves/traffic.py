@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.moved_elements import Lines, Move
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.moved_elements import ElementCounter, Lines
 
 Array = npt.NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class Traffic(NamedTuple):
     arriving, leaving: each tile's elements of the destination and of the
       source, by lines; None if unknown.
     packed, unpacked: bytes, in whole vectors, that each tile copies to pack
-      what it sends, and to unpack what it has received (plan/messages.py);
+      what it sends, and to unpack what it has received (moves/messages.py);
       None if no tile does.
   """
 
@@ -69,8 +69,8 @@ def halved(sent: Array) -> Array:
 
 @functools.lru_cache(maxsize=4096)
 def traffic(
-  source: Side,
-  destination: Side,
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   item_bytes: int,
   once: bool = False,
@@ -93,9 +93,9 @@ def traffic(
   if math.prod(shape) == 0:
     nothing = np.zeros(last + 1, np.int64)
     return Traffic(nothing, nothing, False, nothing)
-  move = Move(source, destination, shape, once)
-  received, sent, kept = (x * item_bytes for x in move.count(tiles))
+  counter = ElementCounter(source, destination, shape, once)
+  received, sent, kept = (x * item_bytes for x in counter.count(tiles))
   for figures in (received, sent, kept):
     figures.flags.writeable = False
   alike = destination.layout.pairs_alike
-  return Traffic(received, sent, alike, kept, *move.lines)
+  return Traffic(received, sent, alike, kept, *counter.lines)

@@ -22,7 +22,7 @@ from jaxlib.ipu.plan.layout import Factor, Layout
 Array = npt.NDArray[np.int64]
 
 
-class Side(NamedTuple):
+class MoveEnd(NamedTuple):
   """The source or the destination of a move.
 
   Element (i, j, ...) of the move's iteration space is element
@@ -49,7 +49,7 @@ class Touched(NamedTuple):
 
 
 class AffineAccess:
-  """The access of one side of a move, in digits.
+  """The access of one end of a move, in digits.
 
   Attributes:
     factors: those of the mapping, some of them joined.
@@ -59,8 +59,8 @@ class AffineAccess:
       broadcast along the dimension.
   """
 
-  def __init__(self, side: Side):
-    self.side = side
+  def __init__(self, end: MoveEnd):
+    self.end = end
     self.factors: list[Factor] = []
     self.starts: list[int] = []
     self.digits: list[tuple[int, int] | None] = []
@@ -68,7 +68,7 @@ class AffineAccess:
 
   def reset(self) -> None:
     """Restores the mapping's own factors."""
-    self.factors = [f for f in self.side.layout.factors if f.extent != 1]
+    self.factors = [f for f in self.end.layout.factors if f.extent != 1]
 
   def units(self) -> list[int]:
     """For each factor, the elements by which a step of its digit moves."""
@@ -115,8 +115,7 @@ class AffineAccess:
     the next outer one, and the split to make if they cannot be joined."""
     units = self.units()
     self.starts = [
-      self.side.offset // unit % f.extent
-      for unit, f in zip(units, self.factors)
+      self.end.offset // unit % f.extent for unit, f in zip(units, self.factors)
     ]
     self.digits = []
     low, high = list(self.starts), list(self.starts)
@@ -167,7 +166,7 @@ class AffineAccess:
     """The parts that tiles hold. If no dimension steps along a factor, all
     accessed elements have that factor's start digit, and only the tiles that
     hold it are active."""
-    layout = self.side.layout
+    layout = self.end.layout
     if tuple(self.factors) != layout.factors:
       layout = dataclasses.replace(layout, factors=tuple(self.factors))
     parts, active = layout.coordinates(tiles)

@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu.plan.messages import VECTOR, vectors
-from jaxlib.ipu.plan.orders import Lying, in_memory, turned
+from jaxlib.ipu.moves.messages import VECTOR, vectors
+from jaxlib.ipu.moves.storage_order import (
+  StorageOrder,
+  order_copies,
+  storage_order,
+)
 
 pytestmark = pytest.mark.ipu_only
 
@@ -42,7 +46,9 @@ def cells(draw):
   some = whole.flatmap(lambda p: st.integers(1, len(p)).map(lambda n: p[:n]))
   orders = [draw(whole), *draw(st.lists(some, max_size=3))]
   sizes = st.sampled_from([1, 2, 4, 8])
-  return cell, [Lying(i, tuple(o), draw(sizes)) for i, o in enumerate(orders)]
+  return cell, [
+    StorageOrder(i, tuple(o), draw(sizes)) for i, o in enumerate(orders)
+  ]
 
 
 @given(cells())
@@ -57,11 +63,11 @@ def test_operands_in_narrow_pieces_are_copied(drawn):
       if runs > 1 and elements * one.item_bytes < VECTOR * runs:
         copies += vectors(elements * one.item_bytes, runs)
     costs.append(copies)
-  assert sum(turned(cell, given).values()) == min(costs)
+  assert sum(order_copies(cell, given).values()) == min(costs)
 
 
-def test_dimension_order_in_memory():
-  assert in_memory((1, -1, 0)) == (2, 0)
+def test_storage_order_of_an_access():
+  assert storage_order((1, -1, 0)) == (2, 0)
 
 
 def took(ipu, f, *shapes, dtype=np.float32):

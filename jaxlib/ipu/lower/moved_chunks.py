@@ -1,8 +1,8 @@
-"""Divides a move's elements into runs, which are counted together.
+"""Divides a move's elements into chunks, which are counted together.
 
-The elements of a run are consecutive in both tensors, are sent by one tile and
-received by one tile. In a move without consecutive elements, such as a
-transpose, each element is a run.
+The elements of a chunk are consecutive in both tensors, are sent by one tile
+and received by one tile. In a move without consecutive elements, such as a
+transpose, each element is a chunk.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.plan.layout import Array, Factor, Layout, sizes_of_parts
 from jaxlib.ipu.program.tile_memory import strided
 
 Mask = npt.NDArray[np.bool_]
 
-# The number of runs that are found at once: their arrays fit into a cache.
-_CHUNK = 1 << 15
+# The number of chunks that are found at once: their arrays fit into a cache.
+_AT_ONCE = 1 << 15
 
 
-class Runs(NamedTuple):
-  """Runs of a move, as arrays over runs.
+class Chunks(NamedTuple):
+  """Chunks of a move, as arrays over chunks.
 
   Attributes:
     near: the receiver, in the first replica of the destination.
-    to: where the run begins in the receiver's memory, in elements.
+    to: where the chunk begins in the receiver's memory, in elements.
     sender: the sender, in the first replica of the source.
-    at: where the run begins in the sender's memory, in elements.
-    begin: the run's first element in the source tensor.
+    at: where the chunk begins in the sender's memory, in elements.
+    begin: the chunk's first element in the source tensor.
     length: number of elements.
   """
 
@@ -43,9 +43,9 @@ class Runs(NamedTuple):
   begin: Array
   length: Array
 
-  def part(self, which: Array | Mask) -> Runs:
-    """The runs that an index array or a mask selects."""
-    return Runs(*(x[which] for x in self))
+  def part(self, which: Array | Mask) -> Chunks:
+    """The chunks that an index array or a mask selects."""
+    return Chunks(*(x[which] for x in self))
 
 
 class _Space(NamedTuple):
@@ -66,26 +66,26 @@ class _Space(NamedTuple):
     return math.prod(n for n, _, _ in self.dims)
 
 
-def number_of_runs(
-  source: Side, destination: Side, shape: tuple[int, ...]
+def number_of_chunks(
+  source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]
 ) -> int:
-  """An upper bound of the number of runs that `runs_of` finds."""
+  """An upper bound of the number of chunks that `chunks_of` finds."""
   space = _lines(source, destination, shape)
   length = space.dims[-1][0]
   blocks = 1
-  for side in (source, destination):
-    block, row = _block(side.layout)
+  for end in (source, destination):
+    block, row = _block(end.layout)
     blocks += -(-length // block) + (length // row if row % block else 0)
   return space.size // length * min(length, blocks)
 
 
-def runs_of(
-  source: Side,
-  destination: Side,
+def chunks_of(
+  source: MoveEnd,
+  destination: MoveEnd,
   shape: tuple[int, ...],
   chosen: Mask | None = None,
-) -> Runs:
-  """The runs of a move. If tiles are `chosen`, only those that any of them
+) -> Chunks:
+  """The chunks of a move. If tiles are `chosen`, only those that any of them
   sends or receives."""
   first = chosen
   if chosen is not None:
@@ -95,9 +95,9 @@ def runs_of(
     first = np.zeros_like(chosen)
     first[back[back >= 0]] = True
   space = _lines(source, destination, shape)
-  many = number_of_runs(source, destination, shape)
+  many = number_of_chunks(source, destination, shape)
   found = []
-  for part in _parts(space, max(space.size * _CHUNK // many, 1)):
+  for part in _parts(space, max(space.size * _AT_ONCE // many, 1)):
     *around, (length, _, _) = part.dims
     extents = [n for n, _, _ in around]
     begin = strided(part.begin, extents, [s for _, s, _ in around]).reshape(-1)
@@ -115,11 +115,13 @@ def runs_of(
         x[some] for x in (begin, end, sizes, sender, near)
       )
     to, at = _place(destination.layout, end), _place(source.layout, begin)
-    found.append(Runs(near, to, sender, at, begin, sizes))
-  return Runs(*map(np.concatenate, zip(*found)))
+    found.append(Chunks(near, to, sender, at, begin, sizes))
+  return Chunks(*map(np.concatenate, zip(*found)))
 
 
-def _lines(source: Side, destination: Side, shape: tuple[int, ...]) -> _Space:
+def _lines(
+  source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]
+) -> _Space:
   """A move's iteration space, in the destination's row-major order. The last
   dimension is a line: elements that are consecutive in both tensors."""
   begin, end, dims = source.offset, destination.offset, []
@@ -165,7 +167,7 @@ def _cut(
   source: Layout, destination: Layout, begin: Array, end: Array, length: int
 ) -> tuple[Array, Array, Array]:
   """Cuts lines of equal length where a block of either mapping ends; returns
-  the first elements of the resulting runs in both tensors, and their
+  the first elements of the resulting chunks in both tensors, and their
   lengths."""
   # A line's number times its length, plus an index in it.
   cuts = [np.arange(len(begin)) * length]
@@ -184,18 +186,18 @@ def _cut(
   return begin[line] + index, end[line] + index, sizes
 
 
-def alike(runs: Runs) -> Runs:
-  """Cuts runs so that any two of them read either the same elements of the
+def alike(chunks: Chunks) -> Chunks:
+  """Cuts chunks so that any two of them read either the same elements of the
   source or different ones."""
-  behind = runs.begin + runs.length
-  cuts = _distinct(np.concatenate((runs.begin, behind)))
-  low, high = np.searchsorted(cuts, runs.begin), np.searchsorted(cuts, behind)
-  run, k = _counting(low, high - low)
+  behind = chunks.begin + chunks.length
+  cuts = _distinct(np.concatenate((chunks.begin, behind)))
+  low, high = np.searchsorted(cuts, chunks.begin), np.searchsorted(cuts, behind)
+  chunk, k = _counting(low, high - low)
   begin, length = cuts[k], cuts[k + 1] - cuts[k]
-  runs = runs.part(run)
-  on = begin - runs.begin
-  return runs._replace(
-    to=runs.to + on, at=runs.at + on, begin=begin, length=length
+  chunks = chunks.part(chunk)
+  on = begin - chunks.begin
+  return chunks._replace(
+    to=chunks.to + on, at=chunks.at + on, begin=begin, length=length
   )
 
 

@@ -1,5 +1,5 @@
 """Splits the iteration space of a move so that each dimension steps along one
-factor of either side's mapping.
+factor of the mapping at either end.
 
 What is counted along one dimension then does not depend on the others, except
 for dimensions that the same factor cuts (moved_elements.py).
@@ -7,21 +7,21 @@ for dimensions that the same factor cuts (moved_elements.py).
 
 from __future__ import annotations
 
-from jaxlib.ipu.plan.affine import AffineAccess
+from jaxlib.ipu.moves.affine import AffineAccess
 from jaxlib.ipu.plan.layout import Factor, split_factor
 
 Accesses = tuple[
   AffineAccess, AffineAccess
 ]  # of the source and of the destination
-Strides = tuple[list[int], list[int]]  # of both sides, by dimension
+Strides = tuple[list[int], list[int]]  # at both ends, by dimension
 
 
 def unify(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
-  """Splits dimensions, and joins and splits factors, until both sides' accesses
+  """Splits dimensions, and joins and splits factors, until both ends' accesses
   have digits; returns whether they have.
 
   Args:
-    accesses: both sides, modified in place.
+    accesses: both ends, modified in place.
     shape: the iteration space, whose dimensions are split in place.
     strides: split in place along with `shape`.
   """
@@ -56,7 +56,7 @@ def _split(shape: list[int], strides: Strides, d: int, inner: int) -> None:
 
 
 def _untie(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
-  """Splits a factor that cuts several dimensions, if the other side cuts them
+  """Splits a factor that cuts several dimensions, if the other end cuts them
   by several factors or in another order; returns whether it did."""
   for access, other, steps in zip(
     accesses, accesses[::-1], strides, strict=True

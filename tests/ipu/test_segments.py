@@ -1,23 +1,25 @@
-"""The pieces of a move and its partners, checked by counting those of every
+"""The segments of a move and its peers, checked by counting those of every
 tile."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import assume, given, settings
+from test_contiguous_destinations import moves
 from test_messages import counted, ends
-from test_stretches import moves
 
+from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.distinct import overlapping
+from jaxlib.ipu.moves.segments import count_segments
 from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.affine import Side
-from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import linear
-from jaxlib.ipu.plan.runs import runs
 from jaxlib.ipu.tile.tensor import dense_strides
 
 
-def check(source: Side, destination: Side, shape: tuple[int, ...]) -> None:
-  """No tile receives more pieces, from more tiles, or sends more."""
+def check(
+  source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]
+) -> None:
+  """No tile receives more segments, from more tiles, or sends more."""
   said = ends(source, destination, shape)
   found = counted(source, destination, shape)
   assert all(most >= count for most, count in zip(said, found, strict=True))
@@ -25,7 +27,7 @@ def check(source: Side, destination: Side, shape: tuple[int, ...]) -> None:
 
 @settings(max_examples=600)
 @given(moves())
-def test_pieces_are_an_upper_bound(move):
+def test_segments_are_an_upper_bound(move):
   source, _, shape = move
   # A tile holds overlapping windows as they are in their root.
   assume(not overlapping(shape, source.strides))
@@ -49,25 +51,32 @@ MOVES = {
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_pieces_of_uneven_moves(name):
+def test_segments_of_uneven_moves(name):
   mapping, offset, strides, shape, to, width = MOVES[name]
-  source = Side(mapping, offset, strides)
+  source = MoveEnd(mapping, offset, strides)
   dense = dense_strides((*shape[:-1], width))
-  check(source, Side(to, 0, dense), shape)
+  check(source, MoveEnd(to, 0, dense), shape)
 
 
-def test_pieces_of_blocks_of_different_sizes():
+def test_segments_of_blocks_of_different_sizes():
   """Blocks of 8 columns and of 6: each begins at an even one and ends in the
   next; in rows of 10, blocks of 3 start afresh where those of 4 do."""
   for columns, cut in ((24, (3, 4)), (10, (4, 3))):
     one, other = (layouts.grid((12, columns), (1, n)) for n in cut)
-    sides = (Side(x, 0, (columns, 1)) for x in (one, other))
-    assert [end.pieces for end in runs(*sides, (12, columns), 4)] == [24, 24]
+    sides = (MoveEnd(x, 0, (columns, 1)) for x in (one, other))
+    assert [
+      end.segments for end in count_segments(*sides, (12, columns), 4)
+    ] == [
+      24,
+      24,
+    ]
 
 
 def test_a_reversal_has_one_or_two_partners():
   """Both sides pack it, however many tiles there are."""
-  for n, partners in ((500, 2), (512, 1), (1024, 1)):
+  for n, peers in ((500, 2), (512, 1), (1024, 1)):
     mapping = layouts.linear(n, -(-n // 32))
-    back, there = Side(mapping, n - 1, (-1,)), Side(mapping, 0, (1,))
-    assert [x.partners for x in runs(back, there, (n,), 4)] == [partners] * 2
+    back, there = MoveEnd(mapping, n - 1, (-1,)), MoveEnd(mapping, 0, (1,))
+    assert [x.peers for x in count_segments(back, there, (n,), 4)] == [
+      peers
+    ] * 2
