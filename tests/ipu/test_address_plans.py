@@ -227,13 +227,15 @@ def test_figures_count_all_code():
 
 
 def weights_of(state):
-  """The units that have to be interleaved, and their addresses."""
+  """The allocations that have to be interleaved, and their addresses."""
   plan = state.memory.addresses
   weights = state.builder.interleaved()
   return [
-    (unit, address)
-    for unit, address in zip(plan.units, plan.fullest.addresses, strict=True)
-    if not weights.isdisjoint(unit.tensors)
+    (allocation, address)
+    for allocation, address in zip(
+      plan.allocations, plan.fullest.addresses, strict=True
+    )
+    if not weights.isdisjoint(allocation.tensors)
   ]
 
 
@@ -248,8 +250,8 @@ def test_weights_that_the_matrix_unit_loads_are_interleaved():
     jax.ShapeDtypeStruct(s, np.float32) for s in ((256, 64), (64, 64), (64,))
   ]
   state = lowering_kit.phases(f, args, 1)
-  ((unit, address),) = weights_of(state)
-  assert unit.tensors == [state.arguments[1]]
+  ((allocation, address),) = weights_of(state)
+  assert allocation.tensors == [state.arguments[1]]
   assert address >= 208 * 1024
   old = lowering_kit.machines.resolve("ipu1", 1)
   assert not weights_of(lowering_kit.phases(f, args, old))
@@ -299,7 +301,8 @@ def test_reports_list_addresses(ipu, tmp_path):
 
 
 def places(f, *shapes, donate=()):
-  """The tensors of each unit, as (space, address) of their storage."""
+  """The tensors of each allocation group, as (space, address) of their
+  storage."""
   arguments = [jax.ShapeDtypeStruct(s, np.float32) for s in shapes]
   lowered = jax.jit(f, donate_argnums=donate, keep_unused=True).trace(
     *arguments
@@ -308,7 +311,7 @@ def places(f, *shapes, donate=()):
   target = lowering_kit.machines.resolve("ipu2", 16)
   options = pipeline.Options(target=target, verify=True)
   state = pipeline.compile_module(code, options)
-  return state, [u.tensors for u in state.memory.addresses.units]
+  return state, [u.tensors for u in state.memory.addresses.allocations]
 
 
 def test_donated_state_is_updated_in_place():
@@ -317,8 +320,8 @@ def test_donated_state_is_updated_in_place():
 
   for donate in ((), (0,)):
     state, found = places(f, (64, 64), (64,), donate=donate)
-    (unit,) = [u for u in found if state.arguments[0] in u]
-    assert (state.results[0] in unit) == bool(donate)
+    (allocation,) = [u for u in found if state.arguments[0] in u]
+    assert (state.results[0] in allocation) == bool(donate)
 
 
 def test_loop_carried_state_is_updated_in_place():

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 
 from jaxlib.ipu.lower.addresses import assign
+from jaxlib.ipu.lower.allocation_groups import AllocationGroup
 from jaxlib.ipu.lower.first_fit import place
-from jaxlib.ipu.lower.shares import Shares
-from jaxlib.ipu.lower.units import Unit
+from jaxlib.ipu.lower.tile_bytes import TileBytes
 from jaxlib.ipu.target import Target
 
 pytestmark = pytest.mark.ipu_only
@@ -21,8 +21,8 @@ END = 60
 
 @st.composite
 def intervals(draw):
-  """The lifetime of a unit: closed intervals, ascending, ending at odd
-  times."""
+  """The lifetime of an allocation group: closed intervals, ascending, ending at
+  odd times."""
   times = draw(
     st.lists(st.integers(0, END // 2), min_size=1, max_size=4, unique=True)
   )
@@ -31,21 +31,21 @@ def intervals(draw):
   return found[::2] or [(2 * times[0], 2 * times[0] + 1)]
 
 
-def at_once(units: list[Unit], sizes: list[int]) -> int:
+def at_once(allocations: list[AllocationGroup], sizes: list[int]) -> int:
   """Bytes at the fullest moment."""
   there = np.zeros(END + 3, np.int64)
-  for unit, size in zip(units, sizes, strict=True):
-    for begin, end in unit.intervals:
+  for allocation, size in zip(allocations, sizes, strict=True):
+    for begin, end in allocation.intervals:
       there[begin : end + 1] += size
   return int(there.max())
 
 
 def require_apart(
-  units: list[Unit], sizes: list[int], found: list[int]
+  allocations: list[AllocationGroup], sizes: list[int], found: list[int]
 ) -> None:
   """No byte is used twice at any time."""
-  for i, a in enumerate(units):
-    for j, b in enumerate(units[:i]):
+  for i, a in enumerate(allocations):
+    for j, b in enumerate(allocations[:i]):
       if any(x <= w and v <= y for x, y in a.intervals for v, w in b.intervals):
         apart = found[i] + sizes[i] <= found[j] or (
           found[j] + sizes[j] <= found[i]
@@ -63,20 +63,20 @@ def require_apart(
 )
 def test_live_tensors_do_not_overlap(drawn, base, count):
   """However many are placed by size, with the others placed by birth."""
-  units = [Unit([], i, 0) for i, _ in drawn]
+  allocations = [AllocationGroup([], i, 0) for i, _ in drawn]
   sizes = [size for _, size in drawn]
   lives = [i for i, _ in drawn]
   steps = [16 if size % 16 == 0 else 8 if size > 4 else 4 for size in sizes]
   for weights in (sizes, [len(i) for i in lives]):
     found = place(lives, sizes, steps, base, count, weights)
     assert found == place(lives, sizes, steps, base, count, weights)
-    require_apart(units, sizes, found)
+    require_apart(allocations, sizes, found)
     for address, size, step in zip(found, sizes, steps, strict=True):
       assert address >= base
       assert address % step == 0 or not size
     top = max(map(sum, zip(found, sizes, strict=True)), default=base)
-    assert top >= base + at_once(units, sizes)
-    # Around a unit that is already placed.
+    assert top >= base + at_once(allocations, sizes)
+    # Around an allocation group that is already placed.
     half = len(lives) // 2
     taken = [
       (found[i], found[i] + sizes[i], lives[i]) for i in range(half) if sizes[i]
@@ -85,12 +85,12 @@ def test_live_tensors_do_not_overlap(drawn, base, count):
     found[rest] = place(
       lives[rest], sizes[rest], steps[rest], base, count, weights[rest], taken
     )
-    require_apart(units, sizes, found)
+    require_apart(allocations, sizes, found)
 
 
-def is_wide(unit: Unit) -> bool:
+def is_wide(allocation: AllocationGroup) -> bool:
   """Everything that 128-bit loads may read has to be interleaved."""
-  return unit.wide
+  return allocation.wide
 
 
 def machine(code: int, data: int, tiles: int = 1) -> Target:
@@ -111,47 +111,47 @@ def test_each_tile_has_room_for_its_share(data):
   rows = st.lists(
     st.integers(0, 40).map(lambda n: 4 * n), min_size=tiles, max_size=tiles
   ).map(lambda row: np.array(row, np.int64))
-  shares = Shares([], tiles)
-  units = [
-    Unit([], i, shares.of(row), wide)
+  table = TileBytes([], tiles)
+  allocations = [
+    AllocationGroup([], i, table.of(row), wide)
     for i, row, wide in data.draw(
       st.lists(st.tuples(intervals(), rows, st.booleans()), max_size=10),
-      "units",
+      "allocations",
     )
   ]
   code = data.draw(rows, "code")
-  peaks = shares.peaks((u.share, u.intervals) for u in units) + code
-  found = assign(target, units, is_wide, shares, code, peaks, END)
+  peaks = table.peaks((u.row, u.intervals) for u in allocations) + code
+  found = assign(target, allocations, is_wide, table, code, peaks, END)
   assert sum(g.tiles.astype(int) for g in found.groups).tolist() == [1] * tiles
-  assert {id(u) for u in found.units} == {id(u) for u in units}
+  assert {id(u) for u in found.allocations} == {id(u) for u in allocations}
   for group in found.groups:
-    require_apart(found.units, group.sizes, group.addresses)
+    require_apart(found.allocations, group.sizes, group.addresses)
     for tile in np.flatnonzero(group.tiles):
       assert group.needed >= peaks[tile]
-      for unit, size in zip(found.units, group.sizes, strict=True):
-        assert size >= shares.row(unit.share)[tile]
+      for allocation, size in zip(found.allocations, group.sizes, strict=True):
+        assert size >= table.row(allocation.row)[tile]
     most = code[group.tiles].max()
     assert group.code == most
-    pieces = zip(found.units, group.addresses, group.sizes, strict=True)
+    pieces = zip(found.allocations, group.addresses, group.sizes, strict=True)
     fits = group.needed <= target.bytes_per_tile
-    for unit, address, size in pieces:
+    for allocation, address, size in pieces:
       if not size:
         continue
       assert address >= most
       assert address + size <= (target.bytes_per_tile if fits else group.needed)
-      if unit.wide:
+      if allocation.wide:
         assert address % 16 == 0
         assert not fits or address >= target.executable_bytes
 
 
 def test_tiles_with_different_tensors_have_different_addresses():
   """With a single group of tiles, both would need the sum."""
-  shares = Shares([], 4)
+  table = TileBytes([], 4)
   halves = [np.array(row) for row in ([800, 800, 0, 0], [0, 0, 800, 800])]
-  units = [Unit([], [(0, 9)], shares.of(row)) for row in halves]
+  allocations = [AllocationGroup([], [(0, 9)], table.of(row)) for row in halves]
   target = machine(10_000, 0, 4)
   found = assign(
-    target, units, is_wide, shares, np.zeros(4, np.int64), halves[0], END
+    target, allocations, is_wide, table, np.zeros(4, np.int64), halves[0], END
   )
   assert [g.needed for g in found.groups] == [800, 800]
 
@@ -162,16 +162,18 @@ def test_weights_are_interleaved(always):
   down."""
 
   def found(data: int, plain: int, size: int = 40):
-    shares = Shares([], 1)
+    table = TileBytes([], 1)
     end = END if always else 9
-    units = [
-      Unit([], [(0, end)], shares.of(np.array([n])), wide)
+    allocations = [
+      AllocationGroup([], [(0, end)], table.of(np.array([n])), wide)
       for n, wide in ((plain, False), (96, True), (48, True))
     ]
     code, peaks = np.array([size]), np.array([size + plain + 144])
-    plan = assign(machine(800, data), units, is_wide, shares, code, peaks, END)
+    plan = assign(
+      machine(800, data), allocations, is_wide, table, code, peaks, END
+    )
     (group,) = plan.groups
-    where = zip(plan.units, group.addresses, strict=True)
+    where = zip(plan.allocations, group.addresses, strict=True)
     return group, sorted((a, u.wide) for u, a in where)
 
   group, where = found(400, 208)
@@ -191,14 +193,15 @@ def test_weights_are_interleaved(always):
 
 def test_the_number_of_tile_groups_is_bounded():
   tiles = 64
-  shares = Shares([], tiles)
-  units = [
-    Unit([], [(0, 9)], shares.of(row)) for row in 80 * np.eye(tiles, dtype=int)
+  table = TileBytes([], tiles)
+  allocations = [
+    AllocationGroup([], [(0, 9)], table.of(row))
+    for row in 80 * np.eye(tiles, dtype=int)
   ]
   peaks = np.full(tiles, 80)
   target = machine(10_000, 0, tiles)
   found = assign(
-    target, units, is_wide, shares, np.zeros(tiles, np.int64), peaks, END
+    target, allocations, is_wide, table, np.zeros(tiles, np.int64), peaks, END
   )
   assert len(found.groups) < 10
   assert sum(g.tiles.astype(int) for g in found.groups).tolist() == [1] * tiles

@@ -42,13 +42,13 @@ pytestmark = pytest.mark.ipu_only
 
 def _windows(
   codelet, fields, shape, windowed, num_batch
-) -> indexed_blocks.Windows:
+) -> indexed_blocks.Lookups:
   along = codelet.along(fields, shape, windowed)
-  return indexed_blocks.Windows(shape, windowed, along, num_batch, 4, 4)
+  return indexed_blocks.Lookups(shape, windowed, along, num_batch, 4, 4)
 
 
 @st.composite
-def _splits(draw, w: indexed_blocks.Windows, lookups: bool = True):
+def _splits(draw, w: indexed_blocks.Lookups, lookups: bool = True):
   """At most TILES parts of the indexed dimensions, of the others, and of the
   lookups."""
   parts = [1, 1, 1]
@@ -61,7 +61,7 @@ def _splits(draw, w: indexed_blocks.Windows, lookups: bool = True):
 
 
 def _drawn(
-  data, w: indexed_blocks.Windows, own: Layout, slices: bool, teams: bool
+  data, w: indexed_blocks.Lookups, own: Layout, slices: bool, teams: bool
 ):
   """A plan in which the tensor stays in place, or is moved."""
   stay = (
@@ -161,7 +161,7 @@ def test_dynamic_slice_and_update(data):
   moving = [d for d in range(len(shape)) if data.draw(st.booleans())]
   dtype = data.draw(st.sampled_from(DTYPES))
   own = data.draw(partitions(shape))
-  windows = indexed_blocks.Windows(
+  windows = indexed_blocks.Lookups(
     sizes, shape, along_dynamic(sizes, shape), len(shape), 4, 0
   )
   plan = _drawn(data, windows, own, True, True)

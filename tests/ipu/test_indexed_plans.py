@@ -18,7 +18,7 @@ from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
 from jaxlib.ipu.plan.default_layout import default_layout
-from jaxlib.ipu.plan.indexed_blocks import Windows, largest_cell
+from jaxlib.ipu.plan.indexed_blocks import Lookups, largest_cell
 
 pytestmark = pytest.mark.ipu_only
 
@@ -41,7 +41,7 @@ def windows(draw):
   along = tuple(
     -1 if d in named else next(walked) for d in range(len(windowed))
   )
-  return Windows(batch + window, windowed, along, len(batch), 4, 4)
+  return Lookups(batch + window, windowed, along, len(batch), 4, 4)
 
 
 targets = st.sampled_from([5, 16, 1472]).map(
@@ -123,7 +123,7 @@ def test_indexed_dimensions_are_split_jointly(data, target):
   found = []
   for shape in (named, (math.prod(named),)):
     along = (-1,) * len(shape) + (1,)
-    w = Windows((lookups, row), (*shape, row), along, 1, 4, 4)
+    w = Lookups((lookups, row), (*shape, row), along, 1, 4, 4)
     own = default_layout(target, (math.prod(w.windowed),), 4)
     found.append(
       [

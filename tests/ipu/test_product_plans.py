@@ -95,7 +95,7 @@ SUMS = reduction.Work(
 
 def combining(
   target: machines.Target,
-  plan: reduction.ReductionPlan,
+  plan: reduction.ReductionSplit,
   work: reduction.Work = SUMS,
 ) -> schema.Cost:
   """The partial results of a reduction by such a plan."""
@@ -119,7 +119,7 @@ def combining(
 
 
 def test_workers_share_the_combination_of_partial_results():
-  plan = reduction.ReductionPlan(1440, 512, 5, 2)
+  plan = reduction.ReductionSplit(1440, 512, 5, 2)
   three, six = (
     dataclasses.replace(
       machines.resolve("ipu2", 10), num_workers=n, launch_cycles=0
@@ -133,7 +133,7 @@ def test_workers_share_the_combination_of_partial_results():
 
 def test_many_partials_are_combined_in_stages():
   few, many = (
-    combining(IPU2, reduction.ReductionPlan(1, 512, 1, parts))
+    combining(IPU2, reduction.ReductionSplit(1, 512, 1, parts))
     for parts in (4, 1472)
   )
   assert few.sync_cycles == IPU2.sync_cycles

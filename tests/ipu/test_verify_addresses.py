@@ -29,7 +29,9 @@ def changed(state, change):
   groups = [
     dataclasses.replace(g, addresses=list(g.addresses)) for g in plan.groups
   ]
-  plan = dataclasses.replace(plan, groups=groups, units=list(plan.units))
+  plan = dataclasses.replace(
+    plan, groups=groups, allocations=list(plan.allocations)
+  )
   change(plan)
   return dataclasses.replace(memory, addresses=plan)
 
@@ -41,14 +43,15 @@ def test_valid_addresses_pass(compiled):
 def test_overlapping_tensors_are_found(compiled):
   def collide(plan):
     (group,) = plan.groups
-    there = [i for i, u in enumerate(plan.units) if u.tensors]
+    there = [i for i, u in enumerate(plan.allocations) if u.tensors]
     first, second = (
       (i, j)
       for i in there
       for j in there
       if i < j
       and group.sizes[i] and group.sizes[j]
-      and allocate.overlap(plan.units[i].intervals, plan.units[j].intervals)
+      and allocate.overlap(plan.allocations[i].intervals,
+      plan.allocations[j].intervals)
     ).__next__()  # fmt: skip
     group.addresses[second] = group.addresses[first]
 
@@ -58,7 +61,7 @@ def test_overlapping_tensors_are_found(compiled):
 
 def test_code_is_not_overwritten(compiled):
   def lower(plan):
-    plain = [i for i, u in enumerate(plan.units) if not u.wide]
+    plain = [i for i, u in enumerate(plan.allocations) if not u.wide]
     plan.groups[0].addresses[plain[0]] = 0
 
   with pytest.raises(InvalidAddresses, match="overlaps"):
@@ -72,7 +75,7 @@ def test_other_mistakes_are_found(compiled, by, words):
   def mistake(plan):
     (group,) = plan.groups
     if by is None:
-      plan.units.pop()
+      plan.allocations.pop()
       group.addresses.pop()
     else:
       i = int(np.argmax(group.sizes))

@@ -216,7 +216,7 @@ class ReduceCodelet(ReducingCodelet):
 
   record = schema.Reduce
   hints = ReduceHints
-  # popops never gives a piece less than 64 partials (ReductionPlan.hpp) [S].
+  # popops never gives a piece less than 64 partials (ReductionSplit.hpp) [S].
   many_partials = (65, 64 * 64 + 1)
   reads_apart = True  # a column of one element takes as long as of a vector
 

@@ -1,15 +1,15 @@
 """Assigns SRAM addresses on tiles.
 
 These are addresses on the IPU. Those of `allocate.py` are unrelated: they are
-in the memory of the host that runs the model. A unit (`units.py`) is a set of
-tensors that share an address; on every tile that holds any of it, it takes its
-bytes on that tile from that address on.
+in the memory of the host that runs the model. An allocation group
+(`allocation_groups.py`) is a set of tensors that share an address; on every
+tile that holds any of it, it takes its bytes on that tile from that address on.
 
 Tiles form groups with common addresses. The first group has the fullest tile
-and all tiles that hold no more of any unit than that one. The remaining tiles
-form a few more groups, in which a unit takes as much as on the tile of the
-group that has most of it. So a program that is said to fit does, whatever the
-number of tiles.
+and all tiles that hold no more of any allocation group than that one. The
+remaining tiles form a few more groups, in which an allocation group takes as
+much as on the tile of the group that has most of it. So a program that is said
+to fit does, whatever the number of tiles.
 
 Only the first region of the SRAM can hold code. What the matrix unit loads 128
 bits of at a time has to be in the second region, which is interleaved.
@@ -29,15 +29,16 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.lower.allocate import Interval
+from jaxlib.ipu.lower.allocation_groups import AllocationGroup
 from jaxlib.ipu.lower.first_fit import place
-from jaxlib.ipu.lower.shares import Shares
-from jaxlib.ipu.lower.units import Unit
+from jaxlib.ipu.lower.tile_bytes import TileBytes
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.target import Target
 
-# Up to this number, units are placed largest first, which mostly leaves the
-# smallest gaps. Beyond it, this number of units with the longest lifetimes are
-# placed first, the others in order of birth (`first_fit.py`). [G]
+# Up to this number, allocation groups are placed largest first, which mostly
+# leaves the smallest gaps. Beyond it, this number of allocation groups with the
+# longest lifetimes are placed first, the others in order of birth
+# (`first_fit.py`). [G]
 _MOST_SORTED = 128
 # The same for a program that does not fit otherwise. [G]
 _MOST_SORTED_IF_TIGHT = 1500
@@ -53,16 +54,18 @@ Tiles = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(slots=True)
-class Group:
+class TileGroup:
   """Tiles with the same addresses.
 
   Attributes:
     tiles: for each tile, whether it is in the group.
     code: bytes of code.
-    sizes: bytes reserved for each unit: the most that any tile of the group has
-      of it, aligned.
-    addresses: of each unit, in bytes from the beginning of the SRAM.
-    needed: bytes of SRAM that code and all units take, gaps included.
+    sizes: bytes reserved for each allocation group: the most that any tile of
+      the group has of it, aligned.
+    addresses: of each allocation group, in bytes from the beginning of the
+      SRAM.
+    needed: bytes of SRAM that code and all allocation groups take, gaps
+      included.
     crowded: whether they do not fit, but would if all of the SRAM were
       interleaved.
   """
@@ -77,59 +80,59 @@ class Group:
 
 @dataclasses.dataclass(slots=True)
 class Addresses:
-  """The addresses of all units on each tile.
+  """The addresses of all allocation groups on each tile.
 
   Attributes:
-    units: all units, first those that are live all the time.
+    allocations: all allocation groups, first those that are live all the time.
     groups: groups of tiles; each tile is in one of them.
   """
 
-  units: list[Unit]
-  groups: list[Group]
+  allocations: list[AllocationGroup]
+  groups: list[TileGroup]
 
   @property
-  def fullest(self) -> Group:
+  def fullest(self) -> TileGroup:
     """The group that needs most SRAM."""
     return max(self.groups, key=lambda g: g.needed)
 
 
 def assign(
   target: Target,
-  units: list[Unit],
-  interleaved: Callable[[Unit], bool],
-  shares: Shares,
+  allocations: list[AllocationGroup],
+  interleaved: Callable[[AllocationGroup], bool],
+  table: TileBytes,
   code: Array,
   peaks: Array,
   end: int,
   thorough: bool = False,
 ) -> Addresses:
-  """Assigns addresses to all units on all tiles.
+  """Assigns addresses to all allocation groups on all tiles.
 
   Args:
     target: the machine.
-    units: all units.
-    interleaved: tells whether a unit has to be in interleaved memory; called
-      only if not everything fits there.
-    shares: the bytes of units on each tile.
+    allocations: all allocation groups.
+    interleaved: tells whether an allocation group has to be in interleaved
+      memory; called only if not everything fits there.
+    table: the bytes of allocation groups on each tile.
     code: bytes of code on each tile.
     peaks: peak bytes of each tile, without gaps.
     end: the time at which the run ends.
     thorough: whether to search longer for smaller gaps.
   """
-  first = shares.of(code)
-  most = shares.most()
-  packer = _Packer(target, units, interleaved, most, end, thorough)
+  first = table.of(code)
+  most = table.most()
+  packer = _Packer(target, allocations, interleaved, most, end, thorough)
 
-  def group(tiles: Tiles, rows: list[int]) -> Group:
+  def group(tiles: Tiles, rows: list[int]) -> TileGroup:
     bound = int((1 + _MOST_GAPS) * int(peaks[tiles].max()))
     return packer.pack(tiles, rows, rows[first], bound)
 
   rest: Tiles = np.ones(len(code), np.bool_)
   fullest = int(peaks.argmax())
-  if shares.on(fullest) == most:
-    return Addresses(packer.units, [group(rest, most)])
-  rows = shares.rows()
-  groups: list[Group] = []
+  if table.on(fullest) == most:
+    return Addresses(packer.allocations, [group(rest, most)])
+  rows = table.rows()
+  groups: list[TileGroup] = []
   while True:
     groups.append(group(rest, rows[:, rest].max(1).tolist()))
     fullest = int(np.where(rest, peaks, -1).argmax())
@@ -139,55 +142,57 @@ def assign(
       or len(groups) == _MOST_GROUPS
       or (below == rest).all()
     ):
-      return Addresses(packer.units, groups)
-    groups[-1] = group(below, shares.on(fullest))
+      return Addresses(packer.allocations, groups)
+    groups[-1] = group(below, table.on(fullest))
     rest = rest & ~below
 
 
 class _Packer:
-  """Places the units of a group of tiles.
+  """Places allocation groups on a group of tiles.
 
   Attributes:
-    units: first those that are live all the time, which leave no gaps, largest
-      first.
+    allocations: first those that are live all the time, which leave no gaps,
+      largest first.
   """
 
   def __init__(
     self,
     target: Target,
-    units: list[Unit],
-    interleaved: Callable[[Unit], bool],
+    allocations: list[AllocationGroup],
+    interleaved: Callable[[AllocationGroup], bool],
     most: list[int],
     end: int,
     thorough: bool,
   ) -> None:
-    always: list[Unit] = []
-    others: list[Unit] = []
-    for unit in units:
-      (always if unit.always(end) else others).append(unit)
-    always.sort(key=lambda u: -most[u.share])
-    self.units = always + others
+    always: list[AllocationGroup] = []
+    others: list[AllocationGroup] = []
+    for allocation in allocations:
+      (always if allocation.always(end) else others).append(allocation)
+    always.sort(key=lambda u: -most[u.row])
+    self.allocations = always + others
     self._always = len(always)
     self._target = target
     self._count = _MOST_SORTED_IF_TIGHT if thorough else _MOST_SORTED
     self._interleaved = interleaved
-    self._wide = target.has_regions and any(u.wide for u in units)
+    self._wide = target.has_regions and any(u.wide for u in allocations)
 
-  def pack(self, tiles: Tiles, rows: list[int], code: int, bound: int) -> Group:
-    """Assigns addresses to all units of a group.
+  def pack(
+    self, tiles: Tiles, rows: list[int], code: int, bound: int
+  ) -> TileGroup:
+    """Assigns addresses to all allocation groups on a group of tiles.
 
     Args:
       tiles: the tiles of the group.
-      rows: bytes of each share (shares.py), the most on any of these tiles.
+      rows: bytes of each row (tile_bytes.py), the most on any of these tiles.
       code: bytes of code.
       bound: a result of at most so many bytes ends the search.
     """
     sizes: list[int] = []
     steps: list[int] = []
-    for unit in self.units:
-      size = rows[unit.share]
+    for allocation in self.allocations:
+      size = rows[allocation.row]
       # Stores are at least 32 bits wide, loads of vectors 64.
-      step = _WIDE if unit.wide else 8 if size > 4 else 4
+      step = _WIDE if allocation.wide else 8 if size > 4 else 4
       sizes.append(-(-size // step) * step)
       steps.append(step)
     base = -(-code // _WIDE) * _WIDE if sizes else code
@@ -205,7 +210,7 @@ class _Packer:
         addresses = stacks if needed <= limit else addresses
         needed = max(top, needed)
     crowded = top <= limit < needed
-    return Group(tiles, code, sizes, addresses, needed, crowded)
+    return TileGroup(tiles, code, sizes, addresses, needed, crowded)
 
   def _two_stacks(
     self,
@@ -215,10 +220,10 @@ class _Packer:
     begin: int,
     bound: int,
   ) -> tuple[list[int], int]:
-    """Addresses of all units, with those that have to be interleaved at the end
-    of the SRAM, above `begin`; and the bytes needed, which exceed the SRAM if
-    that is not possible."""
-    wide = [self._interleaved(u) for u in self.units]
+    """Addresses of all allocation groups, with those that have to be
+    interleaved at the end of the SRAM, above `begin`; and the bytes needed,
+    which exceed the SRAM if that is not possible."""
+    wide = [self._interleaved(u) for u in self.allocations]
     high = [n for n, interleaved in enumerate(wide) if interleaved]
     low = [n for n, interleaved in enumerate(wide) if not interleaved]
     limit = self._target.bytes_per_tile
@@ -232,7 +237,7 @@ class _Packer:
     if lowest < begin or base + fixed > lowest:
       return addresses, limit + max(begin, base + fixed) - lowest
     taken = [
-      (addresses[n], addresses[n] + sizes[n], self.units[n].intervals)
+      (addresses[n], addresses[n] + sizes[n], self.allocations[n].intervals)
       for n in high
       if sizes[n]
     ]
@@ -250,9 +255,9 @@ class _Packer:
     bound: int,
     taken: Sequence[tuple[int, int, list[Interval]]] = (),
   ) -> tuple[list[int], int]:
-    """Addresses of some units from `base` on, and the end of the highest one.
-    Several orders of placement are tried, until one keeps all units below
-    `bound`; if none does, the best is taken."""
+    """Addresses of some allocation groups from `base` on, and the end of the
+    highest one. Several orders of placement are tried, until one keeps all
+    allocation groups below `bound`; if none does, the best is taken."""
     stay = [n for n in numbers if n < self._always]
     come = numbers[len(stay) :]
     addresses = []
@@ -260,7 +265,7 @@ class _Packer:
       base = -(-base // steps[n]) * steps[n]
       addresses.append(base)
       base += sizes[n]
-    lives = [self.units[n].intervals for n in come]
+    lives = [self.allocations[n].intervals for n in come]
     large = [sizes[n] for n in come]
     lengths = [live[-1][1] - live[0][0] + 1 for live in lives]
     orders = [lengths]

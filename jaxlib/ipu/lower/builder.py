@@ -23,7 +23,7 @@ from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Exchanges, Operand
 from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.scope import Scope
-from jaxlib.ipu.lower.shares import bytes_of
+from jaxlib.ipu.lower.tile_bytes import bytes_of
 from jaxlib.ipu.moves.storage_order import StorageOrder, storage_order
 from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan import cost, indexed

@@ -24,7 +24,7 @@ from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.plan.layout import Array, Layout
 
 
-class Counted(NamedTuple):
+class ExactCounts(NamedTuple):
   """What a move makes tiles receive and send.
 
   Attributes:
@@ -58,7 +58,7 @@ def counted(
   grain: int,
   once: bool = True,
   tiles: Array | None = None,
-) -> Counted:
+) -> ExactCounts:
   """Counts a move.
 
   Args:
@@ -85,7 +85,7 @@ def counted(
     chunks = chunks.part(np.sort(np.unique(each, return_index=True)[1]))
   if not chunks.near.size:
     nothing = np.zeros(0, np.int64)
-    return Counted(nothing, nothing, 0, 0, 0, 0, 0, True)
+    return ExactCounts(nothing, nothing, 0, 0, 0, 0, 0, True)
 
   follows = _follow(chunks.near, chunks.to, chunks.length)
   follows &= chunks.sender[1:] == chunks.sender[:-1]
@@ -120,7 +120,7 @@ def counted(
     return np.bincount(tile[moves], each).astype(np.int64)
 
   sent, leaving_segments, leaving = _leaving(leaves)
-  return Counted(
+  return ExactCounts(
     arriving(np.add.reduceat(chunks.length, starts)),
     sent,
     _most(arriving(np.add.reduceat(new_segment.astype(np.int64), starts))),

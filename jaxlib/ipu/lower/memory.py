@@ -1,6 +1,6 @@
 """The SRAM plan: what each tile holds, and when.
 
-Every tensor takes its share on every tile of its mapping while it is live,
+Every tensor takes SRAM on every tile of its mapping while it is live,
 placed ones from their exchange to their last use. Arguments that are not
 donated and constants stay for the whole run, and so does the code.
 """
@@ -17,10 +17,13 @@ import numpy as np
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.addresses import Addresses, assign
 from jaxlib.ipu.lower.allocate import Interval
+from jaxlib.ipu.lower.allocation_groups import (
+  AllocationGroup,
+  allocation_groups,
+)
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.shares import Shares, tile_bytes
-from jaxlib.ipu.lower.units import Unit, units
+from jaxlib.ipu.lower.tile_bytes import TileBytes, tile_bytes
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.code import CodeCount, TileCode
@@ -143,33 +146,33 @@ def plan(
   code = tile_code(program)
   admitted_code = _admitted_code(builder, code)
   buffers = _buffers(builder, line)
-  shares = Shares(tensors, builder.target.num_tiles)
-  data = shares.peaks(_taken(shares, lives, buffers))
+  table = TileBytes(tensors, builder.target.num_tiles)
+  data = table.peaks(_taken(table, lives, buffers))
   peaks = data + code.total
   peak_tile = int(peaks.argmax())
   admitted = data + admitted_code
   aliased = [(arguments[i], results[j]) for i, j in module.aliases]
   wide = {n for product in builder.products for n in product.operands}
-  places = units(tensors, line, lives, shares, aliased, wide)
+  places = allocation_groups(tensors, line, lives, table, aliased, wide)
   places += [
-    Unit([], [(time, time + 1)], shares.of(step.bytes))
+    AllocationGroup([], [(time, time + 1)], table.of(step.bytes))
     for time, step in buffers.items()
   ]
   always = int(code.total[peak_tile]) + sum(
-    int(shares.row(u.share)[peak_tile]) for u in places if u.always(line.end)
+    int(table.row(u.row)[peak_tile]) for u in places if u.always(line.end)
   )
 
   weights: set[int] | None = None
 
-  def interleaved(unit: Unit) -> bool:
+  def interleaved(allocation: AllocationGroup) -> bool:
     nonlocal weights
     if weights is None:
       found = builder.interleaved()
       weights = {n if n in lives else tensors[n].root for n in found}
-    return unit.wide and not weights.isdisjoint(unit.tensors)
+    return allocation.wide and not weights.isdisjoint(allocation.tensors)
 
   target = builder.target
-  given = target, places, interleaved, shares, admitted_code, admitted, line.end
+  given = target, places, interleaved, table, admitted_code, admitted, line.end
   placed = assign(*given)
   if admitted.max() <= target.bytes_per_tile < placed.fullest.needed:
     placed = assign(*given, thorough=True)
@@ -212,32 +215,32 @@ def _buffers(builder: Builder, line: Timeline) -> Buffers:
   tiles = builder.target.num_tiles
   for step in walk(builder.steps):
     if step.buffers is not None:
-      share = np.zeros(tiles, np.int64)
-      share[: len(step.buffers)] = step.buffers[:tiles]
-      found[step.time] = StepBuffers(step, share)
+      taken = np.zeros(tiles, np.int64)
+      taken[: len(step.buffers)] = step.buffers[:tiles]
+      found[step.time] = StepBuffers(step, taken)
   for step, roots in line.permuted:
-    shares = [tile_bytes(builder.tensors[r], tiles) for r in roots]
+    held = [tile_bytes(builder.tensors[r], tiles) for r in roots]
     if step.time in found:
-      shares.append(found[step.time].bytes)
-    found[step.time] = StepBuffers(step, np.sum(shares, 0))
+      held.append(found[step.time].bytes)
+    found[step.time] = StepBuffers(step, np.sum(held, 0))
   return found
 
 
 def peaks_of(builder: Builder, lives: Lives, buffers: Buffers) -> Array:
   """The bytes of tensors and buffers on each tile at the tile's own peak."""
-  shares = Shares(builder.tensors, builder.target.num_tiles)
-  return shares.peaks(_taken(shares, lives, buffers))
+  table = TileBytes(builder.tensors, builder.target.num_tiles)
+  return table.peaks(_taken(table, lives, buffers))
 
 
 def _taken(
-  shares: Shares, lives: Lives, buffers: Buffers
+  table: TileBytes, lives: Lives, buffers: Buffers
 ) -> Iterator[tuple[int, list[Interval]]]:
-  """Yields the numbers of shares (shares.py), each with the times at which the
-  tensor or buffer with that share is live."""
+  """Yields the numbers of rows (tile_bytes.py), each with the times at which
+  the tensor or buffer with these bytes is live."""
   for number, intervals in lives.items():
-    yield shares.of_tensor(number), intervals
+    yield table.of_tensor(number), intervals
   for time, step in buffers.items():
-    yield shares.of(step.bytes), [(time, time + 1)]
+    yield table.of(step.bytes), [(time, time + 1)]
 
 
 def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:

@@ -17,7 +17,7 @@ from jaxlib.ipu.dtypes import NAME, DType
 from jaxlib.ipu.ir.graph import Module, Placement, Shape
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.memory import MemoryPlan, peaks_of
-from jaxlib.ipu.lower.shares import tile_bytes
+from jaxlib.ipu.lower.tile_bytes import tile_bytes
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.text import location_text
 from jaxlib.ipu.target import TARGETS
@@ -119,14 +119,14 @@ def addresses(builder: Builder, module: Module, memory: MemoryPlan) -> str:
     f"addresses on {int(group.tiles.sum())} tiles, tile {tile} the first",
     f"{0:#07x} {group.code:,} bytes always: code",
   ]
-  places = zip(group.addresses, group.sizes, plan.units, strict=True)
-  for address, size, unit in sorted(places, key=lambda p: p[:2]):
+  places = zip(group.addresses, group.sizes, plan.allocations, strict=True)
+  for address, size, allocation in sorted(places, key=lambda p: p[:2]):
     if not size:
       continue
-    whats: list[_What] = [*unit.tensors]
+    whats: list[_What] = [*allocation.tensors]
     if not whats:
-      whats.append(steps[unit.intervals[0][0]])
-    when = " ".join(f"{begin}-{end}" for begin, end in unit.intervals)
+      whats.append(steps[allocation.intervals[0][0]])
+    when = " ".join(f"{begin}-{end}" for begin, end in allocation.intervals)
     first, *rest = (_describe(builder, module, _Live(size, w)) for w in whats)
     more = "".join(f", then {what}" for what in rest)
     lines.append(f"{address:#07x} {size:,} bytes at {when}: {first}{more}")
@@ -138,8 +138,8 @@ def _live(builder: Builder, memory: MemoryPlan) -> list[_Live]:
   changes: dict[int, int] = defaultdict(int)
   held = {}
   for number, intervals in memory.lives.items():
-    share = tile_bytes(builder.tensors[number], builder.target.num_tiles)
-    held[number] = int(share[memory.admitted_peak_tile])
+    taken = tile_bytes(builder.tensors[number], builder.target.num_tiles)
+    held[number] = int(taken[memory.admitted_peak_tile])
     for begin, end in intervals:
       changes[begin] += held[number]
       changes[end + 1] -= held[number]

@@ -20,7 +20,7 @@ from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import SMALLEST_BYTES, default_layout
-from jaxlib.ipu.plan.indexed_blocks import Windows
+from jaxlib.ipu.plan.indexed_blocks import Lookups
 from jaxlib.ipu.plan.indexed_split import updates_in_place
 from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.program import schema
@@ -135,7 +135,7 @@ def _each(
   total = 0.0
   for update in updates:
     along = along_dynamic(update.shape, value.shape)
-    w = Windows(update.shape, value.shape, along, len(along), item, 0)
+    w = Lookups(update.shape, value.shape, along, len(along), item, 0)
     plan = updates_in_place(w, mapping)
     if plan is None:
       return math.inf

@@ -1,9 +1,9 @@
 """Checks the addresses of `addresses.py` against the tensors' bytes and
 lifetimes.
 
-The check does not rely on units. Tensors that share bytes of a tile must never
-be live at once, except that a result may replace an operand while a step reads
-it: then both have the same address and size.
+The check does not rely on allocation groups. Tensors that share bytes of a tile
+must never be live at once, except that a result may replace an operand while a
+step reads it: then both have the same address and size.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import heapq
 
 import numpy as np
 
-from jaxlib.ipu.lower.addresses import Group
+from jaxlib.ipu.lower.addresses import TileGroup
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.memory import MemoryPlan
-from jaxlib.ipu.lower.shares import Shares
+from jaxlib.ipu.lower.tile_bytes import TileBytes
 from jaxlib.ipu.plan.layout import Array
 from jaxlib.ipu.tile.walk import exchanges
 
@@ -43,7 +43,7 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
   if (together != 1).any():
     tile = int(np.argmax(together != 1))
     raise InvalidAddresses(f"tile {tile} is in {together[tile]} groups")
-  shares = Shares(builder.tensors, len(memory.admitted_code))
+  table = TileBytes(builder.tensors, len(memory.admitted_code))
   target = builder.target
   weights = builder.interleaved()
   wide = {
@@ -51,7 +51,7 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
     for n in weights
   }
   for group in groups:
-    pieces = _pieces(memory, shares, group)
+    pieces = _pieces(memory, table, group)
     tile = int(np.argmax(group.tiles))
     fits = group.needed <= target.bytes_per_tile
     end = target.bytes_per_tile if fits else group.needed
@@ -91,7 +91,9 @@ def _copied(builder: Builder, pieces: dict[str, _Piece], tile: int) -> None:
         )
 
 
-def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:
+def _pieces(
+  memory: MemoryPlan, table: TileBytes, group: TileGroup
+) -> list[_Piece]:
   """The tensors and buffers on the tiles of a group, each with the most bytes
   that any of these tiles has of it."""
 
@@ -104,15 +106,17 @@ def _pieces(memory: MemoryPlan, shares: Shares, group: Group) -> list[_Piece]:
     found.append((-2, 1 << 62, 0, code, "code"))
   steps = dict(memory.buffers)
   numbers = dict(memory.lives)
-  for unit, low in zip(memory.addresses.units, group.addresses, strict=True):
-    for number in unit.tensors:
-      high = low + most(shares.row(shares.of_tensor(number)))
+  for allocation, low in zip(
+    memory.addresses.allocations, group.addresses, strict=True
+  ):
+    for number in allocation.tensors:
+      high = low + most(table.row(table.of_tensor(number)))
       found += [
         (begin, end, low, high, f"tensor {number}")
         for begin, end in numbers.pop(number)
       ]
-    if not unit.tensors:
-      ((time, _),) = unit.intervals
+    if not allocation.tensors:
+      ((time, _),) = allocation.intervals
       high = low + most(steps.pop(time).bytes)
       found.append((time, time + 1, low, high, f"buffers at {time}"))
   missing = [

@@ -171,7 +171,7 @@ class _BlockedEnd(NamedTuple):
 
   Attributes:
     end: its mapping and access.
-    block, row: see `Blocks`.
+    block, row: see `ContiguousBlocks`.
     line_strides: strides from line to line.
     stride_differences: the other end's strides from line to line, minus these.
   """
@@ -184,7 +184,7 @@ class _BlockedEnd(NamedTuple):
 
   @classmethod
   def of(
-    cls, end: MoveEnd, blocks: Blocks, between: list[tuple[int, int]]
+    cls, end: MoveEnd, blocks: ContiguousBlocks, between: list[tuple[int, int]]
   ) -> _BlockedEnd:
     """`between` has the strides from line to line, as pairs of the stride at
     this end and the stride at the other one."""
@@ -279,7 +279,7 @@ def _misaligned(starts: Sequence[int], spacing: int) -> bool:
   return any(x % spacing for x in starts)
 
 
-class Blocks(NamedTuple):
+class ContiguousBlocks(NamedTuple):
   """The blocks of a mapping, in elements.
 
   Attributes:
@@ -292,22 +292,25 @@ class Blocks(NamedTuple):
   row: int
 
 
-def _padded(one: Layout, other: Layout, grain: int) -> tuple[Blocks, Blocks]:
+def _padded(
+  one: Layout, other: Layout, grain: int
+) -> tuple[ContiguousBlocks, ContiguousBlocks]:
   """The blocks of two mappings. Nothing follows the end of a tensor, so a block
   or row that ends there is rounded up to whole words and whole blocks."""
   found = [(contiguous(x), x.num_elements) for x in (one, other)]
   unit = math.lcm(max(grain, 1), *(b.block for b, n in found if b.block < n))
   first, second = (
-    Blocks(*(x if x < n else -(-x // unit) * unit for x in b)) for b, n in found
+    ContiguousBlocks(*(x if x < n else -(-x // unit) * unit for x in b))
+    for b, n in found
   )
   return first, second
 
 
-def contiguous(layout: Layout) -> Blocks:
+def contiguous(layout: Layout) -> ContiguousBlocks:
   """The blocks of a mapping."""
   unit = 1
   for f in reversed(layout.factors):
     if f.parts > 1:
-      return Blocks(f.block * unit, f.extent * unit)
+      return ContiguousBlocks(f.block * unit, f.extent * unit)
     unit *= f.extent
-  return Blocks(unit, unit)
+  return ContiguousBlocks(unit, unit)

@@ -23,7 +23,7 @@ def free(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Loop:
+class JoinedDims:
   """Joined dimensions: those of each operand, and of the result."""
 
   lhs: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Loop:
   result: tuple[int, ...] = ()
 
 
-def loops_of(d: DotDimensions, lhs: View, rhs: View) -> list[list[Loop]]:
+def loops_of(d: DotDimensions, lhs: View, rhs: View) -> list[list[JoinedDims]]:
   """The dimensions of each group, joined where they have a common stride;
   without those of extent 1, but at least one for each group."""
   lhs_free = free(len(lhs.shape), d.lhs_batch, d.lhs_contract)
@@ -41,14 +41,15 @@ def loops_of(d: DotDimensions, lhs: View, rhs: View) -> list[list[Loop]]:
   place = iter([order.index(i) for i in range(rank)])
   groups = [
     [
-      Loop((a,), (b,), (next(place),)) for a, b in zip(d.lhs_batch, d.rhs_batch)
+      JoinedDims((a,), (b,), (next(place),))
+      for a, b in zip(d.lhs_batch, d.rhs_batch)
     ],
-    [Loop((a,), (), (next(place),)) for a in lhs_free],
-    [Loop((), (b,), (next(place),)) for b in rhs_free],
-    [Loop((a,), (b,)) for a, b in zip(d.lhs_contract, d.rhs_contract)],
+    [JoinedDims((a,), (), (next(place),)) for a in lhs_free],
+    [JoinedDims((), (b,), (next(place),)) for b in rhs_free],
+    [JoinedDims((a,), (b,)) for a, b in zip(d.lhs_contract, d.rhs_contract)],
   ]
 
-  def extent(loop: Loop) -> int:
+  def extent(loop: JoinedDims) -> int:
     return lhs.shape[loop.lhs[0]] if loop.lhs else rhs.shape[loop.rhs[0]]
 
   ones = {loop.result[0] for g in groups[:3] for loop in g if extent(loop) == 1}
@@ -59,7 +60,7 @@ def loops_of(d: DotDimensions, lhs: View, rhs: View) -> list[list[Loop]]:
   # cut without a larger halo.
   windows = [windowed(view) for view in (lhs, rhs)]
 
-  def joins(a: Loop, b: Loop) -> bool:
+  def joins(a: JoinedDims, b: JoinedDims) -> bool:
     for view, among, one, other in (
       (lhs, windows[0], a.lhs, b.lhs),
       (rhs, windows[1], a.rhs, b.rhs),
@@ -74,17 +75,19 @@ def loops_of(d: DotDimensions, lhs: View, rhs: View) -> list[list[Loop]]:
       return True
     return rest.index(b.result[0]) == rest.index(a.result[-1]) + 1
 
-  joined: list[list[Loop]] = []
+  joined: list[list[JoinedDims]] = []
   for group in groups:
-    out: list[Loop] = []
+    out: list[JoinedDims] = []
     for loop in group:
       if extent(loop) == 1:
         continue
       if out and joins(out[-1], loop):
         a = out.pop()
-        loop = Loop(a.lhs + loop.lhs, a.rhs + loop.rhs, a.result + loop.result)
+        loop = JoinedDims(
+          a.lhs + loop.lhs, a.rhs + loop.rhs, a.result + loop.result
+        )
       out.append(loop)
-    joined.append(out or [Loop()])
+    joined.append(out or [JoinedDims()])
   return joined
 
 

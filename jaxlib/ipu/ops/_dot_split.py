@@ -127,7 +127,7 @@ def preferred(target: Target, product: Product, number: int) -> Layout | None:
 
 def _planned_here(
   builder: Builder, product: Product, grains: Sequence[int] | None = None
-) -> matmul.MatmulPlan:
+) -> matmul.MatmulSplit:
   left, right = (builder.weight(side.view) for side in product.sides)
   return _planned(builder.target, product, (left, right), grains)
 
@@ -135,11 +135,11 @@ def _planned_here(
 def _planned(
   target: Target,
   product: Product,
-  shares: tuple[float, float] = (1.0, 1.0),
+  charged_fractions: tuple[float, float] = (1.0, 1.0),
   grains: Sequence[int] | None = None,
-) -> matmul.MatmulPlan:
+) -> matmul.MatmulSplit:
   """The plan for operands from anywhere, in blocks of multiples of `grains`
-  along each dimension; `shares` as for `matmul.plan`."""
+  along each dimension; `charged_fractions` as for `matmul.plan`."""
   spans = product.spans
   b, m, n, k = (math.prod(product.shape[s]) for s in spans)
   _, rows, columns, terms = (
@@ -147,7 +147,7 @@ def _planned(
   )
   return matmul.plan(
     target, b, m, n, k, *product.dtypes, product.f16_sums,
-    shares, (rows, columns, terms),
+    charged_fractions, (rows, columns, terms),
   )  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def _grains(product: Product, size: int) -> list[int]:
 
 def _partition(
   product: Product,
-  plan: matmul.MatmulPlan,
+  plan: matmul.MatmulSplit,
   grains: Sequence[int] | None = None,
 ) -> tuple[tuple[int, ...], list[int], Layout]:
   """A plan's first step: its iteration space, the parts of each dimension, and
@@ -206,8 +206,8 @@ class _Cheaper:
     self._wanted = builder.wanted(product.value)
 
   def than(
-    self, plan: matmul.MatmulPlan, partition: Layout
-  ) -> tuple[matmul.Split | None, float]:
+    self, plan: matmul.MatmulSplit, partition: Layout
+  ) -> tuple[matmul.GivenSplit | None, float]:
     """The cheapest such split, if it is cheaper than a plan's, and the cycles
     of the cheaper one."""
     product = self._product
@@ -255,7 +255,7 @@ class _Cheaper:
     moved = move_traffic(*sides, (math.prod(product.value.shape),), size)
     return cost.cycles(cost.exchange(self._builder.target, [moved]))
 
-  def _ways(self, plan: matmul.MatmulPlan, packs: bool) -> Iterator[_Way]:
+  def _ways(self, plan: matmul.MatmulSplit, packs: bool) -> Iterator[_Way]:
     product = self._product
     # Moving blocks that cut words, or of single words, requires packing.
     for size in (WORD, WIDE) if packs else ():
@@ -311,7 +311,9 @@ def windowed(view: View) -> set[int]:
   return {d for group in groups for d in group}
 
 
-def _whole_windows(product: Product, plan: matmul.MatmulPlan) -> Iterator[_Way]:
+def _whole_windows(
+  product: Product, plan: matmul.MatmulSplit
+) -> Iterator[_Way]:
   """Variants of the plan that cut along windows last: several overlapping
   windows on a tile need little more than one of them."""
   shape = product.shape

@@ -11,7 +11,7 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.ops._dot_loops import Loop, part_of
+from jaxlib.ipu.ops._dot_loops import JoinedDims, part_of
 from jaxlib.ipu.ops._dot_split import Choice, Product, choose, result_layout
 from jaxlib.ipu.ops.elementwise import convert
 from jaxlib.ipu.plan import cost, matmul, partials
@@ -25,7 +25,7 @@ _Block = tuple[tuple[int, ...], tuple[int, ...]]
 def compute(
   builder: Builder,
   product: Product,
-  loops: Sequence[Loop],
+  loops: Sequence[JoinedDims],
   left: View,
   right: View,
 ) -> int:
@@ -56,7 +56,7 @@ def _compute_part(
   builder: Builder,
   product: Product,
   choice: Choice,
-  loops: Sequence[Loop],
+  loops: Sequence[JoinedDims],
   left: View,
   right: View,
   place: _Block,

@@ -20,8 +20,8 @@ from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
-from jaxlib.ipu.plan.indexed_blocks import Windows
-from jaxlib.ipu.plan.indexed_split import IndexedPlan
+from jaxlib.ipu.plan.indexed_blocks import Lookups
+from jaxlib.ipu.plan.indexed_split import IndexedSplit
 from jaxlib.ipu.plan.layout import Factor, Layout, project, single
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -45,9 +45,9 @@ def indexed_windows(
   shape: Shape,
   operand: View,
   indices: View,
-) -> Windows:
+) -> Lookups:
   """The windows of a gather or a scatter; `indices` as from `index_view`."""
-  return Windows(
+  return Lookups(
     shape,
     operand.shape,
     codelet.along(fields, shape, operand.shape),
@@ -103,7 +103,7 @@ def bringing(builder: Builder, operand: View) -> indexed.Exchanges:
   """Computes the charge of moving slices' operand to a split's mapping, in one
   exchange with the indices, which synchronises."""
 
-  def charged(w: Windows, plan: IndexedPlan) -> tuple[float, float]:
+  def charged(w: Lookups, plan: IndexedSplit) -> tuple[float, float]:
     rank = len(w.shape)
     table = Operand(operand, (-1,) * rank, plan.windowed)
     found = builder.exchange_cost(w.shape, plan.partition, [table])
@@ -117,8 +117,8 @@ def exchanging(
   operand: View,
   own: Layout,
   read: Sequence[View],
-  operands: Callable[[Sequence[View], IndexedPlan], list[Operand]],
-  w: Windows,
+  operands: Callable[[Sequence[View], IndexedSplit], list[Operand]],
+  w: Lookups,
 ) -> indexed.Exchanges:
   """Computes the charges of the exchanges of updates.
 
@@ -133,7 +133,7 @@ def exchanging(
   d = w.rounds_along
   home = MoveEnd(own, 0, dense_strides(operand.shape))
 
-  def charged(some: Windows, plan: IndexedPlan) -> tuple[float, float]:
+  def charged(some: Lookups, plan: IndexedSplit) -> tuple[float, float]:
     there = builder.copy_cost_to(operand, plan.windowed)
     way = MoveEnd(plan.windowed, 0, home.strides), home
     back = move_traffic(*way, operand.shape, w.item_bytes)
@@ -174,7 +174,7 @@ class SliceCycles:
     return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
 
 
-def moving_windows(shape: Shape, windowed: Shape, dtype: DType) -> Windows:
+def moving_windows(shape: Shape, windowed: Shape, dtype: DType) -> Lookups:
   """The windows of a dynamic slice or update of `shape`."""
   along = along_dynamic(shape, windowed)
-  return Windows(shape, windowed, along, len(shape), SIZE[dtype], 0)
+  return Lookups(shape, windowed, along, len(shape), SIZE[dtype], 0)

@@ -23,10 +23,10 @@ from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan.default_layout import default_layout
 from jaxlib.ipu.plan.indexed import Found
-from jaxlib.ipu.plan.indexed_blocks import Windows
+from jaxlib.ipu.plan.indexed_blocks import Lookups
 from jaxlib.ipu.plan.indexed_cycles import candidates
 from jaxlib.ipu.plan.indexed_split import (
-  IndexedPlan,
+  IndexedSplit,
   one_by_one,
   slices_in_place,
   updates_in_place,
@@ -119,11 +119,11 @@ def in_rounds(
 
 def updates_in_rounds(
   builder: Builder,
-  w: Windows,
+  w: Lookups,
   found: Found,
   own: Layout,
   read: Sequence[View],
-  step: Callable[[Sequence[View], View | None, IndexedPlan], None],
+  step: Callable[[Sequence[View], View | None, IndexedSplit], None],
   root: int,
   start: View | None = None,
 ) -> None:

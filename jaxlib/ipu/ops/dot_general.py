@@ -19,7 +19,13 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.ops._dot_loops import Loop, as_loops, free, loops_of, part_of
+from jaxlib.ipu.ops._dot_loops import (
+  JoinedDims,
+  as_loops,
+  free,
+  loops_of,
+  part_of,
+)
 from jaxlib.ipu.ops._dot_split import Product, choose, preferred
 from jaxlib.ipu.ops._dot_steps import compute
 from jaxlib.ipu.plan.layout import Layout
@@ -72,7 +78,7 @@ def _lower(builder: Builder, node: Node) -> None:
 
 def _as_product(
   node: Node, lhs: View, rhs: View
-) -> tuple[Product, list[Loop], View, View]:
+) -> tuple[Product, list[JoinedDims], View, View]:
   """A node's iteration space, its dimensions, and both operands with one
   dimension for each of these."""
   groups = loops_of(node.attributes, lhs, rhs)
@@ -115,7 +121,7 @@ def _as_if(node: Node, number: int, view: View, root: int) -> Product:
 
 
 def _product(
-  groups: Sequence[Sequence[Loop]],
+  groups: Sequence[Sequence[JoinedDims]],
   left: View,
   right: View,
   value: Value,

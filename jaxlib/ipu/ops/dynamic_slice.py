@@ -29,8 +29,8 @@ from jaxlib.ipu.ops._rounds import (
   updates_in_rounds,
 )
 from jaxlib.ipu.plan import indexed, indexed_cycles
-from jaxlib.ipu.plan.indexed_blocks import Windows
-from jaxlib.ipu.plan.indexed_split import IndexedPlan
+from jaxlib.ipu.plan.indexed_blocks import Lookups
+from jaxlib.ipu.plan.indexed_split import IndexedSplit
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.view import View
 
@@ -50,7 +50,7 @@ def _start_operands(starts: dict[int, View], rank: int) -> list[Operand]:
 
 
 def _start_of_rounds(
-  builder: Builder, w: Windows, starts: dict[int, View], size: int
+  builder: Builder, w: Lookups, starts: dict[int, View], size: int
 ) -> View | None:
   """The start of the first round, along the dimension that is cut; None if
   there is one round."""
@@ -61,7 +61,7 @@ def _start_of_rounds(
 
 
 def _with(
-  starts: dict[int, View], w: Windows, start: View | None
+  starts: dict[int, View], w: Lookups, start: View | None
 ) -> dict[int, View]:
   """The starts of a round."""
   if start is None or w.rounds_along is None:
@@ -137,7 +137,7 @@ def _update(builder: Builder, node: Node) -> None:
   windows = moving_windows(shape, operand.shape, update.dtype)
   own, stays = updated_layout(builder, operand, node.results[0])
 
-  def read(parts: Sequence[View], plan: IndexedPlan) -> list[Operand]:
+  def read(parts: Sequence[View], plan: IndexedSplit) -> list[Operand]:
     return [Operand(parts[0], tuple(range(rank)))]
 
   found = indexed.updating(
@@ -149,7 +149,7 @@ def _update(builder: Builder, node: Node) -> None:
   builder.copy_to([(operand, builder.root_view(root))])
 
   def step(
-    parts: Sequence[View], start: View | None, plan: IndexedPlan
+    parts: Sequence[View], start: View | None, plan: IndexedSplit
   ) -> None:
     at = _with(starts, windows, start)
     builder.execute(

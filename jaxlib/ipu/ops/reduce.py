@@ -218,14 +218,14 @@ def _split(
   num_kept: int,
   operands: list[Operand],
   work: reduction.Work,
-) -> tuple[reduction.ReductionPlan, Layout, Order]:
+) -> tuple[reduction.ReductionSplit, Layout, Order]:
   """The cheaper of reducing the largest operand in place and of moving
   everything to the best split."""
   shape = tuple(full[d] for d in order)
   views = [operand.view for operand in operands]
   extents = math.prod(shape[:num_kept]), math.prod(shape[num_kept:])
   plan, cycles, at_hand = reduction.plan(builder.target, *extents, work)
-  there: tuple[reduction.ReductionPlan, Layout, Order] | None = None
+  there: tuple[reduction.ReductionSplit, Layout, Order] | None = None
   least = math.inf
   for view in views:
     if view.shape == full and builder.is_identity(view):
@@ -240,7 +240,7 @@ def _split(
   if 0 not in shape and any(overlapping(v.shape, v.strides) for v in views):
     return *reduction.boxes(shape, num_kept, plan), Order.ANY
 
-  def moving(plan: reduction.ReductionPlan) -> float:
+  def moving(plan: reduction.ReductionSplit) -> float:
     partition = reduction.partition(shape, num_kept, plan)
     found = builder.exchange_cost(
       shape, partition, operands, apart=CODELET.reads_apart

@@ -32,7 +32,7 @@ from jaxlib.ipu.ops._indexing import (
 )
 from jaxlib.ipu.ops._rounds import updates_in_rounds
 from jaxlib.ipu.plan import indexed, indexed_cycles
-from jaxlib.ipu.plan.indexed_split import IndexedPlan
+from jaxlib.ipu.plan.indexed_split import IndexedSplit
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
@@ -122,7 +122,7 @@ def _lower(builder: Builder, node: Node) -> None:
   partial = partials(CODELET, fields, updates.dtype)
   own, stays = updated_layout(builder, operand, node.results[0])
 
-  def read(parts: Sequence[View], plan: IndexedPlan) -> list[Operand]:
+  def read(parts: Sequence[View], plan: IndexedSplit) -> list[Operand]:
     named, some = parts
     return [
       index_operand(named, rank, len(batch), plan.partition, some.shape),
@@ -139,7 +139,7 @@ def _lower(builder: Builder, node: Node) -> None:
   builder.copy_to([(operand, builder.root_view(root))])
 
   def step(
-    parts: Sequence[View], start: View | None, plan: IndexedPlan
+    parts: Sequence[View], start: View | None, plan: IndexedSplit
   ) -> None:
     builder.execute(
       fields,

@@ -77,7 +77,7 @@ def dynamic_update_slice(e: Emitter, node: Node) -> list[Value] | None:
 
 
 class _Windows(NamedTuple):
-  """Windows at even distances, named by constant indices.
+  """Lookups at even distances, named by constant indices.
 
   Attributes:
     part: their place in the operand.

@@ -28,7 +28,7 @@ WINDOWS = "ipu.windows"
 
 
 @dataclasses.dataclass(frozen=True)
-class Windows:
+class WindowAttributes:
   """The attributes of `ipu.windows`; see `View.windows`."""
 
   dimensions: tuple[int, ...]
@@ -52,7 +52,7 @@ def windows(
   shape = list(operand.shape)
   for d, size, step, dilation in zip(dimensions, sizes, steps, dilations):
     shape[d] = positions(operand.shape[d], size, step, dilation)
-  attributes = Windows(
+  attributes = WindowAttributes(
     tuple(dimensions), tuple(sizes), tuple(steps), tuple(dilations)
   )
   type_ = ((*shape, *sizes), operand.dtype)
@@ -60,7 +60,7 @@ def windows(
 
 
 def _windows(builder: Builder, node: Node) -> None:
-  a: Windows = node.attributes
+  a: WindowAttributes = node.attributes
   view = builder.view(node.inputs[0])
   builder.define(
     node.results[0], view.windows(a.dimensions, a.sizes, a.steps, a.dilations)

@@ -4,7 +4,7 @@ Several tiles hold a partial result for each element of a block. In a stage the
 tiles of a group divide the block's elements between them: each receives the
 others' partials of its share and reduces them; the next stage does the same
 with the groups' results. There are as many stages as poplin takes for products
-(ConvReducePlan.cpp) and popops for reductions (ReductionPlan.hpp) [S], with
+(ConvReducePlan.cpp) and popops for reductions (ReductionSplit.hpp) [S], with
 about equal fan-in [D]. Finally the results are sent to the tiles that own
 them; where that saves a superstep, the owners receive the last stage's
 partials directly.

@@ -39,13 +39,13 @@ from jaxlib.ipu.moves import messages
 from jaxlib.ipu.plan import indexed_cycles
 from jaxlib.ipu.plan.indexed_blocks import (
   Counts,
-  Windows,
+  Lookups,
   largest_cell,
   slice_blocks,
   update_blocks,
 )
 from jaxlib.ipu.plan.indexed_split import (
-  IndexedPlan,
+  IndexedSplit,
   one_by_one,
   slices_in_place,
   split_slices,
@@ -72,7 +72,7 @@ Floats = npt.NDArray[np.float64]
 # Given the windows and the plan of a round: cycles that a split's exchanges
 # will be charged, once for moving the tensor (and back, if it is updated), and
 # in each round for updates and their indices.
-Exchanges = Callable[[Windows, IndexedPlan], tuple[float, float]]
+Exchanges = Callable[[Lookups, IndexedSplit], tuple[float, float]]
 
 
 class Found(NamedTuple):
@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
   Attributes:
     plan: the plan of a round.
-    size: the size of a round, in indices along `Windows.rounds_along`.
+    size: the size of a round, in indices along `Lookups.rounds_along`.
     estimate: the cost of a round, moving the tensor included.
     split: numbers of parts of the sliced axis, of the free dimensions and of
       the other dimensions; None if the tensor stays in place.
@@ -88,13 +88,13 @@ class Found(NamedTuple):
       which lookups are not divided among tiles.
   """
 
-  plan: IndexedPlan
+  plan: IndexedSplit
   size: int
   estimate: indexed_cycles.Estimate
   split: tuple[int, int, int] | None
   alone: int
 
-  def slices(self, w: Windows, own: Layout) -> IndexedPlan:
+  def slices(self, w: Lookups, own: Layout) -> IndexedSplit:
     """The same split for the slices of another round."""
     if self.split:
       return split_slices(w, *self.split)
@@ -102,7 +102,7 @@ class Found(NamedTuple):
     assert there is not None, "it could stay there in other rounds"
     return there
 
-  def updates(self, w: Windows, own: Layout) -> IndexedPlan:
+  def updates(self, w: Lookups, own: Layout) -> IndexedSplit:
     """The same split for the updates of another round."""
     if self.split:
       return split_updates(w, *self.split)
@@ -145,14 +145,14 @@ class _Problem(NamedTuple):
   arrives: float
   teams: bool
   estimate: Callable[[indexed_cycles.Tile], indexed_cycles.Estimate]
-  tile: Callable[[Windows, Counts, Counts, Counts], indexed_cycles.Tile]
-  split: Callable[[Windows, int, int, int], IndexedPlan]
-  there: Callable[[Windows], IndexedPlan | None]
+  tile: Callable[[Lookups, Counts, Counts, Counts], indexed_cycles.Tile]
+  split: Callable[[Lookups, int, int, int], IndexedSplit]
+  there: Callable[[Lookups], IndexedSplit | None]
 
 
 def slicing(
   target: Target,
-  w: Windows,
+  w: Lookups,
   own: Layout,
   stays: bool,
   cycles: indexed_cycles.LookupCycles,
@@ -177,7 +177,7 @@ def slicing(
 @functools.lru_cache(maxsize=4096)
 def _slicing_ways(
   target: Target,
-  w: Windows,
+  w: Lookups,
   own: Layout,
   stays: bool,
   cycles: indexed_cycles.LookupCycles,
@@ -187,7 +187,7 @@ def _slicing_ways(
     return indexed_cycles.slicing(target, w, own, cycles, t)
 
   def tile(
-    w: Windows, parts: Counts, groups: Counts, others: Counts
+    w: Lookups, parts: Counts, groups: Counts, others: Counts
   ) -> indexed_cycles.Tile:
     found = slice_blocks(w, parts, groups, others)
     return indexed_cycles.of_blocks(
@@ -202,7 +202,7 @@ def _slicing_ways(
 
 def updating(
   target: Target,
-  w: Windows,
+  w: Lookups,
   own: Layout,
   stays: bool,
   partial: indexed_cycles.Partials,
@@ -224,7 +224,7 @@ def updating(
 @functools.lru_cache(maxsize=4096)
 def _updating_ways(
   target: Target,
-  w: Windows,
+  w: Lookups,
   own: Layout,
   stays: bool,
   partial: indexed_cycles.Partials,
@@ -235,7 +235,7 @@ def _updating_ways(
     return indexed_cycles.updating(target, w, own, partial, cycles, t)
 
   def tile(
-    w: Windows, parts: Counts, groups: Counts, others: Counts
+    w: Lookups, parts: Counts, groups: Counts, others: Counts
   ) -> indexed_cycles.Tile:
     found = update_blocks(w, parts, groups, others)
     comes = found.shared.elements
@@ -252,12 +252,12 @@ def _updating_ways(
   return problem, _ways(target, w, problem)
 
 
-def _nowhere(w: Windows) -> None:
+def _nowhere(w: Lookups) -> None:
   """Returns None: a tensor that is only a part of its root cannot stay in
   place."""
 
 
-def _room(target: Target, w: Windows, own: Layout, share: float) -> float:
+def _room(target: Target, w: Lookups, own: Layout, share: float) -> float:
   """Bytes that a round may take on a tile, in addition to the tensor in place
   and an even share of the indices and of the slices or updates."""
   lookups = math.prod(w.shape[: w.num_batch])
@@ -271,7 +271,7 @@ def _room(target: Target, w: Windows, own: Layout, share: float) -> float:
 # --- The search --------------------------------------------------------------
 
 
-def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
+def _ways(target: Target, w: Lookups, p: _Problem) -> list[_Way]:
   """The candidates, cheapest first: the split that leaves the tensor in place,
   if possible, and the cheapest ones that move it."""
   free = math.prod(w.shape[d] for d in w.free)
@@ -306,12 +306,12 @@ def _ways(target: Target, w: Windows, p: _Problem) -> list[_Way]:
 
 
 def _cheapest(
-  w: Windows, p: _Problem, ways: list[_Way], exchanges: Exchanges | None
+  w: Lookups, p: _Problem, ways: list[_Way], exchanges: Exchanges | None
 ) -> Found:
   """The cheapest of several candidates, whose exchanges are computed in the
   order of their estimates."""
   least, best = math.inf, ways[0]
-  plans: set[IndexedPlan] = set()
+  plans: set[IndexedSplit] = set()
   for way in ways:
     if exchanges is None:
       break
@@ -334,8 +334,8 @@ def _cheapest(
 
 @functools.lru_cache(maxsize=4096)
 def _of_round(
-  w: Windows, p: _Problem, way: _Way, size: int
-) -> tuple[Windows, IndexedPlan]:
+  w: Lookups, p: _Problem, way: _Way, size: int
+) -> tuple[Lookups, IndexedSplit]:
   """The windows and the plan of a round of some size."""
   some = w.of_round(size)
   plan = p.split(some, *way.split) if way.split else p.there(some)
@@ -344,7 +344,7 @@ def _of_round(
 
 
 @functools.lru_cache(maxsize=4096)
-def _found(w: Windows, p: _Problem, best: _Way) -> Found:
+def _found(w: Lookups, p: _Problem, best: _Way) -> Found:
   """The split of a candidate, in rounds that fit."""
   cut, count, stays = best.split or (), best.rounds, best.split is None
   extent = w.most_rounds
@@ -366,7 +366,7 @@ def _found(w: Windows, p: _Problem, best: _Way) -> Found:
 
 
 def _rated(
-  target: Target, w: Windows, p: _Problem, t: indexed_cycles.Tile
+  target: Target, w: Lookups, p: _Problem, t: indexed_cycles.Tile
 ) -> tuple[Floats, Floats, Floats]:
   """Cycles of splits, each in as many rounds as it needs; their numbers of
   rounds; and the cycles of those exchanges that `Exchanges` computes.

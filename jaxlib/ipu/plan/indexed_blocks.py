@@ -39,7 +39,7 @@ class Axis(NamedTuple):
   along: int
 
 
-class Windows(NamedTuple):
+class Lookups(NamedTuple):
   """The windows of a tensor that a step accesses.
 
   Attributes:
@@ -90,7 +90,7 @@ class Windows(NamedTuple):
     d = self.rounds_along
     return 1 if d is None else self.shape[d]
 
-  def of_round(self, size: int) -> Windows:
+  def of_round(self, size: int) -> Lookups:
     """The windows of a round of `size` indices along `rounds_along`."""
     shape = list(self.shape)
     if self.rounds_along is not None:
@@ -118,7 +118,7 @@ def _axes(
   return tuple(found) or (Axis(math.prod(windowed), -1),)
 
 
-def largest_cell(w: Windows, partition: Layout) -> tuple[int, int]:
+def largest_cell(w: Lookups, partition: Layout) -> tuple[int, int]:
   """The number of lookups of the largest cell, and the elements of each."""
   refined = refine(partition.factors, w.shape)
   assert refined is not None, "partitions keep to dimensions"
@@ -147,7 +147,7 @@ class Blocks(NamedTuple):
   team: Counts
   shared: Shared
 
-  def side_by_side(self, w: Windows, shares: bool) -> Any:
+  def side_by_side(self, w: Lookups, shares: bool) -> Any:
     """Number of contiguous elements of the tensor in a tile's block; if
     `shares`, in its share of the block."""
     blocks = tensor_blocks(w, self.cell, self.parts)
@@ -188,7 +188,7 @@ class Shared(NamedTuple):
 
 
 def slice_blocks(
-  w: Windows, parts: Counts, groups: Counts, others: Counts
+  w: Lookups, parts: Counts, groups: Counts, others: Counts
 ) -> Blocks:
   """The blocks of slices of a tensor that is moved.
 
@@ -206,7 +206,7 @@ def slice_blocks(
 
 
 def update_blocks(
-  w: Windows, parts: Counts, groups: Counts, others: Counts
+  w: Lookups, parts: Counts, groups: Counts, others: Counts
 ) -> Blocks:
   """The blocks of updates of a tensor that is moved; for the arguments see
   `slice_blocks`."""
@@ -227,13 +227,13 @@ def update_blocks(
   return Blocks(cell, parts, window, team, shared)
 
 
-def walked(w: Windows, cell: Sequence[Counts]) -> Any:
+def walked(w: Lookups, cell: Sequence[Counts]) -> Any:
   """The number of elements of a cell along the dimensions of the iteration
   space that are dimensions of the tensor."""
   return _volume(cell[axis.along] for axis in w.axes if axis.along >= 0)
 
 
-def _cells(w: Windows, groups: Counts, others: Counts) -> list[Counts]:
+def _cells(w: Lookups, groups: Counts, others: Counts) -> list[Counts]:
   """The block of each dimension of the iteration space."""
   cell: list[Counts] = [1] * len(w.shape)
   rest = tuple(sorted(to for to in w.along if to >= 0))
@@ -252,7 +252,7 @@ def _cells(w: Windows, groups: Counts, others: Counts) -> list[Counts]:
 
 
 def tensor_blocks(
-  w: Windows, cell: Sequence[Counts], parts: Counts
+  w: Lookups, cell: Sequence[Counts], parts: Counts
 ) -> list[Counts]:
   """The block of each axis of the tensor."""
   return [

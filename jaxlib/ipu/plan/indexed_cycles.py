@@ -23,11 +23,11 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.indexed_blocks import (
   Blocks,
   Counts,
-  Windows,
+  Lookups,
   largest_cell,
   walked,
 )
-from jaxlib.ipu.plan.indexed_split import IndexedPlan
+from jaxlib.ipu.plan.indexed_split import IndexedSplit
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 
@@ -106,7 +106,7 @@ class Estimate(NamedTuple):
 
 
 def of_blocks(
-  w: Windows, own: Layout, found: Blocks, comes: Counts, run: Counts
+  w: Lookups, own: Layout, found: Blocks, comes: Counts, run: Counts
 ) -> Tile:
   """The busiest tile's figures if the tensor is moved to its split's
   mapping."""
@@ -121,7 +121,7 @@ def of_blocks(
   return Tile(*(np.asarray(n, np.float64) for n in both))
 
 
-def of_plan(w: Windows, plan: IndexedPlan) -> Tile:
+def of_plan(w: Lookups, plan: IndexedSplit) -> Tile:
   """The busiest tile's figures if the tensor stays in place."""
   lookups, window = largest_cell(w, plan.partition)
   figures = (
@@ -138,7 +138,7 @@ def _exchange(target: Target, received: Floats, sent: Any) -> Floats:
 
 
 def slicing(
-  target: Target, w: Windows, own: Layout, cycles: LookupCycles, t: Tile
+  target: Target, w: Lookups, own: Layout, cycles: LookupCycles, t: Tile
 ) -> Estimate:
   item = w.item_bytes
   cell = t.lookups * t.window
@@ -167,7 +167,7 @@ def _select_cycles(share: Any, window: Any, cycles: LookupCycles) -> Cycles:
 
 def updating(
   target: Target,
-  w: Windows,
+  w: Lookups,
   own: Layout,
   partial: Partials,
   cycles: LookupCycles,
@@ -200,7 +200,7 @@ def updating(
 
 
 def _packing(
-  target: Target, w: Windows, own: Layout, t: Tile
+  target: Target, w: Lookups, own: Layout, t: Tile
 ) -> tuple[Floats, Floats]:
   """Cycles of packing and unpacking the moved tensor, and those for moving it
   back. They arise if its segments are no longer than the instructions that send
@@ -248,7 +248,7 @@ def _combine_cycles(
 
 @functools.lru_cache(maxsize=512)
 def candidates(
-  target: Target, w: Windows, plan: IndexedPlan, cycles: LookupCycles
+  target: Target, w: Lookups, plan: IndexedSplit, cycles: LookupCycles
 ) -> cost.Epilogue | None:
   """The superstep in which candidates go to the owners of the results; None if
   no tiles share the tensor, so that each tile picks its own results.
@@ -272,7 +272,7 @@ def candidates(
 
 @functools.lru_cache(maxsize=512)
 def partials(
-  target: Target, plan: IndexedPlan, partial: Partials
+  target: Target, plan: IndexedSplit, partial: Partials
 ) -> cost.Epilogue | None:
   """The superstep in which partial results go to the owners of the elements;
   None if there are no teams."""

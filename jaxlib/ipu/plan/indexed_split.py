@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from jaxlib.ipu.plan.indexed_blocks import (
   Counts,
+  Lookups,
   Shared,
-  Windows,
   slice_blocks,
   tensor_blocks,
   update_blocks,
@@ -21,7 +21,7 @@ from jaxlib.ipu.plan.indexed_blocks import (
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica, refine
 
 
-class IndexedPlan(NamedTuple):
+class IndexedSplit(NamedTuple):
   """A split.
 
   Attributes:
@@ -44,8 +44,8 @@ class IndexedPlan(NamedTuple):
 
 
 def split_slices(
-  w: Windows, parts: int, groups: int, others: int
-) -> IndexedPlan:
+  w: Lookups, parts: int, groups: int, others: int
+) -> IndexedSplit:
   """The plan of slices of a tensor that is moved; see `slice_blocks`."""
   found = slice_blocks(w, parts, groups, others)
   coarse, fine, stride = _grid(w.shape, found.cell, found.shared, parts)
@@ -61,7 +61,7 @@ def split_slices(
     if coarse[d].parts > 1
   ]
   group = [Replica(parts, stride)] if parts > 1 else []
-  return IndexedPlan(
+  return IndexedSplit(
     partition=_layout(coarse, group),
     windowed=_layout(tensor, copies),
     result=_layout(fine),
@@ -71,8 +71,8 @@ def split_slices(
 
 
 def split_updates(
-  w: Windows, parts: int, groups: int, others: int
-) -> IndexedPlan:
+  w: Lookups, parts: int, groups: int, others: int
+) -> IndexedSplit:
   """The plan of updates of a tensor that is moved; see `update_blocks`."""
   found = update_blocks(w, parts, groups, others)
   team = int(found.team)
@@ -93,7 +93,7 @@ def split_updates(
       factors[d] = factor
       apart *= factor.parts
   where = _layout(fine)
-  return IndexedPlan(
+  return IndexedSplit(
     partition=_layout(factors, shared),
     windowed=where,
     result=where,
@@ -104,7 +104,7 @@ def split_updates(
   )
 
 
-def one_by_one(w: Windows, other: Windows, plan: IndexedPlan) -> IndexedPlan:
+def one_by_one(w: Lookups, other: Lookups, plan: IndexedSplit) -> IndexedSplit:
   """The plan of a round without teams: each tile gets all lookups and applies
   those that fall on its own elements. The tensor stays where `plan` has it.
 
@@ -155,7 +155,7 @@ def _grid(
   return coarse, [*coarse[:first], fine, *coarse[last + 1 :]], stride
 
 
-def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
+def slices_in_place(w: Lookups, own: Layout) -> IndexedSplit | None:
   """Slices of a tensor in place; None if its blocks straddle dimensions."""
   found = _cut_as(w, own)
   if found is None:
@@ -174,7 +174,7 @@ def slices_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
   return _in_place(own, result, found)
 
 
-def updates_in_place(w: Windows, own: Layout) -> IndexedPlan | None:
+def updates_in_place(w: Lookups, own: Layout) -> IndexedSplit | None:
   """Updates of a tensor in place; None if its blocks straddle dimensions."""
   found = _cut_as(w, own)
   return None if found is None else _in_place(own, own, found)
@@ -195,8 +195,8 @@ class _Cut(NamedTuple):
   entries: int
 
 
-def _in_place(own: Layout, result: Layout, cut: _Cut) -> IndexedPlan:
-  return IndexedPlan(
+def _in_place(own: Layout, result: Layout, cut: _Cut) -> IndexedSplit:
+  return IndexedSplit(
     partition=_layout(
       (f for g in cut.factors for f in g), cut.shared, own.base
     ),
@@ -207,7 +207,7 @@ def _in_place(own: Layout, result: Layout, cut: _Cut) -> IndexedPlan:
   )
 
 
-def _cut_as(w: Windows, own: Layout) -> _Cut | None:
+def _cut_as(w: Lookups, own: Layout) -> _Cut | None:
   """The cuts of the iteration space that leave a tensor of mapping `own` in
   place; None if it has replicas or its blocks straddle dimensions."""
   axes = w.axes

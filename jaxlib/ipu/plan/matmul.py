@@ -79,7 +79,7 @@ ONE = Steps()
 
 
 @dataclasses.dataclass(frozen=True)
-class MatmulPlan:
+class MatmulSplit:
   """A split and what it costs.
 
   Attributes:
@@ -101,7 +101,7 @@ class MatmulPlan:
   fits: bool
 
 
-class Split(NamedTuple):
+class GivenSplit(NamedTuple):
   """A split given by a mapping.
 
   Attributes:
@@ -130,22 +130,25 @@ def plan(
   rhs_dtype: DType,
   out_dtype: DType,
   f16_sums: bool = False,
-  shares: tuple[float, float] = (1.0, 1.0),
+  charged_fractions: tuple[float, float] = (1.0, 1.0),
   grains: tuple[int, int, int] = (1, 1, 1),
-) -> MatmulPlan:
+) -> MatmulSplit:
   """The cheapest split of result[b, m, n] = sum over k of lhs * rhs.
 
-  With `f16_sums` the matrix unit adds up in f16, where it can. `shares` is the
-  charged fraction of each operand's exchange: a loop's iterations share a
-  loop-invariant one. Blocks of m, n and k are multiples of `grains`.
+  With `f16_sums` the matrix unit adds up in f16, where it can.
+  `charged_fractions` is the charged fraction of each operand's exchange: a
+  loop's iterations share a loop-invariant one. Blocks of m, n and k are
+  multiples of `grains`.
   """
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
     one = (1, 1, 1, 1)
-    return MatmulPlan(ONE, accumulate_dtype, one, 0.0, 0.0, 0, True)
+    return MatmulSplit(ONE, accumulate_dtype, one, 0.0, 0.0, 0, True)
   space = (b, m, n, k)
   dtypes = (lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype)
-  best = _plan_step(target, space, dtypes, ONE, f16_sums, shares, grains)
+  best = _plan_step(
+    target, space, dtypes, ONE, f16_sums, charged_fractions, grains
+  )
   if best.fits or out_dtype is DType.BOOL:
     return best
   kept = _KEPT.get(out_dtype, out_dtype)
@@ -165,7 +168,7 @@ def plan(
   return best
 
 
-def _rank(plan: MatmulPlan) -> tuple[bool, float]:
+def _rank(plan: MatmulSplit) -> tuple[bool, float]:
   """Sort key: plans that fit, by their cycles, then the others by their
   bytes."""
   return not plan.fits, plan.cycles if plan.fits else plan.tile_bytes
@@ -177,9 +180,9 @@ def _plan_step(
   dtypes: tuple[DType, DType, DType, DType],
   steps: Steps,
   f16_sums: bool,
-  shares: tuple[float, float] = (1.0, 1.0),
+  charged_fractions: tuple[float, float] = (1.0, 1.0),
   grains: tuple[int, int, int] = (1, 1, 1),
-) -> MatmulPlan:
+) -> MatmulSplit:
   """The cheapest split of each of a product's steps."""
   b, m, n, k = (-(-x // s) for x, s in zip(space, (1, *steps), strict=True))
   lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype = dtypes
@@ -207,7 +210,10 @@ def _plan_step(
   adding = adding_cycles(target, accumulate_dtype)
   at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
   total = at_hand + target.sync_cycles
-  paid = (size * share for size, share in zip(sizes, shares, strict=True))
+  paid = (
+    size * fraction
+    for size, fraction in zip(sizes, charged_fractions, strict=True)
+  )
   total += cost.exchange_cycles(target, _received(target, parts, *paid), 0.0)
   # A tile's partials stay in SRAM while its share of the other tiles' partials
   # arrives, beside the sums of the steps before. A tile that has all terms of
@@ -224,7 +230,7 @@ def _plan_step(
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
   best = parts[:, chosen].tolist()
-  return MatmulPlan(
+  return MatmulSplit(
     steps,
     accumulate_dtype,
     (best[0], best[1], best[2], best[3]),
@@ -343,7 +349,7 @@ def split(
   dtypes: tuple[DType, DType, DType],
   moved: tuple[bool, bool] = (True, True),
   f16_sums: bool = False,
-) -> Split:
+) -> GivenSplit:
   """The cost of a partition of the iteration space.
 
   Args:
@@ -381,7 +387,7 @@ def split(
     memory += outputs * SIZE[out_dtype]  # cast result
   for size, dtype, counts_here in zip((m, n), operands, moved, strict=True):
     memory += counts_here * b * k * size * SIZE[dtype]
-  return Split(
+  return GivenSplit(
     partition,
     parts > 1,
     accumulate_dtype,

@@ -3,7 +3,7 @@
 Parallel elements go to tiles first; if there are fewer of them than tiles, the
 reduced dimension is split too and the partial results are combined: a second
 superstep in which each result's owner receives and reduces its partials.
-As in PopLibs' reduction planner (ReductionPlan.cpp) the cost of a split is the
+As in PopLibs' reduction planner (ReductionSplit.cpp) the cost of a split is the
 exchange of its elements, the slowest tile's vertices, and the stages that
 combine partial results: the formulas by which the step is charged.
 """
@@ -38,7 +38,7 @@ from jaxlib.ipu.plan.layout import (
 from jaxlib.ipu.target import Target
 
 
-class ReductionPlan(NamedTuple):
+class ReductionSplit(NamedTuple):
   """The extents of blocks along the parallel (kept) and the reduced elements,
   and the numbers of blocks."""
 
@@ -72,7 +72,7 @@ class Work(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def plan(
   target: Target, kept: int, reduced: int, work: Work, row_bytes: int = WORD
-) -> tuple[ReductionPlan, float, float]:
+) -> tuple[ReductionSplit, float, float]:
   """The cheapest split of (kept, reduced) elements. A block has at least
   `row_bytes` along the kept elements.
 
@@ -81,7 +81,7 @@ def plan(
     elements to it.
   """
   if kept == 0 or reduced == 0:
-    return ReductionPlan(max(kept, 1), max(reduced, 1), 1, 1), 0.0, 0.0
+    return ReductionSplit(max(kept, 1), max(reduced, 1), 1, 1), 0.0, 0.0
   tiles = target.num_tiles
   parts = np.unique(
     np.geomspace(1, min(tiles, reduced), num=32).astype(np.int64)
@@ -116,7 +116,7 @@ def plan(
   cycles += combined
   best = int(np.argmin(cycles))
   block = int(kept_block[best])
-  chosen = ReductionPlan(
+  chosen = ReductionSplit(
     block, int(reduced_block[best]), -(-kept // block), int(parts[best])
   )
   return chosen, float(cycles[best]), float(cycles[best] - moving[best])
@@ -141,7 +141,7 @@ def in_place(
   order: tuple[int, ...],
   num_kept: int,
   work: Work,
-) -> tuple[ReductionPlan, Layout, Order, float] | None:
+) -> tuple[ReductionSplit, Layout, Order, float] | None:
   """The split that reduces elements where they are.
 
   Args:
@@ -166,7 +166,7 @@ def in_place(
   ]
   blocks = [math.prod(min(f.block, f.extent) for f in h) for h in halves]
   parts = [math.prod(f.parts for f in h) for h in halves]
-  split = ReductionPlan(blocks[0], blocks[1], parts[0], parts[1])
+  split = ReductionSplit(blocks[0], blocks[1], parts[0], parts[1])
   factors = halves[0] + halves[1]
   mapping = Layout(factors or (Factor(1, 1, 0),), base=layout.base)
   inner = [
@@ -194,7 +194,7 @@ def in_place(
 
 
 def partition(
-  shape: tuple[int, ...], num_kept: int, p: ReductionPlan
+  shape: tuple[int, ...], num_kept: int, p: ReductionSplit
 ) -> Layout:
   """The plan as a mapping of the iteration space (kept..., reduced...)."""
   kept = math.prod(shape[:num_kept])
@@ -209,8 +209,8 @@ def partition(
 
 
 def boxes(
-  shape: tuple[int, ...], num_kept: int, p: ReductionPlan
-) -> tuple[ReductionPlan, Layout]:
+  shape: tuple[int, ...], num_kept: int, p: ReductionSplit
+) -> tuple[ReductionSplit, Layout]:
   """About the same plan, with blocks that are boxes of all dimensions.
   Overlapping windows then have most of their elements in common with others on
   their tile.
@@ -223,7 +223,7 @@ def boxes(
   ]
   blocks = [-(-n // count) for n, count in zip(shape, parts, strict=True)]
   used = [-(-n // block) for n, block in zip(shape, blocks, strict=True)]
-  return ReductionPlan(
+  return ReductionSplit(
     math.prod(blocks[:num_kept]),
     math.prod(blocks[num_kept:]),
     math.prod(used[:num_kept]),
@@ -234,7 +234,7 @@ def boxes(
 def result_layout(
   target: Target,
   split: Layout,
-  p: ReductionPlan,
+  p: ReductionSplit,
   shape: tuple[int, ...],
   num_kept: int,
   item_bytes: int,

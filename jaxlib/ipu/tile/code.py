@@ -110,7 +110,7 @@ def active(layout: Layout, num_tiles: int) -> Mask:
   return layout.elements(np.arange(num_tiles)) > 0
 
 
-class Part(NamedTuple):
+class Participants(NamedTuple):
   """A list of steps: the partitions of its compute sets, and whether all tiles
   take part."""
 
@@ -118,19 +118,19 @@ class Part(NamedTuple):
   everywhere: bool
 
   @classmethod
-  def joined(cls, parts: Sequence[Part]) -> Part:
+  def joined(cls, parts: Sequence[Participants]) -> Participants:
     """The parts together."""
     partitions = set().union(*(p.partitions for p in parts))
     return cls(partitions, any(p.everywhere for p in parts))
 
 
-NOWHERE = Part(set(), False)
+NOWHERE = Participants(set(), False)
 
 
-class Counted(Protocol):
+class HasCode(Protocol):
   """A step."""
 
-  def count_code(self, count: CodeCount) -> Part: ...
+  def count_code(self, count: CodeCount) -> Participants: ...
 
 
 class CodeCount:
@@ -156,9 +156,9 @@ class CodeCount:
     )
     self._copying = np.zeros(tiles, np.bool_)
 
-  def steps(self, steps: Sequence[Counted]) -> Part:
+  def steps(self, steps: Sequence[HasCode]) -> Participants:
     """Counts a list of steps."""
-    return Part.joined([step.count_code(self) for step in steps])
+    return Participants.joined([step.count_code(self) for step in steps])
 
   def vertices(
     self, partition: Layout, state_bytes: int, code: Any, code_bytes: int
@@ -190,7 +190,7 @@ class CodeCount:
     self._all += EXCHANGE + instructions
     self._exchange += words
 
-  def loop(self, instructions: int, body: Part) -> None:
+  def loop(self, instructions: int, body: Participants) -> None:
     """Counts a loop's own instructions, on the tiles that take part in it."""
     if body.everywhere:
       self._all += instructions

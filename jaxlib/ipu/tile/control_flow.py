@@ -10,7 +10,7 @@ from jaxlib.ipu.moves.messages import row_words
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import CodeCount, Part
+from jaxlib.ipu.tile.code import CodeCount, Participants
 from jaxlib.ipu.tile.step import Decision, Region, Step
 
 # A loop: its frame, its count, the count's decrement, test and jump [S].
@@ -34,7 +34,7 @@ class Repeat(Step):
   def trips(self) -> int | None:
     return self.count
 
-  def count_code(self, count: CodeCount) -> Part:
+  def count_code(self, count: CodeCount) -> Participants:
     body = count.steps(self.body)
     count.loop(_LOOP, body)
     return body
@@ -65,7 +65,7 @@ class While(Step):
   def decision(self) -> Decision | None:
     return Decision(self.predicate, 1)
 
-  def count_code(self, count: CodeCount) -> Part:
+  def count_code(self, count: CodeCount) -> Participants:
     return _decided(self.regions, count)
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
@@ -95,7 +95,7 @@ class Switch(Step):
   def decision(self) -> Decision | None:
     return Decision(self.selector, 0)
 
-  def count_code(self, count: CodeCount) -> Part:
+  def count_code(self, count: CodeCount) -> Participants:
     return _decided(self.regions, count)
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
@@ -106,8 +106,8 @@ class Switch(Step):
     return schema.Switch(self.selector, branches, self.own, self.location)
 
 
-def _decided(regions: Sequence[Region], count: CodeCount) -> Part:
+def _decided(regions: Sequence[Region], count: CodeCount) -> Participants:
   """Counts regions and the decision, in which all tiles take part."""
   parts = [count.steps(region) for region in regions]
   count.decision(_DECISION * max(len(regions) - 1, 1), row_words(0, 1))
-  return Part(Part.joined(parts).partitions, True)
+  return Participants(Participants.joined(parts).partitions, True)

@@ -17,8 +17,8 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import NOWHERE, CodeCount, Part
-from jaxlib.ipu.tile.step import Access, Effects, HostWork, Step
+from jaxlib.ipu.tile.code import NOWHERE, CodeCount, Participants
+from jaxlib.ipu.tile.step import Effects, HostWork, Step, TensorAccess
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 from jaxlib.ipu.tile.view import View
 
@@ -27,10 +27,10 @@ from jaxlib.ipu.tile.view import View
 class Copy(Step):
   """An exchange: all moves happen in one superstep."""
 
-  def accesses(self) -> Iterator[Access]:
+  def accesses(self) -> Iterator[TensorAccess]:
     for m in self.moves:
-      yield Access(m.source, False)
-      yield Access(m.destination, True)
+      yield TensorAccess(m.source, False)
+      yield TensorAccess(m.destination, True)
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     reads, copies, placed = [], [], []
@@ -86,7 +86,7 @@ class Copy(Step):
       if info.root == m.destination:
         yield HostWork(info.bytes)
 
-  def count_code(self, count: CodeCount) -> Part:
+  def count_code(self, count: CodeCount) -> Participants:
     if self.within is not None:
       count.copies(self.within > 0)
     tiles = count.target.num_tiles
@@ -123,7 +123,7 @@ class Copy(Step):
         some[: len(other)] |= other
     count.exchange(words, some)
     self.buffers = buffers
-    return Part(set(), True)
+    return Participants(set(), True)
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.Copy(list(self.moves), self.price(target), self.location)

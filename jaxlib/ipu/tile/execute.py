@@ -14,8 +14,8 @@ from jaxlib.ipu.plan.cost import Epilogue
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import CodeCount, Part, active
-from jaxlib.ipu.tile.step import Access, Effects, HostWork, Step
+from jaxlib.ipu.tile.code import CodeCount, Participants, active
+from jaxlib.ipu.tile.step import Effects, HostWork, Step, TensorAccess
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 
 
@@ -44,11 +44,11 @@ class Execute(Step):
   def codelet(self) -> Codelet:
     return CODELETS[type(self.fields)]
 
-  def accesses(self) -> Iterator[Access]:
+  def accesses(self) -> Iterator[TensorAccess]:
     for a in self.operands:
-      yield Access(a.tensor, False)
+      yield TensorAccess(a.tensor, False)
     for a in self.results:
-      yield Access(a.tensor, True)
+      yield TensorAccess(a.tensor, True)
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     early_reads: list[int] = []
@@ -128,7 +128,7 @@ class Execute(Step):
     touched = sum(tensors[number].bytes for number in self.loaded)
     yield HostWork(touched, self.price(target).flops)
 
-  def count_code(self, count: CodeCount) -> Part:
+  def count_code(self, count: CodeCount) -> Participants:
     codelet = self.codelet
     # Vertices of one codelet, or of one generated program, share its code.
     code = codelet, getattr(self.fields, "code", b"")
@@ -143,7 +143,7 @@ class Execute(Step):
       count.copies(self.buffers > 0)
     epilogue = self.epilogue
     if epilogue is None or not epilogue.exchanges:
-      return Part({self.partition}, False)
+      return Participants({self.partition}, False)
     # Tiles without a vertex may own results.
     busy = active(self.partition, count.target.num_tiles)
     if epilogue.buffers is not None:
@@ -151,7 +151,7 @@ class Execute(Step):
       some = epilogue.buffers[: len(busy)] > 0
       busy[: len(some)] |= some
     count.inner_exchanges(epilogue.exchanges, epilogue.words, busy)
-    return Part({self.partition}, True)
+    return Participants({self.partition}, True)
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.Execute(

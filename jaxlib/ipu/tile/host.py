@@ -11,8 +11,8 @@ import numpy as np
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import CodeCount, Part
-from jaxlib.ipu.tile.step import Access, Effects, Step
+from jaxlib.ipu.tile.code import CodeCount, Participants
+from jaxlib.ipu.tile.step import Effects, Step, TensorAccess
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 
@@ -30,17 +30,17 @@ class HostCopy(Step):
 
   on_host: ClassVar[bool] = True
 
-  def accesses(self) -> Iterator[Access]:
-    yield Access(self.tensor, False)
-    yield Access(self.tensor, True)
+  def accesses(self) -> Iterator[TensorAccess]:
+    yield TensorAccess(self.tensor, False)
+    yield TensorAccess(self.tensor, True)
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     # An argument has its memory from the beginning, a result until the end.
     return Effects(reads=[self.tensor])
 
-  def count_code(self, count: CodeCount) -> Part:
+  def count_code(self, count: CodeCount) -> Participants:
     self.buffers = _some(count.stream([self.tensor], self.to_device))
-    return Part(set(), True)
+    return Participants(set(), True)
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.HostCopy(
@@ -61,16 +61,16 @@ class HostCallback(Step):
   on_host: ClassVar[bool] = True
   calls_host: ClassVar[bool] = True
 
-  def accesses(self) -> Iterator[Access]:
+  def accesses(self) -> Iterator[TensorAccess]:
     for a in self.operands:
-      yield Access(a.tensor, False)
+      yield TensorAccess(a.tensor, False)
     for a in self.results:
-      yield Access(a.tensor, True)
+      yield TensorAccess(a.tensor, True)
 
-  def count_code(self, count: CodeCount) -> Part:
+  def count_code(self, count: CodeCount) -> Participants:
     count.stream(self.reads(), to_device=False)
     self.buffers = _some(count.stream(self.writes(), to_device=True))
-    return Part(set(), True)
+    return Participants(set(), True)
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.HostCallback(

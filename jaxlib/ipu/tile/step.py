@@ -15,7 +15,7 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import CodeCount, Part
+from jaxlib.ipu.tile.code import CodeCount, Participants
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 
@@ -24,7 +24,7 @@ def _free() -> schema.Cost:
   return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-class Access(NamedTuple):
+class TensorAccess(NamedTuple):
   """A tensor that a step reads or writes."""
 
   tensor: int
@@ -158,7 +158,7 @@ class Step:
 
   # --- Data ----------------------------------------------------------------
 
-  def accesses(self) -> Iterator[Access]:
+  def accesses(self) -> Iterator[TensorAccess]:
     """The tensors that it accesses itself, in order."""
     return iter(())
 
@@ -217,10 +217,10 @@ class Step:
     """What the model does for it on the host, without its regions."""
     return iter(())
 
-  def count_code(self, count: CodeCount) -> Part:
+  def count_code(self, count: CodeCount) -> Participants:
     """Adds its code on each tile, that of its regions included, and sets its
     message buffers."""
-    return Part.joined([count.steps(region) for region in self.regions])
+    return Participants.joined([count.steps(region) for region in self.regions])
 
   # --- Emission ------------------------------------------------------------
 

@@ -4,7 +4,7 @@ The first line has the program's ends, a tensor is a line, a step a call of its
 kind with the fields that differ from their defaults; the steps of regions are
 indented:
 
-  Ends(arguments=[0], results=[1])
+  ProgramFields(arguments=[0], results=[1])
   t0 = TensorInfo(dtype=DType.F32, shape=(8,), layout=Layout(...), ...)
   Repeat(location=0, count=10, body=Region([
     Copy(location=0, moves=[Move(...)]),
@@ -38,7 +38,7 @@ _KINDS = control_flow, copy, execute, host  # the modules that define steps
 
 
 @dataclasses.dataclass(slots=True)
-class Ends:
+class ProgramFields:
   """The fields of a `TileProgram` beside its tensors and steps, and those of
   its outermost region."""
 
@@ -52,7 +52,7 @@ class Ends:
 
 def program_text(program: TileProgram) -> str:
   """A program, one tensor or step to a line."""
-  ends = Ends(
+  ends = ProgramFields(
     program.arguments,
     program.results,
     program.aliases,
@@ -78,8 +78,8 @@ def parse(text: str, target: Target) -> TileProgram:
   names = _constructors()
   first, *rest = ast.parse(text).body or [ast.Pass()]
   if not isinstance(first, ast.Expr):
-    raise _error(first, "the program's Ends")
-  ends: Ends = _made(first.value, names, Ends)
+    raise _error(first, "the program's ProgramFields")
+  ends: ProgramFields = _made(first.value, names, ProgramFields)
   for statement in rest:
     match statement:
       case ast.Assign(targets=[ast.Name(id=name)], value=value) if (
@@ -179,7 +179,7 @@ def _constructors() -> dict[str, Any]:
     if dataclasses.is_dataclass(found) or isinstance(found, enum.EnumType)
   }
   own = (
-    Ends,
+    ProgramFields,
     Region,
     TensorInfo,
     Layout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jaxlib.ipu.tile.step import Access, Region, Step
+from jaxlib.ipu.tile.step import Region, Step, TensorAccess
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:
@@ -36,7 +36,7 @@ def exchanges(steps: Sequence[Step]) -> Iterator[Step]:
   return (step for step in walk(steps) if step.moves)
 
 
-def accesses(steps: Sequence[Step]) -> Iterator[Access]:
+def accesses(steps: Sequence[Step]) -> Iterator[TensorAccess]:
   """The accesses of all steps, and of control flow, in the order in which they
   run; of alternatives and loops each region once."""
   for step in steps:
@@ -44,5 +44,5 @@ def accesses(steps: Sequence[Step]) -> Iterator[Access]:
     decision = step.decision
     for i, region in enumerate(step.regions):
       if decision is not None and decision.after == i:
-        yield Access(decision.tensor, False)
+        yield TensorAccess(decision.tensor, False)
       yield from accesses(region)

@@ -1,7 +1,7 @@
 """The bytes that tensors take on each tile.
 
-A *share* is an array of bytes by tile. Most tensors of a program have one of a
-few mappings, so shares are stored once and referred to by number.
+The bytes of a tensor, by tile, are a *row*. Most tensors of a program have one
+of a few mappings, so rows are stored once and referred to by number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxlib.ipu.moves.distinct import distinct, overlapping
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.tile.tensor import TensorInfo
 
-# For sorting, a time and the number of a share are packed into one integer.
+# For sorting, a time and the number of a row are packed into one integer.
 _BITS = 32
 _MASK = (1 << _BITS) - 1
 
@@ -38,8 +38,8 @@ def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
   return bytes_of(info.layout, SIZE[info.dtype], num_tiles)
 
 
-class Shares:
-  """The shares of a program's tensors, by number. Tensors of the same mapping
+class TileBytes:
+  """The rows of a program's tensors, by number. Tensors of the same mapping
   and element size have the same number."""
 
   def __init__(self, tensors: list[TensorInfo], num_tiles: int) -> None:
@@ -52,7 +52,7 @@ class Shares:
     self._numbers: dict[int, int] = {}
 
   def of_tensor(self, number: int) -> int:
-    """The number of a tensor's share."""
+    """The number of a tensor's row."""
     info = self._tensors[number]
     if info.root != number and overlapping(info.shape, info.strides):
       return self.of(tile_bytes(info, self._tiles))
@@ -65,7 +65,7 @@ class Shares:
     return found
 
   def of(self, row: Array) -> int:
-    """The number of the share with these bytes on each tile."""
+    """The number of the row with these bytes."""
     return self._number(row, int(row.max()))
 
   def _number(self, row: Array, most: int) -> int:
@@ -76,36 +76,36 @@ class Shares:
     return number
 
   def row(self, number: int) -> Array:
-    """The bytes of a share on each tile."""
+    """The bytes on each tile."""
     return self._rows[number]
 
   def most(self) -> list[int]:
-    """For each share, its bytes on its fullest tile."""
+    """The bytes of each row on its fullest tile."""
     return self._most
 
   def equal(self, one: int, other: int) -> bool:
-    """Whether two shares have the same bytes on every tile."""
+    """Whether two rows have the same bytes on every tile."""
     return one == other or (
       self._most[one] == self._most[other]
       and np.array_equal(self._rows[one], self._rows[other])
     )
 
   def on(self, tile: int) -> list[int]:
-    """The bytes of each share on one tile."""
+    """The bytes of each row on one tile."""
     return [int(row[tile]) for row in self._rows]
 
   def rows(self) -> Array:
-    """The bytes of all shares, int64[share, tile]."""
+    """The bytes of all rows, int64[row, tile]."""
     return np.stack(self._rows)
 
   def peaks(self, live: Iterable[tuple[int, Iterable[Interval]]]) -> Array:
     """The peak bytes of each tile.
 
     Args:
-      live: pairs of a share's number and the closed intervals of time during
-        which a tensor with that share is live.
+      live: pairs of a row's number and the closed intervals of time during
+        which a tensor with that row is live.
     """
-    changes: dict[int, int] = defaultdict(int)  # by time and share
+    changes: dict[int, int] = defaultdict(int)  # by time and row
     for number, intervals in live:
       for begin, end in intervals:
         changes[begin << _BITS | number] += 1

@@ -16,61 +16,63 @@ from collections.abc import Callable, Iterable
 
 from jaxlib.ipu.lower.allocate import Interval, overlap, union
 from jaxlib.ipu.lower.liveness import Timeline
-from jaxlib.ipu.lower.shares import Shares
+from jaxlib.ipu.lower.tile_bytes import TileBytes
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Unit:
+class AllocationGroup:
   """Tensors with one address on a tile.
 
   Attributes:
     tensors: their numbers; empty for the buffers of a step.
     intervals: when any of them is live: closed intervals, ascending.
-    share: the number under which `shares.py` has the unit's bytes on each tile.
-    wide: whether loads of 128 bits may read the unit.
+    row: the number under which `tile_bytes.py` has the allocation group's
+      bytes on each tile.
+    wide: whether loads of 128 bits may read the allocation group.
   """
 
   tensors: list[int]
   intervals: list[Interval]
-  share: int
+  row: int
   wide: bool = False
 
   def always(self, end: int) -> bool:
-    """Whether the unit is live throughout a run that ends at time `end`."""
+    """Whether the allocation group is live throughout a run that ends at time
+    `end`."""
     begin, last = self.intervals[0]
     return begin <= 0 and last >= end
 
-  def join(self, other: Unit) -> None:
-    """Merges another unit into this one."""
+  def join(self, other: AllocationGroup) -> None:
+    """Merges another allocation group into this one."""
     self.tensors += other.tensors
     self.intervals = union(self.intervals, other.intervals)
     self.wide |= other.wide
 
 
-def units(
+def allocation_groups(
   tensors: list[TensorInfo],
   line: Timeline,
   lives: dict[int, list[Interval]],
-  shares: Shares,
+  table: TileBytes,
   aliased: Iterable[tuple[int, int]],
   wide: Iterable[int],
-) -> list[Unit]:
-  """Groups the tensors in SRAM into units.
+) -> list[AllocationGroup]:
+  """Groups the tensors in SRAM into allocations.
 
   Args:
     tensors: all tensors, with the storage assigned by `allocate`.
     line: the analysed steps.
     lives: when each tensor takes SRAM.
-    shares: the tensors' bytes on each tile.
+    table: the tensors' bytes on each tile.
     aliased: pairs of a donated argument and the result that replaces it.
     wide: tensors that loads of 128 bits may read.
   """
 
-  def alike(a: Unit, b: Unit) -> bool:
+  def alike(a: AllocationGroup, b: AllocationGroup) -> bool:
     """Whether each tile has the same elements of both, in the same order."""
     one, other = tensors[a.tensors[0]].layout, tensors[b.tensors[0]].layout
-    return shares.equal(a.share, b.share) and (
+    return table.equal(a.row, b.row) and (
       one is other or one.joined == other.joined
     )
 
@@ -78,7 +80,7 @@ def units(
   # own.
   read = {n if n in lives else tensors[n].root for n in wide}
   found = {
-    n: Unit([n], list(live), shares.of_tensor(n), n in read)
+    n: AllocationGroup([n], list(live), table.of_tensor(n), n in read)
     for n, live in lives.items()
   }
   joined = [*aliased]
@@ -106,13 +108,15 @@ def units(
   return _replaced(places, alike, times)
 
 
-def _begin(unit: Unit) -> Interval:
-  return unit.intervals[0]
+def _begin(allocation: AllocationGroup) -> Interval:
+  return allocation.intervals[0]
 
 
 def _replaced(
-  places: list[Unit], alike: Callable[[Unit, Unit], bool], times: set[int]
-) -> list[Unit]:
+  places: list[AllocationGroup],
+  alike: Callable[[AllocationGroup, AllocationGroup], bool],
+  times: set[int],
+) -> list[AllocationGroup]:
   """Joins results with operands whose last reader computes them.
 
   If a compute set reads an operand before it writes, index by index, and is its
@@ -122,23 +126,25 @@ def _replaced(
   elements that others have yet to read.
   """
   out = []
-  ending: dict[int, list[Unit]] = defaultdict(list)
-  for unit in places:
-    before = unit.intervals[0][0] - 1
+  ending: dict[int, list[AllocationGroup]] = defaultdict(list)
+  for allocation in places:
+    before = allocation.intervals[0][0] - 1
     operand = None
     if before in times:
       dying = ending[before]
-      operand = next((u for u in dying if alike(u, unit)), None)
+      operand = next((u for u in dying if alike(u, allocation)), None)
     if operand is not None:
       dying.remove(operand)
-      operand.join(unit)
-      unit = operand
+      operand.join(allocation)
+      allocation = operand
     else:
-      out.append(unit)
-    last = unit.intervals[-1][1]
+      out.append(allocation)
+    last = allocation.intervals[-1][1]
     if not last & 1:
-      ending[last].append(unit)
-  for unit in out:
-    intervals = [(b, e | 1) for b, e in unit.intervals]
-    unit.intervals = intervals if len(intervals) == 1 else union(intervals, [])
+      ending[last].append(allocation)
+  for allocation in out:
+    intervals = [(b, e | 1) for b, e in allocation.intervals]
+    allocation.intervals = (
+      intervals if len(intervals) == 1 else union(intervals, [])
+    )
   return out
