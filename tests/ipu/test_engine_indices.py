@@ -44,7 +44,7 @@ def _windows(
   codelet, fields, shape, windowed, num_batch
 ) -> indexed_blocks.Lookups:
   along = codelet.along(fields, shape, windowed)
-  return indexed_blocks.Lookups(shape, windowed, along, num_batch, 4, 4)
+  return indexed_blocks.Lookups(shape, windowed, along, num_batch, 4, 4, TILES)
 
 
 @st.composite
@@ -162,7 +162,7 @@ def test_dynamic_slice_and_update(data):
   dtype = data.draw(st.sampled_from(DTYPES))
   own = data.draw(partitions(shape))
   windows = indexed_blocks.Lookups(
-    sizes, shape, along_dynamic(sizes, shape), len(shape), 4, 0
+    sizes, shape, along_dynamic(sizes, shape), len(shape), 4, 0, TILES
   )
   plan = _drawn(data, windows, own, True, True)
   update_plan = _drawn(data, windows, own, False, True)

@@ -41,7 +41,7 @@ def windows(draw):
   along = tuple(
     -1 if d in named else next(walked) for d in range(len(windowed))
   )
-  return Lookups(batch + window, windowed, along, len(batch), 4, 4)
+  return Lookups(batch + window, windowed, along, len(batch), 4, 4, 1472)
 
 
 targets = st.sampled_from([5, 16, 1472]).map(
@@ -123,7 +123,7 @@ def test_indexed_dimensions_are_split_jointly(data, target):
   found = []
   for shape in (named, (math.prod(named),)):
     along = (-1,) * len(shape) + (1,)
-    w = Lookups((lookups, row), (*shape, row), along, 1, 4, 4)
+    w = Lookups((lookups, row), (*shape, row), along, 1, 4, 4, target.num_tiles)
     own = default_layout(target, (math.prod(w.windowed),), 4)
     found.append(
       [

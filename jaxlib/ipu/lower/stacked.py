@@ -135,7 +135,9 @@ def _each(
   total = 0.0
   for update in updates:
     along = along_dynamic(update.shape, value.shape)
-    w = Lookups(update.shape, value.shape, along, len(along), item, 0)
+    w = Lookups(
+      update.shape, value.shape, along, len(along), item, 0, target.num_tiles
+    )
     plan = updates_in_place(w, mapping)
     if plan is None:
       return math.inf

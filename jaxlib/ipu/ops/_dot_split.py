@@ -91,10 +91,11 @@ class Choice:
 
 def choose(builder: Builder, product: Product) -> Choice:
   """The cheapest split."""
+  target = builder.target
   plan = _planned_here(builder, product)
   share = plan.tile_bytes / max(builder.target.bytes_for_products, 1)
   builder.used.products = max(builder.used.products, share)
-  first, parts, partition = _partition(product, plan)
+  first, parts, partition = _partition(target, product, plan)
   found, cycles = _Cheaper(builder, product).than(plan, partition)
   if found is not None:
     return Choice(matmul.ONE, product.shape, (), *found[:3], cycles)
@@ -117,7 +118,7 @@ def preferred(target: Target, product: Product, number: int) -> Layout | None:
   plan = _planned(target, product)
   if plan.steps != matmul.ONE or not plan.fits:
     return None
-  shape, _, partition = _partition(product, plan)
+  shape, _, partition = _partition(target, product, plan)
   view, dims = as_in_memory(*product.sides[number][:2])
   if not view.is_dense():
     return None
@@ -165,6 +166,7 @@ def _grains(product: Product, size: int) -> list[int]:
 
 
 def _partition(
+  target: Target,
   product: Product,
   plan: matmul.MatmulSplit,
   grains: Sequence[int] | None = None,
@@ -175,19 +177,21 @@ def _partition(
   parts = [
     p
     for count, span in zip(plan.parts, spans, strict=True)
-    for p in cuts.distribute(count, shape[span])
+    for p in cuts.distribute(count, shape[span], target.num_tiles)
   ]
-  first = step_shape(product, plan.steps)
+  first = step_shape(target, product, plan.steps)
   split = matmul.partition(first, parts, product.counts, grains)
   return first, parts, split
 
 
-def step_shape(product: Product, steps: matmul.Steps) -> tuple[int, ...]:
+def step_shape(
+  target: Target, product: Product, steps: matmul.Steps
+) -> tuple[int, ...]:
   """The iteration space of the first of several steps."""
   found: list[int] = []
   for count, span in zip((1, *steps), product.spans, strict=True):
     extents = product.shape[span]
-    counts = cuts.distribute(count, extents)
+    counts = cuts.distribute(count, extents, target.num_tiles)
     found += (-(-n // c) for n, c in zip(extents, counts, strict=True))
   return tuple(found)
 
@@ -256,13 +260,13 @@ class _Cheaper:
     return cost.cycles(cost.exchange(self._builder.target, [moved]))
 
   def _ways(self, plan: matmul.MatmulSplit, packs: bool) -> Iterator[_Way]:
-    product = self._product
+    product, target = self._product, self._builder.target
     # Moving blocks that cut words, or of single words, requires packing.
     for size in (WORD, WIDE) if packs else ():
       grains = _grains(product, size)
       wide = _planned_here(self._builder, product, grains)
       if wide.fits and wide.steps == matmul.ONE:
-        ways = [_partition(product, wide, g)[2] for g in (grains, None)]
+        ways = [_partition(target, product, wide, g)[2] for g in (grains, None)]
         yield from ((split, (True, True)) for split in dict.fromkeys(ways))
     for number, side in enumerate(product.sides):
       for home in self._builder.existing_mappings(side):
@@ -273,7 +277,7 @@ class _Cheaper:
       way = matmul.in_place(self._wanted, product.kept, product.shape)
       if way is not None:
         yield way, (True, True)
-    yield from _whole_windows(product, plan)
+    yield from _whole_windows(target, product, plan)
 
 
 def result_layout(
@@ -312,7 +316,7 @@ def windowed(view: View) -> set[int]:
 
 
 def _whole_windows(
-  product: Product, plan: matmul.MatmulSplit
+  target: Target, product: Product, plan: matmul.MatmulSplit
 ) -> Iterator[_Way]:
   """Variants of the plan that cut along windows last: several overlapping
   windows on a tile need little more than one of them."""
@@ -325,7 +329,9 @@ def _whole_windows(
     dims = range(span.start, span.stop)
     first = [d for d in dims if d not in last]
     orders = [[list(dims)], [first, [d for d in dims if d in last]]]
-    ways.append([_parts(count, shape, order) for order in orders])
+    ways.append(
+      [_parts(count, shape, order, target.num_tiles) for order in orders]
+    )
   for found in itertools.product(*ways):
     parts = dict(p for group in found for p in group.items())
     ordered = [parts[d] for d in range(len(shape))]
@@ -333,12 +339,15 @@ def _whole_windows(
 
 
 def _parts(
-  count: int, shape: tuple[int, ...], order: Sequence[Sequence[int]]
+  count: int,
+  shape: tuple[int, ...],
+  order: Sequence[Sequence[int]],
+  num_tiles: int,
 ) -> dict[int, int]:
   """Parts of each dimension, cutting the first group of dimensions first."""
   parts = {}
   for dims in order:
-    found = cuts.distribute(count, tuple(shape[d] for d in dims))
+    found = cuts.distribute(count, tuple(shape[d] for d in dims), num_tiles)
     parts.update(zip(dims, found, strict=True))
     count //= math.prod(found)
   return parts

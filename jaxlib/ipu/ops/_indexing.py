@@ -45,6 +45,7 @@ def indexed_windows(
   shape: Shape,
   operand: View,
   indices: View,
+  num_tiles: int,
 ) -> Lookups:
   """The windows of a gather or a scatter; `indices` as from `index_view`."""
   return Lookups(
@@ -54,6 +55,7 @@ def indexed_windows(
     fields.num_batch_dims,
     SIZE[operand.dtype],
     SIZE[indices.dtype] * indices.shape[-1],
+    num_tiles,
   )
 
 
@@ -174,7 +176,9 @@ class SliceCycles:
     return copy_cycles(self.target, (0,), self.dtype, (lookups, window))
 
 
-def moving_windows(shape: Shape, windowed: Shape, dtype: DType) -> Lookups:
+def moving_windows(
+  shape: Shape, windowed: Shape, dtype: DType, num_tiles: int
+) -> Lookups:
   """The windows of a dynamic slice or update of `shape`."""
   along = along_dynamic(shape, windowed)
-  return Lookups(shape, windowed, along, len(shape), SIZE[dtype], 0)
+  return Lookups(shape, windowed, along, len(shape), SIZE[dtype], 0, num_tiles)

@@ -286,7 +286,9 @@ def _source(builder: Builder, along: Along, count: int, size: int) -> _Parts:
   whole, d = along
   if builder.choices.frugal and whole_root(builder, whole):
     some = _resized(whole.shape, d, size)
-    windows = moving_windows(some, whole.shape, whole.dtype)
+    windows = moving_windows(
+      some, whole.shape, whole.dtype, builder.target.num_tiles
+    )
     if slices_in_place(windows, builder.tensors[whole.root].layout):
       return _Parts(whole, d, False)
   view = _moved(whole, d, 0)
@@ -343,7 +345,9 @@ def _slice(
   shape = _resized(view.shape, d, extent)
   rank = len(shape)
   target, layout = builder.target, builder.tensors[view.root].layout
-  windows = moving_windows(shape, view.shape, view.dtype)
+  windows = moving_windows(
+    shape, view.shape, view.dtype, builder.target.num_tiles
+  )
   plan = slices_in_place(windows, layout)
   assert plan is not None, "the root's blocks keep to dimensions"
   root = builder.new_root(shape, view.dtype, plan.result)
@@ -370,7 +374,9 @@ def _update(
     some = _moved(some, dim, 0)
     some = some._replace(shape=(1, *some.shape), strides=(0, *some.strides))
   rank = len(some.shape)
-  windows = moving_windows(some.shape, view.shape, view.dtype)
+  windows = moving_windows(
+    some.shape, view.shape, view.dtype, builder.target.num_tiles
+  )
   plan = updates_in_place(windows, builder.tensors[view.root].layout)
   assert plan is not None, "a new root's blocks keep to dimensions"
   builder.execute(

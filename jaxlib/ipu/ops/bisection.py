@@ -96,7 +96,8 @@ def _lower(builder: Builder, node: Node) -> None:
   first: int = node.attributes
   main, beside = (builder.view(v) for v in node.inputs)
   n, shape = main.shape[1], node.results[0].shape
-  parts = cuts.distribute(builder.target.num_tiles, shape)
+  tiles = builder.target.num_tiles
+  parts = cuts.distribute(tiles, shape, tiles)
   partition = grid(shape, parts)
   operands = []
   for view in (main, beside):

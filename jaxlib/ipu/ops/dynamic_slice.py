@@ -81,7 +81,9 @@ def _slice(builder: Builder, node: Node) -> None:
     builder.result(node)
     return
   target, rank = builder.target, len(shape)
-  windows = moving_windows(shape, operand.shape, value.dtype)
+  windows = moving_windows(
+    shape, operand.shape, value.dtype, builder.target.num_tiles
+  )
   cycles = SliceCycles(target, value.dtype)
   own = operand_layout(builder, operand)
   found = indexed.slicing(
@@ -134,7 +136,9 @@ def _update(builder: Builder, node: Node) -> None:
   target, rank = builder.target, len(shape)
   fields = schema.DynamicUpdate(list(starts))
   partial = partials(CODELET, fields, update.dtype)
-  windows = moving_windows(shape, operand.shape, update.dtype)
+  windows = moving_windows(
+    shape, operand.shape, update.dtype, builder.target.num_tiles
+  )
   own, stays = updated_layout(builder, operand, node.results[0])
 
   def read(parts: Sequence[View], plan: IndexedSplit) -> list[Operand]:

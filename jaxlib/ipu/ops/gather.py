@@ -81,7 +81,9 @@ def _lower(builder: Builder, node: Node) -> None:
   if 0 in shape:
     builder.result(node)
     return
-  windows = indexed_windows(CODELET, fields, shape, operand, indices)
+  windows = indexed_windows(
+    CODELET, fields, shape, operand, indices, builder.target.num_tiles
+  )
   target = builder.target
   cycles = _Cycles(target, value.dtype)
   own = operand_layout(builder, operand)

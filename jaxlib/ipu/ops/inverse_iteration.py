@@ -43,7 +43,7 @@ def tridiagonal_vectors(
 def _lower(builder: Builder, node: Node) -> None:
   *diagonals, values = (builder.view(v) for v in node.inputs)
   n, shape, target = diagonals[0].shape[1], values.shape, builder.target
-  parts = cuts.distribute(target.num_tiles, shape)
+  parts = cuts.distribute(target.num_tiles, shape, target.num_tiles)
   partition = grid(shape, parts)
   operands = []
   for view in diagonals:

@@ -238,7 +238,8 @@ def _split(
   if there is not None and least <= cycles:
     return there
   if 0 not in shape and any(overlapping(v.shape, v.strides) for v in views):
-    return *reduction.boxes(shape, num_kept, plan), Order.ANY
+    tiles = builder.target.num_tiles
+    return *reduction.boxes(shape, num_kept, plan, tiles), Order.ANY
 
   def moving(plan: reduction.ReductionSplit) -> float:
     partition = reduction.partition(shape, num_kept, plan)

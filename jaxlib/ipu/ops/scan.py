@@ -213,7 +213,8 @@ def _lower(builder: Builder, node: Node) -> None:
   rank = len(x.shape)
   kept = [d for d in range(rank) if d != a.dimension]
   shape = (*(x.shape[d] for d in kept), x.shape[a.dimension])
-  parts = cuts.distribute(builder.target.num_tiles, shape[:-1])
+  tiles = builder.target.num_tiles
+  parts = cuts.distribute(tiles, shape[:-1], tiles)
   partition = grid(shape, (*parts, 1))
   # The iteration dimension of each of the array's.
   behind = tuple([*kept, a.dimension].index(d) for d in range(rank))

@@ -118,7 +118,9 @@ def _lower(builder: Builder, node: Node) -> None:
     unique_indices=int(indexing.unique),
   )
   target = builder.target
-  windows = indexed_windows(CODELET, fields, shape, operand, indices)
+  windows = indexed_windows(
+    CODELET, fields, shape, operand, indices, builder.target.num_tiles
+  )
   partial = partials(CODELET, fields, updates.dtype)
   own, stays = updated_layout(builder, operand, node.results[0])
 

@@ -10,11 +10,6 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-# Numbers of parts to try for a dimension; larger ones only in proportion.
-_PARTS = np.array(
-  [1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 46, 64, 92, 128, 184, 256, 368, 512,
-   736, 1024, 1472]
-)  # fmt: skip
 # Blocks that fill the matrix unit: whole groups of output channels (rows or
 # columns) and of input channels (terms). poplin's planner splits these
 # dimensions only in such grains (ConvPlan.cpp, `inChanGrainSize`) [S].
@@ -26,31 +21,48 @@ _ANY = np.array([], np.int64)
 _MANY_SPLITS, _LEAST_USED = 256, 0.7
 
 
+@functools.lru_cache(maxsize=64)
+def _tried(num_tiles: int) -> Ints:
+  """Numbers of parts to try for a dimension: divisors of the machine's number
+  of tiles, powers of two, and a few more small numbers."""
+  numbers = np.arange(1, num_tiles + 1)
+  divisors = numbers[num_tiles % numbers == 0]
+  powers = 2 ** np.arange(num_tiles.bit_length())
+  found = np.unique(np.concatenate([divisors, powers, [3, 6, 12]]))
+  return found[found <= num_tiles]
+
+
 @functools.lru_cache(maxsize=1024)
-def _choices(extent: int, tiles: int) -> Ints:
-  """Numbers of parts to try for a dimension, each that of equal blocks of some
-  size."""
-  return _parts(extent, tiles, _ANY)
+def _choices(extent: int, most: int, num_tiles: int) -> Ints:
+  """Numbers of parts to try for a dimension, at most `most`, each that of equal
+  blocks of some size."""
+  return _parts(extent, most, num_tiles, _ANY)
 
 
-def _parts(extent: int, tiles: int, blocks: Ints, grain: int = 1) -> Ints:
+def _parts(
+  extent: int, most: int, num_tiles: int, blocks: Ints, grain: int = 1
+) -> Ints:
   """Like `_choices`, also with the numbers of parts that result from the sizes
   `blocks`. All block sizes are rounded up to multiples of `grain`."""
-  most = min(extent, tiles)
-  tried = np.append(_PARTS[_PARTS <= most], most)
+  most = min(extent, most)
+  numbers = _tried(num_tiles)
+  tried = np.append(numbers[numbers <= most], most)
   blocks = np.append(-(-extent // tried), blocks[blocks < extent])
   return np.unique(-(-extent // (-(-blocks // grain) * grain)))
 
 
 @functools.lru_cache(maxsize=4096)
-def distribute(parts: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+def distribute(
+  parts: int, extents: tuple[int, ...], num_tiles: int
+) -> tuple[int, ...]:
   """Cuts several dimensions into at most `parts` parts with the smallest
-  blocks; ties go to the split that cuts outer dimensions."""
+  blocks; ties go to the split that cuts outer dimensions. The numbers of parts
+  that are tried depend on `num_tiles`, the machine's number of tiles."""
   if len(extents) <= 1 or parts <= 1:
     return tuple(min(parts, max(e, 1)) for e in extents)
   best, chosen = math.inf, (1,) * len(extents)
-  for first in _choices(extents[0], parts)[::-1].tolist() or [1]:
-    rest = distribute(parts // first, extents[1:])
+  for first in _choices(extents[0], parts, num_tiles)[::-1].tolist() or [1]:
+    rest = distribute(parts // first, extents[1:], num_tiles)
     block = math.prod(
       -(-e // p) for e, p in zip(extents, (first, *rest), strict=True)
     )
@@ -73,7 +85,7 @@ def candidates(
     (n, _OUTPUTS, grains[1]),
     (k, _INPUTS, grains[2]),
   ):
-    more = _parts(extent, tiles, blocks, grain)
+    more = _parts(extent, tiles, tiles, blocks, grain)
     used = np.multiply.outer(parts[0], more)
     one, other = np.nonzero(used <= tiles)
     parts = np.stack([used[one, other], *parts[1:, one], more[other]])

@@ -51,6 +51,7 @@ class Lookups(NamedTuple):
       ones of these enumerate the lookups.
     item_bytes: bytes of an element.
     index_bytes: bytes of an index, all components together.
+    num_tiles: the machine's number of tiles.
   """
 
   shape: tuple[int, ...]
@@ -59,6 +60,7 @@ class Lookups(NamedTuple):
   num_batch: int
   item_bytes: int
   index_bytes: int
+  num_tiles: int
 
   @property
   def free(self) -> tuple[int, ...]:
@@ -242,10 +244,12 @@ def _cells(w: Lookups, groups: Counts, others: Counts) -> list[Counts]:
     if len(dims) == 1:
       cuts: list[Any] = [np.minimum(count, extents[0])]
     elif isinstance(count, np.ndarray):
-      found = {n: distribute(n, extents) for n in set(count.tolist())}
+      found = {
+        n: distribute(n, extents, w.num_tiles) for n in set(count.tolist())
+      }
       cuts = list(np.array([found[n] for n in count.tolist()]).T)
     else:
-      cuts = list(distribute(int(count), extents))
+      cuts = list(distribute(int(count), extents, w.num_tiles))
     for d, n in zip(dims, cuts, strict=True):
       cell[d] = np.maximum(-(-w.shape[d] // n), 1)
   return cell

@@ -209,7 +209,7 @@ def partition(
 
 
 def boxes(
-  shape: tuple[int, ...], num_kept: int, p: ReductionSplit
+  shape: tuple[int, ...], num_kept: int, p: ReductionSplit, num_tiles: int
 ) -> tuple[ReductionSplit, Layout]:
   """About the same plan, with blocks that are boxes of all dimensions.
   Overlapping windows then have most of their elements in common with others on
@@ -219,7 +219,7 @@ def boxes(
   parts = [
     count
     for half, most in zip(halves, (p.kept_parts, p.reduced_parts), strict=True)
-    for count in distribute(most, half)
+    for count in distribute(most, half, num_tiles)
   ]
   blocks = [-(-n // count) for n, count in zip(shape, parts, strict=True)]
   used = [-(-n // block) for n, block in zip(shape, blocks, strict=True)]
