@@ -123,9 +123,22 @@ class Recorder:
 
   def _key(self, code: bytes | memoryview, options: pipeline.Options) -> str:
     settings = dataclasses.replace(options, dump=None, verify=False)
-    digest = _digest(f"{settings}\n{_text(code)}".encode())
+    digest = _digest(f"{_chosen(settings)}\n{_text(code)}".encode())
     self._count[digest] += 1
     return f"{digest}.{self._count[digest]}"
+
+
+def _chosen(settings: Any) -> dict[str, Any]:
+  """The fields of a record of settings that do not have their defaults, so that
+  keys stay the same when a field is added."""
+  chosen = {}
+  for field in dataclasses.fields(settings):
+    value = getattr(settings, field.name)
+    if dataclasses.is_dataclass(value):
+      chosen[field.name] = _chosen(value)
+    elif value != field.default:
+      chosen[field.name] = value
+  return chosen
 
 
 def _text(code: bytes | memoryview) -> str:

@@ -21,8 +21,14 @@ _LIMITS = {
   "route_cycles": (0, _MOST),
   "sync_cycles": (0, _MOST),
   "launch_cycles": (0, _MOST),
+  "branch_cycles": (0, _MOST),
+  "copy_call_cycles": (0, _MOST),
+  "short_copy_cycles": (0, _MOST),
   "host_sync_cycles": (0, _MOST),
   "host_copy_cycles": (0, _MOST),
+  "host_command_cycles": (0, _MOST),
+  "host_link_header_bytes": (0, _MOST),
+  "tile_packet_header_bytes": (0, _MOST),
   "host_stream_seconds": (0, 1),
   "host_call_seconds": (0, 1),
   "available_memory_proportion": (0, 1),
@@ -54,9 +60,21 @@ class Target:
       weights.
     sync_cycles: an on-chip synchronisation.
     launch_cycles: cycles of a compute set before its vertices run.
+    branch_cycles: cycles to test a word and branch.
+    copy_call_cycles: fixed cycles of a copy within a tile by all workers.
+    short_copy_cycles: fixed cycles of a copy within a tile by one worker.
+    worker_stack_bytes, supervisor_stack_bytes: bytes of a worker's stack, of
+      which a tile has one for each worker, and of its supervisor's.
     host_bytes_per_second: host link, each way.
     host_sync_cycles: a synchronisation with the host.
     host_copy_cycles: fixed cost of an array in a host stream.
+    host_window_bytes: bytes that a stream loads to a tile before it has to ask
+      the host again; they arrive in a window of the tile's memory.
+    host_command_cycles: the routing of such a request.
+    packet_from_host_bytes, packet_to_host_bytes: data of a packet.
+    tile_packet_header_bytes: bytes on the tile for the header of a packet.
+    host_link_header_bytes: bytes that the host link carries for each packet
+      besides its data.
     host_stream_seconds: to begin and end a stream of any number of arrays,
       including a synchronisation.
     host_call_seconds: from the host's receiving a callback's operands to its
@@ -88,12 +106,35 @@ class Target:
   sync_cycles: int = 120
   # The measured excess of a MultiVertex step over its formula [D]: +82.
   launch_cycles: int = 82
+  # ForLoopCounter, the vertex that ends a loop (popopsCycleEstimators.cpp) [S].
+  # A condition is tested in the same way: a word is read, then broadcast to all
+  # tiles by a synchronisation [D].
+  branch_cycles: int = 43
+  # In addition to its 8 bytes a cycle (`Target::getMemcpyBytesPerCycle`;
+  # ipu-stack, cost.rs), and of Poplar's ShortMemcpy, 72 to 76 cycles in
+  # profiles of tutorials [S].
+  copy_call_cycles: int = 288
+  short_copy_cycles: int = 72
+  # The 3,168 bytes of a tile in the memory report that Graphcore's guide to
+  # TensorFlow shows are six of the one and one of the other [S]; PopART and
+  # PopLibs' tools ask for 512 too.
+  worker_stack_bytes: int = 512
+  supervisor_stack_bytes: int = 96
   # PCIe Gen4 x16: 64 GB/s both ways together [S], 128 of 130 bits are data [D].
   host_bytes_per_second: float = 31.5e9
   # Target::getGlobalSyncCycles, as quoted by ipu-stack (cost.rs) [S].
   host_sync_cycles: int = 600
   # A stream copy of one int: mid phase 1,491 to 1,771 cycles [S].
   host_copy_cycles: int = 1600
+  # Of the window, packets and their headers on the tile: ipu-stack
+  # (exchange.rs, memory.rs) [S].
+  host_window_bytes: int = 16 * 1024
+  host_command_cycles: int = 73
+  packet_from_host_bytes: int = 1024
+  packet_to_host_bytes: int = 256
+  tile_packet_header_bytes: int = 8
+  # PCIe: 4 bytes framing, 16 header, 4 checksum [D].
+  host_link_header_bytes: int = 24
   # The same tutorial's begin phase of 77,330 to 88,338 cycles and its end of
   # 79,556 to 84,180, their middles at 1.33 GHz [S]: tiles and host synchronise.
   host_stream_seconds: float = 124e-6

@@ -49,7 +49,9 @@ def _repeat(builder: Builder, node: Node) -> None:
   steps = _iteration(builder, node, roots, node.attributes)
   if steps:  # a step that moves nothing: the loop's control overhead
     steps.append(
-      Copy(moves=[], own=cost.iteration(), location=builder.location)
+      Copy(
+        moves=[], own=cost.iteration(builder.target), location=builder.location
+      )
     )
   builder.steps.append(
     Repeat(count=node.attributes, body=steps, location=builder.location)

@@ -27,24 +27,6 @@ from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
-# ForLoopCounter, the vertex that ends a loop (popopsCycleEstimators.cpp) [S].
-# A condition is tested in the same way: a word is read, then broadcast to all
-# tiles by a synchronisation [D].
-_BRANCH_CYCLES = 43
-
-# The fixed cycles of a tile-local copy by all workers, in addition to its 8
-# bytes a cycle (`Target::getMemcpyBytesPerCycle`; ipu-stack, cost.rs), and of
-# Poplar's ShortMemcpy, 72 to 76 cycles in profiles of tutorials [S].
-_COPY_CALL, _SHORT_COPY = 288, 72
-
-# Bytes of a packet from the host and to it; bytes that a stream loads to a tile
-# before it has to ask the host again, which costs the routing of a command and
-# a synchronisation with the host (ipu-stack, exchange.rs) [S].
-PACKET_FROM_HOST, PACKET_TO_HOST = 1024, 256
-_HOST_WINDOW, _HOST_COMMAND_CYCLES = 16 * 1024, 73
-# PCIe overhead per packet: 4 bytes framing, 16 header, 4 checksum [D].
-_PACKET_HEADER = 24
-
 
 @dataclasses.dataclass(slots=True)
 class Sourced(schema.Cost):
@@ -194,8 +176,8 @@ def copies(target: Target, vectors: Any) -> Any:
   vector in the time in which all six issue one each [D]. Takes numbers or
   arrays.
   """
-  shared = _COPY_CALL + vectors
-  alone = _SHORT_COPY + target.num_workers * vectors
+  shared = target.copy_call_cycles + vectors
+  alone = target.short_copy_cycles + target.num_workers * vectors
   return np.minimum(shared, alone)
 
 
@@ -322,11 +304,11 @@ def largest_cell(partition: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
   return tuple(extents)
 
 
-def iteration() -> Sourced:
+def iteration(target: Target) -> Sourced:
   """The overhead of one iteration of a loop of known trip count. Each tile
   counts iterations by itself, as ForLoopCounter does, without a synchronisation
   [D]."""
-  cycles = float(_BRANCH_CYCLES)
+  cycles = float(target.branch_cycles)
   return Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
 
 
@@ -335,7 +317,7 @@ def branch(target: Target) -> schema.Cost:
   one of them holds, so they synchronise."""
   sync = float(target.sync_cycles)
   return Sourced(
-    float(_BRANCH_CYCLES), 0.0, sync, 0.0, 0.0, derived=sync, syncs=1.0
+    float(target.branch_cycles), 0.0, sync, 0.0, 0.0, derived=sync, syncs=1.0
   )
 
 
@@ -354,13 +336,19 @@ def host_stream(
   given = list(sizes)
   if not given:
     return Sourced(0.0, 0.0, 0.0, 0.0, 0.0)
-  packet = PACKET_TO_HOST if to_host else PACKET_FROM_HOST
+  packet = (
+    target.packet_to_host_bytes if to_host else target.packet_from_host_bytes
+  )
   packets = sum(-(-size // packet) for size in given)
-  headers = packets * _PACKET_HEADER
+  headers = packets * target.host_link_header_bytes
   rate = target.host_bytes_per_second
   seconds = target.host_stream_seconds + (sum(given) + headers) / rate
-  again = max(-(-sum(given) // (target.num_tiles * _HOST_WINDOW)) - 1, 0)
-  cycles = len(given) * target.host_copy_cycles + again * _HOST_COMMAND_CYCLES
+  again = max(
+    -(-sum(given) // (target.num_tiles * target.host_window_bytes)) - 1, 0
+  )
+  cycles = (
+    len(given) * target.host_copy_cycles + again * target.host_command_cycles
+  )
   cycles += math.ceil(seconds * target.clock_hz)
   return Sourced(
     0.0,

@@ -25,7 +25,6 @@ import numpy.typing as npt
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.moves.messages import ROW
 from jaxlib.ipu.moves.segments import WORD
-from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import TensorInfo
@@ -47,15 +46,6 @@ _HOST = 4
 # and the closing request. For each packet from the host a request, for each one
 # to the host a header, a payload and a delay (exchange.rs) [S].
 _HOST_ROW, _FROM_HOST, _TO_HOST = 12, 1, 3
-_PACKET_HEADER = 8  # bytes, on the tile (exchange.rs) [S]
-# Data from the host arrives in a window at a fixed address (memory.rs,
-# exchange.rs) [S], and is copied to its place.
-_HOST_WINDOW = 16 * 1024
-
-# Six workers' stacks of 512 bytes and the supervisor's of 96: the 3,168 bytes
-# of a tile in the memory report that Graphcore's guide to TensorFlow shows [S];
-# PopART and PopLibs' tools ask for 512 too.
-_WORKER_STACK, _SUPERVISOR_STACK = 512, 96
 # Code of the copies on a tile, as large as a typical codelet's [G].
 _COPIES = 512
 
@@ -205,20 +195,25 @@ class CodeCount:
   def stream(self, numbers: Sequence[int], to_device: bool) -> Array:
     """Counts a stream of tensors from or to the host; returns the bytes of each
     tile's window for it."""
-    tiles = self.target.num_tiles
+    target = self.target
+    tiles = target.num_tiles
     self._all += WAIT
-    size = cost.PACKET_FROM_HOST if to_device else cost.PACKET_TO_HOST
+    size = (
+      target.packet_from_host_bytes
+      if to_device
+      else target.packet_to_host_bytes
+    )
     packets, window = (np.zeros(tiles, np.int64) for _ in range(2))
     for number in numbers:
       info = self.tensors[number]
       held = info.layout.elements(np.arange(tiles)) * SIZE[info.dtype]
       packets += -(-held // size)
       if to_device:
-        window = np.maximum(window, np.minimum(held, _HOST_WINDOW))
+        window = np.maximum(window, np.minimum(held, target.host_window_bytes))
     busy = packets > 0
     each = _FROM_HOST if to_device else _TO_HOST
     self._host += (_HOST_ROW * busy + each * packets) * WORD
-    self._host += _PACKET_HEADER * packets
+    self._host += target.tile_packet_header_bytes * packets
     self._own += (_HOST - WAIT) * busy
     if to_device:
       self.copies(busy)
@@ -241,6 +236,9 @@ class CodeCount:
       vertices += self._sizes[code] * self._anywhere(partitions)
     vertices += _COPIES * self._copying
     control *= WORD
-    workers = _WORKER_STACK * self.target.num_workers
-    stacks = (vertices > 0) * workers + (control > 0) * _SUPERVISOR_STACK
+    target = self.target
+    workers = target.worker_stack_bytes * target.num_workers
+    stacks = (vertices > 0) * workers + (
+      control > 0
+    ) * target.supervisor_stack_bytes
     return TileCode(vertices, state, exchange, control, self._host, stacks)
