@@ -30,8 +30,8 @@ from jaxlib.ipu.ir.graph import (
   Value,
   users,
 )
+from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import REGISTRY, Operation
-from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.affine import Side
 from jaxlib.ipu.plan.default_layout import (

@@ -12,7 +12,7 @@ from jaxlib.ipu.codelets._factor_cycles import INVERSES, factoring
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.plan import cost, messages
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 from jaxlib.ipu.target import Target
 
 
