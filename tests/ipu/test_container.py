@@ -76,6 +76,17 @@ def resealed(data: bytes) -> bytes:
   return data[:12] + struct.pack("<I", crc) + data[16:]
 
 
+def test_instructions_that_do_not_exist_are_refused():
+  (code,) = {
+    step.fields.code.wire
+    for step in PROGRAM.steps
+    if isinstance(step, schema.Execute) and isinstance(step.fields, schema.Map)
+  }
+  unknown = DATA.replace(code, bytes([250]) + code[1:])
+  with pytest.raises(ValueError, match="unknown number 250"):
+    container.read(resealed(unknown))
+
+
 def test_round_trip():
   program, constants = container.read(DATA)
   assert program == PROGRAM

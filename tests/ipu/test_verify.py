@@ -154,7 +154,6 @@ def test_steps_refer_to_existing_records():
 @pytest.mark.parametrize(
   "fields, message",
   [
-    (schema.Map(b"x", [0]), "no multiple"),
     (schema.Map(code(load(1)), [0]), "loads operand 1"),
     (schema.Map(code(load(0)), [1]), "outputs"),
     (schema.Map(code(load(0)), []), "without its value"),

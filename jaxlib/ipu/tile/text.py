@@ -26,6 +26,8 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.kernel import isa
+from jaxlib.ipu.kernel.instruction import Code, Instruction
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 from jaxlib.ipu.program import schema
