@@ -37,7 +37,12 @@ NARROW: dict[DType, Opcode] = {
 _MADE = {op: MLIR_NAME[op.row.element] for op in Opcode if op.row.element}
 # Instructions whose values are truth values: they compute in another type.
 TESTS = frozenset({op for op, made in _MADE.items() if made is DType.BOOL})
-_AS_REGISTER = (Opcode.IOTA, Opcode.CONVERT, Opcode.BITCAST)
+_SAID = {op: made for op, made in _MADE.items() if op not in TESTS}
+# Python looks members of enumerations up by name, which takes longer than what
+# is done with them here.
+_LOAD, _CONST, _SELECT = Opcode.LOAD, Opcode.CONST, Opcode.SELECT
+_ROUND_F16, _F16, _BF16 = Opcode.ROUND_F16, DType.F16, DType.BF16
+_AS_REGISTER = frozenset({_CONST, Opcode.IOTA, Opcode.CONVERT, Opcode.BITCAST})
 
 
 def _register_type(dtype: DType) -> RegisterType:
@@ -55,7 +60,7 @@ REGISTER: dict[DType, RegisterType] = {d: _register_type(d) for d in STORED}
 
 
 class Typing:
-  """Assigns element types to instructions, one after the other.
+  """Assigns element types to the instructions of a program, in their order.
 
   Attributes:
     elements: the element type of each value so far; None: a constant's.
@@ -67,43 +72,52 @@ class Typing:
     # there are no users.
     self._halves: dict[int, bool | None] = {}
 
-  def add(self, i: Instruction) -> Instruction:
-    """The next instruction of a program with its element type, which `finish`
-    may still change from f32 to f16."""
-    dtype = i.dtype if i.op is Opcode.LOAD else self._dtype(i)
-    self.elements.append(DType.BOOL if i.op in TESTS else dtype)
-    return i if i.dtype is dtype else i._replace(dtype=dtype)
+  def load(self, dtype: DType | None) -> None:
+    """The next instruction loads an element of this type."""
+    self.elements.append(dtype)
 
-  def _dtype(self, i: Instruction) -> DType | None:
-    if self._halves:
-      rounds = i.op is Opcode.ROUND_F16
-      for value in i.operands:
-        if value in self._halves:
-          self._halves[value] = rounds and self._halves[value] is not False
-    made = _MADE.get(i.op)
-    if made is not None and made is not DType.BOOL:
-      return made
-    if i.op is Opcode.CONST:
-      return None
-    natural = NATURAL[i.type]
-    if i.op in _AS_REGISTER:
+  def add(
+    self, op: Opcode, type_: RegisterType, operands: tuple[int, ...]
+  ) -> DType | None:
+    """The element type of the next instruction, not a load, which `finish` may
+    still change from f32 to f16."""
+    halves = self._halves
+    if halves:
+      rounds = op is _ROUND_F16
+      for value in operands:
+        if value in halves:
+          halves[value] = rounds and halves[value] is not False
+    dtype = _SAID.get(op) or self._common(op, type_, operands)
+    self.elements.append(DType.BOOL if op in TESTS else dtype)
+    return dtype
+
+  def _common(
+    self, op: Opcode, type_: RegisterType, operands: tuple[int, ...]
+  ) -> DType | None:
+    """The type of an instruction's operands, if it computes in that."""
+    natural = NATURAL[type_]
+    if op in _AS_REGISTER:
+      return None if op is _CONST else natural
+    elements = self.elements
+    dtype = None
+    for value in operands[1:] if op is _SELECT else operands:
+      found = elements[value]
+      if found is None or found is dtype:
+        continue
+      if dtype is not None:
+        return natural
+      dtype = found
+    if dtype is None or dtype is natural or dtype is _BF16:
       return natural
-    operands = i.operands[1:] if i.op is Opcode.SELECT else i.operands
-    found = {self.elements[v] for v in operands} - {None}
-    if len(found) != 1:
-      return natural
-    (dtype,) = found
-    assert dtype is not None
-    if dtype is DType.F16:
-      if i.op.row.exact_in_f16:
+    if dtype is _F16:
+      if op.row.exact_in_f16:
         return dtype
-      self._halves[len(self.elements)] = None
+      self._halves[len(elements)] = None
       return natural
-    same = dtype is not DType.BF16 and REGISTER[dtype] is i.type
-    return dtype if same else natural
+    return dtype if REGISTER[dtype] is type_ else natural
 
   def finish(self, instructions: Sequence[Instruction]) -> Code:
-    """The program of the instructions that were added."""
+    """The program of the instructions, with the types that `add` gave them."""
     halves = [n for n, rounded in self._halves.items() if rounded]
     if not halves:
       return Code(instructions)
@@ -116,14 +130,22 @@ class Typing:
 def typed(instructions: Iterable[Instruction]) -> Code:
   """The program of some instructions, whose loads have element types."""
   typing = Typing()
-  return typing.finish([typing.add(i) for i in instructions])
+  out = []
+  for i in instructions:
+    if i.op is _LOAD:
+      typing.load(i.dtype)
+      out.append(i)
+    else:
+      dtype = typing.add(i.op, i.type, i.operands)
+      out.append(Instruction(i.op, i.type, i.operands, i.imm, dtype))
+  return typing.finish(out)
 
 
 def on_operands(code: Code, dtypes: Sequence[DType]) -> Code:
   """The same program on operands of these element types."""
-  loads = [i for i in code if i.op is Opcode.LOAD]
+  loads = [i for i in code if i.op is _LOAD]
   if all(i.dtype is dtypes[i.imm] for i in loads):
     return code
   return typed(
-    i._replace(dtype=dtypes[i.imm]) if i.op is Opcode.LOAD else i for i in code
+    i._replace(dtype=dtypes[i.imm]) if i.op is _LOAD else i for i in code
   )

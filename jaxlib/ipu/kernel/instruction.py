@@ -52,7 +52,9 @@ class Instruction(NamedTuple):
 
   def resolve(self, type_: int) -> int:
     """A type of the opcode's row, for this instruction."""
-    return {OWN: int(self.type), SOURCE: self.imm}.get(type_, type_)
+    if type_ == OWN:
+      return self.type
+    return self.imm if type_ == SOURCE else type_
 
   def __str__(self) -> str:
     operands = [f"v{value}" for value in self.operands]

@@ -30,7 +30,10 @@ _FORMAT = {
   RegisterType.U32: "<I", RegisterType.I64: "<q", RegisterType.U64: "<Q",
 }  # fmt: skip
 _HELD_IN_F32 = (np.float16, ml_dtypes.bfloat16, np.float32)
-_CONVERSIONS = (Opcode.CONVERT, Opcode.BITCAST)
+_CONVERSIONS = frozenset({Opcode.CONVERT, Opcode.BITCAST})
+
+# An instruction without its element type.
+_Key = tuple[Opcode, RegisterType, tuple[int, ...], int]
 
 
 class Writer:
@@ -39,30 +42,33 @@ class Writer:
 
   def __init__(self) -> None:
     self._instructions: list[Instruction] = []
-    self._known: dict[Instruction, int] = {}
+    self._known: dict[_Key, int] = {}
     self._typing = Typing()
 
   def emit(
     self, op: Opcode, type_: RegisterType, *operands: int, imm: int = 0
   ) -> int:
-    """Adds an instruction; returns its value. A conversion's immediate is the
-    type of its operand."""
+    """Adds an instruction other than a load; returns its value. The immediate
+    of a conversion is found here."""
     if op in _CONVERSIONS:
       imm = self._instructions[operands[0]].result
-    return self._add(Instruction(op, type_, operands, imm))
-
-  def _add(self, i: Instruction) -> int:
-    number = self._known.get(i)
+    key = op, type_, operands, imm
+    number = self._known.get(key)
     if number is None:
-      number = self._known[i] = len(self._instructions)
-      self._instructions.append(self._typing.add(i))
+      number = self._known[key] = len(self._instructions)
+      dtype = self._typing.add(op, type_, operands)
+      self._instructions.append(Instruction(*key, dtype))
     return number
 
   def load(self, operand: int, dtype: DType) -> int:
     """Loads the element of an operand, in the register type of its dtype."""
-    return self._add(
-      Instruction(Opcode.LOAD, REGISTER[dtype], (), operand, dtype)
-    )
+    key = Opcode.LOAD, REGISTER[dtype], (), operand
+    number = self._known.get(key)
+    if number is None:
+      number = self._known[key] = len(self._instructions)
+      self._typing.load(dtype)
+      self._instructions.append(Instruction(*key, dtype))
+    return number
 
   def constant(self, value: Any, type_: RegisterType) -> int:
     """Adds a constant of a register type. The bits of a NumPy scalar are
@@ -104,8 +110,8 @@ class Writer:
       if i.op is Opcode.LOAD:
         values.append(load(i.imm))
       else:
-        operands = tuple([values[v] for v in i.operands])
-        values.append(self._add(i._replace(operands=operands, dtype=None)))
+        operands = [values[v] for v in i.operands]
+        values.append(self.emit(i.op, i.type, *operands, imm=i.imm))
     return values
 
   def finish(self) -> Code:
