@@ -21,6 +21,7 @@ import numpy as np
 from jaxlib.ipu import pipeline
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.program import container, schema
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
@@ -68,6 +69,8 @@ def _collect(value: Any, columns: dict[str, list[Any]]) -> Any:
   """
   if isinstance(value, list):
     return [_collect(v, columns) for v in value]
+  if isinstance(value, Code):
+    return value.wire
   if not dataclasses.is_dataclass(value):
     return value
   record = type(value).__name__

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
+from jaxlib.ipu.kernel.instruction import Code, Instruction
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica, linear, project
 from jaxlib.ipu.program import container, interp, schema
-from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 from jaxlib.ipu.program.verify_memory import dense
 
 F32, I32, BOOL = DType.F32, DType.I32, DType.BOOL
@@ -28,9 +30,20 @@ def cost(exchange_bytes: float = 0.0) -> schema.Cost:
   )
 
 
-def code(*instructions: tuple[int, ...]) -> bytes:
+def word(
+  op: int, type_: int, a: int = 0, b: int = 0, c: int = 0, imm: int = 0
+) -> Code:
+  """A program of one instruction, whose fields are given as on the wire."""
+  opcode = Opcode(op)
+  operands = (a, b, c)[: len(opcode.row.operands)]
+  if opcode in (Opcode.CONVERT, Opcode.BITCAST):
+    imm = b
+  return Code([Instruction(opcode, RegisterType(type_), operands, imm)])
+
+
+def code(*instructions: tuple[int, ...]) -> Code:
   """Instructions as (opcode, type, a, b, c, imm); zeros may be omitted."""
-  return b"".join(encode(*i) for i in instructions)
+  return sum((word(*i) for i in instructions), Code())
 
 
 def load(i: int = 0, type_: RegisterType = RegisterType.F32) -> Any:

@@ -11,10 +11,11 @@ import numpy as np
 from hypothesis import strategies as st
 from program_kit import BOOL
 
-from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.dtypes import NUMPY, STORED, DType
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.layout import Layout, grid
-from jaxlib.ipu.program.isa import Opcode, RegisterType
 
 TILES = 4
 DTYPES = sorted(STORED)
@@ -108,7 +109,7 @@ def register_programs(
     types.append(to)
 
   for i, dtype in enumerate(operands):
-    emit(Opcode.LOAD, register_type(dtype), 0, 0, 0, i)
+    emit(Opcode.LOAD, REGISTER[dtype], 0, 0, 0, i)
   if rank and draw(st.booleans()):
     to = draw(st.sampled_from(list(RegisterType)))
     emit(Opcode.IOTA, to, 0, 0, 0, draw(st.integers(0, rank - 1)))
@@ -142,7 +143,7 @@ def register_programs(
 
 
 def result_types(of: RegisterType) -> list[DType]:
-  return [d for d in DTYPES if register_type(d) == of and d != BOOL]
+  return [d for d in DTYPES if REGISTER[d] == of and d != BOOL]
 
 
 # --- Windows -----------------------------------------------------------------

@@ -15,9 +15,11 @@ from program_kit import (
 )
 
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica, grid
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 
 # --- Control flow ------------------------------------------------------------
 
@@ -103,7 +105,7 @@ def scatter(kind: ReduceKind, unique: int = 0) -> Kit:
   r = kit.result((6, 2), layout=rows(6, 2, 3))
   kit.copy(kit.whole(a, r))
   fields = schema.Scatter(
-    1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, b"", [], unique
+    1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, Code(), [], unique
   )
   kit.execute(fields, (4, 2), [(i, (0, -1)), (u, (0, 1))],
               [(r, (-1, -1))], on_all(4, 2, 3))  # fmt: skip
@@ -121,7 +123,7 @@ def team(kind: ReduceKind, unique: int = 0) -> Kit:
   r = kit.result((6, 2), layout=rows(6, 2, 2))
   kit.copy(kit.whole(a, r))
   fields = schema.Scatter(
-    1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, b"", [], unique
+    1, [0], [1, 2], [-1, -1], [-1, 0], kind, 0, Code(), [], unique
   )
   kit.execute(fields, (4, 2), [(i, (0, -1)), (u, (0, 1))],
               [(r, (-1, -1))], rows(4, 2, 2))  # fmt: skip

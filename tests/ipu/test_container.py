@@ -18,7 +18,21 @@ from hypothesis import strategies as st
 from program_kit import FREE, Kit
 
 from jaxlib.ipu.codelets import CODELETS
-from jaxlib.ipu.program import codec, container, isa, schema
+from jaxlib.ipu.kernel import isa
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.program import codec, container, schema
+
+
+def as_read(fields: Any) -> Any:
+  """Fields whose register programs have no element types, which are not
+  written."""
+  values = {f.name: getattr(fields, f.name) for f in dataclasses.fields(fields)}
+  codes = {
+    name: Code.of_wire(value.wire)
+    for name, value in values.items()
+    if isinstance(value, Code)
+  }
+  return dataclasses.replace(fields, **codes)
 
 
 def sample() -> tuple[schema.Program, bytes]:
@@ -30,7 +44,7 @@ def sample() -> tuple[schema.Program, bytes]:
   kit.copy(kit.whole(a, t))
   for codelet in CODELETS.values():
     fields, _ = codelet.example()
-    kit.execute(fields, (8,), [(t, (0,)), (c, (0,))], [(r, (0,))])
+    kit.execute(as_read(fields), (8,), [(t, (0,)), (c, (0,))], [(r, (0,))])
   inner = list(kit.steps)
   kit.steps += [
     schema.HostCopy(a, 1, FREE, 0),
@@ -60,6 +74,17 @@ def resealed(data: bytes) -> bytes:
   """With a matching checksum, so that later checks are reached."""
   crc = zlib.crc32(data[16:])
   return data[:12] + struct.pack("<I", crc) + data[16:]
+
+
+def test_instructions_that_do_not_exist_are_refused():
+  (code,) = {
+    step.fields.code.wire
+    for step in PROGRAM.steps
+    if isinstance(step, schema.Execute) and isinstance(step.fields, schema.Map)
+  }
+  unknown = DATA.replace(code, bytes([250]) + code[1:])
+  with pytest.raises(ValueError, match="unknown number 250"):
+    container.read(resealed(unknown))
 
 
 def test_round_trip():
@@ -227,10 +252,16 @@ def test_an_added_field_changes_the_fingerprint(monkeypatch, record):
 
 
 @pytest.mark.parametrize(
-  "name", ["Opcode", "RegisterType", "ReduceKind", "FactorKind"]
+  "where, name",
+  [
+    (container, "Opcode"),
+    (isa, "RegisterType"),
+    (isa, "ReduceKind"),
+    (schema, "FactorKind"),
+  ],
 )
-def test_an_added_enumerator_changes_the_fingerprint(monkeypatch, name):
-  numbers = {member.name: member.value for member in getattr(isa, name)}
+def test_an_added_enumerator_changes_the_fingerprint(monkeypatch, where, name):
+  numbers = {member.name: member.value for member in getattr(where, name)}
   changed = enum.IntEnum(name, numbers | {"MORE": 200})
-  monkeypatch.setattr(isa, name, changed)
+  monkeypatch.setattr(where, name, changed)
   assert another_fingerprint()

@@ -6,9 +6,11 @@ Comparisons with measurements are in test_fidelity.py.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from program_kit import word
 
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import (
@@ -23,23 +25,29 @@ from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets.scatter import ScatterHints
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import INTEGERS, DType
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType, encode
 
 IPU2 = machines.resolve("ipu2")
 F32, F16, I32 = DType.F32, DType.F16, DType.I32
 MULTI_VERTEX = IPU2.launch_cycles + 11
 
 
+def concatenated(words: Iterable[Code]) -> Code:
+  return sum(words, Code())
+
+
 def elementwise(op: Opcode, loads: int, dtype: DType) -> schema.Map:
   register = {F32: RegisterType.F32, F16: RegisterType.F32}.get(
     dtype, RegisterType.I32
   )
-  code = b"".join(encode(Opcode.LOAD, register, imm=i) for i in range(loads))
-  code += encode(op, register, *range(loads))
+  code = concatenated(word(Opcode.LOAD, register, imm=i) for i in range(loads))
+  code += word(op, register, *range(loads))
   if dtype == F16:
-    code += encode(Opcode.ROUND_F16, register, loads)
-  return schema.Map(code, [len(code) // 16 - 1])
+    code += word(Opcode.ROUND_F16, register, loads)
+  return schema.Map(code, [len(code) - 1])
 
 
 def map_cycles(op: Opcode, loads: int, dtype: DType, n: int) -> float:
@@ -101,10 +109,9 @@ def test_scalars_stay_in_registers(op, dtype, unit, expected, constant):
   inverse = op == Opcode.DIV
   if constant:
     register = RegisterType.I32 if dtype == I32 else RegisterType.F32
-    at = 0 if inverse else 16
-    code = bytearray(fields.code)
-    code[at : at + 16] = encode(Opcode.CONST, register, imm=1)
-    fields = schema.Map(bytes(code), fields.outputs)
+    code = list(fields.code)
+    code[0 if inverse else 1] = word(Opcode.CONST, register, imm=1)[0]
+    fields = schema.Map(Code(code), fields.outputs)
   result = DType.BOOL if op == Opcode.GT else dtype
   hints = Hints(scalars=() if constant else (0,) if inverse else (1,))
 
@@ -121,16 +128,16 @@ def test_scalars_stay_in_registers(op, dtype, unit, expected, constant):
   assert more == pytest.approx(workers * (n / workers) / unit * expected)
 
 
-def chain(*instructions: bytes) -> float:
+def chain(*instructions: Code) -> float:
   codelet = CODELETS[schema.Map]
-  code = b"".join(instructions)
-  fields = schema.Map(code, [len(code) // 16 - 1])
+  code = concatenated(instructions)
+  fields = schema.Map(code, [len(code) - 1])
   return codelet.cycles(IPU2, fields, [F32], [F32], [6000]).total
 
 
 def test_a_chain_loads_and_stores_once():
-  load = encode(Opcode.LOAD, RegisterType.F32)
-  adds = [encode(Opcode.ADD, RegisterType.F32, n, 0) for n in range(3)]
+  load = word(Opcode.LOAD, RegisterType.F32)
+  adds = [word(Opcode.ADD, RegisterType.F32, n, 0) for n in range(3)]
   one, two, three = (chain(load, *adds[:n]) for n in (1, 2, 3))
   # Two additions issue alongside a load and a store; a third takes an extra
   # cycle for two elements.
@@ -141,8 +148,8 @@ def test_a_chain_loads_and_stores_once():
 def test_scalar_operations_are_not_rounded_up_to_vectors():
   """A power takes 312 cycles per element, an addition 3 for two elements."""
   power = elementwise(Opcode.POW, 2, F32).code
-  code = power + encode(Opcode.ADD, RegisterType.F32, 2, 0)
-  fields = schema.Map(code, [len(code) // 16 - 1])
+  code = power + word(Opcode.ADD, RegisterType.F32, 2, 0)
+  fields = schema.Map(code, [len(code) - 1])
 
   def cycles(each: int) -> float:
     n = each * IPU2.num_workers
@@ -157,22 +164,22 @@ def test_scalar_operations_are_not_rounded_up_to_vectors():
 
 def test_multiplying_by_a_scalar_and_adding_is_one_instruction():
   register = RegisterType.F32
-  load, other = (encode(Opcode.LOAD, register, imm=i) for i in (0, 1))
-  two = encode(Opcode.CONST, register, imm=0x40000000)
-  product = encode(Opcode.MUL, register, 0, 2)
+  load, other = (word(Opcode.LOAD, register, imm=i) for i in (0, 1))
+  two = word(Opcode.CONST, register, imm=0x40000000)
+  product = word(Opcode.MUL, register, 0, 2)
 
   def cycles(*last: bytes) -> float:
-    code = b"".join((load, other, two, product, *last))
-    fields = schema.Map(code, [len(code) // 16 - 1])
+    code = concatenated((load, other, two, product, *last))
+    fields = schema.Map(code, [len(code) - 1])
     codelet = CODELETS[schema.Map]
     return codelet.cycles(IPU2, fields, [F32] * 2, [F32], [6000]).total
 
   # The loop of ScaledAdd: 3 cycles of a worker for two elements.
   start = 37 + 57 + 6 * 21
-  assert cycles(encode(Opcode.ADD, register, 3, 1)) == start + 6000 / 2 * 3
-  assert cycles(encode(Opcode.SUB, register, 1, 3)) == start + 7 + 6000 / 2 * 3
+  assert cycles(word(Opcode.ADD, register, 3, 1)) == start + 6000 / 2 * 3
+  assert cycles(word(Opcode.SUB, register, 1, 3)) == start + 7 + 6000 / 2 * 3
   # Subtracting from the product is not such a loop.
-  assert cycles(encode(Opcode.SUB, register, 3, 1)) > start + 7 + 6000 / 2 * 3
+  assert cycles(word(Opcode.SUB, register, 3, 1)) > start + 7 + 6000 / 2 * 3
 
 
 @pytest.mark.parametrize("cell, worker", [
@@ -204,17 +211,17 @@ def test_selecting_zeros_is_charged_as_a_mask(dtype, width):
   vector of two floats or four halves.
   """
   register = RegisterType.F32
-  x, other = (encode(Opcode.LOAD, register, imm=i) for i in (0, 1))
-  zero, one = (encode(Opcode.CONST, register, imm=i) for i in (0, 0x3F800000))
+  x, other = (word(Opcode.LOAD, register, imm=i) for i in (0, 1))
+  zero, one = (word(Opcode.CONST, register, imm=i) for i in (0, 0x3F800000))
   positive, nan = (
-    encode(Opcode.GT, register, 0, 2), encode(Opcode.NE, register, 0, 0)
+    word(Opcode.GT, register, 0, 2), word(Opcode.NE, register, 0, 0)
   )  # fmt: skip
-  either = encode(Opcode.OR, RegisterType.U32, 3, 4)
+  either = word(Opcode.OR, RegisterType.U32, 3, 4)
 
   def worker(*code: bytes, outputs: int = 1) -> float:
     """Cycles of a worker for one more vector."""
     last = len(code) - 1
-    fields = schema.Map(b"".join(code), [last, last - 1][:outputs])
+    fields = schema.Map(concatenated(code), [last, last - 1][:outputs])
     few, many = (
       CODELETS[schema.Map].cycles(
         IPU2,
@@ -228,7 +235,7 @@ def test_selecting_zeros_is_charged_as_a_mask(dtype, width):
     return (many.total - few.total) / 6000
 
   def select(mask: int, otherwise: int = 2) -> bytes:
-    return encode(Opcode.SELECT, register, mask, 1, otherwise)
+    return word(Opcode.SELECT, register, mask, 1, otherwise)
 
   begin = x, other, zero, positive
   assert worker(*begin, select(3)) == 3
@@ -240,11 +247,11 @@ def test_selecting_zeros_is_charged_as_a_mask(dtype, width):
 
 
 def test_f16_rounded_late_is_computed_as_f32():
-  load = encode(Opcode.LOAD, RegisterType.F32)
-  add = encode(Opcode.ADD, RegisterType.F32, 0, 0)
+  load = word(Opcode.LOAD, RegisterType.F32)
+  add = word(Opcode.ADD, RegisterType.F32, 0, 0)
   codelet = CODELETS[schema.Map]
   narrow = schema.Map(
-    load + add + encode(Opcode.ROUND_F16, RegisterType.F32, 1), [2]
+    load + add + word(Opcode.ROUND_F16, RegisterType.F32, 1), [2]
   )
   wide = schema.Map(load + add, [1])
   one, other = (
@@ -390,7 +397,7 @@ def test_slices(dtype, lookups, window, parts, expected):
   (ReduceKind.SUM, F16, 8, 33 + 4 + 2 * (13 + 3 * 3) + 10 * 5),
 ], ids=str)  # fmt: skip
 def test_updates(kind, dtype, window, expected):
-  fields = schema.Scatter(1, [], [], [], [], kind, 0, b"", [], 0)
+  fields = schema.Scatter(1, [], [], [], [], kind, 0, Code(), [], 0)
   found = CODELETS[schema.Scatter].cycles(
     IPU2, fields, (), (dtype,), (12, window), ScatterHints(entries=6)
   )
@@ -408,7 +415,7 @@ def test_updates(kind, dtype, window, expected):
   (ReduceKind.SET, DType.I64, True, False),
 ], ids=str)  # fmt: skip
 def test_sources_of_the_cost_of_updates(kind, dtype, derived, guessed):
-  fields = schema.Scatter(1, [], [], [], [], kind, 0, b"", [], 0)
+  fields = schema.Scatter(1, [], [], [], [], kind, 0, Code(), [], 0)
   found = CODELETS[schema.Scatter].cycles(
     IPU2, fields, (), (dtype,), (600, 8), ScatterHints(entries=6)
   )

@@ -29,13 +29,15 @@ from program_strategies import (
 )
 
 from jaxlib.ipu.codelets import CODELETS
-from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import NUMPY
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan import indexed_blocks, indexed_split
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind
 
 pytestmark = pytest.mark.ipu_only
 
@@ -115,8 +117,8 @@ def test_scatter(data):
     kinds += [ReduceKind.SUM, ReduceKind.PRODUCT]
   kind = data.draw(st.sampled_from(kinds))
   general = kind != ReduceKind.SET and data.draw(st.booleans())
-  register = register_type(dtype)
-  combine = b""
+  register = REGISTER[dtype]
+  combine = Code()
   if general:
     op = Opcode.OR if dtype == BOOL else Opcode.SUB
     combine = code(load(0, register), load(1, register), (op, register, 0, 1))

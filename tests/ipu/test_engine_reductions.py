@@ -22,12 +22,14 @@ from program_strategies import (
   views,
 )
 
-from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.codelets.sort import NUMBER_DTYPES
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.layout import grid
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 
 pytestmark = pytest.mark.ipu_only
 
@@ -54,7 +56,7 @@ def test_reduce(data):
     kinds = [ReduceKind.AND, ReduceKind.OR, ReduceKind.XOR]
   kind = data.draw(st.sampled_from(kinds))
   arg = kind in (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
-  register = register_type(dtype)
+  register = REGISTER[dtype]
 
   kit = Kit(TILES)
   root, offset, strides = data.draw(views(shape))
@@ -66,7 +68,7 @@ def test_reduce(data):
   if arg:
     results.append((kit.result(shape[:kept], I32), dims))
   fields = schema.Reduce(
-    num_reduced, kind, code(load(0, register)), [0], b"", [], b""
+    num_reduced, kind, code(load(0, register)), [0], Code(), [], b""
   )
   kit.execute(fields, shape, [(placed, every)], results, split)
   extreme = kind in (ReduceKind.MAX, ReduceKind.MIN)
@@ -114,9 +116,9 @@ def test_general_reduction_of_two_values(data):
 def test_empty_reductions(dtype):
   kit = Kit(TILES)
   a, r = kit.argument((3, 0), dtype), kit.result((3,), dtype)
-  register = register_type(dtype)
+  register = REGISTER[dtype]
   kind = ReduceKind.OR if dtype == BOOL else ReduceKind.SUM
-  fields = schema.Reduce(1, kind, code(load(0, register)), [0], b"", [], b"")
+  fields = schema.Reduce(1, kind, code(load(0, register)), [0], Code(), [], b"")
   kit.execute(fields, (3, 0), [(a, (0, 1))], [(r, (0, -1))])
   engine_kit.check(kit.bytes(), [np.zeros((3, 0), NUMPY[dtype])])
 
@@ -197,7 +199,7 @@ def test_scan(data):
   if data.draw(st.booleans()):
     shape = (data.draw(st.sampled_from([20, 300])), *shape[-1:])
   dtype = data.draw(st.sampled_from(DTYPES))
-  type_ = register_type(dtype)
+  type_ = REGISTER[dtype]
   op = data.draw(st.sampled_from([Opcode.MAX, Opcode.MIN, Opcode.ADD]))
   combine = [load(0, type_), load(1, type_), (op, type_, 0, 1)]
   if data.draw(st.booleans()):
@@ -256,10 +258,10 @@ def test_sort(data):
     schema.SortKey(j, *(data.draw(flag) for _ in range(3)))
     for j in data.draw(st.permutations(range(len(dtypes))))
   ]
-  less, output = b"", 0
+  less, output = Code(), 0
   if compares:
     keys = []
-    register = register_type(dtypes[0])
+    register = REGISTER[dtypes[0]]
     less = code(
       load(0, register), load(1, register), (Opcode.GT, register, 0, 1)
     )

@@ -31,11 +31,11 @@ from program_strategies import (
   views,
 )
 
-from jaxlib.ipu.codelets._instructions import register_type
 from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.layout import linear
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.program.verify_memory import dense
 
 pytestmark = pytest.mark.ipu_only
@@ -83,7 +83,7 @@ def test_map(data):
 )  # fmt: skip
 def test_functions(op, dtype):
   kit = Kit(TILES)
-  n, register = 500, register_type(dtype)
+  n, register = 500, REGISTER[dtype]
   arity = ARITY[op]
   arguments = [values(dtype, (n,), i) for i in range(2)][:arity]
   operands = [(kit.argument((n,), dtype), (0,)) for _ in arguments]
@@ -101,7 +101,7 @@ def test_powers_of_integers(dtype):
   info = np.iinfo(NUMPY[dtype])
   some = [0, 1, 2, 3, 62, info.max // 2 + 1, info.max - 1, info.max, info.min]
   x, y = (m.reshape(-1) for m in np.meshgrid(*2 * [np.array(some, info.dtype)]))
-  kit, register, shape = Kit(TILES), register_type(dtype), x.shape
+  kit, register, shape = Kit(TILES), REGISTER[dtype], x.shape
   operands = [(kit.argument(shape, dtype), (0,)) for _ in range(2)]
   fields = schema.Map(
     code(load(0, register), load(1, register), (Opcode.POW, register, 0, 1)),
@@ -116,7 +116,7 @@ def test_powers_of_integers(dtype):
 def test_maximum_and_minimum_order_zeros(op, dtype):
   some = np.array([-0.0, 0.0, 1, -1, np.nan, np.inf, -np.inf], NUMPY[dtype])
   x, y = (m.reshape(-1) for m in np.meshgrid(some, some))
-  kit, register, n = Kit(TILES), register_type(dtype), len(x)
+  kit, register, n = Kit(TILES), REGISTER[dtype], len(x)
   operands = [(kit.argument((n,), dtype), (0,)) for _ in range(2)]
   fields = schema.Map(
     code(load(0, register), load(1, register), (op, register, 0, 1)), [2]

@@ -24,7 +24,7 @@ from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.plan import factoring
 from jaxlib.ipu.plan.layout import Factor, Layout, grid, project
 from jaxlib.ipu.program import container, interp, schema
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 from jaxlib.ipu.target import resolve
 
 pytestmark = pytest.mark.ipu_only

@@ -24,13 +24,15 @@ from program_kit import (
 from test_layout import mappings
 
 from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.traffic import traffic
 from jaxlib.ipu.plan import combine
 from jaxlib.ipu.plan import layout as layouts
 from jaxlib.ipu.plan.layout import grid, single
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 from jaxlib.ipu.program.tile_memory import Trap
 
 X = np.arange(8, dtype=np.float32) + 1
@@ -166,7 +168,7 @@ def reduce_fields(
 ) -> schema.Reduce:
   loads = [load(i) for i in range(outputs)]
   return schema.Reduce(
-    num_reduced, kind, code(*loads), list(range(outputs)), b"", [], b""
+    num_reduced, kind, code(*loads), list(range(outputs)), Code(), [], b""
   )
 
 

@@ -10,9 +10,9 @@ import sample_programs
 from program_kit import I32, Kit, double, everywhere, moved_bytes, run
 
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.plan.layout import grid
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.program.tile_memory import Trap
 
 

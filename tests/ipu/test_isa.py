@@ -10,14 +10,20 @@ import ipu_test_util as util
 import ml_dtypes
 import numpy as np
 import pytest
+from program_kit import code as instructions
+from program_kit import word
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu.codelets import _instructions
-from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.dtypes import NUMPY, STORED
-from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
+from jaxlib.ipu.kernel import registers
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.evaluate import evaluate
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.registers import NUMPY_REGISTER
 
 FLOATS = (RegisterType.F32, RegisterType.F64)
 INTEGERS = (
@@ -25,7 +31,6 @@ INTEGERS = (
 )  # fmt: skip
 SIGNED = (RegisterType.I32, RegisterType.I64)
 ALL = FLOATS + INTEGERS
-REGISTER = _instructions.NUMPY_REGISTER
 
 away = lax.RoundingMethod.AWAY_FROM_ZERO
 even = lax.RoundingMethod.TO_NEAREST_EVEN
@@ -94,21 +99,23 @@ def reference(cpu):
     yield
 
 
-def loads(types: list[RegisterType]) -> bytes:
-  return b"".join(encode(Opcode.LOAD, t, imm=i) for i, t in enumerate(types))
+def loads(types: list[RegisterType]) -> Code:
+  return instructions(
+    *((Opcode.LOAD, t, 0, 0, 0, i) for i, t in enumerate(types))
+  )
 
 
 def run(op: Opcode, type_: RegisterType, *operands: np.ndarray) -> np.ndarray:
   """One instruction on arrays of its own type."""
   n = len(operands)
-  code = loads([type_] * n) + encode(op, type_, *range(n))
+  code = loads([type_] * n) + word(op, type_, *range(n))
   (result,) = evaluate(code, [n], operands)
   return result
 
 
 def values(type_: RegisterType) -> np.ndarray:
   """Edge cases and other values; floats in a range that suits functions."""
-  dtype = REGISTER[type_]
+  dtype = NUMPY_REGISTER[type_]
   some = util.sample(dtype, (64,))
   small = util.sample(dtype, (16,), low=0, high=9, key="small")
   out = np.concatenate([util.special_values(dtype), some, small])
@@ -174,7 +181,7 @@ def test_binary(op, type_, f):
 
 @pytest.mark.parametrize("type_", INTEGERS, ids=lambda t: t.name)
 def test_integer_power(type_):
-  dtype = REGISTER[type_]
+  dtype = NUMPY_REGISTER[type_]
   bases = util.special_values(dtype)
   most = np.iinfo(dtype).max
   exponents = np.array([0, 1, 2, 3, 5, 31, 64, 7, 201, most, most - 1], dtype)
@@ -204,10 +211,10 @@ def test_select_and_clamp(type_):
   v = values(type_)
   x, y = v, v[::-1].copy()
   condition = (np.arange(len(v)) % 3 == 0).astype(np.uint32)
-  code = encode(Opcode.LOAD, RegisterType.U32, imm=0)
-  code += encode(Opcode.LOAD, type_, imm=1)
-  code += encode(Opcode.LOAD, type_, imm=2)
-  code += encode(Opcode.SELECT, type_, 0, 1, 2)
+  code = word(Opcode.LOAD, RegisterType.U32, imm=0)
+  code += word(Opcode.LOAD, type_, imm=1)
+  code += word(Opcode.LOAD, type_, imm=2)
+  code += word(Opcode.SELECT, type_, 0, 1, 2)
   (chosen,) = evaluate(code, [3], [condition, x, y])
   np.testing.assert_array_equal(chosen, np.where(condition, x, y))
 
@@ -222,10 +229,10 @@ def test_select_and_clamp(type_):
 @pytest.mark.parametrize("source", ALL, ids=lambda t: t.name)
 def test_convert(source, to):
   x = values(source)
-  code = loads([source]) + encode(Opcode.CONVERT, to, 0, source)
+  code = loads([source]) + word(Opcode.CONVERT, to, 0, source)
   (actual,) = evaluate(code, [1], [x])
   # For a NumPy array, newer versions of JAX use NumPy's conversion.
-  expected = lax.convert_element_type(jnp.asarray(x), REGISTER[to])
+  expected = lax.convert_element_type(jnp.asarray(x), NUMPY_REGISTER[to])
   np.testing.assert_array_equal(actual, expected)
 
 
@@ -242,9 +249,9 @@ def test_convert(source, to):
 )
 def test_bitcast(source, to):
   x = values(source)
-  code = loads([source]) + encode(Opcode.BITCAST, to, 0, source)
+  code = loads([source]) + word(Opcode.BITCAST, to, 0, source)
   (actual,) = evaluate(code, [1], [x])
-  assert actual.tobytes() == x.view(REGISTER[to]).tobytes()
+  assert actual.tobytes() == x.view(NUMPY_REGISTER[to]).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -276,9 +283,9 @@ def test_narrowing(op, type_, narrow):
 def test_bits_of_narrow_floats(to_bits, from_bits, half):
   with np.errstate(over="ignore"):
     x = values(RegisterType.F32).astype(half)
-  code = encode(Opcode.LOAD, RegisterType.F32, imm=0)
-  code += encode(to_bits, RegisterType.U32, 0)
-  code += encode(from_bits, RegisterType.F32, 1)
+  code = word(Opcode.LOAD, RegisterType.F32, imm=0)
+  code += word(to_bits, RegisterType.U32, 0)
+  code += word(from_bits, RegisterType.F32, 1)
   bits, back = evaluate(code, [1, 2], [x])
   np.testing.assert_array_equal(bits, x.view(np.uint16))
   np.testing.assert_array_equal(back, x.astype(np.float32))
@@ -287,18 +294,18 @@ def test_bits_of_narrow_floats(to_bits, from_bits, half):
 @pytest.mark.parametrize("dtype", sorted(STORED), ids=lambda d: d.name)
 def test_load_and_store_keep_every_element(dtype):
   x = util.special_values(NUMPY[dtype])
-  register = _instructions.register_type(dtype)
-  loaded = _instructions.load(x, register)
-  assert loaded.dtype == REGISTER[register]
-  back = _instructions.store(loaded, dtype)
+  register = REGISTER[dtype]
+  loaded = registers.load(x, register)
+  assert loaded.dtype == NUMPY_REGISTER[register]
+  back = registers.store(loaded, dtype)
   assert back.dtype == x.dtype
   assert back.tobytes() == x.tobytes()
 
 
 def test_iota_and_constants():
-  code = encode(Opcode.IOTA, RegisterType.I32, imm=1)
-  code += encode(Opcode.CONST, RegisterType.I32, imm=2**32 - 5)
-  code += encode(Opcode.MUL, RegisterType.I32, 0, 1)
+  code = word(Opcode.IOTA, RegisterType.I32, imm=1)
+  code += word(Opcode.CONST, RegisterType.I32, imm=2**32 - 5)
+  code += word(Opcode.MUL, RegisterType.I32, 0, 1)
   grid = np.ix_(np.arange(2), np.arange(3))
   index, product = evaluate(code, [0, 2], [], grid.__getitem__)
   np.testing.assert_array_equal(index, [[0, 1, 2]])
@@ -318,16 +325,16 @@ def test_every_instruction_is_tested():
 
 def test_malformed_programs_are_refused():
   with pytest.raises(ValueError, match="no multiple"):
-    _instructions.decode(b"123")
+    Code.of_wire(b"123")
   with pytest.raises(ValueError, match="250"):
-    _instructions.decode(encode(250, 0))
-  code = encode(Opcode.IOTA, RegisterType.I32)
+    Code.of_wire(bytes([250, *bytes(15)]))
+  code = word(Opcode.IOTA, RegisterType.I32)
   with pytest.raises(ValueError, match="without an iteration space"):
     evaluate(code, [0], [])
 
 
 def test_evaluation_broadcasts():
-  code = loads([RegisterType.F32] * 2) + encode(Opcode.ADD, 0, 0, 1)
+  code = loads([RegisterType.F32] * 2) + word(Opcode.ADD, 0, 0, 1)
   add = functools.partial(evaluate, code, [2])
   column, row = np.ones((3, 1), np.float32), np.ones((1, 4), np.float32)
   assert add([column, row])[0].shape == (3, 4)

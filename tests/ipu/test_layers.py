@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 LAYERS = [
   ["internals"],
   ["dtypes"],
+  ["kernel"],
   ["program"],
   ["location"],
   ["diagnostics"],

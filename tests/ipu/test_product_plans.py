@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from program_kit import word
 
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS, _dot_cycles
@@ -19,9 +20,10 @@ from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.codelets.map import CODELET as MAP
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan import combine, cost, matmul, partials, reduction
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 
 IPU2 = machines.resolve("ipu2")
 F32, F16, BF16, I32 = DType.F32, DType.F16, DType.BF16, DType.I32
@@ -204,7 +206,7 @@ def test_peak_rates(version):
 
 
 # Stores what it loads.
-CAST = schema.Map(encode(Opcode.LOAD, RegisterType.F32), [0])
+CAST = schema.Map(word(Opcode.LOAD, RegisterType.F32), [0])
 CASTS = st.tuples(
   st.sampled_from([F16, BF16]),
   st.integers(1, 3), st.integers(1, 200), st.integers(1, 200),

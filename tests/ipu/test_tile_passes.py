@@ -44,8 +44,8 @@ def execute(fields: str, read: list[int], written: list[int], size: int) -> str:
 def double(read: list[int], written: list[int], size: int) -> str:
   """A map that loads its first operand; what it computes is of no interest."""
   outputs = [0] * len(written)
-  code = bytes(16)
-  return execute(f"Map({code!r}, {outputs})", read, written, size)
+  code = "Code((Instruction(op=Opcode.LOAD, type=RegisterType.F32),))"
+  return execute(f"Map({code}, {outputs})", read, written, size)
 
 
 def call(read: int, number: int) -> str:

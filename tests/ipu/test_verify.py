@@ -18,6 +18,9 @@ from program_kit import (
   load,
 )
 
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.layout import (
   Factor,
   Layout,
@@ -27,7 +30,6 @@ from jaxlib.ipu.plan.layout import (
 )
 from jaxlib.ipu.program import interp, schema
 from jaxlib.ipu.program.interp import Trap
-from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType
 from jaxlib.ipu.program.verify import InvalidProgram, verify
 
 X = np.arange(8, dtype=np.float32)
@@ -152,7 +154,6 @@ def test_steps_refer_to_existing_records():
 @pytest.mark.parametrize(
   "fields, message",
   [
-    (schema.Map(b"x", [0]), "no multiple"),
     (schema.Map(code(load(1)), [0]), "loads operand 1"),
     (schema.Map(code(load(0)), [1]), "outputs"),
     (schema.Map(code(load(0)), []), "without its value"),
@@ -184,11 +185,11 @@ def test_steps_refer_to_existing_records():
     ),
     (schema.Dot(11, 0), "a product of 1 operands"),
     (
-      schema.Reduce(2, ReduceKind.SUM, code(load(0)), [0], b"", [], b""),
+      schema.Reduce(2, ReduceKind.SUM, code(load(0)), [0], Code(), [], b""),
       "reduces 2 of 1",
     ),
     (
-      schema.Reduce(1, ReduceKind.SET, code(load(0)), [0], b"", [], b""),
+      schema.Reduce(1, ReduceKind.SET, code(load(0)), [0], Code(), [], b""),
       "unknown reduction",
     ),
     (

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from jaxlib.ipu.codelets._instructions import arguments, decode
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import (
-  OWN,
-  SIGNATURES,
-  SOURCE,
-  Opcode,
-  ReduceKind,
-)
 
 
 class Checker(Protocol):
@@ -32,37 +27,30 @@ class Checker(Protocol):
 
 
 def register_program(
-  v: Checker, code: bytes, outputs: Sequence[int], operands: int, rank: int
+  v: Checker, code: Code, outputs: Sequence[int], operands: int, rank: int
 ) -> None:
   """Checks that a register program only reads earlier values, of the types that
   its instructions take."""
-  try:
-    instructions = decode(code)
-  except ValueError as e:
-    return v.require(False, f"its register program is invalid: {e}")
   types: list[int] = []
-  for n, i in enumerate(instructions):
+  for n, i in enumerate(code):
     name = f"instruction {n} ({i.op.name})"
-    signature = SIGNATURES[i.op]
-    v.require(
-      i.type in signature.types, f"{name} does not exist for {i.type.name}"
-    )
-    special = {OWN: i.type, SOURCE: i.b}
-    for value, taken in zip(arguments(i), signature.operands, strict=True):
+    row = i.op.row
+    v.require(i.type in row.types, f"{name} does not exist for {i.type.name}")
+    for value, taken in zip(i.operands, row.operands, strict=True):
       v.require(value < n, f"{name} reads a value that is not yet there")
-      wanted = special.get(taken, taken)
+      wanted = i.resolve(taken)
       v.require(
         types[value] == wanted,
         f"{name} takes a value of type {wanted}, but {value} is {types[value]}",
       )
-    types.append(special.get(signature.result, signature.result))
+    types.append(i.result)
     if i.op == Opcode.LOAD:
       v.require(i.imm < operands, f"instruction {n} loads operand {i.imm}")
     if i.op == Opcode.IOTA:
       v.require(i.imm < rank, f"instruction {n} counts dimension {i.imm}")
   v.require(
-    all(o < len(instructions) for o in outputs),
-    f"outputs {list(outputs)} of {len(instructions)} values",
+    all(o < len(code) for o in outputs),
+    f"outputs {list(outputs)} of {len(code)} values",
   )
 
 
@@ -90,7 +78,7 @@ def values_of_matrices(
 
 
 def combiner(
-  v: Checker, kind: int, code: bytes, outputs: Sequence[int], values: int
+  v: Checker, kind: int, code: Code, outputs: Sequence[int], values: int
 ) -> None:
   """Checks a function that combines `values` values with as many others."""
   if kind == ReduceKind.GENERAL:

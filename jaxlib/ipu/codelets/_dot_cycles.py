@@ -19,7 +19,7 @@ from jaxlib.ipu.codelets._cycles import (
   up,
 )
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.target import Target
 
 # Weights of a convolution unit: a chain of 4, each 64 bits wide

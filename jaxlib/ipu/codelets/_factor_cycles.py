@@ -17,7 +17,8 @@ import numpy as np
 from jaxlib.ipu.codelets import _inner_loops
 from jaxlib.ipu.codelets._codelet import Array
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.program.isa import FactorKind, Opcode
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.program.schema import FactorKind
 from jaxlib.ipu.target import Target
 
 # A step of all workers: the supervisor starts them and waits for them,

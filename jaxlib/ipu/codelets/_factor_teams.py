@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets._codelet import Array
 from jaxlib.ipu.codelets._factors import pack, reflector, small
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 
 class Team:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jaxlib.ipu.codelets._codelet import Array
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 
 def _cholesky(a: Array) -> list[Array]:

@@ -1,7 +1,8 @@
 """Cycles of the inner loops of element-wise work, per operation and type.
 
-The tables are those of PopLibs' cycle estimators (popopsCycleEstimators.hpp,
-popopsCycleEstimators.cpp, PerformanceEstimation.cpp) [S], in its notation:
+The rows of the opcodes (`kernel/opcode.py`) have the figures of PopLibs' cycle
+estimators (popopsCycleEstimators.hpp, popopsCycleEstimators.cpp,
+PerformanceEstimation.cpp) [S], in its notation:
 
   c/u   c cycles for u elements, loads, stores and loop included
   cv    c cycles for a 64-bit vector, without them
@@ -26,7 +27,7 @@ from typing import NamedTuple
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import NAME, DType
-from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.kernel.opcode import Opcode
 
 # The measured excess of a supervisor vertex over its formula: 36 to 39
 # cycles in 127 of 128 points of the matrix unit [D].
@@ -62,149 +63,6 @@ ISSUE: dict[DType, float] = {d: 1 / VECTOR[d] for d in _FLOATS}
 # The minimum cost of an operation of a chain: one issue per vector.
 _LEAST = 0.25
 
-_UNARY = """
-ABS        f32 1s    f16 1s    i32 2s  i64 10s
-NOT        i32 1v    ui32 1v   i64 3v  i16 2/4  i1 17s
-CBRT       f32 27v   f16 17v
-CEIL       f32 2v    f16 2v
-FLOOR      f32 2v    f16 2v
-ROUND_AFZ  f32 2v    f16 2v
-ROUND_EVEN f32 2v    f16 2v
-COS        f32 2300s f16 25/1
-SIN        f32 2300s f16 25/1
-TAN        f32 5100/1 f16 5700/1
-CLZ        i32 1s    ui32 1s
-POPCNT     i32 1s    ui32 1s
-EXP        f32 6/2   f16 4/4
-EXPM1      f32 4s    f16 5v
-LOG        f32 12/2  f16 4/4
-LOG1P      f32 18v   f16 18v
-IS_FINITE  f32 5v    f16 5v
-NEGATE     f32 2/2   f16 2/4   i32 2s  i64 5s
-SIGN       f32 5v    f16 5v    i32 5s
-SQRT       f32 10/2  f16 23/4
-RSQRT      f32 8/2   f16 19/4
-TANH       f32 12/2  f16 4/4
-LOGISTIC   f32 12/2  f16 6/4
-"""
-
-_BINARY = """
-ADD   f32 1v    f16 1v    i32 7/1   ui32 7/1   i64 11/1
-SUB   f32 1v    f16 1v    i32 7/1   ui32 7/1   i64 11/1
-MUL   f32 1v    f16 1v    i32 7/1   ui32 7/1   i64 30/1
-DIV   f32 10/2  f16 21/4  i32 277/1 ui32 265/1 i64 130/1
-REM   f32 133/2 f16 300/4 i32 292/1 ui32 282/1 i64 166/1
-MAX   f32 3/2   f16 4/4   i32 7/1   ui32 8/1   i64 15/1
-MIN   f32 3/2   f16 4/4   i32 7/1   ui32 8/1   i64 15/1
-POW   f32 312/1 f16 325/1 i32 32/1
-ATAN2 f32 272/2 f16 578/4
-AND   i32 7/1   ui32 7/1  i1 5/4    i64 9/1    i16 3/4
-OR    i32 7/1   ui32 7/1  i1 5/4    i64 9/1    i16 3/4
-XOR   i32 7/1   ui32 7/1  i1 5/4    i64 9/1    i16 5/2
-SHL   i32 7/1   ui32 7/1  i64 18/1
-SHR_LOGICAL    i32 7/1 ui32 7/1 i64 6/1
-SHR_ARITHMETIC i32 7/1 i64 19/1
-EQ    f32 14/4  f16 9/4   i32 22/4  ui32 22/4  i1 6/4  i64 48/4 i16 22/4
-NE    f32 20/4  f16 11/4  i32 22/4  ui32 22/4  i1 5/4  i64 48/4 i16 22/4
-GT    f32 14/4  f16 9/4   i32 22/4  ui32 22/4  i1 31/4 i64 56/4
-GE    f32 14/4  f16 9/4   i32 26/4  ui32 26/4  i1 28/4 i64 62/4
-LT    f32 14/4  f16 9/4   i32 22/4  ui32 22/4  i1 28/4 i64 56/4
-LE    f32 14/4  f16 9/4   i32 26/4  ui32 26/4  i1 28/4 i64 62/4
-"""
-
-# The second operand is the same for all elements.
-_BROADCAST = """
-ADD   f32 1v    f16 1v    i32 6/1   ui32 6/1   i64 9/1
-SUB   f32 1v    f16 1v    i32 6/1   ui32 6/1   i64 9/1
-MUL   f32 1v    f16 1v    i32 6/1   ui32 6/1   i64 26/1
-DIV   f32 6/2   f16 8/2   i32 277/1 ui32 260/1 i64 103/1
-REM   f32 93/2  f16 225/4 i32 280/1 ui32 267/1 i64 137/1
-MAX   f32 3/2   f16 3/4   i32 6/1   ui32 7/1   i64 14/1
-MIN   f32 3/2   f16 3/4   i32 6/1   ui32 8/1   i64 14/1
-POW   f32 312/1 f16 325/1 i32 23/1
-ATAN2 f32 272/2 f16 578/4
-AND   i32 6/1   ui32 6/1  i1 4/4    i64 7/1    i16 2/4
-OR    i32 6/1   ui32 6/1  i1 4/4    i64 7/1    i16 2/4
-XOR   i32 6/1   ui32 6/1  i64 7/1   i16 4/2
-SHL   i32 6/1   ui32 6/1  i64 16/1
-SHR_LOGICAL    i32 6/1 ui32 6/1 i64 5/1
-SHR_ARITHMETIC i32 6/1 i64 17/1
-EQ    f32 12/4  f16 8/4   i32 16/4  ui32 16/4  i1 14/4 i64 32/4 i16 16/4
-NE    f32 18/4  f16 10/4  i32 16/4  ui32 16/4  i1 4/4  i64 32/4 i16 16/4
-GT    f32 12/4  f16 8/4   i32 16/4  ui32 16/4  i1 12/4 i64 38/4
-GE    f32 12/4  f16 8/4   i32 20/4  ui32 20/4  i1 12/4 i64 50/4
-LT    f32 12/4  f16 8/4   i32 16/4  ui32 16/4  i1 16/4 i64 38/4
-LE    f32 12/4  f16 8/4   i32 20/4  ui32 20/4  i1 16/4 i64 50/4
-"""
-
-# Select: 5 cycles per element; BroadcastSelect on bool: 17 per 4. Clamp:
-# 2 per vector of floats, 7 per integer.
-_TERNARY = """
-SELECT f32 5/1 f16 5/1 i32 5/1 ui32 5/1 i1 17/4 i16 5/1
-"""
-_CLAMP = """
-CLAMP  f32 2/2 f16 2/4 i32 7/1 ui32 7/1
-"""
-
-# Operations without a row in PopLibs [G]. 64-bit integers: twice the 32-bit
-# loop. f64: no hardware; soft-float calls of compiler-rt's size (an addition
-# unpacks, aligns, normalises and rounds two words: about 70 instructions; a
-# product takes four 32-bit multiplications into 64 bits more; quotient and
-# root 28 to 60 iterations), functions as polynomials of 14 multiply-adds and
-# a range reduction.
-_GUESSED_UNARY = """
-SIGN   ui32 5s  i64 10s  f64 8/1
-ABS    f64 8/1
-NEGATE ui32 2s  f64 8/1
-POPCNT i64 12/1
-CLZ    i64 12/1
-SQRT   f64 900/1
-RSQRT  f64 1400/1
-IS_FINITE  f64 12/1
-FLOOR      f64 40/1
-CEIL       f64 40/1
-ROUND_AFZ  f64 40/1
-ROUND_EVEN f64 40/1
-EXP f64 3200/1
-EXPM1 f64 3400/1
-LOG f64 3200/1
-LOG1P f64 3400/1
-CBRT f64 3400/1
-SIN f64 3600/1
-COS f64 3600/1
-TAN f64 7200/1
-TANH f64 4000/1
-LOGISTIC f64 4000/1
-"""
-_GUESSED_BINARY = """
-ADD f64 75/1
-SUB f64 75/1
-MUL f64 155/1
-DIV f64 600/1
-REM f64 1200/1
-MAX f64 30/1
-MIN f64 30/1
-POW ui32 32/1 i64 300/1 f64 7000/1
-ATAN2 f64 5000/1
-EQ f64 30/1
-NE f64 30/1
-GT f64 30/1
-GE f64 30/1
-LT f64 30/1
-LE f64 30/1
-MAX i1 5/4
-MIN i1 5/4
-ADD i1 5/4
-MUL i1 5/4
-SHR_ARITHMETIC ui32 7/1
-"""
-_GUESSED_TERNARY = """
-SELECT i64 10/1 f64 10/1
-"""
-_GUESSED_CLAMP = """
-CLAMP i64 26/1 f64 60/1
-"""
-
 
 class Work(NamedTuple):
   """One operation in a loop: cycles per element.
@@ -230,50 +88,51 @@ class Work(NamedTuple):
 _DTYPE = {name: dtype for dtype, name in NAME.items()}
 
 
-def _overhead(op: str, dtype: DType, loads: int) -> int:
+def _overhead(op: Opcode, dtype: DType, loads: int) -> int:
   """The framework's overhead of a `v` or `s` entry, in the entry's units."""
-  if op in ("ADD", "SUB", "MUL") and dtype in _FLOATS:
+  if op in (Opcode.ADD, Opcode.SUB, Opcode.MUL) and dtype in _FLOATS:
     return loads
   return 4 if loads == 1 else 5
 
 
-def _parse(
-  table: str, loads: int, guessed: bool = False
-) -> dict[tuple[Opcode, DType], Work]:
+def _read(
+  op: Opcode, cycles: str, loads: int, guessed: bool = False
+) -> dict[DType, Work]:
+  """The entries of an opcode's row by element type."""
   works = {}
-  for line in table.strip().splitlines():
-    op, *cells = line.split()
-    for name, entry in zip(cells[::2], cells[1::2], strict=True):
-      dtype = _DTYPE[name]
-      if entry[-1] in "vs":
-        cycles = int(entry[:-1]) + _overhead(op, dtype, loads)
-        unit = VECTOR[dtype] if entry[-1] == "v" else 1
-      else:
-        cycles, unit = map(int, entry.split("/"))
-      inside = max(cycles / unit - loads * LOAD[dtype], _LEAST)
-      proper = max(inside - _LOOP[dtype], min(inside, _LEAST))
-      works[Opcode[op], dtype] = Work(proper, inside - proper, unit, guessed)
+  cells = cycles.split()
+  for name, entry in zip(cells[::2], cells[1::2], strict=True):
+    dtype = _DTYPE[name]
+    if entry[-1] in "vs":
+      whole = int(entry[:-1]) + _overhead(op, dtype, loads)
+      unit = VECTOR[dtype] if entry[-1] == "v" else 1
+    else:
+      whole, unit = map(int, entry.split("/"))
+    inside = max(whole / unit - loads * LOAD[dtype], _LEAST)
+    proper = max(inside - _LOOP[dtype], min(inside, _LEAST))
+    works[dtype] = Work(proper, inside - proper, unit, guessed)
   return works
 
 
 @functools.cache
 def _works() -> dict[tuple[Opcode, DType], Work]:
-  works: dict[tuple[Opcode, DType], Work] = {}
-  for guessed, tables in (  # sourced rows override guesses
-    (
-      True,
-      (_GUESSED_UNARY, _GUESSED_BINARY, _GUESSED_TERNARY, _GUESSED_CLAMP),
-    ),
-    (False, (_UNARY, _BINARY, _TERNARY, _CLAMP)),
-  ):
-    for table, loads in zip(tables, (1, 2, 3, 1), strict=True):
-      works |= _parse(table, loads, guessed)
+  works = {}
+  for op in Opcode:
+    row = op.row
+    loads = len(row.operands) if row.loads is None else row.loads
+    found = _read(op, row.guessed, loads, guessed=True)
+    found |= _read(op, row.cycles, loads)
+    works.update({(op, dtype): work for dtype, work in found.items()})
   return works
 
 
 @functools.cache
-def _broadcast() -> dict[tuple[Opcode, DType], Work]:
-  return _parse(_BROADCAST, 1)
+def _by_scalar() -> dict[tuple[Opcode, DType], Work]:
+  return {
+    (op, dtype): work
+    for op in Opcode
+    for dtype, work in _read(op, op.row.by_scalar, 1).items()
+  }
 
 
 # INVERSE: a quotient whose dividend is the same for all elements.
@@ -310,16 +169,16 @@ def work(op: Opcode, dtype: DType, broadcast: bool = False) -> Work:
   Raises:
     CompileError: no cost is known.
   """
-  if broadcast and (op, dtype) in _broadcast():
-    return _broadcast()[op, dtype]
+  if broadcast and (op, dtype) in _by_scalar():
+    return _by_scalar()[op, dtype]
   works = _works()
   found = works.get((op, dtype))
   if found is None and dtype in _FALLBACK:
     found = works.get((op, _FALLBACK[dtype]))
   if found is None:
     raise internal(
-      f"no cost is known for {op.name} on {NAME[dtype]}: add a row to "
-      "codelets/_inner_loops.py"
+      f"no cost is known for {op.name} on {NAME[dtype]}: add it to "
+      "the opcode's row in kernel/opcode.py"
     )
   return found
 

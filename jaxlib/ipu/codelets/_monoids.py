@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets._codelet import Array
-from jaxlib.ipu.codelets._instructions import FUNCTIONS
-from jaxlib.ipu.program.isa import Opcode, ReduceKind
+from jaxlib.ipu.kernel.evaluate import FUNCTIONS
+from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.kernel.opcode import Opcode
 
 MONOIDS = {
   ReduceKind.SUM: Opcode.ADD,

@@ -7,10 +7,10 @@ which the float pipeline issues. Loop-invariant values are hoisted. A product
 with such a scalar that is added to something is one instruction, as in PopLibs'
 ScaledAdd.
 
-Registers are wider than elements, so the element type of each operation is
-recovered first: from the operands' types and from the ROUND and WRAP
-instructions. An f16 addition is LOAD, LOAD, ADD, ROUND_F16, and costs as much
-as the vector instruction for four halves.
+Registers are wider than elements; an instruction costs what it costs for the
+element type in which it computes (`kernel/element_types.py`). An f16 addition
+is LOAD, LOAD, ADD, ROUND_F16, and costs as much as the vector instruction for
+four halves.
 """
 
 from __future__ import annotations
@@ -20,29 +20,23 @@ import functools
 
 from jaxlib.ipu.codelets import _inner_loops
 from jaxlib.ipu.codelets._cycles import Cycles, all_derived, up
-from jaxlib.ipu.codelets._data_flow import COMPARES, TO_BOOL, DataFlow
-from jaxlib.ipu.codelets._instructions import NARROW, Instruction, decode
-from jaxlib.ipu.dtypes import SIGNED, UNSIGNED, DType
-from jaxlib.ipu.program.isa import Opcode, RegisterType
+from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel.data_flow import COMPARES, DataFlow
+from jaxlib.ipu.kernel.element_types import (
+  NARROW,
+  NATURAL,
+  TESTS,
+  on_operands,
+)
+from jaxlib.ipu.kernel.instruction import Code, Instruction
+from jaxlib.ipu.kernel.opcode import Opcode
 
-_NARROWING = {op: dtype for dtype, op in NARROW.items()}
-# Exact on f16: the result needs no rounding.
-_EXACT = frozenset(
-  {
-    Opcode.NEGATE, Opcode.ABS, Opcode.SIGN, Opcode.FLOOR, Opcode.CEIL,
-    Opcode.ROUND_AFZ, Opcode.ROUND_EVEN, Opcode.MAX, Opcode.MIN,
-    Opcode.SELECT, Opcode.CLAMP, Opcode.IS_FINITE, Opcode.EQ, Opcode.NE,
-    Opcode.LT, Opcode.LE, Opcode.GT, Opcode.GE,
-  }
+_NARROWING = frozenset(NARROW.values())
+# The narrow floats whose bits these instructions take.
+_HALVES = {Opcode.BITS_F16: DType.F16, Opcode.BITS_BF16: DType.BF16}
+_FREE = (
+  Opcode.CONST, Opcode.BITCAST, Opcode.FROM_BITS_F16, Opcode.FROM_BITS_BF16,
 )  # fmt: skip
-_NATURAL = {
-  RegisterType.F32: DType.F32,
-  RegisterType.F64: DType.F64,
-  RegisterType.I32: DType.I32,
-  RegisterType.U32: DType.U32,
-  RegisterType.I64: DType.I64,
-  RegisterType.U64: DType.U64,
-}
 # Two shifts; masking an unsigned value takes one instruction.
 _WRAP = {DType.I8: 2.0, DType.I16: 2.0, DType.U8: 1.0, DType.U16: 1.0}
 
@@ -89,16 +83,16 @@ class _Pass:
 
   def __init__(
     self,
-    code: bytes,
+    code: Code,
     outputs: tuple[int, ...],
     operand_dtypes: tuple[DType, ...],
     scalars: tuple[int, ...],
   ) -> None:
+    code = on_operands(code, operand_dtypes)
     self.flow = DataFlow(code, outputs, operand_dtypes, scalars)
     self.masks: dict[int, DType] = {}
-    self.dtypes = operand_dtypes
     self.scalars = scalars
-    self.elements: list[DType | None] = []
+    self.elements = [DType.BOOL if i.op in TESTS else i.dtype for i in code]
     self.proper = self.loop = self.issued = self.guessed = 0.0
     # Cycles of scalar operations, and the guessed part of these.
     self.single = self.single_guessed = 0.0
@@ -115,11 +109,11 @@ class _Pass:
     """Visits all instructions in order."""
     for index, i in enumerate(self.flow.instructions):
       if not self.flow.invariant[index]:
-        self.elements.append(self.visit(index, i))
+        self.visit(index, i)
       else:
         before = self.proper, self.loop, self.issued, self.unit, self.guessed
         single = self.single, self.single_guessed
-        self.elements.append(self.visit(index, i))
+        self.visit(index, i)
         self.hoisted += Cycles(
           self.proper - before[0], guessed=self.guessed - before[4]
         )
@@ -143,57 +137,44 @@ class _Pass:
     self.converted.add((value, to))
     self.add(_inner_loops.conversion(source, to))
 
-  def visit(self, index: int, i: Instruction) -> DType | None:
-    """Adds an instruction's cost; returns the element type of its value."""
-    natural = _NATURAL[i.type]
-    if i.op == Opcode.LOAD:
-      dtype = self.dtypes[i.imm]
+  def visit(self, index: int, i: Instruction) -> None:
+    """Adds an instruction's cost."""
+    if i.op is Opcode.LOAD:
       if i.imm not in self.scalars:
-        self.loaded[i.imm] = dtype
-      return dtype
-    if i.op == Opcode.CONST:
-      return None
-    if i.op == Opcode.IOTA:
+        assert i.dtype is not None, "loads have element types"
+        self.loaded[i.imm] = i.dtype
+    elif i.op is Opcode.IOTA:
       # Iota: 3 cycles per vector (popopsCycleEstimators.cpp) [S].
       self.add(_inner_loops.Work(1.5, 0.0, 2))
-      return natural
-    if i.op == Opcode.BITCAST:
-      return natural
-    if i.op == Opcode.CONVERT:
-      self.cast(i.a, natural)
-      return natural
-    if i.op in _NARROWING:
-      return self._narrow(i, _NARROWING[i.op])
-    if i.op in (Opcode.BITS_F16, Opcode.BITS_BF16):
-      half = DType.F16 if i.op == Opcode.BITS_F16 else DType.BF16
-      self.cast(i.a, half)
-      return DType.U16
-    if i.op in (Opcode.FROM_BITS_F16, Opcode.FROM_BITS_BF16):
-      return DType.F16 if i.op == Opcode.FROM_BITS_F16 else DType.BF16
-    return self._compute(index, i)
+    elif i.op is Opcode.CONVERT:
+      self.cast(i.operands[0], NATURAL[i.type])
+    elif i.op in _NARROWING:
+      self._narrow(i)
+    elif i.op in _HALVES:
+      self.cast(i.operands[0], _HALVES[i.op])
+    elif i.op not in _FREE:
+      self._compute(index, i)
 
-  def _narrow(self, i: Instruction, to: DType) -> DType:
-    source = self.elements[i.a]
+  def _narrow(self, i: Instruction) -> None:
+    source, to = self.elements[i.operands[0]], i.dtype
+    assert to is not None, "the opcode says it"
     if source is not None and source != to:
       if to in _WRAP:
         self.add(_inner_loops.Work(_WRAP[to], 0.0, 1))
       else:
-        self.cast(i.a, to)
-    return to
+        self.cast(i.operands[0], to)
 
-  def _compute(self, index: int, i: Instruction) -> DType:
-    inputs = self.flow.inputs[index]
-    typed = inputs[1:] if i.op == Opcode.SELECT else inputs
-    elements = {e for v in typed if (e := self.elements[v]) is not None}
-    dtype = self._computed_in(index, i, elements)
-    for v in typed:
+  def _compute(self, index: int, i: Instruction) -> None:
+    inputs, dtype = i.operands, i.dtype
+    assert dtype is not None, "only constants have none"
+    for v in inputs[1:] if i.op is Opcode.SELECT else inputs:
       e = self.elements[v]
       if e in (DType.F16, DType.BF16) and dtype == DType.F32:
         self.cast(v, dtype)
-    to = DType.BOOL if i.op in TO_BOOL else dtype
+    to = DType.BOOL if i.op in TESTS else dtype
     if self.flow.invariant[index]:
       self.add(_inner_loops.work(i.op, dtype))
-      return to
+      return
     self.computes = True
     self.computed += 1
     self.binary |= len(inputs) > 1
@@ -202,9 +183,9 @@ class _Pass:
     if added_by is not None and i.op == Opcode.MUL:
       if dtype in _inner_loops.ISSUE:
         self.scaled = added_by
-        return to
+        return
     if self._is_mask(index, i, dtype):
-      return to
+      return
     if i.op == Opcode.DIV and self.flow.invariant[inputs[0]]:
       work = _inner_loops.inverse(dtype)
     else:
@@ -214,7 +195,6 @@ class _Pass:
       self.issued += _inner_loops.ISSUE[to]
       if work.unit == 1:
         self.single -= _inner_loops.ISSUE[to]
-    return to
 
   def _is_mask(self, index: int, i: Instruction, dtype: DType) -> bool:
     """Charges comparisons that only determine which floats become zero, and the
@@ -225,7 +205,7 @@ class _Pass:
     popnn/PerformanceEstimation.hpp) [S]: one for the comparison, two for the
     select. One more joins two masks.
     """
-    inputs = self.flow.inputs[index]
+    inputs = i.operands
     of = self.masks.get(inputs[0])
     count = 1
     if i.op in COMPARES:
@@ -243,35 +223,16 @@ class _Pass:
     self.issued += count * each
     return True
 
-  def _computed_in(
-    self, index: int, i: Instruction, elements: set[DType]
-  ) -> DType:
-    natural = _NATURAL[i.type]
-    if len(elements) != 1:
-      return natural
-    (dtype,) = elements
-    if dtype == DType.F16:
-      rounded = self.flow.only_rounded_to_f16(index)
-      return dtype if i.op in _EXACT or rounded else natural
-    if dtype == DType.BOOL and natural == DType.U32:
-      return dtype
-    same_kind = (dtype in SIGNED and natural == DType.I32) or (
-      dtype in UNSIGNED and natural == DType.U32
-    )
-    return dtype if same_kind else natural
-
 
 @functools.lru_cache(maxsize=4096)
-def operations(code: bytes) -> int:
+def operations(code: Code) -> int:
   """Arithmetic instructions of a register program."""
-  return sum(
-    i.op >= Opcode.NEGATE and i.op != Opcode.SELECT for i in decode(code)
-  )
+  return sum(i.op >= Opcode.NEGATE and i.op != Opcode.SELECT for i in code)
 
 
 @functools.lru_cache(maxsize=4096)
 def profile(
-  code: bytes,
+  code: Code,
   outputs: tuple[int, ...],
   operand_dtypes: tuple[DType, ...],
   result_dtypes: tuple[DType, ...],

@@ -41,20 +41,19 @@ from jaxlib.ipu.codelets._dot_cycles import (
   ways_of,
 )
 from jaxlib.ipu.codelets._hints import Hints
-from jaxlib.ipu.codelets._instructions import (
-  NUMPY_REGISTER,
-  load,
-  register_type,
-)
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
 from jaxlib.ipu.codelets.map import CODELET as MAP
 from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.instruction import Code, Instruction
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.registers import NUMPY_REGISTER, load
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 from jaxlib.ipu.target import Target
 
 # Stores what it loads: the operand's and the result's types differ.
-_STORE = schema.Map(encode(Opcode.LOAD, RegisterType.F32), [0])
+_STORE = schema.Map(Code([Instruction(Opcode.LOAD, RegisterType.F32)]), [0])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +160,7 @@ class DotCodelet(ReducingCodelet):
     self, fields: schema.Dot, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
     cell.require_box("a matrix product")
-    register = register_type(DType(fields.accumulate_dtype))
+    register = REGISTER[DType(fields.accumulate_dtype)]
     b, m, n, k = matrix_extents(fields, cell.extents)
     left = _matrix(fields, cell, operands[0], 2).reshape(b, m, k)
     right = _matrix(fields, cell, operands[1], 1).reshape(b, n, k)
@@ -185,7 +184,7 @@ class DotCodelet(ReducingCodelet):
     registers: Sequence[np.dtype[Any]],
     shape: tuple[int, ...],
   ) -> list[Array]:
-    register = register_type(DType(fields.accumulate_dtype))
+    register = REGISTER[DType(fields.accumulate_dtype)]
     return [np.zeros(shape, NUMPY_REGISTER[register])]
 
   def partial_bytes(self, fields: schema.Dot, dtype: DType) -> int:

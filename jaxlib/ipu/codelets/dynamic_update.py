@@ -14,8 +14,9 @@ from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
 from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 
 
@@ -50,7 +51,7 @@ class DynamicUpdateCodelet(UpdatingCodelet):
     return SIZE[dtype]  # no element is updated twice
 
   def combining(self, fields: schema.DynamicUpdate, dtype: DType) -> Cycles:
-    return reduce.per_element(ReduceKind.SET, [dtype], b"", ())
+    return reduce.per_element(ReduceKind.SET, [dtype], Code(), ())
 
   def along(
     self,

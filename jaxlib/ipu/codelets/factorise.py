@@ -27,7 +27,7 @@ from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._inner_loops import ISSUE
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 from jaxlib.ipu.target import Target
 
 # Kinds of square matrices only.

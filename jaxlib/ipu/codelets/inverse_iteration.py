@@ -24,8 +24,8 @@ from jaxlib.ipu.codelets._factor_cycles import START, STEP
 from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.target import Target
 
 # A worker's state for each row: four numbers of the factors, an element of the

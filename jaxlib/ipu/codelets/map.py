@@ -23,12 +23,14 @@ from jaxlib.ipu.codelets._cycles import (
 )
 from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
 from jaxlib.ipu.codelets._inner_loops import SUPERVISOR_LAUNCH
-from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.codelets._profile import Profile, operations, profile
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel.evaluate import evaluate
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 from jaxlib.ipu.target import Target
 
 # popopsCycleEstimators.cpp [S]: cycles of a worker before its loop. UnaryOp1D
@@ -148,7 +150,7 @@ class MapCodelet(LocalCodelet):
     result_dtypes: Sequence[DType],
     scalars: tuple[int, ...] = (),
   ) -> Profile:
-    """The program's cost per element (cached by the program's bytes)."""
+    """The program's cost per element (cached by program)."""
     return profile(
       fields.code,
       tuple(fields.outputs),
@@ -176,15 +178,15 @@ class MapCodelet(LocalCodelet):
     )
 
   def example(self) -> tuple[schema.Map, int]:
-    code = b"".join(
-      encode(Opcode.LOAD, RegisterType.F32, imm=i) for i in (0, 1)
-    )
-    return schema.Map(code + encode(Opcode.ADD, RegisterType.F32, 0, 1), [2]), 2
+    code = Writer()
+    loads = [code.load(i, DType.F32) for i in (0, 1)]
+    both = code.emit(Opcode.ADD, RegisterType.F32, *loads)
+    return schema.Map(code.finish(), [both]), 2
 
   def code_bytes(self, fields: schema.Map) -> int:
     # Generated code: a program's instruction is about two machine instructions
     # of four bytes each [G].
-    return 96 + len(fields.code) // 2
+    return 96 + 8 * len(fields.code)
 
 
 CODELET = MapCodelet()

@@ -29,7 +29,6 @@ from jaxlib.ipu.codelets._cycles import (
   up,
 )
 from jaxlib.ipu.codelets._hints import Hints
-from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
 from jaxlib.ipu.codelets._monoids import (
   ARG,
@@ -40,8 +39,11 @@ from jaxlib.ipu.codelets._monoids import (
 )
 from jaxlib.ipu.codelets._profile import operations, profile
 from jaxlib.ipu.dtypes import FLOATS, SIZE, DType
+from jaxlib.ipu.kernel.evaluate import evaluate
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, ReduceKind, RegisterType, encode
 from jaxlib.ipu.target import Target
 
 # Cycles of a worker: a region of contiguous elements for each output,
@@ -62,7 +64,7 @@ _NOTHING = Cycles(0.0)
 def per_element(
   kind: ReduceKind,
   dtypes: Sequence[DType],
-  combine: bytes,
+  combine: Code,
   combine_outputs: Sequence[int],
 ) -> Cycles:
   """Cycles of a worker to combine one more element.
@@ -385,8 +387,12 @@ class ReduceCodelet(ReducingCodelet):
       v.require(n == results == 1, f"{n} values, {results} results")
 
   def example(self) -> tuple[schema.Reduce, int]:
-    load = encode(Opcode.LOAD, RegisterType.F32)
-    return schema.Reduce(1, ReduceKind.SUM, load, [0], b"", [], b""), 2
+    code = Writer()
+    outputs = [code.load(0, DType.F32)]
+    fields = schema.Reduce(
+      1, ReduceKind.SUM, code.finish(), outputs, Code(), [], b""
+    )
+    return fields, 2
 
   def combine(
     self, fields: schema.Reduce, left: list[Array], right: list[Array]

@@ -21,13 +21,16 @@ from jaxlib.ipu.codelets._cycles import (
   up,
 )
 from jaxlib.ipu.codelets._hints import NO_HINTS, Hints
-from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.codelets._profile import operations, profile
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel.evaluate import evaluate
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.plan.layout import refine
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, RegisterType, encode
 from jaxlib.ipu.target import Target
 
 # PopLibs has no scan. A worker starts as in a reduction of contiguous regions
@@ -36,7 +39,7 @@ from jaxlib.ipu.target import Target
 _START, _PER_SEQUENCE = 17, 12
 
 
-def per_element(combine: bytes, output: int, dtype: DType) -> Cycles:
+def per_element(combine: Code, output: int, dtype: DType) -> Cycles:
   """Cycles of one step: load, combine, store, the loop's end [D]. A total
   depends on the one before it, at no extra cost: the next instruction of a
   worker starts six cycles later anyway."""
@@ -101,11 +104,10 @@ class ScanCodelet(LocalCodelet):
     )
 
   def example(self) -> tuple[schema.Scan, int]:
-    loads = b"".join(
-      encode(Opcode.LOAD, RegisterType.F32, imm=i) for i in (0, 1)
-    )
-    add = encode(Opcode.ADD, RegisterType.F32, 0, 1)
-    return schema.Scan(loads + add, 2, 0), 2
+    code = Writer()
+    loads = [code.load(i, DType.F32) for i in (0, 1)]
+    both = code.emit(Opcode.ADD, RegisterType.F32, *loads)
+    return schema.Scan(code.finish(), both, 0), 2
 
 
 CODELET = ScanCodelet()

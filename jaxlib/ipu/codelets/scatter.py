@@ -26,12 +26,13 @@ from jaxlib.ipu.codelets._cycles import (
 )
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._inner_loops import LOAD
-from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
 from jaxlib.ipu.codelets._monoids import MONOIDS, apply
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.kernel.evaluate import evaluate
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 
 # popops/PerformanceEstimation.cpp [S]: MultiUpdate starts with 29 and copies
@@ -190,10 +191,10 @@ class ScatterCodelet(UpdatingCodelet):
     if fields.kind == ReduceKind.SET:
       if fields.unique_indices:
         # All but one are cleared: the bitwise or is that one.
-        word = reduce.per_element(ReduceKind.OR, [DType.U32], b"", ())
+        word = reduce.per_element(ReduceKind.OR, [DType.U32], Code(), ())
         return all_derived(word * (self.partial_bytes(fields, dtype) / 4))
       # Finds the largest of some integers, and the value next to it.
-      largest = reduce.per_element(ReduceKind.ARGMAX, [_NUMBER], b"", ())
+      largest = reduce.per_element(ReduceKind.ARGMAX, [_NUMBER], Code(), ())
       return all_derived(largest + LOAD[dtype])
     wide = DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
     return reduce.per_element(
@@ -230,7 +231,7 @@ class ScatterCodelet(UpdatingCodelet):
   def example(self) -> tuple[schema.Scatter, int]:
     kind = ReduceKind.SUM
     return (
-      schema.Scatter(1, [0], [1, 8], [-1, -1], [-1, 0], kind, 0, b"", [], 0),
+      schema.Scatter(1, [0], [1, 8], [-1, -1], [-1, 0], kind, 0, Code(), [], 0),
       2,
     )
 

@@ -27,9 +27,10 @@ from jaxlib.ipu.codelets._cycles import (
 )
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._inner_loops import LOAD
-from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets._profile import profile
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIGNED, SIZE, DType
+from jaxlib.ipu.kernel.evaluate import evaluate
+from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -189,7 +190,7 @@ class SortCodelet(Codelet):
       )
 
   def example(self) -> tuple[schema.Sort, int]:
-    return schema.Sort([schema.SortKey(0, 0, 0, 0)], b"", 0, 100, 0), 2
+    return schema.Sort([schema.SortKey(0, 0, 0, 0)], Code(), 0, 100, 0), 2
 
 
 def levels(count: Any) -> Any:

@@ -257,7 +257,7 @@ std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows,
   return nullptr;
 }
 
-// The register type of an element type (see isa.py).
+// The register type of an element type (see kernel/isa.py).
 template <typename T>
 struct RegisterOf {
   using Type = std::conditional_t<

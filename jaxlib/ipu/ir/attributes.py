@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.kernel.opcode import Opcode
 
 
 @dataclasses.dataclass(frozen=True)

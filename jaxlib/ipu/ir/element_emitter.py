@@ -10,7 +10,7 @@ from jaxlib.ipu.dtypes import PLANE, SIZE, DType
 from jaxlib.ipu.ir.attributes import Comparison
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.ir.node_emitter import NodeEmitter, Operand
-from jaxlib.ipu.program.isa import Opcode
+from jaxlib.ipu.kernel.opcode import Opcode
 
 
 def _unary(name: str) -> Callable[[ElementEmitter, Value], Value]:

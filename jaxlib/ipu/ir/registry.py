@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jaxlib.ipu.kernel.writer import Writer
+
 if TYPE_CHECKING:
   from jaxlib.ipu.ir.emitter import Emitter
   from jaxlib.ipu.ir.graph import Node, Value
@@ -28,8 +30,8 @@ Check = Callable[["Node"], "str | None"]
 Prefers = Callable[[Any, "Node", int, Any], Any]
 # The same with such a mapping -> the cycles that the node takes with it.
 CyclesWith = Callable[[Any, "Node", int, Any, Any], float]
-# (code, values of the inputs, node) -> value of the result
-Emit = Callable[[Any, list[int], "Node"], int]
+# (program, values of the inputs, node) -> value of the result
+Emit = Callable[[Writer, list[int], "Node"], int]
 
 
 @dataclasses.dataclass(frozen=True)

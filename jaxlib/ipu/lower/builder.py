@@ -18,10 +18,10 @@ from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
+from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
-from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.lower.exchange import Exchanges, Operand
-from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.lower.scope import Scope
 from jaxlib.ipu.lower.tile_bytes import bytes_of
 from jaxlib.ipu.moves.storage_order import StorageOrder, storage_order
@@ -243,12 +243,12 @@ class Builder(Exchanges):
 
   def _filling(self, source: View, root: int) -> tuple[schema.Map, Operand]:
     info = self.tensors[root]
-    code = Code()
+    code = Writer()
     number = code.load(0, info.dtype)
     read = tuple(
       d if d < len(source.shape) else -1 for d in range(len(info.shape))
     )
-    return schema.Map(code.bytes(), [number]), Operand(source, read)
+    return schema.Map(code.finish(), [number]), Operand(source, read)
 
   # --- Lowering graphs -----------------------------------------------------
 

@@ -30,8 +30,8 @@ from jaxlib.ipu.ir.graph import (
   Value,
   users,
 )
+from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import REGISTRY, Operation
-from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost

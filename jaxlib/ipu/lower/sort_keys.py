@@ -9,8 +9,8 @@ import numpy as np
 from jaxlib.ipu.codelets.sort import KEY_DTYPES
 from jaxlib.ipu.dtypes import FLOATS
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode
 
 
 def sort_keys(region: Graph) -> list[schema.SortKey] | None:

@@ -8,9 +8,9 @@ import math
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Shape, Users, Value
+from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.map_program import MAP
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost

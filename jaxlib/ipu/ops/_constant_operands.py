@@ -7,14 +7,16 @@ integers by powers of two (ElementWiseInternal.cpp, `optimiseBinary`).
 from __future__ import annotations
 
 from jaxlib.ipu.dtypes import FLOATS, SIGNED, DType
-from jaxlib.ipu.lower.code import REGISTER, Code
-from jaxlib.ipu.program.isa import Opcode, RegisterType
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 
 _WIDE = (RegisterType.I64, RegisterType.U64)
 _MOST = 4  # beyond this, the multiplications' rounding errors are too large
 
 
-def power(code: Code, base: int, exponent: int, dtype: DType) -> int | None:
+def power(code: Writer, base: int, exponent: int, dtype: DType) -> int | None:
   """A power of a float whose exponent is a small multiple of 1/2; else None.
   Signed zeros, infinities and NaN are those of POW."""
   known = code.known(exponent)
@@ -48,7 +50,9 @@ def power(code: Code, base: int, exponent: int, dtype: DType) -> int | None:
   return code.emit(Opcode.DIV, type_, code.constant(1, type_), product)
 
 
-def quotient(code: Code, value: int, divisor: int, dtype: DType) -> int | None:
+def quotient(
+  code: Writer, value: int, divisor: int, dtype: DType
+) -> int | None:
   """An integer's quotient by a power of two, rounded towards zero; None for
   other divisors."""
   shift = _exponent(code, divisor, dtype)
@@ -71,7 +75,9 @@ def quotient(code: Code, value: int, divisor: int, dtype: DType) -> int | None:
   return code.emit(Opcode.SHR_ARITHMETIC, type_, rounded, by)
 
 
-def remainder(code: Code, value: int, divisor: int, dtype: DType) -> int | None:
+def remainder(
+  code: Writer, value: int, divisor: int, dtype: DType
+) -> int | None:
   """An integer's remainder by a power of two, with its sign; None for other
   divisors."""
   shift = _exponent(code, divisor, dtype)
@@ -87,7 +93,7 @@ def remainder(code: Code, value: int, divisor: int, dtype: DType) -> int | None:
   return code.emit(Opcode.SUB, type_, value, multiple)
 
 
-def _exponent(code: Code, divisor: int, dtype: DType) -> int | None:
+def _exponent(code: Writer, divisor: int, dtype: DType) -> int | None:
   """The exponent of a constant power of two; None for other values."""
   if dtype in FLOATS or dtype is DType.BOOL:
     return None

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.lower.builder import Builder, Written
-from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops._dot_loops import JoinedDims, part_of
 from jaxlib.ipu.ops._dot_split import Choice, Product, choose, result_layout
@@ -131,11 +131,11 @@ def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
   """Converts a root's values to another type, in place on their tiles."""
   info = builder.tensors[sums]
   root = builder.new_root(info.shape, dtype, info.layout)
-  code = Code()
+  code = Writer()
   number = convert(code, code.load(0, info.dtype), info.dtype, dtype)
   dims = tuple(range(len(info.shape)))
   builder.execute(
-    schema.Map(code.bytes(), [number]),
+    schema.Map(code.finish(), [number]),
     info.shape,
     info.layout,
     [Operand(builder.root_view(sums), dims)],

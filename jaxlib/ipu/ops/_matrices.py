@@ -17,7 +17,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Check
 from jaxlib.ipu.ops.factorise import factors
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 # Matrices up to this size are one block. [G]
 _ONE_BLOCK = 64

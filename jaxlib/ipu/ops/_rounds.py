@@ -16,8 +16,11 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.ir.graph import Shape
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.lower.builder import Builder, Written
-from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
 from jaxlib.ipu.ops.concatenate import part
@@ -33,7 +36,6 @@ from jaxlib.ipu.plan.indexed_split import (
 )
 from jaxlib.ipu.plan.layout import Factor, Layout
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, RegisterType
 from jaxlib.ipu.tile.control_flow import Repeat
 from jaxlib.ipu.tile.view import View
 
@@ -225,29 +227,27 @@ def _looped(
 
 def clamped(builder: Builder, value: View, limit: int) -> View:
   """A start index clamped to [0, limit], as I32."""
-  code = Code()
+  code = Writer()
   type_ = REGISTER[value.dtype]
   low, high = code.constant(0, type_), code.constant(limit, type_)
   inside = code.emit(Opcode.CLAMP, type_, low, code.load(0, value.dtype), high)
-  return _scalar(
-    builder, value, code, code.convert(inside, type_, RegisterType.I32)
-  )
+  return _scalar(builder, value, code, code.convert(inside, RegisterType.I32))
 
 
 def _plus(builder: Builder, value: View, by: int) -> View:
   if not by:
     return value
-  code = Code()
+  code = Writer()
   type_ = RegisterType.I32
   more = code.constant(by, type_)
   total = code.emit(Opcode.ADD, type_, code.load(0, DType.I32), more)
   return _scalar(builder, value, code, total)
 
 
-def _scalar(builder: Builder, value: View, code: Code, output: int) -> View:
+def _scalar(builder: Builder, value: View, code: Writer, output: int) -> View:
   root = builder.new_root((), DType.I32)
   builder.execute(
-    schema.Map(code.bytes(), [output]),
+    schema.Map(code.finish(), [output]),
     (),
     builder.tensors[root].layout,
     [Operand(value, ())],

@@ -8,7 +8,7 @@ import math
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
-from jaxlib.ipu.lower.region import monoid
+from jaxlib.ipu.ir.region import monoid
 
 
 def decompose(e: Emitter, node: Node) -> list[Value] | None:

@@ -28,7 +28,7 @@ from jaxlib.ipu.ops._matrices import (
   transpose,
 )
 from jaxlib.ipu.ops.inverse_iteration import tridiagonal_vectors
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 # Cycles charged by the model, read off compiled programs of many shapes [D].
 # Of this method: a minimum; for each row; for each element of a tile, and that

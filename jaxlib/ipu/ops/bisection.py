@@ -17,7 +17,7 @@ from jaxlib.ipu.ops.factorise import factors
 from jaxlib.ipu.plan import cuts
 from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 BISECT = "ipu.bisect"
 

@@ -6,13 +6,15 @@ from __future__ import annotations
 from jaxlib.ipu.dtypes import SIZE, DType, bits
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, Row, define
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.lower.builder import Builder, Written
-from jaxlib.ipu.lower.code import REGISTER, Code
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.ops.elementwise import unsigned_bits
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import Opcode, RegisterType
 
 UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 
@@ -23,7 +25,7 @@ _FROM_BITS = {
 }
 
 
-def bitcast(code: Code, value: int, source: DType, to: DType) -> int:
+def bitcast(code: Writer, value: int, source: DType, to: DType) -> int:
   """The same bits as another element type of the same width."""
   type_, width_type = REGISTER[source], source
   if source in _BITS:
@@ -37,18 +39,18 @@ def bitcast(code: Code, value: int, source: DType, to: DType) -> int:
 
 
 def _reinterpret(
-  code: Code, value: int, source: RegisterType, to: RegisterType
+  code: Writer, value: int, source: RegisterType, to: RegisterType
 ) -> int:
   if source == to:
     return value
-  return code.emit(Opcode.BITCAST, to, value, source)
+  return code.emit(Opcode.BITCAST, to, value)
 
 
 def _same_width(node: Node) -> bool:
   return bits(node.inputs[0].dtype) == bits(node.results[0].dtype)
 
 
-def _emit(code: Code, args: list[int], node: Node) -> int:
+def _emit(code: Writer, args: list[int], node: Node) -> int:
   return bitcast(code, args[0], node.inputs[0].dtype, node.results[0].dtype)
 
 
@@ -66,20 +68,20 @@ def _take_apart(builder: Builder, node: Node, source: DType, to: DType) -> None:
   wide = UNSIGNED[SIZE[source]]
   type_ = REGISTER[wide]
   rank = len(value.shape)
-  code = Code()
+  code = Writer()
   bits = bitcast(code, code.load(0, source), source, wide)
   index = code.emit(Opcode.IOTA, type_, imm=rank - 1)
   width = code.constant(8 * SIZE[to], type_)
   shift = code.emit(Opcode.MUL, type_, index, width)
   bits = code.emit(Opcode.SHR_LOGICAL, type_, bits, shift)
   narrow = UNSIGNED[SIZE[to]]
-  bits = code.convert(bits, type_, REGISTER[narrow])
+  bits = code.convert(bits, REGISTER[narrow])
   bits = code.narrow(bits, narrow)
   number = bitcast(code, bits, narrow, to)
   root = builder.result(node)
   dims = tuple(range(rank))
   builder.execute(
-    schema.Map(code.bytes(), [number]),
+    schema.Map(code.finish(), [number]),
     value.shape,
     builder.tensors[root].layout,
     [Operand(builder.view(node.inputs[0]), (*dims[:-1], -1))],
@@ -96,7 +98,7 @@ def _put_together(
   last = len(view.shape) - 1
   narrow, wide = UNSIGNED[SIZE[source]], UNSIGNED[SIZE[to]]
   type_ = REGISTER[wide]
-  code = Code()
+  code = Writer()
   bits = code.constant(0, type_)
   operands = []
   dims = tuple(range(len(value.shape)))
@@ -105,14 +107,14 @@ def _put_together(
     assert piece is not None
     operands.append(Operand(piece, dims))
     one = bitcast(code, code.load(j, source), source, narrow)
-    one = code.convert(one, RegisterType.U32, type_)
+    one = code.convert(one, type_)
     by = code.constant(8 * SIZE[source] * j, type_)
     one = code.emit(Opcode.SHL, type_, one, by)
     bits = code.emit(Opcode.OR, type_, bits, one)
   number = bitcast(code, bits, wide, to)
   root = builder.result(node)
   builder.execute(
-    schema.Map(code.bytes(), [number]),
+    schema.Map(code.finish(), [number]),
     value.shape,
     builder.tensors[root].layout,
     operands,

@@ -11,9 +11,8 @@ from jaxlib.ipu.dtypes import MLIR_NAME
 from jaxlib.ipu.ir.constants import read_constant
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.lower.builder import Builder, Written
-from jaxlib.ipu.lower.code import Code
-from jaxlib.ipu.lower.map_program import iota
 from jaxlib.ipu.program import schema
 
 
@@ -30,11 +29,11 @@ def _constant(builder: Builder, node: Node) -> None:
 
 def _iota(builder: Builder, node: Node) -> None:
   value = node.results[0]
-  code = Code()
-  number = iota(code, value.dtype, node.attributes)
+  code = Writer()
+  number = code.iota(node.attributes, value.dtype)
   root = builder.result(node)
   builder.execute(
-    schema.Map(code.bytes(), [number]),
+    schema.Map(code.finish(), [number]),
     value.shape,
     builder.tensors[root].layout,
     [],

@@ -14,17 +14,19 @@ from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import FLOATS, SIGNED, SIZE, DType
 from jaxlib.ipu.ir.attributes import Comparison
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.region import inline
 from jaxlib.ipu.ir.registry import Emit, Operation, Read, Row, define
-from jaxlib.ipu.lower.code import REGISTER, Code
-from jaxlib.ipu.lower.region import inline
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.ops import _constant_operands
-from jaxlib.ipu.program.isa import Opcode, RegisterType
 from jaxlib.mlir.dialects import stablehlo
 
 U32 = RegisterType.U32
 
 # (register program, two of its values, their type) -> value, or None.
-ByConstant = Callable[[Code, int, int, DType], int | None]
+ByConstant = Callable[[Writer, int, int, DType], int | None]
 
 
 def left_outside(builder: Any, node: Node) -> None:
@@ -42,7 +44,7 @@ def define_row(name: str, emit: Emit, read: Read | None = None) -> None:
 def _arithmetic(opcode: Opcode, bool_opcode: Opcode | None = None) -> Emit:
   """One opcode whose result is wrapped or rounded to the element's range."""
 
-  def emit(code: Code, args: list[int], node: Node) -> int:
+  def emit(code: Writer, args: list[int], node: Node) -> int:
     dtype = node.results[0].dtype
     if dtype is DType.BOOL and bool_opcode is not None:
       return code.emit(bool_opcode, U32, *args)
@@ -54,7 +56,7 @@ def _arithmetic(opcode: Opcode, bool_opcode: Opcode | None = None) -> Emit:
 def _exact(opcode: Opcode, bool_opcode: Opcode | None = None) -> Emit:
   """One opcode whose result is in range whenever its inputs are."""
 
-  def emit(code: Code, args: list[int], node: Node) -> int:
+  def emit(code: Writer, args: list[int], node: Node) -> int:
     dtype = node.results[0].dtype
     op = opcode
     if dtype is DType.BOOL and bool_opcode is not None:
@@ -67,7 +69,7 @@ def _exact(opcode: Opcode, bool_opcode: Opcode | None = None) -> Emit:
 def _signed(opcode: Opcode) -> Emit:
   """Changes the sign: exact for floats, where NaN keeps its other bits."""
 
-  def emit(code: Code, args: list[int], node: Node) -> int:
+  def emit(code: Writer, args: list[int], node: Node) -> int:
     way = _exact if node.results[0].dtype in FLOATS else _arithmetic
     return way(opcode)(code, args, node)
 
@@ -109,18 +111,18 @@ for _name, _opcode in {
   define_row(_name, _exact(_opcode))
 
 
-def _is_finite(code: Code, args: list[int], node: Node) -> int:
+def _is_finite(code: Writer, args: list[int], node: Node) -> int:
   return code.emit(Opcode.IS_FINITE, REGISTER[_input_dtype(node)], *args)
 
 
-def _not(code: Code, args: list[int], node: Node) -> int:
+def _not(code: Writer, args: list[int], node: Node) -> int:
   dtype = node.results[0].dtype
   if dtype is DType.BOOL:
     return code.emit(Opcode.XOR, U32, args[0], code.constant(1, U32))
   return code.narrow(code.emit(Opcode.NOT, REGISTER[dtype], *args), dtype)
 
 
-def unsigned_bits(code: Code, value: int, dtype: DType) -> int:
+def unsigned_bits(code: Writer, value: int, dtype: DType) -> int:
   """A narrow signed value with the sign bits above its width cleared."""
   if dtype in SIGNED and SIZE[dtype] < 4:
     mask = code.constant((1 << 8 * SIZE[dtype]) - 1, REGISTER[dtype])
@@ -128,13 +130,13 @@ def unsigned_bits(code: Code, value: int, dtype: DType) -> int:
   return value
 
 
-def _popcnt(code: Code, args: list[int], node: Node) -> int:
+def _popcnt(code: Writer, args: list[int], node: Node) -> int:
   dtype = node.results[0].dtype
   bits = unsigned_bits(code, args[0], dtype)
   return code.emit(Opcode.POPCNT, REGISTER[dtype], bits)
 
 
-def _count_leading_zeros(code: Code, args: list[int], node: Node) -> int:
+def _count_leading_zeros(code: Writer, args: list[int], node: Node) -> int:
   dtype = node.results[0].dtype
   type_ = REGISTER[dtype]
   count = code.emit(Opcode.CLZ, type_, unsigned_bits(code, args[0], dtype))
@@ -173,7 +175,7 @@ for _name, _opcode, _bool_opcode in (
 def _by_constant(by: ByConstant, otherwise: Emit) -> Emit:
   """Uses a cheaper form for some constant second operands."""
 
-  def emit(code: Code, args: list[int], node: Node) -> int:
+  def emit(code: Writer, args: list[int], node: Node) -> int:
     dtype = node.results[0].dtype
     value, operand = args
     found = by(code, value, operand, dtype)
@@ -184,7 +186,7 @@ def _by_constant(by: ByConstant, otherwise: Emit) -> Emit:
   return emit
 
 
-def _remainder(code: Code, args: list[int], node: Node) -> int:
+def _remainder(code: Writer, args: list[int], node: Node) -> int:
   """Integer remainders by a quotient, which most programs with a remainder also
   need: a REMAINDER of PopLibs takes longer than a DIVIDE. Correct for divisors
   of 0 and -1 as well, where quotients are -1 and wrap."""
@@ -209,7 +211,7 @@ for _name, _by, _otherwise in (
 def _shift(opcode: Opcode) -> Emit:
   """Shifts; narrow types must treat counts of their own width or more alike."""
 
-  def emit(code: Code, args: list[int], node: Node) -> int:
+  def emit(code: Writer, args: list[int], node: Node) -> int:
     dtype = node.results[0].dtype
     type_ = REGISTER[dtype]
     value, count = args
@@ -224,7 +226,7 @@ def _shift(opcode: Opcode) -> Emit:
   return emit
 
 
-def _sign_extend(code: Code, value: int, dtype: DType) -> int:
+def _sign_extend(code: Writer, value: int, dtype: DType) -> int:
   """An unsigned narrow value with its top bit extended upwards."""
   by = code.constant(32 - 8 * SIZE[dtype], U32)
   up = code.emit(Opcode.SHL, U32, value, by)
@@ -251,11 +253,11 @@ def _read_compare(operation: Any) -> Comparison:
   return Comparison(Opcode[direction], total)
 
 
-def _ordered_bits(code: Code, value: int, type_: RegisterType) -> int:
+def _ordered_bits(code: Writer, value: int, type_: RegisterType) -> int:
   """An integer with the order of floats' total order."""
   wide = type_ is RegisterType.F64
   int_type = RegisterType.I64 if wide else RegisterType.I32
-  bits = code.emit(Opcode.BITCAST, int_type, value, type_)
+  bits = code.emit(Opcode.BITCAST, int_type, value)
   last = code.constant(63 if wide else 31, int_type)
   one = code.constant(1, int_type)
   sign = code.emit(Opcode.SHR_ARITHMETIC, int_type, bits, last)
@@ -263,7 +265,7 @@ def _ordered_bits(code: Code, value: int, type_: RegisterType) -> int:
   return code.emit(Opcode.XOR, int_type, bits, flip)
 
 
-def _compare(code: Code, args: list[int], node: Node) -> int:
+def _compare(code: Writer, args: list[int], node: Node) -> int:
   comparison: Comparison = node.attributes
   type_ = REGISTER[_input_dtype(node)]
   if comparison.total_order and _input_dtype(node) in FLOATS:
@@ -273,7 +275,7 @@ def _compare(code: Code, args: list[int], node: Node) -> int:
   return code.emit(comparison.opcode, type_, *args)
 
 
-def _select(code: Code, args: list[int], node: Node) -> int:
+def _select(code: Writer, args: list[int], node: Node) -> int:
   return code.emit(Opcode.SELECT, REGISTER[node.results[0].dtype], *args)
 
 
@@ -294,7 +296,7 @@ _RANGE = {
 }
 
 
-def convert(code: Code, value: int, source: DType, to: DType) -> int:
+def convert(code: Writer, value: int, source: DType, to: DType) -> int:
   """Converts an element as StableHLO's convert does."""
   type_from, type_to = REGISTER[source], REGISTER[to]
   if to is DType.BOOL:
@@ -304,15 +306,15 @@ def convert(code: Code, value: int, source: DType, to: DType) -> int:
     return code.emit(Opcode.NE, type_from, value, zero)
   if source in FLOATS and to in _RANGE:
     low, high = (code.constant(v, type_to) for v in _RANGE[to])
-    wide = code.convert(value, type_from, type_to)
+    wide = code.convert(value, type_to)
     return code.emit(Opcode.CLAMP, type_to, low, wide, high)
-  value = code.convert(value, type_from, type_to)
+  value = code.convert(value, type_to)
   same_float = source is to or (source in (DType.F16, DType.BF16) and
                                 to is DType.F32)  # fmt: skip
   return value if same_float else code.narrow(value, to)
 
 
-def _convert(code: Code, args: list[int], node: Node) -> int:
+def _convert(code: Writer, args: list[int], node: Node) -> int:
   return convert(code, args[0], _input_dtype(node), node.results[0].dtype)
 
 
@@ -322,7 +324,7 @@ define_row("convert", _convert)
 # --- Scalar functions --------------------------------------------------------
 
 
-def _map(code: Code, args: list[int], node: Node) -> int:
+def _map(code: Writer, args: list[int], node: Node) -> int:
   """StableHLO's map; scatters over a whole operand are simplified to it."""
   return inline(code, node.regions[0], args)[0]
 

@@ -21,7 +21,7 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import factoring
 from jaxlib.ipu.plan.layout import Factor, Layout, grid
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 FACTORISE = "ipu.factorise"
 

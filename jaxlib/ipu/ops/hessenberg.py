@@ -18,7 +18,7 @@ from jaxlib.ipu.ops import _matrices
 from jaxlib.ipu.ops._matrices import adjoint, broadcast, conjugate
 from jaxlib.ipu.ops.factorise import factors
 from jaxlib.ipu.ops.householder import reflector
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 I32 = DType.I32
 

@@ -18,7 +18,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _matrices
 from jaxlib.ipu.ops._matrices import broadcast, part, put
 from jaxlib.ipu.ops.factorise import factors, panel_width
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 # Minimum number of a product's reflectors that are applied together: fewer take
 # more steps, and no fewer cycles, up to matrices of 300 rows [D].

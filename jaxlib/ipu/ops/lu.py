@@ -13,7 +13,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import _matrices
 from jaxlib.ipu.ops._matrices import broadcast, part, put
 from jaxlib.ipu.ops.factorise import factors, panel_width
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 
 I32 = DType.I32
 

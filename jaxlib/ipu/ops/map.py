@@ -9,11 +9,11 @@ from jaxlib.ipu.codelets._profile import Profile
 from jaxlib.ipu.codelets.map import CODELET
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.map_program import MAP, MapProgram
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import COARSER, default_layout
 from jaxlib.ipu.plan.layout import Layout, project

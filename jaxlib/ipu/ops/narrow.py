@@ -15,9 +15,11 @@ import dataclasses
 from jaxlib.ipu.dtypes import NARROW_BITS, NARROW_INTEGERS, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, Row, define
-from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.ops.elementwise import left_outside
-from jaxlib.ipu.program.isa import Opcode, RegisterType
 
 DECODE = "ipu.decode"
 ENCODE = "ipu.encode"
@@ -109,7 +111,7 @@ _NAN = 0x7FC00000
 class _Bits:
   """Shorthands for integer instructions of one register type."""
 
-  def __init__(self, code: Code, type_: RegisterType) -> None:
+  def __init__(self, code: Writer, type_: RegisterType) -> None:
     self.code = code
     self.type = type_
 
@@ -124,7 +126,7 @@ class _Bits:
     return self.code.emit(Opcode.SELECT, self.type, condition, a, b)
 
 
-def decode(code: Code, value: int, dtype: DType) -> int:
+def decode(code: Writer, value: int, dtype: DType) -> int:
   """A byte (in a U32 register) as a value of the wide type."""
   u = _Bits(code, U32)
   if dtype in NARROW_INTEGERS:
@@ -132,7 +134,7 @@ def decode(code: Code, value: int, dtype: DType) -> int:
     if wide(dtype) is DType.U32:
       return u.op(Opcode.AND, value, (1 << bits) - 1)
     unused = code.constant(32 - bits, I32)
-    top = code.emit(Opcode.BITCAST, I32, value, U32)
+    top = code.emit(Opcode.BITCAST, I32, value)
     top = code.emit(Opcode.SHL, I32, top, unused)
     return code.emit(Opcode.SHR_ARITHMETIC, I32, top, unused)
   if dtype is DType.F8E8M0FNU:
@@ -141,11 +143,11 @@ def decode(code: Code, value: int, dtype: DType) -> int:
       u.op(Opcode.EQ, value, 0), u.const(1 << (_F32_MANTISSA - 1)), bits
     )
     bits = u.select(u.op(Opcode.EQ, value, 0xFF), u.const(_NAN), bits)
-    return code.emit(Opcode.BITCAST, F32, bits, U32)
+    return code.emit(Opcode.BITCAST, F32, bits)
   return _decode_float(code, value, FORMATS[dtype])
 
 
-def _decode_float(code: Code, value: int, f: Format) -> int:
+def _decode_float(code: Writer, value: int, f: Format) -> int:
   u = _Bits(code, U32)
   magnitude = u.op(Opcode.AND, value, f.sign - 1)
   sign = u.op(Opcode.AND, value, f.sign)
@@ -154,9 +156,9 @@ def _decode_float(code: Code, value: int, f: Format) -> int:
   bits = u.op(Opcode.ADD, bits, (_F32_BIAS - f.bias) << _F32_MANTISSA)
   # Denormals: multiples of the smallest.
   unit = code.constant(2.0 ** (1 - f.bias - f.mantissa), F32)
-  small = code.emit(Opcode.CONVERT, F32, magnitude, U32)
+  small = code.convert(magnitude, F32)
   small = code.emit(Opcode.MUL, F32, small, unit)
-  small = code.emit(Opcode.BITCAST, U32, small, F32)
+  small = code.emit(Opcode.BITCAST, U32, small)
   is_small = u.op(Opcode.LT, magnitude, 1 << f.mantissa)
   bits = u.select(is_small, small, bits)
   if f.overflow > f.largest and f.nan != f.overflow:  # IEEE 754
@@ -171,10 +173,10 @@ def _decode_float(code: Code, value: int, f: Format) -> int:
     bits = u.select(u.op(Opcode.EQ, used, f.nan), u.const(_NAN), bits)
   top = u.op(Opcode.SHL, sign, 31 - (f.exponent + f.mantissa))
   bits = code.emit(Opcode.OR, U32, bits, top)
-  return code.emit(Opcode.BITCAST, F32, bits, U32)
+  return code.emit(Opcode.BITCAST, F32, bits)
 
 
-def encode(code: Code, value: int, source: DType, dtype: DType) -> int:
+def encode(code: Writer, value: int, source: DType, dtype: DType) -> int:
   """A number as a byte, in a U32 register.
 
   Args:
@@ -185,7 +187,7 @@ def encode(code: Code, value: int, source: DType, dtype: DType) -> int:
   """
   if dtype in NARROW_INTEGERS:
     if REGISTER[source] is I32:
-      value = code.emit(Opcode.BITCAST, U32, value, I32)
+      value = code.emit(Opcode.BITCAST, U32, value)
     return _Bits(code, U32).op(Opcode.AND, value, (1 << NARROW_BITS[dtype]) - 1)
   if dtype is DType.F8E8M0FNU:
     return _Encoder(code, value, source).exponent()
@@ -195,7 +197,7 @@ def encode(code: Code, value: int, source: DType, dtype: DType) -> int:
 class _Encoder:
   """Rounds the bits of an f32 or f64."""
 
-  def __init__(self, code: Code, value: int, source: DType) -> None:
+  def __init__(self, code: Writer, value: int, source: DType) -> None:
     self.code = code
     double = source is DType.F64
     self.float_type = F64 if double else F32
@@ -203,7 +205,7 @@ class _Encoder:
     self.width = 64 if double else 32
     self.type = U64 if double else U32
     self.u = _Bits(code, self.type)
-    bits = code.emit(Opcode.BITCAST, self.type, value, self.float_type)
+    bits = code.emit(Opcode.BITCAST, self.type, value)
     self.sign = self.u.op(Opcode.SHR_LOGICAL, bits, self.width - 1)
     self.magnitude = self.u.op(Opcode.AND, bits, (1 << (self.width - 1)) - 1)
     self.infinity = (2 * self.bias + 1) << self.mantissa
@@ -230,16 +232,16 @@ class _Encoder:
     if not f.has_minus_zero:
       sign = u.select(u.op(Opcode.EQ, rounded, 0), rounded, sign)
     byte = emit(Opcode.OR, type_, rounded, sign)
-    return self.code.convert(byte, type_, U32)
+    return self.code.convert(byte, U32)
 
   def _multiple(self, f: Format) -> int:
     type_ = self.float_type
     emit = self.code.emit
     unit = self.code.constant(2.0 ** (f.bias - 1 + f.mantissa), type_)
-    size = emit(Opcode.BITCAST, type_, self.magnitude, self.type)
+    size = emit(Opcode.BITCAST, type_, self.magnitude)
     size = emit(Opcode.MUL, type_, size, unit)
     size = emit(Opcode.ROUND_EVEN, type_, size)
-    return emit(Opcode.CONVERT, self.type, size, type_)
+    return emit(Opcode.CONVERT, self.type, size)
 
   def exponent(self) -> int:
     """A byte of F8E8M0FNU: the nearest power of two, ties upwards; zero,
@@ -263,14 +265,14 @@ class _Encoder:
     rounded = u.select(zero, u.const(0xFF), rounded)
     negative = u.op(Opcode.NE, self.sign, 0)
     rounded = u.select(negative, u.const(0xFF), rounded)
-    return self.code.convert(rounded, self.type, U32)
+    return self.code.convert(rounded, U32)
 
 
-def _decode_row(code: Code, args: list[int], node: Node) -> int:
+def _decode_row(code: Writer, args: list[int], node: Node) -> int:
   return decode(code, args[0], node.attributes)
 
 
-def _encode_row(code: Code, args: list[int], node: Node) -> int:
+def _encode_row(code: Writer, args: list[int], node: Node) -> int:
   return encode(code, args[0], node.inputs[0].dtype, node.attributes)
 
 

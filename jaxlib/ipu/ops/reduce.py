@@ -18,25 +18,28 @@ from jaxlib.ipu.codelets.reduce import (
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Value
-from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.builder import Builder, Written
-from jaxlib.ipu.lower.code import REGISTER, Code, permute
-from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.map_program import MapProgram
-from jaxlib.ipu.lower.region import (
+from jaxlib.ipu.ir.map_program import MapProgram
+from jaxlib.ipu.ir.region import (
   Combiner,
   argument_kind,
   combiner,
   inline,
   monoid,
 )
+from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer, bits, permute
+from jaxlib.ipu.lower.builder import Builder, Written
+from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.moves.messages import WIDE
 from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import cost, reduction
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, ReduceKind
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.view import View, merge
 
@@ -53,7 +56,7 @@ def _lower(builder: Builder, node: Node) -> None:
     for i, value in enumerate(inits):
       builder.fill(builder.view(value), builder.result(node, index=i))
     return
-  kind, combine = ReduceKind.GENERAL, Combiner(b"", ())
+  kind, combine = ReduceKind.GENERAL, Combiner(Code(), ())
   if count == 1:
     kind = monoid(region) or ReduceKind.GENERAL
   elif count == 2:
@@ -192,23 +195,22 @@ def _work(
 
 def _reduced_values(
   node: Node, order: tuple[int, ...], views: list[View]
-) -> tuple[bytes, list[int]]:
+) -> tuple[Code, list[int]]:
   """The register program, over dimensions in `order`, that computes the reduced
   values, and their numbers."""
   prologue: MapProgram | None = node.attributes.prologue
   if prologue is not None:
     return permute(prologue.code, order), list(prologue.outputs)
-  code = Code()
+  code = Writer()
   outputs = [code.load(i, v.dtype) for i, v in enumerate(views)]
-  return code.bytes(), outputs
+  return code.finish(), outputs
 
 
-def _with_true(code: bytes, outputs: list[int]) -> tuple[bytes, list[int]]:
+def _with_true(code: Code, outputs: list[int]) -> tuple[Code, list[int]]:
   """Adds one more output: true, as there is an element."""
-  true = Code()
+  true = Writer()
   true.constant(1, REGISTER[DType.BOOL])
-  number = len(code) // INSTRUCTION.size
-  return code + true.bytes(), [*outputs, number]
+  return code + true.finish(), [*outputs, len(code)]
 
 
 def _split(
@@ -318,9 +320,7 @@ def _start(inits: tuple[Value, ...]) -> bytes | None:
     scalar = _scalar(init)
     if scalar is None:
       return None
-    code = Code()
-    code.constant(scalar, REGISTER[init.dtype])
-    words.append(code.bytes()[8:16])
+    words.append(bits(scalar, REGISTER[init.dtype]).to_bytes(8, "little"))
   return b"".join(words)
 
 
@@ -329,7 +329,7 @@ def _started(region: Graph) -> Combiner:
 
   Its last value, a bool, tells whether the accumulators hold anything.
   """
-  code = Code()
+  code = Writer()
   dtypes = [p.dtype for p in region.parameters]
   count = len(dtypes) // 2
   old = [code.load(i, d) for i, d in enumerate(dtypes[:count])]
@@ -341,7 +341,7 @@ def _started(region: Graph) -> Combiner:
     for d, both, first in zip(dtypes, inline(code, region, old + new), new)
   ]
   outputs.append(code.emit(Opcode.OR, REGISTER[DType.BOOL], some, more))
-  return Combiner(code.bytes(), tuple(outputs))
+  return Combiner(code.finish(), tuple(outputs))
 
 
 define(

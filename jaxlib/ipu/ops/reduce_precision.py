@@ -6,10 +6,11 @@ from typing import Any
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node
-from jaxlib.ipu.lower.code import REGISTER, Code
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.ops.bitcast_convert import UNSIGNED, bitcast
 from jaxlib.ipu.ops.elementwise import define_row
-from jaxlib.ipu.program.isa import Opcode
 
 # Exponent and mantissa bits.
 _FORMAT = {
@@ -25,7 +26,7 @@ def _read(operation: Any) -> tuple[int, int]:
   return a["exponent_bits"].value, a["mantissa_bits"].value
 
 
-def _emit(code: Code, args: list[int], node: Node) -> int:
+def _emit(code: Writer, args: list[int], node: Node) -> int:
   """NaN stays NaN, overflow gives infinity; if the exponent gets shorter,
   numbers below its smallest normal number become a zero of their sign."""
   (value,) = args
@@ -40,7 +41,7 @@ class _Rounding:
   """Rounds the bits of a float to a shorter mantissa, to nearest even."""
 
   def __init__(
-    self, code: Code, dtype: DType, exponent: int, mantissa: int
+    self, code: Writer, dtype: DType, exponent: int, mantissa: int
   ) -> None:
     self.code = code
     self.dtype = dtype

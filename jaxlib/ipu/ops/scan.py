@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.codelets._instructions import evaluate
 from jaxlib.ipu.codelets.reduce import cell_cycles
 from jaxlib.ipu.codelets.scan import CODELET, per_element
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.region import combiner, monoid
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.kernel.evaluate import evaluate
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.region import combiner, monoid
 from jaxlib.ipu.plan import cost, cuts
 from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _decompose(e: Emitter, node: Node) -> list[Value] | None:
 class _Sums(NamedTuple):
   """How two elements are combined, and their type."""
 
-  combine: bytes
+  combine: Code
   output: int
   dtype: DType
 

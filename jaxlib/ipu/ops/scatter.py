@@ -16,11 +16,13 @@ from jaxlib.ipu.codelets.scatter import CODELET, ScatterHints
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Graph, Node
+from jaxlib.ipu.ir.region import Combiner, combiner, monoid
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.lower.builder import Builder, Written
-from jaxlib.ipu.lower.code import REGISTER
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.region import Combiner, combiner, monoid
 from jaxlib.ipu.ops import _scatter_order, _variadic_scatter, update_slice
 from jaxlib.ipu.ops._indexing import (
   exchanging,
@@ -34,7 +36,6 @@ from jaxlib.ipu.ops._rounds import updates_in_rounds
 from jaxlib.ipu.plan import indexed, indexed_cycles
 from jaxlib.ipu.plan.indexed_split import IndexedSplit
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.view import View
 from jaxlib.mlir.dialects import stablehlo
@@ -56,7 +57,7 @@ def _read(operation: Any) -> Indexing:
 
 
 def _kind(region: Graph) -> tuple[ReduceKind, Combiner]:
-  none = Combiner(b"", ())
+  none = Combiner(Code(), ())
   if region.results[0] is region.parameters[1]:
     return ReduceKind.SET, none
   kind = monoid(region)

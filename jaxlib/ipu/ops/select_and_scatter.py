@@ -22,10 +22,11 @@ from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.node_emitter import Number
+from jaxlib.ipu.ir.region import monoid
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.lower.region import monoid
+from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.ops.windows import Window, read_window, windows
-from jaxlib.ipu.program.isa import Opcode, ReduceKind
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from jaxlib.ipu.codelets.sort import SortHints
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape
+from jaxlib.ipu.ir.region import combiner
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.region import combiner
 from jaxlib.ipu.lower.sort_keys import sort_keys
 from jaxlib.ipu.plan import cost, sorting
 from jaxlib.ipu.plan.layout import Layout, grid
@@ -125,7 +126,7 @@ def _lower(builder: Builder, node: Node) -> None:
   keep = shape[-1] if attributes.keep is None else attributes.keep
   (region,) = node.regions
   keys = sort_keys(region)
-  compare, output = b"", 0
+  compare, output = Code(), 0
   if keys is None:
     less = combiner(region)
     compare, (output,) = less.code, less.outputs

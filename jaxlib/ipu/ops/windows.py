@@ -18,9 +18,9 @@ from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.region import monoid
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.lower.region import monoid
 from jaxlib.ipu.ops import scan
 from jaxlib.ipu.tile.view import positions
 

@@ -21,7 +21,6 @@ from jaxlib.ipu.ir.attributes import Comparison, DotDimensions
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.passes import complex_functions
-from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.target import Target
 
 Parts = tuple[Value, ...]
@@ -404,7 +403,7 @@ def _bitcast(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
 
 def _compare(e: Emitter, node: Node, inputs: Sequence[Parts]) -> Parts:
   comparison: Comparison = node.attributes
-  direction = Opcode(comparison.opcode).name
+  direction = comparison.opcode.name
   same = [e.compare(x, y, direction) for x, y in zip(*inputs)]
   if direction == "EQ":
     return (e.and_(*same),)

@@ -18,7 +18,7 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.registry import REGISTRY, is_elementwise
-from jaxlib.ipu.lower.code import Code
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.target import Target
 
@@ -123,10 +123,10 @@ def _arithmetic(node: Node) -> float:
   """Cycles per element of an element-wise node inside a larger loop."""
   row = REGISTRY[node.op].elementwise
   assert row is not None
-  code = Code()
+  code = Writer()
   dtypes = tuple(v.dtype for v in node.inputs)
   inputs = [code.load(i, dtype) for i, dtype in enumerate(dtypes)]
   outputs = (row.emit(code, inputs, node),)
   made = (node.results[0].dtype,)
-  found = profile(code.bytes(), outputs, dtypes, made)
+  found = profile(code.finish(), outputs, dtypes, made)
   return found.arithmetic.total

@@ -12,24 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.codelets import _instructions as instructions
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, SIZE, STORED, DType
 from jaxlib.ipu.ir.constants import MOST_DIMENSIONS
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import REGISTRY, is_elementwise
-from jaxlib.ipu.lower.code import Code
-from jaxlib.ipu.program.isa import Opcode, RegisterType
+from jaxlib.ipu.kernel.evaluate import evaluate
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.registers import store
+from jaxlib.ipu.kernel.writer import Writer
 
 CONSTANT = "stablehlo.constant"
 _MOST_ELEMENTS = 1 << 16  # of a folded constant that is no splat
 
 _FRACTION_BITS = {DType.F16: 10, DType.BF16: 7, DType.F32: 23, DType.F64: 52}
-# The engine's approximations may differ from NumPy's in the last bit.
-_APPROXIMATE = frozenset({
-  Opcode.EXP, Opcode.EXPM1, Opcode.LOG, Opcode.LOG1P, Opcode.RSQRT, Opcode.CBRT,
-  Opcode.SIN, Opcode.COS, Opcode.TAN, Opcode.TANH, Opcode.LOGISTIC,
-  Opcode.ATAN2,
-})  # fmt: skip
 # Their results are zero only if exact, whatever flushes denormals.
 _EXACT_ZEROS = frozenset(
   f"stablehlo.{name}"
@@ -94,15 +90,16 @@ def _evaluate(inputs: list[Any], node: Node) -> np.ndarray | None:
     return None
   row = REGISTRY[node.op].elementwise
   assert row is not None
-  code = Code()
+  code = Writer()
   numbers = [code.load(i, dtype) for i, dtype in enumerate(dtypes)]
   number = row.emit(code, numbers, node)
   if not all(_is_plain(a, d) for a, d in zip(small, dtypes)):
     return None
-  if not _is_exact(code.bytes()):
+  program = code.finish()
+  if not _is_exact(program):
     return None
-  (register,) = instructions.evaluate(code.bytes(), [number], small)
-  out = instructions.store(np.asarray(register), result.dtype)
+  (register,) = evaluate(program, [number], small)
+  out = store(np.asarray(register), result.dtype)
   if not _is_plain(out, result.dtype):
     return None
   if result.dtype in FLOATS and node.op not in _EXACT_ZEROS:
@@ -117,13 +114,10 @@ def _evaluate(inputs: list[Any], node: Node) -> np.ndarray | None:
   return np.broadcast_to(out, result.shape)
 
 
-def _is_exact(code: bytes) -> bool:
-  """Whether a register program's value depends on its operands alone."""
-  return not any(
-    i.op in _APPROXIMATE
-    or (i.op is Opcode.POW and i.type in (RegisterType.F32, RegisterType.F64))
-    for i in instructions.decode(code)
-  )
+def _is_exact(code: Code) -> bool:
+  """Whether the engine computes what NumPy does, to the last bit."""
+  floats = (RegisterType.F32, RegisterType.F64)
+  return not any(i.op.row.approximate and i.type in floats for i in code)
 
 
 def _is_plain(array: np.ndarray, dtype: DType) -> bool:

@@ -13,9 +13,9 @@ from collections import defaultdict
 
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
+from jaxlib.ipu.ir.map_program import MAP, MapProgram, make_source
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect, is_elementwise
-from jaxlib.ipu.lower.code import Code
-from jaxlib.ipu.lower.map_program import MAP, MapProgram, make_source
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.ops.control_flow import REPEAT
 
 # Maximum nodes of a group. Longer programs gain nothing and fill the engine's
@@ -201,7 +201,7 @@ class _Fuser:
 
   def _merge(self, group: list[Node], replaced: dict[int, Value]) -> Node:
     inside = {id(n) for n in group}
-    code = Code()
+    code = Writer()
     inputs: list[Value] = []
     slots: dict[int, int] = {}
     numbers: dict[int, int] = {}
@@ -239,7 +239,7 @@ class _Fuser:
       MAP,
       tuple(inputs),
       [(same[0].shape, same[0].dtype) for same in outputs.values()],
-      MapProgram(shape, code.bytes(), tuple(n for n, _ in outputs)),
+      MapProgram(shape, code.finish(), tuple(n for n, _ in outputs)),
       location=group[-1].location,
     )
     for result, same in zip(merged.results, outputs.values()):

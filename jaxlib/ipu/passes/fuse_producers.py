@@ -14,31 +14,22 @@ from __future__ import annotations
 
 import math
 
-from jaxlib.ipu.codelets._instructions import NARROW
 from jaxlib.ipu.codelets._monoids import identity
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.attributes import Reduction
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
-from jaxlib.ipu.lower.code import REGISTER, extract
-from jaxlib.ipu.lower.map_program import MAP, MapProgram
-from jaxlib.ipu.lower.region import monoid
+from jaxlib.ipu.ir.map_program import MAP, MapProgram
+from jaxlib.ipu.ir.region import monoid
+from jaxlib.ipu.kernel.element_types import NARROW, REGISTER
+from jaxlib.ipu.kernel.instruction import Code, Instruction
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import extract
 from jaxlib.ipu.ops.reduce import REDUCE
-from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, encode
 
 # Maximum cost of recomputing a value, in simple instructions.
 CHEAP = 16
 # Maximum operands of full size that this may read.
 FEW_OPERANDS = 2
-
-_WEIGHT = {
-  **dict.fromkeys(range(Opcode.EXP, Opcode.IS_FINITE), 10),
-  Opcode.SQRT: 4,
-  Opcode.RSQRT: 4,
-  Opcode.DIV: 4,
-  Opcode.REM: 10,
-  Opcode.POW: 20,
-  Opcode.ATAN2: 20,
-}
 
 
 def fuse_producers(graph: Graph) -> Graph:
@@ -95,7 +86,7 @@ def _worthwhile(node: Node, used_by: Users, maps: set[int]) -> bool:
   if alone:
     return True
   code, _, inputs = _computing(data, used_by)
-  weight = sum(_WEIGHT.get(w[0], 1) for w in INSTRUCTION.iter_unpack(code))
+  weight = sum(i.op.row.weight for i in code)
   size = math.prod(source.attributes.shape)
   large = sum(math.prod(v.shape) == size for v in inputs)
   return weight <= CHEAP and large <= FEW_OPERANDS
@@ -130,25 +121,25 @@ def _merge(node: Node, used_by: Users) -> Node:
 
 def _computing(
   data: tuple[Value, ...], used_by: Users
-) -> tuple[bytes, tuple[int, ...], tuple[Value, ...]]:
+) -> tuple[Code, tuple[int, ...], tuple[Value, ...]]:
   """The program of some of a map's results, their numbers in it, and its
   inputs: among these other results of the map that are stored anyway."""
   source = data[0].node
   assert source is not None
   program: MapProgram = source.attributes
   inputs = list(source.inputs)
-  words = list(INSTRUCTION.iter_unpack(program.code))
+  instructions = list(program.code)
   numbers = tuple(program.outputs[v.index] for v in data)
   for value in source.results:
     number = program.outputs[value.index]
-    if number in numbers or words[number][0] <= Opcode.BITCAST:
+    if number in numbers or instructions[number].op <= Opcode.BITCAST:
       continue  # an output itself, or as cheap as a load
     if any(u is None or u.op != REDUCE for u in used_by[id(value)]):
-      load = encode(Opcode.LOAD, REGISTER[value.dtype], imm=len(inputs))
-      (words[number],) = INSTRUCTION.iter_unpack(load)
+      instructions[number] = Instruction(
+        Opcode.LOAD, REGISTER[value.dtype], (), len(inputs), value.dtype
+      )
       inputs.append(value)
-  code = b"".join(INSTRUCTION.pack(*word) for word in words)
-  code, outputs, operands = extract(code, numbers)
+  code, outputs, operands = extract(Code(instructions), numbers)
   return code, outputs, tuple(inputs[o] for o in operands)
 
 
@@ -166,8 +157,7 @@ def _rounding(node: Node, used_by: Users) -> Node | None:
   (user, *others) = used_by[id(node.results[0])] or [None]
   if user is None or others or user.op != MAP or len(user.inputs) != 1:
     return None
-  words = list(INSTRUCTION.iter_unpack(user.attributes.code))
-  ops = [w[0] for w in words]
+  ops = [i.op for i in user.attributes.code]
   narrow = NARROW.get(user.results[0].dtype)
   if ops != [Opcode.LOAD, narrow] or user.attributes.outputs != (1,):
     return None

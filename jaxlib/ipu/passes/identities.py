@@ -16,8 +16,8 @@ from jaxlib.ipu.dtypes import COMPLEX, FLOATS, INTEGERS, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import has_effect
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.passes.fold_constants import constant, splat
-from jaxlib.ipu.program.isa import Opcode
 
 Rule = Callable[[Emitter, Node], Value | None]
 

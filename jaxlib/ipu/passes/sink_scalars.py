@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
-from jaxlib.ipu.lower.code import Code
-from jaxlib.ipu.lower.map_program import MAP, MapProgram
+from jaxlib.ipu.ir.map_program import MAP, MapProgram
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.passes.fuse import LARGEST_GROUP, MOST_OPERANDS
-from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, arity
 
 _BROADCAST = "stablehlo.broadcast_in_dim"
 _VIEWS = (_BROADCAST, "stablehlo.reshape")
@@ -87,12 +87,12 @@ def _between(source: Node, node: Node, used_by: Users) -> list[Node] | None:
 def _fits(source: Node, node: Node) -> bool:
   one: MapProgram = source.attributes
   other: MapProgram = node.attributes
-  words = (len(one.code) + len(other.code)) // INSTRUCTION.size
+  words = len(one.code) + len(other.code)
   return (
     len(one.shape) <= len(other.shape)
     and words <= LARGEST_GROUP
     and len(source.inputs) + len(node.inputs) <= MOST_OPERANDS
-    and all(w[0] != Opcode.IOTA for w in INSTRUCTION.iter_unpack(one.code))
+    and all(i.op is not Opcode.IOTA for i in one.code)
   )
 
 
@@ -100,17 +100,27 @@ def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
   """A map that starts with the programs of others, and the broadcasts that it
   now reads."""
   program: MapProgram = node.attributes
-  code = Code()
+  code = Writer()
   inputs: list[Value] = []
   views: list[Node] = []
   outputs: dict[int, int] = {}  # of the merged programs, by value
 
-  def load(value: Value, type_: int) -> int:
+  def load(value: Value) -> int:
     known = [i for i, v in enumerate(inputs) if v is value]
     if not known:
       inputs.append(value)
     slot = known[0] if known else len(inputs) - 1
-    return code.emit(Opcode.LOAD, type_, imm=slot)
+    return code.load(slot, value.dtype)
+
+  wide: list[Node] = []  # of the program that is merged
+
+  def widened(operand: int) -> int:
+    return load(wide[operand].results[0])
+
+  def merged_or_loaded(operand: int) -> int:
+    value = node.inputs[operand]
+    made = outputs.get(id(_scalar(value)))
+    return load(value) if made is None else made
 
   for source in taken.values():
     wide = [
@@ -124,28 +134,16 @@ def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
       for v in source.inputs
     ]
     views += wide
-    numbers: list[int] = []
-    for word in INSTRUCTION.iter_unpack(source.attributes.code):
-      if word[0] == Opcode.LOAD:
-        numbers.append(load(wide[word[5]].results[0], word[1]))
-      else:
-        numbers.append(_emit(code, word, numbers))
+    numbers = code.inline(source.attributes.code, widened)
     for value, number in zip(source.results, source.attributes.outputs):
       outputs[id(value)] = numbers[number]
-  numbers = []
-  for word in INSTRUCTION.iter_unpack(program.code):
-    if word[0] == Opcode.LOAD:
-      value = node.inputs[word[5]]
-      made = outputs.get(id(_scalar(value)))
-      numbers.append(load(value, word[1]) if made is None else made)
-    else:
-      numbers.append(_emit(code, word, numbers))
+  numbers = code.inline(program.code, merged_or_loaded)
   merged = Node(
     MAP,
     tuple(inputs),
     [],
     MapProgram(
-      program.shape, code.bytes(), tuple(numbers[o] for o in program.outputs)
+      program.shape, code.finish(), tuple(numbers[o] for o in program.outputs)
     ),
     location=node.location,
   )
@@ -154,11 +152,3 @@ def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
   for value in merged.results:
     value.node = merged
   return merged, views
-
-
-def _emit(code: Code, word: tuple[int, ...], numbers: list[int]) -> int:
-  op, type_, a, b, c, imm = word
-  values = [a, b, c]
-  for i in range(arity(op)):
-    values[i] = numbers[values[i]]
-  return code.emit(op, type_, values[0], values[1], values[2], imm)

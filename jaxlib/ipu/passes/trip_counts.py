@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.ops.control_flow import REPEAT
-from jaxlib.ipu.program.isa import Opcode
 
 # A program's limit for a counted loop, whose end no run reaches.
 _MOST_TRIPS = 1 << 62

@@ -13,7 +13,7 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.moves import messages
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.program.isa import FactorKind
+from jaxlib.ipu.program.schema import FactorKind
 from jaxlib.ipu.target import Target
 
 

@@ -16,11 +16,12 @@ import numpy as np
 from jaxlib.ipu.codelets._cycles import Cycles, derived, up
 from jaxlib.ipu.codelets.reduce import cell_cycles, per_element
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.plan import combine, cost
 from jaxlib.ipu.plan.combine import ReduceCycles
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.isa import ReduceKind
 from jaxlib.ipu.target import Target
 
 
@@ -38,7 +39,7 @@ def adding_cycles(target: Target, dtype: DType) -> ReduceCycles:
   if dtype in (DType.F16, DType.F32):
     return cycles
   kind = ReduceKind.OR if dtype is DType.BOOL else ReduceKind.SUM
-  each = per_element(kind, [dtype], b"", ())
+  each = per_element(kind, [dtype], Code(), ())
   width = max(target.data_path_bytes // SIZE[dtype], 1)
   return lambda share, fan: cell_cycles(target, share, fan, each, width)
 

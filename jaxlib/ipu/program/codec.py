@@ -3,7 +3,8 @@
 For each record class an encoder and a decoder are built from its field types,
 once, at first use. The wire format is little-endian without padding: scalars as
 written by `struct`, strings and lists with a 32-bit count, a union with an
-8-bit tag, the index of its alternative.
+8-bit tag, the index of its alternative. Register programs are written as the
+bytes of their instructions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import types
 import typing
 from collections.abc import Callable
 from typing import Any
+
+from jaxlib.ipu.kernel.instruction import Code
 
 _COUNT = struct.Struct("<I")
 
@@ -58,6 +61,8 @@ def encoder(t: Any) -> Encoder:
     return lambda value, out: _put_bytes(value.encode(), out)
   if t is bytes:
     return _put_bytes
+  if t is Code:
+    return lambda value, out: _put_bytes(value.wire, out)
   if (element := list_element(t)) is not None:
     return _list_encoder(resolve(element))
   if alternatives := union_alternatives(t):
@@ -168,6 +173,8 @@ def decoder(t: Any) -> Decoder:
     return lambda b, p: _get_bytes(b, p, lambda raw: raw.decode())
   if t is bytes:
     return lambda b, p: _get_bytes(b, p, lambda raw: raw)
+  if t is Code:
+    return lambda b, p: _get_bytes(b, p, Code.of_wire)
   if (element := list_element(t)) is not None:
     return _list_decoder(resolve(element))
   if alternatives := union_alternatives(t):

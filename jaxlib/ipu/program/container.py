@@ -19,7 +19,10 @@ import itertools
 import struct
 import zlib
 
-from jaxlib.ipu.program import codec, isa, schema
+from jaxlib.ipu.kernel import isa
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.program import codec, schema
 
 MAGIC = b"JAXIPU\0\n"
 ALIGNMENT = 64
@@ -42,6 +45,8 @@ def fingerprint() -> int:
     if alternatives := codec.union_alternatives(t):
       return "|".join(describe(a) for a in alternatives)
     assert isinstance(t, type)
+    if t is Code:
+      return "bytes"
     if t in (str, bytes) or t in seen:
       return t.__name__
     seen.add(t)
@@ -52,10 +57,10 @@ def fingerprint() -> int:
 
   describe(schema.Program)
   for enumeration in (
-    isa.Opcode,
+    Opcode,
     isa.RegisterType,
     isa.ReduceKind,
-    isa.FactorKind,
+    schema.FactorKind,
   ):
     text.append(",".join(f"{e.name}={e.value}" for e in enumeration))
   digest = hashlib.sha256("\n".join(text).encode()).digest()

@@ -17,26 +17,39 @@ import os
 import struct
 import sys
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 
-def _import_schema() -> tuple[Any, Any, Any, Any]:
+class _Modules(NamedTuple):
+  """What the headers are made from."""
+
+  schema: Any
+  isa: Any
+  opcode: Any
+  code: Any
+  codec: Any
+  container: Any
+
+
+def _import_schema() -> _Modules:
   """Imports the schema without importing jaxlib, which is not built yet."""
   here = os.path.dirname(os.path.abspath(__file__))
   for name, path in (
     ("jaxlib", None),
     ("jaxlib.ipu", None),
+    ("jaxlib.ipu.kernel", os.path.join(os.path.dirname(here), "kernel")),
     ("jaxlib.ipu.program", here),
   ):
     package = types.ModuleType(name)
     package.__path__ = [path] if path else []
     sys.modules[name] = package
-  from jaxlib.ipu.program import codec, container, isa, schema
+  from jaxlib.ipu.kernel import instruction, isa, opcode
+  from jaxlib.ipu.program import codec, container, schema
 
-  return schema, isa, codec, container
+  return _Modules(schema, isa, opcode, instruction.Code, codec, container)
 
 
-schema, isa, codec, container = _import_schema()
+schema, isa, opcode, Code, codec, container = _import_schema()
 
 _SCALARS = {
   "B": "uint8_t", "H": "uint16_t", "I": "uint32_t", "Q": "uint64_t",
@@ -44,8 +57,8 @@ _SCALARS = {
 }  # fmt: skip
 
 _PRELUDE = """\
-// Made by jaxlib/ipu/program/generate_header.py from schema.py and isa.py,
-// which document every field. Do not edit.
+// Made by jaxlib/ipu/program/generate_header.py from schema.py, kernel/isa.py
+// and kernel/opcode.py, which document every field. Do not edit.
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_SCHEMA_H_
@@ -126,7 +139,7 @@ def cc_type(t: Any, unions: dict[Any, str]) -> str:
   t = codec.resolve(t)
   if letter := codec.scalar_letter(t):
     return _SCALARS[letter]
-  if t in (str, bytes):
+  if t in (str, bytes, Code):
     return "std::string"
   if (element := codec.list_element(t)) is not None:
     return f"std::vector<{cc_type(element, unions)}>"
@@ -142,7 +155,7 @@ def reachable(root: type, unions: dict[Any, str]) -> list[Any]:
 
   def visit(t: Any, through_list: bool) -> None:
     t = codec.resolve(t)
-    if codec.scalar_letter(t) or t in (str, bytes) or t in order:
+    if codec.scalar_letter(t) or t in (str, bytes, Code) or t in order:
       return
     if (element := codec.list_element(t)) is not None:
       return visit(element, True)
@@ -167,7 +180,7 @@ def smallest(t: Any) -> int:
   t = codec.resolve(t)
   if letter := codec.scalar_letter(t):
     return struct.calcsize("<" + letter)
-  if t in (str, bytes) or codec.list_element(t) is not None:
+  if t in (str, bytes, Code) or codec.list_element(t) is not None:
     return 4  # a count
   if alternatives := codec.union_alternatives(t):
     return 1 + min(map(smallest, alternatives))
@@ -254,7 +267,7 @@ inline constexpr std::array<RegisterInfo, %d> kRegisters = {{
 }};"""
 
 _SIGNATURES = """\
-// As isa.Signature; `types` is a bit per type. Types are RegisterType's, or
+// As isa.Row; `types` is a bit per type. Types are RegisterType's, or
 // one of the two after it. Numbers without an instruction have no types.
 inline constexpr uint8_t kOwnType = %d;
 inline constexpr uint8_t kSourceType = %d;
@@ -285,17 +298,18 @@ def registers_text() -> str:
 def signatures_text() -> str:
   """The fused instructions, and the signatures of all instructions."""
   rows = []
-  for op, s in sorted(isa.SIGNATURES.items()):
+  for op in (*opcode.Opcode, *opcode.Fused):
+    s = op.row
     types = sum(1 << t for t in s.types)
     operands = ", ".join(str(int(t)) for t in s.operands)
-    known = str(op in set(isa.Opcode)).lower()
+    known = str(isinstance(op, opcode.Opcode)).lower()
     rows.append(
       f"  s[{int(op)}] = {{{known}, {types}, {len(s.operands)}, "
       f"{{{operands}}}, {int(s.result)}}};"
     )
   fused = "\n".join(
     f"inline constexpr Opcode k{_camel(f.name)}{{{f.value}}};"
-    for f in isa.Fused
+    for f in opcode.Fused
   )
   table = _SIGNATURES % (isa.OWN, isa.SOURCE, "\n".join(rows))
   return f"{fused}\n\n{table}"
@@ -324,7 +338,12 @@ def schema_header() -> str:
   )
   parts += [
     enum_text(e)
-    for e in (isa.RegisterType, isa.Opcode, isa.ReduceKind, isa.FactorKind)
+    for e in (
+      isa.RegisterType,
+      opcode.Opcode,
+      isa.ReduceKind,
+      schema.FactorKind,
+    )
   ]
   parts += [registers_text(), signatures_text()]
   parts.append("struct Step;")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxlib.ipu.codelets._instructions import store
 from jaxlib.ipu.codelets._kinds import LocalCodelet
+from jaxlib.ipu.kernel.registers import store
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.interp_cells import cells, operands, targets
 from jaxlib.ipu.program.tile_memory import Array, Elements, TileMemory, Trap

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxlib.ipu.codelets import Cell
-from jaxlib.ipu.codelets._instructions import (
-  NUMPY_REGISTER,
-  load,
-  register_type,
-  store,
-)
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.registers import NUMPY_REGISTER, load, store
 from jaxlib.ipu.plan.combine import Stage, stages
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.interp_cells import (
@@ -65,7 +61,7 @@ def execute(
     combining.run(partials)
   else:
     size = math.prod(step.shape[:num_kept])
-    registers = [NUMPY_REGISTER[register_type(m.dtype)] for m in memories]
+    registers = [NUMPY_REGISTER[REGISTER[m.dtype]] for m in memories]
     totals = codelet.initial(step.fields, registers, (size,))
     for m, to, total in zip(
       memories, combining.targets, totals[-len(memories) :], strict=True
@@ -253,7 +249,7 @@ class _Combining:
           tile,
           m.number,
         )
-      before = load(m.read(tile, to), register_type(m.dtype))
+      before = load(m.read(tile, to), REGISTER[m.dtype])
       (values,) = self._codelet.combine(self._step.fields, [before], [values])
     m.write(tile, to, store(values, m.dtype))
     self._copies[id(m)][to] += 1

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxlib.ipu.codelets import Cell
-from jaxlib.ipu.codelets._instructions import load, register_type, store
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.registers import load, store
 from jaxlib.ipu.plan.layout import Layout, refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.interp_cells import all_boxes, first_point, operands
@@ -184,7 +185,7 @@ def _apply(
   here = (u.to >= 0) & m.has(u.tile, u.to)
   to, values = u.to[here], u.values[here]
   written[to] = True
-  register = register_type(m.dtype)
+  register = REGISTER[m.dtype]
   for turn in _turns(to):
     value = values[turn]
     if codelet.combines(step.fields):
@@ -210,7 +211,7 @@ def _apply_together(
       "several tiles take lookups of one block, whose updates have an order",
       tensor=m.number,
     )
-  register = register_type(m.dtype)
+  register = REGISTER[m.dtype]
   block = _block(m, team)
   total: Array | None = None
   has = np.zeros(block.size, np.bool_)

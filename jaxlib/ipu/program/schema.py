@@ -20,7 +20,10 @@ nothing.
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import Annotated, dataclass_transform
+
+from jaxlib.ipu.kernel.instruction import Code
 
 FORMAT_VERSION = 2
 
@@ -131,11 +134,11 @@ class Location:
 class Map:
   """An element-wise register program over the iteration space.
 
-  `code` holds the instructions (`isa.py`, 16 bytes each); instruction i
-  defines value i. `outputs[j]` is the value that result j gets.
+  `code` holds the instructions (`kernel/opcode.py`); instruction i defines
+  value i. `outputs[j]` is the value that result j gets.
   """
 
-  code: bytes
+  code: Code
   outputs: list[U16]
 
 
@@ -144,7 +147,7 @@ class Reduce:
   """Reduces the last `num_reduced` dimensions of the iteration space.
 
   The operands pass through the register program `code` first; its `outputs`
-  are reduced. `kind` is a monoid of `isa.ReduceKind`; ARGMAX and ARGMIN take
+  are reduced. `kind` is a monoid of `ReduceKind`; ARGMAX and ARGMIN take
   (values, indices) or, with one output, make the indices themselves: the
   row-major index over the reduced dimensions. GENERAL combines by the register
   program `combine`: values 0..k-1 are the accumulators, k..2k-1 the elements,
@@ -155,9 +158,9 @@ class Reduce:
 
   num_reduced: U32
   kind: U8
-  code: bytes
+  code: Code
   outputs: list[U16]
-  combine: bytes
+  combine: Code
   combine_outputs: list[U16]
   init: bytes
 
@@ -195,7 +198,7 @@ class Scan:
   last dimension.
   """
 
-  combine: bytes
+  combine: Code
   combine_output: U16
   reverse: U8
 
@@ -230,7 +233,7 @@ class Scatter:
   the updates; result 0 holds the operand's values before the step. The
   maps are those of `Gather`. An update whose window is not entirely inside the
   operand is dropped. `kind` combines old and new (SET, or a monoid of
-  `isa.ReduceKind`; GENERAL by `combine`: value 0 is the old, 1 the new).
+  `ReduceKind`; GENERAL by `combine`: value 0 is the old, 1 the new).
   """
 
   num_batch_dims: U32
@@ -240,7 +243,7 @@ class Scatter:
   window_dims: list[I32]
   kind: U8
   register_type: U8
-  combine: bytes
+  combine: Code
   combine_outputs: list[U16]
   unique_indices: U8
 
@@ -296,10 +299,27 @@ class Sort:
   """
 
   keys: list[SortKey]
-  compare: bytes
+  compare: Code
   compare_output: U16
   keep: I64
   whole: U8
+
+
+class FactorKind(enum.IntEnum):
+  """What `Factorise` computes of each matrix A [m, n]; k = min(m, n).
+
+  Reflectors I - tau v v^T are packed as in LAPACK: v is 1 in its first row, and
+  the rest is stored in the column that it made zero.
+  """
+
+  CHOLESKY = 0  # L of A = L L^T; NaN in all of the triangle if there is none
+  LU = 1  # L below the diagonal and U; pivots [k] and the rows' order [m], I32
+  QR = 2  # R and below it the reflectors; tau [k]
+  INVERSE = 3  # of the lower triangle
+  UNIT_INVERSE = 4  # of the lower triangle with ones for its diagonal
+  HESSENBERG = 5  # Q^T A Q and below it the reflectors of Q; tau [n - 1]
+  TRIDIAGONAL = 6  # the same of a symmetric matrix, zero above the diagonal
+  BIDIAGONAL = 7  # Q^T A P, zero but on the diagonal and right of it; m >= n
 
 
 @record
@@ -307,7 +327,7 @@ class Factorise:
   """Factors matrices.
 
   Iteration space: (matrix, row). Operand 0 holds the matrices, [count, rows,
-  columns], result 0 what `kind`, an `isa.FactorKind`, computes of them in the
+  columns], result 0 what `kind`, a `FactorKind`, computes of them in the
   same shape; further results [count, ...] depend on the kind. Dimensions other
   than the first two are not in the iteration space: a vertex takes them whole.
   Where the partition cuts rows, the tiles that share a matrix exchange words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlib.ipu.dtypes import NAME, DType, type_text
-from jaxlib.ipu.program import isa, schema
+from jaxlib.ipu.program import schema
 
 _SPACES = ("arena", "argument", "result", "constant")
 
@@ -146,10 +146,10 @@ def _location(location: schema.Location) -> str:
 def _code(fields: Any) -> list[str]:
   """The register programs of a codelet, if any."""
   lines = []
-  if code := getattr(fields, "code", b""):
-    lines += [*isa.text(code), f"outputs {fields.outputs}"]
-  if combine := getattr(fields, "combine", b""):
-    lines += ["combine", *isa.text(combine)]
+  if code := getattr(fields, "code", ()):
+    lines += [*code.lines(), f"outputs {fields.outputs}"]
+  if combine := getattr(fields, "combine", ()):
+    lines += ["combine", *combine.lines()]
     one = [getattr(fields, "combine_output", None)]
     lines.append(f"outputs {getattr(fields, 'combine_outputs', one)}")
   return lines

@@ -10,6 +10,7 @@ from typing import Any
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._codelet import Codelet
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.plan.cost import Epilogue
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
@@ -131,7 +132,8 @@ class Execute(Step):
   def count_code(self, count: CodeCount) -> Participants:
     codelet = self.codelet
     # Vertices of one codelet, or of one generated program, share its code.
-    code = codelet, getattr(self.fields, "code", b"")
+    program = getattr(self.fields, "code", Code())
+    code = codelet, program.wire
     count.vertices(
       self.partition,
       codelet.state_bytes(len(self.operands)),

@@ -25,9 +25,12 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.kernel import isa
+from jaxlib.ipu.kernel.instruction import Code, Instruction
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica
-from jaxlib.ipu.program import isa, schema
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile import control_flow, copy, execute, host
 from jaxlib.ipu.tile.program import TileProgram
@@ -159,6 +162,8 @@ def _text(value: Any) -> str:
     pairs = _fields(value)
   elif hasattr(value, "_asdict"):
     pairs = value._asdict().items()
+  elif isinstance(value, Code):
+    return f"Code({_text(tuple(value))})"
   elif isinstance(value, list):
     return f"[{', '.join(map(_text, value))}]"
   elif isinstance(value, tuple):
@@ -188,6 +193,9 @@ def _constructors() -> dict[str, Any]:
     Sourced,
     Epilogue,
     DType,
+    Code,
+    Instruction,
+    Opcode,
   )
   named = {kind.__name__: kind for kind in (*own, *_kinds(Step))}
   return {**records, **named, "array": np.array}

@@ -7,7 +7,7 @@
 namespace ipu::program {
 namespace {
 
-// The encoding of isa.py.
+// The encoding of kernel/instruction.py.
 constexpr size_t kInstructionBytes = 16;
 static_assert(sizeof(Instruction) == kInstructionBytes);
 

@@ -1,4 +1,4 @@
-// Decodes and checks register programs (isa.py).
+// Decodes and checks register programs (kernel/opcode.py).
 
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_CODE_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_CODE_H_

@@ -1,4 +1,4 @@
-// Evaluates elementwise register programs (jaxlib/ipu/program/isa.py).
+// Evaluates elementwise register programs (jaxlib/ipu/kernel/opcode.py).
 //
 // A program is prepared once, when it is loaded: it is checked and simplified,
 // its values are assigned to a few cache-sized block buffers, and its

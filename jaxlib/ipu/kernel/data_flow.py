@@ -4,71 +4,58 @@ added to something, comparisons that only determine which floats become zero."""
 
 from __future__ import annotations
 
-from jaxlib.ipu.codelets._instructions import arguments, decode
-from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.program.isa import Opcode, RegisterType
+from jaxlib.ipu.dtypes import FLOATS, DType
+from jaxlib.ipu.kernel.element_types import TESTS
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import RegisterType
+from jaxlib.ipu.kernel.opcode import Opcode
 
-TO_BOOL = frozenset(
-  {
-    Opcode.IS_FINITE, Opcode.EQ, Opcode.NE, Opcode.LT, Opcode.LE, Opcode.GT,
-    Opcode.GE,
-  }
-)  # fmt: skip
-COMPARES = TO_BOOL - {Opcode.IS_FINITE}
-_FLOATS = (DType.F16, DType.BF16, DType.F32, DType.F64)
-_COMMUTATIVE = frozenset(
-  {
-    Opcode.ADD, Opcode.MUL, Opcode.MAX, Opcode.MIN, Opcode.AND, Opcode.OR,
-    Opcode.XOR, Opcode.EQ, Opcode.NE,
-  }
-)  # fmt: skip
+COMPARES = frozenset({op for op in TESTS if len(op.row.operands) == 2})
 
 
 class DataFlow:
   """Where the values of a register program come from and go to.
 
   Attributes:
-    inputs: the instructions whose values each instruction takes.
     invariant: whether each value is the same for all elements.
     users: for each value that is used, the instructions that take it.
   """
 
   def __init__(
     self,
-    code: bytes,
+    code: Code,
     outputs: tuple[int, ...],
     operand_dtypes: tuple[DType, ...],
     scalars: tuple[int, ...],
   ) -> None:
     self.outputs = outputs
     self.dtypes = operand_dtypes
-    self.instructions = decode(code)
-    self.inputs = [arguments(i) for i in self.instructions]
+    self.instructions = code
     self.invariant: list[bool] = []
-    for i, inputs in zip(self.instructions, self.inputs, strict=True):
+    for i in code:
       self.invariant.append(
         i.imm in scalars
         if i.op == Opcode.LOAD
-        else i.op != Opcode.IOTA and all(self.invariant[a] for a in inputs)
+        else i.op != Opcode.IOTA and all(self.invariant[a] for a in i.operands)
       )
     self.users: dict[int, list[int]] = {}
-    for index, inputs in enumerate(self.inputs):
-      for a in inputs:
+    for index, i in enumerate(code):
+      for a in i.operands:
         self.users.setdefault(a, []).append(index)
 
   def only_zeroes(self, mask: int, of: DType) -> bool:
     """Whether a comparison, perhaps joined with others, is only used to replace
     floats of a type by zeros."""
+    instructions = self.instructions
     users = self.users.get(mask, [])
     if not users or mask in self.outputs:
       return False
     for user in users:
-      i = self.instructions[user]
-      first, *others = self.inputs[user]
+      i = instructions[user]
+      first, *others = i.operands
       if i.op == Opcode.SELECT:
         good = first == mask and any(
-          self.instructions[v].op == Opcode.CONST
-          and not self.instructions[v].imm
+          instructions[v].op == Opcode.CONST and not instructions[v].imm
           for v in others
         )
         good = good and all(self._is_float(v, of) for v in others)
@@ -78,11 +65,11 @@ class DataFlow:
         (other,) = others
         other = first if other == mask else other
         good = (
-          self.instructions[other].op in COMPARES
+          instructions[other].op in COMPARES
           and not self.invariant[other]
           and self.users[other] == [user]
           and other not in self.outputs
-          and all(self._is_float(v, of) for v in self.inputs[other])
+          and all(self._is_float(v, of) for v in instructions[other].operands)
           and self.only_zeroes(user, of)
         )
       if not good:
@@ -95,16 +82,16 @@ class DataFlow:
     if i.op == Opcode.CONST:
       return i.type == RegisterType.F32
     if i.op == Opcode.LOAD:
-      return self.dtypes[i.imm] == dtype
+      return i.dtype == dtype
     return i.type == RegisterType.F32 and all(
-      d == dtype for d in self.dtypes if d in _FLOATS
+      d == dtype for d in self.dtypes if d in FLOATS
     )
 
   def by_scalar(self, index: int) -> bool:
     """Whether an instruction's second operand is the same for all elements."""
-    a, b = self.inputs[index]
-    swaps = self.instructions[index].op in _COMMUTATIVE and self.invariant[a]
-    return swaps or self.invariant[b]
+    i = self.instructions[index]
+    a, b = i.operands
+    return (i.op.row.commutes and self.invariant[a]) or self.invariant[b]
 
   def added_by(self, index: int) -> Opcode | None:
     """The only user of a value, if it adds it to, or subtracts it from,
@@ -117,15 +104,8 @@ class DataFlow:
     user = self.instructions[users[0]]
     if user.op not in (Opcode.ADD, Opcode.SUB):
       return None
-    a, b = self.inputs[users[0]]
+    a, b = user.operands
     other = a if b == index else b
     if other == index or self.invariant[other]:
       return None
     return user.op if user.op == Opcode.ADD or b == index else None
-
-  def only_rounded_to_f16(self, index: int) -> bool:
-    """Whether all users of a value round it to f16."""
-    users = self.users.get(index, [])
-    return bool(users) and all(
-      self.instructions[u].op == Opcode.ROUND_F16 for u in users
-    )

@@ -7,10 +7,13 @@ import dataclasses
 from jaxlib.ipu.diagnostics import unimplemented
 from jaxlib.ipu.dtypes import FLOATS, INTEGERS, DType
 from jaxlib.ipu.ir.graph import Graph, Value
+from jaxlib.ipu.ir.map_program import make_source
 from jaxlib.ipu.ir.registry import REGISTRY
-from jaxlib.ipu.lower.code import REGISTER, Code
-from jaxlib.ipu.lower.map_program import make_source
-from jaxlib.ipu.program.isa import Opcode, ReduceKind
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.kernel.writer import Writer
 
 _MONOIDS = {
   "stablehlo.add": ReduceKind.SUM,
@@ -39,7 +42,7 @@ _SCALAR = (
 class Combiner:
   """A register program over a region's parameters, in their order."""
 
-  code: bytes
+  code: Code
   outputs: tuple[int, ...]
 
 
@@ -87,7 +90,7 @@ def argument_kind(region: Graph) -> ReduceKind | None:
 def _argument_combiner(
   opcode: Opcode, dtypes: list[DType], tests_nan: bool
 ) -> Combiner:
-  code = Code()
+  code = Writer()
   value, index = REGISTER[dtypes[0]], REGISTER[dtypes[1]]
   old, old_index, new, new_index = (
     code.load(i, d) for i, d in enumerate(dtypes)
@@ -103,7 +106,7 @@ def _argument_combiner(
   keep_index = code.emit(Opcode.OR, bool_, keep, both)
   a = code.emit(Opcode.SELECT, value, keep, old, new)
   b = code.emit(Opcode.SELECT, index, keep_index, old_index, new_index)
-  return Combiner(code.bytes(), (a, b))
+  return Combiner(code.finish(), (a, b))
 
 
 def combiner(region: Graph) -> Combiner:
@@ -112,13 +115,13 @@ def combiner(region: Graph) -> Combiner:
   Raises:
     CompileError: the region holds an operation that is not element-wise.
   """
-  code = Code()
+  code = Writer()
   parameters = [code.load(i, p.dtype) for i, p in enumerate(region.parameters)]
   outputs = inline(code, region, parameters)
-  return Combiner(code.bytes(), tuple(outputs))
+  return Combiner(code.finish(), tuple(outputs))
 
 
-def inline(code: Code, region: Graph, inputs: list[int]) -> list[int]:
+def inline(code: Writer, region: Graph, inputs: list[int]) -> list[int]:
   """Writes a scalar region's instructions.
 
   Args:

@@ -6,10 +6,10 @@ import dataclasses
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.graph import Shape, Value
-from jaxlib.ipu.lower.code import REGISTER, Code
-from jaxlib.ipu.program.isa import Opcode, text
+from jaxlib.ipu.kernel.element_types import REGISTER
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.kernel.writer import Writer
 
 MAP = "ipu.map"
 
@@ -25,20 +25,14 @@ class MapProgram:
   """
 
   shape: Shape
-  code: bytes
+  code: Code
   outputs: tuple[int, ...]
 
   def __str__(self) -> str:
-    return "; ".join([*text(self.code), f"outputs {list(self.outputs)}"])
+    return "; ".join([*self.code.lines(), f"outputs {list(self.outputs)}"])
 
 
-def iota(code: Code, dtype: DType, dim: int) -> int:
-  """The index along a dimension, in an element type."""
-  index = code.emit(Opcode.IOTA, REGISTER[dtype], imm=dim)
-  return code.narrow(index, dtype)
-
-
-def make_source(code: Code, value: Value, shape: Shape) -> int | None:
+def make_source(code: Writer, value: Value, shape: Shape) -> int | None:
   """A value as an instruction, if it is a splat constant or an index.
 
   Args:
@@ -61,5 +55,5 @@ def make_source(code: Code, value: Value, shape: Shape) -> int | None:
     if node.results[0].shape != tuple(shape[d] for d in dims):
       return None
   if node.op == "stablehlo.iota" and value.shape == shape:
-    return iota(code, value.dtype, dims[node.attributes])
+    return code.iota(dims[node.attributes], value.dtype)
   return None
