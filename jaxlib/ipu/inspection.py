@@ -10,19 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxlib.ipu.check import verify, verify_addresses, verify_exchanges
+from jaxlib.ipu.check import verify_graph as verifier
+from jaxlib.ipu.check import verify_tile_program as tile_verify
 from jaxlib.ipu.diagnostics import invalid_argument
-from jaxlib.ipu.ir import importer, verifier
+from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.printer import module_text
-from jaxlib.ipu.lower import (
-  assembled,
-  overflow,
-  verify_addresses,
-  verify_exchanges,
-)
-from jaxlib.ipu.program import verify
 from jaxlib.ipu.program.text import program_text
+from jaxlib.ipu.sram import overflow
 from jaxlib.ipu.tile import text as tile_text
-from jaxlib.ipu.tile import verify as tile_verify
+from jaxlib.ipu.tile_passes import assembled
 
 
 def after(phase: Any, state: Any, options: Any) -> None:

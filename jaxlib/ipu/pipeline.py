@@ -16,19 +16,11 @@ from typing import Any
 from jaxlib.ipu import flags, internals, ops
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
+from jaxlib.ipu.emit import emit, totals
 from jaxlib.ipu.ir import bytecode_strings, importer
 from jaxlib.ipu.ir.detached_arrays import Arrays, Detached, detach
 from jaxlib.ipu.ir.graph import Module
-from jaxlib.ipu.lower import (
-  emit,
-  in_place,
-  local_copies,
-  memory,
-  order,
-  signature,
-  storage,
-  totals,
-)
+from jaxlib.ipu.lower import signature
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.options import active
 from jaxlib.ipu.passes import (
@@ -45,9 +37,11 @@ from jaxlib.ipu.passes import (
   trip_counts,
 )
 from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.sram import memory
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, smaller
 from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile_passes import in_place, local_copies, order, storage
 
 ops.load()
 

@@ -168,7 +168,7 @@ def check(ipu, cpu) -> Callable[..., None]:
 def without_code(monkeypatch: pytest.MonkeyPatch) -> None:
   """SRAM plans only contain tensors and the buffers of vertices: no code, state
   of vertices, stacks or message buffers."""
-  from jaxlib.ipu.lower import memory
+  from jaxlib.ipu.sram import memory
   from jaxlib.ipu.tile.walk import walk
 
   count = memory.tile_code

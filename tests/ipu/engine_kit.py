@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jaxlib.ipu
+from jaxlib.ipu.check import interp
 from jaxlib.ipu.dtypes import NUMPY, DType
-from jaxlib.ipu.program import container, interp
+from jaxlib.ipu.program import container
 
 _ERROR_BYTES = 1024
 

@@ -13,8 +13,9 @@ import numpy as np
 import jax
 from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
+from jaxlib.ipu.check import interp
 from jaxlib.ipu.dtypes import NUMPY, DType
-from jaxlib.ipu.program import container, interp, schema
+from jaxlib.ipu.program import container, schema
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import stablehlo
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from jaxlib.ipu.check import interp
+from jaxlib.ipu.check.verify_memory import dense
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.kernel.instruction import Code, Instruction
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.plan.layout import Factor, Layout, Replica, linear, project
-from jaxlib.ipu.program import container, interp, schema
-from jaxlib.ipu.program.verify_memory import dense
+from jaxlib.ipu.layout import Factor, Layout, Replica, linear, project
+from jaxlib.ipu.program import container, schema
 
 F32, I32, BOOL = DType.F32, DType.I32, DType.BOOL
 FREE = schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)

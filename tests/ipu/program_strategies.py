@@ -15,7 +15,7 @@ from jaxlib.ipu.dtypes import NUMPY, STORED, DType
 from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.plan.layout import Layout, grid
+from jaxlib.ipu.layout import Layout, grid
 
 TILES = 4
 DTYPES = sorted(STORED)

@@ -18,7 +18,7 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.plan.layout import Factor, Layout, Replica, grid
+from jaxlib.ipu.layout import Factor, Layout, Replica, grid
 from jaxlib.ipu.program import schema
 
 # --- Control flow ------------------------------------------------------------

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.lower import assembled, overflow
+from jaxlib.ipu.sram import overflow
+from jaxlib.ipu.tile_passes import assembled
 
 pytestmark = pytest.mark.ipu_only
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from jaxlib.ipu.lower.addresses import assign
-from jaxlib.ipu.lower.allocation_groups import AllocationGroup
-from jaxlib.ipu.lower.first_fit import place
-from jaxlib.ipu.lower.tile_bytes import TileBytes
+from jaxlib.ipu.sram.addresses import assign
+from jaxlib.ipu.sram.allocation_groups import AllocationGroup
+from jaxlib.ipu.sram.first_fit import place
+from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.target import Target
 
 pytestmark = pytest.mark.ipu_only

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxlib.ipu.lower.allocate import _Holes
+from jaxlib.ipu.tile_passes.allocate import _Holes
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=60))

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.diagnostics import CompileError
-from jaxlib.ipu.lower import assembled
 from jaxlib.ipu.plan import indexed
+from jaxlib.ipu.tile_passes import assembled
 
 pytestmark = pytest.mark.ipu_only
 

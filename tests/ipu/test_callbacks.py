@@ -282,7 +282,7 @@ def test_interpreter_and_engine_agree():
 
   from jaxlib.ipu import pipeline
   from jaxlib.ipu import target as machines
-  from jaxlib.ipu.program import interp
+  from jaxlib.ipu.check import interp
 
   def f(x, n):
     def body(i, x):

@@ -15,8 +15,8 @@ from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.layout import grid
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import grid
 from jaxlib.ipu.program import schema
 
 F32 = DType.F32
@@ -38,7 +38,7 @@ def test_every_codelet_is_whole(record):
   fields, rank = codelet.example()
   assert type(fields) is record and rank > 0
   executor = importlib.import_module(
-    f"jaxlib.ipu.program.interp_{codelet.executor}"
+    f"jaxlib.ipu.check.interp_{codelet.executor}"
   )
   assert callable(executor.execute)
   path = Path("codelets") / f"{type(codelet).__module__.split('.')[-1]}.cc"

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.plan.default_layout import default_layout
-from jaxlib.ipu.plan.layout import Layout
 
 pytestmark = pytest.mark.ipu_only
 

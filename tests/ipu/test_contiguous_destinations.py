@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
+from jaxlib.ipu import layout as layouts
+from jaxlib.ipu.check.tile_memory import strided
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.contiguous_destinations import contiguous_destinations
 from jaxlib.ipu.moves.segments import count_segments
-from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import Layout
-from jaxlib.ipu.program.tile_memory import strided
 from jaxlib.ipu.tile.tensor import dense_strides
 from jaxlib.ipu.tile.view import View
 

@@ -14,15 +14,16 @@ from lowering_kit import TILES, compiled
 import jax
 import jax.numpy as jnp
 from jaxlib.ipu import ops
+from jaxlib.ipu.check import interp
+from jaxlib.ipu.check import verify_graph as verifier
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.ir import registry, verifier
+from jaxlib.ipu.ir import registry
 from jaxlib.ipu.ir.attributes import DotDimensions, Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Module
 from jaxlib.ipu.ir.registry import Operation
 from jaxlib.ipu.passes.decompose import decompose
-from jaxlib.ipu.program import interp
 
 ops.load()
 

@@ -35,8 +35,8 @@ from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.plan import indexed_blocks, indexed_split
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 
 pytestmark = pytest.mark.ipu_only

@@ -28,7 +28,7 @@ from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.plan.layout import grid
+from jaxlib.ipu.layout import grid
 from jaxlib.ipu.program import schema
 
 pytestmark = pytest.mark.ipu_only

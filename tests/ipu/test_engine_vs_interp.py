@@ -31,12 +31,12 @@ from program_strategies import (
   views,
 )
 
+from jaxlib.ipu.check.verify_memory import dense
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.plan.layout import linear
+from jaxlib.ipu.layout import linear
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.verify_memory import dense
 
 pytestmark = pytest.mark.ipu_only
 

@@ -10,12 +10,13 @@ import pytest
 from program_kit import everywhere
 
 import jax.numpy as jnp
+from jaxlib.ipu import layout
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.moves.traffic import Traffic, traffic
-from jaxlib.ipu.plan import cost, layout
+from jaxlib.ipu.plan import cost
 
 IPU1, IPU2 = machines.resolve("ipu1"), machines.resolve("ipu2")
 F32, F16, I32 = DType.F32, DType.F16, DType.I32

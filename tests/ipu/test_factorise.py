@@ -17,13 +17,14 @@ from program_strategies import TILES
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu.check import interp
 from jaxlib.ipu.codelets._factor_cycles import INVERSES
 from jaxlib.ipu.codelets._factors import DEFINITIONS
 from jaxlib.ipu.codelets.factorise import results
 from jaxlib.ipu.dtypes import NUMPY, DType
+from jaxlib.ipu.layout import Factor, Layout, grid, project
 from jaxlib.ipu.plan import factoring
-from jaxlib.ipu.plan.layout import Factor, Layout, grid, project
-from jaxlib.ipu.program import container, interp, schema
+from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.program.schema import FactorKind
 from jaxlib.ipu.target import resolve
 

@@ -23,17 +23,17 @@ from program_kit import (
 )
 from test_layout import mappings
 
+from jaxlib.ipu import layout as layouts
+from jaxlib.ipu.check.tile_memory import Trap
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.layout import grid, single
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.traffic import traffic
 from jaxlib.ipu.plan import combine
-from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import grid, single
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.tile_memory import Trap
 
 X = np.arange(8, dtype=np.float32) + 1
 

@@ -9,11 +9,11 @@ import pytest
 import sample_programs
 from program_kit import I32, Kit, double, everywhere, moved_bytes, run
 
+from jaxlib.ipu.check.tile_memory import Trap
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.kernel.isa import ReduceKind
-from jaxlib.ipu.plan.layout import grid
+from jaxlib.ipu.layout import grid
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.tile_memory import Trap
 
 
 def test_a_gather_exchanges_candidates():

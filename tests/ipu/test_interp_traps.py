@@ -7,10 +7,10 @@ import pytest
 import sample_programs
 from program_kit import F32, Kit, double, everywhere, moved_bytes, run
 
+from jaxlib.ipu.check.interp import Trap
 from jaxlib.ipu.kernel.isa import ReduceKind
-from jaxlib.ipu.plan.layout import Factor, Layout, single
+from jaxlib.ipu.layout import Factor, Layout, single
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.interp import Trap
 
 X = np.arange(8, dtype=np.float32) + 1
 

@@ -19,7 +19,7 @@ from test_factorise import exact, spectra
 import jax
 import jax.numpy as jnp
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.plan.layout import grid, project
+from jaxlib.ipu.layout import grid, project
 from jaxlib.ipu.program import schema
 
 

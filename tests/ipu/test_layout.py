@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxlib.ipu import layout as layouts
+from jaxlib.ipu.layout import Factor, Layout, Replica
 from jaxlib.ipu.moves.distinct import distinct
-from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 
 TILES = 256
 ALL_TILES = np.arange(TILES)

@@ -10,12 +10,12 @@ from program_kit import double
 from tile_kit import TileKit
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.lower.allocate import overlap
-from jaxlib.ipu.lower.liveness import Timeline
 from jaxlib.ipu.tile.control_flow import Repeat, Switch, While
 from jaxlib.ipu.tile.copy import Copy
 from jaxlib.ipu.tile.execute import Execute
 from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile_passes.allocate import overlap
+from jaxlib.ipu.tile_passes.liveness import Timeline
 
 
 class Kit(TileKit):

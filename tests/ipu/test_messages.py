@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_traffic import TILES, mapped, root_shape, views
 
-from jaxlib.ipu.lower import count_moves
+from jaxlib.ipu import layout as layouts
+from jaxlib.ipu.check import count_moves
+from jaxlib.ipu.check.tile_memory import strided
+from jaxlib.ipu.layout import Factor, Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import VECTOR, messages, move_traffic, staying
 from jaxlib.ipu.moves.segments import count_segments
 from jaxlib.ipu.moves.traffic import traffic
-from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import Factor, Layout
-from jaxlib.ipu.program.tile_memory import strided
 from jaxlib.ipu.tile.tensor import dense_strides
 
 

@@ -17,7 +17,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu.program import interp
+from jaxlib.ipu.check import interp
 
 HALVES = (np.float16, ml_dtypes.bfloat16)
 MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}

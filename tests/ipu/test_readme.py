@@ -13,7 +13,7 @@ import pytest
 
 import jax
 from jaxlib.ipu import flags, pipeline, plugin
-from jaxlib.ipu.lower import totals
+from jaxlib.ipu.emit import totals
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -37,7 +37,7 @@ def test_the_table_of_costs():
   rows = ["| key of `cost_analysis()` | meaning |", "|---|---|"]
   rows += [f"| `{key}` | {meaning} |" for key, meaning in totals.KEYS.items()]
   assert table and table[1].splitlines() == rows, (
-    "costs.md: the table of costs is not that of jaxlib.ipu.lower.totals.KEYS"
+    "costs.md: the table of costs is not that of jaxlib.ipu.emit.totals.KEYS"
   )
 
 

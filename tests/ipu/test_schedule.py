@@ -9,7 +9,7 @@ import pytest
 
 import jax
 import jax.numpy as jnp
-from jaxlib.ipu.lower import order
+from jaxlib.ipu.tile_passes import order
 
 pytestmark = pytest.mark.ipu_only
 

@@ -8,11 +8,11 @@ from hypothesis import assume, given, settings
 from test_contiguous_destinations import moves
 from test_messages import counted, ends
 
+from jaxlib.ipu import layout as layouts
+from jaxlib.ipu.layout import linear
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.moves.segments import count_segments
-from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import linear
 from jaxlib.ipu.tile.tensor import dense_strides
 
 

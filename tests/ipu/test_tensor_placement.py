@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline, target
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.ops import control_flow
 from jaxlib.ipu.plan.default_layout import blocks, default_layout
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import container
 
 pytestmark = pytest.mark.ipu_only

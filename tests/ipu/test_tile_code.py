@@ -13,7 +13,7 @@ from lowering_kit import TILES, phases
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu.lower.memory import tile_code
+from jaxlib.ipu.sram.memory import tile_code
 
 pytestmark = pytest.mark.ipu_only
 

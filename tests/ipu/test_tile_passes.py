@@ -8,11 +8,12 @@ import re
 import pytest
 
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.lower import in_place, local_copies, order, storage
-from jaxlib.ipu.tile import text, verify
+from jaxlib.ipu.check import verify_tile_program as verify
+from jaxlib.ipu.check.verify_tile_program import InvalidSteps
+from jaxlib.ipu.tile import text
 from jaxlib.ipu.tile.program import TileProgram
-from jaxlib.ipu.tile.verify import InvalidSteps
 from jaxlib.ipu.tile.walk import walk
+from jaxlib.ipu.tile_passes import in_place, local_copies, order, storage
 
 TARGET = machines.resolve("ipu2", 2)
 ARENA, ARGUMENT, RESULT = range(3)

@@ -16,24 +16,25 @@ from tile_kit import TileKit
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import target as machines
+from jaxlib.ipu.check import verify_exchanges
+from jaxlib.ipu.check import verify_tile_program as verify
 from jaxlib.ipu.diagnostics import CompileError
-from jaxlib.ipu.lower import (
-  assembled,
-  in_place,
-  local_copies,
-  memory,
-  order,
-  storage,
-  totals,
-  verify_exchanges,
-)
-from jaxlib.ipu.lower.host_time import host_seconds
+from jaxlib.ipu.emit import totals
+from jaxlib.ipu.emit.host_time import host_seconds
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.tile import text, verify
+from jaxlib.ipu.sram import memory
+from jaxlib.ipu.tile import text
 from jaxlib.ipu.tile.control_flow import Repeat
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.walk import accesses, walk
+from jaxlib.ipu.tile_passes import (
+  assembled,
+  in_place,
+  local_copies,
+  order,
+  storage,
+)
 
 ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxlib.ipu import layout as layouts
+from jaxlib.ipu.check.tile_memory import strided
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.layout import Factor, Layout, Replica
 from jaxlib.ipu.moves.traffic import MoveEnd, traffic
-from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.plan.layout import Factor, Layout, Replica
-from jaxlib.ipu.program.tile_memory import strided
 from jaxlib.ipu.tile.tensor import dense_strides
 from jaxlib.ipu.tile.view import View
 

@@ -17,7 +17,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 from jaxlib.ipu import pipeline
 from jaxlib.ipu import target as machines
-from jaxlib.ipu.program import interp
+from jaxlib.ipu.check import interp
 
 pytestmark = pytest.mark.ipu_only
 

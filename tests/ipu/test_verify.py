@@ -18,19 +18,14 @@ from program_kit import (
   load,
 )
 
+from jaxlib.ipu.check import interp
+from jaxlib.ipu.check.interp import Trap
+from jaxlib.ipu.check.verify import InvalidProgram, verify
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.plan.layout import (
-  Factor,
-  Layout,
-  Replica,
-  linear,
-  single,
-)
-from jaxlib.ipu.program import interp, schema
-from jaxlib.ipu.program.interp import Trap
-from jaxlib.ipu.program.verify import InvalidProgram, verify
+from jaxlib.ipu.layout import Factor, Layout, Replica, linear, single
+from jaxlib.ipu.program import schema
 
 X = np.arange(8, dtype=np.float32)
 

@@ -10,8 +10,10 @@ import pytest
 
 import jax
 import jax.numpy as jnp
-from jaxlib.ipu.lower import addresses, allocate, verify_addresses
-from jaxlib.ipu.lower.verify_addresses import InvalidAddresses, verify
+from jaxlib.ipu.check import verify_addresses
+from jaxlib.ipu.check.verify_addresses import InvalidAddresses, verify
+from jaxlib.ipu.sram import addresses
+from jaxlib.ipu.tile_passes import allocate
 
 pytestmark = pytest.mark.ipu_only
 

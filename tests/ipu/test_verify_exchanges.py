@@ -14,11 +14,11 @@ from lowering_kit import compiled
 from test_contiguous_destinations import moves
 from test_traffic import TILES
 
-from jaxlib.ipu.lower import count_moves, moved_chunks, verify_exchanges
+from jaxlib.ipu import layout as layouts
+from jaxlib.ipu.check import count_moves, moved_chunks, verify_exchanges
+from jaxlib.ipu.check.tile_memory import strided
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.distinct import overlapping
-from jaxlib.ipu.plan import layout as layouts
-from jaxlib.ipu.program.tile_memory import strided
 
 
 def segments(source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]):

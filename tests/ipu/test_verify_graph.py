@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jaxlib.ipu import ops
+from jaxlib.ipu.check import verify_graph as verifier
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.ir import verifier
 from jaxlib.ipu.ir.graph import Graph, Module, Node, Value
 
 ops.load()

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.plan.layout import Layout, linear
+from jaxlib.ipu.layout import Layout, linear
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.execute import Execute
 from jaxlib.ipu.tile.program import TileProgram

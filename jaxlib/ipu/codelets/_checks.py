@@ -9,7 +9,7 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.program import schema
 
 

@@ -73,7 +73,7 @@ class Codelet(abc.ABC):
     record: its fields.
     hints: the type of its hints.
     executor: the module of the interpreter that runs its compute sets,
-      `program/interp_<executor>.py`.
+      `check/interp_<executor>.py`.
     in_place: whether a result may take the memory of an operand that is read
       at the same indices.
     writes_parts: whether a result may be a view of a root, without repeated

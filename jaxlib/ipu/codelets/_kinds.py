@@ -1,6 +1,6 @@
 """Kinds of codelets, by where their operands and results travel.
 
-The interpreter has a module for each kind, `program/interp_<executor>.py`.
+The interpreter has a module for each kind, `check/interp_<executor>.py`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import Writer
-from jaxlib.ipu.plan.layout import refine
+from jaxlib.ipu.layout import refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxlib.ipu.plan.layout import Factor, Layout, refine
+from jaxlib.ipu.layout import Factor, Layout, refine
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 from jaxlib.ipu.tile.view import View
 

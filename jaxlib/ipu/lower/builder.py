@@ -21,14 +21,14 @@ from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.kernel.writer import Writer
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.exchange import Exchanges, Operand
 from jaxlib.ipu.lower.scope import Scope
-from jaxlib.ipu.lower.tile_bytes import bytes_of
 from jaxlib.ipu.moves.storage_order import StorageOrder, storage_order
 from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan import cost, indexed
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.sram.tile_bytes import bytes_of
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices
 from jaxlib.ipu.tile.execute import Execute
@@ -215,7 +215,7 @@ class Builder(Exchanges):
 
   def _fills_faster(self, source: View, to: View) -> bool:
     """Whether `fill` takes less than a copy, which moves nothing to the same
-    place of the same tile (`lower/local_copies.py`)."""
+    place of the same tile (`tile_passes/local_copies.py`)."""
     if not source.size:
       return False
     info = self.tensors[to.root]
@@ -255,7 +255,7 @@ class Builder(Exchanges):
   def lower_graph(
     self, graph: Graph, freed: Collection[int] = ()
   ) -> list[View]:
-    """Lowers a graph's nodes in program order (lower/schedule.py).
+    """Lowers a graph's nodes in program order (tile_passes/schedule.py).
 
     Args:
       graph: its parameters are defined.

@@ -32,6 +32,7 @@ from jaxlib.ipu.ir.graph import (
 )
 from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import REGISTRY, Operation
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost
@@ -40,7 +41,6 @@ from jaxlib.ipu.plan.default_layout import (
   SMALLEST_BYTES,
   default_layout,
 )
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import dense_strides

@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Shape
+from jaxlib.ipu.layout import Layout, project
 from jaxlib.ipu.lower.scope import Placed, Scope
 from jaxlib.ipu.lower.tensors import Tensors
 from jaxlib.ipu.moves.affine import MoveEnd
@@ -32,7 +33,6 @@ from jaxlib.ipu.moves.storage_order import (
 )
 from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, Used
@@ -76,7 +76,7 @@ class Exchanges(Tensors):
     choices: the optimisations that may be applied.
     used: the optimisations that have been applied.
     assembled: roots that are written by several copies, one part each, before
-      any part is read (lower/assembled.py).
+      any part is read (tile_passes/assembled.py).
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:

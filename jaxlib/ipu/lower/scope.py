@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import NamedTuple
 
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.traffic import Traffic
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.step import Region
 from jaxlib.ipu.tile.view import View

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Module, Placement
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.traffic import traffic
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.host import HostCopy
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides

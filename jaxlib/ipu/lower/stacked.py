@@ -15,6 +15,7 @@ import math
 from jaxlib.ipu.codelets._windows import along_dynamic
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value
+from jaxlib.ipu.layout import Factor, Layout, refine
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
@@ -22,7 +23,6 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import SMALLEST_BYTES, default_layout
 from jaxlib.ipu.plan.indexed_blocks import Lookups
 from jaxlib.ipu.plan.indexed_split import updates_in_place
-from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.tensor import dense_strides

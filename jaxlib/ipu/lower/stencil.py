@@ -9,13 +9,13 @@ import math
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Shape, Users, Value
 from jaxlib.ipu.ir.map_program import MAP
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import blocks
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 from jaxlib.ipu.tile.view import View

@@ -9,9 +9,9 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape, Value
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.location import UNKNOWN, resolve
 from jaxlib.ipu.plan.default_layout import default_layout
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides

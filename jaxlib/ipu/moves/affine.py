@@ -1,7 +1,7 @@
 """Affine accesses of tensors, in the digits that tile mappings cut.
 
 The row-major index of an element splits into digits, one per factor of the
-tensor's mapping (plan/layout.py), and a tile holds an interval of every digit.
+tensor's mapping (layout.py), and a tile holds an interval of every digit.
 If an access never carries from one digit into the next, each digit depends only
 on the dimensions of the iteration space that step along its factor, so the
 factors can be counted one by one.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.plan.layout import Factor, Layout
+from jaxlib.ipu.layout import Factor, Layout
 
 Array = npt.NDArray[np.int64]
 

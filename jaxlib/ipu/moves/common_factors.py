@@ -7,8 +7,8 @@ for dimensions that the same factor cuts (moved_elements.py).
 
 from __future__ import annotations
 
+from jaxlib.ipu.layout import Factor, split_factor
 from jaxlib.ipu.moves.affine import AffineAccess
-from jaxlib.ipu.plan.layout import Factor, split_factor
 
 Accesses = tuple[
   AffineAccess, AffineAccess

@@ -21,9 +21,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from jaxlib.ipu.layout import Factor, Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.distinct import overlapping
-from jaxlib.ipu.plan.layout import Factor, Layout
 
 
 class _Dim(NamedTuple):

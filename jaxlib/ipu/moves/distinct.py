@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from jaxlib.ipu.plan.layout import Array, Layout, refine, sizes_of_parts
+from jaxlib.ipu.layout import Array, Layout, refine, sizes_of_parts
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jaxlib.ipu.layout import Factor, Layout
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.plan.layout import Factor, Layout
 
 
 class HeldIndices(NamedTuple):

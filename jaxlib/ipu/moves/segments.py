@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.moved_elements import Lines
 from jaxlib.ipu.moves.peers import count_peers, factor_of, held_indices
-from jaxlib.ipu.plan.layout import Layout
 
 WORD = 4
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Value
+from jaxlib.ipu.layout import Layout, project
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.moves.affine import MoveEnd
@@ -17,7 +18,6 @@ from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.moves.messages import WIDE, move_traffic
 from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.plan import cost, cuts, matmul
-from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.view import View, as_in_memory

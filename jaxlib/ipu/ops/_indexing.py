@@ -14,6 +14,7 @@ from jaxlib.ipu.codelets.dynamic_slice import copy_cycles
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.graph import Shape, Value
+from jaxlib.ipu.layout import Factor, Layout, project, single
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.moves.affine import MoveEnd
@@ -22,7 +23,6 @@ from jaxlib.ipu.ops.concatenate import part
 from jaxlib.ipu.plan import cost, indexed, indexed_cycles
 from jaxlib.ipu.plan.indexed_blocks import Lookups
 from jaxlib.ipu.plan.indexed_split import IndexedSplit
-from jaxlib.ipu.plan.layout import Factor, Layout, project, single
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import dense_strides

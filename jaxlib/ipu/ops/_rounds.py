@@ -20,6 +20,7 @@ from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import Writer
+from jaxlib.ipu.layout import Factor, Layout
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
@@ -34,7 +35,6 @@ from jaxlib.ipu.plan.indexed_split import (
   slices_in_place,
   updates_in_place,
 )
-from jaxlib.ipu.plan.layout import Factor, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.control_flow import Repeat
 from jaxlib.ipu.tile.view import View

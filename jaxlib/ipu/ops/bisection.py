@@ -9,13 +9,13 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.layout import grid, project
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops import _matrices, hessenberg
 from jaxlib.ipu.ops._matrices import broadcast, diagonal, transpose
 from jaxlib.ipu.ops.factorise import factors
 from jaxlib.ipu.plan import cuts
-from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.schema import FactorKind
 

@@ -9,11 +9,11 @@ from typing import Any
 from jaxlib.ipu.ir.attributes import Padding
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.layout import Factor, Layout, refine
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import COARSER
-from jaxlib.ipu.plan.layout import Factor, Layout, refine
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.view import View, adjoin
 

@@ -7,13 +7,13 @@ values; if the allocator gives both the same storage it is free.
 
 from __future__ import annotations
 
+from jaxlib.ipu.emit.totals import totals
 from jaxlib.ipu.ir.graph import Graph, Node, users
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.stacked import stacked
 from jaxlib.ipu.lower.stencil import boxes
-from jaxlib.ipu.lower.totals import totals
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.control_flow import Repeat, Switch, While

@@ -18,6 +18,7 @@ from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.ops._dot_loops import (
   JoinedDims,
@@ -28,7 +29,6 @@ from jaxlib.ipu.ops._dot_loops import (
 )
 from jaxlib.ipu.ops._dot_split import Product, choose, preferred
 from jaxlib.ipu.ops._dot_steps import compute
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import dense_strides
 from jaxlib.ipu.tile.view import View

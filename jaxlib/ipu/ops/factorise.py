@@ -16,10 +16,10 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.layout import Factor, Layout, grid
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import factoring
-from jaxlib.ipu.plan.layout import Factor, Layout, grid
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.schema import FactorKind
 

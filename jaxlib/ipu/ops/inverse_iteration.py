@@ -11,10 +11,10 @@ from jaxlib.ipu.codelets.inverse_iteration import kept_bytes
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.layout import grid, project
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import cost, cuts
-from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
 
 INVERSE_ITERATION = "ipu.inverse_iteration"

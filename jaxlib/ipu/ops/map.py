@@ -11,12 +11,12 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.map_program import MAP, MapProgram
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.layout import Layout, project
 from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import COARSER, default_layout
-from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.view import View

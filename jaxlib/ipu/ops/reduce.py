@@ -32,13 +32,13 @@ from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import Writer, bits, permute
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.moves.messages import WIDE
 from jaxlib.ipu.plan import combine as combining
 from jaxlib.ipu.plan import cost, reduction
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.view import View, merge

@@ -27,10 +27,10 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.kernel.evaluate import evaluate
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.layout import grid, project
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import cost, cuts
-from jaxlib.ipu.plan.layout import grid, project
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 

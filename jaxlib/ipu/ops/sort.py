@@ -13,12 +13,12 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Node, Shape
 from jaxlib.ipu.ir.region import combiner
 from jaxlib.ipu.ir.registry import Operation, define
+from jaxlib.ipu.ir.sort_keys import sort_keys
 from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.layout import Layout, grid
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.lower.sort_keys import sort_keys
 from jaxlib.ipu.plan import cost, sorting
-from jaxlib.ipu.plan.layout import Layout, grid
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.view import View
 

@@ -13,7 +13,7 @@ import dataclasses
 from jaxlib.ipu.codelets.sort import NUMBER_DTYPES
 from jaxlib.ipu.ir.graph import Graph, Node, Value, users
 from jaxlib.ipu.ir.region import argument_kind
-from jaxlib.ipu.lower.sort_keys import sort_keys
+from jaxlib.ipu.ir.sort_keys import sort_keys
 from jaxlib.ipu.ops.reduce import REDUCE, starts_empty
 from jaxlib.ipu.ops.sort import SORT, Sorting
 from jaxlib.ipu.passes import dce

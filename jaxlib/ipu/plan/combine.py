@@ -25,9 +25,9 @@ import numpy.typing as npt
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.codelets.reduce import CODELET as REDUCE
+from jaxlib.ipu.layout import Layout, refine
 from jaxlib.ipu.moves import messages
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout, refine
 from jaxlib.ipu.target import Target
 
 PRODUCTS, REDUCTIONS = DOT.many_partials, REDUCE.many_partials

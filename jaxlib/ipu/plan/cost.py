@@ -22,8 +22,8 @@ from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets.dot import CODELET as DOT
 from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.traffic import Traffic
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -331,7 +331,7 @@ def host_stream(
   synchronise again. The measured cycles of begin and end include the first of
   these synchronisations. Transfers are stored in the fields of an exchange;
   whether a step exchanges with the host is known from its kind
-  (lower/totals.py). The cost is zero if there are no arrays.
+  (emit/totals.py). The cost is zero if there are no arrays.
   """
   given = list(sizes)
   if not given:

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from jaxlib.ipu.layout import Layout, grid, linear
 from jaxlib.ipu.moves.segments import WORD
-from jaxlib.ipu.plan.layout import Layout, grid, linear
 from jaxlib.ipu.target import Target
 
 # Poplar gives no tile less than 128 bytes of a tensor (PopLibs,

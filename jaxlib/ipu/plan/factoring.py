@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxlib.ipu.codelets._factor_cycles import INVERSES, factoring
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves import messages
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program.schema import FactorKind
 from jaxlib.ipu.target import Target
 

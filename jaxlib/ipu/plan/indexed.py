@@ -35,6 +35,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves import messages
 from jaxlib.ipu.plan import indexed_cycles
 from jaxlib.ipu.plan.indexed_blocks import (
@@ -52,7 +53,6 @@ from jaxlib.ipu.plan.indexed_split import (
   split_updates,
   updates_in_place,
 )
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 
 # Splits for which the builder computes the exchanges' charges. [G]

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jaxlib.ipu.layout import Layout, refine
 from jaxlib.ipu.plan.cuts import distribute
-from jaxlib.ipu.plan.layout import Layout, refine
 
 # An array with one number for each of several splits, or a single number.
 Counts = npt.NDArray[np.int64] | np.int64 | int

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from jaxlib.ipu.codelets._cycles import Cycles, ceil_div, derived
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves import messages
 from jaxlib.ipu.moves.segments import contiguous
 from jaxlib.ipu.plan import cost
@@ -28,7 +29,6 @@ from jaxlib.ipu.plan.indexed_blocks import (
   walked,
 )
 from jaxlib.ipu.plan.indexed_split import IndexedSplit
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.target import Target
 
 Array = npt.NDArray[np.int64]

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from jaxlib.ipu.layout import Factor, Layout, Replica, refine
 from jaxlib.ipu.plan.indexed_blocks import (
   Counts,
   Lookups,
@@ -18,7 +19,6 @@ from jaxlib.ipu.plan.indexed_blocks import (
   update_blocks,
   walked,
 )
-from jaxlib.ipu.plan.layout import Factor, Layout, Replica, refine
 
 
 class IndexedSplit(NamedTuple):

@@ -33,10 +33,10 @@ import numpy as np
 
 from jaxlib.ipu.codelets.dot import CODELET, DotHints
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.layout import Factor, Layout, grid, refine
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.combine import combination, combination_cycles
 from jaxlib.ipu.plan.cuts import Ints, candidates
-from jaxlib.ipu.plan.layout import Factor, Layout, grid, refine
 from jaxlib.ipu.plan.partials import adding_cycles
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target

@@ -18,9 +18,9 @@ from jaxlib.ipu.codelets.reduce import cell_cycles, per_element
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.plan import combine, cost
 from jaxlib.ipu.plan.combine import ReduceCycles
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.reduce import Order, cell_cycles
+from jaxlib.ipu.layout import Factor, Layout, grid, linear, project, refine
 from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.combine import (
@@ -27,14 +28,6 @@ from jaxlib.ipu.plan.combine import (
   combination_cycles,
 )
 from jaxlib.ipu.plan.cuts import distribute
-from jaxlib.ipu.plan.layout import (
-  Factor,
-  Layout,
-  grid,
-  linear,
-  project,
-  refine,
-)
 from jaxlib.ipu.target import Target
 
 

@@ -14,10 +14,10 @@ from jaxlib.ipu.codelets.sort import (
   merges,
 )
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves import messages
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 

@@ -62,7 +62,7 @@ class Target:
 
 @record
 class Mapping:
-  """Which tile holds which elements, in closed form (see `plan/layout.py`).
+  """Which tile holds which elements, in closed form (see `layout.py`).
 
   The row-major index of an element is split over `extents`; along factor f
   the index goes to part `index // blocks[f]`. The element lives on tile
@@ -595,7 +595,7 @@ class NamedValue:
 @record
 class Memory:
   """The SRAM plan: bytes over all tiles, and those of the fullest tile by which
-  a program is admitted (`lower/memory.py`)."""
+  a program is admitted (`sram/memory.py`)."""
 
   argument_bytes: U64
   result_bytes: U64

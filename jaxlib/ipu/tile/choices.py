@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.layout import Layout
 
 # Loops of fewer iterations do not gain from another mapping of carried values,
 # which costs cycles before and after the loop. [G]
@@ -37,7 +37,7 @@ class Choices:
     carried: mappings of loop-carried values other than the usual ones.
     wide: the matrix unit may load 128 bits of weights at a time, which then
       have to be in interleaved memory.
-    divides: copies may be divided at any cost (lower/assembled.py).
+    divides: copies may be divided at any cost (tile_passes/assembled.py).
     frugal: steps with run-time indices take as little SRAM as they can, in more
       rounds.
     products: the share of the SRAM that products may otherwise use

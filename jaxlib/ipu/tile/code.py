@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.layout import Array, Layout
 from jaxlib.ipu.moves.messages import ROW
 from jaxlib.ipu.moves.segments import WORD
-from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.tensor import TensorInfo
 

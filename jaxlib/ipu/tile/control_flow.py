@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.messages import row_words
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Participants

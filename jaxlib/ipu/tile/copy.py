@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import messages, move_traffic, staying
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import NOWHERE, CodeCount, Participants

@@ -11,8 +11,8 @@ from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._codelet import Codelet
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.plan.cost import Epilogue
-from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Participants, active

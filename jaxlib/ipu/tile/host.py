@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jaxlib.ipu.plan.layout import Array, Layout
+from jaxlib.ipu.layout import Array, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Participants

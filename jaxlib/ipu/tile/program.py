@@ -24,12 +24,12 @@ class TileProgram:
     aliases: numbers of donated arguments and of the results that may take
       their memory.
     assembled: roots that are written by several copies, one part each, before
-      any part is read (lower/assembled.py).
+      any part is read (tile_passes/assembled.py).
     location: the number of the location of steps that passes add.
     choices: what passes may do.
     used: what the lowering and the passes did.
     analysis: the liveness of the steps as they are, if a pass knows it
-      (lower/storage.py).
+      (tile_passes/storage.py).
   """
 
   target: Target

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, ClassVar, NamedTuple
 
 from jaxlib.ipu.diagnostics import internal
+from jaxlib.ipu.layout import Array, Layout
 from jaxlib.ipu.plan import cost
-from jaxlib.ipu.plan.layout import Array, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Participants
@@ -115,7 +115,7 @@ class Step:
     staying: of moves from roots to roots, the bytes that each copies on its
       tile (`messages.staying`), unless both have one address in the end.
     within: bytes that each tile therefore copies to another place of its own,
-      once storage is assigned (lower/local_copies.py).
+      once storage is assigned (tile_passes/local_copies.py).
     packed: bytes of each copy that the slowest tile makes for its vertices: of
       operands in another order, of results that they cannot store as vectors.
     on_host: whether its exchange is with the host.

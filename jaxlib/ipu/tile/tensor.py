@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.plan.layout import Layout
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.program import schema
 
 

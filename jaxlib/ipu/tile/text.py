@@ -28,8 +28,8 @@ from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.kernel import isa
 from jaxlib.ipu.kernel.instruction import Code, Instruction
 from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.layout import Factor, Layout, Replica
 from jaxlib.ipu.plan.cost import Epilogue, Sourced
-from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile import control_flow, copy, execute, host

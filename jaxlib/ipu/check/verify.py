@@ -1,0 +1,345 @@
+"""Checks a program without running it.
+
+Finds statically much of what the interpreter traps on: invalid indices, views
+that leave their root, operands that are not on the tiles that read them, placed
+tensors used before their exchange or after their root changed, memory that
+another tensor has overwritten, missing costs. It never refuses a valid program;
+checks that have no closed form and are too large to count are skipped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jaxlib.ipu.check import verify_compute, verify_memory, verify_tables
+from jaxlib.ipu.check.verify_memory import dense
+from jaxlib.ipu.dtypes import COMPLEX, SIZE, DType, stored
+from jaxlib.ipu.layout import Layout
+from jaxlib.ipu.moves.distinct import overlapping
+from jaxlib.ipu.program import schema
+
+
+class InvalidProgram(Exception):
+  """An invalid program; names the defect and its place."""
+
+
+def verify(program: schema.Program) -> None:
+  """Checks a whole program.
+
+  Raises:
+    InvalidProgram: names the first defect.
+  """
+  _Verifier(program).run()
+
+
+class _Verifier:
+  """Checks the steps of a program in order.
+
+  Attributes:
+    defined: roots that an earlier step has written, and whose memory no other
+      root has overwritten since.
+    fresh: placed tensors that equal the view of their root here.
+    views: the placed tensors of each root.
+  """
+
+  def __init__(self, program: schema.Program) -> None:
+    self.program = program
+    self.tensors = program.tensors
+    self.layouts = [Layout.from_record(m) for m in program.mappings]
+    self.where = "program"
+    self.defined: set[int] = set()
+    self.fresh: set[int] = set()
+    self.views: dict[int, list[int]] = {}
+    self.sharers: dict[int, set[int]] = {}
+
+  def fail(self, message: str) -> None:
+    raise InvalidProgram(f"{self.where}: {message}")
+
+  def require(self, condition: bool, message: str) -> None:
+    if not condition:
+      self.fail(message)
+
+  def run(self) -> None:
+    p = self.program
+    verify_tables.check(self)
+    self.sharers = verify_memory.sharers(p)
+    self.defined = set(p.arguments)
+    for i, t in enumerate(self.tensors):
+      if t.root == i and t.space == schema.CONSTANT:
+        self.defined.add(i)
+    self.read_only = set(self.defined)
+    self.steps(p.steps, "")
+    self.where = "program"
+    missing = {
+      r for r in p.results if math.prod(self.tensors[r].shape)
+    } - self.defined
+    self.require(not missing, f"no step writes the results {sorted(missing)}")
+
+  # --- Tensors and mappings -------------------------------------------------
+
+  def tensor(self, number: int) -> schema.Tensor:
+    self.require(
+      0 <= number < len(self.tensors), f"there is no tensor {number}"
+    )
+    return self.tensors[number]
+
+  def layout(self, number: int) -> Layout:
+    self.require(
+      0 <= number < len(self.layouts), f"there is no mapping {number}"
+    )
+    return self.layouts[number]
+
+  def inside(
+    self,
+    tensor: int,
+    offset: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+  ) -> None:
+    """Checks that a view is inside its tensor."""
+    self.require(len(shape) == len(strides), "a view without its strides")
+    if 0 in shape:
+      return
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low = offset + sum(min(r, 0) for r in reach)
+    high = offset + sum(max(r, 0) for r in reach)
+    size = math.prod(self.tensor(tensor).shape)
+    self.require(
+      0 <= low and high < size,
+      f"a view reaches from {low} to {high} in tensor {tensor} of {size} "
+      "elements",
+    )
+
+  # --- Data flow ------------------------------------------------------------
+
+  def reads(self, number: int) -> None:
+    """Checks a step's read of a tensor."""
+    t = self.tensor(number)
+    if not math.prod(t.shape):
+      return
+    self.require(
+      t.root in self.defined, f"tensor {t.root} is read before it is written"
+    )
+    self.require(
+      t.root == number or number in self.fresh,
+      f"placed tensor {number} is used without an exchange since its root "
+      f"{t.root} was written",
+    )
+
+  def writes(self, number: int) -> None:
+    """Checks and records a step's write of a root."""
+    t = self.tensor(number)
+    self.require(t.root == number, f"writes to {number}, a view of {t.root}")
+    self.require(
+      number not in self.read_only,
+      f"writes to tensor {number}, an argument or a constant",
+    )
+    self.defined.difference_update(self.sharers.get(number, ()))
+    self.defined.add(number)
+    self.fresh.difference_update(self.views.get(number, ()))
+
+  def writes_part(self, number: int) -> None:
+    """Checks and records a step's write of a view of a root."""
+    t = self.tensor(number)
+    shape, strides = tuple(t.shape), tuple(t.strides)
+    self.require(
+      not overlapping(shape, strides)
+      and all(s or n == 1 for n, s in zip(shape, strides, strict=True)),
+      f"writes to {number}, a view that has elements of {t.root} twice",
+    )
+    self.writes(t.root)
+
+  def keeps_apart(self, source: int, result: int, in_place: bool) -> None:
+    """Checks that a compute set's root that is read and one that is written do
+    not overlap. (The moves of a copy happen at once, wherever tensors are.)
+
+    Args:
+      source: a root that is read.
+      result: a root that is written.
+      in_place: whether each element of `source` is read where the same
+        element of `result` is then written.
+    """
+    if result not in self.sharers.get(source, ()):
+      return
+    same = verify_memory.place(self.program, source) == verify_memory.place(
+      self.program, result
+    )
+    self.require(
+      same and in_place,
+      f"writes to tensor {result}, which overlaps its operand {source}",
+    )
+
+  # --- Steps ----------------------------------------------------------------
+
+  def steps(self, steps: Sequence[schema.Step], path: str) -> None:
+    for i, step in enumerate(steps):
+      self.where = f"step {path}{i} ({type(step).__name__})"
+      self.require(
+        step.location < len(self.program.locations),
+        f"there is no location {step.location}",
+      )
+      if not isinstance(step, schema.Repeat):
+        self._cost(step.cost)
+      self._step(step, f"{path}{i}")
+
+  def _cost(self, cost: schema.Cost) -> None:
+    values = (
+      cost.compute_cycles, cost.exchange_cycles, cost.sync_cycles,
+      cost.exchange_bytes, cost.flops,
+    )  # fmt: skip
+    self.require(
+      all(math.isfinite(v) and v >= 0 for v in values),
+      f"it costs {values}",
+    )
+
+  def _step(self, step: schema.Step, path: str) -> None:
+    match step:
+      case schema.Execute():
+        verify_compute.check(self, step)
+      case schema.Copy():
+        self._copy(step)
+      case schema.HostCopy():
+        t = self.tensor(step.tensor)
+        self.require(t.root == step.tensor, "streams a placed tensor")
+        self.require(step.cost.exchange_cycles > 0, "a stream costs nothing")
+      case schema.HostCallback():
+        self._host_callback(step)
+      case schema.Repeat() | schema.While():
+        self._loop(step, path)
+      case schema.Switch():
+        self._switch(step, path)
+
+  def _copy(self, step: schema.Copy) -> None:
+    for m in step.moves:
+      source, to = self.tensor(m.source), self.tensor(m.destination)
+      self.require(
+        SIZE[DType(source.dtype)] == SIZE[DType(to.dtype)],
+        f"moves tensor {m.source} to {m.destination} of another item size",
+      )
+      self.inside(m.source, m.source_offset, m.shape, m.source_strides)
+      self.inside(
+        m.destination, m.destination_offset, m.shape, m.destination_strides
+      )
+      self.reads(m.source)
+    for m in step.moves:
+      t = self.tensor(m.destination)
+      if t.root == m.destination:
+        self.writes(m.destination)
+        continue
+      same = (
+        m.source == t.root
+        and (m.source_offset, m.source_strides) == (t.offset, t.strides)
+        and (m.shape, m.destination_offset) == (t.shape, 0)
+        and m.destination_strides == dense(t.shape)
+      )
+      self.require(
+        same, f"tensor {m.destination} gets another view than its own"
+      )
+    # A root that changes in the same exchange makes its views stale.
+    written = {m.destination for m in step.moves}
+    for m in step.moves:
+      t = self.tensor(m.destination)
+      if t.root != m.destination and t.root not in written:
+        self.fresh.add(m.destination)
+
+  def _host_callback(self, step: schema.HostCallback) -> None:
+    self.require(step.cost.exchange_cycles > 0, "a round trip costs nothing")
+    for array in (*step.operands, *step.results):
+      self._host_array(array)
+    for array in step.operands:
+      self.reads(array.tensor)
+    results = [a.tensor for a in step.results]
+    self.require(
+      len(set(results)) == len(results) == len(step.aliases),
+      f"writes to {results}, which alias {step.aliases}",
+    )
+    for result, operand in zip(results, step.aliases, strict=True):
+      self.require(
+        -1 <= operand < len(step.operands),
+        f"result {result} takes the place of operand {operand}",
+      )
+      for array in step.operands:
+        self.keeps_apart(array.tensor, result, in_place=False)
+      self.writes(result)
+
+  def _host_array(self, array: schema.HostArray) -> None:
+    t = self.tensor(array.tensor)
+    self.require(t.root == array.tensor, "streams a placed tensor")
+    self.require(
+      array.dtype in SIZE and t.dtype == stored(DType(array.dtype)),
+      f"tensor {array.tensor} of type {t.dtype} is of type {array.dtype} to "
+      "the host",
+    )
+    shape = t.shape
+    if array.dtype in COMPLEX:
+      self.require(shape[-1:] == [2], f"tensor {array.tensor} is not of pairs")
+      shape = shape[:-1]
+    self.require(
+      sorted(array.dims) == list(range(len(shape))),
+      f"tensor {array.tensor} with its dimensions {array.dims}",
+    )
+
+  def _loop(self, step: schema.Repeat | schema.While, path: str) -> None:
+    """Checks a loop; placed tensors that an iteration makes stale are stale in
+    the next one."""
+    where = self.where
+    for number in written_in([step], self.tensors):
+      self.fresh.difference_update(self.views.get(number, ()))
+    exits: list[tuple[set[int], set[int]]] = []
+    for _ in range(2):  # the second iteration starts from the first one's state
+      before = set(self.defined), set(self.fresh)
+      if isinstance(step, schema.While):
+        self.steps(step.condition, f"{path}.condition.")
+        self.where = where
+        self._scalar(step.predicate, (DType.BOOL,))
+      exits.append((set(self.defined), set(self.fresh)))
+      self.steps(step.body, f"{path}.body.")
+      # An iteration that starts from no less has no new errors. Without this a
+      # nest of loops would take exponential time.
+      if before[0] <= self.defined and before[1] <= self.fresh:
+        break
+    self.defined = set.intersection(*(d for d, _ in exits))
+    self.fresh = set.intersection(*(f for _, f in exits))
+
+  def _switch(self, step: schema.Switch, path: str) -> None:
+    self._scalar(step.selector, (DType.BOOL, DType.I32))
+    self.require(bool(step.branches), "a switch without branches")
+    defined, fresh = set(self.defined), set(self.fresh)
+    after: list[tuple[set[int], set[int]]] = []
+    for i, branch in enumerate(step.branches):
+      self.defined, self.fresh = set(defined), set(fresh)
+      self.steps(branch.steps, f"{path}.branch{i}.")
+      after.append((self.defined, self.fresh))
+    self.defined = set.intersection(*(d for d, _ in after))
+    self.fresh = set.intersection(*(f for _, f in after))
+
+  def _scalar(self, number: int, allowed: tuple[DType, ...]) -> None:
+    t = self.tensor(number)
+    self.require(
+      math.prod(t.shape) == 1 and t.dtype in allowed,
+      f"tests tensor {number} of type {t.dtype} and shape {t.shape}",
+    )
+    self.reads(number)
+
+
+def written_in(
+  steps: Sequence[schema.Step], tensors: Sequence[schema.Tensor]
+) -> set[int]:
+  """All tensors that these steps and their nested steps may write."""
+  found: set[int] = set()
+  for step in steps:
+    match step:
+      case schema.Copy():
+        found.update(m.destination for m in step.moves)
+      case schema.Execute() | schema.HostCallback():
+        found.update(tensors[a.tensor].root for a in step.results)
+      case schema.Repeat():
+        found |= written_in(step.body, tensors)
+      case schema.While():
+        found |= written_in(step.condition, tensors)
+        found |= written_in(step.body, tensors)
+      case schema.Switch():
+        for branch in step.branches:
+          found |= written_in(branch.steps, tensors)
+  return found

@@ -1,0 +1,116 @@
+"""Assembles the program's record once everything in it is decided."""
+
+from __future__ import annotations
+
+from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.emit import totals
+from jaxlib.ipu.emit.host_time import host_seconds
+from jaxlib.ipu.ir.graph import Module, Placement
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.consumer_layouts import moving_cost
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.sram.memory import MemoryPlan
+from jaxlib.ipu.tile.tensor import TensorInfo
+
+
+def program(
+  builder: Builder,
+  module: Module,
+  arguments: list[int],
+  results: list[int],
+  arena_bytes: int,
+  memory: MemoryPlan,
+  code: bytes,
+  omissions: list[schema.Omission],
+) -> schema.Program:
+  """The finished record; `code` is the module, without `omissions`."""
+  tensors = [_tensor(builder, t) for t in builder.tensors]
+  target = builder.target
+  sums = totals.totals(target, builder.steps, builder.tensors)
+  layouts = _layouts(builder, module, arguments)
+  analysis = totals.analysis(
+    target,
+    builder.steps,
+    sums,
+    memory,
+    layouts,
+    [builder.tensors[a] for a in arguments],
+    [builder.tensors[r] for r in results],
+  )
+  return schema.Program(
+    name=module.name,
+    target=schema.Target(
+      target.version, target.num_tiles, target.bytes_per_tile, target.clock_hz
+    ),
+    mappings=[layout.record() for layout in builder.layouts],
+    tensors=tensors,
+    arguments=arguments,
+    results=results,
+    host_types=_host_types(builder, module, arguments, results),
+    layouts=layouts,
+    aliases=[schema.Alias(i, j) for i, j in module.aliases],
+    donors=module.donors,
+    arena_bytes=arena_bytes,
+    steps=[step.record(target, builder.mapping) for step in builder.steps],
+    locations=[schema.Location(*key) for key in builder.locations],
+    cost_analysis=[schema.NamedValue(n, v) for n, v in analysis.items()],
+    memory=memory.record(),
+    estimated_seconds=host_seconds(target, builder.steps, builder.tensors),
+    module=code,
+    omissions=omissions,
+  )
+
+
+def _host_types(
+  builder: Builder, module: Module, arguments: list[int], results: list[int]
+) -> list[schema.HostType]:
+  """Those types of the user's arguments and results that differ from the types
+  of their tensors, or have a placement."""
+  out = []
+  ends = zip((False, True), module.signature, (arguments, results))
+  for is_result, types, roots in ends:
+    for i, ((shape, dtype), root) in enumerate(zip(types, roots)):
+      placement = module.placements.get((is_result, i))
+      if placement or dtype is not builder.tensors[root].dtype:
+        order, on_host = placement or Placement()
+        out.append(
+          schema.HostType(
+            int(is_result), i, dtype, list(shape), list(order), int(on_host)
+          )
+        )
+  return out
+
+
+def _layouts(
+  builder: Builder, module: Module, arguments: list[int]
+) -> list[schema.ArrayLayout]:
+  """The layouts of arguments that are not the default one, and those of the
+  results that replace these arguments."""
+  out = []
+  for i, layout in builder.used.layouts.items():
+    info = builder.tensors[arguments[i]]
+    default = builder.default_layout(info.shape, info.dtype)
+    there, back = (
+      moving_cost(builder.target, info.shape, info.dtype, *ends)
+      for ends in ((default, layout), (layout, default))
+    )
+    mapping = builder.mapping(layout)
+    size = layout.max_elements * SIZE[info.dtype]
+    ends = [(0, i), *((1, b) for a, b in module.aliases if a == i)]
+    out += [
+      schema.ArrayLayout(*end, mapping, size, there, back) for end in ends
+    ]
+  return out
+
+
+def _tensor(builder: Builder, t: TensorInfo) -> schema.Tensor:
+  return schema.Tensor(
+    dtype=t.dtype,
+    shape=list(t.shape),
+    mapping=builder.mapping(t.layout),
+    root=t.root,
+    offset=t.offset,
+    strides=list(t.strides),
+    space=t.space,
+    address=t.address,
+  )
