@@ -20,7 +20,8 @@ from program_kit import (
 
 from jaxlib.ipu.check import interp
 from jaxlib.ipu.check.interp import Trap
-from jaxlib.ipu.check.verify import InvalidProgram, verify
+from jaxlib.ipu.check.verify import verify
+from jaxlib.ipu.check.verify_state import InvalidProgram
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind, RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode

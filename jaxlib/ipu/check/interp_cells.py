@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Elements, TileMemory, Trap
 from jaxlib.ipu.codelets import CODELETS, Cell
 from jaxlib.ipu.layout import Factor, Layout, refine
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 def cells(layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[int, Cell]]:

@@ -7,13 +7,10 @@ inside the step; what changes tile is counted as its exchange.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 def execute(machine: Machine, step: schema.Execute) -> None:

@@ -4,11 +4,12 @@ that share the rows of some exchange words for each column."""
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jaxlib.ipu.check.interp_cells import boxes, elements, operands
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Trap
 from jaxlib.ipu.codelets import Cell
 from jaxlib.ipu.codelets._factor_cycles import INVERSES
@@ -16,9 +17,6 @@ from jaxlib.ipu.codelets._factor_teams import Team
 from jaxlib.ipu.codelets.factorise import FactoriseCodelet
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 # A tile, its cell, and its rows of the cell's matrices.
 _Part = tuple[int, Cell, Array]

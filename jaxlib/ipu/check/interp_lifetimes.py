@@ -6,15 +6,11 @@ next such write. Arguments, results and constants are live throughout.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
 from jaxlib.ipu.check.tile_memory import Array
-from jaxlib.ipu.dtypes import SIZE
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 class Lifetimes:
@@ -50,39 +46,35 @@ class Lifetimes:
         mine.append([time, time])
     return lives
 
-  def peak_bytes(self, machine: Machine) -> Array:
-    """Maximum bytes live at a time, for each tile, after a run."""
-    program = machine.program
-    stay = machine.read_only | set(program.results)
-    tiles = np.arange(program.target.num_tiles)
+  def peak_bytes(
+    self,
+    held: Callable[[int], Array],
+    stay: set[int],
+    end: int,
+    num_tiles: int,
+  ) -> Array:
+    """Maximum bytes live at a time, for each tile, after a run.
+
+    Args:
+      held: the bytes that each tile holds of a tensor.
+      stay: tensors that are live throughout.
+      end: the time at which the run ends.
+      num_tiles: number of tiles.
+    """
     change: dict[int, Array] = {}
     for tensor, intervals in self._intervals().items():
-      item = SIZE[machine.memory[tensor].dtype]
-      held = _held(machine, tensor, tiles) * item
+      size = held(tensor)
       if tensor in stay:
-        intervals = [[0, machine.steps + 1]]
-      for begin, end in intervals:
-        for time, sign in ((begin, 1), (end + 1, -1)):
-          change[time] = change.get(time, 0) + sign * held
+        intervals = [[0, end]]
+      for begin, last in intervals:
+        for time, sign in ((begin, 1), (last + 1, -1)):
+          change[time] = change.get(time, 0) + sign * size
     for time, sizes in self._brief:
       for at, sign in ((time, 1), (time + 1, -1)):
         change[at] = change.get(at, 0) + sign * sizes
-    now = np.zeros(len(tiles), np.int64)
+    now = np.zeros(num_tiles, np.int64)
     peak = now.copy()
     for time in sorted(change):
       now = now + change[time]
       peak = np.maximum(peak, now)
     return peak
-
-
-def _held(machine: Machine, tensor: int, tiles: Array) -> Array:
-  """Number of elements that each tile holds; of overlapping windows, each
-  element of the root once."""
-  m = machine.memory[tensor]
-  if machine.program.tensors[tensor].root == tensor:
-    return m.layout.elements(tiles)
-  view = machine.view(tensor)
-  held = np.zeros(len(tiles), np.int64)
-  for tile, owned in m.tiles.items():
-    held[tile] = len(np.unique(view[owned]))
-  return held

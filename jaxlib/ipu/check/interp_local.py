@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jaxlib.ipu.check.interp_cells import cells, operands, targets
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Elements, TileMemory, Trap
 from jaxlib.ipu.codelets._kinds import LocalCodelet
 from jaxlib.ipu.kernel.registers import store
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 def execute(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from jaxlib.ipu import host_functions
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Mask, Trap, arriving, strided
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 def copy(machine: Machine, step: schema.Copy) -> None:

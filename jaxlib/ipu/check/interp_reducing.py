@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from jaxlib.ipu.check.interp_cells import (
   operands,
   targets,
 )
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Elements, TileMemory, Trap
 from jaxlib.ipu.codelets import Cell
 from jaxlib.ipu.codelets._kinds import ReducingCodelet
@@ -27,9 +28,6 @@ from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.registers import NUMPY_REGISTER, load, store
 from jaxlib.ipu.plan.combine import Stage, stages
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 class _Partial(NamedTuple):

@@ -7,7 +7,7 @@ a cell send their candidates to those of them that own the results.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +17,11 @@ from jaxlib.ipu.check.interp_cells import (
   operands,
   targets,
 )
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Elements, Mask, TileMemory, Trap
 from jaxlib.ipu.codelets._kinds import SlicingCodelet
 from jaxlib.ipu.dtypes import NUMPY, SIZE
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 class _Candidates(NamedTuple):

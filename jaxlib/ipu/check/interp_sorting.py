@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jaxlib.ipu.check.interp_cells import boxes, elements, first_point, operands
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, TileMemory, Trap
 from jaxlib.ipu.codelets import Cell
 from jaxlib.ipu.codelets.sort import (
@@ -25,9 +26,6 @@ from jaxlib.ipu.codelets.sort import (
 )
 from jaxlib.ipu.dtypes import NUMPY, SIZE
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 @dataclasses.dataclass

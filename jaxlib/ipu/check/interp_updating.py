@@ -8,11 +8,12 @@ results for all of it, which go to their elements' owners in a second superstep.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxlib.ipu.check.interp_cells import all_boxes, first_point, operands
+from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Elements, Mask, TileMemory, Trap
 from jaxlib.ipu.codelets import Cell
 from jaxlib.ipu.codelets._kinds import UpdatingCodelet
@@ -20,9 +21,6 @@ from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.registers import load, store
 from jaxlib.ipu.layout import Layout, refine
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.interp import Machine
 
 
 class _Updates(NamedTuple):

@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxlib.ipu.check.verify_memory import dense
+from jaxlib.ipu.check.verify_state import Verifier
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.layout import Factor, Layout, overlap, project
 from jaxlib.ipu.program import schema
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.verify import _Verifier
 
 # Maximum size to count element by element.
 _SMALL = 1 << 16
 
 
-def check(v: _Verifier, step: schema.Execute) -> None:
+def check(v: Verifier, step: schema.Execute) -> None:
   """Checks one compute set."""
   shape = tuple(step.shape)
   v.require(all(n >= 0 for n in shape), f"iteration space {shape}")
@@ -64,7 +61,7 @@ def check(v: _Verifier, step: schema.Execute) -> None:
 # --- Accesses and residency ---------------------------------------------------
 
 
-def _access(v: _Verifier, step: schema.Execute, a: schema.Access) -> None:
+def _access(v: Verifier, step: schema.Execute, a: schema.Access) -> None:
   t = v.tensor(a.tensor)
   v.require(
     len(a.dims) == len(step.shape)
@@ -85,7 +82,7 @@ def _access(v: _Verifier, step: schema.Execute, a: schema.Access) -> None:
 
 
 def _residency(
-  v: _Verifier,
+  v: Verifier,
   step: schema.Execute,
   shape: tuple[int, ...],
   partition: Layout,

@@ -4,20 +4,17 @@ what the caller is told of the latter two. None of it depends on the steps."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from jaxlib.ipu.check.verify_memory import dense
+from jaxlib.ipu.check.verify_state import Verifier
 from jaxlib.ipu.dtypes import COMPLEX, SIZE, STORED, DType, stored
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.program import schema
 
-if TYPE_CHECKING:
-  from jaxlib.ipu.check.verify import _Verifier
-
 _SPACES = (schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT)
 
 
-def check(v: _Verifier) -> None:
+def check(v: Verifier) -> None:
   """Checks all tables; records the placed tensors of each root in `v.views`."""
   p = v.program
   for i, layout in enumerate(v.layouts):
@@ -52,7 +49,7 @@ def check(v: _Verifier) -> None:
   v.require(ends == sorted(ends), f"omissions from the module at {ends[1:-1]}")
 
 
-def _mapping(v: _Verifier, m: schema.Mapping, layout: Layout) -> None:
+def _mapping(v: Verifier, m: schema.Mapping, layout: Layout) -> None:
   v.require(
     len(m.extents) == len(m.blocks) == len(m.strides)
     and len(m.replica_counts) == len(m.replica_strides),
@@ -79,7 +76,7 @@ def _mapping(v: _Verifier, m: schema.Mapping, layout: Layout) -> None:
   )
 
 
-def _tensor(v: _Verifier, number: int, t: schema.Tensor) -> None:
+def _tensor(v: Verifier, number: int, t: schema.Tensor) -> None:
   v.require(t.dtype in STORED, f"unknown element type {t.dtype}")
   v.require(
     len(t.shape) == len(t.strides) and all(n >= 0 for n in t.shape),
@@ -110,7 +107,7 @@ def _tensor(v: _Verifier, number: int, t: schema.Tensor) -> None:
 
 
 def _end(
-  v: _Verifier, end: schema.HostType | schema.ArrayLayout
+  v: Verifier, end: schema.HostType | schema.ArrayLayout
 ) -> tuple[str, schema.Tensor]:
   """The name and the tensor of an argument or a result."""
   ends = v.program.results if end.is_result else v.program.arguments
@@ -119,7 +116,7 @@ def _end(
   return f"{kind} {end.number}", v.tensor(ends[end.number])
 
 
-def _host_type(v: _Verifier, h: schema.HostType) -> None:
+def _host_type(v: Verifier, h: schema.HostType) -> None:
   name, t = _end(v, h)
   order = h.minor_to_major or list(range(len(h.shape)))[::-1]
   v.require(
@@ -146,7 +143,7 @@ def _host_type(v: _Verifier, h: schema.HostType) -> None:
   )
 
 
-def _array_layout(v: _Verifier, one: schema.ArrayLayout) -> None:
+def _array_layout(v: Verifier, one: schema.ArrayLayout) -> None:
   name, t = _end(v, one)
   layout = v.layout(one.mapping)
   v.require(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from jaxlib.ipu.kernel.opcode import Opcode
 
 
@@ -107,3 +109,44 @@ class Indexing:
       before = index_dim > self.index_vector_dim
       dims[operand_dim] = index_dim - before
     return dims
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+  """StableHLO's attributes, one number for each dimension of the operand."""
+
+  sizes: tuple[int, ...]
+  strides: tuple[int, ...]
+  base_dilations: tuple[int, ...]
+  window_dilations: tuple[int, ...]
+  low: tuple[int, ...]
+  high: tuple[int, ...]
+
+
+def read_window(operation: Any) -> Window:
+  """The attributes of reduce_window and select_and_scatter."""
+  a = operation.attributes
+  sizes = tuple(a["window_dimensions"])
+
+  def numbers(name: str) -> tuple[int, ...]:
+    return tuple(a[name]) if name in a else (1,) * len(sizes)
+
+  low, high = read_padding(a, len(sizes))
+  return Window(
+    sizes,
+    numbers("window_strides"),
+    numbers("base_dilations"),
+    numbers("window_dilations"),
+    low,
+    high,
+  )
+
+
+def read_padding(
+  attributes: Any, rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+  """Low and high padding; none if there is no such attribute."""
+  if "padding" not in attributes:
+    return (0,) * rank, (0,) * rank
+  pairs = np.array(attributes["padding"]).reshape(rank, 2)
+  return tuple(pairs[:, 0].tolist()), tuple(pairs[:, 1].tolist())

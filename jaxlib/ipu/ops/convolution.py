@@ -10,11 +10,11 @@ import dataclasses
 from typing import Any
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.ir.attributes import DotDimensions, Reduction
+from jaxlib.ipu.ir.attributes import DotDimensions, Reduction, read_padding
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.ops.windows import read_padding, windows
+from jaxlib.ipu.ops.windows import windows
 from jaxlib.mlir.dialects import stablehlo
 
 # Products of at most this many columns and terms do not profit from matrix

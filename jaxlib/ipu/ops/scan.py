@@ -12,14 +12,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxlib.ipu.codelets.reduce import cell_cycles
 from jaxlib.ipu.codelets.scan import CODELET, per_element
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.ir.attributes import Reduction
+from jaxlib.ipu.ir.attributes import Reduction, Window
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.region import combiner, monoid
@@ -33,9 +33,6 @@ from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import cost, cuts
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.ops.windows import Window
 
 SCAN = "ipu.scan"
 

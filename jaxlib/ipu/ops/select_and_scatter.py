@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets._monoids import identity
 from jaxlib.ipu.dtypes import FLOATS, NUMPY, DType
-from jaxlib.ipu.ir.attributes import Reduction
+from jaxlib.ipu.ir.attributes import Reduction, Window, read_window
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.node_emitter import Number
@@ -26,7 +26,7 @@ from jaxlib.ipu.ir.region import monoid
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.ops.windows import Window, read_window, windows
+from jaxlib.ipu.ops.windows import windows
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:

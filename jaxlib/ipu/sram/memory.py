@@ -8,7 +8,6 @@ donated and constants stay for the whole run, and so does the code.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,8 +27,6 @@ from jaxlib.ipu.tile.tensor import is_root_itself
 from jaxlib.ipu.tile.walk import walk
 from jaxlib.ipu.tile_passes.allocate import Interval
 from jaxlib.ipu.tile_passes.liveness import Timeline
-
-logger = logging.getLogger("jaxlib.ipu")
 
 
 class StepBuffers(NamedTuple):
@@ -284,16 +281,10 @@ def overflows(builder: Builder, memory: MemoryPlan) -> bool:
   )
 
 
-def check(
-  builder: Builder, module: Module, memory: MemoryPlan, allow: bool
-) -> None:
-  """Raises RESOURCE_EXHAUSTED if a tile exceeds its SRAM, unless allowed; warns
-  of code that exceeds its region."""
-  refused = overflows(builder, memory) and not allow
+def exceeds(builder: Builder, memory: MemoryPlan) -> bool:
+  """Whether there is anything to say about a plan (`overflow.check`): a tile
+  overflows, or code exceeds the region that can hold code."""
   code = memory.code.executable.max(initial=0)
-  if refused or code > builder.target.executable_bytes:
-    from jaxlib.ipu.sram import overflow
-
-    if refused:
-      raise overflow.error(builder, module, memory)
-    logger.warning("%s", overflow.code(builder, module, memory))
+  return overflows(builder, memory) or bool(
+    code > builder.target.executable_bytes
+  )

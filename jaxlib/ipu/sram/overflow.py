@@ -8,6 +8,7 @@ each change would save according to the plan.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from jaxlib.ipu.ir.graph import Module, Placement, Shape
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.text import location_text
-from jaxlib.ipu.sram.memory import MemoryPlan, peaks_of
+from jaxlib.ipu.sram.memory import MemoryPlan, overflows, peaks_of
 from jaxlib.ipu.sram.tile_bytes import tile_bytes
 from jaxlib.ipu.target import TARGETS
 from jaxlib.ipu.tile.code import NAMES
@@ -26,6 +27,8 @@ from jaxlib.ipu.tile.step import Step
 
 _NAMED = 5  # tensors, and pieces of advice of one kind
 
+
+_logger = logging.getLogger("jaxlib.ipu")
 
 # What takes memory on a tile: the tensor of this number, the buffers of a step,
 # or a kind of non-tensor memory, by name.
@@ -39,10 +42,23 @@ class _Live(NamedTuple):
   what: _What
 
 
+def check(
+  builder: Builder, module: Module, memory: MemoryPlan, allow: bool
+) -> None:
+  """Raises RESOURCE_EXHAUSTED if a tile exceeds its SRAM, unless allowed; warns
+  of code that exceeds its region."""
+  if overflows(builder, memory) and not allow:
+    raise error(builder, module, memory)
+  if memory.code.executable.max(initial=0) > builder.target.executable_bytes:
+    _logger.warning("%s", code_warning(builder, module, memory))
+
+
 def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
   """The error RESOURCE_EXHAUSTED, with the report and advice as its text."""
   if memory.admitted_bytes <= builder.target.bytes_per_tile:
-    return resource_exhausted(f"out of memory: {code(builder, module, memory)}")
+    return resource_exhausted(
+      f"out of memory: {code_warning(builder, module, memory)}"
+    )
   advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
   return resource_exhausted(
     f"out of memory: {report(builder, module, memory)}\n"
@@ -53,7 +69,7 @@ def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
   )
 
 
-def code(builder: Builder, module: Module, memory: MemoryPlan) -> str:
+def code_warning(builder: Builder, module: Module, memory: MemoryPlan) -> str:
   """The text that says by how much the code of a tile exceeds the region that
   can hold code."""
   target, parts = builder.target, memory.code
