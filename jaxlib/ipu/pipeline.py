@@ -16,7 +16,7 @@ from typing import Any
 from jaxlib.ipu import flags, internals, ops
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
-from jaxlib.ipu.emit import emit, totals
+from jaxlib.ipu.emit import emit
 from jaxlib.ipu.ir import bytecode_strings, importer
 from jaxlib.ipu.ir.detached_arrays import Arrays, Detached, detach
 from jaxlib.ipu.ir.graph import Module
@@ -41,6 +41,7 @@ from jaxlib.ipu.sram import memory
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, smaller
 from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.totals import totals
 from jaxlib.ipu.tile_passes import in_place, local_copies, order, storage
 
 ops.load()
@@ -284,7 +285,7 @@ def _run_passes(state: State, options: Options, passes: Passes) -> None:
 
 
 def _cycles(builder: Builder) -> float:
-  return totals.totals(builder.target, builder.steps, builder.tensors).cycles
+  return totals(builder.target, builder.steps, builder.tensors).cycles
 
 
 def _allocate(state: State, options: Options) -> None:

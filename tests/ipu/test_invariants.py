@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import serialize_executable
 from jax.sharding import SingleDeviceSharding
-from jaxlib.ipu.emit.totals import KEYS
+from jaxlib.ipu.emit.cost_analysis import KEYS
 from jaxlib.ipu.plan import cost as plan_cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import resolve

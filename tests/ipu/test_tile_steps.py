@@ -19,12 +19,11 @@ from jaxlib.ipu import target as machines
 from jaxlib.ipu.check import verify_exchanges
 from jaxlib.ipu.check import verify_tile_program as verify
 from jaxlib.ipu.diagnostics import CompileError
-from jaxlib.ipu.emit import totals
 from jaxlib.ipu.emit.host_time import host_seconds
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.sram import memory
-from jaxlib.ipu.tile import text
+from jaxlib.ipu.tile import text, totals
 from jaxlib.ipu.tile.control_flow import Repeat
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.walk import accesses, walk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.emit import totals
+from jaxlib.ipu.emit.cost_analysis import cost_analysis
 from jaxlib.ipu.emit.host_time import host_seconds
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower.builder import Builder
@@ -11,6 +11,7 @@ from jaxlib.ipu.lower.consumer_layouts import moving_cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.sram.memory import MemoryPlan
 from jaxlib.ipu.tile.tensor import TensorInfo
+from jaxlib.ipu.tile.totals import totals
 
 
 def program(
@@ -26,9 +27,9 @@ def program(
   """The finished record; `code` is the module, without `omissions`."""
   tensors = [_tensor(builder, t) for t in builder.tensors]
   target = builder.target
-  sums = totals.totals(target, builder.steps, builder.tensors)
+  sums = totals(target, builder.steps, builder.tensors)
   layouts = _layouts(builder, module, arguments)
-  analysis = totals.analysis(
+  analysis = cost_analysis(
     target,
     builder.steps,
     sums,

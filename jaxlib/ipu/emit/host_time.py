@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxlib.ipu.emit.totals import MOST
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import TensorInfo
+from jaxlib.ipu.tile.totals import MOST
 
 # Rough costs of the model on the host: bytes through the caches, flops, and a
 # step's own overhead. A loop of unknown length counts as 100 iterations: one

@@ -28,11 +28,11 @@ from jaxlib.ipu.moves.storage_order import StorageOrder, storage_order
 from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan import cost, indexed
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.sram.tile_bytes import bytes_of
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices
 from jaxlib.ipu.tile.execute import Execute
 from jaxlib.ipu.tile.step import Region
+from jaxlib.ipu.tile.tensor import bytes_of
 from jaxlib.ipu.tile.view import View
 
 

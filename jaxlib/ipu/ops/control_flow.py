@@ -7,7 +7,6 @@ values; if the allocator gives both the same storage it is free.
 
 from __future__ import annotations
 
-from jaxlib.ipu.emit.totals import totals
 from jaxlib.ipu.ir.graph import Graph, Node, users
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower import consumer_layouts
@@ -19,6 +18,7 @@ from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.control_flow import Repeat, Switch, While
 from jaxlib.ipu.tile.copy import Copy
 from jaxlib.ipu.tile.step import Region
+from jaxlib.ipu.tile.totals import totals
 from jaxlib.ipu.tile.view import View
 
 REPEAT = "ipu.repeat"

@@ -331,7 +331,7 @@ def host_stream(
   synchronise again. The measured cycles of begin and end include the first of
   these synchronisations. Transfers are stored in the fields of an exchange;
   whether a step exchanges with the host is known from its kind
-  (emit/totals.py). The cost is zero if there are no arrays.
+  (emit/cost_analysis.py). The cost is zero if there are no arrays.
   """
   given = list(sizes)
   if not given:

@@ -19,11 +19,11 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.sram.addresses import Addresses, assign
 from jaxlib.ipu.sram.allocation_groups import AllocationGroup, allocation_groups
-from jaxlib.ipu.sram.tile_bytes import TileBytes, tile_bytes
+from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.tile.code import CodeCount, TileCode
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Step
-from jaxlib.ipu.tile.tensor import is_root_itself
+from jaxlib.ipu.tile.tensor import is_root_itself, tile_bytes
 from jaxlib.ipu.tile.walk import walk
 from jaxlib.ipu.tile_passes.allocate import Interval
 from jaxlib.ipu.tile_passes.liveness import Timeline

@@ -20,10 +20,10 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.text import location_text
 from jaxlib.ipu.sram.memory import MemoryPlan, overflows, peaks_of
-from jaxlib.ipu.sram.tile_bytes import tile_bytes
 from jaxlib.ipu.target import TARGETS
 from jaxlib.ipu.tile.code import NAMES
 from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.tensor import tile_bytes
 
 _NAMED = 5  # tensors, and pieces of advice of one kind
 

@@ -6,36 +6,20 @@ of a few mappings, so rows are stored once and referred to by number.
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.layout import Array, Layout
-from jaxlib.ipu.moves.distinct import distinct, overlapping
-from jaxlib.ipu.tile.tensor import TensorInfo
+from jaxlib.ipu.layout import Array
+from jaxlib.ipu.moves.distinct import overlapping
+from jaxlib.ipu.tile.tensor import TensorInfo, bytes_of, tile_bytes
 from jaxlib.ipu.tile_passes.allocate import Interval
 
 # For sorting, a time and the number of a row are packed into one integer.
 _BITS = 32
 _MASK = (1 << _BITS) - 1
-
-
-@functools.lru_cache(maxsize=4096)
-def bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
-  """Bytes of each tile for a mapping and element size."""
-  return layout.elements(np.arange(num_tiles)) * item_bytes
-
-
-def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
-  """Bytes of a tensor on each tile. Elements that several overlapping windows
-  of a tile contain take memory once."""
-  if overlapping(info.shape, info.strides):
-    held = distinct(info.layout, info.shape, info.strides, num_tiles)
-    return held * SIZE[info.dtype]
-  return bytes_of(info.layout, SIZE[info.dtype], num_tiles)
 
 
 class TileBytes:

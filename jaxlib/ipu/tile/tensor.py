@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.layout import Layout
+from jaxlib.ipu.layout import Array, Layout
+from jaxlib.ipu.moves.distinct import distinct, overlapping
 from jaxlib.ipu.program import schema
 
 
@@ -55,3 +59,18 @@ def is_root_itself(tensors: Sequence[TensorInfo], number: int) -> bool:
     and placed.size == root.size
     and tuple(placed.strides) == dense_strides(placed.shape)
   )
+
+
+@functools.lru_cache(maxsize=4096)
+def bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
+  """Bytes of each tile for a mapping and element size."""
+  return layout.elements(np.arange(num_tiles)) * item_bytes
+
+
+def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
+  """Bytes of a tensor on each tile. Elements that several overlapping windows
+  of a tile contain take memory once."""
+  if overlapping(info.shape, info.strides):
+    held = distinct(info.layout, info.shape, info.strides, num_tiles)
+    return held * SIZE[info.dtype]
+  return bytes_of(info.layout, SIZE[info.dtype], num_tiles)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
 from jaxlib.ipu.plan import cost
@@ -11,11 +10,8 @@ from jaxlib.ipu.sram.memory import MemoryPlan
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import TensorInfo
-from jaxlib.ipu.tile.walk import walk
+from jaxlib.ipu.tile.totals import Totals, loops_counted_once
 
-# Figures of loops that no run gets to the end of are at most this: jaxlib
-# passes figures on as float32, and all of them are finite.
-MOST = 3e38
 # The meaning of each key of `compiled.cost_analysis()`. Keys without "ipu" are
 # XLA's own.
 KEYS: dict[str, str] = {
@@ -109,82 +105,7 @@ KEYS: dict[str, str] = {
 }
 
 
-@dataclasses.dataclass(slots=True)
-class Totals:
-  """Sums over the steps of one run.
-
-  A loop whose trip count is only known at run time counts as one iteration, as
-  in XLA's own analysis; a branch as the costliest one.
-  """
-
-  cycles: float = 0.0
-  compute_cycles: float = 0.0
-  exchange_cycles: float = 0.0
-  sync_cycles: float = 0.0
-  host_cycles: float = 0.0
-  derived_cycles: float = 0.0
-  guessed_cycles: float = 0.0
-  exchange_bytes: float = 0.0
-  host_bytes: float = 0.0
-  flops: float = 0.0
-  bytes_accessed: float = 0.0
-  supersteps: float = 0.0
-  host_calls: float = 0.0
-
-  def add(self, other: Totals, times: float = 1.0) -> None:
-    """Adds the other's figures, `times` times."""
-    for field in dataclasses.fields(Totals):
-      value = getattr(self, field.name) + times * getattr(other, field.name)
-      setattr(self, field.name, min(value, MOST))
-
-  def step(self, c: schema.Cost) -> None:
-    """Adds a step on the tiles."""
-    self._sources(c)
-    self.compute_cycles += c.compute_cycles
-    self.exchange_cycles += c.exchange_cycles
-    self.sync_cycles += c.sync_cycles
-    self.exchange_bytes += c.exchange_bytes
-    self.flops += c.flops
-
-  def _sources(self, c: schema.Cost) -> None:
-    known = cost.sourced(c)
-    self.cycles += cost.cycles(known)
-    self.derived_cycles += known.derived
-    self.guessed_cycles += known.guessed
-    self.supersteps += known.syncs
-
-  def host_step(self, c: schema.Cost) -> None:
-    """Adds a step whose exchange is with the host."""
-    self._sources(c)
-    self.host_cycles += c.exchange_cycles
-    self.host_bytes += c.exchange_bytes
-    self.sync_cycles += c.sync_cycles
-
-
-def totals(
-  target: Target, steps: Sequence[Step], tensors: Sequence[TensorInfo]
-) -> Totals:
-  """Adds up a list of steps."""
-  sums = Totals()
-  for step in steps:
-    (sums.host_step if step.on_host else sums.step)(step.price(target))
-    sums.host_calls += step.calls_host
-    for number in step.loaded:
-      sums.bytes_accessed += tensors[number].bytes
-    inner = [totals(target, region, tensors) for region in step.regions]
-    if step.exclusive:
-      inner = [max(inner, key=lambda t: t.cycles)]
-    for each in inner:
-      sums.add(each, 1 if step.trips is None else step.trips)
-  return sums
-
-
-def loops_counted_once(steps: Sequence[Step]) -> int:
-  """The number of loops whose trip count is only known at run time."""
-  return sum(step.trips is None for step in walk(steps))
-
-
-def analysis(
+def cost_analysis(
   target: Target,
   steps: Sequence[Step],
   sums: Totals,
