@@ -145,8 +145,8 @@ def _choose(
     fuller = _FULLER if updated.isdisjoint(group) else COARSER
     values = [large[i] for i in group]
     replacing = [graph.results[j] for i, j in pairs if i in group]
-    beside = _beside(values, replacing, used_by)
-    layout = _cheapest(target, values, beside, fuller, used_by)
+    alongside = _alongside(values, replacing, used_by)
+    layout = _cheapest(target, values, alongside, fuller, used_by)
     if layout is not None:
       chosen.update(dict.fromkeys(group, layout))
   return chosen
@@ -193,7 +193,7 @@ def _groups(
   return list(groups.values())
 
 
-def _beside(
+def _alongside(
   values: list[Value], replacing: list[Value], used_by: Users
 ) -> list[Value]:
   """Other parameters and results of the same shape that are operands or results
@@ -216,12 +216,12 @@ def _beside(
 def _cheapest(
   target: Target,
   values: list[Value],
-  beside: list[Value],
+  alongside: list[Value],
   fuller: float,
   used_by: Users,
 ) -> Layout | None:
   """The layout with which the consumers of some arrays take the fewest cycles;
-  None for the default one. The arrays `beside` them that maps read and write
+  None for the default one. The arrays `alongside` them that maps read and write
   have their default layout, so each has to be moved for every map.
 
   Layouts with replicas are not considered: the array would still be exchanged.
@@ -248,7 +248,7 @@ def _cheapest(
     for layout in (usual, *layouts)
   }
   for layout in layouts:
-    for v in beside:
+    for v in alongside:
       there = default_layout(target, v.shape, SIZE[v.dtype])
       moved = moving_cost(target, v.shape, v.dtype, there, layout)
       cycles[layout] += cost.cycles(moved)

@@ -69,8 +69,8 @@ def _untie(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
         continue
       for inner in (abs(access.step(d)) for d in dims[:-1]):
         if inner > 1 and factor.extent % inner == 0:
-          pieces = split_factor(factor, inner)
-          if pieces and _fits_with(access, k, pieces, shape, steps):
+          halves = split_factor(factor, inner)
+          if halves and _fits_with(access, k, halves, shape, steps):
             return True
   return False
 
@@ -78,15 +78,15 @@ def _untie(accesses: Accesses, shape: list[int], strides: Strides) -> bool:
 def _fits_with(
   access: AffineAccess,
   k: int,
-  pieces: tuple[Factor, Factor],
+  halves: tuple[Factor, Factor],
   shape: list[int],
   steps: list[int],
 ) -> bool:
-  """Replaces factor k by `pieces` if the access then has digits without joining
+  """Replaces factor k by `halves` if the access then has digits without joining
   factors again, and returns whether it did. This cannot go on for ever: there
   are never more factors than dimensions."""
   before = access.factors
-  access.factors = [*before[:k], *pieces, *before[k + 1 :]]
+  access.factors = [*before[:k], *halves, *before[k + 1 :]]
   if access.fit(shape, steps) is True and len(access.factors) > len(before):
     return True
   access.factors = before

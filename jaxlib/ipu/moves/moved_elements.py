@@ -44,12 +44,12 @@ class Lines(NamedTuple):
   outer_kept: Array
   length: int
 
-  def crossing(self, pieces: int) -> int:
+  def crossing(self, segments: int) -> int:
     """Maximum number of segments that change tile, if each outer index has so
-    many segments (`pieces`)."""
-    some = np.minimum(self.inner - self.inner_kept, pieces)
+    many segments (`segments`)."""
+    some = np.minimum(self.inner - self.inner_kept, segments)
     gone = self.outer - self.outer_kept
-    return int((gone * pieces + self.outer_kept * some).max())
+    return int((gone * segments + self.outer_kept * some).max())
 
 
 class _Figures(NamedTuple):

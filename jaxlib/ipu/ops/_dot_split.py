@@ -269,8 +269,8 @@ class _Cheaper:
         ways = [_partition(target, product, wide, g)[2] for g in (grains, None)]
         yield from ((split, (True, True)) for split in dict.fromkeys(ways))
     for number, side in enumerate(product.sides):
-      for home in self._builder.existing_mappings(side):
-        way = matmul.in_place(*home, product.shape)
+      for mapping in self._builder.existing_mappings(side):
+        way = matmul.in_place(*mapping, product.shape)
         if way is not None:
           yield way, (number != 0, number != 1)
     if self._wanted is not None:

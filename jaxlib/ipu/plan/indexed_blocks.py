@@ -229,7 +229,7 @@ def update_blocks(
   return Blocks(cell, parts, window, team, shared)
 
 
-def walked(w: Lookups, cell: Sequence[Counts]) -> Any:
+def window_elements(w: Lookups, cell: Sequence[Counts]) -> Any:
   """The number of elements of a cell along the dimensions of the iteration
   space that are dimensions of the tensor."""
   return _volume(cell[axis.along] for axis in w.axes if axis.along >= 0)

@@ -26,7 +26,7 @@ from jaxlib.ipu.plan.indexed_blocks import (
   Counts,
   Lookups,
   largest_cell,
-  walked,
+  window_elements,
 )
 from jaxlib.ipu.plan.indexed_split import IndexedSplit
 from jaxlib.ipu.target import Target
@@ -112,7 +112,7 @@ def of_blocks(
   mapping."""
   lookups = math.prod(found.cell[d] for d in w.free if d < w.num_batch)
   each = math.prod(found.cell) // lookups
-  entries = -(-found.window // walked(w, found.cell))
+  entries = -(-found.window // window_elements(w, found.cell))
   figures = (
     lookups, each, found.parts, entries, found.shared.elements, found.team,
     found.window, comes, np.minimum(run, contiguous(own).block),

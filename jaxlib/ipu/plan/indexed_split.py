@@ -17,7 +17,7 @@ from jaxlib.ipu.plan.indexed_blocks import (
   slice_blocks,
   tensor_blocks,
   update_blocks,
-  walked,
+  window_elements,
 )
 
 
@@ -66,7 +66,7 @@ def split_slices(
     windowed=_layout(tensor, copies),
     result=_layout(fine),
     parts=parts,
-    entries=int(found.window // walked(w, found.cell)),
+    entries=int(found.window // window_elements(w, found.cell)),
   )
 
 
@@ -99,7 +99,7 @@ def split_updates(
     result=where,
     parts=math.prod(r.count for r in shared),
     team=team,
-    entries=-int(-found.window // walked(w, found.cell)),
+    entries=-int(-found.window // window_elements(w, found.cell)),
     apart=stride,
   )
 

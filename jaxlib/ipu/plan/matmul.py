@@ -273,12 +273,12 @@ def partition(
 
 @functools.lru_cache(maxsize=4096)
 def in_place(
-  home: Layout, along: tuple[int, ...], shape: tuple[int, ...]
+  mapping: Layout, along: tuple[int, ...], shape: tuple[int, ...]
 ) -> Layout | None:
   """The partition of an iteration space in which an operand stays in place.
 
   Args:
-    home: the mapping of the operand or of a copy of it.
+    mapping: the mapping of the operand or of a copy of it.
     along: the iteration space's dimensions of the operand, in the order of the
       mapping's factors.
     shape: the iteration space.
@@ -287,16 +287,16 @@ def in_place(
     None if the mapping's blocks straddle dimensions, or if it has replicas and
     these could split several dimensions.
   """
-  groups = refine(home.factors, tuple(shape[d] for d in along))
+  groups = refine(mapping.factors, tuple(shape[d] for d in along))
   if groups is None:
     return None
   own = dict(zip(along, groups, strict=True))
-  if home.replicas:
+  if mapping.replicas:
     # Replicas split the one dimension along which the operand is broadcast.
     rest = [d for d, n in enumerate(shape) if n > 1 and d not in along]
-    if len(rest) != 1 or len(home.replicas) != 1:
+    if len(rest) != 1 or len(mapping.replicas) != 1:
       return None
-    ((count, stride),) = home.replicas
+    ((count, stride),) = mapping.replicas
     block = -(-shape[rest[0]] // count)
     if block < shape[rest[0]]:
       own[rest[0]] = (Factor(shape[rest[0]], block, stride),)
@@ -304,7 +304,7 @@ def in_place(
     f for d, n in enumerate(shape) for f in own.get(d, (Factor(n, n, 0),))
   ]
   flat = tuple(f for f in factors if f.extent != 1)
-  return Layout(flat or (Factor(1, 1, 0),), base=home.base)
+  return Layout(flat or (Factor(1, 1, 0),), base=mapping.base)
 
 
 @functools.lru_cache(maxsize=4096)
