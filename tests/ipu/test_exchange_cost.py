@@ -161,3 +161,17 @@ def test_an_odd_number_of_elements_needs_no_packing(ipu, n, dtype):
     for k in (n, n + 1)
   )
   assert odd <= even
+
+
+def test_facts_about_a_machine_are_its_properties():
+  sizes, base = [32_000_000], cost.host_stream(IPU2, [32_000_000])
+  small = dataclasses.replace(IPU2, packet_from_host_bytes=128)
+  assert cost.host_stream(small, sizes).exchange_cycles > base.exchange_cycles
+  window = dataclasses.replace(IPU2, host_window_bytes=8 * 1024)
+  assert cost.host_stream(window, sizes).sync_cycles > base.sync_cycles
+  slow = dataclasses.replace(IPU2, branch_cycles=IPU2.branch_cycles + 10)
+  for price in (cost.iteration, cost.branch):
+    assert cost.cycles(price(slow)) == cost.cycles(price(IPU2)) + 10
+  calls = dataclasses.replace(IPU2, short_copy_cycles=172)
+  more = cost.local_copy(calls, 8).compute_cycles
+  assert more == cost.local_copy(IPU2, 8).compute_cycles + 100

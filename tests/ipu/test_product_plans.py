@@ -22,7 +22,7 @@ from jaxlib.ipu.codelets.map import CODELET as MAP
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.plan import combine, cost, matmul, partials, reduction
+from jaxlib.ipu.plan import combine, cost, cuts, matmul, partials, reduction
 from jaxlib.ipu.program import schema
 
 IPU2 = machines.resolve("ipu2")
@@ -248,3 +248,10 @@ def test_only_complete_sums_are_cast(cases, single):
     same = {"f16_sums": True} if dtype is F16 else {"stored": F32}
     hints = dataclasses.replace(hints, whole=True, **same)
     assert not DOT.casts(*how, block, hints)
+
+
+@pytest.mark.parametrize("tiles", [1000, 1216, 1472])
+def test_dimensions_are_cut_into_divisors_of_the_number_of_tiles(tiles):
+  found = cuts.candidates(tiles, 1, 100 * tiles, 1, 1, (1, 1, 1))
+  divisors = {n for n in range(1, tiles + 1) if tiles % n == 0}
+  assert divisors <= set(found[1].tolist())
