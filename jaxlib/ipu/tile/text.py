@@ -161,7 +161,12 @@ def _text(value: Any) -> str:
   if dataclasses.is_dataclass(value):
     pairs = _fields(value)
   elif hasattr(value, "_asdict"):
-    pairs = value._asdict().items()
+    defaults = value._field_defaults
+    pairs = (
+      (name, found)
+      for name, found in value._asdict().items()
+      if name not in defaults or found is not defaults[name]
+    )
   elif isinstance(value, Code):
     return f"Code({_text(tuple(value))})"
   elif isinstance(value, list):
