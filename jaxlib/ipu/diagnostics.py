@@ -20,7 +20,7 @@ ON_THE_CPU = (
 )
 
 
-class Code(enum.IntEnum):
+class ErrorCode(enum.IntEnum):
   """The PJRT error codes that the compiler uses."""
 
   CANCELLED = 1
@@ -38,7 +38,7 @@ class CompileError(Exception):
     message: for the user.
   """
 
-  def __init__(self, code: Code, message: str) -> None:
+  def __init__(self, code: ErrorCode, message: str) -> None:
     super().__init__(message)
     self.code = code
     self.message = message
@@ -51,12 +51,12 @@ def _at(location: Any) -> str:
 
 def invalid_argument(message: str, location: Any = None) -> CompileError:
   """An invalid program or option."""
-  return CompileError(Code.INVALID_ARGUMENT, message + _at(location))
+  return CompileError(ErrorCode.INVALID_ARGUMENT, message + _at(location))
 
 
 def resource_exhausted(message: str, location: Any = None) -> CompileError:
   """A program that does not fit."""
-  return CompileError(Code.RESOURCE_EXHAUSTED, message + _at(location))
+  return CompileError(ErrorCode.RESOURCE_EXHAUSTED, message + _at(location))
 
 
 def unimplemented(
@@ -70,7 +70,7 @@ def unimplemented(
     instead: what the user can do.
   """
   return CompileError(
-    Code.UNIMPLEMENTED,
+    ErrorCode.UNIMPLEMENTED,
     f"the IPU backend does not lower {what}{_at(location)}\n"
     f"  What to do: {instead}",
   )
@@ -79,6 +79,6 @@ def unimplemented(
 def internal(message: str, location: Any = None) -> CompileError:
   """A bug of the compiler; the message is for a bug report."""
   return CompileError(
-    Code.INTERNAL,
+    ErrorCode.INTERNAL,
     f"{message} (this is a bug of the IPU compiler){_at(location)}",
   )

@@ -208,7 +208,9 @@ def _compile(
   Called on jaxlib's threads, concurrently, with the GIL held.
   """
   if _ended.is_set():
-    return _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
+    return _fail(
+      library, sink, diagnostics.ErrorCode.CANCELLED, "Python is ending"
+    )
   thread = threading.get_ident()
   _compiling.add(thread)
   try:
@@ -230,21 +232,21 @@ def _compile(
   except diagnostics.CompileError as error:
     _fail(library, sink, error.code, error.message)
   except KeyboardInterrupt:  # if JAX compiles on the calling thread
-    _fail(library, sink, diagnostics.Code.CANCELLED, _INTERRUPTED)
+    _fail(library, sink, diagnostics.ErrorCode.CANCELLED, _INTERRUPTED)
   except SystemExit:
     _compiling.discard(thread)
-    _fail(library, sink, diagnostics.Code.CANCELLED, "Python is ending")
+    _fail(library, sink, diagnostics.ErrorCode.CANCELLED, "Python is ending")
   except RecursionError:
-    code_ = diagnostics.Code.UNIMPLEMENTED
+    code_ = diagnostics.ErrorCode.UNIMPLEMENTED
     _fail(library, sink, code_, _TOO_DEEP)
   except BaseException as error:  # reported here or never
     if _lacks_memory(error):
-      code_ = diagnostics.Code.RESOURCE_EXHAUSTED
+      code_ = diagnostics.ErrorCode.RESOURCE_EXHAUSTED
       return _fail(library, sink, code_, _NO_MEMORY)
     _fail(
       library,
       sink,
-      diagnostics.Code.INTERNAL,
+      diagnostics.ErrorCode.INTERNAL,
       f"{type(error).__name__} in the IPU compiler (this is a bug of it): "
       f"{error}\n\n{traceback.format_exc()}",
     )

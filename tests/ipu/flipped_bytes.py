@@ -71,7 +71,7 @@ def damaged(codes: list[bytes], seed: int, number: int) -> bytes:
 def _compile_all(count: int, seed: int, first: int) -> None:
   """Prints for each program its number and the stages that it reaches."""
   from jaxlib.ipu import pipeline, target
-  from jaxlib.ipu.diagnostics import Code, CompileError
+  from jaxlib.ipu.diagnostics import CompileError, ErrorCode
   from jaxlib.mlir import ir
   from jaxlib.mlir.dialects import stablehlo
 
@@ -95,7 +95,7 @@ def _compile_all(count: int, seed: int, first: int) -> None:
       pipeline.compile_module(code, pipeline.Options(target=machine))
       print("compiled", flush=True)
     except CompileError as e:
-      bug = e.code is Code.INTERNAL
+      bug = e.code is ErrorCode.INTERNAL
       print("bug" if bug else "refused", repr(e.message[:200]), flush=True)
     except Exception as e:
       print("bug", type(e).__name__, repr(str(e)[:200]), flush=True)

@@ -9,7 +9,7 @@ import pytest
 
 import jax
 from jaxlib.ipu import options, pipeline
-from jaxlib.ipu.diagnostics import Code, CompileError
+from jaxlib.ipu.diagnostics import CompileError, ErrorCode
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -95,7 +95,7 @@ func.func @main(%x: tensor<{state}>) -> tensor<4xui32> {{
 }}"""
   with pytest.raises(CompileError, match=f"a state of {expected}") as caught:
     compile_text(text)
-  assert caught.value.code is Code.INVALID_ARGUMENT
+  assert caught.value.code is ErrorCode.INVALID_ARGUMENT
   assert f"'{state}'" in caught.value.message
 
 
@@ -134,7 +134,7 @@ func.func @main(%x: {F32} {{{attribute}}}) -> ({F32}, tensor<i32>) {{
 }}"""
   with pytest.raises(CompileError, match=said) as caught:
     compile_text(text)
-  assert caught.value.code is Code.INVALID_ARGUMENT
+  assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
 def test_two_arguments_that_become_one_result():

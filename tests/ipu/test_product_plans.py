@@ -90,7 +90,7 @@ def test_plans_of_every_type_fit_and_use_the_machine(extents, dtype):
   assert plan.tile_bytes <= 0.6 * IPU2.bytes_per_tile
 
 
-SUMS = reduction.Work(
+SUMS = reduction.ReductionCosts(
   item_bytes=4, each=Cycles(0.5), partial_bytes=4, combine=Cycles(0.5)
 )
 
@@ -98,7 +98,7 @@ SUMS = reduction.Work(
 def combining(
   target: machines.Target,
   plan: reduction.ReductionSplit,
-  work: reduction.Work = SUMS,
+  work: reduction.ReductionCosts = SUMS,
 ) -> schema.Cost:
   """The partial results of a reduction by such a plan."""
   shape = (

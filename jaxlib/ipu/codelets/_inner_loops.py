@@ -64,7 +64,7 @@ ISSUE: dict[DType, float] = {d: 1 / VECTOR[d] for d in _FLOATS}
 _LEAST = 0.25
 
 
-class Work(NamedTuple):
+class ElementCycles(NamedTuple):
   """One operation in a loop: cycles per element.
 
   Attributes:
@@ -97,7 +97,7 @@ def _overhead(op: Opcode, dtype: DType, loads: int) -> int:
 
 def _read(
   op: Opcode, cycles: str, loads: int, guessed: bool = False
-) -> dict[DType, Work]:
+) -> dict[DType, ElementCycles]:
   """The entries of an opcode's row by element type."""
   works = {}
   cells = cycles.split()
@@ -110,12 +110,12 @@ def _read(
       whole, unit = map(int, entry.split("/"))
     inside = max(whole / unit - loads * LOAD[dtype], _LEAST)
     proper = max(inside - _LOOP[dtype], min(inside, _LEAST))
-    works[dtype] = Work(proper, inside - proper, unit, guessed)
+    works[dtype] = ElementCycles(proper, inside - proper, unit, guessed)
   return works
 
 
 @functools.cache
-def _works() -> dict[tuple[Opcode, DType], Work]:
+def _works() -> dict[tuple[Opcode, DType], ElementCycles]:
   works = {}
   for op in Opcode:
     row = op.row
@@ -127,7 +127,7 @@ def _works() -> dict[tuple[Opcode, DType], Work]:
 
 
 @functools.cache
-def _by_scalar() -> dict[tuple[Opcode, DType], Work]:
+def _by_scalar() -> dict[tuple[Opcode, DType], ElementCycles]:
   return {
     (op, dtype): work
     for op in Opcode
@@ -136,13 +136,13 @@ def _by_scalar() -> dict[tuple[Opcode, DType], Work]:
 
 
 # INVERSE: a quotient whose dividend is the same for all elements.
-_INVERSE: dict[DType, Work] = {
-  DType.F32: Work(6 / 2 - LOAD[DType.F32], 0.0, 2),
-  DType.F16: Work(15 / 4 - LOAD[DType.F16], 0.0, 4),
+_INVERSE: dict[DType, ElementCycles] = {
+  DType.F32: ElementCycles(6 / 2 - LOAD[DType.F32], 0.0, 2),
+  DType.F16: ElementCycles(15 / 4 - LOAD[DType.F16], 0.0, 4),
 }
 
 
-def inverse(dtype: DType) -> Work:
+def inverse(dtype: DType) -> ElementCycles:
   """The cost of dividing a loop-invariant value by each element."""
   return _INVERSE.get(dtype) or work(Opcode.DIV, dtype)
 
@@ -158,7 +158,7 @@ _FALLBACK: dict[DType, DType] = {
 }
 
 
-def work(op: Opcode, dtype: DType, broadcast: bool = False) -> Work:
+def work(op: Opcode, dtype: DType, broadcast: bool = False) -> ElementCycles:
   """The cost of an instruction on values of an element type.
 
   Args:
@@ -183,7 +183,7 @@ def work(op: Opcode, dtype: DType, broadcast: bool = False) -> Work:
   return found
 
 
-def conversion(source: DType, to: DType) -> Work:
+def conversion(source: DType, to: DType) -> ElementCycles:
   """A cast: PopLibs' Cast1D loops (PerformanceEstimation.cpp) [S].
 
   The rows of the source include one load and the store. bf16 and f64 have
@@ -191,7 +191,7 @@ def conversion(source: DType, to: DType) -> Work:
   instructions), f64 goes through soft-float [G].
   """
   if source == to:
-    return Work(0.0, 0.0, 1)
+    return ElementCycles(0.0, 0.0, 1)
   if DType.F64 in (source, to):
     cycles, unit = 40, 1
   elif DType.BF16 in (source, to):
@@ -210,4 +210,4 @@ def conversion(source: DType, to: DType) -> Work:
     cycles, unit = 2, 1
   inside = max(cycles / unit - LOAD[source], _LEAST)
   guessed = bool({DType.F64, DType.BF16} & {source, to})
-  return Work(inside, 0.0, unit, guessed)
+  return ElementCycles(inside, 0.0, unit, guessed)

@@ -120,7 +120,7 @@ class _Pass:
         self.proper, self.loop, self.issued, self.unit, self.guessed = before
         self.single, self.single_guessed = single
 
-  def add(self, work: _inner_loops.Work) -> None:
+  def add(self, work: _inner_loops.ElementCycles) -> None:
     self.proper += work.proper
     self.guessed += work.proper * work.guessed
     self.loop = max(self.loop, work.loop)
@@ -145,7 +145,7 @@ class _Pass:
         self.loaded[i.imm] = i.dtype
     elif i.op is Opcode.IOTA:
       # Iota: 3 cycles per vector (popopsCycleEstimators.cpp) [S].
-      self.add(_inner_loops.Work(1.5, 0.0, 2))
+      self.add(_inner_loops.ElementCycles(1.5, 0.0, 2))
     elif i.op is Opcode.CONVERT:
       self.cast(i.operands[0], NATURAL[i.type])
     elif i.op in _NARROWING:
@@ -160,7 +160,7 @@ class _Pass:
     assert to is not None, "the opcode says it"
     if source is not None and source != to:
       if to in _WRAP:
-        self.add(_inner_loops.Work(_WRAP[to], 0.0, 1))
+        self.add(_inner_loops.ElementCycles(_WRAP[to], 0.0, 1))
       else:
         self.cast(i.operands[0], to)
 
@@ -219,7 +219,9 @@ class _Pass:
     if count == 1:
       self.masks[index] = of
     each = _inner_loops.ISSUE[of]
-    self.add(_inner_loops.Work(count * each, 0.0, _inner_loops.VECTOR[of]))
+    self.add(
+      _inner_loops.ElementCycles(count * each, 0.0, _inner_loops.VECTOR[of])
+    )
     self.issued += count * each
     return True
 
@@ -253,7 +255,7 @@ def profile(
     if dtype in (DType.F16, DType.BF16):
       p.cast(value, dtype)
     if dtype in _WRAP:
-      p.add(_inner_loops.Work(_MERGE, 0.0, 1, True))
+      p.add(_inner_loops.ElementCycles(_MERGE, 0.0, 1, True))
     if dtype in _inner_loops.ISSUE:
       moved += _inner_loops.ISSUE[dtype]
     # The loop's overhead includes one store.

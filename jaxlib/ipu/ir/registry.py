@@ -35,7 +35,7 @@ Emit = Callable[[Writer, list[int], "Node"], int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ElementwiseRow:
   """How an element-wise operation is emitted as instructions.
 
   Attributes:
@@ -74,7 +74,7 @@ class Operation:
   lower: Lower | None = None
   read: Read | None = None
   check: Check | None = None
-  elementwise: Row | None = None
+  elementwise: ElementwiseRow | None = None
   decompose: Decompose | None = None
   is_view: bool = False
   prefers: Prefers | None = None

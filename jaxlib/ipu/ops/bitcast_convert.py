@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from jaxlib.ipu.dtypes import SIZE, DType, bits
 from jaxlib.ipu.ir.graph import Node
-from jaxlib.ipu.ir.registry import Operation, Row, define
+from jaxlib.ipu.ir.registry import ElementwiseRow, Operation, define
 from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
@@ -126,6 +126,6 @@ define(
   Operation(
     "stablehlo.bitcast_convert",
     _lower,
-    elementwise=Row(_emit, applies=_same_width),
+    elementwise=ElementwiseRow(_emit, applies=_same_width),
   )
 )

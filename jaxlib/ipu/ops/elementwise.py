@@ -15,7 +15,7 @@ from jaxlib.ipu.dtypes import FLOATS, SIGNED, SIZE, DType
 from jaxlib.ipu.ir.attributes import Comparison
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.region import inline
-from jaxlib.ipu.ir.registry import Emit, Operation, Read, Row, define
+from jaxlib.ipu.ir.registry import ElementwiseRow, Emit, Operation, Read, define
 from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
@@ -37,7 +37,9 @@ def left_outside(builder: Any, node: Node) -> None:
 def define_row(name: str, emit: Emit, read: Read | None = None) -> None:
   """Registers `stablehlo.NAME` as a row of the table."""
   define(
-    Operation(f"stablehlo.{name}", left_outside, read, elementwise=Row(emit))
+    Operation(
+      f"stablehlo.{name}", left_outside, read, elementwise=ElementwiseRow(emit)
+    )
   )
 
 

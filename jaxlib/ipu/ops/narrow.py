@@ -14,7 +14,7 @@ import dataclasses
 
 from jaxlib.ipu.dtypes import NARROW_BITS, NARROW_INTEGERS, DType
 from jaxlib.ipu.ir.graph import Node
-from jaxlib.ipu.ir.registry import Operation, Row, define
+from jaxlib.ipu.ir.registry import ElementwiseRow, Operation, define
 from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
@@ -276,5 +276,5 @@ def _encode_row(code: Writer, args: list[int], node: Node) -> int:
   return encode(code, args[0], node.inputs[0].dtype, node.attributes)
 
 
-define(Operation(DECODE, left_outside, elementwise=Row(_decode_row)))
-define(Operation(ENCODE, left_outside, elementwise=Row(_encode_row)))
+define(Operation(DECODE, left_outside, elementwise=ElementwiseRow(_decode_row)))
+define(Operation(ENCODE, left_outside, elementwise=ElementwiseRow(_encode_row)))

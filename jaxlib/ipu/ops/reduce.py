@@ -176,12 +176,12 @@ def _work(
   views: list[View],
   full: tuple[int, ...],
   dtypes: list[DType],
-) -> reduction.Work:
+) -> reduction.ReductionCosts:
   scalars = tuple(i for i, v in enumerate(views) if v.shape != full)
   operands = tuple(v.dtype for v in views)
   wide = [DType.F32 if d in _NARROW else d for d in dtypes]
   each, made = CODELET.per_element(fields, operands, tuple(dtypes), scalars)
-  return reduction.Work(
+  return reduction.ReductionCosts(
     item_bytes=sum(SIZE[v.dtype] for v in views if v.shape == full) or 1,
     each=each,
     partial_bytes=sum(partial_bytes(d) for d in dtypes),
@@ -219,7 +219,7 @@ def _split(
   order: tuple[int, ...],
   num_kept: int,
   operands: list[Operand],
-  work: reduction.Work,
+  work: reduction.ReductionCosts,
 ) -> tuple[reduction.ReductionSplit, Layout, Order]:
   """The cheaper of reducing the largest operand in place and of moving
   everything to the best split."""

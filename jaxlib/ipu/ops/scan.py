@@ -45,7 +45,7 @@ _WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32}
 
 
 @dataclasses.dataclass(frozen=True)
-class Scan:
+class ScanAttributes:
   """The attributes of `ipu.scan`.
 
   Input 0 has the elements, input 1 the start values: a scalar, or one number
@@ -106,7 +106,7 @@ def _scan(
   types = [(p.shape, p.dtype) for p in region.parameters]
   own = e.region(types, lambda *values: e.call(region, values))
   (total,) = e.node(
-    SCAN, [x, start], [(x.shape, x.dtype)], Scan(d, reverse), [own]
+    SCAN, [x, start], [(x.shape, x.dtype)], ScanAttributes(d, reverse), [own]
   )
   return total
 
@@ -114,7 +114,7 @@ def _scan(
 def _decompose(e: Emitter, node: Node) -> list[Value] | None:
   """Splits a few long sequences into many short ones."""
   x, start = node.inputs
-  a: Scan = node.attributes
+  a: ScanAttributes = node.attributes
   (region,) = node.regions
   d, n = a.dimension, x.shape[a.dimension]
   sequences = math.prod(x.shape) // max(n, 1)
@@ -205,7 +205,7 @@ def _block(n: int, least: int) -> int:
 
 
 def _lower(builder: Builder, node: Node) -> None:
-  a: Scan = node.attributes
+  a: ScanAttributes = node.attributes
   (region,) = node.regions
   x, start = (builder.view(v) for v in node.inputs)
   rank = len(x.shape)

@@ -41,7 +41,7 @@ class ReductionSplit(NamedTuple):
   reduced_parts: int
 
 
-class Work(NamedTuple):
+class ReductionCosts(NamedTuple):
   """Parameters of a reduction's cost.
 
   Attributes:
@@ -64,7 +64,11 @@ class Work(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def plan(
-  target: Target, kept: int, reduced: int, work: Work, row_bytes: int = WORD
+  target: Target,
+  kept: int,
+  reduced: int,
+  work: ReductionCosts,
+  row_bytes: int = WORD,
 ) -> tuple[ReductionSplit, float, float]:
   """The cheapest split of (kept, reduced) elements. A block has at least
   `row_bytes` along the kept elements.
@@ -115,7 +119,7 @@ def plan(
   return chosen, float(cycles[best]), float(cycles[best] - moving[best])
 
 
-def combining_cycles(target: Target, work: Work) -> ReduceCycles:
+def combining_cycles(target: Target, work: ReductionCosts) -> ReduceCycles:
   """The cycles of combining partial results. If the partials of several
   elements fit in a vector, they are combined at once."""
   width = max(target.data_path_bytes // work.partial_bytes, 1)
@@ -133,7 +137,7 @@ def in_place(
   shape: tuple[int, ...],
   order: tuple[int, ...],
   num_kept: int,
-  work: Work,
+  work: ReductionCosts,
 ) -> tuple[ReductionSplit, Layout, Order, float] | None:
   """The split that reduces elements where they are.
 

@@ -32,7 +32,7 @@ from jaxlib.ipu.tile.copy import Copy
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.walk import walk
-from jaxlib.ipu.tile_passes.schedule import Task, Work
+from jaxlib.ipu.tile_passes.schedule import Task, TaskGraph
 
 # The least share of a tile's SRAM that the result takes, and the most that the
 # several copies may cost, relative to one copy. [G]
@@ -50,7 +50,7 @@ class Division:
     self._program = program
     self._divided: list[Step] = []
 
-  def divide(self, work: Work, order: list[int]) -> list[Task]:
+  def divide(self, work: TaskGraph, order: list[int]) -> list[Task]:
     """The tasks in the given order, in which each copy that assembles a root
     and is the peak of the order is divided into copies as early as possible.
     Empty if there is no such copy."""
@@ -94,7 +94,7 @@ class Division:
     )
 
   def _groups(
-    self, work: Work, number: int, place: dict[int, int]
+    self, work: TaskGraph, number: int, place: dict[int, int]
   ) -> tuple[list[int], list[list[int]]]:
     """Groups the moves of a task's copy by the earliest place in the order at
     which they should be made: once their source is made and all other tasks

@@ -20,7 +20,7 @@ from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.walk import regions
 from jaxlib.ipu.tile_passes.assembled import Division
-from jaxlib.ipu.tile_passes.schedule import LEAST_GAIN, Task, Work
+from jaxlib.ipu.tile_passes.schedule import LEAST_GAIN, Task, TaskGraph
 
 
 def run(program: TileProgram) -> None:
@@ -45,7 +45,7 @@ def schedule(
   tasks: list[Task],
   program: TileProgram,
   region: Region,
-  divide: Callable[[Work, list[int]], list[Task]],
+  divide: Callable[[TaskGraph, list[int]], list[Task]],
 ) -> list[Step]:
   """The tasks' steps in an order of low peak SRAM.
 
@@ -58,11 +58,11 @@ def schedule(
   """
   best = list(range(len(tasks)))
   if len(tasks) > 2:
-    work = Work(tasks, program, region)
+    work = TaskGraph(tasks, program, region)
     best, peak = work.ordered()
     some = [] if work.is_chain() else divide(work, best)
     if some:
-      other, least = Work(some, program, region).ordered()
+      other, least = TaskGraph(some, program, region).ordered()
       if LEAST_GAIN * least < peak:
         tasks, best = some, other
   return [step for number in best for step in tasks[number].steps]

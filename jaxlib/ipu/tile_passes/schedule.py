@@ -53,7 +53,7 @@ class Task:
   after: list[int] = dataclasses.field(default_factory=list)
 
 
-class Work:
+class TaskGraph:
   """Tasks and the tensors that they access.
 
   Attributes:
