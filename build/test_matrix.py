@@ -3,10 +3,11 @@
 
 Every pinned release of JAX is tested with one Python on this machine: the
 newest one for which it is the newest release, otherwise the newest one for
-which it has a wheel. On each pair the full test suite runs with the fork's
-wheels, if this release makes a fork, or else with the plugin and an unmodified
-JAX. For forks the benchmarks run too, with a single repetition, and the
-plugin's own tests with the plugin.
+which it has a wheel. If a release makes a fork, the full test suite runs with
+the fork's wheels, the benchmarks with a single repetition, and the tests of
+JAX's internals and of the installation with the plugin and an unmodified JAX.
+Releases in between make no fork: a third of the suite runs with the plugin
+besides those tests. --full runs everything on every pair.
 
 python3 build/test_matrix.py
 python3 build/test_matrix.py --full -- -n 2 -k conv
@@ -30,6 +31,8 @@ from tools.command import ROOT, BuildError
 _REQUIREMENTS = ROOT / "build" / "requirements-test.txt"
 # Tests of how the backend is installed, rather than of what it computes.
 _OWN_TESTS = ["test_internals.py", "test_eager.py", "test_plugin_*.py"]
+# Of the suite with the plugin, for releases that make no fork.
+_SAMPLE = ["--one-in=3"]
 
 
 class Run:
@@ -58,7 +61,7 @@ class Run:
     return [str(path) for path in sorted(folder.glob("*.whl"))]
 
   def test(
-    self, pair: matrix.Pair, wheels: list[str], kind: str, whole: bool
+    self, pair: matrix.Pair, wheels: list[str], kind: str, sampled: bool
   ) -> None:
     """Installs wheels into a new environment and runs the tests there."""
     assert pair.python is not None
@@ -72,22 +75,31 @@ class Run:
     requirements = f"--requirement={_REQUIREMENTS}"
     command.run([*pip, "install", "-q", requirements, *wheels], hint=hint)
     command.run([*pip, "check"], hint=hint, quiet=True)
-    tests = ROOT / "tests" / "ipu"
-    chosen = [tests] if whole or self._full else []
-    for pattern in [] if chosen else _OWN_TESTS:
-      chosen += sorted(tests.glob(pattern))
-    words = [python, "-m", "pytest", "-q", *self._pytest, *map(str, chosen)]
     started = time.monotonic()
-    counts, passed = self._follow(words, r"=* ?(\d+ (?:passed|failed).*?) ?=*$")
+    counts, passed = [], True
+    for tests in self._tests(kind, sampled):
+      words = [python, "-m", "pytest", "-q", *self._pytest, *tests]
+      text, ran = self._follow(words, r"=* ?(\d+ (?:passed|failed).*?) ?=*$")
+      counts.append(text or "failed")
+      passed &= ran
     seconds = f"{time.monotonic() - started:.0f} s"
     benchmarks = "-"
     if kind == "fork" or self._full:
       words = [python, "-m", "benchmarks", "--repeat=1"]
       text, ran = self._follow(words, r"(.* FAILED: .*)")
       benchmarks = "pass" if ran else text or "failed"
-      passed = passed and ran
+      passed &= ran
     self.failed |= not passed
-    self.rows.append((name, counts or "failed", seconds, benchmarks))
+    self.rows.append((name, *counts, seconds, benchmarks))
+
+  def _tests(self, kind: str, sampled: bool) -> list[list[str]]:
+    """The arguments of each run of pytest."""
+    folder = ROOT / "tests" / "ipu"
+    whole = [str(folder)]
+    if kind == "fork" or self._full:
+      return [whole]
+    own = [str(path) for name in _OWN_TESTS for path in folder.glob(name)]
+    return [sorted(own), whole + _SAMPLE] if sampled else [sorted(own)]
 
   def _follow(self, words: Sequence[str], last: str) -> tuple[str, bool]:
     """Runs a program; returns the last matching line, and whether it
@@ -163,8 +175,8 @@ def main(argv: Sequence[str]) -> int:
       ]
       if pair.forked:
         fork = run.build(pair.python, "jaxlib,jax")
-        run.test(pair, fork, "fork", whole=True)
-      run.test(pair, plugin + stock, "plugin", whole=not pair.forked)
+        run.test(pair, fork, "fork", sampled=False)
+      run.test(pair, plugin + stock, "plugin", sampled=not pair.forked)
   print("\n=== pairs")
   for name, *results in run.rows:
     print(f"{name}: {', '.join(results)}")

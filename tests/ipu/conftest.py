@@ -17,6 +17,7 @@ import importlib
 import os
 import sys
 import types
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     default=0,
     help="draws other programs in test_drawn_operations.py",
   )
+  parser.addoption(
+    "--one-in",
+    type=int,
+    default=1,
+    metavar="N",
+    help="runs every Nth test only, the same ones each time",
+  )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -129,6 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
   config: pytest.Config, items: list[pytest.Item]
 ) -> None:
+  _keep_one_in(config, items)
   platform = config.getoption("--ipu-platform")
   if platform == "ipu":
     return
@@ -138,6 +147,17 @@ def pytest_collection_modifyitems(
   for item in items:
     if "ipu_only" in item.keywords:
       item.add_marker(skip)
+
+
+def _keep_one_in(config: pytest.Config, items: list[pytest.Item]) -> None:
+  # By name: a new test does not change which of the others run.
+  ways = config.getoption("--one-in")
+  kept, others = [], []
+  for item in items:
+    left_out = zlib.crc32(item.nodeid.encode()) % ways
+    (others if left_out else kept).append(item)
+  config.hook.pytest_deselected(items=others)
+  items[:] = kept
 
 
 @pytest.fixture(scope="session")
