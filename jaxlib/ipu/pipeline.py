@@ -31,6 +31,7 @@ from jaxlib.ipu.lower import (
 )
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.options import active
+from jaxlib.ipu.partition.options import Partitioned, Sharding
 from jaxlib.ipu.passes import (
   dce,
   decompose,
@@ -55,6 +56,7 @@ ops.load()
 class Phase(enum.Enum):
   """The phases, in order, with their results."""
 
+  PARTITION = "partition"  # the program of each device, if there are several
   PARSE = "parse"  # canonical StableHLO, calls inlined
   IMPORT = "import"  # a graph of StableHLO operations, simplified
   DECOMPOSE = "decompose"  # no operation that has a rule
@@ -70,6 +72,8 @@ class Options:
 
   Attributes:
     target: the machine to compile for.
+    sharding: how to split the program over several devices; None: it is for
+      one device.
     allow_out_of_memory: compile programs that do not fit the SRAM.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
@@ -77,6 +81,7 @@ class Options:
   """
 
   target: Target
+  sharding: Sharding | None = None
   allow_out_of_memory: bool = False
   stop_after: Phase | None = None
   dump: Path | None = None
@@ -88,6 +93,7 @@ class State:
   """The results of the phases so far."""
 
   code: bytes | memoryview
+  partitioned: Partitioned | None = None
   stablehlo: Any = None
   arrays: Arrays = dataclasses.field(default_factory=dict)
   module: Module | None = None
@@ -162,6 +168,15 @@ class _NoCollection:
 
 
 _no_collection = _NoCollection()
+
+
+def _partition(state: State, options: Options) -> None:
+  if options.sharding is None:
+    return
+  from jaxlib.ipu import partition
+
+  state.partitioned = partition.partition(state.code, options.sharding)
+  state.code = state.partitioned.code
 
 
 def _parse(state: State, options: Options) -> None:
@@ -346,6 +361,7 @@ def _emit(state: State, options: Options) -> None:
     code, omissions, more = importer.bytecode(
       importer.parse(state.code), {}, constants
     )
+  parts = state.partitioned
   state.program = emit.program(
     state.builder,
     state.module,
@@ -355,11 +371,14 @@ def _emit(state: State, options: Options) -> None:
     state.memory,
     code,
     omissions,
+    parts.num_partitions if parts else 1,
+    parts.shardings if parts else [],
   )
   state.pieces = container.pieces(state.program, *constants, *more)
 
 
 _RUN = {
+  Phase.PARTITION: _partition,
   Phase.PARSE: _parse,
   Phase.IMPORT: _import,
   Phase.DECOMPOSE: _decompose,
@@ -394,6 +413,7 @@ def read_options(compile_options: bytes) -> Options:
   given = _compiler_options(compile_options)
   options = Options(
     target=settings.target,
+    sharding=_sharding(compile_options),
     allow_out_of_memory=settings.allow_out_of_memory,
     dump=Path(settings.report_directory) if settings.report else None,
     verify=settings.verify,
@@ -417,6 +437,14 @@ def read_options(compile_options: bytes) -> Options:
 @functools.lru_cache(maxsize=64)
 def _compiler_options(compile_options: bytes) -> dict[str, Any]:
   return internals.compiler_options(compile_options) or {}
+
+
+@functools.lru_cache(maxsize=64)
+def _sharding(compile_options: bytes) -> Sharding | None:
+  found = internals.sharding_options(compile_options)
+  if found is None or found["num_partitions"] <= 1:
+    return None
+  return Sharding(**found)
 
 
 def _read_tiles(value: Any, options: Options) -> dict[str, Any]:

@@ -24,6 +24,7 @@ LAYERS = [
   ["codelets"],
   ["plan"],
   ["ir"],
+  ["partition"],
   ["tile"],
   ["lower"],
   ["ops"],

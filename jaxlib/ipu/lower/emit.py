@@ -22,6 +22,8 @@ def program(
   memory: MemoryPlan,
   code: bytes,
   omissions: list[schema.Omission],
+  num_partitions: int,
+  shardings: list[schema.Sharding],
 ) -> schema.Program:
   """The finished record; `code` is the module, without `omissions`."""
   tensors = [_tensor(builder, t) for t in builder.tensors]
@@ -39,6 +41,8 @@ def program(
   )
   return schema.Program(
     name=module.name,
+    num_partitions=num_partitions,
+    shardings=shardings,
     target=schema.Target(
       target.version, target.num_tiles, target.bytes_per_tile, target.clock_hz
     ),

@@ -598,11 +598,24 @@ class Omission:
 
 
 @record
+class Sharding:
+  """How an array is split over devices: XLA's `OpSharding`, serialised."""
+
+  proto: bytes
+
+
+@record
 class Program:
-  """A compiled program. `module` is the StableHLO it was compiled from, without
-  `omissions`, which are in order."""
+  """A compiled program, which `num_partitions` devices run together.
+
+  If they are several, `shardings` are those of the whole arguments, in order,
+  and after them that of the results, a tuple's unless there is one. `module` is
+  the StableHLO it was compiled from, without `omissions`, which are in order.
+  """
 
   name: str
+  num_partitions: U32
+  shardings: list[Sharding]
   target: Target
   mappings: list[Mapping]
   tensors: list[Tensor]

@@ -18,6 +18,7 @@ def program_text(program: schema.Program) -> str:
     f"{t.bytes_per_tile} bytes, {t.clock_hz / 1e9:g} GHz",
     f"arena {program.arena_bytes} bytes, admitted "
     f"{program.memory.peak_tile_bytes} bytes of a tile",
+    f"partitions {program.num_partitions}",
     "tensors",
   ]
   for number in range(len(program.tensors)):

@@ -79,6 +79,11 @@ struct ModuleText {
 struct ProgramInfo {
   std::string name;
   Plan plan;
+  // The number of devices that run the program together.
+  int64_t num_partitions = 1;
+  // How each argument and, last, all results are split over these devices:
+  // serialised OpSharding protos of XLA's. Empty for one device.
+  std::vector<std::string> shardings;
   std::vector<TensorInfo> arguments;
   std::vector<TensorInfo> results;
   // Result j overwrites argument i if the caller donates i.

@@ -15,6 +15,7 @@ namespace {
 
 // The limit for all machines together; far more than exist.
 constexpr int64_t kMostTiles = int64_t{1} << 24;
+constexpr uint32_t kMostPartitions = 1 << 16;
 
 // The type of a tensor's elements that hold elements of a host type.
 constexpr uint8_t StoredType(uint8_t dtype) {
@@ -64,6 +65,13 @@ class TensorValidator {
       return Corrupt("a machine of ", target.num_tiles, " tiles of ",
                      target.bytes_per_tile, " bytes at ", target.clock_hz,
                      " Hz");
+    }
+    if (p_.num_partitions == 0 || p_.num_partitions > kMostPartitions ||
+        (!p_.shardings.empty() &&
+         p_.shardings.size() != p_.arguments.size() + 1)) {
+      return Corrupt("a program of ", p_.num_partitions, " partitions and ",
+                     p_.arguments.size(), " arguments with ",
+                     p_.shardings.size(), " shardings");
     }
     const Memory& m = p_.memory;
     for (uint64_t bytes :

@@ -305,6 +305,11 @@ TEST(Validate, TargetMemoryAndCosts) {
   EXPECT_TRUE(Refused([](Program& p) { p.target.num_tiles = 0; }));
   EXPECT_TRUE(Refused([](Program& p) { p.target.num_tiles = ~0u; }));
   EXPECT_TRUE(Refused([](Program& p) { p.target.clock_hz = 0; }));
+  EXPECT_FALSE(Refused([](Program& p) { p.num_partitions = 64; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.num_partitions = 0; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.num_partitions = ~0u; }));
+  EXPECT_TRUE(Refused(
+      [](Program& p) { p.shardings.resize(p.arguments.size() + 2); }));
   EXPECT_TRUE(Refused([](Program& p) { p.estimated_seconds = -1; }));
   EXPECT_FALSE(Refused([](Program& p) { p.memory.peak_tile = 3; }));
   EXPECT_TRUE(Refused([](Program& p) { p.memory.peak_tile = 4; }));
