@@ -22,6 +22,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import numpy as np
+
 logger = logging.getLogger("jaxlib.ipu")
 
 PLATFORM = "ipu"
@@ -712,10 +714,8 @@ def allow_inlining(register: Any, context: Any) -> None:
 
 # --- The partitioner -------------------------------------------------------
 
-_NO_PARTITIONER = "programs for several IPUs are refused"
 
-
-@uses("jaxlib._jax.CompileOptions", lost=_NO_PARTITIONER)
+@uses("jaxlib._jax.CompileOptions", lost="programs for several IPUs fail")
 def sharding_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
   """What a serialised `CompileOptionsProto` says of programs for several
   devices, by the names of `partition.options.Sharding`."""
@@ -730,131 +730,113 @@ def sharding_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
   }
 
 
+@dataclasses.dataclass(frozen=True)
+class Xla:
+  """What the partitioner needs of XLA. HLO modules are serialised.
+
+  Attributes:
+    to_stablehlo: converts an HLO module to MLIR bytecode.
+    make_client, register, options_class, assign, read, style, op_sharding,
+      tuple_type: internals of jaxlib, for the methods.
+  """
+
+  make_client: Any
+  register: Any
+  options_class: Any
+  assign: Any
+  to_stablehlo: Callable[[bytes], bytes]
+  read: Any
+  style: Any
+  op_sharding: Any
+  tuple_type: Any
+
+  def cpu_client(self, num_devices: int) -> Any:
+    """A client of XLA:CPU that JAX does not know, with its own devices."""
+    return self.make_client(asynchronous=False, num_devices=num_devices)
+
+  def call_back(
+    self, name: str, transform: Callable[[bytes], bytes | None]
+  ) -> None:
+    """Calls `transform` with each HLO module that XLA:CPU compiles from now on;
+    None leaves it as it is, an exception ends the compilation."""
+    before_scheduling = 0
+    self.register(name, before_scheduling, transform)
+
+  def call_back_passes(self, count: int) -> list[str]:
+    """The names that the pass that calls back may have: from 0.12 on it is
+    numbered, and this process may have made `count` before."""
+    name = "apply-xla-transforms"
+    if jaxlib_version() < (0, 12):
+      return [name]
+    return [f"{name}-{i}" for i in range(count)]
+
+  def run_passes(
+    self,
+    client: Any,
+    code: bytes,
+    passes: Iterable[str],
+    settings: dict[str, Any],
+  ) -> None:
+    """Compiles a module with some of XLA's HLO passes alone.
+
+    Args:
+      client: of `cpu_client`; all of its devices take part.
+      code: MLIR bytecode.
+      passes: their names.
+      settings: of `sharding_options`.
+    """
+    count = settings["num_partitions"]
+    devices = np.arange(count, dtype=np.int32)[None]
+    options = self.options_class()
+    build = options.executable_build_options
+    build.num_replicas, build.num_partitions = 1, count
+    build.device_assignment = self.assign(devices)
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = settings["uses_shardy"]
+    build.allow_spmd_sharding_propagation_to_parameters = list(
+      settings["free_arguments"]
+    )
+    build.allow_spmd_sharding_propagation_to_output = list(
+      settings["free_results"]
+    )
+    build.debug_options.xla_enable_hlo_passes_only = ",".join(passes)
+    client.compile_and_load(code, client.devices(), options)
+
+  def text(self, proto: bytes) -> str:
+    """A module without metadata and large constants."""
+    options = self.style()
+    options.print_metadata = options.print_large_constants = False
+    return self.read(proto).to_string(options)
+
+  def shardings(self, proto: bytes) -> list[bytes]:
+    """Those of a partitioned module's arguments and, after them, of its
+    results: serialised `OpSharding`s."""
+    module = self.read(proto)
+    arguments = module.spmd_parameters_shardings or ()
+    found = (*arguments, module.spmd_output_sharding)
+    return [sharding.SerializeToString() for sharding in found]
+
+  def replicated(self, count: int) -> bytes:
+    """The serialised sharding of `count` results that all devices have."""
+    sharding = self.op_sharding()
+    if count != 1:
+      sharding.type = self.tuple_type
+      sharding.tuple_shardings = [self.op_sharding()] * count
+    return sharding.SerializeToString()
+
+
 @uses(
   "jaxlib._jax.get_tfrt_cpu_client",
-  lost=_NO_PARTITIONER,
-)
-def make_cpu_client(make: Any, num_devices: int) -> Any:
-  """A client of XLA:CPU that JAX does not know, with its own devices."""
-  return make(asynchronous=False, num_devices=num_devices)
-
-
-# The stage of XLA's pipeline in which the transformation runs.
-_BEFORE_SCHEDULING = 0
-
-
-@uses("jaxlib._xla.register_xla_transform", lost=_NO_PARTITIONER)
-def transform_hlo(
-  register: Any, name: str, transform: Callable[[bytes], bytes | None]
-) -> bool:
-  """Calls `transform` with each HLO module that XLA:CPU compiles from now on,
-  serialised; None leaves it as it is, an exception ends the compilation."""
-  register(name, _BEFORE_SCHEDULING, transform)
-  return True
-
-
-# The pass that calls transformations.
-_TRANSFORM_PASS = "apply-xla-transforms"
-
-
-@uses(lost=None, until=(0, 12))
-def transform_passes(count: int) -> list[str]:
-  """The names of the pass that calls transformations."""
-  del count
-  return [_TRANSFORM_PASS]
-
-
-@uses(lost=None, since=(0, 12))  # type: ignore[no-redef]
-def transform_passes(count: int) -> list[str]:  # noqa: F811
-  """The names that the next such pass may have: it is numbered, and this
-  process may have made `count` before."""
-  return [f"{_TRANSFORM_PASS}-{i}" for i in range(count)]
-
-
-@uses(
+  "jaxlib._xla.register_xla_transform",
   "jaxlib._jax.CompileOptions",
   "jaxlib._jax.DeviceAssignment.create",
-  lost=_NO_PARTITIONER,
-)
-def run_hlo_passes(
-  options_class: Any,
-  assign: Any,
-  client: Any,
-  code: bytes,
-  passes: Iterable[str],
-  settings: dict[str, Any],
-) -> Any:
-  """Compiles a StableHLO module with some of XLA's HLO passes alone.
-
-  Args:
-    client: of `make_cpu_client`; all of its devices take part.
-    code: MLIR bytecode.
-    passes: their names.
-    settings: of `sharding_options`.
-  """
-  import numpy as np
-
-  count = settings["num_partitions"]
-  options = options_class()
-  build = options.executable_build_options
-  build.num_replicas = 1
-  build.num_partitions = count
-  build.device_assignment = assign(np.arange(count, dtype=np.int32)[None])
-  build.use_spmd_partitioning = True
-  build.use_shardy_partitioner = settings["uses_shardy"]
-  build.allow_spmd_sharding_propagation_to_parameters = list(
-    settings["free_arguments"]
-  )
-  build.allow_spmd_sharding_propagation_to_output = list(
-    settings["free_results"]
-  )
-  build.debug_options.xla_enable_hlo_passes_only = ",".join(passes)
-  return client.compile_and_load(code, client.devices(), options)
-
-
-@uses("jaxlib._jax.mlir.hlo_to_stablehlo", lost=_NO_PARTITIONER)
-def hlo_to_stablehlo(convert: Any, proto: bytes) -> bytes:
-  """MLIR bytecode of a serialised HLO module."""
-  return convert(proto)
-
-
-@uses(
+  "jaxlib._jax.mlir.hlo_to_stablehlo",
   "jaxlib._hlo.HloModule.from_serialized_hlo_module_proto",
   "jaxlib._hlo.HloPrintOptions.short_parsable",
-  lost=_NO_PARTITIONER,
-)
-def hlo_text(read: Any, style: Any, proto: bytes) -> str:
-  """A serialised HLO module as text, without metadata and large constants."""
-  options = style()
-  options.print_metadata = False
-  options.print_large_constants = False
-  return read(proto).to_string(options)
-
-
-@uses(
-  "jaxlib._hlo.HloModule.from_serialized_hlo_module_proto",
-  lost=_NO_PARTITIONER,
-)
-def hlo_shardings(read: Any, proto: bytes) -> list[bytes]:
-  """The shardings of each of a partitioned HLO module's arguments and, after
-  them, of its results: serialised `OpSharding`s."""
-  module = read(proto)
-  arguments = module.spmd_parameters_shardings or []
-  return [
-    sharding.SerializeToString()
-    for sharding in (*arguments, module.spmd_output_sharding)
-  ]
-
-
-@uses(
   "jaxlib._hlo.OpSharding",
   "jaxlib._hlo.OpSharding_Type.TUPLE",
-  lost=_NO_PARTITIONER,
+  lost="programs for several IPUs are refused",
 )
-def replicated_sharding(op_sharding: Any, tuple_type: Any, count: int) -> bytes:
-  """The sharding of `count` results that all devices have, serialised."""
-  sharding = op_sharding()
-  if count != 1:
-    sharding.type = tuple_type
-    sharding.tuple_shardings = [op_sharding()] * count
-  return sharding.SerializeToString()
+def xla(*found: Any) -> Xla:
+  """XLA's partitioner and what belongs to it."""
+  return Xla(*found)

@@ -6,7 +6,6 @@ import functools
 import io
 from typing import Any
 
-from jaxlib.ipu import internals
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.host_functions import PYTHON_TARGET, PYTHON_TARGET_OF_PARTS
 from jaxlib.ipu.ir import bytecode_strings, canonical, importer
@@ -86,16 +85,16 @@ def _text(code: Bytes) -> str:
     return str(module.operation.get_asm(enable_debug_info=True))
 
 
-def _records(protos: list[bytes] | None) -> list[schema.Sharding]:
-  return [schema.Sharding(proto) for proto in protos or ()]
+def _records(protos: list[bytes]) -> list[schema.Sharding]:
+  return [schema.Sharding(proto) for proto in protos]
 
 
 def _replicated(main: Any) -> list[schema.Sharding]:
   """The shardings of a module that is one device's: JAX is told that all
   devices have the same."""
   type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-  one = internals.replicated_sharding(1) or b""
-  results = internals.replicated_sharding(len(type_.results)) or b""
+  one = xla.load().replicated(1)
+  results = xla.load().replicated(len(type_.results))
   return _records([*[one] * len(type_.inputs), results])
 
 
@@ -110,9 +109,9 @@ def _split(
   out = io.BytesIO()
   module.operation.write_bytecode(out)
   proto = xla.run(out.getvalue(), name, sharding, program)
-  part = ir.Module.parse(internals.hlo_to_stablehlo(proto) or b"")
+  part = ir.Module.parse(xla.load().to_stablehlo(proto))
   _finish(part, proto, kept, program, sharding)
-  shardings = _records(internals.hlo_shardings(proto))
+  shardings = _records(xla.load().shardings(proto))
   version = stablehlo.get_current_version()
   return stablehlo.serialize_portable_artifact(part, version), shardings
 
@@ -128,7 +127,7 @@ def _finish(
   groups = {}
   meshes = [op for op in part.body.operations if op.name == "sdy.mesh"]
   if meshes:
-    groups = replica_groups.read(internals.hlo_text(proto) or "")
+    groups = replica_groups.read(xla.load().text(proto))
   mend.mend(part, groups)
   for mesh in meshes:
     mesh.operation.erase()

@@ -13,7 +13,7 @@ import threading
 from typing import Any
 
 from jaxlib.ipu import internals
-from jaxlib.ipu.diagnostics import CompileError, internal, unimplemented
+from jaxlib.ipu.diagnostics import internal, unimplemented
 from jaxlib.ipu.partition import errors
 from jaxlib.ipu.partition.options import Sharding
 
@@ -83,27 +83,36 @@ def _name(proto: bytes) -> str:
 
 
 @functools.cache
-def _register() -> bool:
-  return bool(internals.transform_hlo("ipu_partition", _take))
-
-
-_lock = threading.Lock()
+def _xla() -> internals.Xla | None:
+  """XLA; calls back from now on."""
+  found = internals.xla()
+  if found is not None:
+    found.call_back("ipu_partition", _take)
+  return found
 
 
 @functools.cache
-def _make_client(num_devices: int) -> Any:
-  return internals.make_cpu_client(num_devices)
-
-
 def _client(num_devices: int) -> Any:
+  return load().cpu_client(num_devices)
+
+
+_lock = threading.RLock()
+
+
+def load() -> internals.Xla:
+  """XLA's partitioner.
+
+  Raises:
+    CompileError: this version of jaxlib has none of the known form.
+  """
   with _lock:
-    client = _make_client(num_devices) if _register() else None
-  if client is None:
+    found = _xla()
+  if found is None:
     raise unimplemented(
-      f"a program for {num_devices} IPUs with this version of jaxlib",
+      "programs for several IPUs with this version of jaxlib",
       instead="install a jax and jaxlib that this IPU backend was tested with",
     )
-  return client
+  return found
 
 
 def new_name() -> str:
@@ -126,7 +135,9 @@ def run(code: bytes, name: str, sharding: Sharding, program: str) -> bytes:
   Raises:
     CompileError: XLA cannot partition it.
   """
-  client = _client(sharding.num_partitions)
+  xla = load()
+  with _lock:
+    client = _client(sharding.num_partitions)
   settings = {
     "num_partitions": sharding.num_partitions,
     "uses_shardy": sharding.uses_shardy,
@@ -136,8 +147,12 @@ def run(code: bytes, name: str, sharding: Sharding, program: str) -> bytes:
   _results[name] = None
   try:
     while True:
-      names = internals.transform_passes(_count.passes) or []
-      error = _compile(client, code, [*_PASSES, *names], settings)
+      names = xla.call_back_passes(_count.passes)
+      error = None
+      try:
+        xla.run_passes(client, code, [*_PASSES, *names], settings)
+      except RuntimeError as raised:  # jaxlib's JaxRuntimeError
+        error = raised
       if (result := _results[name]) is not None:
         return result
       if error is not None:
@@ -148,15 +163,3 @@ def run(code: bytes, name: str, sharding: Sharding, program: str) -> bytes:
       _count.before += _count.passes
   finally:
     del _results[name]
-
-
-def _compile(
-  client: Any, code: bytes, passes: list[str], settings: dict[str, Any]
-) -> Exception | None:
-  try:
-    internals.run_hlo_passes(client, code, passes, settings)
-  except CompileError:
-    raise
-  except RuntimeError as error:  # jaxlib's JaxRuntimeError
-    return error
-  return None
