@@ -58,6 +58,7 @@ def program(
     estimated_seconds=host_seconds(target, builder.steps, builder.tensors),
     module=code,
     omissions=omissions,
+    num_partitions=module.num_partitions,
   )
 
 

@@ -106,6 +106,7 @@ ProgramInfo MakeInfo(program::Contents contents) {
         std::string_view(reinterpret_cast<const char*>(bytes.data()), o.size));
   }
   info.estimated_seconds = p.estimated_seconds;
+  info.num_partitions = p.num_partitions;
   return info;
 }
 
