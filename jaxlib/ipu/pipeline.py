@@ -371,7 +371,6 @@ def _emit(state: State, options: Options) -> None:
     state.memory,
     code,
     omissions,
-    parts.num_partitions if parts else 1,
     parts.shardings if parts else [],
   )
   state.pieces = container.pieces(state.program, *constants, *more)

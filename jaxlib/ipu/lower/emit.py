@@ -22,7 +22,6 @@ def program(
   memory: MemoryPlan,
   code: bytes,
   omissions: list[schema.Omission],
-  num_partitions: int,
   shardings: list[schema.Sharding],
 ) -> schema.Program:
   """The finished record; `code` is the module, without `omissions`."""
@@ -41,7 +40,6 @@ def program(
   )
   return schema.Program(
     name=module.name,
-    num_partitions=num_partitions,
     shardings=shardings,
     target=schema.Target(
       target.version, target.num_tiles, target.bytes_per_tile, target.clock_hz
@@ -62,6 +60,7 @@ def program(
     estimated_seconds=host_seconds(target, builder.steps, builder.tensors),
     module=code,
     omissions=omissions,
+    num_partitions=module.num_partitions,
   )
 
 

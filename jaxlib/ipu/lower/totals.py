@@ -24,11 +24,14 @@ KEYS: dict[str, str] = {
   "optimal_seconds": "same as `ipu seconds`",
   "ipu cycles": (
     "tile clock cycles of one run whose arguments are on the device: the sum "
-    "of the compute, exchange, sync and host cycles"
+    "of the compute, exchange, link, sync and host cycles"
   ),
   "ipu seconds": "`ipu cycles` at the modelled machine's clock",
   "ipu compute cycles": "vertices, on the slowest tile of each superstep",
   "ipu exchange cycles": "data between tiles, on the busiest tile",
+  "ipu link cycles": (
+    "collectives: data over the links between IPUs, synchronisation included"
+  ),
   "ipu sync cycles": "synchronisations of all tiles",
   "ipu host cycles": (
     "round trips to host functions (callbacks, FFI): both streams and the "
@@ -50,6 +53,7 @@ KEYS: dict[str, str] = {
     "`switch` counts as its costliest branch"
   ),
   "ipu exchange bytes": "bytes received by tiles that did not hold them",
+  "ipu link bytes": "operands of collectives, on one device",
   "ipu host bytes": (
     "bytes to and from host functions, and of arguments and results in host "
     "memory (`pinned_host`)"
@@ -120,11 +124,13 @@ class Totals:
   cycles: float = 0.0
   compute_cycles: float = 0.0
   exchange_cycles: float = 0.0
+  link_cycles: float = 0.0
   sync_cycles: float = 0.0
   host_cycles: float = 0.0
   derived_cycles: float = 0.0
   guessed_cycles: float = 0.0
   exchange_bytes: float = 0.0
+  link_bytes: float = 0.0
   host_bytes: float = 0.0
   flops: float = 0.0
   bytes_accessed: float = 0.0
@@ -160,6 +166,12 @@ class Totals:
     self.host_bytes += c.exchange_bytes
     self.sync_cycles += c.sync_cycles
 
+  def link_step(self, c: schema.Cost) -> None:
+    """Adds a step whose exchange is with other devices."""
+    self._sources(c)
+    self.link_cycles += c.exchange_cycles
+    self.link_bytes += c.exchange_bytes
+
 
 def totals(
   target: Target, steps: Sequence[Step], tensors: Sequence[TensorInfo]
@@ -167,7 +179,8 @@ def totals(
   """Adds up a list of steps."""
   sums = Totals()
   for step in steps:
-    (sums.host_step if step.on_host else sums.step)(step.price(target))
+    add = sums.link_step if step.on_links else sums.step
+    (sums.host_step if step.on_host else add)(step.price(target))
     sums.host_calls += step.calls_host
     for number in step.loaded:
       sums.bytes_accessed += tensors[number].bytes
@@ -203,6 +216,7 @@ def analysis(
     "ipu seconds": sums.cycles / target.clock_hz,
     "ipu compute cycles": sums.compute_cycles,
     "ipu exchange cycles": sums.exchange_cycles,
+    "ipu link cycles": sums.link_cycles,
     "ipu sync cycles": sums.sync_cycles,
     "ipu host cycles": sums.host_cycles,
     "ipu cycles from sources": max(
@@ -212,6 +226,7 @@ def analysis(
     "ipu cycles guessed": sums.guessed_cycles,
     "ipu loops counted once": float(loops_counted_once(steps)),
     "ipu exchange bytes": sums.exchange_bytes,
+    "ipu link bytes": sums.link_bytes,
     "ipu host bytes": sums.host_bytes,
     "ipu host calls": sums.host_calls,
     "ipu supersteps": sums.supersteps,

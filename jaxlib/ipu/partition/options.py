@@ -31,14 +31,12 @@ class Partitioned:
 
   Attributes:
     code: its module, a StableHLO portable artifact.
-    num_partitions: the number of devices.
     shardings: of the whole arguments and, after them, of all results.
     name: the module's.
     given: the whole module as text, made when it is asked for.
   """
 
   code: bytes | memoryview
-  num_partitions: int
   shardings: list[schema.Sharding]
   name: str
   given: Callable[[], str]

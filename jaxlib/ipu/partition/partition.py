@@ -70,7 +70,6 @@ def partition(code: Bytes, sharding: Sharding) -> Partitioned:
     ) from e
   return Partitioned(
     code=code,
-    num_partitions=sharding.num_partitions,
     shardings=shardings,
     name=name,
     given=given,

@@ -390,6 +390,20 @@ def host_callback(
   return add(there, host_stream(target, list(received) or [0]))
 
 
+def over_links(cycles: float, size: int) -> Sourced:
+  """The cost of a collective whose operands have `size` bytes on each device.
+  Its transfers are stored in the fields of an exchange (lower/totals.py)."""
+  return Sourced(
+    0.0,
+    float(cycles),
+    0.0,
+    float(size),
+    0.0,
+    guessed=float(cycles),
+    syncs=float(cycles > 0),
+  )
+
+
 def _figures(cost: schema.Cost) -> list[float]:
   return [getattr(cost, f.name) for f in dataclasses.fields(cost)]
 

@@ -324,7 +324,13 @@ def schema_header() -> str:
   )
   parts += [
     enum_text(e)
-    for e in (isa.RegisterType, isa.Opcode, isa.ReduceKind, isa.FactorKind)
+    for e in (
+      isa.RegisterType,
+      isa.Opcode,
+      isa.ReduceKind,
+      isa.FactorKind,
+      isa.CollectiveKind,
+    )
   ]
   parts += [registers_text(), signatures_text()]
   parts.append("struct Step;")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.plan.layout import Layout
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.program import interp_compute as compute
+from jaxlib.ipu.program import interp_meeting as meeting
 from jaxlib.ipu.program import interp_moving as moving
 from jaxlib.ipu.program.interp_lifetimes import Lifetimes
 from jaxlib.ipu.program.tile_memory import (
@@ -84,10 +85,52 @@ def run(
     Trap: the program did something impossible for tiles.
     ValueError: `data` is not a program, or the arguments do not match it.
   """
+  (result,) = run_together(
+    data,
+    [arguments],
+    check_sram=check_sram,
+    max_steps=max_steps,
+    exchange_rate=exchange_rate,
+  )
+  return result
+
+
+def run_together(
+  data: bytes,
+  arguments: Sequence[Sequence[Array]],
+  *,
+  check_sram: bool = True,
+  max_steps: int = 100_000,
+  exchange_rate: float = 4.0,
+) -> list[Result]:
+  """Runs a serialised program on several devices, each up to its next
+  collective in turn.
+
+  Args:
+    data: see `run`, as for the other arguments.
+    arguments: of each device, in the order of the partitions.
+
+  Raises:
+    Trap: also if collectives do not match.
+    ValueError: see `run`, or the program is one of another number of devices.
+  """
   program, constants = container.read(data)
-  machine = Machine(program, constants, max_steps, exchange_rate)
-  machine.bind(arguments)
-  machine.run(program.steps, "")
+  if len(arguments) != program.num_partitions:
+    raise ValueError(
+      f"arguments of {len(arguments)} devices for a program of "
+      f"{program.num_partitions}"
+    )
+  machines = []
+  for partition, given in enumerate(arguments):
+    machine = Machine(program, constants, max_steps, exchange_rate, partition)
+    machine.bind(given)
+    machines.append(machine)
+  meeting.run(machines)
+  return [_result(machine, check_sram) for machine in machines]
+
+
+def _result(machine: Machine, check_sram: bool) -> Result:
+  program = machine.program
   peak = machine.lifetimes.peak_bytes(machine)
   worst = int(peak.argmax())
   if check_sram and peak[worst] > program.target.bytes_per_tile:
@@ -112,6 +155,7 @@ class Machine:
   Attributes:
     memory: for each tensor the elements that each tile holds.
     layouts: the program's mappings.
+    partition: the device's number.
   """
 
   def __init__(
@@ -120,8 +164,10 @@ class Machine:
     constants: memoryview,
     max_steps: int,
     exchange_rate: float = 4.0,
+    partition: int = 0,
   ) -> None:
     self.program = program
+    self.partition = partition
     self.layouts = [Layout.from_record(m) for m in program.mappings]
     self.memory = [
       TileMemory(i, t, self.layouts[t.mapping])
@@ -186,8 +232,11 @@ class Machine:
 
   # --- Control flow ---------------------------------------------------------
 
-  def run(self, steps: Sequence[schema.Step], path: str) -> None:
-    """Runs steps in order; `path` is their place in the tree."""
+  def run(
+    self, steps: Sequence[schema.Step], path: str
+  ) -> Iterator[schema.Collective]:
+    """Runs steps in order; `path` is their place in the tree. Stops at each
+    collective, which the caller runs before it goes on."""
     for i, step in enumerate(steps):
       self.path = f"{path}{i}"
       self.steps += 1
@@ -196,12 +245,12 @@ class Machine:
           "runaway", f"more than {self.max_steps} steps", step=self.path
         )
       try:
-        self._step(step)
+        yield from self._step(step)
       except Trap as trap:
         trap.step = trap.step or self.path
         raise
 
-  def _step(self, step: schema.Step) -> None:
+  def _step(self, step: schema.Step) -> Iterator[schema.Collective]:
     path = self.path
     match step:
       case schema.Copy():
@@ -215,19 +264,27 @@ class Machine:
         self.count(step.cost, size)
       case schema.HostCallback():
         moving.call_host(self, step)
+      case schema.PartitionId():
+        number = np.full(1, self.partition, np.uint32)
+        self.writable(step.tensor).write_all(number, np.ones(1, np.bool_))
+        self.wrote(step.tensor, np.ones(1, np.bool_))
+      case schema.Collective():
+        yield step
       case schema.Repeat():
         for _ in range(step.count):
-          self.run(step.body, f"{path}.body.")
+          yield from self.run(step.body, f"{path}.body.")
       case schema.While():
         while True:
-          self.run(step.condition, f"{path}.condition.")
+          yield from self.run(step.condition, f"{path}.condition.")
           self.path = path
           if not self._scalar(step.predicate):
             break
-          self.run(step.body, f"{path}.body.")
+          yield from self.run(step.body, f"{path}.body.")
       case schema.Switch():
         branch = self._branch(step)
-        self.run(step.branches[branch].steps, f"{path}.branch{branch}.")
+        yield from self.run(
+          step.branches[branch].steps, f"{path}.branch{branch}."
+        )
     self.path = path
 
   def _branch(self, step: schema.Switch) -> int:

@@ -129,6 +129,22 @@ class ReduceKind(enum.IntEnum):
   GENERAL = 10
 
 
+class CollectiveKind(enum.IntEnum):
+  """What the devices of a group do with their operands.
+
+  Operands and results are dense; parts are equal slices of the leading
+  dimension, one for each device of the group, in the group's order.
+  """
+
+  ALL_REDUCE = 0  # all operands, combined
+  ALL_GATHER = 1  # the operands, one after the other
+  REDUCE_SCATTER = 2  # the device's own part of all operands, combined
+  ALL_TO_ALL = 3  # the device's own part of each operand, one after the other
+  PERMUTE = 4  # the operand of the device's source; zeros if it has none
+  BROADCAST = 5  # the operand of the group's first device; zeros in no group
+  RAGGED_ALL_TO_ALL = 6  # slices of which run-time values tell place and size
+
+
 class FactorKind(enum.IntEnum):
   """What `schema.Factorise` computes of each matrix A [m, n]; k = min(m, n).
 

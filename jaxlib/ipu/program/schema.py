@@ -475,6 +475,51 @@ class HostCallback:
 
 
 @record
+class PartitionId:
+  """Writes the number of the device among those of the run to a U32 scalar."""
+
+  tensor: U32
+  cost: Cost
+  location: U32
+
+
+@record
+class Group:
+  """Devices that take part in one meeting, in order."""
+
+  devices: list[U32]
+
+
+@record
+class Collective:
+  """Devices of a run exchange the roots `operands`, and get `results`.
+
+  `kind` is an `isa.CollectiveKind`, `reduction` the monoid of the reducing
+  kinds (`isa.ReduceKind`), otherwise 0. Devices are partition numbers. Each
+  meets the others of its group, and waits for them. Each is in one group, but
+  for BROADCAST and PERMUTE, where it may be in none, meets nobody and gets
+  zeros. `sources` are a PERMUTE's: for each device the one of its group whose
+  operand it gets, or -1; other kinds have none.
+
+  All kinds but the last have as many results as operands. RAGGED_ALL_TO_ALL
+  has the operands (array, output, input offsets, send sizes, output offsets,
+  receive sizes) and one result: the output, but that slice k, rows
+  [input offset k, + send size k) of the array, replaces the rows from
+  output offset k on of the output of device `k // (slices / devices)` of the
+  group. The last four are of one integer type and one shape [slices].
+  """
+
+  kind: U8
+  reduction: U8
+  operands: list[U32]
+  results: list[U32]
+  groups: list[Group]
+  sources: list[I32]
+  cost: Cost
+  location: U32
+
+
+@record
 class Repeat:
   """Runs `body` `count` times."""
 
@@ -515,7 +560,17 @@ class Branch:
   steps: list[Step]
 
 
-Step = Execute | Copy | HostCopy | HostCallback | Repeat | While | Switch
+Step = (
+  Execute
+  | Copy
+  | HostCopy
+  | HostCallback
+  | PartitionId
+  | Collective
+  | Repeat
+  | While
+  | Switch
+)
 
 
 @record
@@ -606,7 +661,7 @@ class Sharding:
 
 @record
 class Program:
-  """A compiled program, which `num_partitions` devices run together.
+  """A compiled program, for `num_partitions` devices that each run it.
 
   If they are several, `shardings` are those of the whole arguments, in order,
   and after them that of the results, a tuple's unless there is one. `module` is
@@ -633,3 +688,4 @@ class Program:
   estimated_seconds: F64
   module: bytes
   omissions: list[Omission]
+  num_partitions: U32 = 1

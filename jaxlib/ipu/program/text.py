@@ -78,6 +78,11 @@ def _steps(program: schema.Program, steps: list[Any], indent: str) -> list[str]:
     elif isinstance(step, schema.HostCallback):
       lines.append(f"{indent}{_host_callback(step)}{where}")
       lines.append(f"{indent}    {_cost(step.cost)}")
+    elif isinstance(step, schema.PartitionId):
+      lines.append(f"{indent}t{step.tensor} = partition id{where}")
+    elif isinstance(step, schema.Collective):
+      lines.append(f"{indent}{_collective(step)}{where}")
+      lines.append(f"{indent}    {_cost(step.cost)}")
     elif isinstance(step, schema.Repeat):
       lines.append(f"{indent}repeat {step.count}{where}")
       lines += _steps(program, step.body, indent + "  ")
@@ -104,6 +109,21 @@ def _host_callback(step: schema.HostCallback) -> str:
     f"{_host_arrays(step.results)} = host @{step.target}"
     f"({_host_arrays(step.operands)}){told}"
   )
+
+
+def _collective(step: schema.Collective) -> str:
+  results, operands = (
+    ", ".join(f"t{t}" for t in tensors)
+    for tensors in (step.results, step.operands)
+  )
+  kind = isa.CollectiveKind(step.kind).name.lower()
+  if step.reduction:
+    kind += f" {isa.ReduceKind(step.reduction).name.lower()}"
+  groups = ",".join(
+    "{" + ",".join(map(str, group.devices)) + "}" for group in step.groups
+  )
+  sources = f" from {step.sources}" if step.sources else ""
+  return f"{results} = {kind}({operands}) over {groups}{sources}"
 
 
 def _host_arrays(items: list[schema.HostArray]) -> str:

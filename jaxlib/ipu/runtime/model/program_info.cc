@@ -89,7 +89,6 @@ ProgramInfo MakeInfo(program::Contents contents) {
   }
   AddLoops(p, p.steps, info.loops);
   info.name = std::move(p.name);
-  info.num_partitions = p.num_partitions;
   for (program::Sharding& sharding : p.shardings) {
     info.shardings.push_back(std::move(sharding.proto));
   }
@@ -110,6 +109,7 @@ ProgramInfo MakeInfo(program::Contents contents) {
         std::string_view(reinterpret_cast<const char*>(bytes.data()), o.size));
   }
   info.estimated_seconds = p.estimated_seconds;
+  info.num_partitions = p.num_partitions;
   return info;
 }
 
