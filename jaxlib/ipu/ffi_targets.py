@@ -195,8 +195,6 @@ def _program(
   )
   program = schema.Program(
     name=name,
-    num_partitions=1,
-    shardings=[],
     target=schema.Target("host", 1, 1, 1.0),
     mappings=mappings,
     tensors=tensors,

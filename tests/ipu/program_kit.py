@@ -218,8 +218,6 @@ class Kit:
   def program(self) -> schema.Program:
     return schema.Program(
       name="test",
-      num_partitions=1,
-      shardings=[],
       target=self.target,
       mappings=[m.record() for m in self.mappings],
       tensors=self.tensors,

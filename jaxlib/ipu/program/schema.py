@@ -669,8 +669,6 @@ class Program:
   """
 
   name: str
-  num_partitions: U32
-  shardings: list[Sharding]
   target: Target
   mappings: list[Mapping]
   tensors: list[Tensor]
@@ -689,3 +687,4 @@ class Program:
   module: bytes
   omissions: list[Omission]
   num_partitions: U32 = 1
+  shardings: list[Sharding] = dataclasses.field(default_factory=list)
