@@ -331,6 +331,35 @@ def guarantee_custom_calls(targets: set[str], names: Iterable[str]) -> None:
   targets.update(names)
 
 
+@uses(
+  "jax.interpreters.mlir.register_lowering",
+  "jax._src.lax.parallel.pbroadcast_p",
+  "jax._src.lax.parallel._pbroadcast_lowering",
+  "jax._src.lax.parallel.psend_p",
+  "jax._src.lax.parallel.precv_p",
+  "jax._src.lax.parallel._pcollectives_lowering_common",
+  lost="pbroadcast, psend and precv are refused",
+)
+def register_point_to_point(
+  register: Any,
+  broadcast: Any,
+  broadcast_rule: Any,
+  send: Any,
+  receive: Any,
+  pairs: Any,
+  send_rule: Callable[..., Any],
+  receive_rule: Callable[..., Any],
+) -> None:
+  """Registers rules for primitives that JAX has for GPUs alone. Those of psend
+  and precv get a function first, of the pairs of devices of a permutation along
+  a mesh axis and the attributes of its operation."""
+  send_rule = functools.partial(send_rule, pairs)
+  receive_rule = functools.partial(receive_rule, pairs)
+  register(broadcast, broadcast_rule, PLATFORM)
+  register(send, send_rule, PLATFORM, cacheable=False)
+  register(receive, receive_rule, PLATFORM, cacheable=False)
+
+
 # --- What users see --------------------------------------------------------
 
 
