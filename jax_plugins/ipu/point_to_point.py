@@ -67,10 +67,10 @@ def _receive(
 
 def _before(owner: Any) -> Any:
   """The permutation right before the operation that made a token."""
-  if not hasattr(owner, "block"):
+  if not hasattr(owner, "operation"):
     return None  # an argument's owner is a block
   before = None
-  for operation in owner.block.operations:
+  for operation in owner.operation.block.operations:
     if operation.operation == owner.operation:
       break
     before = operation.operation

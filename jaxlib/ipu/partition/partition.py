@@ -24,12 +24,16 @@ _SHARDED = (
   b"SPMDShardToFullShape",
 )
 
-# XLA splits a call with side effects only if it knows what is called.
+# XLA splits a call with side effects only if it knows what is called, and moves
+# to another memory only by a name of its own.
+_MOVE, _XLAS_MOVE = "annotate_device_placement", "MoveToHost"
 _KNOWN_TARGETS = {
   PYTHON_TARGET: "xla_ffi_python_cpu_callback",
   PYTHON_TARGET_OF_PARTS: "xla_ffi_partitioned_python_cpu_callback",
+  _MOVE: _XLAS_MOVE,
 }
 _OUR_TARGETS = dict.fromkeys(_KNOWN_TARGETS.values(), PYTHON_TARGET)
+_OUR_TARGETS[_XLAS_MOVE] = _MOVE
 
 _TARGET = "call_target_name"
 _NAME = "sym_name"
@@ -147,6 +151,8 @@ def _rename_targets(module: ir.Module, names: dict[str, str]) -> None:
       target = ir.StringAttr(operation.attributes[_TARGET]).value
       if target in names:
         operation.attributes[_TARGET] = ir.StringAttr.get(names[target])
+      if target == _MOVE:
+        operation.attributes["has_side_effect"] = ir.BoolAttr.get(False)
     return ir.WalkResult.ADVANCE
 
   module.operation.walk(rename)
