@@ -152,7 +152,7 @@ class Gang {
   // threads have to run or to cancel them. Never waits for ever.
   virtual Status Run(uint32_t partition, const Share& share) = 0;
 
-  // Instead of Run.
+  // Instead of Run; has no effect after it.
   virtual void Cancel(uint32_t partition, const Status& why) = 0;
 };
 
