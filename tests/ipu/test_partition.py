@@ -272,6 +272,7 @@ def test_what_xla_cannot_split_is_an_error_with_its_reason():
 
   with pytest.raises(diagnostics.CompileError) as info:
     split(f, array((8,), "data"))
-  assert "jit_f over 8 IPUs" in info.value.message
+  assert "over 8 IPUs" in info.value.message
   assert "sharding" in info.value.message
+  assert f"in jit(f)/ffi_call at {__file__}:" in info.value.message
   assert "What to do" in info.value.message

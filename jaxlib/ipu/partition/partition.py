@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 from typing import Any
 
 from jaxlib.ipu.diagnostics import invalid_argument
@@ -109,9 +108,7 @@ def _split(
   kept = signature.take(_main(module))
   name = xla.new_name()
   module.operation.attributes[_NAME] = ir.StringAttr.get(name)
-  out = io.BytesIO()
-  module.operation.write_bytecode(out)
-  proto = xla.run(out.getvalue(), name, sharding, program)
+  proto = xla.run(module, name, sharding)
   part = ir.Module.parse(xla.load().to_stablehlo(proto))
   _finish(part, proto, kept, program, sharding)
   shardings = _records(xla.load().shardings(proto))

@@ -8,6 +8,7 @@ calls back with the result; raising an error there ends the compilation.
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import threading
 from typing import Any
@@ -120,14 +121,13 @@ def new_name() -> str:
   return f"{PREFIX}{next(_numbers)}"
 
 
-def run(code: bytes, name: str, sharding: Sharding, program: str) -> bytes:
+def run(module: Any, name: str, sharding: Sharding) -> bytes:
   """Partitions a module.
 
   Args:
-    code: its MLIR bytecode.
-    name: the module's, of `new_name`.
+    module: it, in MLIR.
+    name: its name, of `new_name`.
     sharding: how it is split.
-    program: the user's name of it.
 
   Returns:
     The module of each device, a serialised `HloModuleProto`.
@@ -135,6 +135,9 @@ def run(code: bytes, name: str, sharding: Sharding, program: str) -> bytes:
   Raises:
     CompileError: XLA cannot partition it.
   """
+  out = io.BytesIO()
+  module.operation.write_bytecode(out)
+  code = out.getvalue()
   xla = load()
   with _lock:
     client = _client(sharding.num_partitions)
@@ -156,7 +159,7 @@ def run(code: bytes, name: str, sharding: Sharding, program: str) -> bytes:
       if (result := _results[name]) is not None:
         return result
       if error is not None:
-        raise errors.of_partitioner(error, program, sharding.num_partitions)
+        raise errors.of_partitioner(error, module, sharding.num_partitions)
       # It was compiled to the end: the pass has a higher number.
       if len(names) <= 1 or len(names) > _MOST_NAMES:
         raise internal("XLA's partitioner has no pass that calls back")
