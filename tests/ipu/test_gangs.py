@@ -197,17 +197,17 @@ def test_permutes_broadcasts_and_partition_ids():
 
 RAGGED = kit.module(
   2,
-  f"""
+  """
   func.func public @main(%x: tensor<6x2xf32>, %o: tensor<5x2xf32>,
       %i: tensor<2xi32>, %s: tensor<2xi32>, %t: tensor<2xi32>,
-      %r: tensor<2xi32>) -> tensor<5x2xf32> {{
+      %r: tensor<2xi32>) -> tensor<5x2xf32> {
     %a = stablehlo.custom_call @ragged_all_to_all(%x, %o, %i, %s, %t, %r)
-      {{api_version = 4 : i32, backend_config = {{channel_id = 1 : i64,
-      replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}}}}
+      {api_version = 4 : i32, backend_config = {channel_id = 1 : i64,
+      replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}}
       : (tensor<6x2xf32>, tensor<5x2xf32>, tensor<2xi32>, tensor<2xi32>,
       tensor<2xi32>, tensor<2xi32>) -> tensor<5x2xf32>
     return %a : tensor<5x2xf32>
-  }}""",
+  }""",
 )
 
 
