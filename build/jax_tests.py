@@ -6,6 +6,7 @@ which also needs JAX on IPU and build/requirements-jax-tests.txt:
 
 python3 build/jax_tests.py CHECKOUT
 python3 build/jax_tests.py CHECKOUT lax_test.py 'linalg*' -k cholesky
+python3 build/jax_tests.py CHECKOUT pjit_test.py pmap_test.py --devices 8
 
 Each file runs under pytest-xdist: a test that crashes or times out costs its
 worker, not the run. Failing tests are repeated on the CPU, and only those that
@@ -100,6 +101,8 @@ class Run:
         "PYTHONPATH": str(ROOT / "build"),
         "JAX_PLATFORMS": "ipu,cpu" if platform == "ipu" else "cpu",
         "JAX_IPU_USE_MODEL": "true",
+        "JAX_IPU_DEVICE_COUNT": str(options.devices),
+        "JAX_NUM_CPU_DEVICES": str(options.devices),
         "JAX_ENABLE_X64": str(options.x64),
         "JAX_NUM_GENERATED_CASES": str(options.cases),
         jax_tests_plugin.EXPECTED: str(expected),
@@ -170,6 +173,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     "--timeout", type=int, default=300, help="time limit of a test in seconds"
   )
   add("--dut", default="cpu", help="the platform reported to the tests")
+  add("--devices", type=int, default=1, help="IPUs, and CPUs to compare with")
   add("--x64", type=int, choices=(0, 1), default=0, help="jax_enable_x64")
   add(
     "--cases", type=int, default=10, help="cases per test with generated cases"

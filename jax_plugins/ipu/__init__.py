@@ -49,7 +49,12 @@ def _make_client() -> Any:
       "jax.distributed.initialize(), or set JAX_PLATFORMS=cpu"
     )
 
-  from jax_plugins.ipu import callbacks, late_rules, lowerings
+  from jax_plugins.ipu import (
+    callbacks,
+    late_rules,
+    lowerings,
+    point_to_point,
+  )
 
   chosen = jax.ipu.chosen_options()
   try:
@@ -73,6 +78,7 @@ def _make_client() -> Any:
   lowerings.register()
   callbacks.register()
   late_rules.register()
+  point_to_point.register()
   client = internals.make_client(
     str(plugin.LIBRARY), plugin.client_options(settings, chosen)
   )

@@ -114,7 +114,9 @@ def _emit(
     if result_avals:
       sharding = _with_token(sharding)
   operation = internals.emit_call(
-    host_functions.PYTHON_TARGET,
+    host_functions.PYTHON_TARGET_OF_PARTS
+    if partitioned
+    else host_functions.PYTHON_TARGET,
     has_side_effect,
     sharding,
     {},

@@ -44,19 +44,20 @@ class CompileError(Exception):
     self.message = message
 
 
-def _at(location: Any) -> str:
+def at(location: Any) -> str:
+  """A line that names a place in the user's program; "" if it has none."""
   where = location_text(resolve(location))
   return f"\n  in {where}" if where else ""
 
 
 def invalid_argument(message: str, location: Any = None) -> CompileError:
   """An invalid program or option."""
-  return CompileError(ErrorCode.INVALID_ARGUMENT, message + _at(location))
+  return CompileError(ErrorCode.INVALID_ARGUMENT, message + at(location))
 
 
 def resource_exhausted(message: str, location: Any = None) -> CompileError:
   """A program that does not fit."""
-  return CompileError(ErrorCode.RESOURCE_EXHAUSTED, message + _at(location))
+  return CompileError(ErrorCode.RESOURCE_EXHAUSTED, message + at(location))
 
 
 def unimplemented(
@@ -71,7 +72,7 @@ def unimplemented(
   """
   return CompileError(
     ErrorCode.UNIMPLEMENTED,
-    f"the IPU backend does not lower {what}{_at(location)}\n"
+    f"the IPU backend does not lower {what}{at(location)}\n"
     f"  What to do: {instead}",
   )
 
@@ -80,5 +81,5 @@ def internal(message: str, location: Any = None) -> CompileError:
   """A bug of the compiler; the message is for a bug report."""
   return CompileError(
     ErrorCode.INTERNAL,
-    f"{message} (this is a bug of the IPU compiler){_at(location)}",
+    f"{message} (this is a bug of the IPU compiler){at(location)}",
   )

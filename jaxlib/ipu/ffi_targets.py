@@ -88,6 +88,8 @@ def register(
       library.ipu_run_program,
       code,
       ctypes.c_size_t(len(code)),
+      ctypes.c_size_t(1),
+      0,
       _pointers(inputs),
       _pointers(outputs),
       None,

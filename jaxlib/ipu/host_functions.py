@@ -28,6 +28,8 @@ from jaxlib.ipu.program import schema
 
 # The target of custom calls of Python functions in StableHLO.
 PYTHON_TARGET = "ipu_python_callback"
+# The same of functions that get each device's part, not the whole arrays.
+PYTHON_TARGET_OF_PARTS = "ipu_partitioned_python_callback"
 
 # Distinguishes this process from others that load its programs.
 PROCESS = int.from_bytes(os.urandom(7), "little")

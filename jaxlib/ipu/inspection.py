@@ -33,8 +33,9 @@ def after(phase: Any, state: Any, options: Any) -> None:
   if options.dump is not None:
     text = _text(phase, state)
     if text:
-      index = [*phase.__class__].index(phase)
-      name = _plain(importer.module_name(state.stablehlo))
+      # What precedes parsing, and what few programs need, has its number.
+      index = max([*phase.__class__].index(phase) - 1, 0)
+      name = _plain(_name(state))
       ending = f"{name}.{index}_{phase.value}.txt"
       state.number = _write(options.dump, state.number, ending, text)
 
@@ -51,10 +52,16 @@ def after_pass(name: str, state: Any, options: Any) -> None:
     tile_verify.verify(state.tiles)
     assembled.verify(state.tiles)
   if options.dump is not None:
-    module = _plain(importer.module_name(state.stablehlo))
+    module = _plain(_name(state))
     written = tile_text.program_text(state.tiles)
     ending = f"{module}.4_lower_{name}.txt"
     state.number = _write(options.dump, state.number, ending, written)
+
+
+def _name(state: Any) -> str:
+  if state.stablehlo is None:
+    return state.partitioned.name
+  return importer.module_name(state.stablehlo)
 
 
 def _plain(name: str) -> str:
@@ -111,6 +118,8 @@ def _verify(phase: Any, state: Any) -> None:
 
 
 def _text(phase: Any, state: Any) -> str:
+  if phase.value == "partition" and state.partitioned is not None:
+    return str(state.partitioned.given())
   if phase.value == "parse":
     return str(state.stablehlo.operation.get_asm(enable_debug_info=True))
   if phase.value in ("import", "fuse") or (

@@ -23,6 +23,7 @@ from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower import signature
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.options import active
+from jaxlib.ipu.partition.options import Partitioned, Sharding
 from jaxlib.ipu.passes import (
   dce,
   decompose,
@@ -50,6 +51,7 @@ ops.load()
 class Phase(enum.Enum):
   """The phases, in order, with their results."""
 
+  PARTITION = "partition"  # the program of each device, if there are several
   PARSE = "parse"  # canonical StableHLO, calls inlined
   IMPORT = "import"  # a graph of StableHLO operations, simplified
   DECOMPOSE = "decompose"  # no operation that has a rule
@@ -65,6 +67,8 @@ class Options:
 
   Attributes:
     target: the machine to compile for.
+    sharding: how to split the program over several devices; None: it is for
+      one device.
     allow_out_of_memory: compile programs that do not fit the SRAM.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
@@ -72,6 +76,7 @@ class Options:
   """
 
   target: Target
+  sharding: Sharding | None = None
   allow_out_of_memory: bool = False
   stop_after: Phase | None = None
   dump: Path | None = None
@@ -83,6 +88,7 @@ class State:
   """The results of the phases so far."""
 
   code: bytes | memoryview
+  partitioned: Partitioned | None = None
   stablehlo: Any = None
   arrays: Arrays = dataclasses.field(default_factory=dict)
   module: Module | None = None
@@ -157,6 +163,15 @@ class _NoCollection:
 
 
 _no_collection = _NoCollection()
+
+
+def _partition(state: State, options: Options) -> None:
+  if options.sharding is None:
+    return
+  from jaxlib.ipu import partition
+
+  state.partitioned = partition.partition(state.code, options.sharding)
+  state.code = state.partitioned.code
 
 
 def _parse(state: State, options: Options) -> None:
@@ -345,6 +360,7 @@ def _emit(state: State, options: Options) -> None:
     code, omissions, more = importer.bytecode(
       importer.parse(state.code), {}, constants
     )
+  parts = state.partitioned
   state.program = emit.program(
     state.builder,
     state.module,
@@ -354,11 +370,13 @@ def _emit(state: State, options: Options) -> None:
     state.memory,
     code,
     omissions,
+    parts.shardings if parts else [],
   )
   state.pieces = container.pieces(state.program, *constants, *more)
 
 
 _RUN = {
+  Phase.PARTITION: _partition,
   Phase.PARSE: _parse,
   Phase.IMPORT: _import,
   Phase.DECOMPOSE: _decompose,
@@ -393,6 +411,7 @@ def read_options(compile_options: bytes) -> Options:
   given = _compiler_options(compile_options)
   options = Options(
     target=settings.target,
+    sharding=_sharding(compile_options),
     allow_out_of_memory=settings.allow_out_of_memory,
     dump=Path(settings.report_directory) if settings.report else None,
     verify=settings.verify,
@@ -416,6 +435,14 @@ def read_options(compile_options: bytes) -> Options:
 @functools.lru_cache(maxsize=64)
 def _compiler_options(compile_options: bytes) -> dict[str, Any]:
   return internals.compiler_options(compile_options) or {}
+
+
+@functools.lru_cache(maxsize=64)
+def _sharding(compile_options: bytes) -> Sharding | None:
+  found = internals.sharding_options(compile_options)
+  if found is None or found["num_partitions"] <= 1:
+    return None
+  return Sharding(**found)
 
 
 def _read_tiles(value: Any, options: Options) -> dict[str, Any]:

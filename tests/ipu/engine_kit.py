@@ -48,23 +48,56 @@ def run(data: bytes, arguments: Sequence[np.ndarray]) -> EngineResult:
   Raises:
     EngineError: the program is refused.
   """
-  program, _ = container.read(data)
-  outputs = []
-  for number in program.results:
-    t = program.tensors[number]
-    # Makes unwritten elements visible.
-    raw = np.full(
-      int(np.prod(t.shape)) * NUMPY[DType(t.dtype)].itemsize, 0xA5, np.uint8
-    )
-    outputs.append(raw.view(NUMPY[DType(t.dtype)]).reshape(t.shape))
+  outputs = _unwritten(data)
   inputs = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arguments]
   return EngineResult(outputs, *call(data, inputs, outputs))
 
 
+def run_together(
+  data: bytes, arguments: Sequence[Sequence[np.ndarray]], threads: bool
+) -> list[list[np.ndarray]]:
+  """Runs a serialised program on several devices; returns the results of each.
+
+  Args:
+    data: the program.
+    arguments: of each device.
+    threads: whether each device has a thread.
+
+  Raises:
+    EngineError: the program is refused, or fails.
+  """
+  outputs = [_unwritten(data) for _ in arguments]
+  inputs = [
+    np.ascontiguousarray(a).reshape(np.shape(a))
+    for own in arguments
+    for a in own
+  ]
+  call(data, inputs, sum(outputs, []), len(arguments), threads)
+  return outputs
+
+
+def _unwritten(data: bytes) -> list[np.ndarray]:
+  """Arrays for a program's results; what is not written is visible."""
+  program, _ = container.read(data)
+  outputs = []
+  for number in program.results:
+    t = program.tensors[number]
+    raw = np.full(
+      int(np.prod(t.shape)) * NUMPY[DType(t.dtype)].itemsize, 0xA5, np.uint8
+    )
+    outputs.append(raw.view(NUMPY[DType(t.dtype)]).reshape(t.shape))
+  return outputs
+
+
 def call(
-  data: bytes, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+  data: bytes,
+  inputs: Sequence[np.ndarray],
+  outputs: Sequence[np.ndarray],
+  num_devices: int = 1,
+  threads: bool = False,
 ) -> tuple[float, float]:
-  """Passes bytes, valid or not, to the engine; fills `outputs`.
+  """Passes bytes, valid or not, to the engine; fills `outputs`. Those of
+  several devices follow each other.
 
   Returns:
     The cycles and exchanged bytes of the run.
@@ -75,8 +108,9 @@ def call(
   counters = (ctypes.c_double * 2)()
   error = ctypes.create_string_buffer(_ERROR_BYTES)
   code = _entry()(
-    data, ctypes.c_size_t(len(data)), _pointers(inputs), _pointers(outputs),
-    counters, error, ctypes.c_size_t(_ERROR_BYTES),
+    data, ctypes.c_size_t(len(data)), ctypes.c_size_t(num_devices),
+    int(threads), _pointers(inputs), _pointers(outputs), counters, error,
+    ctypes.c_size_t(_ERROR_BYTES),
   )  # fmt: skip
   if code:
     raise EngineError(code, error.value.decode())

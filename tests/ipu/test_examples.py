@@ -38,6 +38,18 @@ def test_minimal():
 
 
 @pytest.mark.ipu_only
+def test_mnist_on_several_ipus():
+  """The same losses on four IPUs and on four CPUs."""
+  args = ("--epochs", "1", "--batch-size", "512")
+  outs = [run("mnist_classifier_multi_ipus.py", *args, "--backend", b)
+          for b in ("ipu", "cpu")]  # fmt: skip
+  losses = [float(re.search(r"loss ([\d.]+)", out)[1]) for out in outs]
+  np.testing.assert_allclose(*losses, rtol=1e-3)
+  assert re.search(r"with [1-9]\d* all-reduces", outs[0])
+  assert "times faster" in outs[0]
+
+
+@pytest.mark.ipu_only
 def test_custom_kernel():
   """The same results on the IPU and the CPU."""
   out = run("custom_kernel.py")

@@ -43,6 +43,7 @@ def changed(name):
 {patch}
 import jax.ipu.compat
 internals.context_mesh()
+internals.xla()
 device = jax.devices("ipu")[0]
 x = jax.device_put(np.arange(4, dtype=np.float32), device)
 callback = jax.experimental.io_callback

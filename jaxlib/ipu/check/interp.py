@@ -13,11 +13,12 @@ tensor while it is live, from its first write to its last use.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from jaxlib.ipu.check import interp_compute as compute
+from jaxlib.ipu.check import interp_meeting as meeting
 from jaxlib.ipu.check import interp_moving as moving
 from jaxlib.ipu.check.machine import Exchanged, Machine
 from jaxlib.ipu.check.tile_memory import Array, Trap
@@ -66,10 +67,54 @@ def run(
     Trap: the program did something impossible for tiles.
     ValueError: `data` is not a program, or the arguments do not match it.
   """
+  (result,) = run_together(
+    data,
+    [arguments],
+    check_sram=check_sram,
+    max_steps=max_steps,
+    exchange_rate=exchange_rate,
+  )
+  return result
+
+
+def run_together(
+  data: bytes,
+  arguments: Sequence[Sequence[Array]],
+  *,
+  check_sram: bool = True,
+  max_steps: int = 100_000,
+  exchange_rate: float = 4.0,
+) -> list[Result]:
+  """Runs a serialised program on several devices, each up to its next
+  collective in turn.
+
+  Args:
+    data: see `run`, as for the other arguments.
+    arguments: of each device, in the order of the partitions.
+
+  Raises:
+    Trap: also if collectives do not match.
+    ValueError: see `run`, or the program is one of another number of devices.
+  """
   program, constants = container.read(data)
-  machine = _Interpreter(program, constants, max_steps, exchange_rate)
-  machine.bind(arguments)
-  machine.run(program.steps, "")
+  if len(arguments) != program.num_partitions:
+    raise ValueError(
+      f"arguments of {len(arguments)} devices for a program of "
+      f"{program.num_partitions}"
+    )
+  machines = []
+  for partition, given in enumerate(arguments):
+    machine = _Interpreter(
+      program, constants, max_steps, exchange_rate, partition
+    )
+    machine.bind(given)
+    machines.append(machine)
+  meeting.run(machines, [m.run(program.steps, "") for m in machines])
+  return [_result(machine, check_sram) for machine in machines]
+
+
+def _result(machine: Machine, check_sram: bool) -> Result:
+  program = machine.program
   peak = machine.peak_bytes()
   worst = int(peak.argmax())
   if check_sram and peak[worst] > program.target.bytes_per_tile:
@@ -91,8 +136,11 @@ def run(
 class _Interpreter(Machine):
   """Runs steps on a machine."""
 
-  def run(self, steps: Sequence[schema.Step], path: str) -> None:
-    """Runs steps in order; `path` is their place in the tree."""
+  def run(
+    self, steps: Sequence[schema.Step], path: str
+  ) -> Iterator[schema.Collective]:
+    """Runs steps in order; `path` is their place in the tree. Stops at each
+    collective, which the caller runs before it goes on."""
     for i, step in enumerate(steps):
       self.path = f"{path}{i}"
       self.steps += 1
@@ -101,12 +149,12 @@ class _Interpreter(Machine):
           "runaway", f"more than {self.max_steps} steps", step=self.path
         )
       try:
-        self._step(step)
+        yield from self._step(step)
       except Trap as trap:
         trap.step = trap.step or self.path
         raise
 
-  def _step(self, step: schema.Step) -> None:
+  def _step(self, step: schema.Step) -> Iterator[schema.Collective]:
     path = self.path
     match step:
       case schema.Copy():
@@ -120,19 +168,27 @@ class _Interpreter(Machine):
         self.count(step.cost, size)
       case schema.HostCallback():
         moving.call_host(self, step)
+      case schema.PartitionId():
+        number = np.full(1, self.partition, np.uint32)
+        self.writable(step.tensor).write_all(number, np.ones(1, np.bool_))
+        self.wrote(step.tensor, np.ones(1, np.bool_))
+      case schema.Collective():
+        yield step
       case schema.Repeat():
         for _ in range(step.count):
-          self.run(step.body, f"{path}.body.")
+          yield from self.run(step.body, f"{path}.body.")
       case schema.While():
         while True:
-          self.run(step.condition, f"{path}.condition.")
+          yield from self.run(step.condition, f"{path}.condition.")
           self.path = path
           if not self._scalar(step.predicate):
             break
-          self.run(step.body, f"{path}.body.")
+          yield from self.run(step.body, f"{path}.body.")
       case schema.Switch():
         branch = self._branch(step)
-        self.run(step.branches[branch].steps, f"{path}.branch{branch}.")
+        yield from self.run(
+          step.branches[branch].steps, f"{path}.branch{branch}."
+        )
     self.path = path
 
   def _branch(self, step: schema.Switch) -> int:

@@ -37,6 +37,7 @@ class Machine:
   Attributes:
     memory: for each tensor the elements that each tile holds.
     layouts: the program's mappings.
+    partition: the device's number.
   """
 
   def __init__(
@@ -45,8 +46,10 @@ class Machine:
     constants: memoryview,
     max_steps: int,
     exchange_rate: float = 4.0,
+    partition: int = 0,
   ) -> None:
     self.program = program
+    self.partition = partition
     self.layouts = [Layout.from_record(m) for m in program.mappings]
     self.memory = [
       TileMemory(i, t, self.layouts[t.mapping])

@@ -12,7 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from jaxlib.ipu.check import verify_compute, verify_memory, verify_tables
+from jaxlib.ipu.check import (
+  verify_collective,
+  verify_compute,
+  verify_memory,
+  verify_tables,
+)
 from jaxlib.ipu.check.verify_memory import dense
 from jaxlib.ipu.check.verify_state import Verifier
 from jaxlib.ipu.dtypes import COMPLEX, SIZE, DType, stored
@@ -80,6 +85,15 @@ class _StepVerifier(Verifier):
         self.require(step.cost.exchange_cycles > 0, "a stream costs nothing")
       case schema.HostCallback():
         self._host_callback(step)
+      case schema.PartitionId():
+        t = self.tensor(step.tensor)
+        self.require(
+          t.dtype == DType.U32 and math.prod(t.shape) == 1,
+          f"writes the device's number to type {t.dtype}, shape {t.shape}",
+        )
+        self.writes(step.tensor)
+      case schema.Collective():
+        verify_collective.check(self, step)
       case schema.Repeat() | schema.While():
         self._loop(step, path)
       case schema.Switch():
@@ -209,6 +223,10 @@ def written_in(
         found.update(m.destination for m in step.moves)
       case schema.Execute() | schema.HostCallback():
         found.update(tensors[a.tensor].root for a in step.results)
+      case schema.PartitionId():
+        found.add(step.tensor)
+      case schema.Collective():
+        found.update(step.results)
       case schema.Repeat():
         found |= written_in(step.body, tensors)
       case schema.While():

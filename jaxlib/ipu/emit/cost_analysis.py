@@ -20,12 +20,15 @@ KEYS: dict[str, str] = {
   "optimal_seconds": "same as `ipu seconds`",
   "ipu cycles": (
     "tile clock cycles of one run whose arguments are on the device: the sum "
-    "of the compute, exchange, sync and host cycles"
+    "of the compute, exchange, link, sync and host cycles"
   ),
   "ipu seconds": "`ipu cycles` at the modelled machine's clock",
   "ipu compute cycles": "vertices, on the slowest tile of each superstep",
   "ipu exchange cycles": "data between tiles, on the busiest tile",
-  "ipu sync cycles": "synchronisations of all tiles",
+  "ipu link cycles": (
+    "collectives: data over the busiest link between IPUs, and its latency"
+  ),
+  "ipu sync cycles": "synchronisations of all tiles, or of several IPUs",
   "ipu host cycles": (
     "round trips to host functions (callbacks, FFI): both streams and the "
     "host's response, excluding the function's own time; streams of arguments "
@@ -46,14 +49,17 @@ KEYS: dict[str, str] = {
     "`switch` counts as its costliest branch"
   ),
   "ipu exchange bytes": "bytes received by tiles that did not hold them",
+  "ipu link bytes": (
+    "bytes that collectives send over links between IPUs, each link counted"
+  ),
   "ipu host bytes": (
     "bytes to and from host functions, and of arguments and results in host "
     "memory (`pinned_host`)"
   ),
   "ipu host calls": "calls of host functions",
   "ipu supersteps": (
-    "synchronisations between tiles or with the host, each with its exchange "
-    "and the vertices that follow"
+    "synchronisations between tiles, IPUs or with the host, each with its "
+    "exchange and the vertices that follow"
   ),
   "ipu peak tile bytes": (
     "SRAM used on the fullest tile at its peak, all code included"
@@ -124,6 +130,7 @@ def cost_analysis(
     "ipu seconds": sums.cycles / target.clock_hz,
     "ipu compute cycles": sums.compute_cycles,
     "ipu exchange cycles": sums.exchange_cycles,
+    "ipu link cycles": sums.link_cycles,
     "ipu sync cycles": sums.sync_cycles,
     "ipu host cycles": sums.host_cycles,
     "ipu cycles from sources": max(
@@ -133,6 +140,7 @@ def cost_analysis(
     "ipu cycles guessed": sums.guessed_cycles,
     "ipu loops counted once": float(loops_counted_once(steps)),
     "ipu exchange bytes": sums.exchange_bytes,
+    "ipu link bytes": sums.link_bytes,
     "ipu host bytes": sums.host_bytes,
     "ipu host calls": sums.host_calls,
     "ipu supersteps": sums.supersteps,

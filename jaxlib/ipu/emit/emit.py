@@ -23,6 +23,7 @@ def program(
   memory: MemoryPlan,
   code: bytes,
   omissions: list[schema.Omission],
+  shardings: list[schema.Sharding],
 ) -> schema.Program:
   """The finished record; `code` is the module, without `omissions`."""
   tensors = [_tensor(builder, t) for t in builder.tensors]
@@ -40,6 +41,7 @@ def program(
   )
   return schema.Program(
     name=module.name,
+    shardings=shardings,
     target=schema.Target(
       target.version, target.num_tiles, target.bytes_per_tile, target.clock_hz
     ),
@@ -59,6 +61,7 @@ def program(
     estimated_seconds=host_seconds(target, builder.steps, builder.tensors),
     module=code,
     omissions=omissions,
+    num_partitions=module.num_partitions,
   )
 
 

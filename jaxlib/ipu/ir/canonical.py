@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jaxlib.ipu import internals
 from jaxlib.ipu.ir import bytecode_strings
@@ -21,10 +21,15 @@ from jaxlib.mlir.passmanager import PassManager
 # for rare operations run only if one of their words is in a string of the
 # artifact, which names its operations and dialects. None folds:
 # `passes/simplify.py` does.
+_COMPOSITES = (
+  "func.func(stablehlo-legalize-composite-to-call)",
+  (b"composite",),
+)
+_CHLO = ("func.func(chlo-legalize-to-stablehlo)", (b"chlo",))
 _PIPELINE = (
-  ("func.func(stablehlo-legalize-composite-to-call)", (b"composite",)),
+  _COMPOSITES,
   ("inline{default-pipeline=}", (b"composite", b"call")),
-  ("func.func(chlo-legalize-to-stablehlo)", (b"chlo",)),
+  _CHLO,
   (
     "func.func(stablehlo-canonicalize-dynamism)",  # shapes that are constant
     (
@@ -66,19 +71,31 @@ class Passes:
     mhlo.register_mhlo_dialect(self.context)
     internals.allow_inlining(self.context)
     with self.context:
-      self._passes = [
-        (PassManager.parse(f"builtin.module({passes})"), words)
-        for passes, words in _PIPELINE
-      ]
-    for passes, _ in self._passes:
+      self._passes = {
+        name: PassManager.parse(f"builtin.module({name})")
+        for name, _ in _PIPELINE
+      }
+    for passes in self._passes.values():
       passes.enable_verifier(False)  # `run` does, once
     self.programs = self.bytes = 0
 
   def run(self, module: ir.Module, code: bytes | memoryview) -> None:
     """Runs on the module that was read from an artifact."""
-    for passes, words in self._passes:
+    self._run(module, code, _PIPELINE)
+
+  def expand(self, module: ir.Module, code: bytes | memoryview) -> None:
+    """Runs those that leave neither composites nor CHLO."""
+    self._run(module, code, (_COMPOSITES, _CHLO))
+
+  def _run(
+    self,
+    module: ir.Module,
+    code: bytes | memoryview,
+    pipeline: Iterable[tuple[str, tuple[bytes, ...]]],
+  ) -> None:
+    for name, words in pipeline:
       if not words or bytecode_strings.mentions(code, *words):
-        passes.run(module.operation)
+        self._passes[name].run(module.operation)
     module.operation.verify()
 
 

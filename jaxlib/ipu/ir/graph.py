@@ -105,6 +105,7 @@ class Module:
     placements: of arguments, (False, number), and results, (True, number),
       that are not row-major on the device.
     names: the user's names of the arguments and of the results.
+    num_partitions: the number of devices that run it together.
   """
 
   name: str
@@ -117,6 +118,7 @@ class Module:
     default_factory=dict
   )
   names: Callable[[], tuple[list[str], list[str]]] = lambda: ([], [])
+  num_partitions: int = 1
 
   @property
   def donated(self) -> set[int]:

@@ -48,6 +48,7 @@ from jaxlib.ipu.ir.graph import (
   Signature,
   Value,
 )
+from jaxlib.ipu.ir.partitions import num_partitions
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
 from jaxlib.ipu.location import resolve
 from jaxlib.ipu.program import schema
@@ -140,6 +141,7 @@ def import_module(
     walk.dtypes,
     placements,
     functools.partial(_names, main),
+    num_partitions(module.operation),
   )
 
 

@@ -32,6 +32,8 @@ _MOVES = frozenset(
       "reshape", "broadcast_in_dim", "transpose", "slice", "reverse",
       "concatenate", "pad", "dynamic_slice", "dynamic_update_slice",
       "gather", "select", "while", "case", "if", "custom_call",
+      "all_gather", "all_to_all", "collective_permute",
+      "collective_broadcast",
     )
   }
 )  # fmt: skip

@@ -19,6 +19,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from jaxlib.ipu.codelets._cycles import derived
+from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.plan import cost, partials
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.topology import Topology
 
@@ -116,6 +119,31 @@ def collective(
   methods = _methods(topology, kind, tuple(tuple(g) for g in groups))
   costs = [_cost(target, topology, method, size) for method in methods]
   return min(costs, key=lambda cost: cost.total)
+
+
+def superstep(target: Target, found: LinkCost, dtype: DType) -> cost.Sourced:
+  """The cost of a collective as that of a step; what crosses links is in the
+  fields of an exchange (tile/totals.py).
+
+  Args:
+    target: the IPU, whose tiles share the combining of operands.
+    found: see `collective`.
+    dtype: of the operands.
+  """
+  compute = derived(0.0)
+  if found.added:
+    elements = found.added / SIZE[dtype] / target.num_tiles
+    compute += partials.adding_cycles(target, dtype)(elements, 2)
+  return cost.Sourced(
+    compute_cycles=float(compute.total),
+    exchange_cycles=found.cycles,
+    sync_cycles=found.sync_cycles,
+    exchange_bytes=found.bytes,
+    flops=found.added / SIZE[dtype],
+    derived=float(compute.derived + found.cycles - found.guessed),
+    guessed=float(compute.guessed + found.guessed),
+    syncs=float(found.supersteps),
+  )
 
 
 def _cost(

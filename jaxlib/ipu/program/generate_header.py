@@ -343,6 +343,7 @@ def schema_header() -> str:
       opcode.Opcode,
       isa.ReduceKind,
       schema.FactorKind,
+      schema.CollectiveKind,
     )
   ]
   parts += [registers_text(), signatures_text()]

@@ -494,6 +494,67 @@ class HostCallback:
   location: U32
 
 
+class CollectiveKind(enum.IntEnum):
+  """What the devices of a group do with their operands.
+
+  Operands and results are dense; parts are equal slices of the leading
+  dimension, one for each device of the group, in the group's order.
+  """
+
+  ALL_REDUCE = 0  # all operands, combined
+  ALL_GATHER = 1  # the operands, one after the other
+  REDUCE_SCATTER = 2  # the device's own part of all operands, combined
+  ALL_TO_ALL = 3  # the device's own part of each operand, one after the other
+  PERMUTE = 4  # the operand of the device's source; zeros if it has none
+  BROADCAST = 5  # the operand of the group's first device; zeros in no group
+  RAGGED_ALL_TO_ALL = 6  # slices of which run-time values tell place and size
+
+
+@record
+class PartitionId:
+  """Writes the number of the device among those of the run to a U32 scalar."""
+
+  tensor: U32
+  cost: Cost
+  location: U32
+
+
+@record
+class Group:
+  """Devices that take part in one meeting, in order."""
+
+  devices: list[U32]
+
+
+@record
+class Collective:
+  """Devices of a run exchange the roots `operands`, and get `results`.
+
+  `kind` is a `CollectiveKind`, `reduction` the monoid of the reducing kinds
+  (`isa.ReduceKind`), otherwise 0. Devices are partition numbers. Each meets the
+  others of its group, and waits for them. Each is in one group, but for
+  BROADCAST and PERMUTE, where it may be in none, meets nobody and gets
+  zeros. `sources` are a PERMUTE's: for each device the one of its group whose
+  operand it gets, or -1; other kinds have none.
+
+  All kinds but the last have as many results as operands. RAGGED_ALL_TO_ALL
+  has the operands (array, output, input offsets, send sizes, output offsets,
+  receive sizes) and one result: the output, but that slice k, rows
+  [input offset k, + send size k) of the array, replaces the rows from
+  output offset k on of the output of device `k // (slices / devices)` of the
+  group. The last four are of one integer type and one shape [slices].
+  """
+
+  kind: U8
+  reduction: U8
+  operands: list[U32]
+  results: list[U32]
+  groups: list[Group]
+  sources: list[I32]
+  cost: Cost
+  location: U32
+
+
 @record
 class Repeat:
   """Runs `body` `count` times."""
@@ -535,7 +596,17 @@ class Branch:
   steps: list[Step]
 
 
-Step = Execute | Copy | HostCopy | HostCallback | Repeat | While | Switch
+Step = (
+  Execute
+  | Copy
+  | HostCopy
+  | HostCallback
+  | PartitionId
+  | Collective
+  | Repeat
+  | While
+  | Switch
+)
 
 
 @record
@@ -618,9 +689,20 @@ class Omission:
 
 
 @record
+class Sharding:
+  """How an array is split over devices: XLA's `OpSharding`, serialised."""
+
+  proto: bytes
+
+
+@record
 class Program:
-  """A compiled program. `module` is the StableHLO it was compiled from, without
-  `omissions`, which are in order."""
+  """A compiled program, for `num_partitions` devices that each run it.
+
+  If they are several, `shardings` are those of the whole arguments, in order,
+  and after them that of the results, a tuple's unless there is one. `module` is
+  the StableHLO it was compiled from, without `omissions`, which are in order.
+  """
 
   name: str
   target: Target
@@ -640,3 +722,5 @@ class Program:
   estimated_seconds: F64
   module: bytes
   omissions: list[Omission]
+  num_partitions: U32 = 1
+  shardings: list[Sharding] = dataclasses.field(default_factory=list)

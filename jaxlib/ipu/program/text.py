@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlib.ipu.dtypes import NAME, DType, type_text
+from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.program import schema
 
 _SPACES = ("arena", "argument", "result", "constant")
@@ -18,6 +19,7 @@ def program_text(program: schema.Program) -> str:
     f"{t.bytes_per_tile} bytes, {t.clock_hz / 1e9:g} GHz",
     f"arena {program.arena_bytes} bytes, admitted "
     f"{program.memory.peak_tile_bytes} bytes of a tile",
+    f"partitions {program.num_partitions}",
     "tensors",
   ]
   for number in range(len(program.tensors)):
@@ -77,6 +79,11 @@ def _steps(program: schema.Program, steps: list[Any], indent: str) -> list[str]:
     elif isinstance(step, schema.HostCallback):
       lines.append(f"{indent}{_host_callback(step)}{where}")
       lines.append(f"{indent}    {_cost(step.cost)}")
+    elif isinstance(step, schema.PartitionId):
+      lines.append(f"{indent}t{step.tensor} = partition id{where}")
+    elif isinstance(step, schema.Collective):
+      lines.append(f"{indent}{_collective(step)}{where}")
+      lines.append(f"{indent}    {_cost(step.cost)}")
     elif isinstance(step, schema.Repeat):
       lines.append(f"{indent}repeat {step.count}{where}")
       lines += _steps(program, step.body, indent + "  ")
@@ -103,6 +110,21 @@ def _host_callback(step: schema.HostCallback) -> str:
     f"{_host_arrays(step.results)} = host @{step.target}"
     f"({_host_arrays(step.operands)}){told}"
   )
+
+
+def _collective(step: schema.Collective) -> str:
+  results, operands = (
+    ", ".join(f"t{t}" for t in tensors)
+    for tensors in (step.results, step.operands)
+  )
+  kind = schema.CollectiveKind(step.kind).name.lower()
+  if step.reduction:
+    kind += f" {ReduceKind(step.reduction).name.lower()}"
+  groups = ",".join(
+    "{" + ",".join(map(str, group.devices)) + "}" for group in step.groups
+  )
+  sources = f" from {step.sources}" if step.sources else ""
+  return f"{results} = {kind}({operands}) over {groups}{sources}"
 
 
 def _host_arrays(items: list[schema.HostArray]) -> str:

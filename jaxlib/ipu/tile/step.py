@@ -119,6 +119,7 @@ class Step:
     packed: bytes of each copy that the slowest tile makes for its vertices: of
       operands in another order, of results that they cannot store as vectors.
     on_host: whether its exchange is with the host.
+    on_links: whether its exchange is with other devices.
     calls_host: whether it waits for a function on the host.
     exclusive: whether only one of its regions runs.
     buffers_of: what its buffers are, in words.
@@ -136,6 +137,7 @@ class Step:
   packed: tuple[int, ...] = ()
 
   on_host: ClassVar[bool] = False
+  on_links: ClassVar[bool] = False
   calls_host: ClassVar[bool] = False
   exclusive: ClassVar[bool] = False
 

@@ -32,12 +32,13 @@ from jaxlib.ipu.layout import Factor, Layout, Replica
 from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile import control_flow, copy, execute, host
+from jaxlib.ipu.tile import collective, control_flow, copy, execute, host
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 
-_KINDS = control_flow, copy, execute, host  # the modules that define steps
+# The modules that define steps.
+_KINDS = collective, control_flow, copy, execute, host
 
 
 @dataclasses.dataclass(slots=True)

@@ -28,11 +28,13 @@ class Totals:
   cycles: float = 0.0
   compute_cycles: float = 0.0
   exchange_cycles: float = 0.0
+  link_cycles: float = 0.0
   sync_cycles: float = 0.0
   host_cycles: float = 0.0
   derived_cycles: float = 0.0
   guessed_cycles: float = 0.0
   exchange_bytes: float = 0.0
+  link_bytes: float = 0.0
   host_bytes: float = 0.0
   flops: float = 0.0
   bytes_accessed: float = 0.0
@@ -68,6 +70,14 @@ class Totals:
     self.host_bytes += c.exchange_bytes
     self.sync_cycles += c.sync_cycles
 
+  def link_step(self, c: schema.Cost) -> None:
+    """Adds a step whose exchange is with other devices."""
+    self._sources(c)
+    self.compute_cycles += c.compute_cycles
+    self.link_cycles += c.exchange_cycles
+    self.sync_cycles += c.sync_cycles
+    self.link_bytes += c.exchange_bytes
+
 
 def totals(
   target: Target, steps: Sequence[Step], tensors: Sequence[TensorInfo]
@@ -75,7 +85,8 @@ def totals(
   """Adds up a list of steps."""
   sums = Totals()
   for step in steps:
-    (sums.host_step if step.on_host else sums.step)(step.price(target))
+    add = sums.link_step if step.on_links else sums.step
+    (sums.host_step if step.on_host else add)(step.price(target))
     sums.host_calls += step.calls_host
     for number in step.loaded:
       sums.bytes_accessed += tensors[number].bytes

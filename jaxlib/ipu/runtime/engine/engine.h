@@ -79,6 +79,9 @@ struct ModuleText {
 struct ProgramInfo {
   std::string name;
   Plan plan;
+  // How each argument and, last, all results are split over these devices:
+  // serialised OpSharding protos of XLA's. Empty for one device.
+  std::vector<std::string> shardings;
   std::vector<TensorInfo> arguments;
   std::vector<TensorInfo> results;
   // Result j overwrites argument i if the caller donates i.
@@ -109,6 +112,8 @@ struct ProgramInfo {
   bool calls_host = false;
   // One of them should have run when a call of the program returns.
   bool caller_waits = false;
+  // The number of devices that run it together.
+  uint32_t num_partitions = 1;
   // Estimated wall time of one run on the model, in seconds. The PJRT layer
   // runs short programs on the calling thread.
   double estimated_seconds = 0;
@@ -126,6 +131,31 @@ struct RunCounters : Counters {
   std::vector<uint64_t> trips;
 };
 
+// One machine's part in a run of a program on several; arguments and results
+// are those of LoadedProgram::Run.
+struct Share {
+  std::span<const void* const> arguments;
+  std::span<void* const> results;
+  RunCounters* counters = nullptr;
+};
+
+// One run of a program on several machines, which are its partitions and
+// exchange data in collectives. The first error of any of them is that of all.
+class Gang {
+ public:
+  virtual ~Gang() = default;
+
+  // Runs all partitions on this thread: each up to its next collective in turn.
+  virtual Status RunAll(std::span<const Share> shares) = 0;
+
+  // Runs one partition, which waits in collectives for the others: other
+  // threads have to run or to cancel them. Never waits for ever.
+  virtual Status Run(uint32_t partition, const Share& share) = 0;
+
+  // Instead of Run; has no effect after it.
+  virtual void Cancel(uint32_t partition, const Status& why) = 0;
+};
+
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
@@ -138,6 +168,10 @@ class LoadedProgram {
   // arguments may overlap each other.
   virtual Status Run(std::span<const void* const> arguments,
                      std::span<void* const> results, RunCounters* counters) = 0;
+
+  // A run on several machines. `devices` has their ids, in the order of the
+  // partitions, for error messages. The program must outlive the gang.
+  virtual std::unique_ptr<Gang> MakeGang(std::vector<int64_t> devices) = 0;
 };
 
 // One machine: an IPU, or a model of one.

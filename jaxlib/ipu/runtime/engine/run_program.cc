@@ -2,6 +2,9 @@
 
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
@@ -15,41 +18,100 @@ Engine& TheEngine() {
   return *engine;
 }
 
-Status RunProgram(std::span<const uint8_t> bytes, const void* const* arguments,
+// Aligned copies of what one device reads and writes.
+class Copies {
+ public:
+  Status Fill(const ProgramInfo& info, const void* const* arguments,
+              void* const* results) {
+    for (size_t i = 0; i < info.arguments.size(); ++i) {
+      void* copy = Add(info.arguments[i].bytes);
+      if (copy == nullptr) {
+        return ResourceExhausted("out of memory for arguments");
+      }
+      std::memcpy(copy, arguments[i], info.arguments[i].bytes);
+      arguments_.push_back(copy);
+    }
+    for (size_t j = 0; j < info.results.size(); ++j) {
+      void* memory = nullptr;
+      for (const ProgramInfo::Alias& alias : info.aliases) {
+        if (alias.result == j && arguments[alias.argument] == results[j]) {
+          memory = blocks_[alias.argument].data();  // donated
+        }
+      }
+      if (memory == nullptr) memory = Add(info.results[j].bytes);
+      if (memory == nullptr) {
+        return ResourceExhausted("out of memory for results");
+      }
+      results_.push_back(memory);
+    }
+    return Status();
+  }
+
+  void CopyResults(const ProgramInfo& info, void* const* results) const {
+    for (size_t j = 0; j < info.results.size(); ++j) {
+      std::memcpy(results[j], results_[j], info.results[j].bytes);
+    }
+  }
+
+  Share share(RunCounters* counters) const {
+    return {arguments_, results_, counters};
+  }
+
+ private:
+  void* Add(size_t bytes) {
+    return blocks_.emplace_back(AlignedBytes::Allocate(bytes)).data();
+  }
+
+  std::vector<AlignedBytes> blocks_;
+  std::vector<const void*> arguments_;
+  std::vector<void*> results_;
+};
+
+// Runs a program on several devices, each on a thread if `threads`.
+Status RunTogether(LoadedProgram& program, const std::vector<Share>& shares,
+                   bool threads) {
+  std::vector<int64_t> devices(shares.size());
+  std::iota(devices.begin(), devices.end(), 0);
+  const std::unique_ptr<Gang> gang = program.MakeGang(std::move(devices));
+  if (!threads) return gang->RunAll(shares);
+  std::vector<Status> ends(shares.size());
+  std::vector<std::thread> workers;
+  for (uint32_t d = 0; d < shares.size(); ++d) {
+    workers.emplace_back([&, d] { ends[d] = gang->Run(d, shares[d]); });
+  }
+  for (std::thread& worker : workers) worker.join();
+  for (const Status& end : ends) IPU_RETURN_IF_ERROR(end);
+  return Status();
+}
+
+Status RunProgram(std::span<const uint8_t> bytes, size_t num_devices,
+                  bool threads, const void* const* arguments,
                   void* const* results, RunCounters* counters) {
   StatusOr<std::unique_ptr<LoadedProgram>> program =
       TheEngine().Load(AlignedBytes::Copy(bytes));
   if (!program.ok()) return program.status();
   const ProgramInfo& info = (*program)->info();
-
-  std::vector<AlignedBytes> blocks;  // aligned copies: arguments, then results
-  std::vector<const void*> run_arguments;
-  std::vector<void*> run_results;
-  for (size_t i = 0; i < info.arguments.size(); ++i) {
-    blocks.push_back(AlignedBytes::Allocate(info.arguments[i].bytes));
-    if (blocks.back().data() == nullptr)
-      return ResourceExhausted("out of memory for arguments");
-    std::memcpy(blocks.back().data(), arguments[i], info.arguments[i].bytes);
-    run_arguments.push_back(blocks.back().data());
+  if (num_devices != info.num_partitions) {
+    return InvalidArgument("program " + info.name + " is one of " +
+                           std::to_string(info.num_partitions) +
+                           " devices, got " + std::to_string(num_devices));
   }
-  for (size_t j = 0; j < info.results.size(); ++j) {
-    void* donated = nullptr;
-    for (const ProgramInfo::Alias& alias : info.aliases) {
-      if (alias.result == j && arguments[alias.argument] == results[j]) {
-        donated = blocks[alias.argument].data();
-      }
-    }
-    if (donated == nullptr) {
-      blocks.push_back(AlignedBytes::Allocate(info.results[j].bytes));
-      if (blocks.back().data() == nullptr)
-        return ResourceExhausted("out of memory for results");
-      donated = blocks.back().data();
-    }
-    run_results.push_back(donated);
+  std::vector<Copies> copies(num_devices);
+  std::vector<Share> shares;
+  for (size_t d = 0; d < num_devices; ++d) {
+    IPU_RETURN_IF_ERROR(copies[d].Fill(info,
+                                       arguments + d * info.arguments.size(),
+                                       results + d * info.results.size()));
+    shares.push_back(copies[d].share(d == 0 ? counters : nullptr));
   }
-  IPU_RETURN_IF_ERROR((*program)->Run(run_arguments, run_results, counters));
-  for (size_t j = 0; j < info.results.size(); ++j) {
-    std::memcpy(results[j], run_results[j], info.results[j].bytes);
+  if (num_devices == 1) {
+    IPU_RETURN_IF_ERROR((*program)->Run(shares[0].arguments, shares[0].results,
+                                        shares[0].counters));
+  } else {
+    IPU_RETURN_IF_ERROR(RunTogether(**program, shares, threads));
+  }
+  for (size_t d = 0; d < num_devices; ++d) {
+    copies[d].CopyResults(info, results + d * info.results.size());
   }
   return Status();
 }
@@ -58,11 +120,13 @@ Status RunProgram(std::span<const uint8_t> bytes, const void* const* arguments,
 }  // namespace ipu
 
 extern "C" __attribute__((visibility("default"))) int ipu_run_program(
-    const uint8_t* program, size_t size, const void* const* arguments,
-    void* const* results, double* counters, char* error, size_t error_size) {
+    const uint8_t* program, size_t size, size_t num_devices, int threads,
+    const void* const* arguments, void* const* results, double* counters,
+    char* error, size_t error_size) {
   ipu::RunCounters run;
   const ipu::Status status = ipu::Caught([&] {
-    return ipu::RunProgram({program, size}, arguments, results, &run);
+    return ipu::RunProgram({program, size}, num_devices, threads != 0,
+                           arguments, results, &run);
   });
   if (counters != nullptr) {
     counters[0] = run.cycles;

@@ -1,17 +1,23 @@
 // The engine that models an IPU on the host's processor: validates a program,
-// loads it as an Executable, and gives each run its memory.
+// loads it as an Executable, and runs it, on one device or on several.
 
+#include <deque>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
 #include "jaxlib/ipu/runtime/model/arena_pool.h"
 #include "jaxlib/ipu/runtime/model/executable.h"
+#include "jaxlib/ipu/runtime/model/execution.h"
 #include "jaxlib/ipu/runtime/model/factories.h"
 #include "jaxlib/ipu/runtime/model/loader.h"
+#include "jaxlib/ipu/runtime/model/meetings.h"
 #include "jaxlib/ipu/runtime/model/program_info.h"
+#include "jaxlib/ipu/runtime/model/run_memory.h"
 #include "jaxlib/ipu/runtime/program/container.h"
 #include "jaxlib/ipu/runtime/program/validate.h"
 #include "jaxlib/ipu/runtime/support/ieee_arithmetic.h"
@@ -25,6 +31,118 @@ struct Machine {
   explicit Machine(int count) : threads(count) {}
   ThreadPool threads;
   ArenaPool arenas;
+};
+
+// An error for the user: running out of memory names the program.
+Status Explained(const ProgramInfo& info, const Status& status) {
+  if (status.message() != NoHostMemory().message()) return status;
+  return ResourceExhausted("out of host memory while running program " +
+                           info.name +
+                           ": free arrays, or run fewer programs at a time");
+}
+
+// Gives a run its memory.
+Status Bind(const ProgramInfo& info, const Executable& executable,
+            const Share& share, RunMemory& memory) {
+  const auto [arguments, results, counters] = share;
+  if (arguments.size() != info.arguments.size() ||
+      results.size() != info.results.size()) {
+    return InvalidArgument("program " + info.name + " takes " +
+                           std::to_string(info.arguments.size()) +
+                           " arguments and " +
+                           std::to_string(info.results.size()) +
+                           " results, got " + std::to_string(arguments.size()) +
+                           " and " + std::to_string(results.size()));
+  }
+  if (memory.Bind(executable, arguments, results)) return Status();
+  return ResourceExhausted("out of host memory for the " +
+                           std::to_string(executable.arena_bytes) +
+                           " bytes of temporaries of program " + info.name);
+}
+
+// A run on several devices. Every partition has memory and a place of its own.
+class ModelGang : public Gang {
+ public:
+  ModelGang(const ProgramInfo& info, const Executable& executable,
+            Machine& machine, std::vector<int64_t> devices)
+      : info_(info),
+        executable_(executable),
+        machine_(machine),
+        size_(devices.size()),
+        meetings_(std::move(devices), info.name) {}
+
+  Status RunAll(std::span<const Share> shares) override {
+    const IeeeArithmetic arithmetic;
+    const Status status = Caught([&] { return RunInTurn(shares); });
+    return status.ok() ? status : Explained(info_, status);
+  }
+
+  Status Run(uint32_t partition, const Share& share) override {
+    const IeeeArithmetic arithmetic;
+    Status status = Caught([&] { return RunOne(partition, share); });
+    if (!status.ok()) status = Explained(info_, status);
+    meetings_.End(partition, status);
+    return meetings_.status();
+  }
+
+  void Cancel(uint32_t partition, const Status& why) override {
+    meetings_.End(partition, why);
+  }
+
+ private:
+  Status RunOne(uint32_t partition, const Share& share) {
+    RunMemory memory(machine_.arenas);
+    IPU_RETURN_IF_ERROR(Bind(info_, executable_, share, memory));
+    Execution run(executable_, {memory.bases(), partition}, machine_.threads);
+    for (;;) {
+      const auto next = run.Resume();
+      IPU_RETURN_IF_ERROR(next.status());
+      if (*next == nullptr) break;
+      meetings_.Arrive(**next, run.memory(), machine_.threads);
+      IPU_RETURN_IF_ERROR(meetings_.Await(partition));
+    }
+    if (share.counters != nullptr) *share.counters = std::move(run.counters());
+    return Status();
+  }
+
+  Status RunInTurn(std::span<const Share> shares) {
+    std::deque<RunMemory> memories;
+    std::deque<Execution> runs;
+    std::vector<uint32_t> left(size_);
+    std::iota(left.begin(), left.end(), 0);
+    for (const uint32_t p : left) {
+      RunMemory& memory = memories.emplace_back(machine_.arenas);
+      IPU_RETURN_IF_ERROR(Bind(info_, executable_, shares[p], memory));
+      runs.emplace_back(executable_, Memory{memory.bases(), p},
+                        machine_.threads);
+    }
+    // Of those that are left some can go on, or the meetings have failed.
+    const auto ends = [&](uint32_t p) {
+      if (!meetings_.Runs(p)) return false;
+      const auto next = runs[p].Resume();
+      if (next.ok() && *next != nullptr) {
+        meetings_.Arrive(**next, runs[p].memory(), machine_.threads);
+        return false;
+      }
+      meetings_.End(p, next.status());
+      if (next.ok() && shares[p].counters != nullptr) {
+        *shares[p].counters = std::move(runs[p].counters());
+      }
+      return true;
+    };
+    Status status;
+    while (!left.empty() && status.ok()) {
+      std::erase_if(left, ends);
+      status = meetings_.status();
+    }
+    return status;
+  }
+
+  const ProgramInfo& info_;
+  const Executable& executable_;
+  Machine& machine_;
+  const size_t size_;
+  Meetings meetings_;
 };
 
 class ModelProgram : public LoadedProgram {
@@ -43,64 +161,35 @@ class ModelProgram : public LoadedProgram {
              std::span<void* const> results, RunCounters* counters) override {
     const IeeeArithmetic arithmetic;
     try {
-      return RunInMemory(arguments, results, counters);
+      return RunAlone({arguments, results, counters});
     } catch (const std::bad_alloc&) {
-      return ResourceExhausted(
-          "out of host memory while running program " + info_.name +
-          ": free arrays, or run fewer programs at a time");
+      return Explained(info_, NoHostMemory());
     }
   }
 
- private:
-  Status RunInMemory(std::span<const void* const> arguments,
-                     std::span<void* const> results, RunCounters* counters) {
-    if (arguments.size() != info_.arguments.size() ||
-        results.size() != info_.results.size()) {
-      return InvalidArgument(
-          "program " + info_.name + " takes " +
-          std::to_string(info_.arguments.size()) + " arguments and " +
-          std::to_string(info_.results.size()) + " results, got " +
-          std::to_string(arguments.size()) + " and " +
-          std::to_string(results.size()));
-    }
-    // The temporaries of most programs fit on the stack: no lock, and warm in
-    // the cache.
-    alignas(64) char small_arena[16 << 10];
-    AlignedBytes arena;
-    const bool small = executable_->arena_bytes <= sizeof small_arena;
-    if (!small) {
-      arena = machine_->arenas.Take(executable_->arena_bytes);
-      if (arena.data() == nullptr) {
-        return ResourceExhausted("out of host memory for the " +
-                                 std::to_string(executable_->arena_bytes) +
-                                 " bytes of temporaries of program " +
-                                 info_.name);
-      }
-    }
-    char* few_bases[64];
-    std::unique_ptr<char*[]> many_bases;
-    char** bases = few_bases;
-    const size_t count = kFirstArgumentBase + arguments.size() + results.size();
-    if (count > std::size(few_bases)) {
-      many_bases = std::make_unique_for_overwrite<char*[]>(count);
-      bases = many_bases.get();
-    }
-    char** base = bases;
-    *base++ = small ? small_arena : arena.data();
-    // The const_casts are safe: nothing is written to constants, as Validate
-    // has checked, and to an argument only if it was donated.
-    *base++ = const_cast<char*>(executable_->constants);
-    for (const void* argument : arguments) {
-      *base++ = static_cast<char*>(const_cast<void*>(argument));
-    }
-    for (void* result : results) *base++ = static_cast<char*>(result);
+  std::unique_ptr<Gang> MakeGang(std::vector<int64_t> devices) override {
+    return std::make_unique<ModelGang>(info_, *executable_, *machine_,
+                                       std::move(devices));
+  }
 
-    RunCounters run;
-    const Status status =
-        Execute(*executable_, Memory{bases}, machine_->threads, run);
-    if (counters != nullptr) *counters = std::move(run);
-    if (!small) machine_->arenas.Return(std::move(arena));
-    return status;
+ private:
+  Status RunAlone(const Share& share) {
+    if (info_.num_partitions != 1) {
+      return InvalidArgument("program " + info_.name + " is one of " +
+                             std::to_string(info_.num_partitions) +
+                             " devices and does not run on one of them alone");
+    }
+    RunMemory memory(machine_->arenas);
+    IPU_RETURN_IF_ERROR(Bind(info_, *executable_, share, memory));
+    Execution run(*executable_, {memory.bases()}, machine_->threads);
+    for (;;) {
+      const auto next = run.Resume();
+      IPU_RETURN_IF_ERROR(next.status());
+      if (*next == nullptr) break;
+      IPU_RETURN_IF_ERROR((*next)->Run({&run.memory(), 1}, machine_->threads));
+    }
+    if (share.counters != nullptr) *share.counters = std::move(run.counters());
+    return Status();
   }
 
   const ProgramBytes bytes_;  // what follows points into them

@@ -1,8 +1,8 @@
 // A program in the form that the executor runs.
 //
-// A block is a list of instructions (kernels, host calls and control flow)
-// together with the cost of running it once. Control flow instructions name the
-// blocks they run.
+// A block is a list of instructions (kernels, host calls, collectives and
+// control flow) together with the cost of running it once. Control flow
+// instructions name the blocks they run.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_EXECUTABLE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_EXECUTABLE_H_
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/model/collective.h"
 #include "jaxlib/ipu/runtime/model/host_call.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 
@@ -23,16 +24,24 @@ inline constexpr uint32_t kConstantsBase = 1;
 inline constexpr uint32_t kFirstArgumentBase = 2;
 
 struct Instruction {
-  enum class Op : uint8_t { kKernel, kHostCall, kRepeat, kWhile, kSwitch };
+  enum class Op : uint8_t {
+    kKernel,
+    kHostCall,
+    kCollective,
+    kRepeat,
+    kWhile,
+    kSwitch
+  };
 
   Op op = Op::kKernel;
-  bool selects_by_bool = false;         // kSwitch
-  uint32_t base = 0;                    // kWhile, kSwitch: the scalar tested
-  int64_t offset = 0;                   //   ... in bytes from the base
-  const Kernel* kernel = nullptr;       // kKernel
-  const HostCall* host_call = nullptr;  // kHostCall
-  const ScalarLoop* loop = nullptr;     // kRepeat, kWhile: runs it faster
-  uint64_t count = 0;                   // kRepeat
+  bool selects_by_bool = false;            // kSwitch
+  uint32_t base = 0;                       // kWhile, kSwitch: the scalar tested
+  int64_t offset = 0;                      //   ... in bytes from the base
+  const Kernel* kernel = nullptr;          // kKernel
+  const HostCall* host_call = nullptr;     // kHostCall
+  const Collective* collective = nullptr;  // kCollective
+  const ScalarLoop* loop = nullptr;        // kRepeat, kWhile: runs it faster
+  uint64_t count = 0;                      // kRepeat
   // Index in Executable::targets of this instruction's first block. kRepeat:
   // body. kWhile: condition, body. kSwitch: `branches` of them.
   uint32_t target = 0;
@@ -49,6 +58,7 @@ struct Block {
 struct Executable {
   std::vector<std::unique_ptr<Kernel>> kernels;
   std::vector<std::unique_ptr<HostCall>> host_calls;
+  std::vector<std::unique_ptr<const Collective>> collectives;
   std::vector<std::unique_ptr<ScalarLoop>> loops;
   std::vector<Block> blocks;
   std::vector<uint32_t> targets;  // indices into `blocks`
@@ -57,11 +67,6 @@ struct Executable {
   size_t arena_bytes = 0;
   const char* constants = nullptr;  // within the bytes of the program
 };
-
-// Runs the whole program once and fills `counters`. Only host functions can
-// fail.
-Status Execute(const Executable& executable, const Memory& memory,
-               ThreadPool& threads, RunCounters& counters);
 
 }  // namespace ipu::model
 

@@ -29,12 +29,19 @@ struct ScalarLoopParts {
   const std::vector<uint32_t>& storage;  // as in ScheduleCopies
 };
 
+// to[i] = from[0][i] * from[1][i] * ... of `count` arrays, for the operation *
+// of a monoid; `to` may be one of them.
+using CombineFn = void (*)(const char* const* from, size_t count, char* to,
+                           int64_t n);
+
 struct Factories {
   // The kernel of a codelet: MakeKernel of its fields (kernels/codelets.h).
   KernelOr (*kernel)(const ComputeSet&, const program::Fields&);
   KernelOr (*copy)(std::vector<CopyPlan>);
   // Null if any kernel of the loop works on more than single elements.
   std::unique_ptr<ScalarLoop> (*scalar_loop)(const ScalarLoopParts&);
+  // Null if the monoid is none of the element type.
+  CombineFn (*combine)(uint8_t dtype, program::ReduceKind kind);
 };
 
 namespace avx2 {

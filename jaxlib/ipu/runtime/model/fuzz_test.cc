@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -59,8 +60,8 @@ constexpr int kSlower = 10;
 constexpr int kSlower = 1;
 #endif
 
-// A program with an instance of every record of the schema but a While, so that
-// its runs end.
+// A program of two devices with an instance of every record of the schema but a
+// While, so that its runs end.
 Builder Example() {
   Builder b;
   const uint32_t x = b.Argument(kF32, {6, 8});
@@ -106,6 +107,20 @@ Builder Example() {
                     {1},
                     Builder::cost,
                     0};
+  const uint32_t device = b.Temporary(kU32, {});
+  const uint32_t slices = b.Constant<int32_t>(kI32, {2}, {1, 2});
+  const auto across = [](CollectiveKind kind, ReduceKind reduction,
+                         std::vector<uint32_t> operands, uint32_t result,
+                         std::vector<int32_t> sources = {}) -> Step {
+    return {Collective{static_cast<uint8_t>(kind),
+                       static_cast<uint8_t>(reduction),
+                       std::move(operands),
+                       {result},
+                       {{{1, 0}}},
+                       std::move(sources),
+                       Builder::cost,
+                       0}};
+  };
   const Step copy = Builder::CopyOf({b.Whole(t, y)});
   b.program.steps = {
       {HostCopy{x, 1, Builder::cost, 0}},
@@ -137,11 +152,17 @@ Builder Example() {
           {{diagonal, {0, -1}}, {beside, {0, -1}}, {values, {0, 1}}},
           {vectors, {0, 1}}),
       {call},
+      {PartitionId{device, Builder::cost, 0}},
+      across(CollectiveKind::kAllReduce, ReduceKind::kSum, {x}, u),
+      across(CollectiveKind::kPermute, ReduceKind::kSet, {t}, u, {1, -1}),
+      across(CollectiveKind::kRaggedAllToAll, ReduceKind::kSet,
+             {x, t, slices, slices, slices, slices}, u),
       {Repeat{2, {Builder::CopyOf({b.Whole(u, t)})}, 0}},
       {Switch{start, {{{copy}}, {}}, {}, 0}},
       copy,
   };
   Program& p = b.program;
+  p.num_partitions = 2;
   p.mappings[1].replica_counts = {2};
   p.mappings[1].replica_strides = {1};
   p.aliases = {{0, 0}};
@@ -198,6 +219,8 @@ double Work(const std::vector<Step>& steps) {
       work += count(e->shape);
     } else if (const auto* c = std::get_if<Copy>(&step.value)) {
       for (const Move& m : c->moves) work += count(m.shape);
+    } else if (std::holds_alternative<Collective>(step.value)) {
+      work += 1000;
     } else if (const auto* r = std::get_if<Repeat>(&step.value)) {
       work += static_cast<double>(r->count) * (1 + Work(r->body));
     } else if (const auto* s = std::get_if<Switch>(&step.value)) {
@@ -228,24 +251,50 @@ int Touch(uint64_t, uint64_t, const size_t* sizes, const void* const* operands,
   return 1;
 }
 
+// One device's arguments and results.
+class Buffers {
+ public:
+  explicit Buffers(const ProgramInfo& info) {
+    buffers_.reserve(info.arguments.size() + info.results.size());
+    for (const TensorInfo& t : info.arguments) arguments_.push_back(Add(t));
+    for (const TensorInfo& t : info.results) results_.push_back(Add(t));
+  }
+
+  Share share() const { return {arguments_, results_, nullptr}; }
+
+ private:
+  char* Add(const TensorInfo& t) {
+    return buffers_.emplace_back(t.bytes).data();
+  }
+
+  std::vector<std::vector<char>> buffers_;
+  std::vector<const void*> arguments_;
+  std::vector<void*> results_;
+};
+
 void RunOnExactBuffers(LoadedProgram& program) {
   const ProgramInfo& info = program.info();
-  std::vector<std::vector<char>> buffers;
-  std::vector<const void*> arguments;
-  std::vector<void*> results;
-  const auto buffer = [&](const TensorInfo& t) {
-    return buffers.emplace_back(t.bytes).data();
-  };
-  buffers.reserve(info.arguments.size() + info.results.size());
-  for (const TensorInfo& t : info.arguments) {
-    if (t.bytes > 1 << 17) return;
-    arguments.push_back(buffer(t));
+  for (const auto* tensors : {&info.arguments, &info.results}) {
+    for (const TensorInfo& t : *tensors) {
+      if (t.bytes > 1 << 17) return;
+    }
   }
-  for (const TensorInfo& t : info.results) {
-    if (t.bytes > 1 << 17) return;
-    results.push_back(buffer(t));
+  if (info.num_partitions > 8) return;
+  std::deque<Buffers> buffers;
+  std::vector<Share> shares;
+  std::vector<int64_t> devices;
+  for (uint32_t i = 0; i < info.num_partitions; ++i) {
+    shares.push_back(buffers.emplace_back(info).share());
+    devices.push_back(i);
   }
-  EXPECT_TRUE(program.Run(arguments, results, nullptr).ok());
+  const Status status =
+      shares.size() == 1
+          ? program.Run(shares[0].arguments, shares[0].results, nullptr)
+          : program.MakeGang(devices)->RunAll(shares);
+  // Only collectives can fail: by what slices they exchange, or by who meets.
+  EXPECT_TRUE(status.ok() || status.code() == Code::kInvalidArgument ||
+              status.code() == Code::kFailedPrecondition)
+      << status.message();
 }
 
 TEST(Fuzz, CorruptedProgramsAreRefusedOrRun) {

@@ -21,9 +21,11 @@
 namespace ipu::model {
 
 // The base pointers of one run: the arena, the constants, then the arguments,
-// then the results.
+// then the results. `partition` is the number of its device among those that
+// run the program together.
 struct Memory {
   char* const* bases;
+  uint32_t partition = 0;
 };
 
 // A tensor's storage as strides over its own dimensions.

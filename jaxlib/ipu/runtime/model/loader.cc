@@ -18,6 +18,18 @@ namespace {
 
 constexpr int64_t kCacheLine = 64;
 
+// Writes the number of the device.
+class WritePartitionId : public Kernel {
+ public:
+  explicit WritePartitionId(View view) : view_(std::move(view)) {}
+  void Run(const Memory& memory, ThreadPool&) const override {
+    std::memcpy(view_.Data(memory), &memory.partition, sizeof memory.partition);
+  }
+
+ private:
+  const View view_;
+};
+
 int64_t AlignUp(uint64_t bytes) {
   return static_cast<int64_t>((bytes + kCacheLine - 1) / kCacheLine *
                               kCacheLine);
@@ -164,6 +176,28 @@ class Loader {
     Instruction i;
     i.op = Instruction::Op::kHostCall;
     i.host_call = executable_->host_calls.back().get();
+    block.instructions.push_back(i);
+    return Status();
+  }
+
+  Status AddStep(const program::PartitionId& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    std::unique_ptr<Kernel> kernel =
+        std::make_unique<WritePartitionId>(ViewOf(s.tensor));
+    return AddKernel(std::move(kernel), s.location, block);
+  }
+
+  Status AddStep(const program::Collective& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    CollectiveSite site{s, {}, {}, p_.num_partitions, Where(s.location)};
+    for (const uint32_t t : s.operands) site.operands.push_back(ViewOf(t));
+    for (const uint32_t t : s.results) site.results.push_back(ViewOf(t));
+    auto collective = Collective::Make(std::move(site), factories_);
+    if (!collective.ok()) return At(collective.status(), s.location);
+    Instruction i;
+    i.op = Instruction::Op::kCollective;
+    i.collective = collective->get();
+    executable_->collectives.push_back(std::move(*collective));
     block.instructions.push_back(i);
     return Status();
   }

@@ -89,6 +89,9 @@ ProgramInfo MakeInfo(program::Contents contents) {
   }
   AddLoops(p, p.steps, info.loops);
   info.name = std::move(p.name);
+  for (program::Sharding& sharding : p.shardings) {
+    info.shardings.push_back(std::move(sharding.proto));
+  }
   info.plan = {std::move(p.target.version), p.target.num_tiles,
                static_cast<int64_t>(p.target.bytes_per_tile)};
   info.donors = std::move(p.donors);
@@ -106,6 +109,7 @@ ProgramInfo MakeInfo(program::Contents contents) {
         std::string_view(reinterpret_cast<const char*>(bytes.data()), o.size));
   }
   info.estimated_seconds = p.estimated_seconds;
+  info.num_partitions = p.num_partitions;
   return info;
 }
 

@@ -25,24 +25,24 @@ constexpr uint32_t kComputationCount = 2;
 constexpr uint32_t kComputationDevices = 3;
 constexpr uint32_t kReplicaDeviceIds = 1;
 
-// Reads the first device of the assignment. JAX packs the ids; unpacked ids are
-// varints of the same field.
-bool ReadFirstDevice(std::string_view assignment,
-                     std::optional<int64_t>* device_id) {
+// Reads the first replica's device of each partition. JAX packs the ids;
+// unpacked ids are varints of the same field.
+bool ReadDevices(std::string_view assignment, std::vector<int64_t>* devices) {
+  devices->clear();
   WireReader reader(assignment);
   while (reader.Next()) {
     if (reader.number() != kComputationDevices) continue;
     WireReader computation(reader.bytes());
+    bool found = false;
     while (computation.Next()) {
-      if (computation.number() != kReplicaDeviceIds || device_id->has_value()) {
-        continue;
-      }
+      if (computation.number() != kReplicaDeviceIds || found) continue;
       uint64_t id = computation.varint();
       if (computation.has_bytes() &&
           !WireReader(computation.bytes()).ReadVarint(&id)) {
         return false;
       }
-      *device_id = static_cast<int64_t>(id);
+      devices->push_back(static_cast<int64_t>(id));
+      found = true;
     }
     if (!computation.ok()) return false;
   }
@@ -81,7 +81,7 @@ bool ReadBuildOptions(std::string_view bytes, CompileOptions* options,
       case kDeviceOrdinal:
         continue;
       case kDeviceAssignment:
-        if (!ReadFirstDevice(reader.bytes(), &options->device_id)) return false;
+        if (!ReadDevices(reader.bytes(), &options->device_ids)) return false;
         continue;
       case kDebugOptions: {
         std::string sorted;
@@ -130,15 +130,17 @@ StatusOr<CompileOptions> ParseCompileOptions(std::string_view bytes) {
   return options;
 }
 
-std::string SerializeDeviceAssignment(int64_t device_id) {
-  std::string ids;
-  AppendVarint(static_cast<uint64_t>(device_id), &ids);
-  std::string computation;
-  AppendBytesField(kReplicaDeviceIds, ids, &computation);
+std::string SerializeDeviceAssignment(std::span<const int64_t> device_ids) {
   std::string assignment;
   AppendVarintField(kReplicaCount, 1, &assignment);
-  AppendVarintField(kComputationCount, 1, &assignment);
-  AppendBytesField(kComputationDevices, computation, &assignment);
+  AppendVarintField(kComputationCount, device_ids.size(), &assignment);
+  for (const int64_t id : device_ids) {
+    std::string ids;
+    AppendVarint(static_cast<uint64_t>(id), &ids);
+    std::string computation;
+    AppendBytesField(kReplicaDeviceIds, ids, &computation);
+    AppendBytesField(kComputationDevices, computation, &assignment);
+  }
   return assignment;
 }
 

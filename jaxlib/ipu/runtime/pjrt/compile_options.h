@@ -8,9 +8,10 @@
 #define JAXLIB_IPU_RUNTIME_PJRT_COMPILE_OPTIONS_H_
 
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/support/status.h"
 
@@ -19,8 +20,9 @@ namespace ipu {
 struct CompileOptions {
   int64_t num_replicas = 1;
   int64_t num_partitions = 1;
-  // The device that JAX assigned; if unset, the client chooses.
-  std::optional<int64_t> device_id;
+  // The devices that JAX assigned, one for each partition of the first replica;
+  // if there are none, the client chooses.
+  std::vector<int64_t> device_ids;
   // The options without the device, with fields in sorted order: the same
   // compilation has the same bytes on every device.
   std::string portable;
@@ -28,8 +30,8 @@ struct CompileOptions {
 
 StatusOr<CompileOptions> ParseCompileOptions(std::string_view bytes);
 
-// A serialised DeviceAssignmentProto for one replica of one partition.
-std::string SerializeDeviceAssignment(int64_t device_id);
+// A serialised DeviceAssignmentProto for one replica of some partitions.
+std::string SerializeDeviceAssignment(std::span<const int64_t> device_ids);
 
 }  // namespace ipu
 

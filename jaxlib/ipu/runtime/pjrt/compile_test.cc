@@ -19,7 +19,7 @@ namespace {
 struct ProtoOptions {
   uint64_t replicas = 1;
   uint64_t partitions = 1;
-  int64_t device = -1;  // none
+  std::vector<int64_t> devices;
   std::vector<std::string> debug = {"a", "b"};
 };
 
@@ -32,24 +32,24 @@ std::string Serialize(const ProtoOptions& options) {
   AppendBytesField(3, debug, &build);
   AppendVarintField(4, options.replicas, &build);
   AppendVarintField(5, options.partitions, &build);
-  if (options.device >= 0) {
-    AppendBytesField(9, SerializeDeviceAssignment(options.device), &build);
+  if (!options.devices.empty()) {
+    AppendBytesField(9, SerializeDeviceAssignment(options.devices), &build);
   }
   AppendBytesField(3, build, &proto);
   AppendBytesField(7, "override", &proto);
   return proto;
 }
 
-TEST(CompileOptionsTest, ReadsCountsAndDevice) {
+TEST(CompileOptionsTest, ReadsCountsAndDevices) {
   ProtoOptions proto;
   proto.replicas = 2;
   proto.partitions = 300;
-  proto.device = 1234;
+  proto.devices = {1234, 0, 7};
   auto options = ParseCompileOptions(Serialize(proto));
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->num_replicas, 2);
   EXPECT_EQ(options->num_partitions, 300);
-  EXPECT_EQ(options->device_id, 1234);
+  EXPECT_EQ(options->device_ids, (std::vector<int64_t>{1234, 0, 7}));
 }
 
 TEST(CompileOptionsTest, EmptyOptionsMeanOneReplicaAndPartition) {
@@ -57,13 +57,13 @@ TEST(CompileOptionsTest, EmptyOptionsMeanOneReplicaAndPartition) {
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->num_replicas, 1);
   EXPECT_EQ(options->num_partitions, 1);
-  EXPECT_FALSE(options->device_id.has_value());
+  EXPECT_TRUE(options->device_ids.empty());
 }
 
 TEST(CompileOptionsTest, TheDeviceAndTheOrderOfMapsDoNotMatter) {
   ProtoOptions first, second;
-  first.device = 0;
-  second.device = 1;
+  first.devices = {0};
+  second.devices = {1};
   second.debug = {"b", "a"};
   const auto a = ParseCompileOptions(Serialize(first));
   const auto b = ParseCompileOptions(Serialize(second));
@@ -212,12 +212,46 @@ class LoadTest : public PjrtTest {
 
 TEST_F(LoadTest, TheOptionsOfTheCallChooseTheDevice) {
   ProtoOptions proto;
-  proto.device = 1;
+  proto.devices = {1};
   std::unique_ptr<PJRT_LoadedExecutable> loaded;
   EXPECT_EQ(Deserialize(SerializeExecutable("", "increment"), Serialize(proto),
                         &loaded),
             "");
   EXPECT_EQ(loaded->devices[0], device(1));
+}
+
+TEST_F(LoadTest, PartitionsHaveTheirDevicesInAnyOrder) {
+  programs_["increment"].info.num_partitions = 2;
+  ProtoOptions proto;
+  proto.partitions = 2;
+  proto.devices = {1, 0};
+  std::unique_ptr<PJRT_LoadedExecutable> loaded;
+  EXPECT_EQ(Deserialize(SerializeExecutable("", "increment"), Serialize(proto),
+                        &loaded),
+            "");
+  PJRT_LoadedExecutable_AddressableDevices_Args devices = {};
+  devices.executable = loaded.get();
+  Check(api_->PJRT_LoadedExecutable_AddressableDevices(&devices));
+  ASSERT_EQ(devices.num_addressable_devices, 2u);
+  EXPECT_EQ(devices.addressable_devices[0], device(1));
+  EXPECT_EQ(devices.addressable_devices[1], device(0));
+  PJRT_LoadedExecutable_GetDeviceAssignment_Args assignment = {};
+  assignment.executable = loaded.get();
+  Check(api_->PJRT_LoadedExecutable_GetDeviceAssignment(&assignment));
+  std::string build, options;
+  AppendBytesField(
+      9, {assignment.serialized_bytes, assignment.serialized_bytes_size},
+      &build);
+  AppendBytesField(3, build, &options);
+  EXPECT_EQ(ParseCompileOptions(options)->device_ids,
+            (std::vector<int64_t>{1, 0}));
+  assignment.serialized_device_assignment_deleter(
+      assignment.serialized_device_assignment);
+  PJRT_Executable_NumPartitions_Args partitions = {};
+  PJRT_Executable executable{loaded->Get()};
+  partitions.executable = &executable;
+  Check(api_->PJRT_Executable_NumPartitions(&partitions));
+  EXPECT_EQ(partitions.num_partitions, 2u);
 }
 
 TEST_F(LoadTest, BadProgramsAndDevicesAreErrors) {
@@ -226,14 +260,23 @@ TEST_F(LoadTest, BadProgramsAndDevicesAreErrors) {
   EXPECT_EQ(
       Deserialize(SerializeExecutable("", "?"), Serialize(proto), &loaded),
       "no such program");
-  proto.device = 5;
+  proto.devices = {5};
   const std::string bytes = SerializeExecutable("", "increment");
   EXPECT_NE(Deserialize(bytes, Serialize(proto), &loaded).find("IPU 5"),
             std::string::npos);
-  proto.device = 0;
+  proto.devices = {0};
+  const auto fails = [&](const char* why) {
+    const std::string error = Deserialize(bytes, Serialize(proto), &loaded);
+    EXPECT_NE(error.find(why), std::string::npos) << error;
+  };
   proto.partitions = 2;
-  EXPECT_NE(Deserialize(bytes, Serialize(proto), &loaded).find("2 partitions"),
-            std::string::npos);
+  fails("2 partitions is assigned to 1 IPUs");
+  proto.devices = {1, 1};
+  fails("two partitions of the program are assigned to IPU 1");
+  proto.devices = {1, 0};
+  fails("compiled for 1 partitions, but is assigned to 2 IPUs");
+  proto.replicas = 2;
+  fails("2 replicas");
   EXPECT_NE(Deserialize("junk", Serialize(proto), &loaded).find("4 bytes"),
             std::string::npos);
 }
@@ -242,7 +285,7 @@ TEST_F(LoadTest, AProgramForAnotherMachineIsRefused) {
   const auto load = [this](Plan plan) {
     programs_["planned"] = Increment(4);
     programs_["planned"].info.plan = std::move(plan);
-    return Executable::Load(BytesOf("planned"), "", device()).status();
+    return Executable::Load(BytesOf("planned"), "", {device()}).status();
   };
   EXPECT_TRUE(load({"ipu2", 4, 1024}).ok());
   EXPECT_TRUE(load({"ipu2", 3, 1024}).ok());
@@ -259,7 +302,7 @@ TEST_F(LoadTest, WrongAliasesAreRefused) {
   program.info.aliases = {{0, 0}};
   program.info.results = {Floats(5)};
   programs_["liar"] = program;
-  EXPECT_EQ(Executable::Load(BytesOf("liar"), "", device()).status().code(),
+  EXPECT_EQ(Executable::Load(BytesOf("liar"), "", {device()}).status().code(),
             Code::kInternal);
 }
 

@@ -88,7 +88,8 @@ PJRT_Error* MemoryStats(PJRT_Device_MemoryStats_Args* args) {
   args->bytes_limit_is_set = true;
   args->bytes_reserved_is_set = false;
   args->peak_bytes_reserved_is_set = false;
-  args->bytes_reservable_limit_is_set = false;
+  args->bytes_reservable_limit = sram.limit;
+  args->bytes_reservable_limit_is_set = true;
   args->largest_free_block_bytes = sram.free;
   args->largest_free_block_bytes_is_set = true;
   args->pool_bytes_is_set = false;

@@ -51,7 +51,7 @@ PJRT_Error* NumReplicas(PJRT_Executable_NumReplicas_Args* args) {
 }
 
 PJRT_Error* NumPartitions(PJRT_Executable_NumPartitions_Args* args) {
-  args->num_partitions = 1;
+  args->num_partitions = args->executable->executable->devices().size();
   return nullptr;
 }
 
@@ -148,19 +148,22 @@ PJRT_Error* GetCompileOptions(PJRT_Executable_GetCompileOptions_Args* args) {
 }  // namespace
 
 StatusOr<std::shared_ptr<const Executable>> Executable::Load(
-    ProgramBytes bytes, std::string options, PJRT_Device* device) {
+    ProgramBytes bytes, std::string options,
+    std::vector<PJRT_Device*> devices) {
   StatusOr<std::unique_ptr<LoadedProgram>> program =
-      device->engine().Load(bytes);
+      devices[0]->engine().Load(bytes);
   IPU_RETURN_IF_ERROR(program.status());
-  std::shared_ptr<const Executable> executable(new Executable(
-      std::move(bytes), std::move(options), device, std::move(*program)));
+  std::shared_ptr<const Executable> executable(
+      new Executable(std::move(bytes), std::move(options), std::move(devices),
+                     std::move(*program)));
   IPU_RETURN_IF_ERROR(executable->CheckPlan());
   IPU_RETURN_IF_ERROR(executable->CheckInfo());
   return executable;
 }
 
 bool Executable::is_short() const {
-  return seconds_.load(std::memory_order_relaxed) < kShortSeconds;
+  const double each = seconds_.load(std::memory_order_relaxed);
+  return each * static_cast<double>(devices_.size()) < kShortSeconds;
 }
 
 // Exponential moving average with weight 1/2, so that one slow run is soon
@@ -181,11 +184,11 @@ PJRT_Layouts_MemoryLayout** Executable::result_layouts() const {
 }
 
 Executable::Executable(ProgramBytes bytes, std::string options,
-                       PJRT_Device* device,
+                       std::vector<PJRT_Device*> devices,
                        std::unique_ptr<LoadedProgram> program)
     : bytes_(std::move(bytes)),
       options_(std::move(options)),
-      device_(device),
+      devices_(std::move(devices)),
       program_(std::move(program)),
       seconds_(info().estimated_seconds),
       alias_of_result_(info().results.size(), -1),
@@ -204,13 +207,14 @@ Executable::Executable(ProgramBytes bytes, std::string options,
   }
   for (const TensorInfo& result : info().results) {
     auto known = std::make_shared<TensorInfo>(result);
-    known->tile_bytes = TileBytes(result, device_->machine);
+    known->tile_bytes = TileBytes(result, device()->machine);
     results_.push_back(std::move(known));
     result_types_.push_back(static_cast<PJRT_Buffer_Type>(result.dtype));
     result_dims_.insert(result_dims_.end(), result.shape.begin(),
                         result.shape.end());
     result_ranks_.push_back(result.shape.size());
-    const std::string_view kind = memory_of_result(results_.size() - 1)->kind;
+    const std::string_view kind =
+        memory_of_result(results_.size() - 1, device())->kind;
     result_kinds_.push_back(kind.data());
     result_kind_sizes_.push_back(kind.size());
   }
@@ -218,7 +222,7 @@ Executable::Executable(ProgramBytes bytes, std::string options,
 }
 
 void Executable::PlanSram() {
-  const Machine& machine = device_->machine;
+  const Machine& machine = device()->machine;
   sram_need_.tile_bytes = info().peak_tile_bytes;
   sram_need_.bytes = info().total_bytes();
   sram_need_.overflows = info().peak_tile_bytes > machine.bytes_per_tile;
@@ -238,8 +242,14 @@ void Executable::PlanSram() {
 // A stored program may come from another machine. One that was planned for
 // fewer tiles runs on the whole machine.
 Status Executable::CheckPlan() const {
+  if (info().num_partitions != devices_.size()) {
+    return InvalidArgument("program " + info().name + " was compiled for " +
+                           std::to_string(info().num_partitions) +
+                           " partitions, but is assigned to " +
+                           std::to_string(devices_.size()) + " IPUs");
+  }
   const Plan& plan = info().plan;
-  const Machine& machine = device_->machine;
+  const Machine& machine = device()->machine;
   if (plan.version == machine.version &&
       plan.bytes_per_tile == machine.bytes_per_tile &&
       plan.num_tiles <= machine.num_tiles) {

@@ -1,7 +1,7 @@
 // PJRT_Executable and PJRT_LoadedExecutable: a compiled program, and one that
-// is loaded on a device.
+// is loaded on its devices: one, or one for each partition.
 //
-// Executable::Load takes a program's bytes, checks them against the device and
+// Executable::Load takes a program's bytes, checks them against the devices and
 // derives everything that PJRT asks about a program. It never runs anything;
 // execute.cc does.
 
@@ -29,14 +29,17 @@ namespace ipu {
 // work keeps it alive.
 class Executable {
  public:
-  // `options` are the compile options without a device.
-  static StatusOr<std::shared_ptr<const Executable>> Load(ProgramBytes bytes,
-                                                          std::string options,
-                                                          PJRT_Device* device);
+  // `options` are the compile options without devices. `devices` are those of
+  // the partitions, in their order; all run what is loaded on the first one.
+  static StatusOr<std::shared_ptr<const Executable>> Load(
+      ProgramBytes bytes, std::string options,
+      std::vector<PJRT_Device*> devices);
 
   const ProgramInfo& info() const { return program_->info(); }
   LoadedProgram& program() const { return *program_; }
-  PJRT_Device* device() const { return device_; }
+  // Of a program with one partition.
+  PJRT_Device* device() const { return devices_[0]; }
+  const std::vector<PJRT_Device*>& devices() const { return devices_; }
   std::string_view bytes() const { return {bytes_->data(), bytes_->size()}; }
   const std::string& options() const { return options_; }
 
@@ -45,10 +48,10 @@ class Executable {
   // The arguments that a call consumes, in ascending order.
   const std::vector<uint32_t>& donated() const { return donated_; }
   const TensorInfoPtr& result(size_t j) const { return results_[j]; }
-  PJRT_Memory* memory_of_result(size_t j) const {
-    return results_[j]->on_host ? &device_->host_memory : &device_->memory;
+  PJRT_Memory* memory_of_result(size_t j, PJRT_Device* device) const {
+    return results_[j]->on_host ? &device->host_memory : &device->memory;
   }
-  // The SRAM a run needs in addition to its arguments.
+  // The SRAM a run needs on each device in addition to its arguments.
   const SramNeed& sram_need() const { return sram_need_; }
   int64_t argument_tile_bytes(size_t i) const {
     return argument_tile_bytes_[i];
@@ -57,8 +60,9 @@ class Executable {
   bool WarnsOfSram() const { return !warned_.exchange(true); }
   // Whether the program is so short that waking another thread would take
   // longer: judged by the compiler's estimate at first, then by measured runs.
+  // One of several partitions is if the sum of all is.
   bool is_short() const;
-  void Took(double seconds) const;
+  void Took(double seconds) const;  // on one device
 
   const NamedValues& costs() const { return costs_; }
   const std::string& fingerprint() const { return fingerprint_; }
@@ -77,7 +81,8 @@ class Executable {
   PJRT_Layouts_MemoryLayout** result_layouts() const;
 
  private:
-  Executable(ProgramBytes bytes, std::string options, PJRT_Device* device,
+  Executable(ProgramBytes bytes, std::string options,
+             std::vector<PJRT_Device*> devices,
              std::unique_ptr<LoadedProgram> program);
   void PlanSram();
   Status CheckPlan() const;
@@ -85,7 +90,7 @@ class Executable {
 
   const ProgramBytes bytes_;
   const std::string options_;
-  PJRT_Device* const device_;
+  const std::vector<PJRT_Device*> devices_;
   const std::unique_ptr<LoadedProgram> program_;
   mutable std::atomic<double> seconds_;  // expected duration of a run
   mutable std::atomic<bool> warned_{false};
@@ -116,6 +121,10 @@ void AddLoadedExecutableFunctions(PJRT_Api* api);
 void AddOptimizedProgramFunctions(PJRT_Api* api);
 void AddExecuteFunctions(PJRT_Api* api);
 
+// Execute for a program of several partitions (execute_gang.cc).
+PJRT_Error* ExecuteGang(const ExecutablePtr& executable,
+                        PJRT_LoadedExecutable_Execute_Args* args);
+
 }  // namespace ipu
 
 struct PJRT_Executable {
@@ -124,7 +133,7 @@ struct PJRT_Executable {
 
 struct PJRT_LoadedExecutable {
   explicit PJRT_LoadedExecutable(ipu::ExecutablePtr executable)
-      : devices{executable->device()}, executable_(std::move(executable)) {}
+      : devices(executable->devices()), executable_(std::move(executable)) {}
 
   // Null after deletion.
   ipu::ExecutablePtr Get() const {
@@ -137,7 +146,7 @@ struct PJRT_LoadedExecutable {
     released.swap(executable_);
   }
 
-  PJRT_Device* const devices[1];
+  const std::vector<PJRT_Device*> devices;
 
  private:
   mutable std::mutex mutex_;

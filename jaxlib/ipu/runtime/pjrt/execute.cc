@@ -1,16 +1,15 @@
 // PJRT_LoadedExecutable_Execute: one call of a program on its device.
 //
-// A call takes its arguments' storage, allocates that of its results (or
-// reuses a donated argument's where the program allows it) and runs: at once on
-// this thread if the program is short and the device is idle, otherwise in the
-// device's queue. A program that calls host functions runs in the queue, since
-// functions of several devices may wait for each other. One that prints (with
-// jax.debug.print or jax.debug.callback) has run when its call returns, as in
-// JAX on CPU, if its arguments are ready: the queue lends the device to the
-// calling thread, so that a function may take a lock that its caller holds.
-// Calls made by a host function run at once, because their device waits for the
-// function to return (host_calls.h). Calls of other threads, for which it may
-// wait as well, run when it takes long (work_queue.h).
+// A call runs at once on this thread if the program is short and the device is
+// idle, otherwise in the device's queue. A program that calls host functions
+// runs in the queue, since functions of several devices may wait for each
+// other. One that prints (with jax.debug.print or jax.debug.callback) has run
+// when its call returns, as in JAX on CPU, if its arguments are ready: the
+// queue lends the device to the calling thread, so that a function may take a
+// lock that its caller holds. Calls made by a host function run at once,
+// because their device waits for the function to return (host_calls.h). Calls
+// of other threads, for which it may wait as well, run when it takes long
+// (work_queue.h).
 //
 // Failures, including running out of SRAM (sram.h), poison the results, whether
 // they happen now or later, so that they surface where the user waits: in the
@@ -19,15 +18,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/pjrt/array_layouts.h"
 #include "jaxlib/ipu/runtime/pjrt/buffer.h"
+#include "jaxlib/ipu/runtime/pjrt/call.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/event.h"
 #include "jaxlib/ipu/runtime/pjrt/executable.h"
@@ -37,64 +35,19 @@
 namespace ipu {
 namespace {
 
-// One call in progress, with everything it keeps alive.
-struct Call {
-  ExecutablePtr executable;
-  std::vector<StoragePtr> arguments;
-  std::vector<StoragePtr> results;
-  std::vector<EventPtr> pending;  // arguments that are not ready yet
-  HostCallPtr submitter;
-  // Of the exchanges that move arguments first (array_layouts.h).
-  double moving_cycles = 0;
-  double moving_bytes = 0;
-};
-
-// Logs the cycles of a run, with loops counted at their actual trip counts.
-void LogCycles(const Executable& executable, const Machine& machine,
-               const RunCounters& counters) {
-  const double hertz = static_cast<double>(machine.clock_hz);
-  std::fprintf(stderr, "%s: %s took %.0f cycles (%.3f us at %.2f GHz)\n",
-               executable.device()->description.text.c_str(),
-               executable.info().name.c_str(), counters.cycles,
-               counters.cycles / hertz * 1e6, hertz / 1e9);
-}
-
 Status RunProgram(const Call& call) {
-  std::vector<const void*> arguments;
-  std::vector<void*> results;
-  arguments.reserve(call.arguments.size());
-  results.reserve(call.results.size());
-  const auto none = [&call](const char* what, const Storage& storage) {
-    return ResourceExhausted(std::string("out of host memory for ") + what +
-                             " of " + std::to_string(storage.bytes()) +
-                             " bytes of program " +
-                             call.executable->info().name);
-  };
-  for (const StoragePtr& storage : call.arguments) {
-    arguments.push_back(storage->data());
-    if (arguments.back() == nullptr) return none("an argument", *storage);
-  }
-  for (const StoragePtr& storage : call.results) {
-    results.push_back(storage->data());
-    if (results.back() == nullptr) return none("a result", *storage);
-  }
+  Pointers pointers;
+  IPU_RETURN_IF_ERROR(pointers.Find(call));
   const HostCalls calls(*call.executable, call.submitter);
   RunCounters counters;
+  const Share share = pointers.share(&counters);
   const auto begin = std::chrono::steady_clock::now();
-  Status status = call.executable->program().Run(arguments, results, &counters);
+  Status status = call.executable->program().Run(share.arguments, share.results,
+                                                 share.counters);
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
-  counters.cycles += call.moving_cycles;
-  counters.exchange_bytes += call.moving_bytes;
   call.executable->Took(took.count());
-  const Machine& machine = call.executable->device()->machine;
-  if (machine.logs_cycles && status.ok()) [[unlikely]] {
-    LogCycles(*call.executable, machine, counters);
-  }
-  if (status.ok()) {
-    call.executable->device()->last_run.Set(call.executable->info(),
-                                            std::move(counters));
-  }
+  if (status.ok()) Record(call, std::move(counters));
   return status;
 }
 
@@ -108,17 +61,13 @@ class CallTask : public Task {
                       call_.pending.begin(), call_.pending.end(),
                       [](const EventPtr& event) { return event->elsewhere; })) {
     if (call_.executable->info().calls_host) {
-      host_programs_ = &call_.executable->device()->host_programs;
+      host_programs_ = &call_.device->host_programs;
       ++*host_programs_;
     }
   }
 
   void Run() override {
-    Status status;
-    for (const EventPtr& event : call_.pending) {
-      status = event->Wait();
-      if (!status.ok()) break;
-    }
+    Status status = WaitForArguments(call_);
     if (status.ok()) status = Caught([this] { return RunProgram(call_); });
     // Release the memory before anyone can act on the event.
     call_ = Call();
@@ -183,175 +132,22 @@ class Loan {
 
 // Runs a call on this thread, whose device is waiting for it.
 EventPtr RunHere(Call call, Status status) {
-  for (const EventPtr& event : call.pending) {
-    if (status.ok()) status = event->Wait();
-  }
+  if (status.ok()) status = WaitForArguments(call);
   if (status.ok()) status = Caught([&] { return RunProgram(call); });
   return status.ok() ? nullptr : std::make_shared<Event>(std::move(status));
-}
-
-// The arguments that this call consumes: those that the program donates, except
-// for those the caller asked to keep.
-std::vector<uint32_t> DonatedArguments(const Executable& executable,
-                                       const PJRT_ExecuteOptions* options) {
-  std::vector<uint32_t> donated = executable.donated();
-  if (options == nullptr) return donated;
-  const std::span<const int64_t> keep(options->non_donatable_input_indices,
-                                      options->num_non_donatable_input_indices);
-  std::erase_if(donated, [&](uint32_t i) {
-    return std::find(keep.begin(), keep.end(), static_cast<int64_t>(i)) !=
-           keep.end();
-  });
-  return donated;
-}
-
-// A donated buffer may be passed only once in the same call.
-Status CheckDonatedOnce(std::span<PJRT_Buffer* const> arguments,
-                        std::span<const uint32_t> donated) {
-  if (donated.empty()) return Status();
-  // Flags instead of a set, because every training step runs this.
-  bool twice = false;
-  for (uint32_t i : donated) {
-    twice = twice || arguments[i]->being_donated;
-    arguments[i]->being_donated = true;
-  }
-  size_t uses = 0;
-  for (const PJRT_Buffer* argument : arguments) uses += argument->being_donated;
-  for (uint32_t i : donated) arguments[i]->being_donated = false;
-  if (!twice && uses == donated.size()) return Status();
-  return InvalidArgument(
-      "Attempt to use a buffer that was previously donated in the same call "
-      "to Execute(). Toy example for this bug: `f(donate(a), a)`.");
-}
-
-Status CheckArgument(const Executable& executable, size_t i,
-                     const PJRT_Buffer& argument) {
-  if (argument.device != executable.device()) [[unlikely]] {
-    return InvalidArgument(
-        "argument " + std::to_string(i) + " of program " +
-        executable.info().name + " is on " + argument.device->description.text +
-        ", but the program runs on " + executable.device()->description.text);
-  }
-  const TensorInfo& expected = executable.info().arguments[i];
-  if (argument.info->bytes != expected.bytes ||
-      argument.info->dtype != expected.dtype) [[unlikely]] {
-    return InvalidArgument("argument " + std::to_string(i) + " of program " +
-                           executable.info().name + " has " +
-                           std::to_string(argument.info->bytes) +
-                           " bytes of PJRT type " +
-                           std::to_string(argument.info->dtype) +
-                           ", expected " + std::to_string(expected.bytes) +
-                           " bytes of type " + std::to_string(expected.dtype));
-  }
-  if (argument.info->minor_to_major != expected.minor_to_major) [[unlikely]] {
-    return InvalidArgument("argument " + std::to_string(i) + " of program " +
-                           executable.info().name +
-                           " has a different dimension order in memory from "
-                           "the one the program was compiled for");
-  }
-  return Status();
-}
-
-// Fills everything in `call` but its results. Consumes nothing on failure.
-Status TakeArguments(std::span<PJRT_Buffer* const> arguments,
-                     std::span<const uint32_t> donated, Call* call,
-                     Status* poison) {
-  const Executable& executable = *call->executable;
-  if (arguments.size() != executable.info().arguments.size()) {
-    return InvalidArgument("program " + executable.info().name + " takes " +
-                           std::to_string(executable.info().arguments.size()) +
-                           " arguments, got " +
-                           std::to_string(arguments.size()));
-  }
-  call->arguments.reserve(arguments.size());
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const PJRT_Buffer& argument = *arguments[i];
-    IPU_RETURN_IF_ERROR(CheckArgument(executable, i, argument));
-    call->arguments.push_back(argument.Get());
-    if (call->arguments.back() == nullptr) return DeletedError();
-    if (!IsReady(argument.ready)) {
-      call->pending.push_back(argument.ready);
-    } else if (poison->ok() && argument.ready != nullptr) {
-      *poison = argument.ready->status();
-    }
-  }
-  return CheckDonatedOnce(arguments, donated);
-}
-
-// Checks that the run fits into SRAM beside everything else there, reserves
-// space for its results and releases the donated arguments'. Arguments that the
-// program would overwrite but the caller keeps need additional space.
-Status CheckSram(std::span<PJRT_Buffer* const> arguments,
-                 std::span<const uint32_t> donated, const ArgumentMoves& moves,
-                 const Executable& executable, Sram::Room* results) {
-  Sram& sram = executable.device()->sram;
-  SramNeed need = executable.sram_need();
-  if (donated.size() != executable.donated().size()) [[unlikely]] {
-    for (uint32_t i : executable.donated()) {
-      need.tile_bytes += executable.argument_tile_bytes(i);
-    }
-    for (uint32_t i : donated) {
-      need.tile_bytes -= executable.argument_tile_bytes(i);
-    }
-  }
-  // A buffer passed as two arguments occupies SRAM once.
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i]->being_passed) {
-      need.tile_bytes += executable.argument_tile_bytes(i);
-    }
-    arguments[i]->being_passed = true;
-  }
-  for (PJRT_Buffer* argument : arguments) argument->being_passed = false;
-  std::vector<Resident*> leaving;
-  leaving.reserve(donated.size());
-  for (uint32_t i : donated) leaving.push_back(arguments[i]->resident());
-  const int64_t excess = sram.Admit(need, moves.moves, leaving, results);
-  if (excess <= 0) [[likely]]
-    return Status();
-  const std::string& name = executable.info().name;
-  if (results->sram == nullptr) {
-    std::vector<const Resident*> among;
-    for (PJRT_Buffer* a : arguments) among.push_back(a->resident());
-    return sram.NoRoom(name, need, excess, among);
-  }
-  if (executable.WarnsOfSram()) sram.Warn("program " + name, excess);
-  return Status();
-}
-
-// Allocates the results, or reuses the storage of the arguments they replace if
-// nothing else reads it: neither a pending call nor one that this call may
-// overtake.
-void GiveResultsMemory(std::span<PJRT_Buffer* const> arguments,
-                       std::span<const uint32_t> donated, bool in_order,
-                       Call* call) {
-  const Executable& executable = *call->executable;
-  const std::vector<TensorInfo>& results = executable.info().results;
-  std::vector<bool> reusable(donated.empty() ? 0 : arguments.size());
-  // Storage allocates lazily, so nothing can fail once arguments have been
-  // donated.
-  call->results.reserve(results.size());
-  for (const TensorInfo& result : results) {
-    call->results.push_back(std::make_shared<Storage>(result.bytes));
-  }
-  for (uint32_t i : donated) reusable[i] = arguments[i]->Donate() && in_order;
-  for (size_t j = 0; j < results.size() && !donated.empty(); ++j) {
-    const int i = executable.alias_of_result(j);
-    if (i >= 0 && reusable[i]) call->results[j] = call->arguments[i];
-  }
 }
 
 // Whether the calling thread waits for a call and runs it, which must not delay
 // it for host functions: they may wait for what the caller does next.
 bool RunsOnCaller(const Call& call) {
   return call.executable->info().caller_waits && call.pending.empty() &&
-         call.executable->device()->host_programs == 0 &&
-         HostCalls::Current() == nullptr;
+         call.device->host_programs == 0 && HostCalls::Current() == nullptr;
 }
 
 // Runs or queues `call`. The returned event signals its completion.
 EventPtr Dispatch(Call call, const Status& poison) {
   if (!poison.ok()) return std::make_shared<Event>(poison);
-  WorkQueue& queue = call.executable->device()->queue;
+  WorkQueue& queue = call.device->queue;
   if (call.executable->is_short() && !call.executable->info().calls_host &&
       call.pending.empty() && queue.IsIdle()) {
     Status status = Caught([&] { return RunProgram(call); });
@@ -363,15 +159,8 @@ EventPtr Dispatch(Call call, const Status& poison) {
   return done;
 }
 
-PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
-  Call call;
-  call.executable = args->executable->Get();
-  if (call.executable == nullptr) {
-    return MakeError(InvalidArgument("the executable has been deleted"));
-  }
-  // Keeps the executable alive until the results are created, after `call` has
-  // been moved away.
-  const ExecutablePtr executable = call.executable;
+PJRT_Error* ExecuteOne(const ExecutablePtr& executable,
+                       PJRT_LoadedExecutable_Execute_Args* args) {
   PJRT_Device* device = executable->device();
   IPU_PJRT_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
   if (args->num_devices != 1 ||
@@ -388,6 +177,7 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   const std::vector<uint32_t> donated =
       DonatedArguments(*executable, args->options);
 
+  Call call{.executable = executable, .device = device};
   std::vector<StoragePtr> results;
   Sram::Room room;
   EventPtr done;
@@ -402,11 +192,7 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     IPU_PJRT_RETURN_IF_ERROR(TakeArguments(arguments, donated, &call, &poison));
     const bool calculable = poison.ok();
     if (calculable) {
-      const ArgumentMoves moves = FindMoves(*executable, arguments);
-      poison = CheckSram(arguments, donated, moves, *executable, &room);
-      if (poison.ok()) Apply(moves, *executable, arguments);
-      call.moving_cycles = moves.cycles;
-      call.moving_bytes = moves.exchange_bytes;
+      poison = SramClaim(arguments, donated, call).Admit(&call, &room);
     }
     // A call that is refused for lack of SRAM consumes nothing.
     const bool refused = calculable && !poison.ok();
@@ -427,22 +213,22 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       done = Dispatch(std::move(call), poison);
     }
   }
-  size_t made = 0;
-  try {
-    for (; made < results.size(); ++made) {
-      args->output_lists[0][made] = new PJRT_Buffer(
-          executable->memory_of_result(made), executable->result(made),
-          std::move(results[made]), done);
-      if (room.sram != nullptr) args->output_lists[0][made]->EnterSram(&room);
-    }
-  } catch (...) {
-    while (made > 0) delete args->output_lists[0][--made];
-    throw;
-  }
+  MakeResults(*executable, device, std::move(results), done, &room,
+              args->output_lists[0]);
   if (args->device_complete_events != nullptr) {
     args->device_complete_events[0] = MakeEvent(std::move(done));
   }
   return nullptr;
+}
+
+PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  // Keeps the executable alive until the results are created.
+  const ExecutablePtr executable = args->executable->Get();
+  if (executable == nullptr) {
+    return MakeError(InvalidArgument("the executable has been deleted"));
+  }
+  return executable->devices().size() == 1 ? ExecuteOne(executable, args)
+                                           : ExecuteGang(executable, args);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
-// PJRT_LoadedExecutable: compiles or deserialises a program and loads it on one
-// device.
+// PJRT_LoadedExecutable: compiles or deserialises a program and loads it for
+// the devices of its partitions.
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/pjrt/compile_options.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"
@@ -14,24 +16,48 @@
 namespace ipu {
 namespace {
 
-StatusOr<PJRT_Device*> SelectDevice(PJRT_Client* client,
-                                    const CompileOptions& options) {
-  if (options.num_replicas != 1 || options.num_partitions != 1) {
+using Devices = std::vector<PJRT_Device*>;
+
+// The devices of a program's partitions, in their order.
+StatusOr<Devices> SelectDevices(PJRT_Client* client,
+                                const CompileOptions& options) {
+  if (options.num_replicas != 1) {
     return Unimplemented(
         "a program of " + std::to_string(options.num_replicas) +
-        " replicas and " + std::to_string(options.num_partitions) +
-        " partitions: the IPU backend runs a computation on one IPU and cannot "
-        "split it over several yet. Place arrays on one device with "
-        "jax.device_put(x, jax.devices(\"ipu\")[i])");
+        " replicas: the IPU backend runs one replica of several partitions, as "
+        "jax.jit, jax.shard_map and jax.pmap use them");
   }
-  const int64_t id = options.device_id.value_or(0);
-  PJRT_Device* device = client->FindDevice(id);
-  if (device == nullptr) {
-    return InvalidArgument("the program is assigned to IPU " +
-                           std::to_string(id) + ", but the number of IPUs is " +
-                           std::to_string(client->devices.size()));
+  std::vector<int64_t> ids = options.device_ids;
+  if (ids.empty()) {
+    const size_t wanted = options.num_partitions;
+    for (size_t i = 0; i < std::min(wanted, client->devices.size()); ++i) {
+      ids.push_back(client->devices[i]->description.id);
+    }
   }
-  return device;
+  if (ids.size() != static_cast<size_t>(options.num_partitions)) {
+    return InvalidArgument(
+        "a program of " + std::to_string(options.num_partitions) +
+        " partitions is assigned to " + std::to_string(ids.size()) +
+        " IPUs of " + std::to_string(client->devices.size()));
+  }
+  Devices devices;
+  for (const int64_t id : ids) {
+    PJRT_Device* device = client->FindDevice(id);
+    if (device == nullptr) {
+      return InvalidArgument("the program is assigned to IPU " +
+                             std::to_string(id) +
+                             ", but the number of IPUs is " +
+                             std::to_string(client->devices.size()));
+    }
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      return InvalidArgument(
+          "two partitions of the program are assigned to "
+          "IPU " +
+          std::to_string(id));
+    }
+    devices.push_back(device);
+  }
+  return devices;
 }
 
 PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
@@ -39,15 +65,15 @@ PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
   StatusOr<CompileOptions> options =
       ParseCompileOptions({args->compile_options, args->compile_options_size});
   IPU_PJRT_RETURN_IF_ERROR(options.status());
-  StatusOr<PJRT_Device*> device = SelectDevice(args->client, *options);
-  IPU_PJRT_RETURN_IF_ERROR(device.status());
-  IPU_PJRT_RETURN_IF_ERROR(CheckNotForked((*device)->fork_generation));
+  StatusOr<Devices> devices = SelectDevices(args->client, *options);
+  IPU_PJRT_RETURN_IF_ERROR(devices.status());
+  IPU_PJRT_RETURN_IF_ERROR(CheckNotForked(args->client->fork_generation));
   StatusOr<ProgramBytes> bytes = args->client->compiler.Compile(
       {program.code, program.code_size}, {program.format, program.format_size},
       options->portable);
   IPU_PJRT_RETURN_IF_ERROR(bytes.status());
   StatusOr<ExecutablePtr> executable = Executable::Load(
-      std::move(*bytes), std::move(options->portable), *device);
+      std::move(*bytes), std::move(options->portable), std::move(*devices));
   IPU_PJRT_RETURN_IF_ERROR(executable.status());
   args->executable = new PJRT_LoadedExecutable(std::move(*executable));
   return nullptr;
@@ -65,11 +91,11 @@ PJRT_Error* DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
   }
   StatusOr<CompileOptions> options = ParseCompileOptions(options_bytes);
   IPU_PJRT_RETURN_IF_ERROR(options.status());
-  StatusOr<PJRT_Device*> device = SelectDevice(args->client, *options);
-  IPU_PJRT_RETURN_IF_ERROR(device.status());
+  StatusOr<Devices> devices = SelectDevices(args->client, *options);
+  IPU_PJRT_RETURN_IF_ERROR(devices.status());
   StatusOr<ExecutablePtr> executable =
       Executable::Load(AlignedBytes::Copy(parts->program),
-                       std::move(options->portable), *device);
+                       std::move(options->portable), std::move(*devices));
   IPU_PJRT_RETURN_IF_ERROR(executable.status());
   args->loaded_executable = new PJRT_LoadedExecutable(std::move(*executable));
   return nullptr;
@@ -93,15 +119,19 @@ PJRT_Error* GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args* args) {
 
 PJRT_Error* AddressableDevices(
     PJRT_LoadedExecutable_AddressableDevices_Args* args) {
-  args->addressable_devices = args->executable->devices;
-  args->num_addressable_devices = 1;
+  args->addressable_devices = args->executable->devices.data();
+  args->num_addressable_devices = args->executable->devices.size();
   return nullptr;
 }
 
 PJRT_Error* GetDeviceAssignment(
     PJRT_LoadedExecutable_GetDeviceAssignment_Args* args) {
-  auto* assignment = new PJRT_DeviceAssignmentSerialized{
-      SerializeDeviceAssignment(args->executable->devices[0]->description.id)};
+  std::vector<int64_t> ids;
+  for (const PJRT_Device* device : args->executable->devices) {
+    ids.push_back(device->description.id);
+  }
+  auto* assignment =
+      new PJRT_DeviceAssignmentSerialized{SerializeDeviceAssignment(ids)};
   args->serialized_bytes = assignment->bytes.data();
   args->serialized_bytes_size = assignment->bytes.size();
   args->serialized_device_assignment = assignment;

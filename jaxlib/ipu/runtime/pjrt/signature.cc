@@ -16,7 +16,8 @@ constexpr uint32_t kEntryLayout = 1;
 }
 namespace module {
 constexpr uint32_t kName = 1, kEntryName = 2, kComputations = 3,
-                   kProgramShape = 4, kEntryId = 6;
+                   kProgramShape = 4, kEntryId = 6, kResultSharding = 12,
+                   kArgumentShardings = 14;
 }
 namespace computation {
 constexpr uint32_t kName = 1, kInstructions = 2, kProgramShape = 4, kId = 5,
@@ -138,6 +139,12 @@ std::string MakeSignature(const ProgramInfo& info) {
   AppendBytesField(module::kComputations, Entry(info, shape), &hlo);
   AppendBytesField(module::kProgramShape, shape, &hlo);
   AppendVarintField(module::kEntryId, kEntryComputation, &hlo);
+  for (size_t i = 0; i < info.shardings.size(); ++i) {
+    const bool is_result = i == info.arguments.size();
+    AppendBytesField(
+        is_result ? module::kResultSharding : module::kArgumentShardings,
+        info.shardings[i], &hlo);
+  }
   AppendBytesField(config::kEntryLayout, shape, &settings);
   AppendBytesField(module_with_config::kModule, hlo, &proto);
   AppendBytesField(module_with_config::kConfig, settings, &proto);

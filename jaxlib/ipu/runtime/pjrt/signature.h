@@ -11,7 +11,9 @@
 
 namespace ipu {
 
-// Returns a serialised HloModuleProtoWithConfig.
+// Returns a serialised HloModuleProtoWithConfig. For a program of several
+// devices it is one device's signature, and has the shardings of the whole
+// arrays, from which jaxlib learns how results are split.
 std::string MakeSignature(const ProgramInfo& info);
 
 }  // namespace ipu

@@ -162,14 +162,29 @@ Status Sram::Enter(const TensorInfo& info, Resident* resident) {
 int64_t Sram::Admit(const SramNeed& need, std::span<const SramMove> moves,
                     std::span<Resident* const> donated, Room* results) {
   std::lock_guard lock(mutex_);
+  const int64_t excess = ReserveLocked(need, moves, results);
+  if (results->sram != nullptr) CommitLocked(need, moves, donated);
+  return excess;
+}
+
+int64_t Sram::Reserve(const SramNeed& need, std::span<const SramMove> moves,
+                      Room* results) {
+  std::lock_guard lock(mutex_);
+  return ReserveLocked(need, moves, results);
+}
+
+void Sram::Commit(const SramNeed& need, std::span<const SramMove> moves,
+                  std::span<Resident* const> donated) {
+  std::lock_guard lock(mutex_);
+  CommitLocked(need, moves, donated);
+}
+
+int64_t Sram::ReserveLocked(const SramNeed& need,
+                            std::span<const SramMove> moves, Room* results) {
   int64_t change = 0;
   int64_t largest = 0;  // is there twice while it moves, before the run
-  // An argument may be deleted meanwhile by another thread.
-  const auto counts = [this](const SramMove& move) {
-    return move.resident->sram_ == this;
-  };
   for (const SramMove& move : moves) {
-    if (!counts(move)) continue;
+    if (move.resident->sram_ != this) continue;  // deleted meanwhile
     change += move.tile_bytes - move.resident->tile_bytes_;
     largest = std::max(largest, move.tile_bytes);
   }
@@ -178,18 +193,23 @@ int64_t Sram::Admit(const SramNeed& need, std::span<const SramMove> moves,
                          bytes_per_tile_;
   if (excess > 0 && !overflows_ && !need.overflows) [[unlikely]]
     return excess;
-  for (const SramMove& move : moves) {
-    if (!counts(move)) continue;
-    Count(move.tile_bytes - move.resident->tile_bytes_, 0);
-    move.resident->tile_bytes_ = move.tile_bytes;
-  }
-  peak_ = std::max(peak_, in_use_ + need.bytes);
-  for (Resident* resident : donated) Unlink(resident);
   Count(need.result_tile_bytes, need.result_bytes);
   results->sram = this;
   results->tile_bytes = need.result_tile_bytes;
   results->bytes = need.result_bytes;
   return std::max<int64_t>(excess, 0);
+}
+
+void Sram::CommitLocked(const SramNeed& need, std::span<const SramMove> moves,
+                        std::span<Resident* const> donated) {
+  for (const SramMove& move : moves) {
+    if (move.resident->sram_ != this) continue;
+    Count(move.tile_bytes - move.resident->tile_bytes_, 0);
+    move.resident->tile_bytes_ = move.tile_bytes;
+  }
+  // The results are counted already.
+  peak_ = std::max(peak_, in_use_ - need.result_bytes + need.bytes);
+  for (Resident* resident : donated) Unlink(resident);
 }
 
 void Sram::Enter(const TensorInfo& info, Resident* resident, Room* results) {

@@ -96,6 +96,12 @@ class Sram {
   // applies `moves`, removes `donated` and reserves `results`.
   int64_t Admit(const SramNeed& need, std::span<const SramMove> moves,
                 std::span<Resident* const> donated, Room* results);
+  // Admit in two parts, for calls of several devices, which run on all or on
+  // none: the first counts nothing but `results`, the second cannot fail.
+  int64_t Reserve(const SramNeed& need, std::span<const SramMove> moves,
+                  Room* results);
+  void Commit(const SramNeed& need, std::span<const SramMove> moves,
+              std::span<Resident* const> donated);
   // Adds a result, taking its space from `results`.
   void Enter(const TensorInfo& info, Resident* resident, Room* results);
 
@@ -116,6 +122,10 @@ class Sram {
   friend class Resident;
 
   // These require the lock.
+  int64_t ReserveLocked(const SramNeed& need, std::span<const SramMove> moves,
+                        Room* results);
+  void CommitLocked(const SramNeed& need, std::span<const SramMove> moves,
+                    std::span<Resident* const> donated);
   void Count(int64_t tile_bytes, int64_t bytes);
   void Link(const TensorInfo& info, Resident* resident);
   void Unlink(Resident* resident);

@@ -33,6 +33,26 @@ struct FakeProgram {
 // Programs, keyed by the bytes that stand for them.
 using FakePrograms = std::map<std::string, FakeProgram>;
 
+// A run on several devices whose partitions do not exchange data.
+class FakeGang : public Gang {
+ public:
+  explicit FakeGang(RunFunction run) : run_(std::move(run)) {}
+
+  Status RunAll(std::span<const Share> shares) override {
+    for (uint32_t p = 0; p < shares.size(); ++p) {
+      IPU_RETURN_IF_ERROR(Run(p, shares[p]));
+    }
+    return Status();
+  }
+  Status Run(uint32_t, const Share& share) override {
+    return run_(share.arguments, share.results);
+  }
+  void Cancel(uint32_t, const Status&) override {}
+
+ private:
+  const RunFunction run_;
+};
+
 class FakeEngine : public Engine {
  public:
   explicit FakeEngine(const FakePrograms* programs) : programs_(programs) {}
@@ -52,6 +72,9 @@ class FakeEngine : public Engine {
     Status Run(std::span<const void* const> arguments,
                std::span<void* const> results, RunCounters*) override {
       return program_.run(arguments, results);
+    }
+    std::unique_ptr<Gang> MakeGang(std::vector<int64_t>) override {
+      return std::make_unique<FakeGang>(program_.run);
     }
 
    private:
@@ -105,10 +128,19 @@ class PjrtTest : public ::testing::Test {
   // Loads `program` on a device.
   std::unique_ptr<PJRT_LoadedExecutable> Load(FakeProgram program,
                                               int device_index = 0) {
+    return LoadOn(std::move(program), {device_index});
+  }
+
+  // Loads `program` with a partition on each of some devices.
+  std::unique_ptr<PJRT_LoadedExecutable> LoadOn(
+      FakeProgram program, const std::vector<int>& device_indices) {
+    std::vector<PJRT_Device*> devices;
+    for (const int i : device_indices) devices.push_back(device(i));
+    program.info.num_partitions = static_cast<uint32_t>(devices.size());
     const std::string key = "program" + std::to_string(programs_.size());
     programs_[key] = std::move(program);
     auto executable =
-        Executable::Load(BytesOf(key), "options", device(device_index));
+        Executable::Load(BytesOf(key), "options", std::move(devices));
     EXPECT_TRUE(executable.ok()) << executable.status().message();
     return std::make_unique<PJRT_LoadedExecutable>(std::move(*executable));
   }
@@ -171,26 +203,44 @@ class PjrtTest : public ::testing::Test {
   Outcome Execute(PJRT_LoadedExecutable* executable,
                   std::vector<PJRT_Buffer*> arguments,
                   std::vector<int64_t> keep = {}) {
-    Outcome outcome;
-    std::vector<PJRT_Buffer*> results(executable->Get()->info().results.size());
-    PJRT_Buffer* const* argument_list = arguments.data();
-    PJRT_Buffer** result_list = results.data();
+    return std::move(ExecuteOn(executable, {std::move(arguments)}, keep)[0]);
+  }
+
+  // A call with the arguments of each device; an error is that of all outcomes.
+  std::vector<Outcome> ExecuteOn(
+      PJRT_LoadedExecutable* executable,
+      const std::vector<std::vector<PJRT_Buffer*>>& arguments,
+      std::vector<int64_t> keep = {}) {
+    const size_t count = arguments.size();
+    std::vector<Outcome> outcomes(count);
+    std::vector<std::vector<PJRT_Buffer*>> results(
+        count,
+        std::vector<PJRT_Buffer*>(executable->Get()->info().results.size()));
+    std::vector<PJRT_Buffer* const*> argument_lists;
+    std::vector<PJRT_Buffer**> result_lists;
+    for (const auto& list : arguments) argument_lists.push_back(list.data());
+    for (auto& list : results) result_lists.push_back(list.data());
     PJRT_ExecuteOptions options = {};
     options.non_donatable_input_indices = keep.data();
     options.num_non_donatable_input_indices = keep.size();
     PJRT_LoadedExecutable_Execute_Args args = {};
     args.executable = executable;
     args.options = &options;
-    args.argument_lists = &argument_list;
-    args.num_devices = 1;
-    args.num_args = arguments.size();
-    args.output_lists = &result_list;
+    args.argument_lists = argument_lists.data();
+    args.num_devices = count;
+    args.num_args = arguments[0].size();
+    args.output_lists = result_lists.data();
     if (PJRT_Error* error = api_->PJRT_LoadedExecutable_Execute(&args)) {
-      outcome.error = Message(error);
-      return outcome;
+      const std::string message = Message(error);
+      for (Outcome& outcome : outcomes) outcome.error = message;
+      return outcomes;
     }
-    for (PJRT_Buffer* result : results) outcome.results.emplace_back(result);
-    return outcome;
+    for (size_t i = 0; i < count; ++i) {
+      for (PJRT_Buffer* result : results[i]) {
+        outcomes[i].results.emplace_back(result);
+      }
+    }
+    return outcomes;
   }
 
   static std::string Message(PJRT_Error* error) {

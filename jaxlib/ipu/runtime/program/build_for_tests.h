@@ -20,6 +20,7 @@ class Builder {
  public:
   Builder() {
     program.name = "test";
+    program.num_partitions = 1;
     program.target = {"ipu2", 4, 1 << 16, 1e9};
     program.mappings.push_back({0, {1}, {1}, {0}, {}, {}});
     program.locations.push_back({"stablehlo.test", "test", "test.py", 1});

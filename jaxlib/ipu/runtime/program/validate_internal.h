@@ -43,6 +43,12 @@ Status ValidateTensors(const Program& program, size_t constants_bytes);
 // Checks steps. The tensors must be valid.
 Status ValidateSteps(const Program& program);
 
+// Checks what a host function is given, and what it returns.
+Status ValidateHostCallback(const Program& program, const HostCallback& step);
+
+// Checks what a collective exchanges, between which devices.
+Status ValidateCollective(const Program& program, const Collective& step);
+
 }  // namespace ipu::program
 
 #endif  // JAXLIB_IPU_RUNTIME_PROGRAM_VALIDATE_INTERNAL_H_

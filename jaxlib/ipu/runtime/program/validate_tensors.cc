@@ -15,6 +15,8 @@ namespace {
 
 // The limit for all machines together; far more than exist.
 constexpr int64_t kMostTiles = int64_t{1} << 24;
+// The same of machines.
+constexpr uint32_t kMostPartitions = 1024;
 
 // The type of a tensor's elements that hold elements of a host type.
 constexpr uint8_t StoredType(uint8_t dtype) {
@@ -57,6 +59,14 @@ class TensorValidator {
  private:
   // Checks the machine and the program's requirements.
   Status CheckFigures() {
+    if (p_.num_partitions == 0 || p_.num_partitions > kMostPartitions) {
+      return Corrupt("a program for ", p_.num_partitions, " devices");
+    }
+    if (!p_.shardings.empty() &&
+        p_.shardings.size() != p_.arguments.size() + 1) {
+      return Corrupt("a program of ", p_.arguments.size(), " arguments with ",
+                     p_.shardings.size(), " shardings");
+    }
     const Target& target = p_.target;
     if (target.num_tiles == 0 || target.num_tiles > kMostTiles ||
         target.bytes_per_tile > kMostBytes || !(target.clock_hz > 0) ||

@@ -77,8 +77,12 @@ bool WorkQueue::AllLate() const {
 WorkQueue::Tasks::iterator WorkQueue::Next(bool first) {
   if (running_.empty()) return first ? tasks_.begin() : tasks_.end();
   if (tasks_.empty() || !AllLate()) return tasks_.end();
-  return std::find_if(tasks_.begin(), tasks_.end(),
-                      [](const auto& task) { return task->IsReady(); });
+  bool overtakes = false;  // an earlier task that keeps its order
+  return std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& task) {
+    const bool starts = task->IsReady() && !(overtakes && task->KeepsOrder());
+    overtakes = overtakes || task->KeepsOrder();
+    return starts;
+  });
 }
 
 // Waits for `done`, which time alone may bring about.

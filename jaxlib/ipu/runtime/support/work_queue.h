@@ -6,7 +6,9 @@
 // run for longer than kPatience, the queue therefore goes on with the first
 // task whose inputs are ready, on another thread. Tasks may be overtaken only
 // by tasks that were pushed while MayReorder(), so only these have to be
-// independent of everything before them but their inputs.
+// independent of everything before them but their inputs. Tasks that wait for
+// tasks of other queues keep their order among each other, which is the same in
+// all queues.
 //
 // The queue itself never calls Python. A worker starts with the first task, so
 // that an unused client costs no thread. When the queue is destroyed, it waits
@@ -39,6 +41,8 @@ class Task {
   virtual bool MayWait() const { return false; }
   // Whether Run can start without waiting for another task.
   virtual bool IsReady() const { return true; }
+  // Whether the task overtakes no other of this kind. Constant.
+  virtual bool KeepsOrder() const { return false; }
 };
 
 class WorkQueue {

@@ -22,6 +22,7 @@ const Factories& Table() {
       .kernel = MakeKernelOf,
       .copy = MakeCopy,
       .scalar_loop = MakeScalarLoop,
+      .combine = FindCombine,
   };
   return kTable;
 }

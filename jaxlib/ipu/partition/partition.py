@@ -1,0 +1,163 @@
+"""The steps from a whole module to that of each device."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jaxlib.ipu.diagnostics import invalid_argument
+from jaxlib.ipu.host_functions import PYTHON_TARGET, PYTHON_TARGET_OF_PARTS
+from jaxlib.ipu.ir import bytecode_strings, canonical, importer
+from jaxlib.ipu.ir.bytecode import Bytes
+from jaxlib.ipu.partition import mend, replica_groups, signature, xla
+from jaxlib.ipu.partition.options import Partitioned, Sharding
+from jaxlib.ipu.program import schema
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+# A module that mentions none of these is one device's already.
+_SHARDED = (
+  b"sdy",
+  b"mhlo.sharding",
+  b"SPMDFullToShardShape",
+  b"SPMDShardToFullShape",
+)
+
+# XLA splits a call with side effects only if it knows what is called, and moves
+# to another memory only by a name of its own.
+_MOVE, _XLAS_MOVE = "annotate_device_placement", "MoveToHost"
+_KNOWN_TARGETS = {
+  PYTHON_TARGET: "xla_ffi_python_cpu_callback",
+  PYTHON_TARGET_OF_PARTS: "xla_ffi_partitioned_python_cpu_callback",
+  _MOVE: _XLAS_MOVE,
+}
+_OUR_TARGETS = dict.fromkeys(_KNOWN_TARGETS.values(), PYTHON_TARGET)
+_OUR_TARGETS[_XLAS_MOVE] = _MOVE
+
+_TARGET = "call_target_name"
+_NAME = "sym_name"
+
+
+def partition(code: Bytes, sharding: Sharding) -> Partitioned:
+  """The module of each device.
+
+  Custom calls that carry addresses of this process, such as those of
+  `jax.debug.inspect_array_sharding` and `custom_partitioning`, call back while
+  XLA partitions. Threads may partition at the same time.
+
+  Args:
+    code: the whole module, a StableHLO portable artifact. A module without any
+      sharding is taken for the program of each device.
+    sharding: how it is split.
+
+  Raises:
+    CompileError: it is not StableHLO, or XLA cannot split it.
+  """
+  bytecode_strings.check(code)
+  given = functools.partial(_text, code)
+  try:
+    with canonical.passes(len(code)) as passes:
+      module = stablehlo.deserialize_portable_artifact(
+        passes.context, bytes(code)
+      )
+      name = importer.module_name(module)
+      if not bytecode_strings.mentions(code, *_SHARDED):
+        shardings = _replicated(_main(module))
+      else:
+        with passes.context:
+          passes.expand(module, code)
+          code, shardings = _split(module, sharding, name)
+  except (ir.MLIRError, ValueError) as e:
+    raise invalid_argument(
+      f"the IPU compiler cannot split this StableHLO module: {e}"
+    ) from e
+  return Partitioned(
+    code=code,
+    shardings=shardings,
+    name=name,
+    given=given,
+  )
+
+
+def _text(code: Bytes) -> str:
+  with canonical.passes(len(code)) as passes:
+    module = stablehlo.deserialize_portable_artifact(
+      passes.context, bytes(code)
+    )
+    return str(module.operation.get_asm(enable_debug_info=True))
+
+
+def _records(protos: list[bytes]) -> list[schema.Sharding]:
+  return [schema.Sharding(proto) for proto in protos]
+
+
+def _replicated(main: Any) -> list[schema.Sharding]:
+  """The shardings of a module that is one device's: JAX is told that all
+  devices have the same."""
+  type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+  one = xla.load().replicated(1)
+  results = xla.load().replicated(len(type_.results))
+  return _records([*[one] * len(type_.inputs), results])
+
+
+def _split(
+  module: ir.Module, sharding: Sharding, program: str
+) -> tuple[bytes, list[schema.Sharding]]:
+  """One device's module as an artifact, and the shardings of the whole one."""
+  _rename_targets(module, _KNOWN_TARGETS)
+  kept = signature.take(_main(module))
+  name = xla.new_name()
+  module.operation.attributes[_NAME] = ir.StringAttr.get(name)
+  proto = xla.run(module, name, sharding)
+  part = ir.Module.parse(xla.load().to_stablehlo(proto))
+  _finish(part, proto, kept, program, sharding)
+  shardings = _records(xla.load().shardings(proto))
+  version = stablehlo.get_current_version()
+  return stablehlo.serialize_portable_artifact(part, version), shardings
+
+
+def _finish(
+  part: ir.Module,
+  proto: bytes,
+  kept: signature.Signature,
+  name: str,
+  sharding: Sharding,
+) -> None:
+  """Makes a module that was converted from HLO one that JAX could have made."""
+  groups = {}
+  meshes = [op for op in part.body.operations if op.name == "sdy.mesh"]
+  if meshes:
+    groups = replica_groups.read(xla.load().text(proto))
+  mend.mend(part, groups)
+  for mesh in meshes:
+    mesh.operation.erase()
+  _rename_targets(part, _OUR_TARGETS)
+  attributes = part.operation.attributes
+  for other in [n for n in attributes if n != _NAME]:
+    del attributes[other]
+  attributes[_NAME] = ir.StringAttr.get(name)
+  attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(
+    ir.IntegerType.get_signless(32), sharding.num_partitions
+  )
+  signature.put_back(_main(part), kept)
+
+
+def _rename_targets(module: ir.Module, names: dict[str, str]) -> None:
+  def rename(operation: Any) -> Any:
+    if operation.name == "stablehlo.custom_call":
+      target = ir.StringAttr(operation.attributes[_TARGET]).value
+      if target in names:
+        operation.attributes[_TARGET] = ir.StringAttr.get(names[target])
+      if target == _MOVE:
+        operation.attributes["has_side_effect"] = ir.BoolAttr.get(False)
+    return ir.WalkResult.ADVANCE
+
+  module.operation.walk(rename)
+
+
+def _main(module: ir.Module) -> Any:
+  for op in module.body.operations:
+    if op.operation.name == "func.func":
+      if ir.StringAttr(op.attributes[_NAME]).value == "main":
+        return op.operation
+  raise invalid_argument("the StableHLO module has no function @main")

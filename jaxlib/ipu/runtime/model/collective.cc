@@ -1,0 +1,288 @@
+#include "jaxlib/ipu/runtime/model/collective.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/program/dtype.h"
+
+namespace ipu::model {
+namespace {
+
+using program::CollectiveKind;
+
+// A copy takes about so long for each byte, a reduction for each byte it reads.
+constexpr double kCopyNanoseconds = 0.1;
+constexpr double kReduceNanoseconds = 0.15;
+
+// Elements that are combined at a time, and then copied to all devices from the
+// cache.
+constexpr int64_t kChunk = 4096;
+
+int64_t Count(const View& view) {
+  int64_t count = 1;
+  for (const int64_t extent : view.shape) count *= extent;
+  return count;
+}
+
+size_t Bytes(const View& view) {
+  return static_cast<size_t>(Count(view)) * view.item_size;
+}
+
+std::string NameOf(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return "all_reduce";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
+    case CollectiveKind::kPermute:
+      return "collective_permute";
+    case CollectiveKind::kBroadcast:
+      return "collective_broadcast";
+    case CollectiveKind::kRaggedAllToAll:
+      return "ragged_all_to_all";
+  }
+  return "collective";
+}
+
+std::string TextOf(const std::vector<std::vector<uint32_t>>& groups) {
+  std::string text;
+  for (const std::vector<uint32_t>& group : groups) {
+    text += text.empty() ? "{" : ",{";
+    for (size_t i = 0; i < group.size(); ++i) {
+      text += (i > 0 ? "," : "") + std::to_string(group[i]);
+    }
+    text += '}';
+  }
+  return text;
+}
+
+// The integer at a place of a vector of 32 or 64 bits.
+int64_t NumberAt(const View& view, const Memory& memory, size_t i) {
+  const char* at = view.Data(memory) + i * view.item_size;
+  if (view.item_size == 8) {
+    int64_t number;
+    std::memcpy(&number, at, sizeof number);
+    return number;
+  }
+  int32_t number;
+  std::memcpy(&number, at, sizeof number);
+  if (view.dtype == program::kU32) return static_cast<uint32_t>(number);
+  return number;
+}
+
+}  // namespace
+
+struct Collective::Slice {
+  int64_t input, rows, output;
+};
+
+Collective::Collective(CollectiveSite site)
+    : kind_(static_cast<CollectiveKind>(site.step.kind)),
+      operands_(std::move(site.operands)),
+      results_(std::move(site.results)),
+      group_of_(site.num_partitions, -1),
+      devices_(site.num_partitions),
+      sources_(site.num_partitions, -1) {
+  std::iota(devices_.begin(), devices_.end(), 0);
+  for (const program::Group& group : site.step.groups) {
+    for (const uint32_t device : group.devices) {
+      group_of_[device] = static_cast<int32_t>(groups_.size());
+      sources_[device] = static_cast<int32_t>(group.devices[0]);
+    }
+    groups_.push_back(group.devices);
+  }
+  if (kind_ == CollectiveKind::kPermute) sources_ = site.step.sources;
+  text_ = NameOf(kind_) + " over " + TextOf(groups_) + site.where;
+}
+
+StatusOr<std::unique_ptr<const Collective>> Collective::Make(
+    CollectiveSite site, const Factories& factories) {
+  const auto reduction = static_cast<program::ReduceKind>(site.step.reduction);
+  std::unique_ptr<Collective> made(new Collective(std::move(site)));
+  if (made->kind_ == CollectiveKind::kAllReduce ||
+      made->kind_ == CollectiveKind::kReduceScatter) {
+    for (const View& operand : made->operands_) {
+      made->combine_.push_back(factories.combine(operand.dtype, reduction));
+      if (made->combine_.back() == nullptr) {
+        return DataLoss("corrupt IPU program: elements of type " +
+                        std::to_string(operand.dtype) +
+                        " are reduced by the monoid " +
+                        std::to_string(static_cast<int>(reduction)));
+      }
+    }
+  }
+  return std::unique_ptr<const Collective>(std::move(made));
+}
+
+Status Collective::Run(Memories memories, ThreadPool& threads) const {
+  if (kind_ == CollectiveKind::kRaggedAllToAll) return ExchangeSlices(memories);
+  for (size_t k = 0; k < operands_.size(); ++k) {
+    switch (kind_) {
+      case CollectiveKind::kAllReduce:
+        Reduce(memories, k, /*scatter=*/false, threads);
+        break;
+      case CollectiveKind::kReduceScatter:
+        Reduce(memories, k, /*scatter=*/true, threads);
+        break;
+      case CollectiveKind::kAllGather:
+        Gather(memories, k, threads);
+        break;
+      case CollectiveKind::kAllToAll:
+        Transpose(memories, k, threads);
+        break;
+      default:
+        Permute(memories, k, threads);
+        break;
+    }
+  }
+  return Status();
+}
+
+// Elements of one index are read on all devices before they are written on any:
+// results may take the places of their operands.
+void Collective::Reduce(Memories memories, size_t k, bool scatter,
+                        ThreadPool& threads) const {
+  const size_t size = memories.size();
+  const size_t item = operands_[k].item_size;
+  const int64_t part = Count(results_[k]);
+  std::vector<const char*> from(size);
+  std::vector<char*> to(size);
+  for (size_t i = 0; i < size; ++i) {
+    from[i] = operands_[k].Data(memories[i]);
+    to[i] = results_[k].Data(memories[i]);
+  }
+  const int64_t total = scatter ? part * static_cast<int64_t>(size) : part;
+  const auto combine = [&](int64_t begin, int64_t n, char* result) {
+    std::vector<const char*> at(size);
+    for (size_t i = 0; i < size; ++i) at[i] = from[i] + begin * item;
+    combine_[k](at.data(), size, result, n);
+  };
+  const double each = kReduceNanoseconds * static_cast<double>(item * size);
+  threads.ForItems(total, each, [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      if (scatter) {
+        const int64_t device = begin / part, offset = begin % part;
+        const int64_t n = std::min(end - begin, part - offset);
+        combine(begin, n, to[device] + offset * item);
+        begin += n;
+        continue;
+      }
+      const int64_t n = std::min(end - begin, kChunk);
+      char* const first = to[0] + begin * item;
+      combine(begin, n, first);
+      for (size_t i = 1; i < size; ++i) {
+        std::memcpy(to[i] + begin * item, first, n * item);
+      }
+      begin += n;
+    }
+  });
+}
+
+void Collective::Gather(Memories memories, size_t k,
+                        ThreadPool& threads) const {
+  const auto size = static_cast<int64_t>(memories.size());
+  const size_t bytes = Bytes(operands_[k]);
+  threads.ForItems(
+      size * size, 10 + kCopyNanoseconds * static_cast<double>(bytes),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t n = begin; n < end; ++n) {
+          const int64_t to = n / size, from = n % size;
+          std::memmove(results_[k].Data(memories[to]) + from * bytes,
+                       operands_[k].Data(memories[from]), bytes);
+        }
+      });
+}
+
+void Collective::Transpose(Memories memories, size_t k,
+                           ThreadPool& threads) const {
+  const auto size = static_cast<int64_t>(memories.size());
+  const size_t bytes = Bytes(operands_[k]) / memories.size();
+  threads.ForItems(
+      size * size, 10 + kCopyNanoseconds * static_cast<double>(bytes),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t n = begin; n < end; ++n) {
+          const int64_t to = n / size, from = n % size;
+          std::memmove(results_[k].Data(memories[to]) + from * bytes,
+                       operands_[k].Data(memories[from]) + to * bytes, bytes);
+        }
+      });
+}
+
+// Also a broadcast, in which all devices have the same source.
+void Collective::Permute(Memories memories, size_t k,
+                         ThreadPool& threads) const {
+  const auto size = static_cast<int64_t>(memories.size());
+  const size_t bytes = Bytes(operands_[k]);
+  const auto memory_of = [&](int32_t device) {
+    return std::find_if(memories.begin(), memories.end(), [&](const Memory& m) {
+      return m.partition == static_cast<uint32_t>(device);
+    });
+  };
+  threads.ForItems(size, 10 + kCopyNanoseconds * static_cast<double>(bytes),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t n = begin; n < end; ++n) {
+                       char* const to = results_[k].Data(memories[n]);
+                       const int32_t source = sources_[memories[n].partition];
+                       if (source < 0) {
+                         std::memset(to, 0, bytes);
+                       } else {
+                         std::memmove(to, operands_[k].Data(*memory_of(source)),
+                                      bytes);
+                       }
+                     }
+                   });
+}
+
+// A slice that the device with `memory` sends to that at `position`.
+StatusOr<Collective::Slice> Collective::SliceOf(const Memory& memory,
+                                                size_t number,
+                                                size_t position) const {
+  const Slice slice{NumberAt(operands_[2], memory, number),
+                    NumberAt(operands_[3], memory, number),
+                    NumberAt(operands_[4], memory, number)};
+  const int64_t have = operands_[0].shape[0], take = results_[0].shape[0];
+  const auto inside = [](int64_t begin, int64_t rows, int64_t extent) {
+    return begin >= 0 && rows >= 0 && begin <= extent && rows <= extent - begin;
+  };
+  if (inside(slice.input, slice.rows, have) &&
+      inside(slice.output, slice.rows, take)) {
+    return slice;
+  }
+  return InvalidArgument(
+      "device " + std::to_string(memory.partition) + " sends " +
+      std::to_string(slice.rows) + " rows from row " +
+      std::to_string(slice.input) + " of " + std::to_string(have) +
+      " on to row " + std::to_string(slice.output) + " of " +
+      std::to_string(take) + " of device " + std::to_string(position) +
+      " of its group, in " + text_);
+}
+
+Status Collective::ExchangeSlices(Memories memories) const {
+  const size_t size = memories.size();
+  const size_t each = static_cast<size_t>(Count(operands_[2])) / size;
+  const int64_t rows = operands_[0].shape[0];
+  const size_t row = rows == 0 ? 0 : Bytes(operands_[0]) / rows;
+  for (const Memory& memory : memories) {
+    std::memmove(results_[0].Data(memory), operands_[1].Data(memory),
+                 Bytes(results_[0]));
+  }
+  for (const Memory& memory : memories) {
+    for (size_t number = 0; number < each * size; ++number) {
+      const size_t to = number / each;
+      const StatusOr<Slice> slice = SliceOf(memory, number, to);
+      IPU_RETURN_IF_ERROR(slice.status());
+      std::memmove(results_[0].Data(memories[to]) + slice->output * row,
+                   operands_[0].Data(memory) + slice->input * row,
+                   slice->rows * row);
+    }
+  }
+  return Status();
+}
+
+}  // namespace ipu::model

@@ -1,0 +1,108 @@
+#include "jaxlib/ipu/runtime/model/execution.h"
+
+#include <cstring>
+
+namespace ipu::model {
+
+Execution::Execution(const Executable& executable, const Memory& memory,
+                     ThreadPool& threads)
+    : x_(executable), memory_(memory), threads_(threads) {
+  counters_.trips.resize(x_.num_loops);
+  frames_.reserve(4);
+  frames_.push_back({&x_.blocks[x_.entry], nullptr});
+}
+
+StatusOr<const Collective*> Execution::Resume() {
+  while (!frames_.empty()) {
+    Frame& frame = frames_.back();
+    if (frame.next == frame.block->instructions.size()) {
+      EndBlock();
+      continue;
+    }
+    const Instruction& i = frame.block->instructions[frame.next++];
+    switch (i.op) {
+      case Instruction::Op::kKernel:
+        i.kernel->Run(memory_, threads_);
+        break;
+      case Instruction::Op::kHostCall:
+        IPU_RETURN_IF_ERROR(i.host_call->Run(memory_));
+        break;
+      case Instruction::Op::kCollective:
+        return i.collective;
+      case Instruction::Op::kRepeat:
+        EnterRepeat(i);
+        break;
+      case Instruction::Op::kWhile:
+        EnterWhile(i);
+        break;
+      case Instruction::Op::kSwitch:
+        Add(i.cost);
+        frames_.push_back({&BlockAt(i.target + Selected(i)), &i});
+        break;
+    }
+  }
+  return static_cast<const Collective*>(nullptr);
+}
+
+void Execution::EnterRepeat(const Instruction& i) {
+  const Block& body = BlockAt(i.target);
+  if (i.loop != nullptr) {
+    const uint64_t trips = i.loop->Run(memory_, i.count);
+    Add(body.cost, trips);
+  } else if (i.count > 0) {
+    frames_.push_back({&body, &i, 0, i.count});
+  }
+}
+
+void Execution::EnterWhile(const Instruction& i) {
+  const Block& condition = BlockAt(i.target);
+  if (i.loop == nullptr) {
+    frames_.push_back({&condition, &i, 0, 0, /*tests=*/true});
+    return;
+  }
+  const uint64_t trips = i.loop->Run(memory_, 0);
+  Add(condition.cost, trips + 1);
+  Add(i.cost, trips + 1);
+  Add(BlockAt(i.target + 1).cost, trips);
+  counters_.trips[i.number] += trips;
+}
+
+// Goes on to the block's next iteration, or behind it.
+void Execution::EndBlock() {
+  Frame& frame = frames_.back();
+  Add(frame.block->cost);
+  const Instruction* const of = frame.of;
+  frame.next = 0;
+  if (of != nullptr && of->op == Instruction::Op::kRepeat) {
+    if (--frame.left > 0) return;
+  } else if (of != nullptr && of->op == Instruction::Op::kWhile) {
+    if (frame.tests) Add(of->cost);
+    if (!frame.tests) ++counters_.trips[of->number];
+    const char* predicate = memory_.bases[of->base] + of->offset;
+    if (!frame.tests || *predicate) {
+      frame.tests = !frame.tests;
+      frame.block = &BlockAt(of->target + (frame.tests ? 0 : 1));
+      return;
+    }
+  }
+  frames_.pop_back();
+}
+
+uint32_t Execution::Selected(const Instruction& i) const {
+  const char* selector = memory_.bases[i.base] + i.offset;
+  uint32_t index;
+  if (i.selects_by_bool) {
+    index = *selector ? 0 : 1;  // the true branch is first
+  } else {
+    // A negative index becomes a large unsigned one, also out of range.
+    std::memcpy(&index, selector, sizeof index);
+  }
+  return index < i.branches ? index : i.branches - 1;
+}
+
+void Execution::Add(const Counters& cost, uint64_t times) {
+  counters_.cycles += cost.cycles * static_cast<double>(times);
+  counters_.exchange_bytes += cost.exchange_bytes * static_cast<double>(times);
+}
+
+}  // namespace ipu::model

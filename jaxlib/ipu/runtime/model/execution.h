@@ -1,0 +1,57 @@
+// One run of a program on one device.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_EXECUTION_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_EXECUTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/executable.h"
+
+namespace ipu::model {
+
+class Execution {
+ public:
+  Execution(const Executable& executable, const Memory& memory,
+            ThreadPool& threads);
+
+  // Runs on until the next collective, or the end: null. The caller does the
+  // collective's work before it calls again. An error of a host function ends
+  // the run.
+  StatusOr<const Collective*> Resume();
+
+  // Complete at the end.
+  RunCounters& counters() { return counters_; }
+
+  const Memory& memory() const { return memory_; }
+
+ private:
+  // A block that runs, and the loop or switch that runs it.
+  struct Frame {
+    const Block* block;
+    const Instruction* of;  // null: the program
+    size_t next = 0;        // instruction
+    uint64_t left = 0;      // kRepeat: iterations, this one included
+    bool tests = false;     // kWhile: the block is the condition
+  };
+
+  const Block& BlockAt(uint32_t target) const {
+    return x_.blocks[x_.targets[target]];
+  }
+  void EnterRepeat(const Instruction& i);
+  void EnterWhile(const Instruction& i);
+  void EndBlock();
+  uint32_t Selected(const Instruction& i) const;
+  void Add(const Counters& cost, uint64_t times = 1);
+
+  const Executable& x_;
+  const Memory memory_;
+  ThreadPool& threads_;
+  std::vector<Frame> frames_;
+  RunCounters counters_;
+};
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_EXECUTION_H_

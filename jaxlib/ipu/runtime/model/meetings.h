@@ -1,0 +1,76 @@
+// Where the devices that run a program together meet in its collectives.
+//
+// A device arrives and waits until its whole group has arrived at the same
+// collective; the last to arrive does the work of all. A device is in one place
+// at a time, so nothing needs to count collectives. If none of the devices that
+// still run could ever go on, because their collectives do not match, all fail
+// at once. So they do with the first error of any of them.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_MEETINGS_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_MEETINGS_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/collective.h"
+#include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/support/status.h"
+
+namespace ipu::model {
+
+// Of one run; thread-safe. Devices are named by their partition numbers.
+class Meetings {
+ public:
+  // `devices` has the ids of the partitions' devices, `program` the program's
+  // name, for error messages.
+  Meetings(std::vector<int64_t> devices, std::string program);
+
+  // A device has arrived at a collective. Does not block, but for the work of
+  // its group if it is the last.
+  void Arrive(const Collective& collective, const Memory& memory,
+              ThreadPool& threads);
+
+  // Blocks until a device that has arrived may go on; returns the run's error
+  // if it may not.
+  Status Await(uint32_t partition);
+
+  // Whether the device does not wait.
+  bool Runs(uint32_t partition) const;
+
+  // A device has ended. Only the first call for each has an effect.
+  void End(uint32_t partition, const Status& status);
+
+  // The first error of any device.
+  Status status() const;
+
+ private:
+  enum class State { kRuns, kWaits, kEnded };
+  struct Device {
+    int64_t id = 0;
+    State state = State::kRuns;
+    const Collective* at = nullptr;  // while it waits
+    Memory memory{};
+    std::condition_variable changed;
+  };
+
+  // These require the lock.
+  bool IsComplete(const Collective& collective,
+                  std::span<const uint32_t> group) const;
+  void Stopped();
+  void Fail(Status status);
+  Status Mismatch() const;
+
+  const std::string program_;
+  mutable std::mutex mutex_;
+  std::deque<Device> devices_;  // by partition
+  size_t running_;
+  Status status_;
+};
+
+}  // namespace ipu::model
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_MEETINGS_H_

@@ -1,0 +1,321 @@
+// Execute for a program of several partitions: a gang of calls, one on each of
+// its devices.
+//
+// A gang runs on all of its devices or on none: everything is checked for all
+// of them before anything is consumed. Its calls are queued in one critical
+// section, so that the devices that two gangs share run them in the same order,
+// and no gang waits for another that waits for it. In its device's queue a call
+// waits for the others in collectives (engine.h). Short gangs do not go through
+// the queues: the calling thread runs all of their partitions in turn, if the
+// devices are idle.
+//
+// All results are ready at once, when the last call has ended: an error of one
+// is that of all.
+
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/pjrt/call.h"
+#include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/pjrt/event.h"
+#include "jaxlib/ipu/runtime/pjrt/executable.h"
+#include "jaxlib/ipu/runtime/pjrt/host_calls.h"
+#include "jaxlib/ipu/runtime/support/fork_guard.h"
+
+namespace ipu {
+namespace {
+
+std::unique_ptr<Gang> GangOf(const Executable& executable) {
+  std::vector<int64_t> ids;
+  ids.reserve(executable.devices().size());
+  for (const PJRT_Device* device : executable.devices()) {
+    ids.push_back(device->description.id);
+  }
+  return executable.program().MakeGang(std::move(ids));
+}
+
+// The processor time of this thread, in seconds: a partition that waits for
+// others takes none.
+double ThreadSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) +
+         1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// A gang in the queues of its devices.
+class QueuedGang {
+ public:
+  QueuedGang(ExecutablePtr executable, EventPtr done)
+      : executable_(std::move(executable)),
+        gang_(GangOf(*executable_)),
+        left_(executable_->devices().size()),
+        done_(std::move(done)) {}
+
+  void Run(uint32_t partition, Call call) {
+    Status status = Caught([&] { return TryRun(partition, call); });
+    // Release the memory before anyone can act on the event.
+    call = Call();
+    End(partition, std::move(status));
+  }
+
+  // The end of a partition, by itself or in place of its run.
+  void End(uint32_t partition, Status status) {
+    gang_->Cancel(partition, status);  // has no effect after a run
+    {
+      std::lock_guard lock(mutex_);
+      if (status_.ok()) status_ = std::move(status);
+    }
+    if (left_.fetch_sub(1) == 1) done_->Set(status_);
+  }
+
+ private:
+  Status TryRun(uint32_t partition, const Call& call) {
+    IPU_RETURN_IF_ERROR(WaitForArguments(call));
+    Pointers pointers;
+    IPU_RETURN_IF_ERROR(pointers.Find(call));
+    const HostCalls calls(*call.executable, call.submitter);
+    RunCounters counters;
+    const double begin = ThreadSeconds();
+    IPU_RETURN_IF_ERROR(gang_->Run(partition, pointers.share(&counters)));
+    call.executable->Took(ThreadSeconds() - begin);
+    Record(call, std::move(counters));
+    return Status();
+  }
+
+  const ExecutablePtr executable_;
+  const std::unique_ptr<Gang> gang_;
+  std::mutex mutex_;
+  Status status_;  // the first error
+  std::atomic<size_t> left_;
+  const EventPtr done_;
+};
+
+// One partition of a gang, in the queue of its device.
+class GangTask : public Task {
+ public:
+  GangTask(std::shared_ptr<QueuedGang> gang, uint32_t partition, Call call,
+           bool may_wait)
+      : gang_(std::move(gang)),
+        partition_(partition),
+        call_(std::move(call)),
+        may_wait_(may_wait) {
+    if (call_.executable->info().calls_host) {
+      host_programs_ = &call_.device->host_programs;
+      ++*host_programs_;
+    }
+  }
+
+  void Run() override {
+    gang_->Run(partition_, std::move(call_));
+    Leave();
+  }
+  void Cancel(const Status& why) override {
+    call_ = Call();
+    gang_->End(partition_, why);
+    Leave();
+  }
+
+  bool MayWait() const override { return may_wait_; }
+  bool IsReady() const override {
+    return std::all_of(call_.pending.begin(), call_.pending.end(),
+                       [](const EventPtr& event) { return event->IsReady(); });
+  }
+  bool KeepsOrder() const override { return true; }
+
+ private:
+  void Leave() {
+    if (host_programs_ != nullptr) --*host_programs_;
+  }
+
+  const std::shared_ptr<QueuedGang> gang_;
+  const uint32_t partition_;
+  Call call_;
+  const bool may_wait_;
+  std::atomic<int>* host_programs_ = nullptr;  // of the device
+};
+
+// Runs all partitions in turn on this thread.
+Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
+  for (const Call& call : calls) IPU_RETURN_IF_ERROR(WaitForArguments(call));
+  const size_t count = calls.size();
+  std::vector<Pointers> pointers(count);
+  std::vector<RunCounters> counters(count);
+  std::vector<Share> shares;
+  shares.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    IPU_RETURN_IF_ERROR(pointers[i].Find(calls[i]));
+    shares.push_back(pointers[i].share(&counters[i]));
+  }
+  const HostCalls host_calls(executable, calls[0].submitter);
+  const auto begin = std::chrono::steady_clock::now();
+  IPU_RETURN_IF_ERROR(GangOf(executable)->RunAll(shares));
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  executable.Took(took.count() / static_cast<double>(count));
+  for (size_t i = 0; i < count; ++i) Record(calls[i], std::move(counters[i]));
+  return Status();
+}
+
+// Whether any of the calls may have to wait for a host function, or for work of
+// a device other than its own.
+bool MayWait(const Executable& executable, const std::vector<Call>& calls) {
+  return executable.info().calls_host ||
+         std::any_of(calls.begin(), calls.end(), [](const Call& call) {
+           return call.device->queue.MayReorder() ||
+                  std::any_of(call.pending.begin(), call.pending.end(),
+                              [](const EventPtr& e) { return e->elsewhere; });
+         });
+}
+
+bool IsShort(const Executable& executable, const std::vector<Call>& calls) {
+  return executable.is_short() && !executable.info().calls_host &&
+         std::all_of(calls.begin(), calls.end(), [](const Call& call) {
+           return call.pending.empty() && call.device->queue.IsIdle();
+         });
+}
+
+// Runs or queues calls whose devices are locked. The returned event signals
+// their completion.
+EventPtr Dispatch(const ExecutablePtr& executable, std::vector<Call> calls) {
+  if (IsShort(*executable, calls)) {
+    Status status = Caught([&] { return RunHere(*executable, calls); });
+    if (status.ok()) return nullptr;
+    return std::make_shared<Event>(std::move(status));
+  }
+  auto done = std::make_shared<Event>();
+  done->elsewhere = executable->info().calls_host;
+  auto gang = std::make_shared<QueuedGang>(executable, done);
+  const bool may_wait = MayWait(*executable, calls);
+  // Nothing may fail between the first and the last of these.
+  std::vector<std::unique_ptr<Task>> tasks;
+  for (uint32_t i = 0; i < calls.size(); ++i) {
+    tasks.push_back(
+        std::make_unique<GangTask>(gang, i, std::move(calls[i]), may_wait));
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    executable->devices()[i]->queue.Push(std::move(tasks[i]));
+  }
+  return done;
+}
+
+// The dispatch locks of devices, taken in ascending order of their ids.
+std::vector<std::unique_lock<std::mutex>> Lock(
+    std::vector<PJRT_Device*> devices) {
+  std::sort(devices.begin(), devices.end(), [](const auto* a, const auto* b) {
+    return a->description.id < b->description.id;
+  });
+  std::vector<std::unique_lock<std::mutex>> locks;
+  locks.reserve(devices.size());
+  for (PJRT_Device* device : devices) locks.emplace_back(device->dispatch);
+  return locks;
+}
+
+}  // namespace
+
+PJRT_Error* ExecuteGang(const ExecutablePtr& executable,
+                        PJRT_LoadedExecutable_Execute_Args* args) {
+  const std::vector<PJRT_Device*>& devices = executable->devices();
+  const size_t count = devices.size();
+  IPU_PJRT_RETURN_IF_ERROR(CheckNotForked(devices[0]->fork_generation));
+  if (args->num_devices != count || args->execute_device != nullptr) {
+    return MakeError(InvalidArgument(
+        "program " + executable->info().name + " was compiled for " +
+        std::to_string(count) + " IPUs together; the call names " +
+        std::to_string(args->execute_device ? 1 : args->num_devices)));
+  }
+  const std::vector<uint32_t> donated =
+      DonatedArguments(*executable, args->options);
+  const auto arguments_of = [&](size_t i) {
+    return std::span<PJRT_Buffer* const>(
+        args->num_args == 0 ? nullptr : args->argument_lists[i],
+        args->num_args);
+  };
+  std::vector<Call> calls;
+  for (PJRT_Device* device : devices) {
+    calls.push_back({.executable = executable, .device = device});
+    calls.back().submitter = HostCalls::Current();
+  }
+  const bool nested =
+      std::any_of(devices.begin(), devices.end(), HostCalls::WaitFor);
+  if (!nested) {
+    for (PJRT_Device* device : devices) device->queue.WaitForRoom();
+  }
+
+  std::vector<std::vector<StoragePtr>> results(count);
+  std::vector<Sram::Room> rooms(count);
+  std::deque<WorkQueue::Beside> beside;
+  EventPtr done;
+  {
+    auto locks = Lock(devices);
+    if (nested) {
+      for (PJRT_Device* device : devices) beside.emplace_back(device->queue);
+    }
+    Status poison;
+    for (size_t i = 0; i < count; ++i) {
+      IPU_PJRT_RETURN_IF_ERROR(
+          TakeArguments(arguments_of(i), donated, &calls[i], &poison));
+    }
+    if (poison.ok()) {
+      std::vector<SramClaim> claims;
+      claims.reserve(count);
+      for (size_t i = 0; i < count && poison.ok(); ++i) {
+        claims.emplace_back(arguments_of(i), donated, calls[i]);
+        poison = claims.back().Reserve(&rooms[i]);
+      }
+      if (poison.ok()) {
+        for (size_t i = 0; i < count; ++i) claims[i].Commit(&calls[i]);
+      } else {
+        // Gives back what was reserved.
+        rooms = std::vector<Sram::Room>(count);
+      }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const bool in_order = !devices[i]->queue.MayReorder();
+      GiveResultsMemory(arguments_of(i),
+                        poison.ok() ? donated : std::vector<uint32_t>(),
+                        in_order, &calls[i]);
+      results[i] = calls[i].results;
+    }
+    if (!poison.ok()) {
+      done = std::make_shared<Event>(std::move(poison));
+    } else if (nested) {
+      locks.clear();  // the program may itself call host functions
+      Status status = Caught([&] { return RunHere(*executable, calls); });
+      if (!status.ok()) done = std::make_shared<Event>(std::move(status));
+    } else {
+      done = Dispatch(executable, std::move(calls));
+    }
+  }
+  size_t made = 0;
+  try {
+    for (; made < count; ++made) {
+      MakeResults(*executable, devices[made], std::move(results[made]), done,
+                  &rooms[made], args->output_lists[made]);
+    }
+  } catch (...) {
+    const size_t each = executable->info().results.size();
+    while (made > 0) {
+      --made;
+      for (size_t j = 0; j < each; ++j) delete args->output_lists[made][j];
+    }
+    throw;
+  }
+  if (args->device_complete_events != nullptr) {
+    for (size_t i = 0; i < count; ++i) {
+      args->device_complete_events[i] = MakeEvent(done);
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace ipu

@@ -1,0 +1,73 @@
+"""Compiled, exported and stored programs of several IPUs."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+
+import jax
+from jax import export
+from jax.experimental import serialize_executable
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+GRID = {"x": 4, "y": 2}
+X = np.arange(128, dtype=np.float32).reshape(8, 16)
+
+
+def put(mesh, value, *spec):
+  return jax.device_put(value, NamedSharding(mesh, P(*spec)))
+
+
+def test_a_serialised_executable(mesh):
+  x = put(mesh("ipu", GRID), X, "x", "y")
+  compiled = jax.jit(lambda x: (x.sum(0), x + 1)).lower(x).compile()
+  parts = pickle.loads(pickle.dumps(serialize_executable.serialize(compiled)))
+  loaded = serialize_executable.deserialize_and_load(*parts, backend="ipu")
+  assert loaded.output_shardings == compiled.output_shardings
+  total, more = loaded(x)
+  np.testing.assert_array_equal(total, X.sum(0))
+  np.testing.assert_array_equal(more, X + 1)
+
+
+def test_the_compilation_cache(mesh, tmp_path):
+  from jax.experimental.compilation_cache import compilation_cache
+
+  x = put(mesh("ipu", GRID), X, "x", "y")
+  options = {
+    "jax_compilation_cache_dir": str(tmp_path),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": 0,
+  }
+  before = {name: getattr(jax.config, name) for name in options}
+  try:
+    for name, value in options.items():
+      jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    for _ in range(2):
+      jax.clear_caches()
+      y = jax.jit(lambda x: (x * 3).sum(1))(x)
+      np.testing.assert_array_equal(y, (X * 3).sum(1))
+    stored = list(tmp_path.glob("jit__lambda*"))
+    assert stored
+  finally:
+    for name, value in before.items():
+      jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_an_exported_program(mesh):
+  x = put(mesh("ipu", GRID), X, "x", "y")
+  exported = export.export(jax.jit(lambda x: x.sum(0)), platforms=["ipu"])(x)
+  assert exported.nr_devices == 8
+  again = export.deserialize(exported.serialize())
+  np.testing.assert_array_equal(jax.jit(again.call)(x), X.sum(0))
+
+
+def test_two_orders_of_devices_have_one_program(mesh):
+  """Only the assignment of devices differs."""
+  f = jax.jit(lambda x: x.sum(0))
+  for order in (range(8), [4, 5, 6, 7, 0, 1, 2, 3]):
+    x = put(mesh("ipu", GRID, order), X, "x", "y")
+    np.testing.assert_array_equal(f(x), X.sum(0))
