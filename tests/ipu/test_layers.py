@@ -18,7 +18,7 @@ LAYERS = [
   ["diagnostics"],
   ["target"],
   ["flags", "options"],
-  ["host_functions"],
+  ["host_functions", "feeds"],
   ["ffi_targets"],
   ["plan.layout"],
   ["codelets"],

@@ -22,6 +22,7 @@ from jaxlib.ipu.dtypes import (
 )
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ops.host_memory import BUFFER, LOAD, STORE
 from jaxlib.ipu.ops.narrow import DECODE, ENCODE, wide
 
 # Operations that do not depend on their elements' type.
@@ -31,10 +32,11 @@ _MOVES = frozenset(
     for name in (
       "reshape", "broadcast_in_dim", "transpose", "slice", "reverse",
       "concatenate", "pad", "dynamic_slice", "dynamic_update_slice",
-      "gather", "select", "while", "case", "if", "custom_call",
+      "gather", "select", "while", "case", "if", "custom_call", "infeed",
+      "outfeed", "custom_call @ipu_feed",
     )
   }
-)  # fmt: skip
+) | {BUFFER, LOAD, STORE}  # fmt: skip
 
 # Operations that depend on the element's width, or on its sign bit.
 _AS_UNSIGNED = frozenset(

@@ -6,6 +6,8 @@ constant step; such a `while` becomes an `ipu.repeat`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY
@@ -23,16 +25,33 @@ def find_trip_counts(graph: Graph) -> Graph:
     for region in node.regions:
       find_trip_counts(region)
     if node.op == "stablehlo.while":
-      trips = _trip_count(node)
-      if trips is not None:
+      found = counter(node)
+      if found is not None:
         node.op = REPEAT
-        node.attributes = trips
+        node.attributes = min(found.trips, _MOST_TRIPS)
         node.regions = node.regions[1:]
   return graph
 
 
-def _trip_count(node: Node) -> int | None:
-  """How often the body runs; None if unknown."""
+class Counter(NamedTuple):
+  """What a loop counts.
+
+  Attributes:
+    number: the counter's number among the carried values.
+    start: its first value.
+    step: what each iteration adds, at least 1.
+    trips: how often the body runs.
+  """
+
+  number: int
+  start: int
+  step: int
+  trips: int
+
+
+def counter(node: Node) -> Counter | None:
+  """The counter that decides how often the body of a `while` runs; None if data
+  decide."""
   condition, body = node.regions
   (predicate,) = condition.results
   compare = predicate.node
@@ -55,7 +74,7 @@ def _trip_count(node: Node) -> int | None:
   trips = max(0, -(-(end - start) // step))
   if start + trips * step > np.iinfo(NUMPY[parameter.dtype]).max:
     return None  # it wraps past the limit and continues
-  return min(trips, _MOST_TRIPS)
+  return Counter(place, start, step, trips)
 
 
 def _step(value: Value, parameter: Value) -> int | None:

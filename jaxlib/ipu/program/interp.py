@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class Result:
     exchanges: one entry for each run of a step that moved or may have moved
       data.
     host_bytes: over host streams.
+    outfeed: the items that the program added to its outfeed.
     peak_bytes: maximum bytes live at a time, for each tile.
   """
 
@@ -61,6 +62,7 @@ class Result:
   exchanges: list[Exchanged]
   host_bytes: int
   peak_bytes: Array
+  outfeed: list[list[Array]]
 
 
 def run(
@@ -70,6 +72,7 @@ def run(
   check_sram: bool = True,
   max_steps: int = 100_000,
   exchange_rate: float = 4.0,
+  feeds: Mapping[int, Iterator[Sequence[Array]]] | None = None,
 ) -> Result:
   """Runs a serialised program.
 
@@ -79,13 +82,15 @@ def run(
     check_sram: trap if a tile holds more than the target has.
     max_steps: trap after so many steps, for loops that do not end.
     exchange_rate: bytes that a tile can send, and receive, per cycle.
+    feeds: the items of each feed by its number; those of the device's infeed
+      are `schema.NONE`'s.
 
   Raises:
     Trap: the program did something impossible for tiles.
     ValueError: `data` is not a program, or the arguments do not match it.
   """
   program, constants = container.read(data)
-  machine = Machine(program, constants, max_steps, exchange_rate)
+  machine = Machine(program, constants, max_steps, exchange_rate, feeds)
   machine.bind(arguments)
   machine.run(program.steps, "")
   peak = machine.lifetimes.peak_bytes(machine)
@@ -103,6 +108,7 @@ def run(
     machine.exchanges,
     machine.host_bytes,
     peak,
+    machine.outfeed,
   )
 
 
@@ -112,6 +118,8 @@ class Machine:
   Attributes:
     memory: for each tensor the elements that each tile holds.
     layouts: the program's mappings.
+    feeds: the items of each feed by its number.
+    outfeed: the items that it has added to its outfeed.
   """
 
   def __init__(
@@ -120,8 +128,11 @@ class Machine:
     constants: memoryview,
     max_steps: int,
     exchange_rate: float = 4.0,
+    feeds: Mapping[int, Iterator[Sequence[Array]]] | None = None,
   ) -> None:
     self.program = program
+    self.feeds = feeds or {}
+    self.outfeed: list[list[Array]] = []
     self.layouts = [Layout.from_record(m) for m in program.mappings]
     self.memory = [
       TileMemory(i, t, self.layouts[t.mapping])
@@ -215,6 +226,12 @@ class Machine:
         self.count(step.cost, size)
       case schema.HostCallback():
         moving.call_host(self, step)
+      case schema.HostMove():
+        moving.move_to_host(self, step)
+      case schema.Infeed():
+        moving.infeed(self, step)
+      case schema.Outfeed():
+        moving.outfeed(self, step)
       case schema.Repeat():
         for _ in range(step.count):
           self.run(step.body, f"{path}.body.")
@@ -222,7 +239,7 @@ class Machine:
         while True:
           self.run(step.condition, f"{path}.condition.")
           self.path = path
-          if not self._scalar(step.predicate):
+          if not self.scalar(step.predicate):
             break
           self.run(step.body, f"{path}.body.")
       case schema.Switch():
@@ -231,13 +248,14 @@ class Machine:
     self.path = path
 
   def _branch(self, step: schema.Switch) -> int:
-    value = self._scalar(step.selector)
+    value = self.scalar(step.selector)
     if self.memory[step.selector].dtype == DType.BOOL:
       value = 0 if value else 1
     last = len(step.branches) - 1
     return value if 0 <= value <= last else last
 
-  def _scalar(self, tensor: int) -> int:
+  def scalar(self, tensor: int) -> int:
+    """The only element of a tensor."""
     m = self.memory[tensor]
     tile = next(iter(m.tiles))
     return int(self.read(tile, tensor, np.zeros(1, np.int64))[0])

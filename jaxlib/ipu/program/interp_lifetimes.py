@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.tile_memory import Array
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Lifetimes:
     tiles = np.arange(program.target.num_tiles)
     change: dict[int, Array] = {}
     for tensor, intervals in self._intervals().items():
+      if program.tensors[tensor].space == schema.HOST:
+        continue
       item = SIZE[machine.memory[tensor].dtype]
       held = _held(machine, tensor, tiles) * item
       if tensor in stay:

@@ -14,7 +14,9 @@ from jaxlib.ipu.program.verify_memory import dense
 if TYPE_CHECKING:
   from jaxlib.ipu.program.verify import _Verifier
 
-_SPACES = (schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT)
+_SPACES = (
+  schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT, schema.HOST,
+)  # fmt: skip
 
 
 def check(v: _Verifier) -> None:
@@ -99,7 +101,7 @@ def _tensor(v: _Verifier, number: int, t: schema.Tensor) -> None:
     t.offset == 0 and t.strides == dense(t.shape), "a root must be dense"
   )
   v.require(t.space in _SPACES, f"unknown space {t.space}")
-  if t.space == schema.ARENA:
+  if t.space in (schema.ARENA, schema.HOST):
     item = SIZE[DType(t.dtype)]
     v.require(
       t.address + size * item <= v.program.arena_bytes

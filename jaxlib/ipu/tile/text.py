@@ -29,12 +29,18 @@ from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.plan.layout import Factor, Layout, Replica
 from jaxlib.ipu.program import isa, schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile import control_flow, copy, execute, host
+from jaxlib.ipu.tile import control_flow, copy, execute, feeds, host
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 
-_KINDS = control_flow, copy, execute, host  # the modules that define steps
+_KINDS = (
+  control_flow,
+  copy,
+  execute,
+  feeds,
+  host,
+)  # the modules that define steps
 
 
 @dataclasses.dataclass(slots=True)

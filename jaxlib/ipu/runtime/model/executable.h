@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/model/feed_call.h"
 #include "jaxlib/ipu/runtime/model/host_call.h"
+#include "jaxlib/ipu/runtime/model/host_move.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 
 namespace ipu::model {
@@ -23,7 +25,15 @@ inline constexpr uint32_t kConstantsBase = 1;
 inline constexpr uint32_t kFirstArgumentBase = 2;
 
 struct Instruction {
-  enum class Op : uint8_t { kKernel, kHostCall, kRepeat, kWhile, kSwitch };
+  enum class Op : uint8_t {
+    kKernel,
+    kHostCall,
+    kHostMove,
+    kFeed,
+    kRepeat,
+    kWhile,
+    kSwitch
+  };
 
   Op op = Op::kKernel;
   bool selects_by_bool = false;         // kSwitch
@@ -31,6 +41,8 @@ struct Instruction {
   int64_t offset = 0;                   //   ... in bytes from the base
   const Kernel* kernel = nullptr;       // kKernel
   const HostCall* host_call = nullptr;  // kHostCall
+  const HostMove* host_move = nullptr;  // kHostMove
+  const FeedCall* feed = nullptr;       // kFeed
   const ScalarLoop* loop = nullptr;     // kRepeat, kWhile: runs it faster
   uint64_t count = 0;                   // kRepeat
   // Index in Executable::targets of this instruction's first block. kRepeat:
@@ -49,6 +61,8 @@ struct Block {
 struct Executable {
   std::vector<std::unique_ptr<Kernel>> kernels;
   std::vector<std::unique_ptr<HostCall>> host_calls;
+  std::vector<std::unique_ptr<HostMove>> host_moves;
+  std::vector<std::unique_ptr<FeedCall>> feeds;
   std::vector<std::unique_ptr<ScalarLoop>> loops;
   std::vector<Block> blocks;
   std::vector<uint32_t> targets;  // indices into `blocks`
@@ -58,8 +72,8 @@ struct Executable {
   const char* constants = nullptr;  // within the bytes of the program
 };
 
-// Runs the whole program once and fills `counters`. Only host functions can
-// fail.
+// Runs the whole program once and fills `counters`. Only host functions and
+// feeds can fail.
 Status Execute(const Executable& executable, const Memory& memory,
                ThreadPool& threads, RunCounters& counters);
 

@@ -18,7 +18,8 @@ class Executor {
 
   const Status& status() const { return status_; }
 
-  // Returns false if a host function failed; then status() is its error.
+  // Returns false if a host function or a feed failed; then status() is its
+  // error.
   bool Run(uint32_t block) {
     const Block& b = x_.blocks[block];
     for (const Instruction& i : b.instructions) {
@@ -28,6 +29,13 @@ class Executor {
           break;
         case Instruction::Op::kHostCall:
           status_ = i.host_call->Run(memory_);
+          if (!status_.ok()) return false;
+          break;
+        case Instruction::Op::kHostMove:
+          i.host_move->Run(memory_);
+          break;
+        case Instruction::Op::kFeed:
+          status_ = i.feed->Run(memory_);
           if (!status_.ok()) return false;
           break;
         case Instruction::Op::kRepeat:

@@ -187,6 +187,7 @@ Executable::Executable(ProgramBytes bytes, std::string options,
       options_(std::move(options)),
       device_(device),
       program_(std::move(program)),
+      infeed_(device_->feeds.in()),
       seconds_(info().estimated_seconds),
       alias_of_result_(info().results.size(), -1),
       donated_(info().donors),
@@ -215,6 +216,7 @@ Executable::Executable(ProgramBytes bytes, std::string options,
     result_kind_sizes_.push_back(kind.size());
   }
   PlanSram();
+  infeed_->Expect(info().infeed_types);
 }
 
 void Executable::PlanSram() {

@@ -33,6 +33,7 @@ class Executable {
   static StatusOr<std::shared_ptr<const Executable>> Load(ProgramBytes bytes,
                                                           std::string options,
                                                           PJRT_Device* device);
+  ~Executable() { infeed_->Forget(info().infeed_types); }
 
   const ProgramInfo& info() const { return program_->info(); }
   LoadedProgram& program() const { return *program_; }
@@ -87,6 +88,7 @@ class Executable {
   const std::string options_;
   PJRT_Device* const device_;
   const std::unique_ptr<LoadedProgram> program_;
+  const FeedPtr infeed_;                 // of the device
   mutable std::atomic<double> seconds_;  // expected duration of a run
   mutable std::atomic<bool> warned_{false};
   SramNeed sram_need_;

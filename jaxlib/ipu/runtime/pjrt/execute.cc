@@ -4,7 +4,8 @@
 // reuses a donated argument's where the program allows it) and runs: at once on
 // this thread if the program is short and the device is idle, otherwise in the
 // device's queue. A program that calls host functions runs in the queue, since
-// functions of several devices may wait for each other. One that prints (with
+// functions of several devices may wait for each other; so does one that uses
+// feeds, since its caller may have to fill them. One that prints (with
 // jax.debug.print or jax.debug.callback) has run when its call returns, as in
 // JAX on CPU, if its arguments are ready: the queue lends the device to the
 // calling thread, so that a function may take a lock that its caller holds.
@@ -79,6 +80,7 @@ Status RunProgram(const Call& call) {
     if (results.back() == nullptr) return none("a result", *storage);
   }
   const HostCalls calls(*call.executable, call.submitter);
+  const DeviceFeeds::Use feeds(call.executable->device()->feeds);
   RunCounters counters;
   const auto begin = std::chrono::steady_clock::now();
   Status status = call.executable->program().Run(arguments, results, &counters);
@@ -103,13 +105,19 @@ class CallTask : public Task {
   CallTask(Call call, EventPtr done)
       : call_(std::move(call)),
         done_(std::move(done)),
-        may_wait_(call_.executable->info().calls_host ||
+        may_wait_(call_.executable->info().may_wait() ||
                   std::any_of(
                       call_.pending.begin(), call_.pending.end(),
                       [](const EventPtr& event) { return event->elsewhere; })) {
-    if (call_.executable->info().calls_host) {
-      host_programs_ = &call_.executable->device()->host_programs;
+    const ProgramInfo& info = call_.executable->info();
+    PJRT_Device* device = call_.executable->device();
+    if (info.may_wait()) {
+      host_programs_ = &device->host_programs;
       ++*host_programs_;
+    }
+    if (info.uses_feeds) {
+      feed_calls_over_ = &device->feed_calls_over;
+      turn_ = device->feed_calls++;
     }
   }
 
@@ -128,6 +136,7 @@ class CallTask : public Task {
 
   bool MayWait() const override { return may_wait_; }
   bool IsReady() const override {
+    if (feed_calls_over_ != nullptr && *feed_calls_over_ != turn_) return false;
     return std::all_of(call_.pending.begin(), call_.pending.end(),
                        [](const EventPtr& event) { return event->IsReady(); });
   }
@@ -135,13 +144,16 @@ class CallTask : public Task {
  private:
   void Finish(Status status) {
     if (host_programs_ != nullptr) --*host_programs_;
+    if (feed_calls_over_ != nullptr) ++*feed_calls_over_;
     done_->Set(std::move(status));
   }
 
   Call call_;
   EventPtr done_;
   const bool may_wait_;
-  std::atomic<int>* host_programs_ = nullptr;  // of the device
+  std::atomic<int>* host_programs_ = nullptr;         // of the device
+  std::atomic<uint64_t>* feed_calls_over_ = nullptr;  // likewise
+  uint64_t turn_ = 0;  // among the calls that use feeds
 };
 
 // Holds a device's queue while another thread uses the device.
@@ -352,7 +364,7 @@ bool RunsOnCaller(const Call& call) {
 EventPtr Dispatch(Call call, const Status& poison) {
   if (!poison.ok()) return std::make_shared<Event>(poison);
   WorkQueue& queue = call.executable->device()->queue;
-  if (call.executable->is_short() && !call.executable->info().calls_host &&
+  if (call.executable->is_short() && !call.executable->info().may_wait() &&
       call.pending.empty() && queue.IsIdle()) {
     Status status = Caught([&] { return RunProgram(call); });
     if (status.ok()) return nullptr;
