@@ -122,7 +122,7 @@ class Feed:
       ValueError: programs that have been compiled expect other items.
       FeedError: the feed has ended, or there was no room for too long.
     """
-    arrays = [np.ascontiguousarray(a) for a in arrays]
+    arrays = [np.asarray(a, order="C") for a in arrays]
     type_ = _type([(a.dtype, a.shape) for a in arrays])
     addresses = _addresses(arrays)
     checked = False
@@ -179,7 +179,7 @@ class Feed:
     Raises:
       FeedError: see `ipu_push_feed`.
     """
-    arrays = [np.ascontiguousarray(a) for a in arrays]
+    arrays = [np.asarray(a, order="C") for a in arrays]
     type_ = _type([(a.dtype, a.shape) for a in arrays])
     if _library.ipu_push_feed(self.number, type_, _addresses(arrays), -1.0) < 0:
       raise _error()

@@ -32,8 +32,8 @@ KEYS: dict[str, str] = {
   "ipu sync cycles": "synchronisations of all tiles",
   "ipu host cycles": (
     "round trips to host functions (callbacks, FFI): both streams and the "
-    "host's response, excluding the function's own time; streams of arguments "
-    "and results in host memory"
+    "host's response, excluding the function's own time; streams of feeds, and "
+    "of values in host memory"
   ),
   "ipu cycles from sources": (
     "part of `ipu cycles` that was measured, or read in public sources (mostly "
@@ -51,8 +51,8 @@ KEYS: dict[str, str] = {
   ),
   "ipu exchange bytes": "bytes received by tiles that did not hold them",
   "ipu host bytes": (
-    "bytes to and from host functions, and of arguments and results in host "
-    "memory (`pinned_host`)"
+    "bytes to and from host functions and feeds, and of values in host memory "
+    "(`pinned_host`), arguments and results or not"
   ),
   "ipu host calls": "calls of host functions",
   "ipu supersteps": (

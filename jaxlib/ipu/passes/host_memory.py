@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 
 from jaxlib.ipu.dtypes import COMPLEX, DType
@@ -83,31 +84,72 @@ class _Stack:
 
 def run(module: Module) -> None:
   """Rewrites a module, and logs one warning of values that stay."""
-  places = {id(node): place for node, place in _nodes(_Place(module.graph))}
-  nodes = [n for n, _ in _nodes(_Place(module.graph))]
+  found = list(_nodes(_Place(module.graph)))
+  places = {id(node): place for node, place in found}
   used = users(module.graph)
   left = []
   buffers = itertools.count()
-  for node in nodes:
+  for node, place in found:
     if node.op != PLACEMENT or not node.attributes.endswith("host"):
       continue
-    place = places[id(node)]
-    readers = used[id(node.results[0])]
-    if readers and all(n is None for n in readers) and place.outer is None:
-      continue  # a result in the host's memory
-    if not readers:
-      continue
     value = node.results[0]
+    outermost = place.outer is None
+    if outermost and all(n is None for n in used[id(value)]):
+      continue  # a result in the host's memory
     supported = value.dtype not in COMPLEX
-    if supported and all(n is not None and _is_back(n) for n in readers):
-      loads = [_Load(n) for n in readers if n is not None]
+    readers = _readers(value, used) if supported else None
+    if readers is not None and all(map(_is_back, readers)):
+      loads = [_Load(n) for n in readers]
+      _leave_loops(node, used)
       _store(node, place.graph, value.shape, loads, places, next(buffers))
     elif supported and (stack := _stack(node, place, used)) is not None:
       _store_part(node, place, stack, places, next(buffers))
     else:
       left.append(node)
+  used = users(module.graph)
+  left = [n for n in left if _readers(n.results[0], used) != []]
   if left:
     _warn(module, left)
+
+
+def _readers(value: Value, used: Users) -> list[Node] | None:
+  """The users of a value, also in loops that carry it unchanged; None if it is
+  a result of a graph, too."""
+  found = []
+  for user in used[id(value)]:
+    if user is None:
+      return None
+    if user.op != "stablehlo.while":
+      found.append(user)
+      continue
+    for i, operand in enumerate(user.inputs):
+      if operand is not value:
+        continue
+      parameters = [region.parameters[i] for region in user.regions]
+      if user.regions[-1].results[i] is not parameters[-1]:
+        return None
+      for inner in (*parameters, user.results[i]):
+        others = dict(used)
+        readers = used[id(inner)]
+        if inner is parameters[-1]:  # it is the body's result
+          readers = readers.copy()
+          readers.remove(None)
+        others[id(inner)] = readers
+        more = _readers(inner, defaultdict(list, others))
+        if more is None:
+          return None
+        found += more
+  return list({id(n): n for n in found}.values())
+
+
+def _leave_loops(node: Node, used: Users) -> None:
+  """Gives loops that carry a value in the host's memory the one on the tiles,
+  which they do not use."""
+  for user in used[id(node.results[0])]:
+    if user is not None and user.op == "stablehlo.while":
+      user.inputs = tuple(
+        node.inputs[0] if v is node.results[0] else v for v in user.inputs
+      )
 
 
 def _nodes(place: _Place) -> Iterator[tuple[Node, _Place]]:
