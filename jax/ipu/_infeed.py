@@ -1,8 +1,8 @@
 """Primitives that take items from feeds, and add some.
 
 On an IPU these are streams of the program. On the CPU the same queues are
-served by a callback. A token is a boolean array of no elements, so that loops
-carry it.
+served by a callback. A token is a boolean, so that loops carry it: XLA:CPU would
+drop what depends on an array of no elements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ feed_p.multiple_results = True
 
 def token() -> jax.Array:
   """What orders infeeds and outfeeds."""
-  return jnp.zeros((0,), bool)
+  return jnp.zeros((), bool)
 
 
 # --- Types -------------------------------------------------------------------
@@ -50,7 +50,7 @@ def _array(aval: Any) -> jax.core.ShapedArray:
 
 
 def _token_type(aval: Any) -> jax.core.ShapedArray:
-  if getattr(aval, "shape", None) != (0,) or aval.dtype != bool:
+  if getattr(aval, "shape", None) != () or aval.dtype != bool:
     raise TypeError(
       f"the token of an infeed or outfeed is {aval}: make it with "
       "lax.create_token() after `import jax.ipu.compat`"
@@ -198,7 +198,7 @@ def _lower_infeed(ctx: Any, token: Any, *, shapes: Any, partitions: Any) -> Any:
   device, types = _the_device(ctx), _types(shapes)
 
   def callback(*_: Any) -> tuple[Any, ...]:
-    return (*feed_of(device, False).serve(types)[0], np.zeros((0,), bool))
+    return (*feed_of(device, False).serve(types)[0], np.False_)
 
   return _on_cpu(ctx, callback, [token], ctx.avals_in, ctx.avals_out)
 
@@ -212,7 +212,7 @@ def _lower_outfeed(ctx: Any, token: Any, *xs: Any, partitions: Any) -> Any:
 
   def callback(token: Any, *arrays: Any) -> tuple[Any, ...]:
     feed_of(device, True).accept([np.asarray(a) for a in arrays])
-    return (np.zeros((0,), bool),)
+    return (np.False_,)
 
   return _on_cpu(ctx, callback, [token, *xs], ctx.avals_in, ctx.avals_out)
 

@@ -33,6 +33,7 @@ from jaxlib.ipu.location import resolve
 from jaxlib.ipu.ops.host_memory import BUFFER, LOAD, STORE
 from jaxlib.ipu.ops.markers import PLACEMENT
 from jaxlib.ipu.passes.trip_counts import Counter, counter
+from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.program.text import location_text
 
 logger = logging.getLogger("jaxlib.ipu")
@@ -332,6 +333,10 @@ def _line(
     return None
   if node.op == "stablehlo.constant" and not value.shape:
     return 0, int(node.attributes)
+  if node.op == "stablehlo.select" and _is_negative(
+    node.inputs[0], node.inputs[2]
+  ):
+    return _line(node.inputs[2], parameter, count)  # never, as it turns out
   if node.op not in ("stablehlo.add", "stablehlo.subtract"):
     return None
   one, other = (_line(v, parameter, count) for v in node.inputs)
@@ -339,6 +344,18 @@ def _line(
     return None
   sign = 1 if node.op == "stablehlo.add" else -1
   return one[0] + sign * other[0], one[1] + sign * other[1]
+
+
+def _is_negative(predicate: Value, value: Value) -> bool:
+  """Whether a predicate says that a value is less than zero."""
+  node = predicate.node
+  return (
+    node is not None
+    and node.op == "stablehlo.compare"
+    and node.attributes.opcode is Opcode.LT
+    and node.inputs[0] is value
+    and _is_zero(node.inputs[1])
+  )
 
 
 def _parts_taken(stack: Value, used: Users) -> list[_Load] | None:
