@@ -1,8 +1,8 @@
 """Primitives that take items from feeds, and add some.
 
 On an IPU these are streams of the program. On the CPU the same queues are
-served by a callback. A token is a boolean, so that loops carry it: XLA:CPU would
-drop what depends on an array of no elements.
+served by a callback. A token is a boolean, so that loops carry it: what depends
+on an array of no elements is in no order on XLA:CPU.
 """
 
 from __future__ import annotations

@@ -79,8 +79,15 @@ import jax.numpy as jnp
 from jax.ipu import _infeed as lax_
 (ipu,) = jax.devices("ipu")
 x = jax.device_put(np.ones(3, np.float32), ipu)
-f = jax.jit(lambda x: x + lax_.infeed(lax_.create_token(), shape=x)[0])
+three = jax.ShapeDtypeStruct((3,), np.float32)
+f = jax.jit(lambda x: x + lax_.infeed(lax_.create_token(), shape=three)[0])
 g = jax.jit(lambda x: lax_.outfeed(lax_.create_token(), x))
+
+def say_soon():
+  import threading, time
+  threading.Thread(
+    target=lambda: (time.sleep(0.5), print("waiting")), daemon=True
+  ).start()
 """
 
 
@@ -130,33 +137,27 @@ def interrupted(code, seconds=60):
 
 def test_ctrl_c_ends_a_program_that_waits():
   out = interrupted(f"""{WAITING}
-import os, threading, time
+import time
 y = f(x)
-def say():
-  time.sleep(0.5)
-  print("waiting")
-threading.Thread(target=say).start()
+say_soon()
 try:
-  y.block_until_ready()
+  try:
+    y.block_until_ready()
+  except Exception as error:
+    print(error)
   time.sleep(1)
 except KeyboardInterrupt:
   print("interrupted")
-except Exception as error:
-  print(error)
-try:
-  time.sleep(1)
-except KeyboardInterrupt:
-  pass
 lax_.transfer_to_infeed(ipu, x)
 print(f(x))
 """)
-  assert "interrupted" in out or "Ctrl-C while a program waited" in out
+  assert "interrupted" in out
   assert "[2. 2. 2.]" in out
 
 
 def test_ctrl_c_ends_a_transfer():
   out = interrupted(f"""{WAITING}
-print("waiting")
+say_soon()
 try:
   lax_.transfer_from_outfeed(ipu, x)
 except KeyboardInterrupt:
@@ -177,22 +178,3 @@ print("end")
 """
   result = plugin_test_util.run(code)
   assert result.stdout == "end\n"
-
-
-def test_clearing_backends_ends_a_program_that_waits():
-  code = f"""{WAITING}
-import jax.extend
-y = f(x)
-del f, g, x
-ipu = None
-jax.extend.backend.clear_backends()
-import gc
-gc.collect()
-try:
-  y.block_until_ready()
-except Exception as error:
-  print(type(error).__name__)
-print("end")
-"""
-  result = plugin_test_util.run(code)
-  assert result.stdout.endswith("end\n")

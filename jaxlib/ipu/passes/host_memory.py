@@ -32,7 +32,8 @@ from jaxlib.ipu.ir.graph import (
 from jaxlib.ipu.location import resolve
 from jaxlib.ipu.ops.host_memory import BUFFER, LOAD, STORE
 from jaxlib.ipu.ops.markers import PLACEMENT
-from jaxlib.ipu.passes.trip_counts import Counter, counter
+from jaxlib.ipu.passes import dce
+from jaxlib.ipu.passes.trip_counts import counter, integer, step_of
 from jaxlib.ipu.program.isa import Opcode
 from jaxlib.ipu.program.text import location_text
 
@@ -107,8 +108,11 @@ def run(module: Module) -> None:
       _store_part(node, place, stack, places, next(buffers))
     else:
       left.append(node)
-  used = users(module.graph)
-  left = [n for n in left if _readers(n.results[0], used) != []]
+  if not left:
+    return
+  dce.eliminate(module.graph)  # what loops started with, of stacks in buffers
+  there = {id(node) for node, _ in _nodes(_Place(module.graph))}
+  left = [node for node in left if id(node) in there]
   if left:
     _warn(module, left)
 
@@ -316,30 +320,30 @@ def _is_zero(value: Value) -> bool:
 def _covers(loop: Node, index: Value, extent: int) -> bool:
   """Whether an index takes all values below `extent` in a loop's iterations."""
   count = counter(loop)
-  if count is None or count.step != 1 or count.trips != extent:
+  if count is None or count.trips != extent:
     return False
-  line = _line(index, loop.regions[-1].parameters[count.number], count)
-  return line in ((1, -count.start), (-1, extent - 1 + count.start))
+  return _line(index, loop) in ((1, 0), (-1, extent - 1))
 
 
-def _line(
-  value: Value, parameter: Value, count: Counter
-) -> tuple[int, int] | None:
-  """a and b, if the value is a times the counter plus b."""
-  if value is parameter:
-    return 1, 0
+def _line(value: Value, loop: Node) -> tuple[int, int] | None:
+  """a and b, if the value in iteration i of a loop is a * i + b."""
+  body = loop.regions[-1]
   node = value.node
   if node is None:
-    return None
+    places = [i for i, p in enumerate(body.parameters) if p is value]
+    if not places:
+      return None
+    start = integer(loop.inputs[places[0]])
+    step = step_of(body.results[places[0]], value)
+    return None if start is None or step is None else (step, start)
   if node.op == "stablehlo.constant" and not value.shape:
     return 0, int(node.attributes)
-  if node.op == "stablehlo.select" and _is_negative(
-    node.inputs[0], node.inputs[2]
-  ):
-    return _line(node.inputs[2], parameter, count)  # never, as it turns out
+  if node.op == "stablehlo.select":  # counts an index < 0 from the end
+    predicate, _, index = node.inputs
+    return _line(index, loop) if _is_negative(predicate, index) else None
   if node.op not in ("stablehlo.add", "stablehlo.subtract"):
     return None
-  one, other = (_line(v, parameter, count) for v in node.inputs)
+  one, other = (_line(v, loop) for v in node.inputs)
   if one is None or other is None:
     return None
   sign = 1 if node.op == "stablehlo.add" else -1

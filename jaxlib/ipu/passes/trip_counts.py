@@ -66,9 +66,9 @@ def counter(node: Node) -> Counter | None:
     return None
   place = index.index
   parameter = body.parameters[place]
-  start = _integer(node.inputs[place])
-  end = _integer(limit)
-  step = _step(body.results[place], parameter)
+  start = integer(node.inputs[place])
+  end = integer(limit)
+  step = step_of(body.results[place], parameter)
   if start is None or end is None or step is None:
     return None
   trips = max(0, -(-(end - start) // step))
@@ -77,7 +77,7 @@ def counter(node: Node) -> Counter | None:
   return Counter(place, start, step, trips)
 
 
-def _step(value: Value, parameter: Value) -> int | None:
+def step_of(value: Value, parameter: Value) -> int | None:
   """The positive constant that `value` adds to a parameter; None if not."""
   add = value.node
   if add is None or add.op != "stablehlo.add":
@@ -85,11 +85,11 @@ def _step(value: Value, parameter: Value) -> int | None:
   a, b = add.inputs
   if b is parameter:
     a, b = b, a
-  step = _integer(b) if a is parameter else None
+  step = integer(b) if a is parameter else None
   return step if step is not None and step > 0 else None
 
 
-def _integer(value: Value) -> int | None:
+def integer(value: Value) -> int | None:
   """The value of a constant integer scalar."""
   node = value.node
   if node is None or node.op != "stablehlo.constant" or value.shape:
