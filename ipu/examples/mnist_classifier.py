@@ -17,7 +17,7 @@ import argparse
 import functools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mnist_data
@@ -139,7 +139,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
   return args
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(
+  argv: list[str] | None = None, train: Callable[..., None] | None = None
+) -> int:
+  """Loads the digits and trains on them, with `train` if it is given."""
   args = parse(argv)
   try:
     digits, held_out = mnist_data.load(args.data, args.seed)
@@ -156,11 +159,11 @@ def main(argv: list[str] | None = None) -> int:
   print(f"{len(digits):,} training digits, {len(held_out):,} held out")
   device = jax.devices(args.backend)[0]
   with jax.default_device(device):
-    train(args, digits, held_out, device)
+    (train or train_by_steps)(args, digits, held_out, device)
   return 0
 
 
-def train(
+def train_by_steps(
   args: argparse.Namespace,
   digits: mnist_data.Digits,
   held_out: mnist_data.Digits,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -75,6 +76,40 @@ def _call_device(device: Any) -> Any:
   if callable_platforms and device.platform not in callable_platforms:
     raise TypeError(f"{type(device).__name__!r} object is not callable")
   return device
+
+
+def feed(iterator: Iterable[Any], like: Any = None) -> Any:
+  """Hands the items of an iterator to a program, which takes them in a loop.
+
+    def step(params, _):
+      images, labels = feed.next()
+      ...
+    params, losses = jax.jit(
+      lambda params, feed: jax.lax.scan(step, params, length=100)
+    )(params, jax.ipu.feed(batches))
+
+  A thread reads the iterator ahead of the program, by up to
+  `JAX_IPU_FEED_DEPTH` items. On an IPU a step is then a stream from the host
+  into the tiles' memory, without Python. On the CPU the same program gets the
+  same items.
+
+  Args:
+    iterator: of trees of arrays, all of the same types.
+    like: such a tree, or one of `jax.ShapeDtypeStruct`s; the first item by
+      default, which is then read at once.
+
+  Returns:
+    A tree to be passed to jitted functions, in which
+    - `feed.next()` is the next item. After the last one that is an error, which
+      names the iterator and the number of its items.
+    - `feed.next_or_end()` is the next item and True, or zeros and False: the
+      condition of a `lax.while_loop`.
+    An exception of the iterator is an error of the program that asks for the
+    item. `jax.grad` takes items as constants, `jax.vmap` refuses them.
+  """
+  from jax.ipu import _feed
+
+  return _feed.feed(iterator, like)
 
 
 def _extend_jax() -> None:

@@ -79,6 +79,25 @@ def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
   return device_put_sharded([x] * len(devices), devices)
 
 
+@jax.tree_util.register_pytree_node_class
+class Shape:
+  """`xla_client.shape_from_pyval(tree)`: the types of a tree of arrays, which
+  `device.transfer_from_outfeed` takes."""
+
+  def __init__(self, tree: Any) -> None:
+    self._tree = tree
+
+  def with_major_to_minor_layout_if_absent(self) -> Any:
+    return self._tree
+
+  def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+    return (self._tree,), None
+
+  @classmethod
+  def tree_unflatten(cls, _: None, children: Any) -> Any:
+    return children[0]
+
+
 # --- Functions ----------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import jax
 import jax.ipu
-from jax.ipu import _older
+from jax.ipu import _infeed, _older
 from jaxlib.ipu import internals
 
 logger = logging.getLogger("jaxlib.ipu")
@@ -106,6 +106,31 @@ GIVEN: tuple[Name, ...] = (
   Name("jax.numpy.PZERO", "0.0", 0.0),
   Name("jax.nn.normalize", "jax.nn.standardize"),
   *_renamed("jax.scipy.linalg", "jax.numpy", "tril", "triu"),
+  Name("jax.lax.infeed", "jax.ipu.feed", _infeed.infeed),
+  Name("jax.lax.outfeed", "results of the program", _infeed.outfeed),
+  Name("jax.lax.infeed_p", "jax.ipu.feed", _infeed.infeed_p),
+  Name("jax.lax.outfeed_p", "results of the program", _infeed.outfeed_p),
+  Name(
+    "jax.lax.create_token",
+    "nothing: effects are in order",
+    _infeed.create_token,
+    replaces=True,  # a token that loops do not carry
+  ),
+  Name(
+    "jax.lax.after_all",
+    "nothing: effects are in order",
+    _infeed.after_all,
+    replaces=True,  # it takes only such tokens
+  ),
+  Name(
+    "jax.Device.transfer_to_infeed", "jax.ipu.feed", _infeed.transfer_to_infeed
+  ),
+  Name(
+    "jax.Device.transfer_from_outfeed",
+    "results of the program",
+    _infeed.transfer_from_outfeed,
+  ),
+  Name("jax.lib.xla_client.shape_from_pyval", "jax.eval_shape", _older.Shape),
   Name(
     "jax.random.shuffle",
     "jax.random.permutation(key, x, axis, independent=True)",
@@ -140,11 +165,6 @@ GONE: tuple[tuple[str, str], ...] = (
   (
     "`jax==0.3.16+ipu`, `jaxlib==0.3.15+ipu.sdk...`",
     "the wheels of this project",
-  ),
-  (
-    "`jax.lax.infeed`, `outfeed`, `device.transfer_to_infeed`, "
-    "`transfer_from_outfeed`",
-    "arguments and results of the program, or `jax.experimental.io_callback`",
   ),
   (
     "`pmap` and `pjit` over several IPUs",
@@ -202,6 +222,7 @@ def markdown() -> str:
   ]  # fmt: skip
   for name in GIVEN:
     old = name.old.replace("jax.Array.", "array.")
+    old = old.replace("jax.Device.", "device.")
     rows.append(f"| `{old}` | `{name.today}` |")
   rows += ["", "| not given back | what to do |", "|---|---|"]
   rows += [f"| {old} | {what} |" for old, what in GONE]
@@ -223,8 +244,8 @@ def _owner(name: str) -> Any:
   """The module or class that had a name, made anew if it is gone."""
   if name == "jax.Array":
     return internals.array_class()
-  if name == "jax.config":
-    return jax.config
+  if name in ("jax.config", "jax.Device"):
+    return getattr(jax, name.removeprefix("jax."))
   try:
     return importlib.import_module(name)
   except ModuleNotFoundError:

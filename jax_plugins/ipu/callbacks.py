@@ -191,8 +191,10 @@ def finish_at_exit() -> None:
   left to JAX's own waiting, which comes after both.
   """
   import jax
+  from jaxlib.ipu import feeds
 
   def finish() -> None:
+    feeds.close()  # nobody fills them any more
     with contextlib.suppress(Exception):
       jax.effects_barrier()
 

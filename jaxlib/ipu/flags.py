@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -79,6 +80,13 @@ def _share(text: str) -> float:
   return value
 
 
+def _seconds(text: str) -> float:
+  value = float(text)
+  if not 0 <= value < math.inf:  # nor NaN
+    raise ValueError(value)
+  return value
+
+
 def _device_list(text: str) -> tuple[int, ...] | None:
   if text.strip() == "all":
     return None
@@ -110,6 +118,7 @@ DEVICE_COUNT = Kind(
   f"an integer from 1 to {_MOST_DEVICES:,}",
   lambda text: _number(text, 1, _MOST_DEVICES),
 )
+SECONDS = Kind("a number of seconds, 0 for no limit", _seconds)
 NATURAL = Kind("an integer >= 0", lambda text: _number(text, 0))
 TILE = Kind("a tile's number, or -1 for none", lambda text: _number(text, -1))
 DEVICES = Kind(
@@ -197,6 +206,20 @@ ENVIRONMENT_FLAGS = (
     BOOL,
     "check the output of each compiler phase",
     "false",
+  ),
+  Flag(
+    "JAX_IPU_FEED_DEPTH",
+    "feed_depth",
+    POSITIVE,
+    "items that an infeed, an outfeed or a `jax.ipu.feed` holds",
+    "64",
+  ),
+  Flag(
+    "JAX_IPU_FEED_TIMEOUT",
+    "feed_timeout",
+    SECONDS,
+    "how long a program, or a transfer, waits for a feed before it fails",
+    "0",
   ),
   Flag(
     "POPLAR_LOG_LEVEL",

@@ -692,6 +692,25 @@ def abstract_token(token: Any) -> Any:
 
 
 @uses(
+  "jax._src.effects.Effect",
+  "jax._src.effects.lowerable_effects",
+  "jax._src.effects.control_flow_allowed_effects",
+  lost="jax.ipu.feed, lax.infeed and lax.outfeed are missing",
+)
+def make_effect(base: Any, lowerable: Any, in_control_flow: Any) -> Any:
+  """The effect of primitives that take items from feeds, or add some: they are
+  neither left out nor done twice."""
+
+  class FeedEffect(base):
+    def __str__(self) -> str:
+      return "Feed"
+
+  lowerable.add_type(FeedEffect)
+  in_control_flow.add_type(FeedEffect)
+  return FeedEffect()
+
+
+@uses(
   "jax._src.core.physical_aval",
   lost="callbacks of values with extended dtypes, such as keys, are refused",
   users=True,

@@ -41,6 +41,8 @@ class Settings:
     available_memory_proportion: see `target.Target`; None for the machine's.
     verify: whether the compiler checks itself after every phase.
     logged_tile: the tile whose cycles are logged, -1 for none.
+    feed_depth: items that a feed holds.
+    feed_timeout: seconds after which waiting for a feed fails; 0: never.
   """
 
   use_model: bool | None = None
@@ -55,6 +57,8 @@ class Settings:
   available_memory_proportion: float | None = None
   verify: bool = False
   logged_tile: int = -1
+  feed_depth: int = 64
+  feed_timeout: float = 0.0
 
   @property
   def target(self) -> target_lib.Target:

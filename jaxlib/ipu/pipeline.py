@@ -189,7 +189,7 @@ def _import(state: State, options: Options) -> None:
   if bytecode_strings.mentions(state.code, b"annotate_device_placement"):
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
-    host_memory.warn(state.module)
+    host_memory.run(state.module)
   simplify.simplify(state.module.graph)
 
 

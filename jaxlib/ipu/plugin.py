@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu import diagnostics, host_functions, internals, options
+from jaxlib.ipu import diagnostics, feeds, host_functions, internals, options
 
 logger = logging.getLogger("jaxlib.ipu")
 
@@ -172,6 +172,7 @@ def load() -> ctypes.CDLL:
   library.ipu_read_last_run.restype = None
 
   host_functions.connect(library)
+  feeds.connect(library)
   callback = _CompileFunction(functools.partial(_compile, library))
   library.ipu_set_compiler(callback)
   # The library must not call into a finalised interpreter.
@@ -336,6 +337,7 @@ def client_options(
     config: the options of `jax.config` among them.
   """
   target = settings.target
+  feeds.set_limits(settings.feed_depth, settings.feed_timeout)
   with _lock:
     machine = next(_machine_names)
     _machines[machine] = options.Watch(settings, config)
@@ -408,6 +410,19 @@ def last_run(device: Any) -> Run | None:
 
   load().ipu_read_last_run(device.id, _RunReader(read))
   return found[0] if found else None
+
+
+def prepare_feeds() -> None:
+  """Makes `feeds` usable, also if there is no client.
+
+  Raises:
+    PluginError: the library cannot be loaded.
+    OptionError: a flag is invalid.
+  """
+  load()
+  if not _machines:
+    settings = options.read()
+    feeds.set_limits(settings.feed_depth, settings.feed_timeout)
 
 
 def whole_programs(method: Callable[..., Any]) -> Callable[..., Any]:

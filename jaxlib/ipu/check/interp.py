@@ -13,7 +13,7 @@ tensor while it is live, from its first write to its last use.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class Result:
     exchanges: one entry for each run of a step that moved or may have moved
       data.
     host_bytes: over host streams.
+    outfeed: the items that the program added to its outfeed.
     peak_bytes: maximum bytes live at a time, for each tile.
   """
 
@@ -44,6 +45,7 @@ class Result:
   exchanges: list[Exchanged]
   host_bytes: int
   peak_bytes: Array
+  outfeed: list[list[Array]]
 
 
 def run(
@@ -53,6 +55,7 @@ def run(
   check_sram: bool = True,
   max_steps: int = 100_000,
   exchange_rate: float = 4.0,
+  feeds: Mapping[int, Iterator[Sequence[Array]]] | None = None,
 ) -> Result:
   """Runs a serialised program.
 
@@ -62,6 +65,8 @@ def run(
     check_sram: trap if a tile holds more than the target has.
     max_steps: trap after so many steps, for loops that do not end.
     exchange_rate: bytes that a tile can send, and receive, per cycle.
+    feeds: the items of each feed by its number; those of the device's infeed
+      are `schema.NONE`'s.
 
   Raises:
     Trap: the program did something impossible for tiles.
@@ -73,6 +78,7 @@ def run(
     check_sram=check_sram,
     max_steps=max_steps,
     exchange_rate=exchange_rate,
+    feeds=[feeds or {}],
   )
   return result
 
@@ -84,6 +90,7 @@ def run_together(
   check_sram: bool = True,
   max_steps: int = 100_000,
   exchange_rate: float = 4.0,
+  feeds: Sequence[Mapping[int, Iterator[Sequence[Array]]]] | None = None,
 ) -> list[Result]:
   """Runs a serialised program on several devices, each up to its next
   collective in turn.
@@ -91,6 +98,7 @@ def run_together(
   Args:
     data: see `run`, as for the other arguments.
     arguments: of each device, in the order of the partitions.
+    feeds: of each device; None: there are none.
 
   Raises:
     Trap: also if collectives do not match.
@@ -105,7 +113,12 @@ def run_together(
   machines = []
   for partition, given in enumerate(arguments):
     machine = _Interpreter(
-      program, constants, max_steps, exchange_rate, partition
+      program,
+      constants,
+      max_steps,
+      exchange_rate,
+      partition,
+      feeds[partition] if feeds else None,
     )
     machine.bind(given)
     machines.append(machine)
@@ -130,6 +143,7 @@ def _result(machine: Machine, check_sram: bool) -> Result:
     machine.exchanges,
     machine.host_bytes,
     peak,
+    machine.outfeed,
   )
 
 
@@ -168,6 +182,12 @@ class _Interpreter(Machine):
         self.count(step.cost, size)
       case schema.HostCallback():
         moving.call_host(self, step)
+      case schema.HostMove():
+        moving.move_to_host(self, step)
+      case schema.Infeed():
+        moving.infeed(self, step)
+      case schema.Outfeed():
+        moving.outfeed(self, step)
       case schema.PartitionId():
         number = np.full(1, self.partition, np.uint32)
         self.writable(step.tensor).write_all(number, np.ones(1, np.bool_))
@@ -181,7 +201,7 @@ class _Interpreter(Machine):
         while True:
           yield from self.run(step.condition, f"{path}.condition.")
           self.path = path
-          if not self._scalar(step.predicate):
+          if not self.scalar(step.predicate):
             break
           yield from self.run(step.body, f"{path}.body.")
       case schema.Switch():
@@ -192,13 +212,8 @@ class _Interpreter(Machine):
     self.path = path
 
   def _branch(self, step: schema.Switch) -> int:
-    value = self._scalar(step.selector)
+    value = self.scalar(step.selector)
     if self.memory[step.selector].dtype == DType.BOOL:
       value = 0 if value else 1
     last = len(step.branches) - 1
     return value if 0 <= value <= last else last
-
-  def _scalar(self, tensor: int) -> int:
-    m = self.memory[tensor]
-    tile = next(iter(m.tiles))
-    return int(self.read(tile, tensor, np.zeros(1, np.int64))[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Machine:
     memory: for each tensor the elements that each tile holds.
     layouts: the program's mappings.
     partition: the device's number.
+    feeds: the items of each feed by its number.
+    outfeed: the items that it has added to its outfeed.
   """
 
   def __init__(
@@ -47,9 +49,12 @@ class Machine:
     max_steps: int,
     exchange_rate: float = 4.0,
     partition: int = 0,
+    feeds: Mapping[int, Iterator[Sequence[Array]]] | None = None,
   ) -> None:
     self.program = program
     self.partition = partition
+    self.feeds = feeds or {}
+    self.outfeed: list[list[Array]] = []
     self.layouts = [Layout.from_record(m) for m in program.mappings]
     self.memory = [
       TileMemory(i, t, self.layouts[t.mapping])
@@ -113,6 +118,12 @@ class Machine:
     return out
 
   # --- Reading and writing --------------------------------------------------
+
+  def scalar(self, tensor: int) -> int:
+    """The only element of a tensor."""
+    m = self.memory[tensor]
+    tile = next(iter(m.tiles))
+    return int(self.read(tile, tensor, np.zeros(1, np.int64))[0])
 
   def read(self, tile: int, tensor: int, elements: Elements) -> Array:
     """Reads elements from a tile's own memory."""
@@ -229,6 +240,8 @@ class Machine:
     stay = self.read_only | set(self.program.results)
 
     def held(tensor: int) -> Array:
+      if self.program.tensors[tensor].space == schema.HOST:
+        return np.zeros(len(tiles), np.int64)
       return self._held(tensor, tiles) * SIZE[self.memory[tensor].dtype]
 
     return self.lifetimes.peak_bytes(held, stay, self.steps + 1, len(tiles))

@@ -45,6 +45,10 @@ class _StepVerifier(Verifier):
       if t.root == i and t.space == schema.CONSTANT:
         self.defined.add(i)
     self.read_only = set(self.defined)
+    # Loops write it by parts; the interpreter checks which.
+    self.defined.update(
+      i for i, t in enumerate(self.tensors) if t.space == schema.HOST
+    )
     self.steps(p.steps, "")
     self.where = "program"
     missing = {
@@ -94,6 +98,10 @@ class _StepVerifier(Verifier):
         self.writes(step.tensor)
       case schema.Collective():
         verify_collective.check(self, step)
+      case schema.HostMove():
+        self._host_move(step)
+      case schema.Infeed() | schema.Outfeed():
+        self._feed(step)
       case schema.Repeat() | schema.While():
         self._loop(step, path)
       case schema.Switch():
@@ -151,6 +159,52 @@ class _StepVerifier(Verifier):
       for array in step.operands:
         self.keeps_apart(array.tensor, result, in_place=False)
       self.writes(result)
+
+  def _host_move(self, step: schema.HostMove) -> None:
+    self.require(step.cost.exchange_cycles > 0, "a stream costs nothing")
+    source, to = self.tensor(step.source), self.tensor(step.destination)
+    self.require(
+      (source.space == schema.HOST) != (to.space == schema.HOST),
+      f"one of tensors {step.source} and {step.destination} has to be in the "
+      "host's memory",
+    )
+    shape, part = source.shape, to.shape
+    if to.space == schema.HOST:
+      shape, part = part, shape
+    if step.index != schema.NONE:
+      self._scalar(step.index, (DType.I32,))
+      self.require(shape[:1] > [0], f"a part of an array of shape {shape}")
+      shape = shape[1:]
+    self.require(
+      source.root == step.source and (source.dtype, shape) == (to.dtype, part),
+      f"streams tensor {step.source} to {step.destination}, which are not "
+      "roots of one type that fit",
+    )
+    self.reads(step.source, streams=True)
+    self.keeps_apart(step.source, step.destination, in_place=False)
+    self.writes(step.destination)
+
+  def _feed(self, step: schema.Infeed | schema.Outfeed) -> None:
+    self.require(step.cost.exchange_cycles > 0, "a stream costs nothing")
+    if isinstance(step, schema.Outfeed):
+      for array in step.operands:
+        self._host_array(array)
+        self.reads(array.tensor)
+      return
+    if step.feed != schema.NONE:
+      self._scalar(step.feed, (DType.U32,))
+    for array in step.results:
+      self._host_array(array)
+    written = fed(step)
+    if step.valid != schema.NONE:
+      t = self.tensor(step.valid)
+      self.require(
+        t.shape == [] and t.dtype == DType.BOOL,
+        f"tensor {step.valid} says whether there was an item",
+      )
+    self.require(len(set(written)) == len(written), f"writes to {written}")
+    for number in written:
+      self.writes(number)
 
   def _host_array(self, array: schema.HostArray) -> None:
     t = self.tensor(array.tensor)
@@ -212,6 +266,12 @@ class _StepVerifier(Verifier):
     self.reads(number)
 
 
+def fed(step: schema.Infeed) -> list[int]:
+  """The roots that an item is written to."""
+  written = [a.tensor for a in step.results]
+  return written if step.valid == schema.NONE else [*written, step.valid]
+
+
 def written_in(
   steps: Sequence[schema.Step], tensors: Sequence[schema.Tensor]
 ) -> set[int]:
@@ -221,6 +281,10 @@ def written_in(
     match step:
       case schema.Copy():
         found.update(m.destination for m in step.moves)
+      case schema.HostMove():
+        found.add(step.destination)
+      case schema.Infeed():
+        found.update(fed(step))
       case schema.Execute() | schema.HostCallback():
         found.update(tensors[a.tensor].root for a in step.results)
       case schema.PartitionId():

@@ -28,7 +28,9 @@ def place(program: schema.Program, number: int) -> Place:
   """
   t = program.tensors[number]
   size = SIZE[DType(t.dtype)] * math.prod(t.shape)
-  if t.space in (schema.ARENA, schema.CONSTANT):
+  if t.space in (schema.ARENA, schema.HOST):
+    return (schema.ARENA, 0), t.address, t.address + size
+  if t.space == schema.CONSTANT:
     return (t.space, 0), t.address, t.address + size
   if t.space == schema.RESULT:
     for alias in program.aliases:

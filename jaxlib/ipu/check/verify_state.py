@@ -82,9 +82,14 @@ class Verifier:
 
   # --- Data flow ------------------------------------------------------------
 
-  def reads(self, number: int) -> None:
-    """Checks a step's read of a tensor."""
+  def reads(self, number: int, streams: bool = False) -> None:
+    """Checks a step's read of a tensor; what is in the host's memory has to be
+    streamed."""
     t = self.tensor(number)
+    self.require(
+      streams or self.tensor(t.root).space != schema.HOST,
+      f"tensor {number}, which is in the host's memory, is read on tiles",
+    )
     if not math.prod(t.shape):
       return
     self.require(

@@ -11,7 +11,9 @@ from jaxlib.ipu.dtypes import COMPLEX, SIZE, STORED, DType, stored
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.program import schema
 
-_SPACES = (schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT)
+_SPACES = (
+  schema.ARENA, schema.ARGUMENT, schema.RESULT, schema.CONSTANT, schema.HOST,
+)  # fmt: skip
 
 
 def check(v: Verifier) -> None:
@@ -96,7 +98,7 @@ def _tensor(v: Verifier, number: int, t: schema.Tensor) -> None:
     t.offset == 0 and t.strides == dense(t.shape), "a root must be dense"
   )
   v.require(t.space in _SPACES, f"unknown space {t.space}")
-  if t.space == schema.ARENA:
+  if t.space in (schema.ARENA, schema.HOST):
     item = SIZE[DType(t.dtype)]
     v.require(
       t.address + size * item <= v.program.arena_bytes

@@ -42,7 +42,12 @@ class _Flow:
       if info.space in (schema.ARGUMENT, schema.CONSTANT)
       and info.root == number
     }
-    self.defined = set(self._fixed)
+    # The host's memory is written by parts, in loops (passes/host_memory.py).
+    self.defined = self._fixed | {
+      number
+      for number, info in enumerate(program.tensors)
+      if info.space == schema.HOST
+    }
     self.fresh: set[int] = set()
 
   def region(self, region: Region, path: str) -> None:

@@ -31,8 +31,8 @@ KEYS: dict[str, str] = {
   "ipu sync cycles": "synchronisations of all tiles, or of several IPUs",
   "ipu host cycles": (
     "round trips to host functions (callbacks, FFI): both streams and the "
-    "host's response, excluding the function's own time; streams of arguments "
-    "and results in host memory"
+    "host's response, excluding the function's own time; streams of feeds, and "
+    "of values in host memory"
   ),
   "ipu cycles from sources": (
     "part of `ipu cycles` that was measured, or read in public sources (mostly "
@@ -53,8 +53,8 @@ KEYS: dict[str, str] = {
     "bytes that collectives send over links between IPUs, each link counted"
   ),
   "ipu host bytes": (
-    "bytes to and from host functions, and of arguments and results in host "
-    "memory (`pinned_host`)"
+    "bytes to and from host functions and feeds, and of values in host memory "
+    "(`pinned_host`), arguments and results or not"
   ),
   "ipu host calls": "calls of host functions",
   "ipu supersteps": (

@@ -62,7 +62,7 @@ _INSTEAD = {
     ),
     _FIXED_SHAPES,
   ),
-  **dict.fromkeys(("infeed", "outfeed", "recv", "send"), _ARGUMENTS),
+  **dict.fromkeys(("recv", "send"), _ARGUMENTS),
   "custom_call": _FOREIGN,
 }
 

@@ -35,8 +35,7 @@ def _read_memory(operation: Any) -> str:
 
 for _name in ("after_all", "create_token"):
   define(Operation(f"stablehlo.{_name}", decompose=_token))
-# Only arguments and results can be in the host's memory: all other values are
-# on the tiles (passes/host_memory.py).
+# What passes/host_memory.py has left.
 define(Operation(PLACEMENT, read=_read_memory, decompose=_same))
 # `dce_sink` and `control_dep` (a requested order of operations) have no
 # results.

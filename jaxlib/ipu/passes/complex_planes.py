@@ -46,6 +46,11 @@ _FLAT = frozenset(
     "while", "case", "if", "sort", "reduce", "reduce_window", "scatter",
   )
 )  # fmt: skip
+# The host sees complex numbers as they are.
+_AT_THE_HOST = frozenset(
+  f"stablehlo.{name}"
+  for name in ("custom_call", "infeed", "outfeed", "custom_call @ipu_feed")
+)
 # Of these, sums are applied to each plane.
 _SUMS = frozenset(
   f"stablehlo.{name}" for name in ("reduce", "reduce_window", "scatter")
@@ -150,7 +155,7 @@ class _Planes:
       return self.by_plane(node)
     if node.op in _PRODUCTS:
       return [self.product(node)]
-    if node.op == "stablehlo.custom_call":
+    if node.op in _AT_THE_HOST:
       return self.host_call(node)
     inputs = [self.new[v] for v in node.inputs]
     function = complex_functions.FUNCTIONS.get(node.op)

@@ -1,17 +1,40 @@
-"""Warns of values that a program puts into host memory while it runs.
+"""Streams values that a program puts into the host's memory out of SRAM.
 
-Arguments and results may be there, and are streamed. Other values stay on the
-tiles, so that `jax.device_put` inside a program, and checkpoint policies that
-offload residuals, free no SRAM.
+`jax.device_put` inside a program, and checkpoint policies that offload
+residuals, mark a value that goes to the host, and the places where it is back
+on the device. The value becomes a buffer of the host, which is written at the
+one and read at the others. If a scan puts a residual there in each iteration
+and another one takes it back, the buffer holds them all.
+
+Values that the program also uses in other ways stay in SRAM; a warning names
+their lines.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import logging
+from collections import defaultdict
+from collections.abc import Iterator
 
-from jaxlib.ipu.ir.graph import Graph, Module, Node, users
+from jaxlib.ipu.dtypes import COMPLEX, DType
+from jaxlib.ipu.ir.graph import (
+  Graph,
+  Module,
+  Node,
+  Shape,
+  Type,
+  Users,
+  Value,
+  users,
+)
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.location import resolve
+from jaxlib.ipu.ops.host_memory import BUFFER, LOAD, STORE
 from jaxlib.ipu.ops.markers import PLACEMENT
+from jaxlib.ipu.passes import dce
+from jaxlib.ipu.passes.trip_counts import counter, integer, step_of
 from jaxlib.ipu.program.text import location_text
 
 logger = logging.getLogger("jaxlib.ipu")
@@ -19,40 +42,389 @@ logger = logging.getLogger("jaxlib.ipu")
 _NAMED = 5  # lines in a warning
 
 
-def warn(module: Module) -> None:
-  """Logs one warning with the user's lines, if there are such values."""
+@dataclasses.dataclass(frozen=True)
+class _Place:
+  """Where a node is.
+
+  Attributes:
+    graph: that has it.
+    loop: the loop whose body that is; None: it is no loop's.
+    outer: the place of the loop.
+  """
+
+  graph: Graph
+  loop: Node | None = None
+  outer: _Place | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Load:
+  """A node that takes a value back, and of a stack the part."""
+
+  node: Node
+  index: Value | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stack:
+  """What a scan writes values to.
+
+  Attributes:
+    part: the node that adds a dimension to one.
+    update: the node that writes that.
+    number: the stack's number among the loop's carried values.
+    index: of the part.
+    loads: what reads it afterwards.
+  """
+
+  part: Node
+  update: Node
+  number: int
+  index: Value
+  loads: list[_Load]
+
+
+def run(module: Module) -> None:
+  """Rewrites a module, and logs one warning of values that stay."""
+  found = list(_nodes(_Place(module.graph)))
+  places = {id(node): place for node, place in found}
   used = users(module.graph)
-  ignored = [
-    node
-    for node, outer in _placements(module.graph)
-    if any(user is not None or not outer for user in used[id(node.results[0])])
-  ]
-  if not ignored:
+  left = []
+  buffers = itertools.count()
+  for node, place in found:
+    if node.op != PLACEMENT or not node.attributes.endswith("host"):
+      continue
+    value = node.results[0]
+    outermost = place.outer is None
+    if outermost and all(n is None for n in used[id(value)]):
+      continue  # a result in the host's memory
+    supported = value.dtype not in COMPLEX
+    readers = _readers(value, used) if supported else None
+    if readers is not None and all(map(_is_back, readers)):
+      loads = [_Load(n) for n in readers]
+      _leave_loops(node, used)
+      _store(node, place.graph, value.shape, loads, places, next(buffers))
+    elif supported and (stack := _stack(node, place, used)) is not None:
+      _store_part(node, place, stack, places, next(buffers))
+    else:
+      left.append(node)
+  if not left:
     return
-  lines = dict.fromkeys(
-    location_text(resolve(node.location)) for node in ignored
+  dce.eliminate(module.graph)  # what loops started with, of stacks in buffers
+  there = {id(node) for node, _ in _nodes(_Place(module.graph))}
+  left = [node for node in left if id(node) in there]
+  if left:
+    _warn(module, left)
+
+
+def _readers(value: Value, used: Users) -> list[Node] | None:
+  """The users of a value, also in loops that carry it unchanged; None if it is
+  a result of a graph, too."""
+  found = []
+  for user in used[id(value)]:
+    if user is None:
+      return None
+    if user.op != "stablehlo.while":
+      found.append(user)
+      continue
+    for i, operand in enumerate(user.inputs):
+      if operand is not value:
+        continue
+      parameters = [region.parameters[i] for region in user.regions]
+      if user.regions[-1].results[i] is not parameters[-1]:
+        return None
+      for inner in (*parameters, user.results[i]):
+        others = dict(used)
+        readers = used[id(inner)]
+        if inner is parameters[-1]:  # it is the body's result
+          readers = readers.copy()
+          readers.remove(None)
+        others[id(inner)] = readers
+        more = _readers(inner, defaultdict(list, others))
+        if more is None:
+          return None
+        found += more
+  return list({id(n): n for n in found}.values())
+
+
+def _leave_loops(node: Node, used: Users) -> None:
+  """Gives loops that carry a value in the host's memory the one on the tiles,
+  which they do not use."""
+  for user in used[id(node.results[0])]:
+    if user is not None and user.op == "stablehlo.while":
+      user.inputs = tuple(
+        node.inputs[0] if v is node.results[0] else v for v in user.inputs
+      )
+
+
+def _nodes(place: _Place) -> Iterator[tuple[Node, _Place]]:
+  """All nodes in order, those of regions before the node that has them."""
+  for node in place.graph.nodes:
+    for region in node.regions:
+      loop = node if node.op == "stablehlo.while" else None
+      yield from _nodes(_Place(region, loop, place))
+    yield node, place
+
+
+def _is_back(node: Node) -> bool:
+  return node.op == PLACEMENT and not node.attributes.endswith("host")
+
+
+def _insert(graph: Graph, before: Node, new: Node) -> None:
+  graph.nodes.insert(_position(graph, before), new)
+
+
+def _remove(graph: Graph, node: Node) -> None:
+  del graph.nodes[_position(graph, node)]
+
+
+def _position(graph: Graph, node: Node) -> int:
+  return next(i for i, n in enumerate(graph.nodes) if n is node)
+
+
+def _buffer(value: Value, shape: Shape, where: Node, number: int) -> Node:
+  return Node(
+    BUFFER, (), [(shape, value.dtype)], number, location=where.location
   )
+
+
+def _store(
+  node: Node,
+  graph: Graph,
+  shape: Shape,
+  loads: list[_Load],
+  places: dict[int, _Place],
+  number: int,
+  buffer: Node | None = None,
+  index: Value | None = None,
+) -> None:
+  """Makes `node` write a buffer, and `loads` read it."""
+  if buffer is None:
+    buffer = _buffer(node.results[0], shape, node, number)
+    _insert(graph, node, buffer)
+  (memory,) = buffer.results
+  for load in loads:
+    _become(load.node, LOAD, memory, (), load.index, places)
+  _become(node, STORE, memory, node.inputs, index, places)
+  node.results = ()
+
+
+def _become(
+  node: Node,
+  op: str,
+  memory: Value,
+  inputs: tuple[Value, ...],
+  index: Value | None,
+  places: dict[int, _Place],
+) -> None:
+  node.op, node.attributes = op, None
+  node.inputs = (memory, *inputs)
+  if index is None:
+    return
+  if index.dtype is not DType.I32:
+    types: list[Type] = [((), DType.I32)]
+    narrow = Node("stablehlo.convert", (index,), types, location=node.location)
+    _insert(places[id(node)].graph, node, narrow)
+    (index,) = narrow.results
+  node.inputs += (index,)
+
+
+def _store_part(
+  node: Node,
+  place: _Place,
+  stack: _Stack,
+  places: dict[int, _Place],
+  number: int,
+) -> None:
+  """Makes `node`, in a scan, write its part of a buffer."""
+  loop, outer = place.loop, place.outer
+  assert loop is not None and outer is not None
+  body = loop.regions[-1]
+  shape = stack.update.results[0].shape
+  buffer = _buffer(node.results[0], shape, node, number)
+  _insert(outer.graph, loop, buffer)
+  # The index may be computed after the value.
+  _remove(place.graph, node)
+  _insert(place.graph, stack.update, node)
+  _remove(place.graph, stack.part)
+  _remove(place.graph, stack.update)
+  _store(
+    node, outer.graph, shape, stack.loads, places, number, buffer, stack.index
+  )
+  body.results[stack.number] = body.parameters[stack.number]
+
+
+# --- Scans -------------------------------------------------------------------
+
+
+def _stack(node: Node, place: _Place, used: Users) -> _Stack | None:
+  """The stack that a node's value becomes a part of, if all else that happens
+  to the stack is that loops take parts of it back to the device."""
+  loop = place.loop
+  if loop is None or place.graph is not loop.regions[-1]:
+    return None
+  part = _only_user(node.results[0], used)
+  if part is None or not _adds_dimension(part):
+    return None
+  update = _only_user(part.results[0], used)
+  if update is None or update.op != "stablehlo.dynamic_update_slice":
+    return None
+  stack, _, index, *rest = update.inputs
+  body = loop.regions[-1]
+  places = [i for i, p in enumerate(body.parameters) if p is stack]
+  if not places or update.inputs[1] is not part.results[0]:
+    return None
+  (number,) = places
+  if (
+    not all(_is_zero(v) for v in rest)
+    or body.results[number] is not update.results[0]
+    or len(used[id(update.results[0])]) != 1
+    or len(used[id(stack)]) != 1
+    or used[id(loop.regions[0].parameters[number])]
+    or part.results[0].shape != (1, *stack.shape[1:])
+    or not all(any(n is m for m in body.nodes) for n in (part, update))
+    or not _covers(loop, index, stack.shape[0])
+  ):
+    return None
+  loads = _parts_taken(loop.results[number], used)
+  if loads is None:
+    return None
+  return _Stack(part, update, number, index, loads)
+
+
+def _only_user(value: Value, used: Users) -> Node | None:
+  found = used[id(value)]
+  return found[0] if len(found) == 1 else None
+
+
+def _adds_dimension(node: Node) -> bool:
+  """Whether the result is the operand with a first dimension of 1."""
+  if node.op == "stablehlo.broadcast_in_dim":
+    rank = len(node.inputs[0].shape)
+    if tuple(node.attributes) != tuple(range(1, rank + 1)):
+      return False
+  elif node.op != "stablehlo.reshape":
+    return False
+  return node.results[0].shape == (1, *node.inputs[0].shape)
+
+
+def _is_zero(value: Value) -> bool:
+  node = value.node
+  return (
+    node is not None
+    and node.op == "stablehlo.constant"
+    and not node.attributes.any()
+  )
+
+
+def _covers(loop: Node, index: Value, extent: int) -> bool:
+  """Whether an index takes all values below `extent` in a loop's iterations."""
+  count = counter(loop)
+  if count is None or count.trips != extent:
+    return False
+  return _line(index, loop) in ((1, 0), (-1, extent - 1))
+
+
+def _line(value: Value, loop: Node) -> tuple[int, int] | None:
+  """a and b, if the value in iteration i of a loop is a * i + b."""
+  body = loop.regions[-1]
+  node = value.node
+  if node is None:
+    places = [i for i, p in enumerate(body.parameters) if p is value]
+    if not places:
+      return None
+    start = integer(loop.inputs[places[0]])
+    step = step_of(body.results[places[0]], value)
+    return None if start is None or step is None else (step, start)
+  if node.op == "stablehlo.constant" and not value.shape:
+    return 0, int(node.attributes)
+  if node.op == "stablehlo.select":  # counts an index < 0 from the end
+    predicate, _, index = node.inputs
+    return _line(index, loop) if _is_negative(predicate, index) else None
+  if node.op not in ("stablehlo.add", "stablehlo.subtract"):
+    return None
+  one, other = (_line(v, loop) for v in node.inputs)
+  if one is None or other is None:
+    return None
+  sign = 1 if node.op == "stablehlo.add" else -1
+  return one[0] + sign * other[0], one[1] + sign * other[1]
+
+
+def _is_negative(predicate: Value, value: Value) -> bool:
+  """Whether a predicate says that a value is less than zero."""
+  node = predicate.node
+  return (
+    node is not None
+    and node.op == "stablehlo.compare"
+    and node.attributes.opcode is Opcode.LT
+    and node.inputs[0] is value
+    and _is_zero(node.inputs[1])
+  )
+
+
+def _parts_taken(stack: Value, used: Users) -> list[_Load] | None:
+  """What takes parts of a stack back; None if it is used in another way."""
+  loads: list[_Load] = []
+  for user in used[id(stack)]:
+    if user is None or user.op != "stablehlo.while":
+      return None
+    for i, value in enumerate(user.inputs):
+      if value is not stack:
+        continue
+      condition, body = user.regions
+      parameter = body.parameters[i]
+      if (
+        body.results[i] is not parameter
+        or used[id(condition.parameters[i])]
+        or used[id(user.results[i])]
+      ):
+        return None
+      readers = used[id(parameter)]
+      if sum(reader is None for reader in readers) != 1:
+        return None  # it is another result, too
+      for reader in filter(None, readers):
+        found = _part_taken(reader, parameter, used)
+        if found is None:
+          return None
+        loads += found
+  return loads
+
+
+def _part_taken(node: Node, stack: Value, used: Users) -> list[_Load] | None:
+  if (
+    node.op != "stablehlo.dynamic_slice"
+    or node.inputs[0] is not stack
+    or node.results[0].shape != (1, *stack.shape[1:])
+    or not all(_is_zero(v) for v in node.inputs[2:])
+  ):
+    return None
+  reshape = _only_user(node.results[0], used)
+  if (
+    reshape is None
+    or reshape.op != "stablehlo.reshape"
+    or reshape.results[0].shape != stack.shape[1:]
+  ):
+    return None
+  loads = []
+  for reader in used[id(reshape.results[0])]:
+    if reader is None or not _is_back(reader):
+      return None
+    loads.append(_Load(reader, node.inputs[1]))
+  return loads
+
+
+# --- The rest ----------------------------------------------------------------
+
+
+def _warn(module: Module, left: list[Node]) -> None:
+  lines = dict.fromkeys(location_text(resolve(node.location)) for node in left)
   shown = "".join(f"\n  {line}" for line in list(lines)[:_NAMED])
   if len(lines) > _NAMED:
     shown += f"\n  and {len(lines) - _NAMED} more"
   logger.warning(
-    "program %s puts values into host memory while it runs, which is not "
-    "supported yet: they stay in SRAM. Only arguments and results of a program "
-    "can be in host memory.%s",
+    "program %s puts values into host memory and uses them there: they stay in "
+    "SRAM. A value leaves SRAM if all that follows is a jax.device_put back to "
+    "the device, or if it is a result.%s",
     module.name,
     shown,
   )
-
-
-def _placements(graph: Graph) -> list[tuple[Node, bool]]:
-  """All nodes that put a value into host memory, and whether each is in the
-  entry graph."""
-  found = []
-  todo = [(graph, True)]
-  while todo:
-    inner, outer = todo.pop()
-    for node in inner.nodes:
-      if node.op == PLACEMENT and node.attributes.endswith("host"):
-        found.append((node, outer))
-      todo += [(region, False) for region in node.regions]
-  return found

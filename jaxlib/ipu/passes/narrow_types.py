@@ -22,6 +22,7 @@ from jaxlib.ipu.dtypes import (
 )
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ops.host_memory import BUFFER, LOAD, STORE
 from jaxlib.ipu.ops.narrow import DECODE, ENCODE, wide
 
 # Operations that do not depend on their elements' type.
@@ -33,10 +34,10 @@ _MOVES = frozenset(
       "concatenate", "pad", "dynamic_slice", "dynamic_update_slice",
       "gather", "select", "while", "case", "if", "custom_call",
       "all_gather", "all_to_all", "collective_permute",
-      "collective_broadcast",
+      "collective_broadcast", "infeed", "outfeed", "custom_call @ipu_feed",
     )
   }
-)  # fmt: skip
+) | {BUFFER, LOAD, STORE}  # fmt: skip
 
 # Operations that depend on the element's width, or on its sign bit.
 _AS_UNSIGNED = frozenset(

@@ -6,6 +6,8 @@ constant step; such a `while` becomes an `ipu.repeat`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY
@@ -23,16 +25,33 @@ def find_trip_counts(graph: Graph) -> Graph:
     for region in node.regions:
       find_trip_counts(region)
     if node.op == "stablehlo.while":
-      trips = _trip_count(node)
-      if trips is not None:
+      found = counter(node)
+      if found is not None:
         node.op = REPEAT
-        node.attributes = trips
+        node.attributes = min(found.trips, _MOST_TRIPS)
         node.regions = node.regions[1:]
   return graph
 
 
-def _trip_count(node: Node) -> int | None:
-  """How often the body runs; None if unknown."""
+class Counter(NamedTuple):
+  """What a loop counts.
+
+  Attributes:
+    number: the counter's number among the carried values.
+    start: its first value.
+    step: what each iteration adds, at least 1.
+    trips: how often the body runs.
+  """
+
+  number: int
+  start: int
+  step: int
+  trips: int
+
+
+def counter(node: Node) -> Counter | None:
+  """The counter that decides how often the body of a `while` runs; None if data
+  decide."""
   condition, body = node.regions
   (predicate,) = condition.results
   compare = predicate.node
@@ -47,18 +66,18 @@ def _trip_count(node: Node) -> int | None:
     return None
   place = index.index
   parameter = body.parameters[place]
-  start = _integer(node.inputs[place])
-  end = _integer(limit)
-  step = _step(body.results[place], parameter)
+  start = integer(node.inputs[place])
+  end = integer(limit)
+  step = step_of(body.results[place], parameter)
   if start is None or end is None or step is None:
     return None
   trips = max(0, -(-(end - start) // step))
   if start + trips * step > np.iinfo(NUMPY[parameter.dtype]).max:
     return None  # it wraps past the limit and continues
-  return min(trips, _MOST_TRIPS)
+  return Counter(place, start, step, trips)
 
 
-def _step(value: Value, parameter: Value) -> int | None:
+def step_of(value: Value, parameter: Value) -> int | None:
   """The positive constant that `value` adds to a parameter; None if not."""
   add = value.node
   if add is None or add.op != "stablehlo.add":
@@ -66,11 +85,11 @@ def _step(value: Value, parameter: Value) -> int | None:
   a, b = add.inputs
   if b is parameter:
     a, b = b, a
-  step = _integer(b) if a is parameter else None
+  step = integer(b) if a is parameter else None
   return step if step is not None and step > 0 else None
 
 
-def _integer(value: Value) -> int | None:
+def integer(value: Value) -> int | None:
   """The value of a constant integer scalar."""
   node = value.node
   if node is None or node.op != "stablehlo.constant" or value.shape:

@@ -46,8 +46,9 @@ def record(cls: type) -> type:
   return dataclasses.dataclass(slots=True)(cls)
 
 
-# Where a root tensor's storage is.
-ARENA, ARGUMENT, RESULT, CONSTANT = range(4)
+# Where a root tensor's storage is. What is in the host's memory takes no SRAM;
+# an engine may keep it in its arena.
+ARENA, ARGUMENT, RESULT, CONSTANT, HOST = range(5)
 
 
 @record
@@ -84,7 +85,8 @@ class Tensor:
 
   `offset` and `strides` count elements of the root; a root's are dense.
   `space` says where a root's storage is, `address` is its byte offset in the
-  arena or the constants, or the number of the argument or result.
+  arena (also of one in the host's memory) or the constants, or the number of
+  the argument or result.
   """
 
   dtype: U8
@@ -494,6 +496,53 @@ class HostCallback:
   location: U32
 
 
+# The number that stands for "none".
+NONE = -1
+
+
+@record
+class HostMove:
+  """Streams all of a root to another one, or back; the other one is in the
+  host's memory (`HOST`).
+
+  Both have the same shape and type, unless there is an I32 scalar `index`: then
+  the one in the host's memory has one more dimension, the first, of which the
+  index, after it was clamped, selects a part.
+  """
+
+  source: U32
+  destination: U32
+  index: I64
+  cost: Cost
+  location: U32
+
+
+@record
+class Infeed:
+  """Waits for the next item of a feed, and streams its arrays to `results`.
+
+  The feed is the device's infeed, or the one whose number the U32 scalar `feed`
+  holds. At its end there are no more items: that is an error, unless there is a
+  BOOL scalar `valid`, which then becomes false, and all results zero.
+  """
+
+  results: list[HostArray]
+  feed: I64
+  valid: I64
+  cost: Cost
+  location: U32
+
+
+@record
+class Outfeed:
+  """Streams `operands` to the host, where they are the next item of the
+  device's outfeed, and waits for room for it."""
+
+  operands: list[HostArray]
+  cost: Cost
+  location: U32
+
+
 class CollectiveKind(enum.IntEnum):
   """What the devices of a group do with their operands.
 
@@ -606,6 +655,9 @@ Step = (
   | Repeat
   | While
   | Switch
+  | HostMove
+  | Infeed
+  | Outfeed
 )
 
 

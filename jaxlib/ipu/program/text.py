@@ -8,7 +8,7 @@ from jaxlib.ipu.dtypes import NAME, DType, type_text
 from jaxlib.ipu.kernel.isa import ReduceKind
 from jaxlib.ipu.program import schema
 
-_SPACES = ("arena", "argument", "result", "constant")
+_SPACES = ("arena", "argument", "result", "constant", "host")
 
 
 def program_text(program: schema.Program) -> str:
@@ -84,6 +84,9 @@ def _steps(program: schema.Program, steps: list[Any], indent: str) -> list[str]:
     elif isinstance(step, schema.Collective):
       lines.append(f"{indent}{_collective(step)}{where}")
       lines.append(f"{indent}    {_cost(step.cost)}")
+    elif isinstance(step, schema.HostMove | schema.Infeed | schema.Outfeed):
+      lines.append(f"{indent}{_stream(program, step)}{where}")
+      lines.append(f"{indent}    {_cost(step.cost)}")
     elif isinstance(step, schema.Repeat):
       lines.append(f"{indent}repeat {step.count}{where}")
       lines += _steps(program, step.body, indent + "  ")
@@ -125,6 +128,22 @@ def _collective(step: schema.Collective) -> str:
   )
   sources = f" from {step.sources}" if step.sources else ""
   return f"{results} = {kind}({operands}) over {groups}{sources}"
+
+
+def _stream(
+  program: schema.Program,
+  step: schema.HostMove | schema.Infeed | schema.Outfeed,
+) -> str:
+  if isinstance(step, schema.Outfeed):
+    return f"outfeed {_host_arrays(step.operands)}"
+  if isinstance(step, schema.Infeed):
+    feed = "" if step.feed == schema.NONE else f" of feed t{step.feed}"
+    valid = "" if step.valid == schema.NONE else f", t{step.valid} if there is"
+    return f"{_host_arrays(step.results)}{valid} = infeed{feed}"
+  to_host = program.tensors[step.destination].space == schema.HOST
+  way = "to host" if to_host else "from host"
+  part = "" if step.index == schema.NONE else f", part t{step.index}"
+  return f"stream {way}{part}: t{step.source} -> t{step.destination}"
 
 
 def _host_arrays(items: list[schema.HostArray]) -> str:

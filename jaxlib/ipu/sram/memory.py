@@ -240,7 +240,11 @@ def _taken(
 def _lives(builder: Builder, line: Timeline, lent: list[int]) -> Lives:
   """When each tensor takes SRAM. Constants, and the arguments `lent`, which are
   not donated, do so throughout the run."""
-  lives = {r: _joined(i) for r, i in line.intervals.items()}
+  lives = {
+    r: _joined(i)
+    for r, i in line.intervals.items()
+    if builder.tensors[r].space != schema.HOST
+  }
   constants = [r for r in lives if builder.tensors[r].space == schema.CONSTANT]
   for root in (*constants, *lent):
     lives[root] = [(0, line.end)]

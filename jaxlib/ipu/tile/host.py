@@ -12,7 +12,7 @@ from jaxlib.ipu.layout import Array, Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Participants
-from jaxlib.ipu.tile.step import Effects, Step, TensorAccess
+from jaxlib.ipu.tile.step import Effects, HostWork, Step, TensorAccess
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 
@@ -39,12 +39,59 @@ class HostCopy(Step):
     return Effects(reads=[self.tensor])
 
   def count_code(self, count: CodeCount) -> Participants:
-    self.buffers = _some(count.stream([self.tensor], self.to_device))
+    self.buffers = some(count.stream([self.tensor], self.to_device))
     return Participants(set(), True)
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.HostCopy(
       self.tensor, int(self.to_device), self.own, self.location
+    )
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class HostMove(Step):
+  """A stream of all of a root to the host's memory, or back (see
+  `schema.HostMove`).
+
+  Attributes:
+    source, destination: roots.
+    to_device: whether it is the source that is in the host's memory.
+    index: a tensor that selects a part of that one; `schema.NONE`: all of it.
+  """
+
+  source: int
+  destination: int
+  to_device: bool
+  index: int = schema.NONE
+
+  on_host: ClassVar[bool] = True
+
+  def accesses(self) -> Iterator[TensorAccess]:
+    if self.index != schema.NONE:
+      yield TensorAccess(self.index, False)
+    yield TensorAccess(self.source, False)
+    yield TensorAccess(self.destination, True)
+
+  def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
+    effects = Step.effects(self, tensors)
+    if self.index != schema.NONE and not self.to_device:
+      effects.full_writes, effects.partial_writes = [], [self.destination]
+    return effects
+
+  def count_code(self, count: CodeCount) -> Participants:
+    on_tiles = self.destination if self.to_device else self.source
+    self.buffers = some(count.stream([on_tiles], self.to_device))
+    return Participants(set(), True)
+
+  def host_work(
+    self, target: Target, tensors: Sequence[TensorInfo]
+  ) -> Iterator[HostWork]:
+    on_tiles = self.destination if self.to_device else self.source
+    yield HostWork(2 * tensors[on_tiles].bytes)
+
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
+    return schema.HostMove(
+      self.source, self.destination, self.index, self.own, self.location
     )
 
 
@@ -69,7 +116,7 @@ class HostCallback(Step):
 
   def count_code(self, count: CodeCount) -> Participants:
     count.stream(self.reads(), to_device=False)
-    self.buffers = _some(count.stream(self.writes(), to_device=True))
+    self.buffers = some(count.stream(self.writes(), to_device=True))
     return Participants(set(), True)
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
@@ -84,5 +131,6 @@ class HostCallback(Step):
     )
 
 
-def _some(window: Array) -> Array | None:
+def some(window: Array) -> Array | None:
+  """The bytes of a stream's window on each tile; None if no tile has one."""
   return window if np.any(window) else None

@@ -32,13 +32,20 @@ from jaxlib.ipu.layout import Factor, Layout, Replica
 from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile import collective, control_flow, copy, execute, host
+from jaxlib.ipu.tile import (
+  collective,
+  control_flow,
+  copy,
+  execute,
+  feeds,
+  host,
+)
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 # The modules that define steps.
-_KINDS = collective, control_flow, copy, execute, host
+_KINDS = collective, control_flow, copy, execute, feeds, host
 
 
 @dataclasses.dataclass(slots=True)

@@ -81,7 +81,7 @@ def allocate(
   storage: dict[int, Storage] = {}
   for root, intervals in line.intervals.items():
     info = tensors[root]
-    if info.space in (schema.ARENA, schema.RESULT):
+    if info.space in (schema.ARENA, schema.RESULT, schema.HOST):
       pinned = info if info.space == schema.RESULT else None
       storage[root] = Storage(
         [root],

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.moves.distinct import distinct, overlapping
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo, is_root_itself
@@ -261,8 +262,10 @@ def _tile_bytes(
   tensors: Sequence[TensorInfo], number: int, num_tiles: int
 ) -> int:
   """Bytes of a tensor on its fullest tile; 0 for a placed tensor that occupies
-  its root's own memory."""
+  its root's own memory, and for one in the host's memory."""
   info = tensors[number]
+  if info.space == schema.HOST:
+    return 0
   if info.root != number:
     if is_root_itself(tensors, number):
       return 0

@@ -56,6 +56,17 @@ struct TensorInfo {
   ArrayLayoutPtr layout = nullptr;
 };
 
+// One array of an item of a feed (feed.h), dense and row-major.
+struct FeedArray {
+  DType dtype;
+  std::vector<int64_t> shape;
+  size_t bytes;
+  bool operator==(const FeedArray&) const = default;
+};
+
+// The arrays of an item.
+using FeedType = std::vector<FeedArray>;
+
 // The machine that a program was compiled for.
 struct Plan {
   std::string version;  // "ipu2"
@@ -114,6 +125,12 @@ struct ProgramInfo {
   bool caller_waits = false;
   // The number of devices that run it together.
   uint32_t num_partitions = 1;
+  // The program waits for items of feeds, or for room in one.
+  bool uses_feeds = false;
+  // The items that it takes from its device's infeed.
+  std::vector<FeedType> infeed_types;
+  // A run may wait for something that its caller does later.
+  bool may_wait() const { return calls_host || uses_feeds; }
   // Estimated wall time of one run on the model, in seconds. The PJRT layer
   // runs short programs on the calling thread.
   double estimated_seconds = 0;

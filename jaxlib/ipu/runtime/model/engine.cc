@@ -220,8 +220,15 @@ class ModelEngine : public Engine {
       if (!executable.ok()) return executable.status();
       ProgramInfo info = MakeInfo(std::move(*contents));
       info.calls_host = !(*executable)->host_calls.empty();
+      info.uses_feeds = !(*executable)->feeds.empty();
+      for (const auto& feed : (*executable)->feeds) {
+        if (!feed->to_host && !feed->feed) {
+          info.infeed_types.push_back(feed->type);
+        }
+      }
+      // A caller may still have to fill the feed.
       for (const auto& call : (*executable)->host_calls) {
-        info.caller_waits = info.caller_waits || call->caller_waits();
+        info.caller_waits |= call->caller_waits() && !info.uses_feeds;
       }
       return std::unique_ptr<LoadedProgram>(std::make_unique<ModelProgram>(
           std::move(bytes), std::move(info), std::move(*executable), machine_));

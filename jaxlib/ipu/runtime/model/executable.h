@@ -13,7 +13,9 @@
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
 #include "jaxlib/ipu/runtime/model/collective.h"
+#include "jaxlib/ipu/runtime/model/feed_call.h"
 #include "jaxlib/ipu/runtime/model/host_call.h"
+#include "jaxlib/ipu/runtime/model/host_move.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 
 namespace ipu::model {
@@ -28,6 +30,8 @@ struct Instruction {
     kKernel,
     kHostCall,
     kCollective,
+    kHostMove,
+    kFeed,
     kRepeat,
     kWhile,
     kSwitch
@@ -39,6 +43,8 @@ struct Instruction {
   int64_t offset = 0;                      //   ... in bytes from the base
   const Kernel* kernel = nullptr;          // kKernel
   const HostCall* host_call = nullptr;     // kHostCall
+  const HostMove* host_move = nullptr;     // kHostMove
+  const FeedCall* feed = nullptr;          // kFeed
   const Collective* collective = nullptr;  // kCollective
   const ScalarLoop* loop = nullptr;        // kRepeat, kWhile: runs it faster
   uint64_t count = 0;                      // kRepeat
@@ -59,6 +65,8 @@ struct Executable {
   std::vector<std::unique_ptr<Kernel>> kernels;
   std::vector<std::unique_ptr<HostCall>> host_calls;
   std::vector<std::unique_ptr<const Collective>> collectives;
+  std::vector<std::unique_ptr<HostMove>> host_moves;
+  std::vector<std::unique_ptr<FeedCall>> feeds;
   std::vector<std::unique_ptr<ScalarLoop>> loops;
   std::vector<Block> blocks;
   std::vector<uint32_t> targets;  // indices into `blocks`

@@ -27,6 +27,12 @@ StatusOr<const Collective*> Execution::Resume() {
       case Instruction::Op::kHostCall:
         IPU_RETURN_IF_ERROR(i.host_call->Run(memory_));
         break;
+      case Instruction::Op::kHostMove:
+        i.host_move->Run(memory_);
+        break;
+      case Instruction::Op::kFeed:
+        IPU_RETURN_IF_ERROR(i.feed->Run(memory_));
+        break;
       case Instruction::Op::kCollective:
         return i.collective;
       case Instruction::Op::kRepeat:

@@ -17,8 +17,8 @@ class Execution {
             ThreadPool& threads);
 
   // Runs on until the next collective, or the end: null. The caller does the
-  // collective's work before it calls again. An error of a host function ends
-  // the run.
+  // collective's work before it calls again. An error of a host function or a
+  // feed ends the run.
   StatusOr<const Collective*> Resume();
 
   // Complete at the end.

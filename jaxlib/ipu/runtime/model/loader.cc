@@ -202,6 +202,36 @@ class Loader {
     return Status();
   }
 
+  Status AddStep(const program::HostMove& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    HostMove move{ViewOf(s.source), ViewOf(s.destination), OnHost(s.source)};
+    if (s.index != program::kNone) move.index = ViewOf(s.index);
+    executable_->host_moves.push_back(
+        std::make_unique<HostMove>(std::move(move)));
+    Instruction i;
+    i.op = Instruction::Op::kHostMove;
+    i.host_move = executable_->host_moves.back().get();
+    block.instructions.push_back(i);
+    return Status();
+  }
+
+  Status AddStep(const program::Infeed& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    FeedCall call = FeedOf(s.results, s.location);
+    if (s.feed != program::kNone) call.feed = ViewOf(s.feed);
+    if (s.valid != program::kNone) call.valid = ViewOf(s.valid);
+    AddFeed(std::move(call), block);
+    return Status();
+  }
+
+  Status AddStep(const program::Outfeed& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    FeedCall call = FeedOf(s.operands, s.location);
+    call.to_host = true;
+    AddFeed(std::move(call), block);
+    return Status();
+  }
+
   Status AddStep(const program::Repeat& s, Block& block) {
     Instruction i;
     i.op = Instruction::Op::kRepeat;
@@ -250,6 +280,34 @@ class Loader {
     i.branches = static_cast<uint32_t>(branches.size());
     block.instructions.push_back(i);
     return Status();
+  }
+
+  bool OnHost(uint32_t tensor) const {
+    return p_.tensors[tensor].space ==
+           static_cast<uint8_t>(program::Space::kHost);
+  }
+
+  FeedCall FeedOf(const std::vector<program::HostArray>& arrays,
+                  uint32_t location) const {
+    FeedCall call;
+    for (const program::HostArray& a : arrays) {
+      const program::Tensor& t = p_.tensors[a.tensor];
+      const auto rank = static_cast<std::ptrdiff_t>(a.dims.size());
+      call.arrays.push_back(ViewOf(a.tensor));
+      call.type.push_back({a.dtype,
+                           {t.shape.begin(), t.shape.begin() + rank},
+                           static_cast<size_t>(program::Bytes(t))});
+    }
+    call.where = Where(location);
+    return call;
+  }
+
+  void AddFeed(FeedCall call, Block& block) {
+    executable_->feeds.push_back(std::make_unique<FeedCall>(std::move(call)));
+    Instruction i;
+    i.op = Instruction::Op::kFeed;
+    i.feed = executable_->feeds.back().get();
+    block.instructions.push_back(i);
   }
 
   // A faster implementation of a loop, or null if there is none.
@@ -305,6 +363,7 @@ class Loader {
     view.item_size = program::ItemSize(t.dtype);
     switch (static_cast<program::Space>(root.space)) {
       case program::Space::kArena:
+      case program::Space::kHost:
         view.base = kArenaBase;
         view.offset = static_cast<int64_t>(root.address);
         break;

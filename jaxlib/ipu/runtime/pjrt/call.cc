@@ -225,6 +225,23 @@ void Record(const Call& call, RunCounters counters) {
   call.device->last_run.Set(call.executable->info(), std::move(counters));
 }
 
+Waiting::Waiting(const Call& call) {
+  const ProgramInfo& info = call.executable->info();
+  if (info.may_wait()) {
+    programs_ = &call.device->host_programs;
+    ++*programs_;
+  }
+  if (info.uses_feeds) {
+    over_ = &call.device->feed_calls_over;
+    turn_ = call.device->feed_calls++;
+  }
+}
+
+void Waiting::Leave() {
+  if (programs_ != nullptr) --*programs_;
+  if (over_ != nullptr) ++*over_;
+}
+
 Status WaitForArguments(const Call& call) {
   for (const EventPtr& event : call.pending) {
     IPU_RETURN_IF_ERROR(event->Wait());

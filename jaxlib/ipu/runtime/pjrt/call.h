@@ -8,6 +8,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_CALL_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_CALL_H_
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -102,6 +103,22 @@ class Pointers {
  private:
   std::vector<const void*> arguments_;
   std::vector<void*> results_;
+};
+
+// The place of a call in its device's queue among those that may wait for their
+// callers. Calls of programs that use feeds run in order.
+class Waiting {
+ public:
+  explicit Waiting(const Call& call);
+
+  // Whether all earlier calls that use feeds are over.
+  bool IsItsTurn() const { return over_ == nullptr || *over_ == turn_; }
+  void Leave();
+
+ private:
+  std::atomic<int>* programs_ = nullptr;   // of the device
+  std::atomic<uint64_t>* over_ = nullptr;  // likewise: calls that use feeds
+  uint64_t turn_ = 0;
 };
 
 // Notes a run that has succeeded.

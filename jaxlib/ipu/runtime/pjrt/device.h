@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/engine/feeds.h"
 #include "jaxlib/ipu/runtime/pjrt/last_run.h"
 #include "jaxlib/ipu/runtime/pjrt/named_values.h"
 #include "jaxlib/ipu/runtime/pjrt/sram.h"
@@ -57,6 +58,8 @@ struct PJRT_Memory {
 struct PJRT_Device {
   PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
               ipu::EngineFactory factory);
+  // Programs that wait for feeds fail; then the queue ends.
+  ~PJRT_Device() { feeds.Close(); }
 
   // Created on first use: a client that is never used starts no engine.
   ipu::Engine& engine();
@@ -67,6 +70,7 @@ struct PJRT_Device {
   PJRT_DeviceDescription description;
   ipu::Sram sram;
   ipu::LastRun last_run;
+  const ipu::DeviceFeeds feeds;
   PJRT_Memory memory;
   PJRT_Memory host_memory;
   PJRT_Device* const addressed_by[1] = {this};
@@ -82,8 +86,12 @@ struct PJRT_Device {
   // (or done). This serialises calls from several threads, so that the order of
   // the queue is the order in which buffers were read and donated.
   std::mutex dispatch;
-  // Programs in the queue that call host functions.
+  // Programs in the queue that may wait for their callers.
   std::atomic<int> host_programs{0};
+  // Calls of programs that use feeds, which run in order: how many there were,
+  // and how many of them are over.
+  std::atomic<uint64_t> feed_calls{0};
+  std::atomic<uint64_t> feed_calls_over{0};
   // Declared last so that it is destroyed, and so stopped, first.
   ipu::WorkQueue queue;
 };

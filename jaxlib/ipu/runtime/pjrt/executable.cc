@@ -219,6 +219,14 @@ Executable::Executable(ProgramBytes bytes, std::string options,
     result_kind_sizes_.push_back(kind.size());
   }
   PlanSram();
+  for (const PJRT_Device* device : devices_) {
+    device->feeds.in()->Expect(info().infeed_types);
+    infeeds_.push_back(device->feeds.in());
+  }
+}
+
+Executable::~Executable() {
+  for (const FeedPtr& infeed : infeeds_) infeed->Forget(info().infeed_types);
 }
 
 void Executable::PlanSram() {

@@ -34,6 +34,7 @@ class Executable {
   static StatusOr<std::shared_ptr<const Executable>> Load(
       ProgramBytes bytes, std::string options,
       std::vector<PJRT_Device*> devices);
+  ~Executable();
 
   const ProgramInfo& info() const { return program_->info(); }
   LoadedProgram& program() const { return *program_; }
@@ -92,6 +93,7 @@ class Executable {
   const std::string options_;
   const std::vector<PJRT_Device*> devices_;
   const std::unique_ptr<LoadedProgram> program_;
+  std::vector<FeedPtr> infeeds_;         // of the devices
   mutable std::atomic<double> seconds_;  // expected duration of a run
   mutable std::atomic<bool> warned_{false};
   SramNeed sram_need_;

@@ -3,13 +3,13 @@
 // A call runs at once on this thread if the program is short and the device is
 // idle, otherwise in the device's queue. A program that calls host functions
 // runs in the queue, since functions of several devices may wait for each
-// other. One that prints (with jax.debug.print or jax.debug.callback) has run
-// when its call returns, as in JAX on CPU, if its arguments are ready: the
-// queue lends the device to the calling thread, so that a function may take a
-// lock that its caller holds. Calls made by a host function run at once,
-// because their device waits for the function to return (host_calls.h). Calls
-// of other threads, for which it may wait as well, run when it takes long
-// (work_queue.h).
+// other; so does one that uses feeds, since its caller may have to fill them.
+// One that prints (with jax.debug.print or jax.debug.callback) has run when its
+// call returns, as in JAX on CPU, if its arguments are ready: the queue lends
+// the device to the calling thread, so that a function may take a lock that its
+// caller holds. Calls made by a host function run at once, because their device
+// waits for the function to return (host_calls.h). Calls of other threads, for
+// which it may wait as well, run when it takes long (work_queue.h).
 //
 // Failures, including running out of SRAM (sram.h), poison the results, whether
 // they happen now or later, so that they surface where the user waits: in the
@@ -39,6 +39,7 @@ Status RunProgram(const Call& call) {
   Pointers pointers;
   IPU_RETURN_IF_ERROR(pointers.Find(call));
   const HostCalls calls(*call.executable, call.submitter);
+  const DeviceFeeds::Use feeds(call.device->feeds);
   RunCounters counters;
   const Share share = pointers.share(&counters);
   const auto begin = std::chrono::steady_clock::now();
@@ -56,15 +57,11 @@ class CallTask : public Task {
   CallTask(Call call, EventPtr done)
       : call_(std::move(call)),
         done_(std::move(done)),
-        may_wait_(call_.executable->info().calls_host ||
+        may_wait_(call_.executable->info().may_wait() ||
                   std::any_of(
                       call_.pending.begin(), call_.pending.end(),
-                      [](const EventPtr& event) { return event->elsewhere; })) {
-    if (call_.executable->info().calls_host) {
-      host_programs_ = &call_.device->host_programs;
-      ++*host_programs_;
-    }
-  }
+                      [](const EventPtr& event) { return event->elsewhere; })),
+        waiting_(call_) {}
 
   void Run() override {
     Status status = WaitForArguments(call_);
@@ -77,20 +74,21 @@ class CallTask : public Task {
 
   bool MayWait() const override { return may_wait_; }
   bool IsReady() const override {
-    return std::all_of(call_.pending.begin(), call_.pending.end(),
+    return waiting_.IsItsTurn() &&
+           std::all_of(call_.pending.begin(), call_.pending.end(),
                        [](const EventPtr& event) { return event->IsReady(); });
   }
 
  private:
   void Finish(Status status) {
-    if (host_programs_ != nullptr) --*host_programs_;
+    waiting_.Leave();
     done_->Set(std::move(status));
   }
 
   Call call_;
   EventPtr done_;
   const bool may_wait_;
-  std::atomic<int>* host_programs_ = nullptr;  // of the device
+  Waiting waiting_;
 };
 
 // Holds a device's queue while another thread uses the device.
@@ -148,7 +146,7 @@ bool RunsOnCaller(const Call& call) {
 EventPtr Dispatch(Call call, const Status& poison) {
   if (!poison.ok()) return std::make_shared<Event>(poison);
   WorkQueue& queue = call.device->queue;
-  if (call.executable->is_short() && !call.executable->info().calls_host &&
+  if (call.executable->is_short() && !call.executable->info().may_wait() &&
       call.pending.empty() && queue.IsIdle()) {
     Status status = Caught([&] { return RunProgram(call); });
     if (status.ok()) return nullptr;

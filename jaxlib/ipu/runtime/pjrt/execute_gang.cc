@@ -84,6 +84,7 @@ class QueuedGang {
     Pointers pointers;
     IPU_RETURN_IF_ERROR(pointers.Find(call));
     const HostCalls calls(*call.executable, call.submitter);
+    const DeviceFeeds::Use feeds(call.device->feeds);
     RunCounters counters;
     const double begin = ThreadSeconds();
     IPU_RETURN_IF_ERROR(gang_->Run(partition, pointers.share(&counters)));
@@ -108,40 +109,33 @@ class GangTask : public Task {
       : gang_(std::move(gang)),
         partition_(partition),
         call_(std::move(call)),
-        may_wait_(may_wait) {
-    if (call_.executable->info().calls_host) {
-      host_programs_ = &call_.device->host_programs;
-      ++*host_programs_;
-    }
-  }
+        may_wait_(may_wait),
+        waiting_(call_) {}
 
   void Run() override {
     gang_->Run(partition_, std::move(call_));
-    Leave();
+    waiting_.Leave();
   }
   void Cancel(const Status& why) override {
     call_ = Call();
     gang_->End(partition_, why);
-    Leave();
+    waiting_.Leave();
   }
 
   bool MayWait() const override { return may_wait_; }
   bool IsReady() const override {
-    return std::all_of(call_.pending.begin(), call_.pending.end(),
+    return waiting_.IsItsTurn() &&
+           std::all_of(call_.pending.begin(), call_.pending.end(),
                        [](const EventPtr& event) { return event->IsReady(); });
   }
   bool KeepsOrder() const override { return true; }
 
  private:
-  void Leave() {
-    if (host_programs_ != nullptr) --*host_programs_;
-  }
-
   const std::shared_ptr<QueuedGang> gang_;
   const uint32_t partition_;
   Call call_;
   const bool may_wait_;
-  std::atomic<int>* host_programs_ = nullptr;  // of the device
+  Waiting waiting_;
 };
 
 // Runs all partitions in turn on this thread.
@@ -156,6 +150,11 @@ Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
     IPU_RETURN_IF_ERROR(pointers[i].Find(calls[i]));
     shares.push_back(pointers[i].share(&counters[i]));
   }
+  if (executable.info().uses_feeds) {
+    return Unimplemented("program " + executable.info().name +
+                         " uses feeds on several IPUs, so a host function that "
+                         "one of them waits for cannot call it");
+  }
   const HostCalls host_calls(executable, calls[0].submitter);
   const auto begin = std::chrono::steady_clock::now();
   IPU_RETURN_IF_ERROR(GangOf(executable)->RunAll(shares));
@@ -166,10 +165,10 @@ Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
   return Status();
 }
 
-// Whether any of the calls may have to wait for a host function, or for work of
-// a device other than its own.
+// Whether any of the calls may have to wait for a host function or a feed, or
+// for work of a device other than its own.
 bool MayWait(const Executable& executable, const std::vector<Call>& calls) {
-  return executable.info().calls_host ||
+  return executable.info().may_wait() ||
          std::any_of(calls.begin(), calls.end(), [](const Call& call) {
            return call.device->queue.MayReorder() ||
                   std::any_of(call.pending.begin(), call.pending.end(),
@@ -178,7 +177,7 @@ bool MayWait(const Executable& executable, const std::vector<Call>& calls) {
 }
 
 bool IsShort(const Executable& executable, const std::vector<Call>& calls) {
-  return executable.is_short() && !executable.info().calls_host &&
+  return executable.is_short() && !executable.info().may_wait() &&
          std::all_of(calls.begin(), calls.end(), [](const Call& call) {
            return call.pending.empty() && call.device->queue.IsIdle();
          });
@@ -193,7 +192,7 @@ EventPtr Dispatch(const ExecutablePtr& executable, std::vector<Call> calls) {
     return std::make_shared<Event>(std::move(status));
   }
   auto done = std::make_shared<Event>();
-  done->elsewhere = executable->info().calls_host;
+  done->elsewhere = executable->info().may_wait();
   auto gang = std::make_shared<QueuedGang>(executable, done);
   const bool may_wait = MayWait(*executable, calls);
   // Nothing may fail between the first and the last of these.

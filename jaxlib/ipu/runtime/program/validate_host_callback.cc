@@ -22,8 +22,11 @@ class HostCallbackValidator {
     while (next < s.attributes.size()) {
       IPU_RETURN_IF_ERROR(CheckAttribute(s.attributes, &next, 0));
     }
-    for (const HostArray& a : s.operands) IPU_RETURN_IF_ERROR(CheckArray(a));
-    for (const HostArray& a : s.results) IPU_RETURN_IF_ERROR(CheckArray(a));
+    for (const auto* arrays : {&s.operands, &s.results}) {
+      for (const HostArray& a : *arrays) {
+        IPU_RETURN_IF_ERROR(ValidateHostArray(p_, a));
+      }
+    }
     if (s.aliases.size() != s.results.size()) {
       return Corrupt("a host callback of ", s.results.size(), " results and ",
                      s.aliases.size(), " aliases");
@@ -94,36 +97,34 @@ class HostCallbackValidator {
     return Status();
   }
 
-  // Checks a root in the form that the host sees: with permuted dimensions,
-  // except for the last one of complex numbers, which holds their parts.
-  Status CheckArray(const HostArray& a) {
-    if (a.tensor >= p_.tensors.size() ||
-        p_.tensors[a.tensor].root != a.tensor) {
-      return Corrupt("a host callback streams tensor ", a.tensor, " of ",
-                     p_.tensors.size(),
-                     ", which does not exist or is not a root");
-    }
-    const Tensor& t = p_.tensors[a.tensor];
-    const size_t inner = IsComplex(a.dtype) ? 1 : 0;
-    if (HostItemSize(a.dtype) != ItemSize(t.dtype) << inner ||
-        (inner && (t.shape.empty() || t.shape.back() != 2))) {
-      return Corrupt("a host callback sees tensor ", a.tensor,
-                     " of element type ", t.dtype, " as one of type ", a.dtype);
-    }
-    std::vector<int32_t> order(t.shape.size() - inner);
-    std::iota(order.begin(), order.end(), 0);
-    if (!std::is_permutation(order.begin(), order.end(), a.dims.begin(),
-                             a.dims.end())) {
-      return Corrupt("a host callback sees tensor ", a.tensor,
-                     " with dimensions that it does not have");
-    }
-    return Status();
-  }
-
   const Program& p_;
 };
 
 }  // namespace
+
+Status ValidateHostArray(const Program& program, const HostArray& a) {
+  if (a.tensor >= program.tensors.size() ||
+      program.tensors[a.tensor].root != a.tensor) {
+    return Corrupt("a step with the host streams tensor ", a.tensor, " of ",
+                   program.tensors.size(),
+                   ", which does not exist or is not a root");
+  }
+  const Tensor& t = program.tensors[a.tensor];
+  const size_t inner = IsComplex(a.dtype) ? 1 : 0;
+  if (HostItemSize(a.dtype) != ItemSize(t.dtype) << inner ||
+      (inner && (t.shape.empty() || t.shape.back() != 2))) {
+    return Corrupt("the host sees tensor ", a.tensor, " of element type ",
+                   t.dtype, " as one of type ", a.dtype);
+  }
+  std::vector<int32_t> order(t.shape.size() - inner);
+  std::iota(order.begin(), order.end(), 0);
+  if (!std::is_permutation(order.begin(), order.end(), a.dims.begin(),
+                           a.dims.end())) {
+    return Corrupt("the host sees tensor ", a.tensor,
+                   " with dimensions that it does not have");
+  }
+  return Status();
+}
 
 Status ValidateHostCallback(const Program& program, const HostCallback& step) {
   return HostCallbackValidator(program).Check(step);

@@ -43,6 +43,10 @@ Status ValidateTensors(const Program& program, size_t constants_bytes);
 // Checks steps. The tensors must be valid.
 Status ValidateSteps(const Program& program);
 
+// Checks a root in the form that the host sees: with permuted dimensions,
+// except for the last one of complex numbers, which holds their parts.
+Status ValidateHostArray(const Program& program, const HostArray& array);
+
 // Checks what a host function is given, and what it returns.
 Status ValidateHostCallback(const Program& program, const HostCallback& step);
 

@@ -219,6 +219,72 @@ class StepValidator {
     return Status();
   }
 
+  // Only streams reach what is in the host's memory.
+  Status CheckStep(const HostMove& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    if (s.source >= p_.tensors.size() || s.destination >= p_.tensors.size()) {
+      return Corrupt("a stream refers to tensors ", s.source, " and ",
+                     s.destination, " of ", p_.tensors.size());
+    }
+    if (IsOnHost(s.source) == IsOnHost(s.destination)) {
+      return Corrupt("a stream from tensor ", s.source, " to ", s.destination,
+                     ", of which not one is in the host's memory");
+    }
+    const Tensor& from = p_.tensors[s.source];
+    const Tensor& to = p_.tensors[s.destination];
+    std::vector<int64_t> part = IsOnHost(s.source) ? from.shape : to.shape;
+    bool same = from.root == s.source && to.root == s.destination &&
+                from.dtype == to.dtype;
+    if (s.index != kNone) {
+      IPU_RETURN_IF_ERROR(CheckScalar(s.index, "stream", {kI32}));
+      same = same && !part.empty() && part[0] > 0;
+      if (same) part.erase(part.begin());
+    }
+    if (!same || part != (IsOnHost(s.source) ? to : from).shape) {
+      return Corrupt("a stream from tensor ", s.source, " to ", s.destination,
+                     ", which are not roots of one type that fit");
+    }
+    return IsOnHost(s.destination) ? Status() : CheckWrites(s.destination);
+  }
+
+  bool IsOnHost(uint32_t tensor) const {
+    return p_.tensors[p_.tensors[tensor].root].space ==
+           static_cast<uint8_t>(Space::kHost);
+  }
+
+  Status CheckStep(const Infeed& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    for (const HostArray& a : s.results) {
+      IPU_RETURN_IF_ERROR(CheckFed(a));
+      IPU_RETURN_IF_ERROR(CheckWrites(a.tensor));
+    }
+    if (s.feed != kNone) {
+      IPU_RETURN_IF_ERROR(CheckScalar(s.feed, "feed", {kU32}));
+    }
+    if (s.valid == kNone) return Status();
+    IPU_RETURN_IF_ERROR(CheckScalar(s.valid, "feed", {kBool}));
+    if (p_.tensors[s.valid].root != s.valid) {
+      return Corrupt("a feed writes to tensor ", s.valid, ", a view");
+    }
+    return CheckWrites(static_cast<uint32_t>(s.valid));
+  }
+
+  Status CheckStep(const Outfeed& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    for (const HostArray& a : s.operands) IPU_RETURN_IF_ERROR(CheckFed(a));
+    return Status();
+  }
+
+  // Arrays of feeds are as in memory.
+  Status CheckFed(const HostArray& a) {
+    IPU_RETURN_IF_ERROR(ValidateHostArray(p_, a));
+    if (std::is_sorted(a.dims.begin(), a.dims.end())) return Status();
+    return Corrupt("a feed of tensor ", a.tensor, " permutes its dimensions");
+  }
+
   Status CheckStep(const PartitionId& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
@@ -277,9 +343,9 @@ class StepValidator {
     return Status();
   }
 
-  Status CheckScalar(uint32_t tensor, const char* step,
+  Status CheckScalar(int64_t tensor, const char* step,
                      std::initializer_list<DType> allowed) {
-    if (tensor >= p_.tensors.size()) {
+    if (tensor < 0 || tensor >= std::ssize(p_.tensors)) {
       return Corrupt("a ", step, " tests tensor ", tensor, " of ",
                      p_.tensors.size());
     }

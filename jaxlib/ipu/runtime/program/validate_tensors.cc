@@ -264,6 +264,7 @@ class TensorValidator {
     uint64_t room = 0;
     switch (static_cast<Space>(t.space)) {
       case Space::kArena:
+      case Space::kHost:
         room = p_.arena_bytes;
         break;
       case Space::kConstant:

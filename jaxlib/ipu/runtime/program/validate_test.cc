@@ -196,6 +196,64 @@ TEST(Validate, HostCallbacks) {
   EXPECT_TRUE(refused([](auto& s) { s.location = 99; }));
 }
 
+// As the example, with a buffer of the host, 6 f32[2,4,6], and one part of it,
+// 7 f32[4,6]; 8 number u32[].
+bool FeedRefused(Step step) {
+  Builder b = Example();
+  const uint32_t all = b.Temporary(kF32, {2, 4, 6});
+  b.program.tensors[all].space = static_cast<uint8_t>(Space::kHost);
+  b.Temporary(kF32, {4, 6});
+  b.Temporary(kU32, {});
+  b.program.steps.push_back(std::move(step));
+  const Status status = Validate(b.program, b.constants.size());
+  EXPECT_TRUE(status.ok() || status.code() == Code::kDataLoss);
+  return !status.ok();
+}
+
+TEST(Validate, HostMoves) {
+  const auto refused = [](HostMove s) {
+    s.cost = Builder::cost;
+    return FeedRefused({s});
+  };
+  EXPECT_FALSE(refused({7, 6, 2, {}, 0}));
+  EXPECT_FALSE(refused({6, 7, 2, {}, 0}));
+  EXPECT_TRUE(refused({7, 6, kNone, {}, 0}));  // another shape
+  EXPECT_TRUE(refused({6, 6, kNone, {}, 0}));
+  EXPECT_TRUE(refused({0, 7, kNone, {}, 0}));  // neither is on the host
+  EXPECT_TRUE(refused({6, 0, 2, {}, 0}));      // an argument
+  EXPECT_TRUE(refused({6, 5, 2, {}, 0}));      // placed
+  EXPECT_TRUE(refused({7, 99, 2, {}, 0}));
+  EXPECT_TRUE(refused({7, 6, 4, {}, 0}));  // no I32
+  EXPECT_TRUE(refused({7, 6, 99, {}, 0}));
+  EXPECT_TRUE(refused({7, 6, -2, {}, 0}));
+  EXPECT_TRUE(refused({7, 6, 2, {}, 99}));
+}
+
+TEST(Validate, Feeds) {
+  const auto refused = [](std::vector<HostArray> arrays, int64_t feed,
+                          int64_t valid, uint32_t location = 0) {
+    return FeedRefused({Infeed{arrays, feed, valid, Builder::cost, location}});
+  };
+  EXPECT_FALSE(refused({{7, {0, 1}, kF32}}, 8, 4));
+  EXPECT_FALSE(refused({{7, {0, 1}, kF32}, {2, {}, kI32}}, kNone, kNone));
+  EXPECT_FALSE(refused({}, kNone, kNone));
+  EXPECT_TRUE(refused({{0, {0, 1}, kF32}}, kNone, kNone));     // an argument
+  EXPECT_TRUE(refused({{6, {0, 1, 2}, kF32}}, kNone, kNone));  // on the host
+  EXPECT_TRUE(refused({{7, {1, 0}, kF32}}, kNone, kNone));
+  EXPECT_TRUE(refused({{7, {0, 1}, kF64}}, kNone, kNone));
+  EXPECT_TRUE(refused({{99, {0, 1}, kF32}}, kNone, kNone));
+  EXPECT_TRUE(refused({}, 2, kNone));  // no U32
+  EXPECT_TRUE(refused({}, 99, kNone));
+  EXPECT_TRUE(refused({}, -2, kNone));
+  EXPECT_TRUE(refused({}, kNone, 2));  // no BOOL
+  EXPECT_TRUE(refused({}, kNone, 99));
+  EXPECT_TRUE(refused({}, kNone, kNone, 99));
+  EXPECT_FALSE(FeedRefused({Outfeed{{{0, {0, 1}, kF32}}, Builder::cost, 0}}));
+  EXPECT_TRUE(FeedRefused({Outfeed{{{0, {1, 0}, kF32}}, Builder::cost, 0}}));
+  EXPECT_TRUE(FeedRefused({Outfeed{{{5, {0, 1}, kF32}}, Builder::cost, 0}}));
+  EXPECT_TRUE(FeedRefused({Outfeed{{}, Builder::cost, 99}}));
+}
+
 TEST(Validate, Attributes) {
   const auto refused = [](const std::vector<Attribute>& attributes) {
     return Refused([&](Program& p) {
@@ -308,8 +366,8 @@ TEST(Validate, TargetMemoryAndCosts) {
   EXPECT_FALSE(Refused([](Program& p) { p.num_partitions = 64; }));
   EXPECT_TRUE(Refused([](Program& p) { p.num_partitions = 0; }));
   EXPECT_TRUE(Refused([](Program& p) { p.num_partitions = ~0u; }));
-  EXPECT_TRUE(Refused(
-      [](Program& p) { p.shardings.resize(p.arguments.size() + 2); }));
+  EXPECT_TRUE(
+      Refused([](Program& p) { p.shardings.resize(p.arguments.size() + 2); }));
   EXPECT_TRUE(Refused([](Program& p) { p.estimated_seconds = -1; }));
   EXPECT_FALSE(Refused([](Program& p) { p.memory.peak_tile = 3; }));
   EXPECT_TRUE(Refused([](Program& p) { p.memory.peak_tile = 4; }));
