@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -187,6 +191,17 @@ def test_programs_are_inlined_at_their_loads():
   *_, made = code.inline(inner.finish(), lambda operand: (two, x)[operand])
   (found,) = evaluate(code.finish(), [made], [np.float32(5)])
   assert found == -3
+
+
+def test_the_build_reads_the_table_without_other_packages():
+  root = pathlib.Path(__file__).parents[2]
+  script = root / "jaxlib" / "ipu" / "program" / "generate_header.py"
+  # -S: without the packages that are installed.
+  words = [sys.executable, "-S", "-B", str(script), "schema"]
+  done = subprocess.run(words, capture_output=True, text=True, check=True)
+  for op in Opcode:
+    assert f" = {int(op)},\n" in done.stdout
+    assert f"  s[{int(op)}] = {{true, " in done.stdout
 
 
 def test_text():
