@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from jaxlib.ipu.diagnostics import ON_THE_CPU
 
-_ONE_IPU = (
-  "a program runs on one IPU: jit it without a mesh of several, and give each "
-  "IPU its own arguments with jax.device_put"
-)
 _FIXED_SHAPES = (
   "give every array a fixed shape: jnp.where in place of a boolean index, "
   "size= in jnp.nonzero and jnp.unique, jax.jit(static_argnums=...) for "
@@ -35,19 +31,6 @@ _PRIMITIVES = {
 }
 
 _INSTEAD = {
-  **dict.fromkeys(
-    (
-      "all_gather",
-      "all_reduce",
-      "all_to_all",
-      "collective_broadcast",
-      "collective_permute",
-      "partition_id",
-      "reduce_scatter",
-      "replica_id",
-    ),
-    _ONE_IPU,
-  ),
   **dict.fromkeys(
     (
       "dynamic_broadcast_in_dim",

@@ -7,6 +7,7 @@ memories and names. It is taken from the whole module and put back by number.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -19,6 +20,8 @@ _KEPT = (
   "mhlo.memory_kind",
   "jax.result_info",
 )
+
+_I32 = functools.partial(ir.IntegerType.get_signless, 32)
 
 Attributes = list[dict[str, Any]]
 
@@ -58,26 +61,35 @@ def _take(main: Any, name: str, count: int) -> Attributes:
 def put_back(main: Any, kept: Signature) -> None:
   """Gives one device's function the attributes of the whole one.
 
-  A donated argument whose part has another type than that of its result is no
-  longer reused for it, only freed.
+  An argument is reused for a result of its part's type: the one that JAX names,
+  or any that is left, as JAX names none whose sharding it does not know.
+  Without such a result it is only freed.
   """
   function = ir.FunctionType(
     ir.TypeAttr(main.attributes["function_type"]).value
   )
-  arguments = []
-  for type_, attributes in zip(function.inputs, kept.arguments, strict=True):
-    alias = attributes.get(_ALIAS)
-    if isinstance(alias, ir.IntegerAttr):
-      result = alias.value
-      if (
-        not 0 <= result < len(function.results)
-        or function.results[result] != type_
-      ):
-        attributes = {n: a for n, a in attributes.items() if n != _ALIAS}
-        attributes[_DONOR] = ir.BoolAttr.get(True)
-    arguments.append(ir.DictAttr.get(attributes))
-  if len(kept.results) != len(function.results):
-    raise ValueError(f"{len(function.results)} results")
-  results = [ir.DictAttr.get(attributes) for attributes in kept.results]
-  main.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments)
-  main.attributes["res_attrs"] = ir.ArrayAttr.get(results)
+  inputs, results = list(function.inputs), list(function.results)
+  arguments = [dict(attributes) for attributes in kept.arguments]
+  free = dict(enumerate(results))
+  donors = []
+  for i, attributes in enumerate(arguments):
+    alias = attributes.pop(_ALIAS, None)
+    result = alias.value if isinstance(alias, ir.IntegerAttr) else -1
+    if alias is not None and free.get(result) == inputs[i]:
+      attributes[_ALIAS] = alias
+      del free[result]
+    elif alias is not None or _DONOR in attributes:
+      donors.append(i)
+  for i in donors:
+    same = (j for j, type_ in free.items() if type_ == inputs[i])
+    result = next(same, -1)
+    arguments[i].pop(_DONOR, None)
+    if result >= 0:
+      del free[result]
+      arguments[i][_ALIAS] = ir.IntegerAttr.get(_I32(), result)
+    else:
+      arguments[i][_DONOR] = ir.BoolAttr.get(True)
+  for name, dicts in (("arg_attrs", arguments), ("res_attrs", kept.results)):
+    main.attributes[name] = ir.ArrayAttr.get(
+      [ir.DictAttr.get(d) for d in dicts]
+    )

@@ -90,8 +90,9 @@ def test_results_know_their_shardings(mesh):
   x, w = put(grid, X, "x", "y"), put(grid, W, "y", None)
   compiled = jax.jit(lambda x, w: (x @ w, x.sum(0))).lower(x, w).compile()
   (ins, _), outs = compiled.input_shardings, compiled.output_shardings
-  assert [s.spec for s in ins] == [P("x", "y"), P("y")]
-  assert [s.spec for s in outs] == [P("x"), P("y")]
+  specs = [P("x", "y"), P("y", None), P("x", None), P("y")]
+  for sharding, spec in zip((*ins, *outs), specs, strict=True):
+    assert sharding.is_equivalent_to(NamedSharding(grid, spec), len(spec))
   a, b = compiled(x, w)
   assert (a.sharding, b.sharding) == outs
   assert a.addressable_shards[3].data.shape == (2, 8)
@@ -157,3 +158,16 @@ def test_the_partitioners_error_names_the_program(mesh):
   call = jax.ffi.ffi_call("nobody", shape, has_side_effect=True)
   with pytest.raises(jax.errors.JaxRuntimeError, match="over 8 IPUs"):
     jax.jit(lambda x: call(x))(put(grid, X, "x"))
+
+
+def test_dumps_have_the_whole_program_too(mesh, tmp_path):
+  x = put(mesh("ipu", GRID), X, "x", "y")
+  options = {"ipu_dump_to": str(tmp_path)}
+  jax.jit(lambda x: x.sum(0), compiler_options=options)(x)
+  (whole,) = tmp_path.glob("*.0_partition.txt")
+  assert "sdy.sharding" in whole.read_text()
+  assert "tensor<8x16xf32>" in whole.read_text()
+  (part,) = tmp_path.glob("*.0_parse.txt")
+  assert "tensor<2x8xf32>" in part.read_text()
+  (emitted,) = tmp_path.glob("*_emit.txt")
+  assert "partitions 8" in emitted.read_text()
