@@ -156,6 +156,31 @@ func.func @main(%p: tensor<i32>, %x: $T) -> $T {
 }
 """
 
+_INFEED = """
+func.func @main(%p: tensor<i32>, %x: $T) -> $T {
+  %t = stablehlo.create_token : !stablehlo.token
+  %y:2 = "stablehlo.infeed"(%t) {infeed_config = ""} :
+    (!stablehlo.token) -> ($T, !stablehlo.token)
+  return %y#0 : $T
+}
+"""
+_OUTFEED = """
+func.func @main(%p: tensor<i32>, %x: $T) -> $T {
+  %t = stablehlo.create_token : !stablehlo.token
+  %u = "stablehlo.outfeed"(%x, %t) {outfeed_config = ""} :
+    ($T, !stablehlo.token) -> !stablehlo.token
+  return %x : $T
+}
+"""
+_FEED = """
+func.func @main(%p: tensor<i32>, %x: $T) -> $T {
+  %n = stablehlo.convert %p : (tensor<i32>) -> tensor<ui32>
+  %y = stablehlo.custom_call @ipu_feed(%n) {
+    api_version = 4 : i32, has_side_effect = true,
+    backend_config = {may_end = 0 : ui64}} : (tensor<ui32>) -> $T
+  return %y : $T
+}
+"""
 _MARKER = """
 func.func @main(%p: tensor<i32>, %x: $T) -> $T {
   %y = stablehlo.custom_call @TARGET(%x) : ($T) -> $T
@@ -253,6 +278,7 @@ SAMPLES: dict[str, Callable[[Any], Any] | str] = {
     _marker("annotate_device_placement")
   ),
   "custom_call @ipu_eigh": lax.linalg.eigh,
+  "custom_call @ipu_feed": _FEED,
   "custom_call @ipu_gehrd": lax.linalg.hessenberg,
   "custom_call @ipu_geqp3": lambda x: lax.linalg.qr(x, pivoting=True),
   "custom_call @ipu_lu": lax.linalg.lu,
@@ -275,6 +301,7 @@ SAMPLES: dict[str, Callable[[Any], Any] | str] = {
   "gather": lambda x: x[jnp.array([0, 1, 3])],
   "if": _IF,
   "imag": lax.imag,
+  "infeed": _INFEED,
   "iota": lambda x: lax.iota(x.dtype, 4),
   "is_finite": lax.is_finite,
   "log": lax.log,
@@ -287,6 +314,7 @@ SAMPLES: dict[str, Callable[[Any], Any] | str] = {
   "negate": lax.neg,
   "not": lax.bitwise_not,
   "or": lambda x: lax.bitwise_or(x, x.T),
+  "outfeed": _OUTFEED,
   "pad": lambda x: lax.pad(x, x[0, 0], ((1, 1, 1), (0, 0, 0))),
   "partition_id": _IDENTIFIER.replace("OPERATION", "partition_id"),
   "popcnt": lax.population_count,

@@ -104,7 +104,7 @@ def test_an_unknown_custom_call_is_named_by_its_target(ipu):
   [
     ("stablehlo.all_reduce", "a program runs on one IPU"),
     ("stablehlo.dynamic_reshape", "fixed shape"),
-    ("stablehlo.outfeed", "return what should leave"),
+    ("stablehlo.send", "return what should leave"),
     ("stablehlo.custom_call @any", "jax.numpy"),
     ("stablehlo.no_such", 'jax.devices("cpu")'),
   ],

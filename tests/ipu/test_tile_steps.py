@@ -44,8 +44,8 @@ ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 # format's own interpreter, verifier and printer.
 APART = ("tile/", "program/")
 KINDS = {
-  "Execute", "Copy", "HostCopy", "HostCallback", "PartitionId", "Collective",
-  "Repeat", "While", "Switch",
+  "Execute", "Copy", "HostCopy", "HostMove", "HostCallback", "Infeed",
+  "Outfeed", "PartitionId", "Collective", "Repeat", "While", "Switch",
 }  # fmt: skip
 
 

@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from jaxlib.ipu.diagnostics import invalid_argument
-from jaxlib.ipu.dtypes import COMPLEX, MLIR_NAME, DType
+from jaxlib.ipu.diagnostics import invalid_argument, unimplemented
+from jaxlib.ipu.dtypes import COMPLEX, MLIR_NAME, UNBUFFERED, DType
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder
@@ -40,18 +40,19 @@ class Item:
 
 
 def _read_infeed(operation: Any) -> Item:
-  return Item(_dtypes(list(operation.results)[:-1]))
+  return Item(_dtypes(list(operation.results)[:-1], operation.location))
 
 
 def _read_outfeed(operation: Any) -> Item:
-  return Item(_dtypes(list(operation.operands)[:-1]))
+  return Item(_dtypes(list(operation.operands)[:-1], operation.location))
 
 
 def _read_feed(operation: Any) -> Item:
   config = ir.DictAttr(_config(operation.attributes))
   may_end = ir.IntegerAttr(config["may_end"]).value != 0
   results = list(operation.results)
-  return Item(_dtypes(results[:-1] if may_end else results), may_end)
+  arrays = results[:-1] if may_end else results
+  return Item(_dtypes(arrays, operation.location), may_end)
 
 
 def _config(attributes: Any) -> Any:
@@ -62,10 +63,16 @@ def _config(attributes: Any) -> Any:
   raise invalid_argument(f"{FEED} without attributes")
 
 
-def _dtypes(values: Sequence[Any]) -> tuple[DType, ...]:
-  return tuple(
-    MLIR_NAME[str(ir.RankedTensorType(v.type).element_type)] for v in values
-  )
+def _dtypes(values: Sequence[Any], where: Any) -> tuple[DType, ...]:
+  dtypes = []
+  for value in values:
+    type_ = ir.RankedTensorType(value.type)
+    dtypes.append(MLIR_NAME[str(type_.element_type)])
+    if dtypes[-1] in UNBUFFERED:
+      raise unimplemented(
+        f"a feed of {type_}", where, "convert it inside the program"
+      )
+  return tuple(dtypes)
 
 
 def _check_feed(node: Node) -> str | None:
