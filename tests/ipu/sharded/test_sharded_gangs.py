@@ -68,6 +68,8 @@ def test_an_exception_on_one_device_ends_all(mesh):
   for shard in y.addressable_shards:
     with pytest.raises(jax.errors.JaxRuntimeError, match="no good"):
       np.asarray(shard.data)
+  with pytest.raises(jax.errors.JaxRuntimeError, match="no good"):
+    jax.effects_barrier()
 
 
 def test_functions_of_several_devices_may_wait_for_each_other(mesh):
