@@ -39,8 +39,8 @@ struct Ran {
 };
 
 // Runs a program of one argument and one result, in turn or on threads.
-Ran Run(const Builder& b, std::vector<Vector> arguments, size_t size,
-        bool threads) {
+Ran RunOn(const Builder& b, std::vector<Vector> arguments, size_t size,
+          bool threads) {
   static Engine* engine = MakeModelEngine(2).release();
   auto program =
       engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
@@ -94,7 +94,7 @@ class GangTest : public testing::TestWithParam<bool> {
         own[k] = i + 10 * static_cast<int32_t>(k);
       }
     }
-    const Ran ran = Run(b, arguments, to, GetParam());
+    const Ran ran = RunOn(b, arguments, to, GetParam());
     EXPECT_TRUE(ran.status.ok()) << ran.status.message();
     return ran.results;
   }
@@ -146,7 +146,7 @@ TEST_P(GangTest, BitsDoNotDependOnWhoArrivesLast) {
   const auto bits = [](float v) { return std::bit_cast<int32_t>(v); };
   for (int round = 0; round < 50; ++round) {
     const Ran ran =
-        Run(b, {{bits(0x1p24f)}, {bits(1)}, {bits(1)}}, 1, GetParam());
+        RunOn(b, {{bits(0x1p24f)}, {bits(1)}, {bits(1)}}, 1, GetParam());
     EXPECT_EQ(ran.results, (All(3, {bits(0x1p24f + 2)})));
   }
 }
@@ -187,13 +187,13 @@ Builder Loop(const std::vector<int32_t>& trips) {
 }
 
 TEST_P(GangTest, CollectivesInLoopsMeetInOrder) {
-  const Ran ran = Run(Loop({5, 5}), {{5}, {5}}, 1, GetParam());
+  const Ran ran = RunOn(Loop({5, 5}), {{5}, {5}}, 1, GetParam());
   EXPECT_TRUE(ran.status.ok()) << ran.status.message();
   EXPECT_EQ(ran.results, (All{{160}, {160}}));
 }
 
 TEST_P(GangTest, ADeviceThatLeavesALoopEarlierIsAnError) {
-  const Ran ran = Run(Loop({5, 3}), {{5}, {3}}, 1, GetParam());
+  const Ran ran = RunOn(Loop({5, 3}), {{5}, {3}}, 1, GetParam());
   EXPECT_EQ(ran.status.code(), Code::kFailedPrecondition);
   for (const char* part :
        {"device 10 waits in all_reduce over {0,1} (program test, operation "
@@ -237,12 +237,12 @@ TEST_P(GangTest, SlicesOutsideOfTheirArraysAreErrors) {
   ragged.operands = {x, x, starts, sizes, ends, sizes};
   b.program.steps = {step};
   const All arguments{{1, 2, 3, 4}, {5, 6, 7, 8}};
-  Ran ran = Run(b, arguments, 4, GetParam());
+  Ran ran = RunOn(b, arguments, 4, GetParam());
   EXPECT_TRUE(ran.status.ok()) << ran.status.message();
   EXPECT_EQ(ran.results, (All{{5, 2, 3, 4}, {5, 6, 6, 7}}));
   ragged.operands[4] = wrong;
   b.program.steps = {step};
-  ran = Run(b, arguments, 4, GetParam());
+  ran = RunOn(b, arguments, 4, GetParam());
   EXPECT_EQ(ran.status.code(), Code::kInvalidArgument);
   EXPECT_NE(ran.status.message().find("sends 2 rows from row 1 of 4"),
             std::string::npos);

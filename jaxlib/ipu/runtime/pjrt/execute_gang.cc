@@ -4,15 +4,12 @@
 // A gang runs on all of its devices or on none: everything is checked for all
 // of them before anything is consumed. Its calls are queued in one critical
 // section, so that the devices that two gangs share run them in the same order,
-// and no gang waits for another that waits for it. In its device's queue a call
-// waits for the others in collectives (engine.h). Short gangs do not go through
-// the queues: the calling thread runs all of their partitions in turn, if the
-// devices are idle.
+// and no gang waits for another that waits for it. Short gangs do not go
+// through the queues: the calling thread runs all of their partitions in turn,
+// if the devices are idle.
 //
 // All results are ready at once, when the last call has ended: an error of one
 // is that of all.
-
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -43,13 +40,26 @@ std::unique_ptr<Gang> GangOf(const Executable& executable) {
   return executable.program().MakeGang(std::move(ids));
 }
 
-// The processor time of this thread, in seconds: a partition that waits for
-// others takes none.
-double ThreadSeconds() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) +
-         1e-9 * static_cast<double>(now.tv_nsec);
+// Runs all partitions in turn on this thread.
+Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
+  for (const Call& call : calls) IPU_RETURN_IF_ERROR(WaitForArguments(call));
+  const size_t count = calls.size();
+  std::vector<Pointers> pointers(count);
+  std::vector<RunCounters> counters(count);
+  std::vector<Share> shares;
+  shares.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    IPU_RETURN_IF_ERROR(pointers[i].Find(calls[i]));
+    shares.push_back(pointers[i].share(&counters[i]));
+  }
+  const HostCalls host_calls(executable, calls[0].submitter);
+  const auto begin = std::chrono::steady_clock::now();
+  IPU_RETURN_IF_ERROR(GangOf(executable)->RunAll(shares));
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  executable.Took(took.count() / static_cast<double>(count));
+  for (size_t i = 0; i < count; ++i) Record(calls[i], std::move(counters[i]));
+  return Status();
 }
 
 // A gang in the queues of its devices.
@@ -57,25 +67,86 @@ class QueuedGang {
  public:
   QueuedGang(ExecutablePtr executable, EventPtr done)
       : executable_(std::move(executable)),
-        gang_(GangOf(*executable_)),
         left_(executable_->devices().size()),
         done_(std::move(done)) {}
+  virtual ~QueuedGang() = default;
 
-  void Run(uint32_t partition, Call call) {
-    Status status = Caught([&] { return TryRun(partition, call); });
-    // Release the memory before anyone can act on the event.
-    call = Call();
-    End(partition, std::move(status));
+  // A partition's turn in its queue, which is held until this returns.
+  virtual void Run(uint32_t partition, Call call) = 0;
+  // Instead of Run; does not block.
+  virtual void Cancel(uint32_t partition, const Status& why) = 0;
+
+ protected:
+  const Executable& executable() const { return *executable_; }
+
+  // Counts a partition and its error. Returns true for the last one.
+  bool IsLast(Status status) {
+    std::lock_guard lock(mutex_);
+    if (status_.ok()) status_ = std::move(status);
+    return --left_ == 0;
+  }
+  // The first error. Requires that all partitions have been counted.
+  const Status& status() const { return status_; }
+  Event& done() { return *done_; }
+
+ private:
+  const ExecutablePtr executable_;
+  std::mutex mutex_;
+  Status status_;
+  size_t left_;
+  const EventPtr done_;
+};
+
+// Without host functions, the thread of the device whose turn comes last runs
+// all partitions in turn, and the other queues wait for it: meetings in
+// collectives then take no time, and large kernels use all cores anyway.
+class GangInTurn : public QueuedGang {
+ public:
+  GangInTurn(const ExecutablePtr& executable, EventPtr done)
+      : QueuedGang(executable, std::move(done)),
+        calls_(executable->devices().size()) {}
+
+  void Run(uint32_t partition, Call call) override {
+    Status status = WaitForArguments(call);
+    calls_[partition] = std::move(call);
+    if (IsLast(std::move(status))) {
+      RunAll();
+    } else {
+      done().Wait();
+    }
+  }
+  void Cancel(uint32_t, const Status& why) override {
+    if (IsLast(why)) RunAll();
   }
 
-  // The end of a partition, by itself or in place of its run.
-  void End(uint32_t partition, Status status) {
-    gang_->Cancel(partition, status);  // has no effect after a run
-    {
-      std::lock_guard lock(mutex_);
-      if (status_.ok()) status_ = std::move(status);
-    }
-    if (left_.fetch_sub(1) == 1) done_->Set(status_);
+ private:
+  void RunAll() {
+    Status end = status();
+    if (end.ok())
+      end = Caught([this] { return RunHere(executable(), calls_); });
+    // Release the memory before anyone can act on the event.
+    calls_.clear();
+    done().Set(std::move(end));
+  }
+
+  std::vector<Call> calls_;
+};
+
+// With host functions, which may wait for those of other devices, each
+// partition runs on the thread of its device.
+class GangOfThreads : public QueuedGang {
+ public:
+  GangOfThreads(const ExecutablePtr& executable, EventPtr done)
+      : QueuedGang(executable, std::move(done)), gang_(GangOf(*executable)) {}
+
+  void Run(uint32_t partition, Call call) override {
+    Status status = Caught([&] { return TryRun(partition, call); });
+    call = Call();
+    Cancel(partition, status);
+  }
+  void Cancel(uint32_t partition, const Status& why) override {
+    gang_->Cancel(partition, why);  // has no effect after a run
+    if (IsLast(why)) done().Set(status());
   }
 
  private:
@@ -83,21 +154,14 @@ class QueuedGang {
     IPU_RETURN_IF_ERROR(WaitForArguments(call));
     Pointers pointers;
     IPU_RETURN_IF_ERROR(pointers.Find(call));
-    const HostCalls calls(*call.executable, call.submitter);
+    const HostCalls calls(executable(), call.submitter);
     RunCounters counters;
-    const double begin = ThreadSeconds();
     IPU_RETURN_IF_ERROR(gang_->Run(partition, pointers.share(&counters)));
-    call.executable->Took(ThreadSeconds() - begin);
     Record(call, std::move(counters));
     return Status();
   }
 
-  const ExecutablePtr executable_;
   const std::unique_ptr<Gang> gang_;
-  std::mutex mutex_;
-  Status status_;  // the first error
-  std::atomic<size_t> left_;
-  const EventPtr done_;
 };
 
 // One partition of a gang, in the queue of its device.
@@ -121,7 +185,7 @@ class GangTask : public Task {
   }
   void Cancel(const Status& why) override {
     call_ = Call();
-    gang_->End(partition_, why);
+    gang_->Cancel(partition_, why);
     Leave();
   }
 
@@ -143,28 +207,6 @@ class GangTask : public Task {
   const bool may_wait_;
   std::atomic<int>* host_programs_ = nullptr;  // of the device
 };
-
-// Runs all partitions in turn on this thread.
-Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
-  for (const Call& call : calls) IPU_RETURN_IF_ERROR(WaitForArguments(call));
-  const size_t count = calls.size();
-  std::vector<Pointers> pointers(count);
-  std::vector<RunCounters> counters(count);
-  std::vector<Share> shares;
-  shares.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    IPU_RETURN_IF_ERROR(pointers[i].Find(calls[i]));
-    shares.push_back(pointers[i].share(&counters[i]));
-  }
-  const HostCalls host_calls(executable, calls[0].submitter);
-  const auto begin = std::chrono::steady_clock::now();
-  IPU_RETURN_IF_ERROR(GangOf(executable)->RunAll(shares));
-  const std::chrono::duration<double> took =
-      std::chrono::steady_clock::now() - begin;
-  executable.Took(took.count() / static_cast<double>(count));
-  for (size_t i = 0; i < count; ++i) Record(calls[i], std::move(counters[i]));
-  return Status();
-}
 
 // Whether any of the calls may have to wait for a host function, or for work of
 // a device other than its own.
@@ -194,7 +236,12 @@ EventPtr Dispatch(const ExecutablePtr& executable, std::vector<Call> calls) {
   }
   auto done = std::make_shared<Event>();
   done->elsewhere = executable->info().calls_host;
-  auto gang = std::make_shared<QueuedGang>(executable, done);
+  std::shared_ptr<QueuedGang> gang;
+  if (executable->info().calls_host) {
+    gang = std::make_shared<GangOfThreads>(executable, done);
+  } else {
+    gang = std::make_shared<GangInTurn>(executable, done);
+  }
   const bool may_wait = MayWait(*executable, calls);
   // Nothing may fail between the first and the last of these.
   std::vector<std::unique_ptr<Task>> tasks;

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <ctime>
 #include <mutex>
 #include <thread>
 
@@ -39,22 +38,20 @@ class ExecuteGangTest : public PjrtTest {
  protected:
   ExecuteGangTest() : PjrtTest(/*num_devices=*/4) {}
 
-  // An increment on several devices that wait for each other, and work for long
-  // enough not to run on the calling thread.
+  // An increment whose host functions on several devices wait for each other.
   FakeProgram Meeting(std::shared_ptr<Barrier> barrier) {
     FakeProgram program = Increment(4);
-    program.info.estimated_seconds = kLong;
+    program.info.calls_host = true;
     program.run = [barrier, run = program.run](auto arguments, auto results) {
       barrier->Arrive();
-      timespec begin, now;
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-      do {
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-      } while (1e9 * static_cast<double>(now.tv_sec - begin.tv_sec) +
-                   static_cast<double>(now.tv_nsec - begin.tv_nsec) <
-               2e6);
       return run(arguments, results);
     };
+    return program;
+  }
+
+  FakeProgram Long() {
+    FakeProgram program = Increment(4);
+    program.info.estimated_seconds = kLong;
     return program;
   }
 
@@ -98,27 +95,42 @@ TEST_F(ExecuteGangTest, ShortGangsRunOnTheCallingThread) {
   EXPECT_EQ(threads, std::vector(2, std::this_thread::get_id()));
 }
 
-TEST_F(ExecuteGangTest, PartitionsRunAtOnceOnTheirDevices) {
+TEST_F(ExecuteGangTest, LongGangsRunOnTheThreadOfOneOfTheirDevices) {
+  std::vector<std::thread::id> threads;
+  FakeProgram program = Long();
+  program.run = [&, run = program.run](auto arguments, auto results) {
+    threads.push_back(std::this_thread::get_id());
+    return run(arguments, results);
+  };
+  auto executable = LoadOn(program, {2, 0});
+  const Buffers x = PutOn({2, 0});
+  ExpectIncremented(ExecuteOn(executable.get(), Lists(x)), {2, 0});
+  EXPECT_EQ(threads[0], threads[1]);
+  EXPECT_NE(threads[0], std::this_thread::get_id());
+}
+
+TEST_F(ExecuteGangTest, HostFunctionsRunAtOnceOnTheirDevices) {
   auto executable = LoadOn(Meeting(std::make_shared<Barrier>(3)), {3, 0, 1});
   const Buffers x = PutOn({3, 0, 1});
   ExpectIncremented(ExecuteOn(executable.get(), Lists(x)), {3, 0, 1});
 }
 
 TEST_F(ExecuteGangTest, GangsOfSeveralThreadsDoNotBlockEachOther) {
+  std::mutex mutex;  // of the fixture's table of programs
   std::vector<std::thread> threads;
   for (const std::vector<int>& devices : std::vector<std::vector<int>>{
            {0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0}, {2, 1}}) {
-    threads.emplace_back([this, devices] {
+    threads.emplace_back([&, devices] {
+      std::unique_lock lock(mutex);
       auto barrier = std::make_shared<Barrier>(devices.size());
-      std::unique_ptr<PJRT_LoadedExecutable> executable;
-      {
-        static std::mutex mutex;
-        std::lock_guard lock(mutex);  // of the fixture's table
-        executable = LoadOn(Meeting(barrier), devices);
-      }
+      const std::unique_ptr<PJRT_LoadedExecutable> executables[] = {
+          LoadOn(Meeting(barrier), devices), LoadOn(Long(), devices),
+          LoadOn(Increment(4), devices)};
+      lock.unlock();
       const Buffers x = PutOn(devices);
-      for (int i = 0; i < 40; ++i) {
-        ExpectIncremented(ExecuteOn(executable.get(), Lists(x)), devices);
+      for (int i = 0; i < 300; ++i) {
+        PJRT_LoadedExecutable* executable = executables[i % 3].get();
+        ExpectIncremented(ExecuteOn(executable, Lists(x)), devices);
       }
     });
   }
