@@ -865,11 +865,12 @@ class Xla:
     return [sharding.SerializeToString() for sharding in found]
 
   def replicated(self, count: int) -> bytes:
-    """The serialised sharding of `count` results that all devices have."""
+    """The serialised sharding of `count` results that all devices have. That of
+    an empty tuple has one element in XLA."""
     sharding = self.op_sharding()
     if count != 1:
       sharding.type = self.tuple_type
-      sharding.tuple_shardings = [self.op_sharding()] * count
+      sharding.tuple_shardings = [self.op_sharding()] * max(count, 1)
     return sharding.SerializeToString()
 
 

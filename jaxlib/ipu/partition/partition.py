@@ -116,6 +116,8 @@ def _split(
   part = ir.Module.parse(xla.load().to_stablehlo(proto))
   _finish(part, proto, kept, program, sharding)
   shardings = _records(xla.load().shardings(proto))
+  if not kept.results:
+    shardings[-1:] = _records([xla.load().replicated(0)])
   version = stablehlo.get_current_version()
   return stablehlo.serialize_portable_artifact(part, version), shardings
 

@@ -7,6 +7,7 @@ calls back with the result; raising an error there ends the compilation.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import itertools
@@ -141,29 +142,27 @@ def run(module: Any, name: str, sharding: Sharding) -> bytes:
   xla = load()
   with _lock:
     client = _client(sharding.num_partitions)
-  settings = {
-    "num_partitions": sharding.num_partitions,
-    "uses_shardy": sharding.uses_shardy,
-    "free_arguments": sharding.free_arguments,
-    "free_results": sharding.free_results,
-  }
+  settings = dataclasses.asdict(sharding)
+  count, first = _count.passes, None
   _results[name] = None
   try:
     while True:
-      names = xla.call_back_passes(_count.passes)
+      names = xla.call_back_passes(count)
       error = None
       try:
         xla.run_passes(client, code, [*_PASSES, *names], settings)
       except RuntimeError as raised:  # jaxlib's JaxRuntimeError
         error = raised
       if (result := _results[name]) is not None:
+        _count.before += max(count - _count.passes, 0)
         return result
-      if error is not None:
+      # XLA went on to generate code if the pass has a higher number.
+      count *= 2
+      more = xla.call_back_passes(count)
+      if error is not None and (first is not None or names == more):
         raise errors.of_partitioner(error, module, sharding.num_partitions)
-      # It was compiled to the end: the pass has a higher number.
-      _count.before += _count.passes
-      more = xla.call_back_passes(_count.passes)
       if names == more or len(more) > _MOST_NAMES:
         raise internal("XLA's partitioner has no pass that calls back")
+      first = error
   finally:
     del _results[name]

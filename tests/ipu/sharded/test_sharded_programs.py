@@ -108,6 +108,13 @@ def test_a_constraint_is_a_sharding_of_the_result(mesh):
   np.testing.assert_array_equal(y, X + 1)
 
 
+def test_no_results(mesh):
+  grid = mesh("ipu", GRID)
+  assert jax.jit(lambda x: ())(put(grid, X, "x")) == ()
+  f = jax.shard_map(lambda x: (), mesh=grid, in_specs=P("x"), out_specs=())
+  assert jax.jit(f)(X) == ()
+
+
 def test_explicit_axes(mesh):
   grid = mesh("ipu", GRID, types=AxisType.Explicit)
   x, w = put(grid, X, "x", None), put(grid, W, None, "y")
