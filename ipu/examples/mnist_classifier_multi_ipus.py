@@ -110,7 +110,7 @@ def report(
     f"  on one IPU: {one['ipu cycles']:,.0f} cycles\n"
     f"  on each of {count} IPUs: {all_['ipu cycles']:,.0f} cycles, "
     f"{all_['ipu seconds'] * 1e6:,.1f} us, "
-    f"{one['ipu cycles'] / all_['ipu cycles']:.2f} times faster"
+    f"a speed-up of {one['ipu cycles'] / all_['ipu cycles']:.2f}"
   )
 
 
