@@ -98,6 +98,10 @@ class Shape:
     return children[0]
 
 
+def stop_outfeed_receiver() -> None:
+  """`host_callback` took outfeeds, too, unless this was called."""
+
+
 # --- Functions ----------------------------------------------------------------
 
 

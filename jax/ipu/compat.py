@@ -132,6 +132,11 @@ GIVEN: tuple[Name, ...] = (
   ),
   Name("jax.lib.xla_client.shape_from_pyval", "jax.eval_shape", _older.Shape),
   Name(
+    "jax.experimental.host_callback.stop_outfeed_receiver",
+    "nothing: nobody else takes what leaves",
+    _older.stop_outfeed_receiver,
+  ),
+  Name(
     "jax.random.shuffle",
     "jax.random.permutation(key, x, axis, independent=True)",
     _older.shuffle,

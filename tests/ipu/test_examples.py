@@ -72,6 +72,17 @@ def test_mnist_on_both_backends():
   assert "KiB" in outs[0] and "cycles" not in outs[1]
 
 
+@pytest.mark.ipu_only
+def test_mnist_with_infeed():
+  """An epoch that is one call has the losses of its steps."""
+  args = ("--epochs", "1", "--batch-size", "256")
+  scripts = "mnist_classifier_with_infeed.py", "mnist_classifier.py"
+  outs = [run(script, *args) for script in scripts]
+  losses = [re.search(r"loss ([\d.]+)", out)[1] for out in outs]
+  assert losses[0] == losses[1]
+  assert re.search(r"as modelled: [\d.]+ us", outs[0])
+
+
 @pytest.fixture
 def mnist_data(monkeypatch):
   monkeypatch.syspath_prepend(str(EXAMPLES))

@@ -29,12 +29,11 @@ from jaxlib.ipu.ir.graph import (
   Value,
   users,
 )
-from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.location import resolve
 from jaxlib.ipu.ops.host_memory import BUFFER, LOAD, STORE
 from jaxlib.ipu.ops.markers import PLACEMENT
 from jaxlib.ipu.passes import dce
-from jaxlib.ipu.passes.trip_counts import counter, integer, step_of
+from jaxlib.ipu.passes.host_stacks import Load, Stack, find_stack, is_back
 from jaxlib.ipu.program.text import location_text
 
 logger = logging.getLogger("jaxlib.ipu")
@@ -57,33 +56,6 @@ class _Place:
   outer: _Place | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Load:
-  """A node that takes a value back, and of a stack the part."""
-
-  node: Node
-  index: Value | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stack:
-  """What a scan writes values to.
-
-  Attributes:
-    part: the node that adds a dimension to one.
-    update: the node that writes that.
-    number: the stack's number among the loop's carried values.
-    index: of the part.
-    loads: what reads it afterwards.
-  """
-
-  part: Node
-  update: Node
-  number: int
-  index: Value
-  loads: list[_Load]
-
-
 def run(module: Module) -> None:
   """Rewrites a module, and logs one warning of values that stay."""
   found = list(_nodes(_Place(module.graph)))
@@ -100,11 +72,14 @@ def run(module: Module) -> None:
       continue  # a result in the host's memory
     supported = value.dtype not in COMPLEX
     readers = _readers(value, used) if supported else None
-    if readers is not None and all(map(_is_back, readers)):
-      loads = [_Load(n) for n in readers]
+    if readers is not None and all(map(is_back, readers)):
+      loads = [Load(n) for n in readers]
       _leave_loops(node, used)
       _store(node, place.graph, value.shape, loads, places, next(buffers))
-    elif supported and (stack := _stack(node, place, used)) is not None:
+    elif (
+      supported
+      and (stack := find_stack(node, place.graph, place.loop, used)) is not None
+    ):
       _store_part(node, place, stack, places, next(buffers))
     else:
       left.append(node)
@@ -166,10 +141,6 @@ def _nodes(place: _Place) -> Iterator[tuple[Node, _Place]]:
     yield node, place
 
 
-def _is_back(node: Node) -> bool:
-  return node.op == PLACEMENT and not node.attributes.endswith("host")
-
-
 def _insert(graph: Graph, before: Node, new: Node) -> None:
   graph.nodes.insert(_position(graph, before), new)
 
@@ -192,7 +163,7 @@ def _store(
   node: Node,
   graph: Graph,
   shape: Shape,
-  loads: list[_Load],
+  loads: list[Load],
   places: dict[int, _Place],
   number: int,
   buffer: Node | None = None,
@@ -232,7 +203,7 @@ def _become(
 def _store_part(
   node: Node,
   place: _Place,
-  stack: _Stack,
+  stack: Stack,
   places: dict[int, _Place],
   number: int,
 ) -> None:
@@ -252,165 +223,6 @@ def _store_part(
     node, outer.graph, shape, stack.loads, places, number, buffer, stack.index
   )
   body.results[stack.number] = body.parameters[stack.number]
-
-
-# --- Scans -------------------------------------------------------------------
-
-
-def _stack(node: Node, place: _Place, used: Users) -> _Stack | None:
-  """The stack that a node's value becomes a part of, if all else that happens
-  to the stack is that loops take parts of it back to the device."""
-  loop = place.loop
-  if loop is None or place.graph is not loop.regions[-1]:
-    return None
-  part = _only_user(node.results[0], used)
-  if part is None or not _adds_dimension(part):
-    return None
-  update = _only_user(part.results[0], used)
-  if update is None or update.op != "stablehlo.dynamic_update_slice":
-    return None
-  stack, _, index, *rest = update.inputs
-  body = loop.regions[-1]
-  places = [i for i, p in enumerate(body.parameters) if p is stack]
-  if not places or update.inputs[1] is not part.results[0]:
-    return None
-  (number,) = places
-  if (
-    not all(_is_zero(v) for v in rest)
-    or body.results[number] is not update.results[0]
-    or len(used[id(update.results[0])]) != 1
-    or len(used[id(stack)]) != 1
-    or used[id(loop.regions[0].parameters[number])]
-    or part.results[0].shape != (1, *stack.shape[1:])
-    or not all(any(n is m for m in body.nodes) for n in (part, update))
-    or not _covers(loop, index, stack.shape[0])
-  ):
-    return None
-  loads = _parts_taken(loop.results[number], used)
-  if loads is None:
-    return None
-  return _Stack(part, update, number, index, loads)
-
-
-def _only_user(value: Value, used: Users) -> Node | None:
-  found = used[id(value)]
-  return found[0] if len(found) == 1 else None
-
-
-def _adds_dimension(node: Node) -> bool:
-  """Whether the result is the operand with a first dimension of 1."""
-  if node.op == "stablehlo.broadcast_in_dim":
-    rank = len(node.inputs[0].shape)
-    if tuple(node.attributes) != tuple(range(1, rank + 1)):
-      return False
-  elif node.op != "stablehlo.reshape":
-    return False
-  return node.results[0].shape == (1, *node.inputs[0].shape)
-
-
-def _is_zero(value: Value) -> bool:
-  node = value.node
-  return (
-    node is not None
-    and node.op == "stablehlo.constant"
-    and not node.attributes.any()
-  )
-
-
-def _covers(loop: Node, index: Value, extent: int) -> bool:
-  """Whether an index takes all values below `extent` in a loop's iterations."""
-  count = counter(loop)
-  if count is None or count.trips != extent:
-    return False
-  return _line(index, loop) in ((1, 0), (-1, extent - 1))
-
-
-def _line(value: Value, loop: Node) -> tuple[int, int] | None:
-  """a and b, if the value in iteration i of a loop is a * i + b."""
-  body = loop.regions[-1]
-  node = value.node
-  if node is None:
-    places = [i for i, p in enumerate(body.parameters) if p is value]
-    if not places:
-      return None
-    start = integer(loop.inputs[places[0]])
-    step = step_of(body.results[places[0]], value)
-    return None if start is None or step is None else (step, start)
-  if node.op == "stablehlo.constant" and not value.shape:
-    return 0, int(node.attributes)
-  if node.op == "stablehlo.select":  # counts an index < 0 from the end
-    predicate, _, index = node.inputs
-    return _line(index, loop) if _is_negative(predicate, index) else None
-  if node.op not in ("stablehlo.add", "stablehlo.subtract"):
-    return None
-  one, other = (_line(v, loop) for v in node.inputs)
-  if one is None or other is None:
-    return None
-  sign = 1 if node.op == "stablehlo.add" else -1
-  return one[0] + sign * other[0], one[1] + sign * other[1]
-
-
-def _is_negative(predicate: Value, value: Value) -> bool:
-  """Whether a predicate says that a value is less than zero."""
-  node = predicate.node
-  return (
-    node is not None
-    and node.op == "stablehlo.compare"
-    and node.attributes.opcode is Opcode.LT
-    and node.inputs[0] is value
-    and _is_zero(node.inputs[1])
-  )
-
-
-def _parts_taken(stack: Value, used: Users) -> list[_Load] | None:
-  """What takes parts of a stack back; None if it is used in another way."""
-  loads: list[_Load] = []
-  for user in used[id(stack)]:
-    if user is None or user.op != "stablehlo.while":
-      return None
-    for i, value in enumerate(user.inputs):
-      if value is not stack:
-        continue
-      condition, body = user.regions
-      parameter = body.parameters[i]
-      if (
-        body.results[i] is not parameter
-        or used[id(condition.parameters[i])]
-        or used[id(user.results[i])]
-      ):
-        return None
-      readers = used[id(parameter)]
-      if sum(reader is None for reader in readers) != 1:
-        return None  # it is another result, too
-      for reader in filter(None, readers):
-        found = _part_taken(reader, parameter, used)
-        if found is None:
-          return None
-        loads += found
-  return loads
-
-
-def _part_taken(node: Node, stack: Value, used: Users) -> list[_Load] | None:
-  if (
-    node.op != "stablehlo.dynamic_slice"
-    or node.inputs[0] is not stack
-    or node.results[0].shape != (1, *stack.shape[1:])
-    or not all(_is_zero(v) for v in node.inputs[2:])
-  ):
-    return None
-  reshape = _only_user(node.results[0], used)
-  if (
-    reshape is None
-    or reshape.op != "stablehlo.reshape"
-    or reshape.results[0].shape != stack.shape[1:]
-  ):
-    return None
-  loads = []
-  for reader in used[id(reshape.results[0])]:
-    if reader is None or not _is_back(reader):
-      return None
-    loads.append(_Load(reader, node.inputs[1]))
-  return loads
 
 
 # --- The rest ----------------------------------------------------------------

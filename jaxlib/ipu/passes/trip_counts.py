@@ -6,8 +6,6 @@ constant step; such a `while` becomes an `ipu.repeat`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from jaxlib.ipu.dtypes import NUMPY
@@ -25,33 +23,16 @@ def find_trip_counts(graph: Graph) -> Graph:
     for region in node.regions:
       find_trip_counts(region)
     if node.op == "stablehlo.while":
-      found = counter(node)
-      if found is not None:
+      trips = trip_count(node)
+      if trips is not None:
         node.op = REPEAT
-        node.attributes = min(found.trips, _MOST_TRIPS)
+        node.attributes = trips
         node.regions = node.regions[1:]
   return graph
 
 
-class Counter(NamedTuple):
-  """What a loop counts.
-
-  Attributes:
-    number: the counter's number among the carried values.
-    start: its first value.
-    step: what each iteration adds, at least 1.
-    trips: how often the body runs.
-  """
-
-  number: int
-  start: int
-  step: int
-  trips: int
-
-
-def counter(node: Node) -> Counter | None:
-  """The counter that decides how often the body of a `while` runs; None if data
-  decide."""
+def trip_count(node: Node) -> int | None:
+  """How often the body of a `while` runs; None if data decide."""
   condition, body = node.regions
   (predicate,) = condition.results
   compare = predicate.node
@@ -74,7 +55,7 @@ def counter(node: Node) -> Counter | None:
   trips = max(0, -(-(end - start) // step))
   if start + trips * step > np.iinfo(NUMPY[parameter.dtype]).max:
     return None  # it wraps past the limit and continues
-  return Counter(place, start, step, trips)
+  return min(trips, _MOST_TRIPS)
 
 
 def step_of(value: Value, parameter: Value) -> int | None:
