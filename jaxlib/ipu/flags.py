@@ -199,6 +199,13 @@ ENVIRONMENT_FLAGS = (
     "false",
   ),
   Flag(
+    "JAX_IPU_DUMP_TO",
+    "dump_directory",
+    FOLDER,
+    "a folder for the result of each compiler phase as text",
+    "none",
+  ),
+  Flag(
     "POPLAR_LOG_LEVEL",
     "log_level",
     POPLAR_LEVEL,
@@ -242,7 +249,7 @@ ENGINE_OPTIONS = (
     "autoReport.all",
     "report",
     BOOL,
-    "dump every program as text: graph, tile mappings, steps, costs",
+    "write a report of every program: a page and its data",
     "false",
   ),
   Flag(

@@ -73,14 +73,18 @@ class Options:
     allow_out_of_memory: compile programs that do not fit the SRAM.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
+    report: a folder for the program's report; None: no report.
     verify: check the result of each phase.
+    given: the user's options by name, for the report.
   """
 
   target: Target
   allow_out_of_memory: bool = False
   stop_after: Phase | None = None
   dump: Path | None = None
+  report: Path | None = None
   verify: bool = False
+  given: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True)
@@ -100,12 +104,21 @@ class State:
   memory: memory.MemoryPlan | None = None
   program: schema.Program | None = None
   pieces: Sequence[bytes | memoryview] = ()
-  number: int | None = None  # of this compilation, in dump names
+  folders: dict[Path, Path] = dataclasses.field(default_factory=dict)
 
   @property
   def data(self) -> bytes:
     """The program's bytes; a copy of the pieces."""
     return b"".join(self.pieces)
+
+  def folder(self, root: Path) -> Path:
+    """The folder of this program in the folder of all reports."""
+    if root not in self.folders:
+      from jaxlib.ipu.report import folder  # few compilations need it
+
+      name = importer.module_name(self.stablehlo)
+      self.folders[root] = folder.make(root, name)
+    return self.folders[root]
 
 
 def compile_module(code: bytes | memoryview, options: Options) -> State:
@@ -311,7 +324,19 @@ def _allocate(state: State, options: Options) -> None:
     _go_back(state, first)
     assert first.builder is not None and first.memory is not None
     builder, plan = first.builder, first.memory
-  memory.check(builder, state.module, plan, options.allow_out_of_memory)
+  written = _report(state, options)
+  memory.check(
+    builder, state.module, plan, options.allow_out_of_memory, written
+  )
+
+
+def _report(state: State, options: Options) -> Path | None:
+  """Writes the report, of programs that do not fit, too."""
+  if options.report is None:
+    return None
+  from jaxlib.ipu.report import write  # few compilations need it
+
+  return write.write(state, options)
 
 
 def _uncrowded(
@@ -395,8 +420,10 @@ def read_options(compile_options: bytes) -> Options:
   options = Options(
     target=settings.target,
     allow_out_of_memory=settings.allow_out_of_memory,
-    dump=Path(settings.report_directory) if settings.report else None,
+    dump=_path(settings.dump_directory),
+    report=Path(settings.report_directory) if settings.report else None,
     verify=settings.verify,
+    given={k: v for k, v in given.items() if k.startswith("ipu_")},
   )
   for name, value in given.items():
     if name.startswith("xla_"):
@@ -438,11 +465,15 @@ def _read_share(value: Any, options: Options) -> dict[str, Any]:
   return {"target": target}
 
 
-def _read_folder(value: Any, options: Options) -> dict[str, Any]:
+def _read_folder(value: Any) -> Path:
   try:
-    return {"dump": Path(flags.FOLDER.parse(value))}
+    return Path(flags.FOLDER.parse(value))
   except (TypeError, ValueError) as e:
     raise ValueError("expected a folder's name") from e
+
+
+def _path(folder: str | None) -> Path | None:
+  return None if folder is None else Path(folder)
 
 
 def _read_bool(value: Any) -> bool:
@@ -459,5 +490,6 @@ _COMPILER_OPTIONS: dict[str, Any] = {
     "allow_out_of_memory": _read_bool(value)
   },
   "ipu_verify": lambda value, options: {"verify": _read_bool(value)},
-  "ipu_dump_to": _read_folder,
+  "ipu_dump_to": lambda value, options: {"dump": _read_folder(value)},
+  "ipu_report_to": lambda value, options: {"report": _read_folder(value)},
 }

@@ -143,6 +143,7 @@ class Builder(Exchanges):
         location=self.location,
         buffers=buffers,
         epilogue=epilogue,
+        hints=hints,
         packed=packed,
       )
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -285,15 +286,19 @@ def overflows(builder: Builder, memory: MemoryPlan) -> bool:
 
 
 def check(
-  builder: Builder, module: Module, memory: MemoryPlan, allow: bool
+  builder: Builder,
+  module: Module,
+  memory: MemoryPlan,
+  allow: bool,
+  report: Path | None = None,
 ) -> None:
   """Raises RESOURCE_EXHAUSTED if a tile exceeds its SRAM, unless allowed; warns
-  of code that exceeds its region."""
+  of code that exceeds its region. The error names the `report`, if any."""
   refused = overflows(builder, memory) and not allow
   code = memory.code.executable.max(initial=0)
   if refused or code > builder.target.executable_bytes:
     from jaxlib.ipu.lower import overflow  # few programs need its imports
 
     if refused:
-      raise overflow.error(builder, module, memory)
+      raise overflow.error(builder, module, memory, report)
     logger.warning("%s", overflow.code(builder, module, memory))

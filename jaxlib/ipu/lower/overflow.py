@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import NamedTuple
 
 from jaxlib.ipu.diagnostics import CompileError, resource_exhausted
@@ -39,10 +40,18 @@ class _Live(NamedTuple):
   what: _What
 
 
-def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
-  """The error RESOURCE_EXHAUSTED, with the report and advice as its text."""
+def error(
+  builder: Builder,
+  module: Module,
+  memory: MemoryPlan,
+  written: Path | None = None,
+) -> CompileError:
+  """The error RESOURCE_EXHAUSTED, with the report and advice as its text, and
+  where the page with all tiles was written."""
+  more = f"\n  All tiles are shown in {written}" if written else ""
   if memory.admitted_bytes <= builder.target.bytes_per_tile:
-    return resource_exhausted(f"out of memory: {code(builder, module, memory)}")
+    text = code(builder, module, memory)
+    return resource_exhausted(f"out of memory: {text}{more}")
   advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
   return resource_exhausted(
     f"out of memory: {report(builder, module, memory)}\n"
@@ -50,6 +59,7 @@ def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
     "    smaller arrays, narrower types\n"
     "  To run on the model regardless: "
     'POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\''
+    + more
   )
 
 

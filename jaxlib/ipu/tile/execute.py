@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._codelet import Codelet
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.plan.cost import Epilogue
 from jaxlib.ipu.plan.layout import Layout
@@ -31,6 +32,8 @@ class Execute(Step):
     results: written by them.
     epilogue: the supersteps after the vertices, if any; `own` includes their
       cost.
+    hints: what the codelet's cycles depend on besides fields and cells; none
+      if not given.
   """
 
   fields: schema.Fields
@@ -39,6 +42,7 @@ class Execute(Step):
   operands: list[schema.Access]
   results: list[schema.Access]
   epilogue: Epilogue | None = None
+  hints: Hints | None = None
 
   @property
   def codelet(self) -> Codelet:

@@ -1,0 +1,189 @@
+"""Makes the report of a program that has just been compiled.
+
+Everything is taken from the compiler's state after storage was assigned, so
+programs that do not fit have a report, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import linecache
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jaxlib.version
+from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.lower import emit, totals
+from jaxlib.ipu.lower import memory as plans
+from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.report import insights, memory, steps
+from jaxlib.ipu.report.data import FORMAT, VERSION, Report
+from jaxlib.ipu.target import Target
+
+# Lines of source shown before and after one that has a cost.
+_AROUND = 3
+# How a file of an installed package is followed by the user's file
+# (`jaxlib.ipu.location`).
+_CALLED = ", called from "
+
+
+def collect(
+  state: Any, target: Target, options: dict[str, Any], with_sources: bool = True
+) -> Report:
+  """The report of a compilation.
+
+  Args:
+    state: `pipeline.State` after its memory was planned.
+    target: the machine.
+    options: the options of the compilation, by name, for the report's reader.
+    with_sources: whether to include the lines of the user's files that have a
+      cost, and those around them.
+  """
+  builder: Builder = state.builder
+  module: Module = state.module
+  plan: plans.MemoryPlan = state.memory
+  every = steps.placed(target, builder.steps, builder.tensors)
+  table, rows = steps.table(target, every, builder.tensors)
+  locations = _locations(builder)
+  table["location"] = np.array([p.step.location for p in every], np.int64)
+  origins = _origins(builder, table["location"])
+  held = memory.tensors(builder, module, plan)
+  tiles = memory.by_tile(target, plan, held) | _over_run(table, rows)
+  code = plan.code.total
+  data: dict[str, Any] = {
+    "format": FORMAT,
+    "version": list(VERSION),
+    "producer": _producer(),
+    "program": {
+      "name": module.name,
+      "options": options,
+      "fits": not plans.overflows(builder, plan),
+      "arguments": len(state.arguments),
+      "results": len(state.results),
+      "donated": sorted(module.donated),
+    },
+    "target": _machine(target),
+    "cost": emit.analysis(
+      builder, module, state.arguments, state.results, plan
+    ),
+    "memory": {
+      "argument_bytes": plan.argument_bytes,
+      "result_bytes": plan.result_bytes,
+      "alias_bytes": plan.alias_bytes,
+      "temporary_bytes": plan.temporary_bytes,
+      "code_bytes": plan.code_bytes,
+      "peak_tile": plan.peak_tile,
+      "peak_tile_bytes": plan.peak_tile_bytes,
+      "peak_tile_bytes_with_gaps": plan.bytes_with_gaps,
+      "admitted_tile": plan.admitted_peak_tile,
+      "admitted_tile_bytes": plan.admitted_bytes,
+    },
+    "categories": list(memory.CATEGORIES),
+    "locations": locations,
+    "sources": _sources(locations) if with_sources else {},
+    "steps": table,
+    "origins": origins,
+    "rows": rows,
+    "tensors": held.columns,
+    "lives": memory.intervals(held, len(held.share)),
+    "shares": held.shares,
+    "tiles": tiles,
+    "liveness": memory.over_time(held, code, plan.peak_tile),
+    "addresses": memory.addresses(plan, held.columns["number"]),
+    "choices": [],
+    "runs": [],
+  }
+  report = Report(data)
+  data["insights"] = insights.find(report)
+  return report
+
+
+def _producer() -> dict[str, str]:
+  now = datetime.datetime.now(datetime.timezone.utc)
+  return {
+    "jaxlib": jaxlib.version.__version__,
+    "time": now.isoformat(timespec="seconds"),
+    "host": platform.platform(),
+  }
+
+
+def _machine(target: Target) -> dict[str, Any]:
+  """The machine's figures that are numbers or text, by name."""
+  return {
+    f.name: value
+    for f in dataclasses.fields(target)
+    if isinstance(value := getattr(target, f.name), int | float | str)
+  }
+
+
+def _locations(builder: Builder) -> dict[str, np.ndarray]:
+  """The locations of steps and tensors: the StableHLO operation, JAX's name,
+  the user's file and line, and the line of an installed package between."""
+  operations, names, files, lines, packages = [], [], [], [], []
+  for operation, name, file, line in builder.locations:
+    package, called, user = file.rpartition(_CALLED)
+    operations.append(operation)
+    names.append(name)
+    files.append(user if called else file)
+    lines.append(line)
+    packages.append(package)
+  return {
+    "operation": np.array(operations, object),
+    "name": np.array(names, object),
+    "file": np.array(files, object),
+    "line": np.array(lines, np.int64),
+    "package": np.array(packages, object),
+  }
+
+
+def _origins(builder: Builder, location: np.ndarray) -> dict[str, np.ndarray]:
+  """The locations that each step comes from, with weights that add up to 1."""
+  count = len(location)
+  return {
+    "offsets": np.arange(count + 1),
+    "location": location,
+    "weight": np.ones(count, np.float32),
+  }
+
+
+def _sources(locations: dict[str, np.ndarray]) -> dict[str, Any]:
+  """The user's lines with a cost and those around them, by file."""
+  wanted: dict[str, set[int]] = {}
+  for file, line in zip(locations["file"], locations["line"], strict=True):
+    if file and line:
+      near = range(max(line - _AROUND, 1), line + _AROUND + 1)
+      wanted.setdefault(file, set()).update(near)
+  out: dict[str, Any] = {}
+  for file, numbers in wanted.items():
+    text = linecache.getlines(file)
+    kept = sorted(n for n in numbers if n <= len(text))
+    if kept:
+      out[file] = {
+        "sha256": hashlib.sha256("".join(text).encode()).hexdigest(),
+        "file": str(Path(file).name),
+        "line": np.array(kept, np.int64),
+        "text": np.array([text[n - 1].rstrip("\n") for n in kept], object),
+      }
+  return out
+
+
+def _over_run(
+  table: dict[str, np.ndarray], rows: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+  """Cycles that each tile computes, and bytes that it receives and sends, over
+  a whole run."""
+  out = {}
+  for name, figures in rows.items():
+    number = table[f"{name}_row"]
+    known = number >= 0
+    times = np.bincount(
+      number[known], table["times"][known], minlength=len(figures)
+    )
+    # f64: a loop's trips times its cycles exceed what an f32 counts exactly.
+    out[name] = times @ figures.astype(np.float64)
+  return {name: np.minimum(x, totals.MOST) for name, x in out.items()}

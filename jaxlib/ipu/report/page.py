@@ -1,0 +1,3 @@
+class LibrariesMissing(RuntimeError): pass
+def html(report, other=None):
+  raise LibrariesMissing("x")
