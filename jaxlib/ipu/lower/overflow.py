@@ -52,10 +52,10 @@ def error(
   if memory.admitted_bytes <= builder.target.bytes_per_tile:
     text = code(builder, module, memory)
     return resource_exhausted(f"out of memory: {text}{more}")
-  advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
+  helps = "".join(f"\n    {line}" for line in advice(builder, module, memory))
   return resource_exhausted(
     f"out of memory: {report(builder, module, memory)}\n"
-    f"  What would help, and what it saves of that tile:{advice}\n"
+    f"  What would help, and what it saves of that tile:{helps}\n"
     "    smaller arrays, narrower types\n"
     "  To run on the model regardless: "
     'POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\''
@@ -233,7 +233,9 @@ def _type(shape: Shape, dtype: DType) -> str:
 # --- Advice -----------------------------------------------------------------
 
 
-def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
+def advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
+  """What the user could change for the program to take less of the fullest
+  tile, and by how much."""
   target = builder.target
   lines = _donations(builder, module, memory)
   lines += _halves(builder, module, memory)

@@ -98,6 +98,10 @@ def collect(
     "choices": [],
     "runs": [],
   }
+  if not data["program"]["fits"]:
+    from jaxlib.ipu.lower import overflow  # few programs need its imports
+
+    data["program"]["advice"] = overflow.advice(builder, module, plan)
   report = Report(data)
   data["insights"] = insights.find(report)
   return report

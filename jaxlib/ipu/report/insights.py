@@ -32,7 +32,8 @@ _SYNC = 0.25
 def find(report: Report) -> list[Insight]:
   """All insights, those about what does not fit first, then by figure."""
   found = [insight for rule in _RULES for insight in rule(report)]
-  return sorted(found, key=lambda x: (x["kind"] != "fit", -x["figure"]))
+  urgent = {"fit": 0, "help": 1}
+  return sorted(found, key=lambda x: (urgent.get(x["kind"], 2), -x["figure"]))
 
 
 def _insight(
@@ -79,6 +80,9 @@ def _does_not_fit(report: Report) -> Iterator[Insight]:
       f"moment: {largest}."
     )
   yield _insight("fit", text, needed / limit, "memory", tile=tile)
+  for line in report.data["program"].get("advice", ()):
+    text = f"What would help: {line}."
+    yield _insight("help", text, 0.0, "memory", tile=tile)
 
 
 def _undonated(report: Report) -> Iterator[Insight]:

@@ -110,7 +110,10 @@ class _Names:
     self._tensors = builder.tensors
     self._arguments, self._results = module.names()
     self._donated = module.donated
-    self._operations = [key[0] for key in builder.locations]
+    self._operations = [
+      name.rpartition("/")[2] or operation.removeprefix("stablehlo.")
+      for operation, name, *_ in builder.locations
+    ]
 
   def tensor(self, number: int) -> tuple[str, str, int, int]:
     """Name, type, category and location of a tensor."""
@@ -133,8 +136,7 @@ class _Names:
       name = self._results[root.address] if known else ""
       return name or f"result {root.address}", TENSORS.index("results")
     kind = "constants" if root.space == schema.CONSTANT else "temporaries"
-    operation = self._operations[root.location or 0]
-    return operation.removeprefix("stablehlo."), TENSORS.index(kind)
+    return self._operations[root.location or 0], TENSORS.index(kind)
 
   def buffer(self, step: Step) -> tuple[str, str, int, int]:
     """The same for the buffers of a step."""
