@@ -113,9 +113,9 @@ def _parser() -> argparse.ArgumentParser:
   how.add_argument(
     "--install_deps",
     action="store_true",
-    help="first install what is missing: the compiler, Bazel, npm and GoogleTest"
-    " with apt-get (through sudo unless root), Python's build requirements"
-    " into the venv",
+    help="first install what is missing: the compiler, Bazel, npm and"
+    " GoogleTest with apt-get (through sudo unless root), Python's build"
+    " requirements into the venv",
   )
   how.add_argument(
     "--venv",

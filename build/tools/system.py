@@ -65,8 +65,8 @@ def install(bazel_packages: Sequence[str]) -> None:
   if not shutil.which("apt-get"):
     raise BuildError(
       "--install_deps only supports apt-get, which this system does not have."
-      " Install Bazel 4 to 7, g++ 12 or later, npm and GoogleTest with your system's"
-      " package manager, and omit --install_deps."
+      " Install Bazel 4 to 7, g++ 12 or later, npm and GoogleTest with your"
+      " system's package manager, and omit --install_deps."
     )
   missing = [package for package in packages if not _is_installed(package)]
   if not missing:

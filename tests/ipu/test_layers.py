@@ -36,9 +36,26 @@ LAYERS = [
     "lower.moved_runs",
     "lower.verify_exchanges",
   ],
+  [
+    "report.collect",
+    "report.columns",
+    "report.comparison",
+    "report.data",
+    "report.folder",
+    "report.insights",
+    "report.memory",
+    "report.notebook",
+    "report.page",
+    "report.steps",
+    "report.terminal",
+    "report.text",
+    "report.write",
+  ],
   ["inspection"],
   ["pipeline"],
   ["plugin"],
+  ["report"],
+  ["__main__"],
 ]
 FILES = sorted(p.relative_to(ROOT) for p in ROOT.rglob("*.py"))
 

@@ -58,8 +58,7 @@ def error(
     f"  What would help, and what it saves of that tile:{helps}\n"
     "    smaller arrays, narrower types\n"
     "  To run on the model regardless: "
-    'POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\''
-    + more
+    'POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\'' + more
   )
 
 

@@ -108,7 +108,7 @@ def collect(
 
 
 def _producer() -> dict[str, str]:
-  now = datetime.datetime.now(datetime.timezone.utc)
+  now = datetime.datetime.now(datetime.UTC)
   return {
     "jaxlib": jaxlib.version.__version__,
     "time": now.isoformat(timespec="seconds"),

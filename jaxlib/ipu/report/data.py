@@ -173,18 +173,24 @@ class Report:
     moved = add(steps["bytes"])
     pairs = np.unique(np.stack([of, owner]), axis=1)[0]
     from_it = np.bincount(pairs, minlength=len(numbers))
-    lines = [
-      Line(
-        *place,
-        self.source(*place),
-        float(sum(part[i] for part in parts)),
-        *(float(part[i]) for part in parts),
-        float(moved[i]),
-        int(from_it[i]),
-      )
-      for place, i in numbers.items()
-      if from_it[i]
-    ]
+    lines = []
+    for (file, number), i in numbers.items():
+      if from_it[i]:
+        compute, exchange, sync, host = (float(part[i]) for part in parts)
+        lines.append(
+          Line(
+            file=file,
+            line=number,
+            text=self.source(file, number),
+            cycles=compute + exchange + sync + host,
+            compute=compute,
+            exchange=exchange,
+            sync=sync,
+            host=host,
+            bytes=float(moved[i]),
+            steps=int(from_it[i]),
+          )
+        )
     return sorted(lines, key=lambda line: -line.cycles)
 
   def source(self, file: str, line: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.report.data import Report
+from jaxlib.ipu.report.text import file_name, percent, size
 
 Insight = dict[str, Any]
 
@@ -43,19 +44,6 @@ def _insight(
   return {"kind": kind, "text": text, "figure": figure, "target": target}
 
 
-def _percent(part: float) -> str:
-  return f"{100 * part:.1f} %"
-
-
-def _size(size: float) -> str:
-  """Bytes in the largest unit of which there is at least one."""
-  for unit in ("bytes", "KiB", "MiB"):
-    if abs(size) < 1024:
-      return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-    size /= 1024
-  return f"{size:.1f} GiB"
-
-
 def _does_not_fit(report: Report) -> Iterator[Insight]:
   if report.fits:
     return
@@ -63,20 +51,20 @@ def _does_not_fit(report: Report) -> Iterator[Insight]:
   tile, needed = memory["admitted_tile"], memory["admitted_tile_bytes"]
   live = report.live(tile)
   largest = ", ".join(
-    f"{report.tensors['name'][entry]} ({_size(size)})"
-    for size, entry in live[:3]
+    f"{report.tensors['name'][entry]} ({size(held)})"
+    for held, entry in live[:3]
   )
   code = report.cost["ipu executable tile bytes"]
   if needed <= limit:
     text = (
-      f"The program does not fit: the code of a tile takes {_size(code)}, and "
-      f"{_size(report.target['executable_bytes'])} of its SRAM can hold code. "
+      f"The program does not fit: the code of a tile takes {size(code)}, and "
+      f"{size(report.target['executable_bytes'])} of its SRAM can hold code. "
       "Loops (jax.lax.scan) need less code than unrolled operations."
     )
   else:
     text = (
-      f"The program does not fit: tile {tile} needs {_size(needed)} of SRAM, "
-      f"{_size(needed - limit)} more than it has. The largest on it at that "
+      f"The program does not fit: tile {tile} needs {size(needed)} of SRAM, "
+      f"{size(needed - limit)} more than it has. The largest on it at that "
       f"moment: {largest}."
     )
   yield _insight("fit", text, needed / limit, "memory", tile=tile)
@@ -111,7 +99,7 @@ def _undonated(report: Report) -> Iterator[Insight]:
   yield _insight(
     "donation",
     f"{first_name}{more} could be donated: each has a result of its type, and "
-    f"beside it takes {_size(saved)} of the fullest tile "
+    f"beside it takes {size(saved)} of the fullest tile "
     "(jax.jit's donate_argnums).",
     saved / limit,
     "memory",
@@ -123,11 +111,11 @@ def _costliest_line(report: Report) -> Iterator[Insight]:
   total = report.cost["ipu cycles"]
   for line in report.lines[:1]:
     if line.file and line.cycles >= _COSTLY_LINE * total > 0:
-      name = line.file.replace("\\", "/").rpartition("/")[2]
+      name = file_name(line.file)
       code = f": {line.text}" if line.text else ""
       yield _insight(
         "line",
-        f"Line {name}:{line.line} takes {_percent(line.cycles / total)} of all "
+        f"Line {name}:{line.line} takes {percent(line.cycles / total)} of all "
         f"cycles{code}",
         line.cycles / total,
         "source",
@@ -149,7 +137,7 @@ def _few_tiles(report: Report) -> Iterator[Insight]:
     yield _insight(
       "few tiles",
       f"The longest step on few tiles is {_step(report, longest)}: "
-      f"{cycles[longest]:,.0f} cycles, {_percent(cycles[longest] / total)} of "
+      f"{cycles[longest]:,.0f} cycles, {percent(cycles[longest] / total)} of "
       f"all, on {_tiles(steps['tiles'][longest], tiles)}.",
       cycles[longest] / total,
       "timeline",
@@ -160,7 +148,7 @@ def _few_tiles(report: Report) -> Iterator[Insight]:
     yield _insight(
       "serial",
       f"{few.sum():,} steps run on less than an eighth of the tiles, one after "
-      f"the other: {_percent(summed / total)} of all cycles. Operations on "
+      f"the other: {percent(summed / total)} of all cycles. Operations on "
       "stacked arrays would share their supersteps.",
       summed / total,
       "timeline",
@@ -192,7 +180,7 @@ def _idle(report: Report) -> Iterator[Insight]:
     total = report.cost["ipu cycles"]
     yield _insight(
       "idle",
-      f"Tiles are busy {_percent(share)} of the time in which the slowest tile "
+      f"Tiles are busy {percent(share)} of the time in which the slowest tile "
       "of each superstep computes: the others wait for it.",
       (computing - busy) / total,
       "balance",
@@ -205,7 +193,7 @@ def _synchronisation(report: Report) -> Iterator[Insight]:
     count = report.cost["ipu supersteps"]
     yield _insight(
       "sync",
-      f"Synchronisations take {_percent(sync / total)} of all cycles: "
+      f"Synchronisations take {percent(sync / total)} of all cycles: "
       f"{count:,.0f} supersteps of {total / max(count, 1):,.0f} cycles on "
       "average. Fewer, larger operations have fewer of them.",
       sync / total,
@@ -222,8 +210,8 @@ def _exchange_code(report: Report) -> Iterator[Insight]:
   limit = report.target["bytes_per_tile"] * report.target["num_tiles"]
   yield _insight(
     "exchange code",
-    f"Exchange code is {_percent(exchange / code)} of all code, "
-    f"{_size(exchange)} over all tiles: it grows with the number of messages, "
+    f"Exchange code is {percent(exchange / code)} of all code, "
+    f"{size(exchange)} over all tiles: it grows with the number of messages, "
     "so larger or fewer exchanges, or a loop, shrink it.",
     exchange / limit,
     "memory",
@@ -237,8 +225,8 @@ def _code(report: Report) -> Iterator[Insight]:
     tile = int(report.tiles["refused"].argmax())
     yield _insight(
       "code",
-      f"The code of tile {tile} takes {_size(code)}; on an IPU "
-      f"{_size(limit)} can hold code. The model runs it regardless. Loops "
+      f"The code of tile {tile} takes {size(code)}; on an IPU "
+      f"{size(limit)} can hold code. The model runs it regardless. Loops "
       "(jax.lax.scan) need less code than unrolled operations.",
       code / limit - 1,
       "memory",
@@ -269,7 +257,7 @@ def _guessed(report: Report) -> Iterator[Insight]:
     step = int((steps["guessed"] * steps["times"]).argmax())
     yield _insight(
       "guessed",
-      f"{_percent(guessed / total)} of the cycles rest on guesses, most of "
+      f"{percent(guessed / total)} of the cycles rest on guesses, most of "
       f"them in {_step(report, step)}: they may differ on hardware.",
       guessed / total,
       "timeline",

@@ -80,27 +80,26 @@ def tensors(builder: Builder, module: Module, plan: MemoryPlan) -> Tensors:
   for time, buffer in plan.buffers.items():
     spans.append((time, time + 1, len(rows)))
     rows.append((-1, *names.buffer(buffer.step), shares.of(buffer.bytes)))
-  number, name, type_, category, location, share = (
-    zip(*rows, strict=True) if rows else ((),) * 6
+  columns = list(zip(*rows, strict=True)) or [()] * 6
+  number, category, location, share = (
+    np.array(columns[i], np.int64) for i in (0, 3, 4, 5)
   )
+  name, type_ = (np.array(columns[i], object) for i in (1, 2))
   begin, end, owner = np.array(spans, np.int64).reshape(-1, 3).T
   held = (
-    shares.rows()
-    if rows
-    else np.zeros((0, builder.target.num_tiles), np.int64)
+    shares.rows() if rows else np.zeros((0, builder.target.num_tiles), np.int64)
   )
-  share_ = np.array(share, np.int64)
-  columns = {
-    "number": np.array(number, np.int64),
-    "name": np.array(name, object),
-    "type": np.array(type_, object),
-    "category": np.array(category, np.int64),
-    "location": np.array(location, np.int64),
-    "share": share_,
-    "bytes": held.sum(1)[share_],
-    "most": held.max(1, initial=0)[share_],
+  table = {
+    "number": number,
+    "name": name,
+    "type": type_,
+    "category": category,
+    "location": location,
+    "share": share,
+    "bytes": held.sum(1)[share],
+    "most": held.max(1, initial=0)[share],
   }
-  return Tensors(columns, begin, end, owner, held)
+  return Tensors(table, begin, end, owner, held)
 
 
 class _Names:
@@ -202,9 +201,7 @@ def _events(found: Tensors) -> list[tuple[int, list[tuple[int, int]]]]:
     come, go = at.setdefault(begin, {}), at.setdefault(end + 1, {})
     come[number] = come.get(number, 0) + 1
     go[number] = go.get(number, 0) - 1
-  return [
-    (time, [x for x in at[time].items() if x[1]]) for time in sorted(at)
-  ]
+  return [(time, [x for x in at[time].items() if x[1]]) for time in sorted(at)]
 
 
 def over_time(found: Tensors, code: Array, tile: int) -> dict[str, Array]:
@@ -289,4 +286,3 @@ def intervals(found: Tensors, count: int) -> dict[str, Array]:
     "begin": found.begin[order],
     "end": found.end[order],
   }
-

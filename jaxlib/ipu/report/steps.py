@@ -218,7 +218,7 @@ def _cells(
     held = partition.elements(tiles)
     distinct, numbers = np.unique(held, return_inverse=True)
     kept = [int(n) for n in distinct]
-    shift = kept[0] == 0
+    shift = int(kept[0] == 0)
     return numbers - shift, [(n,) for n in kept[shift:]]
   flat = tuple(f for group in groups for f in group)
   layout = Layout(flat, partition.replicas, partition.base)
@@ -305,9 +305,7 @@ def _copy_cycles(target: Target, size: Array) -> Array:
   return np.where(size > 0, cost.copies(target, vectors), 0.0)
 
 
-def _traffic(
-  step: Step, tensors: Sequence[TensorInfo]
-) -> Iterator[Traffic]:
+def _traffic(step: Step, tensors: Sequence[TensorInfo]) -> Iterator[Traffic]:
   """The traffic of each move of an exchange, as it was priced."""
   for m in step.moves:
     source, to = tensors[m.source], tensors[m.destination]
