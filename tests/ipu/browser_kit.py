@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +17,14 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _SECONDS = 60
+# Chromium reads from 3 and writes to 4. Both pipes get out of their way first.
+# (A function that Popen runs after a fork is none for processes with threads.)
+_CONNECT = """
+import os, sys
+read, write = (os.dup2(int(n), 20 + i) for i, n in enumerate(sys.argv[1:3]))
+os.dup2(read, 3), os.dup2(write, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find() -> str | None:
@@ -45,22 +54,16 @@ class Browser:
     to_read, self._write = os.pipe()
     self._read, to_write = os.pipe()
 
-    def connect() -> None:  # Chromium reads from 3 and writes to 4
-      # Away from 3 and 4 first, which either may be.
-      a, b = (os.dup(x) for x in (to_read, to_write))
-      a, b = (os.dup2(x, y) for x, y in ((a, 20), (b, 21)))
-      os.dup2(a, 3)
-      os.dup2(b, 4)
-
+    flags = [
+      "--headless=new", "--no-sandbox", "--disable-gpu", "--mute-audio",
+      "--hide-scrollbars", "--no-first-run", "--disable-dev-shm-usage",
+      "--disable-background-networking", "--remote-debugging-pipe",
+      f"--user-data-dir={self._folder.name}", "about:blank",
+    ]  # fmt: skip
     self._process = subprocess.Popen(
-      [
-        path, "--headless=new", "--no-sandbox", "--disable-gpu", "--mute-audio",
-        "--hide-scrollbars", "--no-first-run", "--disable-dev-shm-usage",
-        "--disable-background-networking", "--remote-debugging-pipe",
-        f"--user-data-dir={self._folder.name}", "about:blank",
-      ],
-      preexec_fn=connect,
-      close_fds=False,
+      [sys.executable, "-c", _CONNECT, str(to_read), str(to_write), path,
+       *flags],
+      pass_fds=(to_read, to_write),
       stdout=subprocess.DEVNULL,
       stderr=subprocess.DEVNULL,
     )  # fmt: skip

@@ -74,9 +74,9 @@ def tensors(builder: Builder, module: Module, plan: MemoryPlan) -> Tensors:
   names = _Names(builder, module)
   rows: list[tuple[Any, ...]] = []
   spans: list[tuple[int, int, int]] = []
-  for number, intervals in plan.lives.items():
+  for tensor, intervals in plan.lives.items():
     spans += [(b, e, len(rows)) for b, e in intervals]
-    rows.append((number, *names.tensor(number), shares.of_tensor(number)))
+    rows.append((tensor, *names.tensor(tensor), shares.of_tensor(tensor)))
   for time, buffer in plan.buffers.items():
     spans.append((time, time + 1, len(rows)))
     rows.append((-1, *names.buffer(buffer.step), shares.of(buffer.bytes)))

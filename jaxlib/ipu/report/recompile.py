@@ -21,6 +21,11 @@ from jaxlib.ipu.report import collect, data
 _MAGIC = b"\x0a\x10ipu-executable-1"
 _OPTIONS, _PROGRAM = 2, 3
 
+_NOT_FOR_IPU = (
+  "the program was not compiled for an IPU: lower it with arguments on one, or "
+  "with jax.jit(f, backend='ipu')"
+)
+
 
 class ReportError(RuntimeError):
   """No report can be made of an object; says why and what to do."""
@@ -55,16 +60,15 @@ def _of_lowered(lowered: Any) -> data.Report:
   with tempfile.TemporaryDirectory() as made:
     try:
       lowered.compile(compiler_options={"ipu_report_to": made})
-    except Exception:
+    except Exception as error:
+      if "No such compile option" in str(error):
+        raise ReportError(_NOT_FOR_IPU) from error
       # Programs that do not fit have a report; other errors are the user's.
       if not any(Path(made).iterdir()):
         raise
     found = sorted(Path(made).iterdir())
     if not found:
-      raise ReportError(
-        "the program was not compiled for an IPU: lower it with arguments on "
-        "one, or with jax.jit(f, backend='ipu')"
-      )
+      raise ReportError(_NOT_FOR_IPU)
     return data.load(found[0])
 
 
@@ -125,7 +129,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def _module(program: schema.Program, constants: memoryview) -> bytes:
-  """The module, with what is among the constants put back."""
+  """The program's module, with what is among the constants put back."""
   parts: list[bytes | memoryview] = []
   at = 0
   for omission in program.omissions:
