@@ -23,6 +23,7 @@ from jaxlib.ipu.lower.code import REGISTER, extract
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
 from jaxlib.ipu.lower.region import monoid
 from jaxlib.ipu.ops.reduce import REDUCE
+from jaxlib.ipu.passes import origins
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, encode
 
 # Maximum cost of recomputing a value, in simple instructions.
@@ -117,6 +118,7 @@ def _merge(node: Node, used_by: Users) -> Node:
     node.regions,
     node.location,
   )
+  merged.origins = origins.joined((node, source))
   # Reusing the values avoids updating their users.
   merged.results = node.results
   for value in merged.results:
@@ -195,6 +197,7 @@ def _prune(node: Node, used_by: Users) -> Node:
     MapProgram(program.shape, code, outputs),
     location=node.location,
   )
+  pruned.origins = node.origins
   pruned.results = tuple(used)
   for place, value in enumerate(used):
     value.node, value.index = pruned, place

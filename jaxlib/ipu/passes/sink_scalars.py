@@ -12,6 +12,7 @@ import math
 from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
 from jaxlib.ipu.lower.code import Code
 from jaxlib.ipu.lower.map_program import MAP, MapProgram
+from jaxlib.ipu.passes import origins
 from jaxlib.ipu.passes.fuse import LARGEST_GROUP, MOST_OPERANDS
 from jaxlib.ipu.program.isa import INSTRUCTION, Opcode, arity
 
@@ -149,6 +150,7 @@ def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
     ),
     location=node.location,
   )
+  merged.origins = origins.joined((*taken.values(), node))
   # Reusing the values avoids updating their users.
   merged.results = node.results
   for value in merged.results:

@@ -11,13 +11,15 @@ import datetime
 import hashlib
 import linecache
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import jaxlib.version
-from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.ir.graph import Module, Origin
+from jaxlib.ipu.location import resolve
 from jaxlib.ipu.lower import emit, totals
 from jaxlib.ipu.lower import memory as plans
 from jaxlib.ipu.lower.builder import Builder
@@ -49,9 +51,10 @@ def collect(
   plan: plans.MemoryPlan = state.memory
   every = steps.placed(target, builder.steps, builder.tensors)
   table, rows = steps.table(target, every, builder.tensors)
-  locations = _locations(builder)
   table["location"] = np.array([p.step.location for p in every], np.int64)
-  origins = _origins(builder, table["location"])
+  places = _Locations(builder)
+  origins = _origins(every, places)
+  locations = places.columns()
   held = memory.tensors(builder, module, plan)
   tiles = memory.by_tile(target, plan, held) | _over_run(table, rows)
   code = plan.code.total
@@ -125,33 +128,60 @@ def _machine(target: Target) -> dict[str, Any]:
   }
 
 
-def _locations(builder: Builder) -> dict[str, np.ndarray]:
-  """The locations of steps and tensors: the StableHLO operation, JAX's name,
-  the user's file and line, and the line of an installed package between."""
-  operations, names, files, lines, packages = [], [], [], [], []
-  for operation, name, file, line in builder.locations:
-    package, called, user = file.rpartition(_CALLED)
-    operations.append(operation)
-    names.append(name)
-    files.append(user if called else file)
-    lines.append(line)
-    packages.append(package)
-  return {
-    "operation": np.array(operations, object),
-    "name": np.array(names, object),
-    "file": np.array(files, object),
-    "line": np.array(lines, np.int64),
-    "package": np.array(packages, object),
-  }
+class _Locations:
+  """The locations of steps and tensors, by number: those of the program, then
+  those of fused operations."""
+
+  def __init__(self, builder: Builder) -> None:
+    self._numbers = dict(builder.locations)
+    self._known: dict[tuple[int, str], int] = {}
+
+  def number(self, origin: Origin) -> int:
+    """The number of the place that an operation comes from."""
+    key = id(origin.location), origin.op
+    if key not in self._known:
+      found = resolve(origin.location, origin.op)
+      place = (found.operation, found.name, found.file, found.line)
+      self._known[key] = self._numbers.setdefault(place, len(self._numbers))
+    return self._known[key]
+
+  def columns(self) -> dict[str, np.ndarray]:
+    """The StableHLO operation, JAX's name, the user's file and line, and the
+    line of an installed package between."""
+    rows = []
+    for operation, name, file, line in self._numbers:
+      package, called, user = file.rpartition(_CALLED)
+      rows.append((operation, name, user if called else file, line, package))
+    operations, names, files, lines, packages = zip(*rows, strict=True)
+    return {
+      "operation": np.array(operations, object),
+      "name": np.array(names, object),
+      "file": np.array(files, object),
+      "line": np.array(lines, np.int64),
+      "package": np.array(packages, object),
+    }
 
 
-def _origins(builder: Builder, location: np.ndarray) -> dict[str, np.ndarray]:
+def _origins(
+  every: Sequence[steps.Placed], places: _Locations
+) -> dict[str, np.ndarray]:
   """The locations that each step comes from, with weights that add up to 1."""
-  count = len(location)
+  offsets, numbers, weights = [0], [], []
+  for step, *_ in every:
+    shares: dict[int, float] = {}
+    for origin in step.origins:
+      number = places.number(origin)
+      shares[number] = shares.get(number, 0.0) + origin.weight
+    total = sum(shares.values())
+    if not total:
+      shares, total = {step.location: 1.0}, 1.0
+    numbers += shares
+    weights += [weight / total for weight in shares.values()]
+    offsets.append(len(numbers))
   return {
-    "offsets": np.arange(count + 1),
-    "location": location,
-    "weight": np.ones(count, np.float32),
+    "offsets": np.array(offsets, np.int64),
+    "location": np.array(numbers, np.int64),
+    "weight": np.array(weights, np.float32),
   }
 
 
