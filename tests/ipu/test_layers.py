@@ -37,6 +37,7 @@ LAYERS = [
     "lower.verify_exchanges",
   ],
   [
+    "report.choices",
     "report.collect",
     "report.columns",
     "report.comparison",

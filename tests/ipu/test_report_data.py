@@ -312,10 +312,64 @@ options = {"ipu_num_tiles": 100}
 f = lambda a: jax.lax.fori_loop(0, 5, lambda i, b: b @ a, a) + np.ones((64, 64))
 found = report.of(jax.jit(f, compiler_options=options).lower(x).compile())
 found.data["producer"] = {}
-print(found.data["program"]["options"], __import__("hashlib").sha256(found.compressed()).hexdigest())
+digest = __import__("hashlib").sha256(found.compressed()).hexdigest()
+print(found.data["program"]["options"], digest)
 """
   cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
   first = plugin_test_util.output(code, **cache)
   assert list(tmp_path.iterdir())
   assert plugin_test_util.output(code, **cache) == first
   assert "'ipu_num_tiles': 100" in first
+
+
+def test_fused_steps_are_shared_among_their_lines(ipu):
+  def program(x):
+    y = jnp.tanh(x)
+    z = y * 2 - x
+    return z + 1
+
+  found = report.of(lowered(ipu, program, np.ones(40_000, np.float32)))
+  (step,) = np.flatnonzero(found.steps["codelet"] == "Map")
+  begin, end = found.data["origins"]["offsets"][step : step + 2]
+  assert end - begin >= 3
+  cycles = {line.text: line.cycles for line in found.lines}
+  expensive = cycles["y = jnp.tanh(x)"]
+  assert expensive > cycles["z = y * 2 - x"] > cycles["return z + 1"] > 0
+  check_sums(found)
+
+
+def test_producers_of_sums_keep_their_lines(ipu):
+  def program(x):
+    y = jnp.exp(x)
+    return y.sum(0)
+
+  found = report.of(lowered(ipu, program, np.ones((64, 900), np.float32)))
+  (step,) = np.flatnonzero(found.steps["codelet"] == "Reduce")[:1]
+  begin, end = found.data["origins"]["offsets"][step : step + 2]
+  where = found.data["origins"]["location"][begin:end]
+  texts = {
+    found.source(str(found.locations["file"][i]), found.locations["line"][i])
+    for i in where
+  }
+  assert texts == {"y = jnp.exp(x)", "return y.sum(0)"}
+
+
+def test_what_the_planner_considered(ipu):
+  def program(x, w):
+    return (jnp.sin(x) @ w) @ w
+
+  x, w = np.ones((256, 192), np.float32), np.ones((192, 192), np.float32)
+  found = report.of(lowered(ipu, program, x, w))
+  assert len(found.choices) == 1 or len(found.choices) == 2
+  for choice in found.choices:
+    assert choice["space"].startswith("1 x 256 x 192 x 192 f32")
+    assert choice["considered"] > 100
+    taken, *others = choice["alternatives"]
+    assert 1 <= len(others) <= 4
+    names = [a["what"] for a in choice["alternatives"]]
+    assert len(set(names)) == len(names)
+    cycles = [a["cycles"] for a in others]
+    assert cycles == sorted(cycles) and all(a["fits"] for a in others)
+    if taken["bytes"]:  # one of the planner's: none is cheaper
+      assert taken["cycles"] <= cycles[0]
+      assert 0 < taken["bytes"] <= choice["budget"]

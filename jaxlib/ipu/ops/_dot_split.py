@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Value
@@ -14,6 +15,7 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import cost, cuts, matmul
 from jaxlib.ipu.plan.affine import Side
+from jaxlib.ipu.plan.alternatives import Planned
 from jaxlib.ipu.plan.distinct import overlapping
 from jaxlib.ipu.plan.layout import Layout, project
 from jaxlib.ipu.plan.messages import WIDE, move
@@ -96,6 +98,14 @@ def choose(builder: Builder, product: Product) -> Choice:
   builder.used.products = max(builder.used.products, share)
   first, parts, partition = _partition(product, plan)
   found, cycles = _Cheaper(builder, product).than(plan, partition)
+  builder.used.planned.append(
+    Planned(
+      builder.location,
+      _arguments(builder.target, product, _shares(builder, product)),
+      () if found is not None else (*plan.steps, *plan.parts),
+      cycles,
+    )
+  )
   if found is not None:
     return Choice(matmul.ONE, product.shape, (), *found[:3], cycles)
   return Choice(
@@ -128,8 +138,12 @@ def preferred(target: Target, product: Product, number: int) -> Layout | None:
 def _planned_here(
   builder: Builder, product: Product, grains: Sequence[int] | None = None
 ) -> matmul.MatmulPlan:
+  return _planned(builder.target, product, _shares(builder, product), grains)
+
+
+def _shares(builder: Builder, product: Product) -> tuple[float, float]:
   left, right = (builder.weight(side.view) for side in product.sides)
-  return _planned(builder.target, product, (left, right), grains)
+  return left, right
 
 
 def _planned(
@@ -140,12 +154,22 @@ def _planned(
 ) -> matmul.MatmulPlan:
   """The plan for operands from anywhere, in blocks of multiples of `grains`
   along each dimension; `shares` as for `matmul.plan`."""
+  return matmul.plan(*_arguments(target, product, shares, grains))
+
+
+def _arguments(
+  target: Target,
+  product: Product,
+  shares: tuple[float, float],
+  grains: Sequence[int] | None = None,
+) -> tuple[Any, ...]:
+  """The arguments of `matmul.plan`."""
   spans = product.spans
   b, m, n, k = (math.prod(product.shape[s]) for s in spans)
   _, rows, columns, terms = (
     1 if grains is None else max(grains[span], default=1) for span in spans
   )
-  return matmul.plan(
+  return (
     target, b, m, n, k, *product.dtypes, product.f16_sums,
     shares, (rows, columns, terms),
   )  # fmt: skip

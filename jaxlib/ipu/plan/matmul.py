@@ -33,7 +33,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets.dot import CODELET, DotHints
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan import alternatives, cost
 from jaxlib.ipu.plan.combine import combination, combination_cycles
 from jaxlib.ipu.plan.cuts import Ints, candidates
 from jaxlib.ipu.plan.layout import Factor, Layout, grid, refine
@@ -221,6 +221,7 @@ def _plan_step(
   if steps.results > 1:  # the whole result, which is made part by part
     memory += math.prod(space[:3]) * SIZE[out_dtype] / target.num_tiles
   fits = memory <= target.bytes_for_products
+  alternatives.note(steps, parts, steps.total * total, memory, fits)
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
   best = parts[:, chosen].tolist()

@@ -23,7 +23,7 @@ from jaxlib.ipu.location import resolve
 from jaxlib.ipu.lower import emit, totals
 from jaxlib.ipu.lower import memory as plans
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.report import insights, memory, steps
+from jaxlib.ipu.report import choices, insights, memory, steps
 from jaxlib.ipu.report.data import FORMAT, VERSION, Report
 from jaxlib.ipu.target import Target
 
@@ -98,7 +98,7 @@ def collect(
     "tiles": tiles,
     "liveness": memory.over_time(held, code, plan.peak_tile),
     "addresses": memory.addresses(plan, held.columns["number"]),
-    "choices": [],
+    "choices": choices.products(target, builder.used.planned),
     "runs": [],
   }
   if not data["program"]["fits"]:
