@@ -186,6 +186,7 @@ def _kind(step: Step) -> str:
   return _KINDS.get(name, _words(name))
 
 
+@functools.cache
 def _words(name: str) -> str:
   """`HostCallback` as "host callback"."""
   return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
@@ -305,11 +306,15 @@ def _copy_cycles(target: Target, size: Array) -> Array:
   return np.where(size > 0, cost.copies(target, vectors), 0.0)
 
 
+# Layers of a model repeat their exchanges.
+_move = functools.lru_cache(maxsize=4096)(move)
+
+
 def _traffic(step: Step, tensors: Sequence[TensorInfo]) -> Iterator[Traffic]:
   """The traffic of each move of an exchange, as it was priced."""
   for m in step.moves:
     source, to = tensors[m.source], tensors[m.destination]
-    yield move(
+    yield _move(
       Side(source.layout, m.source_offset, tuple(m.source_strides)),
       Side(to.layout, m.destination_offset, tuple(m.destination_strides)),
       tuple(m.shape),

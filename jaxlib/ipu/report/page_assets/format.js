@@ -33,8 +33,15 @@ function seconds(x) {
 const percent = (part) =>
   `${(100 * part).toFixed(part && part < 0.0995 ? 1 : 0)}\u00a0%`;
 
-const css = (name) =>
-  getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// Colours of the style sheet; asking for thousands of them takes long.
+const colours = new Map();
+function css(name) {
+  if (!colours.has(name)) {
+    const style = getComputedStyle(document.documentElement);
+    colours.set(name, style.getPropertyValue(name).trim());
+  }
+  return colours.get(name);
+}
 const isDark = () => document.documentElement.dataset.theme === "dark";
 
 const PHASES = ["compute", "exchange", "sync", "host"];

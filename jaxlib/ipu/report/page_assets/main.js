@@ -13,6 +13,7 @@ const SECTIONS = [["summary", "Summary"], ["insights", "Insights"],
   ["tensors", "Tensors"], ["choices", "Planner"]];
 
 function setTheme(theme) {
+  colours.clear();
   document.documentElement.dataset.theme = theme;
   document.documentElement.style.colorScheme = theme;
 }

@@ -26,7 +26,7 @@ const textColumn = (title, field, more = {}) => ({title, field, widthGrow: 2,
   formatter: "plaintext", minWidth: 110, ...more});
 
 const numberColumn = (title, field, show, more = {}) => ({title, field,
-  hozAlign: "right", headerHozAlign: "right", sorter: "number", minWidth: 92,
+  hozAlign: "right", headerHozAlign: "right", sorter: "number", minWidth: 98,
   headerSortStartingDir: "desc",
   formatter: (cell) => {
     const value = Number(cell.getValue());
@@ -79,13 +79,12 @@ function operationTable(element, r) {
   }
   rows.sort((a, b) => b.cycles - a.cycles);
   table(element, rows, [
-    textColumn("step", "what"), textColumn("operation", "name"),
+    textColumn("step", "what"), textColumn("operation", "name", {widthGrow: 3, minWidth: 150}),
     textColumn("line", "line"), numberColumn("steps", "count", whole),
     cyclesColumn(rows.length && rows[0].cycles),
     numberColumn("of all", "share", percent),
     numberColumn("compute", "compute", whole),
     numberColumn("exchange", "exchange", whole),
-    numberColumn("sync", "sync", whole),
     numberColumn("moved", "bytes", size),
     numberColumn("FLOP", "flops", short),
     numberColumn("tiles", "tiles", percent),
@@ -140,9 +139,9 @@ function tensorTable(element, r) {
   table(element, rows, [
     textColumn("name", "name", {widthGrow: 4}), textColumn("type", "type"),
     textColumn("kind", "kind"), textColumn("line", "line"),
-    numberColumn("largest on a tile", "most", size),
+    numberColumn("on a tile", "most", size),
     numberColumn("all tiles", "bytes", size),
-    {title: "live in steps", field: "live", headerFilter: false,
+    {title: "steps", field: "live", headerFilter: false,
       sorter: (a, b, x, y) => x.getData().from - y.getData().from},
   ]);
 }
@@ -157,11 +156,11 @@ function choiceTable(element, r) {
   }));
   table(element, rows, [
     textColumn("line", "line"), textColumn("what", "space", {widthGrow: 3}),
-    numberColumn("considered", "considered", whole),
+    numberColumn("tried", "considered", whole),
     textColumn("chosen", "chosen", {widthGrow: 3}),
     numberColumn("cycles", "cycles", whole),
-    numberColumn("SRAM of a tile", "bytes", size),
+    numberColumn("SRAM", "bytes", size),
     textColumn("next best", "next", {widthGrow: 3}),
-    numberColumn("slower by", "worse", percent),
+    numberColumn("slower", "worse", percent),
   ]);
 }

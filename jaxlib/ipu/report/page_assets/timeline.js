@@ -130,11 +130,12 @@ function drawTimeline(chart) {
   timelineView = timelineView || [0, r.total];
   const x = {type: "value", min: 0, max: r.total};
   chart.setOption(chartBase({
-    grid: [{left: 50, right: 18, top: 12, height: 22},
-      {left: 50, right: 18, top: 42, bottom: 62}],
+    grid: [{left: 50, right: 18, top: 12, height: 22, outerBoundsMode: "none"},
+      {left: 50, right: 18, top: 42, bottom: 62, outerBoundsMode: "none"}],
     xAxis: [
       {...x, gridIndex: 0, show: false},
-      {...x, gridIndex: 1, axisLabel: {formatter: (v) => short(v)},
+      {...x, gridIndex: 1, axisLabel: {formatter: (v) =>
+        timelineView[1] - timelineView[0] < r.total / 20 ? whole(v) : short(v)},
         splitLine: {show: false}},
     ],
     yAxis: [
@@ -179,17 +180,18 @@ function timelineSeries(r, from, to) {
         const [a, b, line] = stripes[params.dataIndex];
         const mark = rectangle(api, a, b, 0, 1,
           {fill: lineColour(line)});
-        const width = mark.shape.width;
+        const {x, width: room} = params.coordSys;
+        const begin = Math.max(mark.shape.x, x);
+        const width = Math.min(mark.shape.x + mark.shape.width, x + room) - begin;
         const text = line && line.file
           ? [`${fileName(line.file)}:${line.line}`, `${line.line}`]
             .find((one) => one.length * 6.5 + 6 < width) : "";
-        if (text) {
-          const on = line.rank < LINES.length;
-          mark.textContent = {type: "text", style: {text, fontSize: 11,
-            fill: on ? "#fff" : css("--text")}};
-          mark.textConfig = {position: "inside"};
-        }
-        return mark;
+        const on = line && line.rank < LINES.length;
+        const label = {type: "text", silent: true, style: {text, fontSize: 11,
+          fill: on ? "#fff" : css("--text"), align: "center",
+          verticalAlign: "middle", x: begin + width / 2,
+          y: mark.shape.y + mark.shape.height / 2}};
+        return {type: "group", children: [mark, label]};
       },
     },
     {
