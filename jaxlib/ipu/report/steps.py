@@ -253,8 +253,11 @@ def _busy(
   its cell. What comes with them (copies in another order, the stages that
   combine partial results) is charged to all tiles that take part, as on the
   slowest one."""
-  numbers, extents = _cells(step.partition, step.shape, target.num_tiles)
-  largest = cost.largest_cell(step.partition, step.shape)
+  where = step.partition, step.shape, target.num_tiles
+  numbers, extents = _cells(*where)
+  largest = _largest_cell(*where[:2])
+  if all(cell == largest for cell in extents):
+    return _level(*where, compute)
   codelet = step.codelet
   operands = [tensors[a.tensor].dtype for a in step.operands]
   results = [tensors[a.tensor].dtype for a in step.results]
@@ -264,12 +267,21 @@ def _busy(
     taken = codelet.cycles(target, step.fields, operands, results, cell, hints)
     return float(taken.total)
 
-  if all(cell == largest for cell in extents):
-    each = np.full(len(extents), compute)
-  else:
-    rest = compute - of(largest)
-    each = np.array([of(cell) + rest for cell in extents])
-  return np.append(each, 0.0)[numbers]  # -1: no cell
+  rest = compute - of(largest)
+  each = [of(cell) + rest for cell in extents]
+  return np.array([*each, 0.0])[numbers]  # -1: no cell
+
+
+_largest_cell = functools.lru_cache(maxsize=4096)(cost.largest_cell)
+
+
+@functools.lru_cache(maxsize=4096)
+def _level(
+  partition: Layout, shape: tuple[int, ...], num_tiles: int, compute: float
+) -> Array:
+  """The same cycles on each tile that has a cell."""
+  numbers, _ = _cells(partition, shape, num_tiles)
+  return np.where(numbers >= 0, compute, 0.0)
 
 
 # --- Exchanges --------------------------------------------------------------

@@ -32,8 +32,10 @@ function fileBox(r, file, {cycles, lines}) {
   const box = document.createElement("div");
   box.className = "file";
   const title = document.createElement("div");
+  const shown = file.replace(/\\/g, "/").split("/").slice(-2).join("/");
+  title.title = file;
   title.textContent =
-    `${file} — ${whole(cycles)} cycles, ${percent(cycles / (r.total || 1))}`;
+    `${shown} — ${whole(cycles)} cycles, ${percent(cycles / (r.total || 1))}`;
   box.append(title);
   const source = r.sources[file];
   const numbers = source ? Array.from(source.line)
