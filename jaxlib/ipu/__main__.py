@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxlib.ipu import report
-from jaxlib.ipu.report import comparison, page, terminal
+from jaxlib.ipu.report import page, terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,9 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   try:
     if given.command == "report":
       return _report(given.path, given.html)
-    found = comparison.Comparison(
-      report.load(given.before), report.load(given.after)
-    )
+    found = report.compare(report.load(given.before), report.load(given.after))
     if given.html:
       given.html.write_text(found.to_html(), "utf-8")
     else:

@@ -42,6 +42,7 @@ LAYERS = [
     "report.columns",
     "report.comparison",
     "report.data",
+    "report.document",
     "report.folder",
     "report.insights",
     "report.memory",

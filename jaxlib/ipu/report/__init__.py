@@ -19,9 +19,18 @@ from __future__ import annotations
 from typing import Any
 
 from jaxlib.ipu.report.columns import FormatError
-from jaxlib.ipu.report.data import Line, Report, load
+from jaxlib.ipu.report.data import Line
+from jaxlib.ipu.report.document import Comparison, Report, load
 
-__all__ = ["FormatError", "Line", "Report", "compare", "load", "of"]
+__all__ = [
+  "Comparison",
+  "FormatError",
+  "Line",
+  "Report",
+  "compare",
+  "load",
+  "of",
+]
 
 
 def of(program: Any) -> Report:
@@ -32,9 +41,6 @@ def of(program: Any) -> Report:
   return recompile.of(program)
 
 
-def compare(a: Report, b: Report) -> Any:
-  """What differs between two reports, `b` against `a` (see
-  `comparison.Comparison`)."""
-  from jaxlib.ipu.report import comparison
-
-  return comparison.Comparison(a, b)
+def compare(before: Report, after: Report) -> Comparison:
+  """What differs between two reports."""
+  return Comparison(before, after)

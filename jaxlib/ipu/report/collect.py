@@ -24,7 +24,8 @@ from jaxlib.ipu.lower import emit, totals
 from jaxlib.ipu.lower import memory as plans
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.report import choices, insights, memory, steps
-from jaxlib.ipu.report.data import FORMAT, VERSION, Report
+from jaxlib.ipu.report.data import FORMAT, VERSION
+from jaxlib.ipu.report.document import Report
 from jaxlib.ipu.target import Target
 
 # Lines of source shown before and after one that has a cost.

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxlib.ipu.report.data import Report
+from jaxlib.ipu.report.data import ReportData
 from jaxlib.ipu.report.text import file_name
 
 
@@ -30,12 +30,12 @@ class Change(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Comparison:
+class Changes:
   """Report `after` against report `before`. Changes are sorted by size, and
   leave out what is the same."""
 
-  before: Report
-  after: Report
+  before: ReportData
+  after: ReportData
 
   @functools.cached_property
   def figures(self) -> list[Change]:
@@ -60,7 +60,7 @@ class Comparison:
     return self._changes(_memory)
 
   def _changes(
-    self, figures: Callable[[Report], dict[str, float]]
+    self, figures: Callable[[ReportData], dict[str, float]]
   ) -> list[Change]:
     old, new = figures(self.before), figures(self.after)
     found = [
@@ -70,17 +70,8 @@ class Comparison:
     changed = [c for c in found if c.before != c.after]
     return sorted(changed, key=lambda c: -abs(c.by))
 
-  def to_html(self) -> str:
-    """The page of the report `after`, with the comparison."""
-    return self.after.to_html(self.before)
 
-  def __str__(self) -> str:
-    from jaxlib.ipu.report import terminal
-
-    return terminal.comparison_text(self)
-
-
-def _lines(report: Report) -> dict[str, float]:
+def _lines(report: ReportData) -> dict[str, float]:
   out: dict[str, float] = {}
   for line in report.lines:
     text = line.text or str(line.line)
@@ -89,7 +80,7 @@ def _lines(report: Report) -> dict[str, float]:
   return out
 
 
-def _operations(report: Report) -> dict[str, float]:
+def _operations(report: ReportData) -> dict[str, float]:
   out: dict[str, float] = {}
   steps, names = report.steps, report.locations["name"]
   for i, cycles in enumerate(report.cycles.tolist()):
@@ -100,7 +91,7 @@ def _operations(report: Report) -> dict[str, float]:
   return out
 
 
-def _memory(report: Report) -> dict[str, float]:
+def _memory(report: ReportData) -> dict[str, float]:
   tile = report.data["memory"]["peak_tile"]
   held = report.tiles["memory"][:, tile].tolist()
   return dict(zip(report.data["categories"], map(float, held), strict=True))

@@ -35,9 +35,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gzip
-import io
 import json
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.report.columns import FormatError, decode, encode
+from jaxlib.ipu.report.columns import encode
 
 Array = npt.NDArray[Any]
 
@@ -82,9 +80,9 @@ _PARTS = ("compute", "exchange", "sync", "host")
 
 
 @dataclasses.dataclass(eq=False)
-class Report:
-  """A report; `data` is laid out as in the module's docstring, with NumPy
-  arrays for columns."""
+class ReportData:
+  """A report's figures; `data` is laid out as in the module's docstring, with
+  NumPy arrays for columns."""
 
   data: dict[str, Any]
 
@@ -235,78 +233,5 @@ class Report:
     text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
     return gzip.compress(text.encode(), mtime=0)
 
-  def to_html(self, other: Report | None = None) -> str:
-    """The report as a page that needs no other file.
-
-    Args:
-      other: a report to compare this one with, on the same page.
-    """
-    from jaxlib.ipu.report import page
-
-    return page.html(self, other)
-
-  def save(self, path: str | Path) -> None:
-    """Writes the report: a page if the name ends with .html, JSON if with
-    .json, gzipped JSON if with .json.gz.
-
-    Raises:
-      ValueError: another ending.
-    """
-    name = str(path)
-    if name.endswith(".html"):
-      Path(path).write_text(self.to_html(), "utf-8")
-    elif name.endswith(".json"):
-      Path(path).write_text(json.dumps(self.to_json(), allow_nan=False))
-    elif name.endswith(".json.gz"):
-      Path(path).write_bytes(self.compressed())
-    else:
-      raise ValueError(f"{name!r}: expected a name in .html, .json or .json.gz")
-
-  def __str__(self) -> str:
-    from jaxlib.ipu.report import terminal
-
-    return terminal.text(self)
-
   def __repr__(self) -> str:
     return f"<Report of {self.name}: {self.cost['ipu cycles']:,.0f} cycles>"
-
-  def _repr_html_(self) -> str:
-    from jaxlib.ipu.report import notebook
-
-    return notebook.html(self)
-
-
-def load(path: str | Path) -> Report:
-  """Reads a report.
-
-  Args:
-    path: a file that `Report.save` wrote as JSON, gzipped or not, or the
-      folder of a program that autoReport.directory or `ipu_report_to` made.
-
-  Raises:
-    OSError: the file cannot be read.
-    FormatError: it is not a report, or one of a later major version.
-  """
-  file = Path(path)
-  if file.is_dir():
-    file = file / "report.json.gz"
-  raw = file.read_bytes()
-  try:
-    if raw[:2] == b"\x1f\x8b":
-      raw = gzip.GzipFile(fileobj=io.BytesIO(raw)).read()
-    tree = json.loads(raw)
-  except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-    raise FormatError(f"{file} is not a report: {error}") from error
-  if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-    raise FormatError(f"{file} is not a report: its format is not {FORMAT!r}")
-  version = tree.get("version")
-  if not isinstance(version, list) or version[:1] > [VERSION[0]]:
-    raise FormatError(
-      f"{file} is a report of version {version}, this reader knows "
-      f"{VERSION[0]}.{VERSION[1]}: read it with a newer jaxlib"
-    )
-  strings = tree.pop("strings", [])
-  try:
-    return Report(decode(tree, strings))
-  except (ValueError, LookupError, TypeError) as error:
-    raise FormatError(f"{file} is a damaged report: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.report.data import Report
+from jaxlib.ipu.report.data import ReportData
 from jaxlib.ipu.report.text import file_name, percent, size
 
 Insight = dict[str, Any]
@@ -30,7 +30,7 @@ _UNDONATED = 0.02
 _SYNC = 0.25
 
 
-def find(report: Report) -> list[Insight]:
+def find(report: ReportData) -> list[Insight]:
   """All insights, those about what does not fit first, then by figure."""
   found = [insight for rule in _RULES for insight in rule(report)]
   urgent = {"fit": 0, "help": 1}
@@ -44,7 +44,7 @@ def _insight(
   return {"kind": kind, "text": text, "figure": figure, "target": target}
 
 
-def _does_not_fit(report: Report) -> Iterator[Insight]:
+def _does_not_fit(report: ReportData) -> Iterator[Insight]:
   if report.fits:
     return
   memory, limit = report.data["memory"], report.target["bytes_per_tile"]
@@ -73,7 +73,7 @@ def _does_not_fit(report: Report) -> Iterator[Insight]:
     yield _insight("help", text, 0.0, "memory", tile=tile)
 
 
-def _undonated(report: Report) -> Iterator[Insight]:
+def _undonated(report: ReportData) -> Iterator[Insight]:
   """Arguments for which there is a result of the same type."""
   tensors, categories = report.tensors, report.data["categories"]
   first = categories.index("arguments")
@@ -107,7 +107,7 @@ def _undonated(report: Report) -> Iterator[Insight]:
   )
 
 
-def _costliest_line(report: Report) -> Iterator[Insight]:
+def _costliest_line(report: ReportData) -> Iterator[Insight]:
   total = report.cost["ipu cycles"]
   for line in report.lines[:1]:
     if line.file and line.cycles >= _COSTLY_LINE * total > 0:
@@ -124,7 +124,7 @@ def _costliest_line(report: Report) -> Iterator[Insight]:
       )
 
 
-def _few_tiles(report: Report) -> Iterator[Insight]:
+def _few_tiles(report: ReportData) -> Iterator[Insight]:
   """The longest step on few tiles, and all of them together."""
   steps, total = report.steps, report.cost["ipu cycles"]
   tiles = report.target["num_tiles"]
@@ -160,7 +160,7 @@ def _tiles(some: int, all_of_them: int) -> str:
   return f"{some:,} of {all_of_them:,} tiles"
 
 
-def _step(report: Report, step: int) -> str:
+def _step(report: ReportData, step: int) -> str:
   """A step in words: `Map of models.py:122 (pow)`."""
   steps = report.steps
   location = int(steps["location"][step])
@@ -172,7 +172,7 @@ def _step(report: Report, step: int) -> str:
   )
 
 
-def _idle(report: Report) -> Iterator[Insight]:
+def _idle(report: ReportData) -> Iterator[Insight]:
   computing = report.cost["ipu compute cycles"]
   busy = float(report.tiles["busy"].mean())
   share = busy / computing if computing else 1.0
@@ -187,7 +187,7 @@ def _idle(report: Report) -> Iterator[Insight]:
     )
 
 
-def _synchronisation(report: Report) -> Iterator[Insight]:
+def _synchronisation(report: ReportData) -> Iterator[Insight]:
   total, sync = report.cost["ipu cycles"], report.cost["ipu sync cycles"]
   if total and sync >= _SYNC * total:
     count = report.cost["ipu supersteps"]
@@ -201,7 +201,7 @@ def _synchronisation(report: Report) -> Iterator[Insight]:
     )
 
 
-def _exchange_code(report: Report) -> Iterator[Insight]:
+def _exchange_code(report: ReportData) -> Iterator[Insight]:
   code, exchange = (
     report.cost[f"ipu {kind}code bytes"] for kind in ("", "exchange ")
   )
@@ -218,7 +218,7 @@ def _exchange_code(report: Report) -> Iterator[Insight]:
   )
 
 
-def _code(report: Report) -> Iterator[Insight]:
+def _code(report: ReportData) -> Iterator[Insight]:
   code = report.cost["ipu executable tile bytes"]
   limit = report.cost["ipu executable tile limit"]
   if code > limit and report.fits:
@@ -234,7 +234,7 @@ def _code(report: Report) -> Iterator[Insight]:
     )
 
 
-def _layouts(report: Report) -> Iterator[Insight]:
+def _layouts(report: ReportData) -> Iterator[Insight]:
   total = report.cost["ipu cycles"]
   moved = report.cost["ipu argument layout cycles"]
   if total and moved >= _LAYOUTS * total:
@@ -248,7 +248,7 @@ def _layouts(report: Report) -> Iterator[Insight]:
     )
 
 
-def _guessed(report: Report) -> Iterator[Insight]:
+def _guessed(report: ReportData) -> Iterator[Insight]:
   total, guessed = (
     report.cost[f"ipu cycles{kind}"] for kind in ("", " guessed")
   )
@@ -265,7 +265,7 @@ def _guessed(report: Report) -> Iterator[Insight]:
     )
 
 
-def _counted_once(report: Report) -> Iterator[Insight]:
+def _counted_once(report: ReportData) -> Iterator[Insight]:
   loops = report.cost["ipu loops counted once"]
   if loops:
     steps = report.steps
@@ -282,7 +282,7 @@ def _counted_once(report: Report) -> Iterator[Insight]:
     )
 
 
-_RULES: tuple[Callable[[Report], Iterator[Insight]], ...] = (
+_RULES: tuple[Callable[[ReportData], Iterator[Insight]], ...] = (
   _does_not_fit,
   _undonated,
   _costliest_line,

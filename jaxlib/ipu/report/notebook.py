@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import html as html_lib
 
-from jaxlib.ipu.report.data import Report
+from jaxlib.ipu.report.data import ReportData
 from jaxlib.ipu.report.text import file_name, percent, seconds, size
 
 _LINES = 8
 _CELL = "text-align:{};padding:2px 10px;white-space:pre"
 
 
-def html(report: Report) -> str:
+def html(report: ReportData) -> str:
   """A summary as HTML, of a few KB."""
   cost = report.cost
   total = cost["ipu cycles"] or 1.0

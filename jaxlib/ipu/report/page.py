@@ -12,7 +12,7 @@ import html as html_lib
 import re
 from pathlib import Path
 
-from jaxlib.ipu.report.data import Report
+from jaxlib.ipu.report.data import ReportData
 
 _ASSETS = Path(__file__).with_name("page_assets")
 VENDOR = Path(__file__).with_name("vendor")
@@ -41,7 +41,7 @@ class LibrariesMissing(RuntimeError):
   """
 
 
-def html(report: Report, other: Report | None = None) -> str:
+def html(report: ReportData, other: ReportData | None = None) -> str:
   """The page of a report, and of what differs from an `other`, earlier one.
 
   Raises:

@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxlib.ipu import options, pipeline, plugin
 from jaxlib.ipu.program import container, schema
-from jaxlib.ipu.report import collect, data
+from jaxlib.ipu.report import collect, document
 
 # The beginning of the executable's fields (runtime/pjrt/serialized_executable).
 _MAGIC = b"\x0a\x10ipu-executable-1"
@@ -31,7 +31,7 @@ class ReportError(RuntimeError):
   """No report can be made of an object; says why and what to do."""
 
 
-def of(program: Any) -> data.Report:
+def of(program: Any) -> document.Report:
   """The report of a program.
 
   Args:
@@ -56,7 +56,7 @@ def of(program: Any) -> data.Report:
   )
 
 
-def _of_lowered(lowered: Any) -> data.Report:
+def _of_lowered(lowered: Any) -> document.Report:
   with tempfile.TemporaryDirectory() as made:
     try:
       lowered.compile(compiler_options={"ipu_report_to": made})
@@ -69,10 +69,10 @@ def _of_lowered(lowered: Any) -> data.Report:
     found = sorted(Path(made).iterdir())
     if not found:
       raise ReportError(_NOT_FOR_IPU)
-    return data.load(found[0])
+    return document.load(found[0])
 
 
-def _of_executable(executable: Any) -> data.Report:
+def _of_executable(executable: Any) -> document.Report:
   try:
     raw = bytes(executable.serialize())
   except Exception as error:

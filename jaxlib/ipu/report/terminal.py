@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from jaxlib.ipu.report.comparison import Change, Comparison
-from jaxlib.ipu.report.data import Report
+from jaxlib.ipu.report.comparison import Change, Changes
+from jaxlib.ipu.report.data import ReportData
 from jaxlib.ipu.report.text import change, file_name, percent, seconds, size
 
 _Rows = Sequence[tuple[str, ...]]
@@ -42,21 +42,23 @@ class _Text:
 _Part = _Table | _Text
 
 
-def text(report: Report) -> str:
+def text(report: ReportData) -> str:
   """The report as plain text."""
   return _plain(_report(report))
 
 
-def comparison_text(found: Comparison) -> str:
+def comparison_text(found: Changes) -> str:
   """A comparison as plain text."""
   return _plain(_comparison(found))
 
 
-def show(found: Report | Comparison, file: TextIO | None = None) -> None:
+def show(found: ReportData | Changes, file: TextIO | None = None) -> None:
   """Prints a report or a comparison: in colours to a terminal if rich is
   installed, else as plain text."""
   file = sys.stdout if file is None else file
-  parts = _report(found) if isinstance(found, Report) else _comparison(found)
+  parts = (
+    _report(found) if isinstance(found, ReportData) else _comparison(found)
+  )
   wanted = file.isatty() and "NO_COLOR" not in os.environ
   if wanted and importlib.util.find_spec("rich"):
     _rich(parts, file)
@@ -67,7 +69,7 @@ def show(found: Report | Comparison, file: TextIO | None = None) -> None:
 # --- What is shown ----------------------------------------------------------
 
 
-def _report(report: Report) -> list[_Part]:
+def _report(report: ReportData) -> list[_Part]:
   cost, target = report.cost, report.target
   memory = report.data["memory"]
   total = cost["ipu cycles"] or 1.0
@@ -100,7 +102,7 @@ def _report(report: Report) -> list[_Part]:
   ]
 
 
-def _lines(report: Report) -> _Table:
+def _lines(report: ReportData) -> _Table:
   total = report.cost["ipu cycles"] or 1.0
   most = report.lines[0].cycles if report.lines else 1.0
   rows = [
@@ -118,7 +120,7 @@ def _lines(report: Report) -> _Table:
   )
 
 
-def _tiles(report: Report) -> _Table:
+def _tiles(report: ReportData) -> _Table:
   """The fullest tile by category."""
   tile = report.data["memory"]["peak_tile"]
   held = report.tiles["memory"][:, tile]
@@ -148,7 +150,7 @@ _SHOWN = {
 }
 
 
-def _comparison(found: Comparison) -> list[_Part]:
+def _comparison(found: Changes) -> list[_Part]:
   before, after = found.before, found.after
   head = f"{before.name} of {before.data['producer']['time']}"
   head += f" -> {after.name} of {after.data['producer']['time']}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxlib.ipu.report import collect, folder, page
-from jaxlib.ipu.report.data import Report
+from jaxlib.ipu.report.document import Report
 
 logger = logging.getLogger("jaxlib.ipu")
 
