@@ -8,6 +8,7 @@
   python -m benchmarks --fidelity            rewrites model_fidelity.md and
                                              six_programs.md in ipu/docs
   python -m benchmarks --programs            six_programs.md, compile times
+  python -m benchmarks --pictures            those of reports.md (Chromium)
 
 `--platform cpu` compares XLA:CPU with itself, which shows the noise of the
 machine.
@@ -64,6 +65,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   parser.add_argument(
     "--programs", action="store_true",
     help="write the page about modelled costs of six programs",
+  )  # fmt: skip
+  parser.add_argument(
+    "--pictures", action="store_true",
+    help="write the pictures of reports in the documents, with Chromium",
   )  # fmt: skip
   parser.add_argument(
     "--platform", default="ipu", help="platform to measure (default ipu)"
@@ -124,6 +129,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
   if args.fidelity:
     return run_fidelity()
+  if args.pictures:
+    from benchmarks import pictures
+
+    pictures.write(args.platform)
+    return 0
   if args.programs:
     from benchmarks import six_programs
 

@@ -20,6 +20,7 @@ from tools import (
   bazel,
   command,
   environment,
+  npm,
   options,
   pins,
   poplar,
@@ -44,6 +45,8 @@ def main(argv: list[str]) -> int:
   venv = environment.Environment(opts.venv)
   if opts.install_deps:
     venv.install_build_requirements()
+  if opts.page_libraries:
+    npm.install()
   if not opts.enable_ipu:
     return 0
 

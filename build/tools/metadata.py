@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tools import npm
 from tools.pins import Supported
 from tools.wheelfile import New
 
-LICENSES = ("ipu/LICENSE", "ipu/MPL-2.0.txt", "ipu/NOTICE.txt")
+_LICENSES = ("ipu/LICENSE", "ipu/MPL-2.0.txt", "ipu/NOTICE.txt")
 ENTRY_POINTS = "[jax_plugins]\nipu = jax_plugins.ipu\n"
 
 _NOTE = """
@@ -17,6 +18,11 @@ _NOTE = """
 This is JAX's own release with a backend for Graphcore's IPU added. Questions
 about the backend go to the JAX on IPU project, not to the authors of JAX.
 """
+
+
+def licenses() -> tuple[str, ...]:
+  """The names of the licences of the backend and of what is in it."""
+  return _LICENSES + npm.license_names()
 
 
 def edit(
@@ -44,7 +50,7 @@ def edit(
         continue
     lines.append(line)
   lines.append("Classifier: Operating System :: POSIX :: Linux")
-  lines += [f"License-File: {name}" for name in LICENSES]
+  lines += [f"License-File: {name}" for name in licenses()]
   lines += [f"Requires-Dist: {requirement}" for requirement in requirements]
   return "\n".join(lines) + "\n\n" + body.rstrip("\n") + "\n" + _NOTE
 
@@ -68,8 +74,8 @@ def plugin(span: Supported, description: str) -> str:
     "Name: jax-ipu-plugin",
     f"Version: {span.newest}",
     "Summary: A backend for JAX: Graphcore's IPU, or a model of it",
-    "License-Expression: Apache-2.0 AND MPL-2.0",
-    *(f"License-File: {name}" for name in LICENSES),
+    "License-Expression: Apache-2.0 AND MPL-2.0 AND MIT AND BSD-3-Clause",
+    *(f"License-File: {name}" for name in licenses()),
     "Classifier: Development Status :: 4 - Beta",
     "Classifier: Intended Audience :: Science/Research",
     "Classifier: Operating System :: POSIX :: Linux",

@@ -113,9 +113,9 @@ def _parser() -> argparse.ArgumentParser:
   how.add_argument(
     "--install_deps",
     action="store_true",
-    help="first install what is missing: the compiler, Bazel and GoogleTest"
-    " with apt-get (through sudo unless root), Python's build requirements"
-    " into the venv",
+    help="first install what is missing: the compiler, Bazel, npm and"
+    " GoogleTest with apt-get (through sudo unless root), Python's build"
+    " requirements into the venv",
   )
   how.add_argument(
     "--venv",
@@ -128,6 +128,12 @@ def _parser() -> argparse.ArgumentParser:
     "--verbose",
     action="store_true",
     help="show every command that Bazel runs",
+  )
+  how.add_argument(
+    "--page_libraries",
+    action="store_true",
+    help="put the JavaScript libraries of reports into the source tree, for"
+    " running from there; wheels have them anyway",
   )
   how.add_argument(
     "--update_pins",
@@ -181,7 +187,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
       ["-m", "pytest", *(options.test or ["-n", "auto"])],
       build / "requirements-test.txt",
     )
-  alone = options.install_deps or options.update_pins
+  alone = options.install_deps or options.update_pins or options.page_libraries
   if not options.enable_ipu and (options.then or not alone):
     parser.error("nothing to build; type: python3 build/build.py --enable_ipu")
   for name in ("bazel_options", "bazel_startup_options"):

@@ -52,7 +52,7 @@ def install_command(packages: Sequence[str]) -> str:
 
 
 def install(bazel_packages: Sequence[str]) -> None:
-  """Installs the compiler, Bazel, GoogleTest and venv, as far as missing.
+  """Installs the compiler, Bazel, GoogleTest, npm and venv, as far as missing.
 
   Raises:
     BuildError: there is no apt-get, no sudo, or they failed.
@@ -60,11 +60,13 @@ def install(bazel_packages: Sequence[str]) -> None:
   packages = [*bazel_packages, *_PACKAGES]
   if package := venv_package():
     packages.append(package)
+  if not shutil.which("npm"):
+    packages.append("npm")
   if not shutil.which("apt-get"):
     raise BuildError(
       "--install_deps only supports apt-get, which this system does not have."
-      " Install Bazel 4 to 7, g++ 12 or later and GoogleTest with your system's"
-      " package manager, and omit --install_deps."
+      " Install Bazel 4 to 7, g++ 12 or later, npm and GoogleTest with your"
+      " system's package manager, and omit --install_deps."
     )
   missing = [package for package in packages if not _is_installed(package)]
   if not missing:

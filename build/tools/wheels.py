@@ -7,7 +7,15 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from tools import command, metadata, pins, platform_tag, upstream, wheelfile
+from tools import (
+  command,
+  metadata,
+  npm,
+  pins,
+  platform_tag,
+  upstream,
+  wheelfile,
+)
 from tools.command import ROOT, BuildError
 from tools.wheelfile import Kept, New
 
@@ -37,14 +45,22 @@ def _package(folder: str) -> Iterator[tuple[str, New]]:
 
 def _licenses(dist_info: str) -> Iterator[tuple[str, New]]:
   folder = ROOT / "third_party" / "licenses"
-  for name in metadata.LICENSES:
+  fetched = npm.licenses()
+  for name in metadata.licenses():
     base = name.removeprefix("ipu/")
     path = ROOT / "LICENSE" if base == "LICENSE" else folder / base
-    yield f"{dist_info}/licenses/{name}", New(path.read_bytes())
+    data = fetched[base] if base in fetched else path.read_bytes()
+    yield f"{dist_info}/licenses/{name}", New(data)
 
 
 def _backend(library: pathlib.Path) -> Files:
-  files: Files = dict(_package("jaxlib/ipu"))
+  files: Files = {
+    name: file
+    for name, file in _package("jaxlib/ipu")
+    if not name.startswith(npm.VENDOR)
+  }
+  for name, data in npm.libraries().items():
+    files[f"{npm.VENDOR}/{name}"] = New(data)
   files["jaxlib/ipu/libjaxipu.so"] = New(library.read_bytes(), executable=True)
   span = pins.supported()
   versions = {"oldest": span.oldest, "newest": span.newest}

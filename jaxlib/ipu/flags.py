@@ -222,6 +222,13 @@ ENVIRONMENT_FLAGS = (
     "0",
   ),
   Flag(
+    "JAX_IPU_DUMP_TO",
+    "dump_directory",
+    FOLDER,
+    "a folder for the result of each compiler phase as text",
+    "none",
+  ),
+  Flag(
     "POPLAR_LOG_LEVEL",
     "log_level",
     POPLAR_LEVEL,
@@ -265,7 +272,7 @@ ENGINE_OPTIONS = (
     "autoReport.all",
     "report",
     BOOL,
-    "dump every program as text: graph, tile mappings, steps, costs",
+    "write a report of every program: a page and its data",
     "false",
   ),
   Flag(

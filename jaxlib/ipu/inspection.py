@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jaxlib.ipu.check import verify, verify_addresses, verify_exchanges
 from jaxlib.ipu.check import verify_graph as verifier
 from jaxlib.ipu.check import verify_tile_program as tile_verify
-from jaxlib.ipu.diagnostics import invalid_argument
-from jaxlib.ipu.ir import importer
 from jaxlib.ipu.ir.printer import module_text
 from jaxlib.ipu.program.text import program_text
+from jaxlib.ipu.reporting.folder import unwritable
 from jaxlib.ipu.sram import overflow
 from jaxlib.ipu.tile import text as tile_text
 from jaxlib.ipu.tile_passes import assembled
@@ -35,9 +29,8 @@ def after(phase: Any, state: Any, options: Any) -> None:
     if text:
       # What precedes parsing, and what few programs need, has its number.
       index = max([*phase.__class__].index(phase) - 1, 0)
-      name = _plain(_name(state))
-      ending = f"{name}.{index}_{phase.value}.txt"
-      state.number = _write(options.dump, state.number, ending, text)
+      folder = state.folder(options.dump)
+      _write(folder / f"{index}_{phase.value}.txt", text)
 
 
 def after_pass(name: str, state: Any, options: Any) -> None:
@@ -52,56 +45,16 @@ def after_pass(name: str, state: Any, options: Any) -> None:
     tile_verify.verify(state.tiles)
     assembled.verify(state.tiles)
   if options.dump is not None:
-    module = _plain(_name(state))
-    written = tile_text.program_text(state.tiles)
-    ending = f"{module}.4_lower_{name}.txt"
-    state.number = _write(options.dump, state.number, ending, written)
+    folder = state.folder(options.dump)
+    text = tile_text.program_text(state.tiles)
+    _write(folder / f"4_lower_{name}.txt", text)
 
 
-def _name(state: Any) -> str:
-  if state.stablehlo is None:
-    return state.partitioned.name
-  return importer.module_name(state.stablehlo)
-
-
-def _plain(name: str) -> str:
-  """A module's name as part of a file name."""
-  return re.sub(r"[^\w.-]", "_", name)[:100]
-
-
-def _write(folder: Path, number: int | None, ending: str, text: str) -> int:
-  """Writes a new file, and returns the program's number in the folder: the
-  next one, if it has none.
-
-  Programs of all processes that use a folder have different numbers. What
-  exists is neither overwritten nor opened, as it may be a link or a pipe.
-  """
+def _write(path: Path, text: str) -> None:
   try:
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
-      if number is None:
-        found = (re.match(r"\d+(?=\.)", name) for name in os.listdir(folder))
-        number = 1 + max((int(m[0]) for m in found if m), default=-1)
-      with (folder / f"{number:04}.{ending}").open("x") as file:
-        file.write(text)
+    path.write_text(text)
   except OSError as e:
-    raise invalid_argument(
-      f"cannot write a report to {folder}: {e}; autoReport.directory in "
-      "POPLAR_ENGINE_OPTIONS or the compiler option ipu_dump_to names another "
-      "folder"
-    ) from e
-  return number
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-  """Holds a folder against other processes and threads that write reports."""
-  handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-  try:
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    yield
-  finally:
-    os.close(handle)
+    raise unwritable(path.parent, e) from e
 
 
 def _verify(phase: Any, state: Any) -> None:

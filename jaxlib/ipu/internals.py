@@ -752,6 +752,20 @@ def compiler_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
 
 
 @uses(
+  "jaxlib.mlir.ir.DialectRegistry",
+  "jaxlib.mlir._mlir_libs._jax_mlir_ext.register_dialects",
+  lost="jaxlib.ipu.report.of(compiled) may not read programs from a cache",
+)
+def allow_functions(registry_class: Any, register: Any, context: Any) -> None:
+  """Lets MLIR read modules that are no portable artifacts, such as those in
+  programs: they have the dialect `func` itself."""
+  registry = registry_class()
+  register(registry)
+  context.append_dialect_registry(registry)
+  context.dialects["func"]
+
+
+@uses(
   "jaxlib.mlir._mlir_libs._mosaic_gpu_ext.register_inliner_extensions",
   lost="programs with calls (jit in jit, scan, jax.random) are refused",
 )

@@ -37,6 +37,8 @@ class Settings:
     version: see `target.resolve`.
     log_level: of Python's logging; None if not set.
     report, report_directory: whether and where to write reports.
+    dump_directory: where to write the result of each phase as text; None:
+      nowhere.
     allow_out_of_memory: whether a tile's SRAM may be exceeded.
     available_memory_proportion: see `target.Target`; None for the machine's.
     verify: whether the compiler checks itself after every phase.
@@ -53,6 +55,7 @@ class Settings:
   log_level: int | None = None
   report: bool = False
   report_directory: str = "."
+  dump_directory: str | None = None
   allow_out_of_memory: bool = False
   available_memory_proportion: float | None = None
   verify: bool = False

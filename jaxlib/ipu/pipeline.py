@@ -72,7 +72,9 @@ class Options:
     allow_out_of_memory: compile programs that do not fit the SRAM.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
+    report: a folder for the program's report; None: no report.
     verify: check the result of each phase.
+    given: the user's options by name, for the report.
   """
 
   target: Target
@@ -80,7 +82,9 @@ class Options:
   allow_out_of_memory: bool = False
   stop_after: Phase | None = None
   dump: Path | None = None
+  report: Path | None = None
   verify: bool = False
+  given: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True)
@@ -101,12 +105,21 @@ class State:
   memory: memory.MemoryPlan | None = None
   program: schema.Program | None = None
   pieces: Sequence[bytes | memoryview] = ()
-  number: int | None = None  # of this compilation, in dump names
+  folders: dict[Path, Path] = dataclasses.field(default_factory=dict)
 
   @property
   def data(self) -> bytes:
     """The program's bytes; a copy of the pieces."""
     return b"".join(self.pieces)
+
+  def folder(self, root: Path) -> Path:
+    """The folder of this program in the folder of all reports."""
+    if root not in self.folders:
+      from jaxlib.ipu.reporting import folder  # few compilations need it
+
+      name = importer.module_name(self.stablehlo)
+      self.folders[root] = folder.make(root, name)
+    return self.folders[root]
 
 
 def compile_module(code: bytes | memoryview, options: Options) -> State:
@@ -321,11 +334,21 @@ def _allocate(state: State, options: Options) -> None:
     _go_back(state, first)
     assert first.builder is not None and first.memory is not None
     builder, plan = first.builder, first.memory
+  written = _report(state, options)
   if memory.exceeds(builder, plan):
     from jaxlib.ipu.sram import overflow  # few programs need its imports
 
     allow = options.allow_out_of_memory
-    overflow.check(builder, state.module, plan, allow)
+    overflow.check(builder, state.module, plan, allow, written)
+
+
+def _report(state: State, options: Options) -> Path | None:
+  """Writes the report, of programs that do not fit, too."""
+  if options.report is None:
+    return None
+  from jaxlib.ipu.reporting import write  # few compilations need it
+
+  return write.write(state, options)
 
 
 def _uncrowded(
@@ -413,8 +436,10 @@ def read_options(compile_options: bytes) -> Options:
     target=settings.target,
     sharding=_sharding(compile_options),
     allow_out_of_memory=settings.allow_out_of_memory,
-    dump=Path(settings.report_directory) if settings.report else None,
+    dump=_path(settings.dump_directory),
+    report=Path(settings.report_directory) if settings.report else None,
     verify=settings.verify,
+    given={k: v for k, v in given.items() if k.startswith("ipu_")},
   )
   for name, value in given.items():
     if name.startswith("xla_"):
@@ -464,11 +489,15 @@ def _read_share(value: Any, options: Options) -> dict[str, Any]:
   return {"target": target}
 
 
-def _read_folder(value: Any, options: Options) -> dict[str, Any]:
+def _read_folder(value: Any) -> Path:
   try:
-    return {"dump": Path(flags.FOLDER.parse(value))}
+    return Path(flags.FOLDER.parse(value))
   except (TypeError, ValueError) as e:
     raise ValueError("expected a folder's name") from e
+
+
+def _path(folder: str | None) -> Path | None:
+  return None if folder is None else Path(folder)
 
 
 def _read_bool(value: Any) -> bool:
@@ -485,5 +514,6 @@ _COMPILER_OPTIONS: dict[str, Any] = {
     "allow_out_of_memory": _read_bool(value)
   },
   "ipu_verify": lambda value, options: {"verify": _read_bool(value)},
-  "ipu_dump_to": _read_folder,
+  "ipu_dump_to": lambda value, options: {"dump": _read_folder(value)},
+  "ipu_report_to": lambda value, options: {"report": _read_folder(value)},
 }

@@ -362,6 +362,15 @@ def client_options(
   }
 
 
+def settings_for(version: str) -> options.Settings:
+  """The settings of this process's latest client with machines of a version;
+  those of the flags, if there is none."""
+  with _lock:
+    made = [watch.settings for watch in _machines.values()]
+  same = [s for s in made if s.target.version == version]
+  return same[-1] if same else options.read()
+
+
 def set_up_logging(settings: options.Settings) -> None:
   """Shows the backend's messages at the level of `POPLAR_LOG_LEVEL`."""
   if settings.log_level is None:

@@ -80,7 +80,7 @@ class TestOptions:
       "--enable_ipu", "--wheels", "--bazel_path", "--bazel_options",
       "--bazel_startup_options", "--target_cpu_features", "--output_path",
       "--install_deps", "--venv", "--run", "--test", "--verbose", "--python",
-      "--update_pins",
+      "--update_pins", "--page_libraries",
     ):  # fmt: skip
       assert f"\n  {option}" in text
 

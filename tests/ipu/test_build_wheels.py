@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import email
 import hashlib
 import os
@@ -165,3 +166,43 @@ class TestMetadata:
     for python in ("3.11", "3.12"):
       assert f"Programming Language :: Python :: {python}" in classifiers
     assert parsed.get_payload() == "# Title\n"
+
+
+class TestNpm:
+  @pytest.fixture
+  def package(self, tools):
+    return tools.npm.Package("a@1.0", "a-1.0.tgz", "ab" * 32, {}, {})
+
+  def test_an_archive_with_another_hash_is_not_used(
+    self, tools, tmp_path, package, monkeypatch
+  ):
+    program(tmp_path / "npm", f"echo evil > {tmp_path}/cache/a-1.0.tgz")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(tools.BuildError, match="sha256 of third_party/npm"):
+      tools.npm.archive(package, tmp_path / "cache")
+    assert not (tmp_path / "cache" / "a-1.0.tgz").exists()
+
+  def test_a_missing_npm_is_an_error_that_says_how_to_get_it(
+    self, tools, tmp_path, package, monkeypatch
+  ):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(tools.BuildError, match="apt-get install -y npm"):
+      tools.npm.archive(package, tmp_path)
+
+  def test_an_archive_is_downloaded_once(
+    self, tools, tmp_path, package, monkeypatch
+  ):
+    (tmp_path / package.archive).write_text("right")
+    digest = hashlib.sha256(b"right").hexdigest()
+    monkeypatch.setenv("PATH", "")
+    right = dataclasses.replace(package, sha256=digest)
+    assert tools.npm.archive(right, tmp_path).read_text() == "right"
+
+  def test_every_library_of_pages_is_pinned_with_a_licence(self, tools):
+    from jaxlib.ipu.reporting import page
+
+    pinned = [name for p in tools.npm.packages() for name in p.files]
+    assert sorted(pinned) == sorted([*page.LIBRARIES, *page.STYLES])
+    assert all(p.licenses for p in tools.npm.packages())
+    for name in tools.metadata.licenses():
+      assert name in tools.metadata.edit("A: b\n\n", version="1", summary="")

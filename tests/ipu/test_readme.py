@@ -18,6 +18,7 @@ from jaxlib.ipu.emit import cost_analysis
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 COSTS = (ROOT / "ipu" / "docs" / "costs.md").read_text()
+REPORTS = (ROOT / "ipu" / "docs" / "reports.md").read_text()
 
 
 def test_the_table_of_flags():
@@ -44,7 +45,9 @@ def test_the_table_of_costs():
 
 
 BLOCKS = re.findall(
-  r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", README + COSTS, re.DOTALL
+  r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?",
+  README + COSTS + REPORTS,
+  re.DOTALL,
 )
 
 

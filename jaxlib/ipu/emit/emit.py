@@ -28,17 +28,7 @@ def program(
   """The finished record; `code` is the module, without `omissions`."""
   tensors = [_tensor(builder, t) for t in builder.tensors]
   target = builder.target
-  sums = totals(target, builder.steps, builder.tensors)
-  layouts = _layouts(builder, module, arguments)
-  analysis = cost_analysis(
-    target,
-    builder.steps,
-    sums,
-    memory,
-    layouts,
-    [builder.tensors[a] for a in arguments],
-    [builder.tensors[r] for r in results],
-  )
+  figures = analysis(builder, module, arguments, results, memory)
   return schema.Program(
     name=module.name,
     shardings=shardings,
@@ -50,18 +40,38 @@ def program(
     arguments=arguments,
     results=results,
     host_types=_host_types(builder, module, arguments, results),
-    layouts=layouts,
+    layouts=_layouts(builder, module, arguments),
     aliases=[schema.Alias(i, j) for i, j in module.aliases],
     donors=module.donors,
     arena_bytes=arena_bytes,
     steps=[step.record(target, builder.mapping) for step in builder.steps],
     locations=[schema.Location(*key) for key in builder.locations],
-    cost_analysis=[schema.NamedValue(n, v) for n, v in analysis.items()],
+    cost_analysis=[schema.NamedValue(n, v) for n, v in figures.items()],
     memory=memory.record(),
     estimated_seconds=host_seconds(target, builder.steps, builder.tensors),
     module=code,
     omissions=omissions,
     num_partitions=module.num_partitions,
+  )
+
+
+def analysis(
+  builder: Builder,
+  module: Module,
+  arguments: list[int],
+  results: list[int],
+  memory: MemoryPlan,
+) -> dict[str, float]:
+  """The entries of `compiled.cost_analysis()`."""
+  target, tensors = builder.target, builder.tensors
+  return cost_analysis(
+    target,
+    builder.steps,
+    totals(target, builder.steps, tensors),
+    memory,
+    _layouts(builder, module, arguments),
+    [tensors[a] for a in arguments],
+    [tensors[r] for r in results],
   )
 
 

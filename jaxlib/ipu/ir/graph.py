@@ -42,10 +42,27 @@ class Value:
     return f"Value({self.type})"
 
 
-class Node:
-  """An operation; `attributes` is what its `read` returned."""
+class Origin(NamedTuple):
+  """An operation that a fused node comes from.
 
-  __slots__ = ("op", "inputs", "results", "attributes", "regions", "location")
+  Attributes:
+    location: of the operation, as in `Node`.
+    op: the operation.
+    weight: its part of the node's cost, in any unit.
+  """
+
+  location: Any
+  op: str
+  weight: float
+
+
+class Node:
+  """An operation; `attributes` is what its `read` returned, `origins` the
+  operations of a fused node (passes/origins.py)."""
+
+  __slots__ = (
+    "op", "inputs", "results", "attributes", "regions", "location", "origins",
+  )  # fmt: skip
 
   def __init__(
     self,
@@ -62,6 +79,7 @@ class Node:
     self.attributes = attributes
     self.regions = regions
     self.location = location
+    self.origins: tuple[Origin, ...] = ()
 
   def __repr__(self) -> str:
     types = ", ".join(v.type for v in self.results)

@@ -143,6 +143,7 @@ class Builder(Exchanges):
         location=self.location,
         buffers=buffers,
         epilogue=epilogue,
+        hints=hints,
         packed=packed,
       )
     )
@@ -278,6 +279,7 @@ class Builder(Exchanges):
         effect = has_effect(node)
         for step in steps[begin:]:
           step.operation, step.has_effect = operation, effect
+          step.origins = node.origins
         begin = len(steps)
     self.location, self._graph, self._readers = outer
     results = [self.view(v) for v in graph.results]

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import Value
@@ -18,6 +19,7 @@ from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.moves.messages import WIDE, move_traffic
 from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.plan import cost, cuts, matmul
+from jaxlib.ipu.plan.alternatives import Planned
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.view import View, as_in_memory
@@ -97,6 +99,14 @@ def choose(builder: Builder, product: Product) -> Choice:
   builder.used.products = max(builder.used.products, share)
   first, parts, partition = _partition(target, product, plan)
   found, cycles = _Cheaper(builder, product).than(plan, partition)
+  builder.used.planned.append(
+    Planned(
+      builder.location,
+      _arguments(builder.target, product, _charged_fractions(builder, product)),
+      () if found is not None else (*plan.steps, *plan.parts),
+      cycles,
+    )
+  )
   if found is not None:
     return Choice(matmul.ONE, product.shape, (), *found[:3], cycles)
   return Choice(
@@ -129,8 +139,16 @@ def preferred(target: Target, product: Product, number: int) -> Layout | None:
 def _planned_here(
   builder: Builder, product: Product, grains: Sequence[int] | None = None
 ) -> matmul.MatmulSplit:
+  return _planned(
+    builder.target, product, _charged_fractions(builder, product), grains
+  )
+
+
+def _charged_fractions(
+  builder: Builder, product: Product
+) -> tuple[float, float]:
   left, right = (builder.weight(side.view) for side in product.sides)
-  return _planned(builder.target, product, (left, right), grains)
+  return left, right
 
 
 def _planned(
@@ -141,12 +159,22 @@ def _planned(
 ) -> matmul.MatmulSplit:
   """The plan for operands from anywhere, in blocks of multiples of `grains`
   along each dimension; `charged_fractions` as for `matmul.plan`."""
+  return matmul.plan(*_arguments(target, product, charged_fractions, grains))
+
+
+def _arguments(
+  target: Target,
+  product: Product,
+  charged_fractions: tuple[float, float],
+  grains: Sequence[int] | None = None,
+) -> tuple[Any, ...]:
+  """The arguments of `matmul.plan`."""
   spans = product.spans
   b, m, n, k = (math.prod(product.shape[s]) for s in spans)
   _, rows, columns, terms = (
     1 if grains is None else max(grains[span], default=1) for span in spans
   )
-  return matmul.plan(
+  return (
     target, b, m, n, k, *product.dtypes, product.f16_sums,
     charged_fractions, (rows, columns, terms),
   )  # fmt: skip

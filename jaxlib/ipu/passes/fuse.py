@@ -17,6 +17,7 @@ from jaxlib.ipu.ir.map_program import MAP, MapProgram, make_source
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect, is_elementwise
 from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.ops.control_flow import REPEAT
+from jaxlib.ipu.passes import origins
 
 # Maximum nodes of a group. Longer programs gain nothing and fill the engine's
 # block buffers.
@@ -242,6 +243,7 @@ class _Fuser:
       MapProgram(shape, code.finish(), tuple(n for n, _ in outputs)),
       location=group[-1].location,
     )
+    merged.origins = origins.joined(group)
     for result, same in zip(merged.results, outputs.values()):
       replaced.update((id(value), result) for value in same)
     return merged

@@ -25,6 +25,7 @@ from jaxlib.ipu.kernel.instruction import Code, Instruction
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import extract
 from jaxlib.ipu.ops.reduce import REDUCE
+from jaxlib.ipu.passes import origins
 
 # Maximum cost of recomputing a value, in simple instructions.
 CHEAP = 16
@@ -108,6 +109,7 @@ def _merge(node: Node, used_by: Users) -> Node:
     node.regions,
     node.location,
   )
+  merged.origins = origins.joined((node, source))
   # Reusing the values avoids updating their users.
   merged.results = node.results
   for value in merged.results:
@@ -185,6 +187,7 @@ def _prune(node: Node, used_by: Users) -> Node:
     MapProgram(program.shape, code, outputs),
     location=node.location,
   )
+  pruned.origins = node.origins
   pruned.results = tuple(used)
   for place, value in enumerate(used):
     value.node, value.index = pruned, place

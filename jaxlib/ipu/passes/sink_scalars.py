@@ -13,6 +13,7 @@ from jaxlib.ipu.ir.graph import Graph, Node, Users, Value, users
 from jaxlib.ipu.ir.map_program import MAP, MapProgram
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import Writer
+from jaxlib.ipu.passes import origins
 from jaxlib.ipu.passes.fuse import LARGEST_GROUP, MOST_OPERANDS
 
 _BROADCAST = "stablehlo.broadcast_in_dim"
@@ -147,6 +148,7 @@ def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
     ),
     location=node.location,
   )
+  merged.origins = origins.joined((*taken.values(), node))
   # Reusing the values avoids updating their users.
   merged.results = node.results
   for value in merged.results:

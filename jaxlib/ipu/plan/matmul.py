@@ -34,7 +34,7 @@ import numpy as np
 from jaxlib.ipu.codelets.dot import CODELET, DotHints
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.layout import Factor, Layout, grid, refine
-from jaxlib.ipu.plan import cost
+from jaxlib.ipu.plan import alternatives, cost
 from jaxlib.ipu.plan.combine import combination, combination_cycles
 from jaxlib.ipu.plan.cuts import Ints, candidates
 from jaxlib.ipu.plan.partials import adding_cycles
@@ -227,6 +227,7 @@ def _plan_step(
   if steps.results > 1:  # the whole result, which is made part by part
     memory += math.prod(space[:3]) * SIZE[out_dtype] / target.num_tiles
   fits = memory <= target.bytes_for_products
+  alternatives.note(steps, parts, steps.total * total, memory, fits)
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))
   best = parts[:, chosen].tolist()

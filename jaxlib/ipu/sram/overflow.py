@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import re
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import NamedTuple
 
 from jaxlib.ipu.diagnostics import CompileError, resource_exhausted
@@ -43,29 +44,39 @@ class _Live(NamedTuple):
 
 
 def check(
-  builder: Builder, module: Module, memory: MemoryPlan, allow: bool
+  builder: Builder,
+  module: Module,
+  memory: MemoryPlan,
+  allow: bool,
+  written: Path | None = None,
 ) -> None:
   """Raises RESOURCE_EXHAUSTED if a tile exceeds its SRAM, unless allowed; warns
-  of code that exceeds its region."""
+  of code that exceeds its region. The error names the report `written`."""
   if overflows(builder, memory) and not allow:
-    raise error(builder, module, memory)
+    raise error(builder, module, memory, written)
   if memory.code.executable.max(initial=0) > builder.target.executable_bytes:
     _logger.warning("%s", code_warning(builder, module, memory))
 
 
-def error(builder: Builder, module: Module, memory: MemoryPlan) -> CompileError:
-  """The error RESOURCE_EXHAUSTED, with the report and advice as its text."""
+def error(
+  builder: Builder,
+  module: Module,
+  memory: MemoryPlan,
+  written: Path | None = None,
+) -> CompileError:
+  """The error RESOURCE_EXHAUSTED, with the report and advice as its text, and
+  where the page with all tiles was written."""
+  more = f"\n  All tiles are shown in {written}" if written else ""
   if memory.admitted_bytes <= builder.target.bytes_per_tile:
-    return resource_exhausted(
-      f"out of memory: {code_warning(builder, module, memory)}"
-    )
-  advice = "".join(f"\n    {line}" for line in _advice(builder, module, memory))
+    text = code_warning(builder, module, memory)
+    return resource_exhausted(f"out of memory: {text}{more}")
+  helps = "".join(f"\n    {line}" for line in advice(builder, module, memory))
   return resource_exhausted(
     f"out of memory: {report(builder, module, memory)}\n"
-    f"  What would help, and what it saves of that tile:{advice}\n"
+    f"  What would help, and what it saves of that tile:{helps}\n"
     "    smaller arrays, narrower types\n"
     "  To run on the model regardless: "
-    'POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\''
+    'POPLAR_ENGINE_OPTIONS=\'{"debug.allowOutOfMemory": "true"}\'' + more
   )
 
 
@@ -239,7 +250,9 @@ def _type(shape: Shape, dtype: DType) -> str:
 # --- Advice -----------------------------------------------------------------
 
 
-def _advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
+def advice(builder: Builder, module: Module, memory: MemoryPlan) -> list[str]:
+  """What the user could change for the program to take less of the fullest
+  tile, and by how much."""
   target = builder.target
   lines = _donations(builder, module, memory)
   lines += _halves(builder, module, memory)

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from jaxlib.ipu.layout import Layout
+from jaxlib.ipu.plan.alternatives import Planned
 
 # Loops of fewer iterations do not gain from another mapping of carried values,
 # which costs cycles before and after the loop. [G]
@@ -68,6 +69,7 @@ class Used:
     layouts: the arguments that are not in their default layout, by number.
     unpriced: whether operations whose cycles were not compared read arrays that
       are laid out for products.
+    planned: products and their splits, for reports (plan/alternatives.py).
     leaves: mappings in which loop bodies leave carried values, if it costs much
       to move them back.
   """
@@ -81,6 +83,7 @@ class Used:
   carries: bool = False
   layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
   unpriced: bool = False
+  planned: list[Planned] = dataclasses.field(default_factory=list)
   leaves: Carried = dataclasses.field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._codelet import Codelet
+from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.layout import Layout
@@ -32,6 +33,8 @@ class Execute(Step):
     results: written by them.
     epilogue: the supersteps after the vertices, if any; `own` includes their
       cost.
+    hints: what the codelet's cycles depend on besides fields and cells; none
+      if not given.
   """
 
   fields: schema.Fields
@@ -40,6 +43,7 @@ class Execute(Step):
   operands: list[schema.Access]
   results: list[schema.Access]
   epilogue: Epilogue | None = None
+  hints: Hints | None = None
 
   @property
   def codelet(self) -> Codelet:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, ClassVar, NamedTuple
 
 from jaxlib.ipu.diagnostics import internal
+from jaxlib.ipu.ir.graph import Origin
 from jaxlib.ipu.layout import Array, Layout
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
@@ -107,6 +108,8 @@ class Step:
     buffers: bytes that each tile needs while it runs, besides tensors: for
       candidates, partial results, parts of sorted rows, messages and copies in
       another order.
+    origins: the operations of a fused node that it belongs to; empty for
+      others, which are where `location` says.
     operation: the place of its operation among those of its region; -1 for
       steps before and after all of them.
     has_effect: whether it follows all earlier steps with an effect.
@@ -128,6 +131,7 @@ class Step:
   location: int
   own: schema.Cost = dataclasses.field(default_factory=_free)
   buffers: Array | None = None
+  origins: Sequence[Origin] = ()
   operation: int = -1
   has_effect: bool = False
   time: int = -1

@@ -1,0 +1,1 @@
+"""What a report shows, how it is stored, and how it looks."""
