@@ -163,6 +163,7 @@ Builder Example() {
   };
   Program& p = b.program;
   p.num_partitions = 2;
+  p.shardings = {{"x"}, {"i"}, {"y"}};
   p.mappings[1].replica_counts = {2};
   p.mappings[1].replica_strides = {1};
   p.aliases = {{0, 0}};

@@ -162,8 +162,7 @@ StatusOr<std::shared_ptr<const Executable>> Executable::Load(
 }
 
 bool Executable::is_short() const {
-  const double each = seconds_.load(std::memory_order_relaxed);
-  return each * static_cast<double>(devices_.size()) < kShortSeconds;
+  return seconds_.load(std::memory_order_relaxed) < kShortSeconds;
 }
 
 // Exponential moving average with weight 1/2, so that one slow run is soon

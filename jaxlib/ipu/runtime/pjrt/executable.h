@@ -60,7 +60,8 @@ class Executable {
   bool WarnsOfSram() const { return !warned_.exchange(true); }
   // Whether the program is so short that waking another thread would take
   // longer: judged by the compiler's estimate at first, then by measured runs.
-  // One of several partitions is if the sum of all is.
+  // A gang wakes a thread for each partition, so what counts is the time of
+  // one.
   bool is_short() const;
   void Took(double seconds) const;  // on one device
 
