@@ -777,11 +777,17 @@ def allow_inlining(register: Any, context: Any) -> None:
 # --- The partitioner -------------------------------------------------------
 
 
-@uses("jaxlib._jax.CompileOptions", lost="programs for several IPUs fail")
-def sharding_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
+@uses(
+  "jaxlib._jax.CompileOptions.ParseFromString",
+  "jaxlib._jax.CompileOptions.executable_build_options",
+  lost="programs for several IPUs fail",
+)
+def sharding_options(
+  parse: Any, build_options: Any, serialized: bytes
+) -> dict[str, Any]:
   """What a serialised `CompileOptionsProto` says of programs for several
   devices, by the names of `partition.options.Sharding`."""
-  options = options_class.ParseFromString(serialized).executable_build_options
+  options = build_options.__get__(parse(serialized))
   return {
     "num_partitions": options.num_partitions,
     "uses_shardy": options.use_shardy_partitioner,
@@ -891,7 +897,7 @@ class Xla:
 @uses(
   "jaxlib._jax.get_tfrt_cpu_client",
   "jaxlib._xla.register_xla_transform",
-  "jaxlib._jax.CompileOptions",
+  "jaxlib.xla_client.CompileOptions",
   "jaxlib._jax.DeviceAssignment.create",
   "jaxlib._jax.mlir.hlo_to_stablehlo",
   "jaxlib._hlo.HloModule.from_serialized_hlo_module_proto",
