@@ -177,10 +177,22 @@ def test_the_text_of_a_program_can_be_read_again(name):
   [
     ("", "expected the program's Ends"),
     ("t0 = 1", "line 1: expected the program's Ends"),
-    ("Ends()\nt1 = Ends()", r"line 2: expected a step, or `t0 = TensorInfo"),
-    ("Ends()\nNo(location=0)", "line 2: expected a literal or a constructor"),
-    ("Ends()\nCopy(location=0, to=1)", "expected fields of a Copy .*'to'"),
-    ("Ends()\nMove(1, 0, [], 0, 0, [], [])", "line 2: expected a Step"),
+    (
+      "ProgramFields()\nt1 = ProgramFields()",
+      r"line 2: expected a step, or `t0 = TensorInfo",
+    ),
+    (
+      "ProgramFields()\nNo(location=0)",
+      "line 2: expected a literal or a constructor",
+    ),
+    (
+      "ProgramFields()\nCopy(location=0, to=1)",
+      "expected fields of a Copy .*'to'",
+    ),
+    (
+      "ProgramFields()\nMove(1, 0, [], 0, 0, [], [])",
+      "line 2: expected a Step",
+    ),
     ("__import__('os')", "line 1: expected a literal or a constructor"),
     ("Copy(", "was never closed"),
   ],
