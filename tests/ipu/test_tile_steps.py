@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 
 # Modules that may ask of which kind a step is: those that define them, and the
 # format's own interpreter, verifier and printer.
-APART = ("tile/", "program/")
+APART = ("tile/", "program/", "check/")
 KINDS = {
   "Execute", "Copy", "HostCopy", "HostCallback", "Repeat", "While", "Switch",
 }  # fmt: skip
