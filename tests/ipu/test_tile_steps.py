@@ -175,8 +175,8 @@ def test_the_text_of_a_program_can_be_read_again(name):
 @pytest.mark.parametrize(
   ("wrong", "message"),
   [
-    ("", "expected the program's Ends"),
-    ("t0 = 1", "line 1: expected the program's Ends"),
+    ("", "expected the program's ProgramFields"),
+    ("t0 = 1", "line 1: expected the program's ProgramFields"),
     (
       "ProgramFields()\nt1 = ProgramFields()",
       r"line 2: expected a step, or `t0 = TensorInfo",
