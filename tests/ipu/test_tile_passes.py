@@ -88,7 +88,7 @@ def test_order_frees_large_values_early():
   """Two large values, each with a small one made of it: not both at once."""
   total = "Reduce(1, 0, b'', [0], b'', [], b'')"
   found = program(
-    "Ends(arguments=[0], results=[5], freed=[], kept=[5])",
+    "ProgramFields(arguments=[0], results=[5], freed=[], kept=[5])",
     root(0, 8, ARGUMENT),
     root(1, 4096), root(2, 4096), root(3, 2), root(4, 2), root(5, 2, RESULT),
     operation(double([0], [1], 4096), 0),
@@ -105,7 +105,7 @@ def test_order_frees_large_values_early():
 def test_order_keeps_effects_in_order_and_steps_outside_in_place():
   total = "Reduce(1, 0, b'', [0], b'', [], b'')"
   found = program(
-    "Ends(arguments=[0], kept=[3, 4])",
+    "ProgramFields(arguments=[0], kept=[3, 4])",
     root(0, 8, ARGUMENT), root(1, 4096), root(2, 4096), root(3, 2), root(4, 2),
     "HostCopy(location=0, tensor=0, to_device=True)",
     operation(double([0], [1], 4096), 0),
@@ -124,7 +124,7 @@ def test_order_keeps_effects_in_order_and_steps_outside_in_place():
 
 def test_parts_of_a_concatenation_are_written_in_place():
   found = program(
-    "Ends(arguments=[0], results=[3], kept=[3])",
+    "ProgramFields(arguments=[0], results=[3], kept=[3])",
     root(0, 8, ARGUMENT), root(1, 8), root(2, 8), root(3, 16, RESULT),
     double([0], [1, 2], 8),
     copy(move(1, 3, 8), move(2, 3, 8, 8), staying="None, None"),
@@ -138,7 +138,7 @@ def test_parts_of_a_concatenation_are_written_in_place():
 
 def test_parts_that_something_else_reads_are_copied():
   found = program(
-    "Ends(arguments=[0], results=[3, 4], kept=[3, 4])",
+    "ProgramFields(arguments=[0], results=[3, 4], kept=[3, 4])",
     root(0, 8, ARGUMENT), root(1, 8), root(2, 8), root(3, 16, RESULT),
     root(4, 8, RESULT, 1),
     double([0], [1, 2], 8),
@@ -154,7 +154,7 @@ def test_parts_that_something_else_reads_are_copied():
 def test_results_over_arguments_that_are_still_read_are_copied_late(read_later):
   last = [double([0], [2], 8)] if read_later else []
   found = program(
-    "Ends(arguments=[0], results=[1], aliases=[(0, 0)], kept=[1])",
+    "ProgramFields(arguments=[0], results=[1], aliases=[(0, 0)], kept=[1])",
     root(0, 8, ARGUMENT), root(1, 8, RESULT), root(2, 8),
     double([0], [1], 8),
     *last,
@@ -173,7 +173,7 @@ def test_what_stays_on_its_tile_is_copied_there_unless_its_address_is_the_same(
   address,
 ):
   found = program(
-    "Ends(arguments=[0], results=[1])",
+    "ProgramFields(arguments=[0], results=[1])",
     root(0, 8, ARGUMENT), root(1, 8, RESULT),
     root(2, 8, ARENA, 0), root(3, 8, ARENA, address),
     double([0], [2], 8),
@@ -194,7 +194,7 @@ def test_what_stays_on_its_tile_is_copied_there_unless_its_address_is_the_same(
 
 
 START = (
-  "Ends(arguments=[0], results=[1], kept=[1])",
+  "ProgramFields(arguments=[0], results=[1], kept=[1])",
   root(0, 8, ARGUMENT),
   root(1, 8, RESULT),
   root(2, 8),

@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 
 # Modules that may ask of which kind a step is: those that define them, and the
 # format's own interpreter, verifier and printer.
-APART = ("tile/", "program/")
+APART = ("tile/", "program/", "check/")
 KINDS = {
   "Execute", "Copy", "HostCopy", "HostMove", "HostCallback", "Infeed",
   "Outfeed", "PartitionId", "Collective", "Repeat", "While", "Switch",
@@ -176,12 +176,24 @@ def test_the_text_of_a_program_can_be_read_again(name):
 @pytest.mark.parametrize(
   ("wrong", "message"),
   [
-    ("", "expected the program's Ends"),
-    ("t0 = 1", "line 1: expected the program's Ends"),
-    ("Ends()\nt1 = Ends()", r"line 2: expected a step, or `t0 = TensorInfo"),
-    ("Ends()\nNo(location=0)", "line 2: expected a literal or a constructor"),
-    ("Ends()\nCopy(location=0, to=1)", "expected fields of a Copy .*'to'"),
-    ("Ends()\nMove(1, 0, [], 0, 0, [], [])", "line 2: expected a Step"),
+    ("", "expected the program's ProgramFields"),
+    ("t0 = 1", "line 1: expected the program's ProgramFields"),
+    (
+      "ProgramFields()\nt1 = ProgramFields()",
+      r"line 2: expected a step, or `t0 = TensorInfo",
+    ),
+    (
+      "ProgramFields()\nNo(location=0)",
+      "line 2: expected a literal or a constructor",
+    ),
+    (
+      "ProgramFields()\nCopy(location=0, to=1)",
+      "expected fields of a Copy .*'to'",
+    ),
+    (
+      "ProgramFields()\nMove(1, 0, [], 0, 0, [], [])",
+      "line 2: expected a Step",
+    ),
     ("__import__('os')", "line 1: expected a literal or a constructor"),
     ("Copy(", "was never closed"),
   ],
