@@ -118,6 +118,7 @@ BAD = [
   ("PVTI_OPTIONS", "true", "JSON object"),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": 7}', "true or false"),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": ""}', "a folder"),
+  ("JAX_IPU_DUMP_TO", "a\0b", "a folder"),
   (
     "POPLAR_ENGINE_OPTIONS",
     '{"autoReport.directory": "a\\u0000b"}',
