@@ -1,6 +1,6 @@
 """The text of a tile program, which can be read again.
 
-The first line has the program's ends, a tensor is a line, a step a call of its
+The first line has the program's fields, a tensor is a line, a step a call of its
 kind with the fields that differ from their defaults; the steps of regions are
 indented:
 
