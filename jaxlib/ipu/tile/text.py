@@ -1,8 +1,8 @@
 """The text of a tile program, which can be read again.
 
-The first line has the program's ends, a tensor is a line, a step a call of its
-kind with the fields that differ from their defaults; the steps of regions are
-indented:
+The first line has the program's fields, a tensor is a line, a step a call of
+its kind with the fields that differ from their defaults; the steps of regions
+are indented:
 
   ProgramFields(arguments=[0], results=[1])
   t0 = TensorInfo(dtype=DType.F32, shape=(8,), layout=Layout(...), ...)
