@@ -112,13 +112,20 @@ class State:
     """The program's bytes; a copy of the pieces."""
     return b"".join(self.pieces)
 
+  @property
+  def name(self) -> str:
+    """The module's."""
+    if self.stablehlo is not None:
+      return importer.module_name(self.stablehlo)
+    assert self.partitioned is not None
+    return self.partitioned.name
+
   def folder(self, root: Path) -> Path:
     """The folder of this program in the folder of all reports."""
     if root not in self.folders:
       from jaxlib.ipu.reporting import folder  # few compilations need it
 
-      name = importer.module_name(self.stablehlo)
-      self.folders[root] = folder.make(root, name)
+      self.folders[root] = folder.make(root, self.name)
     return self.folders[root]
 
 
