@@ -98,8 +98,9 @@ def _of_executable(executable: Any) -> document.Report:
 
 
 def _encoded(program: schema.Program) -> bytes:
-  """A program's bytes but for its module, whose encoding may differ."""
-  bare = dataclasses.replace(program, module=b"", omissions=[])
+  """A program's bytes but for its module, whose encoding may differ, and for
+  the shardings of the whole module, which this one was made from."""
+  bare = dataclasses.replace(program, module=b"", omissions=[], shardings=[])
   return container.write(bare)
 
 

@@ -10,10 +10,11 @@ names that they do not know; a minor version only adds names.
   of the package between. Other tables refer to them by number.
 - `sources`: by file, the lines that are shown.
 - `steps`: an entry for each step, in program order. `times` is how often a run
-  goes through it; `compute`, `exchange`, `sync`, `host` are cycles of one pass
-  (together its cycles), `derived` and `guessed` parts of them by certainty;
-  `bytes` exchanged, `flops`; `tiles` taking part, and the `slowest`; `time` in
-  the liveness analysis; `parent`, `depth`; `trips` of loops (-1: data decide).
+  goes through it; `compute`, `exchange`, `link`, `sync`, `host` are cycles of
+  one pass (together its cycles), `derived` and `guessed` parts of them by
+  certainty; `bytes` exchanged, `flops`; `tiles` taking part, and the `slowest`;
+  `time` in the liveness analysis; `parent`, `depth`; `trips` of loops (-1: data
+  decide).
 - `origins`: locations that a step comes from, with weights that add up to 1.
 - `rows`: distinct figures by tile, `busy` cycles, bytes `received` and `sent`;
   a step's `busy_row` and so on are their numbers, or -1.
@@ -59,7 +60,8 @@ class Line(NamedTuple):
   Attributes:
     file, line: of the user.
     text: the line, if the report has it.
-    cycles: all cycles; `compute`, `exchange`, `sync` and `host` are its parts.
+    cycles: all cycles; `compute`, `exchange`, `link`, `sync` and `host` are its
+      parts.
     bytes: exchanged.
     steps: number of steps that come from it, in whole or in part.
   """
@@ -70,13 +72,14 @@ class Line(NamedTuple):
   cycles: float
   compute: float
   exchange: float
+  link: float
   sync: float
   host: float
   bytes: float
   steps: int
 
 
-_PARTS = ("compute", "exchange", "sync", "host")
+_PARTS = ("compute", "exchange", "link", "sync", "host")
 
 
 @dataclasses.dataclass(eq=False)
@@ -174,17 +177,14 @@ class ReportData:
     lines = []
     for (file, number), i in numbers.items():
       if from_it[i]:
-        compute, exchange, sync, host = (float(part[i]) for part in parts)
+        cycles = {n: float(p[i]) for n, p in zip(_PARTS, parts, strict=True)}
         lines.append(
           Line(
             file=file,
             line=number,
             text=self.source(file, number),
-            cycles=compute + exchange + sync + host,
-            compute=compute,
-            exchange=exchange,
-            sync=sync,
-            host=host,
+            cycles=sum(cycles.values()),
+            **cycles,
             bytes=float(moved[i]),
             steps=int(from_it[i]),
           )

@@ -28,6 +28,7 @@ _EXCHANGE_CODE = 0.5
 _LAYOUTS = 0.02
 _UNDONATED = 0.02
 _SYNC = 0.25
+_LINKS = 0.1
 
 
 def find(report: ReportData) -> list[Insight]:
@@ -122,6 +123,24 @@ def _costliest_line(report: ReportData) -> Iterator[Insight]:
         file=line.file,
         line=line.line,
       )
+
+
+def _links(report: ReportData) -> Iterator[Insight]:
+  steps, total = report.steps, report.cost["ipu cycles"]
+  cycles = steps["link"] * steps["times"]
+  share = float(cycles.sum()) / total if total else 0.0
+  if share < _LINKS:
+    return
+  longest = int(cycles.argmax())
+  yield _insight(
+    "links",
+    f"The links between IPUs take {percent(share)} of all cycles. The longest "
+    f"collective is {_step(report, longest)}: {cycles[longest]:,.0f} cycles. "
+    "More work between collectives, and narrower types, need them less.",
+    share,
+    "timeline",
+    step=longest,
+  )
 
 
 def _few_tiles(report: ReportData) -> Iterator[Insight]:
@@ -287,6 +306,7 @@ _RULES: tuple[Callable[[ReportData], Iterator[Insight]], ...] = (
   _undonated,
   _costliest_line,
   _few_tiles,
+  _links,
   _idle,
   _synchronisation,
   _exchange_code,

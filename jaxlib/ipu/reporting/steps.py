@@ -113,8 +113,8 @@ def table(
   """
   count = len(every)
   names = (
-    "compute", "exchange", "sync", "host", "derived", "guessed", "flops",
-    "bytes", "syncs",
+    "compute", "exchange", "link", "sync", "host", "derived", "guessed",
+    "flops", "bytes", "syncs",
   )  # fmt: skip
   figures = {name: np.zeros(count) for name in names}
   numbers = {
@@ -128,7 +128,7 @@ def table(
     price = cost.sourced(step.price(target))
     kinds[i] = _kind(step)
     figures["compute"][i] = price.compute_cycles
-    figures["host" if step.on_host else "exchange"][i] = price.exchange_cycles
+    figures[_stream(step)][i] = price.exchange_cycles
     figures["sync"][i] = price.sync_cycles
     figures["derived"][i] = price.derived
     figures["guessed"][i] = price.guessed
@@ -152,7 +152,9 @@ def table(
         if numbers["slowest"][i] < 0:
           busiest = np.maximum(found.received, found.sent)
           numbers["slowest"][i] = busiest.argmax()
-    elif step.on_host or price.compute_cycles or price.sync_cycles:
+    elif (
+      step.on_host or step.on_links or price.compute_cycles or price.sync_cycles
+    ):
       tiles[i] = target.num_tiles  # decisions, loops and streams are of all
   columns = {
     "kind": kinds,
@@ -168,6 +170,13 @@ def table(
     **figures,
   }
   return columns, {name: found.array() for name, found in rows.items()}
+
+
+def _stream(step: Step) -> str:
+  """Where a step's data go."""
+  if step.on_links:
+    return "link"
+  return "host" if step.on_host else "exchange"
 
 
 def _note(

@@ -75,7 +75,7 @@ def _report(report: ReportData) -> list[_Part]:
   total = cost["ipu cycles"] or 1.0
   parts = ", ".join(
     f"{kind} {percent(cost[f'ipu {kind} cycles'] / total)}"
-    for kind in ("compute", "exchange", "sync", "host")
+    for kind in ("compute", "exchange", "link", "sync", "host")
     if cost[f"ipu {kind} cycles"]
   )
   busy = float(report.tiles["busy"].mean())
@@ -141,6 +141,7 @@ _SHOWN = {
   "ipu cycles": lambda x: f"{x:,.0f}",
   "ipu compute cycles": lambda x: f"{x:,.0f}",
   "ipu exchange cycles": lambda x: f"{x:,.0f}",
+  "ipu link cycles": lambda x: f"{x:,.0f}",
   "ipu sync cycles": lambda x: f"{x:,.0f}",
   "ipu host cycles": lambda x: f"{x:,.0f}",
   "ipu supersteps": lambda x: f"{x:,.0f}",

@@ -6,6 +6,7 @@ import importlib.util
 import pickle
 
 import numpy as np
+import pytest
 
 import jax
 from jax import export
@@ -74,3 +75,19 @@ def test_two_orders_of_devices_have_one_program(mesh):
   for order in (range(8), [4, 5, 6, 7, 0, 1, 2, 3]):
     x = put(mesh("ipu", GRID, order), X, "x", "y")
     np.testing.assert_array_equal(f(x), X.sum(0))
+
+
+def test_the_report_shows_links(mesh):
+  from jaxlib.ipu import report
+
+  x = put(mesh("ipu", GRID), np.ones((64, 4096), np.float32), "x", "y")
+  lowered = jax.jit(lambda x: x.sum(0)).lower(x)
+  for found in (report.of(lowered), report.of(lowered.compile())):
+    (link,) = np.flatnonzero(found.steps["link"])
+    assert found.steps["kind"][link] == "collective"
+    assert found.steps["link"][link] == found.cost["ipu link cycles"] > 0
+    assert found.steps["bytes"][link] == found.cost["ipu link bytes"]
+    assert sum(line.cycles for line in found.lines) == pytest.approx(
+      found.cost["ipu cycles"]
+    )
+    assert any(i["kind"] == "links" for i in found.insights)

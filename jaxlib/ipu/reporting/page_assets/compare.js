@@ -16,6 +16,7 @@ function showComparison(before, after) {
   const figures = [["Cycles", "ipu cycles", whole],
     ["Compute cycles", "ipu compute cycles", whole],
     ["Exchange cycles", "ipu exchange cycles", whole],
+    ["Link cycles", "ipu link cycles", whole],
     ["Supersteps", "ipu supersteps", whole],
     ["Fullest tile", "ipu peak tile bytes", size],
     ["Exchanged", "ipu exchange bytes", size]];

@@ -58,7 +58,7 @@ function derive(r) {
   r.begin = new Float64Array(n + 1);
   for (let i = 0; i < n; i++) {
     r.cycles[i] = s.times[i] *
-      (s.compute[i] + s.exchange[i] + s.sync[i] + s.host[i]);
+      PHASES.reduce((sum, phase) => sum + s[phase][i], 0);
     r.begin[i + 1] = r.begin[i] + r.cycles[i];
   }
   r.total = r.begin[n];
@@ -79,11 +79,11 @@ function linesOf(r) {
       let found = lines.get(key);
       if (!found) {
         found = {key, file: file[at], line: line[at], cycles: 0, compute: 0,
-          exchange: 0, sync: 0, host: 0, bytes: 0, steps: []};
+          exchange: 0, link: 0, sync: 0, host: 0, bytes: 0, steps: []};
         lines.set(key, found);
       }
       const part = weight[k] / sum * s.times[i];
-      for (const name of ["compute", "exchange", "sync", "host"]) {
+      for (const name of PHASES) {
         found[name] += part * s[name][i];
         found.cycles += part * s[name][i];
       }

@@ -44,7 +44,7 @@ function css(name) {
 }
 const isDark = () => document.documentElement.dataset.theme === "dark";
 
-const PHASES = ["compute", "exchange", "sync", "host"];
+const PHASES = ["compute", "exchange", "link", "sync", "host"];
 const phaseColour = (phase) => css(`--${phase}`);
 
 // [light, dark] of each category of SRAM: what has to do with exchanges is

@@ -44,7 +44,7 @@ function originText(r, step) {
 }
 
 function certaintyText(s, step) {
-  const all = s.compute[step] + s.exchange[step] + s.sync[step] + s.host[step];
+  const all = PHASES.reduce((sum, phase) => sum + s[phase][step], 0);
   if (!all) return "";
   const out = [];
   const rest = all - s.derived[step] - s.guessed[step];

@@ -62,12 +62,12 @@ function operationTable(element, r) {
     let row = found.get(key);
     if (!row) {
       row = {what, name, line, count: 0, cycles: 0, compute: 0, exchange: 0,
-        sync: 0, bytes: 0, flops: 0, tiles: 0, first: i};
+        link: 0, sync: 0, bytes: 0, flops: 0, tiles: 0, first: i};
       found.set(key, row);
     }
     row.count++;
     row.cycles += r.cycles[i];
-    for (const k of ["compute", "exchange", "sync", "bytes", "flops"]) {
+    for (const k of ["compute", "exchange", "link", "sync", "bytes", "flops"]) {
       row[k] += s[k][i] * s.times[i];
     }
     row.tiles += s.tiles[i] * r.cycles[i];

@@ -36,7 +36,7 @@ function stepMarks(r, i, marks) {
   const s = r.steps, faded = stepMatches && !stepMatches.has(i);
   const opacity = faded ? 0.15 : 1;
   let at = r.begin[i];
-  for (const phase of ["host", "sync", "exchange"]) {
+  for (const phase of ["host", "sync", "link", "exchange"]) {
     const width = s[phase][i] * s.times[i];
     if (width > 0) {
       marks.push([at, at + width, 0, 1, phaseColour(phase), opacity, i]);
@@ -56,7 +56,7 @@ function stepMarks(r, i, marks) {
 // Stacked shares of the cycles of each bin.
 function binMarks(r, steps, from, to, marks) {
   const width = (to - from) / BINS, s = r.steps;
-  const keys = ["compute", "idle", "exchange", "sync", "host"];
+  const keys = ["compute", "idle", "exchange", "link", "sync", "host"];
   const sums = keys.map(() => new Float64Array(BINS));
   const hits = new Uint8Array(BINS), best = new Float64Array(BINS);
   const lines = new Array(BINS), owner = new Int32Array(BINS).fill(-1);
@@ -64,7 +64,7 @@ function binMarks(r, steps, from, to, marks) {
     const begin = Math.max(r.begin[i], from), end = Math.min(r.begin[i + 1], to);
     const share = s.tiles[i] / r.numTiles, scale = s.times[i] / r.cycles[i];
     const parts = [s.compute[i] * share, s.compute[i] * (1 - share),
-      s.exchange[i], s.sync[i], s.host[i]].map((x) => x * scale);
+      s.exchange[i], s.link[i], s.sync[i], s.host[i]].map((x) => x * scale);
     const first = Math.floor((begin - from) / width);
     for (let b = first; b < BINS && from + b * width < end; b++) {
       const length = Math.min(end, from + (b + 1) * width) -
