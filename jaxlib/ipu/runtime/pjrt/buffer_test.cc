@@ -164,7 +164,8 @@ TEST_F(BufferTest, MemoryStatisticsAreComplete) {
   EXPECT_FALSE(args.peak_pool_bytes_is_set);
   EXPECT_FALSE(args.bytes_reserved_is_set);
   EXPECT_FALSE(args.peak_bytes_reserved_is_set);
-  EXPECT_FALSE(args.bytes_reservable_limit_is_set);
+  EXPECT_TRUE(args.bytes_reservable_limit_is_set);
+  EXPECT_EQ(args.bytes_reservable_limit, 4 * 1024);
   EXPECT_TRUE(args.largest_free_block_bytes_is_set);
   EXPECT_EQ(args.largest_free_block_bytes, 4 * (1024 - 12));
 }
