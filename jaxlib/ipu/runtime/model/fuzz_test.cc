@@ -17,6 +17,7 @@
 
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/engine/feeds.h"
 #include "jaxlib/ipu/runtime/host/python_function.h"
 #include "jaxlib/ipu/runtime/program/build_for_tests.h"
 #include "jaxlib/ipu/runtime/program/container.h"
@@ -206,6 +207,28 @@ Builder Countdown() {
   return b;
 }
 
+// Streams: to the host's memory and back, and feeds.
+Builder Streaming(uint32_t feed) {
+  Builder b;
+  const uint32_t x = b.Argument(kF32, {6, 8});
+  const uint32_t y = b.Result(kF32, {6, 8});
+  const uint32_t t = b.Temporary(kF32, {6, 8});
+  const uint32_t stack = b.Temporary(kF32, {2, 6, 8});
+  b.program.tensors[stack].space = static_cast<uint8_t>(Space::kHost);
+  const uint32_t one = b.Constant<int32_t>(kI32, {}, {1});
+  const uint32_t number = b.Constant<uint32_t>(kU32, {}, {feed});
+  const uint32_t valid = b.Temporary(kBool, {});
+  b.program.steps = {
+      {HostMove{x, stack, one, Builder::cost, 0}},
+      {HostMove{stack, t, one, Builder::cost, 0}},
+      {Infeed{{{t, {0, 1}, kF32}}, number, valid, Builder::cost, 0}},
+      {Outfeed{{{t, {0, 1}, kF32}}, Builder::cost, 0}},
+      Builder::CopyOf({b.Whole(t, y)}),
+      {Infeed{{{y, {0, 1}, kF32}}, kNone, kNone, Builder::cost, 0}},
+  };
+  return b;
+}
+
 // How many elements the steps work on, at most; infinity for loops that may not
 // end.
 double Work(const std::vector<Step>& steps) {
@@ -220,7 +243,10 @@ double Work(const std::vector<Step>& steps) {
       work += count(e->shape);
     } else if (const auto* c = std::get_if<Copy>(&step.value)) {
       for (const Move& m : c->moves) work += count(m.shape);
-    } else if (std::holds_alternative<Collective>(step.value)) {
+    } else if (std::holds_alternative<Collective>(step.value) ||
+               std::holds_alternative<HostMove>(step.value) ||
+               std::holds_alternative<Infeed>(step.value) ||
+               std::holds_alternative<Outfeed>(step.value)) {
       work += 1000;
     } else if (const auto* r = std::get_if<Repeat>(&step.value)) {
       work += static_cast<double>(r->count) * (1 + Work(r->body));
@@ -288,11 +314,17 @@ void RunOnExactBuffers(LoadedProgram& program) {
     shares.push_back(buffers.emplace_back(info).share());
     devices.push_back(i);
   }
+  // Its infeed has ended, and a run that waits for another feed soon fails.
+  SetFeedLimits(64, /*patience=*/0.001);
+  const DeviceFeeds device(0, "device 0");
+  device.in()->End(Status());
+  const DeviceFeeds::Use feeds(device);
   const Status status =
       shares.size() == 1
           ? program.Run(shares[0].arguments, shares[0].results, nullptr)
           : program.MakeGang(devices)->RunAll(shares);
-  // Only collectives can fail: by what slices they exchange, or by who meets.
+  // Only collectives and feeds can fail: by what slices they exchange, by who
+  // meets, by what comes.
   EXPECT_TRUE(status.ok() || status.code() == Code::kInvalidArgument ||
               status.code() == Code::kFailedPrecondition)
       << status.message();
@@ -344,11 +376,13 @@ int Setting(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// The programs that are mutated: the two above, and those in the files of the
+// The programs that are mutated: the three above, and those in the files of the
 // folder IPU_PROGRAMS.
 std::vector<std::pair<Program, std::vector<uint8_t>>> Originals() {
   std::vector<std::pair<Program, std::vector<uint8_t>>> originals;
-  for (const Builder& b : {Example(), Countdown()}) {
+  const uint32_t feed = MakeFeed("fuzz");
+  FindFeed(feed)->End(Status());
+  for (const Builder& b : {Example(), Countdown(), Streaming(feed)}) {
     originals.emplace_back(b.program, b.constants);
   }
   if (const char* folder = std::getenv("IPU_PROGRAMS")) {
