@@ -209,6 +209,18 @@ func.func @main(%p: tensor<i32>, %x: $T) -> $T {
   return %y : $T
 }
 """
+_RAGGED_ALL_TO_ALL = """
+func.func @main(%p: tensor<i32>, %x: $T) -> $T {
+  %from = stablehlo.constant dense<0> : tensor<1xi32>
+  %rows = stablehlo.constant dense<1> : tensor<1xi32>
+  %y = stablehlo.custom_call @ragged_all_to_all(
+      %x, %x, %from, %rows, %from, %rows) {
+    api_version = 4 : i32,
+    backend_config = {replica_groups = dense<0> : tensor<1x1xi64>}
+  } : ($T, $T, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> $T
+  return %y : $T
+}
+"""
 _DYNAMIC_SLICE = """
 func.func @main(%p: tensor<i32>, %x: $T) -> $T {
   %a = stablehlo.constant dense<0> : tensor<2xi32>
@@ -272,6 +284,7 @@ SAMPLES: dict[str, Callable[[Any], Any] | str] = {
   "custom_call @SPMDFullToShardShape": _marker("SPMDFullToShardShape"),
   "custom_call @SPMDShardToFullShape": _marker("SPMDShardToFullShape"),
   "custom_call @Sharding": _marker("Sharding"),
+  "custom_call @ragged_all_to_all": _RAGGED_ALL_TO_ALL,
   "custom_call @control_dep": _SINK.replace("TARGET", "control_dep"),
   "custom_call @dce_sink": _SINK.replace("TARGET", "dce_sink"),
   "custom_call @annotate_device_placement": (

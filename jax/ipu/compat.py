@@ -172,10 +172,6 @@ GONE: tuple[tuple[str, str], ...] = (
     "the wheels of this project",
   ),
   (
-    "`pmap` and `pjit` over several IPUs",
-    "not supported yet; over one IPU both work",
-  ),
-  (
     "`jax.experimental.host_callback`: `id_print`; `id_tap`; `call`",
     "`jax.debug.print`; `jax.debug.callback`; `jax.pure_callback` or "
     "`jax.experimental.io_callback`",

@@ -102,7 +102,6 @@ def test_an_unknown_custom_call_is_named_by_its_target(ipu):
 @pytest.mark.parametrize(
   "operation, advice",
   [
-    ("stablehlo.all_reduce", "a program runs on one IPU"),
     ("stablehlo.dynamic_reshape", "fixed shape"),
     ("stablehlo.send", "return what should leave"),
     ("stablehlo.custom_call @any", "jax.numpy"),

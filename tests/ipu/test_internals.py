@@ -42,8 +42,10 @@ def changed(name):
   return resolve(name)
 {patch}
 import jax.ipu.compat
+from jaxlib.mlir import ir
 internals.context_mesh()
 internals.xla()
+internals.allow_functions(ir.Context())
 device = jax.devices("ipu")[0]
 x = jax.device_put(np.arange(4, dtype=np.float32), device)
 callback = jax.experimental.io_callback

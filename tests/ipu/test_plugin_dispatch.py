@@ -191,22 +191,3 @@ def test_running_out_of_memory_poisons_dependent_results():
     """,
     POPLAR_ENGINE_OPTIONS='{"debug.allowOutOfMemory": "true"}',
   )
-
-
-def test_a_computation_over_several_ipus_is_refused():
-  plugin_test_util.run(
-    """
-    import jax, numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-    mesh = Mesh(np.array(jax.devices("ipu")), ("i",))
-    x = jax.device_put(np.arange(4.0, dtype=np.float32),
-                       NamedSharding(mesh, PartitionSpec("i")))
-    try:
-      jax.jit(lambda x: x + 1)(x)
-    except jax.errors.JaxRuntimeError as e:
-      assert "UNIMPLEMENTED" in str(e) and "2 partitions" in str(e), e
-    else:
-      raise AssertionError("no error")
-    """,
-    JAX_IPU_DEVICE_COUNT="2",
-  )

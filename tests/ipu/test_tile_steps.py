@@ -40,9 +40,9 @@ ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 
 # --- Kinds ------------------------------------------------------------------
 
-# Modules that may ask of which kind a step is: those that define them, and the
-# format's own interpreter, verifier and printer.
-APART = ("tile/", "program/", "check/")
+# Modules that may ask of which kind a step is: those that define them, the
+# format's own interpreter, verifier and printer, and the table of reports.
+APART = ("tile/", "program/", "check/", "reporting/steps.py")
 KINDS = {
   "Execute", "Copy", "HostCopy", "HostMove", "HostCallback", "Infeed",
   "Outfeed", "PartitionId", "Collective", "Repeat", "While", "Switch",

@@ -150,9 +150,15 @@ def _region(line: str, region: Region) -> Generator[str, None, str]:
   return f"]{facts})"
 
 
+# Locations of MLIR, which only reports read; they have no text to read again.
+_LEFT_OUT = "origins"
+
+
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
   """The fields of a record that differ from their defaults."""
   for field in dataclasses.fields(value):
+    if field.name == _LEFT_OUT:
+      continue
     found = getattr(value, field.name)
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
