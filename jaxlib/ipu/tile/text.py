@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxlib.ipu.codelets._hints import Hints
+from jaxlib.ipu.codelets.reduce import Order
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.kernel import isa
 from jaxlib.ipu.kernel.instruction import Code, Instruction
@@ -215,12 +217,14 @@ def _constructors() -> dict[str, Any]:
     Code,
     Instruction,
     Opcode,
+    Hints,
+    Order,
   )
-  named = {kind.__name__: kind for kind in (*own, *_kinds(Step))}
+  named = {k.__name__: k for k in (*own, *_kinds(Hints), *_kinds(Step))}
   return {**records, **named, "array": np.array}
 
 
-def _kinds(kind: type[Step]) -> Iterator[type[Step]]:
+def _kinds(kind: type) -> Iterator[type]:
   for inner in kind.__subclasses__():
     yield inner
     yield from _kinds(inner)
