@@ -11,7 +11,6 @@ import atexit
 import ctypes
 import gc
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,10 +45,6 @@ class _Type(ctypes.Structure):
 
 _library: Any = None
 _timeout = 0.0
-# Threads that wait for a feed. When Python exits, XLA:CPU's get some time to
-# leave it: they may run into a finalised interpreter.
-_waiting: set[int] = set()
-_LEAVING_SECONDS = 0.2
 
 
 def connect(library: ctypes.CDLL) -> None:
@@ -76,13 +71,7 @@ def connect(library: ctypes.CDLL) -> None:
     function = getattr(library, name)
     function.restype, function.argtypes = result, arguments
   _library = library
-  atexit.register(_end)
-
-
-def _end() -> None:
-  _library.ipu_close_feeds()
-  if _waiting:
-    time.sleep(_SLICE + _LEAVING_SECONDS)
+  atexit.register(library.ipu_close_feeds)
 
 
 def set_limits(depth: int, timeout: float) -> None:
@@ -208,20 +197,15 @@ class Feed:
     what: str,
   ) -> bool:
     begin = time.monotonic()
-    thread = threading.get_ident()
-    _waiting.add(thread)
-    try:
-      while not (answer := once(_SLICE)):
-        if not goes_on():
-          return False
-        waited = time.monotonic() - begin
-        if _timeout and waited >= _timeout:
-          raise FeedError(
-            f"waited for {what} {self._name} for {waited:.1f} s, longer than "
-            "JAX_IPU_FEED_TIMEOUT allows"
-          )
-    finally:
-      _waiting.discard(thread)
+    while not (answer := once(_SLICE)):
+      if not goes_on():
+        return False
+      waited = time.monotonic() - begin
+      if _timeout and waited >= _timeout:
+        raise FeedError(
+          f"waited for {what} {self._name} for {waited:.1f} s, longer than "
+          "JAX_IPU_FEED_TIMEOUT allows"
+        )
     if answer < 0:
       raise _error()
     return True

@@ -166,7 +166,8 @@ except KeyboardInterrupt:
   assert out.strip() == "interrupted"
 
 
-@pytest.mark.parametrize("platform", ["ipu", "cpu"])
+# On the CPU a feed is a callback, and jaxlib may crash when Python ends in one.
+@pytest.mark.parametrize("platform", ["ipu"])
 def test_python_ends_while_a_program_waits(platform):
   code = f"""{WAITING}
 import threading

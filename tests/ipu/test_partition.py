@@ -108,7 +108,7 @@ def test_groups_follow_the_order_of_a_meshs_devices():
     "mesh['x'=4,'y'=2], device_ids=([2,4]T(1,0)) {'x'}, "
     "use_global_device_ids=true, to_apply=add"
   )
-  (found,) = replica_groups.read(text).values()
+  ((found,),) = (g.values() for g in replica_groups.read(text).values())
   assert found.tolist() == order.reshape(4, 2).T.tolist()
 
 
@@ -129,7 +129,8 @@ def test_groups_along_axes(form, expected):
   text = (
     f"  x = f32[] all-reduce(y), channel_id=3, replica_groups={form}, a=b\n"
   )
-  (channel, found) = next(iter(replica_groups.read(text).items()))
+  ((channel, by_axes),) = replica_groups.read(text).items()
+  (found,) = by_axes.values()
   assert channel == 3
   assert found.tolist() == expected
 

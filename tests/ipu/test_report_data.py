@@ -109,7 +109,9 @@ def test_a_program_that_does_not_fit(ipu):
 
 def test_errors_of_the_program_are_not_hidden(ipu):
   with pytest.raises(jax.errors.JaxRuntimeError, match="nonsense"):
-    report.of(lowered(ipu, lambda x: jax.ffi.ffi_call("nonsense", x)(x), 1.0))
+    report.of(
+      lowered(ipu, lambda x: jax.ffi.ffi_call("nonsense", x)(x), np.float32(1))
+    )
 
 
 def test_names_are_the_users(of_a_layer):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxlib.ipu.diagnostics import internal, unimplemented
-from jaxlib.ipu.partition.replica_groups import Groups
+from jaxlib.ipu.partition.replica_groups import Found, axes_of
 from jaxlib.mlir import ir
 
 _GROUPS = "replica_groups"
 
 
-def mend(module: Any, groups: Mapping[int, Groups]) -> None:
+def mend(module: Any, groups: Found) -> None:
   """Replaces the operations that StableHLO does not have, or not in this form.
 
   - `mhlo.copy` goes, `mhlo.bitcast` is a reshape.
@@ -24,7 +23,7 @@ def mend(module: Any, groups: Mapping[int, Groups]) -> None:
 
   Args:
     module: as converted.
-    groups: those in mesh form, by channel (`replica_groups.read`).
+    groups: those in mesh form (`replica_groups.read`).
 
   Raises:
     CompileError: an operation that is neither StableHLO nor one of these.
@@ -101,17 +100,21 @@ def _custom_call(operation: Any) -> None:
   operation.erase()
 
 
-def _write_groups(operation: Any, groups: Mapping[int, Groups]) -> None:
+def _write_groups(operation: Any, groups: Found) -> None:
   attribute = operation.attributes[_GROUPS]
   if isinstance(attribute, ir.DenseElementsAttr):
     return
   channel = _channel(operation)
-  if channel not in groups:
+  known = groups.get(channel, {})
+  found = known.get(axes_of(str(attribute)))
+  if found is None and len(known) == 1:
+    (found,) = known.values()
+  if found is None:
     raise internal(
       f"{operation.name} of channel {channel} over {attribute}",
       operation.location,
     )
-  dense: Any = np.ascontiguousarray(groups[channel], np.int64)
+  dense: Any = np.ascontiguousarray(found, np.int64)
   operation.attributes[_GROUPS] = ir.DenseIntElementsAttr.get(dense)
 
 

@@ -21,6 +21,11 @@ from jaxlib.ipu.diagnostics import internal
 
 # Device numbers by group.
 Groups = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+# Axes of a mesh, or parts of them: name, what is before the part, its size.
+Axes = tuple[tuple[str, str, str], ...]
+# By channel, which several collectives of one program may share (JAX 0.12), and
+# by axes.
+Found = dict[int, dict[Axes, Groups]]
 
 _COLLECTIVE = re.compile(
   r"channel_id=(\d+), replica_groups=mesh\[(.*?)\]"
@@ -33,8 +38,19 @@ _PART = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
 _IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 
 
-def read(hlo: str) -> dict[int, Groups]:
-  """The groups in mesh form, by the collective's channel.
+# In an attribute of StableHLO.
+_REFERENCE = re.compile(
+  r'axis_ref<name = "([^"]*)"(?:, sub_axis_info = \((\d+)\)(\d+))?'
+)
+
+
+def axes_of(attribute: str) -> Axes:
+  """The axes that an attribute of StableHLO names."""
+  return tuple(_REFERENCE.findall(attribute))
+
+
+def read(hlo: str) -> Found:
+  """The groups in mesh form.
 
   Args:
     hlo: a module's text, without metadata.
@@ -42,11 +58,15 @@ def read(hlo: str) -> dict[int, Groups]:
   Raises:
     CompileError: the text is not of the known form.
   """
-  found = {}
+  found: Found = {}
   for channel, mesh, devices, axes in _COLLECTIVE.findall(hlo):
     sizes = {name: int(size) for name, size in _AXIS.findall(mesh)}
     try:
-      found[int(channel)] = _groups(sizes, devices, axes)
+      groups = _groups(sizes, devices, axes)
+      key = tuple(_PART.findall(axes))
+      others = found.setdefault(int(channel), {})
+      if not np.array_equal(others.setdefault(key, groups), groups):
+        raise ValueError("two orders of devices on one channel")
     except (KeyError, ValueError) as e:
       raise internal(
         f"replica groups mesh[{mesh}] device_ids=({devices}) {{{axes}}} of"
