@@ -154,7 +154,7 @@ def _text(code: bytes | memoryview) -> str:
       stablehlo.register_dialect(context)
       module = stablehlo.deserialize_portable_artifact(context, bytes(code))
       return str(module.operation.get_asm(large_elements_limit=64))
-  except Exception:
+  except (ir.MLIRError, ValueError):
     return bytes(code).hex()
 
 
