@@ -220,12 +220,12 @@ def _compile(
         f"a program of format {format.decode()!r}: the IPU backend compiles "
         "only 'mlir'"
       )
-    from jaxlib.ipu import pipeline  # deferred until a program is compiled
+    from jaxlib.ipu import compiler  # deferred until a program is compiled
 
     watch = _machines[machine.decode()]
     watch.look()
     with options.use(watch.settings):
-      program = pipeline.compile_program(
+      program = compiler.compile_program(
         _memory(code, code_size),
         ctypes.string_at(compile_options, compile_options_size),
       )

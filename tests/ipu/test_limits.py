@@ -12,7 +12,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import compiler
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.ir import bytecode_strings, importer
 
@@ -322,7 +322,7 @@ def test_a_nest_beyond_pythons_recursion_limit(ipu, monkeypatch):
   def compile_program(*args):
     return compile_program(*args)
 
-  monkeypatch.setattr(pipeline, "compile_program", compile_program)
+  monkeypatch.setattr(compiler, "compile_program", compile_program)
   with pytest.raises(
     jax.errors.JaxRuntimeError, match="UNIMPLEMENTED: .*setrecursionlimit"
   ):
@@ -341,7 +341,7 @@ def test_no_memory_while_compiling(ipu, monkeypatch, error):
   def compile_program(*args):
     raise error
 
-  monkeypatch.setattr(pipeline, "compile_program", compile_program)
+  monkeypatch.setattr(compiler, "compile_program", compile_program)
   with pytest.raises(
     jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED: the host ran out"
   ):
@@ -395,7 +395,7 @@ def test_a_function_that_fails_without_an_exception():
 import resource
 import jax
 import jax.numpy as jnp
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import compiler
 
 before = resource.getrlimit(resource.RLIMIT_AS)
 
@@ -406,7 +406,7 @@ def compile_program(*args):
     resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
   raise SystemError("error return without exception set")
 
-pipeline.compile_program = compile_program
+compiler.compile_program = compile_program
 ipu = jax.devices("ipu")[0]
 lowered = jax.jit(lambda x: x + 1, device=ipu).lower(jnp.zeros(3))
 for used_up in False, True:
@@ -432,7 +432,7 @@ def test_a_compiler_that_cannot_even_report(ipu, monkeypatch):
   def fail(*args):
     raise MemoryError
 
-  monkeypatch.setattr(pipeline, "compile_program", compile_program)
+  monkeypatch.setattr(compiler, "compile_program", compile_program)
   monkeypatch.setattr(plugin, "_fail", fail)
   with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
     util.run_on(ipu, lambda x: x + 2, X)

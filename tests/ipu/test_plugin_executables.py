@@ -123,12 +123,12 @@ def test_programs_are_compiled_once_for_all_devices():
     plugin_test_util.output(
       """
       import jax, numpy as np
-      from jaxlib.ipu import pipeline
-      compile_program, count = pipeline.compile_program, []
+      from jaxlib.ipu import compiler
+      compile_program, count = compiler.compile_program, []
       def counting(code, options):
         count.append(code)
         return compile_program(code, options)
-      pipeline.compile_program = counting
+      compiler.compile_program = counting
       f = jax.jit(lambda x: x * 3)
       for device in jax.devices("ipu"):
         x = jax.device_put(np.ones(5, np.float32), device)
@@ -146,12 +146,12 @@ def test_programs_are_compiled_once_for_all_devices():
 CACHED = """
 import jax, numpy as np
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-from jaxlib.ipu import pipeline
-compile_program, count = pipeline.compile_program, []
+from jaxlib.ipu import compiler
+compile_program, count = compiler.compile_program, []
 def counting(code, options):
   count.append(code)
   return compile_program(code, options)
-pipeline.compile_program = counting
+compiler.compile_program = counting
 x = jax.device_put(np.arange(5, dtype=np.float32), jax.devices("ipu")[0])
 y = jax.jit(lambda x: x * 3 + 1)(x)
 assert float(y[4]) == 13

@@ -12,7 +12,7 @@ import plugin_test_util
 import pytest
 
 import jax
-from jaxlib.ipu import flags, pipeline, plugin
+from jaxlib.ipu import compiler, flags, plugin
 from jaxlib.ipu.emit import cost_analysis
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def test_length_is_limited():
 
 def test_every_compiler_option_is_named():
   named = set(re.findall(r"[`\"](ipu_\w+)[`\"]", README))
-  assert named == set(pipeline._COMPILER_OPTIONS)
+  assert named == set(compiler._COMPILER_OPTIONS)
 
 
 def test_the_minimal_example():

@@ -332,13 +332,13 @@ def test_exit_during_compilation():
     import os, signal, time
     import numpy as np
     import jax
-    from jaxlib.ipu import pipeline
+    from jaxlib.ipu import compiler
     def endless(*args):
       os.kill(os.getpid(), signal.SIGINT)
       while True:
         time.sleep(0.01)
     x = jax.device_put(np.ones(2), jax.devices("ipu")[0])
-    pipeline.compile_program = endless
+    compiler.compile_program = endless
     # The test runner may ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -359,14 +359,14 @@ def test_exit_of_a_fork_during_compilation():
     atexit.register(end)  # runs after what the backend registers
     import numpy as np
     import jax
-    from jaxlib.ipu import pipeline
+    from jaxlib.ipu import compiler
     started = threading.Event()
     def endless(*args):
       started.set()
       while True:
         time.sleep(0.01)
     x = jax.device_put(np.ones(2), jax.devices("ipu")[0])
-    pipeline.compile_program = endless
+    compiler.compile_program = endless
     f = jax.jit(lambda x: x * 3)
     threading.Thread(target=f, args=(x,), daemon=True).start()
     started.wait()

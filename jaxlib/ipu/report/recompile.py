@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu import options, pipeline, plugin
+from jaxlib.ipu import compiler, options, pipeline, plugin
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.reporting import collect, document
 
@@ -147,7 +147,7 @@ def _compile(
   """Compiles a module as the executable was, for the machine of its client."""
   settings = plugin.settings_for(program.target.version)
   with options.use(settings):
-    given = pipeline.read_options(compile_options)
+    given = compiler.read_options(compile_options)
     without = pipeline.Options(
       target=given.target, allow_out_of_memory=True, given=given.given
     )
