@@ -16,7 +16,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import compiler, options, pipeline
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.sram import overflow
 from jaxlib.ipu.tile_passes import assembled
@@ -148,7 +148,7 @@ def tight_machine(tmp_path, **properties):
   file = tmp_path / f"{len(list(tmp_path.iterdir()))}.toml"
   file.write_text("".join(f"{k} = {v}\n" for k, v in properties.items()))
   return dataclasses.replace(
-    pipeline.active(),
+    options.active(),
     version=str(file),
     num_tiles=1,
     allow_out_of_memory=False,
@@ -178,7 +178,7 @@ def test_code_of_vertices_beyond_the_first_region_is_refused(
   ipu, monkeypatch, tmp_path
 ):
   tight = tight_machine(tmp_path, executable_bytes=1000)
-  monkeypatch.setattr(pipeline, "active", lambda: tight)
+  monkeypatch.setattr(compiler, "active", lambda: tight)
   with pytest.raises(jax.errors.JaxRuntimeError) as caught:
     util.costs(ipu, unlike, np.ones(64, np.float32))
   message = str(caught.value)
