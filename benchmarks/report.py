@@ -125,7 +125,7 @@ def machine() -> dict[str, Any]:
   if info.exists():
     lines = [x for x in info.read_text().splitlines() if "model name" in x]
     model = lines[0].split(":", 1)[1].strip() if lines else model
-  return {"processor": model, "cores": os.cpu_count()}
+  return {"processor": model, "cores": len(os.sched_getaffinity(0))}
 
 
 def describe(device: jax.Device) -> dict[str, Any]:

@@ -3,6 +3,7 @@
   python -m benchmarks                       all workloads, as a table
   python -m benchmarks --filter 'matmul|loops'
   python -m benchmarks --json results.json --check
+  python -m benchmarks --cores 1             pinned to a core, processor time
   python -m benchmarks --memory              peak memory, one process each
   python -m benchmarks --growth              compile time of large programs
   python -m benchmarks --fidelity            rewrites model_fidelity.md and
@@ -26,7 +27,7 @@ from pathlib import Path
 if __package__ in (None, ""):
   sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import memory, workloads
+from benchmarks import clock, memory, workloads
 from benchmarks.workload import Workload
 
 
@@ -42,6 +43,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   parser.add_argument(
     "--repeat", type=int, default=21, help="samples per device (default 21)"
   )
+  parser.add_argument(
+    "--cores", type=int, metavar="N",
+    help="pin the process to N cores; 1 measures processor time",
+  )  # fmt: skip
   parser.add_argument(
     "--list", action="store_true", help="list the workloads and exit"
   )
@@ -193,6 +198,11 @@ def run_times(args: argparse.Namespace, chosen: list[Workload]) -> int:
   from benchmarks import report
   from benchmarks.measure import measure
 
+  if args.cores is not None:
+    try:
+      clock.use_cores(args.cores)
+    except ValueError as e:
+      raise SystemExit(f"--cores {args.cores}: {e}") from e
   devices = tuple(jax.devices(p)[0] for p in (args.platform, args.baseline))
   measurements, failures = [], {}
   for i, workload in enumerate(chosen):

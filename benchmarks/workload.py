@@ -9,11 +9,11 @@ measured.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from benchmarks import clock
 
 # Default limit of a workload's run time, relative to XLA:CPU.
 RUN_LIMIT = 3.0
@@ -64,10 +64,10 @@ def blocking(call: Callable[[], Any], result: Any = None) -> Case:
   """Times call(), blocking on its results each time."""
 
   def sample(n: int) -> float:
-    start = time.perf_counter()
+    start = clock.seconds()
     for _ in range(n):
       jax.block_until_ready(call())
-    return time.perf_counter() - start
+    return clock.seconds() - start
 
   return Case(sample, result or call)
 
@@ -77,10 +77,10 @@ def enqueuing(call: Callable[[], Any]) -> Case:
 
   def sample(n: int) -> float:
     results = [None] * n
-    start = time.perf_counter()
+    start = clock.seconds()
     for i in range(n):
       results[i] = call()
-    seconds = time.perf_counter() - start
+    seconds = clock.seconds() - start
     jax.block_until_ready(results)
     return seconds
 
@@ -98,9 +98,9 @@ def prepared(
     seconds = 0.0
     for _ in range(n):
       x = prepare()
-      start = time.perf_counter()
+      start = clock.seconds()
       out = call(x)
-      seconds += time.perf_counter() - start
+      seconds += clock.seconds() - start
       del out
     return seconds
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -68,3 +71,28 @@ def test_superlinear_growth_is_reported(run):
   ]
   assert growth.over_limit(rows) == ["quadratic"]
   assert "quadratic" in growth.table(rows)
+
+
+def test_one_core_is_measured_by_processor_time():
+  """Threads that are there already are pinned, too."""
+  program = """
+import threading, time, os
+from pathlib import Path
+threading.Thread(target=time.sleep, args=(1,), daemon=True).start()
+from benchmarks import clock
+clock.use_cores(1)
+tasks = list(Path("/proc/self/task").iterdir())
+cores = {len(os.sched_getaffinity(int(t.name))) for t in tasks}
+before = clock.seconds()
+time.sleep(0.2)
+print(len(tasks) > 1, cores, clock.seconds() - before < 0.1)
+"""
+  words = [sys.executable, "-c", program]
+  done = subprocess.run(words, capture_output=True, text=True, check=True)
+  assert done.stdout.split("\n")[0] == "True {1} True"
+
+
+def test_more_cores_than_there_are(run):
+  count = len(os.sched_getaffinity(0)) + 1
+  with pytest.raises(SystemExit, match=f"--cores {count}: expected 1 to"):
+    run.main(["--cores", str(count), "--filter", "dispatch/add, block"])
