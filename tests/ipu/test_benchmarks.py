@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,7 +89,10 @@ time.sleep(0.2)
 print(len(tasks) > 1, cores, clock.seconds() - before < 0.1)
 """
   words = [sys.executable, "-c", program]
-  done = subprocess.run(words, capture_output=True, text=True, check=True)
+  root = Path(__file__).parents[2]
+  done = subprocess.run(
+    words, capture_output=True, text=True, check=True, cwd=root
+  )
   assert done.stdout.split("\n")[0] == "True {1} True"
 
 
