@@ -4,10 +4,11 @@
 Every pinned release of JAX is tested with one Python on this machine: the
 newest one for which it is the newest release, otherwise the newest one for
 which it has a wheel. If a release makes a fork, the full test suite runs with
-the fork's wheels, the benchmarks with a single repetition, and the tests of
-JAX's internals and of the installation with the plugin and an unmodified JAX.
-Releases in between make no fork: a third of the suite runs with the plugin
-besides those tests. --full runs everything on every pair.
+the fork's wheels, and the tests of JAX's internals and of the installation
+with the plugin and an unmodified JAX. Releases in between make no fork: a
+third of the suite runs with the plugin besides those tests. The benchmarks
+run with a single repetition on the newest fork. --full runs everything on
+every pair.
 
 python3 build/test_matrix.py
 python3 build/test_matrix.py --full -- -n 2 -k conv
@@ -30,7 +31,7 @@ from tools.command import ROOT, BuildError
 
 _REQUIREMENTS = ROOT / "build" / "requirements-test.txt"
 # Tests of how the backend is installed, rather than of what it computes.
-_OWN_TESTS = ["test_internals.py", "test_eager.py", "test_plugin_*.py"]
+_OWN_TESTS = ["test_internals.py", "test_plugin_*.py"]
 # Of the suite with the plugin, for releases that make no fork.
 _SAMPLE = ["--one-in=3"]
 
@@ -61,9 +62,22 @@ class Run:
     return [str(path) for path in sorted(folder.glob("*.whl"))]
 
   def test(
-    self, pair: matrix.Pair, wheels: list[str], kind: str, sampled: bool
+    self,
+    pair: matrix.Pair,
+    wheels: list[str],
+    kind: str,
+    sampled: bool,
+    timed: bool = False,
   ) -> None:
-    """Installs wheels into a new environment and runs the tests there."""
+    """Installs wheels into a new environment and runs the tests there.
+
+    Args:
+      pair: a Python and a release of JAX.
+      wheels: what to install.
+      kind: `fork` or `plugin`.
+      sampled: whether a part of the suite runs besides the plugin's own tests.
+      timed: whether the benchmarks run, too.
+    """
     assert pair.python is not None
     venv = self._folder / f"{pair.tag}-{pair.release}-{kind}"
     name = f"Python 3.{matrix.minor(pair.tag)}, JAX {pair.release}, {kind}"
@@ -84,7 +98,7 @@ class Run:
       passed &= ran
     seconds = f"{time.monotonic() - started:.0f} s"
     benchmarks = "-"
-    if kind == "fork" or self._full:
+    if timed or self._full:
       words = [python, "-m", "benchmarks", "--repeat=1"]
       text, ran = self._follow(words, r"(.* FAILED: .*)")
       benchmarks = "pass" if ran else text or "failed"
@@ -166,6 +180,7 @@ def main(argv: Sequence[str]) -> int:
   with tempfile.TemporaryDirectory(prefix="jax-ipu-matrix-") as folder:
     run = Run(pathlib.Path(folder), options.pytest, options.full)
     plugin = run.build(sys.executable, "plugin")
+    forked = [pair for pair in pairs if pair.python and pair.forked]
     for pair in pairs:
       if pair.python is None:
         continue
@@ -175,7 +190,8 @@ def main(argv: Sequence[str]) -> int:
       ]
       if pair.forked:
         fork = run.build(pair.python, "jaxlib,jax")
-        run.test(pair, fork, "fork", sampled=False)
+        newest = pair is forked[-1]
+        run.test(pair, fork, "fork", sampled=False, timed=newest)
       run.test(pair, plugin + stock, "plugin", sampled=not pair.forked)
   print("\n=== pairs")
   for name, *results in run.rows:
