@@ -13,7 +13,15 @@ from jaxlib.ipu.check.verify_tile_program import InvalidSteps
 from jaxlib.ipu.tile import text
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.walk import walk
-from jaxlib.ipu.tile_passes import in_place, local_copies, order, storage
+from jaxlib.ipu.tile_passes import (
+  allocate,
+  assembled,
+  coalesce,
+  copy_late,
+  in_place,
+  local_copies,
+  order,
+)
 
 TARGET = machines.resolve("ipu2", 2)
 ARENA, ARGUMENT, RESULT = range(3)
@@ -159,7 +167,7 @@ def test_results_over_arguments_that_are_still_read_are_copied_late(read_later):
     double([0], [1], 8),
     *last,
   )  # fmt: skip
-  storage.copy_late(found)
+  copy_late.run(found)
   assert kinds(found) == ["Execute"] * (1 + read_later) + ["Copy"] * read_later
   (result,) = found.results
   assert (result == 1) == (not read_later)
@@ -180,7 +188,7 @@ def test_what_stays_on_its_tile_is_copied_there_unless_its_address_is_the_same(
     copy(move(2, 3, 8), staying="array([16, 16])"),
     double([3], [1], 8),
   )  # fmt: skip
-  local_copies.find(found)
+  local_copies.run(found)
   _, step, _ = found.steps
   price = step.price(TARGET)
   if address:
