@@ -9,7 +9,7 @@ from jaxlib.ipu.check import verify, verify_addresses, verify_exchanges
 from jaxlib.ipu.check import verify_graph as verifier
 from jaxlib.ipu.check import verify_tile_program as tile_verify
 from jaxlib.ipu.ir.printer import module_text
-from jaxlib.ipu.program.text import program_text
+from jaxlib.ipu.location import location_text
 from jaxlib.ipu.reporting.folder import unwritable
 from jaxlib.ipu.sram import overflow
 from jaxlib.ipu.tile import text as tile_text
@@ -90,5 +90,9 @@ def _text(phase: Any, state: Any) -> str:
     return f"{overflow.report(*plan)}\n{overflow.addresses(*plan)}\n"
   if phase.value == "emit":
     assert state.program is not None
-    return program_text(state.program)
+    places = [location_text(place) for place in state.program.locations]
+    figures = {v.name: v.value for v in state.program.cost_analysis}
+    return tile_text.explained_text(
+      state.tiles, state.program.name, places, figures
+    )
   return ""

@@ -12,6 +12,8 @@ import pytest
 
 import jax
 import jax.numpy as jnp
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.tile import text as tile_text
 
 pytestmark = pytest.mark.ipu_only
 
@@ -44,8 +46,10 @@ def test_a_file_for_each_phase_in_order(ipu, tmp_path):
   assert "stablehlo.sine" in imported and "test_dumps.py" in imported
   assert "ipu.map" in fused and "stablehlo.sine" not in fused
   assert "argument x f32[6,5]" in memory and "of the 638,976" in memory
-  assert "6x5xf32" in program and "sin.f32 v0" in program
-  assert "ipu cycles" in program
+  assert "shape=(6, 5)" in program and "sin.f32 v0" in program
+  assert "compute + 0 exchange" in program and "ipu cycles" in program
+  machine = machines.resolve("ipu2", 1472)
+  assert tile_text.program_text(tile_text.parse(program, machine)) == tiles[-1]
 
 
 def test_register_programs_name_their_operands(ipu, tmp_path):
