@@ -192,7 +192,7 @@ def _trips(step: Step) -> float:
 # --- Exchanges --------------------------------------------------------------
 
 
-class Exchanged(NamedTuple):
+class TileTraffic(NamedTuple):
   """What each tile does in an exchange: bytes, and cycles of copying."""
 
   received: Array
@@ -202,7 +202,7 @@ class Exchanged(NamedTuple):
 
 def _exchanged(
   target: Target, step: Step, tensors: Sequence[TensorInfo]
-) -> Exchanged:
+) -> TileTraffic:
   tiles = target.num_tiles
   received, sent = np.zeros(tiles, np.int64), np.zeros(tiles, np.int64)
   copying = np.zeros(tiles)
@@ -214,7 +214,7 @@ def _exchanged(
         copying[: len(copied)] += _copy_cycles(target, copied)
   if step.within is not None:
     copying[: len(step.within)] += _copy_cycles(target, step.within)
-  return Exchanged(received, sent, copying)
+  return TileTraffic(received, sent, copying)
 
 
 def _copy_cycles(target: Target, size: Array) -> Array:

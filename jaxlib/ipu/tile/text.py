@@ -20,6 +20,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
+import functools
+import importlib
+import pkgutil
 from collections.abc import (
   Callable,
   Generator,
@@ -32,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxlib.ipu import tile
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets.reduce import Order
 from jaxlib.ipu.dtypes import DType
@@ -42,20 +46,9 @@ from jaxlib.ipu.layout import Factor, Layout, Replica
 from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile import (
-  collective,
-  control_flow,
-  copy,
-  execute,
-  feeds,
-  host,
-)
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
-
-# The modules that define steps.
-_KINDS = collective, control_flow, copy, execute, feeds, host
 
 
 @dataclasses.dataclass(slots=True)
@@ -256,7 +249,15 @@ def _text(value: Any) -> str:
 # --- Parsing ----------------------------------------------------------------
 
 
+@functools.cache
+def _load_steps() -> None:
+  """Imports the modules that define steps."""
+  for module in pkgutil.iter_modules(tile.__path__):
+    importlib.import_module(f"{tile.__name__}.{module.name}")
+
+
 def _constructors() -> dict[str, Any]:
+  _load_steps()
   records = {
     name: found
     for name, found in (*vars(schema).items(), *vars(isa).items())
