@@ -9,8 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from jaxlib.ipu.location import resolve
-from jaxlib.ipu.program.text import location_text
+from jaxlib.ipu.location import location_text, resolve
 
 ON_THE_CPU = (
   "compute this part on the CPU, between functions that are jitted for the "

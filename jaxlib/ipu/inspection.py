@@ -9,11 +9,11 @@ from jaxlib.ipu.check import verify, verify_addresses, verify_exchanges
 from jaxlib.ipu.check import verify_graph as verifier
 from jaxlib.ipu.check import verify_tile_program as tile_verify
 from jaxlib.ipu.ir.printer import module_text
-from jaxlib.ipu.program.text import program_text
+from jaxlib.ipu.location import location_text
 from jaxlib.ipu.reporting.folder import unwritable
 from jaxlib.ipu.sram import overflow
 from jaxlib.ipu.tile import text as tile_text
-from jaxlib.ipu.tile_passes import assembled
+from jaxlib.ipu.tile_passes import assembled, coalesce
 
 
 def after(phase: Any, state: Any, options: Any) -> None:
@@ -27,27 +27,32 @@ def after(phase: Any, state: Any, options: Any) -> None:
   if options.dump is not None:
     text = _text(phase, state)
     if text:
-      # What precedes parsing, and what few programs need, has its number.
-      index = max([*phase.__class__].index(phase) - 1, 0)
       folder = state.folder(options.dump)
-      _write(folder / f"{index}_{phase.value}.txt", text)
+      _write(folder / f"{_numbered(phase)}.txt", text)
 
 
-def after_pass(name: str, state: Any, options: Any) -> None:
+def after_pass(phase: Any, name: str, state: Any, options: Any) -> None:
   """Checks and dumps the tile program after a pass over it, if the options ask
   for it.
 
   Args:
-    name: of the pass, after its number.
+    phase: the phase that the pass belongs to.
+    name: of the pass, after its number in the phase.
     state, options: `pipeline`'s State and Options.
   """
   if options.verify:
-    tile_verify.verify(state.tiles)
-    assembled.verify(state.tiles)
+    for check in (tile_verify, assembled, coalesce):
+      check.verify(state.tiles)
   if options.dump is not None:
     folder = state.folder(options.dump)
     text = tile_text.program_text(state.tiles)
-    _write(folder / f"4_lower_{name}.txt", text)
+    _write(folder / f"{_numbered(phase)}_{name}.txt", text)
+
+
+def _numbered(phase: Any) -> str:
+  # What precedes parsing, and what few programs need, has its number.
+  index = max([*phase.__class__].index(phase) - 1, 0)
+  return f"{index}_{phase.value}"
 
 
 def _write(path: Path, text: str) -> None:
@@ -85,5 +90,9 @@ def _text(phase: Any, state: Any) -> str:
     return f"{overflow.report(*plan)}\n{overflow.addresses(*plan)}\n"
   if phase.value == "emit":
     assert state.program is not None
-    return program_text(state.program)
+    places = [location_text(place) for place in state.program.locations]
+    figures = {v.name: v.value for v in state.program.cost_analysis}
+    return tile_text.explained_text(
+      state.tiles, state.program.name, places, figures
+    )
   return ""

@@ -46,6 +46,18 @@ def resolve(location: Any, operation: str = "") -> schema.Location:
   return schema.Location(operation, name, file, line)
 
 
+def location_text(location: schema.Location) -> str:
+  """A location in words, as far as it is known.
+
+  `NAME at train.py:31`, or `NAME at flax/linen/linear.py:700, called from
+  train.py:31`.
+  """
+  if not location.file:
+    return location.name
+  name = f"{location.name} " if location.name else ""
+  return f"{name}at {location.file}:{location.line}"
+
+
 def _name(location: Any) -> str:
   """The name of an operation; an inlined one is prefixed by its call's name,
   `jit(f)/layer/jit(relu)/max`, as JAX names it without calls."""

@@ -40,7 +40,15 @@ from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, smaller
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.totals import totals
-from jaxlib.ipu.tile_passes import in_place, local_copies, order, storage
+from jaxlib.ipu.tile_passes import (
+  allocate,
+  assembled,
+  coalesce,
+  copy_late,
+  in_place,
+  local_copies,
+  order,
+)
 
 ops.load()
 
@@ -96,9 +104,6 @@ class State:
   decomposed: bool = False  # whether any operation was
   builder: Builder | None = None
   tiles: TileProgram | None = None
-  arguments: list[int] = dataclasses.field(default_factory=list)
-  results: list[int] = dataclasses.field(default_factory=list)
-  arena_bytes: int = 0
   memory: memory.MemoryPlan | None = None
   program: schema.Program | None = None
   pieces: Sequence[bytes | memoryview] = ()
@@ -277,43 +282,53 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
     share = choices.products * target.available_memory_proportion
     target = replace(target, available_memory_proportion=share)
   builder = state.builder = Builder(target, choices)
-  state.arguments = signature.bind_arguments(builder, state.module)
-  donated = {state.arguments[i] for i in state.module.donated}
+  arguments = signature.bind_arguments(builder, state.module)
+  donated = {arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
-  state.results = signature.bind_results(builder, state.module, views)
+  results = signature.bind_results(builder, state.module, views)
   state.tiles = TileProgram(
     builder.target,
     builder.tensors,
     builder.steps,
-    state.arguments,
-    state.results,
+    arguments,
+    results,
     state.module.aliases,
     builder.assembled,
     builder.location,
     builder.choices,
     builder.used,
   )
-  _run_passes(state, options, _LOWERED)
+  _run_passes(state, options, Phase.LOWER, _LOWERED)
   return builder
 
 
 Passes = dict[str, Callable[[TileProgram], None]]
 
-# Passes over the tile program as it was lowered, and before storage is
-# assigned.
-_LOWERED: Passes = {"order": order.run, "in_place": in_place.run}
-_STORED: Passes = {"copy_late": storage.copy_late}
+# Passes over the tile program as it was lowered, and those that assign storage
+# once it was chosen.
+_LOWERED: Passes = {
+  "order": order.run,
+  "divide_copies": assembled.run,
+  "in_place": in_place.run,
+}
+_STORED: Passes = {
+  "copy_late": copy_late.run,
+  "coalesce": coalesce.run,
+  "allocate": allocate.run,
+  "local_copies": local_copies.run,
+}
 
 
-def _run_passes(state: State, options: Options, passes: Passes) -> None:
+def _run_passes(
+  state: State, options: Options, phase: Phase, passes: Passes
+) -> None:
   assert state.tiles is not None
-  for name, run in passes.items():
+  for number, (name, run) in enumerate(passes.items(), 1):
     run(state.tiles)
     if options.verify or options.dump:
       from jaxlib.ipu import inspection
 
-      number = [*_LOWERED, *_STORED].index(name) + 1
-      inspection.after_pass(f"{number}_{name}", state, options)
+      inspection.after_pass(phase, f"{number}_{name}", state, options)
 
 
 def _cycles(builder: Builder) -> float:
@@ -368,16 +383,14 @@ def _uncrowded(
 def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   assert state.module is not None and state.builder is not None
   assert state.tiles is not None
-  _run_passes(state, options, _STORED)
-  line, state.arena_bytes = storage.place(state.tiles)
-  local_copies.find(state.tiles)
-  state.memory = memory.plan(state.builder, state.tiles, line, state.module)
+  _run_passes(state, options, Phase.ALLOCATE, _STORED)
+  state.memory = memory.plan(state.builder, state.tiles, state.module)
   return state.memory
 
 
 def _emit(state: State, options: Options) -> None:
   assert state.module is not None and state.builder is not None
-  assert state.memory is not None
+  assert state.tiles is not None and state.memory is not None
   constants = state.builder.constants
   try:
     code, omissions, more = importer.bytecode(
@@ -390,10 +403,8 @@ def _emit(state: State, options: Options) -> None:
   parts = state.partitioned
   state.program = emit.program(
     state.builder,
+    state.tiles,
     state.module,
-    state.arguments,
-    state.results,
-    state.arena_bytes,
     state.memory,
     code,
     omissions,

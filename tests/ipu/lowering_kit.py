@@ -35,16 +35,18 @@ def phases(
   arguments: list[Any],
   tiles: int | machines.Target,
   donated: tuple[int, ...] = (),
+  **options: Any,
 ) -> pipeline.State:
-  """The result of each phase for a function."""
+  """The result of each phase for a function, verified unless the options of the
+  compilation say otherwise."""
   # A new function object: serialising changes the module that JAX keeps.
   g = jax.jit(lambda *a: f(*a), keep_unused=True, donate_argnums=donated)
   traced = g.trace(*arguments)
   code = lowered_code(traced.lower(lowering_platforms=("ipu",)))
   if isinstance(tiles, int):
     tiles = machines.resolve("ipu2", tiles)
-  options = pipeline.Options(target=tiles, verify=True)
-  return pipeline.compile_module(code, options)
+  given = pipeline.Options(target=tiles, **{"verify": True, **options})
+  return pipeline.compile_module(code, given)
 
 
 def lowered_code(lowered: Any) -> bytes:
@@ -88,9 +90,9 @@ def check(
   arguments: list[np.ndarray],
   tiles: int | machines.Target,
   ulps: int = 0,
+  atol: float | None = None,
 ) -> interp.Result:
-  """All three agree, floats to within `ulps` units and, where these are
-  allowed, 1e-6.
+  """All three agree, floats to within `ulps` units and `atol`.
 
   Returns the interpreter's results.
 
@@ -100,17 +102,20 @@ def check(
     arguments: of `f`.
     tiles: of an ipu2, or the machine to plan for.
     ulps: units in the last place by which floats may differ.
+    atol: how much they may differ in any case: 1e-6 if units are allowed.
   """
+  if atol is None:
+    atol = 1e-6 * bool(ulps)
   with jax.default_device(cpu):
     expected = jax.tree.leaves(jax.jit(f)(*arguments))
     data = compiled(f, arguments, tiles)
   program, _ = container.read(data)
   kept = _stored(arguments, program, program.arguments)
   expected = _stored(expected, program, program.results)
-  engine_kit.check(data, kept, ulps=ulps, atol=1e-6 * bool(ulps))
+  engine_kit.check(data, kept, ulps=ulps, atol=atol)
   result = interp.run(data, kept)
   for actual, e in zip(result.outputs, expected, strict=True):
-    engine_kit.same(actual, np.asarray(e), ulps, 1e-6 * bool(ulps))
+    engine_kit.same(actual, np.asarray(e), ulps, atol)
   return result
 
 

@@ -252,7 +252,7 @@ def test_weights_that_the_matrix_unit_loads_are_interleaved():
   ]
   state = lowering_kit.phases(f, args, 1)
   ((allocation, address),) = weights_of(state)
-  assert allocation.tensors == [state.arguments[1]]
+  assert allocation.tensors == [state.tiles.arguments[1]]
   assert address >= 208 * 1024
   old = lowering_kit.machines.resolve("ipu1", 1)
   assert not weights_of(lowering_kit.phases(f, args, old))
@@ -321,8 +321,8 @@ def test_donated_state_is_updated_in_place():
 
   for donate in ((), (0,)):
     state, found = places(f, (64, 64), (64,), donate=donate)
-    (allocation,) = [u for u in found if state.arguments[0] in u]
-    assert (state.results[0] in allocation) == bool(donate)
+    (allocation,) = [u for u in found if state.tiles.arguments[0] in u]
+    assert (state.tiles.results[0] in allocation) == bool(donate)
 
 
 def test_loop_carried_state_is_updated_in_place():
@@ -330,7 +330,9 @@ def test_loop_carried_state_is_updated_in_place():
     return lax.fori_loop(0, 9, lambda _, x: jnp.sort(x) - x, x)
 
   state, found = places(f, (640,), donate=(0,))
-  assert any({state.arguments[0], state.results[0]} <= {*u} for u in found)
+  assert any(
+    {state.tiles.arguments[0], state.tiles.results[0]} <= {*u} for u in found
+  )
 
 
 def test_element_wise_results_replace_operands():

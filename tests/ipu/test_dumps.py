@@ -12,6 +12,8 @@ import pytest
 
 import jax
 import jax.numpy as jnp
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.tile import text as tile_text
 
 pytestmark = pytest.mark.ipu_only
 
@@ -31,18 +33,23 @@ def test_a_file_for_each_phase_in_order(ipu, tmp_path):
 
   found = dumps(ipu, tmp_path, scaled, np.ones((6, 5), np.float32))
   assert [name.removesuffix(".txt") for name in found] == [
-    "0_parse", "1_import", "3_fuse", "4_lower_1_order", "4_lower_2_in_place",
-    "4_lower_3_copy_late", "5_allocate", "6_emit",
+    "0_parse", "1_import", "3_fuse", "4_lower_1_order",
+    "4_lower_2_divide_copies", "4_lower_3_in_place", "5_allocate",
+    "5_allocate_1_copy_late", "5_allocate_2_coalesce", "5_allocate_3_allocate",
+    "5_allocate_4_local_copies", "6_emit",
   ]  # fmt: skip
   assert (tmp_path / "0000.jit_scaled").is_dir()
-  parsed, imported, fused, *tiles, memory, program = found.values()
+  memory = found.pop("5_allocate.txt")
+  parsed, imported, fused, *tiles, program = found.values()
   assert all("Execute(" in text and "t0 = TensorInfo" in text for text in tiles)
   assert "stablehlo.sine" in parsed
   assert "stablehlo.sine" in imported and "test_dumps.py" in imported
   assert "ipu.map" in fused and "stablehlo.sine" not in fused
   assert "argument x f32[6,5]" in memory and "of the 638,976" in memory
-  assert "6x5xf32" in program and "sin.f32 v0" in program
-  assert "ipu cycles" in program
+  assert "shape=(6, 5)" in program and "sin.f32 v0" in program
+  assert "compute + 0 exchange" in program and "ipu cycles" in program
+  machine = machines.resolve("ipu2", 1472)
+  assert tile_text.program_text(tile_text.parse(program, machine)) == tiles[-1]
 
 
 def test_register_programs_name_their_operands(ipu, tmp_path):
@@ -95,7 +102,7 @@ for n in range(3):
   assert [name.split(".")[0] for name in names(tmp_path)] == [
     f"{i:04}" for i in range(6)
   ]
-  assert len([*tmp_path.glob("*/*.txt")]) == 6 * 8
+  assert len([*tmp_path.glob("*/*.txt")]) == 6 * 12
 
 
 def test_what_is_in_the_folder_stays_as_it_is(ipu, tmp_path):
@@ -113,7 +120,7 @@ def test_what_is_in_the_folder_stays_as_it_is(ipu, tmp_path):
   assert outside.read_text() == "mine"
   assert (folder / "0007.jit_f.0_parse.txt").read_text() == "old"
   (made,) = [name for name in names(folder) if name > "0009.z"]
-  assert made.startswith("0010.jit") and len(names(folder / made)) == 8
+  assert made.startswith("0010.jit") and len(names(folder / made)) == 12
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe", "no permission"])

@@ -414,12 +414,15 @@ def test_cycles_grow_with_work(kind, dtype):
 def test_rows_on_several_tiles(cpu, tiles):
   rng = np.random.default_rng(1)
   a = rng.normal(size=(40, 40)).astype(np.float32)
+  # Each of 40 reflectors rounds in proportion to the norm, which a + a.T has
+  # twice.
+  atol = 40 * float(np.finfo(np.float32).eps) * 2 * np.linalg.norm(a, 2)
   f = lambda a: jnp.abs(jnp.linalg.qr(a)[1])
-  lowering_kit.check(cpu, f, [a], tiles, ulps=1 << 12)
+  lowering_kit.check(cpu, f, [a], tiles, atol=atol)
   symmetric = lambda a: jnp.linalg.eigvalsh(a + a.T)
-  lowering_kit.check(cpu, symmetric, [a], tiles, ulps=1 << 12)
+  lowering_kit.check(cpu, symmetric, [a], tiles, atol=atol)
   values = lambda a: jnp.linalg.svd(a, compute_uv=False)
-  lowering_kit.check(cpu, values, [a], tiles, ulps=1 << 12)
+  lowering_kit.check(cpu, values, [a], tiles, atol=atol)
 
 
 def test_rows_on_another_tile_trap():

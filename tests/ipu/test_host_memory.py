@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import SingleDeviceSharding
 from jaxlib.ipu.check import interp
-from jaxlib.ipu.program import container, schema, text
+from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.tile import text
 
 pytestmark = pytest.mark.ipu_only
 X = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
@@ -134,11 +135,11 @@ def test_the_interpreter_agrees():
   def f(x, ws):
     return jax.grad(scanned, argnums=(0, 1))(x, ws)
 
-  data = lowering_kit.compiled(f, [X, WS], 16)
-  program, _ = container.read(data)
-  assert "stream to host, part" in text.program_text(program)
+  state = lowering_kit.phases(f, [X, WS], 16)
+  program, _ = container.read(state.data)
+  assert "HostMove(" in text.program_text(state.tiles)
   assert any(t.space == schema.HOST for t in program.tensors)
-  result = interp.run(data, [X, WS])
+  result = interp.run(state.data, [X, WS])
   assert result.host_bytes == 2 * 4 * X.nbytes
   for actual, expected in zip(result.outputs, jax.jit(f)(X, WS), strict=True):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)

@@ -142,7 +142,7 @@ def test_gradients_of_tables_are_made_on_their_tiles():
 
   state = phases(step, [x, y, i], 1472, donated=(0,))
   tensors = state.builder.tensors
-  (table, *_) = state.arguments
+  (table, *_) = state.tiles.arguments
   (scatter,) = (
     s for s in state.builder.steps
     if isinstance(s, Execute) and isinstance(s.fields, schema.Scatter)

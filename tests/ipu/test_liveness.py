@@ -14,7 +14,7 @@ from jaxlib.ipu.tile.control_flow import Repeat, Switch, While
 from jaxlib.ipu.tile.copy import Copy
 from jaxlib.ipu.tile.execute import Execute
 from jaxlib.ipu.tile.step import Step
-from jaxlib.ipu.tile_passes.allocate import overlap
+from jaxlib.ipu.tile_passes.lifetimes import overlap
 from jaxlib.ipu.tile_passes.liveness import Timeline
 
 

@@ -17,8 +17,8 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jaxlib.ipu import location
+from jaxlib.ipu.location import location_text
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.text import location_text
 
 HERE = __file__
 LIBRARY = """

@@ -10,10 +10,19 @@ import pytest
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.check import verify_tile_program as verify
 from jaxlib.ipu.check.verify_tile_program import InvalidSteps
+from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.tile import text
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.walk import walk
-from jaxlib.ipu.tile_passes import in_place, local_copies, order, storage
+from jaxlib.ipu.tile_passes import (
+  allocate,
+  assembled,
+  coalesce,
+  copy_late,
+  in_place,
+  local_copies,
+  order,
+)
 
 TARGET = machines.resolve("ipu2", 2)
 ARENA, ARGUMENT, RESULT = range(3)
@@ -66,11 +75,11 @@ def move(a: int, b: int, size: int, offset: int = 0, read: int = 0) -> str:
   return f"Move({a}, {read}, [1], {b}, {offset}, [1], [{size}])"
 
 
-def copy(*moves: str, staying: str = "") -> str:
+def copy(*moves: str, staying: str = "", own: str = ZERO) -> str:
   listed = ", ".join(moves)
   if staying:
     staying = f", staying=[{staying}]"
-  return f"Copy(location=0, own={ZERO}, moves=[{listed}]{staying})"
+  return f"Copy(location=0, own={own}, moves=[{listed}]{staying})"
 
 
 def program(*lines: str) -> TileProgram:
@@ -122,6 +131,57 @@ def test_order_keeps_effects_in_order_and_steps_outside_in_place():
   assert at.index(4) < at.index(2)  # what it reads is free for the next one
 
 
+def concatenated(cycles: float) -> TileProgram:
+  """Two large values, both live until one copy puts them together."""
+  n = 1 << 16
+  own = f"Cost(0.0, {cycles}, 0.0, 0.0, 0.0)"
+  moves = move(1, 3, n), move(2, 3, n, n)
+  return program(
+    "ProgramFields(arguments=[0], results=[3], kept=[3])",
+    root(0, 8, ARGUMENT), root(1, n), root(2, n), root(3, 2 * n, RESULT),
+    operation(double([0], [1], n), 0),
+    operation(double([0], [2], n), 1),
+    operation(copy(*moves, staying="None, None", own=own), 2),
+  )  # fmt: skip
+
+
+def test_copies_are_divided_so_that_parts_are_free_early():
+  found = concatenated(cycles=1e6)
+  assembled.run(found)
+  assert kinds(found) == ["Execute", "Copy", "Execute", "Copy"]
+  first, second = (step.moves for step in found.steps if step.moves)
+  assert [(m.source, m.destination_offset) for m in (*first, *second)] == [
+    (1, 0), (2, 1 << 16),
+  ]  # fmt: skip
+  assert found.assembled == {3}
+  verify.verify(found)
+  assembled.verify(found)
+
+
+def test_copies_that_would_take_longer_are_not_divided():
+  found = concatenated(cycles=1.0)
+  assembled.run(found)
+  assert kinds(found) == ["Execute", "Execute", "Copy"]
+  assert found.used.divisible and not found.assembled
+
+
+def test_copies_are_not_divided_if_something_else_needs_most():
+  """A value larger than both parts and the array of them."""
+  found = concatenated(cycles=1e6)
+  larger = program(
+    "ProgramFields()", root(0, 1 << 18), double([0], [0], 1 << 18)
+  )
+  found.tensors.append(larger.tensors[0])
+  found.tensors[4].root = 4
+  (step,) = larger.steps
+  step.operation = 3
+  for access in (*step.operands, *step.results):
+    access.tensor = 4
+  found.steps.append(step)
+  assembled.run(found)
+  assert kinds(found) == ["Execute", "Execute", "Copy", "Execute"]
+
+
 def test_parts_of_a_concatenation_are_written_in_place():
   found = program(
     "ProgramFields(arguments=[0], results=[3], kept=[3])",
@@ -159,13 +219,95 @@ def test_results_over_arguments_that_are_still_read_are_copied_late(read_later):
     double([0], [1], 8),
     *last,
   )  # fmt: skip
-  storage.copy_late(found)
+  copy_late.run(found)
   assert kinds(found) == ["Execute"] * (1 + read_later) + ["Copy"] * read_later
   (result,) = found.results
   assert (result == 1) == (not read_later)
   assert found.tensors[result].space == RESULT
   assert found.tensors[1].space == (ARENA if read_later else RESULT)
   verify.verify(found)
+
+
+@pytest.mark.parametrize("read_later", [False, True])
+def test_copies_of_whole_roots_share_their_memory(read_later):
+  last = [double([1, 2], [3], 8)] if read_later else [double([2], [3], 8)]
+  found = program(
+    "ProgramFields(arguments=[0], results=[3], kept=[3])",
+    root(0, 8, ARGUMENT), root(1, 8), root(2, 8), root(3, 8, RESULT),
+    double([0], [1], 8),
+    copy(move(1, 2, 8)),
+    *last,
+  )  # fmt: skip
+  coalesce.run(found)
+  one, other = (found.tensors[n].storage for n in (1, 2))
+  assert (one == other >= 0) == (not read_later)
+  coalesce.verify(found)
+  found.tensors[1].storage = found.tensors[2].storage = 1
+  if read_later:
+    with pytest.raises(CompileError, match="1 and 2 share .* both live at"):
+      coalesce.verify(found)
+
+
+def test_roots_that_become_a_result_are_in_its_memory():
+  found = program(
+    "ProgramFields(arguments=[0], results=[2], kept=[2])",
+    root(0, 8, ARGUMENT), root(1, 8), root(2, 8, RESULT, 0),
+    double([0], [1], 8),
+    copy(move(1, 2, 8)),
+  )  # fmt: skip
+  coalesce.run(found)
+  assert found.tensors[1].space == RESULT and found.tensors[1].address == 0
+  allocate.run(found)
+  assert found.arena_bytes == 0
+
+
+def test_storage_of_several_sizes_is_an_error():
+  found = program(
+    "ProgramFields(arguments=[0])", root(0, 8, ARGUMENT), root(1, 8),
+    root(2, 4),
+  )  # fmt: skip
+  found.tensors[1].storage = found.tensors[2].storage = 1
+  with pytest.raises(CompileError, match="not of one size"):
+    coalesce.verify(found)
+
+
+@pytest.mark.parametrize(
+  ("last", "addresses"),
+  [
+    # Each value takes the place of the one of which it is made.
+    ([double([2], [3], 8), double([3], [4], 8)], [0, 0, 0]),
+    # The first value is read to the end.
+    ([double([2], [3], 8), double([1, 3], [4], 8)], [0, 64, 64]),
+    # It is not read index by index.
+    ([copy(move(2, 3, 8)), double([3], [4], 8)], [0, 0, 64]),
+  ],
+)
+def test_memory_is_used_again(last, addresses):
+  found = program(
+    "ProgramFields(arguments=[0], results=[4], kept=[4])",
+    root(0, 8, ARGUMENT), root(1, 8), root(2, 8), root(3, 8),
+    root(4, 8, RESULT),
+    double([0], [1], 8), double([1], [2], 8), *last,
+  )  # fmt: skip
+  allocate.run(found)
+  assert [found.tensors[n].address for n in (1, 2, 3)] == addresses
+  assert found.arena_bytes == max(addresses) + 64
+
+
+def test_roots_with_one_storage_have_one_address():
+  found = program(
+    "ProgramFields(arguments=[0], results=[4], kept=[4])",
+    root(0, 8, ARGUMENT),
+    root(1, 8).replace(")\n", ", storage=1)\n"),
+    root(2, 8),
+    root(3, 8).replace(")\n", ", storage=1)\n"),
+    root(4, 8, RESULT),
+    double([0], [1], 8), copy(move(1, 3, 8)), double([0], [2], 8),
+    double([2, 3], [4], 8),
+  )  # fmt: skip
+  allocate.run(found)
+  assert [found.tensors[n].address for n in (1, 3, 2)] == [0, 0, 64]
+  assert found.arena_bytes == 128
 
 
 @pytest.mark.parametrize("address", [0, 64])
@@ -180,7 +322,7 @@ def test_what_stays_on_its_tile_is_copied_there_unless_its_address_is_the_same(
     copy(move(2, 3, 8), staying="array([16, 16])"),
     double([3], [1], 8),
   )  # fmt: skip
-  local_copies.find(found)
+  local_copies.run(found)
   _, step, _ = found.steps
   price = step.price(TARGET)
   if address:

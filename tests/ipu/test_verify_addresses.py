@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxlib.ipu.check import verify_addresses
 from jaxlib.ipu.check.verify_addresses import InvalidAddresses, verify
 from jaxlib.ipu.sram import addresses
-from jaxlib.ipu.tile_passes import allocate
+from jaxlib.ipu.tile_passes.lifetimes import overlap
 
 pytestmark = pytest.mark.ipu_only
 
@@ -52,7 +52,7 @@ def test_overlapping_tensors_are_found(compiled):
       for j in there
       if i < j
       and group.sizes[i] and group.sizes[j]
-      and allocate.overlap(plan.allocations[i].intervals,
+      and overlap(plan.allocations[i].intervals,
       plan.allocations[j].intervals)
     ).__next__()  # fmt: skip
     group.addresses[second] = group.addresses[first]

@@ -10,25 +10,24 @@ from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.consumer_layouts import moving_cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.sram.memory import MemoryPlan
+from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.totals import totals
 
 
 def program(
   builder: Builder,
+  tiles: TileProgram,
   module: Module,
-  arguments: list[int],
-  results: list[int],
-  arena_bytes: int,
   memory: MemoryPlan,
   code: bytes,
   omissions: list[schema.Omission],
   shardings: list[schema.Sharding],
 ) -> schema.Program:
   """The finished record; `code` is the module, without `omissions`."""
-  tensors = [_tensor(builder, t) for t in builder.tensors]
+  tensors = [_tensor(builder, t) for t in tiles.tensors]
   target = builder.target
-  figures = analysis(builder, module, arguments, results, memory)
+  figures = analysis(builder, tiles, module, memory)
   return schema.Program(
     name=module.name,
     shardings=shardings,
@@ -37,18 +36,18 @@ def program(
     ),
     mappings=[layout.record() for layout in builder.layouts],
     tensors=tensors,
-    arguments=arguments,
-    results=results,
-    host_types=_host_types(builder, module, arguments, results),
-    layouts=_layouts(builder, module, arguments),
+    arguments=tiles.arguments,
+    results=tiles.results,
+    host_types=_host_types(tiles, module),
+    layouts=_layouts(builder, tiles, module),
     aliases=[schema.Alias(i, j) for i, j in module.aliases],
     donors=module.donors,
-    arena_bytes=arena_bytes,
-    steps=[step.record(target, builder.mapping) for step in builder.steps],
+    arena_bytes=tiles.arena_bytes,
+    steps=[step.record(target, builder.mapping) for step in tiles.steps],
     locations=[schema.Location(*key) for key in builder.locations],
     cost_analysis=[schema.NamedValue(n, v) for n, v in figures.items()],
     memory=memory.record(),
-    estimated_seconds=host_seconds(target, builder.steps, builder.tensors),
+    estimated_seconds=host_seconds(target, tiles.steps, tiles.tensors),
     module=code,
     omissions=omissions,
     num_partitions=module.num_partitions,
@@ -57,35 +56,32 @@ def program(
 
 def analysis(
   builder: Builder,
+  tiles: TileProgram,
   module: Module,
-  arguments: list[int],
-  results: list[int],
   memory: MemoryPlan,
 ) -> dict[str, float]:
   """The entries of `compiled.cost_analysis()`."""
-  target, tensors = builder.target, builder.tensors
+  target, tensors = builder.target, tiles.tensors
   return cost_analysis(
     target,
-    builder.steps,
-    totals(target, builder.steps, tensors),
+    tiles.steps,
+    totals(target, tiles.steps, tensors),
     memory,
-    _layouts(builder, module, arguments),
-    [tensors[a] for a in arguments],
-    [tensors[r] for r in results],
+    _layouts(builder, tiles, module),
+    [tensors[a] for a in tiles.arguments],
+    [tensors[r] for r in tiles.results],
   )
 
 
-def _host_types(
-  builder: Builder, module: Module, arguments: list[int], results: list[int]
-) -> list[schema.HostType]:
+def _host_types(tiles: TileProgram, module: Module) -> list[schema.HostType]:
   """Those types of the user's arguments and results that differ from the types
   of their tensors, or have a placement."""
   out = []
-  ends = zip((False, True), module.signature, (arguments, results))
+  ends = zip((False, True), module.signature, (tiles.arguments, tiles.results))
   for is_result, types, roots in ends:
     for i, ((shape, dtype), root) in enumerate(zip(types, roots)):
       placement = module.placements.get((is_result, i))
-      if placement or dtype is not builder.tensors[root].dtype:
+      if placement or dtype is not tiles.tensors[root].dtype:
         order, on_host = placement or Placement()
         out.append(
           schema.HostType(
@@ -96,13 +92,13 @@ def _host_types(
 
 
 def _layouts(
-  builder: Builder, module: Module, arguments: list[int]
+  builder: Builder, tiles: TileProgram, module: Module
 ) -> list[schema.ArrayLayout]:
   """The layouts of arguments that are not the default one, and those of the
   results that replace these arguments."""
   out = []
   for i, layout in builder.used.layouts.items():
-    info = builder.tensors[arguments[i]]
+    info = tiles.tensors[tiles.arguments[i]]
     default = builder.default_layout(info.shape, info.dtype)
     there, back = (
       moving_cost(builder.target, info.shape, info.dtype, *ends)

@@ -51,7 +51,7 @@ def detach(code: Bytes) -> Detached:
   if len(code) < LARGE:
     return Detached(code)
   try:
-    table = _Table(memoryview(code))
+    table = _Attributes(memoryview(code))
     found = [(i, a) for i, a in enumerate(table.arrays()) if a is not None]
     used = {bytes(a.bits) for _, a in found if len(a.bits) <= _MOST_ITEM_BYTES}
     arrays: Arrays = {}
@@ -76,7 +76,7 @@ def attach(code: Bytes, arrays: Arrays, own_piece: int) -> list[Bytes]:
     ValueError, IndexError: a mark is missing, or the bytecode is not
       understood.
   """
-  table = _Table(memoryview(code))
+  table = _Attributes(memoryview(code))
   replaced: dict[int, list[Bytes]] = {}
   marks = 0
   for i, array in enumerate(table.arrays()):
@@ -110,7 +110,7 @@ class _Array:
   splat: bool
 
 
-class _Table:
+class _Attributes:
   """The attributes and types of a module in bytecode.
 
   Raises:

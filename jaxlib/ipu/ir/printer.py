@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from jaxlib.ipu.ir.graph import Graph, Module, Value
-from jaxlib.ipu.location import resolve
-from jaxlib.ipu.program.text import location_text
+from jaxlib.ipu.location import location_text, resolve
 
 
 def module_text(module: Module) -> str:

@@ -256,7 +256,7 @@ class Builder(Exchanges):
   def lower_graph(
     self, graph: Graph, freed: Collection[int] = ()
   ) -> list[View]:
-    """Lowers a graph's nodes in program order (tile_passes/schedule.py).
+    """Lowers a graph's nodes in program order (tile_passes/order.py).
 
     Args:
       graph: its parameters are defined.

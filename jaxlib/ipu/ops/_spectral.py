@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
-from jaxlib.ipu.ir.graph import Value
+from jaxlib.ipu.ir.graph import Shape, Value
 from jaxlib.ipu.ops import _matrices, bisection, hessenberg, householder
 from jaxlib.ipu.ops._matrices import (
   adjoint,
@@ -30,21 +30,22 @@ from jaxlib.ipu.ops._matrices import (
 from jaxlib.ipu.ops.inverse_iteration import tridiagonal_vectors
 from jaxlib.ipu.program.schema import FactorKind
 
-# Cycles charged by the model, read off compiled programs of many shapes [D].
-# Of this method: a minimum; for each row; for each element of a tile, and that
-# times the rows. Of rotations: the minimum of a round and for each element of a
-# tile; how many more sweeps there are than the logarithm of n.
+# Cycles charged by the model, fitted to compiled programs of several shapes;
+# tests/ipu/test_fitted_prices.py recomputes them [D]. Of this method: a
+# minimum; for each row; for each element of a tile, and that times the rows. Of
+# rotations: the minimum of a round and for each element of a tile; how many
+# more sweeps there are than the logarithm of n.
 _CHARGED = {
   DType.F32: (22e3, 6e3, 1030.0, 0.0),
   DType.F64: (0.0, 250e3, 70e3, 5e3),
   DType.C64: (10e3, 21e3, 3000.0, 0.0),
-  DType.C128: (0.0, 320e3, 100e3, 11e3),
+  DType.C128: (0.0, 270e3, 176e3, 11e3),
 }
 _ROUND = {
-  DType.F32: (4200.0, 9.0, 2),
-  DType.F64: (65e3, 950.0, 3),
-  DType.C64: (9500.0, 60.0, 2),
-  DType.C128: (125e3, 7500.0, 3),
+  DType.F32: (6700.0, 27.0, 2),
+  DType.F64: (62.7e3, 1390.0, 3),
+  DType.C64: (10.4e3, 40.0, 2),
+  DType.C128: (103e3, 3800.0, 3),
 }
 # How much more than rotations this may be charged, as it runs faster [G].
 _NEARLY = 1.25
@@ -57,12 +58,24 @@ _LARGEST_ANGLE = 0.1
 def suits(e: Emitter, matrix: Value, left: float = 0) -> bool:
   """Whether rotations (_jacobi.py) would not be charged much less, as they are
   for many very small matrices; `left`: sweeps still needed afterwards."""
-  n, share = matrix.shape[-1], math.prod(matrix.shape) / e.machine.num_tiles
-  least, row, element, more = _CHARGED[matrix.dtype]
-  charged = least + row * n + (element + more * n) * share
-  a_round, element, sweeps = _ROUND[matrix.dtype]
+  n = matrix.shape[-1]
+  *_, sweeps = _ROUND[matrix.dtype]
   saved = (sweeps - left + math.log2(n)) * (n + n % 2 - 1)
-  return charged <= _NEARLY * saved * (a_round + element * share)
+  each = _round_cycles(e, matrix.shape, matrix.dtype)
+  return _cycles(e, matrix.shape, matrix.dtype) <= _NEARLY * saved * each
+
+
+def _cycles(e: Emitter, shape: Shape, dtype: DType) -> float:
+  """Cycles of `eigenvectors` for matrices [..., n, n]."""
+  n, share = shape[-1], math.prod(shape) / e.machine.num_tiles
+  least, row, element, more = _CHARGED[dtype]
+  return least + row * n + (element + more * n) * share
+
+
+def _round_cycles(e: Emitter, shape: Shape, dtype: DType) -> float:
+  """Cycles of a round of rotations of matrices [..., n, n]."""
+  least, element, _ = _ROUND[dtype]
+  return least + element * math.prod(shape) / e.machine.num_tiles
 
 
 def eigenvectors(e: Emitter, matrix: Value) -> tuple[Value, Value]:

@@ -25,22 +25,23 @@ from jaxlib.ipu.program.schema import FactorKind
 
 FACTORISE = "ipu.factorise"
 
-# Minimum cycles that the model charges for an iteration of the loop over the
-# columns of f32 matrices: for few matrices, for each of their rows, and for
-# each element of a tile. For f64, whose arithmetic is emulated, times _SOFT.
-# Of triangular inverses: for each column of the products that double the size
-# of what is inverted. Read off programs in which nothing fits a tile, as
-# compiled by tests/ipu/test_factorise.py [D].
+# Cycles that the model charges for an iteration of the loop over the columns of
+# f32 matrices: for few matrices, for each of their rows, and for each element
+# of a tile. For f64, whose arithmetic is emulated, times _SOFT. Fitted to
+# programs in which nothing fits a tile; tests/ipu/test_fitted_prices.py
+# recomputes them [D]. Nothing loops over BIDIAGONAL, which rotations replace:
+# it counts as two reflectors for each column [G].
 _ITERATION = {
   FactorKind.CHOLESKY: (3400, 0, 16),
-  FactorKind.LU: (11300, 5, 16),
+  FactorKind.LU: (8500, 12, 33),
   FactorKind.QR: (7700, 2, 16),
-  FactorKind.INVERSE: (400, 0, 0),
-  FactorKind.UNIT_INVERSE: (400, 0, 0),
   FactorKind.HESSENBERG: (8500, 12, 16),
-  FactorKind.TRIDIAGONAL: (8500, 12, 16),
+  FactorKind.TRIDIAGONAL: (7500, 12, 7),
   FactorKind.BIDIAGONAL: (17000, 12, 16),
 }
+# Of triangular inverses, which take no loop: for each doubling of the size of
+# what is inverted, and for each element of a tile [D].
+_DOUBLING = 3500, 50
 _SOFT = 3
 # A panel's products with the rest of the matrix, and their exchange [D].
 _UPDATE = 13000
@@ -90,9 +91,12 @@ def _loop_cycles(
   e: Emitter, kind: FactorKind, shape: Shape, dtype: DType
 ) -> float:
   *_, m, n = shape
-  least, row, element = _ITERATION[kind]
   soft = _SOFT if dtype is DType.F64 else 1
   share = math.prod(shape) / e.machine.num_tiles
+  if kind in (FactorKind.INVERSE, FactorKind.UNIT_INVERSE):
+    doubling, element = _DOUBLING
+    return soft * (doubling * math.ceil(math.log2(n)) + element * share)
+  least, row, element = _ITERATION[kind]
   return soft * min(m, n) * (least + row * m + element * share)
 
 

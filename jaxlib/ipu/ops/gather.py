@@ -47,7 +47,7 @@ def _read(operation: Any) -> Indexing:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Cycles:
+class _SliceCycles:
   """The cycles of slices (plan/indexed.py)."""
 
   target: Target
@@ -85,7 +85,7 @@ def _lower(builder: Builder, node: Node) -> None:
     CODELET, fields, shape, operand, indices, builder.target.num_tiles
   )
   target = builder.target
-  cycles = _Cycles(target, value.dtype)
+  cycles = _SliceCycles(target, value.dtype)
   own = operand_layout(builder, operand)
   found = indexed.slicing(
     target, windows, own, whole_root(builder, operand), cycles,

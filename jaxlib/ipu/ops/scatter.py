@@ -67,7 +67,7 @@ def _kind(region: Graph) -> tuple[ReduceKind, Combiner]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Cycles:
+class _UpdateCycles:
   """The cycles of updates (plan/indexed.py)."""
 
   target: Target
@@ -134,7 +134,7 @@ def _lower(builder: Builder, node: Node) -> None:
 
   found = indexed.updating(
     target, windows, own, stays, partial,
-    _Cycles(target, updates.dtype, kind, combine, indexing.unique),
+    _UpdateCycles(target, updates.dtype, kind, combine, indexing.unique),
     builder.share_of_steps(),
     exchanging(builder, operand, own, [indices, updates], read, windows),
   )  # fmt: skip

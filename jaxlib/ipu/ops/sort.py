@@ -71,7 +71,7 @@ def _grid(shape: Shape, tiles: int, parts: int) -> Layout:
   return grid(shape, [*counts, min(parts, shape[-1])])
 
 
-class _Way(NamedTuple):
+class _SortPlan(NamedTuple):
   """A way to sort: the fields, the mapping of rows, that of the results, and
   the merge of the parts."""
 
@@ -87,7 +87,7 @@ def _cheapest(
   shape: Shape,
   operands: Sequence[View],
   results: Sequence[DType],
-) -> _Way:
+) -> _SortPlan:
   """The cheapest way. If many of a long row's elements are kept, it sorts all:
   otherwise a single tile would merge them."""
   ways, cycles = [], []
@@ -108,7 +108,7 @@ def _cheapest(
         builder.target, tried, shape, split, *dtypes,
         SortHints(parts=split.factors[-1].parts),
       )  # fmt: skip
-      ways.append(_Way(tried, split, to, merged))
+      ways.append(_SortPlan(tried, split, to, merged))
       cycles.append(sum(map(cost.cycles, (vertices, merged.cost, *moving))))
   return ways[cycles.index(min(cycles))]
 

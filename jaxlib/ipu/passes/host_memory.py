@@ -29,12 +29,11 @@ from jaxlib.ipu.ir.graph import (
   Value,
   users,
 )
-from jaxlib.ipu.location import resolve
+from jaxlib.ipu.location import location_text, resolve
 from jaxlib.ipu.ops.host_memory import BUFFER, LOAD, STORE
 from jaxlib.ipu.ops.markers import PLACEMENT
 from jaxlib.ipu.passes import dce
 from jaxlib.ipu.passes.host_stacks import Load, Stack, find_stack, is_back
-from jaxlib.ipu.program.text import location_text
 
 logger = logging.getLogger("jaxlib.ipu")
 

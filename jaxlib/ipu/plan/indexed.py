@@ -111,7 +111,7 @@ class Found(NamedTuple):
     return there
 
 
-class _Way(NamedTuple):
+class _Candidate(NamedTuple):
   """A candidate for the cheapest split.
 
   Attributes:
@@ -182,7 +182,7 @@ def _slicing_ways(
   stays: bool,
   cycles: indexed_cycles.LookupCycles,
   share: float,
-) -> tuple[_Problem, list[_Way]]:
+) -> tuple[_Problem, list[_Candidate]]:
   def estimate(t: indexed_cycles.Tile) -> indexed_cycles.Estimate:
     return indexed_cycles.slicing(target, w, own, cycles, t)
 
@@ -230,7 +230,7 @@ def _updating_ways(
   partial: indexed_cycles.Partials,
   cycles: indexed_cycles.LookupCycles,
   share: float,
-) -> tuple[_Problem, list[_Way]]:
+) -> tuple[_Problem, list[_Candidate]]:
   def estimate(t: indexed_cycles.Tile) -> indexed_cycles.Estimate:
     return indexed_cycles.updating(target, w, own, partial, cycles, t)
 
@@ -253,8 +253,8 @@ def _updating_ways(
 
 
 def _nowhere(w: Lookups) -> None:
-  """Returns None: a tensor that is only a part of its root cannot stay in
-  place."""
+  """Returns None, the plan in place of a tensor that is only a part of its
+  root: there is none."""
 
 
 def _room(target: Target, w: Lookups, own: Layout, share: float) -> float:
@@ -271,7 +271,7 @@ def _room(target: Target, w: Lookups, own: Layout, share: float) -> float:
 # --- The search --------------------------------------------------------------
 
 
-def _ways(target: Target, w: Lookups, p: _Problem) -> list[_Way]:
+def _ways(target: Target, w: Lookups, p: _Problem) -> list[_Candidate]:
   """The candidates, cheapest first: the split that leaves the tensor in place,
   if possible, and the cheapest ones that move it."""
   free = math.prod(w.shape[d] for d in w.free)
@@ -296,20 +296,21 @@ def _ways(target: Target, w: Lookups, p: _Problem) -> list[_Way]:
       for x in _rated(target, w, p, indexed_cycles.of_plan(w, there))
     )
     cycles, count, moving = found
-    ways.append(_Way(None, int(count), cycles, cycles - moving))
+    ways.append(_Candidate(None, int(count), cycles, cycles - moving))
   for i in np.argsort(rated, kind="stable")[: 2 * _TRIED].tolist():
     split = int(parts[i]), int(groups[i]), int(others[i])
     cycles = float(rated[i])
     inside = cycles - float(before[i])
-    ways.append(_Way(split, int(rounds[i]), cycles, inside))
+    ways.append(_Candidate(split, int(rounds[i]), cycles, inside))
   return sorted(ways, key=lambda way: way.cycles)
 
 
 def _cheapest(
-  w: Lookups, p: _Problem, ways: list[_Way], exchanges: Exchanges | None
+  w: Lookups, p: _Problem, ways: list[_Candidate], exchanges: Exchanges | None
 ) -> Found:
-  """The cheapest of several candidates, whose exchanges are computed in the
-  order of their estimates."""
+  """The cheapest of several candidates by the actual cost of their exchanges.
+  This is computed for one candidate after the other, those with the lowest
+  estimates first."""
   least, best = math.inf, ways[0]
   plans: set[IndexedSplit] = set()
   for way in ways:
@@ -334,7 +335,7 @@ def _cheapest(
 
 @functools.lru_cache(maxsize=4096)
 def _of_round(
-  w: Lookups, p: _Problem, way: _Way, size: int
+  w: Lookups, p: _Problem, way: _Candidate, size: int
 ) -> tuple[Lookups, IndexedSplit]:
   """The windows and the plan of a round of some size."""
   some = w.of_round(size)
@@ -344,7 +345,7 @@ def _of_round(
 
 
 @functools.lru_cache(maxsize=4096)
-def _found(w: Lookups, p: _Problem, best: _Way) -> Found:
+def _found(w: Lookups, p: _Problem, best: _Candidate) -> Found:
   """The split of a candidate, in rounds that fit."""
   cut, count, stays = best.split or (), best.rounds, best.split is None
   extent = w.most_rounds
@@ -371,8 +372,8 @@ def _rated(
   """Cycles of splits, each in as many rounds as it needs; their numbers of
   rounds; and the cycles of those exchanges that `Exchanges` computes.
 
-  Splits that do not fit get so many cycles that they rank behind all that do,
-  the larger the later.
+  Splits that do not fit follow all that do, in the order of the bytes that they
+  take: a large number of cycles is added.
   """
   taken = p.estimate(t)
   held, step = taken.held, taken.step

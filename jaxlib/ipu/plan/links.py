@@ -84,10 +84,12 @@ class _Phase(NamedTuple):
 
 
 class _Method(NamedTuple):
-  """Attributes:
-  name: what it is called.
-  phases: one after the other.
-  added: operands that an IPU combines with its own.
+  """A way to do a collective.
+
+  Attributes:
+    name: what it is called.
+    phases: one after the other.
+    added: operands that an IPU combines with its own.
   """
 
   name: str

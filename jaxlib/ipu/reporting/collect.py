@@ -28,6 +28,7 @@ from jaxlib.ipu.reporting.document import Report
 from jaxlib.ipu.sram import memory as plans
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile import totals
+from jaxlib.ipu.tile.program import TileProgram
 
 # Lines of source shown before and after one that has a cost.
 _AROUND = 3
@@ -49,6 +50,7 @@ def collect(
       cost, and those around them.
   """
   builder: Builder = state.builder
+  tiles: TileProgram = state.tiles
   module: Module = state.module
   plan: plans.MemoryPlan = state.memory
   every = steps.placed(target, builder.steps, builder.tensors)
@@ -58,7 +60,7 @@ def collect(
   origins = _origins(every, places)
   locations = places.columns()
   held = memory.tensors(builder, module, plan)
-  tiles = memory.by_tile(target, plan, held) | _over_run(table, rows)
+  by_tile = memory.by_tile(target, plan, held) | _over_run(table, rows)
   code = plan.code.total
   data: dict[str, Any] = {
     "format": FORMAT,
@@ -68,14 +70,12 @@ def collect(
       "name": module.name,
       "options": options,
       "fits": not plans.overflows(builder, plan),
-      "arguments": len(state.arguments),
-      "results": len(state.results),
+      "arguments": len(tiles.arguments),
+      "results": len(tiles.results),
       "donated": sorted(module.donated),
     },
     "target": _machine(target),
-    "cost": emit.analysis(
-      builder, module, state.arguments, state.results, plan
-    ),
+    "cost": emit.analysis(builder, tiles, module, plan),
     "memory": {
       "argument_bytes": plan.argument_bytes,
       "result_bytes": plan.result_bytes,
@@ -97,7 +97,7 @@ def collect(
     "tensors": held.columns,
     "lives": memory.intervals(held, len(held.share)),
     "shares": held.shares,
-    "tiles": tiles,
+    "tiles": by_tile,
     "liveness": memory.over_time(held, code, plan.peak_tile),
     "addresses": memory.addresses(plan, held.columns["number"]),
     "choices": choices.products(target, builder.used.planned),

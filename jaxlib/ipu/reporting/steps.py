@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,21 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.layout import Layout, refine, sizes_of_parts
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.moves.traffic import Traffic
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile import totals
-from jaxlib.ipu.tile.execute import Execute
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 Array = npt.NDArray[Any]
-
-# What kinds of steps are called in reports; others by the name of their class.
-_KINDS = {"Execute": "compute", "Copy": "exchange"}
 
 
 class Rows:
@@ -126,7 +120,7 @@ def table(
   rows = {n: Rows(target.num_tiles) for n in ("busy", "received", "sent")}
   for i, (step, *_) in enumerate(every):
     price = cost.sourced(step.price(target))
-    kinds[i] = _kind(step)
+    kinds[i] = step.words
     figures["compute"][i] = price.compute_cycles
     figures[_stream(step)][i] = price.exchange_cycles
     figures["sync"][i] = price.sync_cycles
@@ -135,11 +129,11 @@ def table(
     figures["flops"][i] = price.flops
     figures["bytes"][i] = price.exchange_bytes
     figures["syncs"][i] = price.syncs
-    if isinstance(step, Execute):
-      codelets[i] = type(step.fields).__name__
-      shapes[i] = "x".join(map(str, step.shape))
-      row = _busy(target, step, tensors, price.compute_cycles)
-      _note(numbers, tiles, i, rows["busy"], row)
+    vertices = step.vertices(target, tensors)
+    if vertices is not None:
+      codelets[i] = vertices.codelet
+      shapes[i] = "x".join(map(str, vertices.shape))
+      _note(numbers, tiles, i, rows["busy"], vertices.cycles)
     elif step.moves:
       found = _exchanged(target, step, tensors)
       if price.compute_cycles:
@@ -188,19 +182,6 @@ def _note(
   tiles[i] = np.count_nonzero(row)
 
 
-def _kind(step: Step) -> str:
-  name = type(step).__name__
-  if name == "Copy" and not step.moves:
-    return "loop counter"
-  return _KINDS.get(name, _words(name))
-
-
-@functools.cache
-def _words(name: str) -> str:
-  """`HostCallback` as "host callback"."""
-  return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
-
-
 def _trips(step: Step) -> float:
   """How often a loop runs its body: -1 if only data decide, 0 if it is none."""
   if not step.regions or step.exclusive:
@@ -208,95 +189,10 @@ def _trips(step: Step) -> float:
   return -1.0 if step.trips is None else float(step.trips)
 
 
-# --- Compute sets -----------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=4096)
-def _cells(
-  partition: Layout, shape: tuple[int, ...], num_tiles: int
-) -> tuple[Array, list[tuple[int, ...]]]:
-  """The cell of each tile.
-
-  Returns:
-    For each tile the number of its cell's extents, -1 without a cell, and the
-    distinct extents: for each dimension of the iteration space, or the number
-    of elements where blocks straddle dimensions.
-  """
-  tiles = np.arange(num_tiles)
-  groups = refine(partition.factors, shape)
-  if groups is None:
-    held = partition.elements(tiles)
-    distinct, numbers = np.unique(held, return_inverse=True)
-    kept = [int(n) for n in distinct]
-    shift = int(kept[0] == 0)
-    return numbers - shift, [(n,) for n in kept[shift:]]
-  flat = tuple(f for group in groups for f in group)
-  layout = Layout(flat, partition.replicas, partition.base)
-  parts, active = layout.coordinates(tiles)
-  # Of each factor a tile has a whole block, or the last one, which is short.
-  code = np.zeros(num_tiles, np.int64)
-  sizes = [sizes_of_parts(f, p) for f, p in zip(flat, parts, strict=True)]
-  for bit, (f, size) in enumerate(zip(flat, sizes, strict=True)):
-    code |= (size < min(f.block, f.extent)).astype(np.int64) << bit
-  code[~active] = -1
-  distinct, first, numbers = np.unique(
-    code, return_index=True, return_inverse=True
-  )
-  shift = int(distinct[0] < 0)
-  extents = []
-  for tile in first[shift:]:
-    own = iter([int(size[tile]) for size in sizes])
-    extents.append(
-      tuple(math.prod(next(own) for _ in group) for group in groups)
-    )
-  return numbers - shift, extents
-
-
-def _busy(
-  target: Target,
-  step: Execute,
-  tensors: Sequence[TensorInfo],
-  compute: float,
-) -> Array:
-  """Cycles of each tile in a compute set: of its vertices, by the extents of
-  its cell. What comes with them (copies in another order, the stages that
-  combine partial results) is charged to all tiles that take part, as on the
-  slowest one."""
-  where = step.partition, step.shape, target.num_tiles
-  numbers, extents = _cells(*where)
-  largest = _largest_cell(*where[:2])
-  if all(cell == largest for cell in extents):
-    return _level(*where, compute)
-  codelet = step.codelet
-  operands = [tensors[a.tensor].dtype for a in step.operands]
-  results = [tensors[a.tensor].dtype for a in step.results]
-  hints = codelet.hints() if step.hints is None else step.hints
-
-  def of(cell: tuple[int, ...]) -> float:
-    taken = codelet.cycles(target, step.fields, operands, results, cell, hints)
-    return float(taken.total)
-
-  rest = compute - of(largest)
-  each = [of(cell) + rest for cell in extents]
-  return np.array([*each, 0.0])[numbers]  # -1: no cell
-
-
-_largest_cell = functools.lru_cache(maxsize=4096)(cost.largest_cell)
-
-
-@functools.lru_cache(maxsize=4096)
-def _level(
-  partition: Layout, shape: tuple[int, ...], num_tiles: int, compute: float
-) -> Array:
-  """The same cycles on each tile that has a cell."""
-  numbers, _ = _cells(partition, shape, num_tiles)
-  return np.where(numbers >= 0, compute, 0.0)
-
-
 # --- Exchanges --------------------------------------------------------------
 
 
-class Exchanged(NamedTuple):
+class TileTraffic(NamedTuple):
   """What each tile does in an exchange: bytes, and cycles of copying."""
 
   received: Array
@@ -306,7 +202,7 @@ class Exchanged(NamedTuple):
 
 def _exchanged(
   target: Target, step: Step, tensors: Sequence[TensorInfo]
-) -> Exchanged:
+) -> TileTraffic:
   tiles = target.num_tiles
   received, sent = np.zeros(tiles, np.int64), np.zeros(tiles, np.int64)
   copying = np.zeros(tiles)
@@ -318,7 +214,7 @@ def _exchanged(
         copying[: len(copied)] += _copy_cycles(target, copied)
   if step.within is not None:
     copying[: len(step.within)] += _copy_cycles(target, step.within)
-  return Exchanged(received, sent, copying)
+  return TileTraffic(received, sent, copying)
 
 
 def _copy_cycles(target: Target, size: Array) -> Array:

@@ -33,7 +33,7 @@ from jaxlib.ipu.sram.allocation_groups import AllocationGroup
 from jaxlib.ipu.sram.first_fit import place
 from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile_passes.allocate import Interval
+from jaxlib.ipu.tile_passes.lifetimes import Interval
 
 # Up to this number, allocation groups are placed largest first, which mostly
 # leaves the smallest gaps. Beyond it, this number of allocation groups with the

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.tile.tensor import TensorInfo
-from jaxlib.ipu.tile_passes.allocate import Interval, overlap, union
+from jaxlib.ipu.tile_passes.lifetimes import Interval, overlap, union
 from jaxlib.ipu.tile_passes.liveness import Timeline
 
 

@@ -15,7 +15,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 
-from jaxlib.ipu.tile_passes.allocate import Interval, overlap
+from jaxlib.ipu.tile_passes.lifetimes import Interval, overlap
 
 # Begin and end address, first and last time, number, lifetime.
 _Placed = tuple[int, int, int, int, int, list[Interval]]

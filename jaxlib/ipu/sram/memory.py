@@ -25,7 +25,7 @@ from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import is_root_itself, tile_bytes
 from jaxlib.ipu.tile.walk import walk
-from jaxlib.ipu.tile_passes.allocate import Interval
+from jaxlib.ipu.tile_passes.lifetimes import Interval, lifetimes
 from jaxlib.ipu.tile_passes.liveness import Timeline
 
 
@@ -121,20 +121,18 @@ class MemoryPlan:
     )
 
 
-def plan(
-  builder: Builder, program: TileProgram, line: Timeline, module: Module
-) -> MemoryPlan:
+def plan(builder: Builder, program: TileProgram, module: Module) -> MemoryPlan:
   """Adds up what is live on each tile over the run.
 
   Args:
     builder: the builder by which the program was lowered.
     program: the program, with all roots allocated.
-    line: the analysed steps.
     module: the module, which says what arguments are donated.
   """
   tensors, arguments, results = (
     program.tensors, program.arguments, program.results,
   )  # fmt: skip
+  line, _ = lifetimes(program)
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
   code = tile_code(program)

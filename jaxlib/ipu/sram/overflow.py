@@ -17,9 +17,9 @@ from typing import NamedTuple
 from jaxlib.ipu.diagnostics import CompileError, resource_exhausted
 from jaxlib.ipu.dtypes import NAME, DType
 from jaxlib.ipu.ir.graph import Module, Placement, Shape
+from jaxlib.ipu.location import location_text
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.program.text import location_text
 from jaxlib.ipu.sram.memory import MemoryPlan, overflows, peaks_of
 from jaxlib.ipu.target import TARGETS
 from jaxlib.ipu.tile.code import NAMES

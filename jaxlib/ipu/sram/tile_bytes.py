@@ -15,7 +15,7 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.layout import Array
 from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.tile.tensor import TensorInfo, bytes_of, tile_bytes
-from jaxlib.ipu.tile_passes.allocate import Interval
+from jaxlib.ipu.tile_passes.lifetimes import Interval
 
 # For sorting, a time and the number of a row are packed into one integer.
 _BITS = 32

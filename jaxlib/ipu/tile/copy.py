@@ -27,6 +27,11 @@ from jaxlib.ipu.tile.view import View
 class Copy(Step):
   """An exchange: all moves happen in one superstep."""
 
+  @property
+  def words(self) -> str:
+    # One without moves has the cost of counting a loop's iterations.
+    return "exchange" if self.moves else "loop counter"
+
   def accesses(self) -> Iterator[TensorAccess]:
     for m in self.moves:
       yield TensorAccess(m.source, False)

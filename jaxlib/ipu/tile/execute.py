@@ -16,8 +16,9 @@ from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.plan.cost import Epilogue
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.busy import cycles_by_tile
 from jaxlib.ipu.tile.code import CodeCount, Participants, active
-from jaxlib.ipu.tile.step import Effects, HostWork, Step, TensorAccess
+from jaxlib.ipu.tile.step import Effects, HostWork, Step, TensorAccess, Vertices
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 
 
@@ -120,6 +121,25 @@ class Execute(Step):
     return self.codelet.writes_parts
 
   @property
+  def words(self) -> str:
+    return "compute"
+
+  def vertices(self, target: Target, tensors: Sequence[TensorInfo]) -> Vertices:
+    codelet = self.codelet
+    operands = [tensors[a.tensor].dtype for a in self.operands]
+    results = [tensors[a.tensor].dtype for a in self.results]
+    hints = codelet.hints() if self.hints is None else self.hints
+
+    def cycles(cell: tuple[int, ...]) -> float:
+      types = operands, results
+      taken = codelet.cycles(target, self.fields, *types, cell, hints)
+      return float(taken.total)
+
+    compute = self.price(target).compute_cycles
+    row = cycles_by_tile(target, self.partition, self.shape, compute, cycles)
+    return Vertices(type(self.fields).__name__, self.shape, row)
+
+  @property
   def loaded(self) -> list[int]:
     return [a.tensor for a in (*self.operands, *self.results)]
 
@@ -158,6 +178,15 @@ class Execute(Step):
       busy[: len(some)] |= some
     count.inner_exchanges(epilogue.exchanges, epilogue.words, busy)
     return Participants({self.partition}, True)
+
+  def code_text(self) -> Iterator[str]:
+    fields: Any = self.fields
+    if code := getattr(fields, "code", ()):
+      yield from (*code.lines(), f"outputs {fields.outputs}")
+    if combine := getattr(fields, "combine", ()):
+      yield from ("combine", *combine.lines())
+      one = [getattr(fields, "combine_output", None)]
+      yield f"outputs {getattr(fields, 'combine_outputs', one)}"
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.Execute(

@@ -28,8 +28,9 @@ class TileProgram:
     location: the number of the location of steps that passes add.
     choices: what passes may do.
     used: what the lowering and the passes did.
-    analysis: the liveness of the steps as they are, if a pass knows it
-      (tile_passes/storage.py).
+    arena_bytes: of the arena, once roots have addresses.
+    analysis: when roots are live (tile_passes/lifetimes.py), if that is known;
+      a pass that changes steps resets it.
   """
 
   target: Target
@@ -42,4 +43,5 @@ class TileProgram:
   location: int = 0
   choices: Choices = dataclasses.field(default_factory=Choices)
   used: Used = dataclasses.field(default_factory=Used)
+  arena_bytes: int = 0
   analysis: Any = None

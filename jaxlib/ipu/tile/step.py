@@ -48,6 +48,15 @@ class HostWork(NamedTuple):
   flops: float = 0.0
 
 
+class Vertices(NamedTuple):
+  """What computes in a compute set, for reports: the name of the codelet, the
+  iteration space, and the cycles of each tile."""
+
+  codelet: str
+  shape: tuple[int, ...]
+  cycles: Array
+
+
 @dataclasses.dataclass(slots=True)
 class Effects:
   """What a step does to roots and placed tensors.
@@ -217,6 +226,18 @@ class Step:
   def buffers_of(self) -> str:
     return "message buffers"
 
+  @property
+  def words(self) -> str:
+    """What it is called in reports: `HostCallback` is a "host callback"."""
+    name = type(self).__name__
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+  def vertices(
+    self, target: Target, tensors: Sequence[TensorInfo]
+  ) -> Vertices | None:
+    """Its vertices, if it is a compute set."""
+    return None
+
   def host_work(
     self, target: Target, tensors: Sequence[TensorInfo]
   ) -> Iterator[HostWork]:
@@ -227,6 +248,10 @@ class Step:
     """Adds its code on each tile, that of its regions included, and sets its
     message buffers."""
     return Participants.joined([count.steps(region) for region in self.regions])
+
+  def code_text(self) -> Iterator[str]:
+    """Its register programs, an instruction to a line."""
+    return iter(())
 
   # --- Emission ------------------------------------------------------------
 

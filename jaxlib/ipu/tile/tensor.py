@@ -28,7 +28,13 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclasses.dataclass(slots=True)
 class TensorInfo:
-  """A tensor while the program is being built (see `schema.Tensor`)."""
+  """A tensor while the program is being built (see `schema.Tensor`).
+
+  Attributes:
+    location: of the operation that makes a root, for messages.
+    storage: one of the roots that share the memory of this one, the same for
+      all of them; -1 if there are none (tile_passes/coalesce.py).
+  """
 
   dtype: DType
   shape: tuple[int, ...]
@@ -39,6 +45,7 @@ class TensorInfo:
   space: int = schema.ARENA
   address: int = 0
   location: Any = None
+  storage: int = -1
 
   @property
   def size(self) -> int:

@@ -11,7 +11,8 @@ are indented:
   ]))
 
 Everything is an expression of Python's syntax, so its parser reads it; only
-the constructors that are named here are called.
+the constructors that are named here are called. Comments, as those with which
+`explained_text` says what each step costs, are not read.
 """
 
 from __future__ import annotations
@@ -19,11 +20,22 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
-from collections.abc import Generator, Iterator
+import functools
+import importlib
+import pkgutil
+from collections.abc import (
+  Callable,
+  Generator,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 from typing import Any
 
 import numpy as np
 
+from jaxlib.ipu import tile
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets.reduce import Order
 from jaxlib.ipu.dtypes import DType
@@ -34,20 +46,9 @@ from jaxlib.ipu.layout import Factor, Layout, Replica
 from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile import (
-  collective,
-  control_flow,
-  copy,
-  execute,
-  feeds,
-  host,
-)
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
-
-# The modules that define steps.
-_KINDS = collective, control_flow, copy, execute, feeds, host
 
 
 @dataclasses.dataclass(slots=True)
@@ -63,7 +64,15 @@ class ProgramFields:
   kept: list[int] = dataclasses.field(default_factory=list)
 
 
-def program_text(program: TileProgram) -> str:
+# The lines of comment after a step.
+Notes = Callable[[Step], Iterable[str]]
+
+
+def _silent(step: Step) -> Iterable[str]:
+  return ()
+
+
+def program_text(program: TileProgram, notes: Notes = _silent) -> str:
   """A program, one tensor or step to a line."""
   ends = ProgramFields(
     program.arguments,
@@ -76,8 +85,47 @@ def program_text(program: TileProgram) -> str:
   lines = [_text(ends)]
   lines += [f"t{n} = {_text(info)}" for n, info in enumerate(program.tensors)]
   for step in program.steps:
-    lines += _lines(step)
+    lines += _lines(step, notes)
+    lines += [f"  # {note}" for note in notes(step)]
   return "\n".join(lines) + "\n"
+
+
+def explained_text(
+  program: TileProgram,
+  title: str,
+  locations: Sequence[str],
+  figures: Mapping[str, float],
+) -> str:
+  """The text of a program, with comments.
+
+  Args:
+    program: with addresses.
+    title: what it is.
+    locations: in words, by number.
+    figures: of `cost_analysis()`.
+  """
+  t = program.target
+
+  def notes(step: Step) -> Iterator[str]:
+    if where := locations[step.location]:
+      yield where
+    price = step.price(t)
+    if any(dataclasses.astuple(price)):
+      yield (
+        f"{price.compute_cycles:.0f} compute + {price.exchange_cycles:.0f} "
+        f"exchange + {price.sync_cycles:.0f} sync cycles, "
+        f"{price.exchange_bytes:.0f} bytes"
+      )
+    yield from step.code_text()
+
+  lines = [
+    f"# {title} for {t.version}, {t.num_tiles} tiles of {t.bytes_per_tile} "
+    f"bytes, {t.clock_hz / 1e9:g} GHz; arena {program.arena_bytes} bytes"
+  ]
+  ends = [f"# {name}: {value:g}" for name, value in figures.items()]
+  return "\n".join(
+    [*lines, program_text(program, notes) + "# Costs", *ends, ""]
+  )
 
 
 def parse(text: str, target: Target) -> TileProgram:
@@ -117,7 +165,7 @@ def parse(text: str, target: Target) -> TileProgram:
 # --- Printing ---------------------------------------------------------------
 
 
-def _lines(step: Step) -> Iterator[str]:
+def _lines(step: Step, notes: Notes) -> Iterator[str]:
   """The lines of a step; each one of its regions begins at a line's end."""
   line = f"{type(step).__name__}("
   comma = ""
@@ -125,25 +173,28 @@ def _lines(step: Step) -> Iterator[str]:
     line += f"{comma}{name}="
     comma = ", "
     if isinstance(value, Region):
-      line = yield from _region(line, value)
+      line = yield from _region(line, value, notes)
     elif isinstance(value, list) and isinstance((*value, 0)[0], Region):
       line += "["
       for i, region in enumerate(value):
-        line = yield from _region(line + ", " * bool(i), region)
+        line = yield from _region(line + ", " * bool(i), region, notes)
       line += "]"
     else:
       line += _text(value)
   yield f"{line})"
 
 
-def _region(line: str, region: Region) -> Generator[str, None, str]:
+def _region(
+  line: str, region: Region, notes: Notes
+) -> Generator[str, None, str]:
   """The lines of a region, which begins at the end of one; returns the last
   one."""
   yield f"{line}Region(["
   for step in region:
-    *most, last = _lines(step)
+    *most, last = _lines(step, notes)
     yield from (f"  {text}" for text in most)
     yield f"  {last},"
+    yield from (f"    # {note}" for note in notes(step))
   facts = "".join(
     f", {name}={sorted(roots)}"
     for name, roots in (("freed", region.freed), ("kept", region.kept))
@@ -198,7 +249,15 @@ def _text(value: Any) -> str:
 # --- Parsing ----------------------------------------------------------------
 
 
+@functools.cache
+def _load_steps() -> None:
+  """Imports the modules that define steps."""
+  for module in pkgutil.iter_modules(tile.__path__):
+    importlib.import_module(f"{tile.__name__}.{module.name}")
+
+
 def _constructors() -> dict[str, Any]:
+  _load_steps()
   records = {
     name: found
     for name, found in (*vars(schema).items(), *vars(isa).items())

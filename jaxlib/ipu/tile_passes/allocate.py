@@ -1,9 +1,5 @@
-"""Assigns an address to each root in the arena.
-
-A copy of a whole root into another is free if both can have one address: the
-allocator then assigns it to both (*coalescing*). In this way a loop's carried
-state, a scattered-to tensor or a donated argument is updated in place.
-"""
+"""Assigns addresses in the arena: to each root, or to all that share storage
+(tile_passes/coalesce.py)."""
 
 from __future__ import annotations
 
@@ -12,126 +8,55 @@ import dataclasses
 import heapq
 
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.tensor import TensorInfo
-from jaxlib.ipu.tile_passes.liveness import Timeline
+from jaxlib.ipu.tile_passes.lifetimes import Interval, lifetimes, union
 
 ALIGNMENT = 64
 
-Interval = tuple[int, int]
-
 
 @dataclasses.dataclass(slots=True)
-class Storage:
+class _Storage:
   """Roots that share an address.
 
   Attributes:
     roots: their numbers.
     intervals: when any of them is live: closed, ascending.
     bytes: of each of them.
-    pinned: the root that is a result, if any: its address is the caller's.
   """
 
   roots: list[int]
   intervals: list[Interval]
   bytes: int
-  pinned: TensorInfo | None
 
 
-def overlap(a: list[Interval], b: list[Interval]) -> bool:
-  """Whether two ascending lists of closed intervals share a time."""
-  i = j = 0
-  while i < len(a) and j < len(b):
-    if a[i][1] < b[j][0]:
-      i += 1
-    elif b[j][1] < a[i][0]:
-      j += 1
-    else:
-      return True
-  return False
-
-
-def union(a: list[Interval], b: list[Interval]) -> list[Interval]:
-  """The times in either of two lists of closed intervals, ascending and
-  merged."""
-  out: list[Interval] = []
-  for begin, end in sorted(a + b):
-    if out and begin <= out[-1][1] + 1:
-      out[-1] = (out[-1][0], max(out[-1][1], end))
-    else:
-      out.append((begin, end))
-  return out
-
-
-def allocate(
-  line: Timeline,
-  tensors: list[TensorInfo],
-  reserved: dict[int, list[Interval]],
-) -> int:
-  """Sets the address of every arena root.
-
-  Args:
-    line: the analysed steps.
-    tensors: all tensors.
-    reserved: for roots that are results, the times at which their memory holds
-      something else.
-
-  Returns:
-    The arena's bytes.
-  """
-  storage: dict[int, Storage] = {}
+def run(program: TileProgram) -> None:
+  """Sets the addresses of all arena roots, and the arena's bytes."""
+  tensors = program.tensors
+  line, _ = lifetimes(program)
+  shared: dict[int, _Storage] = {}
+  storage: dict[int, _Storage] = {}  # by root
   for root, intervals in line.intervals.items():
     info = tensors[root]
-    if info.space in (schema.ARENA, schema.RESULT, schema.HOST):
-      pinned = info if info.space == schema.RESULT else None
-      storage[root] = Storage(
-        [root],
-        union(intervals, reserved.get(root, [])),
-        max(info.bytes, 1),
-        pinned,
-      )
-  _coalesce(line, storage)
-  classes = {id(s): s for s in storage.values()}
-  free: list[Storage] = []
-  for s in classes.values():
-    if s.pinned is None:
-      free.append(s)
+    if info.space not in (schema.ARENA, schema.HOST):
       continue
-    for root in s.roots:
-      tensors[root].space = schema.RESULT
-      tensors[root].address = s.pinned.address
-  return _assign(free, tensors)
-
-
-def _coalesce(line: Timeline, storage: dict[int, Storage]) -> None:
-  """Gives one storage to the source and the destination of each copy of a whole
-  root, if both are never live at once."""
-  for event in line.events:
-    for move in event.copies:
-      a = storage.get(move.source)
-      b = storage.get(move.destination)
-      if a is None or b is None or a is b:
-        continue
-      if a.bytes != b.bytes or (a.pinned and b.pinned):
-        continue
-      if overlap(a.intervals, b.intervals):
-        continue
-      if len(a.roots) < len(b.roots):
-        a, b = b, a
-      a.roots += b.roots
-      a.intervals = union(a.intervals, b.intervals)
-      a.pinned = a.pinned or b.pinned
-      for root in b.roots:
-        storage[root] = a
-  # Sources that were not merged are read until their copy is done.
+    one = shared.setdefault(
+      root if info.storage < 0 else info.storage,
+      _Storage([], [], max(info.bytes, 1)),
+    )
+    one.roots.append(root)
+    one.intervals = union(one.intervals, intervals)
+    storage[root] = one
+  # Sources that do not share storage are read until their copy is done.
   for event in line.events:
     for move in event.copies:
       a = storage.get(move.source)
       if a is not None and a is not storage.get(move.destination):
-        late = (event.time, event.time + 1)
-        a.intervals = union(a.intervals, [late])
+        a.intervals = union(a.intervals, [(event.time, event.time + 1)])
+  program.arena_bytes = _assign([*shared.values()], tensors)
 
 
-def _assign(classes: list[Storage], tensors: list[TensorInfo]) -> int:
+def _assign(found: list[_Storage], tensors: list[TensorInfo]) -> int:
   """Best fit in order of birth. A storage takes its address from the beginning
   of its first interval to the end of its last; returns the arena's bytes.
 
@@ -141,14 +66,14 @@ def _assign(classes: list[Storage], tensors: list[TensorInfo]) -> int:
   that are yet to be read. For everything else this memory is free from the next
   step on.
   """
-  classes.sort(key=lambda s: (s.intervals[0][0], -s.bytes))
+  found.sort(key=lambda s: (s.intervals[0][0], -s.bytes))
   ends: list[tuple[int, int, int]] = []  # (last time, address, bytes)
   holes = _Holes()
   # The memory of operands that the step at `now` reads before it writes:
   # addresses by bytes.
   early: dict[int, list[int]] = {}
   now = 0
-  for s in classes:
+  for s in found:
     begin, end = s.intervals[0][0], s.intervals[-1][1]
     if begin != now:
       for size, addresses in early.items():

@@ -1,11 +1,11 @@
 """Divides copies that assemble a root from parts into several copies.
 
 A concatenation is lowered as one copy of all its parts, so all parts are in
-SRAM together with the result. If that is the peak of the chosen order
-(tile_passes/schedule.py), each part can instead be copied as soon as it is
-made: its memory is free before the next part is made. But the result is then
-live from the first of these copies on, which can be worse than the original
-peak, so the scheduler compares both.
+SRAM together with the result. If that is the peak of a region, once its
+operations are in order (tile_passes/order.py), each part can instead be copied
+as soon as it is made: its memory is free before the next part is made. But the
+result is then live from the first of these copies on, which can be worse than
+the original peak, so the pass compares both.
 
 Each further copy adds a synchronisation, and parts that go to few tiles each
 take longer one by one. While a program fits, a copy is therefore divided only
@@ -31,8 +31,13 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.copy import Copy
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Step
-from jaxlib.ipu.tile.walk import walk
-from jaxlib.ipu.tile_passes.schedule import Task, TaskGraph
+from jaxlib.ipu.tile.walk import regions, walk
+from jaxlib.ipu.tile_passes.schedule import (
+  LEAST_GAIN,
+  Task,
+  TaskGraph,
+  operations,
+)
 
 # The least share of a tile's SRAM that the result takes, and the most that the
 # several copies may cost, relative to one copy. [G]
@@ -43,71 +48,94 @@ _MOST_CYCLES = 1.1
 _MOST_PARTS, _FEW_READERS = 8, 8
 
 
+def run(program: TileProgram) -> None:
+  """Divides the copies of all regions that need most SRAM, where that lowers
+  the peak."""
+  for region in regions(program.steps):
+    if not any(_assembles(program, step) for step in region):
+      continue
+    place, tasks = operations(region)
+    if len(tasks) <= 2:
+      continue
+    work = TaskGraph(tasks, program, region)
+    if work.is_chain():
+      continue
+    division = Division(program)
+    divided = division.divide(work)
+    if not divided:
+      continue
+    best, least = TaskGraph(divided, program, region).ordered()
+    if LEAST_GAIN * least < work.peak([*range(len(tasks))]):
+      region[place] = [s for number in best for s in divided[number].steps]
+      division.take(region)
+
+
+def _assembles(program: TileProgram, step: Step) -> bool:
+  """Whether a step does nothing but copy parts to all of a new root."""
+  if len(step.moves) <= 1 or step.staying is None:
+    return False
+  root = step.moves[0].destination
+  return (
+    all(m.destination == root != m.source for m in step.moves)
+    and sum(math.prod(m.shape) for m in step.moves)
+    == program.tensors[root].size
+  )
+
+
 class Division:
-  """The copies of a graph that may be divided."""
+  """The copies of a region that may be divided."""
 
   def __init__(self, program: TileProgram) -> None:
     self._program = program
     self._divided: list[Step] = []
 
-  def divide(self, work: TaskGraph, order: list[int]) -> list[Task]:
-    """The tasks in the given order, in which each copy that assembles a root
-    and is the peak of the order is divided into copies as early as possible.
-    Empty if there is no such copy."""
-    some = {n for n in order if self._puts_together(work.tasks[n])}
+  def divide(self, work: TaskGraph) -> list[Task]:
+    """The tasks in their order, in which each copy that assembles a root and is
+    the peak is divided into copies as early as possible. Empty if there is no
+    such copy."""
+    order = range(len(work.tasks))
+    some = {n for n in order if self._is_assembly(work.tasks[n])}
     if not some:
       return []
-    moments = dict(zip(order, work.moments(order), strict=True))
+    moments = [*work.moments([*order])]
     rest = max((moments[n] for n in order if n not in some), default=0)
-    place = {n: i for i, n in enumerate(order)}
     after: dict[int, list[Copy]] = defaultdict(list)
     instead = set()
     for number in sorted(some):
       if moments[number] <= rest:
         continue
       (copy,) = work.tasks[number].steps
-      places, groups = self._groups(work, number, place)
+      places, groups = self._groups(work, number)
       copies = self._copies(copy, groups) if len(groups) > 1 else None
       if copies is not None:
         instead.add(number)
         for at, part in zip(places, copies, strict=True):
           after[at].append(part)
     found = []
-    for at, number in enumerate(order if instead else ()):
-      task = work.tasks[number]
+    for number, task in enumerate(work.tasks if instead else ()):
       if number not in instead:
         found.append(Task(task.steps, task.has_effect))
-      found += [Task([part], False) for part in after[at]]
+      found += [Task([part], False) for part in after[number]]
     return found
 
-  def _puts_together(self, task: Task) -> bool:
-    """Whether a task does nothing but copy parts to all of a new root."""
-    if len(task.steps) != 1 or len(task.steps[0].moves) <= 1:
-      return False
-    tensors = self._program.tensors
-    moves = task.steps[0].moves
-    root = moves[0].destination
-    return (
-      task.steps[0].staying is not None
-      and all(m.destination == root != m.source for m in moves)
-      and sum(math.prod(m.shape) for m in moves) == tensors[root].size
-    )
+  def _is_assembly(self, task: Task) -> bool:
+    return len(task.steps) == 1 and _assembles(self._program, task.steps[0])
 
   def _groups(
-    self, work: TaskGraph, number: int, place: dict[int, int]
+    self, work: TaskGraph, number: int
   ) -> tuple[list[int], list[list[int]]]:
-    """Groups the moves of a task's copy by the earliest place in the order at
-    which they should be made: once their source is made and all other tasks
-    have read it, so that its memory is free after the move."""
+    """Groups the moves of a task's copy by the first task after which they
+    should be made: once their source is made and all other tasks have read it,
+    so that its memory is free after the move."""
     (copy,) = work.tasks[number].steps
-    end = place[number]
+    last = len(work.tasks)
     found: dict[int, list[int]] = defaultdict(list)
     for i, move in enumerate(copy.moves):
-      at = end
+      at = number
       readers = work.readers.get(move.source, ())
       if move.source in work.writer and len(readers) <= _FEW_READERS:
-        others = (place.get(n, end) for n in readers if n != number)
-        at = min(max(place[work.writer[move.source]], *others, 0), end)
+        others = (number if n == last else n for n in readers if n != number)
+        at = min(max(work.writer[move.source], *others, 0), number)
       found[at].append(i)
     sizes = [math.prod(m.shape) for m in copy.moves]
     least = sum(sizes) / _MOST_PARTS
@@ -171,8 +199,8 @@ class Division:
     return cost.cycles(price) + cost.cycles(local)
 
   def take(self, steps: Sequence[Step]) -> None:
-    """Registers the roots whose copies have been divided: those that are no
-    longer among the steps of the chosen order."""
+    """Registers the roots whose copies have been divided: those that are not
+    among `steps` any more."""
     taken = set(steps) if self._divided else ()
     for copy in self._divided:
       if copy not in taken:

@@ -1,7 +1,7 @@
 """Charges for copies within a tile.
 
 A copy from root to root also copies what stays on its tile, unless source and
-destination have been coalesced, which is known once storage is assigned. An
+destination have one address, which is known once storage is assigned. An
 exchange to a placed tensor is only charged for what tiles receive: vertices
 read the rest in its root, unless it lies there in segments smaller than a
 vector (moves/messages.py).
@@ -15,7 +15,7 @@ from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.walk import exchanges
 
 
-def find(program: TileProgram) -> None:
+def run(program: TileProgram) -> None:
   """Sets what each copy moves within each tile (`Step.within`)."""
   tensors = program.tensors
   aliased = {

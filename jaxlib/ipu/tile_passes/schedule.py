@@ -54,6 +54,19 @@ class Task:
   after: list[int] = dataclasses.field(default_factory=list)
 
 
+def operations(region: Region) -> tuple[slice, list[Task]]:
+  """The operations of a region, each a task, and where in the region their
+  steps are; steps before and after all operations are left out."""
+  inner = [i for i, step in enumerate(region) if step.operation >= 0]
+  if not inner:
+    return slice(0, 0), []
+  place = slice(inner[0], inner[-1] + 1)
+  groups = itertools.groupby(
+    region[place], lambda step: (step.operation, step.has_effect)
+  )
+  return place, [Task(list(steps), effect) for (_, effect), steps in groups]
+
+
 class TaskGraph:
   """Tasks and the tensors that they access.
 
