@@ -40,7 +40,13 @@ from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, smaller
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.totals import totals
-from jaxlib.ipu.tile_passes import in_place, local_copies, order, storage
+from jaxlib.ipu.tile_passes import (
+  in_place,
+  local_copies,
+  order,
+  outline,
+  storage,
+)
 
 ops.load()
 
@@ -67,6 +73,8 @@ class Options:
     sharding: how to split the program over several devices; None: it is for
       one device.
     allow_out_of_memory: compile programs that do not fit the SRAM.
+    code_budget: bytes of executable code on the fullest tile above which
+      repeated steps become functions; None: those that can hold code.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
     report: a folder for the program's report; None: no report.
@@ -77,6 +85,7 @@ class Options:
   target: Target
   sharding: Sharding | None = None
   allow_out_of_memory: bool = False
+  code_budget: int | None = None
   stop_after: Phase | None = None
   dump: Path | None = None
   report: Path | None = None
@@ -292,6 +301,11 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
     builder.location,
     builder.choices,
     builder.used,
+    code_budget=(
+      target.executable_bytes
+      if options.code_budget is None
+      else options.code_budget
+    ),
   )
   _run_passes(state, options, _LOWERED)
   return builder
@@ -303,6 +317,8 @@ Passes = dict[str, Callable[[TileProgram], None]]
 # assigned.
 _LOWERED: Passes = {"order": order.run, "in_place": in_place.run}
 _STORED: Passes = {"copy_late": storage.copy_late}
+# If the code does not fit.
+_OUTLINED: Passes = {"outline": outline.run}
 
 
 def _run_passes(state: State, options: Options, passes: Passes) -> None:
@@ -312,7 +328,7 @@ def _run_passes(state: State, options: Options, passes: Passes) -> None:
     if options.verify or options.dump:
       from jaxlib.ipu import inspection
 
-      number = [*_LOWERED, *_STORED].index(name) + 1
+      number = [*_LOWERED, *_STORED, *_OUTLINED].index(name) + 1
       inspection.after_pass(f"{number}_{name}", state, options)
 
 
@@ -369,6 +385,26 @@ def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   assert state.module is not None and state.builder is not None
   assert state.tiles is not None
   _run_passes(state, options, _STORED)
+  plan = _place(state)
+  if plan.code.executable.max(initial=0) <= state.tiles.code_budget:
+    return plan
+  before, products = outline.Saved(state.tiles), state.builder.products
+  _run_passes(state, options, _OUTLINED)
+  state.builder.outline(state.tiles.outlined)
+  outlined = _place(state)
+  if memory.overflows(state.builder, plan) or not memory.overflows(
+    state.builder, outlined
+  ):
+    return outlined
+  # There is no room for the functions' arguments.
+  before.restore()
+  state.builder.products = products
+  return _place(state)
+
+
+def _place(state: State) -> memory.MemoryPlan:
+  assert state.module is not None and state.builder is not None
+  assert state.tiles is not None
   line, state.arena_bytes = storage.place(state.tiles)
   local_copies.find(state.tiles)
   state.memory = memory.plan(state.builder, state.tiles, line, state.module)

@@ -26,6 +26,8 @@ def program_text(program: schema.Program) -> str:
     lines.append(f"  {_tensor(program, number)}")
   lines.append("steps")
   lines += _steps(program, program.steps, "  ")
+  for number, function in enumerate(program.functions):
+    lines.append(f"function {number}: {function.code_bytes} bytes of code")
   lines.append("cost analysis")
   lines += [f"  {v.name}: {v.value:g}" for v in program.cost_analysis]
   return "\n".join(lines) + "\n"
@@ -87,6 +89,10 @@ def _steps(program: schema.Program, steps: list[Any], indent: str) -> list[str]:
     elif isinstance(step, schema.HostMove | schema.Infeed | schema.Outfeed):
       lines.append(f"{indent}{_stream(program, step)}{where}")
       lines.append(f"{indent}    {_cost(step.cost)}")
+    elif isinstance(step, schema.Call):
+      lines.append(f"{indent}call function {step.function}{where}")
+      lines.append(f"{indent}    {_cost(step.cost)}")
+      lines += _steps(program, step.body, indent + "  ")
     elif isinstance(step, schema.Repeat):
       lines.append(f"{indent}repeat {step.count}{where}")
       lines += _steps(program, step.body, indent + "  ")

@@ -70,6 +70,8 @@ class MemoryPlan:
       longer.
     buffers: buffers of single steps.
     addresses: of everything, above the admitted code.
+    functions: bytes of each function's own code on each tile, which `code`
+      includes once (tile_passes/outline.py).
   """
 
   argument_bytes: int
@@ -87,6 +89,7 @@ class MemoryPlan:
   used: Lives
   buffers: Buffers
   addresses: Addresses
+  functions: list[Array]
 
   @property
   def code_bytes(self) -> int:
@@ -137,7 +140,7 @@ def plan(
   )  # fmt: skip
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
-  code = tile_code(program)
+  code, functions = tile_code(program)
   admitted_code = _admitted_code(builder, code)
   buffers = _buffers(builder, line)
   table = TileBytes(tensors, builder.target.num_tiles)
@@ -191,14 +194,16 @@ def plan(
     used=line.intervals,
     buffers=buffers,
     addresses=placed,
+    functions=functions,
   )
 
 
-def tile_code(program: TileProgram) -> TileCode:
-  """The non-tensor memory of each tile."""
+def tile_code(program: TileProgram) -> tuple[TileCode, list[Array]]:
+  """The non-tensor memory of each tile, and each function's own code."""
   count = CodeCount(program.target, program.tensors)
   count.steps(program.steps)
-  return count.finish()
+  functions = [count.function_code(f) for f in sorted(count.functions)]
+  return count.finish(), functions
 
 
 def _buffers(builder: Builder, line: Timeline) -> Buffers:

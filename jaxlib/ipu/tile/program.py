@@ -28,6 +28,9 @@ class TileProgram:
     location: the number of the location of steps that passes add.
     choices: what passes may do.
     used: what the lowering and the passes did.
+    code_budget: bytes of executable code that no tile should have more of.
+    outlined: tensors of steps that have become functions, and the functions'
+      tensors that stand for them (tile_passes/outline.py).
     analysis: the liveness of the steps as they are, if a pass knows it
       (tile_passes/storage.py).
   """
@@ -42,4 +45,6 @@ class TileProgram:
   location: int = 0
   choices: Choices = dataclasses.field(default_factory=Choices)
   used: Used = dataclasses.field(default_factory=Used)
+  code_budget: int = 0
+  outlined: dict[int, int] = dataclasses.field(default_factory=dict)
   analysis: Any = None

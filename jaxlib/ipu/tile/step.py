@@ -6,6 +6,7 @@ of steps that are its regions.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, ClassVar, NamedTuple
@@ -96,6 +97,10 @@ class Region(list["Step"]):
     self.freed = set(freed)
     self.kept = set(kept)
 
+  def renamed(self, name: Callable[[int], int]) -> Region:
+    """The same steps on the tensors that `name` gives for theirs."""
+    return Region([s.renamed(name) for s in self], self.freed, self.kept)
+
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class Step:
@@ -125,6 +130,7 @@ class Step:
     on_links: whether its exchange is with other devices.
     calls_host: whether it waits for a function on the host.
     exclusive: whether only one of its regions runs.
+    once: whether the steps of its region run as if they stood in its place.
     buffers_of: what its buffers are, in words.
   """
 
@@ -144,6 +150,7 @@ class Step:
   on_links: ClassVar[bool] = False
   calls_host: ClassVar[bool] = False
   exclusive: ClassVar[bool] = False
+  once: ClassVar[bool] = False
 
   # --- Control flow --------------------------------------------------------
 
@@ -195,6 +202,18 @@ class Step:
   def writes_parts(self) -> bool:
     """Whether its vertices can write results to parts of roots."""
     return False
+
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    """The same step on the tensors that `name` gives for its own, which it asks
+    for in one order for all steps that differ in their tensors alone."""
+    found = copy.copy(self)
+    found.moves = [
+      dataclasses.replace(
+        m, source=name(m.source), destination=name(m.destination)
+      )
+      for m in self.moves
+    ]
+    return found
 
   # --- Figures -------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from jaxlib.ipu.plan.cost import Epilogue, Sourced
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile import (
+  call,
   collective,
   control_flow,
   copy,
@@ -47,7 +48,7 @@ from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 # The modules that define steps.
-_KINDS = collective, control_flow, copy, execute, feeds, host
+_KINDS = call, collective, control_flow, copy, execute, feeds, host
 
 
 @dataclasses.dataclass(slots=True)
