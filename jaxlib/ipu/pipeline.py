@@ -392,11 +392,12 @@ def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   _run_passes(state, options, _OUTLINED)
   state.builder.outline(state.tiles.outlined)
   outlined = _place(state)
-  if memory.overflows(state.builder, plan) or not memory.overflows(
-    state.builder, outlined
+  if outlined.code.executable.max() < plan.code.executable.max() and (
+    memory.overflows(state.builder, plan)
+    or not memory.overflows(state.builder, outlined)
   ):
     return outlined
-  # There is no room for the functions' arguments.
+  # There is no room for the functions' arguments, or they take more.
   before.restore()
   state.builder.products = products
   return _place(state)

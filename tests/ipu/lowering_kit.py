@@ -35,6 +35,7 @@ def phases(
   arguments: list[Any],
   tiles: int | machines.Target,
   donated: tuple[int, ...] = (),
+  code_budget: int | None = None,
 ) -> pipeline.State:
   """The result of each phase for a function."""
   # A new function object: serialising changes the module that JAX keeps.
@@ -43,7 +44,7 @@ def phases(
   code = lowered_code(traced.lower(lowering_platforms=("ipu",)))
   if isinstance(tiles, int):
     tiles = machines.resolve("ipu2", tiles)
-  options = pipeline.Options(target=tiles, verify=True)
+  options = pipeline.Options(target=tiles, verify=True, code_budget=code_budget)
   return pipeline.compile_module(code, options)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.layout import linear
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.call import ArgumentCopy, Call
 from jaxlib.ipu.tile.code import CodeCount
@@ -53,7 +54,8 @@ def run(program: TileProgram) -> None:
     code = count.finish().executable
     excess = int(code.max(initial=0)) - program.code_budget
     if excess <= 0 or not _Search(program, int(code.argmax())).outline(excess):
-      return
+      break
+  _empty_unused(program)
 
 
 class Saved:
@@ -62,13 +64,13 @@ class Saved:
   def __init__(self, program: TileProgram) -> None:
     self._program = program
     self._regions = [(r, list(r)) for r in regions(program.steps)]
-    self._tensors = len(program.tensors)
+    self._tensors = list(program.tensors)
 
   def restore(self) -> None:
     """Undoes `run`."""
     for region, steps in self._regions:
       region[:] = steps
-    del self._program.tensors[self._tensors :]
+    self._program.tensors[:] = self._tensors
     self._program.outlined.clear()
 
 
@@ -116,6 +118,7 @@ class _Search:
     self._tile = tile
     self._kinds: dict[Any, int] = {}
     self._sizes: dict[int, int] = {}
+    self._vertices: dict[int, int] = {}
     self._places: list[_Place] = []
     begins: dict[int, int] = {}  # by region
     for region in _outside_functions(program.steps):
@@ -229,19 +232,20 @@ class _Search:
       root.layout,
     )
 
-  def _size(self, place: _Place) -> int:
-    """Bytes of a step's code on the fullest tile."""
-    found = self._sizes.get(place.kind)
-    if found is None:
+  def _size(self, place: _Place) -> tuple[int, int]:
+    """Bytes of a step's code on the fullest tile, and of its vertices' code if
+    that has constants."""
+    if place.kind not in self._sizes:
       count = CodeCount(self._program.target, self._program.tensors)
       count.steps([place.region[place.index]])
       code = count.finish()
+      self._sizes[place.kind] = int(
+        (code.executable - code.vertices)[self._tile]
+      )
       # Vertices of equal steps are shared, but for their constants.
-      found = int((code.executable - code.vertices)[self._tile])
-      if _constants(place.region[place.index]):
-        found += int(code.vertices[self._tile])
-      self._sizes[place.kind] = found
-    return found
+      some = _constants(place.region[place.index])
+      self._vertices[place.kind] = int(code.vertices[self._tile]) if some else 0
+    return self._sizes[place.kind], self._vertices[place.kind]
 
   # --- Matching ------------------------------------------------------------
 
@@ -256,7 +260,7 @@ class _Search:
         if not match.step(offset):
           begin += offset + 1
           break
-        size += self._size(self._places[match.begins[0] + offset])
+        size += sum(self._size(self._places[match.begins[0] + offset]))
         closed = match.closed()
         saved = (len(closed) - 1) * size - len(closed) * _CALL - _FUNCTION
         if len(closed) > 1 and saved > (best.saved if best else 0):
@@ -301,11 +305,15 @@ class _Search:
     # By place: roots to copy in, and those to copy out.
     ends = [self._ends(f, i, roots) for i in range(len(f.begins))]
     arguments = len(set().union(*(set(a) | set(b) for a, b in ends)))
-    size = sum(
-      self._size(self._places[f.begins[0] + i]) for i in range(f.length)
-    )
     count = len(f.begins)
-    saved = (count - 1) * size - count * (_CALL + _ARGUMENT * arguments)
+    saved = -count * (_CALL + _ARGUMENT * arguments)
+    for i in range(f.length):
+      size, vertices = self._size(self._places[f.begins[0] + i])
+      saved += (count - 1) * size
+      if vertices:
+        made = [self._places[b + i] for b in f.begins]
+        programs = {_constants(p.region[p.index]) for p in made}
+        saved += (len(programs) - 1) * vertices
     if saved < _FUNCTION + _LEAST:
       return 0
     own = self._own(differing)
@@ -372,7 +380,14 @@ class _Search:
       end = last.region[last.index + 1].time
     else:
       end = 2 + max(s.time for s in walk([last.region[last.index]]))
-    written = {tensors[n].root for p in places for n in p.written}
+    # An exchange does not write the roots of which it places copies.
+    steps = walk([p.region[p.index] for p in places])
+    written = {
+      tensors[n].root
+      for s in steps
+      for n in s.writes()
+      if tensors[n].root == n or not s.moves
+    }
     before, after = [], []
     for n in roots:
       root = f.names[i][n]
@@ -490,6 +505,18 @@ class _Match:
     """The sequences that contain all accesses of placed tensors that differ."""
     found = [i for i in self.alive if not self._outside[i]]
     return found if found[:1] == [0] else []
+
+
+def _empty_unused(program: TileProgram) -> None:
+  """Makes tensors empty that no step accesses: those of sequences that have
+  become functions."""
+  tensors = program.tensors
+  used = {a.tensor for a in accesses(program.steps)}
+  used |= {*program.arguments, *program.results}
+  used |= {tensors[n].root for n in used}
+  for n in program.outlined.keys() - used:
+    dtype = tensors[n].dtype
+    tensors[n] = TensorInfo(dtype, (0,), linear(0, 1, 1), n, 0, (1,))
 
 
 def _renamed(steps: Sequence[Step], names: Mapping[int, int]) -> Region:
