@@ -236,6 +236,12 @@ class _Search:
     """Bytes of a step's code on the fullest tile, and of its vertices' code if
     that has constants."""
     if place.kind not in self._sizes:
+      step = place.region[place.index]
+      # Fresh counts would add the function, and not know what will be copied.
+      if isinstance(step, Call):
+        return _CALL, 0
+      if isinstance(step, ArgumentCopy):
+        return _ARGUMENT * len(step.moves), 0
       count = CodeCount(self._program.target, self._program.tensors)
       count.steps([place.region[place.index]])
       code = count.finish()

@@ -64,7 +64,12 @@ def copy_late(program: TileProgram) -> None:
 
 
 def place(program: TileProgram) -> tuple[Timeline, int]:
-  """Assigns all addresses; returns the timeline and the arena's bytes."""
+  """Assigns all addresses; returns the timeline and the arena's bytes. May be
+  called again after steps have changed."""
+  results = set(program.results)
+  for number, info in enumerate(program.tensors):
+    if info.space == schema.RESULT and number not in results:
+      info.space, info.address = schema.ARENA, 0  # it shared a result's memory
   line, reserved = program.analysis or _analysed(program)
   program.analysis = None
   return line, allocate(line, program.tensors, reserved)
