@@ -58,7 +58,7 @@ class _Flow:
         self._read(number, where)
       for number in step.writes():
         self._write(number, step, where)
-      if step.once:
+      if step.callee is not None:
         for inner in step.regions:
           self.region(inner, f"{path}{i}.")
       elif step.regions:

@@ -70,8 +70,6 @@ class MemoryPlan:
       longer.
     buffers: buffers of single steps.
     addresses: of everything, above the admitted code.
-    functions: bytes of each function's own code on each tile, which `code`
-      includes once (tile_passes/outline.py).
   """
 
   argument_bytes: int
@@ -89,7 +87,6 @@ class MemoryPlan:
   used: Lives
   buffers: Buffers
   addresses: Addresses
-  functions: list[Array]
 
   @property
   def code_bytes(self) -> int:
@@ -140,7 +137,7 @@ def plan(
   )  # fmt: skip
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
-  code, functions = tile_code(program)
+  code = tile_code(program)
   admitted_code = _admitted_code(builder, code)
   buffers = _buffers(builder, line)
   table = TileBytes(tensors, builder.target.num_tiles)
@@ -194,16 +191,14 @@ def plan(
     used=line.intervals,
     buffers=buffers,
     addresses=placed,
-    functions=functions,
   )
 
 
-def tile_code(program: TileProgram) -> tuple[TileCode, list[Array]]:
-  """The non-tensor memory of each tile, and each function's own code."""
+def tile_code(program: TileProgram) -> TileCode:
+  """The non-tensor memory of each tile."""
   count = CodeCount(program.target, program.tensors)
   count.steps(program.steps)
-  functions = [count.function_code(f) for f in sorted(count.functions)]
-  return count.finish(), functions
+  return count.finish()
 
 
 def _buffers(builder: Builder, line: Timeline) -> Buffers:
@@ -273,9 +268,8 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
 def _admitted_code(builder: Builder, code: TileCode) -> Array:
   """Non-tensor memory, with no more code than a tile can hold.
 
-  Long programs have more code, because each step has its own code here, whereas
-  Poplar outlines repetitions. So programs are not refused for it; `check` warns
-  instead.
+  Long programs whose steps do not repeat (tile_passes/outline.py) have more
+  code. They are not refused for it; `check` warns instead.
   """
   most = np.maximum(code.vertices, builder.target.executable_bytes)
   return code.state + code.stacks + np.minimum(code.executable, most)

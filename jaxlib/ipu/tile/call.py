@@ -12,13 +12,21 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxlib.ipu.layout import Layout
+from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import NOWHERE, CodeCount, Participants, active
+from jaxlib.ipu.tile.code import (
+  CALL,
+  COPY,
+  NOWHERE,
+  CodeCount,
+  Participants,
+  active,
+)
 from jaxlib.ipu.tile.copy import Copy
 from jaxlib.ipu.tile.step import Region, Step
 
@@ -39,7 +47,9 @@ class Call(Step):
   function: int
   body: Region
 
-  once: ClassVar[bool] = True
+  @property
+  def callee(self) -> int | None:
+    return self.function
 
   @property
   def regions(self) -> Sequence[Region]:
@@ -47,6 +57,10 @@ class Call(Step):
 
   def price(self, target: Target) -> schema.Cost:
     return cost.Sourced(_CYCLES, 0.0, 0.0, 0.0, 0.0, derived=_CYCLES)
+
+  @property
+  def known_code(self) -> int | None:
+    return CALL * WORD
 
   def count_code(self, count: CodeCount) -> Participants:
     return count.call(self.function, self.body)
@@ -73,6 +87,10 @@ class ArgumentCopy(Copy):
     return cost.add(
       price, cost.Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
     )
+
+  @property
+  def known_code(self) -> int | None:
+    return COPY * WORD * len(self.moves)
 
   def count_code(self, count: CodeCount) -> Participants:
     if self.within is None:

@@ -39,7 +39,7 @@ _VERTICES = 3
 # An entry in the list of a compute set's vertices, bytes [G].
 _ENTRY = 8
 # A copy on a tile: two addresses, the length, the call [S].
-_COPY = 4
+COPY = 4
 # A host phase: packets, their table, the row's address, the call [S].
 _HOST = 4
 # Of a host stream's row: the mux, the synchronisations and the return; counts
@@ -49,7 +49,7 @@ _HOST_ROW, _FROM_HOST, _TO_HOST = 12, 1, 3
 # A call: the address of its constants, the call, and whatever the alignment of
 # the function's rows adds [D]; a function: its return address is stored and
 # loaded, the stack moves twice, the return [D].
-_CALL, _FUNCTION = 3, 5
+CALL, FUNCTION = 3, 5
 # The stack of a function's call, bytes: the return address and the address of
 # its caller's constants [D].
 _FRAME = 8
@@ -73,6 +73,8 @@ class TileCode:
     control: code of the program's steps.
     host: code and packet headers of streams to and from the host.
     stacks: of workers and supervisors.
+    functions: of each function its own code, which is part of exchange, control
+      and host, without its vertices' and that of functions that it calls.
   """
 
   vertices: Array
@@ -81,6 +83,7 @@ class TileCode:
   control: Array
   host: Array
   stacks: Array
+  functions: Sequence[Array] = ()
 
   @functools.cached_property
   def total(self) -> Array:
@@ -165,14 +168,14 @@ class CodeCount:
     if found is None:
       own = self._inner()
       parts = own.steps(body)
-      own.loop(_FUNCTION, parts)
+      own.loop(FUNCTION, parts)
       own._data += _FRAME * self._anywhere(parts)
       found = _Function(own, parts, [s.buffers for s in _nested(body)])
       self.functions[function] = found
     else:
       for step, buffers in zip(_nested(body), found.buffers, strict=True):
         step.buffers = buffers
-    self.loop(_CALL, found.parts)
+    self.loop(CALL, found.parts)
     for partition, number in found.count._constants.items():
       self._constants[partition] += number
     return found.parts
@@ -233,7 +236,7 @@ class CodeCount:
 
   def copies(self, where: Mask) -> None:
     """Counts a copy within each of some tiles."""
-    self._own[: len(where)] += _COPY * where
+    self._own[: len(where)] += COPY * where
     self._copying[: len(where)] |= where
 
   def stream(self, numbers: Sequence[int], to_device: bool) -> Array:
@@ -269,12 +272,6 @@ class CodeCount:
       return np.ones(tiles, np.bool_)
     masks = [active(p, tiles) for p in parts.partitions]
     return functools.reduce(np.logical_or, masks, np.zeros(tiles, np.bool_))
-
-  def function_code(self, function: int) -> Array:
-    """The bytes of a function's own code on each tile, without its vertices'
-    and without that of functions that it calls."""
-    own = self.functions[function].count
-    return own._exchange_code() + own._control_code() + own._host
 
   def _exchange_code(self) -> Array:
     return (self._exchange + ROW * self._rows) * WORD
@@ -318,7 +315,11 @@ class CodeCount:
     stacks = (vertices > 0) * workers + (
       control > 0
     ) * target.supervisor_stack_bytes
-    return TileCode(vertices, state, exchange, control, host, stacks)
+    functions = [
+      own._exchange_code() + own._control_code() + own._host
+      for own in (self.functions[n].count for n in sorted(self.functions))
+    ]
+    return TileCode(vertices, state, exchange, control, host, stacks, functions)
 
 
 @dataclasses.dataclass(slots=True)

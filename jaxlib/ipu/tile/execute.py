@@ -42,8 +42,6 @@ class Execute(Step):
       cost.
     hints: what the codelet's cycles depend on besides fields and cells; none
       if not given.
-    passed: how many constants of its register program differ from call to call
-      of the function that it is in, and are passed to it.
   """
 
   fields: schema.Fields
@@ -53,7 +51,6 @@ class Execute(Step):
   results: list[schema.Access]
   epilogue: Epilogue | None = None
   hints: Hints | None = None
-  passed: int = 0
 
   @property
   def codelet(self) -> Codelet:
@@ -149,6 +146,10 @@ class Execute(Step):
   @property
   def loaded(self) -> list[int]:
     return [a.tensor for a in (*self.operands, *self.results)]
+
+  @property
+  def constants(self) -> tuple[int, ...]:
+    return getattr(self.fields, "code", Code()).constants
 
   @property
   def buffers_of(self) -> str:

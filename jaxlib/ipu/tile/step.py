@@ -130,8 +130,11 @@ class Step:
     on_links: whether its exchange is with other devices.
     calls_host: whether it waits for a function on the host.
     exclusive: whether only one of its regions runs.
-    once: whether the steps of its region run as if they stood in its place.
     buffers_of: what its buffers are, in words.
+    constants: of its register program, in order.
+    passed: how many of these differ from call to call of the function that it
+      is in, and are passed to it.
+    known_code: bytes of its code on its tiles; None if counting it says.
   """
 
   location: int
@@ -145,12 +148,12 @@ class Step:
   staying: Sequence[Any] | None = None
   within: Array | None = None
   packed: tuple[int, ...] = ()
+  passed: int = 0
 
   on_host: ClassVar[bool] = False
   on_links: ClassVar[bool] = False
   calls_host: ClassVar[bool] = False
   exclusive: ClassVar[bool] = False
-  once: ClassVar[bool] = False
 
   # --- Control flow --------------------------------------------------------
 
@@ -167,6 +170,12 @@ class Step:
   @property
   def decision(self) -> Decision | None:
     """What decides which region runs, or how often."""
+    return None
+
+  @property
+  def callee(self) -> int | None:
+    """The function that it calls, whose steps run as if they stood in its
+    place; None if it calls none."""
     return None
 
   # --- Data ----------------------------------------------------------------
@@ -231,6 +240,14 @@ class Step:
   def loaded(self) -> list[int]:
     """The tensors that vertices load or store."""
     return []
+
+  @property
+  def constants(self) -> tuple[int, ...]:
+    return ()
+
+  @property
+  def known_code(self) -> int | None:
+    return None
 
   @property
   def buffers_of(self) -> str:

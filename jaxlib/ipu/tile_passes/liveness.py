@@ -71,7 +71,7 @@ class Timeline:
       step.time = self._now
       if not step.regions:
         out.append(self._effects(step))
-      elif step.once:
+      elif step.callee is not None:
         for region in step.regions:
           out += self._number(region)
       elif step.exclusive:
