@@ -188,12 +188,9 @@ def same_results(
   assert not [*calls(before.tiles.steps)]
   assert [*calls(after.tiles.steps)]
   flat = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
-  expected = interp.run(before.data, flat).outputs
-  for outputs in (
-    interp.run(after.data, flat).outputs,
-    engine_kit.run(after.data, flat).outputs,
-  ):
-    for actual, e in zip(outputs, expected, strict=True):
+  for run in (interp.run, engine_kit.run):
+    expected, found = (run(s.data, flat).outputs for s in (before, after))
+    for actual, e in zip(found, expected, strict=True):
       assert actual.tobytes() == e.tobytes()
 
 
@@ -265,12 +262,14 @@ def test_costs_are_those_of_steps_calls_and_arguments(state):
 
 
 def test_each_call_has_its_own_lines():
-  def f(x, y):
-    x = jnp.tanh(jnp.tanh(x @ y) @ y + x) * 2
-    x = jnp.tanh(jnp.tanh(x @ y) @ y + x) * 3
-    return jnp.tanh(jnp.tanh(x @ y) @ y + x) * 4
+  def f(x, weights, biases):
+    w, b = weights, biases
+    x = x + jnp.tanh(x @ w[0] + b[0]) @ w[0]
+    x = x + jnp.tanh(x @ w[1] + b[1]) @ w[1]
+    x = x + jnp.tanh(x @ w[2] + b[2]) @ w[2]
+    return x + jnp.tanh(x @ w[3] + b[3]) @ w[3]
 
-  found = outlined(f, SQUARES)
+  found = outlined(f, LAYERS)
   lines = {
     found.program.locations[c.location].line for c in calls(found.tiles.steps)
   }
@@ -315,7 +314,9 @@ def test_calls_with_other_addresses(state):
     interp.run(data, flat)
   with pytest.raises(InvalidProgram, match="not those of function"):
     verify.verify(program)
-  with pytest.raises(engine_kit.EngineError, match="calls of function 0 differ"):
+  with pytest.raises(
+    engine_kit.EngineError, match="calls of function 0 differ"
+  ):
     engine_kit.run(data, flat)
 
 
