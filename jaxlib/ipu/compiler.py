@@ -93,6 +93,12 @@ def _read_share(value: Any, options: Options) -> dict[str, Any]:
   return {"target": target}
 
 
+def _read_bytes(value: Any) -> int:
+  if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    return value
+  raise ValueError("expected an integer >= 0, in bytes")
+
+
 def _read_folder(value: Any) -> Path:
   try:
     return Path(flags.FOLDER.parse(value))
@@ -117,6 +123,7 @@ _COMPILER_OPTIONS: dict[str, Any] = {
   "ipu_allow_out_of_memory": lambda value, options: {
     "allow_out_of_memory": _read_bool(value)
   },
+  "ipu_code_budget": lambda value, options: {"code_budget": _read_bytes(value)},
   "ipu_verify": lambda value, options: {"verify": _read_bool(value)},
   "ipu_dump_to": lambda value, options: {"dump": _read_folder(value)},
   "ipu_report_to": lambda value, options: {"report": _read_folder(value)},

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu.check import verify, verify_addresses, verify_exchanges
+from jaxlib.ipu.check import (
+  verify,
+  verify_addresses,
+  verify_exchanges,
+  verify_functions,
+)
 from jaxlib.ipu.check import verify_graph as verifier
 from jaxlib.ipu.check import verify_tile_program as tile_verify
 from jaxlib.ipu.ir.printer import module_text
@@ -70,6 +75,7 @@ def _verify(phase: Any, state: Any) -> None:
     verify_exchanges.verify(state.tiles)
   elif phase.value == "allocate":
     verify_addresses.verify(state.builder, state.memory)
+    verify_functions.verify(state.tiles, state.memory)
   elif phase.value == "emit":
     assert state.program is not None
     verify.verify(state.program)

@@ -48,6 +48,7 @@ from jaxlib.ipu.tile_passes import (
   in_place,
   local_copies,
   order,
+  outline,
 )
 
 ops.load()
@@ -75,6 +76,8 @@ class Options:
     sharding: how to split the program over several devices; None: it is for
       one device.
     allow_out_of_memory: compile programs that do not fit the SRAM.
+    code_budget: bytes of executable code on the fullest tile above which
+      repeated steps become functions; None: those that can hold code.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
     report: a folder for the program's report; None: no report.
@@ -85,6 +88,7 @@ class Options:
   target: Target
   sharding: Sharding | None = None
   allow_out_of_memory: bool = False
+  code_budget: int | None = None
   stop_after: Phase | None = None
   dump: Path | None = None
   report: Path | None = None
@@ -297,6 +301,11 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
     builder.location,
     builder.choices,
     builder.used,
+    code_budget=(
+      target.executable_bytes
+      if options.code_budget is None
+      else options.code_budget
+    ),
   )
   _run_passes(state, options, Phase.LOWER, _LOWERED)
   return builder
@@ -304,18 +313,23 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
 
 Passes = dict[str, Callable[[TileProgram], None]]
 
-# Passes over the tile program as it was lowered, and those that assign storage
-# once it was chosen.
+# Passes over the tile program as it was lowered; before storage is assigned; if
+# its code does not fit; and those that assign storage.
 _LOWERED: Passes = {
   "order": order.run,
   "divide_copies": assembled.run,
   "in_place": in_place.run,
 }
-_STORED: Passes = {
-  "copy_late": copy_late.run,
+_STORED: Passes = {"copy_late": copy_late.run}
+_OUTLINED: Passes = {"outline": outline.run}
+_PLACED: Passes = {
   "coalesce": coalesce.run,
   "allocate": allocate.run,
   "local_copies": local_copies.run,
+}
+_OF_PHASE = {
+  Phase.LOWER: [*_LOWERED],
+  Phase.ALLOCATE: [*_STORED, *_PLACED, *_OUTLINED],
 }
 
 
@@ -323,11 +337,12 @@ def _run_passes(
   state: State, options: Options, phase: Phase, passes: Passes
 ) -> None:
   assert state.tiles is not None
-  for number, (name, run) in enumerate(passes.items(), 1):
+  for name, run in passes.items():
     run(state.tiles)
     if options.verify or options.dump:
       from jaxlib.ipu import inspection
 
+      number = _OF_PHASE[phase].index(name) + 1
       inspection.after_pass(phase, f"{number}_{name}", state, options)
 
 
@@ -384,6 +399,28 @@ def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   assert state.module is not None and state.builder is not None
   assert state.tiles is not None
   _run_passes(state, options, Phase.ALLOCATE, _STORED)
+  plan = _place(state, options)
+  if plan.code.executable.max(initial=0) <= state.tiles.code_budget:
+    return plan
+  before, products = outline.Saved(state.tiles), state.builder.products
+  _run_passes(state, options, Phase.ALLOCATE, _OUTLINED)
+  state.builder.outline(state.tiles.outlined)
+  outlined = _place(state, options)
+  if outlined.code.executable.max() < plan.code.executable.max() and (
+    memory.overflows(state.builder, plan)
+    or not memory.overflows(state.builder, outlined)
+  ):
+    return outlined
+  # There is no room for the functions' arguments, or they take more.
+  before.restore()
+  state.builder.products = products
+  return _place(state, options)
+
+
+def _place(state: State, options: Options) -> memory.MemoryPlan:
+  assert state.module is not None and state.builder is not None
+  assert state.tiles is not None
+  _run_passes(state, options, Phase.ALLOCATE, _PLACED)
   state.memory = memory.plan(state.builder, state.tiles, state.module)
   return state.memory
 

@@ -151,6 +151,8 @@ def test_a_failing_callback_names_the_users_line(ipu, function, said):
     ("ipu_num_tiles", 0, "an integer from 1 to 1472"),
     ("ipu_available_memory_proportion", 1.5, "a number from 0 to 1"),
     ("ipu_available_memory_proportion", "half", "a number from 0 to 1"),
+    ("ipu_code_budget", -1, "expected an integer >= 0, in bytes"),
+    ("ipu_code_budget", "64 KB", "expected an integer >= 0, in bytes"),
     ("ipu_verify", "true", "expected True or False"),
     ("ipu_allow_out_of_memory", "yes", "expected True or False"),
     ("ipu_tiles", 4, "did you mean ipu_num_tiles?"),

@@ -20,6 +20,7 @@ import numpy as np
 from jaxlib.ipu.check import interp_compute as compute
 from jaxlib.ipu.check import interp_meeting as meeting
 from jaxlib.ipu.check import interp_moving as moving
+from jaxlib.ipu.check import same_code
 from jaxlib.ipu.check.machine import Exchanged, Machine
 from jaxlib.ipu.check.tile_memory import Array, Trap
 from jaxlib.ipu.dtypes import SIZE, DType
@@ -194,6 +195,9 @@ class _Interpreter(Machine):
         self.wrote(step.tensor, np.ones(1, np.bool_))
       case schema.Collective():
         yield step
+      case schema.Call():
+        self._same_function(step)
+        yield from self.run(step.body, f"{path}.body.")
       case schema.Repeat():
         for _ in range(step.count):
           yield from self.run(step.body, f"{path}.body.")
@@ -210,6 +214,12 @@ class _Interpreter(Machine):
           step.branches[branch].steps, f"{path}.branch{branch}."
         )
     self.path = path
+
+  def _same_function(self, step: schema.Call) -> None:
+    """Checks that a call runs the steps of its function, at its addresses."""
+    steps = same_code.of(step.body)
+    if self.functions.setdefault(step.function, steps) != steps:
+      raise Trap("call", f"its steps are not those of function {step.function}")
 
   def _branch(self, step: schema.Switch) -> int:
     value = self.scalar(step.selector)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +65,7 @@ class Machine:
     self.max_steps = max_steps
     self.exchange_rate = exchange_rate
     self.steps = 0
+    self.functions: dict[int, Any] = {}  # the steps of those called so far
     self.host_bytes = 0
     self.exchanges: list[Exchanged] = []
     self.path = ""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from jaxlib.ipu.check import (
+  same_code,
   verify_collective,
   verify_compute,
   verify_memory,
@@ -49,6 +51,8 @@ class _StepVerifier(Verifier):
     self.defined.update(
       i for i, t in enumerate(self.tensors) if t.space == schema.HOST
     )
+    self.functions: dict[int, Any] = {}
+    self.caller = len(p.functions)
     self.steps(p.steps, "")
     self.where = "program"
     missing = {
@@ -106,6 +110,8 @@ class _StepVerifier(Verifier):
         self._loop(step, path)
       case schema.Switch():
         self._switch(step, path)
+      case schema.Call():
+        self._call(step, path)
 
   def _copy(self, step: schema.Copy) -> None:
     for m in step.moves:
@@ -257,6 +263,21 @@ class _StepVerifier(Verifier):
     self.defined = set.intersection(*(d for d, _ in after))
     self.fresh = set.intersection(*(f for _, f in after))
 
+  def _call(self, step: schema.Call, path: str) -> None:
+    self.require(
+      step.function < self.caller,
+      f"calls function {step.function} of {len(self.program.functions)}, in "
+      f"function {self.caller}",
+    )
+    steps = same_code.of(step.body)
+    first = self.functions.setdefault(step.function, steps)
+    self.require(
+      first == steps, f"its steps are not those of function {step.function}"
+    )
+    outer, self.caller = self.caller, step.function
+    self.steps(step.body, f"{path}.body.")
+    self.caller = outer
+
   def _scalar(self, number: int, allowed: tuple[DType, ...]) -> None:
     t = self.tensor(number)
     self.require(
@@ -291,7 +312,7 @@ def written_in(
         found.add(step.tensor)
       case schema.Collective():
         found.update(step.results)
-      case schema.Repeat():
+      case schema.Repeat() | schema.Call():
         found |= written_in(step.body, tensors)
       case schema.While():
         found |= written_in(step.condition, tensors)

@@ -58,7 +58,10 @@ class _Flow:
         self._read(number, where)
       for number in step.writes():
         self._write(number, step, where)
-      if step.regions:
+      if step.callee is not None:
+        for inner in step.regions:
+          self.region(inner, f"{path}{i}.")
+      elif step.regions:
         self._nested(step, f"{path}{i}.", where)
 
   def _read(self, number: int, where: str) -> None:

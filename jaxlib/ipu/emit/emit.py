@@ -51,6 +51,7 @@ def program(
     module=code,
     omissions=omissions,
     num_partitions=module.num_partitions,
+    functions=[schema.Function(int(f.max())) for f in memory.code.functions],
   )
 
 

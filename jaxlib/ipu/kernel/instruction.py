@@ -84,6 +84,18 @@ class Code(tuple[Instruction, ...]):
     """The instructions' bytes."""
     return b"".join(map(_encode, self))
 
+  @functools.cached_property
+  def abstract(self) -> Code:
+    """The same instructions, all constants zero."""
+    return Code(
+      i._replace(imm=0) if i.op is Opcode.CONST and i.imm else i for i in self
+    )
+
+  @property
+  def constants(self) -> tuple[int, ...]:
+    """The bits of its constants, in order."""
+    return tuple(i.imm for i in self if i.op is Opcode.CONST)
+
   @staticmethod
   def of_wire(data: bytes) -> Code:
     """The instructions with these bytes.

@@ -7,7 +7,7 @@ are not on the vertices' tiles are copied there first (lower/exchange.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +80,18 @@ class Builder(Exchanges):
       if weights is not None:
         found.add(product.operands[weights])
     return found
+
+  def outline(self, names: Mapping[int, int]) -> None:
+    """Takes note of tensors that functions have instead of those of the steps
+    that they were made from (tile_passes/outline.py)."""
+    self.products = [
+      *self.products,
+      *(
+        p._replace(operands=[names.get(n, n) for n in p.operands])
+        for p in self.products
+        if not names.keys().isdisjoint(p.operands)
+      ),
+    ]
 
   # --- Compute sets --------------------------------------------------------
 

@@ -25,7 +25,7 @@ from typing import Annotated, dataclass_transform
 
 from jaxlib.ipu.kernel.instruction import Code
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 # The maximum rank of a shape, iteration spaces and views included.
 HIGHEST_RANK = 256
@@ -645,6 +645,22 @@ class Branch:
   steps: list[Step]
 
 
+@record
+class Call:
+  """Runs function `function` of `Program.functions`.
+
+  `body` has the steps as this call runs them. All calls of a function have
+  equal bodies, on the same tensors, but for costs, locations and the constants
+  of register programs, which the call passes. In a body are only calls of
+  functions of lower numbers.
+  """
+
+  function: U32
+  body: list[Step]
+  cost: Cost
+  location: U32
+
+
 Step = (
   Execute
   | Copy
@@ -658,7 +674,16 @@ Step = (
   | HostMove
   | Infeed
   | Outfeed
+  | Call
 )
+
+
+@record
+class Function:
+  """Steps whose code several places of the program share: bytes of this code
+  on the tile that has most of it."""
+
+  code_bytes: U64
 
 
 @record
@@ -776,3 +801,4 @@ class Program:
   omissions: list[Omission]
   num_partitions: U32 = 1
   shardings: list[Sharding] = dataclasses.field(default_factory=list)
+  functions: list[Function] = dataclasses.field(default_factory=list)

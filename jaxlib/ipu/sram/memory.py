@@ -266,9 +266,8 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
 def _admitted_code(builder: Builder, code: TileCode) -> Array:
   """Non-tensor memory, with no more code than a tile can hold.
 
-  Long programs have more code, because each step has its own code here, whereas
-  Poplar outlines repetitions. So programs are not refused for it; `check` warns
-  instead.
+  Long programs whose steps do not repeat (tile_passes/outline.py) have more
+  code. They are not refused for it; `check` warns instead.
   """
   most = np.maximum(code.vertices, builder.target.executable_bytes)
   return code.state + code.stacks + np.minimum(code.executable, most)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -39,13 +39,23 @@ _VERTICES = 3
 # An entry in the list of a compute set's vertices, bytes [G].
 _ENTRY = 8
 # A copy on a tile: two addresses, the length, the call [S].
-_COPY = 4
+COPY = 4
 # A host phase: packets, their table, the row's address, the call [S].
 _HOST = 4
 # Of a host stream's row: the mux, the synchronisations and the return; counts
 # and the closing request. For each packet from the host a request, for each one
 # to the host a header, a payload and a delay (exchange.rs) [S].
 _HOST_ROW, _FROM_HOST, _TO_HOST = 12, 1, 3
+# A call: the address of its constants, the call, and whatever the alignment of
+# the function's rows adds [D]; a function: its return address is stored and
+# loaded, the stack moves twice, the return [D].
+CALL, FUNCTION = 3, 5
+# The stack of a function's call, bytes: the return address and the address of
+# its caller's constants [D].
+_FRAME = 8
+# A constant that is passed: it is loaded and stored; its bytes in the table of
+# each call [D].
+_PASS, _CONSTANT = 2, 4
 # Code of the copies on a tile, as large as a typical codelet's [G].
 _COPIES = 512
 
@@ -63,6 +73,8 @@ class TileCode:
     control: code of the program's steps.
     host: code and packet headers of streams to and from the host.
     stacks: of workers and supervisors.
+    functions: of each function its own code, which is part of exchange, control
+      and host, without its vertices' and that of functions that it calls.
   """
 
   vertices: Array
@@ -71,6 +83,7 @@ class TileCode:
   control: Array
   host: Array
   stacks: Array
+  functions: Sequence[Array] = ()
 
   @functools.cached_property
   def total(self) -> Array:
@@ -145,6 +158,40 @@ class CodeCount:
       np.zeros(tiles, np.int64) for _ in range(4)
     )
     self._copying = np.zeros(tiles, np.bool_)
+    self._data = np.zeros(tiles, np.int64)  # tables of constants, frames
+    self._constants: dict[Layout, int] = defaultdict(int)
+    self.functions: dict[int, _Function] = {}
+
+  def call(self, function: int, body: Sequence[Any]) -> Participants:
+    """Counts a call; of the first one of a function its body, too."""
+    found = self.functions.get(function)
+    if found is None:
+      own = self._inner()
+      parts = own.steps(body)
+      own.loop(FUNCTION, parts)
+      own._data += _FRAME * self._anywhere(parts)
+      found = _Function(own, parts, [s.buffers for s in _nested(body)])
+      self.functions[function] = found
+    else:
+      for step, buffers in zip(_nested(body), found.buffers, strict=True):
+        step.buffers = buffers
+    self.loop(CALL, found.parts)
+    for partition, number in found.count._constants.items():
+      self._constants[partition] += number
+    return found.parts
+
+  def _inner(self) -> CodeCount:
+    """The count of a function's own code; code of vertices, and functions, are
+    counted once in a program."""
+    found = CodeCount(self.target, self.tensors)
+    found._users, found._sizes = self._users, self._sizes
+    found._copying, found.functions = self._copying, self.functions
+    return found
+
+  def passed(self, partition: Layout, number: int) -> None:
+    """Counts constants that calls pass to a compute set of a function."""
+    self._control[partition] += _PASS * number
+    self._constants[partition] += number
 
   def steps(self, steps: Sequence[HasCode]) -> Participants:
     """Counts a list of steps."""
@@ -185,11 +232,11 @@ class CodeCount:
     if body.everywhere:
       self._all += instructions
     elif body.partitions:
-      self._own += instructions * self._anywhere(body.partitions)
+      self._own += instructions * self._anywhere(body)
 
   def copies(self, where: Mask) -> None:
     """Counts a copy within each of some tiles."""
-    self._own[: len(where)] += _COPY * where
+    self._own[: len(where)] += COPY * where
     self._copying[: len(where)] |= where
 
   def stream(self, numbers: Sequence[int], to_device: bool) -> Array:
@@ -219,26 +266,80 @@ class CodeCount:
       self.copies(busy)
     return window
 
-  def _anywhere(self, partitions: Iterable[Layout]) -> Mask:
-    masks = [active(p, self.target.num_tiles) for p in partitions]
-    return functools.reduce(np.logical_or, masks)
+  def _anywhere(self, parts: Participants) -> Mask:
+    tiles = self.target.num_tiles
+    if parts.everywhere:
+      return np.ones(tiles, np.bool_)
+    masks = [active(p, tiles) for p in parts.partitions]
+    return functools.reduce(np.logical_or, masks, np.zeros(tiles, np.bool_))
+
+  def _exchange_code(self) -> Array:
+    return (self._exchange + ROW * self._rows) * WORD
+
+  def _control_code(self) -> Array:
+    tiles = self.target.num_tiles
+    control = self._own + self._all + (EXCHANGE - WAIT) * self._rows
+    for p, words in self._control.items():
+      control += words * active(p, tiles)
+    return control * WORD
+
+  def _vertex_state(self) -> Array:
+    tiles = self.target.num_tiles
+    state = self._data.copy()
+    for p, size in self._state.items():
+      state += size * active(p, tiles)
+    return state
 
   def finish(self) -> TileCode:
     """The bytes of each tile."""
-    tiles = self.target.num_tiles
-    exchange = (self._exchange + ROW * self._rows) * WORD
-    control = self._own + self._all + (EXCHANGE - WAIT) * self._rows
-    state, vertices = (np.zeros(tiles, np.int64) for _ in range(2))
-    for p, size in self._state.items():
-      state += size * active(p, tiles)
-      control += self._control[p] * active(p, tiles)
-    for code, partitions in self._users.items():
-      vertices += self._sizes[code] * self._anywhere(partitions)
-    vertices += _COPIES * self._copying
-    control *= WORD
     target = self.target
+    tiles = target.num_tiles
+    counts = [self, *(f.count for f in self.functions.values())]
+    exchange, control, state, host = (
+      np.sum([part(count) for count in counts], 0)
+      for part in (
+        CodeCount._exchange_code,
+        CodeCount._control_code,
+        CodeCount._vertex_state,
+        lambda count: count._host,
+      )
+    )
+    for p, number in self._constants.items():
+      state += _CONSTANT * number * active(p, tiles)
+    vertices = np.zeros(tiles, np.int64)
+    for code, partitions in self._users.items():
+      where = self._anywhere(Participants(partitions, False))
+      vertices += self._sizes[code] * where
+    vertices += _COPIES * self._copying
     workers = target.worker_stack_bytes * target.num_workers
     stacks = (vertices > 0) * workers + (
       control > 0
     ) * target.supervisor_stack_bytes
-    return TileCode(vertices, state, exchange, control, self._host, stacks)
+    functions = [
+      own._exchange_code() + own._control_code() + own._host
+      for own in (self.functions[n].count for n in sorted(self.functions))
+    ]
+    return TileCode(vertices, state, exchange, control, host, stacks, functions)
+
+
+@dataclasses.dataclass(slots=True)
+class _Function:
+  """A function that was counted.
+
+  Attributes:
+    count: of its own code.
+    parts: the tiles that take part in its calls.
+    buffers: those of its steps, nested ones included.
+  """
+
+  count: CodeCount
+  parts: Participants
+  buffers: list[Array | None]
+
+
+def _nested(steps: Sequence[Any]) -> Iterator[Any]:
+  """All steps, nested ones included."""
+  for step in steps:
+    yield step
+    for region in step.regions:
+      yield from _nested(region)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -30,6 +31,11 @@ class PartitionId(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     yield TensorAccess(self.tensor, True)
+
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.tensor = name(self.tensor)
+    return found
 
   def count_code(self, count: CodeCount) -> Participants:
     return NOWHERE
@@ -78,6 +84,12 @@ class Collective(Step):
   ) -> Iterator[HostWork]:
     touched = sum(tensors[n].bytes for n in (*self.operands, *self.results))
     yield HostWork(touched)
+
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.operands = [name(n) for n in self.operands]
+    found.results = [name(n) for n in self.results]
+    return found
 
   def count_code(self, count: CodeCount) -> Participants:
     # An exchange with the links: all tiles wait for it.

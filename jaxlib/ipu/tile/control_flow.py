@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -34,6 +35,11 @@ class Repeat(Step):
   def trips(self) -> int | None:
     return self.count
 
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.body = self.body.renamed(name)
+    return found
+
   def count_code(self, count: CodeCount) -> Participants:
     body = count.steps(self.body)
     count.loop(_LOOP, body)
@@ -65,6 +71,13 @@ class While(Step):
   def decision(self) -> Decision | None:
     return Decision(self.predicate, 1)
 
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.condition = self.condition.renamed(name)
+    found.predicate = name(self.predicate)
+    found.body = self.body.renamed(name)
+    return found
+
   def count_code(self, count: CodeCount) -> Participants:
     return _decided(self.regions, count)
 
@@ -94,6 +107,12 @@ class Switch(Step):
   @property
   def decision(self) -> Decision | None:
     return Decision(self.selector, 0)
+
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.selector = name(self.selector)
+    found.branches = [branch.renamed(name) for branch in self.branches]
+    return found
 
   def count_code(self, count: CodeCount) -> Participants:
     return _decided(self.regions, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.layout import Layout
+from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.cost import Epilogue
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -20,6 +22,11 @@ from jaxlib.ipu.tile.busy import cycles_by_tile
 from jaxlib.ipu.tile.code import CodeCount, Participants, active
 from jaxlib.ipu.tile.step import Effects, HostWork, Step, TensorAccess, Vertices
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+
+# A constant that is passed: the supervisor loads it from the call's table, six
+# cycles, and stores it in the vertices' state, from which the workers load it,
+# six more (PopLibs' PerformanceEstimation.hpp) [D].
+_PASS_CYCLES = 13.0
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -116,6 +123,23 @@ class Execute(Step):
       ):
         yield access.tensor
 
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.operands, found.results = (
+      [schema.Access(name(a.tensor), a.dims) for a in accesses]
+      for accesses in (self.operands, self.results)
+    )
+    return found
+
+  def price(self, target: Target) -> schema.Cost:
+    price = Step.price(self, target)
+    if not self.passed:
+      return price
+    cycles = self.passed * _PASS_CYCLES
+    return cost.add(
+      price, cost.Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
+    )
+
   @property
   def writes_parts(self) -> bool:
     return self.codelet.writes_parts
@@ -144,6 +168,10 @@ class Execute(Step):
     return [a.tensor for a in (*self.operands, *self.results)]
 
   @property
+  def constants(self) -> tuple[int, ...]:
+    return getattr(self.fields, "code", Code()).constants
+
+  @property
   def buffers_of(self) -> str:
     return f"buffers of a {type(self.fields).__name__}"
 
@@ -157,7 +185,10 @@ class Execute(Step):
     codelet = self.codelet
     # Vertices of one codelet, or of one generated program, share its code.
     program = getattr(self.fields, "code", Code())
-    code = codelet, program.wire
+    wire = program.abstract.wire if self.passed else program.wire
+    code = codelet, wire, self.passed
+    if self.passed:
+      count.passed(self.partition, self.passed)
     count.vertices(
       self.partition,
       codelet.state_bytes(len(self.operands)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Participants
-from jaxlib.ipu.tile.host import some
+from jaxlib.ipu.tile.host import arrays, some
 from jaxlib.ipu.tile.step import HostWork, Step, TensorAccess
 from jaxlib.ipu.tile.tensor import TensorInfo
 
@@ -40,6 +41,15 @@ class Infeed(Step):
     if self.valid != schema.NONE:
       yield TensorAccess(self.valid, True)
 
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    if self.feed != schema.NONE:
+      found.feed = name(self.feed)
+    found.results = arrays(self.results, name)
+    if self.valid != schema.NONE:
+      found.valid = name(self.valid)
+    return found
+
   def count_code(self, count: CodeCount) -> Participants:
     self.buffers = some(count.stream(self.writes(), to_device=True))
     return Participants(set(), True)
@@ -66,6 +76,11 @@ class Outfeed(Step):
   def accesses(self) -> Iterator[TensorAccess]:
     for a in self.operands:
       yield TensorAccess(a.tensor, False)
+
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.operands = arrays(self.operands, name)
+    return found
 
   def count_code(self, count: CodeCount) -> Participants:
     count.stream(self.reads(), to_device=False)

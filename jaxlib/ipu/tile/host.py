@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -37,6 +38,11 @@ class HostCopy(Step):
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     # An argument has its memory from the beginning, a result until the end.
     return Effects(reads=[self.tensor])
+
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.tensor = name(self.tensor)
+    return found
 
   def count_code(self, count: CodeCount) -> Participants:
     self.buffers = some(count.stream([self.tensor], self.to_device))
@@ -78,6 +84,13 @@ class HostMove(Step):
       effects.full_writes, effects.partial_writes = [], [self.destination]
     return effects
 
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.source, found.destination = name(self.source), name(self.destination)
+    if self.index != schema.NONE:
+      found.index = name(self.index)
+    return found
+
   def count_code(self, count: CodeCount) -> Participants:
     on_tiles = self.destination if self.to_device else self.source
     self.buffers = some(count.stream([on_tiles], self.to_device))
@@ -114,6 +127,12 @@ class HostCallback(Step):
     for a in self.results:
       yield TensorAccess(a.tensor, True)
 
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.operands = arrays(self.operands, name)
+    found.results = arrays(self.results, name)
+    return found
+
   def count_code(self, count: CodeCount) -> Participants:
     count.stream(self.reads(), to_device=False)
     self.buffers = some(count.stream(self.writes(), to_device=True))
@@ -129,6 +148,13 @@ class HostCallback(Step):
       self.own,
       self.location,
     )
+
+
+def arrays(
+  items: Sequence[schema.HostArray], name: Callable[[int], int]
+) -> list[schema.HostArray]:
+  """Arrays of the host that stand for the tensors that `name` gives."""
+  return [dataclasses.replace(a, tensor=name(a.tensor)) for a in items]
 
 
 def some(window: Array) -> Array | None:

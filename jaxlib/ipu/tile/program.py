@@ -28,6 +28,10 @@ class TileProgram:
     location: the number of the location of steps that passes add.
     choices: what passes may do.
     used: what the lowering and the passes did.
+    functions: how many there are (tile/call.py).
+    code_budget: bytes of executable code that no tile should have more of.
+    outlined: tensors of steps that have become functions, and the functions'
+      tensors that stand for them (tile_passes/outline.py).
     arena_bytes: of the arena, once roots have addresses.
     analysis: when roots are live (tile_passes/lifetimes.py), if that is known;
       a pass that changes steps resets it.
@@ -43,5 +47,8 @@ class TileProgram:
   location: int = 0
   choices: Choices = dataclasses.field(default_factory=Choices)
   used: Used = dataclasses.field(default_factory=Used)
+  functions: int = 0
+  code_budget: int = 0
+  outlined: dict[int, int] = dataclasses.field(default_factory=dict)
   arena_bytes: int = 0
   analysis: Any = None

@@ -6,6 +6,7 @@ of steps that are its regions.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, ClassVar, NamedTuple
@@ -105,6 +106,10 @@ class Region(list["Step"]):
     self.freed = set(freed)
     self.kept = set(kept)
 
+  def renamed(self, name: Callable[[int], int]) -> Region:
+    """The same steps on the tensors that `name` gives for theirs."""
+    return Region([s.renamed(name) for s in self], self.freed, self.kept)
+
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class Step:
@@ -135,6 +140,10 @@ class Step:
     calls_host: whether it waits for a function on the host.
     exclusive: whether only one of its regions runs.
     buffers_of: what its buffers are, in words.
+    constants: of its register program, in order.
+    passed: how many of these differ from call to call of the function that it
+      is in, and are passed to it.
+    known_code: bytes of its code on its tiles; None if counting it says.
   """
 
   location: int
@@ -148,6 +157,7 @@ class Step:
   staying: Sequence[Any] | None = None
   within: Array | None = None
   packed: tuple[int, ...] = ()
+  passed: int = 0
 
   on_host: ClassVar[bool] = False
   on_links: ClassVar[bool] = False
@@ -169,6 +179,12 @@ class Step:
   @property
   def decision(self) -> Decision | None:
     """What decides which region runs, or how often."""
+    return None
+
+  @property
+  def callee(self) -> int | None:
+    """The function that it calls, whose steps run as if they stood in its
+    place; None if it calls none."""
     return None
 
   # --- Data ----------------------------------------------------------------
@@ -205,6 +221,18 @@ class Step:
     """Whether its vertices can write results to parts of roots."""
     return False
 
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    """The same step on the tensors that `name` gives for its own, which it asks
+    for in one order for all steps that differ in their tensors alone."""
+    found = copy.copy(self)
+    found.moves = [
+      dataclasses.replace(
+        m, source=name(m.source), destination=name(m.destination)
+      )
+      for m in self.moves
+    ]
+    return found
+
   # --- Figures -------------------------------------------------------------
 
   def price(self, target: Target) -> schema.Cost:
@@ -221,6 +249,14 @@ class Step:
   def loaded(self) -> list[int]:
     """The tensors that vertices load or store."""
     return []
+
+  @property
+  def constants(self) -> tuple[int, ...]:
+    return ()
+
+  @property
+  def known_code(self) -> int | None:
+    return None
 
   @property
   def buffers_of(self) -> str:

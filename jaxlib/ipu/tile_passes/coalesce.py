@@ -41,8 +41,14 @@ class _Storage:
 def run(program: TileProgram) -> None:
   """Gives one storage to both roots of each copy of a whole root, if they are
   never live at once (`TensorInfo.storage`). Roots that share the storage of a
-  result are in the result space."""
+  result are in the result space. What an earlier run shared, before steps were
+  changed, is undone."""
   tensors = program.tensors
+  results = set(program.results)
+  for number, info in enumerate(tensors):
+    info.storage = -1
+    if info.space == schema.RESULT and number not in results:
+      info.space, info.address = schema.ARENA, 0
   line, reserved = lifetimes(program)
   storage: dict[int, _Storage] = {}
   for root, intervals in line.intervals.items():

@@ -71,6 +71,9 @@ class Timeline:
       step.time = self._now
       if not step.regions:
         out.append(self._effects(step))
+      elif step.callee is not None:
+        for region in step.regions:
+          out += self._number(region)
       elif step.exclusive:
         if step.decision is not None:
           out.append(self._decided(step.decision))

@@ -250,6 +250,8 @@ double Work(const std::vector<Step>& steps) {
       work += 1000;
     } else if (const auto* r = std::get_if<Repeat>(&step.value)) {
       work += static_cast<double>(r->count) * (1 + Work(r->body));
+    } else if (const auto* f = std::get_if<Call>(&step.value)) {
+      work += Work(f->body);
     } else if (const auto* s = std::get_if<Switch>(&step.value)) {
       for (const Branch& branch : s->branches) work += Work(branch.steps);
     } else if (std::holds_alternative<While>(step.value)) {

@@ -77,14 +77,19 @@ class Loader {
   Status AddBlock(const std::vector<program::Step>& steps, uint32_t* index) {
     Block block;
     StepRun outer = std::exchange(run_, {});
-    for (const program::Step& step : steps) {
-      IPU_RETURN_IF_ERROR(std::visit(
-          [&](const auto& s) { return AddStep(s, block); }, step.value));
-    }
+    IPU_RETURN_IF_ERROR(AddSteps(steps, block));
     RunInBands(run_, storage_, factories_, block, *executable_);
     run_ = std::move(outer);
     *index = static_cast<uint32_t>(executable_->blocks.size());
     executable_->blocks.push_back(std::move(block));
+    return Status();
+  }
+
+  Status AddSteps(const std::vector<program::Step>& steps, Block& block) {
+    for (const program::Step& step : steps) {
+      IPU_RETURN_IF_ERROR(std::visit(
+          [&](const auto& s) { return AddStep(s, block); }, step.value));
+    }
     return Status();
   }
 
@@ -280,6 +285,12 @@ class Loader {
     i.branches = static_cast<uint32_t>(branches.size());
     block.instructions.push_back(i);
     return Status();
+  }
+
+  // This machine has no need to share code: a call is the steps that it runs.
+  Status AddStep(const program::Call& s, Block& block) {
+    Add(block.cost, CountersOf(s.cost));
+    return AddSteps(s.body, block);
   }
 
   bool OnHost(uint32_t tensor) const {

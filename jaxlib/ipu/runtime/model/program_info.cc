@@ -46,6 +46,8 @@ void AddLoops(const program::Program& p,
       AddLoops(p, s->body, loops);
     } else if (const auto* s = std::get_if<program::Repeat>(&step.value)) {
       AddLoops(p, s->body, loops);
+    } else if (const auto* s = std::get_if<program::Call>(&step.value)) {
+      AddLoops(p, s->body, loops);
     } else if (const auto* s = std::get_if<program::Switch>(&step.value)) {
       for (const program::Branch& b : s->branches) AddLoops(p, b.steps, loops);
     }

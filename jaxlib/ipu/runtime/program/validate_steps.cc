@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/program/same_code.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 #include "jaxlib/ipu/runtime/program/validate_internal.h"
 
@@ -26,7 +29,10 @@ constexpr uint64_t kMostTrips = uint64_t{1} << 62;
 class StepValidator {
  public:
   explicit StepValidator(const Program& program)
-      : p_(program), written_(program.results.size()) {}
+      : p_(program),
+        written_(program.results.size()),
+        caller_(program.functions.size()),
+        codes_(program.functions.size()) {}
 
   Status Check() {
     IPU_RETURN_IF_ERROR(CheckSteps(p_.steps));
@@ -343,6 +349,26 @@ class StepValidator {
     return Status();
   }
 
+  Status CheckStep(const Call& s) {
+    IPU_RETURN_IF_ERROR(CheckLocation(s.location));
+    IPU_RETURN_IF_ERROR(CheckCost(s.cost));
+    if (s.function >= caller_) {
+      return Corrupt("a call of function ", s.function, " of ",
+                     p_.functions.size(), ", in function ", caller_);
+    }
+    std::string code = CodeOf(s.body);
+    std::string& first = codes_[s.function];
+    if (first.empty())
+      first = std::move(code);
+    else if (first != code) {
+      return Corrupt("calls of function ", s.function, " differ");
+    }
+    const uint64_t outer = std::exchange(caller_, s.function);
+    IPU_RETURN_IF_ERROR(CheckSteps(s.body));
+    caller_ = outer;
+    return Status();
+  }
+
   Status CheckScalar(int64_t tensor, const char* step,
                      std::initializer_list<DType> allowed) {
     if (tensor < 0 || tensor >= std::ssize(p_.tensors)) {
@@ -367,6 +393,8 @@ class StepValidator {
   const Program& p_;
   std::vector<bool> written_;    // results that the steps so far surely write
   std::vector<uint64_t> trail_;  // the same in order
+  uint64_t caller_;              // the function around, or how many there are
+  std::vector<std::string> codes_;  // of each function
 };
 
 }  // namespace

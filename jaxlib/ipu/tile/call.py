@@ -1,0 +1,110 @@
+"""Calls of functions: steps whose code several places of a program share.
+
+A function has tensors of its own, at fixed addresses. Exchanges before a call
+copy to them what differs from call to call, and exchanges after it copy the
+results from them; both are ordinary steps, which cost nothing where storage is
+assigned so that nothing moves. Each call has the function's steps with its own
+source lines, origins and costs, and the constants that it passes.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jaxlib.ipu.layout import Layout
+from jaxlib.ipu.moves.segments import WORD
+from jaxlib.ipu.plan import cost
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.code import (
+  CALL,
+  COPY,
+  NOWHERE,
+  CodeCount,
+  Participants,
+  active,
+)
+from jaxlib.ipu.tile.copy import Copy
+from jaxlib.ipu.tile.step import Region, Step
+
+# The supervisor's cycles of a call: the address of its constants, the call, the
+# return (6 each, as they branch), and the return address, which is stored and
+# loaded (6, as the return depends on it): one cycle an instruction, six if it
+# branches or waits for a load (PopLibs' PerformanceEstimation.hpp) [D].
+_CYCLES = 20.0
+# Of each copy of an argument: its addresses and length (see `_COPY` in code.py)
+# [D].
+_ARGUMENT_CYCLES = 4.0
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class Call(Step):
+  """Runs function `function`, whose steps are those of `body`, once."""
+
+  function: int
+  body: Region
+
+  @property
+  def callee(self) -> int | None:
+    return self.function
+
+  @property
+  def regions(self) -> Sequence[Region]:
+    return (self.body,)
+
+  def price(self, target: Target) -> schema.Cost:
+    return cost.Sourced(_CYCLES, 0.0, 0.0, 0.0, 0.0, derived=_CYCLES)
+
+  @property
+  def known_code(self) -> int | None:
+    return CALL * WORD
+
+  def count_code(self, count: CodeCount) -> Participants:
+    return count.call(self.function, self.body)
+
+  def renamed(self, name: Callable[[int], int]) -> Step:
+    found = copy.copy(self)
+    found.body = self.body.renamed(name)
+    return found
+
+  def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
+    body = [step.record(target, number) for step in self.body]
+    return schema.Call(self.function, body, self.price(target), self.location)
+
+
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
+class ArgumentCopy(Copy):
+  """Copies roots to those of a function, or back, each on its tiles."""
+
+  def price(self, target: Target) -> schema.Cost:
+    price = Copy.price(self, target)
+    if self.within is None:
+      return price
+    cycles = len(self.moves) * _ARGUMENT_CYCLES
+    return cost.add(
+      price, cost.Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
+    )
+
+  @property
+  def known_code(self) -> int | None:
+    return COPY * WORD * len(self.moves)
+
+  def count_code(self, count: CodeCount) -> Participants:
+    if self.within is None:
+      return NOWHERE
+    for move in self.moves:
+      tiles = active(count.tensors[move.source].layout, count.target.num_tiles)
+      count.copies(tiles[: len(self.within)] & (self.within > 0))
+    return NOWHERE
+
+
+def calls(steps: Sequence[Step]) -> Iterator[Call]:
+  """All calls, each after those in its body."""
+  for step in steps:
+    for region in step.regions:
+      yield from calls(region)
+    if isinstance(step, Call):
+      yield step

@@ -1,0 +1,304 @@
+"""Equal sequences of steps: those that can share one function's code.
+
+Steps are equal but for the tensors they access and the constants of their
+register programs. Of sequences of equal steps (repeats.py), tensors have to
+correspond one to one. What may differ: any root; of placed tensors those that
+are accessed nowhere but in one sequence. All others have to be the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jaxlib.ipu.kernel.instruction import Code
+from jaxlib.ipu.moves.segments import WORD
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.code import CALL, FUNCTION
+from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.step import Region, Step
+from jaxlib.ipu.tile.walk import accesses
+from jaxlib.ipu.tile_passes.repeats import Repeat
+
+# Storage of roots that may not differ: that of the host, and constants, of
+# which kernels may know that they are.
+_KEPT = (schema.HOST, schema.CONSTANT)
+
+
+@dataclasses.dataclass(slots=True)
+class Place:
+  """A step in its region, or the end of a region.
+
+  Attributes:
+    region, index: where it is.
+    kind: a number that equal steps have in common.
+    tensors: that it accesses, nested steps included, in the order of
+      `Step.renamed`.
+    written: those that it writes.
+  """
+
+  region: Region
+  index: int
+  kind: int
+  tensors: Sequence[int] = ()
+  written: frozenset[int] = frozenset()
+
+  @property
+  def step(self) -> Step:
+    return self.region[self.index]
+
+  def steps(self, length: int) -> list[Step]:
+    """So many steps from here on."""
+    return self.region[self.index : self.index + length]
+
+
+class Places(list[Place]):
+  """The steps of a program that are not in functions, region by region."""
+
+  def __init__(self, program: TileProgram) -> None:
+    super().__init__()
+    self.tensors = program.tensors
+    self._assembled = program.assembled
+    self._kinds: dict[Any, int] = {}
+    begins: dict[int, int] = {}  # by region
+    for region in outside_functions(program.steps):
+      begins[id(region)] = len(self)
+      self += [self._place(region, i) for i in range(len(region))]
+      self.append(Place(region, len(region), self._kind(object())))
+    # By the number of a place with regions, those of the places in them.
+    self._inner = {
+      number: [begins[id(r)] + i for r in regions for i in range(len(r))]
+      for number, place in enumerate(self)
+      for regions in (_own_regions(place),)
+      if regions
+    }
+    self._outer = {i: n for n, inner in self._inner.items() for i in inner}
+    self.uses = Counter(a.tensor for a in accesses(program.steps))
+
+  def covered(self, begins: Sequence[int], length: int) -> set[int]:
+    """The places of sequences, and those in them and around them."""
+    todo = [i for b in begins for i in range(b, b + length)]
+    for i in todo:
+      todo += self._inner.get(i, ())
+    found = set(todo)
+    for b in begins:
+      outer = self._outer.get(b)
+      while outer is not None:
+        found.add(outer)
+        outer = self._outer.get(outer)
+    return found
+
+  def _kind(self, key: Any) -> int:
+    return self._kinds.setdefault(key, len(self._kinds))
+
+  def _place(self, region: Region, index: int) -> Place:
+    step = region[index]
+    if step.callee is not None:
+      return Place(region, index, self._kind(("call", step.callee)))
+    numbers: dict[int, int] = {}
+    plain = step.renamed(lambda n: numbers.setdefault(n, len(numbers)))
+    written = frozenset(a.tensor for a in accesses([step]) if a.written)
+    roots = {self.tensors[n].root for n in numbers}
+    key: Any = object()  # the first part of an assembled root is like no other
+    if roots.isdisjoint(self._assembled):
+      key = _plain(plain), tuple(self._signature(n, numbers) for n in numbers)
+    return Place(region, index, self._kind(key), [*numbers], written)
+
+  def _signature(self, number: int, numbers: dict[int, int]) -> Any:
+    """What equal steps know of a tensor; `numbers` has the step's own."""
+    info = self.tensors[number]
+    root = self.tensors[info.root]
+    return (
+      info.dtype,
+      info.shape,
+      info.layout,
+      info.offset,
+      info.strides,
+      info.root if root.space in _KEPT else numbers.get(info.root, -1),
+      root.dtype,
+      root.shape,
+      root.layout,
+    )
+
+
+@dataclasses.dataclass(slots=True)
+class Sequences:
+  """Sequences of steps that can be one function.
+
+  Attributes:
+    begins: their places.
+    length: number of steps.
+    names: for each of them, its tensors by those of the first one.
+    saved: bytes of code that a function saves, before its arguments.
+  """
+
+  begins: list[int]
+  length: int
+  names: list[dict[int, int]]
+  saved: int = 0
+
+  def only(self, chosen: Sequence[int]) -> Sequences:
+    """Some of them, their tensors by those of the first of them."""
+    first = self.names[chosen[0]]
+    names = [
+      {there: self.names[i][here] for here, there in first.items()}
+      for i in chosen
+    ]
+    begins = [self.begins[i] for i in chosen]
+    return Sequences(begins, self.length, names, self.saved)
+
+
+def equal_sequences(
+  places: Places, repeat: Repeat, size: Callable[[Place], int]
+) -> Iterator[Sequences]:
+  """The parts of a repeat that can be functions, one after the other.
+
+  Args:
+    places: the program's.
+    repeat: of the kinds of its steps.
+    size: bytes of a step's code.
+  """
+  begin, begins = 0, repeat.begins.tolist()
+  while begin < repeat.length:
+    match = _Match(places, [b + begin for b in begins])
+    best: tuple[int, int, list[int]] | None = None
+    total, after = 0, repeat.length
+    for offset in range(repeat.length - begin):
+      if not match.step(offset):
+        after = begin + offset + 1
+        break
+      total += size(places[match.begins[0] + offset])
+      closed = match.closed()
+      if len(closed) > 1:
+        saved = (len(closed) - 1) * total - len(closed) * CALL * WORD
+        if saved > max(best[0] if best else 0, FUNCTION * WORD):
+          best = saved, offset + 1, closed
+    if best is not None:
+      after = begin + best[1]
+      yield match.sequences(*best)
+    begin = after
+
+
+class _Match:
+  """Compares sequences step by step.
+
+  Attributes:
+    begins: their places.
+    names: for each, its tensors by those of the first one.
+    alive: those that are equal to the first one so far.
+  """
+
+  def __init__(self, places: Places, begins: list[int]) -> None:
+    self._tensors = places.tensors
+    self._places = places
+    self.begins = begins
+    self.alive = [*range(len(begins))]
+    self.names: list[dict[int, int]] = [{} for _ in begins]
+    self._back: list[dict[int, int]] = [{} for _ in begins]
+    self._renamed: set[int] = set()  # placed tensors of the first one
+    # Accesses of each sequence's renamed placed tensors that are outside.
+    self._outside = [0] * len(begins)
+
+  def step(self, offset: int) -> bool:
+    """Compares the next step of all; returns whether any are left."""
+    first = self._places[self.begins[0] + offset]
+    known = self.names[0]
+    new = [n for n in first.tensors if n not in known]
+    for n in [*new, *(self._tensors[n].root for n in new)]:
+      known[n] = self._back[0][n] = n
+    left = [0]
+    for i in self.alive[1:]:
+      if self._bind(i, first, self._places[self.begins[i] + offset]):
+        left.append(i)
+    self.alive = left
+    for n in new:
+      if self._tensors[n].root == n:
+        continue
+      if any(self.names[i][n] != n for i in left):
+        self._renamed.add(n)
+        for i in left:
+          self._outside[i] += self._places.uses[self.names[i][n]]
+    for i in left:
+      place = self._places[self.begins[i] + offset]
+      for a in accesses([place.step]) if place.tensors else ():
+        if self._back[i].get(a.tensor) in self._renamed:
+          self._outside[i] -= 1
+    return len(left) > 1
+
+  def _bind(self, i: int, first: Place, place: Place) -> bool:
+    """Whether a sequence's step has the tensors that correspond to those of the
+    first sequence, or new ones."""
+    names, back = self.names[i], self._back[i]
+    for a, b in zip(first.tensors, place.tensors, strict=True):
+      pairs = (a, b), (self._tensors[a].root, self._tensors[b].root)
+      for here, there in pairs:
+        if here in names or there in back:
+          if names.get(here) != there or back.get(there) != here:
+            return False
+          continue
+        placed_before = (
+          self._tensors[here].root != here and here not in first.written
+        )
+        if placed_before and here != there:
+          return False
+        names[here], back[there] = there, here
+    return True
+
+  def closed(self) -> list[int]:
+    """The sequences that contain all accesses of placed tensors that differ."""
+    found = [i for i in self.alive if not self._outside[i]]
+    return found if found[:1] == [0] else []
+
+  def sequences(
+    self, saved: int, length: int, chosen: Sequence[int]
+  ) -> Sequences:
+    """The first steps of some of the sequences."""
+    begin = self.begins[0]
+    own = {n for p in self._places[begin : begin + length] for n in p.tensors}
+    own |= {self._tensors[n].root for n in own}
+    names = [{n: self.names[i][n] for n in own} for i in chosen]
+    return Sequences([self.begins[i] for i in chosen], length, names, saved)
+
+
+def outside_functions(steps: Region) -> Iterator[Region]:
+  """A region and those of loops and branches in it."""
+  yield steps
+  for step in steps:
+    if step.callee is None:
+      for region in step.regions:
+        yield from outside_functions(region)
+
+
+def _own_regions(place: Place) -> Sequence[Region]:
+  """The regions of a place's step that are not a function's."""
+  if place.index == len(place.region) or place.step.callee is not None:
+    return ()
+  return place.step.regions
+
+
+# What equal steps may differ in, or what follows from the rest.
+_BESIDE = frozenset(
+  "location own buffers origins operation has_effect time staying within packed"
+  " hints passed freed kept".split()
+)
+
+
+def _plain(value: Any) -> Any:
+  """A step as a value that can be compared, without constants of register
+  programs."""
+  if isinstance(value, Code):
+    return value.abstract
+  if isinstance(value, Step) or type(value).__module__ == schema.__name__:
+    if dataclasses.is_dataclass(value):
+      return type(value).__name__, *(
+        _plain(getattr(value, f.name))
+        for f in dataclasses.fields(value)
+        if f.name not in _BESIDE
+      )
+  if hasattr(value, "exchanges") and hasattr(value, "words"):
+    return value.exchanges, value.words  # an Epilogue
+  if isinstance(value, list | tuple):
+    return tuple(map(_plain, value))
+  return value

@@ -1,0 +1,314 @@
+"""Outlining: equal sequences of steps become functions, which share their code.
+
+A program whose code does not fit (`TileProgram.code_budget`) is searched for
+sequences of steps that are equal but for their tensors and constants
+(equal_steps.py). Of those that save most, each becomes a function with tensors
+of its own (tile/call.py). Roots that differ from one place to the other are
+copied to and from these, unless they are neither needed before nor after.
+Constants that differ are passed, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from jaxlib.ipu.layout import linear
+from jaxlib.ipu.moves.segments import WORD
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.call import ArgumentCopy, Call
+from jaxlib.ipu.tile.code import CALL, COPY, FUNCTION, CodeCount
+from jaxlib.ipu.tile.copy import copy_views
+from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.step import Region, Step
+from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
+from jaxlib.ipu.tile.view import whole_view
+from jaxlib.ipu.tile.walk import accesses, regions, walk
+from jaxlib.ipu.tile_passes.equal_steps import (
+  Place,
+  Places,
+  Sequences,
+  equal_sequences,
+  outside_functions,
+)
+from jaxlib.ipu.tile_passes.liveness import Timeline
+from jaxlib.ipu.tile_passes.repeats import repeats
+
+# The least that a function saves, bytes. [G]
+_LEAST = 64
+# Searches: functions may call functions of earlier ones. [G]
+_SEARCHES = 4
+
+# By region and index: a number of steps, and what stands there instead.
+_Edits = dict[int, dict[int, tuple[int, list[Step]]]]
+
+
+def run(program: TileProgram) -> None:
+  """Outlines steps until the code of the fullest tile is within the budget, or
+  nothing pays."""
+  for _ in range(_SEARCHES):
+    count = CodeCount(program.target, program.tensors)
+    count.steps(program.steps)
+    code = count.finish().executable
+    excess = int(code.max(initial=0)) - program.code_budget
+    if excess <= 0 or not _Search(program, int(code.argmax())).outline(excess):
+      break
+  _empty_unused(program)
+  program.analysis = None
+
+
+class Saved:
+  """A program's steps and tensors before it was outlined."""
+
+  def __init__(self, program: TileProgram) -> None:
+    self._program = program
+    self._regions = [(r, list(r)) for r in regions(program.steps)]
+    self._tensors = list(program.tensors)
+
+  def restore(self) -> None:
+    """Undoes `run`."""
+    for region, steps in self._regions:
+      region[:] = steps
+    self._program.tensors[:] = self._tensors
+    self._program.outlined.clear()
+    self._program.functions = 0
+    self._program.analysis = None
+
+
+class _Search:
+  """One search of a program, whose fullest tile is `tile`."""
+
+  def __init__(self, program: TileProgram, tile: int) -> None:
+    self._program = program
+    self._tile = tile
+    self._sizes: dict[int, int] = {}
+    self._vertices: dict[int, int] = {}
+    self._places = Places(program)
+    self._line = Timeline(program.steps, program.tensors, program.assembled)
+    self._line.analyse(program.results)
+
+  def outline(self, excess: int) -> bool:
+    """Outlines what saves most, until `excess` bytes are saved; returns whether
+    it found anything."""
+    found = [
+      f
+      for repeat in repeats([p.kind for p in self._places])
+      for f in equal_sequences(
+        self._places, repeat, lambda place: sum(self._size(place))
+      )
+    ]
+    found.sort(key=lambda f: -f.saved)
+    taken: set[int] = set()
+    instead: _Edits = defaultdict(dict)
+    for f in found:
+      if excess <= 0:
+        break
+      free = [
+        i
+        for i, b in enumerate(f.begins)
+        if taken.isdisjoint(range(b, b + f.length))
+      ]
+      if len(free) < 2:
+        continue
+      f = f.only(free)
+      saved = self._take(f, instead)
+      if saved > 0:
+        excess -= saved
+        taken.update(self._places.covered(f.begins, f.length))
+    for region in outside_functions(self._program.steps):
+      new = instead.get(id(region), {})
+      for index in sorted(new, reverse=True):
+        length, steps = new[index]
+        region[index : index + length] = steps
+    return bool(taken)
+
+  def _size(self, place: Place) -> tuple[int, int]:
+    """Bytes of a step's code on the fullest tile, and of its vertices' code if
+    that has constants."""
+    if place.kind not in self._sizes:
+      # A fresh count would add a call's function, and not know what is copied.
+      if place.step.known_code is not None:
+        return place.step.known_code, 0
+      count = CodeCount(self._program.target, self._program.tensors)
+      count.steps([place.step])
+      code = count.finish()
+      self._sizes[place.kind] = int(
+        (code.executable - code.vertices)[self._tile]
+      )
+      # Vertices of equal steps are shared, but for their constants.
+      some = place.step.constants
+      self._vertices[place.kind] = int(code.vertices[self._tile]) if some else 0
+    return self._sizes[place.kind], self._vertices[place.kind]
+
+  # --- Functions -----------------------------------------------------------
+
+  def _take(
+    self,
+    f: Sequences,
+    instead: _Edits,
+  ) -> int:
+    """Makes a function, if it saves anything; returns how many bytes."""
+    tensors = self._program.tensors
+    differing = [
+      n for n in f.names[0] if any(names[n] != n for names in f.names)
+    ]
+    roots = [n for n in differing if tensors[n].root == n]
+    # By place: roots to copy in, and those to copy out.
+    ends = [self._ends(f, i, roots) for i in range(len(f.begins))]
+    arguments = len(set().union(*(set(a) | set(b) for a, b in ends)))
+    count = len(f.begins)
+    saved = -count * (CALL * WORD + COPY * WORD * arguments)
+    for i in range(f.length):
+      size, vertices = self._size(self._places[f.begins[0] + i])
+      saved += (count - 1) * size
+      if vertices:
+        made = [self._places[b + i] for b in f.begins]
+        programs = {p.step.constants for p in made}
+        saved += (len(programs) - 1) * vertices
+    if saved < FUNCTION * WORD + _LEAST:
+      return 0
+    own = self._own(differing)
+    self._program.outlined |= {
+      there: own[here]
+      for names in f.names
+      for here, there in names.items()
+      if here in own
+    }
+    passed = self._passed(f)
+    for begin, names, (before, after) in zip(
+      f.begins, f.names, ends, strict=True
+    ):
+      place = self._places[begin]
+      steps = place.steps(f.length)
+      body = _renamed(steps, {names[n]: own[n] for n in own})
+      for step, number in zip(_inside(body), passed, strict=True):
+        step.passed = number
+      location = steps[0].location
+      call = Call(
+        function=self._program.functions, body=body, location=location
+      )
+      instead[id(place.region)][place.index] = (
+        f.length,
+        [
+          *self._copies([(names[n], own[n]) for n in before], location),
+          call,
+          *self._copies([(own[n], names[n]) for n in after], location),
+        ],
+      )
+    self._program.functions += 1
+    return saved - FUNCTION * WORD
+
+  def _copies(
+    self, pairs: Sequence[tuple[int, int]], location: int
+  ) -> list[Step]:
+    """A step that copies roots to others of the same mapping; none if they are
+    all empty."""
+    program = self._program
+    views = [
+      (whole_view(program.tensors, source), whole_view(program.tensors, to))
+      for source, to in pairs
+    ]
+    found = copy_views(program.target, program.tensors, views, location)
+    if found is None:
+      return []
+    return [
+      ArgumentCopy(
+        moves=found.moves,
+        staying=found.staying,
+        own=found.own,
+        location=location,
+      )
+    ]
+
+  def _ends(
+    self, f: Sequences, i: int, roots: Sequence[int]
+  ) -> tuple[list[int], list[int]]:
+    """Of the differing roots, those that the i-th sequence reads before it
+    writes them, and those that are needed after it and that it writes."""
+    tensors = self._program.tensors
+    places = self._places[f.begins[i] : f.begins[i] + f.length]
+    last = places[-1]
+    begin = places[0].step.time
+    if last.index + 1 < len(last.region):
+      end = last.region[last.index + 1].time
+    else:
+      end = 2 + max(s.time for s in walk([last.step]))
+    # An exchange does not write the roots of which it places copies.
+    steps = walk([p.step for p in places])
+    written = {
+      tensors[n].root
+      for s in steps
+      for n in s.writes()
+      if tensors[n].root == n or not s.moves
+    }
+    before, after = [], []
+    for n in roots:
+      root = f.names[i][n]
+      fixed = tensors[root].space in (schema.ARGUMENT, schema.CONSTANT)
+      live = self._line.intervals.get(root, [])
+      if any(b <= begin <= e and (b < begin or fixed) for b, e in live):
+        before.append(n)
+      if root in written and any(b < end <= e for b, e in live):
+        after.append(n)
+    return before, after
+
+  def _own(self, differing: Sequence[int]) -> dict[int, int]:
+    """The function's tensors for those of the first sequence that differ."""
+    program = self._program
+    tensors = program.tensors
+    own: dict[int, int] = {}
+    for n in sorted(differing, key=lambda n: tensors[n].root != n):
+      info = tensors[n]
+      number = len(tensors)
+      own[n] = number
+      if info.root == n:
+        strides = dense_strides(info.shape)
+        made = TensorInfo(
+          info.dtype, info.shape, info.layout, number, 0, strides
+        )
+      else:
+        root = own.get(info.root, info.root)
+        made = dataclasses.replace(info, root=root)
+      made.location = info.location
+      tensors.append(made)
+    return own
+
+  def _passed(self, f: Sequences) -> list[int]:
+    """For each compute set of the sequences how many of its constants differ
+    between them."""
+    rows = []
+    for begin in f.begins:
+      place = self._places[begin]
+      steps = place.steps(f.length)
+      rows.append([s.constants for s in _inside(steps)])
+    return [
+      sum(len(set(values)) > 1 for values in zip(*column, strict=True))
+      for column in zip(*rows, strict=True)
+    ]
+
+
+def _empty_unused(program: TileProgram) -> None:
+  """Makes tensors empty that no step accesses: those of sequences that have
+  become functions."""
+  tensors = program.tensors
+  used = {a.tensor for a in accesses(program.steps)}
+  used |= {*program.arguments, *program.results}
+  used |= {tensors[n].root for n in used}
+  for n in program.outlined.keys() - used:
+    dtype = tensors[n].dtype
+    tensors[n] = TensorInfo(dtype, (0,), linear(0, 1, 1), n, 0, (1,))
+
+
+def _renamed(steps: Sequence[Step], names: Mapping[int, int]) -> Region:
+  """The steps on other tensors."""
+  return Region([s.renamed(lambda n: names.get(n, n)) for s in steps])
+
+
+def _inside(steps: Sequence[Step]) -> Iterator[Step]:
+  """The steps that are not in functions, nested ones included."""
+  for step in steps:
+    yield step
+    if step.callee is None:
+      for region in step.regions:
+        yield from _inside(region)
