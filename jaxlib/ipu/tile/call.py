@@ -101,10 +101,10 @@ class ArgumentCopy(Copy):
     return NOWHERE
 
 
-def calls(steps: Sequence[Step]) -> Iterator[Call]:
+def calls(steps: Sequence[Step]) -> Iterator[Step]:
   """All calls, each after those in its body."""
   for step in steps:
     for region in step.regions:
       yield from calls(region)
-    if isinstance(step, Call):
+    if step.callee is not None:
       yield step
