@@ -9,6 +9,7 @@
   python -m benchmarks --fidelity            rewrites model_fidelity.md and
                                              six_programs.md in ipu/docs
   python -m benchmarks --programs            six_programs.md, compile times
+  python -m benchmarks --code                code.md: repeats that share code
   python -m benchmarks --pictures            those of reports.md (Chromium)
 
 `--platform cpu` compares XLA:CPU with itself, which shows the noise of the
@@ -70,6 +71,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   parser.add_argument(
     "--programs", action="store_true",
     help="write the page about modelled costs of six programs",
+  )  # fmt: skip
+  parser.add_argument(
+    "--code", action="store_true",
+    help="write the page about code of programs with repeats (minutes)",
   )  # fmt: skip
   parser.add_argument(
     "--pictures", action="store_true",
@@ -144,6 +149,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     six_programs.write(args.platform)
     print(six_programs.compile_times(args.platform))
+    return 0
+  if args.code:
+    from benchmarks import code
+
+    print(code.run(args.filter, args.platform))
     return 0
   if args.growth:
     return run_growth(args)

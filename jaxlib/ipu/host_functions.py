@@ -191,7 +191,7 @@ def find(process: int, number: int) -> PythonFunction:
 
 
 # (attributes, operands, types of the results, aliases) -> results
-Call = Callable[
+Function = Callable[
   [
     Sequence[schema.Attribute],
     Sequence[Array],
@@ -212,10 +212,10 @@ def _call_python(
   return find(told["process"], told["function"])(*operands)
 
 
-_targets: dict[str, Call] = {PYTHON_TARGET: _call_python}
+_targets: dict[str, Function] = {PYTHON_TARGET: _call_python}
 
 
-def add_target(name: str, call: Call) -> None:
+def add_target(name: str, call: Function) -> None:
   """Registers a function that programs can call.
 
   Args:

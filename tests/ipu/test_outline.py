@@ -11,10 +11,12 @@ import engine_kit
 import lowering_kit
 import numpy as np
 import pytest
+import report_kit
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ipu import _infeed as feeds
 from jaxlib.ipu import pipeline
 from jaxlib.ipu.check import interp, verify, verify_functions
 from jaxlib.ipu.check.tile_memory import Trap
@@ -22,6 +24,7 @@ from jaxlib.ipu.check.verify_functions import InvalidFunction
 from jaxlib.ipu.check.verify_state import InvalidProgram
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.reporting import collect
 from jaxlib.ipu.tile import text
 from jaxlib.ipu.tile.call import ArgumentCopy, Call, calls
 from jaxlib.ipu.tile.totals import totals
@@ -203,6 +206,59 @@ def test_donated_state():
   same_results(updated, [WEIGHTS, LAYERS[0], BIASES], donated=(0,))
 
 
+def test_functions_with_feeds_keep_their_order():
+  items = [drawn(4, 16) * i for i in range(5)]
+
+  def f(x, weights):
+    token = feeds.create_token(x)
+    for w in weights:
+      (item,), token = feeds.infeed(
+        token, shape=[jax.ShapeDtypeStruct(x.shape, x.dtype)]
+      )
+      x = x + jnp.tanh((x + item) @ w) @ w
+      token = feeds.outfeed(token, [x])
+    return x
+
+  arguments = [LAYERS[0], WEIGHTS]
+  states = [
+    lowering_kit.phases(f, arguments, TILES),
+    outlined(f, arguments),
+  ]
+  inside = [
+    type(s).__name__ for c in calls(states[1].tiles.steps) for s in walk(c.body)
+  ]
+  assert {"Infeed", "Outfeed"} <= {*inside}
+  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
+  before, after = (
+    interp.run(s.data, flat, feeds={schema.NONE: iter([[i] for i in items])})
+    for s in states
+  )
+  assert len(before.outfeed) == len(items)
+  for a, b in zip(
+    [before.outputs, *before.outfeed], [after.outputs, *after.outfeed],
+    strict=True,
+  ):  # fmt: skip
+    np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_host_functions_keep_their_order(ipu):
+  order: list[int] = []
+
+  def f(x, w):
+    for i in range(5):
+      x = x + jnp.tanh(x @ w) @ w
+      jax.debug.callback(lambda _, i=i: order.append(i), x[0, 0])
+    return x
+
+  results = []
+  for budget in (0, 1 << 30):
+    g = jax.jit(lambda *a: f(*a), compiler_options={"ipu_code_budget": budget})
+    results.append(g(*jax.device_put((LAYERS[0], WEIGHTS[0]), ipu)))
+    jax.effects_barrier()
+  assert order == [*range(5), *range(5)]
+  np.testing.assert_array_equal(*map(np.asarray, results))
+
+
 # --- Choices ----------------------------------------------------------------
 
 
@@ -330,7 +386,7 @@ def test_calls_of_unknown_functions(state):
     engine_kit.run(data, flat)
 
 
-# --- Text -------------------------------------------------------------------
+# --- Reports and text -------------------------------------------------------
 
 
 def test_text(state):
@@ -341,3 +397,9 @@ def test_text(state):
   ]
   assert text.program_text(found) == shown
   assert len(re.findall(r"\bCall\(.*\bfunction=0\b", shown)) == 5
+
+
+def test_reports_have_the_sums_of_calls(state):
+  found = collect.collect(state, state.tiles.target, {})
+  report_kit.check_sums(found)
+  assert [*found.steps["kind"]].count("call") == 5

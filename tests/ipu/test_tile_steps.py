@@ -79,7 +79,11 @@ def asks_for_kinds(tree: ast.AST) -> list[int]:
     if node not in fine
     and (
       (isinstance(node, ast.Name) and node.id in KINDS)
-      or (isinstance(node, ast.Attribute) and node.attr in KINDS)
+      or (
+        isinstance(node, ast.Attribute)
+        and node.attr in KINDS
+        and ast.unparse(node.value) != "ast"
+      )
       or (isinstance(node, ast.Constant) and node.value in KINDS)
       or (isinstance(node, ast.alias) and node.asname and node.name in KINDS)
     )

@@ -24,15 +24,16 @@ def verify(program: TileProgram, memory: MemoryPlan) -> None:
   declared = memory.code.functions
   for number, call in enumerate(calls(program.steps)):
     count = CodeCount(program.target, program.tensors)
-    count.call(call.function, call.body)
+    assert call.callee is not None
+    count.call(call.callee, call.regions[0])
     # Functions that it calls have lower numbers.
     needed = count.finish().functions[-1]
-    if call.function >= len(declared):
-      raise InvalidFunction(f"call {number}: no function {call.function}")
-    missing = needed - declared[call.function]
+    if call.callee >= len(declared):
+      raise InvalidFunction(f"call {number}: no function {call.callee}")
+    missing = needed - declared[call.callee]
     if missing.any() and missing.max() > 0:
       tile = int(np.argmax(missing))
       raise InvalidFunction(
-        f"call {number} of function {call.function} takes {needed[tile]} bytes "
-        f"of code on tile {tile}, which has {declared[call.function][tile]}"
+        f"call {number} of function {call.callee} takes {needed[tile]} bytes "
+        f"of code on tile {tile}, which has {declared[call.callee][tile]}"
       )

@@ -96,7 +96,9 @@ class Places(list[Place]):
   def _place(self, region: Region, index: int) -> Place:
     step = region[index]
     if step.callee is not None:
-      return Place(region, index, self._kind(("call", step.callee)))
+      # All its calls access the same tensors.
+      inner = dict.fromkeys(a.tensor for a in accesses([step]))
+      return Place(region, index, self._kind(("call", step.callee)), [*inner])
     numbers: dict[int, int] = {}
     plain = step.renamed(lambda n: numbers.setdefault(n, len(numbers)))
     written = frozenset(a.tensor for a in accesses([step]) if a.written)

@@ -143,6 +143,25 @@ TEST(Engine, NestedLoops) {
   EXPECT_EQ(RunOnce<int32_t>(b, {}, 1), std::vector<int32_t>{5 * 2 * 3});
 }
 
+TEST(Engine, CallsRunTheirStepsAndAddUpTheirCosts) {
+  Builder b;
+  Counter total(b);
+  const uint32_t y = b.Result(kI32, {1});
+  const Step call = {Call{0, total.step, Builder::cost, 0}};
+  b.program.functions = {{64}, {64}};
+  b.program.steps = {
+      total.reset,
+      call,
+      {Repeat{2, {{Call{1, {call, call}, Builder::cost, 0}}}, 0}},
+      Builder::CopyOf({b.Whole(total.value, y)}),
+  };
+  RunCounters counters;
+  EXPECT_EQ(RunOnce<int32_t>(b, {}, 1, &counters), std::vector<int32_t>{5});
+  // Two copies; five calls of the first function, two of the second.
+  const auto steps = static_cast<double>(total.step.size());
+  EXPECT_EQ(counters.cycles, 7.0 * (2 + 5 * (1 + steps) + 2));
+}
+
 TEST(Engine, SwitchTakesTheLastBranchWhenOutOfRange) {
   for (uint8_t dtype : {kI32, kBool}) {
     Builder b;

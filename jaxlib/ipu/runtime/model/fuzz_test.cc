@@ -160,6 +160,7 @@ Builder Example() {
              {x, t, slices, slices, slices, slices}, u),
       {Repeat{2, {Builder::CopyOf({b.Whole(u, t)})}, 0}},
       {Switch{start, {{{copy}}, {}}, {}, 0}},
+      {Call{0, {copy}, Builder::cost, 0}},
       copy,
   };
   Program& p = b.program;
@@ -176,6 +177,7 @@ Builder Example() {
   p.estimated_seconds = 1e-6;
   p.module = "module";
   p.omissions = {{3, 0, 4}, {6, 4, 8}};
+  p.functions = {{64}};
   return b;
 }
 

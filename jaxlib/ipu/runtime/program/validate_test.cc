@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/runtime/program/build_for_tests.h"
+#include "jaxlib/ipu/runtime/program/same_code.h"
 
 namespace ipu::program {
 namespace {
@@ -542,6 +543,54 @@ TEST(Validate, ControlFlow) {
     Step wrong = Builder::Pick(99, 0, 0);
     StepOf<Switch>(p, 3).branches[1].steps = {wrong};
   }));
+}
+
+TEST(Validate, Calls) {
+  const auto refused = [](std::vector<Step> calls) {
+    return Refused([&](Program& p) {
+      p.functions = {{64}, {32}};
+      p.steps.insert(p.steps.end(), calls.begin(), calls.end());
+    });
+  };
+  Builder b = Example();
+  const auto call = [](uint32_t function, std::vector<Step> body) {
+    return Step{Call{function, std::move(body), Builder::cost, 0}};
+  };
+  const Step write = Builder::CopyOf({b.Whole(0, 1)});
+  const Step pick = Builder::Pick(3, 2, 2);
+  EXPECT_FALSE(refused({call(0, {write}), call(0, {write})}));
+  EXPECT_TRUE(refused({call(2, {write})}));
+  EXPECT_TRUE(refused({call(0, {write}), call(0, {pick})}));
+  EXPECT_TRUE(refused({call(0, {write}), call(0, {write, write})}));
+  // Other costs and lines are those of another call.
+  Step priced = write;
+  std::get<Copy>(priced.value).cost.flops = 3;
+  EXPECT_FALSE(refused({call(0, {write}), call(0, {priced})}));
+  // A function calls only those before it, which do not call themselves.
+  EXPECT_FALSE(refused({call(1, {call(0, {write})})}));
+  EXPECT_TRUE(refused({call(0, {call(1, {write})})}));
+  EXPECT_TRUE(refused({call(1, {call(1, {write})})}));
+}
+
+TEST(Validate, CallsPassConstants) {
+  const auto code = [](uint64_t value, Opcode op) {
+    std::string made(16, '\0');
+    made[0] = static_cast<char>(op);
+    std::memcpy(&made[8], &value, sizeof value);
+    return made;
+  };
+  const auto filling = [](std::string code) {
+    Execute e;
+    e.fields.value = Map{std::move(code), {0}};
+    e.shape = {};
+    e.results = {{2, {}}};
+    e.cost = Builder::cost;
+    return Step{e};
+  };
+  EXPECT_EQ(CodeOf({filling(code(1, Opcode::kConst))}),
+            CodeOf({filling(code(2, Opcode::kConst))}));
+  EXPECT_NE(CodeOf({filling(code(0, Opcode::kLoad))}),
+            CodeOf({filling(code(1, Opcode::kLoad))}));
 }
 
 }  // namespace
