@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import importlib
 import logging
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -788,6 +789,10 @@ def sharding_options(
   """What a serialised `CompileOptionsProto` says of programs for several
   devices, by the names of `partition.options.Sharding`."""
   options = build_options.__get__(parse(serialized))
+  # JAX can read an assignment only as text.
+  assigned = re.findall(
+    r"Computation\d+{(\d+)", repr(options.device_assignment)
+  )
   return {
     "num_partitions": options.num_partitions,
     "uses_shardy": options.use_shardy_partitioner,
@@ -795,6 +800,7 @@ def sharding_options(
       options.allow_spmd_sharding_propagation_to_parameters
     ),
     "free_results": tuple(options.allow_spmd_sharding_propagation_to_output),
+    "places": tuple(map(int, assigned)),
   }
 
 

@@ -196,7 +196,9 @@ def _partition(state: State, options: Options) -> None:
     return
   from jaxlib.ipu import partition
 
-  state.partitioned = partition.partition(state.code, options.sharding)
+  state.partitioned = partition.partition(
+    state.code, options.sharding, options.target
+  )
   state.code = state.partitioned.code
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxlib.ipu import diagnostics, feeds, host_functions, internals, options
+from jaxlib.ipu.target import Target
 
 logger = logging.getLogger("jaxlib.ipu")
 
@@ -359,6 +360,34 @@ def client_options(
     "warns": (settings.log_level or logging.WARNING) <= logging.WARNING,
     "platform_version": platform_version,
     "compiler_machine": machine,
+    **_copies(target, len(settings.hardware_ids)),
+  }
+
+
+@functools.cache
+def _copies(target: Target, count: int) -> dict[str, list[int]]:
+  """What copies between IPUs take, as client options."""
+  if count < 2:
+    return {}
+  from jaxlib.ipu import topology
+  from jaxlib.ipu.plan import links  # not for a single IPU
+
+  try:
+    machine = topology.of(target.version, count)
+  except ValueError:
+    return {}  # no machine has so many
+  # All pairs are linked alike: the cost depends on the side and the distance.
+  known: dict[tuple[int, int], tuple[int, int]] = {}
+  costs = []
+  for a, b in itertools.product(range(count), repeat=2):
+    way = a % 2, b - a
+    if way not in known:
+      known[way] = links.copy(target, machine, a, b)
+    costs.append(known[way])
+  latency, rate = zip(*costs, strict=True)
+  return {
+    "copy_latency_cycles": list(latency),
+    "copy_bytes_per_second": list(rate),
   }
 
 

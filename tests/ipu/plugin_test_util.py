@@ -7,6 +7,7 @@ when JAX first looks for devices.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -63,3 +64,24 @@ def run(
 def output(code: str, **environment: str) -> str:
   """The output of `code`, without the final line break."""
   return run(code, **environment).stdout.strip()
+
+
+def interrupted(code: str, seconds: float = 60, **environment: str) -> str:
+  """The output of `code` after a SIGINT, which it gets when its first line,
+  "waiting", is out."""
+  env = os.environ | {"JAX_IPU_USE_MODEL": "true", "PYTHONUNBUFFERED": "1"}
+  with subprocess.Popen(
+    [sys.executable, "-c", textwrap.dedent(code)],
+    env=env | environment,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  ) as process:
+    assert process.stdout is not None
+    try:
+      assert process.stdout.readline() == "waiting\n"
+      process.send_signal(signal.SIGINT)
+      out, _ = process.communicate(timeout=seconds)
+    finally:
+      process.kill()
+    return out

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-
 import plugin_test_util
 import pytest
 
@@ -119,24 +113,8 @@ def test_an_invalid_timeout():
   assert "invalid JAX_IPU_FEED_TIMEOUT='-1'" in result.stderr
 
 
-def interrupted(code, seconds=60):
-  """The output of a program that gets a SIGINT when it says so."""
-  env = os.environ | {"JAX_IPU_USE_MODEL": "true", "PYTHONUNBUFFERED": "1"}
-  with subprocess.Popen(
-    [sys.executable, "-c", textwrap.dedent(code)],
-    env=env,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-    text=True,
-  ) as process:
-    assert process.stdout.readline() == "waiting\n"
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=seconds)
-    return out
-
-
 def test_ctrl_c_ends_a_program_that_waits():
-  out = interrupted(f"""{WAITING}
+  out = plugin_test_util.interrupted(f"""{WAITING}
 import time
 y = f(x)
 say_soon()
@@ -156,7 +134,7 @@ print(f(x))
 
 
 def test_ctrl_c_ends_a_transfer():
-  out = interrupted(f"""{WAITING}
+  out = plugin_test_util.interrupted(f"""{WAITING}
 say_soon()
 try:
   lax_.transfer_from_outfeed(ipu, x)

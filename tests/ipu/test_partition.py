@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxlib.ipu import diagnostics, host_functions, ops
+from jaxlib.ipu import diagnostics, host_functions, ops, target
 from jaxlib.ipu.ir import canonical, importer
 from jaxlib.ipu.location import resolve
 from jaxlib.ipu.partition import partition, replica_groups, xla
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("ipu")
 AUTO = (AxisType.Auto, AxisType.Auto)
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=AUTO)
 F32 = np.float32
+IPU2 = target.resolve("ipu2")
 
 
 def array(shape, *spec, dtype=F32):
@@ -54,7 +55,7 @@ EIGHT = Sharding(
 
 
 def split(f, *arrays, **options):
-  return partition(whole(f, *arrays, **options), EIGHT)
+  return partition(whole(f, *arrays, **options), EIGHT, IPU2)
 
 
 def imported(partitioned):
@@ -180,7 +181,7 @@ def test_an_alias_of_another_local_type_is_only_freed(result, aliases, donors):
     code = stablehlo.serialize_portable_artifact(
       module, stablehlo.get_current_version(), allow_other_dialects=True
     )
-  _, found = imported(partition(code, EIGHT))
+  _, found = imported(partition(code, EIGHT, IPU2))
   assert (found.aliases, found.donors) == (aliases, donors)
 
 
@@ -228,7 +229,7 @@ def test_the_users_line_survives():
 
 def test_one_devices_module_is_left_as_it_is():
   code = whole(lambda x: x + 1, jax.ShapeDtypeStruct((4,), F32))
-  parts = partition(code, EIGHT)
+  parts = partition(code, EIGHT, IPU2)
   assert parts.code is code
   assert [s.proto for s in parts.shardings] == [b"", b""]  # replicated
 

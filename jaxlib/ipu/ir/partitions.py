@@ -16,6 +16,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 Groups = tuple[tuple[int, ...], ...]
 
+# A module's attribute: the place of each device among the machine's IPUs.
+PLACES = "ipu.places"
+
 
 def num_partitions(module: Any) -> int:
   """The number of devices that run a module's program together.
@@ -39,6 +42,29 @@ def partitions_of(operation: Any) -> int:
   while operation.parent is not None:
     operation = operation.parent
   return num_partitions(operation)
+
+
+def places_of(operation: Any) -> tuple[int, ...]:
+  """The places of the devices among the machine's IPUs, by their numbers; in
+  order if the module that holds the operation does not state them.
+
+  Raises:
+    CompileError: two devices are in one place, or one is in none.
+  """
+  while operation.parent is not None:
+    operation = operation.parent
+  count = num_partitions(operation)
+  if PLACES not in operation.attributes:
+    return tuple(range(count))
+  attribute = operation.attributes[PLACES]
+  places: tuple[int, ...] = ()
+  if isinstance(attribute, ir.DenseI64ArrayAttr):
+    places = tuple(attribute)
+  if len(set(places)) != count or len(places) != count or min(places) < 0:
+    raise invalid_argument(
+      f"{PLACES} = {attribute}: expected {count} different integers >= 0"
+    )
+  return places
 
 
 def groups_of(

@@ -119,15 +119,17 @@ class Tensors:
     """A layout's number in the program."""
     return self.layouts.setdefault(layout, len(self.layouts))
 
-  def locate(self, node: Node) -> None:
-    """Sets the location of new steps and tensors to this node's."""
+  def locate(self, node: Node, operation: str = "") -> None:
+    """Sets the location of new steps and tensors to this node's; `operation`
+    is what the user knows it as, if that is not its name."""
     location = node.location
     if location is None:
       return
     # Nodes that replace the same operation share its location.
-    key = (id(location), node.op)
+    operation = operation or node.op
+    key = (id(location), operation)
     if key not in self._located:
-      number = self._intern(resolve(location, node.op))
+      number = self._intern(resolve(location, operation))
       self._located[key] = location, number
     self.location = self._located[key][1]
 

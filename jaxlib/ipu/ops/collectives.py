@@ -25,6 +25,7 @@ from jaxlib.ipu.ir.partitions import (
   has_channel,
   pairs_of,
   partitions_of,
+  places_of,
 )
 from jaxlib.ipu.ir.region import monoid
 from jaxlib.ipu.ir.registry import Operation, define
@@ -48,6 +49,7 @@ _KINDS = {
   "collective_broadcast": CollectiveKind.BROADCAST,
   _RAGGED: CollectiveKind.RAGGED_ALL_TO_ALL,
 }
+_USERS_NAMES = {_RAGGED: f"stablehlo.custom_call @{_RAGGED}"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +57,14 @@ class _Across:
   """How devices take part.
 
   Attributes:
-    count: the number of devices.
+    places: of the devices among the machine's IPUs.
     groups: those that meet.
     dimensions: the operation's, in the order of its attributes.
     sources: of a permute, each device's source or -1.
     reduction: of the reducing operations, once their region is known.
   """
 
-  count: int
+  places: tuple[int, ...]
   groups: Groups
   dimensions: tuple[int, ...] = ()
   sources: tuple[int, ...] = ()
@@ -90,7 +92,7 @@ def _reader(*dimensions: str, everybody: bool = True) -> Callable[[Any], Any]:
         f"{operation.name} over groups of different sizes, {groups}",
         operation.location,
       )
-    return _Across(partitions_of(operation), groups, found)
+    return _Across(places_of(operation), groups, found)
 
   return read
 
@@ -112,7 +114,7 @@ def _read_permute(operation: Any) -> _Across:
     for device in both:
       joined[device] = both
   groups = {tuple(sorted(devices)): None for devices in joined}
-  return _Across(count, tuple(groups), sources=tuple(sources))
+  return _Across(places_of(operation), tuple(groups), sources=tuple(sources))
 
 
 def _read_ragged(operation: Any) -> _Across:
@@ -134,7 +136,7 @@ def _read_ragged(operation: Any) -> _Across:
       f"@{_RAGGED} over groups of different sizes, {groups}",
       operation.location,
     )
-  return _Across(partitions_of(operation), groups)
+  return _Across(places_of(operation), groups)
 
 
 # --- Rules -------------------------------------------------------------------
@@ -344,6 +346,7 @@ def _back(e: Emitter, value: Value, dimension: int) -> Value:
 
 def _lower(name: str, builder: Builder, node: Node) -> None:
   across: _Across = node.attributes
+  builder.locate(node, _USERS_NAMES.get(name, f"stablehlo.{name}"))
   operands = [builder.materialise(builder.view(v)).root for v in node.inputs]
   results = []
   for index, value in enumerate(node.results):
@@ -371,16 +374,16 @@ def _lower(name: str, builder: Builder, node: Node) -> None:
 def _price(
   name: str, builder: Builder, across: _Across, operands: Sequence[int]
 ) -> cost.Sourced:
-  """The cost of a collective on IPUs that are linked in the order of the
-  partitions: a program is the same on whichever devices it runs."""
+  """The cost of a collective on the smallest machine that has its places."""
   target = builder.target
   try:
-    machine = topology.of(target.version, across.count)
+    machine = topology.of(target.version, max(across.places) + 1)
   except ValueError as e:
     raise invalid_argument(str(e), builder.location) from e
   groups: Sequence[Sequence[int]] = across.groups
   if across.sources:
     groups = [(s, to) for to, s in enumerate(across.sources) if s >= 0]
+  groups = [[across.places[d] for d in group] for group in groups]
   tensors = [builder.tensors[n] for n in operands]
   found = links.collective(
     target, machine, name, sum(t.bytes for t in tensors), groups

@@ -17,12 +17,15 @@ class Sharding:
     uses_shardy: whether the module has Shardy's shardings, not GSPMD's.
     free_arguments, free_results: for each, or for all, whether the partitioner
       may choose its sharding.
+    places: of the devices among the IPUs of the machine, by partition; empty:
+      in order.
   """
 
   num_partitions: int
   uses_shardy: bool
   free_arguments: tuple[bool, ...]
   free_results: tuple[bool, ...]
+  places: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

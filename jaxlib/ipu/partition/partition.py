@@ -5,13 +5,22 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from jaxlib.ipu import topology
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.host_functions import PYTHON_TARGET, PYTHON_TARGET_OF_PARTS
-from jaxlib.ipu.ir import bytecode_strings, canonical, importer
+from jaxlib.ipu.ir import bytecode_strings, canonical, importer, partitions
 from jaxlib.ipu.ir.bytecode import Bytes
-from jaxlib.ipu.partition import mend, replica_groups, signature, xla
+from jaxlib.ipu.partition import (
+  all_reduces,
+  mend,
+  replica_groups,
+  signature,
+  xla,
+)
 from jaxlib.ipu.partition.options import Partitioned, Sharding
+from jaxlib.ipu.plan import links
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.target import Target
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -41,7 +50,7 @@ _TARGET = "call_target_name"
 _NAME = "sym_name"
 
 
-def partition(code: Bytes, sharding: Sharding) -> Partitioned:
+def partition(code: Bytes, sharding: Sharding, target: Target) -> Partitioned:
   """The module of each device.
 
   Custom calls that carry addresses of this process, such as those of
@@ -52,6 +61,7 @@ def partition(code: Bytes, sharding: Sharding) -> Partitioned:
     code: the whole module, a StableHLO portable artifact. A module without any
       sharding is taken for the program of each device.
     sharding: how it is split.
+    target: the machine, whose links decide which all-reduces are combined.
 
   Raises:
     CompileError: it is not StableHLO, or XLA cannot split it.
@@ -70,7 +80,7 @@ def partition(code: Bytes, sharding: Sharding) -> Partitioned:
       else:
         with passes.context:
           passes.expand(module, code)
-          code, shardings = _split(module, sharding, name)
+          code, shardings = _split(module, sharding, target, name)
   except (ir.MLIRError, ValueError) as e:
     raise invalid_argument(
       f"the IPU compiler cannot split this StableHLO module: {e}"
@@ -105,7 +115,7 @@ def _replicated(main: Any) -> list[schema.Sharding]:
 
 
 def _split(
-  module: ir.Module, sharding: Sharding, program: str
+  module: ir.Module, sharding: Sharding, target: Target, program: str
 ) -> tuple[bytes, list[schema.Sharding]]:
   """One device's module as an artifact, and the shardings of the whole one."""
   _rename_targets(module, _KNOWN_TARGETS)
@@ -115,6 +125,8 @@ def _split(
   proto = xla.run(module, name, sharding)
   part = ir.Module.parse(xla.load().to_stablehlo(proto))
   _finish(part, proto, kept, program, sharding)
+  is_small = functools.partial(_is_small, target)
+  all_reduces.optimise(_main(part), is_small)
   shardings = _records(xla.load().shardings(proto))
   if not kept.results:
     shardings[-1:] = _records([xla.load().replicated(0)])
@@ -145,7 +157,29 @@ def _finish(
   attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(
     ir.IntegerType.get_signless(32), sharding.num_partitions
   )
+  if sharding.places:
+    places = ir.DenseI64ArrayAttr.get(sharding.places)
+    attributes[partitions.PLACES] = places
   signature.put_back(_main(part), kept)
+
+
+# The share of what an all-reduce takes whatever its size, from which it is
+# combined with others. The links of larger ones would not have less to do, but
+# all operands would be in SRAM at the same time.
+_SMALL = 0.05
+
+
+def _is_small(target: Target, reduce: Any, size: int) -> bool:
+  places = partitions.places_of(reduce)
+  across = "use_global_device_ids" in reduce.attributes
+  groups = partitions.groups_of(reduce, reduce.attributes, across)
+  try:
+    machine = topology.of(target.version, max(places) + 1)
+  except ValueError as e:
+    raise invalid_argument(str(e), reduce.location) from e
+  placed = [[places[d] for d in group] for group in groups]
+  found = links.collective(target, machine, "all_reduce", size, placed)
+  return found.sync_cycles + found.guessed >= _SMALL * found.total
 
 
 def _rename_targets(module: ir.Module, names: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 from typing import Any
 
+from jaxlib.ipu.partition.sizes import bytes_of
 from jaxlib.mlir import ir
 
 _ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
@@ -62,8 +63,9 @@ def put_back(main: Any, kept: Signature) -> None:
   """Gives one device's function the attributes of the whole one.
 
   An argument is reused for a result of its part's type: the one that JAX names,
-  or any that is left, as JAX names none whose sharding it does not know.
-  Without such a result it is only freed.
+  or any that is left, as JAX names none whose sharding it does not know. One
+  for which only a result of its size is left is freed. One without either stays
+  alive, as on other platforms.
   """
   function = ir.FunctionType(
     ir.TypeAttr(main.attributes["function_type"]).value
@@ -71,7 +73,7 @@ def put_back(main: Any, kept: Signature) -> None:
   inputs, results = list(function.inputs), list(function.results)
   arguments = [dict(attributes) for attributes in kept.arguments]
   free = dict(enumerate(results))
-  donors = []
+  donors, left = [], []
   for i, attributes in enumerate(arguments):
     alias = attributes.pop(_ALIAS, None)
     result = alias.value if isinstance(alias, ir.IntegerAttr) else -1
@@ -85,9 +87,15 @@ def put_back(main: Any, kept: Signature) -> None:
     result = next(same, -1)
     arguments[i].pop(_DONOR, None)
     if result >= 0:
-      del free[result]
       arguments[i][_ALIAS] = ir.IntegerAttr.get(_I32(), result)
     else:
+      left.append(i)
+    free.pop(result, None)
+  for i in left:
+    size = bytes_of(inputs[i])
+    same = (j for j, type_ in free.items() if bytes_of(type_) == size)
+    if (result := next(same, -1)) >= 0:
+      del free[result]
       arguments[i][_DONOR] = ir.BoolAttr.get(True)
   for name, dicts in (("arg_attrs", arguments), ("res_attrs", kept.results)):
     main.attributes[name] = ir.ArrayAttr.get(

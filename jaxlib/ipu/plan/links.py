@@ -123,6 +123,21 @@ def collective(
   return min(costs, key=lambda cost: cost.total)
 
 
+def copy(
+  target: Target, topology: Topology, sender: int, receiver: int
+) -> tuple[int, int]:
+  """What a copy from one IPU to another takes: cycles whatever its size, and
+  bytes per second of the narrowest link."""
+  size = 1 << 30
+  pair = [(sender, receiver)]
+  latency, found = (
+    collective(target, topology, "collective_permute", s, pair)
+    for s in (0, size)
+  )
+  seconds = (found.total - latency.total) / target.clock_hz
+  return round(latency.total), round(size / seconds) if seconds else 1
+
+
 def superstep(target: Target, found: LinkCost, dtype: DType) -> cost.Sourced:
   """The cost of a collective as that of a step; what crosses links is in the
   fields of an exchange (tile/totals.py).

@@ -40,6 +40,20 @@ def test_resharding_to_other_devices(mesh):
   np.testing.assert_array_equal(one, X)
 
 
+def test_copies_between_ipus_are_charged_over_links(mesh):
+  first, pair, far = (jax.devices("ipu")[i] for i in (0, 1, 6))
+  x = jax.device_put(np.ones(1 << 20, np.float32), first)
+  seconds = {}
+  for to in (pair, far):
+    np.testing.assert_array_equal(jax.device_put(x, to), x)
+    run = first.ipu_last_run()
+    assert run.program == f"copy to {to}" and run.exchange_bytes == x.nbytes
+    seconds[to] = run.seconds
+  # 96 GB/s between the IPUs of a pair, 32 GB/s along a rail; and some latency.
+  assert x.nbytes / 96e9 < seconds[pair] < x.nbytes / 96e9 + 1e-6
+  assert x.nbytes / 32e9 < seconds[far] < x.nbytes / 32e9 + 1e-6
+
+
 def test_arrays_from_parts(mesh):
   sharding = NamedSharding(mesh("ipu", GRID), P("y", "x"))
   x = jax.make_array_from_callback(X.shape, sharding, lambda i: X[i])
@@ -69,6 +83,13 @@ def test_donation(mesh):
   np.testing.assert_array_equal(new, X[0] + X.sum(0))
   with pytest.raises((ValueError, RuntimeError), match="deleted|donated"):
     step(w, x)
+
+
+def test_a_donated_array_that_no_result_replaces_stays_alive(mesh):
+  x = put(mesh("ipu", {"x": 8}), X, "x", None)
+  y = jax.jit(lambda x: x @ x.T, donate_argnums=0)(x)
+  assert not x.is_deleted()
+  np.testing.assert_allclose(y, X @ X.T)
 
 
 def test_state_is_updated_in_place_over_steps(mesh):

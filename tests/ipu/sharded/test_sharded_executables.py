@@ -69,12 +69,39 @@ def test_an_exported_program(mesh):
   np.testing.assert_array_equal(jax.jit(again.call)(x), X.sum(0))
 
 
-def test_two_orders_of_devices_have_one_program(mesh):
-  """Only the assignment of devices differs."""
-  f = jax.jit(lambda x: x.sum(0))
-  for order in (range(8), [4, 5, 6, 7, 0, 1, 2, 3]):
-    x = put(mesh("ipu", GRID, order), X, "x", "y")
-    np.testing.assert_array_equal(f(x), X.sum(0))
+def link_cycles(mesh, order):
+  grid = mesh("ipu", {"x": len(order)}, order)
+  x = put(grid, np.ones((8, 1 << 18), np.float32), "x")
+  compiled = jax.jit(lambda x: x.sum(0)).lower(x).compile()
+  np.testing.assert_array_equal(compiled(x), np.full(1 << 18, 8))
+  return compiled.cost_analysis()["ipu link cycles"]
+
+
+def test_costs_are_those_of_the_links_between_the_devices(mesh):
+  pair = link_cycles(mesh, [0, 1])
+  assert link_cycles(mesh, [4, 5]) == link_cycles(mesh, [1, 0]) == pair
+  # Neighbours on a rail have a third of the links that a pair has.
+  neighbours = link_cycles(mesh, [0, 2])
+  assert 2.5 * pair < neighbours < 3.5 * pair
+  assert link_cycles(mesh, [0, 6]) > neighbours
+
+
+def test_a_report_of_devices_in_another_order(mesh):
+  from jaxlib.ipu import report
+
+  grid = mesh("ipu", {"x": 4}, [0, 2, 4, 6])
+  x = put(grid, np.ones((64, 4096), np.float32), "x")
+  compiled = jax.jit(lambda x: x.sum(0)).lower(x).compile()
+  cost = compiled.cost_analysis()["ipu link cycles"]
+  assert report.of(compiled).cost["ipu link cycles"] == cost > 0
+
+
+def test_executables_of_devices_in_another_order(mesh):
+  x = put(mesh("ipu", GRID, [4, 5, 6, 7, 0, 1, 2, 3]), X, "x", "y")
+  compiled = jax.jit(lambda x: x.sum(0)).lower(x).compile()
+  parts = pickle.loads(pickle.dumps(serialize_executable.serialize(compiled)))
+  loaded = serialize_executable.deserialize_and_load(*parts, backend="ipu")
+  np.testing.assert_array_equal(loaded(x), X.sum(0))
 
 
 def test_the_report_shows_links(mesh):

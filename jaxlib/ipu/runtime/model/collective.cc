@@ -98,7 +98,11 @@ Collective::Collective(CollectiveSite site)
     groups_.push_back(group.devices);
   }
   if (kind_ == CollectiveKind::kPermute) sources_ = site.step.sources;
-  text_ = NameOf(kind_) + " over " + TextOf(groups_) + site.where;
+  text_ = NameOf(kind_);
+  if (!site.name.empty() && site.name != text_) {
+    text_ = site.name + " (" + text_ + ')';
+  }
+  text_ += " over " + TextOf(groups_) + site.where;
 }
 
 StatusOr<std::unique_ptr<const Collective>> Collective::Make(

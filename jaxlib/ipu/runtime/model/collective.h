@@ -26,7 +26,9 @@ struct CollectiveSite {
   std::vector<View> operands;  // of whole roots
   std::vector<View> results;
   uint32_t num_partitions;
-  std::string where;  // for error messages
+  // For error messages: the user's name of it, such as psum, and its line.
+  std::string name;
+  std::string where;
 };
 
 class Collective {

@@ -93,13 +93,14 @@ class ModelGang : public Gang {
   Status RunOne(uint32_t partition, const Share& share) {
     RunMemory memory(machine_.arenas);
     IPU_RETURN_IF_ERROR(Bind(info_, executable_, share, memory));
-    Execution run(executable_, {memory.bases(), partition}, machine_.threads);
+    Execution run(executable_, {memory.bases(), partition}, machine_.threads,
+                  &watch_);
     for (;;) {
       const auto next = run.Resume();
       IPU_RETURN_IF_ERROR(next.status());
       if (*next == nullptr) break;
       meetings_.Arrive(**next, run.memory(), machine_.threads);
-      IPU_RETURN_IF_ERROR(meetings_.Await(partition));
+      IPU_RETURN_IF_ERROR(meetings_.Await(partition, watch_));
     }
     if (share.counters != nullptr) *share.counters = std::move(run.counters());
     return Status();
@@ -114,7 +115,7 @@ class ModelGang : public Gang {
       RunMemory& memory = memories.emplace_back(machine_.arenas);
       IPU_RETURN_IF_ERROR(Bind(info_, executable_, shares[p], memory));
       runs.emplace_back(executable_, Memory{memory.bases(), p},
-                        machine_.threads);
+                        machine_.threads, &watch_);
     }
     // Of those that are left some can go on, or the meetings have failed.
     const auto ends = [&](uint32_t p) {
@@ -143,6 +144,7 @@ class ModelGang : public Gang {
   Machine& machine_;
   const size_t size_;
   Meetings meetings_;
+  const InterruptWatch watch_;
 };
 
 class ModelProgram : public LoadedProgram {

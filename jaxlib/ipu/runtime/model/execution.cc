@@ -5,17 +5,19 @@
 namespace ipu::model {
 
 Execution::Execution(const Executable& executable, const Memory& memory,
-                     ThreadPool& threads)
-    : x_(executable), memory_(memory), threads_(threads) {
+                     ThreadPool& threads, const InterruptWatch* watch)
+    : x_(executable), memory_(memory), threads_(threads), watch_(watch) {
   counters_.trips.resize(x_.num_loops);
   frames_.reserve(4);
   frames_.push_back({&x_.blocks[x_.entry], nullptr});
 }
 
 StatusOr<const Collective*> Execution::Resume() {
+  IPU_RETURN_IF_ERROR(CheckInterrupt());
   while (!frames_.empty()) {
     Frame& frame = frames_.back();
     if (frame.next == frame.block->instructions.size()) {
+      IPU_RETURN_IF_ERROR(CheckInterrupt());
       EndBlock();
       continue;
     }
@@ -48,6 +50,12 @@ StatusOr<const Collective*> Execution::Resume() {
     }
   }
   return static_cast<const Collective*>(nullptr);
+}
+
+Status Execution::CheckInterrupt() const {
+  if (watch_ == nullptr || !watch_->Interrupted()) [[likely]]
+    return Status();
+  return Interrupted();
 }
 
 void Execution::EnterRepeat(const Instruction& i) {

@@ -8,17 +8,20 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/executable.h"
+#include "jaxlib/ipu/runtime/support/interrupt.h"
 
 namespace ipu::model {
 
 class Execution {
  public:
+  // Ctrl-C ends a run between two iterations of a loop, and before and after
+  // collectives, if there is a watch for it.
   Execution(const Executable& executable, const Memory& memory,
-            ThreadPool& threads);
+            ThreadPool& threads, const InterruptWatch* watch = nullptr);
 
   // Runs on until the next collective, or the end: null. The caller does the
   // collective's work before it calls again. An error of a host function or a
-  // feed ends the run.
+  // feed ends the run, as does Ctrl-C.
   StatusOr<const Collective*> Resume();
 
   // Complete at the end.
@@ -39,6 +42,7 @@ class Execution {
   const Block& BlockAt(uint32_t target) const {
     return x_.blocks[x_.targets[target]];
   }
+  Status CheckInterrupt() const;
   void EnterRepeat(const Instruction& i);
   void EnterWhile(const Instruction& i);
   void EndBlock();
@@ -48,6 +52,7 @@ class Execution {
   const Executable& x_;
   const Memory memory_;
   ThreadPool& threads_;
+  const InterruptWatch* const watch_;
   std::vector<Frame> frames_;
   RunCounters counters_;
 };

@@ -195,10 +195,10 @@ TEST_P(GangTest, CollectivesInLoopsMeetInOrder) {
 TEST_P(GangTest, ADeviceThatLeavesALoopEarlierIsAnError) {
   const Ran ran = RunOn(Loop({5, 3}), {{5}, {3}}, 1, GetParam());
   EXPECT_EQ(ran.status.code(), Code::kFailedPrecondition);
-  for (const char* part :
-       {"device 10 waits in all_reduce over {0,1} (program test, operation "
-        "stablehlo.all_reduce \"psum\", train.py:31)",
-        "device 11 has ended"}) {
+  for (const char* part : {"device 10 waits in psum (all_reduce) over {0,1} "
+                           "(program test, operation "
+                           "stablehlo.all_reduce \"psum\", train.py:31)",
+                           "device 11 has ended"}) {
     EXPECT_NE(ran.status.message().find(part), std::string::npos)
         << ran.status.message();
   }

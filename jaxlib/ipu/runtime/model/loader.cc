@@ -194,7 +194,13 @@ class Loader {
 
   Status AddStep(const program::Collective& s, Block& block) {
     Add(block.cost, CountersOf(s.cost));
-    CollectiveSite site{s, {}, {}, p_.num_partitions, Where(s.location)};
+    const std::string& path = p_.locations[s.location].name;
+    CollectiveSite site{s,
+                        {},
+                        {},
+                        p_.num_partitions,
+                        path.substr(path.rfind('/') + 1),
+                        Where(s.location)};
     for (const uint32_t t : s.operands) site.operands.push_back(ViewOf(t));
     for (const uint32_t t : s.results) site.results.push_back(ViewOf(t));
     auto collective = Collective::Make(std::move(site), factories_);

@@ -1,9 +1,16 @@
 #include "jaxlib/ipu/runtime/model/meetings.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace ipu::model {
+namespace {
+
+// How often a device that waits looks for Ctrl-C.
+constexpr std::chrono::milliseconds kSlice(100);
+
+}  // namespace
 
 Meetings::Meetings(std::vector<int64_t> devices, std::string program)
     : program_(std::move(program)),
@@ -41,14 +48,17 @@ void Meetings::Arrive(const Collective& collective, const Memory& memory,
   }
 }
 
-Status Meetings::Await(uint32_t partition) {
+Status Meetings::Await(uint32_t partition, const InterruptWatch& watch) {
   std::unique_lock lock(mutex_);
   Device& device = devices_[partition];
-  device.changed.wait(lock, [&] {
+  const auto over = [&] {
     // While its group's work is done, its memory is in use.
     const bool in_use = device.state == State::kWaits && device.at == nullptr;
     return device.state != State::kWaits || (!status_.ok() && !in_use);
-  });
+  };
+  while (!device.changed.wait_for(lock, kSlice, over)) {
+    if (watch.Interrupted()) Fail(Interrupted());
+  }
   return status_;
 }
 

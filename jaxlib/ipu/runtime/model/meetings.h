@@ -18,6 +18,7 @@
 
 #include "jaxlib/ipu/runtime/model/collective.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/support/interrupt.h"
 #include "jaxlib/ipu/runtime/support/status.h"
 
 namespace ipu::model {
@@ -35,8 +36,8 @@ class Meetings {
               ThreadPool& threads);
 
   // Blocks until a device that has arrived may go on; returns the run's error
-  // if it may not.
-  Status Await(uint32_t partition);
+  // if it may not. Ctrl-C is one.
+  Status Await(uint32_t partition, const InterruptWatch& watch);
 
   // Whether the device does not wait.
   bool Runs(uint32_t partition) const;

@@ -33,6 +33,7 @@ ApiTable MakeTable() {
   AddExecuteFunctions(&api);
   AddBufferFunctions(&api);
   AddTransferFunctions(&api);
+  AddCopyFunctions(&api);
   AddLayoutsExtension(&api);
   AddUnsupportedFunctions(&api);
   AddLaterFunctions(&table);

@@ -96,6 +96,10 @@ TEST(ClientOptionsTest, TypedValuesAndStringsAreEquivalent) {
   typed.Add("is_model", true);
   spelled.Add("is_model", "true");
   spelled.Add("hardware_ids", "4,2");
+  typed.Add("copy_latency_cycles", std::vector<int64_t>{1, 2, 3, 4});
+  spelled.Add("copy_latency_cycles", "1,2,3,4");
+  typed.Add("copy_bytes_per_second", std::vector<int64_t>{5, 6, 7, 8});
+  spelled.Add("copy_bytes_per_second", "5,6,7,8");
   for (const NamedValues* values : {&typed, &spelled}) {
     auto options = ParseClientOptions(values->data(), values->size());
     ASSERT_TRUE(options.ok()) << options.status().message();
@@ -103,6 +107,8 @@ TEST(ClientOptionsTest, TypedValuesAndStringsAreEquivalent) {
     EXPECT_EQ(options->machine.num_tiles, 8);
     EXPECT_TRUE(options->machine.is_model);
     EXPECT_EQ(options->hardware_ids, (std::vector<int64_t>{4, 2}));
+    EXPECT_EQ(options->machine.copies->Between(1, 0).latency_cycles, 3);
+    EXPECT_EQ(options->machine.copies->Between(0, 1).bytes_per_second, 6);
   }
 }
 
@@ -123,6 +129,8 @@ TEST(ClientOptionsTest, ErrorsNameOptionAndValue) {
   EXPECT_NE(message("hardware_ids", "1,,2").find("commas"), std::string::npos);
   EXPECT_NE(message("is_model", "false").find("Poplar SDK"), std::string::npos);
   EXPECT_NE(message("num_tiles", "0").find("positive"), std::string::npos);
+  EXPECT_NE(message("copy_latency_cycles", "1,2").find("4 elements"),
+            std::string::npos);
 }
 
 TEST(NamedValuesTest, IntegersAreNotRoundedToFloat) {

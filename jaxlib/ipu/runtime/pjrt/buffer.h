@@ -29,6 +29,7 @@ Status DeletedError();
 
 void AddBufferFunctions(PJRT_Api* api);
 void AddTransferFunctions(PJRT_Api* api);
+void AddCopyFunctions(PJRT_Api* api);
 
 }  // namespace ipu
 

@@ -11,15 +11,6 @@ namespace ipu {
 namespace {
 
 // Logs the cycles of a run, with loops counted at their actual trip counts.
-void LogCycles(const Call& call, const RunCounters& counters) {
-  const PJRT_Device& device = *call.device;
-  const double hertz = static_cast<double>(device.machine.clock_hz);
-  std::fprintf(stderr, "%s: %s took %.0f cycles (%.3f us at %.2f GHz)\n",
-               device.description.text.c_str(),
-               call.executable->info().name.c_str(), counters.cycles,
-               counters.cycles / hertz * 1e6, hertz / 1e9);
-}
-
 // A donated buffer may be passed only once in the same call.
 Status CheckDonatedOnce(std::span<PJRT_Buffer* const> arguments,
                         std::span<const uint32_t> donated) {
@@ -220,9 +211,18 @@ Status Pointers::Find(const Call& call) {
 void Record(const Call& call, RunCounters counters) {
   counters.cycles += call.moving_cycles;
   counters.exchange_bytes += call.moving_bytes;
-  if (call.device->machine.logs_cycles) [[unlikely]]
-    LogCycles(call, counters);
+  LogCycles(*call.device, call.executable->info().name, counters.cycles);
   call.device->last_run.Set(call.executable->info(), std::move(counters));
+}
+
+void LogCycles(const PJRT_Device& device, const std::string& what,
+               double cycles) {
+  if (!device.machine.logs_cycles) [[likely]]
+    return;
+  const double hertz = static_cast<double>(device.machine.clock_hz);
+  std::fprintf(stderr, "%s: %s took %.0f cycles (%.3f us at %.2f GHz)\n",
+               device.description.text.c_str(), what.c_str(), cycles,
+               cycles / hertz * 1e6, hertz / 1e9);
 }
 
 Waiting::Waiting(const Call& call) {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/pjrt/array_layouts.h"
@@ -123,6 +124,10 @@ class Waiting {
 
 // Notes a run that has succeeded.
 void Record(const Call& call, RunCounters counters);
+
+// Logs what something took, if the user asked for that.
+void LogCycles(const PJRT_Device& device, const std::string& what,
+               double cycles);
 
 }  // namespace ipu
 

@@ -113,6 +113,7 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
                                            size_t count) {
   ClientOptions result;
   Machine& machine = result.machine;
+  LinkCosts copies{};
   for (size_t i = 0; i < count; ++i) {
     const PJRT_NamedValue& option = options[i];
     const std::string_view name(option.name, option.name_size);
@@ -137,6 +138,10 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
       status = ReadOption(option, &machine.may_overflow);
     } else if (name == "warns") {
       status = ReadOption(option, &machine.warns);
+    } else if (name == "copy_latency_cycles") {
+      status = ReadOption(option, &copies.latency_cycles);
+    } else if (name == "copy_bytes_per_second") {
+      status = ReadOption(option, &copies.bytes_per_second);
     } else if (name == "platform_version") {
       status = ReadOption(option, &result.platform_version);
     } else if (name == "compiler_machine") {
@@ -146,7 +151,8 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
           "unknown client option " + std::string(name) +
           "; known: hardware_ids, num_tiles, bytes_per_tile, clock_hz, "
           "version, is_model, logs_cycles, data_path_bytes, may_overflow, "
-          "warns, platform_version, compiler_machine");
+          "warns, copy_latency_cycles, copy_bytes_per_second, "
+          "platform_version, compiler_machine");
     }
     IPU_RETURN_IF_ERROR(status);
   }
@@ -157,6 +163,20 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
         "client options hardware_ids, num_tiles, bytes_per_tile, clock_hz and "
         "data_path_bytes must be given and positive: create the client through "
         "jaxlib.ipu.plugin");
+  }
+  copies.num_ipus = result.hardware_ids.size();
+  if (!copies.latency_cycles.empty() || !copies.bytes_per_second.empty()) {
+    const size_t pairs = copies.num_ipus * copies.num_ipus;
+    if (copies.latency_cycles.size() != pairs ||
+        copies.bytes_per_second.size() != pairs) {
+      return InvalidArgument(
+          "client options copy_latency_cycles and copy_bytes_per_second must "
+          "have " +
+          std::to_string(pairs) +
+          " elements, one for each two IPUs: create the client through "
+          "jaxlib.ipu.plugin");
+    }
+    machine.copies = std::make_shared<const LinkCosts>(std::move(copies));
   }
   if (!machine.is_model) {
     return Status(Code::kFailedPrecondition,

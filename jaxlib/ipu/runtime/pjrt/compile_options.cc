@@ -58,6 +58,23 @@ std::string Sorted(std::vector<std::string> fields) {
   return message;
 }
 
+// Where devices are relative to the first pair of IPUs that has one of them.
+// Pairs are linked alike wherever they are in a machine
+// (jaxlib/ipu/topology.py).
+std::vector<int64_t> PlacesOf(std::vector<int64_t> devices) {
+  if (devices.empty()) return devices;
+  const int64_t first = *std::min_element(devices.begin(), devices.end()) & ~1;
+  for (int64_t& device : devices) device -= first;
+  return devices;
+}
+
+bool IsInOrder(const std::vector<int64_t>& devices) {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] != static_cast<int64_t>(i)) return false;
+  }
+  return true;
+}
+
 std::string BytesField(uint32_t number, std::string_view bytes) {
   std::string field;
   AppendBytesField(number, bytes, &field);
@@ -97,6 +114,12 @@ bool ReadBuildOptions(std::string_view bytes, CompileOptions* options,
         break;
     }
     fields.emplace_back(reader.field());
+  }
+  // The links between the devices decide what collectives cost.
+  const std::vector<int64_t> places = PlacesOf(options->device_ids);
+  if (options->num_partitions > 1 && !IsInOrder(places)) {
+    fields.push_back(
+        BytesField(kDeviceAssignment, SerializeDeviceAssignment(places)));
   }
   *portable = Sorted(std::move(fields));
   return reader.ok();

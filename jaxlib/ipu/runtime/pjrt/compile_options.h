@@ -24,7 +24,8 @@ struct CompileOptions {
   // if there are none, the client chooses.
   std::vector<int64_t> device_ids;
   // The options without the device, with fields in sorted order: the same
-  // compilation has the same bytes on every device.
+  // compilation has the same bytes on every device. Those of several devices
+  // that are not in order say how they lie to each other.
   std::string portable;
 };
 

@@ -75,6 +75,24 @@ TEST(CompileOptionsTest, TheDeviceAndTheOrderOfMapsDoNotMatter) {
   EXPECT_EQ(again->portable, a->portable);
 }
 
+TEST(CompileOptionsTest, DevicesThatLieAlikeHaveTheSamePortableForm) {
+  const auto portable = [](std::vector<int64_t> devices) {
+    ProtoOptions proto;
+    proto.partitions = static_cast<int64_t>(devices.size());
+    proto.devices = std::move(devices);
+    return ParseCompileOptions(Serialize(proto))->portable;
+  };
+  EXPECT_EQ(portable({4, 5, 6, 7}), portable({0, 1, 2, 3}));
+  EXPECT_EQ(portable({5, 4}), portable({1, 0}));
+  // Another order, and another pair.
+  EXPECT_NE(portable({1, 0}), portable({0, 1}));
+  EXPECT_NE(portable({1, 2}), portable({0, 1}));
+  const std::string permuted = portable({6, 4, 7, 5});
+  EXPECT_EQ(ParseCompileOptions(permuted)->device_ids,
+            (std::vector<int64_t>{2, 0, 3, 1}));
+  EXPECT_EQ(ParseCompileOptions(permuted)->portable, permuted);
+}
+
 TEST(CompileOptionsTest, TruncationIsAnError) {
   const std::string whole = Serialize({});
   for (size_t size = 1; size < whole.size(); ++size) {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
 #include "jaxlib/ipu/runtime/engine/feeds.h"
@@ -19,6 +20,24 @@
 #include "xla/pjrt/c/pjrt_c_api.h"
 
 namespace ipu {
+
+// What copies between IPUs take on the links (jaxlib/ipu/plan/links.py).
+struct LinkCost {
+  int64_t latency_cycles;
+  int64_t bytes_per_second;
+};
+struct LinkCosts {
+  size_t num_ipus;
+  // By the sender's id times the number of IPUs plus the receiver's id.
+  std::vector<int64_t> latency_cycles;
+  std::vector<int64_t> bytes_per_second;
+
+  LinkCost Between(int sender, int receiver) const {
+    const size_t pair =
+        static_cast<size_t>(sender) * num_ipus + static_cast<size_t>(receiver);
+    return {latency_cycles[pair], bytes_per_second[pair]};
+  }
+};
 
 // Properties shared by all devices of a client.
 struct Machine {
@@ -31,6 +50,7 @@ struct Machine {
   int64_t data_path_bytes = 8;  // that a tile loads at a time
   bool may_overflow = false;    // debug.allowOutOfMemory
   bool warns = true;            // print warnings to stderr
+  std::shared_ptr<const LinkCosts> copies = nullptr;  // null: not charged
 };
 
 using EngineFactory = std::function<std::unique_ptr<Engine>()>;

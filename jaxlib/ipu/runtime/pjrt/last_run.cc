@@ -37,6 +37,11 @@ void LastRun::Set(const ProgramInfo& program, RunCounters counters) {
   record_.loops = program.loops;
 }
 
+void LastRun::Set(std::string what, RunCounters counters) {
+  const std::lock_guard lock(mutex_);
+  record_ = {std::move(what), std::move(counters), {}};
+}
+
 LastRun::Record LastRun::Get() const {
   const std::lock_guard lock(mutex_);
   return record_;

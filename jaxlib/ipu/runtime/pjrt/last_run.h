@@ -23,6 +23,8 @@ class LastRun {
   LastRun& operator=(const LastRun&) = delete;
 
   void Set(const ProgramInfo& program, RunCounters counters);
+  // Something other than a run of a program.
+  void Set(std::string what, RunCounters counters);
 
   struct Record {
     std::string program;

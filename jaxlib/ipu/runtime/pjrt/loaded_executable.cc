@@ -83,7 +83,8 @@ PJRT_Error* DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
   StatusOr<ExecutableParts> parts = ParseExecutable(
       {args->serialized_executable, args->serialized_executable_size});
   IPU_PJRT_RETURN_IF_ERROR(parts.status());
-  // Only the options that come with the call name a device; stored ones do not.
+  // Only the options that come with the call name devices; stored ones say at
+  // most how these lie to each other.
   std::string_view options_bytes = parts->options;
   if (args->overridden_serialized_compile_options != nullptr) {
     options_bytes = {args->overridden_serialized_compile_options,

@@ -1,5 +1,7 @@
 #include "jaxlib/ipu/runtime/pjrt/storage.h"
 
+#include <string>
+
 #include "jaxlib/ipu/runtime/support/host_allocator.h"
 
 namespace ipu {
@@ -19,6 +21,11 @@ void* Storage::data() {
     return block;  // another thread was first
   }
   return fresh;
+}
+
+Status NoMemory(size_t bytes) {
+  return ResourceExhausted("out of host memory for an array of " +
+                           std::to_string(bytes) + " bytes");
 }
 
 }  // namespace ipu

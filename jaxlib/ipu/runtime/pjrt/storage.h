@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "jaxlib/ipu/runtime/support/status.h"
+
 namespace ipu {
 
 // A block of memory that is allocated on first use, so that results of queued
@@ -38,6 +40,9 @@ class Storage {
 };
 
 using StoragePtr = std::shared_ptr<Storage>;
+
+// The error of a storage without memory.
+Status NoMemory(size_t bytes);
 
 }  // namespace ipu
 

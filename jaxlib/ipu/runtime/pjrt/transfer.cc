@@ -1,8 +1,7 @@
-// Transfers of buffer contents: from the host, to the host, between memories.
+// Transfers of buffer contents from the host and to the host.
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,15 +11,10 @@
 #include "jaxlib/ipu/runtime/pjrt/dtype.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/event.h"
-#include "jaxlib/ipu/runtime/pjrt/host_calls.h"
-#include "jaxlib/ipu/runtime/support/fork_guard.h"
 #include "jaxlib/ipu/runtime/support/strided_copy.h"
 
 namespace ipu {
 namespace {
-
-// Copies of up to this size take less time than handing them to another thread.
-constexpr size_t kInlineCopyBytes = size_t{256} << 10;
 
 // More than any memory holds, but sums of it do not overflow.
 constexpr size_t kMostBytes = size_t{1} << 48;
@@ -107,11 +101,6 @@ StatusOr<std::vector<int64_t>> HostStrides(
   TensorInfo host{info.dtype, info.shape, info.bytes};
   IPU_RETURN_IF_ERROR(SetOrder(*layout, &host));
   return DeviceStrides(host);
-}
-
-Status NoMemory(size_t bytes) {
-  return ResourceExhausted("out of host memory for an array of " +
-                           std::to_string(bytes) + " bytes");
 }
 
 // Makes a buffer that is ready (its contents are set by the caller, or never)
@@ -246,88 +235,6 @@ PJRT_Error* CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
   return nullptr;
 }
 
-// A copy from one memory to another. Runs in the source device's queue, so that
-// it follows the work that produces the source and precedes any that overwrites
-// it.
-class CopyTask : public Task {
- public:
-  CopyTask(StoragePtr source, StoragePtr destination, EventPtr ready)
-      : source_(std::move(source)),
-        destination_(std::move(destination)),
-        ready_(std::move(ready)) {}
-
-  const EventPtr& done() const { return done_; }
-
-  Status Copy() const {
-    if (ready_ != nullptr) IPU_RETURN_IF_ERROR(ready_->Wait());
-    const void* from = source_->data();
-    void* to = destination_->data();
-    if (from == nullptr || to == nullptr) return NoMemory(source_->bytes());
-    std::memcpy(to, from, source_->bytes());
-    return Status();
-  }
-
-  void Run() override {
-    Status status = Caught([this] { return Copy(); });
-    source_.reset();
-    done_->Set(std::move(status));
-  }
-  void Cancel(const Status& why) override { done_->Set(why); }
-
-  bool MayWait() const override {
-    return ready_ != nullptr && ready_->elsewhere;
-  }
-  bool IsReady() const override { return ipu::IsReady(ready_); }
-
- private:
-  StoragePtr source_;
-  StoragePtr destination_;
-  EventPtr ready_;
-  EventPtr done_ = std::make_shared<Event>();
-};
-
-StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Memory* target) {
-  PJRT_Device* device = source->device;
-  IPU_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
-  auto destination = std::make_shared<Storage>(source->info->bytes);
-  const bool nested = HostCalls::WaitFor(device);
-  std::optional<WorkQueue::Beside> beside;
-  if (!nested) device->queue.WaitForRoom();
-  std::unique_lock lock(device->dispatch);
-  if (nested) beside.emplace(device->queue);
-  StoragePtr storage = source->Get();
-  if (storage == nullptr) return DeletedError();
-  const bool now = nested || (source->info->bytes <= kInlineCopyBytes &&
-                              device->queue.IsIdle() && IsReady(source->ready));
-  auto task = std::make_unique<CopyTask>(std::move(storage), destination,
-                                         source->ready);
-  task->done()->elsewhere = target->device != device;
-  auto copy = std::make_unique<PJRT_Buffer>(target, source->info, destination,
-                                            task->done());
-  IPU_RETURN_IF_ERROR(copy->EnterSram());
-  if (now) {
-    if (nested) lock.unlock();  // what produces the source may need it
-    task->Run();
-  } else {
-    device->queue.Push(std::move(task));
-  }
-  return copy.release();
-}
-
-PJRT_Error* CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
-  StatusOr<PJRT_Buffer*> copy = CopyTo(args->buffer, args->dst_memory);
-  IPU_PJRT_RETURN_IF_ERROR(copy.status());
-  args->dst_buffer = *copy;
-  return nullptr;
-}
-
-PJRT_Error* CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
-  StatusOr<PJRT_Buffer*> copy = CopyTo(args->buffer, &args->dst_device->memory);
-  IPU_PJRT_RETURN_IF_ERROR(copy.status());
-  args->dst_buffer = *copy;
-  return nullptr;
-}
-
 PJRT_Error* CreateUninitializedBuffer(
     PJRT_Client_CreateUninitializedBuffer_Args* args) {
   StatusOr<TensorInfo> info = MakeInfo(args->shape_element_type,
@@ -365,8 +272,6 @@ void AddTransferFunctions(PJRT_Api* api) {
   api->PJRT_Client_CreateErrorBuffer = kGuarded<CreateErrorBuffer>;
   api->PJRT_Buffer_ToHostBuffer = kGuarded<ToHostBuffer>;
   api->PJRT_Buffer_CopyRawToHost = kGuarded<CopyRawToHost>;
-  api->PJRT_Buffer_CopyToMemory = kGuarded<CopyToMemory>;
-  api->PJRT_Buffer_CopyToDevice = kGuarded<CopyToDevice>;
 }
 
 }  // namespace ipu

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "jaxlib/ipu/runtime/support/status.h"
+
 namespace ipu {
 
 // While at least one of these exists, a handler of SIGINT counts the signals
@@ -27,6 +29,12 @@ class InterruptWatch {
  private:
   uint32_t before_;
 };
+
+// What a run on several devices ends with after Ctrl-C.
+inline Status Interrupted() {
+  return Status(Code::kCancelled,
+                "Ctrl-C while devices ran a program together");
+}
 
 }  // namespace ipu
 

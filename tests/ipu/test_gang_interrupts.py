@@ -1,0 +1,103 @@
+"""Ctrl-C while devices run a program together."""
+
+from __future__ import annotations
+
+import plugin_test_util
+import pytest
+
+pytestmark = pytest.mark.ipu_only
+
+GANG = """
+import threading, time
+import jax, numpy as np
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import io_callback
+from jax.sharding import Mesh, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices("ipu")), ("i",))
+
+def on_each(f):
+  return jax.jit(
+    jax.shard_map(
+      f, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False
+    )
+  )
+
+def say_soon():
+  threading.Thread(
+    target=lambda: (time.sleep(0.5), print("waiting")), daemon=True
+  ).start()
+
+def wait_for(y):
+  try:
+    try:
+      y.block_until_ready()
+    except Exception as error:
+      print(error)
+    time.sleep(1)
+  except KeyboardInterrupt:
+    print("interrupted")
+
+x = np.ones(4, np.float32)
+psum = on_each(lambda x: lax.psum(x, "i"))
+print_sum = lambda: print(psum(x))
+"""
+
+# Would take years.
+FOREVER = """
+trips = 10**18 if jax.config.jax_enable_x64 else 2**31 - 1
+f = on_each(
+  lambda x: lax.fori_loop(
+    0, trips, lambda _, y: BODY, x
+  )
+)
+compiled = f.lower(x).compile()
+say_soon()
+wait_for(compiled(x))
+print_sum()
+"""
+
+
+@pytest.mark.parametrize(
+  "body",
+  ["jnp.sort(y @ jnp.ones((1, 1), y.dtype)) * lax.pmax(y, 'i')", "jnp.sort(y)"],
+  ids=["collectives", "no collectives"],
+)
+def test_a_long_run_ends(body):
+  out = plugin_test_util.interrupted(
+    GANG + FOREVER.replace("BODY", body), JAX_IPU_DEVICE_COUNT="4"
+  )
+  assert "CANCELLED: Ctrl-C while devices ran a program together" in out
+  assert "interrupted" in out and out.endswith("[4. 4. 4. 4.]\n")
+
+
+def test_devices_that_wait_for_another_end():
+  """One device's host function returns only after the signal."""
+  out = plugin_test_util.interrupted(
+    GANG
+    + """
+over = threading.Event()
+
+def host(number):
+  if number == 2:
+    over.wait()
+  return np.float32(0)
+
+def f(x):
+  extra = io_callback(
+    host, jax.ShapeDtypeStruct((), x.dtype), lax.axis_index("i")
+  )
+  return lax.psum(x + extra, "i")
+
+compiled = on_each(f).lower(x).compile()
+y = compiled(x)
+say_soon()
+threading.Timer(2, over.set).start()
+wait_for(y)
+print_sum()
+""",
+    JAX_IPU_DEVICE_COUNT="4",
+  )
+  assert "CANCELLED: Ctrl-C while devices ran a program together" in out
+  assert "interrupted" in out and out.endswith("[4. 4. 4. 4.]\n")
