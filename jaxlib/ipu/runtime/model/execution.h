@@ -14,7 +14,7 @@ namespace ipu::model {
 class Execution {
  public:
   Execution(const Executable& executable, const Memory& memory,
-            ThreadPool& threads);
+            ThreadPool& threads, bool times_host);
 
   // Runs on until the next collective, or the end: null. The caller does the
   // collective's work before it calls again. An error of a host function or a
@@ -39,10 +39,13 @@ class Execution {
   const Block& BlockAt(uint32_t target) const {
     return x_.blocks[x_.targets[target]];
   }
+  // Runs a step that waits for the host.
+  template <typename Call>
+  Status RunOnHost(const Instruction& i, const Call& call);
   void EnterRepeat(const Instruction& i);
   void EnterWhile(const Instruction& i);
   void EndBlock();
-  uint32_t Selected(const Instruction& i) const;
+  uint32_t Selected(const Instruction& i);
   void Add(const Counters& cost, uint64_t times = 1);
 
   const Executable& x_;

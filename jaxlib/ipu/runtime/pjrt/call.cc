@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/support/unix_time.h"
 
 namespace ipu {
 namespace {
@@ -217,11 +218,22 @@ Status Pointers::Find(const Call& call) {
   return Status();
 }
 
-void Record(const Call& call, RunCounters counters) {
+RunCounters RunRecord::Counters() const {
+  RunCounters counters;
+  counters.times_host = begin_ns_ != 0;
+  return counters;
+}
+
+void RunRecord::Finish(const Call& call, RunCounters counters) const {
   counters.cycles += call.moving_cycles;
   counters.exchange_bytes += call.moving_bytes;
   if (call.device->machine.logs_cycles) [[unlikely]]
     LogCycles(call, counters);
+  if (begin_ns_ != 0) [[unlikely]] {
+    Profiler::Add({call.executable, call.device->description.id,
+                   call.device->machine, begin_ns_, UnixNanoseconds(), gang_,
+                   call.moving_cycles, counters});
+  }
   call.device->last_run.Set(call.executable->info(), std::move(counters));
 }
 
