@@ -55,7 +55,7 @@ struct Instruction {
   // kWhile: of the loop, among these. kSwitch: of its first branch, among all.
   // kHostCall, kFeed: of the step, among these.
   uint32_t number = 0;
-  Counters cost;        // kWhile: of one test. kSwitch: of the selection
+  Counters cost;  // kWhile: of one test. kSwitch: of the selection
 };
 
 struct Block {

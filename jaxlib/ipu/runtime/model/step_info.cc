@@ -63,8 +63,8 @@ class Reader {
   }
 
   void Fill(const program::Execute& s, StepInfo& info) {
-    const char* codelet = std::visit([](const auto& f) { return f.kName; },
-                                     s.fields.value);
+    const char* codelet =
+        std::visit([](const auto& f) { return f.kName; }, s.fields.value);
     Cost(s, Kind::kCompute, Words(codelet), info);
   }
   void Fill(const program::Copy& s, StepInfo& info) {

@@ -17,10 +17,10 @@ enum Line : size_t {
   kHost,
 };
 constexpr const char* kLines[] = {
-    "Programs (modelled time)",     "Control flow (modelled time)",
-    "Operations (modelled time)",   "Source lines (modelled time)",
-    "BSP phases (modelled time)",   "Host streams (modelled time)",
-    "Model run (wall time)",        "Host functions and feeds (wall time)",
+    "Programs (modelled time)",   "Control flow (modelled time)",
+    "Operations (modelled time)", "Source lines (modelled time)",
+    "BSP phases (modelled time)", "Host streams (modelled time)",
+    "Model run (wall time)",      "Host functions and feeds (wall time)",
 };
 
 enum XprofLine : size_t { kSteps, kModules, kOps };
@@ -51,24 +51,31 @@ std::string NameOf(const StepInfo& step) {
   return plain ? name : step.what + ": " + name;
 }
 
+// What each event of a step repeats.
+XPlane::Stats Each(const StepInfo& step) {
+  return {
+      {"tf_op", step.name + ':'},
+      {"source", Source(step)},
+      {"cycles", step.cycles()},
+      {"flops", static_cast<int64_t>(step.flops)},
+      {"exchange_bytes", static_cast<int64_t>(step.exchange_bytes)},
+  };
+}
+
 XPlane::Stats StatsOf(const ProfiledProgram& program, const StepInfo& step) {
   const auto flops = static_cast<int64_t>(step.flops);
-  XPlane::Stats stats = {
+  return {
       {"hlo_category", step.what},
       {"tf_op", step.name + ':'},
+      {"source", Source(step)},
       {"flops", flops},
       {"model_flops", flops},
       {"bytes_accessed", static_cast<int64_t>(step.exchange_bytes)},
       {"program_id", program.id},
-      {"cycles", step.cycles()},
       {"compute_cycles", step.compute_cycles},
       {"exchange_cycles", step.exchange_cycles},
       {"sync_cycles", step.sync_cycles},
   };
-  if (std::string source = Source(step); !source.empty()) {
-    stats.emplace_back("source", std::move(source));
-  }
-  return stats;
 }
 
 XPlane::Stats StatsOf(const Machine& machine) {
@@ -87,8 +94,9 @@ XPlane::Stats StatsOf(const Machine& machine) {
 DevicePlane::DevicePlane(int device, const Machine& machine, int64_t origin_ns,
                          bool xprof_ops)
     : device_(device),
-      plane_("/device:CUSTOM:IPU:" + std::to_string(device) + " (modelled time)",
-             origin_ns) {
+      plane_(
+          "/device:CUSTOM:IPU:" + std::to_string(device) + " (modelled time)",
+          origin_ns) {
   for (const char* line : kLines) plane_.AddLine(line);
   plane_.AddStats(StatsOf(machine));
   if (!xprof_ops) return;
@@ -112,8 +120,7 @@ void DevicePlane::AddProgram(const ProfiledProgram& program, int64_t begin,
   xprof_->AddEvent(kSteps, xprof_->AddKind(number, "", {}), begin, end);
   const std::string name =
       program.name + '(' + std::to_string(program.id) + ')';
-  const uint64_t kind =
-      xprof_->AddKind(name, "", {{"program_id", program.id}});
+  const uint64_t kind = xprof_->AddKind(name, "", {{"program_id", program.id}});
   xprof_->AddEvent(kModules, kind, begin, end);
 }
 
@@ -145,7 +152,8 @@ void DevicePlane::AddStep(const ProfiledProgram& program, const StepInfo& step,
   if (end <= begin) return;
   const auto [found, is_new] = kinds_.try_emplace(&step, 0);
   if (is_new) {
-    found->second = plane_.AddKind(NameOf(step), "", StatsOf(program, step));
+    found->second =
+        plane_.AddKind(NameOf(step), "", StatsOf(program, step), Each(step));
   }
   plane_.AddEvent(kOperations, found->second, begin, end);
   if (const std::string source = Source(step); !source.empty()) {

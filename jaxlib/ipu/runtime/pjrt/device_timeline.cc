@@ -257,8 +257,8 @@ class Timeline {
     if (found != devices_.end()) return found->second;
     DevicePlane plane(id, machine, origin_ns_, options_.xprof_ops);
     return devices_
-        .emplace(id, DeviceState{std::move(plane), origin_ns_,
-                                 options_.max_steps})
+        .emplace(id,
+                 DeviceState{std::move(plane), origin_ns_, options_.max_steps})
         .first->second;
   }
 

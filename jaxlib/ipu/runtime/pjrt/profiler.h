@@ -20,7 +20,7 @@ namespace ipu {
 // A run of a program on one device.
 struct ProfiledRun {
   ExecutablePtr executable;
-  int device = 0;   // its id
+  int device = 0;  // its id
   Machine machine;
   int64_t begin_ns = 0;  // Unix time
   int64_t end_ns = 0;
@@ -32,8 +32,8 @@ struct ProfiledRun {
 
 struct ProfilerOptions {
   bool xprof_ops = false;  // a second plane for XProf's pages of operations
-  int64_t max_steps = 200'000;     // expanded, of each device
-  int64_t loop_iterations = 8;     // expanded, of each loop
+  int64_t max_steps = 200'000;  // expanded, of each device
+  int64_t loop_iterations = 8;  // expanded, of each loop
 };
 
 // Thread-safe.

@@ -115,8 +115,8 @@ Error* Stop(SessionArgs* args) {
   });
 }
 
-// jaxlib calls this once without a buffer and reads what the pointer then shows;
-// by the header's comment a second call brings a buffer. Both work.
+// jaxlib calls this once without a buffer and reads what the pointer then
+// shows; by the header's comment a second call brings a buffer. Both work.
 Error* Collect(CollectArgs* args) {
   return Guarded([args] {
     std::string& collected = args->session->collected;

@@ -39,8 +39,8 @@ void ResolveControl(const StepInfo& info, const RunCounters& counters,
 
 }  // namespace
 
-RunBlock Resolve(const std::vector<StepInfo>& steps, const RunCounters& counters,
-                 double runs) {
+RunBlock Resolve(const std::vector<StepInfo>& steps,
+                 const RunCounters& counters, double runs) {
   RunBlock block;
   block.steps.reserve(steps.size());
   for (const StepInfo& info : steps) {

@@ -28,8 +28,8 @@ struct RunStep {
 };
 
 // `runs`: how often the block ran.
-RunBlock Resolve(const std::vector<StepInfo>& steps, const RunCounters& counters,
-                 double runs = 1);
+RunBlock Resolve(const std::vector<StepInfo>& steps,
+                 const RunCounters& counters, double runs = 1);
 
 }  // namespace ipu
 

@@ -26,8 +26,8 @@ std::unique_ptr<ProfilerSession>& Session() {
 __attribute__((visibility("default"))) void ipu_start_trace() {
   const std::lock_guard lock(ipu::Mutex());
   if (ipu::Session() != nullptr) return;
-  ipu::Session() = std::make_unique<ipu::ProfilerSession>(
-      ipu::ProfilerOptions{});
+  ipu::Session() =
+      std::make_unique<ipu::ProfilerSession>(ipu::ProfilerOptions{});
   ipu::Session()->Start();
 }
 

@@ -1,6 +1,7 @@
 // Reads and writes the wire format of protocol buffers, as far as
-// CompileOptionsProto, DeviceAssignmentProto and the profiler need it. Their generated code
-// would pull in the whole protobuf library for a handful of integers.
+// CompileOptionsProto, DeviceAssignmentProto and the profiler need it. Their
+// generated code would pull in the whole protobuf library for a handful of
+// integers.
 //
 // Format: https://protobuf.dev/programming-guides/encoding
 

@@ -28,18 +28,20 @@ void AppendEntry(uint32_t field, uint64_t key, std::string_view message,
 
 }  // namespace
 
+uint64_t XPlane::Intern(const std::string& text) {
+  return texts_.try_emplace(text, texts_.size() + 1).first->second;
+}
+
 void XPlane::Append(uint32_t field, const Stats& stats, std::string* out) {
   for (const auto& [name, value] : stats) {
-    const uint64_t id =
-        stat_names_.try_emplace(name, stat_names_.size() + 1).first->second;
     std::string stat;
-    AppendVarintField(1, id, &stat);
+    AppendVarintField(1, Intern(name), &stat);
     if (const auto* number = std::get_if<double>(&value)) {
       AppendDoubleField(2, *number, &stat);
     } else if (const auto* integer = std::get_if<int64_t>(&value)) {
       AppendInt(4, *integer, &stat);
     } else {
-      AppendBytesField(5, std::get<std::string>(value), &stat);
+      AppendVarintField(7, Intern(std::get<std::string>(value)), &stat);
     }
     AppendBytesField(field, stat, out);
   }
@@ -48,8 +50,9 @@ void XPlane::Append(uint32_t field, const Stats& stats, std::string* out) {
 void XPlane::AddStats(const Stats& stats) { Append(6, stats, &stats_bytes_); }
 
 uint64_t XPlane::AddKind(std::string_view name, std::string_view display_name,
-                         const Stats& stats) {
-  const uint64_t id = ++kinds_;
+                         const Stats& stats, const Stats& of_each) {
+  Append(4, of_each, &of_each_.emplace_back());
+  const uint64_t id = of_each_.size();
   std::string kind;
   AppendVarintField(1, id, &kind);
   AppendBytesField(2, name, &kind);
@@ -66,7 +69,8 @@ size_t XPlane::AddLine(std::string name) {
 
 void XPlane::AddEvent(size_t line, uint64_t kind, int64_t begin_ns,
                       int64_t end_ns) {
-  if (end_ns > begin_ns) lines_[line].events.push_back({kind, begin_ns, end_ns});
+  if (end_ns > begin_ns)
+    lines_[line].events.push_back({kind, begin_ns, end_ns});
 }
 
 bool XPlane::empty() const {
@@ -84,6 +88,7 @@ std::string XPlane::Serialize(const Line& line, uint64_t id) const {
     AppendVarintField(1, e.kind, &event);
     AppendInt(2, (e.begin_ns - origin_ns_) * kPicoseconds, &event);
     AppendInt(3, (e.end_ns - e.begin_ns) * kPicoseconds, &event);
+    event += of_each_[e.kind - 1];
     AppendBytesField(4, event, &out);
   }
   AppendVarintField(10, id, &out);
@@ -99,10 +104,10 @@ void XPlane::AppendTo(int64_t id, std::string* space) const {
     AppendBytesField(3, Serialize(lines_[i], kFirstLine + i), &out);
   }
   out += kinds_bytes_;
-  for (const auto& [name, number] : stat_names_) {
+  for (const auto& [text, number] : texts_) {
     std::string stat;
     AppendVarintField(1, number, &stat);
-    AppendBytesField(2, name, &stat);
+    AppendBytesField(2, text, &stat);
     AppendEntry(5, number, stat, &out);
   }
   out += stats_bytes_;

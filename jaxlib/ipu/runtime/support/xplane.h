@@ -29,8 +29,10 @@ class XPlane {
   void AddStats(const Stats& stats);
 
   // Returns the number of a new kind of events. `display_name` may be empty.
+  // `of_each` are stats that every event of the kind repeats, in a few bytes:
+  // jaxlib's ProfileData shows no others.
   uint64_t AddKind(std::string_view name, std::string_view display_name,
-                   const Stats& stats);
+                   const Stats& stats, const Stats& of_each = {});
 
   // Returns the number of a new line.
   size_t AddLine(std::string name);
@@ -53,15 +55,17 @@ class XPlane {
     std::vector<Event> events;
   };
 
+  uint64_t Intern(const std::string& text);
   void Append(uint32_t field, const Stats& stats, std::string* out);
   std::string Serialize(const Line& line, uint64_t id) const;
 
   const std::string name_;
   const int64_t origin_ns_;
   std::vector<Line> lines_;
-  uint64_t kinds_ = 0;
+  std::vector<std::string> of_each_;  // by kind, from 1 on
   std::string kinds_bytes_;
-  std::map<std::string, uint64_t> stat_names_;
+  // Names of stats, and texts that are their values.
+  std::map<std::string, uint64_t> texts_;
   std::string stats_bytes_;
 };
 
