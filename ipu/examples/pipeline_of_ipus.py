@@ -15,13 +15,13 @@ import os
 
 os.environ.setdefault("JAX_IPU_DEVICE_COUNT", "4")
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from jax import lax  # noqa: E402
-from jax.sharding import Mesh, NamedSharding  # noqa: E402
-from jax.sharding import PartitionSpec as P  # noqa: E402
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 STAGES = 4
 ROWS = 64  # of a micro-batch

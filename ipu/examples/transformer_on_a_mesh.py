@@ -3,8 +3,8 @@
     JAX_IPU_DEVICE_COUNT=8 python ipu/examples/transformer_on_a_mesh.py
 
 The batch is split over the axis `data`, heads and hidden features over the axis
-`tensor`. Only the arrays say so: `jax.jit` splits the same function that runs on
-one IPU, and inserts the collectives. The losses are equal within rounding.
+`tensor`. Only the arrays say so: `jax.jit` splits the same function that runs
+on one IPU, and inserts the collectives. The losses are equal within rounding.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import os
 
 os.environ.setdefault("JAX_IPU_DEVICE_COUNT", "8")
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from jax.sharding import Mesh, NamedSharding  # noqa: E402
-from jax.sharding import PartitionSpec as P  # noqa: E402
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-WIDTH, HEADS, HIDDEN = 512, 8, 2048
+HEADS = 8
 RATE = 0.1
 
 # How each parameter is split.
@@ -33,14 +33,14 @@ SPECS = {
 }
 
 
-def make_parameters(seed: int) -> dict[str, np.ndarray]:
-  random = np.random.default_rng(seed)
-  each = WIDTH // HEADS
+def make_parameters(width: int) -> dict[str, np.ndarray]:
+  random = np.random.default_rng(0)
+  each, hidden = width // HEADS, 4 * width
   shapes = {
-    "qkv": (WIDTH, 3, HEADS, each),
-    "out": (HEADS, each, WIDTH),
-    "up": (WIDTH, HIDDEN),
-    "down": (HIDDEN, WIDTH),
+    "qkv": (width, 3, HEADS, each),
+    "out": (HEADS, each, width),
+    "up": (width, hidden),
+    "down": (hidden, width),
   }
   return {
     name: random.normal(0, 0.02, shape).astype(np.float32)
@@ -58,7 +58,7 @@ def block(p: dict[str, jax.Array], x: jax.Array) -> jax.Array:
   q, k, v = jnp.moveaxis(
     jnp.einsum("blw,wche->blche", normalise(x), p["qkv"]), 2, 0
   )
-  scores = jnp.einsum("blhe,bmhe->bhlm", q, k) * (WIDTH // HEADS) ** -0.5
+  scores = jnp.einsum("blhe,bmhe->bhlm", q, k) * q.shape[-1] ** -0.5
   values = jnp.einsum("bhlm,bmhe->blhe", jax.nn.softmax(scores), v)
   x = x + jnp.einsum("blhe,hew->blw", values, p["out"])
   return x + jax.nn.gelu(normalise(x) @ p["up"]) @ p["down"]
@@ -73,13 +73,15 @@ def train_step(
   return jax.tree.map(lambda p, g: p - RATE * g, p, grads), loss
 
 
-def train(devices: list[jax.Device], shape: tuple[int, int], steps: int):
+def train(
+  devices: list[jax.Device], shape: tuple[int, int], width: int, steps: int
+) -> tuple[list[float], float]:
   """Losses, and the modelled cycles of the last step."""
   mesh = Mesh(np.array(devices).reshape(shape), ("data", "tensor"))
   put = lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec))
-  p = {name: put(x, SPECS[name]) for name, x in make_parameters(0).items()}
+  p = {name: put(x, SPECS[name]) for name, x in make_parameters(width).items()}
   random = np.random.default_rng(1)
-  x, y = random.normal(size=(2, 16, 64, WIDTH)).astype(np.float32)
+  x, y = random.normal(size=(2, 16, 64, width)).astype(np.float32)
   x, y = put(x, P("data")), put(y, P("data"))
   step = jax.jit(train_step, donate_argnums=0)
   losses = []
@@ -92,12 +94,13 @@ def train(devices: list[jax.Device], shape: tuple[int, int], steps: int):
 def main() -> None:
   parser = argparse.ArgumentParser()
   parser.add_argument("--steps", type=int, default=3)
-  steps = parser.parse_args().steps
+  parser.add_argument("--width", type=int, default=512)
+  given = parser.parse_args()
   devices = jax.devices("ipu")
   if len(devices) < 8:
     raise SystemExit("set JAX_IPU_DEVICE_COUNT=8")
-  one, alone = train(devices[:1], (1, 1), steps)
-  many, together = train(devices[:8], (2, 4), steps)
+  one, alone = train(devices[:1], (1, 1), given.width, given.steps)
+  many, together = train(devices[:8], (2, 4), given.width, given.steps)
   np.testing.assert_allclose(many, one, rtol=1e-4)
   print("losses", " ".join(f"{loss:.5f}" for loss in many), "as on one IPU")
   print(
