@@ -69,7 +69,13 @@ def _backend(library: pathlib.Path) -> Files:
 
 
 def _overlay() -> Files:
-  return {**dict(_package("jax/ipu")), **dict(_package("jax_plugins/ipu"))}
+  files: Files = {
+    **dict(_package("jax/ipu")),
+    **dict(_package("jax_plugins/ipu")),
+  }
+  # A plugin of pytest, by a name of its own for `-p`.
+  files["ipu_artifacts.py"] = New((ROOT / "ipu_artifacts.py").read_bytes())
+  return files
 
 
 def _renamed(kept: dict[str, Kept], name: str) -> Files:
@@ -134,7 +140,9 @@ def jax(folder: pathlib.Path, python: str | os.PathLike[str]) -> pathlib.Path:
     files[f"{dist_info}/METADATA"] = New(text.encode())
     files[f"{dist_info}/WHEEL"] = metadata.wheel(tag)
     files[f"{dist_info}/entry_points.txt"] = New(metadata.ENTRY_POINTS.encode())
-    files[f"{dist_info}/top_level.txt"] = New(b"jax\njax_plugins\n")
+    files[f"{dist_info}/top_level.txt"] = New(
+      b"ipu_artifacts\njax\njax_plugins\n"
+    )
     return _save(files, folder, f"jax-{version()}", tag)
 
 
@@ -152,7 +160,9 @@ def plugin(library: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
   files[f"{dist_info}/METADATA"] = New(text.encode())
   files[f"{dist_info}/WHEEL"] = metadata.wheel(tag)
   files[f"{dist_info}/entry_points.txt"] = New(metadata.ENTRY_POINTS.encode())
-  files[f"{dist_info}/top_level.txt"] = New(b"jax\njax_plugins\njaxlib\n")
+  files[f"{dist_info}/top_level.txt"] = New(
+    b"ipu_artifacts\njax\njax_plugins\njaxlib\n"
+  )
   return _save(files, folder, project, tag)
 
 

@@ -196,7 +196,6 @@ GONE: tuple[tuple[str, str], ...] = (
     "`TF_POPLAR_FLAGS=--executable_cache_path=DIR`",
     "`JAX_COMPILATION_CACHE_DIR=DIR`",
   ),
-  ("`TF_POPLAR_FLAGS=--show_progress_bar`", "leave it out: there is none"),
   (
     "`jax.xla_computation(f)(x)`",
     "`jax.jit(f).lower(x).compiler_ir()`",

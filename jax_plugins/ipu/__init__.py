@@ -33,7 +33,7 @@ def _make_client() -> Any:
   import jaxlib.version
 
   try:
-    from jaxlib.ipu import internals, options, plugin
+    from jaxlib.ipu import internals, options, plugin, trace_file
   except ModuleNotFoundError as error:
     if error.name != "jaxlib.ipu":
       raise
@@ -66,7 +66,7 @@ def _make_client() -> Any:
     ) from error
   plugin.set_up_logging(settings)
   plugin.check_installation(jaxlib.version.__version__)
-  plugin.load()
+  library = plugin.load()
   internals.list_device_attributes((*plugin.DEVICE_ATTRIBUTES, "ipu_last_run"))
   internals.allow_donation()
   internals.allow_compilation_cache()
@@ -82,6 +82,8 @@ def _make_client() -> Any:
   client = internals.make_client(
     str(plugin.LIBRARY), plugin.client_options(settings, chosen)
   )
+  if settings.trace:
+    trace_file.start(library, settings.trace_directory)
   jax.ipu.client_was_made(settings)
   plugin.announce(settings)
   return client

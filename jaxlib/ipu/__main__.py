@@ -1,8 +1,10 @@
-"""The command line of the IPU backend: reports in a terminal.
+"""The command line of the IPU backend: reports, and programs of failed tests.
 
 python -m jaxlib.ipu report PATH     a report.json(.gz), a program's folder, or
                                      a folder of programs
 python -m jaxlib.ipu compare A B     what differs between two reports
+python -m jaxlib.ipu replay DIR      compiles and runs programs that a failing
+                                     test left (pytest -p ipu_artifacts)
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxlib.ipu import report
+from jaxlib.ipu import replay, report
 from jaxlib.ipu.reporting import page, terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Runs a command line; returns the exit code."""
   parser = argparse.ArgumentParser(
-    prog="python -m jaxlib.ipu", description="Reports of compiled programs."
+    prog="python -m jaxlib.ipu",
+    description="Reports of compiled programs, and programs of failed tests.",
   )
   commands = parser.add_subparsers(dest="command", required=True)
   one = commands.add_parser("report", help="show a report")
@@ -33,10 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     each.add_argument(
       "--html", type=Path, metavar="FILE", help="write the page instead"
     )
+  again = commands.add_parser("replay", help="run a failing test's programs")
+  again.add_argument("path", type=Path, help="its folder, or a program's")
+  again.add_argument(
+    "--phases",
+    action="store_true",
+    help="write the results of the compiler's phases instead",
+  )
   given = parser.parse_args(arguments)
   try:
     if given.command == "report":
       return _report(given.path, given.html)
+    if given.command == "replay":
+      return _replay(given.path, given.phases)
     found = report.compare(report.load(given.before), report.load(given.after))
     if given.html:
       given.html.write_text(found.to_html(), "utf-8")
@@ -62,6 +74,14 @@ def _report(path: Path, html: Path | None) -> int:
   else:
     terminal.show(found)
   return 0
+
+
+def _replay(path: Path, phases: bool) -> int:
+  wrong = 0
+  for program, what in replay.replay(path, phases):
+    print(f"{program}: {what or 'ok'}")
+    wrong += bool(what)
+  return 1 if wrong else 0
 
 
 def _list(paths: Sequence[Path]) -> int:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu import flags, internals
+from jaxlib.ipu import flags, internals, progress
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.options import active
 from jaxlib.ipu.partition.options import Sharding
-from jaxlib.ipu.pipeline import Options, compile_module
+from jaxlib.ipu.pipeline import Options, Phase, compile_module
+
+# Gets what is to be compiled, and the options (artifacts.py).
+observer: Callable[[bytes | memoryview, bytes], None] | None = None
 
 
 def compile_program(
@@ -25,7 +28,12 @@ def compile_program(
     compile_options: a serialised `CompileOptionsProto`, including the user's
       `jax.jit(..., compiler_options={"ipu_...": ...})`.
   """
-  return compile_module(code, read_options(compile_options)).pieces
+  if observer is not None:
+    observer(code, compile_options)
+  options = read_options(compile_options)
+  phases = [phase.value for phase in Phase]
+  with progress.shown(phases, active().progress_bar) as on_phase:
+    return compile_module(code, replace(options, on_phase=on_phase)).pieces
 
 
 def read_options(compile_options: bytes) -> Options:

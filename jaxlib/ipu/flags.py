@@ -51,7 +51,7 @@ _TRUTH = {
   **dict.fromkeys(("false", "0", "no", "n", "f", "off"), False),
 }
 _POPLAR_LEVELS = {
-  "TRACE": logging.DEBUG,
+  "TRACE": 5,  # progress.TRACE
   "DEBUG": logging.DEBUG,
   "INFO": logging.INFO,
   "WARN": logging.WARNING,
@@ -129,6 +129,10 @@ DEVICES = Kind(
 VERSION = Kind(
   f"{target_lib.names()}, or a .toml file that describes a machine",
   _machine,
+)
+BAR = Kind(
+  "true, false or auto",
+  lambda text: None if text.strip().lower() == "auto" else BOOL.parse(text),
 )
 FOLDER = Kind("a folder", _text)
 SHARE = Kind("a number from 0 to 1", _share)
@@ -232,7 +236,8 @@ ENVIRONMENT_FLAGS = (
     "POPLAR_LOG_LEVEL",
     "log_level",
     POPLAR_LEVEL,
-    "lowest level of the backend's log messages on stderr",
+    "lowest level of the backend's log messages on stderr: DEBUG tells of "
+    "each compilation, TRACE of decisions and runs, too",
     "WARN",
   ),
   Flag(
@@ -256,6 +261,14 @@ POPLAR_FLAGS = (
     "num_tiles",
     POSITIVE,
     "as `JAX_IPU_MODEL_NUM_TILES`, which takes precedence",
+  ),
+  Flag(
+    "--show_progress_bar",
+    "progress_bar",
+    BAR,
+    "a progress bar for compilations of more than a second; auto: if stderr is "
+    "a terminal",
+    "auto",
   ),
   Flag(
     "--log_cycle_count",
@@ -299,8 +312,23 @@ ENGINE_OPTIONS = (
   ),
 )
 
-# None is supported yet; the variable is read to warn about options by name.
-PVTI_OPTIONS: tuple[Flag, ...] = ()
+PVTI_OPTIONS = (
+  Flag(
+    "enable",
+    "trace",
+    BOOL,
+    "write a trace of everything that runs on IPUs when Python exits, for "
+    "Perfetto",
+    "false; true if the variable is set",
+  ),
+  Flag(
+    "directory",
+    "trace_directory",
+    FOLDER,
+    "where the trace `ipu_trace_PID.json.gz` goes",
+    "the working directory",
+  ),
+)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

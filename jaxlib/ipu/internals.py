@@ -220,8 +220,26 @@ def make_client(
   as well, would load the library at once, whether an IPU is used or not.)
   """
   if not is_loaded(PLATFORM):
-    load(PLATFORM, library)
+    register_profiler(load(PLATFORM, library))
   return make(PLATFORM, client_options)
+
+
+@uses(
+  "jaxlib._profiler.register_plugin_profiler",
+  lost="jax.profiler.trace shows the host alone",
+)
+def register_profiler(register: Any, c_api: Any) -> None:
+  """Lets JAX's profiler ask the plugin what its devices did."""
+  register(c_api)
+
+
+@uses(
+  "jax.profiler.ProfileData.from_serialized_xspace",
+  lost="PVTI_OPTIONS writes no events",
+)
+def read_profile(read: Any, space: bytes) -> Any:
+  """The planes of a serialised trace, with lines and events."""
+  return read(space).planes
 
 
 # --- Lists of platforms in JAX's code --------------------------------------
@@ -773,6 +791,59 @@ def allow_functions(registry_class: Any, register: Any, context: Any) -> None:
 def allow_inlining(register: Any, context: Any) -> None:
   """Lets MLIR's inliner inline calls of `func`."""
   register(context)
+
+
+@uses(
+  "jax._src.xla_bridge.get_backend",
+  "jaxlib._jax.CompileOptions",
+  lost="python -m jaxlib.ipu replay does nothing",
+  users=True,
+)
+def compile_for(
+  get_backend: Any,
+  options_class: Any,
+  platform: str,
+  code: bytes,
+  serialized: bytes,
+) -> Any:
+  """Compiles a module as JAX does.
+
+  Args:
+    platform: `ipu` or `cpu`.
+    code: a StableHLO portable artifact.
+    serialized: a `CompileOptionsProto`; b"" for the default.
+
+  Returns:
+    jaxlib's executable.
+  """
+  client = get_backend(platform)
+  options = options_class()
+  if serialized:
+    options = options_class.ParseFromString(serialized)
+  build = options.executable_build_options
+  count = max(build.num_partitions, 1) * max(build.num_replicas, 1)
+  return client.compile_and_load(code, client.local_devices()[:count], options)
+
+
+@uses(
+  "jax.device_put",
+  "jax._src.xla_bridge.get_backend",
+  lost="python -m jaxlib.ipu replay does not run programs",
+  users=True,
+)
+def run_on(
+  put: Any,
+  get_backend: Any,
+  platform: str,
+  executable: Any,
+  arguments: list[np.ndarray],
+) -> list[np.ndarray]:
+  """Runs an executable of `compile_for` on the platform's first device."""
+  device = get_backend(platform).local_devices()[0]
+  placed = [put(argument, device) for argument in arguments]
+  results = executable.execute_sharded(placed)
+  parts = results.disassemble_into_single_device_arrays()
+  return [np.asarray(part[0]) for part in parts]
 
 
 # --- The partitioner -------------------------------------------------------

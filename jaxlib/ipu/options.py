@@ -36,7 +36,9 @@ class Settings:
     visible_devices: hardware ids; None for all.
     version: see `target.resolve`.
     log_level: of Python's logging; None if not set.
+    progress_bar: whether compilations show one; None: on a terminal.
     report, report_directory: whether and where to write reports.
+    trace, trace_directory: whether and where to write a trace.
     dump_directory: where to write the result of each phase as text; None:
       nowhere.
     allow_out_of_memory: whether a tile's SRAM may be exceeded.
@@ -53,8 +55,11 @@ class Settings:
   visible_devices: tuple[int, ...] | None = None
   version: str = target_lib.DEFAULT
   log_level: int | None = None
+  progress_bar: bool | None = None
   report: bool = False
   report_directory: str = "."
+  trace: bool = False
+  trace_directory: str = "."
   dump_directory: str | None = None
   allow_out_of_memory: bool = False
   available_memory_proportion: float | None = None
@@ -115,10 +120,15 @@ def _read_poplar_flags(text: str, found: _Found) -> None:
     switch = name.replace("--no-", "--").replace("--no", "--", 1)
     if name in known:
       flag = known[name]
-      value = value if equals or flag.kind is not flags.BOOL else "true"
+      is_switch = flag.kind in (flags.BOOL, flags.BAR)
+      value = value if equals or not is_switch else "true"
       parsed = flag.parse(value, f"{variable} {name}")
       found.add(flag.field, parsed, f"{variable} {name}")
-    elif switch in known and known[switch].kind is flags.BOOL and not equals:
+    elif (
+      switch in known
+      and known[switch].kind in (flags.BOOL, flags.BAR)
+      and not equals
+    ):
       found.add(known[switch].field, False, f"{variable} {name}")
     else:
       found.warnings.append(f"{variable}: {flags.unknown(name, known)}")
@@ -191,6 +201,8 @@ def _find(environ: Mapping[str, str], config: Mapping[str, object]) -> _Found:
     ("PVTI_OPTIONS", flags.PVTI_OPTIONS),
   ):
     if text := environ.get(variable):
+      if known is flags.PVTI_OPTIONS:  # to set it means to enable tracing
+        found.add("trace", True, variable)
       _read_json(variable, text, known, found)
   of_environment = flags.JAX_FLAGS + flags.ENVIRONMENT_FLAGS
   for flag in of_environment:
@@ -272,6 +284,7 @@ _VARIABLES = (
   *(flag.name for flag in flags.JAX_FLAGS + flags.ENVIRONMENT_FLAGS),
   "TF_POPLAR_FLAGS",
   "POPLAR_ENGINE_OPTIONS",
+  "PVTI_OPTIONS",
 )
 
 

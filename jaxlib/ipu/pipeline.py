@@ -83,6 +83,7 @@ class Options:
     report: a folder for the program's report; None: no report.
     verify: check the result of each phase.
     given: the user's options by name, for the report.
+    on_phase: is called before each phase with its name and the state.
   """
 
   target: Target
@@ -94,6 +95,7 @@ class Options:
   report: Path | None = None
   verify: bool = False
   given: dict[str, Any] = dataclasses.field(default_factory=dict)
+  on_phase: Callable[[str, State], None] | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -126,6 +128,11 @@ class State:
     assert self.partitioned is not None
     return self.partitioned.name
 
+  @property
+  def known_name(self) -> str:
+    """The module's; "" before it is parsed."""
+    return self.name if self.stablehlo or self.partitioned else ""
+
   def folder(self, root: Path) -> Path:
     """The folder of this program in the folder of all reports."""
     if root not in self.folders:
@@ -153,6 +160,8 @@ def compile_module(code: bytes | memoryview, options: Options) -> State:
 
 def _run(state: State, options: Options) -> None:
   for phase in Phase:
+    if options.on_phase is not None:
+      options.on_phase(phase.value, state)
     _RUN[phase](state, options)
     if options.verify or options.dump:
       from jaxlib.ipu import inspection

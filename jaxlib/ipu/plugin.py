@@ -22,7 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu import diagnostics, feeds, host_functions, internals, options
+from jaxlib.ipu import (
+  diagnostics,
+  feeds,
+  host_functions,
+  internals,
+  options,
+  progress,
+)
 from jaxlib.ipu.target import Target
 
 logger = logging.getLogger("jaxlib.ipu")
@@ -354,7 +361,8 @@ def client_options(
     "clock_hz": round(target.clock_hz),
     "version": target.version,
     "is_model": True,
-    "logs_cycles": settings.logged_tile >= 0,
+    "logs_cycles": settings.logged_tile >= 0
+    or (settings.log_level or logging.WARNING) <= progress.TRACE,
     "data_path_bytes": target.data_path_bytes,
     "may_overflow": settings.allow_out_of_memory,
     "warns": (settings.log_level or logging.WARNING) <= logging.WARNING,

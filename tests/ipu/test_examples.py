@@ -50,6 +50,23 @@ def test_mnist_on_several_ipus():
 
 
 @pytest.mark.ipu_only
+def test_a_transformer_on_a_mesh():
+  """Compares its losses with those of one IPU itself."""
+  out = run("transformer_on_a_mesh.py", "--steps", "2", "--width", "128")
+  assert re.search(r"losses [\d.]+ [\d.]+ as on one IPU", out)
+  assert re.search(r"[1-9][\d,]+ cycles on one IPU, [1-9][\d,]+ on 2 x 4", out)
+
+
+@pytest.mark.ipu_only
+def test_the_bubble_of_a_pipeline():
+  """Compares its results with NumPy's itself; 3 of M + 3 ticks are idle."""
+  out = run("pipeline_of_ipus.py", "--width", "128", "--batches", "4", "16")
+  few, many = (int(share) for share in re.findall(r"bubble (\d+)%", out))
+  assert few == pytest.approx(100 * 3 / 7, abs=6)
+  assert many == pytest.approx(100 * 3 / 19, abs=4)
+
+
+@pytest.mark.ipu_only
 def test_custom_kernel():
   """The same results on the IPU and the CPU."""
   out = run("custom_kernel.py")

@@ -18,7 +18,7 @@ LAYERS = """
 internals dtypes kernel program location diagnostics layout topology target
 flags options host_functions feeds ffi_targets moves codelets plan ir partition
 tile tile_passes lower sram emit ops passes check reporting inspection pipeline
-compiler plugin report __main__
+progress compiler artifacts replay plugin trace_file report __main__
 """.split()
 FILES = sorted(p.relative_to(ROOT) for p in ROOT.rglob("*.py"))
 

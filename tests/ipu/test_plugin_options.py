@@ -58,6 +58,11 @@ GOOD = [
   ),
   ({"JAX_IPU_VERIFY": "true"}, {"verify": True}),
   (
+    {"PVTI_OPTIONS": '{"directory": "./t"}'},
+    {"trace": True, "trace_directory": "./t"},
+  ),
+  ({"PVTI_OPTIONS": '{"enable": "false"}'}, {"trace": False}),
+  (
     {"POPLAR_ENGINE_OPTIONS": '{"availableMemoryProportion": 0.3}'},
     {"available_memory_proportion": 0.3},
   ),
@@ -267,7 +272,7 @@ def test_precedence():
       "--max_compilation_threads",
     ),
     ("POPLAR_ENGINE_OPTIONS", '{"opt.fast": 1}', "opt.fast"),
-    ("PVTI_OPTIONS", '{"colour": 1}', "none is known"),
+    ("PVTI_OPTIONS", '{"colour": 1}', "known: enable, directory"),
     ("JAX_IPU_NUM_TILES", "4", "did you mean JAX_IPU_MODEL_NUM_TILES?"),
     ("JAX_IPU_DEVICES_COUNT", "", "did you mean JAX_IPU_DEVICE_COUNT?"),
     ("JAX_IPU_XYZZY", "4", "known: JAX_IPU_USE_MODEL, "),

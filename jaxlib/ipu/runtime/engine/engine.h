@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/engine/steps.h"
 #include "jaxlib/ipu/runtime/support/aligned_bytes.h"
 #include "jaxlib/ipu/runtime/support/status.h"
 
@@ -142,10 +143,22 @@ struct Counters {
   double exchange_bytes = 0;
 };
 
+// When a run waited for its host, in nanoseconds of Unix time.
+struct HostWait {
+  uint32_t step;  // StepInfo::number
+  int64_t begin_ns;
+  int64_t end_ns;
+};
+
 // Filled by Run.
 struct RunCounters : Counters {
   // The iterations of each of ProgramInfo::loops.
   std::vector<uint64_t> trips;
+  // How often each branch of each conditional ran.
+  std::vector<uint64_t> branches;
+  // Set by the caller: whether `waits` is wanted.
+  bool times_host = false;
+  std::vector<HostWait> waits;
 };
 
 // One machine's part in a run of a program on several; arguments and results
@@ -177,6 +190,10 @@ class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
   virtual const ProgramInfo& info() const = 0;
+
+  // The program's steps, for profilers. They are read again from the program at
+  // each call.
+  virtual StatusOr<std::vector<StepInfo>> Steps() const = 0;
 
   // arguments[i] and results[j] point to info().arguments[i].bytes and
   // info().results[j].bytes of memory, aligned to 64 bytes. results[j] ==

@@ -18,6 +18,7 @@
 #include "jaxlib/ipu/runtime/model/meetings.h"
 #include "jaxlib/ipu/runtime/model/program_info.h"
 #include "jaxlib/ipu/runtime/model/run_memory.h"
+#include "jaxlib/ipu/runtime/model/step_info.h"
 #include "jaxlib/ipu/runtime/program/container.h"
 #include "jaxlib/ipu/runtime/program/validate.h"
 #include "jaxlib/ipu/runtime/support/ieee_arithmetic.h"
@@ -60,6 +61,10 @@ Status Bind(const ProgramInfo& info, const Executable& executable,
                            " bytes of temporaries of program " + info.name);
 }
 
+bool TimesHost(const Share& share) {
+  return share.counters != nullptr && share.counters->times_host;
+}
+
 // A run on several devices. Every partition has memory and a place of its own.
 class ModelGang : public Gang {
  public:
@@ -94,7 +99,7 @@ class ModelGang : public Gang {
     RunMemory memory(machine_.arenas);
     IPU_RETURN_IF_ERROR(Bind(info_, executable_, share, memory));
     Execution run(executable_, {memory.bases(), partition}, machine_.threads,
-                  &watch_);
+                  TimesHost(share), &watch_);
     for (;;) {
       const auto next = run.Resume();
       IPU_RETURN_IF_ERROR(next.status());
@@ -115,7 +120,7 @@ class ModelGang : public Gang {
       RunMemory& memory = memories.emplace_back(machine_.arenas);
       IPU_RETURN_IF_ERROR(Bind(info_, executable_, shares[p], memory));
       runs.emplace_back(executable_, Memory{memory.bases(), p},
-                        machine_.threads, &watch_);
+                        machine_.threads, TimesHost(shares[p]), &watch_);
     }
     // Of those that are left some can go on, or the meetings have failed.
     const auto ends = [&](uint32_t p) {
@@ -159,6 +164,12 @@ class ModelProgram : public LoadedProgram {
 
   const ProgramInfo& info() const override { return info_; }
 
+  StatusOr<std::vector<StepInfo>> Steps() const override {
+    const StatusOr<program::Contents> contents = program::Read(bytes_->span());
+    if (!contents.ok()) return contents.status();
+    return MakeSteps(contents->program);
+  }
+
   Status Run(std::span<const void* const> arguments,
              std::span<void* const> results, RunCounters* counters) override {
     const IeeeArithmetic arithmetic;
@@ -183,7 +194,8 @@ class ModelProgram : public LoadedProgram {
     }
     RunMemory memory(machine_->arenas);
     IPU_RETURN_IF_ERROR(Bind(info_, *executable_, share, memory));
-    Execution run(*executable_, {memory.bases()}, machine_->threads);
+    Execution run(*executable_, {memory.bases()}, machine_->threads,
+                  TimesHost(share));
     for (;;) {
       const auto next = run.Resume();
       IPU_RETURN_IF_ERROR(next.status());

@@ -52,8 +52,10 @@ struct Instruction {
   // body. kWhile: condition, body. kSwitch: `branches` of them.
   uint32_t target = 0;
   uint32_t branches = 0;
-  uint32_t number = 0;  // kWhile: of the loop, among these
-  Counters cost;        // kWhile: of one test. kSwitch: of the selection
+  // kWhile: of the loop, among these. kSwitch: of its first branch, among all.
+  // kHostCall, kFeed: of the step, among these.
+  uint32_t number = 0;
+  Counters cost;  // kWhile: of one test. kSwitch: of the selection
 };
 
 struct Block {
@@ -72,6 +74,8 @@ struct Executable {
   std::vector<uint32_t> targets;  // indices into `blocks`
   uint32_t entry = 0;             // the block of the program
   uint32_t num_loops = 0;         // kWhile instructions
+  uint32_t num_branches = 0;      // of kSwitch instructions
+  uint32_t num_host_steps = 0;    // kHostCall and kFeed instructions
   size_t arena_bytes = 0;
   const char* constants = nullptr;  // within the bytes of the program
 };

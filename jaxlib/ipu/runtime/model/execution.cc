@@ -1,13 +1,19 @@
 #include "jaxlib/ipu/runtime/model/execution.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "jaxlib/ipu/runtime/support/unix_time.h"
 
 namespace ipu::model {
 
 Execution::Execution(const Executable& executable, const Memory& memory,
-                     ThreadPool& threads, const InterruptWatch* watch)
+                     ThreadPool& threads, bool times_host,
+                     const InterruptWatch* watch)
     : x_(executable), memory_(memory), threads_(threads), watch_(watch) {
   counters_.trips.resize(x_.num_loops);
+  counters_.branches.resize(x_.num_branches);
+  counters_.times_host = times_host;
   frames_.reserve(4);
   frames_.push_back({&x_.blocks[x_.entry], nullptr});
 }
@@ -27,13 +33,13 @@ StatusOr<const Collective*> Execution::Resume() {
         i.kernel->Run(memory_, threads_);
         break;
       case Instruction::Op::kHostCall:
-        IPU_RETURN_IF_ERROR(i.host_call->Run(memory_));
+        IPU_RETURN_IF_ERROR(RunOnHost(i, *i.host_call));
         break;
       case Instruction::Op::kHostMove:
         i.host_move->Run(memory_);
         break;
       case Instruction::Op::kFeed:
-        IPU_RETURN_IF_ERROR(i.feed->Run(memory_));
+        IPU_RETURN_IF_ERROR(RunOnHost(i, *i.feed));
         break;
       case Instruction::Op::kCollective:
         return i.collective;
@@ -56,6 +62,15 @@ Status Execution::CheckInterrupt() const {
   if (watch_ == nullptr || !watch_->Interrupted()) [[likely]]
     return Status();
   return Interrupted();
+}
+
+template <typename Call>
+Status Execution::RunOnHost(const Instruction& i, const Call& call) {
+  if (!counters_.times_host) return call.Run(memory_);
+  const int64_t begin = UnixNanoseconds();
+  Status status = call.Run(memory_);
+  counters_.waits.push_back({i.number, begin, UnixNanoseconds()});
+  return status;
 }
 
 void Execution::EnterRepeat(const Instruction& i) {
@@ -102,7 +117,7 @@ void Execution::EndBlock() {
   frames_.pop_back();
 }
 
-uint32_t Execution::Selected(const Instruction& i) const {
+uint32_t Execution::Selected(const Instruction& i) {
   const char* selector = memory_.bases[i.base] + i.offset;
   uint32_t index;
   if (i.selects_by_bool) {
@@ -111,7 +126,9 @@ uint32_t Execution::Selected(const Instruction& i) const {
     // A negative index becomes a large unsigned one, also out of range.
     std::memcpy(&index, selector, sizeof index);
   }
-  return index < i.branches ? index : i.branches - 1;
+  index = std::min(index, i.branches - 1);
+  ++counters_.branches[i.number + index];
+  return index;
 }
 
 void Execution::Add(const Counters& cost, uint64_t times) {

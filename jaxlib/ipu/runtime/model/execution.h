@@ -17,7 +17,8 @@ class Execution {
   // Ctrl-C ends a run between two iterations of a loop, and before and after
   // collectives, if there is a watch for it.
   Execution(const Executable& executable, const Memory& memory,
-            ThreadPool& threads, const InterruptWatch* watch = nullptr);
+            ThreadPool& threads, bool times_host,
+            const InterruptWatch* watch = nullptr);
 
   // Runs on until the next collective, or the end: null. The caller does the
   // collective's work before it calls again. An error of a host function or a
@@ -43,10 +44,13 @@ class Execution {
     return x_.blocks[x_.targets[target]];
   }
   Status CheckInterrupt() const;
+  // Runs a step that waits for the host.
+  template <typename Call>
+  Status RunOnHost(const Instruction& i, const Call& call);
   void EnterRepeat(const Instruction& i);
   void EnterWhile(const Instruction& i);
   void EndBlock();
-  uint32_t Selected(const Instruction& i) const;
+  uint32_t Selected(const Instruction& i);
   void Add(const Counters& cost, uint64_t times = 1);
 
   const Executable& x_;

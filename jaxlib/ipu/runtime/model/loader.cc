@@ -180,6 +180,7 @@ class Loader {
         s.aliases, Where(s.location)));
     Instruction i;
     i.op = Instruction::Op::kHostCall;
+    i.number = executable_->num_host_steps++;
     i.host_call = executable_->host_calls.back().get();
     block.instructions.push_back(i);
     return Status();
@@ -264,7 +265,7 @@ class Loader {
     Instruction i;
     i.op = Instruction::Op::kWhile;
     SetScalar(s.predicate, i);
-    i.number = executable_->num_loops++;  // as in MakeInfo
+    i.number = executable_->num_loops++;  // as in MakeInfo and MakeSteps
     i.cost = CountersOf(s.cost);
     uint32_t condition;
     uint32_t body;
@@ -282,6 +283,8 @@ class Loader {
     i.op = Instruction::Op::kSwitch;
     SetScalar(s.selector, i);
     i.selects_by_bool = p_.tensors[s.selector].dtype == program::kBool;
+    i.number = executable_->num_branches;
+    executable_->num_branches += static_cast<uint32_t>(s.branches.size());
     i.cost = CountersOf(s.cost);
     std::vector<uint32_t> branches(s.branches.size());
     for (size_t b = 0; b < branches.size(); ++b) {
@@ -323,6 +326,7 @@ class Loader {
     executable_->feeds.push_back(std::make_unique<FeedCall>(std::move(call)));
     Instruction i;
     i.op = Instruction::Op::kFeed;
+    i.number = executable_->num_host_steps++;
     i.feed = executable_->feeds.back().get();
     block.instructions.push_back(i);
   }

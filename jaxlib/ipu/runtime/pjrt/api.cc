@@ -7,6 +7,7 @@
 #include "jaxlib/ipu/runtime/pjrt/event.h"
 #include "jaxlib/ipu/runtime/pjrt/executable.h"
 #include "jaxlib/ipu/runtime/pjrt/layouts.h"
+#include "jaxlib/ipu/runtime/pjrt/profiler_api.h"
 #include "jaxlib/ipu/runtime/pjrt/topology.h"
 
 namespace ipu {
@@ -35,6 +36,7 @@ ApiTable MakeTable() {
   AddTransferFunctions(&api);
   AddCopyFunctions(&api);
   AddLayoutsExtension(&api);
+  AddProfilerExtension(&api);
   AddUnsupportedFunctions(&api);
   AddLaterFunctions(&table);
   return table;

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/pjrt/error.h"
+#include "jaxlib/ipu/runtime/support/unix_time.h"
 
 namespace ipu {
 namespace {
 
-// Logs the cycles of a run, with loops counted at their actual trip counts.
 // A donated buffer may be passed only once in the same call.
 Status CheckDonatedOnce(std::span<PJRT_Buffer* const> arguments,
                         std::span<const uint32_t> donated) {
@@ -208,10 +208,21 @@ Status Pointers::Find(const Call& call) {
   return Status();
 }
 
-void Record(const Call& call, RunCounters counters) {
+RunCounters RunRecord::Counters() const {
+  RunCounters counters;
+  counters.times_host = begin_ns_ != 0;
+  return counters;
+}
+
+void RunRecord::Finish(const Call& call, RunCounters counters) const {
   counters.cycles += call.moving_cycles;
   counters.exchange_bytes += call.moving_bytes;
   LogCycles(*call.device, call.executable->info().name, counters.cycles);
+  if (begin_ns_ != 0) [[unlikely]] {
+    Profiler::Add({call.executable, call.device->description.id,
+                   call.device->machine, begin_ns_, UnixNanoseconds(), gang_,
+                   call.moving_cycles, counters});
+  }
   call.device->last_run.Set(call.executable->info(), std::move(counters));
 }
 

@@ -18,6 +18,7 @@
 #include "jaxlib/ipu/runtime/pjrt/buffer.h"
 #include "jaxlib/ipu/runtime/pjrt/executable.h"
 #include "jaxlib/ipu/runtime/pjrt/host_calls.h"
+#include "jaxlib/ipu/runtime/pjrt/profiler.h"
 
 namespace ipu {
 
@@ -122,8 +123,21 @@ class Waiting {
   uint64_t turn_ = 0;
 };
 
-// Notes a run that has succeeded.
-void Record(const Call& call, RunCounters counters);
+// Notes a run that succeeds. Made when it begins.
+class RunRecord {
+ public:
+  // `gang`: see ProfiledRun.
+  explicit RunRecord(uint64_t gang = 0)
+      : begin_ns_(Profiler::Begin()), gang_(gang) {}
+
+  // What the run is to fill.
+  RunCounters Counters() const;
+  void Finish(const Call& call, RunCounters counters) const;
+
+ private:
+  const int64_t begin_ns_;  // 0: nobody profiles
+  const uint64_t gang_;
+};
 
 // Logs what something took, if the user asked for that.
 void LogCycles(const PJRT_Device& device, const std::string& what,

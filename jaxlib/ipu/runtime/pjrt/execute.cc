@@ -40,7 +40,8 @@ Status RunProgram(const Call& call) {
   IPU_RETURN_IF_ERROR(pointers.Find(call));
   const HostCalls calls(*call.executable, call.submitter);
   const DeviceFeeds::Use feeds(call.device->feeds);
-  RunCounters counters;
+  const RunRecord record;
+  RunCounters counters = record.Counters();
   const Share share = pointers.share(&counters);
   const auto begin = std::chrono::steady_clock::now();
   Status status = call.executable->program().Run(share.arguments, share.results,
@@ -48,7 +49,7 @@ Status RunProgram(const Call& call) {
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
   call.executable->Took(took.count());
-  if (status.ok()) Record(call, std::move(counters));
+  if (status.ok()) record.Finish(call, std::move(counters));
   return status;
 }
 

@@ -26,6 +26,7 @@
 #include "jaxlib/ipu/runtime/pjrt/event.h"
 #include "jaxlib/ipu/runtime/pjrt/executable.h"
 #include "jaxlib/ipu/runtime/pjrt/host_calls.h"
+#include "jaxlib/ipu/runtime/pjrt/profiler.h"
 #include "jaxlib/ipu/runtime/support/fork_guard.h"
 
 namespace ipu {
@@ -45,7 +46,8 @@ Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
   for (const Call& call : calls) IPU_RETURN_IF_ERROR(WaitForArguments(call));
   const size_t count = calls.size();
   std::vector<Pointers> pointers(count);
-  std::vector<RunCounters> counters(count);
+  const RunRecord record(Profiler::NewGang());
+  std::vector<RunCounters> counters(count, record.Counters());
   std::vector<Share> shares;
   shares.reserve(count);
   for (size_t i = 0; i < count; ++i) {
@@ -63,7 +65,9 @@ Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
   executable.Took(took.count() / static_cast<double>(count));
-  for (size_t i = 0; i < count; ++i) Record(calls[i], std::move(counters[i]));
+  for (size_t i = 0; i < count; ++i) {
+    record.Finish(calls[i], std::move(counters[i]));
+  }
   return Status();
 }
 
@@ -161,13 +165,15 @@ class GangOfThreads : public QueuedGang {
     IPU_RETURN_IF_ERROR(pointers.Find(call));
     const HostCalls calls(executable(), call.submitter);
     const DeviceFeeds::Use feeds(call.device->feeds);
-    RunCounters counters;
+    const RunRecord record(number_);
+    RunCounters counters = record.Counters();
     IPU_RETURN_IF_ERROR(gang_->Run(partition, pointers.share(&counters)));
-    Record(call, std::move(counters));
+    record.Finish(call, std::move(counters));
     return Status();
   }
 
   const std::unique_ptr<Gang> gang_;
+  const uint64_t number_ = Profiler::NewGang();
 };
 
 // One partition of a gang, in the queue of its device.

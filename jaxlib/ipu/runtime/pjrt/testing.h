@@ -28,6 +28,7 @@ using RunFunction =
 struct FakeProgram {
   ProgramInfo info;
   RunFunction run;
+  std::vector<StepInfo> steps = {};
 };
 
 // Programs, keyed by the bytes that stand for them.
@@ -69,6 +70,9 @@ class FakeEngine : public Engine {
    public:
     explicit Loaded(FakeProgram program) : program_(std::move(program)) {}
     const ProgramInfo& info() const override { return program_.info; }
+    StatusOr<std::vector<StepInfo>> Steps() const override {
+      return program_.steps;
+    }
     Status Run(std::span<const void* const> arguments,
                std::span<void* const> results, RunCounters*) override {
       return program_.run(arguments, results);

@@ -1,5 +1,7 @@
 #include "jaxlib/ipu/runtime/support/wire_format.h"
 
+#include <bit>
+
 namespace ipu {
 
 bool WireReader::ReadVarint(uint64_t* value) {
@@ -58,6 +60,14 @@ void AppendVarint(uint64_t value, std::string* out) {
 void AppendVarintField(uint32_t number, uint64_t value, std::string* out) {
   AppendVarint(uint64_t{number} << 3, out);
   AppendVarint(value, out);
+}
+
+void AppendDoubleField(uint32_t number, double value, std::string* out) {
+  AppendVarint(uint64_t{number} << 3 | 1, out);
+  auto bits = std::bit_cast<uint64_t>(value);
+  for (int i = 0; i < 8; ++i, bits >>= 8) {
+    out->push_back(static_cast<char>(bits & 0xff));
+  }
 }
 
 void AppendBytesField(uint32_t number, std::string_view bytes,

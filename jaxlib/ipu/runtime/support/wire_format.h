@@ -1,6 +1,7 @@
 // Reads and writes the wire format of protocol buffers, as far as
-// CompileOptionsProto and DeviceAssignmentProto need it. Their generated code
-// would pull in the whole protobuf library for a handful of integers.
+// CompileOptionsProto, DeviceAssignmentProto and the profiler need it. Their
+// generated code would pull in the whole protobuf library for a handful of
+// integers.
 //
 // Format: https://protobuf.dev/programming-guides/encoding
 
@@ -49,6 +50,7 @@ class WireReader {
 
 void AppendVarint(uint64_t value, std::string* out);
 void AppendVarintField(uint32_t number, uint64_t value, std::string* out);
+void AppendDoubleField(uint32_t number, double value, std::string* out);
 void AppendBytesField(uint32_t number, std::string_view bytes,
                       std::string* out);
 

@@ -1,0 +1,107 @@
+"""The figures of ipu/docs/performance.md: what each piece of advice is worth.
+
+    python -m benchmarks.advice
+
+All figures are the model's, so they are the same on every computer: nothing is
+timed, and nothing but compilation takes time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+# A figure: what was compared, what of it, and its two values.
+Row = tuple[str, str, float, float]
+
+
+def costs(
+  f: Callable[..., Any], *args: Any, **options: Any
+) -> dict[str, float]:
+  """`cost_analysis()` of a function on an IPU."""
+  compiled = jax.jit(f, **options).lower(*args).compile()
+  return compiled.cost_analysis()
+
+
+def rows(device: Any) -> Iterator[Row]:
+  put = lambda x: jax.device_put(x, device)
+  random = np.random.default_rng(0)
+  a = random.normal(size=(1024, 1024)).astype(np.float32)
+  b = random.normal(size=(1024, 1024)).astype(np.float32)
+  product = lambda a, b: a @ b
+  cycles = {
+    dtype: costs(product, *(put(jnp.asarray(x, dtype)) for x in (a, b)))
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.float16)
+  }
+  f32 = cycles[jnp.float32]
+  for dtype in (jnp.float16, jnp.bfloat16):
+    name = f"a product of 1024 in {jnp.dtype(dtype).name} instead of float32"
+    for key in ("ipu cycles", "ipu exchange bytes"):
+      yield name, key, f32[key], cycles[dtype][key]
+
+  weights = put(random.normal(size=(8, 256, 256)).astype(np.float32))
+  x = put(np.ones((64, 256), np.float32))
+
+  def unrolled(weights: jax.Array, x: jax.Array) -> jax.Array:
+    for i in range(8):
+      x = jnp.tanh(x @ weights[i])
+    return x
+
+  def scanned(weights: jax.Array, x: jax.Array) -> jax.Array:
+    return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)[0]
+
+  before, after = (costs(f, weights, x) for f in (unrolled, scanned))
+  for key in ("ipu executable tile bytes", "ipu cycles"):
+    yield (
+      "8 equal layers in lax.scan instead of unrolled",
+      key,
+      before[key],
+      after[key],
+    )
+
+  state = put(np.ones((2048, 2048), np.float32))
+  step = lambda s: s * 0.9 + 1.0
+  key = "ipu admitted tile bytes"
+  kept, donated = costs(step, state), costs(step, state, donate_argnums=0)
+  yield "a state of 16 MB donated instead of kept", key, kept[key], donated[key]
+
+  table = put(np.ones((4096, 64), np.float32))
+  rows_ = put(np.arange(512, dtype=np.int32))
+  one_hot = lambda t, i: jax.nn.one_hot(i, 4096, dtype=jnp.float32) @ t
+  before, after = (
+    costs(one_hot, table, rows_),
+    costs(lambda t, i: t[i], table, rows_),
+  )
+  key = "ipu cycles"
+  yield (
+    "512 rows of 4096 taken by index instead of one-hot",
+    key,
+    before[key],
+    after[key],
+  )
+
+
+def markdown(device: Any) -> str:
+  """The table of performance.md."""
+  lines = [
+    "| what | figure | before | after | ratio |",
+    "|---|---|---|---|---|",
+  ]
+  for what, key, before, after in rows(device):
+    ratio = before / after if after else float("inf")
+    lines.append(
+      f"| {what} | {key} | {before:,.0f} | {after:,.0f} | {ratio:.2f} |"
+    )
+  return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+  print(markdown(jax.devices("ipu")[0]), end="")
+  sys.exit()
