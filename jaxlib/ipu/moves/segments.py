@@ -19,8 +19,8 @@ import numpy as np
 
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.moved_elements import Lines
 from jaxlib.ipu.moves.peers import count_peers, factor_of, held_indices
+from jaxlib.ipu.moves.traffic import Lines
 
 WORD = 4
 
