@@ -1,7 +1,12 @@
 #include "jaxlib/ipu/runtime/moves/functions.h"
 
+#include <new>
+#include <optional>
+#include <utility>
+
 #include "jaxlib/ipu/runtime/moves/layout.h"
 #include "jaxlib/ipu/runtime/moves/moved_elements.h"
+#include "jaxlib/ipu/runtime/moves/segments.h"
 
 namespace ipu::moves {
 namespace {
@@ -59,18 +64,52 @@ class Reader {
   bool failed_ = false;
 };
 
+struct Move {
+  Ints shape;
+  MoveEnd source, destination;
+};
+
+std::optional<Move> Read(const int64_t* integers, size_t count) {
+  Reader reader(integers, count);
+  Move move;
+  const size_t dims = reader.Count(1);
+  move.shape = reader.List(dims);
+  move.source = reader.End(dims);
+  move.destination = reader.End(dims);
+  if (!reader.done()) return std::nullopt;
+  return move;
+}
+
 }  // namespace
 }  // namespace ipu::moves
 
 __attribute__((visibility("default"))) int64_t
 ipu_moved_elements(const int64_t* move, size_t count, int once, size_t tiles,
-                   int64_t* figures) {
-  ipu::moves::Reader reader(move, count);
-  const size_t dims = reader.Count(1);
-  const ipu::moves::Ints shape = reader.List(dims);
-  const ipu::moves::MoveEnd source = reader.End(dims);
-  const ipu::moves::MoveEnd destination = reader.End(dims);
-  if (!reader.done()) return -1;
-  return ipu::moves::CountMovedElements(source, destination, shape, once != 0,
-                                        tiles, figures);
+                   int64_t* figures) try {
+  const auto read = ipu::moves::Read(move, count);
+  if (!read) return -1;
+  return ipu::moves::CountMovedElements(read->source, read->destination,
+                                        read->shape, once != 0, tiles, figures);
+} catch (const std::bad_alloc&) {
+  return -2;
+}
+
+__attribute__((visibility("default"))) int64_t
+ipu_segments(const int64_t* move, size_t count, int64_t item_bytes,
+             int64_t* figures) try {
+  auto read = ipu::moves::Read(move, count);
+  if (!read || item_bytes < 1) return -1;
+  const auto ends = ipu::moves::CountSegments(
+      std::move(read->source), std::move(read->destination),
+      std::move(read->shape), item_bytes);
+  for (const ipu::moves::SegmentCounts& end : ends) {
+    for (const int64_t figure :
+         {end.segments, end.peers, end.length, end.per_block, end.block,
+          end.whole, end.elements, end.even}) {
+      *figures++ = figure;
+    }
+  }
+  return 0;
+} catch (const std::bad_alloc&) {
+  return -2;
 }
