@@ -97,6 +97,41 @@ def cnn_step(state, x, labels):
   return _momentum(cnn_loss, state, x, labels)
 
 
+def lenet_state():
+  """LeNet-5 (LeCun et al., 1998) with max-pooling and ReLU, and velocities."""
+  rng = np.random.default_rng(5)
+  shapes = ((5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84), (84, 10))
+  params = [
+    (
+      rng.normal(0, np.prod(s[:-1]) ** -0.5, s).astype(np.float32),
+      np.zeros(s[-1], np.float32),
+    )
+    for s in shapes
+  ]
+  return params, zeros_like(params)
+
+
+def lenet_loss(params, x, labels):
+  for (w, b), padding in zip(params[:2], ("SAME", "VALID"), strict=True):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    x = lax.conv_general_dilated(
+      x, w, (1, 1), padding, dimension_numbers=numbers
+    )
+    x = jax.nn.relu(x + b)
+    window = (1, 2, 2, 1)
+    x = lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID")
+  x = x.reshape(len(x), -1)
+  for w, b in params[2:4]:
+    x = jax.nn.relu(x @ w + b)
+  w, b = params[4]
+  logp = jax.nn.log_softmax(x @ w + b)
+  return -jnp.take_along_axis(logp, labels[:, None], 1).mean()
+
+
+def lenet_step(state, x, labels):
+  return _momentum(lenet_loss, state, x, labels)
+
+
 def adam_state(sizes: tuple[int, ...]):
   params = mlp_params(sizes)
   return params, *_adam_moments(params)

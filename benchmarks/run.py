@@ -5,6 +5,7 @@
   python -m benchmarks --json results.json --check
   python -m benchmarks --cores 1             pinned to a core, processor time
   python -m benchmarks --memory              peak memory, one process each
+  python -m benchmarks --cold                first compilations of processes
   python -m benchmarks --growth              compile time of large programs
   python -m benchmarks --fidelity            rewrites model_fidelity.md and
                                              six_programs.md in ipu/docs
@@ -65,6 +66,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     help="compile programs of 1,000 to 50,000 operations instead (minutes)",
   )  # fmt: skip
   parser.add_argument(
+    "--cold", action="store_true",
+    help="time the first compilation of programs, one process each, instead",
+  )  # fmt: skip
+  parser.add_argument(
     "--fidelity", action="store_true",
     help="write the page that compares the model with measurements",
   )  # fmt: skip
@@ -92,6 +97,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   )  # fmt: skip
   parser.add_argument(
     "--growth-child", nargs=3, metavar=("NAME", "SIZE", "PLATFORM"),
+    help=argparse.SUPPRESS,
+  )  # fmt: skip
+  parser.add_argument(
+    "--cold-child", nargs=3, metavar=("NAME", "PLATFORM", "BASELINE"),
     help=argparse.SUPPRESS,
   )  # fmt: skip
   parser.add_argument(
@@ -132,6 +141,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     growth.child(name, int(size), platform)
     return 0
+  if args.cold_child:
+    from benchmarks import cold
+
+    cold.child(*args.cold_child)
+    return 0
   if args.fidelity_child:
     from benchmarks import fidelity
 
@@ -155,6 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     print(code.run(args.filter, args.platform))
     return 0
+  if args.cold:
+    return run_cold(args)
   if args.growth:
     return run_growth(args)
   chosen = select(args.filter)
@@ -192,6 +208,21 @@ def run_growth(args: argparse.Namespace) -> int:
       "\ncompile time grows faster than the program:\n  " + "\n  ".join(slow)
     )
   return 1 if slow else 0
+
+
+def run_cold(args: argparse.Namespace) -> int:
+  from benchmarks import cold
+
+  pattern = re.compile(args.filter or "")
+  rows = cold.measure(
+    args.platform, args.baseline, lambda n: bool(pattern.search(n))
+  )
+  if not rows:
+    raise SystemExit(f"--filter {args.filter!r} matches no cold/ program")
+  print(cold.table(rows, (args.platform, args.baseline)))
+  if args.json:
+    args.json.write_text(json.dumps({"cold": rows}, indent=1))
+  return 0
 
 
 def run_fidelity() -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -70,6 +71,13 @@ class Layout:
   @functools.cached_property
   def _hash(self) -> int:
     return hash((self.factors, self.replicas, self.base))
+
+  @functools.cached_property
+  def flat(self) -> tuple[int, ...]:
+    """The mapping as the library takes it (runtime/moves/functions.h)."""
+    f, r = self.factors, self.replicas
+    every = itertools.chain.from_iterable((*f, *r))
+    return (len(f), len(r), self.base, *every)
 
   @functools.cached_property
   def num_elements(self) -> int:

@@ -30,14 +30,13 @@ from jaxlib.ipu import (
   options,
   progress,
 )
+from jaxlib.ipu.library import LIBRARY
 from jaxlib.ipu.target import Target
 
 logger = logging.getLogger("jaxlib.ipu")
 
 # The versions of jaxlib that the wheel was tested with: `oldest`, `newest`.
 VERSIONS = Path(__file__).with_name("jax_versions.json")
-
-LIBRARY = Path(__file__).with_name("libjaxipu.so")
 
 # What a device has besides what every JAX device has (pjrt/device.cc).
 DEVICE_ATTRIBUTES = (
@@ -312,7 +311,8 @@ def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:
 
 @functools.cache
 def compiler_fingerprint() -> str:
-  """A hash of the compiler's source files.
+  """A hash of the compiler's source files, and of the library, which has a
+  part of it.
 
   Programs in JAX's compilation cache must not outlive the compiler that made
   them. Contents are hashed, not times: the same wheel is the same compiler on
@@ -320,7 +320,7 @@ def compiler_fingerprint() -> str:
   """
   digest = hashlib.blake2b(digest_size=8)
   root = Path(__file__).parent
-  for path in sorted(root.rglob("*.py")):
+  for path in (*sorted(root.rglob("*.py")), LIBRARY):
     digest.update(path.relative_to(root).as_posix().encode())
     digest.update(path.read_bytes())
   return digest.hexdigest()

@@ -1,5 +1,6 @@
 """Bytes that an exchange makes each tile receive and send, and how many of them
-the tile's own bus carries. Elements are counted in `moved_elements.py`."""
+the tile's own bus carries. The library counts the elements
+(runtime/moves/moved_elements.h)."""
 
 from __future__ import annotations
 
@@ -11,9 +12,35 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.moved_elements import ElementCounter, Lines
+from jaxlib.ipu.moves.native import moved_elements
 
 Array = npt.NDArray[np.int64]
+
+
+class Lines(NamedTuple):
+  """Each tile's elements at one end of a move, as the product of inner and
+  outer indices. The inner dimensions include the one of stride 1.
+
+  Attributes:
+    inner: number of indices along the inner dimensions, for each tile.
+    inner_kept: of these, those of elements that stay on the tile.
+    outer, outer_kept: the same along all other dimensions.
+    length: elements along the inner dimensions that are contiguous on both
+      ends.
+  """
+
+  inner: Array
+  inner_kept: Array
+  outer: Array
+  outer_kept: Array
+  length: int
+
+  def crossing(self, segments: int) -> int:
+    """Maximum number of segments that change tile, if each outer index has so
+    many segments (`segments`)."""
+    some = np.minimum(self.inner - self.inner_kept, segments)
+    gone = self.outer - self.outer_kept
+    return int((gone * segments + self.outer_kept * some).max())
 
 
 class Traffic(NamedTuple):
@@ -89,13 +116,15 @@ def traffic(
     Arrays over the tiles up to the last one that takes part.
   """
   last = max(source.layout.last_tile, destination.layout.last_tile)
-  tiles = np.arange(last + 1)
   if math.prod(shape) == 0:
     nothing = np.zeros(last + 1, np.int64)
     return Traffic(nothing, nothing, False, nothing)
-  counter = ElementCounter(source, destination, shape, once)
-  received, sent, kept = (x * item_bytes for x in counter.count(tiles))
-  for figures in (received, sent, kept):
-    figures.flags.writeable = False
+  figures, length = moved_elements(source, destination, shape, once, last + 1)
+  figures[:3] *= item_bytes
+  figures.flags.writeable = False
+  received, sent, kept = figures[:3]
   alike = destination.layout.pairs_alike
-  return Traffic(received, sent, alike, kept, *counter.lines)
+  if not length:
+    return Traffic(received, sent, alike, kept)
+  arriving, leaving = (Lines(*figures[i : i + 4], length) for i in (3, 7))
+  return Traffic(received, sent, alike, kept, arriving, leaving)

@@ -115,7 +115,7 @@ def of_blocks(
   entries = -(-found.window // window_elements(w, found.cell))
   figures = (
     lookups, each, found.parts, entries, found.shared.elements, found.team,
-    found.window, comes, np.minimum(run, contiguous(own).block),
+    found.window, comes, np.minimum(run, contiguous(own)),
   )  # fmt: skip
   both = np.broadcast_arrays(*figures)
   return Tile(*(np.asarray(n, np.float64) for n in both))
@@ -210,7 +210,7 @@ def _packing(
   elements are at least words, only the owners pack and unpack.
   """
   run = t.run * w.item_bytes
-  odd = contiguous(own).block * w.item_bytes % messages.WORD > 0
+  odd = contiguous(own) * w.item_bytes % messages.WORD > 0
   alone = (run % messages.WORD > 0) | (run <= messages.WORD) | odd
   short = alone | (run <= 2 * messages.WORD)
   vectors = np.ceil(run / messages.VECTOR) / t.run

@@ -1,0 +1,115 @@
+#include "jaxlib/ipu/runtime/moves/functions.h"
+
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/moves/layout.h"
+#include "jaxlib/ipu/runtime/moves/moved_elements.h"
+#include "jaxlib/ipu/runtime/moves/segments.h"
+
+namespace ipu::moves {
+namespace {
+
+// Reads the integers of a move.
+class Reader {
+ public:
+  Reader(const int64_t* next, size_t count) : next_(next), left_(count) {}
+
+  int64_t Next() {
+    if (!left_) {
+      failed_ = true;
+      return 0;
+    }
+    --left_;
+    return *next_++;
+  }
+
+  // A number of further elements of at least `size` integers each.
+  size_t Count(size_t size) {
+    const int64_t count = Next();
+    failed_ |= count < 0 || count > static_cast<int64_t>(left_ / size);
+    return failed_ ? 0 : count;
+  }
+
+  Ints List(size_t count) {
+    Ints list(count);
+    for (int64_t& x : list) x = Next();
+    return list;
+  }
+
+  MoveEnd End(size_t dims) {
+    MoveEnd end;
+    const size_t factors = Count(3), replicas = Count(2);
+    end.layout.base = Next();
+    for (size_t i = 0; i < factors; ++i) {
+      const int64_t extent = Next(), block = Next();
+      failed_ |= extent < 1 || block < 1;
+      end.layout.factors.push_back({extent, block, Next()});
+    }
+    for (size_t i = 0; i < replicas; ++i) {
+      const int64_t count = Next();
+      end.layout.replicas.push_back({count, Next()});
+    }
+    end.offset = Next();
+    end.strides = List(dims);
+    return end;
+  }
+
+  bool done() const { return !failed_ && !left_; }
+
+ private:
+  const int64_t* next_;
+  size_t left_;
+  bool failed_ = false;
+};
+
+struct Move {
+  Ints shape;
+  MoveEnd source, destination;
+};
+
+std::optional<Move> Read(const int64_t* integers, size_t count) {
+  Reader reader(integers, count);
+  Move move;
+  const size_t dims = reader.Count(1);
+  move.shape = reader.List(dims);
+  move.source = reader.End(dims);
+  move.destination = reader.End(dims);
+  if (!reader.done()) return std::nullopt;
+  return move;
+}
+
+}  // namespace
+}  // namespace ipu::moves
+
+__attribute__((visibility("default"))) int64_t
+ipu_moved_elements(const int64_t* move, size_t count, int once, size_t tiles,
+                   int64_t* figures) try {
+  const auto read = ipu::moves::Read(move, count);
+  if (!read) return -1;
+  return ipu::moves::CountMovedElements(read->source, read->destination,
+                                        read->shape, once != 0, tiles, figures);
+} catch (const std::bad_alloc&) {
+  return -2;
+}
+
+__attribute__((visibility("default"))) int64_t
+ipu_segments(const int64_t* move, size_t count, int64_t item_bytes,
+             int64_t* figures) try {
+  auto read = ipu::moves::Read(move, count);
+  if (!read || item_bytes < 1) return -1;
+  const auto ends = ipu::moves::CountSegments(
+      std::move(read->source), std::move(read->destination),
+      std::move(read->shape), item_bytes);
+  for (const ipu::moves::SegmentCounts& end : ends) {
+    for (const int64_t figure :
+         {end.segments, end.peers, end.length, end.per_block, end.block,
+          end.whole, end.elements, end.even}) {
+      *figures++ = figure;
+    }
+  }
+  return 0;
+} catch (const std::bad_alloc&) {
+  return -2;
+}

@@ -1,0 +1,31 @@
+// What Python calls of the geometry of moves. Moves are flat integers, and no
+// function takes the GIL or keeps anything between two calls.
+
+#ifndef JAXLIB_IPU_RUNTIME_MOVES_FUNCTIONS_H_
+#define JAXLIB_IPU_RUNTIME_MOVES_FUNCTIONS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+
+// A move is `count` integers: the number of dimensions, the iteration space,
+// then for the source and for the destination: the numbers of factors and of
+// replicas, the first tile, (extent, block, stride) of each factor, (count,
+// stride) of each replica, the offset, and the strides. (moves/native.py).
+//
+// Functions return -1 if `move` is not of this form, -2 if the host is out of
+// memory.
+
+// Counts a move's elements: see CountMovedElements.
+int64_t ipu_moved_elements(const int64_t* move, size_t count, int once,
+                           size_t tiles, int64_t* figures);
+
+// Counts a move's segments: see CountSegments. Writes the fields of the
+// source's SegmentCounts to `figures` [16], then those of the destination's.
+int64_t ipu_segments(const int64_t* move, size_t count, int64_t item_bytes,
+                     int64_t* figures);
+
+}  // extern "C"
+
+#endif  // JAXLIB_IPU_RUNTIME_MOVES_FUNCTIONS_H_
