@@ -1,4 +1,5 @@
-// An assembler for the subset of x86-64 and AVX-512 that CompileNative emits.
+// An assembler for the subset of x86-64 and AVX2 or AVX-512 that CompileNative
+// emits: each variant of the kernels emits its own instruction set.
 //
 // Appends encoded instructions to a buffer. The code is position-independent.
 // Operands are not checked.
@@ -11,6 +12,8 @@
 #include <cstring>
 #include <initializer_list>
 #include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -47,12 +50,12 @@ struct VectorOp {
   Map map;
   Prefix prefix;
   uint8_t code;
-  bool wide = false;  // EVEX.W
+  bool wide = false;  // EVEX.W or VEX.W
 };
 
-// The length of a vector and the mask that selects its lanes.
+// The length of a vector and, with AVX-512, the mask that selects its lanes.
 struct Lanes {
-  int bytes = 64;      // 64, 32 or 16
+  int bytes = 64;      // 64, 32 or at most 16
   int mask = 0;        // k1 to k7; 0: all lanes
   bool zero = false;   // zero the unselected lanes instead of keeping them
 };
@@ -78,7 +81,7 @@ class Assembler {
   // Vector instructions. reg, vvvv and rm are the operands in the notation of
   // the processor manuals; vvvv is 0 if unused.
   void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, int rm) {
-    Evex(op, lanes, reg, vvvv, rm >> 3 & 1, rm >> 4 & 1);
+    Prefix(op, lanes, reg, vvvv, rm >> 3 & 1, rm >> 4 & 1);
     code_.push_back(static_cast<uint8_t>(0xc0 | (reg & 7) << 3 | (rm & 7)));
   }
   void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, int rm, int imm) {
@@ -87,10 +90,13 @@ class Assembler {
   }
   void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, Address at) {
     const int base = Number(at.base);
-    Evex(op, lanes, reg, vvvv, base >> 3, 0);
-    const int scale = __builtin_ctz(at.scale);
-    const int index = at.indexed ? 0 : 4;
-    Bytes({0x44 | (reg & 7) << 3, scale << 6 | index << 3 | (base & 7), 0});
+    Prefix(op, lanes, reg, vvvv, base >> 3, 0);
+    Memory(reg, at);
+  }
+  void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, Address at,
+              int imm) {
+    Vector(op, lanes, reg, vvvv, at);
+    code_.push_back(static_cast<uint8_t>(imm));
   }
 
   // General-purpose registers, 64 bits.
@@ -99,6 +105,13 @@ class Assembler {
     Bytes({0x8b, 0x80 | (Number(to) & 7) << 3 | (Number(base) & 7)});
     if ((Number(base) & 7) == 4) Bytes({0x24});
     Immediate(offset);
+  }
+  // to = the one or two bytes at an address
+  void LoadSmall(Gpr to, int bytes, Address at) {
+    const int t = Number(to);
+    Bytes({0x40 | (t >> 3) << 2 | Number(at.base) >> 3, 0x0f,
+           bytes == 1 ? 0xb6 : 0xb7});
+    Memory(t, at);
   }
   void Move(Gpr to, uint64_t value) {
     Rex(0, Number(to));
@@ -157,7 +170,27 @@ class Assembler {
                                                static_cast<int64_t>(after));
     std::memcpy(code_.data() + after - 4, &distance, 4);
   }
-  // `b` and `x` are the high bits of rm; EVEX stores most bits inverted.
+  // ModRM and SIB of an operand in memory.
+  void Memory(int reg, Address at) {
+    const int scale = __builtin_ctz(at.scale);
+    const int index = at.indexed ? 0 : 4;
+    Bytes({0x44 | (reg & 7) << 3,
+           scale << 6 | index << 3 | (Number(at.base) & 7), 0});
+  }
+  // `b` and `x` are the high bits of rm. Most bits are stored inverted.
+  void Prefix(VectorOp op, Lanes lanes, int reg, int vvvv, int b, int x) {
+#if IPU_AVX512
+    Evex(op, lanes, reg, vvvv, b, x);
+#else
+    Vex(op, lanes, reg, vvvv, b, x);
+#endif
+  }
+  void Vex(VectorOp op, Lanes lanes, int reg, int vvvv, int b, int x) {
+    Bytes({0xc4, op.map | !(reg >> 3 & 1) << 7 | !x << 6 | !b << 5,
+           op.wide << 7 | (~vvvv & 15) << 3 | (lanes.bytes >= 32) << 2 |
+               op.prefix,
+           op.code});
+  }
   void Evex(VectorOp op, Lanes lanes, int reg, int vvvv, int b, int x) {
     const int length = lanes.bytes == 64 ? 2 : lanes.bytes == 32 ? 1 : 0;
     Bytes({0x62,

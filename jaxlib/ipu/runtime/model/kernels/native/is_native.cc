@@ -4,8 +4,6 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-#if IPU_AVX512
-
 bool IsNative(const program::Instruction& i) {
   using program::Opcode;
   using program::RegisterType;
@@ -26,6 +24,7 @@ bool IsNative(const program::Instruction& i) {
         return t == kI64 || t == kU64;
       };
       if (wide_integer(from) || wide_integer(i.type)) return false;
+      if (from == kF32 && i.type == kU32) return IPU_AVX512;
       return from != kF64 || i.type == kF32;
     }
     case Opcode::kDiv:
@@ -49,7 +48,6 @@ bool IsNative(const program::Instruction& i) {
     case Opcode::kRoundEven:
     case Opcode::kSqrt:
     case Opcode::kRsqrt:
-    case Opcode::kClz:
     case Opcode::kAdd:
     case Opcode::kSub:
     case Opcode::kMul:
@@ -70,15 +68,11 @@ bool IsNative(const program::Instruction& i) {
     case Opcode::kSelect:
     case Opcode::kClamp:
       return true;
+    case Opcode::kClz:
+      return IPU_AVX512;
     default:
       return false;
   }
 }
-
-#else
-
-bool IsNative(const program::Instruction&) { return false; }
-
-#endif  // IPU_AVX512
 
 }  // namespace ipu::model::IPU_SIMD_NS

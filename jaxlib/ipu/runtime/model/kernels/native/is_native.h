@@ -1,5 +1,5 @@
 // The instructions that can be compiled to machine code: those that are one or
-// a few machine instructions, on processors with AVX-512.
+// a few machine instructions.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_IS_NATIVE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_IS_NATIVE_H_

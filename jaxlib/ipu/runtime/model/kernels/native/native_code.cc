@@ -13,8 +13,6 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-#if IPU_AVX512
-
 namespace {
 
 using program::Instruction;
@@ -26,6 +24,9 @@ constexpr Gpr kPointers[] = {Gpr::kR8,  Gpr::kR9,  Gpr::kR10, Gpr::kR11,
                              Gpr::kR14, Gpr::kR15};
 constexpr size_t kFreelyUsed = 4;  // caller-saved; the others are pushed
 
+// Whether lanes can be masked in memory.
+constexpr bool kHasMasks = IPU_AVX512;
+
 // The shortest vector is 16 bytes: four lanes of 4 bytes.
 constexpr int kShortestVector = 4;
 constexpr Lanes kShortest{16};
@@ -34,8 +35,7 @@ class Compiler {
  public:
   Compiler(std::span<const NativeValue> values, int64_t count)
       : values_(values),
-        exact_(count <= LanesFor(values) &&
-               std::has_single_bit(static_cast<uint64_t>(count))),
+        exact_(count <= LanesFor(values) && IsVector(count)),
         emit_(exact_ ? static_cast<int>(count) : LanesFor(values)),
         body_(emit_.body()) {}
 
@@ -71,39 +71,56 @@ class Compiler {
   // The location of a value while a vector is computed.
   struct State {
     int reg = -1;
-    int flags = -1;  // the mask register that holds it, if it is a comparison
+    Mask flags = {-1, 0};  // if it is a comparison: its lanes
     bool hoisted = false;
   };
 
+  // Whether code can work on vectors of this many elements.
+  static bool IsVector(int64_t count) {
+    if (kHasMasks) return std::has_single_bit(static_cast<uint64_t>(count));
+    return count == 1 || count == kShortestVector ||
+           count == 2 * kShortestVector;
+  }
+
   // Emits code for a block that is exactly one vector.
   void One() {
+#if IPU_AVX512
     if (emit_.lanes() < kShortestVector) {
       const int bits = (1 << emit_.lanes()) - 1;
       body_.Bytes({0xba, bits, 0, 0, 0});  // mov edx, bits
       MoveToMask(kTailMask);
     }
+#endif
     Vector(/*tail=*/false);
-  }
-
-  // mask <- edx
-  void MoveToMask(int mask) {
-    body_.Bytes({0xc5, 0xfb, 0x92, 0xc0 | mask << 3 | 2});  // kmovd
   }
 
   void Loop() {
     Assembler& a = body_;
-    const int lanes = emit_.lanes();
     a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
-    a.And(Gpr::kRdx, -lanes);
+    a.And(Gpr::kRdx, -emit_.lanes());
     const size_t short_block = a.Jump(0x84);
+    Vectors();
+    a.Land(short_block);
+    Tail();
+  }
+
+  // Emits a loop over vectors up to rdx.
+  void Vectors() {
+    Assembler& a = body_;
     const size_t loop = a.size();
     Vector(/*tail=*/false);
-    a.Add(Gpr::kRax, lanes);
+    a.Add(Gpr::kRax, emit_.lanes());
     a.Compare(Gpr::kRax, Gpr::kRdx);
     a.JumpBack(0x82, loop);
-    a.Land(short_block);
+  }
+
+#if IPU_AVX512
+
+  // Emits code for the elements that do not fill a vector.
+  void Tail() {
+    Assembler& a = body_;
     a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
-    a.And(Gpr::kRcx, lanes - 1);
+    a.And(Gpr::kRcx, emit_.lanes() - 1);
     const size_t no_tail = a.Jump(0x84);
     a.Bytes({0xba, 1, 0, 0, 0,  // mov edx, 1
              0xd3, 0xe2,        // shl edx, cl
@@ -113,14 +130,39 @@ class Compiler {
     a.Land(no_tail);
   }
 
+  // mask <- edx
+  void MoveToMask(int mask) {
+    body_.Bytes({0xc5, 0xfb, 0x92, 0xc0 | mask << 3 | 2});  // kmovd
+  }
+
+#else
+
+  // There are no masks for elements of fewer than four bytes, so that what does
+  // not fill a vector is computed one by one.
+  void Tail() {
+    Assembler& a = body_;
+    a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
+    a.Compare(Gpr::kRax, Gpr::kRdx);
+    const size_t no_tail = a.Jump(0x84);
+    emit_.SetLanes(1);
+    Vectors();
+    a.Land(no_tail);
+  }
+
+#endif
+
   static int LanesFor(std::span<const NativeValue> values) {
     for (const NativeValue& v : values) {
-      if (v.width == 8) return 8;
+      if (v.width == 8) return kLanes<uint64_t>;
       if (v.kind != NativeValue::kComputed) continue;
-      if (program::RegisterBytes(v.instruction.type) == 8) return 8;
+      if (program::RegisterBytes(v.instruction.type) == 8) {
+        return kLanes<uint64_t>;
+      }
     }
-    return 16;
+    return kLanes<uint32_t>;
   }
+
+#if IPU_AVX512
 
   // Lanes of a memory access that converts elements. In the shortest vectors
   // there may be more lanes than elements, so they are masked.
@@ -128,6 +170,60 @@ class Compiler {
     const bool masked = tail_ || emit_.lanes() < kShortestVector;
     return emit_.Of(width, masked ? kTailMask : 0, masked && zero);
   }
+
+  // reg <- elements of `bytes` in memory, converted
+  void LoadNarrow(VectorOp op, int /*bytes*/, int reg, Address at) {
+    body_.Vector(op, Memory(4, true), reg, 0, at);
+  }
+  // Stores the low `bytes` of each 4-byte lane.
+  void StoreNarrow(int bytes, int reg, Address at) {
+    body_.Vector(bytes == 1 ? x86::kCut8 : x86::kCut16, Memory(4, false), reg,
+                 0, at);
+  }
+  void StoreF16(int reg, Address at) {
+    body_.Vector(x86::kToF16, Memory(4, false), reg, 0, at, 0);
+  }
+  Lanes Tail(uint32_t width, bool zero = false) const {
+    return emit_.Of(width, tail_ ? kTailMask : 0, tail_ && zero);
+  }
+
+#else
+
+  void LoadNarrow(VectorOp op, int bytes, int reg, Address at) {
+    if (emit_.lanes() > 1) return body_.Vector(op, emit_.Of(4), reg, 0, at);
+    body_.LoadSmall(Gpr::kRcx, bytes, at);
+    body_.Vector(x86::kLoadLow, kShortest, reg, 0, static_cast<int>(Gpr::kRcx));
+    body_.Vector(op, kShortest, reg, 0, reg);
+  }
+  void StoreNarrow(int bytes, int reg, Address at) {
+    if (emit_.lanes() == 1) return StoreFirst(bytes, reg, at);
+    const int narrow = emit_.NewRegister();
+    emit_.Cut(bytes, narrow, reg);
+    StoreBytes(emit_.lanes() * bytes, narrow, at);
+    emit_.Free(narrow);
+  }
+  void StoreF16(int reg, Address at) {
+    const int narrow = emit_.NewRegister();
+    body_.Vector(x86::kToF16, emit_.Of(4), reg, 0, narrow, 0);
+    StoreBytes(emit_.lanes() * 2, narrow, at);
+    emit_.Free(narrow);
+  }
+  void StoreBytes(int bytes, int reg, Address at) {
+    if (bytes == 2) return StoreFirst(2, reg, at);
+    const VectorOp op = bytes == kShortest.bytes
+                            ? x86::kStore
+                            : x86::Wide(x86::kStoreLow, bytes == 8);
+    body_.Vector(op, kShortest, reg, 0, at);
+  }
+  void StoreFirst(int bytes, int reg, Address at) {
+    body_.Vector(bytes == 1 ? x86::kStoreByte : x86::kStoreWord, kShortest, reg,
+                 0, at, 0);
+  }
+  Lanes Tail(uint32_t width, bool /*zero*/ = false) const {
+    return emit_.Of(width);
+  }
+
+#endif
 
   // Accesses register values without conversion. Blocks of one or two elements
   // use scalar moves, because a masked store cannot be forwarded to a later
@@ -138,7 +234,7 @@ class Compiler {
       return body_.Vector(x86::Wide(x86::kLoadLow, bytes == 8), kShortest, reg,
                           0, at);
     }
-    const Lanes lanes = emit_.Of(width, tail_ ? kTailMask : 0, tail_);
+    const Lanes lanes = Tail(width, /*zero=*/true);
     body_.Vector(x86::Wide(x86::kLoad, width == 8), lanes, reg, 0, at);
   }
   void StoreWhole(uint32_t width, int reg, Address at) {
@@ -147,8 +243,7 @@ class Compiler {
       return body_.Vector(x86::Wide(x86::kStoreLow, bytes == 8), kShortest, reg,
                           0, at);
     }
-    const Lanes lanes = emit_.Of(width, tail_ ? kTailMask : 0);
-    body_.Vector(x86::Wide(x86::kStore, width == 8), lanes, reg, 0, at);
+    body_.Vector(x86::Wide(x86::kStore, width == 8), Tail(width), reg, 0, at);
   }
 
   Gpr Pointer(Target target) {
@@ -189,12 +284,12 @@ class Compiler {
       state.hoisted = reg >= 0;
       state.reg = state.hoisted ? reg : emit_.NewRegister();
       to.Load(Gpr::kRcx, Gpr::kRsi, v.slot * 8);
-      to.Vector(x86::kLoad, emit_.Of(v.width), state.reg, 0,
-                Address{Gpr::kRcx, /*indexed=*/false});
+      to.Vector(x86::kLoad, reg < 0 ? emit_.Of(v.width) : emit_.Whole(v.width),
+                state.reg, 0, Address{Gpr::kRcx, /*indexed=*/false});
       return state.reg;
     }
     state.reg = emit_.NewRegister();
-    if (state.flags >= 0) {
+    if (state.flags.reg >= 0) {
       emit_.Flags(state.reg, state.flags);
     } else if (v.kind == NativeValue::kBlock) {
       LoadWhole(v.width, state.reg, At({v.slot, nullptr}, v.width));
@@ -211,29 +306,26 @@ class Compiler {
   void LoadElements(const NativeValue& v, int reg) {
     const Source& source = *v.source;
     const Address at = At({0, &source}, source.iterator.item_size());
-    const auto load = [&](VectorOp op) {
-      body_.Vector(op, Memory(v.width, true), reg, 0, at);
-    };
     switch (source.dtype) {
       case program::kBool:
       case program::kU8:
-        return load(x86::kExtendU8);
+        return LoadNarrow(x86::kExtendU8, 1, reg, at);
       case program::kI8:
-        return load(x86::kExtendI8);
+        return LoadNarrow(x86::kExtendI8, 1, reg, at);
       case program::kU16:
-        return load(x86::kExtendU16);
+        return LoadNarrow(x86::kExtendU16, 2, reg, at);
       case program::kI16:
-        return load(x86::kExtendI16);
+        return LoadNarrow(x86::kExtendI16, 2, reg, at);
       case program::kF16: {
-        if (!v.moved) return load(x86::kFromF16);
-        load(x86::kExtendU16);
+        if (!v.moved) return LoadNarrow(x86::kFromF16, 2, reg, at);
+        LoadNarrow(x86::kExtendU16, 2, reg, at);
         const int bits = emit_.NewRegister();
         emit_.Copy(bits, reg);
         emit_.FromF16(reg, bits);
         return emit_.Free(bits);
       }
       case program::kBF16:
-        load(x86::kExtendU16);
+        LoadNarrow(x86::kExtendU16, 2, reg, at);
         return emit_.Shift(x86::kLeft, 4, reg, reg, 16);
       default:
         return LoadWhole(v.width, reg, at);
@@ -245,33 +337,28 @@ class Compiler {
     const uint32_t item =
         v.stored_dtype ? program::ItemSize(v.stored_dtype) : v.width;
     const Address at = At({v.stored, nullptr}, item);
-    const auto store = [&](VectorOp op, int from) {
-      body_.Vector(op, Memory(v.width, false), from, 0, at);
-    };
     switch (v.stored_dtype) {
       case program::kBool: {
         const int flag = emit_.NewRegister();
-        emit_.Test(kMask, reg);
-        emit_.Flags(flag, kMask);
+        const Mask mask = emit_.NewMask(4);
+        emit_.Test(mask, reg);
+        emit_.Flags(flag, mask);
+        emit_.Free(mask);
         if (emit_.lanes() == 1) {
-          body_.Vector(x86::kStoreByte, kShortest, flag, 0, at);
-          body_.Bytes({0});  // byte 0
+          body_.Vector(x86::kStoreByte, kShortest, flag, 0, at, 0);
         } else {
-          store(x86::kCut8, flag);
+          StoreNarrow(1, flag, at);
         }
         return emit_.Free(flag);
       }
       case program::kI8:
       case program::kU8:
-        return store(x86::kCut8, reg);
+        return StoreNarrow(1, reg, at);
       case program::kI16:
       case program::kU16:
-        return store(x86::kCut16, reg);
+        return StoreNarrow(2, reg, at);
       case program::kF16:
-        if (!v.moved) {
-          store(x86::kToF16, reg);
-          return body_.Bytes({0});  // round to nearest, ties to even
-        }
+        if (!v.moved) return StoreF16(reg, at);
         [[fallthrough]];
       case program::kBF16: {
         const int bits = emit_.NewRegister();
@@ -280,7 +367,7 @@ class Compiler {
         } else {
           emit_.Bf16Bits(bits, reg, v.moved);
         }
-        store(x86::kCut16, bits);
+        StoreNarrow(2, bits, at);
         return emit_.Free(bits);
       }
       default:
@@ -297,7 +384,6 @@ class Compiler {
     }
     states_ = std::move(before);
     emit_.FreeAll();
-    flags_used_ = 0;
     for (size_t k = 0; k < values_.size() && !emit_.failed(); ++k) {
       const NativeValue& v = values_[k];
       if (v.kind != NativeValue::kComputed) continue;
@@ -315,7 +401,7 @@ class Compiler {
     State& state = states_[value];
     if (state.hoisted) return;
     if (state.reg >= 0) emit_.Free(state.reg);
-    if (state.flags >= 0) flags_used_ &= ~(1u << state.flags);
+    if (state.flags.reg >= 0) emit_.Free(state.flags);
     state = State{};
   }
 
@@ -336,34 +422,35 @@ class Compiler {
     emit_.Compute(i, d, r[0], r[1], r[2]);
   }
 
-  // Keeps the flags in a mask register until the value is needed in a vector
-  // register.
+  // Keeps the lanes until the value is needed in a vector register.
   void Compare(int value, int a, int b) {
     State& state = states_[value];
-    int mask = kFirstFlags;
-    while (mask < kMasks && flags_used_ >> mask & 1) ++mask;
-    const bool waits = mask < kMasks;
-    state.flags = waits ? mask : kMask;
-    emit_.Compare(values_[value].instruction, state.flags, a, b);
-    if (waits) {
-      flags_used_ |= 1u << mask;
-    } else {
+    const Instruction& i = values_[value].instruction;
+    const uint32_t width = program::RegisterBytes(i.type);
+    state.flags = emit_.KeepMask(width);
+    const bool waits = state.flags.reg >= 0;
+    if (!waits) state.flags = emit_.NewMask(width);
+    emit_.Compare(i, state.flags, a, b);
+    if (!waits) {
       Get(value);
-      state.flags = -1;
+      state.flags.reg = -1;
     }
   }
 
   void Select(int value) {
     const auto [flag, yes, no] = values_[value].operands;
     const int y = Get(yes), n = Get(no);
-    int mask = states_[flag].flags;
-    if (mask < 0) {
-      mask = kMask;
-      emit_.Test(mask, Get(flag));
+    Mask mask = states_[flag].flags;
+    const bool tests = mask.reg < 0;
+    if (tests) {
+      const int flags = Get(flag);
+      mask = emit_.NewMask(4);
+      emit_.Test(mask, flags);
     }
     const int d = emit_.NewRegister();
     states_[value].reg = d;
     emit_.Blend(values_[value].width, mask, d, n, y);
+    if (tests) emit_.Free(mask);
   }
 
   const std::span<const NativeValue> values_;
@@ -372,7 +459,6 @@ class Compiler {
   Assembler& body_;
   bool tail_ = false;
   std::vector<Target> pointers_;
-  uint32_t flags_used_ = 0;
   std::vector<State> states_;
 };
 
@@ -382,13 +468,5 @@ std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count) {
   return Compiler(values, count).Run();
 }
-
-#else
-
-std::vector<uint8_t> CompileNative(std::span<const NativeValue>, int64_t) {
-  return {};
-}
-
-#endif  // IPU_AVX512
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -4,8 +4,7 @@
 //
 // Takes values in an order that respects their data flow and returns
 // position-independent code, whose results equal those of the steps bit by bit.
-// Supports only the instructions in is_native.h, and only processors with
-// AVX-512.
+// Supports only the instructions in is_native.h.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_CODE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_NATIVE_CODE_H_
@@ -25,8 +24,8 @@ using NativeFn = void (*)(const Frame& frame);
 // Compiles `values`, each of which must come after its operands and be one of
 // the instructions in is_native.h. `count` is the number of elements in every
 // block, or 0 if it varies. If `count` fits into one vector and is a power of
-// two, there is no loop, and the code ignores Frame::count. Returns no code if
-// the values do not fit into the registers.
+// two (with AVX2: not 2), there is no loop, and the code ignores Frame::count.
+// Returns no code if the values do not fit into the registers.
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count);
 

@@ -52,19 +52,37 @@ constexpr VectorOp kShiftArithmetic{k0F38, k66, 0x46};
 constexpr VectorOp kShift32{k0F, k66, 0x72}, kShift64{k0F, k66, 0x73, true};
 constexpr int kRotate = 1, kLogicalRight = 2, kArithmeticRight = 4, kLeft = 6;
 
-// Results in a mask register.
+// Results in a mask register (AVX-512).
 constexpr VectorOp kCompareSigned{k0F3A, k66, 0x1f};
 constexpr VectorOp kCompareUnsigned{k0F3A, k66, 0x1e};
 constexpr VectorOp kTest{k0F38, k66, 0x27}, kTestNone{k0F38, kF3, 0x27};
 // Selects rm where the mask is set and vvvv elsewhere.
 constexpr VectorOp kBlend{k0F38, k66, 0x64};
 
+// Results in the lanes of a vector (AVX2): all bits or none.
+constexpr VectorOp kEqual{k0F, k66, 0x76}, kEqualWide{k0F38, k66, 0x29};
+constexpr VectorOp kGreater{k0F, k66, 0x66}, kGreaterWide{k0F38, k66, 0x37};
+// Selects rm where the top bit of the register in the immediate's upper half is
+// set and vvvv elsewhere.
+constexpr VectorOp kSelect{k0F3A, k66, 0x4a}, kSelectWide{k0F3A, k66, 0x4b};
+constexpr VectorOp kAndNot{k0F, k66, 0xdf};  // ~vvvv & rm
+
 constexpr VectorOp kMove{k0F, k66, 0x6f};
 constexpr VectorOp kLoad{k0F, kF3, 0x6f}, kStore{k0F, kF3, 0x7f};
 // Moves of the lowest 4 or, if wide, 8 bytes; of the byte with a given number.
 constexpr VectorOp kLoadLow{k0F, k66, 0x6e}, kStoreLow{k0F, k66, 0x7e};
 constexpr VectorOp kStoreByte{k0F3A, k66, 0x14};
+constexpr VectorOp kStoreWord{k0F3A, k66, 0x15};
 constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // from a general register
+constexpr VectorOp kBroadcastLow{k0F38, k66, 0x58};
+constexpr VectorOp kBroadcastLowWide{k0F38, k66, 0x59};
+
+// Moves between lanes (AVX2). All but the first work on halves of 16 bytes.
+constexpr VectorOp kHighHalf{k0F3A, k66, 0x39};
+constexpr VectorOp kPermuteWide{k0F3A, k66, 0x00, true};
+constexpr VectorOp kShuffleBytes{k0F38, k66, 0x00};
+constexpr VectorOp kShuffleF{k0F, kNone, 0xc6};
+constexpr VectorOp kInterleave{k0F, k66, 0x62};
 
 // Conversion between elements and registers.
 constexpr VectorOp kExtendI8{k0F38, k66, 0x21}, kExtendU8{k0F38, k66, 0x31};

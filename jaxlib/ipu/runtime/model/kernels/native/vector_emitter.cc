@@ -9,29 +9,8 @@ using program::Instruction;
 using program::Opcode;
 using program::RegisterType;
 
-constexpr int kRegisters = 32;
-// The most registers used for loop-invariant values.
-constexpr int kMostHoisted = 16;
-
-// Predicates of float comparisons (ordered, except for !=) and of integer ones.
-enum : int {
-  kEqF = 0,
-  kLtF = 1,
-  kLeF = 2,
-  kUnorderedF = 3,
-  kNeF = 4,
-  kDiffersF = 12,
-  kGeF = 13,
-  kGtF = 14
-};
-enum : int { kEqI = 0, kLtI = 1, kLeI = 2, kNeI = 4, kGeI = 5, kGtI = 6 };
-
 // Super-instructions are not enumerators of Opcode.
 constexpr int OpNumber(Opcode op) { return static_cast<int>(op); }
-
-bool IsSigned(RegisterType type) {
-  return type == RegisterType::kI32 || type == RegisterType::kI64;
-}
 
 }  // namespace
 
@@ -62,35 +41,11 @@ int VectorEmitter::Number(uint32_t width, uint64_t bits) {
       return 0;
     }
     hoisted_.Move(Gpr::kRcx, bits);
-    hoisted_.Vector(x86::Wide(x86::kBroadcast, width == 8), Of(width),
-                    at->second, 0, static_cast<int>(Gpr::kRcx));
+    Broadcast(width, at->second);
   }
   return at->second;
 }
 
-void VectorEmitter::Test(int mask, int flags) {
-  body_.Vector(x86::kTest, Of(4), mask, flags, flags);
-}
-
-void VectorEmitter::Flags(int d, int mask) {
-  body_.Vector(x86::kMove, Of(4, mask, /*zero=*/true), d, 0, Number(4, 1));
-}
-
-void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
-  const bool wide = width == 8;
-  // Rotations and arithmetic shifts have the same opcode for both widths.
-  const bool same = which == x86::kRotate || which == x86::kArithmeticRight;
-  const VectorOp op =
-      wide && !same ? x86::kShift64 : x86::Wide(x86::kShift32, wide);
-  body_.Vector(op, Of(width), which, d, a, by);
-}
-void VectorEmitter::CompareF(int mask, uint32_t width, int a, int b, int how) {
-  body_.Vector(x86::Float(x86::kCompareF, width == 8), Of(width), mask, a, b,
-               how);
-}
-void VectorEmitter::Blend(uint32_t width, int mask, int d, int no, int yes) {
-  body_.Vector(x86::Wide(x86::kBlend, width == 8), Of(width, mask), d, no, yes);
-}
 int VectorEmitter::One(uint32_t width, bool is_float) {
   if (!is_float) return Number(width, 1);
   return Number(width, width == 8 ? 0x3ff0000000000000 : 0x3f800000);
@@ -99,8 +54,8 @@ int VectorEmitter::SignBit(uint32_t width) {
   return Number(width, uint64_t{1} << (8 * width - 1));
 }
 
-void VectorEmitter::Insert(int d, int from, uint32_t which) {
-  body_.Vector(x86::kTernary, Of(4, kMask), d, from, Number(4, which), 0xd8);
+int VectorEmitter::AllBits(uint32_t width) {
+  return Number(width, width == 8 ? ~uint64_t{0} : 0xffffffff);
 }
 
 void VectorEmitter::F16Bits(int d, int x) {
@@ -108,19 +63,23 @@ void VectorEmitter::F16Bits(int d, int x) {
   Op(x86::kExtendU16, 4, d, 0, d);
   const int narrowed = NewRegister();
   Shift(x86::kLogicalRight, 4, narrowed, x, 13);
-  CompareF(kMask, 4, x, x, kUnorderedF);
-  body_.Vector(x86::kTestNone, Of(4, kMask), kMask, x, Number(4, 0x1fff));
-  Insert(d, narrowed, 0x200);
+  const Mask nan = NewMask(4);
+  CompareF(nan, 4, x, x, kUnorderedF);
+  KeepWithout(nan, x, 0x1fff);
+  Insert(nan, d, narrowed, 0x200);
+  Free(nan);
   Free(narrowed);
 }
 
 void VectorEmitter::FromF16(int d, int bits) {
-  Op(x86::kCut16, 4, bits, 0, d);
+  Cut(2, d, bits);
   Op(x86::kFromF16, 4, d, 0, d);
   const int widened = NewRegister();
   Shift(x86::kLeft, 4, widened, bits, 13);
-  CompareF(kMask, 4, d, d, kUnorderedF);
-  Insert(d, widened, 0x400000);
+  const Mask nan = NewMask(4);
+  CompareF(nan, 4, d, d, kUnorderedF);
+  Insert(nan, d, widened, 0x400000);
+  Free(nan);
   Free(widened);
 }
 
@@ -130,15 +89,15 @@ void VectorEmitter::Bf16Bits(int d, int x, bool moved) {
   Op(x86::kAnd, 4, d, d, Number(4, 1));
   Op(x86::kAdd, 4, d, d, Number(4, 0x7fff));
   Op(x86::kAdd, 4, d, d, x);
-  int mask = 0;
   if (moved) {  // quiet only if the payload does not fit
-    mask = kMask;
-    body_.Vector(x86::kTest, Of(4), kMask, x, Number(4, 0xffff));
-    Copy(quiet, x);
+    SetIfAny(quiet, x, 0x400000, 0xffff);
+  } else {
+    Op(x86::kOr, 4, quiet, x, Number(4, 0x400000));
   }
-  body_.Vector(x86::kOr, Of(4, mask), quiet, x, Number(4, 0x400000));
-  CompareF(kMask, 4, x, x, kUnorderedF);
-  Blend(4, kMask, d, d, quiet);
+  const Mask nan = NewMask(4);
+  CompareF(nan, 4, x, x, kUnorderedF);
+  Blend(4, nan, d, d, quiet);
+  Free(nan);
   Shift(x86::kLogicalRight, 4, d, d, 16);
   Free(quiet);
 }
@@ -150,19 +109,17 @@ void VectorEmitter::ExtremeF(bool max, uint32_t w, int d, int a, int b) {
   OpF(code, w, d, a, b);      // gives b if they are equal or unordered
   OpF(code, w, other, b, a);  // gives a then
   OpI(max ? x86::kAnd : x86::kOr, w, d, d, other);
-  CompareF(kMask, w, b, b, kUnorderedF);
-  Blend(w, kMask, d, d, b);
-  CompareF(kMask, w, a, a, kUnorderedF);
-  Blend(w, kMask, d, d, a);
+  const Mask nan = NewMask(w);
+  CompareF(nan, w, b, b, kUnorderedF);
+  Blend(w, nan, d, d, b);
+  CompareF(nan, w, a, a, kUnorderedF);
+  Blend(w, nan, d, d, a);
+  Free(nan);
   Free(other);
 }
 void VectorEmitter::Extreme(bool max, RegisterType type, int d, int a, int b) {
-  const uint32_t w = program::RegisterBytes(type);
-  if (program::IsFloat(type)) return ExtremeF(max, w, d, a, b);
-  const bool is_signed = IsSigned(type);
-  OpI(is_signed ? (max ? x86::kMaxSigned : x86::kMinSigned)
-                : (max ? x86::kMaxUnsigned : x86::kMinUnsigned),
-      w, d, a, b);
+  if (!program::IsFloat(type)) return ExtremeI(max, type, d, a, b);
+  ExtremeF(max, program::RegisterBytes(type), d, a, b);
 }
 
 void VectorEmitter::Add(bool is_float, uint32_t w, int d, int a, int b) {
@@ -175,7 +132,8 @@ void VectorEmitter::Sub(bool is_float, uint32_t w, int d, int a, int b) {
 }
 void VectorEmitter::Mul(bool is_float, uint32_t w, int d, int a, int b) {
   if (is_float) return OpF(x86::kMulF, w, d, a, b);
-  OpI(x86::kMul, w, d, a, b);
+  if (w == 8) return MulWide(d, a, b);
+  Op(x86::kMul, 4, d, a, b);
 }
 
 // The high half of the product of 32-bit lanes: even and odd lanes apart. All
@@ -218,26 +176,22 @@ void VectorEmitter::DivideBy(const Instruction& i, int d, int a,
   Free(rest);
 }
 
-void VectorEmitter::Compare(const Instruction& i, int mask, int a, int b) {
-  const uint32_t w = program::RegisterBytes(i.type);
+void VectorEmitter::Compare(const Instruction& i, Mask mask, int a, int b) {
+  if (!program::IsFloat(i.type)) return CompareI(i.op, i.type, mask, a, b);
+  constexpr int kHow[] = {kEqF, kNeF, kLtF, kLeF, kGtF, kGeF};
   const auto k = static_cast<int>(i.op) - static_cast<int>(Opcode::kEq);
-  if (program::IsFloat(i.type)) {
-    constexpr int kHow[] = {kEqF, kNeF, kLtF, kLeF, kGtF, kGeF};
-    return CompareF(mask, w, a, b, kHow[k]);
-  }
-  constexpr int kHow[] = {kEqI, kNeI, kLtI, kLeI, kGtI, kGeI};
-  const VectorOp op =
-      IsSigned(i.type) ? x86::kCompareSigned : x86::kCompareUnsigned;
-  body_.Vector(x86::Wide(op, w == 8), Of(w), mask, a, b, kHow[k]);
+  CompareF(mask, program::RegisterBytes(i.type), a, b, kHow[k]);
 }
 
 void VectorEmitter::SignF(uint32_t w, int d, int a) {
-  CompareF(kMask, w, a, Zero(w), kDiffersF);
+  const Mask differs = NewMask(w);
+  CompareF(differs, w, a, Zero(w), kDiffersF);
   const int signed_one = NewRegister();
   OpI(x86::kAnd, w, signed_one, a, SignBit(w));
   OpI(x86::kOr, w, signed_one, signed_one, One(w, true));
-  Blend(w, kMask, d, a, signed_one);
+  Blend(w, differs, d, a, signed_one);
   Free(signed_one);
+  Free(differs);
 }
 
 void VectorEmitter::Convert(RegisterType from, RegisterType to, int d, int a) {
@@ -248,27 +202,24 @@ void VectorEmitter::Convert(RegisterType from, RegisterType to, int d, int a) {
   using enum RegisterType;
   const int which = pair(from, to);
   if (which == pair(kI32, kF32)) return one(x86::kI32ToF32, 4);
-  if (which == pair(kU32, kF32)) return one(x86::kU32ToF32, 4);
   if (which == pair(kF32, kF64)) return one(x86::kF32ToF64, 8);
   if (which == pair(kF64, kF32)) return one(x86::kF64ToF32, 8);
   if (which == pair(kI32, kF64)) return one(x86::kI32ToF64, 8);
-  if (which == pair(kU32, kF64)) return one(x86::kU32ToF64, 8);
+  if (from == kU32 && program::IsFloat(to)) return FromU32(to, d, a);
   if (which == pair(kF32, kI32)) {  // the instruction gives MIN on underflow
     one(x86::kF32ToI32, 4);
-    CompareF(kMask, 4, a, Number(4, 0x4f000000), kGeF);
-    Blend(4, kMask, d, d, Number(4, 0x7fffffff));
-    CompareF(kMask, 4, a, a, kUnorderedF);
-    return Blend(4, kMask, d, d, Zero(4));
+    const Mask mask = NewMask(4);
+    CompareF(mask, 4, a, Number(4, 0x4f000000), kGeF);
+    Blend(4, mask, d, d, Number(4, 0x7fffffff));
+    CompareF(mask, 4, a, a, kUnorderedF);
+    Blend(4, mask, d, d, Zero(4));
+    return Free(mask);
   }
-  if (which == pair(kF32, kU32)) {  // the instruction gives MAX on overflow
-    one(x86::kF32ToU32, 4);
-    CompareF(kMask, 4, a, Zero(4), kGeF);
-    return Blend(4, kMask, d, Zero(4), d);
-  }
+  if (which == pair(kF32, kU32)) return F32ToU32(d, a);
   const uint32_t before = program::RegisterBytes(from);
   const uint32_t after = program::RegisterBytes(to);
   if (before == after) return OpI(x86::kMove, after, d, 0, a);
-  if (before == 8) return Op(x86::kCut32, 8, a, 0, d);
+  if (before == 8) return LowHalves(d, a);
   one(from == kI32 ? x86::kExtendI32 : x86::kExtendU32, 8);
 }
 
@@ -311,7 +262,7 @@ bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
       Mul(is_float, w, d, d, c);
       return true;
     case OpNumber(program::kRotateLeft):
-      Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
+      Rotate(w, d, a, static_cast<int>(i.imm));
       return true;
     case OpNumber(program::kDivideBy):
       DivideBy(i, d, a, b);
@@ -322,7 +273,7 @@ bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
       Sub(false, w, d, a, d);
       return true;
     case OpNumber(program::kRotateXor):
-      Shift(x86::kRotate, w, d, a, static_cast<int>(i.imm));
+      Rotate(w, d, a, static_cast<int>(i.imm));
       OpI(x86::kXor, w, d, d, b);
       return true;
     default:
@@ -369,21 +320,17 @@ void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c) {
         Shift(x86::kLeft, w, d, a, 1);
         return Shift(x86::kLogicalRight, w, d, d, 1);
       }
-      if (IsSigned(i.type)) {
-        return Op(w == 8 ? x86::kAbsWide : x86::kAbs, w, d, 0, a);
-      }
+      if (IsSigned(i.type)) return AbsI(w, d, a);
       return OpI(x86::kMove, w, d, 0, a);
     case Opcode::kSign:
       if (is_float) return SignF(w, d, a);
       if (IsSigned(i.type)) {
-        OpI(x86::kMinSigned, w, d, a, One(w, false));
-        return OpI(x86::kMaxSigned, w, d, d,
-                   Number(w, w == 8 ? ~uint64_t{0} : 0xffffffff));
+        ExtremeI(false, i.type, d, a, One(w, false));
+        return ExtremeI(true, i.type, d, d, AllBits(w));
       }
-      return OpI(x86::kMinUnsigned, w, d, a, One(w, false));
+      return ExtremeI(false, i.type, d, a, One(w, false));
     case Opcode::kNot:
-      body_.Vector(x86::Wide(x86::kTernary, w == 8), Of(w), d, a, a, 0x55);
-      return;
+      return Not(w, d, a);
     case Opcode::kFloor:
       return Round(w, d, a, 9);
     case Opcode::kCeil:
@@ -426,7 +373,7 @@ void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c) {
     case Opcode::kShrLogical:
       return OpI(x86::kShiftLogical, w, d, a, b);
     case Opcode::kShrArithmetic:
-      return OpI(x86::kShiftArithmetic, w, d, a, b);
+      return ShiftArithmetic(w, d, a, b);
     default:
       failed_ = true;
   }

@@ -1,5 +1,8 @@
-// Emits the AVX-512 instructions for each instruction of a register program,
-// and allocates the vector registers they use.
+// Emits the vector instructions for each instruction of a register program, and
+// allocates the registers they use.
+//
+// vector_emitter.cc has what is the same for AVX2 and AVX-512, in terms of
+// functions that vector_emitter_avx2.cc and vector_emitter_avx512.cc define.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
@@ -14,19 +17,38 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Mask registers: the tail of a block, a temporary within one instruction, and
-// comparisons whose SELECT is still to come.
+// The vector registers, and the most that hold loop-invariant values.
+#if IPU_AVX512
+inline constexpr int kRegisters = 32;
+inline constexpr int kMostHoisted = 16;
+// The mask register that selects the lanes of a block's tail.
 inline constexpr int kTailMask = 1;
-inline constexpr int kMask = 2;
-inline constexpr int kFirstFlags = 3, kMasks = 8;
+#else
+inline constexpr int kRegisters = 16;
+inline constexpr int kMostHoisted = 9;
+#endif
+
+// Predicates of float comparisons: ordered, except for !=.
+inline constexpr int kEqF = 0, kLtF = 1, kLeF = 2, kUnorderedF = 3, kNeF = 4,
+                     kDiffersF = 12, kGeF = 13, kGtF = 14;
+
+// The lanes in which a comparison of `width`-byte values holds: with AVX-512, a
+// mask register; with AVX2, a vector register whose lanes have all bits set or
+// none.
+struct Mask {
+  int reg;
+  uint32_t width;
+};
 
 // Emits the body of a loop and the loop-invariant code before it.
 class VectorEmitter {
  public:
   // `lanes`: elements per vector of the widest registers in use.
-  explicit VectorEmitter(int lanes) : lanes_(lanes) {}
+  explicit VectorEmitter(int lanes) : most_lanes_(lanes), lanes_(lanes) {}
 
   int lanes() const { return lanes_; }
+  // What is emitted from now on works on fewer lanes.
+  void SetLanes(int lanes) { lanes_ = lanes; }
   // True if the registers did not suffice; then the code must not be used.
   bool failed() const { return failed_; }
   void Fail() { failed_ = true; }
@@ -37,28 +59,41 @@ class VectorEmitter {
   Lanes Of(uint32_t width, int mask = 0, bool zero = false) const {
     return {lanes_ * static_cast<int>(width), mask, zero};
   }
+  // The same for loop-invariant values, which code for fewer lanes reads too.
+  Lanes Whole(uint32_t width) const {
+    return {most_lanes_ * static_cast<int>(width)};
+  }
 
   int NewRegister();
   void Free(int reg) { used_ &= ~(uint32_t{1} << reg); }
-  void FreeAll() { used_ = 0; }
+  void FreeAll() { used_ = masks_used_ = 0; }
   // A register for a loop-invariant value; -1 if none is left.
   int NewHoisted();
   // A vector with a number in all lanes.
   int Number(uint32_t width, uint64_t bits);
 
+  // A mask for use within one instruction.
+  Mask NewMask(uint32_t width);
+  // A mask that stays until it is freed; register -1 if none is left.
+  Mask KeepMask(uint32_t width);
+  void Free(Mask mask);
+
   // d <- the instruction applied to registers a, b and c, none of which may be
   // d. Supports everything that IsNative does except comparisons and SELECT.
   void Compute(const program::Instruction& i, int d, int a, int b, int c);
-  void Compare(const program::Instruction& i, int mask, int a, int b);
+  void Compare(const program::Instruction& i, Mask mask, int a, int b);
   // mask <- lanes in which flags are not 0
-  void Test(int mask, int flags);
+  void Test(Mask mask, int flags);
   // d <- mask ? 1 : 0
-  void Flags(int d, int mask);
-  // d <- mask ? yes : no
-  void Blend(uint32_t width, int mask, int d, int no, int yes);
+  void Flags(int d, Mask mask);
+  // d <- mask ? yes : no. d may be one of them.
+  void Blend(uint32_t width, Mask mask, int d, int no, int yes);
 
+  // Shifts by an immediate; arithmetic ones of 4 bytes only.
   void Shift(int which, uint32_t width, int d, int a, int by);
   void Copy(int d, int a) { OpI(x86::kMove, 4, d, 0, a); }
+  // d <- the low `bytes` of each 4-byte lane, 1 or 2, next to each other
+  void Cut(int bytes, int d, int a);
   // The same conversions as in half.h, of 16 bits in lanes of 32. Unless
   // `moved`, a NaN becomes quiet, which is faster.
   void Bf16Bits(int d, int x, bool moved);
@@ -66,6 +101,7 @@ class VectorEmitter {
   void FromF16(int d, int bits);
 
  private:
+  using Opcode = program::Opcode;
   using RegisterType = program::RegisterType;
 
   void Op(VectorOp op, uint32_t width, int d, int a, int b) {
@@ -78,32 +114,55 @@ class VectorEmitter {
   void OpF(uint8_t code, uint32_t width, int d, int a, int b) {
     Op(x86::Float(code, width == 8), width, d, a, b);
   }
-  void CompareF(int mask, uint32_t width, int a, int b, int how);
-  // d <- d with the bits of `from` that `which` selects, in lanes of kMask
-  void Insert(int d, int from, uint32_t which);
+  void CompareF(Mask mask, uint32_t width, int a, int b, int how);
+  void CompareI(Opcode op, RegisterType type, Mask mask, int a, int b);
+  // d <- d with the bits of `from` that `which` selects, in lanes of the mask
+  void Insert(Mask mask, int d, int from, uint32_t which);
+  // mask <- lanes of the mask in which x has none of the bits
+  void KeepWithout(Mask mask, int x, uint32_t bits);
+  // d <- a, with the bits set where it has some of the others
+  void SetIfAny(int d, int a, uint32_t bits, uint32_t others);
+  // Broadcasts general register rcx, outside of the loop.
+  void Broadcast(uint32_t width, int d);
   int Zero(uint32_t width) { return Number(width, 0); }
   int One(uint32_t width, bool is_float);
   int SignBit(uint32_t width);
+  int AllBits(uint32_t width);
+  static bool IsSigned(RegisterType type) {
+    return type == RegisterType::kI32 || type == RegisterType::kI64;
+  }
   void Add(bool is_float, uint32_t w, int d, int a, int b);
   void Sub(bool is_float, uint32_t w, int d, int a, int b);
   void Mul(bool is_float, uint32_t w, int d, int a, int b);
+  void MulWide(int d, int a, int b);
   void MulHigh(RegisterType type, int d, int a, int b);
   void DivideBy(const program::Instruction& i, int d, int a, int reciprocal);
   void ExtremeF(bool max, uint32_t w, int d, int a, int b);
   void Extreme(bool max, RegisterType type, int d, int a, int b);
+  void ExtremeI(bool max, RegisterType type, int d, int a, int b);
+  void AbsI(uint32_t w, int d, int a);
+  void Not(uint32_t w, int d, int a);
+  void ShiftArithmetic(uint32_t w, int d, int a, int by);
+  void Rotate(uint32_t w, int d, int a, int by);
   void SignF(uint32_t w, int d, int a);
   void Round(uint32_t w, int d, int a, int how);
   void Convert(RegisterType from, RegisterType to, int d, int a);
+  // d <- the low halves of 8-byte lanes
+  void LowHalves(int d, int a);
+  void FromU32(RegisterType to, int d, int a);
+  void F32ToU32(int d, int a);
   bool ComputeFused(const program::Instruction& i, int d, int a, int b, int c);
 
-  const int lanes_;
+  const int most_lanes_;
+  int lanes_;
   bool failed_ = false;
   Assembler hoisted_;
   Assembler body_;
   std::map<std::pair<uint32_t, uint64_t>, int> numbers_;
-  int top_ = 32;   // registers from here on hold loop-invariant values
-  int peak_ = -1;  // the highest other register used so far
+  int top_ = kRegisters;  // registers from here on hold loop-invariant values
+  int peak_ = -1;         // the highest other register used so far
   uint32_t used_ = 0;
+  uint32_t masks_used_ = 0;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

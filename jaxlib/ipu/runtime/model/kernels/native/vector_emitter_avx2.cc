@@ -1,0 +1,198 @@
+#include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+#if !IPU_AVX512
+
+Mask VectorEmitter::NewMask(uint32_t width) { return {NewRegister(), width}; }
+Mask VectorEmitter::KeepMask(uint32_t width) { return NewMask(width); }
+void VectorEmitter::Free(Mask mask) { Free(mask.reg); }
+
+void VectorEmitter::Broadcast(uint32_t width, int d) {
+  const bool wide = width == 8;
+  hoisted_.Vector(x86::Wide(x86::kLoadLow, wide), {16}, d, 0,
+                  static_cast<int>(Gpr::kRcx));
+  hoisted_.Vector(wide ? x86::kBroadcastLowWide : x86::kBroadcastLow,
+                  Whole(width), d, 0, d);
+}
+
+void VectorEmitter::Test(Mask mask, int flags) {
+  Op(x86::kMinUnsigned, 4, mask.reg, flags, One(4, false));
+  Op(x86::kEqual, 4, mask.reg, mask.reg, One(4, false));
+}
+void VectorEmitter::Flags(int d, Mask mask) {
+  if (mask.width == 8) LowHalves(d, mask.reg);
+  Shift(x86::kLogicalRight, 4, d, mask.width == 8 ? d : mask.reg, 31);
+}
+void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
+  int lanes = mask.reg;
+  if (width != mask.width) {
+    lanes = NewRegister();
+    if (width == 8) {
+      Op(x86::kExtendI32, 8, lanes, 0, mask.reg);
+    } else {
+      LowHalves(lanes, mask.reg);
+    }
+  }
+  body_.Vector(width == 8 ? x86::kSelectWide : x86::kSelect, Of(width), d, no,
+               yes, lanes << 4);
+  if (lanes != mask.reg) Free(lanes);
+}
+
+void VectorEmitter::CompareF(Mask mask, uint32_t width, int a, int b, int how) {
+  body_.Vector(x86::Float(x86::kCompareF, width == 8), Of(width), mask.reg, a,
+               b, how);
+}
+void VectorEmitter::CompareI(Opcode op, RegisterType type, Mask mask, int a,
+                             int b) {
+  const uint32_t w = program::RegisterBytes(type);
+  const int d = mask.reg;
+  const bool differs = op == Opcode::kNe;
+  if (differs || op == Opcode::kEq) {
+    Op(w == 8 ? x86::kEqualWide : x86::kEqual, w, d, a, b);
+    if (differs) Not(w, d, d);
+    return;
+  }
+  // There is only a > b, of signed integers.
+  if (op == Opcode::kLt || op == Opcode::kGe) std::swap(a, b);
+  const bool inverted = op == Opcode::kLe || op == Opcode::kGe;
+  const VectorOp greater = w == 8 ? x86::kGreaterWide : x86::kGreater;
+  if (IsSigned(type)) {
+    Op(greater, w, d, a, b);
+  } else if (inverted && w == 4) {  // a <= b
+    Op(x86::kMinUnsigned, 4, d, a, b);
+    return Op(x86::kEqual, 4, d, d, a);
+  } else {
+    const int other = NewRegister();
+    Op(x86::kXor, w, other, b, SignBit(w));
+    Op(x86::kXor, w, d, a, SignBit(w));
+    Op(greater, w, d, d, other);
+    Free(other);
+  }
+  if (inverted) Not(w, d, d);
+}
+
+void VectorEmitter::Insert(Mask mask, int d, int from, uint32_t which) {
+  const int change = NewRegister();
+  Op(x86::kXor, 4, change, d, from);
+  Op(x86::kAnd, 4, change, change, Number(4, which));
+  Op(x86::kAnd, 4, change, change, mask.reg);
+  Op(x86::kXor, 4, d, d, change);
+  Free(change);
+}
+void VectorEmitter::KeepWithout(Mask mask, int x, uint32_t bits) {
+  const int none = NewRegister();
+  Op(x86::kAnd, 4, none, x, Number(4, bits));
+  Op(x86::kEqual, 4, none, none, Zero(4));
+  Op(x86::kAnd, 4, mask.reg, mask.reg, none);
+  Free(none);
+}
+void VectorEmitter::SetIfAny(int d, int a, uint32_t bits, uint32_t others) {
+  Op(x86::kAnd, 4, d, a, Number(4, others));
+  Op(x86::kEqual, 4, d, d, Zero(4));
+  Op(x86::kAndNot, 4, d, d, Number(4, bits));
+  Op(x86::kOr, 4, d, d, a);
+}
+
+void VectorEmitter::Cut(int bytes, int d, int a) {
+  // Shuffles bytes within each half of a vector, then joins the halves.
+  const int order =
+      bytes == 1 ? Number(4, 0x0c080400) : Number(8, 0x0d0c'0908'0504'0100);
+  Op(x86::kShuffleBytes, 4, d, a, order);
+  if (Of(4).bytes < 32) return;
+  if (bytes == 2) {
+    return body_.Vector(x86::kPermuteWide, Of(4), d, 0, d, 0x08);
+  }
+  const int high = NewRegister();
+  body_.Vector(x86::kHighHalf, Of(4), d, 0, high, 1);
+  body_.Vector(x86::kInterleave, {16}, d, d, high);
+  Free(high);
+}
+
+void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
+  const VectorOp op = width == 8 ? x86::kShift64 : x86::kShift32;
+  body_.Vector(op, Of(width), which, d, a, by);
+}
+void VectorEmitter::Rotate(uint32_t w, int d, int a, int by) {
+  const int rest = NewRegister();
+  Shift(x86::kLeft, w, rest, a, by);
+  Shift(x86::kLogicalRight, w, d, a, static_cast<int>(8 * w) - by);
+  OpI(x86::kOr, w, d, d, rest);
+  Free(rest);
+}
+void VectorEmitter::ShiftArithmetic(uint32_t w, int d, int a, int by) {
+  if (w == 4) return Op(x86::kShiftArithmetic, 4, d, a, by);
+  const int sign = NewRegister();
+  Op(x86::kGreaterWide, 8, sign, Zero(8), a);
+  Op(x86::kXor, 8, d, a, sign);
+  OpI(x86::kShiftLogical, 8, d, d, by);
+  Op(x86::kXor, 8, d, d, sign);
+  Free(sign);
+}
+
+// From products of 32-bit halves.
+void VectorEmitter::MulWide(int d, int a, int b) {
+  const int high = NewRegister();
+  Shift(x86::kLogicalRight, 8, d, a, 32);
+  Op(x86::kMulUnsigned, 8, d, d, b);
+  Shift(x86::kLogicalRight, 8, high, b, 32);
+  Op(x86::kMulUnsigned, 8, high, high, a);
+  Op(x86::kAddWide, 8, high, high, d);
+  Shift(x86::kLeft, 8, high, high, 32);
+  Op(x86::kMulUnsigned, 8, d, a, b);
+  Op(x86::kAddWide, 8, d, d, high);
+  Free(high);
+}
+void VectorEmitter::ExtremeI(bool max, RegisterType type, int d, int a, int b) {
+  if (program::RegisterBytes(type) == 4) {
+    return Op(IsSigned(type) ? (max ? x86::kMaxSigned : x86::kMinSigned)
+                             : (max ? x86::kMaxUnsigned : x86::kMinUnsigned),
+              4, d, a, b);
+  }
+  const Mask greater = NewMask(8);
+  CompareI(Opcode::kGt, type, greater, a, b);
+  Blend(8, greater, d, max ? b : a, max ? a : b);
+  Free(greater);
+}
+void VectorEmitter::AbsI(uint32_t w, int d, int a) {
+  if (w == 4) return Op(x86::kAbs, 4, d, 0, a);
+  const int sign = NewRegister();
+  Op(x86::kGreaterWide, 8, sign, Zero(8), a);
+  Op(x86::kXor, 8, d, a, sign);
+  Op(x86::kSubWide, 8, d, d, sign);
+  Free(sign);
+}
+void VectorEmitter::Not(uint32_t w, int d, int a) {
+  Op(x86::kXor, w, d, a, AllBits(w));
+}
+
+void VectorEmitter::LowHalves(int d, int a) {
+  // In a vector of 16 bytes, two lanes; their high halves are not used.
+  if (Of(8).bytes < 32) return Copy(d, a);
+  const int high = NewRegister();
+  body_.Vector(x86::kHighHalf, Of(8), a, 0, high, 1);
+  body_.Vector(x86::kShuffleF, {16}, d, a, high, 0x88);
+  Free(high);
+}
+void VectorEmitter::FromU32(RegisterType to, int d, int a) {
+  const int low = NewRegister();
+  if (to == RegisterType::kF64) {  // x ^ 2^31 as a signed integer is x - 2^31
+    Op(x86::kXor, 4, low, a, SignBit(4));
+    Op(x86::kI32ToF64, 8, d, 0, low);
+    OpF(x86::kAddF, 8, d, d, Number(8, 0x41e0'0000'0000'0000));
+  } else {  // both halves are exact, and only their sum is rounded
+    Op(x86::kAnd, 4, low, a, Number(4, 0xffff));
+    Shift(x86::kLogicalRight, 4, d, a, 16);
+    Op(x86::kI32ToF32, 4, low, 0, low);
+    Op(x86::kI32ToF32, 4, d, 0, d);
+    OpF(x86::kMulF, 4, d, d, Number(4, 0x47800000));  // 2^16
+    OpF(x86::kAddF, 4, d, d, low);
+  }
+  Free(low);
+}
+// AVX2 has no such instruction: see IsNative.
+void VectorEmitter::F32ToU32(int, int) { Fail(); }
+
+#endif  // !IPU_AVX512
+
+}  // namespace ipu::model::IPU_SIMD_NS

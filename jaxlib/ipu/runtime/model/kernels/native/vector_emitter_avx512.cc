@@ -1,0 +1,119 @@
+#include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+#if IPU_AVX512
+
+namespace {
+
+// Mask registers: 1 is kTailMask, then a temporary within one instruction, and
+// comparisons whose SELECT is still to come.
+constexpr int kTemporaryMask = 2;
+constexpr int kFirstKept = 3, kMasks = 8;
+
+}  // namespace
+
+Mask VectorEmitter::NewMask(uint32_t width) { return {kTemporaryMask, width}; }
+
+Mask VectorEmitter::KeepMask(uint32_t width) {
+  int mask = kFirstKept;
+  while (mask < kMasks && masks_used_ >> mask & 1) ++mask;
+  if (mask == kMasks) return {-1, width};
+  masks_used_ |= 1u << mask;
+  return {mask, width};
+}
+
+void VectorEmitter::Free(Mask mask) { masks_used_ &= ~(1u << mask.reg); }
+
+void VectorEmitter::Broadcast(uint32_t width, int d) {
+  hoisted_.Vector(x86::Wide(x86::kBroadcast, width == 8), Whole(width), d, 0,
+                  static_cast<int>(Gpr::kRcx));
+}
+
+void VectorEmitter::Test(Mask mask, int flags) {
+  body_.Vector(x86::kTest, Of(4), mask.reg, flags, flags);
+}
+void VectorEmitter::Flags(int d, Mask mask) {
+  body_.Vector(x86::kMove, Of(4, mask.reg, /*zero=*/true), d, 0, Number(4, 1));
+}
+void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
+  body_.Vector(x86::Wide(x86::kBlend, width == 8), Of(width, mask.reg), d, no,
+               yes);
+}
+
+void VectorEmitter::CompareF(Mask mask, uint32_t width, int a, int b, int how) {
+  body_.Vector(x86::Float(x86::kCompareF, width == 8), Of(width), mask.reg, a,
+               b, how);
+}
+void VectorEmitter::CompareI(Opcode op, RegisterType type, Mask mask, int a,
+                             int b) {
+  enum : int { kEqI = 0, kLtI = 1, kLeI = 2, kNeI = 4, kGeI = 5, kGtI = 6 };
+  constexpr int kHow[] = {kEqI, kNeI, kLtI, kLeI, kGtI, kGeI};
+  const auto k = static_cast<int>(op) - static_cast<int>(Opcode::kEq);
+  const uint32_t w = program::RegisterBytes(type);
+  const VectorOp compare =
+      IsSigned(type) ? x86::kCompareSigned : x86::kCompareUnsigned;
+  body_.Vector(x86::Wide(compare, w == 8), Of(w), mask.reg, a, b, kHow[k]);
+}
+
+void VectorEmitter::Insert(Mask mask, int d, int from, uint32_t which) {
+  body_.Vector(x86::kTernary, Of(4, mask.reg), d, from, Number(4, which), 0xd8);
+}
+void VectorEmitter::KeepWithout(Mask mask, int x, uint32_t bits) {
+  body_.Vector(x86::kTestNone, Of(4, mask.reg), mask.reg, x, Number(4, bits));
+}
+void VectorEmitter::SetIfAny(int d, int a, uint32_t bits, uint32_t others) {
+  const Mask mask = NewMask(4);
+  body_.Vector(x86::kTest, Of(4), mask.reg, a, Number(4, others));
+  Copy(d, a);
+  body_.Vector(x86::kOr, Of(4, mask.reg), d, a, Number(4, bits));
+}
+
+void VectorEmitter::Cut(int bytes, int d, int a) {
+  Op(bytes == 1 ? x86::kCut8 : x86::kCut16, 4, a, 0, d);
+}
+
+void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
+  const bool wide = width == 8;
+  // Rotations and arithmetic shifts have the same opcode for both widths.
+  const bool same = which == x86::kRotate || which == x86::kArithmeticRight;
+  const VectorOp op =
+      wide && !same ? x86::kShift64 : x86::Wide(x86::kShift32, wide);
+  body_.Vector(op, Of(width), which, d, a, by);
+}
+void VectorEmitter::Rotate(uint32_t w, int d, int a, int by) {
+  Shift(x86::kRotate, w, d, a, by);
+}
+void VectorEmitter::ShiftArithmetic(uint32_t w, int d, int a, int by) {
+  OpI(x86::kShiftArithmetic, w, d, a, by);
+}
+
+void VectorEmitter::MulWide(int d, int a, int b) { OpI(x86::kMul, 8, d, a, b); }
+void VectorEmitter::ExtremeI(bool max, RegisterType type, int d, int a, int b) {
+  OpI(IsSigned(type) ? (max ? x86::kMaxSigned : x86::kMinSigned)
+                     : (max ? x86::kMaxUnsigned : x86::kMinUnsigned),
+      program::RegisterBytes(type), d, a, b);
+}
+void VectorEmitter::AbsI(uint32_t w, int d, int a) {
+  Op(w == 8 ? x86::kAbsWide : x86::kAbs, w, d, 0, a);
+}
+void VectorEmitter::Not(uint32_t w, int d, int a) {
+  body_.Vector(x86::Wide(x86::kTernary, w == 8), Of(w), d, a, a, 0x55);
+}
+
+void VectorEmitter::LowHalves(int d, int a) { Op(x86::kCut32, 8, a, 0, d); }
+void VectorEmitter::FromU32(RegisterType to, int d, int a) {
+  const bool wide = program::RegisterBytes(to) == 8;
+  Op(wide ? x86::kU32ToF64 : x86::kU32ToF32, wide ? 8 : 4, d, 0, a);
+}
+void VectorEmitter::F32ToU32(int d, int a) {
+  // The instruction gives MAX on overflow.
+  Op(x86::kF32ToU32, 4, d, 0, a);
+  const Mask mask = NewMask(4);
+  CompareF(mask, 4, a, Zero(4), kGeF);
+  Blend(4, mask, d, Zero(4), d);
+}
+
+#endif  // IPU_AVX512
+
+}  // namespace ipu::model::IPU_SIMD_NS
